@@ -1,0 +1,20 @@
+// A program of its own that uses an installed Quanta.
+#include <quanta/quanta.h>
+
+#include <cstdint>
+#include <iostream>
+#include <vector>
+
+int main() {
+  const auto x = quanta::Tensor::from_values({-1.0F, 0.0F, 0.26F, 24.0F, 30.0F});
+  const quanta::QTensor q = quanta::quantize_per_tensor(x, 0.1, 10, quanta::DType::QUInt8);
+  std::cout << quanta::to_string(q) << '\n';
+
+  // round(x / 0.1) + 10, clamped to 0..255.
+  const std::vector<std::int64_t> expected = {0, 10, 13, 250, 255};
+  if (q.to_int64_vector() != expected) {
+    std::cerr << "the codes are not the expected ones\n";
+    return 1;
+  }
+  return 0;
+}
