@@ -1,0 +1,57 @@
+#pragma once
+
+#include <optional>
+
+#include "quanta/runtime/tensor.h"
+
+namespace quanta {
+
+// Each takes Float32, or a per-tensor quantized tensor (QUInt8, QInt8, QInt32) and then keeps the input's
+// parameters, except where the function's range fixes them as in torch: sigmoid, hardsigmoid
+// (scale 1/256, zero point 0 or -128) and tanh (scale 1/128, zero point 128 or 0).
+// Shape and memory order are kept. Per-channel input is refused with ArgumentError.
+
+Tensor relu(const Tensor& x);
+/// In place, returns its argument. Views of one element by several indices (expand) are refused.
+const Tensor& relu_(const Tensor& x);
+Tensor relu6(const Tensor& x);
+/// At least one bound. When low > high the upper bound wins, as in torch.
+Tensor clamp(const Tensor& x, std::optional<double> low, std::optional<double> high);
+Tensor hardtanh(const Tensor& x, double low = -1.0, double high = 1.0);
+/// x > threshold ? x : value.
+Tensor threshold(const Tensor& x, double threshold, double value);
+Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
+Tensor hardsigmoid(const Tensor& x);
+Tensor sigmoid(const Tensor& x);
+Tensor tanh(const Tensor& x);
+enum class GeluApproximation : std::uint8_t { None, Tanh };
+Tensor gelu(const Tensor& x, GeluApproximation approximate = GeluApproximation::None);
+
+// Float32 only here; their quantized forms need output parameters (namespace quantized).
+Tensor hardswish(const Tensor& x);
+Tensor silu(const Tensor& x);
+Tensor elu(const Tensor& x, double alpha = 1.0);
+Tensor celu(const Tensor& x, double alpha = 1.0);
+/// `weight` has one value, or one for each index of dimension 1.
+Tensor prelu(const Tensor& x, const Tensor& weight);
+Tensor softmax(const Tensor& x, std::int64_t dim);
+
+namespace quantized {
+
+// Per-tensor QUInt8 or QInt8 in; the result has the given scale and zero point and the input's dtype. Each
+// value is f(dequantize(q)) quantized, looked up in a table of all 256 codes.
+QTensor leaky_relu(const QTensor& x, double negative_slope, double scale, std::int64_t zero_point);
+QTensor hardswish(const QTensor& x, double scale, std::int64_t zero_point);
+QTensor elu(const QTensor& x, double scale, std::int64_t zero_point, double alpha = 1.0);
+QTensor celu(const QTensor& x, double scale, std::int64_t zero_point, double alpha = 1.0);
+QTensor sigmoid(const QTensor& x, double scale, std::int64_t zero_point);
+QTensor tanh(const QTensor& x, double scale, std::int64_t zero_point);
+QTensor gelu(const QTensor& x, double scale, std::int64_t zero_point,
+             GeluApproximation approximate = GeluApproximation::None);
+QTensor silu(const QTensor& x, double scale, std::int64_t zero_point);
+/// `weight` is per-tensor QUInt8 with one value, or one for each index of dimension 1.
+QTensor prelu(const QTensor& x, const QTensor& weight, double scale, std::int64_t zero_point);
+QTensor softmax(const QTensor& x, std::int64_t dim, double scale, std::int64_t zero_point);
+
+}  // namespace quantized
+}  // namespace quanta

@@ -1,0 +1,336 @@
+#include <algorithm>
+#include <cstring>
+
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/element.h"
+#include "quanta/runtime/detail/strided.h"
+#include "quanta/runtime/quant_math.h"
+#include "quanta/runtime/tensor.h"
+
+namespace quanta {
+namespace {
+
+template <typename T>
+void copy_items(T* dst, const T* src, const detail::StridedPair& pair) {
+  const std::int64_t dst_step = pair.first.back();
+  const std::int64_t src_step = pair.second.back();
+  pair.for_each_run([&](std::int64_t dst_offset, std::int64_t src_offset, std::int64_t count) {
+    T* to = dst + dst_offset;
+    const T* from = src + src_offset;
+    if (dst_step == 1 && src_step == 1) {
+      std::memmove(to, from, static_cast<std::size_t>(count) * sizeof(T));
+    } else {
+      for (std::int64_t i = 0; i < count; ++i) to[i * dst_step] = from[i * src_step];
+    }
+  });
+}
+
+// Same dtype, same sizes, any strides.
+void copy_same_dtype(const Tensor& dst, const Tensor& src) {
+  if (dst.numel() == 0) return;
+  if (is_sub_byte(dst.dtype())) {
+    std::memmove(dst.data_ptr(), src.data_ptr(), dst.nbytes());
+    return;
+  }
+  const detail::StridedPair pair(dst.sizes(), dst.strides(), src.strides());
+  switch (item_size(dst.dtype())) {
+    case 1:
+      return copy_items(static_cast<std::uint8_t*>(dst.data_ptr()),
+                        static_cast<const std::uint8_t*>(src.data_ptr()), pair);
+    case 2:
+      return copy_items(static_cast<std::uint16_t*>(dst.data_ptr()),
+                        static_cast<const std::uint16_t*>(src.data_ptr()), pair);
+    case 4:
+      return copy_items(static_cast<std::uint32_t*>(dst.data_ptr()),
+                        static_cast<const std::uint32_t*>(src.data_ptr()), pair);
+    default:
+      return copy_items(static_cast<std::uint64_t*>(dst.data_ptr()),
+                        static_cast<const std::uint64_t*>(src.data_ptr()), pair);
+  }
+}
+
+// Plain to plain with conversion, in blocks through double.
+void copy_converting(const Tensor& dst, const Tensor& src) {
+  const detail::StridedPair pair(dst.sizes(), dst.strides(), src.strides());
+  const std::int64_t dst_step = pair.first.back();
+  const std::int64_t src_step = pair.second.back();
+  constexpr std::int64_t kBlock = 256;
+  pair.for_each_run([&](std::int64_t dst_offset, std::int64_t src_offset, std::int64_t count) {
+    std::array<double, kBlock> block;
+    for (std::int64_t begin = 0; begin < count; begin += kBlock) {
+      const std::int64_t length = std::min(kBlock, count - begin);
+      detail::visit_plain(src.dtype(), "copy", [&](auto element) {
+        using Element = decltype(element);
+        const auto* from = static_cast<const typename Element::Storage*>(src.data_ptr()) +
+                           src_offset + begin * src_step;
+        for (std::int64_t i = 0; i < length; ++i) {
+          block[static_cast<std::size_t>(i)] = Element::to_double(from[i * src_step]);
+        }
+      });
+      detail::visit_plain(dst.dtype(), "copy", [&](auto element) {
+        using Element = decltype(element);
+        auto* to = static_cast<typename Element::Storage*>(dst.data_ptr()) + dst_offset +
+                   begin * dst_step;
+        for (std::int64_t i = 0; i < length; ++i) {
+          to[i * dst_step] = Element::from_double(block[static_cast<std::size_t>(i)]);
+        }
+      });
+    }
+  });
+}
+
+// Calls body(flat_index, element_offset, channel) for each element in logical order.
+template <typename Body>
+void for_each_element(const Tensor& x, Body&& body) {
+  const std::int64_t axis = x.is_quantized() && is_per_channel(x.impl()->quantizer.scheme)
+                                ? x.impl()->quantizer.axis
+                                : -1;
+  std::array<std::int64_t, Dims::kMaxDims> position{};
+  for (std::int64_t flat = 0; flat < x.numel(); ++flat) {
+    std::int64_t offset = 0;
+    std::int64_t rest = flat;
+    for (std::size_t d = x.sizes().size(); d-- > 0;) {
+      position[d] = rest % x.sizes()[d];
+      rest /= x.sizes()[d];
+      offset += position[d] * x.strides()[d];
+    }
+    body(flat, is_sub_byte(x.dtype()) ? flat : offset,
+         axis < 0 ? 0 : position[static_cast<std::size_t>(axis)]);
+  }
+}
+
+std::int64_t load_code(const Tensor& x, std::int64_t offset) {
+  switch (x.dtype()) {
+    case DType::QUInt8:
+      return static_cast<const std::uint8_t*>(x.data_ptr())[offset];
+    case DType::QInt8:
+      return static_cast<const std::int8_t*>(x.data_ptr())[offset];
+    case DType::QInt32:
+      return static_cast<const std::int32_t*>(x.data_ptr())[offset];
+    default: {  // packed, lowest index in the lowest bits
+      const int bits = item_bits(x.dtype());
+      const std::int64_t per_byte = 8 / bits;
+      const auto byte = static_cast<const std::uint8_t*>(x.data_ptr())[offset / per_byte];
+      return (byte >> (static_cast<int>(offset % per_byte) * bits)) & ((1 << bits) - 1);
+    }
+  }
+}
+
+void store_code(const Tensor& x, std::int64_t offset, std::int64_t code) {
+  switch (x.dtype()) {
+    case DType::QUInt8:
+      static_cast<std::uint8_t*>(x.data_ptr())[offset] = static_cast<std::uint8_t>(code);
+      return;
+    case DType::QInt8:
+      static_cast<std::int8_t*>(x.data_ptr())[offset] = static_cast<std::int8_t>(code);
+      return;
+    case DType::QInt32:
+      static_cast<std::int32_t*>(x.data_ptr())[offset] = static_cast<std::int32_t>(code);
+      return;
+    default: {
+      const int bits = item_bits(x.dtype());
+      const std::int64_t per_byte = 8 / bits;
+      auto& byte = static_cast<std::uint8_t*>(x.data_ptr())[offset / per_byte];
+      const int shift = static_cast<int>(offset % per_byte) * bits;
+      const int mask = ((1 << bits) - 1) << shift;
+      byte = static_cast<std::uint8_t>((byte & ~mask) | (static_cast<int>(code) << shift));
+    }
+  }
+}
+
+float dequantize_code(const Quantizer& quantizer, std::int64_t code, std::int64_t channel) {
+  const auto q = static_cast<std::int32_t>(code);
+  const auto c = static_cast<std::size_t>(channel);
+  if (quantizer.scheme == QScheme::PerChannelAffineFloatQParams) {
+    return math::dequantize_float_qparams(q, static_cast<float>(quantizer.channel->scales[c]),
+                                          quantizer.channel->float_zero_points[c]);
+  }
+  if (is_per_channel(quantizer.scheme)) {
+    return math::dequantize_per_channel(q, quantizer.channel->scales[c],
+                                        quantizer.channel->zero_points[c]);
+  }
+  return math::dequantize(q, static_cast<float>(quantizer.scale),
+                          static_cast<std::int32_t>(quantizer.zero_point));
+}
+
+std::int64_t quantize_value(const Quantizer& quantizer, DType dtype, float value,
+                            std::int64_t channel) {
+  const IntRange range = quant_range(dtype);
+  const auto c = static_cast<std::size_t>(channel);
+  const auto low = static_cast<std::int32_t>(range.min);
+  const auto high = static_cast<std::int32_t>(range.max);
+  if (quantizer.scheme == QScheme::PerChannelAffineFloatQParams) {
+    return math::quantize_float_qparams(value, static_cast<float>(quantizer.channel->scales[c]),
+                                        quantizer.channel->float_zero_points[c], low, high);
+  }
+  const bool per_channel = is_per_channel(quantizer.scheme);
+  const double scale = per_channel ? quantizer.channel->scales[c] : quantizer.scale;
+  const std::int64_t zero_point =
+      per_channel ? quantizer.channel->zero_points[c] : quantizer.zero_point;
+  const float inverse = math::inverse_scale(static_cast<float>(scale));
+  if (dtype == DType::QInt32) return math::quantize_qint32(value, inverse, zero_point);
+  return math::quantize(value, inverse, static_cast<std::int32_t>(zero_point), low, high);
+}
+
+}  // namespace
+
+Tensor Tensor::clone(MemoryFormat format) const {
+  Dims strides;
+  if (format == MemoryFormat::Preserve) {
+    strides = is_dense() ? this->strides() : contiguous_strides(sizes(), suggested_format());
+  } else {
+    strides = contiguous_strides(sizes(), format);
+  }
+  IntrusivePtr<TensorImpl> impl(new TensorImpl);
+  impl->storage = IntrusivePtr<Storage>(new Storage(nbytes(), device()));
+  impl->data = impl->storage->data();
+  impl->sizes = sizes();
+  impl->strides = strides;
+  impl->numel = numel();
+  impl->dtype = dtype();
+  impl->device = device();
+  impl->quantizer = impl_->quantizer;
+  Tensor result(std::move(impl));
+  copy_same_dtype(result, *this);
+  return result;
+}
+
+Tensor Tensor::to(DType wanted) const {
+  if (wanted == dtype()) return *this;
+  QUANTA_CHECK(!is_quantized() && !quanta::is_quantized(wanted),
+               "to: dtype: expected plain dtypes (use quantize_per_tensor or dequantize), got {} to {}",
+               dtype(), wanted);
+  Tensor result = empty(sizes(), wanted, suggested_format());
+  if (numel() > 0) copy_converting(result, *this);
+  return result;
+}
+
+const Tensor& Tensor::copy_(const Tensor& src) const {
+  if (is_same(src)) return *this;
+  storage()->bump_version();
+  if (src.is_quantized()) {
+    QUANTA_CHECK(is_quantized(), "copy_: src: expected a plain tensor for {} (dequantize it), got {}",
+                 dtype(), src.dtype());
+    QUANTA_CHECK(dtype() == src.dtype() && sizes() == src.sizes(),
+                 "copy_: src: expected {} {}, got {} {}", dtype(), sizes(), src.dtype(),
+                 src.sizes());
+    copy_same_dtype(*this, src);
+    impl_->quantizer = src.impl_->quantizer;
+    return *this;
+  }
+  if (is_quantized()) {
+    QUANTA_CHECK(src.dtype() == DType::Float32, "copy_: src: expected Float32, got {}", src.dtype());
+    QUANTA_CHECK(sizes() == src.sizes(), "copy_: src: expected sizes {}, got {}", sizes(),
+                 src.sizes());
+    const Tensor values = src.contiguous();
+    const auto* from = values.data<float>();
+    for_each_element(*this, [&](std::int64_t flat, std::int64_t offset, std::int64_t channel) {
+      store_code(*this, offset, quantize_value(impl_->quantizer, dtype(), from[flat], channel));
+    });
+    return *this;
+  }
+  const Tensor expanded = src.sizes() == sizes() ? src : src.expand(sizes());
+  if (numel() == 0) return *this;
+  if (src.dtype() == dtype()) {
+    copy_same_dtype(*this, expanded);
+  } else {
+    copy_converting(*this, expanded);
+  }
+  return *this;
+}
+
+const Tensor& Tensor::fill_(double value) const {
+  storage()->bump_version();
+  if (is_quantized()) {
+    for_each_element(*this, [&](std::int64_t, std::int64_t offset, std::int64_t channel) {
+      store_code(*this, offset,
+                 quantize_value(impl_->quantizer, dtype(), static_cast<float>(value), channel));
+    });
+    return *this;
+  }
+  const detail::StridedPair pair(sizes(), strides(), strides());
+  if (numel() == 0) return *this;
+  detail::visit_plain(dtype(), "fill_", [&](auto element) {
+    using Element = decltype(element);
+    const auto item = Element::from_double(value);
+    auto* data = static_cast<typename Element::Storage*>(data_ptr());
+    const std::int64_t step = pair.first.back();
+    pair.for_each_run([&](std::int64_t offset, std::int64_t, std::int64_t count) {
+      for (std::int64_t i = 0; i < count; ++i) data[offset + i * step] = item;
+    });
+  });
+  return *this;
+}
+
+std::vector<float> Tensor::to_float_vector() const {
+  std::vector<float> result(static_cast<std::size_t>(numel()));
+  if (is_quantized()) {
+    for_each_element(*this, [&](std::int64_t flat, std::int64_t offset, std::int64_t channel) {
+      result[static_cast<std::size_t>(flat)] =
+          dequantize_code(impl_->quantizer, load_code(*this, offset), channel);
+    });
+  } else {
+    detail::visit_plain(dtype(), "to_float_vector", [&](auto element) {
+      using Element = decltype(element);
+      const auto* data = static_cast<const typename Element::Storage*>(data_ptr());
+      for_each_element(*this, [&](std::int64_t flat, std::int64_t offset, std::int64_t) {
+        result[static_cast<std::size_t>(flat)] =
+            static_cast<float>(Element::to_double(data[offset]));
+      });
+    });
+  }
+  return result;
+}
+
+std::vector<std::int64_t> Tensor::to_int64_vector() const {
+  QUANTA_CHECK(!is_floating_point(), "to_int64_vector: x: expected integers or codes, got {}",
+               dtype());
+  std::vector<std::int64_t> result(static_cast<std::size_t>(numel()));
+  if (is_quantized()) {
+    for_each_element(*this, [&](std::int64_t flat, std::int64_t offset, std::int64_t) {
+      result[static_cast<std::size_t>(flat)] = load_code(*this, offset);
+    });
+  } else {
+    detail::visit_plain(dtype(), "to_int64_vector", [&](auto element) {
+      using Element = decltype(element);
+      const auto* data = static_cast<const typename Element::Storage*>(data_ptr());
+      for_each_element(*this, [&](std::int64_t flat, std::int64_t offset, std::int64_t) {
+        result[static_cast<std::size_t>(flat)] = static_cast<std::int64_t>(data[offset]);
+      });
+    });
+  }
+  return result;
+}
+
+bool Tensor::equal(const Tensor& other) const {
+  if (dtype() != other.dtype() || sizes() != other.sizes()) return false;
+  if (is_quantized() && !(impl_->quantizer == other.impl_->quantizer)) return false;
+  if (numel() == 0 || (is_same(other) && !is_floating_point())) return true;
+  if (is_quantized()) return to_int64_vector() == other.to_int64_vector();
+  const detail::StridedPair pair(sizes(), strides(), other.strides());
+  bool same = true;
+  detail::visit_plain(dtype(), "equal", [&](auto element) {
+    using Element = decltype(element);
+    const auto* lhs = static_cast<const typename Element::Storage*>(data_ptr());
+    const auto* rhs = static_cast<const typename Element::Storage*>(other.data_ptr());
+    pair.for_each_run([&](std::int64_t a, std::int64_t b, std::int64_t count) {
+      bool equal_run = true;
+      for (std::int64_t i = 0; i < count; ++i) {
+        const auto x = lhs[a + i * pair.first.back()];
+        const auto y = rhs[b + i * pair.second.back()];
+        if constexpr (std::is_same_v<Element, detail::NativeElement<std::int64_t>>) {
+          equal_run = equal_run && x == y;
+        } else {
+          equal_run = equal_run && Element::to_double(x) == Element::to_double(y);
+        }
+      }
+      if (!equal_run) {
+#pragma omp atomic write
+        same = false;
+      }
+    });
+  });
+  return same;
+}
+
+}  // namespace quanta

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+
+namespace quanta {
+
+/// While a thread runs a module's forward, errors and verbose lines name the module. nn::Module
+/// installs the function that knows the current path; it returns "" outside any module.
+using ModulePathFunction = std::string (*)();
+void set_module_path_function(ModulePathFunction function) noexcept;
+
+/// The path of the module that the calling thread runs, or "".
+std::string current_module_path();
+
+}  // namespace quanta

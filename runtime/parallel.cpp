@@ -1,0 +1,48 @@
+#include "quanta/runtime/parallel.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <exception>
+
+#include "quanta/runtime/check.h"
+
+namespace quanta {
+
+void set_num_threads(int threads) {
+  QUANTA_CHECK(threads >= 1, "set_num_threads: threads: expected >= 1, got {}", threads);
+  omp_set_num_threads(threads);
+}
+
+// Inside a parallel region everything runs on the calling thread.
+int get_num_threads() { return omp_in_parallel() != 0 ? 1 : omp_get_max_threads(); }
+
+namespace detail {
+
+void parallel_for_impl(std::int64_t count, std::int64_t grain, void* body,
+                       void (*call)(void*, std::int64_t, std::int64_t)) {
+  const std::int64_t parts =
+      std::min<std::int64_t>(get_num_threads(), (count + grain - 1) / std::max<std::int64_t>(grain, 1));
+  if (parts <= 1) {
+    call(body, 0, count);
+    return;
+  }
+  std::exception_ptr error;
+#pragma omp parallel num_threads(static_cast<int>(parts))
+  {
+    const std::int64_t team = omp_get_num_threads();
+    const std::int64_t rank = omp_get_thread_num();
+    const std::int64_t begin = count * rank / team;
+    const std::int64_t end = count * (rank + 1) / team;
+    try {
+      if (begin < end) call(body, begin, end);
+    } catch (...) {
+#pragma omp critical(quanta_parallel_for_error)
+      error = std::current_exception();
+    }
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace detail
+}  // namespace quanta

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+namespace quanta {
+
+/// Threads that ops use, those of OpenMP (oneDNN uses the same). At least 1; throws ArgumentError
+/// for less. Applies to the calling thread and those started by it.
+void set_num_threads(int threads);
+int get_num_threads();
+
+namespace detail {
+void parallel_for_impl(std::int64_t count, std::int64_t grain, void* body,
+                       void (*call)(void*, std::int64_t, std::int64_t));
+}  // namespace detail
+
+/// Runs `body(begin, end)` over [0, count) in parts of at least `grain` items, on up to
+/// get_num_threads() threads. Exceptions of `body` reach the caller.
+template <typename Body>
+void parallel_for(std::int64_t count, std::int64_t grain, Body&& body) {
+  if (count <= 0) return;
+  if (count <= grain || get_num_threads() == 1) {
+    body(std::int64_t{0}, count);
+    return;
+  }
+  detail::parallel_for_impl(count, grain, &body,
+                            [](void* self, std::int64_t begin, std::int64_t end) {
+                              (*static_cast<std::remove_reference_t<Body>*>(self))(begin, end);
+                            });
+}
+
+}  // namespace quanta

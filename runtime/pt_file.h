@@ -1,0 +1,23 @@
+#pragma once
+
+#include <filesystem>
+
+#include "quanta/runtime/pickle_value.h"
+#include "quanta/runtime/state_dict.h"
+
+namespace quanta {
+
+/// Reads a file that torch.save wrote: the zip container or the older stream of pickles. Runs no
+/// code: only a fixed list of globals is known, each a table entry. Tensors that share a storage
+/// in the file share it here. Throws FileError (path, record or byte offset, what) for anything
+/// truncated, overlapping, recursive, too deep, of absurd size, or using an unknown global.
+PickleValue read_pt(const std::filesystem::path& path);
+
+/// The tensors of a read file by path through its containers, joined with "/"; the keys of a
+/// state_dict keep their dots. Other values (numbers, strings, None, dtypes) are left out.
+StateDict flatten_tensors(const PickleValue& value);
+
+/// flatten_tensors(read_pt(path)): a state_dict from PyTorch, float or quantized.
+StateDict read_pt_state_dict(const std::filesystem::path& path);
+
+}  // namespace quanta

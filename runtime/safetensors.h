@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+
+#include "quanta/runtime/state_dict.h"
+
+namespace quanta {
+
+/// A read .safetensors file: tensors and the free-text metadata of its header.
+struct SafetensorsFile {
+  StateDict tensors;
+  std::map<std::string, std::string> metadata;
+};
+
+/// Reads a .safetensors file. The file is memory-mapped and plain tensors point into the mapping
+/// (private, copy on write), so that loading costs no copy. Tensors that write_safetensors saved
+/// as quantized come back quantized. Throws FileError (path, what, where) when the file is
+/// missing, truncated, has overlapping or out-of-range offsets, gaps, an unknown dtype, sizes that
+/// do not match their bytes, duplicate names, or a header of more than 100 MB.
+SafetensorsFile load_safetensors(const std::filesystem::path& path);
+
+/// Only the tensors: load_safetensors(path).tensors.
+StateDict read_safetensors(const std::filesystem::path& path);
+
+/// The same from memory (copied), for files that are not on disk.
+SafetensorsFile parse_safetensors(std::span<const std::byte> bytes, const std::string& name);
+
+/// Writes tensors (made contiguous) and metadata. Quantized tensors are stored as their integer
+/// codes; scheme, scale, zero point, scales, zero points and axis stand as JSON under the metadata
+/// key "quanta.quantized", so that Python's safetensors opens the file too.
+/// Atomic: temporary file in the same folder, fsync, rename; on failure the old file is untouched.
+/// Throws FileError, and ArgumentError for an undefined tensor.
+void write_safetensors(const std::filesystem::path& path, const StateDict& tensors,
+                       const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace quanta

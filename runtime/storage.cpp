@@ -1,0 +1,37 @@
+#include "quanta/runtime/storage.h"
+
+#include <utility>
+
+#include "quanta/runtime/allocator.h"
+#include "quanta/runtime/check.h"
+
+namespace quanta {
+
+std::string to_string(Device device) {
+  if (device.type == DeviceType::CPU) return "cpu";
+  return fmt::format("cuda:{}", device.index);
+}
+
+Storage::Storage(std::size_t bytes, Device device)
+    : bytes_(bytes), device_(device), owned_by_allocator_(true) {
+  QUANTA_SUPPORTED(device.type == DeviceType::CPU,
+                   "Tensor: device: expected cpu (the CUDA backend is not built), got {}",
+                   to_string(device));
+  data_ = static_cast<std::byte*>(allocate(bytes));
+}
+
+Storage::Storage(void* data, std::size_t bytes, Device device, std::function<void(void*)> deleter)
+    : data_(static_cast<std::byte*>(data)),
+      bytes_(bytes),
+      device_(device),
+      deleter_(std::move(deleter)) {}
+
+Storage::~Storage() {
+  if (owned_by_allocator_) {
+    deallocate(data_, bytes_);
+  } else if (deleter_) {
+    deleter_(data_);
+  }
+}
+
+}  // namespace quanta

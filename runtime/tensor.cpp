@@ -1,0 +1,306 @@
+#include "quanta/runtime/tensor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/element.h"
+
+namespace quanta {
+namespace {
+
+Tensor make_tensor(IntrusivePtr<Storage> storage, std::byte* data, const Dims& sizes,
+                   const Dims& strides, DType dtype) {
+  IntrusivePtr<TensorImpl> impl(new TensorImpl);
+  impl->storage = std::move(storage);
+  impl->data = data;
+  impl->sizes = sizes;
+  impl->strides = strides;
+  impl->numel = product(sizes);
+  impl->dtype = dtype;
+  return Tensor(std::move(impl));
+}
+
+Tensor allocate_tensor(const Dims& sizes, DType dtype, MemoryFormat format) {
+  const std::int64_t numel = checked_numel(sizes);
+  IntrusivePtr<Storage> storage(new Storage(storage_bytes(dtype, numel), Device::cpu()));
+  std::byte* data = storage->data();
+  return make_tensor(std::move(storage), data, sizes, contiguous_strides(sizes, format), dtype);
+}
+
+// The elements that strides can reach, counted from the first: 0 for none.
+std::int64_t reach(const Dims& sizes, const Dims& strides, std::string_view op) {
+  std::int64_t last = 0;
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    QUANTA_CHECK(strides[d] >= 0, "{}: strides: expected numbers >= 0, got {}", op, strides);
+    if (sizes[d] == 0) return 0;
+    const std::int64_t steps = sizes[d] - 1;
+    QUANTA_CHECK(steps == 0 || strides[d] <= (std::numeric_limits<std::int64_t>::max() / 16 - last) / steps,
+                 "{}: strides: expected elements within 2^59, got sizes {} and strides {}", op,
+                 sizes, strides);
+    last += steps * strides[d];
+  }
+  return last + 1;
+}
+
+}  // namespace
+
+Dims contiguous_strides(const Dims& sizes, MemoryFormat format) {
+  Dims strides;
+  const std::size_t rank = sizes.size();
+  strides.resize(rank, 1);
+  std::int64_t stride = 1;
+  const auto place = [&](std::size_t d) {
+    strides[d] = stride;
+    stride *= std::max<std::int64_t>(sizes[d], 1);
+  };
+  if (format == MemoryFormat::ChannelsLast) {
+    QUANTA_CHECK(rank >= 3 && rank <= 5,
+                 "Tensor: format: expected a tensor of 3, 4 or 5 dimensions for ChannelsLast, got {}",
+                 sizes);
+    place(1);
+    for (std::size_t d = rank - 1; d >= 2; --d) place(d);
+    place(0);
+  } else {
+    for (std::size_t d = rank; d-- > 0;) place(d);
+  }
+  return strides;
+}
+
+std::int64_t wrap_dim(std::int64_t dim, std::int64_t rank, std::string_view op,
+                      std::string_view argument) {
+  const std::int64_t range = std::max<std::int64_t>(rank, 1);
+  QUANTA_CHECK(dim >= -range && dim < range, "{}: {}: expected {}..{}, got {}", op, argument,
+               -range, range - 1, dim);
+  return dim < 0 ? dim + range : dim;
+}
+
+Dims broadcast_sizes(const Dims& lhs, const Dims& rhs, std::string_view op) {
+  Dims result;
+  const std::size_t rank = std::max(lhs.size(), rhs.size());
+  result.resize(rank, 1);
+  for (std::size_t i = 0; i < rank; ++i) {
+    const std::int64_t a = i < lhs.size() ? lhs[lhs.size() - 1 - i] : 1;
+    const std::int64_t b = i < rhs.size() ? rhs[rhs.size() - 1 - i] : 1;
+    QUANTA_CHECK(a == b || a == 1 || b == 1, "{}: sizes: expected shapes that broadcast, got {} and {}",
+                 op, lhs, rhs);
+    result[rank - 1 - i] = a == 1 ? b : a;
+  }
+  return result;
+}
+
+Tensor Tensor::empty(const Dims& sizes, DType dtype, MemoryFormat format) {
+  QUANTA_CHECK(!quanta::is_quantized(dtype),
+               "Tensor::empty: dtype: expected a plain dtype (use QTensor::empty), got {}", dtype);
+  return allocate_tensor(sizes, dtype, format);
+}
+
+Tensor Tensor::zeros(const Dims& sizes, DType dtype) {
+  Tensor result = empty(sizes, dtype);
+  std::memset(result.data_ptr(), 0, result.nbytes());
+  return result;
+}
+
+Tensor Tensor::ones(const Dims& sizes, DType dtype) { return full(sizes, 1.0, dtype); }
+
+Tensor Tensor::full(const Dims& sizes, double value, DType dtype) {
+  Tensor result = empty(sizes, dtype);
+  result.fill_(value);
+  return result;
+}
+
+Tensor Tensor::arange(std::int64_t count, DType dtype) {
+  Tensor result = empty({count}, dtype);
+  detail::visit_plain(dtype, "arange", [&](auto element) {
+    using Element = decltype(element);
+    auto* data = static_cast<typename Element::Storage*>(result.data_ptr());
+    for (std::int64_t i = 0; i < count; ++i) data[i] = Element::from_double(static_cast<double>(i));
+  });
+  return result;
+}
+
+Tensor Tensor::from_values(std::span<const float> values, const Dims& sizes) {
+  QUANTA_CHECK(checked_numel(sizes) == static_cast<std::int64_t>(values.size()),
+               "Tensor::from_values: values: expected {} for sizes {}, got {}", product(sizes),
+               sizes, values.size());
+  Tensor result = empty(sizes);
+  std::copy(values.begin(), values.end(), result.mutable_data<float>());
+  return result;
+}
+
+Tensor Tensor::from_int64(std::span<const std::int64_t> values) {
+  Tensor result = empty({static_cast<std::int64_t>(values.size())}, DType::Int64);
+  std::copy(values.begin(), values.end(), result.mutable_data<std::int64_t>());
+  return result;
+}
+
+Tensor Tensor::scalar(double value, DType dtype) { return full({}, value, dtype); }
+
+Tensor Tensor::from_blob(void* data, const Dims& sizes, DType dtype,
+                         std::function<void(void*)> deleter) {
+  checked_numel(sizes);
+  return from_blob(data, sizes, contiguous_strides(sizes), dtype, std::move(deleter));
+}
+
+Tensor Tensor::from_blob(void* data, const Dims& sizes, const Dims& strides, DType dtype,
+                         std::function<void(void*)> deleter) {
+  QUANTA_CHECK(!quanta::is_quantized(dtype),
+               "Tensor::from_blob: dtype: expected a plain dtype (use QTensor::from_int_repr), got {}",
+               dtype);
+  QUANTA_CHECK(sizes.size() == strides.size(),
+               "Tensor::from_blob: strides: expected {} numbers, got {}", sizes.size(),
+               strides.size());
+  QUANTA_CHECK(data != nullptr || checked_numel(sizes) == 0,
+               "Tensor::from_blob: data: expected a pointer for sizes {}, got null", sizes);
+  checked_numel(sizes);
+  const auto bytes = storage_bytes(dtype, reach(sizes, strides, "Tensor::from_blob"));
+  IntrusivePtr<Storage> storage(new Storage(data, bytes, Device::cpu(), std::move(deleter)));
+  return make_tensor(std::move(storage), static_cast<std::byte*>(data), sizes, strides, dtype);
+}
+
+std::int64_t Tensor::size(std::int64_t d) const {
+  QUANTA_CHECK(dim() > 0, "Tensor::size: dim: expected a tensor with dimensions, got a 0-d one");
+  return impl_->sizes[static_cast<std::size_t>(wrap_dim(d, dim(), "Tensor::size"))];
+}
+
+std::int64_t Tensor::storage_offset() const noexcept {
+  const auto bytes = impl_->data - impl_->storage->data();
+  return bytes * 8 / item_bits(impl_->dtype);
+}
+
+bool Tensor::is_contiguous(MemoryFormat format) const noexcept {
+  const Dims& sizes = impl_->sizes;
+  const std::size_t rank = sizes.size();
+  if (format == MemoryFormat::ChannelsLast && (rank < 3 || rank > 5)) return false;
+  if (impl_->numel == 0) return true;
+  std::int64_t expected = 1;
+  const auto fits = [&](std::size_t d) {
+    if (sizes[d] != 1) {
+      if (impl_->strides[d] != expected) return false;
+      expected *= sizes[d];
+    }
+    return true;
+  };
+  if (format == MemoryFormat::ChannelsLast) {
+    if (!fits(1)) return false;
+    for (std::size_t d = rank - 1; d >= 2; --d) {
+      if (!fits(d)) return false;
+    }
+    return fits(0);
+  }
+  for (std::size_t d = rank; d-- > 0;) {
+    if (!fits(d)) return false;
+  }
+  return true;
+}
+
+bool Tensor::is_dense() const noexcept {
+  if (impl_->numel == 0) return true;
+  Dims order;  // dimensions sorted by stride
+  for (std::size_t d = 0; d < impl_->sizes.size(); ++d) {
+    if (impl_->sizes[d] != 1) order.push_back(static_cast<std::int64_t>(d));
+  }
+  std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    return impl_->strides[static_cast<std::size_t>(a)] < impl_->strides[static_cast<std::size_t>(b)];
+  });
+  std::int64_t expected = 1;
+  for (const std::int64_t d : order) {
+    if (impl_->strides[static_cast<std::size_t>(d)] != expected) return false;
+    expected *= impl_->sizes[static_cast<std::size_t>(d)];
+  }
+  return true;
+}
+
+MemoryFormat Tensor::suggested_format() const noexcept {
+  return !is_contiguous() && is_contiguous(MemoryFormat::ChannelsLast) ? MemoryFormat::ChannelsLast
+                                                                       : MemoryFormat::Contiguous;
+}
+
+bool Tensor::matches_type(ElementKind wanted) const noexcept {
+  switch (impl_->dtype) {
+    case DType::Float32:
+      return wanted.kind == 'f' && wanted.bytes == 4;
+    case DType::Float64:
+      return wanted.kind == 'f' && wanted.bytes == 8;
+    case DType::Float16:
+    case DType::BFloat16:
+    case DType::UInt16:
+      return wanted.kind == 'u' && wanted.bytes == 2;
+    case DType::Int16:
+      return wanted.kind == 'i' && wanted.bytes == 2;
+    case DType::Int32:
+    case DType::QInt32:
+      return wanted.kind == 'i' && wanted.bytes == 4;
+    case DType::Int64:
+      return wanted.kind == 'i' && wanted.bytes == 8;
+    case DType::Int8:
+    case DType::QInt8:
+      return wanted.kind == 'i' && wanted.bytes == 1;
+    case DType::Bool:
+      return wanted.kind == 'b';
+    case DType::Float8E4M3FN:
+    case DType::Float8E5M2:
+    case DType::UInt8:
+    case DType::QUInt8:
+    case DType::QUInt4x2:
+    case DType::QUInt2x4:
+      return wanted.kind == 'u' && wanted.bytes == 1;
+  }
+  return false;
+}
+
+void Tensor::throw_type_mismatch(ElementKind wanted) const {
+  const char* kind = wanted.kind == 'f'   ? "floating"
+                     : wanted.kind == 'i' ? "signed"
+                     : wanted.kind == 'u' ? "unsigned"
+                                          : "bool";
+  throw ArgumentError(fmt::format("Tensor::data: dtype: expected a type of {} bytes ({}), got {}",
+                                  wanted.bytes, kind, impl_->dtype));
+}
+
+double Tensor::item() const {
+  QUANTA_CHECK(numel() == 1, "Tensor::item: expected one element, got {}", sizes());
+  if (dtype() == DType::Float64) return *data<double>();
+  if (dtype() == DType::Int64) return static_cast<double>(*data<std::int64_t>());
+  return to_float_vector()[0];
+}
+
+Tensor Tensor::contiguous(MemoryFormat format) const {
+  QUANTA_CHECK(format != MemoryFormat::Preserve,
+               "contiguous: format: expected Contiguous or ChannelsLast, got Preserve");
+  return is_contiguous(format) ? *this : clone(format);
+}
+
+Tensor Tensor::as_strided(const Dims& sizes, const Dims& strides, std::int64_t offset) const {
+  QUANTA_CHECK(!is_quantized() || !is_per_channel(impl_->quantizer.scheme),
+               "as_strided: x: expected a plain or per-tensor quantized tensor, got {}",
+               impl_->quantizer.scheme);
+  QUANTA_CHECK(!is_sub_byte(dtype()), "as_strided: x: expected whole-byte elements, got {}", dtype());
+  QUANTA_CHECK(sizes.size() == strides.size(), "as_strided: strides: expected {} numbers, got {}",
+               sizes.size(), strides.size());
+  QUANTA_CHECK(offset >= 0, "as_strided: storage_offset: expected >= 0, got {}", offset);
+  checked_numel(sizes);
+  const std::int64_t last = reach(sizes, strides, "as_strided");
+  const auto available = static_cast<std::int64_t>(storage()->bytes() / item_size(dtype()));
+  QUANTA_CHECK(last == 0 || (offset <= available && last <= available - offset),
+               "as_strided: sizes: expected elements within the storage of {}, got sizes {}, "
+               "strides {}, offset {}",
+               available, sizes, strides, offset);
+  Tensor result =
+      make_tensor(storage(),
+                  storage()->data() + static_cast<std::size_t>(std::min(offset, available)) * item_size(dtype()), sizes,
+                  strides, dtype());
+  result.impl_->quantizer = impl_->quantizer;
+  return result;
+}
+
+Tensor Tensor::bit_cast(DType dtype) const {
+  QUANTA_CHECK(!is_quantized() && !quanta::is_quantized(dtype) &&
+                   item_bits(dtype) == item_bits(this->dtype()),
+               "bit_cast: dtype: expected a plain dtype as wide as {}, got {}", this->dtype(), dtype);
+  return make_tensor(storage(), impl_->data, sizes(), strides(), dtype);
+}
+
+}  // namespace quanta

@@ -1,0 +1,269 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "quanta/runtime/device.h"
+#include "quanta/runtime/dims.h"
+#include "quanta/runtime/dtype.h"
+#include "quanta/runtime/intrusive_ptr.h"
+#include "quanta/runtime/quantizer.h"
+#include "quanta/runtime/storage.h"
+
+namespace quanta {
+
+/// Memory order of the elements. Logical order is always N, C, [[D,] H,] W; channels-last keeps
+/// C innermost in memory (NHWC, NDHWC; for 3-d tensors NLC).
+enum class MemoryFormat : std::uint8_t { Contiguous, ChannelsLast, Preserve };
+
+class QTensor;
+
+/// What a Tensor handle points to. Internal; use Tensor.
+struct TensorImpl : RefCounted {
+  IntrusivePtr<Storage> storage;
+  std::byte* data = nullptr;  ///< storage->data() plus the offset
+  Dims sizes;
+  Dims strides;  ///< in elements
+  std::int64_t numel = 0;
+  DType dtype = DType::Float32;
+  Device device;
+  Quantizer quantizer;  ///< meaningful for quantized dtypes
+};
+
+/// An n-dimensional array: a cheap handle to shared storage, sizes, strides, dtype and device.
+/// Copying a Tensor copies the handle. Views share storage with what they view. A default
+/// constructed Tensor is undefined: only defined() may be asked.
+class Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(IntrusivePtr<TensorImpl> impl) : impl_(std::move(impl)) {}
+
+  // Factories ------------------------------------------------------------------------------
+
+  /// Uninitialised memory. `dtype` may not be quantized (see QTensor::empty_*).
+  static Tensor empty(const Dims& sizes, DType dtype = DType::Float32,
+                      MemoryFormat format = MemoryFormat::Contiguous);
+  static Tensor zeros(const Dims& sizes, DType dtype = DType::Float32);
+  static Tensor ones(const Dims& sizes, DType dtype = DType::Float32);
+  static Tensor full(const Dims& sizes, double value, DType dtype = DType::Float32);
+  /// 0, 1, ..., count-1.
+  static Tensor arange(std::int64_t count, DType dtype = DType::Float32);
+  /// A copy of the values, in row-major order. Throws ArgumentError when the counts differ.
+  static Tensor from_values(std::span<const float> values, const Dims& sizes);
+  static Tensor from_values(std::initializer_list<float> values) {
+    return from_values({values.begin(), values.size()},
+                       {static_cast<std::int64_t>(values.size())});
+  }
+  static Tensor from_values(std::initializer_list<float> values, const Dims& sizes) {
+    return from_values({values.begin(), values.size()}, sizes);
+  }
+  static Tensor from_int64(std::span<const std::int64_t> values);
+  /// A 0-d tensor.
+  static Tensor scalar(double value, DType dtype = DType::Float32);
+  /// The user's own memory, not copied: `sizes` with row-major or given strides (in elements,
+  /// not negative). `deleter` runs when the last tensor that uses the memory is gone.
+  static Tensor from_blob(void* data, const Dims& sizes, DType dtype,
+                          std::function<void(void*)> deleter = {});
+  static Tensor from_blob(void* data, const Dims& sizes, const Dims& strides, DType dtype,
+                          std::function<void(void*)> deleter = {});
+
+  // What it is -----------------------------------------------------------------------------
+
+  bool defined() const noexcept { return static_cast<bool>(impl_); }
+  const Dims& sizes() const noexcept { return impl_->sizes; }
+  const Dims& strides() const noexcept { return impl_->strides; }
+  /// Number of dimensions.
+  std::int64_t dim() const noexcept { return static_cast<std::int64_t>(impl_->sizes.size()); }
+  /// Size along `d`; negative `d` counts from the end. Throws ArgumentError out of range.
+  std::int64_t size(std::int64_t d) const;
+  std::int64_t numel() const noexcept { return impl_->numel; }
+  DType dtype() const noexcept { return impl_->dtype; }
+  Device device() const noexcept { return impl_->device; }
+  bool is_quantized() const noexcept { return quanta::is_quantized(impl_->dtype); }
+  bool is_floating_point() const noexcept { return quanta::is_floating_point(impl_->dtype); }
+  /// Bytes of the elements, as if contiguous.
+  std::size_t nbytes() const noexcept { return storage_bytes(impl_->dtype, impl_->numel); }
+  /// Elements between the storage's begin and the first element.
+  std::int64_t storage_offset() const noexcept;
+  const IntrusivePtr<Storage>& storage() const noexcept { return impl_->storage; }
+  /// Whether the elements lie in memory without gaps in that order. Dimensions of size 1 do not
+  /// matter, so a tensor can be both Contiguous and ChannelsLast.
+  bool is_contiguous(MemoryFormat format = MemoryFormat::Contiguous) const noexcept;
+  /// Without gaps or overlap in some order of the dimensions.
+  bool is_dense() const noexcept;
+  /// ChannelsLast for a 3, 4 or 5-d tensor whose elements lie so and not contiguous,
+  /// else Contiguous: the order that an op should give its result.
+  MemoryFormat suggested_format() const noexcept;
+  /// Same handle.
+  bool is_same(const Tensor& other) const noexcept { return impl_ == other.impl_; }
+
+  // Data -----------------------------------------------------------------------------------
+
+  /// The address of the first element. Write through mutable_data, which counts as a change.
+  void* data_ptr() const noexcept { return impl_->data; }
+  /// Grows with every write to the storage (mutable_data, copy_, fill_, in-place ops).
+  std::uint32_t version() const noexcept { return impl_->storage->version(); }
+  /// The elements as T. QUInt8/QUInt4x2 are std::uint8_t, QInt8 std::int8_t, QInt32 std::int32_t,
+  /// Bool is bool, 16-bit and 8-bit floats are std::uint16_t and std::uint8_t bit patterns.
+  /// Throws ArgumentError when T does not match the dtype.
+  template <typename T>
+  const T* data() const {
+    require_type(size_and_kind<T>());
+    return reinterpret_cast<const T*>(impl_->data);
+  }
+  template <typename T>
+  T* mutable_data() const {
+    require_type(size_and_kind<T>());
+    impl_->storage->bump_version();
+    return reinterpret_cast<T*>(impl_->data);
+  }
+  /// The only element as a double (quantized: dequantized). Throws ArgumentError if numel() != 1.
+  double item() const;
+  /// The elements in logical order as float (any dtype; quantized: dequantized) or int64 (integer
+  /// dtypes and codes of quantized ones).
+  std::vector<float> to_float_vector() const;
+  std::vector<std::int64_t> to_int64_vector() const;
+
+  // Views: share storage -------------------------------------------------------------------
+  // Each keeps the quantization parameters. Per-channel tensors follow the channel axis; a view
+  // that would tear or merge the axis is refused with ArgumentError.
+
+  /// Other sizes over the same elements; one size may be -1. Throws ArgumentError when the
+  /// strides do not allow it (then use reshape).
+  Tensor view(const Dims& sizes) const;
+  /// view() where possible, else a contiguous copy.
+  Tensor reshape(const Dims& sizes) const;
+  Tensor flatten(std::int64_t start_dim = 0, std::int64_t end_dim = -1) const;
+  Tensor permute(const Dims& order) const;
+  Tensor transpose(std::int64_t dim0, std::int64_t dim1) const;
+  Tensor t() const;
+  Tensor select(std::int64_t dim, std::int64_t index) const;
+  /// Elements start, start+step, ... below `end` (clamped as in Python; step > 0).
+  Tensor slice(std::int64_t dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const;
+  Tensor narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const;
+  /// Repeats dimensions of size 1 without copying; -1 keeps a size.
+  Tensor expand(const Dims& sizes) const;
+  Tensor squeeze() const;
+  Tensor squeeze(std::int64_t dim) const;
+  Tensor unsqueeze(std::int64_t dim) const;
+  /// Any sizes and strides (>= 0) that stay within the storage; per-tensor quantized or plain.
+  Tensor as_strided(const Dims& sizes, const Dims& strides, std::int64_t storage_offset) const;
+  Tensor operator[](std::int64_t index) const { return select(0, index); }
+
+  // Copies ---------------------------------------------------------------------------------
+
+  /// Itself when already in that order, else a copy in it.
+  Tensor contiguous(MemoryFormat format = MemoryFormat::Contiguous) const;
+  Tensor clone(MemoryFormat format = MemoryFormat::Preserve) const;
+  /// Another plain dtype (not from or to quantized ones: see quantize_per_tensor, dequantize).
+  Tensor to(DType dtype) const;
+  /// Overwrites the elements with those of `src` (broadcast to sizes()). Plain to plain converts;
+  /// quantized to quantized of the same dtype and sizes takes over the parameters of `src`;
+  /// float to quantized quantizes with this tensor's parameters; quantized to float is refused.
+  const Tensor& copy_(const Tensor& src) const;
+  /// Every element becomes `value` (quantized: its code under the tensor's parameters).
+  const Tensor& fill_(double value) const;
+  /// The same bits under another plain dtype of the same width (UInt8 codes as Int8, ...).
+  Tensor bit_cast(DType dtype) const;
+
+  /// Sizes, dtype and all elements equal (NaN differs from NaN); quantized: parameters as well.
+  bool equal(const Tensor& other) const;
+
+  /// Checked view of this as quantized: throws ArgumentError naming `op` and `argument`.
+  QTensor as_quantized(std::string_view op = "as_quantized", std::string_view argument = "x") const;
+
+  const IntrusivePtr<TensorImpl>& impl() const noexcept { return impl_; }
+
+ private:
+  struct ElementKind {
+    std::uint8_t bytes;
+    char kind;  // 'f' floating, 'i' signed, 'u' unsigned, 'b' bool
+  };
+  template <typename T>
+  static constexpr ElementKind size_and_kind() {
+    if constexpr (std::is_same_v<T, bool>) {
+      return {1, 'b'};
+    } else if constexpr (std::is_floating_point_v<T>) {
+      return {sizeof(T), 'f'};
+    } else {
+      return {sizeof(T), std::is_signed_v<T> ? 'i' : 'u'};
+    }
+  }
+  void require_type(ElementKind wanted) const {
+    if (!matches_type(wanted)) throw_type_mismatch(wanted);
+  }
+  bool matches_type(ElementKind wanted) const noexcept;
+  [[noreturn]] void throw_type_mismatch(ElementKind wanted) const;
+
+ protected:
+  IntrusivePtr<TensorImpl> impl_;
+};
+
+/// A Tensor known to be quantized. Tensor -> QTensor is checked, QTensor -> Tensor is free.
+class QTensor : public Tensor {
+ public:
+  QTensor() = default;
+  /// Throws ArgumentError when `tensor` is not quantized.
+  explicit QTensor(Tensor tensor);
+
+  /// Uninitialised codes with one scale (> 0, finite) and zero point (within the dtype's range).
+  /// Same as torch._empty_affine_quantized. Throws ArgumentError.
+  static QTensor empty(const Dims& sizes, double scale, std::int64_t zero_point, DType dtype,
+                       MemoryFormat format = MemoryFormat::Contiguous);
+  /// Uninitialised codes with the parameters of `quantizer`.
+  static QTensor empty(const Dims& sizes, DType dtype, const Quantizer& quantizer,
+                       MemoryFormat format = MemoryFormat::Contiguous);
+  /// Codes given as a plain integer tensor (UInt8 -> QUInt8, Int8 -> QInt8, Int32 -> QInt32),
+  /// storage shared. Same as torch._make_per_tensor_quantized_tensor, but without a copy.
+  static QTensor from_int_repr(const Tensor& codes, const Quantizer& quantizer);
+  /// The same for sub-byte dtypes: `packed` is a UInt8 tensor of the packed bytes.
+  static QTensor from_packed_bytes(const Tensor& packed, const Dims& sizes, DType dtype,
+                                   const Quantizer& quantizer);
+
+  const Quantizer& quantizer() const noexcept { return impl_->quantizer; }
+  QScheme qscheme() const noexcept { return impl_->quantizer.scheme; }
+  bool is_per_channel() const noexcept { return quanta::is_per_channel(qscheme()); }
+  /// Per tensor only; ArgumentError otherwise.
+  double q_scale() const;
+  std::int64_t q_zero_point() const;
+  /// Per channel only: Float64 [C] (float qparams: Float32), Int64 [C] (float qparams: Float32).
+  Tensor q_per_channel_scales() const;
+  Tensor q_per_channel_zero_points() const;
+  std::int64_t q_per_channel_axis() const;
+
+  /// The codes as plain integers (UInt8, Int8, Int32; sub-byte kinds: flat packed bytes), storage
+  /// shared with this tensor.
+  Tensor int_repr_view() const;
+
+  /// New parameters for the same codes, storage shared. Checked as in empty().
+  QTensor with_quantizer(const Quantizer& quantizer) const;
+};
+
+/// Throws ArgumentError `op: ...` unless the parameters suit dtype and sizes: scale finite and > 0,
+/// zero point in the dtype's range, axis and lengths right for per-channel ones.
+void check_quantizer(std::string_view op, const Quantizer& quantizer, DType dtype, const Dims& sizes);
+
+/// Row-major (or channels-last) strides for the sizes.
+Dims contiguous_strides(const Dims& sizes, MemoryFormat format = MemoryFormat::Contiguous);
+
+/// `dim` counted from the front. Throws ArgumentError `op: argument: ...` outside [-rank, rank).
+std::int64_t wrap_dim(std::int64_t dim, std::int64_t rank, std::string_view op,
+                      std::string_view argument = "dim");
+
+/// Torch's broadcasting of two shapes. Throws ArgumentError `op: ...`.
+Dims broadcast_sizes(const Dims& lhs, const Dims& rhs, std::string_view op);
+
+/// As torch prints: values in brackets, then size, dtype, and for quantized tensors
+/// `quantization_scheme=..., scale=..., zero_point=...`. Long tensors are summarised.
+std::string to_string(const Tensor& tensor);
+
+}  // namespace quanta

@@ -1,0 +1,208 @@
+#include "quanta/runtime/tensor.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "quanta/runtime/allocator.h"
+#include "quanta/runtime/error.h"
+#include "quanta/runtime/half.h"
+#include "quanta/runtime/random.h"
+
+namespace quanta {
+namespace {
+
+Tensor iota(const Dims& sizes) { return Tensor::arange(product(sizes)).view(sizes); }
+
+QTensor per_channel_codes(const Dims& sizes, std::int64_t axis) {
+  std::vector<double> scales;
+  std::vector<std::int64_t> zero_points;
+  for (std::int64_t c = 0; c < sizes[static_cast<std::size_t>(axis)]; ++c) {
+    scales.push_back(0.1 * static_cast<double>(c + 1));
+    zero_points.push_back(c);
+  }
+  return QTensor::from_int_repr(iota(sizes).to(DType::Int8),
+                                Quantizer::per_channel(scales, zero_points, axis));
+}
+
+}  // namespace
+
+TEST_CASE("Tensor: strides follow the memory format and sizes of 1 do not matter") {
+  const Tensor contiguous = Tensor::empty({2, 3, 4, 5});
+  CHECK(contiguous.strides() == Dims{60, 20, 5, 1});
+  const Tensor channels_last = Tensor::empty({2, 3, 4, 5}, DType::Float32, MemoryFormat::ChannelsLast);
+  CHECK(channels_last.strides() == Dims{60, 1, 15, 3});
+  CHECK(channels_last.suggested_format() == MemoryFormat::ChannelsLast);
+  CHECK_FALSE(channels_last.is_contiguous());
+  const Tensor both = Tensor::empty({2, 1, 4, 5});
+  CHECK(both.is_contiguous(MemoryFormat::ChannelsLast));
+  CHECK(both.is_contiguous());
+  CHECK(Tensor::empty({0, 3, 4, 5}).is_contiguous());
+}
+
+TEST_CASE("Tensor: views share storage and show the same elements") {
+  const Tensor x = iota({2, 3, 4});
+  CHECK(x.view({6, -1}).to_float_vector() == x.to_float_vector());
+  CHECK(x.permute({2, 0, 1}).sizes() == Dims{4, 2, 3});
+  CHECK(x.permute({2, 0, 1}).reshape({24}).to_float_vector()[1] == 4.0F);
+  CHECK(x.select(1, -1).to_float_vector() ==
+        std::vector<float>{8, 9, 10, 11, 20, 21, 22, 23});
+  CHECK(x.slice(2, 1, 100, 2).to_float_vector()[1] == 3.0F);
+  CHECK(x.slice(0, 1, 1).numel() == 0);
+  CHECK(x.transpose(0, 2).transpose(0, 2).equal(x));
+  CHECK(x.unsqueeze(-1).sizes() == Dims{2, 3, 4, 1});
+  CHECK(x.unsqueeze(0).squeeze().sizes() == x.sizes());
+  CHECK(Tensor::from_values({1, 2, 3}, {3, 1}).expand({3, 2}).to_float_vector() ==
+        std::vector<float>{1, 1, 2, 2, 3, 3});
+  x.select(0, 0).fill_(7.0);
+  CHECK(x.to_float_vector()[11] == 7.0F);
+  CHECK(x.to_float_vector()[12] == 12.0F);
+}
+
+TEST_CASE("Tensor: view refuses strides that do not fit and reshape copies then") {
+  const Tensor x = iota({3, 4}).transpose(0, 1);
+  CHECK_THROWS_WITH_AS(x.view({12}), doctest::Contains("view: sizes: expected sizes that fit"),
+                       ArgumentError);
+  CHECK(x.reshape({12}).to_float_vector()[1] == 4.0F);
+  CHECK(x.view({2, 2, 3}).to_float_vector() == x.to_float_vector());
+  CHECK_THROWS_AS(x.view({-1, -1}), ArgumentError);
+  CHECK_THROWS_AS(x.view({5, -1}), ArgumentError);
+  CHECK_THROWS_AS(x.reshape({13}), ArgumentError);
+}
+
+TEST_CASE("Tensor: random views agree with index arithmetic") {
+  Generator generator(3);
+  for (int round = 0; round < 200; ++round) {
+    const Dims sizes{generator.integer(1, 4), generator.integer(1, 4), generator.integer(1, 4)};
+    Tensor x = iota(sizes);
+    const std::vector<Dims> orders{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    x = x.permute(orders[static_cast<std::size_t>(generator.integer(0, 5))]);
+    const std::int64_t d = generator.integer(0, 2);
+    x = x.slice(d, generator.integer(0, 1), 4, generator.integer(1, 2));
+    const std::vector<float> values = x.to_float_vector();
+    CHECK(x.clone(MemoryFormat::Contiguous).to_float_vector() == values);
+    CHECK(x.contiguous(MemoryFormat::ChannelsLast).to_float_vector() == values);
+    CHECK(x.reshape({-1}).to_float_vector() == values);
+    CHECK(x.to(DType::Float64).to_float_vector() == values);
+    CHECK(x.clone().equal(x));
+  }
+}
+
+TEST_CASE("Tensor: from_blob uses the memory in place and calls its deleter once") {
+  float data[6] = {0, 1, 2, 3, 4, 5};
+  int deleted = 0;
+  {
+    const Tensor x = Tensor::from_blob(data, {2, 3}, DType::Float32, [&](void*) { ++deleted; });
+    const Tensor row = x[1];
+    row.fill_(9.0);
+    CHECK(data[5] == 9.0F);
+    CHECK(deleted == 0);
+  }
+  CHECK(deleted == 1);
+  CHECK_THROWS_AS(Tensor::from_blob(nullptr, {2}, DType::Float32), ArgumentError);
+  CHECK_THROWS_AS(Tensor::from_blob(data, {2}, {-1}, DType::Float32), ArgumentError);
+}
+
+TEST_CASE("Tensor: sizes that overflow are refused") {
+  CHECK_THROWS_AS(Tensor::empty({std::int64_t{1} << 40, std::int64_t{1} << 40}), ArgumentError);
+  CHECK_THROWS_AS(Tensor::empty({-1}), ArgumentError);
+  CHECK_THROWS_AS(iota({4}).as_strided({2, 2}, {3, 1}, 1), ArgumentError);
+  CHECK(iota({5}).as_strided({2, 2}, {2, 1}, 1).to_float_vector() == std::vector<float>{1, 2, 3, 4});
+}
+
+TEST_CASE("Tensor: data checks the element type") {
+  const Tensor x = Tensor::zeros({2});
+  CHECK_THROWS_WITH_AS(x.data<double>(), doctest::Contains("got Float32"), ArgumentError);
+  CHECK(x.data<float>()[1] == 0.0F);
+}
+
+TEST_CASE("QTensor: parameters are checked by name") {
+  const Tensor codes = Tensor::zeros({2, 3}, DType::UInt8);
+  CHECK_THROWS_WITH_AS(QTensor::empty({2}, 0.1, 300, DType::QUInt8),
+                       doctest::Contains("zero_point: expected 0..255 for QUInt8, got 300"),
+                       ArgumentError);
+  for (const double scale : {0.0, -1.0, std::numeric_limits<double>::infinity(),
+                             std::numeric_limits<double>::quiet_NaN(), 1e-60}) {
+    CHECK_THROWS_WITH_AS(QTensor::empty({2}, scale, 0, DType::QUInt8), doctest::Contains("scale"),
+                         ArgumentError);
+  }
+  CHECK_THROWS_AS(QTensor::from_int_repr(codes, Quantizer::per_channel({1.0}, {0}, 0)), ArgumentError);
+  CHECK_THROWS_AS(QTensor::from_int_repr(codes, Quantizer::per_channel({1.0, 1.0}, {0, 0}, 2)),
+                  ArgumentError);
+  CHECK_THROWS_AS(QTensor(Tensor::zeros({2})), ArgumentError);
+}
+
+TEST_CASE("QTensor: views of per-channel tensors follow the channel axis") {
+  const QTensor x = per_channel_codes({2, 3, 4}, 1);
+  const std::vector<float> values = x.to_float_vector();
+  CHECK(QTensor(x.permute({1, 0, 2})).q_per_channel_axis() == 0);
+  CHECK(x.permute({1, 0, 2}).permute({1, 0, 2}).to_float_vector() == values);
+  CHECK(QTensor(x.select(0, 1)).q_per_channel_axis() == 0);
+  const QTensor channel(x.select(1, 2));
+  CHECK(channel.qscheme() == QScheme::PerTensorAffine);
+  CHECK(channel.q_zero_point() == 2);
+  CHECK(channel.q_scale() == doctest::Approx(0.3));
+  CHECK(QTensor(x.slice(1, 1, 3)).q_per_channel_scales().numel() == 2);
+  CHECK(QTensor(x.unsqueeze(0)).q_per_channel_axis() == 2);
+  CHECK(QTensor(x.view({2, 3, 2, 2})).q_per_channel_axis() == 1);
+  CHECK(x.view({2, 3, 2, 2}).to_float_vector() == values);
+  CHECK_THROWS_WITH_AS(x.view({6, 4}), doctest::Contains("channel axis"), ArgumentError);
+  CHECK_THROWS_AS(x.flatten(), ArgumentError);
+}
+
+TEST_CASE("QTensor: copy_ takes over parameters or quantizes") {
+  const QTensor dst = QTensor::empty({3}, 0.5, 10, DType::QUInt8);
+  dst.copy_(Tensor::from_values({1.0F, -100.0F, 0.26F}));
+  CHECK(dst.to_int64_vector() == std::vector<std::int64_t>{12, 0, 11});
+  const QTensor src = QTensor::empty({3}, 0.25, 3, DType::QUInt8);
+  src.fill_(1.0);
+  dst.copy_(src);
+  CHECK(dst.q_zero_point() == 3);
+  CHECK(dst.equal(src));
+  CHECK_THROWS_AS(Tensor::zeros({3}).copy_(src), ArgumentError);
+}
+
+TEST_CASE("QTensor: printing shows values and parameters as torch does") {
+  const QTensor x = QTensor::empty({2, 2}, 0.5, 1, DType::QUInt8);
+  x.copy_(Tensor::from_values({0.0F, 0.5F, 1.0F, 1.5F}, {2, 2}));
+  CHECK(to_string(x) ==
+        "tensor([[0.0000, 0.5000],\n        [1.0000, 1.5000]], size=(2, 2), dtype=torch.quint8,\n"
+        "       quantization_scheme=torch.per_tensor_affine, scale=0.5, zero_point=1)");
+  CHECK(to_string(Tensor::from_values({1.0F, 2.0F})) == "tensor([1., 2.])");
+}
+
+TEST_CASE("half: every float16 bit pattern survives the round trip") {
+  for (std::uint32_t bits = 0; bits < 0x10000U; ++bits) {
+    const auto pattern = static_cast<std::uint16_t>(bits);
+    const float value = math::float16_to_float(pattern);
+    if (std::isnan(value)) continue;
+    CHECK_MESSAGE(math::float_to_float16(value) == pattern, "bits ", bits);
+  }
+  CHECK(math::float_to_float16(65519.99F) == 0x7BFFU);
+  CHECK(math::float_to_float16(65520.0F) == 0x7C00U);
+}
+
+TEST_CASE("half: every bfloat16 and float8 bit pattern survives the round trip") {
+  for (std::uint32_t bits = 0; bits < 0x10000U; ++bits) {
+    const auto pattern = static_cast<std::uint16_t>(bits);
+    const float value = math::bfloat16_to_float(pattern);
+    if (!std::isnan(value)) CHECK(math::float_to_bfloat16(value) == pattern);
+  }
+  for (std::uint32_t bits = 0; bits < 0x100U; ++bits) {
+    const auto pattern = static_cast<std::uint8_t>(bits);
+    const float e4m3 = math::float8_e4m3fn_to_float(pattern);
+    if (!std::isnan(e4m3)) CHECK(math::float_to_float8_e4m3fn(e4m3) == pattern);
+    const float e5m2 = math::float8_e5m2_to_float(pattern);
+    if (!std::isnan(e5m2)) CHECK(math::float_to_float8_e5m2(e5m2) == pattern);
+  }
+}
+
+TEST_CASE("allocator: a freed block is handed out again without asking the system") {
+  { const Tensor warm = Tensor::empty({1000}); }
+  const std::uint64_t before = allocator_stats().system_allocations;
+  for (int i = 0; i < 100; ++i) { const Tensor again = Tensor::empty({1000}); }
+  CHECK(allocator_stats().system_allocations == before);
+}
+
+}  // namespace quanta
