@@ -1,0 +1,562 @@
+#include "quanta/nn/module.h"
+
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <ostream>
+#include <set>
+#include <typeinfo>
+#include <unordered_map>
+
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/module_path.h"
+
+namespace quanta::nn {
+namespace {
+
+// The modules whose forward the thread is in, outermost first.
+constexpr std::size_t kMaxPathDepth = 256;
+struct PathStack {
+  std::array<const Module*, kMaxPathDepth> modules{};
+  std::size_t depth = 0;
+};
+thread_local PathStack path_stack;
+
+std::string running_module_path() {
+  if (path_stack.depth == 0) return {};
+  const std::size_t depth = std::min(path_stack.depth, kMaxPathDepth);
+  const Module* root = path_stack.modules[0];
+  const auto all = root->named_modules();
+  for (std::size_t i = depth; i-- > 1;) {
+    const auto found = std::find_if(all.begin(), all.end(), [&](const Module::NamedModule& entry) {
+      return entry.module == path_stack.modules[i];
+    });
+    if (found != all.end()) return found->path;
+  }
+  return root->type_name();
+}
+
+const bool path_function_installed = [] {
+  set_module_path_function(&running_module_path);
+  return true;
+}();
+
+// What was already copied, while a CloneScope lives.
+struct CloneMemory {
+  std::unordered_map<const Module*, std::shared_ptr<Module>> copies;
+  int depth = 0;
+};
+thread_local CloneMemory clone_memory;
+
+std::string demangled(const std::type_info& type) {
+  int status = 0;
+  char* text = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
+  std::string result = status == 0 && text != nullptr ? text : type.name();
+  std::free(text);
+  return result;
+}
+
+std::string without_namespaces(std::string name) {
+  const std::size_t end = name.find('<');
+  const std::size_t colon = name.rfind("::", end);
+  return colon == std::string::npos ? name : name.substr(colon + 2);
+}
+
+void print_tree(const Module& module, std::string& text, int indent) {
+  text += module.type_name() + "(";
+  const std::string extra = module.extra_repr();
+  const auto children = module.named_children();
+  const std::shared_ptr<Observer>& observer = module.activation_post_process();
+  if (children.empty() && observer == nullptr) {
+    text += extra + ")";
+    return;
+  }
+  const std::string margin(static_cast<std::size_t>(indent) + 2, ' ');
+  text += "\n";
+  if (!extra.empty()) text += margin + extra + "\n";
+  for (const Module::NamedChild& child : children) {
+    text += margin + "(" + child.name + "): ";
+    print_tree(*child.module, text, indent + 2);
+    text += "\n";
+  }
+  if (observer != nullptr) {
+    text += margin + "(activation_post_process): " + observer->name() + "()\n";
+  }
+  text += std::string(static_cast<std::size_t>(indent), ' ') + ")";
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  constexpr std::size_t kShown = 20;
+  std::string text;
+  for (std::size_t i = 0; i < names.size() && i < kShown; ++i) {
+    text += (i == 0 ? "'" : ", '") + names[i] + "'";
+  }
+  if (names.size() > kShown) text += fmt::format(" and {} more", names.size() - kShown);
+  return text;
+}
+
+}  // namespace
+
+// ChildSlot --------------------------------------------------------------------------------------
+
+ChildSlot::ChildSlot(const ChildSlot& other) : cast_(other.cast_) {
+  if (other.module_ != nullptr) assign(other.module_->clone());
+}
+
+ChildSlot& ChildSlot::operator=(const ChildSlot& other) {
+  if (this != &other) {
+    ChildSlot copy(other);
+    *this = std::move(copy);
+  }
+  return *this;
+}
+
+void ChildSlot::assign(std::shared_ptr<Module> module) {
+  module_ = std::move(module);
+  typed_ = cast_ == nullptr || module_ == nullptr ? nullptr : cast_(module_.get());
+}
+
+// StateReader ------------------------------------------------------------------------------------
+
+const Tensor* StateReader::find(std::string_view name) {
+  std::string full = full_name(name);
+  const Tensor* tensor = state_->find(full);
+  if (tensor != nullptr) used_.push_back(std::move(full));
+  return tensor;
+}
+
+const Tensor* StateReader::require(std::string_view name) {
+  const Tensor* tensor = find(name);
+  if (tensor == nullptr) missing_.push_back(full_name(name));
+  return tensor;
+}
+
+// Module: life -----------------------------------------------------------------------------------
+
+struct Module::Hooks {
+  std::vector<std::pair<HookId, ForwardPreHook>> pre;
+  std::vector<std::pair<HookId, ForwardHook>> post;
+  HookId next = 1;
+};
+
+Module::~Module() = default;
+Module::Module(Module&&) noexcept = default;
+Module& Module::operator=(Module&&) noexcept = default;
+
+Module::Module(const Module& other)
+    : children_(other.children_),
+      tensors_(other.tensors_),
+      hooks_(other.hooks_ == nullptr ? nullptr : std::make_unique<Hooks>(*other.hooks_)),
+      observer_(other.observer_ == nullptr ? nullptr : other.observer_->clone()),
+      qconfig_(other.qconfig_),
+      qconfig_assigned_(other.qconfig_assigned_),
+      training_(other.training_),
+      plain_call_(other.plain_call_),
+      observation_(other.observation_),
+      clone_function_(other.clone_function_) {
+  for (Entry& entry : children_) {
+    if (entry.owned != nullptr) entry.owned = std::make_shared<ChildSlot>(*entry.owned);
+  }
+}
+
+Module& Module::operator=(const Module& other) {
+  if (this == &other) return *this;
+  std::vector<Entry> children = other.children_;
+  for (Entry& entry : children) {
+    if (entry.owned != nullptr) entry.owned = std::make_shared<ChildSlot>(*entry.owned);
+  }
+  children_ = std::move(children);
+  tensors_ = other.tensors_;
+  hooks_ = other.hooks_ == nullptr ? nullptr : std::make_unique<Hooks>(*other.hooks_);
+  observer_ = other.observer_ == nullptr ? nullptr : other.observer_->clone();
+  qconfig_ = other.qconfig_;
+  qconfig_assigned_ = other.qconfig_assigned_;
+  training_ = other.training_;
+  plain_call_ = other.plain_call_;
+  observation_ = other.observation_;
+  clone_function_ = other.clone_function_;
+  return *this;
+}
+
+std::shared_ptr<Module> Module::clone() const {
+  QUANTA_CHECK(clone_function_ != nullptr,
+               "clone: module: expected one made through Child, make_module or clone, got a bare {}",
+               type_name());
+  const detail::CloneScope scope;
+  const auto known = clone_memory.copies.find(this);
+  if (known != clone_memory.copies.end()) return known->second;
+  std::shared_ptr<Module> copy = clone_function_(*this);
+  detail::own_tensors(*copy);
+  clone_memory.copies.emplace(this, copy);
+  return copy;
+}
+
+namespace detail {
+
+CloneScope::CloneScope() { ++clone_memory.depth; }
+CloneScope::~CloneScope() {
+  if (--clone_memory.depth == 0) clone_memory.copies.clear();
+}
+
+// Children made their tensors their own when they were cloned.
+void own_tensors(Module& module) {
+  for (const Module::TensorEntry& entry : module.tensors_) {
+    Tensor& tensor = module.tensor(entry);
+    if (tensor.defined()) tensor = tensor.clone();
+  }
+}
+
+PathScope::PathScope(const Module* module) noexcept {
+  if (path_stack.depth < kMaxPathDepth) path_stack.modules[path_stack.depth] = module;
+  ++path_stack.depth;
+}
+PathScope::~PathScope() { --path_stack.depth; }
+
+void throw_wrong_occupant(const Module* occupant, std::type_index wanted) {
+  int status = 0;
+  char* text = abi::__cxa_demangle(wanted.name(), nullptr, nullptr, &status);
+  const std::string name = status == 0 && text != nullptr ? text : wanted.name();
+  std::free(text);
+  throw ArgumentError(with_module_path(
+      occupant == nullptr
+          ? fmt::format("Child: module: expected a {} (register_module fills a slot), got an empty slot", name)
+          : fmt::format("Child: module: expected a {}, got a {} (it was swapped)", name,
+                        occupant->type_name())));
+}
+
+}  // namespace detail
+
+// Module: calling --------------------------------------------------------------------------------
+
+Tensor Module::operator()(const Tensor& x) const {
+  const detail::PathScope scope(this);
+  if (plain_call_) [[likely]] return forward(x);
+  return call_with_hooks(x);
+}
+
+Tensor Module::call_with_hooks(const Tensor& x) const {
+  Tensor input = x;
+  if (hooks_ != nullptr) {
+    for (const auto& [id, hook] : hooks_->pre) input = hook(*this, input);
+  }
+  if (observer_ != nullptr && observation_ == Observation::Input) observer_->forward(input);
+  Tensor output = forward(input);
+  if (observer_ != nullptr && observation_ == Observation::Output) {
+    output = observer_->forward(output);
+  }
+  if (hooks_ != nullptr) {
+    for (const auto& [id, hook] : hooks_->post) output = hook(*this, input, output);
+  }
+  return output;
+}
+
+Module::HookId Module::register_forward_pre_hook(ForwardPreHook hook) {
+  if (hooks_ == nullptr) hooks_ = std::make_unique<Hooks>();
+  plain_call_ = false;
+  hooks_->pre.emplace_back(hooks_->next, std::move(hook));
+  return hooks_->next++;
+}
+
+Module::HookId Module::register_forward_hook(ForwardHook hook) {
+  if (hooks_ == nullptr) hooks_ = std::make_unique<Hooks>();
+  plain_call_ = false;
+  hooks_->post.emplace_back(hooks_->next, std::move(hook));
+  return hooks_->next++;
+}
+
+void Module::remove_hook(HookId id) {
+  if (hooks_ == nullptr) return;
+  const auto has_id = [id](const auto& entry) { return entry.first == id; };
+  std::erase_if(hooks_->pre, has_id);
+  std::erase_if(hooks_->post, has_id);
+  if (hooks_->pre.empty() && hooks_->post.empty()) hooks_.reset();
+  update_plain_call();
+}
+
+void Module::take_pre_hooks_from(const Module& from) {
+  if (from.hooks_ == nullptr) return;
+  for (const auto& [id, hook] : from.hooks_->pre) register_forward_pre_hook(hook);
+}
+
+void Module::take_forward_hooks_from(const Module& from) {
+  if (from.hooks_ == nullptr) return;
+  for (const auto& [id, hook] : from.hooks_->post) register_forward_hook(hook);
+}
+
+void Module::take_hooks_from(const Module& from) {
+  take_pre_hooks_from(from);
+  take_forward_hooks_from(from);
+}
+
+// Module: tree -----------------------------------------------------------------------------------
+
+ChildSlot& Module::slot(const Entry& entry) const {
+  if (entry.owned != nullptr) return *entry.owned;
+  // A member of the derived object, found again by its distance from this base: so copies and
+  // moves of the object need no repair.
+  auto* base = const_cast<char*>(reinterpret_cast<const char*>(this));
+  return *reinterpret_cast<ChildSlot*>(base + entry.offset);
+}
+
+Tensor& Module::tensor(const TensorEntry& entry) const {
+  auto* base = const_cast<char*>(reinterpret_cast<const char*>(this));
+  return *reinterpret_cast<Tensor*>(base + entry.offset);
+}
+
+namespace {
+void check_name(const std::string& name) {
+  QUANTA_CHECK(!name.empty() && name.find('.') == std::string::npos,
+               "Module: name: expected a name without dots, got '{}'", name);
+}
+}  // namespace
+
+void Module::register_slot(std::string name, ChildSlot& slot) {
+  check_name(name);
+  QUANTA_CHECK(!has_child(name), "register_module: name: expected a new name, got '{}' again", name);
+  children_.push_back(
+      {std::move(name), reinterpret_cast<char*>(&slot) - reinterpret_cast<char*>(this), nullptr});
+}
+
+void Module::add_module(std::string name, std::shared_ptr<Module> module) {
+  check_name(name);
+  QUANTA_CHECK(module != nullptr, "add_module: module: expected a module for '{}', got null", name);
+  if (has_child(name)) {
+    replace_child(name, std::move(module));
+    return;
+  }
+  auto owned = std::make_shared<ChildSlot>();
+  owned->assign(std::move(module));
+  children_.push_back({std::move(name), -1, std::move(owned)});
+}
+
+void Module::register_parameter(std::string name, Tensor& tensor) {
+  check_name(name);
+  tensors_.push_back({std::move(name),
+                      reinterpret_cast<char*>(&tensor) - reinterpret_cast<char*>(this), true});
+}
+
+void Module::register_buffer(std::string name, Tensor& buffer) {
+  check_name(name);
+  tensors_.push_back({std::move(name),
+                      reinterpret_cast<char*>(&buffer) - reinterpret_cast<char*>(this), false});
+}
+
+std::vector<Module::NamedChild> Module::named_children() const {
+  std::vector<NamedChild> result;
+  for (const Entry& entry : children_) {
+    const std::shared_ptr<Module>& module = slot(entry).module();
+    if (module != nullptr) result.push_back({entry.name, module});
+  }
+  return result;
+}
+
+std::vector<Module::NamedModule> Module::named_modules() const {
+  std::vector<NamedModule> result;
+  std::set<const Module*> seen;
+  const auto visit = [&](const auto& self, const Module& module, const std::string& path) -> void {
+    if (!seen.insert(&module).second) return;
+    result.push_back({path, const_cast<Module*>(&module)});
+    for (const NamedChild& child : module.named_children()) {
+      self(self, *child.module, path.empty() ? child.name : path + "." + child.name);
+    }
+  };
+  visit(visit, *this, "");
+  return result;
+}
+
+std::vector<Module::NamedTensor> Module::named_parameters() const {
+  std::vector<NamedTensor> result;
+  for (const NamedModule& entry : named_modules()) {
+    for (const TensorEntry& t : entry.module->tensors_) {
+      const Tensor& value = entry.module->tensor(t);
+      if (!t.is_parameter || !value.defined()) continue;
+      result.push_back({entry.path.empty() ? t.name : entry.path + "." + t.name, value});
+    }
+  }
+  return result;
+}
+
+std::vector<Module::NamedTensor> Module::named_buffers() const {
+  std::vector<NamedTensor> result;
+  for (const NamedModule& entry : named_modules()) {
+    for (const TensorEntry& t : entry.module->tensors_) {
+      const Tensor& value = entry.module->tensor(t);
+      if (t.is_parameter || !value.defined()) continue;
+      result.push_back({entry.path.empty() ? t.name : entry.path + "." + t.name, value});
+    }
+  }
+  return result;
+}
+
+std::vector<Tensor> Module::parameters() const {
+  std::vector<Tensor> result;
+  for (const NamedTensor& entry : named_parameters()) result.push_back(entry.tensor);
+  return result;
+}
+
+bool Module::has_child(std::string_view name) const {
+  return std::any_of(children_.begin(), children_.end(),
+                     [&](const Entry& entry) { return entry.name == name; });
+}
+
+std::shared_ptr<Module> Module::get_submodule(std::string_view path) const {
+  const Module* module = this;
+  std::shared_ptr<Module> result;
+  std::string_view rest = path;
+  while (true) {
+    const std::size_t dot = rest.find('.');
+    const std::string_view name = rest.substr(0, dot);
+    const auto found = std::find_if(module->children_.begin(), module->children_.end(),
+                                    [&](const Entry& entry) { return entry.name == name; });
+    if (found == module->children_.end() || module->slot(*found).module() == nullptr) {
+      std::vector<std::string> names;
+      for (const NamedChild& child : module->named_children()) names.push_back(child.name);
+      throw ArgumentError(fmt::format("get_submodule: path: expected a child of {} ({}), got '{}' in '{}'",
+                                      module->type_name(), joined(names), name, path));
+    }
+    result = module->slot(*found).module();
+    module = result.get();
+    if (dot == std::string_view::npos) return result;
+    rest = rest.substr(dot + 1);
+  }
+}
+
+void Module::replace_child(std::string_view name, std::shared_ptr<Module> module) {
+  QUANTA_CHECK(module != nullptr, "replace_child: module: expected a module for '{}', got null", name);
+  for (const Entry& entry : children_) {
+    if (entry.name == name) {
+      slot(entry).assign(std::move(module));
+      return;
+    }
+  }
+  std::vector<std::string> names;
+  for (const NamedChild& child : named_children()) names.push_back(child.name);
+  throw ArgumentError(fmt::format("replace_child: name: expected a child of {} ({}), got '{}'",
+                                  type_name(), joined(names), name));
+}
+
+Module& Module::train(bool on) {
+  for (const NamedModule& entry : named_modules()) entry.module->training_ = on;
+  return *this;
+}
+
+// Module: state ----------------------------------------------------------------------------------
+
+void Module::save_state(StateDict&, const std::string&) const {}
+void Module::load_state(StateReader&) {}
+
+void Module::collect_state(StateDict& state, const std::string& prefix) const {
+  for (const TensorEntry& entry : tensors_) {
+    const Tensor& value = tensor(entry);
+    if (value.defined()) state.set(prefix + entry.name, value);
+  }
+  save_state(state, prefix);
+  if (observer_ != nullptr) observer_->save_state(state, prefix + "activation_post_process.");
+  for (const NamedChild& child : named_children()) {
+    child.module->collect_state(state, prefix + child.name + ".");
+  }
+}
+
+StateDict Module::state_dict() const {
+  StateDict state;
+  collect_state(state, "");
+  return state;
+}
+
+void Module::read_state(StateReader& reader, const std::string& prefix) {
+  reader.prefix_ = prefix;
+  for (const TensorEntry& entry : tensors_) {
+    Tensor& target = tensor(entry);
+    if (!target.defined()) continue;
+    const Tensor* source = reader.require(entry.name);
+    if (source == nullptr) continue;
+    if (source->is_quantized() || source->sizes() != target.sizes()) {
+      reader.problem(fmt::format("{}: expected {} {}, got {} {}", reader.full_name(entry.name),
+                                 target.dtype(), target.sizes(), source->dtype(), source->sizes()));
+      continue;
+    }
+    reader.on_commit([handle = target, value = *source] { handle.copy_(value); });
+  }
+  load_state(reader);
+  if (observer_ != nullptr) {
+    const std::string observer_prefix = prefix + "activation_post_process.";
+    for (const auto& [name, value] : *reader.state_) {
+      if (name.starts_with(observer_prefix)) reader.used_.push_back(name);
+    }
+    try {
+      // A trial on a copy, so that nothing changes when another module's part is wrong.
+      observer_->clone()->load_state(*reader.state_, observer_prefix);
+      reader.on_commit([observer = observer_, state = reader.state_, observer_prefix] {
+        observer->load_state(*state, observer_prefix);
+      });
+    } catch (const Error& error) {
+      reader.problem(error.what());
+    }
+  }
+  for (const NamedChild& child : named_children()) {
+    child.module->read_state(reader, prefix + child.name + ".");
+  }
+}
+
+LoadResult Module::load_state_dict(const StateDict& state, Strict strict) {
+  StateReader reader(state, "");
+  read_state(reader, "");
+  const std::set<std::string> used(reader.used_.begin(), reader.used_.end());
+  LoadResult result;
+  result.missing_keys = reader.missing_;
+  for (const auto& [name, value] : state) {
+    if (!used.contains(name)) result.unexpected_keys.push_back(name);
+  }
+  std::string text;
+  if (strict == Strict::Yes && !result.missing_keys.empty()) {
+    text += fmt::format("\n  missing names: {}", joined(result.missing_keys));
+  }
+  if (strict == Strict::Yes && !result.unexpected_keys.empty()) {
+    text += fmt::format("\n  unexpected names: {}", joined(result.unexpected_keys));
+  }
+  for (const std::string& problem : reader.problems_) text += "\n  " + problem;
+  QUANTA_CHECK(text.empty(), "load_state_dict: state: expected the names and sizes of {}, got:{}",
+               type_name(), text);
+  for (const auto& change : reader.changes_) change();
+  return result;
+}
+
+// Module: quantization ---------------------------------------------------------------------------
+
+void Module::set_qconfig(std::optional<QConfig> qconfig) {
+  qconfig_ = qconfig ? std::make_shared<const QConfig>(std::move(*qconfig)) : nullptr;
+  qconfig_assigned_ = true;
+}
+
+void Module::clear_qconfig() {
+  qconfig_.reset();
+  qconfig_assigned_ = false;
+}
+
+void Module::set_activation_post_process(std::shared_ptr<Observer> observer,
+                                         Observation observation) {
+  observer_ = std::move(observer);
+  observation_ = observation;
+  update_plain_call();
+}
+
+void Module::update_plain_call() noexcept {
+  plain_call_ = hooks_ == nullptr &&
+                (observer_ == nullptr || observation_ == Observation::Explicit);
+}
+
+std::string Module::type_name() const { return without_namespaces(demangled(typeid(*this))); }
+
+std::string to_string(const Module& module) {
+  std::string text;
+  print_tree(module, text, 0);
+  return text;
+}
+
+std::ostream& operator<<(std::ostream& stream, const Module& module) {
+  return stream << to_string(module);
+}
+
+}  // namespace quanta::nn

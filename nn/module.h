@@ -1,0 +1,341 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <iosfwd>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <typeindex>
+#include <utility>
+#include <vector>
+
+#include "quanta/observers/qconfig.h"
+#include "quanta/runtime/state_dict.h"
+#include "quanta/runtime/tensor.h"
+
+namespace quanta::nn {
+
+class Module;
+
+namespace detail {
+/// Gives every parameter and buffer below its own storage.
+void own_tensors(Module& module);
+}  // namespace detail
+
+/// A place for a child module in its parent. Whoever occupies it answers the call; the workflow
+/// swaps occupants by name, so the parent's forward stays as it is written.
+/// Copying a slot clones its occupant. See Child<T>.
+class ChildSlot {
+ public:
+  ChildSlot() = default;
+  ChildSlot(const ChildSlot& other);
+  ChildSlot& operator=(const ChildSlot& other);
+  ChildSlot(ChildSlot&&) noexcept = default;
+  ChildSlot& operator=(ChildSlot&&) noexcept = default;
+  ~ChildSlot() = default;
+
+  const std::shared_ptr<Module>& module() const noexcept { return module_; }
+  explicit operator bool() const noexcept { return module_ != nullptr; }
+
+ protected:
+  using Cast = void* (*)(Module*);
+  explicit ChildSlot(Cast cast) : cast_(cast) {}
+  void assign(std::shared_ptr<Module> module);
+
+  std::shared_ptr<Module> module_;
+  Cast cast_ = nullptr;
+  void* typed_ = nullptr;  // module_ as the slot's T, or null when the occupant is another type
+
+  friend class Module;
+};
+
+/// Reads a StateDict during load_state_dict: notes which names were used and which are missing,
+/// and runs the changes only when everything was found to be right.
+class StateReader {
+ public:
+  StateReader(const StateDict& state, std::string prefix) : state_(&state), prefix_(std::move(prefix)) {}
+
+  /// The tensor under prefix + name, or null. Marks it used.
+  const Tensor* find(std::string_view name);
+  /// The same; when there is none the name is noted as missing.
+  const Tensor* require(std::string_view name);
+  /// Full name, for messages.
+  std::string full_name(std::string_view name) const { return prefix_ + std::string(name); }
+  /// Notes a problem ("conv1.weight: expected sizes [..], got [..]"); loading fails with all of them.
+  void problem(std::string text) { problems_.push_back(std::move(text)); }
+  /// Runs after every module has read without a problem.
+  void on_commit(std::function<void()> change) { changes_.push_back(std::move(change)); }
+
+ private:
+  friend class Module;
+  const StateDict* state_;
+  std::string prefix_;
+  std::vector<std::string> used_;
+  std::vector<std::string> missing_;
+  std::vector<std::string> problems_;
+  std::vector<std::function<void()>> changes_;
+};
+
+enum class Strict : bool { No, Yes };
+
+/// What load_state_dict(Strict::No) tells.
+struct LoadResult {
+  std::vector<std::string> missing_keys;
+  std::vector<std::string> unexpected_keys;
+};
+
+using ForwardPreHook = std::function<Tensor(const Module&, const Tensor& input)>;
+using ForwardHook = std::function<Tensor(const Module&, const Tensor& input, const Tensor& output)>;
+
+/// Base of all layers and networks. Derive, name parameters and children in the constructor with
+/// the register_ functions, write forward:
+///
+///   struct Block : nn::Module {
+///     nn::Child<nn::Conv2d> conv;
+///     nn::Child<nn::ReLU> relu;
+///     Block() {
+///       register_module("conv", conv, nn::Conv2dOptions{.in_channels = 3, .out_channels = 8, .kernel_size = {3}});
+///       register_module("relu", relu);
+///     }
+///     Tensor forward(const Tensor& x) const override { return relu(conv(x)); }
+///   };
+///
+/// Copying a module copies the tree; parameters share storage (clone() copies them too).
+/// Calling a module in eval mode is const and safe from many threads at once.
+class Module {
+ public:
+  Module() = default;
+  virtual ~Module();
+  Module(const Module& other);
+  Module& operator=(const Module& other);
+  Module(Module&&) noexcept;
+  Module& operator=(Module&&) noexcept;
+
+  virtual Tensor forward(const Tensor& x) const = 0;
+  /// Hooks, forward, hooks and the observer. Errors thrown inside name the module's path.
+  Tensor operator()(const Tensor& x) const;
+
+  // The tree --------------------------------------------------------------------------------
+
+  struct NamedChild {
+    std::string name;
+    std::shared_ptr<Module> module;
+  };
+  struct NamedModule {
+    std::string path;  ///< "" for the module itself
+    Module* module;
+  };
+  struct NamedTensor {
+    std::string path;
+    Tensor tensor;
+  };
+
+  std::vector<NamedChild> named_children() const;
+  /// This module and all below, each once, parents first, by dotted path.
+  std::vector<NamedModule> named_modules() const;
+  std::vector<NamedTensor> named_parameters() const;
+  std::vector<NamedTensor> named_buffers() const;
+  std::vector<Tensor> parameters() const;
+  /// The child (or grandchild: dotted path) of that name. Throws ArgumentError naming the part
+  /// that is missing and what there is.
+  std::shared_ptr<Module> get_submodule(std::string_view path) const;
+  /// Puts another occupant into an existing place. Throws ArgumentError when there is none.
+  void replace_child(std::string_view name, std::shared_ptr<Module> module);
+  bool has_child(std::string_view name) const;
+
+  /// Child names of containers are added at run time.
+  void add_module(std::string name, std::shared_ptr<Module> module);
+
+  // State -----------------------------------------------------------------------------------
+
+  /// All parameters, buffers and quantization parameters under torch's names. Observers of a
+  /// prepared model stand below `activation_post_process`.
+  StateDict state_dict() const;
+  /// Strict: missing or unexpected names throw ArgumentError that lists them, nothing is changed. Wrong sizes always throw.
+  LoadResult load_state_dict(const StateDict& state, Strict strict = Strict::Yes);
+
+  Module& train(bool on = true);
+  Module& eval() { return train(false); }
+  bool is_training() const noexcept { return training_; }
+
+  // Hooks -----------------------------------------------------------------------------------
+
+  using HookId = std::uint64_t;
+  HookId register_forward_pre_hook(ForwardPreHook hook);
+  HookId register_forward_hook(ForwardHook hook);
+  void remove_hook(HookId id);
+
+  // Quantization ----------------------------------------------------------------------------
+
+  /// Unset: inherits from the parent when the model is prepared. set_qconfig(std::nullopt):
+  /// this module and all below are left in float.
+  void set_qconfig(std::optional<QConfig> qconfig);
+  void clear_qconfig();
+  bool has_qconfig_attribute() const noexcept { return qconfig_assigned_; }
+  /// Null when unset or switched off.
+  const QConfig* qconfig() const noexcept { return qconfig_.get(); }
+
+  /// The observer of this module's output, or null.
+  const std::shared_ptr<Observer>& activation_post_process() const noexcept { return observer_; }
+  /// How the observer gets to see data: as the first forward hook, or by the module's own calls.
+  enum class Observation : std::uint8_t { Output, Explicit, Input };
+  void set_activation_post_process(std::shared_ptr<Observer> observer,
+                                   Observation observation = Observation::Output);
+
+  // About -----------------------------------------------------------------------------------
+
+  /// "Conv2d"; by default the class's name without namespaces.
+  virtual std::string type_name() const;
+  /// What stands in the parentheses when the tree is printed: "3, 8, kernel_size=(3, 3)".
+  virtual std::string extra_repr() const { return {}; }
+
+  /// A deep copy: children and tensors. Modules that stand in the tree twice stay one module.
+  /// Throws ArgumentError for a module that was not made through Child, make_module or clone().
+  std::shared_ptr<Module> clone() const;
+
+  // Moves hooks (not the observer) of `from` to this module, as swapping does.
+  void take_hooks_from(const Module& from);
+  void take_pre_hooks_from(const Module& from);
+  void take_forward_hooks_from(const Module& from);
+
+ protected:
+  /// `tensor` is a member of the derived class; undefined tensors (no bias) are skipped in state_dict.
+  void register_parameter(std::string name, Tensor& tensor);
+  void register_buffer(std::string name, Tensor& buffer);
+  /// Names a slot that is a member of the derived class and fills it: `args` construct a T.
+  template <typename Slot, typename... Args>
+  void register_module(std::string name, Slot& slot, Args&&... args) {
+    slot.emplace(std::forward<Args>(args)...);
+    register_slot(std::move(name), slot);
+  }
+  void register_slot(std::string name, ChildSlot& slot);
+
+  /// Writes what is not a registered tensor (packed weights, scale, zero point).
+  virtual void save_state(StateDict& state, const std::string& prefix) const;
+  virtual void load_state(StateReader& reader);
+
+ private:
+  struct Entry {
+    std::string name;
+    std::ptrdiff_t offset = -1;            // of a slot that is a member of the derived class, or -1:
+    std::shared_ptr<ChildSlot> owned;  // a slot of a container's
+  };
+  struct TensorEntry {
+    std::string name;
+    std::ptrdiff_t offset;
+    bool is_parameter;
+  };
+  struct Hooks;
+
+  ChildSlot& slot(const Entry& entry) const;
+  Tensor& tensor(const TensorEntry& entry) const;
+  Tensor call_with_hooks(const Tensor& x) const;
+  void update_plain_call() noexcept;
+  void collect_state(StateDict& state, const std::string& prefix) const;
+  void read_state(StateReader& reader, const std::string& prefix);
+
+  std::vector<Entry> children_;
+  std::vector<TensorEntry> tensors_;
+  std::unique_ptr<Hooks> hooks_;
+  std::shared_ptr<Observer> observer_;
+  std::shared_ptr<const QConfig> qconfig_;
+  bool qconfig_assigned_ = false;
+  bool training_ = true;
+  bool plain_call_ = true;  // no hooks, no observer: operator() goes straight to forward
+  Observation observation_ = Observation::Output;
+  std::shared_ptr<Module> (*clone_function_)(const Module&) = nullptr;
+
+  friend void detail::own_tensors(Module& module);
+  template <typename T, typename... Args>
+  friend std::shared_ptr<T> make_module(Args&&... args);
+};
+
+/// Makes a module that knows how to clone itself.
+template <typename T, typename... Args>
+std::shared_ptr<T> make_module(Args&&... args) {
+  auto module = std::make_shared<T>(std::forward<Args>(args)...);
+  static_cast<Module&>(*module).clone_function_ = [](const Module& source) -> std::shared_ptr<Module> {
+    return make_module<T>(static_cast<const T&>(source));
+  };
+  return module;
+}
+
+/// A slot for a T. Calling it calls the occupant, whatever it is by now; `->` reaches the members
+/// of a T and throws ArgumentError when the occupant is no T any more.
+template <typename T>
+class Child : public ChildSlot {
+ public:
+  Child() : ChildSlot(&cast) {}
+
+  template <typename... Args>
+  T& emplace(Args&&... args) {
+    assign(make_module<T>(std::forward<Args>(args)...));
+    return *static_cast<T*>(typed_);
+  }
+  Tensor operator()(const Tensor& x) const { return (*checked())(x); }
+  T* operator->() const {
+    if (typed_ == nullptr) throw_not_a(typeid(T));
+    return static_cast<T*>(typed_);
+  }
+
+ private:
+  static void* cast(Module* module) { return dynamic_cast<T*>(module); }
+  const Module* checked() const {
+    if (module_ == nullptr) throw_not_a(typeid(T));
+    return module_.get();
+  }
+  [[noreturn]] void throw_not_a(std::type_index wanted) const { throw_wrong_occupant(module_.get(), wanted); }
+  [[noreturn]] static void throw_wrong_occupant(const Module* occupant, std::type_index wanted);
+};
+
+namespace detail {
+/// Names `module` in errors and verbose lines while it lives. Module::operator() makes one; so do
+/// modules that are called by other functions than forward (FloatFunctional::add).
+class PathScope {
+ public:
+  explicit PathScope(const Module* module) noexcept;
+  ~PathScope();
+  PathScope(const PathScope&) = delete;
+  PathScope& operator=(const PathScope&) = delete;
+};
+
+[[noreturn]] void throw_wrong_occupant(const Module* occupant, std::type_index wanted);
+/// While it lives, modules that are copied share one memory of what was already copied, so that
+/// a module that stands in the tree twice is copied once.
+class CloneScope {
+ public:
+  CloneScope();
+  ~CloneScope();
+  CloneScope(const CloneScope&) = delete;
+  CloneScope& operator=(const CloneScope&) = delete;
+};
+}  // namespace detail
+
+template <typename T>
+void Child<T>::throw_wrong_occupant(const Module* occupant, std::type_index wanted) {
+  detail::throw_wrong_occupant(occupant, wanted);
+}
+
+/// A deep copy with the same static type.
+template <typename T>
+  requires std::is_base_of_v<Module, T>
+T deep_copy(const T& module) {
+  const detail::CloneScope scope;
+  T copy(module);
+  detail::own_tensors(copy);
+  return copy;
+}
+
+/// The tree as torch prints it: "(conv1): Conv2d(1, 16, kernel_size=(3, 3), ...)".
+std::string to_string(const Module& module);
+std::ostream& operator<<(std::ostream& stream, const Module& module);
+
+/// Loads into a model; the free function reads as in design: load_state_dict(net, read_safetensors(path)).
+inline LoadResult load_state_dict(Module& module, const StateDict& state, Strict strict = Strict::Yes) {
+  return module.load_state_dict(state, strict);
+}
+
+}  // namespace quanta::nn

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "quanta/runtime/state_dict.h"
+#include "quanta/runtime/tensor.h"
+
+namespace quanta {
+
+/// What calculate_qparams answers. Per tensor: Float32 [1] and Int64 [1]; per channel: Float32 [C]
+/// and Int64 [C] (float qparams: Float32 [C]).
+struct ObservedQParams {
+  Tensor scale;
+  Tensor zero_point;
+};
+
+/// Watches the tensors that pass and says which scale and zero point suit them. Also the base of
+/// fake quantizers, which change what passes. Sits in a module as `activation_post_process`.
+///
+/// forward() may be called from many threads at once (calibration with several workers).
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  Observer& operator=(const Observer&) = delete;
+
+  /// The class's name as in torch: "MinMaxObserver".
+  virtual std::string name() const = 0;
+  /// Notes what passes and returns it (fake quantizers: its fake-quantized form). Empty tensors
+  /// change nothing. Throws ArgumentError for a tensor that is not floating point.
+  virtual Tensor forward(const Tensor& x) = 0;
+  /// Throws UnsupportedError where the class has none (Placeholder, Recording, Noop observers).
+  /// Before any data: scale 1, zero point 0, as in torch; ask has_data() first.
+  virtual ObservedQParams calculate_qparams() const = 0;
+  /// Whether calculate_qparams rests on data (or on fixed parameters).
+  virtual bool has_data() const = 0;
+  /// Back to the state before any data.
+  virtual void reset_min_max_vals() {}
+  /// Takes in what `other` saw, as if this one had seen it too. Same class and settings, else
+  /// ArgumentError; UnsupportedError for classes whose result depends on the order.
+  virtual void merge(const Observer& other);
+
+  /// Tensors under torch's names (`eps`, `min_val`, `max_val`, `histogram`, ...).
+  virtual void save_state(StateDict& state, const std::string& prefix) const;
+  /// The names that save_state writes are expected; throws ArgumentError for a missing one or a
+  /// wrong shape. Leaves everything as it was on failure.
+  virtual void load_state(const StateDict& state, const std::string& prefix);
+  virtual std::shared_ptr<Observer> clone() const = 0;
+
+  DType dtype() const noexcept { return dtype_; }
+  QScheme qscheme() const noexcept { return qscheme_; }
+  bool is_dynamic() const noexcept { return is_dynamic_; }
+  /// The range of codes after reduce_range or the custom bounds.
+  std::int64_t quant_min() const noexcept { return range_.min; }
+  std::int64_t quant_max() const noexcept { return range_.max; }
+  /// The channel axis of per-channel observers, else 0.
+  virtual std::int64_t ch_axis() const noexcept { return 0; }
+
+ protected:
+  Observer() = default;
+  Observer(const Observer&) = default;
+
+  DType dtype_ = DType::QUInt8;
+  QScheme qscheme_ = QScheme::PerTensorAffine;
+  bool is_dynamic_ = false;
+  IntRange range_{0, 255};
+};
+
+/// Quantizes `x` with the parameters that the observer calculated (per tensor, per channel along
+/// observer.ch_axis(), or float qparams); codes are clamped to the observer's range.
+QTensor quantize_with(const Tensor& x, const Observer& observer);
+
+}  // namespace quanta
