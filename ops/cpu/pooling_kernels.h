@@ -1,0 +1,94 @@
+#pragma once
+
+// Private: pooling over dense memory. The op has checked and sized everything.
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "quanta/runtime/dtype.h"
+
+namespace quanta::cpu {
+
+/// Input positions begin, begin + dilation, ... below end that one output position sees.
+struct PoolWindow {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t padded = 0;  ///< length with padding, clipped to the padded input (average pooling)
+};
+
+/// One spatial dimension of a pooling.
+struct PoolAxis {
+  std::int64_t input = 1;
+  std::int64_t output = 1;
+  std::int64_t kernel = 1;
+  std::int64_t stride = 1;
+  std::int64_t padding = 0;
+  std::int64_t dilation = 1;
+  bool adaptive = false;
+
+  PoolWindow window(std::int64_t position) const noexcept {
+    if (adaptive) {
+      const std::int64_t begin = position * input / output;
+      const std::int64_t end = ((position + 1) * input + output - 1) / output;
+      return {begin, end, end - begin};
+    }
+    const std::int64_t start = position * stride - padding;
+    const std::int64_t padded = std::min(start + kernel, input + padding) - start;
+    const std::int64_t begin =
+        start >= 0 ? start : start + (-start + dilation - 1) / dilation * dilation;
+    const std::int64_t end = std::min(start + (kernel - 1) * dilation + 1, input);
+    return {begin, std::max(begin, end), padded};
+  }
+};
+
+enum class PoolLayout { ChannelsLast, Contiguous };
+
+/// Batch, channels and up to three spatial dimensions (depth, height, width; unused ones are 1).
+struct PoolGeometry {
+  std::int64_t batch = 0;
+  std::int64_t channels = 0;
+  std::array<PoolAxis, 3> axes;
+  PoolLayout layout = PoolLayout::Contiguous;
+
+  std::int64_t input_volume() const noexcept {
+    return axes[0].input * axes[1].input * axes[2].input;
+  }
+  std::int64_t output_volume() const noexcept {
+    return axes[0].output * axes[1].output * axes[2].output;
+  }
+};
+
+/// How the mean of codes is rounded; all three agree but at ties. torch's kernels differ by layout.
+///   Centred:        zero_point + rne((sum - n * zero_point) / divisor)
+///   ZeroPointFirst: rne(zero_point + (sum - n * zero_point) / divisor)
+///   RawCodes:       rne(sum / divisor)
+enum class AverageRounding { Centred, ZeroPointFirst, RawCodes };
+
+enum class AverageDivisor {
+  PaddedWindow,  ///< the window with padding, clipped to the padded input
+  ValidWindow,   ///< the elements of the input in the window
+  Fixed,         ///< `fixed_divisor`
+};
+
+struct AverageRule {
+  AverageDivisor divisor = AverageDivisor::PaddedWindow;
+  std::int64_t fixed_divisor = 1;
+  AverageRounding rounding = AverageRounding::Centred;
+  std::int32_t zero_point = 0;
+};
+
+/// Float32, QUInt8, QInt8 or QInt32. A window without any element gives the type's lowest value.
+/// NaN wins over numbers. Returns the name of the kernel for verbose output.
+const char* max_pool(const PoolGeometry& geometry, DType dtype, const void* src, void* dst);
+
+/// Float32, QUInt8 or QInt8.
+const char* avg_pool(const PoolGeometry& geometry, const AverageRule& rule, DType dtype,
+                     const void* src, void* dst);
+
+/// The same, one element at a time: for contiguous tensors and for tests.
+void max_pool_reference(const PoolGeometry& geometry, DType dtype, const void* src, void* dst);
+void avg_pool_reference(const PoolGeometry& geometry, const AverageRule& rule, DType dtype,
+                        const void* src, void* dst);
+
+}  // namespace quanta::cpu
