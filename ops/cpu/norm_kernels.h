@@ -1,0 +1,54 @@
+#pragma once
+
+// Private: the affine map that every normalization ends with, and the statistics before it.
+
+#include <cstdint>
+
+#include "quanta/runtime/dtype.h"
+
+namespace quanta::cpu {
+
+/// How a value of the map becomes a code: math::quantize with these numbers.
+struct NormOutput {
+  float inv_scale = 1.0F;
+  std::int32_t zero_point = 0;
+  std::int32_t min = 0;  ///< lowest code; the zero point where relu follows
+  std::int32_t max = 255;
+};
+
+/// For i in [0, count): dst[i] = quantize((src[i] - center) * scale + shift), each number float32
+/// and each step rounded, so that no instruction set gives other codes. `dtype`: QUInt8 or QInt8
+/// (codes in, codes out) or Float32 (no quantize).
+void norm_run(DType dtype, const void* src, float center, float scale, float shift,
+              std::int64_t count, const NormOutput& output, void* dst);
+
+/// The same with scale[i] and shift[i].
+void norm_row(DType dtype, const void* src, float center, const float* scale, const float* shift,
+              std::int64_t count, const NormOutput& output, void* dst);
+
+/// The same with center[i] as well.
+void norm_channels(DType dtype, const void* src, const float* center, const float* scale,
+                   const float* shift, std::int64_t count, const NormOutput& output, void* dst);
+
+/// The scalar form of the three; a step of 0 repeats the first number.
+struct NormParameters {
+  const float* center;
+  const float* scale;
+  const float* shift;
+  std::int64_t center_step;
+  std::int64_t scale_step;  ///< of scale and shift
+};
+void norm_reference(DType dtype, const void* src, const NormParameters& parameters,
+                    std::int64_t count, const NormOutput& output, void* dst);
+
+/// Sum and sum of squares of codes (exact integers) or of floats (in double).
+struct NormSums {
+  double sum = 0.0;
+  double squares = 0.0;
+};
+NormSums norm_sums(DType dtype, const void* src, std::int64_t count);
+/// Adds those of `channels` neighbouring columns of `rows` rows to sums[channels].
+void norm_channel_sums(DType dtype, const void* src, std::int64_t rows, std::int64_t channels,
+                       NormSums* sums);
+
+}  // namespace quanta::cpu
