@@ -6,9 +6,10 @@
 
 namespace quanta {
 
-// Each takes Float32, or a per-tensor quantized tensor (QUInt8, QInt8, QInt32) and then keeps the input's
-// parameters, except where the function's range fixes them as in torch: sigmoid, hardsigmoid
-// (scale 1/256, zero point 0 or -128) and tanh (scale 1/128, zero point 128 or 0).
+// Each takes Float32, or a per-tensor quantized tensor (QUInt8, QInt8, QInt32) and then keeps the
+// input's parameters, except where the function's range fixes them as in torch: sigmoid, hardsigmoid
+// (scale 1/256, zero point 0 or -128) and tanh (scale 1/128, zero point 128 or 0); QInt32: 2^-32 and
+// 2^-31, zero point 0.
 // Shape and memory order are kept. Per-channel input is refused with ArgumentError.
 
 Tensor relu(const Tensor& x);
@@ -38,18 +39,23 @@ Tensor softmax(const Tensor& x, std::int64_t dim);
 
 namespace quantized {
 
-// Per-tensor QUInt8 or QInt8 in; the result has the given scale and zero point and the input's dtype. Each
-// value is f(dequantize(q)) quantized, looked up in a table of all 256 codes.
+// Per-tensor QUInt8, QInt8 or QInt32 in; the result has the given scale and zero point and the
+// input's dtype. Each value is f(dequantize(q)) quantized; for 8 bits it is looked up in a table of
+// all 256 codes.
 QTensor leaky_relu(const QTensor& x, double negative_slope, double scale, std::int64_t zero_point);
 QTensor hardswish(const QTensor& x, double scale, std::int64_t zero_point);
-QTensor elu(const QTensor& x, double scale, std::int64_t zero_point, double alpha = 1.0);
+/// x >= 0 ? x * scale : expm1(x * input_scale) * alpha * scale.
+QTensor elu(const QTensor& x, double output_scale, std::int64_t output_zero_point,
+            double alpha = 1.0, double scale = 1.0, double input_scale = 1.0);
 QTensor celu(const QTensor& x, double scale, std::int64_t zero_point, double alpha = 1.0);
 QTensor sigmoid(const QTensor& x, double scale, std::int64_t zero_point);
 QTensor tanh(const QTensor& x, double scale, std::int64_t zero_point);
 QTensor gelu(const QTensor& x, double scale, std::int64_t zero_point,
              GeluApproximation approximate = GeluApproximation::None);
 QTensor silu(const QTensor& x, double scale, std::int64_t zero_point);
-/// `weight` is per-tensor QUInt8 with one value, or one for each index of dimension 1.
+/// `weight` is per-tensor, of x's dtype, with one value, or one for each index of dimension 1. In
+/// integers, with 1.0 as `weight`'s parameters round it:
+///   q = clamp(zp + round((x - zx) * (x > zx ? Qw(1.0) - zw : w - zw) * (sx * sw / s)))
 QTensor prelu(const QTensor& x, const QTensor& weight, double scale, std::int64_t zero_point);
 QTensor softmax(const QTensor& x, std::int64_t dim, double scale, std::int64_t zero_point);
 

@@ -1,0 +1,160 @@
+// The activations that look at more than one element or at the channel: prelu and softmax.
+
+#include <algorithm>
+#include <cmath>
+
+#include "quanta/ops/activation.h"
+#include "quanta/ops/cpu/per_channel.h"
+#include "quanta/ops/cpu/quantized_operands.h"
+#include "quanta/ops/cpu/unary.h"
+#include "quanta/ops/quantize.h"
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/verbose.h"
+
+namespace quanta {
+namespace {
+
+// The weight as a tensor that broadcasts against x: one value, or one along dimension 1.
+Tensor prelu_weight(std::string_view op, const Tensor& x, const Tensor& weight) {
+  const std::int64_t channels = x.dim() < 2 ? 1 : x.size(1);
+  QUANTA_CHECK(weight.numel() == 1 || (weight.dim() == 1 && weight.numel() == channels),
+               "{}: weight: expected 1 value or {}, one for each index of dim 1 of x {}, got {}", op,
+               channels, x.sizes(), weight.sizes());
+  if (weight.numel() == 1) return weight.reshape({1});
+  Dims sizes = Dims::filled(static_cast<std::size_t>(x.dim()), 1);
+  sizes[1] = channels;
+  return weight.reshape(sizes);
+}
+
+// softmax over the middle of [outer, length, inner].
+void softmax_rows(const float* src, float* dst, const cpu::ChannelLayout& layout) {
+  const std::int64_t length = layout.channels;
+  const std::int64_t step = layout.inner;
+  const std::int64_t grain =
+      std::max<std::int64_t>(1, cpu::kElementGrain / 8 / std::max<std::int64_t>(length, 1));
+  parallel_for(layout.outer * step, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      const std::int64_t offset = row / step * length * step + row % step;
+      const float* from = src + offset;
+      float* to = dst + offset;
+      float largest = from[0];
+      for (std::int64_t i = 1; i < length; ++i) largest = std::max(largest, from[i * step]);
+      float sum = 0.0F;
+      for (std::int64_t i = 0; i < length; ++i) {
+        to[i * step] = std::exp(from[i * step] - largest);
+        sum += to[i * step];
+      }
+      for (std::int64_t i = 0; i < length; ++i) to[i * step] /= sum;
+    }
+  });
+}
+
+}  // namespace
+
+Tensor prelu(const Tensor& x, const Tensor& weight) {
+  OpScope scope("prelu");
+  cpu::check_float_unary("prelu", x);
+  QUANTA_CHECK(weight.defined() && weight.dtype() == DType::Float32,
+               "prelu: weight: expected a Float32 tensor, got {}",
+               weight.defined() ? to_string(weight.dtype()) : "an undefined one");
+  const Tensor slope = prelu_weight("prelu", x, weight);
+  Tensor out = Tensor::empty(x.sizes(), DType::Float32, x.suggested_format());
+
+  scope.kernel("scalar");
+  cpu::broadcast_binary<float>(
+      x, slope, out,
+      [](const float* values, const float* slopes, float* dst, std::int64_t count, cpu::Rhs kind,
+         cpu::Store) {
+        const std::int64_t step = kind == cpu::Rhs::Row ? 1 : 0;
+        for (std::int64_t i = 0; i < count; ++i) {
+          dst[i] = values[i] > 0.0F ? values[i] : slopes[i * step] * values[i];
+        }
+      });
+  return out;
+}
+
+Tensor softmax(const Tensor& x, std::int64_t dim) {
+  OpScope scope("softmax");
+  cpu::check_float_unary("softmax", x);
+  const std::int64_t axis = wrap_dim(dim, x.dim(), "softmax");
+  const MemoryFormat format = x.suggested_format();
+  Tensor out = Tensor::empty(x.sizes(), DType::Float32, format);
+  if (x.dim() == 0) return out.fill_(1.0);
+
+  scope.kernel("scalar");
+  const Tensor dense = x.contiguous(format);
+  if (x.numel() == 0) return out;
+  softmax_rows(static_cast<const float*>(dense.data_ptr()), static_cast<float*>(out.data_ptr()),
+               cpu::ChannelLayout(out, axis));
+  return out;
+}
+
+namespace quantized {
+namespace {
+
+template <typename T>
+void prelu_codes(const QTensor& x, const QTensor& weight, const QTensor& out) {
+  const auto x_zero = std::int64_t{x.quantizer().zero_point};
+  const auto weight_zero = std::int64_t{weight.quantizer().zero_point};
+  const cpu::ScalarQuantizer quantizer(out);
+  // What 1.0 is in the weight's own parameters (it saturates when they do not reach so far), so
+  // that both sides have the same scale.
+  const std::int64_t one = cpu::ScalarQuantizer(weight)(1.0F) - weight_zero;
+  const float multiplier = static_cast<float>(x.quantizer().scale) *
+                           static_cast<float>(weight.quantizer().scale) * quantizer.inv_scale;
+  cpu::broadcast_binary<T>(
+      x, weight, out,
+      [&](const T* codes, const T* weights, T* dst, std::int64_t count, cpu::Rhs kind, cpu::Store) {
+        const std::int64_t step = kind == cpu::Rhs::Row ? 1 : 0;
+        for (std::int64_t i = 0; i < count; ++i) {
+          const std::int64_t difference = codes[i] - x_zero;
+          const std::int64_t slope = difference > 0 ? one : weights[i * step] - weight_zero;
+          const std::int64_t product = cpu::saturating_product(difference, slope);
+          if constexpr (sizeof(T) == 1) {
+            dst[i] = static_cast<T>(math::quantize(static_cast<float>(product), multiplier,
+                                                   quantizer.zero_point, quantizer.min,
+                                                   quantizer.max));
+          } else {
+            dst[i] = math::requantize_qint32(product, multiplier, quantizer.zero_point);
+          }
+        }
+      });
+}
+
+}  // namespace
+
+QTensor prelu(const QTensor& x, const QTensor& weight, double scale, std::int64_t zero_point) {
+  constexpr std::string_view kOp = "quantized::prelu";
+  OpScope scope(kOp);
+  cpu::check_per_tensor(kOp, "x", x);
+  cpu::check_per_tensor(kOp, "weight", weight);
+  QUANTA_CHECK(weight.dtype() == x.dtype(), "{}: weight: expected {} as x has, got {}", kOp,
+               x.dtype(), weight.dtype());
+  const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
+  check_quantizer(kOp, quantizer, x.dtype(), x.sizes());
+  const QTensor slope(prelu_weight(kOp, x, weight));
+  QTensor out = QTensor::empty(x.sizes(), x.dtype(), quantizer, x.suggested_format());
+
+  scope.kernel("scalar");
+  if (x.dtype() == DType::QUInt8) {
+    prelu_codes<std::uint8_t>(x, slope, out);
+  } else if (x.dtype() == DType::QInt8) {
+    prelu_codes<std::int8_t>(x, slope, out);
+  } else {
+    prelu_codes<std::int32_t>(x, slope, out);
+  }
+  return out;
+}
+
+QTensor softmax(const QTensor& x, std::int64_t dim, double scale, std::int64_t zero_point) {
+  constexpr std::string_view kOp = "quantized::softmax";
+  OpScope scope(kOp);
+  cpu::check_per_tensor(kOp, "x", x);
+  check_quantizer(kOp, Quantizer::per_tensor(scale, zero_point), x.dtype(), x.sizes());
+  wrap_dim(dim, x.dim(), kOp);
+  scope.kernel("dequantize, softmax, quantize");
+  return quantize_per_tensor(quanta::softmax(dequantize(x), dim), scale, zero_point, x.dtype());
+}
+
+}  // namespace quantized
+}  // namespace quanta

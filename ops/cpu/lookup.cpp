@@ -1,0 +1,108 @@
+#include "quanta/ops/cpu/lookup.h"
+// Before any header of Highway.
+#include "quanta/ops/cpu/highway.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "quanta/ops/cpu/lookup.cpp"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+
+#include "quanta/ops/cpu/simd.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace quanta::cpu::HWY_NAMESPACE {
+namespace {
+
+// VBMI's byte permutation reads 128 table entries at once.
+#if HWY_TARGET == HWY_AVX3_DL
+using ByteTag = hn::ScalableTag<std::uint8_t>;
+
+class TableVectors {
+ public:
+  explicit TableVectors(const CodeTable& table) {
+    for (std::size_t part = 0; part < 4; ++part) {
+      parts_[part] = _mm512_loadu_si512(table.data() + part * 64);
+    }
+  }
+  HWY_INLINE hn::Vec<ByteTag> operator()(hn::Vec<ByteTag> codes) const {
+    const __m512i low = _mm512_permutex2var_epi8(parts_[0], codes.raw, parts_[1]);
+    const __m512i high = _mm512_permutex2var_epi8(parts_[2], codes.raw, parts_[3]);
+    return hn::Vec<ByteTag>{_mm512_mask_blend_epi8(_mm512_movepi8_mask(codes.raw), low, high)};
+  }
+
+ private:
+  __m512i parts_[4];
+};
+#elif HWY_TARGET != HWY_SCALAR
+using ByteTag = hn::ScalableTag<std::uint8_t>;
+
+class TableVectors {
+ public:
+  explicit TableVectors(const CodeTable& table) : table_(table) {}
+
+  // Sixteen shuffles, one for each high half-byte. With the half-byte of the block removed, codes
+  // of this block are below 16; adding 0x70 with saturation sets the top bit of all others, for
+  // which the shuffle answers 0.
+  HWY_INLINE hn::Vec<ByteTag> operator()(hn::Vec<ByteTag> codes) const {
+    const ByteTag d;
+    const auto limit = hn::Set(d, std::uint8_t{0x70});
+    auto result = hn::Zero(d);
+    for (std::size_t block = 0; block < 16; ++block) {
+      const auto part = hn::LoadDup128(d, table_.data() + block * 16);
+      const auto index =
+          hn::SaturatedAdd(hn::Xor(codes, hn::Set(d, static_cast<std::uint8_t>(block * 16))), limit);
+      result = hn::Or(result, hn::TableLookupBytesOr0(part, index));
+    }
+    return result;
+  }
+
+ private:
+  const CodeTable& table_;
+};
+#endif
+
+#if HWY_TARGET != HWY_SCALAR
+template <bool kStreaming>
+std::int64_t lookup_vectors(const std::uint8_t* src, std::uint8_t* dst, std::int64_t count,
+                            const CodeTable& table) {
+  const ByteTag d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  if (count < lanes) return 0;
+  const TableVectors vectors(table);
+  std::int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    put<kStreaming>(d, vectors(hn::LoadU(d, src + i)), dst + i);
+  }
+  if constexpr (kStreaming) hwy::FlushStream();
+  return i;
+}
+#endif
+
+void lookup_row(const std::uint8_t* src, std::uint8_t* dst, std::int64_t count,
+                const CodeTable& table, Store store) {
+  std::int64_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  i = store == Store::Streaming ? lookup_vectors<true>(src, dst, count, table)
+                                : lookup_vectors<false>(src, dst, count, table);
+#else
+  static_cast<void>(store);
+#endif
+  for (; i < count; ++i) dst[i] = table[src[i]];
+}
+
+}  // namespace
+}  // namespace quanta::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace quanta::cpu {
+
+HWY_EXPORT(lookup_row);
+
+void lookup(const std::uint8_t* src, std::uint8_t* dst, std::int64_t count, const CodeTable& table,
+            Store store) {
+  HWY_DYNAMIC_DISPATCH(lookup_row)(src, dst, count, table, store);
+}
+
+}  // namespace quanta::cpu
+#endif  // HWY_ONCE

@@ -1,0 +1,56 @@
+#include "quanta/ops/cpu/matmul_cpu.h"
+
+#include <dnnl.hpp>
+
+#include "quanta/runtime/check.h"
+
+namespace quanta::cpu {
+namespace {
+
+const dnnl::engine& cpu_engine() {
+  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+// oneDNN reads any strides, but fast only when rows or columns are contiguous.
+Tensor readable(const Tensor& x) {
+  const Dims& sizes = x.sizes();
+  const Dims& strides = x.strides();
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] > 1 && strides[d] == 0) return x.contiguous();
+  }
+  const std::size_t rows = sizes.size() - 2;
+  const bool unit = strides[rows] == 1 || strides[rows + 1] == 1;
+  return unit ? x : x.contiguous();
+}
+
+dnnl::memory::desc describe(const Tensor& x) {
+  return {x.sizes().to_vector(), dnnl::memory::data_type::f32, x.strides().to_vector()};
+}
+
+dnnl::memory wrap(const dnnl::memory::desc& desc, const Tensor& x) {
+  return {desc, cpu_engine(), x.data_ptr()};
+}
+
+}  // namespace
+
+void matmul(const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
+  const Tensor left = readable(lhs);
+  const Tensor right = readable(rhs);
+  try {
+    // oneDNN keeps the primitives it made and finds one again by its shapes and strides.
+    const dnnl::matmul::primitive_desc description(cpu_engine(), describe(left), describe(right),
+                                                   describe(out));
+    dnnl::stream stream(cpu_engine());
+    dnnl::matmul(description)
+        .execute(stream, {{DNNL_ARG_SRC, wrap(description.src_desc(), left)},
+                          {DNNL_ARG_WEIGHTS, wrap(description.weights_desc(), right)},
+                          {DNNL_ARG_DST, wrap(description.dst_desc(), out)}});
+    stream.wait();
+  } catch (const dnnl::error& error) {
+    throw BackendError(fmt::format("matmul: oneDNN failed for {} x {}: {}", lhs.sizes(),
+                                   rhs.sizes(), error.what()));
+  }
+}
+
+}  // namespace quanta::cpu

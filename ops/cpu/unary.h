@@ -1,0 +1,72 @@
+#pragma once
+
+#include <string_view>
+
+#include "quanta/ops/cpu/code_table.h"
+#include "quanta/ops/cpu/quantized_operands.h"
+#include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/tensor.h"
+
+// Private: the frame of ops that map each element on its own.
+
+namespace quanta::cpu {
+
+/// Float32 or a supported quantized tensor, else an error that names `op`.
+inline void check_unary(std::string_view op, const Tensor& x) {
+  QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", op);
+  if (x.is_quantized()) {
+    check_per_tensor(op, "x", x);
+  } else {
+    QUANTA_SUPPORTED(x.dtype() == DType::Float32,
+                     "{}: x: {} is not supported on the CPU; Float32, QUInt8, QInt8 and QInt32 are",
+                     op, x.dtype());
+  }
+}
+
+/// For ops whose quantized form lives in namespace quantized.
+inline void check_float_unary(std::string_view op, const Tensor& x) {
+  QUANTA_CHECK(x.defined(), "{}: x: expected a Float32 tensor, got an undefined one", op);
+  QUANTA_SUPPORTED(!x.is_quantized(),
+                   "{}: x: expected Float32, got {}; quantized::{} takes the result's scale and "
+                   "zero point",
+                   op, x.dtype(), op);
+  QUANTA_SUPPORTED(x.dtype() == DType::Float32, "{}: x: {} is not supported on the CPU; Float32 is",
+                   op, x.dtype());
+}
+
+/// function(x) for each float, in several threads; for functions without a vector kernel.
+template <typename Function>
+Tensor map_floats(const Tensor& x, Function&& function) {
+  const MemoryFormat format = x.suggested_format();
+  Tensor out = Tensor::empty(x.sizes(), DType::Float32, format);
+  const Tensor dense = x.contiguous(format);
+  const auto* src = static_cast<const float*>(dense.data_ptr());
+  auto* dst = static_cast<float*>(out.data_ptr());
+  parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) dst[i] = function(src[i]);
+  });
+  return out;
+}
+
+/// quantize(function(dequantize(code))) for each code, into new parameters.
+template <typename Function>
+QTensor map_quantized(std::string_view op, const QTensor& x, double scale, std::int64_t zero_point,
+                      CodeFunction kind, Function&& function, double parameter0 = 0.0,
+                      double parameter1 = 0.0, double parameter2 = 0.0) {
+  check_per_tensor(op, "x", x);
+  const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
+  check_quantizer(op, quantizer, x.dtype(), x.sizes());
+  const MemoryFormat format = x.suggested_format();
+  QTensor out = QTensor::empty(x.sizes(), x.dtype(), quantizer, format);
+  const ScalarDequantizer to_float(x);
+  const ScalarQuantizer to_code(out);
+  const Quantizer& in = x.quantizer();
+  map_codes(QTensor(x.contiguous(format)), out,
+            {kind, x.dtype(), in.scale, in.zero_point, scale, zero_point, parameter0, parameter1,
+             parameter2},
+            [&](std::int32_t code) { return to_code(function(to_float(code))); });
+  return out;
+}
+
+}  // namespace quanta::cpu

@@ -1,0 +1,86 @@
+#include "quanta/ops/arithmetic.h"
+#include "quanta/ops/cpu/matmul_cpu.h"
+#include "quanta/ops/cpu/quantized_operands.h"
+#include "quanta/ops/quantize.h"
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/verbose.h"
+
+namespace quanta {
+namespace {
+
+// The sizes without the last two.
+Dims batch_of(const Tensor& x) {
+  Dims batch = x.sizes();
+  batch.resize(batch.size() - 2);
+  return batch;
+}
+
+// Leading dimensions of size 1 up to `rank`.
+Tensor with_rank(Tensor x, std::int64_t rank) {
+  while (x.dim() < rank) x = x.unsqueeze(0);
+  return x;
+}
+
+Tensor multiply(std::string_view op, const Tensor& lhs, const Tensor& rhs) {
+  QUANTA_CHECK(lhs.dim() >= 1, "{}: lhs: expected at least 1 dimension, got 0", op);
+  QUANTA_CHECK(rhs.dim() >= 1, "{}: rhs: expected at least 1 dimension, got 0", op);
+  // A vector on the left is a row, one on the right a column; that dimension goes away again.
+  const Tensor left = lhs.dim() == 1 ? lhs.unsqueeze(0) : lhs;
+  const Tensor right = rhs.dim() == 1 ? rhs.unsqueeze(1) : rhs;
+  QUANTA_CHECK(left.size(-1) == right.size(-2),
+               "{}: rhs: expected {} rows for lhs of sizes {}, got sizes {}", op, left.size(-1),
+               lhs.sizes(), rhs.sizes());
+  Dims sizes = broadcast_sizes(batch_of(left), batch_of(right), op);
+  sizes.push_back(left.size(-2));
+  sizes.push_back(right.size(-1));
+  const auto rank = static_cast<std::int64_t>(sizes.size());
+
+  Tensor out = Tensor::empty(sizes, DType::Float32);
+  if (left.size(-1) == 0) {
+    out.fill_(0.0);
+  } else if (out.numel() > 0) {
+    cpu::matmul(with_rank(left, rank), with_rank(right, rank), out);
+  }
+  if (rhs.dim() == 1) out = out.squeeze(-1);
+  if (lhs.dim() == 1) out = out.squeeze(rhs.dim() == 1 ? -1 : -2);
+  return out;
+}
+
+}  // namespace
+
+Tensor matmul(const Tensor& lhs, const Tensor& rhs) {
+  OpScope scope("matmul");
+  for (const Tensor* x : {&lhs, &rhs}) {
+    const std::string_view argument = x == &lhs ? "lhs" : "rhs";
+    QUANTA_CHECK(x->defined(), "matmul: {}: expected a Float32 tensor, got an undefined one",
+                 argument);
+    QUANTA_SUPPORTED(!x->is_quantized(),
+                     "matmul: {}: expected Float32, got a quantized tensor ({}), and the result's "
+                     "scale is not known here: use nn::FloatFunctional, or dequantize first",
+                     argument, x->dtype());
+    QUANTA_SUPPORTED(x->dtype() == DType::Float32,
+                     "matmul: {}: {} is not supported on the CPU; Float32 is", argument, x->dtype());
+  }
+  scope.kernel("onednn");
+  return multiply("matmul", lhs, rhs);
+}
+
+namespace quantized {
+
+QTensor matmul(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point) {
+  constexpr std::string_view kOp = "quantized::matmul";
+  OpScope scope(kOp);
+  cpu::check_per_tensor(kOp, "lhs", lhs);
+  cpu::check_per_tensor(kOp, "rhs", rhs);
+  QUANTA_CHECK(lhs.dtype() == rhs.dtype(), "{}: rhs: expected {} as lhs has, got {}", kOp,
+               lhs.dtype(), rhs.dtype());
+  QUANTA_SUPPORTED(lhs.dtype() != DType::QInt32,
+                   "{}: lhs: QInt32 is not supported on the CPU; QUInt8 and QInt8 are", kOp);
+  check_quantizer(kOp, Quantizer::per_tensor(scale, zero_point), lhs.dtype(), {});
+  scope.kernel("dequantize, onednn, quantize");
+  return quantize_per_tensor(multiply(kOp, dequantize(lhs), dequantize(rhs)), scale, zero_point,
+                             lhs.dtype());
+}
+
+}  // namespace quantized
+}  // namespace quanta
