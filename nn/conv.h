@@ -1,0 +1,131 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "quanta/nn/detail/packed_cache.h"
+#include "quanta/nn/module.h"
+#include "quanta/ops/conv.h"
+
+namespace quanta::nn {
+
+/// Arguments of Conv1d, Conv2d and Conv3d. Each Dims has one number per spatial dimension, or one
+/// for all. Padding is with zeros.
+struct ConvNdOptions {
+  std::int64_t in_channels = 0;
+  std::int64_t out_channels = 0;
+  Dims kernel_size{};
+  Dims stride{1};
+  Dims padding{0};
+  Dims dilation{1};
+  std::int64_t groups = 1;
+  bool bias = true;
+};
+using Conv1dOptions = ConvNdOptions;
+using Conv2dOptions = ConvNdOptions;
+using Conv3dOptions = ConvNdOptions;
+
+/// What the convolutions of 1 to 3 spatial dimensions share; use Conv1d, Conv2d, Conv3d.
+///
+/// x [N, in_channels, spatial...] or [in_channels, spatial...], Float32. A new layer's weight and
+/// bias are uniform in +-1/sqrt(in_channels / groups * kernel), from default_generator().
+/// In eval mode the weight is packed once and again after it was changed.
+class ConvNd : public Module {
+ public:
+  /// [out_channels, in_channels / groups, kernel...]
+  Tensor weight;
+  /// [out_channels], or undefined.
+  Tensor bias;
+
+  /// With one number per spatial dimension everywhere.
+  const ConvNdOptions& options() const noexcept { return options_; }
+  std::int64_t spatial() const noexcept { return spatial_; }
+
+  Tensor forward(const Tensor& x) const override { return forward(x, Fusion::None); }
+  /// The convolution and what follows it in one step.
+  Tensor forward(const Tensor& x, Fusion fusion) const;
+  std::string extra_repr() const override;
+
+ protected:
+  /// Throws ArgumentError for channels < 1 or not divisible by groups, and for kernel sizes,
+  /// strides, dilations < 1 or a padding < 0.
+  ConvNd(const ConvNdOptions& options, std::int64_t spatial);
+
+ private:
+  ConvNdOptions options_;
+  std::int64_t spatial_;
+  mutable detail::PackedCache<PackedConv> packed_;
+};
+
+class Conv1d : public ConvNd {
+ public:
+  explicit Conv1d(const Conv1dOptions& options) : ConvNd(options, 1) {}
+};
+
+class Conv2d : public ConvNd {
+ public:
+  explicit Conv2d(const Conv2dOptions& options) : ConvNd(options, 2) {}
+};
+
+class Conv3d : public ConvNd {
+ public:
+  explicit Conv3d(const Conv3dOptions& options) : ConvNd(options, 3) {}
+};
+
+/// Arguments of ConvTranspose1d, ConvTranspose2d and ConvTranspose3d, in torch's order.
+struct ConvTransposeNdOptions {
+  std::int64_t in_channels = 0;
+  std::int64_t out_channels = 0;
+  Dims kernel_size{};
+  Dims stride{1};
+  Dims padding{0};
+  Dims output_padding{0};
+  std::int64_t groups = 1;
+  bool bias = true;
+  Dims dilation{1};
+};
+using ConvTranspose1dOptions = ConvTransposeNdOptions;
+using ConvTranspose2dOptions = ConvTransposeNdOptions;
+using ConvTranspose3dOptions = ConvTransposeNdOptions;
+
+/// What the transposed convolutions share; use ConvTranspose1d, ConvTranspose2d, ConvTranspose3d.
+class ConvTransposeNd : public Module {
+ public:
+  /// [in_channels, out_channels / groups, kernel...]
+  Tensor weight;
+  /// [out_channels], or undefined.
+  Tensor bias;
+
+  /// With one number per spatial dimension everywhere.
+  const ConvTransposeNdOptions& options() const noexcept { return options_; }
+  std::int64_t spatial() const noexcept { return spatial_; }
+
+  Tensor forward(const Tensor& x) const override;
+  std::string extra_repr() const override;
+
+ protected:
+  /// Throws ArgumentError as ConvNd does, and for an output_padding that is neither smaller than
+  /// the stride nor than the dilation.
+  ConvTransposeNd(const ConvTransposeNdOptions& options, std::int64_t spatial);
+
+ private:
+  ConvTransposeNdOptions options_;
+  std::int64_t spatial_;
+};
+
+class ConvTranspose1d : public ConvTransposeNd {
+ public:
+  explicit ConvTranspose1d(const ConvTranspose1dOptions& options) : ConvTransposeNd(options, 1) {}
+};
+
+class ConvTranspose2d : public ConvTransposeNd {
+ public:
+  explicit ConvTranspose2d(const ConvTranspose2dOptions& options) : ConvTransposeNd(options, 2) {}
+};
+
+class ConvTranspose3d : public ConvTransposeNd {
+ public:
+  explicit ConvTranspose3d(const ConvTranspose3dOptions& options) : ConvTransposeNd(options, 3) {}
+};
+
+}  // namespace quanta::nn

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <utility>
+
+#include "quanta/ops/conv.h"
+#include "quanta/runtime/tensor.h"
+
+namespace quanta::nn::detail {
+
+/// Keeps the packed form of a float layer's weight and bias until one of them becomes another
+/// tensor or is written to. Safe from many threads; copies share the packing.
+template <typename Packed>
+class PackedCache {
+ public:
+  PackedCache() = default;
+  PackedCache(const PackedCache& other) : entry_(other.snapshot()) {}
+  PackedCache& operator=(const PackedCache& other) {
+    if (this != &other) {
+      Entry entry = other.snapshot();
+      const std::lock_guard lock(mutex_);
+      entry_ = std::move(entry);
+    }
+    return *this;
+  }
+  ~PackedCache() = default;
+
+  /// What `pack()` gave for these tensors, now or earlier.
+  template <typename Pack>
+  Packed get(const Tensor& weight, const Tensor& bias, Fusion fusion, Pack&& pack) {
+    const std::lock_guard lock(mutex_);
+    if (!entry_.matches(weight, bias, fusion)) {
+      // Versions are read first: a write during packing makes the entry stale, not wrong.
+      Entry entry{weight, bias, weight.version(), bias.defined() ? bias.version() : 0, fusion, {}};
+      entry.packed = pack();
+      entry_ = std::move(entry);
+    }
+    return entry_.packed;
+  }
+
+ private:
+  struct Entry {
+    // Handles, so that the addresses that are compared cannot be reused by other tensors.
+    Tensor weight;
+    Tensor bias;
+    std::uint32_t weight_version = 0;
+    std::uint32_t bias_version = 0;
+    Fusion fusion = Fusion::None;
+    Packed packed;
+
+    bool matches(const Tensor& new_weight, const Tensor& new_bias, Fusion new_fusion) const {
+      return packed.defined() && weight.is_same(new_weight) && bias.is_same(new_bias) &&
+             weight_version == weight.version() && fusion == new_fusion &&
+             (!bias.defined() || bias_version == bias.version());
+    }
+  };
+
+  Entry snapshot() const {
+    const std::lock_guard lock(mutex_);
+    return entry_;
+  }
+
+  mutable std::mutex mutex_;
+  Entry entry_;
+};
+
+}  // namespace quanta::nn::detail

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+
+#include "quanta/nn/module.h"
+
+namespace quanta::nn {
+
+/// Operations of two tensors as a module, so that their results can be observed and quantized: in
+/// a network that is to be quantized, `skip->add(a, b)` takes the place of `a + b`.
+///
+/// One FloatFunctional has one scale for all its results: use one for each place in forward, made
+/// in the constructor. Float tensors here; after convert a quantized::QFunctional, which is a
+/// FloatFunctional too, stands in the slot. forward() throws UnsupportedError.
+class FloatFunctional : public Module {
+ public:
+  virtual Tensor add(const Tensor& lhs, const Tensor& rhs) const;
+  virtual Tensor mul(const Tensor& lhs, const Tensor& rhs) const;
+  virtual Tensor cat(std::span<const Tensor> tensors, std::int64_t dim = 0) const;
+  Tensor cat(std::initializer_list<Tensor> tensors, std::int64_t dim = 0) const {
+    return cat(std::span<const Tensor>(tensors.begin(), tensors.size()), dim);
+  }
+  virtual Tensor add_relu(const Tensor& lhs, const Tensor& rhs) const;
+  virtual Tensor matmul(const Tensor& lhs, const Tensor& rhs) const;
+
+  // Not observed: the result's parameters follow from those of `x`.
+  virtual Tensor add_scalar(const Tensor& x, double value) const;
+  virtual Tensor mul_scalar(const Tensor& x, double value) const;
+
+  [[noreturn]] Tensor forward(const Tensor& x) const override;
+
+ private:
+  Tensor observed(Tensor result) const;
+};
+
+/// The same operations without an observer, for graphs whose observers are modules of their own.
+class FXFloatFunctional : public Module {
+ public:
+  Tensor add(const Tensor& lhs, const Tensor& rhs) const;
+  Tensor mul(const Tensor& lhs, const Tensor& rhs) const;
+  Tensor cat(std::span<const Tensor> tensors, std::int64_t dim = 0) const;
+  Tensor add_relu(const Tensor& lhs, const Tensor& rhs) const;
+  Tensor matmul(const Tensor& lhs, const Tensor& rhs) const;
+  Tensor add_scalar(const Tensor& x, double value) const;
+  Tensor mul_scalar(const Tensor& x, double value) const;
+
+  [[noreturn]] Tensor forward(const Tensor& x) const override;
+};
+
+}  // namespace quanta::nn

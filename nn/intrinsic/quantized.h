@@ -1,0 +1,128 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "quanta/nn/intrinsic/fused.h"
+#include "quanta/nn/quantized/conv.h"
+#include "quanta/nn/quantized/linear.h"
+#include "quanta/nn/quantized/norm.h"
+
+/// Quantized forms of the fused modules of nn::intrinsic. State and errors are those of the
+/// nn::quantized modules that they derive from.
+namespace quanta::nn::intrinsic::quantized {
+
+class ConvReLU1d : public nn::quantized::Conv1d {
+ public:
+  using Conv1d::Conv1d;
+  static std::shared_ptr<Module> from_float(const Module& module);
+  Tensor forward(const Tensor& x) const override;
+};
+
+class ConvReLU2d : public nn::quantized::Conv2d {
+ public:
+  using Conv2d::Conv2d;
+  static std::shared_ptr<Module> from_float(const Module& module);
+  Tensor forward(const Tensor& x) const override;
+};
+
+class ConvReLU3d : public nn::quantized::Conv3d {
+ public:
+  using Conv3d::Conv3d;
+  static std::shared_ptr<Module> from_float(const Module& module);
+  Tensor forward(const Tensor& x) const override;
+};
+
+/// conv(x) + accum, `conv->forward(x, accum)`; both QUInt8. A float ConvAdd2d too, so that it fits
+/// into that one's slot. State as of nn::quantized::Conv2d.
+class ConvAdd2d : public intrinsic::ConvAdd2d {
+ public:
+  double scale = 1.0;
+  std::int64_t zero_point = 0;
+
+  ConvAdd2d(const ConvOptions& options, const QTensor& weight, const Tensor& bias,
+            double scale = 1.0, std::int64_t zero_point = 0);
+  static std::shared_ptr<Module> from_float(const Module& module);
+
+  const QTensor& weight() const { return packed_.weight(); }
+  const Tensor& bias() const { return packed_.bias(); }
+  const quanta::quantized::ConvPackedParams& packed() const noexcept { return packed_; }
+  std::string type_name() const override { return "QuantizedConvAdd2d"; }
+  std::string extra_repr() const override;
+
+ protected:
+  Tensor run(const Tensor& x, const Tensor& accum) const override;
+  void save_state(StateDict& state, const std::string& prefix) const override;
+  void load_state(StateReader& reader) override;
+
+ private:
+  quanta::quantized::ConvPackedParams packed_;
+};
+
+/// relu(conv(x) + accum), otherwise as ConvAdd2d.
+class ConvAddReLU2d : public intrinsic::ConvAddReLU2d {
+ public:
+  double scale = 1.0;
+  std::int64_t zero_point = 0;
+
+  ConvAddReLU2d(const ConvOptions& options, const QTensor& weight, const Tensor& bias,
+                double scale = 1.0, std::int64_t zero_point = 0);
+  static std::shared_ptr<Module> from_float(const Module& module);
+
+  const QTensor& weight() const { return packed_.weight(); }
+  const Tensor& bias() const { return packed_.bias(); }
+  const quanta::quantized::ConvPackedParams& packed() const noexcept { return packed_; }
+  std::string type_name() const override { return "QuantizedConvAddReLU2d"; }
+  std::string extra_repr() const override;
+
+ protected:
+  Tensor run(const Tensor& x, const Tensor& accum) const override;
+  void save_state(StateDict& state, const std::string& prefix) const override;
+  void load_state(StateReader& reader) override;
+
+ private:
+  quanta::quantized::ConvPackedParams packed_;
+};
+
+class LinearReLU : public nn::quantized::Linear {
+ public:
+  using Linear::Linear;
+  static std::shared_ptr<Module> from_float(const Module& module);
+  Tensor forward(const Tensor& x) const override;
+};
+
+class LinearLeakyReLU : public nn::quantized::Linear {
+ public:
+  LinearLeakyReLU(const QTensor& weight, const Tensor& bias, double negative_slope,
+                  double scale = 1.0, std::int64_t zero_point = 0)
+      : Linear(weight, bias, scale, zero_point), negative_slope_(negative_slope) {}
+  static std::shared_ptr<Module> from_float(const Module& module);
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  double negative_slope_;
+};
+
+class LinearTanh : public nn::quantized::Linear {
+ public:
+  using Linear::Linear;
+  static std::shared_ptr<Module> from_float(const Module& module);
+  Tensor forward(const Tensor& x) const override;
+};
+
+class BNReLU2d : public nn::quantized::BatchNorm2d {
+ public:
+  using BatchNorm2d::BatchNorm2d;
+  static std::shared_ptr<Module> from_float(const Module& module);
+  Tensor forward(const Tensor& x) const override;
+};
+
+class BNReLU3d : public nn::quantized::BatchNorm3d {
+ public:
+  using BatchNorm3d::BatchNorm3d;
+  static std::shared_ptr<Module> from_float(const Module& module);
+  Tensor forward(const Tensor& x) const override;
+};
+
+}  // namespace quanta::nn::intrinsic::quantized

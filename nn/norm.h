@@ -1,0 +1,163 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "quanta/nn/module.h"
+
+namespace quanta::nn {
+
+struct BatchNormOptions {
+  std::int64_t num_features = 0;
+  double eps = 1e-5;
+  double momentum = 0.1;
+  bool affine = true;
+};
+using BatchNorm1dOptions = BatchNormOptions;
+using BatchNorm2dOptions = BatchNormOptions;
+using BatchNorm3dOptions = BatchNormOptions;
+
+/// What the batch norms share; use BatchNorm1d, BatchNorm2d, BatchNorm3d.
+///
+/// (x - running_mean) / sqrt(running_var + eps) * weight + bias for each channel (dimension 1).
+/// Eval mode only: in train mode forward throws UnsupportedError (call eval() first).
+class BatchNormNd : public Module {
+ public:
+  /// [num_features] each; weight and bias are undefined when not affine.
+  Tensor weight;
+  Tensor bias;
+  Tensor running_mean;
+  Tensor running_var;
+  /// A 0-d Int64.
+  Tensor num_batches_tracked;
+
+  const BatchNormOptions& options() const noexcept { return options_; }
+  Tensor forward(const Tensor& x) const override;
+  std::string extra_repr() const override;
+
+ protected:
+  /// Accepts inputs of `min_rank` to `max_rank` dimensions. Throws ArgumentError for
+  /// num_features < 1.
+  BatchNormNd(const BatchNormOptions& options, std::int64_t min_rank, std::int64_t max_rank);
+
+ private:
+  BatchNormOptions options_;
+  std::int64_t min_rank_;
+  std::int64_t max_rank_;
+};
+
+/// x [N, C] or [N, C, L].
+class BatchNorm1d : public BatchNormNd {
+ public:
+  explicit BatchNorm1d(const BatchNorm1dOptions& options) : BatchNormNd(options, 2, 3) {}
+};
+
+/// x [N, C, H, W].
+class BatchNorm2d : public BatchNormNd {
+ public:
+  explicit BatchNorm2d(const BatchNorm2dOptions& options) : BatchNormNd(options, 4, 4) {}
+};
+
+/// x [N, C, D, H, W].
+class BatchNorm3d : public BatchNormNd {
+ public:
+  explicit BatchNorm3d(const BatchNorm3dOptions& options) : BatchNormNd(options, 5, 5) {}
+};
+
+struct LayerNormOptions {
+  Dims normalized_shape{};
+  double eps = 1e-5;
+  bool elementwise_affine = true;
+  bool bias = true;
+};
+
+/// Normalizes over the last dimensions, whose sizes are normalized_shape.
+class LayerNorm : public Module {
+ public:
+  /// [normalized_shape...], or undefined.
+  Tensor weight;
+  Tensor bias;
+
+  /// Throws ArgumentError for an empty normalized_shape or a size < 1.
+  explicit LayerNorm(const LayerNormOptions& options);
+  const LayerNormOptions& options() const noexcept { return options_; }
+  Tensor forward(const Tensor& x) const override;
+  std::string extra_repr() const override;
+
+ private:
+  LayerNormOptions options_;
+};
+
+struct GroupNormOptions {
+  std::int64_t num_groups = 0;
+  std::int64_t num_channels = 0;
+  double eps = 1e-5;
+  bool affine = true;
+};
+
+/// Normalizes over groups of channels (dimension 1) and all that follows.
+class GroupNorm : public Module {
+ public:
+  /// [num_channels], or undefined when not affine.
+  Tensor weight;
+  Tensor bias;
+
+  /// Throws ArgumentError unless num_channels is a multiple of num_groups.
+  explicit GroupNorm(const GroupNormOptions& options);
+  const GroupNormOptions& options() const noexcept { return options_; }
+  Tensor forward(const Tensor& x) const override;
+  std::string extra_repr() const override;
+
+ private:
+  GroupNormOptions options_;
+};
+
+struct InstanceNormOptions {
+  std::int64_t num_features = 0;
+  double eps = 1e-5;
+  double momentum = 0.1;
+  bool affine = false;
+};
+using InstanceNorm1dOptions = InstanceNormOptions;
+using InstanceNorm2dOptions = InstanceNormOptions;
+using InstanceNorm3dOptions = InstanceNormOptions;
+
+/// What the instance norms share; use InstanceNorm1d, InstanceNorm2d, InstanceNorm3d.
+///
+/// Normalizes each channel of each sample by its own statistics, in train and eval mode alike
+/// (torch's track_running_stats=False, its default). Input [N, C, spatial...] or [C, spatial...].
+class InstanceNormNd : public Module {
+ public:
+  /// [num_features], or undefined when not affine.
+  Tensor weight;
+  Tensor bias;
+
+  const InstanceNormOptions& options() const noexcept { return options_; }
+  std::int64_t spatial() const noexcept { return spatial_; }
+  Tensor forward(const Tensor& x) const override;
+  std::string extra_repr() const override;
+
+ protected:
+  InstanceNormNd(const InstanceNormOptions& options, std::int64_t spatial);
+
+ private:
+  InstanceNormOptions options_;
+  std::int64_t spatial_;
+};
+
+class InstanceNorm1d : public InstanceNormNd {
+ public:
+  explicit InstanceNorm1d(const InstanceNorm1dOptions& options) : InstanceNormNd(options, 1) {}
+};
+
+class InstanceNorm2d : public InstanceNormNd {
+ public:
+  explicit InstanceNorm2d(const InstanceNorm2dOptions& options) : InstanceNormNd(options, 2) {}
+};
+
+class InstanceNorm3d : public InstanceNormNd {
+ public:
+  explicit InstanceNorm3d(const InstanceNorm3dOptions& options) : InstanceNormNd(options, 3) {}
+};
+
+}  // namespace quanta::nn

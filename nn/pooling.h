@@ -1,0 +1,117 @@
+#pragma once
+
+#include <string>
+
+#include "quanta/nn/module.h"
+#include "quanta/ops/pooling.h"
+
+namespace quanta::nn {
+
+// Pooling over Float32 or per-tensor quantized tensors, as in ops/pooling.h: quantized results keep
+// the input's parameters, so these stay in place in a converted network.
+
+using MaxPool1dOptions = MaxPoolOptions;
+using MaxPool2dOptions = MaxPoolOptions;
+using MaxPool3dOptions = MaxPoolOptions;
+using AvgPool1dOptions = AvgPoolOptions;
+using AvgPool2dOptions = AvgPoolOptions;
+using AvgPool3dOptions = AvgPoolOptions;
+
+/// What the max pools share; use MaxPool1d, MaxPool2d, MaxPool3d.
+class MaxPoolNd : public Module {
+ public:
+  const MaxPoolOptions& options() const noexcept { return options_; }
+  std::string extra_repr() const override;
+
+ protected:
+  /// Throws ArgumentError when kernel_size is missing or no number is given per dimension.
+  MaxPoolNd(MaxPoolOptions options, std::int64_t spatial);
+
+ private:
+  MaxPoolOptions options_;
+};
+
+class MaxPool1d : public MaxPoolNd {
+ public:
+  explicit MaxPool1d(const MaxPool1dOptions& options) : MaxPoolNd(options, 1) {}
+  Tensor forward(const Tensor& x) const override { return max_pool1d(x, options()); }
+};
+
+class MaxPool2d : public MaxPoolNd {
+ public:
+  explicit MaxPool2d(const MaxPool2dOptions& options) : MaxPoolNd(options, 2) {}
+  Tensor forward(const Tensor& x) const override { return max_pool2d(x, options()); }
+};
+
+class MaxPool3d : public MaxPoolNd {
+ public:
+  explicit MaxPool3d(const MaxPool3dOptions& options) : MaxPoolNd(options, 3) {}
+  Tensor forward(const Tensor& x) const override { return max_pool3d(x, options()); }
+};
+
+/// What the average pools share; use AvgPool1d, AvgPool2d, AvgPool3d.
+class AvgPoolNd : public Module {
+ public:
+  const AvgPoolOptions& options() const noexcept { return options_; }
+  std::string extra_repr() const override;
+
+ protected:
+  /// Throws ArgumentError when kernel_size is missing or no number is given per dimension.
+  AvgPoolNd(AvgPoolOptions options, std::int64_t spatial);
+
+ private:
+  AvgPoolOptions options_;
+};
+
+class AvgPool1d : public AvgPoolNd {
+ public:
+  explicit AvgPool1d(const AvgPool1dOptions& options) : AvgPoolNd(options, 1) {}
+  Tensor forward(const Tensor& x) const override { return avg_pool1d(x, options()); }
+};
+
+class AvgPool2d : public AvgPoolNd {
+ public:
+  explicit AvgPool2d(const AvgPool2dOptions& options) : AvgPoolNd(options, 2) {}
+  Tensor forward(const Tensor& x) const override { return avg_pool2d(x, options()); }
+};
+
+class AvgPool3d : public AvgPoolNd {
+ public:
+  explicit AvgPool3d(const AvgPool3dOptions& options) : AvgPoolNd(options, 3) {}
+  Tensor forward(const Tensor& x) const override { return avg_pool3d(x, options()); }
+};
+
+/// What the adaptive average pools share; use AdaptiveAvgPool1d, AdaptiveAvgPool2d,
+/// AdaptiveAvgPool3d. `output_size` has one number per spatial dimension or one for all; -1 keeps
+/// the input's size.
+class AdaptiveAvgPoolNd : public Module {
+ public:
+  const Dims& output_size() const noexcept { return output_size_; }
+  std::string extra_repr() const override;
+
+ protected:
+  AdaptiveAvgPoolNd(const Dims& output_size, std::int64_t spatial);
+
+ private:
+  Dims output_size_;
+};
+
+class AdaptiveAvgPool1d : public AdaptiveAvgPoolNd {
+ public:
+  explicit AdaptiveAvgPool1d(const Dims& output_size) : AdaptiveAvgPoolNd(output_size, 1) {}
+  Tensor forward(const Tensor& x) const override { return adaptive_avg_pool1d(x, output_size()); }
+};
+
+class AdaptiveAvgPool2d : public AdaptiveAvgPoolNd {
+ public:
+  explicit AdaptiveAvgPool2d(const Dims& output_size) : AdaptiveAvgPoolNd(output_size, 2) {}
+  Tensor forward(const Tensor& x) const override { return adaptive_avg_pool2d(x, output_size()); }
+};
+
+class AdaptiveAvgPool3d : public AdaptiveAvgPoolNd {
+ public:
+  explicit AdaptiveAvgPool3d(const Dims& output_size) : AdaptiveAvgPoolNd(output_size, 3) {}
+  Tensor forward(const Tensor& x) const override { return adaptive_avg_pool3d(x, output_size()); }
+};
+
+}  // namespace quanta::nn

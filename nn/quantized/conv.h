@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "quanta/nn/conv.h"
+#include "quanta/nn/quantized/module.h"
+#include "quanta/ops/conv.h"
+
+namespace quanta::nn::quantized {
+
+/// What the quantized convolutions share. The weight is packed once, when it is set.
+/// State: `weight` (QInt8), `bias` (Float32, absent without one), `scale`, `zero_point`.
+class ConvBase : public OutputQuantized {
+ public:
+  /// QInt8, per tensor or per channel along axis 0, sizes as in the float layer.
+  const QTensor& weight() const { return packed_.weight(); }
+  /// Float32 [out_channels], or undefined.
+  const Tensor& bias() const { return packed_.bias(); }
+  /// Packs again. Throws ArgumentError for other sizes or dtypes.
+  void set_weight_bias(const QTensor& weight, const Tensor& bias);
+  const quanta::quantized::ConvPackedParams& packed() const noexcept { return packed_; }
+
+  std::string extra_repr() const override;
+
+ protected:
+  ConvBase(quanta::quantized::ConvPackedParams packed, double scale, std::int64_t zero_point);
+  void save_state(StateDict& state, const std::string& prefix) const override;
+  void load_state(StateReader& reader) override;
+
+ private:
+  quanta::quantized::ConvPackedParams packed_;
+};
+
+/// x QUInt8 [N, C, spatial...] or [C, spatial...]; the result is QUInt8. See ops/conv.h.
+class ConvNd : public ConvBase {
+ public:
+  Tensor forward(const Tensor& x) const override;
+
+ protected:
+  ConvNd(const ConvOptions& options, std::int64_t spatial, const QTensor& weight,
+         const Tensor& bias, double scale, std::int64_t zero_point);
+};
+
+class Conv1d : public ConvNd {
+ public:
+  Conv1d(const ConvOptions& options, const QTensor& weight, const Tensor& bias, double scale = 1.0,
+         std::int64_t zero_point = 0)
+      : ConvNd(options, 1, weight, bias, scale, zero_point) {}
+  static std::shared_ptr<Module> from_float(const Module& module);
+};
+
+class Conv2d : public ConvNd {
+ public:
+  Conv2d(const ConvOptions& options, const QTensor& weight, const Tensor& bias, double scale = 1.0,
+         std::int64_t zero_point = 0)
+      : ConvNd(options, 2, weight, bias, scale, zero_point) {}
+  static std::shared_ptr<Module> from_float(const Module& module);
+};
+
+class Conv3d : public ConvNd {
+ public:
+  Conv3d(const ConvOptions& options, const QTensor& weight, const Tensor& bias, double scale = 1.0,
+         std::int64_t zero_point = 0)
+      : ConvNd(options, 3, weight, bias, scale, zero_point) {}
+  static std::shared_ptr<Module> from_float(const Module& module);
+};
+
+/// Transposed convolutions; the weight is quantized per tensor.
+class ConvTransposeNd : public ConvBase {
+ public:
+  Tensor forward(const Tensor& x) const override;
+
+ protected:
+  ConvTransposeNd(const ConvTransposeOptions& options, std::int64_t spatial, const QTensor& weight,
+                  const Tensor& bias, double scale, std::int64_t zero_point);
+};
+
+class ConvTranspose1d : public ConvTransposeNd {
+ public:
+  ConvTranspose1d(const ConvTransposeOptions& options, const QTensor& weight, const Tensor& bias,
+                  double scale = 1.0, std::int64_t zero_point = 0)
+      : ConvTransposeNd(options, 1, weight, bias, scale, zero_point) {}
+  static std::shared_ptr<Module> from_float(const Module& module);
+};
+
+class ConvTranspose2d : public ConvTransposeNd {
+ public:
+  ConvTranspose2d(const ConvTransposeOptions& options, const QTensor& weight, const Tensor& bias,
+                  double scale = 1.0, std::int64_t zero_point = 0)
+      : ConvTransposeNd(options, 2, weight, bias, scale, zero_point) {}
+  static std::shared_ptr<Module> from_float(const Module& module);
+};
+
+class ConvTranspose3d : public ConvTransposeNd {
+ public:
+  ConvTranspose3d(const ConvTransposeOptions& options, const QTensor& weight, const Tensor& bias,
+                  double scale = 1.0, std::int64_t zero_point = 0)
+      : ConvTransposeNd(options, 3, weight, bias, scale, zero_point) {}
+  static std::shared_ptr<Module> from_float(const Module& module);
+};
+
+}  // namespace quanta::nn::quantized

@@ -1,0 +1,131 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "quanta/nn/norm.h"
+#include "quanta/nn/quantized/module.h"
+
+namespace quanta::nn::quantized {
+
+// Input per-tensor QUInt8 or QInt8, result of the same dtype with the module's scale and zero point.
+// Weights and biases stay float.
+
+/// What the quantized batch norms share. State as of the float one, and `scale`, `zero_point`.
+class BatchNormNd : public OutputQuantized {
+ public:
+  /// [num_features] each, all defined.
+  Tensor weight;
+  Tensor bias;
+  Tensor running_mean;
+  Tensor running_var;
+  Tensor num_batches_tracked;
+
+  const BatchNormOptions& options() const noexcept { return options_; }
+  Tensor forward(const Tensor& x) const override;
+  std::string extra_repr() const override;
+
+ protected:
+  BatchNormNd(const BatchNormOptions& options, std::int64_t spatial, double scale,
+              std::int64_t zero_point);
+  /// Parameters and statistics of the float module; an absent weight or bias becomes 1 or 0.
+  void copy_from(const nn::BatchNormNd& source);
+  /// Throws ArgumentError for an input of another rank.
+  void check_input(const Tensor& x) const;
+
+ private:
+  BatchNormOptions options_;
+  std::int64_t spatial_;
+};
+
+class BatchNorm2d : public BatchNormNd {
+ public:
+  explicit BatchNorm2d(const BatchNorm2dOptions& options, double scale = 1.0,
+                       std::int64_t zero_point = 0)
+      : BatchNormNd(options, 2, scale, zero_point) {}
+  static std::shared_ptr<Module> from_float(const Module& module);
+};
+
+class BatchNorm3d : public BatchNormNd {
+ public:
+  explicit BatchNorm3d(const BatchNorm3dOptions& options, double scale = 1.0,
+                       std::int64_t zero_point = 0)
+      : BatchNormNd(options, 3, scale, zero_point) {}
+  static std::shared_ptr<Module> from_float(const Module& module);
+};
+
+class LayerNorm : public OutputQuantized {
+ public:
+  /// As in the float module; may be undefined.
+  Tensor weight;
+  Tensor bias;
+
+  LayerNorm(const LayerNormOptions& options, const Tensor& weight, const Tensor& bias,
+            double scale, std::int64_t zero_point);
+  static std::shared_ptr<Module> from_float(const Module& module);
+  Tensor forward(const Tensor& x) const override;
+  std::string extra_repr() const override;
+
+ private:
+  LayerNormOptions options_;
+};
+
+class GroupNorm : public OutputQuantized {
+ public:
+  Tensor weight;
+  Tensor bias;
+
+  GroupNorm(const GroupNormOptions& options, const Tensor& weight, const Tensor& bias,
+            double scale, std::int64_t zero_point);
+  static std::shared_ptr<Module> from_float(const Module& module);
+  Tensor forward(const Tensor& x) const override;
+  std::string extra_repr() const override;
+
+ private:
+  GroupNormOptions options_;
+};
+
+/// What the quantized instance norms share.
+class InstanceNormNd : public OutputQuantized {
+ public:
+  Tensor weight;
+  Tensor bias;
+
+  Tensor forward(const Tensor& x) const override;
+  std::string extra_repr() const override;
+
+ protected:
+  InstanceNormNd(const InstanceNormOptions& options, std::int64_t spatial, const Tensor& weight,
+                 const Tensor& bias, double scale, std::int64_t zero_point);
+
+ private:
+  InstanceNormOptions options_;
+  std::int64_t spatial_;
+};
+
+class InstanceNorm1d : public InstanceNormNd {
+ public:
+  InstanceNorm1d(const InstanceNormOptions& options, const Tensor& weight, const Tensor& bias,
+                 double scale, std::int64_t zero_point)
+      : InstanceNormNd(options, 1, weight, bias, scale, zero_point) {}
+  static std::shared_ptr<Module> from_float(const Module& module);
+};
+
+class InstanceNorm2d : public InstanceNormNd {
+ public:
+  InstanceNorm2d(const InstanceNormOptions& options, const Tensor& weight, const Tensor& bias,
+                 double scale, std::int64_t zero_point)
+      : InstanceNormNd(options, 2, weight, bias, scale, zero_point) {}
+  static std::shared_ptr<Module> from_float(const Module& module);
+};
+
+class InstanceNorm3d : public InstanceNormNd {
+ public:
+  InstanceNorm3d(const InstanceNormOptions& options, const Tensor& weight, const Tensor& bias,
+                 double scale, std::int64_t zero_point)
+      : InstanceNormNd(options, 3, weight, bias, scale, zero_point) {}
+  static std::shared_ptr<Module> from_float(const Module& module);
+};
+
+}  // namespace quanta::nn::quantized
