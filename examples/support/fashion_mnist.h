@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "quanta/runtime/tensor.h"
+
+namespace quanta::examples {
+
+/// Photographs of ten kinds of clothes, 28 x 28 grey pixels, as Debian's package
+/// dataset-fashion-mnist installs them (four gzipped idx files).
+class FashionMnist {
+ public:
+  enum class Split { Train, Test };
+  static constexpr const char* kDebianFolder = "/usr/share/datasets/fashion-mnist";
+
+  /// Reads a split from `folder`. Throws FileError: missing (with the package to install),
+  /// truncated, or not an idx file of 28 x 28 images.
+  FashionMnist(const std::filesystem::path& folder, Split split);
+
+  std::int64_t size() const noexcept { return static_cast<std::int64_t>(labels_.size()); }
+  /// Images begin .. begin + count - 1 as the networks want them: Float32 [count, 1, 28, 28],
+  /// (pixel / 255 - 0.2860) / 0.3530.
+  Tensor images(std::int64_t begin, std::int64_t count) const;
+  /// 0..9.
+  int label(std::int64_t index) const { return labels_[static_cast<std::size_t>(index)]; }
+
+ private:
+  std::vector<std::uint8_t> pixels_;
+  std::vector<std::uint8_t> labels_;
+};
+
+}  // namespace quanta::examples

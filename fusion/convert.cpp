@@ -1,0 +1,135 @@
+#include "quanta/fusion/convert.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "quanta/fusion/uncalibrated.h"
+#include "quanta/nn/intrinsic/fused.h"
+#include "quanta/nn/misc.h"
+#include "quanta/nn/stubs.h"
+#include "quanta/runtime/check.h"
+
+namespace quanta {
+namespace {
+
+using nn::Module;
+using ModulePtr = std::shared_ptr<Module>;
+
+// DeQuantStub and Dropout have nothing to observe; a QConfig without an activation observer asks
+// for none either.
+bool needs_observer(const Module& module) {
+  return dynamic_cast<const nn::DeQuantStub*>(&module) == nullptr &&
+         dynamic_cast<const nn::Dropout*>(&module) == nullptr && module.qconfig()->activation;
+}
+
+// What is wrong with converting this module, or "".
+std::string problem_with(const Module& module, Uncalibrated uncalibrated) {
+  if (!needs_observer(module) || uncalibrated == Uncalibrated::Allow) return {};
+  const std::shared_ptr<Observer>& observer = module.activation_post_process();
+  if (observer == nullptr) return "has no observer (call prepare first)";
+  if (!observer->has_data()) {
+    return "its observer saw no data (run calibration batches through the prepared model; a module "
+           "that is never called can be left out with a null QConfig)";
+  }
+  return {};
+}
+
+ModulePtr with_hooks(ModulePtr replacement, const Module& original) {
+  replacement->take_pre_hooks_from(original);
+  replacement->take_forward_hooks_from(original);
+  replacement->train(original.is_training());
+  return replacement;
+}
+
+class Converter {
+ public:
+  explicit Converter(const ConvertOptions& options) : options_(options) {}
+
+  // Makes the replacements of all children below, without putting them in place.
+  void plan(Module& parent, const std::string& prefix) {
+    for (const Module::NamedChild& child : parent.named_children()) {
+      const std::string path = prefix + child.name;
+      const bool fused =
+          dynamic_cast<const nn::intrinsic::FusedModule*>(child.module.get()) != nullptr;
+      const bool first_visit = !made_.contains(child.module.get());
+      if (!fused && first_visit) plan(*child.module, path + ".");
+      const ModulePtr replacement = first_visit ? replace(child.module, path)
+                                                : made_.at(child.module.get());
+      made_[child.module.get()] = replacement;
+      if (replacement != child.module) replacements_.push_back({&parent, child.name, replacement});
+    }
+  }
+
+  void commit(Module& root) {
+    QUANTA_CHECK(problems_.empty(), "convert: model: expected a prepared and calibrated model, got:{}",
+                 problems_);
+    QUANTA_CHECK(!replacements_.empty(),
+                 "convert: model: expected modules with a QConfig that can be quantized (call "
+                 "prepare first; the root itself is not replaced), got none in {}",
+                 root.type_name());
+    for (const Replacement& replacement : replacements_) {
+      replacement.parent->replace_child(replacement.name, replacement.module);
+    }
+    for (const Module::NamedModule& entry : root.named_modules()) {
+      entry.module->clear_qconfig();
+      entry.module->set_activation_post_process(nullptr);
+    }
+  }
+
+ private:
+  struct Replacement {
+    Module* parent;
+    std::string name;
+    ModulePtr module;
+  };
+
+  ModulePtr replace(const ModulePtr& module, const std::string& path) {
+    if (module->qconfig() == nullptr || options_.mapping.find(*module) == nullptr) return module;
+    std::string problem = problem_with(*module, options_.uncalibrated);
+    if (problem.empty()) {
+      try {
+        return has_missing_data(*module) ? swap_uncalibrated(module)
+                                         : swap_module(module, options_.mapping);
+      } catch (const Error& error) {
+        problem = error.what();
+      }
+    }
+    problems_ += fmt::format("\n  {} '{}': {}", module->type_name(), path, problem);
+    return module;
+  }
+
+  static bool has_missing_data(const Module& module) {
+    const std::shared_ptr<Observer>& observer = module.activation_post_process();
+    return needs_observer(module) && (observer == nullptr || !observer->has_data());
+  }
+
+  ModulePtr swap_uncalibrated(const ModulePtr& module) const {
+    const std::shared_ptr<Observer>& observer = module->activation_post_process();
+    const DType dtype = observer == nullptr ? DType::QUInt8 : observer->dtype();
+    return with_hooks(from_uncalibrated(module, *options_.mapping.find(*module), dtype), *module);
+  }
+
+  const ConvertOptions& options_;
+  std::map<const Module*, ModulePtr> made_;  // so that shared modules stay shared
+  std::vector<Replacement> replacements_;
+  std::string problems_;
+};
+
+}  // namespace
+
+ModulePtr swap_module(const ModulePtr& module, const ModuleMapping& mapping) {
+  QUANTA_CHECK(module != nullptr, "swap_module: module: expected a module, got null");
+  if (module->qconfig() == nullptr) return module;
+  const FromFloat* from_float = mapping.find(*module);
+  if (from_float == nullptr) return module;
+  return with_hooks((*from_float)(*module), *module);
+}
+
+void convert_(Module& model, const ConvertOptions& options) {
+  Converter converter(options);
+  converter.plan(model, "");
+  converter.commit(model);
+}
+
+}  // namespace quanta

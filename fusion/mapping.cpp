@@ -1,0 +1,114 @@
+#include "quanta/fusion/mapping.h"
+
+#include <regex>
+#include <typeinfo>
+
+#include "quanta/nn/activation.h"
+#include "quanta/nn/conv.h"
+#include "quanta/nn/float_functional.h"
+#include "quanta/nn/intrinsic/fused.h"
+#include "quanta/nn/intrinsic/quantized.h"
+#include "quanta/nn/linear.h"
+#include "quanta/nn/misc.h"
+#include "quanta/nn/norm.h"
+#include "quanta/nn/quantized/activation.h"
+#include "quanta/nn/quantized/conv.h"
+#include "quanta/nn/quantized/functional.h"
+#include "quanta/nn/quantized/linear.h"
+#include "quanta/nn/quantized/norm.h"
+#include "quanta/nn/quantized/stubs.h"
+#include "quanta/nn/stubs.h"
+#include "quanta/runtime/check.h"
+
+namespace quanta {
+namespace {
+
+ModuleMapping make_default_mapping() {
+  namespace q = nn::quantized;
+  namespace ni = nn::intrinsic;
+  namespace niq = nn::intrinsic::quantized;
+  ModuleMapping mapping;
+  mapping.add<nn::QuantStub>(&q::Quantize::from_float)
+      .add<nn::DeQuantStub>(&q::DeQuantize::from_float)
+      .add<nn::BatchNorm2d>(&q::BatchNorm2d::from_float)
+      .add<nn::BatchNorm3d>(&q::BatchNorm3d::from_float)
+      .add<nn::Dropout>(&q::Dropout::from_float)
+      .add<nn::Conv1d>(&q::Conv1d::from_float)
+      .add<nn::Conv2d>(&q::Conv2d::from_float)
+      .add<nn::Conv3d>(&q::Conv3d::from_float)
+      .add<nn::ConvTranspose1d>(&q::ConvTranspose1d::from_float)
+      .add<nn::ConvTranspose2d>(&q::ConvTranspose2d::from_float)
+      .add<nn::ConvTranspose3d>(&q::ConvTranspose3d::from_float)
+      .add<nn::ELU>(&q::ELU::from_float)
+      .add<nn::Hardswish>(&q::Hardswish::from_float)
+      .add<nn::LeakyReLU>(&q::LeakyReLU::from_float)
+      .add<nn::PReLU>(&q::PReLU::from_float)
+      .add<nn::ReLU6>(&q::ReLU6::from_float)
+      .add<nn::GroupNorm>(&q::GroupNorm::from_float)
+      .add<nn::LayerNorm>(&q::LayerNorm::from_float)
+      .add<nn::InstanceNorm1d>(&q::InstanceNorm1d::from_float)
+      .add<nn::InstanceNorm2d>(&q::InstanceNorm2d::from_float)
+      .add<nn::InstanceNorm3d>(&q::InstanceNorm3d::from_float)
+      .add<nn::Linear>(&q::Linear::from_float)
+      .add<nn::FloatFunctional>(&q::QFunctional::from_float)
+      .add<ni::BNReLU2d>(&niq::BNReLU2d::from_float)
+      .add<ni::BNReLU3d>(&niq::BNReLU3d::from_float)
+      .add<ni::ConvReLU1d>(&niq::ConvReLU1d::from_float)
+      .add<ni::ConvReLU2d>(&niq::ConvReLU2d::from_float)
+      .add<ni::ConvReLU3d>(&niq::ConvReLU3d::from_float)
+      .add<ni::ConvAdd2d>(&niq::ConvAdd2d::from_float)
+      .add<ni::ConvAddReLU2d>(&niq::ConvAddReLU2d::from_float)
+      .add<ni::LinearReLU>(&niq::LinearReLU::from_float)
+      .add<ni::LinearLeakyReLU>(&niq::LinearLeakyReLU::from_float)
+      .add<ni::LinearTanh>(&niq::LinearTanh::from_float);
+  return mapping;
+}
+
+}  // namespace
+
+const FromFloat* ModuleMapping::find(const nn::Module& module) const {
+  const auto found = table_.find(typeid(module));
+  return found == table_.end() ? nullptr : &found->second;
+}
+
+const ModuleMapping& default_static_quant_module_mappings() {
+  static const ModuleMapping mapping = make_default_mapping();
+  return mapping;
+}
+
+QConfigMapping& QConfigMapping::set_global(std::optional<QConfig> qconfig) {
+  global_ = std::move(qconfig);
+  return *this;
+}
+
+QConfigMapping& QConfigMapping::set_module_name(std::string path, std::optional<QConfig> qconfig) {
+  by_name_[std::move(path)] = std::move(qconfig);
+  return *this;
+}
+
+QConfigMapping& QConfigMapping::set_module_name_regex(std::string pattern,
+                                                      std::optional<QConfig> qconfig) {
+  try {
+    const std::regex compiled(pattern);
+  } catch (const std::regex_error& error) {
+    throw ArgumentError(fmt::format(
+        "set_module_name_regex: pattern: expected a regular expression, got '{}' ({})", pattern,
+        error.what()));
+  }
+  by_regex_.emplace_back(std::move(pattern), std::move(qconfig));
+  return *this;
+}
+
+std::optional<std::optional<QConfig>> QConfigMapping::find(const nn::Module& module,
+                                                           const std::string& path) const {
+  if (const auto found = by_name_.find(path); found != by_name_.end()) return found->second;
+  for (const auto& [pattern, qconfig] : by_regex_) {
+    if (std::regex_match(path, std::regex(pattern))) return qconfig;
+  }
+  if (const auto found = by_type_.find(typeid(module)); found != by_type_.end()) {
+    return found->second;
+  }
+  return std::nullopt;
+}
+
+}  // namespace quanta

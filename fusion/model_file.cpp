@@ -1,0 +1,284 @@
+#include "quanta/fusion/model_file.h"
+
+#include <map>
+#include <string>
+#include <typeindex>
+#include <typeinfo>
+#include <vector>
+
+#include "quanta/fusion/uncalibrated.h"
+#include "quanta/nn/activation.h"
+#include "quanta/nn/conv.h"
+#include "quanta/nn/float_functional.h"
+#include "quanta/nn/intrinsic/fused.h"
+#include "quanta/nn/intrinsic/quantized.h"
+#include "quanta/nn/linear.h"
+#include "quanta/nn/misc.h"
+#include "quanta/nn/norm.h"
+#include "quanta/nn/quantized/activation.h"
+#include "quanta/nn/quantized/conv.h"
+#include "quanta/nn/quantized/functional.h"
+#include "quanta/nn/quantized/linear.h"
+#include "quanta/nn/quantized/norm.h"
+#include "quanta/nn/quantized/stubs.h"
+#include "quanta/nn/stubs.h"
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/json.h"
+#include "quanta/runtime/safetensors.h"
+
+// The file: tensors under torch's names, and in the metadata
+//   quanta.format   "1"
+//   quanta.modules  {"conv1": ["ConvReLU2d", 0.0123, 0], "bn1": ["Identity"], "quant": ["Quantize", 0.02, 64, "quint8"], ...}:
+//                   modules that differ from the float network, with scale and zero point.
+// Scales and zero points of modules stand there and not as tensors: the header line of a tensor
+// takes twenty times the bytes of the number.
+
+namespace quanta {
+namespace {
+
+using nn::Module;
+using ModulePtr = std::shared_ptr<Module>;
+using detail::Json;
+
+constexpr const char* kFormatKey = "quanta.format";
+constexpr const char* kModulesKey = "quanta.modules";
+
+// How a saved type comes back: from the module that stands at its place in the float network.
+struct SavedType {
+  std::string_view name;
+  std::type_index type;
+  ModulePtr (*restore)(const Module& occupant, DType dtype);
+};
+
+template <typename Float>
+const Float& expect(const Module& occupant) {
+  QUANTA_CHECK(typeid(occupant) == typeid(Float), "expected another layer in the float network, got {}",
+               occupant.type_name());
+  return static_cast<const Float&>(occupant);
+}
+
+template <typename Float, typename Quantized>
+ModulePtr restore(const Module& occupant, DType dtype) {
+  return from_uncalibrated(expect<Float>(occupant).clone(), &Quantized::from_float, dtype);
+}
+
+template <typename Float, typename Fused, typename Quantized>
+ModulePtr restore_with_relu(const Module& occupant, DType dtype) {
+  auto relu = nn::make_module<nn::ReLU>();
+  relu->train(occupant.is_training());
+  return from_uncalibrated(nn::make_module<Fused>(expect<Float>(occupant).clone(), relu),
+                           &Quantized::from_float, dtype);
+}
+
+template <typename Float, typename Fused, typename Quantized>
+ModulePtr restore_with_tanh(const Module& occupant, DType dtype) {
+  auto tanh = nn::make_module<nn::Tanh>();
+  tanh->train(occupant.is_training());
+  return from_uncalibrated(nn::make_module<Fused>(expect<Float>(occupant).clone(), tanh),
+                           &Quantized::from_float, dtype);
+}
+
+ModulePtr restore_identity(const Module&, DType) { return nn::make_module<nn::Identity>(); }
+
+template <typename Float, typename Quantized>
+SavedType row(std::string_view name) {
+  return {name, typeid(Quantized), &restore<Float, Quantized>};
+}
+
+template <typename Float, typename Fused, typename Quantized>
+SavedType relu_row(std::string_view name) {
+  return {name, typeid(Quantized), &restore_with_relu<Float, Fused, Quantized>};
+}
+
+const std::vector<SavedType>& saved_types() {
+  namespace q = nn::quantized;
+  namespace ni = nn::intrinsic;
+  namespace niq = nn::intrinsic::quantized;
+  static const std::vector<SavedType> types{
+      {"Identity", typeid(nn::Identity), &restore_identity},
+      row<nn::QuantStub, q::Quantize>("Quantize"),
+      row<nn::DeQuantStub, q::DeQuantize>("DeQuantize"),
+      row<nn::FloatFunctional, q::QFunctional>("QFunctional"),
+      row<nn::Conv1d, q::Conv1d>("Conv1d"),
+      row<nn::Conv2d, q::Conv2d>("Conv2d"),
+      row<nn::Conv3d, q::Conv3d>("Conv3d"),
+      row<nn::ConvTranspose1d, q::ConvTranspose1d>("ConvTranspose1d"),
+      row<nn::ConvTranspose2d, q::ConvTranspose2d>("ConvTranspose2d"),
+      row<nn::ConvTranspose3d, q::ConvTranspose3d>("ConvTranspose3d"),
+      row<nn::Linear, q::Linear>("Linear"),
+      relu_row<nn::Conv1d, ni::ConvReLU1d, niq::ConvReLU1d>("ConvReLU1d"),
+      relu_row<nn::Conv2d, ni::ConvReLU2d, niq::ConvReLU2d>("ConvReLU2d"),
+      relu_row<nn::Conv3d, ni::ConvReLU3d, niq::ConvReLU3d>("ConvReLU3d"),
+      relu_row<nn::Linear, ni::LinearReLU, niq::LinearReLU>("LinearReLU"),
+      {"LinearTanh", typeid(niq::LinearTanh),
+       &restore_with_tanh<nn::Linear, ni::LinearTanh, niq::LinearTanh>},
+      row<nn::BatchNorm2d, q::BatchNorm2d>("BatchNorm2d"),
+      row<nn::BatchNorm3d, q::BatchNorm3d>("BatchNorm3d"),
+      relu_row<nn::BatchNorm2d, ni::BNReLU2d, niq::BNReLU2d>("BNReLU2d"),
+      relu_row<nn::BatchNorm3d, ni::BNReLU3d, niq::BNReLU3d>("BNReLU3d"),
+      row<nn::LayerNorm, q::LayerNorm>("LayerNorm"),
+      row<nn::GroupNorm, q::GroupNorm>("GroupNorm"),
+      row<nn::InstanceNorm1d, q::InstanceNorm1d>("InstanceNorm1d"),
+      row<nn::InstanceNorm2d, q::InstanceNorm2d>("InstanceNorm2d"),
+      row<nn::InstanceNorm3d, q::InstanceNorm3d>("InstanceNorm3d"),
+      row<nn::ReLU6, q::ReLU6>("ReLU6"),
+      row<nn::Hardswish, q::Hardswish>("Hardswish"),
+      row<nn::LeakyReLU, q::LeakyReLU>("LeakyReLU"),
+      row<nn::ELU, q::ELU>("ELU"),
+      row<nn::Dropout, q::Dropout>("Dropout"),
+  };
+  return types;
+}
+
+const SavedType* find_type(const Module& module) {
+  for (const SavedType& saved : saved_types()) {
+    if (saved.type == typeid(module)) return &saved;
+  }
+  return nullptr;
+}
+
+const SavedType* find_type(std::string_view name) {
+  for (const SavedType& saved : saved_types()) {
+    if (saved.name == name) return &saved;
+  }
+  return nullptr;
+}
+
+std::string joined(const std::string& path, std::string_view name) {
+  return path.empty() ? std::string(name) : path + "." + std::string(name);
+}
+
+// What the file says of one module.
+struct ModuleEntry {
+  std::string path;
+  const SavedType* type = nullptr;
+  const Json::Array* values = nullptr;  // type, [scale, zero point, [dtype]]
+};
+
+std::vector<ModuleEntry> parse_modules(const Json& modules, const std::string& where) {
+  std::vector<ModuleEntry> entries;
+  const auto refuse = [&](const std::string& text) {
+    throw FileError(fmt::format("load_model: {}: {}: {}", where, kModulesKey, text));
+  };
+  const Json::Object* object = modules.as_object();
+  if (object == nullptr) refuse(fmt::format("expected an object, got {}", modules.kind()));
+  for (const auto& [path, value] : *object) {
+    const Json::Array* values = value.as_array();
+    if (values == nullptr || values->empty() || (*values)[0].as_string() == nullptr) {
+      refuse(fmt::format("'{}': expected an array that begins with a type name", path));
+    }
+    const SavedType* type = find_type(*(*values)[0].as_string());
+    if (type == nullptr) {
+      refuse(fmt::format("'{}': unknown type '{}' (a newer version?)", path, *(*values)[0].as_string()));
+    }
+    if (values->size() > 1 &&
+        (values->size() < 3 || !(*values)[1].is_number() || (*values)[2].as_int() == nullptr)) {
+      refuse(fmt::format("'{}': expected a scale and a zero point after the type", path));
+    }
+    if (values->size() > 3 && ((*values)[3].as_string() == nullptr ||
+                               !dtype_from_torch_name(*(*values)[3].as_string()))) {
+      refuse(fmt::format("'{}': expected a dtype's name as the fourth value", path));
+    }
+    entries.push_back({path, type, values});
+  }
+  return entries;
+}
+
+struct Swap {
+  Module* parent;
+  std::string name;
+  ModulePtr before;
+  ModulePtr after;
+};
+
+}  // namespace
+
+void save_model(const Module& model, const std::filesystem::path& path) {
+  StateDict state = model.state_dict();
+  Json::Object modules;
+  for (const Module::NamedModule& entry : model.named_modules()) {
+    if (entry.path.empty()) continue;
+    const SavedType* type = find_type(*entry.module);
+    if (type == nullptr) {
+      QUANTA_SUPPORTED(dynamic_cast<const nn::intrinsic::FusedModule*>(entry.module) == nullptr &&
+                           entry.module->activation_post_process() == nullptr,
+                       "save_model: model: expected a converted model, or a float one that was not "
+                       "fused or prepared, got {} '{}'",
+                       entry.module->type_name(), entry.path);
+      continue;
+    }
+    Json::Array values{Json(type->name)};
+    const std::string scale_name = joined(entry.path, "scale");
+    const std::string zero_point_name = joined(entry.path, "zero_point");
+    const Tensor* scale = state.find(scale_name);
+    const Tensor* zero_point = state.find(zero_point_name);
+    if (scale != nullptr && zero_point != nullptr) {
+      values.emplace_back(scale->item());
+      values.emplace_back(static_cast<std::int64_t>(zero_point->item()));
+      if (const auto* quantize = dynamic_cast<const nn::quantized::Quantize*>(entry.module)) {
+        values.emplace_back(torch_name(quantize->dtype()));
+      }
+      state.erase(scale_name);
+      state.erase(zero_point_name);
+    }
+    modules.emplace_back(entry.path, Json(std::move(values)));
+  }
+  write_safetensors(path, state,
+                    {{kFormatKey, "1"}, {kModulesKey, detail::to_json_text(Json(std::move(modules)))}});
+}
+
+void load_model(Module& model, const std::filesystem::path& path) {
+  const SafetensorsFile file = load_safetensors(path);
+  const auto format = file.metadata.find(kFormatKey);
+  const auto tree = file.metadata.find(kModulesKey);
+  if (format == file.metadata.end() || tree == file.metadata.end()) {
+    throw FileError(fmt::format(
+        "load_model: {}: expected a file of save_model (metadata {} and {}), got none of it; plain "
+        "state_dicts are for load_state_dict",
+        path.string(), kFormatKey, kModulesKey));
+  }
+  if (format->second != "1") {
+    throw FileError(fmt::format("load_model: {}: {}: expected 1, got '{}'", path.string(), kFormatKey,
+                                format->second));
+  }
+  const Json modules = detail::parse_json(tree->second, path.string());
+  StateDict state = file.tensors;
+  std::vector<Swap> swaps;
+  std::string problems;
+  for (const ModuleEntry& entry : parse_modules(modules, path.string())) {
+    const Json::Array& values = *entry.values;
+    DType dtype = DType::QUInt8;
+    if (values.size() > 3) dtype = *dtype_from_torch_name(*values[3].as_string());
+    try {
+      const std::size_t dot = entry.path.rfind('.');
+      Module* parent = dot == std::string::npos
+                           ? &model
+                           : model.get_submodule(entry.path.substr(0, dot)).get();
+      const std::string name =
+          dot == std::string::npos ? entry.path : entry.path.substr(dot + 1);
+      const ModulePtr before = model.get_submodule(entry.path);
+      ModulePtr after = before;
+      if (entry.type->type != typeid(*before)) after = entry.type->restore(*before, dtype);
+      after->train(before->is_training());
+      swaps.push_back({parent, name, before, after});
+    } catch (const Error& error) {
+      problems += fmt::format("\n  '{}' ({}): {}", entry.path, entry.type->name, error.what());
+    }
+    if (values.size() > 2) {
+      state.set(joined(entry.path, "scale"), Tensor::scalar(values[1].as_number(), DType::Float64));
+      state.set(joined(entry.path, "zero_point"),
+                Tensor::full({}, static_cast<double>(*values[2].as_int()), DType::Int64));
+    }
+  }
+  QUANTA_CHECK(problems.empty(), "load_model: model: expected the architecture saved in {}, got:{}",
+               path.string(), problems);
+  for (const Swap& swap : swaps) swap.parent->replace_child(swap.name, swap.after);
+  try {
+    model.load_state_dict(state);
+  } catch (...) {
+    for (const Swap& swap : swaps) swap.parent->replace_child(swap.name, swap.before);
+    throw;
+  }
+}
+
+}  // namespace quanta

@@ -1,0 +1,177 @@
+#include "demo.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <vector>
+
+#include "layer_report.h"
+#include "quanta/quanta.h"
+#include "support/fashion_mnist.h"
+#include "support/progress.h"
+
+namespace quanta::cli {
+namespace {
+
+using examples::FashionMnist;
+using examples::ProgressBar;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kBatch = 64;
+constexpr std::int64_t kCalibrationImages = 1024;
+
+QConfig demo_qconfig(const DemoOptions& options) {
+  QConfig qconfig = get_default_qconfig("x86");
+  if (options.observer == "minmax") {
+    qconfig.activation = MinMaxObserver::with_args({.dtype = DType::QUInt8, .reduce_range = true});
+  } else if (options.observer == "moving-average") {
+    qconfig.activation =
+        MovingAverageMinMaxObserver::with_args({.dtype = DType::QUInt8, .reduce_range = true});
+  }
+  if (options.per_tensor) qconfig.weight = default_weight_observer();
+  return qconfig;
+}
+
+int argmax(const float* values, std::int64_t count) {
+  return static_cast<int>(std::max_element(values, values + count) - values);
+}
+
+// Percent of the first `images` test images that the model names rightly.
+double top1(const nn::Module& model, const FashionMnist& data, std::int64_t images,
+            const std::string& label) {
+  ProgressBar bar(label, images);
+  std::int64_t right = 0;
+  for (std::int64_t begin = 0; begin < images; begin += kBatch) {
+    const std::int64_t count = std::min(kBatch, images - begin);
+    const Tensor logits = model(data.images(begin, count)).contiguous();
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto* row = logits.data<float>() + i * logits.size(1);
+      right += argmax(row, logits.size(1)) == data.label(begin + i) ? 1 : 0;
+    }
+    bar.advance(count);
+  }
+  return 100.0 * static_cast<double>(right) / static_cast<double>(images);
+}
+
+struct Timings {
+  double float_ms = 0.0;
+  double int8_ms = 0.0;
+};
+
+double run_ms(const nn::Module& model, const Tensor& x) {
+  const auto start = Clock::now();
+  model(x);
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Both models in turn, so that a busy machine slows both.
+Timings time_models(const nn::Module& float_model, const nn::Module& int8_model, const Tensor& x,
+                    int rounds) {
+  std::vector<double> float_ms;
+  std::vector<double> int8_ms;
+  for (int round = 0; round < rounds + rounds / 5 + 1; ++round) {
+    const double first = run_ms(float_model, x);
+    const double second = run_ms(int8_model, x);
+    if (round <= rounds / 5) continue;  // warm-up
+    float_ms.push_back(first);
+    int8_ms.push_back(second);
+  }
+  return {median(float_ms), median(int8_ms)};
+}
+
+std::size_t weight_bytes(const nn::Module& model) {
+  std::size_t bytes = 0;
+  for (const auto& [name, tensor] : model.state_dict()) bytes += tensor.nbytes();
+  return bytes;
+}
+
+void print_layers(const std::vector<LayerRow>& rows) {
+  fmt::print("\n{:<24} {:<22} {:>12} {:>11} {:>9}\n", "layer", "type", "scale", "zero point",
+             "SQNR dB");
+  for (const LayerRow& row : rows) {
+    fmt::print("{:<24} {:<22} {:>12.6f} {:>11} {:>9.1f}\n", row.path, row.type, row.scale,
+               row.zero_point, row.sqnr_db);
+  }
+}
+
+template <typename Net>
+int run(const DemoOptions& options) {
+  const std::filesystem::path weights =
+      std::filesystem::path(options.weights_folder) / (options.model + ".safetensors");
+  const FashionMnist train(options.data_folder, FashionMnist::Split::Train);
+  const FashionMnist test(options.data_folder, FashionMnist::Split::Test);
+  const std::int64_t images = std::min<std::int64_t>(options.images, test.size());
+
+  Net net;
+  load_state_dict(net, read_safetensors(weights));
+  net.eval();
+  const double float_top1 = top1(net, test, images, "float accuracy");
+
+  fuse_modules(net, net.fusion_groups());
+  const auto prepared = prepare(net, demo_qconfig(options));
+  {
+    ProgressBar bar("calibrating", kCalibrationImages);
+    for (std::int64_t begin = 0; begin < kCalibrationImages; begin += kBatch) {
+      prepared(train.images(begin, kBatch));
+      bar.advance(kBatch);
+    }
+  }
+  const auto int8 = convert(prepared);
+  const double int8_top1 = top1(int8, test, images, "int8 accuracy");
+
+  const std::filesystem::path saved =
+      options.save_path.empty()
+          ? std::filesystem::temp_directory_path() / (options.model + "_int8.safetensors")
+          : std::filesystem::path(options.save_path);
+  save_model(int8, saved);
+  Net loaded;
+  loaded.eval();
+  load_model(loaded, saved);
+  const Tensor probe = test.images(0, std::min<std::int64_t>(images, 256));
+  const bool identical = loaded(probe).equal(int8(probe));
+
+  const Timings one = time_models(net, int8, test.images(0, 1), 200);
+  const Timings many = time_models(net, int8, test.images(0, kBatch), 20);
+  const auto images_per_second = [](double ms) { return 1000.0 * static_cast<double>(kBatch) / ms; };
+  const auto float_file = std::filesystem::file_size(weights);
+  const auto int8_file = std::filesystem::file_size(saved);
+
+  fmt::print("\n{}: {} test images, {} calibration images, {} observer, {} weights, {} threads\n\n",
+             options.model, images, kCalibrationImages, options.observer,
+             options.per_tensor ? "per-tensor" : "per-channel", get_num_threads());
+  fmt::print("{:<26} {:>12} {:>12} {:>12}\n", "", "float32", "int8", "");
+  fmt::print("{:<26} {:>11.2f}% {:>11.2f}% {:>+11.2f} points\n", "top-1", float_top1, int8_top1,
+             int8_top1 - float_top1);
+  fmt::print("{:<26} {:>9.3f} ms {:>9.3f} ms {:>11.2f}x faster\n", "latency, batch 1", one.float_ms,
+             one.int8_ms, one.float_ms / one.int8_ms);
+  fmt::print("{:<26} {:>12.0f} {:>12.0f} {:>11.2f}x faster\n", "images/s, batch 64",
+             images_per_second(many.float_ms), images_per_second(many.int8_ms),
+             many.float_ms / many.int8_ms);
+  fmt::print("{:<26} {:>12} {:>12} {:>11.1f}%\n", "weight bytes", weight_bytes(net),
+             weight_bytes(int8),
+             100.0 * static_cast<double>(weight_bytes(int8)) / static_cast<double>(weight_bytes(net)));
+  fmt::print("{:<26} {:>12} {:>12} {:>11.1f}%\n", "file bytes", float_file, int8_file,
+             100.0 * static_cast<double>(int8_file) / static_cast<double>(float_file));
+  print_layers(layer_report(net, int8, probe));
+  fmt::print("\nsaved to {}; loaded again: outputs {}\n", saved.string(),
+             identical ? "identical" : "DIFFER");
+  return identical ? 0 : 1;
+}
+
+}  // namespace
+
+int run_demo(const DemoOptions& options) {
+  if (options.threads > 0) set_num_threads(options.threads);
+  if (options.model == "fashion_mobilenet") return run<nn::models::FashionMobileNet>(options);
+  return run<nn::models::FashionResNet>(options);
+}
+
+}  // namespace quanta::cli

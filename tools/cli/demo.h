@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+
+namespace quanta::cli {
+
+struct DemoOptions {
+  std::string model = "fashion_resnet";
+  std::string observer = "histogram";
+  bool per_tensor = false;
+  int images = 10000;
+  int threads = 0;  ///< 0: all
+  std::string save_path;
+  std::string data_folder = "/usr/share/datasets/fashion-mnist";
+  std::string weights_folder = QUANTA_DEMO_DATA_DIR;
+};
+
+/// The main job: float weights in, int8 network out, both measured. Returns the exit status: 1 when the reloaded
+/// model's outputs differ.
+int run_demo(const DemoOptions& options);
+
+}  // namespace quanta::cli

@@ -1,0 +1,53 @@
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "demo.h"
+#include "inspect.h"
+#include "quanta/runtime/error.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"quanta: quantized networks in C++"};
+  app.require_subcommand(1);
+
+  quanta::cli::DemoOptions demo;
+  CLI::App* demo_command = app.add_subcommand(
+      "demo", "Quantize a trained network and compare float with int8 on Fashion-MNIST");
+  demo_command->add_option("--model", demo.model, "The network")
+      ->check(CLI::IsMember({"fashion_resnet", "fashion_mobilenet"}))
+      ->capture_default_str();
+  demo_command->add_option("--observer", demo.observer, "How activations are observed")
+      ->check(CLI::IsMember({"histogram", "minmax", "moving-average"}))
+      ->capture_default_str();
+  demo_command->add_flag("--per-tensor", demo.per_tensor,
+                         "One scale for each weight instead of one for each output channel");
+  demo_command->add_option("--images", demo.images, "Test images to evaluate")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  demo_command->add_option("--threads", demo.threads, "Threads (default: all)")
+      ->check(CLI::Range(1, 1024));
+  demo_command->add_option("--save", demo.save_path, "Where to write the int8 model")
+      ->capture_default_str();
+  demo_command->add_option("--data", demo.data_folder, "Folder with the Fashion-MNIST .gz files")
+      ->capture_default_str();
+  demo_command->add_option("--weights", demo.weights_folder, "Folder with the float weights")
+      ->capture_default_str();
+
+  quanta::cli::InspectOptions inspect;
+  CLI::App* inspect_command =
+      app.add_subcommand("inspect", "List the tensors of a .safetensors or .pt file");
+  inspect_command->add_option("file", inspect.path, "The file")->required();
+
+  app.add_subcommand("info", "Tell what this machine offers: threads, instruction sets");
+
+  CLI11_PARSE(app, argc, argv);
+  try {
+    if (app.got_subcommand("demo")) return quanta::cli::run_demo(demo);
+    if (app.got_subcommand("inspect")) return quanta::cli::run_inspect(inspect);
+    return quanta::cli::run_info();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "quanta: {}\n", error.what());
+    return 1;
+  }
+}
