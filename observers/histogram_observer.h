@@ -1,0 +1,79 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "quanta/observers/qconfig.h"
+#include "quanta/observers/uniform_observer.h"
+
+namespace quanta {
+
+struct HistogramObserverOptions {
+  std::int64_t bins = 2048;
+  DType dtype = DType::QUInt8;
+  QScheme qscheme = QScheme::PerTensorAffine;
+  bool reduce_range = false;
+  std::optional<std::int64_t> quant_min = std::nullopt;  ///< both bounds or none
+  std::optional<std::int64_t> quant_max = std::nullopt;
+  double eps = 1.1920928955078125e-07;  ///< the smallest scale
+  bool is_dynamic = false;              ///< not supported, as in torch
+};
+
+/// Counts values in `bins` equal bins between the smallest and the largest seen, and crops that
+/// range where the expected squared error of quantizing becomes smallest. Per-tensor schemes only.
+///
+/// When a batch widens the range, the old counts are spread over the new bins (each old bin in 16
+/// parts, each part to the bin its centre lies in), so the counts depend a little on the order of
+/// batches. Infinite values are skipped; NaN throws ArgumentError. The arithmetic is that of torch
+/// 2.5 and later. State: eps [1], histogram [bins], min_val [], max_val [].
+class HistogramObserver : public UniformObserver {
+ public:
+  using Options = HistogramObserverOptions;
+  explicit HistogramObserver(const Options& options = {});
+  static ObserverFactory with_args(const Options& options = {});
+  std::string name() const override { return "HistogramObserver"; }
+  std::shared_ptr<Observer> clone() const override;
+
+  Tensor forward(const Tensor& x) override;
+  ObservedQParams calculate_qparams() const override;
+  bool has_data() const override;
+  void reset_min_max_vals() override;
+  /// The range becomes the union of both, exactly; the counts are added. When both saw the same
+  /// range that is exactly what one observer of all the data would hold; otherwise counts are
+  /// moved to the wider range first, as for a widening batch. Throws ArgumentError for another
+  /// number of bins.
+  void merge(const Observer& other) override;
+  void save_state(StateDict& state, const std::string& prefix) const override;
+  void load_state(const StateDict& state, const std::string& prefix) override;
+
+  Tensor histogram() const;
+  /// 0-d; +inf and -inf before data.
+  Tensor min_val() const;
+  Tensor max_val() const;
+
+  /// The cropped range, which calculate_qparams turns into scale and zero point.
+  struct Range {
+    float min;
+    float max;
+  };
+  /// Throws ArgumentError before any data.
+  Range search_range() const;
+
+ private:
+  struct State {
+    std::vector<float> histogram;
+    float min;
+    float max;
+    bool is_empty() const noexcept;
+  };
+  State empty_state() const;
+  static void add(State& state, const State& batch);
+  Range search(const State& state) const;
+
+  std::int64_t bins_;
+  State state_;  // guarded by mutex_
+};
+
+}  // namespace quanta

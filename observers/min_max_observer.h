@@ -1,0 +1,142 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "quanta/observers/qconfig.h"
+#include "quanta/observers/uniform_observer.h"
+
+namespace quanta {
+
+struct MinMaxObserverOptions {
+  DType dtype = DType::QUInt8;
+  QScheme qscheme = QScheme::PerTensorAffine;
+  bool reduce_range = false;
+  std::optional<std::int64_t> quant_min = std::nullopt;  ///< both bounds or none
+  std::optional<std::int64_t> quant_max = std::nullopt;
+  double eps = 1.1920928955078125e-07;  ///< the smallest scale
+  bool is_dynamic = false;
+};
+
+struct MovingAverageMinMaxObserverOptions {
+  double averaging_constant = 0.01;
+  DType dtype = DType::QUInt8;
+  QScheme qscheme = QScheme::PerTensorAffine;
+  bool reduce_range = false;
+  std::optional<std::int64_t> quant_min = std::nullopt;
+  std::optional<std::int64_t> quant_max = std::nullopt;
+  double eps = 1.1920928955078125e-07;
+  bool is_dynamic = false;  ///< only with averaging_constant 1
+};
+
+struct PerChannelMinMaxObserverOptions {
+  std::int64_t ch_axis = 0;
+  DType dtype = DType::QUInt8;
+  QScheme qscheme = QScheme::PerChannelAffine;
+  bool reduce_range = false;
+  std::optional<std::int64_t> quant_min = std::nullopt;
+  std::optional<std::int64_t> quant_max = std::nullopt;
+  double eps = 1.1920928955078125e-07;
+  bool is_dynamic = false;  ///< not supported, as in torch
+};
+
+struct MovingAveragePerChannelMinMaxObserverOptions {
+  double averaging_constant = 0.01;
+  std::int64_t ch_axis = 0;
+  DType dtype = DType::QUInt8;
+  QScheme qscheme = QScheme::PerChannelAffine;
+  bool reduce_range = false;
+  std::optional<std::int64_t> quant_min = std::nullopt;
+  std::optional<std::int64_t> quant_max = std::nullopt;
+  double eps = 1.1920928955078125e-07;
+  bool is_dynamic = false;  ///< not supported, as in torch
+};
+
+/// What the min/max observers share: a smallest and a largest value, of all elements or of each
+/// channel, in float32. Inputs may be of any floating dtype and memory order; a NaN makes the range
+/// NaN, an infinity infinite. State: eps [1], min_val and max_val ([] or [C], [0] before data).
+class RangeObserver : public UniformObserver {
+ public:
+  Tensor forward(const Tensor& x) override;
+  ObservedQParams calculate_qparams() const override;
+  bool has_data() const override;
+  void reset_min_max_vals() override;
+  /// Exact: the same as if this observer had seen both. Moving averages throw UnsupportedError.
+  void merge(const Observer& other) override;
+  void save_state(StateDict& state, const std::string& prefix) const override;
+  /// Per channel: takes over the number of channels; the old keys min_vals and max_vals will do.
+  void load_state(const StateDict& state, const std::string& prefix) override;
+  std::int64_t ch_axis() const noexcept override { return ch_axis_; }
+
+  /// 0-d (+inf before data), or [C] ([0] before data).
+  Tensor min_val() const;
+  Tensor max_val() const;
+
+ protected:
+  RangeObserver(std::string_view op, const UniformSettings& settings,
+                std::optional<std::int64_t> ch_axis, std::optional<double> averaging_constant);
+
+ private:
+  Tensor values(const std::vector<float>& values) const;
+  void clear();
+  bool is_empty() const;
+
+  bool per_channel_;
+  std::int64_t ch_axis_;
+  std::optional<float> averaging_constant_;
+  detail::ValueRange seen_;  // guarded by mutex_
+};
+
+/// The running minimum and maximum of everything seen. Per-tensor schemes only.
+class MinMaxObserver : public RangeObserver {
+ public:
+  using Options = MinMaxObserverOptions;
+  explicit MinMaxObserver(const Options& options = {});
+  static ObserverFactory with_args(const Options& options = {});
+  std::string name() const override { return "MinMaxObserver"; }
+  std::shared_ptr<Observer> clone() const override;
+};
+
+/// A moving average of the batches' minima and maxima: v += averaging_constant * (batch - v); the
+/// first batch sets them. Per-tensor schemes only.
+class MovingAverageMinMaxObserver : public RangeObserver {
+ public:
+  using Options = MovingAverageMinMaxObserverOptions;
+  explicit MovingAverageMinMaxObserver(const Options& options = {});
+  static ObserverFactory with_args(const Options& options = {});
+  std::string name() const override { return "MovingAverageMinMaxObserver"; }
+  std::shared_ptr<Observer> clone() const override;
+  double averaging_constant() const noexcept { return averaging_constant_; }
+
+ private:
+  double averaging_constant_;
+};
+
+/// Running minimum and maximum of each index along ch_axis (negative counts from the end).
+/// Per-channel schemes only. Every tensor must have the same number of channels.
+class PerChannelMinMaxObserver : public RangeObserver {
+ public:
+  using Options = PerChannelMinMaxObserverOptions;
+  explicit PerChannelMinMaxObserver(const Options& options = {});
+  static ObserverFactory with_args(const Options& options = {});
+  std::string name() const override { return "PerChannelMinMaxObserver"; }
+  std::shared_ptr<Observer> clone() const override;
+};
+
+/// The moving average for each channel.
+class MovingAveragePerChannelMinMaxObserver : public RangeObserver {
+ public:
+  using Options = MovingAveragePerChannelMinMaxObserverOptions;
+  explicit MovingAveragePerChannelMinMaxObserver(const Options& options = {});
+  static ObserverFactory with_args(const Options& options = {});
+  std::string name() const override { return "MovingAveragePerChannelMinMaxObserver"; }
+  std::shared_ptr<Observer> clone() const override;
+  double averaging_constant() const noexcept { return averaging_constant_; }
+
+ private:
+  double averaging_constant_;
+};
+
+}  // namespace quanta
