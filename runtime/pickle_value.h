@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,8 +12,8 @@
 
 namespace quanta {
 
-/// What a pickle can hold: None, bool, int, float, str, tensors, lists, tuples, dicts, dtypes, and
-/// script objects (their type name and state).
+/// What a pickle can hold: None, bool, int, float, str, tensors, lists, tuples, sets, dicts, dtypes,
+/// qschemes, and objects of a few other types (their type name and state).
 class PickleValue {
  public:
   struct None {
@@ -29,8 +30,13 @@ class PickleValue {
   /// Insertion order kept; keys are strings, ints or whatever else the pickle used.
   struct Dict {
     std::vector<std::pair<PickleValue, PickleValue>> items;
+    /// Attributes of an OrderedDict: {"_metadata": versions of the modules} of a state_dict. May be
+    /// null.
+    std::shared_ptr<PickleValue> state;
   };
   /// A script object: type name ("__torch__.torch.classes.rnn.CellParamsBase") and its state.
+  /// Also "bytes" and "bytearray" (state: the bytes as a string), "complex" (a tuple of two floats),
+  /// "torch.device" (a tuple of type and index) and "torch.layout" (its name).
   struct Object {
     std::string type;
     std::shared_ptr<PickleValue> state;
@@ -55,5 +61,15 @@ class PickleValue {
  private:
   Variant value_;
 };
+
+/// Calls `visit` with the path of each value that is no list, tuple, set or dict, in the order of the
+/// file. Paths join keys and positions with "/" ("optimizer/param_groups/0/lr"); keys of a
+/// state_dict keep their dots; the path of a bare value is empty, members of a bare tuple are "/0",
+/// "/1". The state of an object is walked below the object's path, after the object itself.
+/// Throws ArgumentError for keys that are neither strings, numbers, bools nor None, and when the
+/// paths take more than 256 MiB together.
+void visit_leaves(
+    const PickleValue& value,
+    const std::function<void(const std::string& path, const PickleValue& leaf)>& visit);
 
 }  // namespace quanta

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
+#include <span>
+#include <string>
 
 #include "quanta/runtime/pickle_value.h"
 #include "quanta/runtime/state_dict.h"
@@ -13,8 +16,11 @@ namespace quanta {
 /// truncated, overlapping, recursive, too deep, of absurd size, or using an unknown global.
 PickleValue read_pt(const std::filesystem::path& path);
 
-/// The tensors of a read file by path through its containers, joined with "/"; the keys of a
-/// state_dict keep their dots. Other values (numbers, strings, None, dtypes) are left out.
+/// The same from memory (copied); `name` stands for the path in messages.
+PickleValue parse_pt(std::span<const std::byte> bytes, const std::string& name);
+
+/// The tensors of a read file by path (see visit_leaves). Other values (numbers, strings, None,
+/// dtypes) are left out. Throws ArgumentError when two tensors have the same path.
 StateDict flatten_tensors(const PickleValue& value);
 
 /// flatten_tensors(read_pt(path)): a state_dict from PyTorch, float or quantized.

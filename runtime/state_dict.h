@@ -1,7 +1,10 @@
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -21,17 +24,26 @@ class StateDict {
   auto begin() const noexcept { return entries_.begin(); }
   auto end() const noexcept { return entries_.end(); }
 
-  /// Adds or replaces.
+  /// Adds at the end, or replaces in place.
   void set(std::string name, Tensor tensor);
   /// Null when there is no such name.
   const Tensor* find(std::string_view name) const noexcept;
   bool contains(std::string_view name) const noexcept { return find(name) != nullptr; }
   /// Throws ArgumentError with the name when missing.
   const Tensor& at(std::string_view name) const;
+  /// Removes the name if it is there; the order of the others stays.
   void erase(std::string_view name);
 
  private:
+  struct NameHash {
+    using is_transparent = void;
+    std::size_t operator()(std::string_view name) const noexcept {
+      return std::hash<std::string_view>{}(name);
+    }
+  };
+
   std::vector<Entry> entries_;
+  std::unordered_map<std::string, std::size_t, NameHash, std::equal_to<>> positions_;
 };
 
 }  // namespace quanta

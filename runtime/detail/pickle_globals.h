@@ -1,0 +1,52 @@
+#pragma once
+
+// Private: the only names that a pickle may mention. Each stands for data or for a way to build
+// data that Quanta knows; none can run code.
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "quanta/runtime/dtype.h"
+#include "quanta/runtime/quantizer.h"
+
+namespace quanta::detail {
+
+struct PickleGlobal {
+  enum class Kind : std::uint8_t {
+    DictType,  ///< OrderedDict, defaultdict, Counter
+    SetType,
+    SizeType,
+    PlainType,  ///< int, list, ...: a defaultdict's factory, never called
+    ByteArray,
+    Complex,
+    CodecsEncode,
+    RebuildTensor,
+    RebuildTensorV2,
+    RebuildTensorV3,
+    RebuildQTensor,
+    RebuildParameter,
+    RebuildParameterWithState,
+    RebuildFromType,
+    TensorType,  ///< torch.Tensor, Parameter: an argument of RebuildFromType
+    Device,
+    GetLayout,
+    Layout,
+    StorageType,         ///< `dtype` says of what
+    UntypedStorageType,  ///< counted in bytes
+    UnsupportedStorageType,
+    DTypeValue,
+    UnsupportedDType,
+    QSchemeValue,
+    ScriptObjectType,  ///< torch.ScriptObject: the class name stands in the state
+    ScriptClass,       ///< __torch__.torch.classes.*: the class name is the global itself
+  };
+  Kind kind = Kind::PlainType;
+  DType dtype = DType::Float32;
+  QScheme qscheme = QScheme::PerTensorAffine;
+};
+
+/// Nothing when the name is not on the list.
+std::optional<PickleGlobal> find_pickle_global(std::string_view module, std::string_view name);
+
+}  // namespace quanta::detail

@@ -1,0 +1,264 @@
+#include "quanta/runtime/pt_file.h"
+
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/byte_reader.h"
+#include "quanta/runtime/detail/mapped_file.h"
+#include "quanta/runtime/detail/pickle_reader.h"
+#include "quanta/runtime/detail/pt_builder.h"
+#include "quanta/runtime/detail/zip_reader.h"
+
+namespace quanta {
+namespace {
+
+using detail::ByteOrder;
+using detail::PickleNode;
+using detail::StorageReference;
+
+constexpr std::string_view kLegacyMagic = "119547037146038801333356";  // 0x1950a86a20f9469cfc6c
+constexpr std::int64_t kLegacyProtocol = 1001;
+constexpr std::int64_t kMaxVersion = 10;  // torch's kMaxSupportedFileFormatVersion
+
+std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// The zip container
+// ---------------------------------------------------------------------------------
+
+/// "<root>/" of the one record "<root>/data.pkl".
+std::string find_root(const detail::ZipReader& zip, const std::string& where) {
+  std::string root;
+  for (const auto& record : zip.records()) {
+    const std::size_t slash = record.name.find('/');
+    if (slash == std::string::npos || record.name.substr(slash + 1) != "data.pkl") continue;
+    if (!root.empty()) {
+      throw FileError(fmt::format("{}: expected one record data.pkl, got '{}data.pkl' and '{}'",
+                                  where, root, record.name));
+    }
+    root = record.name.substr(0, slash + 1);
+  }
+  if (root.empty()) {
+    throw FileError(
+        fmt::format("{}: expected a file of torch.save, got a zip archive without a record "
+                    "data.pkl",
+                    where));
+  }
+  if (zip.find(root + "constants.pkl") != nullptr) {
+    throw FileError(
+        fmt::format("{}: expected a file of torch.save, got a TorchScript archive of "
+                    "torch.jit.save; save the module's state_dict() instead",
+                    where));
+  }
+  return root;
+}
+
+void check_version(const detail::ZipReader& zip, const std::string& root,
+                   const std::string& where) {
+  const auto* record = zip.find(root + "version");
+  if (record == nullptr) return;
+  std::string_view text = as_text(zip.read(*record));
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
+  std::int64_t version = 0;
+  for (const char c : text) {
+    version =
+        c >= '0' && c <= '9' && version <= kMaxVersion ? version * 10 + (c - '0') : kMaxVersion + 1;
+  }
+  if (version < 1 || version > kMaxVersion) {
+    throw FileError(
+        fmt::format("{}: record '{}version': expected a version from 1 to {}, got {} bytes "
+                    "that say otherwise",
+                    where, root, kMaxVersion, record->data.size()));
+  }
+}
+
+ByteOrder read_byte_order(const detail::ZipReader& zip, const std::string& root,
+                          const std::string& where) {
+  const auto* record = zip.find(root + "byteorder");
+  if (record == nullptr) return ByteOrder::Little;
+  const std::string_view text = as_text(zip.read(*record));
+  if (text == "little") return ByteOrder::Little;
+  if (text == "big") return ByteOrder::Big;
+  throw FileError(
+      fmt::format("{}: record '{}byteorder': expected 'little' or 'big', got {} other bytes", where,
+                  root, text.size()));
+}
+
+PickleValue parse_zip(std::span<const std::byte> bytes, const std::string& where) {
+  const detail::ZipReader zip(bytes, where);
+  const std::string root = find_root(zip, where);
+  check_version(zip, root, where);
+  const ByteOrder order = read_byte_order(zip, root, where);
+  const std::string pickle_where = fmt::format("{}: record '{}data.pkl'", where, root);
+  const auto pickle_bytes = zip.read(*zip.find(root + "data.pkl"));
+  const detail::Pickle pickle = detail::read_pickle(pickle_bytes, 0, pickle_where);
+  if (pickle.end != pickle_bytes.size()) {
+    throw FileError(fmt::format("{}: byte {}: expected the end after STOP, got {} more bytes",
+                                pickle_where, pickle.end, pickle_bytes.size() - pickle.end));
+  }
+  detail::PtBuilder builder(pickle, pickle_bytes.size(), pickle_where);
+  const auto read_storage = [&](const StorageReference& storage) {
+    const std::string name = fmt::format("{}data/{}", root, storage.key);
+    const auto* record = zip.find(name);
+    if (record == nullptr) {
+      throw FileError(fmt::format("{}: expected a record '{}', got none", where, name));
+    }
+    const std::size_t item = storage.element_bytes();
+    const auto numel = static_cast<std::uint64_t>(storage.numel);
+    if (record->data.size() % item != 0 || record->data.size() / item != numel) {
+      throw FileError(fmt::format("{}: record '{}': expected {} elements of {} bytes, got {} bytes",
+                                  where, name, numel, item, record->data.size()));
+    }
+    return zip.read(*record);
+  };
+  return builder.build(read_storage, order);
+}
+
+// The older stream of pickles
+// -----------------------------------------------------------------------
+
+const PickleNode* find_key(const PickleNode& dict, std::string_view name) {
+  if (dict.kind != PickleNode::Kind::Dict) return nullptr;
+  for (std::size_t i = 0; i < dict.items.size(); i += 2) {
+    if (dict.items[i]->kind == PickleNode::Kind::String && dict.items[i]->text == name) {
+      return dict.items[i + 1];
+    }
+  }
+  return nullptr;
+}
+
+/// The bytes of each storage, by key: counts and elements in the order of the list of keys.
+std::unordered_map<std::string_view, std::span<const std::byte>> read_legacy_storages(
+    std::span<const std::byte> bytes, const detail::Pickle& keys, const detail::PtBuilder& builder,
+    const std::string& where) {
+  if (keys.root->kind != PickleNode::Kind::List) {
+    throw FileError(fmt::format("{}: byte {}: expected the list of storage keys, got {}", where,
+                                keys.root->offset, describe(*keys.root)));
+  }
+  std::unordered_map<std::string_view, const StorageReference*> references;
+  for (const StorageReference& storage : builder.storages())
+    references.emplace(storage.key, &storage);
+
+  std::unordered_map<std::string_view, std::span<const std::byte>> result;
+  detail::ByteReader reader(bytes, where, keys.end);
+  for (const PickleNode* key : keys.root->items) {
+    const auto found = references.find(key->text);
+    if (key->kind != PickleNode::Kind::String || found == references.end()) {
+      reader.fail_at(key->offset,
+                     "expected the key of a storage that a tensor uses, got another value");
+    }
+    const StorageReference& storage = *found->second;
+    const std::size_t begin = reader.position();
+    const auto count = reader.take_number<std::int64_t>("the length of a storage");
+    if (count != storage.numel) {
+      reader.fail_at(begin, fmt::format("storage '{}': expected {} elements, got {}", storage.key,
+                                        storage.numel, count));
+    }
+    const std::size_t item = storage.element_bytes();
+    if (static_cast<std::uint64_t>(count) > reader.remaining() / item) {
+      reader.fail_at(begin,
+                     fmt::format("storage '{}': expected {} elements of {} bytes, got {} bytes up "
+                                 "to the end: the file is truncated",
+                                 storage.key, count, item, reader.remaining()));
+    }
+    const auto data = reader.take(static_cast<std::uint64_t>(count) * item, "a storage");
+    if (!result.emplace(storage.key, data).second) {
+      reader.fail_at(key->offset,
+                     fmt::format("expected different storage keys, got '{}' twice", storage.key));
+    }
+  }
+  if (reader.remaining() != 0) {
+    reader.fail(fmt::format("expected the end after the last storage, got {} more bytes",
+                            reader.remaining()));
+  }
+  return result;
+}
+
+PickleValue parse_legacy(std::span<const std::byte> bytes, const std::string& where) {
+  const detail::Pickle magic = detail::read_pickle(bytes, 0, where);
+  if (magic.root->kind != PickleNode::Kind::BigInt || magic.root->text != kLegacyMagic) {
+    throw FileError(fmt::format("{}: byte 0: expected the magic number of torch.save, got {}",
+                                where, describe(*magic.root)));
+  }
+  const detail::Pickle protocol = detail::read_pickle(bytes, magic.end, where);
+  if (protocol.root->kind != PickleNode::Kind::Int || protocol.root->integer != kLegacyProtocol) {
+    throw FileError(fmt::format("{}: byte {}: expected protocol version {}, got another value",
+                                where, magic.end, kLegacyProtocol));
+  }
+  const detail::Pickle system = detail::read_pickle(bytes, protocol.end, where);
+  const PickleNode* little = find_key(*system.root, "little_endian");
+  if (little == nullptr || little->kind != PickleNode::Kind::Bool) {
+    throw FileError(
+        fmt::format("{}: byte {}: expected system information with little_endian, got {}", where,
+                    protocol.end, describe(*system.root)));
+  }
+  const ByteOrder order = little->integer != 0 ? ByteOrder::Little : ByteOrder::Big;
+  const detail::Pickle object = detail::read_pickle(bytes, system.end, where);
+  const detail::Pickle keys = detail::read_pickle(bytes, object.end, where);
+
+  detail::PtBuilder builder(object, object.end - system.end, where);
+  const auto storages = read_legacy_storages(bytes, keys, builder, where);
+  const auto read_storage = [&](const StorageReference& storage) {
+    const auto found = storages.find(storage.key);
+    if (found == storages.end()) {
+      throw FileError(fmt::format("{}: storage '{}': expected it in the list of storages, got none",
+                                  where, storage.key));
+    }
+    return found->second;
+  };
+  return builder.build(read_storage, order);
+}
+
+PickleValue parse(std::span<const std::byte> bytes, const std::string& where) {
+  if (detail::is_zip(bytes)) return parse_zip(bytes, where);
+  if (bytes.size() >= 2 && bytes[0] == std::byte{0x80}) return parse_legacy(bytes, where);
+  constexpr std::size_t kTarMagic = 257;
+  if (bytes.size() > kTarMagic + 5 && as_text(bytes.subspan(kTarMagic, 5)) == "ustar") {
+    throw FileError(
+        fmt::format("{}: expected a file of torch.save from 0.1.10 or later, got a tar "
+                    "archive; load and save it again with a newer PyTorch",
+                    where));
+  }
+  throw FileError(
+      fmt::format("{}: byte 0: expected a file of torch.save (a zip archive or pickles), got "
+                  "other bytes ({} in all)",
+                  where, bytes.size()));
+}
+
+}  // namespace
+
+PickleValue read_pt(const std::filesystem::path& path) {
+  const auto file = detail::MappedFile::open(path, "read_pt");
+  return parse(file->bytes(), fmt::format("read_pt: {}", path.string()));
+}
+
+PickleValue parse_pt(std::span<const std::byte> bytes, const std::string& name) {
+  return parse(bytes, fmt::format("read_pt: {}", name));
+}
+
+StateDict flatten_tensors(const PickleValue& value) {
+  StateDict result;
+  visit_leaves(value, [&](const std::string& path, const PickleValue& leaf) {
+    const auto* tensor = leaf.get_if<PickleValue::TensorValue>();
+    if (tensor == nullptr) return;
+    QUANTA_CHECK(!result.contains(path),
+                 "flatten_tensors: value: expected tensors with different paths, got '{}' twice",
+                 path);
+    result.set(path, tensor->tensor);
+  });
+  return result;
+}
+
+StateDict read_pt_state_dict(const std::filesystem::path& path) {
+  const PickleValue value = read_pt(path);
+  try {
+    return flatten_tensors(value);
+  } catch (const ArgumentError& error) {
+    throw FileError(fmt::format("read_pt: {}: {}", path.string(), error.what()));
+  }
+}
+
+}  // namespace quanta

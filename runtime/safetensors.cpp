@@ -1,0 +1,233 @@
+#include "quanta/runtime/safetensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/byte_reader.h"
+#include "quanta/runtime/detail/file_sizes.h"
+#include "quanta/runtime/detail/json.h"
+#include "quanta/runtime/detail/mapped_file.h"
+#include "quanta/runtime/detail/safetensors_format.h"
+
+// Format: https://huggingface.co/docs/safetensors/index#format
+
+namespace quanta {
+namespace {
+
+using detail::Json;
+
+/// A tensor of the header, checked against the file's length.
+struct Entry {
+  std::string name;
+  DType dtype = DType::Float32;
+  Dims sizes;
+  std::size_t begin = 0;  // from the beginning of the data
+  std::size_t end = 0;
+};
+
+/// Bytes of the file: in memory that tensors keep alive, or (no owner) to be copied.
+struct Source {
+  std::span<std::byte> data;
+  std::shared_ptr<void> owner;
+};
+
+Entry read_entry(const Json::Member& member, std::size_t data_bytes, const std::string& file) {
+  const std::string where = fmt::format("{}: tensor '{}'", file, member.first);
+  const auto require = [&](bool condition, std::string_view what, std::string_view expected) {
+    if (condition) return;
+    const Json* value = member.second.find(what);
+    throw FileError(fmt::format("{}: {}: expected {}, got {}", where, what, expected,
+                                value == nullptr ? "nothing" : value->kind()));
+  };
+  if (member.second.as_object() == nullptr) {
+    throw FileError(fmt::format("{}: expected an object, got {}", where, member.second.kind()));
+  }
+  for (const auto& [key, value] : *member.second.as_object()) {
+    if (key != "dtype" && key != "shape" && key != "data_offsets") {
+      throw FileError(
+          fmt::format("{}: expected dtype, shape and data_offsets, got '{}'", where, key));
+    }
+  }
+
+  Entry entry;
+  entry.name = member.first;
+  const Json* dtype = member.second.find("dtype");
+  require(dtype != nullptr && dtype->as_string() != nullptr, "dtype", "a string");
+  const std::optional<DType> known = detail::dtype_from_safetensors_name(*dtype->as_string());
+  if (!known) {
+    throw FileError(
+        fmt::format("{}: dtype: expected F64, F32, F16, BF16, I64, I32, I16, U16, I8, U8, "
+                    "BOOL, F8_E4M3 or F8_E5M2, got '{}'",
+                    where, *dtype->as_string()));
+  }
+  entry.dtype = *known;
+
+  const Json* shape = member.second.find("shape");
+  require(shape != nullptr && shape->as_array() != nullptr, "shape", "an array");
+  if (shape->as_array()->size() > Dims::kMaxDims) {
+    throw FileError(fmt::format("{}: shape: expected at most {} dimensions, got {}", where,
+                                Dims::kMaxDims, shape->as_array()->size()));
+  }
+  for (const Json& size : *shape->as_array()) {
+    require(size.as_int() != nullptr, "shape", "an array of integers");
+    entry.sizes.push_back(*size.as_int());
+  }
+
+  const Json* offsets = member.second.find("data_offsets");
+  require(offsets != nullptr && offsets->as_array() != nullptr && offsets->as_array()->size() == 2,
+          "data_offsets", "an array of two integers");
+  const std::int64_t* begin = (*offsets->as_array())[0].as_int();
+  const std::int64_t* end = (*offsets->as_array())[1].as_int();
+  require(begin != nullptr && end != nullptr, "data_offsets", "an array of two integers");
+  if (*begin < 0 || *end < *begin || static_cast<std::uint64_t>(*end) > data_bytes) {
+    throw FileError(
+        fmt::format("{}: data_offsets: expected a range within the {} bytes of data, got "
+                    "[{}, {}]: the file is truncated or malformed",
+                    where, data_bytes, *begin, *end));
+  }
+  entry.begin = static_cast<std::size_t>(*begin);
+  entry.end = static_cast<std::size_t>(*end);
+  const std::size_t bytes =
+      storage_bytes(entry.dtype, detail::checked_file_numel(entry.sizes, where));
+  if (bytes != entry.end - entry.begin) {
+    throw FileError(fmt::format("{}: data_offsets: expected {} bytes for {} {}, got {}", where,
+                                bytes, entry.dtype, entry.sizes, entry.end - entry.begin));
+  }
+  return entry;
+}
+
+// The format wants the tensors to cover the data without gaps and overlaps: no byte is read twice,
+// and none can hide something else.
+void check_coverage(const std::vector<Entry>& entries, std::size_t data_bytes,
+                    const std::string& file) {
+  std::vector<const Entry*> order;
+  order.reserve(entries.size());
+  for (const Entry& entry : entries) order.push_back(&entry);
+  std::sort(order.begin(), order.end(), [](const Entry* a, const Entry* b) {
+    return a->begin != b->begin ? a->begin < b->begin : a->end < b->end;
+  });
+  std::size_t position = 0;
+  for (const Entry* entry : order) {
+    if (entry->begin != position) {
+      throw FileError(fmt::format(
+          "{}: tensor '{}': data_offsets: expected a begin at {}, got {}: {}", file, entry->name,
+          position, entry->begin, entry->begin < position ? "tensors overlap" : "there is a gap"));
+    }
+    position = entry->end;
+  }
+  if (position != data_bytes) {
+    throw FileError(
+        fmt::format("{}: expected {} bytes of data, got {}", file, position, data_bytes));
+  }
+}
+
+Tensor make_tensor(const Entry& entry, const Source& source, const std::string& file) {
+  std::byte* data = source.data.data() + entry.begin;
+  const std::size_t bytes = entry.end - entry.begin;
+  if (entry.dtype == DType::Bool) {
+    for (std::size_t i = 0; i < bytes; ++i) {
+      if (static_cast<unsigned>(data[i]) > 1) {
+        throw FileError(
+            fmt::format("{}: tensor '{}': expected BOOL values 0 and 1, got {} at byte {}", file,
+                        entry.name, static_cast<unsigned>(data[i]), i));
+      }
+    }
+  }
+  const bool aligned = reinterpret_cast<std::uintptr_t>(data) % item_size(entry.dtype) == 0;
+  if (source.owner != nullptr && aligned && bytes > 0) {
+    return Tensor::from_blob(data, entry.sizes, entry.dtype,
+                             [owner = source.owner](void*) mutable { owner.reset(); });
+  }
+  Tensor result = Tensor::empty(entry.sizes, entry.dtype);
+  if (bytes > 0) std::memcpy(result.data_ptr(), data, bytes);
+  return result;
+}
+
+std::map<std::string, std::string> read_metadata(const Json& json, const std::string& file) {
+  if (json.as_object() == nullptr) {
+    throw FileError(fmt::format("{}: __metadata__: expected an object, got {}", file, json.kind()));
+  }
+  std::map<std::string, std::string> result;
+  for (const auto& [key, value] : *json.as_object()) {
+    if (value.as_string() == nullptr) {
+      throw FileError(fmt::format("{}: __metadata__: '{}': expected a string, got {}", file, key,
+                                  value.kind()));
+    }
+    result.emplace(key, *value.as_string());
+  }
+  return result;
+}
+
+void restore_quantized(SafetensorsFile& result, const std::string& file) {
+  const auto found = result.metadata.find(std::string(detail::kQuantizedKey));
+  if (found == result.metadata.end()) return;
+  const std::string where = fmt::format("{}: {}", file, detail::kQuantizedKey);
+  const Json json = detail::parse_json(found->second, where);
+  if (json.as_object() == nullptr) {
+    throw FileError(fmt::format("{}: expected an object, got {}", where, json.kind()));
+  }
+  for (const auto& [name, description] : *json.as_object()) {
+    const Tensor* codes = result.tensors.find(name);
+    if (codes == nullptr) {
+      throw FileError(fmt::format("{}: expected names of tensors, got '{}'", where, name));
+    }
+    result.tensors.set(
+        name, detail::restore_quantized(*codes, description, fmt::format("{}: '{}'", where, name)));
+  }
+  result.metadata.erase(found);
+}
+
+SafetensorsFile parse(const Source& file_bytes, const std::string& file) {
+  detail::ByteReader reader(file_bytes.data, file);
+  const auto length = reader.take_number<std::uint64_t>("the header's length");
+  if (length > detail::kMaxHeaderBytes) {
+    reader.fail_at(0, fmt::format("expected a header of at most {} bytes, got {}",
+                                  detail::kMaxHeaderBytes, length));
+  }
+  const std::string_view header = reader.take_text(length, "the header");
+  if (!header.starts_with('{')) {
+    reader.fail_at(detail::kHeaderLengthBytes,
+                   "expected a header that begins with '{', got another");
+  }
+  const Json json = detail::parse_json(header, fmt::format("{}: header", file));
+  const Source source{file_bytes.data.subspan(reader.position()), file_bytes.owner};
+
+  SafetensorsFile result;
+  std::vector<Entry> entries;
+  for (const Json::Member& member : *json.as_object()) {
+    if (member.first == detail::kMetadataKey) {
+      result.metadata = read_metadata(member.second, file);
+    } else {
+      entries.push_back(read_entry(member, source.data.size(), file));
+    }
+  }
+  check_coverage(entries, source.data.size(), file);
+  for (const Entry& entry : entries) {
+    result.tensors.set(entry.name, make_tensor(entry, source, file));
+  }
+  restore_quantized(result, file);
+  return result;
+}
+
+}  // namespace
+
+SafetensorsFile load_safetensors(const std::filesystem::path& path) {
+  const auto file = detail::MappedFile::open(path, "read_safetensors");
+  return parse({file->bytes(), file}, fmt::format("read_safetensors: {}", path.string()));
+}
+
+StateDict read_safetensors(const std::filesystem::path& path) {
+  return load_safetensors(path).tensors;
+}
+
+SafetensorsFile parse_safetensors(std::span<const std::byte> bytes, const std::string& name) {
+  // Without an owner nothing points into the bytes afterwards, and parse() does not write.
+  std::byte* data = const_cast<std::byte*>(bytes.data());  // NOLINT(*-const-cast)
+  return parse({{data, bytes.size()}, nullptr}, fmt::format("read_safetensors: {}", name));
+}
+
+}  // namespace quanta
