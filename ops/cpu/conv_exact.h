@@ -100,14 +100,19 @@ void conv_exact_u8(const std::uint8_t* src, std::int32_t src_zero_point,
 void conv_exact_s32(const std::uint8_t* src, std::int32_t src_zero_point,
                     const ExactWeights& weights, const ConvShape& shape, std::int32_t* dst);
 
-/// Weights for conv_depthwise_u8, in blocks of 16 channels. The vectors of every instruction set
-/// hold whole blocks, so the order suits all: [kD][kW][group of kernel rows][4 channels of a block
-/// (4)][block][channel (4)][row in the group].
+/// Weights for conv_depthwise_u8. The rows of a kernel (kD * kH) are taken in groups that one
+/// instruction multiplies. Channels lie in blocks of 16, of which the vectors of every instruction
+/// set hold a whole number, so that one order suits all:
+///   [group of rows][kW][quad of a block's channels (4)][block][channel of the quad (4)][row]
+/// Where the last group has room a second copy follows, moved down by a row: its sums belong to the
+/// next output line, from the same input rows.
 struct DepthwiseWeights {
-  AlignedVector<std::int16_t> pairs;  ///< rows in groups of two
-  AlignedVector<std::int8_t> quads;   ///< rows in groups of four; empty where int8 is too small
-  AlignedVector<std::int32_t> sums;   ///< of each channel's weights, [4][block][4]
+  AlignedVector<std::int16_t> pairs;  ///< two rows in a group
+  AlignedVector<std::int8_t> quads;   ///< four rows in a group; empty if int8 is too small
+  AlignedVector<std::int32_t> sums;   ///< of each channel's weights: [quad][block][channel]
 };
+/// Blocks in these weights: those of all channels, rounded up to the longest vectors.
+std::int64_t depthwise_blocks(const ConvShape& shape);
 /// Whether conv_depthwise_u8 does this shape (groups == in_channels == out_channels, not
 /// transposed).
 bool is_depthwise(const ConvShape& shape);

@@ -295,6 +295,91 @@ TEST_CASE("conv_exact: a phase of a transposed convolution without taps gives th
   check_exact(make_case(shape, Values::Any, random));
 }
 
+void check_depthwise(const Case& c) {
+  CAPTURE(describe(c.shape));
+  REQUIRE(is_depthwise(c.shape));
+  const std::vector<std::int32_t> sums = naive_sums(c);
+  const auto channels = static_cast<std::size_t>(c.shape.out_channels);
+  const std::vector<std::uint8_t> codes = naive_codes(sums, params(c), channels);
+  RequantizeParams without_bias = params(c);
+  without_bias.bias = nullptr;
+  const std::vector<std::uint8_t> codes_without_bias = naive_codes(sums, without_bias, channels);
+  for_each_target([&] {
+    const DepthwiseWeights weights =
+        pack_depthwise_weights(c.weight.data(), c.zero_points, c.shape);
+    std::vector<std::uint8_t> got(sums.size());
+    conv_depthwise_u8(c.src.data(), c.src_zero_point, weights, c.shape, params(c), got.data());
+    check_equal(got, codes);
+    conv_depthwise_u8(c.src.data(), c.src_zero_point, weights, c.shape, without_bias, got.data());
+    check_equal(got, codes_without_bias);
+  });
+}
+
+ConvShape depthwise_shape(std::int64_t channels, std::int64_t kernel, std::int64_t stride,
+                          std::int64_t height, std::int64_t width) {
+  ConvShape shape;
+  shape.in_channels = shape.out_channels = shape.groups = channels;
+  shape.in[1] = height;
+  shape.in[2] = width;
+  for (const std::size_t d : {std::size_t{1}, std::size_t{2}}) {
+    shape.kernel[d] = kernel;
+    shape.stride[d] = stride;
+    shape.padding[d] = kernel / 2;
+  }
+  return shape;
+}
+
+TEST_CASE("conv_depthwise: any number of channels equals the scalar reference on every target") {
+  std::mt19937 random(6);
+  for (const std::int64_t channels : {1, 3, 8, 16, 17, 24, 32, 33, 48, 64, 65, 96, 100, 130, 200}) {
+    for (const std::int64_t kernel : {3, 5}) {
+      for (const std::int64_t stride : {1, 2}) {
+        ConvShape shape = depthwise_shape(channels, kernel, stride, 7, 9);
+        shape.batch = channels < 40 ? 2 : 1;
+        set_out(shape, 0);
+        check_depthwise(make_case(shape, Values::Any, random));
+      }
+    }
+  }
+}
+
+TEST_CASE("conv_depthwise: many lines on two threads equal the scalar reference") {
+  std::mt19937 random(7);
+  for (const std::int64_t stride : {1, 2}) {
+    for (const std::int64_t channels : {72, 96}) {
+      ConvShape shape = depthwise_shape(channels, 3, stride, 41, 39);
+      set_out(shape, 0);
+      check_depthwise(make_case(shape, Values::Any, random));
+    }
+  }
+}
+
+TEST_CASE("conv_depthwise: random kernels in one to three dimensions equal the scalar reference") {
+  std::mt19937 random(8);
+  for (int i = 0; i < 120; ++i) {
+    ConvShape shape = random_shape(1 + i % 3, random);
+    shape.in_channels = shape.out_channels = shape.groups =
+        std::uniform_int_distribution<int>(1, 100)(random);
+    set_out(shape, 0);
+    check_depthwise(make_case(shape, Values::Any, random));
+  }
+}
+
+TEST_CASE("conv_depthwise: the largest codes and weights do not saturate") {
+  std::mt19937 random(9);
+  for (const std::int64_t kernel : {1, 2, 3, 4, 5, 7, 8}) {
+    ConvShape shape = depthwise_shape(19, kernel, 1, 9, 8);
+    set_out(shape, 0);
+    Case extreme = make_case(shape, Values::Extreme, random);
+    check_depthwise(extreme);
+    // Weights that fit in int8 take another path.
+    extreme.zero_points = {0};
+    check_depthwise(extreme);
+    std::fill(extreme.weight.begin(), extreme.weight.end(), std::int8_t{-128});
+    check_depthwise(extreme);
+  }
+}
+
 TEST_CASE("requantize_rows: equals the scalar requantize for any number of channels") {
   std::mt19937 random(5);
   for (const std::size_t channels : {0, 1, 3, 15, 16, 17, 31, 33, 63, 64, 65, 100, 256, 1000}) {
