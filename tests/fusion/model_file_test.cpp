@@ -1,0 +1,96 @@
+#include "quanta/fusion/model_file.h"
+
+#include <doctest/doctest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "quanta/nn/container.h"
+#include "quanta/runtime/error.h"
+#include "quanta/runtime/safetensors.h"
+#include "small_network.h"
+
+namespace quanta::test {
+namespace {
+
+struct TemporaryFile {
+  std::filesystem::path path;
+  explicit TemporaryFile(const char* name)
+      : path(std::filesystem::temp_directory_path() /
+             (std::string(name) + std::to_string(::getpid()) + ".safetensors")) {}
+  ~TemporaryFile() { std::filesystem::remove(path); }
+};
+
+}  // namespace
+
+TEST_CASE("save_model and load_model: the loaded network gives identical outputs") {
+  const TemporaryFile file("quanta_model_");
+  for (const QConfig& qconfig : {get_default_qconfig(), default_qconfig()}) {
+    const SmallNetwork int8 = convert(calibrated_network(qconfig));
+    save_model(int8, file.path);
+    SmallNetwork loaded;
+    load_model(loaded, file.path);
+    CHECK(to_string(loaded) == to_string(int8));
+    CHECK(loaded(small_input(9)).equal(int8(small_input(9))));
+  }
+}
+
+TEST_CASE("save_model: a plain float model can be saved and loaded") {
+  const TemporaryFile file("quanta_float_");
+  const SmallNetwork net;
+  save_model(net, file.path);
+  SmallNetwork loaded;
+  load_model(loaded, file.path);
+  CHECK(loaded(small_input(9)).equal(net(small_input(9))));
+}
+
+TEST_CASE("save_model: a prepared model is refused and the old file stays") {
+  const TemporaryFile file("quanta_prepared_");
+  std::ofstream(file.path) << "old";
+  CHECK_THROWS_WITH_AS(save_model(calibrated_network(), file.path),
+                       doctest::Contains("expected a converted model"), UnsupportedError);
+  std::string text;
+  std::ifstream(file.path) >> text;
+  CHECK(text == "old");
+}
+
+TEST_CASE("load_model: a file of another architecture leaves the model as it was") {
+  const TemporaryFile file("quanta_other_");
+  save_model(convert(calibrated_network()), file.path);
+  nn::Sequential other(nn::Linear({.in_features = 2, .out_features = 2}), nn::ReLU());
+  const std::string before = to_string(other);
+  CHECK_THROWS_WITH_AS(load_model(other, file.path), doctest::Contains("'conv1'"), ArgumentError);
+  CHECK(to_string(other) == before);
+
+  struct Wider : SmallNetwork {
+    Wider() {
+      fc.emplace(nn::LinearOptions{.in_features = 8, .out_features = 6});
+      eval();
+    }
+  };
+  Wider wider;
+  const std::string tree = to_string(wider);
+  CHECK_THROWS_WITH_AS(load_model(wider, file.path), doctest::Contains("fc"), ArgumentError);
+  CHECK(to_string(wider) == tree);
+}
+
+TEST_CASE("load_model: files that save_model did not write are refused") {
+  const TemporaryFile file("quanta_bad_");
+  SmallNetwork net;
+  const StateDict state = net.state_dict();
+  CHECK_THROWS_AS(load_model(net, "/nonexistent/model.safetensors"), FileError);
+  write_safetensors(file.path, state);
+  CHECK_THROWS_WITH_AS(load_model(net, file.path), doctest::Contains("save_model"), FileError);
+  for (const char* modules : {"[", "[]", R"({"conv1": 1})", R"({"conv1": ["Nonsense"]})",
+                              R"({"conv1": ["Conv2d", 0.1]})", R"({"conv1": ["Conv2d", "a", 0]})",
+                              R"({"conv1": ["Quantize", 0.1, 0, "quint9"]})"}) {
+    write_safetensors(file.path, state, {{"quanta.format", "1"}, {"quanta.modules", modules}});
+    CHECK_THROWS_AS(load_model(net, file.path), FileError);
+  }
+  write_safetensors(file.path, state, {{"quanta.format", "7"}, {"quanta.modules", "{}"}});
+  CHECK_THROWS_WITH_AS(load_model(net, file.path), doctest::Contains("expected 1"), FileError);
+}
+
+}  // namespace quanta::test
