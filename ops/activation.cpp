@@ -104,10 +104,11 @@ Tensor relu(const Tensor& x) {
 const Tensor& relu_(const Tensor& x) {
   OpScope scope("relu_");
   cpu::check_unary("relu_", x);
-  QUANTA_CHECK(has_own_elements(x),
-               "relu_: x: expected each element at an address of its own, got sizes {} with strides "
-               "{}; clone it first",
-               x.sizes(), x.strides());
+  QUANTA_CHECK(
+      has_own_elements(x),
+      "relu_: x: expected each element at an address of its own, got sizes {} with strides "
+      "{}; clone it first",
+      x.sizes(), x.strides());
   scope.kernel("simd");
   x.storage()->bump_version();
   cpu::clamp_in_place(x, relu_bounds(x));
@@ -128,8 +129,9 @@ Tensor threshold(const Tensor& x, double threshold, double value) {
   scope.kernel(kernel_name(x));
   const auto limit = static_cast<float>(threshold);
   const auto fill = static_cast<float>(value);
-  return map("threshold", x, {}, cpu::CodeFunction::Threshold,
-             [=](float v) { return cpu::threshold(v, limit, fill); }, threshold, value);
+  return map(
+      "threshold", x, {}, cpu::CodeFunction::Threshold,
+      [=](float v) { return cpu::threshold(v, limit, fill); }, threshold, value);
 }
 
 Tensor leaky_relu(const Tensor& x, double negative_slope) {
@@ -137,8 +139,9 @@ Tensor leaky_relu(const Tensor& x, double negative_slope) {
   cpu::check_unary("leaky_relu", x);
   scope.kernel(kernel_name(x));
   const auto slope = static_cast<float>(negative_slope);
-  return map("leaky_relu", x, {}, cpu::CodeFunction::LeakyReLU,
-             [=](float v) { return cpu::leaky_relu(v, slope); }, negative_slope);
+  return map(
+      "leaky_relu", x, {}, cpu::CodeFunction::LeakyReLU,
+      [=](float v) { return cpu::leaky_relu(v, slope); }, negative_slope);
 }
 
 Tensor hardsigmoid(const Tensor& x) {
@@ -208,14 +211,13 @@ Tensor celu(const Tensor& x, double alpha) {
 
 namespace quantized {
 
-QTensor leaky_relu(const QTensor& x, double negative_slope, double scale,
-                   std::int64_t zero_point) {
+QTensor leaky_relu(const QTensor& x, double negative_slope, double scale, std::int64_t zero_point) {
   OpScope scope("quantized::leaky_relu");
   scope.kernel("lookup");
   const auto slope = static_cast<float>(negative_slope);
-  return cpu::map_quantized("quantized::leaky_relu", x, scale, zero_point,
-                            cpu::CodeFunction::LeakyReLU,
-                            [=](float v) { return cpu::leaky_relu(v, slope); }, negative_slope);
+  return cpu::map_quantized(
+      "quantized::leaky_relu", x, scale, zero_point, cpu::CodeFunction::LeakyReLU,
+      [=](float v) { return cpu::leaky_relu(v, slope); }, negative_slope);
 }
 
 QTensor hardswish(const QTensor& x, double scale, std::int64_t zero_point) {
@@ -232,10 +234,9 @@ QTensor elu(const QTensor& x, double output_scale, std::int64_t output_zero_poin
   const auto factor = static_cast<float>(alpha);
   const auto outer = static_cast<float>(scale);
   const auto inner = static_cast<float>(input_scale);
-  return cpu::map_quantized("quantized::elu", x, output_scale, output_zero_point,
-                            cpu::CodeFunction::Elu,
-                            [=](float v) { return cpu::elu(v, factor, outer, inner); }, alpha,
-                            scale, input_scale);
+  return cpu::map_quantized(
+      "quantized::elu", x, output_scale, output_zero_point, cpu::CodeFunction::Elu,
+      [=](float v) { return cpu::elu(v, factor, outer, inner); }, alpha, scale, input_scale);
 }
 
 QTensor celu(const QTensor& x, double scale, std::int64_t zero_point, double alpha) {
@@ -244,9 +245,9 @@ QTensor celu(const QTensor& x, double scale, std::int64_t zero_point, double alp
   scope.kernel("lookup");
   const auto factor = static_cast<float>(alpha);
   const auto inner = static_cast<float>(1.0 / alpha);
-  return cpu::map_quantized("quantized::celu", x, scale, zero_point, cpu::CodeFunction::Elu,
-                            [=](float v) { return cpu::elu(v, factor, 1.0F, inner); }, alpha, 1.0,
-                            1.0 / alpha);
+  return cpu::map_quantized(
+      "quantized::celu", x, scale, zero_point, cpu::CodeFunction::Elu,
+      [=](float v) { return cpu::elu(v, factor, 1.0F, inner); }, alpha, 1.0, 1.0 / alpha);
 }
 
 QTensor sigmoid(const QTensor& x, double scale, std::int64_t zero_point) {

@@ -18,8 +18,8 @@ namespace {
 Tensor prelu_weight(std::string_view op, const Tensor& x, const Tensor& weight) {
   const std::int64_t channels = x.dim() < 2 ? 1 : x.size(1);
   QUANTA_CHECK(weight.numel() == 1 || (weight.dim() == 1 && weight.numel() == channels),
-               "{}: weight: expected 1 value or {}, one for each index of dim 1 of x {}, got {}", op,
-               channels, x.sizes(), weight.sizes());
+               "{}: weight: expected 1 value or {}, one for each index of dim 1 of x {}, got {}",
+               op, channels, x.sizes(), weight.sizes());
   if (weight.numel() == 1) return weight.reshape({1});
   Dims sizes = Dims::filled(static_cast<std::size_t>(x.dim()), 1);
   sizes[1] = channels;
@@ -61,15 +61,15 @@ Tensor prelu(const Tensor& x, const Tensor& weight) {
   Tensor out = Tensor::empty(x.sizes(), DType::Float32, x.suggested_format());
 
   scope.kernel("scalar");
-  cpu::broadcast_binary<float>(
-      x, slope, out,
-      [](const float* values, const float* slopes, float* dst, std::int64_t count, cpu::Rhs kind,
-         cpu::Store) {
-        const std::int64_t step = kind == cpu::Rhs::Row ? 1 : 0;
-        for (std::int64_t i = 0; i < count; ++i) {
-          dst[i] = values[i] > 0.0F ? values[i] : slopes[i * step] * values[i];
-        }
-      });
+  cpu::broadcast_binary<float>(x, slope, out,
+                               [](const float* values, const float* slopes, float* dst,
+                                  std::int64_t count, cpu::Rhs kind, cpu::Store) {
+                                 const std::int64_t step = kind == cpu::Rhs::Row ? 1 : 0;
+                                 for (std::int64_t i = 0; i < count; ++i) {
+                                   dst[i] =
+                                       values[i] > 0.0F ? values[i] : slopes[i * step] * values[i];
+                                 }
+                               });
   return out;
 }
 
@@ -111,9 +111,9 @@ void prelu_codes(const QTensor& x, const QTensor& weight, const QTensor& out) {
           const std::int64_t slope = difference > 0 ? one : weights[i * step] - weight_zero;
           const std::int64_t product = cpu::saturating_product(difference, slope);
           if constexpr (sizeof(T) == 1) {
-            dst[i] = static_cast<T>(math::quantize(static_cast<float>(product), multiplier,
-                                                   quantizer.zero_point, quantizer.min,
-                                                   quantizer.max));
+            dst[i] =
+                static_cast<T>(math::quantize(static_cast<float>(product), multiplier,
+                                              quantizer.zero_point, quantizer.min, quantizer.max));
           } else {
             dst[i] = math::requantize_qint32(product, multiplier, quantizer.zero_point);
           }

@@ -153,19 +153,18 @@ void add_codes(const QTensor& lhs, const QTensor& rhs, const QTensor& out,
   const cpu::ScalarDequantizer left(lhs);
   const cpu::ScalarDequantizer right(rhs);
   const cpu::AddArgs args{left.scale, left.offset, right.scale, right.offset, quantizer.args()};
-  cpu::broadcast_binary<T>(
-      lhs, rhs, out,
-      [&](const T* left_row, const T* right_row, T* dst, std::int64_t count, cpu::Rhs kind,
-          cpu::Store store) {
-        if constexpr (sizeof(T) == 1) {
-          cpu::add(left_row, right_row, dst, count, args, kind, store);
-        } else {
-          const std::int64_t step = kind == cpu::Rhs::Row ? 1 : 0;
-          for (std::int64_t i = 0; i < count; ++i) {
-            dst[i] = quantizer(left(left_row[i]) + right(right_row[i * step]));
-          }
-        }
-      });
+  cpu::broadcast_binary<T>(lhs, rhs, out,
+                           [&](const T* left_row, const T* right_row, T* dst, std::int64_t count,
+                               cpu::Rhs kind, cpu::Store store) {
+                             if constexpr (sizeof(T) == 1) {
+                               cpu::add(left_row, right_row, dst, count, args, kind, store);
+                             } else {
+                               const std::int64_t step = kind == cpu::Rhs::Row ? 1 : 0;
+                               for (std::int64_t i = 0; i < count; ++i) {
+                                 dst[i] = quantizer(left(left_row[i]) + right(right_row[i * step]));
+                               }
+                             }
+                           });
 }
 
 template <typename T>
@@ -187,9 +186,8 @@ void mul_codes(const QTensor& lhs, const QTensor& rhs, const QTensor& out,
         } else {
           const std::int64_t step = kind == cpu::Rhs::Row ? 1 : 0;
           for (std::int64_t i = 0; i < count; ++i) {
-            const std::int64_t product =
-                cpu::saturating_product(std::int64_t{left_row[i]} - lhs_zero,
-                                        std::int64_t{right_row[i * step]} - rhs_zero);
+            const std::int64_t product = cpu::saturating_product(
+                std::int64_t{left_row[i]} - lhs_zero, std::int64_t{right_row[i * step]} - rhs_zero);
             dst[i] = std::max(quantizer.min,
                               math::requantize_qint32(product, multiplier, quantizer.zero_point));
           }
@@ -275,8 +273,8 @@ QTensor add_scalar_to(std::string_view op, const QTensor& x, double value, Relu 
 
   if (moved >= range.min && moved <= range.max) {
     scope.kernel("copy");
-    QTensor out = QTensor(x.clone(x.suggested_format())).with_quantizer(
-        Quantizer::per_tensor(scale, moved));
+    QTensor out =
+        QTensor(x.clone(x.suggested_format())).with_quantizer(Quantizer::per_tensor(scale, moved));
     if (relu == Relu::Yes) relu_codes(out);
     return out;
   }
@@ -284,24 +282,27 @@ QTensor add_scalar_to(std::string_view op, const QTensor& x, double value, Relu 
   const double width = static_cast<double>(range.max) - static_cast<double>(range.min);
   const double reach = moved < range.min ? static_cast<double>(range.max - moved)
                                          : static_cast<double>(moved - range.min);
-  const Quantizer quantizer = Quantizer::per_tensor(reach / width * scale,
-                                                    moved < range.min ? range.min : range.max);
+  const Quantizer quantizer =
+      Quantizer::per_tensor(reach / width * scale, moved < range.min ? range.min : range.max);
   check_quantizer(op, quantizer, x.dtype(), x.sizes());
   const MemoryFormat format = x.suggested_format();
   QTensor out = QTensor::empty(x.sizes(), x.dtype(), quantizer, format);
 
   const cpu::ScalarQuantizer to_code = result_quantizer(out, relu);
   const float multiplier = static_cast<float>(scale) * to_code.inv_scale;
-  const cpu::TableKey key{relu == Relu::Yes ? cpu::CodeFunction::AddScalarReLU
-                                            : cpu::CodeFunction::AddScalar,
-                          x.dtype(), scale, zero_point, quantizer.scale, quantizer.zero_point,
-                          steps};
+  const cpu::TableKey key{
+      relu == Relu::Yes ? cpu::CodeFunction::AddScalarReLU : cpu::CodeFunction::AddScalar,
+      x.dtype(),
+      scale,
+      zero_point,
+      quantizer.scale,
+      quantizer.zero_point,
+      steps};
   scope.kernel("lookup");
   cpu::map_codes(QTensor(x.contiguous(format)), out, key, [&](std::int32_t code) {
     const std::int64_t sum = code - zero_point + shift;
     if (x.dtype() == DType::QInt32) {
-      return std::max(to_code.min,
-                      math::requantize_qint32(sum, multiplier, quantizer.zero_point));
+      return std::max(to_code.min, math::requantize_qint32(sum, multiplier, quantizer.zero_point));
     }
     return math::quantize(static_cast<float>(sum), multiplier, to_code.zero_point, to_code.min,
                           to_code.max);

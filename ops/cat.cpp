@@ -22,8 +22,8 @@ Dims joined_sizes(std::string_view op, std::span<const TensorType> tensors, std:
     QUANTA_CHECK(tensors[i].defined(), "{}: tensors[{}]: expected a tensor, got an undefined one",
                  op, i);
     QUANTA_CHECK(tensors[i].dtype() == tensors[0].dtype(),
-                 "{}: tensors[{}]: expected {} as the first has, got {}", op, i,
-                 tensors[0].dtype(), tensors[i].dtype());
+                 "{}: tensors[{}]: expected {} as the first has, got {}", op, i, tensors[0].dtype(),
+                 tensors[i].dtype());
   }
   std::size_t model = 0;
   while (model + 1 < tensors.size() && is_skipped(tensors[model])) ++model;
@@ -161,7 +161,11 @@ void requantize_piece(const QTensor& src, const Tensor& dst, const QTensor& out,
   }
   const cpu::TableKey key{
       relu == Relu::Yes ? cpu::CodeFunction::RequantizeReLU : cpu::CodeFunction::Requantize,
-      src.dtype(), from.scale, from.zero_point, to.scale, to.zero_point};
+      src.dtype(),
+      from.scale,
+      from.zero_point,
+      to.scale,
+      to.zero_point};
   const cpu::CodeTable& table = cpu::code_table(key, function);
   for_each_pair<std::uint8_t>(
       src, dst,

@@ -59,7 +59,8 @@ Tensor matmul(const Tensor& lhs, const Tensor& rhs) {
                      "scale is not known here: use nn::FloatFunctional, or dequantize first",
                      argument, x->dtype());
     QUANTA_SUPPORTED(x->dtype() == DType::Float32,
-                     "matmul: {}: {} is not supported on the CPU; Float32 is", argument, x->dtype());
+                     "matmul: {}: {} is not supported on the CPU; Float32 is", argument,
+                     x->dtype());
   }
   scope.kernel("onednn");
   return multiply("matmul", lhs, rhs);

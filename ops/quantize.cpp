@@ -54,10 +54,9 @@ void quantize_to(const Tensor& x, const QTensor& out, float inv_scale, std::int3
       }
     });
   } else if (is_sub_byte(out.dtype())) {
-    pack_codes(x.numel(), item_bits(out.dtype()), static_cast<std::uint8_t*>(out.data_ptr()),
-               [&](std::int64_t i) {
-                 return math::quantize(src[i], inv_scale, zero_point, min, max);
-               });
+    pack_codes(
+        x.numel(), item_bits(out.dtype()), static_cast<std::uint8_t*>(out.data_ptr()),
+        [&](std::int64_t i) { return math::quantize(src[i], inv_scale, zero_point, min, max); });
   } else {
     cpu::parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
       if (out.dtype() == DType::QUInt8) {
@@ -77,8 +76,7 @@ QTensor quantize_checked(std::string_view op, const Tensor& x, double scale,
   const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
   check_quantizer(op, quantizer, dtype, x.sizes());
 
-  const MemoryFormat format =
-      is_sub_byte(dtype) ? MemoryFormat::Contiguous : x.suggested_format();
+  const MemoryFormat format = is_sub_byte(dtype) ? MemoryFormat::Contiguous : x.suggested_format();
   QTensor out = QTensor::empty(x.sizes(), dtype, quantizer, format);
 
   quantize_to(x.contiguous(format), out, math::inverse_scale(static_cast<float>(scale)),
@@ -110,8 +108,8 @@ std::vector<T> values_of(const Tensor& x, DType dtype) {
 }
 
 void check_channel_vector(std::string_view argument, const Tensor& values, std::int64_t channels) {
-  QUANTA_CHECK(values.defined(), "quantize_per_channel: {}: expected a tensor, got an undefined one",
-               argument);
+  QUANTA_CHECK(values.defined(),
+               "quantize_per_channel: {}: expected a tensor, got an undefined one", argument);
   QUANTA_CHECK(!values.is_quantized() && values.dtype() != DType::Bool,
                "quantize_per_channel: {}: expected a plain numeric tensor, got {}", argument,
                values.dtype());
@@ -150,10 +148,9 @@ std::vector<QTensor> quantize_per_tensor(std::span<const Tensor> tensors, const 
   std::vector<QTensor> results;
   results.reserve(tensors.size());
   for (std::int64_t i = 0; i < count; ++i) {
-    results.push_back(quantize_per_tensor(tensors[static_cast<std::size_t>(i)],
-                                          scale_at("quantize_per_tensor", scales, i),
-                                          zero_point_at("quantize_per_tensor", zero_points, i),
-                                          dtype));
+    results.push_back(quantize_per_tensor(
+        tensors[static_cast<std::size_t>(i)], scale_at("quantize_per_tensor", scales, i),
+        zero_point_at("quantize_per_tensor", zero_points, i), dtype));
   }
   return results;
 }
@@ -179,7 +176,8 @@ QTensor quantize_per_channel(const Tensor& x, const Tensor& scales, const Tensor
   const Quantizer quantizer =
       float_qparams
           ? Quantizer::per_channel_float_qparams(values_of<float>(scales, DType::Float32),
-                                                 values_of<float>(zero_points, DType::Float32), axis)
+                                                 values_of<float>(zero_points, DType::Float32),
+                                                 axis)
           : Quantizer::per_channel(values_of<double>(scales, DType::Float64),
                                    values_of<std::int64_t>(zero_points, DType::Int64), axis);
   check_quantizer("quantize_per_channel", quantizer, dtype, x.sizes());
@@ -307,8 +305,9 @@ void dequantize_sub_byte_channels(const QTensor& x, float* dst) {
 
 Tensor dequantize(const Tensor& x) {
   OpScope scope("dequantize");
-  QUANTA_CHECK(x.defined(), "dequantize: x: expected a quantized or floating tensor, got an "
-                            "undefined one");
+  QUANTA_CHECK(x.defined(),
+               "dequantize: x: expected a quantized or floating tensor, got an "
+               "undefined one");
   if (!x.is_quantized()) {
     QUANTA_CHECK(x.is_floating_point(),
                  "dequantize: x: expected a quantized or floating tensor, got {}", x.dtype());

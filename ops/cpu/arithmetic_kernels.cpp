@@ -87,7 +87,8 @@ std::int64_t binary_vectors(const T* lhs, const T* rhs, T* dst, std::int64_t cou
 template <class Op, typename T, class Args>
 std::int64_t binary_dispatch(const T* lhs, const T* rhs, T* dst, std::int64_t count,
                              const Args& args, Rhs kind, Store store) {
-  if (kind == Rhs::Scalar) return binary_vectors<false, Rhs::Scalar, Op>(lhs, rhs, dst, count, args);
+  if (kind == Rhs::Scalar)
+    return binary_vectors<false, Rhs::Scalar, Op>(lhs, rhs, dst, count, args);
   return store == Store::Streaming
              ? binary_vectors<true, Rhs::Row, Op>(lhs, rhs, dst, count, args)
              : binary_vectors<false, Rhs::Row, Op>(lhs, rhs, dst, count, args);
@@ -158,16 +159,16 @@ void clamp_row(const T* src, T* dst, std::int64_t count, T low, T high, Store st
   for (; i < count; ++i) dst[i] = math::clamp(src[i], low, high);
 }
 
-void add_u8(const std::uint8_t* lhs, const std::uint8_t* rhs, std::uint8_t* dst,
-            std::int64_t count, const AddArgs& args, Rhs kind, Store store) {
+void add_u8(const std::uint8_t* lhs, const std::uint8_t* rhs, std::uint8_t* dst, std::int64_t count,
+            const AddArgs& args, Rhs kind, Store store) {
   add_row(lhs, rhs, dst, count, args, kind, store);
 }
 void add_i8(const std::int8_t* lhs, const std::int8_t* rhs, std::int8_t* dst, std::int64_t count,
             const AddArgs& args, Rhs kind, Store store) {
   add_row(lhs, rhs, dst, count, args, kind, store);
 }
-void mul_u8(const std::uint8_t* lhs, const std::uint8_t* rhs, std::uint8_t* dst,
-            std::int64_t count, const MulArgs& args, Rhs kind, Store store) {
+void mul_u8(const std::uint8_t* lhs, const std::uint8_t* rhs, std::uint8_t* dst, std::int64_t count,
+            const MulArgs& args, Rhs kind, Store store) {
   mul_row(lhs, rhs, dst, count, args, kind, store);
 }
 void mul_i8(const std::int8_t* lhs, const std::int8_t* rhs, std::int8_t* dst, std::int64_t count,

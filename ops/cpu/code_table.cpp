@@ -18,8 +18,8 @@ void mix(std::uint64_t& hash, std::uint64_t value) {
 
 TableSlot& table_slot(const TableKey& key) {
   thread_local const auto slots = std::make_unique<std::array<TableSlot, kSlots>>();
-  std::uint64_t hash = static_cast<std::uint64_t>(key.function) * 64 +
-                       static_cast<std::uint64_t>(key.dtype);
+  std::uint64_t hash =
+      static_cast<std::uint64_t>(key.function) * 64 + static_cast<std::uint64_t>(key.dtype);
   mix(hash, std::bit_cast<std::uint64_t>(key.scale_in));
   mix(hash, std::bit_cast<std::uint64_t>(key.scale_out));
   mix(hash, static_cast<std::uint64_t>(key.zero_point_in));

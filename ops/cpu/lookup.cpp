@@ -49,8 +49,8 @@ class TableVectors {
     auto result = hn::Zero(d);
     for (std::size_t block = 0; block < 16; ++block) {
       const auto part = hn::LoadDup128(d, table_.data() + block * 16);
-      const auto index =
-          hn::SaturatedAdd(hn::Xor(codes, hn::Set(d, static_cast<std::uint8_t>(block * 16))), limit);
+      const auto index = hn::SaturatedAdd(
+          hn::Xor(codes, hn::Set(d, static_cast<std::uint8_t>(block * 16))), limit);
       result = hn::Or(result, hn::TableLookupBytesOr0(part, index));
     }
     return result;

@@ -36,8 +36,8 @@ T quantize_one(float x, const Channel& channel, bool float_qparams) {
   constexpr std::int32_t kMin = std::numeric_limits<T>::min();
   constexpr std::int32_t kMax = std::numeric_limits<T>::max();
   if (float_qparams) {
-    return static_cast<T>(math::quantize_float_qparams(x, channel.scale, channel.float_zero_point,
-                                                       kMin, kMax));
+    return static_cast<T>(
+        math::quantize_float_qparams(x, channel.scale, channel.float_zero_point, kMin, kMax));
   }
   if constexpr (std::is_same_v<T, std::int32_t>) {
     return math::quantize_qint32(x, channel.inv_scale, channel.zero_point);

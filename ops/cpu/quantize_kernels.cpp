@@ -56,8 +56,8 @@ void quantize_row(const float* src, T* dst, std::int64_t count, const QuantizeAr
   static_cast<void>(store);
 #endif
   for (; i < count; ++i) {
-    dst[i] = static_cast<T>(math::quantize(src[i], args.inv_scale, args.zero_point, args.min,
-                                           args.max, args.nan_code));
+    dst[i] = static_cast<T>(
+        math::quantize(src[i], args.inv_scale, args.zero_point, args.min, args.max, args.nan_code));
   }
 }
 
@@ -66,9 +66,8 @@ void dequantize_row(const T* src, float* dst, std::int64_t count, float scale,
                     std::int32_t zero_point, Store store) {
   std::int64_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
-  i = store == Store::Streaming
-          ? dequantize_vectors<true>(src, dst, count, scale, zero_point)
-          : dequantize_vectors<false>(src, dst, count, scale, zero_point);
+  i = store == Store::Streaming ? dequantize_vectors<true>(src, dst, count, scale, zero_point)
+                                : dequantize_vectors<false>(src, dst, count, scale, zero_point);
 #else
   static_cast<void>(store);
 #endif

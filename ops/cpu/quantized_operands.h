@@ -30,7 +30,7 @@ inline void check_per_tensor(std::string_view op, std::string_view argument, con
 }
 
 inline IntRange code_range(DType dtype) {
-  return dtype == DType::QUInt8   ? IntRange{0, 255}
+  return dtype == DType::QUInt8  ? IntRange{0, 255}
          : dtype == DType::QInt8 ? IntRange{-128, 127}
                                  : IntRange{std::numeric_limits<std::int32_t>::min(),
                                             std::numeric_limits<std::int32_t>::max()};

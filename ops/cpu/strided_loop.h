@@ -97,7 +97,8 @@ class StridedLoop {
       });
       return;
     }
-    const std::int64_t grain = std::max<std::int64_t>(1, kElementGrain / std::max<std::int64_t>(inner_, 1));
+    const std::int64_t grain =
+        std::max<std::int64_t>(1, kElementGrain / std::max<std::int64_t>(inner_, 1));
     parallel_for(rows_, grain, [&](std::int64_t begin, std::int64_t end) {
       Dims index = unravel(begin);
       Offsets offsets{};
