@@ -1,0 +1,302 @@
+#include "quanta/ops/conv.h"
+
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "quanta/ops/cpu/conv_float.h"
+#include "quanta/ops/cpu/conv_int8.h"
+#include "quanta/ops/cpu/sums_to_codes.h"
+#include "quanta/ops/detail/conv_geometry.h"
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/verbose.h"
+
+namespace quanta {
+namespace {
+
+using detail::ConvGeometry;
+
+ConvTransposeOptions with_output_padding(const ConvOptions& options) {
+  return {options.stride, options.padding, Dims{0}, options.dilation, options.groups};
+}
+
+void check_weight(std::string_view op, const Tensor& weight, DType dtype) {
+  QUANTA_CHECK(weight.defined(), "{}: weight: expected a tensor, got an undefined one", op);
+  QUANTA_CHECK(weight.dtype() == dtype, "{}: weight: expected {}, got {}", op, dtype,
+               weight.dtype());
+}
+
+/// A copy that nobody else can write to.
+Tensor own(const Tensor& x) { return x.defined() ? x.clone(MemoryFormat::Contiguous) : x; }
+
+struct FloatConv {
+  FloatConv(const Tensor& weight, const Tensor& bias, const ConvTransposeOptions& options,
+            std::int64_t spatial, bool transposed, cpu::FloatEpilogue epilogue)
+      : geometry(detail::conv_geometry(weight, bias, options, spatial, transposed)),
+        kernel(weight.contiguous(), bias.defined() ? bias.contiguous() : bias, geometry.shape,
+               geometry.kernel_rank(), epilogue) {
+    for (std::size_t i = 0; transposed && i < geometry.options.stride.size(); ++i) {
+      QUANTA_SUPPORTED(geometry.options.output_padding[i] < geometry.options.stride[i],
+                       "{}: output_padding: expected less than the stride {} (all that the CPU "
+                       "supports), got {}",
+                       geometry.op, geometry.options.stride, geometry.options.output_padding);
+    }
+  }
+
+  Tensor operator()(const Tensor& x) const {
+    OpScope scope(geometry.op);
+    QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", geometry.op);
+    QUANTA_CHECK(x.dtype() == DType::Float32, "{}: x: expected Float32, got {}{}", geometry.op,
+                 x.dtype(), x.is_quantized() ? " (is a DeQuantStub missing?)" : "");
+    const cpu::ConvShape shape = detail::conv_shape(geometry, x.sizes());
+    Tensor out = Tensor::empty(detail::conv_output_sizes(geometry, shape), DType::Float32,
+                               MemoryFormat::ChannelsLast);
+    if (out.numel() > 0) {
+      const Tensor input = detail::conv_input(geometry, x);
+      scope.kernel(kernel.run(shape, static_cast<const float*>(input.data_ptr()),
+                              static_cast<float*>(out.data_ptr())));
+    }
+    return detail::conv_result(geometry, x, std::move(out));
+  }
+
+  ConvGeometry geometry;
+  cpu::ConvFloat kernel;
+};
+
+Tensor float_conv(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  const ConvTransposeOptions& options, std::int64_t spatial, bool transposed,
+                  std::string_view op) {
+  check_weight(op, weight, DType::Float32);
+  return FloatConv(weight, bias, options, spatial, transposed, cpu::FloatEpilogue::None)(x);
+}
+
+}  // namespace
+
+Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              const ConvOptions& options) {
+  return float_conv(x, weight, bias, with_output_padding(options), 1, false, "conv1d");
+}
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              const ConvOptions& options) {
+  return float_conv(x, weight, bias, with_output_padding(options), 2, false, "conv2d");
+}
+Tensor conv3d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              const ConvOptions& options) {
+  return float_conv(x, weight, bias, with_output_padding(options), 3, false, "conv3d");
+}
+Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        const ConvTransposeOptions& options) {
+  return float_conv(x, weight, bias, options, 1, true, "conv_transpose1d");
+}
+Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        const ConvTransposeOptions& options) {
+  return float_conv(x, weight, bias, options, 2, true, "conv_transpose2d");
+}
+Tensor conv_transpose3d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                        const ConvTransposeOptions& options) {
+  return float_conv(x, weight, bias, options, 3, true, "conv_transpose3d");
+}
+
+struct PackedConv::Impl : FloatConv {
+  using FloatConv::FloatConv;
+};
+
+PackedConv::PackedConv(const Tensor& weight, const Tensor& bias, const ConvOptions& options,
+                       std::int64_t spatial, Fusion fusion) {
+  check_weight("conv", weight, DType::Float32);
+  impl_ = std::make_shared<Impl>(
+      own(weight), own(bias), with_output_padding(options), spatial, false,
+      fusion == Fusion::ReLU ? cpu::FloatEpilogue::ReLU : cpu::FloatEpilogue::None);
+}
+
+Tensor PackedConv::operator()(const Tensor& x) const {
+  QUANTA_CHECK(defined(), "conv: weight: expected a packed weight, got an empty PackedConv");
+  return (*impl_)(x);
+}
+
+namespace quantized {
+namespace {
+
+struct OpNames {
+  std::string_view plain, relu, add, add_relu;
+};
+
+// For verbose lines.
+const OpNames& op_names(const ConvGeometry& geometry) {
+  static constexpr std::array<OpNames, 3> kNames{{
+      {"quantized::conv1d", "quantized::conv1d_relu", "quantized::conv1d_add",
+       "quantized::conv1d_add_relu"},
+      {"quantized::conv2d", "quantized::conv2d_relu", "quantized::conv2d_add",
+       "quantized::conv2d_add_relu"},
+      {"quantized::conv3d", "quantized::conv3d_relu", "quantized::conv3d_add",
+       "quantized::conv3d_add_relu"},
+  }};
+  static constexpr std::array<OpNames, 3> kTransposedNames{{
+      {"quantized::conv_transpose1d", "quantized::conv_transpose1d_relu",
+       "quantized::conv_transpose1d_add", "quantized::conv_transpose1d_add_relu"},
+      {"quantized::conv_transpose2d", "quantized::conv_transpose2d_relu",
+       "quantized::conv_transpose2d_add", "quantized::conv_transpose2d_add_relu"},
+      {"quantized::conv_transpose3d", "quantized::conv_transpose3d_relu",
+       "quantized::conv_transpose3d_add", "quantized::conv_transpose3d_add_relu"},
+  }};
+  const auto i = static_cast<std::size_t>(geometry.spatial - 1);
+  return geometry.shape.transposed ? kTransposedNames[i] : kNames[i];
+}
+
+}  // namespace
+
+struct ConvPackedParams::Impl {
+  Impl(const QTensor& weight, const Tensor& bias, const ConvTransposeOptions& options,
+       std::int64_t spatial, bool transposed)
+      : geometry(detail::conv_geometry(weight, bias, options, spatial, transposed)),
+        kernel(cpu::QuantizedWeight(QTensor(own(weight)), own(bias), geometry.shape.out_channels),
+               geometry.shape, geometry.kernel_rank()) {}
+
+  ConvGeometry geometry;
+  cpu::ConvInt8 kernel;
+};
+
+namespace {
+
+void check_quantized_weight(std::string_view op, const QTensor& weight, bool transposed) {
+  check_weight(op, weight, DType::QInt8);
+  if (!weight.is_per_channel()) return;
+  QUANTA_CHECK(weight.qscheme() == QScheme::PerChannelAffine,
+               "{}: weight: expected integer zero points, got {}", op, weight.qscheme());
+  QUANTA_SUPPORTED(!transposed,
+                   "{}: weight: expected QInt8 quantized per tensor (per channel is not supported "
+                   "for transposed convolutions), got {}",
+                   op, weight.qscheme());
+  QUANTA_CHECK(weight.q_per_channel_axis() == 0,
+               "{}: weight: expected QInt8 quantized along axis 0, got {} along axis {}", op,
+               weight.dtype(), weight.q_per_channel_axis());
+}
+
+const ConvPackedParams::Impl& checked_params(const ConvPackedParams& packed) {
+  QUANTA_CHECK(packed.defined(),
+               "conv: packed: expected packed parameters, got empty ConvPackedParams");
+  return packed.impl();
+}
+
+// Everything about the arguments that is not a size.
+cpu::CallQParams checked_call(std::string_view op, const QTensor& x, double scale,
+                              std::int64_t zero_point) {
+  QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", op);
+  QUANTA_CHECK(x.dtype() == DType::QUInt8, "{}: x: expected QUInt8, got {}{}", op, x.dtype(),
+               x.is_quantized() ? "" : " (is a QuantStub missing?)");
+  QUANTA_CHECK(!x.is_per_channel(), "{}: x: expected a tensor quantized per tensor, got {}", op,
+               x.qscheme());
+  check_quantizer(op, Quantizer::per_tensor(scale, zero_point), DType::QUInt8, x.sizes());
+  const Quantizer& quantizer = x.quantizer();
+  return {static_cast<float>(quantizer.scale), static_cast<std::int32_t>(quantizer.zero_point),
+          static_cast<float>(scale), static_cast<std::int32_t>(zero_point)};
+}
+
+QTensor conv_codes(const QTensor& x, const ConvPackedParams& packed, double scale,
+                   std::int64_t zero_point, cpu::SumOutput output) {
+  const ConvPackedParams::Impl& params = checked_params(packed);
+  const ConvGeometry& geometry = params.geometry;
+  const OpNames& names = op_names(geometry);
+  OpScope scope(output == cpu::SumOutput::CodesReLU ? names.relu : names.plain);
+  const cpu::CallQParams qparams = checked_call(geometry.op, x, scale, zero_point);
+  const cpu::ConvShape shape = detail::conv_shape(geometry, x.sizes());
+
+  QTensor out = QTensor::empty(detail::conv_output_sizes(geometry, shape), scale, zero_point,
+                               DType::QUInt8, MemoryFormat::ChannelsLast);
+  if (out.numel() > 0) {
+    const Tensor input = detail::conv_input(geometry, x);
+    scope.kernel(params.kernel.codes(shape, qparams, output,
+                                     static_cast<const std::uint8_t*>(input.data_ptr()),
+                                     static_cast<std::uint8_t*>(out.data_ptr())));
+  }
+  return QTensor(detail::conv_result(geometry, x, std::move(out)));
+}
+
+QTensor conv_added(const QTensor& x, const QTensor& accum, const ConvPackedParams& packed,
+                   double scale, std::int64_t zero_point, cpu::FloatStep step) {
+  const ConvPackedParams::Impl& params = checked_params(packed);
+  const ConvGeometry& geometry = params.geometry;
+  const OpNames& names = op_names(geometry);
+  OpScope scope(step == cpu::FloatStep::ReLU ? names.add_relu : names.add);
+  const cpu::CallQParams qparams = checked_call(geometry.op, x, scale, zero_point);
+  const cpu::ConvShape shape = detail::conv_shape(geometry, x.sizes());
+  Dims sizes = detail::conv_output_sizes(geometry, shape);
+  QUANTA_CHECK(accum.defined() && accum.dtype() == DType::QUInt8 && !accum.is_per_channel(),
+               "{}: accum: expected QUInt8 quantized per tensor, got {}", geometry.op,
+               accum.defined() ? to_string(accum.dtype()) : "an undefined tensor");
+  Dims expected = sizes;
+  if (x.dim() == geometry.spatial + 1) expected.erase(0);
+  QUANTA_CHECK(accum.sizes() == expected, "{}: accum: expected sizes {}, got {}", geometry.op,
+               expected, accum.sizes());
+
+  QTensor out =
+      QTensor::empty(sizes, scale, zero_point, DType::QUInt8, MemoryFormat::ChannelsLast);
+  if (out.numel() > 0) {
+    const Tensor input = detail::conv_input(geometry, x);
+    const Tensor addend = detail::conv_input(geometry, accum);
+    const cpu::Int8Sums sums =
+        params.kernel.sums(shape, qparams.src_zero_point,
+                           static_cast<const std::uint8_t*>(input.data_ptr()));
+    const Quantizer& quantizer = accum.quantizer();
+    const cpu::QuantizedAddend term{static_cast<const std::uint8_t*>(addend.data_ptr()),
+                                    static_cast<float>(quantizer.scale),
+                                    static_cast<std::int32_t>(quantizer.zero_point)};
+    cpu::sums_to_codes(sums, params.kernel.weight(), qparams, {step}, &term,
+                       out.numel() / shape.out_channels, shape.out_channels,
+                       static_cast<std::uint8_t*>(out.data_ptr()));
+    scope.kernel(sums.kernel);
+  }
+  return QTensor(detail::conv_result(geometry, x, std::move(out)));
+}
+
+}  // namespace
+
+ConvPackedParams::ConvPackedParams(const QTensor& weight, const Tensor& bias,
+                                   const ConvOptions& options, std::int64_t spatial) {
+  check_quantized_weight("conv", weight, false);
+  impl_ = std::make_shared<Impl>(weight, bias, with_output_padding(options), spatial, false);
+}
+
+ConvPackedParams ConvPackedParams::transposed(const QTensor& weight, const Tensor& bias,
+                                              const ConvTransposeOptions& options,
+                                              std::int64_t spatial) {
+  check_quantized_weight("conv_transpose", weight, true);
+  ConvPackedParams result;
+  result.impl_ = std::make_shared<Impl>(weight, bias, options, spatial, true);
+  return result;
+}
+
+const QTensor& ConvPackedParams::weight() const {
+  return checked_params(*this).kernel.weight().weight();
+}
+const Tensor& ConvPackedParams::bias() const { return checked_params(*this).kernel.weight().bias(); }
+std::int64_t ConvPackedParams::spatial() const { return checked_params(*this).geometry.spatial; }
+bool ConvPackedParams::is_transposed() const {
+  return checked_params(*this).geometry.shape.transposed;
+}
+const ConvTransposeOptions& ConvPackedParams::options() const {
+  return checked_params(*this).geometry.options;
+}
+
+QTensor conv(const QTensor& x, const ConvPackedParams& packed, double scale,
+             std::int64_t zero_point) {
+  return conv_codes(x, packed, scale, zero_point, cpu::SumOutput::Codes);
+}
+
+QTensor conv_relu(const QTensor& x, const ConvPackedParams& packed, double scale,
+                  std::int64_t zero_point) {
+  return conv_codes(x, packed, scale, zero_point, cpu::SumOutput::CodesReLU);
+}
+
+QTensor conv_add(const QTensor& x, const QTensor& accum, const ConvPackedParams& packed,
+                 double scale, std::int64_t zero_point) {
+  return conv_added(x, accum, packed, scale, zero_point, cpu::FloatStep::None);
+}
+
+QTensor conv_add_relu(const QTensor& x, const QTensor& accum, const ConvPackedParams& packed,
+                      double scale, std::int64_t zero_point) {
+  return conv_added(x, accum, packed, scale, zero_point, cpu::FloatStep::ReLU);
+}
+
+}  // namespace quantized
+}  // namespace quanta
