@@ -37,8 +37,8 @@ class Sequential : public Module {
  public:
   Sequential() = default;
   template <typename First, typename... Rest>
-    requires(!std::derived_from<std::remove_cvref_t<First>, Sequential> || sizeof...(Rest) > 0)
-  explicit Sequential(First&& first, Rest&&... rest) {
+  requires(!std::derived_from<std::remove_cvref_t<First>, Sequential> ||
+           sizeof...(Rest) > 0) explicit Sequential(First&& first, Rest&&... rest) {
     push_back(std::forward<First>(first));
     (push_back(std::forward<Rest>(rest)), ...);
   }

@@ -6,9 +6,9 @@
 
 #include "quanta/nn/container.h"
 
-/// Float modules that were joined by fuse_modules: sequences that are observed and converted as one.
-/// All constructors take the parts and throw ArgumentError unless those are exactly of the types
-/// that the name says. Parts are children "0", "1", "2".
+/// Float modules that were joined by fuse_modules: sequences that are observed and converted as
+/// one. All constructors take the parts and throw ArgumentError unless those are exactly of the
+/// types that the name says. Parts are children "0", "1", "2".
 namespace quanta::nn::intrinsic {
 
 /// Base of all of them; prepare observes one as a unit and does not look inside.

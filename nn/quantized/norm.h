@@ -9,8 +9,8 @@
 
 namespace quanta::nn::quantized {
 
-// Input per-tensor QUInt8 or QInt8, result of the same dtype with the module's scale and zero point.
-// Weights and biases stay float.
+// Input per-tensor QUInt8 or QInt8, result of the same dtype with the module's scale and zero
+// point. Weights and biases stay float.
 
 /// What the quantized batch norms share. State as of the float one, and `scale`, `zero_point`.
 class BatchNormNd : public OutputQuantized {
@@ -23,14 +23,14 @@ class BatchNormNd : public OutputQuantized {
   Tensor num_batches_tracked;
 
   const BatchNormOptions& options() const noexcept { return options_; }
+  /// Parameters and statistics of the float module; an absent weight or bias becomes 1 or 0.
+  void copy_from(const nn::BatchNormNd& source);
   Tensor forward(const Tensor& x) const override;
   std::string extra_repr() const override;
 
  protected:
   BatchNormNd(const BatchNormOptions& options, std::int64_t spatial, double scale,
               std::int64_t zero_point);
-  /// Parameters and statistics of the float module; an absent weight or bias becomes 1 or 0.
-  void copy_from(const nn::BatchNormNd& source);
   /// Throws ArgumentError for an input of another rank.
   void check_input(const Tensor& x) const;
 
@@ -61,8 +61,8 @@ class LayerNorm : public OutputQuantized {
   Tensor weight;
   Tensor bias;
 
-  LayerNorm(const LayerNormOptions& options, const Tensor& weight, const Tensor& bias,
-            double scale, std::int64_t zero_point);
+  LayerNorm(const LayerNormOptions& options, const Tensor& weight, const Tensor& bias, double scale,
+            std::int64_t zero_point);
   static std::shared_ptr<Module> from_float(const Module& module);
   Tensor forward(const Tensor& x) const override;
   std::string extra_repr() const override;
@@ -76,8 +76,8 @@ class GroupNorm : public OutputQuantized {
   Tensor weight;
   Tensor bias;
 
-  GroupNorm(const GroupNormOptions& options, const Tensor& weight, const Tensor& bias,
-            double scale, std::int64_t zero_point);
+  GroupNorm(const GroupNormOptions& options, const Tensor& weight, const Tensor& bias, double scale,
+            std::int64_t zero_point);
   static std::shared_ptr<Module> from_float(const Module& module);
   Tensor forward(const Tensor& x) const override;
   std::string extra_repr() const override;

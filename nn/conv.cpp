@@ -1,0 +1,150 @@
+#include "quanta/nn/conv.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "quanta/nn/detail/layer_options.h"
+#include "quanta/ops/activation.h"
+
+namespace quanta::nn {
+namespace {
+
+using detail::expand_spatial;
+using detail::python_tuple;
+
+void check_channels(const std::string& op, std::int64_t in_channels, std::int64_t out_channels,
+                    std::int64_t groups) {
+  QUANTA_CHECK(in_channels >= 1, "{}: in_channels: expected at least 1, got {}", op, in_channels);
+  QUANTA_CHECK(out_channels >= 1, "{}: out_channels: expected at least 1, got {}", op,
+               out_channels);
+  QUANTA_CHECK(groups >= 1 && in_channels % groups == 0 && out_channels % groups == 0,
+               "{}: groups: expected a divisor of in_channels {} and out_channels {}, got {}", op,
+               in_channels, out_channels, groups);
+}
+
+ConvNdOptions checked(ConvNdOptions options, std::int64_t spatial) {
+  const std::string op = fmt::format("Conv{}d", spatial);
+  check_channels(op, options.in_channels, options.out_channels, options.groups);
+  options.kernel_size = expand_spatial(op, "kernel_size", options.kernel_size, spatial, 1);
+  options.stride = expand_spatial(op, "stride", options.stride, spatial, 1);
+  options.padding = expand_spatial(op, "padding", options.padding, spatial, 0);
+  options.dilation = expand_spatial(op, "dilation", options.dilation, spatial, 1);
+  return options;
+}
+
+ConvTransposeNdOptions checked(ConvTransposeNdOptions options, std::int64_t spatial) {
+  const std::string op = fmt::format("ConvTranspose{}d", spatial);
+  check_channels(op, options.in_channels, options.out_channels, options.groups);
+  options.kernel_size = expand_spatial(op, "kernel_size", options.kernel_size, spatial, 1);
+  options.stride = expand_spatial(op, "stride", options.stride, spatial, 1);
+  options.padding = expand_spatial(op, "padding", options.padding, spatial, 0);
+  options.output_padding = expand_spatial(op, "output_padding", options.output_padding, spatial, 0);
+  options.dilation = expand_spatial(op, "dilation", options.dilation, spatial, 1);
+  for (std::size_t i = 0; i < options.stride.size(); ++i) {
+    QUANTA_CHECK(options.output_padding[i] < std::max(options.stride[i], options.dilation[i]),
+                 "{}: output_padding: expected less than the stride {} or the dilation {}, got {}",
+                 op, options.stride, options.dilation, options.output_padding);
+  }
+  return options;
+}
+
+// torch's kaiming_uniform with a = sqrt(5): within 1 / sqrt(fan_in), fan_in being the second
+// dimension times the kernel's size, for transposed weights as well.
+double init_bound(const Dims& weight_sizes) {
+  return 1.0 / std::sqrt(static_cast<double>(product(weight_sizes) / weight_sizes[0]));
+}
+
+Dims weight_sizes(std::int64_t first, std::int64_t second, const Dims& kernel_size) {
+  Dims sizes{first, second};
+  for (const std::int64_t size : kernel_size) sizes.push_back(size);
+  return sizes;
+}
+
+ConvOptions op_options(const ConvNdOptions& options) {
+  return {.stride = options.stride,
+          .padding = options.padding,
+          .dilation = options.dilation,
+          .groups = options.groups};
+}
+
+}  // namespace
+
+ConvNd::ConvNd(const ConvNdOptions& options, std::int64_t spatial)
+    : options_(checked(options, spatial)), spatial_(spatial) {
+  const Dims sizes = weight_sizes(options_.out_channels, options_.in_channels / options_.groups,
+                                  options_.kernel_size);
+  weight = detail::uniform(sizes, init_bound(sizes));
+  if (options_.bias) bias = detail::uniform({options_.out_channels}, init_bound(sizes));
+  register_parameter("weight", weight);
+  register_parameter("bias", bias);
+}
+
+Tensor ConvNd::forward(const Tensor& x, Fusion fusion) const {
+  const ConvOptions options = op_options(options_);
+  if (!is_training()) {
+    return packed_.get(weight, bias, fusion,
+                       [&] { return PackedConv(weight, bias, options, spatial_, fusion); })(x);
+  }
+  Tensor y = spatial_ == 1   ? conv1d(x, weight, bias, options)
+             : spatial_ == 2 ? conv2d(x, weight, bias, options)
+                             : conv3d(x, weight, bias, options);
+  return fusion == Fusion::ReLU ? relu(y) : y;
+}
+
+std::string ConvNd::extra_repr() const {
+  std::string text =
+      fmt::format("{}, {}, kernel_size={}, stride={}", options_.in_channels, options_.out_channels,
+                  python_tuple(options_.kernel_size), python_tuple(options_.stride));
+  const auto count = static_cast<std::size_t>(spatial_);
+  if (options_.padding != Dims::filled(count, 0)) {
+    text += ", padding=" + python_tuple(options_.padding);
+  }
+  if (options_.dilation != Dims::filled(count, 1)) {
+    text += ", dilation=" + python_tuple(options_.dilation);
+  }
+  if (options_.groups != 1) text += fmt::format(", groups={}", options_.groups);
+  if (!bias.defined()) text += ", bias=False";
+  return text;
+}
+
+ConvTransposeNd::ConvTransposeNd(const ConvTransposeNdOptions& options, std::int64_t spatial)
+    : options_(checked(options, spatial)), spatial_(spatial) {
+  const Dims sizes = weight_sizes(options_.in_channels, options_.out_channels / options_.groups,
+                                  options_.kernel_size);
+  weight = detail::uniform(sizes, init_bound(sizes));
+  if (options_.bias) bias = detail::uniform({options_.out_channels}, init_bound(sizes));
+  register_parameter("weight", weight);
+  register_parameter("bias", bias);
+}
+
+Tensor ConvTransposeNd::forward(const Tensor& x) const {
+  const ConvTransposeOptions options{.stride = options_.stride,
+                                     .padding = options_.padding,
+                                     .output_padding = options_.output_padding,
+                                     .dilation = options_.dilation,
+                                     .groups = options_.groups};
+  if (spatial_ == 1) return conv_transpose1d(x, weight, bias, options);
+  if (spatial_ == 2) return conv_transpose2d(x, weight, bias, options);
+  return conv_transpose3d(x, weight, bias, options);
+}
+
+std::string ConvTransposeNd::extra_repr() const {
+  std::string text =
+      fmt::format("{}, {}, kernel_size={}, stride={}", options_.in_channels, options_.out_channels,
+                  python_tuple(options_.kernel_size), python_tuple(options_.stride));
+  const auto count = static_cast<std::size_t>(spatial_);
+  if (options_.padding != Dims::filled(count, 0)) {
+    text += ", padding=" + python_tuple(options_.padding);
+  }
+  if (options_.dilation != Dims::filled(count, 1)) {
+    text += ", dilation=" + python_tuple(options_.dilation);
+  }
+  if (options_.output_padding != Dims::filled(count, 0)) {
+    text += ", output_padding=" + python_tuple(options_.output_padding);
+  }
+  if (options_.groups != 1) text += fmt::format(", groups={}", options_.groups);
+  if (!bias.defined()) text += ", bias=False";
+  return text;
+}
+
+}  // namespace quanta::nn

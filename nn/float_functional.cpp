@@ -1,0 +1,80 @@
+#include "quanta/nn/float_functional.h"
+
+#include "quanta/ops/arithmetic.h"
+#include "quanta/runtime/check.h"
+
+namespace quanta::nn {
+
+Tensor FloatFunctional::observed(Tensor result) const {
+  const std::shared_ptr<Observer>& observer = activation_post_process();
+  return observer != nullptr ? observer->forward(result) : result;
+}
+
+Tensor FloatFunctional::add(const Tensor& lhs, const Tensor& rhs) const {
+  const detail::PathScope scope(this);
+  return observed(quanta::add(lhs, rhs));
+}
+
+Tensor FloatFunctional::mul(const Tensor& lhs, const Tensor& rhs) const {
+  const detail::PathScope scope(this);
+  return observed(quanta::mul(lhs, rhs));
+}
+
+Tensor FloatFunctional::cat(std::span<const Tensor> tensors, std::int64_t dim) const {
+  const detail::PathScope scope(this);
+  return observed(quanta::cat(tensors, dim));
+}
+
+Tensor FloatFunctional::add_relu(const Tensor& lhs, const Tensor& rhs) const {
+  const detail::PathScope scope(this);
+  return observed(quanta::add_relu(lhs, rhs));
+}
+
+Tensor FloatFunctional::matmul(const Tensor& lhs, const Tensor& rhs) const {
+  const detail::PathScope scope(this);
+  return observed(quanta::matmul(lhs, rhs));
+}
+
+Tensor FloatFunctional::add_scalar(const Tensor& x, double value) const {
+  const detail::PathScope scope(this);
+  return quanta::add_scalar(x, value);
+}
+
+Tensor FloatFunctional::mul_scalar(const Tensor& x, double value) const {
+  const detail::PathScope scope(this);
+  return quanta::mul_scalar(x, value);
+}
+
+Tensor FloatFunctional::forward(const Tensor&) const {
+  throw UnsupportedError(with_module_path(
+      "FloatFunctional: forward: expected add, mul, cat or another operation, not a call"));
+}
+
+Tensor FXFloatFunctional::add(const Tensor& lhs, const Tensor& rhs) const {
+  return quanta::add(lhs, rhs);
+}
+Tensor FXFloatFunctional::mul(const Tensor& lhs, const Tensor& rhs) const {
+  return quanta::mul(lhs, rhs);
+}
+Tensor FXFloatFunctional::cat(std::span<const Tensor> tensors, std::int64_t dim) const {
+  return quanta::cat(tensors, dim);
+}
+Tensor FXFloatFunctional::add_relu(const Tensor& lhs, const Tensor& rhs) const {
+  return quanta::add_relu(lhs, rhs);
+}
+Tensor FXFloatFunctional::matmul(const Tensor& lhs, const Tensor& rhs) const {
+  return quanta::matmul(lhs, rhs);
+}
+Tensor FXFloatFunctional::add_scalar(const Tensor& x, double value) const {
+  return quanta::add_scalar(x, value);
+}
+Tensor FXFloatFunctional::mul_scalar(const Tensor& x, double value) const {
+  return quanta::mul_scalar(x, value);
+}
+
+Tensor FXFloatFunctional::forward(const Tensor&) const {
+  throw UnsupportedError(with_module_path(
+      "FXFloatFunctional: forward: expected add, mul, cat or another operation, not a call"));
+}
+
+}  // namespace quanta::nn

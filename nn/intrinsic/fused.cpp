@@ -1,0 +1,136 @@
+#include "quanta/nn/intrinsic/fused.h"
+
+#include <cxxabi.h>
+
+#include <cstdlib>
+#include <typeinfo>
+
+#include "quanta/nn/activation.h"
+#include "quanta/nn/conv.h"
+#include "quanta/nn/linear.h"
+#include "quanta/nn/norm.h"
+#include "quanta/ops/activation.h"
+#include "quanta/ops/arithmetic.h"
+#include "quanta/runtime/check.h"
+
+namespace quanta::nn::intrinsic {
+namespace {
+
+std::string demangled(std::type_index type) {
+  int status = 0;
+  char* text = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
+  std::string result = status == 0 && text != nullptr ? text : type.name();
+  std::free(text);
+  return result;
+}
+
+}  // namespace
+
+FusedModule::FusedModule(std::initializer_list<std::shared_ptr<Module>> parts,
+                         std::initializer_list<std::type_index> types) {
+  const std::type_index* wanted = types.begin();
+  bool training = true;
+  for (const std::shared_ptr<Module>& part : parts) {
+    const std::string name = demangled(*wanted);
+    QUANTA_CHECK(part != nullptr, "FusedModule: parts: expected {} as part {}, got null", name,
+                 size());
+    const Module& module = *part;
+    QUANTA_CHECK(std::type_index(typeid(module)) == *wanted,
+                 "FusedModule: parts: expected {} as part {}, got {}", name, size(),
+                 demangled(typeid(module)));
+    training = training && module.is_training();
+    push_back(part);
+    ++wanted;
+  }
+  train(training);
+}
+
+ConvReLU1d::ConvReLU1d(std::shared_ptr<Module> conv, std::shared_ptr<Module> relu)
+    : ConvReLUNd({std::move(conv), std::move(relu)}, {typeid(Conv1d), typeid(ReLU)}) {}
+ConvReLU2d::ConvReLU2d(std::shared_ptr<Module> conv, std::shared_ptr<Module> relu)
+    : ConvReLUNd({std::move(conv), std::move(relu)}, {typeid(Conv2d), typeid(ReLU)}) {}
+ConvReLU3d::ConvReLU3d(std::shared_ptr<Module> conv, std::shared_ptr<Module> relu)
+    : ConvReLUNd({std::move(conv), std::move(relu)}, {typeid(Conv3d), typeid(ReLU)}) {}
+
+Tensor ConvReLUNd::forward(const Tensor& x) const {
+  const auto* conv = mergeable_part<ConvNd>(0);
+  if (conv != nullptr && mergeable_part<ReLU>(1) != nullptr) return conv->forward(x, Fusion::ReLU);
+  return FusedModule::forward(x);
+}
+
+LinearReLU::LinearReLU(std::shared_ptr<Module> linear, std::shared_ptr<Module> relu)
+    : FusedModule({std::move(linear), std::move(relu)}, {typeid(Linear), typeid(ReLU)}) {}
+
+Tensor LinearReLU::forward(const Tensor& x) const {
+  const auto* linear = mergeable_part<Linear>(0);
+  if (linear != nullptr && mergeable_part<ReLU>(1) != nullptr) {
+    return linear->forward(x, Fusion::ReLU);
+  }
+  return FusedModule::forward(x);
+}
+
+LinearLeakyReLU::LinearLeakyReLU(std::shared_ptr<Module> linear, std::shared_ptr<Module> leaky_relu)
+    : FusedModule({std::move(linear), std::move(leaky_relu)}, {typeid(Linear), typeid(LeakyReLU)}) {
+}
+LinearTanh::LinearTanh(std::shared_ptr<Module> linear, std::shared_ptr<Module> tanh)
+    : FusedModule({std::move(linear), std::move(tanh)}, {typeid(Linear), typeid(Tanh)}) {}
+
+BNReLU2d::BNReLU2d(std::shared_ptr<Module> batch_norm, std::shared_ptr<Module> relu)
+    : FusedModule({std::move(batch_norm), std::move(relu)}, {typeid(BatchNorm2d), typeid(ReLU)}) {}
+BNReLU3d::BNReLU3d(std::shared_ptr<Module> batch_norm, std::shared_ptr<Module> relu)
+    : FusedModule({std::move(batch_norm), std::move(relu)}, {typeid(BatchNorm3d), typeid(ReLU)}) {}
+
+ConvAdd2d::ConvAdd2d(std::shared_ptr<Module> conv)
+    : FusedModule({std::move(conv)}, {typeid(Conv2d)}) {}
+
+Tensor ConvAdd2d::forward(const Tensor& x, const Tensor& accum) const {
+  const detail::PathScope scope(this);
+  Tensor y = run(x, accum);
+  const std::shared_ptr<Observer>& observer = activation_post_process();
+  return observer != nullptr ? observer->forward(y) : y;
+}
+
+Tensor ConvAdd2d::forward(const Tensor&) const {
+  throw UnsupportedError(with_module_path(
+      fmt::format("{}: forward: expected two tensors, forward(x, accum), got one", type_name())));
+}
+
+Tensor ConvAdd2d::run(const Tensor& x, const Tensor& accum) const {
+  return add((*child_at(0))(x), accum);
+}
+
+ConvAddReLU2d::ConvAddReLU2d(std::shared_ptr<Module> conv, std::shared_ptr<Module> relu)
+    : ConvAdd2d({std::move(conv), std::move(relu)}, {typeid(Conv2d), typeid(ReLU)}) {}
+
+Tensor ConvAddReLU2d::run(const Tensor& x, const Tensor& accum) const {
+  return (*child_at(1))(ConvAdd2d::run(x, accum));
+}
+
+ConvBn1d::ConvBn1d(std::shared_ptr<Module> conv, std::shared_ptr<Module> batch_norm)
+    : FusedModule({std::move(conv), std::move(batch_norm)}, {typeid(Conv1d), typeid(BatchNorm1d)}) {
+}
+ConvBn2d::ConvBn2d(std::shared_ptr<Module> conv, std::shared_ptr<Module> batch_norm)
+    : FusedModule({std::move(conv), std::move(batch_norm)}, {typeid(Conv2d), typeid(BatchNorm2d)}) {
+}
+ConvBn3d::ConvBn3d(std::shared_ptr<Module> conv, std::shared_ptr<Module> batch_norm)
+    : FusedModule({std::move(conv), std::move(batch_norm)}, {typeid(Conv3d), typeid(BatchNorm3d)}) {
+}
+
+ConvBnReLU1d::ConvBnReLU1d(std::shared_ptr<Module> conv, std::shared_ptr<Module> batch_norm,
+                           std::shared_ptr<Module> relu)
+    : FusedModule({std::move(conv), std::move(batch_norm), std::move(relu)},
+                  {typeid(Conv1d), typeid(BatchNorm1d), typeid(ReLU)}) {}
+ConvBnReLU2d::ConvBnReLU2d(std::shared_ptr<Module> conv, std::shared_ptr<Module> batch_norm,
+                           std::shared_ptr<Module> relu)
+    : FusedModule({std::move(conv), std::move(batch_norm), std::move(relu)},
+                  {typeid(Conv2d), typeid(BatchNorm2d), typeid(ReLU)}) {}
+ConvBnReLU3d::ConvBnReLU3d(std::shared_ptr<Module> conv, std::shared_ptr<Module> batch_norm,
+                           std::shared_ptr<Module> relu)
+    : FusedModule({std::move(conv), std::move(batch_norm), std::move(relu)},
+                  {typeid(Conv3d), typeid(BatchNorm3d), typeid(ReLU)}) {}
+
+LinearBn1d::LinearBn1d(std::shared_ptr<Module> linear, std::shared_ptr<Module> batch_norm)
+    : FusedModule({std::move(linear), std::move(batch_norm)},
+                  {typeid(Linear), typeid(BatchNorm1d)}) {}
+
+}  // namespace quanta::nn::intrinsic

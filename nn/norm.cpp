@@ -1,0 +1,129 @@
+#include "quanta/nn/norm.h"
+
+#include "quanta/nn/detail/layer_options.h"
+#include "quanta/ops/norm.h"
+
+namespace quanta::nn {
+namespace {
+
+using detail::python_bool;
+using detail::python_float;
+
+}  // namespace
+
+BatchNormNd::BatchNormNd(const BatchNormOptions& options, std::int64_t min_rank,
+                         std::int64_t max_rank)
+    : options_(options), min_rank_(min_rank), max_rank_(max_rank) {
+  QUANTA_CHECK(options.num_features >= 1, "BatchNorm: num_features: expected at least 1, got {}",
+               options.num_features);
+  const Dims sizes{options.num_features};
+  if (options.affine) {
+    weight = Tensor::ones(sizes);
+    bias = Tensor::zeros(sizes);
+  }
+  running_mean = Tensor::zeros(sizes);
+  running_var = Tensor::ones(sizes);
+  num_batches_tracked = Tensor::zeros({}, DType::Int64);
+  register_parameter("weight", weight);
+  register_parameter("bias", bias);
+  register_buffer("running_mean", running_mean);
+  register_buffer("running_var", running_var);
+  register_buffer("num_batches_tracked", num_batches_tracked);
+}
+
+Tensor BatchNormNd::forward(const Tensor& x) const {
+  QUANTA_SUPPORTED(!is_training(),
+                   "{}: mode: expected eval mode (call eval() first), got train mode: batch "
+                   "statistics are not computed",
+                   type_name());
+  QUANTA_CHECK(x.dim() >= min_rank_ && x.dim() <= max_rank_,
+               "{}: x: expected {} to {} dimensions, got {}", type_name(), min_rank_, max_rank_,
+               x.sizes());
+  return batch_norm(x, running_mean, running_var, weight, bias, options_.eps);
+}
+
+std::string BatchNormNd::extra_repr() const {
+  return fmt::format("{}, eps={}, momentum={}, affine={}, track_running_stats=True",
+                     options_.num_features, python_float(options_.eps),
+                     python_float(options_.momentum), python_bool(options_.affine));
+}
+
+LayerNorm::LayerNorm(const LayerNormOptions& options) : options_(options) {
+  QUANTA_CHECK(!options.normalized_shape.empty(),
+               "LayerNorm: normalized_shape: expected one size or more, got none");
+  for (const std::int64_t size : options.normalized_shape) {
+    QUANTA_CHECK(size >= 1, "LayerNorm: normalized_shape: expected sizes of at least 1, got {}",
+                 options.normalized_shape);
+  }
+  if (options.elementwise_affine) {
+    weight = Tensor::ones(options.normalized_shape);
+    if (options.bias) bias = Tensor::zeros(options.normalized_shape);
+  }
+  register_parameter("weight", weight);
+  register_parameter("bias", bias);
+}
+
+Tensor LayerNorm::forward(const Tensor& x) const {
+  return layer_norm(x, options_.normalized_shape, weight, bias, options_.eps);
+}
+
+std::string LayerNorm::extra_repr() const {
+  return fmt::format("{}, eps={}, elementwise_affine={}",
+                     detail::python_tuple(options_.normalized_shape), python_float(options_.eps),
+                     python_bool(options_.elementwise_affine));
+}
+
+GroupNorm::GroupNorm(const GroupNormOptions& options) : options_(options) {
+  QUANTA_CHECK(options.num_channels >= 1, "GroupNorm: num_channels: expected at least 1, got {}",
+               options.num_channels);
+  QUANTA_CHECK(options.num_groups >= 1 && options.num_channels % options.num_groups == 0,
+               "GroupNorm: num_groups: expected a divisor of num_channels {}, got {}",
+               options.num_channels, options.num_groups);
+  if (options.affine) {
+    weight = Tensor::ones({options.num_channels});
+    bias = Tensor::zeros({options.num_channels});
+  }
+  register_parameter("weight", weight);
+  register_parameter("bias", bias);
+}
+
+Tensor GroupNorm::forward(const Tensor& x) const {
+  return group_norm(x, options_.num_groups, weight, bias, options_.eps);
+}
+
+std::string GroupNorm::extra_repr() const {
+  return fmt::format("{}, {}, eps={}, affine={}", options_.num_groups, options_.num_channels,
+                     python_float(options_.eps), python_bool(options_.affine));
+}
+
+InstanceNormNd::InstanceNormNd(const InstanceNormOptions& options, std::int64_t spatial)
+    : options_(options), spatial_(spatial) {
+  QUANTA_CHECK(options.num_features >= 1,
+               "InstanceNorm{}d: num_features: expected at least 1, got {}", spatial,
+               options.num_features);
+  if (options.affine) {
+    weight = Tensor::ones({options.num_features});
+    bias = Tensor::zeros({options.num_features});
+  }
+  register_parameter("weight", weight);
+  register_parameter("bias", bias);
+}
+
+Tensor InstanceNormNd::forward(const Tensor& x) const {
+  QUANTA_CHECK(x.dim() == spatial_ + 1 || x.dim() == spatial_ + 2,
+               "InstanceNorm{}d: x: expected {} or {} dimensions, got {}", spatial_, spatial_ + 1,
+               spatial_ + 2, x.sizes());
+  QUANTA_CHECK(x.size(-spatial_ - 1) == options_.num_features,
+               "InstanceNorm{}d: x: expected {} channels, got {}", spatial_, options_.num_features,
+               x.sizes());
+  if (x.dim() == spatial_ + 2) return instance_norm(x, weight, bias, options_.eps);
+  return instance_norm(x.unsqueeze(0), weight, bias, options_.eps).squeeze(0);
+}
+
+std::string InstanceNormNd::extra_repr() const {
+  return fmt::format("{}, eps={}, momentum={}, affine={}, track_running_stats=False",
+                     options_.num_features, python_float(options_.eps),
+                     python_float(options_.momentum), python_bool(options_.affine));
+}
+
+}  // namespace quanta::nn

@@ -1,0 +1,81 @@
+#include "quanta/nn/quantized/linear.h"
+
+#include "quanta/nn/detail/from_float.h"
+#include "quanta/nn/detail/layer_options.h"
+#include "quanta/nn/linear.h"
+
+namespace quanta::nn::quantized {
+namespace {
+
+using quanta::quantized::LinearPackedParams;
+
+constexpr const char* kWeightName = "_packed_params._packed_params/0";
+constexpr const char* kBiasName = "_packed_params._packed_params/1";
+
+}  // namespace
+
+Linear::Linear(const QTensor& weight, const Tensor& bias, double output_scale,
+               std::int64_t output_zero_point)
+    : OutputQuantized(output_scale, output_zero_point), packed_(weight, bias) {}
+
+std::shared_ptr<Module> Linear::from_float(const Module& module) {
+  constexpr std::string_view kOp = "Linear.from_float";
+  const auto& source = detail::expect_module<nn::Linear>(kOp, module, "Linear");
+  const detail::OutputParams output = detail::quint8_output_params(kOp, module);
+  return make_module<Linear>(detail::quantize_weight(kOp, module, source.weight), source.bias,
+                             output.scale, output.zero_point);
+}
+
+void Linear::set_weight_bias(const QTensor& weight, const Tensor& bias) {
+  QUANTA_CHECK(weight.sizes() == packed_.weight().sizes(),
+               "set_weight_bias: weight: expected sizes {}, got {}", packed_.weight().sizes(),
+               weight.sizes());
+  packed_ = LinearPackedParams(weight, bias);
+}
+
+Tensor Linear::forward(const Tensor& x) const {
+  return quanta::quantized::linear(x.as_quantized("quantized::linear", "x"), packed_, scale,
+                                   zero_point);
+}
+
+std::string Linear::extra_repr() const {
+  return fmt::format("in_features={}, out_features={}, scale={}, zero_point={}, qscheme=torch.{}",
+                     weight().size(1), weight().size(0), detail::python_float(scale), zero_point,
+                     torch_name(weight().qscheme()));
+}
+
+void Linear::save_state(StateDict& state, const std::string& prefix) const {
+  OutputQuantized::save_state(state, prefix);
+  state.set(prefix + kWeightName, packed_.weight());
+  if (packed_.bias().defined()) state.set(prefix + kBiasName, packed_.bias());
+}
+
+void Linear::load_state(StateReader& reader) {
+  OutputQuantized::load_state(reader);
+  // Versions before torch's third kept the two apart, the first one directly below the module.
+  const Tensor* new_weight = reader.find(kWeightName);
+  std::string bias_name = kBiasName;
+  for (const char* older : {"_packed_params.", ""}) {
+    if (new_weight != nullptr) break;
+    new_weight = reader.find(std::string(older) + "weight");
+    if (new_weight != nullptr) bias_name = std::string(older) + "bias";
+  }
+  if (new_weight == nullptr) new_weight = reader.require(kWeightName);
+  const bool has_bias = packed_.bias().defined();
+  const Tensor* new_bias = has_bias ? reader.require(bias_name) : nullptr;
+  if (new_weight == nullptr || (has_bias && new_bias == nullptr)) return;
+  if (new_weight->sizes() != packed_.weight().sizes()) {
+    reader.problem(fmt::format("{}: expected sizes {}, got {}", reader.full_name(kWeightName),
+                               packed_.weight().sizes(), new_weight->sizes()));
+    return;
+  }
+  try {
+    LinearPackedParams loaded(new_weight->as_quantized("load_state_dict", "weight"),
+                              has_bias ? *new_bias : Tensor());
+    reader.on_commit([this, loaded = std::move(loaded)] { packed_ = loaded; });
+  } catch (const Error& error) {
+    reader.problem(fmt::format("{}: {}", reader.full_name(kWeightName), error.what()));
+  }
+}
+
+}  // namespace quanta::nn::quantized

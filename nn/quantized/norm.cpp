@@ -1,0 +1,190 @@
+#include "quanta/nn/quantized/norm.h"
+
+#include "quanta/nn/detail/from_float.h"
+#include "quanta/nn/detail/layer_options.h"
+#include "quanta/ops/norm.h"
+
+namespace quanta::nn::quantized {
+namespace {
+
+namespace ops = quanta::quantized;
+using detail::python_bool;
+using detail::python_float;
+
+// The module's own copy: the float model goes on training without an effect here.
+Tensor copy_of(const Tensor& tensor) { return tensor.defined() ? tensor.clone() : Tensor(); }
+
+}  // namespace
+
+BatchNormNd::BatchNormNd(const BatchNormOptions& options, std::int64_t spatial, double output_scale,
+                         std::int64_t output_zero_point)
+    : OutputQuantized(output_scale, output_zero_point), options_(options), spatial_(spatial) {
+  QUANTA_CHECK(options.num_features >= 1, "BatchNorm{}d: num_features: expected at least 1, got {}",
+               spatial, options.num_features);
+  const Dims sizes{options.num_features};
+  weight = Tensor::ones(sizes);
+  bias = Tensor::zeros(sizes);
+  running_mean = Tensor::zeros(sizes);
+  running_var = Tensor::ones(sizes);
+  num_batches_tracked = Tensor::zeros({}, DType::Int64);
+  register_parameter("weight", weight);
+  register_parameter("bias", bias);
+  register_buffer("running_mean", running_mean);
+  register_buffer("running_var", running_var);
+  register_buffer("num_batches_tracked", num_batches_tracked);
+}
+
+void BatchNormNd::copy_from(const nn::BatchNormNd& source) {
+  if (source.weight.defined()) weight = source.weight.clone();
+  if (source.bias.defined()) bias = source.bias.clone();
+  running_mean = source.running_mean.clone();
+  running_var = source.running_var.clone();
+  num_batches_tracked = source.num_batches_tracked.clone();
+}
+
+void BatchNormNd::check_input(const Tensor& x) const {
+  QUANTA_CHECK(x.dim() == spatial_ + 2,
+               "quantized::batch_norm{}d: x: expected {} dimensions, got {}", spatial_,
+               spatial_ + 2, x.sizes());
+}
+
+Tensor BatchNormNd::forward(const Tensor& x) const {
+  check_input(x);
+  return ops::batch_norm(x.as_quantized("quantized::batch_norm", "x"), weight, bias, running_mean,
+                         running_var, options_.eps, scale, zero_point);
+}
+
+std::string BatchNormNd::extra_repr() const {
+  return fmt::format("{}, eps={}, momentum={}, affine={}, track_running_stats=True",
+                     options_.num_features, python_float(options_.eps),
+                     python_float(options_.momentum), python_bool(options_.affine));
+}
+
+std::shared_ptr<Module> BatchNorm2d::from_float(const Module& module) {
+  constexpr std::string_view kOp = "BatchNorm2d.from_float";
+  const auto& source = detail::expect_module<nn::BatchNorm2d>(kOp, module, "BatchNorm2d");
+  const detail::OutputParams output = detail::output_params(kOp, module);
+  auto result = make_module<BatchNorm2d>(source.options(), output.scale, output.zero_point);
+  result->copy_from(source);
+  return result;
+}
+
+std::shared_ptr<Module> BatchNorm3d::from_float(const Module& module) {
+  constexpr std::string_view kOp = "BatchNorm3d.from_float";
+  const auto& source = detail::expect_module<nn::BatchNorm3d>(kOp, module, "BatchNorm3d");
+  const detail::OutputParams output = detail::output_params(kOp, module);
+  auto result = make_module<BatchNorm3d>(source.options(), output.scale, output.zero_point);
+  result->copy_from(source);
+  return result;
+}
+
+LayerNorm::LayerNorm(const LayerNormOptions& options, const Tensor& norm_weight,
+                     const Tensor& norm_bias, double output_scale, std::int64_t output_zero_point)
+    : OutputQuantized(output_scale, output_zero_point),
+      weight(copy_of(norm_weight)),
+      bias(copy_of(norm_bias)),
+      options_(options) {
+  register_parameter("weight", weight);
+  register_parameter("bias", bias);
+}
+
+std::shared_ptr<Module> LayerNorm::from_float(const Module& module) {
+  constexpr std::string_view kOp = "LayerNorm.from_float";
+  const auto& source = detail::expect_module<nn::LayerNorm>(kOp, module, "LayerNorm");
+  const detail::OutputParams output = detail::output_params(kOp, module);
+  return make_module<LayerNorm>(source.options(), source.weight, source.bias, output.scale,
+                                output.zero_point);
+}
+
+Tensor LayerNorm::forward(const Tensor& x) const {
+  return ops::layer_norm(x.as_quantized("quantized::layer_norm", "x"), options_.normalized_shape,
+                         weight, bias, options_.eps, scale, zero_point);
+}
+
+std::string LayerNorm::extra_repr() const {
+  return fmt::format("{}, eps={}, elementwise_affine={}",
+                     detail::python_tuple(options_.normalized_shape), python_float(options_.eps),
+                     python_bool(options_.elementwise_affine));
+}
+
+GroupNorm::GroupNorm(const GroupNormOptions& options, const Tensor& norm_weight,
+                     const Tensor& norm_bias, double output_scale, std::int64_t output_zero_point)
+    : OutputQuantized(output_scale, output_zero_point),
+      weight(copy_of(norm_weight)),
+      bias(copy_of(norm_bias)),
+      options_(options) {
+  register_parameter("weight", weight);
+  register_parameter("bias", bias);
+}
+
+std::shared_ptr<Module> GroupNorm::from_float(const Module& module) {
+  constexpr std::string_view kOp = "GroupNorm.from_float";
+  const auto& source = detail::expect_module<nn::GroupNorm>(kOp, module, "GroupNorm");
+  const detail::OutputParams output = detail::output_params(kOp, module);
+  return make_module<GroupNorm>(source.options(), source.weight, source.bias, output.scale,
+                                output.zero_point);
+}
+
+Tensor GroupNorm::forward(const Tensor& x) const {
+  return ops::group_norm(x.as_quantized("quantized::group_norm", "x"), options_.num_groups, weight,
+                         bias, options_.eps, scale, zero_point);
+}
+
+std::string GroupNorm::extra_repr() const {
+  return fmt::format("{}, {}, eps={}, affine={}", options_.num_groups, options_.num_channels,
+                     python_float(options_.eps), python_bool(options_.affine));
+}
+
+InstanceNormNd::InstanceNormNd(const InstanceNormOptions& options, std::int64_t spatial,
+                               const Tensor& norm_weight, const Tensor& norm_bias,
+                               double output_scale, std::int64_t output_zero_point)
+    : OutputQuantized(output_scale, output_zero_point),
+      weight(copy_of(norm_weight)),
+      bias(copy_of(norm_bias)),
+      options_(options),
+      spatial_(spatial) {
+  register_parameter("weight", weight);
+  register_parameter("bias", bias);
+}
+
+Tensor InstanceNormNd::forward(const Tensor& x) const {
+  QUANTA_CHECK(x.dim() == spatial_ + 2,
+               "quantized::instance_norm: x: expected {} dimensions, got {}", spatial_ + 2,
+               x.sizes());
+  return ops::instance_norm(x.as_quantized("quantized::instance_norm", "x"), weight, bias,
+                            options_.eps, scale, zero_point);
+}
+
+std::string InstanceNormNd::extra_repr() const {
+  return fmt::format("{}, eps={}, momentum={}, affine={}, track_running_stats=False",
+                     options_.num_features, python_float(options_.eps),
+                     python_float(options_.momentum), python_bool(options_.affine));
+}
+
+namespace {
+
+template <typename Quantized, typename Float>
+std::shared_ptr<Module> convert_instance_norm(std::string_view op, const Module& module,
+                                              std::string_view wanted) {
+  const Float& source = detail::expect_module<Float>(op, module, wanted);
+  const detail::OutputParams output = detail::output_params(op, module);
+  return make_module<Quantized>(source.options(), source.weight, source.bias, output.scale,
+                                output.zero_point);
+}
+
+}  // namespace
+
+std::shared_ptr<Module> InstanceNorm1d::from_float(const Module& module) {
+  return convert_instance_norm<InstanceNorm1d, nn::InstanceNorm1d>("InstanceNorm1d.from_float",
+                                                                   module, "InstanceNorm1d");
+}
+std::shared_ptr<Module> InstanceNorm2d::from_float(const Module& module) {
+  return convert_instance_norm<InstanceNorm2d, nn::InstanceNorm2d>("InstanceNorm2d.from_float",
+                                                                   module, "InstanceNorm2d");
+}
+std::shared_ptr<Module> InstanceNorm3d::from_float(const Module& module) {
+  return convert_instance_norm<InstanceNorm3d, nn::InstanceNorm3d>("InstanceNorm3d.from_float",
+                                                                   module, "InstanceNorm3d");
+}
+
+}  // namespace quanta::nn::quantized
