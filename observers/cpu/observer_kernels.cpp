@@ -20,14 +20,15 @@ using FloatTag = hn::ScalableTag<float>;
 using IntTag = hn::RebindToSigned<FloatTag>;
 using FloatVec = hn::Vec<FloatTag>;
 
-// A NaN is taken over and then stays: nothing compares less or greater.
+// A NaN is taken over and then stays: nothing compares less or greater. (Highway's Ne(x, x) is an
+// ordered comparison on x86 and does not see NaN.)
 inline float keep_min(float x, float low) { return (x < low || x != x) ? x : low; }
 inline float keep_max(float x, float high) { return (x > high || x != x) ? x : high; }
 HWY_INLINE FloatVec keep_min(FloatVec x, FloatVec low) {
-  return hn::IfThenElse(hn::Or(hn::Lt(x, low), hn::Ne(x, x)), x, low);
+  return hn::IfThenElse(hn::Or(hn::Lt(x, low), hn::IsNaN(x)), x, low);
 }
 HWY_INLINE FloatVec keep_max(FloatVec x, FloatVec high) {
-  return hn::IfThenElse(hn::Or(hn::Gt(x, high), hn::Ne(x, x)), x, high);
+  return hn::IfThenElse(hn::Or(hn::Gt(x, high), hn::IsNaN(x)), x, high);
 }
 
 void min_max_values(const float* x, std::int64_t count, float* min, float* max) {

@@ -88,7 +88,10 @@ std::vector<float> count_values(std::span<const float> x, std::int64_t bins, flo
       cpu::count_bins(x.data() + start, std::min(kLongestRun, end - start), rule, tables,
                       counts.data());
       const std::lock_guard lock(mutex);
-      for (std::size_t i = 0; i < counts.size(); ++i) totals[i % at(bins)] += counts[i];
+      for (std::int32_t table = 0; table < tables; ++table) {
+        const std::uint32_t* part = counts.data() + table * bins;
+        for (std::int64_t i = 0; i < bins; ++i) totals[at(i)] += part[i];
+      }
     }
   });
   std::transform(totals.begin(), totals.end(), histogram.begin(),
