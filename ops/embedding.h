@@ -47,9 +47,9 @@ enum class EmbeddingBagMode : std::uint8_t { Sum, Mean, Max };
 struct EmbeddingBagOptions {
   /// Where each bag starts in 1-d indices (Int32 or Int64, first 0, not decreasing). Left
   /// undefined for 2-d indices, of which each row is a bag.
-  Tensor offsets;
+  Tensor offsets{};
   EmbeddingBagMode mode = EmbeddingBagMode::Sum;  ///< the only one; torch ignores the others
-  Tensor per_sample_weights;                      ///< Float32, one for each index, or undefined: 1
+  Tensor per_sample_weights{};                    ///< Float32, one for each index, or undefined: 1
   bool include_last_offset = false;  ///< the last offset only ends the last bag
 };
 

@@ -13,8 +13,8 @@ enum class InterpolateMode : std::uint8_t { Nearest, NearestExact, Linear, Bilin
 /// stays empty. With `scale_factor` the output size is floor(input * scale_factor), and source
 /// positions use the factor itself unless `recompute_scale_factor`.
 struct InterpolateOptions {
-  Dims size;
-  std::vector<double> scale_factor;
+  Dims size{};
+  std::vector<double> scale_factor{};
   InterpolateMode mode = InterpolateMode::Nearest;
   bool align_corners = false;
   bool recompute_scale_factor = false;

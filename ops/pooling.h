@@ -13,8 +13,8 @@ namespace quanta {
 // padding > kernel / 2, an output size < 1, or a wrong number of dimensions.
 
 struct MaxPoolOptions {
-  Dims kernel_size;
-  Dims stride;
+  Dims kernel_size{};
+  Dims stride{};
   Dims padding{0};
   Dims dilation{1};
   bool ceil_mode = false;
@@ -24,12 +24,12 @@ Tensor max_pool2d(const Tensor& x, const MaxPoolOptions& options);
 Tensor max_pool3d(const Tensor& x, const MaxPoolOptions& options);
 
 struct AvgPoolOptions {
-  Dims kernel_size;
-  Dims stride;
+  Dims kernel_size{};
+  Dims stride{};
   Dims padding{0};
   bool ceil_mode = false;
   bool count_include_pad = true;
-  std::optional<std::int64_t> divisor_override;
+  std::optional<std::int64_t> divisor_override{};  ///< not 0
 };
 Tensor avg_pool1d(const Tensor& x, const AvgPoolOptions& options);
 Tensor avg_pool2d(const Tensor& x, const AvgPoolOptions& options);

@@ -10,6 +10,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu {
 namespace HWY_NAMESPACE {
+namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -106,6 +107,7 @@ void NormChannels(DType dtype, const void* src, const NormParameters& parameters
   norm_typed<true, true>(dtype, src, parameters, count, output, dst);
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace quanta::cpu
 HWY_AFTER_NAMESPACE();

@@ -10,6 +10,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu {
 namespace HWY_NAMESPACE {
+namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -232,6 +233,7 @@ void AverageRow(const PoolRow& row, const AverageRule& rule, DType dtype, const 
   }
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace quanta::cpu
 HWY_AFTER_NAMESPACE();
