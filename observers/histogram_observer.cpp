@@ -199,8 +199,8 @@ void HistogramObserver::load_state(const StateDict& state, const std::string& pr
                "load_state_dict: {}: expected finite counts >= 0", name);
   QUANTA_CHECK(loaded.is_empty() || (std::isfinite(loaded.min) && std::isfinite(loaded.max) &&
                                      loaded.min <= loaded.max),
-               "load_state_dict: {}min_val, max_val: expected finite min_val <= max_val, got {}, {}",
-               prefix, loaded.min, loaded.max);
+               "load_state_dict: {}min_val, max_val: expected finite min_val <= max_val, got {}, "
+               "{}", prefix, loaded.min, loaded.max);
   const std::lock_guard lock(mutex_);
   rule_.eps = eps;
   state_ = std::move(loaded);

@@ -169,8 +169,8 @@ void RangeObserver::load_state(const StateDict& state, const std::string& prefix
   if (per_channel_) {
     loaded.min = detail::float_state(detail::require_state(state, min_name), min_name);
     loaded.max = detail::float_state(detail::require_state(state, max_name), max_name);
-    QUANTA_CHECK(loaded.min.size() == loaded.max.size(), "load_state_dict: {}: expected {} values, got {}",
-                 max_name, loaded.min.size(), loaded.max.size());
+    QUANTA_CHECK(loaded.min.size() == loaded.max.size(),
+                 "load_state_dict: {}: expected {} values, got {}", max_name, loaded.min.size(), loaded.max.size());
   } else {
     loaded.min = {detail::scalar_state(state, min_name)};
     loaded.max = {detail::scalar_state(state, max_name)};

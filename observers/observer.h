@@ -29,7 +29,8 @@ class Observer {
   /// The class's name as in torch: "MinMaxObserver".
   virtual std::string name() const = 0;
   /// Notes what passes and returns it (fake quantizers: its fake-quantized form). Empty tensors
-  /// change nothing. Throws ArgumentError for a tensor that is not floating point.
+  /// change nothing. Observers of values throw ArgumentError for a tensor that is not floating
+  /// point; those that only mark a place let anything pass.
   virtual Tensor forward(const Tensor& x) = 0;
   /// Throws UnsupportedError where the class has none (Placeholder, Recording, Noop observers).
   /// Before any data: scale 1, zero point 0, as in torch; ask has_data() first.
@@ -68,8 +69,10 @@ class Observer {
   IntRange range_{0, 255};
 };
 
-/// Quantizes `x` with the parameters that the observer calculated (per tensor, per channel along
-/// observer.ch_axis(), or float qparams); codes are clamped to the observer's range.
+/// Quantizes `x` (Float32) with the parameters that the observer calculated (per tensor, per channel
+/// along observer.ch_axis(), or float qparams); codes are clamped to the observer's range. Throws
+/// ArgumentError when the observer saw no data or its parameters cannot be used (NaN or infinite
+/// scale), UnsupportedError for a dtype other than QInt8, QUInt8, QInt32 and QUInt4x2.
 QTensor quantize_with(const Tensor& x, const Observer& observer);
 
 }  // namespace quanta

@@ -46,8 +46,8 @@ QConfig default_symmetric_qnnpack_qconfig();
 QConfig default_per_channel_symmetric_qnnpack_qconfig();
 QConfig default_quint8_weight_qconfig();
 
-/// For backend "x86", "fbgemm", "onednn" or "qnnpack". Throws ArgumentError listing them for another name or a
-/// version other than 0.
+/// For backend "x86", "fbgemm", "onednn" or "qnnpack". Throws ArgumentError, listing them, for
+/// another name, and for a version other than 0.
 QConfig get_default_qconfig(std::string_view backend = "x86", int version = 0);
 
 /// By torch's name ("default_qconfig", ...; also "fbgemm", "x86", "qnnpack", "onednn"). Throws

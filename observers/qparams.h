@@ -14,7 +14,7 @@ struct QParamsRule {
   QScheme qscheme = QScheme::PerTensorAffine;
   DType dtype = DType::QUInt8;
   IntRange range{0, 255};     ///< after reduce_range or the custom bounds
-  bool custom_range = false;  ///< the bounds were given: moves the middle of unsigned symmetric codes
+  bool custom_range = false;  ///< the bounds were given: decides the middle of unsigned codes
   float eps = 1.1920928955078125e-07F;
   bool operator==(const QParamsRule&) const = default;
 };

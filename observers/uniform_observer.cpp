@@ -47,8 +47,8 @@ UniformObserver::UniformObserver(std::string_view op, const UniformSettings& set
   const bool symmetric = settings.qscheme == QScheme::PerTensorSymmetric ||
                          settings.qscheme == QScheme::PerChannelSymmetric;
   QUANTA_SUPPORTED(!(symmetric && settings.reduce_range && settings.dtype == DType::QUInt8),
-                   "{}: reduce_range: expected an affine scheme or QInt8 with it, got {} for QUInt8",
-                   op, settings.qscheme);
+                   "{}: reduce_range: expected an affine scheme or QInt8 with it, got {} for "
+                   "QUInt8", op, settings.qscheme);
   dtype_ = settings.dtype;
   qscheme_ = settings.qscheme;
   is_dynamic_ = settings.is_dynamic;
@@ -95,8 +95,8 @@ void UniformObserver::require_same_kind(const Observer& other) const {
   QUANTA_CHECK(typeid(*this) == typeid(other), "{}: merge: expected a {}, got a {}", name(), name(),
                other.name());
   QUANTA_CHECK(rule() == static_cast<const UniformObserver&>(other).rule(),
-               "{}: merge: expected an observer with the same dtype, scheme, range and eps ({}, {}, "
-               "{}..{}), got {}, {}, {}..{}",
+               "{}: merge: expected an observer with the same dtype, scheme, range and eps ({}, "
+               "{}, {}..{}), got {}, {}, {}..{}",
                name(), dtype(), qscheme(), quant_min(), quant_max(), other.dtype(),
                other.qscheme(), other.quant_min(), other.quant_max());
 }
@@ -118,8 +118,8 @@ const Tensor& require_state(const StateDict& state, const std::string& name) {
 
 std::vector<float> float_state(const Tensor& tensor, const std::string& name) {
   QUANTA_CHECK(tensor.is_floating_point() && tensor.dim() <= 1,
-               "load_state_dict: {}: expected a floating tensor of at most one dimension, got {} {}",
-               name, tensor.dtype(), tensor.sizes());
+               "load_state_dict: {}: expected a floating tensor of at most one dimension, got {} "
+               "{}", name, tensor.dtype(), tensor.sizes());
   return tensor.to_float_vector();
 }
 

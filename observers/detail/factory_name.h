@@ -14,7 +14,8 @@
 
 namespace quanta::detail {
 
-/// A class's name with the arguments that differ from their defaults, as torch would print the call.
+/// A class's name with the arguments that differ from their defaults, as the call would be written
+/// in Python.
 class FactoryName {
  public:
   explicit FactoryName(std::string_view class_name) : class_name_(class_name) {}
