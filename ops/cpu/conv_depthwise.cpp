@@ -87,13 +87,12 @@ class LineRunner {
     const ConvShape& s = call.shape;
     rows_ = s.kernel[0] * s.kernel[1];
     shape_.width = s.in[2];
-    shape_.padding = s.padding[2];
-    shape_.columns = (s.out[2] - 1) * s.stride[2] + (s.kernel[2] - 1) * s.dilation[2] + 1;
     shape_.groups = (rows_ + kGroup - 1) / kGroup;
-    shape_.out_width = s.out[2];
     shape_.kernel_width = s.kernel[2];
     shape_.stride = s.stride[2];
     shape_.dilation = s.dilation[2];
+    const std::int64_t tiles = (s.out[2] + kMostOutputs - 1) / kMostOutputs;
+    tile_ = (s.out[2] + tiles - 1) / tiles;
     blocks_ = depthwise_blocks(s);
     can_pair_lines_ = s.kernel[0] == 1 && s.stride[1] == 1 && s.dilation[1] == 1 &&
                       rows_ < shape_.groups * kGroup;
@@ -103,7 +102,7 @@ class LineRunner {
     scratch.rows.resize(all_rows);
     scratch.lines.resize(all_rows);
     grow(scratch.interleaved,
-         static_cast<std::size_t>(shape_.columns * shape_.groups * 4) * kVectorBytes);
+         static_cast<std::size_t>(columns_of(tile_) * shape_.groups * 4) * kVectorBytes);
     if (s.in_channels % static_cast<std::int64_t>(kVectorBytes) != 0) {
       grow(scratch.tails, all_rows * static_cast<std::size_t>(s.in[2]) * kVectorBytes);
     }
@@ -120,38 +119,56 @@ class LineRunner {
         scratch_.rows[row] = at < used ? line.input(call_, at) : nullptr;
       }
       if (two) {
-        run_channels<2>(index);
+        run_tiles<2>(index);
       } else {
-        run_channels<1>(index);
+        run_tiles<1>(index);
       }
       index += two ? 2 : 1;
     }
   }
 
  private:
+  /// Outputs of a line at a time: what they need stays in the L1 cache for all channels.
+  static constexpr std::int64_t kMostOutputs = 28;
+
+  std::int64_t columns_of(std::int64_t outputs) const {
+    return (outputs - 1) * shape_.stride + (shape_.kernel_width - 1) * shape_.dilation + 1;
+  }
+
   static void grow(AlignedVector<std::uint8_t>& memory, std::size_t size) {
     if (memory.size() < size) memory.resize(size);
   }
 
   template <int kLines>
-  void run_channels(std::int64_t index) {
+  void run_tiles(std::int64_t index) {
+    for (std::int64_t x = 0; x < call_.shape.out[2]; x += tile_) {
+      shape_.first = x * shape_.stride - call_.shape.padding[2];
+      shape_.outputs = std::min(tile_, call_.shape.out[2] - x);
+      shape_.columns = columns_of(shape_.outputs);
+      run_tile<kLines>(index, x);
+    }
+  }
+
+  /// All channels of shape_.outputs outputs from `x` on.
+  template <int kLines>
+  void run_tile(std::int64_t index, std::int64_t x) {
     const std::int64_t channels = call_.shape.in_channels;
     for (std::int64_t channel = 0; channel < channels;) {
       const std::int64_t left = channels - channel;
       if constexpr (kVectorBytes == 64) {
         if (left > 32) {
-          channel += run_vector<64, kLines>(index, channel);
+          channel += run_vector<64, kLines>(index, x, channel);
           continue;
         }
       }
-      channel += left > 16 ? run_vector<32, kLines>(index, channel)
-                           : run_vector<16, kLines>(index, channel);
+      channel += left > 16 ? run_vector<32, kLines>(index, x, channel)
+                           : run_vector<16, kLines>(index, x, channel);
     }
   }
 
   /// One vector of channels from `channel` on; returns their number.
   template <std::size_t kBytes, int kLines>
-  std::int64_t run_vector(std::int64_t index, std::int64_t channel) {
+  std::int64_t run_vector(std::int64_t index, std::int64_t x, std::int64_t channel) {
     const std::int64_t channels = call_.shape.in_channels;
     const std::int64_t count = std::min(static_cast<std::int64_t>(kBytes), channels - channel);
     for (std::size_t row = 0; row < scratch_.rows.size(); ++row) {
@@ -176,8 +193,8 @@ class LineRunner {
     weights.parameter_stride = blocks_ * 4;
     OutputLines out{};
     out.step = channels;
-    out.line_step = shape_.out_width * channels;
-    out.data = call_.dst + index * out.line_step + channel;
+    out.line_step = call_.shape.out[2] * channels;
+    out.data = call_.dst + index * out.line_step + x * channels + channel;
     out.count = count;
     sum_lines_of_shape<kRows, kBytes, kLines>(shape_, weights, scratch_.interleaved.data(),
                                               call_.requantize, out);
@@ -203,7 +220,7 @@ class LineRunner {
 
   const DepthwiseCall& call_;
   DepthwiseScratch& scratch_;
-  std::int64_t rows_, blocks_;
+  std::int64_t rows_, blocks_, tile_;
   LineShape shape_;
   bool can_pair_lines_;
   const std::uint8_t* src_end_;

@@ -31,12 +31,13 @@ namespace quanta::cpu::HWY_NAMESPACE {
 /// Rows that one instruction multiplies.
 enum class Rows : int { Pair = 2, Quad = 4 };
 
+/// A part of an output line.
 struct LineShape {
-  std::int64_t width;    ///< input columns
-  std::int64_t padding;  ///< columns before them
-  std::int64_t columns;  ///< of the interleaved lines, padding included
+  std::int64_t width;    ///< of the input
+  std::int64_t first;    ///< input column of interleaved column 0; below 0 in the padding
+  std::int64_t columns;  ///< interleaved, padding included
   std::int64_t groups;   ///< of rows
-  std::int64_t out_width, kernel_width, stride, dilation;
+  std::int64_t outputs, kernel_width, stride, dilation;
 };
 
 /// The four vectors of a column: bytes of the rows next to each other for each channel.
@@ -77,8 +78,9 @@ HWY_NOINLINE void interleave_lines(const LineShape& shape, const InputLine* line
   constexpr auto kGroup = static_cast<std::int64_t>(kRows);
   constexpr auto kStep = static_cast<std::int64_t>(4 * kBytes);
   const std::int64_t column = shape.groups * kStep;
-  const std::int64_t left = std::min(shape.padding, shape.columns);
-  const std::int64_t right = std::min(shape.padding + shape.width, shape.columns);
+  const std::int64_t left = std::clamp<std::int64_t>(-shape.first, 0, shape.columns);
+  const std::int64_t right =
+      std::clamp<std::int64_t>(shape.width - shape.first, left, shape.columns);
   const InputLine outside[4] = {{padding, 0}, {padding, 0}, {padding, 0}, {padding, 0}};
   for (std::int64_t g = 0; g < shape.groups; ++g) {
     std::uint8_t* out = dst + g * kStep;
@@ -86,7 +88,7 @@ HWY_NOINLINE void interleave_lines(const LineShape& shape, const InputLine* line
       interleave_column<kRows, kBytes>(outside, 0, out + x * column);
     }
     for (std::int64_t x = left; x < right; ++x) {
-      interleave_column<kRows, kBytes>(lines + g * kGroup, x - shape.padding, out + x * column);
+      interleave_column<kRows, kBytes>(lines + g * kGroup, x + shape.first, out + x * column);
     }
     for (std::int64_t x = right; x < shape.columns; ++x) {
       interleave_column<kRows, kBytes>(outside, 0, out + x * column);
@@ -140,7 +142,7 @@ HWY_INLINE void sum_outputs(const LineShape& shape, const LineWeights& weights,
     const auto offset = hn::LoadU(Ints<kBytes>(), weights.offset + parameter);
 #pragma GCC unroll 2
     for (int line = 0; line < kLines; ++line) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int o = 0; o < kOutputs; ++o) acc[line][o] = offset;
     }
     const std::uint8_t* weight = weights.weight + quad * weights.quad_stride;
@@ -153,7 +155,7 @@ HWY_INLINE void sum_outputs(const LineShape& shape, const LineWeights& weights,
         for (int line = 0; line < kLines; ++line) {
           w[line] = hn::LoadU(db, weight + k * weights.tap_stride + line * weights.copy_stride);
         }
-#pragma GCC unroll 4
+#pragma GCC unroll 8
         for (int o = 0; o < kOutputs; ++o) {
           const auto x = hn::Load(db, part + k * tap_step + o * output_step);
 #pragma GCC unroll 2
@@ -169,7 +171,7 @@ HWY_INLINE void sum_outputs(const LineShape& shape, const LineWeights& weights,
     const auto multiplier = hn::LoadU(Floats<kBytes>(), weights.multiplier + parameter);
 #pragma GCC unroll 2
     for (int line = 0; line < kLines; ++line) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
       for (int o = 0; o < kOutputs; ++o) {
         results[line][o][quad] = requantizer.scaled(acc[line][o], bias, multiplier);
       }
@@ -177,7 +179,7 @@ HWY_INLINE void sum_outputs(const LineShape& shape, const LineWeights& weights,
   }
 #pragma GCC unroll 2
   for (int line = 0; line < kLines; ++line) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int o = 0; o < kOutputs; ++o) {
       const auto& r = results[line][o];
       codes[line][o] = requantizer.codes(r[0], r[1], r[2], r[3]);
@@ -203,7 +205,7 @@ HWY_INLINE void write_outputs(const LineShape& shape, const LineWeights& weights
       shape, weights, interleaved + x * shape.stride * column, requantizer, codes);
 #pragma GCC unroll 2
   for (int line = 0; line < kLines; ++line) {
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int o = 0; o < kOutputs; ++o) {
       std::uint8_t* dst = out.data + line * out.line_step + (x + o) * out.step;
       if (out.count == static_cast<std::int64_t>(kBytes)) {
@@ -217,25 +219,36 @@ HWY_INLINE void write_outputs(const LineShape& shape, const LineWeights& weights
   }
 }
 
+/// All outputs, kOutputs at a time; the last ones may be done twice. There are at least kOutputs.
+template <Rows kRows, std::size_t kBytes, int kLines, int kOutputs, int kWidth, int kStride>
+HWY_INLINE void write_all(const LineShape& shape, const LineWeights& weights,
+                          const std::uint8_t* interleaved, const Requantizer<kBytes>& requantizer,
+                          const OutputLines& out) {
+  for (std::int64_t x = 0; x < shape.outputs; x += kOutputs) {
+    const std::int64_t first = std::min<std::int64_t>(x, shape.outputs - kOutputs);
+    write_outputs<kRows, kBytes, kLines, kOutputs, kWidth, kStride>(shape, weights, interleaved,
+                                                                    first, requantizer, out);
+  }
+}
+
 template <Rows kRows, std::size_t kBytes, int kLines, int kWidth, int kStride>
 HWY_NOINLINE void sum_lines(const LineShape& shape, const LineWeights& weights,
                             const std::uint8_t* interleaved, const RequantizeParams& params,
                             const OutputLines& out) {
-  constexpr int kOutputs = 4;
   const Requantizer<kBytes> requantizer(params);
-  if (shape.out_width < kOutputs) {
-    for (std::int64_t x = 0; x < shape.out_width; ++x) {
-      write_outputs<kRows, kBytes, kLines, 1, kWidth, kStride>(shape, weights, interleaved, x,
-                                                               requantizer, out);
+  if constexpr (kRows == Rows::Quad) {
+    // Enough registers; 7 divides the widths that images of 224 lead to.
+    if (shape.outputs >= 7) {
+      return write_all<kRows, kBytes, kLines, 7, kWidth, kStride>(shape, weights, interleaved,
+                                                                  requantizer, out);
     }
-    return;
   }
-  for (std::int64_t x = 0; x < shape.out_width; x += kOutputs) {
-    // The last outputs may be done twice.
-    const std::int64_t first = std::min<std::int64_t>(x, shape.out_width - kOutputs);
-    write_outputs<kRows, kBytes, kLines, kOutputs, kWidth, kStride>(shape, weights, interleaved,
-                                                                    first, requantizer, out);
+  if (shape.outputs >= 4) {
+    return write_all<kRows, kBytes, kLines, 4, kWidth, kStride>(shape, weights, interleaved,
+                                                                requantizer, out);
   }
+  write_all<kRows, kBytes, kLines, 1, kWidth, kStride>(shape, weights, interleaved, requantizer,
+                                                       out);
 }
 
 #endif  // HWY_TARGET != HWY_SCALAR

@@ -61,7 +61,10 @@ HWY_INLINE hn::Vec<SumTag> add_products(hn::Vec<SumTag> sum, hn::Vec<PairTag> a,
   return sum;
 #else
   auto unused = hn::Zero(SumTag());
-  return hn::ReorderWidenMulAccumulate(SumTag(), a, b, sum, unused);
+  sum = hn::ReorderWidenMulAccumulate(SumTag(), a, b, sum, unused);
+  // Without this GCC does all products first and then has too few registers for sums.
+  asm volatile("" : "+v"(sum.raw));
+  return sum;
 #endif
 }
 
