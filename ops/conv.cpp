@@ -64,9 +64,8 @@ struct FloatConv {
 };
 
 Tensor float_conv(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                  const ConvTransposeOptions& options, std::int64_t spatial, bool transposed,
-                  std::string_view op) {
-  check_weight(op, weight, DType::Float32);
+                  const ConvTransposeOptions& options, std::int64_t spatial, bool transposed) {
+  check_weight(detail::conv_name(spatial, transposed), weight, DType::Float32);
   return FloatConv(weight, bias, options, spatial, transposed, cpu::FloatEpilogue::None)(x);
 }
 
@@ -74,27 +73,27 @@ Tensor float_conv(const Tensor& x, const Tensor& weight, const Tensor& bias,
 
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
               const ConvOptions& options) {
-  return float_conv(x, weight, bias, with_output_padding(options), 1, false, "conv1d");
+  return float_conv(x, weight, bias, with_output_padding(options), 1, false);
 }
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
               const ConvOptions& options) {
-  return float_conv(x, weight, bias, with_output_padding(options), 2, false, "conv2d");
+  return float_conv(x, weight, bias, with_output_padding(options), 2, false);
 }
 Tensor conv3d(const Tensor& x, const Tensor& weight, const Tensor& bias,
               const ConvOptions& options) {
-  return float_conv(x, weight, bias, with_output_padding(options), 3, false, "conv3d");
+  return float_conv(x, weight, bias, with_output_padding(options), 3, false);
 }
 Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                         const ConvTransposeOptions& options) {
-  return float_conv(x, weight, bias, options, 1, true, "conv_transpose1d");
+  return float_conv(x, weight, bias, options, 1, true);
 }
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                         const ConvTransposeOptions& options) {
-  return float_conv(x, weight, bias, options, 2, true, "conv_transpose2d");
+  return float_conv(x, weight, bias, options, 2, true);
 }
 Tensor conv_transpose3d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                         const ConvTransposeOptions& options) {
-  return float_conv(x, weight, bias, options, 3, true, "conv_transpose3d");
+  return float_conv(x, weight, bias, options, 3, true);
 }
 
 struct PackedConv::Impl : FloatConv {
@@ -103,7 +102,7 @@ struct PackedConv::Impl : FloatConv {
 
 PackedConv::PackedConv(const Tensor& weight, const Tensor& bias, const ConvOptions& options,
                        std::int64_t spatial, Fusion fusion) {
-  check_weight("conv", weight, DType::Float32);
+  check_weight(detail::conv_name(spatial, false), weight, DType::Float32);
   impl_ = std::make_shared<Impl>(
       own(weight), own(bias), with_output_padding(options), spatial, false,
       fusion == Fusion::ReLU ? cpu::FloatEpilogue::ReLU : cpu::FloatEpilogue::None);
@@ -158,18 +157,21 @@ struct ConvPackedParams::Impl {
 
 namespace {
 
-void check_quantized_weight(std::string_view op, const QTensor& weight, bool transposed) {
+void check_quantized_weight(std::string_view op, const QTensor& weight, bool transposed,
+                            std::int64_t groups) {
   check_weight(op, weight, DType::QInt8);
   if (!weight.is_per_channel()) return;
   QUANTA_CHECK(weight.qscheme() == QScheme::PerChannelAffine,
                "{}: weight: expected integer zero points, got {}", op, weight.qscheme());
-  QUANTA_SUPPORTED(!transposed,
-                   "{}: weight: expected QInt8 quantized per tensor (per channel is not supported "
-                   "for transposed convolutions), got {}",
-                   op, weight.qscheme());
-  QUANTA_CHECK(weight.q_per_channel_axis() == 0,
-               "{}: weight: expected QInt8 quantized along axis 0, got {} along axis {}", op,
+  // The output channels' axis: torch weights are [O, C/groups, ...], transposed [C, O/groups, ...].
+  const std::int64_t axis = transposed ? 1 : 0;
+  QUANTA_CHECK(weight.q_per_channel_axis() == axis,
+               "{}: weight: expected QInt8 quantized along axis {}, got {} along axis {}", op, axis,
                weight.dtype(), weight.q_per_channel_axis());
+  QUANTA_SUPPORTED(!transposed || groups == 1,
+                   "{}: weight: expected QInt8 quantized per tensor (per channel is supported for "
+                   "groups 1 only), got per channel with groups {}",
+                   op, groups);
 }
 
 const ConvPackedParams::Impl& checked_params(const ConvPackedParams& packed) {
@@ -220,7 +222,7 @@ QTensor conv_added(const QTensor& x, const QTensor& accum, const ConvPackedParam
   OpScope scope(step == cpu::FloatStep::ReLU ? names.add_relu : names.add);
   const cpu::CallQParams qparams = checked_call(geometry.op, x, scale, zero_point);
   const cpu::ConvShape shape = detail::conv_shape(geometry, x.sizes());
-  Dims sizes = detail::conv_output_sizes(geometry, shape);
+  const Dims sizes = detail::conv_output_sizes(geometry, shape);
   QUANTA_CHECK(accum.defined() && accum.dtype() == DType::QUInt8 && !accum.is_per_channel(),
                "{}: accum: expected QUInt8 quantized per tensor, got {}", geometry.op,
                accum.defined() ? to_string(accum.dtype()) : "an undefined tensor");
@@ -229,14 +231,12 @@ QTensor conv_added(const QTensor& x, const QTensor& accum, const ConvPackedParam
   QUANTA_CHECK(accum.sizes() == expected, "{}: accum: expected sizes {}, got {}", geometry.op,
                expected, accum.sizes());
 
-  QTensor out =
-      QTensor::empty(sizes, scale, zero_point, DType::QUInt8, MemoryFormat::ChannelsLast);
+  QTensor out = QTensor::empty(sizes, scale, zero_point, DType::QUInt8, MemoryFormat::ChannelsLast);
   if (out.numel() > 0) {
     const Tensor input = detail::conv_input(geometry, x);
     const Tensor addend = detail::conv_input(geometry, accum);
-    const cpu::Int8Sums sums =
-        params.kernel.sums(shape, qparams.src_zero_point,
-                           static_cast<const std::uint8_t*>(input.data_ptr()));
+    const cpu::Int8Sums sums = params.kernel.sums(
+        shape, qparams.src_zero_point, static_cast<const std::uint8_t*>(input.data_ptr()));
     const Quantizer& quantizer = accum.quantizer();
     const cpu::QuantizedAddend term{static_cast<const std::uint8_t*>(addend.data_ptr()),
                                     static_cast<float>(quantizer.scale),
@@ -253,14 +253,14 @@ QTensor conv_added(const QTensor& x, const QTensor& accum, const ConvPackedParam
 
 ConvPackedParams::ConvPackedParams(const QTensor& weight, const Tensor& bias,
                                    const ConvOptions& options, std::int64_t spatial) {
-  check_quantized_weight("conv", weight, false);
+  check_quantized_weight(detail::conv_name(spatial, false), weight, false, options.groups);
   impl_ = std::make_shared<Impl>(weight, bias, with_output_padding(options), spatial, false);
 }
 
 ConvPackedParams ConvPackedParams::transposed(const QTensor& weight, const Tensor& bias,
                                               const ConvTransposeOptions& options,
                                               std::int64_t spatial) {
-  check_quantized_weight("conv_transpose", weight, true);
+  check_quantized_weight(detail::conv_name(spatial, true), weight, true, options.groups);
   ConvPackedParams result;
   result.impl_ = std::make_shared<Impl>(weight, bias, options, spatial, true);
   return result;
@@ -269,7 +269,9 @@ ConvPackedParams ConvPackedParams::transposed(const QTensor& weight, const Tenso
 const QTensor& ConvPackedParams::weight() const {
   return checked_params(*this).kernel.weight().weight();
 }
-const Tensor& ConvPackedParams::bias() const { return checked_params(*this).kernel.weight().bias(); }
+const Tensor& ConvPackedParams::bias() const {
+  return checked_params(*this).kernel.weight().bias();
+}
 std::int64_t ConvPackedParams::spatial() const { return checked_params(*this).geometry.spatial; }
 bool ConvPackedParams::is_transposed() const {
   return checked_params(*this).geometry.shape.transposed;

@@ -58,8 +58,9 @@ namespace quantized {
 /// The weight and bias of a quantized convolution, packed once in the backend's layout.
 /// Copies share the packing; calling is safe from many threads.
 ///
-/// `weight` is QInt8, per tensor or per channel along axis 0 (transposed: per tensor only), shape
-/// as in the float op; `bias` is Float32 [O] or undefined and stays float:
+/// `weight` is QInt8, per tensor or per channel along the axis of the output channels (0;
+/// transposed: 1, with groups 1 only), shape as in the float op; `bias` is Float32 [O] or undefined
+/// and stays float:
 ///   q = clamp(zp + round_half_even((acc + bias / (sx * sw)) * (sx * sw / s)))
 /// with acc the exact int32 sum of (x - zx) * (w - zw); padding counts as real zero.
 class ConvPackedParams {

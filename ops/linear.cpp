@@ -137,8 +137,7 @@ QTensor linear_codes(std::string_view name, const QTensor& x, const LinearPacked
 }
 
 QTensor linear_function(std::string_view name, const QTensor& x, const LinearPackedParams& packed,
-                        double scale, std::int64_t zero_point,
-                        const cpu::FloatFunction& function) {
+                        double scale, std::int64_t zero_point, const cpu::FloatFunction& function) {
   OpScope scope(name);
   const cpu::LinearInt8& kernel = checked_kernel(packed);
   const cpu::CallQParams qparams = checked_call(x, scale, zero_point);
@@ -158,7 +157,9 @@ QTensor linear_function(std::string_view name, const QTensor& x, const LinearPac
 
 }  // namespace
 
-const QTensor& LinearPackedParams::weight() const { return checked_kernel(*this).weight().weight(); }
+const QTensor& LinearPackedParams::weight() const {
+  return checked_kernel(*this).weight().weight();
+}
 const Tensor& LinearPackedParams::bias() const { return checked_kernel(*this).weight().bias(); }
 
 QTensor linear(const QTensor& x, const LinearPackedParams& packed, double scale,

@@ -24,10 +24,12 @@ std::int64_t multiply_adds(const ConvShape& shape) {
 }
 
 template <typename Primitive>
-std::shared_ptr<const onednn::Executable> executable(
-    std::string_view name, const ConvShape& shape, int spatial, dnnl::algorithm algorithm,
-    const memory::dims& padding_right, FloatEpilogue epilogue, const Tensor& bias,
-    const onednn::PackedWeights& packed, int threads) {
+std::shared_ptr<const onednn::Executable> executable(std::string_view name, const ConvShape& shape,
+                                                     int spatial, dnnl::algorithm algorithm,
+                                                     const memory::dims& padding_right,
+                                                     FloatEpilogue epilogue, const Tensor& bias,
+                                                     const onednn::PackedWeights& packed,
+                                                     int threads) {
   return onednn::checked(name, [&] {
     dnnl::post_ops post_ops;
     if (epilogue == FloatEpilogue::ReLU) {
@@ -37,8 +39,7 @@ std::shared_ptr<const onednn::Executable> executable(
     attributes.set_post_ops(post_ops);
     attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     // An empty description stands for no bias.
-    const Md bias_desc =
-        bias.defined() ? Md({shape.out_channels}, DataType::f32, Tag::x) : Md();
+    const Md bias_desc = bias.defined() ? Md({shape.out_channels}, DataType::f32, Tag::x) : Md();
     memory::dims dilation = last(shape.dilation, spatial);
     for (auto& value : dilation) --value;
     const typename Primitive::primitive_desc desc(

@@ -166,10 +166,9 @@ std::shared_ptr<const ConvInt8::Plan> ConvInt8::make_plan(const ConvShape& shape
                            onednn::floats(conv_row_desc(1, spatial_), &zero_point)});
     }
   }
-  const auto primitive = onednn::checked(
-      "convolution_forward", [&] { return dnnl::convolution_forward(found->desc); });
-  plan->kind =
-      epilog.kind == Int8Epilogue::None ? Plan::Kind::OneDnnSums : Plan::Kind::OneDnn;
+  const auto primitive = onednn::checked("convolution_forward",
+                                         [&] { return dnnl::convolution_forward(found->desc); });
+  plan->kind = epilog.kind == Int8Epilogue::None ? Plan::Kind::OneDnnSums : Plan::Kind::OneDnn;
   plan->pad_first = pad_first;
   plan->executable.emplace(primitive, found->desc, std::move(constants), key.threads);
   plan->name = plan->executable->name();
@@ -201,8 +200,8 @@ std::string_view ConvInt8::codes(const ConvShape& shape, const CallQParams& qpar
       std::int32_t* sums = sums_buffer(shape);
       chosen->executable->run(src, sums);
       requantize_rows(sums, chosen->compensation_or_null(),
-                      shape.batch * shape.out[0] * shape.out[1] * shape.out[2],
-                      shape.out_channels, chosen->requantize, dst);
+                      shape.batch * shape.out[0] * shape.out[1] * shape.out[2], shape.out_channels,
+                      chosen->requantize, dst);
       break;
     }
     case Plan::Kind::Depthwise:

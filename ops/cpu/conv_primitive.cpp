@@ -43,8 +43,8 @@ bool is_trusted(std::string_view name, const ConvShape& shape) {
       starts_with(name, "jit_1x1:avx512_core_amx")) {
     return false;
   }
-  const bool brgconv_amx = name.find("brgconv") != std::string_view::npos &&
-                           name.find("amx") != std::string_view::npos;
+  const bool brgconv_amx =
+      name.find("brgconv") != std::string_view::npos && name.find("amx") != std::string_view::npos;
   const std::int64_t channels = shape.in_channels / shape.groups;
   return !(brgconv_amx && channels > 64 && channels % 64 != 0 && shape.kernel[2] % 2 == 0 &&
            shape.stride[2] > 1);
@@ -128,8 +128,8 @@ std::optional<Int8ConvPrimitive> int8_conv_primitive(const ConvShape& shape, int
     for (auto& value : dilation) --value;
     const memory::dims padding = per_dimension(shape.padding, spatial);
     result.desc = dnnl::convolution_forward::primitive_desc(
-        onednn::engine(), dnnl::prop_kind::forward_inference,
-        dnnl::algorithm::convolution_direct, conv_src_desc(shape, spatial, DataType::u8),
+        onednn::engine(), dnnl::prop_kind::forward_inference, dnnl::algorithm::convolution_direct,
+        conv_src_desc(shape, spatial, DataType::u8),
         conv_any_weight_desc(shape, spatial, DataType::s8), bias,
         conv_dst_desc(shape, spatial, sums ? DataType::s32 : DataType::u8),
         per_dimension(shape.stride, spatial), dilation, padding, padding, attributes,

@@ -46,8 +46,7 @@ std::shared_ptr<const onednn::Executable> LinearFloat::make(const Key& key) cons
 
 std::string_view LinearFloat::run(std::int64_t rows, const float* src, float* dst) const {
   const Key key{rows, threads_for(rows * in_features() * out_features() * 4)};
-  const std::shared_ptr<const onednn::Executable> plan =
-      plans_.get(key, [&] { return make(key); });
+  const std::shared_ptr<const onednn::Executable> plan = plans_.get(key, [&] { return make(key); });
   plan->run(src, dst);
   return plan->name();
 }

@@ -126,8 +126,7 @@ std::shared_ptr<const LinearInt8::Plan> LinearInt8::make_plan(const Key& key) co
           {post_op_argument(index.multiplier), onednn::floats(row, plan->multiplier.data())});
       if (epilog.zero_point) {
         const auto zero_point = static_cast<float>(qparams.dst_zero_point);
-        constants.push_back(
-            {post_op_argument(index.zero_point), onednn::floats(one, &zero_point)});
+        constants.push_back({post_op_argument(index.zero_point), onednn::floats(one, &zero_point)});
       }
     }
     plan->kind = fused ? Plan::Kind::OneDnn : Plan::Kind::OneDnnSums;
@@ -152,8 +151,8 @@ std::string_view LinearInt8::codes(std::int64_t rows, const CallQParams& qparams
       break;
     }
     case Plan::Kind::Exact:
-      conv_exact_u8(src, qparams.src_zero_point, exact_weights(), shape(rows),
-                    chosen->requantize, dst);
+      conv_exact_u8(src, qparams.src_zero_point, exact_weights(), shape(rows), chosen->requantize,
+                    dst);
       break;
   }
   return chosen->name;

@@ -171,9 +171,9 @@ void Executable::run(const void* src, void* dst) const {
   }
   {
     const ThreadScope threads(threads_);
-    const dnnl_status_t status = dnnl_primitive_execute(
-        primitive_.get(), stream().get(), static_cast<int>(binding->arguments.size()),
-        binding->arguments.data());
+    const dnnl_status_t status = dnnl_primitive_execute(primitive_.get(), stream().get(),
+                                                        static_cast<int>(binding->arguments.size()),
+                                                        binding->arguments.data());
     if (status != dnnl_success) {
       throw_backend_error(name_, dnnl::error(status, "execution failed"));
     }

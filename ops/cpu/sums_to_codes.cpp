@@ -45,8 +45,8 @@ void sums_to_codes(const Int8Sums& sums, const QuantizedWeight& weight, const Ca
         if (addend != nullptr) {
           value += math::dequantize(addend->codes[i], addend->scale, addend->zero_point);
         }
-        dst[i] = static_cast<std::uint8_t>(math::quantize(
-            apply(function, value), inv_scale, qparams.dst_zero_point, 0, 255));
+        dst[i] = static_cast<std::uint8_t>(
+            math::quantize(apply(function, value), inv_scale, qparams.dst_zero_point, 0, 255));
       }
     }
   });

@@ -11,17 +11,6 @@ namespace {
 // Large enough for any network, small enough that no sum or product below overflows.
 constexpr std::int64_t kMaxParameter = std::int64_t{1} << 30;
 
-std::string_view op_name(std::int64_t spatial, bool transposed) {
-  switch (spatial) {
-    case 1:
-      return transposed ? "conv_transpose1d" : "conv1d";
-    case 2:
-      return transposed ? "conv_transpose2d" : "conv2d";
-    default:
-      return transposed ? "conv_transpose3d" : "conv3d";
-  }
-}
-
 Dims checked_parameter(std::string_view op, std::string_view name, const Dims& values,
                        std::int64_t spatial, std::int64_t min) {
   const Dims result = per_dimension(op, name, values, static_cast<std::size_t>(spatial));
@@ -48,21 +37,32 @@ void assign(std::int64_t (&target)[3], const Dims& values) {
 
 }  // namespace
 
+std::string_view conv_name(std::int64_t spatial, bool transposed) {
+  switch (spatial) {
+    case 1:
+      return transposed ? "conv_transpose1d" : "conv1d";
+    case 2:
+      return transposed ? "conv_transpose2d" : "conv2d";
+    case 3:
+      return transposed ? "conv_transpose3d" : "conv3d";
+    default:
+      throw ArgumentError(fmt::format("conv: spatial: expected 1, 2 or 3, got {}", spatial));
+  }
+}
+
 ConvGeometry conv_geometry(const Tensor& weight, const Tensor& bias,
                            const ConvTransposeOptions& options, std::int64_t spatial,
                            bool transposed) {
-  QUANTA_CHECK(spatial >= 1 && spatial <= 3, "conv: spatial: expected 1, 2 or 3, got {}", spatial);
   ConvGeometry geometry;
-  const std::string_view op = op_name(spatial, transposed);
+  const std::string_view op = conv_name(spatial, transposed);
   geometry.op = op;
   geometry.spatial = spatial;
 
   const Dims& sizes = weight.sizes();
   QUANTA_CHECK(weight.dim() == spatial + 2, "{}: weight: expected {} dimensions, got sizes {}", op,
                spatial + 2, sizes);
-  QUANTA_CHECK(std::ranges::all_of(sizes, [](std::int64_t size) {
-                 return size >= 1 && size <= kMaxParameter;
-               }),
+  QUANTA_CHECK(std::ranges::all_of(
+                   sizes, [](std::int64_t size) { return size >= 1 && size <= kMaxParameter; }),
                "{}: weight: expected sizes of 1 or more, got {}", op, sizes);
   geometry.options = {checked_parameter(op, "stride", options.stride, spatial, 1),
                       checked_parameter(op, "padding", options.padding, spatial, 0),
@@ -72,8 +72,8 @@ ConvGeometry conv_geometry(const Tensor& weight, const Tensor& bias,
   const std::int64_t groups = options.groups;
   // The outer size is O for a convolution and C for a transposed one; both are cut into groups.
   QUANTA_CHECK(groups >= 1 && sizes[0] % groups == 0,
-               "{}: groups: expected a divisor of the weight's first size {}, got {}", op,
-               sizes[0], groups);
+               "{}: groups: expected a divisor of the weight's first size {}, got {}", op, sizes[0],
+               groups);
   for (std::size_t i = 0; i < static_cast<std::size_t>(spatial); ++i) {
     const std::int64_t limit = std::max(geometry.options.stride[i], geometry.options.dilation[i]);
     QUANTA_CHECK(geometry.options.output_padding[i] < limit,

@@ -22,6 +22,9 @@ struct ConvGeometry {
   int kernel_rank() const noexcept { return spatial == 3 ? 3 : 2; }
 };
 
+/// "conv2d", "conv_transpose1d", ... Throws ArgumentError unless `spatial` is 1, 2 or 3.
+std::string_view conv_name(std::int64_t spatial, bool transposed);
+
 /// Throws ArgumentError unless weight [O, C/groups, kernel...] (transposed: [C, O/groups, ...]),
 /// bias and options fit together. dtypes are checked by the caller.
 ConvGeometry conv_geometry(const Tensor& weight, const Tensor& bias,
