@@ -17,8 +17,7 @@ ObserverFactory default_observer() {
 }
 
 ObserverFactory default_weight_observer() {
-  return MinMaxObserver::with_args(
-      {.dtype = DType::QInt8, .qscheme = QScheme::PerTensorSymmetric});
+  return MinMaxObserver::with_args({.dtype = DType::QInt8, .qscheme = QScheme::PerTensorSymmetric});
 }
 
 ObserverFactory default_histogram_observer() {

@@ -39,11 +39,12 @@ HistogramObserver::HistogramObserver(const Options& options)
                       {options.dtype, options.qscheme, options.reduce_range, options.quant_min,
                        options.quant_max, options.eps, options.is_dynamic}),
       bins_(options.bins) {
-  QUANTA_CHECK(bins_ >= 1 && bins_ <= kMostBins,
-               "HistogramObserver: bins: expected 1..{}, got {}", kMostBins, bins_);
+  QUANTA_CHECK(bins_ >= 1 && bins_ <= kMostBins, "HistogramObserver: bins: expected 1..{}, got {}",
+               kMostBins, bins_);
   QUANTA_SUPPORTED(!is_per_channel(options.qscheme),
                    "HistogramObserver: qscheme: expected PerTensorAffine or PerTensorSymmetric, "
-                   "got {}", options.qscheme);
+                   "got {}",
+                   options.qscheme);
   QUANTA_SUPPORTED(!is_floating_point(options.dtype),
                    "HistogramObserver: dtype: expected an integer type, got {}", options.dtype);
   QUANTA_SUPPORTED(!options.is_dynamic,
@@ -73,8 +74,8 @@ void HistogramObserver::add(State& state, const State& batch) {
     return;
   }
   if (batch.min != state.min || batch.max != state.max) {
-    state.histogram = detail::rescale_histogram(state.histogram, state.min, state.max, batch.min,
-                                                batch.max);
+    state.histogram =
+        detail::rescale_histogram(state.histogram, state.min, state.max, batch.min, batch.max);
     state.min = batch.min;
     state.max = batch.max;
   }
@@ -200,7 +201,8 @@ void HistogramObserver::load_state(const StateDict& state, const std::string& pr
   QUANTA_CHECK(loaded.is_empty() || (std::isfinite(loaded.min) && std::isfinite(loaded.max) &&
                                      loaded.min <= loaded.max),
                "load_state_dict: {}min_val, max_val: expected finite min_val <= max_val, got {}, "
-               "{}", prefix, loaded.min, loaded.max);
+               "{}",
+               prefix, loaded.min, loaded.max);
   const std::lock_guard lock(mutex_);
   rule_.eps = eps;
   state_ = std::move(loaded);

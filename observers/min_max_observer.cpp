@@ -75,9 +75,8 @@ Tensor RangeObserver::forward(const Tensor& x) {
   if (x.numel() == 0) return x;
   const Tensor dense = detail::dense_floats(x);
   detail::ValueRange batch =
-      per_channel_
-          ? detail::channel_range(dense, wrap_dim(ch_axis_, x.dim(), name(), "ch_axis"))
-          : detail::tensor_range(dense);
+      per_channel_ ? detail::channel_range(dense, wrap_dim(ch_axis_, x.dim(), name(), "ch_axis"))
+                   : detail::tensor_range(dense);
 
   const std::lock_guard lock(mutex_);
   if (is_empty()) {
@@ -160,8 +159,8 @@ void RangeObserver::save_state(StateDict& state, const std::string& prefix) cons
 
 void RangeObserver::load_state(const StateDict& state, const std::string& prefix) {
   // torch before version 3 of the per-channel observers.
-  const bool old_names = per_channel_ && !state.contains(prefix + "min_val") &&
-                         state.contains(prefix + "min_vals");
+  const bool old_names =
+      per_channel_ && !state.contains(prefix + "min_val") && state.contains(prefix + "min_vals");
   const std::string min_name = prefix + (old_names ? "min_vals" : "min_val");
   const std::string max_name = prefix + (old_names ? "max_vals" : "max_val");
   const float eps = detail::scalar_state(state, prefix + "eps");
@@ -170,7 +169,8 @@ void RangeObserver::load_state(const StateDict& state, const std::string& prefix
     loaded.min = detail::float_state(detail::require_state(state, min_name), min_name);
     loaded.max = detail::float_state(detail::require_state(state, max_name), max_name);
     QUANTA_CHECK(loaded.min.size() == loaded.max.size(),
-                 "load_state_dict: {}: expected {} values, got {}", max_name, loaded.min.size(), loaded.max.size());
+                 "load_state_dict: {}: expected {} values, got {}", max_name, loaded.min.size(),
+                 loaded.max.size());
   } else {
     loaded.min = {detail::scalar_state(state, min_name)};
     loaded.max = {detail::scalar_state(state, max_name)};

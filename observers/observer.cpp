@@ -49,7 +49,8 @@ void clamp_to_range(const QTensor& x, IntRange range) {
 void Observer::merge(const Observer& /*other*/) {
   throw UnsupportedError(with_module_path(fmt::format(
       "{}: merge: expected MinMaxObserver, PerChannelMinMaxObserver or HistogramObserver, this "
-      "class cannot be merged", name())));
+      "class cannot be merged",
+      name())));
 }
 
 void Observer::save_state(StateDict& /*state*/, const std::string& /*prefix*/) const {}
@@ -60,7 +61,8 @@ QTensor quantize_with(const Tensor& x, const Observer& observer) {
   QUANTA_SUPPORTED(dtype == DType::QInt8 || dtype == DType::QUInt8 || dtype == DType::QInt32 ||
                        dtype == DType::QUInt4x2,
                    "quantize_with: observer: expected dtype QInt8, QUInt8, QInt32 or QUInt4x2, got "
-                   "{} ({})", dtype, observer.name());
+                   "{} ({})",
+                   dtype, observer.name());
   const ObservedQParams qparams = observer.calculate_qparams();
   QUANTA_CHECK(observer.has_data(), "quantize_with: observer: expected a {} that saw data",
                observer.name());
@@ -71,8 +73,7 @@ QTensor quantize_with(const Tensor& x, const Observer& observer) {
   }
   QUANTA_CHECK(x.defined(), "quantize_with: x: expected a tensor, got an undefined one");
   const std::int64_t axis = wrap_dim(observer.ch_axis(), x.dim(), "quantize_with", "ch_axis");
-  const QTensor result =
-      quantize_per_channel(x, qparams.scale, qparams.zero_point, axis, dtype);
+  const QTensor result = quantize_per_channel(x, qparams.scale, qparams.zero_point, axis, dtype);
   clamp_to_range(result, {observer.quant_min(), observer.quant_max()});
   return result;
 }

@@ -69,10 +69,10 @@ class Observer {
   IntRange range_{0, 255};
 };
 
-/// Quantizes `x` (Float32) with the parameters that the observer calculated (per tensor, per channel
-/// along observer.ch_axis(), or float qparams); codes are clamped to the observer's range. Throws
-/// ArgumentError when the observer saw no data or its parameters cannot be used (NaN or infinite
-/// scale), UnsupportedError for a dtype other than QInt8, QUInt8, QInt32 and QUInt4x2.
+/// Quantizes `x` (Float32) with the parameters that the observer calculated (per tensor, per
+/// channel along observer.ch_axis(), or float qparams); codes are clamped to the observer's range.
+/// Throws ArgumentError when the observer saw no data or its parameters cannot be used (NaN or
+/// infinite scale), UnsupportedError for a dtype other than QInt8, QUInt8, QInt32 and QUInt4x2.
 QTensor quantize_with(const Tensor& x, const Observer& observer);
 
 }  // namespace quanta

@@ -21,8 +21,7 @@ void require_same(const Observer& self, const Observer& other) {
   QUANTA_CHECK(typeid(self) == typeid(other), "{}: merge: expected a {}, got a {}", self.name(),
                self.name(), other.name());
   QUANTA_CHECK(self.dtype() == other.dtype() && self.qscheme() == other.qscheme() &&
-                   self.quant_min() == other.quant_min() &&
-                   self.quant_max() == other.quant_max() &&
+                   self.quant_min() == other.quant_min() && self.quant_max() == other.quant_max() &&
                    self.is_dynamic() == other.is_dynamic(),
                "{}: merge: expected an observer with the same settings ({}, {}, {}..{}), got {}, "
                "{}, {}..{}",
@@ -56,7 +55,8 @@ FixedQParamsObserver::FixedQParamsObserver(const Options& options)
                    "FixedQParamsObserver: is_dynamic: expected false, its parameters are fixed");
   QUANTA_SUPPORTED(!is_per_channel(options.qscheme),
                    "FixedQParamsObserver: qscheme: expected PerTensorAffine or "
-                   "PerTensorSymmetric, got {}", options.qscheme);
+                   "PerTensorSymmetric, got {}",
+                   options.qscheme);
   check("FixedQParamsObserver", state_, range_);
 }
 
@@ -99,8 +99,7 @@ void FixedQParamsObserver::merge(const Observer& other) {
 void FixedQParamsObserver::save_state(StateDict& state, const std::string& prefix) const {
   const State now = this->state();
   state.set(prefix + "scale", Tensor::from_values({now.scale}));
-  state.set(prefix + "zero_point",
-            Tensor::from_int64(std::array{now.zero_point}).to(DType::Int32));
+  state.set(prefix + "zero_point", Tensor::from_int64(std::array{now.zero_point}).to(DType::Int32));
 }
 
 void FixedQParamsObserver::load_state(const StateDict& state, const std::string& prefix) {

@@ -88,8 +88,8 @@ IntRange observer_range(std::string_view op, DType dtype, bool reduce_range,
   QUANTA_CHECK(quant_min.has_value() == quant_max.has_value(),
                "{}: quant_min, quant_max: expected both or neither, got only {}", op,
                quant_min ? "quant_min" : "quant_max");
-  const bool eight_bits = dtype == DType::QInt8 || dtype == DType::Int8 ||
-                          dtype == DType::QUInt8 || dtype == DType::UInt8;
+  const bool eight_bits = dtype == DType::QInt8 || dtype == DType::Int8 || dtype == DType::QUInt8 ||
+                          dtype == DType::UInt8;
   if (!quant_min) {
     QUANTA_SUPPORTED(!is_floating_point(dtype),
                      "{}: dtype: expected quant_min and quant_max to be given for {}", op, dtype);
@@ -103,7 +103,8 @@ IntRange observer_range(std::string_view op, DType dtype, bool reduce_range,
   QUANTA_CHECK(range.min <= 0 && range.max >= 0 && range.min < range.max && range.min > -kWidest &&
                    range.max < kWidest,
                "{}: quant_min, quant_max: expected quant_min <= 0 <= quant_max, one of them not 0, "
-               "got {}..{}", op, range.min, range.max);
+               "got {}..{}",
+               op, range.min, range.max);
   const std::int64_t length = range.max - range.min + 1;
   if (dtype == DType::QInt8 || dtype == DType::Int8) {
     QUANTA_CHECK(length <= 256,

@@ -41,14 +41,16 @@ bool is_observable(DType dtype) {
 UniformObserver::UniformObserver(std::string_view op, const UniformSettings& settings) {
   QUANTA_CHECK(is_observable(settings.dtype),
                "{}: dtype: expected QInt8, QUInt8, QUInt4x2, QInt32, Int8, UInt8, Int16, UInt16, "
-               "Int32, Float8E5M2 or Float8E4M3FN, got {}", op, settings.dtype);
+               "Int32, Float8E5M2 or Float8E4M3FN, got {}",
+               op, settings.dtype);
   QUANTA_CHECK(settings.eps >= 0.0 && std::isfinite(settings.eps),
                "{}: eps: expected a finite number >= 0, got {}", op, settings.eps);
   const bool symmetric = settings.qscheme == QScheme::PerTensorSymmetric ||
                          settings.qscheme == QScheme::PerChannelSymmetric;
   QUANTA_SUPPORTED(!(symmetric && settings.reduce_range && settings.dtype == DType::QUInt8),
                    "{}: reduce_range: expected an affine scheme or QInt8 with it, got {} for "
-                   "QUInt8", op, settings.qscheme);
+                   "QUInt8",
+                   op, settings.qscheme);
   dtype_ = settings.dtype;
   qscheme_ = settings.qscheme;
   is_dynamic_ = settings.is_dynamic;
@@ -97,8 +99,8 @@ void UniformObserver::require_same_kind(const Observer& other) const {
   QUANTA_CHECK(rule() == static_cast<const UniformObserver&>(other).rule(),
                "{}: merge: expected an observer with the same dtype, scheme, range and eps ({}, "
                "{}, {}..{}), got {}, {}, {}..{}",
-               name(), dtype(), qscheme(), quant_min(), quant_max(), other.dtype(),
-               other.qscheme(), other.quant_min(), other.quant_max());
+               name(), dtype(), qscheme(), quant_min(), quant_max(), other.dtype(), other.qscheme(),
+               other.quant_min(), other.quant_max());
 }
 
 void UniformObserver::require_floating(const Tensor& x) const {
@@ -119,7 +121,8 @@ const Tensor& require_state(const StateDict& state, const std::string& name) {
 std::vector<float> float_state(const Tensor& tensor, const std::string& name) {
   QUANTA_CHECK(tensor.is_floating_point() && tensor.dim() <= 1,
                "load_state_dict: {}: expected a floating tensor of at most one dimension, got {} "
-               "{}", name, tensor.dtype(), tensor.sizes());
+               "{}",
+               name, tensor.dtype(), tensor.sizes());
   return tensor.to_float_vector();
 }
 

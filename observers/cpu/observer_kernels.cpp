@@ -121,13 +121,11 @@ void count_in_bins(const float* x, std::int64_t count, const BinRule& rule, std:
     const std::int64_t block = std::min(kBlock, count - start);
     std::int64_t i = 0;
     for (; i + lanes <= block; i += lanes) {
-      const auto place =
-          hn::Div(hn::Mul(hn::Sub(hn::LoadU(d, x + start + i), low), bins), width);
+      const auto place = hn::Div(hn::Mul(hn::Sub(hn::LoadU(d, x + start + i), low), bins), width);
       hn::Store(hn::Max(hn::Min(hn::ConvertTo(di, place), last), first), di, index + i);
     }
     for (; i < block; ++i) {
-      const float place =
-          (x[start + i] - rule.low) * static_cast<float>(rule.bins) / rule.width;
+      const float place = (x[start + i] - rule.low) * static_cast<float>(rule.bins) / rule.width;
       index[i] = std::max(std::min(static_cast<std::int32_t>(place), rule.bins - 1), 0);
     }
     std::uint32_t* const table1 = counts + stride;
@@ -184,12 +182,10 @@ void errors_of_bins(const float* index, const float* density, std::int64_t count
     const auto rho = hn::LoadU(d, density + i);
     const auto begin = hn::Mul(hn::Sub(hn::LoadU(d, index + i), start), bin_width);
     const auto end = hn::Add(begin, bin_width);
-    const auto step_begin =
-        hn::Min(hn::Max(hn::Floor(hn::Div(begin, dst_width)), zero), last_dst);
+    const auto step_begin = hn::Min(hn::Max(hn::Floor(hn::Div(begin, dst_width)), zero), last_dst);
     const auto step_end = hn::Min(hn::Max(hn::Floor(hn::Div(end, dst_width)), zero), last_dst);
     const auto from = hn::Sub(begin, hn::Mul(hn::Add(step_begin, half_step), dst_width));
-    const auto to =
-        hn::Sub(end, hn::Add(hn::Mul(step_end, dst_width), hn::Set(d, terms.half_dst)));
+    const auto to = hn::Sub(end, hn::Add(hn::Mul(step_end, dst_width), hn::Set(d, terms.half_dst)));
     const auto from_cubed = hn::Mul(hn::Mul(from, from), from);
     const auto to_cubed = hn::Mul(hn::Mul(to, to), to);
     const auto head = hn::Mul(rho, hn::Div(hn::Sub(cube, from_cubed), three));

@@ -74,8 +74,8 @@ TEST_CASE("HistogramObserver: counts follow histc with the last bin closed") {
       const auto high = static_cast<float>(observer.max_val().item());
       std::vector<float> want(static_cast<std::size_t>(bins));
       for (const float value : x.to_float_vector()) {
-        auto bin = static_cast<std::size_t>((value - low) * static_cast<float>(bins) /
-                                            (high - low));
+        auto bin =
+            static_cast<std::size_t>((value - low) * static_cast<float>(bins) / (high - low));
         if (bin == static_cast<std::size_t>(bins)) --bin;
         want[bin] += 1.0F;
       }
@@ -149,8 +149,7 @@ TEST_CASE("HistogramObserver: the search drops a far outlier") {
   observer.forward(x);
   MinMaxObserver plain;
   plain.forward(x);
-  CHECK(observer.calculate_qparams().scale.item() <
-        0.5 * plain.calculate_qparams().scale.item());
+  CHECK(observer.calculate_qparams().scale.item() < 0.5 * plain.calculate_qparams().scale.item());
 }
 
 TEST_CASE("HistogramObserver: threads and memory order do not change the result") {
@@ -175,9 +174,8 @@ TEST_CASE("HistogramObserver: settings that make no sense are refused at constru
   CHECK_THROWS_WITH_AS(HistogramObserver({.is_dynamic = true}), doctest::Contains("is_dynamic"),
                        UnsupportedError);
   CHECK_THROWS_AS(HistogramObserver({.dtype = DType::Float16}), ArgumentError);
-  CHECK_THROWS_AS(
-      HistogramObserver({.dtype = DType::Float8E5M2, .quant_min = -8, .quant_max = 7}),
-      UnsupportedError);
+  CHECK_THROWS_AS(HistogramObserver({.dtype = DType::Float8E5M2, .quant_min = -8, .quant_max = 7}),
+                  UnsupportedError);
 }
 
 TEST_CASE("HistogramObserver: merging parts with one range gives exactly the whole") {

@@ -102,15 +102,13 @@ TEST_CASE("MinMaxObserver: empty tensors change nothing and integers are refused
   CHECK(mins(observer)[0] == kInfinity);
   CHECK(observer.min_val().dim() == 0);
   CHECK(observer.calculate_qparams().scale.to_float_vector() == std::vector<float>{1.0F});
-  CHECK(observer.calculate_qparams().zero_point.to_int64_vector() ==
-        std::vector<std::int64_t>{0});
+  CHECK(observer.calculate_qparams().zero_point.to_int64_vector() == std::vector<std::int64_t>{0});
   CHECK_THROWS_WITH_AS(observer.forward(Tensor::ones({2}, DType::Int32)),
                        doctest::Contains("MinMaxObserver: x: expected a floating point tensor"),
                        ArgumentError);
   CHECK_THROWS_AS(observer.forward(Tensor()), ArgumentError);
   CHECK_THROWS_WITH_AS(quantize_with(Tensor::ones({2}), observer),
-                       doctest::Contains("expected a MinMaxObserver that saw data"),
-                       ArgumentError);
+                       doctest::Contains("expected a MinMaxObserver that saw data"), ArgumentError);
 }
 
 TEST_CASE("MinMaxObserver: reset_min_max_vals forgets") {
@@ -271,8 +269,7 @@ TEST_CASE("state: a failed load names the tensor and changes nothing") {
   StateDict state;
   state.set("eps", Tensor::from_values({0.5}));
   state.set("min_val", Tensor::scalar(-9));
-  CHECK_THROWS_WITH_AS(observer.load_state(state, ""), doctest::Contains("max_val"),
-                       ArgumentError);
+  CHECK_THROWS_WITH_AS(observer.load_state(state, ""), doctest::Contains("max_val"), ArgumentError);
   state.set("max_val", Tensor::ones({3}));
   CHECK_THROWS_WITH_AS(observer.load_state(state, ""),
                        doctest::Contains("max_val: expected one value, got 3"), ArgumentError);
@@ -353,8 +350,9 @@ TEST_CASE("quantize_with: codes stay within the observer's range") {
   CHECK(quantize_with(w, weights).q_per_channel_axis() == 0);
   CHECK(quantize_with(w, weights).to_int64_vector() ==
         std::vector<std::int64_t>{-127, 1, 127, -20});
-  CHECK(quantize_with(Tensor::from_values({-1000, 1, -64, 64}, {2, 2}), weights)
-            .to_int64_vector() == std::vector<std::int64_t>{-127, 1, -127, 127});
+  CHECK(
+      quantize_with(Tensor::from_values({-1000, 1, -64, 64}, {2, 2}), weights).to_int64_vector() ==
+      std::vector<std::int64_t>{-127, 1, -127, 127});
 
   MinMaxObserver nibbles({.dtype = DType::QUInt4x2, .quant_min = 0, .quant_max = 7});
   nibbles.forward(Tensor::from_values({0, 7}));
@@ -366,8 +364,7 @@ TEST_CASE("quantize_with: float zero points and plain integer dtypes") {
   PerChannelMinMaxObserver embedding({.qscheme = QScheme::PerChannelAffineFloatQParams});
   const Tensor w = Tensor::from_values({0, 255, 10, 20}, {2, 2});
   embedding.forward(w);
-  CHECK(quantize_with(w, embedding).to_int64_vector() ==
-        std::vector<std::int64_t>{0, 255, 0, 255});
+  CHECK(quantize_with(w, embedding).to_int64_vector() == std::vector<std::int64_t>{0, 255, 0, 255});
   MinMaxObserver plain({.dtype = DType::Int8});
   plain.forward(w);
   CHECK_THROWS_WITH_AS(quantize_with(w, plain), doctest::Contains("got Int8"), UnsupportedError);

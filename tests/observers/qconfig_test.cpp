@@ -37,30 +37,66 @@ TEST_CASE("default observers: each is what torch predefines") {
   };
   const std::vector<Row> rows{
       {default_observer(), "MinMaxObserver", DType::QUInt8, QScheme::PerTensorAffine, {0, 127}},
-      {default_weight_observer(), "MinMaxObserver", DType::QInt8, QScheme::PerTensorSymmetric,
+      {default_weight_observer(),
+       "MinMaxObserver",
+       DType::QInt8,
+       QScheme::PerTensorSymmetric,
        {-128, 127}},
-      {default_histogram_observer(), "HistogramObserver", DType::QUInt8, QScheme::PerTensorAffine,
+      {default_histogram_observer(),
+       "HistogramObserver",
+       DType::QUInt8,
+       QScheme::PerTensorAffine,
        {0, 127}},
-      {default_per_channel_weight_observer(), "PerChannelMinMaxObserver", DType::QInt8,
-       QScheme::PerChannelSymmetric, {-128, 127}},
-      {weight_observer_range_neg_127_to_127(), "MinMaxObserver", DType::QInt8,
-       QScheme::PerTensorSymmetric, {-127, 127}},
-      {per_channel_weight_observer_range_neg_127_to_127(), "PerChannelMinMaxObserver",
-       DType::QInt8, QScheme::PerChannelSymmetric, {-127, 127}},
-      {default_dynamic_quant_observer(), "PlaceholderObserver", DType::QUInt8,
-       QScheme::PerTensorAffine, {0, 255}},
-      {default_float_qparams_observer(), "PerChannelMinMaxObserver", DType::QUInt8,
-       QScheme::PerChannelAffineFloatQParams, {0, 255}},
-      {default_float_qparams_observer_4bit(), "PerChannelMinMaxObserver", DType::QUInt4x2,
-       QScheme::PerChannelAffineFloatQParams, {0, 15}},
-      {default_fixed_qparams_range_neg1to1_observer(), "FixedQParamsObserver", DType::QUInt8,
-       QScheme::PerTensorAffine, {0, 255}},
-      {default_debug_observer(), "RecordingObserver", DType::QUInt8, QScheme::PerTensorAffine,
+      {default_per_channel_weight_observer(),
+       "PerChannelMinMaxObserver",
+       DType::QInt8,
+       QScheme::PerChannelSymmetric,
+       {-128, 127}},
+      {weight_observer_range_neg_127_to_127(),
+       "MinMaxObserver",
+       DType::QInt8,
+       QScheme::PerTensorSymmetric,
+       {-127, 127}},
+      {per_channel_weight_observer_range_neg_127_to_127(),
+       "PerChannelMinMaxObserver",
+       DType::QInt8,
+       QScheme::PerChannelSymmetric,
+       {-127, 127}},
+      {default_dynamic_quant_observer(),
+       "PlaceholderObserver",
+       DType::QUInt8,
+       QScheme::PerTensorAffine,
        {0, 255}},
-      {default_placeholder_observer(), "PlaceholderObserver", DType::Float32,
-       QScheme::PerTensorAffine, {0, 0}},
-      {default_reuse_input_observer(), "ReuseInputObserver", DType::QUInt8,
-       QScheme::PerTensorAffine, {0, 255}},
+      {default_float_qparams_observer(),
+       "PerChannelMinMaxObserver",
+       DType::QUInt8,
+       QScheme::PerChannelAffineFloatQParams,
+       {0, 255}},
+      {default_float_qparams_observer_4bit(),
+       "PerChannelMinMaxObserver",
+       DType::QUInt4x2,
+       QScheme::PerChannelAffineFloatQParams,
+       {0, 15}},
+      {default_fixed_qparams_range_neg1to1_observer(),
+       "FixedQParamsObserver",
+       DType::QUInt8,
+       QScheme::PerTensorAffine,
+       {0, 255}},
+      {default_debug_observer(),
+       "RecordingObserver",
+       DType::QUInt8,
+       QScheme::PerTensorAffine,
+       {0, 255}},
+      {default_placeholder_observer(),
+       "PlaceholderObserver",
+       DType::Float32,
+       QScheme::PerTensorAffine,
+       {0, 0}},
+      {default_reuse_input_observer(),
+       "ReuseInputObserver",
+       DType::QUInt8,
+       QScheme::PerTensorAffine,
+       {0, 255}},
   };
   for (const Row& row : rows) {
     CAPTURE(row.factory.name);
@@ -146,15 +182,14 @@ TEST_CASE("FixedQParamsObserver: parameters never follow the data") {
 
 TEST_CASE("observers without parameters: forward passes through and calculate_qparams says why") {
   const Tensor x = Tensor::from_values({1, 2});
-  const std::vector<ObserverFactory> factories{PlaceholderObserver::with_args(),
-                                               RecordingObserver::with_args(),
-                                               NoopObserver::with_args(),
-                                               ReuseInputObserver::with_args()};
+  const std::vector<ObserverFactory> factories{
+      PlaceholderObserver::with_args(), RecordingObserver::with_args(), NoopObserver::with_args(),
+      ReuseInputObserver::with_args()};
   for (const ObserverFactory& factory : factories) {
     const std::shared_ptr<Observer> observer = factory();
     CHECK(observer->forward(x).is_same(x));
-    CHECK_THROWS_WITH_AS(observer->calculate_qparams(),
-                         doctest::Contains(observer->name().c_str()), UnsupportedError);
+    CHECK_THROWS_WITH_AS(observer->calculate_qparams(), doctest::Contains(observer->name().c_str()),
+                         UnsupportedError);
     StateDict state;
     observer->save_state(state, "x.");
     CHECK(state.empty());
