@@ -1,0 +1,169 @@
+// quanta-conform: holds Quanta against golden cases recorded from PyTorch and others.
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "compare.h"
+#include "integer_hash.h"
+#include "isa.h"
+#include "quanta/runtime/error.h"
+#include "registry.h"
+#include "report.h"
+#include "suite.h"
+
+namespace quanta::conform {
+namespace {
+
+constexpr int kSomeFailed = 1;
+constexpr int kBadUsage = 2;
+
+struct Options {
+  std::vector<std::string> suites;
+  std::string json;
+  std::string only;
+  std::string device = "cpu";
+  std::string isa = "native";
+  bool allow_unsupported = false;
+  bool verbose = false;
+  bool dump_hash = false;
+};
+
+/// A line that counts up on a terminal; nothing elsewhere.
+class Progress {
+ public:
+  Progress(std::string name, std::size_t total)
+      : name_(std::move(name)), total_(total), shown_(isatty(STDERR_FILENO) == 1) {}
+  ~Progress() { clear(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void step() {
+    ++done_;
+    if (!shown_) return;
+    fmt::print(stderr, "\r{}: {} of {}", name_, done_, total_);
+    std::fflush(stderr);
+  }
+  void clear() const {
+    if (shown_) fmt::print(stderr, "\r\033[K");
+  }
+
+ private:
+  std::string name_;
+  std::size_t total_;
+  std::size_t done_ = 0;
+  bool shown_;
+};
+
+struct CaseResult {
+  Outcome outcome = Outcome::Failed;
+  Comparison comparison;
+  std::string text;  ///< the mismatch, or what is not supported
+};
+
+CaseResult run_case(const Suite& suite, std::size_t index, IntegerHash& hash) {
+  CaseResult result;
+  const Runner* runner = find_runner(suite.op(index));
+  if (runner == nullptr) return {Outcome::Unsupported, {}, "no runner for this op"};
+  try {
+    const Case test = suite.load(index);
+    const Outputs got = (*runner)(test);
+    hash.add(test.id);
+    hash.add(Value(got));
+    const Object& expected = *test.expected.get_if<Object>();
+    result.comparison = compare(got, expected, test.tolerance, rules_for(test.op, test.tolerance));
+    result.outcome = result.comparison.passed ? Outcome::Passed : Outcome::Failed;
+    result.text = result.comparison.mismatch;
+  } catch (const UnsupportedError& error) {
+    return {Outcome::Unsupported, {}, error.what()};
+  } catch (const std::exception& error) {
+    return {Outcome::Failed, {}, error.what()};
+  }
+  return result;
+}
+
+SuiteReport run_suite(const Suite& suite, const Options& options) {
+  SuiteReport report;
+  report.name = suite.name();
+  IntegerHash hash;
+  Progress progress(suite.name(), suite.size());
+  for (std::size_t i = 0; i < suite.size(); ++i) {
+    progress.step();
+    const std::string op = suite.op(i);
+    if (!options.only.empty() && op != options.only) continue;
+    const CaseResult result = run_case(suite, i, hash);
+    report.add(op, result.outcome, result.comparison);
+    const bool failed = result.outcome == Outcome::Failed;
+    if (failed || options.verbose) {
+      const char* word = failed ? "FAILED" : "passed";
+      if (result.outcome == Outcome::Unsupported) word = "unsupported";
+      progress.clear();
+      fmt::print("{} {}/{} ({}){}{}\n", word, suite.name(), suite.id(i), op,
+                 result.text.empty() ? "" : ": ", result.text);
+    }
+  }
+  if (options.dump_hash) report.hash = hash.hex();
+  return report;
+}
+
+int run(const Options& options) {
+  hold_isa_down(options.isa);
+  std::vector<SuiteReport> reports;
+  for (const std::string& path : options.suites) {
+    const SuiteReport report = run_suite(Suite::read(path), options);
+    print_table(report);
+    if (options.dump_hash) fmt::print("hash {} {}\n\n", report.name, report.hash);
+    std::fflush(stdout);
+    reports.push_back(report);
+  }
+  if (reports.size() > 1) print_summary(reports);
+  const Counts total = total_of(reports);
+  if (!options.only.empty() && total.cases == 0) {
+    fmt::print(stderr, "quanta-conform: --only: no case with op '{}' in these suites\n",
+               options.only);
+    return kBadUsage;
+  }
+  if (!options.json.empty()) write_json(options.json, reports);
+  const bool accepted =
+      total.failed == 0 && (options.allow_unsupported || total.unsupported == 0);
+  return accepted ? 0 : kSomeFailed;
+}
+
+}  // namespace
+}  // namespace quanta::conform
+
+int main(int argc, char** argv) {
+  using quanta::conform::kBadUsage;
+  quanta::conform::Options options;
+  CLI::App app{"Runs golden cases through Quanta and compares what comes out"};
+  app.add_option("SUITE", options.suites, "Suites: <name>.json beside <name>.safetensors")
+      ->required();
+  app.add_option("--json", options.json, "Write the counts to this file");
+  app.add_flag("--allow-unsupported", options.allow_unsupported,
+               "Exit 0 although cases are unsupported, if none failed");
+  app.add_option("--only", options.only, "Only cases of this op");
+  app.add_option("--device", options.device, "Where to run")->check(CLI::IsMember({"cpu"}));
+  app.add_option("--isa", options.isa, "Use no instructions beyond these")
+      ->check(CLI::IsMember(quanta::conform::isa_names()));
+  app.add_flag("--dump-hash", options.dump_hash,
+               "Print a hash of all integers of each suite's outputs");
+  app.add_flag("--verbose", options.verbose, "A line for every case");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? 0 : kBadUsage;
+  }
+  try {
+    return quanta::conform::run(options);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "quanta-conform: {}\n", error.what());
+    return kBadUsage;
+  }
+}

@@ -1,0 +1,223 @@
+// The module types that networks of pipeline cases are built from.
+
+#include <memory>
+#include <string>
+
+#include "network.h"
+#include "quanta/nn/activation.h"
+#include "quanta/nn/conv.h"
+#include "quanta/nn/linear.h"
+#include "quanta/nn/misc.h"
+#include "quanta/nn/norm.h"
+#include "quanta/nn/pooling.h"
+#include "quanta/nn/stubs.h"
+
+namespace quanta::conform {
+namespace {
+
+using Module = std::shared_ptr<nn::Module>;
+
+template <typename T>
+Module make_plain(const Arguments& /*arguments*/) {
+  return nn::make_module<T>();
+}
+
+/// ReLU and its like, whose only argument does not change results.
+template <typename T>
+Module make_activation(const Arguments& arguments) {
+  arguments.flag("inplace", false);
+  return nn::make_module<T>();
+}
+
+template <typename T>
+Module make_conv(const Arguments& arguments) {
+  nn::ConvNdOptions options;
+  options.in_channels = arguments.integer("in_channels");
+  options.out_channels = arguments.integer("out_channels");
+  options.kernel_size = arguments.dims("kernel_size");
+  options.stride = arguments.dims("stride", options.stride);
+  options.padding = arguments.dims("padding", options.padding);
+  options.dilation = arguments.dims("dilation", options.dilation);
+  options.groups = arguments.integer("groups", options.groups);
+  options.bias = arguments.flag("bias", options.bias);
+  return nn::make_module<T>(options);
+}
+
+template <typename T>
+Module make_conv_transpose(const Arguments& arguments) {
+  nn::ConvTransposeNdOptions options;
+  options.in_channels = arguments.integer("in_channels");
+  options.out_channels = arguments.integer("out_channels");
+  options.kernel_size = arguments.dims("kernel_size");
+  options.stride = arguments.dims("stride", options.stride);
+  options.padding = arguments.dims("padding", options.padding);
+  options.output_padding = arguments.dims("output_padding", options.output_padding);
+  options.groups = arguments.integer("groups", options.groups);
+  options.bias = arguments.flag("bias", options.bias);
+  options.dilation = arguments.dims("dilation", options.dilation);
+  return nn::make_module<T>(options);
+}
+
+Module make_linear(const Arguments& arguments) {
+  nn::LinearOptions options;
+  options.in_features = arguments.integer("in_features");
+  options.out_features = arguments.integer("out_features");
+  options.bias = arguments.flag("bias", options.bias);
+  return nn::make_module<nn::Linear>(options);
+}
+
+template <typename T>
+Module make_batch_norm(const Arguments& arguments) {
+  nn::BatchNormOptions options;
+  options.num_features = arguments.integer("num_features");
+  options.eps = arguments.number("eps", options.eps);
+  options.momentum = arguments.number("momentum", options.momentum);
+  options.affine = arguments.flag("affine", options.affine);
+  return nn::make_module<T>(options);
+}
+
+template <typename T>
+Module make_instance_norm(const Arguments& arguments) {
+  nn::InstanceNormOptions options;
+  options.num_features = arguments.integer("num_features");
+  options.eps = arguments.number("eps", options.eps);
+  options.momentum = arguments.number("momentum", options.momentum);
+  options.affine = arguments.flag("affine", options.affine);
+  return nn::make_module<T>(options);
+}
+
+Module make_layer_norm(const Arguments& arguments) {
+  nn::LayerNormOptions options;
+  options.normalized_shape = arguments.dims("normalized_shape");
+  options.eps = arguments.number("eps", options.eps);
+  options.elementwise_affine = arguments.flag("elementwise_affine", options.elementwise_affine);
+  options.bias = arguments.flag("bias", options.bias);
+  return nn::make_module<nn::LayerNorm>(options);
+}
+
+Module make_group_norm(const Arguments& arguments) {
+  nn::GroupNormOptions options;
+  options.num_groups = arguments.integer("num_groups");
+  options.num_channels = arguments.integer("num_channels");
+  options.eps = arguments.number("eps", options.eps);
+  options.affine = arguments.flag("affine", options.affine);
+  return nn::make_module<nn::GroupNorm>(options);
+}
+
+template <typename T>
+Module make_max_pool(const Arguments& arguments) {
+  MaxPoolOptions options;
+  options.kernel_size = arguments.dims("kernel_size");
+  options.stride = arguments.dims("stride", options.stride);
+  options.padding = arguments.dims("padding", options.padding);
+  options.dilation = arguments.dims("dilation", options.dilation);
+  options.ceil_mode = arguments.flag("ceil_mode", options.ceil_mode);
+  return nn::make_module<T>(options);
+}
+
+template <typename T>
+Module make_avg_pool(const Arguments& arguments) {
+  AvgPoolOptions options;
+  options.kernel_size = arguments.dims("kernel_size");
+  options.stride = arguments.dims("stride", options.stride);
+  options.padding = arguments.dims("padding", options.padding);
+  options.ceil_mode = arguments.flag("ceil_mode", options.ceil_mode);
+  options.count_include_pad = arguments.flag("count_include_pad", options.count_include_pad);
+  const std::int64_t divisor = arguments.integer("divisor_override", 0);
+  if (divisor != 0) options.divisor_override = divisor;
+  return nn::make_module<T>(options);
+}
+
+template <typename T>
+Module make_adaptive_pool(const Arguments& arguments) {
+  return nn::make_module<T>(arguments.dims("output_size"));
+}
+
+Module make_flatten(const Arguments& arguments) {
+  return nn::make_module<nn::Flatten>(arguments.integer("start_dim", 1),
+                                      arguments.integer("end_dim", -1));
+}
+
+Module make_dropout(const Arguments& arguments) {
+  arguments.flag("inplace", false);
+  return nn::make_module<nn::Dropout>(arguments.number("p", 0.5));
+}
+
+Module make_leaky_relu(const Arguments& arguments) {
+  arguments.flag("inplace", false);
+  return nn::make_module<nn::LeakyReLU>(arguments.number("negative_slope", 0.01));
+}
+
+Module make_elu(const Arguments& arguments) {
+  arguments.flag("inplace", false);
+  return nn::make_module<nn::ELU>(arguments.number("alpha", 1.0));
+}
+
+Module make_hardtanh(const Arguments& arguments) {
+  arguments.flag("inplace", false);
+  return nn::make_module<nn::Hardtanh>(arguments.number("min_val", -1.0),
+                                       arguments.number("max_val", 1.0));
+}
+
+Module make_gelu(const Arguments& arguments) {
+  const std::string approximate = arguments.text("approximate", "none");
+  return nn::make_module<nn::GELU>(approximate == "tanh" ? GeluApproximation::Tanh
+                                                         : GeluApproximation::None);
+}
+
+Module make_softmax(const Arguments& arguments) {
+  return nn::make_module<nn::Softmax>(arguments.integer("dim"));
+}
+
+Module make_prelu(const Arguments& arguments) {
+  return nn::make_module<nn::PReLU>(arguments.integer("num_parameters", 1),
+                                    arguments.number("init", 0.25));
+}
+
+const ModuleRegistration kTypes{
+    {"QuantStub", make_plain<nn::QuantStub>},
+    {"DeQuantStub", make_plain<nn::DeQuantStub>},
+    {"Identity", make_plain<nn::Identity>},
+    {"Flatten", make_flatten},
+    {"Dropout", make_dropout},
+    {"Conv1d", make_conv<nn::Conv1d>},
+    {"Conv2d", make_conv<nn::Conv2d>},
+    {"Conv3d", make_conv<nn::Conv3d>},
+    {"ConvTranspose1d", make_conv_transpose<nn::ConvTranspose1d>},
+    {"ConvTranspose2d", make_conv_transpose<nn::ConvTranspose2d>},
+    {"ConvTranspose3d", make_conv_transpose<nn::ConvTranspose3d>},
+    {"Linear", make_linear},
+    {"BatchNorm1d", make_batch_norm<nn::BatchNorm1d>},
+    {"BatchNorm2d", make_batch_norm<nn::BatchNorm2d>},
+    {"BatchNorm3d", make_batch_norm<nn::BatchNorm3d>},
+    {"InstanceNorm1d", make_instance_norm<nn::InstanceNorm1d>},
+    {"InstanceNorm2d", make_instance_norm<nn::InstanceNorm2d>},
+    {"InstanceNorm3d", make_instance_norm<nn::InstanceNorm3d>},
+    {"LayerNorm", make_layer_norm},
+    {"GroupNorm", make_group_norm},
+    {"MaxPool1d", make_max_pool<nn::MaxPool1d>},
+    {"MaxPool2d", make_max_pool<nn::MaxPool2d>},
+    {"MaxPool3d", make_max_pool<nn::MaxPool3d>},
+    {"AvgPool1d", make_avg_pool<nn::AvgPool1d>},
+    {"AvgPool2d", make_avg_pool<nn::AvgPool2d>},
+    {"AvgPool3d", make_avg_pool<nn::AvgPool3d>},
+    {"AdaptiveAvgPool1d", make_adaptive_pool<nn::AdaptiveAvgPool1d>},
+    {"AdaptiveAvgPool2d", make_adaptive_pool<nn::AdaptiveAvgPool2d>},
+    {"AdaptiveAvgPool3d", make_adaptive_pool<nn::AdaptiveAvgPool3d>},
+    {"ReLU", make_activation<nn::ReLU>},
+    {"ReLU6", make_activation<nn::ReLU6>},
+    {"Hardswish", make_activation<nn::Hardswish>},
+    {"Hardsigmoid", make_activation<nn::Hardsigmoid>},
+    {"SiLU", make_activation<nn::SiLU>},
+    {"Sigmoid", make_plain<nn::Sigmoid>},
+    {"Tanh", make_plain<nn::Tanh>},
+    {"Hardtanh", make_hardtanh},
+    {"LeakyReLU", make_leaky_relu},
+    {"ELU", make_elu},
+    {"GELU", make_gelu},
+    {"Softmax", make_softmax},
+    {"PReLU", make_prelu},
+};
+
+}  // namespace
+}  // namespace quanta::conform
