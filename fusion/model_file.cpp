@@ -1,6 +1,7 @@
 #include "quanta/fusion/model_file.h"
 
-#include <map>
+#include <array>
+#include <charconv>
 #include <string>
 #include <typeindex>
 #include <typeinfo>
@@ -28,8 +29,10 @@
 
 // The file: tensors under torch's names, and in the metadata
 //   quanta.format   "1"
-//   quanta.modules  {"conv1": ["ConvReLU2d", 0.0123, 0], "bn1": ["Identity"], "quant": ["Quantize", 0.02, 64, "quint8"], ...}:
-//                   modules that differ from the float network, with scale and zero point.
+//   quanta.modules  {"conv1": ["ConvReLU2d", 0.0123, 0], "quant": ["Quantize", 0.02, 64, "quint8"], ...,
+//                    "": ["bn1", "relu"]}:
+//                   modules that differ from the float network, with scale and zero point (scales
+//                   are float32 numbers); under "" the places where fusing left an Identity.
 // Scales and zero points of modules stand there and not as tensors: the header line of a tensor
 // takes twenty times the bytes of the number.
 
@@ -144,6 +147,15 @@ const SavedType* find_type(std::string_view name) {
   return nullptr;
 }
 
+// The double with the fewest digits that rounds to this float32 number.
+double short_double(float value) {
+  std::array<char, 32> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value);
+  double result = 0.0;
+  std::from_chars(digits.data(), end.ptr, result);
+  return result;
+}
+
 std::string joined(const std::string& path, std::string_view name) {
   return path.empty() ? std::string(name) : path + "." + std::string(name);
 }
@@ -152,8 +164,37 @@ std::string joined(const std::string& path, std::string_view name) {
 struct ModuleEntry {
   std::string path;
   const SavedType* type = nullptr;
-  const Json::Array* values = nullptr;  // type, [scale, zero point, [dtype]]
+  bool has_qparams = false;
+  double scale = 1.0;
+  std::int64_t zero_point = 0;
+  DType dtype = DType::QUInt8;
 };
+
+// ["ConvReLU2d", scale, zero point, dtype]; the last one or three may be missing.
+template <typename Refuse>
+ModuleEntry parse_module(const std::string& path, const Json::Array& values, const Refuse& refuse) {
+  ModuleEntry entry{.path = path};
+  if (values.empty() || values[0].as_string() == nullptr) {
+    refuse(fmt::format("'{}': expected an array that begins with a type name", path));
+  }
+  entry.type = find_type(*values[0].as_string());
+  if (entry.type == nullptr) {
+    refuse(fmt::format("'{}': unknown type '{}' (a newer version?)", path, *values[0].as_string()));
+  }
+  if (values.size() == 1) return entry;
+  if (values.size() < 3 || !values[1].is_number() || values[2].as_int() == nullptr) {
+    refuse(fmt::format("'{}': expected a scale and a zero point after the type", path));
+  }
+  entry.has_qparams = true;
+  entry.scale = values[1].as_number();
+  entry.zero_point = *values[2].as_int();
+  if (values.size() == 3) return entry;
+  const std::string* name = values[3].as_string();
+  const auto dtype = name == nullptr ? std::nullopt : dtype_from_torch_name(*name);
+  if (!dtype) refuse(fmt::format("'{}': expected a dtype's name as the fourth value", path));
+  entry.dtype = *dtype;
+  return entry;
+}
 
 std::vector<ModuleEntry> parse_modules(const Json& modules, const std::string& where) {
   std::vector<ModuleEntry> entries;
@@ -164,22 +205,15 @@ std::vector<ModuleEntry> parse_modules(const Json& modules, const std::string& w
   if (object == nullptr) refuse(fmt::format("expected an object, got {}", modules.kind()));
   for (const auto& [path, value] : *object) {
     const Json::Array* values = value.as_array();
-    if (values == nullptr || values->empty() || (*values)[0].as_string() == nullptr) {
-      refuse(fmt::format("'{}': expected an array that begins with a type name", path));
+    if (values == nullptr) refuse(fmt::format("'{}': expected an array, got {}", path, value.kind()));
+    if (path.empty()) {
+      for (const Json& identity : *values) {
+        if (identity.as_string() == nullptr) refuse("'': expected paths");
+        entries.push_back({.path = *identity.as_string(), .type = find_type("Identity")});
+      }
+      continue;
     }
-    const SavedType* type = find_type(*(*values)[0].as_string());
-    if (type == nullptr) {
-      refuse(fmt::format("'{}': unknown type '{}' (a newer version?)", path, *(*values)[0].as_string()));
-    }
-    if (values->size() > 1 &&
-        (values->size() < 3 || !(*values)[1].is_number() || (*values)[2].as_int() == nullptr)) {
-      refuse(fmt::format("'{}': expected a scale and a zero point after the type", path));
-    }
-    if (values->size() > 3 && ((*values)[3].as_string() == nullptr ||
-                               !dtype_from_torch_name(*(*values)[3].as_string()))) {
-      refuse(fmt::format("'{}': expected a dtype's name as the fourth value", path));
-    }
-    entries.push_back({path, type, values});
+    entries.push_back(parse_module(path, *values, refuse));
   }
   return entries;
 }
@@ -196,6 +230,7 @@ struct Swap {
 void save_model(const Module& model, const std::filesystem::path& path) {
   StateDict state = model.state_dict();
   Json::Object modules;
+  Json::Array identities;
   for (const Module::NamedModule& entry : model.named_modules()) {
     if (entry.path.empty()) continue;
     const SavedType* type = find_type(*entry.module);
@@ -207,13 +242,17 @@ void save_model(const Module& model, const std::filesystem::path& path) {
                        entry.module->type_name(), entry.path);
       continue;
     }
+    if (typeid(*entry.module) == typeid(nn::Identity)) {
+      identities.emplace_back(entry.path);
+      continue;
+    }
     Json::Array values{Json(type->name)};
     const std::string scale_name = joined(entry.path, "scale");
     const std::string zero_point_name = joined(entry.path, "zero_point");
     const Tensor* scale = state.find(scale_name);
     const Tensor* zero_point = state.find(zero_point_name);
     if (scale != nullptr && zero_point != nullptr) {
-      values.emplace_back(scale->item());
+      values.emplace_back(short_double(static_cast<float>(scale->item())));
       values.emplace_back(static_cast<std::int64_t>(zero_point->item()));
       if (const auto* quantize = dynamic_cast<const nn::quantized::Quantize*>(entry.module)) {
         values.emplace_back(torch_name(quantize->dtype()));
@@ -223,6 +262,7 @@ void save_model(const Module& model, const std::filesystem::path& path) {
     }
     modules.emplace_back(entry.path, Json(std::move(values)));
   }
+  if (!identities.empty()) modules.emplace_back("", Json(std::move(identities)));
   write_safetensors(path, state,
                     {{kFormatKey, "1"}, {kModulesKey, detail::to_json_text(Json(std::move(modules)))}});
 }
@@ -246,9 +286,6 @@ void load_model(Module& model, const std::filesystem::path& path) {
   std::vector<Swap> swaps;
   std::string problems;
   for (const ModuleEntry& entry : parse_modules(modules, path.string())) {
-    const Json::Array& values = *entry.values;
-    DType dtype = DType::QUInt8;
-    if (values.size() > 3) dtype = *dtype_from_torch_name(*values[3].as_string());
     try {
       const std::size_t dot = entry.path.rfind('.');
       Module* parent = dot == std::string::npos
@@ -258,16 +295,16 @@ void load_model(Module& model, const std::filesystem::path& path) {
           dot == std::string::npos ? entry.path : entry.path.substr(dot + 1);
       const ModulePtr before = model.get_submodule(entry.path);
       ModulePtr after = before;
-      if (entry.type->type != typeid(*before)) after = entry.type->restore(*before, dtype);
+      if (entry.type->type != typeid(*before)) after = entry.type->restore(*before, entry.dtype);
       after->train(before->is_training());
       swaps.push_back({parent, name, before, after});
     } catch (const Error& error) {
       problems += fmt::format("\n  '{}' ({}): {}", entry.path, entry.type->name, error.what());
     }
-    if (values.size() > 2) {
-      state.set(joined(entry.path, "scale"), Tensor::scalar(values[1].as_number(), DType::Float64));
+    if (entry.has_qparams) {
+      state.set(joined(entry.path, "scale"), Tensor::scalar(entry.scale));
       state.set(joined(entry.path, "zero_point"),
-                Tensor::full({}, static_cast<double>(*values[2].as_int()), DType::Int64));
+                Tensor::scalar(static_cast<double>(entry.zero_point), DType::Int64));
     }
   }
   QUANTA_CHECK(problems.empty(), "load_model: model: expected the architecture saved in {}, got:{}",

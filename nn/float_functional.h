@@ -31,7 +31,8 @@ class FloatFunctional : public Module {
 
   [[noreturn]] Tensor forward(const Tensor& x) const override;
 
- private:
+ protected:
+  /// What the observer makes of a result; the result itself without one.
   Tensor observed(Tensor result) const;
 };
 

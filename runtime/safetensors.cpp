@@ -170,14 +170,18 @@ void restore_quantized(SafetensorsFile& result, const std::string& file) {
   if (json.as_object() == nullptr) {
     throw FileError(fmt::format("{}: expected an object, got {}", where, json.kind()));
   }
+  const Tensor* pooled = result.tensors.find(detail::kScalesName);
+  const Tensor scales = pooled == nullptr ? Tensor() : *pooled;
   for (const auto& [name, description] : *json.as_object()) {
     const Tensor* codes = result.tensors.find(name);
     if (codes == nullptr) {
       throw FileError(fmt::format("{}: expected names of tensors, got '{}'", where, name));
     }
     result.tensors.set(
-        name, detail::restore_quantized(*codes, description, fmt::format("{}: '{}'", where, name)));
+        name, detail::restore_quantized(*codes, description, scales.defined() ? &scales : nullptr,
+                                        fmt::format("{}: '{}'", where, name)));
   }
+  if (scales.defined()) result.tensors.erase(detail::kScalesName);
   result.metadata.erase(found);
 }
 

@@ -31,7 +31,9 @@ SafetensorsFile parse_safetensors(std::span<const std::byte> bytes, const std::s
 
 /// Writes tensors (made contiguous) and metadata. Quantized tensors are stored as their integer
 /// codes; scheme, scale, zero point, scales, zero points and axis stand as JSON under the metadata
-/// key "quanta.quantized", so that Python's safetensors opens the file too.
+/// key "quanta.quantized", so that Python's safetensors opens the file too. For the usual weight
+/// (QInt8, per channel along axis 0, zero points 0) a number stands there: where its scales begin
+/// in the tensor "quanta.scales", which holds those of all such weights.
 /// Atomic: temporary file in the same folder, fsync, rename; on failure the old file is untouched.
 /// Throws FileError, and ArgumentError for an undefined tensor.
 void write_safetensors(const std::filesystem::path& path, const StateDict& tensors,

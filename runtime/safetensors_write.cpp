@@ -28,24 +28,36 @@ Tensor stored_tensor(const Tensor& tensor) {
   return tensor.is_quantized() ? QTensor(tensor).int_repr_view() : tensor;
 }
 
+// Observers compute in float32, so that most scales are float32 numbers.
+Tensor pooled_scales(const std::vector<double>& scales) {
+  const Tensor wide = Tensor::empty({static_cast<std::int64_t>(scales.size())}, DType::Float64);
+  std::copy(scales.begin(), scales.end(), wide.mutable_data<double>());
+  const bool exact = std::all_of(scales.begin(), scales.end(), [](double scale) {
+    return static_cast<double>(static_cast<float>(scale)) == scale;
+  });
+  return exact ? wide.to(DType::Float32) : wide;
+}
+
 }  // namespace
 
 void write_safetensors(const std::filesystem::path& path, const StateDict& tensors,
                        const std::map<std::string, std::string>& metadata) {
   std::vector<Stored> entries;
+  std::vector<double> scales;
   Json::Object quantized;
   for (const auto& [name, tensor] : tensors) {
     QUANTA_CHECK(tensor.defined(),
                  "write_safetensors: tensors: expected defined tensors, got an "
                  "undefined one as '{}'",
                  name);
-    QUANTA_CHECK(name != detail::kMetadataKey,
+    QUANTA_CHECK(name != detail::kMetadataKey && name != detail::kScalesName,
                  "write_safetensors: tensors: expected other names than '{}'", name);
     if (tensor.is_quantized()) {
-      quantized.emplace_back(name, detail::describe_quantized(QTensor(tensor)));
+      quantized.emplace_back(name, detail::describe_quantized(QTensor(tensor), scales));
     }
     entries.push_back({name, stored_tensor(tensor), 0});
   }
+  if (!scales.empty()) entries.push_back({detail::kScalesName, pooled_scales(scales), 0});
   QUANTA_CHECK(!metadata.contains(std::string(detail::kQuantizedKey)),
                "write_safetensors: metadata: expected other keys than '{}', which describes the "
                "quantized tensors",

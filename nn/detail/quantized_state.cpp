@@ -62,8 +62,10 @@ void save_conv(StateDict& state, const std::string& prefix, const ConvPackedPara
 
 void load_conv(StateReader& reader, ConvPackedParams& packed) {
   const Tensor* weight = reader.require("weight");
-  const Tensor* bias = packed.bias().defined() ? reader.require("bias") : nullptr;
-  if (weight == nullptr || (packed.bias().defined() && bias == nullptr)) return;
+  // The file decides whether there is a bias: folding a batch norm gives one to a convolution that
+  // was built without, and torch stores None where there is none.
+  const Tensor* bias = reader.find("bias");
+  if (weight == nullptr) return;
   try {
     ConvPackedParams loaded = repacked(packed, weight->as_quantized("load_state_dict", "weight"),
                                        bias != nullptr ? *bias : Tensor());

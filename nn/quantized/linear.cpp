@@ -61,9 +61,9 @@ void Linear::load_state(StateReader& reader) {
     if (new_weight != nullptr) bias_name = std::string(older) + "bias";
   }
   if (new_weight == nullptr) new_weight = reader.require(kWeightName);
-  const bool has_bias = packed_.bias().defined();
-  const Tensor* new_bias = has_bias ? reader.require(bias_name) : nullptr;
-  if (new_weight == nullptr || (has_bias && new_bias == nullptr)) return;
+  // The file decides whether there is a bias, as for convolutions.
+  const Tensor* new_bias = reader.find(bias_name);
+  if (new_weight == nullptr) return;
   if (new_weight->sizes() != packed_.weight().sizes()) {
     reader.problem(fmt::format("{}: expected sizes {}, got {}", reader.full_name(kWeightName),
                                packed_.weight().sizes(), new_weight->sizes()));
@@ -71,7 +71,7 @@ void Linear::load_state(StateReader& reader) {
   }
   try {
     LinearPackedParams loaded(new_weight->as_quantized("load_state_dict", "weight"),
-                              has_bias ? *new_bias : Tensor());
+                              new_bias != nullptr ? *new_bias : Tensor());
     reader.on_commit([this, loaded = std::move(loaded)] { packed_ = loaded; });
   } catch (const Error& error) {
     reader.problem(fmt::format("{}: {}", reader.full_name(kWeightName), error.what()));

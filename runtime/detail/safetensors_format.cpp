@@ -1,5 +1,6 @@
 #include "quanta/runtime/detail/safetensors_format.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
@@ -123,6 +124,39 @@ Quantizer read_quantizer(const Description& description, std::string_view where)
                               description.text("qscheme")));
 }
 
+bool is_usual_weight(const QTensor& tensor) {
+  const Quantizer& quantizer = tensor.quantizer();
+  return tensor.dtype() == DType::QInt8 && quantizer.scheme == QScheme::PerChannelAffine &&
+         quantizer.axis == 0 &&
+         std::all_of(quantizer.channel->zero_points.begin(), quantizer.channel->zero_points.end(),
+                     [](std::int64_t zero_point) { return zero_point == 0; });
+}
+
+QTensor restore_usual_weight(const Tensor& codes, std::int64_t first, const Tensor* scales,
+                             std::string_view where) {
+  if (scales == nullptr || scales->dim() != 1 || !scales->is_floating_point()) {
+    throw FileError(fmt::format("{}: expected scales in a 1-d tensor '{}', got none", where, kScalesName));
+  }
+  if (codes.dtype() != DType::Int8 || codes.dim() == 0) {
+    throw FileError(fmt::format("{}: expected codes of Int8, got {} {}", where, codes.dtype(),
+                                codes.sizes()));
+  }
+  const std::int64_t channels = codes.size(0);
+  if (first < 0 || first > scales->numel() || channels > scales->numel() - first) {
+    throw FileError(fmt::format("{}: expected {} scales within the {} of '{}', got a start at {}",
+                                where, channels, scales->numel(), kScalesName, first));
+  }
+  const Tensor wide = scales->narrow(0, first, channels).to(DType::Float64).contiguous();
+  const auto* values = wide.data<double>();
+  try {
+    return QTensor::from_int_repr(
+        codes, Quantizer::per_channel(std::vector<double>(values, values + channels),
+                                      std::vector<std::int64_t>(static_cast<std::size_t>(channels)), 0));
+  } catch (const ArgumentError& error) {
+    throw FileError(fmt::format("{}: {}", where, error.what()));
+  }
+}
+
 }  // namespace
 
 std::string_view safetensors_name(DType dtype) {
@@ -139,8 +173,13 @@ std::optional<DType> dtype_from_safetensors_name(std::string_view name) {
   return std::nullopt;
 }
 
-Json describe_quantized(const QTensor& tensor) {
+Json describe_quantized(const QTensor& tensor, std::vector<double>& scales) {
   const Quantizer& quantizer = tensor.quantizer();
+  if (is_usual_weight(tensor)) {
+    const auto first = static_cast<std::int64_t>(scales.size());
+    scales.insert(scales.end(), quantizer.channel->scales.begin(), quantizer.channel->scales.end());
+    return first;
+  }
   Json::Object result;
   result.emplace_back("dtype", torch_name(tensor.dtype()));
   result.emplace_back("shape", to_array(tensor.sizes().to_vector()));
@@ -158,7 +197,9 @@ Json describe_quantized(const QTensor& tensor) {
   return result;
 }
 
-QTensor restore_quantized(const Tensor& codes, const Json& json, std::string_view where) {
+QTensor restore_quantized(const Tensor& codes, const Json& json, const Tensor* scales,
+                          std::string_view where) {
+  if (json.as_int() != nullptr) return restore_usual_weight(codes, *json.as_int(), scales, where);
   const Description description(json, where);
   const std::string_view name = description.text("dtype");
   const std::optional<DType> dtype = dtype_from_torch_name(name);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "quanta/runtime/detail/json.h"
 #include "quanta/runtime/tensor.h"
@@ -24,11 +25,19 @@ inline constexpr std::string_view kQuantizedKey = "quanta.quantized";
 std::string_view safetensors_name(DType dtype);
 std::optional<DType> dtype_from_safetensors_name(std::string_view name);
 
-/// dtype, shape, qscheme and parameters of a quantized tensor as JSON.
-Json describe_quantized(const QTensor& tensor);
+/// The tensor of the file in which the scales of most weights stand one after the other: Float32
+/// where that is exact, else Float64.
+inline constexpr std::string_view kScalesName = "quanta.scales";
 
-/// The tensor that describe_quantized described, over its codes (or packed bytes).
-/// Throws FileError `<where>: ...` when the two do not fit.
-QTensor restore_quantized(const Tensor& codes, const Json& description, std::string_view where);
+/// dtype, shape, qscheme and parameters of a quantized tensor as a JSON object. The usual weight
+/// (QInt8, per channel along axis 0, zero points 0) is a number instead: its scales are appended to
+/// `scales`, and the number is the position of the first.
+Json describe_quantized(const QTensor& tensor, std::vector<double>& scales);
+
+/// The tensor that describe_quantized described, over its codes (or packed bytes). `scales` is the
+/// tensor kScalesName, or null when there is none.
+/// Throws FileError `<where>: ...` when they do not fit.
+QTensor restore_quantized(const Tensor& codes, const Json& description, const Tensor* scales,
+                          std::string_view where);
 
 }  // namespace quanta::detail

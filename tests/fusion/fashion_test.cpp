@@ -49,7 +49,7 @@ void check_network(const std::string& name) {
   const int float_right = right_answers(net, test);
   CHECK(float_right >= 450);
 
-  fuse_modules(net, net.fusion_groups());
+  fuse_modules(net, fusion_groups(net));
   const Net prepared = prepare(net, get_default_qconfig());
   for (std::int64_t begin = 0; begin < 256; begin += 64) prepared(train.images(begin, 64));
   const Net int8 = convert(prepared);

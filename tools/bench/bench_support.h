@@ -37,7 +37,7 @@ double copy_bandwidth(std::size_t bytes);
 /// Fuses an eval-mode network in place and returns a converted copy, calibrated with `example`.
 template <typename Net>
 Net quantized_copy(Net& net, const Tensor& example) {
-  fuse_modules(net, net.fusion_groups());
+  fuse_modules(net, fusion_groups(net));
   const Net prepared = prepare(net, get_default_qconfig());
   prepared(example);
   return convert(prepared);

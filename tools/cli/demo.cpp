@@ -115,7 +115,7 @@ int run(const DemoOptions& options) {
   net.eval();
   const double float_top1 = top1(net, test, images, "float accuracy");
 
-  fuse_modules(net, net.fusion_groups());
+  fuse_modules(net, fusion_groups(net));
   const auto prepared = prepare(net, demo_qconfig(options));
   {
     ProgressBar bar("calibrating", kCalibrationImages);

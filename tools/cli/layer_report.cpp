@@ -42,10 +42,9 @@ class CapturingObserver final : public Observer {
   std::string path_;
 };
 
-Capture run_captured(const nn::Module& model, const Tensor& x) {
+Capture run_captured(nn::Module& model, const Tensor& x) {
   Capture capture;
-  const std::shared_ptr<nn::Module> copy = model.clone();
-  for (const nn::Module::NamedModule& entry : copy->named_modules()) {
+  for (const nn::Module::NamedModule& entry : model.named_modules()) {
     if (entry.path.empty()) continue;
     // FloatFunctional and QFunctional are called by their own functions, not by forward.
     const auto observation = dynamic_cast<const nn::FloatFunctional*>(entry.module) != nullptr
@@ -54,7 +53,7 @@ Capture run_captured(const nn::Module& model, const Tensor& x) {
     entry.module->set_activation_post_process(
         std::make_shared<CapturingObserver>(capture, entry.path), observation);
   }
-  (*copy)(x);
+  model(x);
   return capture;
 }
 
@@ -75,8 +74,8 @@ double sqnr_db(const Tensor& reference, const Tensor& value) {
   return 10.0 * std::log10(signal / noise);
 }
 
-std::vector<LayerRow> layer_report(const nn::Module& fused_float, const nn::Module& converted,
-                                   const Tensor& x) {
+std::vector<LayerRow> capture_layers(nn::Module& fused_float, nn::Module& converted,
+                                     const Tensor& x) {
   const Capture want = run_captured(fused_float, x);
   const Capture got = run_captured(converted, x);
   std::vector<LayerRow> rows;
