@@ -31,8 +31,8 @@ std::shared_ptr<Module> to_module_ptr(M&& module) {
 
 /// Modules one after the other, named "0", "1", ... or as given to add_module.
 ///
-///   nn::Sequential features(nn::Conv2d({.in_channels = 3, .out_channels = 8, .kernel_size = {3}}),
-///                           nn::ReLU());
+///   nn::Sequential features{nn::Conv2d({.in_channels = 3, .out_channels = 8, .kernel_size = {3}}),
+///                           nn::ReLU()};
 class Sequential : public Module {
  public:
   Sequential() = default;
