@@ -155,9 +155,9 @@ void add_codes(const QTensor& lhs, const QTensor& rhs, const QTensor& out,
   const cpu::AddArgs args{left.scale, left.offset, right.scale, right.offset, quantizer.args()};
   cpu::broadcast_binary<T>(lhs, rhs, out,
                            [&](const T* left_row, const T* right_row, T* dst, std::int64_t count,
-                               cpu::Rhs kind, cpu::Store store) {
+                               cpu::Rhs kind, cpu::Store) {
                              if constexpr (sizeof(T) == 1) {
-                               cpu::add(left_row, right_row, dst, count, args, kind, store);
+                               cpu::add(left_row, right_row, dst, count, args, kind);
                              } else {
                                const std::int64_t step = kind == cpu::Rhs::Row ? 1 : 0;
                                for (std::int64_t i = 0; i < count; ++i) {
@@ -180,9 +180,9 @@ void mul_codes(const QTensor& lhs, const QTensor& rhs, const QTensor& out,
   cpu::broadcast_binary<T>(
       lhs, rhs, out,
       [&](const T* left_row, const T* right_row, T* dst, std::int64_t count, cpu::Rhs kind,
-          cpu::Store store) {
+          cpu::Store) {
         if constexpr (sizeof(T) == 1) {
-          cpu::mul(left_row, right_row, dst, count, args, kind, store);
+          cpu::mul(left_row, right_row, dst, count, args, kind);
         } else {
           const std::int64_t step = kind == cpu::Rhs::Row ? 1 : 0;
           for (std::int64_t i = 0; i < count; ++i) {

@@ -15,7 +15,6 @@ namespace quanta::cpu::HWY_NAMESPACE {
 namespace {
 
 #if HWY_TARGET != HWY_SCALAR
-template <typename T>
 class AddVector {
  public:
   explicit AddVector(const AddArgs& args)
@@ -38,7 +37,6 @@ class AddVector {
   hn::Vec<FloatTag> lhs_scale_, lhs_offset_, rhs_scale_, rhs_offset_;
 };
 
-template <typename T>
 class MulVector {
  public:
   explicit MulVector(const MulArgs& args)
@@ -60,38 +58,43 @@ class MulVector {
   hn::Vec<IntTag> lhs_zero_point_, rhs_zero_point_;
 };
 
-template <bool kStreaming, Rhs kRhs, class Op, typename T, class Args>
-std::int64_t binary_vectors(const T* lhs, const T* rhs, T* dst, std::int64_t count,
-                            const Args& args) {
-  if (count < 2 * kLanes) return 0;
-  const Op op(args);
-  const Quantizer8<T> quantizer(args.out);
-  const auto one = op.right(hn::Set(IntTag(), static_cast<std::int32_t>(*rhs)));
-  std::int64_t i = 0;
-  for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
-    const auto left0 = op.left(load_codes(lhs + i));
-    const auto left1 = op.left(load_codes(lhs + i + kLanes));
-    auto right0 = one;
-    auto right1 = one;
+template <Rhs kRhs, class Op, typename T>
+class BinarySource {
+ public:
+  template <class Args>
+  BinarySource(const T* lhs, const T* rhs, const Args& args)
+      : op_(args),
+        one_(op_.right(hn::Set(IntTag(), static_cast<std::int32_t>(*rhs)))),
+        lhs_(lhs),
+        rhs_(rhs) {}
+
+  HWY_INLINE hn::Vec<FloatTag> at(std::int64_t i) const {
+    const auto left = op_.left(load_codes(lhs_ + i));
     if constexpr (kRhs == Rhs::Row) {
-      right0 = op.right(load_codes(rhs + i));
-      right1 = op.right(load_codes(rhs + i + kLanes));
+      return op_.join(left, op_.right(load_codes(rhs_ + i)));
+    } else {
+      return op_.join(left, one_);
     }
-    put<kStreaming>(HalfCodeTag<T>(), quantizer(op.join(left0, right0), op.join(left1, right1)),
-                    dst + i);
   }
-  if constexpr (kStreaming) hwy::FlushStream();
-  return i;
-}
+
+ private:
+  Op op_;
+  hn::Vec<FloatTag> one_;
+  const T* lhs_;
+  const T* rhs_;
+};
 
 template <class Op, typename T, class Args>
-std::int64_t binary_dispatch(const T* lhs, const T* rhs, T* dst, std::int64_t count,
-                             const Args& args, Rhs kind, Store store) {
-  if (kind == Rhs::Scalar)
-    return binary_vectors<false, Rhs::Scalar, Op>(lhs, rhs, dst, count, args);
-  return store == Store::Streaming
-             ? binary_vectors<true, Rhs::Row, Op>(lhs, rhs, dst, count, args)
-             : binary_vectors<false, Rhs::Row, Op>(lhs, rhs, dst, count, args);
+std::int64_t binary_vectors(const T* lhs, const T* rhs, T* dst, std::int64_t count,
+                            const Args& args, Rhs kind) {
+  if (count < kLanes) return 0;
+  auto* bytes = reinterpret_cast<std::uint8_t*>(dst);
+  if (kind == Rhs::Scalar) {
+    return quantize_all<NanCode::Max, false>(BinarySource<Rhs::Scalar, Op, T>(lhs, rhs, args),
+                                             args.out, bytes, count);
+  }
+  return quantize_all<NanCode::Max, false>(BinarySource<Rhs::Row, Op, T>(lhs, rhs, args), args.out,
+                                           bytes, count);
 }
 
 template <bool kStreaming, typename T>
@@ -110,13 +113,11 @@ std::int64_t clamp_vectors(const T* src, T* dst, std::int64_t count, T low, T hi
 #endif
 
 template <typename T>
-void add_row(const T* lhs, const T* rhs, T* dst, std::int64_t count, const AddArgs& args, Rhs kind,
-             Store store) {
+void add_row(const T* lhs, const T* rhs, T* dst, std::int64_t count, const AddArgs& args,
+             Rhs kind) {
   std::int64_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
-  i = binary_dispatch<AddVector<T>>(lhs, rhs, dst, count, args, kind, store);
-#else
-  static_cast<void>(store);
+  i = binary_vectors<AddVector>(lhs, rhs, dst, count, args, kind);
 #endif
   const std::int64_t step = kind == Rhs::Row ? 1 : 0;
   const QuantizeArgs& out = args.out;
@@ -129,13 +130,11 @@ void add_row(const T* lhs, const T* rhs, T* dst, std::int64_t count, const AddAr
 }
 
 template <typename T>
-void mul_row(const T* lhs, const T* rhs, T* dst, std::int64_t count, const MulArgs& args, Rhs kind,
-             Store store) {
+void mul_row(const T* lhs, const T* rhs, T* dst, std::int64_t count, const MulArgs& args,
+             Rhs kind) {
   std::int64_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
-  i = binary_dispatch<MulVector<T>>(lhs, rhs, dst, count, args, kind, store);
-#else
-  static_cast<void>(store);
+  i = binary_vectors<MulVector>(lhs, rhs, dst, count, args, kind);
 #endif
   const std::int64_t step = kind == Rhs::Row ? 1 : 0;
   const QuantizeArgs& out = args.out;
@@ -160,20 +159,20 @@ void clamp_row(const T* src, T* dst, std::int64_t count, T low, T high, Store st
 }
 
 void add_u8(const std::uint8_t* lhs, const std::uint8_t* rhs, std::uint8_t* dst, std::int64_t count,
-            const AddArgs& args, Rhs kind, Store store) {
-  add_row(lhs, rhs, dst, count, args, kind, store);
+            const AddArgs& args, Rhs kind) {
+  add_row(lhs, rhs, dst, count, args, kind);
 }
 void add_i8(const std::int8_t* lhs, const std::int8_t* rhs, std::int8_t* dst, std::int64_t count,
-            const AddArgs& args, Rhs kind, Store store) {
-  add_row(lhs, rhs, dst, count, args, kind, store);
+            const AddArgs& args, Rhs kind) {
+  add_row(lhs, rhs, dst, count, args, kind);
 }
 void mul_u8(const std::uint8_t* lhs, const std::uint8_t* rhs, std::uint8_t* dst, std::int64_t count,
-            const MulArgs& args, Rhs kind, Store store) {
-  mul_row(lhs, rhs, dst, count, args, kind, store);
+            const MulArgs& args, Rhs kind) {
+  mul_row(lhs, rhs, dst, count, args, kind);
 }
 void mul_i8(const std::int8_t* lhs, const std::int8_t* rhs, std::int8_t* dst, std::int64_t count,
-            const MulArgs& args, Rhs kind, Store store) {
-  mul_row(lhs, rhs, dst, count, args, kind, store);
+            const MulArgs& args, Rhs kind) {
+  mul_row(lhs, rhs, dst, count, args, kind);
 }
 void clamp_u8(const std::uint8_t* src, std::uint8_t* dst, std::int64_t count, std::uint8_t low,
               std::uint8_t high, Store store) {
@@ -199,20 +198,20 @@ HWY_EXPORT(clamp_u8);
 HWY_EXPORT(clamp_i8);
 
 void add(const std::uint8_t* lhs, const std::uint8_t* rhs, std::uint8_t* dst, std::int64_t count,
-         const AddArgs& args, Rhs kind, Store store) {
-  HWY_DYNAMIC_DISPATCH(add_u8)(lhs, rhs, dst, count, args, kind, store);
+         const AddArgs& args, Rhs kind) {
+  HWY_DYNAMIC_DISPATCH(add_u8)(lhs, rhs, dst, count, args, kind);
 }
 void add(const std::int8_t* lhs, const std::int8_t* rhs, std::int8_t* dst, std::int64_t count,
-         const AddArgs& args, Rhs kind, Store store) {
-  HWY_DYNAMIC_DISPATCH(add_i8)(lhs, rhs, dst, count, args, kind, store);
+         const AddArgs& args, Rhs kind) {
+  HWY_DYNAMIC_DISPATCH(add_i8)(lhs, rhs, dst, count, args, kind);
 }
 void mul(const std::uint8_t* lhs, const std::uint8_t* rhs, std::uint8_t* dst, std::int64_t count,
-         const MulArgs& args, Rhs kind, Store store) {
-  HWY_DYNAMIC_DISPATCH(mul_u8)(lhs, rhs, dst, count, args, kind, store);
+         const MulArgs& args, Rhs kind) {
+  HWY_DYNAMIC_DISPATCH(mul_u8)(lhs, rhs, dst, count, args, kind);
 }
 void mul(const std::int8_t* lhs, const std::int8_t* rhs, std::int8_t* dst, std::int64_t count,
-         const MulArgs& args, Rhs kind, Store store) {
-  HWY_DYNAMIC_DISPATCH(mul_i8)(lhs, rhs, dst, count, args, kind, store);
+         const MulArgs& args, Rhs kind) {
+  HWY_DYNAMIC_DISPATCH(mul_i8)(lhs, rhs, dst, count, args, kind);
 }
 void clamp_codes(const std::uint8_t* src, std::uint8_t* dst, std::int64_t count, std::uint8_t low,
                  std::uint8_t high, Store store) {

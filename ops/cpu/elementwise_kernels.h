@@ -15,7 +15,8 @@ enum class Store : std::uint8_t { Cached, Streaming };
 /// Whether the right operand has an element for each of the left one, or one for all.
 enum class Rhs : std::uint8_t { Row, Scalar };
 
-/// code = clamp(zero_point + round(x * inv_scale), min, max), `nan_code` for NaN.
+/// code = clamp(zero_point + round(x * inv_scale), min, max), `nan_code` for NaN (add and mul:
+/// max).
 struct QuantizeArgs {
   float inv_scale;
   std::int32_t zero_point;
@@ -35,6 +36,9 @@ void dequantize(const std::uint8_t* src, float* dst, std::int64_t count, float s
 void dequantize(const std::int8_t* src, float* dst, std::int64_t count, float scale,
                 std::int32_t zero_point, Store store);
 
+// With two inputs and a result of bytes, streaming was slower than writing through the caches, so
+// neither of these has it.
+
 /// Quantized sum: both sides dequantized with one fma, added, quantized. A relu is a `min` of the
 /// zero point.
 struct AddArgs {
@@ -45,9 +49,9 @@ struct AddArgs {
   QuantizeArgs out;
 };
 void add(const std::uint8_t* lhs, const std::uint8_t* rhs, std::uint8_t* dst, std::int64_t count,
-         const AddArgs& args, Rhs kind, Store store);
+         const AddArgs& args, Rhs kind);
 void add(const std::int8_t* lhs, const std::int8_t* rhs, std::int8_t* dst, std::int64_t count,
-         const AddArgs& args, Rhs kind, Store store);
+         const AddArgs& args, Rhs kind);
 
 /// Quantized product: (lhs - zero) * (rhs - zero), exact, then quantized with the multiplier
 /// lhs_scale * rhs_scale / scale as `out.inv_scale`.
@@ -57,9 +61,9 @@ struct MulArgs {
   QuantizeArgs out;
 };
 void mul(const std::uint8_t* lhs, const std::uint8_t* rhs, std::uint8_t* dst, std::int64_t count,
-         const MulArgs& args, Rhs kind, Store store);
+         const MulArgs& args, Rhs kind);
 void mul(const std::int8_t* lhs, const std::int8_t* rhs, std::int8_t* dst, std::int64_t count,
-         const MulArgs& args, Rhs kind, Store store);
+         const MulArgs& args, Rhs kind);
 
 /// min(max(q, low), high). `src` may be `dst`.
 void clamp_codes(const std::uint8_t* src, std::uint8_t* dst, std::int64_t count, std::uint8_t low,

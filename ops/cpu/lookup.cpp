@@ -15,8 +15,6 @@ namespace {
 
 // VBMI's byte permutation reads 128 table entries at once.
 #if HWY_TARGET == HWY_AVX3_DL
-using ByteTag = hn::ScalableTag<std::uint8_t>;
-
 class TableVectors {
  public:
   explicit TableVectors(const CodeTable& table) {
@@ -34,8 +32,6 @@ class TableVectors {
   __m512i parts_[4];
 };
 #elif HWY_TARGET != HWY_SCALAR
-using ByteTag = hn::ScalableTag<std::uint8_t>;
-
 class TableVectors {
  public:
   explicit TableVectors(const CodeTable& table) : table_(table) {}

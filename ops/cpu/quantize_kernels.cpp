@@ -15,18 +15,19 @@ namespace quanta::cpu::HWY_NAMESPACE {
 namespace {
 
 #if HWY_TARGET != HWY_SCALAR
-template <bool kStreaming, typename T>
-std::int64_t quantize_vectors(const float* src, T* dst, std::int64_t count,
-                              const QuantizeArgs& args) {
-  const FloatTag df;
-  const Quantizer8<T> quantizer(args);
-  std::int64_t i = 0;
-  for (; i + 2 * kLanes <= count; i += 2 * kLanes) {
-    put<kStreaming>(HalfCodeTag<T>(),
-                    quantizer(hn::LoadU(df, src + i), hn::LoadU(df, src + i + kLanes)), dst + i);
+struct FloatSource {
+  HWY_INLINE hn::Vec<FloatTag> at(std::int64_t i) const { return hn::LoadU(FloatTag(), src + i); }
+  const float* src;
+};
+
+std::int64_t quantize_vectors(const float* src, std::uint8_t* dst, std::int64_t count,
+                              const QuantizeArgs& args, Store store) {
+  const FloatSource source{src};
+  if (args.nan_code != args.max) {
+    return quantize_all<NanCode::Any, false>(source, args, dst, count);
   }
-  if constexpr (kStreaming) hwy::FlushStream();
-  return i;
+  return store == Store::Streaming ? quantize_all<NanCode::Max, true>(source, args, dst, count)
+                                   : quantize_all<NanCode::Max, false>(source, args, dst, count);
 }
 
 template <bool kStreaming, typename T>
@@ -50,8 +51,7 @@ void quantize_row(const float* src, T* dst, std::int64_t count, const QuantizeAr
                   Store store) {
   std::int64_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
-  i = store == Store::Streaming ? quantize_vectors<true>(src, dst, count, args)
-                                : quantize_vectors<false>(src, dst, count, args);
+  i = quantize_vectors(src, reinterpret_cast<std::uint8_t*>(dst), count, args, store);
 #else
   static_cast<void>(store);
 #endif

@@ -42,45 +42,78 @@ HWY_INLINE auto load_codes(const T* src) {
   return hn::PromoteTo(IntTag(), hn::LoadU(hn::Rebind<T, FloatTag>(), src));
 }
 
-/// math::quantize for a vector of floats.
-template <typename T>
+using ByteTag = hn::ScalableTag<std::uint8_t>;
+using HalfByteTag = hn::Half<ByteTag>;
+using QuarterByteTag = hn::Half<HalfByteTag>;
+
+/// The lowest byte of each 32-bit lane.
+HWY_INLINE hn::Vec<QuarterByteTag> low_bytes(hn::Vec<hn::RebindToUnsigned<FloatTag>> x) {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  // TruncateTo of Highway 1.0.3 permutes words instead of bytes on AVX3_DL.
+  return hn::Vec<QuarterByteTag>{_mm512_cvtepi32_epi8(x.raw)};
+#else
+  return hn::TruncateTo(QuarterByteTag(), x);
+#endif
+}
+
+enum class NanCode : bool { Max, Any };
+
+/// math::quantize for vectors of floats, but for the zero point: the codes' low bytes without it.
+template <NanCode kNan>
 class Quantizer8 {
  public:
   explicit Quantizer8(const QuantizeArgs& args)
       : inv_scale_(hn::Set(FloatTag(), args.inv_scale)),
         low_(hn::Set(FloatTag(), static_cast<float>(args.min - args.zero_point))),
         high_(hn::Set(FloatTag(), static_cast<float>(args.max - args.zero_point))),
-        nan_(hn::Set(FloatTag(), static_cast<float>(args.nan_code - args.zero_point))),
-        shift_(hn::Set(IntTag(), args.zero_point - kMagicBits)) {}
+        nan_(hn::Set(FloatTag(), static_cast<float>(args.nan_code - args.zero_point))) {}
 
-  /// Two vectors of values to one of codes.
-  HWY_INLINE auto operator()(hn::Vec<FloatTag> first, hn::Vec<FloatTag> second) const {
-    const hn::Rebind<T, FloatTag> quarter;
-    const hn::Twice<hn::Rebind<T, FloatTag>> half;
-    return hn::Combine(half, hn::DemoteTo(quarter, codes(second)),
-                       hn::DemoteTo(quarter, codes(first)));
+  HWY_INLINE hn::Vec<QuarterByteTag> operator()(hn::Vec<FloatTag> x) const {
+    const hn::RebindToUnsigned<FloatTag> bits;
+    const auto scaled = hn::Mul(x, inv_scale_);
+    // x86's minimum answers its second operand when the first is NaN, so NaN becomes the highest
+    // code without a comparison.
+    auto clamped = hn::Max(hn::Min(scaled, high_), low_);
+    if constexpr (kNan == NanCode::Any) {
+      clamped = hn::IfThenElse(hn::Eq(scaled, scaled), clamped, nan_);
+    }
+    return low_bytes(hn::BitCast(bits, hn::Add(clamped, hn::Set(FloatTag(), kMagic))));
   }
 
  private:
   // Adding 1.5 * 2^23 leaves the rounded integer in the low bits of the float: the addition itself
-  // rounds half to even. The clamped differences are below 2^10, far from its limit of 2^22.
+  // rounds half to even. The clamped differences are below 2^10, far from its limit of 2^22; the
+  // lowest byte of the constant's own bits is 0.
   static constexpr float kMagic = 12582912.0F;
-  static constexpr std::int32_t kMagicBits = 0x4B400000;
-
-  HWY_INLINE hn::Vec<IntTag> codes(hn::Vec<FloatTag> x) const {
-    const FloatTag df;
-    const auto scaled = hn::Mul(x, inv_scale_);
-    const auto clamped = hn::Min(hn::Max(scaled, low_), high_);
-    const auto known = hn::IfThenElse(hn::Eq(scaled, scaled), clamped, nan_);
-    return hn::Add(hn::BitCast(IntTag(), hn::Add(known, hn::Set(df, kMagic))), shift_);
-  }
 
   hn::Vec<FloatTag> inv_scale_, low_, high_, nan_;
-  hn::Vec<IntTag> shift_;
 };
 
-template <typename T>
-using HalfCodeTag = hn::Twice<hn::Rebind<T, FloatTag>>;
+/// dst[i] = quantized values at i for as many elements as fill vectors; returns how many.
+/// `source.at(i)` is the vector of values from i on. Whole cache lines are written at once, which
+/// streaming needs to be worth it.
+template <NanCode kNan, bool kStreaming, class Source>
+HWY_INLINE std::int64_t quantize_all(const Source& source, const QuantizeArgs& args,
+                                     std::uint8_t* dst, std::int64_t count) {
+  const Quantizer8<kNan> quantizer(args);
+  // Bytes wrap around, so the zero point can be added last, to a whole vector of them.
+  const auto zero_point = static_cast<std::uint8_t>(args.zero_point);
+  const auto zero_points = hn::Set(ByteTag(), zero_point);
+  std::int64_t i = 0;
+  for (; i + 4 * kLanes <= count; i += 4 * kLanes) {
+    const auto low =
+        hn::Combine(HalfByteTag(), quantizer(source.at(i + kLanes)), quantizer(source.at(i)));
+    const auto high = hn::Combine(HalfByteTag(), quantizer(source.at(i + 3 * kLanes)),
+                                  quantizer(source.at(i + 2 * kLanes)));
+    put<kStreaming>(ByteTag(), hn::Add(hn::Combine(ByteTag(), high, low), zero_points), dst + i);
+  }
+  if constexpr (kStreaming) hwy::FlushStream();
+  for (; i + kLanes <= count; i += kLanes) {
+    hn::StoreU(hn::Add(quantizer(source.at(i)), hn::Set(QuarterByteTag(), zero_point)),
+               QuarterByteTag(), dst + i);
+  }
+  return i;
+}
 
 #endif  // HWY_TARGET != HWY_SCALAR
 }  // namespace quanta::cpu::HWY_NAMESPACE
