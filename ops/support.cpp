@@ -1,0 +1,131 @@
+#include "quanta/ops/support.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <vector>
+
+namespace quanta {
+namespace {
+
+using Types = std::initializer_list<DType>;
+
+constexpr Types kFloat{DType::Float32};
+constexpr Types kNumbers{DType::Float32, DType::Int32, DType::Int64};
+constexpr Types kQUInt8{DType::QUInt8};
+constexpr Types kQ8{DType::QUInt8, DType::QInt8};
+constexpr Types kQ{DType::QUInt8, DType::QInt8, DType::QInt32};
+constexpr Types kFloatQUInt8{DType::Float32, DType::QUInt8};
+constexpr Types kFloatQ8{DType::Float32, DType::QUInt8, DType::QInt8};
+constexpr Types kFloatQ{DType::Float32, DType::QUInt8, DType::QInt8, DType::QInt32};
+constexpr Types kNumbersQ{DType::Float32, DType::Int32, DType::Int64,
+                          DType::QUInt8,  DType::QInt8, DType::QInt32};
+constexpr Types kQuantized{DType::QUInt8, DType::QInt8, DType::QInt32, DType::QUInt4x2,
+                           DType::QUInt2x4};
+constexpr Types kDequantized{DType::Float32,  DType::Float64,      DType::Float16,
+                             DType::BFloat16, DType::Float8E4M3FN, DType::Float8E5M2,
+                             DType::QUInt8,   DType::QInt8,        DType::QInt32,
+                             DType::QUInt4x2, DType::QUInt2x4};
+// Anything whose elements are whole bytes is only moved.
+constexpr Types kWholeBytes{DType::Float32,      DType::Float64,    DType::Float16, DType::BFloat16,
+                            DType::Float8E4M3FN, DType::Float8E5M2, DType::UInt8,   DType::Int8,
+                            DType::Int16,        DType::UInt16,     DType::Int32,   DType::Int64,
+                            DType::Bool,         DType::QUInt8,     DType::QInt8,   DType::QInt32};
+constexpr Types kUInt8{DType::UInt8};
+constexpr Types kQUInt4x2{DType::QUInt4x2};
+
+struct Family {
+  std::string_view header;
+  Types types;  ///< of the op's first tensor; of embeddings: of the table
+  std::initializer_list<std::string_view> ops;
+};
+
+constexpr std::string_view kActivation = "quanta/ops/activation.h";
+constexpr std::string_view kArithmetic = "quanta/ops/arithmetic.h";
+constexpr std::string_view kConv = "quanta/ops/conv.h";
+constexpr std::string_view kEmbedding = "quanta/ops/embedding.h";
+constexpr std::string_view kInterpolate = "quanta/ops/interpolate.h";
+constexpr std::string_view kLinear = "quanta/ops/linear.h";
+constexpr std::string_view kNorm = "quanta/ops/norm.h";
+constexpr std::string_view kPad = "quanta/ops/pad.h";
+constexpr std::string_view kPooling = "quanta/ops/pooling.h";
+constexpr std::string_view kQuantize = "quanta/ops/quantize.h";
+constexpr std::string_view kShuffle = "quanta/ops/shuffle.h";
+
+const std::vector<Family>& families() {
+  static const std::vector<Family> all{
+      {kActivation,
+       kFloatQ,
+       {"relu", "relu_", "relu6", "clamp", "hardtanh", "threshold", "leaky_relu", "hardsigmoid",
+        "sigmoid", "tanh", "gelu", "hardswish", "silu", "elu", "celu", "prelu", "softmax"}},
+      {kArithmetic, kNumbersQ, {"add", "mul", "add_relu", "add_scalar", "mul_scalar"}},
+      {kArithmetic, kNumbers, {"sub"}},
+      {kArithmetic, kFloat, {"div"}},
+      {kArithmetic, kQ, {"mul_relu", "add_scalar_relu", "mul_scalar_relu", "cat_relu"}},
+      {kArithmetic, kWholeBytes, {"cat"}},
+      {kArithmetic, kFloatQ8, {"matmul"}},
+      {kConv,
+       kFloatQUInt8,
+       {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}},
+      {kConv,
+       kQUInt8,
+       {"conv1d_relu", "conv2d_relu", "conv3d_relu", "conv2d_add", "conv2d_add_relu"}},
+      {kEmbedding, kQUInt8, {"embedding_byte", "embedding_bag_byte"}},
+      {kEmbedding, kQUInt4x2, {"embedding_4bit", "embedding_bag_4bit"}},
+      {kEmbedding,
+       kUInt8,
+       {"embedding_bag_byte_rowwise_offsets", "embedding_bag_4bit_rowwise_offsets",
+        "embedding_bag_2bit_rowwise_offsets", "embedding_bag_byte_unpack",
+        "embedding_bag_4bit_unpack", "embedding_bag_2bit_unpack"}},
+      {kEmbedding,
+       kFloat,
+       {"embedding_bag_byte_prepack", "embedding_bag_4bit_prepack", "embedding_bag_2bit_prepack"}},
+      {kInterpolate, kFloatQ8, {"interpolate"}},
+      {kLinear, kFloatQUInt8, {"linear"}},
+      {kLinear, kQUInt8, {"linear_relu", "linear_leaky_relu", "linear_tanh"}},
+      {kNorm,
+       kFloatQ8,
+       {"batch_norm1d", "batch_norm2d", "batch_norm3d", "layer_norm", "group_norm",
+        "instance_norm"}},
+      {kNorm, kQ8, {"batch_norm1d_relu", "batch_norm2d_relu", "batch_norm3d_relu"}},
+      {kPad, kWholeBytes, {"pad"}},
+      {kPooling, kFloatQ, {"max_pool1d", "max_pool2d", "max_pool3d"}},
+      {kPooling,
+       kFloatQ8,
+       {"avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
+        "adaptive_avg_pool3d"}},
+      {kQuantize,
+       kFloat,
+       {"quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic"}},
+      {kQuantize, kDequantized, {"dequantize"}},
+      {kQuantize, kQuantized, {"int_repr"}},
+      {kShuffle, kWholeBytes, {"channel_shuffle", "pixel_shuffle", "pixel_unshuffle"}},
+  };
+  return all;
+}
+
+std::vector<OpSupport> make_table() {
+  std::vector<OpSupport> table;
+  for (const Family& family : families()) {
+    for (const std::string_view op : family.ops) {
+      for (const DType dtype : family.types) {
+        table.push_back({op, family.header, DeviceType::CPU, dtype});
+      }
+    }
+  }
+  return table;
+}
+
+}  // namespace
+
+std::span<const OpSupport> op_table() {
+  static const std::vector<OpSupport> table = make_table();
+  return table;
+}
+
+bool supports(std::string_view op, Device device, DType dtype) {
+  return std::ranges::any_of(op_table(), [&](const OpSupport& row) {
+    return row.op == op && row.device == device.type && row.dtype == dtype;
+  });
+}
+
+}  // namespace quanta

@@ -1,0 +1,335 @@
+#include "quanta/ops/support.h"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "quanta/ops/activation.h"
+#include "quanta/ops/arithmetic.h"
+#include "quanta/ops/conv.h"
+#include "quanta/ops/embedding.h"
+#include "quanta/ops/interpolate.h"
+#include "quanta/ops/linear.h"
+#include "quanta/ops/norm.h"
+#include "quanta/ops/pad.h"
+#include "quanta/ops/pooling.h"
+#include "quanta/ops/quantize.h"
+#include "quanta/ops/shuffle.h"
+#include "quanta/runtime/error.h"
+
+namespace quanta {
+namespace {
+
+constexpr std::array kTypes{DType::Float32, DType::Float64,  DType::Float16, DType::BFloat16,
+                            DType::UInt8,   DType::Int8,     DType::Int16,   DType::Int32,
+                            DType::Int64,   DType::Bool,     DType::QUInt8,  DType::QInt8,
+                            DType::QInt32,  DType::QUInt4x2, DType::QUInt2x4};
+
+Tensor image(const Dims& sizes, DType dtype) {
+  if (is_quantized(dtype)) {
+    const QTensor x = QTensor::empty(sizes, 0.1, 1, dtype);
+    if (!is_sub_byte(dtype)) x.fill_(0.3);
+    return x;
+  }
+  return Tensor::zeros(sizes, dtype);
+}
+
+using Call = std::function<void(const Tensor& x)>;
+struct Caller {
+  Dims sizes;
+  Call call;
+};
+
+/// The float form for plain tensors, the quantized one for quantized ones.
+template <typename Plain, typename Quantized>
+Call either(Plain plain, Quantized quantized) {
+  return [=](const Tensor& x) {
+    if (x.is_quantized()) {
+      quantized(QTensor(x));
+    } else {
+      plain(x);
+    }
+  };
+}
+
+template <typename Quantized>
+Call only_quantized(Quantized quantized) {
+  return [=](const Tensor& x) { quantized(x.as_quantized("op")); };
+}
+
+QTensor weight(const Dims& sizes) {
+  const QTensor result = QTensor::empty(sizes, 0.1, 0, DType::QInt8);
+  result.fill_(0.2);
+  return result;
+}
+
+quantized::EmbeddingPackedParams table(const Tensor& x) {
+  const QTensor codes = x.as_quantized("embedding");
+  return quantized::embedding_bag_prepack(
+      codes.with_quantizer(Quantizer::per_channel_float_qparams({0.1F, 0.1F}, {0.0F, 0.0F}, 0)));
+}
+
+void add_activations(std::map<std::string, Caller>& callers) {
+  const Dims sizes{1, 2, 4, 4};
+  const auto both = [&](const std::string& op, auto plain, auto quantized) {
+    callers[op] = {sizes, either(plain, quantized)};
+  };
+  callers["relu"] = {sizes, [](const Tensor& x) { relu(x); }};
+  callers["relu_"] = {sizes, [](const Tensor& x) { relu_(x); }};
+  callers["relu6"] = {sizes, [](const Tensor& x) { relu6(x); }};
+  callers["clamp"] = {sizes, [](const Tensor& x) { clamp(x, 0.0, 1.0); }};
+  callers["hardtanh"] = {sizes, [](const Tensor& x) { hardtanh(x); }};
+  callers["threshold"] = {sizes, [](const Tensor& x) { threshold(x, 0.0, 1.0); }};
+  callers["leaky_relu"] = {sizes, [](const Tensor& x) { leaky_relu(x); }};
+  callers["hardsigmoid"] = {sizes, [](const Tensor& x) { hardsigmoid(x); }};
+  callers["sigmoid"] = {sizes, [](const Tensor& x) { sigmoid(x); }};
+  callers["tanh"] = {sizes, [](const Tensor& x) { tanh(x); }};
+  callers["gelu"] = {sizes, [](const Tensor& x) { gelu(x); }};
+  both(
+      "hardswish", [](const Tensor& x) { hardswish(x); },
+      [](const QTensor& x) { quantized::hardswish(x, 1.0, 0); });
+  both(
+      "silu", [](const Tensor& x) { silu(x); },
+      [](const QTensor& x) { quantized::silu(x, 1.0, 0); });
+  both(
+      "elu", [](const Tensor& x) { elu(x); }, [](const QTensor& x) { quantized::elu(x, 1.0, 0); });
+  both(
+      "celu", [](const Tensor& x) { celu(x); },
+      [](const QTensor& x) { quantized::celu(x, 1.0, 0); });
+  both(
+      "prelu", [](const Tensor& x) { prelu(x, Tensor::ones({2})); },
+      [](const QTensor& x) { quantized::prelu(x, QTensor(image({2}, x.dtype())), 1.0, 0); });
+  both(
+      "softmax", [](const Tensor& x) { softmax(x, 1); },
+      [](const QTensor& x) { quantized::softmax(x, 1, 1.0, 0); });
+}
+
+void add_arithmetic(std::map<std::string, Caller>& callers) {
+  const Dims sizes{4, 4};
+  callers["add"] = {sizes, either([](const Tensor& x) { add(x, x); },
+                                  [](const QTensor& x) { quantized::add(x, x, 1.0, 0); })};
+  callers["mul"] = {sizes, either([](const Tensor& x) { mul(x, x); },
+                                  [](const QTensor& x) { quantized::mul(x, x, 1.0, 0); })};
+  callers["add_relu"] = {sizes,
+                         either([](const Tensor& x) { add_relu(x, x); },
+                                [](const QTensor& x) { quantized::add_relu(x, x, 1.0, 0); })};
+  callers["add_scalar"] = {sizes, either([](const Tensor& x) { add_scalar(x, 1.0); },
+                                         [](const QTensor& x) { quantized::add_scalar(x, 1.0); })};
+  callers["mul_scalar"] = {sizes, either([](const Tensor& x) { mul_scalar(x, 2.0); },
+                                         [](const QTensor& x) { quantized::mul_scalar(x, 2.0); })};
+  callers["sub"] = {sizes, [](const Tensor& x) { sub(x, x); }};
+  callers["div"] = {sizes, [](const Tensor& x) { div(x, x); }};
+  callers["matmul"] = {sizes, either([](const Tensor& x) { matmul(x, x); },
+                                     [](const QTensor& x) { quantized::matmul(x, x, 1.0, 0); })};
+  callers["mul_relu"] = {
+      sizes, only_quantized([](const QTensor& x) { quantized::mul_relu(x, x, 1.0, 0); })};
+  callers["add_scalar_relu"] = {
+      sizes, only_quantized([](const QTensor& x) { quantized::add_scalar_relu(x, 1.0); })};
+  callers["mul_scalar_relu"] = {
+      sizes, only_quantized([](const QTensor& x) { quantized::mul_scalar_relu(x, 1.0); })};
+  callers["cat_relu"] = {sizes, only_quantized([](const QTensor& x) {
+                           quantized::cat_relu(std::array{x, x}, 0);
+                         })};
+  callers["cat"] = {sizes, [](const Tensor& x) { cat(std::array{x, x}, 0); }};
+}
+
+void add_weighted(std::map<std::string, Caller>& callers) {
+  for (const std::int64_t spatial : {1, 2, 3}) {
+    const std::string rank = std::to_string(spatial) + "d";
+    Dims sizes{1, 4};
+    Dims kernel{4, 4};
+    for (std::int64_t i = 0; i < spatial; ++i) sizes.push_back(4), kernel.push_back(1);
+    const auto packed = [=] {
+      return quantized::ConvPackedParams(weight(kernel), {}, {}, spatial);
+    };
+    const auto run = [=](const QTensor& x) { quantized::conv(x, packed(), 1.0, 0); };
+    callers["conv" + rank] = {
+        sizes,
+        either([=](const Tensor& x) { PackedConv(Tensor::ones(kernel), {}, {}, spatial)(x); },
+               run)};
+    callers["conv" + rank + "_relu"] = {sizes, only_quantized([=](const QTensor& x) {
+                                          quantized::conv_relu(x, packed(), 1.0, 0);
+                                        })};
+    callers["conv_transpose" + rank] = {
+        sizes, either(
+                   [=](const Tensor& x) {
+                     const Tensor ones = Tensor::ones(kernel);
+                     if (spatial == 1) conv_transpose1d(x, ones, {});
+                     if (spatial == 2) conv_transpose2d(x, ones, {});
+                     if (spatial == 3) conv_transpose3d(x, ones, {});
+                   },
+                   [=](const QTensor& x) {
+                     quantized::conv(
+                         x,
+                         quantized::ConvPackedParams::transposed(weight(kernel), {}, {}, spatial),
+                         1.0, 0);
+                   })};
+    if (spatial != 2) continue;
+    callers["conv2d_add"] = {sizes, only_quantized([=](const QTensor& x) {
+                               quantized::conv_add(x, x, packed(), 1.0, 0);
+                             })};
+    callers["conv2d_add_relu"] = {sizes, only_quantized([=](const QTensor& x) {
+                                    quantized::conv_add_relu(x, x, packed(), 1.0, 0);
+                                  })};
+  }
+  const auto packed = [] { return quantized::LinearPackedParams(weight({3, 4}), {}); };
+  callers["linear"] = {{2, 4},
+                       either(
+                           [](const Tensor& x) {
+                             linear(x, Tensor::ones({3, 4}));
+                           },
+                           [=](const QTensor& x) { quantized::linear(x, packed(), 1.0, 0); })};
+  callers["linear_relu"] = {{2, 4}, only_quantized([=](const QTensor& x) {
+                              quantized::linear_relu(x, packed(), 1.0, 0);
+                            })};
+  callers["linear_leaky_relu"] = {{2, 4}, only_quantized([=](const QTensor& x) {
+                                    quantized::linear_leaky_relu(x, packed(), 1.0, 0, 0.1);
+                                  })};
+  callers["linear_tanh"] = {{2, 4}, only_quantized([=](const QTensor& x) {
+                              quantized::linear_tanh(x, packed(), 1.0, 0);
+                            })};
+}
+
+void add_norms(std::map<std::string, Caller>& callers) {
+  const Tensor ones = Tensor::ones({2});
+  for (const std::int64_t spatial : {1, 2, 3}) {
+    Dims sizes{1, 2};
+    for (std::int64_t i = 0; i < spatial; ++i) sizes.push_back(4);
+    const std::string op = "batch_norm" + std::to_string(spatial) + "d";
+    callers[op] = {sizes, either([=](const Tensor& x) { batch_norm(x, ones, ones, ones, ones); },
+                                 [=](const QTensor& x) {
+                                   quantized::batch_norm(x, ones, ones, ones, ones, 1e-5, 1.0, 0);
+                                 })};
+    callers[op + "_relu"] = {sizes, only_quantized([=](const QTensor& x) {
+                               quantized::batch_norm_relu(x, ones, ones, ones, ones, 1e-5, 1.0, 0);
+                             })};
+  }
+  const Dims sizes{1, 2, 4};
+  callers["layer_norm"] = {
+      sizes, either([](const Tensor& x) { layer_norm(x, {4}, {}, {}); },
+                    [](const QTensor& x) { quantized::layer_norm(x, {4}, {}, {}, 1e-5, 1.0, 0); })};
+  callers["group_norm"] = {
+      sizes, either([](const Tensor& x) { group_norm(x, 1, {}, {}); },
+                    [](const QTensor& x) { quantized::group_norm(x, 1, {}, {}, 1e-5, 1.0, 0); })};
+  callers["instance_norm"] = {
+      sizes, either([](const Tensor& x) { instance_norm(x, {}, {}); },
+                    [](const QTensor& x) { quantized::instance_norm(x, {}, {}, 1e-5, 1.0, 0); })};
+}
+
+void add_spatial(std::map<std::string, Caller>& callers) {
+  const MaxPoolOptions max{.kernel_size = {2}};
+  const AvgPoolOptions avg{.kernel_size = {2}};
+  const Dims one{1, 4, 4};
+  const Dims two{1, 4, 4, 4};
+  const Dims three{1, 4, 4, 4, 4};
+  callers["max_pool1d"] = {one, [=](const Tensor& x) { max_pool1d(x, max); }};
+  callers["max_pool2d"] = {two, [=](const Tensor& x) { max_pool2d(x, max); }};
+  callers["max_pool3d"] = {three, [=](const Tensor& x) { max_pool3d(x, max); }};
+  callers["avg_pool1d"] = {one, [=](const Tensor& x) { avg_pool1d(x, avg); }};
+  callers["avg_pool2d"] = {two, [=](const Tensor& x) { avg_pool2d(x, avg); }};
+  callers["avg_pool3d"] = {three, [=](const Tensor& x) { avg_pool3d(x, avg); }};
+  callers["adaptive_avg_pool1d"] = {one, [](const Tensor& x) { adaptive_avg_pool1d(x, {2}); }};
+  callers["adaptive_avg_pool2d"] = {two, [](const Tensor& x) { adaptive_avg_pool2d(x, {2}); }};
+  callers["adaptive_avg_pool3d"] = {three, [](const Tensor& x) { adaptive_avg_pool3d(x, {2}); }};
+  callers["interpolate"] = {two, [](const Tensor& x) { interpolate(x, {.size = {8}}); }};
+  callers["pad"] = {two, [](const Tensor& x) { pad(x, {1, 1}); }};
+  callers["channel_shuffle"] = {two, [](const Tensor& x) { channel_shuffle(x, 2); }};
+  callers["pixel_shuffle"] = {two, [](const Tensor& x) { pixel_shuffle(x, 2); }};
+  callers["pixel_unshuffle"] = {two, [](const Tensor& x) { pixel_unshuffle(x, 2); }};
+}
+
+void add_others(std::map<std::string, Caller>& callers) {
+  const Dims sizes{2, 4};
+  callers["quantize_per_tensor"] = {
+      sizes, [](const Tensor& x) { quantize_per_tensor(x, 0.1, 0, DType::QUInt8); }};
+  callers["quantize_per_channel"] = {sizes, [](const Tensor& x) {
+                                       quantize_per_channel(x, Tensor::ones({2}),
+                                                            Tensor::zeros({2}, DType::Int64), 0,
+                                                            DType::QInt8);
+                                     }};
+  callers["quantize_per_tensor_dynamic"] = {
+      sizes, [](const Tensor& x) { quantize_per_tensor_dynamic(x, DType::QUInt8, false); }};
+  callers["dequantize"] = {sizes, [](const Tensor& x) { dequantize(x); }};
+  callers["int_repr"] = {sizes, only_quantized([](const QTensor& x) { int_repr(x); })};
+
+  const Tensor indices = Tensor::zeros({1, 1}, DType::Int64);
+  const Dims row{2, 16};
+  callers["embedding_byte"] = {
+      row, [=](const Tensor& x) { quantized::embedding_byte(table(x), indices); }};
+  callers["embedding_4bit"] = {
+      row, [=](const Tensor& x) { quantized::embedding_4bit(table(x), indices); }};
+  callers["embedding_bag_byte"] = {
+      row, [=](const Tensor& x) { quantized::embedding_bag_byte(table(x), indices); }};
+  callers["embedding_bag_4bit"] = {
+      row, [=](const Tensor& x) { quantized::embedding_bag_4bit(table(x), indices); }};
+  callers["embedding_bag_byte_rowwise_offsets"] = {
+      row, [=](const Tensor& x) { quantized::embedding_bag_byte_rowwise_offsets(x, indices); }};
+  callers["embedding_bag_4bit_rowwise_offsets"] = {
+      row, [=](const Tensor& x) { quantized::embedding_bag_4bit_rowwise_offsets(x, indices); }};
+  callers["embedding_bag_2bit_rowwise_offsets"] = {
+      row, [=](const Tensor& x) { quantized::embedding_bag_2bit_rowwise_offsets(x, indices); }};
+  callers["embedding_bag_byte_unpack"] = {
+      row, [](const Tensor& x) { quantized::embedding_bag_byte_unpack(x); }};
+  callers["embedding_bag_4bit_unpack"] = {
+      row, [](const Tensor& x) { quantized::embedding_bag_4bit_unpack(x); }};
+  callers["embedding_bag_2bit_unpack"] = {
+      row, [](const Tensor& x) { quantized::embedding_bag_2bit_unpack(x); }};
+  callers["embedding_bag_byte_prepack"] = {
+      row, [](const Tensor& x) { quantized::embedding_bag_byte_prepack(x); }};
+  callers["embedding_bag_4bit_prepack"] = {
+      row, [](const Tensor& x) { quantized::embedding_bag_4bit_prepack(x); }};
+  callers["embedding_bag_2bit_prepack"] = {
+      row, [](const Tensor& x) { quantized::embedding_bag_2bit_prepack(x); }};
+}
+
+std::map<std::string, Caller> all_callers() {
+  std::map<std::string, Caller> callers;
+  add_activations(callers);
+  add_arithmetic(callers);
+  add_weighted(callers);
+  add_norms(callers);
+  add_spatial(callers);
+  add_others(callers);
+  return callers;
+}
+
+}  // namespace
+
+TEST_CASE("supports: what it says of an op and a dtype is what a call does") {
+  const std::map<std::string, Caller> callers = all_callers();
+  for (const OpSupport& row : op_table()) {
+    CAPTURE(row.op);
+    CHECK(callers.count(std::string(row.op)) == 1);
+  }
+  for (const auto& [op, caller] : callers) {
+    for (const DType dtype : kTypes) {
+      CAPTURE(op);
+      CAPTURE(to_string(dtype));
+      bool runs = true;
+      std::string text;
+      try {
+        caller.call(image(caller.sizes, dtype));
+      } catch (const ArgumentError& error) {
+        runs = false;
+        text = error.what();
+      } catch (const UnsupportedError& error) {
+        runs = false;
+        text = error.what();
+      }
+      CAPTURE(text);
+      CHECK(runs == supports(op, Device::cpu(), dtype));
+    }
+  }
+}
+
+TEST_CASE("supports: unknown ops and devices without kernels are not supported") {
+  CHECK_FALSE(supports("conv4d", Device::cpu(), DType::Float32));
+  CHECK_FALSE(supports("conv2d", Device::cuda(), DType::QUInt8));
+  CHECK(supports("conv2d", Device::cpu(), DType::QUInt8));
+}
+
+}  // namespace quanta
