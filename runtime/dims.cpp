@@ -16,20 +16,21 @@ std::string to_string(const Dims& dims) {
 }
 
 std::int64_t checked_numel(const Dims& sizes) {
-  std::int64_t result = 1;
+  // Without the zeros, so that strides over an empty tensor do not overflow either. A 64th of the
+  // range: the bits of 64-bit elements fit as well.
+  std::int64_t nonzero = 1;
   bool has_zero = false;
   for (const std::int64_t size : sizes) {
     QUANTA_CHECK(size >= 0, "Tensor: sizes: expected numbers >= 0, got {}", sizes);
-    has_zero = has_zero || size == 0;
+    if (size == 0) {
+      has_zero = true;
+      continue;
+    }
+    QUANTA_CHECK(nonzero <= std::numeric_limits<std::int64_t>::max() / 64 / size,
+                 "Tensor: sizes: expected at most 2^57 elements, got {}", sizes);
+    nonzero *= size;
   }
-  if (has_zero) return 0;
-  for (const std::int64_t size : sizes) {
-    // An eighth of the range, so that the bytes of 64-bit elements fit as well.
-    QUANTA_CHECK(result <= std::numeric_limits<std::int64_t>::max() / 8 / size,
-                 "Tensor: sizes: expected at most 2^60 elements, got {}", sizes);
-    result *= size;
-  }
-  return result;
+  return has_zero ? 0 : nonzero;
 }
 
 }  // namespace quanta

@@ -106,6 +106,8 @@ TEST_CASE("Tensor: from_blob uses the memory in place and calls its deleter once
 
 TEST_CASE("Tensor: sizes that overflow are refused") {
   CHECK_THROWS_AS(Tensor::empty({std::int64_t{1} << 40, std::int64_t{1} << 40}), ArgumentError);
+  CHECK_THROWS_AS(Tensor::empty({std::int64_t{1} << 58}, DType::Float64), ArgumentError);
+  CHECK_THROWS_AS(Tensor::empty({0, std::int64_t{1} << 62, std::int64_t{1} << 62}), ArgumentError);
   CHECK_THROWS_AS(Tensor::empty({-1}), ArgumentError);
   CHECK_THROWS_AS(iota({4}).as_strided({2, 2}, {3, 1}, 1), ArgumentError);
   CHECK(iota({5}).as_strided({2, 2}, {2, 1}, 1).to_float_vector() == std::vector<float>{1, 2, 3, 4});
