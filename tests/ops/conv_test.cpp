@@ -153,6 +153,45 @@ TEST_CASE("quantized::conv: random convolutions give the integers of the scalar 
   }
 }
 
+TEST_CASE("quantized::conv: layers large enough for two threads give the reference's integers") {
+  struct Layer {
+    Dims x, weight;
+    ConvTransposeOptions options;
+  };
+  const std::vector<Layer> layers{
+      {{1, 64, 14, 14}, {64, 64, 3, 3}, {.padding = {1}}},
+      {{1, 192, 14, 14}, {96, 192, 1, 1}, {}},
+      {{3, 100, 13, 15}, {72, 100, 1, 1}, {.stride = {2}}},
+      {{1, 3, 65, 66}, {32, 3, 7, 7}, {.stride = {2}, .padding = {3}}},
+      {{2, 64, 20, 20}, {128, 16, 3, 3}, {.stride = {2}, .padding = {1}, .groups = 4}},
+      {{2, 72, 30, 31}, {72, 1, 5, 5}, {.padding = {2}, .groups = 72}},
+      {{1, 96, 12, 17}, {80, 96, 4, 2}, {.stride = {2, 1}, .padding = {1}}},
+      {{1, 24, 9, 9, 9}, {32, 24, 3, 3, 3}, {.padding = {1}}},
+      {{4, 48, 100}, {64, 48, 5}, {.padding = {2}}},
+  };
+  Generator generator(31);
+  for (const Layer& layer : layers) {
+    for (const std::int64_t zero_point : {0, 120}) {
+      Case tested;
+      tested.spatial = static_cast<std::int64_t>(layer.x.size()) - 2;
+      tested.options = layer.options;
+      tested.x = testing::random_activation(layer.x, 0.02, zero_point, generator);
+      tested.weight = testing::random_weight(layer.weight, {0}, generator);
+      tested.bias = random_bias(layer.weight[0], generator);
+      tested.out = {testing::spreading_scale(tested.x, tested.weight,
+                                             tested.weight.numel() / layer.weight[0]),
+                    zero_point / 2, zero_point != 0};
+      CAPTURE(describe(tested));
+      const std::vector<std::int64_t> expected = tested.expected();
+      const quantized::ConvPackedParams packed = tested.pack();
+      for (const int threads : {1, 2, 1}) {
+        const Threads scope(threads);
+        CHECK(tested.run(packed).to_int64_vector() == expected);
+      }
+    }
+  }
+}
+
 TEST_CASE("quantized::conv: one packing serves many sizes and parameters in any order") {
   Generator generator(11);
   const QTensor weight = testing::random_weight({20, 12, 3, 3}, {0}, generator);
@@ -239,12 +278,12 @@ TEST_CASE("quantized::conv: one packed weight serves several threads at once") {
   Generator generator(13);
   std::vector<Case> cases;
   std::vector<std::vector<std::int64_t>> expected;
-  const QTensor weight = testing::random_weight({32, 16, 3, 3}, {0}, generator);
+  const QTensor weight = testing::random_weight({64, 64, 3, 3}, {0}, generator);
   for (int i = 0; i < 4; ++i) {
     Case tested;
     tested.options.padding = {1};
     tested.weight = weight;
-    tested.x = testing::random_activation({1, 16, 8 + i, 9}, 0.02, i * 40, generator);
+    tested.x = testing::random_activation({1, 64, 8 + i, 9}, 0.02, i * 40, generator);
     tested.out = {0.7, 3, i % 2 == 0};
     expected.push_back(tested.expected());
     cases.push_back(std::move(tested));

@@ -80,6 +80,25 @@ TEST_CASE("quantized::linear: random layers give the integers of the scalar refe
   set_num_threads(threads);
 }
 
+TEST_CASE(
+    "quantized::linear: a layer large enough for two threads gives the reference's integers") {
+  Generator generator(41);
+  const int threads = get_num_threads();
+  const QTensor weight = testing::random_weight({130, 515}, {0}, generator);
+  const Tensor bias = randn({130}, generator);
+  const quantized::LinearPackedParams packed(weight, bias);
+  for (const std::int64_t zero_point : {0, 99}) {
+    const QTensor x = testing::random_activation({67, 515}, 0.02, zero_point, generator);
+    const OutputQParams out{testing::spreading_scale(x, weight, 515), zero_point, false};
+    const std::vector<std::int64_t> expected = reference_codes(x, weight, bias, out);
+    for (const int count : {1, 2}) {
+      set_num_threads(count);
+      CHECK(quantized::linear(x, packed, out.scale, out.zero_point).to_int64_vector() == expected);
+    }
+  }
+  set_num_threads(threads);
+}
+
 TEST_CASE("quantized::linear: sums beyond 2^24 keep the reference's rounding") {
   Generator generator(3);
   const QTensor weight = testing::random_weight({9, 6000}, {-1, false, Codes::Extreme}, generator);
