@@ -141,6 +141,7 @@ struct Module::Hooks {
   HookId next = 1;
 };
 
+Module::Module() = default;
 Module::~Module() = default;
 Module::Module(Module&&) noexcept = default;
 Module& Module::operator=(Module&&) noexcept = default;
@@ -285,9 +286,12 @@ void Module::take_forward_hooks_from(const Module& from) {
   for (const auto& [id, hook] : from.hooks_->post) register_forward_hook(hook);
 }
 
-void Module::take_hooks_from(const Module& from) {
-  take_pre_hooks_from(from);
-  take_forward_hooks_from(from);
+void Module::clear_pre_hooks() {
+  if (hooks_ != nullptr) hooks_->pre.clear();
+}
+
+void Module::clear_forward_hooks() {
+  if (hooks_ != nullptr) hooks_->post.clear();
 }
 
 // Module: tree -----------------------------------------------------------------------------------

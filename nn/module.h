@@ -107,7 +107,7 @@ using ForwardHook = std::function<Tensor(const Module&, const Tensor& input, con
 /// Calling a module in eval mode is const and safe from many threads at once.
 class Module {
  public:
-  Module() = default;
+  Module();
   virtual ~Module();
   Module(const Module& other);
   Module& operator=(const Module& other);
@@ -167,6 +167,9 @@ class Module {
   HookId register_forward_pre_hook(ForwardPreHook hook);
   HookId register_forward_hook(ForwardHook hook);
   void remove_hook(HookId id);
+  /// Whether a call is forward and nothing else: no hooks, no observer. Fused modules run their
+  /// parts in one step only then.
+  bool is_plain_call() const noexcept { return plain_call_; }
 
   // Quantization ----------------------------------------------------------------------------
 
@@ -196,10 +199,11 @@ class Module {
   /// Throws ArgumentError for a module that was not made through Child, make_module or clone().
   std::shared_ptr<Module> clone() const;
 
-  // Moves hooks (not the observer) of `from` to this module, as swapping does.
-  void take_hooks_from(const Module& from);
+  /// Adds the hooks (not the observer) of `from` to this module's, as swapping and fusing do.
   void take_pre_hooks_from(const Module& from);
   void take_forward_hooks_from(const Module& from);
+  void clear_pre_hooks();
+  void clear_forward_hooks();
 
  protected:
   /// `tensor` is a member of the derived class; undefined tensors (no bias) are skipped in state_dict.
@@ -212,6 +216,13 @@ class Module {
     register_slot(std::move(name), slot);
   }
   void register_slot(std::string name, ChildSlot& slot);
+
+  /// Children by position, for containers: no copies, so that their forward stays cheap. An
+  /// empty slot counts and gives null.
+  std::size_t child_count() const noexcept { return children_.size(); }
+  const std::shared_ptr<Module>& child_at(std::size_t index) const {
+    return slot(children_[index]).module();
+  }
 
   /// Writes what is not a registered tensor (packed weights, scale, zero point).
   virtual void save_state(StateDict& state, const std::string& prefix) const;

@@ -28,13 +28,13 @@ std::shared_ptr<Module> QFunctional::from_float(const Module& module) {
 Tensor QFunctional::add(const Tensor& lhs, const Tensor& rhs) const {
   const nn::detail::PathScope scope(this);
   return observed(ops::add(lhs.as_quantized("quantized::add", "lhs"),
-                  rhs.as_quantized("quantized::add", "rhs"), scale, zero_point));
+                           rhs.as_quantized("quantized::add", "rhs"), scale, zero_point));
 }
 
 Tensor QFunctional::mul(const Tensor& lhs, const Tensor& rhs) const {
   const nn::detail::PathScope scope(this);
   return observed(ops::mul(lhs.as_quantized("quantized::mul", "lhs"),
-                  rhs.as_quantized("quantized::mul", "rhs"), scale, zero_point));
+                           rhs.as_quantized("quantized::mul", "rhs"), scale, zero_point));
 }
 
 Tensor QFunctional::cat(std::span<const Tensor> tensors, std::int64_t dim) const {
@@ -50,13 +50,13 @@ Tensor QFunctional::cat(std::span<const Tensor> tensors, std::int64_t dim) const
 Tensor QFunctional::add_relu(const Tensor& lhs, const Tensor& rhs) const {
   const nn::detail::PathScope scope(this);
   return observed(ops::add_relu(lhs.as_quantized("quantized::add_relu", "lhs"),
-                       rhs.as_quantized("quantized::add_relu", "rhs"), scale, zero_point));
+                                rhs.as_quantized("quantized::add_relu", "rhs"), scale, zero_point));
 }
 
 Tensor QFunctional::matmul(const Tensor& lhs, const Tensor& rhs) const {
   const nn::detail::PathScope scope(this);
   return observed(ops::matmul(lhs.as_quantized("quantized::matmul", "lhs"),
-                     rhs.as_quantized("quantized::matmul", "rhs"), scale, zero_point));
+                              rhs.as_quantized("quantized::matmul", "rhs"), scale, zero_point));
 }
 
 Tensor QFunctional::add_scalar(const Tensor& x, double value) const {

@@ -40,7 +40,7 @@ void resnet18_batch1(benchmark::State& state) {
   run_network(state, nn::models::resnet18(), {1, 3, 224, 224});
 }
 void mobilenet_v2_batch1(benchmark::State& state) {
-  run_network(state, nn::models::mobilenet_v2(), {1, 3, 224, 224});
+  run_network(state, nn::models::MobileNetV2(), {1, 3, 224, 224});
 }
 void fashion_resnet_batch1(benchmark::State& state) {
   run_network(state, nn::models::FashionResNet(), {1, 1, 28, 28});
