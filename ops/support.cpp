@@ -36,7 +36,7 @@ constexpr Types kQUInt4x2{DType::QUInt4x2};
 struct Family {
   std::string_view header;
   Types types;  ///< of the op's first tensor; of embeddings: of the table
-  std::initializer_list<std::string_view> ops;
+  std::vector<std::string_view> ops;
 };
 
 constexpr std::string_view kActivation = "quanta/ops/activation.h";
