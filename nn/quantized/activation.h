@@ -94,6 +94,10 @@ class Softmax : public OutputQuantizedUnsaved {
 /// The weight is per-tensor QUInt8, saved as `weight` (torch does not save it; files without it
 /// load too). from_float needs a qconfig with a QUInt8 weight observer
 /// (default_quint8_weight_qconfig).
+///
+/// As in torch the slope 1 of positive values is a code of the weight's range as well. When the
+/// observer saw only slopes below 1, that code saturates and positive values come out scaled down:
+/// give the qconfig a weight observer whose range holds 1 where that matters.
 class PReLU : public OutputQuantizedUnsaved {
  public:
   /// `weight` has one value, or one for each channel. Throws ArgumentError.

@@ -115,9 +115,9 @@ TEST_CASE("quantized Linear: a bad state is refused whole") {
                        ArgumentError);
   state = module->state_dict();
   state.set("scale", Tensor::scalar(0.5));
-  state.erase("_packed_params._packed_params/1");
+  state.erase("_packed_params._packed_params/0");
   CHECK_THROWS_WITH_AS(module->load_state_dict(state),
-                       doctest::Contains("_packed_params._packed_params/1"), ArgumentError);
+                       doctest::Contains("_packed_params._packed_params/0"), ArgumentError);
   CHECK((*module)(x).equal(before));
 }
 
@@ -152,6 +152,24 @@ TEST_CASE("quantized Conv2d: from_float takes options and a per-channel weight o
   CHECK(to_string(conv).ends_with("padding=(1, 1), groups=2)"));
   CHECK(names(conv.state_dict()) ==
         std::vector<std::string>{"weight", "bias", "scale", "zero_point"});
+}
+
+TEST_CASE("quantized Linear and Conv2d: the file decides whether there is a bias") {
+  Linear linear({.in_features = 3, .out_features = 2});
+  observe(linear, kSeen);
+  const auto module = quantized::Linear::from_float(linear);
+  StateDict state = module->state_dict();
+  state.erase("_packed_params._packed_params/1");
+  module->load_state_dict(state);
+  CHECK_FALSE(dynamic_cast<const quantized::Linear&>(*module).bias().defined());
+
+  Conv2d conv({.in_channels = 2, .out_channels = 3, .kernel_size = {1}, .bias = false});
+  observe(conv, kSeen);
+  const auto quantized_conv = quantized::Conv2d::from_float(conv);
+  state = quantized_conv->state_dict();
+  state.set("bias", Tensor::ones({3}));
+  quantized_conv->load_state_dict(state);
+  CHECK(dynamic_cast<const quantized::Conv2d&>(*quantized_conv).bias().equal(Tensor::ones({3})));
 }
 
 TEST_CASE("quantized Conv2d: state round trips and other sizes are refused") {

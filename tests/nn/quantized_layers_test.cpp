@@ -124,7 +124,7 @@ TEST_CASE("quantized ELU: parameters are saved and a file without them needs a c
 }
 
 TEST_CASE("quantized PReLU: the weight is QUInt8 and needs such an observer") {
-  PReLU source(1, 0.25);
+  PReLU source(1, 1.25);
   observe(source, kSeen, default_quint8_weight_qconfig());
   const auto module = quantized::PReLU::from_float(source);
   const QTensor x = quantized_input({3, 4});
@@ -137,6 +137,15 @@ TEST_CASE("quantized PReLU: the weight is QUInt8 and needs such an observer") {
   observe(source, kSeen, default_per_channel_qconfig());
   CHECK_THROWS_WITH_AS(quantized::PReLU::from_float(source),
                        doctest::Contains("default_quint8_weight_qconfig"), ArgumentError);
+}
+
+TEST_CASE("quantized PReLU: slopes below one scale positive values down as in torch") {
+  PReLU source(1, 0.25);
+  observe(source, kSeen, default_quint8_weight_qconfig());
+  const auto module = quantized::PReLU::from_float(source);
+  const QTensor x = quantize_per_tensor(Tensor::from_values({2.0F}), 0.02, 0, DType::QUInt8);
+  // The observer saw 0.25 only, and 1.0 has no code of its own in that range.
+  CHECK((*module)(x).item() == doctest::Approx(0.5).epsilon(0.05));
 }
 
 TEST_CASE("quantized norms: results are those of the float function") {
