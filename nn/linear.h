@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "quanta/nn/detail/packed_cache.h"
 #include "quanta/nn/module.h"
+#include "quanta/nn/packed_cache.h"
 #include "quanta/ops/linear.h"
 
 namespace quanta::nn {

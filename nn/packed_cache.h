@@ -32,7 +32,7 @@ class PackedCache {
     const std::lock_guard lock(mutex_);
     if (!entry_.matches(weight, bias, fusion)) {
       // Versions are read first: a write during packing makes the entry stale, not wrong.
-      Entry entry{weight, bias, weight.version(), bias.defined() ? bias.version() : 0, fusion, {}};
+      Entry entry{weight, bias, version_of(weight), version_of(bias), fusion, {}};
       entry.packed = pack();
       entry_ = std::move(entry);
     }
@@ -51,10 +51,14 @@ class PackedCache {
 
     bool matches(const Tensor& new_weight, const Tensor& new_bias, Fusion new_fusion) const {
       return packed.defined() && weight.is_same(new_weight) && bias.is_same(new_bias) &&
-             weight_version == weight.version() && fusion == new_fusion &&
-             (!bias.defined() || bias_version == bias.version());
+             weight_version == version_of(weight) && bias_version == version_of(bias) &&
+             fusion == new_fusion;
     }
   };
+
+  static std::uint32_t version_of(const Tensor& tensor) {
+    return tensor.defined() ? tensor.version() : 0;
+  }
 
   Entry snapshot() const {
     const std::lock_guard lock(mutex_);
