@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
+#include "coverage.h"
 #include "demo.h"
 #include "inspect.h"
 #include "quanta/runtime/error.h"
@@ -39,12 +40,19 @@ int main(int argc, char** argv) {
       app.add_subcommand("inspect", "List the tensors of a .safetensors or .pt file");
   inspect_command->add_option("file", inspect.path, "The file")->required();
 
+  quanta::cli::CoverageOptions coverage;
+  CLI::App* coverage_command = app.add_subcommand(
+      "coverage", "Print what there is of torch.ao.quantization, as docs/coverage.md holds it");
+  coverage_command->add_option("--check", coverage.check_root,
+                               "Check the list against the sources in this folder instead");
+
   app.add_subcommand("info", "Tell what this machine offers: threads, instruction sets");
 
   CLI11_PARSE(app, argc, argv);
   try {
     if (app.got_subcommand("demo")) return quanta::cli::run_demo(demo);
     if (app.got_subcommand("inspect")) return quanta::cli::run_inspect(inspect);
+    if (app.got_subcommand("coverage")) return quanta::cli::run_coverage(coverage);
     return quanta::cli::run_info();
   } catch (const std::exception& error) {
     fmt::print(stderr, "quanta: {}\n", error.what());

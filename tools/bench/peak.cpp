@@ -1,0 +1,134 @@
+#include "peak.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+#include "quanta/runtime/parallel.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace quanta::bench {
+namespace {
+
+/// The most operations per second of `kernel(steps)` on all threads at once.
+template <typename Kernel>
+double best_rate(double operations_per_step, const Kernel& kernel) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::int64_t kSteps = 200000;
+  constexpr int kRuns = 25;
+  const int threads = get_num_threads();
+  double best = 0.0;
+  for (int run = 0; run < kRuns; ++run) {
+    const auto start = Clock::now();
+    parallel_for(threads, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) kernel(kSteps);
+    });
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    best = std::max(best, operations_per_step * static_cast<double>(kSteps) * threads / seconds);
+  }
+  return best;
+}
+
+#if defined(__x86_64__)
+
+// The chains are written in assembly: a compiler that sees constants folds them away. Sixteen
+// accumulators (twelve with AVX2, whose registers are fewer) cover the latency.
+__attribute__((target("avx512f,avx512vnni"))) void vnni_chains(std::int64_t steps) {
+  __m512i sums[16];
+  for (__m512i& sum : sums) sum = _mm512_setzero_si512();
+  const __m512i x = _mm512_set1_epi8(3);
+  const __m512i w = _mm512_set1_epi8(1);
+  for (std::int64_t i = 0; i < steps; ++i) {
+#pragma GCC unroll 16
+    for (__m512i& sum : sums) asm volatile("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));
+  }
+}
+
+__attribute__((target("avx2"))) void pair_chains(std::int64_t steps) {
+  __m256i sums[12];
+  for (__m256i& sum : sums) sum = _mm256_setzero_si256();
+  const __m256i w = _mm256_set1_epi16(1);
+  for (std::int64_t i = 0; i < steps; ++i) {
+#pragma GCC unroll 12
+    for (__m256i& sum : sums) asm volatile("vpmaddwd %1, %0, %0" : "+x"(sum) : "x"(w));
+  }
+}
+
+/// What ldtilecfg reads: palette 1, eight tiles of 16 rows of 64 bytes.
+struct alignas(64) TileConfig {
+  std::uint8_t palette = 1;
+  std::uint8_t start_row = 0;
+  std::uint8_t reserved[14]{};
+  std::uint16_t bytes_per_row[16]{};
+  std::uint8_t rows[16]{};
+};
+
+__attribute__((target("amx-tile,amx-int8"))) void tile_chains(std::int64_t steps) {
+  TileConfig config;
+  std::fill_n(config.bytes_per_row, 8, std::uint16_t{64});
+  std::fill_n(config.rows, 8, std::uint8_t{16});
+  _tile_loadconfig(&config);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  _tile_zero(4);
+  _tile_zero(5);
+  _tile_zero(6);
+  _tile_zero(7);
+  for (std::int64_t i = 0; i < steps; ++i) {
+    _tile_dpbusd(0, 4, 6);
+    _tile_dpbusd(1, 4, 7);
+    _tile_dpbusd(2, 5, 6);
+    _tile_dpbusd(3, 5, 7);
+  }
+  _tile_release();
+}
+
+/// Whether the processor has AMX int8 and the kernel lets this process use the tiles.
+bool may_use_tiles() {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  constexpr unsigned kTiles = 1U << 24 | 1U << 25;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d & kTiles) != kTiles) return false;
+  constexpr long kRequestPermission = 0x1023;
+  constexpr long kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+Int8Peak measure() {
+  constexpr double kVnniStep = 16 * 64 * 2;
+  constexpr double kPairStep = 12 * 16 * 2;
+  constexpr double kTileStep = 4.0 * 16 * 16 * 64 * 2;
+  Int8Peak peak{"none", 0.0, 0.0};
+  if (__builtin_cpu_supports("avx512vnni") != 0) {
+    peak = {"vpdpbusd", best_rate(kVnniStep, vnni_chains), 0.0};
+  } else if (__builtin_cpu_supports("avx2") != 0) {
+    peak = {"vpmaddwd", best_rate(kPairStep, pair_chains), 0.0};
+  }
+  if (may_use_tiles()) peak.tile_ops = best_rate(kTileStep, tile_chains);
+  return peak;
+}
+
+#else
+
+Int8Peak measure() { return {"none", 0.0, 0.0}; }
+
+#endif
+
+}  // namespace
+
+const Int8Peak& int8_peak() {
+  static const Int8Peak peak = measure();
+  return peak;
+}
+
+}  // namespace quanta::bench

@@ -1,0 +1,143 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <optional>
+
+#include "quanta/ops/support.h"
+#include "registry.h"
+#include "report.h"
+
+namespace quanta::coverage {
+namespace {
+
+std::optional<std::string> read_text(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return std::nullopt;
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+/// Files of the repository, read once.
+class Files {
+ public:
+  explicit Files(std::filesystem::path root) : root_(std::move(root)) {}
+  const std::optional<std::string>& text(std::string_view path) {
+    const auto [it, is_new] = texts_.try_emplace(std::string(path));
+    if (is_new) it->second = read_text(root_ / path);
+    return it->second;
+  }
+
+ private:
+  std::filesystem::path root_;
+  std::map<std::string, std::optional<std::string>> texts_;
+};
+
+bool is_name_part(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+bool contains_word(std::string_view text, std::string_view word) {
+  for (std::size_t at = text.find(word); at != std::string_view::npos;
+       at = text.find(word, at + 1)) {
+    const std::size_t end = at + word.size();
+    const bool starts = at == 0 || !is_name_part(text[at - 1]);
+    const bool stops = end == text.size() || !is_name_part(text[end]);
+    if (starts && stops) return true;
+  }
+  return false;
+}
+
+/// What a call calls: "quantized::add(x, ...)" is about add, "DType::QUInt8" about QUInt8, and
+/// "x[0]" about operator[].
+std::string_view called(std::string_view text) {
+  const std::size_t end = text.find_first_of("([{");
+  if (end != std::string_view::npos && text[end] == '[') return "operator";
+  const std::string_view name = text.substr(0, end);
+  const std::size_t start = name.find_last_of(".:");
+  return start == std::string_view::npos ? name : name.substr(start + 1);
+}
+
+void check_suites(const Row& row, Files& files, std::vector<std::string>& found) {
+  std::string_view rest = row.suites;
+  while (!rest.empty()) {
+    const std::size_t blank = rest.find(' ');
+    const std::string_view entry = rest.substr(0, blank);
+    rest = blank == std::string_view::npos ? std::string_view{} : rest.substr(blank + 1);
+    const std::size_t slash = entry.find('/');
+    const std::string_view suite = entry.substr(0, slash);
+    const auto& text = files.text(fmt::format("tests/golden/torch/{}.json", suite));
+    if (!text) {
+      found.push_back(fmt::format("{}: no suite {}", row.name, suite));
+    } else if (slash != std::string_view::npos &&
+               text->find(fmt::format("\"op\":\"{}\"", entry.substr(slash + 1))) ==
+                   std::string::npos) {
+      found.push_back(fmt::format("{}: no case in {}", row.name, entry));
+    }
+  }
+}
+
+/// What the row's call took has to be what supports() says of the op.
+void check_types(const Row& row, std::vector<std::string>& found) {
+  bool is_known = false;
+  for (const OpSupport& support : op_table()) {
+    is_known = is_known || (support.op == row.name && row.header == support.header.substr(7));
+  }
+  if (!is_known || (row.use.any == nullptr && row.use.quantized == nullptr)) return;
+  const Taken taken = try_row(row);
+  constexpr std::array kTypes{DType::Float32, DType::QUInt8, DType::QInt8, DType::QInt32};
+  for (const DType dtype : kTypes) {
+    if (row.use.any == nullptr && !is_quantized(dtype)) continue;
+    const bool runs = std::ranges::find(taken.types, dtype) != taken.types.end();
+    if (runs != supports(row.name, Device::cpu(), dtype)) {
+      found.push_back(fmt::format("{}: {} {} it, supports() says otherwise", row.name,
+                                  torch_name(dtype), runs ? "runs" : "refuses"));
+    }
+  }
+}
+
+void check_row(const Row& row, Files& files, std::vector<std::string>& found) {
+  const std::string_view name = called(row.use.text);
+  const auto& header = files.text(row.header);
+  if (!header) {
+    found.push_back(fmt::format("{}: no header {}", row.name, row.header));
+  } else if (!contains_word(*header, name) && name != "operator") {
+    found.push_back(fmt::format("{}: {} does not declare {}", row.name, row.header, name));
+  }
+  const auto& test = files.text(row.test);
+  if (!test) {
+    found.push_back(fmt::format("{}: no test {}", row.name, row.test));
+  } else if (!contains_word(*test, name) && name != "operator") {
+    found.push_back(fmt::format("{}: {} does not mention {}", row.name, row.test, name));
+  }
+  const bool is_tried = row.use.any != nullptr || row.use.quantized != nullptr;
+  if (is_tried) {
+    const Taken taken = try_row(row);
+    if (taken.types.empty() && taken.per_channel.empty()) {
+      found.push_back(fmt::format("{}: {} runs with no element type", row.name, row.use.text));
+    }
+  }
+  check_suites(row, files, found);
+  check_types(row, found);
+}
+
+}  // namespace
+
+std::vector<std::string> problems(const std::filesystem::path& root) {
+  Files files(root);
+  std::vector<std::string> found;
+  for (const Section& section : sections()) {
+    for (const Row& row : section.rows) {
+      if (row.done()) check_row(row, files, found);
+    }
+  }
+  const auto& page = files.text("docs/coverage.md");
+  if (!page || *page != to_markdown()) {
+    found.push_back(
+        "docs/coverage.md is not what the table gives: quanta coverage > docs/coverage.md");
+  }
+  return found;
+}
+
+}  // namespace quanta::coverage

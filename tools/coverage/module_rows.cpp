@@ -1,0 +1,253 @@
+#include <memory>
+
+#include "quanta/nn/activation.h"
+#include "quanta/nn/intrinsic/fused.h"
+#include "quanta/nn/intrinsic/quantized.h"
+#include "quanta/nn/linear.h"
+#include "quanta/nn/quantized/activation.h"
+#include "quanta/nn/quantized/conv.h"
+#include "quanta/nn/quantized/functional.h"
+#include "quanta/nn/quantized/linear.h"
+#include "quanta/nn/quantized/norm.h"
+#include "quanta/nn/quantized/pooling.h"
+#include "quanta/nn/quantized/stubs.h"
+#include "quanta/nn/stubs.h"
+#include "registry.h"
+
+namespace quanta::coverage {
+namespace {
+
+constexpr std::string_view kQat = "quantization-aware training";
+constexpr std::string_view kDynamic = "dynamic and recurrent quantization";
+constexpr std::string_view kQuantizers = "the quantizers of AIMET and ModelOpt";
+
+template <typename T, typename... Arguments>
+std::shared_ptr<nn::Module> module(Arguments&&... arguments) {
+  auto result = std::make_shared<T>(std::forward<Arguments>(arguments)...);
+  result->eval();
+  return result;
+}
+
+std::shared_ptr<nn::Module> conv(std::int64_t spatial) {
+  const nn::ConvNdOptions options{.in_channels = 4, .out_channels = 4, .kernel_size = {1}};
+  if (spatial == 1) return module<nn::Conv1d>(options);
+  if (spatial == 2) return module<nn::Conv2d>(options);
+  return module<nn::Conv3d>(options);
+}
+
+std::shared_ptr<nn::Module> norm(std::int64_t spatial) {
+  const nn::BatchNormOptions options{.num_features = 4};
+  if (spatial == 1) return module<nn::BatchNorm1d>(options);
+  if (spatial == 2) return module<nn::BatchNorm2d>(options);
+  return module<nn::BatchNorm3d>(options);
+}
+
+std::shared_ptr<nn::Module> linear() {
+  return module<nn::Linear>(nn::LinearOptions{.in_features = 4, .out_features = 4});
+}
+
+std::shared_ptr<nn::Module> relu() { return module<nn::ReLU>(); }
+
+Section fused() {
+  Section s{"Fused modules: nn.intrinsic", {}};
+  s.from("nn/intrinsic/fused.h", "tests/nn/fused_test.cpp");
+  s.row("ConvBn1d", QUANTA_FLOAT_MODULE(nn::intrinsic::ConvBn1d, Type(conv(1), norm(1))(signal)));
+  s.row("ConvBn2d", QUANTA_FLOAT_MODULE(nn::intrinsic::ConvBn2d, Type(conv(2), norm(2))(x)));
+  s.row("ConvBn3d", QUANTA_FLOAT_MODULE(nn::intrinsic::ConvBn3d, Type(conv(3), norm(3))(volume)));
+  s.row("ConvBnReLU1d",
+        QUANTA_FLOAT_MODULE(nn::intrinsic::ConvBnReLU1d, Type(conv(1), norm(1), relu())(signal)));
+  s.row("ConvBnReLU2d",
+        QUANTA_FLOAT_MODULE(nn::intrinsic::ConvBnReLU2d, Type(conv(2), norm(2), relu())(x)));
+  s.row("ConvBnReLU3d",
+        QUANTA_FLOAT_MODULE(nn::intrinsic::ConvBnReLU3d, Type(conv(3), norm(3), relu())(volume)));
+  s.row("ConvReLU1d", QUANTA_FLOAT_MODULE(nn::intrinsic::ConvReLU1d, Type(conv(1), relu())(signal)),
+        "pipeline");
+  s.row("ConvReLU2d", QUANTA_FLOAT_MODULE(nn::intrinsic::ConvReLU2d, Type(conv(2), relu())(x)),
+        "pipeline");
+  s.row("ConvReLU3d", QUANTA_FLOAT_MODULE(nn::intrinsic::ConvReLU3d, Type(conv(3), relu())(volume)),
+        "pipeline");
+  s.row("LinearReLU",
+        QUANTA_FLOAT_MODULE(nn::intrinsic::LinearReLU, Type(linear(), relu())(matrix)), "pipeline");
+  s.row("LinearBn1d",
+        QUANTA_FLOAT_MODULE(nn::intrinsic::LinearBn1d, Type(linear(), norm(1))(matrix)));
+  s.row("BNReLU2d", QUANTA_FLOAT_MODULE(nn::intrinsic::BNReLU2d, Type(norm(2), relu())(x)));
+  s.row("BNReLU3d", QUANTA_FLOAT_MODULE(nn::intrinsic::BNReLU3d, Type(norm(3), relu())(volume)));
+  s.row("ConvAdd2d", QUANTA_FLOAT_MODULE(nn::intrinsic::ConvAdd2d, Type(conv(2)).forward(x, x)));
+  s.row("ConvAddReLU2d",
+        QUANTA_FLOAT_MODULE(nn::intrinsic::ConvAddReLU2d, Type(conv(2), relu()).forward(x, x)));
+  s.row("LinearLeakyReLU", QUANTA_FLOAT_MODULE(nn::intrinsic::LinearLeakyReLU,
+                                               Type(linear(), module<nn::LeakyReLU>())(matrix)));
+  s.row("LinearTanh",
+        QUANTA_FLOAT_MODULE(nn::intrinsic::LinearTanh, Type(linear(), module<nn::Tanh>())(matrix)));
+  return s;
+}
+
+Section quantized_fused() {
+  Section s{"Fused modules: nn.intrinsic.quantized", {}};
+  s.from("nn/intrinsic/quantized.h", "tests/nn/fused_test.cpp");
+  s.row("LinearReLU",
+        QUANTA_MODULE(nn::intrinsic::quantized::LinearReLU, Type(weight({3, 6}), {})(x)),
+        "pipeline conv_fbgemm/linear_relu");
+  s.row(
+      "ConvReLU1d",
+      QUANTA_MODULE(nn::intrinsic::quantized::ConvReLU1d, Type({}, weight({4, 4, 1}), {})(signal)),
+      "conv_fbgemm/conv1d_relu");
+  s.row("ConvReLU2d",
+        QUANTA_MODULE(nn::intrinsic::quantized::ConvReLU2d, Type({}, weight({4, 4, 1, 1}), {})(x)),
+        "pipeline conv_fbgemm/conv2d_relu");
+  s.row("ConvReLU3d",
+        QUANTA_MODULE(nn::intrinsic::quantized::ConvReLU3d,
+                      Type({}, weight({4, 4, 1, 1, 1}), {})(volume)),
+        "conv_fbgemm/conv3d_relu");
+  s.row("BNReLU2d", QUANTA_MODULE(nn::intrinsic::quantized::BNReLU2d, Type({.num_features = 4})(x)),
+        "functional_norm/batch_norm2d_relu");
+  s.row("BNReLU3d",
+        QUANTA_MODULE(nn::intrinsic::quantized::BNReLU3d, Type({.num_features = 4})(volume)),
+        "functional_norm/batch_norm3d_relu");
+  s.row("ConvAdd2d",
+        QUANTA_MODULE(nn::intrinsic::quantized::ConvAdd2d,
+                      Type({}, weight({4, 4, 1, 1}), {}).forward(x, x)),
+        "conv_x86/conv2d_add");
+  s.row("ConvAddReLU2d",
+        QUANTA_MODULE(nn::intrinsic::quantized::ConvAddReLU2d,
+                      Type({}, weight({4, 4, 1, 1}), {}).forward(x, x)),
+        "conv_x86/conv2d_add_relu");
+  s.row("LinearLeakyReLU",
+        QUANTA_MODULE(nn::intrinsic::quantized::LinearLeakyReLU, Type(weight({3, 6}), {}, 0.1)(x)),
+        "conv_x86/linear_leaky_relu");
+  s.row("LinearTanh",
+        QUANTA_MODULE(nn::intrinsic::quantized::LinearTanh, Type(weight({3, 6}), {})(x)),
+        "conv_x86/linear_tanh");
+  return s;
+}
+
+void add_weighted(Section& s) {
+  s.from("nn/quantized/conv.h", "tests/nn/quantized_conv_linear_test.cpp");
+  s.row("Conv1d", QUANTA_MODULE(nn::quantized::Conv1d, Type({}, weight({4, 4, 1}), {})(signal)),
+        "conv_fbgemm/conv1d");
+  s.row("Conv2d", QUANTA_MODULE(nn::quantized::Conv2d, Type({}, weight({4, 4, 1, 1}), {})(x)),
+        "conv_fbgemm/conv2d pipeline state_dict_pt");
+  s.row("Conv3d",
+        QUANTA_MODULE(nn::quantized::Conv3d, Type({}, weight({4, 4, 1, 1, 1}), {})(volume)),
+        "conv_fbgemm/conv3d");
+  s.row("ConvTranspose1d",
+        QUANTA_MODULE(nn::quantized::ConvTranspose1d, Type({}, weight({4, 4, 1}), {})(signal)),
+        "conv_fbgemm/conv_transpose1d");
+  s.row("ConvTranspose2d",
+        QUANTA_MODULE(nn::quantized::ConvTranspose2d, Type({}, weight({4, 4, 1, 1}), {})(x)),
+        "conv_fbgemm/conv_transpose2d");
+  s.row(
+      "ConvTranspose3d",
+      QUANTA_MODULE(nn::quantized::ConvTranspose3d, Type({}, weight({4, 4, 1, 1, 1}), {})(volume)),
+      "conv_fbgemm/conv_transpose3d");
+  s.from("nn/quantized/linear.h", "tests/nn/quantized_conv_linear_test.cpp");
+  s.row("Linear", QUANTA_MODULE(nn::quantized::Linear, Type(weight({3, 6}), {})(x)),
+        "conv_fbgemm/linear pipeline state_dict_pt");
+}
+
+void add_activations(Section& s) {
+  s.from("nn/quantized/pooling.h", "tests/nn/quantized_layers_test.cpp");
+  s.row("MaxPool2d",
+        QUANTA_MODULE(nn::quantized::MaxPool2d, Type(MaxPoolOptions{.kernel_size = {2}})(x)),
+        "functional_pool/max_pool2d");
+  s.from("nn/activation.h", "tests/nn/layers_test.cpp");
+  s.row("ReLU (the float class takes both)", QUANTA_MODULE(nn::ReLU, Type()(x)),
+        "functional_activations/relu");
+  s.from("nn/quantized/activation.h", "tests/nn/quantized_layers_test.cpp");
+  s.row("ReLU6", QUANTA_MODULE(nn::quantized::ReLU6, Type()(x)), "functional_activations/relu6");
+  s.row("ELU", QUANTA_MODULE(nn::quantized::ELU, Type(scale, zero_point)(x)),
+        "functional_activations/elu");
+  s.row("Hardswish", QUANTA_MODULE(nn::quantized::Hardswish, Type(scale, zero_point)(x)),
+        "functional_activations/hardswish");
+  s.row("LeakyReLU", QUANTA_MODULE(nn::quantized::LeakyReLU, Type(scale, zero_point)(x)),
+        "functional_activations/leaky_relu");
+  s.row("Sigmoid", QUANTA_MODULE(nn::quantized::Sigmoid, Type(scale, zero_point)(x)),
+        "functional_activations/sigmoid");
+  s.row("PReLU",
+        QUANTA_MODULE(nn::quantized::PReLU,
+                      Type(QTensor::empty({1}, scale, 0, DType::QUInt8), scale, zero_point)(x)),
+        "functional_activations/prelu");
+  s.row("Softmax", QUANTA_MODULE(nn::quantized::Softmax, Type(1, scale, zero_point)(x)),
+        "functional_activations/softmax");
+  s.row("Dropout", QUANTA_MODULE(nn::quantized::Dropout, Type()(x)));
+}
+
+void add_norms(Section& s) {
+  s.from("nn/quantized/norm.h", "tests/nn/quantized_layers_test.cpp");
+  s.row("BatchNorm2d", QUANTA_MODULE(nn::quantized::BatchNorm2d, Type({.num_features = 4})(x)),
+        "functional_norm/batch_norm2d");
+  s.row("BatchNorm3d", QUANTA_MODULE(nn::quantized::BatchNorm3d, Type({.num_features = 4})(volume)),
+        "functional_norm/batch_norm3d");
+  s.row("LayerNorm",
+        QUANTA_MODULE(nn::quantized::LayerNorm,
+                      Type({.normalized_shape = {6}}, {}, {}, scale, zero_point)(x)),
+        "functional_norm/layer_norm");
+  s.row("GroupNorm",
+        QUANTA_MODULE(nn::quantized::GroupNorm,
+                      Type({.num_groups = 2, .num_channels = 4}, {}, {}, scale, zero_point)(x)),
+        "functional_norm/group_norm");
+  s.row("InstanceNorm1d",
+        QUANTA_MODULE(nn::quantized::InstanceNorm1d,
+                      Type({.num_features = 4}, {}, {}, scale, zero_point)(signal)),
+        "functional_norm/instance_norm");
+  s.row("InstanceNorm2d",
+        QUANTA_MODULE(nn::quantized::InstanceNorm2d,
+                      Type({.num_features = 4}, {}, {}, scale, zero_point)(x)),
+        "functional_norm/instance_norm");
+  s.row("InstanceNorm3d",
+        QUANTA_MODULE(nn::quantized::InstanceNorm3d,
+                      Type({.num_features = 4}, {}, {}, scale, zero_point)(volume)),
+        "functional_norm/instance_norm");
+}
+
+Section quantized_modules() {
+  Section s{"nn.quantized", {}};
+  s.from("nn/quantized/stubs.h", "tests/nn/quantized_layers_test.cpp");
+  s.row("Quantize",
+        QUANTA_FLOAT_MODULE(nn::quantized::Quantize, Type(scale, zero_point, DType::QUInt8)(x)),
+        "pipeline");
+  s.row("DeQuantize", QUANTA_MODULE(nn::quantized::DeQuantize, Type()(x)), "pipeline");
+  s.from("nn/float_functional.h", "tests/nn/fused_test.cpp");
+  s.row("FloatFunctional", QUANTA_FLOAT_MODULE(nn::FloatFunctional, Type().add(x, x)), "pipeline");
+  s.row("FXFloatFunctional", QUANTA_FLOAT_MODULE(nn::FXFloatFunctional, Type().add(x, x)));
+  s.from("nn/quantized/functional.h", "tests/nn/quantized_layers_test.cpp");
+  s.row("QFunctional", QUANTA_MODULE(nn::quantized::QFunctional, Type().add(x, x)), "pipeline");
+  add_weighted(s);
+  add_activations(s);
+  add_norms(s);
+  s.not_yet(kDynamic, {"Embedding", "EmbeddingBag", "LSTM (static)", "MultiheadAttention"});
+  return s;
+}
+
+Section stubs() {
+  Section s{"Stubs", {}};
+  s.from("nn/stubs.h", "tests/nn/container_test.cpp");
+  s.row("QuantStub", QUANTA_FLOAT_MODULE(nn::QuantStub, Type()(x)), "pipeline");
+  s.row("DeQuantStub", QUANTA_FLOAT_MODULE(nn::DeQuantStub, Type()(x)), "pipeline");
+  s.row("QuantWrapper", QUANTA_FLOAT_MODULE(nn::QuantWrapper, Type(conv(2))(x)));
+  return s;
+}
+
+}  // namespace
+
+std::vector<Section> module_sections() {
+  Section qat{"nn.intrinsic.qat and nn.qat", {}};
+  qat.not_yet(kQat,
+              {"ConvBn1d, ConvBn2d, ConvBn3d", "ConvBnReLU1d, ConvBnReLU2d, ConvBnReLU3d",
+               "ConvReLU1d, ConvReLU2d, ConvReLU3d", "LinearReLU", "LinearBn1d", "Linear",
+               "Conv1d, Conv2d, Conv3d", "Embedding", "EmbeddingBag", "nn.qat.dynamic.Linear"});
+  Section dynamic{"nn.quantized.dynamic and nn.intrinsic.quantized.dynamic", {}};
+  dynamic.not_yet(kDynamic,
+                  {"Linear", "LinearReLU", "LSTM", "GRU", "LSTMCell", "GRUCell", "RNNCell",
+                   "Conv1d, Conv2d, Conv3d", "ConvTranspose1d, ConvTranspose2d, ConvTranspose3d"});
+  Section quantizers{"Tensor quantizers (ModelOpt, pytorch-quantization) and AIMET", {}};
+  quantizers.not_yet(
+      kQuantizers,
+      {"FakeAffineTensorQuant", "FakeTensorQuant", "LegacyFakeTensorQuant", "TensorQuant",
+       "ScaledE4M3", "ScaledQuantDescriptor", "TensorQuantizer", "calibrators",
+       "block quantization", "Quantize", "QuantizeDequantize", "FloatQuantizeDequantize",
+       "encodings", "QuantizedTensor, DequantizedTensor", "encoding analyzers"});
+  return {fused(), quantized_fused(), quantized_modules(), stubs(), qat, dynamic, quantizers};
+}
+
+}  // namespace quanta::coverage
