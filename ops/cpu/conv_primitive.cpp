@@ -35,9 +35,9 @@ bool starts_with(std::string_view name, std::string_view prefix) {
   return name.substr(0, prefix.size()) == prefix;
 }
 
-// What oneDNN 3.2 gets wrong: the first two kernels write beyond their buffers and misround, and
-// brgconv with AMX misreads channels past a multiple of 64 when a strided row of an even kernel is
-// folded. The reference kernels are exact but slower than our own.
+// oneDNN 3.2: the AMX kernels of the first two names corrupted memory in our trials with zero
+// points, and AMX brgconv gave wrong sums for strided rows of an even kernel with channels past a
+// multiple of 64. Reference kernels are exact but slower than our own.
 bool is_trusted(std::string_view name, const ConvShape& shape) {
   if (starts_with(name, "ref") || starts_with(name, "jit:avx512_core_amx") ||
       starts_with(name, "jit_1x1:avx512_core_amx")) {
