@@ -3,6 +3,7 @@
 
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/element.h"
+#include "quanta/runtime/detail/overlap.h"
 #include "quanta/runtime/detail/strided.h"
 #include "quanta/runtime/quant_math.h"
 #include "quanta/runtime/tensor.h"
@@ -169,7 +170,31 @@ std::int64_t quantize_value(const Quantizer& quantizer, DType dtype, float value
       per_channel ? quantizer.channel->zero_points[c] : quantizer.zero_point;
   const float inverse = math::inverse_scale(static_cast<float>(scale));
   if (dtype == DType::QInt32) return math::quantize_qint32(value, inverse, zero_point);
-  return math::quantize(value, inverse, static_cast<std::int32_t>(zero_point), low, high);
+  const auto zero = static_cast<std::int32_t>(zero_point);
+  return per_channel ? math::quantize(value, inverse, zero, low, high)
+                     : math::quantize_wrapping(value, inverse, zero, low, high);
+}
+
+// Float32 into codes of one byte, per tensor.
+template <typename T>
+void quantize_bytes(const Tensor& dst, const Tensor& src) {
+  const Quantizer& quantizer = dst.impl()->quantizer;
+  const IntRange range = quant_range(dst.dtype());
+  const auto low = static_cast<std::int32_t>(range.min);
+  const auto high = static_cast<std::int32_t>(range.max);
+  const float inverse = math::inverse_scale(static_cast<float>(quantizer.scale));
+  const auto zero_point = static_cast<std::int32_t>(quantizer.zero_point);
+  const detail::StridedPair pair(dst.sizes(), dst.strides(), src.strides());
+  const std::int64_t dst_step = pair.first.back();
+  const std::int64_t src_step = pair.second.back();
+  auto* to = static_cast<T*>(dst.data_ptr());
+  const auto* from = static_cast<const float*>(src.data_ptr());
+  pair.for_each_run([&](std::int64_t dst_offset, std::int64_t src_offset, std::int64_t count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      to[dst_offset + i * dst_step] = static_cast<T>(
+          math::quantize_wrapping(from[src_offset + i * src_step], inverse, zero_point, low, high));
+    }
+  });
 }
 
 }  // namespace
@@ -206,7 +231,10 @@ Tensor Tensor::to(DType wanted) const {
 }
 
 const Tensor& Tensor::copy_(const Tensor& src) const {
+  QUANTA_CHECK(src.defined(), "copy_: src: expected a tensor, got an undefined one");
   if (is_same(src)) return *this;
+  detail::check_writable("copy_", "x", *this);
+  if (detail::memory_meets(*this, src)) return copy_(src.clone());
   storage()->bump_version();
   if (src.is_quantized()) {
     QUANTA_CHECK(is_quantized(), "copy_: src: expected a plain tensor for {} (dequantize it), got {}",
@@ -222,6 +250,16 @@ const Tensor& Tensor::copy_(const Tensor& src) const {
     QUANTA_CHECK(src.dtype() == DType::Float32, "copy_: src: expected Float32, got {}", src.dtype());
     QUANTA_CHECK(sizes() == src.sizes(), "copy_: src: expected sizes {}, got {}", sizes(),
                  src.sizes());
+    if (numel() == 0) return *this;
+    const bool per_tensor = !is_per_channel(impl_->quantizer.scheme);
+    if (per_tensor && dtype() == DType::QUInt8) {
+      quantize_bytes<std::uint8_t>(*this, src);
+      return *this;
+    }
+    if (per_tensor && dtype() == DType::QInt8) {
+      quantize_bytes<std::int8_t>(*this, src);
+      return *this;
+    }
     const Tensor values = src.contiguous();
     const auto* from = values.data<float>();
     for_each_element(*this, [&](std::int64_t flat, std::int64_t offset, std::int64_t channel) {
@@ -240,6 +278,11 @@ const Tensor& Tensor::copy_(const Tensor& src) const {
 }
 
 const Tensor& Tensor::fill_(double value) const {
+  if (is_quantized() && !is_per_channel(impl_->quantizer.scheme) && !is_sub_byte(dtype())) {
+    const auto code = quantize_value(impl_->quantizer, dtype(), static_cast<float>(value), 0);
+    QTensor(*this).int_repr_view().fill_(static_cast<double>(code));
+    return *this;
+  }
   storage()->bump_version();
   if (is_quantized()) {
     for_each_element(*this, [&](std::int64_t, std::int64_t offset, std::int64_t channel) {
@@ -306,7 +349,10 @@ bool Tensor::equal(const Tensor& other) const {
   if (dtype() != other.dtype() || sizes() != other.sizes()) return false;
   if (is_quantized() && !(impl_->quantizer == other.impl_->quantizer)) return false;
   if (numel() == 0 || (is_same(other) && !is_floating_point())) return true;
-  if (is_quantized()) return to_int64_vector() == other.to_int64_vector();
+  if (is_sub_byte(dtype())) return to_int64_vector() == other.to_int64_vector();
+  if (is_quantized()) {
+    return QTensor(*this).int_repr_view().equal(QTensor(other).int_repr_view());
+  }
   const detail::StridedPair pair(sizes(), strides(), other.strides());
   bool same = true;
   detail::visit_plain(dtype(), "equal", [&](auto element) {

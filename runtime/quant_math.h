@@ -52,6 +52,19 @@ QUANTA_HOST_DEVICE inline std::int32_t quantize(float x, float inv_scale, std::i
   return quantize(x, inv_scale, zero_point, min, max, max);
 }
 
+/// One float as torch's quantize_val takes it (Tensor.copy_ and fill_, per tensor): the rounded value
+/// becomes an int32 as x86 converts, so that NaN and what does not fit give the lowest one, and the
+/// sum with the zero point wraps. 1e10 steps are thus quint8 0.
+QUANTA_HOST_DEVICE inline std::int32_t quantize_wrapping(float x, float inv_scale,
+                                                         std::int32_t zero_point, std::int32_t min,
+                                                         std::int32_t max) {
+  const float rounded = round_half_even(x * inv_scale);
+  const bool fits = rounded >= -2147483648.0F && rounded < 2147483648.0F;
+  const std::uint32_t steps =
+      fits ? static_cast<std::uint32_t>(static_cast<std::int32_t>(rounded)) : 0x80000000U;
+  return clamp(static_cast<std::int32_t>(steps + static_cast<std::uint32_t>(zero_point)), min, max);
+}
+
 /// A float that stands for an int32: saturates; NaN gives the lowest, as in torch.
 QUANTA_HOST_DEVICE inline std::int32_t saturate_int32(float value) {
   if (!(value > -2147483648.0F)) return std::numeric_limits<std::int32_t>::min();

@@ -134,8 +134,9 @@ class Tensor {
   std::vector<std::int64_t> to_int64_vector() const;
 
   // Views: share storage -------------------------------------------------------------------
-  // Each keeps the quantization parameters. Per-channel tensors follow the channel axis; a view
-  // that would tear or merge the axis is refused with ArgumentError.
+  // Each keeps the quantization parameters. Per-channel tensors follow the channel axis (one channel
+  // taken out of it becomes per tensor); a view that would tear or merge the axis is refused with
+  // ArgumentError.
 
   /// Other sizes over the same elements; one size may be -1. Throws ArgumentError when the
   /// strides do not allow it (then use reshape).
@@ -158,6 +159,9 @@ class Tensor {
   /// Any sizes and strides (>= 0) that stay within the storage; per-tensor quantized or plain.
   Tensor as_strided(const Dims& sizes, const Dims& strides, std::int64_t storage_offset) const;
   Tensor operator[](std::int64_t index) const { return select(0, index); }
+  /// Another handle for the same elements: later changes of the sizes or parameters of one do not
+  /// show in the other.
+  Tensor detach() const;
 
   // Copies ---------------------------------------------------------------------------------
 
@@ -169,6 +173,9 @@ class Tensor {
   /// Overwrites the elements with those of `src` (broadcast to sizes()). Plain to plain converts;
   /// quantized to quantized of the same dtype and sizes takes over the parameters of `src`;
   /// float to quantized quantizes with this tensor's parameters; quantized to float is refused.
+  /// Quantizing goes through int32 as in torch, so that per tensor values beyond 2^31 steps of the
+  /// scale do not saturate: quantize_per_tensor does. Throws ArgumentError when elements of this
+  /// tensor share memory.
   const Tensor& copy_(const Tensor& src) const;
   /// Every element becomes `value` (quantized: its code under the tensor's parameters).
   const Tensor& fill_(double value) const;

@@ -258,7 +258,10 @@ Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end,
       count > 1 ? strides()[index(d)] * step : strides()[index(d)];
   Quantizer quantizer = impl_->quantizer;
   if (is_channel_quantized(*this) && d == quantizer.axis) {
-    quantizer = slice_channels(quantizer, first, count, step);
+    // One channel has one scale, as in torch; a float zero point needs its own scheme.
+    quantizer = count == 1 && quantizer.scheme == QScheme::PerChannelAffine
+                    ? single_channel(quantizer, first, "slice")
+                    : slice_channels(quantizer, first, count, step);
   }
   return make_view(*this, new_sizes, new_strides, count == 0 ? 0 : first * strides()[index(d)],
                    quantizer);
@@ -332,6 +335,10 @@ Tensor Tensor::squeeze(std::int64_t dim) const {
     }
   }
   return make_view(*this, new_sizes, new_strides, 0, quantizer);
+}
+
+Tensor Tensor::detach() const {
+  return make_view(*this, sizes(), strides(), 0, impl_->quantizer);
 }
 
 Tensor Tensor::unsqueeze(std::int64_t dim) const {

@@ -1,0 +1,73 @@
+#pragma once
+
+// Private: which views may be written in place.
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/tensor.h"
+
+namespace quanta::detail {
+
+/// Whether two elements of a view with these sizes and strides (>= 0) are one place in memory.
+inline bool overlaps_itself(const Dims& sizes, const Dims& strides) {
+  Dims order;  // dimensions by rising stride
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] == 0) return false;
+    if (sizes[d] != 1) order.push_back(static_cast<std::int64_t>(d));
+  }
+  std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    return strides[static_cast<std::size_t>(a)] < strides[static_cast<std::size_t>(b)];
+  });
+  // A dimension that steps over all that the smaller ones reach keeps elements apart.
+  std::int64_t reach = 0;
+  bool apart = true;
+  for (const std::int64_t d : order) {
+    const std::int64_t stride = strides[static_cast<std::size_t>(d)];
+    if (stride == 0) return true;
+    apart = apart && stride > reach;
+    reach += (sizes[static_cast<std::size_t>(d)] - 1) * stride;
+  }
+  if (apart) return false;
+  // Only as_strided and unfold make such views: count the places.
+  std::vector<bool> seen(static_cast<std::size_t>(reach) + 1);
+  Dims position = Dims::filled(sizes.size(), 0);
+  std::int64_t offset = 0;
+  for (std::int64_t i = 0; i < product(sizes); ++i) {
+    if (seen[static_cast<std::size_t>(offset)]) return true;
+    seen[static_cast<std::size_t>(offset)] = true;
+    for (std::size_t d = sizes.size(); d-- > 0;) {
+      offset += strides[d];
+      if (++position[d] < sizes[d]) break;
+      offset -= strides[d] * sizes[d];
+      position[d] = 0;
+    }
+  }
+  return false;
+}
+
+/// Throws ArgumentError when a write to one element of `x` would change another one.
+inline void check_writable(std::string_view op, std::string_view argument, const Tensor& x) {
+  QUANTA_CHECK(x.is_dense() || !overlaps_itself(x.sizes(), x.strides()),
+               "{}: {}: expected elements that do not share memory (clone an expanded view first), "
+               "got sizes {} with strides {}",
+               op, argument, x.sizes(), x.strides());
+}
+
+/// Whether the memory from the first to the last element of each meets that of the other.
+inline bool memory_meets(const Tensor& a, const Tensor& b) {
+  if (a.storage().get() != b.storage().get() || a.numel() == 0 || b.numel() == 0) return false;
+  const auto end = [](const Tensor& x) {
+    std::int64_t last = 0;
+    for (std::size_t d = 0; d < x.sizes().size(); ++d) last += (x.sizes()[d] - 1) * x.strides()[d];
+    return static_cast<const std::byte*>(x.data_ptr()) +
+           static_cast<std::size_t>(last + 1) * item_size(x.dtype());
+  };
+  return static_cast<const std::byte*>(a.data_ptr()) < end(b) &&
+         static_cast<const std::byte*>(b.data_ptr()) < end(a);
+}
+
+}  // namespace quanta::detail
