@@ -1,16 +1,10 @@
 #include "quanta/ops/cpu/matmul_cpu.h"
 
-#include <dnnl.hpp>
-
+#include "quanta/ops/cpu/onednn.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::cpu {
 namespace {
-
-const dnnl::engine& cpu_engine() {
-  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-  return engine;
-}
 
 // oneDNN reads any strides, but fast only when rows or columns are contiguous.
 Tensor readable(const Tensor& x) {
@@ -24,12 +18,12 @@ Tensor readable(const Tensor& x) {
   return unit ? x : x.contiguous();
 }
 
-dnnl::memory::desc describe(const Tensor& x) {
-  return {x.sizes().to_vector(), dnnl::memory::data_type::f32, x.strides().to_vector()};
+onednn::Md describe(const Tensor& x) {
+  return {x.sizes().to_vector(), onednn::DataType::f32, x.strides().to_vector()};
 }
 
-dnnl::memory wrap(const dnnl::memory::desc& desc, const Tensor& x) {
-  return {desc, cpu_engine(), x.data_ptr()};
+dnnl::memory wrap(const onednn::Md& desc, const Tensor& x) {
+  return {desc, onednn::engine(), x.data_ptr()};
 }
 
 }  // namespace
@@ -37,20 +31,16 @@ dnnl::memory wrap(const dnnl::memory::desc& desc, const Tensor& x) {
 void matmul(const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
   const Tensor left = readable(lhs);
   const Tensor right = readable(rhs);
-  try {
+  onednn::checked("matmul", [&] {
     // oneDNN keeps the primitives it made and finds one again by its shapes and strides.
-    const dnnl::matmul::primitive_desc description(cpu_engine(), describe(left), describe(right),
-                                                   describe(out));
-    dnnl::stream stream(cpu_engine());
+    const dnnl::matmul::primitive_desc description(onednn::engine(), describe(left),
+                                                   describe(right), describe(out));
     dnnl::matmul(description)
-        .execute(stream, {{DNNL_ARG_SRC, wrap(description.src_desc(), left)},
-                          {DNNL_ARG_WEIGHTS, wrap(description.weights_desc(), right)},
-                          {DNNL_ARG_DST, wrap(description.dst_desc(), out)}});
-    stream.wait();
-  } catch (const dnnl::error& error) {
-    throw BackendError(fmt::format("matmul: oneDNN failed for {} x {}: {}", lhs.sizes(),
-                                   rhs.sizes(), error.what()));
-  }
+        .execute(onednn::stream(), {{DNNL_ARG_SRC, wrap(description.src_desc(), left)},
+                                    {DNNL_ARG_WEIGHTS, wrap(description.weights_desc(), right)},
+                                    {DNNL_ARG_DST, wrap(description.dst_desc(), out)}});
+    onednn::stream().wait();
+  });
 }
 
 }  // namespace quanta::cpu
