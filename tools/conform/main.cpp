@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -30,6 +30,7 @@ struct Options {
   std::string only;
   std::string device = "cpu";
   std::string isa = "native";
+  std::int64_t max_unsupported = 0;
   bool allow_unsupported = false;
   bool verbose = false;
   bool dump_hash = false;
@@ -130,8 +131,8 @@ int run(const Options& options) {
     return kBadUsage;
   }
   if (!options.json.empty()) write_json(options.json, reports);
-  const bool accepted =
-      total.failed == 0 && (options.allow_unsupported || total.unsupported == 0);
+  const bool accepted = total.failed == 0 &&
+                        (options.allow_unsupported || total.unsupported <= options.max_unsupported);
   return accepted ? 0 : kSomeFailed;
 }
 
@@ -147,6 +148,8 @@ int main(int argc, char** argv) {
   app.add_option("--json", options.json, "Write the counts to this file");
   app.add_flag("--allow-unsupported", options.allow_unsupported,
                "Exit 0 although cases are unsupported, if none failed");
+  app.add_option("--max-unsupported", options.max_unsupported,
+                 "Exit 0 although this many cases are unsupported, if none failed");
   app.add_option("--only", options.only, "Only cases of this op");
   app.add_option("--device", options.device, "Where to run")->check(CLI::IsMember({"cpu"}));
   app.add_option("--isa", options.isa, "Use no instructions beyond these")

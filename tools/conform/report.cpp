@@ -49,7 +49,8 @@ Counts& Counts::operator+=(const Counts& other) {
 }
 
 void SuiteReport::add(const std::string& op, Outcome outcome, const Comparison& comparison) {
-  auto found = std::find_if(ops.begin(), ops.end(), [&](const auto& row) { return row.first == op; });
+  auto found =
+      std::find_if(ops.begin(), ops.end(), [&](const auto& row) { return row.first == op; });
   if (found == ops.end()) found = ops.insert(ops.end(), {op, Counts()});
   Counts counts;
   counts.cases = 1;

@@ -41,8 +41,8 @@ void print_summary(const std::vector<SuiteReport>& suites);
 
 Counts total_of(const std::vector<SuiteReport>& suites);
 
-/// Writes {"cases", "passed", "failed", "unsupported", "suites": {name: {..., "ops": {op: {...}}}}},
-/// whole or not at all. Throws FileError.
+/// Writes {"cases", "passed", "failed", "unsupported", "suites": {name: {..., "ops": {op:
+/// {...}}}}}, whole or not at all. Throws FileError.
 void write_json(const std::filesystem::path& path, const std::vector<SuiteReport>& suites);
 
 }  // namespace quanta::conform

@@ -14,8 +14,7 @@ using Join = QTensor (*)(std::span<const QTensor>, std::int64_t, std::optional<d
 
 template <Binary op>
 Outputs run_binary(const Case& test) {
-  return single(op(test.qx(), test.qtensor("y"), test.number("scale"),
-                   test.integer("zero_point")));
+  return single(op(test.qx(), test.qtensor("y"), test.number("scale"), test.integer("zero_point")));
 }
 
 template <WithScalar op>

@@ -85,13 +85,13 @@ quantized::NBitPrepackOptions prepack_options(const Case& test) {
 }
 
 Outputs run_4bit_prepack(const Case& test) {
-  return single(quantized::embedding_bag_4bit_prepack(test.tensor("weight"),
-                                                      prepack_options(test)));
+  return single(
+      quantized::embedding_bag_4bit_prepack(test.tensor("weight"), prepack_options(test)));
 }
 
 Outputs run_2bit_prepack(const Case& test) {
-  return single(quantized::embedding_bag_2bit_prepack(test.tensor("weight"),
-                                                      prepack_options(test)));
+  return single(
+      quantized::embedding_bag_2bit_prepack(test.tensor("weight"), prepack_options(test)));
 }
 
 const Registration kOps{

@@ -62,12 +62,11 @@ void check_layout(const Json& layout, const LoadedTensors& tensors) {
     const auto requires_grad = found->at("requires_grad").get<bool>();
     if (loaded.tensor.strides() != stride) {
       throw std::runtime_error(fmt::format("layout: '{}': got stride {}, expected {}", path,
-                                           to_string(loaded.tensor.strides()),
-                                           to_string(stride)));
+                                           to_string(loaded.tensor.strides()), to_string(stride)));
     }
     if (loaded.tensor.storage_offset() != offset) {
-      throw std::runtime_error(fmt::format("layout: '{}': got storage_offset {}, expected {}",
-                                           path, loaded.tensor.storage_offset(), offset));
+      throw std::runtime_error(fmt::format("layout: '{}': got storage_offset {}, expected {}", path,
+                                           loaded.tensor.storage_offset(), offset));
     }
     if (loaded.requires_grad != requires_grad) {
       throw std::runtime_error(fmt::format("layout: '{}': got requires_grad {}, expected {}", path,

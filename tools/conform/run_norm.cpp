@@ -17,24 +17,23 @@ Outputs run_batch_norm(const Case& test) {
 }
 
 Outputs run_layer_norm(const Case& test) {
-  return single(quantized::layer_norm(
-      test.qx(), test.dims("normalized_shape"), test.optional_tensor("weight"),
-      test.optional_tensor("bias"), eps(test), test.number("output_scale"),
-      test.integer("output_zero_point")));
+  return single(quantized::layer_norm(test.qx(), test.dims("normalized_shape"),
+                                      test.optional_tensor("weight"), test.optional_tensor("bias"),
+                                      eps(test), test.number("output_scale"),
+                                      test.integer("output_zero_point")));
 }
 
 Outputs run_group_norm(const Case& test) {
-  return single(quantized::group_norm(
-      test.qx(), test.integer("num_groups"), test.optional_tensor("weight"),
-      test.optional_tensor("bias"), eps(test), test.number("output_scale"),
-      test.integer("output_zero_point")));
+  return single(quantized::group_norm(test.qx(), test.integer("num_groups"),
+                                      test.optional_tensor("weight"), test.optional_tensor("bias"),
+                                      eps(test), test.number("output_scale"),
+                                      test.integer("output_zero_point")));
 }
 
 Outputs run_instance_norm(const Case& test) {
-  return single(quantized::instance_norm(test.qx(), test.optional_tensor("weight"),
-                                         test.optional_tensor("bias"), eps(test),
-                                         test.number("output_scale"),
-                                         test.integer("output_zero_point")));
+  return single(quantized::instance_norm(
+      test.qx(), test.optional_tensor("weight"), test.optional_tensor("bias"), eps(test),
+      test.number("output_scale"), test.integer("output_zero_point")));
 }
 
 const Registration kOps{

@@ -122,14 +122,13 @@ class Recorder {
       return;
     }
     // Fusing leaves an Identity in the places that it emptied.
-    const bool records = module.named_children().empty() &&
-                         dynamic_cast<nn::Identity*>(&module) == nullptr;
+    const bool records =
+        module.named_children().empty() && dynamic_cast<nn::Identity*>(&module) == nullptr;
     if (!records) return;
-    module.register_forward_hook(
-        [this, path](const nn::Module&, const Tensor&, const Tensor& y) {
-          note(path, y);
-          return y;
-        });
+    module.register_forward_hook([this, path](const nn::Module&, const Tensor&, const Tensor& y) {
+      note(path, y);
+      return y;
+    });
   }
   void note(const std::string& path, const Tensor& y) {
     // What a module keeps may be reused or written by those after it.
@@ -183,8 +182,8 @@ Outputs run_pt(const Case& test) {
   }
   ConvertOptions options;
   options.uncalibrated = Uncalibrated::Allow;
-  Network converted = convert(
-      prepare(fused(net, test), qconfig_from_name(test.text("qconfig"))), options);
+  Network converted =
+      convert(prepare(fused(net, test), qconfig_from_name(test.text("qconfig"))), options);
   converted.load_state_dict(state);
   outputs.set("y", Recorder(converted)(test.x()));
   return outputs;

@@ -19,9 +19,9 @@ Outputs run_quantize_per_channel(const Case& test) {
 }
 
 Outputs run_float_qparams(const Case& test) {
-  const QTensor y = quantize_per_channel(test.x(), test.tensor("scales"),
-                                         test.tensor("zero_points"), test.integer("axis"),
-                                         test.dtype());
+  const QTensor y =
+      quantize_per_channel(test.x(), test.tensor("scales"), test.tensor("zero_points"),
+                           test.integer("axis"), test.dtype());
   Outputs outputs;
   outputs.set("int_repr", int_repr(y));
   outputs.set("dequantized", dequantize(y));

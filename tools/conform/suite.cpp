@@ -187,8 +187,8 @@ Suite Suite::read(const std::filesystem::path& json_path) {
     const bool usable = entry.is_object() && entry.contains("op") && entry.at("op").is_string() &&
                         entry.contains("id") && entry.at("id").is_string();
     if (!usable) {
-      throw FormatError(
-          fmt::format("{}: cases[{}]: expected an object with 'id' and 'op'", json_path.string(), i));
+      throw FormatError(fmt::format("{}: cases[{}]: expected an object with 'id' and 'op'",
+                                    json_path.string(), i));
     }
   }
   std::filesystem::path tensor_path = json_path;
@@ -210,9 +210,9 @@ Tensor Suite::resolve_tensor(const Json& ref) const {
   const auto name = get<std::string>(ref, "tensor");
   // A copy of its own: ops may write in place, and an access out of bounds is seen by sanitizers.
   const Tensor data = stored(name).clone(MemoryFormat::Contiguous);
-  const DType dtype = dtype_from_json(
-      ref.contains("logical_dtype") ? get<std::string>(ref, "logical_dtype")
-                                    : get<std::string>(ref, "dtype"));
+  const DType dtype =
+      dtype_from_json(ref.contains("logical_dtype") ? get<std::string>(ref, "logical_dtype")
+                                                    : get<std::string>(ref, "dtype"));
   const Dims sizes = ref.contains("shape") ? dims_from_json(ref.at("shape")) : data.sizes();
 
   if (!is_quantized(dtype)) {

@@ -29,14 +29,13 @@ struct Object {
 class Value {
  public:
   struct Null {};
-  using Variant =
-      std::variant<Null, bool, std::int64_t, double, std::string, Tensor, List, Object>;
+  using Variant = std::variant<Null, bool, std::int64_t, double, std::string, Tensor, List, Object>;
 
   Value() = default;
   Value(Variant value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
   template <typename T>
-    requires std::is_constructible_v<Variant, std::in_place_type_t<T>, T>
-  Value(T value)  // NOLINT(google-explicit-constructor)
+  requires std::is_constructible_v<Variant, std::in_place_type_t<T>, T> Value(
+      T value)  // NOLINT(google-explicit-constructor)
       : value_(std::in_place_type<T>, std::move(value)) {}
   Value(QTensor value)  // NOLINT(google-explicit-constructor)
       : value_(std::in_place_type<Tensor>, std::move(value)) {}

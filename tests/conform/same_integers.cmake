@@ -1,0 +1,30 @@
+# Runs SUITES once for each of SETTINGS (instruction set:threads) and fails unless every run passes
+# and all give the same hashes of integers. Unsupported cases are unsupported everywhere.
+
+set(reference "")
+foreach(setting IN LISTS SETTINGS)
+  string(REPLACE ":" ";" parts ${setting})
+  list(GET parts 0 isa)
+  list(GET parts 1 threads)
+  execute_process(
+    COMMAND ${CMAKE_COMMAND} -E env OMP_NUM_THREADS=${threads}
+            ${CONFORM} --isa ${isa} --allow-unsupported --dump-hash ${SUITES}
+    OUTPUT_VARIABLE output ERROR_VARIABLE errors RESULT_VARIABLE code)
+  if(NOT code EQUAL 0)
+    message(FATAL_ERROR "isa ${isa}, ${threads} threads: exit code ${code}\n${output}${errors}")
+  endif()
+  string(REGEX MATCHALL "hash [^\n]+" hashes "${output}")
+  if(hashes STREQUAL "")
+    message(FATAL_ERROR "isa ${isa}, ${threads} threads: no hashes in\n${output}")
+  endif()
+  if(reference STREQUAL "")
+    set(reference "${hashes}")
+    set(reference_setting ${setting})
+  elseif(NOT hashes STREQUAL reference)
+    message(FATAL_ERROR "${setting} gives other integers than ${reference_setting}:\n"
+                        "${hashes}\n${reference}")
+  endif()
+  message(STATUS "isa ${isa}, ${threads} threads: ok")
+endforeach()
+string(REPLACE ";" "\n" lines "${reference}")
+message(STATUS "the same everywhere:\n${lines}")
