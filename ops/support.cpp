@@ -30,6 +30,23 @@ constexpr Types kWholeBytes{DType::Float32,      DType::Float64,    DType::Float
                             DType::Float8E4M3FN, DType::Float8E5M2, DType::UInt8,   DType::Int8,
                             DType::Int16,        DType::UInt16,     DType::Int32,   DType::Int64,
                             DType::Bool,         DType::QUInt8,     DType::QInt8,   DType::QInt32};
+// Compared as numbers, or dequantized first.
+constexpr Types kEvery{DType::Float32,      DType::Float64,    DType::Float16, DType::BFloat16,
+                       DType::Float8E4M3FN, DType::Float8E5M2, DType::UInt8,   DType::Int8,
+                       DType::Int16,        DType::UInt16,     DType::Int32,   DType::Int64,
+                       DType::Bool,         DType::QUInt8,     DType::QInt8,   DType::QInt32,
+                       DType::QUInt4x2,     DType::QUInt2x4};
+// What C++ can order.
+constexpr Types kOrdered{DType::Float32, DType::Float64, DType::UInt8, DType::Int8,
+                         DType::Int16,   DType::UInt16,  DType::Int32, DType::Int64,
+                         DType::Bool,    DType::QUInt8,  DType::QInt8, DType::QInt32};
+constexpr Types kOrderedPlain{DType::Float32, DType::Float64, DType::UInt8,
+                              DType::Int8,    DType::Int16,   DType::UInt16,
+                              DType::Int32,   DType::Int64,   DType::Bool};
+constexpr Types kFloats{DType::Float32, DType::Float64};
+constexpr Types kFloatsQ{DType::Float32, DType::Float64, DType::QUInt8, DType::QInt8,
+                         DType::QInt32};
+constexpr Types kCodes{DType::UInt8, DType::Int8, DType::Int32};
 constexpr Types kUInt8{DType::UInt8};
 constexpr Types kQUInt4x2{DType::QUInt4x2};
 
@@ -41,15 +58,21 @@ struct Family {
 
 constexpr std::string_view kActivation = "quanta/ops/activation.h";
 constexpr std::string_view kArithmetic = "quanta/ops/arithmetic.h";
+constexpr std::string_view kCompare = "quanta/ops/compare.h";
 constexpr std::string_view kConv = "quanta/ops/conv.h";
 constexpr std::string_view kEmbedding = "quanta/ops/embedding.h";
+constexpr std::string_view kFactory = "quanta/ops/factory.h";
+constexpr std::string_view kIndexing = "quanta/ops/indexing.h";
 constexpr std::string_view kInterpolate = "quanta/ops/interpolate.h";
 constexpr std::string_view kLinear = "quanta/ops/linear.h";
 constexpr std::string_view kNorm = "quanta/ops/norm.h";
 constexpr std::string_view kPad = "quanta/ops/pad.h";
 constexpr std::string_view kPooling = "quanta/ops/pooling.h";
 constexpr std::string_view kQuantize = "quanta/ops/quantize.h";
+constexpr std::string_view kReduce = "quanta/ops/reduce.h";
+constexpr std::string_view kShape = "quanta/ops/shape.h";
 constexpr std::string_view kShuffle = "quanta/ops/shuffle.h";
+constexpr std::string_view kSort = "quanta/ops/sort.h";
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all{
@@ -63,6 +86,8 @@ const std::vector<Family>& families() {
       {kArithmetic, kQ, {"mul_relu", "add_scalar_relu", "mul_scalar_relu", "cat_relu"}},
       {kArithmetic, kWholeBytes, {"cat"}},
       {kArithmetic, kFloatQ8, {"matmul"}},
+      {kCompare, kEvery, {"eq", "ne", "lt", "le", "gt", "ge"}},
+      {kCompare, kWholeBytes, {"where"}},
       {kConv,
        kFloatQUInt8,
        {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}},
@@ -79,6 +104,12 @@ const std::vector<Family>& families() {
       {kEmbedding,
        kFloat,
        {"embedding_bag_byte_prepack", "embedding_bag_4bit_prepack", "embedding_bag_2bit_prepack"}},
+      {kFactory, kCodes, {"make_per_tensor_quantized_tensor", "make_per_channel_quantized_tensor"}},
+      {kFactory, kQuantized, {"empty_quantized"}},
+      {kIndexing,
+       kWholeBytes,
+       {"index", "index_put_", "index_select", "gather", "take", "masked_fill", "masked_fill_"}},
+      {kIndexing, kOrderedPlain, {"nonzero"}},
       {kInterpolate, kFloatQ8, {"interpolate"}},
       {kLinear, kFloatQUInt8, {"linear"}},
       {kLinear, kQUInt8, {"linear_relu", "linear_leaky_relu", "linear_tanh"}},
@@ -98,7 +129,16 @@ const std::vector<Family>& families() {
        {"quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic"}},
       {kQuantize, kDequantized, {"dequantize"}},
       {kQuantize, kQuantized, {"int_repr"}},
+      {kReduce, kOrdered, {"max", "min"}},
+      {kReduce, kOrderedPlain, {"argmax", "sum"}},
+      {kReduce, kFloatsQ, {"mean", "std"}},
+      {kReduce, kFloats, {"var"}},
+      {kShape,
+       kWholeBytes,
+       {"stack", "chunk", "split", "split_with_sizes", "unbind", "unfold", "flip", "repeat",
+        "resize_"}},
       {kShuffle, kWholeBytes, {"channel_shuffle", "pixel_shuffle", "pixel_unshuffle"}},
+      {kSort, kOrdered, {"sort", "argsort", "msort", "topk"}},
   };
   return all;
 }

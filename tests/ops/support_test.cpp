@@ -10,15 +10,21 @@
 
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
+#include "quanta/ops/compare.h"
 #include "quanta/ops/conv.h"
 #include "quanta/ops/embedding.h"
+#include "quanta/ops/factory.h"
+#include "quanta/ops/indexing.h"
 #include "quanta/ops/interpolate.h"
 #include "quanta/ops/linear.h"
 #include "quanta/ops/norm.h"
 #include "quanta/ops/pad.h"
 #include "quanta/ops/pooling.h"
 #include "quanta/ops/quantize.h"
+#include "quanta/ops/reduce.h"
+#include "quanta/ops/shape.h"
 #include "quanta/ops/shuffle.h"
+#include "quanta/ops/sort.h"
 #include "quanta/runtime/error.h"
 
 namespace quanta {
@@ -286,6 +292,54 @@ void add_others(std::map<std::string, Caller>& callers) {
       row, [](const Tensor& x) { quantized::embedding_bag_2bit_prepack(x); }};
 }
 
+void add_methods(std::map<std::string, Caller>& callers) {
+  const Dims sizes{2, 4};
+  const auto add = [&](const char* op, Call call) { callers[op] = {sizes, std::move(call)}; };
+  const Tensor zero = Tensor::zeros({1}, DType::Int64);
+  const Tensor mask = Tensor::ones({4}, DType::Bool);
+  add("eq", [](const Tensor& x) { eq(x, x); });
+  add("ne", [](const Tensor& x) { ne(x, 1.0); });
+  add("lt", [](const Tensor& x) { lt(x, x); });
+  add("le", [](const Tensor& x) { le(x, 1.5); });
+  add("gt", [](const Tensor& x) { gt(x, x); });
+  add("ge", [](const Tensor& x) { ge(x, x); });
+  add("where", [=](const Tensor& x) { where(mask, x, x); });
+  add("index", [=](const Tensor& x) { index(x, {zero}); });
+  add("index_put_", [=](const Tensor& x) { index_put_(x, {zero}, 1.0); });
+  add("index_select", [=](const Tensor& x) { index_select(x, 0, zero); });
+  add("gather", [=](const Tensor& x) { gather(x, 0, zero.view({1, 1})); });
+  add("take", [=](const Tensor& x) { take(x, zero); });
+  add("masked_fill", [=](const Tensor& x) { masked_fill(x, mask, 1.0); });
+  add("masked_fill_", [=](const Tensor& x) { masked_fill_(x, mask, 1.0); });
+  add("nonzero", [](const Tensor& x) { nonzero(x); });
+  add("max", [](const Tensor& x) { max(x, 0); });
+  add("min", [](const Tensor& x) { min(x); });
+  add("argmax", [](const Tensor& x) { argmax(x); });
+  add("sum", [](const Tensor& x) { sum(x); });
+  add("mean", [](const Tensor& x) { mean(x); });
+  add("std", [](const Tensor& x) { quanta::std(x); });
+  add("var", [](const Tensor& x) { var(x); });
+  add("sort", [](const Tensor& x) { sort(x); });
+  add("argsort", [](const Tensor& x) { argsort(x); });
+  add("msort", [](const Tensor& x) { msort(x); });
+  add("topk", [](const Tensor& x) { topk(x, 1); });
+  add("stack", [](const Tensor& x) { stack(std::array{x, x}); });
+  add("chunk", [](const Tensor& x) { chunk(x, 2); });
+  add("split", [](const Tensor& x) { split(x, 1); });
+  add("split_with_sizes", [](const Tensor& x) { split_with_sizes(x, {1, 1}); });
+  add("unbind", [](const Tensor& x) { unbind(x); });
+  add("unfold", [](const Tensor& x) { unfold(x, 1, 2, 1); });
+  add("flip", [](const Tensor& x) { flip(x, {0}); });
+  add("repeat", [](const Tensor& x) { repeat(x, {2, 1}); });
+  add("resize_", [](const Tensor& x) { resize_(x, {4, 2}); });
+  add("make_per_tensor_quantized_tensor",
+      [](const Tensor& x) { make_per_tensor_quantized_tensor(x, 0.1, 1); });
+  add("make_per_channel_quantized_tensor", [](const Tensor& x) {
+    make_per_channel_quantized_tensor(x, Tensor::ones({2}), Tensor::zeros({2}, DType::Int64), 0);
+  });
+  add("empty_quantized", only_quantized([](const QTensor& x) { empty_quantized({3}, x); }));
+}
+
 std::map<std::string, Caller> all_callers() {
   std::map<std::string, Caller> callers;
   add_activations(callers);
@@ -293,6 +347,7 @@ std::map<std::string, Caller> all_callers() {
   add_weighted(callers);
   add_norms(callers);
   add_spatial(callers);
+  add_methods(callers);
   add_others(callers);
   return callers;
 }
