@@ -18,12 +18,12 @@ std::string exact_text(const Counts& counts) {
 }
 
 void print_line(const std::string& name, const Counts& counts) {
-  fmt::print("{:<38}{:>7}{:>8}{:>8}{:>13}{:>12}\n", name, counts.cases, counts.passed,
+  fmt::print("{:<46}{:>7}{:>8}{:>8}{:>13}{:>12}\n", name, counts.cases, counts.passed,
              counts.failed, counts.unsupported, exact_text(counts));
 }
 
 void print_header(const std::string& first) {
-  fmt::print("{:<38}{:>7}{:>8}{:>8}{:>13}{:>12}\n", first, "cases", "passed", "failed",
+  fmt::print("{:<46}{:>7}{:>8}{:>8}{:>13}{:>12}\n", first, "cases", "passed", "failed",
              "unsupported", "min exact");
 }
 
