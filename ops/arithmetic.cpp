@@ -64,8 +64,8 @@ Tensor binary(std::string_view name, FloatBinary op, const Tensor& lhs, const Te
                lhs.dtype(), rhs.dtype());
   const bool integers = lhs.dtype() == DType::Int32 || lhs.dtype() == DType::Int64;
   QUANTA_SUPPORTED(lhs.dtype() == DType::Float32 || (integers && op != FloatBinary::Div),
-                   "{}: lhs: {} is not supported on the CPU; {}", name, lhs.dtype(),
-                   op == FloatBinary::Div ? "Float32 is" : "Float32, Int32 and Int64 are");
+                   "{}: lhs: expected {} on the CPU, got {}", name,
+                   op == FloatBinary::Div ? "Float32" : "Float32, Int32 or Int64", lhs.dtype());
 
   const Dims sizes =
       lhs.sizes() == rhs.sizes() ? lhs.sizes() : broadcast_sizes(lhs.sizes(), rhs.sizes(), name);

@@ -59,8 +59,7 @@ Tensor matmul(const Tensor& lhs, const Tensor& rhs) {
                      "scale is not known here: use nn::FloatFunctional, or dequantize first",
                      argument, x->dtype());
     QUANTA_SUPPORTED(x->dtype() == DType::Float32,
-                     "matmul: {}: {} is not supported on the CPU; Float32 is", argument,
-                     x->dtype());
+                     "matmul: {}: expected Float32 on the CPU, got {}", argument, x->dtype());
   }
   scope.kernel("onednn");
   return multiply("matmul", lhs, rhs);
@@ -76,7 +75,7 @@ QTensor matmul(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_
   QUANTA_CHECK(lhs.dtype() == rhs.dtype(), "{}: rhs: expected {} as lhs has, got {}", kOp,
                lhs.dtype(), rhs.dtype());
   QUANTA_SUPPORTED(lhs.dtype() != DType::QInt32,
-                   "{}: lhs: QInt32 is not supported on the CPU; QUInt8 and QInt8 are", kOp);
+                   "{}: lhs: expected QUInt8 or QInt8 on the CPU, got QInt32", kOp);
   check_quantizer(kOp, Quantizer::per_tensor(scale, zero_point), lhs.dtype(), {});
   scope.kernel("dequantize, onednn, quantize");
   return quantize_per_tensor(multiply(kOp, dequantize(lhs), dequantize(rhs)), scale, zero_point,

@@ -25,8 +25,8 @@ inline void check_per_tensor(std::string_view op, std::string_view argument, con
                "{}: {}: expected one scale and zero point (PerTensorAffine), got {}", op, argument,
                scheme);
   QUANTA_SUPPORTED(!is_sub_byte(x.dtype()),
-                   "{}: {}: {} is not supported on the CPU; QUInt8, QInt8 and QInt32 are", op,
-                   argument, x.dtype());
+                   "{}: {}: expected QUInt8, QInt8 or QInt32 on the CPU, got {}", op, argument,
+                   x.dtype());
 }
 
 inline IntRange code_range(DType dtype) {

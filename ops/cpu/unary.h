@@ -19,8 +19,8 @@ inline void check_unary(std::string_view op, const Tensor& x) {
     check_per_tensor(op, "x", x);
   } else {
     QUANTA_SUPPORTED(x.dtype() == DType::Float32,
-                     "{}: x: {} is not supported on the CPU; Float32, QUInt8, QInt8 and QInt32 are",
-                     op, x.dtype());
+                     "{}: x: expected Float32, QUInt8, QInt8 or QInt32 on the CPU, got {}", op,
+                     x.dtype());
   }
 }
 
@@ -31,8 +31,8 @@ inline void check_float_unary(std::string_view op, const Tensor& x) {
                    "{}: x: expected Float32, got {}; quantized::{} takes the result's scale and "
                    "zero point",
                    op, x.dtype(), op);
-  QUANTA_SUPPORTED(x.dtype() == DType::Float32, "{}: x: {} is not supported on the CPU; Float32 is",
-                   op, x.dtype());
+  QUANTA_SUPPORTED(x.dtype() == DType::Float32, "{}: x: expected Float32 on the CPU, got {}", op,
+                   x.dtype());
 }
 
 /// function(x) for each float, in several threads; for functions without a vector kernel.
