@@ -143,6 +143,16 @@ Quantizer single_channel(const Quantizer& quantizer, std::int64_t channel, std::
                                quantizer.channel->zero_points[index(channel)]);
 }
 
+// A view where the strides allow it, else a contiguous copy.
+Tensor reshaped(const Tensor& x, const Dims& wanted, std::string_view op) {
+  const Dims sizes = resolve_sizes(x, wanted, op);
+  const std::optional<Dims> strides = view_strides(x, sizes);
+  const Quantizer quantizer = quantizer_after_view(x, sizes, op);
+  if (strides) return make_view(x, sizes, *strides, 0, quantizer);
+  return make_view(x.clone(MemoryFormat::Contiguous), sizes, contiguous_strides(sizes), 0,
+                   quantizer);
+}
+
 }  // namespace
 
 Tensor Tensor::view(const Dims& wanted) const {
@@ -154,16 +164,10 @@ Tensor Tensor::view(const Dims& wanted) const {
   return make_view(*this, sizes, *strides, 0, quantizer_after_view(*this, sizes, "view"));
 }
 
-Tensor Tensor::reshape(const Dims& wanted) const {
-  const Dims sizes = resolve_sizes(*this, wanted, "reshape");
-  const std::optional<Dims> strides = view_strides(*this, sizes);
-  const Quantizer quantizer = quantizer_after_view(*this, sizes, "reshape");
-  if (strides) return make_view(*this, sizes, *strides, 0, quantizer);
-  return make_view(clone(MemoryFormat::Contiguous), sizes, contiguous_strides(sizes), 0, quantizer);
-}
+Tensor Tensor::reshape(const Dims& wanted) const { return reshaped(*this, wanted, "reshape"); }
 
 Tensor Tensor::flatten(std::int64_t start_dim, std::int64_t end_dim) const {
-  if (dim() == 0) return reshape({1});
+  if (dim() == 0) return reshaped(*this, {1}, "flatten");
   const std::int64_t start = wrap_dim(start_dim, dim(), "flatten", "start_dim");
   const std::int64_t end = wrap_dim(end_dim, dim(), "flatten", "end_dim");
   QUANTA_CHECK(start <= end, "flatten: start_dim: expected at most end_dim {}, got {}", end, start);
@@ -177,7 +181,7 @@ Tensor Tensor::flatten(std::int64_t start_dim, std::int64_t end_dim) const {
       if (d == end) sizes.push_back(merged);
     }
   }
-  return reshape(sizes);
+  return reshaped(*this, sizes, "flatten");
 }
 
 Tensor Tensor::permute(const Dims& order) const {
