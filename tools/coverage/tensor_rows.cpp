@@ -1,5 +1,11 @@
 #include "quanta/ops/arithmetic.h"
+#include "quanta/ops/compare.h"
+#include "quanta/ops/factory.h"
+#include "quanta/ops/indexing.h"
 #include "quanta/ops/quantize.h"
+#include "quanta/ops/reduce.h"
+#include "quanta/ops/shape.h"
+#include "quanta/ops/sort.h"
 #include "registry.h"
 
 namespace quanta::coverage {
@@ -48,16 +54,61 @@ std::vector<Section> tensor_sections() {
   s.row("equal", QUANTA_CALL(x.equal(x)), "tensor_methods/equal");
   s.row("fill_", QUANTA_CALL(x.fill_(0.5)), "tensor_methods/fill_");
   s.row("printing", QUANTA_CALL(to_string(x)));
+  s.row("detach", QUANTA_CALL(x.detach()), "tensor_methods/detach");
+
+  s.from("ops/indexing.h", "tests/ops/indexing_test.cpp");
+  s.row("indexing with tensors and masks", QUANTA_CALL(index(x, {Ellipsis{}, indices()})),
+        "tensor_methods/index");
+  s.row("index_put_", QUANTA_CALL(index_put_(x.clone(), {0}, 1.0)), "tensor_methods/index_put_");
+  s.row("index_select", QUANTA_CALL(index_select(x, 1, indices())), "tensor_methods/index_select");
+  s.row("gather", QUANTA_CALL(gather(x, 0, Tensor::zeros({1, 1, 1, 1}, DType::Int64))));
+  s.row("take", QUANTA_CALL(take(x, indices())));
+  s.row("masked_fill", QUANTA_CALL(masked_fill(x, ones({6}).to(DType::Bool), 0.5)),
+        "tensor_methods/masked_fill tensor_methods/masked_fill_");
+
+  s.from("ops/reduce.h", "tests/ops/reduce_test.cpp");
+  s.row("max", QUANTA_CALL(max(x, 1)), "tensor_methods/max");
+  s.row("min", QUANTA_CALL(min(x, 1)), "tensor_methods/min");
+  s.row("mean", QUANTA_CALL(mean(x, {2, 3})), "tensor_methods/mean");
+  s.row("max out",
+        QUANTA_CALL(max_out(x.select(3, 0).clone(), Tensor::empty({0}, DType::Int64), x, 3)),
+        "tensor_methods/max");
+  s.row("mean out", QUANTA_CALL(mean_out(x.select(3, 0).clone(), x, {3})), "tensor_methods/mean");
+  s.row("std", QUANTA_CALL(std(x, {2, 3})), "tensor_methods/std");
+
+  s.from("ops/sort.h", "tests/ops/sort_test.cpp");
+  s.row("sort", QUANTA_CALL(sort(x)), "tensor_methods/sort tensor_methods/msort");
+  s.row("argsort", QUANTA_CALL(argsort(x)), "tensor_methods/sort");
+  s.row("topk", QUANTA_CALL(topk(x, 2)), "tensor_methods/topk");
+
+  s.from("ops/shape.h", "tests/ops/shape_test.cpp");
+  s.row("resize_", QUANTA_CALL(resize_(x.clone(), {4, 3})), "tensor_methods/resize_");
+  s.row("stack", QUANTA_CALL(stack(std::array{x, x})), "tensor_methods/stack");
+  s.row("chunk", QUANTA_CALL(chunk(x, 2)), "tensor_methods/chunk");
+  s.row("split", QUANTA_CALL(split(x, 1)), "tensor_methods/split");
+  s.row("unbind", QUANTA_CALL(unbind(x)), "tensor_methods/unbind");
+  s.row("unfold", QUANTA_CALL(unfold(x, 3, 2, 1)));
+  s.row("flip", QUANTA_CALL(flip(x, {0, 2})), "tensor_methods/flip");
+  s.row("repeat", QUANTA_CALL(repeat(x, {2, 1, 1, 3})), "tensor_methods/repeat");
+
+  s.from("ops/compare.h", "tests/ops/compare_test.cpp");
+  s.row("eq", QUANTA_CALL(eq(x, x)), "tensor_methods/eq");
+  s.row("ne", QUANTA_CALL(ne(x, x)), "tensor_methods/ne");
+  s.row("lt", QUANTA_CALL(lt(x, 0.5)), "tensor_methods/lt");
+  s.row("le", QUANTA_CALL(le(x, 0.5)), "tensor_methods/le");
+  s.row("gt", QUANTA_CALL(gt(x, 0.5)), "tensor_methods/gt");
+  s.row("ge", QUANTA_CALL(ge(x, 0.5)), "tensor_methods/ge");
+  s.row("where", QUANTA_CALL(where(ge(x, 0.5), x, x)));
+
+  s.from("ops/factory.h", "tests/ops/shape_test.cpp");
   s.row("make_per_tensor_quantized_tensor",
-        QUANTA_QUANTIZED_CALL(
-            QTensor::from_int_repr(int_repr(x), Quantizer::per_tensor(scale, zero_point))),
+        QUANTA_QUANTIZED_CALL(make_per_tensor_quantized_tensor(int_repr(x), scale, zero_point)),
         "tensor_methods");
   s.row("make_per_channel_quantized_tensor",
-        QUANTA_QUANTIZED_CALL(QTensor::from_int_repr(
-            int_repr(x), Quantizer::per_channel({1.0, 1.0, 1.0, 1.0}, {0, 0, 0, 0}, 1))),
+        QUANTA_QUANTIZED_CALL(make_per_channel_quantized_tensor(
+            int_repr(x), ones({4}), Tensor::zeros({4}, DType::Int64), 1)),
         "tensor_methods");
-  s.row("empty_quantized",
-        QUANTA_QUANTIZED_CALL(QTensor::empty(x.sizes(), scale, zero_point, x.dtype())));
+  s.row("empty_quantized", QUANTA_QUANTIZED_CALL(empty_quantized(x.sizes(), x)));
 
   s.from("ops/arithmetic.h", "tests/ops/arithmetic_test.cpp");
   s.row("cat", QUANTA_CALL(cat(std::array{x, x}, 1)), "tensor_methods/cat arithmetic/cat");
