@@ -122,6 +122,28 @@ void check_row(const Row& row, Files& files, std::vector<std::string>& found) {
   check_types(row, found);
 }
 
+/// Every `file` "test case" on the page of differences has to be there.
+void check_differences(Files& files, std::vector<std::string>& found) {
+  constexpr std::string_view kPage = "docs/differences.md";
+  const auto& page = files.text(kPage);
+  if (!page) {
+    found.push_back(fmt::format("no {}", kPage));
+    return;
+  }
+  constexpr std::string_view kStart = "`tests/";
+  for (std::size_t at = page->find(kStart); at != std::string::npos;
+       at = page->find(kStart, at + 1)) {
+    const std::size_t path_end = page->find('`', at + 1);
+    const std::size_t name_end = page->find('"', path_end + 3);
+    const std::string path = page->substr(at + 1, path_end - at - 1);
+    const std::string name = page->substr(path_end + 3, name_end - path_end - 3);
+    const auto& test = files.text(path);
+    if (!test || test->find(fmt::format("TEST_CASE(\"{}\")", name)) == std::string::npos) {
+      found.push_back(fmt::format("{}: no test {} \"{}\"", kPage, path, name));
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> problems(const std::filesystem::path& root) {
@@ -132,6 +154,7 @@ std::vector<std::string> problems(const std::filesystem::path& root) {
       if (row.done()) check_row(row, files, found);
     }
   }
+  check_differences(files, found);
   const auto& page = files.text("docs/coverage.md");
   if (!page || *page != to_markdown()) {
     found.push_back(

@@ -50,7 +50,7 @@ std::shared_ptr<nn::Module> relu() { return module<nn::ReLU>(); }
 
 Section fused() {
   Section s{"Fused modules: nn.intrinsic", {}};
-  s.from("nn/intrinsic/fused.h", "tests/nn/fused_test.cpp");
+  s.from("nn/intrinsic/fused.h", "tests/nn/module_forms_test.cpp");
   s.row("ConvBn1d", QUANTA_FLOAT_MODULE(nn::intrinsic::ConvBn1d, Type(conv(1), norm(1))(signal)));
   s.row("ConvBn2d", QUANTA_FLOAT_MODULE(nn::intrinsic::ConvBn2d, Type(conv(2), norm(2))(x)));
   s.row("ConvBn3d", QUANTA_FLOAT_MODULE(nn::intrinsic::ConvBn3d, Type(conv(3), norm(3))(volume)));
@@ -84,7 +84,7 @@ Section fused() {
 
 Section quantized_fused() {
   Section s{"Fused modules: nn.intrinsic.quantized", {}};
-  s.from("nn/intrinsic/quantized.h", "tests/nn/fused_test.cpp");
+  s.from("nn/intrinsic/quantized.h", "tests/nn/module_forms_test.cpp");
   s.row("LinearReLU",
         QUANTA_MODULE(nn::intrinsic::quantized::LinearReLU, Type(weight({3, 6}), {})(x)),
         "pipeline conv_fbgemm/linear_relu");

@@ -107,6 +107,11 @@ struct Section {
     rows.push_back({name, use, header_, suites, test_, {}});
     return *this;
   }
+  /// The last row is tested elsewhere.
+  Section& tested_in(std::string_view test) {
+    rows.back().test = test;
+    return *this;
+  }
   Section& not_yet(std::string_view why, std::initializer_list<std::string_view> names) {
     for (const std::string_view name : names) rows.push_back({name, {}, {}, {}, {}, why});
     return *this;
