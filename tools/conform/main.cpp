@@ -34,6 +34,7 @@ struct Options {
   bool allow_unsupported = false;
   bool verbose = false;
   bool dump_hash = false;
+  bool summary = false;
 };
 
 /// A line that counts up on a terminal; nothing elsewhere.
@@ -118,12 +119,12 @@ int run(const Options& options) {
   std::vector<SuiteReport> reports;
   for (const std::string& path : options.suites) {
     const SuiteReport report = run_suite(Suite::read(path), options);
-    print_table(report);
+    if (!options.summary) print_table(report);
     if (options.dump_hash) fmt::print("hash {} {}\n\n", report.name, report.hash);
     std::fflush(stdout);
     reports.push_back(report);
   }
-  if (reports.size() > 1) print_summary(reports);
+  if (options.summary || reports.size() > 1) print_summary(reports);
   const Counts total = total_of(reports);
   if (!options.only.empty() && total.cases == 0) {
     fmt::print(stderr, "quanta-conform: --only: no case with op '{}' in these suites\n",
@@ -156,6 +157,7 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember(quanta::conform::isa_names()));
   app.add_flag("--dump-hash", options.dump_hash,
                "Print a hash of all integers of each suite's outputs");
+  app.add_flag("--summary", options.summary, "Only a line for every suite");
   app.add_flag("--verbose", options.verbose, "A line for every case");
   try {
     app.parse(argc, argv);
