@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "quanta/fusion/uncalibrated.h"
+#include "quanta/nn/embedding.h"
 #include "quanta/nn/intrinsic/fused.h"
 #include "quanta/nn/misc.h"
 #include "quanta/nn/stubs.h"
@@ -16,11 +17,13 @@ namespace {
 using nn::Module;
 using ModulePtr = std::shared_ptr<Module>;
 
-// DeQuantStub and Dropout have nothing to observe; a QConfig without an activation observer asks
-// for none either.
+// DeQuantStub and Dropout have nothing to observe, and what embeddings give out stays float; a
+// QConfig without an activation observer asks for none either.
 bool needs_observer(const Module& module) {
   return dynamic_cast<const nn::DeQuantStub*>(&module) == nullptr &&
-         dynamic_cast<const nn::Dropout*>(&module) == nullptr && module.qconfig()->activation;
+         dynamic_cast<const nn::Dropout*>(&module) == nullptr &&
+         dynamic_cast<const nn::Embedding*>(&module) == nullptr &&
+         dynamic_cast<const nn::EmbeddingBag*>(&module) == nullptr && module.qconfig()->activation;
 }
 
 // What is wrong with converting this module, or "".

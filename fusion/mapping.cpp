@@ -5,6 +5,7 @@
 
 #include "quanta/nn/activation.h"
 #include "quanta/nn/conv.h"
+#include "quanta/nn/embedding.h"
 #include "quanta/nn/float_functional.h"
 #include "quanta/nn/intrinsic/fused.h"
 #include "quanta/nn/intrinsic/quantized.h"
@@ -13,6 +14,7 @@
 #include "quanta/nn/norm.h"
 #include "quanta/nn/quantized/activation.h"
 #include "quanta/nn/quantized/conv.h"
+#include "quanta/nn/quantized/embedding.h"
 #include "quanta/nn/quantized/functional.h"
 #include "quanta/nn/quantized/linear.h"
 #include "quanta/nn/quantized/norm.h"
@@ -44,6 +46,8 @@ ModuleMapping make_default_mapping() {
       .add<nn::LeakyReLU>(&q::LeakyReLU::from_float)
       .add<nn::PReLU>(&q::PReLU::from_float)
       .add<nn::ReLU6>(&q::ReLU6::from_float)
+      .add<nn::Embedding>(&q::Embedding::from_float)
+      .add<nn::EmbeddingBag>(&q::EmbeddingBag::from_float)
       .add<nn::GroupNorm>(&q::GroupNorm::from_float)
       .add<nn::LayerNorm>(&q::LayerNorm::from_float)
       .add<nn::InstanceNorm1d>(&q::InstanceNorm1d::from_float)

@@ -10,6 +10,7 @@
 #include "quanta/fusion/uncalibrated.h"
 #include "quanta/nn/activation.h"
 #include "quanta/nn/conv.h"
+#include "quanta/nn/embedding.h"
 #include "quanta/nn/float_functional.h"
 #include "quanta/nn/intrinsic/fused.h"
 #include "quanta/nn/intrinsic/quantized.h"
@@ -18,6 +19,7 @@
 #include "quanta/nn/norm.h"
 #include "quanta/nn/quantized/activation.h"
 #include "quanta/nn/quantized/conv.h"
+#include "quanta/nn/quantized/embedding.h"
 #include "quanta/nn/quantized/functional.h"
 #include "quanta/nn/quantized/linear.h"
 #include "quanta/nn/quantized/norm.h"
@@ -81,6 +83,14 @@ ModulePtr restore_with_tanh(const Module& occupant, DType dtype) {
                            &Quantized::from_float, dtype);
 }
 
+// Whether the rows have 8 or 4 bits follows from the state.
+template <typename Float, typename Quantized>
+ModulePtr restore_embedding(const Module& occupant, DType) {
+  const ModulePtr source = expect<Float>(occupant).clone();
+  source->set_qconfig(float_qparams_weight_only_qconfig());
+  return Quantized::from_float(*source);
+}
+
 ModulePtr restore_identity(const Module&, DType) { return nn::make_module<nn::Identity>(); }
 
 template <typename Float, typename Quantized>
@@ -119,6 +129,9 @@ const std::vector<SavedType>& saved_types() {
       row<nn::BatchNorm3d, q::BatchNorm3d>("BatchNorm3d"),
       relu_row<nn::BatchNorm2d, ni::BNReLU2d, niq::BNReLU2d>("BNReLU2d"),
       relu_row<nn::BatchNorm3d, ni::BNReLU3d, niq::BNReLU3d>("BNReLU3d"),
+      {"Embedding", typeid(q::Embedding), &restore_embedding<nn::Embedding, q::Embedding>},
+      {"EmbeddingBag", typeid(q::EmbeddingBag),
+       &restore_embedding<nn::EmbeddingBag, q::EmbeddingBag>},
       row<nn::LayerNorm, q::LayerNorm>("LayerNorm"),
       row<nn::GroupNorm, q::GroupNorm>("GroupNorm"),
       row<nn::InstanceNorm1d, q::InstanceNorm1d>("InstanceNorm1d"),
