@@ -272,8 +272,7 @@ void Module::remove_hook(HookId id) {
   const auto has_id = [id](const auto& entry) { return entry.first == id; };
   std::erase_if(hooks_->pre, has_id);
   std::erase_if(hooks_->post, has_id);
-  if (hooks_->pre.empty() && hooks_->post.empty()) hooks_.reset();
-  update_plain_call();
+  drop_empty_hooks();
 }
 
 void Module::take_pre_hooks_from(const Module& from) {
@@ -288,10 +287,17 @@ void Module::take_forward_hooks_from(const Module& from) {
 
 void Module::clear_pre_hooks() {
   if (hooks_ != nullptr) hooks_->pre.clear();
+  drop_empty_hooks();
 }
 
 void Module::clear_forward_hooks() {
   if (hooks_ != nullptr) hooks_->post.clear();
+  drop_empty_hooks();
+}
+
+void Module::drop_empty_hooks() noexcept {
+  if (hooks_ != nullptr && hooks_->pre.empty() && hooks_->post.empty()) hooks_.reset();
+  update_plain_call();
 }
 
 // Module: tree -----------------------------------------------------------------------------------
@@ -345,6 +351,27 @@ void Module::register_buffer(std::string name, Tensor& buffer) {
   check_name(name);
   tensors_.push_back({std::move(name),
                       reinterpret_cast<char*>(&buffer) - reinterpret_cast<char*>(this), false});
+}
+
+void Module::require_members(const void* object, std::size_t bytes) const {
+  const std::ptrdiff_t first =
+      static_cast<const char*>(object) - reinterpret_cast<const char*>(this);
+  const auto require = [&](const std::string& name, std::ptrdiff_t offset, std::size_t size,
+                           std::string_view what, std::string_view hint) {
+    const std::ptrdiff_t last = first + static_cast<std::ptrdiff_t>(bytes - size);
+    QUANTA_CHECK(offset >= first && offset <= last,
+                 "{}: {}: expected a member of {} itself{}, got something outside of it as '{}'",
+                 what == "slot" ? "register_module" : "register_parameter", what, type_name(), hint,
+                 name);
+  };
+  for (const Entry& entry : children_) {
+    if (entry.owned != nullptr) continue;
+    require(entry.name, entry.offset, sizeof(ChildSlot), "slot",
+            " (Sequential, ModuleList and ModuleDict hold any number of children)");
+  }
+  for (const TensorEntry& entry : tensors_) {
+    require(entry.name, entry.offset, sizeof(Tensor), "tensor", "");
+  }
 }
 
 std::vector<Module::NamedChild> Module::named_children() const {

@@ -245,6 +245,10 @@ class Module {
   Tensor& tensor(const TensorEntry& entry) const;
   Tensor call_with_hooks(const Tensor& x) const;
   void update_plain_call() noexcept;
+  void drop_empty_hooks() noexcept;
+  // Slots and tensors are found by their distance from the module, in its copies as well: throws
+  // ArgumentError for one that lies outside of the `bytes` of the whole object.
+  void require_members(const void* object, std::size_t bytes) const;
   void collect_state(StateDict& state, const std::string& prefix) const;
   void read_state(StateReader& reader, const std::string& prefix);
 
@@ -260,6 +264,9 @@ class Module {
   std::shared_ptr<Module> (*clone_function_)(const Module&) = nullptr;
 
   friend void detail::own_tensors(Module& module);
+  template <typename T>
+    requires std::is_base_of_v<Module, T>
+  friend T deep_copy(const T& module);
   template <typename T, typename... Args>
   friend std::shared_ptr<T> make_module(Args&&... args);
 };
@@ -268,6 +275,7 @@ class Module {
 template <typename T, typename... Args>
 std::shared_ptr<T> make_module(Args&&... args) {
   auto module = std::make_shared<T>(std::forward<Args>(args)...);
+  static_cast<const Module&>(*module).require_members(module.get(), sizeof(T));
   static_cast<Module&>(*module).clone_function_ = [](const Module& source) -> std::shared_ptr<Module> {
     return make_module<T>(static_cast<const T&>(source));
   };
@@ -335,6 +343,7 @@ template <typename T>
   requires std::is_base_of_v<Module, T>
 T deep_copy(const T& module) {
   const detail::CloneScope scope;
+  static_cast<const Module&>(module).require_members(&module, sizeof(T));
   T copy(module);
   detail::own_tensors(copy);
   return copy;
