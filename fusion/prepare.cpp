@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "quanta/nn/container.h"
 #include "quanta/nn/conv.h"
@@ -22,8 +24,12 @@ bool is_transposed_convolution(const Module& module) {
          dynamic_cast<const nn::ConvTranspose3d*>(&module) != nullptr;
 }
 
+// The QConfig that each module below gets, found before the first one is set.
+using Assignments = std::vector<std::pair<Module*, std::optional<QConfig>>>;
+
 void propagate(Module& module, const QConfigMapping& mapping, const std::string& path,
-               const std::optional<QConfig>& inherited, std::set<const Module*>& seen) {
+               const std::optional<QConfig>& inherited, std::set<const Module*>& seen,
+               Assignments& assignments) {
   if (!seen.insert(&module).second) return;
   std::optional<QConfig> effective = inherited;
   if (module.has_qconfig_attribute()) {
@@ -40,9 +46,20 @@ void propagate(Module& module, const QConfigMapping& mapping, const std::string&
   }
   for (const Module::NamedChild& child : module.named_children()) {
     propagate(*child.module, mapping, path.empty() ? child.name : path + "." + child.name,
-              effective, seen);
+              effective, seen, assignments);
   }
-  module.set_qconfig(std::move(effective));
+  assignments.emplace_back(&module, std::move(effective));
+}
+
+Assignments planned_qconfigs(Module& model, const QConfigMapping& mapping) {
+  std::set<const Module*> seen;
+  Assignments assignments;
+  propagate(model, mapping, "", mapping.global(), seen, assignments);
+  return assignments;
+}
+
+void assign(Assignments assignments) {
+  for (auto& [module, qconfig] : assignments) module->set_qconfig(std::move(qconfig));
 }
 
 void insert_observer(Module& module, Module::Observation observation) {
@@ -82,8 +99,7 @@ void add_observers(Module& module, const ModuleMapping& mapping, std::set<const 
 }  // namespace
 
 void propagate_qconfig_(Module& model, const QConfigMapping& mapping) {
-  std::set<const Module*> seen;
-  propagate(model, mapping, "", mapping.global(), seen);
+  assign(planned_qconfigs(model, mapping));
 }
 
 void add_observer_(Module& model, const ModuleMapping& mapping) {
@@ -92,14 +108,12 @@ void add_observer_(Module& model, const ModuleMapping& mapping) {
 }
 
 void prepare_(Module& model, const QConfigMapping& qconfigs, const ModuleMapping& mapping) {
-  propagate_qconfig_(model, qconfigs);
-  const auto modules = model.named_modules();
-  QUANTA_CHECK(std::any_of(modules.begin(), modules.end(),
-                           [](const Module::NamedModule& entry) {
-                             return entry.module->qconfig() != nullptr;
-                           }),
+  Assignments assignments = planned_qconfigs(model, qconfigs);
+  QUANTA_CHECK(std::any_of(assignments.begin(), assignments.end(),
+                           [](const auto& entry) { return entry.second.has_value(); }),
                "prepare: qconfigs: expected a QConfig for some module (pass get_default_qconfig()), "
                "got none");
+  assign(std::move(assignments));
   add_observer_(model, mapping);
 }
 

@@ -19,7 +19,7 @@ void add_observer_(nn::Module& model,
                    const ModuleMapping& mapping = default_static_quant_module_mappings());
 
 /// In place: propagate_qconfig_ and add_observer_. Throws ArgumentError when no module has a
-/// QConfig, or a transposed convolution has a per-channel weight observer.
+/// QConfig, or a transposed convolution has a per-channel weight observer; then nothing was changed.
 void prepare_(nn::Module& model, const QConfigMapping& qconfigs = {},
               const ModuleMapping& mapping = default_static_quant_module_mappings());
 
