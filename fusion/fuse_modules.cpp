@@ -155,6 +155,10 @@ void fuse_modules(Module& model, const std::vector<std::vector<std::string>>& gr
     } catch (const ArgumentError& error) {
       throw ArgumentError(fmt::format("{} (fusing [{}])", error.what(), fmt::join(group, ", ")));
     }
+    QUANTA_CHECK(fused != nullptr,
+                 "fuse_modules: additional: expected a fuser that returns a module for ({}), got "
+                 "null",
+                 type_names);
     fused->take_pre_hooks_from(*modules.front());
     fused->take_forward_hooks_from(*modules.back());
     moved_hooks.emplace_back(modules.front(), modules.back());
