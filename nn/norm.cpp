@@ -14,8 +14,8 @@ using detail::python_float;
 BatchNormNd::BatchNormNd(const BatchNormOptions& options, std::int64_t min_rank,
                          std::int64_t max_rank)
     : options_(options), min_rank_(min_rank), max_rank_(max_rank) {
-  QUANTA_CHECK(options.num_features >= 1, "BatchNorm: num_features: expected at least 1, got {}",
-               options.num_features);
+  QUANTA_CHECK(options.num_features >= 1, "BatchNorm{}d: num_features: expected at least 1, got {}",
+               max_rank - 2, options.num_features);
   const Dims sizes{options.num_features};
   if (options.affine) {
     weight = Tensor::ones(sizes);

@@ -53,7 +53,8 @@ std::shared_ptr<Module> convert_conv_transpose(std::string_view op, const Module
 }  // namespace
 
 ConvBase::ConvBase(ConvPackedParams packed, double output_scale, std::int64_t output_zero_point)
-    : OutputQuantized(output_scale, output_zero_point), packed_(std::move(packed)) {}
+    : OutputQuantized(output_scale, output_zero_point, quant_range(DType::QUInt8)),
+      packed_(std::move(packed)) {}
 
 void ConvBase::set_weight_bias(const QTensor& weight, const Tensor& bias) {
   packed_ = detail::repacked(packed_, weight, bias);

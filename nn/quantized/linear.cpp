@@ -16,7 +16,8 @@ constexpr const char* kBiasName = "_packed_params._packed_params/1";
 
 Linear::Linear(const QTensor& weight, const Tensor& bias, double output_scale,
                std::int64_t output_zero_point)
-    : OutputQuantized(output_scale, output_zero_point), packed_(weight, bias) {}
+    : OutputQuantized(output_scale, output_zero_point, quant_range(DType::QUInt8)),
+      packed_(weight, bias) {}
 
 std::shared_ptr<Module> Linear::from_float(const Module& module) {
   constexpr std::string_view kOp = "Linear.from_float";

@@ -23,10 +23,14 @@ class OutputQuantized : public Module {
   std::string type_name() const override;
 
  protected:
-  /// Throws ArgumentError unless scale is finite and > 0 and the zero point within -128..255.
-  OutputQuantized(double scale, std::int64_t zero_point);
+  /// Throws ArgumentError unless scale is finite and > 0 and the zero point in the range, now and
+  /// when a state is loaded. The default holds the codes of QUInt8 and of QInt8.
+  OutputQuantized(double scale, std::int64_t zero_point, IntRange zero_points = {-128, 255});
   void save_state(StateDict& state, const std::string& prefix) const override;
   void load_state(StateReader& reader) override;
+
+ private:
+  IntRange zero_points_;
 };
 
 }  // namespace quanta::nn::quantized
