@@ -1,0 +1,149 @@
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "quanta/fusion/convert.h"
+#include "quanta/fusion/fuse_modules.h"
+#include "quanta/fusion/prepare.h"
+#include "quanta/nn/activation.h"
+#include "quanta/nn/conv.h"
+#include "quanta/nn/float_functional.h"
+#include "quanta/nn/linear.h"
+#include "quanta/nn/pooling.h"
+#include "quanta/nn/stubs.h"
+#include "quanta/observers/defaults.h"
+#include "quanta/runtime/parallel.h"
+#include "quanta/runtime/random.h"
+
+namespace quanta::test {
+namespace {
+
+/// Every kind of kernel: 3x3 with padding, depthwise, 1x1, strided, grouped, transposed, an
+/// addition, both poolings and a linear layer. The output stays quantized.
+struct Mixed : nn::Module {
+  nn::Child<nn::QuantStub> quant;
+  nn::Child<nn::Conv2d> stem, depthwise, pointwise, grouped;
+  nn::Child<nn::ReLU> relu;
+  nn::Child<nn::ConvTranspose2d> up;
+  nn::Child<nn::FloatFunctional> skip, join;
+  nn::Child<nn::MaxPool2d> max_pool;
+  nn::Child<nn::AdaptiveAvgPool2d> pool;
+  nn::Child<nn::Linear> fc;
+
+  Mixed() {
+    register_module("quant", quant);
+    register_module("stem", stem,
+                    nn::Conv2dOptions{
+                        .in_channels = 3, .out_channels = 16, .kernel_size = {3}, .padding = {1}});
+    register_module("relu", relu);
+    register_module("depthwise", depthwise,
+                    nn::Conv2dOptions{.in_channels = 16,
+                                      .out_channels = 16,
+                                      .kernel_size = {3},
+                                      .padding = {1},
+                                      .groups = 16});
+    register_module("pointwise", pointwise,
+                    nn::Conv2dOptions{.in_channels = 16, .out_channels = 16, .kernel_size = {1}});
+    register_module("skip", skip);
+    register_module("grouped", grouped,
+                    nn::Conv2dOptions{.in_channels = 16,
+                                      .out_channels = 20,
+                                      .kernel_size = {3},
+                                      .stride = {2},
+                                      .padding = {1},
+                                      .groups = 2});
+    register_module("up", up,
+                    nn::ConvTranspose2dOptions{
+                        .in_channels = 20, .out_channels = 6, .kernel_size = {2}, .stride = {2}});
+    register_module("join", join);
+    register_module("max_pool", max_pool, nn::MaxPool2dOptions{.kernel_size = {2}});
+    register_module("pool", pool, Dims{2});
+    register_module("fc", fc, nn::LinearOptions{.in_features = 24, .out_features = 7});
+    eval();
+  }
+
+  Tensor forward(const Tensor& x) const override {
+    const Tensor a = relu(stem(quant(x)));
+    const Tensor b = skip->add(pointwise(depthwise(a)), a);
+    const Tensor c = up(grouped(b));
+    return fc(pool(max_pool(join->mul(c, c))).flatten(1));
+  }
+};
+
+/// Values of both signs, so that the zero point is not 0 and padding is not either.
+Tensor mixed_input(std::int64_t batch, std::uint64_t seed) {
+  Generator generator(seed);
+  return randn({batch, 3, 12, 12}, generator);
+}
+
+Mixed calibrated_network() {
+  Mixed net;
+  QConfigMapping qconfigs(get_default_qconfig());
+  qconfigs.set_object_type<nn::ConvTranspose2d>(default_qconfig());
+  fuse_modules(net, {{"stem", "relu"}});
+  Mixed prepared = prepare(net, qconfigs);
+  for (std::uint64_t seed = 0; seed < 3; ++seed) prepared(mixed_input(8, seed));
+  return prepared;
+}
+
+struct Case {
+  Tensor input;
+  std::vector<std::int64_t> want;
+};
+
+}  // namespace
+
+TEST_CASE("a converted network gives the same integers from four threads as from one") {
+  const Mixed prepared = calibrated_network();
+  const Mixed net = convert(prepared);
+  std::vector<Case> cases;
+  for (const std::int64_t batch : {1, 2, 3, 5, 8, 17}) {
+    const Tensor x = mixed_input(batch, static_cast<std::uint64_t>(batch) + 100);
+    cases.push_back({x, net(x).to_int64_vector()});
+  }
+  CHECK(QTensor(net(cases[0].input)).q_zero_point() != 0);
+
+  for (const int omp_threads : {1, 2}) {
+    // Converted again: copies would share what is packed and cached.
+    const Mixed fresh = convert(prepared);
+    std::atomic<int> wrong{0};
+    std::atomic<int> waiting{4};
+    std::vector<std::thread> threads;
+    for (std::size_t t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        set_num_threads(omp_threads);
+        // All begin at once: the first calls pack weights and make primitives.
+        --waiting;
+        while (waiting > 0) std::this_thread::yield();
+        for (std::size_t i = 0; i < 4 * cases.size(); ++i) {
+          const Case& item = cases[(i * (t + 1) + t) % cases.size()];
+          if (fresh(item.input).to_int64_vector() != item.want) ++wrong;
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CAPTURE(omp_threads);
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("a float network that is not packed yet gives the same numbers from four threads") {
+  const Mixed net;
+  const Mixed same = nn::deep_copy(net);  // nothing is packed yet that the two could share
+  const Tensor x = mixed_input(3, 7);
+  const Tensor want = same(x);
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 5; ++i) wrong += net(x).equal(want) ? 0 : 1;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == 0);
+}
+
+}  // namespace quanta::test
