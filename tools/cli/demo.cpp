@@ -1,6 +1,7 @@
 #include "demo.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -102,10 +103,44 @@ void print_layers(const std::vector<LayerRow>& rows) {
   }
 }
 
+// Told before the work begins, not minutes later.
+void check_paths(const DemoOptions& options, const std::filesystem::path& weights,
+                 const std::filesystem::path& saved) {
+  namespace fs = std::filesystem;
+  const fs::path folder = saved.has_parent_path() ? saved.parent_path() : fs::path(".");
+  if (!fs::is_directory(folder) || ::access(folder.c_str(), W_OK) != 0) {
+    throw FileError(
+        fmt::format("demo: --save: expected a path in a folder that exists and can be written, got "
+                    "{}",
+                    saved.string()));
+  }
+  if (fs::is_directory(saved)) {
+    throw FileError(fmt::format("demo: --save: expected the path of a file, got the folder {}",
+                                saved.string()));
+  }
+  if (!fs::is_directory(options.data_folder)) {
+    throw FileError(fmt::format(
+        "demo: --data: expected a folder with Fashion-MNIST's four .gz files, got {} (Debian's "
+        "package dataset-fashion-mnist puts them into /usr/share/datasets/fashion-mnist)",
+        options.data_folder));
+  }
+  if (!fs::is_regular_file(weights)) {
+    throw FileError(fmt::format(
+        "demo: --weights: expected a folder with {}, got {} (the source tree has it in "
+        "examples/data)",
+        weights.filename().string(), options.weights_folder));
+  }
+}
+
 template <typename Net>
 int run(const DemoOptions& options) {
   const std::filesystem::path weights =
       std::filesystem::path(options.weights_folder) / (options.model + ".safetensors");
+  const std::filesystem::path saved =
+      options.save_path.empty()
+          ? std::filesystem::temp_directory_path() / (options.model + "_int8.safetensors")
+          : std::filesystem::path(options.save_path);
+  check_paths(options, weights, saved);
   const FashionMnist train(options.data_folder, FashionMnist::Split::Train);
   const FashionMnist test(options.data_folder, FashionMnist::Split::Test);
   const std::int64_t images = std::min<std::int64_t>(options.images, test.size());
@@ -127,10 +162,6 @@ int run(const DemoOptions& options) {
   const auto int8 = convert(prepared);
   const double int8_top1 = top1(int8, test, images, "int8 accuracy");
 
-  const std::filesystem::path saved =
-      options.save_path.empty()
-          ? std::filesystem::temp_directory_path() / (options.model + "_int8.safetensors")
-          : std::filesystem::path(options.save_path);
   save_model(int8, saved);
   Net loaded;
   loaded.eval();

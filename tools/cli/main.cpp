@@ -11,6 +11,7 @@
 int main(int argc, char** argv) {
   CLI::App app{"quanta: quantized networks in C++"};
   app.require_subcommand(1);
+  app.failure_message(CLI::FailureMessage::help);
 
   quanta::cli::DemoOptions demo;
   CLI::App* demo_command = app.add_subcommand(
