@@ -28,6 +28,7 @@ DType kernel_dtype(DType dtype) {
     case DType::Float32:
     case DType::Float64:
     case DType::UInt8:
+    case DType::Int8:
     case DType::Int32:
       return dtype;
     default:
@@ -86,6 +87,9 @@ Tensor compare_plain(std::string_view op, const Tensor& lhs, const Tensor& rhs, 
     case DType::UInt8:
       compare_elements<std::uint8_t>(left, right, out, compare);
       break;
+    case DType::Int8:
+      compare_elements<std::int8_t>(left, right, out, compare);
+      break;
     case DType::Int32:
       compare_elements<std::int32_t>(left, right, out, compare);
       break;
@@ -95,9 +99,24 @@ Tensor compare_plain(std::string_view op, const Tensor& lhs, const Tensor& rhs, 
   return out;
 }
 
+// Whether the codes of both compare as their values do: 8 bits, one scale and zero point for both,
+// and no two codes with one value.
+bool compare_as_codes(const Tensor& lhs, const Tensor& rhs) {
+  if (!lhs.defined() || !rhs.defined() || lhs.dtype() != rhs.dtype()) return false;
+  if (lhs.dtype() != DType::QUInt8 && lhs.dtype() != DType::QInt8) return false;
+  const Quantizer& quantizer = lhs.impl()->quantizer;
+  if (is_per_channel(quantizer.scheme) || !(quantizer == rhs.impl()->quantizer)) return false;
+  const auto scale = static_cast<float>(quantizer.scale);
+  return std::isnormal(scale) && std::isfinite(scale * 255.0F);
+}
+
 template <typename Compare>
 Tensor compare_tensors(std::string_view op, const Tensor& lhs, const Tensor& rhs, Compare compare) {
   OpScope scope(op);
+  if (compare_as_codes(lhs, rhs)) {
+    return compare_plain(op, QTensor(lhs).int_repr_view(), QTensor(rhs).int_repr_view(),
+                         int_repr_dtype(lhs.dtype()), compare);
+  }
   const Tensor left = plain_values(op, "lhs", lhs);
   const Tensor right = plain_values(op, "rhs", rhs);
   return compare_plain(op, left, right, common_dtype(left.dtype(), right.dtype()), compare);
@@ -186,8 +205,8 @@ Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y) {
     const auto* from_y = static_cast<const T*>(y.data_ptr());
     loop.run([&](const std::array<std::int64_t, 4>& at, std::int64_t count) {
       for (std::int64_t i = 0; i < count; ++i) {
-        to[at[0] + i * step[0]] =
-            chosen[at[1] + i * step[1]] ? from_x[at[2] + i * step[2]] : from_y[at[3] + i * step[3]];
+        to[at[0] + i * step[0]] = detail::select_bits(
+            chosen[at[1] + i * step[1]], from_x[at[2] + i * step[2]], from_y[at[3] + i * step[3]]);
       }
     });
   });

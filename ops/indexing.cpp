@@ -150,8 +150,14 @@ const Tensor& masked_fill_(const Tensor& x, const Tensor& mask, double value) {
     loop.run([&](const std::array<std::int64_t, 2>& at, std::int64_t count) {
       T* row = to + at[0];
       const bool* row_mask = fill + at[1];
+      if (x_step == 1 && mask_step == 1) {
+        for (std::int64_t i = 0; i < count; ++i) {
+          row[i] = detail::select_bits(row_mask[i], item, row[i]);
+        }
+        return;
+      }
       for (std::int64_t i = 0; i < count; ++i) {
-        row[i * x_step] = row_mask[i * mask_step] ? item : row[i * x_step];
+        row[i * x_step] = detail::select_bits(row_mask[i * mask_step], item, row[i * x_step]);
       }
     });
   });

@@ -1,6 +1,8 @@
 #include "quanta/ops/reduce.h"
 
 #include <algorithm>
+#include <array>
+#include <limits>
 #include <string_view>
 #include <type_traits>
 #include <vector>
@@ -29,25 +31,53 @@ constexpr std::int64_t kGrain = 16384;
 template <Extreme kExtreme, typename T>
 bool wins(T a, T b) {
   bool result = kExtreme == Extreme::Max ? a > b : a < b;
-  if constexpr (std::is_floating_point_v<T>) result = result || (a != a && b == b);
+  if constexpr (std::is_floating_point_v<T>) result |= (a != a) & (b == b);
   return result;
 }
 
 template <Extreme kExtreme, typename T>
+T better_of(T a, T b) {
+  return (kExtreme == Extreme::Max ? a > b : a < b) ? a : b;
+}
+
+// A NaN among the elements, or 0.
+template <typename T>
+T find_nan(const T* x, std::int64_t count) {
+  const T* found = std::find_if(x, x + count, [](T value) { return value != value; });
+  return found == x + count ? T{} : *found;
+}
+
+// Lanes that the compiler keeps in vector registers; NaN is only noted in the loop.
+template <Extreme kExtreme, typename T>
 T extreme_of(const T* x, std::int64_t count) {
+  constexpr std::int64_t kLanes = 64 / static_cast<std::int64_t>(sizeof(T));
   T best = x[0];
-  if constexpr (std::is_floating_point_v<T>) {
-    // Without a branch for NaN in the loop, which keeps it in vector registers.
-    bool ordered = true;
-    for (std::int64_t i = 0; i < count; ++i) {
-      best = (kExtreme == Extreme::Max ? x[i] > best : x[i] < best) ? x[i] : best;
-      ordered = ordered && x[i] == x[i];
+  bool unordered = false;
+  std::int64_t i = 0;
+  if (count >= kLanes) {
+    std::array<T, kLanes> lanes;
+    std::array<T, kLanes> sums{};  // of value * 0: NaN once a NaN or infinity was there
+    std::copy_n(x, kLanes, lanes.begin());
+    for (; i + kLanes <= count; i += kLanes) {
+      for (std::size_t lane = 0; lane < kLanes; ++lane) {
+        const T value = x[i + static_cast<std::int64_t>(lane)];
+        lanes[lane] = better_of<kExtreme>(value, lanes[lane]);
+        if constexpr (std::is_floating_point_v<T>) sums[lane] += value * T{0};
+      }
     }
-    if (!ordered) best = *std::find_if(x, x + count, [](T value) { return value != value; });
-  } else {
-    for (std::int64_t i = 0; i < count; ++i) {
-      best = kExtreme == Extreme::Max ? std::max(best, x[i]) : std::min(best, x[i]);
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      best = better_of<kExtreme>(lanes[lane], best);
+      if constexpr (std::is_floating_point_v<T>) unordered |= sums[lane] != sums[lane];
     }
+  }
+  for (; i < count; ++i) {
+    best = better_of<kExtreme>(x[i], best);
+    if constexpr (std::is_floating_point_v<T>) unordered |= x[i] != x[i];
+  }
+  // Infinities end here as well, as inf * 0 is NaN.
+  if (unordered) {
+    const T nan = find_nan(x, count);
+    if (nan != nan) best = nan;
   }
   return best;
 }
@@ -86,31 +116,33 @@ void extremes_of_rows(const T* x, const ReduceLayout& layout, T* values, std::in
                });
 }
 
-// Columns side by side, a block of them at a time.
-template <Extreme kExtreme, typename T>
+// Columns side by side, a block of them at a time; positions are narrow while they are compared.
+template <Extreme kExtreme, typename Position, typename T>
 void extremes_of_columns(const T* x, const ReduceLayout& layout, T* values, std::int64_t* indices) {
   constexpr std::int64_t kBlock = 512;
   const std::int64_t blocks = (layout.inner + kBlock - 1) / kBlock;
   const std::int64_t work = layout.count * std::min(layout.inner, kBlock);
   parallel_for(layout.outer * blocks, std::max<std::int64_t>(1, kGrain / work),
                [&](std::int64_t begin, std::int64_t end) {
+                 std::array<Position, kBlock> at;
                  for (std::int64_t item = begin; item < end; ++item) {
                    const std::int64_t row = item / blocks;
                    const std::int64_t start = item % blocks * kBlock;
                    const std::int64_t length = std::min(kBlock, layout.inner - start);
                    const T* from = x + row * layout.count * layout.inner + start;
                    T* best = values + row * layout.inner + start;
-                   std::int64_t* at = indices + row * layout.inner + start;
                    std::copy_n(from, length, best);
-                   std::fill_n(at, length, 0);
+                   at.fill(0);
                    for (std::int64_t i = 1; i < layout.count; ++i) {
                      from += layout.inner;
                      for (std::int64_t j = 0; j < length; ++j) {
                        const bool win = wins<kExtreme>(from[j], best[j]);
+                       const auto column = static_cast<std::size_t>(j);
                        best[j] = win ? from[j] : best[j];
-                       at[j] = win ? i : at[j];
+                       at[column] = win ? static_cast<Position>(i) : at[column];
                      }
                    }
+                   std::copy_n(at.begin(), length, indices + row * layout.inner + start);
                  }
                });
 }
@@ -148,8 +180,10 @@ ValuesIndices extreme_along(std::string_view op, const Tensor& x, std::int64_t d
     auto* at = static_cast<std::int64_t*>(indices.data_ptr());
     if (layout.inner == 1) {
       extremes_of_rows<kExtreme>(from, layout, to, at);
+    } else if (layout.count <= std::numeric_limits<std::int32_t>::max()) {
+      extremes_of_columns<kExtreme, std::int32_t>(from, layout, to, at);
     } else {
-      extremes_of_columns<kExtreme>(from, layout, to, at);
+      extremes_of_columns<kExtreme, std::int64_t>(from, layout, to, at);
     }
   });
   return {layout.restored(values, keepdim), layout.restored(indices, keepdim)};

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <limits>
 #include <numeric>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "quanta/ops/detail/elements.h"
@@ -35,13 +38,61 @@ void order_bytes(const T* row, std::int64_t count, std::int64_t k, Order order,
   }
 }
 
+// An unsigned number that orders like the value: of floats the bits with the sign turned over, one
+// number for both zeros, the largest for every NaN.
+template <typename T>
+std::uint32_t key_of(T value) {
+  constexpr std::uint32_t kSign = 0x80000000U;
+  if constexpr (std::is_floating_point_v<T>) {
+    if (value != value) return ~0U;
+    const auto bits = std::bit_cast<std::uint32_t>(value == 0.0F ? 0.0F : value);
+    return (bits & kSign) != 0 ? ~bits : bits | kSign;
+  } else {
+    return static_cast<std::uint32_t>(static_cast<std::int32_t>(value)) ^ kSign;
+  }
+}
+
+// The first `k` of `items` in order.
+template <typename Items, typename... Before>
+void sort_first(Items& items, std::int64_t k, const Before&... before) {
+  if (k < static_cast<std::int64_t>(items.size())) {
+    std::partial_sort(items.begin(), items.begin() + k, items.end(), before...);
+  } else {
+    std::sort(items.begin(), items.end(), before...);
+  }
+}
+
+struct Scratch {
+  std::vector<std::uint64_t> keys;
+  std::vector<std::int64_t> positions;
+};
+
 // Positions of the first `k` elements in order; equal elements by position.
 template <typename T>
-void order_row(const T* row, std::int64_t count, std::int64_t k, Order order,
-               std::vector<std::int64_t>& scratch, std::int64_t* indices) {
+void order_row(const T* row, std::int64_t count, std::int64_t k, Order order, Scratch& scratch,
+               std::int64_t* indices) {
   if constexpr (sizeof(T) == 1) {
     // A short row is sorted faster than 256 counts are cleared.
     if (count > 32) return order_bytes(row, count, k, order, indices);
+  }
+  if constexpr (sizeof(T) <= 4) {
+    // Key and position in one number, which sorts without looking elements up.
+    constexpr std::int64_t kPositions = std::int64_t{1} << 32;
+    if (count <= kPositions) {
+      scratch.keys.resize(static_cast<std::size_t>(count));
+      for (std::int64_t i = 0; i < count; ++i) {
+        const std::uint32_t key = key_of(row[i]);
+        scratch.keys[static_cast<std::size_t>(i)] =
+            std::uint64_t{order == Order::Ascending ? key : ~key} << 32 |
+            static_cast<std::uint64_t>(i);
+      }
+      sort_first(scratch.keys, k);
+      for (std::int64_t i = 0; i < k; ++i) {
+        indices[i] =
+            static_cast<std::int64_t>(scratch.keys[static_cast<std::size_t>(i)] & 0xFFFFFFFFU);
+      }
+      return;
+    }
   }
   const auto before = [row, order](std::int64_t a, std::int64_t b) {
     const T left = order == Order::Ascending ? row[a] : row[b];
@@ -49,14 +100,10 @@ void order_row(const T* row, std::int64_t count, std::int64_t k, Order order,
     if (detail::is_less(left, right)) return true;
     return !detail::is_less(right, left) && a < b;
   };
-  scratch.resize(static_cast<std::size_t>(count));
-  std::iota(scratch.begin(), scratch.end(), std::int64_t{0});
-  if (k < count) {
-    std::partial_sort(scratch.begin(), scratch.begin() + k, scratch.end(), before);
-  } else {
-    std::sort(scratch.begin(), scratch.end(), before);
-  }
-  std::copy_n(scratch.begin(), k, indices);
+  scratch.positions.resize(static_cast<std::size_t>(count));
+  std::iota(scratch.positions.begin(), scratch.positions.end(), std::int64_t{0});
+  sort_first(scratch.positions, k, before);
+  std::copy_n(scratch.positions.begin(), k, indices);
 }
 
 template <typename T>
@@ -69,7 +116,7 @@ void order_rows(const Tensor& rows, const Tensor& values, const Tensor& indices,
   auto* at = static_cast<std::int64_t*>(indices.data_ptr());
   parallel_for(rows.numel() / count, std::max<std::int64_t>(1, 4096 / count),
                [&](std::int64_t begin, std::int64_t end) {
-                 std::vector<std::int64_t> scratch;
+                 Scratch scratch;
                  for (std::int64_t row = begin; row < end; ++row) {
                    const T* row_from = from + row * count;
                    std::int64_t* row_at = at + row * k;

@@ -39,6 +39,13 @@ void visit_bits(DType dtype, Visitor&& visitor) {
   }
 }
 
+/// `yes` where the flag holds, else `no`, without a branch that random masks would mispredict.
+template <typename T>
+T select_bits(bool flag, T yes, T no) {
+  const auto mask = static_cast<T>(T{} - static_cast<T>(flag));
+  return static_cast<T>((yes & mask) | (no & static_cast<T>(~mask)));
+}
+
 /// Calls visitor(T{}) with the type of elements (or codes) that C++ can order. Bool counts as 0, 1.
 template <typename Visitor>
 void visit_ordered(std::string_view op, DType dtype, Visitor&& visitor) {

@@ -132,6 +132,20 @@ TEST_CASE("max and min: NaN wins and the first one is named") {
   CHECK(min(x, 1).indices.to_int64_vector() == Codes{1, 0});
 }
 
+TEST_CASE("max and min: infinities and a NaN at any place of a long row") {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (std::int64_t i = 0; i < 100; i += 9) {
+    const Tensor x = Tensor::arange(100);
+    x.select(0, i).fill_(-infinity);
+    CHECK(min(x).item() == -infinity);
+    CHECK(max(x).item() == (i == 99 ? 98.0 : 99.0));
+    CHECK(min(x, 0).indices.item() == static_cast<double>(i));
+    x.select(0, i).fill_(std::numeric_limits<double>::quiet_NaN());
+    CHECK(std::isnan(max(x).item()));
+    CHECK(min(x, 0).indices.item() == static_cast<double>(i));
+  }
+}
+
 TEST_CASE("max: a long tensor is searched whole") {
   const Tensor x = Tensor::arange(200001, DType::Int32);
   CHECK(max(x).item() == 200000);

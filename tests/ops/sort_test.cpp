@@ -98,6 +98,24 @@ TEST_CASE("sort: NaN is the largest number") {
   CHECK(topk(x, 3).indices.to_int64_vector() == Codes{0, 4, 2});
 }
 
+TEST_CASE("sort: plain dtypes of every width agree with a stable sort") {
+  Generator generator(22);
+  const Tensor values = randint(-9, 9, {3, 50}, DType::Int64, generator);
+  const Tensor expected = argsort(values, {.descending = true});
+  for (std::int64_t row = 0; row < 3; ++row) {
+    CHECK(expected.select(0, row).to_int64_vector() ==
+          order_of(values.select(0, row).to_int64_vector(), true));
+  }
+  for (const DType dtype :
+       {DType::Float32, DType::Float64, DType::Int8, DType::Int16, DType::Int32}) {
+    CHECK(argsort(values.to(dtype), {.descending = true}).equal(expected));
+    CHECK(argsort(values.to(dtype)).equal(argsort(values)));
+  }
+  // Both zeros are equal.
+  CHECK(argsort(Tensor::from_values({0.0F, -0.0F, -1.0F, 0.0F})).to_int64_vector() ==
+        Codes{2, 0, 1, 3});
+}
+
 TEST_CASE("sort: empty and 0-d tensors") {
   CHECK(sort(Tensor::empty({0, 3}), {.dim = 0}).values.sizes() == Dims{0, 3});
   CHECK(topk(Tensor::ones({4, 3}), 0).indices.sizes() == Dims{4, 0});

@@ -8,6 +8,7 @@
 #include "quanta/runtime/allocator.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/half.h"
+#include "quanta/runtime/quant_math.h"
 #include "quanta/runtime/random.h"
 
 namespace quanta {
@@ -163,6 +164,40 @@ TEST_CASE("QTensor: copy_ takes over parameters or quantizes") {
   CHECK(dst.q_zero_point() == 3);
   CHECK(dst.equal(src));
   CHECK_THROWS_AS(Tensor::zeros({3}).copy_(src), ArgumentError);
+}
+
+TEST_CASE("QTensor: copy_ from float agrees with the scalar formula and its wrapping") {
+  Generator generator(71);
+  std::vector<float> values = rand({997}, generator).to_float_vector();
+  for (float& value : values) value = (value - 0.5F) * 40.0F;
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float value : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN(), 1e10F,
+                            -1e10F, 1e6F, -1e6F, 2147483648.0F, -2147483648.0F, 2147483520.0F, 0.05F, 0.15F}) {
+    values.push_back(value);
+    values.push_back(value * 0.1F);
+  }
+  for (int half = -300; half < 300; ++half) values.push_back(static_cast<float>(half) * 0.05F);
+  const auto count = static_cast<std::int64_t>(values.size());
+  for (const DType dtype : {DType::QUInt8, DType::QInt8}) {
+    const IntRange range = quant_range(dtype);
+    for (const std::int64_t zero_point : {range.min, std::int64_t{3}, range.max}) {
+      const QTensor wide = QTensor::empty({2, count}, 0.1, zero_point, dtype);
+      const Tensor columns = QTensor::empty({count, 2}, 0.1, zero_point, dtype).t();
+      const Tensor source = Tensor::from_values(values, {count}).expand({2, count});
+      wide.copy_(source);
+      columns.copy_(source);
+      CHECK(columns.equal(wide));
+      const std::vector<std::int64_t> codes = wide.to_int64_vector();
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        CAPTURE(values[i]);
+        REQUIRE(codes[i] ==
+                math::quantize_wrapping(values[i], math::inverse_scale(0.1F),
+                                        static_cast<std::int32_t>(zero_point),
+                                        static_cast<std::int32_t>(range.min),
+                                        static_cast<std::int32_t>(range.max)));
+      }
+    }
+  }
 }
 
 TEST_CASE("QTensor: printing shows values and parameters as torch does") {
