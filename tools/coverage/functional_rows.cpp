@@ -197,7 +197,8 @@ void add_embedding_and_norm(Section& s) {
   s.row("embedding_bag (4 bit)",
         QUANTA_QUANTIZED_CALL(
             quantized::embedding_bag_4bit(packed_embedding(x), indices(), {.offsets = indices()})),
-        "functional_norm/embedding_bag_4bit functional_norm/embedding_bag_4bit_rowwise_offsets");
+        "functional_norm/embedding_bag_4bit functional_norm/embedding_bag_4bit_rowwise_offsets")
+      .tested_in("tests/ops/support_test.cpp");
   s.row("embedding_bag_byte_prepack", QUANTA_CALL(quantized::embedding_bag_byte_prepack(matrix)),
         "functional_norm/embedding_bag_byte_prepack functional_norm/embedding_bag_byte_unpack");
   s.row("embedding_bag_4bit_prepack", QUANTA_CALL(quantized::embedding_bag_4bit_prepack(matrix)),
@@ -233,6 +234,10 @@ std::vector<Section> functional_sections() {
   add_weighted(s);
   add_arithmetic(s);
   add_embedding_and_norm(s);
+  s.not_yet("no function of this name; matmul takes batches", {"bmm"});
+  s.not_yet("no function of this name; see interpolate",
+            {"upsample", "upsample_bilinear", "upsample_nearest"});
+  s.not_yet("no function of this name; see nn.quantized.Dropout", {"dropout"});
   return {s};
 }
 

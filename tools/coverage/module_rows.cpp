@@ -6,6 +6,7 @@
 #include "quanta/nn/linear.h"
 #include "quanta/nn/quantized/activation.h"
 #include "quanta/nn/quantized/conv.h"
+#include "quanta/nn/quantized/embedding.h"
 #include "quanta/nn/quantized/functional.h"
 #include "quanta/nn/quantized/linear.h"
 #include "quanta/nn/quantized/norm.h"
@@ -17,6 +18,8 @@
 namespace quanta::coverage {
 namespace {
 
+constexpr std::string_view kFusedTest = "tests/nn/fused_test.cpp";
+constexpr std::string_view kFormsTest = "tests/nn/module_forms_test.cpp";
 constexpr std::string_view kQat = "quantization-aware training";
 constexpr std::string_view kDynamic = "dynamic and recurrent quantization";
 constexpr std::string_view kQuantizers = "the quantizers of AIMET and ModelOpt";
@@ -48,9 +51,15 @@ std::shared_ptr<nn::Module> linear() {
 
 std::shared_ptr<nn::Module> relu() { return module<nn::ReLU>(); }
 
+/// A table of x's dtype with float zero points.
+QTensor embedding_table(const QTensor& x) {
+  const std::vector<float> values(6, 1.0F);
+  return QTensor::empty({6, 4}, x.dtype(), Quantizer::per_channel_float_qparams(values, values, 0));
+}
+
 Section fused() {
   Section s{"Fused modules: nn.intrinsic", {}};
-  s.from("nn/intrinsic/fused.h", "tests/nn/module_forms_test.cpp");
+  s.from("nn/intrinsic/fused.h", kFormsTest);
   s.row("ConvBn1d", QUANTA_FLOAT_MODULE(nn::intrinsic::ConvBn1d, Type(conv(1), norm(1))(signal)));
   s.row("ConvBn2d", QUANTA_FLOAT_MODULE(nn::intrinsic::ConvBn2d, Type(conv(2), norm(2))(x)));
   s.row("ConvBn3d", QUANTA_FLOAT_MODULE(nn::intrinsic::ConvBn3d, Type(conv(3), norm(3))(volume)));
@@ -67,27 +76,33 @@ Section fused() {
   s.row("ConvReLU3d", QUANTA_FLOAT_MODULE(nn::intrinsic::ConvReLU3d, Type(conv(3), relu())(volume)),
         "pipeline");
   s.row("LinearReLU",
-        QUANTA_FLOAT_MODULE(nn::intrinsic::LinearReLU, Type(linear(), relu())(matrix)), "pipeline");
+        QUANTA_FLOAT_MODULE(nn::intrinsic::LinearReLU, Type(linear(), relu())(matrix)), "pipeline")
+      .tested_in(kFusedTest);
   s.row("LinearBn1d",
         QUANTA_FLOAT_MODULE(nn::intrinsic::LinearBn1d, Type(linear(), norm(1))(matrix)));
   s.row("BNReLU2d", QUANTA_FLOAT_MODULE(nn::intrinsic::BNReLU2d, Type(norm(2), relu())(x)));
   s.row("BNReLU3d", QUANTA_FLOAT_MODULE(nn::intrinsic::BNReLU3d, Type(norm(3), relu())(volume)));
-  s.row("ConvAdd2d", QUANTA_FLOAT_MODULE(nn::intrinsic::ConvAdd2d, Type(conv(2)).forward(x, x)));
+  s.row("ConvAdd2d", QUANTA_FLOAT_MODULE(nn::intrinsic::ConvAdd2d, Type(conv(2)).forward(x, x)))
+      .tested_in(kFusedTest);
   s.row("ConvAddReLU2d",
-        QUANTA_FLOAT_MODULE(nn::intrinsic::ConvAddReLU2d, Type(conv(2), relu()).forward(x, x)));
+        QUANTA_FLOAT_MODULE(nn::intrinsic::ConvAddReLU2d, Type(conv(2), relu()).forward(x, x)))
+      .tested_in(kFusedTest);
   s.row("LinearLeakyReLU", QUANTA_FLOAT_MODULE(nn::intrinsic::LinearLeakyReLU,
-                                               Type(linear(), module<nn::LeakyReLU>())(matrix)));
+                                               Type(linear(), module<nn::LeakyReLU>())(matrix)))
+      .tested_in(kFusedTest);
   s.row("LinearTanh",
-        QUANTA_FLOAT_MODULE(nn::intrinsic::LinearTanh, Type(linear(), module<nn::Tanh>())(matrix)));
+        QUANTA_FLOAT_MODULE(nn::intrinsic::LinearTanh, Type(linear(), module<nn::Tanh>())(matrix)))
+      .tested_in(kFusedTest);
   return s;
 }
 
 Section quantized_fused() {
   Section s{"Fused modules: nn.intrinsic.quantized", {}};
-  s.from("nn/intrinsic/quantized.h", "tests/nn/module_forms_test.cpp");
+  s.from("nn/intrinsic/quantized.h", kFormsTest);
   s.row("LinearReLU",
         QUANTA_MODULE(nn::intrinsic::quantized::LinearReLU, Type(weight({3, 6}), {})(x)),
-        "pipeline conv_fbgemm/linear_relu");
+        "pipeline conv_fbgemm/linear_relu")
+      .tested_in(kFusedTest);
   s.row(
       "ConvReLU1d",
       QUANTA_MODULE(nn::intrinsic::quantized::ConvReLU1d, Type({}, weight({4, 4, 1}), {})(signal)),
@@ -107,17 +122,21 @@ Section quantized_fused() {
   s.row("ConvAdd2d",
         QUANTA_MODULE(nn::intrinsic::quantized::ConvAdd2d,
                       Type({}, weight({4, 4, 1, 1}), {}).forward(x, x)),
-        "conv_x86/conv2d_add");
+        "conv_x86/conv2d_add")
+      .tested_in(kFusedTest);
   s.row("ConvAddReLU2d",
         QUANTA_MODULE(nn::intrinsic::quantized::ConvAddReLU2d,
                       Type({}, weight({4, 4, 1, 1}), {}).forward(x, x)),
-        "conv_x86/conv2d_add_relu");
+        "conv_x86/conv2d_add_relu")
+      .tested_in(kFusedTest);
   s.row("LinearLeakyReLU",
         QUANTA_MODULE(nn::intrinsic::quantized::LinearLeakyReLU, Type(weight({3, 6}), {}, 0.1)(x)),
-        "conv_x86/linear_leaky_relu");
+        "conv_x86/linear_leaky_relu")
+      .tested_in(kFusedTest);
   s.row("LinearTanh",
         QUANTA_MODULE(nn::intrinsic::quantized::LinearTanh, Type(weight({3, 6}), {})(x)),
-        "conv_x86/linear_tanh");
+        "conv_x86/linear_tanh")
+      .tested_in(kFusedTest);
   return s;
 }
 
@@ -132,14 +151,16 @@ void add_weighted(Section& s) {
         "conv_fbgemm/conv3d");
   s.row("ConvTranspose1d",
         QUANTA_MODULE(nn::quantized::ConvTranspose1d, Type({}, weight({4, 4, 1}), {})(signal)),
-        "conv_fbgemm/conv_transpose1d");
+        "conv_fbgemm/conv_transpose1d")
+      .tested_in(kFormsTest);
   s.row("ConvTranspose2d",
         QUANTA_MODULE(nn::quantized::ConvTranspose2d, Type({}, weight({4, 4, 1, 1}), {})(x)),
         "conv_fbgemm/conv_transpose2d");
   s.row(
-      "ConvTranspose3d",
-      QUANTA_MODULE(nn::quantized::ConvTranspose3d, Type({}, weight({4, 4, 1, 1, 1}), {})(volume)),
-      "conv_fbgemm/conv_transpose3d");
+       "ConvTranspose3d",
+       QUANTA_MODULE(nn::quantized::ConvTranspose3d, Type({}, weight({4, 4, 1, 1, 1}), {})(volume)),
+       "conv_fbgemm/conv_transpose3d")
+      .tested_in(kFormsTest);
   s.from("nn/quantized/linear.h", "tests/nn/quantized_conv_linear_test.cpp");
   s.row("Linear", QUANTA_MODULE(nn::quantized::Linear, Type(weight({3, 6}), {})(x)),
         "conv_fbgemm/linear pipeline state_dict_pt");
@@ -177,7 +198,8 @@ void add_norms(Section& s) {
   s.row("BatchNorm2d", QUANTA_MODULE(nn::quantized::BatchNorm2d, Type({.num_features = 4})(x)),
         "functional_norm/batch_norm2d");
   s.row("BatchNorm3d", QUANTA_MODULE(nn::quantized::BatchNorm3d, Type({.num_features = 4})(volume)),
-        "functional_norm/batch_norm3d");
+        "functional_norm/batch_norm3d")
+      .tested_in(kFormsTest);
   s.row("LayerNorm",
         QUANTA_MODULE(nn::quantized::LayerNorm,
                       Type({.normalized_shape = {6}}, {}, {}, scale, zero_point)(x)),
@@ -189,7 +211,8 @@ void add_norms(Section& s) {
   s.row("InstanceNorm1d",
         QUANTA_MODULE(nn::quantized::InstanceNorm1d,
                       Type({.num_features = 4}, {}, {}, scale, zero_point)(signal)),
-        "functional_norm/instance_norm");
+        "functional_norm/instance_norm")
+      .tested_in(kFormsTest);
   s.row("InstanceNorm2d",
         QUANTA_MODULE(nn::quantized::InstanceNorm2d,
                       Type({.num_features = 4}, {}, {}, scale, zero_point)(x)),
@@ -197,7 +220,8 @@ void add_norms(Section& s) {
   s.row("InstanceNorm3d",
         QUANTA_MODULE(nn::quantized::InstanceNorm3d,
                       Type({.num_features = 4}, {}, {}, scale, zero_point)(volume)),
-        "functional_norm/instance_norm");
+        "functional_norm/instance_norm")
+      .tested_in(kFormsTest);
 }
 
 Section quantized_modules() {
@@ -207,7 +231,7 @@ Section quantized_modules() {
         QUANTA_FLOAT_MODULE(nn::quantized::Quantize, Type(scale, zero_point, DType::QUInt8)(x)),
         "pipeline");
   s.row("DeQuantize", QUANTA_MODULE(nn::quantized::DeQuantize, Type()(x)), "pipeline");
-  s.from("nn/float_functional.h", "tests/nn/fused_test.cpp");
+  s.from("nn/float_functional.h", kFusedTest);
   s.row("FloatFunctional", QUANTA_FLOAT_MODULE(nn::FloatFunctional, Type().add(x, x)), "pipeline");
   s.row("FXFloatFunctional", QUANTA_FLOAT_MODULE(nn::FXFloatFunctional, Type().add(x, x)));
   s.from("nn/quantized/functional.h", "tests/nn/quantized_layers_test.cpp");
@@ -215,16 +239,24 @@ Section quantized_modules() {
   add_weighted(s);
   add_activations(s);
   add_norms(s);
-  s.not_yet(kDynamic, {"Embedding", "EmbeddingBag", "LSTM (static)", "MultiheadAttention"});
+  s.from("nn/quantized/embedding.h", "tests/nn/embedding_test.cpp");
+  s.row("Embedding", QUANTA_MODULE(nn::quantized::Embedding, Type(embedding_table(x))(indices())),
+        "functional_norm/embedding_byte functional_norm/embedding_4bit");
+  s.row("EmbeddingBag",
+        QUANTA_MODULE(nn::quantized::EmbeddingBag,
+                      Type(embedding_table(x)).forward(indices(), indices())),
+        "functional_norm/embedding_bag_byte functional_norm/embedding_bag_4bit");
+  s.not_yet(kDynamic, {"LSTM (static)", "MultiheadAttention"});
   return s;
 }
 
 Section stubs() {
   Section s{"Stubs", {}};
-  s.from("nn/stubs.h", "tests/nn/container_test.cpp");
+  s.from("nn/stubs.h", "tests/fusion/steps_test.cpp");
   s.row("QuantStub", QUANTA_FLOAT_MODULE(nn::QuantStub, Type()(x)), "pipeline");
   s.row("DeQuantStub", QUANTA_FLOAT_MODULE(nn::DeQuantStub, Type()(x)), "pipeline");
-  s.row("QuantWrapper", QUANTA_FLOAT_MODULE(nn::QuantWrapper, Type(conv(2))(x)));
+  s.row("QuantWrapper", QUANTA_FLOAT_MODULE(nn::QuantWrapper, Type(conv(2))(x)))
+      .tested_in("tests/nn/container_test.cpp");
   return s;
 }
 

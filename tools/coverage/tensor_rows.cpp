@@ -32,7 +32,8 @@ std::vector<Section> tensor_sections() {
   s.row("q_per_channel_scales", QUANTA_QUANTIZED_CALL(x.q_per_channel_scales()),
         "tensor_methods/q_per_channel_scales");
   s.row("q_per_channel_zero_points", QUANTA_QUANTIZED_CALL(x.q_per_channel_zero_points()),
-        "tensor_methods/q_per_channel_zero_points");
+        "tensor_methods/q_per_channel_zero_points")
+      .tested_in("tests/runtime/pt_file_test.cpp");
   s.row("q_per_channel_axis", QUANTA_QUANTIZED_CALL(x.q_per_channel_axis()),
         "tensor_methods/q_per_channel_axis");
   s.row("qscheme", QUANTA_QUANTIZED_CALL(x.qscheme()), "tensor_methods");
@@ -54,7 +55,8 @@ std::vector<Section> tensor_sections() {
   s.row("equal", QUANTA_CALL(x.equal(x)), "tensor_methods/equal");
   s.row("fill_", QUANTA_CALL(x.fill_(0.5)), "tensor_methods/fill_");
   s.row("printing", QUANTA_CALL(to_string(x)));
-  s.row("detach", QUANTA_CALL(x.detach()), "tensor_methods/detach");
+  s.row("detach", QUANTA_CALL(x.detach()), "tensor_methods/detach")
+      .tested_in("tests/ops/shape_test.cpp");
 
   s.from("ops/indexing.h", "tests/ops/indexing_test.cpp");
   s.row("indexing with tensors and masks", QUANTA_CALL(index(x, {Ellipsis{}, indices()})),
@@ -102,11 +104,10 @@ std::vector<Section> tensor_sections() {
 
   s.from("ops/factory.h", "tests/ops/shape_test.cpp");
   s.row("make_per_tensor_quantized_tensor",
-        QUANTA_QUANTIZED_CALL(make_per_tensor_quantized_tensor(int_repr(x), scale, zero_point)),
-        "tensor_methods");
+        QUANTA_CALL(make_per_tensor_quantized_tensor(x, scale, zero_point)), "tensor_methods");
   s.row("make_per_channel_quantized_tensor",
-        QUANTA_QUANTIZED_CALL(make_per_channel_quantized_tensor(
-            int_repr(x), ones({4}), Tensor::zeros({4}, DType::Int64), 1)),
+        QUANTA_CALL(
+            make_per_channel_quantized_tensor(x, ones({4}), Tensor::zeros({4}, DType::Int64), 1)),
         "tensor_methods");
   s.row("empty_quantized", QUANTA_QUANTIZED_CALL(empty_quantized(x.sizes(), x)));
 

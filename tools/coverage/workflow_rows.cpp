@@ -16,12 +16,15 @@ namespace {
 constexpr std::string_view kQat = "quantization-aware training";
 constexpr std::string_view kDynamic = "dynamic and recurrent quantization";
 constexpr std::string_view kWorkflowTest = "tests/fusion/workflow_test.cpp";
+constexpr std::string_view kStepsTest = "tests/fusion/steps_test.cpp";
+constexpr std::string_view kNamedTest = "tests/observers/named_qconfigs_test.cpp";
 constexpr std::string_view kQConfigTest = "tests/observers/qconfig_test.cpp";
 
 Section workflow() {
   Section s{"Workflow functions", {}};
   s.from("fusion/prepare.h", kWorkflowTest);
-  s.row("add_observer_", QUANTA_CODE(add_observer_(net)), "pipeline/static_pipeline");
+  s.row("add_observer_", QUANTA_CODE(add_observer_(net)), "pipeline/static_pipeline")
+      .tested_in(kStepsTest);
   s.row("prepare", QUANTA_CODE(prepare(net, default_qconfig())), "pipeline/static_pipeline");
   s.row("propagate_qconfig_", QUANTA_CODE(propagate_qconfig_(net, default_qconfig())),
         "pipeline/static_pipeline");
@@ -33,7 +36,8 @@ Section workflow() {
   s.from("fusion/convert.h", kWorkflowTest);
   s.row("convert", QUANTA_CODE(convert(net)), "pipeline/static_pipeline");
   s.row("swap_module", QUANTA_CODE(swap_module(nullptr, default_static_quant_module_mappings())),
-        "pipeline/static_pipeline");
+        "pipeline/static_pipeline")
+      .tested_in(kStepsTest);
   s.from("fusion/fuse_modules.h", kWorkflowTest);
   s.row("fuse_modules", QUANTA_CODE(fuse_modules(net, {{"conv1", "bn1", "relu"}})),
         "pipeline/static_pipeline");
@@ -50,15 +54,19 @@ Section configurations() {
   s.from("observers/qconfig.h", kQConfigTest);
   s.row("QConfig", QUANTA_TYPE(QConfig), "pipeline");
   s.row("default_qconfig", QUANTA_CODE(default_qconfig()), "pipeline/static_pipeline");
-  s.row("default_per_channel_qconfig", QUANTA_CODE(default_per_channel_qconfig()));
-  s.row("default_dynamic_qconfig", QUANTA_CODE(default_dynamic_qconfig()));
-  s.row("per_channel_dynamic_qconfig", QUANTA_CODE(per_channel_dynamic_qconfig()));
-  s.row("float16_dynamic_qconfig", QUANTA_CODE(float16_dynamic_qconfig()));
-  s.row("float16_static_qconfig", QUANTA_CODE(float16_static_qconfig()));
-  s.row("float_qparams_weight_only_qconfig", QUANTA_CODE(float_qparams_weight_only_qconfig()));
+  s.row("default_per_channel_qconfig", QUANTA_CODE(default_per_channel_qconfig()))
+      .tested_in(kNamedTest);
+  s.row("default_dynamic_qconfig", QUANTA_CODE(default_dynamic_qconfig())).tested_in(kNamedTest);
+  s.row("per_channel_dynamic_qconfig", QUANTA_CODE(per_channel_dynamic_qconfig()))
+      .tested_in(kNamedTest);
+  s.row("float16_dynamic_qconfig", QUANTA_CODE(float16_dynamic_qconfig())).tested_in(kNamedTest);
+  s.row("float16_static_qconfig", QUANTA_CODE(float16_static_qconfig())).tested_in(kNamedTest);
+  s.row("float_qparams_weight_only_qconfig", QUANTA_CODE(float_qparams_weight_only_qconfig()))
+      .tested_in(kNamedTest);
   s.row("float_qparams_weight_only_qconfig_4bit",
-        QUANTA_CODE(float_qparams_weight_only_qconfig_4bit()));
-  s.row("default_debug_qconfig", QUANTA_CODE(default_debug_qconfig()));
+        QUANTA_CODE(float_qparams_weight_only_qconfig_4bit()))
+      .tested_in(kNamedTest);
+  s.row("default_debug_qconfig", QUANTA_CODE(default_debug_qconfig())).tested_in(kNamedTest);
   s.row("default_reuse_input_qconfig", QUANTA_CODE(default_reuse_input_qconfig()));
   s.row("get_default_qconfig", QUANTA_CODE(get_default_qconfig("x86")), "pipeline/static_pipeline");
   s.not_yet(kQat, {"default_qat_qconfig", "default_weight_only_qconfig",
@@ -117,7 +125,7 @@ Section types() {
   s.row("qint32", QUANTA_CODE(DType::QInt32), "tensor_quantize");
   s.row("quint4x2", QUANTA_CODE(DType::QUInt4x2), "tensor_quantize");
   s.row("quint2x4", QUANTA_CODE(DType::QUInt2x4), "tensor_quantize");
-  s.from("runtime/quantizer.h", "tests/observers/qparams_test.cpp");
+  s.from("runtime/quantizer.h", "tests/observers/min_max_observer_test.cpp");
   s.row("per_tensor_affine", QUANTA_CODE(QScheme::PerTensorAffine), "tensor_quantize observers");
   s.row("per_tensor_symmetric", QUANTA_CODE(QScheme::PerTensorSymmetric), "observers");
   s.row("per_channel_affine", QUANTA_CODE(QScheme::PerChannelAffine), "tensor_quantize observers");
