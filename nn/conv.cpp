@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "quanta/nn/detail/layer_options.h"
+#include "quanta/nn/detail/padding.h"
 #include "quanta/ops/activation.h"
 
 namespace quanta::nn {
@@ -60,9 +61,10 @@ Dims weight_sizes(std::int64_t first, std::int64_t second, const Dims& kernel_si
   return sizes;
 }
 
+// Of what follows the padding of the input, where that is not with zeros.
 ConvOptions op_options(const ConvNdOptions& options) {
   return {.stride = options.stride,
-          .padding = options.padding,
+          .padding = options.padding_mode == PaddingMode::Zeros ? options.padding : Dims{0},
           .dilation = options.dilation,
           .groups = options.groups};
 }
@@ -79,8 +81,12 @@ ConvNd::ConvNd(const ConvNdOptions& options, std::int64_t spatial)
   register_parameter("bias", bias);
 }
 
-Tensor ConvNd::forward(const Tensor& x, Fusion fusion) const {
+Tensor ConvNd::forward(const Tensor& input, Fusion fusion) const {
   const ConvOptions options = op_options(options_);
+  const Tensor x = options_.padding_mode == PaddingMode::Zeros
+                       ? input
+                       : detail::pad_input(fmt::format("Conv{}d", spatial_), input,
+                                           options_.padding, options_.padding_mode);
   if (!is_training()) {
     return packed_.get(weight, bias, fusion,
                        [&] { return PackedConv(weight, bias, options, spatial_, fusion); })(x);
@@ -104,6 +110,9 @@ std::string ConvNd::extra_repr() const {
   }
   if (options_.groups != 1) text += fmt::format(", groups={}", options_.groups);
   if (!bias.defined()) text += ", bias=False";
+  if (options_.padding_mode != PaddingMode::Zeros) {
+    text += fmt::format(", padding_mode={}", detail::to_string(options_.padding_mode));
+  }
   return text;
 }
 

@@ -9,8 +9,12 @@
 
 namespace quanta::nn {
 
+/// What stands in the padding of a convolution: zeros, or elements of the input (see PadMode). The
+/// quantized convolutions know Zeros and, in 1d and 2d, Reflect.
+enum class PaddingMode : std::uint8_t { Zeros, Reflect, Replicate, Circular };
+
 /// Arguments of Conv1d, Conv2d and Conv3d. Each Dims has one number per spatial dimension, or one
-/// for all. Padding is with zeros.
+/// for all.
 struct ConvNdOptions {
   std::int64_t in_channels = 0;
   std::int64_t out_channels = 0;
@@ -20,6 +24,7 @@ struct ConvNdOptions {
   Dims dilation{1};
   std::int64_t groups = 1;
   bool bias = true;
+  PaddingMode padding_mode = PaddingMode::Zeros;
 };
 using Conv1dOptions = ConvNdOptions;
 using Conv2dOptions = ConvNdOptions;

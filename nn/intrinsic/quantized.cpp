@@ -1,8 +1,11 @@
 #include "quanta/nn/intrinsic/quantized.h"
 
+#include <type_traits>
+
 #include "quanta/nn/activation.h"
 #include "quanta/nn/conv.h"
 #include "quanta/nn/detail/from_float.h"
+#include "quanta/nn/detail/padding.h"
 #include "quanta/nn/detail/quantized_state.h"
 #include "quanta/nn/linear.h"
 #include "quanta/ops/norm.h"
@@ -23,18 +26,23 @@ std::shared_ptr<Module> convert_conv(std::string_view op, const Module& module,
   const auto& source = detail::expect_module<nn::ConvNd>(op, fused[0], "a convolution");
   const detail::OutputParams output = detail::quint8_output_params(op, module);
   const ConvNdOptions& options = source.options();
-  return make_module<Quantized>(ConvOptions{.stride = options.stride,
-                                            .padding = options.padding,
-                                            .dilation = options.dilation,
-                                            .groups = options.groups},
-                                detail::quantize_weight(op, module, source.weight), source.bias,
-                                output.scale, output.zero_point);
+  const ConvOptions conv{.stride = options.stride,
+                         .padding = options.padding,
+                         .dilation = options.dilation,
+                         .groups = options.groups};
+  const QTensor weight = detail::quantize_weight(op, module, source.weight);
+  if constexpr (std::is_base_of_v<nn::quantized::ConvNd, Quantized>) {
+    return make_module<Quantized>(conv, weight, source.bias, output.scale, output.zero_point,
+                                  options.padding_mode);
+  } else {
+    QUANTA_SUPPORTED(options.padding_mode == PaddingMode::Zeros,
+                     "{}: padding_mode: expected zeros, got {}", op,
+                     detail::to_string(options.padding_mode));
+    return make_module<Quantized>(conv, weight, source.bias, output.scale, output.zero_point);
+  }
 }
 
-Tensor conv_relu(const Tensor& x, const ConvPackedParams& packed, double scale,
-                 std::int64_t zero_point) {
-  return ops::conv_relu(x.as_quantized("quantized::conv_relu", "x"), packed, scale, zero_point);
-}
+constexpr std::string_view kConvReLU = "quantized::conv_relu";
 
 template <typename Fused>
 const nn::Linear& linear_part(std::string_view op, const Module& module, std::string_view wanted) {
@@ -69,13 +77,13 @@ std::shared_ptr<Module> ConvReLU3d::from_float(const Module& module) {
 }
 
 Tensor ConvReLU1d::forward(const Tensor& x) const {
-  return conv_relu(x, packed(), scale, zero_point);
+  return ops::conv_relu(input(kConvReLU, x), packed(), scale, zero_point);
 }
 Tensor ConvReLU2d::forward(const Tensor& x) const {
-  return conv_relu(x, packed(), scale, zero_point);
+  return ops::conv_relu(input(kConvReLU, x), packed(), scale, zero_point);
 }
 Tensor ConvReLU3d::forward(const Tensor& x) const {
-  return conv_relu(x, packed(), scale, zero_point);
+  return ops::conv_relu(input(kConvReLU, x), packed(), scale, zero_point);
 }
 
 ConvAdd2d::ConvAdd2d(const ConvOptions& options, const QTensor& weight, const Tensor& bias,

@@ -4,6 +4,8 @@
 
 #include "quanta/nn/conv.h"
 #include "quanta/nn/detail/from_float.h"
+#include "quanta/nn/detail/layer_options.h"
+#include "quanta/nn/detail/padding.h"
 #include "quanta/nn/detail/quantized_state.h"
 
 namespace quanta::nn::quantized {
@@ -18,6 +20,19 @@ constexpr std::array<std::string_view, 4> kConvTranspose = {"", "quantized::conv
                                                             "quantized::conv_transpose2d",
                                                             "quantized::conv_transpose3d"};
 
+// Of the convolution that follows the padding of the input, where that is not with zeros.
+ConvOptions packed_options(ConvOptions options, std::int64_t spatial, PaddingMode mode) {
+  if (mode == PaddingMode::Zeros) return options;
+  QUANTA_SUPPORTED(mode == PaddingMode::Reflect && spatial < 3,
+                   "{}: padding_mode: expected {}, got {} (a null QConfig leaves the layer in "
+                   "float)",
+                   kConv[static_cast<std::size_t>(spatial)],
+                   spatial < 3 ? "zeros or reflect" : "zeros (reflect is for 1d and 2d)",
+                   detail::to_string(mode));
+  options.padding = Dims{0};
+  return options;
+}
+
 template <typename Quantized, typename Float>
 std::shared_ptr<Module> convert_conv(std::string_view op, const Module& module,
                                      std::string_view wanted) {
@@ -29,7 +44,7 @@ std::shared_ptr<Module> convert_conv(std::string_view op, const Module& module,
                                             .dilation = options.dilation,
                                             .groups = options.groups},
                                 detail::quantize_weight(op, module, source.weight), source.bias,
-                                output.scale, output.zero_point);
+                                output.scale, output.zero_point, options.padding_mode);
 }
 
 template <typename Quantized, typename Float>
@@ -73,12 +88,33 @@ void ConvBase::load_state(StateReader& reader) {
 }
 
 ConvNd::ConvNd(const ConvOptions& options, std::int64_t spatial, const QTensor& weight,
-               const Tensor& bias, double output_scale, std::int64_t output_zero_point)
-    : ConvBase(ConvPackedParams(weight, bias, options, spatial), output_scale, output_zero_point) {}
+               const Tensor& bias, double output_scale, std::int64_t output_zero_point,
+               PaddingMode padding_mode)
+    : ConvBase(ConvPackedParams(weight, bias, packed_options(options, spatial, padding_mode),
+                                spatial),
+               output_scale, output_zero_point),
+      padding_mode_(padding_mode) {
+  if (padding_mode == PaddingMode::Reflect) {
+    reflected_ = detail::expand_spatial(kConv[static_cast<std::size_t>(spatial)], "padding",
+                                        options.padding, spatial, 0);
+  }
+}
+
+QTensor ConvNd::input(std::string_view op, const Tensor& x) const {
+  const QTensor codes = x.as_quantized(op, "x");
+  if (padding_mode_ == PaddingMode::Zeros) return codes;
+  return QTensor(detail::pad_input(op, codes, reflected_, padding_mode_));
+}
 
 Tensor ConvNd::forward(const Tensor& x) const {
   const std::string_view op = kConv[static_cast<std::size_t>(packed().spatial())];
-  return quanta::quantized::conv(x.as_quantized(op, "x"), packed(), scale, zero_point);
+  return quanta::quantized::conv(input(op, x), packed(), scale, zero_point);
+}
+
+std::string ConvNd::extra_repr() const {
+  if (padding_mode_ == PaddingMode::Zeros) return ConvBase::extra_repr();
+  return fmt::format("{}, padding={}, padding_mode={}", ConvBase::extra_repr(),
+                     detail::python_tuple(reflected_), detail::to_string(padding_mode_));
 }
 
 std::shared_ptr<Module> Conv1d::from_float(const Module& module) {

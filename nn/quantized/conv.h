@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "quanta/nn/conv.h"
 #include "quanta/nn/quantized/module.h"
@@ -33,37 +34,47 @@ class ConvBase : public OutputQuantized {
   quanta::quantized::ConvPackedParams packed_;
 };
 
-/// x QUInt8 [N, C, spatial...] or [C, spatial...]; the result is QUInt8. See ops/conv.h.
+/// x QUInt8 [N, C, spatial...] or [C, spatial...]; the result is QUInt8. See ops/conv.h. With
+/// PaddingMode::Reflect, in 1d and 2d, the codes of x are padded by those inside of it first; other
+/// modes throw UnsupportedError.
 class ConvNd : public ConvBase {
  public:
+  PaddingMode padding_mode() const noexcept { return padding_mode_; }
   Tensor forward(const Tensor& x) const override;
+  std::string extra_repr() const override;
 
  protected:
   ConvNd(const ConvOptions& options, std::int64_t spatial, const QTensor& weight,
-         const Tensor& bias, double scale, std::int64_t zero_point);
+         const Tensor& bias, double scale, std::int64_t zero_point, PaddingMode padding_mode);
+  /// x as packed() takes it. Throws ArgumentError `op: x: ...` unless it is quantized.
+  QTensor input(std::string_view op, const Tensor& x) const;
+
+ private:
+  PaddingMode padding_mode_;
+  Dims reflected_;  // the padding that input() adds, one number per spatial dimension, or none
 };
 
 class Conv1d : public ConvNd {
  public:
   Conv1d(const ConvOptions& options, const QTensor& weight, const Tensor& bias, double scale = 1.0,
-         std::int64_t zero_point = 0)
-      : ConvNd(options, 1, weight, bias, scale, zero_point) {}
+         std::int64_t zero_point = 0, PaddingMode padding_mode = PaddingMode::Zeros)
+      : ConvNd(options, 1, weight, bias, scale, zero_point, padding_mode) {}
   static std::shared_ptr<Module> from_float(const Module& module);
 };
 
 class Conv2d : public ConvNd {
  public:
   Conv2d(const ConvOptions& options, const QTensor& weight, const Tensor& bias, double scale = 1.0,
-         std::int64_t zero_point = 0)
-      : ConvNd(options, 2, weight, bias, scale, zero_point) {}
+         std::int64_t zero_point = 0, PaddingMode padding_mode = PaddingMode::Zeros)
+      : ConvNd(options, 2, weight, bias, scale, zero_point, padding_mode) {}
   static std::shared_ptr<Module> from_float(const Module& module);
 };
 
 class Conv3d : public ConvNd {
  public:
   Conv3d(const ConvOptions& options, const QTensor& weight, const Tensor& bias, double scale = 1.0,
-         std::int64_t zero_point = 0)
-      : ConvNd(options, 3, weight, bias, scale, zero_point) {}
+         std::int64_t zero_point = 0, PaddingMode padding_mode = PaddingMode::Zeros)
+      : ConvNd(options, 3, weight, bias, scale, zero_point, padding_mode) {}
   static std::shared_ptr<Module> from_float(const Module& module);
 };
 
