@@ -31,6 +31,7 @@
 #include "quanta/nn/quantized/linear.h"
 #include "quanta/nn/quantized/module.h"
 #include "quanta/nn/quantized/norm.h"
+#include "quanta/nn/quantized/ops.h"
 #include "quanta/nn/quantized/pooling.h"
 #include "quanta/nn/quantized/stubs.h"
 #include "quanta/observers/defaults.h"
