@@ -1,5 +1,6 @@
 #include "quanta/ops/cpu/conv_int8.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -28,6 +29,19 @@ ConvShape without_padding(ConvShape shape) {
     shape.padding[i] = 0;
   }
   return shape;
+}
+
+/// Whether a copy with a border is small enough to make: not for paddings far beyond the input.
+bool can_pad_first(const ConvShape& shape) {
+  constexpr double kMaxBytes = 1.0e9;
+  const ConvShape outer = without_padding(shape);
+  double bytes = static_cast<double>(shape.batch) * static_cast<double>(shape.in_channels);
+  double source = bytes;
+  for (int i = 0; i < 3; ++i) {
+    bytes *= static_cast<double>(outer.in[i]);
+    source *= static_cast<double>(shape.in[i]);
+  }
+  return bytes <= std::max(kMaxBytes, 4.0 * source);
 }
 
 /// A copy of `src` with a border of `value`, in the calling thread's buffer.
@@ -141,6 +155,7 @@ std::shared_ptr<const ConvInt8::Plan> ConvInt8::make_plan(const ConvShape& shape
   }
   // oneDNN pads with 0, which is the real zero only for a zero point of 0.
   const bool pad_first = shifted && has_padding(shape);
+  if (pad_first && !can_pad_first(shape)) return plan;
   const onednn::ThreadScope threads(key.threads);
   const std::optional<Int8ConvPrimitive> found =
       int8_conv_primitive(pad_first ? without_padding(shape) : shape, spatial_, epilog);

@@ -475,4 +475,22 @@ TEST_CASE("conv2d: bad arguments are refused by name") {
   CHECK_THROWS_AS(PackedConv()(randn({1, 6, 5, 5}, generator)), ArgumentError);
 }
 
+TEST_CASE("quantized conv2d: a padding far beyond the input needs no memory for its border") {
+  const QTensor weight = QTensor::empty({2, 4, 1, 1}, 0.1, 0, DType::QInt8);
+  weight.fill_(0.3);
+  const QTensor x = QTensor::empty({1, 4, 3, 3}, 0.1, 10, DType::QUInt8);
+  x.fill_(0.5);
+  for (const std::int64_t padding : {std::int64_t{70000}, std::int64_t{1} << 30}) {
+    CAPTURE(padding);
+    const quantized::ConvPackedParams packed(weight, {}, {.stride = {padding}, .padding = {padding}},
+                                             2);
+    const QTensor y = quantized::conv(x, packed, 0.1, 3);
+    REQUIRE(y.sizes() == Dims{1, 2, 3, 3});
+    // Only the middle one meets the input: 4 * 0.5 * 0.3 = 0.6.
+    std::vector<std::int64_t> want(18, 3);
+    want[4] = want[13] = 9;
+    CHECK(y.to_int64_vector() == want);
+  }
+}
+
 }  // namespace quanta
