@@ -39,6 +39,9 @@ std::string problem_with(const Module& module, Uncalibrated uncalibrated) {
 }
 
 ModulePtr with_hooks(ModulePtr replacement, const Module& original) {
+  QUANTA_CHECK(replacement != nullptr && replacement.get() != &original,
+               "swap_module: mapping: expected a from_float that returns a new module for {}, got {}",
+               original.type_name(), replacement == nullptr ? "null" : "the same one");
   replacement->take_pre_hooks_from(original);
   replacement->take_forward_hooks_from(original);
   replacement->train(original.is_training());

@@ -22,9 +22,11 @@
 #include "quanta/nn/quantized/embedding.h"
 #include "quanta/nn/quantized/functional.h"
 #include "quanta/nn/quantized/linear.h"
+#include "quanta/nn/quantized/module.h"
 #include "quanta/nn/quantized/norm.h"
 #include "quanta/nn/quantized/stubs.h"
 #include "quanta/nn/stubs.h"
+#include "quanta/observers/min_max_observer.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/json.h"
 #include "quanta/runtime/safetensors.h"
@@ -91,6 +93,14 @@ ModulePtr restore_embedding(const Module& occupant, DType) {
   return Quantized::from_float(*source);
 }
 
+// Its weight is QUInt8, which is not what the default weight observer gives.
+ModulePtr restore_prelu(const Module& occupant, DType dtype) {
+  const ModulePtr copy = expect<nn::PReLU>(occupant).clone();
+  const ObserverFactory observer = MinMaxObserver::with_args({.dtype = DType::QUInt8});
+  copy->set_qconfig(QConfig{observer, observer});
+  return from_uncalibrated(copy, &nn::quantized::PReLU::from_float, dtype);
+}
+
 ModulePtr restore_identity(const Module&, DType) { return nn::make_module<nn::Identity>(); }
 
 template <typename Float, typename Quantized>
@@ -141,6 +151,7 @@ const std::vector<SavedType>& saved_types() {
       row<nn::Hardswish, q::Hardswish>("Hardswish"),
       row<nn::LeakyReLU, q::LeakyReLU>("LeakyReLU"),
       row<nn::ELU, q::ELU>("ELU"),
+      {"PReLU", typeid(q::PReLU), &restore_prelu},
       row<nn::Dropout, q::Dropout>("Dropout"),
   };
   return types;
@@ -252,6 +263,9 @@ void save_model(const Module& model, const std::filesystem::path& path) {
                            entry.module->activation_post_process() == nullptr,
                        "save_model: model: expected a converted model, or a float one that was not "
                        "fused or prepared, got {} '{}'",
+                       entry.module->type_name(), entry.path);
+      QUANTA_SUPPORTED(dynamic_cast<const nn::quantized::OutputQuantized*>(entry.module) == nullptr,
+                       "save_model: model: expected modules that load_model can restore, got {} '{}'",
                        entry.module->type_name(), entry.path);
       continue;
     }

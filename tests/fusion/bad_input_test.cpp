@@ -1,6 +1,6 @@
 #include <doctest/doctest.h>
+#include <unistd.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -70,7 +70,7 @@ std::size_t files_in(const std::filesystem::path& folder) {
 struct TemporaryFolder {
   std::filesystem::path path;
   explicit TemporaryFolder(const std::string& name)
-      : path(std::filesystem::temp_directory_path() / ("quanta_bad_input_" + name)) {
+      : path(std::filesystem::temp_directory_path() / ("quanta_bad_input_" + name + "_" + std::to_string(::getpid()))) {
     std::filesystem::remove_all(path);
     std::filesystem::create_directories(path);
   }
@@ -219,6 +219,15 @@ TEST_CASE("bad input: convert_ that fails leaves the prepared model as it was") 
   CHECK(snapshot(signed_net) == calibrated);
 }
 
+TEST_CASE("bad input: a mapping that makes no module is refused by module path") {
+  const SmallNetwork prepared = calibrated_network();
+  ModuleMapping mapping = default_static_quant_module_mappings();
+  mapping.add<nn::Linear>([](const nn::Module&) { return std::shared_ptr<nn::Module>(); });
+  refuses({"convert", "Linear 'fc'", "from_float", "null"},
+          [&] { return convert(prepared, {.mapping = mapping}); });
+  CHECK(is<nn::Linear>(prepared, "fc"));
+}
+
 TEST_CASE("bad input: infinite calibration data is refused by module path") {
   SmallNetwork prepared = prepare(SmallNetwork(), default_qconfig());
   Tensor x = small_input(1);
@@ -296,6 +305,21 @@ TEST_CASE("bad input: models that cannot be saved leave the old file and nothing
   });
   CHECK(std::filesystem::is_directory(folder.path / "folder"));
   CHECK(files_in(folder.path) == 2);
+}
+
+TEST_CASE("bad input: a module that load_model could not restore is not saved") {
+  const TemporaryFolder folder("restore");
+  nn::Sequential net{nn::QuantStub(), nn::Linear({.in_features = 4, .out_features = 4}),
+                     nn::LeakyReLU(), nn::DeQuantStub()};
+  net.eval();
+  fuse_modules(net, {{"1", "2"}});
+  const nn::Sequential prepared = prepare(net, default_qconfig());
+  prepared(Tensor::ones({2, 4}));
+  refuses({"save_model", "LinearLeakyReLU '1'"}, [&] {
+    save_model(convert(prepared), folder.path / "model.safetensors");
+    return 0;
+  });
+  CHECK(files_in(folder.path) == 0);
 }
 
 TEST_CASE("bad input: a model file that does not fit leaves the float model as it was") {

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "quanta/nn/container.h"
+#include "quanta/observers/defaults.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/safetensors.h"
 #include "small_network.h"
@@ -35,6 +36,29 @@ TEST_CASE("save_model and load_model: the loaded network gives identical outputs
     CHECK(to_string(loaded) == to_string(int8));
     CHECK(loaded(small_input(9)).equal(int8(small_input(9))));
   }
+}
+
+TEST_CASE("save_model: activations with parameters of their own come back") {
+  const TemporaryFile file("quanta_activations_");
+  const auto build = [] {
+    nn::Sequential net{nn::QuantStub(), nn::Linear({.in_features = 4, .out_features = 4}),
+                       nn::ELU(),       nn::LeakyReLU(0.2),
+                       nn::PReLU(),     nn::DeQuantStub()};
+    net.eval();
+    return net;
+  };
+  QConfigMapping qconfigs(default_qconfig());
+  qconfigs.set_object_type<nn::PReLU>(QConfig{default_observer(), default_observer()});
+  const nn::Sequential prepared = prepare(build(), qconfigs);
+  Generator generator(1);
+  const Tensor x = randn({8, 4}, generator);
+  prepared(x);
+  const nn::Sequential int8 = convert(prepared);
+  save_model(int8, file.path);
+  nn::Sequential loaded = build();
+  load_model(loaded, file.path);
+  CHECK(to_string(loaded) == to_string(int8));
+  CHECK(loaded(x).equal(int8(x)));
 }
 
 TEST_CASE("save_model: a plain float model can be saved and loaded") {
