@@ -73,6 +73,8 @@ __attribute__((target("amx-tile,amx-int8"))) void tile_chains(std::int64_t steps
   TileConfig config;
   std::fill_n(config.bytes_per_row, 8, std::uint16_t{64});
   std::fill_n(config.rows, 8, std::uint8_t{16});
+  // gcc 12 takes it that only the first bytes are read, and drops what was written to the others.
+  asm volatile("" : : "r"(&config) : "memory");
   _tile_loadconfig(&config);
   _tile_zero(0);
   _tile_zero(1);
