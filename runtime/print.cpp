@@ -128,8 +128,7 @@ struct Printer {
       return fmt::format("[{}]", fmt::join(items, "," + breaks + margin));
     }
     const std::size_t room = kLineWidth > indent ? kLineWidth - indent : 0;
-    const std::size_t per_line =
-        std::max<std::size_t>(1, room / (texts[begin].size() + 2));
+    const std::size_t per_line = std::max<std::size_t>(1, room / (texts[begin].size() + 2));
     std::string text = "[";
     for (std::size_t i = 0; i < items.size(); ++i) {
       if (i > 0) text += i % per_line == 0 ? ",\n" + margin : ", ";
@@ -165,7 +164,8 @@ std::string number_text(double value) {
 std::string with_suffixes(std::string text, const std::vector<std::string>& suffixes) {
   const std::size_t last_break = text.rfind('\n');
   // torch counts one more than the line has.
-  std::size_t length = last_break == std::string::npos ? text.size() + 2 : text.size() - last_break + 1;
+  std::size_t length =
+      last_break == std::string::npos ? text.size() + 2 : text.size() - last_break + 1;
   for (const std::string& suffix : suffixes) {
     if (length + suffix.size() + 2 > kLineWidth) {
       text += ",\n" + std::string(kIndent, ' ') + suffix;
@@ -179,7 +179,8 @@ std::string with_suffixes(std::string text, const std::vector<std::string>& suff
 }
 
 std::vector<std::string> quantizer_texts(const QTensor& x) {
-  std::vector<std::string> texts{"quantization_scheme=torch." + std::string(torch_name(x.qscheme()))};
+  std::vector<std::string> texts{"quantization_scheme=torch." +
+                                 std::string(torch_name(x.qscheme()))};
   if (x.is_per_channel()) {
     texts.push_back("scale=" + to_string(x.q_per_channel_scales()));
     texts.push_back("zero_point=" + to_string(x.q_per_channel_zero_points()));
@@ -209,8 +210,8 @@ std::string to_string(const Tensor& tensor) {
   const bool empty = tensor.numel() == 0;
   if (empty && tensor.dim() != 1) suffixes.push_back("size=" + sizes_text(tensor.sizes()));
   // Of an empty tensor nothing but float is taken for granted.
-  const bool implied = dtype == DType::Float32 ||
-                       (!empty && (dtype == DType::Int64 || dtype == DType::Bool));
+  const bool implied =
+      dtype == DType::Float32 || (!empty && (dtype == DType::Int64 || dtype == DType::Bool));
   if (!implied) suffixes.push_back(dtype_text);
   return with_suffixes("tensor(" + values_text(tensor), suffixes);
 }

@@ -70,7 +70,8 @@ std::size_t files_in(const std::filesystem::path& folder) {
 struct TemporaryFolder {
   std::filesystem::path path;
   explicit TemporaryFolder(const std::string& name)
-      : path(std::filesystem::temp_directory_path() / ("quanta_bad_input_" + name + "_" + std::to_string(::getpid()))) {
+      : path(std::filesystem::temp_directory_path() /
+             ("quanta_bad_input_" + name + "_" + std::to_string(::getpid()))) {
     std::filesystem::remove_all(path);
     std::filesystem::create_directories(path);
   }
@@ -89,9 +90,9 @@ struct Upscaler : nn::Module {
   Upscaler() {
     register_module("conv", conv,
                     nn::Conv2dOptions{.in_channels = 3, .out_channels = 3, .kernel_size = {1}});
-    register_module("up", up,
-                    nn::ConvTranspose2dOptions{
-                        .in_channels = 3, .out_channels = 3, .kernel_size = {2}});
+    register_module(
+        "up", up,
+        nn::ConvTranspose2dOptions{.in_channels = 3, .out_channels = 3, .kernel_size = {2}});
     eval();
   }
   Tensor forward(const Tensor& x) const override { return up(conv(x)); }
@@ -111,26 +112,31 @@ TEST_CASE("bad input: layers with wrong channel and group counts cannot be made"
     return nn::ConvTranspose2d(
         {.in_channels = 4, .out_channels = 6, .kernel_size = {2}, .output_padding = {1}});
   });
-  refuses({"Linear", "in_features"}, [] { return nn::Linear({.in_features = -1, .out_features = 2}); });
+  refuses({"Linear", "in_features"},
+          [] { return nn::Linear({.in_features = -1, .out_features = 2}); });
   refuses({"BatchNorm2d", "num_features"}, [] { return nn::BatchNorm2d({.num_features = 0}); });
 }
 
 TEST_CASE("bad input: a wrong tensor is reported with the path of the module it reached") {
   SmallNetwork net;
-  refuses({"conv2d", "x", "3 channels", "'conv1'"},
-          [&] { return net(Tensor::zeros({1, 4, 9, 9})); });
-  refuses({"conv2d", "x", "Float32", "Int64", "'conv1'"},
-          [&] { return net(Tensor::zeros({1, 3, 9, 9}, DType::Int64)); });
+  refuses({"conv2d", "x", "3 channels", "'conv1'"}, [&] {
+    return net(Tensor::zeros({1, 4, 9, 9}));
+  });
+  refuses({"conv2d", "x", "Float32", "Int64", "'conv1'"}, [&] {
+    return net(Tensor::zeros({1, 3, 9, 9}, DType::Int64));
+  });
   const SmallNetwork int8 = convert(calibrated_network());
-  refuses({"conv2d", "x", "3 channels", "'conv1'"},
-          [&] { return int8(Tensor::zeros({1, 4, 9, 9})); });
+  refuses({"conv2d", "x", "3 channels", "'conv1'"}, [&] {
+    return int8(Tensor::zeros({1, 4, 9, 9}));
+  });
   refuses({"quantize_per_tensor", "Float32", "'quant'"},
           [&] { return int8(quantize_per_tensor(small_input(1), 0.1, 0, DType::QUInt8)); });
   net.conv1->weight = Tensor();
   refuses({"conv2d", "weight", "undefined", "'conv1'"}, [&] { return net(small_input(1)); });
 }
 
-TEST_CASE("bad input: state dicts with missing, extra and wrong tensors are listed and not loaded") {
+TEST_CASE(
+    "bad input: state dicts with missing, extra and wrong tensors are listed and not loaded") {
   for (const bool quantized : {false, true}) {
     SmallNetwork net = quantized ? convert(calibrated_network()) : SmallNetwork();
     const std::string before = snapshot(net);
@@ -208,8 +214,8 @@ TEST_CASE("bad input: convert_ that fails leaves the prepared model as it was") 
   CHECK(snapshot(prepared) == before);
 
   // A dtype that convolutions have no kernel for.
-  SmallNetwork signed_net = prepare(net, QConfig{MinMaxObserver::with_args({.dtype = DType::QInt8}),
-                                                 default_weight_observer()});
+  SmallNetwork signed_net = prepare(
+      net, QConfig{MinMaxObserver::with_args({.dtype = DType::QInt8}), default_weight_observer()});
   signed_net(small_input(1));
   const std::string calibrated = snapshot(signed_net);
   refuses({"convert", "'conv1'", "QUInt8", "QInt8"}, [&] {
@@ -256,8 +262,9 @@ TEST_CASE("bad input: fuse_modules that fails leaves the float model as it was")
   refuses({"'nothing'"}, [&] { return fuse({"conv2", "nothing"}); });
   refuses({"once", "'bn1'"}, [&] { return fuse({"conv2", "bn1"}); });
   net.bn2->running_mean = Tensor::zeros({7});
-  refuses({"fold_batch_norm", "running_mean", "[8]", "[7]", "conv2, bn2"},
-          [&] { return fuse({"conv2", "bn2"}); });
+  refuses({"fold_batch_norm", "running_mean", "[8]", "[7]", "conv2, bn2"}, [&] {
+    return fuse({"conv2", "bn2"});
+  });
   net.bn2->running_mean = Tensor::zeros({8});
   CHECK(is<nn::Conv2d>(net, "conv1"));
   CHECK(is<nn::BatchNorm2d>(net, "bn1"));
@@ -388,7 +395,8 @@ TEST_CASE("bad input: a slot outside of the module is refused before it can be c
     }
     Tensor forward(const Tensor& x) const override { return layers[1](layers[0](x)); }
   };
-  refuses({"register_module", "slot", "ModuleList", "'0'"}, [] { return prepare(Stack(), default_qconfig()); });
+  refuses({"register_module", "slot", "ModuleList", "'0'"},
+          [] { return prepare(Stack(), default_qconfig()); });
   refuses({"register_module", "Stack", "'0'"}, [] { return nn::make_module<Stack>(); });
 }
 

@@ -63,10 +63,10 @@ QTensor codes(const Dims& sizes, DType dtype = DType::QUInt8, double scale = 0.1
 
 QTensor channel_codes(const Dims& sizes, std::int64_t axis, DType dtype) {
   const auto count = static_cast<std::size_t>(sizes[static_cast<std::size_t>(axis)]);
-  const QTensor x = QTensor::empty(
-      sizes, dtype,
-      Quantizer::per_channel(std::vector<double>(count, 0.1), std::vector<std::int64_t>(count, 0),
-                             axis));
+  const QTensor x =
+      QTensor::empty(sizes, dtype,
+                     Quantizer::per_channel(std::vector<double>(count, 0.1),
+                                            std::vector<std::int64_t>(count, 0), axis));
   x.fill_(0.0);
   return x;
 }
@@ -93,8 +93,9 @@ TEST_CASE("bad input: quantize_per_tensor names the op and the argument") {
   });
   refuses({"quantize_per_tensor", "zero_point", "-128..127", "128"},
           [&] { return quantize_per_tensor(x, 0.1, 128, DType::QInt8); });
-  refuses({"quantize_per_tensor", "x", "Float32", "Int64"},
-          [&] { return quantize_per_tensor(Tensor::zeros({4}, DType::Int64), 0.1, 0, DType::QUInt8); });
+  refuses({"quantize_per_tensor", "x", "Float32", "Int64"}, [&] {
+    return quantize_per_tensor(Tensor::zeros({4}, DType::Int64), 0.1, 0, DType::QUInt8);
+  });
   refuses({"quantize_per_tensor", "dtype", "UInt8"},
           [&] { return quantize_per_tensor(x, 0.1, 0, DType::UInt8); });
   refuses({"quantize_per_tensor", "x"},
@@ -126,7 +127,8 @@ TEST_CASE("bad input: quantize_per_channel checks axis, lengths and every parame
     return quantize_per_channel(x, scales, Tensor::full({3}, 200, DType::Int64), 1, DType::QInt8);
   });
   refuses({"quantize_per_channel", "x", "Float32"}, [&] {
-    return quantize_per_channel(Tensor::zeros({2, 3}, DType::Int32), scales, zeros, 1, DType::QInt8);
+    return quantize_per_channel(Tensor::zeros({2, 3}, DType::Int32), scales, zeros, 1,
+                                DType::QInt8);
   });
 }
 
@@ -208,17 +210,15 @@ TEST_CASE("bad input: quantized convolutions check weight, input and output para
     });
     refuses({op, "x", "QUInt8", "QInt8"},
             [&] { return q::conv(codes(x.sizes(), DType::QInt8), packed, 0.1, 0); });
-    refuses({op, "x", "per tensor", "PerChannelAffine"}, [&] {
-      return q::conv(channel_codes(x.sizes(), 1, DType::QUInt8), packed, 0.1, 0);
-    });
+    refuses({op, "x", "per tensor", "PerChannelAffine"},
+            [&] { return q::conv(channel_codes(x.sizes(), 1, DType::QUInt8), packed, 0.1, 0); });
     refuses({op, "x", "4 channels", "5"},
             [&] { return q::conv(codes(image(1, 5, spatial, 5)), packed, 0.1, 0); });
     refuses({op, "x", "kernel"},
             [&] { return q::conv(codes(image(1, 4, spatial, 2)), packed, 0.1, 0); });
     refuses({op, "x", "undefined"}, [&] { return q::conv(QTensor(), packed, 0.1, 0); });
     refuses({op, "accum", "sizes"}, [&] { return q::conv_add(x, x, packed, 0.1, 0); });
-    refuses({"conv", "packed", "empty"},
-            [&] { return q::conv(x, q::ConvPackedParams(), 0.1, 0); });
+    refuses({"conv", "packed", "empty"}, [&] { return q::conv(x, q::ConvPackedParams(), 0.1, 0); });
   }
   refuses({"conv", "spatial", "4"}, [] {
     return q::ConvPackedParams(codes({2, 2, 1, 1}, DType::QInt8), {}, {}, 4);
@@ -239,8 +239,9 @@ TEST_CASE("bad input: quantized transposed convolutions") {
   refuses({"conv_transpose2d", "output_padding", "1"},
           [&] { return pack(codes(sizes, DType::QInt8), {.output_padding = {1}}); });
   const q::ConvPackedParams packed = pack(codes(sizes, DType::QInt8));
-  refuses({"conv_transpose2d", "x", "4 channels", "6"},
-          [&] { return q::conv(codes({1, 6, 5, 5}), packed, 0.1, 0); });
+  refuses({"conv_transpose2d", "x", "4 channels", "6"}, [&] {
+    return q::conv(codes({1, 6, 5, 5}), packed, 0.1, 0);
+  });
   refuses_bad_output_params("conv_transpose2d", [&](double scale, std::int64_t zero_point) {
     return q::conv(codes({1, 4, 5, 5}), packed, scale, zero_point);
   });
@@ -248,25 +249,32 @@ TEST_CASE("bad input: quantized transposed convolutions") {
 
 TEST_CASE("bad input: linear in float and int8") {
   const Tensor weight = Tensor::zeros({3, 4});
-  refuses({"linear", "x", "4 features", "[2, 5]"},
-          [&] { return linear(Tensor::zeros({2, 5}), weight); });
-  refuses({"linear", "x", "4 features", "[]"},
-          [&] { return linear(Tensor::scalar(1.0), weight); });
+  refuses({"linear", "x", "4 features", "[2, 5]"}, [&] {
+    return linear(Tensor::zeros({2, 5}), weight);
+  });
+  refuses({"linear", "x", "4 features", "[]"}, [&] { return linear(Tensor::scalar(1.0), weight); });
   refuses({"linear", "x", "Float32", "DeQuantStub"}, [&] { return linear(codes({2, 4}), weight); });
-  refuses({"linear", "weight", "[3]"}, [&] { return linear(Tensor::zeros({2, 4}), Tensor::zeros({3})); });
-  refuses({"linear", "bias", "3", "[4]"},
-          [&] { return linear(Tensor::zeros({2, 4}), weight, Tensor::zeros({4})); });
+  refuses({"linear", "weight", "[3]"}, [&] {
+    return linear(Tensor::zeros({2, 4}), Tensor::zeros({3}));
+  });
+  refuses({"linear", "bias", "3", "[4]"}, [&] {
+    return linear(Tensor::zeros({2, 4}), weight, Tensor::zeros({4}));
+  });
 
-  refuses({"linear", "weight", "QInt8", "QUInt8"},
-          [&] { return q::LinearPackedParams(codes({3, 4}), {}); });
-  refuses({"linear", "weight", "axis 0", "axis 1"},
-          [&] { return q::LinearPackedParams(channel_codes({3, 4}, 1, DType::QInt8), {}); });
+  refuses({"linear", "weight", "QInt8", "QUInt8"}, [&] {
+    return q::LinearPackedParams(codes({3, 4}), {});
+  });
+  refuses({"linear", "weight", "axis 0", "axis 1"}, [&] {
+    return q::LinearPackedParams(channel_codes({3, 4}, 1, DType::QInt8), {});
+  });
   const q::LinearPackedParams packed(codes({3, 4}, DType::QInt8), {});
   refuses({"linear", "x", "4 features"}, [&] { return q::linear(codes({2, 3}), packed, 0.1, 0); });
-  refuses({"linear", "x", "QUInt8", "QInt32"},
-          [&] { return q::linear(codes({2, 4}, DType::QInt32), packed, 0.1, 0); });
-  refuses({"linear", "packed", "empty"},
-          [&] { return q::linear(codes({2, 4}), q::LinearPackedParams(), 0.1, 0); });
+  refuses({"linear", "x", "QUInt8", "QInt32"}, [&] {
+    return q::linear(codes({2, 4}, DType::QInt32), packed, 0.1, 0);
+  });
+  refuses({"linear", "packed", "empty"}, [&] {
+    return q::linear(codes({2, 4}), q::LinearPackedParams(), 0.1, 0);
+  });
   const QTensor x = codes({2, 4});
   refuses_bad_output_params("linear", [&](double scale, std::int64_t zero_point) {
     return q::linear(x, packed, scale, zero_point);
@@ -296,11 +304,13 @@ TEST_CASE("bad input: add, mul and cat") {
     refuses_bad_output_params(op, [&, run = run](double scale, std::int64_t zero_point) {
       return run(x, x, scale, zero_point);
     });
-    refuses({op, "QUInt8", "QInt8"},
-            [&, run = run] { return run(x, codes({2, 3}, DType::QInt8), 0.1, 0); });
+    refuses({op, "QUInt8", "QInt8"}, [&, run = run] {
+      return run(x, codes({2, 3}, DType::QInt8), 0.1, 0);
+    });
     refuses({op, "[2, 3]", "[4]"}, [&, run = run] { return run(x, codes({4}), 0.1, 0); });
-    refuses({op, "PerChannelAffine"},
-            [&, run = run] { return run(x, channel_codes({2, 3}, 1, DType::QUInt8), 0.1, 0); });
+    refuses({op, "PerChannelAffine"}, [&, run = run] {
+      return run(x, channel_codes({2, 3}, 1, DType::QUInt8), 0.1, 0);
+    });
     refuses({op}, [&, run = run] { return run(QTensor(), x, 0.1, 0); });
   }
 
@@ -308,8 +318,9 @@ TEST_CASE("bad input: add, mul and cat") {
   refuses({"cat", "[2, 4]"}, [&] { return q::cat(unequal, 0); });
   refuses({"cat", "dim", "5"}, [&] { return q::cat(std::vector<QTensor>{x, x}, 5); });
   refuses({"cat", "tensors"}, [] { return q::cat(std::vector<QTensor>{}, 0); });
-  refuses({"cat", "QInt8"},
-          [&] { return q::cat(std::vector<QTensor>{x, codes({2, 3}, DType::QInt8)}, 0); });
+  refuses({"cat", "QInt8"}, [&] {
+    return q::cat(std::vector<QTensor>{x, codes({2, 3}, DType::QInt8)}, 0);
+  });
   refuses_bad_output_params("cat", [&](double scale, std::int64_t zero_point) {
     return q::cat(std::vector<QTensor>{x, x}, 0, scale, zero_point);
   });
@@ -346,9 +357,8 @@ TEST_CASE("bad input: activations") {
   refuses_bad_output_params("leaky_relu", [&](double scale, std::int64_t zero_point) {
     return q::leaky_relu(x, 0.1, scale, zero_point);
   });
-  refuses_bad_output_params("elu", [&](double scale, std::int64_t zero_point) {
-    return q::elu(x, scale, zero_point);
-  });
+  refuses_bad_output_params(
+      "elu", [&](double scale, std::int64_t zero_point) { return q::elu(x, scale, zero_point); });
   refuses({"prelu", "weight"}, [&] { return q::prelu(x, codes({2}), 0.1, 0); });
 }
 
@@ -367,10 +377,13 @@ TEST_CASE("bad input: pooling") {
   });
   refuses({"avg_pool2d", "divisor_override", "0"},
           [&] { return avg_pool2d(x, {.kernel_size = {2}, .divisor_override = 0}); });
-  refuses({"avg_pool2d", "QInt32"},
-          [] { return avg_pool2d(codes({1, 2, 6, 6}, DType::QInt32), {.kernel_size = {2}}); });
+  refuses({"avg_pool2d", "QInt32"}, [] {
+    return avg_pool2d(codes({1, 2, 6, 6}, DType::QInt32), {.kernel_size = {2}});
+  });
   refuses({"avg_pool2d", "x"}, [] { return avg_pool2d(Tensor(), {.kernel_size = {2}}); });
-  refuses({"adaptive_avg_pool2d", "output_size"}, [&] { return adaptive_avg_pool2d(x, {1, 2, 3}); });
+  refuses({"adaptive_avg_pool2d", "output_size"}, [&] {
+    return adaptive_avg_pool2d(x, {1, 2, 3});
+  });
   refuses({"adaptive_avg_pool2d", "output_size", "-2"},
           [&] { return adaptive_avg_pool2d(x, {-2}); });
   refuses({"adaptive_avg_pool2d", "x"}, [] { return adaptive_avg_pool2d(codes({6, 6}), {1}); });
@@ -381,7 +394,8 @@ TEST_CASE("bad input: batch_norm") {
   refuses({"batch_norm", "mean", "3", "[4]"}, [&] {
     return batch_norm(Tensor::zeros({2, 3, 4, 4}), Tensor::ones({4}), ones, ones, ones);
   });
-  refuses({"batch_norm", "x"}, [&] { return batch_norm(Tensor::zeros({3}), ones, ones, ones, ones); });
+  refuses({"batch_norm", "x"},
+          [&] { return batch_norm(Tensor::zeros({3}), ones, ones, ones, ones); });
   const QTensor x = codes({2, 3, 4, 4});
   refuses({"batch_norm"}, [&] { return batch_norm(x, ones, ones, ones, ones); });
   refuses({"batch_norm", "weight"},

@@ -22,9 +22,9 @@ TEST_CASE("to_string: a tensor quantized per tensor reads as in torch") {
 
 TEST_CASE("to_string: a tensor quantized per channel shows its scales, zero points and axis") {
   const Tensor x = Tensor::from_values({-1.0F, 0.0F, 1.0F, 2.0F}, {2, 2});
-  const QTensor q = quantize_per_channel(x, Tensor::from_values({0.1F, 0.01F}),
-                                         Tensor::from_int64(std::vector<std::int64_t>{10, 0}), 0,
-                                         DType::QUInt8);
+  const QTensor q =
+      quantize_per_channel(x, Tensor::from_values({0.1F, 0.01F}),
+                           Tensor::from_int64(std::vector<std::int64_t>{10, 0}), 0, DType::QUInt8);
   CHECK(to_string(q) ==
         "tensor([[-1.,  0.],\n"
         "        [ 1.,  2.]], size=(2, 2), dtype=torch.quint8,\n"
@@ -76,8 +76,7 @@ TEST_CASE("to_string: long lines are broken and long tensors are summarised") {
         "        [1994, 1995],\n"
         "        [1996, 1997],\n"
         "        [1998, 1999]])");
-  CHECK(to_string(Tensor::ones({2, 1, 2})) ==
-        "tensor([[[1., 1.]],\n\n        [[1., 1.]]])");
+  CHECK(to_string(Tensor::ones({2, 1, 2})) == "tensor([[[1., 1.]],\n\n        [[1., 1.]]])");
 }
 
 }  // namespace quanta
