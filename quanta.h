@@ -18,6 +18,7 @@
 #include "quanta/nn/module.h"
 #include "quanta/nn/norm.h"
 #include "quanta/nn/pooling.h"
+#include "quanta/nn/reference.h"
 #include "quanta/nn/stubs.h"
 #include "quanta/nn/intrinsic/fused.h"
 #include "quanta/nn/intrinsic/quantized.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "quanta/nn/detail/float_conv.h"
 #include "quanta/nn/detail/layer_options.h"
 #include "quanta/nn/detail/padding.h"
 #include "quanta/ops/activation.h"
@@ -61,14 +62,6 @@ Dims weight_sizes(std::int64_t first, std::int64_t second, const Dims& kernel_si
   return sizes;
 }
 
-// Of what follows the padding of the input, where that is not with zeros.
-ConvOptions op_options(const ConvNdOptions& options) {
-  return {.stride = options.stride,
-          .padding = options.padding_mode == PaddingMode::Zeros ? options.padding : Dims{0},
-          .dilation = options.dilation,
-          .groups = options.groups};
-}
-
 }  // namespace
 
 ConvNd::ConvNd(const ConvNdOptions& options, std::int64_t spatial)
@@ -82,18 +75,13 @@ ConvNd::ConvNd(const ConvNdOptions& options, std::int64_t spatial)
 }
 
 Tensor ConvNd::forward(const Tensor& input, Fusion fusion) const {
-  const ConvOptions options = op_options(options_);
-  const Tensor x = options_.padding_mode == PaddingMode::Zeros
-                       ? input
-                       : detail::pad_input(fmt::format("Conv{}d", spatial_), input,
-                                           options_.padding, options_.padding_mode);
+  const Tensor x = detail::pad_for(input, options_);
   if (!is_training()) {
-    return packed_.get(weight, bias, fusion,
-                       [&] { return PackedConv(weight, bias, options, spatial_, fusion); })(x);
+    return packed_.get(weight, bias, fusion, [&] {
+      return PackedConv(weight, bias, detail::conv_options(options_), spatial_, fusion);
+    })(x);
   }
-  Tensor y = spatial_ == 1   ? conv1d(x, weight, bias, options)
-             : spatial_ == 2 ? conv2d(x, weight, bias, options)
-                             : conv3d(x, weight, bias, options);
+  Tensor y = detail::conv(x, weight, bias, options_);
   return fusion == Fusion::ReLU ? relu(y) : y;
 }
 
@@ -127,14 +115,7 @@ ConvTransposeNd::ConvTransposeNd(const ConvTransposeNdOptions& options, std::int
 }
 
 Tensor ConvTransposeNd::forward(const Tensor& x) const {
-  const ConvTransposeOptions options{.stride = options_.stride,
-                                     .padding = options_.padding,
-                                     .output_padding = options_.output_padding,
-                                     .dilation = options_.dilation,
-                                     .groups = options_.groups};
-  if (spatial_ == 1) return conv_transpose1d(x, weight, bias, options);
-  if (spatial_ == 2) return conv_transpose2d(x, weight, bias, options);
-  return conv_transpose3d(x, weight, bias, options);
+  return detail::conv_transpose(x, weight, bias, options_);
 }
 
 std::string ConvTransposeNd::extra_repr() const {

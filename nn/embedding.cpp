@@ -161,8 +161,7 @@ std::string Embedding::extra_repr() const {
   return text;
 }
 
-EmbeddingBag::EmbeddingBag(const EmbeddingBagOptions& options)
-    : EmbeddingBag(options, NoTable{}) {
+EmbeddingBag::EmbeddingBag(const EmbeddingBagOptions& options) : EmbeddingBag(options, NoTable{}) {
   weight = new_table(options_);
 }
 

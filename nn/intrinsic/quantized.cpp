@@ -42,6 +42,18 @@ std::shared_ptr<Module> convert_conv(std::string_view op, const Module& module,
   }
 }
 
+template <typename Quantized>
+std::shared_ptr<Module> from_reference_conv(const nn::reference::ConvNd& module, double scale,
+                                            std::int64_t zero_point) {
+  const ConvNdOptions& options = module.options();
+  return make_module<Quantized>(ConvOptions{.stride = options.stride,
+                                            .padding = options.padding,
+                                            .dilation = options.dilation,
+                                            .groups = options.groups},
+                                module.get_quantized_weight(), module.bias, scale, zero_point,
+                                options.padding_mode);
+}
+
 constexpr std::string_view kConvReLU = "quantized::conv_relu";
 
 template <typename Fused>
@@ -74,6 +86,19 @@ std::shared_ptr<Module> ConvReLU2d::from_float(const Module& module) {
 std::shared_ptr<Module> ConvReLU3d::from_float(const Module& module) {
   return convert_conv<ConvReLU3d, intrinsic::ConvReLU3d>("ConvReLU3d.from_float", module,
                                                          "ConvReLU3d");
+}
+
+std::shared_ptr<Module> ConvReLU1d::from_reference(const nn::reference::Conv1d& module,
+                                                   double scale, std::int64_t zero_point) {
+  return from_reference_conv<ConvReLU1d>(module, scale, zero_point);
+}
+std::shared_ptr<Module> ConvReLU2d::from_reference(const nn::reference::Conv2d& module,
+                                                   double scale, std::int64_t zero_point) {
+  return from_reference_conv<ConvReLU2d>(module, scale, zero_point);
+}
+std::shared_ptr<Module> ConvReLU3d::from_reference(const nn::reference::Conv3d& module,
+                                                   double scale, std::int64_t zero_point) {
+  return from_reference_conv<ConvReLU3d>(module, scale, zero_point);
 }
 
 Tensor ConvReLU1d::forward(const Tensor& x) const {
@@ -153,6 +178,11 @@ std::shared_ptr<Module> LinearReLU::from_float(const Module& module) {
                                  output.scale, output.zero_point);
 }
 
+std::shared_ptr<Module> LinearReLU::from_reference(const nn::reference::Linear& module,
+                                                   double scale, std::int64_t zero_point) {
+  return make_module<LinearReLU>(module.get_quantized_weight(), module.bias, scale, zero_point);
+}
+
 Tensor LinearReLU::forward(const Tensor& x) const {
   return ops::linear_relu(x.as_quantized("quantized::linear_relu", "x"), packed(), scale,
                           zero_point);
@@ -170,6 +200,13 @@ std::shared_ptr<Module> LinearLeakyReLU::from_float(const Module& module) {
                                       output.zero_point);
 }
 
+std::shared_ptr<Module> LinearLeakyReLU::from_reference(const nn::reference::Linear& module,
+                                                        double negative_slope, double scale,
+                                                        std::int64_t zero_point) {
+  return make_module<LinearLeakyReLU>(module.get_quantized_weight(), module.bias, negative_slope,
+                                      scale, zero_point);
+}
+
 Tensor LinearLeakyReLU::forward(const Tensor& x) const {
   return ops::linear_leaky_relu(x.as_quantized("quantized::linear_leaky_relu", "x"), packed(),
                                 scale, zero_point, negative_slope_);
@@ -181,6 +218,11 @@ std::shared_ptr<Module> LinearTanh::from_float(const Module& module) {
   const detail::OutputParams output = detail::quint8_output_params(kOp, module);
   return make_module<LinearTanh>(detail::quantize_weight(kOp, module, source.weight), source.bias,
                                  output.scale, output.zero_point);
+}
+
+std::shared_ptr<Module> LinearTanh::from_reference(const nn::reference::Linear& module,
+                                                   double scale, std::int64_t zero_point) {
+  return make_module<LinearTanh>(module.get_quantized_weight(), module.bias, scale, zero_point);
 }
 
 Tensor LinearTanh::forward(const Tensor& x) const {

@@ -17,6 +17,8 @@ class ConvReLU1d : public nn::quantized::Conv1d {
  public:
   using Conv1d::Conv1d;
   static std::shared_ptr<Module> from_float(const Module& module);
+  static std::shared_ptr<Module> from_reference(const nn::reference::Conv1d& module, double scale,
+                                                std::int64_t zero_point);
   Tensor forward(const Tensor& x) const override;
 };
 
@@ -24,6 +26,8 @@ class ConvReLU2d : public nn::quantized::Conv2d {
  public:
   using Conv2d::Conv2d;
   static std::shared_ptr<Module> from_float(const Module& module);
+  static std::shared_ptr<Module> from_reference(const nn::reference::Conv2d& module, double scale,
+                                                std::int64_t zero_point);
   Tensor forward(const Tensor& x) const override;
 };
 
@@ -31,6 +35,8 @@ class ConvReLU3d : public nn::quantized::Conv3d {
  public:
   using Conv3d::Conv3d;
   static std::shared_ptr<Module> from_float(const Module& module);
+  static std::shared_ptr<Module> from_reference(const nn::reference::Conv3d& module, double scale,
+                                                std::int64_t zero_point);
   Tensor forward(const Tensor& x) const override;
 };
 
@@ -89,6 +95,8 @@ class LinearReLU : public nn::quantized::Linear {
  public:
   using Linear::Linear;
   static std::shared_ptr<Module> from_float(const Module& module);
+  static std::shared_ptr<Module> from_reference(const nn::reference::Linear& module, double scale,
+                                                std::int64_t zero_point);
   Tensor forward(const Tensor& x) const override;
 };
 
@@ -98,6 +106,9 @@ class LinearLeakyReLU : public nn::quantized::Linear {
                   double scale = 1.0, std::int64_t zero_point = 0)
       : Linear(weight, bias, scale, zero_point), negative_slope_(negative_slope) {}
   static std::shared_ptr<Module> from_float(const Module& module);
+  static std::shared_ptr<Module> from_reference(const nn::reference::Linear& module,
+                                                double negative_slope, double scale,
+                                                std::int64_t zero_point);
   Tensor forward(const Tensor& x) const override;
 
  private:
@@ -108,6 +119,8 @@ class LinearTanh : public nn::quantized::Linear {
  public:
   using Linear::Linear;
   static std::shared_ptr<Module> from_float(const Module& module);
+  static std::shared_ptr<Module> from_reference(const nn::reference::Linear& module, double scale,
+                                                std::int64_t zero_point);
   Tensor forward(const Tensor& x) const override;
 };
 

@@ -47,6 +47,30 @@ std::shared_ptr<Module> convert_conv(std::string_view op, const Module& module,
                                 output.scale, output.zero_point, options.padding_mode);
 }
 
+template <typename Quantized>
+std::shared_ptr<Module> from_reference_conv(const reference::ConvNd& module, double scale,
+                                            std::int64_t zero_point) {
+  const ConvNdOptions& options = module.options();
+  return make_module<Quantized>(ConvOptions{.stride = options.stride,
+                                            .padding = options.padding,
+                                            .dilation = options.dilation,
+                                            .groups = options.groups},
+                                module.get_quantized_weight(), module.bias, scale, zero_point,
+                                options.padding_mode);
+}
+
+template <typename Quantized>
+std::shared_ptr<Module> from_reference_conv_transpose(const reference::ConvTransposeNd& module,
+                                                      double scale, std::int64_t zero_point) {
+  const ConvTransposeNdOptions& options = module.options();
+  return make_module<Quantized>(ConvTransposeOptions{.stride = options.stride,
+                                                     .padding = options.padding,
+                                                     .output_padding = options.output_padding,
+                                                     .dilation = options.dilation,
+                                                     .groups = options.groups},
+                                module.get_quantized_weight(), module.bias, scale, zero_point);
+}
+
 template <typename Quantized, typename Float>
 std::shared_ptr<Module> convert_conv_transpose(std::string_view op, const Module& module,
                                                std::string_view wanted) {
@@ -90,9 +114,9 @@ void ConvBase::load_state(StateReader& reader) {
 ConvNd::ConvNd(const ConvOptions& options, std::int64_t spatial, const QTensor& weight,
                const Tensor& bias, double output_scale, std::int64_t output_zero_point,
                PaddingMode padding_mode)
-    : ConvBase(ConvPackedParams(weight, bias, packed_options(options, spatial, padding_mode),
-                                spatial),
-               output_scale, output_zero_point),
+    : ConvBase(
+          ConvPackedParams(weight, bias, packed_options(options, spatial, padding_mode), spatial),
+          output_scale, output_zero_point),
       padding_mode_(padding_mode) {
   if (padding_mode == PaddingMode::Reflect) {
     reflected_ = detail::expand_spatial(kConv[static_cast<std::size_t>(spatial)], "padding",
@@ -127,6 +151,19 @@ std::shared_ptr<Module> Conv3d::from_float(const Module& module) {
   return convert_conv<Conv3d, nn::Conv3d>("Conv3d.from_float", module, "Conv3d");
 }
 
+std::shared_ptr<Module> Conv1d::from_reference(const reference::Conv1d& module, double scale,
+                                               std::int64_t zero_point) {
+  return from_reference_conv<Conv1d>(module, scale, zero_point);
+}
+std::shared_ptr<Module> Conv2d::from_reference(const reference::Conv2d& module, double scale,
+                                               std::int64_t zero_point) {
+  return from_reference_conv<Conv2d>(module, scale, zero_point);
+}
+std::shared_ptr<Module> Conv3d::from_reference(const reference::Conv3d& module, double scale,
+                                               std::int64_t zero_point) {
+  return from_reference_conv<Conv3d>(module, scale, zero_point);
+}
+
 ConvTransposeNd::ConvTransposeNd(const ConvTransposeOptions& options, std::int64_t spatial,
                                  const QTensor& weight, const Tensor& bias, double output_scale,
                                  std::int64_t output_zero_point)
@@ -149,6 +186,19 @@ std::shared_ptr<Module> ConvTranspose2d::from_float(const Module& module) {
 std::shared_ptr<Module> ConvTranspose3d::from_float(const Module& module) {
   return convert_conv_transpose<ConvTranspose3d, nn::ConvTranspose3d>("ConvTranspose3d.from_float",
                                                                       module, "ConvTranspose3d");
+}
+
+std::shared_ptr<Module> ConvTranspose1d::from_reference(const reference::ConvTranspose1d& module,
+                                                        double scale, std::int64_t zero_point) {
+  return from_reference_conv_transpose<ConvTranspose1d>(module, scale, zero_point);
+}
+std::shared_ptr<Module> ConvTranspose2d::from_reference(const reference::ConvTranspose2d& module,
+                                                        double scale, std::int64_t zero_point) {
+  return from_reference_conv_transpose<ConvTranspose2d>(module, scale, zero_point);
+}
+std::shared_ptr<Module> ConvTranspose3d::from_reference(const reference::ConvTranspose3d& module,
+                                                        double scale, std::int64_t zero_point) {
+  return from_reference_conv_transpose<ConvTranspose3d>(module, scale, zero_point);
 }
 
 }  // namespace quanta::nn::quantized

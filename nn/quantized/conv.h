@@ -7,6 +7,7 @@
 
 #include "quanta/nn/conv.h"
 #include "quanta/nn/quantized/module.h"
+#include "quanta/nn/reference.h"
 #include "quanta/ops/conv.h"
 
 namespace quanta::nn::quantized {
@@ -60,6 +61,8 @@ class Conv1d : public ConvNd {
          std::int64_t zero_point = 0, PaddingMode padding_mode = PaddingMode::Zeros)
       : ConvNd(options, 1, weight, bias, scale, zero_point, padding_mode) {}
   static std::shared_ptr<Module> from_float(const Module& module);
+  static std::shared_ptr<Module> from_reference(const reference::Conv1d& module, double scale,
+                                                std::int64_t zero_point);
 };
 
 class Conv2d : public ConvNd {
@@ -68,6 +71,8 @@ class Conv2d : public ConvNd {
          std::int64_t zero_point = 0, PaddingMode padding_mode = PaddingMode::Zeros)
       : ConvNd(options, 2, weight, bias, scale, zero_point, padding_mode) {}
   static std::shared_ptr<Module> from_float(const Module& module);
+  static std::shared_ptr<Module> from_reference(const reference::Conv2d& module, double scale,
+                                                std::int64_t zero_point);
 };
 
 class Conv3d : public ConvNd {
@@ -76,6 +81,8 @@ class Conv3d : public ConvNd {
          std::int64_t zero_point = 0, PaddingMode padding_mode = PaddingMode::Zeros)
       : ConvNd(options, 3, weight, bias, scale, zero_point, padding_mode) {}
   static std::shared_ptr<Module> from_float(const Module& module);
+  static std::shared_ptr<Module> from_reference(const reference::Conv3d& module, double scale,
+                                                std::int64_t zero_point);
 };
 
 /// Transposed convolutions; the weight is quantized per tensor.
@@ -94,6 +101,8 @@ class ConvTranspose1d : public ConvTransposeNd {
                   double scale = 1.0, std::int64_t zero_point = 0)
       : ConvTransposeNd(options, 1, weight, bias, scale, zero_point) {}
   static std::shared_ptr<Module> from_float(const Module& module);
+  static std::shared_ptr<Module> from_reference(const reference::ConvTranspose1d& module,
+                                                double scale, std::int64_t zero_point);
 };
 
 class ConvTranspose2d : public ConvTransposeNd {
@@ -102,6 +111,8 @@ class ConvTranspose2d : public ConvTransposeNd {
                   double scale = 1.0, std::int64_t zero_point = 0)
       : ConvTransposeNd(options, 2, weight, bias, scale, zero_point) {}
   static std::shared_ptr<Module> from_float(const Module& module);
+  static std::shared_ptr<Module> from_reference(const reference::ConvTranspose2d& module,
+                                                double scale, std::int64_t zero_point);
 };
 
 class ConvTranspose3d : public ConvTransposeNd {
@@ -110,6 +121,8 @@ class ConvTranspose3d : public ConvTransposeNd {
                   double scale = 1.0, std::int64_t zero_point = 0)
       : ConvTransposeNd(options, 3, weight, bias, scale, zero_point) {}
   static std::shared_ptr<Module> from_float(const Module& module);
+  static std::shared_ptr<Module> from_reference(const reference::ConvTranspose3d& module,
+                                                double scale, std::int64_t zero_point);
 };
 
 }  // namespace quanta::nn::quantized

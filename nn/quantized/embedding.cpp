@@ -128,13 +128,14 @@ Tensor EmbeddingBag::run(const Tensor& indices, const Tensor& offsets,
                                 .mode = EmbeddingBagMode::Sum,
                                 .per_sample_weights = per_sample_weights,
                                 .include_last_offset = options().include_last_offset};
-  const bool is_plain_index = indices.defined() && !indices.is_floating_point() &&
-                              !indices.is_quantized();
+  const bool is_plain_index =
+      indices.defined() && !indices.is_floating_point() && !indices.is_quantized();
   if (options().padding_idx && is_plain_index) {
     // A factor of zero leaves the row out of the sum; rows are finite.
     const std::vector<std::int64_t> rows = indices.to_int64_vector();
-    Tensor factors = per_sample_weights.defined() ? per_sample_weights.clone(MemoryFormat::Contiguous)
-                                                  : Tensor::ones(indices.sizes());
+    Tensor factors = per_sample_weights.defined()
+                         ? per_sample_weights.clone(MemoryFormat::Contiguous)
+                         : Tensor::ones(indices.sizes());
     QUANTA_CHECK(factors.dtype() == DType::Float32 && factors.sizes() == indices.sizes(),
                  "EmbeddingBag: per_sample_weights: expected Float32 {}, got {} {}",
                  indices.sizes(), factors.dtype(), factors.sizes());

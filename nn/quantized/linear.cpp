@@ -27,6 +27,11 @@ std::shared_ptr<Module> Linear::from_float(const Module& module) {
                              output.scale, output.zero_point);
 }
 
+std::shared_ptr<Module> Linear::from_reference(const reference::Linear& module, double scale,
+                                               std::int64_t zero_point) {
+  return make_module<Linear>(module.get_quantized_weight(), module.bias, scale, zero_point);
+}
+
 void Linear::set_weight_bias(const QTensor& weight, const Tensor& bias) {
   QUANTA_CHECK(weight.sizes() == packed_.weight().sizes(),
                "set_weight_bias: weight: expected sizes {}, got {}", packed_.weight().sizes(),

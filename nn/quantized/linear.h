@@ -5,6 +5,7 @@
 #include <string>
 
 #include "quanta/nn/quantized/module.h"
+#include "quanta/nn/reference.h"
 #include "quanta/ops/linear.h"
 
 namespace quanta::nn::quantized {
@@ -22,6 +23,8 @@ class Linear : public OutputQuantized {
   Linear(const QTensor& weight, const Tensor& bias, double scale = 1.0,
          std::int64_t zero_point = 0);
   static std::shared_ptr<Module> from_float(const Module& module);
+  static std::shared_ptr<Module> from_reference(const reference::Linear& module, double scale,
+                                                std::int64_t zero_point);
 
   const QTensor& weight() const { return packed_.weight(); }
   const Tensor& bias() const { return packed_.bias(); }

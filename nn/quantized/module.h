@@ -9,6 +9,7 @@
 /// per-tensor quantized; a float tensor is refused with ArgumentError (a QuantStub is missing).
 /// Each has a `from_float` that makes it from an observed float module, as torch's does, and throws
 /// ArgumentError when that module has another type, no qconfig, or an observer that saw no data.
+/// `from_reference` makes one from a module of nn::reference, whose weight parameters are kept.
 namespace quanta::nn::quantized {
 
 /// Base of the modules whose result has a scale and zero point of their own, saved as `scale`

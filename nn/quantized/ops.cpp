@@ -37,8 +37,8 @@ QTensor expect_quint8(std::string_view op, const Tensor& input) {
 
 Tensor conv(std::int64_t spatial, const Tensor& input, const Tensor& weight, const Tensor& bias,
             const ConvArguments& arguments) {
-  constexpr std::array<std::string_view, 4> kNames = {
-      "", "functional::conv1d", "functional::conv2d", "functional::conv3d"};
+  constexpr std::array<std::string_view, 4> kNames = {"", "functional::conv1d",
+                                                      "functional::conv2d", "functional::conv3d"};
   const std::string_view op = kNames[static_cast<std::size_t>(spatial)];
   const QTensor x = expect_quint8(op, input);
   const QTensor w = expect_weight(op, weight);
@@ -48,8 +48,8 @@ Tensor conv(std::int64_t spatial, const Tensor& input, const Tensor& weight, con
   QUANTA_SUPPORTED(arguments.padding_mode == PaddingMode::Zeros,
                    "{}: padding_mode: expected zeros, got {} (pad the input first)", op,
                    nn::detail::to_string(arguments.padding_mode));
-  QUANTA_SUPPORTED(arguments.dtype == DType::QUInt8,
-                   "{}: dtype: expected QUInt8, got {}", op, arguments.dtype);
+  QUANTA_SUPPORTED(arguments.dtype == DType::QUInt8, "{}: dtype: expected QUInt8, got {}", op,
+                   arguments.dtype);
   const ops::ConvPackedParams packed(w, bias,
                                      {.stride = arguments.stride,
                                       .padding = arguments.padding,
@@ -79,8 +79,7 @@ Tensor linear(const Tensor& input, const Tensor& weight, const Tensor& bias,
   constexpr std::string_view kOp = "functional::linear";
   const QTensor x = expect_quint8(kOp, input);
   const ops::LinearPackedParams packed(expect_weight(kOp, weight), bias);
-  return ops::linear(x, packed, scale.value_or(x.q_scale()),
-                     zero_point.value_or(x.q_zero_point()));
+  return ops::linear(x, packed, scale.value_or(x.q_scale()), zero_point.value_or(x.q_zero_point()));
 }
 
 Tensor max_pool1d(const Tensor& input, const MaxPoolOptions& options) {

@@ -65,8 +65,9 @@ struct Words : Module {
   Child<EmbeddingBag> bag;
   Child<Embedding> table;
   Words() {
-    register_module("bag", bag, EmbeddingBagOptions{.num_embeddings = 9, .embedding_dim = 6,
-                                                    .mode = EmbeddingBagMode::Sum});
+    register_module("bag", bag,
+                    EmbeddingBagOptions{
+                        .num_embeddings = 9, .embedding_dim = 6, .mode = EmbeddingBagMode::Sum});
     register_module("table", table, EmbeddingOptions{.num_embeddings = 5, .embedding_dim = 6});
   }
   Tensor forward(const Tensor& x) const override {
@@ -102,8 +103,8 @@ TEST_CASE("Embedding: the padding row starts as zeros and may be counted from th
 
 TEST_CASE("Embedding: bad indices and tables are refused by name") {
   Embedding table({.num_embeddings = 4, .embedding_dim = 2});
-  CHECK_THROWS_WITH_AS(table(indices({4})), doctest::Contains("indices: expected rows in 0..3, got 4"),
-                       ArgumentError);
+  CHECK_THROWS_WITH_AS(table(indices({4})),
+                       doctest::Contains("indices: expected rows in 0..3, got 4"), ArgumentError);
   CHECK_THROWS_AS(table(indices({-1})), ArgumentError);
   CHECK_THROWS_WITH_AS(table(Tensor::ones({2})), doctest::Contains("expected Int32 or Int64"),
                        ArgumentError);
@@ -161,9 +162,10 @@ TEST_CASE("EmbeddingBag: calls that do not fit are refused by name") {
                        doctest::Contains("per_sample_weights: expected none for mode 'mean'"),
                        ArgumentError);
   const EmbeddingBag sum = counting_bag({.mode = EmbeddingBagMode::Sum});
-  CHECK_THROWS_WITH_AS(sum.forward(index, indices({0}), Tensor::ones({3})),
-                       doctest::Contains("per_sample_weights: expected Float32 [4], got Float32 [3]"),
-                       ArgumentError);
+  CHECK_THROWS_WITH_AS(
+      sum.forward(index, indices({0}), Tensor::ones({3})),
+      doctest::Contains("per_sample_weights: expected Float32 [4], got Float32 [3]"),
+      ArgumentError);
 }
 
 TEST_CASE("quantized Embedding: gives the rows as the observer quantizes them") {
@@ -177,15 +179,15 @@ TEST_CASE("quantized Embedding: gives the rows as the observer quantizes them") 
     const Tensor index = indices({6, 0, 3, 3});
     const float step = bytes ? 0.02F : 0.3F;
     CHECK(largest_difference((*module)(index), source(index)) < step);
-    CHECK(largest_difference((*module)(indices({0, 1, 2, 3, 4, 5, 6})), dequantize(table.weight())) <
-          (bytes ? 1e-5F : 5e-3F));
+    CHECK(largest_difference((*module)(indices({0, 1, 2, 3, 4, 5, 6})),
+                             dequantize(table.weight())) < (bytes ? 1e-5F : 5e-3F));
     CHECK(names(module->state_dict()) == std::vector<std::string>{kWeightName});
     CHECK(module->state_dict().at(kWeightName).dtype() ==
           (bytes ? DType::QUInt8 : DType::QUInt4x2));
   }
   Embedding source({.num_embeddings = 10, .embedding_dim = 12});
-  CHECK(to_string(*quantized_form<quantized::Embedding>(source,
-                                                        float_qparams_weight_only_qconfig())) ==
+  CHECK(to_string(
+            *quantized_form<quantized::Embedding>(source, float_qparams_weight_only_qconfig())) ==
         "QuantizedEmbedding(num_embeddings=10, embedding_dim=12, dtype=torch.quint8, "
         "qscheme=torch.per_channel_affine_float_qparams)");
 }
@@ -230,10 +232,11 @@ TEST_CASE("quantized Embedding: other weight observers are refused by name") {
   CHECK_THROWS_WITH_AS(quantized::Embedding::from_float(source),
                        doctest::Contains("float_qparams_weight_only_qconfig"), ArgumentError);
   source.set_qconfig(default_per_channel_qconfig());
-  CHECK_THROWS_WITH_AS(quantized::Embedding::from_float(source),
-                       doctest::Contains("Embedding.from_float: qconfig.weight: expected an observer "
-                                         "for QUInt8 or QUInt4x2 with float zero points"),
-                       ArgumentError);
+  CHECK_THROWS_WITH_AS(
+      quantized::Embedding::from_float(source),
+      doctest::Contains("Embedding.from_float: qconfig.weight: expected an observer "
+                        "for QUInt8 or QUInt4x2 with float zero points"),
+      ArgumentError);
   const QTensor per_tensor = quantize_per_tensor(randn({4, 4}), 0.1, 3, DType::QUInt8);
   CHECK_THROWS_WITH_AS(quantized::Embedding{per_tensor}, doctest::Contains("float zero points"),
                        ArgumentError);
@@ -253,10 +256,11 @@ TEST_CASE("quantized Embedding: a state decides the width and bad ones are refus
 
   StateDict state;
   state.set(kWeightName, second.weight);
-  CHECK_THROWS_WITH_AS(bytes->load_state_dict(state), doctest::Contains(kWeightName), ArgumentError);
+  CHECK_THROWS_WITH_AS(bytes->load_state_dict(state), doctest::Contains(kWeightName),
+                       ArgumentError);
   Embedding wide({.num_embeddings = 5, .embedding_dim = 4});
-  state = quantized_form<quantized::Embedding>(wide, float_qparams_weight_only_qconfig())
-              ->state_dict();
+  state =
+      quantized_form<quantized::Embedding>(wide, float_qparams_weight_only_qconfig())->state_dict();
   CHECK_THROWS_WITH_AS(bytes->load_state_dict(state),
                        doctest::Contains("expected sizes [5, 3], got [5, 4]"), ArgumentError);
   CHECK_THROWS_WITH_AS(bytes->load_state_dict(StateDict()), doctest::Contains(kWeightName),

@@ -65,9 +65,10 @@ TEST_CASE("functional conv1d and conv2d and conv3d: as the modules with the same
 TEST_CASE("functional conv2d: bad arguments are refused by name") {
   const QTensor x = input({2, 4, 9, 7});
   const QTensor w = weight({6, 4, 3, 3});
-  CHECK_THROWS_WITH_AS(F::conv2d(randn({2, 4, 9, 7}), w, {}),
-                       doctest::Contains("functional::conv2d: input: expected a quantized tensor, got Float32"),
-                       ArgumentError);
+  CHECK_THROWS_WITH_AS(
+      F::conv2d(randn({2, 4, 9, 7}), w, {}),
+      doctest::Contains("functional::conv2d: input: expected a quantized tensor, got Float32"),
+      ArgumentError);
   CHECK_THROWS_WITH_AS(F::conv2d(w, w, {}), doctest::Contains("input: expected QUInt8 per tensor"),
                        ArgumentError);
   CHECK_THROWS_WITH_AS(F::conv2d(x, x, {}), doctest::Contains("weight: expected QInt8, got QUInt8"),
@@ -105,7 +106,8 @@ TEST_CASE("functional pooling and resizing: as the ops of the same name") {
   CHECK(F::max_pool1d(line, {.kernel_size = {3}}).equal(max_pool1d(line, {.kernel_size = {3}})));
   CHECK(F::max_pool2d(image, {.kernel_size = {2}}).equal(max_pool2d(image, {.kernel_size = {2}})));
   CHECK(F::avg_pool2d(image, {.kernel_size = {2}}).equal(avg_pool2d(image, {.kernel_size = {2}})));
-  CHECK(F::avg_pool3d(volume, {.kernel_size = {2}}).equal(avg_pool3d(volume, {.kernel_size = {2}})));
+  CHECK(
+      F::avg_pool3d(volume, {.kernel_size = {2}}).equal(avg_pool3d(volume, {.kernel_size = {2}})));
   CHECK(F::adaptive_avg_pool2d(image, {2, 3}).equal(adaptive_avg_pool2d(image, {2, 3})));
   CHECK(F::adaptive_avg_pool3d(volume, {2}).equal(adaptive_avg_pool3d(volume, {2})));
   const InterpolateOptions twice{.scale_factor = {2.0}};
@@ -125,18 +127,15 @@ TEST_CASE("functional activations: each value is that of the formula") {
   check_elementwise(F::leaky_relu(x, 0.1), x, [](double v) { return v > 0 ? v : 0.1 * v; });
   check_elementwise(F::leaky_relu(x, 0.1, 0.03, 20), x,
                     [](double v) { return v > 0 ? v : 0.1 * v; });
-  check_elementwise(F::hardswish(x, 0.03, 20), x, [](double v) {
-    return v * std::min(std::max(v + 3.0, 0.0), 6.0) / 6.0;
-  });
+  check_elementwise(F::hardswish(x, 0.03, 20), x,
+                    [](double v) { return v * std::min(std::max(v + 3.0, 0.0), 6.0) / 6.0; });
   check_elementwise(F::elu(x, 0.03, 40, 0.5), x,
                     [](double v) { return v > 0 ? v : 0.5 * std::expm1(v); });
   check_elementwise(F::celu(x, 0.03, 40, 0.5), x,
                     [](double v) { return v > 0 ? v : 0.5 * std::expm1(v / 0.5); });
-  check_elementwise(F::hardsigmoid(x), x, [](double v) {
-    return std::min(std::max(v + 3.0, 0.0), 6.0) / 6.0;
-  });
-  check_elementwise(F::hardtanh(x), x,
-                    [](double v) { return std::min(std::max(v, -1.0), 1.0); });
+  check_elementwise(F::hardsigmoid(x), x,
+                    [](double v) { return std::min(std::max(v + 3.0, 0.0), 6.0) / 6.0; });
+  check_elementwise(F::hardtanh(x), x, [](double v) { return std::min(std::max(v, -1.0), 1.0); });
   check_elementwise(F::clamp(x, -0.5, 2.0), x,
                     [](double v) { return std::min(std::max(v, -0.5), 2.0); });
   check_elementwise(F::threshold(x, 0.2, -1.0), x,
@@ -175,7 +174,8 @@ TEST_CASE("functional: a float input is refused with the name of the function") 
       {"celu", [&] { return F::celu(x, 0.1, 0); }},
   };
   for (const auto& [name, call] : calls) {
-    const std::string want = "functional::" + name + ": input: expected a quantized tensor, got Float32";
+    const std::string want =
+        "functional::" + name + ": input: expected a quantized tensor, got Float32";
     CHECK_THROWS_WITH_AS(call(), want.c_str(), ArgumentError);
   }
 }

@@ -62,10 +62,9 @@ TEST_CASE("Conv1d: reflected padding by hand") {
 TEST_CASE("Conv1d and Conv2d and Conv3d: other padding is that of pad") {
   manual_seed(1);
   const Tensor x = randn({2, 3, 5, 6, 7});
-  for (const auto& [mode, pad_mode] :
-       {std::pair{PaddingMode::Reflect, PadMode::Reflect},
-        std::pair{PaddingMode::Replicate, PadMode::Replicate},
-        std::pair{PaddingMode::Circular, PadMode::Circular}}) {
+  for (const auto& [mode, pad_mode] : {std::pair{PaddingMode::Reflect, PadMode::Reflect},
+                                       std::pair{PaddingMode::Replicate, PadMode::Replicate},
+                                       std::pair{PaddingMode::Circular, PadMode::Circular}}) {
     const Conv3d three({.in_channels = 3,
                         .out_channels = 2,
                         .kernel_size = {3},
@@ -80,10 +79,10 @@ TEST_CASE("Conv1d and Conv2d and Conv3d: other padding is that of pad") {
                       .dilation = {2, 1},
                       .padding_mode = mode});
     const Tensor image = x.select(2, 0);
-    check_close(two(image),
-                conv2d(pad(image, {2, 2, 1, 1}, pad_mode), two.weight, two.bias,
-                       {.dilation = {2, 1}}),
-                1e-5F);
+    check_close(
+        two(image),
+        conv2d(pad(image, {2, 2, 1, 1}, pad_mode), two.weight, two.bias, {.dilation = {2, 1}}),
+        1e-5F);
     check_close(two(image.select(0, 0)), two(image).select(0, 0), 1e-5F);
     const Conv1d one({.in_channels = 3,
                       .out_channels = 2,

@@ -1,0 +1,19 @@
+#pragma once
+
+// Private: float convolutions by the options of the modules.
+
+#include "quanta/nn/conv.h"
+
+namespace quanta::nn::detail {
+
+/// Of the convolution that follows pad_for.
+ConvOptions conv_options(const ConvNdOptions& options);
+/// x, padded if that is not with zeros. `options` have one number per spatial dimension.
+Tensor pad_for(const Tensor& x, const ConvNdOptions& options);
+/// Of x after pad_for.
+Tensor conv(const Tensor& x, const Tensor& weight, const Tensor& bias,
+            const ConvNdOptions& options);
+Tensor conv_transpose(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                      const ConvTransposeNdOptions& options);
+
+}  // namespace quanta::nn::detail

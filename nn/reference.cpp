@@ -1,0 +1,159 @@
+#include "quanta/nn/reference.h"
+
+#include "quanta/nn/detail/float_conv.h"
+#include "quanta/ops/linear.h"
+#include "quanta/ops/quantize.h"
+#include "quanta/runtime/check.h"
+
+namespace quanta::nn::reference {
+namespace {
+
+QScheme affine(QScheme scheme) {
+  switch (scheme) {
+    case QScheme::PerTensorAffine:
+    case QScheme::PerTensorSymmetric:
+      return QScheme::PerTensorAffine;
+    case QScheme::PerChannelAffine:
+    case QScheme::PerChannelSymmetric:
+      return QScheme::PerChannelAffine;
+    case QScheme::PerChannelAffineFloatQParams:
+      return QScheme::PerChannelAffineFloatQParams;
+  }
+  throw InternalError("affine: scheme: unknown");
+}
+
+QTensor quantized(const Tensor& weight, const WeightQParams& qparams) {
+  QUANTA_CHECK(qparams.scale.defined() && qparams.zero_point.defined(),
+               "WeightQParams: scale: expected tensors for scale and zero_point, got none");
+  if (!is_per_channel(qparams.qscheme)) {
+    return quantize_per_tensor(weight, qparams.scale, qparams.zero_point, qparams.dtype);
+  }
+  const bool float_zero_points = qparams.qscheme == QScheme::PerChannelAffineFloatQParams;
+  QUANTA_CHECK(qparams.zero_point.is_floating_point() == float_zero_points,
+               "WeightQParams: zero_point: expected {} ones for {}, got {}",
+               float_zero_points ? "floating" : "integer", qparams.qscheme,
+               qparams.zero_point.dtype());
+  return quantize_per_channel(weight, qparams.scale, qparams.zero_point, qparams.axis,
+                              qparams.dtype);
+}
+
+template <typename Reference, typename Float>
+std::shared_ptr<Reference> make(const Float& source, WeightQParams qparams) {
+  auto module = make_module<Reference>(source, std::move(qparams));
+  module->train(source.is_training());
+  return module;
+}
+
+}  // namespace
+
+WeightQParams WeightQParams::from_observer(const Observer& observer) {
+  QUANTA_CHECK(observer.has_data(),
+               "WeightQParams.from_observer: observer: expected a {} that saw data",
+               observer.name());
+  const ObservedQParams observed = observer.calculate_qparams();
+  return {.qscheme = affine(observer.qscheme()),
+          .dtype = observer.dtype(),
+          .scale = observed.scale,
+          .zero_point = observed.zero_point,
+          .axis = observer.ch_axis()};
+}
+
+ReferenceModule::ReferenceModule(const Tensor& float_weight, const Tensor& float_bias,
+                                 WeightQParams qparams, std::string repr)
+    : weight(float_weight.clone()), qparams_(std::move(qparams)), repr_(std::move(repr)) {
+  if (float_bias.defined()) bias = float_bias.clone();
+  qparams_.qscheme = affine(qparams_.qscheme);
+  static_cast<void>(get_quantized_weight());
+  register_parameter("weight", weight);
+  register_parameter("bias", bias);
+}
+
+QTensor ReferenceModule::get_quantized_weight() const { return quantized(weight, qparams_); }
+
+Tensor ReferenceModule::get_weight() const { return dequantize(get_quantized_weight()); }
+
+std::string ReferenceModule::type_name() const {
+  return "Quantized" + Module::type_name() + "(Reference)";
+}
+
+void ReferenceModule::save_state(StateDict& state, const std::string& prefix) const {
+  state.set(prefix + "weight_scale", qparams_.scale);
+  state.set(prefix + "weight_zero_point", qparams_.zero_point);
+  state.set(prefix + "weight_axis",
+            Tensor::scalar(static_cast<double>(qparams_.axis), DType::Int32));
+}
+
+void ReferenceModule::load_state(StateReader& reader) {
+  const Tensor* scale = reader.require("weight_scale");
+  const Tensor* zero_point = reader.require("weight_zero_point");
+  const Tensor* axis = reader.find("weight_axis");  // per tensor it says nothing
+  if (scale == nullptr || zero_point == nullptr) return;
+  try {
+    WeightQParams loaded = qparams_;
+    loaded.scale = scale->clone();
+    loaded.zero_point = zero_point->clone();
+    if (axis != nullptr) {
+      QUANTA_CHECK(axis->numel() == 1 && !axis->is_quantized() && !axis->is_floating_point(),
+                   "weight_axis: expected one integer, got {} {}", axis->dtype(), axis->sizes());
+      loaded.axis = axis->to_int64_vector()[0];
+    }
+    // Whether they suit a weight of these sizes.
+    static_cast<void>(quantized(weight, loaded));
+    reader.on_commit([this, loaded = std::move(loaded)] { qparams_ = loaded; });
+  } catch (const Error& error) {
+    reader.problem(fmt::format("{}: {}", reader.full_name("weight_scale"), error.what()));
+  }
+}
+
+Linear::Linear(const nn::Linear& source, WeightQParams qparams)
+    : ReferenceModule(source.weight, source.bias, std::move(qparams), source.extra_repr()),
+      options_(source.options()) {}
+
+std::shared_ptr<Linear> Linear::from_float(const nn::Linear& source, WeightQParams qparams) {
+  return make<Linear>(source, std::move(qparams));
+}
+
+Tensor Linear::forward(const Tensor& x) const { return quanta::linear(x, get_weight(), bias); }
+
+ConvNd::ConvNd(const nn::ConvNd& source, WeightQParams qparams)
+    : ReferenceModule(source.weight, source.bias, std::move(qparams), source.extra_repr()),
+      options_(source.options()),
+      spatial_(source.spatial()) {}
+
+Tensor ConvNd::forward(const Tensor& x) const {
+  return detail::conv(detail::pad_for(x, options_), get_weight(), bias, options_);
+}
+
+std::shared_ptr<Conv1d> Conv1d::from_float(const nn::Conv1d& source, WeightQParams qparams) {
+  return make<Conv1d>(source, std::move(qparams));
+}
+std::shared_ptr<Conv2d> Conv2d::from_float(const nn::Conv2d& source, WeightQParams qparams) {
+  return make<Conv2d>(source, std::move(qparams));
+}
+std::shared_ptr<Conv3d> Conv3d::from_float(const nn::Conv3d& source, WeightQParams qparams) {
+  return make<Conv3d>(source, std::move(qparams));
+}
+
+ConvTransposeNd::ConvTransposeNd(const nn::ConvTransposeNd& source, WeightQParams qparams)
+    : ReferenceModule(source.weight, source.bias, std::move(qparams), source.extra_repr()),
+      options_(source.options()),
+      spatial_(source.spatial()) {}
+
+Tensor ConvTransposeNd::forward(const Tensor& x) const {
+  return detail::conv_transpose(x, get_weight(), bias, options_);
+}
+
+std::shared_ptr<ConvTranspose1d> ConvTranspose1d::from_float(const nn::ConvTranspose1d& source,
+                                                             WeightQParams qparams) {
+  return make<ConvTranspose1d>(source, std::move(qparams));
+}
+std::shared_ptr<ConvTranspose2d> ConvTranspose2d::from_float(const nn::ConvTranspose2d& source,
+                                                             WeightQParams qparams) {
+  return make<ConvTranspose2d>(source, std::move(qparams));
+}
+std::shared_ptr<ConvTranspose3d> ConvTranspose3d::from_float(const nn::ConvTranspose3d& source,
+                                                             WeightQParams qparams) {
+  return make<ConvTranspose3d>(source, std::move(qparams));
+}
+
+}  // namespace quanta::nn::reference

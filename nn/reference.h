@@ -1,0 +1,147 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "quanta/nn/conv.h"
+#include "quanta/nn/linear.h"
+#include "quanta/nn/module.h"
+
+/// Float modules that carry the parameters with which their weight is to be quantized, and that
+/// compute with the weight as quantizing leaves it: what a backend's own quantized modules are made
+/// from (see from_reference in nn/quantized). torch.ao.nn.quantized.reference.
+namespace quanta::nn::reference {
+
+/// How a weight is quantized. Scale (floating) and zero point (integer; floating for float qparams)
+/// hold one element per tensor, or one for each index along `axis` per channel.
+struct WeightQParams {
+  QScheme qscheme = QScheme::PerTensorAffine;
+  DType dtype = DType::QInt8;
+  Tensor scale{};
+  Tensor zero_point{};
+  std::int64_t axis = 0;
+
+  /// What an observer calculated; symmetric schemes become affine ones, as tensors have no other.
+  /// Throws ArgumentError for one that saw no data.
+  static WeightQParams from_observer(const Observer& observer);
+};
+
+/// What the reference modules share. State: `weight`, `bias` (if any), `weight_scale`,
+/// `weight_zero_point` and, per channel, `weight_axis`. (torch's `weight_qscheme` and
+/// `weight_dtype` are no tensors: those of the module stay.)
+class ReferenceModule : public Module {
+ public:
+  /// Float32, not quantized; sizes as in the float module.
+  Tensor weight;
+  /// Float32, or undefined.
+  Tensor bias;
+
+  const WeightQParams& weight_qparams() const noexcept { return qparams_; }
+  /// The weight quantized. Throws ArgumentError if it does not suit the parameters any more.
+  QTensor get_quantized_weight() const;
+  /// The same dequantized: what forward computes with.
+  Tensor get_weight() const;
+
+  /// "QuantizedLinear(Reference)", as torch prints.
+  std::string type_name() const override;
+  std::string extra_repr() const override { return repr_; }
+
+ protected:
+  /// Copies of weight and bias; `repr` is the float module's. Throws ArgumentError for parameters
+  /// that do not suit the weight.
+  ReferenceModule(const Tensor& weight, const Tensor& bias, WeightQParams qparams,
+                  std::string repr);
+  void save_state(StateDict& state, const std::string& prefix) const override;
+  void load_state(StateReader& reader) override;
+
+ private:
+  WeightQParams qparams_;
+  std::string repr_;
+};
+
+class Linear : public ReferenceModule {
+ public:
+  Linear(const nn::Linear& source, WeightQParams qparams);
+  static std::shared_ptr<Linear> from_float(const nn::Linear& source, WeightQParams qparams);
+  const LinearOptions& options() const noexcept { return options_; }
+  Tensor forward(const Tensor& x) const override;
+
+ private:
+  LinearOptions options_;
+};
+
+/// What Conv1d, Conv2d and Conv3d share.
+class ConvNd : public ReferenceModule {
+ public:
+  const ConvNdOptions& options() const noexcept { return options_; }
+  std::int64_t spatial() const noexcept { return spatial_; }
+  Tensor forward(const Tensor& x) const override;
+
+ protected:
+  ConvNd(const nn::ConvNd& source, WeightQParams qparams);
+
+ private:
+  ConvNdOptions options_;
+  std::int64_t spatial_;
+};
+
+class Conv1d : public ConvNd {
+ public:
+  Conv1d(const nn::Conv1d& source, WeightQParams qparams) : ConvNd(source, std::move(qparams)) {}
+  static std::shared_ptr<Conv1d> from_float(const nn::Conv1d& source, WeightQParams qparams);
+};
+
+class Conv2d : public ConvNd {
+ public:
+  Conv2d(const nn::Conv2d& source, WeightQParams qparams) : ConvNd(source, std::move(qparams)) {}
+  static std::shared_ptr<Conv2d> from_float(const nn::Conv2d& source, WeightQParams qparams);
+};
+
+class Conv3d : public ConvNd {
+ public:
+  Conv3d(const nn::Conv3d& source, WeightQParams qparams) : ConvNd(source, std::move(qparams)) {}
+  static std::shared_ptr<Conv3d> from_float(const nn::Conv3d& source, WeightQParams qparams);
+};
+
+/// What the transposed convolutions share; per channel along axis 1.
+class ConvTransposeNd : public ReferenceModule {
+ public:
+  const ConvTransposeNdOptions& options() const noexcept { return options_; }
+  std::int64_t spatial() const noexcept { return spatial_; }
+  Tensor forward(const Tensor& x) const override;
+
+ protected:
+  ConvTransposeNd(const nn::ConvTransposeNd& source, WeightQParams qparams);
+
+ private:
+  ConvTransposeNdOptions options_;
+  std::int64_t spatial_;
+};
+
+class ConvTranspose1d : public ConvTransposeNd {
+ public:
+  ConvTranspose1d(const nn::ConvTranspose1d& source, WeightQParams qparams)
+      : ConvTransposeNd(source, std::move(qparams)) {}
+  static std::shared_ptr<ConvTranspose1d> from_float(const nn::ConvTranspose1d& source,
+                                                     WeightQParams qparams);
+};
+
+class ConvTranspose2d : public ConvTransposeNd {
+ public:
+  ConvTranspose2d(const nn::ConvTranspose2d& source, WeightQParams qparams)
+      : ConvTransposeNd(source, std::move(qparams)) {}
+  static std::shared_ptr<ConvTranspose2d> from_float(const nn::ConvTranspose2d& source,
+                                                     WeightQParams qparams);
+};
+
+class ConvTranspose3d : public ConvTransposeNd {
+ public:
+  ConvTranspose3d(const nn::ConvTranspose3d& source, WeightQParams qparams)
+      : ConvTransposeNd(source, std::move(qparams)) {}
+  static std::shared_ptr<ConvTranspose3d> from_float(const nn::ConvTranspose3d& source,
+                                                     WeightQParams qparams);
+};
+
+}  // namespace quanta::nn::reference
