@@ -235,8 +235,6 @@ std::vector<Section> functional_sections() {
   add_arithmetic(s);
   add_embedding_and_norm(s);
   s.not_yet("no function of this name; matmul takes batches", {"bmm"});
-  s.not_yet("no function of this name; see interpolate",
-            {"upsample", "upsample_bilinear", "upsample_nearest"});
   s.not_yet("no function of this name; see nn.quantized.Dropout", {"dropout"});
   return {s};
 }

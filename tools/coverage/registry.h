@@ -127,6 +127,7 @@ std::vector<Section> sections();
 // Its parts, one file each.
 std::vector<Section> tensor_sections();
 std::vector<Section> functional_sections();
+std::vector<Section> nn_functional_sections();
 std::vector<Section> module_sections();
 std::vector<Section> workflow_sections();
 
