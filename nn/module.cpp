@@ -344,13 +344,15 @@ void Module::add_module(std::string name, std::shared_ptr<Module> module) {
 void Module::register_parameter(std::string name, Tensor& tensor) {
   check_name(name);
   tensors_.push_back({std::move(name),
-                      reinterpret_cast<char*>(&tensor) - reinterpret_cast<char*>(this), true});
+                      reinterpret_cast<char*>(&tensor) - reinterpret_cast<char*>(this), true,
+                      InState::Required});
 }
 
-void Module::register_buffer(std::string name, Tensor& buffer) {
+void Module::register_buffer(std::string name, Tensor& buffer, InState in_state) {
   check_name(name);
   tensors_.push_back({std::move(name),
-                      reinterpret_cast<char*>(&buffer) - reinterpret_cast<char*>(this), false});
+                      reinterpret_cast<char*>(&buffer) - reinterpret_cast<char*>(this), false,
+                      in_state});
 }
 
 void Module::require_members(const void* object, std::size_t bytes) const {
@@ -501,7 +503,8 @@ void Module::read_state(StateReader& reader, const std::string& prefix) {
   for (const TensorEntry& entry : tensors_) {
     Tensor& target = tensor(entry);
     if (!target.defined()) continue;
-    const Tensor* source = reader.require(entry.name);
+    const Tensor* source = entry.in_state == InState::Required ? reader.require(entry.name)
+                                                               : reader.find(entry.name);
     if (source == nullptr) continue;
     if (source->is_quantized() || source->sizes() != target.sizes()) {
       reader.problem(fmt::format("{}: expected {} {}, got {} {}", reader.full_name(entry.name),

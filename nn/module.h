@@ -208,7 +208,9 @@ class Module {
  protected:
   /// `tensor` is a member of the derived class; undefined tensors (no bias) are skipped in state_dict.
   void register_parameter(std::string name, Tensor& tensor);
-  void register_buffer(std::string name, Tensor& buffer);
+  /// An Optional buffer keeps what it holds when a state does not have it: files of older versions.
+  enum class InState : bool { Optional, Required };
+  void register_buffer(std::string name, Tensor& buffer, InState in_state = InState::Required);
   /// Names a slot that is a member of the derived class and fills it: `args` construct a T.
   template <typename Slot, typename... Args>
   void register_module(std::string name, Slot& slot, Args&&... args) {
@@ -238,6 +240,7 @@ class Module {
     std::string name;
     std::ptrdiff_t offset;
     bool is_parameter;
+    InState in_state;
   };
   struct Hooks;
 

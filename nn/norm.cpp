@@ -9,6 +9,16 @@ namespace {
 using detail::python_bool;
 using detail::python_float;
 
+// By the statistics of the batch: that is an instance norm whose one sample holds, for each
+// channel, what the batch has of it.
+Tensor normalize_batch(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+  const Tensor by_channel = x.transpose(0, 1).contiguous();
+  const std::int64_t channels = x.size(1);
+  const Tensor y =
+      instance_norm(by_channel.reshape({1, channels, x.numel() / channels}), weight, bias, eps);
+  return y.reshape(by_channel.sizes()).transpose(0, 1).contiguous(x.suggested_format());
+}
+
 }  // namespace
 
 BatchNormNd::BatchNormNd(const BatchNormOptions& options, std::int64_t min_rank,
@@ -21,31 +31,39 @@ BatchNormNd::BatchNormNd(const BatchNormOptions& options, std::int64_t min_rank,
     weight = Tensor::ones(sizes);
     bias = Tensor::zeros(sizes);
   }
-  running_mean = Tensor::zeros(sizes);
-  running_var = Tensor::ones(sizes);
-  num_batches_tracked = Tensor::zeros({}, DType::Int64);
+  if (options.track_running_stats) {
+    running_mean = Tensor::zeros(sizes);
+    running_var = Tensor::ones(sizes);
+    num_batches_tracked = Tensor::zeros({}, DType::Int64);
+  }
   register_parameter("weight", weight);
   register_parameter("bias", bias);
   register_buffer("running_mean", running_mean);
   register_buffer("running_var", running_var);
-  register_buffer("num_batches_tracked", num_batches_tracked);
+  register_buffer("num_batches_tracked", num_batches_tracked, InState::Optional);
 }
 
 Tensor BatchNormNd::forward(const Tensor& x) const {
-  QUANTA_SUPPORTED(!is_training(),
-                   "{}: mode: expected eval mode (call eval() first), got train mode: batch "
-                   "statistics are not computed",
+  QUANTA_SUPPORTED(!is_training() || !options_.track_running_stats,
+                   "{}: mode: expected eval mode (call eval() first), got train mode: running "
+                   "statistics are not updated",
                    type_name());
   QUANTA_CHECK(x.dim() >= min_rank_ && x.dim() <= max_rank_,
                "{}: x: expected {} to {} dimensions, got {}", type_name(), min_rank_, max_rank_,
                x.sizes());
+  if (!options_.track_running_stats) {
+    QUANTA_CHECK(x.size(1) == options_.num_features, "{}: x: expected {} channels, got {}",
+                 type_name(), options_.num_features, x.sizes());
+    return normalize_batch(x, weight, bias, options_.eps);
+  }
   return batch_norm(x, running_mean, running_var, weight, bias, options_.eps);
 }
 
 std::string BatchNormNd::extra_repr() const {
-  return fmt::format("{}, eps={}, momentum={}, affine={}, track_running_stats=True",
+  return fmt::format("{}, eps={}, momentum={}, affine={}, track_running_stats={}",
                      options_.num_features, python_float(options_.eps),
-                     python_float(options_.momentum), python_bool(options_.affine));
+                     python_float(options_.momentum), python_bool(options_.affine),
+                     python_bool(options_.track_running_stats));
 }
 
 LayerNorm::LayerNorm(const LayerNormOptions& options) : options_(options) {
@@ -105,8 +123,16 @@ InstanceNormNd::InstanceNormNd(const InstanceNormOptions& options, std::int64_t 
     weight = Tensor::ones({options.num_features});
     bias = Tensor::zeros({options.num_features});
   }
+  if (options.track_running_stats) {
+    running_mean = Tensor::zeros({options.num_features});
+    running_var = Tensor::ones({options.num_features});
+    num_batches_tracked = Tensor::zeros({}, DType::Int64);
+  }
   register_parameter("weight", weight);
   register_parameter("bias", bias);
+  register_buffer("running_mean", running_mean);
+  register_buffer("running_var", running_var);
+  register_buffer("num_batches_tracked", num_batches_tracked, InState::Optional);
 }
 
 Tensor InstanceNormNd::forward(const Tensor& x) const {
@@ -116,14 +142,20 @@ Tensor InstanceNormNd::forward(const Tensor& x) const {
   QUANTA_CHECK(x.size(-spatial_ - 1) == options_.num_features,
                "InstanceNorm{}d: x: expected {} channels, got {}", spatial_, options_.num_features,
                x.sizes());
-  if (x.dim() == spatial_ + 2) return instance_norm(x, weight, bias, options_.eps);
-  return instance_norm(x.unsqueeze(0), weight, bias, options_.eps).squeeze(0);
+  if (x.dim() == spatial_ + 1) return forward(x.unsqueeze(0)).squeeze(0);
+  if (!options_.track_running_stats) return instance_norm(x, weight, bias, options_.eps);
+  QUANTA_SUPPORTED(!is_training(),
+                   "InstanceNorm{}d: mode: expected eval mode (call eval() first), got train mode: "
+                   "running statistics are not updated",
+                   spatial_);
+  return batch_norm(x, running_mean, running_var, weight, bias, options_.eps);
 }
 
 std::string InstanceNormNd::extra_repr() const {
-  return fmt::format("{}, eps={}, momentum={}, affine={}, track_running_stats=False",
+  return fmt::format("{}, eps={}, momentum={}, affine={}, track_running_stats={}",
                      options_.num_features, python_float(options_.eps),
-                     python_float(options_.momentum), python_bool(options_.affine));
+                     python_float(options_.momentum), python_bool(options_.affine),
+                     python_bool(options_.track_running_stats));
 }
 
 }  // namespace quanta::nn

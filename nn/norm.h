@@ -12,6 +12,8 @@ struct BatchNormOptions {
   double eps = 1e-5;
   double momentum = 0.1;
   bool affine = true;
+  /// Without, a batch is normalized by its own statistics, in train and eval mode alike.
+  bool track_running_stats = true;
 };
 using BatchNorm1dOptions = BatchNormOptions;
 using BatchNorm2dOptions = BatchNormOptions;
@@ -20,10 +22,12 @@ using BatchNorm3dOptions = BatchNormOptions;
 /// What the batch norms share; use BatchNorm1d, BatchNorm2d, BatchNorm3d.
 ///
 /// (x - running_mean) / sqrt(running_var + eps) * weight + bias for each channel (dimension 1).
-/// Eval mode only: in train mode forward throws UnsupportedError (call eval() first).
+/// Eval mode only: in train mode forward throws UnsupportedError (call eval() first), as running
+/// statistics are not updated. Files without num_batches_tracked, of old versions, load too.
 class BatchNormNd : public Module {
  public:
-  /// [num_features] each; weight and bias are undefined when not affine.
+  /// [num_features] each; weight and bias are undefined when not affine, what follows them when
+  /// running statistics are not tracked.
   Tensor weight;
   Tensor bias;
   Tensor running_mean;
@@ -117,6 +121,7 @@ struct InstanceNormOptions {
   double eps = 1e-5;
   double momentum = 0.1;
   bool affine = false;
+  bool track_running_stats = false;
 };
 using InstanceNorm1dOptions = InstanceNormOptions;
 using InstanceNorm2dOptions = InstanceNormOptions;
@@ -124,13 +129,18 @@ using InstanceNorm3dOptions = InstanceNormOptions;
 
 /// What the instance norms share; use InstanceNorm1d, InstanceNorm2d, InstanceNorm3d.
 ///
-/// Normalizes each channel of each sample by its own statistics, in train and eval mode alike
-/// (torch's track_running_stats=False, its default). Input [N, C, spatial...] or [C, spatial...].
+/// Normalizes each channel of each sample by its own statistics, in train and eval mode alike;
+/// with track_running_stats by the running ones, in eval mode only. Input [N, C, spatial...] or
+/// [C, spatial...].
 class InstanceNormNd : public Module {
  public:
-  /// [num_features], or undefined when not affine.
+  /// [num_features] each, or undefined when not affine or not tracked.
   Tensor weight;
   Tensor bias;
+  Tensor running_mean;
+  Tensor running_var;
+  /// A 0-d Int64.
+  Tensor num_batches_tracked;
 
   const InstanceNormOptions& options() const noexcept { return options_; }
   std::int64_t spatial() const noexcept { return spatial_; }

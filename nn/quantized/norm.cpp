@@ -31,10 +31,14 @@ BatchNormNd::BatchNormNd(const BatchNormOptions& options, std::int64_t spatial, 
   register_parameter("bias", bias);
   register_buffer("running_mean", running_mean);
   register_buffer("running_var", running_var);
-  register_buffer("num_batches_tracked", num_batches_tracked);
+  register_buffer("num_batches_tracked", num_batches_tracked, InState::Optional);
 }
 
 void BatchNormNd::copy_from(const nn::BatchNormNd& source) {
+  QUANTA_SUPPORTED(source.running_mean.defined() && source.running_var.defined(),
+                   "{}: running_mean: expected running statistics, got a {} without (a null "
+                   "QConfig leaves it in float)",
+                   type_name(), source.type_name());
   if (source.weight.defined()) weight = source.weight.clone();
   if (source.bias.defined()) bias = source.bias.clone();
   running_mean = source.running_mean.clone();
@@ -167,6 +171,10 @@ template <typename Quantized, typename Float>
 std::shared_ptr<Module> convert_instance_norm(std::string_view op, const Module& module,
                                               std::string_view wanted) {
   const Float& source = detail::expect_module<Float>(op, module, wanted);
+  QUANTA_SUPPORTED(!source.options().track_running_stats,
+                   "{}: track_running_stats: expected False (quantized ones know the statistics of "
+                   "their input only; a null QConfig leaves the module in float), got True",
+                   op);
   const detail::OutputParams output = detail::output_params(op, module);
   return make_module<Quantized>(source.options(), source.weight, source.bias, output.scale,
                                 output.zero_point);
