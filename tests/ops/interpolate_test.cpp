@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "elementwise_support.h"
+#include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 
 namespace quanta {
 namespace {
 
 using test::codes_of;
+using test::for_each_target;
 using test::in_layout;
 using test::kLayouts;
 using test::Layout;
@@ -127,6 +129,73 @@ TEST_CASE("interpolate: bilinear agrees with plain loops in every layout") {
       CHECK(worst < 0.5001);
     }
   }
+}
+
+// The operations of the kernel one by one, on [1, C, H, W] with align_corners.
+std::vector<float> plain_bilinear(const Tensor& x, std::int64_t out_h, std::int64_t out_w,
+                                  float zero_point, float min, float max) {
+  const std::vector<float> values = x.to_float_vector();
+  const std::int64_t height = x.size(2);
+  const std::int64_t width = x.size(3);
+  const auto position = [](std::int64_t o, std::int64_t in, std::int64_t out) {
+    return out > 1 ? static_cast<float>(in - 1) / static_cast<float>(out - 1) *
+                         static_cast<float>(o)
+                   : 0.0F;
+  };
+  std::vector<float> result;
+  for (std::int64_t c = 0; c < x.size(1); ++c) {
+    for (std::int64_t oh = 0; oh < out_h; ++oh) {
+      const float h = position(oh, height, out_h);
+      const auto h0 = static_cast<std::int64_t>(h);
+      const float high_h = h - static_cast<float>(h0);
+      for (std::int64_t ow = 0; ow < out_w; ++ow) {
+        const float w = position(ow, width, out_w);
+        const auto w0 = static_cast<std::int64_t>(w);
+        const float high_w = w - static_cast<float>(w0);
+        const auto line = [&](std::int64_t row) {
+          const auto at = static_cast<std::size_t>((c * height + row) * width);
+          const auto left = at + static_cast<std::size_t>(w0);
+          const auto right = at + static_cast<std::size_t>(std::min(w0 + 1, width - 1));
+          return (1.0F - high_w) * values[left] + high_w * values[right];
+        };
+        const float value =
+            (1.0F - high_h) * line(h0) + high_h * line(std::min(h0 + 1, height - 1));
+        result.push_back(min == max
+                             ? value
+                             : std::clamp(std::nearbyint(value - zero_point) + zero_point, min, max));
+      }
+    }
+  }
+  return result;
+}
+
+TEST_CASE("interpolate: every instruction set agrees with plain float32 loops bit by bit") {
+  Generator generator(53);
+  for_each_target([&] {
+    for (const MemoryFormat format : {MemoryFormat::Contiguous, MemoryFormat::ChannelsLast}) {
+      for (const std::int64_t channels : {1, 3, 4, 7, 8, 17, 37}) {
+        const Dims sizes{1, channels, 6, 9};
+        for (const Dims& out : {Dims{13, 20}, Dims{4, 5}, Dims{1, 33}}) {
+          const InterpolateOptions options{.size = {out[0], out[1]},
+                                           .mode = InterpolateMode::Bilinear,
+                                           .align_corners = true};
+          CAPTURE(channels);
+          const Tensor f = randn(sizes, generator).contiguous(format);
+          CHECK(interpolate(f, options).to_float_vector() ==
+                plain_bilinear(f, out[0], out[1], 0.0F, 0.0F, 0.0F));
+          for (const DType dtype : {DType::QUInt8, DType::QInt8}) {
+            const Tensor q =
+                Tensor(random_codes(sizes, dtype, 1.0, 7, generator)).contiguous(format);
+            const float min = dtype == DType::QUInt8 ? 0.0F : -128.0F;
+            const Tensor y = interpolate(q, options);
+            const Tensor codes = int_repr(q.as_quantized());
+            CHECK(int_repr(y.as_quantized()).to_float_vector() ==
+                  plain_bilinear(codes, out[0], out[1], 7.0F, min, min + 255.0F));
+          }
+        }
+      }
+    }
+  });
 }
 
 TEST_CASE("interpolate: one and three dimensions and scale factors work") {

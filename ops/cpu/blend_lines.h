@@ -1,0 +1,55 @@
+#pragma once
+
+// Private: what resample_kernels.cpp knows outside of Highway's targets.
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <type_traits>
+
+#include "quanta/runtime/quant_math.h"
+
+namespace quanta::cpu {
+
+/// Input lines that are blended along the width already, and the weights for the rest: one line
+/// for one spatial dimension, low and high for two, those at the low and at the high depth for
+/// three.
+struct BlendLines {
+  std::array<const float*, 4> line{};
+  std::int64_t count = 1;
+  float height_low = 1.0F;
+  float height_high = 0.0F;
+  float depth_low = 1.0F;
+  float depth_high = 0.0F;
+};
+
+template <typename T>
+T rounded_blend(float blend, float zero_point) {
+  if constexpr (std::is_same_v<T, float>) {
+    static_cast<void>(zero_point);
+    return blend;
+  } else {
+    const float code = math::round_half_even(blend - zero_point) + zero_point;
+    return static_cast<T>(math::clamp(code, static_cast<float>(std::numeric_limits<T>::min()),
+                                      static_cast<float>(std::numeric_limits<T>::max())));
+  }
+}
+
+/// The scalar form of one output line, from element `begin` on.
+template <int kLines, typename T>
+void blend_rest(const BlendLines& lines, std::int64_t begin, std::int64_t end, float zero_point,
+                T* dst) {
+  const auto along_height = [&](std::size_t first, std::int64_t i) {
+    return lines.height_low * lines.line[first][i] + lines.height_high * lines.line[first + 1][i];
+  };
+  for (std::int64_t i = begin; i < end; ++i) {
+    float value = lines.line[0][i];
+    if constexpr (kLines == 2) value = along_height(0, i);
+    if constexpr (kLines == 4) {
+      value = lines.depth_low * along_height(0, i) + lines.depth_high * along_height(2, i);
+    }
+    dst[i] = rounded_blend<T>(value, zero_point);
+  }
+}
+
+}  // namespace quanta::cpu
