@@ -173,7 +173,7 @@ TEST_CASE("per-channel views: the channel axis follows the elements") {
     for (std::int64_t d = 0; d < 4; ++d) {
       CAPTURE(d);
       CHECK(near(dequantize(x.select(d, 1)), values.select(d, 1)));
-      CHECK(dequantize(x.slice(d, 0, 4, 2)).equal(values.slice(d, 0, 4, 2)));
+      CHECK(near(dequantize(x.slice(d, 1, 4, 2)), values.slice(d, 1, 4, 2)));
       CHECK(dequantize(x.unsqueeze(d)).equal(values.unsqueeze(d)));
       CHECK(dequantize(x.transpose(0, d)).equal(values.transpose(0, d)));
     }
