@@ -1,11 +1,12 @@
 // The activations that look at more than one element or at the channel: prelu and softmax.
 
 #include <algorithm>
-#include <cmath>
+#include <vector>
 
 #include "quanta/ops/activation.h"
 #include "quanta/ops/cpu/per_channel.h"
 #include "quanta/ops/cpu/quantized_operands.h"
+#include "quanta/ops/cpu/softmax_kernels.h"
 #include "quanta/ops/cpu/unary.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/check.h"
@@ -32,21 +33,40 @@ void softmax_rows(const float* src, float* dst, const cpu::ChannelLayout& layout
   const std::int64_t step = layout.inner;
   const std::int64_t grain =
       std::max<std::int64_t>(1, cpu::kElementGrain / 8 / std::max<std::int64_t>(length, 1));
-  parallel_for(layout.outer * step, grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      const std::int64_t offset = row / step * length * step + row % step;
-      const float* from = src + offset;
-      float* to = dst + offset;
-      float largest = from[0];
-      for (std::int64_t i = 1; i < length; ++i) largest = std::max(largest, from[i * step]);
-      float sum = 0.0F;
-      for (std::int64_t i = 0; i < length; ++i) {
-        to[i * step] = std::exp(from[i * step] - largest);
-        sum += to[i * step];
+  if (step == 1) {
+    parallel_for(layout.outer, grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        cpu::softmax_row(src + row * length, length, dst + row * length);
       }
-      for (std::int64_t i = 0; i < length; ++i) to[i * step] /= sum;
+    });
+    return;
+  }
+  // Rows that lie across memory are copied together, a cache line of neighbours at a time.
+  constexpr std::int64_t kGroup = 16;
+  const std::int64_t groups = (step + kGroup - 1) / kGroup;
+  auto run = [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> rows(static_cast<std::size_t>(length * kGroup));
+    for (std::int64_t item = begin; item < end; ++item) {
+      const std::int64_t first = item % groups * kGroup;
+      const std::int64_t offset = item / groups * length * step + first;
+      const std::int64_t count = std::min(kGroup, step - first);
+      for (std::int64_t i = 0; i < length; ++i) {
+        for (std::int64_t k = 0; k < count; ++k) {
+          rows[static_cast<std::size_t>(k * length + i)] = src[offset + i * step + k];
+        }
+      }
+      for (std::int64_t k = 0; k < count; ++k) {
+        float* row = rows.data() + k * length;
+        cpu::softmax_row(row, length, row);
+      }
+      for (std::int64_t i = 0; i < length; ++i) {
+        for (std::int64_t k = 0; k < count; ++k) {
+          dst[offset + i * step + k] = rows[static_cast<std::size_t>(k * length + i)];
+        }
+      }
     }
-  });
+  };
+  parallel_for(layout.outer * groups, std::max<std::int64_t>(1, grain / kGroup), run);
 }
 
 }  // namespace
@@ -81,7 +101,7 @@ Tensor softmax(const Tensor& x, std::int64_t dim) {
   Tensor out = Tensor::empty(x.sizes(), DType::Float32, format);
   if (x.dim() == 0) return out.fill_(1.0);
 
-  scope.kernel("scalar");
+  scope.kernel("simd");
   const Tensor dense = x.contiguous(format);
   if (x.numel() == 0) return out;
   softmax_rows(static_cast<const float*>(dense.data_ptr()), static_cast<float*>(out.data_ptr()),

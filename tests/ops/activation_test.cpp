@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "elementwise_support.h"
+#include "quanta/ops/arithmetic.h"
 #include "quanta/ops/cpu/lookup.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
@@ -250,6 +251,61 @@ TEST_CASE("softmax: rows sum to one along any dimension and layout") {
     }
   }
   CHECK_THROWS_AS(softmax(Tensor::ones({2}), 1), ArgumentError);
+}
+
+TEST_CASE("softmax: every instruction set gives the same floats near the exact ones") {
+  Generator generator(23);
+  for (const std::int64_t length : {1, 2, 8, 15, 16, 17, 33, 100, 1000}) {
+    // Exponentials from 1 down to denormal numbers and 0.
+    const Tensor x = mul(randn({3, length}, generator), Tensor::from_values({30}, {1}));
+    std::vector<float> first;
+    for_each_target([&] {
+      const std::vector<float> got = softmax(x, 1).to_float_vector();
+      if (first.empty()) first = got;
+      CHECK(got == first);
+    });
+    const std::vector<float> values = x.to_float_vector();
+    for (std::size_t row = 0; row < 3; ++row) {
+      const auto count = static_cast<std::size_t>(length);
+      const float* from = values.data() + row * count;
+      const auto largest = static_cast<double>(*std::max_element(from, from + count));
+      double sum = 0.0;
+      for (std::size_t i = 0; i < count; ++i) {
+        sum += std::exp(static_cast<double>(from[i]) - largest);
+      }
+      for (std::size_t i = 0; i < count; ++i) {
+        const double want = std::exp(static_cast<double>(from[i]) - largest) / sum;
+        // The difference from the largest is rounded to float32 before exp.
+        const double error = std::abs(static_cast<double>(first[row * count + i]) - want);
+        const double difference = largest - static_cast<double>(from[i]);
+        REQUIRE(error <= (1e-6 + 6e-8 * difference) * want + 1e-44);
+      }
+    }
+  }
+}
+
+TEST_CASE("softmax: infinities and NaN come out as in torch on every instruction set") {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  for_each_target([&] {
+    for (const std::int64_t length : {3, 16, 21, 40}) {
+      for (const std::int64_t place : {std::int64_t{0}, std::int64_t{2}, length - 1}) {
+        const Tensor x = Tensor::zeros({length});
+        x.slice(0, place, place + 1).fill_(-static_cast<double>(kInfinity));
+        const std::vector<float> without = softmax(x, 0).to_float_vector();
+        for (std::int64_t i = 0; i < length; ++i) {
+          CHECK(without[static_cast<std::size_t>(i)] ==
+                (i == place ? 0.0F : 1.0F / static_cast<float>(length - 1)));
+        }
+        for (const float value : {kInfinity, kNaN}) {
+          x.slice(0, place, place + 1).fill_(static_cast<double>(value));
+          for (const float y : softmax(x, 0).to_float_vector()) CHECK(std::isnan(y));
+        }
+        x.fill_(-static_cast<double>(kInfinity));
+        for (const float y : softmax(x, 0).to_float_vector()) CHECK(std::isnan(y));
+      }
+    }
+  });
 }
 
 TEST_CASE("activations: empty tensors stay empty") {

@@ -36,9 +36,9 @@ std::vector<double> naive_bilinear(const Tensor& x, std::int64_t out_h, std::int
                       : static_cast<double>(o) * static_cast<double>(in - 1) /
                             static_cast<double>(out - 1);
     }
-    return std::max(0.0, (static_cast<double>(o) + 0.5) * static_cast<double>(in) /
-                                 static_cast<double>(out) -
-                             0.5);
+    return std::max(
+        0.0,
+        (static_cast<double>(o) + 0.5) * static_cast<double>(in) / static_cast<double>(out) - 0.5);
   };
   std::vector<double> result;
   for (std::int64_t plane = 0; plane < x.size(0) * x.size(1); ++plane) {
@@ -69,8 +69,7 @@ std::vector<double> naive_bilinear(const Tensor& x, std::int64_t out_h, std::int
 TEST_CASE("interpolate: the specification's bilinear example comes out") {
   const Tensor codes = Tensor::from_values(
       {0, 1, 3, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 28, 30, 32}, {1, 1, 4, 4});
-  const QTensor x =
-      QTensor::from_int_repr(codes.to(DType::UInt8), Quantizer::per_tensor(0.05, 11));
+  const QTensor x = QTensor::from_int_repr(codes.to(DType::UInt8), Quantizer::per_tensor(0.05, 11));
   const Tensor y = interpolate(x, {.size = {6}, .mode = InterpolateMode::Bilinear});
   CHECK(row(y, 0) == std::vector<std::int64_t>{0, 1, 1, 3, 5, 6});
   CHECK(row(y, 5) == std::vector<std::int64_t>{25, 27, 28, 30, 31, 32});
@@ -138,9 +137,9 @@ std::vector<float> plain_bilinear(const Tensor& x, std::int64_t out_h, std::int6
   const std::int64_t height = x.size(2);
   const std::int64_t width = x.size(3);
   const auto position = [](std::int64_t o, std::int64_t in, std::int64_t out) {
-    return out > 1 ? static_cast<float>(in - 1) / static_cast<float>(out - 1) *
-                         static_cast<float>(o)
-                   : 0.0F;
+    return out > 1
+               ? static_cast<float>(in - 1) / static_cast<float>(out - 1) * static_cast<float>(o)
+               : 0.0F;
   };
   std::vector<float> result;
   for (std::int64_t c = 0; c < x.size(1); ++c) {
@@ -160,9 +159,9 @@ std::vector<float> plain_bilinear(const Tensor& x, std::int64_t out_h, std::int6
         };
         const float value =
             (1.0F - high_h) * line(h0) + high_h * line(std::min(h0 + 1, height - 1));
-        result.push_back(min == max
-                             ? value
-                             : std::clamp(std::nearbyint(value - zero_point) + zero_point, min, max));
+        result.push_back(
+            min == max ? value
+                       : std::clamp(std::nearbyint(value - zero_point) + zero_point, min, max));
       }
     }
   }
@@ -176,9 +175,8 @@ TEST_CASE("interpolate: every instruction set agrees with plain float32 loops bi
       for (const std::int64_t channels : {1, 3, 4, 7, 8, 17, 37}) {
         const Dims sizes{1, channels, 6, 9};
         for (const Dims& out : {Dims{13, 20}, Dims{4, 5}, Dims{1, 33}}) {
-          const InterpolateOptions options{.size = {out[0], out[1]},
-                                           .mode = InterpolateMode::Bilinear,
-                                           .align_corners = true};
+          const InterpolateOptions options{
+              .size = {out[0], out[1]}, .mode = InterpolateMode::Bilinear, .align_corners = true};
           CAPTURE(channels);
           const Tensor f = randn(sizes, generator).contiguous(format);
           CHECK(interpolate(f, options).to_float_vector() ==
@@ -229,8 +227,9 @@ TEST_CASE("interpolate: bad arguments are refused by name") {
           [&] { interpolate(x, {.size = {2}, .align_corners = true}); });
   refused("interpolate: mode",
           [&] { interpolate(x, {.size = {2}, .mode = InterpolateMode::Linear}); });
-  refused("interpolate: x: expected 3 to 5 dimensions",
-          [&] { interpolate(Tensor::ones({2, 2}), {.size = {2}}); });
+  refused("interpolate: x: expected 3 to 5 dimensions", [&] {
+    interpolate(Tensor::ones({2, 2}), {.size = {2}});
+  });
   const QTensor cube = QTensor::empty({1, 1, 2, 2, 2}, 0.1, 0, DType::QUInt8);
   CHECK_THROWS_AS(interpolate(cube, {.size = {3}, .mode = InterpolateMode::Trilinear}),
                   UnsupportedError);

@@ -1,0 +1,164 @@
+#include "quanta/ops/cpu/softmax_kernels.h"
+
+#include <algorithm>
+#include <limits>
+
+// Before any header of Highway.
+#include "quanta/ops/cpu/highway.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "quanta/ops/cpu/softmax_kernels.cpp"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace quanta::cpu::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// A row is taken 16 floats at a time on every instruction set; element i belongs to the partial
+// sum i % 16.
+constexpr std::int64_t kBlock = 16;
+using Tag = hn::CappedTag<float, kBlock>;
+constexpr std::size_t kStep = hn::MaxLanes(Tag());
+constexpr std::size_t kVectors = static_cast<std::size_t>(kBlock) / kStep;
+using Vector = hn::Vec<Tag>;
+
+// exp(x) for x <= 0 or NaN, within a unit in the last place. Highway's own uses fused
+// multiply-adds where there are some; products and sums rounded one by one are the same on every
+// machine.
+HWY_INLINE Vector exp_of_difference(Vector x) {
+  const Tag d;
+  const hn::RebindToSigned<Tag> d32;
+  // exp(-150) is 0 in float32, and the limit keeps both halves of the power of two normal.
+  const auto clamped = hn::Max(x, hn::Set(d, -150.0F));
+  const auto power = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504088896341F)));
+  // ln 2 in two parts, the first of so few bits that its product with `power` is exact.
+  auto r = hn::Sub(clamped, hn::Mul(power, hn::Set(d, 0.693359375F)));
+  r = hn::Sub(r, hn::Mul(power, hn::Set(d, -2.12194440e-4F)));
+  // Cephes' polynomial for |r| <= ln(2) / 2.
+  auto p = hn::Set(d, 1.9875691500e-4F);
+  p = hn::Add(hn::Mul(p, r), hn::Set(d, 1.3981999507e-3F));
+  p = hn::Add(hn::Mul(p, r), hn::Set(d, 8.3334519073e-3F));
+  p = hn::Add(hn::Mul(p, r), hn::Set(d, 4.1665795894e-2F));
+  p = hn::Add(hn::Mul(p, r), hn::Set(d, 1.6666665459e-1F));
+  p = hn::Add(hn::Mul(p, r), hn::Set(d, 5.0000001201e-1F));
+  const auto y = hn::Add(hn::Add(hn::Mul(p, hn::Mul(r, r)), r), hn::Set(d, 1.0F));
+  // Two factors, because 2^power alone may be too small for a normal float.
+  const auto exponent = hn::ConvertTo(d32, power);
+  const auto half = hn::ShiftRight<1>(exponent);
+  const auto bias = hn::Set(d32, 127);
+  const auto first = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(half, bias)));
+  const auto second = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(hn::Sub(exponent, half), bias)));
+  // Max has lost a NaN.
+  return hn::IfThenElse(hn::Eq(x, x), hn::Mul(hn::Mul(y, first), second), x);
+}
+
+struct Block {
+  Vector part[kVectors];
+};
+
+HWY_INLINE Block load_block(const float* src) {
+  Block block;
+  for (std::size_t k = 0; k < kVectors; ++k) block.part[k] = hn::LoadU(Tag(), src + k * kStep);
+  return block;
+}
+HWY_INLINE void store_block(const Block& block, float* dst) {
+  for (std::size_t k = 0; k < kVectors; ++k) hn::StoreU(block.part[k], Tag(), dst + k * kStep);
+}
+
+HWY_INLINE std::size_t lanes_of_part(std::size_t k, std::size_t count) {
+  return count > k * kStep ? std::min(kStep, count - k * kStep) : 0;
+}
+// The first `count` < 16 elements, then minus infinity: neither the maximum nor the sum notices.
+HWY_INLINE Block load_part(const float* src, std::size_t count) {
+  const Tag d;
+  const auto nothing = hn::Set(d, -std::numeric_limits<float>::infinity());
+  Block block;
+  for (std::size_t k = 0; k < kVectors; ++k) {
+    const std::size_t lanes = lanes_of_part(k, count);
+    block.part[k] = nothing;
+    if (lanes == 0) continue;
+    const auto mask = hn::FirstN(d, lanes);
+    block.part[k] = hn::IfThenElse(mask, hn::MaskedLoad(mask, d, src + k * kStep), nothing);
+  }
+  return block;
+}
+HWY_INLINE void store_part(const Block& block, std::size_t count, float* dst) {
+  const Tag d;
+  for (std::size_t k = 0; k < kVectors; ++k) {
+    const std::size_t lanes = lanes_of_part(k, count);
+    if (lanes == 0) continue;
+    hn::BlendedStore(block.part[k], hn::FirstN(d, lanes), d, dst + k * kStep);
+  }
+}
+
+// The largest element in every lane.
+HWY_INLINE Vector largest_of(const float* src, std::int64_t whole, std::size_t rest) {
+  const Tag d;
+  Block best = load_part(src + whole, rest);
+  for (std::int64_t i = 0; i < whole; i += kBlock) {
+    const Block x = load_block(src + i);
+    for (std::size_t k = 0; k < kVectors; ++k) best.part[k] = hn::Max(best.part[k], x.part[k]);
+  }
+  for (std::size_t k = 1; k < kVectors; ++k) best.part[0] = hn::Max(best.part[0], best.part[k]);
+  return hn::MaxOfLanes(d, best.part[0]);
+}
+
+// Turns a block into its exponentials and adds them to `sums`.
+HWY_INLINE void exp_block(Block& x, Vector largest, Block& sums) {
+  for (std::size_t k = 0; k < kVectors; ++k) {
+    x.part[k] = exp_of_difference(hn::Sub(x.part[k], largest));
+    sums.part[k] = hn::Add(sums.part[k], x.part[k]);
+  }
+}
+HWY_INLINE void divide_block(Block& x, Vector sum) {
+  for (std::size_t k = 0; k < kVectors; ++k) x.part[k] = hn::Div(x.part[k], sum);
+}
+
+void SoftmaxRow(const float* src, std::int64_t count, float* dst) {
+  const Tag d;
+  const auto rest = static_cast<std::size_t>(count % kBlock);
+  const std::int64_t whole = count - static_cast<std::int64_t>(rest);
+  const auto largest = largest_of(src, whole, rest);
+  Block sums;
+  for (std::size_t k = 0; k < kVectors; ++k) sums.part[k] = hn::Zero(d);
+  for (std::int64_t i = 0; i < whole; i += kBlock) {
+    Block x = load_block(src + i);
+    exp_block(x, largest, sums);
+    store_block(x, dst + i);
+  }
+  Block last = load_part(src + whole, rest);
+  exp_block(last, largest, sums);
+
+  float lanes[kBlock];
+  store_block(sums, lanes);
+  for (std::int64_t width = kBlock / 2; width > 0; width /= 2) {
+    for (std::int64_t k = 0; k < width; ++k) lanes[k] += lanes[k + width];
+  }
+  const auto sum = hn::Set(d, lanes[0]);
+  for (std::int64_t i = 0; i < whole; i += kBlock) {
+    Block x = load_block(dst + i);
+    divide_block(x, sum);
+    store_block(x, dst + i);
+  }
+  divide_block(last, sum);
+  store_part(last, rest, dst + whole);
+}
+
+}  // namespace
+}  // namespace quanta::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace quanta::cpu {
+
+HWY_EXPORT(SoftmaxRow);
+
+void softmax_row(const float* src, std::int64_t count, float* dst) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxRow)(src, count, dst);
+}
+
+}  // namespace quanta::cpu
+#endif  // HWY_ONCE
