@@ -5,6 +5,9 @@
 #include <hwy/highway.h>
 
 #include "quanta/ops/cpu/norm_kernels.h"
+
+#include <algorithm>
+
 #include "quanta/runtime/quant_math.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -71,10 +74,9 @@ HWY_INLINE void norm_all(DType dtype, const T* src, const NormParameters& parame
   i = norm_vectors<kCenters, kScales>(hn::CappedTag<float, 4>(), src, parameters, i, count, output,
                                       dst);
   if (i == count) return;
-  const NormParameters rest{parameters.center + i * parameters.center_step,
-                            parameters.scale + i * parameters.scale_step,
-                            parameters.shift + i * parameters.scale_step, parameters.center_step,
-                            parameters.scale_step};
+  const NormParameters rest{
+      parameters.center + i * parameters.center_step, parameters.scale + i * parameters.scale_step,
+      parameters.shift + i * parameters.scale_step, parameters.center_step, parameters.scale_step};
   norm_reference(dtype, src + i, rest, count - i, output, dst + i);
 }
 
@@ -107,6 +109,103 @@ void NormChannels(DType dtype, const void* src, const NormParameters& parameters
   norm_typed<true, true>(dtype, src, parameters, count, output, dst);
 }
 
+// --- Statistics of codes -----------------------------------------------------------------------
+
+// Steps after which 32 bits may be full: a step adds two squares of at most 255 to a lane.
+constexpr std::int64_t kFlush = 8192;
+
+template <class D>
+HWY_INLINE std::int64_t total_of(D d32, hn::Vec<D> v) {
+  std::int32_t lanes[hn::MaxLanes(d32)];
+  hn::StoreU(v, d32, lanes);
+  std::int64_t total = 0;
+  for (std::size_t i = 0; i < hn::Lanes(d32); ++i) total += lanes[i];
+  return total;
+}
+
+template <typename T>
+HWY_INLINE void code_sums(const T* HWY_RESTRICT src, std::int64_t count, CodeSums& sums) {
+  const hn::ScalableTag<std::int16_t> d16;
+  const hn::RepartitionToWide<decltype(d16)> d32;
+  const hn::Rebind<T, decltype(d16)> d8;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d16));
+  const auto one = hn::Set(d16, 1);
+  std::int64_t i = 0;
+  while (i + lanes <= count) {
+    const std::int64_t stop = i + std::min((count - i) / lanes, kFlush) * lanes;
+    auto sum = hn::Zero(d32);
+    auto sum_high = hn::Zero(d32);
+    auto squares = hn::Zero(d32);
+    auto squares_high = hn::Zero(d32);
+    for (; i < stop; i += lanes) {
+      const auto x = hn::PromoteTo(d16, hn::LoadU(d8, src + i));
+      sum = hn::ReorderWidenMulAccumulate(d32, x, one, sum, sum_high);
+      squares = hn::ReorderWidenMulAccumulate(d32, x, x, squares, squares_high);
+    }
+    sums.sum += total_of(d32, sum) + total_of(d32, sum_high);
+    sums.squares += total_of(d32, squares) + total_of(d32, squares_high);
+  }
+  for (; i < count; ++i) {
+    sums.sum += src[i];
+    sums.squares += src[i] * src[i];
+  }
+}
+
+// Channels [begin, ...) in whole vectors; returns where it stopped.
+template <class D32, typename T>
+HWY_INLINE std::int64_t channel_vectors(D32 d32, const T* HWY_RESTRICT src, std::int64_t rows,
+                                        std::int64_t channels, std::int64_t begin, NormSums* sums) {
+  const hn::Rebind<T, D32> d8;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d32));
+  std::int32_t row_sums[hn::MaxLanes(d32)];
+  std::int32_t row_squares[hn::MaxLanes(d32)];
+  std::int64_t c = begin;
+  for (; c + lanes <= channels; c += lanes) {
+    const T* from = src + c;
+    for (std::int64_t row = 0; row < rows;) {
+      const std::int64_t stop = std::min(rows, row + kFlush);
+      auto sum = hn::Zero(d32);
+      auto squares = hn::Zero(d32);
+      for (; row < stop; ++row, from += channels) {
+        const auto x = hn::PromoteTo(d32, hn::LoadU(d8, from));
+        sum = hn::Add(sum, x);
+        squares = hn::Add(squares, hn::Mul(x, x));
+      }
+      hn::StoreU(sum, d32, row_sums);
+      hn::StoreU(squares, d32, row_squares);
+      for (std::int64_t lane = 0; lane < lanes; ++lane) {
+        // Whole numbers below 2^53 are exact in double.
+        sums[c + lane].sum += static_cast<double>(row_sums[lane]);
+        sums[c + lane].squares += static_cast<double>(row_squares[lane]);
+      }
+    }
+  }
+  return c;
+}
+
+template <typename T>
+HWY_INLINE std::int64_t channel_sums(const T* src, std::int64_t rows, std::int64_t channels,
+                                     NormSums* sums) {
+  const std::int64_t c =
+      channel_vectors(hn::ScalableTag<std::int32_t>(), src, rows, channels, 0, sums);
+  return channel_vectors(hn::CappedTag<std::int32_t, 4>(), src, rows, channels, c, sums);
+}
+
+void SumsU8(const std::uint8_t* src, std::int64_t count, CodeSums& sums) {
+  code_sums(src, count, sums);
+}
+void SumsS8(const std::int8_t* src, std::int64_t count, CodeSums& sums) {
+  code_sums(src, count, sums);
+}
+std::int64_t ChannelsU8(const std::uint8_t* src, std::int64_t rows, std::int64_t channels,
+                        NormSums* sums) {
+  return channel_sums(src, rows, channels, sums);
+}
+std::int64_t ChannelsS8(const std::int8_t* src, std::int64_t rows, std::int64_t channels,
+                        NormSums* sums) {
+  return channel_sums(src, rows, channels, sums);
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace quanta::cpu
@@ -118,6 +217,10 @@ namespace quanta::cpu {
 HWY_EXPORT(NormRun);
 HWY_EXPORT(NormRow);
 HWY_EXPORT(NormChannels);
+HWY_EXPORT(SumsU8);
+HWY_EXPORT(SumsS8);
+HWY_EXPORT(ChannelsU8);
+HWY_EXPORT(ChannelsS8);
 
 namespace {
 
@@ -133,24 +236,26 @@ void reference(const T* src, const NormParameters& parameters, std::int64_t coun
       static_cast<void>(output);
       dst[i] = value;
     } else {
-      dst[i] = static_cast<T>(math::quantize(value, output.inv_scale, output.zero_point, output.min,
-                                             output.max));
+      dst[i] = static_cast<T>(
+          math::quantize(value, output.inv_scale, output.zero_point, output.min, output.max));
     }
   }
 }
 
-template <typename T>
-NormSums sums_of(const T* src, std::int64_t count) {
+NormSums exact(const CodeSums& sums) {
+  return {static_cast<double>(sums.sum), static_cast<double>(sums.squares)};
+}
+
+NormSums float_sums(const float* src, std::int64_t count) {
   // Eight running sums whose order is fixed: the same double on every instruction set and layout
   // of threads, yet not one long chain of additions.
-  using Sum = std::conditional_t<std::is_same_v<T, float>, double, std::int64_t>;
   constexpr std::int64_t kLanes = 8;
-  Sum sum[kLanes] = {};
-  Sum squares[kLanes] = {};
+  double sum[kLanes] = {};
+  double squares[kLanes] = {};
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-      const auto value = static_cast<Sum>(src[i + lane]);
+      const auto value = static_cast<double>(src[i + lane]);
       sum[lane] += value;
       squares[lane] += value * value;
     }
@@ -162,17 +267,19 @@ NormSums sums_of(const T* src, std::int64_t count) {
     total.squares += value * value;
   }
   for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-    total.sum += static_cast<double>(sum[lane]);
-    total.squares += static_cast<double>(squares[lane]);
+    total.sum += sum[lane];
+    total.squares += squares[lane];
   }
   return total;
 }
 
+// Channels from `begin` on.
 template <typename T>
-void channel_sums(const T* src, std::int64_t rows, std::int64_t channels, NormSums* sums) {
+void rest_of_channels(const T* src, std::int64_t rows, std::int64_t channels, std::int64_t begin,
+                      NormSums* sums) {
+  if (begin == channels) return;
   for (std::int64_t row = 0; row < rows; ++row, src += channels) {
-    for (std::int64_t c = 0; c < channels; ++c) {
-      // Whole numbers below 2^53 are exact in double.
+    for (std::int64_t c = begin; c < channels; ++c) {
       const auto value = static_cast<double>(src[c]);
       sums[c].sum += value;
       sums[c].squares += value * value;
@@ -216,25 +323,31 @@ void norm_reference(DType dtype, const void* src, const NormParameters& paramete
 }
 
 NormSums norm_sums(DType dtype, const void* src, std::int64_t count) {
+  CodeSums sums;
   switch (dtype) {
     case DType::QUInt8:
-      return sums_of(static_cast<const std::uint8_t*>(src), count);
+      HWY_DYNAMIC_DISPATCH(SumsU8)(static_cast<const std::uint8_t*>(src), count, sums);
+      return exact(sums);
     case DType::QInt8:
-      return sums_of(static_cast<const std::int8_t*>(src), count);
+      HWY_DYNAMIC_DISPATCH(SumsS8)(static_cast<const std::int8_t*>(src), count, sums);
+      return exact(sums);
     default:
-      return sums_of(static_cast<const float*>(src), count);
+      return float_sums(static_cast<const float*>(src), count);
   }
 }
 
 void norm_channel_sums(DType dtype, const void* src, std::int64_t rows, std::int64_t channels,
                        NormSums* sums) {
+  const auto codes = [&]<typename T>(const T* from, auto&& vectors) {
+    rest_of_channels(from, rows, channels, vectors(from, rows, channels, sums), sums);
+  };
   switch (dtype) {
     case DType::QUInt8:
-      return channel_sums(static_cast<const std::uint8_t*>(src), rows, channels, sums);
+      return codes(static_cast<const std::uint8_t*>(src), HWY_DYNAMIC_DISPATCH(ChannelsU8));
     case DType::QInt8:
-      return channel_sums(static_cast<const std::int8_t*>(src), rows, channels, sums);
+      return codes(static_cast<const std::int8_t*>(src), HWY_DYNAMIC_DISPATCH(ChannelsS8));
     default:
-      return channel_sums(static_cast<const float*>(src), rows, channels, sums);
+      return rest_of_channels(static_cast<const float*>(src), rows, channels, 0, sums);
   }
 }
 

@@ -46,6 +46,11 @@ struct NormSums {
   double sum = 0.0;
   double squares = 0.0;
 };
+/// The same as integers.
+struct CodeSums {
+  std::int64_t sum = 0;
+  std::int64_t squares = 0;
+};
 NormSums norm_sums(DType dtype, const void* src, std::int64_t count);
 /// Adds those of `channels` neighbouring columns of `rows` rows to sums[channels].
 void norm_channel_sums(DType dtype, const void* src, std::int64_t rows, std::int64_t channels,

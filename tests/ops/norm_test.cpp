@@ -65,8 +65,8 @@ void check_codes(const QTensor& got, const std::vector<double>& want) {
   std::size_t wrong = 0;
   for (std::size_t i = 0; i < codes.size(); ++i) {
     const double exact = want[i] / got.q_scale() + static_cast<double>(got.q_zero_point());
-    const double clamped = std::clamp(exact, static_cast<double>(range.min),
-                                      static_cast<double>(range.max));
+    const double clamped =
+        std::clamp(exact, static_cast<double>(range.min), static_cast<double>(range.max));
     if (std::abs(clamped - static_cast<double>(codes[i])) > 0.5 + kTieWidth) ++wrong;
   }
   CHECK(wrong == 0);
@@ -87,9 +87,9 @@ TEST_CASE("quantized::batch_norm: the specification's example comes out") {
   const QTensor x = spec_codes({0, 1, 3, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 28, 30, 32},
                                {1, 1, 4, 4}, 0.05, 11);
   const auto scalar = [](float value) { return Tensor::from_values({value}); };
-  const QTensor y = quantized::batch_norm(x, scalar(1.5F), scalar(0.2F), scalar(0.1F),
-                                          scalar(0.8F), 1e-5, 0.04, 60);
-  const std::vector<std::int64_t> want{38, 40, 44, 50, 55, 59, 63, 67,
+  const QTensor y = quantized::batch_norm(x, scalar(1.5F), scalar(0.2F), scalar(0.1F), scalar(0.8F),
+                                          1e-5, 0.04, 60);
+  const std::vector<std::int64_t> want{38, 40, 44, 50, 55, 59, 63,  67,
                                        73, 78, 82, 86, 90, 96, 101, 105};
   CHECK(codes_of(y) == want);
   CHECK(y.q_scale() == 0.04);
@@ -102,10 +102,50 @@ TEST_CASE("quantized::batch_norm: the specification's example comes out") {
 
 TEST_CASE("quantized::layer_norm: the specification's example comes out") {
   const QTensor x = spec_codes({3, 6, 10, 13, 16, 20}, {2, 3}, 0.1, 10);
-  const QTensor y =
-      quantized::layer_norm(x, {3}, Tensor::from_values({1, 2, 0.5F}),
-                            Tensor::from_values({0, 0.1F, -0.1F}), 1e-5, 0.02, 128);
+  const QTensor y = quantized::layer_norm(x, {3}, Tensor::from_values({1, 2, 0.5F}),
+                                          Tensor::from_values({0, 0.1F, -0.1F}), 1e-5, 0.02, 128);
   CHECK(codes_of(y) == std::vector<std::int64_t>{70, 121, 155, 70, 121, 155});
+}
+
+TEST_CASE("norm kernels: sums of codes are exact on every instruction set") {
+  // The largest squares, and enough of them to fill 32 bits in every lane of a vector.
+  const std::int64_t many = 8192 * 32 * 2 + 77;
+  for_each_target([&] {
+    for (const DType dtype : {DType::QInt8, DType::QUInt8}) {
+      const double extreme = dtype == DType::QInt8 ? -128.0 : 255.0;
+      const QTensor codes = QTensor::from_int_repr(
+          Tensor::full({many}, extreme, dtype == DType::QInt8 ? DType::Int8 : DType::UInt8),
+          Quantizer::per_tensor(1.0, 0));
+      const cpu::NormSums all = cpu::norm_sums(dtype, codes.data_ptr(), many);
+      CHECK(all.sum == extreme * static_cast<double>(many));
+      CHECK(all.squares == extreme * extreme * static_cast<double>(many));
+      Generator generator(42);
+      for (const std::int64_t channels : {1, 3, 4, 7, 16, 21, 45}) {
+        const std::int64_t rows = channels == 3 ? 30000 : 50;
+        const Tensor x(random_codes({rows, channels}, dtype, 1.0, 0, generator));
+        const std::vector<std::int64_t> values = codes_of(x);
+        std::vector<cpu::NormSums> got(static_cast<std::size_t>(channels));
+        cpu::norm_channel_sums(dtype, x.data_ptr(), rows, channels, got.data());
+        std::vector<cpu::NormSums> want(got.size());
+        cpu::NormSums total;
+        for (std::size_t i = 0; i < values.size(); ++i) {
+          const auto value = static_cast<double>(values[i]);
+          cpu::NormSums& channel = want[i % want.size()];
+          channel.sum += value;
+          channel.squares += value * value;
+          total.sum += value;
+          total.squares += value * value;
+        }
+        for (std::size_t c = 0; c < want.size(); ++c) {
+          CHECK(got[c].sum == want[c].sum);
+          CHECK(got[c].squares == want[c].squares);
+        }
+        const cpu::NormSums run = cpu::norm_sums(dtype, x.data_ptr(), rows * channels);
+        CHECK(run.sum == total.sum);
+        CHECK(run.squares == total.squares);
+      }
+    }
+  });
 }
 
 TEST_CASE("norm kernels: every instruction set agrees with the scalar code bit by bit") {
@@ -226,8 +266,8 @@ TEST_CASE("norm: batch norm agrees with its formula for every rank and layout") 
       const Tensor f = randn(sizes, generator).contiguous(format);
       check_floats(batch_norm(f, mean, var, weight, bias), want(f));
       CHECK(batch_norm(f, mean, var, weight, bias).suggested_format() == f.suggested_format());
-      const QTensor q(Tensor(random_codes(sizes, DType::QUInt8, 0.05, 110, generator))
-                          .contiguous(format));
+      const QTensor q(
+          Tensor(random_codes(sizes, DType::QUInt8, 0.05, 110, generator)).contiguous(format));
       const QTensor y = quantized::batch_norm(q, weight, bias, mean, var, 1e-5, 0.05, 90);
       check_codes(y, want(q));
       if (sizes.size() >= 4) CHECK(y.is_contiguous(MemoryFormat::ChannelsLast));
@@ -261,9 +301,8 @@ TEST_CASE("norm: bad arguments are refused by name") {
           [&] { batch_norm(x, three, four, four, four); });
   refused("batch_norm: var: expected Float32 [4], got an undefined tensor",
           [&] { batch_norm(x, four, Tensor(), four, four); });
-  refused("batch_norm: eps: expected a finite number >= 0", [&] {
-    batch_norm(x, four, four, four, four, -1.0);
-  });
+  refused("batch_norm: eps: expected a finite number >= 0",
+          [&] { batch_norm(x, four, four, four, four, -1.0); });
   refused("batch_norm: weight: expected Float32 [4], got an undefined tensor",
           [&] { quantized::batch_norm(q, Tensor(), four, four, four, 1e-5, 0.1, 0); });
   refused("scale", [&] { quantized::batch_norm(q, four, four, four, four, 1e-5, 0.0, 0); });
@@ -272,8 +311,9 @@ TEST_CASE("norm: bad arguments are refused by name") {
           [&] { layer_norm(x, {4}, four, four); });
   refused("group_norm: num_groups: expected a divisor of the 4 channels, got 3",
           [&] { group_norm(x, 3, four, four); });
-  refused("instance_norm: x: expected at least 3 dimensions",
-          [&] { instance_norm(Tensor::ones({2, 4}), four, four); });
+  refused("instance_norm: x: expected at least 3 dimensions", [&] {
+    instance_norm(Tensor::ones({2, 4}), four, four);
+  });
   CHECK_THROWS_AS(layer_norm(x.to(DType::Float64), {3}, three, three), UnsupportedError);
   const QTensor wide = QTensor::empty({2, 4, 3}, 0.1, 0, DType::QInt32);
   CHECK_THROWS_AS(quantized::group_norm(wide, 2, four, four, 1e-5, 0.1, 0), UnsupportedError);
