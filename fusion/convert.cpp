@@ -39,9 +39,10 @@ std::string problem_with(const Module& module, Uncalibrated uncalibrated) {
 }
 
 ModulePtr with_hooks(ModulePtr replacement, const Module& original) {
-  QUANTA_CHECK(replacement != nullptr && replacement.get() != &original,
-               "swap_module: mapping: expected a from_float that returns a new module for {}, got {}",
-               original.type_name(), replacement == nullptr ? "null" : "the same one");
+  QUANTA_CHECK(
+      replacement != nullptr && replacement.get() != &original,
+      "swap_module: mapping: expected a from_float that returns a new module for {}, got {}",
+      original.type_name(), replacement == nullptr ? "null" : "the same one");
   replacement->take_pre_hooks_from(original);
   replacement->take_forward_hooks_from(original);
   replacement->train(original.is_training());
@@ -60,16 +61,16 @@ class Converter {
           dynamic_cast<const nn::intrinsic::FusedModule*>(child.module.get()) != nullptr;
       const bool first_visit = !made_.contains(child.module.get());
       if (!fused && first_visit) plan(*child.module, path + ".");
-      const ModulePtr replacement = first_visit ? replace(child.module, path)
-                                                : made_.at(child.module.get());
+      const ModulePtr replacement =
+          first_visit ? replace(child.module, path) : made_.at(child.module.get());
       made_[child.module.get()] = replacement;
       if (replacement != child.module) replacements_.push_back({&parent, child.name, replacement});
     }
   }
 
   void commit(Module& root) {
-    QUANTA_CHECK(problems_.empty(), "convert: model: expected a prepared and calibrated model, got:{}",
-                 problems_);
+    QUANTA_CHECK(problems_.empty(),
+                 "convert: model: expected a prepared and calibrated model, got:{}", problems_);
     QUANTA_CHECK(!replacements_.empty(),
                  "convert: model: expected modules with a QConfig that can be quantized (call "
                  "prepare first; the root itself is not replaced), got none in {}",

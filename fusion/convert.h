@@ -34,8 +34,8 @@ void convert_(nn::Module& model, const ConvertOptions& options = {});
 
 /// The same on a copy of the same type; `prepared` stays as it is.
 template <typename T>
-  requires std::is_base_of_v<nn::Module, T>
-T convert(const T& prepared, const ConvertOptions& options = {}) {
+requires std::is_base_of_v<nn::Module, T> T convert(const T& prepared,
+                                                    const ConvertOptions& options = {}) {
   T copy = nn::deep_copy(prepared);
   convert_(copy, options);
   return copy;

@@ -23,8 +23,7 @@ FoldedWeights fold_batch_norm(const Tensor& weight, const Tensor& bias, const Te
   QUANTA_CHECK(running_mean.defined() && running_var.defined(),
                "fold_batch_norm: running_mean: expected running statistics, got none");
   const bool transposed = transposed_groups > 0;
-  const std::int64_t channels =
-      transposed ? weight.size(1) * transposed_groups : weight.size(0);
+  const std::int64_t channels = transposed ? weight.size(1) * transposed_groups : weight.size(0);
   check_channels(running_mean, channels, "running_mean");
   check_channels(running_var, channels, "running_var");
   if (bias.defined()) check_channels(bias, channels, "bias");
@@ -41,7 +40,8 @@ FoldedWeights fold_batch_norm(const Tensor& weight, const Tensor& bias, const Te
   // Of a transposed weight [C, O/groups, ...] the rows c belong to group c / (C / groups).
   const std::int64_t rows = weight.size(0);
   const std::int64_t row_length = weight.numel() / std::max<std::int64_t>(rows, 1);
-  const std::int64_t kernel = transposed ? row_length / std::max<std::int64_t>(weight.size(1), 1) : row_length;
+  const std::int64_t kernel =
+      transposed ? row_length / std::max<std::int64_t>(weight.size(1), 1) : row_length;
   for (std::int64_t c = 0; c < channels; ++c) {
     const float r = 1.0F / std::sqrt(at(running_var, c, 1.0F) + eps32);
     const float factor = at(gamma, c, 1.0F) * r;

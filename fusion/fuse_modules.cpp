@@ -35,8 +35,9 @@ template <typename Layer, typename BatchNorm>
 ModulePtr fold(const Modules& modules) {
   const auto& layer = static_cast<const Layer&>(*modules[0]);
   const auto& norm = static_cast<const BatchNorm&>(*modules[1]);
-  QUANTA_CHECK(!layer.is_training() && !norm.is_training(),
-               "fuse_modules: model: expected eval mode to fold a batch norm (call eval()), got train mode");
+  QUANTA_CHECK(
+      !layer.is_training() && !norm.is_training(),
+      "fuse_modules: model: expected eval mode to fold a batch norm (call eval()), got train mode");
   const FoldedWeights folded =
       fold_batch_norm(layer.weight, layer.bias, norm.running_mean, norm.running_var,
                       norm.options().eps, norm.weight, norm.bias, transposed_groups(layer));
@@ -76,8 +77,8 @@ const FuserTable& default_fusers() {
     add_convolution<nn::Conv1d, nn::BatchNorm1d, ni::ConvReLU1d>(table);
     add_convolution<nn::Conv2d, nn::BatchNorm2d, ni::ConvReLU2d>(table);
     add_convolution<nn::Conv3d, nn::BatchNorm3d, ni::ConvReLU3d>(table);
-    table.push_back({{typeid(nn::Linear), typeid(nn::BatchNorm1d)},
-                     &fold<nn::Linear, nn::BatchNorm1d>});
+    table.push_back(
+        {{typeid(nn::Linear), typeid(nn::BatchNorm1d)}, &fold<nn::Linear, nn::BatchNorm1d>});
     table.push_back({{typeid(nn::Linear), typeid(nn::ReLU)}, &pair<ni::LinearReLU>});
     table.push_back({{typeid(nn::Linear), typeid(nn::LeakyReLU)}, &pair<ni::LinearLeakyReLU>});
     table.push_back({{typeid(nn::Linear), typeid(nn::Tanh)}, &pair<ni::LinearTanh>});

@@ -12,8 +12,8 @@
 namespace quanta {
 
 /// Makes one module of several. `modules` are the occupants of the named places, in order.
-using Fuser =
-    std::function<std::shared_ptr<nn::Module>(const std::vector<std::shared_ptr<nn::Module>>& modules)>;
+using Fuser = std::function<std::shared_ptr<nn::Module>(
+    const std::vector<std::shared_ptr<nn::Module>>& modules)>;
 
 /// Sequences of exact types with their fusers; later entries replace earlier ones.
 using FuserTable = std::vector<std::pair<std::vector<std::type_index>, Fuser>>;
@@ -23,11 +23,12 @@ using FuserTable = std::vector<std::pair<std::vector<std::type_index>, Fuser>>;
 ///
 ///   fuse_modules(net, {{"conv1", "bn1", "relu"}, {"layer1.0.conv2", "layer1.0.bn2"}});
 ///
-/// Known: Conv1d/2d/3d + BatchNorm (folded), + ReLU; Conv + ReLU; Linear + ReLU; Linear + BatchNorm1d (folded); BatchNorm2d/3d + ReLU;
-/// ConvTranspose + BatchNorm (folded); Linear + LeakyReLU; Linear + Tanh. `additional` extends the table.
-/// Pre-forward hooks of the first and forward hooks of the last module move to the fused one.
-/// Throws ArgumentError for an unknown path or sequence, modules in train mode where a BatchNorm is
-/// folded, or unequal channel counts; then nothing was changed.
+/// Known: Conv1d/2d/3d + BatchNorm (folded), + ReLU; Conv + ReLU; Linear + ReLU; Linear +
+/// BatchNorm1d (folded); BatchNorm2d/3d + ReLU; ConvTranspose + BatchNorm (folded); Linear +
+/// LeakyReLU; Linear + Tanh. `additional` extends the table. Pre-forward hooks of the first and
+/// forward hooks of the last module move to the fused one. Throws ArgumentError for an unknown path
+/// or sequence, modules in train mode where a BatchNorm is folded, or unequal channel counts; then
+/// nothing was changed.
 void fuse_modules(nn::Module& model, const std::vector<std::vector<std::string>>& groups,
                   const FuserTable& additional = {});
 

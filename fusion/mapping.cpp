@@ -95,9 +95,9 @@ QConfigMapping& QConfigMapping::set_module_name_regex(std::string pattern,
   try {
     const std::regex compiled(pattern);
   } catch (const std::regex_error& error) {
-    throw ArgumentError(fmt::format(
-        "set_module_name_regex: pattern: expected a regular expression, got '{}' ({})", pattern,
-        error.what()));
+    throw ArgumentError(
+        fmt::format("set_module_name_regex: pattern: expected a regular expression, got '{}' ({})",
+                    pattern, error.what()));
   }
   by_regex_.emplace_back(std::move(pattern), std::move(qconfig));
   return *this;

@@ -49,7 +49,8 @@ class QConfigMapping {
  public:
   QConfigMapping() = default;
   /// One QConfig for all.
-  QConfigMapping(QConfig global) : global_(std::move(global)) {}  // NOLINT(google-explicit-constructor)
+  QConfigMapping(QConfig global)
+      : global_(std::move(global)) {}  // NOLINT(google-explicit-constructor)
 
   QConfigMapping& set_global(std::optional<QConfig> qconfig);
   template <typename T>
@@ -63,7 +64,8 @@ class QConfigMapping {
 
   const std::optional<QConfig>& global() const noexcept { return global_; }
   /// What the mapping says of this module itself, or nothing.
-  std::optional<std::optional<QConfig>> find(const nn::Module& module, const std::string& path) const;
+  std::optional<std::optional<QConfig>> find(const nn::Module& module,
+                                             const std::string& path) const;
 
  private:
   std::optional<QConfig> global_;

@@ -33,7 +33,8 @@
 
 // The file: tensors under torch's names, and in the metadata
 //   quanta.format   "1"
-//   quanta.modules  {"conv1": ["ConvReLU2d", 0.0123, 0], "quant": ["Quantize", 0.02, 64, "quint8"], ...,
+//   quanta.modules  {"conv1": ["ConvReLU2d", 0.0123, 0], "quant": ["Quantize", 0.02, 64, "quint8"],
+//   ...,
 //                    "": ["bn1", "relu"]}:
 //                   modules that differ from the float network, with scale and zero point (scales
 //                   are float32 numbers); under "" the places where fusing left an Identity.
@@ -59,8 +60,8 @@ struct SavedType {
 
 template <typename Float>
 const Float& expect(const Module& occupant) {
-  QUANTA_CHECK(typeid(occupant) == typeid(Float), "expected another layer in the float network, got {}",
-               occupant.type_name());
+  QUANTA_CHECK(typeid(occupant) == typeid(Float),
+               "expected another layer in the float network, got {}", occupant.type_name());
   return static_cast<const Float&>(occupant);
 }
 
@@ -229,7 +230,8 @@ std::vector<ModuleEntry> parse_modules(const Json& modules, const std::string& w
   if (object == nullptr) refuse(fmt::format("expected an object, got {}", modules.kind()));
   for (const auto& [path, value] : *object) {
     const Json::Array* values = value.as_array();
-    if (values == nullptr) refuse(fmt::format("'{}': expected an array, got {}", path, value.kind()));
+    if (values == nullptr)
+      refuse(fmt::format("'{}': expected an array, got {}", path, value.kind()));
     if (path.empty()) {
       for (const Json& identity : *values) {
         if (identity.as_string() == nullptr) refuse("'': expected paths");
@@ -264,9 +266,10 @@ void save_model(const Module& model, const std::filesystem::path& path) {
                        "save_model: model: expected a converted model, or a float one that was not "
                        "fused or prepared, got {} '{}'",
                        entry.module->type_name(), entry.path);
-      QUANTA_SUPPORTED(dynamic_cast<const nn::quantized::OutputQuantized*>(entry.module) == nullptr,
-                       "save_model: model: expected modules that load_model can restore, got {} '{}'",
-                       entry.module->type_name(), entry.path);
+      QUANTA_SUPPORTED(
+          dynamic_cast<const nn::quantized::OutputQuantized*>(entry.module) == nullptr,
+          "save_model: model: expected modules that load_model can restore, got {} '{}'",
+          entry.module->type_name(), entry.path);
       continue;
     }
     if (typeid(*entry.module) == typeid(nn::Identity)) {
@@ -290,8 +293,9 @@ void save_model(const Module& model, const std::filesystem::path& path) {
     modules.emplace_back(entry.path, Json(std::move(values)));
   }
   if (!identities.empty()) modules.emplace_back("", Json(std::move(identities)));
-  write_safetensors(path, state,
-                    {{kFormatKey, "1"}, {kModulesKey, detail::to_json_text(Json(std::move(modules)))}});
+  write_safetensors(
+      path, state,
+      {{kFormatKey, "1"}, {kModulesKey, detail::to_json_text(Json(std::move(modules)))}});
 }
 
 void load_model(Module& model, const std::filesystem::path& path) {
@@ -305,8 +309,8 @@ void load_model(Module& model, const std::filesystem::path& path) {
         path.string(), kFormatKey, kModulesKey));
   }
   if (format->second != "1") {
-    throw FileError(fmt::format("load_model: {}: {}: expected 1, got '{}'", path.string(), kFormatKey,
-                                format->second));
+    throw FileError(fmt::format("load_model: {}: {}: expected 1, got '{}'", path.string(),
+                                kFormatKey, format->second));
   }
   const Json modules = detail::parse_json(tree->second, path.string());
   StateDict state = file.tensors;
@@ -315,11 +319,9 @@ void load_model(Module& model, const std::filesystem::path& path) {
   for (const ModuleEntry& entry : parse_modules(modules, path.string())) {
     try {
       const std::size_t dot = entry.path.rfind('.');
-      Module* parent = dot == std::string::npos
-                           ? &model
-                           : model.get_submodule(entry.path.substr(0, dot)).get();
-      const std::string name =
-          dot == std::string::npos ? entry.path : entry.path.substr(dot + 1);
+      Module* parent =
+          dot == std::string::npos ? &model : model.get_submodule(entry.path.substr(0, dot)).get();
+      const std::string name = dot == std::string::npos ? entry.path : entry.path.substr(dot + 1);
       const ModulePtr before = model.get_submodule(entry.path);
       ModulePtr after = before;
       if (entry.type->type != typeid(*before)) after = entry.type->restore(*before, entry.dtype);

@@ -6,8 +6,8 @@
 
 namespace quanta {
 
-/// Saves a (converted) model: its state_dict as .safetensors with the type of every module as JSON in
-/// the metadata. Atomic. Throws FileError.
+/// Saves a (converted) model: its state_dict as .safetensors with the type of every module as JSON
+/// in the metadata. Atomic. Throws FileError.
 void save_model(const nn::Module& model, const std::filesystem::path& path);
 
 /// Loads what save_model wrote into a freshly built float model of the same architecture: children

@@ -109,10 +109,11 @@ void add_observer_(Module& model, const ModuleMapping& mapping) {
 
 void prepare_(Module& model, const QConfigMapping& qconfigs, const ModuleMapping& mapping) {
   Assignments assignments = planned_qconfigs(model, qconfigs);
-  QUANTA_CHECK(std::any_of(assignments.begin(), assignments.end(),
-                           [](const auto& entry) { return entry.second.has_value(); }),
-               "prepare: qconfigs: expected a QConfig for some module (pass get_default_qconfig()), "
-               "got none");
+  QUANTA_CHECK(
+      std::any_of(assignments.begin(), assignments.end(),
+                  [](const auto& entry) { return entry.second.has_value(); }),
+      "prepare: qconfigs: expected a QConfig for some module (pass get_default_qconfig()), "
+      "got none");
   assign(std::move(assignments));
   add_observer_(model, mapping);
 }

@@ -14,21 +14,23 @@ void propagate_qconfig_(nn::Module& model, const QConfigMapping& mapping = {});
 
 /// Attaches an activation observer to every module that will be quantized and has a QConfig:
 /// leaves whose type the mapping knows, fused modules as one, FloatFunctionals. Not observed
-/// (they pass their input's parameters on): ReLU, pooling, Sigmoid, Tanh, Flatten, Identity, Dropout.
+/// (they pass their input's parameters on): ReLU, pooling, Sigmoid, Tanh, Flatten, Identity,
+/// Dropout.
 void add_observer_(nn::Module& model,
                    const ModuleMapping& mapping = default_static_quant_module_mappings());
 
 /// In place: propagate_qconfig_ and add_observer_. Throws ArgumentError when no module has a
-/// QConfig, or a transposed convolution has a per-channel weight observer; then nothing was changed.
+/// QConfig, or a transposed convolution has a per-channel weight observer; then nothing was
+/// changed.
 void prepare_(nn::Module& model, const QConfigMapping& qconfigs = {},
               const ModuleMapping& mapping = default_static_quant_module_mappings());
 
 /// A copy of `model` that observes its activations: run calibration data through it, then convert.
 ///   auto prepared = prepare(net, get_default_qconfig());
 template <typename T>
-  requires std::is_base_of_v<nn::Module, T>
-T prepare(const T& model, const QConfigMapping& qconfigs = {},
-          const ModuleMapping& mapping = default_static_quant_module_mappings()) {
+requires std::is_base_of_v<nn::Module, T> T
+prepare(const T& model, const QConfigMapping& qconfigs = {},
+        const ModuleMapping& mapping = default_static_quant_module_mappings()) {
   T copy = nn::deep_copy(model);
   prepare_(copy, qconfigs, mapping);
   return copy;

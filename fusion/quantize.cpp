@@ -24,8 +24,7 @@ bool is_any(const Module& module) {
 void wrap_leaves(Module& parent) {
   for (const Module::NamedChild& child : parent.named_children()) {
     Module& module = *child.module;
-    if (module.named_children().empty() ||
-        is_any<nn::intrinsic::FusedModule>(module)) {
+    if (module.named_children().empty() || is_any<nn::intrinsic::FusedModule>(module)) {
       if (module.qconfig() == nullptr || is_any<nn::QuantStub, nn::DeQuantStub>(module)) continue;
       auto wrapper = nn::make_module<nn::QuantWrapper>(child.module);
       wrapper->set_qconfig(*module.qconfig());
@@ -54,8 +53,9 @@ void add_quant_dequant(Module& model) {
 std::vector<Problem> check(const Module& model, Device device) {
   std::vector<Problem> problems;
   if (device.type != DeviceType::CPU) {
-    problems.push_back({"", fmt::format("device: expected cpu (the CUDA backend is not built), got {}",
-                                        to_string(device))});
+    problems.push_back(
+        {"", fmt::format("device: expected cpu (the CUDA backend is not built), got {}",
+                         to_string(device))});
   }
   const auto modules = model.named_modules();
   const ModuleMapping& mapping = default_static_quant_module_mappings();
@@ -72,12 +72,14 @@ std::vector<Problem> check(const Module& model, Device device) {
     any_qconfig = any_qconfig || module.qconfig() != nullptr;
   }
   if (has_layers && !has_quant) {
-    problems.push_back({"", "no QuantStub: the float input would reach quantized layers (add a "
-                            "QuantStub before the first one, or wrap the model in QuantWrapper)"});
+    problems.push_back({"",
+                        "no QuantStub: the float input would reach quantized layers (add a "
+                        "QuantStub before the first one, or wrap the model in QuantWrapper)"});
   }
   if (has_layers && !has_dequant) {
-    problems.push_back({"", "no DeQuantStub: the output would stay quantized (add a DeQuantStub "
-                            "after the last layer, or wrap the model in QuantWrapper)"});
+    problems.push_back({"",
+                        "no DeQuantStub: the output would stay quantized (add a DeQuantStub "
+                        "after the last layer, or wrap the model in QuantWrapper)"});
   }
   for (const Module::NamedModule& entry : modules) {
     const Module& module = *entry.module;
@@ -88,8 +90,9 @@ std::vector<Problem> check(const Module& model, Device device) {
       problems.push_back({entry.path, module.type_name() + " is in train mode (call eval())"});
     }
     if (is_any<nn::BatchNorm1d>(module)) {
-      problems.push_back({entry.path, "BatchNorm1d has no quantized form: fuse it with the Conv1d or "
-                                      "Linear before it (fuse_modules)"});
+      problems.push_back({entry.path,
+                          "BatchNorm1d has no quantized form: fuse it with the Conv1d or "
+                          "Linear before it (fuse_modules)"});
     } else if (!quantizable && module.named_children().empty() && !module.parameters().empty()) {
       problems.push_back({entry.path, module.type_name() +
                                           " has parameters but no quantized form: it would get "

@@ -15,9 +15,9 @@ namespace quanta {
 /// Post-training static quantization in one call: eval(), prepare, `run(prepared)`, convert.
 /// `run` feeds calibration data.
 template <typename T>
-  requires std::is_base_of_v<nn::Module, T>
-T quantize(const T& model, const QConfigMapping& qconfigs, const std::function<void(const T&)>& run,
-           const ConvertOptions& options = {}) {
+requires std::is_base_of_v<nn::Module, T> T quantize(const T& model, const QConfigMapping& qconfigs,
+                                                     const std::function<void(const T&)>& run,
+                                                     const ConvertOptions& options = {}) {
   T copy = nn::deep_copy(model);
   copy.eval();
   prepare_(copy, qconfigs, options.mapping);
@@ -29,8 +29,8 @@ T quantize(const T& model, const QConfigMapping& qconfigs, const std::function<v
 /// Runs the model on every batch and drops the outputs; to be used as `run` above.
 void default_eval_fn(const nn::Module& model, std::span<const Tensor> batches);
 
-/// Replaces each leaf that has a QConfig by QuantWrapper(leaf), in place, so that it takes and gives
-/// float tensors. A root that is a leaf itself is refused with ArgumentError.
+/// Replaces each leaf that has a QConfig by QuantWrapper(leaf), in place, so that it takes and
+/// gives float tensors. A root that is a leaf itself is refused with ArgumentError.
 void add_quant_dequant(nn::Module& model);
 
 /// One thing that will not work, and where.
@@ -40,8 +40,9 @@ struct Problem {
 };
 
 /// Everything in the tree that would fail or stay in float by mistake once the model is prepared,
-/// converted and run on `device`: no QuantStub or DeQuantStub, a BatchNorm that was not fused and has no
-/// quantized form, train mode, observers without data (once prepared), unsupported types. Runs nothing.
+/// converted and run on `device`: no QuantStub or DeQuantStub, a BatchNorm that was not fused and
+/// has no quantized form, train mode, observers without data (once prepared), unsupported types.
+/// Runs nothing.
 std::vector<Problem> check(const nn::Module& model, Device device = Device::cpu());
 
 }  // namespace quanta

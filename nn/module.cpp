@@ -38,7 +38,7 @@ std::string running_module_path() {
   return root->type_name();
 }
 
-const bool path_function_installed = [] {
+const bool kPathFunctionInstalled = [] {
   set_module_path_function(&running_module_path);
   return true;
 }();
@@ -182,9 +182,10 @@ Module& Module::operator=(const Module& other) {
 }
 
 std::shared_ptr<Module> Module::clone() const {
-  QUANTA_CHECK(clone_function_ != nullptr,
-               "clone: module: expected one made through Child, make_module or clone, got a bare {}",
-               type_name());
+  QUANTA_CHECK(
+      clone_function_ != nullptr,
+      "clone: module: expected one made through Child, make_module or clone, got a bare {}",
+      type_name());
   const detail::CloneScope scope;
   const auto known = clone_memory.copies.find(this);
   if (known != clone_memory.copies.end()) return known->second;
@@ -222,7 +223,9 @@ void throw_wrong_occupant(const Module* occupant, std::type_index wanted) {
   std::free(text);
   throw ArgumentError(with_module_path(
       occupant == nullptr
-          ? fmt::format("Child: module: expected a {} (register_module fills a slot), got an empty slot", name)
+          ? fmt::format(
+                "Child: module: expected a {} (register_module fills a slot), got an empty slot",
+                name)
           : fmt::format("Child: module: expected a {}, got a {} (it was swapped)", name,
                         occupant->type_name())));
 }
@@ -233,7 +236,8 @@ void throw_wrong_occupant(const Module* occupant, std::type_index wanted) {
 
 Tensor Module::operator()(const Tensor& x) const {
   const detail::PathScope scope(this);
-  if (plain_call_) [[likely]] return forward(x);
+  if (plain_call_) [[likely]]
+    return forward(x);
   return call_with_hooks(x);
 }
 
@@ -324,7 +328,8 @@ void check_name(const std::string& name) {
 
 void Module::register_slot(std::string name, ChildSlot& slot) {
   check_name(name);
-  QUANTA_CHECK(!has_child(name), "register_module: name: expected a new name, got '{}' again", name);
+  QUANTA_CHECK(!has_child(name), "register_module: name: expected a new name, got '{}' again",
+               name);
   children_.push_back(
       {std::move(name), reinterpret_cast<char*>(&slot) - reinterpret_cast<char*>(this), nullptr});
 }
@@ -446,8 +451,9 @@ std::shared_ptr<Module> Module::get_submodule(std::string_view path) const {
     if (found == module->children_.end() || module->slot(*found).module() == nullptr) {
       std::vector<std::string> names;
       for (const NamedChild& child : module->named_children()) names.push_back(child.name);
-      throw ArgumentError(fmt::format("get_submodule: path: expected a child of {} ({}), got '{}' in '{}'",
-                                      module->type_name(), joined(names), name, path));
+      throw ArgumentError(
+          fmt::format("get_submodule: path: expected a child of {} ({}), got '{}' in '{}'",
+                      module->type_name(), joined(names), name, path));
     }
     result = module->slot(*found).module();
     module = result.get();
@@ -457,7 +463,8 @@ std::shared_ptr<Module> Module::get_submodule(std::string_view path) const {
 }
 
 void Module::replace_child(std::string_view name, std::shared_ptr<Module> module) {
-  QUANTA_CHECK(module != nullptr, "replace_child: module: expected a module for '{}', got null", name);
+  QUANTA_CHECK(module != nullptr, "replace_child: module: expected a module for '{}', got null",
+               name);
   for (const Entry& entry : children_) {
     if (entry.name == name) {
       slot(entry).assign(std::move(module));
@@ -503,8 +510,8 @@ void Module::read_state(StateReader& reader, const std::string& prefix) {
   for (const TensorEntry& entry : tensors_) {
     Tensor& target = tensor(entry);
     if (!target.defined()) continue;
-    const Tensor* source = entry.in_state == InState::Required ? reader.require(entry.name)
-                                                               : reader.find(entry.name);
+    const Tensor* source =
+        entry.in_state == InState::Required ? reader.require(entry.name) : reader.find(entry.name);
     if (source == nullptr) continue;
     if (source->is_quantized() || source->sizes() != target.sizes()) {
       reader.problem(fmt::format("{}: expected {} {}, got {} {}", reader.full_name(entry.name),
@@ -577,8 +584,8 @@ void Module::set_activation_post_process(std::shared_ptr<Observer> observer,
 }
 
 void Module::update_plain_call() noexcept {
-  plain_call_ = hooks_ == nullptr &&
-                (observer_ == nullptr || observation_ == Observation::Explicit);
+  plain_call_ =
+      hooks_ == nullptr && (observer_ == nullptr || observation_ == Observation::Explicit);
 }
 
 std::string Module::type_name() const { return without_namespaces(demangled(typeid(*this))); }

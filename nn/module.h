@@ -56,7 +56,8 @@ class ChildSlot {
 /// and runs the changes only when everything was found to be right.
 class StateReader {
  public:
-  StateReader(const StateDict& state, std::string prefix) : state_(&state), prefix_(std::move(prefix)) {}
+  StateReader(const StateDict& state, std::string prefix)
+      : state_(&state), prefix_(std::move(prefix)) {}
 
   /// The tensor under prefix + name, or null. Marks it used.
   const Tensor* find(std::string_view name);
@@ -64,7 +65,8 @@ class StateReader {
   const Tensor* require(std::string_view name);
   /// Full name, for messages.
   std::string full_name(std::string_view name) const { return prefix_ + std::string(name); }
-  /// Notes a problem ("conv1.weight: expected sizes [..], got [..]"); loading fails with all of them.
+  /// Notes a problem ("conv1.weight: expected sizes [..], got [..]"); loading fails with all of
+  /// them.
   void problem(std::string text) { problems_.push_back(std::move(text)); }
   /// Runs after every module has read without a problem.
   void on_commit(std::function<void()> change) { changes_.push_back(std::move(change)); }
@@ -97,8 +99,8 @@ using ForwardHook = std::function<Tensor(const Module&, const Tensor& input, con
 ///     nn::Child<nn::Conv2d> conv;
 ///     nn::Child<nn::ReLU> relu;
 ///     Block() {
-///       register_module("conv", conv, nn::Conv2dOptions{.in_channels = 3, .out_channels = 8, .kernel_size = {3}});
-///       register_module("relu", relu);
+///       register_module("conv", conv, nn::Conv2dOptions{.in_channels = 3, .out_channels = 8,
+///       .kernel_size = {3}}); register_module("relu", relu);
 ///     }
 ///     Tensor forward(const Tensor& x) const override { return relu(conv(x)); }
 ///   };
@@ -154,7 +156,8 @@ class Module {
   /// All parameters, buffers and quantization parameters under torch's names. Observers of a
   /// prepared model stand below `activation_post_process`.
   StateDict state_dict() const;
-  /// Strict: missing or unexpected names throw ArgumentError that lists them, nothing is changed. Wrong sizes always throw.
+  /// Strict: missing or unexpected names throw ArgumentError that lists them, nothing is changed.
+  /// Wrong sizes always throw.
   LoadResult load_state_dict(const StateDict& state, Strict strict = Strict::Yes);
 
   Module& train(bool on = true);
@@ -206,7 +209,8 @@ class Module {
   void clear_forward_hooks();
 
  protected:
-  /// `tensor` is a member of the derived class; undefined tensors (no bias) are skipped in state_dict.
+  /// `tensor` is a member of the derived class; undefined tensors (no bias) are skipped in
+  /// state_dict.
   void register_parameter(std::string name, Tensor& tensor);
   /// An Optional buffer keeps what it holds when a state does not have it: files of older versions.
   enum class InState : bool { Optional, Required };
@@ -233,7 +237,7 @@ class Module {
  private:
   struct Entry {
     std::string name;
-    std::ptrdiff_t offset = -1;            // of a slot that is a member of the derived class, or -1:
+    std::ptrdiff_t offset = -1;        // of a slot that is a member of the derived class, or -1:
     std::shared_ptr<ChildSlot> owned;  // a slot of a container's
   };
   struct TensorEntry {
@@ -268,7 +272,7 @@ class Module {
 
   friend void detail::own_tensors(Module& module);
   template <typename T>
-    requires std::is_base_of_v<Module, T>
+  requires std::is_base_of_v<Module, T>
   friend T deep_copy(const T& module);
   template <typename T, typename... Args>
   friend std::shared_ptr<T> make_module(Args&&... args);
@@ -279,7 +283,8 @@ template <typename T, typename... Args>
 std::shared_ptr<T> make_module(Args&&... args) {
   auto module = std::make_shared<T>(std::forward<Args>(args)...);
   static_cast<const Module&>(*module).require_members(module.get(), sizeof(T));
-  static_cast<Module&>(*module).clone_function_ = [](const Module& source) -> std::shared_ptr<Module> {
+  static_cast<Module&>(*module).clone_function_ =
+      [](const Module& source) -> std::shared_ptr<Module> {
     return make_module<T>(static_cast<const T&>(source));
   };
   return module;
@@ -309,7 +314,9 @@ class Child : public ChildSlot {
     if (module_ == nullptr) throw_not_a(typeid(T));
     return module_.get();
   }
-  [[noreturn]] void throw_not_a(std::type_index wanted) const { throw_wrong_occupant(module_.get(), wanted); }
+  [[noreturn]] void throw_not_a(std::type_index wanted) const {
+    throw_wrong_occupant(module_.get(), wanted);
+  }
   [[noreturn]] static void throw_wrong_occupant(const Module* occupant, std::type_index wanted);
 };
 
@@ -343,8 +350,7 @@ void Child<T>::throw_wrong_occupant(const Module* occupant, std::type_index want
 
 /// A deep copy with the same static type.
 template <typename T>
-  requires std::is_base_of_v<Module, T>
-T deep_copy(const T& module) {
+requires std::is_base_of_v<Module, T> T deep_copy(const T& module) {
   const detail::CloneScope scope;
   static_cast<const Module&>(module).require_members(&module, sizeof(T));
   T copy(module);
@@ -356,8 +362,10 @@ T deep_copy(const T& module) {
 std::string to_string(const Module& module);
 std::ostream& operator<<(std::ostream& stream, const Module& module);
 
-/// Loads into a model; the free function reads as in design: load_state_dict(net, read_safetensors(path)).
-inline LoadResult load_state_dict(Module& module, const StateDict& state, Strict strict = Strict::Yes) {
+/// Loads into a model; the free function reads as in design: load_state_dict(net,
+/// read_safetensors(path)).
+inline LoadResult load_state_dict(Module& module, const StateDict& state,
+                                  Strict strict = Strict::Yes) {
   return module.load_state_dict(state, strict);
 }
 

@@ -22,9 +22,9 @@ Tensor operator-(const Tensor& lhs, const Tensor& rhs);
 Tensor operator*(const Tensor& lhs, const Tensor& rhs);
 Tensor operator/(const Tensor& lhs, const Tensor& rhs);
 
-/// Joins along `dim`: all of the same dtype, and of the same sizes but along `dim` (1-d empty tensors are
-/// skipped). Quantized tensors: the result has the first one's parameters, the others are
-/// requantized. Same as torch.cat.
+/// Joins along `dim`: all of the same dtype, and of the same sizes but along `dim` (1-d empty
+/// tensors are skipped). Quantized tensors: the result has the first one's parameters, the others
+/// are requantized. Same as torch.cat.
 Tensor cat(std::span<const Tensor> tensors, std::int64_t dim = 0);
 
 /// Matrix product with torch.matmul's rules for 1-d, 2-d and batched float operands.

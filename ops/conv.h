@@ -28,9 +28,12 @@ enum class Fusion : std::uint8_t { None, ReLU };
 // Float32. x [N, C, spatial...] or [C, spatial...]; weight [O, C/groups, kernel...] (transposed:
 // [C, O/groups, kernel...]); bias [O] or undefined. Result channels-last (1d: contiguous).
 // Throws ArgumentError for wrong ranks, channel or group counts, or an output size < 1.
-Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options = {});
-Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options = {});
-Tensor conv3d(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvOptions& options = {});
+Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              const ConvOptions& options = {});
+Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              const ConvOptions& options = {});
+Tensor conv3d(const Tensor& x, const Tensor& weight, const Tensor& bias,
+              const ConvOptions& options = {});
 Tensor conv_transpose1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                         const ConvTransposeOptions& options = {});
 Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -88,8 +91,8 @@ class ConvPackedParams {
   std::shared_ptr<Impl> impl_;
 };
 
-// `x` is per-tensor QUInt8 [N, C, spatial...] or [C, spatial...]; the result is QUInt8 with the given parameters,
-// channels-last (1d: contiguous). Works for 1d, 2d, 3d and transposed, as packed.
+// `x` is per-tensor QUInt8 [N, C, spatial...] or [C, spatial...]; the result is QUInt8 with the
+// given parameters, channels-last (1d: contiguous). Works for 1d, 2d, 3d and transposed, as packed.
 QTensor conv(const QTensor& x, const ConvPackedParams& packed, double scale,
              std::int64_t zero_point);
 QTensor conv_relu(const QTensor& x, const ConvPackedParams& packed, double scale,

@@ -181,10 +181,10 @@ Tensor prepack_nbit(std::string_view op, const Tensor& weight, int bits,
                     const NBitPrepackOptions& options) {
   OpScope scope(op);
   const Tensor dense = checked_float_table(op, weight, bits);
-  QUANTA_CHECK(options.nbins >= 1 && options.nbins <= 1 << 20,
-               "{}: nbins: expected 1..{}, got {}", op, 1 << 20, options.nbins);
-  QUANTA_CHECK(options.ratio >= 0.0 && options.ratio <= 1.0, "{}: ratio: expected 0..1, got {}",
-               op, options.ratio);
+  QUANTA_CHECK(options.nbins >= 1 && options.nbins <= 1 << 20, "{}: nbins: expected 1..{}, got {}",
+               op, 1 << 20, options.nbins);
+  QUANTA_CHECK(options.ratio >= 0.0 && options.ratio <= 1.0, "{}: ratio: expected 0..1, got {}", op,
+               options.ratio);
   const EmbeddingRows layout{bits, dense.sizes()[1]};
   const Tensor result = Tensor::zeros({dense.sizes()[0], layout.row_bytes()}, DType::UInt8);
   const auto* from = dense.data<float>();
@@ -194,8 +194,8 @@ Tensor prepack_nbit(std::string_view op, const Tensor& weight, int bits,
     std::uint8_t* row = to + i * layout.row_bytes();
     RowRange range = range_of(op, values, layout.columns);
     if (options.optimized_qparams) {
-      range = detail::narrow_range(values, layout.columns, range, bits, options.nbins,
-                                   options.ratio);
+      range =
+          detail::narrow_range(values, layout.columns, range, bits, options.nbins, options.ratio);
     }
     range.min = detail::round_to_half(range.min);
     const detail::NBitScale scale = detail::nbit_scale(range, bits);

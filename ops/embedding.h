@@ -34,7 +34,8 @@ class EmbeddingPackedParams {
 };
 
 /// Packs a table [rows, columns] of QUInt8 or QUInt4x2 that is quantized along axis 0 with float
-/// zero points. The bias of a row is -zero_point * scale; 4-bit rows keep scale and bias in float16.
+/// zero points. The bias of a row is -zero_point * scale; 4-bit rows keep scale and bias in
+/// float16.
 EmbeddingPackedParams embedding_bag_prepack(const QTensor& weight);
 
 /// The rows that `indices` (Int32 or Int64, any shape) name, dequantized: [...indices, columns].
@@ -50,7 +51,7 @@ struct EmbeddingBagOptions {
   Tensor offsets{};
   EmbeddingBagMode mode = EmbeddingBagMode::Sum;  ///< the only one; torch ignores the others
   Tensor per_sample_weights{};                    ///< Float32, one for each index, or undefined: 1
-  bool include_last_offset = false;  ///< the last offset only ends the last bag
+  bool include_last_offset = false;               ///< the last offset only ends the last bag
 };
 
 /// One sum of rows for each bag, float32 in the order of the indices: Float32 [bags, columns].

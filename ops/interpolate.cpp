@@ -54,8 +54,8 @@ Axis resolve_axis(std::int64_t input, std::size_t d, std::size_t spatial,
     axis.output = static_cast<std::int64_t>(output);
     if (!options.recompute_scale_factor) axis.scale_factor = factor;
   }
-  QUANTA_CHECK(axis.output >= 1 && axis.output <= kMaxSize,
-               "{}: size: expected 1..{}, got {}", kOp, kMaxSize, axis.output);
+  QUANTA_CHECK(axis.output >= 1 && axis.output <= kMaxSize, "{}: size: expected 1..{}, got {}", kOp,
+               kMaxSize, axis.output);
   return axis;
 }
 
@@ -147,8 +147,8 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
   bool same_size = true;
   for (std::size_t d = 0; d < spatial; ++d) {
     const std::int64_t input = x.sizes()[d + 2];
-    QUANTA_CHECK(input >= 1 && input <= kMaxSize,
-                 "{}: x: expected spatial sizes in 1..{}, got {}", kOp, kMaxSize, x.sizes());
+    QUANTA_CHECK(input >= 1 && input <= kMaxSize, "{}: x: expected spatial sizes in 1..{}, got {}",
+                 kOp, kMaxSize, x.sizes());
     const std::size_t slot = 3 - spatial + d;
     axes[slot] = resolve_axis(input, d, spatial, options);
     geometry.input[slot] = input;

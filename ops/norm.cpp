@@ -55,8 +55,7 @@ std::vector<float> required_parameter(std::string_view op, std::string_view name
 }
 
 const std::byte* at(const void* data, std::int64_t index, DType dtype) {
-  return static_cast<const std::byte*>(data) +
-         index * static_cast<std::int64_t>(item_size(dtype));
+  return static_cast<const std::byte*>(data) + index * static_cast<std::int64_t>(item_size(dtype));
 }
 std::byte* at(void* data, std::int64_t index, DType dtype) {
   return static_cast<std::byte*>(data) + index * static_cast<std::int64_t>(item_size(dtype));
@@ -84,23 +83,23 @@ void apply_per_channel(const NormGeometry& geometry, DType dtype, const void* sr
   const std::int64_t channels = geometry.channels;
   const std::int64_t volume = geometry.volume;
   if (geometry.channels_last) {
-    parallel_for(geometry.batch * volume, grain_for(channels), [&](std::int64_t begin,
-                                                                   std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        cpu::norm_row(dtype, at(src, row * channels, dtype), center, scale.data(), shift.data(),
-                      channels, output, at(dst, row * channels, dtype));
-      }
-    });
+    parallel_for(geometry.batch * volume, grain_for(channels),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t row = begin; row < end; ++row) {
+                     cpu::norm_row(dtype, at(src, row * channels, dtype), center, scale.data(),
+                                   shift.data(), channels, output, at(dst, row * channels, dtype));
+                   }
+                 });
     return;
   }
-  parallel_for(geometry.batch * channels, grain_for(volume), [&](std::int64_t begin,
-                                                                 std::int64_t end) {
-    for (std::int64_t plane = begin; plane < end; ++plane) {
-      const auto c = static_cast<std::size_t>(plane % channels);
-      cpu::norm_run(dtype, at(src, plane * volume, dtype), center, scale[c], shift[c], volume,
-                    output, at(dst, plane * volume, dtype));
-    }
-  });
+  parallel_for(geometry.batch * channels, grain_for(volume),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t plane = begin; plane < end; ++plane) {
+                   const auto c = static_cast<std::size_t>(plane % channels);
+                   cpu::norm_run(dtype, at(src, plane * volume, dtype), center, scale[c], shift[c],
+                                 volume, output, at(dst, plane * volume, dtype));
+                 }
+               });
 }
 
 // What remains of a group's statistics: value = (x - center) * inv_std.
@@ -129,20 +128,20 @@ void normalize_groups(const NormGeometry& geometry, std::int64_t groups, DType d
   const std::int64_t members = channels / groups;
   const std::int64_t count = members * volume;
   if (!geometry.channels_last) {
-    parallel_for(geometry.batch * groups, grain_for(count), [&](std::int64_t begin,
-                                                                std::int64_t end) {
-      for (std::int64_t item = begin; item < end; ++item) {
-        const Moments moments =
-            moments_of(cpu::norm_sums(dtype, at(src, item * count, dtype), count), count, scale,
-                       eps);
-        for (std::int64_t member = 0; member < members; ++member) {
-          const auto c = static_cast<std::size_t>(item % groups * members + member);
-          const std::int64_t offset = item * count + member * volume;
-          cpu::norm_run(dtype, at(src, offset, dtype), moments.center, moments.inv_std * weight[c],
-                        bias[c], volume, output, at(dst, offset, dtype));
-        }
-      }
-    });
+    parallel_for(
+        geometry.batch * groups, grain_for(count), [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t item = begin; item < end; ++item) {
+            const Moments moments = moments_of(
+                cpu::norm_sums(dtype, at(src, item * count, dtype), count), count, scale, eps);
+            for (std::int64_t member = 0; member < members; ++member) {
+              const auto c = static_cast<std::size_t>(item % groups * members + member);
+              const std::int64_t offset = item * count + member * volume;
+              cpu::norm_run(dtype, at(src, offset, dtype), moments.center,
+                            moments.inv_std * weight[c], bias[c], volume, output,
+                            at(dst, offset, dtype));
+            }
+          }
+        });
     return;
   }
   std::vector<NormSums> sums(static_cast<std::size_t>(channels));
@@ -388,8 +387,8 @@ QTensor batch_norm(const QTensor& x, const Tensor& weight, const Tensor& bias, c
 QTensor batch_norm_relu(const QTensor& x, const Tensor& weight, const Tensor& bias,
                         const Tensor& mean, const Tensor& var, double eps, double scale,
                         std::int64_t zero_point) {
-  return quantized_batch_norm("batch_norm_relu", x, weight, bias, mean, var, eps, scale,
-                              zero_point, true);
+  return quantized_batch_norm("batch_norm_relu", x, weight, bias, mean, var, eps, scale, zero_point,
+                              true);
 }
 
 QTensor layer_norm(const QTensor& x, const Dims& normalized_shape, const Tensor& weight,
@@ -427,8 +426,8 @@ QTensor instance_norm(const QTensor& x, const Tensor& weight, const Tensor& bias
   detail::check_quantized_8bit("instance_norm", x);
   QUANTA_CHECK(x.dim() >= 3, "instance_norm: x: expected at least 3 dimensions, got {}", x.sizes());
   scope.kernel("simd");
-  return quantized_groups("instance_norm", x, std::max<std::int64_t>(1, x.sizes()[1]), weight,
-                          bias, eps, scale, zero_point);
+  return quantized_groups("instance_norm", x, std::max<std::int64_t>(1, x.sizes()[1]), weight, bias,
+                          eps, scale, zero_point);
 }
 
 }  // namespace quantized

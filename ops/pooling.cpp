@@ -38,14 +38,13 @@ PoolInput pool_input(std::string_view op, const Tensor& x, std::size_t spatial, 
   input.unbatched = rank == spatial + 1 ? Unbatched::Yes : Unbatched::No;
   input.x = input.unbatched == Unbatched::Yes ? x.unsqueeze(0) : x;
   for (std::size_t d = 1; d < spatial + 2; ++d) {
-    QUANTA_CHECK(input.x.sizes()[d] > 0,
-                 "{}: x: expected channels and spatial sizes > 0, got {}", op, x.sizes());
+    QUANTA_CHECK(input.x.sizes()[d] > 0, "{}: x: expected channels and spatial sizes > 0, got {}",
+                 op, x.sizes());
   }
   // One channel suits both orders; torch then takes its channels-last kernels, whose averages
   // round differently at ties, but for inputs without a batch.
-  const bool channels_last =
-      input.x.is_contiguous(MemoryFormat::ChannelsLast) &&
-      (input.unbatched == Unbatched::No || !input.x.is_contiguous());
+  const bool channels_last = input.x.is_contiguous(MemoryFormat::ChannelsLast) &&
+                             (input.unbatched == Unbatched::No || !input.x.is_contiguous());
   if (!channels_last) input.x = input.x.contiguous();
   input.geometry.batch = input.x.sizes()[0];
   input.geometry.channels = input.x.sizes()[1];
@@ -82,8 +81,7 @@ void set_windows(std::string_view op, PoolInput& input, const Dims& kernel_size,
     axis.stride = strides[d];
     axis.padding = paddings[d];
     axis.dilation = dilations[d];
-    const std::int64_t span =
-        axis.input + 2 * axis.padding - axis.dilation * (axis.kernel - 1) - 1;
+    const std::int64_t span = axis.input + 2 * axis.padding - axis.dilation * (axis.kernel - 1) - 1;
     axis.output = span < 0 ? 0 : (span + (ceil_mode ? axis.stride - 1 : 0)) / axis.stride + 1;
     // With ceil_mode the last window still has to start inside the input or its left padding.
     if (ceil_mode && (axis.output - 1) * axis.stride >= axis.input + axis.padding) --axis.output;
@@ -117,8 +115,7 @@ Tensor max_pool(std::string_view op, const Tensor& x, const MaxPoolOptions& opti
   set_windows(op, input, options.kernel_size, options.stride, options.padding, options.dilation,
               options.ceil_mode);
   const Tensor result = pool_result(input);
-  scope.kernel(
-      cpu::max_pool(input.geometry, x.dtype(), input.x.data_ptr(), result.data_ptr()));
+  scope.kernel(cpu::max_pool(input.geometry, x.dtype(), input.x.data_ptr(), result.data_ptr()));
   return finish(input, result);
 }
 
@@ -128,8 +125,8 @@ Tensor avg_pool(std::string_view op, const Tensor& x, const AvgPoolOptions& opti
   PoolInput input = pool_input(op, x, spatial, false);
   set_windows(op, input, options.kernel_size, options.stride, options.padding, Dims{1},
               options.ceil_mode);
-  QUANTA_CHECK(options.divisor_override != 0, "{}: divisor_override: expected another number, got 0",
-               op);
+  QUANTA_CHECK(options.divisor_override != 0,
+               "{}: divisor_override: expected another number, got 0", op);
   const Tensor result = pool_result(input);
   cpu::AverageRule rule;
   rule.zero_point = zero_point_of(x);

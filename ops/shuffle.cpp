@@ -90,8 +90,8 @@ Tensor pixel_shuffle(const Tensor& x, std::int64_t upscale_factor) {
                channels);
   const Dims head = leading(x);
   const std::int64_t out = channels / (r * r);
-  const Tensor result = detail::empty_with_parameters_of(
-      x, joined(head, {out, height * r, width * r}), format_of(x));
+  const Tensor result =
+      detail::empty_with_parameters_of(x, joined(head, {out, height * r, width * r}), format_of(x));
   if (x.numel() == 0) return result;
   scope.kernel("copy");
   const Tensor source = x.view(joined(head, {out, r, r, height, width}))

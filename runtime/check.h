@@ -1,6 +1,7 @@
 #pragma once
 
-// Private: argument checks with formatted messages. Not installed, never included by a public header.
+// Private: argument checks with formatted messages. Not installed, never included by a public
+// header.
 
 #include <fmt/core.h>
 #include <fmt/format.h>
@@ -12,16 +13,16 @@
 #include "quanta/runtime/quantizer.h"
 
 /// Throws ArgumentError with the formatted text unless `condition` holds. For callers' mistakes.
-#define QUANTA_CHECK(condition, ...)                                             \
-  do {                                                                           \
-    if (!(condition)) [[unlikely]]                                               \
+#define QUANTA_CHECK(condition, ...)                                                       \
+  do {                                                                                     \
+    if (!(condition)) [[unlikely]]                                                         \
       throw ::quanta::ArgumentError(::quanta::with_module_path(fmt::format(__VA_ARGS__))); \
   } while (false)
 
 /// Like QUANTA_CHECK, for what is meaningful but not implemented: throws UnsupportedError.
-#define QUANTA_SUPPORTED(condition, ...)                                         \
-  do {                                                                           \
-    if (!(condition)) [[unlikely]]                                               \
+#define QUANTA_SUPPORTED(condition, ...)                                                      \
+  do {                                                                                        \
+    if (!(condition)) [[unlikely]]                                                            \
       throw ::quanta::UnsupportedError(::quanta::with_module_path(fmt::format(__VA_ARGS__))); \
   } while (false)
 
@@ -29,9 +30,9 @@
 #ifdef NDEBUG
 #define QUANTA_DCHECK(condition) static_cast<void>(0)
 #else
-#define QUANTA_DCHECK(condition)                                                                \
-  do {                                                                                          \
-    if (!(condition)) [[unlikely]]                                                              \
+#define QUANTA_DCHECK(condition)                                                               \
+  do {                                                                                         \
+    if (!(condition)) [[unlikely]]                                                             \
       throw ::quanta::InternalError(fmt::format("{}:{}: {}", __FILE__, __LINE__, #condition)); \
   } while (false)
 #endif

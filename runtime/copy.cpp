@@ -71,8 +71,8 @@ void copy_converting(const Tensor& dst, const Tensor& src) {
       });
       detail::visit_plain(dst.dtype(), "copy", [&](auto element) {
         using Element = decltype(element);
-        auto* to = static_cast<typename Element::Storage*>(dst.data_ptr()) + dst_offset +
-                   begin * dst_step;
+        auto* to =
+            static_cast<typename Element::Storage*>(dst.data_ptr()) + dst_offset + begin * dst_step;
         for (std::int64_t i = 0; i < length; ++i) {
           to[i * dst_step] = Element::from_double(block[static_cast<std::size_t>(i)]);
         }
@@ -176,9 +176,9 @@ std::int64_t quantize_value(const Quantizer& quantizer, DType dtype, float value
                      : math::quantize_wrapping(value, inverse, zero, low, high);
 }
 
-// math::quantize_wrapping over contiguous rows, in operations that every vector unit has: adding and
-// taking away 1.5 * 2^23 rounds to nearest even below 2^22, and codes of 8 bits saturate long before
-// that.
+// math::quantize_wrapping over contiguous rows, in operations that every vector unit has: adding
+// and taking away 1.5 * 2^23 rounds to nearest even below 2^22, and codes of 8 bits saturate long
+// before that.
 template <typename T>
 struct RowQuantizer {
   explicit RowQuantizer(const Quantizer& quantizer)
@@ -255,9 +255,10 @@ Tensor Tensor::clone(MemoryFormat format) const {
 
 Tensor Tensor::to(DType wanted) const {
   if (wanted == dtype()) return *this;
-  QUANTA_CHECK(!is_quantized() && !quanta::is_quantized(wanted),
-               "to: dtype: expected plain dtypes (use quantize_per_tensor or dequantize), got {} to {}",
-               dtype(), wanted);
+  QUANTA_CHECK(
+      !is_quantized() && !quanta::is_quantized(wanted),
+      "to: dtype: expected plain dtypes (use quantize_per_tensor or dequantize), got {} to {}",
+      dtype(), wanted);
   Tensor result = empty(sizes(), wanted, suggested_format());
   if (numel() > 0) copy_converting(result, *this);
   return result;
@@ -270,8 +271,9 @@ const Tensor& Tensor::copy_(const Tensor& src) const {
   if (detail::memory_meets(*this, src)) return copy_(src.clone());
   storage()->bump_version();
   if (src.is_quantized()) {
-    QUANTA_CHECK(is_quantized(), "copy_: src: expected a plain tensor for {} (dequantize it), got {}",
-                 dtype(), src.dtype());
+    QUANTA_CHECK(is_quantized(),
+                 "copy_: src: expected a plain tensor for {} (dequantize it), got {}", dtype(),
+                 src.dtype());
     QUANTA_CHECK(dtype() == src.dtype() && sizes() == src.sizes(),
                  "copy_: src: expected {} {}, got {} {}", dtype(), sizes(), src.dtype(),
                  src.sizes());
@@ -280,7 +282,8 @@ const Tensor& Tensor::copy_(const Tensor& src) const {
     return *this;
   }
   if (is_quantized()) {
-    QUANTA_CHECK(src.dtype() == DType::Float32, "copy_: src: expected Float32, got {}", src.dtype());
+    QUANTA_CHECK(src.dtype() == DType::Float32, "copy_: src: expected Float32, got {}",
+                 src.dtype());
     QUANTA_CHECK(sizes() == src.sizes(), "copy_: src: expected sizes {}, got {}", sizes(),
                  src.sizes());
     if (numel() == 0) return *this;

@@ -7,8 +7,7 @@
 namespace quanta {
 
 void Dims::throw_too_many(std::size_t count) {
-  throw ArgumentError(
-      fmt::format("Dims: expected at most {} dimensions, got {}", kMaxDims, count));
+  throw ArgumentError(fmt::format("Dims: expected at most {} dimensions, got {}", kMaxDims, count));
 }
 
 std::string to_string(const Dims& dims) {

@@ -17,7 +17,8 @@ class Dims {
   static constexpr std::size_t kMaxDims = 10;
 
   constexpr Dims() = default;
-  constexpr Dims(std::initializer_list<std::int64_t> values) : Dims(values.begin(), values.size()) {}
+  constexpr Dims(std::initializer_list<std::int64_t> values)
+      : Dims(values.begin(), values.size()) {}
   explicit Dims(std::span<const std::int64_t> values) : Dims(values.data(), values.size()) {}
   explicit Dims(const std::vector<std::int64_t>& values) : Dims(values.data(), values.size()) {}
 
@@ -54,7 +55,8 @@ class Dims {
   }
   constexpr void insert(std::size_t position, std::int64_t value) {
     push_back(0);
-    for (std::size_t i = static_cast<std::size_t>(size_) - 1; i > position; --i) values_[i] = values_[i - 1];
+    for (std::size_t i = static_cast<std::size_t>(size_) - 1; i > position; --i)
+      values_[i] = values_[i - 1];
     values_[position] = value;
   }
   std::vector<std::int64_t> to_vector() const { return {begin(), end()}; }
@@ -79,7 +81,7 @@ class Dims {
 std::string to_string(const Dims& dims);
 
 /// Product of all entries (1 for none). Throws ArgumentError when an entry is negative or the
-/// product does not fit into 63 bits.
+/// product of those that are not 0 exceeds 2^57.
 std::int64_t checked_numel(const Dims& sizes);
 
 /// Product without checks, for sizes that belong to an existing tensor.

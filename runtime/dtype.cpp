@@ -89,8 +89,8 @@ IntRange quant_range(DType dtype) {
     case DType::Bool:
       break;
   }
-  throw ArgumentError(
-      fmt::format("quant_range: dtype: expected an integer type of 32 bits or less, got {}", dtype));
+  throw ArgumentError(fmt::format(
+      "quant_range: dtype: expected an integer type of 32 bits or less, got {}", dtype));
 }
 
 DType int_repr_dtype(DType dtype) {

@@ -48,7 +48,8 @@ inline float bfloat16_to_float(std::uint16_t bits) {
 /// float32 -> bfloat16; NaN becomes 0x7FC0 with its sign.
 inline std::uint16_t float_to_bfloat16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
-  if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return static_cast<std::uint16_t>(((bits >> 16) & 0x8000U) | 0x7FC0U);
+  if ((bits & 0x7FFFFFFFU) > 0x7F800000U)
+    return static_cast<std::uint16_t>(((bits >> 16) & 0x8000U) | 0x7FC0U);
   return static_cast<std::uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
 }
 

@@ -21,14 +21,14 @@ namespace detail {
 
 void parallel_for_impl(std::int64_t count, std::int64_t grain, void* body,
                        void (*call)(void*, std::int64_t, std::int64_t)) {
-  const std::int64_t parts =
-      std::min<std::int64_t>(get_num_threads(), (count + grain - 1) / std::max<std::int64_t>(grain, 1));
+  const std::int64_t parts = std::min<std::int64_t>(
+      get_num_threads(), (count + grain - 1) / std::max<std::int64_t>(grain, 1));
   if (parts <= 1) {
     call(body, 0, count);
     return;
   }
   std::exception_ptr error;
-#pragma omp parallel num_threads(static_cast<int>(parts))
+#pragma omp parallel num_threads(static_cast <int>(parts))
   {
     const std::int64_t team = omp_get_num_threads();
     const std::int64_t rank = omp_get_thread_num();

@@ -12,8 +12,8 @@
 
 namespace quanta {
 
-/// What a pickle can hold: None, bool, int, float, str, tensors, lists, tuples, sets, dicts, dtypes,
-/// qschemes, and objects of a few other types (their type name and state).
+/// What a pickle can hold: None, bool, int, float, str, tensors, lists, tuples, sets, dicts,
+/// dtypes, qschemes, and objects of a few other types (their type name and state).
 class PickleValue {
  public:
   struct None {
@@ -35,8 +35,8 @@ class PickleValue {
     std::shared_ptr<PickleValue> state;
   };
   /// A script object: type name ("__torch__.torch.classes.rnn.CellParamsBase") and its state.
-  /// Also "bytes" and "bytearray" (state: the bytes as a string), "complex" (a tuple of two floats),
-  /// "torch.device" (a tuple of type and index) and "torch.layout" (its name).
+  /// Also "bytes" and "bytearray" (state: the bytes as a string), "complex" (a tuple of two
+  /// floats), "torch.device" (a tuple of type and index) and "torch.layout" (its name).
   struct Object {
     std::string type;
     std::shared_ptr<PickleValue> state;
@@ -62,8 +62,8 @@ class PickleValue {
   Variant value_;
 };
 
-/// Calls `visit` with the path of each value that is no list, tuple, set or dict, in the order of the
-/// file. Paths join keys and positions with "/" ("optimizer/param_groups/0/lr"); keys of a
+/// Calls `visit` with the path of each value that is no list, tuple, set or dict, in the order of
+/// the file. Paths join keys and positions with "/" ("optimizer/param_groups/0/lr"); keys of a
 /// state_dict keep their dots; the path of a bare value is empty, members of a bare tuple are "/0",
 /// "/1". The state of an object is walked below the object's path, after the object itself.
 /// Throws ArgumentError for keys that are neither strings, numbers, bools nor None, and when the

@@ -54,9 +54,10 @@ void check_quantizer(std::string_view op, const Quantizer& quantizer, DType dtyp
           quantizer.scheme));
   }
   const auto rank = static_cast<std::int64_t>(sizes.size());
-  QUANTA_CHECK(quantizer.axis >= 0 && quantizer.axis < rank,
-               "{}: axis: expected 0..{}, got {}", op, rank - 1, quantizer.axis);
-  QUANTA_CHECK(quantizer.channel != nullptr, "{}: scales: expected one for each channel, got none", op);
+  QUANTA_CHECK(quantizer.axis >= 0 && quantizer.axis < rank, "{}: axis: expected 0..{}, got {}", op,
+               rank - 1, quantizer.axis);
+  QUANTA_CHECK(quantizer.channel != nullptr, "{}: scales: expected one for each channel, got none",
+               op);
   const auto channels = static_cast<std::size_t>(sizes[static_cast<std::size_t>(quantizer.axis)]);
   const ChannelQParams& channel = *quantizer.channel;
   const bool is_float = quantizer.scheme == QScheme::PerChannelAffineFloatQParams;
@@ -78,10 +79,11 @@ void check_quantizer(std::string_view op, const Quantizer& quantizer, DType dtyp
 }
 
 QTensor Tensor::as_quantized(std::string_view op, std::string_view argument) const {
-  QUANTA_CHECK(defined(), "{}: {}: expected a quantized tensor, got an undefined one", op, argument);
+  QUANTA_CHECK(defined(), "{}: {}: expected a quantized tensor, got an undefined one", op,
+               argument);
   QUANTA_CHECK(is_quantized(),
-               "{}: {}: expected a quantized tensor (is a QuantStub missing?), got {}", op, argument,
-               dtype());
+               "{}: {}: expected a quantized tensor (is a QuantStub missing?), got {}", op,
+               argument, dtype());
   return QTensor(*this);
 }
 
@@ -103,8 +105,7 @@ QTensor QTensor::empty(const Dims& sizes, DType dtype, const Quantizer& quantize
   impl->storage = IntrusivePtr<Storage>(new Storage(storage_bytes(dtype, numel), Device::cpu()));
   impl->data = impl->storage->data();
   impl->sizes = sizes;
-  impl->strides =
-      contiguous_strides(sizes, is_sub_byte(dtype) ? MemoryFormat::Contiguous : format);
+  impl->strides = contiguous_strides(sizes, is_sub_byte(dtype) ? MemoryFormat::Contiguous : format);
   impl->numel = numel;
   impl->dtype = dtype;
   impl->quantizer = quantizer;
@@ -120,8 +121,8 @@ QTensor QTensor::from_int_repr(const Tensor& codes, const Quantizer& quantizer) 
 
 QTensor QTensor::from_packed_bytes(const Tensor& packed, const Dims& sizes, DType dtype,
                                    const Quantizer& quantizer) {
-  QUANTA_CHECK(is_sub_byte(dtype), "from_packed_bytes: dtype: expected QUInt4x2 or QUInt2x4, got {}",
-               dtype);
+  QUANTA_CHECK(is_sub_byte(dtype),
+               "from_packed_bytes: dtype: expected QUInt4x2 or QUInt2x4, got {}", dtype);
   QUANTA_CHECK(packed.defined() && packed.dtype() == DType::UInt8,
                "from_packed_bytes: packed: expected UInt8 bytes");
   const std::size_t bytes = storage_bytes(dtype, checked_numel(sizes));
@@ -146,7 +147,8 @@ std::int64_t QTensor::q_zero_point() const {
 
 Tensor QTensor::q_per_channel_scales() const {
   QUANTA_CHECK(is_per_channel(),
-               "q_per_channel_scales: x: expected a per-channel quantized tensor, got {}", qscheme());
+               "q_per_channel_scales: x: expected a per-channel quantized tensor, got {}",
+               qscheme());
   const std::vector<double>& scales = quantizer().channel->scales;
   Tensor result = Tensor::empty({static_cast<std::int64_t>(scales.size())}, DType::Float64);
   std::copy(scales.begin(), scales.end(), result.mutable_data<double>());

@@ -52,9 +52,9 @@ QUANTA_HOST_DEVICE inline std::int32_t quantize(float x, float inv_scale, std::i
   return quantize(x, inv_scale, zero_point, min, max, max);
 }
 
-/// One float as torch's quantize_val takes it (Tensor.copy_ and fill_, per tensor): the rounded value
-/// becomes an int32 as x86 converts, so that NaN and what does not fit give the lowest one, and the
-/// sum with the zero point wraps. 1e10 steps are thus quint8 0.
+/// One float as torch's quantize_val takes it (Tensor.copy_ and fill_, per tensor): the rounded
+/// value becomes an int32 as x86 converts, so that NaN and what does not fit give the lowest one,
+/// and the sum with the zero point wraps. 1e10 steps are thus quint8 0.
 QUANTA_HOST_DEVICE inline std::int32_t quantize_wrapping(float x, float inv_scale,
                                                          std::int32_t zero_point, std::int32_t min,
                                                          std::int32_t max) {
@@ -110,9 +110,8 @@ QUANTA_HOST_DEVICE inline float dequantize_fused(std::int32_t q, float scale, fl
 /// Per channel: difference and product in double (torch keeps those scales as double).
 QUANTA_HOST_DEVICE inline float dequantize_per_channel(std::int32_t q, double scale,
                                                        std::int64_t zero_point) {
-  return static_cast<float>((static_cast<double>(static_cast<float>(q)) -
-                             static_cast<double>(zero_point)) *
-                            scale);
+  return static_cast<float>(
+      (static_cast<double>(static_cast<float>(q)) - static_cast<double>(zero_point)) * scale);
 }
 
 /// Float zero points: q = clamp(round_half_even(x * inv_scale + zero_point)); the zero point is
@@ -155,9 +154,9 @@ struct QParams {
 
 /// The choices of fbgemm's ChooseQuantizationParams.
 struct ChooseOptions {
-  bool preserve_sparsity = false;    ///< symmetric around a zero point in the middle
-  bool force_power_of_two = false;   ///< the scale becomes a power of two
-  bool reduce_range = false;         ///< half of the codes
+  bool preserve_sparsity = false;   ///< symmetric around a zero point in the middle
+  bool force_power_of_two = false;  ///< the scale becomes a power of two
+  bool reduce_range = false;        ///< half of the codes
 };
 
 /// fbgemm's ChooseQuantizationParams as torch has it, for values in [min, max] (finite, min <= max)
@@ -182,7 +181,8 @@ inline QParams choose_qparams(float min, float max, std::int32_t qmin, std::int3
 
   const double levels = static_cast<double>(qmax) - static_cast<double>(qmin);
   double scale = (static_cast<double>(max) - static_cast<double>(min)) / levels;
-  if (static_cast<float>(scale) == 0.0F || std::isinf(1.0F / static_cast<float>(scale))) scale = 0.1;
+  if (static_cast<float>(scale) == 0.0F || std::isinf(1.0F / static_cast<float>(scale)))
+    scale = 0.1;
   if (options.force_power_of_two) {
     scale = scale < 1.0 ? 1.0 / std::exp2(std::floor(std::log2(1.0 / scale)))
                         : std::exp2(std::ceil(std::log2(scale)));
@@ -213,8 +213,8 @@ inline QParams choose_qparams(float min, float max, std::int32_t qmin, std::int3
   if (options.preserve_sparsity && min < 0.0F && max > 0.0F) {
     zero_point = (static_cast<double>(qmin) + static_cast<double>(qmax)) / 2.0;
   }
-  const double rounded = round_half_even(
-      clamp(zero_point, static_cast<double>(qmin), static_cast<double>(qmax)));
+  const double rounded =
+      round_half_even(clamp(zero_point, static_cast<double>(qmin), static_cast<double>(qmax)));
   return {scale, static_cast<std::int64_t>(rounded)};
 }
 

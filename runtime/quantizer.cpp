@@ -45,10 +45,10 @@ QScheme qscheme_from_torch_name(std::string_view name) {
   for (const QSchemeName& entry : kNames) {
     if (entry.torch == stem) return entry.scheme;
   }
-  throw ArgumentError(fmt::format(
-      "qscheme: expected per_tensor_affine, per_tensor_symmetric, per_channel_affine, "
-      "per_channel_symmetric or per_channel_affine_float_qparams, got '{}'",
-      name));
+  throw ArgumentError(
+      fmt::format("qscheme: expected per_tensor_affine, per_tensor_symmetric, per_channel_affine, "
+                  "per_channel_symmetric or per_channel_affine_float_qparams, got '{}'",
+                  name));
 }
 
 Quantizer Quantizer::per_channel(std::vector<double> scales, std::vector<std::int64_t> zero_points,

@@ -43,9 +43,9 @@ struct ChannelQParams {
 /// arithmetic uses their float32 rounding.
 struct Quantizer {
   QScheme scheme = QScheme::PerTensorAffine;
-  double scale = 1.0;                            ///< per tensor
-  std::int64_t zero_point = 0;                   ///< per tensor
-  std::int64_t axis = 0;                         ///< per channel
+  double scale = 1.0;                             ///< per tensor
+  std::int64_t zero_point = 0;                    ///< per tensor
+  std::int64_t axis = 0;                          ///< per channel
   std::shared_ptr<const ChannelQParams> channel;  ///< per channel
 
   static Quantizer per_tensor(double scale, std::int64_t zero_point) {

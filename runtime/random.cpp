@@ -17,7 +17,7 @@ float Generator::normal() {
     has_spare_ = false;
     return spare_;
   }
-  constexpr double kStep = 1.0 / 9007199254740992.0;  // 2^-53
+  constexpr double kStep = 1.0 / 9007199254740992.0;                       // 2^-53
   const double first = (static_cast<double>(next() >> 11) + 1.0) * kStep;  // never 0
   const double second = static_cast<double>(next() >> 11) * kStep;
   const double radius = std::sqrt(-2.0 * std::log(first));

@@ -37,9 +37,10 @@ std::int64_t reach(const Dims& sizes, const Dims& strides, std::string_view op) 
     QUANTA_CHECK(strides[d] >= 0, "{}: strides: expected numbers >= 0, got {}", op, strides);
     if (sizes[d] == 0) return 0;
     const std::int64_t steps = sizes[d] - 1;
-    QUANTA_CHECK(steps == 0 || strides[d] <= (std::numeric_limits<std::int64_t>::max() / 16 - last) / steps,
-                 "{}: strides: expected elements within 2^59, got sizes {} and strides {}", op,
-                 sizes, strides);
+    QUANTA_CHECK(
+        steps == 0 || strides[d] <= (std::numeric_limits<std::int64_t>::max() / 16 - last) / steps,
+        "{}: strides: expected elements within 2^59, got sizes {} and strides {}", op, sizes,
+        strides);
     last += steps * strides[d];
   }
   return last + 1;
@@ -57,9 +58,10 @@ Dims contiguous_strides(const Dims& sizes, MemoryFormat format) {
     stride *= std::max<std::int64_t>(sizes[d], 1);
   };
   if (format == MemoryFormat::ChannelsLast) {
-    QUANTA_CHECK(rank >= 3 && rank <= 5,
-                 "Tensor: format: expected a tensor of 3, 4 or 5 dimensions for ChannelsLast, got {}",
-                 sizes);
+    QUANTA_CHECK(
+        rank >= 3 && rank <= 5,
+        "Tensor: format: expected a tensor of 3, 4 or 5 dimensions for ChannelsLast, got {}",
+        sizes);
     place(1);
     for (std::size_t d = rank - 1; d >= 2; --d) place(d);
     place(0);
@@ -84,8 +86,8 @@ Dims broadcast_sizes(const Dims& lhs, const Dims& rhs, std::string_view op) {
   for (std::size_t i = 0; i < rank; ++i) {
     const std::int64_t a = i < lhs.size() ? lhs[lhs.size() - 1 - i] : 1;
     const std::int64_t b = i < rhs.size() ? rhs[rhs.size() - 1 - i] : 1;
-    QUANTA_CHECK(a == b || a == 1 || b == 1, "{}: sizes: expected shapes that broadcast, got {} and {}",
-                 op, lhs, rhs);
+    QUANTA_CHECK(a == b || a == 1 || b == 1,
+                 "{}: sizes: expected shapes that broadcast, got {} and {}", op, lhs, rhs);
     result[rank - 1 - i] = a == 1 ? b : a;
   }
   return result;
@@ -146,9 +148,10 @@ Tensor Tensor::from_blob(void* data, const Dims& sizes, DType dtype,
 
 Tensor Tensor::from_blob(void* data, const Dims& sizes, const Dims& strides, DType dtype,
                          std::function<void(void*)> deleter) {
-  QUANTA_CHECK(!quanta::is_quantized(dtype),
-               "Tensor::from_blob: dtype: expected a plain dtype (use QTensor::from_int_repr), got {}",
-               dtype);
+  QUANTA_CHECK(
+      !quanta::is_quantized(dtype),
+      "Tensor::from_blob: dtype: expected a plain dtype (use QTensor::from_int_repr), got {}",
+      dtype);
   QUANTA_CHECK(sizes.size() == strides.size(),
                "Tensor::from_blob: strides: expected {} numbers, got {}", sizes.size(),
                strides.size());
@@ -203,7 +206,8 @@ bool Tensor::is_dense() const noexcept {
     if (impl_->sizes[d] != 1) order.push_back(static_cast<std::int64_t>(d));
   }
   std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    return impl_->strides[static_cast<std::size_t>(a)] < impl_->strides[static_cast<std::size_t>(b)];
+    return impl_->strides[static_cast<std::size_t>(a)] <
+           impl_->strides[static_cast<std::size_t>(b)];
   });
   std::int64_t expected = 1;
   for (const std::int64_t d : order) {
@@ -277,7 +281,8 @@ Tensor Tensor::as_strided(const Dims& sizes, const Dims& strides, std::int64_t o
   QUANTA_CHECK(!is_quantized() || !is_per_channel(impl_->quantizer.scheme),
                "as_strided: x: expected a plain or per-tensor quantized tensor, got {}",
                impl_->quantizer.scheme);
-  QUANTA_CHECK(!is_sub_byte(dtype()), "as_strided: x: expected whole-byte elements, got {}", dtype());
+  QUANTA_CHECK(!is_sub_byte(dtype()), "as_strided: x: expected whole-byte elements, got {}",
+               dtype());
   QUANTA_CHECK(sizes.size() == strides.size(), "as_strided: strides: expected {} numbers, got {}",
                sizes.size(), strides.size());
   QUANTA_CHECK(offset >= 0, "as_strided: storage_offset: expected >= 0, got {}", offset);
@@ -290,8 +295,9 @@ Tensor Tensor::as_strided(const Dims& sizes, const Dims& strides, std::int64_t o
                available, sizes, strides, offset);
   Tensor result =
       make_tensor(storage(),
-                  storage()->data() + static_cast<std::size_t>(std::min(offset, available)) * item_size(dtype()), sizes,
-                  strides, dtype());
+                  storage()->data() +
+                      static_cast<std::size_t>(std::min(offset, available)) * item_size(dtype()),
+                  sizes, strides, dtype());
   result.impl_->quantizer = impl_->quantizer;
   return result;
 }
@@ -299,7 +305,8 @@ Tensor Tensor::as_strided(const Dims& sizes, const Dims& strides, std::int64_t o
 Tensor Tensor::bit_cast(DType dtype) const {
   QUANTA_CHECK(!is_quantized() && !quanta::is_quantized(dtype) &&
                    item_bits(dtype) == item_bits(this->dtype()),
-               "bit_cast: dtype: expected a plain dtype as wide as {}, got {}", this->dtype(), dtype);
+               "bit_cast: dtype: expected a plain dtype as wide as {}, got {}", this->dtype(),
+               dtype);
   return make_tensor(storage(), impl_->data, sizes(), strides(), dtype);
 }
 

@@ -60,8 +60,7 @@ class Tensor {
   /// A copy of the values, in row-major order. Throws ArgumentError when the counts differ.
   static Tensor from_values(std::span<const float> values, const Dims& sizes);
   static Tensor from_values(std::initializer_list<float> values) {
-    return from_values({values.begin(), values.size()},
-                       {static_cast<std::int64_t>(values.size())});
+    return from_values({values.begin(), values.size()}, {static_cast<std::int64_t>(values.size())});
   }
   static Tensor from_values(std::initializer_list<float> values, const Dims& sizes) {
     return from_values({values.begin(), values.size()}, sizes);
@@ -134,9 +133,9 @@ class Tensor {
   std::vector<std::int64_t> to_int64_vector() const;
 
   // Views: share storage -------------------------------------------------------------------
-  // Each keeps the quantization parameters. Per-channel tensors follow the channel axis (one channel
-  // taken out of it becomes per tensor); a view that would tear or merge the axis is refused with
-  // ArgumentError.
+  // Each keeps the quantization parameters. Per-channel tensors follow the channel axis (one
+  // channel taken out of it becomes per tensor); a view that would tear or merge the axis is
+  // refused with ArgumentError.
 
   /// Other sizes over the same elements; one size may be -1. Throws ArgumentError when the
   /// strides do not allow it (then use reshape).
@@ -257,7 +256,8 @@ class QTensor : public Tensor {
 
 /// Throws ArgumentError `op: ...` unless the parameters suit dtype and sizes: scale finite and > 0,
 /// zero point in the dtype's range, axis and lengths right for per-channel ones.
-void check_quantizer(std::string_view op, const Quantizer& quantizer, DType dtype, const Dims& sizes);
+void check_quantizer(std::string_view op, const Quantizer& quantizer, DType dtype,
+                     const Dims& sizes);
 
 /// Row-major (or channels-last) strides for the sizes.
 Dims contiguous_strides(const Dims& sizes, MemoryFormat format = MemoryFormat::Contiguous);

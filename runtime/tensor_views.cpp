@@ -29,7 +29,8 @@ Tensor make_view(const Tensor& x, const Dims& sizes, const Dims& strides, std::i
 }
 
 void require_whole_bytes(const Tensor& x, std::string_view op) {
-  QUANTA_CHECK(!is_sub_byte(x.dtype()), "{}: x: expected whole-byte elements, got {}", op, x.dtype());
+  QUANTA_CHECK(!is_sub_byte(x.dtype()), "{}: x: expected whole-byte elements, got {}", op,
+               x.dtype());
 }
 
 // Replaces a single -1 and checks the element count.
@@ -48,8 +49,8 @@ Dims resolve_sizes(const Tensor& x, const Dims& wanted, std::string_view op) {
   if (unknown) {
     sizes[*unknown] = 1;
     known = checked_numel(sizes);
-    QUANTA_CHECK(known != 0 && x.numel() % known == 0,
-                 "{}: sizes: expected {} elements, got {}", op, x.numel(), wanted);
+    QUANTA_CHECK(known != 0 && x.numel() % known == 0, "{}: sizes: expected {} elements, got {}",
+                 op, x.numel(), wanted);
     sizes[*unknown] = x.numel() / known;
   }
   QUANTA_CHECK(checked_numel(sizes) == x.numel(), "{}: sizes: expected {} elements, got {}", op,
@@ -258,8 +259,7 @@ Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end,
   Dims new_sizes = sizes();
   Dims new_strides = strides();
   new_sizes[index(d)] = count;
-  new_strides[index(d)] =
-      count > 1 ? strides()[index(d)] * step : strides()[index(d)];
+  new_strides[index(d)] = count > 1 ? strides()[index(d)] * step : strides()[index(d)];
   Quantizer quantizer = impl_->quantizer;
   if (is_channel_quantized(*this) && d == quantizer.axis) {
     // One channel has one scale, as in torch; a float zero point needs its own scheme.
@@ -278,15 +278,15 @@ Tensor Tensor::narrow(std::int64_t dim, std::int64_t start, std::int64_t length)
   const std::int64_t first = start < 0 ? start + available : start;
   QUANTA_CHECK(first >= 0 && first <= available, "narrow: start: expected {}..{}, got {}",
                -available, available, start);
-  QUANTA_CHECK(length >= 0 && length <= available - first,
-               "narrow: length: expected 0..{}, got {}", available - first, length);
+  QUANTA_CHECK(length >= 0 && length <= available - first, "narrow: length: expected 0..{}, got {}",
+               available - first, length);
   return slice(d, first, first + length);
 }
 
 Tensor Tensor::expand(const Dims& wanted) const {
   require_whole_bytes(*this, "expand");
-  QUANTA_CHECK(wanted.size() >= sizes().size(), "expand: sizes: expected at least {} numbers, got {}",
-               dim(), wanted);
+  QUANTA_CHECK(wanted.size() >= sizes().size(),
+               "expand: sizes: expected at least {} numbers, got {}", dim(), wanted);
   const std::size_t added = wanted.size() - sizes().size();
   Dims new_sizes = wanted;
   Dims new_strides;
@@ -341,16 +341,13 @@ Tensor Tensor::squeeze(std::int64_t dim) const {
   return make_view(*this, new_sizes, new_strides, 0, quantizer);
 }
 
-Tensor Tensor::detach() const {
-  return make_view(*this, sizes(), strides(), 0, impl_->quantizer);
-}
+Tensor Tensor::detach() const { return make_view(*this, sizes(), strides(), 0, impl_->quantizer); }
 
 Tensor Tensor::unsqueeze(std::int64_t dim) const {
   const std::int64_t d = wrap_dim(dim, this->dim() + 1, "unsqueeze");
   Dims new_sizes = sizes();
   Dims new_strides = strides();
-  const std::int64_t stride =
-      d < this->dim() ? sizes()[index(d)] * strides()[index(d)] : 1;
+  const std::int64_t stride = d < this->dim() ? sizes()[index(d)] * strides()[index(d)] : 1;
   new_sizes.insert(index(d), 1);
   new_strides.insert(index(d), stride);
   Quantizer quantizer = impl_->quantizer;

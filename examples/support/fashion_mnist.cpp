@@ -45,15 +45,16 @@ struct GzipFile {
   std::uint32_t read_big_endian() {
     std::array<std::uint8_t, 4> bytes{};
     read(bytes.data(), bytes.size());
-    return (static_cast<std::uint32_t>(bytes[0]) << 24) | (static_cast<std::uint32_t>(bytes[1]) << 16) |
+    return (static_cast<std::uint32_t>(bytes[0]) << 24) |
+           (static_cast<std::uint32_t>(bytes[1]) << 16) |
            (static_cast<std::uint32_t>(bytes[2]) << 8) | bytes[3];
   }
 
   void expect(std::uint32_t want, const char* what) {
     const std::uint32_t got = read_big_endian();
     if (got != want) {
-      throw FileError("fashion_mnist: " + path + ": " + what + ": expected " + std::to_string(want) +
-                      ", got " + std::to_string(got));
+      throw FileError("fashion_mnist: " + path + ": " + what + ": expected " +
+                      std::to_string(want) + ", got " + std::to_string(got));
     }
   }
 };

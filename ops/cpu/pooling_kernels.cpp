@@ -84,9 +84,8 @@ HWY_INLINE void store_centred_mean(D8 d8, VI32 sum, std::int32_t offset, float i
 // in 32. D16 has the channels of one step.
 template <class D16, typename T>
 HWY_INLINE std::int64_t average_vectors(D16 d16, const T* HWY_RESTRICT src, const PoolTaps& taps,
-                                        std::int64_t begin, std::int64_t end,
-                                        float inverse_divisor, std::int32_t zero_point,
-                                        T* HWY_RESTRICT dst) {
+                                        std::int64_t begin, std::int64_t end, float inverse_divisor,
+                                        std::int32_t zero_point, T* HWY_RESTRICT dst) {
   constexpr std::int64_t kFlush = 256;
   const hn::Rebind<T, D16> d8;
   const hn::Half<decltype(d8)> d8_half;
@@ -176,8 +175,8 @@ HWY_INLINE std::int64_t average_float_vectors(D d, const float* HWY_RESTRICT src
 HWY_INLINE void average_pixel(const float* src, const PoolTaps& taps, const AverageRule& rule,
                               std::int64_t begin, std::int64_t end, float* dst) {
   const auto divisor = static_cast<float>(divisor_of(rule, taps));
-  std::int64_t c = average_float_vectors(hn::ScalableTag<float>(), src, taps, begin, end, divisor,
-                                         dst);
+  std::int64_t c =
+      average_float_vectors(hn::ScalableTag<float>(), src, taps, begin, end, divisor, dst);
   c = average_float_vectors(hn::CappedTag<float, 4>(), src, taps, c, end, divisor, dst);
   for (; c < end; ++c) dst[c] = average_of_taps(src + c, taps, rule);
 }
@@ -287,27 +286,27 @@ void for_each_output(const PoolGeometry& geometry, Body&& body) {
   const std::int64_t pixel = channels_last ? geometry.channels : 1;
   const std::int64_t in = geometry.input_volume();
   const std::int64_t out = geometry.output_volume();
-  const std::int64_t grain =
-      std::max<std::int64_t>(1, 8192 / std::max<std::int64_t>({1, in, out}));
-  parallel_for(geometry.batch * geometry.channels, grain, [&](std::int64_t begin,
-                                                              std::int64_t end) {
-    for (std::int64_t plane = begin; plane < end; ++plane) {
-      const std::int64_t image = plane / geometry.channels;
-      const std::int64_t channel = plane % geometry.channels;
-      const std::int64_t src =
-          channels_last ? image * in * geometry.channels + channel : plane * in;
-      std::int64_t dst = channels_last ? image * out * geometry.channels + channel : plane * out;
-      for (std::int64_t d = 0; d < axes[0].output; ++d) {
-        const PoolWindow depth = axes[0].window(d);
-        for (std::int64_t h = 0; h < axes[1].output; ++h) {
-          const PoolWindow height = axes[1].window(h);
-          for (std::int64_t w = 0; w < axes[2].output; ++w, dst += pixel) {
-            body(src, dst, pool_taps(geometry, depth, height, axes[2].window(w), pixel));
+  const std::int64_t grain = std::max<std::int64_t>(1, 8192 / std::max<std::int64_t>({1, in, out}));
+  parallel_for(
+      geometry.batch * geometry.channels, grain, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t plane = begin; plane < end; ++plane) {
+          const std::int64_t image = plane / geometry.channels;
+          const std::int64_t channel = plane % geometry.channels;
+          const std::int64_t src =
+              channels_last ? image * in * geometry.channels + channel : plane * in;
+          std::int64_t dst =
+              channels_last ? image * out * geometry.channels + channel : plane * out;
+          for (std::int64_t d = 0; d < axes[0].output; ++d) {
+            const PoolWindow depth = axes[0].window(d);
+            for (std::int64_t h = 0; h < axes[1].output; ++h) {
+              const PoolWindow height = axes[1].window(h);
+              for (std::int64_t w = 0; w < axes[2].output; ++w, dst += pixel) {
+                body(src, dst, pool_taps(geometry, depth, height, axes[2].window(w), pixel));
+              }
+            }
           }
         }
-      }
-    }
-  });
+      });
 }
 
 template <typename T>

@@ -114,7 +114,9 @@ inline std::int64_t divisor_of(const AverageRule& rule, const PoolTaps& taps) no
 }
 
 /// torch multiplies by the reciprocal, in float32.
-inline float reciprocal(std::int64_t divisor) noexcept { return 1.0F / static_cast<float>(divisor); }
+inline float reciprocal(std::int64_t divisor) noexcept {
+  return 1.0F / static_cast<float>(divisor);
+}
 
 /// The rounded mean of `count` codes whose sum is `sum`.
 template <typename T>

@@ -128,12 +128,12 @@ HWY_INLINE void blend_height(const BlendLines& lines, std::int64_t count, float 
   return blend_line<4>(lines, count, zero_point, dst);
 }
 
-void WidthU8(const std::uint8_t* src, const LinearTap* taps, std::int64_t width,
-             std::int64_t pixel, float* dst) {
+void WidthU8(const std::uint8_t* src, const LinearTap* taps, std::int64_t width, std::int64_t pixel,
+             float* dst) {
   blend_width(src, taps, width, pixel, dst);
 }
-void WidthS8(const std::int8_t* src, const LinearTap* taps, std::int64_t width,
-             std::int64_t pixel, float* dst) {
+void WidthS8(const std::int8_t* src, const LinearTap* taps, std::int64_t width, std::int64_t pixel,
+             float* dst) {
   blend_width(src, taps, width, pixel, dst);
 }
 void WidthF32(const float* src, const LinearTap* taps, std::int64_t width, std::int64_t pixel,
@@ -229,9 +229,9 @@ void gather(const ResampleGeometry& geometry, const GatherTables& tables, const 
     const T* previous = nullptr;
     for (std::int64_t item = begin; item < end; ++item) {
       const Row row = row_at(geometry, item);
-      const T* from = src + row.plane * in +
-                      (tables[0][row.d] * geometry.input[1] + tables[1][row.h]) *
-                          geometry.input[2] * pixel;
+      const T* from =
+          src + row.plane * in +
+          (tables[0][row.d] * geometry.input[1] + tables[1][row.h]) * geometry.input[2] * pixel;
       T* to = dst + item * out;
       if (from == previous) {
         std::memcpy(to, to - out, static_cast<std::size_t>(out) * sizeof(T));
@@ -283,8 +283,7 @@ class LineCache {
 
  private:
   std::size_t find(const T* source) const {
-    return static_cast<std::size_t>(std::find(held_.begin(), held_.end(), source) -
-                                    held_.begin());
+    return static_cast<std::size_t>(std::find(held_.begin(), held_.end(), source) - held_.begin());
   }
 
   const std::vector<LinearTap>& taps_;

@@ -107,8 +107,7 @@ inline NBitScale nbit_scale(RowRange range, int bits) {
 
 inline int nbit_code(float x, float min, float inverse_scale, int bits) {
   const float top = static_cast<float>((1 << bits) - 1);
-  return static_cast<int>(
-      math::clamp(math::round_half_even((x - min) * inverse_scale), 0.0F, top));
+  return static_cast<int>(math::clamp(math::round_half_even((x - min) * inverse_scale), 0.0F, top));
 }
 
 /// L2 error of quantizing the row with this range.
@@ -128,8 +127,8 @@ inline float nbit_loss(const float* row, std::int64_t columns, RowRange range, i
 inline RowRange narrow_range(const float* row, std::int64_t columns, RowRange range, int bits,
                              std::int64_t nbins, double ratio) {
   const float step = (range.max - range.min) / static_cast<float>(nbins);
-  const auto min_bins = static_cast<float>(
-      static_cast<std::int64_t>(static_cast<double>(nbins) * (1.0 - ratio)));
+  const auto min_bins =
+      static_cast<float>(static_cast<std::int64_t>(static_cast<double>(nbins) * (1.0 - ratio)));
   RowRange best = range;
   float best_loss = nbit_loss(row, columns, range, bits);
   RowRange current = range;

@@ -135,11 +135,12 @@ bool is_usual_weight(const QTensor& tensor) {
 QTensor restore_usual_weight(const Tensor& codes, std::int64_t first, const Tensor* scales,
                              std::string_view where) {
   if (scales == nullptr || scales->dim() != 1 || !scales->is_floating_point()) {
-    throw FileError(fmt::format("{}: expected scales in a 1-d tensor '{}', got none", where, kScalesName));
+    throw FileError(
+        fmt::format("{}: expected scales in a 1-d tensor '{}', got none", where, kScalesName));
   }
   if (codes.dtype() != DType::Int8 || codes.dim() == 0) {
-    throw FileError(fmt::format("{}: expected codes of Int8, got {} {}", where, codes.dtype(),
-                                codes.sizes()));
+    throw FileError(
+        fmt::format("{}: expected codes of Int8, got {} {}", where, codes.dtype(), codes.sizes()));
   }
   const std::int64_t channels = codes.size(0);
   if (first < 0 || first > scales->numel() || channels > scales->numel() - first) {
@@ -150,8 +151,9 @@ QTensor restore_usual_weight(const Tensor& codes, std::int64_t first, const Tens
   const auto* values = wide.data<double>();
   try {
     return QTensor::from_int_repr(
-        codes, Quantizer::per_channel(std::vector<double>(values, values + channels),
-                                      std::vector<std::int64_t>(static_cast<std::size_t>(channels)), 0));
+        codes,
+        Quantizer::per_channel(std::vector<double>(values, values + channels),
+                               std::vector<std::int64_t>(static_cast<std::size_t>(channels)), 0));
   } catch (const ArgumentError& error) {
     throw FileError(fmt::format("{}: {}", where, error.what()));
   }

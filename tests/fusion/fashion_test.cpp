@@ -44,7 +44,8 @@ void check_network(const std::string& name) {
   const FashionMnist train(FashionMnist::kDebianFolder, FashionMnist::Split::Train);
   const FashionMnist test(FashionMnist::kDebianFolder, FashionMnist::Split::Test);
   Net net;
-  net.load_state_dict(read_safetensors(std::filesystem::path(QUANTA_DEMO_DATA_DIR) / (name + ".safetensors")));
+  net.load_state_dict(
+      read_safetensors(std::filesystem::path(QUANTA_DEMO_DATA_DIR) / (name + ".safetensors")));
   net.eval();
   const int float_right = right_answers(net, test);
   CHECK(float_right >= 450);
@@ -63,7 +64,9 @@ void check_network(const std::string& name) {
   load_model(loaded, file);
   CHECK(loaded(test.images(0, kBatch)).equal(int8(test.images(0, kBatch))));
   CHECK(std::filesystem::file_size(file) * 10 <=
-        std::filesystem::file_size(std::filesystem::path(QUANTA_DEMO_DATA_DIR) / (name + ".safetensors")) * 3);
+        std::filesystem::file_size(std::filesystem::path(QUANTA_DEMO_DATA_DIR) /
+                                   (name + ".safetensors")) *
+            3);
   std::filesystem::remove(file);
 }
 

@@ -34,10 +34,8 @@ TEST_CASE("fold_batch_norm: transposed convolutions scale dimension 1 of each gr
     const Tensor mean = randn({6}, generator);
     const Tensor var = rand({6}, generator);
     const ConvTransposeOptions options{.stride = {2}, .groups = groups};
-    const Tensor want =
-        batch_norm(conv_transpose2d(x, weight, bias, options), mean, var, {}, {});
-    const FoldedWeights folded =
-        fold_batch_norm(weight, bias, mean, var, 1e-5, {}, {}, groups);
+    const Tensor want = batch_norm(conv_transpose2d(x, weight, bias, options), mean, var, {}, {});
+    const FoldedWeights folded = fold_batch_norm(weight, bias, mean, var, 1e-5, {}, {}, groups);
     CHECK(largest_difference(conv_transpose2d(x, folded.weight, folded.bias, options), want) <
           1e-2F);
   }

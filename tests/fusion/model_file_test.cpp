@@ -107,9 +107,9 @@ TEST_CASE("load_model: files that save_model did not write are refused") {
   CHECK_THROWS_AS(load_model(net, "/nonexistent/model.safetensors"), FileError);
   write_safetensors(file.path, state);
   CHECK_THROWS_WITH_AS(load_model(net, file.path), doctest::Contains("save_model"), FileError);
-  for (const char* modules : {"[", "[]", R"({"conv1": 1})", R"({"conv1": ["Nonsense"]})",
-                              R"({"conv1": ["Conv2d", 0.1]})", R"({"conv1": ["Conv2d", "a", 0]})",
-                              R"({"conv1": ["Quantize", 0.1, 0, "quint9"]})"}) {
+  for (const char* modules :
+       {"[", "[]", R"({"conv1": 1})", R"({"conv1": ["Nonsense"]})", R"({"conv1": ["Conv2d", 0.1]})",
+        R"({"conv1": ["Conv2d", "a", 0]})", R"({"conv1": ["Quantize", 0.1, 0, "quint9"]})"}) {
     write_safetensors(file.path, state, {{"quanta.format", "1"}, {"quanta.modules", modules}});
     CHECK_THROWS_AS(load_model(net, file.path), FileError);
   }

@@ -31,10 +31,17 @@ struct SmallNetwork : nn::Module {
 
   SmallNetwork() {
     register_module("quant", quant);
-    register_module("conv1", conv1, nn::Conv2dOptions{.in_channels = 3, .out_channels = 8, .kernel_size = {3}, .padding = {1}, .bias = false});
+    register_module("conv1", conv1,
+                    nn::Conv2dOptions{.in_channels = 3,
+                                      .out_channels = 8,
+                                      .kernel_size = {3},
+                                      .padding = {1},
+                                      .bias = false});
     register_module("bn1", bn1, nn::BatchNorm2dOptions{.num_features = 8});
     register_module("relu1", relu1);
-    register_module("conv2", conv2, nn::Conv2dOptions{.in_channels = 8, .out_channels = 8, .kernel_size = {3}, .padding = {1}});
+    register_module(
+        "conv2", conv2,
+        nn::Conv2dOptions{.in_channels = 8, .out_channels = 8, .kernel_size = {3}, .padding = {1}});
     register_module("bn2", bn2, nn::BatchNorm2dOptions{.num_features = 8});
     register_module("skip", skip);
     register_module("relu2", relu2);

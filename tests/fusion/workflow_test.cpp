@@ -128,7 +128,8 @@ TEST_CASE("convert: modules whose observer saw no data are listed and nothing ch
   SmallNetwork prepared = prepare(net, get_default_qconfig());
   CHECK_THROWS_WITH_AS(convert_(prepared), doctest::Contains("'conv2': its observer saw no data"),
                        ArgumentError);
-  CHECK_THROWS_WITH_AS(convert_(prepared), doctest::Contains("FloatFunctional 'skip'"), ArgumentError);
+  CHECK_THROWS_WITH_AS(convert_(prepared), doctest::Contains("FloatFunctional 'skip'"),
+                       ArgumentError);
   CHECK(get_observer_dict(prepared).size() == 5);
   const SmallNetwork empty = convert(prepared, {.uncalibrated = Uncalibrated::Allow});
   CHECK(is<nn::quantized::Linear>(empty, "fc"));
@@ -169,7 +170,9 @@ TEST_CASE("prepare: per-channel weights of a transposed convolution are refused 
   struct Upscale : nn::Module {
     nn::Child<nn::ConvTranspose2d> up;
     Upscale() {
-      register_module("up", up, nn::ConvTranspose2dOptions{.in_channels = 2, .out_channels = 2, .kernel_size = {2}});
+      register_module(
+          "up", up,
+          nn::ConvTranspose2dOptions{.in_channels = 2, .out_channels = 2, .kernel_size = {2}});
     }
     Tensor forward(const Tensor& x) const override { return up(x); }
   };
@@ -181,7 +184,8 @@ TEST_CASE("a plain + in forward is refused once the model is int8 and the module
   struct Adds : nn::Module {
     nn::Child<nn::Conv2d> conv;
     Adds() {
-      register_module("conv", conv, nn::Conv2dOptions{.in_channels = 3, .out_channels = 3, .kernel_size = {1}});
+      register_module("conv", conv,
+                      nn::Conv2dOptions{.in_channels = 3, .out_channels = 3, .kernel_size = {1}});
     }
     Tensor forward(const Tensor& x) const override { return conv(x) + x; }
   };
@@ -200,7 +204,8 @@ TEST_CASE("a plain + in forward is refused once the model is int8 and the module
   const Outer prepared = prepare(Outer(), get_default_qconfig());
   prepared(small_input(1));
   const Outer int8 = convert(prepared);
-  CHECK_THROWS_WITH_AS(int8(small_input(1)), doctest::Contains("FloatFunctional"), UnsupportedError);
+  CHECK_THROWS_WITH_AS(int8(small_input(1)), doctest::Contains("FloatFunctional"),
+                       UnsupportedError);
   CHECK_THROWS_WITH_AS(int8(small_input(1)), doctest::Contains("'block'"), UnsupportedError);
 }
 
@@ -208,7 +213,8 @@ TEST_CASE("a missing QuantStub is reported by module path") {
   struct NoStub : nn::Module {
     nn::Child<nn::Conv2d> conv;
     NoStub() {
-      register_module("conv", conv, nn::Conv2dOptions{.in_channels = 3, .out_channels = 3, .kernel_size = {1}});
+      register_module("conv", conv,
+                      nn::Conv2dOptions{.in_channels = 3, .out_channels = 3, .kernel_size = {1}});
       eval();
     }
     Tensor forward(const Tensor& x) const override { return conv(x); }
@@ -241,9 +247,8 @@ TEST_CASE("check: every problem is listed at once") {
 }
 
 TEST_CASE("quantize: prepares, runs and converts in one call") {
-  const SmallNetwork int8 = quantize<SmallNetwork>(
-      SmallNetwork(), get_default_qconfig(),
-      [](const SmallNetwork& model) {
+  const SmallNetwork int8 =
+      quantize<SmallNetwork>(SmallNetwork(), get_default_qconfig(), [](const SmallNetwork& model) {
         const std::vector<Tensor> batches{small_input(1), small_input(2)};
         default_eval_fn(model, batches);
       });
@@ -269,7 +274,8 @@ TEST_CASE("add_quant_dequant: wrapped leaves take and give float tensors") {
 }
 
 TEST_CASE("shared children are converted once and stay shared") {
-  auto conv = nn::make_module<nn::Conv2d>(nn::Conv2dOptions{.in_channels = 3, .out_channels = 3, .kernel_size = {1}});
+  auto conv = nn::make_module<nn::Conv2d>(
+      nn::Conv2dOptions{.in_channels = 3, .out_channels = 3, .kernel_size = {1}});
   nn::Sequential net{nn::QuantStub(), conv, conv, nn::DeQuantStub()};
   net.eval();
   nn::Sequential prepared = prepare(net, get_default_qconfig());
@@ -286,7 +292,9 @@ TEST_CASE("a user's own mapping swaps a user's own module") {
     Tensor forward(const Tensor& x) const override { return mul_scalar(x, 2.0); }
   };
   struct QuantizedTwice : nn::Module {
-    Tensor forward(const Tensor& x) const override { return quantized::mul_scalar(x.as_quantized(), 2.0); }
+    Tensor forward(const Tensor& x) const override {
+      return quantized::mul_scalar(x.as_quantized(), 2.0);
+    }
   };
   nn::Sequential net{nn::QuantStub(), Twice(), nn::DeQuantStub()};
   net.eval();

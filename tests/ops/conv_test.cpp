@@ -482,8 +482,8 @@ TEST_CASE("quantized conv2d: a padding far beyond the input needs no memory for 
   x.fill_(0.5);
   for (const std::int64_t padding : {std::int64_t{70000}, std::int64_t{1} << 30}) {
     CAPTURE(padding);
-    const quantized::ConvPackedParams packed(weight, {}, {.stride = {padding}, .padding = {padding}},
-                                             2);
+    const quantized::ConvPackedParams packed(weight, {},
+                                             {.stride = {padding}, .padding = {padding}}, 2);
     const QTensor y = quantized::conv(x, packed, 0.1, 3);
     REQUIRE(y.sizes() == Dims{1, 2, 3, 3});
     // Only the middle one meets the input: 4 * 0.5 * 0.3 = 0.6.

@@ -85,7 +85,8 @@ TEST_CASE("embedding_bag: sums follow offsets and weights") {
   CHECK(weighted[1][5].item() == doctest::Approx(value(4, 5) - value(1, 5)));
   const Tensor square = embedding_bag_byte(packed, some.view({2, 2}));
   CHECK(square.equal(embedding_bag_byte(packed, some, {.offsets = indices({0, 2})})));
-  CHECK(square.equal(embedding_bag_byte_rowwise_offsets(packed.packed_weight(), some.view({2, 2}))));
+  CHECK(
+      square.equal(embedding_bag_byte_rowwise_offsets(packed.packed_weight(), some.view({2, 2}))));
 }
 
 TEST_CASE("embedding prepack: unpacked rows are within half a step of the floats") {
@@ -126,8 +127,9 @@ TEST_CASE("embedding: bad arguments are refused by name") {
   const auto refused = [](const char* text, auto&& call) {
     CHECK_THROWS_WITH_AS(call(), doctest::Contains(text), ArgumentError);
   };
-  refused("embedding_byte: indices: expected rows in 0..4, got 5",
-          [&] { embedding_byte(packed, indices({0, 5})); });
+  refused("embedding_byte: indices: expected rows in 0..4, got 5", [&] {
+    embedding_byte(packed, indices({0, 5}));
+  });
   refused("embedding_byte: indices: expected rows in 0..4, got -1",
           [&] { embedding_byte(packed, indices({-1})); });
   refused("embedding_byte: indices: expected Int32 or Int64, got Float32",
@@ -138,27 +140,32 @@ TEST_CASE("embedding: bad arguments are refused by name") {
           [&] { embedding_byte(EmbeddingPackedParams(), indices({0})); });
   refused("embedding_bag_byte: offsets: expected a tensor for 1-d indices, got none",
           [&] { embedding_bag_byte(packed, indices({0})); });
-  refused("embedding_bag_byte: offsets: expected numbers that do not fall",
-          [&] { embedding_bag_byte(packed, indices({0, 1}), {.offsets = indices({0, 3})}); });
-  refused("embedding_bag_byte: offsets: expected 0 first",
-          [&] { embedding_bag_byte(packed, indices({0, 1}), {.offsets = indices({1, 2})}); });
+  refused("embedding_bag_byte: offsets: expected numbers that do not fall", [&] {
+    embedding_bag_byte(packed, indices({0, 1}), {.offsets = indices({0, 3})});
+  });
+  refused("embedding_bag_byte: offsets: expected 0 first", [&] {
+    embedding_bag_byte(packed, indices({0, 1}), {.offsets = indices({1, 2})});
+  });
   refused("embedding_bag_byte: per_sample_weights: expected Float32 [1]", [&] {
     embedding_bag_byte(packed, indices({0}),
                        {.offsets = indices({0}), .per_sample_weights = Tensor::ones({2})});
   });
-  refused("embedding_bag_byte_rowwise_offsets: weight: expected UInt8",
-          [&] { embedding_bag_byte_rowwise_offsets(Tensor::ones({2, 20}), indices({0})); });
-  refused("embedding_bag_4bit_prepack: weight: expected a multiple of 2 columns, got 3",
-          [&] { embedding_bag_4bit_prepack(Tensor::ones({1, 3})); });
+  refused("embedding_bag_byte_rowwise_offsets: weight: expected UInt8", [&] {
+    embedding_bag_byte_rowwise_offsets(Tensor::ones({2, 20}), indices({0}));
+  });
+  refused("embedding_bag_4bit_prepack: weight: expected a multiple of 2 columns, got 3", [&] {
+    embedding_bag_4bit_prepack(Tensor::ones({1, 3}));
+  });
   refused("embedding_bag_byte_prepack: weight: expected finite numbers", [&] {
     embedding_bag_byte_prepack(Tensor::full({1, 4}, std::numeric_limits<double>::infinity()));
   });
   refused("embedding_bag_prepack: weight", [&] {
     embedding_bag_prepack(QTensor::empty({2, 4}, 0.1, 0, DType::QUInt8));
   });
-  CHECK_THROWS_WITH_AS(embedding_bag_byte(packed, indices({0}),
-                                          {.offsets = indices({0}), .mode = EmbeddingBagMode::Mean}),
-                       doctest::Contains("mode: expected Sum"), UnsupportedError);
+  CHECK_THROWS_WITH_AS(
+      embedding_bag_byte(packed, indices({0}),
+                         {.offsets = indices({0}), .mode = EmbeddingBagMode::Mean}),
+      doctest::Contains("mode: expected Sum"), UnsupportedError);
 }
 
 }  // namespace quanta::quantized

@@ -72,14 +72,17 @@ TEST_CASE("pad: bad arguments are refused by name") {
   };
   refused("pad: pad: expected two numbers", [&] { pad(x, {1}); });
   refused("pad: pad: expected two numbers", [&] { pad(x, {1, 1, 1, 1, 1, 1, 1, 1}); });
-  refused("pad: pad: expected less than the size 3 for Reflect",
-          [&] { pad(x, {3, 0}, PadMode::Reflect); });
-  refused("pad: pad: expected at most the size 3 for Circular",
-          [&] { pad(x, {4, 0}, PadMode::Circular); });
+  refused("pad: pad: expected less than the size 3 for Reflect", [&] {
+    pad(x, {3, 0}, PadMode::Reflect);
+  });
+  refused("pad: pad: expected at most the size 3 for Circular", [&] {
+    pad(x, {4, 0}, PadMode::Circular);
+  });
   refused("pad: pad: expected at most the size cut off", [&] { pad(x, {-2, -2}); });
   refused("pad: value: expected 0", [&] { pad(x, {1, 1}, PadMode::Reflect, 1.0); });
-  refused("pad: x: expected 3 or 4 dimensions",
-          [&] { pad(Tensor::ones({2, 2}), {1, 1, 1, 1}, PadMode::Reflect); });
+  refused("pad: x: expected 3 or 4 dimensions", [&] {
+    pad(Tensor::ones({2, 2}), {1, 1, 1, 1}, PadMode::Reflect);
+  });
 }
 
 }  // namespace quanta

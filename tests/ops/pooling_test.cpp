@@ -25,9 +25,8 @@ using test::random_codes;
 QTensor spec_image(MemoryFormat format = MemoryFormat::Contiguous) {
   const Tensor codes = Tensor::from_values(
       {0, 1, 3, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 28, 30, 32}, {1, 1, 4, 4});
-  return QTensor(
-      QTensor::from_int_repr(codes.to(DType::UInt8), Quantizer::per_tensor(0.05, 11))
-          .contiguous(format));
+  return QTensor(QTensor::from_int_repr(codes.to(DType::UInt8), Quantizer::per_tensor(0.05, 11))
+                     .contiguous(format));
 }
 
 enum class Kind { Max, Average, AdaptiveAverage };
@@ -46,8 +45,8 @@ Tensor run(const Tensor& x, const Case& c) {
     case Kind::Max:
       return max_pool2d(x, {{c.kernel}, {c.stride}, {c.padding}, {c.dilation}, c.ceil_mode});
     case Kind::Average:
-      return avg_pool2d(x, {{c.kernel}, {c.stride}, {c.padding}, c.ceil_mode, c.count_include_pad,
-                            c.divisor});
+      return avg_pool2d(
+          x, {{c.kernel}, {c.stride}, {c.padding}, c.ceil_mode, c.count_include_pad, c.divisor});
     case Kind::AdaptiveAverage:
       return adaptive_avg_pool2d(x, {c.output});
   }
@@ -128,10 +127,9 @@ void check_against_naive(const Tensor& x, const Case& c) {
   for (std::int64_t plane = 0; plane < y.size(0) * y.size(1); ++plane) {
     for (std::int64_t h = 0; h < y.size(2); ++h) {
       for (std::int64_t w = 0; w < y.size(3); ++w, ++i) {
-        const double want =
-            naive(x, values, c, plane, h, w, y.size(2), y.size(3), channels_last);
-        const double got = y.is_quantized() ? static_cast<double>(codes[i])
-                                            : static_cast<double>(floats[i]);
+        const double want = naive(x, values, c, plane, h, w, y.size(2), y.size(3), channels_last);
+        const double got =
+            y.is_quantized() ? static_cast<double>(codes[i]) : static_cast<double>(floats[i]);
         const double tolerance = y.is_quantized() ? 0.0 : 1e-5;
         if (!(got == want || std::abs(got - want) <= tolerance)) {
           if (wrong++ == 0) {
@@ -166,7 +164,7 @@ std::vector<Case> cases() {
 
 TEST_CASE("pooling: the specification's examples come out in both memory orders") {
   const AvgPoolOptions options{.kernel_size = {3}, .stride = {1}, .padding = {1}};
-  const std::vector<std::int64_t> average{8, 7, 9, 10, 10, 10, 12, 12,
+  const std::vector<std::int64_t> average{8,  7,  9,  10, 10, 10, 12, 12,
                                           16, 19, 21, 18, 16, 19, 21, 18};
   const std::vector<std::int64_t> adaptive{5, 7, 9, 13, 15, 17, 22, 25, 27};
   CHECK(codes_of(avg_pool2d(spec_image(), options)) == average);
@@ -183,14 +181,13 @@ TEST_CASE("pooling: every layout and instruction set gives the codes of the plai
       for (const std::int64_t channels : {1, 3, 17}) {
         for (const DType dtype : {DType::QUInt8, DType::QInt8}) {
           const Tensor x = in_layout(layout, channels, 8, 7, [&](const Dims& sizes) {
-            return Tensor(random_codes(sizes, dtype, 0.1, dtype == DType::QUInt8 ? 131 : -7,
-                                       generator));
+            return Tensor(
+                random_codes(sizes, dtype, 0.1, dtype == DType::QUInt8 ? 131 : -7, generator));
           });
           for (const Case& c : cases()) check_against_naive(x, c);
         }
-        const Tensor x = in_layout(layout, channels, 8, 7, [&](const Dims& sizes) {
-          return randn(sizes, generator);
-        });
+        const Tensor x = in_layout(layout, channels, 8, 7,
+                                   [&](const Dims& sizes) { return randn(sizes, generator); });
         for (const Case& c : cases()) check_against_naive(x, c);
       }
     }
@@ -208,8 +205,7 @@ TEST_CASE("pooling: vectors of every width and their remainders agree with the p
         check_against_naive(x, {.kind = Kind::Average, .kernel = 3, .padding = 1});
         check_against_naive(x, {.kind = Kind::AdaptiveAverage, .output = 1});
       }
-      const Tensor x =
-          randn({1, channels, 5, 5}, generator).contiguous(MemoryFormat::ChannelsLast);
+      const Tensor x = randn({1, channels, 5, 5}, generator).contiguous(MemoryFormat::ChannelsLast);
       check_against_naive(x, {.kind = Kind::Max, .kernel = 3, .padding = 1});
       check_against_naive(x, {.kind = Kind::AdaptiveAverage, .output = 1});
     }
@@ -248,17 +244,16 @@ TEST_CASE("pooling: any number of threads gives the same result") {
 }
 
 TEST_CASE("pooling: one and three dimensions follow the same rules") {
-  const Tensor line = QTensor::from_int_repr(
-      Tensor::from_values({1, 9, 4, 4, 8, 2}, {1, 1, 6}).to(DType::UInt8),
-      Quantizer::per_tensor(0.5, 1));
+  const Tensor line =
+      QTensor::from_int_repr(Tensor::from_values({1, 9, 4, 4, 8, 2}, {1, 1, 6}).to(DType::UInt8),
+                             Quantizer::per_tensor(0.5, 1));
   CHECK(codes_of(max_pool1d(line, {{2}})) == std::vector<std::int64_t>{9, 4, 8});
   CHECK(codes_of(avg_pool1d(line, {{3}})) == std::vector<std::int64_t>{5, 5});
   CHECK(codes_of(adaptive_avg_pool1d(line, {2})) == std::vector<std::int64_t>{5, 5});
   const Tensor cube = Tensor::arange(27).view({1, 1, 3, 3, 3});
   CHECK(max_pool3d(cube, {{2}}).to_float_vector() == std::vector<float>{13});
   CHECK(avg_pool3d(cube, {{3}}).to_float_vector() == std::vector<float>{13});
-  CHECK(adaptive_avg_pool3d(cube, {1, 1, -1}).to_float_vector() ==
-        std::vector<float>{12, 13, 14});
+  CHECK(adaptive_avg_pool3d(cube, {1, 1, -1}).to_float_vector() == std::vector<float>{12, 13, 14});
   CHECK(max_pool3d(cube.contiguous(MemoryFormat::ChannelsLast), {{1, 2, 3}}).sizes() ==
         Dims{1, 1, 3, 1, 1});
 }
@@ -303,21 +298,20 @@ TEST_CASE("pooling: bad arguments are refused by name") {
     CHECK_THROWS_WITH_AS(call(), doctest::Contains(text), ArgumentError);
   };
   refused("max_pool2d: kernel_size: expected 1..", [&] { max_pool2d(x, {{0}}); });
-  refused("max_pool2d: kernel_size: expected 1 or 2 numbers",
-          [&] { max_pool2d(x, {{1, 2, 3}}); });
+  refused("max_pool2d: kernel_size: expected 1 or 2 numbers", [&] { max_pool2d(x, {{1, 2, 3}}); });
   refused("max_pool2d: stride: expected 1..", [&] { max_pool2d(x, {{2}, {0}}); });
   refused("max_pool2d: dilation: expected 1..", [&] { max_pool2d(x, {{2}, {2}, {0}, {0}}); });
   refused("avg_pool2d: padding: expected 0 to half", [&] { avg_pool2d(x, {{3}, {3}, {2}}); });
-  refused("avg_pool2d: divisor_override: expected another number, got 0", [&] {
-    avg_pool2d(x, {.kernel_size = {2}, .divisor_override = 0});
-  });
+  refused("avg_pool2d: divisor_override: expected another number, got 0",
+          [&] { avg_pool2d(x, {.kernel_size = {2}, .divisor_override = 0}); });
   refused("max_pool2d: x: expected at least one window", [&] { max_pool2d(x, {{5}}); });
-  refused("max_pool2d: x: expected 3 or 4 dimensions, got [2, 2]",
-          [&] { max_pool2d(Tensor::ones({2, 2}), {{2}}); });
-  refused("max_pool2d: x: expected channels and spatial sizes > 0",
-          [&] { max_pool2d(Tensor::ones({1, 2, 0, 4}), {{1}}); });
-  refused("adaptive_avg_pool2d: output_size: expected 1..",
-          [&] { adaptive_avg_pool2d(x, {0}); });
+  refused("max_pool2d: x: expected 3 or 4 dimensions, got [2, 2]", [&] {
+    max_pool2d(Tensor::ones({2, 2}), {{2}});
+  });
+  refused("max_pool2d: x: expected channels and spatial sizes > 0", [&] {
+    max_pool2d(Tensor::ones({1, 2, 0, 4}), {{1}});
+  });
+  refused("adaptive_avg_pool2d: output_size: expected 1..", [&] { adaptive_avg_pool2d(x, {0}); });
   refused("max_pool2d: x: expected a tensor", [&] { max_pool2d(Tensor(), {{2}}); });
   CHECK_THROWS_WITH_AS(avg_pool2d(x.to(DType::Float64), {{2}}),
                        doctest::Contains("avg_pool2d: x: expected Float32"), UnsupportedError);

@@ -32,7 +32,8 @@ QTensor per_channel_codes(const Dims& sizes, std::int64_t axis) {
 TEST_CASE("Tensor: strides follow the memory format and sizes of 1 do not matter") {
   const Tensor contiguous = Tensor::empty({2, 3, 4, 5});
   CHECK(contiguous.strides() == Dims{60, 20, 5, 1});
-  const Tensor channels_last = Tensor::empty({2, 3, 4, 5}, DType::Float32, MemoryFormat::ChannelsLast);
+  const Tensor channels_last =
+      Tensor::empty({2, 3, 4, 5}, DType::Float32, MemoryFormat::ChannelsLast);
   CHECK(channels_last.strides() == Dims{60, 1, 15, 3});
   CHECK(channels_last.suggested_format() == MemoryFormat::ChannelsLast);
   CHECK_FALSE(channels_last.is_contiguous());
@@ -47,8 +48,7 @@ TEST_CASE("Tensor: views share storage and show the same elements") {
   CHECK(x.view({6, -1}).to_float_vector() == x.to_float_vector());
   CHECK(x.permute({2, 0, 1}).sizes() == Dims{4, 2, 3});
   CHECK(x.permute({2, 0, 1}).reshape({24}).to_float_vector()[1] == 4.0F);
-  CHECK(x.select(1, -1).to_float_vector() ==
-        std::vector<float>{8, 9, 10, 11, 20, 21, 22, 23});
+  CHECK(x.select(1, -1).to_float_vector() == std::vector<float>{8, 9, 10, 11, 20, 21, 22, 23});
   CHECK(x.slice(2, 1, 100, 2).to_float_vector()[1] == 3.0F);
   CHECK(x.slice(0, 1, 1).numel() == 0);
   CHECK(x.transpose(0, 2).transpose(0, 2).equal(x));
@@ -77,7 +77,8 @@ TEST_CASE("Tensor: random views agree with index arithmetic") {
   for (int round = 0; round < 200; ++round) {
     const Dims sizes{generator.integer(1, 4), generator.integer(1, 4), generator.integer(1, 4)};
     Tensor x = iota(sizes);
-    const std::vector<Dims> orders{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    const std::vector<Dims> orders{{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+                                   {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     x = x.permute(orders[static_cast<std::size_t>(generator.integer(0, 5))]);
     const std::int64_t d = generator.integer(0, 2);
     x = x.slice(d, generator.integer(0, 1), 4, generator.integer(1, 2));
@@ -111,7 +112,8 @@ TEST_CASE("Tensor: sizes that overflow are refused") {
   CHECK_THROWS_AS(Tensor::empty({0, std::int64_t{1} << 62, std::int64_t{1} << 62}), ArgumentError);
   CHECK_THROWS_AS(Tensor::empty({-1}), ArgumentError);
   CHECK_THROWS_AS(iota({4}).as_strided({2, 2}, {3, 1}, 1), ArgumentError);
-  CHECK(iota({5}).as_strided({2, 2}, {2, 1}, 1).to_float_vector() == std::vector<float>{1, 2, 3, 4});
+  CHECK(iota({5}).as_strided({2, 2}, {2, 1}, 1).to_float_vector() ==
+        std::vector<float>{1, 2, 3, 4});
 }
 
 TEST_CASE("Tensor: data checks the element type") {
@@ -130,7 +132,8 @@ TEST_CASE("QTensor: parameters are checked by name") {
     CHECK_THROWS_WITH_AS(QTensor::empty({2}, scale, 0, DType::QUInt8), doctest::Contains("scale"),
                          ArgumentError);
   }
-  CHECK_THROWS_AS(QTensor::from_int_repr(codes, Quantizer::per_channel({1.0}, {0}, 0)), ArgumentError);
+  CHECK_THROWS_AS(QTensor::from_int_repr(codes, Quantizer::per_channel({1.0}, {0}, 0)),
+                  ArgumentError);
   CHECK_THROWS_AS(QTensor::from_int_repr(codes, Quantizer::per_channel({1.0, 1.0}, {0, 0}, 2)),
                   ArgumentError);
   CHECK_THROWS_AS(QTensor(Tensor::zeros({2})), ArgumentError);
@@ -171,8 +174,9 @@ TEST_CASE("QTensor: copy_ from float agrees with the scalar formula and its wrap
   std::vector<float> values = rand({997}, generator).to_float_vector();
   for (float& value : values) value = (value - 0.5F) * 40.0F;
   const float infinity = std::numeric_limits<float>::infinity();
-  for (const float value : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN(), 1e10F,
-                            -1e10F, 1e6F, -1e6F, 2147483648.0F, -2147483648.0F, 2147483520.0F, 0.05F, 0.15F}) {
+  for (const float value :
+       {infinity, -infinity, std::numeric_limits<float>::quiet_NaN(), 1e10F, -1e10F, 1e6F, -1e6F,
+        2147483648.0F, -2147483648.0F, 2147483520.0F, 0.05F, 0.15F}) {
     values.push_back(value);
     values.push_back(value * 0.1F);
   }
@@ -190,11 +194,10 @@ TEST_CASE("QTensor: copy_ from float agrees with the scalar formula and its wrap
       const std::vector<std::int64_t> codes = wide.to_int64_vector();
       for (std::size_t i = 0; i < values.size(); ++i) {
         CAPTURE(values[i]);
-        REQUIRE(codes[i] ==
-                math::quantize_wrapping(values[i], math::inverse_scale(0.1F),
-                                        static_cast<std::int32_t>(zero_point),
-                                        static_cast<std::int32_t>(range.min),
-                                        static_cast<std::int32_t>(range.max)));
+        REQUIRE(codes[i] == math::quantize_wrapping(values[i], math::inverse_scale(0.1F),
+                                                    static_cast<std::int32_t>(zero_point),
+                                                    static_cast<std::int32_t>(range.min),
+                                                    static_cast<std::int32_t>(range.max)));
       }
     }
   }
@@ -238,7 +241,9 @@ TEST_CASE("half: every bfloat16 and float8 bit pattern survives the round trip")
 TEST_CASE("allocator: a freed block is handed out again without asking the system") {
   { const Tensor warm = Tensor::empty({1000}); }
   const std::uint64_t before = allocator_stats().system_allocations;
-  for (int i = 0; i < 100; ++i) { const Tensor again = Tensor::empty({1000}); }
+  for (int i = 0; i < 100; ++i) {
+    const Tensor again = Tensor::empty({1000});
+  }
   CHECK(allocator_stats().system_allocations == before);
 }
 

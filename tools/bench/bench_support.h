@@ -13,7 +13,8 @@
 
 namespace quanta::bench {
 
-/// Seconds that one call of `run` takes: the median of as many as fit into `seconds`, after warm-up.
+/// Seconds that one call of `run` takes: the median of as many as fit into `seconds`, after
+/// warm-up.
 template <typename Run>
 double median_seconds(Run&& run, double seconds = 0.3) {
   using Clock = std::chrono::steady_clock;

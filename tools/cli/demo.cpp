@@ -125,10 +125,10 @@ void check_paths(const DemoOptions& options, const std::filesystem::path& weight
         options.data_folder));
   }
   if (!fs::is_regular_file(weights)) {
-    throw FileError(fmt::format(
-        "demo: --weights: expected a folder with {}, got {} (the source tree has it in "
-        "examples/data)",
-        weights.filename().string(), options.weights_folder));
+    throw FileError(
+        fmt::format("demo: --weights: expected a folder with {}, got {} (the source tree has it in "
+                    "examples/data)",
+                    weights.filename().string(), options.weights_folder));
   }
 }
 
@@ -171,7 +171,9 @@ int run(const DemoOptions& options) {
 
   const Timings one = time_models(net, int8, test.images(0, 1), 200);
   const Timings many = time_models(net, int8, test.images(0, kBatch), 20);
-  const auto images_per_second = [](double ms) { return 1000.0 * static_cast<double>(kBatch) / ms; };
+  const auto images_per_second = [](double ms) {
+    return 1000.0 * static_cast<double>(kBatch) / ms;
+  };
   const auto float_file = std::filesystem::file_size(weights);
   const auto int8_file = std::filesystem::file_size(saved);
 
@@ -186,9 +188,9 @@ int run(const DemoOptions& options) {
   fmt::print("{:<26} {:>12.0f} {:>12.0f} {:>11.2f}x faster\n", "images/s, batch 64",
              images_per_second(many.float_ms), images_per_second(many.int8_ms),
              many.float_ms / many.int8_ms);
-  fmt::print("{:<26} {:>12} {:>12} {:>11.1f}%\n", "weight bytes", weight_bytes(net),
-             weight_bytes(int8),
-             100.0 * static_cast<double>(weight_bytes(int8)) / static_cast<double>(weight_bytes(net)));
+  fmt::print(
+      "{:<26} {:>12} {:>12} {:>11.1f}%\n", "weight bytes", weight_bytes(net), weight_bytes(int8),
+      100.0 * static_cast<double>(weight_bytes(int8)) / static_cast<double>(weight_bytes(net)));
   fmt::print("{:<26} {:>12} {:>12} {:>11.1f}%\n", "file bytes", float_file, int8_file,
              100.0 * static_cast<double>(int8_file) / static_cast<double>(float_file));
   print_layers(layer_report(net, int8, probe));

@@ -15,8 +15,8 @@ struct DemoOptions {
   std::string weights_folder = QUANTA_DEMO_DATA_DIR;
 };
 
-/// The main job: float weights in, int8 network out, both measured. Returns the exit status: 1 when the reloaded
-/// model's outputs differ.
+/// The main job: float weights in, int8 network out, both measured. Returns the exit status: 1 when
+/// the reloaded model's outputs differ.
 int run_demo(const DemoOptions& options);
 
 }  // namespace quanta::cli

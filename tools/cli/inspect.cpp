@@ -2,8 +2,8 @@
 
 #include <fmt/core.h>
 
-#include <filesystem>
 #include <hwy/targets.h>
+#include <filesystem>
 
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/pt_file.h"
