@@ -91,8 +91,8 @@ class ModuleDict : public Module {
 
   /// Adds a module, by value or by shared_ptr, or replaces the one of that name.
   template <typename M>
-  ModuleDict& insert(std::string name, M&& module) {
-    add_module(std::move(name), detail::to_module_ptr(std::forward<M>(module)));
+  ModuleDict& insert(const std::string& name, M&& module) {
+    add_module(name, detail::to_module_ptr(std::forward<M>(module)));
     return *this;
   }
   std::size_t size() const noexcept { return child_count(); }

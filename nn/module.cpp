@@ -58,7 +58,7 @@ std::string demangled(const std::type_info& type) {
   return result;
 }
 
-std::string without_namespaces(std::string name) {
+std::string without_namespaces(const std::string& name) {
   const std::size_t end = name.find('<');
   const std::size_t colon = name.rfind("::", end);
   return colon == std::string::npos ? name : name.substr(colon + 2);

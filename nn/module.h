@@ -217,9 +217,9 @@ class Module {
   void register_buffer(std::string name, Tensor& buffer, InState in_state = InState::Required);
   /// Names a slot that is a member of the derived class and fills it: `args` construct a T.
   template <typename Slot, typename... Args>
-  void register_module(std::string name, Slot& slot, Args&&... args) {
+  void register_module(const std::string& name, Slot& slot, Args&&... args) {
     slot.emplace(std::forward<Args>(args)...);
-    register_slot(std::move(name), slot);
+    register_slot(name, slot);
   }
   void register_slot(std::string name, ChildSlot& slot);
 

@@ -23,7 +23,8 @@ struct NativeElement {
     } else if constexpr (std::is_integral_v<T>) {
       // Saturates; NaN becomes 0. The comparison with max() + 1 is exact in double.
       constexpr double kMin = static_cast<double>(std::numeric_limits<T>::min());
-      constexpr double kEnd = static_cast<double>(std::numeric_limits<T>::max() / 2 + 1) * 2.0;
+      constexpr T kHalf = std::numeric_limits<T>::max() / 2 + 1;
+      constexpr double kEnd = 2.0 * static_cast<double>(kHalf);
       if (!(value >= kMin)) return value < kMin ? std::numeric_limits<T>::min() : T{0};
       if (value >= kEnd) return std::numeric_limits<T>::max();
       return static_cast<T>(value);

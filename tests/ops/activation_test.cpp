@@ -327,9 +327,10 @@ TEST_CASE("activations: bad input is refused by name") {
   CHECK_THROWS_WITH_AS(hardswish(example_a()),
                        doctest::Contains("hardswish: x: expected Float32, got QUInt8"),
                        UnsupportedError);
-  CHECK_THROWS_WITH_AS(sigmoid(Tensor::ones({1}, DType::Int32)),
-                       doctest::Contains("sigmoid: x: expected Float32, QUInt8, QInt8 or QInt32 on the CPU, got"),
-                       UnsupportedError);
+  CHECK_THROWS_WITH_AS(
+      sigmoid(Tensor::ones({1}, DType::Int32)),
+      doctest::Contains("sigmoid: x: expected Float32, QUInt8, QInt8 or QInt32 on the CPU, got"),
+      UnsupportedError);
   CHECK_THROWS_WITH_AS(clamp(example_a(), {}, {}),
                        doctest::Contains("clamp: low: expected at least one bound"), ArgumentError);
   CHECK_THROWS_WITH_AS(quantized::hardswish(example_a(), 0.0, 0),
