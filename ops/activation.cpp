@@ -283,5 +283,12 @@ QTensor silu(const QTensor& x, double scale, std::int64_t zero_point) {
                             cpu::silu);
 }
 
+QTensor dropout(const QTensor& x, double p) {
+  QUANTA_CHECK(x.defined(),
+               "quantized::dropout: x: expected a quantized tensor, got an undefined one");
+  QUANTA_CHECK(p >= 0.0 && p <= 1.0, "quantized::dropout: p: expected 0..1, got {}", p);
+  return x;
+}
+
 }  // namespace quantized
 }  // namespace quanta

@@ -59,5 +59,9 @@ QTensor silu(const QTensor& x, double scale, std::int64_t zero_point);
 QTensor prelu(const QTensor& x, const QTensor& weight, double scale, std::int64_t zero_point);
 QTensor softmax(const QTensor& x, std::int64_t dim, double scale, std::int64_t zero_point);
 
+/// The tensor itself: nothing is dropped at inference, and its parameters stay (torch's
+/// quantized::dropout). Throws ArgumentError for p outside [0, 1].
+QTensor dropout(const QTensor& x, double p = 0.5);
+
 }  // namespace quantized
 }  // namespace quanta

@@ -29,6 +29,9 @@ Tensor cat(std::span<const Tensor> tensors, std::int64_t dim = 0);
 
 /// Matrix product with torch.matmul's rules for 1-d, 2-d and batched float operands.
 Tensor matmul(const Tensor& lhs, const Tensor& rhs);
+/// The products of two batches of matrices, [B, M, K] and [B, K, N]: matmul without broadcasting.
+/// Throws ArgumentError for other ranks or unequal batches.
+Tensor bmm(const Tensor& lhs, const Tensor& rhs);
 
 namespace quantized {
 
@@ -58,6 +61,8 @@ QTensor cat_relu(std::span<const QTensor> tensors, std::int64_t dim,
 
 /// Dequantize, matrix product in float32, quantize. 8-bit per-tensor operands.
 QTensor matmul(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point);
+/// The same of two batches of matrices, [B, M, K] and [B, K, N].
+QTensor bmm(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point);
 
 }  // namespace quantized
 }  // namespace quanta

@@ -46,6 +46,14 @@ Tensor multiply(std::string_view op, const Tensor& lhs, const Tensor& rhs) {
   return out;
 }
 
+void check_batches(std::string_view op, const Tensor& lhs, const Tensor& rhs) {
+  QUANTA_CHECK(lhs.defined() && lhs.dim() == 3, "{}: lhs: expected [B, M, K], got {}", op,
+               lhs.defined() ? to_string(lhs.sizes()) : "an undefined tensor");
+  QUANTA_CHECK(rhs.defined() && rhs.dim() == 3 && rhs.size(0) == lhs.size(0),
+               "{}: rhs: expected [{}, K, N] for lhs of sizes {}, got {}", op, lhs.size(0),
+               lhs.sizes(), rhs.defined() ? to_string(rhs.sizes()) : "an undefined tensor");
+}
+
 }  // namespace
 
 Tensor matmul(const Tensor& lhs, const Tensor& rhs) {
@@ -65,6 +73,11 @@ Tensor matmul(const Tensor& lhs, const Tensor& rhs) {
   return multiply("matmul", lhs, rhs);
 }
 
+Tensor bmm(const Tensor& lhs, const Tensor& rhs) {
+  check_batches("bmm", lhs, rhs);
+  return matmul(lhs, rhs);
+}
+
 namespace quantized {
 
 QTensor matmul(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point) {
@@ -80,6 +93,11 @@ QTensor matmul(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_
   scope.kernel("dequantize, onednn, quantize");
   return quantize_per_tensor(multiply(kOp, dequantize(lhs), dequantize(rhs)), scale, zero_point,
                              lhs.dtype());
+}
+
+QTensor bmm(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point) {
+  check_batches("quantized::bmm", lhs, rhs);
+  return matmul(lhs, rhs, scale, zero_point);
 }
 
 }  // namespace quantized

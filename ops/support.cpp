@@ -85,7 +85,7 @@ const std::vector<Family>& families() {
       {kArithmetic, kFloat, {"div"}},
       {kArithmetic, kQ, {"mul_relu", "add_scalar_relu", "mul_scalar_relu", "cat_relu"}},
       {kArithmetic, kWholeBytes, {"cat"}},
-      {kArithmetic, kFloatQ8, {"matmul"}},
+      {kArithmetic, kFloatQ8, {"matmul", "bmm"}},
       {kCompare, kEvery, {"eq", "ne", "lt", "le", "gt", "ge"}},
       {kCompare, kWholeBytes, {"where"}},
       {kConv,

@@ -29,6 +29,13 @@ QTensor example_a() {
       DType::QUInt8);
 }
 
+TEST_CASE("quantized::dropout: the tensor itself comes back") {
+  const QTensor x = QTensor::empty({3}, 0.5, 3, DType::QUInt8);
+  CHECK(quantized::dropout(x).is_same(x));
+  CHECK_THROWS_WITH_AS(quantized::dropout(x, 1.5), doctest::Contains("p: expected 0..1, got 1.5"),
+                       ArgumentError);
+}
+
 TEST_CASE("activations: torch's printed examples") {
   const QTensor a = example_a();
   CHECK(codes_of(sigmoid(a)) == Codes{69, 91, 128, 128, 128, 141, 141, 153, 225, 246});

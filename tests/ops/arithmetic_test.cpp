@@ -374,6 +374,22 @@ float dot(const Tensor& a, const Tensor& b) {
   return static_cast<float>(sum);
 }
 
+TEST_CASE("bmm: batches of matrices are multiplied pairwise and nothing else is taken") {
+  Generator generator(4);
+  const Tensor a = randn({3, 2, 4}, generator);
+  const Tensor b = randn({3, 4, 5}, generator);
+  const Tensor product = bmm(a, b);
+  CHECK(product.sizes() == Dims{3, 2, 5});
+  CHECK(product.equal(matmul(a, b)));
+  const QTensor qa = quantize_per_tensor(a, 0.05, 100, DType::QUInt8);
+  const QTensor qb = quantize_per_tensor(b, 0.04, 90, DType::QUInt8);
+  CHECK(quantized::bmm(qa, qb, 0.1, 128).equal(quantized::matmul(qa, qb, 0.1, 128)));
+  CHECK_THROWS_WITH_AS(bmm(a[0], b), doctest::Contains("lhs: expected [B, M, K], got [2, 4]"),
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(bmm(a.slice(0, 0, 1), b), doctest::Contains("rhs: expected [1, K, N]"),
+                       ArgumentError);
+}
+
 TEST_CASE("matmul: vectors and batches follow torch's rules") {
   const auto numbers = [](const Dims& sizes) {
     return add_scalar(randint(0, 9, sizes, DType::Int64), -4).to(DType::Float32);

@@ -131,6 +131,9 @@ void add_arithmetic(std::map<std::string, Caller>& callers) {
   callers["div"] = {sizes, [](const Tensor& x) { div(x, x); }};
   callers["matmul"] = {sizes, either([](const Tensor& x) { matmul(x, x); },
                                      [](const QTensor& x) { quantized::matmul(x, x, 1.0, 0); })};
+  callers["bmm"] = {{2, 3, 3},
+                    either([](const Tensor& x) { bmm(x, x); },
+                           [](const QTensor& x) { quantized::bmm(x, x, 1.0, 0); })};
   callers["mul_relu"] = {
       sizes, only_quantized([](const QTensor& x) { quantized::mul_relu(x, x, 1.0, 0); })};
   callers["add_scalar_relu"] = {

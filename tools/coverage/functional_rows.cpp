@@ -42,6 +42,7 @@ void add_activations(Section& s) {
   s.from("ops/activation.h", "tests/ops/activation_test.cpp");
   s.row("relu", QUANTA_CALL(relu(x)), "functional_activations/relu");
   s.row("relu_", QUANTA_CALL(relu_(x)), "functional_activations/relu_");
+  s.row("dropout", QUANTA_QUANTIZED_CALL(quantized::dropout(x)), "");
   s.row("relu6", QUANTA_CALL(relu6(x)), "functional_activations/relu6");
   s.row("leaky_relu", QUANTA_CALL(leaky_relu(x, 0.1)), "functional_activations/leaky_relu");
   s.row("leaky_relu (output parameters)",
@@ -161,6 +162,10 @@ void add_arithmetic(Section& s) {
   s.from("ops/arithmetic.h", "tests/ops/arithmetic_test.cpp");
   s.row("matmul", QUANTA_QUANTIZED_CALL(quantized::matmul(x, x, scale, zero_point)),
         "arithmetic/matmul");
+  s.row("bmm",
+        QUANTA_QUANTIZED_CALL(
+            quantized::bmm(QTensor(x.flatten(0, 1)), QTensor(x.flatten(0, 1)), scale, zero_point)),
+        "arithmetic/matmul");
   s.row("add", QUANTA_QUANTIZED_CALL(quantized::add(x, x, scale, zero_point)), "arithmetic/add");
   s.row("add_scalar", QUANTA_QUANTIZED_CALL(quantized::add_scalar(x, 1.0)),
         "arithmetic/add_scalar");
@@ -234,8 +239,6 @@ std::vector<Section> functional_sections() {
   add_weighted(s);
   add_arithmetic(s);
   add_embedding_and_norm(s);
-  s.not_yet("no function of this name; matmul takes batches", {"bmm"});
-  s.not_yet("no function of this name; see nn.quantized.Dropout", {"dropout"});
   return {s};
 }
 
