@@ -5,11 +5,15 @@
 #include <vector>
 
 #include "quanta/nn/detail/layer_options.h"
+#include "quanta/ops/detail/embedding_indices.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/random.h"
 
 namespace quanta::nn {
 namespace {
+
+using quanta::detail::check_integers;
+using quanta::detail::checked_indices;
 
 constexpr std::array<std::string_view, 3> kModeNames = {"sum", "mean", "max"};
 
@@ -34,23 +38,6 @@ Tensor new_table(const Options& options) {
   Tensor table = randn({options.num_embeddings, options.embedding_dim});
   if (options.padding_idx) table.select(0, *options.padding_idx).fill_(0.0);
   return table;
-}
-
-void check_integers(std::string_view op, std::string_view argument, const Tensor& x) {
-  QUANTA_CHECK(x.defined() && (x.dtype() == DType::Int64 || x.dtype() == DType::Int32),
-               "{}: {}: expected Int32 or Int64, got {}", op, argument,
-               x.defined() ? to_string(x.dtype()) : "an undefined tensor");
-}
-
-std::vector<std::int64_t> checked_indices(std::string_view op, const Tensor& indices,
-                                          std::int64_t rows) {
-  check_integers(op, "indices", indices);
-  std::vector<std::int64_t> values = indices.to_int64_vector();
-  for (const std::int64_t index : values) {
-    QUANTA_CHECK(index >= 0 && index < rows, "{}: indices: expected rows in 0..{}, got {}", op,
-                 rows - 1, index);
-  }
-  return values;
 }
 
 // Bag b covers indices [ends[b], ends[b + 1]).

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "quanta/ops/detail/embedding_indices.h"
 #include "quanta/ops/detail/embedding_rows.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
@@ -12,6 +13,9 @@
 
 namespace quanta::quantized {
 namespace {
+
+using quanta::detail::check_integers;
+using quanta::detail::checked_indices;
 
 using detail::EmbeddingRows;
 using detail::RowParameters;
@@ -52,23 +56,6 @@ PackedTable packed_table(std::string_view op, const EmbeddingPackedParams& weigh
   table.data = table.rows.data<std::uint8_t>();
   table.count = weight.num_embeddings();
   return table;
-}
-
-void check_integers(std::string_view op, std::string_view argument, const Tensor& x) {
-  QUANTA_CHECK(x.defined() && (x.dtype() == DType::Int64 || x.dtype() == DType::Int32),
-               "{}: {}: expected Int32 or Int64, got {}", op, argument,
-               x.defined() ? to_string(x.dtype()) : "an undefined tensor");
-}
-
-std::vector<std::int64_t> checked_indices(std::string_view op, const Tensor& indices,
-                                          std::int64_t rows) {
-  check_integers(op, "indices", indices);
-  std::vector<std::int64_t> values = indices.to_int64_vector();
-  for (const std::int64_t index : values) {
-    QUANTA_CHECK(index >= 0 && index < rows, "{}: indices: expected rows in 0..{}, got {}", op,
-                 rows - 1, index);
-  }
-  return values;
 }
 
 Tensor lookup(std::string_view op, const PackedTable& table, const Tensor& indices) {
