@@ -70,19 +70,11 @@ ModulePtr restore(const Module& occupant, DType dtype) {
   return from_uncalibrated(expect<Float>(occupant).clone(), &Quantized::from_float, dtype);
 }
 
-template <typename Float, typename Fused, typename Quantized>
-ModulePtr restore_with_relu(const Module& occupant, DType dtype) {
-  auto relu = nn::make_module<nn::ReLU>();
-  relu->train(occupant.is_training());
-  return from_uncalibrated(nn::make_module<Fused>(expect<Float>(occupant).clone(), relu),
-                           &Quantized::from_float, dtype);
-}
-
-template <typename Float, typename Fused, typename Quantized>
-ModulePtr restore_with_tanh(const Module& occupant, DType dtype) {
-  auto tanh = nn::make_module<nn::Tanh>();
-  tanh->train(occupant.is_training());
-  return from_uncalibrated(nn::make_module<Fused>(expect<Float>(occupant).clone(), tanh),
+template <typename Float, typename Activation, typename Fused, typename Quantized>
+ModulePtr restore_fused(const Module& occupant, DType dtype) {
+  auto activation = nn::make_module<Activation>();
+  activation->train(occupant.is_training());
+  return from_uncalibrated(nn::make_module<Fused>(expect<Float>(occupant).clone(), activation),
                            &Quantized::from_float, dtype);
 }
 
@@ -111,7 +103,7 @@ SavedType row(std::string_view name) {
 
 template <typename Float, typename Fused, typename Quantized>
 SavedType relu_row(std::string_view name) {
-  return {name, typeid(Quantized), &restore_with_relu<Float, Fused, Quantized>};
+  return {name, typeid(Quantized), &restore_fused<Float, nn::ReLU, Fused, Quantized>};
 }
 
 const std::vector<SavedType>& saved_types() {
@@ -135,7 +127,7 @@ const std::vector<SavedType>& saved_types() {
       relu_row<nn::Conv3d, ni::ConvReLU3d, niq::ConvReLU3d>("ConvReLU3d"),
       relu_row<nn::Linear, ni::LinearReLU, niq::LinearReLU>("LinearReLU"),
       {"LinearTanh", typeid(niq::LinearTanh),
-       &restore_with_tanh<nn::Linear, ni::LinearTanh, niq::LinearTanh>},
+       &restore_fused<nn::Linear, nn::Tanh, ni::LinearTanh, niq::LinearTanh>},
       row<nn::BatchNorm2d, q::BatchNorm2d>("BatchNorm2d"),
       row<nn::BatchNorm3d, q::BatchNorm3d>("BatchNorm3d"),
       relu_row<nn::BatchNorm2d, ni::BNReLU2d, niq::BNReLU2d>("BNReLU2d"),
