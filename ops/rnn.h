@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "quanta/runtime/tensor.h"
+
+namespace quanta {
+
+// The steps of one recurrent layer in one direction, which float, float16 and int8 layers share:
+// only the product with the hidden state differs between them.
+
+/// The formulas are torch's. x are the input gates (W_ih x + b_ih of the step), h the hidden gates
+/// (W_hh h + b_hh), both [gates * hidden] in this order:
+///
+///   RnnTanh, RnnRelu  h' = tanh(x + h) or relu(x + h)
+///   Lstm  i, f, g, o  c' = sigmoid(f) * c + sigmoid(i) * tanh(g);  h' = sigmoid(o) * tanh(c')
+///   Gru   r, z, n     n = tanh(xn + sigmoid(xr + hr) * hn);  h' = (h - n) * sigmoid(xz + hz) + n
+enum class RecurrentKind : std::uint8_t { RnnTanh, RnnRelu, Lstm, Gru };
+
+/// 1, 4 or 3.
+std::int64_t gate_count(RecurrentKind kind);
+
+/// A product of hidden states with a packed weight, W h + b: of W_hh in every step, and of an
+/// LSTM's projection W_hr. Safe from many threads at once.
+class HiddenProduct {
+ public:
+  HiddenProduct() = default;
+  HiddenProduct(const HiddenProduct&) = delete;
+  HiddenProduct& operator=(const HiddenProduct&) = delete;
+  virtual ~HiddenProduct() = default;
+  /// h [rows, K] to out [rows, N], both dense; rows >= 1.
+  virtual void operator()(const float* h, std::int64_t rows, float* out) const = 0;
+};
+
+/// The product with a Float32 weight [N, K] and bias [N] (may be undefined), copied and packed.
+/// Throws ArgumentError for others.
+std::shared_ptr<const HiddenProduct> float_hidden_product(const Tensor& weight, const Tensor& bias);
+
+enum class StepOrder : std::uint8_t { Forward, Reverse };
+
+struct RecurrentSteps {
+  RecurrentKind kind = RecurrentKind::Lstm;
+  std::int64_t hidden_size = 0;
+  /// How many sequences have each step, the longest first; never grows.
+  std::span<const std::int64_t> batch_sizes{};
+  StepOrder order = StepOrder::Forward;
+  /// From h (output size) to the hidden gates.
+  const HiddenProduct* hidden = nullptr;
+  /// LSTM with projections: from [hidden_size] to h [output_size].
+  const HiddenProduct* projection = nullptr;
+};
+
+struct RecurrentResult {
+  Tensor output;  ///< h of every step, [sum of batch_sizes, output size], in the order of the input
+  Tensor h_n;     ///< h after each sequence's last step (Reverse: its first), sizes of h_0
+  Tensor c_n;     ///< the same of the cell; Lstm only
+};
+
+/// Runs all steps. `input_gates` is Float32 [sum of batch_sizes, gates * hidden_size], step by step
+/// as in nn::PackedSequence; h_0 [batch_sizes[0], output size] (hidden_size without a projection),
+/// c_0 [batch_sizes[0], hidden_size] for Lstm. A sequence that has ended keeps its state; in
+/// Reverse order it joins at its last step. No memory is allocated per step.
+///
+/// sigmoid and tanh are vectorised: within 3 units in the last place of the exact value for
+/// |x| < 80; the same floats for every position, thread count and vector width with FMA. Throws
+/// ArgumentError for sizes that do not fit together.
+RecurrentResult recurrent_steps(const RecurrentSteps& steps, const Tensor& input_gates,
+                                const Tensor& h_0, const Tensor& c_0 = {});
+
+}  // namespace quanta
