@@ -10,6 +10,7 @@
 #include <typeinfo>
 #include <unordered_map>
 
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/module_path.h"
 
@@ -160,6 +161,13 @@ Module::Module(const Module& other)
   for (Entry& entry : children_) {
     if (entry.owned != nullptr) entry.owned = std::make_shared<ChildSlot>(*entry.owned);
   }
+  copy_owned_tensors();
+}
+
+void Module::copy_owned_tensors() {
+  for (TensorEntry& entry : tensors_) {
+    if (entry.owned != nullptr) entry.owned = std::make_shared<Tensor>(*entry.owned);
+  }
 }
 
 Module& Module::operator=(const Module& other) {
@@ -170,6 +178,7 @@ Module& Module::operator=(const Module& other) {
   }
   children_ = std::move(children);
   tensors_ = other.tensors_;
+  copy_owned_tensors();
   hooks_ = other.hooks_ == nullptr ? nullptr : std::make_unique<Hooks>(*other.hooks_);
   observer_ = other.observer_ == nullptr ? nullptr : other.observer_->clone();
   qconfig_ = other.qconfig_;
@@ -206,7 +215,10 @@ CloneScope::~CloneScope() {
 void own_tensors(Module& module) {
   for (const Module::TensorEntry& entry : module.tensors_) {
     Tensor& tensor = module.tensor(entry);
-    if (tensor.defined()) tensor = tensor.clone();
+    if (!tensor.defined()) continue;
+    Tensor copy = tensor.detach().clone();
+    if (tensor.requires_grad()) copy.set_requires_grad();
+    tensor = std::move(copy);
   }
 }
 
@@ -315,6 +327,7 @@ ChildSlot& Module::slot(const Entry& entry) const {
 }
 
 Tensor& Module::tensor(const TensorEntry& entry) const {
+  if (entry.owned != nullptr) return *entry.owned;
   auto* base = const_cast<char*>(reinterpret_cast<const char*>(this));
   return *reinterpret_cast<Tensor*>(base + entry.offset);
 }
@@ -350,14 +363,33 @@ void Module::register_parameter(std::string name, Tensor& tensor) {
   check_name(name);
   tensors_.push_back({std::move(name),
                       reinterpret_cast<char*>(&tensor) - reinterpret_cast<char*>(this), true,
-                      InState::Required});
+                      InState::Required, nullptr});
+}
+
+std::size_t Module::add_parameter(std::string name, Tensor tensor) {
+  check_name(name);
+  tensors_.push_back(
+      {std::move(name), -1, true, InState::Required, std::make_shared<Tensor>(std::move(tensor))});
+  return static_cast<std::size_t>(
+             std::count_if(tensors_.begin(), tensors_.end(),
+                           [](const TensorEntry& entry) { return entry.owned != nullptr; })) -
+         1;
+}
+
+Tensor& Module::parameter_at(std::size_t number) const {
+  for (const TensorEntry& entry : tensors_) {
+    if (entry.owned == nullptr) continue;
+    if (number-- == 0) return *entry.owned;
+  }
+  throw ArgumentError(
+      fmt::format("parameter_at: number: expected one that add_parameter gave in {}", type_name()));
 }
 
 void Module::register_buffer(std::string name, Tensor& buffer, InState in_state) {
   check_name(name);
   tensors_.push_back({std::move(name),
                       reinterpret_cast<char*>(&buffer) - reinterpret_cast<char*>(this), false,
-                      in_state});
+                      in_state, nullptr});
 }
 
 void Module::require_members(const void* object, std::size_t bytes) const {
@@ -377,6 +409,7 @@ void Module::require_members(const void* object, std::size_t bytes) const {
             " (Sequential, ModuleList and ModuleDict hold any number of children)");
   }
   for (const TensorEntry& entry : tensors_) {
+    if (entry.owned != nullptr) continue;
     require(entry.name, entry.offset, sizeof(Tensor), "tensor", "");
   }
 }
@@ -478,8 +511,18 @@ void Module::replace_child(std::string_view name, std::shared_ptr<Module> module
 }
 
 Module& Module::train(bool on) {
-  for (const NamedModule& entry : named_modules()) entry.module->training_ = on;
+  training_ = on;
+  for (const NamedChild& child : named_children()) child.module->train(on);
   return *this;
+}
+
+Module& Module::requires_grad_(bool on) {
+  for (const Tensor& parameter : parameters()) parameter.set_requires_grad(on);
+  return *this;
+}
+
+void Module::zero_grad() {
+  for (const Tensor& parameter : parameters()) parameter.clear_grad();
 }
 
 // Module: state ----------------------------------------------------------------------------------
@@ -560,6 +603,7 @@ LoadResult Module::load_state_dict(const StateDict& state, Strict strict) {
   for (const std::string& problem : reader.problems_) text += "\n  " + problem;
   QUANTA_CHECK(text.empty(), "load_state_dict: state: expected the names and sizes of {}, got:{}",
                type_name(), text);
+  const autograd::NoGradGuard guard;
   for (const auto& change : reader.changes_) change();
   return result;
 }

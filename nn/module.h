@@ -141,6 +141,12 @@ class Module {
   std::vector<NamedTensor> named_parameters() const;
   std::vector<NamedTensor> named_buffers() const;
   std::vector<Tensor> parameters() const;
+  /// Whether gradients are recorded for the parameters below (see Tensor::set_requires_grad). They
+  /// are not until it is asked for, so that inference never pays for the tape. Undoing it frees
+  /// the gradients.
+  Module& requires_grad_(bool on = true);
+  /// Drops the gradients of all parameters below.
+  void zero_grad();
   /// The child (or grandchild: dotted path) of that name. Throws ArgumentError naming the part
   /// that is missing and what there is.
   std::shared_ptr<Module> get_submodule(std::string_view path) const;
@@ -160,7 +166,8 @@ class Module {
   /// Wrong sizes always throw.
   LoadResult load_state_dict(const StateDict& state, Strict strict = Strict::Yes);
 
-  Module& train(bool on = true);
+  /// This module and all below; a module whose parts keep their mode overrides it.
+  virtual Module& train(bool on = true);
   Module& eval() { return train(false); }
   bool is_training() const noexcept { return training_; }
 
@@ -212,6 +219,11 @@ class Module {
   /// `tensor` is a member of the derived class; undefined tensors (no bias) are skipped in
   /// state_dict.
   void register_parameter(std::string name, Tensor& tensor);
+  /// A parameter whose name is made at run time (`weight_ih_l1`) and that no member holds; gives
+  /// its number for parameter_at. The first one has 0.
+  std::size_t add_parameter(std::string name, Tensor tensor);
+  /// Throws ArgumentError for a number that add_parameter did not give.
+  Tensor& parameter_at(std::size_t number) const;
   /// An Optional buffer keeps what it holds when a state does not have it: files of older versions.
   enum class InState : bool { Optional, Required };
   void register_buffer(std::string name, Tensor& buffer, InState in_state = InState::Required);
@@ -245,6 +257,7 @@ class Module {
     std::ptrdiff_t offset;
     bool is_parameter;
     InState in_state;
+    std::shared_ptr<Tensor> owned{};  // made by add_parameter
   };
   struct Hooks;
 
@@ -252,6 +265,7 @@ class Module {
   Tensor& tensor(const TensorEntry& entry) const;
   Tensor call_with_hooks(const Tensor& x) const;
   void update_plain_call() noexcept;
+  void copy_owned_tensors();
   void drop_empty_hooks() noexcept;
   // Slots and tensors are found by their distance from the module, in its copies as well: throws
   // ArgumentError for one that lies outside of the `bytes` of the whole object.

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <limits>
 
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/element.h"
 #include "quanta/runtime/detail/overlap.h"
@@ -232,6 +233,19 @@ void quantize_bytes(const Tensor& dst, const Tensor& src) {
 
 }  // namespace
 
+namespace {
+
+// The tape's part of a copy in another order or dtype.
+Tensor recorded_copy(std::string_view op, const Tensor& x, Tensor copy) {
+  if (!autograd::needs_grad(x)) return copy;
+  return autograd::record(op, {x}, std::move(copy), {},
+                          [dtype = x.dtype()](const autograd::BackwardContext& backward) {
+                            return std::vector<Tensor>{backward.grad().to(dtype)};
+                          });
+}
+
+}  // namespace
+
 Tensor Tensor::clone(MemoryFormat format) const {
   Dims strides;
   if (format == MemoryFormat::Preserve) {
@@ -250,7 +264,7 @@ Tensor Tensor::clone(MemoryFormat format) const {
   impl->quantizer = impl_->quantizer;
   Tensor result(std::move(impl));
   copy_same_dtype(result, *this);
-  return result;
+  return recorded_copy("clone", *this, std::move(result));
 }
 
 Tensor Tensor::to(DType wanted) const {
@@ -261,13 +275,15 @@ Tensor Tensor::to(DType wanted) const {
       dtype(), wanted);
   Tensor result = empty(sizes(), wanted, suggested_format());
   if (numel() > 0) copy_converting(result, *this);
-  return result;
+  if (!result.is_floating_point()) return result;
+  return recorded_copy("to", *this, std::move(result));
 }
 
 const Tensor& Tensor::copy_(const Tensor& src) const {
   QUANTA_CHECK(src.defined(), "copy_: src: expected a tensor, got an undefined one");
   if (is_same(src)) return *this;
   detail::check_writable("copy_", "x", *this);
+  autograd::require_no_grad("copy_", src);
   if (detail::memory_meets(*this, src)) return copy_(src.clone());
   storage()->bump_version();
   if (src.is_quantized()) {
@@ -314,6 +330,7 @@ const Tensor& Tensor::copy_(const Tensor& src) const {
 }
 
 const Tensor& Tensor::fill_(double value) const {
+  autograd::require_changeable("fill_", *this);
   if (is_quantized() && !is_per_channel(impl_->quantizer.scheme) && !is_sub_byte(dtype())) {
     const auto code = quantize_value(impl_->quantizer, dtype(), static_cast<float>(value), 0);
     QTensor(*this).int_repr_view().fill_(static_cast<double>(code));

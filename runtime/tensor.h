@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,7 +26,17 @@ namespace quanta {
 /// C innermost in memory (NHWC, NDHWC; for 3-d tensors NLC).
 enum class MemoryFormat : std::uint8_t { Contiguous, ChannelsLast, Preserve };
 
+class Tensor;
 class QTensor;
+
+namespace autograd {
+struct Meta;
+struct MetaDelete {
+  void operator()(Meta* meta) const noexcept;
+};
+/// Called with the gradient of a tensor; gives the gradient to go on with (undefined: the same).
+using Hook = std::function<Tensor(const Tensor& grad)>;
+}  // namespace autograd
 
 /// What a Tensor handle points to. Internal; use Tensor.
 struct TensorImpl : RefCounted {
@@ -37,6 +48,8 @@ struct TensorImpl : RefCounted {
   DType dtype = DType::Float32;
   Device device;
   Quantizer quantizer;  ///< meaningful for quantized dtypes
+  /// Its place on the tape; null when no gradient is asked for.
+  std::unique_ptr<autograd::Meta, autograd::MetaDelete> autograd;
 };
 
 /// An n-dimensional array: a cheap handle to shared storage, sizes, strides, dtype and device.
@@ -159,7 +172,7 @@ class Tensor {
   Tensor as_strided(const Dims& sizes, const Dims& strides, std::int64_t storage_offset) const;
   Tensor operator[](std::int64_t index) const { return select(0, index); }
   /// Another handle for the same elements: later changes of the sizes or parameters of one do not
-  /// show in the other.
+  /// show in the other. It asks for no gradient.
   Tensor detach() const;
 
   // Copies ---------------------------------------------------------------------------------
@@ -186,6 +199,30 @@ class Tensor {
 
   /// Checked view of this as quantized: throws ArgumentError naming `op` and `argument`.
   QTensor as_quantized(std::string_view op = "as_quantized", std::string_view argument = "x") const;
+
+  // Gradients: see runtime/autograd.h ------------------------------------------------------
+  /// Whether ops on this tensor are recorded, so that backward() reaches it.
+  bool requires_grad() const noexcept { return impl_->autograd != nullptr; }
+  /// Starts (or ends) recording for a leaf. Throws ArgumentError for a dtype that is not floating
+  /// point and for the result of a recorded op.
+  const Tensor& set_requires_grad(bool on = true) const;
+  /// Whether no recorded op made it: the tensors whose gradients backward() keeps.
+  bool is_leaf() const noexcept;
+  /// What backward() has summed up; undefined before.
+  Tensor grad() const;
+  /// Puts `gradient` (of the same sizes and dtype, or undefined) in its place.
+  void set_grad(const Tensor& gradient) const;
+  void clear_grad() const;
+  /// Keeps the gradient of a tensor that is no leaf as well.
+  const Tensor& retain_grad() const;
+  /// Adds the gradient of this tensor, weighted with `gradient` (may be left out for one element),
+  /// to the grad() of every leaf that it was calculated from. The tape is freed unless it is
+  /// retained. Throws ArgumentError: nothing recorded, no gradient given for several elements, the
+  /// tape already freed, or a saved tensor changed since.
+  void backward(const Tensor& gradient = {}, bool retain_graph = false) const;
+  /// Runs `hook` on the gradient of this tensor each time it is complete.
+  std::uint64_t register_hook(autograd::Hook hook) const;
+  void remove_hook(std::uint64_t id) const;
 
   const IntrusivePtr<TensorImpl>& impl() const noexcept { return impl_; }
 

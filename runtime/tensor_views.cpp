@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/tensor.h"
 
@@ -144,14 +145,38 @@ Quantizer single_channel(const Quantizer& quantizer, std::int64_t channel, std::
                                quantizer.channel->zero_points[index(channel)]);
 }
 
+// The tape's part of a view of the same elements in the same order.
+Tensor recorded_reshape(std::string_view op, const Tensor& x, Tensor view) {
+  if (!autograd::needs_grad(x)) return view;
+  return autograd::record(op, {x}, std::move(view), {},
+                          [sizes = x.sizes()](const autograd::BackwardContext& backward) {
+                            return std::vector<Tensor>{backward.grad().reshape(sizes)};
+                          });
+}
+
+// The tape's part of a view of some elements: `again` takes the same view of another tensor of
+// x's sizes.
+template <typename Again>
+Tensor recorded_part(std::string_view op, const Tensor& x, Tensor view, Again again) {
+  if (!autograd::needs_grad(x)) return view;
+  return autograd::record(
+      op, {x}, std::move(view), {},
+      [sizes = x.sizes(), dtype = x.dtype(), again](const autograd::BackwardContext& backward) {
+        Tensor gradient = Tensor::zeros(sizes, dtype);
+        again(gradient).copy_(backward.grad());
+        return std::vector<Tensor>{gradient};
+      });
+}
+
 // A view where the strides allow it, else a contiguous copy.
 Tensor reshaped(const Tensor& x, const Dims& wanted, std::string_view op) {
   const Dims sizes = resolve_sizes(x, wanted, op);
   const std::optional<Dims> strides = view_strides(x, sizes);
   const Quantizer quantizer = quantizer_after_view(x, sizes, op);
-  if (strides) return make_view(x, sizes, *strides, 0, quantizer);
-  return make_view(x.clone(MemoryFormat::Contiguous), sizes, contiguous_strides(sizes), 0,
-                   quantizer);
+  const Tensor view = strides ? make_view(x, sizes, *strides, 0, quantizer)
+                              : make_view(x.detach().clone(MemoryFormat::Contiguous), sizes,
+                                          contiguous_strides(sizes), 0, quantizer);
+  return recorded_reshape(op, x, view);
 }
 
 }  // namespace
@@ -162,7 +187,9 @@ Tensor Tensor::view(const Dims& wanted) const {
   QUANTA_CHECK(strides.has_value(),
                "view: sizes: expected sizes that fit the strides {} of {} (use reshape), got {}",
                this->strides(), this->sizes(), wanted);
-  return make_view(*this, sizes, *strides, 0, quantizer_after_view(*this, sizes, "view"));
+  return recorded_reshape(
+      "view", *this,
+      make_view(*this, sizes, *strides, 0, quantizer_after_view(*this, sizes, "view")));
 }
 
 Tensor Tensor::reshape(const Dims& wanted) const { return reshaped(*this, wanted, "reshape"); }
@@ -203,7 +230,16 @@ Tensor Tensor::permute(const Dims& order) const {
       quantizer.axis = static_cast<std::int64_t>(i);
     }
   }
-  return make_view(*this, new_sizes, new_strides, 0, quantizer);
+  Tensor result = make_view(*this, new_sizes, new_strides, 0, quantizer);
+  if (!autograd::needs_grad(*this)) return result;
+  Dims back = order;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    back[index(order[i] < 0 ? order[i] + dim() : order[i])] = static_cast<std::int64_t>(i);
+  }
+  return autograd::record("permute", {*this}, std::move(result), {},
+                          [back](const autograd::BackwardContext& backward) {
+                            return std::vector<Tensor>{backward.grad().permute(back)};
+                          });
 }
 
 Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) const {
@@ -240,7 +276,10 @@ Tensor Tensor::select(std::int64_t dim, std::int64_t position) const {
       --quantizer.axis;
     }
   }
-  return make_view(*this, new_sizes, new_strides, at * strides()[index(d)], quantizer);
+  return recorded_part(
+      "select", *this,
+      make_view(*this, new_sizes, new_strides, at * strides()[index(d)], quantizer),
+      [d, at](const Tensor& x) { return x.select(d, at); });
 }
 
 Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end,
@@ -267,8 +306,11 @@ Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end,
                     ? single_channel(quantizer, first, "slice")
                     : slice_channels(quantizer, first, count, step);
   }
-  return make_view(*this, new_sizes, new_strides, count == 0 ? 0 : first * strides()[index(d)],
-                   quantizer);
+  return recorded_part(
+      "slice", *this,
+      make_view(*this, new_sizes, new_strides, count == 0 ? 0 : first * strides()[index(d)],
+                quantizer),
+      [d, first, last, step](const Tensor& x) { return x.slice(d, first, last, step); });
 }
 
 Tensor Tensor::narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const {
@@ -312,7 +354,13 @@ Tensor Tensor::expand(const Dims& wanted) const {
                  quantizer.axis, sizes(), wanted);
     quantizer.axis = static_cast<std::int64_t>(axis);
   }
-  return make_view(*this, new_sizes, new_strides, 0, quantizer);
+  Tensor result = make_view(*this, new_sizes, new_strides, 0, quantizer);
+  if (!autograd::needs_grad(*this)) return result;
+  return autograd::record(
+      "expand", {*this}, std::move(result), {},
+      [from = sizes()](const autograd::BackwardContext& backward) {
+        return std::vector<Tensor>{autograd::sum_to_size(backward.grad(), from)};
+      });
 }
 
 Tensor Tensor::squeeze() const {
@@ -338,7 +386,7 @@ Tensor Tensor::squeeze(std::int64_t dim) const {
       --quantizer.axis;
     }
   }
-  return make_view(*this, new_sizes, new_strides, 0, quantizer);
+  return recorded_reshape("squeeze", *this, make_view(*this, new_sizes, new_strides, 0, quantizer));
 }
 
 Tensor Tensor::detach() const { return make_view(*this, sizes(), strides(), 0, impl_->quantizer); }
@@ -352,7 +400,8 @@ Tensor Tensor::unsqueeze(std::int64_t dim) const {
   new_strides.insert(index(d), stride);
   Quantizer quantizer = impl_->quantizer;
   if (is_channel_quantized(*this) && d <= quantizer.axis) ++quantizer.axis;
-  return make_view(*this, new_sizes, new_strides, 0, quantizer);
+  return recorded_reshape("unsqueeze", *this,
+                          make_view(*this, new_sizes, new_strides, 0, quantizer));
 }
 
 }  // namespace quanta

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/tensor.h"
 
@@ -49,8 +50,10 @@ inline bool overlaps_itself(const Dims& sizes, const Dims& strides) {
   return false;
 }
 
-/// Throws ArgumentError when a write to one element of `x` would change another one.
+/// Throws ArgumentError when a write to one element of `x` would change another one, or be missed
+/// by the tape.
 inline void check_writable(std::string_view op, std::string_view argument, const Tensor& x) {
+  autograd::require_changeable(op, x);
   QUANTA_CHECK(x.is_dense() || !overlaps_itself(x.sizes(), x.strides()),
                "{}: {}: expected elements that do not share memory (clone an expanded view first), "
                "got sizes {} with strides {}",

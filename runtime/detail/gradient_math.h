@@ -1,0 +1,11 @@
+#pragma once
+
+#include "quanta/runtime/tensor.h"
+
+namespace quanta::autograd::detail {
+
+/// sum += gradient, of the same sizes and dtype. An undefined sum becomes the gradient itself,
+/// shared until the next one comes.
+void accumulate(Tensor& sum, const Tensor& gradient);
+
+}  // namespace quanta::autograd::detail
