@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "quanta/ops/conv.h"
+#include "quanta/ops/linear.h"
+#include "quanta/runtime/tensor.h"
+
+namespace quanta::quantized {
+
+/// Whether the codes of an activation use 7 bits only (0..127), as torch's dynamic modules do.
+enum class ReduceRange : bool { No, Yes };
+
+/// A linear layer whose activation is quantized anew in each call: Float32 x [..., K] to [..., N].
+///
+///   scale, zero point = choose_qparams(min(x), max(x))      over the whole of x, QUInt8
+///   y = float(sum of code products) * (x scale * weight scale[n]) + bias[n]
+///
+/// Throws ArgumentError for an x that is not Float32 or whose last size is not K. An empty x gives
+/// an empty result.
+Tensor linear_dynamic(const Tensor& x, const LinearPackedParams& packed,
+                      ReduceRange reduce_range = ReduceRange::No);
+/// The same with relu at the end.
+Tensor linear_relu_dynamic(const Tensor& x, const LinearPackedParams& packed,
+                           ReduceRange reduce_range = ReduceRange::No);
+
+/// A Float16 weight [N, K] and Float32 bias of a linear layer, packed once.
+class LinearPackedParamsFp16 {
+ public:
+  LinearPackedParamsFp16() = default;
+  /// `weight` is Float32 (values beyond +-65504 saturate, then round to nearest even) or Float16.
+  LinearPackedParamsFp16(const Tensor& weight, const Tensor& bias);
+  bool defined() const noexcept { return impl_ != nullptr; }
+  /// Float16 [N, K].
+  const Tensor& weight() const;
+  const Tensor& bias() const;
+
+  struct Impl;
+  const Impl& impl() const { return *impl_; }
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
+
+/// Float32 x times the Float16 weight, summed in Float32, plus bias.
+Tensor linear_dynamic_fp16(const Tensor& x, const LinearPackedParamsFp16& packed);
+Tensor linear_relu_dynamic_fp16(const Tensor& x, const LinearPackedParamsFp16& packed);
+
+}  // namespace quanta::quantized
