@@ -63,9 +63,9 @@ struct RecurrentResult {
 /// c_0 [batch_sizes[0], hidden_size] for Lstm. A sequence that has ended keeps its state; in
 /// Reverse order it joins at its last step. No memory is allocated per step.
 ///
-/// sigmoid and tanh are vectorised: within 3 units in the last place of the exact value for
-/// |x| < 80; the same floats for every position, thread count and vector width with FMA. Throws
-/// ArgumentError for sizes that do not fit together.
+/// sigmoid and tanh are vectorised: within 3 units in the last place of the exact value where that
+/// is a normal number; the same floats on every instruction set and with any number of threads.
+/// Throws ArgumentError for sizes that do not fit together.
 RecurrentResult recurrent_steps(const RecurrentSteps& steps, const Tensor& input_gates,
                                 const Tensor& h_0, const Tensor& c_0 = {});
 

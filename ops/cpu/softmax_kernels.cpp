@@ -11,6 +11,8 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
+#include "quanta/ops/cpu/exp_simd.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
 namespace {
@@ -24,36 +26,6 @@ using Tag = hn::CappedTag<float, kBlock>;
 constexpr std::size_t kStep = hn::MaxLanes(Tag());
 constexpr std::size_t kVectors = static_cast<std::size_t>(kBlock) / kStep;
 using Vector = hn::Vec<Tag>;
-
-// exp(x) for x <= 0 or NaN, within a unit in the last place. Highway's own uses fused
-// multiply-adds where there are some; products and sums rounded one by one are the same on every
-// machine.
-HWY_INLINE Vector exp_of_difference(Vector x) {
-  const Tag d;
-  const hn::RebindToSigned<Tag> d32;
-  // exp(-150) is 0 in float32, and the limit keeps both halves of the power of two normal.
-  const auto clamped = hn::Max(x, hn::Set(d, -150.0F));
-  const auto power = hn::Round(hn::Mul(clamped, hn::Set(d, 1.44269504088896341F)));
-  // ln 2 in two parts, the first of so few bits that its product with `power` is exact.
-  auto r = hn::Sub(clamped, hn::Mul(power, hn::Set(d, 0.693359375F)));
-  r = hn::Sub(r, hn::Mul(power, hn::Set(d, -2.12194440e-4F)));
-  // Cephes' polynomial for |r| <= ln(2) / 2.
-  auto p = hn::Set(d, 1.9875691500e-4F);
-  p = hn::Add(hn::Mul(p, r), hn::Set(d, 1.3981999507e-3F));
-  p = hn::Add(hn::Mul(p, r), hn::Set(d, 8.3334519073e-3F));
-  p = hn::Add(hn::Mul(p, r), hn::Set(d, 4.1665795894e-2F));
-  p = hn::Add(hn::Mul(p, r), hn::Set(d, 1.6666665459e-1F));
-  p = hn::Add(hn::Mul(p, r), hn::Set(d, 5.0000001201e-1F));
-  const auto y = hn::Add(hn::Add(hn::Mul(p, hn::Mul(r, r)), r), hn::Set(d, 1.0F));
-  // Two factors, because 2^power alone may be too small for a normal float.
-  const auto exponent = hn::ConvertTo(d32, power);
-  const auto half = hn::ShiftRight<1>(exponent);
-  const auto bias = hn::Set(d32, 127);
-  const auto first = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(half, bias)));
-  const auto second = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(hn::Sub(exponent, half), bias)));
-  // Max has lost a NaN.
-  return hn::IfThenElse(hn::Eq(x, x), hn::Mul(hn::Mul(y, first), second), x);
-}
 
 struct Block {
   Vector part[kVectors];
@@ -109,7 +81,7 @@ HWY_INLINE Vector largest_of(const float* src, std::int64_t whole, std::size_t r
 // Turns a block into its exponentials and adds them to `sums`.
 HWY_INLINE void exp_block(Block& x, Vector largest, Block& sums) {
   for (std::size_t k = 0; k < kVectors; ++k) {
-    x.part[k] = exp_of_difference(hn::Sub(x.part[k], largest));
+    x.part[k] = exp_of_negative(Tag(), hn::Sub(x.part[k], largest));
     sums.part[k] = hn::Add(sums.part[k], x.part[k]);
   }
 }

@@ -1,0 +1,181 @@
+#include "quanta/ops/cpu/rnn_kernels.h"
+
+#include <cstddef>
+
+// Before any header of Highway.
+#include "quanta/ops/cpu/highway.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "quanta/ops/cpu/rnn_kernels.cpp"
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+
+#include "quanta/ops/cpu/exp_simd.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace quanta::cpu::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Tag = hn::ScalableTag<float>;
+using Vector = hn::Vec<Tag>;
+constexpr auto kStep = static_cast<std::int64_t>(hn::MaxLanes(Tag()));
+
+// With exp of -|x| nothing overflows, and both tails keep their digits.
+HWY_INLINE Vector sigmoid(Vector x) {
+  const Tag d;
+  const auto one = hn::Set(d, 1.0F);
+  const auto e = exp_of_negative(d, hn::Neg(hn::Abs(x)));
+  return hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one), hn::Add(one, e));
+}
+
+HWY_INLINE Vector tanh(Vector x) {
+  const Tag d;
+  const auto one = hn::Set(d, 1.0F);
+  const auto size = hn::Abs(x);
+  const auto e = exp_of_negative(d, hn::Mul(size, hn::Set(d, -2.0F)));
+  const auto far = hn::Div(hn::Sub(one, e), hn::Add(one, e));
+  // 1 - e would cancel near 0; Cephes' polynomial for |x| < 0.625 does not.
+  const auto square = hn::Mul(size, size);
+  auto p = hn::Set(d, -5.70498872745e-3F);
+  p = hn::Add(hn::Mul(p, square), hn::Set(d, 2.06390887954e-2F));
+  p = hn::Add(hn::Mul(p, square), hn::Set(d, -5.37397155531e-2F));
+  p = hn::Add(hn::Mul(p, square), hn::Set(d, 1.33314422036e-1F));
+  p = hn::Add(hn::Mul(p, square), hn::Set(d, -3.33332819422e-1F));
+  const auto near = hn::Add(hn::Mul(hn::Mul(p, square), size), size);
+  return hn::CopySign(hn::IfThenElse(hn::Lt(size, hn::Set(d, 0.625F)), near, far), x);
+}
+
+// NaN fails the comparison and passes through, as in torch.
+HWY_INLINE Vector relu(Vector x) {
+  const auto zero = hn::Zero(Tag());
+  return hn::IfThenElse(hn::Lt(x, zero), zero, x);
+}
+
+struct WholeVector {
+  HWY_INLINE Vector load(const float* src) const { return hn::LoadU(Tag(), src); }
+  HWY_INLINE void store(Vector x, float* dst) const { hn::StoreU(x, Tag(), dst); }
+};
+// The last few elements of a row.
+struct PartOfVector {
+  hn::Mask<Tag> mask;
+  HWY_INLINE Vector load(const float* src) const { return hn::MaskedLoad(mask, Tag(), src); }
+  HWY_INLINE void store(Vector x, float* dst) const { hn::BlendedStore(x, mask, Tag(), dst); }
+};
+
+// body(lanes, i) for vectors that start at i and cover [0, count).
+template <class Body>
+HWY_INLINE void for_vectors(std::int64_t count, const Body& body) {
+  std::int64_t i = 0;
+  for (; i + kStep <= count; i += kStep) body(WholeVector{}, i);
+  if (i < count) body(PartOfVector{hn::FirstN(Tag(), static_cast<std::size_t>(count - i))}, i);
+}
+
+template <class Lanes>
+HWY_INLINE Vector gate_sum(const Lanes& lanes, const GateRow& row, std::int64_t i) {
+  return hn::Add(lanes.load(row.x + i), lanes.load(row.h + i));
+}
+
+struct LstmStep {
+  const GateRow& row;
+  float* out;
+  template <class Lanes>
+  HWY_INLINE void operator()(const Lanes& lanes, std::int64_t i) const {
+    const std::int64_t n = row.hidden;
+    const auto input = sigmoid(gate_sum(lanes, row, i));
+    const auto forget = sigmoid(gate_sum(lanes, row, n + i));
+    const auto cell = tanh(gate_sum(lanes, row, 2 * n + i));
+    const auto output = sigmoid(gate_sum(lanes, row, 3 * n + i));
+    const auto c = hn::Add(hn::Mul(forget, lanes.load(row.state + i)), hn::Mul(input, cell));
+    lanes.store(c, row.state + i);
+    lanes.store(hn::Mul(output, tanh(c)), out + i);
+  }
+};
+
+struct GruStep {
+  const GateRow& row;
+  template <class Lanes>
+  HWY_INLINE void operator()(const Lanes& lanes, std::int64_t i) const {
+    const std::int64_t n = row.hidden;
+    const auto reset = sigmoid(gate_sum(lanes, row, i));
+    const auto update = sigmoid(gate_sum(lanes, row, n + i));
+    const auto candidate =
+        tanh(hn::Add(lanes.load(row.x + 2 * n + i), hn::Mul(lanes.load(row.h + 2 * n + i), reset)));
+    const auto difference = hn::Sub(lanes.load(row.state + i), candidate);
+    lanes.store(hn::Add(hn::Mul(difference, update), candidate), row.state + i);
+  }
+};
+
+struct RnnTanhStep {
+  const GateRow& row;
+  template <class Lanes>
+  HWY_INLINE void operator()(const Lanes& lanes, std::int64_t i) const {
+    lanes.store(tanh(gate_sum(lanes, row, i)), row.state + i);
+  }
+};
+
+struct RnnReluStep {
+  const GateRow& row;
+  template <class Lanes>
+  HWY_INLINE void operator()(const Lanes& lanes, std::int64_t i) const {
+    lanes.store(relu(gate_sum(lanes, row, i)), row.state + i);
+  }
+};
+
+struct SigmoidStep {
+  const float* src;
+  float* dst;
+  template <class Lanes>
+  HWY_INLINE void operator()(const Lanes& lanes, std::int64_t i) const {
+    lanes.store(sigmoid(lanes.load(src + i)), dst + i);
+  }
+};
+
+struct TanhStep {
+  const float* src;
+  float* dst;
+  template <class Lanes>
+  HWY_INLINE void operator()(const Lanes& lanes, std::int64_t i) const {
+    lanes.store(tanh(lanes.load(src + i)), dst + i);
+  }
+};
+
+void LstmGates(const GateRow& row, float* out) { for_vectors(row.hidden, LstmStep{row, out}); }
+void GruGates(const GateRow& row) { for_vectors(row.hidden, GruStep{row}); }
+void RnnTanhGates(const GateRow& row) { for_vectors(row.hidden, RnnTanhStep{row}); }
+void RnnReluGates(const GateRow& row) { for_vectors(row.hidden, RnnReluStep{row}); }
+void SigmoidRow(const float* src, std::int64_t count, float* dst) {
+  for_vectors(count, SigmoidStep{src, dst});
+}
+void TanhRow(const float* src, std::int64_t count, float* dst) {
+  for_vectors(count, TanhStep{src, dst});
+}
+
+}  // namespace
+}  // namespace quanta::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace quanta::cpu {
+
+HWY_EXPORT(LstmGates);
+HWY_EXPORT(GruGates);
+HWY_EXPORT(RnnTanhGates);
+HWY_EXPORT(RnnReluGates);
+HWY_EXPORT(SigmoidRow);
+HWY_EXPORT(TanhRow);
+
+void lstm_gates(const GateRow& row, float* out) { HWY_DYNAMIC_DISPATCH(LstmGates)(row, out); }
+void gru_gates(const GateRow& row) { HWY_DYNAMIC_DISPATCH(GruGates)(row); }
+void rnn_tanh_gates(const GateRow& row) { HWY_DYNAMIC_DISPATCH(RnnTanhGates)(row); }
+void rnn_relu_gates(const GateRow& row) { HWY_DYNAMIC_DISPATCH(RnnReluGates)(row); }
+void sigmoid_row(const float* src, std::int64_t count, float* dst) {
+  HWY_DYNAMIC_DISPATCH(SigmoidRow)(src, count, dst);
+}
+void tanh_row(const float* src, std::int64_t count, float* dst) {
+  HWY_DYNAMIC_DISPATCH(TanhRow)(src, count, dst);
+}
+
+}  // namespace quanta::cpu
+#endif  // HWY_ONCE
