@@ -1,17 +1,21 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "quanta/nn/module.h"
+#include "quanta/nn/packed_cache.h"
+#include "quanta/ops/linear.h"
+#include "quanta/ops/rnn.h"
 
 namespace quanta::nn {
 
-// Sequences of different lengths -------------------------------------------------------------------
+// Sequences of different lengths
+// -------------------------------------------------------------------
 
 /// Sequences without padding: step by step, the longest sequence first, as torch's PackedSequence.
 struct PackedSequence {
@@ -52,7 +56,8 @@ PaddedSequence pad_packed_sequence(const PackedSequence& sequence, const PadOpti
 Tensor pad_sequence(std::span<const Tensor> sequences, const PadOptions& options = {});
 PackedSequence pack_sequence(std::span<const Tensor> sequences, bool enforce_sorted = true);
 
-// Layers -------------------------------------------------------------------------------------------
+// Layers
+// -------------------------------------------------------------------------------------------
 
 struct RecurrentOptions {
   std::int64_t input_size = 0;
@@ -89,16 +94,41 @@ struct PackedLstmOutput {
   LstmState state;
 };
 
+namespace detail {
+struct PackedHidden {
+  std::shared_ptr<const HiddenProduct> product;
+  bool defined() const noexcept { return product != nullptr; }
+};
+/// The packed weights of one layer and direction, or of a cell.
+struct RecurrentCache {
+  PackedCache<PackedLinear> input;
+  PackedCache<PackedHidden> hidden;
+  PackedCache<PackedHidden> projection;
+};
+}  // namespace detail
+
+/// The float weights of one layer and direction, or of a cell; those that it does not have are
+/// undefined.
+struct RecurrentWeights {
+  Tensor weight_ih{}, weight_hh{}, bias_ih{}, bias_hh{}, weight_hr{};
+};
+
 /// What RNN, LSTM and GRU share. Parameters are torch's: `weight_ih_l0` [gates * hidden, input],
-/// `weight_hh_l0` [gates * hidden, hidden], `bias_ih_l0`, `bias_hh_l0`, `weight_hr_l0` (projections),
-/// `..._reverse`; uniform in +-1/sqrt(hidden_size) when new. Gate rows: LSTM i, f, g, o; GRU r, z, n.
+/// `weight_hh_l0` [gates * hidden, hidden], `bias_ih_l0`, `bias_hh_l0`, `weight_hr_l0`
+/// (projections),
+/// `..._reverse`; uniform in +-1/sqrt(hidden_size) when new. Gate rows: LSTM i, f, g, o; GRU r, z,
+/// n.
 ///
-/// x is [steps, batch, input_size], [batch, steps, input_size] (batch_first) or one sequence without
-/// the batch dimension, [steps, input_size]; a missing state is zeros. Like EmbeddingBag's, calls
-/// with a state go to forward by name and run no forward hooks:
+/// x is [steps, batch, input_size], [batch, steps, input_size] (batch_first) or one sequence
+/// without the batch dimension, [steps, input_size], whose states have none either; a missing state
+/// is zeros. Throws ArgumentError for an x or a state of other sizes. Like EmbeddingBag's, calls
+/// with a state go to forward by name: they are observed as any other, but run no forward hooks:
 ///
 ///   auto [y, state] = lstm->forward(x, LstmState{h0, c0});
 ///   Tensor y = lstm(x);            // the output alone
+///
+/// The product of x with the input weights is one matrix product for all steps. Weights are packed
+/// once in eval mode, and again after they were changed.
 ///
 /// After convert or quantize_dynamic a module derived from this class stands in the slot, so that
 /// such calls need no change.
@@ -110,11 +140,10 @@ class RecurrentLayer : public Module {
   std::int64_t output_size() const noexcept {
     return options_.proj_size > 0 ? options_.proj_size : options_.hidden_size;
   }
-  std::int64_t gates() const noexcept { return gates_; }
-  /// The parameters of a layer and direction; those that it does not have are undefined.
-  struct Weights {
-    Tensor weight_ih, weight_hh, bias_ih, bias_hh, weight_hr;
-  };
+  RecurrentKind kind() const noexcept { return kind_; }
+  std::int64_t gates() const noexcept { return gate_count(kind_); }
+  using Weights = RecurrentWeights;
+  /// The parameters of a layer and direction (0: forward, 1: reverse).
   /// Throws UnsupportedError in a module that holds no float weights.
   virtual Weights weights(std::int64_t layer, std::int64_t direction = 0) const;
   /// The output of every step.
@@ -124,7 +153,7 @@ class RecurrentLayer : public Module {
  protected:
   enum class FloatWeights : bool { None, Make };
   /// Throws ArgumentError for sizes < 1, a dropout outside 0..1, a proj_size not below hidden_size.
-  RecurrentLayer(const RecurrentOptions& options, std::int64_t gates, FloatWeights weights);
+  RecurrentLayer(const RecurrentOptions& options, RecurrentKind kind, FloatWeights weights);
 
   /// One layer in one direction over sequences that are packed (all of one length: batch_sizes are
   /// equal): x [sum of lengths, features], h and c [batch, features] (c: LSTM only). Gives the
@@ -134,15 +163,31 @@ class RecurrentLayer : public Module {
   };
   virtual StepsOutput run_layer(std::int64_t layer, std::int64_t direction, const Tensor& x,
                                 std::span<const std::int64_t> batch_sizes, const Tensor& h,
-                                const Tensor& c) const = 0;
+                                const Tensor& c) const;
 
-  /// All layers and directions: checks x and state, orders them, calls run_layer.
-  LstmOutput run(const Tensor& x, const LstmState& state, bool has_cell) const;
-  PackedLstmOutput run(const PackedSequence& x, const LstmState& state, bool has_cell) const;
+  /// Whether x and the state may be quantized: in a module that stands in for the float one.
+  virtual bool takes_quantized() const { return false; }
+  /// The state where none is given, for this x.
+  virtual Tensor zero_state(const Dims& sizes, const Tensor& /*x*/) const {
+    return Tensor::zeros(sizes);
+  }
+
+  /// All layers and directions: checks x and state, orders them, calls run_layer. c is undefined
+  /// but for an LSTM.
+  LstmOutput run(const Tensor& x, const LstmState& state) const;
+  PackedLstmOutput run(const PackedSequence& x, const LstmState& state) const;
+  /// The same, named in errors and observed: for forward with a state.
+  LstmOutput call(const Tensor& x, const LstmState& state) const;
+  PackedLstmOutput call(const PackedSequence& x, const LstmState& state) const;
 
  private:
+  void make_weights();
+  LstmOutput run_layers(Tensor x, std::span<const std::int64_t> batch_sizes,
+                        const LstmState& state) const;
+
   RecurrentOptions options_;
-  std::int64_t gates_;
+  RecurrentKind kind_;
+  mutable std::vector<detail::RecurrentCache> packed_;
 };
 
 enum class RnnNonlinearity : std::uint8_t { Tanh, Relu };
@@ -155,16 +200,9 @@ class RNN : public RecurrentLayer {
   using RecurrentLayer::forward;
   RnnOutput forward(const Tensor& x, const Tensor& h_0) const;
   PackedRnnOutput forward(const PackedSequence& x, const Tensor& h_0 = {}) const;
-  RnnNonlinearity nonlinearity() const noexcept { return nonlinearity_; }
-  std::string extra_repr() const override;
-
- protected:
-  StepsOutput run_layer(std::int64_t layer, std::int64_t direction, const Tensor& x,
-                        std::span<const std::int64_t> batch_sizes, const Tensor& h,
-                        const Tensor& c) const override;
-
- private:
-  RnnNonlinearity nonlinearity_;
+  RnnNonlinearity nonlinearity() const noexcept {
+    return kind() == RecurrentKind::RnnRelu ? RnnNonlinearity::Relu : RnnNonlinearity::Tanh;
+  }
 };
 
 /// c' = f * c + i * g; h' = o * tanh(c'), projected by weight_hr if proj_size > 0.
@@ -177,9 +215,6 @@ class LSTM : public RecurrentLayer {
 
  protected:
   LSTM(const RecurrentOptions& options, FloatWeights weights);
-  StepsOutput run_layer(std::int64_t layer, std::int64_t direction, const Tensor& x,
-                        std::span<const std::int64_t> batch_sizes, const Tensor& h,
-                        const Tensor& c) const override;
 };
 
 /// n = tanh(in + r * (W_hn h + b_hn)); h' = (1 - z) * n + z * h.
@@ -192,9 +227,6 @@ class GRU : public RecurrentLayer {
 
  protected:
   GRU(const RecurrentOptions& options, FloatWeights weights);
-  StepsOutput run_layer(std::int64_t layer, std::int64_t direction, const Tensor& x,
-                        std::span<const std::int64_t> batch_sizes, const Tensor& h,
-                        const Tensor& c) const override;
 };
 
 }  // namespace quanta::nn
