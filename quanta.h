@@ -45,6 +45,7 @@
 #include "quanta/observers/uniform_observer.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
+#include "quanta/ops/attention.h"
 #include "quanta/ops/compare.h"
 #include "quanta/ops/conv.h"
 #include "quanta/ops/embedding.h"

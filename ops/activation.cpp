@@ -5,10 +5,13 @@
 #include <limits>
 #include <numeric>
 
+#include "quanta/ops/arithmetic.h"
 #include "quanta/ops/cpu/activation_math.h"
 #include "quanta/ops/cpu/clamp.h"
+#include "quanta/ops/cpu/gelu_kernels.h"
 #include "quanta/ops/cpu/unary.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/random.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -88,6 +91,20 @@ Tensor map(std::string_view op, const Tensor& x, std::optional<Quantizer> quanti
   const Quantizer to = quantizer ? *quantizer : x.impl()->quantizer;
   return cpu::map_quantized(op, QTensor(x), to.scale, to.zero_point, kind, function, parameter0,
                             parameter1);
+}
+
+Tensor gelu_floats(const Tensor& x, GeluApproximation approximate) {
+  const auto kind = approximate == GeluApproximation::Tanh ? cpu::GeluKind::Tanh
+                                                           : cpu::GeluKind::Erf;
+  const MemoryFormat format = x.suggested_format();
+  Tensor out = Tensor::empty(x.sizes(), DType::Float32, format);
+  const Tensor dense = x.contiguous(format);
+  const auto* src = static_cast<const float*>(dense.data_ptr());
+  auto* dst = static_cast<float*>(out.data_ptr());
+  cpu::parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
+    cpu::gelu_row(kind, src + begin, end - begin, dst + begin);
+  });
+  return out;
 }
 
 std::string_view kernel_name(const Tensor& x) { return x.is_quantized() ? "lookup" : "scalar"; }
@@ -170,11 +187,27 @@ Tensor tanh(const Tensor& x) {
 Tensor gelu(const Tensor& x, GeluApproximation approximate) {
   OpScope scope("gelu");
   cpu::check_unary("gelu", x);
-  scope.kernel(kernel_name(x));
+  scope.kernel(x.is_quantized() ? "lookup" : "simd");
+  if (!x.is_quantized()) return gelu_floats(x, approximate);
   if (approximate == GeluApproximation::Tanh) {
     return map("gelu", x, {}, cpu::CodeFunction::GeluTanh, cpu::gelu_tanh);
   }
   return map("gelu", x, {}, cpu::CodeFunction::Gelu, cpu::gelu);
+}
+
+Tensor dropout(const Tensor& x, double p) {
+  OpScope scope("dropout");
+  cpu::check_float_unary("dropout", x);
+  QUANTA_CHECK(p >= 0.0 && p <= 1.0, "dropout: p: expected 0..1, got {}", p);
+  scope.kernel("scalar");
+  Tensor mask = Tensor::empty(x.sizes());
+  auto* values = mask.mutable_data<float>();
+  Generator& generator = default_generator();
+  const auto kept = p < 1.0 ? static_cast<float>(1.0 / (1.0 - p)) : 0.0F;
+  for (std::int64_t i = 0; i < mask.numel(); ++i) {
+    values[i] = static_cast<double>(generator.uniform()) < p ? 0.0F : kept;
+  }
+  return mul(x, mask);
 }
 
 Tensor hardswish(const Tensor& x) {

@@ -36,6 +36,9 @@ Tensor celu(const Tensor& x, double alpha = 1.0);
 /// `weight` has one value, or one for each index of dimension 1.
 Tensor prelu(const Tensor& x, const Tensor& weight);
 Tensor softmax(const Tensor& x, std::int64_t dim);
+/// Each element becomes 0 with probability p, else x / (1 - p); drawn from default_generator(). As
+/// torch.nn.functional.dropout in train mode. Throws ArgumentError for p outside [0, 1].
+Tensor dropout(const Tensor& x, double p = 0.5);
 
 namespace quantized {
 

@@ -21,6 +21,8 @@ constexpr Types kNumbersQ{DType::Float32, DType::Int32, DType::Int64,
                           DType::QUInt8,  DType::QInt8, DType::QInt32};
 constexpr Types kQuantized{DType::QUInt8, DType::QInt8, DType::QInt32, DType::QUInt4x2,
                            DType::QUInt2x4};
+constexpr Types kFloatQuantized{DType::Float32, DType::QUInt8,   DType::QInt8,
+                                DType::QInt32,  DType::QUInt4x2, DType::QUInt2x4};
 constexpr Types kDequantized{DType::Float32,  DType::Float64,      DType::Float16,
                              DType::BFloat16, DType::Float8E4M3FN, DType::Float8E5M2,
                              DType::QUInt8,   DType::QInt8,        DType::QInt32,
@@ -58,6 +60,7 @@ struct Family {
 
 constexpr std::string_view kActivation = "quanta/ops/activation.h";
 constexpr std::string_view kArithmetic = "quanta/ops/arithmetic.h";
+constexpr std::string_view kAttention = "quanta/ops/attention.h";
 constexpr std::string_view kCompare = "quanta/ops/compare.h";
 constexpr std::string_view kConv = "quanta/ops/conv.h";
 constexpr std::string_view kEmbedding = "quanta/ops/embedding.h";
@@ -80,12 +83,14 @@ const std::vector<Family>& families() {
        kFloatQ,
        {"relu", "relu_", "relu6", "clamp", "hardtanh", "threshold", "leaky_relu", "hardsigmoid",
         "sigmoid", "tanh", "gelu", "hardswish", "silu", "elu", "celu", "prelu", "softmax"}},
+      {kActivation, kFloatQuantized, {"dropout"}},
       {kArithmetic, kNumbersQ, {"add", "mul", "add_relu", "add_scalar", "mul_scalar"}},
       {kArithmetic, kNumbers, {"sub"}},
       {kArithmetic, kFloat, {"div"}},
       {kArithmetic, kQ, {"mul_relu", "add_scalar_relu", "mul_scalar_relu", "cat_relu"}},
       {kArithmetic, kWholeBytes, {"cat"}},
       {kArithmetic, kFloatQ8, {"matmul", "bmm"}},
+      {kAttention, kFloat, {"scaled_dot_product_attention", "attention_weights"}},
       {kCompare, kEvery, {"eq", "ne", "lt", "le", "gt", "ge"}},
       {kCompare, kWholeBytes, {"where"}},
       {kConv,

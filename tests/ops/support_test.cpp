@@ -10,6 +10,7 @@
 
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
+#include "quanta/ops/attention.h"
 #include "quanta/ops/compare.h"
 #include "quanta/ops/conv.h"
 #include "quanta/ops/embedding.h"
@@ -112,6 +113,17 @@ void add_activations(std::map<std::string, Caller>& callers) {
   both(
       "softmax", [](const Tensor& x) { softmax(x, 1); },
       [](const QTensor& x) { quantized::softmax(x, 1, 1.0, 0); });
+  both(
+      "dropout", [](const Tensor& x) { dropout(x); },
+      [](const QTensor& x) { quantized::dropout(x); });
+}
+
+void add_attention(std::map<std::string, Caller>& callers) {
+  const Dims sizes{1, 2, 4, 4};
+  callers["scaled_dot_product_attention"] = {
+      sizes, [](const Tensor& x) { scaled_dot_product_attention(x, x, x); }};
+  callers["attention_weights"] = {sizes,
+                                  [](const Tensor& x) { attention_weights(x, x, {}, 1.0); }};
 }
 
 void add_arithmetic(std::map<std::string, Caller>& callers) {
@@ -346,6 +358,7 @@ void add_methods(std::map<std::string, Caller>& callers) {
 std::map<std::string, Caller> all_callers() {
   std::map<std::string, Caller> callers;
   add_activations(callers);
+  add_attention(callers);
   add_arithmetic(callers);
   add_weighted(callers);
   add_norms(callers);

@@ -1,0 +1,210 @@
+#include "quanta/ops/attention.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "quanta/ops/activation.h"
+#include "quanta/ops/arithmetic.h"
+#include "quanta/ops/compare.h"
+#include "quanta/ops/cpu/attention_cpu.h"
+#include "quanta/ops/indexing.h"
+#include "quanta/ops/reduce.h"
+#include "quanta/runtime/autograd.h"
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/verbose.h"
+
+namespace quanta {
+namespace {
+
+constexpr std::string_view kOp = "scaled_dot_product_attention";
+constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
+
+void check_operand(std::string_view name, const Tensor& x) {
+  QUANTA_CHECK(x.defined(), "{}: {}: expected a Float32 tensor, got an undefined one", kOp, name);
+  QUANTA_SUPPORTED(x.dtype() == DType::Float32, "{}: {}: expected Float32 on the CPU, got {}", kOp,
+                   name, x.dtype());
+  QUANTA_CHECK(x.dim() >= 2, "{}: {}: expected at least 2 dimensions, got {}", kOp, name,
+               x.sizes());
+}
+
+void check(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
+           const AttentionOptions& options) {
+  check_operand("query", query);
+  check_operand("key", key);
+  check_operand("value", value);
+  QUANTA_CHECK(query.size(-1) >= 1 && key.size(-1) == query.size(-1),
+               "{}: key: expected {} features as query has (at least 1), got sizes {}", kOp,
+               query.size(-1), key.sizes());
+  QUANTA_CHECK(value.size(-2) == key.size(-2),
+               "{}: value: expected {} rows as key has, got sizes {}", kOp, key.size(-2),
+               value.sizes());
+  QUANTA_CHECK(options.dropout_p >= 0.0 && options.dropout_p <= 1.0,
+               "{}: dropout_p: expected 0..1, got {}", kOp, options.dropout_p);
+  QUANTA_CHECK(!options.scale || !std::isnan(*options.scale),
+               "{}: scale: expected a number, got NaN", kOp);
+  QUANTA_CHECK(!mask.defined() || !options.is_causal,
+               "{}: is_causal: expected false together with attn_mask, got true", kOp);
+}
+
+Dims batch_of(const Tensor& x) {
+  Dims batch = x.sizes();
+  batch.resize(batch.size() - 2);
+  return batch;
+}
+
+Dims with_last(Dims batch, std::int64_t rows, std::int64_t columns) {
+  batch.push_back(rows);
+  batch.push_back(columns);
+  return batch;
+}
+
+// The mask of sizes [..., L, S] without copying what is broadcast, but for the keys, which the
+// kernel reads one after the other.
+Tensor expand_mask(const Tensor& mask, const Dims& scores) {
+  Dims own = mask.sizes();
+  QUANTA_CHECK(own.size() <= scores.size(), "{}: attn_mask: expected sizes that broadcast to {}, "
+               "got {}", kOp, scores, own);
+  const std::size_t missing = scores.size() - own.size();
+  for (std::size_t d = 0; d < own.size(); ++d) {
+    QUANTA_CHECK(own[d] == scores[missing + d] || own[d] == 1,
+                 "{}: attn_mask: expected sizes that broadcast to {}, got {}", kOp, scores, own);
+  }
+  Tensor dense = mask.dim() == 0 ? mask.unsqueeze(0) : mask;
+  own = dense.sizes();
+  own[own.size() - 1] = scores.back();
+  dense = dense.expand(own);
+  if (dense.strides().back() != 1) dense = dense.contiguous();
+  return dense.expand(scores);
+}
+
+// Lower triangle, as numbers to add.
+Tensor causal_mask(std::int64_t queries, std::int64_t keys) {
+  const Tensor mask = Tensor::zeros({queries, keys});
+  auto* row = mask.mutable_data<float>();
+  for (std::int64_t i = 0; i < queries; ++i, row += keys) {
+    std::fill(row + std::min(i + 1, keys), row + keys, static_cast<float>(kMinusInfinity));
+  }
+  return mask;
+}
+
+// Op by op, for dropout and for gradients.
+Tensor by_steps(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
+                double scale, double dropout_p) {
+  Tensor weights = attention_weights(query, key, mask, scale);
+  if (mask.defined()) {
+    const Tensor nothing = eq(max(mask, -1, {.keepdim = true}).values, kMinusInfinity);
+    weights = masked_fill(weights, nothing, 0.0);
+  }
+  if (dropout_p > 0.0) weights = dropout(weights, dropout_p);
+  return matmul(weights, value);
+}
+
+// [batch, heads, rows, features]: leading dimensions beyond two become one.
+Tensor as_heads(const Tensor& x, const Dims& batch) {
+  const std::int64_t columns = x.size(-1);
+  Tensor heads = x.expand(with_last(batch, x.size(-2), columns));
+  while (heads.dim() < 4) heads = heads.unsqueeze(0);
+  if (heads.dim() > 4) heads = heads.flatten(0, heads.dim() - 4);
+  if (columns > 1 && heads.strides()[3] != 1) heads = heads.contiguous();
+  return heads;
+}
+
+cpu::AttentionStrides strides_of(const Tensor& heads) {
+  const Dims& strides = heads.strides();
+  return {strides[0], strides[1], strides[2]};
+}
+
+// Uninitialised, with the memory order of `query`.
+Tensor result_like(const Tensor& query, std::int64_t features) {
+  const Dims& strides = query.strides();
+  std::array<std::int64_t, 3> order{0, 1, 2};
+  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    return strides[static_cast<std::size_t>(a)] > strides[static_cast<std::size_t>(b)];
+  });
+  Dims sizes;
+  Dims back = Dims::filled(4, 3);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    sizes.push_back(query.sizes()[static_cast<std::size_t>(order[i])]);
+    back[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
+  }
+  sizes.push_back(features);
+  return Tensor::empty(sizes).permute(back);
+}
+
+Tensor by_heads(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
+                const Dims& batch, float scale, bool causal) {
+  const Tensor q = as_heads(query, batch);
+  const Tensor k = as_heads(key, batch);
+  const Tensor v = as_heads(value, batch);
+  const Tensor out = result_like(q, v.size(3));
+  if (k.size(2) == 0) {
+    out.fill_(0.0);
+  } else if (out.numel() > 0) {
+    cpu::AttentionProblem problem{
+        .batch = q.size(0), .heads = q.size(1), .queries = q.size(2), .keys = k.size(2),
+        .features = q.size(3), .value_features = v.size(3),
+        .query = static_cast<const float*>(q.data_ptr()),
+        .key = static_cast<const float*>(k.data_ptr()),
+        .value = static_cast<const float*>(v.data_ptr()),
+        .out = static_cast<float*>(out.data_ptr()), .mask = nullptr,
+        .query_strides = strides_of(q), .key_strides = strides_of(k),
+        .value_strides = strides_of(v), .out_strides = strides_of(out), .mask_strides = {},
+        .scale = scale, .causal = causal};
+    Tensor added;
+    if (mask.defined()) {
+      added = as_heads(mask, batch);
+      problem.mask = static_cast<const float*>(added.data_ptr());
+      problem.mask_strides = strides_of(added);
+    }
+    cpu::attention(problem);
+  }
+  return batch.size() == 2 ? out : out.reshape(with_last(batch, q.size(2), v.size(3)));
+}
+
+}  // namespace
+
+Tensor additive_mask(std::string_view op, std::string_view argument, const Tensor& mask,
+                     bool left_out) {
+  if (!mask.defined() || mask.dtype() == DType::Float32) return mask;
+  QUANTA_CHECK(mask.dtype() == DType::Bool, "{}: {}: expected Bool or Float32, got {}", op,
+               argument, mask.dtype());
+  const Tensor dense = mask.contiguous();
+  const Tensor result = Tensor::empty(mask.sizes());
+  std::transform(dense.data<bool>(), dense.data<bool>() + dense.numel(),
+                 result.mutable_data<float>(), [&](bool value) {
+                   return value == left_out ? static_cast<float>(kMinusInfinity) : 0.0F;
+                 });
+  return result;
+}
+
+Tensor attention_weights(const Tensor& query, const Tensor& key, const Tensor& mask, double scale) {
+  Tensor scores = matmul(mul_scalar(query, scale), key.transpose(-2, -1));
+  if (mask.defined()) scores = add(scores, mask);
+  return softmax(scores, -1);
+}
+
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                                    const Tensor& attn_mask, const AttentionOptions& options) {
+  OpScope scope(kOp);
+  check(query, key, value, attn_mask, options);
+  Dims batch = broadcast_sizes(batch_of(query), batch_of(key), kOp);
+  batch = broadcast_sizes(batch, batch_of(value), kOp);
+  const std::int64_t queries = query.size(-2);
+  const std::int64_t keys = key.size(-2);
+  Tensor mask = additive_mask(kOp, "attn_mask", attn_mask, false);
+  if (mask.defined()) mask = expand_mask(mask, with_last(batch, queries, keys));
+  const double scale =
+      options.scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(-1))));
+  if (options.dropout_p > 0.0 || autograd::needs_grad(query, key, value, mask)) {
+    scope.kernel("steps");
+    if (options.is_causal) mask = causal_mask(queries, keys);
+    return by_steps(query, key, value, mask, scale, options.dropout_p);
+  }
+  scope.kernel("onednn:sgemm, simd");
+  return by_heads(query, key, value, mask, batch, static_cast<float>(scale), options.is_causal);
+}
+
+}  // namespace quanta

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <optional>
+
+#include "quanta/runtime/tensor.h"
+
+namespace quanta {
+
+struct AttentionOptions {
+  /// Share of the weights that are dropped (the others are scaled by 1 / (1 - p)); 0 in eval mode.
+  double dropout_p = 0.0;
+  /// Query i takes part in keys 0..i only; together with a mask this is refused, as in torch.
+  bool is_causal = false;
+  /// Factor of the products; default 1 / sqrt(E).
+  std::optional<double> scale{};
+};
+
+/// Attention(Q, K, V) = softmax(scale * Q K^T + mask) V   (Vaswani et al. 2017, equation 1)
+///
+/// `query` [..., L, E], `key` [..., S, E], `value` [..., S, Ev], Float32, the leading dimensions
+/// broadcast; the result is [..., L, Ev]. `attn_mask` broadcasts to [..., L, S]: Bool, true where a
+/// query takes part in a key, or Float32 that is added. A query that takes part in no key gives
+/// zeros, as in torch since 2.5.
+///
+/// Views need no copy as long as their last dimension is dense: `x.view({B, L, H, E}).transpose(1,
+/// 2)` is as fast as [B, H, L, E]. The result has the memory order of `query`, so that
+/// `.transpose(1, 2).reshape({B, L, H * Ev})` is a view then.
+///
+/// Same as torch.nn.functional.scaled_dot_product_attention. Throws ArgumentError for sizes that do
+/// not fit, UnsupportedError for other dtypes.
+Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                                    const Tensor& attn_mask = {},
+                                    const AttentionOptions& options = {});
+
+/// softmax(scale * Q K^T + mask), [..., L, S]: the weights themselves, step by step. `mask` is
+/// Float32 or undefined. A query that takes part in no key gives NaN.
+Tensor attention_weights(const Tensor& query, const Tensor& key, const Tensor& mask, double scale);
+
+/// A Bool mask as numbers to add: 0, and minus infinity where `mask` equals `left_out`. A Float32
+/// mask is given back as it is. `op` and `argument` stand in the errors for other dtypes.
+Tensor additive_mask(std::string_view op, std::string_view argument, const Tensor& mask,
+                     bool left_out);
+
+}  // namespace quanta
