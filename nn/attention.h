@@ -1,0 +1,122 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "quanta/nn/linear.h"
+#include "quanta/nn/module.h"
+
+namespace quanta::nn {
+
+/// A Linear that quantize_dynamic leaves in float: it looks types up by their own name. The output
+/// projection of MultiheadAttention, as in torch.
+class NonDynamicallyQuantizableLinear : public Linear {
+ public:
+  using Linear::Linear;
+};
+
+struct MultiheadAttentionOptions {
+  std::int64_t embed_dim = 0;
+  std::int64_t num_heads = 0;
+  double dropout = 0.0;  ///< of the attention weights, in train mode
+  bool bias = true;      ///< of the projections
+  bool add_bias_kv = false;    ///< one learned key and value more, bias_k and bias_v
+  bool add_zero_attn = false;  ///< one key and value of zeros more
+  std::int64_t kdim = 0;       ///< features of keys; 0: embed_dim
+  std::int64_t vdim = 0;       ///< features of values; 0: embed_dim
+  bool batch_first = false;    ///< inputs are [batch, steps, features], else [steps, batch, features]
+};
+
+/// Masks and wishes of one call. Masks are Bool, true for what is left out, or Float32 that is
+/// added to the products.
+struct AttentionCall {
+  Tensor key_padding_mask{};  ///< [batch, keys]; unbatched: [keys]
+  bool need_weights = true;
+  Tensor attn_mask{};  ///< [queries, keys] or [batch * heads, queries, keys]
+  bool average_attn_weights = true;
+  /// Says that attn_mask, which has to be there, is the causal one; it may then be ignored.
+  bool is_causal = false;
+};
+
+struct AttentionOutput {
+  Tensor output;
+  /// [batch, queries, keys], or [batch, heads, queries, keys] when not averaged; undefined when
+  /// not asked for. Without the batch for unbatched inputs.
+  Tensor weights{};
+};
+
+/// Attention of several heads: queries, keys and values are projected, each head attends on its
+/// own share of the features, and out_proj joins them (Vaswani et al. 2017, section 3.2.2).
+///
+/// State: in_proj_weight [3 * embed_dim, embed_dim] (rows of queries, keys, values), or
+/// q_proj_weight, k_proj_weight [embed_dim, kdim] and v_proj_weight when kdim or vdim differ;
+/// in_proj_bias [3 * embed_dim]; bias_k, bias_v [1, 1, embed_dim]; out_proj.weight, out_proj.bias.
+/// New: Xavier uniform weights, zero biases.
+///
+/// A query that takes part in no key gives NaN where weights are asked for, else the attention
+/// part is zeros, as in torch. Calls with several inputs go to forward by name and run no forward
+/// hooks:
+///
+///   auto [y, weights] = attention->forward(query, key, value, {.key_padding_mask = padding});
+///   Tensor y = attention(x);  // self-attention, the output alone
+class MultiheadAttention : public Module {
+ public:
+  /// Undefined where the module has the other form, or in derived classes with projections of
+  /// their own.
+  Tensor in_proj_weight, q_proj_weight, k_proj_weight, v_proj_weight;
+  Tensor in_proj_bias;
+  Tensor bias_k, bias_v;
+  Child<NonDynamicallyQuantizableLinear> out_proj;
+
+  /// Throws ArgumentError for sizes < 1, an embed_dim that num_heads does not divide, and a dropout
+  /// outside [0, 1].
+  explicit MultiheadAttention(const MultiheadAttentionOptions& options);
+  /// With kdim and vdim filled in.
+  const MultiheadAttentionOptions& options() const noexcept { return options_; }
+  std::int64_t head_dim() const noexcept { return options_.embed_dim / options_.num_heads; }
+
+  Tensor forward(const Tensor& x) const override;
+  /// Inputs of 3 dimensions, or of 2 without the batch. Throws ArgumentError for sizes that do not
+  /// fit each other or the module.
+  AttentionOutput forward(const Tensor& query, const Tensor& key, const Tensor& value,
+                          const AttentionCall& call = {}) const;
+  std::string extra_repr() const override;
+
+ protected:
+  /// Without projections of its own, for the quantizable and quantized modules.
+  struct NoProjections {};
+  MultiheadAttention(const MultiheadAttentionOptions& options, NoProjections);
+
+  struct Projected {
+    Tensor query, key, value;  ///< [..., embed_dim]
+  };
+  /// The three projections, of inputs in whichever order of batch and steps.
+  virtual Projected project(const Tensor& query, const Tensor& key, const Tensor& value) const;
+  /// Everything after the heads: `heads` is [batch, steps, embed_dim] (or steps first).
+  virtual Tensor project_output(const Tensor& heads) const;
+  /// What becomes of averaged or single weights before they are given back.
+  virtual Tensor finish_weights(const Tensor& weights) const { return weights; }
+
+ private:
+  /// [batch, heads, steps, head_dim]
+  struct Heads {
+    Tensor query, key, value;
+  };
+  /// What one product gives.
+  enum class Part : std::uint8_t { All, KeyValue, Query, Key, Value };
+  static constexpr std::size_t kParts = 5;
+
+  Tensor project_rows(Part part, const Tensor& x) const;
+  AttentionOutput run(const Tensor& query, const Tensor& key, const Tensor& value,
+                      const AttentionCall& call) const;
+  void extend_keys(Heads& heads, Tensor& padding, Tensor& mask) const;
+  AttentionOutput attend(const Heads& heads, const Tensor& mask, const Tensor& padding,
+                         const AttentionCall& call) const;
+
+  MultiheadAttentionOptions options_;
+  mutable std::array<detail::PackedCache<PackedLinear>, kParts> packed_;
+};
+
+}  // namespace quanta::nn

@@ -1,0 +1,46 @@
+#include "quanta/nn/models/encoder_classifier.h"
+
+#include "quanta/nn/models/detail.h"
+#include "quanta/ops/activation.h"
+#include "quanta/ops/arithmetic.h"
+#include "quanta/runtime/check.h"
+
+namespace quanta::nn::models {
+
+EncoderLayer::EncoderLayer(const EncoderOptions& options) : heads_(options.heads) {
+  const std::int64_t width = options.features;
+  QUANTA_CHECK(heads_ >= 1 && width % heads_ == 0,
+               "EncoderLayer: heads: expected a divisor of {} features, got {}", width, heads_);
+  const LinearOptions square{width, width};
+  const LayerNormOptions norm{.normalized_shape = {width}, .eps = 1e-12};
+  register_module("query", query, square);
+  register_module("key", key, square);
+  register_module("value", value, square);
+  register_module("out", out, square);
+  register_module("ln1", ln1, norm);
+  register_module("fc1", fc1, LinearOptions{width, options.feed_forward});
+  register_module("fc2", fc2, LinearOptions{options.feed_forward, width});
+  register_module("ln2", ln2, norm);
+}
+
+Tensor EncoderLayer::forward(const Tensor& x) const {
+  const Tensor attended = detail::attend_heads(query(x), key(x), value(x), heads_);
+  const Tensor y = ln1(add(x, out(attended)));
+  return ln2(add(y, fc2(gelu(fc1(y)))));
+}
+
+EncoderClassifier::EncoderClassifier(std::int64_t num_layers, const EncoderOptions& options,
+                                     std::int64_t num_classes) {
+  register_module("layers", layers);
+  for (std::int64_t i = 0; i < num_layers; ++i) layers->push_back(EncoderLayer(options));
+  register_module("pooler", pooler, LinearOptions{options.features, options.features});
+  register_module("fc", fc, LinearOptions{options.features, num_classes});
+}
+
+Tensor EncoderClassifier::forward(const Tensor& x) const {
+  Tensor y = x;
+  for (std::size_t i = 0; i < layers->size(); ++i) y = (*layers.operator->())[i](y);
+  return fc(tanh(pooler(y.select(1, 0))));
+}
+
+}  // namespace quanta::nn::models
