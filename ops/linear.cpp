@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "quanta/ops/cpu/linear_dynamic.h"
 #include "quanta/ops/cpu/linear_float.h"
 #include "quanta/ops/cpu/linear_int8.h"
 #include "quanta/ops/cpu/sums_to_codes.h"
@@ -81,11 +82,6 @@ Tensor PackedLinear::operator()(const Tensor& x) const {
 }
 
 namespace quantized {
-
-struct LinearPackedParams::Impl {
-  explicit Impl(cpu::QuantizedWeight weight) : kernel(std::move(weight)) {}
-  cpu::LinearInt8 kernel;
-};
 
 LinearPackedParams::LinearPackedParams(const QTensor& weight, const Tensor& bias) {
   check_weight(weight, bias, DType::QInt8);

@@ -158,17 +158,29 @@ std::string_view LinearInt8::codes(std::int64_t rows, const CallQParams& qparams
   return chosen->name;
 }
 
+void LinearInt8::run_sums(const Plan& plan, std::int64_t rows, std::int32_t src_zero_point,
+                          const std::uint8_t* src, std::int32_t* dst) const {
+  if (plan.kind == Plan::Kind::OneDnnSums) {
+    plan.executable->run(src, dst);
+  } else {
+    conv_exact_s32(src, src_zero_point, exact_weights(), shape(rows), dst);
+  }
+}
+
 Int8Sums LinearInt8::sums(std::int64_t rows, std::int32_t src_zero_point,
                           const std::uint8_t* src) const {
   const std::shared_ptr<const Plan> chosen =
       plan(rows, CallQParams{1.0F, src_zero_point, 1.0F, 0}, SumOutput::Sums);
   std::int32_t* sums = sums_buffer(rows * out_features());
-  if (chosen->kind == Plan::Kind::OneDnnSums) {
-    chosen->executable->run(src, sums);
-  } else {
-    conv_exact_s32(src, src_zero_point, exact_weights(), shape(rows), sums);
-  }
+  run_sums(*chosen, rows, src_zero_point, src, sums);
   return {sums, chosen->compensation_or_null(), chosen->name, chosen};
+}
+
+std::string_view LinearInt8::products(std::int64_t rows, const std::uint8_t* src,
+                                      std::int32_t* dst) const {
+  const std::shared_ptr<const Plan> chosen = plan(rows, CallQParams{}, SumOutput::Sums);
+  run_sums(*chosen, rows, 0, src, dst);
+  return chosen->name;
 }
 
 }  // namespace quanta::cpu

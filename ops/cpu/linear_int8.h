@@ -26,6 +26,8 @@ class LinearInt8 {
   std::string_view codes(std::int64_t rows, const CallQParams& qparams, SumOutput output,
                          const std::uint8_t* src, std::uint8_t* dst) const;
   Int8Sums sums(std::int64_t rows, std::int32_t src_zero_point, const std::uint8_t* src) const;
+  /// Sums of x * (w - its zero point) to dst [rows, N]. Returns the kernel's name.
+  std::string_view products(std::int64_t rows, const std::uint8_t* src, std::int32_t* dst) const;
 
  private:
   struct Key {
@@ -37,6 +39,8 @@ class LinearInt8 {
   };
   struct Plan;
 
+  void run_sums(const Plan& plan, std::int64_t rows, std::int32_t src_zero_point,
+                const std::uint8_t* src, std::int32_t* dst) const;
   std::shared_ptr<const Plan> plan(std::int64_t rows, const CallQParams& qparams,
                                    SumOutput output) const;
   std::shared_ptr<const Plan> make_plan(const Key& key) const;

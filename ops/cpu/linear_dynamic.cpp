@@ -1,0 +1,200 @@
+#include "quanta/ops/cpu/linear_dynamic.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "quanta/ops/cpu/elementwise_kernels.h"
+#include "quanta/ops/cpu/gemv_int8.h"
+#include "quanta/ops/cpu/linear_dynamic_kernels.h"
+#include "quanta/ops/cpu/work_size.h"
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/quant_math.h"
+
+namespace quanta::quantized {
+
+LinearPackedParams::Impl::Impl(cpu::QuantizedWeight weight)
+    : kernel(std::move(weight)), terms(kernel.weight()) {}
+
+}  // namespace quanta::quantized
+
+namespace quanta::cpu {
+
+// The scales are those of an x of scale 1, the sums what a zero point of -1 adds.
+ChannelTerms::ChannelTerms(const QuantizedWeight& weight)
+    : scales(weight.sum_scales(1.0F)), sums(weight.compensation(-1)) {
+  if (!weight.has_zero_points()) return;
+  const std::vector<std::int64_t>& zeros = weight.zero_points();
+  const auto depth = static_cast<std::uint32_t>(weight.weight().size(1));
+  for (std::size_t n = 0; n < sums.size(); ++n) {
+    zero_points.push_back(static_cast<std::int32_t>(zeros[zeros.size() == 1 ? 0 : n]));
+    sums[n] = static_cast<std::int32_t>(static_cast<std::uint32_t>(sums[n]) -
+                                        depth * static_cast<std::uint32_t>(zero_points[n]));
+  }
+}
+
+namespace {
+
+/// More rows than this go to oneDNN, which packs a copy of the weight.
+constexpr std::int64_t kMaxGemvRows = 8;
+/// Elements for which a second thread pays.
+constexpr std::int64_t kElementGrain = 65536;
+
+FloatRange range_of(const float* x, std::int64_t count) {
+  constexpr std::int64_t kMaxParts = 64;
+  const std::int64_t parts =
+      std::min<std::int64_t>({kMaxParts, get_num_threads(), count / kElementGrain});
+  if (parts < 2) return float_range(x, count);
+  std::array<FloatRange, kMaxParts> ranges;
+  parallel_for(parts, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t part = begin; part < end; ++part) {
+      const std::int64_t from = count * part / parts;
+      ranges[static_cast<std::size_t>(part)] =
+          float_range(x + from, count * (part + 1) / parts - from);
+    }
+  });
+  FloatRange all = ranges[0];
+  for (std::int64_t part = 0; part < parts; ++part) {
+    const FloatRange& range = ranges[static_cast<std::size_t>(part)];
+    if (std::isnan(range.min)) return range;
+    all = {std::min(all.min, range.min), std::max(all.max, range.max)};
+  }
+  return all;
+}
+
+struct Activation {
+  std::uint8_t* codes;
+  std::int64_t stride;
+  float scale;
+  std::int32_t zero_point;
+};
+
+/// x [rows, depth] as codes in a buffer of this thread, rows `stride` apart and filled with zeros.
+Activation quantize_rows(const float* x, std::int64_t rows, std::int64_t depth, std::int64_t stride,
+                         quantized::ReduceRange reduce_range) {
+  const FloatRange range = range_of(x, rows * depth);
+  QUANTA_CHECK(std::isfinite(range.min) && std::isfinite(range.max),
+               "linear_dynamic: x: expected finite values, got a range of {}..{}", range.min,
+               range.max);
+  math::ChooseOptions options;
+  options.reduce_range = reduce_range == quantized::ReduceRange::Yes;
+  const math::QParams qparams = math::choose_qparams(range.min, range.max, 0, 255, options);
+  const auto scale = static_cast<float>(qparams.scale);
+  const auto zero_point = static_cast<std::int32_t>(qparams.zero_point);
+  // A reduced range, too, is cut off beyond 255 only, as in torch.
+  const QuantizeArgs args{math::inverse_scale(scale), zero_point, 0, 255, 255};
+
+  auto* codes = reinterpret_cast<std::uint8_t*>(
+      onednn::thread_buffer(onednn::Buffer::Padded, static_cast<std::size_t>(rows * stride)));
+  if (stride == depth) {
+    parallel_for(rows * depth, kElementGrain, [&](std::int64_t begin, std::int64_t end) {
+      quantize(x + begin, codes + begin, end - begin, args, Store::Cached);
+    });
+  } else {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      quantize(x + row * depth, codes + row * stride, depth, args, Store::Cached);
+      std::memset(codes + row * stride + depth, 0, static_cast<std::size_t>(stride - depth));
+    }
+  }
+  return {codes, stride, scale, zero_point};
+}
+
+std::int32_t sum_of(const std::uint8_t* codes, std::int64_t count) {
+  std::uint32_t sum = 0;
+  for (std::int64_t k = 0; k < count; ++k) sum += codes[k];
+  return static_cast<std::int32_t>(sum);
+}
+
+/// Output channels a thread takes at least.
+std::int64_t channel_grain(std::int64_t multiply_adds, std::int64_t channels) {
+  return threads_for(multiply_adds) == 1 ? channels : 64;
+}
+
+/// A few rows: sums and floats of a thread's channels one after the other.
+void few_rows(const Activation& src, std::int64_t rows, const LinearInt8& kernel, CodeBits bits,
+              const SumsToFloats& terms, float* out) {
+  const std::int64_t channels = kernel.out_features();
+  const std::int64_t depth = kernel.in_features();
+  std::array<std::int32_t, kMaxGemvRows> src_sums{};
+  if (terms.zero_points != nullptr) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      src_sums[static_cast<std::size_t>(row)] = sum_of(src.codes + row * src.stride, depth);
+    }
+  }
+  const GemvInt8 call{src.codes, rows,     src.stride, bits, kernel.weight().codes(),
+                      channels,  depth};
+  parallel_for(channels, channel_grain(rows * depth * channels, channels),
+               [&](std::int64_t begin, std::int64_t end) {
+                 gemv_int8(call, begin, end, reinterpret_cast<std::int32_t*>(out));
+                 SumsToFloats row_terms = terms;
+                 for (std::int64_t row = 0; row < rows; ++row) {
+                   row_terms.src_sum = src_sums[static_cast<std::size_t>(row)];
+                   sums_to_floats(row_terms, begin, end, out + row * channels);
+                 }
+               });
+}
+
+}  // namespace
+
+std::string_view linear_dynamic_rows(const float* x, std::int64_t rows,
+                                     const quantized::LinearPackedParams::Impl& packed,
+                                     quantized::ReduceRange reduce_range, Fusion fusion,
+                                     float* out) {
+  const LinearInt8& kernel = packed.kernel;
+  const std::int64_t depth = kernel.in_features();
+  const std::int64_t channels = kernel.out_features();
+  const bool few = rows <= kMaxGemvRows;
+  const std::int64_t stride =
+      few ? (depth + kCodeRowAlignment - 1) / kCodeRowAlignment * kCodeRowAlignment : depth;
+  const Activation src = quantize_rows(x, rows, depth, stride, reduce_range);
+
+  const ChannelTerms& terms = packed.terms;
+  const Tensor& bias = kernel.weight().bias();
+  SumsToFloats args{src.scale,
+                    src.zero_point,
+                    terms.scales.data(),
+                    terms.sums.data(),
+                    few && !terms.zero_points.empty() ? terms.zero_points.data() : nullptr,
+                    0,
+                    bias.defined() ? static_cast<const float*>(bias.data_ptr()) : nullptr,
+                    fusion == Fusion::ReLU};
+  if (few) {
+    const CodeBits bits =
+        reduce_range == quantized::ReduceRange::Yes ? CodeBits::Seven : CodeBits::Eight;
+    few_rows(src, rows, kernel, bits, args, out);
+    return "quanta:gemv";
+  }
+  const std::string_view name =
+      kernel.products(rows, src.codes, reinterpret_cast<std::int32_t*>(out));
+  parallel_for(rows, std::max<std::int64_t>(kElementGrain / channels, 1),
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t row = begin; row < end; ++row) {
+                   sums_to_floats(args, 0, channels, out + row * channels);
+                 }
+               });
+  return name;
+}
+
+std::string_view linear_dynamic_fp16_rows(const float* x, std::int64_t rows,
+                                          const quantized::LinearPackedParamsFp16::Impl& packed,
+                                          Fusion fusion, float* out) {
+  const std::int64_t channels = packed.weight.size(0);
+  const std::int64_t depth = packed.weight.size(1);
+  const Tensor& bias = packed.bias;
+  const HalfProduct call{x,
+                         rows,
+                         static_cast<const std::uint16_t*>(packed.weight.data_ptr()),
+                         channels,
+                         depth,
+                         bias.defined() ? static_cast<const float*>(bias.data_ptr()) : nullptr,
+                         fusion == Fusion::ReLU};
+  parallel_for(channels, channel_grain(rows * depth * channels * 4, channels),
+               [&](std::int64_t begin, std::int64_t end) {
+                 multiply_halves(call, begin, end, out);
+               });
+  return "quanta:gemv";
+}
+
+}  // namespace quanta::cpu

@@ -1,0 +1,61 @@
+#pragma once
+
+// Private: linear layers on plain memory whose activation is quantized in the call, and what the
+// packed parameters of the public ops hold. No allocation in steady state; safe from many threads.
+
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "quanta/ops/cpu/linear_int8.h"
+#include "quanta/ops/linear.h"
+#include "quanta/ops/linear_dynamic.h"
+#include "quanta/runtime/tensor.h"
+
+namespace quanta::cpu {
+
+/// What turns integer sums of each output channel n into floats.
+struct ChannelTerms {
+  explicit ChannelTerms(const QuantizedWeight& weight);
+  std::vector<float> scales;
+  /// Sums of w - (zero point of w).
+  std::vector<std::int32_t> sums;
+  /// Empty when all are 0.
+  std::vector<std::int32_t> zero_points;
+};
+
+}  // namespace quanta::cpu
+
+namespace quanta::quantized {
+
+struct LinearPackedParams::Impl {
+  explicit Impl(cpu::QuantizedWeight weight);
+  cpu::LinearInt8 kernel;
+  cpu::ChannelTerms terms;
+};
+
+struct LinearPackedParamsFp16::Impl {
+  Impl(Tensor packed_weight, Tensor packed_bias)
+      : weight(std::move(packed_weight)), bias(std::move(packed_bias)) {}
+  Tensor weight;  ///< Float16 [N, K], contiguous
+  Tensor bias;    ///< Float32 [N], contiguous, or undefined
+};
+
+}  // namespace quanta::quantized
+
+namespace quanta::cpu {
+
+/// x [rows, K] to out [rows, N], both dense; rows >= 1. All of x gets one scale and zero point.
+/// Throws ArgumentError for NaN and infinities in x. Returns the kernel's name.
+std::string_view linear_dynamic_rows(const float* x, std::int64_t rows,
+                                     const quantized::LinearPackedParams::Impl& packed,
+                                     quantized::ReduceRange reduce_range, Fusion fusion,
+                                     float* out);
+
+/// The same for a Float16 weight. The result does not depend on `rows`, threads or instruction set.
+std::string_view linear_dynamic_fp16_rows(const float* x, std::int64_t rows,
+                                          const quantized::LinearPackedParamsFp16::Impl& packed,
+                                          Fusion fusion, float* out);
+
+}  // namespace quanta::cpu

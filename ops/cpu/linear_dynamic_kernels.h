@@ -1,0 +1,37 @@
+#pragma once
+
+// Private: the vector kernels of linear_dynamic.cpp beside gemv_int8.
+
+#include <cstdint>
+
+namespace quanta::cpu {
+
+/// Sums of x * w of one row of x, and what makes floats of them:
+///   y = float(sum - zx * weight_sums[n] - src_sum * zw[n]) * (sx * scales[n]) + bias[n]
+/// in integers that wrap, then float32 operations one by one.
+struct SumsToFloats {
+  float src_scale;
+  std::int32_t src_zero_point;
+  const float* scales;
+  const std::int32_t* weight_sums;  ///< of w - zw
+  const std::int32_t* zero_points;  ///< of w; null: the sums are of x * (w - zw)
+  std::int32_t src_sum;             ///< of the row's codes, for zero_points
+  const float* bias;                ///< null: 0
+  bool relu;
+};
+
+/// Channels [begin, end), in place: `row` holds int32 sums before and floats after.
+void sums_to_floats(const SumsToFloats& args, std::int64_t begin, std::int64_t end, float* row);
+
+/// Channels [begin, end) of `rows` rows: out[r][n] = sum of x[r][k] * weight[n][k], plus bias[n].
+struct HalfProduct {
+  const float* x;
+  std::int64_t rows;
+  const std::uint16_t* weight;  ///< Float16 [N, K]
+  std::int64_t out_features, in_features;
+  const float* bias;  ///< null: 0
+  bool relu;
+};
+void multiply_halves(const HalfProduct& call, std::int64_t begin, std::int64_t end, float* out);
+
+}  // namespace quanta::cpu
