@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "quanta/ops/cpu/embedding_kernels.h"
 #include "quanta/ops/detail/embedding_indices.h"
 #include "quanta/ops/detail/embedding_rows.h"
 #include "quanta/runtime/check.h"
@@ -26,8 +27,6 @@ struct PackedTable {
   EmbeddingRows layout;
   const std::uint8_t* data = nullptr;
   std::int64_t count = 0;
-
-  const std::uint8_t* row(std::int64_t index) const { return data + index * layout.row_bytes(); }
 };
 
 PackedTable packed_table(std::string_view op, std::string_view argument, const Tensor& weight,
@@ -68,8 +67,8 @@ Tensor lookup(std::string_view op, const PackedTable& table, const Tensor& indic
   parallel_for(static_cast<std::int64_t>(rows.size()), std::max<std::int64_t>(1, 8192 / columns),
                [&](std::int64_t begin, std::int64_t end) {
                  for (std::int64_t i = begin; i < end; ++i) {
-                   const std::int64_t row = rows[static_cast<std::size_t>(i)];
-                   table.layout.accumulate(table.row(row), 1.0F, to + i * columns);
+                   cpu::add_embedding_rows(table.layout, table.data, rows.data() + i, nullptr, 1,
+                                           to + i * columns);
                  }
                });
   return result;
@@ -134,11 +133,10 @@ Tensor sum_bags(std::string_view op, const PackedTable& table, const Tensor& ind
                [&](std::int64_t begin, std::int64_t end) {
                  for (std::int64_t bag = begin; bag < end; ++bag) {
                    const auto slot = static_cast<std::size_t>(bag);
-                   for (std::int64_t i = ends[slot]; i < ends[slot + 1]; ++i) {
-                     const std::int64_t row = rows[static_cast<std::size_t>(i)];
-                     table.layout.accumulate(table.row(row), factors ? factors[i] : 1.0F,
-                                             to + bag * columns);
-                   }
+                   const std::int64_t first = ends[slot];
+                   cpu::add_embedding_rows(table.layout, table.data, rows.data() + first,
+                                           factors == nullptr ? nullptr : factors + first,
+                                           ends[slot + 1] - first, to + bag * columns);
                  }
                });
   return result;
@@ -201,7 +199,7 @@ Tensor unpack_rows(std::string_view op, const Tensor& packed_weight, int bits) {
   const Tensor result = Tensor::zeros({table.count, columns});
   auto* to = result.mutable_data<float>();
   for (std::int64_t i = 0; i < table.count; ++i) {
-    table.layout.accumulate(table.row(i), 1.0F, to + i * columns);
+    cpu::add_embedding_rows(table.layout, table.data, &i, nullptr, 1, to + i * columns);
   }
   return result;
 }

@@ -63,20 +63,12 @@ struct EmbeddingRows {
     }
   }
 
-  /// to[c] += value(c) * factor; scale and bias take the factor first. The product and the sum with
-  /// the bias round once together, as torch's fused multiply-add: they may nearly cancel.
-  void accumulate(const std::uint8_t* row, float factor, float* to) const noexcept {
-    const RowParameters values = parameters(row);
-    const auto scale = static_cast<double>(values.scale * factor);
-    const auto bias = static_cast<double>(values.bias * factor);
-    if (bits == 8) {
-      for (std::int64_t c = 0; c < columns; ++c) {
-        to[c] += static_cast<float>(scale * row[c] + bias);
-      }
-    } else {
-      for (std::int64_t c = 0; c < columns; ++c) {
-        to[c] += static_cast<float>(scale * code(row, c) + bias);
-      }
+  /// to[c] += fma(scale, code(c), bias) for columns from `first` on. The product and the sum round
+  /// once together, as in torch: they may nearly cancel.
+  void add_columns(const std::uint8_t* row, std::int64_t first, float scale, float bias,
+                   float* to) const noexcept {
+    for (std::int64_t c = first; c < columns; ++c) {
+      to[c] += std::fma(scale, static_cast<float>(code(row, c)), bias);
     }
   }
 };

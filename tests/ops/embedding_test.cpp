@@ -7,7 +7,9 @@
 #include <limits>
 #include <vector>
 
+#include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
+#include "quanta/runtime/half.h"
 #include "quanta/runtime/random.h"
 
 namespace quanta::quantized {
@@ -87,6 +89,59 @@ TEST_CASE("embedding_bag: sums follow offsets and weights") {
   CHECK(square.equal(embedding_bag_byte(packed, some, {.offsets = indices({0, 2})})));
   CHECK(
       square.equal(embedding_bag_byte_rowwise_offsets(packed.packed_weight(), some.view({2, 2}))));
+}
+
+// The definition, from the codes and parameters of a 4- or 8-bit table.
+std::vector<float> plain_sum(const QTensor& weight, const std::vector<std::int64_t>& rows,
+                             const std::vector<float>& factors) {
+  const bool bytes = weight.dtype() == DType::QUInt8;
+  const std::int64_t columns = weight.size(1);
+  const std::vector<float> scales = weight.q_per_channel_scales().to_float_vector();
+  const std::vector<float> zero_points = weight.q_per_channel_zero_points().to_float_vector();
+  const std::vector<std::int64_t> codes = weight.to_int64_vector();
+  const auto rounded = [&](float x) {
+    return bytes ? x : math::float16_to_float(math::float_to_float16(x));
+  };
+  std::vector<float> sum(static_cast<std::size_t>(columns), 0.0F);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto row = static_cast<std::size_t>(rows[i]);
+    const float scale = rounded(scales[row]) * factors[i];
+    const float bias = rounded(-zero_points[row] * scales[row]) * factors[i];
+    for (std::size_t c = 0; c < sum.size(); ++c) {
+      const auto code = static_cast<float>(codes[row * sum.size() + c]);
+      sum[c] += std::fma(scale, code, bias);
+    }
+  }
+  return sum;
+}
+
+TEST_CASE("embedding_bag: sums are those of the definition for any number of columns") {
+  Generator generator(72);
+  for (const DType dtype : {DType::QUInt8, DType::QUInt4x2}) {
+    for (const std::int64_t columns : {1, 2, 7, 8, 15, 16, 17, 31, 33, 64, 67, 130}) {
+      CAPTURE(columns);
+      const std::int64_t count = 11;
+      const Tensor scales = Tensor::empty({count});
+      const Tensor zero_points = Tensor::empty({count});
+      for (std::int64_t i = 0; i < count; ++i) {
+        scales.mutable_data<float>()[i] = 0.013F * static_cast<float>(i + 1);
+        zero_points.mutable_data<float>()[i] = 3.7F + static_cast<float>(i);
+      }
+      const QTensor weight =
+          quantize_per_channel(randn({count, columns}, generator), scales, zero_points, 0, dtype);
+      const EmbeddingPackedParams packed = embedding_bag_prepack(weight);
+      const std::vector<std::int64_t> rows{10, 0, 3, 3, 9};
+      const Tensor factors = randn({5}, generator);
+      const EmbeddingBagOptions options{.offsets = indices({0}), .per_sample_weights = factors};
+      const Tensor index = Tensor::from_int64(rows);
+      const Tensor bag = dtype == DType::QUInt8 ? embedding_bag_byte(packed, index, options)
+                                                : embedding_bag_4bit(packed, index, options);
+      CHECK(bag.to_float_vector() == plain_sum(weight, rows, factors.to_float_vector()));
+      const Tensor row = dtype == DType::QUInt8 ? embedding_byte(packed, indices({4}))
+                                                : embedding_4bit(packed, indices({4}));
+      CHECK(row.to_float_vector() == plain_sum(weight, {4}, {1.0F}));
+    }
+  }
 }
 
 TEST_CASE("embedding prepack: unpacked rows are within half a step of the floats") {
