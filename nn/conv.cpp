@@ -6,6 +6,7 @@
 #include "quanta/nn/detail/float_conv.h"
 #include "quanta/nn/detail/layer_options.h"
 #include "quanta/nn/detail/padding.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/ops/activation.h"
 
 namespace quanta::nn {
@@ -76,7 +77,7 @@ ConvNd::ConvNd(const ConvNdOptions& options, std::int64_t spatial)
 
 Tensor ConvNd::forward(const Tensor& input, Fusion fusion) const {
   const Tensor x = detail::pad_for(input, options_);
-  if (!is_training()) {
+  if (!is_training() && !autograd::needs_grad(x, weight, bias)) {
     return packed_.get(weight, bias, fusion, [&] {
       return PackedConv(weight, bias, detail::conv_options(options_), spatial_, fusion);
     })(x);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "quanta/nn/detail/layer_options.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/ops/activation.h"
 
 namespace quanta::nn {
@@ -20,7 +21,7 @@ Linear::Linear(const LinearOptions& options) : options_(options) {
 }
 
 Tensor Linear::forward(const Tensor& x, Fusion fusion) const {
-  if (!is_training()) {
+  if (!is_training() && !autograd::needs_grad(x, weight, bias)) {
     return packed_.get(weight, bias, fusion, [&] { return PackedLinear(weight, bias, fusion); })(x);
   }
   Tensor y = linear(x, weight, bias);

@@ -43,13 +43,13 @@ std::string AvgPoolNd::extra_repr() const {
       detail::python_int_or_tuple(options_.stride), detail::python_int_or_tuple(options_.padding));
 }
 
-AdaptiveAvgPoolNd::AdaptiveAvgPoolNd(const Dims& output_size, std::int64_t spatial)
+AdaptivePoolNd::AdaptivePoolNd(const Dims& output_size, std::int64_t spatial)
     : output_size_(output_size) {
-  static_cast<void>(detail::expand_spatial(fmt::format("AdaptiveAvgPool{}d", spatial),
-                                           "output_size", output_size, spatial, -1));
+  static_cast<void>(detail::expand_spatial(fmt::format("AdaptivePool{}d", spatial), "output_size",
+                                           output_size, spatial, -1));
 }
 
-std::string AdaptiveAvgPoolNd::extra_repr() const {
+std::string AdaptivePoolNd::extra_repr() const {
   return "output_size=" + detail::python_int_or_tuple(output_size_);
 }
 

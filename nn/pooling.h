@@ -81,37 +81,54 @@ class AvgPool3d : public AvgPoolNd {
   Tensor forward(const Tensor& x) const override { return avg_pool3d(x, options()); }
 };
 
-/// What the adaptive average pools share; use AdaptiveAvgPool1d, AdaptiveAvgPool2d,
-/// AdaptiveAvgPool3d. `output_size` has one number per spatial dimension or one for all; -1 keeps
-/// the input's size.
-class AdaptiveAvgPoolNd : public Module {
+/// What the adaptive pools share; use AdaptiveAvgPool1d, AdaptiveMaxPool1d ... `output_size` has
+/// one number per spatial dimension or one for all; -1 keeps the input's size.
+class AdaptivePoolNd : public Module {
  public:
   const Dims& output_size() const noexcept { return output_size_; }
   std::string extra_repr() const override;
 
  protected:
-  AdaptiveAvgPoolNd(const Dims& output_size, std::int64_t spatial);
+  AdaptivePoolNd(const Dims& output_size, std::int64_t spatial);
 
  private:
   Dims output_size_;
 };
 
-class AdaptiveAvgPool1d : public AdaptiveAvgPoolNd {
+class AdaptiveAvgPool1d : public AdaptivePoolNd {
  public:
-  explicit AdaptiveAvgPool1d(const Dims& output_size) : AdaptiveAvgPoolNd(output_size, 1) {}
+  explicit AdaptiveAvgPool1d(const Dims& output_size) : AdaptivePoolNd(output_size, 1) {}
   Tensor forward(const Tensor& x) const override { return adaptive_avg_pool1d(x, output_size()); }
 };
 
-class AdaptiveAvgPool2d : public AdaptiveAvgPoolNd {
+class AdaptiveMaxPool1d : public AdaptivePoolNd {
  public:
-  explicit AdaptiveAvgPool2d(const Dims& output_size) : AdaptiveAvgPoolNd(output_size, 2) {}
+  explicit AdaptiveMaxPool1d(const Dims& output_size) : AdaptivePoolNd(output_size, 1) {}
+  Tensor forward(const Tensor& x) const override { return adaptive_max_pool1d(x, output_size()); }
+};
+
+class AdaptiveAvgPool2d : public AdaptivePoolNd {
+ public:
+  explicit AdaptiveAvgPool2d(const Dims& output_size) : AdaptivePoolNd(output_size, 2) {}
   Tensor forward(const Tensor& x) const override { return adaptive_avg_pool2d(x, output_size()); }
 };
 
-class AdaptiveAvgPool3d : public AdaptiveAvgPoolNd {
+class AdaptiveMaxPool2d : public AdaptivePoolNd {
  public:
-  explicit AdaptiveAvgPool3d(const Dims& output_size) : AdaptiveAvgPoolNd(output_size, 3) {}
+  explicit AdaptiveMaxPool2d(const Dims& output_size) : AdaptivePoolNd(output_size, 2) {}
+  Tensor forward(const Tensor& x) const override { return adaptive_max_pool2d(x, output_size()); }
+};
+
+class AdaptiveAvgPool3d : public AdaptivePoolNd {
+ public:
+  explicit AdaptiveAvgPool3d(const Dims& output_size) : AdaptivePoolNd(output_size, 3) {}
   Tensor forward(const Tensor& x) const override { return adaptive_avg_pool3d(x, output_size()); }
+};
+
+class AdaptiveMaxPool3d : public AdaptivePoolNd {
+ public:
+  explicit AdaptiveMaxPool3d(const Dims& output_size) : AdaptivePoolNd(output_size, 3) {}
+  Tensor forward(const Tensor& x) const override { return adaptive_max_pool3d(x, output_size()); }
 };
 
 }  // namespace quanta::nn

@@ -8,6 +8,9 @@
 #include "quanta/ops/cpu/conv_int8.h"
 #include "quanta/ops/cpu/sums_to_codes.h"
 #include "quanta/ops/detail/conv_geometry.h"
+#include "quanta/ops/detail/conv_products.h"
+#include "quanta/ops/gradients/conv.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/verbose.h"
 
@@ -63,8 +66,45 @@ struct FloatConv {
   cpu::ConvFloat kernel;
 };
 
+// For proofs of gradients: plain loops.
+Tensor double_conv(const ConvGeometry& geometry, const Tensor& x, const Tensor& weight,
+                   const Tensor& bias) {
+  OpScope scope(geometry.op);
+  QUANTA_CHECK(x.defined() && x.dtype() == DType::Float64,
+               "{}: x: expected Float64 as the weight has, got {}", geometry.op,
+               x.defined() ? to_string(x.dtype()) : "an undefined tensor");
+  const cpu::ConvShape shape = detail::conv_shape(geometry, x.sizes());
+  Tensor out = Tensor::zeros(detail::conv_output_sizes(geometry, shape), DType::Float64);
+  if (bias.defined()) {
+    Dims channels = Dims::filled(static_cast<std::size_t>(geometry.spatial) + 1, 1);
+    channels[0] = shape.out_channels;
+    out.copy_(bias.reshape(channels));
+  }
+  const Tensor input = x.contiguous();
+  const Tensor weights = weight.contiguous();
+  double* sums = out.mutable_data<double>();
+  detail::for_each_conv_product(shape, [&](std::int64_t s, std::int64_t w, std::int64_t d) {
+    sums[d] += input.data<double>()[s] * weights.data<double>()[w];
+  });
+  scope.kernel("scalar");
+  return x.dim() == geometry.spatial + 1 ? out.squeeze(0) : out;
+}
+
 Tensor float_conv(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   const ConvTransposeOptions& options, std::int64_t spatial, bool transposed) {
+  if (autograd::needs_grad(x, weight, bias)) {
+    Tensor y = [&] {
+      const autograd::NoGradGuard guard;
+      return float_conv(x, weight, bias, options, spatial, transposed);
+    }();
+    return gradients::record_conv(
+        std::move(y), x, weight, bias,
+        detail::conv_geometry(weight, bias, options, spatial, transposed));
+  }
+  if (weight.defined() && weight.dtype() == DType::Float64) {
+    return double_conv(detail::conv_geometry(weight, bias, options, spatial, transposed), x, weight,
+                       bias);
+  }
   check_weight(detail::conv_name(spatial, transposed), weight, DType::Float32);
   return FloatConv(weight, bias, options, spatial, transposed, cpu::FloatEpilogue::None)(x);
 }
@@ -110,6 +150,7 @@ PackedConv::PackedConv(const Tensor& weight, const Tensor& bias, const ConvOptio
 
 Tensor PackedConv::operator()(const Tensor& x) const {
   QUANTA_CHECK(defined(), "conv: weight: expected a packed weight, got an empty PackedConv");
+  if (x.defined()) autograd::require_no_grad("conv (packed)", x);
   return (*impl_)(x);
 }
 

@@ -3,10 +3,13 @@
 #include <cmath>
 #include <utility>
 
+#include "quanta/ops/arithmetic.h"
 #include "quanta/ops/cpu/linear_dynamic.h"
 #include "quanta/ops/cpu/linear_float.h"
 #include "quanta/ops/cpu/linear_int8.h"
 #include "quanta/ops/cpu/sums_to_codes.h"
+#include "quanta/ops/gradients/linear.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/verbose.h"
 
@@ -20,8 +23,8 @@ void check_weight(const Tensor& weight, const Tensor& bias, DType dtype) {
   QUANTA_CHECK(weight.dim() == 2 && weight.numel() > 0,
                "linear: weight: expected sizes [N, K] of 1 or more, got {}", weight.sizes());
   if (!bias.defined()) return;
-  QUANTA_CHECK(bias.dtype() == DType::Float32, "linear: bias: expected Float32, got {}",
-               bias.dtype());
+  const DType wanted = dtype == DType::Float64 ? dtype : DType::Float32;
+  QUANTA_CHECK(bias.dtype() == wanted, "linear: bias: expected {}, got {}", wanted, bias.dtype());
   QUANTA_CHECK(bias.dim() == 1 && bias.sizes()[0] == weight.sizes()[0],
                "linear: bias: expected one number for each of {} output features, got sizes {}",
                weight.sizes()[0], bias.sizes());
@@ -55,9 +58,34 @@ Tensor run_float(const cpu::LinearFloat& kernel, const Tensor& x) {
   return out;
 }
 
+// For proofs of gradients.
+Tensor double_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  check_weight(weight, bias, DType::Float64);
+  QUANTA_CHECK(x.defined() && x.dtype() == DType::Float64,
+               "linear: x: expected Float64 as the weight has, got {}",
+               x.defined() ? to_string(x.dtype()) : "an undefined tensor");
+  const Dims sizes = output_sizes(x, weight.sizes()[1], weight.sizes()[0]);
+  const Tensor out = matmul(x.reshape({-1, weight.sizes()[1]}), weight.t());
+  if (bias.defined()) {
+    const Tensor added = bias.contiguous();
+    double* values = out.mutable_data<double>();
+    for (std::int64_t i = 0; i < out.numel(); ++i)
+      values[i] += added.data<double>()[i % added.numel()];
+  }
+  return out.view(sizes);
+}
+
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (autograd::needs_grad(x, weight, bias)) {
+    Tensor y = [&] {
+      const autograd::NoGradGuard guard;
+      return linear(x, weight, bias);
+    }();
+    return gradients::record_linear(std::move(y), x, weight, bias);
+  }
+  if (weight.defined() && weight.dtype() == DType::Float64) return double_linear(x, weight, bias);
   check_weight(weight, bias, DType::Float32);
   const cpu::LinearFloat kernel(weight.contiguous(), bias.defined() ? bias.contiguous() : bias,
                                 cpu::FloatEpilogue::None);
@@ -78,6 +106,7 @@ PackedLinear::PackedLinear(const Tensor& weight, const Tensor& bias, Fusion fusi
 
 Tensor PackedLinear::operator()(const Tensor& x) const {
   QUANTA_CHECK(defined(), "linear: weight: expected a packed weight, got an empty PackedLinear");
+  if (x.defined()) autograd::require_no_grad("linear (packed)", x);
   return run_float(impl_->kernel, x);
 }
 

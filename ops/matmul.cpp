@@ -1,7 +1,9 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/cpu/matmul_cpu.h"
 #include "quanta/ops/cpu/quantized_operands.h"
+#include "quanta/ops/gradients/linear.h"
 #include "quanta/ops/quantize.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/verbose.h"
 
@@ -21,6 +23,31 @@ Tensor with_rank(Tensor x, std::int64_t rank) {
   return x;
 }
 
+// For proofs of gradients: out = lhs x rhs in Float64, batch dimensions broadcast.
+void double_matmul(const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
+  const auto expanded = [&](const Tensor& x) {
+    Dims sizes = batch_of(out);
+    sizes.push_back(x.size(-2));
+    sizes.push_back(x.size(-1));
+    return x.expand(sizes).contiguous();
+  };
+  const Tensor left = expanded(lhs);
+  const Tensor right = expanded(rhs);
+  const std::int64_t rows = left.size(-2);
+  const std::int64_t inner = left.size(-1);
+  const std::int64_t columns = right.size(-1);
+  double* results = out.mutable_data<double>();
+  for (std::int64_t i = 0; i < out.numel(); ++i) {
+    const std::int64_t column = i % columns;
+    const std::int64_t row = i / columns;  // of all batches
+    const double* a = left.data<double>() + row * inner;
+    const double* b = right.data<double>() + row / rows * inner * columns + column;
+    double sum = 0.0;
+    for (std::int64_t k = 0; k < inner; ++k) sum += a[k] * b[k * columns];
+    results[i] = sum;
+  }
+}
+
 Tensor multiply(std::string_view op, const Tensor& lhs, const Tensor& rhs) {
   QUANTA_CHECK(lhs.dim() >= 1, "{}: lhs: expected at least 1 dimension, got 0", op);
   QUANTA_CHECK(rhs.dim() >= 1, "{}: rhs: expected at least 1 dimension, got 0", op);
@@ -35,9 +62,11 @@ Tensor multiply(std::string_view op, const Tensor& lhs, const Tensor& rhs) {
   sizes.push_back(right.size(-1));
   const auto rank = static_cast<std::int64_t>(sizes.size());
 
-  Tensor out = Tensor::empty(sizes, DType::Float32);
+  Tensor out = Tensor::empty(sizes, lhs.dtype());
   if (left.size(-1) == 0) {
     out.fill_(0.0);
+  } else if (out.numel() > 0 && out.dtype() == DType::Float64) {
+    double_matmul(with_rank(left, rank), with_rank(right, rank), out);
   } else if (out.numel() > 0) {
     cpu::matmul(with_rank(left, rank), with_rank(right, rank), out);
   }
@@ -66,8 +95,14 @@ Tensor matmul(const Tensor& lhs, const Tensor& rhs) {
                      "matmul: {}: expected Float32, got a quantized tensor ({}), and the result's "
                      "scale is not known here: use nn::FloatFunctional, or dequantize first",
                      argument, x->dtype());
-    QUANTA_SUPPORTED(x->dtype() == DType::Float32,
-                     "matmul: {}: expected Float32 on the CPU, got {}", argument, x->dtype());
+    QUANTA_SUPPORTED(x->dtype() == DType::Float32 || x->dtype() == DType::Float64,
+                     "matmul: {}: expected Float32 (or Float64) on the CPU, got {}", argument,
+                     x->dtype());
+  }
+  QUANTA_CHECK(lhs.dtype() == rhs.dtype(), "matmul: rhs: expected {} as lhs has, got {}",
+               lhs.dtype(), rhs.dtype());
+  if (autograd::needs_grad(lhs, rhs)) {
+    return gradients::record_matmul(multiply("matmul", lhs.detach(), rhs.detach()), lhs, rhs);
   }
   scope.kernel("onednn");
   return multiply("matmul", lhs, rhs);

@@ -5,6 +5,8 @@
 
 #include "quanta/ops/cpu/pooling_kernels.h"
 #include "quanta/ops/detail/spatial.h"
+#include "quanta/ops/gradients/pooling.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/verbose.h"
 
@@ -27,8 +29,13 @@ struct PoolInput {
   PoolAxis& axis(std::size_t d) { return geometry.axes[3 - spatial + d]; }
 };
 
-PoolInput pool_input(std::string_view op, const Tensor& x, std::size_t spatial, bool allow_qint32) {
-  detail::check_float_or_quantized(op, x, allow_qint32);
+PoolInput pool_input(std::string_view op, const Tensor& given, std::size_t spatial,
+                     bool allow_qint32) {
+  // Float64 as well, for proofs of gradients.
+  if (!given.defined() || given.dtype() != DType::Float64) {
+    detail::check_float_or_quantized(op, given, allow_qint32);
+  }
+  const Tensor x = autograd::needs_grad(given) ? given.detach() : given;
   const auto rank = static_cast<std::size_t>(x.dim());
   QUANTA_CHECK(rank == spatial + 1 || rank == spatial + 2,
                "{}: x: expected {} or {} dimensions, got {}", op, spatial + 1, spatial + 2,
@@ -108,6 +115,23 @@ std::int32_t zero_point_of(const Tensor& x) {
   return x.is_quantized() ? static_cast<std::int32_t>(x.impl()->quantizer.zero_point) : 0;
 }
 
+Tensor max_result(std::string_view op, OpScope& scope, const Tensor& x, const PoolInput& input,
+                  const Tensor& result) {
+  scope.kernel(cpu::max_pool(input.geometry, x.dtype(), input.x.data_ptr(), result.data_ptr()));
+  Tensor y = finish(input, result);
+  if (!autograd::needs_grad(x)) return y;
+  return gradients::record_max_pool(op, std::move(y), x, input.spatial, input.geometry);
+}
+
+Tensor avg_result(std::string_view op, OpScope& scope, const Tensor& x, const PoolInput& input,
+                  const cpu::AverageRule& rule, const Tensor& result) {
+  scope.kernel(
+      cpu::avg_pool(input.geometry, rule, x.dtype(), input.x.data_ptr(), result.data_ptr()));
+  Tensor y = finish(input, result);
+  if (!autograd::needs_grad(x)) return y;
+  return gradients::record_avg_pool(op, std::move(y), x, input.spatial, input.geometry, rule);
+}
+
 Tensor max_pool(std::string_view op, const Tensor& x, const MaxPoolOptions& options,
                 std::size_t spatial) {
   OpScope scope(op);
@@ -115,8 +139,7 @@ Tensor max_pool(std::string_view op, const Tensor& x, const MaxPoolOptions& opti
   set_windows(op, input, options.kernel_size, options.stride, options.padding, options.dilation,
               options.ceil_mode);
   const Tensor result = pool_result(input);
-  scope.kernel(cpu::max_pool(input.geometry, x.dtype(), input.x.data_ptr(), result.data_ptr()));
-  return finish(input, result);
+  return max_result(op, scope, x, input, result);
 }
 
 Tensor avg_pool(std::string_view op, const Tensor& x, const AvgPoolOptions& options,
@@ -140,33 +163,40 @@ Tensor avg_pool(std::string_view op, const Tensor& x, const AvgPoolOptions& opti
   rule.rounding = spatial < 3 && input.geometry.layout == PoolLayout::Contiguous
                       ? cpu::AverageRounding::ZeroPointFirst
                       : cpu::AverageRounding::Centred;
-  scope.kernel(
-      cpu::avg_pool(input.geometry, rule, x.dtype(), input.x.data_ptr(), result.data_ptr()));
-  return finish(input, result);
+  return avg_result(op, scope, x, input, rule, result);
 }
 
-Tensor adaptive_avg_pool(std::string_view op, const Tensor& x, const Dims& output_size,
-                         std::size_t spatial) {
-  OpScope scope(op);
+void set_adaptive(std::string_view op, PoolInput& input, const Dims& output_size) {
   constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max();
-  PoolInput input = pool_input(op, x, spatial, false);
-  const Dims outputs = detail::per_dimension(op, "output_size", output_size, spatial);
-  for (std::size_t d = 0; d < spatial; ++d) {
+  const Dims outputs = detail::per_dimension(op, "output_size", output_size, input.spatial);
+  for (std::size_t d = 0; d < input.spatial; ++d) {
     QUANTA_CHECK(outputs[d] == -1 || (outputs[d] >= 1 && outputs[d] <= kLimit),
                  "{}: output_size: expected 1..{} or -1 for the input's size, got {}", op, kLimit,
                  outputs);
     input.axis(d).adaptive = true;
     if (outputs[d] != -1) input.axis(d).output = outputs[d];
   }
-  const Tensor result = pool_result(input);
+}
+
+Tensor adaptive_avg_pool(std::string_view op, const Tensor& x, const Dims& output_size,
+                         std::size_t spatial) {
+  OpScope scope(op);
+  PoolInput input = pool_input(op, x, spatial, false);
+  set_adaptive(op, input, output_size);
   cpu::AverageRule rule;
   rule.zero_point = zero_point_of(x);
   rule.divisor = cpu::AverageDivisor::ValidWindow;
   rule.rounding = input.geometry.layout == PoolLayout::Contiguous ? cpu::AverageRounding::RawCodes
                                                                   : cpu::AverageRounding::Centred;
-  scope.kernel(
-      cpu::avg_pool(input.geometry, rule, x.dtype(), input.x.data_ptr(), result.data_ptr()));
-  return finish(input, result);
+  return avg_result(op, scope, x, input, rule, pool_result(input));
+}
+
+Tensor adaptive_max_pool(std::string_view op, const Tensor& x, const Dims& output_size,
+                         std::size_t spatial) {
+  OpScope scope(op);
+  PoolInput input = pool_input(op, x, spatial, true);
+  set_adaptive(op, input, output_size);
+  return max_result(op, scope, x, input, pool_result(input));
 }
 
 }  // namespace
@@ -189,6 +219,16 @@ Tensor avg_pool2d(const Tensor& x, const AvgPoolOptions& options) {
 }
 Tensor avg_pool3d(const Tensor& x, const AvgPoolOptions& options) {
   return avg_pool("avg_pool3d", x, options, 3);
+}
+
+Tensor adaptive_max_pool1d(const Tensor& x, const Dims& output_size) {
+  return adaptive_max_pool("adaptive_max_pool1d", x, output_size, 1);
+}
+Tensor adaptive_max_pool2d(const Tensor& x, const Dims& output_size) {
+  return adaptive_max_pool("adaptive_max_pool2d", x, output_size, 2);
+}
+Tensor adaptive_max_pool3d(const Tensor& x, const Dims& output_size) {
+  return adaptive_max_pool("adaptive_max_pool3d", x, output_size, 3);
 }
 
 Tensor adaptive_avg_pool1d(const Tensor& x, const Dims& output_size) {

@@ -39,5 +39,8 @@ Tensor avg_pool3d(const Tensor& x, const AvgPoolOptions& options);
 Tensor adaptive_avg_pool1d(const Tensor& x, const Dims& output_size);
 Tensor adaptive_avg_pool2d(const Tensor& x, const Dims& output_size);
 Tensor adaptive_avg_pool3d(const Tensor& x, const Dims& output_size);
+Tensor adaptive_max_pool1d(const Tensor& x, const Dims& output_size);
+Tensor adaptive_max_pool2d(const Tensor& x, const Dims& output_size);
+Tensor adaptive_max_pool3d(const Tensor& x, const Dims& output_size);
 
 }  // namespace quanta

@@ -48,6 +48,8 @@ constexpr Types kOrderedPlain{DType::Float32, DType::Float64, DType::UInt8,
 constexpr Types kFloats{DType::Float32, DType::Float64};
 constexpr Types kFloatsQ{DType::Float32, DType::Float64, DType::QUInt8, DType::QInt8,
                          DType::QInt32};
+constexpr Types kFloatsQ8{DType::Float32, DType::Float64, DType::QUInt8, DType::QInt8};
+constexpr Types kFloatsQUInt8{DType::Float32, DType::Float64, DType::QUInt8};
 constexpr Types kCodes{DType::UInt8, DType::Int8, DType::Int32};
 constexpr Types kUInt8{DType::UInt8};
 constexpr Types kQUInt4x2{DType::QUInt4x2};
@@ -89,12 +91,12 @@ const std::vector<Family>& families() {
       {kArithmetic, kFloat, {"div"}},
       {kArithmetic, kQ, {"mul_relu", "add_scalar_relu", "mul_scalar_relu", "cat_relu"}},
       {kArithmetic, kWholeBytes, {"cat"}},
-      {kArithmetic, kFloatQ8, {"matmul", "bmm"}},
+      {kArithmetic, kFloatsQ8, {"matmul", "bmm"}},
       {kAttention, kFloat, {"scaled_dot_product_attention", "attention_weights"}},
       {kCompare, kEvery, {"eq", "ne", "lt", "le", "gt", "ge"}},
       {kCompare, kWholeBytes, {"where"}},
       {kConv,
-       kFloatQUInt8,
+       kFloatsQUInt8,
        {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}},
       {kConv,
        kQUInt8,
@@ -116,7 +118,7 @@ const std::vector<Family>& families() {
        {"index", "index_put_", "index_select", "gather", "take", "masked_fill", "masked_fill_"}},
       {kIndexing, kOrderedPlain, {"nonzero"}},
       {kInterpolate, kFloatQ8, {"interpolate"}},
-      {kLinear, kFloatQUInt8, {"linear"}},
+      {kLinear, kFloatsQUInt8, {"linear"}},
       {kLinear, kQUInt8, {"linear_relu", "linear_leaky_relu", "linear_tanh"}},
       {kNorm,
        kFloatQ8,
@@ -124,9 +126,12 @@ const std::vector<Family>& families() {
         "instance_norm"}},
       {kNorm, kQ8, {"batch_norm1d_relu", "batch_norm2d_relu", "batch_norm3d_relu"}},
       {kPad, kWholeBytes, {"pad"}},
-      {kPooling, kFloatQ, {"max_pool1d", "max_pool2d", "max_pool3d"}},
       {kPooling,
-       kFloatQ8,
+       kFloatsQ,
+       {"max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
+        "adaptive_max_pool3d"}},
+      {kPooling,
+       kFloatsQ8,
        {"avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
         "adaptive_avg_pool3d"}},
       {kQuantize,

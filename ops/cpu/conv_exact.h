@@ -54,6 +54,7 @@ struct ConvShape {
   std::int64_t padding[3] = {0, 0, 0};
   std::int64_t dilation[3] = {1, 1, 1};
   bool transposed = false;
+  bool operator==(const ConvShape&) const = default;
 };
 
 /// One dimension of a phase: output positions first, first + out_step, ...; number j of them reads

@@ -11,13 +11,12 @@
 
 namespace quanta::cpu {
 
-/// The plans of one packed weight, the one used last in front. Holds at most kCapacity of them;
-/// one that is dropped lives on until its last user is done. Safe from many threads.
-template <typename Key, typename Plan>
+/// Plans, the one used last in front: those of one packed weight, or of an op in all its uses.
+/// Holds at most `kCapacity` of them; one that is dropped lives on until its last user is done.
+/// Safe from many threads.
+template <typename Key, typename Plan, std::size_t kCapacity = 16>
 class PlanCache {
  public:
-  static constexpr std::size_t kCapacity = 16;
-
   /// The plan for `key`; `make()` gives a std::shared_ptr<const Plan> when there is none. It runs
   /// outside the lock, so that two threads may both make a plan and one of the two is kept.
   template <typename Make>

@@ -338,6 +338,8 @@ void max_pool_reference(const PoolGeometry& geometry, DType dtype, const void* s
       return max_reference<std::int8_t>(geometry, src, dst);
     case DType::QInt32:
       return max_reference<std::int32_t>(geometry, src, dst);
+    case DType::Float64:
+      return max_reference<double>(geometry, src, dst);
     default:
       return max_reference<float>(geometry, src, dst);
   }
@@ -350,15 +352,17 @@ void avg_pool_reference(const PoolGeometry& geometry, const AverageRule& rule, D
       return avg_reference<std::uint8_t>(geometry, rule, src, dst);
     case DType::QInt8:
       return avg_reference<std::int8_t>(geometry, rule, src, dst);
+    case DType::Float64:
+      return avg_reference<double>(geometry, rule, src, dst);
     default:
       return avg_reference<float>(geometry, rule, src, dst);
   }
 }
 
 const char* max_pool(const PoolGeometry& geometry, DType dtype, const void* src, void* dst) {
-  if (geometry.layout == PoolLayout::Contiguous) {
+  if (geometry.layout == PoolLayout::Contiguous || dtype == DType::Float64) {
     max_pool_reference(geometry, dtype, src, dst);
-    return "scalar:nchw";
+    return geometry.layout == PoolLayout::Contiguous ? "scalar:nchw" : "scalar:nhwc";
   }
   const auto run = HWY_DYNAMIC_DISPATCH(MaxRow);
   for_each_row(geometry, [&](const PoolRow& row) { run(row, dtype, src, dst); });
@@ -368,7 +372,8 @@ const char* max_pool(const PoolGeometry& geometry, DType dtype, const void* src,
 const char* avg_pool(const PoolGeometry& geometry, const AverageRule& rule, DType dtype,
                      const void* src, void* dst) {
   // The vector code knows only the rounding that torch's channels-last kernels use.
-  if (geometry.layout == PoolLayout::Contiguous || rule.rounding != AverageRounding::Centred) {
+  if (geometry.layout == PoolLayout::Contiguous || dtype == DType::Float64 ||
+      rule.rounding != AverageRounding::Centred) {
     avg_pool_reference(geometry, rule, dtype, src, dst);
     return geometry.layout == PoolLayout::Contiguous ? "scalar:nchw" : "scalar:nhwc";
   }

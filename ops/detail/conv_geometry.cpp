@@ -21,10 +21,10 @@ Dims checked_parameter(std::string_view op, std::string_view name, const Dims& v
   return result;
 }
 
-void check_bias(std::string_view op, const Tensor& bias, std::int64_t channels) {
+void check_bias(std::string_view op, const Tensor& bias, DType weight, std::int64_t channels) {
   if (!bias.defined()) return;
-  QUANTA_CHECK(bias.dtype() == DType::Float32, "{}: bias: expected Float32, got {}", op,
-               bias.dtype());
+  const DType wanted = weight == DType::Float64 ? weight : DType::Float32;
+  QUANTA_CHECK(bias.dtype() == wanted, "{}: bias: expected {}, got {}", op, wanted, bias.dtype());
   QUANTA_CHECK(bias.dim() == 1 && bias.sizes()[0] == channels,
                "{}: bias: expected one number for each of {} output channels, got sizes {}", op,
                channels, bias.sizes());
@@ -93,7 +93,7 @@ ConvGeometry conv_geometry(const Tensor& weight, const Tensor& bias,
   assign(shape.stride, geometry.options.stride);
   assign(shape.padding, geometry.options.padding);
   assign(shape.dilation, geometry.options.dilation);
-  check_bias(op, bias, shape.out_channels);
+  check_bias(op, bias, weight.dtype(), shape.out_channels);
   return geometry;
 }
 

@@ -256,6 +256,9 @@ void add_spatial(std::map<std::string, Caller>& callers) {
   callers["adaptive_avg_pool1d"] = {one, [](const Tensor& x) { adaptive_avg_pool1d(x, {2}); }};
   callers["adaptive_avg_pool2d"] = {two, [](const Tensor& x) { adaptive_avg_pool2d(x, {2}); }};
   callers["adaptive_avg_pool3d"] = {three, [](const Tensor& x) { adaptive_avg_pool3d(x, {2}); }};
+  callers["adaptive_max_pool1d"] = {one, [](const Tensor& x) { adaptive_max_pool1d(x, {2}); }};
+  callers["adaptive_max_pool2d"] = {two, [](const Tensor& x) { adaptive_max_pool2d(x, {2}); }};
+  callers["adaptive_max_pool3d"] = {three, [](const Tensor& x) { adaptive_max_pool3d(x, {2}); }};
   callers["interpolate"] = {two, [](const Tensor& x) { interpolate(x, {.size = {8}}); }};
   callers["pad"] = {two, [](const Tensor& x) { pad(x, {1, 1}); }};
   callers["channel_shuffle"] = {two, [](const Tensor& x) { channel_shuffle(x, 2); }};

@@ -159,14 +159,25 @@ Module make_hardtanh(const Arguments& arguments) {
                                        arguments.number("max_val", 1.0));
 }
 
+Module make_celu(const Arguments& arguments) {
+  arguments.flag("inplace", false);
+  return nn::make_module<nn::CELU>(arguments.number("alpha", 1.0));
+}
+
+Module make_softplus(const Arguments& arguments) {
+  return nn::make_module<nn::Softplus>(arguments.number("beta", 1.0),
+                                       arguments.number("threshold", 20.0));
+}
+
 Module make_gelu(const Arguments& arguments) {
   const std::string approximate = arguments.text("approximate", "none");
   return nn::make_module<nn::GELU>(approximate == "tanh" ? GeluApproximation::Tanh
                                                          : GeluApproximation::None);
 }
 
+template <typename T>
 Module make_softmax(const Arguments& arguments) {
-  return nn::make_module<nn::Softmax>(arguments.integer("dim"));
+  return nn::make_module<T>(arguments.integer("dim"));
 }
 
 Module make_prelu(const Arguments& arguments) {
@@ -204,6 +215,9 @@ const ModuleRegistration kTypes{
     {"AdaptiveAvgPool1d", make_adaptive_pool<nn::AdaptiveAvgPool1d>},
     {"AdaptiveAvgPool2d", make_adaptive_pool<nn::AdaptiveAvgPool2d>},
     {"AdaptiveAvgPool3d", make_adaptive_pool<nn::AdaptiveAvgPool3d>},
+    {"AdaptiveMaxPool1d", make_adaptive_pool<nn::AdaptiveMaxPool1d>},
+    {"AdaptiveMaxPool2d", make_adaptive_pool<nn::AdaptiveMaxPool2d>},
+    {"AdaptiveMaxPool3d", make_adaptive_pool<nn::AdaptiveMaxPool3d>},
     {"ReLU", make_activation<nn::ReLU>},
     {"ReLU6", make_activation<nn::ReLU6>},
     {"Hardswish", make_activation<nn::Hardswish>},
@@ -215,7 +229,14 @@ const ModuleRegistration kTypes{
     {"LeakyReLU", make_leaky_relu},
     {"ELU", make_elu},
     {"GELU", make_gelu},
-    {"Softmax", make_softmax},
+    {"CELU", make_celu},
+    {"SELU", make_activation<nn::SELU>},
+    {"Mish", make_activation<nn::Mish>},
+    {"Softplus", make_softplus},
+    {"Softsign", make_plain<nn::Softsign>},
+    {"LogSigmoid", make_plain<nn::LogSigmoid>},
+    {"Softmax", make_softmax<nn::Softmax>},
+    {"LogSoftmax", make_softmax<nn::LogSoftmax>},
     {"PReLU", make_prelu},
 };
 
