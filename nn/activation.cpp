@@ -10,6 +10,13 @@ std::string LeakyReLU::extra_repr() const {
 
 std::string ELU::extra_repr() const { return "alpha=" + detail::python_float(alpha_); }
 
+std::string CELU::extra_repr() const { return "alpha=" + detail::python_float(alpha_); }
+
+std::string Softplus::extra_repr() const {
+  return fmt::format("beta={}, threshold={}", detail::python_float(beta_),
+                     detail::python_float(threshold_));
+}
+
 Hardtanh::Hardtanh(double min_val, double max_val) : min_val_(min_val), max_val_(max_val) {
   QUANTA_CHECK(min_val < max_val, "Hardtanh: max_val: expected more than min_val {}, got {}",
                min_val, max_val);
@@ -25,6 +32,7 @@ std::string GELU::extra_repr() const {
 }
 
 std::string Softmax::extra_repr() const { return fmt::format("dim={}", dim_); }
+std::string LogSoftmax::extra_repr() const { return fmt::format("dim={}", dim_); }
 
 PReLU::PReLU(std::int64_t num_parameters, double init) {
   QUANTA_CHECK(num_parameters >= 1, "PReLU: num_parameters: expected at least 1, got {}",

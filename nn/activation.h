@@ -92,6 +92,60 @@ class SiLU : public Module {
   Tensor forward(const Tensor& x) const override { return silu(x); }
 };
 
+class CELU : public Module {
+ public:
+  explicit CELU(double alpha = 1.0) : alpha_(alpha) {}
+  double alpha() const noexcept { return alpha_; }
+  Tensor forward(const Tensor& x) const override { return celu(x, alpha_); }
+  std::string extra_repr() const override;
+
+ private:
+  double alpha_;
+};
+
+class SELU : public Module {
+ public:
+  Tensor forward(const Tensor& x) const override { return selu(x); }
+};
+
+class Mish : public Module {
+ public:
+  Tensor forward(const Tensor& x) const override { return mish(x); }
+};
+
+class Softplus : public Module {
+ public:
+  explicit Softplus(double beta = 1.0, double threshold = 20.0)
+      : beta_(beta), threshold_(threshold) {}
+  Tensor forward(const Tensor& x) const override { return softplus(x, beta_, threshold_); }
+  std::string extra_repr() const override;
+
+ private:
+  double beta_;
+  double threshold_;
+};
+
+class Softsign : public Module {
+ public:
+  Tensor forward(const Tensor& x) const override { return softsign(x); }
+};
+
+class LogSigmoid : public Module {
+ public:
+  Tensor forward(const Tensor& x) const override { return logsigmoid(x); }
+};
+
+class LogSoftmax : public Module {
+ public:
+  explicit LogSoftmax(std::int64_t dim) : dim_(dim) {}
+  std::int64_t dim() const noexcept { return dim_; }
+  Tensor forward(const Tensor& x) const override { return log_softmax(x, dim_); }
+  std::string extra_repr() const override;
+
+ private:
+  std::int64_t dim_;
+};
+
 class Softmax : public Module {
  public:
   explicit Softmax(std::int64_t dim) : dim_(dim) {}

@@ -36,6 +36,22 @@ Tensor celu(const Tensor& x, double alpha = 1.0);
 /// `weight` has one value, or one for each index of dimension 1.
 Tensor prelu(const Tensor& x, const Tensor& weight);
 Tensor softmax(const Tensor& x, std::int64_t dim);
+
+// Float only, here and in torch.
+/// log(softmax(x, dim)), without the loss of digits.
+Tensor log_softmax(const Tensor& x, std::int64_t dim);
+/// log(1 + exp(beta * x)) / beta; x where beta * x > threshold. Throws ArgumentError for a beta
+/// that is 0 or not finite.
+Tensor softplus(const Tensor& x, double beta = 1.0, double threshold = 20.0);
+/// x * tanh(softplus(x)).
+Tensor mish(const Tensor& x);
+/// elu with the alpha and scale under which activations keep mean 0 and variance 1.
+Tensor selu(const Tensor& x);
+/// log(sigmoid(x)).
+Tensor logsigmoid(const Tensor& x);
+/// x / (1 + |x|).
+Tensor softsign(const Tensor& x);
+
 /// Each element becomes 0 with probability p, else x / (1 - p); drawn from default_generator(). As
 /// torch.nn.functional.dropout in train mode. Throws ArgumentError for p outside [0, 1].
 Tensor dropout(const Tensor& x, double p = 0.5);

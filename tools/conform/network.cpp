@@ -92,18 +92,32 @@ std::shared_ptr<nn::Module> make_network_module(const Json& description) {
   if (type == "Residual") return nn::make_module<Residual>(description);
   if (type == "SqueezeExcite") return nn::make_module<SqueezeExcite>(description);
   if (type == "Concat") return nn::make_module<Concat>(description);
+  static const Json kNoArguments = Json::object();
+  return make_module(type, description.contains("args") ? description.at("args") : kNoArguments);
+}
+
+}  // namespace
+
+std::shared_ptr<nn::Module> make_module(const std::string& type, const Json& arguments) {
   const auto found = factories().find(type);
   if (found == factories().end()) {
     throw UnsupportedError(fmt::format("modules: no type {} here", type));
   }
-  static const Json kNoArguments = Json::object();
-  const Arguments arguments(description.contains("args") ? description.at("args") : kNoArguments);
-  std::shared_ptr<nn::Module> module = found->second(arguments);
-  arguments.require_all_used(type);
+  const Arguments given(arguments);
+  std::shared_ptr<nn::Module> module = found->second(given);
+  given.require_all_used(type);
   return module;
 }
 
-}  // namespace
+StateDict state_dict_from(const Object& values) {
+  StateDict state;
+  for (const auto& [name, value] : values.items) {
+    const Tensor* tensor = value.get_if<Tensor>();
+    if (tensor == nullptr) throw FormatError("inputs: state_dict: '" + name + "' is no tensor");
+    state.set(name, *tensor);
+  }
+  return state;
+}
 
 const Json* Arguments::find(const char* name) const {
   used_.insert(name);

@@ -41,6 +41,9 @@ class Arguments {
   mutable std::set<std::string> used_;
 };
 
+/// Tensors by name, as cases hold a module's parameters. Throws FormatError for other values.
+StateDict state_dict_from(const Object& values);
+
 using ModuleFactory = std::function<std::shared_ptr<nn::Module>(const Arguments&)>;
 
 /// Adds module types while it is constructed, by torch's name; a later family is one more file.
@@ -48,6 +51,10 @@ class ModuleRegistration {
  public:
   ModuleRegistration(std::initializer_list<std::pair<const char*, ModuleFactory>> factories);
 };
+
+/// A module of a registered type. Throws UnsupportedError for a type or an argument that is not
+/// known here.
+std::shared_ptr<nn::Module> make_module(const std::string& type, const Json& arguments);
 
 /// A network of a pipeline case: its modules run in order.
 class Network : public nn::Sequential {

@@ -1,0 +1,113 @@
+// Activations that are made of log1p and exp, and softsign: float only, as in torch.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "quanta/ops/activation.h"
+#include "quanta/ops/cpu/activation_math.h"
+#include "quanta/ops/cpu/per_channel.h"
+#include "quanta/ops/cpu/unary.h"
+#include "quanta/ops/detail/floating.h"
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/verbose.h"
+
+namespace quanta {
+namespace {
+
+// Klambauer et al., Self-Normalizing Neural Networks.
+constexpr double kSeluAlpha = 1.6732632423543772848170429916717;
+constexpr double kSeluScale = 1.0507009873554804934193349852946;
+
+template <typename Function>
+Tensor map_checked(std::string_view op, const Tensor& x, Function&& function) {
+  OpScope scope(op);
+  detail::check_floats(op, "x", x);
+  scope.kernel("scalar");
+  return cpu::map_floats(x, function);
+}
+
+// log(sum of exp) is taken from what is left after the maximum, in double: a line's length does not
+// cost digits then.
+template <typename T>
+void log_softmax_line(const T* src, T* dst, std::int64_t length, std::int64_t step) {
+  T largest = -std::numeric_limits<T>::infinity();
+  for (std::int64_t i = 0; i < length; ++i) largest = std::max(largest, src[i * step]);
+  double sum = 0.0;
+  for (std::int64_t i = 0; i < length; ++i) {
+    sum += static_cast<double>(std::exp(src[i * step] - largest));
+  }
+  const T log_sum = static_cast<T>(std::log(sum));
+  for (std::int64_t i = 0; i < length; ++i) dst[i * step] = src[i * step] - largest - log_sum;
+}
+
+template <typename T>
+void log_softmax_lines(const Tensor& x, const Tensor& out, std::int64_t axis) {
+  const cpu::ChannelLayout layout(out, axis);
+  const auto* src = static_cast<const T*>(x.data_ptr());
+  auto* dst = static_cast<T*>(out.data_ptr());
+  const std::int64_t grain = std::max<std::int64_t>(1, 2048 / layout.channels);
+  parallel_for(layout.outer * layout.inner, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t line = begin; line < end; ++line) {
+      const std::int64_t first =
+          line / layout.inner * layout.channels * layout.inner + line % layout.inner;
+      log_softmax_line(src + first, dst + first, layout.channels, layout.inner);
+    }
+  });
+}
+
+}  // namespace
+
+Tensor softplus(const Tensor& x, double beta, double threshold) {
+  QUANTA_CHECK(std::isfinite(beta) && beta != 0.0,
+               "softplus: beta: expected a number but 0, got {}", beta);
+  return map_checked("softplus", x, [=](auto v) {
+    using T = decltype(v);
+    const T scaled = v * static_cast<T>(beta);
+    if (scaled > static_cast<T>(threshold)) return v;
+    return std::log1p(std::exp(scaled)) / static_cast<T>(beta);
+  });
+}
+
+Tensor mish(const Tensor& x) {
+  return map_checked("mish", x, [](auto v) { return v * std::tanh(std::log1p(std::exp(v))); });
+}
+
+Tensor selu(const Tensor& x) {
+  return map_checked("selu", x, [](auto v) {
+    using T = decltype(v);
+    return cpu::elu(v, static_cast<T>(kSeluAlpha), static_cast<T>(kSeluScale), T{1});
+  });
+}
+
+Tensor logsigmoid(const Tensor& x) {
+  return map_checked("logsigmoid", x, [](auto v) {
+    using T = decltype(v);
+    const T low = v >= T{0} ? T{0} : v;
+    return low - std::log1p(std::exp(-std::abs(v)));
+  });
+}
+
+Tensor softsign(const Tensor& x) {
+  return map_checked("softsign", x, [](auto v) { return v / (decltype(v){1} + std::abs(v)); });
+}
+
+Tensor log_softmax(const Tensor& x, std::int64_t dim) {
+  OpScope scope("log_softmax");
+  detail::check_floats("log_softmax", "x", x);
+  const std::int64_t axis = wrap_dim(dim, x.dim(), "log_softmax");
+  const MemoryFormat format = x.suggested_format();
+  Tensor out = Tensor::empty(x.sizes(), x.dtype(), format);
+  if (x.dim() == 0) return out.fill_(0.0);
+  if (x.numel() == 0) return out;
+  scope.kernel("scalar");
+  const Tensor dense = x.contiguous(format);
+  if (x.dtype() == DType::Float64) {
+    log_softmax_lines<double>(dense, out, axis);
+  } else {
+    log_softmax_lines<float>(dense, out, axis);
+  }
+  return out;
+}
+
+}  // namespace quanta
