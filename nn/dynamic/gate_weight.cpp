@@ -1,0 +1,123 @@
+#include "quanta/nn/dynamic/gate_weight.h"
+
+#include <utility>
+
+#include "quanta/nn/detail/from_float.h"
+
+namespace quanta::nn::quantized::dynamic {
+namespace {
+
+namespace ops = quanta::quantized;
+
+void save_weight(StateDict& state, const std::string& name, const GateWeight& weight) {
+  state.set(name + "/0", weight.weight());
+  if (weight.bias().defined()) state.set(name + "/1", weight.bias());
+}
+
+void load_weight(StateReader& reader, const std::string& name, GateWeight& weight) {
+  const Tensor* new_weight = reader.require(name + "/0");
+  const Tensor* new_bias = reader.find(name + "/1");
+  if (new_weight == nullptr) return;
+  if (new_weight->sizes() != weight.weight().sizes()) {
+    reader.problem(fmt::format("{}: expected sizes {}, got {}", reader.full_name(name + "/0"),
+                               weight.weight().sizes(), new_weight->sizes()));
+    return;
+  }
+  try {
+    GateWeight loaded(*new_weight, new_bias != nullptr ? *new_bias : Tensor());
+    reader.on_commit([&weight, loaded = std::move(loaded)] { weight = loaded; });
+  } catch (const Error& error) {
+    reader.problem(fmt::format("{}: {}", reader.full_name(name + "/0"), error.what()));
+  }
+}
+
+}  // namespace
+
+GateWeight::GateWeight(const Tensor& weight, const Tensor& bias) {
+  QUANTA_CHECK(weight.defined(), "GateWeight: weight: expected a tensor, got an undefined one");
+  if (weight.is_quantized()) {
+    int8_ = ops::LinearPackedParams(weight.as_quantized("GateWeight", "weight"), bias);
+  } else {
+    float16_ = ops::LinearPackedParamsFp16(weight, bias);
+  }
+}
+
+GateWeight GateWeight::from_float(std::string_view op, const Module& module, const Tensor& weight,
+                                  const Tensor& bias) {
+  const QConfig* qconfig = module.qconfig();
+  QUANTA_CHECK(qconfig != nullptr && qconfig->weight,
+               "{}: module: expected a {} with a qconfig for weights (default_dynamic_qconfig, "
+               "float16_dynamic_qconfig), got none",
+               op, module.type_name());
+  QUANTA_CHECK(weight.defined() && weight.dtype() == DType::Float32,
+               "{}: module: expected a float module, got {}", op, module.type_name());
+  const DType dtype = qconfig->weight()->dtype();
+  QUANTA_CHECK(dtype == DType::QInt8 || dtype == DType::Float16,
+               "{}: qconfig.weight: expected an observer for QInt8 or Float16, got one for {}", op,
+               dtype);
+  if (dtype == DType::Float16) return {weight, bias};
+  return {nn::detail::quantize_weight(op, module, weight), bias};
+}
+
+DType GateWeight::dtype() const { return int8_.defined() ? DType::QInt8 : DType::Float16; }
+
+Tensor GateWeight::weight() const {
+  return int8_.defined() ? Tensor(int8_.weight()) : float16_.weight();
+}
+
+const Tensor& GateWeight::bias() const { return int8_.defined() ? int8_.bias() : float16_.bias(); }
+
+Tensor GateWeight::operator()(const Tensor& x, ReduceRange reduce_range) const {
+  return int8_.defined() ? ops::linear_dynamic(x, int8_, reduce_range)
+                         : ops::linear_dynamic_fp16(x, float16_);
+}
+
+std::shared_ptr<const HiddenProduct> GateWeight::hidden_product(ReduceRange reduce_range) const {
+  return int8_.defined() ? ops::dynamic_hidden_product(int8_, reduce_range)
+                         : ops::dynamic_hidden_product(float16_);
+}
+
+void GateWeight::check_sizes(std::string_view what, const Dims& sizes) const {
+  const Dims given = defined() ? weight().sizes() : Dims{};
+  QUANTA_CHECK(given == sizes, "{}: expected sizes {}, got {}", what, sizes, given);
+}
+
+RecurrentWeights GateWeights::unpacked() const {
+  return {.weight_ih = ih.weight(),
+          .weight_hh = hh.weight(),
+          .bias_ih = ih.bias(),
+          .bias_hh = hh.bias(),
+          .weight_hr = {}};
+}
+
+void GateWeights::save(StateDict& state, const std::string& ih_name,
+                       const std::string& hh_name) const {
+  save_weight(state, ih_name, ih);
+  save_weight(state, hh_name, hh);
+}
+
+void GateWeights::load(StateReader& reader, const std::string& ih_name,
+                       const std::string& hh_name) {
+  load_weight(reader, ih_name, ih);
+  load_weight(reader, hh_name, hh);
+}
+
+void save_reduce_range(StateDict& state, const std::string& name, ReduceRange reduce_range) {
+  if (reduce_range == ReduceRange::No) state.set(name, Tensor::scalar(0.0, DType::Int64));
+}
+
+void load_reduce_range(StateReader& reader, const std::string& name, ReduceRange& reduce_range) {
+  const Tensor* given = reader.find(name);
+  ReduceRange loaded = ReduceRange::Yes;
+  if (given != nullptr) {
+    if (given->numel() != 1 || given->dtype() != DType::Int64) {
+      reader.problem(fmt::format("{}: expected one Int64, got {} {}", reader.full_name(name),
+                                 given->dtype(), given->sizes()));
+      return;
+    }
+    loaded = given->to_int64_vector()[0] == 0 ? ReduceRange::No : ReduceRange::Yes;
+  }
+  reader.on_commit([&reduce_range, loaded] { reduce_range = loaded; });
+}
+
+}  // namespace quanta::nn::quantized::dynamic

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "quanta/nn/dynamic/gate_weight.h"
+#include "quanta/nn/rnn.h"
+
+/// Recurrent layers whose weights are QInt8 or Float16 and whose activations stay Float32. With
+/// QInt8 weights each product quantizes its input anew: the product with the whole input sequence
+/// has one scale and zero point, those with the hidden states one for each step.
+///
+/// They derive from the float layers, so that calls with a state work as before the swap. Layers
+/// without bias work (torch refuses them), projections do not: UnsupportedError.
+namespace quanta::nn::quantized::dynamic {
+
+/// What LSTM and GRU share; Float is nn::LSTM or nn::GRU.
+///
+/// State under torch's names, N = layer * directions + direction:
+/// `_all_weight_values.N.param/4/0/0` (weight_ih), `/4/0/1` (bias_ih), `/4/1/0` (weight_hh),
+/// `/4/1/1` (bias_hh), and where codes use 8 bits `/3/0` (Int64 0). Files of torch hold the biases
+/// a second time at `/1/0` and `/1/1`. A file decides between QInt8 and Float16.
+template <typename Float>
+class DynamicLayer : public Float {
+ public:
+  /// The weights QInt8 or Float16.
+  RecurrentWeights weights(std::int64_t layer, std::int64_t direction = 0) const override;
+  /// QInt8 or Float16.
+  DType weight_dtype() const { return weights_[0].hh.dtype(); }
+  /// Whether activations use 7 of the 8 bits of their codes, as in torch; not for Float16.
+  ReduceRange reduce_range() const noexcept { return reduce_range_; }
+  void set_reduce_range(ReduceRange reduce_range) noexcept { reduce_range_ = reduce_range; }
+  std::string type_name() const override;
+
+ protected:
+  using StepsOutput = typename Float::StepsOutput;
+
+  /// `weights` in the order of N above. Throws ArgumentError for other numbers or sizes than the
+  /// options say.
+  DynamicLayer(const RecurrentOptions& options, std::vector<GateWeights> weights);
+  StepsOutput run_layer(std::int64_t layer, std::int64_t direction, const Tensor& x,
+                        std::span<const std::int64_t> batch_sizes, const Tensor& h,
+                        const Tensor& c) const override;
+  void save_state(StateDict& state, const std::string& prefix) const override;
+  void load_state(StateReader& reader) override;
+
+ private:
+  std::size_t number_of(std::int64_t layer, std::int64_t direction) const;
+
+  std::vector<GateWeights> weights_;
+  ReduceRange reduce_range_ = ReduceRange::Yes;
+};
+
+extern template class DynamicLayer<nn::LSTM>;
+extern template class DynamicLayer<nn::GRU>;
+
+class LSTM : public DynamicLayer<nn::LSTM> {
+ public:
+  LSTM(const RecurrentOptions& options, std::vector<GateWeights> weights)
+      : DynamicLayer(options, std::move(weights)) {}
+  /// Takes an nn::LSTM whose qconfig observes weights as QInt8 (per tensor, or per channel along
+  /// axis 0) or Float16. Throws ArgumentError, UnsupportedError for a projection.
+  static std::shared_ptr<Module> from_float(const Module& module);
+};
+
+class GRU : public DynamicLayer<nn::GRU> {
+ public:
+  GRU(const RecurrentOptions& options, std::vector<GateWeights> weights)
+      : DynamicLayer(options, std::move(weights)) {}
+  /// As LSTM::from_float.
+  static std::shared_ptr<Module> from_float(const Module& module);
+};
+
+}  // namespace quanta::nn::quantized::dynamic

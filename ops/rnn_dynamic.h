@@ -1,0 +1,17 @@
+#pragma once
+
+#include <memory>
+
+#include "quanta/ops/linear_dynamic.h"
+#include "quanta/ops/rnn.h"
+
+namespace quanta::quantized {
+
+/// linear_dynamic as the product of a recurrent step: the hidden states of all sequences of a step
+/// share one scale and zero point, chosen anew in each step.
+std::shared_ptr<const HiddenProduct> dynamic_hidden_product(
+    const LinearPackedParams& packed, ReduceRange reduce_range = ReduceRange::No);
+/// The same with linear_dynamic_fp16.
+std::shared_ptr<const HiddenProduct> dynamic_hidden_product(const LinearPackedParamsFp16& packed);
+
+}  // namespace quanta::quantized
