@@ -57,10 +57,11 @@ class Converter {
   void plan(Module& parent, const std::string& prefix) {
     for (const Module::NamedChild& child : parent.named_children()) {
       const std::string path = prefix + child.name;
-      const bool fused =
-          dynamic_cast<const nn::intrinsic::FusedModule*>(child.module.get()) != nullptr;
+      const bool whole =
+          dynamic_cast<const nn::intrinsic::FusedModule*>(child.module.get()) != nullptr ||
+          options_.custom.find_quantized(*child.module) != nullptr;
       const bool first_visit = !made_.contains(child.module.get());
-      if (!fused && first_visit) plan(*child.module, path + ".");
+      if (!whole && first_visit) plan(*child.module, path + ".");
       const ModulePtr replacement =
           first_visit ? replace(child.module, path) : made_.at(child.module.get());
       made_[child.module.get()] = replacement;
@@ -75,9 +76,7 @@ class Converter {
                  "convert: model: expected modules with a QConfig that can be quantized (call "
                  "prepare first; the root itself is not replaced), got none in {}",
                  root.type_name());
-    for (const Replacement& replacement : replacements_) {
-      replacement.parent->replace_child(replacement.name, replacement.module);
-    }
+    put_in_place();
     for (const Module::NamedModule& entry : root.named_modules()) {
       entry.module->clear_qconfig();
       entry.module->set_activation_post_process(nullptr);
@@ -91,11 +90,21 @@ class Converter {
     ModulePtr module;
   };
 
+  void put_in_place() const {
+    for (const Replacement& replacement : replacements_) {
+      replacement.parent->replace_child(replacement.name, replacement.module);
+    }
+  }
+
   ModulePtr replace(const ModulePtr& module, const std::string& path) {
-    if (module->qconfig() == nullptr || options_.mapping.find(*module) == nullptr) return module;
-    std::string problem = problem_with(*module, options_.uncalibrated);
+    if (module->qconfig() == nullptr) return module;
+    const CustomModuleMapping::Quantized* custom = options_.custom.find_quantized(*module);
+    if (custom == nullptr && options_.mapping.find(*module) == nullptr) return module;
+    std::string problem =
+        custom == nullptr ? problem_with(*module, options_.uncalibrated) : std::string();
     if (problem.empty()) {
       try {
+        if (custom != nullptr) return swap_custom(module, *custom, path);
         return has_missing_data(*module) ? swap_uncalibrated(module)
                                          : swap_module(module, options_.mapping);
       } catch (const Error& error) {
@@ -104,6 +113,23 @@ class Converter {
     }
     problems_ += fmt::format("\n  {} '{}': {}", module->type_name(), path, problem);
     return module;
+  }
+
+  ModulePtr swap_custom(const ModulePtr& module, const CustomModuleMapping::Quantized& custom,
+                        const std::string& path) {
+    if (custom.parts == CustomParts::Keep) {
+      return with_hooks(custom.from_observed(*module), *module);
+    }
+    const ModulePtr converted = module->clone();
+    Converter parts(options_);
+    parts.plan(*converted, path + ".");
+    // Each part's problem is listed by its own path.
+    if (!parts.problems_.empty()) {
+      problems_ += parts.problems_;
+      return module;
+    }
+    parts.put_in_place();
+    return with_hooks(custom.from_observed(*converted), *module);
   }
 
   static bool has_missing_data(const Module& module) {

@@ -19,6 +19,7 @@ enum class Uncalibrated : bool {
 struct ConvertOptions {
   ModuleMapping mapping = default_static_quant_module_mappings();
   Uncalibrated uncalibrated = Uncalibrated::Refuse;
+  CustomModuleMapping custom = default_custom_module_mapping();
 };
 
 /// The replacement of one observed module, with its hooks; the module itself when it has no

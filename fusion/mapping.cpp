@@ -12,11 +12,13 @@
 #include "quanta/nn/linear.h"
 #include "quanta/nn/misc.h"
 #include "quanta/nn/norm.h"
+#include "quanta/nn/quantizable/lstm.h"
 #include "quanta/nn/quantized/activation.h"
 #include "quanta/nn/quantized/conv.h"
 #include "quanta/nn/quantized/embedding.h"
 #include "quanta/nn/quantized/functional.h"
 #include "quanta/nn/quantized/linear.h"
+#include "quanta/nn/quantized/lstm.h"
 #include "quanta/nn/quantized/norm.h"
 #include "quanta/nn/quantized/stubs.h"
 #include "quanta/nn/stubs.h"
@@ -75,6 +77,29 @@ const FromFloat* ModuleMapping::find(const nn::Module& module) const {
   return found == table_.end() ? nullptr : &found->second;
 }
 
+const CustomModuleMapping::Observed* CustomModuleMapping::find_observed(
+    const nn::Module& float_module) const {
+  const auto found = observed_.find(typeid(float_module));
+  return found == observed_.end() ? nullptr : &found->second;
+}
+
+const CustomModuleMapping::Quantized* CustomModuleMapping::find_quantized(
+    const nn::Module& observed) const {
+  const auto found = quantized_.find(typeid(observed));
+  return found == quantized_.end() ? nullptr : &found->second;
+}
+
+const CustomModuleMapping& default_custom_module_mapping() {
+  static const CustomModuleMapping mapping =
+      CustomModuleMapping()
+          .add_observed<nn::LSTM>(
+              [](const nn::Module& module) { return nn::quantizable::LSTM::from_float(module); },
+              OutputObserver::None)
+          .add_quantized<nn::quantizable::LSTM>(&nn::quantized::LSTM::from_observed,
+                                                CustomParts::Convert);
+  return mapping;
+}
+
 const ModuleMapping& default_static_quant_module_mappings() {
   static const ModuleMapping mapping = make_default_mapping();
   return mapping;
@@ -82,6 +107,12 @@ const ModuleMapping& default_static_quant_module_mappings() {
 
 QConfigMapping& QConfigMapping::set_global(std::optional<QConfig> qconfig) {
   global_ = std::move(qconfig);
+  return *this;
+}
+
+QConfigMapping& QConfigMapping::set_object_type(std::type_index type,
+                                                std::optional<QConfig> qconfig) {
+  by_type_[type] = std::move(qconfig);
   return *this;
 }
 

@@ -42,6 +42,73 @@ class ModuleMapping {
 /// Float to quantized modules: torch's get_default_static_quant_module_mappings().
 const ModuleMapping& default_static_quant_module_mappings();
 
+/// Float to dynamically quantized modules, and embeddings to ones with quantized tables: torch's
+/// get_default_dynamic_quant_module_mappings(). Convolutions are not in it.
+const ModuleMapping& default_dynamic_quant_module_mappings();
+
+/// Whether prepare observes what an observed custom module gives out.
+enum class OutputObserver : bool {
+  Attach,
+  None,  ///< its own parts are observed, the last of them gives the output
+};
+
+/// What convert does with the parts of an observed custom module.
+enum class CustomParts : bool {
+  Keep,     ///< from_observed gets the module as prepare left it
+  Convert,  ///< from_observed gets a copy whose parts are converted already
+};
+
+/// Modules with an observed form of their own: a float LSTM has no results that could be observed
+/// inside, so prepare replaces it by one that is made of observable parts, and convert replaces
+/// that one by its quantized form. By exact type. torch's
+/// float_to_observed_custom_module_class and observed_to_quantized_custom_module_class.
+class CustomModuleMapping {
+ public:
+  struct Observed {
+    FromFloat from_float;
+    OutputObserver output = OutputObserver::Attach;
+  };
+  struct Quantized {
+    FromFloat from_observed;
+    CustomParts parts = CustomParts::Keep;
+  };
+
+  /// prepare replaces a Float that has a QConfig by what `from_float` returns; its parts inherit
+  /// the QConfig.
+  template <typename Float>
+  CustomModuleMapping& add_observed(FromFloat from_float,
+                                    OutputObserver output = OutputObserver::Attach) {
+    observed_[typeid(Float)] = {std::move(from_float), output};
+    return *this;
+  }
+  /// convert replaces an ObservedType that has a QConfig by what `from_observed` returns.
+  template <typename ObservedType>
+  CustomModuleMapping& add_quantized(FromFloat from_observed,
+                                     CustomParts parts = CustomParts::Keep) {
+    quantized_[typeid(ObservedType)] = {std::move(from_observed), parts};
+    return *this;
+  }
+  /// Forgets a type, float or observed.
+  template <typename T>
+  CustomModuleMapping& remove() {
+    observed_.erase(typeid(T));
+    quantized_.erase(typeid(T));
+    return *this;
+  }
+
+  /// Null when the module's type is not in the table.
+  const Observed* find_observed(const nn::Module& float_module) const;
+  const Quantized* find_quantized(const nn::Module& observed) const;
+
+ private:
+  std::map<std::type_index, Observed> observed_;
+  std::map<std::type_index, Quantized> quantized_;
+};
+
+/// LSTM and MultiheadAttention by way of nn::quantizable: torch's
+/// get_default_custom_config_dict().
+const CustomModuleMapping& default_custom_module_mapping();
+
 /// Which modules get which QConfig. For each module the first that says something wins:
 /// its own set_qconfig, its path, a regular expression on its path, its type, its parent's.
 /// A null QConfig (std::nullopt) leaves the module and what is below it in float.
@@ -55,9 +122,9 @@ class QConfigMapping {
   QConfigMapping& set_global(std::optional<QConfig> qconfig);
   template <typename T>
   QConfigMapping& set_object_type(std::optional<QConfig> qconfig) {
-    by_type_[typeid(T)] = std::move(qconfig);
-    return *this;
+    return set_object_type(typeid(T), std::move(qconfig));
   }
+  QConfigMapping& set_object_type(std::type_index type, std::optional<QConfig> qconfig);
   QConfigMapping& set_module_name(std::string path, std::optional<QConfig> qconfig);
   /// ECMAScript, matched against the whole path; throws ArgumentError when malformed.
   QConfigMapping& set_module_name_regex(std::string pattern, std::optional<QConfig> qconfig);

@@ -7,6 +7,8 @@
 #include <typeinfo>
 #include <vector>
 
+#include "quanta/fusion/convert.h"
+#include "quanta/fusion/prepare.h"
 #include "quanta/fusion/uncalibrated.h"
 #include "quanta/nn/activation.h"
 #include "quanta/nn/conv.h"
@@ -17,16 +19,22 @@
 #include "quanta/nn/linear.h"
 #include "quanta/nn/misc.h"
 #include "quanta/nn/norm.h"
+#include "quanta/nn/quantizable/lstm.h"
 #include "quanta/nn/quantized/activation.h"
 #include "quanta/nn/quantized/conv.h"
 #include "quanta/nn/quantized/embedding.h"
 #include "quanta/nn/quantized/functional.h"
 #include "quanta/nn/quantized/linear.h"
+#include "quanta/nn/quantized/lstm.h"
 #include "quanta/nn/quantized/module.h"
 #include "quanta/nn/quantized/norm.h"
 #include "quanta/nn/quantized/stubs.h"
+#include "quanta/nn/rnn.h"
 #include "quanta/nn/stubs.h"
+#include "quanta/nn/weight_only/linear.h"
+#include "quanta/observers/defaults.h"
 #include "quanta/observers/min_max_observer.h"
+#include "quanta/observers/other_observers.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/json.h"
 #include "quanta/runtime/safetensors.h"
@@ -56,6 +64,10 @@ struct SavedType {
   std::string_view name;
   std::type_index type;
   ModulePtr (*restore)(const Module& occupant, DType dtype);
+  /// The modules below come back with it: the file holds their state, but no types.
+  bool whole = false;
+  /// Tells forms of one type apart; null: any module of the type.
+  bool (*is_form)(const Module& module) = nullptr;
 };
 
 template <typename Float>
@@ -94,7 +106,31 @@ ModulePtr restore_prelu(const Module& occupant, DType dtype) {
   return from_uncalibrated(copy, &nn::quantized::PReLU::from_float, dtype);
 }
 
+// Bits and groups follow from the state.
+ModulePtr restore_weight_only(const Module& occupant, DType) {
+  return nn::weight_only::Linear::from_float(expect<nn::Linear>(occupant));
+}
+
 ModulePtr restore_identity(const Module&, DType) { return nn::make_module<nn::Identity>(); }
+
+// By way of the observed form, whose parts get their parameters from the state.
+ModulePtr restore_custom(const std::shared_ptr<Module>& observed, const FromFloat& from_observed) {
+  const ObserverFactory unit = FixedQParamsObserver::with_args({});
+  prepare_(*observed, QConfig{unit, default_weight_observer()});
+  convert_(*observed, {.uncalibrated = Uncalibrated::Allow});
+  return from_observed(*observed);
+}
+
+template <nn::quantizable::GateForm kForm>
+ModulePtr restore_lstm(const Module& occupant, DType) {
+  return restore_custom(nn::quantizable::LSTM::from_float(expect<nn::LSTM>(occupant), kForm),
+                        &nn::quantized::LSTM::from_observed);
+}
+
+template <nn::quantizable::GateForm kForm>
+bool has_form(const Module& module) {
+  return dynamic_cast<const nn::quantized::LSTM&>(module).form() == kForm;
+}
 
 template <typename Float, typename Quantized>
 SavedType row(std::string_view name) {
@@ -110,6 +146,7 @@ const std::vector<SavedType>& saved_types() {
   namespace q = nn::quantized;
   namespace ni = nn::intrinsic;
   namespace niq = nn::intrinsic::quantized;
+  using nn::quantizable::GateForm;
   static const std::vector<SavedType> types{
       {"Identity", typeid(nn::Identity), &restore_identity},
       row<nn::QuantStub, q::Quantize>("Quantize"),
@@ -135,6 +172,9 @@ const std::vector<SavedType>& saved_types() {
       {"Embedding", typeid(q::Embedding), &restore_embedding<nn::Embedding, q::Embedding>},
       {"EmbeddingBag", typeid(q::EmbeddingBag),
        &restore_embedding<nn::EmbeddingBag, q::EmbeddingBag>},
+      {"LSTM", typeid(q::LSTM), &restore_lstm<GateForm::Joined>, true, &has_form<GateForm::Joined>},
+      {"LSTM of split gates", typeid(q::LSTM), &restore_lstm<GateForm::Split>, true,
+       &has_form<GateForm::Split>},
       row<nn::LayerNorm, q::LayerNorm>("LayerNorm"),
       row<nn::GroupNorm, q::GroupNorm>("GroupNorm"),
       row<nn::InstanceNorm1d, q::InstanceNorm1d>("InstanceNorm1d"),
@@ -146,13 +186,16 @@ const std::vector<SavedType>& saved_types() {
       row<nn::ELU, q::ELU>("ELU"),
       {"PReLU", typeid(q::PReLU), &restore_prelu},
       row<nn::Dropout, q::Dropout>("Dropout"),
+      {"WeightOnlyLinear", typeid(nn::weight_only::Linear), &restore_weight_only},
   };
   return types;
 }
 
 const SavedType* find_type(const Module& module) {
   for (const SavedType& saved : saved_types()) {
-    if (saved.type == typeid(module)) return &saved;
+    if (saved.type == typeid(module) && (saved.is_form == nullptr || saved.is_form(module))) {
+      return &saved;
+    }
   }
   return nullptr;
 }
@@ -249,8 +292,9 @@ void save_model(const Module& model, const std::filesystem::path& path) {
   StateDict state = model.state_dict();
   Json::Object modules;
   Json::Array identities;
+  std::string whole;  // the path of a module that comes back with all below it, and a dot
   for (const Module::NamedModule& entry : model.named_modules()) {
-    if (entry.path.empty()) continue;
+    if (entry.path.empty() || (!whole.empty() && entry.path.starts_with(whole))) continue;
     const SavedType* type = find_type(*entry.module);
     if (type == nullptr) {
       QUANTA_SUPPORTED(dynamic_cast<const nn::intrinsic::FusedModule*>(entry.module) == nullptr &&
@@ -268,6 +312,7 @@ void save_model(const Module& model, const std::filesystem::path& path) {
       identities.emplace_back(entry.path);
       continue;
     }
+    if (type->whole) whole = entry.path + ".";
     Json::Array values{Json(type->name)};
     const std::string scale_name = joined(entry.path, "scale");
     const std::string zero_point_name = joined(entry.path, "zero_point");

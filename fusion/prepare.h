@@ -19,20 +19,23 @@ void propagate_qconfig_(nn::Module& model, const QConfigMapping& mapping = {});
 void add_observer_(nn::Module& model,
                    const ModuleMapping& mapping = default_static_quant_module_mappings());
 
-/// In place: propagate_qconfig_ and add_observer_. Throws ArgumentError when no module has a
-/// QConfig, or a transposed convolution has a per-channel weight observer; then nothing was
-/// changed.
+/// In place: propagate_qconfig_, then custom modules that have a QConfig (LSTM, MultiheadAttention)
+/// are replaced by their observed forms, hooks included, then add_observer_. Throws ArgumentError
+/// when no module has a QConfig, a transposed convolution has a per-channel weight observer, or a
+/// custom module is refused by its from_float; then nothing was changed.
 void prepare_(nn::Module& model, const QConfigMapping& qconfigs = {},
-              const ModuleMapping& mapping = default_static_quant_module_mappings());
+              const ModuleMapping& mapping = default_static_quant_module_mappings(),
+              const CustomModuleMapping& custom = default_custom_module_mapping());
 
 /// A copy of `model` that observes its activations: run calibration data through it, then convert.
 ///   auto prepared = prepare(net, get_default_qconfig());
 template <typename T>
 requires std::is_base_of_v<nn::Module, T> T
 prepare(const T& model, const QConfigMapping& qconfigs = {},
-        const ModuleMapping& mapping = default_static_quant_module_mappings()) {
+        const ModuleMapping& mapping = default_static_quant_module_mappings(),
+        const CustomModuleMapping& custom = default_custom_module_mapping()) {
   T copy = nn::deep_copy(model);
-  prepare_(copy, qconfigs, mapping);
+  prepare_(copy, qconfigs, mapping, custom);
   return copy;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "quanta/fusion/mapping.h"
+#include "quanta/nn/embedding.h"
 #include "quanta/nn/float_functional.h"
 #include "quanta/nn/intrinsic/fused.h"
 #include "quanta/nn/misc.h"
@@ -67,8 +68,11 @@ std::vector<Problem> check(const Module& model, Device device) {
     const Module& module = *entry.module;
     has_quant = has_quant || is_any<nn::QuantStub, nn::quantized::Quantize>(module);
     has_dequant = has_dequant || is_any<nn::DeQuantStub, nn::quantized::DeQuantize>(module);
-    has_layers = has_layers || (mapping.find(module) != nullptr &&
-                                !is_any<nn::QuantStub, nn::DeQuantStub, nn::Dropout>(module));
+    has_layers =
+        has_layers ||
+        (mapping.find(module) != nullptr &&
+         !is_any<nn::QuantStub, nn::DeQuantStub, nn::Dropout, nn::Embedding, nn::EmbeddingBag>(
+             module));
     any_qconfig = any_qconfig || module.qconfig() != nullptr;
   }
   if (has_layers && !has_quant) {
@@ -85,7 +89,8 @@ std::vector<Problem> check(const Module& model, Device device) {
     const Module& module = *entry.module;
     const bool wanted = !any_qconfig || module.qconfig() != nullptr;
     if (!wanted) continue;
-    const bool quantizable = mapping.find(module) != nullptr;
+    const bool quantizable = mapping.find(module) != nullptr ||
+                             default_custom_module_mapping().find_observed(module) != nullptr;
     if (quantizable && module.is_training()) {
       problems.push_back({entry.path, module.type_name() + " is in train mode (call eval())"});
     }

@@ -20,7 +20,7 @@ requires std::is_base_of_v<nn::Module, T> T quantize(const T& model, const QConf
                                                      const ConvertOptions& options = {}) {
   T copy = nn::deep_copy(model);
   copy.eval();
-  prepare_(copy, qconfigs, options.mapping);
+  prepare_(copy, qconfigs, options.mapping, options.custom);
   run(copy);
   convert_(copy, options);
   return copy;

@@ -8,7 +8,8 @@
 
 namespace quanta::cpu {
 
-/// Adds the rows `rows[0..count)` of the packed table to `to`, in this order, each value in float32:
+/// Adds the rows `rows[0..count)` of the packed table to `to`, in this order, each value in
+/// float32:
 ///
 ///   to[c] += fma(scale * factor, code, bias * factor)
 ///
