@@ -1,15 +1,10 @@
 #include "quanta/observers/qparams.h"
 
-#include <cmath>
-
 #include "quanta/runtime/check.h"
-#include "quanta/runtime/quant_math.h"
+#include "quanta/runtime/detail/range_qparams.h"
 
 namespace quanta {
 namespace {
-
-// std::max would drop a NaN in the second place; torch keeps it.
-float max_keep_nan(float x, float low) { return x < low ? low : x; }
 
 std::int64_t floor_half(std::int64_t value) { return value >= 0 ? value / 2 : -((1 - value) / 2); }
 
@@ -40,43 +35,27 @@ std::int64_t symmetric_zero_point(const QParamsRule& rule) {
   return 0;
 }
 
-std::int64_t affine_zero_point(float negative_end, float scale, IntRange range) {
-  const float steps = math::round_half_even(negative_end / scale);
-  // NaN comes from an infinite range, whose scale nobody can use anyway.
-  if (!(steps < 0.0F)) return range.min;
-  // Steps beyond the range (float32 rounding of a 32-bit one) end at its top.
-  const auto width = static_cast<double>(range.max - range.min);
-  if (-static_cast<double>(steps) >= width) return range.max;
-  return range.min - static_cast<std::int64_t>(steps);
-}
-
 }  // namespace
 
 ObservedScale calculate_qparams(float min, float max, const QParamsRule& rule) {
   const float negative_end = min > 0.0F ? 0.0F : min;
   const float positive_end = max < 0.0F ? 0.0F : max;
-  // The widest range, 2^32 - 1, rounds to 2^32 here as it does in torch.
-  const auto levels = static_cast<float>(rule.range.max - rule.range.min);
   ObservedScale result;
   switch (rule.qscheme) {
     case QScheme::PerTensorSymmetric:
-    case QScheme::PerChannelSymmetric: {
-      const float magnitude = max_keep_nan(positive_end, -negative_end);
-      const auto half =
-          static_cast<float>(static_cast<double>(rule.range.max - rule.range.min) / 2.0);
-      result.scale = max_keep_nan(magnitude / half, rule.eps);
+    case QScheme::PerChannelSymmetric:
+      result.scale = detail::symmetric_scale(negative_end, positive_end, rule.range, rule.eps);
       result.zero_point = symmetric_zero_point(rule);
       return result;
-    }
     case QScheme::PerChannelAffineFloatQParams:
-      result.scale = (max - min) / levels;
+      result.scale = (max - min) / static_cast<float>(rule.range.max - rule.range.min);
       if (!(result.scale > rule.eps)) result.scale = 1.0F;
       result.float_zero_point = -min / result.scale;
       return result;
     case QScheme::PerTensorAffine:
     case QScheme::PerChannelAffine:
-      result.scale = max_keep_nan((positive_end - negative_end) / levels, rule.eps);
-      result.zero_point = affine_zero_point(negative_end, result.scale, rule.range);
+      result.scale = detail::affine_scale(negative_end, positive_end, rule.range, rule.eps);
+      result.zero_point = detail::affine_zero_point(negative_end, result.scale, rule.range);
       return result;
   }
   return result;

@@ -51,6 +51,7 @@ constexpr Types kFloatsQ{DType::Float32, DType::Float64, DType::QUInt8, DType::Q
 constexpr Types kFloatsQ8{DType::Float32, DType::Float64, DType::QUInt8, DType::QInt8};
 constexpr Types kFloatsQUInt8{DType::Float32, DType::Float64, DType::QUInt8};
 constexpr Types kCodes{DType::UInt8, DType::Int8, DType::Int32};
+constexpr Types kFloatBFloat16{DType::Float32, DType::BFloat16};
 constexpr Types kUInt8{DType::UInt8};
 constexpr Types kQUInt4x2{DType::QUInt4x2};
 
@@ -70,6 +71,7 @@ constexpr std::string_view kFactory = "quanta/ops/factory.h";
 constexpr std::string_view kIndexing = "quanta/ops/indexing.h";
 constexpr std::string_view kInterpolate = "quanta/ops/interpolate.h";
 constexpr std::string_view kLinear = "quanta/ops/linear.h";
+constexpr std::string_view kLinearWeightOnly = "quanta/ops/linear_weight_only.h";
 constexpr std::string_view kNorm = "quanta/ops/norm.h";
 constexpr std::string_view kPad = "quanta/ops/pad.h";
 constexpr std::string_view kPooling = "quanta/ops/pooling.h";
@@ -120,6 +122,7 @@ const std::vector<Family>& families() {
       {kInterpolate, kFloatQ8, {"interpolate"}},
       {kLinear, kFloatsQUInt8, {"linear"}},
       {kLinear, kQUInt8, {"linear_relu", "linear_leaky_relu", "linear_tanh"}},
+      {kLinearWeightOnly, kFloatBFloat16, {"linear_weight_only"}},
       {kNorm,
        kFloatQ8,
        {"batch_norm1d", "batch_norm2d", "batch_norm3d", "layer_norm", "group_norm",

@@ -1,3 +1,4 @@
+#include "quanta/ops/linear_weight_only.h"
 #include "quanta/ops/support.h"
 
 #include <doctest/doctest.h>
@@ -204,6 +205,10 @@ void add_weighted(std::map<std::string, Caller>& callers) {
                              linear(x, Tensor::ones({3, 4}));
                            },
                            [=](const QTensor& x) { quantized::linear(x, packed(), 1.0, 0); })};
+  callers["linear_weight_only"] = {{2, 4}, [](const Tensor& x) {
+                                     linear_weight_only(
+                                         x, quantize_weight_only(Tensor::ones({3, 4}), {}));
+                                   }};
   callers["linear_relu"] = {{2, 4}, only_quantized([=](const QTensor& x) {
                               quantized::linear_relu(x, packed(), 1.0, 0);
                             })};
