@@ -47,13 +47,14 @@ inline constexpr auto kStep = static_cast<std::int64_t>(hn::MaxLanes(Codes()));
 struct Vnni {
   using Operand = hn::Vec<Codes>;
   static HWY_INLINE Operand prepare(hn::Vec<Codes> x) { return x; }
-  static HWY_INLINE void add(hn::Vec<Sums>& sum, const Operand& x, hn::Vec<Weights> w) {
+  static HWY_INLINE hn::Vec<Sums> add(hn::Vec<Sums> sum, const Operand& x, hn::Vec<Weights> w) {
     // Highway does not let the compiler use these instructions.
 #if HWY_TARGET <= HWY_AVX3
     asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(x.raw), "v"(w.raw));
 #else
     asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum.raw) : "x"(x.raw), "x"(w.raw));
 #endif
+    return sum;
   }
 };
 
@@ -62,7 +63,7 @@ struct Vnni {
 struct Pairs {
   using Operand = hn::Vec<Codes>;
   static HWY_INLINE Operand prepare(hn::Vec<Codes> x) { return x; }
-  static HWY_INLINE void add(hn::Vec<Sums>& sum, const Operand& x, hn::Vec<Weights> w) {
+  static HWY_INLINE hn::Vec<Sums> add(hn::Vec<Sums> sum, const Operand& x, hn::Vec<Weights> w) {
 #if HWY_TARGET <= HWY_AVX3
     const hn::Vec<Words> pairs{_mm512_maddubs_epi16(x.raw, w.raw)};
     const hn::Vec<Sums> quads{_mm512_madd_epi16(pairs.raw, hn::Set(Words(), 1).raw)};
@@ -70,7 +71,7 @@ struct Pairs {
     const hn::Vec<Words> pairs{_mm256_maddubs_epi16(x.raw, w.raw)};
     const hn::Vec<Sums> quads{_mm256_madd_epi16(pairs.raw, hn::Set(Words(), 1).raw)};
 #endif
-    sum = hn::Add(sum, quads);
+    return hn::Add(sum, quads);
   }
 };
 
@@ -90,23 +91,21 @@ struct Wide {
     return {hn::PromoteTo(Words(), hn::LowerHalf(HalfCodes(), x)),
             hn::PromoteTo(Words(), hn::UpperHalf(HalfCodes(), x))};
   }
-  static HWY_INLINE void add(hn::Vec<Sums>& sum, const Operand& x, hn::Vec<Weights> w) {
+  static HWY_INLINE hn::Vec<Sums> add(hn::Vec<Sums> sum, const Operand& x, hn::Vec<Weights> w) {
     const auto low = hn::PromoteTo(Words(), hn::LowerHalf(HalfWeights(), w));
     const auto high = hn::PromoteTo(Words(), hn::UpperHalf(HalfWeights(), w));
-    sum = hn::Add(sum, hn::Add(products(x.low, low), products(x.high, high)));
+    return hn::Add(sum, hn::Add(products(x.low, low), products(x.high, high)));
   }
 };
 
-/// The first `count` weights; the rest is anything that may be multiplied with 0.
-HWY_INLINE hn::Vec<Weights> load_first(const std::int8_t* src, std::int64_t count) {
-  const Weights d;
-#if HWY_TARGET <= HWY_AVX3
-  return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(count)), d, src);
-#else
-  alignas(32) std::int8_t padded[kStep] = {};
-  std::memcpy(padded, src, static_cast<std::size_t>(count));
-  return hn::Load(d, padded);
-#endif
+/// The last `count` weights of rows that are `stride` apart, each filled up to a step. With what
+/// does not matter: codes are zeros there.
+HWY_INLINE void copy_rest(const std::int8_t* src, std::int64_t stride, std::int64_t count, int rows,
+                          std::int8_t* dst) {
+  std::memset(dst, 0, static_cast<std::size_t>(rows * kStep));
+  for (int r = 0; r < rows; ++r) {
+    std::memcpy(dst + r * kStep, src + r * stride, static_cast<std::size_t>(count));
+  }
 }
 
 /// kRows rows of codes times kCount rows of the weight, a multiple of four or one.
@@ -125,26 +124,31 @@ HWY_INLINE void multiply_block(const GemvInt8& call, std::int64_t row, std::int6
 #pragma GCC unroll 8
     for (int c = 0; c < kCount; ++c) acc[r][c] = hn::Zero(Sums());
   }
-  const auto step = [&](std::int64_t k, auto&& load) HWY_ATTR {
-    hn::Vec<Weights> w[kCount];
-#pragma GCC unroll 8
-    for (int c = 0; c < kCount; ++c) w[c] = load(weight + c * depth + k);
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      const auto x = Product::prepare(hn::Load(Codes(), src + r * call.src_stride + k));
-#pragma GCC unroll 8
-      for (int c = 0; c < kCount; ++c) Product::add(acc[r][c], x, w[c]);
-    }
+  // Whole steps, then a copy of what is left, in one loop without branches: GCC keeps the sums in
+  // memory otherwise.
+  struct Part {
+    const std::int8_t* weight;
+    std::int64_t stride, begin, end;
   };
-  std::int64_t k = 0;
-  for (; k + kStep <= depth; k += kStep) {
-    step(k, [](const std::int8_t* p) HWY_ATTR {
-      if constexpr (kRows == 1) hwy::Prefetch(p + kPrefetch);
-      return hn::LoadU(Weights(), p);
-    });
-  }
-  if (k < depth) {
-    step(k, [&](const std::int8_t* p) HWY_ATTR { return load_first(p, depth - k); });
+  alignas(64) std::int8_t rest[kCount * kStep];
+  const std::int64_t whole = depth / kStep * kStep;
+  if (whole < depth) copy_rest(weight + whole, depth, depth - whole, kCount, rest);
+  for (const Part& part : {Part{weight, depth, 0, whole}, Part{rest, kStep, whole, depth}}) {
+    const std::int8_t* w_at = part.weight;
+    for (std::int64_t k = part.begin; k < part.end; k += kStep, w_at += kStep) {
+      hn::Vec<Weights> w[kCount];
+#pragma GCC unroll 8
+      for (int c = 0; c < kCount; ++c) {
+        hwy::Prefetch(w_at + c * part.stride + kPrefetch);
+        w[c] = hn::LoadU(Weights(), w_at + c * part.stride);
+      }
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) {
+        const auto x = Product::prepare(hn::Load(Codes(), src + r * call.src_stride + k));
+#pragma GCC unroll 8
+        for (int c = 0; c < kCount; ++c) acc[r][c] = Product::add(acc[r][c], x, w[c]);
+      }
+    }
   }
 #pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {

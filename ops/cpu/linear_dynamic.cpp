@@ -37,8 +37,14 @@ ChannelTerms::ChannelTerms(const QuantizedWeight& weight)
 
 namespace {
 
-/// More rows than this go to oneDNN, which packs a copy of the weight.
-constexpr std::int64_t kMaxGemvRows = 8;
+/// Up to so many rows are multiplied with the weight as it is; for more LinearInt8 packs a copy. Its
+/// kernel is faster from about two rows on when the weight lies in the caches, from six when not;
+/// the one without oneDNN from sixteen.
+constexpr std::int64_t kMaxGemvRows = 16;
+std::int64_t max_gemv_rows(const LinearInt8& kernel) {
+  return kernel.uses_onednn() ? 4 : kMaxGemvRows;
+}
+
 /// Elements for which a second thread pays.
 constexpr std::int64_t kElementGrain = 65536;
 
@@ -145,7 +151,7 @@ std::string_view linear_dynamic_rows(const float* x, std::int64_t rows,
   const LinearInt8& kernel = packed.kernel;
   const std::int64_t depth = kernel.in_features();
   const std::int64_t channels = kernel.out_features();
-  const bool few = rows <= kMaxGemvRows;
+  const bool few = rows <= max_gemv_rows(kernel);
   const std::int64_t stride =
       few ? (depth + kCodeRowAlignment - 1) / kCodeRowAlignment * kCodeRowAlignment : depth;
   const Activation src = quantize_rows(x, rows, depth, stride, reduce_range);

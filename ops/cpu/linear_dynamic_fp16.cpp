@@ -10,8 +10,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
+#include <type_traits>
 
+#include "quanta/ops/cpu/onednn.h"
 #include "quanta/ops/cpu/reduce_simd.h"
 #include "quanta/runtime/half.h"
 
@@ -65,119 +66,150 @@ inline constexpr int kWeightRows = 4;
 inline constexpr int kVectors = kLanes / static_cast<int>(hn::MaxLanes(FloatTag()));
 inline constexpr int kVectorLanes = kLanes / kVectors;
 
-HWY_INLINE hn::Vec<FloatTag> load_half(const std::uint16_t* src) {
+// Weights as halves, or as the floats they stand for.
+HWY_INLINE hn::Vec<FloatTag> load(const std::uint16_t* src) {
   return hn::PromoteTo(FloatTag(),
                        hn::LoadU(HalfTag(), reinterpret_cast<const hwy::float16_t*>(src)));
 }
+HWY_INLINE hn::Vec<FloatTag> load(const float* src) { return hn::LoadU(FloatTag(), src); }
 
-/// The partial sums of one output.
-struct Partial {
-  hn::Vec<FloatTag> vectors[kVectors];
+/// The last `count` elements of rows that are `stride` apart, each filled up to a step with zeros.
+template <typename T>
+HWY_INLINE void copy_rest(const T* src, std::int64_t stride, std::int64_t count, int rows, T* dst) {
+  std::fill_n(dst, rows * kLanes, T{});
+  for (int r = 0; r < rows; ++r) std::copy_n(src + r * stride, count, dst + r * kLanes);
+}
 
-  HWY_INLINE auto folded() const {
-    if constexpr (kVectors == 1) {
-      return vectors[0];
-    } else {
-      return hn::Add(vectors[0], vectors[1]);
-    }
+void to_floats(const std::uint16_t* src, std::int64_t count, float* dst) {
+  std::int64_t i = 0;
+  for (; i + kVectorLanes <= count; i += kVectorLanes) {
+    hn::StoreU(load(src + i), FloatTag(), dst + i);
   }
+  for (; i < count; ++i) dst[i] = math::float16_to_float(src[i]);
+}
+
+/// Rows of x [rows, K] and of a part of the weight, and where their products go.
+template <typename T>
+struct Block {
+  const float* x;
+  const T* weight;
+  float* out;
+  const float* bias;  ///< null: 0
 };
 
-/// One step: kLanes products for each of kRows x kWeightRows outputs.
-template <int kRows>
-HWY_INLINE void add_products(const float* x, std::int64_t x_stride, const std::uint16_t* weight,
-                             std::int64_t weight_stride, Partial (&acc)[kRows][kWeightRows]) {
-#pragma GCC unroll 2
-  for (int v = 0; v < kVectors; ++v) {
-    hn::Vec<FloatTag> w[kWeightRows];
+/// kRows rows times kWeightRows of the weight.
+template <int kRows, typename T>
+HWY_INLINE void multiply_block(const HalfProduct& call, const Block<T>& block) {
+  constexpr std::int64_t kPrefetch = 4096 / sizeof(T);  // see gemv_int8.cpp
+  const std::int64_t depth = call.in_features;
+  hn::Vec<FloatTag> acc[kRows][kWeightRows][kVectors];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int c = 0; c < kWeightRows; ++c) {
-      w[c] = load_half(weight + c * weight_stride + v * kVectorLanes);
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) acc[r][c][v] = hn::Zero(FloatTag());
     }
+  }
+  // Whole steps, then a copy of what is left, as in gemv_int8.cpp.
+  struct Part {
+    const float* x;
+    const T* weight;
+    std::int64_t stride, length;
+  };
+  float x_rest[kRows * kLanes];
+  T weight_rest[kWeightRows * kLanes];
+  const std::int64_t whole = depth / kLanes * kLanes;
+  if (whole < depth) {
+    copy_rest(block.x + whole, depth, depth - whole, kRows, x_rest);
+    copy_rest(block.weight + whole, depth, depth - whole, kWeightRows, weight_rest);
+  }
+  for (const Part& part : {Part{block.x, block.weight, depth, whole},
+                           Part{x_rest, weight_rest, kLanes, depth - whole}}) {
+    for (std::int64_t step = 0; step < part.length; step += kLanes) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) {
+        const std::int64_t k = step + v * kVectorLanes;
+        hn::Vec<FloatTag> w[kWeightRows];
 #pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      const auto values = hn::LoadU(FloatTag(), x + r * x_stride + v * kVectorLanes);
+        for (int c = 0; c < kWeightRows; ++c) {
+          if constexpr (kRows == 1) hwy::Prefetch(part.weight + c * part.stride + k + kPrefetch);
+          w[c] = load(part.weight + c * part.stride + k);
+        }
 #pragma GCC unroll 4
-      for (int c = 0; c < kWeightRows; ++c) {
-        acc[r][c].vectors[v] = hn::MulAdd(values, w[c], acc[r][c].vectors[v]);
+        for (int r = 0; r < kRows; ++r) {
+          const auto x = hn::LoadU(FloatTag(), part.x + r * part.stride + k);
+#pragma GCC unroll 4
+          for (int c = 0; c < kWeightRows; ++c) acc[r][c][v] = hn::MulAdd(x, w[c], acc[r][c][v]);
+        }
       }
     }
   }
-}
-
-/// `count` elements of rows that are `stride` apart, side by side and filled up with zeros.
-template <typename T>
-HWY_INLINE void copy_tails(const T* src, std::int64_t stride, std::int64_t count, int rows,
-                           T* dst) {
-  for (int r = 0; r < rows; ++r) {
-    std::memcpy(dst + r * kLanes, src + r * stride, static_cast<std::size_t>(count) * sizeof(T));
-  }
-}
-
-/// kRows rows times kWeightRows of the weight.
-template <int kRows>
-HWY_INLINE void multiply_block(const HalfProduct& call, std::int64_t row, std::int64_t n,
-                               float* out) {
-  constexpr std::int64_t kPrefetch = 2048;  // elements; see gemv_int8.cpp
-  const std::int64_t depth = call.in_features;
-  const float* x = call.x + row * depth;
-  const std::uint16_t* weight = call.weight + n * depth;
-  Partial acc[kRows][kWeightRows];
-  for (auto& of_row : acc) {
-    for (Partial& sum : of_row) {
-      for (auto& vector : sum.vectors) vector = hn::Zero(FloatTag());
-    }
-  }
-  std::int64_t k = 0;
-  for (; k + kLanes <= depth; k += kLanes) {
-    if constexpr (kRows == 1) {
-      for (int c = 0; c < kWeightRows; ++c) hwy::Prefetch(weight + c * depth + k + kPrefetch);
-    }
-    add_products<kRows>(x + k, depth, weight + k, depth, acc);
-  }
-  if (k < depth) {
-    float x_tails[kRows * kLanes] = {};
-    std::uint16_t weight_tails[kWeightRows * kLanes] = {};
-    copy_tails(x + k, depth, depth - k, kRows, x_tails);
-    copy_tails(weight + k, depth, depth - k, kWeightRows, weight_tails);
-    add_products<kRows>(x_tails, kLanes, weight_tails, kLanes, acc);
-  }
   const hn::FixedTag<float, 4> four;
+#pragma GCC unroll 4
   for (int r = 0; r < kRows; ++r) {
-    auto sums = sum_lanes_of_four(acc[r][0].folded(), acc[r][1].folded(), acc[r][2].folded(),
-                                  acc[r][3].folded());
-    if (call.bias != nullptr) sums = hn::Add(sums, hn::LoadU(four, call.bias + n));
+    if constexpr (kVectors == 2) {
+#pragma GCC unroll 4
+      for (int c = 0; c < kWeightRows; ++c) acc[r][c][0] = hn::Add(acc[r][c][0], acc[r][c][1]);
+    }
+    auto sums = sum_lanes_of_four(acc[r][0][0], acc[r][1][0], acc[r][2][0], acc[r][3][0]);
+    if (block.bias != nullptr) sums = hn::Add(sums, hn::LoadU(four, block.bias));
     if (call.relu) sums = hn::Max(sums, hn::Zero(four));
-    hn::StoreU(sums, four, out + (row + r) * call.out_features + n);
+    hn::StoreU(sums, four, block.out + r * call.out_features);
   }
 }
 
-/// kRows rows times [begin, end) of the weight, kWeightRows at a time; the last group is moved back.
-template <int kRows>
-HWY_INLINE void multiply_rows(const HalfProduct& call, std::int64_t row, std::int64_t begin,
-                              std::int64_t end, float* out) {
-  for (std::int64_t n = begin; n < end; n += kWeightRows) {
-    multiply_block<kRows>(call, row, std::min(n, end - kWeightRows), out);
+/// All rows times the part [begin, end) of the weight, which starts at `weight`.
+template <typename T>
+void multiply_part(const HalfProduct& call, const T* weight, std::int64_t begin, std::int64_t end,
+                   float* out) {
+  const auto rows_from = [&](auto rows, std::int64_t row) HWY_ATTR {
+    // The last group of the weight's rows is moved back.
+    for (std::int64_t n = begin; n < end; n += kWeightRows) {
+      const std::int64_t at = std::min(n, end - kWeightRows);
+      multiply_block<rows()>(
+          call, Block<T>{call.x + row * call.in_features, weight + (at - begin) * call.in_features,
+                         out + row * call.out_features + at,
+                         call.bias != nullptr ? call.bias + at : nullptr});
+    }
+  };
+  std::int64_t row = 0;
+  for (; row + kMaxRows <= call.rows; row += kMaxRows) {
+    rows_from(std::integral_constant<int, kMaxRows>(), row);
   }
+  if constexpr (kMaxRows > 2) {
+    if (row + 2 <= call.rows) {
+      rows_from(std::integral_constant<int, 2>(), row);
+      row += 2;
+    }
+  }
+  for (; row < call.rows; ++row) rows_from(std::integral_constant<int, 1>(), row);
 }
 
 void multiply(const HalfProduct& call, std::int64_t begin, std::int64_t end, float* out) {
   if (end - begin < kWeightRows) return multiply_few(call, begin, end, out);
-  // A part of the weight stays in the L1 cache while all rows pass.
+  const std::int64_t depth = call.in_features;
+  // One row reads all of the weight once. With more a part of it stays in the L1 cache while they
+  // pass; when they are many it is converted first.
+  constexpr std::int64_t kManyRows = 4 * kMaxRows;
   constexpr std::int64_t kCached = 8192;
   const std::int64_t part =
-      std::max<std::int64_t>(kCached / call.in_features / kWeightRows, 1) * kWeightRows;
+      call.rows == 1 ? end - begin
+                     : std::max<std::int64_t>(kCached / depth / kWeightRows, 1) * kWeightRows;
   for (std::int64_t first = begin; first < end; first += part) {
     const std::int64_t last = std::min(first + part, end);
     // The last part may be smaller than a group, which then starts in the one before.
     const std::int64_t from = std::min(first, last - kWeightRows);
-    std::int64_t row = 0;
-    if constexpr (kMaxRows > 1) {
-      for (; row + kMaxRows <= call.rows; row += kMaxRows) {
-        multiply_rows<kMaxRows>(call, row, from, last, out);
-      }
+    const std::uint16_t* weight = call.weight + from * depth;
+    if (call.rows < kManyRows) {
+      multiply_part(call, weight, from, last, out);
+      continue;
     }
-    for (; row < call.rows; ++row) multiply_rows<1>(call, row, from, last, out);
+    const std::int64_t count = (last - from) * depth;
+    auto* floats = reinterpret_cast<float*>(onednn::thread_buffer(
+        onednn::Buffer::Scratchpad, static_cast<std::size_t>(count) * sizeof(float)));
+    to_floats(weight, count, floats);
+    multiply_part(call, floats, from, last, out);
   }
 }
 

@@ -22,6 +22,9 @@ class LinearInt8 {
   std::int64_t in_features() const noexcept { return shape_.in_channels; }
   std::int64_t out_features() const noexcept { return shape_.out_channels; }
 
+  /// Otherwise the kernels of conv_exact.h, with the weight in 16 bits.
+  bool uses_onednn() const noexcept { return use_onednn_; }
+
   /// src [rows, K] to codes [rows, N], both dense. Returns the kernel's name.
   std::string_view codes(std::int64_t rows, const CallQParams& qparams, SumOutput output,
                          const std::uint8_t* src, std::uint8_t* dst) const;
