@@ -4,6 +4,7 @@
 #include <typeinfo>
 
 #include "quanta/nn/activation.h"
+#include "quanta/nn/attention.h"
 #include "quanta/nn/conv.h"
 #include "quanta/nn/embedding.h"
 #include "quanta/nn/float_functional.h"
@@ -12,8 +13,10 @@
 #include "quanta/nn/linear.h"
 #include "quanta/nn/misc.h"
 #include "quanta/nn/norm.h"
+#include "quanta/nn/quantizable/attention.h"
 #include "quanta/nn/quantizable/lstm.h"
 #include "quanta/nn/quantized/activation.h"
+#include "quanta/nn/quantized/attention.h"
 #include "quanta/nn/quantized/conv.h"
 #include "quanta/nn/quantized/embedding.h"
 #include "quanta/nn/quantized/functional.h"
@@ -56,6 +59,7 @@ ModuleMapping make_default_mapping() {
       .add<nn::InstanceNorm2d>(&q::InstanceNorm2d::from_float)
       .add<nn::InstanceNorm3d>(&q::InstanceNorm3d::from_float)
       .add<nn::Linear>(&q::Linear::from_float)
+      .add<nn::NonDynamicallyQuantizableLinear>(&q::Linear::from_float)
       .add<nn::FloatFunctional>(&q::QFunctional::from_float)
       .add<ni::BNReLU2d>(&niq::BNReLU2d::from_float)
       .add<ni::BNReLU3d>(&niq::BNReLU3d::from_float)
@@ -95,8 +99,15 @@ const CustomModuleMapping& default_custom_module_mapping() {
           .add_observed<nn::LSTM>(
               [](const nn::Module& module) { return nn::quantizable::LSTM::from_float(module); },
               OutputObserver::None)
+          .add_observed<nn::MultiheadAttention>(
+              [](const nn::Module& module) {
+                return nn::quantizable::MultiheadAttention::from_float(module);
+              },
+              OutputObserver::None)
           .add_quantized<nn::quantizable::LSTM>(&nn::quantized::LSTM::from_observed,
-                                                CustomParts::Convert);
+                                                CustomParts::Convert)
+          .add_quantized<nn::quantizable::MultiheadAttention>(
+              &nn::quantized::MultiheadAttention::from_observed, CustomParts::Convert);
   return mapping;
 }
 

@@ -11,6 +11,7 @@
 #include "quanta/fusion/prepare.h"
 #include "quanta/fusion/uncalibrated.h"
 #include "quanta/nn/activation.h"
+#include "quanta/nn/attention.h"
 #include "quanta/nn/conv.h"
 #include "quanta/nn/embedding.h"
 #include "quanta/nn/float_functional.h"
@@ -19,8 +20,10 @@
 #include "quanta/nn/linear.h"
 #include "quanta/nn/misc.h"
 #include "quanta/nn/norm.h"
+#include "quanta/nn/quantizable/attention.h"
 #include "quanta/nn/quantizable/lstm.h"
 #include "quanta/nn/quantized/activation.h"
+#include "quanta/nn/quantized/attention.h"
 #include "quanta/nn/quantized/conv.h"
 #include "quanta/nn/quantized/embedding.h"
 #include "quanta/nn/quantized/functional.h"
@@ -127,6 +130,12 @@ ModulePtr restore_lstm(const Module& occupant, DType) {
                         &nn::quantized::LSTM::from_observed);
 }
 
+ModulePtr restore_attention(const Module& occupant, DType) {
+  return restore_custom(
+      nn::quantizable::MultiheadAttention::from_float(expect<nn::MultiheadAttention>(occupant)),
+      &nn::quantized::MultiheadAttention::from_observed);
+}
+
 template <nn::quantizable::GateForm kForm>
 bool has_form(const Module& module) {
   return dynamic_cast<const nn::quantized::LSTM&>(module).form() == kForm;
@@ -175,6 +184,7 @@ const std::vector<SavedType>& saved_types() {
       {"LSTM", typeid(q::LSTM), &restore_lstm<GateForm::Joined>, true, &has_form<GateForm::Joined>},
       {"LSTM of split gates", typeid(q::LSTM), &restore_lstm<GateForm::Split>, true,
        &has_form<GateForm::Split>},
+      {"MultiheadAttention", typeid(q::MultiheadAttention), &restore_attention, true},
       row<nn::LayerNorm, q::LayerNorm>("LayerNorm"),
       row<nn::GroupNorm, q::GroupNorm>("GroupNorm"),
       row<nn::InstanceNorm1d, q::InstanceNorm1d>("InstanceNorm1d"),

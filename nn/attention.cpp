@@ -59,15 +59,6 @@ struct Layout {
   }
 };
 
-void check_input(std::string_view name, const Tensor& x, std::int64_t features) {
-  QUANTA_CHECK(x.defined(), "{}: {}: expected a Float32 tensor, got an undefined one", kOp, name);
-  QUANTA_SUPPORTED(x.dtype() == DType::Float32, "{}: {}: expected Float32, got {}", kOp, name,
-                   x.dtype());
-  QUANTA_CHECK((x.dim() == 2 || x.dim() == 3) && x.size(-1) == features,
-               "{}: {}: expected 2 or 3 dimensions, the last of size {}, got {}", kOp, name,
-               features, x.sizes());
-}
-
 void check_mask(std::string_view name, const Tensor& mask, const Dims& expected) {
   QUANTA_CHECK(mask.sizes() == expected, "{}: {}: expected sizes {}, got {}", kOp, name, expected,
                mask.sizes());
@@ -176,8 +167,27 @@ Tensor MultiheadAttention::project_rows(Part part, const Tensor& x) const {
       [&] { return PackedLinear(weight_rows(), bias_rows()); })(x);
 }
 
+void MultiheadAttention::check_input(std::string_view name, const Tensor& x,
+                                     std::int64_t features) const {
+  QUANTA_CHECK(x.defined(), "{}: {}: expected a Float32 tensor, got an undefined one", kOp, name);
+  QUANTA_SUPPORTED(x.dtype() == DType::Float32 || (takes_quantized() && x.is_quantized()),
+                   "{}: {}: expected Float32, got {}", kOp, name, x.dtype());
+  QUANTA_CHECK((x.dim() == 2 || x.dim() == 3) && x.size(-1) == features,
+               "{}: {}: expected 2 or 3 dimensions, the last of size {}, got {}", kOp, name,
+               features, x.sizes());
+}
+
 MultiheadAttention::Projected MultiheadAttention::project(const Tensor& query, const Tensor& key,
                                                           const Tensor& value) const {
+  Projected result = project_inputs(query, key, value);
+  result.key_row = bias_k;
+  result.value_row = bias_v;
+  return result;
+}
+
+MultiheadAttention::Projected MultiheadAttention::project_inputs(const Tensor& query,
+                                                                 const Tensor& key,
+                                                                 const Tensor& value) const {
   const std::int64_t width = options_.embed_dim;
   const bool joint = in_proj_weight.defined() && key.is_same(value);
   if (joint && query.is_same(key)) {
@@ -224,20 +234,23 @@ AttentionOutput MultiheadAttention::run(const Tensor& query, const Tensor& key, 
   const Projected projected = project(q, k, v);
   Heads heads{layout.split(projected.query, options_.num_heads),
               layout.split(projected.key, options_.num_heads),
-              layout.split(projected.value, options_.num_heads)};
-  extend_keys(heads, padding, mask);
+              layout.split(projected.value, options_.num_heads),
+              projected.is_scaled ? 1.0 : 1.0 / std::sqrt(static_cast<double>(head_dim()))};
+  extend_keys(projected, heads, padding, mask);
   AttentionOutput result = attend(heads, mask, padding, call);
   result.output = project_output(layout.join(result.output));
   if (result.weights.defined()) {
+    result.weights = finish_weights(result.weights);
     if (call.average_attn_weights) result.weights = mean(result.weights, Dims{1});
     if (!layout.batched) result.weights = result.weights.squeeze(0);
-    result.weights = finish_weights(result.weights);
+    if (!call.need_weights) result.weights = {};
   }
   if (!layout.batched) result.output = result.output.squeeze(0);
   return result;
 }
 
-void MultiheadAttention::extend_keys(Heads& heads, Tensor& padding, Tensor& mask) const {
+void MultiheadAttention::extend_keys(const Projected& projected, Heads& heads, Tensor& padding,
+                                     Tensor& mask) const {
   const auto extend = [&](const Tensor& key_row, const Tensor& value_row) {
     heads.key = with_row(heads.key, key_row);
     heads.value = with_row(heads.value, value_row);
@@ -245,23 +258,24 @@ void MultiheadAttention::extend_keys(Heads& heads, Tensor& padding, Tensor& mask
     mask = with_open_column(mask);
   };
   const Dims row{1, options_.num_heads, 1, head_dim()};
-  if (bias_k.defined()) extend(bias_k.reshape(row), bias_v.reshape(row));
+  if (projected.key_row.defined()) {
+    extend(projected.key_row.reshape(row), projected.value_row.reshape(row));
+  }
   if (options_.add_zero_attn) extend(Tensor::zeros(row), Tensor::zeros(row));
 }
 
 AttentionOutput MultiheadAttention::attend(const Heads& heads, const Tensor& mask,
                                            const Tensor& padding, const AttentionCall& call) const {
   const double dropped = is_training() ? options_.dropout : 0.0;
-  if (!call.need_weights) {
+  if (!call.need_weights && !watches_weights()) {
     // More keys than the mask was made for: their columns are only in the mask.
-    const bool causal = call.is_causal && !padding.defined() && !bias_k.defined() &&
+    const bool causal = call.is_causal && !padding.defined() && !options_.add_bias_kv &&
                         !options_.add_zero_attn;
     return {scaled_dot_product_attention(
         heads.query, heads.key, heads.value, causal ? Tensor() : sum_of(mask, padding),
-        AttentionOptions{.dropout_p = dropped, .is_causal = causal})};
+        AttentionOptions{.dropout_p = dropped, .is_causal = causal, .scale = heads.scale})};
   }
-  const double scale = 1.0 / std::sqrt(static_cast<double>(head_dim()));
-  Tensor weights = attention_weights(heads.query, heads.key, sum_of(mask, padding), scale);
+  Tensor weights = attention_weights(heads.query, heads.key, sum_of(mask, padding), heads.scale);
   if (dropped > 0.0) weights = dropout(weights, dropped);
   return {matmul(weights, heads.value), weights};
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "quanta/nn/linear.h"
 #include "quanta/nn/module.h"
@@ -90,28 +91,37 @@ class MultiheadAttention : public Module {
   MultiheadAttention(const MultiheadAttentionOptions& options, NoProjections);
 
   struct Projected {
-    Tensor query, key, value;  ///< [..., embed_dim]
+    Tensor query, key, value;       ///< Float32 [..., embed_dim]
+    Tensor key_row{}, value_row{};  ///< one key and value more, embed_dim numbers; or undefined
+    bool is_scaled = false;         ///< query holds the factor 1 / sqrt(head_dim) already
   };
   /// The three projections, of inputs in whichever order of batch and steps.
   virtual Projected project(const Tensor& query, const Tensor& key, const Tensor& value) const;
+  /// Whether inputs may be per-tensor quantized ones as well as Float32.
+  virtual bool takes_quantized() const { return false; }
+  /// Whether finish_weights is to see the weights of every call, asked for or not.
+  virtual bool watches_weights() const { return false; }
   /// Everything after the heads: `heads` is [batch, steps, embed_dim] (or steps first).
   virtual Tensor project_output(const Tensor& heads) const;
-  /// What becomes of averaged or single weights before they are given back.
+  /// What becomes of the weights of all heads before they are averaged and given back.
   virtual Tensor finish_weights(const Tensor& weights) const { return weights; }
 
  private:
   /// [batch, heads, steps, head_dim]
   struct Heads {
     Tensor query, key, value;
+    double scale;
   };
   /// What one product gives.
   enum class Part : std::uint8_t { All, KeyValue, Query, Key, Value };
   static constexpr std::size_t kParts = 5;
 
   Tensor project_rows(Part part, const Tensor& x) const;
+  Projected project_inputs(const Tensor& query, const Tensor& key, const Tensor& value) const;
+  void check_input(std::string_view name, const Tensor& x, std::int64_t features) const;
   AttentionOutput run(const Tensor& query, const Tensor& key, const Tensor& value,
                       const AttentionCall& call) const;
-  void extend_keys(Heads& heads, Tensor& padding, Tensor& mask) const;
+  void extend_keys(const Projected& projected, Heads& heads, Tensor& padding, Tensor& mask) const;
   AttentionOutput attend(const Heads& heads, const Tensor& mask, const Tensor& padding,
                          const AttentionCall& call) const;
 

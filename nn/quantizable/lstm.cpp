@@ -7,6 +7,7 @@
 
 #include "quanta/nn/activation.h"
 #include "quanta/nn/detail/from_float.h"
+#include "quanta/nn/detail/take_settings.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/quantize.h"
@@ -26,12 +27,6 @@ Tensor zeros_like_input(const Dims& sizes, const Tensor& x) {
 
 void copy_values(const Tensor& to, const Tensor& from) {
   if (to.defined()) to.copy_(from);
-}
-
-// What float and quantized copies of one layer have in common besides weights.
-void take_settings(Module& to, const Module& from) {
-  if (from.qconfig() != nullptr) to.set_qconfig(*from.qconfig());
-  to.train(from.is_training());
 }
 
 // The rows of gate `index` in a joined weight or bias.
@@ -203,7 +198,7 @@ std::shared_ptr<LSTMCell> LSTMCell::from_float(const Module& module, GateForm fo
                            .bias_hh = source.bias_hh,
                            .weight_hr = {}},
                           form);
-  take_settings(*cell, source);
+  nn::detail::take_settings(*cell, source);
   return cell;
 }
 
@@ -313,7 +308,7 @@ std::shared_ptr<LSTM> LSTM::from_float(const Module& module, GateForm form) {
           ->replace_child("cell", LSTMCell::from_params(source.weights(layer, direction), form));
     }
   }
-  take_settings(*result, source);
+  nn::detail::take_settings(*result, source);
   return result;
 }
 

@@ -12,6 +12,7 @@
 #include "quanta/fusion/model_file.h"
 #include "quanta/fusion/prepare.h"
 #include "quanta/fusion/quantize.h"
+#include "quanta/nn/attention.h"
 #include "quanta/nn/float_functional.h"
 #include "quanta/nn/linear.h"
 #include "quanta/nn/quantizable/lstm.h"
@@ -82,6 +83,22 @@ QConfig eight_bits() { return {MinMaxObserver::with_args({}), default_weight_obs
 template <typename Net>
 Net int8_of(const Net& net, const Tensor& x, const QConfig& qconfig = get_default_qconfig()) {
   return quantize<Net>(net, qconfig, [&](const Net& prepared) { prepared(x); });
+}
+
+// Several threads through one network.
+void check_threads(const nn::Module& net, const Tensor& x) {
+  const Tensor want = net(x);
+  std::atomic<int> different{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 5; ++round) {
+        if (!net(x).equal(want)) ++different;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(different == 0);
 }
 
 TEST_CASE("quantize: an LSTM of a network becomes int8 and the same forward runs") {
@@ -193,24 +210,81 @@ TEST_CASE("quantized LSTM: many threads at once get one thread's integers") {
   Generator generator(23);
   const Recurrent net(2, true);
   const Tensor x = randn({8, 7, 8}, generator);
-  const Recurrent int8 = int8_of(net, x);
-  const Tensor want = int8(x);
-  std::atomic<int> different{0};
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i) {
-    threads.emplace_back([&] {
-      for (int round = 0; round < 5; ++round) {
-        if (!int8(x).equal(want)) ++different;
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  CHECK(different == 0);
+  check_threads(int8_of(net, x), x);
 }
 
-TEST_CASE("check: an LSTM counts as quantizable") {
-  const Recurrent net;
-  for (const Problem& problem : check(net)) FAIL_CHECK(problem.path << ": " << problem.text);
+// Self-attention with a residual sum, as in a transformer's layer.
+struct Attending : nn::Module {
+  nn::Child<nn::QuantStub> quant;
+  nn::Child<nn::MultiheadAttention> attention;
+  nn::Child<nn::FloatFunctional> skip;
+  nn::Child<nn::Linear> fc;
+  nn::Child<nn::DeQuantStub> dequant;
+
+  explicit Attending(bool extended = false) {
+    register_module("quant", quant);
+    register_module("attention", attention,
+                    nn::MultiheadAttentionOptions{.embed_dim = 16,
+                                                  .num_heads = 4,
+                                                  .add_bias_kv = extended,
+                                                  .add_zero_attn = extended,
+                                                  .batch_first = true});
+    register_module("skip", skip);
+    register_module("fc", fc, nn::LinearOptions{.in_features = 16, .out_features = 6});
+    register_module("dequant", dequant);
+    eval();
+  }
+  Tensor forward(const Tensor& x) const override {
+    const Tensor q = quant(x);
+    const auto [y, weights] = attention->forward(q, q, q, {.need_weights = false});
+    return dequant(fc(skip->add(y, q)));
+  }
+};
+
+TEST_CASE("quantize: an attention of a network becomes int8 and the same forward runs") {
+  Generator generator(25);
+  for (const bool extended : {false, true}) {
+    const Attending net(extended);
+    const Tensor x = randn({16, 7, 16}, generator);
+    const Attending prepared = prepare(net, get_default_qconfig());
+    CHECK(prepared.get_submodule("attention")->type_name() == "QuantizableMultiheadAttention");
+    CHECK(prepared.get_submodule("attention")->activation_post_process() == nullptr);
+    CHECK(sqnr(net(x), prepared(x)) > 90.0);
+    const Attending int8 = convert(prepared);
+    CHECK(int8.get_submodule("attention")->type_name() == "QuantizedMultiheadAttention");
+    CHECK(int8.get_submodule("attention.out_proj")->type_name() == "QuantizedLinear");
+    CHECK(sqnr(net(x), int8(x)) > 28.0);
+    CHECK(sqnr(net(x), int8_of(net, x, eight_bits())(x)) > 32.0);
+
+    const auto path = std::filesystem::temp_directory_path() / "quanta_attention_test.safetensors";
+    save_model(int8, path);
+    Attending loaded(extended);
+    load_model(loaded, path);
+    CHECK(loaded(x).equal(int8(x)));
+    std::filesystem::remove(path);
+  }
+}
+
+TEST_CASE("convert: an attention whose parts saw no data is listed by path") {
+  const Attending prepared = prepare(Attending(), get_default_qconfig());
+  CHECK_THROWS_WITH_AS(convert(prepared),
+                       doctest::Contains("QuantStub 'attention.quant_attn_output_weights': its "
+                                         "observer saw no data"),
+                       ArgumentError);
+}
+
+TEST_CASE("quantized MultiheadAttention: many threads at once get one thread's integers") {
+  Generator generator(26);
+  const Tensor x = randn({8, 7, 16}, generator);
+  const Attending int8 = int8_of(Attending(true), x);
+  check_threads(int8, x);
+}
+
+TEST_CASE("check: an LSTM and an attention count as quantizable") {
+  for (const Problem& problem : check(Recurrent()))
+    FAIL_CHECK(problem.path << ": " << problem.text);
+  for (const Problem& problem : check(Attending()))
+    FAIL_CHECK(problem.path << ": " << problem.text);
 }
 
 // A custom module of a user's own: doubles its input. Observed, it keeps what is needed.
