@@ -1,5 +1,7 @@
 #include "op_bench.h"
 
+#include <map>
+
 #include "peak.h"
 
 namespace quanta::bench {
@@ -7,6 +9,13 @@ namespace {
 
 double copy_speed() {
   static const double speed = copy_bandwidth(std::size_t{256} << 20);
+  return speed;
+}
+
+double read_speed(std::size_t bytes) {
+  static std::map<std::size_t, double> speeds;
+  double& speed = speeds[bytes];
+  if (speed == 0.0) speed = read_bandwidth(bytes);
   return speed;
 }
 
@@ -39,7 +48,11 @@ void set_counters(benchmark::State& state, const Work& work, double int8_seconds
   }
   if (work.bytes > 0.0) {
     state.counters["GB/s"] = work.bytes / int8_seconds / 1e9;
-    state.counters["of_copy"] = work.bytes / int8_seconds / copy_speed();
+    if (work.read_set > 0) {
+      state.counters["of_read"] = work.bytes / int8_seconds / read_speed(work.read_set);
+    } else {
+      state.counters["of_copy"] = work.bytes / int8_seconds / copy_speed();
+    }
   }
   if (work.operations > 0.0) {
     const Int8Peak& peak = int8_peak();

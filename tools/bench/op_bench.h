@@ -31,11 +31,14 @@ QTensor qint8_weight(const Dims& sizes);
 struct Work {
   double bytes = 0.0;
   double operations = 0.0;
+  /// Not 0: the bytes are only read, and calls go through so many of them before they come back to
+  /// the same ones. Compared with reading (of_read), not with copying.
+  std::size_t read_set = 0;
 };
 
-/// Runs both and sets the counters: float_ms, float/int8, slower_than_float, GB/s and of_copy,
-/// GOP/s, of_peak and, where the machine has AMX, of_amx. The first three only when `float_seconds`
-/// is not 0.
+/// Runs both and sets the counters: float_ms, float/int8, slower_than_float, GB/s and of_copy
+/// or of_read, GOP/s, of_peak and, where the machine has AMX, of_amx. The first three only when
+/// `float_seconds` is not 0.
 void set_counters(benchmark::State& state, const Work& work, double int8_seconds,
                   double float_seconds, double ratio);
 

@@ -1,9 +1,13 @@
 #include "peak.h"
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <vector>
 
+#include "bench_support.h"
 #include "quanta/runtime/parallel.h"
 
 #if defined(__x86_64__)
@@ -126,7 +130,31 @@ Int8Peak measure() { return {"none", 0.0, 0.0}; }
 
 #endif
 
+/// Sixteen sums at once, so that no addition waits for the one before.
+float sum_of(const float* values, std::int64_t count) {
+  std::array<float, 256> sums{};
+  for (std::int64_t i = 0; i + 256 <= count; i += 256) {
+    for (std::size_t j = 0; j < sums.size(); ++j)
+      sums[j] += values[i + static_cast<std::int64_t>(j)];
+  }
+  float total = 0.0F;
+  for (const float sum : sums) total += sum;
+  return total;
+}
+
 }  // namespace
+
+double read_bandwidth(std::size_t bytes) {
+  const std::vector<float> values(bytes / sizeof(float), 1.0F);
+  std::atomic<float> sink = 0.0F;
+  const double seconds = median_seconds([&] {
+    parallel_for(static_cast<std::int64_t>(values.size()), 1 << 14,
+                 [&](std::int64_t begin, std::int64_t end) {
+                   sink.store(sum_of(values.data() + begin, end - begin));
+                 });
+  });
+  return static_cast<double>(bytes) / seconds;
+}
 
 const Int8Peak& int8_peak() {
   static const Int8Peak peak = measure();

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+
 namespace quanta::bench {
 
 /// Operations per second (a multiplication and an addition count as two) that the vector units give
@@ -11,5 +13,9 @@ struct Int8Peak {
   double tile_ops;  ///< AMX tdpbusd; 0 without
 };
 const Int8Peak& int8_peak();
+
+/// Bytes per second that all threads together read from a buffer of `bytes` and add up, again and
+/// again: a small one stays in the caches.
+double read_bandwidth(std::size_t bytes);
 
 }  // namespace quanta::bench
