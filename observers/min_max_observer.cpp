@@ -150,6 +150,15 @@ Tensor RangeObserver::max_val() const {
   return values(seen_.max);
 }
 
+void RangeObserver::set_range(const Tensor& min_val, const Tensor& max_val) {
+  detail::ValueRange range{min_val.to_float_vector(), max_val.to_float_vector()};
+  QUANTA_CHECK(range.min.size() == range.max.size() && (per_channel_ || range.min.size() == 1),
+               "{}: min_val: expected {} values as max_val has, got {} and {}", name(),
+               per_channel_ ? "as many" : "one", range.min.size(), range.max.size());
+  const std::lock_guard lock(mutex_);
+  seen_ = std::move(range);
+}
+
 void RangeObserver::save_state(StateDict& state, const std::string& prefix) const {
   const std::lock_guard lock(mutex_);
   state.set(prefix + "eps", Tensor::from_values({rule_.eps}));
@@ -248,4 +257,17 @@ ObserverFactory MovingAveragePerChannelMinMaxObserver::with_args(const Options& 
   return make_factory<MovingAveragePerChannelMinMaxObserver>(name.text(), options);
 }
 
+namespace detail {
+
+std::optional<double> averaging_constant(const Observer& observer) {
+  if (const auto* one = dynamic_cast<const MovingAverageMinMaxObserver*>(&observer)) {
+    return one->averaging_constant();
+  }
+  if (const auto* one = dynamic_cast<const MovingAveragePerChannelMinMaxObserver*>(&observer)) {
+    return one->averaging_constant();
+  }
+  return std::nullopt;
+}
+
+}  // namespace detail
 }  // namespace quanta

@@ -73,6 +73,9 @@ class RangeObserver : public UniformObserver {
   /// 0-d (+inf before data), or [C] ([0] before data).
   Tensor min_val() const;
   Tensor max_val() const;
+  /// As if the data seen had this range: Float32 tensors of the sizes that min_val() has, per
+  /// channel of any length. Throws ArgumentError.
+  void set_range(const Tensor& min_val, const Tensor& max_val);
 
  protected:
   RangeObserver(std::string_view op, const UniformSettings& settings,
@@ -138,5 +141,10 @@ class MovingAveragePerChannelMinMaxObserver : public RangeObserver {
  private:
   double averaging_constant_;
 };
+
+namespace detail {
+/// The constant of a moving average observer; none for other classes.
+std::optional<double> averaging_constant(const Observer& observer);
+}  // namespace detail
 
 }  // namespace quanta

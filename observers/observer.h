@@ -4,6 +4,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "quanta/runtime/state_dict.h"
 #include "quanta/runtime/tensor.h"
@@ -58,6 +60,8 @@ class Observer {
   std::int64_t quant_max() const noexcept { return range_.max; }
   /// The channel axis of per-channel observers, else 0.
   virtual std::int64_t ch_axis() const noexcept { return 0; }
+  /// Tensors that are trained with the network, by the names they have in the state.
+  virtual std::vector<std::pair<std::string, Tensor>> named_parameters() const { return {}; }
 
  protected:
   Observer() = default;

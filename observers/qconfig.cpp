@@ -3,6 +3,7 @@
 #include <array>
 
 #include "quanta/observers/defaults.h"
+#include "quanta/observers/fused_fake_quantize.h"
 #include "quanta/observers/histogram_observer.h"
 #include "quanta/observers/min_max_observer.h"
 #include "quanta/observers/other_observers.h"
@@ -31,6 +32,16 @@ constexpr std::array kQConfigs{
     NamedQConfig{"default_per_channel_symmetric_qnnpack_qconfig",
                  default_per_channel_symmetric_qnnpack_qconfig},
     NamedQConfig{"default_quint8_weight_qconfig", default_quint8_weight_qconfig},
+    NamedQConfig{"default_qat_qconfig", default_qat_qconfig},
+    NamedQConfig{"default_dynamic_qat_qconfig", default_dynamic_qat_qconfig},
+    NamedQConfig{"default_weight_only_qconfig", default_weight_only_qconfig},
+    NamedQConfig{"default_activation_only_qconfig", default_activation_only_qconfig},
+    NamedQConfig{"default_qat_qconfig_v2", default_qat_qconfig_v2},
+    NamedQConfig{"default_embedding_qat_qconfig", default_embedding_qat_qconfig},
+    NamedQConfig{"default_embedding_qat_qconfig_4bit", default_embedding_qat_qconfig_4bit},
+    NamedQConfig{"default_symmetric_qnnpack_qat_qconfig", default_symmetric_qnnpack_qat_qconfig},
+    NamedQConfig{"default_per_channel_symmetric_qnnpack_qat_qconfig",
+                 default_per_channel_symmetric_qnnpack_qat_qconfig},
 };
 
 constexpr std::array<std::string_view, 4> kBackends{"fbgemm", "x86", "qnnpack", "onednn"};
@@ -47,8 +58,25 @@ ObserverFactory float16_placeholder(bool is_dynamic) {
 }
 
 // torch lets the scale of activations grow no finer than 2^-12 for xnnpack.
+constexpr double kSmallestActivationScale = 0.000244140625;
+
 ObserverFactory symmetric_activation() {
-  return HistogramObserver::with_args({.dtype = DType::QInt8, .eps = 0.000244140625});
+  return HistogramObserver::with_args({.dtype = DType::QInt8, .eps = kSmallestActivationScale});
+}
+
+ObserverFactory symmetric_activation_fake_quant() {
+  return FusedMovingAvgObsFakeQuantize::with_args(
+      MovingAverageMinMaxObserver::with_args({.dtype = DType::QInt8,
+                                              .quant_min = -128,
+                                              .quant_max = 127,
+                                              .eps = kSmallestActivationScale}));
+}
+
+ObserverFactory float_noop() { return NoopObserver::with_args({.dtype = DType::Float32}); }
+
+void check_backend(std::string_view op, std::string_view backend) {
+  QUANTA_CHECK(is_backend(backend), "{}: backend: expected one of {}, got '{}'", op,
+               fmt::join(kBackends, ", "), backend);
 }
 
 }  // namespace
@@ -103,8 +131,7 @@ QConfig default_quint8_weight_qconfig() {
 
 QConfig get_default_qconfig(std::string_view backend, int version) {
   QUANTA_CHECK(version == 0, "get_default_qconfig: version: expected 0, got {}", version);
-  QUANTA_CHECK(is_backend(backend), "get_default_qconfig: backend: expected one of {}, got '{}'",
-               fmt::join(kBackends, ", "), backend);
+  check_backend("get_default_qconfig", backend);
   if (backend == "qnnpack") return {HistogramObserver::with_args(), default_weight_observer()};
   if (backend == "onednn") {
     return {HistogramObserver::with_args(), default_per_channel_weight_observer()};
@@ -112,6 +139,53 @@ QConfig get_default_qconfig(std::string_view backend, int version) {
   // 7 bits leave room in the 16-bit sums of machines without VNNI.
   return {HistogramObserver::with_args({.reduce_range = true}),
           default_per_channel_weight_observer()};
+}
+
+QConfig default_qat_qconfig() { return {default_fake_quant(), default_weight_fake_quant()}; }
+
+QConfig default_dynamic_qat_qconfig() {
+  return {default_dynamic_fake_quant(), default_weight_fake_quant()};
+}
+
+QConfig default_weight_only_qconfig() { return {{}, default_weight_fake_quant()}; }
+
+QConfig default_activation_only_qconfig() { return {default_fake_quant(), {}}; }
+
+QConfig default_qat_qconfig_v2() {
+  return {default_fused_act_fake_quant(), default_fused_wt_fake_quant()};
+}
+
+QConfig default_embedding_qat_qconfig() { return {float_noop(), default_embedding_fake_quant()}; }
+
+QConfig default_embedding_qat_qconfig_4bit() {
+  return {float_noop(), default_embedding_fake_quant_4bit()};
+}
+
+QConfig default_symmetric_qnnpack_qat_qconfig() {
+  return {symmetric_activation_fake_quant(), fused_wt_fake_quant_range_neg_127_to_127()};
+}
+
+QConfig default_per_channel_symmetric_qnnpack_qat_qconfig() {
+  return {symmetric_activation_fake_quant(),
+          fused_per_channel_wt_fake_quant_range_neg_127_to_127()};
+}
+
+QConfig get_default_qat_qconfig(std::string_view backend, int version) {
+  QUANTA_CHECK(version == 0 || version == 1,
+               "get_default_qat_qconfig: version: expected 0 or 1, got {}", version);
+  check_backend("get_default_qat_qconfig", backend);
+  // Only fbgemm's and x86's activations give up a bit, see get_default_qconfig; torch's version 0
+  // of onednn takes a bare FakeQuantize, which has the same codes.
+  const ObserverFactory observer = MovingAverageMinMaxObserver::with_args(
+      {.reduce_range = backend == "fbgemm" || backend == "x86", .quant_min = 0, .quant_max = 255});
+  if (version == 0) {
+    return {FakeQuantize::with_args(observer), backend == "qnnpack"
+                                                   ? default_weight_fake_quant()
+                                                   : default_per_channel_weight_fake_quant()};
+  }
+  return {FusedMovingAvgObsFakeQuantize::with_args(observer),
+          backend == "qnnpack" ? default_fused_wt_fake_quant()
+                               : default_fused_per_channel_wt_fake_quant()};
 }
 
 QConfig qconfig_from_name(std::string_view name) {
@@ -127,15 +201,11 @@ QConfig qconfig_from_name(std::string_view name) {
 
 bool activation_is_memoryless(const QConfig& qconfig) {
   if (!qconfig.activation) return false;
-  const std::shared_ptr<Observer> observer = qconfig.activation();
-  if (const auto* one = dynamic_cast<const MovingAverageMinMaxObserver*>(observer.get())) {
-    return one->averaging_constant() == 1.0;
+  std::shared_ptr<Observer> observer = qconfig.activation();
+  if (const auto* fake = dynamic_cast<const FakeQuantizeBase*>(observer.get())) {
+    observer = fake->observer();
   }
-  if (const auto* one =
-          dynamic_cast<const MovingAveragePerChannelMinMaxObserver*>(observer.get())) {
-    return one->averaging_constant() == 1.0;
-  }
-  return false;
+  return observer != nullptr && detail::averaging_constant(*observer) == 1.0;
 }
 
 }  // namespace quanta

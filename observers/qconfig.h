@@ -46,15 +46,33 @@ QConfig default_symmetric_qnnpack_qconfig();
 QConfig default_per_channel_symmetric_qnnpack_qconfig();
 QConfig default_quint8_weight_qconfig();
 
+// For training: fake quantizers.
+QConfig default_qat_qconfig();
+QConfig default_dynamic_qat_qconfig();
+/// Only weights, or only activations; the other factory is empty.
+QConfig default_weight_only_qconfig();
+QConfig default_activation_only_qconfig();
+/// The fused forms.
+QConfig default_qat_qconfig_v2();
+QConfig default_embedding_qat_qconfig();
+QConfig default_embedding_qat_qconfig_4bit();
+QConfig default_symmetric_qnnpack_qat_qconfig();
+QConfig default_per_channel_symmetric_qnnpack_qat_qconfig();
+
 /// For backend "x86", "fbgemm", "onednn" or "qnnpack". Throws ArgumentError, listing them, for
 /// another name, and for a version other than 0.
 QConfig get_default_qconfig(std::string_view backend = "x86", int version = 0);
+
+/// For training, and the same backends. Version 0: FakeQuantize, version 1:
+/// FusedMovingAvgObsFakeQuantize. Throws ArgumentError for others.
+QConfig get_default_qat_qconfig(std::string_view backend = "x86", int version = 1);
 
 /// By torch's name ("default_qconfig", ...; also "fbgemm", "x86", "qnnpack", "onednn"). Throws
 /// ArgumentError listing the names.
 QConfig qconfig_from_name(std::string_view name);
 
-/// Whether the activation observer keeps nothing between calls (a moving average with constant 1).
+/// Whether the activation observer, or the one inside of the fake quantizer, keeps nothing between
+/// calls (a moving average with constant 1).
 bool activation_is_memoryless(const QConfig& qconfig);
 
 }  // namespace quanta

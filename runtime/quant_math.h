@@ -146,6 +146,81 @@ QUANTA_HOST_DEVICE inline std::int32_t requantize(std::int32_t acc, float bias_o
   return zero_point + static_cast<std::int32_t>(rounded);
 }
 
+/// What fake quantization does to the values of one tensor or channel.
+struct FakeQuantizeParams {
+  float scale = 1.0F;
+  float inv_scale = 1.0F;  ///< inverse_scale(scale)
+  float zero_point = 0.0F;
+  float min = 0.0F;  ///< the lowest code
+  float max = 255.0F;
+  /// Whether the zero point is no integer: it is then added before rounding.
+  bool float_zero_point = false;
+};
+
+template <typename T>
+struct FakeQuantized {
+  T value;
+  bool inside;  ///< whether the code lay within the range: there the gradient passes
+};
+
+/// Quantize and dequantize in one, for float or double:
+///
+///   code  = round_half_even(x * inv_scale) + zero_point           in T
+///   value = (clamp(code, min, max) - zero_point) * scale          the product in float32, as torch
+///
+/// Infinities saturate, NaN becomes the lowest code; neither is inside.
+template <typename T>
+QUANTA_HOST_DEVICE inline FakeQuantized<T> fake_quantize(T x, const FakeQuantizeParams& params) {
+  const T scaled = x * static_cast<T>(params.inv_scale);
+  const auto zero_point = static_cast<T>(params.zero_point);
+  const T code = params.float_zero_point ? round_half_even(scaled + zero_point)
+                                         : round_half_even(scaled) + zero_point;
+  const auto min = static_cast<T>(params.min);
+  const auto max = static_cast<T>(params.max);
+  const T at_least = code > min ? code : min;
+  const T clamped = at_least < max ? at_least : max;
+  return {static_cast<T>(static_cast<float>(clamped - zero_point) * params.scale),
+          code >= min && code <= max};
+}
+
+/// What one element adds to the gradients of a learnable fake quantizer, for an upstream gradient
+/// of 1 (torch's gradient of LSQ).
+template <typename T>
+struct LearnedGradient {
+  T x;
+  T scale;
+  T zero_point;
+};
+
+/// The zero point that a learnable fake quantizer uses: rounded into the range.
+QUANTA_HOST_DEVICE inline float learned_zero_point(float zero_point, float min, float max) {
+  return clamp(round_half_even(zero_point), min, max);
+}
+
+/// The one that torch's backward of the per-tensor form uses: towards zero after adding a half, so
+/// that below 0 it is one more than the forward's (-1.3: 0, not -1).
+QUANTA_HOST_DEVICE inline float learned_zero_point_backward(float zero_point, float min,
+                                                            float max) {
+  return truncf(clamp(zero_point + 0.5F, min, max));
+}
+
+/// Inside: x passes, the scale gets (value - x) / scale. Outside: x gets none, the scale gets
+/// end - zero_point and the zero point -scale.
+template <typename T>
+QUANTA_HOST_DEVICE inline LearnedGradient<T> learned_gradient(T x,
+                                                              const FakeQuantizeParams& params) {
+  const auto inv_scale = static_cast<T>(params.inv_scale);
+  const auto scale = static_cast<T>(params.scale);
+  const T code = round_half_even(x * inv_scale) + static_cast<T>(params.zero_point);
+  if (code >= static_cast<T>(params.min) && code <= static_cast<T>(params.max)) {
+    const T value = (code - static_cast<T>(params.zero_point)) * scale;
+    return {T{1}, (value - x) * inv_scale, T{0}};
+  }
+  // NaN counts as below, as the forward has it.
+  const T end = code > static_cast<T>(params.max) ? params.max : params.min;
+  return {T{0}, end - static_cast<T>(params.zero_point), -scale};
+}
+
 /// Scale and zero point, as observers and dynamic quantization choose them.
 struct QParams {
   double scale = 1.0;

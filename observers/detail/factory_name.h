@@ -31,6 +31,12 @@ class FactoryName {
     arguments_ += fmt::format("{}={}", key, print(value));
   }
 
+  /// Text that stands for itself: the name of another factory.
+  void add_text(std::string_view key, std::string_view text) {
+    if (!arguments_.empty()) arguments_ += ", ";
+    arguments_ += fmt::format("{}={}", key, text);
+  }
+
   /// The settings common to all observers of ranges.
   template <typename Options>
   void add_uniform(const Options& options, const Options& defaults) {

@@ -1,0 +1,190 @@
+#include "quanta/observers/fake_quantize.h"
+
+#include <cmath>
+#include <utility>
+
+#include "quanta/observers/detail/fake_quantize_state.h"
+#include "quanta/observers/other_observers.h"
+#include "quanta/ops/fake_quantize.h"
+#include "quanta/runtime/autograd.h"
+#include "quanta/runtime/check.h"
+
+namespace quanta {
+namespace {
+
+constexpr const char* kObserverPrefix = "activation_post_process.";
+
+std::shared_ptr<Observer> make_observer(std::string_view op, const ObserverFactory& factory) {
+  QUANTA_CHECK(factory, "{}: observer: expected the factory of an observer (with_args), got none",
+               op);
+  std::shared_ptr<Observer> observer = factory();
+  QUANTA_CHECK(observer != nullptr, "{}: observer: expected an observer, got null", op);
+  const IntRange range = quant_range(observer->dtype());
+  QUANTA_CHECK(observer->quant_min() >= range.min && observer->quant_max() <= range.max,
+               "{}: observer: expected codes within {}..{} of {}, got {}..{}", op, range.min,
+               range.max, observer->dtype(), observer->quant_min(), observer->quant_max());
+  return observer;
+}
+
+Tensor switch_tensor(bool on, DType dtype) { return Tensor::full({1}, on ? 1.0 : 0.0, dtype); }
+
+}  // namespace
+
+// FakeQuantizeBase -------------------------------------------------------------------------------
+
+FakeQuantizeBase::FakeQuantizeBase(const FakeQuantizeBase& other)
+    : Observer(other), switches_(other.switches()) {}
+
+FakeQuantizeBase::Switches FakeQuantizeBase::switches() const {
+  const std::lock_guard lock(mutex_);
+  return switches_;
+}
+
+void FakeQuantizeBase::set_switches(Switches switches) {
+  const std::lock_guard lock(mutex_);
+  switches_ = switches;
+}
+
+void FakeQuantizeBase::enable_fake_quant(bool on) {
+  const std::lock_guard lock(mutex_);
+  switches_.fake_quant = on;
+}
+
+void FakeQuantizeBase::enable_observer(bool on) {
+  const std::lock_guard lock(mutex_);
+  switches_.observer = on;
+}
+
+bool FakeQuantizeBase::is_fake_quant_enabled() const { return switches().fake_quant; }
+bool FakeQuantizeBase::is_observer_enabled() const { return switches().observer; }
+
+void FakeQuantizeBase::save_switches(StateDict& state, const std::string& prefix,
+                                     DType dtype) const {
+  const Switches now = switches();
+  state.set(prefix + "fake_quant_enabled", switch_tensor(now.fake_quant, dtype));
+  state.set(prefix + "observer_enabled", switch_tensor(now.observer, dtype));
+}
+
+FakeQuantizeBase::Switches FakeQuantizeBase::read_switches(const StateDict& state,
+                                                           const std::string& prefix,
+                                                           bool observer_required) {
+  Switches result;
+  result.fake_quant = detail::switch_state(state, prefix + "fake_quant_enabled");
+  if (observer_required || state.contains(prefix + "observer_enabled")) {
+    result.observer = detail::switch_state(state, prefix + "observer_enabled");
+  }
+  return result;
+}
+
+// FakeQuantize -----------------------------------------------------------------------------------
+
+FakeQuantize::FakeQuantize(const ObserverFactory& observer)
+    : FakeQuantize("FakeQuantize", observer) {}
+
+FakeQuantize::FakeQuantize(std::string_view op, const ObserverFactory& observer)
+    : observer_(make_observer(op, observer)) {
+  dtype_ = observer_->dtype();
+  qscheme_ = observer_->qscheme();
+  is_dynamic_ = observer_->is_dynamic();
+  range_ = {observer_->quant_min(), observer_->quant_max()};
+  const bool float_zero_point = qscheme_ == QScheme::PerChannelAffineFloatQParams;
+  qparams_ = {Tensor::ones({1}),
+              Tensor::zeros({1}, float_zero_point ? DType::Float32 : DType::Int32)};
+}
+
+FakeQuantize::FakeQuantize(const FakeQuantize& other)
+    : FakeQuantizeBase(other), observer_(other.observer_->clone()), qparams_(other.qparams()) {}
+
+ObserverFactory FakeQuantize::with_args(const ObserverFactory& observer) {
+  static_cast<void>(FakeQuantize(observer));
+  return {"FakeQuantize(observer=" + observer.name + ")",
+          [observer] { return std::make_shared<FakeQuantize>(observer); }};
+}
+
+std::shared_ptr<Observer> FakeQuantize::clone() const {
+  return std::shared_ptr<FakeQuantize>(new FakeQuantize(*this));
+}
+
+FakeQuantize::QParams FakeQuantize::qparams() const {
+  const std::lock_guard lock(mutex_);
+  return qparams_;
+}
+
+void FakeQuantize::set_qparams(const ObservedQParams& qparams) {
+  QParams taken{qparams.scale, qparams.zero_point};
+  if (!taken.zero_point.is_floating_point()) {
+    taken.zero_point = taken.zero_point.to(DType::Int32);
+  }
+  const std::lock_guard lock(mutex_);
+  qparams_ = std::move(taken);
+}
+
+Tensor FakeQuantize::scale() const { return qparams().scale.clone(); }
+Tensor FakeQuantize::zero_point() const { return qparams().zero_point.clone(); }
+
+Tensor FakeQuantize::forward(const Tensor& x) {
+  const Switches now = switches();
+  if (now.observer) {
+    QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", name());
+    observer_->forward(x.detach());
+    set_qparams(calculate_qparams());
+  }
+  if (!now.fake_quant) return x;
+  const QParams used = qparams();
+  if (!is_per_channel(qscheme_)) {
+    return fake_quantize_per_tensor_affine(x, used.scale, used.zero_point, quant_min(),
+                                           quant_max());
+  }
+  return fake_quantize_per_channel_affine(x, used.scale, used.zero_point, ch_axis(), quant_min(),
+                                          quant_max());
+}
+
+void FakeQuantize::save_state(StateDict& state, const std::string& prefix) const {
+  save_switches(state, prefix, switch_dtype());
+  state.set(prefix + "scale", scale());
+  state.set(prefix + "zero_point", zero_point());
+  observer_->save_state(state, prefix + kObserverPrefix);
+}
+
+void FakeQuantize::load_state(const StateDict& state, const std::string& prefix) {
+  const Switches loaded_switches = read_switches(state, prefix);
+  const QParams now = qparams();
+  const QParams loaded{
+      detail::vector_state(state, prefix + "scale", DType::Float32),
+      detail::vector_state(state, prefix + "zero_point", now.zero_point.dtype())};
+  QUANTA_CHECK(loaded.scale.numel() == loaded.zero_point.numel(),
+               "load_state_dict: {}zero_point: expected {} values, one for each scale, got {}",
+               prefix, loaded.scale.numel(), loaded.zero_point.numel());
+  observer_->load_state(state, prefix + kObserverPrefix);
+  set_switches(loaded_switches);
+  const std::lock_guard lock(mutex_);
+  qparams_ = loaded;
+}
+
+// FixedQParamsFakeQuantize -----------------------------------------------------------------------
+
+FixedQParamsFakeQuantize::FixedQParamsFakeQuantize(const ObserverFactory& observer)
+    : FakeQuantize("FixedQParamsFakeQuantize", observer) {
+  QUANTA_CHECK(dynamic_cast<const FixedQParamsObserver*>(this->observer().get()) != nullptr,
+               "FixedQParamsFakeQuantize: observer: expected a FixedQParamsObserver, got a {}",
+               this->observer()->name());
+  set_qparams(this->observer()->calculate_qparams());
+}
+
+ObserverFactory FixedQParamsFakeQuantize::with_args(const ObserverFactory& observer) {
+  static_cast<void>(FixedQParamsFakeQuantize(observer));
+  return {"FixedQParamsFakeQuantize(observer=" + observer.name + ")",
+          [observer] { return std::make_shared<FixedQParamsFakeQuantize>(observer); }};
+}
+
+std::shared_ptr<Observer> FixedQParamsFakeQuantize::clone() const {
+  return std::shared_ptr<FixedQParamsFakeQuantize>(new FixedQParamsFakeQuantize(*this));
+}
+
+// Its own, which may have been loaded.
+ObservedQParams FixedQParamsFakeQuantize::calculate_qparams() const {
+  const QParams used = qparams();
+  return {used.scale.clone(), used.zero_point.to(DType::Int64)};
+}
+
+}  // namespace quanta

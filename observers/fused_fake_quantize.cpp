@@ -1,0 +1,189 @@
+#include "quanta/observers/fused_fake_quantize.h"
+
+#include <cmath>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "quanta/observers/detail/value_range.h"
+#include "quanta/ops/fake_quantize.h"
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/quant_math.h"
+
+namespace quanta {
+namespace {
+
+constexpr std::string_view kOp = "fused_moving_avg_obs_fake_quant";
+
+void check_call(const Tensor& x, const MovingAverageState& state,
+                const FusedFakeQuantOptions& options) {
+  QUANTA_CHECK(x.defined() && x.is_floating_point(), "{}: x: expected a floating tensor, got {}",
+               kOp, x.defined() ? to_string(x.dtype()) : "an undefined one");
+  QUANTA_CHECK(options.averaging_const >= 0.0 && options.averaging_const <= 1.0,
+               "{}: averaging_const: expected 0..1, got {}", kOp, options.averaging_const);
+  QUANTA_CHECK(options.quant_min < options.quant_max && options.quant_min >= -(1LL << 30) &&
+                   options.quant_max <= 1LL << 30,
+               "{}: quant_min: expected quant_min < quant_max within 31 bits, got {} and {}", kOp,
+               options.quant_min, options.quant_max);
+  QUANTA_CHECK(state.running_min.defined() && state.running_max.defined() &&
+                   state.running_min.is_floating_point() && state.running_max.is_floating_point() &&
+                   state.running_min.numel() == state.running_max.numel() &&
+                   state.running_min.dim() <= 1,
+               "{}: running_min: expected floating tensors of at most one dimension and equal "
+               "sizes for running_min and running_max",
+               kOp);
+}
+
+detail::ValueRange batch_range(const Tensor& x, const FusedFakeQuantOptions& options) {
+  const Tensor dense = detail::dense_floats(x.detach());
+  detail::ValueRange batch =
+      options.per_row_fake_quant
+          ? detail::channel_range(dense, wrap_dim(options.ch_axis, x.dim(), kOp, "ch_axis"))
+          : detail::tensor_range(dense);
+  for (std::size_t c = 0; c < batch.min.size(); ++c) {
+    QUANTA_CHECK(std::isfinite(batch.min[c]) && std::isfinite(batch.max[c]),
+                 "{}: x: expected finite values, got a range of {}..{}", kOp, batch.min[c],
+                 batch.max[c]);
+  }
+  return batch;
+}
+
+float moved(float running, float batch, float constant) {
+  return std::isinf(running) ? batch : running + constant * (batch - running);
+}
+
+detail::ValueRange running_range(const MovingAverageState& state) {
+  return {state.running_min.to_float_vector(), state.running_max.to_float_vector()};
+}
+
+void observe(const Tensor& x, const FusedFakeQuantOptions& options, detail::ValueRange& running) {
+  const detail::ValueRange batch = batch_range(x, options);
+  if (running.min.empty()) {
+    running = batch;
+    return;
+  }
+  QUANTA_CHECK(running.min.size() == batch.min.size(),
+               "{}: x: expected {} rows along axis {} as before, got {}", kOp, running.min.size(),
+               options.ch_axis, batch.min.size());
+  const auto constant = static_cast<float>(options.averaging_const);
+  for (std::size_t c = 0; c < batch.min.size(); ++c) {
+    running.min[c] = moved(running.min[c], batch.min[c], constant);
+    running.max[c] = moved(running.max[c], batch.max[c], constant);
+  }
+}
+
+Tensor tensor_like(const std::vector<float>& values, const Tensor& before) {
+  const auto count = static_cast<std::int64_t>(values.size());
+  return Tensor::from_values(values, before.numel() == count ? before.sizes() : Dims{count});
+}
+
+void choose_parameters(const detail::ValueRange& running, const FusedFakeQuantOptions& options,
+                       MovingAverageState& state) {
+  const auto count = static_cast<std::int64_t>(running.min.size());
+  state.scale = Tensor::empty({count});
+  state.zero_point = Tensor::empty({count}, DType::Int32);
+  auto* scale = state.scale.mutable_data<float>();
+  auto* zero_point = state.zero_point.mutable_data<std::int32_t>();
+  math::ChooseOptions choose;
+  choose.preserve_sparsity = options.symmetric_quant;
+  for (std::size_t c = 0; c < running.min.size(); ++c) {
+    const math::QParams chosen = math::choose_qparams(
+        running.min[c], running.max[c], static_cast<std::int32_t>(options.quant_min),
+        static_cast<std::int32_t>(options.quant_max), choose);
+    scale[c] = static_cast<float>(chosen.scale);
+    zero_point[c] = static_cast<std::int32_t>(chosen.zero_point);
+  }
+}
+
+void require_observed(const detail::ValueRange& running) {
+  bool observed = !running.min.empty();
+  for (std::size_t c = 0; c < running.min.size(); ++c) {
+    observed = observed && running.min[c] <= running.max[c] && std::isfinite(running.min[c]) &&
+               std::isfinite(running.max[c]);
+  }
+  QUANTA_CHECK(observed,
+               "{}: running_min: expected a finite range (let the observer see data first), got "
+               "none",
+               kOp);
+}
+
+}  // namespace
+
+Tensor fused_moving_avg_obs_fake_quant(const Tensor& x, MovingAverageState& state,
+                                       const FusedFakeQuantOptions& options) {
+  check_call(x, state, options);
+  if ((!options.observer_on && !options.fake_quant_on) || x.numel() == 0) return x;
+  detail::ValueRange running = running_range(state);
+  MovingAverageState next = state;
+  if (options.observer_on) {
+    observe(x, options, running);
+    next.running_min = tensor_like(running.min, state.running_min);
+    next.running_max = tensor_like(running.max, state.running_max);
+  }
+  Tensor y = x;
+  if (options.fake_quant_on) {
+    require_observed(running);
+    choose_parameters(running, options, next);
+    y = options.per_row_fake_quant
+            ? fake_quantize_per_channel_affine(x, next.scale, next.zero_point, options.ch_axis,
+                                               options.quant_min, options.quant_max)
+            : fake_quantize_per_tensor_affine(x, next.scale, next.zero_point, options.quant_min,
+                                              options.quant_max);
+  }
+  state = next;
+  return y;
+}
+
+FusedMovingAvgObsFakeQuantize::FusedMovingAvgObsFakeQuantize(const ObserverFactory& observer)
+    : FakeQuantize("FusedMovingAvgObsFakeQuantize", observer) {
+  const std::optional<double> constant = detail::averaging_constant(*this->observer());
+  QUANTA_CHECK(constant.has_value(),
+               "FusedMovingAvgObsFakeQuantize: observer: expected a MovingAverageMinMaxObserver or "
+               "MovingAveragePerChannelMinMaxObserver, got a {}",
+               this->observer()->name());
+  QUANTA_CHECK(qscheme() != QScheme::PerChannelAffineFloatQParams,
+               "FusedMovingAvgObsFakeQuantize: observer: expected integer zero points "
+               "(FakeQuantize takes floating ones), got {}",
+               qscheme());
+  averaging_constant_ = *constant;
+}
+
+ObserverFactory FusedMovingAvgObsFakeQuantize::with_args(const ObserverFactory& observer) {
+  static_cast<void>(FusedMovingAvgObsFakeQuantize(observer));
+  return {"FusedMovingAvgObsFakeQuantize(observer=" + observer.name + ")",
+          [observer] { return std::make_shared<FusedMovingAvgObsFakeQuantize>(observer); }};
+}
+
+std::shared_ptr<Observer> FusedMovingAvgObsFakeQuantize::clone() const {
+  const std::lock_guard lock(step_mutex_);
+  return std::shared_ptr<FusedMovingAvgObsFakeQuantize>(new FusedMovingAvgObsFakeQuantize(*this));
+}
+
+RangeObserver& FusedMovingAvgObsFakeQuantize::range_observer() const {
+  return static_cast<RangeObserver&>(*observer());
+}
+
+Tensor FusedMovingAvgObsFakeQuantize::forward(const Tensor& x) {
+  const Switches now = switches();
+  FusedFakeQuantOptions options;
+  options.averaging_const = averaging_constant_;
+  options.quant_min = quant_min();
+  options.quant_max = quant_max();
+  options.ch_axis = ch_axis();
+  options.per_row_fake_quant = is_per_channel(qscheme());
+  options.symmetric_quant =
+      qscheme() == QScheme::PerTensorSymmetric || qscheme() == QScheme::PerChannelSymmetric;
+  options.observer_on = now.observer;
+  options.fake_quant_on = now.fake_quant;
+
+  const std::lock_guard lock(step_mutex_);
+  const QParams before = qparams();
+  MovingAverageState state{range_observer().min_val(), range_observer().max_val(), before.scale,
+                           before.zero_point};
+  Tensor y = fused_moving_avg_obs_fake_quant(x, state, options);
+  if (now.observer) range_observer().set_range(state.running_min, state.running_max);
+  set_qparams({state.scale, state.zero_point});
+  return y;
+}
+
+}  // namespace quanta

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "quanta/observers/fake_quantize.h"
+
+namespace quanta {
+
+/// What fused_moving_avg_obs_fake_quant keeps between calls. Per tensor: running_min and
+/// running_max 0-d or [1], +inf and -inf before data, scale and zero_point [1]; per row: [C], or
+/// [0] before data. The tensors are replaced, never written to.
+struct MovingAverageState {
+  Tensor running_min;  ///< Float32
+  Tensor running_max;
+  Tensor scale;       ///< Float32
+  Tensor zero_point;  ///< Int32
+};
+
+struct FusedFakeQuantOptions {
+  double averaging_const = 0.01;
+  std::int64_t quant_min = 0;
+  std::int64_t quant_max = 255;
+  std::int64_t ch_axis = 0;         ///< of the rows; negative counts from the end
+  bool per_row_fake_quant = false;  ///< a scale and zero point for each index along ch_axis
+  bool symmetric_quant = false;
+  bool observer_on = true;
+  bool fake_quant_on = true;
+};
+
+/// Observes, chooses parameters and fake-quantizes, as torch.fused_moving_avg_obs_fake_quant:
+///
+///   observer on:   running = isinf(running) ? batch : running + averaging_const * (batch - running)
+///   fake quant on: scale, zero_point = choose_qparams(running_min, running_max), the rule of
+///                  dynamic quantization (symmetric: preserve_sparsity); then
+///                  fake_quantize_per_tensor_affine or _per_channel_affine. Off: x itself
+///
+/// The rule differs from the observers' calculate_qparams, which convert uses: symmetric scales of
+/// 8 bits have 127 or 128 steps to a side, not 127.5; where all values have one sign the result is
+/// affine; scales are at least 6.1e-5. Empty tensors change nothing. Throws ArgumentError for NaN
+/// and infinite values under observation, and when there is nothing to choose parameters from; the
+/// state is then as before.
+Tensor fused_moving_avg_obs_fake_quant(const Tensor& x, MovingAverageState& state,
+                                       const FusedFakeQuantOptions& options);
+
+/// FakeQuantize around a MovingAverageMinMaxObserver or MovingAveragePerChannelMinMaxObserver whose
+/// forward is fused_moving_avg_obs_fake_quant. calculate_qparams() is the observer's, as in torch.
+/// In its state the two switches are Int64.
+class FusedMovingAvgObsFakeQuantize : public FakeQuantize {
+ public:
+  /// Throws ArgumentError for an observer of another class or with float zero points.
+  explicit FusedMovingAvgObsFakeQuantize(
+      const ObserverFactory& observer = MovingAverageMinMaxObserver::with_args());
+  static ObserverFactory with_args(
+      const ObserverFactory& observer = MovingAverageMinMaxObserver::with_args());
+
+  std::string name() const override { return "FusedMovingAvgObsFakeQuantize"; }
+  std::shared_ptr<Observer> clone() const override;
+  Tensor forward(const Tensor& x) override;
+
+ protected:
+  FusedMovingAvgObsFakeQuantize(const FusedMovingAvgObsFakeQuantize&) = default;
+  DType switch_dtype() const override { return DType::Int64; }
+
+ private:
+  RangeObserver& range_observer() const;
+
+  double averaging_constant_;
+  // One step at a time: range, scale and zero point change together.
+  mutable ObserverMutex step_mutex_;
+};
+
+}  // namespace quanta

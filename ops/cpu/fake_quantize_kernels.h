@@ -1,0 +1,64 @@
+#pragma once
+
+// Private: the loops of fake quantization and of its backward.
+//
+// Memory is seen as rows. Either a row belongs to one channel (per tensor: there is one channel),
+// or, where channels are innermost, it holds an element of each.
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "quanta/ops/cpu/elementwise_kernels.h"
+#include "quanta/runtime/quant_math.h"
+
+namespace quanta::cpu {
+
+/// The parameters of all channels.
+struct FakeQuantizeChannels {
+  std::vector<float> scale;
+  std::vector<float> inv_scale;
+  std::vector<float> zero_point;
+  float min = 0.0F;
+  float max = 255.0F;
+  bool float_zero_point = false;
+
+  std::int64_t count() const noexcept { return static_cast<std::int64_t>(scale.size()); }
+  math::FakeQuantizeParams at(std::int64_t channel) const {
+    const auto c = static_cast<std::size_t>(channel);
+    return {scale[c], inv_scale[c], zero_point[c], min, max, float_zero_point};
+  }
+};
+
+/// A dense tensor as rows.
+struct FakeQuantizeRows {
+  enum class Kind : std::uint8_t { OneChannel, AllChannels };
+  Kind kind = Kind::OneChannel;
+  std::int64_t count = 0;   ///< OneChannel: row r belongs to channel r % channels
+  std::int64_t length = 0;  ///< AllChannels: the number of channels
+
+  /// Where gradients pass is noted in bits; every row begins with a byte of its own.
+  std::int64_t mask_row_bytes() const noexcept { return (length + 7) / 8; }
+  /// With the bytes that vector loads may touch behind the last row.
+  std::int64_t mask_bytes() const noexcept { return count * mask_row_bytes() + 8; }
+};
+
+/// dst = math::fake_quantize of every element; `mask` may be null. T is float or double; float runs
+/// in vectors and gives the scalar function's numbers bit for bit on every instruction set.
+template <typename T>
+void fake_quantize(const T* src, const FakeQuantizeRows& rows, const FakeQuantizeChannels& channels,
+                   T* dst, std::uint8_t* mask);
+
+/// dst = grad where the mask has a bit, else 0.
+template <typename T>
+void masked_gradient(const T* grad, const FakeQuantizeRows& rows, const std::uint8_t* mask, T* dst);
+
+/// Backward of the learnable form: dst = gradient for x; the sums of each channel's gradients go to
+/// scale_grad[channels] and zero_point_grad[channels], in double and in an order that does not
+/// depend on the number of threads.
+template <typename T>
+void learned_gradients(const T* x, const T* grad, const FakeQuantizeRows& rows,
+                       const FakeQuantizeChannels& channels, T* dst, double* scale_grad,
+                       double* zero_point_grad);
+
+}  // namespace quanta::cpu
