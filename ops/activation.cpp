@@ -10,6 +10,8 @@
 #include "quanta/ops/cpu/clamp.h"
 #include "quanta/ops/cpu/gelu_kernels.h"
 #include "quanta/ops/cpu/unary.h"
+#include "quanta/ops/gradients/activation.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/random.h"
 #include "quanta/runtime/verbose.h"
@@ -17,11 +19,11 @@
 namespace quanta {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // relu is a clamp from the zero point on; its upper end is the dtype's.
 cpu::ClampBounds relu_bounds(const Tensor& x) {
-  cpu::ClampBounds bounds{0.0F, kInfinity, 0, 0};
+  cpu::ClampBounds bounds{0.0, kInfinity, 0, 0};
   if (x.is_quantized()) {
     bounds.low_code = static_cast<std::int32_t>(x.impl()->quantizer.zero_point);
     bounds.high_code = static_cast<std::int32_t>(cpu::code_range(x.dtype()).max);
@@ -31,12 +33,11 @@ cpu::ClampBounds relu_bounds(const Tensor& x) {
 
 cpu::ClampBounds clamp_bounds(const Tensor& x, std::optional<double> low,
                               std::optional<double> high) {
-  cpu::ClampBounds bounds{low ? static_cast<float>(*low) : -kInfinity,
-                          high ? static_cast<float>(*high) : kInfinity, 0, 0};
+  cpu::ClampBounds bounds{low.value_or(-kInfinity), high.value_or(kInfinity), 0, 0};
   if (x.is_quantized()) {
     const cpu::ScalarQuantizer to_code{QTensor(x)};
-    bounds.low_code = low ? to_code(bounds.low) : to_code.min;
-    bounds.high_code = high ? to_code(bounds.high) : to_code.max;
+    bounds.low_code = low ? to_code(static_cast<float>(bounds.low)) : to_code.min;
+    bounds.high_code = high ? to_code(static_cast<float>(bounds.high)) : to_code.max;
   }
   return bounds;
 }
@@ -49,7 +50,10 @@ Tensor clamp_to(std::string_view op, const Tensor& x, std::optional<double> low,
   QUANTA_CHECK(!low || !std::isnan(*low), "{}: low: expected a number, got NaN", op);
   QUANTA_CHECK(!high || !std::isnan(*high), "{}: high: expected a number, got NaN", op);
   scope.kernel("simd");
-  return cpu::clamp(x, clamp_bounds(x, low, high));
+  Tensor y = cpu::clamp(x, clamp_bounds(x, low, high));
+  if (!autograd::needs_grad(x)) return y;
+  if (op == "clamp") return gradients::record_clamp(x, std::move(y), low, high);
+  return gradients::record_open_clamp(op, x, std::move(y), *low, *high);
 }
 
 // Whether no two indices reach the same element: each stride clears all smaller ones.
@@ -115,12 +119,15 @@ Tensor relu(const Tensor& x) {
   OpScope scope("relu");
   cpu::check_unary("relu", x);
   scope.kernel("simd");
-  return cpu::clamp(x, relu_bounds(x));
+  Tensor y = cpu::clamp(x, relu_bounds(x));
+  if (!autograd::needs_grad(x)) return y;
+  return gradients::record_open_clamp("relu", x, std::move(y), 0.0, kInfinity);
 }
 
 const Tensor& relu_(const Tensor& x) {
   OpScope scope("relu_");
   cpu::check_unary("relu_", x);
+  autograd::require_changeable("relu_", x);
   QUANTA_CHECK(
       has_own_elements(x),
       "relu_: x: expected each element at an address of its own, got sizes {} with strides "
@@ -144,55 +151,72 @@ Tensor threshold(const Tensor& x, double threshold, double value) {
   OpScope scope("threshold");
   cpu::check_unary("threshold", x);
   scope.kernel(kernel_name(x));
-  const auto limit = static_cast<float>(threshold);
-  const auto fill = static_cast<float>(value);
-  return map(
+  Tensor y = map(
       "threshold", x, {}, cpu::CodeFunction::Threshold,
-      [=](float v) { return cpu::threshold(v, limit, fill); }, threshold, value);
+      [=](auto v) {
+        using T = decltype(v);
+        return cpu::threshold(v, static_cast<T>(threshold), static_cast<T>(value));
+      },
+      threshold, value);
+  if (!autograd::needs_grad(x)) return y;
+  return gradients::record_threshold(x, std::move(y), threshold);
 }
 
 Tensor leaky_relu(const Tensor& x, double negative_slope) {
   OpScope scope("leaky_relu");
   cpu::check_unary("leaky_relu", x);
   scope.kernel(kernel_name(x));
-  const auto slope = static_cast<float>(negative_slope);
-  return map(
+  Tensor y = map(
       "leaky_relu", x, {}, cpu::CodeFunction::LeakyReLU,
-      [=](float v) { return cpu::leaky_relu(v, slope); }, negative_slope);
+      [=](auto v) { return cpu::leaky_relu(v, static_cast<decltype(v)>(negative_slope)); },
+      negative_slope);
+  if (!autograd::needs_grad(x)) return y;
+  return gradients::record_leaky_relu(x, std::move(y), negative_slope);
 }
 
 Tensor hardsigmoid(const Tensor& x) {
   OpScope scope("hardsigmoid");
   cpu::check_unary("hardsigmoid", x);
   scope.kernel(kernel_name(x));
-  return map("hardsigmoid", x, unit_range(x.dtype()), cpu::CodeFunction::HardSigmoid,
-             cpu::hardsigmoid);
+  Tensor y = map("hardsigmoid", x, unit_range(x.dtype()), cpu::CodeFunction::HardSigmoid,
+                 cpu::hardsigmoid);
+  if (!autograd::needs_grad(x)) return y;
+  return gradients::record_hardsigmoid(x, std::move(y));
 }
 
 Tensor sigmoid(const Tensor& x) {
   OpScope scope("sigmoid");
   cpu::check_unary("sigmoid", x);
   scope.kernel(kernel_name(x));
-  return map("sigmoid", x, unit_range(x.dtype()), cpu::CodeFunction::Sigmoid, cpu::sigmoid);
+  Tensor y = map("sigmoid", x, unit_range(x.dtype()), cpu::CodeFunction::Sigmoid, cpu::sigmoid);
+  if (!autograd::needs_grad(x)) return y;
+  return gradients::record_sigmoid(x, std::move(y));
 }
 
 Tensor tanh(const Tensor& x) {
   OpScope scope("tanh");
   cpu::check_unary("tanh", x);
   scope.kernel(kernel_name(x));
-  return map("tanh", x, symmetric_range(x.dtype()), cpu::CodeFunction::Tanh,
-             [](float v) { return std::tanh(v); });
+  Tensor y = map("tanh", x, symmetric_range(x.dtype()), cpu::CodeFunction::Tanh,
+                 [](auto v) { return std::tanh(v); });
+  if (!autograd::needs_grad(x)) return y;
+  return gradients::record_tanh(x, std::move(y));
 }
 
 Tensor gelu(const Tensor& x, GeluApproximation approximate) {
   OpScope scope("gelu");
   cpu::check_unary("gelu", x);
   scope.kernel(x.is_quantized() ? "lookup" : "simd");
-  if (!x.is_quantized()) return gelu_floats(x, approximate);
-  if (approximate == GeluApproximation::Tanh) {
-    return map("gelu", x, {}, cpu::CodeFunction::GeluTanh, cpu::gelu_tanh);
+  Tensor y;
+  if (x.dtype() == DType::Float32) {
+    y = gelu_floats(x, approximate);
+  } else if (approximate == GeluApproximation::Tanh) {
+    y = map("gelu", x, {}, cpu::CodeFunction::GeluTanh, cpu::gelu_tanh);
+  } else {
+    y = map("gelu", x, {}, cpu::CodeFunction::Gelu, cpu::gelu);
   }
-  return map("gelu", x, {}, cpu::CodeFunction::Gelu, cpu::gelu);
+  if (!autograd::needs_grad(x)) return y;
+  return gradients::record_gelu(x, std::move(y), approximate);
 }
 
 Tensor dropout(const Tensor& x, double p) {
@@ -200,13 +224,16 @@ Tensor dropout(const Tensor& x, double p) {
   cpu::check_float_unary("dropout", x);
   QUANTA_CHECK(p >= 0.0 && p <= 1.0, "dropout: p: expected 0..1, got {}", p);
   scope.kernel("scalar");
-  Tensor mask = Tensor::empty(x.sizes());
-  auto* values = mask.mutable_data<float>();
+  Tensor mask = Tensor::empty(x.sizes(), x.dtype());
   Generator& generator = default_generator();
-  const auto kept = p < 1.0 ? static_cast<float>(1.0 / (1.0 - p)) : 0.0F;
-  for (std::int64_t i = 0; i < mask.numel(); ++i) {
-    values[i] = static_cast<double>(generator.uniform()) < p ? 0.0F : kept;
-  }
+  detail::visit_floats(x.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    auto* values = mask.mutable_data<T>();
+    const auto kept = p < 1.0 ? static_cast<T>(1.0 / (1.0 - p)) : T{0};
+    for (std::int64_t i = 0; i < mask.numel(); ++i) {
+      values[i] = static_cast<double>(generator.uniform()) < p ? T{0} : kept;
+    }
+  });
   return mul(x, mask);
 }
 
@@ -214,22 +241,30 @@ Tensor hardswish(const Tensor& x) {
   OpScope scope("hardswish");
   cpu::check_float_unary("hardswish", x);
   scope.kernel("scalar");
-  return cpu::map_floats(x, cpu::hardswish);
+  Tensor y = cpu::map_floats(x, cpu::hardswish);
+  if (!autograd::needs_grad(x)) return y;
+  return gradients::record_hardswish(x, std::move(y));
 }
 
 Tensor silu(const Tensor& x) {
   OpScope scope("silu");
   cpu::check_float_unary("silu", x);
   scope.kernel("scalar");
-  return cpu::map_floats(x, cpu::silu);
+  Tensor y = cpu::map_floats(x, cpu::silu);
+  if (!autograd::needs_grad(x)) return y;
+  return gradients::record_silu(x, std::move(y));
 }
 
 Tensor elu(const Tensor& x, double alpha) {
   OpScope scope("elu");
   cpu::check_float_unary("elu", x);
   scope.kernel("scalar");
-  const auto factor = static_cast<float>(alpha);
-  return cpu::map_floats(x, [=](float v) { return cpu::elu(v, factor, 1.0F, 1.0F); });
+  Tensor y = cpu::map_floats(x, [=](auto v) {
+    using T = decltype(v);
+    return cpu::elu(v, static_cast<T>(alpha), T{1}, T{1});
+  });
+  if (!autograd::needs_grad(x)) return y;
+  return gradients::record_elu("elu", x, std::move(y), alpha, 1.0, 1.0);
 }
 
 Tensor celu(const Tensor& x, double alpha) {
@@ -237,9 +272,12 @@ Tensor celu(const Tensor& x, double alpha) {
   cpu::check_float_unary("celu", x);
   QUANTA_CHECK(alpha != 0.0, "celu: alpha: expected a number other than 0, got 0");
   scope.kernel("scalar");
-  const auto factor = static_cast<float>(alpha);
-  const auto inverse = static_cast<float>(1.0 / alpha);
-  return cpu::map_floats(x, [=](float v) { return cpu::elu(v, factor, 1.0F, inverse); });
+  Tensor y = cpu::map_floats(x, [=](auto v) {
+    using T = decltype(v);
+    return cpu::elu(v, static_cast<T>(alpha), T{1}, static_cast<T>(1.0 / alpha));
+  });
+  if (!autograd::needs_grad(x)) return y;
+  return gradients::record_elu("celu", x, std::move(y), alpha, 1.0, 1.0 / alpha);
 }
 
 namespace quantized {

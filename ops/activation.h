@@ -6,7 +6,7 @@
 
 namespace quanta {
 
-// Each takes Float32, or a per-tensor quantized tensor (QUInt8, QInt8, QInt32) and then keeps the
+// Each takes Float32, Float64, or a per-tensor quantized tensor (QUInt8, QInt8, QInt32) and then keeps the
 // input's parameters, except where the function's range fixes them as in torch: sigmoid,
 // hardsigmoid (scale 1/256, zero point 0 or -128) and tanh (scale 1/128, zero point 128 or 0);
 // QInt32: 2^-32 and 2^-31, zero point 0. Shape and memory order are kept. Per-channel input is
@@ -28,7 +28,7 @@ Tensor tanh(const Tensor& x);
 enum class GeluApproximation : std::uint8_t { None, Tanh };
 Tensor gelu(const Tensor& x, GeluApproximation approximate = GeluApproximation::None);
 
-// Float32 only here; their quantized forms need output parameters (namespace quantized).
+// Floats only here; their quantized forms need output parameters (namespace quantized).
 Tensor hardswish(const Tensor& x);
 Tensor silu(const Tensor& x);
 Tensor elu(const Tensor& x, double alpha = 1.0);

@@ -1,6 +1,7 @@
 // The activations that look at more than one element or at the channel: prelu and softmax.
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "quanta/ops/activation.h"
@@ -8,7 +9,10 @@
 #include "quanta/ops/cpu/quantized_operands.h"
 #include "quanta/ops/cpu/softmax_kernels.h"
 #include "quanta/ops/cpu/unary.h"
+#include "quanta/ops/gradients/activation.h"
+#include "quanta/ops/gradients/softmax.h"
 #include "quanta/ops/quantize.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/verbose.h"
 
@@ -27,8 +31,20 @@ Tensor prelu_weight(std::string_view op, const Tensor& x, const Tensor& weight) 
   return weight.reshape(sizes);
 }
 
+// In double precision for whom checks gradients; speed does not matter.
+void softmax_row(const double* src, std::int64_t count, double* dst) {
+  const double largest = *std::max_element(src, src + count);
+  double sum = 0.0;
+  for (std::int64_t i = 0; i < count; ++i) sum += dst[i] = std::exp(src[i] - largest);
+  for (std::int64_t i = 0; i < count; ++i) dst[i] /= sum;
+}
+void softmax_row(const float* src, std::int64_t count, float* dst) {
+  cpu::softmax_row(src, count, dst);
+}
+
 // softmax over the middle of [outer, length, inner].
-void softmax_rows(const float* src, float* dst, const cpu::ChannelLayout& layout) {
+template <typename T>
+void softmax_rows(const T* src, T* dst, const cpu::ChannelLayout& layout) {
   const std::int64_t length = layout.channels;
   const std::int64_t step = layout.inner;
   const std::int64_t grain =
@@ -36,7 +52,7 @@ void softmax_rows(const float* src, float* dst, const cpu::ChannelLayout& layout
   if (step == 1) {
     parallel_for(layout.outer, grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
-        cpu::softmax_row(src + row * length, length, dst + row * length);
+        softmax_row(src + row * length, length, dst + row * length);
       }
     });
     return;
@@ -45,7 +61,7 @@ void softmax_rows(const float* src, float* dst, const cpu::ChannelLayout& layout
   constexpr std::int64_t kGroup = 16;
   const std::int64_t groups = (step + kGroup - 1) / kGroup;
   auto run = [&](std::int64_t begin, std::int64_t end) {
-    std::vector<float> rows(static_cast<std::size_t>(length * kGroup));
+    std::vector<T> rows(static_cast<std::size_t>(length * kGroup));
     for (std::int64_t item = begin; item < end; ++item) {
       const std::int64_t first = item % groups * kGroup;
       const std::int64_t offset = item / groups * length * step + first;
@@ -56,8 +72,8 @@ void softmax_rows(const float* src, float* dst, const cpu::ChannelLayout& layout
         }
       }
       for (std::int64_t k = 0; k < count; ++k) {
-        float* row = rows.data() + k * length;
-        cpu::softmax_row(row, length, row);
+        T* row = rows.data() + k * length;
+        softmax_row(row, length, row);
       }
       for (std::int64_t i = 0; i < length; ++i) {
         for (std::int64_t k = 0; k < count; ++k) {
@@ -74,23 +90,27 @@ void softmax_rows(const float* src, float* dst, const cpu::ChannelLayout& layout
 Tensor prelu(const Tensor& x, const Tensor& weight) {
   OpScope scope("prelu");
   cpu::check_float_unary("prelu", x);
-  QUANTA_CHECK(weight.defined() && weight.dtype() == DType::Float32,
-               "prelu: weight: expected a Float32 tensor, got {}",
+  QUANTA_CHECK(weight.defined() && weight.dtype() == x.dtype(),
+               "prelu: weight: expected a {} tensor, got {}", x.dtype(),
                weight.defined() ? to_string(weight.dtype()) : "an undefined one");
   const Tensor slope = prelu_weight("prelu", x, weight);
-  Tensor out = Tensor::empty(x.sizes(), DType::Float32, x.suggested_format());
+  Tensor out = Tensor::empty(x.sizes(), x.dtype(), x.suggested_format());
 
   scope.kernel("scalar");
-  cpu::broadcast_binary<float>(x, slope, out,
-                               [](const float* values, const float* slopes, float* dst,
-                                  std::int64_t count, cpu::Rhs kind, cpu::Store) {
-                                 const std::int64_t step = kind == cpu::Rhs::Row ? 1 : 0;
-                                 for (std::int64_t i = 0; i < count; ++i) {
-                                   dst[i] =
-                                       values[i] > 0.0F ? values[i] : slopes[i * step] * values[i];
-                                 }
-                               });
-  return out;
+  detail::visit_floats(x.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    cpu::broadcast_binary<T>(
+        x, slope, out,
+        [](const T* values, const T* slopes, T* dst, std::int64_t count, cpu::Rhs kind,
+           cpu::Store) {
+          const std::int64_t step = kind == cpu::Rhs::Row ? 1 : 0;
+          for (std::int64_t i = 0; i < count; ++i) {
+            dst[i] = values[i] > T{0} ? values[i] : slopes[i * step] * values[i];
+          }
+        });
+  });
+  if (!autograd::needs_grad(x, slope)) return out;
+  return gradients::record_prelu(x, slope, std::move(out));
 }
 
 Tensor softmax(const Tensor& x, std::int64_t dim) {
@@ -98,15 +118,21 @@ Tensor softmax(const Tensor& x, std::int64_t dim) {
   cpu::check_float_unary("softmax", x);
   const std::int64_t axis = wrap_dim(dim, x.dim(), "softmax");
   const MemoryFormat format = x.suggested_format();
-  Tensor out = Tensor::empty(x.sizes(), DType::Float32, format);
-  if (x.dim() == 0) return out.fill_(1.0);
-
-  scope.kernel("simd");
-  const Tensor dense = x.contiguous(format);
-  if (x.numel() == 0) return out;
-  softmax_rows(static_cast<const float*>(dense.data_ptr()), static_cast<float*>(out.data_ptr()),
-               cpu::ChannelLayout(out, axis));
-  return out;
+  Tensor out = Tensor::empty(x.sizes(), x.dtype(), format);
+  if (x.dim() == 0) {
+    out.fill_(1.0);
+  } else if (x.numel() > 0) {
+    scope.kernel("simd");
+    const Tensor dense = x.contiguous(format);
+    const cpu::ChannelLayout layout(out, axis);
+    detail::visit_floats(x.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      softmax_rows(static_cast<const T*>(dense.data_ptr()), static_cast<T*>(out.data_ptr()),
+                   layout);
+    });
+  }
+  if (!autograd::needs_grad(x)) return out;
+  return gradients::record_softmax(x, std::move(out), axis);
 }
 
 namespace quantized {

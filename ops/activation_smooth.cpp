@@ -9,6 +9,9 @@
 #include "quanta/ops/cpu/per_channel.h"
 #include "quanta/ops/cpu/unary.h"
 #include "quanta/ops/detail/floating.h"
+#include "quanta/ops/gradients/activation.h"
+#include "quanta/ops/gradients/softmax.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/verbose.h"
 
@@ -61,35 +64,47 @@ void log_softmax_lines(const Tensor& x, const Tensor& out, std::int64_t axis) {
 Tensor softplus(const Tensor& x, double beta, double threshold) {
   QUANTA_CHECK(std::isfinite(beta) && beta != 0.0,
                "softplus: beta: expected a number but 0, got {}", beta);
-  return map_checked("softplus", x, [=](auto v) {
+  Tensor y = map_checked("softplus", x, [=](auto v) {
     using T = decltype(v);
     const T scaled = v * static_cast<T>(beta);
     if (scaled > static_cast<T>(threshold)) return v;
     return std::log1p(std::exp(scaled)) / static_cast<T>(beta);
   });
+  if (!autograd::needs_grad(x)) return y;
+  return gradients::record_softplus(x, std::move(y), beta, threshold);
 }
 
 Tensor mish(const Tensor& x) {
-  return map_checked("mish", x, [](auto v) { return v * std::tanh(std::log1p(std::exp(v))); });
+  Tensor y =
+      map_checked("mish", x, [](auto v) { return v * std::tanh(std::log1p(std::exp(v))); });
+  if (!autograd::needs_grad(x)) return y;
+  return gradients::record_mish(x, std::move(y));
 }
 
 Tensor selu(const Tensor& x) {
-  return map_checked("selu", x, [](auto v) {
+  Tensor y = map_checked("selu", x, [](auto v) {
     using T = decltype(v);
     return cpu::elu(v, static_cast<T>(kSeluAlpha), static_cast<T>(kSeluScale), T{1});
   });
+  if (!autograd::needs_grad(x)) return y;
+  return gradients::record_elu("selu", x, std::move(y), kSeluAlpha, kSeluScale, 1.0);
 }
 
 Tensor logsigmoid(const Tensor& x) {
-  return map_checked("logsigmoid", x, [](auto v) {
+  Tensor y = map_checked("logsigmoid", x, [](auto v) {
     using T = decltype(v);
     const T low = v >= T{0} ? T{0} : v;
     return low - std::log1p(std::exp(-std::abs(v)));
   });
+  if (!autograd::needs_grad(x)) return y;
+  return gradients::record_logsigmoid(x, std::move(y));
 }
 
 Tensor softsign(const Tensor& x) {
-  return map_checked("softsign", x, [](auto v) { return v / (decltype(v){1} + std::abs(v)); });
+  Tensor y =
+      map_checked("softsign", x, [](auto v) { return v / (decltype(v){1} + std::abs(v)); });
+  if (!autograd::needs_grad(x)) return y;
+  return gradients::record_softsign(x, std::move(y));
 }
 
 Tensor log_softmax(const Tensor& x, std::int64_t dim) {
@@ -98,16 +113,17 @@ Tensor log_softmax(const Tensor& x, std::int64_t dim) {
   const std::int64_t axis = wrap_dim(dim, x.dim(), "log_softmax");
   const MemoryFormat format = x.suggested_format();
   Tensor out = Tensor::empty(x.sizes(), x.dtype(), format);
-  if (x.dim() == 0) return out.fill_(0.0);
-  if (x.numel() == 0) return out;
   scope.kernel("scalar");
-  const Tensor dense = x.contiguous(format);
-  if (x.dtype() == DType::Float64) {
-    log_softmax_lines<double>(dense, out, axis);
-  } else {
-    log_softmax_lines<float>(dense, out, axis);
+  if (x.dim() == 0) {
+    out.fill_(0.0);
+  } else if (x.numel() > 0) {
+    const Tensor dense = x.contiguous(format);
+    detail::visit_floats(x.dtype(), [&](auto zero) {
+      log_softmax_lines<decltype(zero)>(dense, out, axis);
+    });
   }
-  return out;
+  if (!autograd::needs_grad(x)) return out;
+  return gradients::record_log_softmax(x, std::move(out), axis);
 }
 
 }  // namespace quanta

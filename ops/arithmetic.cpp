@@ -6,6 +6,8 @@
 #include "quanta/ops/cpu/elementwise_kernels.h"
 #include "quanta/ops/cpu/quantized_operands.h"
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/gradients/arithmetic.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/verbose.h"
 
@@ -44,6 +46,34 @@ T integer_binary(FloatBinary op, T lhs, T rhs) {
   return T{0};
 }
 
+double double_binary(FloatBinary op, double lhs, double rhs) {
+  switch (op) {
+    case FloatBinary::Add:
+      return lhs + rhs;
+    case FloatBinary::Sub:
+      return lhs - rhs;
+    case FloatBinary::Mul:
+      return lhs * rhs;
+    case FloatBinary::Div:
+      return lhs / rhs;
+    case FloatBinary::AddReLU:
+      break;
+  }
+  return lhs + rhs < 0.0 ? 0.0 : lhs + rhs;
+}
+
+// Float64, which is for checks of gradients rather than for speed.
+void run_doubles(FloatBinary op, const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
+  cpu::broadcast_binary<double>(lhs, rhs, out,
+                                [op](const double* left, const double* right, double* dst,
+                                     std::int64_t count, cpu::Rhs kind, cpu::Store) {
+                                  const std::int64_t step = kind == cpu::Rhs::Row ? 1 : 0;
+                                  for (std::int64_t i = 0; i < count; ++i) {
+                                    dst[i] = double_binary(op, left[i], right[i * step]);
+                                  }
+                                });
+}
+
 template <typename T>
 void run_integers(FloatBinary op, const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
   cpu::broadcast_binary<T>(
@@ -63,9 +93,12 @@ Tensor binary(std::string_view name, FloatBinary op, const Tensor& lhs, const Te
   QUANTA_CHECK(lhs.dtype() == rhs.dtype(), "{}: rhs: expected {} as lhs has, got {}", name,
                lhs.dtype(), rhs.dtype());
   const bool integers = lhs.dtype() == DType::Int32 || lhs.dtype() == DType::Int64;
-  QUANTA_SUPPORTED(lhs.dtype() == DType::Float32 || (integers && op != FloatBinary::Div),
-                   "{}: lhs: expected {} on the CPU, got {}", name,
-                   op == FloatBinary::Div ? "Float32" : "Float32, Int32 or Int64", lhs.dtype());
+  QUANTA_SUPPORTED(
+      lhs.dtype() == DType::Float32 || lhs.dtype() == DType::Float64 ||
+          (integers && op != FloatBinary::Div),
+      "{}: lhs: expected {} on the CPU, got {}", name,
+      op == FloatBinary::Div ? "Float32 or Float64" : "Float32, Float64, Int32 or Int64",
+      lhs.dtype());
 
   const Dims sizes =
       lhs.sizes() == rhs.sizes() ? lhs.sizes() : broadcast_sizes(lhs.sizes(), rhs.sizes(), name);
@@ -77,12 +110,18 @@ Tensor binary(std::string_view name, FloatBinary op, const Tensor& lhs, const Te
   } else if (lhs.dtype() == DType::Int64) {
     scope.kernel("integers");
     run_integers<std::int64_t>(op, lhs, rhs, out);
+  } else if (lhs.dtype() == DType::Float64) {
+    scope.kernel("doubles");
+    run_doubles(op, lhs, rhs, out);
   } else {
     scope.kernel("simd");
     cpu::broadcast_binary<float>(
         lhs, rhs, out,
         [op](const float* left, const float* right, float* dst, std::int64_t count, cpu::Rhs kind,
              cpu::Store store) { cpu::float_binary(op, left, right, dst, count, kind, store); });
+  }
+  if (autograd::needs_grad(lhs, rhs)) {
+    return gradients::record_binary(name, op, lhs, rhs, std::move(out));
   }
   return out;
 }

@@ -7,7 +7,7 @@
 
 namespace quanta {
 
-// Float tensors (Float32; add, sub and mul also integer dtypes), with torch's broadcasting.
+// Float tensors (Float32, Float64; all but div also Int32 and Int64), with torch's broadcasting.
 // A quantized operand is refused with UnsupportedError, whose text says to use
 // nn::FloatFunctional (it keeps the output's scale) or dequantize.
 Tensor add(const Tensor& lhs, const Tensor& rhs);

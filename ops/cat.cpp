@@ -5,6 +5,8 @@
 #include "quanta/ops/cpu/code_table.h"
 #include "quanta/ops/cpu/quantized_operands.h"
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/gradients/shape.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/verbose.h"
 
@@ -127,6 +129,7 @@ Tensor cat(std::span<const Tensor> tensors, std::int64_t dim) {
   const Dims sizes = joined_sizes("cat", tensors, dim);
   Tensor out = Tensor::empty(sizes, tensors[0].dtype(), joined_format(tensors));
   fill_pieces(tensors, out, dim, copy_bits);
+  if (autograd::needs_grad(tensors)) return gradients::record_cat(tensors, dim, out);
   return out;
 }
 

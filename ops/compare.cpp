@@ -8,7 +8,9 @@
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/detail/spatial.h"
+#include "quanta/ops/gradients/indexing.h"
 #include "quanta/ops/quantize.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/verbose.h"
 
@@ -210,6 +212,7 @@ Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y) {
       }
     });
   });
+  if (autograd::needs_grad(x, y)) return gradients::record_where(condition, x, y, out);
   return out;
 }
 

@@ -6,7 +6,10 @@
 
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/detail/elements.h"
+#include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/spatial.h"
+#include "quanta/ops/gradients/indexing.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/overlap.h"
 #include "quanta/runtime/verbose.h"
@@ -23,6 +26,14 @@ void check_positions(std::string_view op, const Tensor& index, std::int64_t low,
     QUANTA_CHECK(at[i] >= low && at[i] < length, "{}: index: expected {}..{}, got {}", op, low,
                  length - 1, at[i]);
   }
+}
+
+// Negative numbers counted from the front.
+Tensor wrapped_positions(const Tensor& positions, std::int64_t length) {
+  const Tensor result = positions.clone();
+  auto* at = result.mutable_data<std::int64_t>();
+  for (std::int64_t i = 0; i < result.numel(); ++i) at[i] += at[i] < 0 ? length : 0;
+  return result;
 }
 
 }  // namespace
@@ -60,7 +71,9 @@ Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
                                from + static_cast<std::size_t>(position) * bytes, bytes);
                  }
                });
-  return x.dim() == 0 && positions.dim() == 0 ? out.reshape({}) : out;
+  const Tensor result = x.dim() == 0 && positions.dim() == 0 ? out.reshape({}) : out;
+  if (!autograd::needs_grad(x)) return result;
+  return gradients::record_slices(kOp, x, result, d, positions);
 }
 
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
@@ -100,7 +113,8 @@ Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
       }
     });
   });
-  return out;
+  if (!autograd::needs_grad(x)) return out;
+  return gradients::record_taken(kOp, x, out, gradients::positions_along(positions, d, x.sizes()));
 }
 
 Tensor take(const Tensor& x, const Tensor& index) {
@@ -122,7 +136,8 @@ Tensor take(const Tensor& x, const Tensor& index) {
       for (std::int64_t i = begin; i < end; ++i) to[i] = from[at[i] < 0 ? at[i] + length : at[i]];
     });
   });
-  return out;
+  if (!autograd::needs_grad(x)) return out;
+  return gradients::record_taken(kOp, x, out, wrapped_positions(positions, length));
 }
 
 const Tensor& masked_fill_(const Tensor& x, const Tensor& mask, double value) {
@@ -169,9 +184,12 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
   detail::check_defined("masked_fill", "mask", mask);
   // As in torch the copy has the broadcast sizes, so that the mask may be the larger one.
   const Dims sizes = broadcast_sizes(x.sizes(), mask.sizes(), "masked_fill");
-  const Tensor result =
-      sizes == x.sizes() ? x.clone() : x.expand(sizes).clone(MemoryFormat::Contiguous);
-  return masked_fill_(result, mask, value);
+  const Tensor values = detail::off_tape(x);
+  const Tensor result = sizes == x.sizes()
+                            ? values.clone()
+                            : values.expand(sizes).clone(MemoryFormat::Contiguous);
+  masked_fill_(result, mask, value);
+  return autograd::needs_grad(x) ? gradients::record_masked_fill(x, mask, result) : result;
 }
 
 Tensor nonzero(const Tensor& x) {

@@ -5,8 +5,10 @@
 
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/detail/spatial.h"
+#include "quanta/ops/gradients/indexing.h"
 #include "quanta/ops/indexing.h"
 #include "quanta/ops/quantize.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/overlap.h"
 #include "quanta/runtime/verbose.h"
@@ -195,6 +197,15 @@ Tensor values_for(std::string_view op, const Tensor& x, const Tensor& values) {
   return quantize_per_tensor(values, quantizer.scale, quantizer.zero_point, x.dtype());
 }
 
+// The same pick from a tensor that holds the positions in the view.
+Tensor positions_in_view(const Indexed& indexed) {
+  std::vector<TensorIndex> entries;
+  for (const Tensor& tensor : indexed.tensors) {
+    entries.push_back(tensor.defined() ? TensorIndex(tensor) : TensorIndex(Slice{}));
+  }
+  return index(gradients::positions_of(indexed.view.sizes()), entries);
+}
+
 }  // namespace
 
 Tensor index(const Tensor& x, std::span<const TensorIndex> indices) {
@@ -214,7 +225,9 @@ Tensor index(const Tensor& x, std::span<const TensorIndex> indices) {
       for (const std::int64_t rest : picked.rest_offsets) *to++ = from[offset + rest];
     }
   });
-  return block.permute(picked.to_result()).contiguous();
+  const Tensor result = block.permute(picked.to_result()).contiguous();
+  if (!autograd::needs_grad(indexed.view)) return result;
+  return gradients::record_taken(kOp, indexed.view, result, positions_in_view(indexed));
 }
 
 Tensor index(const Tensor& x, std::initializer_list<TensorIndex> indices) {
@@ -231,6 +244,7 @@ const Tensor& index_put_(const Tensor& x, std::span<const TensorIndex> indices,
   const Picked picked = pick(kOp, indexed);
   const Dims sizes = picked.result_sizes();
   detail::check_defined(kOp, "values", values);
+  autograd::require_no_grad(kOp, values);
   QUANTA_CHECK(detail::broadcasts_to(values.sizes(), sizes),
                "{}: values: expected sizes that broadcast to {}, got {}", kOp, sizes,
                values.sizes());

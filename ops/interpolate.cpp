@@ -6,7 +6,10 @@
 #include <string_view>
 
 #include "quanta/ops/cpu/resample_kernels.h"
+#include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/spatial.h"
+#include "quanta/ops/gradients/interpolate.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/verbose.h"
 
@@ -127,11 +130,49 @@ void check_mode(const Tensor& x, std::size_t spatial, const InterpolateOptions& 
                    x.dtype());
 }
 
+Tensor gathered(const Tensor& x, const cpu::ResampleGeometry& geometry,
+                const std::array<Axis, 3>& axes, InterpolateMode mode, const Tensor& result) {
+  cpu::GatherTables tables;
+  for (std::size_t d = 0; d < 3; ++d) tables[d] = nearest_table(axes[d], mode);
+  const Tensor dense = x.contiguous(x.suggested_format());
+  cpu::gather_spatial(geometry, tables, item_size(x.dtype()), dense.data_ptr(), result.data_ptr());
+  if (!autograd::needs_grad(x)) return result;
+  cpu::LinearTables taps;
+  for (std::size_t d = 0; d < 3; ++d) taps[d] = gradients::copying_taps(tables[d]);
+  return gradients::record_blend(x, result, taps);
+}
+
+Tensor blended(const Tensor& x, const cpu::ResampleGeometry& geometry,
+               const std::array<Axis, 3>& axes, std::size_t spatial,
+               const InterpolateOptions& options, const Tensor& result) {
+  const Tensor dense = x.contiguous(x.suggested_format());
+  cpu::LinearTables tables;
+  const SourceRounding rounding =
+      x.is_quantized() && dense.is_contiguous(MemoryFormat::ChannelsLast)
+          ? SourceRounding::Fused
+          : SourceRounding::Separate;
+  for (std::size_t d = 0; d < 3; ++d) {
+    tables[d] = linear_table(axes[d], options.align_corners, rounding);
+  }
+  if (x.dtype() == DType::Float64) {
+    result.copy_(gradients::blend(detail::off_tape(x), tables, result.sizes()));
+  } else {
+    const auto zero_point =
+        x.is_quantized() ? static_cast<std::int32_t>(x.impl()->quantizer.zero_point) : 0;
+    cpu::blend_spatial(geometry, tables, spatial, x.dtype(), zero_point, dense.data_ptr(),
+                       result.data_ptr());
+  }
+  if (!autograd::needs_grad(x)) return result;
+  return gradients::record_blend(x, result, tables);
+}
+
 }  // namespace
 
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
   OpScope scope(kOp);
-  detail::check_float_or_quantized(kOp, x, false);
+  if (!x.defined() || x.dtype() != DType::Float64) {
+    detail::check_float_or_quantized(kOp, x, false);
+  }
   QUANTA_CHECK(x.dim() >= 3 && x.dim() <= 5, "{}: x: expected 3 to 5 dimensions, got {}", kOp,
                x.sizes());
   const std::size_t spatial = x.sizes().size() - 2;
@@ -156,34 +197,16 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
     same_size = same_size && axes[slot].output == input;
   }
 
-  const Tensor dense = x.contiguous(format);
   const Tensor result = detail::empty_with_parameters_of(x, sizes, format);
   if (result.numel() == 0) return result;
   // torch's quantized bilinear copies then, whatever the scale factor.
   const bool copies = same_size && x.is_quantized() && options.mode == InterpolateMode::Bilinear;
   if (is_nearest(options.mode) || copies) {
     scope.kernel("gather");
-    const InterpolateMode mode = copies ? InterpolateMode::Nearest : options.mode;
-    cpu::GatherTables tables;
-    for (std::size_t d = 0; d < 3; ++d) tables[d] = nearest_table(axes[d], mode);
-    cpu::gather_spatial(geometry, tables, item_size(x.dtype()), dense.data_ptr(),
-                        result.data_ptr());
-  } else {
-    scope.kernel("blend");
-    cpu::LinearTables tables;
-    const SourceRounding rounding =
-        x.is_quantized() && dense.is_contiguous(MemoryFormat::ChannelsLast)
-            ? SourceRounding::Fused
-            : SourceRounding::Separate;
-    for (std::size_t d = 0; d < 3; ++d) {
-      tables[d] = linear_table(axes[d], options.align_corners, rounding);
-    }
-    const auto zero_point =
-        x.is_quantized() ? static_cast<std::int32_t>(x.impl()->quantizer.zero_point) : 0;
-    cpu::blend_spatial(geometry, tables, spatial, x.dtype(), zero_point, dense.data_ptr(),
-                       result.data_ptr());
+    return gathered(x, geometry, axes, copies ? InterpolateMode::Nearest : options.mode, result);
   }
-  return result;
+  scope.kernel("blend");
+  return blended(x, geometry, axes, spatial, options, result);
 }
 
 }  // namespace quanta

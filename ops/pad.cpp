@@ -5,7 +5,11 @@
 #include <vector>
 
 #include "quanta/ops/cpu/resample_kernels.h"
+#include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/spatial.h"
+#include "quanta/ops/gradients/indexing.h"
+#include "quanta/ops/gradients/shape.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/quant_math.h"
 #include "quanta/runtime/verbose.h"
@@ -144,10 +148,15 @@ Tensor pad(const Tensor& x, const Dims& pad, PadMode mode, double value) {
   const Dims sizes = padded_sizes(x, pad);
   if (mode == PadMode::Constant) {
     scope.kernel("fill+copy");
-    return pad_constant(x, pad, sizes, value);
+    const Tensor y = pad_constant(detail::off_tape(x), pad, sizes, value);
+    return autograd::needs_grad(x) ? gradients::record_constant_pad(x, pad, y) : y;
   }
   scope.kernel("gather");
-  return pad_from_input(x, pad, sizes, mode);
+  const Tensor y = pad_from_input(detail::off_tape(x), pad, sizes, mode);
+  if (!autograd::needs_grad(x)) return y;
+  const Tensor positions =
+      pad_from_input(gradients::positions_of(x.sizes()), pad, sizes, mode);
+  return gradients::record_taken(kOp, x, y, positions);
 }
 
 }  // namespace quanta

@@ -8,9 +8,12 @@
 #include <vector>
 
 #include "quanta/ops/detail/elements.h"
+#include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/out.h"
 #include "quanta/ops/detail/reduce_layout.h"
 #include "quanta/ops/detail/spatial.h"
+#include "quanta/ops/gradients/reduce.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/verbose.h"
@@ -159,6 +162,7 @@ Tensor extreme_full(std::string_view op, const Tensor& x) {
     *static_cast<T*>(result.data_ptr()) =
         extreme_of_all<kExtreme>(static_cast<const T*>(data.data_ptr()), data.numel());
   });
+  if (autograd::needs_grad(x)) return gradients::record_extreme(op, x, result);
   return result;
 }
 
@@ -186,7 +190,11 @@ ValuesIndices extreme_along(std::string_view op, const Tensor& x, std::int64_t d
       extremes_of_columns<kExtreme, std::int64_t>(from, layout, to, at);
     }
   });
-  return {layout.restored(values, keepdim), layout.restored(indices, keepdim)};
+  const ValuesIndices result{layout.restored(values, keepdim), layout.restored(indices, keepdim)};
+  if (autograd::needs_grad(x)) {
+    gradients::record_picked(op, x, wrap_dim(dim, x.dim(), op), result.values, result.indices);
+  }
+  return result;
 }
 
 void check_argmax(const Tensor& x) {
@@ -212,11 +220,11 @@ ValuesIndices min(const Tensor& x, std::int64_t dim, const ReduceOptions& option
 Tensor argmax(const Tensor& x) {
   check_argmax(x);
   QUANTA_CHECK(x.numel() > 0, "argmax: x: expected at least one element, got {}", x.sizes());
-  return extreme_along<Extreme::Max>("argmax", x.reshape({-1}), 0, false).indices;
+  return extreme_along<Extreme::Max>("argmax", detail::off_tape(x).reshape({-1}), 0, false).indices;
 }
 Tensor argmax(const Tensor& x, std::int64_t dim, const ReduceOptions& options) {
   check_argmax(x);
-  return extreme_along<Extreme::Max>("argmax", x, dim, options.keepdim).indices;
+  return extreme_along<Extreme::Max>("argmax", detail::off_tape(x), dim, options.keepdim).indices;
 }
 
 void max_out(const Tensor& out, const Tensor& x) {

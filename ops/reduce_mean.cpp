@@ -9,7 +9,9 @@
 #include "quanta/ops/detail/out.h"
 #include "quanta/ops/detail/reduce_layout.h"
 #include "quanta/ops/detail/spatial.h"
+#include "quanta/ops/gradients/reduce.h"
 #include "quanta/ops/reduce.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/verbose.h"
@@ -198,12 +200,15 @@ Tensor quantized_std(const ReduceLayout& layout, const QTensor& x, const StdOpti
 enum class Spread : std::uint8_t { Std, Var };
 
 template <typename T>
-Tensor float_spread(const ReduceLayout& layout, const Tensor& x, const StdOptions& options,
-                    Spread spread) {
+Tensor float_spread(const ReduceLayout& layout, const Tensor& x, const Dims& dims,
+                    const StdOptions& options, Spread spread) {
   const auto variances = variances_of<T>(layout, AsIs<T>{}, options.correction);
-  return make_result<T>(layout, x, variances, options.keepdim, [&](double variance) {
+  Tensor result = make_result<T>(layout, x, variances, options.keepdim, [&](double variance) {
     return spread == Spread::Std ? std::sqrt(variance) : variance;
   });
+  if (!autograd::needs_grad(x)) return result;
+  return spread == Spread::Std ? gradients::record_std(x, dims, options, std::move(result))
+                               : gradients::record_var(x, dims, options, std::move(result));
 }
 
 Tensor spread_of(std::string_view op, const Tensor& x, const Dims& dims, const StdOptions& options,
@@ -218,9 +223,9 @@ Tensor spread_of(std::string_view op, const Tensor& x, const Dims& dims, const S
                dims, x.sizes());
   switch (x.dtype()) {
     case DType::Float32:
-      return float_spread<float>(layout, x, options, spread);
+      return float_spread<float>(layout, x, dims, options, spread);
     case DType::Float64:
-      return float_spread<double>(layout, x, options, spread);
+      return float_spread<double>(layout, x, dims, options, spread);
     case DType::QUInt8:
       return quantized_std<std::uint8_t>(layout, QTensor(x), options);
     case DType::QInt8:
@@ -228,6 +233,11 @@ Tensor spread_of(std::string_view op, const Tensor& x, const Dims& dims, const S
     default:
       return quantized_std<std::int32_t>(layout, QTensor(x), options);
   }
+}
+
+Tensor recorded_mean(const ReduceLayout& layout, const Tensor& x, const Dims& dims, Tensor y) {
+  if (!autograd::needs_grad(x)) return y;
+  return gradients::record_sum("mean", x, dims, std::move(y), static_cast<double>(layout.count));
 }
 
 }  // namespace
@@ -245,11 +255,13 @@ Tensor mean(const Tensor& x, const Dims& dims, const ReduceOptions& options) {
   const auto same = [](double value) { return value; };
   switch (x.dtype()) {
     case DType::Float32:
-      return make_result<float>(layout, x, means_of<float>(layout, AsIs<float>{}), options.keepdim,
-                                same);
+      return recorded_mean(layout, x, dims,
+                           make_result<float>(layout, x, means_of<float>(layout, AsIs<float>{}),
+                                              options.keepdim, same));
     case DType::Float64:
-      return make_result<double>(layout, x, means_of<double>(layout, AsIs<double>{}),
-                                 options.keepdim, same);
+      return recorded_mean(layout, x, dims,
+                           make_result<double>(layout, x, means_of<double>(layout, AsIs<double>{}),
+                                               options.keepdim, same));
     case DType::QUInt8:
       return quantized_mean<std::uint8_t>(layout, QTensor(x), options.keepdim);
     case DType::QInt8:
@@ -293,6 +305,9 @@ Tensor sum(const Tensor& x, const Dims& dims, const ReduceOptions& options) {
                                          [](std::uint64_t value) { return value; });
     }
   });
+  if (autograd::needs_grad(x)) {
+    return gradients::record_sum(kOp, x, dims, std::move(result), 1.0);
+  }
   return result;
 }
 

@@ -7,7 +7,10 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/detail/elements.h"
+#include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/spatial.h"
+#include "quanta/ops/gradients/shape.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/verbose.h"
 
@@ -33,6 +36,28 @@ std::vector<Tensor> parts_of(const Tensor& x, std::int64_t dim, std::int64_t par
     start += part;
   } while (start < length);
   return parts;
+}
+
+// x once, then each dimension's part over and over along it, the last one first.
+void fill_repeated(const Tensor& x, const Dims& repeats, const Tensor& out) {
+  Dims whole = x.sizes();
+  while (whole.size() < repeats.size()) whole.insert(0, 1);
+  Tensor target = out;
+  for (std::size_t d = 0; d < whole.size(); ++d) {
+    target = target.narrow(static_cast<std::int64_t>(d), 0, whole[d]);
+  }
+  target.copy_(x.reshape(whole));
+  for (std::size_t d = whole.size(); d-- > 0;) {
+    const auto dim = static_cast<std::int64_t>(d);
+    Tensor line = out;
+    for (std::size_t outer = 0; outer < d; ++outer) {
+      line = line.narrow(static_cast<std::int64_t>(outer), 0, whole[outer]);
+    }
+    const Tensor source = line.narrow(dim, 0, whole[d]);
+    for (std::int64_t i = 1; i < repeats[d]; ++i) {
+      line.narrow(dim, i * whole[d], whole[d]).copy_(source);
+    }
+  }
 }
 
 }  // namespace
@@ -119,7 +144,9 @@ Tensor unfold(const Tensor& x, std::int64_t dimension, std::int64_t size, std::i
     sizes[at(d)] = (length - size) / step + 1;
     strides[at(d)] *= sizes[at(d)] > 1 ? step : 1;
   }
-  return x.as_strided(sizes, strides, x.storage_offset());
+  if (!autograd::needs_grad(x)) return x.as_strided(sizes, strides, x.storage_offset());
+  return gradients::record_unfold(x, d, step,
+                                  x.detach().as_strided(sizes, strides, x.storage_offset()));
 }
 
 Tensor flip(const Tensor& x, const Dims& dims) {
@@ -138,7 +165,6 @@ Tensor flip(const Tensor& x, const Dims& dims) {
     strides[d] = -x.strides()[d];
   }
   const Tensor out = detail::empty_with_parameters_of(x, x.sizes(), x.suggested_format());
-  if (out.numel() == 0) return out;
   scope.kernel("copy");
   const cpu::StridedLoop<2> loop(x.sizes(), {&out.strides(), &strides});
   const auto& step = loop.inner_strides();
@@ -152,6 +178,7 @@ Tensor flip(const Tensor& x, const Dims& dims) {
       }
     });
   });
+  if (autograd::needs_grad(x)) return gradients::record_flip(x, dims, out);
   return out;
 }
 
@@ -172,33 +199,16 @@ Tensor repeat(const Tensor& x, const Dims& repeats) {
   }
   checked_numel(sizes);
   const Tensor out = detail::empty_with_parameters_of(x, sizes, MemoryFormat::Contiguous);
-  if (out.numel() == 0) return out;
   scope.kernel("copy");
-  // The tensor once, then each dimension's part over and over along it, the last one first.
-  Dims whole = x.sizes();
-  for (std::size_t d = 0; d < added; ++d) whole.insert(0, 1);
-  Tensor target = out;
-  for (std::size_t d = 0; d < sizes.size(); ++d) {
-    target = target.narrow(static_cast<std::int64_t>(d), 0, whole[d]);
-  }
-  target.copy_(x.reshape(whole));
-  for (std::size_t d = sizes.size(); d-- > 0;) {
-    const auto dim = static_cast<std::int64_t>(d);
-    Tensor line = out;
-    for (std::size_t outer = 0; outer < d; ++outer) {
-      line = line.narrow(static_cast<std::int64_t>(outer), 0, whole[outer]);
-    }
-    const Tensor source = line.narrow(dim, 0, whole[d]);
-    for (std::int64_t i = 1; i < repeats[d]; ++i) {
-      line.narrow(dim, i * whole[d], whole[d]).copy_(source);
-    }
-  }
+  if (out.numel() > 0) fill_repeated(detail::off_tape(x), repeats, out);
+  if (autograd::needs_grad(x)) return gradients::record_repeat(x, repeats, out);
   return out;
 }
 
 const Tensor& resize_(const Tensor& x, const Dims& sizes) {
   constexpr std::string_view kOp = "resize_";
   detail::check_uniform(kOp, "x", x);
+  autograd::require_changeable(kOp, x);
   const std::int64_t numel = checked_numel(sizes);
   if (sizes == x.sizes()) return x;
   TensorImpl& impl = *x.impl();

@@ -3,7 +3,10 @@
 #include <string_view>
 #include <utility>
 
+#include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/spatial.h"
+#include "quanta/ops/gradients/shape.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/verbose.h"
 
@@ -72,7 +75,8 @@ Tensor channel_shuffle(const Tensor& x, std::int64_t groups) {
   split.insert(2, channels / groups);
   Dims shuffled = split;
   std::swap(shuffled[1], shuffled[2]);
-  result.view(shuffled).copy_(x.view(split).transpose(1, 2));
+  result.view(shuffled).copy_(detail::off_tape(x).view(split).transpose(1, 2));
+  if (autograd::needs_grad(x)) return gradients::record_channel_shuffle(x, groups, result);
   return result;
 }
 
@@ -94,9 +98,11 @@ Tensor pixel_shuffle(const Tensor& x, std::int64_t upscale_factor) {
       detail::empty_with_parameters_of(x, joined(head, {out, height * r, width * r}), format_of(x));
   if (x.numel() == 0) return result;
   scope.kernel("copy");
-  const Tensor source = x.view(joined(head, {out, r, r, height, width}))
+  const Tensor source = detail::off_tape(x)
+                            .view(joined(head, {out, r, r, height, width}))
                             .permute(order_after(head.size(), {0, 3, 1, 4, 2}));
   result.view(joined(head, {out, height, r, width, r})).copy_(source);
+  if (autograd::needs_grad(x)) return gradients::record_pixel_shuffle(x, r, result);
   return result;
 }
 
@@ -116,9 +122,11 @@ Tensor pixel_unshuffle(const Tensor& x, std::int64_t downscale_factor) {
       x, joined(head, {channels * r * r, height, width}), format_of(x));
   if (x.numel() == 0) return result;
   scope.kernel("copy");
-  const Tensor source = x.view(joined(head, {channels, height, r, width, r}))
+  const Tensor source = detail::off_tape(x)
+                            .view(joined(head, {channels, height, r, width, r}))
                             .permute(order_after(head.size(), {0, 2, 4, 1, 3}));
   result.view(joined(head, {channels, r, r, height, width})).copy_(source);
+  if (autograd::needs_grad(x)) return gradients::record_pixel_unshuffle(x, r, result);
   return result;
 }
 

@@ -10,7 +10,10 @@
 #include <vector>
 
 #include "quanta/ops/detail/elements.h"
+#include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/spatial.h"
+#include "quanta/ops/gradients/reduce.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/verbose.h"
@@ -130,7 +133,8 @@ void order_rows(const Tensor& rows, const Tensor& values, const Tensor& indices,
 ValuesIndices ordered(std::string_view op, const Tensor& x, std::int64_t dim, std::int64_t k,
                       Order order) {
   const std::int64_t d = wrap_dim(dim, x.dim(), op);
-  const Tensor whole = x.dim() == 0 ? x.reshape({1}) : x;
+  const Tensor source = detail::off_tape(x);
+  const Tensor whole = x.dim() == 0 ? source.reshape({1}) : source;
   const Tensor rows = whole.transpose(d, -1).contiguous();
   Dims sizes = rows.sizes();
   if (k >= 0) sizes[sizes.size() - 1] = k;
@@ -139,8 +143,13 @@ ValuesIndices ordered(std::string_view op, const Tensor& x, std::int64_t dim, st
   detail::visit_ordered(op, x.dtype(), [&](auto element) {
     order_rows<decltype(element)>(rows, values, indices, order);
   });
-  if (x.dim() == 0 && k < 0) return {values.reshape({}), indices.reshape({})};
-  return {values.transpose(d, -1).contiguous(), indices.transpose(d, -1).contiguous()};
+  const bool flat = x.dim() == 0 && k < 0;
+  const ValuesIndices result{flat ? values.reshape({}) : values.transpose(d, -1).contiguous(),
+                             flat ? indices.reshape({}) : indices.transpose(d, -1).contiguous()};
+  if (autograd::needs_grad(x)) {
+    gradients::record_picked(op, x, d, result.values, result.indices);
+  }
+  return result;
 }
 
 }  // namespace

@@ -10,19 +10,17 @@ namespace {
 using Types = std::initializer_list<DType>;
 
 constexpr Types kFloat{DType::Float32};
-constexpr Types kNumbers{DType::Float32, DType::Int32, DType::Int64};
+constexpr Types kNumbers{DType::Float32, DType::Float64, DType::Int32, DType::Int64};
 constexpr Types kQUInt8{DType::QUInt8};
 constexpr Types kQ8{DType::QUInt8, DType::QInt8};
 constexpr Types kQ{DType::QUInt8, DType::QInt8, DType::QInt32};
-constexpr Types kFloatQUInt8{DType::Float32, DType::QUInt8};
 constexpr Types kFloatQ8{DType::Float32, DType::QUInt8, DType::QInt8};
-constexpr Types kFloatQ{DType::Float32, DType::QUInt8, DType::QInt8, DType::QInt32};
-constexpr Types kNumbersQ{DType::Float32, DType::Int32, DType::Int64,
-                          DType::QUInt8,  DType::QInt8, DType::QInt32};
+constexpr Types kNumbersQ{DType::Float32, DType::Float64, DType::Int32, DType::Int64,
+                          DType::QUInt8,  DType::QInt8,   DType::QInt32};
 constexpr Types kQuantized{DType::QUInt8, DType::QInt8, DType::QInt32, DType::QUInt4x2,
                            DType::QUInt2x4};
-constexpr Types kFloatQuantized{DType::Float32, DType::QUInt8,   DType::QInt8,
-                                DType::QInt32,  DType::QUInt4x2, DType::QUInt2x4};
+constexpr Types kFloatsQuantized{DType::Float32, DType::Float64,  DType::QUInt8,  DType::QInt8,
+                                 DType::QInt32,  DType::QUInt4x2, DType::QUInt2x4};
 constexpr Types kDequantized{DType::Float32,  DType::Float64,      DType::Float16,
                              DType::BFloat16, DType::Float8E4M3FN, DType::Float8E5M2,
                              DType::QUInt8,   DType::QInt8,        DType::QInt32,
@@ -77,6 +75,7 @@ constexpr std::string_view kPad = "quanta/ops/pad.h";
 constexpr std::string_view kPooling = "quanta/ops/pooling.h";
 constexpr std::string_view kQuantize = "quanta/ops/quantize.h";
 constexpr std::string_view kReduce = "quanta/ops/reduce.h";
+constexpr std::string_view kRnn = "quanta/ops/rnn.h";
 constexpr std::string_view kShape = "quanta/ops/shape.h";
 constexpr std::string_view kShuffle = "quanta/ops/shuffle.h";
 constexpr std::string_view kSort = "quanta/ops/sort.h";
@@ -84,13 +83,14 @@ constexpr std::string_view kSort = "quanta/ops/sort.h";
 const std::vector<Family>& families() {
   static const std::vector<Family> all{
       {kActivation,
-       kFloatQ,
+       kFloatsQ,
        {"relu", "relu_", "relu6", "clamp", "hardtanh", "threshold", "leaky_relu", "hardsigmoid",
         "sigmoid", "tanh", "gelu", "hardswish", "silu", "elu", "celu", "prelu", "softmax"}},
-      {kActivation, kFloatQuantized, {"dropout"}},
+      {kActivation, kFloatsQuantized, {"dropout"}},
+      {kActivation, kFloats, {"log_softmax", "softplus", "mish", "selu", "logsigmoid", "softsign"}},
       {kArithmetic, kNumbersQ, {"add", "mul", "add_relu", "add_scalar", "mul_scalar"}},
       {kArithmetic, kNumbers, {"sub"}},
-      {kArithmetic, kFloat, {"div"}},
+      {kArithmetic, kFloats, {"div"}},
       {kArithmetic, kQ, {"mul_relu", "add_scalar_relu", "mul_scalar_relu", "cat_relu"}},
       {kArithmetic, kWholeBytes, {"cat"}},
       {kArithmetic, kFloatsQ8, {"matmul", "bmm"}},
@@ -119,7 +119,7 @@ const std::vector<Family>& families() {
        kWholeBytes,
        {"index", "index_put_", "index_select", "gather", "take", "masked_fill", "masked_fill_"}},
       {kIndexing, kOrderedPlain, {"nonzero"}},
-      {kInterpolate, kFloatQ8, {"interpolate"}},
+      {kInterpolate, kFloatsQ8, {"interpolate"}},
       {kLinear, kFloatsQUInt8, {"linear"}},
       {kLinear, kQUInt8, {"linear_relu", "linear_leaky_relu", "linear_tanh"}},
       {kLinearWeightOnly, kFloatBFloat16, {"linear_weight_only"}},
@@ -146,6 +146,7 @@ const std::vector<Family>& families() {
       {kReduce, kOrderedPlain, {"argmax", "sum"}},
       {kReduce, kFloatsQ, {"mean", "std"}},
       {kReduce, kFloats, {"var"}},
+      {kRnn, kFloat, {"recurrent_steps"}},
       {kShape,
        kWholeBytes,
        {"stack", "chunk", "split", "split_with_sizes", "unbind", "unfold", "flip", "repeat",

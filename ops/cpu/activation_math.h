@@ -2,33 +2,43 @@
 
 #include <cmath>
 
-// Private: the activation functions of one float32 number, shared by the float ops and the tables
-// of the quantized ones. Written with torch's order of operations.
+// Private: the activation functions of one number, shared by the float ops and the tables of the
+// quantized ones. Written with torch's order of operations. Constants of template functions for
+// float and double, so that they can be handed on by name.
 
 namespace quanta::cpu {
 
-inline float hard_gate(float x) {
-  const float shifted = x + 3.0F;
-  const float at_least = shifted < 0.0F ? 0.0F : shifted;
-  return at_least > 6.0F ? 6.0F : at_least;
-}
-inline float hardsigmoid(float x) { return hard_gate(x) / 6.0F; }
-inline float hardswish(float x) { return x * hard_gate(x) / 6.0F; }
-inline float sigmoid(float x) { return 1.0F / (1.0F + std::exp(-x)); }
-inline float silu(float x) { return x / (1.0F + std::exp(-x)); }
-inline float leaky_relu(float x, float slope) { return x > 0.0F ? x : x * slope; }
-inline float threshold(float x, float limit, float value) { return x <= limit ? value : x; }
-inline float elu(float x, float alpha, float scale, float input_scale) {
-  return x >= 0.0F ? x * scale : std::expm1(x * input_scale) * alpha * scale;
-}
-inline float gelu(float x) {
-  constexpr float kSqrtHalf = 0.70710678118654752440F;
-  return x * 0.5F * (1.0F + std::erf(x * kSqrtHalf));
-}
-inline float gelu_tanh(float x) {
-  constexpr float kSqrtTwoOverPi = 0.79788456080286535588F;
-  const float inner = kSqrtTwoOverPi * (x + 0.044715F * (x * x * x));
-  return 0.5F * x * (1.0F + std::tanh(inner));
-}
+inline constexpr auto hard_gate = [](auto x) {
+  using T = decltype(x);
+  const T shifted = x + T{3};
+  const T at_least = shifted < T{0} ? T{0} : shifted;
+  return at_least > T{6} ? T{6} : at_least;
+};
+inline constexpr auto hardsigmoid = [](auto x) { return hard_gate(x) / decltype(x){6}; };
+inline constexpr auto hardswish = [](auto x) { return x * hard_gate(x) / decltype(x){6}; };
+inline constexpr auto sigmoid = [](auto x) {
+  return decltype(x){1} / (decltype(x){1} + std::exp(-x));
+};
+inline constexpr auto silu = [](auto x) { return x / (decltype(x){1} + std::exp(-x)); };
+inline constexpr auto leaky_relu = [](auto x, auto slope) {
+  return x > decltype(x){0} ? x : x * slope;
+};
+inline constexpr auto threshold = [](auto x, auto limit, auto value) {
+  return x <= limit ? value : x;
+};
+inline constexpr auto elu = [](auto x, auto alpha, auto scale, auto input_scale) {
+  return x >= decltype(x){0} ? x * scale : std::expm1(x * input_scale) * alpha * scale;
+};
+inline constexpr auto gelu = [](auto x) {
+  using T = decltype(x);
+  constexpr auto kSqrtHalf = static_cast<T>(0.70710678118654752440);
+  return x * static_cast<T>(0.5) * (T{1} + std::erf(x * kSqrtHalf));
+};
+inline constexpr auto gelu_tanh = [](auto x) {
+  using T = decltype(x);
+  constexpr auto kSqrtTwoOverPi = static_cast<T>(0.79788456080286535588);
+  const T inner = kSqrtTwoOverPi * (x + static_cast<T>(0.044715) * (x * x * x));
+  return static_cast<T>(0.5) * x * (T{1} + std::tanh(inner));
+};
 
 }  // namespace quanta::cpu

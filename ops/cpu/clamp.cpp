@@ -9,7 +9,15 @@ namespace {
 
 void clamp_row(const float* src, float* dst, std::int64_t count, const ClampBounds& bounds,
                Store store) {
-  float_clamp(src, dst, count, bounds.low, bounds.high, store);
+  float_clamp(src, dst, count, static_cast<float>(bounds.low), static_cast<float>(bounds.high),
+              store);
+}
+void clamp_row(const double* src, double* dst, std::int64_t count, const ClampBounds& bounds,
+               Store) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double at_least = src[i] < bounds.low ? bounds.low : src[i];
+    dst[i] = at_least > bounds.high ? bounds.high : at_least;
+  }
 }
 void clamp_row(const std::uint8_t* src, std::uint8_t* dst, std::int64_t count,
                const ClampBounds& bounds, Store store) {
@@ -60,6 +68,7 @@ void visit_elements(DType dtype, Visitor&& visitor) {
   if (dtype == DType::QUInt8) return visitor(std::uint8_t{});
   if (dtype == DType::QInt8) return visitor(std::int8_t{});
   if (dtype == DType::QInt32) return visitor(std::int32_t{});
+  if (dtype == DType::Float64) return visitor(double{});
   visitor(float{});
 }
 

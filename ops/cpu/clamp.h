@@ -6,10 +6,10 @@
 
 namespace quanta::cpu {
 
-/// The bounds, as floats for Float32 and as codes for quantized tensors.
+/// The bounds, as numbers for Float32 (rounded to it) and Float64, as codes for quantized tensors.
 struct ClampBounds {
-  float low;
-  float high;
+  double low;
+  double high;
   std::int32_t low_code;
   std::int32_t high_code;
 };

@@ -5,6 +5,7 @@
 #include "quanta/ops/cpu/code_table.h"
 #include "quanta/ops/cpu/quantized_operands.h"
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/detail/floating.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/tensor.h"
 
@@ -12,15 +13,16 @@
 
 namespace quanta::cpu {
 
-/// Float32 or a supported quantized tensor, else an error that names `op`.
+/// Float32, Float64 or a supported quantized tensor, else an error that names `op`.
 inline void check_unary(std::string_view op, const Tensor& x) {
   QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", op);
   if (x.is_quantized()) {
     check_per_tensor(op, "x", x);
   } else {
-    QUANTA_SUPPORTED(x.dtype() == DType::Float32,
-                     "{}: x: expected Float32, QUInt8, QInt8 or QInt32 on the CPU, got {}", op,
-                     x.dtype());
+    QUANTA_SUPPORTED(
+        detail::is_float32_or_64(x.dtype()),
+        "{}: x: expected Float32, Float64, QUInt8, QInt8 or QInt32 on the CPU, got {}", op,
+        x.dtype());
   }
 }
 
@@ -31,20 +33,22 @@ inline void check_float_unary(std::string_view op, const Tensor& x) {
                    "{}: x: expected Float32, got {}; quantized::{} takes the result's scale and "
                    "zero point",
                    op, x.dtype(), op);
-  QUANTA_SUPPORTED(x.dtype() == DType::Float32, "{}: x: expected Float32 on the CPU, got {}", op,
-                   x.dtype());
+  detail::check_floats(op, "x", x);
 }
 
-/// function(x) for each float, in several threads; for functions without a vector kernel.
+/// function(x) for each float or double, in several threads; for functions without a vector kernel.
 template <typename Function>
 Tensor map_floats(const Tensor& x, Function&& function) {
   const MemoryFormat format = x.suggested_format();
-  Tensor out = Tensor::empty(x.sizes(), DType::Float32, format);
+  Tensor out = Tensor::empty(x.sizes(), x.dtype(), format);
   const Tensor dense = x.contiguous(format);
-  const auto* src = static_cast<const float*>(dense.data_ptr());
-  auto* dst = static_cast<float*>(out.data_ptr());
-  parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) dst[i] = function(src[i]);
+  detail::visit_floats(x.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const auto* src = static_cast<const T*>(dense.data_ptr());
+    auto* dst = static_cast<T*>(out.data_ptr());
+    parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) dst[i] = function(src[i]);
+    });
   });
   return out;
 }
