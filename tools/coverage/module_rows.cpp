@@ -4,11 +4,15 @@
 #include "quanta/nn/intrinsic/fused.h"
 #include "quanta/nn/intrinsic/quantized.h"
 #include "quanta/nn/linear.h"
+#include "quanta/nn/quantizable/attention.h"
+#include "quanta/nn/quantizable/lstm.h"
 #include "quanta/nn/quantized/activation.h"
+#include "quanta/nn/quantized/attention.h"
 #include "quanta/nn/quantized/conv.h"
 #include "quanta/nn/quantized/embedding.h"
 #include "quanta/nn/quantized/functional.h"
 #include "quanta/nn/quantized/linear.h"
+#include "quanta/nn/quantized/lstm.h"
 #include "quanta/nn/quantized/norm.h"
 #include "quanta/nn/quantized/pooling.h"
 #include "quanta/nn/quantized/stubs.h"
@@ -246,7 +250,24 @@ Section quantized_modules() {
         QUANTA_MODULE(nn::quantized::EmbeddingBag,
                       Type(embedding_table(x)).forward(indices(), indices())),
         "functional_norm/embedding_bag_byte functional_norm/embedding_bag_4bit");
-  s.not_yet(kDynamic, {"LSTM (static)", "MultiheadAttention"});
+  s.from("nn/quantized/lstm.h", "tests/nn/quantizable_test.cpp");
+  s.row("LSTM (static)", QUANTA_TYPE(nn::quantized::LSTM));
+  s.from("nn/quantized/attention.h", "tests/nn/quantizable_attention_test.cpp");
+  s.row("MultiheadAttention", QUANTA_TYPE(nn::quantized::MultiheadAttention));
+  return s;
+}
+
+Section quantizable_modules() {
+  Section s{"nn.quantizable", {}};
+  s.from("nn/quantizable/lstm.h", "tests/nn/quantizable_test.cpp");
+  s.row("LSTM", QUANTA_FLOAT_MODULE(nn::quantizable::LSTM,
+                                    Type({.input_size = 6, .hidden_size = 3})(signal)));
+  s.row("LSTMCell", QUANTA_FLOAT_MODULE(nn::quantizable::LSTMCell,
+                                        Type({.input_size = 4, .hidden_size = 3})(matrix)));
+  s.from("nn/quantizable/attention.h", "tests/nn/quantizable_attention_test.cpp");
+  s.row("MultiheadAttention",
+        QUANTA_FLOAT_MODULE(nn::quantizable::MultiheadAttention,
+                            Type({.embed_dim = 6, .num_heads = 2})(signal)));
   return s;
 }
 
@@ -279,7 +300,7 @@ std::vector<Section> module_sections() {
        "ScaledE4M3", "ScaledQuantDescriptor", "TensorQuantizer", "calibrators",
        "block quantization", "Quantize", "QuantizeDequantize", "FloatQuantizeDequantize",
        "encodings", "QuantizedTensor, DequantizedTensor", "encoding analyzers"});
-  return {fused(), quantized_fused(), quantized_modules(), stubs(), qat, dynamic, quantizers};
+  return {fused(), quantized_fused(), quantized_modules(), quantizable_modules(), stubs(), qat, dynamic, quantizers};
 }
 
 }  // namespace quanta::coverage
