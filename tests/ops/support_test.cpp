@@ -1,4 +1,3 @@
-#include "quanta/ops/linear_weight_only.h"
 #include "quanta/ops/support.h"
 
 #include <doctest/doctest.h>
@@ -19,11 +18,13 @@
 #include "quanta/ops/indexing.h"
 #include "quanta/ops/interpolate.h"
 #include "quanta/ops/linear.h"
+#include "quanta/ops/linear_weight_only.h"
 #include "quanta/ops/norm.h"
 #include "quanta/ops/pad.h"
 #include "quanta/ops/pooling.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/ops/reduce.h"
+#include "quanta/ops/rnn.h"
 #include "quanta/ops/shape.h"
 #include "quanta/ops/shuffle.h"
 #include "quanta/ops/sort.h"
@@ -117,6 +118,27 @@ void add_activations(std::map<std::string, Caller>& callers) {
   both(
       "dropout", [](const Tensor& x) { dropout(x); },
       [](const QTensor& x) { quantized::dropout(x); });
+}
+
+void add_smooth_activations(std::map<std::string, Caller>& callers) {
+  const Dims sizes{1, 2, 4, 4};
+  callers["log_softmax"] = {sizes, [](const Tensor& x) { log_softmax(x, 1); }};
+  callers["softplus"] = {sizes, [](const Tensor& x) { softplus(x); }};
+  callers["mish"] = {sizes, [](const Tensor& x) { mish(x); }};
+  callers["selu"] = {sizes, [](const Tensor& x) { selu(x); }};
+  callers["logsigmoid"] = {sizes, [](const Tensor& x) { logsigmoid(x); }};
+  callers["softsign"] = {sizes, [](const Tensor& x) { softsign(x); }};
+}
+
+void add_recurrent(std::map<std::string, Caller>& callers) {
+  callers["recurrent_steps"] = {{6, 8}, [](const Tensor& x) {
+    const auto product = float_hidden_product(Tensor::ones({8, 2}), {});
+    const std::array<std::int64_t, 2> batch_sizes{3, 3};
+    RecurrentSteps steps{.hidden_size = 2, .batch_sizes = batch_sizes};
+    steps.hidden = product.get();
+    const Tensor state = Tensor::zeros({3, 2});
+    recurrent_steps(steps, x, state, state);
+  }};
 }
 
 void add_attention(std::map<std::string, Caller>& callers) {
@@ -366,6 +388,8 @@ void add_methods(std::map<std::string, Caller>& callers) {
 std::map<std::string, Caller> all_callers() {
   std::map<std::string, Caller> callers;
   add_activations(callers);
+  add_smooth_activations(callers);
+  add_recurrent(callers);
   add_attention(callers);
   add_arithmetic(callers);
   add_weighted(callers);
