@@ -23,6 +23,7 @@ using FloatVec = hn::Vec<FloatTag>;
 // A source gives the weights of kWeightOnlyStep values of k, vector `v` of the block's channels.
 
 struct Int8Source {
+  static constexpr bool kFromMemory = true;
   static constexpr std::int64_t kBytes = kWeightOnlyStep * kWeightOnlyBlock;
   template <int kStep>
   static HWY_INLINE FloatVec get(const std::uint8_t* step, std::int64_t v) {
@@ -32,6 +33,7 @@ struct Int8Source {
 };
 
 struct Int4Source {
+  static constexpr bool kFromMemory = true;
   static constexpr std::int64_t kBytes = kWeightOnlyStep * kWeightOnlyBlock / 2;
   template <int kStep>
   static HWY_INLINE FloatVec get(const std::uint8_t* step, std::int64_t v) {
@@ -50,6 +52,7 @@ struct Int4Source {
 };
 
 struct FloatSource {
+  static constexpr bool kFromMemory = false;
   static constexpr std::int64_t kBytes = kWeightOnlyStep * kWeightOnlyBlock * 4;
   template <int kStep>
   static HWY_INLINE FloatVec get(const std::uint8_t* step, std::int64_t v) {
@@ -71,6 +74,16 @@ constexpr int vectors_for(int rows) { return rows <= 2 ? kBlockVectors : kBlockV
 #endif
 // Few rows have too few sums to hide the latency of an addition: these take turns.
 constexpr int phases_for(int rows) { return rows <= 2 ? 2 : 1; }
+
+// The processor's own prefetcher stops at each page; with this a weight in the last cache is read
+// a tenth faster.
+constexpr std::int64_t kPrefetchBytes = 512;
+
+HWY_INLINE void prefetch(const std::uint8_t* from, std::int64_t bytes) {
+  constexpr std::int64_t kLine = 64;
+#pragma GCC unroll 4
+  for (std::int64_t line = 0; line < bytes; line += kLine) hwy::Prefetch(from + line);
+}
 
 /// The sums of kRows rows and kVectors vectors of channels.
 template <int kRows, int kVectors, int kPhases>
@@ -131,6 +144,7 @@ HWY_NOINLINE void block_sums(const WeightOnlyBlock& block, const WeightOnlyRows&
       acc.clear();
       const std::int64_t end = std::min(begin + block.group, block.depth);
       for (std::int64_t k = begin; k < end; k += kWeightOnlyStep) {
+        if constexpr (Source::kFromMemory) prefetch(codes + kPrefetchBytes, Source::kBytes);
         acc.template add_steps<Source>(codes, first, x, Steps());
         codes += Source::kBytes;
         x += kWeightOnlyStep * kRows;
