@@ -258,7 +258,9 @@ Tensor Module::call_with_hooks(const Tensor& x) const {
   if (hooks_ != nullptr) {
     for (const auto& [id, hook] : hooks_->pre) input = hook(*this, input);
   }
-  if (observer_ != nullptr && observation_ == Observation::Input) observer_->forward(input);
+  if (observer_ != nullptr && observation_ == Observation::Input) {
+    input = observer_->forward(input);
+  }
   Tensor output = forward(input);
   if (observer_ != nullptr && observation_ == Observation::Output) {
     output = observer_->forward(output);
@@ -445,6 +447,12 @@ std::vector<Module::NamedTensor> Module::named_parameters() const {
       if (!t.is_parameter || !value.defined()) continue;
       result.push_back({entry.path.empty() ? t.name : entry.path + "." + t.name, value});
     }
+    const std::string prefix = entry.path.empty() ? "" : entry.path + ".";
+    for (const NamedObserver& observed : entry.module->named_observers()) {
+      for (const auto& [name, value] : observed.observer->named_parameters()) {
+        result.push_back({prefix + observed.name + "." + name, value});
+      }
+    }
   }
   return result;
 }
@@ -536,7 +544,9 @@ void Module::collect_state(StateDict& state, const std::string& prefix) const {
     if (value.defined()) state.set(prefix + entry.name, value);
   }
   save_state(state, prefix);
-  if (observer_ != nullptr) observer_->save_state(state, prefix + "activation_post_process.");
+  for (const NamedObserver& entry : named_observers()) {
+    entry.observer->save_state(state, prefix + entry.name + ".");
+  }
   for (const NamedChild& child : named_children()) {
     child.module->collect_state(state, prefix + child.name + ".");
   }
@@ -564,15 +574,15 @@ void Module::read_state(StateReader& reader, const std::string& prefix) {
     reader.on_commit([handle = target, value = *source] { handle.copy_(value); });
   }
   load_state(reader);
-  if (observer_ != nullptr) {
-    const std::string observer_prefix = prefix + "activation_post_process.";
+  for (const NamedObserver& entry : named_observers()) {
+    const std::string observer_prefix = prefix + entry.name + ".";
     for (const auto& [name, value] : *reader.state_) {
       if (name.starts_with(observer_prefix)) reader.used_.push_back(name);
     }
     try {
       // A trial on a copy, so that nothing changes when another module's part is wrong.
-      observer_->clone()->load_state(*reader.state_, observer_prefix);
-      reader.on_commit([observer = observer_, state = reader.state_, observer_prefix] {
+      entry.observer->clone()->load_state(*reader.state_, observer_prefix);
+      reader.on_commit([observer = entry.observer, state = reader.state_, observer_prefix] {
         observer->load_state(*state, observer_prefix);
       });
     } catch (const Error& error) {
@@ -625,6 +635,12 @@ void Module::set_activation_post_process(std::shared_ptr<Observer> observer,
   observer_ = std::move(observer);
   observation_ = observation;
   update_plain_call();
+}
+
+std::vector<Module::NamedObserver> Module::named_observers() const {
+  std::vector<NamedObserver> result = own_observers();
+  if (observer_ != nullptr) result.push_back({"activation_post_process", observer_});
+  return result;
 }
 
 void Module::update_plain_call() noexcept {

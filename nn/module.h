@@ -138,6 +138,7 @@ class Module {
   std::vector<NamedChild> named_children() const;
   /// This module and all below, each once, parents first, by dotted path.
   std::vector<NamedModule> named_modules() const;
+  /// Those of learnable fake quantizers as well, below the fake quantizer's name.
   std::vector<NamedTensor> named_parameters() const;
   std::vector<NamedTensor> named_buffers() const;
   std::vector<Tensor> parameters() const;
@@ -193,6 +194,13 @@ class Module {
 
   /// The observer of this module's output, or null.
   const std::shared_ptr<Observer>& activation_post_process() const noexcept { return observer_; }
+  struct NamedObserver {
+    std::string name;
+    std::shared_ptr<Observer> observer;
+  };
+  /// This module's observers and fake quantizers (not its children's), none of them null:
+  /// own_observers() and activation_post_process. Their state and parameters stand below the names.
+  std::vector<NamedObserver> named_observers() const;
   /// How the observer gets to see data: as the first forward hook, or by the module's own calls.
   enum class Observation : std::uint8_t { Output, Explicit, Input };
   void set_activation_post_process(std::shared_ptr<Observer> observer,
@@ -245,6 +253,9 @@ class Module {
   /// Writes what is not a registered tensor (packed weights, scale, zero point).
   virtual void save_state(StateDict& state, const std::string& prefix) const;
   virtual void load_state(StateReader& reader);
+  /// Observers besides activation_post_process (weight_fake_quant), none of them null. A module
+  /// that has some clones them when it is copied.
+  virtual std::vector<NamedObserver> own_observers() const { return {}; }
 
  private:
   struct Entry {

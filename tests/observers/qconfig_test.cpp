@@ -140,7 +140,7 @@ TEST_CASE("qconfig_from_name: torch's names are found and others listed") {
   CHECK(qconfig_from_name("default_symmetric_qnnpack_qconfig").activation()->dtype() ==
         DType::QInt8);
   CHECK(qconfig_from_name("default_reuse_input_qconfig").weight()->name() == "NoopObserver");
-  CHECK_THROWS_WITH_AS(qconfig_from_name("default_qat_qconfig"),
+  CHECK_THROWS_WITH_AS(qconfig_from_name("default_gpu_qconfig"),
                        doctest::Contains("default_quint8_weight_qconfig"), ArgumentError);
 }
 
