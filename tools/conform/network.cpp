@@ -151,6 +151,11 @@ std::string Arguments::text(const char* name, const std::string& otherwise) cons
   return value == nullptr ? otherwise : value->get<std::string>();
 }
 
+bool Arguments::is_text(const char* name) const {
+  const Json* value = find(name);
+  return value != nullptr && value->is_string();
+}
+
 Dims Arguments::dims(const char* name) const {
   const Json* value = find(name);
   if (value == nullptr) throw FormatError(fmt::format("args: '{}' is missing", name));

@@ -28,6 +28,7 @@ class Arguments {
   double number(const char* name, double otherwise) const;
   bool flag(const char* name, bool otherwise) const;
   std::string text(const char* name, const std::string& otherwise) const;
+  bool is_text(const char* name) const;
   Dims dims(const char* name) const;
   Dims dims(const char* name, const Dims& otherwise) const;
 

@@ -11,6 +11,7 @@
 #include "quanta/nn/norm.h"
 #include "quanta/nn/pooling.h"
 #include "quanta/nn/stubs.h"
+#include "quanta/runtime/error.h"
 
 namespace quanta::conform {
 namespace {
@@ -29,6 +30,30 @@ Module make_activation(const Arguments& arguments) {
   return nn::make_module<T>();
 }
 
+nn::PaddingMode padding_mode(const Arguments& arguments) {
+  const std::string mode = arguments.text("padding_mode", "zeros");
+  if (mode == "zeros") return nn::PaddingMode::Zeros;
+  if (mode == "reflect") return nn::PaddingMode::Reflect;
+  if (mode == "replicate") return nn::PaddingMode::Replicate;
+  if (mode == "circular") return nn::PaddingMode::Circular;
+  throw FormatError("args: padding_mode: unknown value '" + mode + "'");
+}
+
+/// Numbers, or "valid" or "same": as many elements as x has, which padding on both sides alike
+/// gives for kernels that span an odd number.
+Dims conv_padding(const Arguments& arguments, const nn::ConvNdOptions& options) {
+  if (!arguments.is_text("padding")) return arguments.dims("padding", options.padding);
+  if (arguments.text("padding", "") == "valid") return {0};
+  Dims padding = options.kernel_size;
+  for (std::size_t d = 0; d < padding.size(); ++d) {
+    const std::int64_t dilation = options.dilation[options.dilation.size() == 1 ? 0 : d];
+    const std::int64_t span = dilation * (padding[d] - 1);
+    if (span % 2 != 0) throw UnsupportedError("args: padding: no 'same' for an even kernel here");
+    padding[d] = span / 2;
+  }
+  return padding;
+}
+
 template <typename T>
 Module make_conv(const Arguments& arguments) {
   nn::ConvNdOptions options;
@@ -36,8 +61,9 @@ Module make_conv(const Arguments& arguments) {
   options.out_channels = arguments.integer("out_channels");
   options.kernel_size = arguments.dims("kernel_size");
   options.stride = arguments.dims("stride", options.stride);
-  options.padding = arguments.dims("padding", options.padding);
   options.dilation = arguments.dims("dilation", options.dilation);
+  options.padding = conv_padding(arguments, options);
+  options.padding_mode = padding_mode(arguments);
   options.groups = arguments.integer("groups", options.groups);
   options.bias = arguments.flag("bias", options.bias);
   return nn::make_module<T>(options);
@@ -73,6 +99,7 @@ Module make_batch_norm(const Arguments& arguments) {
   options.eps = arguments.number("eps", options.eps);
   options.momentum = arguments.number("momentum", options.momentum);
   options.affine = arguments.flag("affine", options.affine);
+  options.track_running_stats = arguments.flag("track_running_stats", options.track_running_stats);
   return nn::make_module<T>(options);
 }
 
