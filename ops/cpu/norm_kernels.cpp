@@ -191,6 +191,44 @@ HWY_INLINE std::int64_t channel_sums(const T* src, std::int64_t rows, std::int64
   return channel_vectors(hn::CappedTag<std::int32_t, 4>(), src, rows, channels, c, sums);
 }
 
+// Eight running sums whose order is fixed, element i in sum i % 8: the same double on every
+// instruction set and layout of threads.
+NormSums SumsFloat(const float* src, std::int64_t count) {
+  constexpr std::int64_t kSums = 8;
+  const hn::CappedTag<double, kSums> d;
+  const hn::Rebind<float, decltype(d)> d32;
+  constexpr std::size_t kStep = hn::MaxLanes(d);
+  constexpr std::size_t kVectors = kSums / kStep;
+  hn::Vec<decltype(d)> sums[kVectors];
+  hn::Vec<decltype(d)> squares[kVectors];
+  for (std::size_t k = 0; k < kVectors; ++k) sums[k] = squares[k] = hn::Zero(d);
+  std::int64_t i = 0;
+  for (; i + kSums <= count; i += kSums) {
+    for (std::size_t k = 0; k < kVectors; ++k) {
+      const auto x = hn::PromoteTo(d, hn::LoadU(d32, src + i + k * kStep));
+      sums[k] = hn::Add(sums[k], x);
+      squares[k] = hn::Add(squares[k], hn::Mul(x, x));
+    }
+  }
+  NormSums total;
+  for (; i < count; ++i) {
+    const auto value = static_cast<double>(src[i]);
+    total.sum += value;
+    total.squares += value * value;
+  }
+  double lane_sums[kSums];
+  double lane_squares[kSums];
+  for (std::size_t k = 0; k < kVectors; ++k) {
+    hn::StoreU(sums[k], d, lane_sums + k * kStep);
+    hn::StoreU(squares[k], d, lane_squares + k * kStep);
+  }
+  for (std::int64_t lane = 0; lane < kSums; ++lane) {
+    total.sum += lane_sums[lane];
+    total.squares += lane_squares[lane];
+  }
+  return total;
+}
+
 void SumsU8(const std::uint8_t* src, std::int64_t count, CodeSums& sums) {
   code_sums(src, count, sums);
 }
@@ -219,6 +257,7 @@ HWY_EXPORT(NormRow);
 HWY_EXPORT(NormChannels);
 HWY_EXPORT(SumsU8);
 HWY_EXPORT(SumsS8);
+HWY_EXPORT(SumsFloat);
 HWY_EXPORT(ChannelsU8);
 HWY_EXPORT(ChannelsS8);
 
@@ -244,33 +283,6 @@ void reference(const T* src, const NormParameters& parameters, std::int64_t coun
 
 NormSums exact(const CodeSums& sums) {
   return {static_cast<double>(sums.sum), static_cast<double>(sums.squares)};
-}
-
-NormSums float_sums(const float* src, std::int64_t count) {
-  // Eight running sums whose order is fixed: the same double on every instruction set and layout
-  // of threads, yet not one long chain of additions.
-  constexpr std::int64_t kLanes = 8;
-  double sum[kLanes] = {};
-  double squares[kLanes] = {};
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) {
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-      const auto value = static_cast<double>(src[i + lane]);
-      sum[lane] += value;
-      squares[lane] += value * value;
-    }
-  }
-  NormSums total;
-  for (; i < count; ++i) {
-    const auto value = static_cast<double>(src[i]);
-    total.sum += value;
-    total.squares += value * value;
-  }
-  for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-    total.sum += sum[lane];
-    total.squares += squares[lane];
-  }
-  return total;
 }
 
 // Channels from `begin` on.
@@ -332,7 +344,7 @@ NormSums norm_sums(DType dtype, const void* src, std::int64_t count) {
       HWY_DYNAMIC_DISPATCH(SumsS8)(static_cast<const std::int8_t*>(src), count, sums);
       return exact(sums);
     default:
-      return float_sums(static_cast<const float*>(src), count);
+      return HWY_DYNAMIC_DISPATCH(SumsFloat)(static_cast<const float*>(src), count);
   }
 }
 
