@@ -13,6 +13,9 @@
 #include "quanta/nn/activation.h"
 #include "quanta/nn/attention.h"
 #include "quanta/nn/conv.h"
+#include "quanta/nn/dynamic/linear.h"
+#include "quanta/nn/dynamic/rnn.h"
+#include "quanta/nn/dynamic/rnn_cell.h"
 #include "quanta/nn/embedding.h"
 #include "quanta/nn/float_functional.h"
 #include "quanta/nn/intrinsic/fused.h"
@@ -141,6 +144,34 @@ bool has_form(const Module& module) {
   return dynamic_cast<const nn::quantized::LSTM&>(module).form() == kForm;
 }
 
+// The dtype of the weights follows from the state.
+template <typename Dynamic>
+ModulePtr dynamic_from(const ModulePtr& source) {
+  const FromFloat* from_float = default_dynamic_quant_module_mappings().find(*source);
+  source->set_qconfig(default_dynamic_qconfig());
+  const ModulePtr result = from_float == nullptr ? nullptr : (*from_float)(*source);
+  QUANTA_CHECK(dynamic_cast<const Dynamic*>(result.get()) != nullptr,
+               "expected another layer in the float network, got {}", source->type_name());
+  return result;
+}
+
+template <typename Dynamic>
+ModulePtr restore_dynamic(const Module& occupant, DType) {
+  return dynamic_from<Dynamic>(occupant.clone());
+}
+
+ModulePtr restore_dynamic_linear_relu(const Module& occupant, DType) {
+  auto relu = nn::make_module<nn::ReLU>();
+  relu->train(occupant.is_training());
+  return dynamic_from<nn::intrinsic::quantized::dynamic::LinearReLU>(
+      nn::make_module<nn::intrinsic::LinearReLU>(expect<nn::Linear>(occupant).clone(), relu));
+}
+
+template <typename Dynamic>
+SavedType dynamic_row(std::string_view name) {
+  return {name, typeid(Dynamic), &restore_dynamic<Dynamic>};
+}
+
 template <typename Float, typename Quantized>
 SavedType row(std::string_view name) {
   return {name, typeid(Quantized), &restore<Float, Quantized>};
@@ -155,6 +186,7 @@ const std::vector<SavedType>& saved_types() {
   namespace q = nn::quantized;
   namespace ni = nn::intrinsic;
   namespace niq = nn::intrinsic::quantized;
+  namespace qd = nn::quantized::dynamic;
   using nn::quantizable::GateForm;
   static const std::vector<SavedType> types{
       {"Identity", typeid(nn::Identity), &restore_identity},
@@ -196,6 +228,13 @@ const std::vector<SavedType>& saved_types() {
       row<nn::ELU, q::ELU>("ELU"),
       {"PReLU", typeid(q::PReLU), &restore_prelu},
       row<nn::Dropout, q::Dropout>("Dropout"),
+      dynamic_row<qd::Linear>("DynamicLinear"),
+      {"DynamicLinearReLU", typeid(niq::dynamic::LinearReLU), &restore_dynamic_linear_relu},
+      dynamic_row<qd::LSTM>("DynamicLSTM"),
+      dynamic_row<qd::GRU>("DynamicGRU"),
+      dynamic_row<qd::LSTMCell>("DynamicLSTMCell"),
+      dynamic_row<qd::GRUCell>("DynamicGRUCell"),
+      dynamic_row<qd::RNNCell>("DynamicRNNCell"),
       {"WeightOnlyLinear", typeid(nn::weight_only::Linear), &restore_weight_only},
   };
   return types;

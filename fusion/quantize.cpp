@@ -3,6 +3,9 @@
 #include <algorithm>
 
 #include "quanta/fusion/mapping.h"
+#include "quanta/nn/dynamic/linear.h"
+#include "quanta/nn/dynamic/rnn.h"
+#include "quanta/nn/dynamic/rnn_cell.h"
 #include "quanta/nn/embedding.h"
 #include "quanta/nn/float_functional.h"
 #include "quanta/nn/intrinsic/fused.h"
@@ -14,6 +17,8 @@
 
 namespace quanta {
 namespace {
+
+namespace qd = nn::quantized::dynamic;
 
 using nn::Module;
 
@@ -64,6 +69,7 @@ std::vector<Problem> check(const Module& model, Device device) {
   bool has_dequant = false;
   bool has_layers = false;
   bool any_qconfig = false;
+  bool is_dynamic = false;
   for (const Module::NamedModule& entry : modules) {
     const Module& module = *entry.module;
     has_quant = has_quant || is_any<nn::QuantStub, nn::quantized::Quantize>(module);
@@ -74,7 +80,12 @@ std::vector<Problem> check(const Module& model, Device device) {
          !is_any<nn::QuantStub, nn::DeQuantStub, nn::Dropout, nn::Embedding, nn::EmbeddingBag>(
              module));
     any_qconfig = any_qconfig || module.qconfig() != nullptr;
+    is_dynamic =
+        is_dynamic ||
+        is_any<qd::Linear, qd::LSTM, qd::GRU, qd::LSTMCell, qd::GRUCell, qd::RNNCell>(module);
   }
+  // One from quantize_dynamic takes and gives floats: nothing is missing.
+  if (is_dynamic && !any_qconfig && !has_quant && !has_dequant) return problems;
   if (has_layers && !has_quant) {
     problems.push_back({"",
                         "no QuantStub: the float input would reach quantized layers (add a "

@@ -20,6 +20,8 @@ using detail::StorageReference;
 
 constexpr std::string_view kLegacyMagic = "119547037146038801333356";  // 0x1950a86a20f9469cfc6c
 constexpr std::int64_t kLegacyProtocol = 1001;
+/// The packed weights of a dynamically quantized LSTM or GRU.
+constexpr std::string_view kCellParams = "__torch__.torch.classes.rnn.CellParamsBase";
 constexpr std::int64_t kMaxVersion = 10;  // torch's kMaxSupportedFileFormatVersion
 
 std::string_view as_text(std::span<const std::byte> bytes) {
@@ -241,7 +243,14 @@ PickleValue parse_pt(std::span<const std::byte> bytes, const std::string& name) 
 
 StateDict flatten_tensors(const PickleValue& value) {
   StateDict result;
+  std::string reduce_range_path;
   visit_leaves(value, [&](const std::string& path, const PickleValue& leaf) {
+    if (const auto* object = leaf.get_if<PickleValue::Object>()) {
+      if (object->type == kCellParams) reduce_range_path = path + "/3/0";
+    }
+    if (const auto* number = leaf.get_if<std::int64_t>(); number && path == reduce_range_path) {
+      result.set(path, Tensor::scalar(static_cast<double>(*number), DType::Int64));
+    }
     const auto* tensor = leaf.get_if<PickleValue::TensorValue>();
     if (tensor == nullptr) return;
     QUANTA_CHECK(!result.contains(path),

@@ -20,7 +20,9 @@ PickleValue read_pt(const std::filesystem::path& path);
 PickleValue parse_pt(std::span<const std::byte> bytes, const std::string& name);
 
 /// The tensors of a read file by path (see visit_leaves). Other values (numbers, strings, None,
-/// dtypes) are left out. Throws ArgumentError when two tensors have the same path.
+/// dtypes) are left out, save for the one that says how many bits a dynamically quantized LSTM or
+/// GRU uses for activations (`..._all_weight_values.0.param/3/0`, as Int64). Throws ArgumentError
+/// when two tensors have the same path.
 StateDict flatten_tensors(const PickleValue& value);
 
 /// flatten_tensors(read_pt(path)): a state_dict from PyTorch, float or quantized.

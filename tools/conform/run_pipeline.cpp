@@ -3,10 +3,12 @@
 #include <utility>
 #include <vector>
 
+#include "dynamic_pipeline.h"
 #include "network.h"
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/fuse_modules.h"
 #include "quanta/fusion/prepare.h"
+#include "quanta/fusion/quantize_dynamic.h"
 #include "quanta/nn/misc.h"
 #include "quanta/nn/quantized/stubs.h"
 #include "quanta/observers/qconfig.h"
@@ -20,16 +22,6 @@ namespace {
 std::vector<std::vector<std::string>> groups_to_fuse(const Case& test) {
   if (!test.has_attr("fuse")) return {};
   return test.attr("fuse").get<std::vector<std::vector<std::string>>>();
-}
-
-StateDict state_dict_from(const Object& values) {
-  StateDict state;
-  for (const auto& [name, value] : values.items) {
-    const Tensor* tensor = value.get_if<Tensor>();
-    if (tensor == nullptr) throw FormatError("inputs: state_dict: '" + name + "' is no tensor");
-    state.set(name, *tensor);
-  }
-  return state;
 }
 
 Network fused(const Network& net, const Case& test) {
@@ -160,6 +152,18 @@ Outputs run_static_pipeline(const Case& test) {
   return outputs;
 }
 
+Outputs run_dynamic_pipeline(const Case& test) {
+  Network net(test.attr("modules"));
+  net.load_state_dict(state_dict_from(test.object("state_dict")));
+  net.eval();
+  Outputs outputs;
+  outputs.set("float_y", net(test.x()));
+  const Network dynamic = quantize_dynamic(net, dynamic_spec_of(test));
+  outputs.set("modules", dynamic_modules_of(dynamic));
+  outputs.set("y", dynamic(test.x()));
+  return outputs;
+}
+
 std::set<std::string> names_of(const StateDict& state) {
   std::set<std::string> names;
   for (const auto& [name, tensor] : state) names.insert(name);
@@ -178,7 +182,10 @@ Outputs run_pt(const Case& test) {
     return outputs;
   }
   if (test.has_attr("qconfig_spec")) {
-    throw UnsupportedError("run_pt: networks from quantize_dynamic");
+    Network dynamic = quantize_dynamic(net, dynamic_spec_of(test));
+    dynamic.load_state_dict(state);
+    outputs.set("y", dynamic(test.x()));
+    return outputs;
   }
   ConvertOptions options;
   options.uncalibrated = Uncalibrated::Allow;
@@ -191,6 +198,7 @@ Outputs run_pt(const Case& test) {
 
 const Registration kOps{
     {"static_pipeline", run_static_pipeline},
+    {"dynamic_pipeline", run_dynamic_pipeline},
     {"run_pt", run_pt},
 };
 

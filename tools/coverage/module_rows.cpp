@@ -1,6 +1,8 @@
 #include <memory>
 
 #include "quanta/nn/activation.h"
+#include "quanta/nn/dynamic/rnn.h"
+#include "quanta/nn/dynamic/rnn_cell.h"
 #include "quanta/nn/intrinsic/fused.h"
 #include "quanta/nn/intrinsic/quantized.h"
 #include "quanta/nn/linear.h"
@@ -281,6 +283,43 @@ Section stubs() {
   return s;
 }
 
+nn::quantized::dynamic::GateWeights gate_weights(std::int64_t rows, std::int64_t inputs,
+                                                 std::int64_t hidden) {
+  return {{Tensor::ones({rows, inputs}), {}}, {Tensor::ones({rows, hidden}), {}}};
+}
+
+Section dynamic_modules() {
+  Section s{"nn.quantized.dynamic and nn.intrinsic.quantized.dynamic", {}};
+  s.from("nn/dynamic/rnn.h", "tests/nn/dynamic_rnn_test.cpp");
+  s.row("LSTM",
+        QUANTA_FLOAT_MODULE(nn::quantized::dynamic::LSTM,
+                            Type({.input_size = 6, .hidden_size = 3}, {gate_weights(12, 6, 3)})(
+                                signal)),
+        "dynamic/dynamic_lstm");
+  s.row("GRU",
+        QUANTA_FLOAT_MODULE(nn::quantized::dynamic::GRU,
+                            Type({.input_size = 6, .hidden_size = 3}, {gate_weights(9, 6, 3)})(
+                                signal)),
+        "dynamic/dynamic_gru");
+  s.from("nn/dynamic/rnn_cell.h", "tests/nn/dynamic_rnn_test.cpp");
+  s.row("LSTMCell",
+        QUANTA_FLOAT_MODULE(nn::quantized::dynamic::LSTMCell,
+                            Type({.input_size = 4, .hidden_size = 3}, gate_weights(12, 4, 3))(
+                                matrix)),
+        "dynamic/dynamic_lstm_cell");
+  s.row("GRUCell",
+        QUANTA_FLOAT_MODULE(nn::quantized::dynamic::GRUCell,
+                            Type({.input_size = 4, .hidden_size = 3}, gate_weights(9, 4, 3))(
+                                matrix)),
+        "dynamic/dynamic_gru_cell");
+  s.row("RNNCell",
+        QUANTA_FLOAT_MODULE(nn::quantized::dynamic::RNNCell,
+                            Type({.input_size = 4, .hidden_size = 3}, gate_weights(3, 4, 3))(
+                                matrix)),
+        "dynamic/dynamic_rnn_cell");
+  return s;
+}
+
 }  // namespace
 
 std::vector<Section> module_sections() {
@@ -289,9 +328,9 @@ std::vector<Section> module_sections() {
               {"ConvBn1d, ConvBn2d, ConvBn3d", "ConvBnReLU1d, ConvBnReLU2d, ConvBnReLU3d",
                "ConvReLU1d, ConvReLU2d, ConvReLU3d", "LinearReLU", "LinearBn1d", "Linear",
                "Conv1d, Conv2d, Conv3d", "Embedding", "EmbeddingBag", "nn.qat.dynamic.Linear"});
-  Section dynamic{"nn.quantized.dynamic and nn.intrinsic.quantized.dynamic", {}};
+  Section dynamic = dynamic_modules();
   dynamic.not_yet(kDynamic,
-                  {"Linear", "LinearReLU", "LSTM", "GRU", "LSTMCell", "GRUCell", "RNNCell",
+                  {"Linear", "LinearReLU",
                    "Conv1d, Conv2d, Conv3d", "ConvTranspose1d, ConvTranspose2d, ConvTranspose3d"});
   Section quantizers{"Tensor quantizers (ModelOpt, pytorch-quantization) and AIMET", {}};
   quantizers.not_yet(

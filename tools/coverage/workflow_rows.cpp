@@ -3,8 +3,12 @@
 #include "quanta/fusion/mapping.h"
 #include "quanta/fusion/prepare.h"
 #include "quanta/fusion/quantize.h"
+#include "quanta/fusion/quantize_dynamic.h"
 #include "quanta/observers/defaults.h"
+#include "quanta/observers/fake_quantize.h"
+#include "quanta/observers/fused_fake_quantize.h"
 #include "quanta/observers/histogram_observer.h"
+#include "quanta/observers/learnable_fake_quantize.h"
 #include "quanta/observers/min_max_observer.h"
 #include "quanta/observers/other_observers.h"
 #include "quanta/observers/qconfig.h"
@@ -14,10 +18,10 @@ namespace quanta::coverage {
 namespace {
 
 constexpr std::string_view kQat = "quantization-aware training";
-constexpr std::string_view kDynamic = "dynamic and recurrent quantization";
 constexpr std::string_view kWorkflowTest = "tests/fusion/workflow_test.cpp";
 constexpr std::string_view kStepsTest = "tests/fusion/steps_test.cpp";
 constexpr std::string_view kNamedTest = "tests/observers/named_qconfigs_test.cpp";
+constexpr std::string_view kFakeQuantizeTest = "tests/observers/fake_quantize_test.cpp";
 constexpr std::string_view kQConfigTest = "tests/observers/qconfig_test.cpp";
 
 Section workflow() {
@@ -41,7 +45,8 @@ Section workflow() {
   s.from("fusion/fuse_modules.h", kWorkflowTest);
   s.row("fuse_modules", QUANTA_CODE(fuse_modules(net, {{"conv1", "bn1", "relu"}})),
         "pipeline/static_pipeline");
-  s.not_yet(kDynamic, {"quantize_dynamic"});
+  s.from("fusion/quantize_dynamic.h", "tests/fusion/quantize_dynamic_test.cpp");
+  s.row("quantize_dynamic", QUANTA_CODE(quantize_dynamic(net)), "pipeline/dynamic_pipeline");
   s.not_yet(kQat,
             {"fuse_modules_qat", "prepare_qat", "quantize_qat", "enable_observer, disable_observer",
              "enable_fake_quant, disable_fake_quant", "freeze_bn_stats, update_bn_stats"});
@@ -69,8 +74,11 @@ Section configurations() {
   s.row("default_debug_qconfig", QUANTA_CODE(default_debug_qconfig())).tested_in(kNamedTest);
   s.row("default_reuse_input_qconfig", QUANTA_CODE(default_reuse_input_qconfig()));
   s.row("get_default_qconfig", QUANTA_CODE(get_default_qconfig("x86")), "pipeline/static_pipeline");
-  s.not_yet(kQat, {"default_qat_qconfig", "default_weight_only_qconfig",
-                   "default_activation_only_qconfig", "get_default_qat_qconfig"});
+  s.from("observers/qconfig.h", kFakeQuantizeTest);
+  s.row("default_qat_qconfig", QUANTA_CODE(default_qat_qconfig()), "qat_modules");
+  s.row("default_weight_only_qconfig", QUANTA_CODE(default_weight_only_qconfig()));
+  s.row("default_activation_only_qconfig", QUANTA_CODE(default_activation_only_qconfig()));
+  s.row("get_default_qat_qconfig", QUANTA_CODE(get_default_qat_qconfig("x86")), "qat_modules");
   return s;
 }
 
@@ -112,8 +120,15 @@ Section observers() {
   s.row("default_debug_observer", QUANTA_CODE(default_debug_observer()));
   s.row("default_placeholder_observer", QUANTA_CODE(default_placeholder_observer()));
   s.row("default_reuse_input_observer", QUANTA_CODE(default_reuse_input_observer()));
-  s.not_yet(kQat, {"FakeQuantize", "FixedQParamsFakeQuantize", "FusedMovingAvgObsFakeQuantize",
-                   "learnable fake quantize"});
+  s.from("observers/fake_quantize.h", kFakeQuantizeTest);
+  s.row("FakeQuantize", QUANTA_TYPE(FakeQuantize), "fake_quantize/fake_quantize_module");
+  s.row("FixedQParamsFakeQuantize", QUANTA_TYPE(FixedQParamsFakeQuantize),
+        "fake_quantize/fake_quantize_module");
+  s.from("observers/fused_fake_quantize.h", kFakeQuantizeTest);
+  s.row("FusedMovingAvgObsFakeQuantize", QUANTA_TYPE(FusedMovingAvgObsFakeQuantize),
+        "fake_quantize/fake_quantize_module");
+  s.from("observers/learnable_fake_quantize.h", kFakeQuantizeTest);
+  s.row("learnable fake quantize", QUANTA_TYPE(LearnableFakeQuantize));
   return s;
 }
 

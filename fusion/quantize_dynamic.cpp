@@ -1,0 +1,254 @@
+#include "quanta/fusion/quantize_dynamic.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <regex>
+
+#include "quanta/fusion/convert.h"
+#include "quanta/fusion/prepare.h"
+#include "quanta/nn/embedding.h"
+#include "quanta/nn/intrinsic/fused.h"
+#include "quanta/nn/linear.h"
+#include "quanta/nn/rnn.h"
+#include "quanta/nn/rnn_cell.h"
+#include "quanta/runtime/check.h"
+
+namespace quanta {
+namespace {
+
+using nn::Module;
+using ModulePtr = std::shared_ptr<Module>;
+using Kind = DynamicSpec::Kind;
+
+// torch's qconfig_spec of None.
+DynamicSpec default_spec(DType dtype) {
+  DynamicSpec spec;
+  if (dtype == DType::QUInt8) return spec.add_type<nn::Embedding>().add_type<nn::EmbeddingBag>();
+  if (dtype == DType::QUInt4x2) return spec.add_type<nn::EmbeddingBag>();
+  return spec.add_type<nn::Linear>()
+      .add_type<nn::LSTM>()
+      .add_type<nn::GRU>()
+      .add_type<nn::LSTMCell>()
+      .add_type<nn::GRUCell>()
+      .add_type<nn::RNNCell>();
+}
+
+QConfigMapping to_mapping(const DynamicSpec& spec, DType dtype) {
+  QConfigMapping mapping;
+  for (const DynamicSpec::Entry& entry : spec.entries()) {
+    const std::optional<QConfig> qconfig =
+        entry.has_qconfig ? entry.qconfig : default_dynamic_qconfig_for(dtype);
+    switch (entry.kind) {
+      case Kind::Type:
+        mapping.set_object_type(entry.type, qconfig);
+        break;
+      case Kind::Name:
+        mapping.set_module_name(entry.text, qconfig);
+        break;
+      case Kind::Regex:
+        mapping.set_module_name_regex(entry.text, qconfig);
+        break;
+    }
+  }
+  return mapping;
+}
+
+// Gives every module its QConfig while it lives; afterwards each has its own again, or none.
+class QConfigScope {
+ public:
+  QConfigScope(Module& root, const QConfigMapping& mapping) {
+    for (const Module::NamedModule& entry : root.named_modules()) {
+      Before before{.module = entry.module, .is_set = entry.module->has_qconfig_attribute()};
+      if (entry.module->qconfig() != nullptr) before.qconfig = *entry.module->qconfig();
+      before_.push_back(std::move(before));
+    }
+    propagate_qconfig_(root, mapping);
+  }
+  QConfigScope(const QConfigScope&) = delete;
+  QConfigScope& operator=(const QConfigScope&) = delete;
+  ~QConfigScope() {
+    for (Before& before : before_) {
+      if (before.is_set) {
+        before.module->set_qconfig(std::move(before.qconfig));
+      } else {
+        before.module->clear_qconfig();
+      }
+    }
+  }
+
+ private:
+  struct Before {
+    Module* module;
+    bool is_set;
+    std::optional<QConfig> qconfig{};
+  };
+  std::vector<Before> before_;
+};
+
+class DynamicPlan {
+ public:
+  DynamicPlan(Module& root, const DynamicSpec& spec, DType dtype, const ModuleMapping& mapping)
+      : root_(root), mapping_(mapping) {
+    const DynamicSpec used = spec.empty() ? default_spec(dtype) : spec;
+    if (root.named_children().empty()) {
+      problems_.push_back({"", fmt::format("{} is a leaf, and only children are replaced (wrap it "
+                                           "in nn::Sequential)",
+                                           root.type_name())});
+      return;
+    }
+    const QConfigMapping qconfigs = to_mapping(used, dtype);
+    find_unmatched(used);
+    const QConfigScope scope(root, qconfigs);
+    plan(root, "");
+    if (!problems_.empty()) return;
+    find_without_effect(used);
+    if (problems_.empty() && swaps_.empty()) {
+      problems_.push_back({"", fmt::format("none of the modules of {} is in the spec and has a "
+                                           "dynamically quantized form",
+                                           root.type_name())});
+    }
+  }
+
+  const std::vector<Problem>& problems() const { return problems_; }
+
+  void commit() {
+    for (const Swap& swap : swaps_) swap.parent->replace_child(swap.name, swap.after);
+    root_.eval();
+  }
+
+ private:
+  struct Swap {
+    Module* parent;
+    std::string name;
+    std::string path;
+    ModulePtr after;
+  };
+
+  // Makes the replacements of all children below, without putting them in place.
+  void plan(Module& parent, const std::string& prefix) {
+    for (const Module::NamedChild& child : parent.named_children()) {
+      const std::string path = prefix + child.name;
+      const bool is_fused =
+          dynamic_cast<const nn::intrinsic::FusedModule*>(child.module.get()) != nullptr;
+      const auto [made, first_visit] = made_.try_emplace(child.module.get(), child.module);
+      if (first_visit) {
+        if (!is_fused) plan(*child.module, path + ".");
+        made->second = replacement_of(child.module, path);
+      }
+      if (made->second != child.module) swaps_.push_back({&parent, child.name, path, made->second});
+    }
+  }
+
+  ModulePtr replacement_of(const ModulePtr& module, const std::string& path) {
+    try {
+      return swap_module(module, mapping_);
+    } catch (const Error& error) {
+      problems_.push_back({path, fmt::format("{}: {}", module->type_name(), error.what())});
+      return module;
+    }
+  }
+
+  // Paths and patterns that no module has.
+  void find_unmatched(const DynamicSpec& spec) {
+    const auto modules = root_.named_modules();
+    for (const DynamicSpec::Entry& entry : spec.entries()) {
+      if (entry.kind == Kind::Type) continue;
+      const auto fits = [&](const Module::NamedModule& module) {
+        return entry.kind == Kind::Name ? module.path == entry.text
+                                        : std::regex_match(module.path, std::regex(entry.text));
+      };
+      if (std::none_of(modules.begin(), modules.end(), fits)) {
+        problems_.push_back(
+            {entry.text, fmt::format("{} has no module of that {}", root_.type_name(),
+                                     entry.kind == Kind::Name ? "path" : "pattern")});
+      }
+    }
+  }
+
+  // Paths below which nothing was replaced.
+  void find_without_effect(const DynamicSpec& spec) {
+    for (const DynamicSpec::Entry& entry : spec.entries()) {
+      const bool is_wanted = !entry.has_qconfig || entry.qconfig.has_value();
+      if (entry.kind != Kind::Name || entry.text.empty() || !is_wanted) continue;
+      const auto is_below = [&](const Swap& swap) {
+        return swap.path == entry.text || swap.path.starts_with(entry.text + ".");
+      };
+      if (std::none_of(swaps_.begin(), swaps_.end(), is_below)) {
+        problems_.push_back(
+            {entry.text, fmt::format("{} has no dynamically quantized form, nor has a module below",
+                                     root_.get_submodule(entry.text)->type_name())});
+      }
+    }
+  }
+
+  Module& root_;
+  const ModuleMapping& mapping_;
+  std::map<const Module*, ModulePtr> made_;  // so that shared modules stay shared
+  std::vector<Swap> swaps_;
+  std::vector<Problem> problems_;
+};
+
+}  // namespace
+
+DynamicSpec& DynamicSpec::add(Entry entry) {
+  entries_.push_back(std::move(entry));
+  return *this;
+}
+
+DynamicSpec& DynamicSpec::add_name(std::string path) {
+  return add({.kind = Kind::Name, .text = std::move(path)});
+}
+
+DynamicSpec& DynamicSpec::add_name(std::string path, std::optional<QConfig> qconfig) {
+  return add({.kind = Kind::Name,
+              .text = std::move(path),
+              .has_qconfig = true,
+              .qconfig = std::move(qconfig)});
+}
+
+DynamicSpec& DynamicSpec::add_regex(std::string pattern) {
+  return add({.kind = Kind::Regex, .text = std::move(pattern)});
+}
+
+DynamicSpec& DynamicSpec::add_regex(std::string pattern, std::optional<QConfig> qconfig) {
+  return add({.kind = Kind::Regex,
+              .text = std::move(pattern),
+              .has_qconfig = true,
+              .qconfig = std::move(qconfig)});
+}
+
+QConfig default_dynamic_qconfig_for(DType dtype) {
+  if (dtype == DType::QInt8) return default_dynamic_qconfig();
+  if (dtype == DType::Float16) return float16_dynamic_qconfig();
+  if (dtype == DType::QUInt8) return float_qparams_weight_only_qconfig();
+  if (dtype == DType::QUInt4x2) return float_qparams_weight_only_qconfig_4bit();
+  throw ArgumentError(
+      fmt::format("quantize_dynamic: dtype: expected QInt8, Float16, QUInt8 or QUInt4x2 (or a spec "
+                  "that gives every entry a QConfig), got {}",
+                  dtype));
+}
+
+void quantize_dynamic_(Module& model, const DynamicSpec& spec, DType dtype,
+                       const ModuleMapping& mapping) {
+  DynamicPlan plan(model, spec, dtype, mapping);
+  std::string text;
+  for (const Problem& problem : plan.problems()) {
+    text += fmt::format("\n  '{}': {}", problem.path, problem.text);
+  }
+  QUANTA_CHECK(text.empty(),
+               "quantize_dynamic: model: expected one that can be quantized as the spec says, "
+               "got:{}",
+               text);
+  plan.commit();
+}
+
+namespace detail {
+
+std::vector<Problem> try_quantize_dynamic(Module& copy, const DynamicSpec& spec, DType dtype,
+                                          const ModuleMapping& mapping) {
+  return DynamicPlan(copy, spec, dtype, mapping).problems();
+}
+
+}  // namespace detail
+}  // namespace quanta
