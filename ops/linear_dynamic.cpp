@@ -95,8 +95,8 @@ LinearPackedParamsFp16::LinearPackedParamsFp16(const Tensor& weight, const Tenso
                  "{}: bias: expected one number for each of {} output features, got sizes {}", kOp,
                  weight.size(0), bias.sizes());
   }
-  impl_ = std::make_shared<Impl>(
-      saturated_half(weight), bias.defined() ? bias.clone(MemoryFormat::Contiguous) : bias);
+  impl_ = std::make_shared<Impl>(saturated_half(weight),
+                                 bias.defined() ? bias.clone(MemoryFormat::Contiguous) : bias);
 }
 
 const Tensor& LinearPackedParamsFp16::weight() const {

@@ -55,6 +55,17 @@ void load_qparams(StateReader& reader, double& scale, std::int64_t& zero_point, 
   });
 }
 
+LinearNames find_linear(StateReader& reader) {
+  LinearNames names;
+  if (reader.find(names.weight) != nullptr) return names;
+  // Versions before torch's third kept the two apart, the first one directly below the module.
+  for (const char* older : {"_packed_params.", ""}) {
+    const std::string prefix = older;
+    if (reader.find(prefix + "weight") != nullptr) return {prefix + "weight", prefix + "bias"};
+  }
+  return names;
+}
+
 void save_conv(StateDict& state, const std::string& prefix, const ConvPackedParams& packed) {
   state.set(prefix + "weight", packed.weight());
   if (packed.bias().defined()) state.set(prefix + "bias", packed.bias());

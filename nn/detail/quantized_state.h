@@ -22,6 +22,15 @@ void save_qparams(StateDict& state, const std::string& prefix, double scale,
 void load_qparams(StateReader& reader, double& scale, std::int64_t& zero_point,
                   IntRange range = {-128, 255});
 
+/// Where the weight and bias of a linear layer are stored. Files of older versions have them as
+/// `weight` and `bias`, below `_packed_params` or directly below the module.
+struct LinearNames {
+  std::string weight = "_packed_params._packed_params/0";
+  std::string bias = "_packed_params._packed_params/1";
+};
+/// The names that the file has; the newest ones if it has none of them.
+LinearNames find_linear(StateReader& reader);
+
 // `weight` and `bias` of a packed convolution.
 void save_conv(StateDict& state, const std::string& prefix,
                const quanta::quantized::ConvPackedParams& packed);

@@ -5,33 +5,7 @@
 #include "quanta/nn/detail/from_float.h"
 
 namespace quanta::nn::quantized::dynamic {
-namespace {
-
 namespace ops = quanta::quantized;
-
-void save_weight(StateDict& state, const std::string& name, const GateWeight& weight) {
-  state.set(name + "/0", weight.weight());
-  if (weight.bias().defined()) state.set(name + "/1", weight.bias());
-}
-
-void load_weight(StateReader& reader, const std::string& name, GateWeight& weight) {
-  const Tensor* new_weight = reader.require(name + "/0");
-  const Tensor* new_bias = reader.find(name + "/1");
-  if (new_weight == nullptr) return;
-  if (new_weight->sizes() != weight.weight().sizes()) {
-    reader.problem(fmt::format("{}: expected sizes {}, got {}", reader.full_name(name + "/0"),
-                               weight.weight().sizes(), new_weight->sizes()));
-    return;
-  }
-  try {
-    GateWeight loaded(*new_weight, new_bias != nullptr ? *new_bias : Tensor());
-    reader.on_commit([&weight, loaded = std::move(loaded)] { weight = loaded; });
-  } catch (const Error& error) {
-    reader.problem(fmt::format("{}: {}", reader.full_name(name + "/0"), error.what()));
-  }
-}
-
-}  // namespace
 
 GateWeight::GateWeight(const Tensor& weight, const Tensor& bias) {
   QUANTA_CHECK(weight.defined(), "GateWeight: weight: expected a tensor, got an undefined one");
@@ -67,7 +41,11 @@ Tensor GateWeight::weight() const {
 
 const Tensor& GateWeight::bias() const { return int8_.defined() ? int8_.bias() : float16_.bias(); }
 
-Tensor GateWeight::operator()(const Tensor& x, ReduceRange reduce_range) const {
+Tensor GateWeight::operator()(const Tensor& x, ReduceRange reduce_range, Fusion fusion) const {
+  if (fusion == Fusion::ReLU) {
+    return int8_.defined() ? ops::linear_relu_dynamic(x, int8_, reduce_range)
+                           : ops::linear_relu_dynamic_fp16(x, float16_);
+  }
   return int8_.defined() ? ops::linear_dynamic(x, int8_, reduce_range)
                          : ops::linear_dynamic_fp16(x, float16_);
 }
@@ -75,6 +53,30 @@ Tensor GateWeight::operator()(const Tensor& x, ReduceRange reduce_range) const {
 std::shared_ptr<const HiddenProduct> GateWeight::hidden_product(ReduceRange reduce_range) const {
   return int8_.defined() ? ops::dynamic_hidden_product(int8_, reduce_range)
                          : ops::dynamic_hidden_product(float16_);
+}
+
+void GateWeight::save(StateDict& state, const std::string& weight_name,
+                      const std::string& bias_name) const {
+  state.set(weight_name, weight());
+  if (bias().defined()) state.set(bias_name, bias());
+}
+
+void GateWeight::load(StateReader& reader, const std::string& weight_name,
+                      const std::string& bias_name) {
+  const Tensor* new_weight = reader.require(weight_name);
+  const Tensor* new_bias = reader.find(bias_name);
+  if (new_weight == nullptr) return;
+  if (new_weight->sizes() != weight().sizes()) {
+    reader.problem(fmt::format("{}: expected sizes {}, got {}", reader.full_name(weight_name),
+                               weight().sizes(), new_weight->sizes()));
+    return;
+  }
+  try {
+    GateWeight loaded(*new_weight, new_bias != nullptr ? *new_bias : Tensor());
+    reader.on_commit([this, loaded = std::move(loaded)] { *this = loaded; });
+  } catch (const Error& error) {
+    reader.problem(fmt::format("{}: {}", reader.full_name(weight_name), error.what()));
+  }
 }
 
 void GateWeight::check_sizes(std::string_view what, const Dims& sizes) const {
@@ -92,14 +94,14 @@ RecurrentWeights GateWeights::unpacked() const {
 
 void GateWeights::save(StateDict& state, const std::string& ih_name,
                        const std::string& hh_name) const {
-  save_weight(state, ih_name, ih);
-  save_weight(state, hh_name, hh);
+  ih.save(state, ih_name + "/0", ih_name + "/1");
+  hh.save(state, hh_name + "/0", hh_name + "/1");
 }
 
 void GateWeights::load(StateReader& reader, const std::string& ih_name,
                        const std::string& hh_name) {
-  load_weight(reader, ih_name, ih);
-  load_weight(reader, hh_name, hh);
+  ih.load(reader, ih_name + "/0", ih_name + "/1");
+  hh.load(reader, hh_name + "/0", hh_name + "/1");
 }
 
 void save_reduce_range(StateDict& state, const std::string& name, ReduceRange reduce_range) {

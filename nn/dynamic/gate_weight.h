@@ -12,12 +12,13 @@ namespace quanta::nn::quantized::dynamic {
 
 using quanta::quantized::ReduceRange;
 
-/// One weight [gates * hidden, K] of a recurrent layer or cell with its bias, packed once.
+/// The weight [N, K] of a linear layer with its bias, packed once; that of a recurrent layer or
+/// cell has N = gates * hidden.
 class GateWeight {
  public:
   GateWeight() = default;
   /// `weight` QInt8 (per tensor, or per channel along axis 0), or Float32 or Float16, which becomes
-  /// Float16; `bias` Float32 [gates * hidden] or undefined. Throws ArgumentError for others.
+  /// Float16; `bias` Float32 [N] or undefined. Throws ArgumentError for others.
   GateWeight(const Tensor& weight, const Tensor& bias);
   /// `weight` and `bias` of a float module as its qconfig says: a weight observer for QInt8 or
   /// Float16. Throws ArgumentError for another one or none.
@@ -30,9 +31,13 @@ class GateWeight {
   Tensor weight() const;
   const Tensor& bias() const;
 
-  /// x Float32 [..., K] to [..., gates * hidden].
-  Tensor operator()(const Tensor& x, ReduceRange reduce_range) const;
+  /// x Float32 [..., K] to [..., N].
+  Tensor operator()(const Tensor& x, ReduceRange reduce_range, Fusion fusion = Fusion::None) const;
   std::shared_ptr<const HiddenProduct> hidden_product(ReduceRange reduce_range) const;
+  void save(StateDict& state, const std::string& weight_name, const std::string& bias_name) const;
+  /// The file decides between QInt8 and Float16 and whether there is a bias; the sizes stay.
+  /// Changes this object on commit.
+  void load(StateReader& reader, const std::string& weight_name, const std::string& bias_name);
   /// Throws ArgumentError `what: expected sizes ..., got ...`.
   void check_sizes(std::string_view what, const Dims& sizes) const;
 

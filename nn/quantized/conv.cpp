@@ -130,10 +130,12 @@ QTensor ConvNd::input(std::string_view op, const Tensor& x) const {
   return QTensor(detail::pad_input(op, codes, reflected_, padding_mode_));
 }
 
-Tensor ConvNd::forward(const Tensor& x) const {
+QTensor ConvNd::run(const Tensor& x, double result_scale, std::int64_t result_zero_point) const {
   const std::string_view op = kConv[static_cast<std::size_t>(packed().spatial())];
-  return quanta::quantized::conv(input(op, x), packed(), scale, zero_point);
+  return quanta::quantized::conv(input(op, x), packed(), result_scale, result_zero_point);
 }
+
+Tensor ConvNd::forward(const Tensor& x) const { return run(x, scale, zero_point); }
 
 std::string ConvNd::extra_repr() const {
   if (padding_mode_ == PaddingMode::Zeros) return ConvBase::extra_repr();
@@ -170,10 +172,14 @@ ConvTransposeNd::ConvTransposeNd(const ConvTransposeOptions& options, std::int64
     : ConvBase(ConvPackedParams::transposed(weight, bias, options, spatial), output_scale,
                output_zero_point) {}
 
-Tensor ConvTransposeNd::forward(const Tensor& x) const {
+QTensor ConvTransposeNd::run(const Tensor& x, double result_scale,
+                             std::int64_t result_zero_point) const {
   const std::string_view op = kConvTranspose[static_cast<std::size_t>(packed().spatial())];
-  return quanta::quantized::conv(x.as_quantized(op, "x"), packed(), scale, zero_point);
+  return quanta::quantized::conv(x.as_quantized(op, "x"), packed(), result_scale,
+                                 result_zero_point);
 }
+
+Tensor ConvTransposeNd::forward(const Tensor& x) const { return run(x, scale, zero_point); }
 
 std::shared_ptr<Module> ConvTranspose1d::from_float(const Module& module) {
   return convert_conv_transpose<ConvTranspose1d, nn::ConvTranspose1d>("ConvTranspose1d.from_float",

@@ -49,6 +49,8 @@ class ConvNd : public ConvBase {
          const Tensor& bias, double scale, std::int64_t zero_point, PaddingMode padding_mode);
   /// x as packed() takes it. Throws ArgumentError `op: x: ...` unless it is quantized.
   QTensor input(std::string_view op, const Tensor& x) const;
+  /// forward, but with these parameters for the result.
+  QTensor run(const Tensor& x, double result_scale, std::int64_t result_zero_point) const;
 
  private:
   PaddingMode padding_mode_;
@@ -93,6 +95,8 @@ class ConvTransposeNd : public ConvBase {
  protected:
   ConvTransposeNd(const ConvTransposeOptions& options, std::int64_t spatial, const QTensor& weight,
                   const Tensor& bias, double scale, std::int64_t zero_point);
+  /// forward, but with these parameters for the result.
+  QTensor run(const Tensor& x, double result_scale, std::int64_t result_zero_point) const;
 };
 
 class ConvTranspose1d : public ConvTransposeNd {

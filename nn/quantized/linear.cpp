@@ -2,15 +2,13 @@
 
 #include "quanta/nn/detail/from_float.h"
 #include "quanta/nn/detail/layer_options.h"
+#include "quanta/nn/detail/quantized_state.h"
 #include "quanta/nn/linear.h"
 
 namespace quanta::nn::quantized {
 namespace {
 
 using quanta::quantized::LinearPackedParams;
-
-constexpr const char* kWeightName = "_packed_params._packed_params/0";
-constexpr const char* kBiasName = "_packed_params._packed_params/1";
 
 }  // namespace
 
@@ -52,26 +50,20 @@ std::string Linear::extra_repr() const {
 
 void Linear::save_state(StateDict& state, const std::string& prefix) const {
   OutputQuantized::save_state(state, prefix);
-  state.set(prefix + kWeightName, packed_.weight());
-  if (packed_.bias().defined()) state.set(prefix + kBiasName, packed_.bias());
+  const detail::LinearNames names;
+  state.set(prefix + names.weight, packed_.weight());
+  if (packed_.bias().defined()) state.set(prefix + names.bias, packed_.bias());
 }
 
 void Linear::load_state(StateReader& reader) {
   OutputQuantized::load_state(reader);
-  // Versions before torch's third kept the two apart, the first one directly below the module.
-  const Tensor* new_weight = reader.find(kWeightName);
-  std::string bias_name = kBiasName;
-  for (const char* older : {"_packed_params.", ""}) {
-    if (new_weight != nullptr) break;
-    new_weight = reader.find(std::string(older) + "weight");
-    if (new_weight != nullptr) bias_name = std::string(older) + "bias";
-  }
-  if (new_weight == nullptr) new_weight = reader.require(kWeightName);
+  const detail::LinearNames names = detail::find_linear(reader);
+  const Tensor* new_weight = reader.require(names.weight);
   // The file decides whether there is a bias, as for convolutions.
-  const Tensor* new_bias = reader.find(bias_name);
+  const Tensor* new_bias = reader.find(names.bias);
   if (new_weight == nullptr) return;
   if (new_weight->sizes() != packed_.weight().sizes()) {
-    reader.problem(fmt::format("{}: expected sizes {}, got {}", reader.full_name(kWeightName),
+    reader.problem(fmt::format("{}: expected sizes {}, got {}", reader.full_name(names.weight),
                                packed_.weight().sizes(), new_weight->sizes()));
     return;
   }
@@ -80,7 +72,7 @@ void Linear::load_state(StateReader& reader) {
                               new_bias != nullptr ? *new_bias : Tensor());
     reader.on_commit([this, loaded = std::move(loaded)] { packed_ = loaded; });
   } catch (const Error& error) {
-    reader.problem(fmt::format("{}: {}", reader.full_name(kWeightName), error.what()));
+    reader.problem(fmt::format("{}: {}", reader.full_name(names.weight), error.what()));
   }
 }
 

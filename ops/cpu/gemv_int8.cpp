@@ -4,15 +4,14 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "quanta/ops/cpu/gemv_int8.cpp"
-#include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
 
-#include "quanta/ops/cpu/onednn.h"
 #include "quanta/ops/cpu/reduce_simd.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -58,8 +57,8 @@ struct Vnni {
   }
 };
 
-/// vpmaddubsw adds two products in 16 bits. Codes are at most 128 here and weights lie in -128..127,
-/// so that the lowest sum is -32768 and the highest 32512: none saturates.
+/// vpmaddubsw adds two products in 16 bits. Codes are at most 128 here and weights lie in
+/// -128..127, so that the lowest sum is -32768 and the highest 32512: none saturates.
 struct Pairs {
   using Operand = hn::Vec<Codes>;
   static HWY_INLINE Operand prepare(hn::Vec<Codes> x) { return x; }
@@ -208,17 +207,26 @@ void multiply(const GemvInt8& call, std::int64_t begin, std::int64_t end, std::i
   }
 }
 
-void gemv(const GemvInt8& call, std::int64_t begin, std::int64_t end, bool has_vnni,
-          std::int32_t* sums) {
-  if (has_vnni) return multiply<Vnni>(call, begin, end, sums);
+/// Whether this target's form of vpdpbusd is there: short vectors have one of their own, which some
+/// machines with AVX-512's lack.
+bool has_dot_product(const GemvInt8& call) {
+#if HWY_TARGET <= HWY_AVX3
+  return call.vnni;
+#else
+  static const bool avx_vnni = __builtin_cpu_supports("avxvnni") != 0;
+  return call.vnni && avx_vnni;
+#endif
+}
+
+void gemv(const GemvInt8& call, std::int64_t begin, std::int64_t end, std::int32_t* sums) {
+  if (has_dot_product(call)) return multiply<Vnni>(call, begin, end, sums);
   if (call.code_bits == CodeBits::Seven) return multiply<Pairs>(call, begin, end, sums);
   multiply<Wide>(call, begin, end, sums);
 }
 
 #else  // HWY_TARGET == HWY_SCALAR
 
-void gemv(const GemvInt8& call, std::int64_t begin, std::int64_t end, bool /*has_vnni*/,
-          std::int32_t* sums) {
+void gemv(const GemvInt8& call, std::int64_t begin, std::int64_t end, std::int32_t* sums) {
   for (std::int64_t row = 0; row < call.rows; ++row) {
     const std::uint8_t* src = call.src + row * call.src_stride;
     for (std::int64_t n = begin; n < end; ++n) {
@@ -244,7 +252,7 @@ namespace quanta::cpu {
 HWY_EXPORT(gemv);
 
 void gemv_int8(const GemvInt8& call, std::int64_t begin, std::int64_t end, std::int32_t* sums) {
-  HWY_DYNAMIC_DISPATCH(gemv)(call, begin, end, onednn::has_exact_u8s8(), sums);
+  HWY_DYNAMIC_DISPATCH(gemv)(call, begin, end, sums);
 }
 
 }  // namespace quanta::cpu

@@ -24,6 +24,7 @@ struct GemvInt8 {
   CodeBits code_bits;
   const std::int8_t* weight;  ///< [N, K]
   std::int64_t out_features, in_features;
+  bool vnni;  ///< onednn::has_exact_u8s8()
 };
 
 /// sums[r * N + n] = sum of src[r][k] * weight[n][k], for n in [begin, end). int32 sums wrap.

@@ -37,9 +37,9 @@ ChannelTerms::ChannelTerms(const QuantizedWeight& weight)
 
 namespace {
 
-/// Up to so many rows are multiplied with the weight as it is; for more LinearInt8 packs a copy. Its
-/// kernel is faster from about two rows on when the weight lies in the caches, from six when not;
-/// the one without oneDNN from sixteen.
+/// Up to so many rows are multiplied with the weight as it is; for more LinearInt8 packs a copy.
+/// Its kernel is faster from about two rows on when the weight lies in the caches, from six when
+/// not; the one without oneDNN from sixteen.
 constexpr std::int64_t kMaxGemvRows = 16;
 std::int64_t max_gemv_rows(const LinearInt8& kernel) {
   return kernel.uses_onednn() ? 4 : kMaxGemvRows;
@@ -129,8 +129,14 @@ void few_rows(const Activation& src, std::int64_t rows, const LinearInt8& kernel
       src_sums[static_cast<std::size_t>(row)] = sum_of(src.codes + row * src.stride, depth);
     }
   }
-  const GemvInt8 call{src.codes, rows,     src.stride, bits, kernel.weight().codes(),
-                      channels,  depth};
+  const GemvInt8 call{.src = src.codes,
+                      .rows = rows,
+                      .src_stride = src.stride,
+                      .code_bits = bits,
+                      .weight = kernel.weight().codes(),
+                      .out_features = channels,
+                      .in_features = depth,
+                      .vnni = onednn::has_exact_u8s8()};
   parallel_for(channels, channel_grain(rows * depth * channels, channels),
                [&](std::int64_t begin, std::int64_t end) {
                  gemv_int8(call, begin, end, reinterpret_cast<std::int32_t*>(out));
@@ -196,10 +202,9 @@ std::string_view linear_dynamic_fp16_rows(const float* x, std::int64_t rows,
                          depth,
                          bias.defined() ? static_cast<const float*>(bias.data_ptr()) : nullptr,
                          fusion == Fusion::ReLU};
-  parallel_for(channels, channel_grain(rows * depth * channels * 4, channels),
-               [&](std::int64_t begin, std::int64_t end) {
-                 multiply_halves(call, begin, end, out);
-               });
+  parallel_for(
+      channels, channel_grain(rows * depth * channels * 4, channels),
+      [&](std::int64_t begin, std::int64_t end) { multiply_halves(call, begin, end, out); });
   return "quanta:gemv";
 }
 

@@ -19,8 +19,8 @@ std::int32_t full_sum(std::int32_t sum, const SumsToFloats& args, std::int64_t n
   result -= static_cast<std::uint32_t>(args.src_zero_point) *
             static_cast<std::uint32_t>(args.weight_sums[n]);
   if (args.zero_points != nullptr) {
-    result -= static_cast<std::uint32_t>(args.src_sum) *
-              static_cast<std::uint32_t>(args.zero_points[n]);
+    result -=
+        static_cast<std::uint32_t>(args.src_sum) * static_cast<std::uint32_t>(args.zero_points[n]);
   }
   return static_cast<std::int32_t>(result);
 }

@@ -15,7 +15,7 @@ Outputs run_fp16(const Case& test) {
   const Tensor x = test.tensor("x");
   Outputs out;
   out.set("y", test.flag("relu", false) ? quantized::linear_relu_dynamic_fp16(x, packed)
-                                 : quantized::linear_dynamic_fp16(x, packed));
+                                        : quantized::linear_dynamic_fp16(x, packed));
   out.set("weight_unpacked", packed.weight().to(DType::Float32));
   return out;
 }
@@ -28,7 +28,7 @@ Outputs run_linear_dynamic(const Case& test) {
   const ReduceRange range = reduce_range ? ReduceRange::Yes : ReduceRange::No;
   Outputs out;
   out.set("y", test.flag("relu", false) ? quantized::linear_relu_dynamic(x, packed, range)
-                                 : quantized::linear_dynamic(x, packed, range));
+                                        : quantized::linear_dynamic(x, packed, range));
   const math::QParams qparams = choose_qparams_per_tensor(x, reduce_range);
   out.set("x_scale", qparams.scale);
   out.set("x_zero_point", qparams.zero_point);
