@@ -224,15 +224,16 @@ ObservedQParams LearnableFakeQuantize::calculate_qparams() const {
 // State ------------------------------------------------------------------------------------------
 
 void LearnableFakeQuantize::save_state(StateDict& state, const std::string& prefix) const {
-  const Parameters own = own_parameters();
-  state.set(prefix + "scale", own.scale.detach().clone());
-  state.set(prefix + "zero_point", own.zero_point.detach().clone());
-  save_switches(state, prefix, DType::UInt8);
+  const Switches now = switches();
   {
     const std::lock_guard lock(mutex_);
     const auto set = [&](const char* name, bool on) {
       state.set(prefix + name, Tensor::full({1}, on ? 1.0 : 0.0, DType::UInt8));
     };
+    state.set(prefix + "scale", parameters_.scale.detach().clone());
+    state.set(prefix + "zero_point", parameters_.zero_point.detach().clone());
+    set("fake_quant_enabled", now.fake_quant);
+    set("observer_enabled", now.observer);
     set("static_enabled", static_enabled_);
     set("learning_enabled", learning_enabled_);
     state.set(prefix + "eps", Tensor::from_values({eps_}));

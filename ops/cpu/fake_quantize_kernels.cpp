@@ -254,10 +254,12 @@ void fake_quantize(const double* src, const FakeQuantizeRows& rows,
 template <>
 void masked_gradient(const float* grad, const FakeQuantizeRows& rows, const std::uint8_t* mask,
                      float* dst) {
-  if (rows.count == 1) {
+  // Rows whose bits fill their bytes are one long row.
+  if (rows.count == 1 || rows.length % 8 == 0) {
+    const std::int64_t count = rows.count * rows.length;
     const auto run = HWY_DYNAMIC_DISPATCH(masked_row);
-    const Store store = store_for(static_cast<std::size_t>(rows.length) * sizeof(float));
-    parallel_elements(rows.length, [&](std::int64_t begin, std::int64_t end) {
+    const Store store = store_for(static_cast<std::size_t>(count) * sizeof(float));
+    parallel_elements(count, [&](std::int64_t begin, std::int64_t end) {
       run(grad + begin, end - begin, mask + begin / 8, dst + begin, store);
     });
     return;
