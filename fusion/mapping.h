@@ -46,6 +46,11 @@ const ModuleMapping& default_static_quant_module_mappings();
 /// get_default_dynamic_quant_module_mappings(). Convolutions are not in it.
 const ModuleMapping& default_dynamic_quant_module_mappings();
 
+/// Weighted layers and embeddings to the float modules of nn::reference, which compute with weights
+/// as quantizing leaves them: what torch's convert(is_reference=True) uses. Activations stay float:
+///   convert(prepared, {.mapping = default_static_quant_reference_module_mappings()})
+const ModuleMapping& default_static_quant_reference_module_mappings();
+
 /// Whether prepare observes what an observed custom module gives out.
 enum class OutputObserver : bool {
   Attach,

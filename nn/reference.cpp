@@ -37,6 +37,36 @@ QTensor quantized(const Tensor& weight, const WeightQParams& qparams) {
                               qparams.dtype);
 }
 
+void save_qparams(StateDict& state, const std::string& prefix, const WeightQParams& qparams) {
+  state.set(prefix + "weight_scale", qparams.scale);
+  state.set(prefix + "weight_zero_point", qparams.zero_point);
+  state.set(prefix + "weight_axis",
+            Tensor::scalar(static_cast<double>(qparams.axis), DType::Int32));
+}
+
+// Changes `qparams`, a member of the module that reads, on commit.
+void load_qparams(StateReader& reader, const Tensor& weight, WeightQParams& qparams) {
+  const Tensor* scale = reader.require("weight_scale");
+  const Tensor* zero_point = reader.require("weight_zero_point");
+  const Tensor* axis = reader.find("weight_axis");  // per tensor it says nothing
+  if (scale == nullptr || zero_point == nullptr) return;
+  try {
+    WeightQParams loaded = qparams;
+    loaded.scale = scale->clone();
+    loaded.zero_point = zero_point->clone();
+    if (axis != nullptr) {
+      QUANTA_CHECK(axis->numel() == 1 && !axis->is_quantized() && !axis->is_floating_point(),
+                   "weight_axis: expected one integer, got {} {}", axis->dtype(), axis->sizes());
+      loaded.axis = axis->to_int64_vector()[0];
+    }
+    // Whether they suit a weight of these sizes.
+    static_cast<void>(quantized(weight, loaded));
+    reader.on_commit([&qparams, loaded = std::move(loaded)] { qparams = loaded; });
+  } catch (const Error& error) {
+    reader.problem(fmt::format("{}: {}", reader.full_name("weight_scale"), error.what()));
+  }
+}
+
 template <typename Reference, typename Float>
 std::shared_ptr<Reference> make(const Float& source, WeightQParams qparams) {
   auto module = make_module<Reference>(source, std::move(qparams));
@@ -77,33 +107,10 @@ std::string ReferenceModule::type_name() const {
 }
 
 void ReferenceModule::save_state(StateDict& state, const std::string& prefix) const {
-  state.set(prefix + "weight_scale", qparams_.scale);
-  state.set(prefix + "weight_zero_point", qparams_.zero_point);
-  state.set(prefix + "weight_axis",
-            Tensor::scalar(static_cast<double>(qparams_.axis), DType::Int32));
+  save_qparams(state, prefix, qparams_);
 }
 
-void ReferenceModule::load_state(StateReader& reader) {
-  const Tensor* scale = reader.require("weight_scale");
-  const Tensor* zero_point = reader.require("weight_zero_point");
-  const Tensor* axis = reader.find("weight_axis");  // per tensor it says nothing
-  if (scale == nullptr || zero_point == nullptr) return;
-  try {
-    WeightQParams loaded = qparams_;
-    loaded.scale = scale->clone();
-    loaded.zero_point = zero_point->clone();
-    if (axis != nullptr) {
-      QUANTA_CHECK(axis->numel() == 1 && !axis->is_quantized() && !axis->is_floating_point(),
-                   "weight_axis: expected one integer, got {} {}", axis->dtype(), axis->sizes());
-      loaded.axis = axis->to_int64_vector()[0];
-    }
-    // Whether they suit a weight of these sizes.
-    static_cast<void>(quantized(weight, loaded));
-    reader.on_commit([this, loaded = std::move(loaded)] { qparams_ = loaded; });
-  } catch (const Error& error) {
-    reader.problem(fmt::format("{}: {}", reader.full_name("weight_scale"), error.what()));
-  }
-}
+void ReferenceModule::load_state(StateReader& reader) { load_qparams(reader, weight, qparams_); }
 
 Linear::Linear(const nn::Linear& source, WeightQParams qparams)
     : ReferenceModule(source.weight, source.bias, std::move(qparams), source.extra_repr()),
@@ -155,5 +162,64 @@ std::shared_ptr<ConvTranspose3d> ConvTranspose3d::from_float(const nn::ConvTrans
                                                              WeightQParams qparams) {
   return make<ConvTranspose3d>(source, std::move(qparams));
 }
+
+Embedding::Embedding(const nn::Embedding& source, WeightQParams qparams)
+    : nn::Embedding(source.options()), qparams_(std::move(qparams)) {
+  qparams_.qscheme = affine(qparams_.qscheme);
+  weight.copy_(source.weight);
+  static_cast<void>(get_quantized_weight());
+}
+
+std::shared_ptr<Embedding> Embedding::from_float(const nn::Embedding& source,
+                                                 WeightQParams qparams) {
+  return make<Embedding>(source, std::move(qparams));
+}
+
+QTensor Embedding::get_quantized_weight() const { return quantized(weight, qparams_); }
+Tensor Embedding::get_weight() const { return dequantize(get_quantized_weight()); }
+
+Tensor Embedding::forward(const Tensor& indices) const {
+  nn::Embedding table(*this);
+  table.weight = get_weight();
+  return table.forward(indices);
+}
+
+void Embedding::save_state(StateDict& state, const std::string& prefix) const {
+  save_qparams(state, prefix, qparams_);
+}
+
+void Embedding::load_state(StateReader& reader) { load_qparams(reader, weight, qparams_); }
+
+EmbeddingBag::EmbeddingBag(const nn::EmbeddingBag& source, WeightQParams qparams)
+    : nn::EmbeddingBag(source.options()), qparams_(std::move(qparams)) {
+  QUANTA_CHECK(source.weight.defined(),
+               "reference::EmbeddingBag: source: expected a float EmbeddingBag, got {}",
+               source.type_name());
+  qparams_.qscheme = affine(qparams_.qscheme);
+  weight.copy_(source.weight);
+  static_cast<void>(get_quantized_weight());
+}
+
+std::shared_ptr<EmbeddingBag> EmbeddingBag::from_float(const nn::EmbeddingBag& source,
+                                                       WeightQParams qparams) {
+  return make<EmbeddingBag>(source, std::move(qparams));
+}
+
+QTensor EmbeddingBag::get_quantized_weight() const { return quantized(weight, qparams_); }
+Tensor EmbeddingBag::get_weight() const { return dequantize(get_quantized_weight()); }
+
+Tensor EmbeddingBag::run(const Tensor& indices, const Tensor& offsets,
+                         const Tensor& per_sample_weights) const {
+  nn::EmbeddingBag bag(*this);
+  bag.weight = get_weight();
+  bag.set_activation_post_process(nullptr);  // this module's sees the result
+  return bag.forward(indices, offsets, per_sample_weights);
+}
+
+void EmbeddingBag::save_state(StateDict& state, const std::string& prefix) const {
+  save_qparams(state, prefix, qparams_);
+}
+
+void EmbeddingBag::load_state(StateReader& reader) { load_qparams(reader, weight, qparams_); }
 
 }  // namespace quanta::nn::reference

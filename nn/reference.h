@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "quanta/nn/conv.h"
+#include "quanta/nn/embedding.h"
 #include "quanta/nn/linear.h"
 #include "quanta/nn/module.h"
 
@@ -142,6 +143,49 @@ class ConvTranspose3d : public ConvTransposeNd {
       : ConvTransposeNd(source, std::move(qparams)) {}
   static std::shared_ptr<ConvTranspose3d> from_float(const nn::ConvTranspose3d& source,
                                                      WeightQParams qparams);
+};
+
+/// A float Embedding whose rows are as quantizing leaves them. State as of ReferenceModule.
+class Embedding : public nn::Embedding {
+ public:
+  Embedding(const nn::Embedding& source, WeightQParams qparams);
+  static std::shared_ptr<Embedding> from_float(const nn::Embedding& source, WeightQParams qparams);
+
+  const WeightQParams& weight_qparams() const noexcept { return qparams_; }
+  /// See ReferenceModule.
+  QTensor get_quantized_weight() const;
+  Tensor get_weight() const;
+  Tensor forward(const Tensor& indices) const override;
+  std::string type_name() const override { return "QuantizedEmbedding(Reference)"; }
+
+ protected:
+  void save_state(StateDict& state, const std::string& prefix) const override;
+  void load_state(StateReader& reader) override;
+
+ private:
+  WeightQParams qparams_;
+};
+
+/// The same of an EmbeddingBag, in all modes.
+class EmbeddingBag : public nn::EmbeddingBag {
+ public:
+  EmbeddingBag(const nn::EmbeddingBag& source, WeightQParams qparams);
+  static std::shared_ptr<EmbeddingBag> from_float(const nn::EmbeddingBag& source,
+                                                  WeightQParams qparams);
+
+  const WeightQParams& weight_qparams() const noexcept { return qparams_; }
+  QTensor get_quantized_weight() const;
+  Tensor get_weight() const;
+  std::string type_name() const override { return "QuantizedEmbeddingBag(Reference)"; }
+
+ protected:
+  Tensor run(const Tensor& indices, const Tensor& offsets,
+             const Tensor& per_sample_weights) const override;
+  void save_state(StateDict& state, const std::string& prefix) const override;
+  void load_state(StateReader& reader) override;
+
+ private:
+  WeightQParams qparams_;
 };
 
 }  // namespace quanta::nn::reference

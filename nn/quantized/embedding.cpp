@@ -89,6 +89,10 @@ std::shared_ptr<Module> Embedding::from_float(const Module& module) {
   return make_module<Embedding>(quantize_table(kOp, module, source.weight));
 }
 
+std::shared_ptr<Module> Embedding::from_reference(const reference::Embedding& module) {
+  return make_module<Embedding>(module.get_quantized_weight());
+}
+
 void Embedding::set_weight(const QTensor& weight) { packed_ = repacked(packed_, weight); }
 
 Tensor Embedding::forward(const Tensor& indices) const {
@@ -118,6 +122,10 @@ std::shared_ptr<Module> EmbeddingBag::from_float(const Module& module) {
                module.type_name());
   const EmbeddingBagOptions options = sum_only(kOp, source.options());
   return make_module<EmbeddingBag>(quantize_table(kOp, module, source.weight), options);
+}
+
+std::shared_ptr<Module> EmbeddingBag::from_reference(const reference::EmbeddingBag& module) {
+  return make_module<EmbeddingBag>(module.get_quantized_weight(), module.options());
 }
 
 void EmbeddingBag::set_weight(const QTensor& weight) { packed_ = repacked(packed_, weight); }

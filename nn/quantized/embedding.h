@@ -6,6 +6,7 @@
 
 #include "quanta/nn/embedding.h"
 #include "quanta/nn/quantized/module.h"
+#include "quanta/nn/reference.h"
 #include "quanta/ops/embedding.h"
 
 namespace quanta::nn::quantized {
@@ -23,6 +24,7 @@ class Embedding : public Module {
   /// Takes an Embedding whose qconfig observes weights with float zero points (from
   /// float_qparams_weight_only_qconfig() or its 4-bit form). Needs no activation observer.
   static std::shared_ptr<Module> from_float(const Module& module);
+  static std::shared_ptr<Module> from_reference(const reference::Embedding& module);
 
   QTensor weight() const { return packed_.unpack(); }
   /// Packs again. Throws ArgumentError for other sizes or dtypes.
@@ -52,6 +54,7 @@ class EmbeddingBag : public nn::EmbeddingBag {
   explicit EmbeddingBag(const QTensor& weight,
                         const EmbeddingBagOptions& options = {.mode = EmbeddingBagMode::Sum});
   static std::shared_ptr<Module> from_float(const Module& module);
+  static std::shared_ptr<Module> from_reference(const reference::EmbeddingBag& module);
 
   /// The quantized table; the base's float `weight` is undefined.
   QTensor quantized_weight() const { return packed_.unpack(); }

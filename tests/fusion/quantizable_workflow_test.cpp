@@ -64,6 +64,8 @@ struct Recurrent : nn::Module {
                                        .bidirectional = bidirectional};
     register_module("quant", quant);
     register_module("lstm", lstm, options);
+    // Weights of a new layer hardly open or close a gate; trained ones do.
+    for (const Tensor& weight : lstm->parameters()) weight.copy_(mul_scalar(weight, 3.0));
     register_module("fc", fc,
                     nn::LinearOptions{.in_features = bidirectional ? 32 : 16, .out_features = 5});
     register_module("dequant", dequant);
@@ -102,6 +104,7 @@ void check_threads(const nn::Module& net, const Tensor& x) {
 }
 
 TEST_CASE("quantize: an LSTM of a network becomes int8 and the same forward runs") {
+  manual_seed(21);
   Generator generator(21);
   for (const bool bidirectional : {false, true}) {
     const Recurrent net(2, bidirectional);
@@ -115,9 +118,9 @@ TEST_CASE("quantize: an LSTM of a network becomes int8 and the same forward runs
     const Recurrent int8 = convert(prepared);
     CHECK(int8.get_submodule("lstm")->type_name() == "QuantizedLSTM");
     CHECK(int8.get_submodule("lstm")->qconfig() == nullptr);
-    CHECK(sqnr(net(x), int8(x)) > 20.0);
+    CHECK(sqnr(net(x), int8(x)) > 24.0);
     const Recurrent finer = int8_of(net, x, eight_bits());
-    CHECK(sqnr(net(x), finer(x)) > 24.0);
+    CHECK(sqnr(net(x), finer(x)) > 29.0);
     // The float network stays as it was.
     CHECK(net.get_submodule("lstm")->type_name() == "LSTM");
   }
@@ -167,6 +170,7 @@ TEST_CASE("prepare: an LSTM without an observable form is named and nothing chan
 }
 
 TEST_CASE("save_model: an int8 LSTM comes back bit for bit") {
+  manual_seed(22);
   Generator generator(22);
   const auto path = std::filesystem::temp_directory_path() / "quanta_lstm_test.safetensors";
   const Tensor x = randn({4, 6, 8}, generator);
@@ -193,7 +197,7 @@ TEST_CASE("save_model: an int8 LSTM comes back bit for bit") {
     CHECK(int8.has_child("lstm"));
     CHECK(int8.get_submodule("lstm.layers.0.layer_fw.cell.igates.forget")->type_name() ==
           "QuantizedLinear");
-    CHECK(sqnr(net(x), int8(x)) > 18.0);
+    CHECK(sqnr(net(x), int8(x)) > 24.0);
     save_model(int8, path);
     Recurrent loaded(2, true);
     load_model(loaded, path);
@@ -207,6 +211,7 @@ TEST_CASE("save_model: an int8 LSTM comes back bit for bit") {
 }
 
 TEST_CASE("quantized LSTM: many threads at once get one thread's integers") {
+  manual_seed(23);
   Generator generator(23);
   const Recurrent net(2, true);
   const Tensor x = randn({8, 7, 8}, generator);
@@ -242,6 +247,7 @@ struct Attending : nn::Module {
 };
 
 TEST_CASE("quantize: an attention of a network becomes int8 and the same forward runs") {
+  manual_seed(25);
   Generator generator(25);
   for (const bool extended : {false, true}) {
     const Attending net(extended);
@@ -274,6 +280,7 @@ TEST_CASE("convert: an attention whose parts saw no data is listed by path") {
 }
 
 TEST_CASE("quantized MultiheadAttention: many threads at once get one thread's integers") {
+  manual_seed(26);
   Generator generator(26);
   const Tensor x = randn({8, 7, 16}, generator);
   const Attending int8 = int8_of(Attending(true), x);
@@ -320,6 +327,7 @@ std::shared_ptr<nn::Module> observed_twice(const nn::Module& module) {
 }
 
 TEST_CASE("prepare and convert: custom modules of users take both steps") {
+  manual_seed(24);
   Generator generator(24);
   const Tensor x = randn({4, 6}, generator);
   Doubling net;
