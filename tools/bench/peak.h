@@ -14,8 +14,8 @@ struct Int8Peak {
 };
 const Int8Peak& int8_peak();
 
-/// Bytes per second that all threads together read from a buffer of `bytes` and add up, again and
-/// again: a small one stays in the caches.
+/// Bytes per second that all threads together read from a buffer of `bytes`, again and again: a
+/// small one stays in the caches.
 double read_bandwidth(std::size_t bytes);
 
 }  // namespace quanta::bench
