@@ -69,6 +69,7 @@ constexpr std::string_view kFactory = "quanta/ops/factory.h";
 constexpr std::string_view kIndexing = "quanta/ops/indexing.h";
 constexpr std::string_view kInterpolate = "quanta/ops/interpolate.h";
 constexpr std::string_view kLinear = "quanta/ops/linear.h";
+constexpr std::string_view kLinearDynamic = "quanta/ops/linear_dynamic.h";
 constexpr std::string_view kLinearWeightOnly = "quanta/ops/linear_weight_only.h";
 constexpr std::string_view kNorm = "quanta/ops/norm.h";
 constexpr std::string_view kPad = "quanta/ops/pad.h";
@@ -122,6 +123,10 @@ const std::vector<Family>& families() {
       {kInterpolate, kFloatsQ8, {"interpolate"}},
       {kLinear, kFloatsQUInt8, {"linear"}},
       {kLinear, kQUInt8, {"linear_relu", "linear_leaky_relu", "linear_tanh"}},
+      {kLinearDynamic,
+       kFloat,
+       {"linear_dynamic", "linear_relu_dynamic", "linear_dynamic_fp16",
+        "linear_relu_dynamic_fp16"}},
       {kLinearWeightOnly, kFloatBFloat16, {"linear_weight_only"}},
       {kNorm,
        kFloatQ8,

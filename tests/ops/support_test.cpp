@@ -18,6 +18,7 @@
 #include "quanta/ops/indexing.h"
 #include "quanta/ops/interpolate.h"
 #include "quanta/ops/linear.h"
+#include "quanta/ops/linear_dynamic.h"
 #include "quanta/ops/linear_weight_only.h"
 #include "quanta/ops/norm.h"
 #include "quanta/ops/pad.h"
@@ -240,6 +241,15 @@ void add_weighted(std::map<std::string, Caller>& callers) {
   callers["linear_tanh"] = {{2, 4}, only_quantized([=](const QTensor& x) {
                               quantized::linear_tanh(x, packed(), 1.0, 0);
                             })};
+  callers["linear_dynamic"] = {
+      {2, 4}, [=](const Tensor& x) { quantized::linear_dynamic(x, packed()); }};
+  callers["linear_relu_dynamic"] = {
+      {2, 4}, [=](const Tensor& x) { quantized::linear_relu_dynamic(x, packed()); }};
+  const quantized::LinearPackedParamsFp16 half(Tensor::ones({3, 4}), {});
+  callers["linear_dynamic_fp16"] = {
+      {2, 4}, [=](const Tensor& x) { quantized::linear_dynamic_fp16(x, half); }};
+  callers["linear_relu_dynamic_fp16"] = {
+      {2, 4}, [=](const Tensor& x) { quantized::linear_relu_dynamic_fp16(x, half); }};
 }
 
 void add_norms(std::map<std::string, Caller>& callers) {

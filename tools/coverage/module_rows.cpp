@@ -1,6 +1,8 @@
 #include <memory>
 
 #include "quanta/nn/activation.h"
+#include "quanta/nn/dynamic/conv.h"
+#include "quanta/nn/dynamic/linear.h"
 #include "quanta/nn/dynamic/rnn.h"
 #include "quanta/nn/dynamic/rnn_cell.h"
 #include "quanta/nn/intrinsic/fused.h"
@@ -27,7 +29,6 @@ namespace {
 constexpr std::string_view kFusedTest = "tests/nn/fused_test.cpp";
 constexpr std::string_view kFormsTest = "tests/nn/module_forms_test.cpp";
 constexpr std::string_view kQat = "quantization-aware training";
-constexpr std::string_view kDynamic = "dynamic and recurrent quantization";
 constexpr std::string_view kQuantizers = "the quantizers of AIMET and ModelOpt";
 
 template <typename T, typename... Arguments>
@@ -290,6 +291,27 @@ nn::quantized::dynamic::GateWeights gate_weights(std::int64_t rows, std::int64_t
 
 Section dynamic_modules() {
   Section s{"nn.quantized.dynamic and nn.intrinsic.quantized.dynamic", {}};
+  s.from("nn/dynamic/linear.h", "tests/nn/dynamic_linear_test.cpp");
+  s.row("Linear",
+        QUANTA_FLOAT_MODULE(nn::quantized::dynamic::Linear, Type(weight({3, 6}), {})(signal)),
+        "dynamic/linear_dynamic pipeline/dynamic_pipeline");
+  s.row("LinearReLU",
+        QUANTA_FLOAT_MODULE(nn::intrinsic::quantized::dynamic::LinearReLU,
+                            Type(weight({3, 6}), {})(signal)),
+        "dynamic/linear_dynamic");
+  s.from("nn/dynamic/conv.h", "tests/nn/dynamic_linear_test.cpp");
+  s.row("Conv1d", QUANTA_FLOAT_MODULE(nn::quantized::dynamic::Conv1d,
+                                      Type({}, weight({4, 4, 1}), {})(signal)));
+  s.row("Conv2d",
+        QUANTA_FLOAT_MODULE(nn::quantized::dynamic::Conv2d, Type({}, weight({4, 4, 1, 1}), {})(x)));
+  s.row("Conv3d", QUANTA_FLOAT_MODULE(nn::quantized::dynamic::Conv3d,
+                                      Type({}, weight({4, 4, 1, 1, 1}), {})(volume)));
+  s.row("ConvTranspose1d", QUANTA_FLOAT_MODULE(nn::quantized::dynamic::ConvTranspose1d,
+                                               Type({}, weight({4, 4, 1}), {})(signal)));
+  s.row("ConvTranspose2d", QUANTA_FLOAT_MODULE(nn::quantized::dynamic::ConvTranspose2d,
+                                               Type({}, weight({4, 4, 1, 1}), {})(x)));
+  s.row("ConvTranspose3d", QUANTA_FLOAT_MODULE(nn::quantized::dynamic::ConvTranspose3d,
+                                               Type({}, weight({4, 4, 1, 1, 1}), {})(volume)));
   s.from("nn/dynamic/rnn.h", "tests/nn/dynamic_rnn_test.cpp");
   s.row("LSTM",
         QUANTA_FLOAT_MODULE(nn::quantized::dynamic::LSTM,
@@ -328,10 +350,6 @@ std::vector<Section> module_sections() {
               {"ConvBn1d, ConvBn2d, ConvBn3d", "ConvBnReLU1d, ConvBnReLU2d, ConvBnReLU3d",
                "ConvReLU1d, ConvReLU2d, ConvReLU3d", "LinearReLU", "LinearBn1d", "Linear",
                "Conv1d, Conv2d, Conv3d", "Embedding", "EmbeddingBag", "nn.qat.dynamic.Linear"});
-  Section dynamic = dynamic_modules();
-  dynamic.not_yet(kDynamic,
-                  {"Linear", "LinearReLU",
-                   "Conv1d, Conv2d, Conv3d", "ConvTranspose1d, ConvTranspose2d, ConvTranspose3d"});
   Section quantizers{"Tensor quantizers (ModelOpt, pytorch-quantization) and AIMET", {}};
   quantizers.not_yet(
       kQuantizers,
@@ -339,7 +357,8 @@ std::vector<Section> module_sections() {
        "ScaledE4M3", "ScaledQuantDescriptor", "TensorQuantizer", "calibrators",
        "block quantization", "Quantize", "QuantizeDequantize", "FloatQuantizeDequantize",
        "encodings", "QuantizedTensor, DequantizedTensor", "encoding analyzers"});
-  return {fused(), quantized_fused(), quantized_modules(), quantizable_modules(), stubs(), qat, dynamic, quantizers};
+  return {fused(), quantized_fused(), quantized_modules(), quantizable_modules(), stubs(), qat,
+          dynamic_modules(), quantizers};
 }
 
 }  // namespace quanta::coverage
