@@ -123,8 +123,8 @@ ObserverFactory default_embedding_fake_quant_4bit() {
 }
 
 ObserverFactory default_histogram_fake_quant() {
-  return FakeQuantize::with_args(HistogramObserver::with_args(
-      {.reduce_range = true, .quant_min = 0, .quant_max = 255}));
+  return FakeQuantize::with_args(
+      HistogramObserver::with_args({.reduce_range = true, .quant_min = 0, .quant_max = 255}));
 }
 
 ObserverFactory default_fused_act_fake_quant() {

@@ -149,9 +149,8 @@ void FakeQuantize::save_state(StateDict& state, const std::string& prefix) const
 void FakeQuantize::load_state(const StateDict& state, const std::string& prefix) {
   const Switches loaded_switches = read_switches(state, prefix);
   const QParams now = qparams();
-  const QParams loaded{
-      detail::vector_state(state, prefix + "scale", DType::Float32),
-      detail::vector_state(state, prefix + "zero_point", now.zero_point.dtype())};
+  const QParams loaded{detail::vector_state(state, prefix + "scale", DType::Float32),
+                       detail::vector_state(state, prefix + "zero_point", now.zero_point.dtype())};
   QUANTA_CHECK(loaded.scale.numel() == loaded.zero_point.numel(),
                "load_state_dict: {}zero_point: expected {} values, one for each scale, got {}",
                prefix, loaded.scale.numel(), loaded.zero_point.numel());

@@ -68,8 +68,7 @@ class FakeQuantizeBase : public Observer {
 class FakeQuantize : public FakeQuantizeBase {
  public:
   /// Throws ArgumentError for an empty factory, or an observer whose codes do not fit its dtype.
-  explicit FakeQuantize(
-      const ObserverFactory& observer = MovingAverageMinMaxObserver::with_args());
+  explicit FakeQuantize(const ObserverFactory& observer = MovingAverageMinMaxObserver::with_args());
   static ObserverFactory with_args(
       const ObserverFactory& observer = MovingAverageMinMaxObserver::with_args());
 

@@ -31,8 +31,9 @@ struct FusedFakeQuantOptions {
 
 /// Observes, chooses parameters and fake-quantizes, as torch.fused_moving_avg_obs_fake_quant:
 ///
-///   observer on:   running = isinf(running) ? batch : running + averaging_const * (batch - running)
-///   fake quant on: scale, zero_point = choose_qparams(running_min, running_max), the rule of
+///   observer on:   running = isinf(running) ? batch : running + averaging_const * (batch -
+///   running) fake quant on: scale, zero_point = choose_qparams(running_min, running_max), the rule
+///   of
 ///                  dynamic quantization (symmetric: preserve_sparsity); then
 ///                  fake_quantize_per_tensor_affine or _per_channel_affine. Off: x itself
 ///

@@ -41,12 +41,13 @@ LearnableFakeQuantize::LearnableFakeQuantize(const Options& options)
                "{}: observer: expected integer zero points, got {}", kName, qscheme_);
   QUANTA_CHECK(std::isfinite(options.scale) && static_cast<float>(options.scale) > 0.0F,
                "{}: scale: expected a finite number > 0, got {}", kName, options.scale);
-  QUANTA_CHECK(std::isfinite(options.zero_point), "{}: zero_point: expected a finite number, got {}",
-               kName, options.zero_point);
+  QUANTA_CHECK(std::isfinite(options.zero_point),
+               "{}: zero_point: expected a finite number, got {}", kName, options.zero_point);
   if (options.channel_len) {
-    QUANTA_CHECK(*options.channel_len >= 1 && is_per_channel(qscheme_),
-                 "{}: channel_len: expected at least 1, with a per-channel observer, got {} with {}",
-                 kName, *options.channel_len, qscheme_);
+    QUANTA_CHECK(
+        *options.channel_len >= 1 && is_per_channel(qscheme_),
+        "{}: channel_len: expected at least 1, with a per-channel observer, got {} with {}", kName,
+        *options.channel_len, qscheme_);
   }
   const Dims sizes{options.channel_len.value_or(1)};
   parameters_ = {Tensor::full(sizes, options.scale), Tensor::full(sizes, options.zero_point)};

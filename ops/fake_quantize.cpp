@@ -140,9 +140,9 @@ Tensor per_tensor_with_tensors(std::string_view op, const Tensor& x, const Tenso
   check_plain(op, "scale", scale, 1);
   check_floating(op, "scale", scale);
   check_plain(op, "zero_point", zero_point, 1);
-  return straight_through(op, x, kNoAxis,
-                          make_channels(floats_of(scale), floats_of(zero_point), false, quant_min,
-                                        quant_max));
+  return straight_through(
+      op, x, kNoAxis,
+      make_channels(floats_of(scale), floats_of(zero_point), false, quant_min, quant_max));
 }
 
 // Learned scale and zero point -------------------------------------------------------------------
@@ -182,7 +182,8 @@ std::vector<Tensor> learned_backward(const LearnedCall& call, const BackwardCont
   const Tensor x = b.saved(0);
   const Tensor scale = b.saved(1);
   const Tensor zero_point = b.saved(2);
-  const FakeQuantizeChannels channels = learned_channels(call, Direction::Backward, scale, zero_point);
+  const FakeQuantizeChannels channels =
+      learned_channels(call, Direction::Backward, scale, zero_point);
   const MemoryFormat format = x.suggested_format();
   const Tensor dense = x.detach().contiguous(format);
   const Tensor grad = b.grad().contiguous(format);
@@ -216,9 +217,9 @@ Tensor learnable(const LearnedCall& call, const Tensor& x, const Tensor& scale,
                             static_cast<T*>(y.data_ptr()), nullptr);
     });
     if (!autograd::needs_grad(real, scale, zero_point)) return y;
-    return autograd::record(
-        call.op, {real, scale, zero_point}, std::move(y), {real, scale, zero_point},
-        [call](const BackwardContext& b) { return learned_backward(call, b); });
+    return autograd::record(call.op, {real, scale, zero_point}, std::move(y),
+                            {real, scale, zero_point},
+                            [call](const BackwardContext& b) { return learned_backward(call, b); });
   });
 }
 
@@ -236,8 +237,8 @@ Tensor fake_quantize_per_tensor_affine(const Tensor& x, double scale, std::int64
                "{}: scale: expected a finite number > 0, got {}", kOp, scale);
   return straight_through(
       kOp, x, kNoAxis,
-      make_channels({static_cast<float>(scale)}, {static_cast<float>(zero_point)}, false,
-                    quant_min, quant_max));
+      make_channels({static_cast<float>(scale)}, {static_cast<float>(zero_point)}, false, quant_min,
+                    quant_max));
 }
 
 Tensor fake_quantize_per_tensor_affine(const Tensor& x, const Tensor& scale,

@@ -39,8 +39,8 @@ Tensor fake_quantize_per_channel_affine(const Tensor& x, const Tensor& scale,
                                         std::int64_t quant_min, std::int64_t quant_max);
 
 /// Fake quantization whose scale and zero point are trained too (LSQ). `scale` and `zero_point` are
-/// floating [1]; the zero point is used as clamp(round_half_even(zero_point), quant_min, quant_max).
-/// With n elements and upstream gradient dy:
+/// floating [1]; the zero point is used as clamp(round_half_even(zero_point), quant_min,
+/// quant_max). With n elements and upstream gradient dy:
 ///
 ///   region              dx   dscale                      dzero_point
 ///   code in the range   dy   dy * (y - x) / scale        0
@@ -48,8 +48,8 @@ Tensor fake_quantize_per_channel_affine(const Tensor& x, const Tensor& scale,
 ///   above               0    dy * (quant_max - zp)       -dy * scale
 ///
 /// summed over the elements and multiplied by grad_factor (LSQ: 1 / sqrt(n * quant_max)). Regions
-/// and zp of the gradients follow from trunc(clamp(zero_point + 0.5, quant_min, quant_max)), torch's
-/// rule, which differs from the forward's for negative zero points. Same as
+/// and zp of the gradients follow from trunc(clamp(zero_point + 0.5, quant_min, quant_max)),
+/// torch's rule, which differs from the forward's for negative zero points. Same as
 /// torch._fake_quantize_learnable_per_tensor_affine. Throws ArgumentError.
 Tensor fake_quantize_learnable_per_tensor_affine(const Tensor& x, const Tensor& scale,
                                                  const Tensor& zero_point, std::int64_t quant_min,

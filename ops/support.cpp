@@ -44,6 +44,7 @@ constexpr Types kOrderedPlain{DType::Float32, DType::Float64, DType::UInt8,
                               DType::Int8,    DType::Int16,   DType::UInt16,
                               DType::Int32,   DType::Int64,   DType::Bool};
 constexpr Types kFloats{DType::Float32, DType::Float64};
+constexpr Types kFloating{DType::Float32, DType::Float64, DType::Float16, DType::BFloat16};
 constexpr Types kFloatsQ{DType::Float32, DType::Float64, DType::QUInt8, DType::QInt8,
                          DType::QInt32};
 constexpr Types kFloatsQ8{DType::Float32, DType::Float64, DType::QUInt8, DType::QInt8};
@@ -66,6 +67,7 @@ constexpr std::string_view kCompare = "quanta/ops/compare.h";
 constexpr std::string_view kConv = "quanta/ops/conv.h";
 constexpr std::string_view kEmbedding = "quanta/ops/embedding.h";
 constexpr std::string_view kFactory = "quanta/ops/factory.h";
+constexpr std::string_view kFakeQuantize = "quanta/ops/fake_quantize.h";
 constexpr std::string_view kIndexing = "quanta/ops/indexing.h";
 constexpr std::string_view kInterpolate = "quanta/ops/interpolate.h";
 constexpr std::string_view kLinear = "quanta/ops/linear.h";
@@ -116,6 +118,11 @@ const std::vector<Family>& families() {
        {"embedding_bag_byte_prepack", "embedding_bag_4bit_prepack", "embedding_bag_2bit_prepack"}},
       {kFactory, kCodes, {"make_per_tensor_quantized_tensor", "make_per_channel_quantized_tensor"}},
       {kFactory, kQuantized, {"empty_quantized"}},
+      {kFakeQuantize,
+       kFloating,
+       {"fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine",
+        "fake_quantize_learnable_per_tensor_affine",
+        "fake_quantize_learnable_per_channel_affine"}},
       {kIndexing,
        kWholeBytes,
        {"index", "index_put_", "index_select", "gather", "take", "masked_fill", "masked_fill_"}},

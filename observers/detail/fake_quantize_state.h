@@ -9,7 +9,8 @@
 
 namespace quanta::detail {
 
-/// A switch ([1] of any integer dtype or Bool). Throws ArgumentError `load_state_dict: <name>: ...`.
+/// A switch ([1] of any integer dtype or Bool). Throws ArgumentError `load_state_dict: <name>:
+/// ...`.
 bool switch_state(const StateDict& state, const std::string& name);
 
 /// One value, or one for each channel, as an own copy in `dtype`: floating for a floating one,

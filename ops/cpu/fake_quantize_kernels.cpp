@@ -39,6 +39,9 @@ void masked_tail(const float* grad, std::int64_t begin, std::int64_t count,
 
 #if HWY_TARGET != HWY_SCALAR
 static_assert(kLanes % 8 == 0, "a vector's mask bits begin with a byte");
+static_assert(LearnedLanes::kCount % kLanes == 0, "lanes of sums come in whole vectors");
+
+using DoubleTag = hn::ScalableTag<double>;
 
 // One channel's parameters in every lane.
 class UniformChannel {
@@ -109,7 +112,69 @@ HWY_INLINE std::int64_t masked_vectors(const float* grad, std::int64_t count,
   if constexpr (kStreaming) hwy::FlushStream();
   return i;
 }
+
+// A float vector's lanes as two vectors of doubles, each added to its sum.
+template <class V>
+HWY_INLINE void add_lanes(V terms, hn::Vec<DoubleTag>* sums) {
+  const hn::Half<FloatTag> half;
+  sums[0] = hn::Add(sums[0], hn::PromoteTo(DoubleTag(), hn::LowerHalf(half, terms)));
+  sums[1] = hn::Add(sums[1], hn::PromoteTo(DoubleTag(), hn::UpperHalf(half, terms)));
+}
+
+std::int64_t learned_vectors(const float* x, const float* grad, std::int64_t count,
+                             const math::FakeQuantizeParams& params, float* dst,
+                             LearnedLanes& lanes) {
+  constexpr std::int64_t kParts = LearnedLanes::kCount / kLanes;
+  const FloatTag d;
+  const DoubleTag dd;
+  const auto scale = hn::Set(d, params.scale);
+  const auto inv_scale = hn::Set(d, params.inv_scale);
+  const auto zero_point = hn::Set(d, params.zero_point);
+  const auto min = hn::Set(d, params.min);
+  const auto max = hn::Set(d, params.max);
+  const auto minus_scale = hn::Set(d, -params.scale);
+  hn::Vec<DoubleTag> scale_sums[2 * kParts];
+  hn::Vec<DoubleTag> zero_point_sums[2 * kParts];
+  for (std::int64_t k = 0; k < 2 * kParts; ++k) {
+    scale_sums[k] = hn::Zero(dd);
+    zero_point_sums[k] = hn::Zero(dd);
+  }
+  std::int64_t i = 0;
+  for (; i + LearnedLanes::kCount <= count; i += LearnedLanes::kCount) {
+    for (std::int64_t part = 0; part < kParts; ++part) {
+      const std::int64_t at = i + part * kLanes;
+      const auto value = hn::LoadU(d, x + at);
+      const auto upstream = hn::LoadU(d, grad + at);
+      const auto code = hn::Add(hn::Round(hn::Mul(value, inv_scale)), zero_point);
+      const auto clamped = hn::Min(hn::Max(code, min), max);
+      const auto inside = hn::Eq(clamped, code);
+      const auto steps = hn::Sub(clamped, zero_point);
+      const auto error = hn::Mul(hn::Sub(hn::Mul(steps, scale), value), inv_scale);
+      hn::StoreU(hn::IfThenElseZero(inside, upstream), d, dst + at);
+      add_lanes(hn::Mul(upstream, hn::IfThenElse(inside, error, steps)), scale_sums + 2 * part);
+      add_lanes(hn::IfThenZeroElse(inside, hn::Mul(upstream, minus_scale)),
+                zero_point_sums + 2 * part);
+    }
+  }
+  for (std::int64_t k = 0; k < 2 * kParts; ++k) {
+    hn::StoreU(scale_sums[k], dd, lanes.scale + k * kLanes / 2);
+    hn::StoreU(zero_point_sums[k], dd, lanes.zero_point + k * kLanes / 2);
+  }
+  return i;
+}
 #endif  // HWY_TARGET != HWY_SCALAR
+
+void learned_block(const float* x, const float* grad, std::int64_t count,
+                   const math::FakeQuantizeParams& params, float* dst, LearnedLanes& lanes) {
+  std::int64_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  i = learned_vectors(x, grad, count, params, dst, lanes);
+#endif
+  for (; i < count; ++i) {
+    const std::int64_t lane = i % LearnedLanes::kCount;
+    dst[i] = add_learned(x[i], grad[i], params, lanes.scale[lane], lanes.zero_point[lane]);
+  }
+}
 
 void fake_quantize_one_channel(const float* src, std::int64_t count,
                                const FakeQuantizeChannels& channels, std::int64_t channel,
@@ -181,6 +246,7 @@ namespace quanta::cpu {
 
 HWY_EXPORT(fake_quantize_one_channel);
 HWY_EXPORT(fake_quantize_row_range);
+HWY_EXPORT(learned_block);
 HWY_EXPORT(masked_row);
 HWY_EXPORT(masked_row_range);
 
@@ -240,15 +306,15 @@ template <>
 void fake_quantize(const double* src, const FakeQuantizeRows& rows,
                    const FakeQuantizeChannels& channels, double* dst, std::uint8_t* mask) {
   if (mask != nullptr) std::fill(mask, mask + rows.mask_bytes(), std::uint8_t{0});
-  for_each_element(
-      rows, channels.count(), [&](std::int64_t row, std::int64_t i, std::int64_t channel) {
-        const std::int64_t at = row * rows.length + i;
-        const auto result = math::fake_quantize(src[at], channels.at(channel));
-        dst[at] = result.value;
-        if (mask == nullptr || !result.inside) return;
-        std::uint8_t& byte = mask[row * rows.mask_row_bytes() + i / 8];
-        byte = static_cast<std::uint8_t>(byte | (1U << (i % 8)));
-      });
+  for_each_element(rows, channels.count(),
+                   [&](std::int64_t row, std::int64_t i, std::int64_t channel) {
+                     const std::int64_t at = row * rows.length + i;
+                     const auto result = math::fake_quantize(src[at], channels.at(channel));
+                     dst[at] = result.value;
+                     if (mask == nullptr || !result.inside) return;
+                     std::uint8_t& byte = mask[row * rows.mask_row_bytes() + i / 8];
+                     byte = static_cast<std::uint8_t>(byte | (1U << (i % 8)));
+                   });
 }
 
 template <>
@@ -283,23 +349,36 @@ void masked_gradient(const double* grad, const FakeQuantizeRows& rows, const std
 
 namespace {
 
-// The sums of the rows' (or, of a single long row, the blocks') gradients.
 struct LearnedSums {
   double scale = 0.0;
   double zero_point = 0.0;
 };
 
-template <typename T>
-LearnedSums learned_block(const T* x, const T* grad, std::int64_t count,
-                          const math::FakeQuantizeParams& params, T* dst) {
+LearnedSums sum_of(const LearnedLanes& lanes) {
   LearnedSums sums;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const math::LearnedGradient<T> one = math::learned_gradient(x[i], params);
-    dst[i] = one.x != T{0} ? grad[i] : T{0};
-    sums.scale += static_cast<double>(grad[i] * one.scale);
-    sums.zero_point += static_cast<double>(grad[i] * one.zero_point);
+  for (std::int64_t lane = 0; lane < LearnedLanes::kCount; ++lane) {
+    sums.scale += lanes.scale[lane];
+    sums.zero_point += lanes.zero_point[lane];
   }
   return sums;
+}
+
+// A part of a row, which belongs to one channel.
+LearnedSums learned_part(const float* x, const float* grad, std::int64_t count,
+                         const math::FakeQuantizeParams& params, float* dst) {
+  LearnedLanes lanes;
+  HWY_DYNAMIC_DISPATCH(learned_block)(x, grad, count, params, dst, lanes);
+  return sum_of(lanes);
+}
+
+LearnedSums learned_part(const double* x, const double* grad, std::int64_t count,
+                         const math::FakeQuantizeParams& params, double* dst) {
+  LearnedLanes lanes;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t lane = i % LearnedLanes::kCount;
+    dst[i] = add_learned(x[i], grad[i], params, lanes.scale[lane], lanes.zero_point[lane]);
+  }
+  return sum_of(lanes);
 }
 
 // Channels innermost: sums by column, each over all rows in order.
@@ -312,10 +391,8 @@ void learned_columns(const T* x, const T* grad, const FakeQuantizeRows& rows,
                  for (std::int64_t row = 0; row < rows.count; ++row) {
                    for (std::int64_t c = begin; c < end; ++c) {
                      const std::int64_t at = row * rows.length + c;
-                     const LearnedSums one =
-                         learned_block(x + at, grad + at, 1, channels.at(c), dst + at);
-                     scale_grad[c] += one.scale;
-                     zero_point_grad[c] += one.zero_point;
+                     dst[at] = add_learned(x[at], grad[at], channels.at(c), scale_grad[c],
+                                           zero_point_grad[c]);
                    }
                  }
                });
@@ -344,8 +421,8 @@ void learned_gradients(const T* x, const T* grad, const FakeQuantizeRows& rows,
                    const std::int64_t start = item % blocks * block;
                    const std::int64_t at = row * rows.length + start;
                    sums[static_cast<std::size_t>(item)] =
-                       learned_block(x + at, grad + at, std::min(block, rows.length - start),
-                                     channels.at(row % channels.count()), dst + at);
+                       learned_part(x + at, grad + at, std::min(block, rows.length - start),
+                                    channels.at(row % channels.count()), dst + at);
                  }
                });
   for (std::size_t item = 0; item < sums.size(); ++item) {

@@ -53,6 +53,25 @@ void fake_quantize(const T* src, const FakeQuantizeRows& rows, const FakeQuantiz
 template <typename T>
 void masked_gradient(const T* grad, const FakeQuantizeRows& rows, const std::uint8_t* mask, T* dst);
 
+/// Sums of gradients, spread over as many lanes as the widest vector has: element i adds to lane
+/// i % kCount, so that every instruction set sums in the same order.
+struct LearnedLanes {
+  static constexpr std::int64_t kCount = 16;
+  double scale[kCount] = {};
+  double zero_point[kCount] = {};
+};
+
+/// Adds what one element gives (math::learned_gradient) to the sums; returns its gradient for x.
+template <typename T>
+T add_learned(T x, T grad, const math::FakeQuantizeParams& params, double& scale_sum,
+              double& zero_point_sum) {
+  const math::LearnedGradient<T> one = math::learned_gradient(x, params);
+  const bool inside = one.x != T{0};
+  scale_sum += static_cast<double>(grad * one.scale);
+  if (!inside) zero_point_sum += static_cast<double>(grad * one.zero_point);
+  return inside ? grad : T{0};
+}
+
 /// Backward of the learnable form: dst = gradient for x; the sums of each channel's gradients go to
 /// scale_grad[channels] and zero_point_grad[channels], in double and in an order that does not
 /// depend on the number of threads.

@@ -44,9 +44,8 @@ std::vector<std::string> parameter_names(const nn::Module& module) {
 TEST_CASE("Module: parameters of learnable fake quantizers are its own") {
   const auto module = nn::make_module<WeightQuantized>(LearnableFakeQuantize::with_args());
   module->set_activation_post_process(default_fake_quant()());
-  CHECK(parameter_names(*module) ==
-        std::vector<std::string>{"weight", "weight_fake_quant.scale",
-                                 "weight_fake_quant.zero_point"});
+  CHECK(parameter_names(*module) == std::vector<std::string>{"weight", "weight_fake_quant.scale",
+                                                             "weight_fake_quant.zero_point"});
   module->requires_grad_();
   const auto fake = std::dynamic_pointer_cast<LearnableFakeQuantize>(module->weight_fake_quant);
   CHECK(fake->scale().requires_grad());
@@ -55,8 +54,7 @@ TEST_CASE("Module: parameters of learnable fake quantizers are its own") {
 }
 
 TEST_CASE("Module: fake quantizers of weights stand in the state below their name") {
-  const auto module =
-      nn::make_module<WeightQuantized>(default_fused_per_channel_wt_fake_quant());
+  const auto module = nn::make_module<WeightQuantized>(default_fused_per_channel_wt_fake_quant());
   module->set_activation_post_process(default_fused_act_fake_quant()());
   (*module)(Tensor::ones({1, 3}));
   const StateDict state = module->state_dict();
@@ -67,17 +65,17 @@ TEST_CASE("Module: fake quantizers of weights stand in the state below their nam
   const auto fresh = nn::make_module<WeightQuantized>(default_fused_per_channel_wt_fake_quant());
   fresh->set_activation_post_process(default_fused_act_fake_quant()());
   fresh->load_state_dict(state);
-  CHECK(fresh->state_dict().at("weight_fake_quant.scale").equal(
-      state.at("weight_fake_quant.scale")));
+  CHECK(
+      fresh->state_dict().at("weight_fake_quant.scale").equal(state.at("weight_fake_quant.scale")));
   StateDict broken = state;
   broken.erase("weight_fake_quant.scale");
-  CHECK_THROWS_WITH_AS(fresh->load_state_dict(broken),
-                       doctest::Contains("weight_fake_quant.scale"), ArgumentError);
+  CHECK_THROWS_WITH_AS(fresh->load_state_dict(broken), doctest::Contains("weight_fake_quant.scale"),
+                       ArgumentError);
   // A copy has fake quantizers of its own.
   const auto copy = std::dynamic_pointer_cast<WeightQuantized>(module->clone());
   CHECK(copy->weight_fake_quant != module->weight_fake_quant);
-  CHECK(copy->state_dict().at("weight_fake_quant.scale").equal(
-      state.at("weight_fake_quant.scale")));
+  CHECK(
+      copy->state_dict().at("weight_fake_quant.scale").equal(state.at("weight_fake_quant.scale")));
 }
 
 TEST_CASE("Module: a fake quantizer of the input changes what forward gets") {

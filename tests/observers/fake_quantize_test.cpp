@@ -73,8 +73,8 @@ TEST_CASE("FakeQuantize: the observer's parameters make the result and both swit
   const Tensor y = fake.forward(x);
   CHECK(fake.scale().item() == doctest::Approx(3.0 / 255.0));
   CHECK(fake.zero_point().to_int64_vector() == std::vector<std::int64_t>{85});
-  CHECK(y.detach().equal(fake_quantize_per_tensor_affine(x.detach(), fake.scale(),
-                                                         fake.zero_point(), 0, 255)));
+  CHECK(y.detach().equal(
+      fake_quantize_per_tensor_affine(x.detach(), fake.scale(), fake.zero_point(), 0, 255)));
   y.backward(Tensor::ones({4}));
   CHECK(x.grad().equal(Tensor::ones({4})));
 
@@ -116,8 +116,7 @@ TEST_CASE("FakeQuantize: names and state are torch's") {
   CHECK(state.at("fake_quant_enabled").dtype() == DType::UInt8);
   CHECK(state.at("zero_point").dtype() == DType::Int32);
   CHECK(state.at("scale").sizes() == Dims{1});
-  CHECK(state_of(*default_fused_act_fake_quant()()).at("observer_enabled").dtype() ==
-        DType::Int64);
+  CHECK(state_of(*default_fused_act_fake_quant()()).at("observer_enabled").dtype() == DType::Int64);
   CHECK(state_of(*default_embedding_fake_quant()()).at("zero_point").dtype() == DType::Float32);
   CHECK(names_of(state_of(*default_fixed_qparams_range_0to1_fake_quant()())) ==
         std::vector<std::string>{"fake_quant_enabled", "observer_enabled", "scale", "zero_point",
@@ -262,12 +261,9 @@ TEST_CASE("fused_moving_avg_obs_fake_quant: parameters are those of dynamic quan
     std::int64_t zero_point;
   };
   const Row rows[] = {
-      {{-1.0F, 2.0F}, true, 2.0 / 127.0, 0},
-      {{0.0F, 2.0F}, true, 2.0 / 255.0, -128},
-      {{-2.0F, -1.0F}, true, 2.0 / 255.0, 127},
-      {{0.0F, 0.0F}, true, 0.1, 127},
-      {{-5e-4F, 1e-3F}, true, 6.1e-5, 0},
-      {{-1.0F, 2.0F}, false, 3.0 / 255.0, -43},
+      {{-1.0F, 2.0F}, true, 2.0 / 127.0, 0},    {{0.0F, 2.0F}, true, 2.0 / 255.0, -128},
+      {{-2.0F, -1.0F}, true, 2.0 / 255.0, 127}, {{0.0F, 0.0F}, true, 0.1, 127},
+      {{-5e-4F, 1e-3F}, true, 6.1e-5, 0},       {{-1.0F, 2.0F}, false, 3.0 / 255.0, -43},
   };
   for (const Row& row : rows) {
     CAPTURE(row.scale);
@@ -440,9 +436,13 @@ TEST_CASE("qat QConfigs: each pairs the fake quantizers that torch's pairs") {
        default_weight_fake_quant()},
       {"default_dynamic_qat_qconfig", default_dynamic_qat_qconfig(), default_dynamic_fake_quant(),
        default_weight_fake_quant()},
-      {"default_weight_only_qconfig", default_weight_only_qconfig(), {},
+      {"default_weight_only_qconfig",
+       default_weight_only_qconfig(),
+       {},
        default_weight_fake_quant()},
-      {"default_activation_only_qconfig", default_activation_only_qconfig(), default_fake_quant(),
+      {"default_activation_only_qconfig",
+       default_activation_only_qconfig(),
+       default_fake_quant(),
        {}},
       {"default_qat_qconfig_v2", default_qat_qconfig_v2(), default_fused_act_fake_quant(),
        default_fused_wt_fake_quant()},

@@ -15,6 +15,7 @@
 #include "quanta/ops/conv.h"
 #include "quanta/ops/embedding.h"
 #include "quanta/ops/factory.h"
+#include "quanta/ops/fake_quantize.h"
 #include "quanta/ops/indexing.h"
 #include "quanta/ops/interpolate.h"
 #include "quanta/ops/linear.h"
@@ -307,6 +308,22 @@ void add_others(std::map<std::string, Caller>& callers) {
   const Dims sizes{2, 4};
   callers["quantize_per_tensor"] = {
       sizes, [](const Tensor& x) { quantize_per_tensor(x, 0.1, 0, DType::QUInt8); }};
+  callers["fake_quantize_per_tensor_affine"] = {
+      sizes, [](const Tensor& x) { fake_quantize_per_tensor_affine(x, 0.1, 0, 0, 255); }};
+  callers["fake_quantize_per_channel_affine"] = {
+      sizes, [](const Tensor& x) {
+        fake_quantize_per_channel_affine(x, Tensor::ones({x.size(0)}), Tensor::zeros({x.size(0)}),
+                                         0, 0, 255);
+      }};
+  callers["fake_quantize_learnable_per_tensor_affine"] = {
+      sizes, [](const Tensor& x) {
+        fake_quantize_learnable_per_tensor_affine(x, Tensor::ones({1}), Tensor::zeros({1}), 0, 255);
+      }};
+  callers["fake_quantize_learnable_per_channel_affine"] = {
+      sizes, [](const Tensor& x) {
+        fake_quantize_learnable_per_channel_affine(x, Tensor::ones({x.size(0)}),
+                                                   Tensor::zeros({x.size(0)}), 0, 0, 255);
+      }};
   callers["quantize_per_channel"] = {sizes, [](const Tensor& x) {
                                        quantize_per_channel(x, Tensor::ones({2}),
                                                             Tensor::zeros({2}, DType::Int64), 0,

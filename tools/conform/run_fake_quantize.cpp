@@ -20,7 +20,8 @@ Tensor leaf(const Tensor& tensor) {
 }
 
 /// y of `function` and the gradient of x for the case's grad_out.
-Outputs forward_and_backward(const Case& test, const std::function<Tensor(const Tensor&)>& function) {
+Outputs forward_and_backward(const Case& test,
+                             const std::function<Tensor(const Tensor&)>& function) {
   const Tensor x = leaf(test.tensor("x"));
   const Tensor y = function(x);
   y.backward(test.tensor("grad_out"));
@@ -142,9 +143,8 @@ Outputs run_fused(const Case& test) {
   for (const Step& step : steps) {
     options.observer_on = step.observer_on;
     options.fake_quant_on = step.fake_quant_on;
-    Object result = step_result(step, [&](const Tensor& x) {
-      return fused_moving_avg_obs_fake_quant(x, state, options);
-    });
+    Object result = step_result(
+        step, [&](const Tensor& x) { return fused_moving_avg_obs_fake_quant(x, state, options); });
     result.set("running_min", state.running_min);
     result.set("running_max", state.running_max);
     result.set("scale", state.scale);
