@@ -13,6 +13,7 @@
 #include "quanta/nn/activation.h"
 #include "quanta/nn/attention.h"
 #include "quanta/nn/conv.h"
+#include "quanta/nn/dynamic/conv.h"
 #include "quanta/nn/dynamic/linear.h"
 #include "quanta/nn/dynamic/rnn.h"
 #include "quanta/nn/dynamic/rnn_cell.h"
@@ -147,12 +148,8 @@ bool has_form(const Module& module) {
 // The dtype of the weights follows from the state.
 template <typename Dynamic>
 ModulePtr dynamic_from(const ModulePtr& source) {
-  const FromFloat* from_float = default_dynamic_quant_module_mappings().find(*source);
   source->set_qconfig(default_dynamic_qconfig());
-  const ModulePtr result = from_float == nullptr ? nullptr : (*from_float)(*source);
-  QUANTA_CHECK(dynamic_cast<const Dynamic*>(result.get()) != nullptr,
-               "expected another layer in the float network, got {}", source->type_name());
-  return result;
+  return Dynamic::from_float(*source);
 }
 
 template <typename Dynamic>
@@ -235,6 +232,12 @@ const std::vector<SavedType>& saved_types() {
       dynamic_row<qd::LSTMCell>("DynamicLSTMCell"),
       dynamic_row<qd::GRUCell>("DynamicGRUCell"),
       dynamic_row<qd::RNNCell>("DynamicRNNCell"),
+      dynamic_row<qd::Conv1d>("DynamicConv1d"),
+      dynamic_row<qd::Conv2d>("DynamicConv2d"),
+      dynamic_row<qd::Conv3d>("DynamicConv3d"),
+      dynamic_row<qd::ConvTranspose1d>("DynamicConvTranspose1d"),
+      dynamic_row<qd::ConvTranspose2d>("DynamicConvTranspose2d"),
+      dynamic_row<qd::ConvTranspose3d>("DynamicConvTranspose3d"),
       {"WeightOnlyLinear", typeid(nn::weight_only::Linear), &restore_weight_only},
   };
   return types;

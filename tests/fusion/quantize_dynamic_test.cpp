@@ -11,8 +11,10 @@
 #include "quanta/fusion/fuse_modules.h"
 #include "quanta/fusion/model_file.h"
 #include "quanta/nn/activation.h"
+#include "quanta/nn/attention.h"
 #include "quanta/nn/container.h"
 #include "quanta/nn/conv.h"
+#include "quanta/nn/dynamic/conv.h"
 #include "quanta/nn/dynamic/linear.h"
 #include "quanta/nn/dynamic/rnn.h"
 #include "quanta/nn/dynamic/rnn_cell.h"
@@ -297,8 +299,47 @@ TEST_CASE("save_model: fused and embedded dynamic layers and cells come back") {
   nn::Sequential other{nn::EmbeddingBag({.num_embeddings = 20, .embedding_dim = 6}),
                        nn::GRUCell({.input_size = 6, .hidden_size = 5})};
   CHECK_THROWS_WITH_AS(load_model(other, file.path),
-                       doctest::Contains("'1' (DynamicLSTMCell): expected another layer"),
-                       ArgumentError);
+                       doctest::Contains("module: expected LSTMCell, got GRUCell"), ArgumentError);
+}
+
+TEST_CASE("save_model: dynamic convolutions of a mapping of one's own come back") {
+  const TemporaryFile file("quanta_dynamic_conv_");
+  const auto build = [] {
+    nn::Sequential net{
+        nn::Conv2d({.in_channels = 3, .out_channels = 4, .kernel_size = {3}}),
+        nn::ConvTranspose2d({.in_channels = 4, .out_channels = 2, .kernel_size = {2}})};
+    net.eval();
+    return net;
+  };
+  const ModuleMapping mapping = ModuleMapping(default_dynamic_quant_module_mappings())
+                                    .add<nn::Conv2d>(&qd::Conv2d::from_float)
+                                    .add<nn::ConvTranspose2d>(&qd::ConvTranspose2d::from_float);
+  const nn::Sequential net =
+      quantize_dynamic(build(), DynamicSpec().add_name(""), DType::QInt8, mapping);
+  save_model(net, file.path);
+  nn::Sequential loaded = build();
+  load_model(loaded, file.path);
+  CHECK(to_string(loaded) == to_string(net));
+  Generator generator(6);
+  const Tensor x = randn({2, 3, 6, 6}, generator);
+  CHECK(loaded(x).equal(net(x)));
+}
+
+TEST_CASE("save_model: the projection of an attention comes back as a dynamic linear layer") {
+  const TemporaryFile file("quanta_dynamic_out_proj_");
+  const auto build = [] {
+    nn::Sequential net{nn::NonDynamicallyQuantizableLinear({.in_features = 6, .out_features = 4})};
+    net.eval();
+    return net;
+  };
+  const nn::Sequential net = quantize_dynamic(build(), DynamicSpec().add_name("0"));
+  CHECK_THROWS_AS(quantize_dynamic(build()), ArgumentError);
+  save_model(net, file.path);
+  nn::Sequential loaded = build();
+  load_model(loaded, file.path);
+  Generator generator(7);
+  const Tensor x = randn({2, 6}, generator);
+  CHECK(loaded(x).equal(net(x)));
 }
 
 TEST_CASE("read_pt: a dynamic LSTM of torch loads with its rounding of activations") {

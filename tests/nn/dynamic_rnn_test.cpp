@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "quanta/fusion/quantize_dynamic.h"
@@ -178,6 +179,25 @@ TEST_CASE("dynamic LSTM: any number of threads gives the same floats") {
   const Tensor three = (*lstm)(x);
   set_num_threads(before);
   CHECK(three.equal(one));
+}
+
+TEST_CASE("dynamic GRU: one module serves many threads at once") {
+  const auto gru = dynamic_of<nn::GRU, qd::GRU>({.input_size = 24, .hidden_size = 40});
+  std::vector<Tensor> inputs;
+  std::vector<Tensor> expected;
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    inputs.push_back(random_tensor({9, 2, 24}, 20 + i));
+    expected.push_back((*gru)(inputs.back()));
+  }
+  std::vector<Tensor> results(inputs.size());
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    threads.emplace_back([&, i] {
+      for (int run = 0; run < 10; ++run) results[i] = (*gru)(inputs[i]);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (std::size_t i = 0; i < inputs.size(); ++i) CHECK(results[i].equal(expected[i]));
 }
 
 TEST_CASE("dynamic LSTM: two calls with the state handed on hold the products of each part") {
