@@ -95,6 +95,58 @@ const FuserTable& default_fusers() {
   return fusers;
 }
 
+// A layer and the batch norm after it stay two, to be trained; `Fused` takes all modules.
+template <typename Fused, typename Layer, typename BatchNorm>
+ModulePtr keep_batch_norm(const Modules& modules) {
+  const auto& layer = static_cast<const Layer&>(*modules[0]);
+  const auto& norm = static_cast<const BatchNorm&>(*modules[1]);
+  const std::int64_t channels = layer.weight.size(0);
+  QUANTA_CHECK(norm.options().num_features == channels,
+               "fuse_modules_qat: model: expected a batch norm of the layer's {} channels, got {}",
+               channels, norm.options().num_features);
+  QUANTA_CHECK(norm.options().affine && norm.options().track_running_stats,
+               "fuse_modules_qat: model: expected a batch norm with affine parameters and running "
+               "statistics, got affine={}, track_running_stats={}",
+               norm.options().affine, norm.options().track_running_stats);
+  ModulePtr fused;
+  if constexpr (std::is_constructible_v<Fused, ModulePtr, ModulePtr, ModulePtr>) {
+    fused = nn::make_module<Fused>(modules[0], modules[1], modules[2]);
+  } else {
+    fused = nn::make_module<Fused>(modules[0], modules[1]);
+  }
+  fused->train(modules[0]->is_training());
+  return fused;
+}
+
+template <typename Layer, typename BatchNorm, typename ConvBn, typename ConvBnReLU,
+          typename ConvReLU>
+void add_qat_convolution(FuserTable& table) {
+  table.push_back({{typeid(Layer), typeid(BatchNorm)}, &keep_batch_norm<ConvBn, Layer, BatchNorm>});
+  table.push_back({{typeid(Layer), typeid(BatchNorm), typeid(nn::ReLU)},
+                   &keep_batch_norm<ConvBnReLU, Layer, BatchNorm>});
+  table.push_back({{typeid(Layer), typeid(nn::ReLU)}, &pair<ConvReLU>});
+}
+
+const FuserTable& qat_fusers() {
+  static const FuserTable fusers = [] {
+    namespace ni = nn::intrinsic;
+    FuserTable table;
+    add_qat_convolution<nn::Conv1d, nn::BatchNorm1d, ni::ConvBn1d, ni::ConvBnReLU1d,
+                        ni::ConvReLU1d>(table);
+    add_qat_convolution<nn::Conv2d, nn::BatchNorm2d, ni::ConvBn2d, ni::ConvBnReLU2d,
+                        ni::ConvReLU2d>(table);
+    add_qat_convolution<nn::Conv3d, nn::BatchNorm3d, ni::ConvBn3d, ni::ConvBnReLU3d,
+                        ni::ConvReLU3d>(table);
+    table.push_back({{typeid(nn::Linear), typeid(nn::BatchNorm1d)},
+                     &keep_batch_norm<ni::LinearBn1d, nn::Linear, nn::BatchNorm1d>});
+    table.push_back({{typeid(nn::Linear), typeid(nn::ReLU)}, &pair<ni::LinearReLU>});
+    table.push_back({{typeid(nn::BatchNorm2d), typeid(nn::ReLU)}, &pair<ni::BNReLU2d>});
+    table.push_back({{typeid(nn::BatchNorm3d), typeid(nn::ReLU)}, &pair<ni::BNReLU3d>});
+    return table;
+  }();
+  return fusers;
+}
+
 const Fuser* find_fuser(const FuserTable& table, const std::vector<std::type_index>& types) {
   const auto found = std::find_if(table.rbegin(), table.rend(),
                                   [&](const auto& entry) { return entry.first == types; });
@@ -113,10 +165,8 @@ Place find_place(Module& model, const std::string& path) {
   return {model.get_submodule(path.substr(0, dot)).get(), path.substr(dot + 1)};
 }
 
-}  // namespace
-
-void fuse_modules(Module& model, const std::vector<std::vector<std::string>>& groups,
-                  const FuserTable& additional) {
+void fuse(Module& model, const std::vector<std::vector<std::string>>& groups,
+          const FuserTable& additional, const FuserTable& known) {
   struct Replacement {
     Place place;
     ModulePtr module;
@@ -140,7 +190,7 @@ void fuse_modules(Module& model, const std::vector<std::vector<std::string>>& gr
     QUANTA_CHECK(group.size() >= 2, "fuse_modules: groups: expected two or more modules, got [{}]",
                  fmt::join(group, ", "));
     const Fuser* fuser = find_fuser(additional, types);
-    if (fuser == nullptr) fuser = find_fuser(default_fusers(), types);
+    if (fuser == nullptr) fuser = find_fuser(known, types);
     QUANTA_CHECK(fuser != nullptr,
                  "fuse_modules: groups: expected a known sequence (Conv, BatchNorm, ReLU; Linear, "
                  "ReLU; ...), got [{}] = ({})",
@@ -183,6 +233,18 @@ void fuse_modules(Module& model, const std::vector<std::vector<std::string>>& gr
   for (Replacement& replacement : replacements) {
     replacement.place.parent->replace_child(replacement.place.name, std::move(replacement.module));
   }
+}
+
+}  // namespace
+
+void fuse_modules(Module& model, const std::vector<std::vector<std::string>>& groups,
+                  const FuserTable& additional) {
+  fuse(model, groups, additional, default_fusers());
+}
+
+void fuse_modules_qat(Module& model, const std::vector<std::vector<std::string>>& groups,
+                      const FuserTable& additional) {
+  fuse(model, groups, additional, qat_fusers());
 }
 
 }  // namespace quanta

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/nn/fold_batch_norm.h"
 #include "quanta/nn/module.h"
 
 namespace quanta {
@@ -32,16 +33,12 @@ using FuserTable = std::vector<std::pair<std::vector<std::type_index>, Fuser>>;
 void fuse_modules(nn::Module& model, const std::vector<std::vector<std::string>>& groups,
                   const FuserTable& additional = {});
 
-/// Weight and bias of a convolution or linear layer that does what it and the batch norm after it
-/// did: w * (gamma * r), (b - mean) * r * gamma + beta, r = 1 / sqrt(var + eps), in float32.
-/// Channels are dimension 0 of `weight` (transposed convolutions: see `transposed_groups`, which is
-/// their group count, else 0). Undefined bias, gamma, beta stand for 0, 1, 0.
-struct FoldedWeights {
-  Tensor weight;
-  Tensor bias;
-};
-FoldedWeights fold_batch_norm(const Tensor& weight, const Tensor& bias, const Tensor& running_mean,
-                              const Tensor& running_var, double eps, const Tensor& gamma,
-                              const Tensor& beta, std::int64_t transposed_groups = 0);
+/// The same for training with quantization in the loop: batch norms are not folded but trained with
+/// their layer (intrinsic::ConvBn2d, ConvBnReLU2d, LinearBn1d ...), as torch's fuse_modules_qat.
+/// Conv + ReLU, Linear + ReLU and BatchNorm + ReLU as above; ConvTranspose + BatchNorm is refused.
+/// Takes models in either mode, all of a group's modules in the same. Throws ArgumentError also for
+/// a batch norm without affine parameters or running statistics.
+void fuse_modules_qat(nn::Module& model, const std::vector<std::vector<std::string>>& groups,
+                      const FuserTable& additional = {});
 
 }  // namespace quanta

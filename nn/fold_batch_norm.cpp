@@ -1,6 +1,8 @@
+#include "quanta/nn/fold_batch_norm.h"
+
+#include <algorithm>
 #include <cmath>
 
-#include "quanta/fusion/fuse_modules.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta {

@@ -1,0 +1,201 @@
+#include "quanta/nn/qat/batch_norm.h"
+
+#include <cmath>
+
+#include "quanta/nn/detail/float_conv.h"
+#include "quanta/nn/detail/qat_from_float.h"
+#include "quanta/nn/fold_batch_norm.h"
+#include "quanta/ops/activation.h"
+#include "quanta/ops/arithmetic.h"
+#include "quanta/ops/linear.h"
+
+namespace quanta::nn::intrinsic::qat {
+namespace {
+
+std::int64_t channels(const ConvNdOptions& options) { return options.out_channels; }
+std::int64_t channels(const LinearOptions& options) { return options.out_features; }
+
+BatchNormOptions with_features(BatchNormOptions options, std::int64_t features) {
+  options.num_features = features;
+  return options;
+}
+
+// The layer's products without its bias.
+Tensor apply(const ConvNdOptions& options, const Tensor& x, const Tensor& weight) {
+  return detail::conv(detail::pad_for(x, options), weight, Tensor(), options);
+}
+Tensor apply(const LinearOptions&, const Tensor& x, const Tensor& weight) {
+  return linear(x, weight);
+}
+
+// Dimension 0 of a weight.
+Tensor as_rows(const Tensor& values, const Tensor& weight) {
+  Dims sizes = Dims::filled(static_cast<std::size_t>(weight.dim()), 1);
+  sizes[0] = values.numel();
+  return values.reshape(sizes);
+}
+
+// The channels of the layer's result: dimension 1, or the only one of spatial results without a
+// batch.
+Tensor as_channels(const Tensor& values, std::int64_t rank, bool batched) {
+  Dims sizes = Dims::filled(static_cast<std::size_t>(rank), 1);
+  sizes[batched ? 1 : 0] = values.numel();
+  return values.reshape(sizes);
+}
+
+// sqrt(var + eps) of running statistics, which are no part of the tape.
+Tensor standard_deviation(const Tensor& variance, double eps) {
+  const Tensor from = variance.detach().contiguous();
+  Tensor result = Tensor::empty(from.sizes());
+  float* values = result.mutable_data<float>();
+  for (std::int64_t i = 0; i < from.numel(); ++i) {
+    values[i] = std::sqrt(from.data<float>()[i] + static_cast<float>(eps));
+  }
+  return result;
+}
+
+}  // namespace
+
+template <typename Layer, typename Norm, typename Options>
+LayerBn<Layer, Norm, Options>::LayerBn(const Options& options, const BatchNormOptions& bn_options,
+                                       const QConfig& qconfig)
+    : Layer(options), QatModule("qat.ConvBn", qconfig) {
+  QUANTA_CHECK(bn_options.affine && bn_options.track_running_stats,
+               "qat.ConvBn: bn_options: expected affine parameters and running statistics, got "
+               "affine={}, track_running_stats={}",
+               bn_options.affine, bn_options.track_running_stats);
+  this->register_module("bn", bn, with_features(bn_options, channels(options)));
+}
+
+template <typename Layer, typename Norm, typename Options>
+Tensor LayerBn<Layer, Norm, Options>::forward(const Tensor& x) const {
+  const Tensor factor = div(bn->weight, standard_deviation(bn->running_var, bn->options().eps));
+  const Tensor scaled = mul(this->weight, as_rows(factor, this->weight));
+  const Tensor sums = apply(this->options(), x, fake_quantized(scaled));
+  const bool batched = sums.dim() == this->weight.dim();
+  Tensor y = div(sums, as_channels(factor, sums.dim(), batched));
+  if (this->bias.defined()) y = add(y, as_channels(this->bias, sums.dim(), batched));
+  return bn(y);
+}
+
+template <typename Layer, typename Norm, typename Options>
+std::shared_ptr<Module> LayerBn<Layer, Norm, Options>::to_float() const {
+  auto result = make_module<Layer>(this->options());
+  const auto plain = [](const Tensor& tensor) {
+    return tensor.defined() ? tensor.detach() : tensor;
+  };
+  const FoldedWeights folded =
+      fold_batch_norm(plain(this->weight), plain(this->bias), bn->running_mean, bn->running_var,
+                      bn->options().eps, plain(bn->weight), plain(bn->bias));
+  result->weight = folded.weight;
+  result->bias = folded.bias;
+  result->eval();
+  return result;
+}
+
+template <typename Layer, typename Norm, typename Options>
+Module& LayerBn<Layer, Norm, Options>::train(bool on) {
+  const bool bn_mode = bn->is_training();
+  Module::train(on);
+  if (frozen_) bn->train(bn_mode);
+  return *this;
+}
+
+template <typename Layer, typename Norm, typename Options>
+void LayerBn<Layer, Norm, Options>::freeze_bn_stats() {
+  frozen_ = true;
+  bn->eval();
+}
+
+template <typename Layer, typename Norm, typename Options>
+void LayerBn<Layer, Norm, Options>::update_bn_stats() {
+  frozen_ = false;
+  bn->train();
+}
+
+template class LayerBn<nn::Conv1d, nn::BatchNorm1d, ConvNdOptions>;
+template class LayerBn<nn::Conv2d, nn::BatchNorm2d, ConvNdOptions>;
+template class LayerBn<nn::Conv3d, nn::BatchNorm3d, ConvNdOptions>;
+template class LayerBn<nn::Linear, nn::BatchNorm1d, LinearOptions>;
+
+namespace {
+
+// A Qat that trains the tensors of the fused module's layer and batch norm.
+template <typename Qat, typename Layer, typename Norm, typename Fused>
+std::shared_ptr<Module> from_fused(std::string_view op, const Module& module) {
+  const auto& fused = detail::expect_module<Fused>(op, module, "the float module of that name");
+  const auto& layer =
+      detail::expect_module<Layer>(op, detail::first_part(op, fused), "a float layer");
+  const auto& norm = detail::expect_module<Norm>(op, fused[1], "a batch norm");
+  const QConfig& qconfig = detail::expect_qconfig(op, module);
+  auto result = make_module<Qat>(layer.options(), norm.options(), qconfig);
+  result->weight = layer.weight;
+  result->bias = layer.bias;
+  result->bn->weight = norm.weight;
+  result->bn->bias = norm.bias;
+  result->bn->running_mean = norm.running_mean;
+  result->bn->running_var = norm.running_var;
+  result->bn->num_batches_tracked = norm.num_batches_tracked;
+  result->set_qconfig(qconfig);
+  result->train(module.is_training());
+  return result;
+}
+
+}  // namespace
+
+std::shared_ptr<Module> ConvBn1d::from_float(const Module& module) {
+  return from_fused<ConvBn1d, nn::Conv1d, nn::BatchNorm1d, intrinsic::ConvBn1d>(
+      "qat.ConvBn1d.from_float", module);
+}
+std::shared_ptr<Module> ConvBn2d::from_float(const Module& module) {
+  return from_fused<ConvBn2d, nn::Conv2d, nn::BatchNorm2d, intrinsic::ConvBn2d>(
+      "qat.ConvBn2d.from_float", module);
+}
+std::shared_ptr<Module> ConvBn3d::from_float(const Module& module) {
+  return from_fused<ConvBn3d, nn::Conv3d, nn::BatchNorm3d, intrinsic::ConvBn3d>(
+      "qat.ConvBn3d.from_float", module);
+}
+std::shared_ptr<Module> LinearBn1d::from_float(const Module& module) {
+  return from_fused<LinearBn1d, nn::Linear, nn::BatchNorm1d, intrinsic::LinearBn1d>(
+      "qat.LinearBn1d.from_float", module);
+}
+std::shared_ptr<Module> ConvBnReLU1d::from_float(const Module& module) {
+  return from_fused<ConvBnReLU1d, nn::Conv1d, nn::BatchNorm1d, intrinsic::ConvBnReLU1d>(
+      "qat.ConvBnReLU1d.from_float", module);
+}
+std::shared_ptr<Module> ConvBnReLU2d::from_float(const Module& module) {
+  return from_fused<ConvBnReLU2d, nn::Conv2d, nn::BatchNorm2d, intrinsic::ConvBnReLU2d>(
+      "qat.ConvBnReLU2d.from_float", module);
+}
+std::shared_ptr<Module> ConvBnReLU3d::from_float(const Module& module) {
+  return from_fused<ConvBnReLU3d, nn::Conv3d, nn::BatchNorm3d, intrinsic::ConvBnReLU3d>(
+      "qat.ConvBnReLU3d.from_float", module);
+}
+
+Tensor ConvBnReLU1d::forward(const Tensor& x) const { return relu(ConvBn1d::forward(x)); }
+Tensor ConvBnReLU2d::forward(const Tensor& x) const { return relu(ConvBn2d::forward(x)); }
+Tensor ConvBnReLU3d::forward(const Tensor& x) const { return relu(ConvBn3d::forward(x)); }
+
+std::shared_ptr<Module> ConvBnReLU1d::to_float() const {
+  return detail::with_relu<intrinsic::ConvReLU1d>(ConvBn1d::to_float());
+}
+std::shared_ptr<Module> ConvBnReLU2d::to_float() const {
+  return detail::with_relu<intrinsic::ConvReLU2d>(ConvBn2d::to_float());
+}
+std::shared_ptr<Module> ConvBnReLU3d::to_float() const {
+  return detail::with_relu<intrinsic::ConvReLU3d>(ConvBn3d::to_float());
+}
+
+void freeze_bn_stats(Module& model) {
+  for (const Module::NamedModule& entry : model.named_modules()) {
+    if (auto* control = dynamic_cast<BatchNormControl*>(entry.module)) control->freeze_bn_stats();
+  }
+}
+
+void update_bn_stats(Module& model) {
+  for (const Module::NamedModule& entry : model.named_modules()) {
+    if (auto* control = dynamic_cast<BatchNormControl*>(entry.module)) control->update_bn_stats();
+  }
+}
+
+}  // namespace quanta::nn::intrinsic::qat
