@@ -8,6 +8,7 @@
 #include "quanta/nn/embedding.h"
 #include "quanta/nn/intrinsic/fused.h"
 #include "quanta/nn/misc.h"
+#include "quanta/nn/qat/module.h"
 #include "quanta/nn/stubs.h"
 #include "quanta/runtime/check.h"
 
@@ -59,6 +60,7 @@ class Converter {
       const std::string path = prefix + child.name;
       const bool whole =
           dynamic_cast<const nn::intrinsic::FusedModule*>(child.module.get()) != nullptr ||
+          dynamic_cast<const nn::qat::QatModule*>(child.module.get()) != nullptr ||
           options_.custom.find_quantized(*child.module) != nullptr;
       const bool first_visit = !made_.contains(child.module.get());
       if (!whole && first_visit) plan(*child.module, path + ".");

@@ -13,6 +13,9 @@
 #include "quanta/nn/linear.h"
 #include "quanta/nn/misc.h"
 #include "quanta/nn/norm.h"
+#include "quanta/nn/qat/batch_norm.h"
+#include "quanta/nn/qat/conv.h"
+#include "quanta/nn/qat/linear.h"
 #include "quanta/nn/quantizable/attention.h"
 #include "quanta/nn/quantizable/lstm.h"
 #include "quanta/nn/quantized/activation.h"
@@ -29,6 +32,34 @@
 
 namespace quanta {
 namespace {
+
+// What the float form of a qat module becomes, its weight quantized by the fake quantizer that was
+// trained with it.
+template <typename... Types>
+void add_qat(ModuleMapping& mapping) {
+  const auto convert = [float_forms = mapping](const nn::Module& module) {
+    const auto& qat = dynamic_cast<const nn::qat::QatModule&>(module);
+    const std::shared_ptr<nn::Module> source = qat.to_float();
+    QUANTA_CHECK(module.qconfig() != nullptr,
+                 "convert: module: expected a {} with a QConfig, got one without",
+                 module.type_name());
+    QConfig qconfig = *module.qconfig();
+    qconfig.weight.make = [fake = qat.weight_fake_quant()] { return fake->clone(); };
+    source->set_qconfig(qconfig);
+    source->set_activation_post_process(module.activation_post_process(),
+                                        nn::Module::Observation::Explicit);
+    return (*float_forms.find(*source))(*source);
+  };
+  (mapping.add<Types>(convert), ...);
+}
+
+void add_qat_modules(ModuleMapping& mapping) {
+  namespace nq = nn::qat;
+  namespace niq = nn::intrinsic::qat;
+  add_qat<nq::Linear, nq::Conv1d, nq::Conv2d, nq::Conv3d, niq::LinearReLU, niq::ConvReLU1d,
+          niq::ConvReLU2d, niq::ConvReLU3d, niq::LinearBn1d, niq::ConvBn1d, niq::ConvBn2d,
+          niq::ConvBn3d, niq::ConvBnReLU1d, niq::ConvBnReLU2d, niq::ConvBnReLU3d>(mapping);
+}
 
 ModuleMapping make_default_mapping() {
   namespace q = nn::quantized;
@@ -71,6 +102,31 @@ ModuleMapping make_default_mapping() {
       .add<ni::LinearReLU>(&niq::LinearReLU::from_float)
       .add<ni::LinearLeakyReLU>(&niq::LinearLeakyReLU::from_float)
       .add<ni::LinearTanh>(&niq::LinearTanh::from_float);
+  add_qat_modules(mapping);
+  return mapping;
+}
+
+ModuleMapping make_qat_mapping() {
+  namespace ni = nn::intrinsic;
+  namespace nq = nn::qat;
+  namespace niq = nn::intrinsic::qat;
+  ModuleMapping mapping;
+  mapping.add<nn::Linear>(&nq::Linear::from_float)
+      .add<nn::NonDynamicallyQuantizableLinear>(&nq::Linear::from_float)
+      .add<nn::Conv1d>(&nq::Conv1d::from_float)
+      .add<nn::Conv2d>(&nq::Conv2d::from_float)
+      .add<nn::Conv3d>(&nq::Conv3d::from_float)
+      .add<ni::ConvReLU1d>(&niq::ConvReLU1d::from_float)
+      .add<ni::ConvReLU2d>(&niq::ConvReLU2d::from_float)
+      .add<ni::ConvReLU3d>(&niq::ConvReLU3d::from_float)
+      .add<ni::LinearReLU>(&niq::LinearReLU::from_float)
+      .add<ni::ConvBn1d>(&niq::ConvBn1d::from_float)
+      .add<ni::ConvBn2d>(&niq::ConvBn2d::from_float)
+      .add<ni::ConvBn3d>(&niq::ConvBn3d::from_float)
+      .add<ni::ConvBnReLU1d>(&niq::ConvBnReLU1d::from_float)
+      .add<ni::ConvBnReLU2d>(&niq::ConvBnReLU2d::from_float)
+      .add<ni::ConvBnReLU3d>(&niq::ConvBnReLU3d::from_float)
+      .add<ni::LinearBn1d>(&niq::LinearBn1d::from_float);
   return mapping;
 }
 
@@ -113,6 +169,11 @@ const CustomModuleMapping& default_custom_module_mapping() {
 
 const ModuleMapping& default_static_quant_module_mappings() {
   static const ModuleMapping mapping = make_default_mapping();
+  return mapping;
+}
+
+const ModuleMapping& default_qat_module_mappings() {
+  static const ModuleMapping mapping = make_qat_mapping();
   return mapping;
 }
 

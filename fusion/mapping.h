@@ -39,8 +39,12 @@ class ModuleMapping {
   std::map<std::type_index, FromFloat> table_;
 };
 
-/// Float to quantized modules: torch's get_default_static_quant_module_mappings().
+/// Float and qat modules to quantized ones: torch's get_default_static_quant_module_mappings().
 const ModuleMapping& default_static_quant_module_mappings();
+/// Float modules to those that train with fake quantization: torch's
+/// get_default_qat_module_mappings(), and Conv1d, ConvReLU1d, Embedding and EmbeddingBag, which
+/// torch leaves to the user. An Embedding is taken only with a QConfig of float qparams.
+const ModuleMapping& default_qat_module_mappings();
 
 /// Float to dynamically quantized modules, and embeddings to ones with quantized tables: torch's
 /// get_default_dynamic_quant_module_mappings(). Convolutions are not in it.

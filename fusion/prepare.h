@@ -6,6 +6,7 @@
 
 #include "quanta/fusion/mapping.h"
 #include "quanta/nn/module.h"
+#include "quanta/nn/qat/batch_norm.h"
 
 namespace quanta {
 
@@ -38,6 +39,38 @@ prepare(const T& model, const QConfigMapping& qconfigs = {},
   prepare_(copy, qconfigs, mapping, custom);
   return copy;
 }
+
+/// In place, for training with quantization in the loop, as torch's prepare_qat: layers become qat
+/// modules that share the float ones' parameters (so that an optimizer made before goes on working)
+/// and fake-quantize their weights, and every module that will be quantized fake-quantizes its
+/// result. `model` has to be in train mode, and parameters require gradients only once
+/// requires_grad_() is called. Throws ArgumentError; then nothing was changed.
+void prepare_qat_(nn::Module& model, const QConfigMapping& qconfigs = {},
+                  const ModuleMapping& mapping = default_qat_module_mappings());
+
+/// The same on a copy of the same type:
+///   fuse_modules_qat(net, groups);
+///   auto prepared = prepare_qat(net.train(), get_default_qat_qconfig());
+///   ... train ...
+///   auto int8 = convert(prepared.eval());
+template <typename T>
+requires std::is_base_of_v<nn::Module, T> T
+prepare_qat(const T& model, const QConfigMapping& qconfigs = {},
+            const ModuleMapping& mapping = default_qat_module_mappings()) {
+  T copy = nn::deep_copy(model);
+  prepare_qat_(copy, qconfigs, mapping);
+  return copy;
+}
+
+/// Switches of all fake quantizers below `model`, those of weights as well: torch's
+/// model.apply(enable_observer) and so on.
+void enable_observer(nn::Module& model);
+void disable_observer(nn::Module& model);
+void enable_fake_quant(nn::Module& model);
+void disable_fake_quant(nn::Module& model);
+/// Switches of the statistics of batch norms that are trained with their layer.
+using nn::intrinsic::qat::freeze_bn_stats;
+using nn::intrinsic::qat::update_bn_stats;
 
 /// Every observer below `model` by the path of its module, as torch's get_observer_dict.
 std::map<std::string, std::shared_ptr<Observer>> get_observer_dict(const nn::Module& model);

@@ -26,6 +26,22 @@ requires std::is_base_of_v<nn::Module, T> T quantize(const T& model, const QConf
   return copy;
 }
 
+/// Training with quantization in the loop in one call: train(), prepare_qat, `run(prepared)`,
+/// eval(), convert. `run` trains: it calls requires_grad_(), makes an optimizer and steps.
+template <typename T>
+requires std::is_base_of_v<nn::Module, T> T quantize_qat(const T& model,
+                                                         const QConfigMapping& qconfigs,
+                                                         const std::function<void(T&)>& run,
+                                                         const ConvertOptions& options = {}) {
+  T copy = nn::deep_copy(model);
+  copy.train();
+  prepare_qat_(copy, qconfigs);
+  run(copy);
+  copy.eval();
+  convert_(copy, options);
+  return copy;
+}
+
 /// Runs the model on every batch and drops the outputs; to be used as `run` above.
 void default_eval_fn(const nn::Module& model, std::span<const Tensor> batches);
 
