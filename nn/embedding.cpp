@@ -6,6 +6,9 @@
 
 #include "quanta/nn/detail/layer_options.h"
 #include "quanta/ops/detail/embedding_indices.h"
+#include "quanta/ops/detail/floating.h"
+#include "quanta/ops/gradients/embedding.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/random.h"
 
@@ -82,7 +85,8 @@ std::vector<std::int64_t> bag_ends(const Tensor& indices, const Tensor& offsets,
 template <typename Options>
 Tensor checked_table(std::string_view op, const Tensor& weight, const Options& options) {
   const Dims sizes{options.num_embeddings, options.embedding_dim};
-  QUANTA_CHECK(weight.defined() && weight.dtype() == DType::Float32 && weight.sizes() == sizes,
+  QUANTA_CHECK(weight.defined() && quanta::detail::is_float32_or_64(weight.dtype()) &&
+                   weight.sizes() == sizes,
                "{}: weight: expected Float32 {}, got {} {}", op, sizes,
                weight.defined() ? to_string(weight.dtype()) : "undefined",
                weight.defined() ? weight.sizes() : Dims{});
@@ -93,25 +97,26 @@ Tensor checked_table(std::string_view op, const Tensor& weight, const Options& o
 std::int64_t grain(std::int64_t columns) { return std::max<std::int64_t>(1, 8192 / columns); }
 
 // One bag: rows[0..count) reduced into `to`, which holds zeros.
-void reduce_bag(const float* table, std::int64_t columns, const std::int64_t* rows,
-                const float* factors, std::int64_t count, std::optional<std::int64_t> padding_idx,
-                EmbeddingBagMode mode, float* to) {
+template <typename T>
+void reduce_bag(const T* table, std::int64_t columns, const std::int64_t* rows, const T* factors,
+                std::int64_t count, std::optional<std::int64_t> padding_idx, EmbeddingBagMode mode,
+                T* to) {
   std::int64_t used = 0;
   for (std::int64_t i = 0; i < count; ++i) {
     if (padding_idx && rows[i] == *padding_idx) continue;
-    const float* row = table + rows[i] * columns;
+    const T* row = table + rows[i] * columns;
     if (mode == EmbeddingBagMode::Max) {
       for (std::int64_t c = 0; c < columns; ++c) {
         if (used == 0 || row[c] > to[c]) to[c] = row[c];
       }
     } else {
-      const float factor = factors == nullptr ? 1.0F : factors[i];
+      const T factor = factors == nullptr ? T{1} : factors[i];
       for (std::int64_t c = 0; c < columns; ++c) to[c] += row[c] * factor;
     }
     ++used;
   }
   if (mode == EmbeddingBagMode::Mean && used > 1) {
-    for (std::int64_t c = 0; c < columns; ++c) to[c] /= static_cast<float>(used);
+    for (std::int64_t c = 0; c < columns; ++c) to[c] /= static_cast<T>(used);
   }
 }
 
@@ -129,17 +134,21 @@ Tensor Embedding::forward(const Tensor& indices) const {
   Dims sizes = indices.sizes();
   sizes.push_back(columns);
   const Tensor table = checked_table("Embedding", weight, options_);
-  const Tensor result = Tensor::empty(sizes);
-  const auto* from = table.data<float>();
-  auto* to = result.mutable_data<float>();
-  parallel_for(static_cast<std::int64_t>(rows.size()), grain(columns),
-               [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t i = begin; i < end; ++i) {
-                   const float* row = from + rows[static_cast<std::size_t>(i)] * columns;
-                   std::copy_n(row, columns, to + i * columns);
-                 }
-               });
-  return result;
+  const Tensor result = Tensor::empty(sizes, table.dtype());
+  quanta::detail::visit_floats(table.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const auto* from = table.data<T>();
+    auto* to = result.mutable_data<T>();
+    parallel_for(static_cast<std::int64_t>(rows.size()), grain(columns),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t i = begin; i < end; ++i) {
+                     const T* row = from + rows[static_cast<std::size_t>(i)] * columns;
+                     std::copy_n(row, columns, to + i * columns);
+                   }
+                 });
+  });
+  if (!autograd::needs_grad(weight)) return result;
+  return gradients::record_embedding(weight, rows, options_.padding_idx, result);
 }
 
 std::string Embedding::extra_repr() const {
@@ -170,34 +179,40 @@ Tensor EmbeddingBag::run(const Tensor& indices, const Tensor& offsets,
   const std::vector<std::int64_t> rows =
       checked_indices("EmbeddingBag", indices, options_.num_embeddings);
   const std::vector<std::int64_t> ends = bag_ends(indices, offsets, options_.include_last_offset);
+  const Tensor table = checked_table("EmbeddingBag", weight, options_);
   Tensor weights;
   if (per_sample_weights.defined()) {
     QUANTA_CHECK(options_.mode == EmbeddingBagMode::Sum,
                  "EmbeddingBag: per_sample_weights: expected none for mode '{}' (only 'sum' takes "
                  "them), got a tensor",
                  kModeNames[static_cast<std::size_t>(options_.mode)]);
-    QUANTA_CHECK(per_sample_weights.dtype() == DType::Float32 &&
+    QUANTA_CHECK(per_sample_weights.dtype() == weight.dtype() &&
                      per_sample_weights.sizes() == indices.sizes(),
-                 "EmbeddingBag: per_sample_weights: expected Float32 {}, got {} {}",
+                 "EmbeddingBag: per_sample_weights: expected {} {}, got {} {}", weight.dtype(),
                  indices.sizes(), per_sample_weights.dtype(), per_sample_weights.sizes());
     weights = per_sample_weights.contiguous();
   }
-  const float* factors = weights.defined() ? weights.data<float>() : nullptr;
   const std::int64_t columns = options_.embedding_dim;
   const auto bags = static_cast<std::int64_t>(ends.size()) - 1;
-  const Tensor table = checked_table("EmbeddingBag", weight, options_);
-  const Tensor result = Tensor::zeros({bags, columns});
-  const auto* from = table.data<float>();
-  auto* to = result.mutable_data<float>();
-  parallel_for(bags, grain(columns * 8), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t bag = begin; bag < end; ++bag) {
-      const std::int64_t first = ends[static_cast<std::size_t>(bag)];
-      const std::int64_t last = ends[static_cast<std::size_t>(bag) + 1];
-      reduce_bag(from, columns, rows.data() + first, factors == nullptr ? nullptr : factors + first,
-                 last - first, options_.padding_idx, options_.mode, to + bag * columns);
-    }
+  const Tensor result = Tensor::zeros({bags, columns}, table.dtype());
+  quanta::detail::visit_floats(table.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const T* factors = weights.defined() ? weights.data<T>() : nullptr;
+    const auto* from = table.data<T>();
+    auto* to = result.mutable_data<T>();
+    parallel_for(bags, grain(columns * 8), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t bag = begin; bag < end; ++bag) {
+        const std::int64_t first = ends[static_cast<std::size_t>(bag)];
+        const std::int64_t last = ends[static_cast<std::size_t>(bag) + 1];
+        reduce_bag(from, columns, rows.data() + first,
+                   factors == nullptr ? nullptr : factors + first, last - first,
+                   options_.padding_idx, options_.mode, to + bag * columns);
+      }
+    });
   });
-  return result;
+  if (!autograd::needs_grad(weight, per_sample_weights)) return result;
+  return gradients::record_bags(weight, per_sample_weights,
+                                {rows, ends, options_.mode, options_.padding_idx}, result);
 }
 
 std::string EmbeddingBag::extra_repr() const {

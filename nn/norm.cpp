@@ -1,7 +1,10 @@
 #include "quanta/nn/norm.h"
 
 #include "quanta/nn/detail/layer_options.h"
+#include "quanta/ops/arithmetic.h"
 #include "quanta/ops/norm.h"
+#include "quanta/ops/reduce.h"
+#include "quanta/runtime/autograd.h"
 
 namespace quanta::nn {
 namespace {
@@ -9,14 +12,9 @@ namespace {
 using detail::python_bool;
 using detail::python_float;
 
-// By the statistics of the batch: that is an instance norm whose one sample holds, for each
-// channel, what the batch has of it.
-Tensor normalize_batch(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
-  const Tensor by_channel = x.transpose(0, 1).contiguous();
-  const std::int64_t channels = x.size(1);
-  const Tensor y =
-      instance_norm(by_channel.reshape({1, channels, x.numel() / channels}), weight, bias, eps);
-  return y.reshape(by_channel.sizes()).transpose(0, 1).contiguous(x.suggested_format());
+// running += momentum * (now - running).
+void move_running(const Tensor& running, const Tensor& now, double momentum) {
+  running.copy_(add(mul_scalar(running, 1.0 - momentum), mul_scalar(now, momentum)));
 }
 
 }  // namespace
@@ -44,19 +42,25 @@ BatchNormNd::BatchNormNd(const BatchNormOptions& options, std::int64_t min_rank,
 }
 
 Tensor BatchNormNd::forward(const Tensor& x) const {
-  QUANTA_SUPPORTED(!is_training() || !options_.track_running_stats,
-                   "{}: mode: expected eval mode (call eval() first), got train mode: running "
-                   "statistics are not updated",
-                   type_name());
   QUANTA_CHECK(x.dim() >= min_rank_ && x.dim() <= max_rank_,
                "{}: x: expected {} to {} dimensions, got {}", type_name(), min_rank_, max_rank_,
                x.sizes());
+  QUANTA_CHECK(x.size(1) == options_.num_features, "{}: x: expected {} channels, got {}",
+               type_name(), options_.num_features, x.sizes());
   if (!options_.track_running_stats) {
-    QUANTA_CHECK(x.size(1) == options_.num_features, "{}: x: expected {} channels, got {}",
-                 type_name(), options_.num_features, x.sizes());
-    return normalize_batch(x, weight, bias, options_.eps);
+    return batch_norm_train(x, {}, {}, weight, bias, {.eps = options_.eps});
   }
+  if (is_training()) return normalize_and_track(x);
   return batch_norm(x, running_mean, running_var, weight, bias, options_.eps);
+}
+
+Tensor BatchNormNd::normalize_and_track(const Tensor& x) const {
+  const double batches = num_batches_tracked.item() + 1.0;
+  const double momentum = options_.momentum.value_or(1.0 / batches);
+  Tensor y = batch_norm_train(x, running_mean, running_var, weight, bias,
+                              {.momentum = momentum, .eps = options_.eps});
+  num_batches_tracked.fill_(batches);
+  return y;
 }
 
 std::string BatchNormNd::extra_repr() const {
@@ -143,12 +147,20 @@ Tensor InstanceNormNd::forward(const Tensor& x) const {
                "InstanceNorm{}d: x: expected {} channels, got {}", spatial_, options_.num_features,
                x.sizes());
   if (x.dim() == spatial_ + 1) return forward(x.unsqueeze(0)).squeeze(0);
-  if (!options_.track_running_stats) return instance_norm(x, weight, bias, options_.eps);
-  QUANTA_SUPPORTED(!is_training(),
-                   "InstanceNorm{}d: mode: expected eval mode (call eval() first), got train mode: "
-                   "running statistics are not updated",
-                   spatial_);
-  return batch_norm(x, running_mean, running_var, weight, bias, options_.eps);
+  if (!is_training() && options_.track_running_stats) {
+    return batch_norm(x, running_mean, running_var, weight, bias, options_.eps);
+  }
+  Tensor y = instance_norm(x, weight, bias, options_.eps);
+  if (options_.track_running_stats) track(x);
+  return y;
+}
+
+void InstanceNormNd::track(const Tensor& x) const {
+  const autograd::NoGradGuard guard;
+  Dims spatial;
+  for (std::int64_t d = 2; d < x.dim(); ++d) spatial.push_back(d);
+  move_running(running_mean, mean(mean(x, spatial), {0}), options_.momentum);
+  move_running(running_var, mean(var(x, spatial), {0}), options_.momentum);
 }
 
 std::string InstanceNormNd::extra_repr() const {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "quanta/nn/module.h"
@@ -10,7 +11,8 @@ namespace quanta::nn {
 struct BatchNormOptions {
   std::int64_t num_features = 0;
   double eps = 1e-5;
-  double momentum = 0.1;
+  /// How far a batch moves the running statistics; none: they are the average of all batches.
+  std::optional<double> momentum = 0.1;
   bool affine = true;
   /// Without, a batch is normalized by its own statistics, in train and eval mode alike.
   bool track_running_stats = true;
@@ -21,9 +23,10 @@ using BatchNorm3dOptions = BatchNormOptions;
 
 /// What the batch norms share; use BatchNorm1d, BatchNorm2d, BatchNorm3d.
 ///
-/// (x - running_mean) / sqrt(running_var + eps) * weight + bias for each channel (dimension 1).
-/// Eval mode only: in train mode forward throws UnsupportedError (call eval() first), as running
-/// statistics are not updated. Files without num_batches_tracked, of old versions, load too.
+/// (x - mean) / sqrt(var + eps) * weight + bias for each channel (dimension 1): in eval mode with
+/// the running statistics, in train mode with those of the batch, towards which the running ones
+/// move (ops/norm.h: batch_norm_train), so that forward of one module is for one thread at a time
+/// then. Files without num_batches_tracked, of old versions, load too.
 class BatchNormNd : public Module {
  public:
   /// [num_features] each; weight and bias are undefined when not affine, what follows them when
@@ -45,6 +48,8 @@ class BatchNormNd : public Module {
   BatchNormNd(const BatchNormOptions& options, std::int64_t min_rank, std::int64_t max_rank);
 
  private:
+  Tensor normalize_and_track(const Tensor& x) const;
+
   BatchNormOptions options_;
   std::int64_t min_rank_;
   std::int64_t max_rank_;
@@ -130,7 +135,8 @@ using InstanceNorm3dOptions = InstanceNormOptions;
 /// What the instance norms share; use InstanceNorm1d, InstanceNorm2d, InstanceNorm3d.
 ///
 /// Normalizes each channel of each sample by its own statistics, in train and eval mode alike;
-/// with track_running_stats by the running ones, in eval mode only. Input [N, C, spatial...] or
+/// with track_running_stats in train mode, where the running ones move towards the average of the
+/// samples', and by the running ones in eval mode. Input [N, C, spatial...] or
 /// [C, spatial...].
 class InstanceNormNd : public Module {
  public:
@@ -151,6 +157,8 @@ class InstanceNormNd : public Module {
   InstanceNormNd(const InstanceNormOptions& options, std::int64_t spatial);
 
  private:
+  void track(const Tensor& x) const;
+
   InstanceNormOptions options_;
   std::int64_t spatial_;
 };

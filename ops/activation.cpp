@@ -98,8 +98,8 @@ Tensor map(std::string_view op, const Tensor& x, std::optional<Quantizer> quanti
 }
 
 Tensor gelu_floats(const Tensor& x, GeluApproximation approximate) {
-  const auto kind = approximate == GeluApproximation::Tanh ? cpu::GeluKind::Tanh
-                                                           : cpu::GeluKind::Erf;
+  const auto kind =
+      approximate == GeluApproximation::Tanh ? cpu::GeluKind::Tanh : cpu::GeluKind::Erf;
   const MemoryFormat format = x.suggested_format();
   Tensor out = Tensor::empty(x.sizes(), DType::Float32, format);
   const Tensor dense = x.contiguous(format);

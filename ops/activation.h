@@ -6,8 +6,8 @@
 
 namespace quanta {
 
-// Each takes Float32, Float64, or a per-tensor quantized tensor (QUInt8, QInt8, QInt32) and then keeps the
-// input's parameters, except where the function's range fixes them as in torch: sigmoid,
+// Each takes Float32, Float64, or a per-tensor quantized tensor (QUInt8, QInt8, QInt32) and then
+// keeps the input's parameters, except where the function's range fixes them as in torch: sigmoid,
 // hardsigmoid (scale 1/256, zero point 0 or -128) and tanh (scale 1/128, zero point 128 or 0);
 // QInt32: 2^-32 and 2^-31, zero point 0. Shape and memory order are kept. Per-channel input is
 // refused with ArgumentError.

@@ -99,15 +99,15 @@ Tensor prelu(const Tensor& x, const Tensor& weight) {
   scope.kernel("scalar");
   detail::visit_floats(x.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    cpu::broadcast_binary<T>(
-        x, slope, out,
-        [](const T* values, const T* slopes, T* dst, std::int64_t count, cpu::Rhs kind,
-           cpu::Store) {
-          const std::int64_t step = kind == cpu::Rhs::Row ? 1 : 0;
-          for (std::int64_t i = 0; i < count; ++i) {
-            dst[i] = values[i] > T{0} ? values[i] : slopes[i * step] * values[i];
-          }
-        });
+    cpu::broadcast_binary<T>(x, slope, out,
+                             [](const T* values, const T* slopes, T* dst, std::int64_t count,
+                                cpu::Rhs kind, cpu::Store) {
+                               const std::int64_t step = kind == cpu::Rhs::Row ? 1 : 0;
+                               for (std::int64_t i = 0; i < count; ++i) {
+                                 dst[i] =
+                                     values[i] > T{0} ? values[i] : slopes[i * step] * values[i];
+                               }
+                             });
   });
   if (!autograd::needs_grad(x, slope)) return out;
   return gradients::record_prelu(x, slope, std::move(out));

@@ -75,8 +75,7 @@ Tensor softplus(const Tensor& x, double beta, double threshold) {
 }
 
 Tensor mish(const Tensor& x) {
-  Tensor y =
-      map_checked("mish", x, [](auto v) { return v * std::tanh(std::log1p(std::exp(v))); });
+  Tensor y = map_checked("mish", x, [](auto v) { return v * std::tanh(std::log1p(std::exp(v))); });
   if (!autograd::needs_grad(x)) return y;
   return gradients::record_mish(x, std::move(y));
 }
@@ -101,8 +100,7 @@ Tensor logsigmoid(const Tensor& x) {
 }
 
 Tensor softsign(const Tensor& x) {
-  Tensor y =
-      map_checked("softsign", x, [](auto v) { return v / (decltype(v){1} + std::abs(v)); });
+  Tensor y = map_checked("softsign", x, [](auto v) { return v / (decltype(v){1} + std::abs(v)); });
   if (!autograd::needs_grad(x)) return y;
   return gradients::record_softsign(x, std::move(y));
 }
@@ -118,9 +116,8 @@ Tensor log_softmax(const Tensor& x, std::int64_t dim) {
     out.fill_(0.0);
   } else if (x.numel() > 0) {
     const Tensor dense = x.contiguous(format);
-    detail::visit_floats(x.dtype(), [&](auto zero) {
-      log_softmax_lines<decltype(zero)>(dense, out, axis);
-    });
+    detail::visit_floats(x.dtype(),
+                         [&](auto zero) { log_softmax_lines<decltype(zero)>(dense, out, axis); });
   }
   if (!autograd::needs_grad(x)) return out;
   return gradients::record_log_softmax(x, std::move(out), axis);

@@ -185,9 +185,8 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
   // As in torch the copy has the broadcast sizes, so that the mask may be the larger one.
   const Dims sizes = broadcast_sizes(x.sizes(), mask.sizes(), "masked_fill");
   const Tensor values = detail::off_tape(x);
-  const Tensor result = sizes == x.sizes()
-                            ? values.clone()
-                            : values.expand(sizes).clone(MemoryFormat::Contiguous);
+  const Tensor result =
+      sizes == x.sizes() ? values.clone() : values.expand(sizes).clone(MemoryFormat::Contiguous);
   masked_fill_(result, mask, value);
   return autograd::needs_grad(x) ? gradients::record_masked_fill(x, mask, result) : result;
 }

@@ -6,7 +6,10 @@
 #include <vector>
 
 #include "quanta/ops/cpu/norm_kernels.h"
+#include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/spatial.h"
+#include "quanta/ops/gradients/norm.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/verbose.h"
@@ -21,12 +24,6 @@ constexpr std::int64_t kGrainElements = 16384;
 
 std::int64_t grain_for(std::int64_t elements_per_item) {
   return std::max<std::int64_t>(1, kGrainElements / std::max<std::int64_t>(1, elements_per_item));
-}
-
-void check_float(std::string_view op, const Tensor& x) {
-  QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", op);
-  QUANTA_SUPPORTED(x.dtype() == DType::Float32, "{}: x: expected Float32 on the CPU, got {}", op,
-                   x.dtype());
 }
 
 void check_eps(std::string_view op, double eps) {
@@ -241,8 +238,24 @@ MemoryFormat format_of(const Tensor& x) {
   return x.dim() >= 3 && x.dim() <= 5 ? x.suggested_format() : MemoryFormat::Contiguous;
 }
 
-Tensor float_groups(std::string_view op, const Tensor& x, std::int64_t num_groups,
-                    const Tensor& weight, const Tensor& bias, double eps) {
+// Parameters of a norm in double precision.
+void check_doubles(std::string_view op, std::string_view name, const Tensor& values,
+                   const Dims& sizes) {
+  QUANTA_CHECK(!values.defined() || (values.dtype() == DType::Float64 && values.sizes() == sizes),
+               "{}: {}: expected Float64 {}, got {} {}", op, name, sizes, values.dtype(),
+               values.sizes());
+}
+
+Tensor double_groups(std::string_view op, const Tensor& x, const gradients::GroupShape& shape,
+                     const Dims& parameters, const Tensor& weight, const Tensor& bias, double eps) {
+  check_doubles(op, "weight", weight, parameters);
+  check_doubles(op, "bias", bias, parameters);
+  check_eps(op, eps);
+  return gradients::normalize_groups(x, shape, weight, bias, eps);
+}
+
+Tensor float32_groups(std::string_view op, const Tensor& x, std::int64_t num_groups,
+                      const Tensor& weight, const Tensor& bias, double eps) {
   const Dims channels{x.sizes()[1]};
   const std::vector<float> scale = parameter(op, "weight", weight, channels, 1.0F);
   const std::vector<float> shift = parameter(op, "bias", bias, channels, 0.0F);
@@ -254,6 +267,32 @@ Tensor float_groups(std::string_view op, const Tensor& x, std::int64_t num_group
   normalize_groups(NormGeometry(dense, format), num_groups, DType::Float32, dense.data_ptr(), 1.0,
                    scale, shift, eps, {}, result.data_ptr());
   return result;
+}
+
+Tensor float_groups(std::string_view op, const Tensor& x, std::int64_t num_groups,
+                    const Tensor& weight, const Tensor& bias, double eps) {
+  const std::int64_t channels = x.sizes()[1];
+  const gradients::GroupShape shape{x.sizes()[0], channels,
+                                    x.numel() / std::max<std::int64_t>(1, x.sizes()[0] * channels),
+                                    num_groups};
+  Tensor y = x.dtype() == DType::Float64
+                 ? double_groups(op, x, shape, {channels}, weight, bias, eps)
+                 : float32_groups(op, x, num_groups, weight, bias, eps);
+  if (!autograd::needs_grad(x, weight, bias)) return y;
+  return gradients::record_group_norm(op, x, shape, weight, bias, eps, std::move(y));
+}
+
+Tensor float32_rows(std::string_view op, const Tensor& x, const Dims& normalized_shape,
+                    const RowShape& shape, const Tensor& weight, const Tensor& bias, double eps) {
+  const std::vector<float> scale = parameter(op, "weight", weight, normalized_shape, 1.0F);
+  const std::vector<float> shift = parameter(op, "bias", bias, normalized_shape, 0.0F);
+  check_eps(op, eps);
+  const Tensor dense = x.contiguous();
+  const Tensor result = Tensor::empty(x.sizes());
+  if (x.numel() == 0) return result;
+  normalize_rows(shape.rows, shape.count, DType::Float32, dense.data_ptr(), 1.0, scale, shift, eps,
+                 {}, result.data_ptr());
+  return result.contiguous(format_of(x));
 }
 
 QTensor quantized_groups(std::string_view op, const QTensor& x, std::int64_t num_groups,
@@ -314,54 +353,25 @@ QTensor quantized_batch_norm(std::string_view op, const QTensor& x, const Tensor
 
 }  // namespace
 
-Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
-                  const Tensor& bias, double eps) {
-  constexpr std::string_view kOp = "batch_norm";
-  OpScope scope(kOp);
-  check_float(kOp, x);
-  QUANTA_CHECK(x.dim() >= 2, "{}: x: expected at least 2 dimensions, got {}", kOp, x.sizes());
-  const Dims channels{x.sizes()[1]};
-  const std::vector<float> means = required_parameter(kOp, "mean", mean, channels);
-  const std::vector<float> vars = required_parameter(kOp, "var", var, channels);
-  std::vector<float> scale = parameter(kOp, "weight", weight, channels, 1.0F);
-  std::vector<float> shift = parameter(kOp, "bias", bias, channels, 0.0F);
-  check_eps(kOp, eps);
-
-  const MemoryFormat format = format_of(x);
-  const Tensor dense = x.contiguous(format);
-  const Tensor result = Tensor::empty(x.sizes(), DType::Float32, format);
-  for (std::size_t c = 0; c < scale.size(); ++c) {
-    scale[c] *= 1.0F / std::sqrt(vars[c] + static_cast<float>(eps));
-    shift[c] -= means[c] * scale[c];
-  }
-  scope.kernel("simd");
-  apply_per_channel(NormGeometry(dense, format), DType::Float32, dense.data_ptr(), 0.0F, scale,
-                    shift, {}, result.data_ptr());
-  return result;
-}
-
 Tensor layer_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight,
                   const Tensor& bias, double eps) {
   constexpr std::string_view kOp = "layer_norm";
   OpScope scope(kOp);
-  check_float(kOp, x);
-  const RowShape shape = check_normalized_shape(kOp, x, normalized_shape);
-  const std::vector<float> scale = parameter(kOp, "weight", weight, normalized_shape, 1.0F);
-  const std::vector<float> shift = parameter(kOp, "bias", bias, normalized_shape, 0.0F);
-  check_eps(kOp, eps);
-  const Tensor dense = x.contiguous();
-  const Tensor result = Tensor::empty(x.sizes());
-  if (x.numel() == 0) return result;
-  scope.kernel("simd");
-  normalize_rows(shape.rows, shape.count, DType::Float32, dense.data_ptr(), 1.0, scale, shift, eps,
-                 {}, result.data_ptr());
-  return result.contiguous(format_of(x));
+  detail::check_floats(kOp, "x", x);
+  const RowShape rows = check_normalized_shape(kOp, x, normalized_shape);
+  const gradients::GroupShape shape{rows.rows, rows.count, 1, 1};
+  scope.kernel(x.dtype() == DType::Float64 ? "doubles" : "simd");
+  Tensor y = x.dtype() == DType::Float64
+                 ? double_groups(kOp, x, shape, normalized_shape, weight, bias, eps)
+                 : float32_rows(kOp, x, normalized_shape, rows, weight, bias, eps);
+  if (!autograd::needs_grad(x, weight, bias)) return y;
+  return gradients::record_group_norm(kOp, x, shape, weight, bias, eps, std::move(y));
 }
 
 Tensor group_norm(const Tensor& x, std::int64_t num_groups, const Tensor& weight,
                   const Tensor& bias, double eps) {
   OpScope scope("group_norm");
-  check_float("group_norm", x);
+  detail::check_floats("group_norm", "x", x);
   check_groups("group_norm", x, num_groups, 2);
   scope.kernel("simd");
   return float_groups("group_norm", x, num_groups, weight, bias, eps);
@@ -369,7 +379,7 @@ Tensor group_norm(const Tensor& x, std::int64_t num_groups, const Tensor& weight
 
 Tensor instance_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
   OpScope scope("instance_norm");
-  check_float("instance_norm", x);
+  detail::check_floats("instance_norm", "x", x);
   QUANTA_CHECK(x.dim() >= 3, "instance_norm: x: expected at least 3 dimensions, got {}", x.sizes());
   scope.kernel("simd");
   return float_groups("instance_norm", x, std::max<std::int64_t>(1, x.sizes()[1]), weight, bias,

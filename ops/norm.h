@@ -4,13 +4,30 @@
 
 namespace quanta {
 
-// Float32, eval mode. `weight` and `bias` (Float32 [C] or normalized shape) may be undefined: 1 and
-// 0. Any strides; results have the input's memory order. Statistics are those of the data (biased
-// variance), summed in double. Throws ArgumentError for wrong shapes, UnsupportedError for dtypes.
+// Float32 or Float64. `weight` and `bias` (of x's dtype, [C] or normalized shape) may be undefined:
+// 1 and 0. Any strides; results have the input's memory order. Statistics are those of the data
+// (biased variance), summed in double. Throws ArgumentError for wrong shapes, UnsupportedError for
+// dtypes.
 
 /// (x - mean) / sqrt(var + eps) * weight + bias, per channel; x [N, C] or [N, C, spatial...].
 Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
                   const Tensor& bias, double eps = 1e-5);
+
+struct BatchNormTrainOptions {
+  double momentum = 0.1;
+  double eps = 1e-5;
+};
+/// The same with mean and variance of the batch, over all but dimension 1, which has to have more
+/// than one value for each channel (or none, which changes nothing). Running statistics that are
+/// defined move towards them, in place, the variance as the estimate without bias:
+///
+///   running = (1 - momentum) * running + momentum * statistic
+///
+/// torch's batch_norm with training=True.
+Tensor batch_norm_train(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
+                        const Tensor& weight, const Tensor& bias,
+                        const BatchNormTrainOptions& options = {});
+
 /// Over the last normalized_shape.size() dimensions, which have these sizes.
 Tensor layer_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight,
                   const Tensor& bias, double eps = 1e-5);

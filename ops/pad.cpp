@@ -154,8 +154,7 @@ Tensor pad(const Tensor& x, const Dims& pad, PadMode mode, double value) {
   scope.kernel("gather");
   const Tensor y = pad_from_input(detail::off_tape(x), pad, sizes, mode);
   if (!autograd::needs_grad(x)) return y;
-  const Tensor positions =
-      pad_from_input(gradients::positions_of(x.sizes()), pad, sizes, mode);
+  const Tensor positions = pad_from_input(gradients::positions_of(x.sizes()), pad, sizes, mode);
   return gradients::record_taken(kOp, x, y, positions);
 }
 

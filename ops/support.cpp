@@ -14,7 +14,6 @@ constexpr Types kNumbers{DType::Float32, DType::Float64, DType::Int32, DType::In
 constexpr Types kQUInt8{DType::QUInt8};
 constexpr Types kQ8{DType::QUInt8, DType::QInt8};
 constexpr Types kQ{DType::QUInt8, DType::QInt8, DType::QInt32};
-constexpr Types kFloatQ8{DType::Float32, DType::QUInt8, DType::QInt8};
 constexpr Types kNumbersQ{DType::Float32, DType::Float64, DType::Int32, DType::Int64,
                           DType::QUInt8,  DType::QInt8,   DType::QInt32};
 constexpr Types kQuantized{DType::QUInt8, DType::QInt8, DType::QInt32, DType::QUInt4x2,
@@ -73,6 +72,7 @@ constexpr std::string_view kInterpolate = "quanta/ops/interpolate.h";
 constexpr std::string_view kLinear = "quanta/ops/linear.h";
 constexpr std::string_view kLinearDynamic = "quanta/ops/linear_dynamic.h";
 constexpr std::string_view kLinearWeightOnly = "quanta/ops/linear_weight_only.h";
+constexpr std::string_view kLoss = "quanta/ops/loss.h";
 constexpr std::string_view kNorm = "quanta/ops/norm.h";
 constexpr std::string_view kPad = "quanta/ops/pad.h";
 constexpr std::string_view kPooling = "quanta/ops/pooling.h";
@@ -121,8 +121,7 @@ const std::vector<Family>& families() {
       {kFakeQuantize,
        kFloating,
        {"fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine",
-        "fake_quantize_learnable_per_tensor_affine",
-        "fake_quantize_learnable_per_channel_affine"}},
+        "fake_quantize_learnable_per_tensor_affine", "fake_quantize_learnable_per_channel_affine"}},
       {kIndexing,
        kWholeBytes,
        {"index", "index_put_", "index_select", "gather", "take", "masked_fill", "masked_fill_"}},
@@ -135,8 +134,13 @@ const std::vector<Family>& families() {
        {"linear_dynamic", "linear_relu_dynamic", "linear_dynamic_fp16",
         "linear_relu_dynamic_fp16"}},
       {kLinearWeightOnly, kFloatBFloat16, {"linear_weight_only"}},
+      {kLoss,
+       kFloats,
+       {"mse_loss", "l1_loss", "smooth_l1_loss", "binary_cross_entropy_with_logits", "nll_loss",
+        "cross_entropy"}},
+      {kNorm, kFloats, {"batch_norm_train"}},
       {kNorm,
-       kFloatQ8,
+       kFloatsQ8,
        {"batch_norm1d", "batch_norm2d", "batch_norm3d", "layer_norm", "group_norm",
         "instance_norm"}},
       {kNorm, kQ8, {"batch_norm1d_relu", "batch_norm2d_relu", "batch_norm3d_relu"}},

@@ -30,6 +30,10 @@ std::string python_float(double value) {
   return text;
 }
 
+std::string python_float(const std::optional<double>& value) {
+  return value ? python_float(*value) : "None";
+}
+
 std::string_view python_bool(bool value) { return value ? "True" : "False"; }
 
 Tensor uniform(const Dims& sizes, double bound) {

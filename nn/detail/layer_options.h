@@ -3,6 +3,7 @@
 // Private: checks and printing that layers share.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,6 +23,8 @@ std::string python_tuple(const Dims& dims);
 /// A number where there is one for all: "2", else the tuple.
 std::string python_int_or_tuple(const Dims& dims);
 std::string python_float(double value);
+/// "None" without a value.
+std::string python_float(const std::optional<double>& value);
 std::string_view python_bool(bool value);
 
 /// Uniform in [-bound, bound], from default_generator().

@@ -65,9 +65,8 @@ void AffineRow(const float* gradient, const float* x, float* dst, std::int64_t c
                const AffineGradient& numbers, std::int64_t step) {
   if (step == 0) {
     for_each_vector(count, [&](auto d, std::int64_t i) HWY_ATTR {
-      hn::StoreU(affine(d, gradient + i, x + i, hn::Set(d, *numbers.a),
-                        hn::Set(d, *numbers.center), hn::Set(d, *numbers.b),
-                        hn::Set(d, *numbers.c)),
+      hn::StoreU(affine(d, gradient + i, x + i, hn::Set(d, *numbers.a), hn::Set(d, *numbers.center),
+                        hn::Set(d, *numbers.b), hn::Set(d, *numbers.c)),
                  d, dst + i);
     });
     return;

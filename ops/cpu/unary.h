@@ -19,10 +19,9 @@ inline void check_unary(std::string_view op, const Tensor& x) {
   if (x.is_quantized()) {
     check_per_tensor(op, "x", x);
   } else {
-    QUANTA_SUPPORTED(
-        detail::is_float32_or_64(x.dtype()),
-        "{}: x: expected Float32, Float64, QUInt8, QInt8 or QInt32 on the CPU, got {}", op,
-        x.dtype());
+    QUANTA_SUPPORTED(detail::is_float32_or_64(x.dtype()),
+                     "{}: x: expected Float32, Float64, QUInt8, QInt8 or QInt32 on the CPU, got {}",
+                     op, x.dtype());
   }
 }
 

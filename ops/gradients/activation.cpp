@@ -72,11 +72,11 @@ Tensor through_gate(const Tensor& gradient, const Tensor& value, double low, dou
 
 Tensor record_gate(std::string_view op, const Tensor& x, Tensor y, const Tensor& value, double low,
                    double high, double factor) {
-  return autograd::record(op, {x}, std::move(y), {value},
-                          [low, high, factor](const BackwardContext& backward) {
-                            return std::vector<Tensor>{through_gate(
-                                backward.grad(), backward.saved(0), low, high, factor)};
-                          });
+  return autograd::record(
+      op, {x}, std::move(y), {value}, [low, high, factor](const BackwardContext& backward) {
+        return std::vector<Tensor>{
+            through_gate(backward.grad(), backward.saved(0), low, high, factor)};
+      });
 }
 
 }  // namespace
@@ -123,8 +123,8 @@ Tensor record_leaky_relu(const Tensor& x, Tensor y, double negative_slope) {
 
 Tensor record_hardswish(const Tensor& x, Tensor y) {
   return autograd::record("hardswish", {x}, std::move(y), {x}, [](const BackwardContext& backward) {
-    return std::vector<Tensor>{map_pair_with(backward.grad(), backward.saved(0),
-                                             cpu::hardswish_gradient, hardswish)};
+    return std::vector<Tensor>{
+        map_pair_with(backward.grad(), backward.saved(0), cpu::hardswish_gradient, hardswish)};
   });
 }
 
@@ -155,13 +155,13 @@ Tensor record_silu(const Tensor& x, Tensor y) {
 
 Tensor record_elu(std::string_view op, const Tensor& x, Tensor y, double alpha, double scale,
                   double input_scale) {
-  return record_pointwise(
-      op, x, std::move(y), x, [alpha, scale, input_scale](auto gradient, auto value) {
-        using T = decltype(value);
-        if (value > T{0}) return gradient * static_cast<T>(scale);
-        const auto slope = static_cast<T>(alpha * scale * input_scale);
-        return gradient * slope * std::exp(value * static_cast<T>(input_scale));
-      });
+  return record_pointwise(op, x, std::move(y), x,
+                          [alpha, scale, input_scale](auto gradient, auto value) {
+                            using T = decltype(value);
+                            if (value > T{0}) return gradient * static_cast<T>(scale);
+                            const auto slope = static_cast<T>(alpha * scale * input_scale);
+                            return gradient * slope * std::exp(value * static_cast<T>(input_scale));
+                          });
 }
 
 Tensor record_softplus(const Tensor& x, Tensor y, double beta, double threshold) {
@@ -202,8 +202,8 @@ Tensor record_prelu(const Tensor& x, const Tensor& slope, Tensor y) {
         const Tensor x = backward.saved(0);
         const Tensor slopes = backward.saved(1).expand(x.sizes());
         std::vector<Tensor> results(2);
-        const Tensor scaled = map_pair(
-            backward.grad(), slopes, [](auto gradient, auto value) { return gradient * value; });
+        const Tensor scaled = map_pair(backward.grad(), slopes,
+                                       [](auto gradient, auto value) { return gradient * value; });
         if (backward.needs(0)) {
           const Tensor masked = map_pair(backward.grad(), x, [](auto gradient, auto value) {
             return value > decltype(value){0} ? gradient : decltype(value){0};

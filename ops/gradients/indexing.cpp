@@ -24,8 +24,9 @@ Tensor in_working_dtype(const Tensor& gradient, const Body& body) {
                               [&](auto zero) { return body(zero, from.contiguous()).to(dtype); });
 }
 
-// gradient [outer, index.numel(), inner] added to zeros [outer, length, inner], which become
-// `sizes`.
+}  // namespace
+
+// gradient [outer, index.numel(), inner] is added to zeros [outer, length, inner].
 Tensor add_slices(const Tensor& gradient, const Tensor& index, const Dims& sizes,
                   std::int64_t dim) {
   const auto axis = static_cast<std::size_t>(dim);
@@ -61,8 +62,6 @@ Tensor add_slices(const Tensor& gradient, const Tensor& index, const Dims& sizes
     return sum;
   });
 }
-
-}  // namespace
 
 Tensor positions_of(const Dims& sizes) {
   return Tensor::arange(product(sizes), DType::Int64).view(sizes);
@@ -103,20 +102,18 @@ Tensor scatter_add(const Tensor& gradient, const Tensor& positions, const Dims& 
 }
 
 Tensor record_taken(std::string_view op, const Tensor& x, Tensor y, const Tensor& positions) {
-  return autograd::record(op, {x}, std::move(y), {positions},
-                          [sizes = x.sizes()](const BackwardContext& backward) {
-                            return std::vector<Tensor>{
-                                scatter_add(backward.grad(), backward.saved(0), sizes)};
-                          });
+  return autograd::record(
+      op, {x}, std::move(y), {positions}, [sizes = x.sizes()](const BackwardContext& backward) {
+        return std::vector<Tensor>{scatter_add(backward.grad(), backward.saved(0), sizes)};
+      });
 }
 
 Tensor record_slices(std::string_view op, const Tensor& x, Tensor y, std::int64_t dim,
                      const Tensor& index) {
-  return autograd::record(op, {x}, std::move(y), {index},
-                          [sizes = x.sizes(), dim](const BackwardContext& backward) {
-                            return std::vector<Tensor>{
-                                add_slices(backward.grad(), backward.saved(0), sizes, dim)};
-                          });
+  return autograd::record(
+      op, {x}, std::move(y), {index}, [sizes = x.sizes(), dim](const BackwardContext& backward) {
+        return std::vector<Tensor>{add_slices(backward.grad(), backward.saved(0), sizes, dim)};
+      });
 }
 
 Tensor record_masked_fill(const Tensor& x, const Tensor& mask, Tensor y) {
@@ -135,12 +132,10 @@ Tensor record_where(const Tensor& condition, const Tensor& x, const Tensor& y, T
         const Tensor nothing = Tensor::zeros({}, gradient.dtype());
         std::vector<Tensor> results(2);
         if (backward.needs(0)) {
-          results[0] =
-              autograd::sum_to_size(where(backward.saved(0), gradient, nothing), left);
+          results[0] = autograd::sum_to_size(where(backward.saved(0), gradient, nothing), left);
         }
         if (backward.needs(1)) {
-          results[1] =
-              autograd::sum_to_size(where(backward.saved(0), nothing, gradient), right);
+          results[1] = autograd::sum_to_size(where(backward.saved(0), nothing, gradient), right);
         }
         return results;
       });

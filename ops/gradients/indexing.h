@@ -17,6 +17,10 @@ Tensor positions_along(const Tensor& index, std::int64_t dim, const Dims& sizes)
 /// Zeros of these sizes, to which every element of `gradient` is added where `positions` says.
 Tensor scatter_add(const Tensor& gradient, const Tensor& positions, const Dims& sizes);
 
+/// Zeros of these sizes, to whose slices along `dim` those of `gradient` are added, slice i to
+/// slice index[i] (contiguous Int64).
+Tensor add_slices(const Tensor& gradient, const Tensor& index, const Dims& sizes, std::int64_t dim);
+
 /// Records `y`, whose element i is element positions[i] of x.
 Tensor record_taken(std::string_view op, const Tensor& x, Tensor y, const Tensor& positions);
 

@@ -89,11 +89,11 @@ Tensor blend(const Tensor& x, const cpu::LinearTables& tables, const Dims& sizes
 }
 
 Tensor record_blend(const Tensor& x, Tensor y, const cpu::LinearTables& tables) {
-  return autograd::record("interpolate", {x}, std::move(y), {},
-                          [sizes = x.sizes(), tables](const autograd::BackwardContext& backward) {
-                            return std::vector<Tensor>{resample(
-                                Direction::Backward, backward.grad(), tables, sizes)};
-                          });
+  return autograd::record(
+      "interpolate", {x}, std::move(y), {},
+      [sizes = x.sizes(), tables](const autograd::BackwardContext& backward) {
+        return std::vector<Tensor>{resample(Direction::Backward, backward.grad(), tables, sizes)};
+      });
 }
 
 }  // namespace quanta::gradients

@@ -49,11 +49,10 @@ Tensor map_pair(const Tensor& gradient, const Tensor& value, const Function& fun
 template <typename Function>
 Tensor record_pointwise(std::string_view op, const Tensor& x, Tensor y, const Tensor& value,
                         Function function) {
-  return autograd::record(op, {x}, std::move(y), {value},
-                          [function](const autograd::BackwardContext& backward) {
-                            return std::vector<Tensor>{
-                                map_pair(backward.grad(), backward.saved(0), function)};
-                          });
+  return autograd::record(
+      op, {x}, std::move(y), {value}, [function](const autograd::BackwardContext& backward) {
+        return std::vector<Tensor>{map_pair(backward.grad(), backward.saved(0), function)};
+      });
 }
 
 }  // namespace quanta::gradients

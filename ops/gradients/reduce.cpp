@@ -50,7 +50,8 @@ double variance_factor(const Dims& sizes, const Dims& dims, double correction) {
 Tensor record_sum(std::string_view op, const Tensor& x, const Dims& dims, Tensor y,
                   double divisor) {
   return autograd::record(
-      op, {x}, std::move(y), {}, [sizes = x.sizes(), dims, divisor](const BackwardContext& backward) {
+      op, {x}, std::move(y), {},
+      [sizes = x.sizes(), dims, divisor](const BackwardContext& backward) {
         const Tensor& gradient = backward.grad();
         const Tensor share = divisor == 1.0 ? gradient : mul_scalar(gradient, 1.0 / divisor);
         return std::vector<Tensor>{with_reduced(share, sizes, dims).expand(sizes)};
@@ -86,15 +87,14 @@ Tensor record_std(const Tensor& x, const Dims& dims, const StdOptions& options, 
 
 Tensor record_extreme(std::string_view op, const Tensor& x, Tensor y) {
   const Tensor result = y;
-  return autograd::record(
-      op, {x}, std::move(y), {x, result}, [](const BackwardContext& backward) {
-        const Tensor x = backward.saved(0);
-        const Tensor best = backward.saved(1);
-        // A NaN is the extreme where there is one, and equals nothing.
-        const Tensor is_best = best.item() == best.item() ? eq(x, best) : ne(x, x);
-        const Tensor mask = is_best.to(x.dtype());
-        return std::vector<Tensor>{mul(mask, div(backward.grad(), sum(mask)))};
-      });
+  return autograd::record(op, {x}, std::move(y), {x, result}, [](const BackwardContext& backward) {
+    const Tensor x = backward.saved(0);
+    const Tensor best = backward.saved(1);
+    // A NaN is the extreme where there is one, and equals nothing.
+    const Tensor is_best = best.item() == best.item() ? eq(x, best) : ne(x, x);
+    const Tensor mask = is_best.to(x.dtype());
+    return std::vector<Tensor>{mul(mask, div(backward.grad(), sum(mask)))};
+  });
 }
 
 void record_picked(std::string_view op, const Tensor& x, std::int64_t dim, const Tensor& values,
@@ -109,8 +109,8 @@ void record_picked(std::string_view op, const Tensor& x, std::int64_t dim, const
                        gradient = gradient.unsqueeze(dim);
                        index = index.unsqueeze(dim);
                      }
-                     return std::vector<Tensor>{scatter_add(
-                         gradient, positions_along(index, dim, sizes), sizes)};
+                     return std::vector<Tensor>{
+                         scatter_add(gradient, positions_along(index, dim, sizes), sizes)};
                    });
 }
 

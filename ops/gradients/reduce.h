@@ -9,8 +9,7 @@
 namespace quanta::gradients {
 
 /// Sums (`divisor` 1) and means (`divisor`: how many elements each is of).
-Tensor record_sum(std::string_view op, const Tensor& x, const Dims& dims, Tensor y,
-                  double divisor);
+Tensor record_sum(std::string_view op, const Tensor& x, const Dims& dims, Tensor y, double divisor);
 Tensor record_var(const Tensor& x, const Dims& dims, const StdOptions& options, Tensor y);
 Tensor record_std(const Tensor& x, const Dims& dims, const StdOptions& options, Tensor y);
 /// The largest or smallest element of all; equal ones share the gradient, as in torch.

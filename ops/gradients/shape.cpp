@@ -63,48 +63,47 @@ Tensor record_repeat(const Tensor& x, const Dims& repeats, Tensor out) {
 }
 
 Tensor record_unfold(const Tensor& x, std::int64_t dimension, std::int64_t step, Tensor out) {
-  return autograd::record(
-      "unfold", {x}, std::move(out), {},
-      [sizes = x.sizes(), dimension, step](const BackwardContext& backward) {
-        const Tensor result = Tensor::zeros(sizes, backward.grad().dtype());
-        if (sizes.empty()) {
-          if (backward.grad().numel() > 0) result.copy_(backward.grad().reshape({}));
-          return std::vector<Tensor>{result};
-        }
-        // The elements at one place of all windows are different ones.
-        const std::int64_t windows = backward.grad().size(dimension);
-        for (std::int64_t i = 0; i < backward.grad().size(-1); ++i) {
-          const Tensor places =
-              result.slice(dimension, i, i + (windows - 1) * step + 1, step);
-          places.copy_(add(places, backward.grad().select(-1, i)));
-        }
-        return std::vector<Tensor>{result};
-      });
+  return autograd::record("unfold", {x}, std::move(out), {},
+                          [sizes = x.sizes(), dimension, step](const BackwardContext& backward) {
+                            const Tensor result = Tensor::zeros(sizes, backward.grad().dtype());
+                            if (sizes.empty()) {
+                              if (backward.grad().numel() > 0)
+                                result.copy_(backward.grad().reshape({}));
+                              return std::vector<Tensor>{result};
+                            }
+                            // The elements at one place of all windows are different ones.
+                            const std::int64_t windows = backward.grad().size(dimension);
+                            for (std::int64_t i = 0; i < backward.grad().size(-1); ++i) {
+                              const Tensor places =
+                                  result.slice(dimension, i, i + (windows - 1) * step + 1, step);
+                              places.copy_(add(places, backward.grad().select(-1, i)));
+                            }
+                            return std::vector<Tensor>{result};
+                          });
 }
 
 Tensor record_channel_shuffle(const Tensor& x, std::int64_t groups, Tensor out) {
   return autograd::record(
       "channel_shuffle", {x}, std::move(out), {}, [groups](const BackwardContext& backward) {
         const std::int64_t channels = backward.grad().size(1);
-        return std::vector<Tensor>{channel_shuffle(
-            backward.grad(), channels == 0 ? 1 : channels / groups)};
+        return std::vector<Tensor>{
+            channel_shuffle(backward.grad(), channels == 0 ? 1 : channels / groups)};
       });
 }
 
 Tensor record_pixel_shuffle(const Tensor& x, std::int64_t upscale_factor, Tensor out) {
-  return autograd::record("pixel_shuffle", {x}, std::move(out), {},
-                          [upscale_factor](const BackwardContext& backward) {
-                            return std::vector<Tensor>{
-                                pixel_unshuffle(backward.grad(), upscale_factor)};
-                          });
+  return autograd::record(
+      "pixel_shuffle", {x}, std::move(out), {}, [upscale_factor](const BackwardContext& backward) {
+        return std::vector<Tensor>{pixel_unshuffle(backward.grad(), upscale_factor)};
+      });
 }
 
 Tensor record_pixel_unshuffle(const Tensor& x, std::int64_t downscale_factor, Tensor out) {
-  return autograd::record("pixel_unshuffle", {x}, std::move(out), {},
-                          [downscale_factor](const BackwardContext& backward) {
-                            return std::vector<Tensor>{
-                                pixel_shuffle(backward.grad(), downscale_factor)};
-                          });
+  return autograd::record(
+      "pixel_unshuffle", {x}, std::move(out), {},
+      [downscale_factor](const BackwardContext& backward) {
+        return std::vector<Tensor>{pixel_shuffle(backward.grad(), downscale_factor)};
+      });
 }
 
 Tensor record_constant_pad(const Tensor& x, const Dims& pad, Tensor out) {

@@ -69,9 +69,8 @@ Tensor map_lines(const Tensor& gradient, const Tensor& y, std::int64_t axis,
                  std::max<std::int64_t>(1, cpu::kElementGrain / layout.channels),
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t item = begin; item < end; ++item) {
-                     const std::int64_t first = item / layout.inner * layout.channels *
-                                                    layout.inner +
-                                                item % layout.inner;
+                     const std::int64_t first =
+                         item / layout.inner * layout.channels * layout.inner + item % layout.inner;
                      function(Line<T>{gradients + first, results + first, dst + first,
                                       layout.channels, layout.inner});
                    }
@@ -86,18 +85,18 @@ Tensor record_softmax(const Tensor& x, Tensor y, std::int64_t axis) {
   const Tensor result = y;
   return autograd::record("softmax", {x}, std::move(y), {result},
                           [axis](const BackwardContext& backward) {
-                            return std::vector<Tensor>{map_lines(
-                                backward.grad(), backward.saved(0), axis, softmax_line)};
+                            return std::vector<Tensor>{
+                                map_lines(backward.grad(), backward.saved(0), axis, softmax_line)};
                           });
 }
 
 Tensor record_log_softmax(const Tensor& x, Tensor y, std::int64_t axis) {
   const Tensor result = y;
-  return autograd::record("log_softmax", {x}, std::move(y), {result},
-                          [axis](const BackwardContext& backward) {
-                            return std::vector<Tensor>{map_lines(
-                                backward.grad(), backward.saved(0), axis, log_softmax_line)};
-                          });
+  return autograd::record(
+      "log_softmax", {x}, std::move(y), {result}, [axis](const BackwardContext& backward) {
+        return std::vector<Tensor>{
+            map_lines(backward.grad(), backward.saved(0), axis, log_softmax_line)};
+      });
 }
 
 }  // namespace quanta::gradients

@@ -8,6 +8,7 @@
 #include "quanta/nn/norm.h"
 #include "quanta/nn/pooling.h"
 #include "quanta/ops/quantize.h"
+#include "quanta/ops/reduce.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
 
@@ -74,10 +75,47 @@ TEST_CASE("BatchNorm2d: state has torch's names and eval mode applies the statis
                        ArgumentError);
 }
 
-TEST_CASE("BatchNorm2d: train mode is refused with what to do") {
+TEST_CASE("BatchNorm2d: one value for a channel in train mode is refused and changes nothing") {
   const BatchNorm2d norm({.num_features = 2});
-  CHECK_THROWS_WITH_AS(norm(Tensor::ones({1, 2, 1, 1})), doctest::Contains("call eval() first"),
-                       UnsupportedError);
+  CHECK_THROWS_WITH_AS(norm(Tensor::ones({1, 2, 1, 1})),
+                       doctest::Contains("batch_norm: x: expected more than 1 value"),
+                       ArgumentError);
+  CHECK(norm.running_mean.equal(Tensor::zeros({2})));
+  CHECK(norm.num_batches_tracked.item() == 0.0);
+}
+
+TEST_CASE("BatchNorm2d: train mode normalizes by the batch and moves the running statistics") {
+  manual_seed(3);
+  BatchNorm2d norm({.num_features = 3, .momentum = 0.25});
+  const Tensor x = randn({4, 3, 5, 6});
+  const Tensor y = norm(x);
+  const Tensor mean_now = mean(x, {0, 2, 3});
+  const Tensor var_now = var(x, {0, 2, 3});
+  for (std::int64_t c = 0; c < 3; ++c) {
+    CHECK(std::abs(mean(y, {0, 2, 3})[c].item()) < 1e-6);
+    CHECK(norm.running_mean[c].item() == doctest::Approx(0.25 * mean_now[c].item()));
+    CHECK(norm.running_var[c].item() == doctest::Approx(0.75 + 0.25 * var_now[c].item()));
+  }
+  CHECK(norm.num_batches_tracked.item() == 1.0);
+  norm.eval();
+  norm(x);
+  CHECK(norm.num_batches_tracked.item() == 1.0);
+}
+
+TEST_CASE("BatchNorm2d: without momentum the running statistics are the average of all batches") {
+  manual_seed(4);
+  const BatchNorm2d norm({.num_features = 2, .momentum = {}});
+  const Tensor first = randn({4, 2, 5, 6});
+  const Tensor second = randn({4, 2, 5, 6});
+  norm(first);
+  norm(second);
+  for (std::int64_t c = 0; c < 2; ++c) {
+    const double average =
+        (mean(first, {0, 2, 3})[c].item() + mean(second, {0, 2, 3})[c].item()) / 2.0;
+    CHECK(norm.running_mean[c].item() == doctest::Approx(average).epsilon(1e-5));
+  }
+  CHECK(to_string(norm) ==
+        "BatchNorm2d(2, eps=1e-05, momentum=None, affine=True, track_running_stats=True)");
 }
 
 TEST_CASE("InstanceNorm2d: an unbatched input gives what the batch of one gives") {

@@ -67,8 +67,11 @@ TEST_CASE("gradients of padding agree with finite differences") {
   for (const PadMode mode : {PadMode::Reflect, PadMode::Replicate, PadMode::Circular}) {
     check_gradient([&](const Tensor& v) { return pad(v, {1, 2, 3, 0}, mode); }, x);
     check_gradient([&](const Tensor& v) { return pad(v, {2, 2}, mode); }, leaf({3, 4}));
-    check_float32([&](Inputs in) { return pad(in[0], {1, 2, 3, 0}, mode); }, {x},
-                  Order::ChannelsLast);
+    check_float32(
+        [&](Inputs in) {
+          return pad(in[0], {1, 2, 3, 0}, mode);
+        },
+        {x}, Order::ChannelsLast);
   }
 }
 
@@ -86,11 +89,17 @@ TEST_CASE("gradients of picked elements agree with finite differences") {
   check_gradient([&](const Tensor& v) { return index_select(v, 0, rows); }, x);
   check_gradient([&](const Tensor& v) { return index_select(v, 2, rows); }, x);
   check_gradient([&](const Tensor& v) { return take(v, indices({5, -1, 5, 59}, {2, 2})); }, x);
-  check_gradient([&](const Tensor& v) { return gather(v, 1, indices({2, 0, 2, 1}, {1, 2, 2})); },
-                 x);
+  check_gradient(
+      [&](const Tensor& v) {
+        return gather(v, 1, indices({2, 0, 2, 1}, {1, 2, 2}));
+      },
+      x);
   check_gradient([&](const Tensor& v) { return index(v, {rows, Slice{}, rows}); }, x);
-  check_gradient([&](const Tensor& v) { return index(v, {Slice{1, 4}, indices({0, 2, 2}, {3})}); },
-                 x);
+  check_gradient(
+      [&](const Tensor& v) {
+        return index(v, {Slice{1, 4}, indices({0, 2, 2}, {3})});
+      },
+      x);
   check_gradient([&](const Tensor& v) { return index(v, {Ellipsis{}, std::int64_t{2}}); }, x);
   const Tensor mask = gt(leaf({4, 3}, 5).detach(), 0.0);
   check_gradient([&](const Tensor& v) { return index(v, {mask}); }, x);
@@ -103,13 +112,12 @@ TEST_CASE("gradients of interpolation agree with finite differences") {
     InterpolateMode mode;
   };
   const std::vector<Case> cases{
-      {{2, 3, 5}, InterpolateMode::Nearest},        {{2, 3, 5}, InterpolateMode::Linear},
+      {{2, 3, 5}, InterpolateMode::Nearest},         {{2, 3, 5}, InterpolateMode::Linear},
       {{2, 3, 4, 5}, InterpolateMode::NearestExact}, {{2, 3, 4, 5}, InterpolateMode::Bilinear},
-      {{1, 2, 3, 2, 4}, InterpolateMode::Nearest},  {{1, 2, 3, 2, 4}, InterpolateMode::Trilinear}};
+      {{1, 2, 3, 2, 4}, InterpolateMode::Nearest},   {{1, 2, 3, 2, 4}, InterpolateMode::Trilinear}};
   for (const auto& [sizes, mode] : cases) {
     for (const double factor : {0.7, 1.0, 1.8}) {
-      const bool linear =
-          mode != InterpolateMode::Nearest && mode != InterpolateMode::NearestExact;
+      const bool linear = mode != InterpolateMode::Nearest && mode != InterpolateMode::NearestExact;
       for (const bool align_corners : {false, true}) {
         if (align_corners && !linear) continue;
         InterpolateOptions options;
@@ -129,9 +137,10 @@ TEST_CASE("gradients of interpolation agree with finite differences") {
 TEST_CASE("index_put_: values that require a gradient are refused") {
   const Tensor x = Tensor::zeros({3});
   const Tensor values = Tensor::ones({3}).set_requires_grad();
-  CHECK_THROWS_WITH_AS(index_put_(x, {Slice{}}, values),
-                       doctest::Contains("index_put_: x: expected tensors that require no gradient"),
-                       UnsupportedError);
+  CHECK_THROWS_WITH_AS(
+      index_put_(x, {Slice{}}, values),
+      doctest::Contains("index_put_: x: expected tensors that require no gradient"),
+      UnsupportedError);
   x.set_requires_grad();
   CHECK_THROWS_WITH_AS(index_put_(x, {Slice{}}, 1.0),
                        doctest::Contains("index_put_: x: expected a tensor that requires no"),

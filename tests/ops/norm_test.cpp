@@ -314,7 +314,9 @@ TEST_CASE("norm: bad arguments are refused by name") {
   refused("instance_norm: x: expected at least 3 dimensions", [&] {
     instance_norm(Tensor::ones({2, 4}), four, four);
   });
-  CHECK_THROWS_AS(layer_norm(x.to(DType::Float64), {3}, three, three), UnsupportedError);
+  refused("layer_norm: weight: expected Float64 [3], got Float32 [3]",
+          [&] { layer_norm(x.to(DType::Float64), {3}, three, three); });
+  CHECK_THROWS_AS(layer_norm(x.to(DType::Int32), {3}, three, three), UnsupportedError);
   const QTensor wide = QTensor::empty({2, 4, 3}, 0.1, 0, DType::QInt32);
   CHECK_THROWS_AS(quantized::group_norm(wide, 2, four, four, 1e-5, 0.1, 0), UnsupportedError);
 }

@@ -21,6 +21,7 @@
 #include "quanta/ops/linear.h"
 #include "quanta/ops/linear_dynamic.h"
 #include "quanta/ops/linear_weight_only.h"
+#include "quanta/ops/loss.h"
 #include "quanta/ops/norm.h"
 #include "quanta/ops/pad.h"
 #include "quanta/ops/pooling.h"
@@ -112,7 +113,7 @@ void add_activations(std::map<std::string, Caller>& callers) {
       "celu", [](const Tensor& x) { celu(x); },
       [](const QTensor& x) { quantized::celu(x, 1.0, 0); });
   both(
-      "prelu", [](const Tensor& x) { prelu(x, Tensor::ones({2})); },
+      "prelu", [](const Tensor& x) { prelu(x, Tensor::ones({2}, x.dtype())); },
       [](const QTensor& x) { quantized::prelu(x, QTensor(image({2}, x.dtype())), 1.0, 0); });
   both(
       "softmax", [](const Tensor& x) { softmax(x, 1); },
@@ -259,8 +260,12 @@ void add_norms(std::map<std::string, Caller>& callers) {
     Dims sizes{1, 2};
     for (std::int64_t i = 0; i < spatial; ++i) sizes.push_back(4);
     const std::string op = "batch_norm" + std::to_string(spatial) + "d";
-    callers[op] = {sizes, either([=](const Tensor& x) { batch_norm(x, ones, ones, ones, ones); },
-                                 [=](const QTensor& x) {
+    callers[op] = {sizes, either(
+                              [](const Tensor& x) {
+                                const Tensor one = Tensor::ones({2}, x.dtype());
+                                batch_norm(x, one, one, one, one);
+                              },
+                              [=](const QTensor& x) {
                                    quantized::batch_norm(x, ones, ones, ones, ones, 1e-5, 1.0, 0);
                                  })};
     callers[op + "_relu"] = {sizes, only_quantized([=](const QTensor& x) {
@@ -268,6 +273,8 @@ void add_norms(std::map<std::string, Caller>& callers) {
                              })};
   }
   const Dims sizes{1, 2, 4};
+  callers["batch_norm_train"] = {sizes,
+                                 [](const Tensor& x) { batch_norm_train(x, {}, {}, {}, {}); }};
   callers["layer_norm"] = {
       sizes, either([](const Tensor& x) { layer_norm(x, {4}, {}, {}); },
                     [](const QTensor& x) { quantized::layer_norm(x, {4}, {}, {}, 1e-5, 1.0, 0); })};
@@ -277,6 +284,18 @@ void add_norms(std::map<std::string, Caller>& callers) {
   callers["instance_norm"] = {
       sizes, either([](const Tensor& x) { instance_norm(x, {}, {}); },
                     [](const QTensor& x) { quantized::instance_norm(x, {}, {}, 1e-5, 1.0, 0); })};
+}
+
+void add_losses(std::map<std::string, Caller>& callers) {
+  const Dims sizes{3, 2};
+  callers["mse_loss"] = {sizes, [](const Tensor& x) { mse_loss(x, x); }};
+  callers["l1_loss"] = {sizes, [](const Tensor& x) { l1_loss(x, x); }};
+  callers["smooth_l1_loss"] = {sizes, [](const Tensor& x) { smooth_l1_loss(x, x); }};
+  callers["binary_cross_entropy_with_logits"] = {
+      sizes, [](const Tensor& x) { binary_cross_entropy_with_logits(x, x); }};
+  const Tensor classes = Tensor::zeros({3}, DType::Int64);
+  callers["nll_loss"] = {sizes, [=](const Tensor& x) { nll_loss(x, classes); }};
+  callers["cross_entropy"] = {sizes, [=](const Tensor& x) { cross_entropy(x, classes); }};
 }
 
 void add_spatial(std::map<std::string, Caller>& callers) {
@@ -421,6 +440,7 @@ std::map<std::string, Caller> all_callers() {
   add_arithmetic(callers);
   add_weighted(callers);
   add_norms(callers);
+  add_losses(callers);
   add_spatial(callers);
   add_methods(callers);
   add_others(callers);

@@ -156,6 +156,11 @@ bool Arguments::is_text(const char* name) const {
   return value != nullptr && value->is_string();
 }
 
+bool Arguments::is_null(const char* name) const {
+  const Json* value = find(name);
+  return value != nullptr && value->is_null();
+}
+
 Dims Arguments::dims(const char* name) const {
   const Json* value = find(name);
   if (value == nullptr) throw FormatError(fmt::format("args: '{}' is missing", name));

@@ -29,6 +29,8 @@ class Arguments {
   bool flag(const char* name, bool otherwise) const;
   std::string text(const char* name, const std::string& otherwise) const;
   bool is_text(const char* name) const;
+  /// Whether it was given as null (None).
+  bool is_null(const char* name) const;
   Dims dims(const char* name) const;
   Dims dims(const char* name, const Dims& otherwise) const;
 

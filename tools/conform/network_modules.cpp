@@ -97,7 +97,11 @@ Module make_batch_norm(const Arguments& arguments) {
   nn::BatchNormOptions options;
   options.num_features = arguments.integer("num_features");
   options.eps = arguments.number("eps", options.eps);
-  options.momentum = arguments.number("momentum", options.momentum);
+  if (arguments.is_null("momentum")) {
+    options.momentum.reset();
+  } else {
+    options.momentum = arguments.number("momentum", *options.momentum);
+  }
   options.affine = arguments.flag("affine", options.affine);
   options.track_running_stats = arguments.flag("track_running_stats", options.track_running_stats);
   return nn::make_module<T>(options);
