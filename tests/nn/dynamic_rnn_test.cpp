@@ -303,6 +303,15 @@ TEST_CASE("dynamic layers: the state has torch's names and a file decides the dt
   CHECK(half->weight_dtype() == DType::QInt8);
   CHECK((*half)(x).equal((*int8)(x)));
 
+  // torch writes Float16 weights as Float32.
+  const auto other = dynamic_of<nn::LSTM, qd::LSTM>(options, float16_dynamic_qconfig());
+  StateDict wide = other->state_dict();
+  for (const auto& [name, tensor] : other->state_dict()) wide.set(name, tensor.to(DType::Float32));
+  int8->load_state_dict(wide);
+  CHECK(int8->weight_dtype() == DType::Float16);
+  CHECK((*int8)(x).equal((*other)(x)));
+  int8->load_state_dict(state);
+
   int8->set_reduce_range(ReduceRange::No);
   CHECK(int8->state_dict().contains("_all_weight_values.0.param/3/0"));
   half->load_state_dict(int8->state_dict());
