@@ -5,6 +5,7 @@
 #include <string>
 
 #include "quanta/nn/dynamic/gate_weight.h"
+#include "quanta/nn/dynamic/module.h"
 #include "quanta/nn/quantized/conv.h"
 
 /// Convolutions whose activation stays Float32: every call quantizes x with parameters chosen from
@@ -17,12 +18,8 @@ namespace quanta::nn::quantized::dynamic {
 
 /// What is dynamic about them; Static is the nn::quantized module of the same name.
 template <typename Static>
-class DynamicConv : public Static {
+class DynamicConv : public Static, public DynamicModule {
  public:
-  /// Whether codes of activations use 7 of their 8 bits, as in torch.
-  ReduceRange reduce_range() const noexcept { return reduce_range_; }
-  void set_reduce_range(ReduceRange reduce_range) noexcept { reduce_range_ = reduce_range; }
-
   /// Float32 [N, C, spatial...] or [C, spatial...] to Float32.
   Tensor forward(const Tensor& x) const override;
   std::string type_name() const override;
@@ -31,9 +28,6 @@ class DynamicConv : public Static {
   using Static::Static;
   void save_state(StateDict& state, const std::string& prefix) const override;
   void load_state(StateReader& reader) override;
-
- private:
-  ReduceRange reduce_range_ = ReduceRange::Yes;
 };
 
 extern template class DynamicConv<quantized::Conv1d>;

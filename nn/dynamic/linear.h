@@ -4,6 +4,7 @@
 #include <string>
 
 #include "quanta/nn/dynamic/gate_weight.h"
+#include "quanta/nn/dynamic/module.h"
 #include "quanta/nn/module.h"
 #include "quanta/nn/reference.h"
 
@@ -18,7 +19,7 @@ namespace quanta::nn::quantized::dynamic {
 /// `_packed_params._packed_params/0` (weight) and `/1` (bias, absent without one), and where codes
 /// of activations use 8 bits `reduce_range` (Int64 0). The file decides between QInt8 and Float16;
 /// Float32 weights, as torch writes for Float16, become Float16.
-class Linear : public Module {
+class Linear : public Module, public DynamicModule {
  public:
   /// `weight` [out_features, in_features]: QInt8 per tensor or per channel along axis 0, or
   /// Float16, or Float32, which becomes Float16 (values beyond +-65504 saturate). `bias` Float32
@@ -39,11 +40,6 @@ class Linear : public Module {
   /// Packs again, also into the other dtype. Throws ArgumentError for other sizes.
   void set_weight_bias(const Tensor& weight, const Tensor& bias);
 
-  /// Whether codes of activations use 7 of their 8 bits, as in torch; not for Float16. Modules that
-  /// torch saved before version 4 used 8: their tensors do not tell.
-  ReduceRange reduce_range() const noexcept { return reduce_range_; }
-  void set_reduce_range(ReduceRange reduce_range) noexcept { reduce_range_ = reduce_range; }
-
   Tensor forward(const Tensor& x) const override { return run(x, Fusion::None); }
   /// "DynamicQuantizedLinear", as torch prints.
   std::string type_name() const override;
@@ -56,7 +52,6 @@ class Linear : public Module {
 
  private:
   GateWeight weight_;
-  ReduceRange reduce_range_ = ReduceRange::Yes;
 };
 
 }  // namespace quanta::nn::quantized::dynamic

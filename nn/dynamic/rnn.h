@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "quanta/nn/dynamic/gate_weight.h"
+#include "quanta/nn/dynamic/module.h"
 #include "quanta/nn/rnn.h"
 
 /// Recurrent layers whose weights are QInt8 or Float16 and whose activations stay Float32. With
@@ -26,15 +27,12 @@ namespace quanta::nn::quantized::dynamic {
 /// `/4/1/1` (bias_hh), and where codes use 8 bits `/3/0` (Int64 0). Files of torch hold the biases
 /// a second time at `/1/0` and `/1/1`. A file decides between QInt8 and Float16.
 template <typename Float>
-class DynamicLayer : public Float {
+class DynamicLayer : public Float, public DynamicModule {
  public:
   /// The weights QInt8 or Float16.
   RecurrentWeights weights(std::int64_t layer, std::int64_t direction = 0) const override;
   /// QInt8 or Float16.
   DType weight_dtype() const { return weights_[0].hh.dtype(); }
-  /// Whether activations use 7 of the 8 bits of their codes, as in torch; not for Float16.
-  ReduceRange reduce_range() const noexcept { return reduce_range_; }
-  void set_reduce_range(ReduceRange reduce_range) noexcept { reduce_range_ = reduce_range; }
   std::string type_name() const override;
 
  protected:
@@ -53,7 +51,6 @@ class DynamicLayer : public Float {
   std::size_t number_of(std::int64_t layer, std::int64_t direction) const;
 
   std::vector<GateWeights> weights_;
-  ReduceRange reduce_range_ = ReduceRange::Yes;
 };
 
 extern template class DynamicLayer<nn::LSTM>;

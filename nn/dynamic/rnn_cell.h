@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "quanta/nn/dynamic/gate_weight.h"
+#include "quanta/nn/dynamic/module.h"
 #include "quanta/nn/rnn_cell.h"
 
 /// Recurrent cells whose weights are QInt8 or Float16 and whose activations stay Float32. With
@@ -18,15 +19,12 @@ namespace quanta::nn::quantized::dynamic {
 /// `/1`, and where codes use 8 bits `reduce_range` (Int64 0). A file decides between QInt8 and
 /// Float16.
 template <typename Float>
-class DynamicCell : public Float {
+class DynamicCell : public Float, public DynamicModule {
  public:
   /// QInt8 or Float16 [gates * hidden, input] and [gates * hidden, hidden]; the biases Float32 or
   /// undefined.
   RecurrentWeights weights() const;
   DType weight_dtype() const { return weights_.hh.dtype(); }
-  /// Whether activations use 7 of the 8 bits of their codes, as in torch; not for Float16.
-  ReduceRange reduce_range() const noexcept { return reduce_range_; }
-  void set_reduce_range(ReduceRange reduce_range) noexcept { reduce_range_ = reduce_range; }
   std::string type_name() const override;
 
  protected:
@@ -44,7 +42,6 @@ class DynamicCell : public Float {
   void check_sizes() const;
 
   GateWeights weights_;
-  ReduceRange reduce_range_ = ReduceRange::Yes;
 };
 
 extern template class DynamicCell<nn::RNNCell>;
