@@ -4,56 +4,26 @@
 //
 //   static_quantization [WEIGHTS.safetensors [FOLDER-WITH-FASHION-MNIST]]
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "quanta/quanta.h"
 #include "support/fashion_mnist.h"
+#include "support/measure.h"
 #include "support/progress.h"
 
 namespace {
 
 using quanta::Tensor;
 using quanta::examples::FashionMnist;
+using quanta::examples::median_ms;
 using quanta::examples::ProgressBar;
-using quanta::nn::Module;
+using quanta::examples::top1;
 using quanta::nn::models::FashionResNet;
 
 constexpr std::int64_t kBatch = 64;
-
-// Percent of the test images that the network names rightly.
-double top1(const Module& network, const FashionMnist& test, const char* label) {
-  ProgressBar bar(label, test.size());
-  std::int64_t right = 0;
-  for (std::int64_t begin = 0; begin < test.size(); begin += kBatch) {
-    const std::int64_t count = std::min(kBatch, test.size() - begin);
-    const std::vector<float> logits = network(test.images(begin, count)).to_float_vector();
-    for (std::int64_t i = 0; i < count; ++i) {
-      const auto row = logits.begin() + i * 10;
-      right += std::max_element(row, row + 10) - row == test.label(begin + i) ? 1 : 0;
-    }
-    bar.advance(count);
-  }
-  return 100.0 * static_cast<double>(right) / static_cast<double>(test.size());
-}
-
-// The median of many single calls, in milliseconds.
-double latency(const Module& network, const Tensor& x) {
-  using Clock = std::chrono::steady_clock;
-  std::vector<double> times;
-  for (int i = 0; i < 200; ++i) {
-    const auto start = Clock::now();
-    network(x);
-    times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
-  }
-  std::nth_element(times.begin(), times.begin() + 100, times.end());
-  return times[100];
-}
 
 int run(const std::string& weights, const std::string& folder) {
   const FashionMnist train(folder, FashionMnist::Split::Train);
@@ -63,7 +33,7 @@ int run(const std::string& weights, const std::string& folder) {
   FashionResNet network;
   load_state_dict(network, quanta::read_safetensors(weights));
   network.eval();
-  const double float_top1 = top1(network, test, "float accuracy");
+  const double float_top1 = top1(network, test, test.size(), "float accuracy");
 
   // conv + bn + relu become one layer; nothing is quantized yet.
   quanta::fuse_modules(network, fusion_groups(network));
@@ -80,7 +50,7 @@ int run(const std::string& weights, const std::string& folder) {
 
   // The same type and the same forward, with int8 layers in the slots.
   const auto int8 = quanta::convert(prepared);
-  const double int8_top1 = top1(int8, test, "int8 accuracy");
+  const double int8_top1 = top1(int8, test, test.size(), "int8 accuracy");
 
   // Saved, and loaded into a network built afresh.
   const std::string file =
@@ -95,8 +65,8 @@ int run(const std::string& weights, const std::string& folder) {
   const Tensor one = test.images(0, 1);
   std::printf("%16s %10s %10s\n", "", "float32", "int8");
   std::printf("%16s %9.2f%% %9.2f%%\n", "top-1", float_top1, int8_top1);
-  std::printf("%16s %7.3f ms %7.3f ms\n", "latency, 1 image", latency(network, one),
-              latency(int8, one));
+  const auto ms = median_ms({[&] { network(one); }, [&] { int8(one); }}, 200);
+  std::printf("%16s %7.3f ms %7.3f ms\n", "latency, 1 image", ms[0], ms[1]);
   std::printf("%16s %10ju %10ju\n", "file bytes", std::filesystem::file_size(weights),
               std::filesystem::file_size(file));
   std::printf("%s loaded again: outputs %s\n", file.c_str(), identical ? "identical" : "differ");

@@ -4,14 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <filesystem>
 #include <vector>
 
 #include "layer_report.h"
 #include "quanta/quanta.h"
 #include "support/fashion_mnist.h"
+#include "support/measure.h"
 #include "support/progress.h"
 
 namespace quanta::cli {
@@ -19,7 +18,8 @@ namespace {
 
 using examples::FashionMnist;
 using examples::ProgressBar;
-using Clock = std::chrono::steady_clock;
+using examples::top1;
+using examples::weight_bytes;
 
 constexpr std::int64_t kBatch = 64;
 constexpr std::int64_t kCalibrationImages = 1024;
@@ -36,62 +36,16 @@ QConfig demo_qconfig(const DemoOptions& options) {
   return qconfig;
 }
 
-int argmax(const float* values, std::int64_t count) {
-  return static_cast<int>(std::max_element(values, values + count) - values);
-}
-
-// Percent of the first `images` test images that the model names rightly.
-double top1(const nn::Module& model, const FashionMnist& data, std::int64_t images,
-            const std::string& label) {
-  ProgressBar bar(label, images);
-  std::int64_t right = 0;
-  for (std::int64_t begin = 0; begin < images; begin += kBatch) {
-    const std::int64_t count = std::min(kBatch, images - begin);
-    const Tensor logits = model(data.images(begin, count)).contiguous();
-    for (std::int64_t i = 0; i < count; ++i) {
-      const auto* row = logits.data<float>() + i * logits.size(1);
-      right += argmax(row, logits.size(1)) == data.label(begin + i) ? 1 : 0;
-    }
-    bar.advance(count);
-  }
-  return 100.0 * static_cast<double>(right) / static_cast<double>(images);
-}
-
 struct Timings {
   double float_ms = 0.0;
   double int8_ms = 0.0;
 };
 
-double run_ms(const nn::Module& model, const Tensor& x) {
-  const auto start = Clock::now();
-  model(x);
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-// Both models in turn, so that a busy machine slows both.
 Timings time_models(const nn::Module& float_model, const nn::Module& int8_model, const Tensor& x,
                     int rounds) {
-  std::vector<double> float_ms;
-  std::vector<double> int8_ms;
-  for (int round = 0; round < rounds + rounds / 5 + 1; ++round) {
-    const double first = run_ms(float_model, x);
-    const double second = run_ms(int8_model, x);
-    if (round <= rounds / 5) continue;  // warm-up
-    float_ms.push_back(first);
-    int8_ms.push_back(second);
-  }
-  return {median(float_ms), median(int8_ms)};
-}
-
-std::size_t weight_bytes(const nn::Module& model) {
-  std::size_t bytes = 0;
-  for (const auto& [name, tensor] : model.state_dict()) bytes += tensor.nbytes();
-  return bytes;
+  const std::vector<double> ms =
+      examples::median_ms({[&] { float_model(x); }, [&] { int8_model(x); }}, rounds);
+  return {ms[0], ms[1]};
 }
 
 void print_layers(const std::vector<LayerRow>& rows) {
