@@ -3,10 +3,11 @@
 #include <bit>
 #include <cstdint>
 
-#include "quanta/runtime/quant_math.h"
+#include "quanta/runtime/float_format.h"
 
-// Conversions between float32 and the small floating point formats, as bit patterns. Rounding is to
-// nearest, ties to even. Once, for all kernels and tests.
+// Conversions between float32 and the floating point dtypes of tensors, as bit patterns. Rounding
+// is to nearest, ties to even. Those of 16 bits are written out because they are hot; the tests
+// hold them to float_format.h, which is what the others call.
 
 namespace quanta::math {
 
@@ -54,51 +55,19 @@ inline std::uint16_t float_to_bfloat16(float value) {
 }
 
 /// float8 e4m3fn (no infinity, 0x7F is NaN) -> float32, exact.
-inline float float8_e4m3fn_to_float(std::uint8_t bits) {
-  const std::uint32_t sign = static_cast<std::uint32_t>(bits & 0x80U) << 24;
-  const std::uint32_t exponent = (bits >> 3) & 0xFU;
-  const std::uint32_t mantissa = bits & 0x7U;
-  if (exponent == 0xF && mantissa == 0x7) return std::bit_cast<float>(sign | 0x7FC00000U);
-  if (exponent == 0) {
-    const float magnitude = static_cast<float>(mantissa) * 0.001953125F;  // 2^-9
-    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(magnitude));
-  }
-  return std::bit_cast<float>(sign | ((exponent + 120U) << 23) | (mantissa << 20));
-}
+inline float float8_e4m3fn_to_float(std::uint8_t bits) { return decode_float(bits, kE4M3FN); }
 
 /// float32 -> float8 e4m3fn as torch casts: beyond 448 (after rounding) becomes NaN.
 inline std::uint8_t float_to_float8_e4m3fn(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const auto sign = static_cast<std::uint8_t>((bits >> 24) & 0x80U);
-  const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
-  if (magnitude > 0x43E80000U) return static_cast<std::uint8_t>(sign | 0x7FU);  // > 464, or NaN
-  if (magnitude < 0x3C800000U) {  // below 2^-6: subnormal, steps of 2^-9
-    const float aligned = std::bit_cast<float>(magnitude) + 16384.0F;  // ulp of 2^14 is 2^-9
-    return static_cast<std::uint8_t>(sign | (std::bit_cast<std::uint32_t>(aligned) - 0x46800000U));
-  }
-  const std::uint32_t odd = (magnitude >> 20) & 1U;
-  const std::uint32_t rounded = (magnitude - 0x3C000000U + 0x7FFFFU + odd) >> 20;
-  return static_cast<std::uint8_t>(sign | rounded);
+  return static_cast<std::uint8_t>(encode_float(value, kE4M3FN, Overflow::Special));
 }
 
-/// float8 e5m2 is the upper byte of an IEEE half.
-inline float float8_e5m2_to_float(std::uint8_t bits) {
-  return float16_to_float(static_cast<std::uint16_t>(bits << 8));
-}
+/// float8 e5m2 -> float32, exact.
+inline float float8_e5m2_to_float(std::uint8_t bits) { return decode_float(bits, kE5M2); }
 
 /// float32 -> float8 e5m2; too large becomes infinity, NaN stays NaN.
 inline std::uint8_t float_to_float8_e5m2(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const auto sign = static_cast<std::uint8_t>((bits >> 24) & 0x80U);
-  const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
-  if (magnitude > 0x7F800000U) return static_cast<std::uint8_t>(sign | 0x7FU);
-  if (magnitude >= 0x47700000U) return static_cast<std::uint8_t>(sign | 0x7CU);  // >= 61440
-  if (magnitude < 0x38800000U) {  // below 2^-14: subnormal, steps of 2^-16
-    const float aligned = std::bit_cast<float>(magnitude) + 128.0F;  // ulp of 2^7 is 2^-16
-    return static_cast<std::uint8_t>(sign | (std::bit_cast<std::uint32_t>(aligned) - 0x43000000U));
-  }
-  const std::uint32_t odd = (magnitude >> 21) & 1U;
-  return static_cast<std::uint8_t>(sign | ((magnitude - 0x38000000U + 0xFFFFFU + odd) >> 21));
+  return static_cast<std::uint8_t>(encode_float(value, kE5M2, Overflow::Special));
 }
 
 }  // namespace quanta::math

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "quanta/runtime/half.h"
+#include "quanta/runtime/quant_math.h"
 
 namespace quanta::detail {
 
