@@ -10,7 +10,6 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/indexing.h"
 #include "quanta/ops/shape.h"
-#include "quanta/runtime/autograd.h"
 
 namespace quanta::nn {
 namespace {
@@ -146,17 +145,16 @@ RecurrentLayer::StepsOutput RecurrentLayer::run_layer(std::int64_t layer, std::i
                                                       const Tensor& x,
                                                       std::span<const std::int64_t> batch_sizes,
                                                       const Tensor& h, const Tensor& c) const {
-  const Weights own = weights(layer, direction);
-  autograd::require_no_grad(kind_name(kind_), x, h, c, own.weight_ih, own.weight_hh, own.bias_ih,
-                            own.bias_hh, own.weight_hr);
+  const detail::RecurrentCall call{kind_name(kind_),
+                                   kind_,
+                                   options_.hidden_size,
+                                   batch_sizes,
+                                   direction == 1 ? StepOrder::Reverse : StepOrder::Forward,
+                                   is_training()};
   detail::RecurrentCache& cache =
       packed_[static_cast<std::size_t>(layer * num_directions() + direction)];
-  const detail::RecurrentProducts products =
-      detail::recurrent_products(kind_name(kind_), own, cache,
-                                 is_training() ? detail::KeepPacked::No : detail::KeepPacked::Yes);
   RecurrentResult result =
-      detail::run_recurrent(kind_, options_.hidden_size, products, x, batch_sizes,
-                            direction == 1 ? StepOrder::Reverse : StepOrder::Forward, {h, c});
+      detail::run_recurrent(call, weights(layer, direction), cache, x, {h, c});
   return {std::move(result.output), std::move(result.h_n), std::move(result.c_n)};
 }
 

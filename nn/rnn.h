@@ -168,8 +168,8 @@ class RecurrentLayer : public Module {
   /// Whether x and the state may be quantized: in a module that stands in for the float one.
   virtual bool takes_quantized() const { return false; }
   /// The state where none is given, for this x.
-  virtual Tensor zero_state(const Dims& sizes, const Tensor& /*x*/) const {
-    return Tensor::zeros(sizes);
+  virtual Tensor zero_state(const Dims& sizes, const Tensor& x) const {
+    return Tensor::zeros(sizes, x.dtype());
   }
 
   /// All layers and directions: checks x and state, orders them, calls run_layer. c is undefined

@@ -6,7 +6,6 @@
 
 #include "quanta/nn/detail/layer_options.h"
 #include "quanta/nn/detail/recurrent.h"
-#include "quanta/runtime/autograd.h"
 
 namespace quanta::nn {
 namespace {
@@ -52,13 +51,11 @@ RecurrentCell::RecurrentCell(const CellOptions& options, RecurrentKind kind, Flo
 }
 
 LstmState RecurrentCell::step(const Tensor& x, const Tensor& h, const Tensor& c) const {
-  autograd::require_no_grad(kind_name(kind_), x, h, c, weight_ih, weight_hh, bias_ih, bias_hh);
-  const detail::RecurrentProducts products = detail::recurrent_products(
-      kind_name(kind_), {weight_ih, weight_hh, bias_ih, bias_hh, {}}, packed_,
-      is_training() ? detail::KeepPacked::No : detail::KeepPacked::Yes);
   const std::array<std::int64_t, 1> batch_sizes{x.sizes()[0]};
-  RecurrentResult result = detail::run_recurrent(kind_, options_.hidden_size, products, x,
-                                                 batch_sizes, StepOrder::Forward, {h, c});
+  const detail::RecurrentCall call{kind_name(kind_), kind_,           options_.hidden_size,
+                                   batch_sizes,      StepOrder::Forward, is_training()};
+  RecurrentResult result = detail::run_recurrent(
+      call, {weight_ih, weight_hh, bias_ih, bias_hh, {}}, packed_, x, {h, c});
   return {std::move(result.h_n), std::move(result.c_n)};
 }
 

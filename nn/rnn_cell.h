@@ -37,8 +37,8 @@ class RecurrentCell : public Module {
   virtual LstmState step(const Tensor& x, const Tensor& h, const Tensor& c) const;
   /// See RecurrentLayer.
   virtual bool takes_quantized() const { return false; }
-  virtual Tensor zero_state(const Dims& sizes, const Tensor& /*x*/) const {
-    return Tensor::zeros(sizes);
+  virtual Tensor zero_state(const Dims& sizes, const Tensor& x) const {
+    return Tensor::zeros(sizes, x.dtype());
   }
   /// Checks x and state, adds the batch dimension where there is none, calls step.
   LstmState run(const Tensor& x, const LstmState& state) const;

@@ -5,6 +5,9 @@
 
 #include "quanta/ops/cpu/linear_float.h"
 #include "quanta/ops/cpu/rnn_kernels.h"
+#include "quanta/ops/detail/recurrent_loop.h"
+#include "quanta/ops/gradients/rnn.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/verbose.h"
@@ -26,13 +29,10 @@ class FloatProduct final : public HiddenProduct {
   cpu::LinearFloat kernel_;
 };
 
-void check_matrix(std::string_view argument, const Tensor& x, std::int64_t rows,
-                  std::int64_t columns) {
+void check_tensor(std::string_view argument, const Tensor& x, DType dtype, const Dims& sizes) {
   QUANTA_CHECK(x.defined(), "{}: {}: expected a tensor, got an undefined one", kOp, argument);
-  const Dims sizes{rows, columns};
-  QUANTA_CHECK(x.dtype() == DType::Float32 && x.sizes() == sizes,
-               "{}: {}: expected Float32 {}, got {} {}", kOp, argument, sizes, x.dtype(),
-               x.sizes());
+  QUANTA_CHECK(x.dtype() == dtype && x.sizes() == sizes, "{}: {}: expected {} {}, got {} {}", kOp,
+               argument, dtype, sizes, x.dtype(), x.sizes());
 }
 
 // The sum of the batch sizes.
@@ -50,80 +50,144 @@ std::int64_t check_batch_sizes(std::span<const std::int64_t> batch_sizes) {
   return sum;
 }
 
-float* floats(const Tensor& x) { return static_cast<float*>(x.data_ptr()); }
+template <typename T>
+T* numbers(const Tensor& x) {
+  return static_cast<T*>(x.data_ptr());
+}
+
+/// The products of a call, W_hh h + b_hh and that of a projection if there is one.
+template <typename T>
+struct Products {
+  detail::HiddenFunction<T> hidden, projection;
+};
 
 /// The buffers of one call and what happens in a step.
+template <typename T>
 class StepLoop {
  public:
-  StepLoop(const RecurrentSteps& steps, RecurrentResult& result)
+  StepLoop(const RecurrentSteps& steps, const Products<T>& products, const Tensor& input_gates,
+           const RecurrentResult& result, const Tensor& kept)
       : steps_(steps),
+        products_(products),
         hidden_(steps.hidden_size),
         gates_(gate_count(steps.kind) * steps.hidden_size),
+        width_(result.h_n.sizes()[1]),
         result_(result),
-        hidden_gates_(Tensor::empty({steps.batch_sizes[0], gates_})) {
-    if (steps.projection != nullptr) {
-      unprojected_ = Tensor::empty({steps.batch_sizes[0], hidden_});
+        input_gates_(input_gates),
+        kept_(kept),
+        hidden_gates_(Tensor::empty({steps.batch_sizes[0], gates_}, input_gates.dtype())) {
+    if (products.projection) {
+      unprojected_ = Tensor::empty({steps.batch_sizes[0], hidden_}, input_gates.dtype());
     }
   }
 
-  /// The first `rows` sequences take one step; their new h goes to `output` as well.
-  void step(const float* input_gates, std::int64_t rows, float* output) const {
-    float* h = floats(result_.h_n);
-    (*steps_.hidden)(h, rows, floats(hidden_gates_));
-    float* new_h = steps_.projection == nullptr ? h : floats(unprojected_);
-    // 512 units take one to two microseconds.
-    const std::int64_t grain = std::max<std::int64_t>(1, 2048 / hidden_);
-    parallel_for(rows, grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) gates(input_gates, new_h, i);
-    });
-    if (steps_.projection != nullptr) (*steps_.projection)(new_h, rows, h);
-    std::copy_n(h, rows * result_.h_n.sizes()[1], output);
+  /// Sequences that join later, as in Reverse order, have h_0 and c_0 in their rows until then;
+  /// those that have ended keep their state.
+  void run() const {
+    for (const detail::RecurrentStep& step :
+         detail::steps_in_order(steps_.batch_sizes, steps_.order)) {
+      run_step(step);
+    }
   }
 
  private:
-  void gates(const float* input_gates, float* new_h, std::int64_t i) const {
-    cpu::GateRow row{input_gates + i * gates_, floats(hidden_gates_) + i * gates_,
-                     new_h + i * hidden_, hidden_};
+  void run_step(const detail::RecurrentStep& step) const {
+    T* h = numbers<T>(result_.h_n);
+    products_.hidden(h, step.rows, numbers<T>(hidden_gates_));
+    T* new_h = products_.projection ? numbers<T>(unprojected_) : h;
+    parallel_for(step.rows, detail::sequences_per_thread(hidden_),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t i = begin; i < end; ++i) gates(step.first + i, i, new_h);
+                 });
+    if (products_.projection) products_.projection(new_h, step.rows, h);
+    std::copy_n(h, step.rows * width_, numbers<T>(result_.output) + step.first * width_);
+  }
+
+  // Sequence i, whose step is `row` of all.
+  void gates(std::int64_t row, std::int64_t i, T* new_h) const {
+    T* state = new_h + i * hidden_;
+    cpu::GateRow<T> gates{numbers<T>(input_gates_) + row * gates_,
+                          numbers<T>(hidden_gates_) + i * gates_, state, hidden_};
+    if (kept_.defined()) gates.kept = numbers<T>(kept_) + row * kept_.sizes()[1];
     switch (steps_.kind) {
       case RecurrentKind::RnnTanh:
-        return cpu::rnn_tanh_gates(row);
+        return cpu::rnn_tanh_gates(gates);
       case RecurrentKind::RnnRelu:
-        return cpu::rnn_relu_gates(row);
+        return cpu::rnn_relu_gates(gates);
       case RecurrentKind::Gru:
-        return cpu::gru_gates(row);
+        return cpu::gru_gates(gates);
       case RecurrentKind::Lstm:
-        row.state = floats(result_.c_n) + i * hidden_;
-        return cpu::lstm_gates(row, new_h + i * hidden_);
+        gates.state = numbers<T>(result_.c_n) + i * hidden_;
+        return cpu::lstm_gates(gates, state);
     }
   }
 
   const RecurrentSteps& steps_;
-  std::int64_t hidden_, gates_;
+  const Products<T>& products_;
+  std::int64_t hidden_, gates_, width_;
   const RecurrentResult& result_;
+  const Tensor &input_gates_, &kept_;
   Tensor hidden_gates_, unprojected_;
 };
 
-void run_forward(const StepLoop& loop, std::span<const std::int64_t> batch_sizes,
-                 std::int64_t gates, const float* input_gates, std::int64_t width, float* output) {
-  for (const std::int64_t rows : batch_sizes) {
-    if (rows == 0) return;
-    loop.step(input_gates, rows, output);
-    input_gates += rows * gates;
-    output += rows * width;
+enum class Projects : bool { No, Yes };
+
+void check_call(const RecurrentSteps& steps, Projects projects, const Tensor& input_gates,
+                const Tensor& h_0, const Tensor& c_0, DType dtype) {
+  QUANTA_CHECK(steps.hidden_size >= 1, "{}: hidden_size: expected at least 1, got {}", kOp,
+               steps.hidden_size);
+  const bool is_lstm = steps.kind == RecurrentKind::Lstm;
+  QUANTA_CHECK(is_lstm || projects == Projects::No,
+               "{}: projection: expected none but for Lstm, got one", kOp);
+  const std::int64_t total = check_batch_sizes(steps.batch_sizes);
+  const std::int64_t batch = steps.batch_sizes[0];
+  check_tensor("input_gates", input_gates, dtype,
+               {total, gate_count(steps.kind) * steps.hidden_size});
+  QUANTA_CHECK(h_0.defined() && h_0.dim() == 2, "{}: h_0: expected [{}, output size], got {}", kOp,
+               batch, h_0.defined() ? h_0.sizes() : Dims{});
+  const std::int64_t width = projects == Projects::No ? steps.hidden_size : h_0.sizes()[1];
+  check_tensor("h_0", h_0, dtype, {batch, width});
+  if (is_lstm) check_tensor("c_0", c_0, dtype, {batch, steps.hidden_size});
+}
+
+void check_weights(const RecurrentSteps& steps, const StepWeights& weights, const Tensor& h_0,
+                   DType dtype) {
+  const std::int64_t rows = gate_count(steps.kind) * steps.hidden_size;
+  check_tensor("weight_hh", weights.weight_hh, dtype, {rows, h_0.sizes()[1]});
+  if (weights.bias_hh.defined()) check_tensor("bias_hh", weights.bias_hh, dtype, {rows});
+  if (weights.weight_hr.defined()) {
+    check_tensor("weight_hr", weights.weight_hr, dtype, {h_0.sizes()[1], steps.hidden_size});
   }
 }
 
-// Sequences join as the steps grow wider: until then their rows of the state hold h_0 and c_0.
-void run_reverse(const StepLoop& loop, std::span<const std::int64_t> batch_sizes,
-                 std::int64_t gates, const float* gates_end, std::int64_t width,
-                 float* output_end) {
-  for (std::size_t step = batch_sizes.size(); step-- > 0;) {
-    const std::int64_t rows = batch_sizes[step];
-    if (rows == 0) continue;
-    gates_end -= rows * gates;
-    output_end -= rows * width;
-    loop.step(gates_end, rows, output_end);
+// Checked arguments; `kept` is undefined where no gradient is asked for.
+template <typename T>
+RecurrentResult run_loop(const RecurrentSteps& steps, const Products<T>& products,
+                         const Tensor& input_gates, const Tensor& h_0, const Tensor& c_0,
+                         const Tensor& kept) {
+  RecurrentResult result{Tensor::empty({input_gates.sizes()[0], h_0.sizes()[1]}, h_0.dtype()),
+                         h_0.detach().clone(MemoryFormat::Contiguous),
+                         {}};
+  if (steps.kind == RecurrentKind::Lstm) {
+    result.c_n = c_0.detach().clone(MemoryFormat::Contiguous);
   }
+  if (result.output.numel() == 0) return result;
+  const Tensor input = input_gates.detach().contiguous();
+  StepLoop<T>(steps, products, input, result, kept).run();
+  return result;
+}
+
+template <typename T>
+RecurrentResult run_weights(const RecurrentSteps& steps, const StepWeights& weights,
+                            const Tensor& input_gates, const Tensor& h_0, const Tensor& c_0,
+                            const Tensor& kept) {
+  const auto dense = [](const Tensor& x) { return x.defined() ? x.detach().contiguous() : x; };
+  Products<T> products{
+      detail::hidden_function<T>(dense(weights.weight_hh), dense(weights.bias_hh)), {}};
+  if (weights.weight_hr.defined()) {
+    products.projection = detail::hidden_function<T>(dense(weights.weight_hr), {});
+  }
+  return run_loop<T>(steps, products, input_gates, h_0, c_0, kept);
 }
 
 }  // namespace
@@ -161,32 +225,36 @@ std::shared_ptr<const HiddenProduct> float_hidden_product(const Tensor& weight,
 RecurrentResult recurrent_steps(const RecurrentSteps& steps, const Tensor& input_gates,
                                 const Tensor& h_0, const Tensor& c_0) {
   OpScope scope(kOp);
-  QUANTA_CHECK(steps.hidden_size >= 1, "{}: hidden_size: expected at least 1, got {}", kOp,
-               steps.hidden_size);
+  const Projects projects = steps.projection != nullptr ? Projects::Yes : Projects::No;
+  check_call(steps, projects, input_gates, h_0, c_0, DType::Float32);
   QUANTA_CHECK(steps.hidden != nullptr, "{}: hidden: expected a product, got none", kOp);
-  const bool is_lstm = steps.kind == RecurrentKind::Lstm;
-  QUANTA_CHECK(is_lstm || steps.projection == nullptr,
-               "{}: projection: expected none but for Lstm, got one", kOp);
-  const std::int64_t total = check_batch_sizes(steps.batch_sizes);
-  const std::int64_t batch = steps.batch_sizes[0];
-  const std::int64_t gates = gate_count(steps.kind) * steps.hidden_size;
-  check_matrix("input_gates", input_gates, total, gates);
-  QUANTA_CHECK(h_0.defined() && h_0.dim() == 2, "{}: h_0: expected [{}, output size], got {}", kOp,
-               batch, h_0.defined() ? h_0.sizes() : Dims{});
-  const std::int64_t width = steps.projection == nullptr ? steps.hidden_size : h_0.sizes()[1];
-  check_matrix("h_0", h_0, batch, width);
-  if (is_lstm) check_matrix("c_0", c_0, batch, steps.hidden_size);
+  autograd::require_no_grad("recurrent_steps (packed)", input_gates, h_0, c_0);
+  const auto product = [](const HiddenProduct* packed) -> detail::HiddenFunction<float> {
+    if (packed == nullptr) return {};
+    return [packed](const float* h, std::int64_t rows, float* out) { (*packed)(h, rows, out); };
+  };
+  return run_loop<float>(steps, {product(steps.hidden), product(steps.projection)}, input_gates,
+                         h_0, c_0, {});
+}
 
-  RecurrentResult result{Tensor::empty({total, width}), h_0.clone(MemoryFormat::Contiguous), {}};
-  if (is_lstm) result.c_n = c_0.clone(MemoryFormat::Contiguous);
-  if (total == 0) return result;
-  const Tensor input = input_gates.contiguous();
-  const StepLoop loop(steps, result);
-  if (steps.order == StepOrder::Forward) {
-    run_forward(loop, steps.batch_sizes, gates, floats(input), width, floats(result.output));
-  } else {
-    run_reverse(loop, steps.batch_sizes, gates, floats(input) + total * gates, width,
-                floats(result.output) + total * width);
+RecurrentResult recurrent_steps(const RecurrentSteps& steps, const StepWeights& weights,
+                                const Tensor& input_gates, const Tensor& h_0, const Tensor& c_0) {
+  OpScope scope(kOp);
+  const Projects projects = weights.weight_hr.defined() ? Projects::Yes : Projects::No;
+  const DType dtype = input_gates.defined() && input_gates.dtype() == DType::Float64
+                          ? DType::Float64
+                          : DType::Float32;
+  check_call(steps, projects, input_gates, h_0, c_0, dtype);
+  check_weights(steps, weights, h_0, dtype);
+  const bool records = autograd::needs_grad(input_gates, weights.weight_hh, weights.bias_hh,
+                                            weights.weight_hr, h_0, c_0);
+  const std::int64_t kept_width = detail::kept_numbers(steps.kind) * steps.hidden_size;
+  Tensor kept;
+  if (records && kept_width > 0) kept = Tensor::empty({input_gates.sizes()[0], kept_width}, dtype);
+  const auto run = dtype == DType::Float64 ? run_weights<double> : run_weights<float>;
+  RecurrentResult result = run(steps, weights, input_gates, h_0, c_0, kept);
+  if (records) {
+    gradients::record_recurrent_steps(result, kept, steps, weights, input_gates, h_0, c_0);
   }
   return result;
 }

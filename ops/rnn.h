@@ -65,8 +65,27 @@ struct RecurrentResult {
 ///
 /// sigmoid and tanh are vectorised: within 3 units in the last place of the exact value where that
 /// is a normal number; the same floats on every instruction set and with any number of threads.
-/// Throws ArgumentError for sizes that do not fit together.
+/// Throws ArgumentError for sizes that do not fit together, UnsupportedError for a tensor that
+/// requires a gradient.
 RecurrentResult recurrent_steps(const RecurrentSteps& steps, const Tensor& input_gates,
                                 const Tensor& h_0, const Tensor& c_0 = {});
+
+/// The weights of the steps: weight_hh [gates * hidden_size, output size], bias_hh or none, and the
+/// projection weight_hr [output size, hidden_size] or none.
+struct StepWeights {
+  Tensor weight_hh{};
+  Tensor bias_hh{};
+  Tensor weight_hr{};
+};
+
+/// The same with plain weights in place of `steps.hidden` and `steps.projection`, which are not
+/// read: with gradients, of the gates, the weights and h_0 and c_0. All tensors are Float32, or all
+/// Float64 (plain loops, for proofs of gradients).
+///
+/// When a gradient is asked for, the gates of every step are kept (LSTM 6, GRU 4 numbers a unit);
+/// the way back is one matrix product a step and one for all steps for each weight.
+RecurrentResult recurrent_steps(const RecurrentSteps& steps, const StepWeights& weights,
+                                const Tensor& input_gates, const Tensor& h_0,
+                                const Tensor& c_0 = {});
 
 }  // namespace quanta

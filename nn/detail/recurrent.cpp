@@ -1,7 +1,6 @@
 #include "quanta/nn/detail/recurrent.h"
 
-#include <utility>
-
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::nn::detail {
@@ -13,7 +12,9 @@ std::string_view dtypes(bool takes_quantized) {
 
 void check_dtype(std::string_view op, std::string_view name, const Tensor& x,
                  bool takes_quantized) {
-  QUANTA_CHECK(x.dtype() == DType::Float32 || (takes_quantized && x.is_quantized()),
+  // Float64 is for proofs of gradients.
+  const bool is_float = x.dtype() == DType::Float32 || x.dtype() == DType::Float64;
+  QUANTA_CHECK(is_float || (takes_quantized && x.is_quantized()),
                "{}: {}: expected {}, got {}{}", op, name, dtypes(takes_quantized), x.dtype(),
                x.is_quantized() ? " (is a DeQuantStub missing?)" : "");
 }
@@ -30,6 +31,29 @@ void check_hidden_weight(std::string_view op, const RecurrentWeights& weights) {
 
 PackedHidden pack_hidden(const Tensor& weight, const Tensor& bias) {
   return {float_hidden_product(weight, bias)};
+}
+
+// oneDNN's RNN primitives are not used: with W_hh products through its matmul the step loop is as
+// fast. LSTM and GRU, 2 layers of 512 units, input 256, 64 steps, on a 2-core Xeon with AVX-512:
+// LSTM within 1 % at batch 1 and within 7 % at batch 8 (lstm_forward ahead), on one thread and two;
+// GRU (lbr_gru_forward) level on one thread, the loop ahead by 35 % and 10 % on two. Sequences of
+// different lengths, projections and int8 hidden states would need the loop anyhow.
+RecurrentResult run_packed(RecurrentSteps steps, const RecurrentWeights& weights,
+                           RecurrentCache& cache, const Tensor& x, const LstmState& state) {
+  const PackedLinear input =
+      cache.input.get(weights.weight_ih, weights.bias_ih, Fusion::None,
+                      [&] { return PackedLinear(weights.weight_ih, weights.bias_ih); });
+  const PackedHidden hidden =
+      cache.hidden.get(weights.weight_hh, weights.bias_hh, Fusion::None,
+                       [&] { return pack_hidden(weights.weight_hh, weights.bias_hh); });
+  PackedHidden projection;
+  if (weights.weight_hr.defined()) {
+    projection = cache.projection.get(weights.weight_hr, {}, Fusion::None,
+                                      [&] { return pack_hidden(weights.weight_hr, {}); });
+  }
+  steps.hidden = hidden.product.get();
+  steps.projection = projection.product.get();
+  return recurrent_steps(steps, input(x), state.h, state.c);
 }
 
 }  // namespace
@@ -57,43 +81,22 @@ bool has_state(std::string_view op, RecurrentKind kind, const LstmState& state) 
   return state.h.defined();
 }
 
-RecurrentProducts recurrent_products(std::string_view op, const RecurrentWeights& weights,
-                                     RecurrentCache& cache, KeepPacked keep) {
-  check_hidden_weight(op, weights);
-  const bool projects = weights.weight_hr.defined();
-  const auto pack_input = [&] { return PackedLinear(weights.weight_ih, weights.bias_ih); };
-  const auto pack_gates = [&] { return pack_hidden(weights.weight_hh, weights.bias_hh); };
-  const auto pack_projection = [&] { return pack_hidden(weights.weight_hr, {}); };
-  if (keep == KeepPacked::No) {
-    return {pack_input(), pack_gates(), projects ? pack_projection() : PackedHidden{}};
+RecurrentResult run_recurrent(const RecurrentCall& call, const RecurrentWeights& weights,
+                              RecurrentCache& cache, const Tensor& x, const LstmState& state) {
+  check_hidden_weight(call.op, weights);
+  RecurrentSteps steps;
+  steps.kind = call.kind;
+  steps.hidden_size = call.hidden_size;
+  steps.batch_sizes = call.batch_sizes;
+  steps.order = call.order;
+  const bool records =
+      autograd::needs_grad(x, state.h, state.c, weights.weight_ih, weights.weight_hh,
+                           weights.bias_ih, weights.bias_hh, weights.weight_hr);
+  if (!call.is_training && !records && x.dtype() == DType::Float32) {
+    return run_packed(steps, weights, cache, x, state);
   }
-  RecurrentProducts products{
-      cache.input.get(weights.weight_ih, weights.bias_ih, Fusion::None, pack_input),
-      cache.hidden.get(weights.weight_hh, weights.bias_hh, Fusion::None, pack_gates),
-      {}};
-  if (projects) {
-    products.projection =
-        cache.projection.get(weights.weight_hr, {}, Fusion::None, pack_projection);
-  }
-  return products;
-}
-
-// oneDNN's RNN primitives are not used: with W_hh products through its matmul the step loop is as
-// fast. LSTM and GRU, 2 layers of 512 units, input 256, 64 steps, on a 2-core Xeon with AVX-512:
-// LSTM within 1 % at batch 1 and within 7 % at batch 8 (lstm_forward ahead), on one thread and two;
-// GRU (lbr_gru_forward) level on one thread, the loop ahead by 35 % and 10 % on two. Sequences of
-// different lengths, projections and int8 hidden states would need the loop anyhow.
-RecurrentResult run_recurrent(RecurrentKind kind, std::int64_t hidden_size,
-                              const RecurrentProducts& products, const Tensor& x,
-                              std::span<const std::int64_t> batch_sizes, StepOrder order,
-                              const LstmState& state) {
-  const RecurrentSteps steps{kind,
-                             hidden_size,
-                             batch_sizes,
-                             order,
-                             products.hidden.product.get(),
-                             products.projection.product.get()};
-  return recurrent_steps(steps, products.input(x), state.h, state.c);
+  return recurrent_steps(steps, {weights.weight_hh, weights.bias_hh, weights.weight_hr},
+                         linear(x, weights.weight_ih, weights.bias_ih), state.h, state.c);
 }
 
 }  // namespace quanta::nn::detail

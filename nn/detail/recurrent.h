@@ -23,19 +23,19 @@ void check_recurrent_state(std::string_view op, std::string_view name, const Ten
 /// the caller gave a state.
 bool has_state(std::string_view op, RecurrentKind kind, const LstmState& state);
 
-/// The products of one layer and direction or of a cell: from the cache in eval mode.
-struct RecurrentProducts {
-  PackedLinear input;
-  PackedHidden hidden, projection;
+/// One layer and direction, or a cell.
+struct RecurrentCall {
+  std::string_view op;  ///< in errors
+  RecurrentKind kind;
+  std::int64_t hidden_size;
+  std::span<const std::int64_t> batch_sizes;
+  StepOrder order;
+  bool is_training;
 };
-enum class KeepPacked : bool { No, Yes };
-RecurrentProducts recurrent_products(std::string_view op, const RecurrentWeights& weights,
-                                     RecurrentCache& cache, KeepPacked keep);
-
-/// All steps of a layer from x [sum of batch sizes, features].
-RecurrentResult run_recurrent(RecurrentKind kind, std::int64_t hidden_size,
-                              const RecurrentProducts& products, const Tensor& x,
-                              std::span<const std::int64_t> batch_sizes, StepOrder order,
-                              const LstmState& state);
+/// All its steps from x [sum of batch sizes, features] with these weights, which are packed once in
+/// eval mode. In train mode, where they change from call to call, and where a gradient is asked for
+/// they are used as they are.
+RecurrentResult run_recurrent(const RecurrentCall& call, const RecurrentWeights& weights,
+                              RecurrentCache& cache, const Tensor& x, const LstmState& state);
 
 }  // namespace quanta::nn::detail
