@@ -15,6 +15,7 @@
 #include "quanta/nn/norm.h"
 #include "quanta/nn/qat/batch_norm.h"
 #include "quanta/nn/qat/conv.h"
+#include "quanta/nn/qat/embedding.h"
 #include "quanta/nn/qat/linear.h"
 #include "quanta/nn/quantizable/attention.h"
 #include "quanta/nn/quantizable/lstm.h"
@@ -56,9 +57,10 @@ void add_qat(ModuleMapping& mapping) {
 void add_qat_modules(ModuleMapping& mapping) {
   namespace nq = nn::qat;
   namespace niq = nn::intrinsic::qat;
-  add_qat<nq::Linear, nq::Conv1d, nq::Conv2d, nq::Conv3d, niq::LinearReLU, niq::ConvReLU1d,
-          niq::ConvReLU2d, niq::ConvReLU3d, niq::LinearBn1d, niq::ConvBn1d, niq::ConvBn2d,
-          niq::ConvBn3d, niq::ConvBnReLU1d, niq::ConvBnReLU2d, niq::ConvBnReLU3d>(mapping);
+  add_qat<nq::Linear, nq::Conv1d, nq::Conv2d, nq::Conv3d, nq::Embedding, nq::EmbeddingBag,
+          niq::LinearReLU, niq::ConvReLU1d, niq::ConvReLU2d, niq::ConvReLU3d, niq::LinearBn1d,
+          niq::ConvBn1d, niq::ConvBn2d, niq::ConvBn3d, niq::ConvBnReLU1d, niq::ConvBnReLU2d,
+          niq::ConvBnReLU3d>(mapping);
 }
 
 ModuleMapping make_default_mapping() {
@@ -116,6 +118,8 @@ ModuleMapping make_qat_mapping() {
       .add<nn::Conv1d>(&nq::Conv1d::from_float)
       .add<nn::Conv2d>(&nq::Conv2d::from_float)
       .add<nn::Conv3d>(&nq::Conv3d::from_float)
+      .add<nn::Embedding>(&nq::Embedding::from_float)
+      .add<nn::EmbeddingBag>(&nq::EmbeddingBag::from_float)
       .add<ni::ConvReLU1d>(&niq::ConvReLU1d::from_float)
       .add<ni::ConvReLU2d>(&niq::ConvReLU2d::from_float)
       .add<ni::ConvReLU3d>(&niq::ConvReLU3d::from_float)

@@ -43,7 +43,8 @@ class ModuleMapping {
 const ModuleMapping& default_static_quant_module_mappings();
 /// Float modules to those that train with fake quantization: torch's
 /// get_default_qat_module_mappings(), and Conv1d, ConvReLU1d, Embedding and EmbeddingBag, which
-/// torch leaves to the user. An Embedding is taken only with a QConfig of float qparams.
+/// torch leaves to the user. Embeddings need a QConfig of their own
+/// (default_embedding_qat_qconfig()) or a null one.
 const ModuleMapping& default_qat_module_mappings();
 
 /// Float to dynamically quantized modules, and embeddings to ones with quantized tables: torch's

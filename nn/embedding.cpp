@@ -133,7 +133,8 @@ Tensor Embedding::forward(const Tensor& indices) const {
   const std::int64_t columns = options_.embedding_dim;
   Dims sizes = indices.sizes();
   sizes.push_back(columns);
-  const Tensor table = checked_table("Embedding", weight, options_);
+  const Tensor source = lookup_table();
+  const Tensor table = checked_table("Embedding", source, options_);
   const Tensor result = Tensor::empty(sizes, table.dtype());
   quanta::detail::visit_floats(table.dtype(), [&](auto zero) {
     using T = decltype(zero);
@@ -147,8 +148,8 @@ Tensor Embedding::forward(const Tensor& indices) const {
                    }
                  });
   });
-  if (!autograd::needs_grad(weight)) return result;
-  return gradients::record_embedding(weight, rows, options_.padding_idx, result);
+  if (!autograd::needs_grad(source)) return result;
+  return gradients::record_embedding(source, rows, options_.padding_idx, result);
 }
 
 std::string Embedding::extra_repr() const {
@@ -179,16 +180,17 @@ Tensor EmbeddingBag::run(const Tensor& indices, const Tensor& offsets,
   const std::vector<std::int64_t> rows =
       checked_indices("EmbeddingBag", indices, options_.num_embeddings);
   const std::vector<std::int64_t> ends = bag_ends(indices, offsets, options_.include_last_offset);
-  const Tensor table = checked_table("EmbeddingBag", weight, options_);
+  const Tensor source = lookup_table();
+  const Tensor table = checked_table("EmbeddingBag", source, options_);
   Tensor weights;
   if (per_sample_weights.defined()) {
     QUANTA_CHECK(options_.mode == EmbeddingBagMode::Sum,
                  "EmbeddingBag: per_sample_weights: expected none for mode '{}' (only 'sum' takes "
                  "them), got a tensor",
                  kModeNames[static_cast<std::size_t>(options_.mode)]);
-    QUANTA_CHECK(per_sample_weights.dtype() == weight.dtype() &&
+    QUANTA_CHECK(per_sample_weights.dtype() == source.dtype() &&
                      per_sample_weights.sizes() == indices.sizes(),
-                 "EmbeddingBag: per_sample_weights: expected {} {}, got {} {}", weight.dtype(),
+                 "EmbeddingBag: per_sample_weights: expected {} {}, got {} {}", source.dtype(),
                  indices.sizes(), per_sample_weights.dtype(), per_sample_weights.sizes());
     weights = per_sample_weights.contiguous();
   }
@@ -210,8 +212,8 @@ Tensor EmbeddingBag::run(const Tensor& indices, const Tensor& offsets,
       }
     });
   });
-  if (!autograd::needs_grad(weight, per_sample_weights)) return result;
-  return gradients::record_bags(weight, per_sample_weights,
+  if (!autograd::needs_grad(source, per_sample_weights)) return result;
+  return gradients::record_bags(source, per_sample_weights,
                                 {rows, ends, options_.mode, options_.padding_idx}, result);
 }
 

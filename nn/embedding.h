@@ -32,6 +32,10 @@ class Embedding : public Module {
   Tensor forward(const Tensor& indices) const override;
   std::string extra_repr() const override;
 
+ protected:
+  /// Where rows are taken from: the weight, or what a derived class makes of it.
+  virtual Tensor lookup_table() const { return weight; }
+
  private:
   EmbeddingOptions options_;
 };
@@ -75,6 +79,8 @@ class EmbeddingBag : public Module {
   /// Without a float table, for the quantized module.
   struct NoTable {};
   EmbeddingBag(const EmbeddingBagOptions& options, NoTable);
+  /// As of Embedding.
+  virtual Tensor lookup_table() const { return weight; }
   virtual Tensor run(const Tensor& indices, const Tensor& offsets,
                      const Tensor& per_sample_weights) const;
 

@@ -34,7 +34,7 @@ std::shared_ptr<Qat> share_layer(std::string_view op, const Module& module, cons
   const QConfig& qconfig = expect_qconfig(op, module);
   auto result = make_module<Qat>(source.options(), qconfig);
   result->weight = source.weight;
-  result->bias = source.bias;
+  if constexpr (requires { result->bias; }) result->bias = source.bias;
   result->set_qconfig(qconfig);
   result->train(module.is_training());
   return result;
@@ -45,7 +45,9 @@ template <typename Float>
 std::shared_ptr<Float> float_copy(const Float& layer) {
   auto result = make_module<Float>(layer.options());
   result->weight = layer.weight.detach().clone();
-  result->bias = layer.bias.defined() ? layer.bias.detach().clone() : Tensor();
+  if constexpr (requires { result->bias; }) {
+    result->bias = layer.bias.defined() ? layer.bias.detach().clone() : Tensor();
+  }
   result->eval();
   return result;
 }
