@@ -22,4 +22,12 @@ std::string Dropout::extra_repr() const {
   return fmt::format("p={}, inplace=False", detail::python_float(p_));
 }
 
+std::string PixelShuffle::extra_repr() const {
+  return fmt::format("upscale_factor={}", upscale_factor_);
+}
+
+std::string PixelUnshuffle::extra_repr() const {
+  return fmt::format("downscale_factor={}", downscale_factor_);
+}
+
 }  // namespace quanta::nn

@@ -4,6 +4,8 @@
 #include <string>
 
 #include "quanta/nn/module.h"
+#include "quanta/ops/interpolate.h"
+#include "quanta/ops/shuffle.h"
 
 namespace quanta::nn {
 
@@ -38,6 +40,39 @@ class Dropout : public Module {
 
  private:
   double p_;
+};
+
+/// Resizes the spatial dimensions (ops/interpolate.h): `size` or `scale_factor`.
+class Upsample : public Module {
+ public:
+  explicit Upsample(const InterpolateOptions& options) : options_(options) {}
+  const InterpolateOptions& options() const noexcept { return options_; }
+  Tensor forward(const Tensor& x) const override { return interpolate(x, options_); }
+
+ private:
+  InterpolateOptions options_;
+};
+
+/// [..., C * r^2, H, W] -> [..., C, H * r, W * r].
+class PixelShuffle : public Module {
+ public:
+  explicit PixelShuffle(std::int64_t upscale_factor) : upscale_factor_(upscale_factor) {}
+  Tensor forward(const Tensor& x) const override { return pixel_shuffle(x, upscale_factor_); }
+  std::string extra_repr() const override;
+
+ private:
+  std::int64_t upscale_factor_;
+};
+
+/// [..., C, H * r, W * r] -> [..., C * r^2, H, W].
+class PixelUnshuffle : public Module {
+ public:
+  explicit PixelUnshuffle(std::int64_t downscale_factor) : downscale_factor_(downscale_factor) {}
+  Tensor forward(const Tensor& x) const override { return pixel_unshuffle(x, downscale_factor_); }
+  std::string extra_repr() const override;
+
+ private:
+  std::int64_t downscale_factor_;
 };
 
 }  // namespace quanta::nn

@@ -157,8 +157,9 @@ bool Arguments::is_text(const char* name) const {
 }
 
 bool Arguments::is_null(const char* name) const {
-  const Json* value = find(name);
-  return value != nullptr && value->is_null();
+  used_.insert(name);
+  const auto found = json_->find(name);
+  return found != json_->end() && found->is_null();
 }
 
 Dims Arguments::dims(const char* name) const {

@@ -164,6 +164,25 @@ Module make_adaptive_pool(const Arguments& arguments) {
   return nn::make_module<T>(arguments.dims("output_size"));
 }
 
+Module make_upsample(const Arguments& arguments) {
+  InterpolateOptions options;
+  options.size = arguments.dims("size", {});
+  const double factor = arguments.number("scale_factor", 0.0);
+  if (factor != 0.0) options.scale_factor = {factor};
+  options.align_corners = arguments.flag("align_corners", false);
+  const std::string mode = arguments.text("mode", "nearest");
+  if (mode == "bilinear") {
+    options.mode = InterpolateMode::Bilinear;
+  } else if (mode != "nearest") {
+    throw UnsupportedError("args: mode: no '" + mode + "' here");
+  }
+  return nn::make_module<nn::Upsample>(options);
+}
+
+Module make_pixel_shuffle(const Arguments& arguments) {
+  return nn::make_module<nn::PixelShuffle>(arguments.integer("upscale_factor"));
+}
+
 Module make_flatten(const Arguments& arguments) {
   return nn::make_module<nn::Flatten>(arguments.integer("start_dim", 1),
                                       arguments.integer("end_dim", -1));
@@ -221,6 +240,8 @@ const ModuleRegistration kTypes{
     {"DeQuantStub", make_plain<nn::DeQuantStub>},
     {"Identity", make_plain<nn::Identity>},
     {"Flatten", make_flatten},
+    {"PixelShuffle", make_pixel_shuffle},
+    {"Upsample", make_upsample},
     {"Dropout", make_dropout},
     {"Conv1d", make_conv<nn::Conv1d>},
     {"Conv2d", make_conv<nn::Conv2d>},

@@ -10,6 +10,7 @@
 
 #include "float_modules.h"
 #include "network.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/error.h"
 #include "registry.h"
 
@@ -50,26 +51,89 @@ std::vector<ModuleInput> inputs_of(const Case& test) {
   return inputs;
 }
 
+std::string numbered(std::string_view name, std::size_t number) {
+  return number == 0 ? std::string(name) : fmt::format("{}{}", name, number);
+}
+
+bool is_expected(const Case& test, std::string_view name) {
+  return test.expected.get_if<Object>()->find(name) != nullptr;
+}
+
 bool wants_gradients(const Case& test) {
   const auto& items = test.expected.get_if<Object>()->items;
   return std::any_of(items.begin(), items.end(),
                      [](const auto& item) { return item.first.starts_with("grad"); });
 }
 
-Outputs run_module(const Case& test) {
-  if (wants_gradients(test)) {
-    throw UnsupportedError("no gradients of modules here (--forward-only leaves them out)");
+// Inputs and parameters that gradients are expected of, in the order of `names`.
+struct Leaves {
+  std::vector<Tensor> inputs;
+  std::vector<std::size_t> counts;  // of the tensors of each such input
+  std::vector<std::string> names;
+  std::vector<nn::Module::NamedTensor> parameters;
+};
+
+Leaves ask_for_gradients(const Case& test, nn::Module& module, std::vector<ModuleInput>& inputs) {
+  Leaves leaves;
+  module.requires_grad_();
+  leaves.parameters = module.named_parameters();
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const std::string name = numbered("grad_x", i);
+    if (!is_expected(test, name)) continue;
+    leaves.names.push_back(name);
+    leaves.counts.push_back(inputs[i].size());
+    for (Tensor& tensor : inputs[i]) leaves.inputs.push_back(tensor.set_requires_grad());
   }
+  return leaves;
+}
+
+// Backward from all results at once.
+void add_gradients(const Case& test, const std::vector<Tensor>& results, const Leaves& leaves,
+                   Outputs& outputs) {
+  std::vector<Tensor> from;
+  std::vector<Tensor> weights;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (!results[i].requires_grad()) continue;
+    from.push_back(results[i]);
+    weights.push_back(test.tensor(numbered("grad_out", i)));
+  }
+  std::vector<Tensor> to = leaves.inputs;
+  for (const nn::Module::NamedTensor& parameter : leaves.parameters) to.push_back(parameter.tensor);
+  const std::vector<Tensor> gradients = autograd::grad(from, to, {.grad_outputs = weights});
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < leaves.names.size(); ++i) {
+    List list;
+    for (std::size_t k = 0; k < leaves.counts[i]; ++k) list.emplace_back(gradients[next++]);
+    outputs.set(leaves.names[i], list.size() == 1 ? list[0] : Value(std::move(list)));
+  }
+  if (leaves.parameters.empty()) return;
+  Object by_name;
+  for (const nn::Module::NamedTensor& parameter : leaves.parameters) {
+    by_name.set(parameter.path, gradients[next++]);
+  }
+  outputs.set("grads", std::move(by_name));
+}
+
+Outputs run_module(const Case& test) {
   const std::string type = test.text("class");
   const ForwardRegistration::Entry& entry = forward_of(type);
   check_attributes(test, entry);
   const std::shared_ptr<nn::Module> module = make_module(type, test.attr("args"));
   module->load_state_dict(state_dict_from(test.object("state_dict")));
   module->train(test.flag("train", false));
-  const std::vector<Tensor> results = entry.forward({*module, inputs_of(test), test});
+  std::vector<ModuleInput> inputs = inputs_of(test);
+  Leaves leaves;
+  if (wants_gradients(test)) leaves = ask_for_gradients(test, *module, inputs);
+  const std::vector<Tensor> results = entry.forward({*module, inputs, test});
   Outputs outputs;
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    outputs.set(i == 0 ? "out" : fmt::format("out{}", i), results[i]);
+  for (std::size_t i = 0; i < results.size(); ++i) outputs.set(numbered("out", i), results[i]);
+  if (wants_gradients(test)) add_gradients(test, results, leaves, outputs);
+  if (is_expected(test, "state")) {
+    Object state;
+    for (const nn::Module::NamedTensor& buffer : module->named_buffers()) {
+      state.set(buffer.path, buffer.tensor);
+    }
+    outputs.set("state", std::move(state));
   }
   return outputs;
 }
