@@ -1,6 +1,7 @@
 #include "quanta/ops/linear_dynamic.h"
 
 #include "quanta/ops/cpu/linear_dynamic.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/quant_math.h"
 #include "quanta/runtime/verbose.h"
@@ -21,6 +22,7 @@ Tensor run_rows(std::string_view op, const Tensor& x, std::int64_t in_features,
   QUANTA_CHECK(x.dim() >= 1 && x.sizes().back() == in_features,
                "{}: x: expected a last dimension of {} features, got sizes {}", op, in_features,
                x.sizes());
+  autograd::require_no_grad(op, x);
   Dims sizes = x.sizes();
   sizes[sizes.size() - 1] = out_features;
   Tensor out = Tensor::empty(sizes);
