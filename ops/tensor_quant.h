@@ -1,0 +1,121 @@
+#pragma once
+
+#include <cstdint>
+
+#include "quanta/runtime/tensor.h"
+
+/// Quantization described by amax, the largest magnitude that is represented, as
+/// pytorch-quantization and ModelOpt have it. Zero points do not exist here:
+///
+///   scale = max_code / amax                           0 where amax <= 2^-24
+///   code  = clamp(round_half_even(x * scale), min_code, max_code)
+///   value = code / scale                              0 where amax <= 2^-24
+///
+/// In all of these `x` is Float32, Float64, Float16 or BFloat16 of any shape and `amax` a floating
+/// tensor whose shape broadcasts to that of `x`: one value, one for each channel, one for each
+/// block of a tensor that was split into blocks. Results have the sizes and the dtype of `x`;
+/// Float64 is calculated in float32. Gradients go straight through to `x` where |x| <= amax and
+/// are 0 elsewhere; amax gets none, and one that asks for a gradient is refused with
+/// UnsupportedError. Anything else throws ArgumentError.
+namespace quanta {
+
+/// The integer codes: -(2^(b-1)-1)..2^(b-1)-1 for b bits, one more below without narrow_range,
+/// 0..2^b-1 unsigned. num_bits is 2..32, unsigned 1..32.
+struct TensorQuantOptions {
+  std::int64_t num_bits = 8;
+  bool is_unsigned = false;
+  bool narrow_range = true;
+};
+
+enum class GradientRule : std::uint8_t {
+  Clip,         ///< 0 for elements beyond amax
+  PassThrough,  ///< as if nothing had happened
+};
+
+/// Codes as floats, and what to divide them by.
+struct TensorQuantResult {
+  Tensor values;
+  Tensor scale;  ///< of amax's sizes; 1 where amax counts as 0
+};
+/// Same as pytorch_quantization.tensor_quant. Float16 is calculated in float32 and the codes and
+/// the scale are returned as Float16; a scale beyond its range is refused. BFloat16 rounds every
+/// step to BFloat16. Unsigned codes of negative elements, and negative amax, are refused.
+TensorQuantResult tensor_quant(const Tensor& x, const Tensor& amax,
+                               const TensorQuantOptions& options = {});
+
+/// values / scale of tensor_quant, divided in the dtype of x. Same as
+/// pytorch_quantization.fake_tensor_quant and ModelOpt's legacy_fake_tensor_quant.
+Tensor legacy_fake_tensor_quant(const Tensor& x, const Tensor& amax,
+                                const TensorQuantOptions& options = {});
+
+struct FakeTensorQuantOptions {
+  TensorQuantOptions codes{};
+  GradientRule gradient = GradientRule::PassThrough;
+  /// Subtracted before and added after, if defined; broadcasts to x.
+  Tensor bias{};
+};
+/// The same in float32 throughout, with one rounding to the dtype of x at the end. Same as
+/// ModelOpt's fake_tensor_quant.
+Tensor fake_tensor_quant(const Tensor& x, const Tensor& amax,
+                         const FakeTensorQuantOptions& options = {});
+
+/// Quantizes and dequantizes on an affine grid of 2^num_bits values from min_range to max_range
+/// (one element each, min < max); 0 is on the grid.
+///
+///   step = (max - min) / (2^b - 1);   z = round_half_even(min / step) - low
+///   y    = (clamp(round_half_even(x / step) - z, low, high) + z) * step
+///
+/// The gradient passes where min <= x <= max. num_bits is 1..24. Same as
+/// pytorch_quantization.fake_affine_tensor_quant.
+Tensor fake_affine_tensor_quant(const Tensor& x, const Tensor& min_range, const Tensor& max_range,
+                                std::int64_t num_bits = 8);
+
+/// clamp(round_half_even(x), min_code, max_code) as floats; the gradient passes where x itself lies
+/// within the codes.
+Tensor int_cast_ste(const Tensor& x, const TensorQuantOptions& options = {});
+
+/// max(min(x, high), low). The gradient of x passes where low < x < high; `low` and `high` get the
+/// sum of it over the elements at or beyond them, and have one element each when they ask for a
+/// gradient. Same as pytorch_quantization.nn.functional.clip.
+Tensor clip(const Tensor& x, const Tensor& low, const Tensor& high);
+
+struct ScaledE4M3Options {
+  GradientRule gradient = GradientRule::PassThrough;
+  Tensor bias{};  ///< as in FakeTensorQuantOptions
+  /// Anything but 4 and 3 throws UnsupportedError.
+  std::int64_t exponent_bits = 4;
+  std::int64_t mantissa_bits = 3;
+};
+/// Rounds to float8 E4M3FN as multiples of amax / 448:
+///
+///   y = e4m3(clamp(x * (448 / amax), -448, 448)) * (1 / (448 / amax))     amax <= 2^-24 counts as 1
+///
+/// Without amax (undefined): e4m3(x), saturating, and gradients always pass.
+Tensor scaled_e4m3(const Tensor& x, const Tensor& amax = {}, const ScaledE4M3Options& options = {});
+
+/// Rounds to E2M1 (0, .5, 1, 1.5, 2, 3, 4, 6; ties to the even mantissa); the gradient passes where
+/// |x| <= 6.
+Tensor fp4_cast_ste(const Tensor& x);
+
+struct Fp4ScaleOptions {
+  /// Whether the scales themselves are rounded to E4M3, as multiples of the tensor's own factor.
+  bool quantize_block_scales = true;
+  /// The largest E4M3 scale that is used: 448, or 256 in "four over six" mode.
+  double fp8_max = 448.0;
+};
+/// amax / 6, rounded to a multiple of (global_amax * 448 / fp8_max / 6) / 448 in E4M3. `global_amax`
+/// has one element; undefined: the largest amax.
+Tensor compute_fp4_scales(const Tensor& amax, const Tensor& global_amax = {},
+                          const Fp4ScaleOptions& options = {});
+
+struct StaticFp4Options {
+  Fp4ScaleOptions scale{};
+  Tensor global_amax{};
+  GradientRule gradient = GradientRule::PassThrough;
+};
+/// Rounds to E2M1 as multiples of compute_fp4_scales(amax): NVFP4 with known block maxima. `amax`
+/// broadcasts to x, so x comes split into blocks ([..., blocks, 16] with amax [..., blocks, 1]). A
+/// scale of 0 gives zeros, one that is not finite counts as 1.
+Tensor static_fp4(const Tensor& x, const Tensor& amax, const StaticFp4Options& options = {});
+
+}  // namespace quanta
