@@ -64,11 +64,11 @@ void check_mask(std::string_view name, const Tensor& mask, const Dims& expected)
                mask.sizes());
 }
 
-// [1 or batch, 1 or heads, queries, keys] of a call's attn_mask.
+// [1 or batch, 1 or heads, queries, keys] of a call's attn_mask, as numbers of `dtype`.
 Tensor mask_of_heads(const Tensor& mask, std::int64_t batch, std::int64_t heads,
-                     std::int64_t queries, std::int64_t keys) {
+                     std::int64_t queries, std::int64_t keys, DType dtype) {
   if (!mask.defined()) return mask;
-  const Tensor added = additive_mask(kOp, "attn_mask", mask, true);
+  const Tensor added = additive_mask(kOp, "attn_mask", mask, true, dtype);
   if (mask.dim() == 3) {
     check_mask("attn_mask", mask, {batch * heads, queries, keys});
     return added.reshape({batch, heads, queries, keys});
@@ -79,10 +79,10 @@ Tensor mask_of_heads(const Tensor& mask, std::int64_t batch, std::int64_t heads,
 
 // [batch, 1, 1, keys] of a call's key_padding_mask.
 Tensor mask_of_keys(const Tensor& mask, const Layout& layout, std::int64_t batch,
-                    std::int64_t keys) {
+                    std::int64_t keys, DType dtype) {
   if (!mask.defined()) return mask;
   check_mask("key_padding_mask", mask, layout.batched ? Dims{batch, keys} : Dims{keys});
-  return additive_mask(kOp, "key_padding_mask", mask, true).reshape({batch, 1, 1, keys});
+  return additive_mask(kOp, "key_padding_mask", mask, true, dtype).reshape({batch, 1, 1, keys});
 }
 
 Tensor sum_of(const Tensor& lhs, const Tensor& rhs) {
@@ -102,7 +102,7 @@ Tensor with_open_column(const Tensor& mask) {
   if (!mask.defined()) return mask;
   Dims sizes = mask.sizes();
   sizes[3] = 1;
-  const std::array<Tensor, 2> parts{mask, Tensor::zeros(sizes)};
+  const std::array<Tensor, 2> parts{mask, Tensor::zeros(sizes, mask.dtype())};
   return cat(parts, 3);
 }
 
@@ -159,7 +159,9 @@ Tensor MultiheadAttention::project_rows(Part part, const Tensor& x) const {
   const auto bias_rows = [&] {
     return in_proj_bias.defined() ? in_proj_bias.narrow(0, first, rows) : Tensor();
   };
-  if (is_training() || autograd::needs_grad(x, weight, in_proj_bias)) {
+  // Float64, for proofs of gradients, has no packed form.
+  if (is_training() || autograd::needs_grad(x, weight, in_proj_bias) ||
+      x.dtype() == DType::Float64) {
     return linear(x, weight_rows(), bias_rows());
   }
   return packed_[static_cast<std::size_t>(part)].get(
@@ -170,7 +172,8 @@ Tensor MultiheadAttention::project_rows(Part part, const Tensor& x) const {
 void MultiheadAttention::check_input(std::string_view name, const Tensor& x,
                                      std::int64_t features) const {
   QUANTA_CHECK(x.defined(), "{}: {}: expected a Float32 tensor, got an undefined one", kOp, name);
-  QUANTA_SUPPORTED(x.dtype() == DType::Float32 || (takes_quantized() && x.is_quantized()),
+  const bool is_float = x.dtype() == DType::Float32 || x.dtype() == DType::Float64;
+  QUANTA_SUPPORTED(is_float || (takes_quantized() && x.is_quantized()),
                    "{}: {}: expected Float32, got {}", kOp, name, x.dtype());
   QUANTA_CHECK((x.dim() == 2 || x.dim() == 3) && x.size(-1) == features,
                "{}: {}: expected 2 or 3 dimensions, the last of size {}, got {}", kOp, name,
@@ -227,9 +230,11 @@ AttentionOutput MultiheadAttention::run(const Tensor& query, const Tensor& key, 
                kOp, batch, key.sizes(), value.sizes());
   QUANTA_CHECK(!call.is_causal || call.attn_mask.defined(),
                "{}: attn_mask: expected the causal mask with is_causal, got none", kOp);
+  // Quantized inputs attend in Float32.
+  const DType dtype = q.dtype() == DType::Float64 ? q.dtype() : DType::Float32;
   Tensor mask = mask_of_heads(call.attn_mask, batch, options_.num_heads, layout.steps(q),
-                              layout.steps(k));
-  Tensor padding = mask_of_keys(call.key_padding_mask, layout, batch, layout.steps(k));
+                              layout.steps(k), dtype);
+  Tensor padding = mask_of_keys(call.key_padding_mask, layout, batch, layout.steps(k), dtype);
 
   const Projected projected = project(q, k, v);
   Heads heads{layout.split(projected.query, options_.num_heads),
@@ -261,7 +266,10 @@ void MultiheadAttention::extend_keys(const Projected& projected, Heads& heads, T
   if (projected.key_row.defined()) {
     extend(projected.key_row.reshape(row), projected.value_row.reshape(row));
   }
-  if (options_.add_zero_attn) extend(Tensor::zeros(row), Tensor::zeros(row));
+  if (options_.add_zero_attn) {
+    const Tensor zeros = Tensor::zeros(row, heads.key.dtype());
+    extend(zeros, zeros);
+  }
 }
 
 AttentionOutput MultiheadAttention::attend(const Heads& heads, const Tensor& mask,

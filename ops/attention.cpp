@@ -4,12 +4,13 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <numeric>
+#include <utility>
 
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/compare.h"
 #include "quanta/ops/cpu/attention_cpu.h"
+#include "quanta/ops/gradients/attention.h"
 #include "quanta/ops/indexing.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/autograd.h"
@@ -22,19 +23,21 @@ namespace {
 constexpr std::string_view kOp = "scaled_dot_product_attention";
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
-void check_operand(std::string_view name, const Tensor& x) {
+void check_operand(std::string_view name, const Tensor& x, DType dtype) {
   QUANTA_CHECK(x.defined(), "{}: {}: expected a Float32 tensor, got an undefined one", kOp, name);
-  QUANTA_SUPPORTED(x.dtype() == DType::Float32, "{}: {}: expected Float32 on the CPU, got {}", kOp,
-                   name, x.dtype());
+  QUANTA_SUPPORTED(x.dtype() == dtype, "{}: {}: expected {} on the CPU, got {}", kOp, name, dtype,
+                   x.dtype());
   QUANTA_CHECK(x.dim() >= 2, "{}: {}: expected at least 2 dimensions, got {}", kOp, name,
                x.sizes());
 }
 
 void check(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
            const AttentionOptions& options) {
-  check_operand("query", query);
-  check_operand("key", key);
-  check_operand("value", value);
+  const bool is_double = query.defined() && query.dtype() == DType::Float64;
+  const DType dtype = is_double ? DType::Float64 : DType::Float32;
+  check_operand("query", query, dtype);
+  check_operand("key", key, dtype);
+  check_operand("value", value, dtype);
   QUANTA_CHECK(query.size(-1) >= 1 && key.size(-1) == query.size(-1),
                "{}: key: expected {} features as query has (at least 1), got sizes {}", kOp,
                query.size(-1), key.sizes());
@@ -80,25 +83,14 @@ Tensor expand_mask(const Tensor& mask, const Dims& scores) {
   return dense.expand(scores);
 }
 
-// Lower triangle, as numbers to add.
-Tensor causal_mask(std::int64_t queries, std::int64_t keys) {
-  const Tensor mask = Tensor::zeros({queries, keys});
-  auto* row = mask.mutable_data<float>();
-  for (std::int64_t i = 0; i < queries; ++i, row += keys) {
-    std::fill(row + std::min(i + 1, keys), row + keys, static_cast<float>(kMinusInfinity));
+// Op by op, for dropout and for Float64. The mask is as it was given.
+Tensor by_steps(const Tensor& query, const Tensor& key, const Tensor& value, Tensor mask,
+                double scale, const AttentionOptions& options) {
+  if (options.is_causal) {
+    mask = detail::causal_mask(query.size(-2), key.size(-2), query.dtype());
   }
-  return mask;
-}
-
-// Op by op, for dropout and for gradients.
-Tensor by_steps(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
-                double scale, double dropout_p) {
-  Tensor weights = attention_weights(query, key, mask, scale);
-  if (mask.defined()) {
-    const Tensor nothing = eq(max(mask, -1, {.keepdim = true}).values, kMinusInfinity);
-    weights = masked_fill(weights, nothing, 0.0);
-  }
-  if (dropout_p > 0.0) weights = dropout(weights, dropout_p);
+  Tensor weights = detail::attention_weights_or_zeros(query, key, mask, scale);
+  if (options.dropout_p > 0.0) weights = dropout(weights, options.dropout_p);
   return matmul(weights, value);
 }
 
@@ -167,17 +159,17 @@ Tensor by_heads(const Tensor& query, const Tensor& key, const Tensor& value, con
 }  // namespace
 
 Tensor additive_mask(std::string_view op, std::string_view argument, const Tensor& mask,
-                     bool left_out) {
-  if (!mask.defined() || mask.dtype() == DType::Float32) return mask;
-  QUANTA_CHECK(mask.dtype() == DType::Bool, "{}: {}: expected Bool or Float32, got {}", op,
-               argument, mask.dtype());
+                     bool left_out, DType dtype) {
+  if (!mask.defined() || mask.dtype() == dtype) return mask;
+  QUANTA_CHECK(mask.dtype() == DType::Bool, "{}: {}: expected Bool or {}, got {}", op, argument,
+               dtype, mask.dtype());
   const Tensor dense = mask.contiguous();
   const Tensor result = Tensor::empty(mask.sizes());
   std::transform(dense.data<bool>(), dense.data<bool>() + dense.numel(),
                  result.mutable_data<float>(), [&](bool value) {
                    return value == left_out ? static_cast<float>(kMinusInfinity) : 0.0F;
                  });
-  return result;
+  return result.to(dtype);
 }
 
 Tensor attention_weights(const Tensor& query, const Tensor& key, const Tensor& mask, double scale) {
@@ -186,25 +178,58 @@ Tensor attention_weights(const Tensor& query, const Tensor& key, const Tensor& m
   return softmax(scores, -1);
 }
 
+namespace detail {
+
+Tensor causal_mask(std::int64_t queries, std::int64_t keys, DType dtype) {
+  const Tensor mask = Tensor::zeros({queries, keys});
+  auto* row = mask.mutable_data<float>();
+  for (std::int64_t i = 0; i < queries; ++i, row += keys) {
+    std::fill(row + std::min(i + 1, keys), row + keys, static_cast<float>(kMinusInfinity));
+  }
+  return mask.to(dtype);
+}
+
+Tensor attention_weights_or_zeros(const Tensor& query, const Tensor& key, const Tensor& mask,
+                                  double scale) {
+  const Tensor weights = attention_weights(query, key, mask, scale);
+  if (!mask.defined() || weights.numel() == 0) return weights;
+  // Of the mask as it is: what is broadcast need not be looked at again and again.
+  const Tensor own = mask.dim() == 0 ? mask.detach().unsqueeze(0) : mask.detach();
+  return masked_fill(weights, eq(max(own, -1, {.keepdim = true}).values, kMinusInfinity), 0.0);
+}
+
+}  // namespace detail
+
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const Tensor& attn_mask, const AttentionOptions& options) {
   OpScope scope(kOp);
   check(query, key, value, attn_mask, options);
   Dims batch = broadcast_sizes(batch_of(query), batch_of(key), kOp);
   batch = broadcast_sizes(batch, batch_of(value), kOp);
-  const std::int64_t queries = query.size(-2);
-  const std::int64_t keys = key.size(-2);
-  Tensor mask = additive_mask(kOp, "attn_mask", attn_mask, false);
-  if (mask.defined()) mask = expand_mask(mask, with_last(batch, queries, keys));
+  const Tensor mask = additive_mask(kOp, "attn_mask", attn_mask, false, query.dtype());
+  Tensor expanded;
+  if (mask.defined()) {
+    expanded = expand_mask(mask.detach(), with_last(batch, query.size(-2), key.size(-2)));
+  }
   const double scale =
       options.scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(-1))));
-  if (options.dropout_p > 0.0 || autograd::needs_grad(query, key, value, mask)) {
+  if (options.dropout_p > 0.0) {
     scope.kernel("steps");
-    if (options.is_causal) mask = causal_mask(queries, keys);
-    return by_steps(query, key, value, mask, scale, options.dropout_p);
+    return by_steps(query, key, value, mask, scale, options);
   }
-  scope.kernel("onednn:sgemm, simd");
-  return by_heads(query, key, value, mask, batch, static_cast<float>(scale), options.is_causal);
+  Tensor result;
+  if (query.dtype() == DType::Float64) {
+    scope.kernel("steps");
+    result = by_steps(query.detach(), key.detach(), value.detach(),
+                      mask.defined() ? mask.detach() : mask, scale, options);
+  } else {
+    scope.kernel("onednn:sgemm, simd");
+    result = by_heads(query.detach(), key.detach(), value.detach(), expanded, batch,
+                      static_cast<float>(scale), options.is_causal);
+  }
+  if (!autograd::needs_grad(query, key, value, mask)) return result;
+  return gradients::record_attention(std::move(result), query, key, value, mask,
+                                     {scale, options.is_causal});
 }
 
 }  // namespace quanta

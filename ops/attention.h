@@ -17,14 +17,17 @@ struct AttentionOptions {
 
 /// Attention(Q, K, V) = softmax(scale * Q K^T + mask) V   (Vaswani et al. 2017, equation 1)
 ///
-/// `query` [..., L, E], `key` [..., S, E], `value` [..., S, Ev], Float32, the leading dimensions
-/// broadcast; the result is [..., L, Ev]. `attn_mask` broadcasts to [..., L, S]: Bool, true where a
-/// query takes part in a key, or Float32 that is added. A query that takes part in no key gives
-/// zeros, as in torch since 2.5.
+/// `query` [..., L, E], `key` [..., S, E], `value` [..., S, Ev], Float32 (or all Float64, step by
+/// step), the leading dimensions broadcast; the result is [..., L, Ev]. `attn_mask` broadcasts to
+/// [..., L, S]: Bool, true where a query takes part in a key, or numbers of query's dtype that are
+/// added. A query that takes part in no key gives zeros, as in torch since 2.5.
 ///
 /// Views need no copy as long as their last dimension is dense: `x.view({B, L, H, E}).transpose(1,
 /// 2)` is as fast as [B, H, L, E]. The result has the memory order of `query`, so that
 /// `.transpose(1, 2).reshape({B, L, H * Ev})` is a view then.
+///
+/// Has gradients of query, key, value and a mask of numbers; without dropout the weights are not
+/// kept for them but calculated again.
 ///
 /// Same as torch.nn.functional.scaled_dot_product_attention. Throws ArgumentError for sizes that do
 /// not fit, UnsupportedError for other dtypes.
@@ -32,13 +35,14 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
                                     const Tensor& attn_mask = {},
                                     const AttentionOptions& options = {});
 
-/// softmax(scale * Q K^T + mask), [..., L, S]: the weights themselves, step by step. `mask` is
-/// Float32 or undefined. A query that takes part in no key gives NaN.
+/// softmax(scale * Q K^T + mask), [..., L, S]: the weights themselves, step by step, with
+/// gradients. `mask` is of query's dtype or undefined. A query that takes part in no key gives NaN.
 Tensor attention_weights(const Tensor& query, const Tensor& key, const Tensor& mask, double scale);
 
-/// A Bool mask as numbers to add: 0, and minus infinity where `mask` equals `left_out`. A Float32
-/// mask is given back as it is. `op` and `argument` stand in the errors for other dtypes.
+/// A Bool mask as numbers of `dtype` to add: 0, and minus infinity where `mask` equals `left_out`. A
+/// mask of `dtype` (Float32 or Float64) is given back as it is. `op` and `argument` stand in the
+/// errors for other dtypes.
 Tensor additive_mask(std::string_view op, std::string_view argument, const Tensor& mask,
-                     bool left_out);
+                     bool left_out, DType dtype = DType::Float32);
 
 }  // namespace quanta

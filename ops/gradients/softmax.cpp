@@ -81,12 +81,16 @@ Tensor map_lines(const Tensor& gradient, const Tensor& y, std::int64_t axis,
 
 }  // namespace
 
+Tensor softmax_gradient(const Tensor& gradient, const Tensor& y, std::int64_t axis) {
+  return map_lines(gradient, y, axis, softmax_line);
+}
+
 Tensor record_softmax(const Tensor& x, Tensor y, std::int64_t axis) {
   const Tensor result = y;
   return autograd::record("softmax", {x}, std::move(y), {result},
                           [axis](const BackwardContext& backward) {
                             return std::vector<Tensor>{
-                                map_lines(backward.grad(), backward.saved(0), axis, softmax_line)};
+                                softmax_gradient(backward.grad(), backward.saved(0), axis)};
                           });
 }
 

@@ -133,14 +133,17 @@ void add_smooth_activations(std::map<std::string, Caller>& callers) {
   callers["softsign"] = {sizes, [](const Tensor& x) { softsign(x); }};
 }
 
+/// Ones of x's dtype where an op wants its float tensors alike, else of Float32.
+Tensor ones_for(const Tensor& x, const Dims& sizes) {
+  return Tensor::ones(sizes, x.dtype() == DType::Float64 ? x.dtype() : DType::Float32);
+}
+
 void add_recurrent(std::map<std::string, Caller>& callers) {
   callers["recurrent_steps"] = {{6, 8}, [](const Tensor& x) {
-    const auto product = float_hidden_product(Tensor::ones({8, 2}), {});
     const std::array<std::int64_t, 2> batch_sizes{3, 3};
-    RecurrentSteps steps{.hidden_size = 2, .batch_sizes = batch_sizes};
-    steps.hidden = product.get();
-    const Tensor state = Tensor::zeros({3, 2});
-    recurrent_steps(steps, x, state, state);
+    const RecurrentSteps steps{.hidden_size = 2, .batch_sizes = batch_sizes};
+    const Tensor state = ones_for(x, {3, 2});
+    recurrent_steps(steps, {.weight_hh = ones_for(x, {8, 2})}, x, state, state);
   }};
 }
 
@@ -196,15 +199,21 @@ void add_weighted(std::map<std::string, Caller>& callers) {
     const auto run = [=](const QTensor& x) { quantized::conv(x, packed(), 1.0, 0); };
     callers["conv" + rank] = {
         sizes,
-        either([=](const Tensor& x) { PackedConv(Tensor::ones(kernel), {}, {}, spatial)(x); },
-               run)};
+        either(
+            [=](const Tensor& x) {
+              const Tensor ones = ones_for(x, kernel);
+              if (spatial == 1) conv1d(x, ones, {});
+              if (spatial == 2) conv2d(x, ones, {});
+              if (spatial == 3) conv3d(x, ones, {});
+            },
+            run)};
     callers["conv" + rank + "_relu"] = {sizes, only_quantized([=](const QTensor& x) {
                                           quantized::conv_relu(x, packed(), 1.0, 0);
                                         })};
     callers["conv_transpose" + rank] = {
         sizes, either(
                    [=](const Tensor& x) {
-                     const Tensor ones = Tensor::ones(kernel);
+                     const Tensor ones = ones_for(x, kernel);
                      if (spatial == 1) conv_transpose1d(x, ones, {});
                      if (spatial == 2) conv_transpose2d(x, ones, {});
                      if (spatial == 3) conv_transpose3d(x, ones, {});
@@ -227,7 +236,7 @@ void add_weighted(std::map<std::string, Caller>& callers) {
   callers["linear"] = {{2, 4},
                        either(
                            [](const Tensor& x) {
-                             linear(x, Tensor::ones({3, 4}));
+                             linear(x, ones_for(x, {3, 4}));
                            },
                            [=](const QTensor& x) { quantized::linear(x, packed(), 1.0, 0); })};
   callers["linear_weight_only"] = {{2, 4}, [](const Tensor& x) {
