@@ -214,7 +214,8 @@ constexpr float e8m0_to_float(std::uint8_t code) noexcept {
 }
 
 /// float32 -> E8M0 to the nearest, as torch casts: 1.5 * 2^k goes up, the sign is ignored, what is
-/// too small becomes 2^-127; infinity and NaN become NaN, and so does what rounds to 2^128.
+/// too small becomes 2^-127, what lies between that and 2^-126 the latter; infinity and NaN become
+/// NaN, and so does what rounds to 2^128.
 constexpr std::uint8_t float_to_e8m0(float value) noexcept {
   const std::uint32_t magnitude = std::bit_cast<std::uint32_t>(value) & ~detail::kFloatSign;
   const std::uint32_t field = magnitude >> 23;
