@@ -7,6 +7,7 @@
 #include "quanta/ops/activation.h"
 #include "quanta/ops/cpu/activation_math.h"
 #include "quanta/ops/cpu/per_channel.h"
+#include "quanta/ops/cpu/softmax_kernels.h"
 #include "quanta/ops/cpu/unary.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/gradients/activation.h"
@@ -44,6 +45,18 @@ void log_softmax_line(const T* src, T* dst, std::int64_t length, std::int64_t st
   for (std::int64_t i = 0; i < length; ++i) dst[i * step] = src[i * step] - largest - log_sum;
 }
 
+// A line of neighbouring floats in vectors: softmax gives 1 / sum of exp at the maximum.
+void log_softmax_row(const float* src, float* dst, std::int64_t length) {
+  cpu::softmax_row(src, length, dst);
+  const std::int64_t top = std::max_element(src, src + length) - src;
+  const float largest = src[top];
+  const float log_share = std::log(dst[top]);
+  for (std::int64_t i = 0; i < length; ++i) dst[i] = src[i] - largest + log_share;
+}
+void log_softmax_row(const double* src, double* dst, std::int64_t length) {
+  log_softmax_line(src, dst, length, 1);
+}
+
 template <typename T>
 void log_softmax_lines(const Tensor& x, const Tensor& out, std::int64_t axis) {
   const cpu::ChannelLayout layout(out, axis);
@@ -54,7 +67,11 @@ void log_softmax_lines(const Tensor& x, const Tensor& out, std::int64_t axis) {
     for (std::int64_t line = begin; line < end; ++line) {
       const std::int64_t first =
           line / layout.inner * layout.channels * layout.inner + line % layout.inner;
-      log_softmax_line(src + first, dst + first, layout.channels, layout.inner);
+      if (layout.inner == 1) {
+        log_softmax_row(src + first, dst + first, layout.channels);
+      } else {
+        log_softmax_line(src + first, dst + first, layout.channels, layout.inner);
+      }
     }
   });
 }

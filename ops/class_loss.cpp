@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "quanta/ops/activation.h"
+#include "quanta/ops/cpu/softmax_kernels.h"
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/detail/floating.h"
@@ -115,6 +116,22 @@ class Question {
     return ignores(row) ? 0.0 : static_cast<double>(weight(indices_[row]));
   }
 
+  // The sum of q.
+  double total(std::int64_t row) const {
+    if (is_one_hot()) return static_cast<double>(weight(target(row)));
+    double sum = 0.0;
+    for (std::int64_t c = 0; c < classes_; ++c) sum += static_cast<double>(q(row, c));
+    return sum;
+  }
+  // to[c] -= factor * q[c].
+  void subtract(std::int64_t row, T factor, T* to) const {
+    if (is_one_hot()) {
+      to[target(row)] -= factor * weight(target(row));
+      return;
+    }
+    for (std::int64_t c = 0; c < classes_; ++c) to[c] -= factor * q(row, c);
+  }
+
   // The row's loss for log-probabilities.
   double loss(std::int64_t row, const T* log_probabilities) const {
     if (ignores(row)) return 0.0;
@@ -180,6 +197,14 @@ Losses reduce_rows(const Question<T>& question, const Tensor& log_probabilities,
 // How far a loss is from the scores: by nothing, or by a log_softmax.
 enum class Scores : bool { LogProbabilities, Logits };
 
+// exp of log-probabilities; a softmax changes nothing else in them, and has vectors.
+void probabilities_of(const float* row, std::int64_t classes, float* to) {
+  cpu::softmax_row(row, classes, to);
+}
+void probabilities_of(const double* row, std::int64_t classes, double* to) {
+  for (std::int64_t c = 0; c < classes; ++c) to[c] = std::exp(row[c]);
+}
+
 // factor * (p * sum of q - q), or -factor * q, for each row.
 template <typename T>
 Tensor rows_gradient(const Question<T>& question, const Tensor& gradient,
@@ -200,16 +225,14 @@ Tensor rows_gradient(const Question<T>& question, const Tensor& gradient,
         continue;
       }
       const T factor = factors[row * step] / static_cast<T>(divisor);
-      double total = 0.0;
-      for (std::int64_t c = 0; c < classes; ++c) {
-        const T share = question.q(row, c);
-        total += static_cast<double>(share);
-        to[c] = -factor * share;
+      if (scores == Scores::LogProbabilities) {
+        std::fill_n(to, classes, T{0});
+      } else {
+        const T scale = factor * static_cast<T>(question.total(row));
+        probabilities_of(from + row * classes, classes, to);
+        for (std::int64_t c = 0; c < classes; ++c) to[c] *= scale;
       }
-      if (scores == Scores::LogProbabilities) continue;
-      const T scale = factor * static_cast<T>(total);
-      const T* line = from + row * classes;
-      for (std::int64_t c = 0; c < classes; ++c) to[c] += scale * std::exp(line[c]);
+      question.subtract(row, factor, to);
     }
   });
   return result;

@@ -138,18 +138,32 @@ std::vector<double> sums_over_rows(const ChannelGeometry& geometry, const Add& a
   return sums;
 }
 
-// add(offset, sums of the channel) for each plane, one channel after the other.
+// add(offset, the plane's two sums) for each plane, in blocks that do not depend on the number of
+// threads either.
 template <typename Add>
-void for_each_plane(const ChannelGeometry& geometry, const Add& add) {
-  const std::int64_t work = std::max<std::int64_t>(1, geometry.count());
-  parallel_for(geometry.channels, std::max<std::int64_t>(1, kGrainElements / work),
+std::vector<double> sums_over_planes(const ChannelGeometry& geometry, const Add& add) {
+  constexpr std::int64_t kBlocks = 32;
+  const std::int64_t channels = geometry.channels;
+  const std::int64_t planes = geometry.batch * channels;
+  const auto stride = static_cast<std::size_t>(2 * channels);
+  std::vector<double> partial(stride * static_cast<std::size_t>(kBlocks));
+  const std::int64_t work = std::max<std::int64_t>(1, planes * geometry.volume / kBlocks);
+  parallel_for(kBlocks, std::max<std::int64_t>(1, kGrainElements / work),
                [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t c = begin; c < end; ++c) {
-                   for (std::int64_t n = 0; n < geometry.batch; ++n) {
-                     add((n * geometry.channels + c) * geometry.volume, c);
+                 for (std::int64_t block = begin; block < end; ++block) {
+                   double* sums = partial.data() + static_cast<std::size_t>(block) * stride;
+                   const std::int64_t last = (block + 1) * planes / kBlocks;
+                   for (std::int64_t plane = block * planes / kBlocks; plane < last; ++plane) {
+                     std::array<double, 2> both{};
+                     add(plane * geometry.volume, plane % channels, both.data());
+                     sums[plane % channels] += both[0];
+                     sums[channels + plane % channels] += both[1];
                    }
                  }
                });
+  std::vector<double> sums(stride);
+  for (std::size_t i = 0; i < partial.size(); ++i) sums[i % stride] += partial[i];
+  return sums;
 }
 
 }  // namespace
@@ -193,7 +207,6 @@ void apply_channels(const ChannelGeometry& geometry, const T* x, const ChannelAf
 template <typename T>
 std::vector<double> channel_gradient_sums(const ChannelGeometry& geometry, const T* gradient,
                                           const T* x, const std::vector<T>& center) {
-  const std::int64_t channels = geometry.channels;
   if (geometry.channels_last) {
     const std::vector<T> centers = repeated(center, rows_at_once(geometry));
     return sums_over_rows(
@@ -201,16 +214,10 @@ std::vector<double> channel_gradient_sums(const ChannelGeometry& geometry, const
           add_gradient_sums(gradient + offset, x + offset, rows, columns, centers.data(), to);
         });
   }
-  std::vector<double> sums(static_cast<std::size_t>(2 * channels));
-  for_each_plane(geometry, [&](std::int64_t offset, std::int64_t c) {
-    const auto channel = static_cast<std::size_t>(c);
-    std::array<double, 2> plane{};
-    add_gradient_sums(gradient + offset, x + offset, geometry.volume, 1, &center[channel],
-                      plane.data());
-    sums[channel] += plane[0];
-    sums[static_cast<std::size_t>(channels) + channel] += plane[1];
+  return sums_over_planes(geometry, [&](std::int64_t offset, std::int64_t c, double* to) {
+    add_gradient_sums(gradient + offset, x + offset, geometry.volume, 1,
+                      &center[static_cast<std::size_t>(c)], to);
   });
-  return sums;
 }
 
 template <typename T>

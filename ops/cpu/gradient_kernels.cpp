@@ -83,20 +83,27 @@ void AffineRow(const float* gradient, const float* x, float* dst, std::int64_t c
 void GradientSums(const float* gradient, const float* x, std::int64_t count, float center,
                   double* sums) {
   constexpr std::int64_t kLanes = 8;
-  alignas(64) double totals[2][kLanes] = {};
+  constexpr std::size_t kVectors = static_cast<std::size_t>(kLanes / double_lanes());
   const DoubleTag d;
   const HalfTag half;
   const auto middle = hn::Set(half, center);
+  hn::Vec<DoubleTag> added[kVectors];
+  hn::Vec<DoubleTag> products[kVectors];
+  for (std::size_t k = 0; k < kVectors; ++k) added[k] = products[k] = hn::Zero(d);
   std::int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
-    for (std::int64_t lane = 0; lane < kLanes; lane += double_lanes()) {
-      const auto from = hn::LoadU(half, gradient + i + lane);
-      const auto difference = hn::Sub(hn::LoadU(half, x + i + lane), middle);
-      const auto wide = hn::PromoteTo(d, from);
-      const auto product = hn::Mul(wide, hn::PromoteTo(d, difference));
-      hn::StoreU(hn::Add(hn::LoadU(d, totals[0] + lane), wide), d, totals[0] + lane);
-      hn::StoreU(hn::Add(hn::LoadU(d, totals[1] + lane), product), d, totals[1] + lane);
+    for (std::size_t k = 0; k < kVectors; ++k) {
+      const std::int64_t at = i + static_cast<std::int64_t>(k) * double_lanes();
+      const auto difference = hn::Sub(hn::LoadU(half, x + at), middle);
+      const auto wide = hn::PromoteTo(d, hn::LoadU(half, gradient + at));
+      added[k] = hn::Add(added[k], wide);
+      products[k] = hn::Add(products[k], hn::Mul(wide, hn::PromoteTo(d, difference)));
     }
+  }
+  double totals[2][kLanes];
+  for (std::size_t k = 0; k < kVectors; ++k) {
+    hn::StoreU(added[k], d, totals[0] + k * static_cast<std::size_t>(double_lanes()));
+    hn::StoreU(products[k], d, totals[1] + k * static_cast<std::size_t>(double_lanes()));
   }
   for (; i < count; ++i) {
     totals[0][0] += static_cast<double>(gradient[i]);
