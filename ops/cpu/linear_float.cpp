@@ -14,8 +14,17 @@ using onednn::Tag;
 LinearFloat::LinearFloat(Tensor weight, Tensor bias, FloatEpilogue epilogue)
     : weight_(std::move(weight)),
       bias_(std::move(bias)),
+      in_features_(weight_.sizes()[1]),
+      out_features_(weight_.sizes()[0]),
       epilogue_(epilogue),
-      packed_({{in_features(), out_features()}, DataType::f32, Tag::ba}, weight_.data_ptr()) {}
+      packed_({{in_features_, out_features_}, DataType::f32, Tag::ba}, weight_.data_ptr()) {}
+
+LinearFloat::LinearFloat(Tensor weight, Back)
+    : weight_(std::move(weight)),
+      in_features_(weight_.sizes()[0]),
+      out_features_(weight_.sizes()[1]),
+      epilogue_(FloatEpilogue::None),
+      packed_({{in_features_, out_features_}, DataType::f32, Tag::ab}, weight_.data_ptr()) {}
 
 std::shared_ptr<const onednn::Executable> LinearFloat::make(const Key& key) const {
   const onednn::ThreadScope threads(key.threads);

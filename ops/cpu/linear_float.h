@@ -17,11 +17,14 @@ class LinearFloat {
  public:
   /// `weight` is contiguous, `bias` [N] or undefined.
   LinearFloat(Tensor weight, Tensor bias, FloatEpilogue epilogue);
+  /// The way back: src [rows, N] times the weight, [rows, K].
+  struct Back {};
+  LinearFloat(Tensor weight, Back);
 
-  std::int64_t in_features() const noexcept { return weight_.sizes()[1]; }
-  std::int64_t out_features() const noexcept { return weight_.sizes()[0]; }
+  std::int64_t in_features() const noexcept { return in_features_; }
+  std::int64_t out_features() const noexcept { return out_features_; }
 
-  /// src [rows, K] to dst [rows, N], both dense. Returns the kernel's name.
+  /// src [rows, in_features()] to dst [rows, out_features()], both dense. Returns the kernel's name.
   std::string_view run(std::int64_t rows, const float* src, float* dst) const;
 
  private:
@@ -33,6 +36,7 @@ class LinearFloat {
   std::shared_ptr<const onednn::Executable> make(const Key& key) const;
 
   Tensor weight_, bias_;
+  std::int64_t in_features_, out_features_;
   FloatEpilogue epilogue_;
   onednn::PackedWeights packed_;
   PlanCache<Key, onednn::Executable> plans_;

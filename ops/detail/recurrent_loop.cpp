@@ -2,11 +2,21 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "quanta/ops/cpu/linear_float.h"
 #include "quanta/ops/cpu/rnn_kernels.h"
 
 namespace quanta::detail {
+namespace {
+
+HiddenFunction<float> as_function(std::shared_ptr<const cpu::LinearFloat> kernel) {
+  return [kernel = std::move(kernel)](const float* h, std::int64_t rows, float* out) {
+    kernel->run(rows, h, out);
+  };
+}
+
+}  // namespace
 
 std::vector<RecurrentStep> steps_in_order(std::span<const std::int64_t> batch_sizes,
                                           StepOrder order) {
@@ -40,9 +50,8 @@ std::int64_t kept_numbers(RecurrentKind kind) {
 
 template <>
 HiddenFunction<float> hidden_function<float>(const Tensor& weight, const Tensor& bias) {
-  const auto kernel =
-      std::make_shared<const cpu::LinearFloat>(weight, bias, cpu::FloatEpilogue::None);
-  return [kernel](const float* h, std::int64_t rows, float* out) { kernel->run(rows, h, out); };
+  return as_function(
+      std::make_shared<const cpu::LinearFloat>(weight, bias, cpu::FloatEpilogue::None));
 }
 
 template <>
@@ -58,6 +67,16 @@ HiddenFunction<double> hidden_function<double>(const Tensor& weight, const Tenso
       out[i] = sum;
     }
   };
+}
+
+template <>
+HiddenFunction<float> hidden_function_back<float>(const Tensor& weight) {
+  return as_function(std::make_shared<const cpu::LinearFloat>(weight, cpu::LinearFloat::Back{}));
+}
+
+template <>
+HiddenFunction<double> hidden_function_back<double>(const Tensor& weight) {
+  return hidden_function<double>(weight.t().contiguous(), Tensor());
 }
 
 }  // namespace quanta::detail

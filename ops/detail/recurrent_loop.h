@@ -42,4 +42,12 @@ HiddenFunction<float> hidden_function<float>(const Tensor& weight, const Tensor&
 template <>
 HiddenFunction<double> hidden_function<double>(const Tensor& weight, const Tensor& bias);
 
+/// h [rows, N] to [rows, K]: W^T h of a contiguous weight [N, K].
+template <typename T>
+HiddenFunction<T> hidden_function_back(const Tensor& weight);
+template <>
+HiddenFunction<float> hidden_function_back<float>(const Tensor& weight);
+template <>
+HiddenFunction<double> hidden_function_back<double>(const Tensor& weight);
+
 }  // namespace quanta::detail

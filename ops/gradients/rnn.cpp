@@ -57,8 +57,7 @@ class BackwardLoop {
     const std::int64_t total = output_.sizes()[0];
     for_x_ = empty({total, gates_});
     for_hidden_ = kind_ == RecurrentKind::Gru ? empty({total, gates_}) : for_x_;
-    back_hidden_ =
-        detail::hidden_function<T>(context.saved(kSavedHh).t().contiguous(), Tensor());
+    back_hidden_ = detail::hidden_function_back<T>(context.saved(kSavedHh).contiguous());
     if (kind_ == RecurrentKind::Gru) through_gates_ = empty(for_h_.sizes());
     if (kind_ == RecurrentKind::Lstm) {
       c_0_ = context.saved(kSavedC0).contiguous();
@@ -66,7 +65,7 @@ class BackwardLoop {
     }
     const Tensor projection = context.saved(kSavedHr);
     if (projection.defined()) {
-      back_projection_ = detail::hidden_function<T>(projection.t().contiguous(), Tensor());
+      back_projection_ = detail::hidden_function_back<T>(projection.contiguous());
       for_projected_ = empty({total, width_});
       for_unprojected_ = empty({h_0_.sizes()[0], hidden_});
     }
