@@ -41,24 +41,40 @@ BatchNormNd::BatchNormNd(const BatchNormOptions& options, std::int64_t min_rank,
   register_buffer("num_batches_tracked", num_batches_tracked, InState::Optional);
 }
 
-Tensor BatchNormNd::forward(const Tensor& x) const {
+void BatchNormNd::check_input(const Tensor& x) const {
   QUANTA_CHECK(x.dim() >= min_rank_ && x.dim() <= max_rank_,
                "{}: x: expected {} to {} dimensions, got {}", type_name(), min_rank_, max_rank_,
                x.sizes());
   QUANTA_CHECK(x.size(1) == options_.num_features, "{}: x: expected {} channels, got {}",
                type_name(), options_.num_features, x.sizes());
+}
+
+Tensor BatchNormNd::forward(const Tensor& x) const {
+  check_input(x);
   if (!options_.track_running_stats) {
     return batch_norm_train(x, {}, {}, weight, bias, {.eps = options_.eps});
   }
-  if (is_training()) return normalize_and_track(x);
+  if (is_training()) return normalize_and_track(x, {}, {});
   return batch_norm(x, running_mean, running_var, weight, bias, options_.eps);
 }
 
-Tensor BatchNormNd::normalize_and_track(const Tensor& x) const {
+Tensor BatchNormNd::forward_quotient(const Tensor& x, const Tensor& divisor,
+                                     const Tensor& shift) const {
+  check_input(x);
+  QUANTA_CHECK(is_training() && options_.track_running_stats,
+               "{}: forward_quotient: expected train mode and running statistics, got train={}, "
+               "track_running_stats={}",
+               type_name(), is_training(), options_.track_running_stats);
+  return normalize_and_track(x, divisor, shift);
+}
+
+Tensor BatchNormNd::normalize_and_track(const Tensor& x, const Tensor& divisor,
+                                        const Tensor& shift) const {
   const double batches = num_batches_tracked.item() + 1.0;
   const double momentum = options_.momentum.value_or(1.0 / batches);
-  Tensor y = batch_norm_train(x, running_mean, running_var, weight, bias,
-                              {.momentum = momentum, .eps = options_.eps});
+  Tensor y = batch_norm_train(
+      x, running_mean, running_var, weight, bias,
+      {.momentum = momentum, .eps = options_.eps, .divisor = divisor, .shift = shift});
   num_batches_tracked.fill_(batches);
   return y;
 }

@@ -40,6 +40,10 @@ class BatchNormNd : public Module {
 
   const BatchNormOptions& options() const noexcept { return options_; }
   Tensor forward(const Tensor& x) const override;
+  /// forward(x / divisor + shift) in train mode, without that tensor (ops/norm.h:
+  /// batch_norm_train); both [num_features], the shift may be undefined. Throws ArgumentError in
+  /// eval mode.
+  Tensor forward_quotient(const Tensor& x, const Tensor& divisor, const Tensor& shift) const;
   std::string extra_repr() const override;
 
  protected:
@@ -48,7 +52,8 @@ class BatchNormNd : public Module {
   BatchNormNd(const BatchNormOptions& options, std::int64_t min_rank, std::int64_t max_rank);
 
  private:
-  Tensor normalize_and_track(const Tensor& x) const;
+  void check_input(const Tensor& x) const;
+  Tensor normalize_and_track(const Tensor& x, const Tensor& divisor, const Tensor& shift) const;
 
   BatchNormOptions options_;
   std::int64_t min_rank_;

@@ -106,6 +106,45 @@ std::vector<double> inverse_stds(const std::vector<double>& variances, double ep
   return result;
 }
 
+// x / divisor + shift in place of x: (x / d - mean / d) / sqrt(var / d^2 + eps)
+//                                  = (x - mean) * sign(d) / sqrt(var + eps * d^2).
+class Quotient {
+ public:
+  Quotient(const BatchNormTrainOptions& options, std::int64_t channels)
+      : divisors_(doubles(options.divisor, channels, 1.0)),
+        shifts_(doubles(options.shift, channels, 0.0)) {}
+
+  std::vector<double> inverse_stds(const std::vector<double>& variances, double eps) const {
+    std::vector<double> result(variances.size());
+    for (std::size_t c = 0; c < result.size(); ++c) {
+      const double d = divisors_[c];
+      if (d != 0.0) result[c] = std::copysign(1.0, d) / std::sqrt(variances[c] + eps * d * d);
+    }
+    return result;
+  }
+  // In place: the moments of the quotient. Where the divisor is 0 they stay the running ones.
+  void apply(cpu::ChannelMoments& moments, const Tensor& running_mean,
+             const Tensor& running_var) const {
+    const auto count = static_cast<std::int64_t>(divisors_.size());
+    const std::vector<double> means = doubles(running_mean, count, 0.0);
+    const std::vector<double> vars = doubles(running_var, count, 0.0);
+    for (std::size_t c = 0; c < divisors_.size(); ++c) {
+      const double d = divisors_[c];
+      moments.mean[c] = d == 0.0 ? means[c] : moments.mean[c] / d + shifts_[c];
+      moments.variance[c] = d == 0.0 ? vars[c] : moments.variance[c] / (d * d);
+    }
+  }
+
+ private:
+  static std::vector<double> doubles(const Tensor& values, std::int64_t count, double fallback) {
+    return numbers_of<double>(values.defined() ? values.detach().to(DType::Float64) : values, count,
+                              fallback);
+  }
+
+  std::vector<double> divisors_;
+  std::vector<double> shifts_;
+};
+
 // running += momentum * (now - running), in torch's order.
 void move_running(const Tensor& running, const std::vector<double>& now, double momentum) {
   detail::visit_floats(running.dtype(), [&](auto zero) {
@@ -162,6 +201,8 @@ Tensor batch_norm_train(const Tensor& x, const Tensor& running_mean, const Tenso
   check_inputs(x, weight, bias, options.eps);
   if (running_mean.defined()) check_parameter("running_mean", running_mean, x);
   if (running_var.defined()) check_parameter("running_var", running_var, x);
+  if (options.divisor.defined()) check_parameter("divisor", options.divisor, x);
+  if (options.shift.defined()) check_parameter("shift", options.shift, x);
   const std::int64_t channels = x.sizes()[1];
   const std::int64_t count = channels == 0 ? 0 : x.numel() / channels;
   // A batch without elements passes, as in torch.
@@ -171,23 +212,25 @@ Tensor batch_norm_train(const Tensor& x, const Tensor& running_mean, const Tenso
   scope.kernel(x.dtype() == DType::Float64 ? "doubles" : "simd");
 
   const Tensor dense = x.contiguous(format_of(x));
+  const Quotient quotient(options, channels);
   cpu::ChannelMoments moments = moments_of(dense);
-  const std::vector<double> inv_std = inverse_stds(moments.variance, options.eps);
+  const std::vector<double> means = moments.mean;
+  const std::vector<double> inv_std = quotient.inverse_stds(moments.variance, options.eps);
   Tensor y = detail::visit_floats(x.dtype(), [&](auto zero) {
-    return by_moments<decltype(zero)>(dense, moments.mean, inv_std, weight, bias);
+    return by_moments<decltype(zero)>(dense, means, inv_std, weight, bias);
   });
+  // Unlike the one that normalizes, the running variance is an estimate without bias.
+  const double factor =
+      count == 0 ? 1.0 : static_cast<double>(count) / static_cast<double>(count - 1);
+  for (double& variance : moments.variance) variance *= factor;
+  quotient.apply(moments, running_mean, running_var);
   const double momentum = count == 0 ? 0.0 : options.momentum;
   if (running_mean.defined()) move_running(running_mean, moments.mean, momentum);
-  if (running_var.defined()) {
-    // Unlike the one that normalizes, an estimate without bias.
-    const double factor =
-        count == 0 ? 1.0 : static_cast<double>(count) / static_cast<double>(count - 1);
-    for (double& variance : moments.variance) variance *= factor;
-    move_running(running_var, moments.variance, momentum);
-  }
-  if (!autograd::needs_grad(x, weight, bias)) return y;
-  return gradients::record_batch_norm(x, float64_tensor(moments.mean), float64_tensor(inv_std),
-                                      weight, bias, gradients::Moments::OfBatch, std::move(y));
+  if (running_var.defined()) move_running(running_var, moments.variance, momentum);
+  if (!autograd::needs_grad(x, weight, bias, options.divisor, options.shift)) return y;
+  return gradients::record_batch_norm(x, float64_tensor(means), float64_tensor(inv_std), weight,
+                                      bias, gradients::Moments::OfBatch, std::move(y),
+                                      {options.divisor, options.shift, options.eps});
 }
 
 }  // namespace quanta

@@ -16,6 +16,13 @@ Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const 
 struct BatchNormTrainOptions {
   double momentum = 0.1;
   double eps = 1e-5;
+  /// [C], or undefined (1 and 0): what is normalized is x / divisor + shift, which is never made:
+  /// the shift leaves with the mean, and the divisor only scales eps. So a layer whose weight was
+  /// multiplied by factors that have to come out again (nn/qat/batch_norm.h) pays nothing for it,
+  /// and small divisors lose no digits. Both are differentiable. A channel whose divisor is 0 gives
+  /// `bias` and leaves its running statistics alone.
+  Tensor divisor{};
+  Tensor shift{};
 };
 /// The same with mean and variance of the batch, over all but dimension 1, which has to have more
 /// than one value for each channel (or none, which changes nothing). Running statistics that are

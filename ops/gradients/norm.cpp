@@ -59,7 +59,21 @@ struct BatchNormInputs {
   std::vector<double> mean;
   std::vector<double> inv_std;
   std::vector<double> weight;
+  std::vector<double> divisor;
+  double eps = 0.0;
 };
+
+// The divisor d only scales eps: normalized x = (x - mean) * sign(d) / sqrt(var + eps * d^2), whose
+// derivative by d is -eps * d * inv_std^2 times itself. `sums` are of gradient * (x - mean).
+std::vector<double> divisor_gradient(const BatchNormInputs& inputs, const double* sums) {
+  std::vector<double> result(inputs.divisor.size());
+  for (std::size_t c = 0; c < result.size(); ++c) {
+    const double inv_std = inputs.inv_std[c];
+    result[c] =
+        -inputs.eps * inputs.divisor[c] * inv_std * inv_std * inv_std * inputs.weight[c] * sums[c];
+  }
+  return result;
+}
 
 template <typename T>
 std::vector<Tensor> batch_norm_backward(const BackwardContext& backward,
@@ -68,9 +82,9 @@ std::vector<Tensor> batch_norm_backward(const BackwardContext& backward,
   const auto* gradient = static_cast<const T*>(inputs.gradient.data_ptr());
   const auto* x = static_cast<const T*>(inputs.x.data_ptr());
   const Dims channels{geometry.channels};
-  std::vector<Tensor> results(3);
+  std::vector<Tensor> results(5);
   std::vector<double> sums;
-  const bool wants_parameters = backward.needs(1) || backward.needs(2);
+  const bool wants_parameters = backward.needs(1) || backward.needs(2) || backward.needs(3);
   if (wants_parameters || moments == Moments::OfBatch) {
     const std::vector<T> center(inputs.mean.begin(), inputs.mean.end());
     sums = cpu::channel_gradient_sums(geometry, gradient, x, center);
@@ -103,6 +117,13 @@ std::vector<Tensor> batch_norm_backward(const BackwardContext& backward,
   if (backward.needs(2)) {
     results[2] = parameter_gradient(sums.data(), channels, inputs.x.dtype());
   }
+  if (backward.needs(3)) {
+    const std::vector<double> gradients =
+        divisor_gradient(inputs, sums.data() + inputs.mean.size());
+    results[3] = parameter_gradient(gradients.data(), channels, inputs.x.dtype());
+  }
+  // The mean takes the shift out again.
+  if (backward.needs(4)) results[4] = Tensor::zeros(channels, inputs.x.dtype());
   return results;
 }
 
@@ -200,16 +221,21 @@ std::vector<Tensor> groups_backward(const BackwardContext& backward, const Group
 }  // namespace
 
 Tensor record_batch_norm(const Tensor& x, const Tensor& mean, const Tensor& inv_std,
-                         const Tensor& weight, const Tensor& bias, Moments moments, Tensor y) {
-  return autograd::record("batch_norm", {x, weight, bias}, std::move(y), {x, mean, inv_std, weight},
-                          [moments](const BackwardContext& backward) {
+                         const Tensor& weight, const Tensor& bias, Moments moments, Tensor y,
+                         const Quotient& quotient) {
+  return autograd::record("batch_norm", {x, weight, bias, quotient.divisor, quotient.shift},
+                          std::move(y), {x, mean, inv_std, weight, quotient.divisor},
+                          [moments, eps = quotient.eps](const BackwardContext& backward) {
                             const Tensor saved = backward.saved(0);
                             const MemoryFormat format = saved.suggested_format();
                             BatchNormInputs inputs{
-                                backward.grad().contiguous(format), saved.contiguous(format),
+                                backward.grad().contiguous(format),
+                                saved.contiguous(format),
                                 numbers_of<double>(backward.saved(1), saved.size(1), 0.0),
                                 numbers_of<double>(backward.saved(2), saved.size(1), 1.0),
-                                numbers_of<double>(backward.saved(3), saved.size(1), 1.0)};
+                                numbers_of<double>(backward.saved(3), saved.size(1), 1.0),
+                                numbers_of<double>(backward.saved(4), saved.size(1), 1.0),
+                                eps};
                             return detail::visit_floats(saved.dtype(), [&](auto zero) {
                               return batch_norm_backward<decltype(zero)>(backward, inputs, moments);
                             });

@@ -13,10 +13,18 @@ namespace quanta::gradients {
 /// Whether mean and variance are functions of x.
 enum class Moments : bool { OfBatch, Given };
 
+/// That the moments are those of x / divisor + shift; both may be undefined.
+struct Quotient {
+  Tensor divisor{};
+  Tensor shift{};
+  double eps = 0.0;
+};
 /// Records y = (x - mean) * inv_std * weight + bias for each channel. `mean` and `inv_std` are
-/// Float64 [C]; weight and bias may be undefined.
+/// Float64 [C]; weight and bias may be undefined. With a quotient inv_std is
+/// 1 / (divisor * sqrt(var / divisor^2 + eps)), var being that of x.
 Tensor record_batch_norm(const Tensor& x, const Tensor& mean, const Tensor& inv_std,
-                         const Tensor& weight, const Tensor& bias, Moments moments, Tensor y);
+                         const Tensor& weight, const Tensor& bias, Moments moments, Tensor y,
+                         const Quotient& quotient = {});
 
 /// x, contiguous, as [samples, channels, volume]: each of `groups` groups of channels of a sample
 /// has its statistics, each channel its weight. A layer norm has one group and a volume of 1.

@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "gradients_support.h"
+#include "quanta/ops/arithmetic.h"
 #include "quanta/ops/norm.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/error.h"
@@ -52,6 +53,49 @@ TEST_CASE("gradients of batch_norm by the batch agree with finite differences") 
     check_gradients([](Inputs in) { return batch_norm_train(in[0], {}, {}, in[1], in[2]); },
                     {x.detach(), channel_leaf(x, 4), channel_leaf(x, 5)});
   }
+}
+
+TEST_CASE("gradients of batch_norm of a quotient agree with finite differences") {
+  for (const Dims& sizes : image_sizes()) {
+    const Tensor x = leaf(sizes);
+    const Tensor divisor = leaf({x.size(1)}, 6, -1.5, -0.5);
+    // An eps of the size of the variance, so that the divisor counts.
+    check_gradients(
+        [](Inputs in) {
+          return batch_norm_train(in[0], {}, {}, in[1], in[2],
+                                  {.eps = 0.5, .divisor = in[3], .shift = in[4]});
+        },
+        {x, channel_leaf(x, 4), channel_leaf(x, 5), divisor, channel_leaf(x, 7)});
+    check_gradients(
+        [](Inputs in) {
+          return batch_norm_train(in[0], {}, {}, {}, {}, {.eps = 0.5, .divisor = in[1]});
+        },
+        {x.detach(), divisor});
+  }
+}
+
+TEST_CASE("batch_norm_train: a quotient gives what dividing and adding before it gives") {
+  const Tensor x = leaf({3, 5, 4, 2}, 1).detach();
+  const Tensor divisor = leaf({1, 5, 1, 1}, 2, -2.0, 2.0).detach();
+  const Tensor shift = leaf({1, 5, 1, 1}, 3).detach();
+  const Tensor mean = Tensor::full({5}, 0.5, x.dtype());
+  const Tensor var = Tensor::full({5}, 2.0, x.dtype());
+  const Tensor want_mean = mean.clone();
+  const Tensor want_var = var.clone();
+  const Tensor want =
+      batch_norm_train(add(div(x, divisor), shift), want_mean, want_var, {}, {}, {.eps = 0.1});
+  const Tensor got = batch_norm_train(
+      x, mean, var, {}, {}, {.eps = 0.1, .divisor = divisor.view({5}), .shift = shift.view({5})});
+  const auto check_close = [](const Tensor& lhs, const Tensor& rhs) {
+    const std::vector<float> a = lhs.to_float_vector();
+    const std::vector<float> b = rhs.to_float_vector();
+    for (std::size_t i = 0; i < a.size(); ++i) CHECK(a[i] == doctest::Approx(b[i]).epsilon(1e-5));
+  };
+  check_close(got, want);
+  check_close(mean, want_mean);
+  check_close(var, want_var);
+  CHECK_THROWS_WITH_AS(batch_norm_train(x, {}, {}, {}, {}, {.divisor = Tensor::ones({4})}),
+                       doctest::Contains("batch_norm: divisor: expected"), ArgumentError);
 }
 
 TEST_CASE("gradients of batch_norm are the same in float32") {
