@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "ops/elementwise_support.h"
+#include "elementwise_support.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/gradcheck.h"
