@@ -112,6 +112,17 @@ class StridedLoop {
     });
   }
 
+  /// row(offsets) for one after the other on the calling thread: where rows share results.
+  template <typename Row>
+  void for_each_row(Row&& row) const {
+    Dims index = unravel(0);
+    Offsets offsets{};
+    for (std::int64_t r = 0; r < rows_; ++r) {
+      row(offsets);
+      advance(index, offsets);
+    }
+  }
+
  private:
   Dims unravel(std::int64_t row) const {
     Dims index;

@@ -1,0 +1,175 @@
+#include "quanta/observers/modelopt/reduce.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string_view>
+
+#include "quanta/ops/cpu/block_kernels.h"
+#include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/pad.h"
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/parallel.h"
+
+namespace quanta::modelopt {
+namespace {
+
+// std::max that keeps NaN.
+float larger(float lhs, float rhs) {
+  if (std::isnan(lhs) || std::isnan(rhs)) return std::numeric_limits<float>::quiet_NaN();
+  return std::max(lhs, rhs);
+}
+
+float amax_of_all(const Tensor& x) {
+  const auto* data = static_cast<const float*>(x.data_ptr());
+  constexpr std::int64_t kPart = 65536;
+  const std::int64_t parts = (x.numel() + kPart - 1) / kPart;
+  std::vector<float> largest(static_cast<std::size_t>(parts));
+  parallel_for(parts, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t part = begin; part < end; ++part) {
+      largest[static_cast<std::size_t>(part)] = cpu::largest_magnitude(
+          data + part * kPart, std::min(kPart, x.numel() - part * kPart));
+    }
+  });
+  float result = 0.0F;
+  for (const float each : largest) result = larger(result, each);
+  return result;
+}
+
+void amax_of_rows(const Tensor& x, const Tensor& out) {
+  const Dims out_strides = cpu::broadcast_strides(out, x.sizes());
+  const cpu::StridedLoop<2> loop(x.sizes(), {&x.strides(), &out_strides});
+  const auto* src = static_cast<const float*>(x.data_ptr());
+  auto* dst = static_cast<float*>(out.data_ptr());
+  const std::int64_t step = loop.inner_strides()[1];
+  // On one thread: rows may add to the same result.
+  const std::int64_t count = loop.inner();
+  loop.for_each_row([&](const std::array<std::int64_t, 2>& offsets) {
+    const float* row = src + offsets[0];
+    float* to = dst + offsets[1];
+    if (step == 0) {
+      *to = larger(*to, cpu::largest_magnitude(row, count));
+      return;
+    }
+    for (std::int64_t i = 0; i < count; ++i) {
+      to[i * step] = larger(to[i * step], std::fabs(row[i * loop.inner_strides()[0]]));
+    }
+  });
+}
+
+std::int64_t block_along(const std::pair<std::int64_t, std::optional<std::int64_t>>& entry,
+                         std::int64_t size) {
+  return entry.second.value_or(size);
+}
+
+void check_blocks(std::string_view op, const Tensor& x, const BlockSizes& block_sizes) {
+  QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", op);
+  Dims axes;
+  for (const auto& [axis, block] : block_sizes) {
+    axes.push_back(axis);
+    QUANTA_CHECK(block.value_or(1) >= 1, "{}: block_sizes: expected at least 1 for axis {}, got {}",
+                 op, axis, block.value_or(0));
+  }
+  wrap_axes(axes, x.dim(), op, "block_sizes");
+}
+
+}  // namespace
+
+Dims wrap_axes(const Dims& axes, std::int64_t rank, std::string_view op,
+               std::string_view argument) {
+  Dims wrapped;
+  for (const std::int64_t axis : axes) {
+    const std::int64_t each = wrap_dim(axis, rank, op, argument);
+    QUANTA_CHECK(std::find(wrapped.begin(), wrapped.end(), each) == wrapped.end(),
+                 "{}: {}: expected every axis once, got {} of a tensor with {} axes", op, argument,
+                 axes, rank);
+    wrapped.push_back(each);
+  }
+  std::sort(wrapped.begin(), wrapped.end());
+  return wrapped;
+}
+
+Tensor reduce_amax(const Tensor& x, const Dims& kept_axes) {
+  constexpr std::string_view kOp = "reduce_amax";
+  QUANTA_CHECK(x.defined() && x.is_floating_point(), "{}: x: expected a floating tensor, got {}",
+               kOp, x.defined() ? to_string(x.dtype()) : "an undefined one");
+  QUANTA_CHECK(x.numel() > 0, "{}: x: expected at least one element, got {}", kOp, x.sizes());
+  const Dims kept = wrap_axes(kept_axes, x.dim(), kOp, "axis");
+  const Tensor values = x.detach().to(DType::Float32).contiguous();
+  if (kept.empty()) return Tensor::scalar(static_cast<double>(amax_of_all(values)));
+  Dims sizes = Dims::filled(values.sizes().size(), 1);
+  for (const std::int64_t axis : kept) {
+    sizes[static_cast<std::size_t>(axis)] = x.size(axis);
+  }
+  const Tensor out = Tensor::zeros(sizes);
+  amax_of_rows(values, out);
+  return out.numel() == 1 ? out.reshape({}) : out;
+}
+
+Tensor reduce_block_padding(const Tensor& x, const BlockSizes& block_sizes) {
+  check_blocks("reduce_block_padding", x, block_sizes);
+  Dims padding = Dims::filled(0, 0);
+  for (std::int64_t axis = x.dim() - 1; axis >= 0; --axis) {
+    std::int64_t missing = 0;
+    for (const auto& entry : block_sizes) {
+      if (wrap_dim(entry.first, x.dim(), "reduce_block_padding", "block_sizes") != axis) continue;
+      const std::int64_t block = std::max<std::int64_t>(block_along(entry, x.size(axis)), 1);
+      missing = (block - x.size(axis) % block) % block;
+    }
+    if (padding.size() + 2 <= Dims::kMaxDims) {
+      padding.push_back(0);
+      padding.push_back(missing);
+    } else {
+      QUANTA_SUPPORTED(missing == 0,
+                       "reduce_block_padding: block_sizes: expected padding of the last {} axes "
+                       "only, got axis {}",
+                       Dims::kMaxDims / 2, axis);
+    }
+  }
+  const bool none = std::all_of(padding.begin(), padding.end(), [](auto n) { return n == 0; });
+  return none ? x : pad(x, padding);
+}
+
+SplitBlocks split_blocks(const Tensor& x, const BlockSizes& block_sizes) {
+  constexpr std::string_view kOp = "split_blocks";
+  check_blocks(kOp, x, block_sizes);
+  Dims sizes;
+  Dims inner;
+  for (std::int64_t axis = 0; axis < x.dim(); ++axis) {
+    std::optional<std::int64_t> block;
+    for (const auto& entry : block_sizes) {
+      if (wrap_dim(entry.first, x.dim(), kOp, "block_sizes") == axis) {
+        block = block_along(entry, x.size(axis));
+      }
+    }
+    if (!block) {
+      sizes.push_back(x.size(axis));
+      continue;
+    }
+    const std::int64_t size = x.size(axis);
+    QUANTA_CHECK(*block > 0 && size % *block == 0,
+                 "{}: block_sizes: expected a divisor of {}, the size of axis {}, got {}", kOp,
+                 size, axis, *block);
+    sizes.push_back(size / *block);
+    sizes.push_back(*block);
+    inner.push_back(static_cast<std::int64_t>(sizes.size()) - 1);
+  }
+  return {x.reshape(sizes), inner};
+}
+
+Tensor reduce_block_amax(const Tensor& x, const BlockSizes& block_sizes) {
+  const SplitBlocks split = split_blocks(reduce_block_padding(x.detach(), block_sizes), block_sizes);
+  Dims kept;
+  Dims sizes;
+  for (std::int64_t axis = 0; axis < split.values.dim(); ++axis) {
+    const bool inner = std::find(split.inner_axes.begin(), split.inner_axes.end(), axis) !=
+                       split.inner_axes.end();
+    if (inner) continue;
+    kept.push_back(axis);
+    sizes.push_back(split.values.size(axis));
+  }
+  return reduce_amax(split.values, kept).reshape(sizes);
+}
+
+}  // namespace quanta::modelopt

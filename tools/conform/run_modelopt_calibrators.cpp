@@ -1,0 +1,98 @@
+// ModelOpt's calibrators.
+
+#include <string>
+
+#include "expected_error.h"
+#include "modelopt_values.h"
+#include "quanta/observers/modelopt/calibrator.h"
+#include "quanta/observers/modelopt/histogram_calibrator.h"
+#include "quanta/observers/modelopt/reduce.h"
+#include "quanta/ops/tensor_quant.h"
+#include "registry.h"
+
+namespace quanta::conform {
+namespace {
+
+Outputs run_max(const Case& test) {
+  modelopt::MaxCalibrator calibrator(test.dims("axis", {}));
+  for (const Tensor& batch : test.tensors("batches")) calibrator.collect(batch);
+  Outputs outputs;
+  outputs.set("amax", calibrator.compute_amax());
+  return outputs;
+}
+
+Outputs run_histogram(const Case& test) {
+  modelopt::HistogramCalibrator::Options options;
+  if (test.has_attr("num_bits")) options.num_bits = num_bits_of(test.attr("num_bits"));
+  options.axis = test.dims("axis", {});
+  options.is_unsigned = test.flag("unsigned", false);
+  if (test.has_attr("num_bins")) options.num_bins = test.integer("num_bins");
+  options.skip_zeros = test.flag("skip_zeros", false);
+  options.kind = test.flag("torch_hist", true) ? modelopt::HistogramCalibrator::Kind::Torch
+                                               : modelopt::HistogramCalibrator::Kind::Numpy;
+  modelopt::HistogramCalibrator calibrator(options);
+  for (const Tensor& batch : test.tensors("batches")) calibrator.collect(batch);
+  modelopt::HistogramSearch search;
+  if (test.has_attr("stride")) search.stride = test.integer("stride");
+  if (test.has_attr("start_bin")) search.start_bin = test.integer("start_bin");
+  if (test.has_attr("percentile")) search.percentile = test.number("percentile");
+  Outputs outputs;
+  outputs.set("amax", calibrator.compute_amax(
+                          modelopt::histogram_method_from_name(test.text("method")), search));
+  outputs.set("histogram", calibrator.histogram());
+  outputs.set("bin_edges", calibrator.bin_edges());
+  return outputs;
+}
+
+Outputs run_mse(const Case& test) {
+  modelopt::MseCalibrator::Options options;
+  options.axis = test.dims("axis", {});
+  const auto number = [&](const char* name, double& to) {
+    if (test.has_attr(name)) to = test.number(name);
+  };
+  number("step_size", options.step_size);
+  number("start_multiplier", options.start_multiplier);
+  number("stop_multiplier", options.stop_multiplier);
+  if (test.has_attr("num_bits")) {
+    const TensorQuantOptions codes{test.integer("num_bits"), false,
+                                   test.flag("narrow_range", false)};
+    options.quant_func = [codes](const Tensor& x, const Tensor& amax) {
+      return fake_tensor_quant(x, amax, {codes});
+    };
+  }
+  const Tensor amax = test.has_input("amax") ? test.tensor("amax") : Tensor::scalar(1.0);
+  modelopt::MseCalibrator calibrator(amax, options);
+  for (const Tensor& batch : test.tensors("batches")) calibrator.collect(batch);
+  Outputs outputs;
+  outputs.set("amax", calibrator.compute_amax());
+  outputs.set("losses", calibrator.losses());
+  return outputs;
+}
+
+Outputs run_bias(const Case& test) {
+  modelopt::BiasCalibrator calibrator(
+      modelopt::BiasCalibrator::method_from_name(test.text("method")), test.dims("axis", {}));
+  for (const Tensor& batch : test.tensors("batches")) calibrator.collect(batch);
+  Outputs outputs;
+  outputs.set("bias", calibrator.compute_bias());
+  return outputs;
+}
+
+Outputs run_block_amax(const Case& test) {
+  const modelopt::BlockSizes blocks = block_sizes_of(test.attr("block_sizes"));
+  Outputs outputs;
+  outputs.set("padded", modelopt::reduce_block_padding(test.tensor("x"), blocks));
+  outputs.set("amax", modelopt::reduce_block_amax(test.tensor("x"), blocks));
+  return outputs;
+}
+
+const Registration kOps{
+    {"modelopt.calib.max", expecting_errors(run_max)},
+    {"modelopt.calib.histogram", expecting_errors(run_histogram)},
+    {"modelopt.calib.mse", expecting_errors(run_mse)},
+    {"modelopt.calib.bias", expecting_errors(run_bias)},
+    {"modelopt.reduce_block_amax", expecting_errors(run_block_amax)},
+};
+
+}  // namespace
+}  // namespace quanta::conform
