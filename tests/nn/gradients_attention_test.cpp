@@ -4,13 +4,12 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <functional>
 #include <limits>
-#include <string>
 #include <vector>
 
 #include "../ops/gradients_support.h"
 #include "quanta/nn/attention.h"
+#include "quanta/nn/quantizable/attention.h"
 #include "quanta/nn/transformer.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/attention.h"
@@ -211,6 +210,27 @@ TEST_CASE("MultiheadAttention: self-attention, causal, unbatched and with dropou
       return y.output;
     };
     check_both(causal, with_leaves({leaf({3, 4})}, places));
+  }
+}
+
+TEST_CASE("quantizable attention has the gradients of the plain one") {
+  nn::MultiheadAttention attention(
+      {.embed_dim = 6, .num_heads = 2, .kdim = 4, .vdim = 5, .batch_first = true});
+  const auto parts = nn::quantizable::MultiheadAttention::from_float(attention);
+  const Tensor key = randn({2, 3, 4});
+  const Tensor value = randn({2, 3, 5});
+  const Tensor data = randn({2, 4, 6});
+  std::vector<std::vector<float>> gradients;
+  for (nn::MultiheadAttention* module : {&attention, static_cast<nn::MultiheadAttention*>(&*parts)}) {
+    module->requires_grad_();
+    const Tensor x = data.clone();
+    x.set_requires_grad();
+    sum(module->forward(x, key, value, {.need_weights = false}).output).backward();
+    gradients.push_back(x.grad().to_float_vector());
+    for (const Tensor& parameter : module->parameters()) CHECK(parameter.grad().defined());
+  }
+  for (std::size_t i = 0; i < gradients[0].size(); ++i) {
+    CHECK(std::abs(gradients[0][i] - gradients[1][i]) < 1e-5F);
   }
 }
 

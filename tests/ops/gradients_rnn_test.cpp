@@ -9,6 +9,7 @@
 
 #include "elementwise_support.h"
 #include "gradients_support.h"
+#include "quanta/nn/quantizable/lstm.h"
 #include "quanta/nn/rnn.h"
 #include "quanta/nn/rnn_cell.h"
 #include "quanta/ops/arithmetic.h"
@@ -373,6 +374,46 @@ TEST_CASE("recurrent layers: gradients add up over calls and are the same in tra
   const std::vector<float> once = first.to_float_vector();
   const std::vector<float> twice = lstm.parameters()[1].grad().to_float_vector();
   for (std::size_t i = 0; i < once.size(); ++i) CHECK(twice[i] == 2.0F * once[i]);
+}
+
+double largest_difference(const Tensor& lhs, const Tensor& rhs) {
+  REQUIRE(lhs.sizes() == rhs.sizes());
+  const std::vector<float> a = lhs.to_float_vector();
+  const std::vector<float> b = rhs.to_float_vector();
+  double worst = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    worst = std::max(worst, static_cast<double>(std::abs(a[i] - b[i])));
+  }
+  return worst;
+}
+
+TEST_CASE("a quantizable LSTM has the gradients of the plain one") {
+  for (const auto form : {nn::quantizable::GateForm::Joined, nn::quantizable::GateForm::Split}) {
+    nn::LSTM lstm({.input_size = 3, .hidden_size = 4, .num_layers = 2, .bidirectional = true});
+    const auto parts = nn::quantizable::LSTM::from_float(lstm, form);
+    const auto gradients = [](nn::LSTM& module, const Tensor& data) {
+      module.train(true);
+      module.requires_grad_();
+      const Tensor x = data.clone();
+      x.set_requires_grad();
+      const nn::LstmOutput y = module.forward(x, nn::LstmState{});
+      (sum(mul(y.output, y.output)) + sum(y.state.c)).backward();
+      std::vector<Tensor> parameters{x.grad()};
+      double norm = 0.0;
+      for (const Tensor& parameter : module.parameters()) {
+        REQUIRE(parameter.grad().defined());
+        norm += sum(mul(parameter.grad(), parameter.grad())).to_float_vector()[0];
+      }
+      parameters.push_back(Tensor::full({1}, norm));
+      return parameters;
+    };
+    const Tensor x = randn({5, 2, 3});
+    const std::vector<Tensor> expected = gradients(lstm, x);
+    const std::vector<Tensor> got = gradients(*parts, x);
+    CHECK(largest_difference(got[0], expected[0]) < 1e-5);
+    CHECK(got[1].to_float_vector()[0] ==
+          doctest::Approx(static_cast<double>(expected[1].to_float_vector()[0])).epsilon(1e-4));
+  }
 }
 
 TEST_CASE("recurrent layers: train, eval and recorded calls give the same floats") {
