@@ -20,12 +20,12 @@ BatchNormOptions with_features(BatchNormOptions options, std::int64_t features) 
   return options;
 }
 
-// The layer's products without its bias.
-Tensor apply(const ConvNdOptions& options, const Tensor& x, const Tensor& weight) {
-  return detail::conv(detail::pad_for(x, options), weight, Tensor(), options);
+Tensor apply(const ConvNdOptions& options, const Tensor& x, const Tensor& weight,
+             const Tensor& bias) {
+  return detail::conv(detail::pad_for(x, options), weight, bias, options);
 }
-Tensor apply(const LinearOptions&, const Tensor& x, const Tensor& weight) {
-  return linear(x, weight);
+Tensor apply(const LinearOptions&, const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return linear(x, weight, bias);
 }
 
 // Dimension 0 of a weight.
@@ -35,11 +35,10 @@ Tensor as_rows(const Tensor& values, const Tensor& weight) {
   return values.reshape(sizes);
 }
 
-// The channels of the layer's result: dimension 1, or the only one of spatial results without a
-// batch.
-Tensor as_channels(const Tensor& values, std::int64_t rank, bool batched) {
+// Dimension 1 of the layer's result.
+Tensor as_channels(const Tensor& values, std::int64_t rank) {
   Dims sizes = Dims::filled(static_cast<std::size_t>(rank), 1);
-  sizes[batched ? 1 : 0] = values.numel();
+  sizes[1] = values.numel();
   return values.reshape(sizes);
 }
 
@@ -70,11 +69,18 @@ LayerBn<Layer, Norm, Options>::LayerBn(const Options& options, const BatchNormOp
 template <typename Layer, typename Norm, typename Options>
 Tensor LayerBn<Layer, Norm, Options>::forward(const Tensor& x) const {
   const Tensor factor = div(bn->weight, standard_deviation(bn->running_var, bn->options().eps));
-  const Tensor scaled = mul(this->weight, as_rows(factor, this->weight));
-  const Tensor sums = apply(this->options(), x, fake_quantized(scaled));
-  const bool batched = sums.dim() == this->weight.dim();
-  Tensor y = div(sums, as_channels(factor, sums.dim(), batched));
-  if (this->bias.defined()) y = add(y, as_channels(this->bias, sums.dim(), batched));
+  const Tensor scaled = fake_quantized(mul(this->weight, as_rows(factor, this->weight)));
+  if (bn->is_plain_call() && !bn->is_training()) {
+    // (sums / factor + bias - mean) * factor + bn.bias: the factor goes, the rest is a bias.
+    const Tensor centred = this->bias.defined() ? sub(this->bias, bn->running_mean)
+                                                : mul_scalar(bn->running_mean, -1.0);
+    return apply(this->options(), x, scaled, add(mul(centred, factor), bn->bias));
+  }
+  const Tensor sums = apply(this->options(), x, scaled, Tensor());
+  if (bn->is_plain_call()) return bn->forward_quotient(sums, factor, this->bias);
+  // Somebody watches what goes into the batch norm.
+  Tensor y = div(sums, as_channels(factor, sums.dim()));
+  if (this->bias.defined()) y = add(y, as_channels(this->bias, sums.dim()));
   return bn(y);
 }
 

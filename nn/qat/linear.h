@@ -28,8 +28,12 @@ class Linear : public nn::Linear, public QatModule {
 
 namespace quanta::nn::qat::dynamic {
 
-/// For training what quantize_dynamic will make: the input is fake-quantized (a memoryless
-/// activation of the qconfig), then as qat::Linear.
+/// For training what quantize_dynamic will make: once prepared its input is fake-quantized by the
+/// memoryless activation of the qconfig, then as qat::Linear. No default mapping makes one:
+///   auto mapping = ModuleMapping().add<nn::Linear>(&nn::qat::dynamic::Linear::from_float);
+///   auto prepared = prepare_qat(net.train(), default_dynamic_qat_qconfig(), mapping);
+///   ... train ...
+///   auto dynamic = convert(prepared, {.mapping = default_dynamic_quant_module_mappings()});
 class Linear : public qat::Linear {
  public:
   /// Throws ArgumentError unless the activation is memoryless (default_dynamic_qat_qconfig).
