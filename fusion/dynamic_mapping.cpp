@@ -6,6 +6,7 @@
 #include "quanta/nn/embedding.h"
 #include "quanta/nn/intrinsic/fused.h"
 #include "quanta/nn/linear.h"
+#include "quanta/nn/qat/linear.h"
 #include "quanta/nn/quantized/embedding.h"
 #include "quanta/nn/rnn.h"
 #include "quanta/nn/rnn_cell.h"
@@ -18,6 +19,7 @@ ModuleMapping make_mapping() {
   namespace qd = nn::quantized::dynamic;
   ModuleMapping mapping;
   mapping.add<nn::Linear>(&qd::Linear::from_float)
+      .add<nn::qat::dynamic::Linear>(&qd::Linear::from_float)
       .add<nn::NonDynamicallyQuantizableLinear>(&qd::Linear::from_float)
       .add<nn::intrinsic::LinearReLU>(&nn::intrinsic::quantized::dynamic::LinearReLU::from_float)
       .add<nn::LSTM>(&qd::LSTM::from_float)

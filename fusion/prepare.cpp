@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "quanta/fusion/convert.h"
 #include "quanta/nn/container.h"
 #include "quanta/nn/conv.h"
 #include "quanta/nn/float_functional.h"
@@ -16,7 +15,6 @@
 #include "quanta/nn/misc.h"
 #include "quanta/nn/qat/module.h"
 #include "quanta/nn/stubs.h"
-#include "quanta/observers/fake_quantize.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta {
@@ -203,118 +201,6 @@ void prepare_(Module& model, const QConfigMapping& qconfigs, const ModuleMapping
       insert_observer(*replacement.observed, Module::Observation::Output);
     }
   }
-}
-
-namespace {
-
-// QConfigs as they were, put back unless all went well.
-class QConfigRollback {
- public:
-  explicit QConfigRollback(const Assignments& assignments) {
-    for (const auto& [module, qconfig] : assignments) {
-      before_.push_back(
-          {module, module->has_qconfig_attribute(),
-           module->qconfig() == nullptr ? std::nullopt : std::optional(*module->qconfig())});
-    }
-  }
-  ~QConfigRollback() {
-    if (done_) return;
-    for (const Before& entry : before_) {
-      entry.module->clear_qconfig();
-      if (entry.assigned) entry.module->set_qconfig(entry.qconfig);
-    }
-  }
-  QConfigRollback(const QConfigRollback&) = delete;
-  QConfigRollback& operator=(const QConfigRollback&) = delete;
-  void keep_new() noexcept { done_ = true; }
-
- private:
-  struct Before {
-    Module* module;
-    bool assigned;
-    std::optional<QConfig> qconfig;
-  };
-  std::vector<Before> before_;
-  bool done_ = false;
-};
-
-struct QatReplacement {
-  Module* parent;
-  std::string name;
-  std::shared_ptr<Module> module;
-};
-
-// The qat forms of the modules below, not yet in their places; fused modules as one.
-void plan_qat(Module& parent, const std::string& prefix, const ModuleMapping& mapping,
-              std::map<const Module*, std::shared_ptr<Module>>& made,
-              std::vector<QatReplacement>& replacements) {
-  for (const Module::NamedChild& child : parent.named_children()) {
-    const FromFloat* from_float = mapping.find(*child.module);
-    if (child.module->qconfig() == nullptr || from_float == nullptr) {
-      if (made.emplace(child.module.get(), nullptr).second) {
-        plan_qat(*child.module, prefix + child.name + ".", mapping, made, replacements);
-      }
-      continue;
-    }
-    std::shared_ptr<Module>& qat = made[child.module.get()];
-    if (qat == nullptr) {
-      try {
-        qat = swap_module(child.module, mapping);
-      } catch (const Error& error) {
-        throw ArgumentError(
-            fmt::format("prepare_qat: model: '{}': {}", prefix + child.name, error.what()));
-      }
-    }
-    replacements.push_back({&parent, child.name, qat});
-  }
-}
-
-}  // namespace
-
-void prepare_qat_(Module& model, const QConfigMapping& qconfigs, const ModuleMapping& mapping) {
-  QUANTA_CHECK(model.is_training(),
-               "prepare_qat: model: expected train mode (call train()), got eval mode");
-  Assignments assignments = planned_qconfigs(model, qconfigs);
-  QUANTA_CHECK(std::any_of(assignments.begin(), assignments.end(),
-                           [](const auto& entry) { return entry.second.has_value(); }),
-               "prepare_qat: qconfigs: expected a QConfig for some module (pass "
-               "get_default_qat_qconfig()), got none");
-  QConfigRollback rollback(assignments);
-  assign(std::move(assignments));
-  std::map<const Module*, std::shared_ptr<Module>> made;
-  std::vector<QatReplacement> replacements;
-  plan_qat(model, "", mapping, made, replacements);
-  for (const QatReplacement& replacement : replacements) {
-    replacement.parent->replace_child(replacement.name, replacement.module);
-  }
-  rollback.keep_new();
-  add_observer_(model, default_static_quant_module_mappings());
-}
-
-namespace {
-
-template <typename Change>
-void for_fake_quantizers(Module& model, Change&& change) {
-  for (const Module::NamedModule& entry : model.named_modules()) {
-    for (const Module::NamedObserver& named : entry.module->named_observers()) {
-      if (auto* fake = dynamic_cast<FakeQuantizeBase*>(named.observer.get())) change(*fake);
-    }
-  }
-}
-
-}  // namespace
-
-void enable_observer(Module& model) {
-  for_fake_quantizers(model, [](FakeQuantizeBase& fake) { fake.enable_observer(); });
-}
-void disable_observer(Module& model) {
-  for_fake_quantizers(model, [](FakeQuantizeBase& fake) { fake.disable_observer(); });
-}
-void enable_fake_quant(Module& model) {
-  for_fake_quantizers(model, [](FakeQuantizeBase& fake) { fake.enable_fake_quant(); });
-}
-void disable_fake_quant(Module& model) {
-  for_fake_quantizers(model, [](FakeQuantizeBase& fake) { fake.disable_fake_quant(); });
 }
 
 std::map<std::string, std::shared_ptr<Observer>> get_observer_dict(const Module& model) {

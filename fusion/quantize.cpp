@@ -1,6 +1,7 @@
 #include "quanta/fusion/quantize.h"
 
 #include <algorithm>
+#include <set>
 
 #include "quanta/fusion/mapping.h"
 #include "quanta/nn/dynamic/linear.h"
@@ -11,6 +12,7 @@
 #include "quanta/nn/intrinsic/fused.h"
 #include "quanta/nn/misc.h"
 #include "quanta/nn/norm.h"
+#include "quanta/nn/qat/module.h"
 #include "quanta/nn/quantized/stubs.h"
 #include "quanta/nn/stubs.h"
 #include "quanta/runtime/check.h"
@@ -25,6 +27,32 @@ using nn::Module;
 template <typename... Types>
 bool is_any(const Module& module) {
   return ((dynamic_cast<const Types*>(&module) != nullptr) || ...);
+}
+
+// What prepare and convert take as one: its parts are its own business.
+bool is_whole(const Module& module) {
+  return is_any<nn::intrinsic::FusedModule, nn::qat::QatModule>(module);
+}
+
+// A batch norm that was not folded because it is to be trained with its layer.
+bool needs_prepare_qat(const Module& module) {
+  return is_any<nn::intrinsic::FusedModule>(module) &&
+         default_qat_module_mappings().find(module) != nullptr &&
+         default_static_quant_module_mappings().find(module) == nullptr;
+}
+
+// The modules below and `root`, without the parts of those that are taken as one.
+std::vector<Module::NamedModule> checked_modules(const Module& root) {
+  std::set<const Module*> parts;
+  std::vector<Module::NamedModule> result;
+  for (const Module::NamedModule& entry : root.named_modules()) {
+    if (!parts.contains(entry.module)) result.push_back(entry);
+    if (!is_whole(*entry.module) && !parts.contains(entry.module)) continue;
+    for (const Module::NamedChild& child : entry.module->named_children()) {
+      parts.insert(child.module.get());
+    }
+  }
+  return result;
 }
 
 void wrap_leaves(Module& parent) {
@@ -63,23 +91,25 @@ std::vector<Problem> check(const Module& model, Device device) {
         {"", fmt::format("device: expected cpu (the CUDA backend is not built), got {}",
                          to_string(device))});
   }
-  const auto modules = model.named_modules();
+  const auto modules = checked_modules(model);
   const ModuleMapping& mapping = default_static_quant_module_mappings();
   bool has_quant = false;
   bool has_dequant = false;
   bool has_layers = false;
   bool any_qconfig = false;
   bool is_dynamic = false;
+  bool is_for_qat = false;
   for (const Module::NamedModule& entry : modules) {
     const Module& module = *entry.module;
     has_quant = has_quant || is_any<nn::QuantStub, nn::quantized::Quantize>(module);
     has_dequant = has_dequant || is_any<nn::DeQuantStub, nn::quantized::DeQuantize>(module);
     has_layers =
-        has_layers ||
+        has_layers || needs_prepare_qat(module) ||
         (mapping.find(module) != nullptr &&
          !is_any<nn::QuantStub, nn::DeQuantStub, nn::Dropout, nn::Embedding, nn::EmbeddingBag>(
              module));
     any_qconfig = any_qconfig || module.qconfig() != nullptr;
+    is_for_qat = is_for_qat || is_any<nn::qat::QatModule>(module) || needs_prepare_qat(module);
     is_dynamic =
         is_dynamic ||
         is_any<qd::Linear, qd::LSTM, qd::GRU, qd::LSTMCell, qd::GRUCell, qd::RNNCell>(module);
@@ -102,7 +132,12 @@ std::vector<Problem> check(const Module& model, Device device) {
     if (!wanted) continue;
     const bool quantizable = mapping.find(module) != nullptr ||
                              default_custom_module_mapping().find_observed(module) != nullptr;
-    if (quantizable && module.is_training()) {
+    if (needs_prepare_qat(module) && !module.is_training()) {
+      problems.push_back({entry.path, module.type_name() +
+                                          " is in eval mode: it is to be trained (call train() and "
+                                          "prepare_qat; fuse_modules folds the batch norm)"});
+    }
+    if (quantizable && module.is_training() && !is_for_qat) {
       problems.push_back({entry.path, module.type_name() + " is in train mode (call eval())"});
     }
     if (is_any<nn::BatchNorm1d>(module)) {
@@ -115,6 +150,8 @@ std::vector<Problem> check(const Module& model, Device device) {
                                           "quantized tensors (exclude it with a null QConfig and "
                                           "DeQuantStub / QuantStub around it)"});
     }
+    // What embeddings give out stays float.
+    if (is_any<nn::Embedding, nn::EmbeddingBag>(module)) continue;
     const std::shared_ptr<Observer>& observer = module.activation_post_process();
     if (observer != nullptr && !observer->has_data()) {
       problems.push_back({entry.path, module.type_name() + ": its observer saw no data"});

@@ -57,7 +57,8 @@ struct Problem {
 
 /// Everything in the tree that would fail or stay in float by mistake once the model is prepared,
 /// converted and run on `device`: no QuantStub or DeQuantStub, a BatchNorm that was not fused and
-/// has no quantized form, train mode, observers without data (once prepared), unsupported types.
+/// has no quantized form, train mode (unless it is made for training with quantization in the
+/// loop), observers without data (once prepared), unsupported types.
 /// Runs nothing.
 std::vector<Problem> check(const nn::Module& model, Device device = Device::cpu());
 

@@ -7,6 +7,7 @@
 
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/prepare.h"
+#include "quanta/fusion/qconfig_scope.h"
 #include "quanta/nn/embedding.h"
 #include "quanta/nn/intrinsic/fused.h"
 #include "quanta/nn/linear.h"
@@ -54,38 +55,6 @@ QConfigMapping to_mapping(const DynamicSpec& spec, DType dtype) {
   return mapping;
 }
 
-// Gives every module its QConfig while it lives; afterwards each has its own again, or none.
-class QConfigScope {
- public:
-  QConfigScope(Module& root, const QConfigMapping& mapping) {
-    for (const Module::NamedModule& entry : root.named_modules()) {
-      Before before{.module = entry.module, .is_set = entry.module->has_qconfig_attribute()};
-      if (entry.module->qconfig() != nullptr) before.qconfig = *entry.module->qconfig();
-      before_.push_back(std::move(before));
-    }
-    propagate_qconfig_(root, mapping);
-  }
-  QConfigScope(const QConfigScope&) = delete;
-  QConfigScope& operator=(const QConfigScope&) = delete;
-  ~QConfigScope() {
-    for (Before& before : before_) {
-      if (before.is_set) {
-        before.module->set_qconfig(std::move(before.qconfig));
-      } else {
-        before.module->clear_qconfig();
-      }
-    }
-  }
-
- private:
-  struct Before {
-    Module* module;
-    bool is_set;
-    std::optional<QConfig> qconfig{};
-  };
-  std::vector<Before> before_;
-};
-
 class DynamicPlan {
  public:
   DynamicPlan(Module& root, const DynamicSpec& spec, DType dtype, const ModuleMapping& mapping)
@@ -99,7 +68,8 @@ class DynamicPlan {
     }
     const QConfigMapping qconfigs = to_mapping(used, dtype);
     find_unmatched(used);
-    const QConfigScope scope(root, qconfigs);
+    const QConfigScope scope(root);
+    propagate_qconfig_(root, qconfigs);
     plan(root, "");
     if (!problems_.empty()) return;
     find_without_effect(used);

@@ -1,0 +1,119 @@
+// prepare_qat, and the switches of what it puts into a model.
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "quanta/fusion/convert.h"
+#include "quanta/fusion/prepare.h"
+#include "quanta/fusion/qconfig_scope.h"
+#include "quanta/nn/intrinsic/fused.h"
+#include "quanta/observers/fake_quantize.h"
+#include "quanta/runtime/check.h"
+
+namespace quanta {
+namespace {
+
+using nn::Module;
+using ModulePtr = std::shared_ptr<Module>;
+
+// Makes the qat forms of the modules below without putting them in place.
+class QatPlan {
+ public:
+  explicit QatPlan(const ModuleMapping& mapping) : mapping_(mapping) {}
+
+  void visit(Module& parent, const std::string& prefix) {
+    for (const Module::NamedChild& child : parent.named_children()) {
+      const auto [made, first_visit] = made_.try_emplace(child.module.get(), nullptr);
+      if (first_visit) made->second = replacement_of(child.module, prefix + child.name);
+      if (made->second != nullptr) replacements_.push_back({&parent, child.name, made->second});
+    }
+  }
+
+  void put_in_place() const {
+    for (const Replacement& replacement : replacements_) {
+      replacement.parent->replace_child(replacement.name, replacement.module);
+    }
+  }
+
+ private:
+  struct Replacement {
+    Module* parent;
+    std::string name;
+    ModulePtr module;
+  };
+
+  // Null: the module stays. Fused modules are one, whether they have a qat form or not.
+  ModulePtr replacement_of(const ModulePtr& module, const std::string& path) {
+    if (module->qconfig() == nullptr || mapping_.find(*module) == nullptr) {
+      if (dynamic_cast<const nn::intrinsic::FusedModule*>(module.get()) == nullptr) {
+        visit(*module, path + ".");
+      }
+      return nullptr;
+    }
+    try {
+      return swap_module(module, mapping_);
+    } catch (const Error& error) {
+      throw ArgumentError(fmt::format("prepare_qat: model: '{}': {}", path, error.what()));
+    }
+  }
+
+  const ModuleMapping& mapping_;
+  std::map<const Module*, ModulePtr> made_;  // so that shared modules stay shared
+  std::vector<Replacement> replacements_;
+};
+
+// Whether some module has a QConfig. Observers are made once, so that a factory that throws does so
+// before the model has changed.
+bool has_usable_qconfig(const Module& model) {
+  bool any = false;
+  for (const Module::NamedModule& entry : model.named_modules()) {
+    const QConfig* qconfig = entry.module->qconfig();
+    any = any || qconfig != nullptr;
+    if (qconfig != nullptr && qconfig->activation) static_cast<void>(qconfig->activation());
+  }
+  return any;
+}
+
+template <typename Change>
+void for_fake_quantizers(Module& model, Change&& change) {
+  for (const Module::NamedModule& entry : model.named_modules()) {
+    for (const Module::NamedObserver& named : entry.module->named_observers()) {
+      if (auto* fake = dynamic_cast<FakeQuantizeBase*>(named.observer.get())) change(*fake);
+    }
+  }
+}
+
+}  // namespace
+
+void prepare_qat_(Module& model, const QConfigMapping& qconfigs, const ModuleMapping& mapping) {
+  QUANTA_CHECK(model.is_training(),
+               "prepare_qat: model: expected train mode (call train()), got eval mode");
+  QConfigScope scope(model);
+  propagate_qconfig_(model, qconfigs);
+  QUANTA_CHECK(has_usable_qconfig(model),
+               "prepare_qat: qconfigs: expected a QConfig for some module (pass "
+               "get_default_qat_qconfig()), got none");
+  QatPlan plan(mapping);
+  plan.visit(model, "");
+  plan.put_in_place();
+  scope.keep();
+  add_observer_(model, default_static_quant_module_mappings());
+}
+
+void enable_observer(Module& model) {
+  for_fake_quantizers(model, [](FakeQuantizeBase& fake) { fake.enable_observer(); });
+}
+void disable_observer(Module& model) {
+  for_fake_quantizers(model, [](FakeQuantizeBase& fake) { fake.disable_observer(); });
+}
+void enable_fake_quant(Module& model) {
+  for_fake_quantizers(model, [](FakeQuantizeBase& fake) { fake.enable_fake_quant(); });
+}
+void disable_fake_quant(Module& model) {
+  for_fake_quantizers(model, [](FakeQuantizeBase& fake) { fake.disable_fake_quant(); });
+}
+
+}  // namespace quanta
