@@ -153,8 +153,7 @@ RecurrentLayer::StepsOutput RecurrentLayer::run_layer(std::int64_t layer, std::i
                                    is_training()};
   detail::RecurrentCache& cache =
       packed_[static_cast<std::size_t>(layer * num_directions() + direction)];
-  RecurrentResult result =
-      detail::run_recurrent(call, weights(layer, direction), cache, x, {h, c});
+  RecurrentResult result = detail::run_recurrent(call, weights(layer, direction), cache, x, {h, c});
   return {std::move(result.output), std::move(result.h_n), std::move(result.c_n)};
 }
 

@@ -52,10 +52,11 @@ RecurrentCell::RecurrentCell(const CellOptions& options, RecurrentKind kind, Flo
 
 LstmState RecurrentCell::step(const Tensor& x, const Tensor& h, const Tensor& c) const {
   const std::array<std::int64_t, 1> batch_sizes{x.sizes()[0]};
-  const detail::RecurrentCall call{kind_name(kind_), kind_,           options_.hidden_size,
-                                   batch_sizes,      StepOrder::Forward, is_training()};
-  RecurrentResult result = detail::run_recurrent(
-      call, {weight_ih, weight_hh, bias_ih, bias_hh, {}}, packed_, x, {h, c});
+  const detail::RecurrentCall call{kind_name(kind_),     kind_,
+                                   options_.hidden_size, batch_sizes,
+                                   StepOrder::Forward,   is_training()};
+  RecurrentResult result =
+      detail::run_recurrent(call, {weight_ih, weight_hh, bias_ih, bias_hh, {}}, packed_, x, {h, c});
   return {std::move(result.h_n), std::move(result.c_n)};
 }
 

@@ -182,8 +182,8 @@ RecurrentResult run_weights(const RecurrentSteps& steps, const StepWeights& weig
                             const Tensor& input_gates, const Tensor& h_0, const Tensor& c_0,
                             const Tensor& kept) {
   const auto dense = [](const Tensor& x) { return x.defined() ? x.detach().contiguous() : x; };
-  Products<T> products{
-      detail::hidden_function<T>(dense(weights.weight_hh), dense(weights.bias_hh)), {}};
+  Products<T> products{detail::hidden_function<T>(dense(weights.weight_hh), dense(weights.bias_hh)),
+                       {}};
   if (weights.weight_hr.defined()) {
     products.projection = detail::hidden_function<T>(dense(weights.weight_hr), {});
   }

@@ -14,8 +14,8 @@ void check_dtype(std::string_view op, std::string_view name, const Tensor& x,
                  bool takes_quantized) {
   // Float64 is for proofs of gradients.
   const bool is_float = x.dtype() == DType::Float32 || x.dtype() == DType::Float64;
-  QUANTA_CHECK(is_float || (takes_quantized && x.is_quantized()),
-               "{}: {}: expected {}, got {}{}", op, name, dtypes(takes_quantized), x.dtype(),
+  QUANTA_CHECK(is_float || (takes_quantized && x.is_quantized()), "{}: {}: expected {}, got {}{}",
+               op, name, dtypes(takes_quantized), x.dtype(),
                x.is_quantized() ? " (is a DeQuantStub missing?)" : "");
 }
 
@@ -40,9 +40,9 @@ PackedHidden pack_hidden(const Tensor& weight, const Tensor& bias) {
 // different lengths, projections and int8 hidden states would need the loop anyhow.
 RecurrentResult run_packed(RecurrentSteps steps, const RecurrentWeights& weights,
                            RecurrentCache& cache, const Tensor& x, const LstmState& state) {
-  const PackedLinear input =
-      cache.input.get(weights.weight_ih, weights.bias_ih, Fusion::None,
-                      [&] { return PackedLinear(weights.weight_ih, weights.bias_ih); });
+  const PackedLinear input = cache.input.get(weights.weight_ih, weights.bias_ih, Fusion::None, [&] {
+    return PackedLinear(weights.weight_ih, weights.bias_ih);
+  });
   const PackedHidden hidden =
       cache.hidden.get(weights.weight_hh, weights.bias_hh, Fusion::None,
                        [&] { return pack_hidden(weights.weight_hh, weights.bias_hh); });

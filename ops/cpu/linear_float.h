@@ -24,7 +24,8 @@ class LinearFloat {
   std::int64_t in_features() const noexcept { return in_features_; }
   std::int64_t out_features() const noexcept { return out_features_; }
 
-  /// src [rows, in_features()] to dst [rows, out_features()], both dense. Returns the kernel's name.
+  /// src [rows, in_features()] to dst [rows, out_features()], both dense. Returns the kernel's
+  /// name.
   std::string_view run(std::int64_t rows, const float* src, float* dst) const;
 
  private:

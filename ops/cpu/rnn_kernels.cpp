@@ -112,8 +112,7 @@ struct GruStep {
     const auto reset = sigmoid(gate_sum(lanes, row, i));
     const auto update = sigmoid(gate_sum(lanes, row, n + i));
     const auto hidden = lanes.load(row.h + 2 * n + i);
-    const auto candidate =
-        tanh(hn::Add(lanes.load(row.x + 2 * n + i), hn::Mul(hidden, reset)));
+    const auto candidate = tanh(hn::Add(lanes.load(row.x + 2 * n + i), hn::Mul(hidden, reset)));
     if constexpr (kKeep) {
       lanes.store(reset, row.kept + i);
       lanes.store(update, row.kept + n + i);
@@ -160,8 +159,7 @@ struct LstmBack {
     const auto output = lanes.load(row.kept + 3 * n + i);
     const auto shown = lanes.load(row.kept + 4 * n + i);
     const auto for_h = lanes.load(row.for_h + i);
-    const auto for_c =
-        hn::Add(lanes.load(row.for_c + i), back_tanh(hn::Mul(for_h, output), shown));
+    const auto for_c = hn::Add(lanes.load(row.for_c + i), back_tanh(hn::Mul(for_h, output), shown));
     lanes.store(back_sigmoid(hn::Mul(for_c, cell), input), row.for_x + i);
     lanes.store(back_sigmoid(hn::Mul(for_c, lanes.load(row.before + i)), forget),
                 row.for_x + n + i);

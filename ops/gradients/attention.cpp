@@ -38,8 +38,8 @@ std::vector<Tensor> attention_gradients(const BackwardContext& context,
       autograd::sum_to_size(matmul(gradient, value.transpose(-2, -1)), weights.sizes());
   const Tensor for_scores = softmax_gradient(for_weights, weights, weights.dim() - 1);
   if (context.needs(kQuery)) {
-    result[kQuery] = autograd::sum_to_size(
-        mul_scalar(matmul(for_scores, key), record.scale), query.sizes());
+    result[kQuery] =
+        autograd::sum_to_size(mul_scalar(matmul(for_scores, key), record.scale), query.sizes());
   }
   if (context.needs(kKey)) {
     result[kKey] = autograd::sum_to_size(
@@ -53,10 +53,10 @@ std::vector<Tensor> attention_gradients(const BackwardContext& context,
 
 Tensor record_attention(Tensor y, const Tensor& query, const Tensor& key, const Tensor& value,
                         const Tensor& mask, const AttentionRecord& record) {
-  return autograd::record(
-      "scaled_dot_product_attention", {query, key, value, mask}, std::move(y),
-      {query, key, value, mask},
-      [record](const BackwardContext& context) { return attention_gradients(context, record); });
+  return autograd::record("scaled_dot_product_attention", {query, key, value, mask}, std::move(y),
+                          {query, key, value, mask}, [record](const BackwardContext& context) {
+                            return attention_gradients(context, record);
+                          });
 }
 
 }  // namespace quanta::gradients

@@ -78,8 +78,8 @@ class BackwardLoop {
     if (context_.needs(kBiasHh)) for_bias = autograd::sum_to_size(for_hidden_, {gates_});
     if (context_.needs(kWeightHr)) {
       // What was projected: the output gate times tanh(c').
-      const Tensor unprojected = mul(kept_.narrow(1, 3 * hidden_, hidden_),
-                                     kept_.narrow(1, 4 * hidden_, hidden_));
+      const Tensor unprojected =
+          mul(kept_.narrow(1, 3 * hidden_, hidden_), kept_.narrow(1, 4 * hidden_, hidden_));
       for_projection = matmul(for_projected_.t(), unprojected);
     }
     return {for_x_, for_weight, for_bias, for_projection, for_h_, for_c_};
@@ -165,10 +165,10 @@ class BackwardLoop {
   std::int64_t width_;
   detail::HiddenFunction<T> back_hidden_, back_projection_;
   Tensor for_output_, for_h_, for_c_;
-  Tensor for_x_, for_hidden_;   // gradients of the gates of all steps; one tensor but for a GRU
-  Tensor through_gates_;        // GRU: the part of for_h_ of a step that came through the gates
-  Tensor for_projected_;        // gradients of h of all steps, where it was projected
-  Tensor for_unprojected_;      // and of the h of a step before that
+  Tensor for_x_, for_hidden_;  // gradients of the gates of all steps; one tensor but for a GRU
+  Tensor through_gates_;       // GRU: the part of for_h_ of a step that came through the gates
+  Tensor for_projected_;       // gradients of h of all steps, where it was projected
+  Tensor for_unprojected_;     // and of the h of a step before that
 };
 
 }  // namespace
@@ -176,8 +176,8 @@ class BackwardLoop {
 void record_recurrent_steps(const RecurrentResult& result, const Tensor& kept,
                             const RecurrentSteps& steps, const StepWeights& weights,
                             const Tensor& input_gates, const Tensor& h_0, const Tensor& c_0) {
-  const std::array inputs{input_gates, weights.weight_hh, weights.bias_hh,
-                          weights.weight_hr, h_0, c_0};
+  const std::array inputs{input_gates, weights.weight_hh, weights.bias_hh, weights.weight_hr, h_0,
+                          c_0};
   const std::array outputs{result.output, result.h_n, result.c_n};
   const std::array saved{weights.weight_hh, weights.weight_hr, h_0, c_0, kept, result.output};
   const std::size_t count = result.c_n.defined() ? 3 : 2;

@@ -162,8 +162,11 @@ TEST_CASE("MultiheadAttention has the gradients that finite differences give") {
   for (const Options& options :
        {Options{.embed_dim = 4, .num_heads = 2},
         Options{.embed_dim = 4, .num_heads = 2, .bias = false, .batch_first = true},
-        Options{.embed_dim = 4, .num_heads = 2, .add_bias_kv = true, .add_zero_attn = true,
-                .batch_first = true},
+        Options{.embed_dim = 4,
+        .num_heads = 2,
+        .add_bias_kv = true,
+        .add_zero_attn = true,
+        .batch_first = true},
         Options{.embed_dim = 4, .num_heads = 1, .kdim = 3, .vdim = 5, .batch_first = true}}) {
     for (const bool need_weights : {false, true}) {
       nn::MultiheadAttention attention(options);
@@ -203,10 +206,11 @@ TEST_CASE("MultiheadAttention: self-attention, causal, unbatched and with dropou
     const Op causal = [&](Inputs in) {
       give(places, in.subspan(1));
       manual_seed(3);
-      const nn::AttentionOutput y = attention.forward(
-          in[0], in[0], in[0],
-          {.need_weights = false, .attn_mask = mask, .average_attn_weights = false,
-           .is_causal = true});
+      const nn::AttentionOutput y = attention.forward(in[0], in[0], in[0],
+                                                      {.need_weights = false,
+                                                       .attn_mask = mask,
+                                                       .average_attn_weights = false,
+                                                       .is_causal = true});
       return y.output;
     };
     check_both(causal, with_leaves({leaf({3, 4})}, places));
@@ -221,7 +225,8 @@ TEST_CASE("quantizable attention has the gradients of the plain one") {
   const Tensor value = randn({2, 3, 5});
   const Tensor data = randn({2, 4, 6});
   std::vector<std::vector<float>> gradients;
-  for (nn::MultiheadAttention* module : {&attention, static_cast<nn::MultiheadAttention*>(&*parts)}) {
+  for (nn::MultiheadAttention* module :
+       {&attention, static_cast<nn::MultiheadAttention*>(&*parts)}) {
     module->requires_grad_();
     const Tensor x = data.clone();
     x.set_requires_grad();
@@ -236,9 +241,9 @@ TEST_CASE("quantizable attention has the gradients of the plain one") {
 
 template <typename Layer>
 void add_linear_places(Layer& layer, Places& places) {
-  for (Tensor* x : {&layer.linear1->weight, &layer.linear1->bias, &layer.linear2->weight,
-                    &layer.linear2->bias, &layer.norm1->weight, &layer.norm1->bias,
-                    &layer.norm2->weight, &layer.norm2->bias}) {
+  for (Tensor* x :
+       {&layer.linear1->weight, &layer.linear1->bias, &layer.linear2->weight, &layer.linear2->bias,
+        &layer.norm1->weight, &layer.norm1->bias, &layer.norm2->weight, &layer.norm2->bias}) {
     if (x->defined()) places.push_back(x);
   }
 }

@@ -172,8 +172,8 @@ TEST_CASE("recurrent steps: bad arguments of the form with weights are refused b
   const Layer projected{.projected = 2};
   std::vector<Tensor> inputs = projected.inputs();
   inputs[5] = leaf({3, 3});
-  CHECK_THROWS_WITH_AS(projected.run(inputs), doctest::Contains("weight_hr: expected Float64 [2, 3]"),
-                       ArgumentError);
+  CHECK_THROWS_WITH_AS(projected.run(inputs),
+                       doctest::Contains("weight_hr: expected Float64 [2, 3]"), ArgumentError);
 }
 
 TEST_CASE("recurrent steps: a packed weight has no gradient and says so") {
@@ -182,9 +182,8 @@ TEST_CASE("recurrent steps: a packed weight has no gradient and says so") {
   for (const Tensor& x : layer.inputs()) inputs.push_back(x.detach().to(DType::Float32));
   inputs[0].set_requires_grad();
   const auto product = float_hidden_product(inputs[2], inputs[3]);
-  const RecurrentSteps steps{.hidden_size = layer.hidden,
-                             .batch_sizes = layer.batch_sizes,
-                             .hidden = product.get()};
+  const RecurrentSteps steps{
+      .hidden_size = layer.hidden, .batch_sizes = layer.batch_sizes, .hidden = product.get()};
   CHECK_THROWS_WITH_AS(recurrent_steps(steps, inputs[0], inputs[1], inputs[4]),
                        doctest::Contains("recurrent_steps (packed): x: expected tensors that"),
                        UnsupportedError);
@@ -228,16 +227,23 @@ TEST_CASE("LSTM layers have the gradients that finite differences give") {
   for (const bool train : {false, true}) {
     for (const nn::RecurrentOptions& options :
          {nn::RecurrentOptions{.input_size = 3, .hidden_size = 2},
-          nn::RecurrentOptions{.input_size = 2, .hidden_size = 3, .num_layers = 2, .bias = false,
-                               .batch_first = true, .bidirectional = true},
-          nn::RecurrentOptions{.input_size = 2, .hidden_size = 3, .num_layers = 2,
-                               .bidirectional = true, .proj_size = 2}}) {
+          nn::RecurrentOptions{.input_size = 2,
+          .hidden_size = 3,
+          .num_layers = 2,
+          .bias = false,
+          .batch_first = true,
+          .bidirectional = true},
+          nn::RecurrentOptions{.input_size = 2,
+          .hidden_size = 3,
+          .num_layers = 2,
+          .bidirectional = true,
+          .proj_size = 2}}) {
       Open<nn::LSTM> lstm(options);
       lstm.train(train);
       const std::int64_t places = options.num_layers * lstm.num_directions();
       // x [3, 2, ...] or batch first, with two sequences.
-      const Dims sizes = options.batch_first ? Dims{2, 3, options.input_size}
-                                             : Dims{3, 2, options.input_size};
+      const Dims sizes =
+          options.batch_first ? Dims{2, 3, options.input_size} : Dims{3, 2, options.input_size};
       const Op op = [&](Inputs in) {
         lstm.take(in.subspan(3));
         const nn::LstmOutput result = lstm.forward(in[0], nn::LstmState{in[1], in[2]});
@@ -262,8 +268,8 @@ TEST_CASE("GRU and RNN layers have the gradients that finite differences give") 
       const nn::RnnOutput result = layer.forward(in[0], in[1]);
       return flat({result.output, result.h_n});
     };
-    const std::vector<Tensor> inputs = joined({leaf({3, 2, 2}, 1), leaf({4, 2, 3}, 2)},
-                                              leaves_like(layer.parameters()));
+    const std::vector<Tensor> inputs =
+        joined({leaf({3, 2, 2}, 1), leaf({4, 2, 3}, 2)}, leaves_like(layer.parameters()));
     check_gradients(op, inputs);
     check_float32(op, inputs);
     // One sequence without a state.
@@ -279,15 +285,17 @@ TEST_CASE("GRU and RNN layers have the gradients that finite differences give") 
 }
 
 TEST_CASE("packed sequences have the gradients that finite differences give") {
-  const nn::RecurrentOptions options{
-      .input_size = 2, .hidden_size = 2, .num_layers = 2, .batch_first = true,
-      .bidirectional = true};
+  const nn::RecurrentOptions options{.input_size = 2,
+                                     .hidden_size = 2,
+                                     .num_layers = 2,
+                                     .batch_first = true,
+                                     .bidirectional = true};
   const Tensor lengths = Tensor::from_int64(std::vector<std::int64_t>{2, 4, 1});
   const Open<nn::LSTM> lstm(options);
   const Op op = [&](Inputs in) {
     lstm.take(in.subspan(3));
-    const nn::PackedSequence packed = nn::pack_padded_sequence(
-        in[0], lengths, {.batch_first = true, .enforce_sorted = false});
+    const nn::PackedSequence packed =
+        nn::pack_padded_sequence(in[0], lengths, {.batch_first = true, .enforce_sorted = false});
     const nn::PackedLstmOutput result = lstm.forward(packed, nn::LstmState{in[1], in[2]});
     const Tensor padded = nn::pad_packed_sequence(result.output, {.batch_first = true}).output;
     return flat({padded, result.state.h, result.state.c});
@@ -300,8 +308,8 @@ TEST_CASE("packed sequences have the gradients that finite differences give") {
   const Open<nn::GRU> gru(options);
   const Op gru_op = [&](Inputs in) {
     gru.take(in.subspan(1));
-    const nn::PackedSequence packed = nn::pack_padded_sequence(
-        in[0], lengths, {.batch_first = true, .enforce_sorted = false});
+    const nn::PackedSequence packed =
+        nn::pack_padded_sequence(in[0], lengths, {.batch_first = true, .enforce_sorted = false});
     return gru.forward(packed).output.data;
   };
   check_gradients(gru_op, joined({leaf({3, 4, 2}, 1)}, leaves_like(gru.parameters())));
@@ -317,9 +325,12 @@ TEST_CASE("recurrent cells have the gradients that finite differences give, step
       return steps(cell, in);
     };
     const std::int64_t rows = cell.gates() * 3;
-    const std::vector<Tensor> inputs{leaf({2, 2, 4}, 1),      leaf({2, 3}, 2),
-                                     leaf({2, 3}, 3),         leaf({rows, 4}, 4, -1.0, 1.0),
-                                     leaf({rows, 3}, 5, -1.0, 1.0), leaf({rows}, 6),
+    const std::vector<Tensor> inputs{leaf({2, 2, 4}, 1),
+                                     leaf({2, 3}, 2),
+                                     leaf({2, 3}, 3),
+                                     leaf({rows, 4}, 4, -1.0, 1.0),
+                                     leaf({rows, 3}, 5, -1.0, 1.0),
+                                     leaf({rows}, 6),
                                      leaf({rows}, 7)};
     check_gradients(op, inputs);
     check_float32(op, inputs, test::Order::Contiguous, 5e-6);
@@ -418,8 +429,11 @@ TEST_CASE("a quantizable LSTM has the gradients of the plain one") {
 
 TEST_CASE("recurrent layers: train, eval and recorded calls give the same floats") {
   for (const bool bidirectional : {false, true}) {
-    nn::LSTM lstm({.input_size = 6, .hidden_size = 20, .num_layers = 2,
-                   .bidirectional = bidirectional, .proj_size = 7});
+    nn::LSTM lstm({.input_size = 6,
+                   .hidden_size = 20,
+                   .num_layers = 2,
+                   .bidirectional = bidirectional,
+                   .proj_size = 7});
     const Tensor x = randn({5, 3, 6});
     lstm.train(false);
     const std::vector<float> packed = lstm.forward(x).to_float_vector();
