@@ -77,6 +77,7 @@ constexpr std::string_view kNorm = "quanta/ops/norm.h";
 constexpr std::string_view kPad = "quanta/ops/pad.h";
 constexpr std::string_view kPooling = "quanta/ops/pooling.h";
 constexpr std::string_view kQuantize = "quanta/ops/quantize.h";
+constexpr std::string_view kQuantizeAffine = "quanta/ops/quantize_affine.h";
 constexpr std::string_view kReduce = "quanta/ops/reduce.h";
 constexpr std::string_view kRnn = "quanta/ops/rnn.h";
 constexpr std::string_view kShape = "quanta/ops/shape.h";
@@ -122,6 +123,9 @@ const std::vector<Family>& families() {
        kFloating,
        {"fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine",
         "fake_quantize_learnable_per_tensor_affine", "fake_quantize_learnable_per_channel_affine"}},
+      {kQuantizeAffine,
+       kFloating,
+       {"quantize_affine", "dequantize_affine", "quantize_dequantize_affine"}},
       {kIndexing,
        kWholeBytes,
        {"index", "index_put_", "index_select", "gather", "take", "masked_fill", "masked_fill_"}},

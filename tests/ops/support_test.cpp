@@ -26,6 +26,7 @@
 #include "quanta/ops/pad.h"
 #include "quanta/ops/pooling.h"
 #include "quanta/ops/quantize.h"
+#include "quanta/ops/quantize_affine.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/ops/rnn.h"
 #include "quanta/ops/shape.h"
@@ -352,6 +353,14 @@ void add_others(std::map<std::string, Caller>& callers) {
         fake_quantize_learnable_per_channel_affine(x, Tensor::ones({x.size(0)}),
                                                    Tensor::zeros({x.size(0)}), 0, 0, 255);
       }};
+  const auto by_affine = [sizes](auto op) {
+    return Caller{sizes, [op](const Tensor& x) {
+                    op(x, Tensor::ones({}), Tensor::zeros({}), AffineOptions());
+                  }};
+  };
+  callers["quantize_affine"] = by_affine(quantize_affine);
+  callers["dequantize_affine"] = by_affine(dequantize_affine);
+  callers["quantize_dequantize_affine"] = by_affine(quantize_dequantize_affine);
   callers["quantize_per_channel"] = {sizes, [](const Tensor& x) {
                                        quantize_per_channel(x, Tensor::ones({2}),
                                                             Tensor::zeros({2}, DType::Int64), 0,

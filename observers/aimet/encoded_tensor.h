@@ -1,0 +1,112 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "quanta/observers/aimet/encoding.h"
+#include "quanta/runtime/tensor.h"
+
+namespace quanta::aimet {
+
+/// A tensor that knows how it was quantized: AIMET's QuantizedTensor (codes, in a floating dtype)
+/// and DequantizedTensor (the values that the codes stand for). A small value: a Tensor, what kind
+/// it is, and the encoding.
+///
+///   EncodedTensor y = quantizer.forward(x);      // Dequantized
+///   EncodedTensor q = y.quantize();              // Quantized: nothing is lost
+///   Tensor codes = q.quantized_repr();           // Int8
+///   EncodedTensor z = y.reshape({-1}).mul(2.0);  // still Dequantized
+///   Tensor plain = relu(y);                      // any op takes it as a Tensor and gives a Tensor
+///
+/// What becomes of the encoding is written at each function. Kind and encoding stay apart: an
+/// object can be Dequantized and have lost its encoding.
+class EncodedTensor {
+ public:
+  enum class Kind : std::uint8_t { Plain, Quantized, Dequantized };
+
+  EncodedTensor() = default;
+  /// A plain tensor.
+  EncodedTensor(Tensor tensor)
+      : tensor_(std::move(tensor)) {}  // NOLINT(google-explicit-constructor)
+  /// Throws ArgumentError for a tensor that is not floating, unless it is Plain.
+  EncodedTensor(Tensor tensor, Kind kind, EncodingPtr encoding);
+
+  /// The codes of `q` with its parameters.
+  static EncodedTensor from_qtensor(const QTensor& q);
+  /// The codes as a QTensor with the same parameters. Throws ArgumentError without an affine
+  /// encoding, and where QTensor cannot hold it (see aimet::to_qtensor).
+  QTensor to_qtensor() const;
+
+  const Tensor& tensor() const noexcept { return tensor_; }
+  operator const Tensor&() const noexcept {
+    return tensor_;
+  }  // NOLINT(google-explicit-constructor)
+  Kind kind() const noexcept { return kind_; }
+  /// "Tensor", "QuantizedTensor", "DequantizedTensor".
+  std::string_view type_name() const noexcept;
+  const EncodingPtr& encoding() const noexcept { return encoding_; }
+  bool has_encoding() const noexcept { return encoding_ != nullptr; }
+
+  /// Codes and values: each returns the object itself where it is of that kind already, so that
+  /// quantize() of a dequantized tensor and back loses nothing. Throw ArgumentError without an
+  /// encoding.
+  EncodedTensor quantize() const;
+  EncodedTensor dequantize() const;
+  /// quantize() in the grid's integer dtype.
+  Tensor quantized_repr() const;
+
+  // Kind and encoding stay.
+  EncodedTensor clone() const;
+  EncodedTensor detach() const;
+  EncodedTensor contiguous() const;
+  /// For floating dtypes (the encoding itself is not converted); others give a plain tensor.
+  EncodedTensor to(DType dtype) const;
+
+  // The kind stays; the encoding stays if it is per tensor.
+  EncodedTensor view(const Dims& sizes) const { return as_view(tensor_.view(sizes)); }
+  EncodedTensor reshape(const Dims& sizes) const { return as_view(tensor_.reshape(sizes)); }
+  EncodedTensor flatten(std::int64_t start = 0, std::int64_t end = -1) const {
+    return as_view(tensor_.flatten(start, end));
+  }
+  EncodedTensor permute(const Dims& order) const { return as_view(tensor_.permute(order)); }
+  EncodedTensor transpose(std::int64_t dim0, std::int64_t dim1) const {
+    return as_view(tensor_.transpose(dim0, dim1));
+  }
+  EncodedTensor select(std::int64_t dim, std::int64_t index) const {
+    return as_view(tensor_.select(dim, index));
+  }
+  EncodedTensor slice(std::int64_t dim, std::int64_t start, std::int64_t end,
+                      std::int64_t step = 1) const {
+    return as_view(tensor_.slice(dim, start, end, step));
+  }
+  EncodedTensor expand(const Dims& sizes) const { return as_view(tensor_.expand(sizes)); }
+  EncodedTensor squeeze(std::int64_t dim) const { return as_view(tensor_.squeeze(dim)); }
+  EncodedTensor unsqueeze(std::int64_t dim) const { return as_view(tensor_.unsqueeze(dim)); }
+  /// The result of any other function that only moves or repeats elements of this tensor (gather,
+  /// index_select, flip, ...).
+  EncodedTensor as_view(Tensor moved) const;
+
+  /// A dequantized tensor keeps its kind, and its scale follows (see AffineEncoding::scaled_by;
+  /// where that is impossible the result is plain). Of the others the result is plain.
+  EncodedTensor mul(double factor) const;
+  EncodedTensor div(double divisor) const;
+
+  /// Adds to the elements in place. Such a change loses the encoding, but not the kind. Throws
+  /// ArgumentError for a tensor that requires a gradient.
+  EncodedTensor& add_(double value);
+
+ private:
+  EncodedTensor with(Tensor tensor) const { return {std::move(tensor), kind_, encoding_}; }
+  const Encoding& required_encoding(std::string_view op) const;
+
+  Tensor tensor_;
+  Kind kind_ = Kind::Plain;
+  EncodingPtr encoding_;
+};
+
+/// Rows of a quantized weight [N, ...], as embedding lookup takes them: sizes of `indices` (Int64
+/// or Int32), then the rest of the weight's. Scales and offsets of an affine encoding follow the
+/// rows where axis 0 carries several.
+EncodedTensor embedding(const Tensor& indices, const EncodedTensor& weight);
+
+}  // namespace quanta::aimet

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <optional>
+
+#include "quanta/observers/aimet/affine_quantizer.h"
+#include "suite.h"
+
+namespace quanta::conform {
+
+/// Settings of an affine quantizer, as far as the case gives them.
+inline aimet::AffineQuantizerOptions affine_options_of(const Case& test) {
+  aimet::AffineQuantizerOptions options;
+  options.shape = test.dims("shape", {});
+  const auto integer = [&](const char* name) {
+    return test.has_attr(name) ? std::optional(test.integer(name)) : std::nullopt;
+  };
+  const bool by_ends = test.has_attr("qmin");
+  options.qmin = integer("qmin");
+  options.qmax = integer("qmax");
+  if (!by_ends) options.bitwidth = integer("bitwidth");
+  if (test.has_attr("symmetric")) options.symmetric = test.flag("symmetric", false);
+  options.block_size = test.dims("block_size", {});
+  if (test.has_attr("zero_point_shift")) {
+    options.zero_point_shift = test.number("zero_point_shift");
+  }
+  return options;
+}
+
+/// The grid of a case: qmin and qmax, or bitwidth and signed.
+inline aimet::Grid grid_of(const Case& test) {
+  if (test.has_attr("qmin")) return {test.integer("qmin"), test.integer("qmax")};
+  return aimet::Grid::from_bitwidth(test.integer("bitwidth"), test.flag("signed", false));
+}
+
+/// x as a leaf that asks for a gradient if the case has one to compare.
+inline Tensor leaf_of(const Case& test, const char* name) {
+  const Tensor x = test.tensor(name);
+  if (test.flag("backward", false)) x.set_requires_grad();
+  return x;
+}
+
+}  // namespace quanta::conform
