@@ -33,9 +33,20 @@ endif()
 cmake_path(IS_PREFIX quanta_onednn_dir "${dnnl_DIR}" quanta_onednn_bundled)
 message(STATUS "oneDNN ${dnnl_VERSION} in ${dnnl_DIR}")
 
-# Beyond the library: JSON for the tests and tools, zlib for the data sets' .gz files.
-if(QUANTA_BUILD_TESTS OR QUANTA_BUILD_TOOLS OR QUANTA_BUILD_EXAMPLES)
+# For quanta::data: zlib for the data sets' .gz files; PNG and JPEG images only where the libraries
+# are.
+if(QUANTA_BUILD_DATA)
   quanta_find_package(ZLIB zlib1g-dev)
+  foreach(codec PNG JPEG)
+    find_package(${codec} QUIET)
+    if(NOT ${codec}_FOUND)
+      message(STATUS "quanta::data reads no ${codec} images: tools/setup installs what they need")
+    endif()
+  endforeach()
+endif()
+
+# Beyond the libraries: JSON for the tests and tools.
+if(QUANTA_BUILD_TESTS OR QUANTA_BUILD_TOOLS OR QUANTA_BUILD_EXAMPLES)
   quanta_find_package(nlohmann_json nlohmann-json3-dev CONFIG)
 endif()
 if(QUANTA_BUILD_TOOLS OR QUANTA_BUILD_EXAMPLES)

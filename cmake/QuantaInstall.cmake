@@ -10,6 +10,14 @@ install(
   NAMESPACE quanta::
   DESTINATION "${quanta_package_dir}")
 
+if(TARGET quanta_data)
+  install(TARGETS quanta_data EXPORT quantaDataTargets)
+  install(
+    EXPORT quantaDataTargets
+    NAMESPACE quanta::
+    DESTINATION "${quanta_package_dir}")
+endif()
+
 install(FILES quanta.h DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/quanta")
 install(
   DIRECTORY runtime ops observers nn fusion
@@ -25,6 +33,14 @@ if(quanta_onednn_bundled)
   set(quanta_installed_onednn "${CMAKE_INSTALL_LIBDIR}/quanta/onednn")
   install(DIRECTORY "${quanta_onednn_dir}/" DESTINATION "${quanta_installed_onednn}")
 endif()
+
+# What a program that links the static quanta::data has to find.
+set(quanta_data_codecs "")
+foreach(codec PNG JPEG)
+  if(${codec}_FOUND)
+    list(APPEND quanta_data_codecs ${codec})
+  endif()
+endforeach()
 
 # The lib folder that holds libdnnl.so, for programs that are installed with the library.
 if(quanta_onednn_bundled)
@@ -42,6 +58,9 @@ if(BUILD_SHARED_LIBS)
   file(RELATIVE_PATH quanta_lib_from_bin "${CMAKE_INSTALL_FULL_BINDIR}"
        "${CMAKE_INSTALL_FULL_LIBDIR}")
   list(APPEND quanta_program_rpath "$ORIGIN/${quanta_lib_from_bin}")
+  if(TARGET quanta_data)
+    set_target_properties(quanta_data PROPERTIES INSTALL_RPATH "$ORIGIN")
+  endif()
 endif()
 foreach(program quanta_cli quanta_conform)
   if(TARGET ${program})

@@ -30,6 +30,13 @@ class FileError : public Error {
   using Error::Error;
 };
 
+/// Numbers went where no calculation can go on from: a loss or a gradient that is NaN or infinite.
+/// The text says which and when.
+class NumericError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// A library below us (oneDNN, CUDA, ...) reported a failure; the text has the failed call.
 class BackendError : public Error {
  public:

@@ -1,11 +1,58 @@
 #include "quanta/runtime/random.h"
 
+#include <array>
+#include <bit>
+#include <charconv>
 #include <cmath>
 #include <numbers>
+#include <sstream>
+#include <tuple>
 
 #include "quanta/runtime/check.h"
 
 namespace quanta {
+namespace {
+
+// Numbers of an engine's text in libstdc++: its words, and how many of them are used up.
+constexpr std::size_t kWords = std::mt19937_64::state_size;
+
+[[noreturn]] void refuse_state(std::string_view why) {
+  throw ArgumentError(
+      fmt::format("Generator::set_state: state: expected the text that state() gave, got {}", why));
+}
+
+}  // namespace
+
+std::string Generator::state() const {
+  std::ostringstream text;
+  text.imbue(std::locale::classic());
+  text << engine_ << ' ' << (has_spare_ ? 1 : 0) << ' ' << std::bit_cast<std::uint32_t>(spare_);
+  return text.str();
+}
+
+void Generator::set_state(std::string_view state) {
+  // Read by hand: the library's own reader believes whatever position it is told.
+  std::array<std::uint64_t, kWords + 3> numbers{};
+  const char* at = state.data();
+  const char* end = at + state.size();
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (i > 0 && (at == end || *at++ != ' ')) refuse_state("too few numbers");
+    const auto [next, error] = std::from_chars(at, end, numbers[i]);
+    if (error != std::errc()) refuse_state("something that is no number");
+    at = next;
+  }
+  if (at != end) refuse_state("more numbers");
+  const auto [used, spare, bits] =
+      std::tuple(numbers[kWords], numbers[kWords + 1], numbers[kWords + 2]);
+  if (used > kWords || spare > 1 || bits > 0xFFFFFFFFU) refuse_state("numbers out of range");
+  std::mt19937_64 engine;
+  std::istringstream text{std::string(state)};
+  text.imbue(std::locale::classic());
+  if (!(text >> engine)) refuse_state("something else");
+  engine_ = engine;
+  has_spare_ = spare == 1;
+  spare_ = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+}
 
 float Generator::uniform() {
   constexpr float kStep = 1.0F / 16777216.0F;  // 2^-24

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <random>
+#include <string>
+#include <string_view>
 
 #include "quanta/runtime/tensor.h"
 
@@ -20,6 +22,11 @@ class Generator {
   float normal();
   /// Uniform integer in [low, high].
   std::int64_t integer(std::int64_t low, std::int64_t high);
+
+  /// Where the sequence stands, as text, and going on from there. set_state throws ArgumentError
+  /// for what state() did not give; then nothing was changed.
+  std::string state() const;
+  void set_state(std::string_view state);
 
  private:
   std::mt19937_64 engine_;

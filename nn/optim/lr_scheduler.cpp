@@ -81,14 +81,15 @@ OneCycleLR::OneCycleLR(Optimizer& optimizer, const OneCycleOptions& options)
 }
 
 double OneCycleLR::lr_at(std::int64_t step, double) const {
-  QUANTA_CHECK(step < options_.total_steps,
-               "OneCycleLR: step: expected fewer than the {} steps of the cycle, got {}",
+  QUANTA_CHECK(step <= options_.total_steps,
+               "OneCycleLR: step: expected at most the {} steps of the cycle, got {}",
                options_.total_steps, step);
   const double first = options_.max_lr / options_.div_factor;
   const double last = first / options_.final_div_factor;
   const auto at = static_cast<double>(step);
   const double top = options_.pct_start * static_cast<double>(options_.total_steps) - 1.0;
   const double end = static_cast<double>(options_.total_steps - 1);
+  if (at >= end) return last;
   if (at <= top) return anneal(first, options_.max_lr, at / top);
   return anneal(options_.max_lr, last, (at - top) / (end - top));
 }

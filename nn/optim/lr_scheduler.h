@@ -74,7 +74,8 @@ struct OneCycleOptions {
 };
 
 /// Up to max_lr and down again along cosines (Smith and Topin 2018), as torch's OneCycleLR with
-/// anneal_strategy "cos" (momentum stays as it is). Throws ArgumentError beyond total_steps.
+/// anneal_strategy "cos" (momentum stays as it is). Throws ArgumentError beyond total_steps, the
+/// number of steps after the last one.
 class OneCycleLR : public LRScheduler {
  public:
   OneCycleLR(Optimizer& optimizer, const OneCycleOptions& options);

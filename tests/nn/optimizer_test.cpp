@@ -135,6 +135,8 @@ TEST_CASE("schedules set the learning rates that torch's set") {
   CHECK(sgd.lr() == doctest::Approx(1.0));
   cycle.set_last_step(9);
   CHECK(sgd.lr() == doctest::Approx(4e-6));
+  cycle.step();  // after the tenth of the optimizer's steps
+  CHECK(sgd.lr() == doctest::Approx(4e-6));
   CHECK_THROWS_AS(cycle.step(), ArgumentError);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <iostream>
+#include <memory>
 #include <vector>
 
 int main() {
@@ -16,5 +17,11 @@ int main() {
     std::cerr << "the codes are not the expected ones\n";
     return 1;
   }
-  return 0;
+
+  // The other library: batches of a data set.
+  const auto dataset = std::make_shared<quanta::data::TensorDataset>(x.reshape({5, 1, 1, 1}));
+  quanta::data::DataLoader loader(dataset, {.batch_size = 2});
+  std::int64_t examples = 0;
+  for (const quanta::data::Batch& batch : loader) examples += batch.input.size(0);
+  return examples == 5 ? 0 : 1;
 }

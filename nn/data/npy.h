@@ -1,0 +1,22 @@
+#pragma once
+
+#include <filesystem>
+
+#include "quanta/runtime/tensor.h"
+
+namespace quanta::data {
+
+/// Reads an array that numpy.save wrote (format 1.0 to 3.0), in C or Fortran order: bool, int8,
+/// uint8, int16, uint16, int32, int64, float16, float32, float64 of either byte order. The file is
+/// memory-mapped (private, copy on write) and the tensor points into the mapping, so that an array
+/// larger than memory can be read item by item; only what this machine cannot use as it stands is
+/// copied (the other byte order, data that is not aligned). Fortran order comes as strides.
+/// Throws FileError (path, what, expected, got) when the file is missing, truncated, has bytes left
+/// over, or a header that numpy would not write or of another type (uint32, complex, objects).
+Tensor read_npy(const std::filesystem::path& path);
+
+/// Writes the elements of a plain tensor in C order; the tensor is made contiguous. Atomic. Throws
+/// FileError, and ArgumentError for dtypes that numpy does not have.
+void write_npy(const std::filesystem::path& path, const Tensor& x);
+
+}  // namespace quanta::data

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "quanta/nn/module.h"
+#include "quanta/nn/optim/lr_scheduler.h"
+#include "quanta/nn/optim/optimizer.h"
+#include "quanta/runtime/random.h"
+
+namespace quanta::optim {
+
+/// Whole numbers by name that a training counts or that say where its data loader stands
+/// ("epoch", "loader.batch").
+using Counters = std::map<std::string, std::int64_t>;
+
+/// What a training consists of, besides its own counters. Nothing is owned.
+struct TrainingParts {
+  nn::Module& model;
+  Optimizer& optimizer;
+  LRScheduler* scheduler = nullptr;
+  /// Whose sequence goes on too (dropout, shuffling).
+  Generator& generator = default_generator();
+};
+
+/// Writes everything that a training needs to go on exactly as if it had not been stopped: the
+/// model's state (with its observers and fake quantizers), the optimizer's, the scheduler's step,
+/// the random numbers and the counters; one .safetensors file, named `model.<name>`,
+/// `optimizer.<name>`, the rest in the metadata. To be called between two steps: gradients are not
+/// saved. Atomic as write_safetensors. Throws FileError.
+void save_checkpoint(const std::filesystem::path& path, const TrainingParts& training,
+                     const Counters& counters = {});
+
+/// Reads it into a training that was built in the same way, and gives the counters. Throws
+/// FileError for a file that is missing, damaged or no checkpoint, and ArgumentError for one of
+/// another model, optimizer or schedule; then nothing was changed.
+Counters load_checkpoint(const std::filesystem::path& path, const TrainingParts& training);
+
+}  // namespace quanta::optim

@@ -1,0 +1,103 @@
+#include "quanta/nn/optim/training.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "quanta/runtime/check.h"
+
+namespace quanta::optim {
+namespace {
+
+template <typename T>
+bool all_finite(const Tensor& x) {
+  const T* data = x.data<T>();
+  return std::all_of(data, data + x.numel(), [](T value) { return std::isfinite(value); });
+}
+
+// Parameters are dense Float32 or Float64 tensors: the optimizer takes no others.
+bool is_finite(const Tensor& parameter) {
+  return parameter.dtype() == DType::Float64 ? all_finite<double>(parameter)
+                                             : all_finite<float>(parameter);
+}
+
+}  // namespace
+
+double require_finite_loss(const Tensor& loss, std::int64_t step) {
+  QUANTA_CHECK(loss.defined() && loss.numel() == 1,
+               "require_finite_loss: loss: expected a single number, got {}",
+               loss.defined() ? to_string(loss.sizes()) : "none");
+  const double value = loss.item();
+  if (!std::isfinite(value)) {
+    throw NumericError(
+        fmt::format("training: loss: expected a finite number, got {} at step {}", value, step));
+  }
+  return value;
+}
+
+TrainingLoop::TrainingLoop(const TrainingParts& training) : TrainingLoop(training, Options()) {}
+
+TrainingLoop::TrainingLoop(const TrainingParts& training, Options options)
+    : training_(training), options_(std::move(options)) {
+  QUANTA_CHECK(!options_.max_grad_norm || *options_.max_grad_norm >= 0.0,
+               "TrainingLoop: max_grad_norm: expected >= 0, got {}", *options_.max_grad_norm);
+}
+
+void TrainingLoop::refuse(const std::string& what) const {
+  throw NumericError(fmt::format("{}; {}", what,
+                                 saved_step_
+                                     ? fmt::format("the last good checkpoint, of step {}, is {}",
+                                                   *saved_step_, options_.checkpoint.string())
+                                     : std::string("there is no checkpoint")));
+}
+
+double TrainingLoop::step(const std::function<Tensor()>& loss) {
+  const std::int64_t number = training_.optimizer.steps() + 1;
+  training_.optimizer.zero_grad();
+  const Tensor result = loss();
+  double value = 0.0;
+  try {
+    value = require_finite_loss(result, number);
+  } catch (const NumericError& error) {
+    refuse(error.what());
+  }
+  result.backward();
+  if (options_.max_grad_norm) {
+    std::vector<Tensor> parameters;
+    for (const ParameterGroup& group : training_.optimizer.groups()) {
+      parameters.insert(parameters.end(), group.parameters.begin(), group.parameters.end());
+    }
+    const double norm = clip_grad_norm_(parameters, *options_.max_grad_norm);
+    if (!std::isfinite(norm)) {
+      refuse(fmt::format("training: gradients: expected a finite norm, got {} at step {}", norm,
+                         number));
+    }
+  }
+  training_.optimizer.step();
+  if (training_.scheduler != nullptr) training_.scheduler->step();
+  return value;
+}
+
+void TrainingLoop::save(const Counters& counters) {
+  if (options_.checkpoint.empty()) return;
+  for (const auto& [path, parameter] : training_.model.named_parameters()) {
+    if (!parameter.is_floating_point() || is_finite(parameter.contiguous())) continue;
+    refuse(fmt::format("training: {}: expected finite parameters, got others after step {}", path,
+                       training_.optimizer.steps()));
+  }
+  save_checkpoint(options_.checkpoint, training_, counters);
+  saved_step_ = training_.optimizer.steps();
+}
+
+std::optional<Counters> TrainingLoop::resume() {
+  if (options_.checkpoint.empty() || !std::filesystem::exists(options_.checkpoint)) {
+    return std::nullopt;
+  }
+  Counters counters = load_checkpoint(options_.checkpoint, training_);
+  saved_step_ = training_.optimizer.steps();
+  return counters;
+}
+
+}  // namespace quanta::optim
