@@ -2,8 +2,10 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <vector>
+#include <memory>
 
+#include "quanta/nn/data/dataset.h"
+#include "quanta/nn/data/transforms.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta::examples {
@@ -19,16 +21,19 @@ class FashionMnist {
   /// truncated, or not an idx file of 28 x 28 images.
   FashionMnist(const std::filesystem::path& folder, Split split);
 
-  std::int64_t size() const noexcept { return static_cast<std::int64_t>(labels_.size()); }
+  std::int64_t size() const noexcept { return dataset_->size(); }
   /// Images begin .. begin + count - 1 as the networks want them: Float32 [count, 1, 28, 28],
-  /// (pixel / 255 - 0.2860) / 0.3530.
+  /// normalized.
   Tensor images(std::int64_t begin, std::int64_t count) const;
   /// 0..9.
-  int label(std::int64_t index) const { return labels_[static_cast<std::size_t>(index)]; }
+  int label(std::int64_t index) const;
+  /// For a data loader: UInt8 [1, 28, 28] and a 0-d Int64.
+  const std::shared_ptr<const data::TensorDataset>& dataset() const noexcept { return dataset_; }
+  /// (pixel / 255 - 0.2860) / 0.3530.
+  static data::Transform normalization();
 
  private:
-  std::vector<std::uint8_t> pixels_;
-  std::vector<std::uint8_t> labels_;
+  std::shared_ptr<const data::TensorDataset> dataset_;
 };
 
 }  // namespace quanta::examples

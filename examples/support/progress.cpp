@@ -23,7 +23,8 @@ ProgressBar::ProgressBar(std::string label, std::int64_t total)
 
 ProgressBar::~ProgressBar() { draw(true); }
 
-void ProgressBar::advance(std::int64_t amount) {
+void ProgressBar::advance(std::int64_t amount, std::string note) {
+  note_ = std::move(note);
   done_ = std::min(done_ + amount, total_);
   if (!terminal_ || Clock::now() - drawn_ < std::chrono::milliseconds(100)) return;
   drawn_ = Clock::now();
@@ -37,8 +38,9 @@ void ProgressBar::draw(bool last) {
                           std::string(static_cast<std::size_t>(kWidth - filled), '-');
   const double left =
       done_ == 0 ? 0.0 : elapsed * static_cast<double>(total_ - done_) / static_cast<double>(done_);
-  std::fprintf(stderr, "%s%-28s [%s] %lld/%lld  %.1f s %s%s", terminal_ ? "\r" : "", label_.c_str(),
-               bar.c_str(), static_cast<long long>(done_), static_cast<long long>(total_),
+  std::fprintf(stderr, "%s%-28s [%s] %lld/%lld  %s%s%.1f s %s%s", terminal_ ? "\r" : "",
+               label_.c_str(), bar.c_str(), static_cast<long long>(done_),
+               static_cast<long long>(total_), note_.c_str(), note_.empty() ? "" : "  ",
                last ? elapsed : left, last ? "    " : "left", last ? "\n" : "");
   std::fflush(stderr);
 }

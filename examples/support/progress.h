@@ -15,7 +15,8 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  void advance(std::int64_t amount);
+  /// `note` stands behind the bar from now on: "loss 0.231".
+  void advance(std::int64_t amount, std::string note = {});
 
  private:
   void draw(bool last);
@@ -23,6 +24,7 @@ class ProgressBar {
   std::string label_;
   std::int64_t total_;
   std::int64_t done_ = 0;
+  std::string note_;
   bool terminal_;
   std::chrono::steady_clock::time_point start_;
   std::chrono::steady_clock::time_point drawn_;
