@@ -8,6 +8,10 @@
 #include "quanta/nn/intrinsic/fused.h"
 #include "quanta/nn/intrinsic/quantized.h"
 #include "quanta/nn/linear.h"
+#include "quanta/nn/qat/batch_norm.h"
+#include "quanta/nn/qat/conv.h"
+#include "quanta/nn/qat/embedding.h"
+#include "quanta/nn/qat/linear.h"
 #include "quanta/nn/quantizable/attention.h"
 #include "quanta/nn/quantizable/lstm.h"
 #include "quanta/nn/quantized/activation.h"
@@ -21,6 +25,7 @@
 #include "quanta/nn/quantized/pooling.h"
 #include "quanta/nn/quantized/stubs.h"
 #include "quanta/nn/stubs.h"
+#include "quanta/observers/qconfig.h"
 #include "registry.h"
 
 namespace quanta::coverage {
@@ -28,7 +33,6 @@ namespace {
 
 constexpr std::string_view kFusedTest = "tests/nn/fused_test.cpp";
 constexpr std::string_view kFormsTest = "tests/nn/module_forms_test.cpp";
-constexpr std::string_view kQat = "quantization-aware training";
 constexpr std::string_view kQuantizers = "the quantizers of AIMET and ModelOpt";
 
 template <typename T, typename... Arguments>
@@ -268,9 +272,8 @@ Section quantizable_modules() {
   s.row("LSTMCell", QUANTA_FLOAT_MODULE(nn::quantizable::LSTMCell,
                                         Type({.input_size = 4, .hidden_size = 3})(matrix)));
   s.from("nn/quantizable/attention.h", "tests/nn/quantizable_attention_test.cpp");
-  s.row("MultiheadAttention",
-        QUANTA_FLOAT_MODULE(nn::quantizable::MultiheadAttention,
-                            Type({.embed_dim = 6, .num_heads = 2})(signal)));
+  s.row("MultiheadAttention", QUANTA_FLOAT_MODULE(nn::quantizable::MultiheadAttention,
+                                                  Type({.embed_dim = 6, .num_heads = 2})(signal)));
   return s;
 }
 
@@ -314,42 +317,110 @@ Section dynamic_modules() {
                                                Type({}, weight({4, 4, 1, 1, 1}), {})(volume)));
   s.from("nn/dynamic/rnn.h", "tests/nn/dynamic_rnn_test.cpp");
   s.row("LSTM",
-        QUANTA_FLOAT_MODULE(nn::quantized::dynamic::LSTM,
-                            Type({.input_size = 6, .hidden_size = 3}, {gate_weights(12, 6, 3)})(
-                                signal)),
+        QUANTA_FLOAT_MODULE(nn::quantized::dynamic::LSTM, Type({.input_size = 6, .hidden_size = 3},
+                                                               {gate_weights(12, 6, 3)})(signal)),
         "dynamic/dynamic_lstm");
   s.row("GRU",
-        QUANTA_FLOAT_MODULE(nn::quantized::dynamic::GRU,
-                            Type({.input_size = 6, .hidden_size = 3}, {gate_weights(9, 6, 3)})(
-                                signal)),
+        QUANTA_FLOAT_MODULE(nn::quantized::dynamic::GRU, Type({.input_size = 6, .hidden_size = 3},
+                                                              {gate_weights(9, 6, 3)})(signal)),
         "dynamic/dynamic_gru");
   s.from("nn/dynamic/rnn_cell.h", "tests/nn/dynamic_rnn_test.cpp");
   s.row("LSTMCell",
-        QUANTA_FLOAT_MODULE(nn::quantized::dynamic::LSTMCell,
-                            Type({.input_size = 4, .hidden_size = 3}, gate_weights(12, 4, 3))(
-                                matrix)),
+        QUANTA_FLOAT_MODULE(
+            nn::quantized::dynamic::LSTMCell,
+            Type({.input_size = 4, .hidden_size = 3}, gate_weights(12, 4, 3))(matrix)),
         "dynamic/dynamic_lstm_cell");
-  s.row("GRUCell",
-        QUANTA_FLOAT_MODULE(nn::quantized::dynamic::GRUCell,
-                            Type({.input_size = 4, .hidden_size = 3}, gate_weights(9, 4, 3))(
-                                matrix)),
-        "dynamic/dynamic_gru_cell");
-  s.row("RNNCell",
-        QUANTA_FLOAT_MODULE(nn::quantized::dynamic::RNNCell,
-                            Type({.input_size = 4, .hidden_size = 3}, gate_weights(3, 4, 3))(
-                                matrix)),
-        "dynamic/dynamic_rnn_cell");
+  s.row(
+      "GRUCell",
+      QUANTA_FLOAT_MODULE(nn::quantized::dynamic::GRUCell,
+                          Type({.input_size = 4, .hidden_size = 3}, gate_weights(9, 4, 3))(matrix)),
+      "dynamic/dynamic_gru_cell");
+  s.row(
+      "RNNCell",
+      QUANTA_FLOAT_MODULE(nn::quantized::dynamic::RNNCell,
+                          Type({.input_size = 4, .hidden_size = 3}, gate_weights(3, 4, 3))(matrix)),
+      "dynamic/dynamic_rnn_cell");
+  return s;
+}
+
+nn::ConvNdOptions qat_conv_options() {
+  return {.in_channels = 4, .out_channels = 4, .kernel_size = {1}};
+}
+nn::LinearOptions qat_linear_options() { return {.in_features = 4, .out_features = 4}; }
+QConfig qat_qconfig() { return get_default_qat_qconfig("x86"); }
+
+constexpr std::string_view kQatSuite = "qat_modules";
+constexpr std::string_view kQatTest = "tests/nn/qat_test.cpp";
+
+Section intrinsic_qat() {
+  namespace iq = nn::intrinsic::qat;
+  Section s{"nn.intrinsic.qat", {}};
+  s.from("nn/qat/batch_norm.h", kQatTest);
+  s.row("ConvBn1d",
+        QUANTA_FLOAT_MODULE(iq::ConvBn1d, Type(qat_conv_options(), {}, qat_qconfig())(signal)),
+        kQatSuite);
+  s.row("ConvBn2d",
+        QUANTA_FLOAT_MODULE(iq::ConvBn2d, Type(qat_conv_options(), {}, qat_qconfig())(x)),
+        kQatSuite);
+  s.row("ConvBn3d",
+        QUANTA_FLOAT_MODULE(iq::ConvBn3d, Type(qat_conv_options(), {}, qat_qconfig())(volume)),
+        kQatSuite);
+  s.row("ConvBnReLU1d",
+        QUANTA_FLOAT_MODULE(iq::ConvBnReLU1d, Type(qat_conv_options(), {}, qat_qconfig())(signal)),
+        kQatSuite);
+  s.row("ConvBnReLU2d",
+        QUANTA_FLOAT_MODULE(iq::ConvBnReLU2d, Type(qat_conv_options(), {}, qat_qconfig())(x)),
+        kQatSuite);
+  s.row("ConvBnReLU3d",
+        QUANTA_FLOAT_MODULE(iq::ConvBnReLU3d, Type(qat_conv_options(), {}, qat_qconfig())(volume)),
+        kQatSuite);
+  s.row("LinearBn1d",
+        QUANTA_FLOAT_MODULE(iq::LinearBn1d, Type(qat_linear_options(), {}, qat_qconfig())(matrix)),
+        kQatSuite);
+  s.from("nn/qat/conv.h", kQatTest);
+  s.row("ConvReLU1d",
+        QUANTA_FLOAT_MODULE(iq::ConvReLU1d, Type(qat_conv_options(), qat_qconfig())(signal)),
+        kQatSuite);
+  s.row("ConvReLU2d",
+        QUANTA_FLOAT_MODULE(iq::ConvReLU2d, Type(qat_conv_options(), qat_qconfig())(x)), kQatSuite);
+  s.row("ConvReLU3d",
+        QUANTA_FLOAT_MODULE(iq::ConvReLU3d, Type(qat_conv_options(), qat_qconfig())(volume)),
+        kQatSuite);
+  s.from("nn/qat/linear.h", kQatTest);
+  s.row("LinearReLU",
+        QUANTA_FLOAT_MODULE(iq::LinearReLU, Type(qat_linear_options(), qat_qconfig())(matrix)),
+        kQatSuite);
+  return s;
+}
+
+Section qat() {
+  Section s{"nn.qat", {}};
+  s.from("nn/qat/linear.h", kQatTest);
+  s.row("Linear",
+        QUANTA_FLOAT_MODULE(nn::qat::Linear, Type(qat_linear_options(), qat_qconfig())(matrix)),
+        kQatSuite);
+  s.row("nn.qat.dynamic.Linear",
+        QUANTA_FLOAT_MODULE(nn::qat::dynamic::Linear,
+                            Type(qat_linear_options(), default_dynamic_qat_qconfig())(matrix)))
+      .tested_in("tests/fusion/qat_workflow_test.cpp");
+  s.from("nn/qat/conv.h", kQatTest);
+  s.row("Conv1d",
+        QUANTA_FLOAT_MODULE(nn::qat::Conv1d, Type(qat_conv_options(), qat_qconfig())(signal)),
+        kQatSuite);
+  s.row("Conv2d", QUANTA_FLOAT_MODULE(nn::qat::Conv2d, Type(qat_conv_options(), qat_qconfig())(x)),
+        kQatSuite);
+  s.row("Conv3d",
+        QUANTA_FLOAT_MODULE(nn::qat::Conv3d, Type(qat_conv_options(), qat_qconfig())(volume)),
+        kQatSuite);
+  s.from("nn/qat/embedding.h", kQatTest);
+  s.row("Embedding", QUANTA_TYPE(nn::qat::Embedding), kQatSuite);
+  s.row("EmbeddingBag", QUANTA_TYPE(nn::qat::EmbeddingBag), kQatSuite);
   return s;
 }
 
 }  // namespace
 
 std::vector<Section> module_sections() {
-  Section qat{"nn.intrinsic.qat and nn.qat", {}};
-  qat.not_yet(kQat,
-              {"ConvBn1d, ConvBn2d, ConvBn3d", "ConvBnReLU1d, ConvBnReLU2d, ConvBnReLU3d",
-               "ConvReLU1d, ConvReLU2d, ConvReLU3d", "LinearReLU", "LinearBn1d", "Linear",
-               "Conv1d, Conv2d, Conv3d", "Embedding", "EmbeddingBag", "nn.qat.dynamic.Linear"});
   Section quantizers{"Tensor quantizers (ModelOpt, pytorch-quantization) and AIMET", {}};
   quantizers.not_yet(
       kQuantizers,
@@ -357,8 +428,15 @@ std::vector<Section> module_sections() {
        "ScaledE4M3", "ScaledQuantDescriptor", "TensorQuantizer", "calibrators",
        "block quantization", "Quantize", "QuantizeDequantize", "FloatQuantizeDequantize",
        "encodings", "QuantizedTensor, DequantizedTensor", "encoding analyzers"});
-  return {fused(), quantized_fused(), quantized_modules(), quantizable_modules(), stubs(), qat,
-          dynamic_modules(), quantizers};
+  return {fused(),
+          quantized_fused(),
+          quantized_modules(),
+          quantizable_modules(),
+          stubs(),
+          intrinsic_qat(),
+          qat(),
+          dynamic_modules(),
+          quantizers};
 }
 
 }  // namespace quanta::coverage

@@ -17,7 +17,7 @@
 namespace quanta::coverage {
 namespace {
 
-constexpr std::string_view kQat = "quantization-aware training";
+constexpr std::string_view kQatTest = "tests/fusion/qat_workflow_test.cpp";
 constexpr std::string_view kWorkflowTest = "tests/fusion/workflow_test.cpp";
 constexpr std::string_view kStepsTest = "tests/fusion/steps_test.cpp";
 constexpr std::string_view kNamedTest = "tests/observers/named_qconfigs_test.cpp";
@@ -47,9 +47,21 @@ Section workflow() {
         "pipeline/static_pipeline");
   s.from("fusion/quantize_dynamic.h", "tests/fusion/quantize_dynamic_test.cpp");
   s.row("quantize_dynamic", QUANTA_CODE(quantize_dynamic(net)), "pipeline/dynamic_pipeline");
-  s.not_yet(kQat,
-            {"fuse_modules_qat", "prepare_qat", "quantize_qat", "enable_observer, disable_observer",
-             "enable_fake_quant, disable_fake_quant", "freeze_bn_stats, update_bn_stats"});
+  s.from("fusion/fuse_modules.h", kQatTest);
+  s.row("fuse_modules_qat", QUANTA_CODE(fuse_modules_qat(net, {{"conv1", "bn1", "relu"}})),
+        "pipeline/qat_pipeline");
+  s.from("fusion/prepare.h", kQatTest);
+  s.row("prepare_qat", QUANTA_CODE(prepare_qat(net, get_default_qat_qconfig())),
+        "pipeline/qat_pipeline");
+  s.row("enable_observer", QUANTA_CODE(enable_observer(net)));
+  s.row("disable_observer", QUANTA_CODE(disable_observer(net)));
+  s.row("enable_fake_quant", QUANTA_CODE(enable_fake_quant(net)));
+  s.row("disable_fake_quant", QUANTA_CODE(disable_fake_quant(net)));
+  s.row("freeze_bn_stats", QUANTA_CODE(freeze_bn_stats(net)));
+  s.row("update_bn_stats", QUANTA_CODE(update_bn_stats(net)));
+  s.from("fusion/quantize.h", kQatTest);
+  s.row("quantize_qat",
+        QUANTA_CODE(quantize_qat<nn::Sequential>(net, get_default_qat_qconfig(), {})));
   s.not_yet("graph mode", {"quantize_jit", "quantize_dynamic_jit"});
   return s;
 }
