@@ -1,0 +1,36 @@
+#pragma once
+
+// Private: what compressed tensors share.
+
+#include <cstdint>
+#include <string_view>
+
+#include "quanta/observers/modelopt/compressed_tensor.h"
+
+namespace quanta::modelopt::detail {
+
+/// `x` as contiguous Float32. Throws ArgumentError `op: x: ...` for a dtype that is not floating, no
+/// elements, or values that are not finite.
+Tensor compressible(std::string_view op, const Tensor& x);
+
+/// The first `sizes` of every axis.
+Tensor crop(const Tensor& x, const Dims& sizes);
+
+/// The elements in one row of blocks [blocks, block_size], zeros at the end.
+Tensor flat_blocks(std::string_view op, const Tensor& x, std::int64_t block_size);
+
+/// Rows of blocks [..., blocks, block_size]. Throws ArgumentError unless the last size is divisible.
+Tensor last_axis_blocks(std::string_view op, const Tensor& x, std::int64_t block_size);
+
+/// The largest magnitude of every row of the last axis, which it loses.
+Tensor row_amax(const Tensor& blocks);
+
+Tensor dequantize_int8(const CompressedTensor& x);
+Tensor dequantize_fp8(const CompressedTensor& x);
+Tensor dequantize_int4(const CompressedTensor& x);
+Tensor dequantize_nf4(const CompressedTensor& x);
+Tensor dequantize_nvfp4(const CompressedTensor& x);
+Tensor dequantize_mxfp4(const CompressedTensor& x);
+Tensor dequantize_mxfp8(const CompressedTensor& x);
+
+}  // namespace quanta::modelopt::detail
