@@ -87,6 +87,25 @@ std::shared_ptr<Qat> layer_bn(const Options& options, nn::BatchNormOptions bn_op
   return module;
 }
 
+// With and without ReLU, against the float module after to_float with the weight put in.
+template <typename Conv, typename ConvReLU>
+void check_convolution(const Dims& sizes) {
+  Generator generator(9);
+  const Tensor x = randn(sizes, generator);
+  Conv conv(conv_options(x.dim() - 2), get_default_qat_qconfig());
+  randomize(conv.weight, 1);
+  const Tensor weight = fake_quant(conv).forward(conv.weight).clone();
+  const Tensor y = conv(x);
+  const ModulePtr plain = conv.to_float();
+  plain->named_parameters()[0].tensor.copy_(weight);
+  CHECK(test::largest_difference(y, (*plain)(x)) == 0.0);
+
+  ConvReLU with_relu(conv_options(x.dim() - 2), get_default_qat_qconfig());
+  with_relu.load_state_dict(conv.state_dict());
+  CHECK(test::largest_difference(with_relu(x), nn::ReLU()(y)) == 0.0);
+  CHECK((*with_relu.to_float())(x).sizes() == y.sizes());
+}
+
 struct Run {
   Tensor y;
   Tensor grad_x;
@@ -187,6 +206,12 @@ TEST_CASE("qat layers: with fake quantization switched off they are the float la
   CHECK(test::largest_difference((*with_relu)(rows), (*fused)(rows)) == 0.0);
 }
 
+TEST_CASE("qat convolutions of every rank are the float ones with a fake-quantized weight") {
+  check_convolution<nn::qat::Conv1d, niq::ConvReLU1d>({2, 4, 9});
+  check_convolution<nn::qat::Conv2d, niq::ConvReLU2d>({2, 4, 5, 6});
+  check_convolution<nn::qat::Conv3d, niq::ConvReLU3d>({2, 4, 5, 3, 4});
+}
+
 TEST_CASE("qat from_float: parameters are shared and copies have their own fake quantizer") {
   const ModulePtr source = with_qconfig(conv2d_layer());
   const ModulePtr module = nn::qat::Conv2d::from_float(*source);
@@ -205,7 +230,9 @@ TEST_CASE("qat batch norm layers: fused arithmetic equals torch's formula step b
   check_fused_equals_steps<niq::ConvBn1d>(conv_options(1), {3, 4, 9});
   check_fused_equals_steps<niq::ConvBn2d>(conv_options(2), {2, 4, 5, 6});
   check_fused_equals_steps<niq::ConvBn3d>(conv_options(3), {2, 4, 4, 3, 5});
+  check_fused_equals_steps<niq::ConvBnReLU1d>(conv_options(1), {4, 4, 7});
   check_fused_equals_steps<niq::ConvBnReLU2d>(conv_options(2), {3, 4, 6, 5});
+  check_fused_equals_steps<niq::ConvBnReLU3d>(conv_options(3), {2, 4, 3, 4, 5});
   check_fused_equals_steps<niq::LinearBn1d>(nn::LinearOptions{.in_features = 7, .out_features = 5},
                                             {9, 7});
   nn::ConvNdOptions without_bias = conv_options(2);

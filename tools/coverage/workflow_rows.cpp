@@ -60,8 +60,7 @@ Section workflow() {
   s.row("freeze_bn_stats", QUANTA_CODE(freeze_bn_stats(net)));
   s.row("update_bn_stats", QUANTA_CODE(update_bn_stats(net)));
   s.from("fusion/quantize.h", kQatTest);
-  s.row("quantize_qat",
-        QUANTA_CODE(quantize_qat<nn::Sequential>(net, get_default_qat_qconfig(), {})));
+  s.row("quantize_qat", QUANTA_CODE(quantize_qat(net, get_default_qat_qconfig(), {})));
   s.not_yet("graph mode", {"quantize_jit", "quantize_dynamic_jit"});
   return s;
 }
