@@ -1,0 +1,119 @@
+#include "quanta/observers/aimet_fake_quantize.h"
+
+#include <utility>
+
+#include "quanta/observers/aimet/affine_quantizer.h"
+#include "quanta/ops/arithmetic.h"
+#include "quanta/runtime/check.h"
+
+namespace quanta {
+namespace {
+
+constexpr std::string_view kOp = "AimetFakeQuantize";
+constexpr const char* kQuantizerPrefix = "quantizer.";
+
+// The only axis along which there are several scales; -1: there is one scale, -2: several axes.
+std::int64_t channel_axis(const aimet::Quantizer& quantizer) {
+  std::int64_t axis = -1;
+  const Dims& shape = quantizer.shape();
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    if (shape[d] == 1) continue;
+    if (axis >= 0) return -2;
+    axis = static_cast<std::int64_t>(d);
+  }
+  return axis;
+}
+
+}  // namespace
+
+AimetFakeQuantize::AimetFakeQuantize(const aimet::Quantizer& quantizer)
+    : quantizer_(quantizer.clone()) {
+  dtype_ = DType::Float32;
+  const auto* affine = dynamic_cast<const aimet::AffineQuantizer*>(quantizer_.get());
+  const std::int64_t axis = channel_axis(quantizer);
+  if (affine == nullptr || axis == -2 || !quantizer.block_size().empty()) return;
+  const std::int64_t qmin = affine->grid().qmin();
+  const std::int64_t qmax = affine->grid().qmax();
+  if (qmin >= 0 && qmax <= 255) dtype_ = DType::QUInt8;
+  if (qmin >= -128 && qmax <= 127) dtype_ = DType::QInt8;
+  range_ = {qmin, qmax};
+  const bool symmetric = affine->symmetric();
+  if (axis < 0) {
+    qscheme_ = symmetric ? QScheme::PerTensorSymmetric : QScheme::PerTensorAffine;
+  } else {
+    qscheme_ = symmetric ? QScheme::PerChannelSymmetric : QScheme::PerChannelAffine;
+  }
+}
+
+AimetFakeQuantize::AimetFakeQuantize(const AimetFakeQuantize& other) : FakeQuantizeBase(other) {
+  const std::lock_guard lock(other.mutex_);
+  other.scope_.reset();  // what was gathered so far is part of the copy
+  quantizer_ = other.quantizer_->clone();
+}
+
+ObserverFactory AimetFakeQuantize::with_args(std::string name, const aimet::Quantizer& quantizer) {
+  const std::shared_ptr<const aimet::Quantizer> model = quantizer.clone();
+  return {"AimetFakeQuantize(" + std::move(name) + ")",
+          [model] { return std::make_shared<AimetFakeQuantize>(*model); }};
+}
+
+std::shared_ptr<Observer> AimetFakeQuantize::clone() const {
+  return std::shared_ptr<AimetFakeQuantize>(new AimetFakeQuantize(*this));
+}
+
+void AimetFakeQuantize::end_scope() const {
+  const std::lock_guard lock(mutex_);
+  if (!scope_) return;
+  scope_->finish();
+  scope_.reset();
+}
+
+Tensor AimetFakeQuantize::forward(const Tensor& x) {
+  const Switches now = switches();
+  if (now.observer) {
+    const std::lock_guard lock(mutex_);
+    if (!scope_) scope_.emplace(quantizer_->compute_encodings());
+    quantizer_->forward(x.detach());
+  }
+  if (!now.fake_quant) return x;
+  end_scope();
+  return quantizer_->forward(x).tensor();
+}
+
+bool AimetFakeQuantize::has_data() const {
+  end_scope();
+  return quantizer_->is_initialized();
+}
+
+ObservedQParams AimetFakeQuantize::calculate_qparams() const {
+  QUANTA_SUPPORTED(dtype_ != DType::Float32,
+                   "{}: calculate_qparams: expected an affine quantizer of up to 8 bits with one "
+                   "scale, or one for each index of one axis, got {}",
+                   kOp, quantizer_->to_string());
+  if (!has_data()) return {Tensor::from_values({1.0F}), Tensor::zeros({1}, DType::Int64)};
+  const aimet::EncodingPtr encoding = quantizer_->encoding();
+  const auto& affine = dynamic_cast<const aimet::AffineEncoding&>(*encoding);
+  const Dims flat{affine.scale().numel()};
+  return {affine.scale().detach().reshape(flat).to(DType::Float32),
+          mul_scalar(affine.offset().detach(), -1.0).reshape(flat).to(DType::Int64)};
+}
+
+std::int64_t AimetFakeQuantize::ch_axis() const noexcept {
+  const std::int64_t axis = channel_axis(*quantizer_);
+  return axis < 0 ? 0 : axis;
+}
+
+void AimetFakeQuantize::save_state(StateDict& state, const std::string& prefix) const {
+  end_scope();
+  save_switches(state, prefix, DType::UInt8);
+  quantizer_->save_state(state, prefix + kQuantizerPrefix);
+}
+
+void AimetFakeQuantize::load_state(const StateDict& state, const std::string& prefix) {
+  const Switches loaded = read_switches(state, prefix);
+  end_scope();
+  quantizer_->load_state(state, prefix + kQuantizerPrefix);
+  set_switches(loaded);
+}
+
+}  // namespace quanta

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "quanta/observers/aimet/quantizer.h"
+#include "quanta/observers/fake_quantize.h"
+
+namespace quanta {
+
+/// Any of AIMET's quantizers as a fake quantizer of a QConfig:
+///
+///   aimet::QuantizeDequantize weights({.shape = {64, 1, 1, 1}, .bitwidth = 4, .symmetric = true});
+///   QConfig qconfig{..., AimetFakeQuantize::with_args("w4", weights)};
+///
+/// Observing gathers statistics in a scope of compute_encodings that begins with the first tensor
+/// and ends when values are quantized without observing, or parameters are asked for. With both
+/// switched on (training) each tensor is quantized with the range of its own.
+///
+/// dtype, codes and scheme are those of an affine quantizer of up to 8 bits with one scale, or one
+/// for each index of one axis, so that convert() makes int8 layers of them. Others stay Float32.
+///
+/// One thread at a time while observing. State: fake_quant_enabled, observer_enabled (UInt8 [1]),
+/// the quantizer's under `quantizer`.
+class AimetFakeQuantize : public FakeQuantizeBase {
+ public:
+  /// Works on a copy of `quantizer`.
+  explicit AimetFakeQuantize(const aimet::Quantizer& quantizer);
+  /// `name` tells QConfigs apart. Every quantizer that is made is a copy of `quantizer`.
+  static ObserverFactory with_args(std::string name, const aimet::Quantizer& quantizer);
+
+  std::string name() const override { return "AimetFakeQuantize"; }
+  std::shared_ptr<Observer> clone() const override;
+  Tensor forward(const Tensor& x) override;
+  /// Scale and zero point (the negated offset) of an affine quantizer with one scale, or one for
+  /// each index of one axis. Throws UnsupportedError for others.
+  ObservedQParams calculate_qparams() const override;
+  bool has_data() const override;
+  void save_state(StateDict& state, const std::string& prefix) const override;
+  void load_state(const StateDict& state, const std::string& prefix) override;
+
+  std::int64_t ch_axis() const noexcept override;
+
+  const aimet::Quantizer& quantizer() const noexcept { return *quantizer_; }
+
+ protected:
+  AimetFakeQuantize(const AimetFakeQuantize& other);
+
+ private:
+  void end_scope() const;
+
+  std::shared_ptr<aimet::Quantizer> quantizer_;
+  mutable std::optional<aimet::CalibrationScope> scope_;  // of quantizer_; guarded by mutex_
+};
+
+}  // namespace quanta

@@ -1,0 +1,199 @@
+#include "quanta/observers/format_fake_quantize.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "quanta/observers/detail/fake_quantize_state.h"
+#include "quanta/observers/modelopt/reduce.h"
+#include "quanta/ops/cpu/float_format_kernels.h"
+#include "quanta/ops/detail/amax.h"
+#include "quanta/ops/detail/block_format.h"
+#include "quanta/ops/pad.h"
+#include "quanta/runtime/amax_math.h"
+#include "quanta/runtime/check.h"
+
+namespace quanta {
+namespace {
+
+constexpr std::string_view kOp = "FormatFakeQuantize";
+
+std::string_view kind_name(FormatKind kind) {
+  switch (kind) {
+    case FormatKind::ScaledFloat:
+      return "ScaledFloat";
+    case FormatKind::DynamicBlocks:
+      return "DynamicBlocks";
+    case FormatKind::IntegerBlocks:
+      return "IntegerBlocks";
+  }
+  return "?";
+}
+
+bool is_supported(const FormatOptions& options) {
+  const NumBits& bits = options.num_bits;
+  switch (options.kind) {
+    case FormatKind::ScaledFloat:
+      return bits == NumBits::floating(4, 3) || bits == NumBits::floating(5, 2);
+    case FormatKind::DynamicBlocks:
+      return detail::element_format(bits).has_value() &&
+             (options.scale_bits == NumBits::floating(8, 0) ||
+              options.scale_bits == NumBits::floating(4, 3));
+    case FormatKind::IntegerBlocks:
+      return !bits.is_float && bits.bits >= 2 && bits.bits <= 16;
+  }
+  return false;
+}
+
+// Whether values along axis 1 are multiplied and summed up: images, and volumes.
+bool has_channel_axis(const Tensor& x) { return x.dim() == 4 || x.dim() == 5; }
+
+Tensor channels_to_end(const Tensor& x) {
+  return x.dim() == 4 ? x.permute({0, 2, 3, 1}) : x.permute({0, 2, 3, 4, 1});
+}
+Tensor channels_back(const Tensor& x) {
+  return x.dim() == 4 ? x.permute({0, 3, 1, 2}) : x.permute({0, 4, 1, 2, 3});
+}
+
+}  // namespace
+
+FormatFakeQuantize::FormatFakeQuantize(const Options& options) : options_(options) {
+  QUANTA_CHECK(options.block_size >= 1, "{}: block_size: expected at least 1, got {}", kOp,
+               options.block_size);
+  QUANTA_SUPPORTED(is_supported(options),
+                   "{}: num_bits: expected (4, 3) or (5, 2) for ScaledFloat, elements of "
+                   "dynamic_block_quant with scale_bits (8, 0) or (4, 3) for DynamicBlocks, 2..16 "
+                   "for IntegerBlocks, got {} with scale_bits {} for {}",
+                   kOp, to_string(options.num_bits), to_string(options.scale_bits),
+                   kind_name(options.kind));
+  dtype_ = DType::Float32;
+}
+
+FormatFakeQuantize::FormatFakeQuantize(const FormatFakeQuantize& other)
+    : FakeQuantizeBase(other), options_(other.options_), amax_(other.amax()) {}
+
+ObserverFactory FormatFakeQuantize::with_args(const Options& options) {
+  const FormatFakeQuantize checked(options);
+  std::string name = fmt::format("FormatFakeQuantize({}, num_bits={}", kind_name(options.kind),
+                                 to_string(options.num_bits));
+  if (options.kind == FormatKind::DynamicBlocks) {
+    name += fmt::format(", scale_bits={}", to_string(options.scale_bits));
+  }
+  if (options.kind != FormatKind::ScaledFloat) {
+    name += fmt::format(", block_size={}, {}", options.block_size,
+                        options.block_axis == BlockAxis::Rows ? "rows" : "channels");
+  }
+  return {name + ")", [options] { return std::make_shared<FormatFakeQuantize>(options); }};
+}
+
+std::shared_ptr<Observer> FormatFakeQuantize::clone() const {
+  return std::shared_ptr<FormatFakeQuantize>(new FormatFakeQuantize(*this));
+}
+
+bool FormatFakeQuantize::needs_amax() const noexcept {
+  return options_.kind == FormatKind::ScaledFloat ||
+         (options_.kind == FormatKind::DynamicBlocks &&
+          options_.scale_bits == NumBits::floating(4, 3));
+}
+
+float FormatFakeQuantize::amax() const {
+  const std::lock_guard lock(mutex_);
+  return amax_;
+}
+
+bool FormatFakeQuantize::has_data() const { return !needs_amax() || amax() >= 0.0F; }
+
+void FormatFakeQuantize::reset_min_max_vals() {
+  const std::lock_guard lock(mutex_);
+  amax_ = -1.0F;
+}
+
+ObservedQParams FormatFakeQuantize::calculate_qparams() const {
+  QUANTA_SUPPORTED(false,
+                   "{}: calculate_qparams: expected a quantizer of integer codes with a scale and "
+                   "a zero point (FakeQuantize, ...), got {}: its values can be simulated only",
+                   kOp, kind_name(options_.kind));
+}
+
+void FormatFakeQuantize::observe(const Tensor& x) {
+  const auto largest = static_cast<float>(modelopt::reduce_amax(x).item());
+  QUANTA_CHECK(std::isfinite(largest), "{}: x: expected finite values, got a magnitude of {}", kOp,
+               largest);
+  const std::lock_guard lock(mutex_);
+  amax_ = std::max(amax_, largest);
+}
+
+Tensor FormatFakeQuantize::forward(const Tensor& x) {
+  detail::check_quantizable(kOp, x);
+  if (x.numel() == 0) return x;
+  const Switches now = switches();
+  if (now.observer && needs_amax()) observe(x.detach());
+  return now.fake_quant ? quantized(x) : x;
+}
+
+Tensor FormatFakeQuantize::quantized(const Tensor& x) const {
+  QUANTA_CHECK(has_data(),
+               "{}: amax: expected data before values are quantized (run calibration with the "
+               "observer enabled), got none",
+               kOp);
+  if (options_.kind == FormatKind::ScaledFloat) return scaled_float(x);
+  if (options_.block_axis == BlockAxis::Rows) {
+    const std::int64_t rows = x.dim() == 0 ? 1 : x.size(0);
+    return blocks(x.reshape({rows, x.numel() / rows})).reshape(x.sizes());
+  }
+  if (has_channel_axis(x)) return channels_back(blocks(channels_to_end(x)));
+  return x.dim() == 0 ? blocks(x.reshape({1})).reshape({}) : blocks(x);
+}
+
+// As scaled_e4m3, for either format.
+Tensor FormatFakeQuantize::scaled_float(const Tensor& x) const {
+  const float seen = amax();
+  const math::FloatFormat format = *detail::element_format(options_.num_bits);
+  const float scale = format.max() / (seen <= math::kSmallestAmax ? 1.0F : seen);
+  const float unscale = 1.0F / scale;
+  const Tensor values = detail::dense_float(x);
+  const Tensor y = Tensor::empty(values.sizes(), DType::Float32, values.suggested_format());
+  cpu::round_to_format(values.data<float>(), {.sizes = {x.numel()}, .strides = {0}},
+                       {format, cpu::FloatScaling::Multiply}, &scale, &unscale,
+                       y.mutable_data<float>());
+  return detail::record_straight_through(kOp, x, y.to(x.dtype()), x.detach(), Tensor::scalar(seen),
+                                         GradientRule::Clip);
+}
+
+// Blocks along the last axis.
+Tensor FormatFakeQuantize::blocks(const Tensor& rows) const {
+  if (options_.kind == FormatKind::DynamicBlocks) {
+    const Tensor global = needs_amax() ? Tensor::scalar(amax()) : Tensor();
+    return dynamic_block_quant(rows, global,
+                               {.num_bits = options_.num_bits,
+                                .scale_bits = options_.scale_bits,
+                                .block_size = options_.block_size});
+  }
+  const std::int64_t length = rows.size(-1);
+  const std::int64_t block = options_.block_size;
+  const std::int64_t missing = (block - length % block) % block;
+  const Tensor padded = missing == 0 ? rows : pad(rows, {0, missing});
+  const Tensor split = padded.reshape({padded.numel() / block, block});
+  const Tensor amax = modelopt::reduce_amax(split.detach(), {0}).reshape({split.size(0), 1});
+  const FakeTensorQuantOptions options{
+      .codes = {.num_bits = options_.num_bits.bits, .narrow_range = false}};
+  const Tensor y = fake_tensor_quant(split, amax, options).reshape(padded.sizes());
+  return missing == 0 ? y : y.narrow(-1, 0, length);
+}
+
+void FormatFakeQuantize::save_state(StateDict& state, const std::string& prefix) const {
+  save_switches(state, prefix, DType::UInt8);
+  state.set(prefix + "amax", Tensor::full({1}, amax()));
+}
+
+void FormatFakeQuantize::load_state(const StateDict& state, const std::string& prefix) {
+  const Switches loaded = read_switches(state, prefix);
+  const Tensor amax = detail::vector_state(state, prefix + "amax", DType::Float32);
+  QUANTA_CHECK(amax.numel() == 1, "load_state_dict: {}amax: expected one value, got {}", prefix,
+               amax.numel());
+  set_switches(loaded);
+  const std::lock_guard lock(mutex_);
+  amax_ = static_cast<float>(amax.item());
+}
+
+}  // namespace quanta
