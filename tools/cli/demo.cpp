@@ -58,8 +58,7 @@ void print_layers(const std::vector<LayerRow>& rows) {
 }
 
 // Told before the work begins, not minutes later.
-void check_paths(const DemoOptions& options, const std::filesystem::path& weights,
-                 const std::filesystem::path& saved) {
+void check_saved(const std::filesystem::path& saved) {
   namespace fs = std::filesystem;
   const fs::path folder = saved.has_parent_path() ? saved.parent_path() : fs::path(".");
   if (!fs::is_directory(folder) || ::access(folder.c_str(), W_OK) != 0) {
@@ -72,6 +71,10 @@ void check_paths(const DemoOptions& options, const std::filesystem::path& weight
     throw FileError(fmt::format("demo: --save: expected the path of a file, got the folder {}",
                                 saved.string()));
   }
+}
+
+void check_inputs(const DemoOptions& options, const std::filesystem::path& weights) {
+  namespace fs = std::filesystem;
   if (!fs::is_directory(options.data_folder)) {
     throw FileError(fmt::format(
         "demo: --data: expected a folder with Fashion-MNIST's four .gz files, got {} (Debian's "
@@ -86,15 +89,65 @@ void check_paths(const DemoOptions& options, const std::filesystem::path& weight
   }
 }
 
+std::filesystem::path weights_path(const DemoOptions& options) {
+  return std::filesystem::path(options.weights_folder) / (options.model + ".safetensors");
+}
+
+void calibrate(const nn::Module& model, const FashionMnist& train) {
+  ProgressBar bar("calibrating", kCalibrationImages);
+  for (std::int64_t begin = 0; begin < kCalibrationImages; begin += kBatch) {
+    model(train.images(begin, kBatch));
+    bar.advance(kBatch);
+  }
+}
+
+// Another number format in the float network.
+template <typename Net>
+int run_format(const DemoOptions& options) {
+  const NumberFormat& format = number_format(options.format);
+  const std::filesystem::path weights = weights_path(options);
+  check_inputs(options, weights);
+  const FashionMnist train(options.data_folder, FashionMnist::Split::Train);
+  const FashionMnist test(options.data_folder, FashionMnist::Split::Test);
+  const std::int64_t images = std::min<std::int64_t>(options.images, test.size());
+
+  Net net;
+  load_state_dict(net, read_safetensors(weights));
+  net.eval();
+  fuse_modules(net, fusion_groups(net));
+  const double float_top1 = top1(net, test, images, "float accuracy");
+  const auto simulated =
+      simulate_quantization(net, qconfig_for_format(format.name),
+                            [&](const nn::Module& model) { calibrate(model, train); });
+  const double format_top1 = top1(simulated, test, images, "format accuracy");
+
+  const Tensor probe = test.images(0, std::min<std::int64_t>(images, 256));
+  fmt::print("\n{}: {} test images, {} calibration images, {}: weights {}, activations {}\n\n",
+             options.model, images, kCalibrationImages, format.name, format.weights,
+             format.activations);
+  fmt::print("{:<26} {:>12} {:>12}\n", "", "float32", format.name);
+  fmt::print("{:<26} {:>12} {:>12.2f}\n", "bits per weight", 32, format.weight_bits);
+  fmt::print("{:<26} {:>11.2f}% {:>11.2f}% {:>+11.2f} points\n", "top-1", float_top1, format_top1,
+             format_top1 - float_top1);
+  fmt::print("{:<26} {:>12} {:>9.1f} dB\n", "SQNR of the output", "",
+             sqnr_db(net(probe), simulated(probe)));
+  fmt::print("\n{:<24} {:<22} {:>9}\n", "layer", "type", "SQNR dB");
+  for (const LayerRow& row : layer_report(net, simulated, probe)) {
+    fmt::print("{:<24} {:<22} {:>9.1f}\n", row.path, row.type, row.sqnr_db);
+  }
+  return 0;
+}
+
 template <typename Net>
 int run(const DemoOptions& options) {
-  const std::filesystem::path weights =
-      std::filesystem::path(options.weights_folder) / (options.model + ".safetensors");
+  if (!options.format.empty()) return run_format<Net>(options);
+  const std::filesystem::path weights = weights_path(options);
   const std::filesystem::path saved =
       options.save_path.empty()
           ? std::filesystem::temp_directory_path() / (options.model + "_int8.safetensors")
           : std::filesystem::path(options.save_path);
-  check_paths(options, weights, saved);
+  check_saved(saved);
+  check_inputs(options, weights);
   const FashionMnist train(options.data_folder, FashionMnist::Split::Train);
   const FashionMnist test(options.data_folder, FashionMnist::Split::Test);
   const std::int64_t images = std::min<std::int64_t>(options.images, test.size());
@@ -106,13 +159,7 @@ int run(const DemoOptions& options) {
 
   fuse_modules(net, fusion_groups(net));
   const auto prepared = prepare(net, demo_qconfig(options));
-  {
-    ProgressBar bar("calibrating", kCalibrationImages);
-    for (std::int64_t begin = 0; begin < kCalibrationImages; begin += kBatch) {
-      prepared(train.images(begin, kBatch));
-      bar.advance(kBatch);
-    }
-  }
+  calibrate(prepared, train);
   const auto int8 = convert(prepared);
   const double int8_top1 = top1(int8, test, images, "int8 accuracy");
 

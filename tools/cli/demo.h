@@ -6,6 +6,9 @@ namespace quanta::cli {
 
 struct DemoOptions {
   std::string model = "fashion_resnet";
+  /// Empty: an int8 network. Else the numbers of a format of quanta::number_formats() are simulated
+  /// in the float network.
+  std::string format;
   std::string observer = "histogram";
   bool per_tensor = false;
   int images = 10000;
@@ -15,8 +18,8 @@ struct DemoOptions {
   std::string weights_folder = QUANTA_DEMO_DATA_DIR;
 };
 
-/// The main job: float weights in, int8 network out, both measured. Returns the exit status: 1 when
-/// the reloaded model's outputs differ.
+/// The main job: float weights in, int8 network out, both measured; with a format, float beside the
+/// simulated format. Returns the exit status: 1 when the reloaded model's outputs differ.
 int run_demo(const DemoOptions& options);
 
 }  // namespace quanta::cli

@@ -4,9 +4,11 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <set>
 #include <typeinfo>
 
 #include "quanta/nn/float_functional.h"
+#include "quanta/observers/fake_quantize.h"
 #include "quanta/ops/quantize.h"
 
 namespace quanta::cli {
@@ -21,15 +23,17 @@ struct Capture {
   }
 };
 
-// Passes everything on and remembers the first tensor; stands where an observer would.
+// Passes on what the observer in whose place it stands makes of a tensor (there may be none), and
+// remembers the first one.
 class CapturingObserver final : public Observer {
  public:
-  CapturingObserver(Capture& capture, std::string path)
-      : capture_(&capture), path_(std::move(path)) {}
+  CapturingObserver(Capture& capture, std::string path, std::shared_ptr<Observer> inner)
+      : capture_(&capture), path_(std::move(path)), inner_(std::move(inner)) {}
   std::string name() const override { return "CapturingObserver"; }
   Tensor forward(const Tensor& x) override {
-    capture_->note(path_, x);
-    return x;
+    const Tensor y = inner_ == nullptr ? x : inner_->forward(x);
+    capture_->note(path_, y);
+    return y;
   }
   ObservedQParams calculate_qparams() const override { return {}; }
   bool has_data() const override { return true; }
@@ -40,6 +44,7 @@ class CapturingObserver final : public Observer {
  private:
   Capture* capture_;
   std::string path_;
+  std::shared_ptr<Observer> inner_;
 };
 
 Capture run_captured(nn::Module& model, const Tensor& x) {
@@ -51,10 +56,22 @@ Capture run_captured(nn::Module& model, const Tensor& x) {
                                  ? nn::Module::Observation::Explicit
                                  : nn::Module::Observation::Output;
     entry.module->set_activation_post_process(
-        std::make_shared<CapturingObserver>(capture, entry.path), observation);
+        std::make_shared<CapturingObserver>(capture, entry.path,
+                                            entry.module->activation_post_process()),
+        observation);
   }
   model(x);
   return capture;
+}
+
+// The paths of modules whose results are fake-quantized.
+std::set<std::string> fake_quantized_modules(const nn::Module& model) {
+  std::set<std::string> paths;
+  for (const nn::Module::NamedModule& entry : model.named_modules()) {
+    const Observer* observer = entry.module->activation_post_process().get();
+    if (dynamic_cast<const FakeQuantizeBase*>(observer) != nullptr) paths.insert(entry.path);
+  }
+  return paths;
 }
 
 }  // namespace
@@ -74,21 +91,27 @@ double sqnr_db(const Tensor& reference, const Tensor& value) {
   return 10.0 * std::log10(signal / noise);
 }
 
-std::vector<LayerRow> capture_layers(nn::Module& fused_float, nn::Module& converted,
+std::vector<LayerRow> capture_layers(nn::Module& fused_float, nn::Module& quantized,
                                      const Tensor& x) {
+  const std::set<std::string> simulated = fake_quantized_modules(quantized);
   const Capture want = run_captured(fused_float, x);
-  const Capture got = run_captured(converted, x);
+  const Capture got = run_captured(quantized, x);
   std::vector<LayerRow> rows;
   for (const std::string& path : got.order) {
     const Tensor& output = got.outputs.at(path);
     const auto reference = want.outputs.find(path);
-    if (!output.is_quantized() || reference == want.outputs.end()) continue;
+    if (reference == want.outputs.end()) continue;
     const nn::Module& before = *fused_float.get_submodule(path);
-    const nn::Module& after = *converted.get_submodule(path);
-    if (typeid(before) == typeid(after)) continue;
-    const Quantizer& quantizer = output.impl()->quantizer;
-    rows.push_back({path, after.type_name(), quantizer.scale, quantizer.zero_point,
-                    sqnr_db(reference->second, output)});
+    const nn::Module& after = *quantized.get_submodule(path);
+    LayerRow row{
+        .path = path, .type = after.type_name(), .sqnr_db = sqnr_db(reference->second, output)};
+    if (output.is_quantized() && typeid(before) != typeid(after)) {
+      row.scale = output.impl()->quantizer.scale;
+      row.zero_point = output.impl()->quantizer.zero_point;
+    } else if (!simulated.contains(path)) {
+      continue;
+    }
+    rows.push_back(std::move(row));
   }
   return rows;
 }

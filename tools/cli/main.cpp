@@ -2,10 +2,13 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <string>
+#include <vector>
 
 #include "coverage.h"
 #include "demo.h"
 #include "inspect.h"
+#include "quanta/observers/format_qconfig.h"
 #include "quanta/runtime/error.h"
 
 int main(int argc, char** argv) {
@@ -19,17 +22,29 @@ int main(int argc, char** argv) {
   demo_command->add_option("--model", demo.model, "The network")
       ->check(CLI::IsMember({"fashion_resnet", "fashion_mobilenet"}))
       ->capture_default_str();
+  std::vector<std::string> formats;
+  for (const quanta::NumberFormat& format : quanta::number_formats()) {
+    formats.emplace_back(format.name);
+  }
+  CLI::Option* format =
+      demo_command
+          ->add_option("--format", demo.format,
+                       "Simulate a number format in the float network instead of converting it")
+          ->check(CLI::IsMember(formats));
   demo_command->add_option("--observer", demo.observer, "How activations are observed")
       ->check(CLI::IsMember({"histogram", "minmax", "moving-average"}))
       ->capture_default_str();
-  demo_command->add_flag("--per-tensor", demo.per_tensor,
-                         "One scale for each weight instead of one for each output channel");
+  demo_command
+      ->add_flag("--per-tensor", demo.per_tensor,
+                 "One scale for each weight instead of one for each output channel")
+      ->excludes(format);
   demo_command->add_option("--images", demo.images, "Test images to evaluate")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
   demo_command->add_option("--threads", demo.threads, "Threads (default: all)")
       ->check(CLI::Range(1, 1024));
   demo_command->add_option("--save", demo.save_path, "Where to write the int8 model")
+      ->excludes(format)
       ->capture_default_str();
   demo_command->add_option("--data", demo.data_folder, "Folder with the Fashion-MNIST .gz files")
       ->capture_default_str();
