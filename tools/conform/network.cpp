@@ -141,6 +141,12 @@ double Arguments::number(const char* name, double otherwise) const {
   return value == nullptr ? otherwise : value->get<double>();
 }
 
+std::vector<double> Arguments::numbers(const char* name,
+                                       const std::vector<double>& otherwise) const {
+  const Json* value = find(name);
+  return value == nullptr ? otherwise : value->get<std::vector<double>>();
+}
+
 bool Arguments::flag(const char* name, bool otherwise) const {
   const Json* value = find(name);
   return value == nullptr ? otherwise : value->get<bool>();

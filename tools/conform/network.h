@@ -26,6 +26,7 @@ class Arguments {
   std::int64_t integer(const char* name) const;
   std::int64_t integer(const char* name, std::int64_t otherwise) const;
   double number(const char* name, double otherwise) const;
+  std::vector<double> numbers(const char* name, const std::vector<double>& otherwise) const;
   bool flag(const char* name, bool otherwise) const;
   std::string text(const char* name, const std::string& otherwise) const;
   bool is_text(const char* name) const;
