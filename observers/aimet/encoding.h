@@ -28,7 +28,8 @@ class Encoding {
   /// Empty: none. See AffineOptions.
   const Dims& block_size() const noexcept { return block_size_; }
 
-  /// To codes and back, in the dtype of x; scales are converted to it first. Both differentiable.
+  /// To codes and back, in the dtype of x; scales are converted to it first. Differentiable, but
+  /// for the codes of float encodings (UnsupportedError).
   virtual Tensor quantize(const Tensor& x) const = 0;
   virtual Tensor dequantize(const Tensor& codes) const = 0;
   /// What holds the codes. Throws ArgumentError for float encodings.

@@ -1,0 +1,187 @@
+#include "quanta/observers/aimet/float_format.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/detail/elements.h"
+#include "quanta/runtime/autograd.h"
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/quant_math.h"
+
+namespace quanta::aimet {
+namespace {
+
+struct NamedFormat {
+  std::string_view name;
+  FloatSpec spec;
+  math::FloatFormat grid;
+};
+
+constexpr NamedFormat kBuiltins[] = {
+    {"float16", {5, 10, false, false}, math::kFloat16},
+    {"bfloat16", {8, 7, false, false}, math::kBFloat16},
+    {"float8_e4m3fn", {4, 3, true, false}, math::kE4M3FN},
+    {"float8_e4m3fnuz", {4, 3, true, true}, math::kE4M3FNUZ},
+    {"float8_e5m2", {5, 2, false, false}, math::kE5M2},
+    {"float8_e5m2fnuz", {5, 2, true, true}, math::kE5M2FNUZ},
+    {"float4_e2m1fn", {2, 1, true, false}, math::kE2M1},
+};
+
+const NamedFormat* builtin(const FloatSpec& spec) {
+  for (const NamedFormat& format : kBuiltins) {
+    if (format.spec == spec) return &format;
+  }
+  return nullptr;
+}
+
+void check_bits(std::string_view op, std::int64_t exponent_bits, std::int64_t mantissa_bits) {
+  QUANTA_CHECK(exponent_bits >= 1 && exponent_bits <= 8, "{}: exponent_bits: expected 1..8, got {}",
+               op, exponent_bits);
+  QUANTA_CHECK(mantissa_bits >= 0 && mantissa_bits <= 23,
+               "{}: mantissa_bits: expected 0..23, got {}", op, mantissa_bits);
+}
+
+// What a fake cast of one element needs.
+struct FakeCast {
+  float maxval;
+  float bias;
+  float mantissa_bits;
+  bool finite;
+
+  float operator()(float x) const {
+    if (std::isinf(x) && !finite) return x;
+    const float clamped = math::clamp(x, -maxval, maxval);
+    const float magnitude = std::fabs(clamped);
+    const float exponent = magnitude == 0.0F ? 1.0F : std::floor(std::log2(magnitude) + bias);
+    const float step = std::exp2(std::max(exponent, 1.0F) - mantissa_bits - bias);
+    return math::round_half_even(clamped / step) * step;
+  }
+};
+
+Tensor without_gradient(const Tensor& x, Tensor y) {
+  if (!autograd::needs_grad(x)) return y;
+  return autograd::record("fake_cast_to_ieee_float", {x}, std::move(y), {},
+                          [](const autograd::BackwardContext& b) -> std::vector<Tensor> {
+                            return {Tensor::zeros(b.grad().sizes(), b.grad().dtype())};
+                          });
+}
+
+void check_x(const Tensor& x) {
+  constexpr std::string_view kOp = "fake_cast_to_ieee_float";
+  QUANTA_CHECK(x.defined() && x.dtype() == DType::Float32, "{}: x: expected Float32, got {}", kOp,
+               x.defined() ? to_string(x.dtype()) : "an undefined one");
+}
+
+float bias_in_float(float maxval, std::int64_t exponent_bits, std::int64_t mantissa_bits) {
+  const auto codes = std::exp2(static_cast<float>(exponent_bits));
+  const float widest = std::log2(2.0F - std::exp2(static_cast<float>(-mantissa_bits)));
+  return codes - std::log2(maxval) + widest - 1.0F;
+}
+
+}  // namespace
+
+FloatSpec FloatSpec::from_name(std::string_view name) {
+  std::string_view bare = name;
+  if (bare.starts_with("torch.")) bare.remove_prefix(6);
+  for (const NamedFormat& format : kBuiltins) {
+    if (format.name == bare) return format.spec;
+  }
+  throw ArgumentError(with_module_path(
+      fmt::format("FloatSpec: dtype: expected float16, bfloat16, float8_e4m3fn, float8_e4m3fnuz, "
+                  "float8_e5m2, float8_e5m2fnuz or float4_e2m1fn, got {}",
+                  name)));
+}
+
+bool FloatSpec::is_builtin() const noexcept { return builtin(*this) != nullptr; }
+
+bool FloatSpec::has_conversion() const noexcept {
+  return is_builtin() && !(*this == FloatSpec{2, 1, true, false});
+}
+
+std::string FloatSpec::name() const {
+  if (const NamedFormat* format = builtin(*this)) return std::string(format->name);
+  return fmt::format("float{}_e{}m{}{}{}", bitwidth(), exponent_bits, mantissa_bits,
+                     finite ? "fn" : "", unsigned_zero ? "uz" : "");
+}
+
+std::string FloatSpec::onnx_name() const {
+  if (*this == FloatSpec{2, 1, true, false}) return "float4e2m1";
+  std::string text = name();
+  std::erase(text, '_');
+  return text;
+}
+
+double FloatSpec::max() const {
+  check_bits("FloatSpec", exponent_bits, mantissa_bits);
+  if (const NamedFormat* format = builtin(*this)) {
+    return static_cast<double>(format->grid.max());
+  }
+  QUANTA_CHECK(!finite && !unsigned_zero,
+               "FloatSpec: finite: expected a format whose maximum is known (builtin, or with "
+               "finite and unsigned_zero false), got {}",
+               name());
+  const double codes = std::exp2(static_cast<double>(exponent_bits)) - 1.0;
+  return (2.0 - std::exp2(static_cast<double>(-mantissa_bits))) *
+         std::exp2(codes - std::floor(codes / 2.0) - 1.0);
+}
+
+std::optional<math::FloatFormat> FloatSpec::grid() const {
+  if (const NamedFormat* format = builtin(*this)) return format->grid;
+  constexpr std::int64_t kLargestBias = 127;
+  const std::int64_t bias = std::int64_t{1} << (exponent_bits - 1);
+  if (bitwidth() > 16 || bias > kLargestBias) return std::nullopt;
+  return math::FloatFormat{static_cast<int>(exponent_bits), static_cast<int>(mantissa_bits),
+                           static_cast<int>(bias), math::FloatFormat::Specials::None};
+}
+
+Tensor fake_cast_to_ieee_float(const Tensor& x, const Tensor& maxval, std::int64_t exponent_bits,
+                               std::int64_t mantissa_bits, bool finite) {
+  constexpr std::string_view kOp = "fake_cast_to_ieee_float";
+  check_bits(kOp, exponent_bits, mantissa_bits);
+  check_x(x);
+  QUANTA_CHECK(maxval.defined() && maxval.dtype() == DType::Float32 &&
+                   detail::broadcasts_to(maxval.sizes(), x.sizes()),
+               "{}: maxval: expected Float32 that can be expanded to {}, got {}", kOp, x.sizes(),
+               maxval.defined() ? to_string(maxval.sizes()) : "an undefined one");
+  for (const float value : maxval.detach().to_float_vector()) {
+    QUANTA_CHECK(value > 0.0F, "{}: maxval: expected numbers > 0, got {}", kOp, value);
+  }
+  const Tensor src = x.detach().contiguous();
+  const Tensor ends = maxval.detach().expand(x.sizes());
+  Tensor y = Tensor::empty(x.sizes());
+  cpu::broadcast_binary<float>(src, ends, y,
+                               [&](const float* from, const float* max, float* to,
+                                   std::int64_t count, cpu::Rhs rhs, cpu::Store) {
+                                 for (std::int64_t i = 0; i < count; ++i) {
+                                   const float end = max[rhs == cpu::Rhs::Scalar ? 0 : i];
+                                   to[i] = FakeCast{
+                                       end, bias_in_float(end, exponent_bits, mantissa_bits),
+                                       static_cast<float>(mantissa_bits), finite}(from[i]);
+                                 }
+                               });
+  return without_gradient(x, std::move(y));
+}
+
+Tensor fake_cast_to_ieee_float(const Tensor& x, double maxval, std::int64_t exponent_bits,
+                               std::int64_t mantissa_bits, bool finite) {
+  constexpr std::string_view kOp = "fake_cast_to_ieee_float";
+  check_bits(kOp, exponent_bits, mantissa_bits);
+  check_x(x);
+  QUANTA_CHECK(maxval > 0.0, "{}: maxval: expected a number > 0, got {}", kOp, maxval);
+  const double bias = std::exp2(static_cast<double>(exponent_bits)) - std::log2(maxval) +
+                      std::log2(2.0 - std::exp2(static_cast<double>(-mantissa_bits))) - 1.0;
+  const FakeCast cast{static_cast<float>(maxval), static_cast<float>(bias),
+                      static_cast<float>(mantissa_bits), finite};
+  const Tensor src = x.detach().contiguous();
+  const auto* from = src.data<float>();
+  Tensor y = Tensor::empty(x.sizes());
+  auto* to = static_cast<float*>(y.data_ptr());
+  cpu::parallel_elements(y.numel(), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) to[i] = cast(from[i]);
+  });
+  return without_gradient(x, std::move(y));
+}
+
+}  // namespace quanta::aimet
