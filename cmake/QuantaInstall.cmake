@@ -24,7 +24,7 @@ install(
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/quanta"
   FILES_MATCHING
   PATTERN "*.h"
-  REGEX "/(detail|cpu|cuda)$" EXCLUDE
+  REGEX "/(detail|cpu|cuda|yaml)$" EXCLUDE
   REGEX "/runtime/check\\.h$" EXCLUDE)
 
 # The wheel's oneDNN lives in this source tree; an installed Quanta must not depend on that.

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <vector>
 
-#include "quanta/observers/modelopt/compressed_detail.h"
-#include "quanta/observers/modelopt/compressed_scaled.h"
+#include "quanta/observers/modelopt/detail/compressed.h"
+#include "quanta/observers/modelopt/detail/scaled_blocks.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/amax_math.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "quanta/observers/modelopt/compressed_detail.h"
+#include "quanta/observers/modelopt/detail/compressed.h"
 #include "quanta/ops/pad.h"
 #include "quanta/runtime/check.h"
 

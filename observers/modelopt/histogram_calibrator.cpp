@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "quanta/observers/modelopt/histogram_search.h"
+#include "quanta/observers/modelopt/detail/histogram_search.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::modelopt {

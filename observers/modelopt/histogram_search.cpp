@@ -1,4 +1,4 @@
-#include "quanta/observers/modelopt/histogram_search.h"
+#include "quanta/observers/modelopt/detail/histogram_search.h"
 
 #include <algorithm>
 #include <cmath>

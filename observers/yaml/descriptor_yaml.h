@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "quanta/observers/modelopt/config_value.h"
+#include "quanta/observers/modelopt/quant_descriptor.h"
+#include "quanta/observers/modelopt/quantizer_config.h"
+
+/// Quantizer descriptions as YAML. A library of its own, quanta_yaml, which links yaml-cpp.
+namespace quanta::modelopt {
+
+/// Dictionaries with sorted keys in block style, sequences as lists, as PyYAML's yaml.dump writes
+/// them: "axis:\n- 0\nname: w\nnum_bits: 8\n". Throws ArgumentError unless `value` is a dictionary.
+std::string to_yaml(const ConfigValue& value);
+
+/// The dictionary that the text holds; sequences become lists, numbers and words what YAML 1.1 makes
+/// of them. Throws ArgumentError with the position for text that is no YAML, no dictionary, longer
+/// than 1 MiB, deeper than 16 levels or of more than 10000 values (aliases count each time), for
+/// tags, and for keys that come twice.
+ConfigValue parse_yaml(std::string_view text);
+
+/// to_dict() as YAML. Throws ArgumentError for an axis that is no tuple, as the original does.
+std::string to_yaml(const ScaledQuantDescriptor& descriptor);
+/// Lists of axes become tuples. Throws ArgumentError as parse_yaml and from_dict do.
+ScaledQuantDescriptor descriptor_from_yaml(
+    std::string_view text, ScaledQuantDescriptor::Dialect dialect =
+                               ScaledQuantDescriptor::Dialect::PytorchQuantization);
+
+std::string to_yaml(const QuantizerConfig& config);
+QuantizerConfig config_from_yaml(std::string_view text);
+
+}  // namespace quanta::modelopt
