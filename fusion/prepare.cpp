@@ -8,13 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "quanta/nn/container.h"
+#include "quanta/fusion/observe.h"
+#include "quanta/fusion/qconfig_scope.h"
 #include "quanta/nn/conv.h"
-#include "quanta/nn/float_functional.h"
-#include "quanta/nn/intrinsic/fused.h"
-#include "quanta/nn/misc.h"
-#include "quanta/nn/qat/module.h"
-#include "quanta/nn/stubs.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta {
@@ -26,6 +22,12 @@ bool is_transposed_convolution(const Module& module) {
   return dynamic_cast<const nn::ConvTranspose1d*>(&module) != nullptr ||
          dynamic_cast<const nn::ConvTranspose2d*>(&module) != nullptr ||
          dynamic_cast<const nn::ConvTranspose3d*>(&module) != nullptr;
+}
+
+bool has_qconfig(const Module& model) {
+  const auto modules = model.named_modules();
+  return std::any_of(modules.begin(), modules.end(),
+                     [](const auto& entry) { return entry.module->qconfig() != nullptr; });
 }
 
 // The QConfig that each module below gets, found before the first one is set.
@@ -66,141 +68,26 @@ void assign(Assignments assignments) {
   for (auto& [module, qconfig] : assignments) module->set_qconfig(std::move(qconfig));
 }
 
-void insert_observer(Module& module, Module::Observation observation) {
-  const QConfig* qconfig = module.qconfig();
-  if (qconfig == nullptr || !qconfig->activation) return;
-  if (observation == Module::Observation::Output && activation_is_memoryless(*qconfig)) {
-    observation = Module::Observation::Input;
-  }
-  module.set_activation_post_process(qconfig->activation(), observation);
-}
-
-void add_observers(Module& module, const ModuleMapping& mapping, std::set<const Module*>& seen) {
-  if (!seen.insert(&module).second) return;
-  const auto children = module.named_children();
-  for (const Module::NamedChild& child : children) {
-    Module& occupant = *child.module;
-    if (dynamic_cast<const nn::Dropout*>(&occupant) != nullptr) continue;
-    if (dynamic_cast<const nn::FloatFunctional*>(&occupant) != nullptr) {
-      if (seen.insert(&occupant).second) {
-        insert_observer(occupant, Module::Observation::Explicit);
-      }
-      continue;
-    }
-    if (dynamic_cast<const nn::intrinsic::FusedModule*>(&occupant) != nullptr ||
-        dynamic_cast<const nn::qat::QatModule*>(&occupant) != nullptr) {
-      if (seen.insert(&occupant).second) insert_observer(occupant, Module::Observation::Output);
-      continue;
-    }
-    add_observers(occupant, mapping, seen);
-  }
-  const bool observed_leaf = children.empty() && mapping.find(module) != nullptr &&
-                             dynamic_cast<const nn::DeQuantStub*>(&module) == nullptr &&
-                             dynamic_cast<const nn::Dropout*>(&module) == nullptr &&
-                             dynamic_cast<const nn::FloatFunctional*>(&module) == nullptr;
-  if (observed_leaf) insert_observer(module, Module::Observation::Output);
-}
-
-// An observed custom module that is to stand in the place of the float one.
-struct CustomReplacement {
-  Module* parent;
-  std::string name;
-  std::shared_ptr<Module> observed;
-  OutputObserver output;
-};
-
-// Makes the observed forms of the custom modules below without putting them in place.
-class CustomModulePlan {
- public:
-  CustomModulePlan(const CustomModuleMapping& custom, const Assignments& assignments)
-      : custom_(custom) {
-    for (const auto& [module, qconfig] : assignments) {
-      if (qconfig) qconfigs_[module] = &*qconfig;
-    }
-  }
-
-  void visit(Module& parent, const std::string& prefix) {
-    if (!seen_.insert(&parent).second) return;
-    for (const Module::NamedChild& child : parent.named_children()) {
-      const CustomModuleMapping::Observed* form = custom_.find_observed(*child.module);
-      const auto qconfig = qconfigs_.find(child.module.get());
-      if (form == nullptr || qconfig == qconfigs_.end()) {
-        visit(*child.module, prefix + child.name + ".");
-        continue;
-      }
-      std::shared_ptr<Module>& observed = made_[child.module.get()];
-      if (observed == nullptr) {
-        observed = make(*child.module, *form, *qconfig->second, prefix + child.name);
-      }
-      replacements_.push_back({&parent, child.name, observed, form->output});
-    }
-  }
-
-  const std::vector<CustomReplacement>& replacements() const { return replacements_; }
-
- private:
-  static std::shared_ptr<Module> make(const Module& module,
-                                      const CustomModuleMapping::Observed& form,
-                                      const QConfig& qconfig, const std::string& path) {
-    const std::shared_ptr<Module> source = module.clone();
-    source->set_qconfig(qconfig);
-    std::shared_ptr<Module> observed;
-    try {
-      observed = form.from_float(*source);
-    } catch (const UnsupportedError& error) {
-      throw UnsupportedError(fmt::format("prepare: model: '{}': {}", path, error.what()));
-    } catch (const Error& error) {
-      throw ArgumentError(fmt::format("prepare: model: '{}': {}", path, error.what()));
-    }
-    QUANTA_CHECK(observed != nullptr && observed != source,
-                 "prepare: custom: expected a from_float that returns a new module for {} '{}', "
-                 "got {}",
-                 module.type_name(), path, observed == nullptr ? "null" : "the same one");
-    propagate_qconfig_(*observed, QConfigMapping(qconfig));
-    observed->take_pre_hooks_from(module);
-    observed->take_forward_hooks_from(module);
-    observed->train(module.is_training());
-    return observed;
-  }
-
-  const CustomModuleMapping& custom_;
-  std::map<const Module*, const QConfig*> qconfigs_;
-  std::set<const Module*> seen_;
-  std::map<const Module*, std::shared_ptr<Module>> made_;  // so that shared modules stay shared
-  std::vector<CustomReplacement> replacements_;
-};
-
 }  // namespace
 
 void propagate_qconfig_(Module& model, const QConfigMapping& mapping) {
   assign(planned_qconfigs(model, mapping));
 }
 
-void add_observer_(Module& model, const ModuleMapping& mapping) {
-  std::set<const Module*> seen;
-  add_observers(model, mapping, seen);
-}
-
 void prepare_(Module& model, const QConfigMapping& qconfigs, const ModuleMapping& mapping,
               const CustomModuleMapping& custom) {
-  Assignments assignments = planned_qconfigs(model, qconfigs);
+  QConfigScope scope(model);
+  propagate_qconfig_(model, qconfigs);
   QUANTA_CHECK(
-      std::any_of(assignments.begin(), assignments.end(),
-                  [](const auto& entry) { return entry.second.has_value(); }),
+      has_qconfig(model),
       "prepare: qconfigs: expected a QConfig for some module (pass get_default_qconfig()), "
       "got none");
-  CustomModulePlan plan(custom, assignments);
+  CustomModulePlan plan(custom);
   plan.visit(model, "");
-  assign(std::move(assignments));
-  for (const CustomReplacement& replacement : plan.replacements()) {
-    replacement.parent->replace_child(replacement.name, replacement.observed);
-  }
+  plan.put_in_place();
+  scope.keep();
   add_observer_(model, mapping);
-  for (const CustomReplacement& replacement : plan.replacements()) {
-    if (replacement.output == OutputObserver::Attach) {
-      insert_observer(*replacement.observed, Module::Observation::Output);
-    }
-  }
+  plan.observe_outputs();
 }
 
 std::map<std::string, std::shared_ptr<Observer>> get_observer_dict(const Module& model) {

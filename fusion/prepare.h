@@ -16,7 +16,8 @@ void propagate_qconfig_(nn::Module& model, const QConfigMapping& mapping = {});
 /// Attaches an activation observer to every module that will be quantized and has a QConfig:
 /// leaves whose type the mapping knows, fused modules as one, FloatFunctionals. Not observed
 /// (they pass their input's parameters on): ReLU, pooling, Sigmoid, Tanh, Flatten, Identity,
-/// Dropout.
+/// Dropout. In train mode Sigmoid, Hardsigmoid, Softmax and Tanh get the fake quantizer of their
+/// range.
 void add_observer_(nn::Module& model,
                    const ModuleMapping& mapping = default_static_quant_module_mappings());
 
@@ -43,22 +44,27 @@ prepare(const T& model, const QConfigMapping& qconfigs = {},
 /// In place, for training with quantization in the loop, as torch's prepare_qat: layers become qat
 /// modules that share the float ones' parameters (so that an optimizer made before goes on working)
 /// and fake-quantize their weights, and every module that will be quantized fake-quantizes its
-/// result. `model` has to be in train mode, and parameters require gradients only once
+/// result. Custom modules (LSTM, MultiheadAttention) become their observed forms, with copies of
+/// their parameters. `model` has to be in train mode, and parameters require gradients only once
 /// requires_grad_() is called. Throws ArgumentError; then nothing was changed.
 void prepare_qat_(nn::Module& model, const QConfigMapping& qconfigs = {},
-                  const ModuleMapping& mapping = default_qat_module_mappings());
+                  const ModuleMapping& mapping = default_qat_module_mappings(),
+                  const CustomModuleMapping& custom = default_custom_module_mapping());
 
 /// The same on a copy of the same type:
 ///   fuse_modules_qat(net, groups);
-///   auto prepared = prepare_qat(net.train(), get_default_qat_qconfig());
+///   net.train();
+///   auto prepared = prepare_qat(net, get_default_qat_qconfig());
 ///   ... train ...
-///   auto int8 = convert(prepared.eval());
+///   prepared.eval();
+///   auto int8 = convert(prepared);
 template <typename T>
 requires std::is_base_of_v<nn::Module, T> T
 prepare_qat(const T& model, const QConfigMapping& qconfigs = {},
-            const ModuleMapping& mapping = default_qat_module_mappings()) {
+            const ModuleMapping& mapping = default_qat_module_mappings(),
+            const CustomModuleMapping& custom = default_custom_module_mapping()) {
   T copy = nn::deep_copy(model);
-  prepare_qat_(copy, qconfigs, mapping);
+  prepare_qat_(copy, qconfigs, mapping, custom);
   return copy;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "quanta/fusion/convert.h"
+#include "quanta/fusion/observe.h"
 #include "quanta/fusion/prepare.h"
 #include "quanta/fusion/qconfig_scope.h"
 #include "quanta/nn/intrinsic/fused.h"
@@ -22,7 +23,9 @@ using ModulePtr = std::shared_ptr<Module>;
 // Makes the qat forms of the modules below without putting them in place.
 class QatPlan {
  public:
-  explicit QatPlan(const ModuleMapping& mapping) : mapping_(mapping) {}
+  /// Custom modules with an observed form are left alone.
+  QatPlan(const ModuleMapping& mapping, const CustomModuleMapping& custom)
+      : mapping_(mapping), custom_(custom) {}
 
   void visit(Module& parent, const std::string& prefix) {
     for (const Module::NamedChild& child : parent.named_children()) {
@@ -47,6 +50,7 @@ class QatPlan {
 
   // Null: the module stays. Fused modules are one, whether they have a qat form or not.
   ModulePtr replacement_of(const ModulePtr& module, const std::string& path) {
+    if (module->qconfig() != nullptr && custom_.find_observed(*module) != nullptr) return nullptr;
     if (module->qconfig() == nullptr || mapping_.find(*module) == nullptr) {
       if (dynamic_cast<const nn::intrinsic::FusedModule*>(module.get()) == nullptr) {
         visit(*module, path + ".");
@@ -61,6 +65,7 @@ class QatPlan {
   }
 
   const ModuleMapping& mapping_;
+  const CustomModuleMapping& custom_;
   std::map<const Module*, ModulePtr> made_;  // so that shared modules stay shared
   std::vector<Replacement> replacements_;
 };
@@ -88,7 +93,8 @@ void for_fake_quantizers(Module& model, Change&& change) {
 
 }  // namespace
 
-void prepare_qat_(Module& model, const QConfigMapping& qconfigs, const ModuleMapping& mapping) {
+void prepare_qat_(Module& model, const QConfigMapping& qconfigs, const ModuleMapping& mapping,
+                  const CustomModuleMapping& custom) {
   QUANTA_CHECK(model.is_training(),
                "prepare_qat: model: expected train mode (call train()), got eval mode");
   QConfigScope scope(model);
@@ -96,11 +102,20 @@ void prepare_qat_(Module& model, const QConfigMapping& qconfigs, const ModuleMap
   QUANTA_CHECK(has_usable_qconfig(model),
                "prepare_qat: qconfigs: expected a QConfig for some module (pass "
                "get_default_qat_qconfig()), got none");
-  QatPlan plan(mapping);
+  QatPlan plan(mapping, custom);
   plan.visit(model, "");
+  CustomModulePlan custom_plan(custom);
+  custom_plan.visit(model, "");
+  for (Module* observed : custom_plan.observed()) {
+    QatPlan parts(mapping, custom);
+    parts.visit(*observed, "");
+    parts.put_in_place();
+  }
   plan.put_in_place();
+  custom_plan.put_in_place();
   scope.keep();
   add_observer_(model, default_static_quant_module_mappings());
+  custom_plan.observe_outputs();
 }
 
 void enable_observer(Module& model) {

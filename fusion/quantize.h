@@ -35,7 +35,7 @@ requires std::is_base_of_v<nn::Module, T> T quantize_qat(const T& model,
                                                          const ConvertOptions& options = {}) {
   T copy = nn::deep_copy(model);
   copy.train();
-  prepare_qat_(copy, qconfigs);
+  prepare_qat_(copy, qconfigs, default_qat_module_mappings(), options.custom);
   run(copy);
   copy.eval();
   convert_(copy, options);

@@ -31,7 +31,7 @@ namespace quanta::nn::qat::dynamic {
 /// For training what quantize_dynamic will make: once prepared its input is fake-quantized by the
 /// memoryless activation of the qconfig, then as qat::Linear. No default mapping makes one:
 ///   auto mapping = ModuleMapping().add<nn::Linear>(&nn::qat::dynamic::Linear::from_float);
-///   auto prepared = prepare_qat(net.train(), default_dynamic_qat_qconfig(), mapping);
+///   auto prepared = prepare_qat(net, default_dynamic_qat_qconfig(), mapping);
 ///   ... train ...
 ///   auto dynamic = convert(prepared, {.mapping = default_dynamic_quant_module_mappings()});
 class Linear : public qat::Linear {

@@ -19,9 +19,11 @@
 #include "quanta/nn/qat/conv.h"
 #include "quanta/nn/qat/embedding.h"
 #include "quanta/nn/qat/linear.h"
+#include "quanta/nn/quantizable/lstm.h"
 #include "quanta/nn/quantized/conv.h"
 #include "quanta/nn/quantized/embedding.h"
 #include "quanta/nn/quantized/linear.h"
+#include "quanta/nn/rnn.h"
 #include "quanta/observers/fake_quantize.h"
 #include "quanta/observers/qconfig.h"
 #include "quanta/ops/arithmetic.h"
@@ -439,6 +441,66 @@ TEST_CASE("embeddings train with 8 and 4 bits and come out as quantized tables")
   nn::Sequential prepared = prepare_qat(means, default_embedding_qat_qconfig());
   prepared(Tensor::from_int64(std::vector<std::int64_t>{0, 1}).view({1, 2}));
   CHECK_THROWS_WITH_AS(convert(prepared), doctest::Contains("mode: expected Sum"), ArgumentError);
+}
+
+TEST_CASE("prepare_qat: activations of a known range get the fake quantizer of that range") {
+  nn::Sequential net(nn::QuantStub(), nn::Linear({.in_features = 6, .out_features = 8}), nn::Tanh(),
+                     nn::Linear({.in_features = 8, .out_features = 3}), nn::Sigmoid(),
+                     nn::DeQuantStub());
+  net.train();
+  nn::Sequential prepared = prepare_qat(net, get_default_qat_qconfig());
+  const auto observers = get_observer_dict(prepared);
+  CHECK(observers.at("2")->name() == "FixedQParamsFakeQuantize");
+  CHECK(observers.at("2")->calculate_qparams().scale.item() == 1.0 / 128.0);
+  CHECK(observers.at("4")->calculate_qparams().scale.item() == 1.0 / 256.0);
+  net.eval();
+  CHECK_FALSE(get_observer_dict(prepare(net, get_default_qconfig())).contains("2"));
+  Generator generator(4);
+  const Tensor x = randn({7, 6}, generator);
+  prepared.requires_grad_();
+  const Tensor y = prepared(x);
+  y.backward(Tensor::ones(y.sizes()));
+  CHECK(prepared.ptr(1)->parameters()[0].grad().defined());
+  prepared.eval();
+  CHECK(largest_difference(convert(prepared)(x), prepared(x).detach()) < 0.05F);
+}
+
+TEST_CASE("prepare_qat: an LSTM trains in its observed form with fake-quantized weights") {
+  struct Words : nn::Module {
+    nn::Child<nn::QuantStub> quant;
+    nn::Child<nn::LSTM> lstm;
+    nn::Child<nn::DeQuantStub> dequant;
+    Words() {
+      register_module("quant", quant);
+      register_module("lstm", lstm,
+                      nn::RecurrentOptions{.input_size = 4, .hidden_size = 5, .batch_first = true});
+      register_module("dequant", dequant);
+    }
+    Tensor forward(const Tensor& x) const override { return dequant(lstm(quant(x))); }
+  };
+  Words net;
+  net.train();
+  Words prepared = prepare_qat(net, get_default_qat_qconfig("onednn"));
+  CHECK(dynamic_cast<nn::quantizable::LSTM*>(prepared.lstm.module().get()) != nullptr);
+  int layers = 0;
+  for (const auto& [path, module] : prepared.named_modules()) {
+    layers += dynamic_cast<nn::qat::Linear*>(module) != nullptr ? 1 : 0;
+  }
+  CHECK(layers == 2);
+  prepared.requires_grad_();
+  Generator generator(4);
+  const Tensor x = randn({3, 6, 4}, generator);
+  const Tensor y = prepared(x);
+  y.backward(Tensor::ones(y.sizes()));
+  for (const auto& [path, parameter] : prepared.named_parameters()) {
+    CAPTURE(path);
+    CHECK(parameter.grad().defined());
+  }
+  prepared.eval();
+  // The cell starts from zeros, so that the moving ranges of its state need time.
+  for (int batch = 0; batch < 100; ++batch) prepared(x);
+  disable_observer(prepared);
+  CHECK(largest_difference(convert(prepared)(x), prepared(x).detach()) < 0.05F);
 }
 
 }  // namespace quanta::test
