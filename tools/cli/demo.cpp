@@ -116,9 +116,11 @@ int run_format(const DemoOptions& options) {
   net.eval();
   fuse_modules(net, fusion_groups(net));
   const double float_top1 = top1(net, test, images, "float accuracy");
-  const auto simulated =
-      simulate_quantization(net, qconfig_for_format(format.name),
-                            [&](const nn::Module& model) { calibrate(model, train); });
+  // Pixels have 8 bits; whatever follows is in the format.
+  const QConfigMapping qconfigs = QConfigMapping(qconfig_for_format(format.name))
+                                      .set_object_type<nn::QuantStub>(qconfig_for_format("int8"));
+  const auto simulated = simulate_quantization(
+      net, qconfigs, [&](const nn::Module& model) { calibrate(model, train); });
   const double format_top1 = top1(simulated, test, images, "format accuracy");
 
   const Tensor probe = test.images(0, std::min<std::int64_t>(images, 256));
