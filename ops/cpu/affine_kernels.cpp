@@ -113,12 +113,15 @@ template <AffineOp kOp>
 void affine_run_of(const float* src, std::int64_t rows, std::int64_t length, const float* scale,
                    const float* offset, std::int64_t stride, bool one_for_all,
                    const math::AffineLimits<float>& limits, float* dst, Store store) {
-  if (!one_for_all) {
-    affine_run<kOp, false, false>(src, rows, length, scale, offset, stride, limits, dst);
-  } else if (store == Store::Streaming) {
+  const bool streaming = store == Store::Streaming;
+  if (one_for_all && streaming) {
     affine_run<kOp, true, true>(src, rows, length, scale, offset, stride, limits, dst);
-  } else {
+  } else if (one_for_all) {
     affine_run<kOp, true, false>(src, rows, length, scale, offset, stride, limits, dst);
+  } else if (streaming) {
+    affine_run<kOp, false, true>(src, rows, length, scale, offset, stride, limits, dst);
+  } else {
+    affine_run<kOp, false, false>(src, rows, length, scale, offset, stride, limits, dst);
   }
 }
 
