@@ -1,0 +1,162 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quanta/observers/fake_quantize.h"
+#include "quanta/observers/modelopt/calibrator.h"
+#include "quanta/observers/modelopt/compressed_tensor.h"
+#include "quanta/observers/modelopt/histogram_calibrator.h"
+#include "quanta/observers/modelopt/quant_descriptor.h"
+#include "quanta/observers/modelopt/quantizer_config.h"
+
+namespace quanta::modelopt {
+
+namespace detail {
+class BlockShape;
+}
+
+/// ModelOpt's TensorQuantizer: quantizes and dequantizes what passes, as its config says.
+///
+///   TensorQuantizer quantizer(QuantizerConfig::from_dict(ConfigValue::dict(
+///       {{"num_bits", 4}, {"block_sizes", ConfigValue::dict({{-1, 32}})}})));
+///   quantizer.enable_calib();
+///   quantizer.disable_quant();
+///   for (const Tensor& x : data) quantizer.forward(x);
+///   quantizer.load_calib_amax();
+///   quantizer.enable_quant();
+///   quantizer.disable_calib();
+///   Tensor y = quantizer.forward(x);
+///
+/// forward, in this order: times pre_quant_scale, rotated, split into blocks, collected by the
+/// calibrator, quantized, joined and rotated back. Gradients go straight through; with
+/// pass_through_bwd=False they are 0 beyond amax. Empty tensors pass.
+///
+///   integers       fake_tensor_quant                  amax: set, of the calibrator, or (type dynamic)
+///   (4,3)          scaled_e4m3                        of the tensor itself
+///   (2,1)          static_fp4, block scales in E4M3 with block_sizes scale_bits (4,3)
+///   dynamic blocks dynamic_block_quant                amax not with scale_bits (8,0)
+///
+/// Static blocks fix the shape of what passes; sizes that are all None keep amax for the other axes
+/// instead. With fake_quant=False values pass through real compressed storage, without gradients.
+///
+/// In a QConfig it observes and quantizes: with_args() gives one that calibrates and uses what the
+/// calibrator has seen so far. Integers of 2..8 bits per tensor or along one axis convert to QInt8
+/// (unsigned: QUInt8).
+class TensorQuantizer : public FakeQuantizeBase {
+ public:
+  /// Quantizes, does not calibrate. Throws ArgumentError as QuantizerConfig::check does, and
+  /// UnsupportedError for backends, calibrator descriptions other than names, and formats that are
+  /// none of the above.
+  explicit TensorQuantizer(QuantizerConfig config = {});
+  /// From a descriptor: its amax is set, calib_method is the calibrator.
+  explicit TensorQuantizer(const ScaledQuantDescriptor& descriptor);
+  ~TensorQuantizer() override;
+  static ObserverFactory with_args(const QuantizerConfig& config = {});
+
+  std::string name() const override { return "TensorQuantizer"; }
+  std::shared_ptr<Observer> clone() const override;
+  /// Throws ArgumentError for a shape other than the first with static blocks, and when values are
+  /// to be quantized without any amax.
+  Tensor forward(const Tensor& x) override;
+
+  const QuantizerConfig& config() const noexcept { return config_; }
+
+  // States -----------------------------------------------------------------------------------
+  void enable() { set_disabled(false); }
+  void disable() { set_disabled(true); }
+  bool is_enabled() const;
+  void enable_quant() { enable_fake_quant(true); }
+  void disable_quant() { enable_fake_quant(false); }
+  /// Does nothing for type dynamic.
+  void enable_calib() { enable_observer(true); }
+  void disable_calib() { enable_observer(false); }
+  void enable_observer(bool on = true) override;
+
+  // Parameters -------------------------------------------------------------------------------
+  /// What was set or loaded; undefined: none, and for MX formats.
+  Tensor amax() const;
+  /// Throws ArgumentError for negative, NaN or infinite values, and for another shape than before.
+  void set_amax(const Tensor& amax);
+  void reset_amax();
+  /// Takes over what the calibrator has found. Without data: ArgumentError if strict, else NaN, that
+  /// is, no amax. Histogram: with this method.
+  enum class Strict : bool { No, Yes };
+  void load_calib_amax(Strict strict = Strict::Yes,
+                       HistogramMethod method = HistogramMethod::Entropy,
+                       const HistogramSearch& search = {});
+  Tensor pre_quant_scale() const;
+  void set_pre_quant_scale(const Tensor& scale);
+  /// The largest amax of all blocks that static_fp4 scales refer to; undefined: of amax.
+  void set_global_amax(const Tensor& amax);
+
+  /// The largest code: 2^(b-1+unsigned)-1, 448 for (4,3), 6 for (2,1), ...
+  double maxbound() const;
+  /// amax / (2^(b-1+unsigned)-1). Throws ArgumentError without amax, UnsupportedError for floats.
+  Tensor step_size() const;
+  /// amax for other programs: no zeros and NaN (maxbound instead), within float32's normal range;
+  /// per tensor [1], along one axis [n], static blocks of rows [..., blocks of a row]. Throws
+  /// ArgumentError without amax.
+  Tensor export_amax() const;
+
+  /// Real compressed storage, by num_bits and block_sizes: scale_bits (8,0) and dynamic with (2,1)
+  /// or (4,3): MXFP4, MXFP8 (32); (4,3): FP8; 8: INT8; 4: INT4, with scale_bits 8 and
+  /// scale_block_sizes NF4; (2,1) with scale_bits (4,3): NVFP4. Throws UnsupportedError for others.
+  CompressedTensor compress(const Tensor& x) const;
+
+  ObservedQParams calculate_qparams() const override;
+  bool has_data() const override;
+  void reset_min_max_vals() override;
+  std::int64_t ch_axis() const noexcept override;
+  /// fake_quant_enabled, observer_enabled; _amax, _pre_quant_scale and _global_amax if there.
+  void save_state(StateDict& state, const std::string& prefix) const override;
+  void load_state(const StateDict& state, const std::string& prefix) override;
+
+  /// "8 bit narrow fake axis=0 amax=[a, b](n) calibrator=MaxCalibrator quant", or "disabled".
+  std::string to_string() const;
+
+ protected:
+  TensorQuantizer(const TensorQuantizer& other);
+
+ private:
+  void set_disabled(bool disabled);
+  bool has_dynamic_blocks() const;
+  bool is_mx() const;
+  const BlockSizes* static_blocks() const;
+  Dims kept_axes(const Tensor& x) const;
+  std::shared_ptr<const detail::BlockShape> shape_for(const Tensor& x);
+  void collect(const Tensor& values);
+  Tensor amax_for(const Tensor& values) const;
+  Tensor bias_for(const Tensor& values) const;
+  Tensor quantize(const Tensor& values) const;
+  Tensor quantize_dynamic_blocks(const Tensor& x) const;
+  Tensor rotated(const Tensor& x) const;
+  void reset_calibrator();
+  void set_integer_dtype();
+
+  QuantizerConfig config_;
+  // Guarded by mutex_; tensors are replaced, never written to.
+  bool disabled_ = false;
+  Tensor amax_, pre_quant_scale_, global_amax_;
+  std::unique_ptr<Calibrator> calibrator_;
+  std::optional<BiasCalibrator> bias_calibrator_;
+  std::shared_ptr<const detail::BlockShape> shape_;
+};
+
+/// Several quantizers one after the other, as ModelOpt's SequentialQuantizer (int4 blocks, then
+/// fp8): properties are those of the first.
+class SequentialQuantizer {
+ public:
+  explicit SequentialQuantizer(std::vector<std::shared_ptr<TensorQuantizer>> quantizers);
+  Tensor forward(const Tensor& x) const;
+  TensorQuantizer& first() const { return *quantizers_.front(); }
+  const std::vector<std::shared_ptr<TensorQuantizer>>& quantizers() const { return quantizers_; }
+
+ private:
+  std::vector<std::shared_ptr<TensorQuantizer>> quantizers_;
+};
+
+}  // namespace quanta::modelopt
