@@ -2,6 +2,7 @@
 #include <array>
 #include <numeric>
 
+#include "quanta/nn/detail/recurrent.h"
 #include "quanta/nn/rnn.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/indexing.h"
@@ -71,10 +72,13 @@ template <typename Index>
 Tensor padded(const Tensor& rows, std::int64_t steps, std::int64_t batch, const PadOptions& options,
               Index&& index) {
   const std::int64_t padding_row = rows.sizes()[0];
-  Numbers order;
-  order.reserve(at(steps * batch));
   const std::int64_t outer = options.batch_first ? batch : steps;
   const std::int64_t inner = options.batch_first ? steps : batch;
+  Dims sizes{outer, inner};
+  for (std::size_t d = 1; d < rows.sizes().size(); ++d) sizes.push_back(rows.sizes()[d]);
+  checked_numel(sizes);  // a total_length may be any number
+  Numbers order;
+  order.reserve(at(steps * batch));
   for (std::int64_t i = 0; i < outer; ++i) {
     for (std::int64_t j = 0; j < inner; ++j) {
       const std::int64_t row = options.batch_first ? index(j, i) : index(i, j);
@@ -85,8 +89,6 @@ Tensor padded(const Tensor& rows, std::int64_t steps, std::int64_t batch, const 
   row_sizes[0] = 1;
   const std::array<Tensor, 2> parts{rows,
                                     Tensor::full(row_sizes, options.padding_value, rows.dtype())};
-  Dims sizes{outer, inner};
-  for (std::size_t d = 1; d < rows.sizes().size(); ++d) sizes.push_back(rows.sizes()[d]);
   return index_select(cat(parts, 0), 0, Tensor::from_int64(order)).reshape(sizes);
 }
 
@@ -135,19 +137,10 @@ PackedSequence pack_padded_sequence(const Tensor& x, const Tensor& lengths,
 
 PaddedSequence pad_packed_sequence(const PackedSequence& sequence, const PadOptions& options) {
   constexpr std::string_view kOp = "pad_packed_sequence";
-  check_defined(kOp, "data", sequence.data);
-  check_defined(kOp, "batch_sizes", sequence.batch_sizes);
-  const Numbers batch_sizes = sequence.batch_sizes.to_int64_vector();
-  QUANTA_CHECK(!batch_sizes.empty() && batch_sizes.back() >= 1 &&
-                   std::is_sorted(batch_sizes.rbegin(), batch_sizes.rend()),
-               "{}: batch_sizes: expected numbers >= 1 that do not grow, got {}", kOp,
-               to_string(sequence.batch_sizes));
+  const Numbers batch_sizes = detail::checked_batch_sizes(kOp, sequence);
   const std::int64_t batch = batch_sizes[0];
   Numbers first_rows{0};
   for (const std::int64_t size : batch_sizes) first_rows.push_back(first_rows.back() + size);
-  QUANTA_CHECK(sequence.data.dim() >= 1 && sequence.data.sizes()[0] == first_rows.back(),
-               "{}: data: expected {} rows (the sum of batch_sizes), got sizes {}", kOp,
-               first_rows.back(), sequence.data.sizes());
   Numbers places(at(batch));
   std::iota(places.begin(), places.end(), 0);
   if (sequence.unsorted_indices.defined()) {

@@ -52,25 +52,6 @@ Tensor stacked(std::span<const Tensor> parts) {
   return parts.size() == 1 ? parts[0].unsqueeze(0) : stack(parts, 0);
 }
 
-std::vector<std::int64_t> checked_batch_sizes(std::string_view op, const PackedSequence& x) {
-  QUANTA_CHECK(x.batch_sizes.defined() && x.batch_sizes.dtype() == DType::Int64 &&
-                   x.batch_sizes.dim() == 1 && x.batch_sizes.numel() > 0,
-               "{}: batch_sizes: expected Int64 [steps] of one step or more, got {}", op,
-               x.batch_sizes.defined() ? to_string(x.batch_sizes) : "an undefined tensor");
-  std::vector<std::int64_t> sizes = x.batch_sizes.to_int64_vector();
-  std::int64_t sum = 0;
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    QUANTA_CHECK(sizes[i] >= 1 && (i == 0 || sizes[i] <= sizes[i - 1]),
-                 "{}: batch_sizes: expected numbers >= 1 that do not grow, got {} in step {}", op,
-                 sizes[i], i);
-    sum += sizes[i];
-  }
-  QUANTA_CHECK(x.data.defined() && x.data.dim() == 2 && x.data.sizes()[0] == sum,
-               "{}: data: expected sizes [{}, features], got {}", op, sum,
-               x.data.defined() ? x.data.sizes() : Dims{});
-  return sizes;
-}
-
 LstmState reordered(const LstmState& state, const Tensor& index) {
   if (!index.defined()) return state;
   const auto select = [&](const Tensor& x) {
@@ -229,7 +210,9 @@ LstmOutput RecurrentLayer::run(const Tensor& x, const LstmState& state) const {
 
 PackedLstmOutput RecurrentLayer::run(const PackedSequence& x, const LstmState& state) const {
   const std::string_view op = kind_name(kind_);
-  const std::vector<std::int64_t> batch_sizes = checked_batch_sizes(op, x);
+  const std::vector<std::int64_t> batch_sizes = detail::checked_batch_sizes(op, x);
+  QUANTA_CHECK(x.data.dim() == 2, "{}: data: expected 2 dimensions, got sizes {}", op,
+               x.data.sizes());
   detail::check_recurrent_input(op, x.data, options_.input_size, takes_quantized());
   const LstmOutput result = run_layers(x.data, batch_sizes, reordered(state, x.sorted_indices));
   PackedSequence output = x;

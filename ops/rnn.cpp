@@ -1,6 +1,7 @@
 #include "quanta/ops/rnn.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "quanta/ops/cpu/linear_float.h"
@@ -45,7 +46,8 @@ std::int64_t check_batch_sizes(std::span<const std::int64_t> batch_sizes) {
                  "{}: batch_sizes: expected numbers >= 0 that do not grow, got {} after {}", kOp,
                  size, last);
     last = size;
-    sum += size;
+    // Beyond any tensor: no input_gates fit then.
+    sum += std::min(size, std::numeric_limits<std::int64_t>::max() - sum);
   }
   return sum;
 }

@@ -1,5 +1,8 @@
 #include "quanta/nn/detail/recurrent.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 
@@ -79,6 +82,28 @@ bool has_state(std::string_view op, RecurrentKind kind, const LstmState& state) 
                "{}: {}: expected both h and c or none, got an undefined tensor", op,
                state.h.defined() ? "c" : "h");
   return state.h.defined();
+}
+
+std::vector<std::int64_t> checked_batch_sizes(std::string_view op, const PackedSequence& sequence) {
+  const Tensor& given = sequence.batch_sizes;
+  QUANTA_CHECK(given.defined() && given.dtype() == DType::Int64 && given.dim() == 1 &&
+                   given.numel() > 0,
+               "{}: batch_sizes: expected Int64 [steps] of one step or more, got {}", op,
+               given.defined() ? to_string(given) : "an undefined tensor");
+  std::vector<std::int64_t> sizes = given.to_int64_vector();
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    QUANTA_CHECK(sizes[i] >= 1 && (i == 0 || sizes[i] <= sizes[i - 1]),
+                 "{}: batch_sizes: expected numbers >= 1 that do not grow, got {} in step {}", op,
+                 sizes[i], i);
+    // Beyond any tensor: no data fits then.
+    sum += std::min(sizes[i], std::numeric_limits<std::int64_t>::max() - sum);
+  }
+  const Tensor& data = sequence.data;
+  QUANTA_CHECK(data.defined() && data.dim() >= 1 && data.size(0) == sum,
+               "{}: data: expected sizes [{}, ...] (the sum of batch_sizes), got {}", op, sum,
+               data.defined() ? data.sizes() : Dims{});
+  return sizes;
 }
 
 RecurrentResult run_recurrent(const RecurrentCall& call, const RecurrentWeights& weights,

@@ -2,9 +2,11 @@
 
 // Private: what recurrent layers and cells share.
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "quanta/nn/rnn.h"
 
@@ -22,6 +24,10 @@ void check_recurrent_state(std::string_view op, std::string_view name, const Ten
 /// Whether both or none of h and c are there as `kind` wants; throws ArgumentError otherwise. True:
 /// the caller gave a state.
 bool has_state(std::string_view op, RecurrentKind kind, const LstmState& state);
+
+/// The batch sizes of a packed sequence. Throws ArgumentError for numbers < 1 or that grow, and for
+/// data of another number of rows than their sum.
+std::vector<std::int64_t> checked_batch_sizes(std::string_view op, const PackedSequence& sequence);
 
 /// One layer and direction, or a cell.
 struct RecurrentCall {

@@ -85,7 +85,7 @@ class LSTMLayer : public Module {
 RecurrentOptions checked(RecurrentOptions options) {
   QUANTA_SUPPORTED(options.proj_size == 0,
                    "quantizable::LSTM: proj_size: expected 0 (projections have no observable form; "
-                   "a null QConfig leaves the module in float, quantize_dynamic takes it), got {}",
+                   "a null QConfig leaves the module in float), got {}",
                    options.proj_size);
   options.dropout = 0.0;
   return options;

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -281,6 +282,41 @@ TEST_CASE("pack_padded_sequence: lengths that do not fit are refused by name") {
   CHECK_THROWS_WITH_AS(pack_padded_sequence(randn({3}), x), doctest::Contains("x: expected"),
                        ArgumentError);
   CHECK_THROWS_AS(pack_sequence({}), ArgumentError);
+}
+
+TEST_CASE("pad_packed_sequence: parts that do not fit each other are refused by name") {
+  constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
+  const Tensor x = randn({4, 3, 2});
+  const PackedSequence whole =
+      pack_padded_sequence(x, Tensor::from_int64(std::array<std::int64_t, 3>{4, 3, 1}));
+  const auto refused = [&](const char* text, const PackedSequence& packed) {
+    CHECK_THROWS_WITH_AS(pad_packed_sequence(packed), doctest::Contains(text), ArgumentError);
+    CHECK_THROWS_WITH_AS(GRU({.input_size = 2, .hidden_size = 3}).forward(packed),
+                         doctest::Contains(text), ArgumentError);
+  };
+  const auto with_sizes = [&](const std::vector<std::int64_t>& sizes) {
+    PackedSequence packed = whole;
+    packed.batch_sizes = Tensor::from_int64(sizes);
+    return packed;
+  };
+  refused("batch_sizes: expected numbers >= 1 that do not grow, got 3 in step 1",
+          with_sizes({2, 3, 3}));
+  refused("batch_sizes: expected numbers >= 1 that do not grow, got 0 in step 2",
+          with_sizes({4, 4, 0}));
+  refused("batch_sizes: expected Int64 [steps] of one step or more", with_sizes({}));
+  // Sums that 64 bits do not hold.
+  refused("data: expected sizes [9223372036854775807, ...]", with_sizes({kHuge, kHuge, 5}));
+  refused("data: expected sizes [7, ...] (the sum of batch_sizes), got [8, 2]",
+          with_sizes({3, 2, 2}));
+  refused("data: expected sizes [8, ...]", {Tensor(), whole.batch_sizes});
+  refused("batch_sizes: expected Int64", {whole.data, Tensor()});
+  refused("batch_sizes: expected Int64", {whole.data, Tensor::ones({4})});
+  for (const std::int64_t steps : {kHuge, std::int64_t{1} << 61}) {
+    CHECK_THROWS_AS(pad_packed_sequence(whole, {.total_length = steps}), ArgumentError);
+  }
+  CHECK_THROWS_WITH_AS(GRU({.input_size = 2, .hidden_size = 3})
+                           .forward(PackedSequence{Tensor::ones({8}), whole.batch_sizes}),
+                       doctest::Contains("data: expected 2 dimensions"), ArgumentError);
 }
 
 TEST_CASE("recurrent layers: bad input is refused by name") {
