@@ -132,14 +132,16 @@ class BertModel : public Module {
 
   /// `input_ids` is Int32 or Int64 [batch, steps].
   Tensor forward(const Tensor& input_ids) const override { return forward(input_ids, {}); }
-  /// `attention_mask` [batch, steps] has 1 for tokens and 0 for padding (Bool or integer; undefined:
-  /// all ones), `token_type_ids` [batch, steps] the segment (undefined: 0). Throws ArgumentError for
-  /// numbers outside of the tables, sizes that do not fit, and more steps than there are positions.
+  /// `attention_mask` [batch, steps] has 1 for tokens and 0 for padding (Bool or integer;
+  /// undefined: all ones), `token_type_ids` [batch, steps] the segment (undefined: 0). Throws
+  /// ArgumentError for numbers outside of the tables, sizes that do not fit, and more steps than
+  /// there are positions.
   Tensor forward(const Tensor& input_ids, const Tensor& attention_mask,
                  const Tensor& token_type_ids = {}) const;
 
   /// Reads config.json and model.safetensors, or pytorch_model.bin, of a Hugging Face directory.
-  /// Throws FileError for a missing file, ArgumentError that lists missing tensors and wrong sizes.
+  /// Throws FileError for a missing file and for sizes that config.json tells otherwise,
+  /// ArgumentError that lists all missing tensors and wrong sizes.
   static BertModel from_directory(const std::filesystem::path& directory);
 
  private:
@@ -164,8 +166,9 @@ class SentenceEncoder {
  public:
   SentenceEncoder(WordPieceTokenizer tokenizer, BertModel model);
   /// Reads config.json, vocab.txt and model.safetensors or pytorch_model.bin; if they are there,
-  /// tokenizer_config.json (do_lower_case), sentence_bert_config.json (max_seq_length) and
-  /// 1_Pooling/config.json, which has to ask for the mean. The model is in eval mode. Throws FileError or ArgumentError that names what is missing or wrong.
+  /// tokenizer_config.json (do_lower_case, tokenize_chinese_chars), sentence_bert_config.json
+  /// (max_seq_length) and 1_Pooling/config.json, which has to ask for the mean alone. The model is
+  /// in eval mode. Throws FileError or ArgumentError that names what is missing or wrong.
   static SentenceEncoder from_directory(const std::filesystem::path& directory);
 
   /// May be changed: quantize_dynamic(encoder.model, ...).

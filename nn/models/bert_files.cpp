@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "quanta/nn/models/bert.h"
@@ -136,11 +137,17 @@ std::string renamed(std::string_view name) {
   return std::string(name);
 }
 
+// Whether a file can be looked at; one that cannot is reported when it is opened.
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
 StateDict read_weights(const fs::path& directory) {
   const fs::path safetensors = directory / "model.safetensors";
   const fs::path pickled = directory / "pytorch_model.bin";
-  if (fs::exists(safetensors)) return read_safetensors(safetensors);
-  if (fs::exists(pickled)) return read_pt_state_dict(pickled);
+  if (is_there(safetensors)) return read_safetensors(safetensors);
+  if (is_there(pickled)) return read_pt_state_dict(pickled);
   throw FileError(fmt::format(
       "{}: expected model.safetensors or pytorch_model.bin in the directory, got neither",
       directory.string()));
@@ -170,13 +177,17 @@ TokenizerOptions tokenizer_options(const fs::path& directory, const BertConfig& 
   TokenizerOptions options;
   options.max_length = config.max_position_embeddings;
   const fs::path tokenizer = directory / "tokenizer_config.json";
-  if (fs::exists(tokenizer)) {
+  if (is_there(tokenizer)) {
     const Settings settings = Settings::read(tokenizer);
     options.lower_case = settings.flag("do_lower_case").value_or(options.lower_case);
     options.split_chinese = settings.flag("tokenize_chinese_chars").value_or(options.split_chinese);
+    if (settings.flag("strip_accents").value_or(options.lower_case) != options.lower_case) {
+      settings.fail("strip_accents", fmt::format("{} as do_lower_case is", options.lower_case),
+                    fmt::format("{}", !options.lower_case));
+    }
   }
   const fs::path sentence = directory / "sentence_bert_config.json";
-  if (fs::exists(sentence)) {
+  if (is_there(sentence)) {
     const Settings settings = Settings::read(sentence);
     options.max_length =
         std::min(options.max_length, settings.size("max_seq_length").value_or(options.max_length));
@@ -189,10 +200,19 @@ TokenizerOptions tokenizer_options(const fs::path& directory, const BertConfig& 
 
 void require_mean_pooling(const fs::path& directory) {
   const fs::path path = directory / "1_Pooling" / "config.json";
-  if (!fs::exists(path)) return;
+  if (!is_there(path)) return;
   const Settings settings = Settings::read(path);
   if (!settings.flag("pooling_mode_mean_tokens").value_or(true)) {
     settings.fail("pooling_mode_mean_tokens", "true (the mean of the tokens)", "false");
+  }
+  // Several modes together would give longer vectors.
+  constexpr std::array<std::string_view, 5> kOthers{
+      "pooling_mode_cls_token", "pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens",
+      "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"};
+  for (const std::string_view mode : kOthers) {
+    if (settings.flag(mode).value_or(false)) {
+      settings.fail(mode, "false (the mean of the tokens alone)", "true");
+    }
   }
 }
 
@@ -280,10 +300,11 @@ SentenceEncoder::SentenceEncoder(WordPieceTokenizer tokenizer, BertModel bert)
 }
 
 SentenceEncoder SentenceEncoder::from_directory(const fs::path& directory) {
-  if (!fs::is_directory(directory)) {
+  std::error_code ignored;
+  if (!fs::is_directory(directory, ignored)) {
     throw FileError(
         fmt::format("SentenceEncoder: {}: expected a directory, got {}", directory.string(),
-                    fs::exists(directory) ? "a file" : "nothing there"));
+                    is_there(directory) ? "a file" : "nothing there"));
   }
   const BertConfig config = BertConfig::from_file(directory / "config.json");
   require_mean_pooling(directory);

@@ -229,6 +229,48 @@ TEST_CASE("SentenceEncoder: a directory gives vectors of length one that do not 
                            l2_normalize(mean_pooling(hidden, ids({1, 1, 1}, {1, 3})))) < kTolerance);
 }
 
+// What torch.save writes of a state_dict: all tensors in one storage.
+std::string torch_file(const StateDict& state) {
+  std::string items;
+  std::string storage;
+  std::int64_t total = 0;
+  for (const auto& [name, tensor] : state) total += tensor.numel();
+  std::int64_t offset = 0;
+  for (const auto& [name, tensor] : state) {
+    const std::vector<float> values = tensor.to_float_vector();
+    for (const float value : values) test::put(storage, value);
+    const Dims& strides = tensor.contiguous().strides();
+    items += test::text(name) +
+             test::tensor_call(test::storage_id("FloatStorage", total), offset,
+                               {tensor.sizes().begin(), tensor.sizes().end()},
+                               {strides.begin(), strides.end()});
+    offset += tensor.numel();
+  }
+  return test::make_pt(
+      test::pickle(test::global("collections", "OrderedDict") + ")R(" + items + "u"), storage);
+}
+
+TEST_CASE("SentenceEncoder: a pytorch_model.bin is read where there is no model.safetensors") {
+  manual_seed(5);
+  const test::TemporaryFolder folder;
+  const StateDict state = tiny_model().state_dict();
+  write_directory(folder.path(), state);
+  const Tensor y = SentenceEncoder::from_directory(folder.path()).encode("a b c");
+  std::filesystem::remove(folder.path() / "model.safetensors");
+  const std::string bytes = torch_file(state);
+  write_bytes(folder.path() / "pytorch_model.bin", bytes);
+  CHECK(SentenceEncoder::from_directory(folder.path()).encode("a b c").equal(y));
+  StateDict part = state;
+  part.erase("encoder.layer.0.output.dense.weight");
+  write_bytes(folder.path() / "pytorch_model.bin", torch_file(part));
+  CHECK_THROWS_WITH_AS(SentenceEncoder::from_directory(folder.path()),
+                       doctest::Contains("encoder.layer.0.output.dense.weight"), ArgumentError);
+  for (const std::size_t kept : {std::size_t{0}, bytes.size() / 2, bytes.size() - 1}) {
+    write_bytes(folder.path() / "pytorch_model.bin", std::string_view(bytes).substr(0, kept));
+    CHECK_THROWS_AS(SentenceEncoder::from_directory(folder.path()), FileError);
+  }
+}
+
 TEST_CASE("SentenceEncoder: what is missing or wrong in a directory is named") {
   const test::TemporaryFolder folder;
   const StateDict whole = tiny_model().state_dict();
@@ -264,6 +306,21 @@ TEST_CASE("SentenceEncoder: what is missing or wrong in a directory is named") {
   std::filesystem::create_directories(path / "1_Pooling");
   write_bytes(path / "1_Pooling" / "config.json", R"({"pooling_mode_mean_tokens": false})");
   refused("pooling_mode_mean_tokens: expected true");
+  write_bytes(path / "1_Pooling" / "config.json",
+              R"({"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true})");
+  refused("pooling_mode_cls_token: expected false (the mean of the tokens alone), got true");
+  std::filesystem::remove(path / "1_Pooling" / "config.json");
+  write_bytes(path / "tokenizer_config.json", R"({"strip_accents": false})");
+  refused("strip_accents: expected true as do_lower_case is, got false");
+  write_bytes(path / "tokenizer_config.json",
+              R"({"do_lower_case": false, "strip_accents": false})");
+  CHECK_FALSE(SentenceEncoder::from_directory(path).tokenizer().options().lower_case);
+  write_bytes(path / "sentence_bert_config.json", R"({"max_seq_length": 1})");
+  refused("max_seq_length: expected at least 2, got 1");
+  std::filesystem::remove(path / "sentence_bert_config.json");
+  const std::string weights = test::read_bytes(path / "model.safetensors");
+  write_bytes(path / "model.safetensors", std::string_view(weights).substr(0, weights.size() - 4));
+  refused("model.safetensors");
 }
 
 }  // namespace
