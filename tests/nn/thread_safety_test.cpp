@@ -2,18 +2,30 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/fuse_modules.h"
 #include "quanta/fusion/prepare.h"
+#include "quanta/fusion/quantize_dynamic.h"
+#include "quanta/fusion/quantize_weight_only.h"
 #include "quanta/nn/activation.h"
+#include "quanta/nn/attention.h"
 #include "quanta/nn/conv.h"
+#include "quanta/nn/dynamic/linear.h"
+#include "quanta/nn/dynamic/rnn.h"
+#include "quanta/nn/dynamic/rnn_cell.h"
 #include "quanta/nn/float_functional.h"
 #include "quanta/nn/linear.h"
+#include "quanta/nn/models/bert.h"
 #include "quanta/nn/pooling.h"
+#include "quanta/nn/rnn.h"
+#include "quanta/nn/rnn_cell.h"
 #include "quanta/nn/stubs.h"
+#include "quanta/nn/weight_only/linear.h"
 #include "quanta/observers/defaults.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/random.h"
@@ -94,6 +106,78 @@ struct Case {
   std::vector<std::int64_t> want;
 };
 
+// Float and quantized modules without state of a call, and an input for each.
+struct Shared {
+  std::string name;
+  std::shared_ptr<nn::Module> module;
+  Tensor input;
+};
+
+template <typename Layer>
+std::shared_ptr<nn::Module> float_form(const auto& options) {
+  auto module = nn::make_module<Layer>(options);
+  module->eval();
+  return module;
+}
+
+template <typename Dynamic>
+std::shared_ptr<nn::Module> dynamic_form(const std::shared_ptr<nn::Module>& source,
+                                         const QConfig& qconfig) {
+  source->set_qconfig(qconfig);
+  return Dynamic::from_float(*source);
+}
+
+std::vector<Shared> shared_modules() {
+  namespace qd = nn::quantized::dynamic;
+  manual_seed(41);
+  Generator generator(42);
+  const nn::RecurrentOptions recurrent{
+      .input_size = 12, .hidden_size = 40, .num_layers = 2, .bidirectional = true};
+  const nn::CellOptions cell{.input_size = 12, .hidden_size = 40};
+  const nn::LinearOptions linear{.in_features = 64, .out_features = 96};
+  const Tensor steps = randn({7, 3, 12}, generator);
+  const Tensor rows = randn({3, 12}, generator);
+  const Tensor wide = randn({5, 64}, generator);
+  std::vector<Shared> all{{"LSTM", float_form<nn::LSTM>(recurrent), steps},
+                          {"GRU", float_form<nn::GRU>(recurrent), steps},
+                          {"GRUCell", float_form<nn::GRUCell>(cell), rows}};
+  for (const QConfig& qconfig : {default_dynamic_qconfig(), float16_dynamic_qconfig()}) {
+    all.push_back(
+        {"dynamic LSTM", dynamic_form<qd::LSTM>(float_form<nn::LSTM>(recurrent), qconfig), steps});
+    all.push_back(
+        {"dynamic GRU", dynamic_form<qd::GRU>(float_form<nn::GRU>(recurrent), qconfig), steps});
+    all.push_back({"dynamic LSTMCell",
+                   dynamic_form<qd::LSTMCell>(float_form<nn::LSTMCell>(cell), qconfig), rows});
+    all.push_back({"dynamic Linear",
+                   dynamic_form<qd::Linear>(float_form<nn::Linear>(linear), qconfig), wide});
+  }
+  for (const int bits : {8, 4}) {
+    all.push_back({"weight-only Linear",
+                   nn::weight_only::Linear::from_float(*float_form<nn::Linear>(linear),
+                                                       {.bits = bits, .group_size = 32}),
+                   wide});
+  }
+  all.push_back({"MultiheadAttention",
+                 float_form<nn::MultiheadAttention>(
+                     nn::MultiheadAttentionOptions{.embed_dim = 12, .num_heads = 3}),
+                 steps});
+  const nn::models::BertModel bert({.vocab_size = 30,
+                                    .hidden_size = 32,
+                                    .num_hidden_layers = 2,
+                                    .num_attention_heads = 4,
+                                    .intermediate_size = 64,
+                                    .max_position_embeddings = 16});
+  const Tensor tokens = randint(0, 30, {2, 11}, DType::Int64, generator);
+  const auto add_bert = [&](const char* name, const nn::models::BertModel& model) {
+    all.push_back({name, nn::make_module<nn::models::BertModel>(model), tokens});
+    all.back().module->eval();
+  };
+  add_bert("BertModel", bert);
+  add_bert("dynamic BertModel", quantize_dynamic(bert));
+  add_bert("weight-only BertModel", quantize_weight_only(bert, {.bits = 4, .group_size = 32}));
+  return all;
+}
+
 }  // namespace
 
 TEST_CASE("a converted network gives the same integers from four threads as from one") {
@@ -127,6 +211,38 @@ TEST_CASE("a converted network gives the same integers from four threads as from
     for (std::thread& thread : threads) thread.join();
     CAPTURE(omp_threads);
     CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("recurrent and dynamic and weight-only modules serve four threads at once") {
+  for (const Shared& shared : shared_modules()) {
+    CAPTURE(shared.name);
+    // A copy packs for itself.
+    const Tensor want = (*shared.module->clone())(shared.input);
+    const Tensor other_input = shared.input.narrow(0, 0, 1);
+    const Tensor other_want = (*shared.module->clone())(other_input);
+    for (const int omp_threads : {1, 2}) {
+      const std::shared_ptr<nn::Module> module = shared.module->clone();
+      std::atomic<int> wrong{0};
+      std::atomic<int> waiting{4};
+      std::vector<std::thread> threads;
+      for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&, t] {
+          set_num_threads(omp_threads);
+          // All begin at once: the first calls pack weights and make primitives.
+          --waiting;
+          while (waiting > 0) std::this_thread::yield();
+          for (int i = 0; i < 6; ++i) {
+            const bool first = (i + t) % 2 == 0;
+            const Tensor y = (*module)(first ? shared.input : other_input);
+            if (!y.equal(first ? want : other_want)) ++wrong;
+          }
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      CAPTURE(omp_threads);
+      CHECK(wrong == 0);
+    }
   }
 }
 
