@@ -68,10 +68,10 @@ std::vector<Candidate> symmetric_candidates(float low, float high, std::int64_t 
 // Offsets in equal steps from -n to 0, and the one that the observed range has itself.
 std::vector<float> offsets(std::int64_t num_steps, std::int64_t count, float observed) {
   const auto n = static_cast<double>(num_steps);
-  const auto m = static_cast<double>(std::min(num_steps + 2, count));
-  const double step = n / (m - 2.0);
+  const std::int64_t steps = std::min(num_steps + 2, count) - 2;
+  const double step = n / static_cast<double>(steps);
   std::vector<float> all;
-  for (std::int64_t i = 0; - n + static_cast<double>(i) * step < step; ++i) {
+  for (std::int64_t i = 0; i <= steps; ++i) {
     all.push_back(math::round_half_even(static_cast<float>(-n + static_cast<double>(i) * step)));
   }
   all.push_back(observed);
