@@ -33,7 +33,7 @@ std::string note(double loss, std::int64_t right, std::int64_t seen) {
 
 void train_epochs(const nn::Module& net, optim::TrainingLoop& loop, data::DataLoader& loader,
                   std::int64_t epochs, const std::string& label,
-                  const std::function<void(std::int64_t)>& after_epoch) {
+                  const std::function<void(std::int64_t)>& before_step) {
   if (const std::optional<optim::Counters> counters = loop.resume()) {
     loader.set_position(to_position(*counters));
     std::fprintf(stderr, "%s: goes on from a checkpoint after %lld epochs\n", label.c_str(),
@@ -49,6 +49,8 @@ void train_epochs(const nn::Module& net, optim::TrainingLoop& loop, data::DataLo
     std::int64_t seen = 0;
     std::int64_t steps = 0;
     for (const data::Batch& batch : loader) {
+      const data::DataLoader::Position at = loader.position();
+      if (before_step) before_step(at.epoch * loader.size() + at.batch - 1);
       loss_sum += loop.step([&] {
         const Tensor scores = net(batch.input);
         right += count_right(scores, batch.target);
@@ -56,14 +58,10 @@ void train_epochs(const nn::Module& net, optim::TrainingLoop& loop, data::DataLo
       });
       seen += batch.target.numel();
       ++steps;
-      bar.advance(steps == 1 ? loader.position().batch : 1,
+      bar.advance(steps == 1 ? at.batch : 1,
                   note(loss_sum / static_cast<double>(steps), right, seen));
-      const std::int64_t done = loader.position().batch;
-      if (done % save_every == 0 || done == loader.size()) {
-        loop.save(to_counters(loader.position()));
-      }
+      if (at.batch % save_every == 0 || at.batch == loader.size()) loop.save(to_counters(at));
     }
-    if (after_epoch) after_epoch(loader.epochs_done());
   }
 }
 
