@@ -78,8 +78,8 @@ Tensor mask_of_heads(const Tensor& mask, std::int64_t batch, std::int64_t heads,
 }
 
 // [batch, 1, 1, keys] of a call's key_padding_mask.
-Tensor mask_of_keys(const Tensor& mask, const Layout& layout, std::int64_t batch,
-                    std::int64_t keys, DType dtype) {
+Tensor mask_of_keys(const Tensor& mask, const Layout& layout, std::int64_t batch, std::int64_t keys,
+                    DType dtype) {
   if (!mask.defined()) return mask;
   check_mask("key_padding_mask", mask, layout.batched ? Dims{batch, keys} : Dims{keys});
   return additive_mask(kOp, "key_padding_mask", mask, true, dtype).reshape({batch, 1, 1, keys});
@@ -116,8 +116,7 @@ MultiheadAttention::MultiheadAttention(const MultiheadAttentionOptions& options,
   register_parameter("v_proj_weight", v_proj_weight);
   register_parameter("in_proj_bias", in_proj_bias);
   const std::int64_t width = options_.embed_dim;
-  register_module("out_proj", out_proj,
-                  LinearOptions{.in_features = width, .out_features = width, .bias = options_.bias});
+  register_module("out_proj", out_proj, LinearOptions{width, width, options_.bias});
   if (out_proj->bias.defined()) out_proj->bias.fill_(0.0);
   if (options_.add_bias_kv) {
     const double deviation = std::sqrt(1.0 / static_cast<double>(width));
@@ -147,8 +146,9 @@ Tensor MultiheadAttention::project_rows(Part part, const Tensor& x) const {
   const std::int64_t first = part == Part::Key || part == Part::KeyValue ? width
                              : part == Part::Value                       ? 2 * width
                                                                          : 0;
-  const std::int64_t rows = part == Part::All ? 3 * width : part == Part::KeyValue ? 2 * width
-                                                                                   : width;
+  const std::int64_t rows = part == Part::All        ? 3 * width
+                            : part == Part::KeyValue ? 2 * width
+                                                     : width;
   const Tensor& own = part == Part::Query ? q_proj_weight
                       : part == Part::Key ? k_proj_weight
                                           : v_proj_weight;
@@ -164,9 +164,9 @@ Tensor MultiheadAttention::project_rows(Part part, const Tensor& x) const {
       x.dtype() == DType::Float64) {
     return linear(x, weight_rows(), bias_rows());
   }
-  return packed_[static_cast<std::size_t>(part)].get(
-      weight, in_proj_bias, Fusion::None,
-      [&] { return PackedLinear(weight_rows(), bias_rows()); })(x);
+  return packed_[static_cast<std::size_t>(part)].get(weight, in_proj_bias, Fusion::None, [&] {
+    return PackedLinear(weight_rows(), bias_rows());
+  })(x);
 }
 
 void MultiheadAttention::check_input(std::string_view name, const Tensor& x,
@@ -215,8 +215,8 @@ AttentionOutput MultiheadAttention::run(const Tensor& query, const Tensor& key, 
   check_input("key", key, options_.kdim);
   check_input("value", value, options_.vdim);
   QUANTA_CHECK(key.dim() == query.dim() && value.dim() == query.dim(),
-               "{}: key: expected key and value with {} dimensions as query has, got {} and {}", kOp,
-               query.dim(), key.sizes(), value.sizes());
+               "{}: key: expected key and value with {} dimensions as query has, got {} and {}",
+               kOp, query.dim(), key.sizes(), value.sizes());
   // An unbatched input is a batch of one, batch first.
   const Layout layout{query.dim() == 3, query.dim() == 2 || options_.batch_first};
   const auto batched = [&](const Tensor& x) { return layout.batched ? x : x.unsqueeze(0); };
@@ -224,10 +224,10 @@ AttentionOutput MultiheadAttention::run(const Tensor& query, const Tensor& key, 
   const Tensor k = key.is_same(query) ? q : batched(key);
   const Tensor v = value.is_same(key) ? k : batched(value);
   const std::int64_t batch = layout.batch(q);
-  QUANTA_CHECK(layout.batch(k) == batch && layout.batch(v) == batch &&
-                   layout.steps(k) == layout.steps(v),
-               "{}: key: expected key and value of one length and {} in a batch, got {} and {}",
-               kOp, batch, key.sizes(), value.sizes());
+  QUANTA_CHECK(
+      layout.batch(k) == batch && layout.batch(v) == batch && layout.steps(k) == layout.steps(v),
+      "{}: key: expected key and value of one length and {} in a batch, got {} and {}", kOp, batch,
+      key.sizes(), value.sizes());
   QUANTA_CHECK(!call.is_causal || call.attn_mask.defined(),
                "{}: attn_mask: expected the causal mask with is_causal, got none", kOp);
   // Quantized inputs attend in Float32.
@@ -277,8 +277,8 @@ AttentionOutput MultiheadAttention::attend(const Heads& heads, const Tensor& mas
   const double dropped = is_training() ? options_.dropout : 0.0;
   if (!call.need_weights && !watches_weights()) {
     // More keys than the mask was made for: their columns are only in the mask.
-    const bool causal = call.is_causal && !padding.defined() && !options_.add_bias_kv &&
-                        !options_.add_zero_attn;
+    const bool causal =
+        call.is_causal && !padding.defined() && !options_.add_bias_kv && !options_.add_zero_attn;
     return {scaled_dot_product_attention(
         heads.query, heads.key, heads.value, causal ? Tensor() : sum_of(mask, padding),
         AttentionOptions{.dropout_p = dropped, .is_causal = causal, .scale = heads.scale})};

@@ -21,13 +21,13 @@ class NonDynamicallyQuantizableLinear : public Linear {
 struct MultiheadAttentionOptions {
   std::int64_t embed_dim = 0;
   std::int64_t num_heads = 0;
-  double dropout = 0.0;  ///< of the attention weights, in train mode
-  bool bias = true;      ///< of the projections
+  double dropout = 0.0;        ///< of the attention weights, in train mode
+  bool bias = true;            ///< of the projections
   bool add_bias_kv = false;    ///< one learned key and value more, bias_k and bias_v
   bool add_zero_attn = false;  ///< one key and value of zeros more
   std::int64_t kdim = 0;       ///< features of keys; 0: embed_dim
   std::int64_t vdim = 0;       ///< features of values; 0: embed_dim
-  bool batch_first = false;    ///< inputs are [batch, steps, features], else [steps, batch, features]
+  bool batch_first = false;  ///< inputs are [batch, steps, features], else [steps, batch, features]
 };
 
 /// Masks and wishes of one call. Masks are Bool, true for what is left out, or Float32 that is

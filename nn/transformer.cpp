@@ -20,9 +20,8 @@ MultiheadAttentionOptions attention_options(const TransformerLayerOptions& optio
 }
 
 LayerNormOptions norm_options(const TransformerLayerOptions& options) {
-  return {.normalized_shape = {options.d_model},
-          .eps = options.layer_norm_eps,
-          .bias = options.bias};
+  return {
+      .normalized_shape = {options.d_model}, .eps = options.layer_norm_eps, .bias = options.bias};
 }
 
 // linear2(dropout(activation(linear1(x)))), which encoder and decoder layers share.

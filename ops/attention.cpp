@@ -68,8 +68,10 @@ Dims with_last(Dims batch, std::int64_t rows, std::int64_t columns) {
 // kernel reads one after the other.
 Tensor expand_mask(const Tensor& mask, const Dims& scores) {
   Dims own = mask.sizes();
-  QUANTA_CHECK(own.size() <= scores.size(), "{}: attn_mask: expected sizes that broadcast to {}, "
-               "got {}", kOp, scores, own);
+  QUANTA_CHECK(own.size() <= scores.size(),
+               "{}: attn_mask: expected sizes that broadcast to {}, "
+               "got {}",
+               kOp, scores, own);
   const std::size_t missing = scores.size() - own.size();
   for (std::size_t d = 0; d < own.size(); ++d) {
     QUANTA_CHECK(own[d] == scores[missing + d] || own[d] == 1,
@@ -135,16 +137,24 @@ Tensor by_heads(const Tensor& query, const Tensor& key, const Tensor& value, con
   if (k.size(2) == 0) {
     out.fill_(0.0);
   } else if (out.numel() > 0) {
-    cpu::AttentionProblem problem{
-        .batch = q.size(0), .heads = q.size(1), .queries = q.size(2), .keys = k.size(2),
-        .features = q.size(3), .value_features = v.size(3),
-        .query = static_cast<const float*>(q.data_ptr()),
-        .key = static_cast<const float*>(k.data_ptr()),
-        .value = static_cast<const float*>(v.data_ptr()),
-        .out = static_cast<float*>(out.data_ptr()), .mask = nullptr,
-        .query_strides = strides_of(q), .key_strides = strides_of(k),
-        .value_strides = strides_of(v), .out_strides = strides_of(out), .mask_strides = {},
-        .scale = scale, .causal = causal};
+    cpu::AttentionProblem problem{.batch = q.size(0),
+                                  .heads = q.size(1),
+                                  .queries = q.size(2),
+                                  .keys = k.size(2),
+                                  .features = q.size(3),
+                                  .value_features = v.size(3),
+                                  .query = static_cast<const float*>(q.data_ptr()),
+                                  .key = static_cast<const float*>(k.data_ptr()),
+                                  .value = static_cast<const float*>(v.data_ptr()),
+                                  .out = static_cast<float*>(out.data_ptr()),
+                                  .mask = nullptr,
+                                  .query_strides = strides_of(q),
+                                  .key_strides = strides_of(k),
+                                  .value_strides = strides_of(v),
+                                  .out_strides = strides_of(out),
+                                  .mask_strides = {},
+                                  .scale = scale,
+                                  .causal = causal};
     Tensor added;
     if (mask.defined()) {
       added = as_heads(mask, batch);
@@ -165,10 +175,9 @@ Tensor additive_mask(std::string_view op, std::string_view argument, const Tenso
                dtype, mask.dtype());
   const Tensor dense = mask.contiguous();
   const Tensor result = Tensor::empty(mask.sizes());
-  std::transform(dense.data<bool>(), dense.data<bool>() + dense.numel(),
-                 result.mutable_data<float>(), [&](bool value) {
-                   return value == left_out ? static_cast<float>(kMinusInfinity) : 0.0F;
-                 });
+  std::transform(
+      dense.data<bool>(), dense.data<bool>() + dense.numel(), result.mutable_data<float>(),
+      [&](bool value) { return value == left_out ? static_cast<float>(kMinusInfinity) : 0.0F; });
   return result.to(dtype);
 }
 
@@ -211,8 +220,7 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   if (mask.defined()) {
     expanded = expand_mask(mask.detach(), with_last(batch, query.size(-2), key.size(-2)));
   }
-  const double scale =
-      options.scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(-1))));
+  const double scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(-1))));
   if (options.dropout_p > 0.0) {
     scope.kernel("steps");
     return by_steps(query, key, value, mask, scale, options);

@@ -39,8 +39,8 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
 /// gradients. `mask` is of query's dtype or undefined. A query that takes part in no key gives NaN.
 Tensor attention_weights(const Tensor& query, const Tensor& key, const Tensor& mask, double scale);
 
-/// A Bool mask as numbers of `dtype` to add: 0, and minus infinity where `mask` equals `left_out`. A
-/// mask of `dtype` (Float32 or Float64) is given back as it is. `op` and `argument` stand in the
+/// A Bool mask as numbers of `dtype` to add: 0, and minus infinity where `mask` equals `left_out`.
+/// A mask of `dtype` (Float32 or Float64) is given back as it is. `op` and `argument` stand in the
 /// errors for other dtypes.
 Tensor additive_mask(std::string_view op, std::string_view argument, const Tensor& mask,
                      bool left_out, DType dtype = DType::Float32);

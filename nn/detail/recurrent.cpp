@@ -86,10 +86,10 @@ bool has_state(std::string_view op, RecurrentKind kind, const LstmState& state) 
 
 std::vector<std::int64_t> checked_batch_sizes(std::string_view op, const PackedSequence& sequence) {
   const Tensor& given = sequence.batch_sizes;
-  QUANTA_CHECK(given.defined() && given.dtype() == DType::Int64 && given.dim() == 1 &&
-                   given.numel() > 0,
-               "{}: batch_sizes: expected Int64 [steps] of one step or more, got {}", op,
-               given.defined() ? to_string(given) : "an undefined tensor");
+  QUANTA_CHECK(
+      given.defined() && given.dtype() == DType::Int64 && given.dim() == 1 && given.numel() > 0,
+      "{}: batch_sizes: expected Int64 [steps] of one step or more, got {}", op,
+      given.defined() ? to_string(given) : "an undefined tensor");
   std::vector<std::int64_t> sizes = given.to_int64_vector();
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {

@@ -159,10 +159,9 @@ void check_sizes(const StateDict& state, const BertConfig& config, const fs::pat
   const auto require = [&](const std::string& name, const Dims& sizes) {
     const Tensor* tensor = state.find(name);
     if (tensor == nullptr || tensor->sizes() != sizes) {
-      throw FileError(fmt::format("{}: {}: expected sizes {} as config.json says, got {}",
-                                  directory.string(), name, sizes,
-                                  tensor == nullptr ? "no such tensor"
-                                                    : to_string(tensor->sizes())));
+      throw FileError(fmt::format(
+          "{}: {}: expected sizes {} as config.json says, got {}", directory.string(), name, sizes,
+          tensor == nullptr ? "no such tensor" : to_string(tensor->sizes())));
     }
   };
   const std::int64_t width = config.hidden_size;
@@ -218,9 +217,7 @@ void require_mean_pooling(const fs::path& directory) {
 
 }  // namespace
 
-BertConfig BertConfig::from_file(const fs::path& path) {
-  return config_from(Settings::read(path));
-}
+BertConfig BertConfig::from_file(const fs::path& path) { return config_from(Settings::read(path)); }
 
 BertConfig BertConfig::from_text(std::string_view json, const std::string& name) {
   return config_from(Settings(json, name));
@@ -258,12 +255,11 @@ Tensor mean_pooling(const Tensor& hidden, const Tensor& attention_mask) {
   QUANTA_CHECK(hidden.defined() && hidden.dim() == 3,
                "mean_pooling: hidden: expected [batch, steps, features], got {}",
                hidden.defined() ? to_string(hidden.sizes()) : "an undefined tensor");
-  QUANTA_CHECK(attention_mask.defined() &&
-                   attention_mask.sizes() == Dims({hidden.size(0), hidden.size(1)}),
-               "mean_pooling: attention_mask: expected sizes [{}, {}], got {}", hidden.size(0),
-               hidden.size(1),
-               attention_mask.defined() ? to_string(attention_mask.sizes())
-                                        : "an undefined tensor");
+  QUANTA_CHECK(
+      attention_mask.defined() && attention_mask.sizes() == Dims({hidden.size(0), hidden.size(1)}),
+      "mean_pooling: attention_mask: expected sizes [{}, {}], got {}", hidden.size(0),
+      hidden.size(1),
+      attention_mask.defined() ? to_string(attention_mask.sizes()) : "an undefined tensor");
   const Tensor tokens = ne(attention_mask, 0.0).to(DType::Float32).unsqueeze(-1);
   // A text without tokens gives zeros.
   const Tensor count = clamp(sum(tokens, {1}), 1.0, std::nullopt);
@@ -302,14 +298,14 @@ SentenceEncoder::SentenceEncoder(WordPieceTokenizer tokenizer, BertModel bert)
 SentenceEncoder SentenceEncoder::from_directory(const fs::path& directory) {
   std::error_code ignored;
   if (!fs::is_directory(directory, ignored)) {
-    throw FileError(
-        fmt::format("SentenceEncoder: {}: expected a directory, got {}", directory.string(),
-                    is_there(directory) ? "a file" : "nothing there"));
+    throw FileError(fmt::format("SentenceEncoder: {}: expected a directory, got {}",
+                                directory.string(),
+                                is_there(directory) ? "a file" : "nothing there"));
   }
   const BertConfig config = BertConfig::from_file(directory / "config.json");
   require_mean_pooling(directory);
-  WordPieceTokenizer tokenizer = WordPieceTokenizer::from_file(
-      directory / "vocab.txt", tokenizer_options(directory, config));
+  WordPieceTokenizer tokenizer =
+      WordPieceTokenizer::from_file(directory / "vocab.txt", tokenizer_options(directory, config));
   return {std::move(tokenizer), BertModel::from_directory(directory)};
 }
 

@@ -13,9 +13,9 @@ namespace {
 // The last entry of a sorted table that starts at or before `code`, or null.
 template <typename Entry, std::size_t kCount, typename Start>
 const Entry* find_at_or_before(const Entry (&table)[kCount], std::uint32_t code, Start&& start) {
-  const Entry* after =
-      std::upper_bound(std::begin(table), std::end(table), code,
-                       [&](std::uint32_t value, const Entry& entry) { return value < start(entry); });
+  const Entry* after = std::upper_bound(
+      std::begin(table), std::end(table), code,
+      [&](std::uint32_t value, const Entry& entry) { return value < start(entry); });
   return after == std::begin(table) ? nullptr : after - 1;
 }
 
@@ -31,9 +31,7 @@ bool is_space(std::uint32_t code) {
 }
 
 // 0xFFFD stands for what could not be decoded.
-bool is_dropped(std::uint32_t code) {
-  return code == 0xFFFD || within(unicode::kControls, code);
-}
+bool is_dropped(std::uint32_t code) { return code == 0xFFFD || within(unicode::kControls, code); }
 
 // All of ASCII but letters and digits: BERT counts "$" and "^" too, which Unicode calls symbols.
 bool is_punctuation(std::uint32_t code) {
@@ -46,10 +44,9 @@ bool is_punctuation(std::uint32_t code) {
 
 // BERT's ranges: ideographs, no Japanese kana and no Korean.
 bool is_ideograph(std::uint32_t code) {
-  constexpr unicode::Range kIdeographs[] = {{0x3400, 0x4DBF},   {0x4E00, 0x9FFF},
-                                            {0xF900, 0xFAFF},   {0x20000, 0x2A6DF},
-                                            {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F},
-                                            {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
+  constexpr unicode::Range kIdeographs[] = {
+      {0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},   {0x20000, 0x2A6DF},
+      {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
   return within(kIdeographs, code);
 }
 
@@ -79,8 +76,8 @@ void fold(std::uint32_t code, Use&& use) {
     }
     return;
   }
-  const unicode::FoldRun* run = find_at_or_before(
-      unicode::kFolds, code, [](const unicode::FoldRun& r) { return r.first; });
+  const unicode::FoldRun* run =
+      find_at_or_before(unicode::kFolds, code, [](const unicode::FoldRun& r) { return r.first; });
   if (run != nullptr) {
     const std::uint32_t distance = code - run->first;
     if (distance % run->step == 0 && distance / run->step < run->count) {

@@ -55,7 +55,8 @@ Tensor reference(const Tensor& query, const Tensor& key, const Tensor& value, co
       for (std::int64_t e = 0; e < width; ++e) {
         double total = 0.0;
         for (std::int64_t j = 0; j < keys && sum > 0.0; ++j) {
-          total += weights[static_cast<std::size_t>(j)] / sum * at(vs, (head * keys + j) * width + e);
+          total +=
+              weights[static_cast<std::size_t>(j)] / sum * at(vs, (head * keys + j) * width + e);
         }
         out.push_back(static_cast<float>(total));
       }
@@ -68,8 +69,9 @@ struct Shape {
   std::int64_t batch, heads, queries, keys, features, value_features;
 };
 
-const std::vector<Shape> kShapes{{1, 1, 1, 1, 1, 1},    {2, 3, 5, 7, 4, 6},  {1, 2, 130, 17, 8, 8},
-                                 {3, 1, 16, 16, 16, 3}, {2, 2, 1, 40, 5, 5}, {1, 4, 33, 129, 32, 32}};
+const std::vector<Shape> kShapes{{1, 1, 1, 1, 1, 1},    {2, 3, 5, 7, 4, 6},
+                                 {1, 2, 130, 17, 8, 8}, {3, 1, 16, 16, 16, 3},
+                                 {2, 2, 1, 40, 5, 5},   {1, 4, 33, 129, 32, 32}};
 
 Tensor random_bools(const Dims& sizes) {
   const Tensor numbers = rand(sizes);
@@ -116,7 +118,8 @@ TEST_CASE("scaled_dot_product_attention: masks broadcast and truth means taking 
   const Tensor q = randn({2, 3, 4, 8});
   const Tensor k = randn({2, 3, 6, 8});
   const Tensor v = randn({2, 3, 6, 5});
-  for (const Dims& sizes : {Dims{4, 6}, Dims{6}, Dims{2, 1, 1, 6}, Dims{3, 4, 1}, Dims{1, 3, 4, 6}}) {
+  for (const Dims& sizes :
+       {Dims{4, 6}, Dims{6}, Dims{2, 1, 1, 6}, Dims{3, 4, 1}, Dims{1, 3, 4, 6}}) {
     const Tensor mask = random_bools(sizes);
     const Tensor full = mask.expand({2, 3, 4, 6});
     const Tensor added = additive_mask("test", "mask", full.contiguous(), false);
@@ -131,8 +134,8 @@ TEST_CASE("scaled_dot_product_attention: other ranks and broadcast operands") {
   const Tensor k = randn({1, 3, 6, 8});
   const Tensor v = randn({3, 6, 5});
   const Tensor wide = scaled_dot_product_attention(q, k, v);
-  const Tensor expected = scaled_dot_product_attention(
-      q, k.expand({2, 3, 6, 8}).contiguous(), v.expand({2, 3, 6, 5}).contiguous());
+  const Tensor expected = scaled_dot_product_attention(q, k.expand({2, 3, 6, 8}).contiguous(),
+                                                       v.expand({2, 3, 6, 5}).contiguous());
   CHECK(largest_difference(wide, expected) == 0.0);
   CHECK(largest_difference(scaled_dot_product_attention(q[1], k[0], v), expected[1]) < kTolerance);
   CHECK(largest_difference(scaled_dot_product_attention(q[1][2], k[0][2], v[2]), expected[1][2]) <
@@ -165,8 +168,8 @@ TEST_CASE("scaled_dot_product_attention: a query without any key gives zeros") {
   CHECK(largest_difference(scaled_dot_product_attention(q, q, q, mask).select(2, 0),
                            scaled_dot_product_attention(q, q, q).select(2, 0)) < kTolerance);
   const Tensor none = Tensor::zeros({1, 2, 0, 4});
-  CHECK(largest_difference(scaled_dot_product_attention(q, none, none), Tensor::zeros({1, 2, 3, 4})) ==
-        0.0);
+  CHECK(largest_difference(scaled_dot_product_attention(q, none, none),
+                           Tensor::zeros({1, 2, 3, 4})) == 0.0);
   CHECK(scaled_dot_product_attention(none, q, q).numel() == 0);
 }
 
@@ -211,7 +214,8 @@ TEST_CASE("scaled_dot_product_attention: operands that do not fit are refused by
   CHECK_THROWS_WITH_AS(scaled_dot_product_attention(x, x, x.to(DType::Float64)),
                        text("value: expected Float32"), UnsupportedError);
   CHECK_THROWS_WITH_AS(scaled_dot_product_attention(x, x, x, Tensor::ones({2, 3, 4})),
-                       text("attn_mask: expected sizes that broadcast to [2, 3, 3]"), ArgumentError);
+                       text("attn_mask: expected sizes that broadcast to [2, 3, 3]"),
+                       ArgumentError);
   CHECK_THROWS_WITH_AS(scaled_dot_product_attention(x, x, x, Tensor::ones({3, 3}, DType::Int64)),
                        text("attn_mask: expected Bool or Float32"), ArgumentError);
   CHECK_THROWS_WITH_AS(
@@ -229,10 +233,10 @@ TEST_CASE("gelu: vectors agree with erf and tanh for every tail") {
       const Tensor y = gelu(part, kind);
       for (std::int64_t i = 0; i < count; ++i) {
         const auto v = static_cast<double>(part.data<float>()[i]);
-        const double share = kind == GeluApproximation::None
-                                 ? 0.5 * std::erfc(-v / std::sqrt(2.0))
-                                 : 0.5 * (1.0 + std::tanh(0.7978845608028654 *
-                                                          (v + 0.044715 * v * v * v)));
+        const double share =
+            kind == GeluApproximation::None
+                ? 0.5 * std::erfc(-v / std::sqrt(2.0))
+                : 0.5 * (1.0 + std::tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
         REQUIRE(std::abs(static_cast<double>(y.data<float>()[i]) - v * share) < 1e-6);
       }
     }
@@ -270,25 +274,25 @@ TEST_CASE("MultiheadAttention: orders of batch and steps and a single sequence a
   const Tensor memory = randn({2, 7, 12});
   for (const bool weights : {true, false}) {
     const AttentionOutput y = first.forward(x, memory, memory, {.need_weights = weights});
-    const AttentionOutput z =
-        steps.forward(x.transpose(0, 1), memory.transpose(0, 1), memory.transpose(0, 1),
-                      {.need_weights = weights});
+    const AttentionOutput z = steps.forward(x.transpose(0, 1), memory.transpose(0, 1),
+                                            memory.transpose(0, 1), {.need_weights = weights});
     CHECK(largest_difference(y.output, z.output.transpose(0, 1)) < kTolerance);
-    const AttentionOutput one = first.forward(x[1], memory[1], memory[1], {.need_weights = weights});
+    const AttentionOutput one =
+        first.forward(x[1], memory[1], memory[1], {.need_weights = weights});
     CHECK(largest_difference(y.output[1], one.output) < kTolerance);
     CHECK(y.weights.defined() == weights);
     if (!weights) continue;
     CHECK(largest_difference(y.weights, z.weights) < kTolerance);
     CHECK(largest_difference(y.weights[1], one.weights) < kTolerance);
   }
-  const AttentionOutput heads =
-      steps.forward(x[0], x[0], x[0], {.average_attn_weights = false});
+  const AttentionOutput heads = steps.forward(x[0], x[0], x[0], {.average_attn_weights = false});
   CHECK(heads.weights.sizes() == Dims{3, 5, 5});
 }
 
 TEST_CASE("MultiheadAttention: joint projections give what separate ones give") {
   manual_seed(12);
-  const MultiheadAttention module = attention({.embed_dim = 8, .num_heads = 2, .batch_first = true});
+  const MultiheadAttention module =
+      attention({.embed_dim = 8, .num_heads = 2, .batch_first = true});
   const Tensor x = randn({2, 5, 8});
   const Tensor memory = randn({2, 6, 8});
   CHECK(largest_difference(module.forward(x), module.forward(x, x.clone(), x.clone()).output) <
@@ -311,7 +315,8 @@ TEST_CASE("MultiheadAttention: a changed weight takes effect in eval mode") {
 
 TEST_CASE("MultiheadAttention: masks of bools and of numbers mean the same") {
   manual_seed(14);
-  const MultiheadAttention module = attention({.embed_dim = 8, .num_heads = 2, .batch_first = true});
+  const MultiheadAttention module =
+      attention({.embed_dim = 8, .num_heads = 2, .batch_first = true});
   const Tensor x = randn({3, 5, 8});
   const Tensor padding = Tensor::zeros({3, 5}, DType::Bool);
   padding.mutable_data<bool>()[4] = true;
@@ -329,11 +334,12 @@ TEST_CASE("MultiheadAttention: masks of bools and of numbers mean the same") {
     CHECK(largest_difference(y, module(x)) > 1e-3);
     // A padded key is as good as none.
     const Tensor shorter = x.narrow(1, 0, 4).narrow(0, 0, 1);
-    const Tensor shown = module.forward(x.narrow(0, 0, 1), x.narrow(0, 0, 1), x.narrow(0, 0, 1),
-                                        {padding.narrow(0, 0, 1), weights})
+    const Tensor shown = module
+                             .forward(x.narrow(0, 0, 1), x.narrow(0, 0, 1), x.narrow(0, 0, 1),
+                                      {padding.narrow(0, 0, 1), weights})
                              .output.narrow(1, 0, 4);
-    CHECK(largest_difference(shown, module.forward(shorter, shorter, shorter, {{}, weights}).output) <
-          kTolerance);
+    CHECK(largest_difference(
+              shown, module.forward(shorter, shorter, shorter, {{}, weights}).output) < kTolerance);
   }
 }
 
@@ -358,9 +364,11 @@ TEST_CASE("MultiheadAttention: is_causal is a hint for the causal mask") {
 TEST_CASE("MultiheadAttention: learned and zero keys are keys that no mask hides") {
   manual_seed(16);
   const MultiheadAttention plain = attention({.embed_dim = 8, .num_heads = 2, .batch_first = true});
-  MultiheadAttention more(
-      {.embed_dim = 8, .num_heads = 2, .add_bias_kv = true, .add_zero_attn = true,
-       .batch_first = true});
+  MultiheadAttention more({.embed_dim = 8,
+                           .num_heads = 2,
+                           .add_bias_kv = true,
+                           .add_zero_attn = true,
+                           .batch_first = true});
   more.load_state_dict(plain.state_dict(), Strict::No);
   more.eval();
   const Tensor x = randn({2, 3, 8});
@@ -421,7 +429,9 @@ TEST_CASE("MultiheadAttention: dropout acts on weights in train mode only") {
 }
 
 TEST_CASE("MultiheadAttention: bad options and inputs are refused by name") {
-  const auto make = [](const MultiheadAttentionOptions& options) { return MultiheadAttention(options); };
+  const auto make = [](const MultiheadAttentionOptions& options) {
+    return MultiheadAttention(options);
+  };
   CHECK_THROWS_WITH_AS(make({.embed_dim = 6, .num_heads = 4}),
                        doctest::Contains("num_heads: expected a divisor of embed_dim 6, got 4"),
                        ArgumentError);
@@ -447,9 +457,9 @@ TEST_CASE("MultiheadAttention: bad options and inputs are refused by name") {
   CHECK_THROWS_WITH_AS(module.forward(x, x, x, {.attn_mask = Tensor::ones({2, 3, 3})}),
                        doctest::Contains("attn_mask: expected sizes [4, 3, 3], got [2, 3, 3]"),
                        ArgumentError);
-  CHECK_THROWS_WITH_AS(
-      module.forward(x, x, x, {.attn_mask = Tensor::ones({3, 3}, DType::Int64)}),
-      doctest::Contains("attn_mask: expected Bool or Float32, got Int64"), ArgumentError);
+  CHECK_THROWS_WITH_AS(module.forward(x, x, x, {.attn_mask = Tensor::ones({3, 3}, DType::Int64)}),
+                       doctest::Contains("attn_mask: expected Bool or Float32, got Int64"),
+                       ArgumentError);
 }
 
 }  // namespace

@@ -138,8 +138,9 @@ TEST_CASE("BertModel: numbers and sizes that do not fit are refused by name") {
                        doctest::Contains("token_type_ids: expected sizes [1, 2]"), ArgumentError);
   BertConfig config = kTiny;
   config.num_attention_heads = 3;
-  CHECK_THROWS_WITH_AS(BertModel{config}, doctest::Contains("num_attention_heads: expected a "
-                                                            "divisor of hidden_size 8, got 3"),
+  CHECK_THROWS_WITH_AS(BertModel{config},
+                       doctest::Contains("num_attention_heads: expected a "
+                                         "divisor of hidden_size 8, got 3"),
                        ArgumentError);
   CHECK_THROWS_AS(BertOutput(8, kTiny)(Tensor::ones({1, 8})), ArgumentError);
 }
@@ -160,7 +161,8 @@ TEST_CASE("BertConfig: config.json is read and what is not BERT's is refused") {
   };
   refused("\"gelu\"", "\"swish\"", "hidden_act: expected gelu");
   refused("\"bert\"", "\"roberta\"", "model_type: expected bert, got 'roberta'");
-  refused("\"hidden_size\"", "\"hidden\"", "config.json: hidden_size: expected a whole number, got none");
+  refused("\"hidden_size\"", "\"hidden\"",
+          "config.json: hidden_size: expected a whole number, got none");
   refused("\"vocab_size\": 9", "\"vocab_size\": -1", "vocab_size: expected 1..1073741824, got -1");
   refused("\"vocab_size\": 9", "\"vocab_size\": \"9\"", "vocab_size: expected a whole number, got");
   refused("_heads\": 2", "_heads\": 3", "num_attention_heads: expected a divisor of 8, got 3");
@@ -205,7 +207,8 @@ TEST_CASE("mean_pooling and l2_normalize: padding does not count and rows get le
   CHECK_THROWS_AS(l2_normalize(hidden), ArgumentError);
 }
 
-TEST_CASE("SentenceEncoder: a directory gives vectors of length one that do not depend on a batch") {
+TEST_CASE(
+    "SentenceEncoder: a directory gives vectors of length one that do not depend on a batch") {
   manual_seed(4);
   const test::TemporaryFolder folder;
   const BertModel model = tiny_model();
@@ -226,7 +229,8 @@ TEST_CASE("SentenceEncoder: a directory gives vectors of length one that do not 
   }
   const Tensor hidden = model(ids({2, 6, 3}, {1, 3}));
   CHECK(largest_difference(batch.narrow(0, 1, 1),
-                           l2_normalize(mean_pooling(hidden, ids({1, 1, 1}, {1, 3})))) < kTolerance);
+                           l2_normalize(mean_pooling(hidden, ids({1, 1, 1}, {1, 3})))) <
+        kTolerance);
 }
 
 // What torch.save writes of a state_dict: all tensors in one storage.
@@ -240,10 +244,9 @@ std::string torch_file(const StateDict& state) {
     const std::vector<float> values = tensor.to_float_vector();
     for (const float value : values) test::put(storage, value);
     const Dims& strides = tensor.contiguous().strides();
-    items += test::text(name) +
-             test::tensor_call(test::storage_id("FloatStorage", total), offset,
-                               {tensor.sizes().begin(), tensor.sizes().end()},
-                               {strides.begin(), strides.end()});
+    items += test::text(name) + test::tensor_call(test::storage_id("FloatStorage", total), offset,
+                                                  {tensor.sizes().begin(), tensor.sizes().end()},
+                                                  {strides.begin(), strides.end()});
     offset += tensor.numel();
   }
   return test::make_pt(
@@ -292,8 +295,9 @@ TEST_CASE("SentenceEncoder: what is missing or wrong in a directory is named") {
   refused("encoder.layer.1.attention.self.key.bias");
   state.erase("embeddings.word_embeddings.weight");
   write_directory(path, state);
-  refused("embeddings.word_embeddings.weight: expected sizes [9, 8] as config.json says, got no "
-          "such tensor");
+  refused(
+      "embeddings.word_embeddings.weight: expected sizes [9, 8] as config.json says, got no "
+      "such tensor");
   // A config that asks for far too much is an error before anything is allocated.
   std::string config = kTinyJson;
   config.replace(config.find("\"vocab_size\": 9"), 15, "\"vocab_size\": 900000000");

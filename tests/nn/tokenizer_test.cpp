@@ -14,7 +14,8 @@ namespace {
 using Tokens = std::vector<std::string>;
 
 const std::string kVocabulary =
-    "[PAD]\n[UNK]\n[CLS]\n[SEP]\nhello\nworld\n,\n!\nun\n##aff\n##able\ncafe\nnaive\n\u4e2d\n\u6587\n"
+    "[PAD]\n[UNK]\n[CLS]\n[SEP]\nhello\nworld\n,\n!\nun\n##aff\n##"
+    "able\ncafe\nnaive\n\u4e2d\n\u6587\n"
     "a\nb\nab\n##c\n\u03c3\u03b1\u03c3\n\u043c\u0438\u0440\n$\n\u2014\n'\ns\nit\n##e\n"
     "\u1112\u1161\u11ab\ni\n";
 
@@ -102,19 +103,22 @@ TEST_CASE("WordPieceTokenizer: bad vocabularies are refused with their line") {
     return WordPieceTokenizer::from_text(text, "v.txt");
   };
   CHECK_NOTHROW(load("[PAD]\r\n[UNK]\r\n[CLS]\r\n[SEP]"));
-  CHECK_THROWS_WITH_AS(load(""), doctest::Contains("v.txt: expected a BERT vocabulary with the "
-                                                   "token [UNK], got 0 tokens"),
+  CHECK_THROWS_WITH_AS(load(""),
+                       doctest::Contains("v.txt: expected a BERT vocabulary with the "
+                                         "token [UNK], got 0 tokens"),
                        FileError);
   CHECK_THROWS_WITH_AS(load("[PAD]\n[UNK]\n[CLS]\n"), doctest::Contains("the token [SEP]"),
                        FileError);
   CHECK_THROWS_WITH_AS(load("[PAD]\n\n[UNK]\n"),
                        doctest::Contains("line 2: expected one token, got an empty line"),
                        FileError);
-  CHECK_THROWS_WITH_AS(load("[PAD]\na\na\n"), doctest::Contains("line 3: expected one token, got "
-                                                              "'a' of line 2 again"),
+  CHECK_THROWS_WITH_AS(load("[PAD]\na\na\n"),
+                       doctest::Contains("line 3: expected one token, got "
+                                         "'a' of line 2 again"),
                        FileError);
-  CHECK_THROWS_WITH_AS(load("[PAD]\n\xff\xfe\n"), doctest::Contains("line 2: expected one token, "
-                                                                  "got bytes that are not UTF-8"),
+  CHECK_THROWS_WITH_AS(load("[PAD]\n\xff\xfe\n"),
+                       doctest::Contains("line 2: expected one token, "
+                                         "got bytes that are not UTF-8"),
                        FileError);
   CHECK_THROWS_WITH_AS(load(std::string((std::size_t{64} << 20) + 1, 'a')),
                        doctest::Contains("expected at most 67108864 bytes"), FileError);

@@ -83,9 +83,8 @@ TEST_CASE("TransformerEncoder: causal masks and padding hide what comes later") 
             encoder.forward(start, {.src_mask = generate_square_subsequent_mask(4)})) < kTolerance);
   const Tensor padding = Tensor::zeros({2, 6}, DType::Bool);
   padding.narrow(1, 4, 2).fill_(1.0);
-  CHECK(largest_difference(
-            encoder.forward(x, {.src_key_padding_mask = padding}).narrow(1, 0, 4),
-            encoder(start)) < kTolerance);
+  CHECK(largest_difference(encoder.forward(x, {.src_key_padding_mask = padding}).narrow(1, 0, 4),
+                           encoder(start)) < kTolerance);
 }
 
 TEST_CASE("TransformerEncoder: layers are copies with names of their own and a norm may follow") {
@@ -166,7 +165,8 @@ TEST_CASE("EncoderClassifier: forward is attention and feed-forward by the names
   const Tensor attended =
       matmul(weights, heads(first.value(x))).transpose(1, 2).reshape({2, 4, 12});
   const Tensor y = first.ln1(add(x, first.out(attended)));
-  CHECK(largest_difference(first(x), first.ln2(add(y, first.fc2(gelu(first.fc1(y)))))) < kTolerance);
+  CHECK(largest_difference(first(x), first.ln2(add(y, first.fc2(gelu(first.fc1(y)))))) <
+        kTolerance);
   CHECK_THROWS_WITH_AS(models::EncoderLayer({.features = 10, .heads = 3}),
                        doctest::Contains("heads: expected a divisor of 10"), ArgumentError);
 }
