@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "../nn/close.h"
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/mapping.h"
 #include "quanta/fusion/model_file.h"
@@ -28,20 +29,10 @@
 namespace quanta {
 namespace {
 
+using test::largest_difference;
+
 Tensor indices(const std::vector<std::int64_t>& values, const Dims& sizes) {
   return Tensor::from_int64(values).view(sizes);
-}
-
-double largest_difference(const Tensor& lhs, const Tensor& rhs) {
-  REQUIRE(lhs.sizes() == rhs.sizes());
-  const std::vector<float> a = lhs.to_float_vector();
-  const std::vector<float> b = rhs.to_float_vector();
-  double largest = 0.0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-    if (!(difference <= largest)) largest = difference;
-  }
-  return largest;
 }
 
 // Words in order go through an LSTM, all of them once more as a bag.

@@ -2,8 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 
@@ -12,20 +10,9 @@
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/safetensors.h"
 #include "small_network.h"
+#include "temporary_file.h"
 
 namespace quanta::test {
-namespace {
-
-struct TemporaryFile {
-  std::filesystem::path path;
-  explicit TemporaryFile(const char* name)
-      : path(std::filesystem::temp_directory_path() /
-             (std::string(name) + std::to_string(::getpid()) + ".safetensors")) {}
-  ~TemporaryFile() { std::filesystem::remove(path); }
-};
-
-}  // namespace
-
 TEST_CASE("save_model and load_model: the loaded network gives identical outputs") {
   const TemporaryFile file("quanta_model_");
   for (const QConfig& qconfig : {get_default_qconfig(), default_qconfig()}) {

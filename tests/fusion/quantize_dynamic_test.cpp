@@ -1,7 +1,6 @@
 #include "quanta/fusion/quantize_dynamic.h"
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <set>
@@ -29,6 +28,7 @@
 #include "quanta/runtime/pt_file.h"
 #include "quanta/runtime/random.h"
 #include "small_network.h"
+#include "temporary_file.h"
 
 namespace quanta::test {
 namespace {
@@ -76,14 +76,6 @@ std::set<std::string> swapped(const nn::Module& model) {
 }
 
 using Paths = std::set<std::string>;
-
-struct TemporaryFile {
-  std::filesystem::path path;
-  explicit TemporaryFile(const char* name)
-      : path(std::filesystem::temp_directory_path() /
-             (std::string(name) + std::to_string(::getpid()) + ".safetensors")) {}
-  ~TemporaryFile() { std::filesystem::remove(path); }
-};
 
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "../nn/close.h"
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/fuse_modules.h"
 #include "quanta/fusion/prepare.h"
@@ -86,15 +87,6 @@ inline SmallNetwork calibrated_network(const QConfig& qconfig = get_default_qcon
   SmallNetwork prepared = prepare(net, qconfig);
   for (std::uint64_t seed = 0; seed < 4; ++seed) prepared(small_input(seed));
   return prepared;
-}
-
-/// Largest difference of two float tensors of one shape.
-inline float largest_difference(const Tensor& lhs, const Tensor& rhs) {
-  const std::vector<float> a = lhs.to_float_vector();
-  const std::vector<float> b = rhs.to_float_vector();
-  float largest = 0.0F;
-  for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
-  return largest;
 }
 
 }  // namespace quanta::test

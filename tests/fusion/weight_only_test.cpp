@@ -1,7 +1,5 @@
 #include <doctest/doctest.h>
 
-#include <unistd.h>
-
 #include <cmath>
 #include <filesystem>
 #include <string>
@@ -16,17 +14,10 @@
 #include "quanta/nn/weight_only/linear.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "temporary_file.h"
 
 namespace quanta::test {
 namespace {
-
-struct TemporaryFile {
-  std::filesystem::path path;
-  explicit TemporaryFile(const char* name)
-      : path(std::filesystem::temp_directory_path() /
-             (std::string(name) + std::to_string(::getpid()) + ".safetensors")) {}
-  ~TemporaryFile() { std::filesystem::remove(path); }
-};
 
 struct Block : nn::Module {
   nn::Child<nn::Linear> up, down;

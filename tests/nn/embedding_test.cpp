@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "close.h"
 #include "observed.h"
 #include "quanta/fusion/model_file.h"
 #include "quanta/fusion/quantize.h"
@@ -18,6 +19,8 @@
 
 namespace quanta::nn {
 namespace {
+
+using test::largest_difference;
 
 using test::names;
 
@@ -49,15 +52,6 @@ template <typename Quantized, typename Float>
 std::shared_ptr<Module> quantized_form(Float& module, const QConfig& qconfig) {
   module.set_qconfig(qconfig);
   return Quantized::from_float(module);
-}
-
-float largest_difference(const Tensor& lhs, const Tensor& rhs) {
-  REQUIRE(lhs.sizes() == rhs.sizes());
-  const std::vector<float> a = lhs.to_float_vector();
-  const std::vector<float> b = rhs.to_float_vector();
-  float largest = 0.0F;
-  for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
-  return largest;
 }
 
 // A text classifier: bag of words and of positions.

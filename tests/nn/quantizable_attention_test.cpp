@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "close.h"
 #include "observed.h"
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/prepare.h"
@@ -28,17 +29,7 @@
 namespace quanta::nn {
 namespace {
 
-double largest_difference(const Tensor& lhs, const Tensor& rhs) {
-  REQUIRE(lhs.sizes() == rhs.sizes());
-  const std::vector<float> a = lhs.to_float_vector();
-  const std::vector<float> b = rhs.to_float_vector();
-  double largest = 0.0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-    if (!(difference <= largest)) largest = difference;
-  }
-  return largest;
-}
+using test::largest_difference;
 
 std::shared_ptr<MultiheadAttention> attention(const MultiheadAttentionOptions& options) {
   auto module = make_module<MultiheadAttention>(options);

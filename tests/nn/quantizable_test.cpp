@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "close.h"
 #include "observed.h"
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/prepare.h"
@@ -28,21 +29,10 @@ namespace quanta::nn {
 namespace {
 
 using quantizable::GateForm;
+using test::largest_difference;
 
 // Observers that see all 8 bits.
 QConfig minmax_qconfig() { return {MinMaxObserver::with_args({}), default_weight_observer()}; }
-
-double largest_difference(const Tensor& lhs, const Tensor& rhs) {
-  REQUIRE(lhs.sizes() == rhs.sizes());
-  const std::vector<float> a = lhs.to_float_vector();
-  const std::vector<float> b = rhs.to_float_vector();
-  double largest = 0.0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
-    if (!(difference <= largest)) largest = difference;
-  }
-  return largest;
-}
 
 // In a list, so that convert finds it as a child.
 struct InList {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "../nn/close.h"
 #include "elementwise_support.h"
 #include "gradients_support.h"
 #include "quanta/nn/quantizable/lstm.h"
@@ -24,6 +25,7 @@ namespace {
 using test::check_float32;
 using test::check_gradients;
 using test::Inputs;
+using test::largest_difference;
 using test::leaf;
 using test::Op;
 
@@ -385,17 +387,6 @@ TEST_CASE("recurrent layers: gradients add up over calls and are the same in tra
   const std::vector<float> once = first.to_float_vector();
   const std::vector<float> twice = lstm.parameters()[1].grad().to_float_vector();
   for (std::size_t i = 0; i < once.size(); ++i) CHECK(twice[i] == 2.0F * once[i]);
-}
-
-double largest_difference(const Tensor& lhs, const Tensor& rhs) {
-  REQUIRE(lhs.sizes() == rhs.sizes());
-  const std::vector<float> a = lhs.to_float_vector();
-  const std::vector<float> b = rhs.to_float_vector();
-  double worst = 0.0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    worst = std::max(worst, static_cast<double>(std::abs(a[i] - b[i])));
-  }
-  return worst;
 }
 
 TEST_CASE("a quantizable LSTM has the gradients of the plain one") {
