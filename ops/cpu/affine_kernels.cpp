@@ -8,6 +8,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "quanta/ops/cpu/simd.h"
@@ -76,7 +77,74 @@ HWY_INLINE std::int64_t affine_vectors(const float* src, std::int64_t count, con
   }
   return i;
 }
+using DoubleTag = hn::ScalableTag<double>;
+static_assert(GradientLanes::kCount % kLanes == 0, "lanes of sums come in whole vectors");
+
+// A float vector's lanes as two vectors of doubles, each added to its sum.
+template <class V>
+HWY_INLINE void add_lanes(V terms, hn::Vec<DoubleTag>* sums) {
+  const hn::Half<FloatTag> half;
+  sums[0] = hn::Add(sums[0], hn::PromoteTo(DoubleTag(), hn::LowerHalf(half, terms)));
+  sums[1] = hn::Add(sums[1], hn::PromoteTo(DoubleTag(), hn::UpperHalf(half, terms)));
+}
+
+// math::affine_quantize_dequantize_gradient of as many elements as fill all lanes.
+std::int64_t gradient_vectors(const float* src, const float* grad, std::int64_t count, float scale,
+                              float offset, const math::AffineLimits<float>& limits, float* dst,
+                              GradientLanes& lanes) {
+  constexpr std::int64_t kParts = GradientLanes::kCount / kLanes;
+  const FloatTag d;
+  const DoubleTag dd;
+  const auto scales = hn::Set(d, scale);
+  const auto offsets = hn::Set(d, offset);
+  const auto shift = hn::Set(d, limits.shift);
+  const auto low = hn::Set(d, offset + limits.qmin);
+  const auto high = hn::Set(d, offset + limits.qmax);
+  const auto qmin = hn::Set(d, limits.qmin);
+  const auto qmax = hn::Set(d, limits.qmax);
+  hn::Vec<DoubleTag> scale_sums[2 * kParts];
+  hn::Vec<DoubleTag> offset_sums[2 * kParts];
+  for (std::int64_t k = 0; k < 2 * kParts; ++k) scale_sums[k] = offset_sums[k] = hn::Zero(dd);
+  std::int64_t i = 0;
+  for (; i + GradientLanes::kCount <= count; i += GradientLanes::kCount) {
+    for (std::int64_t part = 0; part < kParts; ++part) {
+      const std::int64_t at = i + part * kLanes;
+      const auto upstream = hn::LoadU(d, grad + at);
+      const auto steps = hn::Sub(hn::Div(hn::LoadU(d, src + at), scales), shift);
+      const auto rounded = hn::Round(steps);
+      const auto code = hn::Sub(rounded, offsets);
+      const auto inside = hn::And(hn::Ge(code, qmin), hn::Le(code, qmax));
+      const auto end = hn::Min(high, hn::Max(low, rounded));
+      hn::StoreU(hn::IfThenElseZero(inside, upstream), d, dst + at);
+      add_lanes(hn::Mul(upstream, hn::IfThenElse(inside, hn::Sub(rounded, steps), end)),
+                scale_sums + 2 * part);
+      add_lanes(hn::IfThenZeroElse(inside, hn::Mul(upstream, scales)), offset_sums + 2 * part);
+    }
+  }
+  for (std::int64_t k = 0; k < 2 * kParts; ++k) {
+    hn::StoreU(scale_sums[k], dd, lanes.scale + k * kLanes / 2);
+    hn::StoreU(offset_sums[k], dd, lanes.offset + k * kLanes / 2);
+  }
+  return i;
+}
 #endif  // HWY_TARGET != HWY_SCALAR
+
+void gradient_row(const float* src, const float* grad, std::int64_t count, float scale,
+                  float offset, const math::AffineLimits<float>& limits, float* dst,
+                  GradientLanes& lanes) {
+  std::int64_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  i = gradient_vectors(src, grad, count, scale, offset, limits, dst, lanes);
+#endif
+  for (; i < count; ++i) {
+    const auto one =
+        math::affine_quantize_dequantize_gradient(src[i], scale, offset, limits, grad[i]);
+    const std::int64_t lane = i % GradientLanes::kCount;
+    dst[i] = one.x;
+    lanes.scale[lane] += static_cast<double>(one.scale);
+    lanes.offset[lane] += static_cast<double>(one.offset);
+  }
+}
 
 template <AffineOp kOp>
 float affine_one(float x, float scale, float offset, const math::AffineLimits<float>& limits) {
@@ -149,6 +217,7 @@ HWY_AFTER_NAMESPACE();
 namespace quanta::cpu {
 
 HWY_EXPORT(affine_rows);
+HWY_EXPORT(gradient_row);
 
 namespace {
 
@@ -260,6 +329,41 @@ math::AffineGradient<T> gradient_of(AffineOp op, T x, T scale, T offset,
   return math::affine_quantize_dequantize_gradient(x, scale, offset, limits, grad);
 }
 
+// The rows begin..end of affine_backward, element by element.
+template <typename T>
+void backward_rows(AffineOp op, const T* src, const T* grad, const AffineRows& rows,
+                   std::int64_t begin, std::int64_t end, const T* scale, const T* offset,
+                   const math::AffineLimits<T>& limits, T* x_grad, double* scale_sums,
+                   double* offset_sums) {
+  for_each_element(rows, begin, end, [&](std::int64_t i, std::int64_t p) {
+    const auto one = gradient_of(op, src[i], scale[p], offset[p], limits, grad[i]);
+    x_grad[i] = one.x;
+    scale_sums[p] += static_cast<double>(one.scale);
+    offset_sums[p] += static_cast<double>(one.offset);
+  });
+}
+
+// The same of quantize_dequantize in vectors, for rows with one parameter each.
+void backward_rows_in_vectors(const float* src, const float* grad, const AffineRows& rows,
+                              std::int64_t begin, std::int64_t end, const float* scale,
+                              const float* offset, const math::AffineLimits<float>& limits,
+                              float* x_grad, double* scale_sums, double* offset_sums) {
+  const auto run = HWY_DYNAMIC_DISPATCH(gradient_row);
+  rows.for_each_run(begin, end, [&](std::int64_t first, std::int64_t count, std::int64_t at) {
+    for (std::int64_t row = 0; row < count; ++row) {
+      const std::int64_t start = (first + row) * rows.length();
+      const std::int64_t p = at + row * rows.run_stride();
+      GradientLanes lanes;
+      run(src + start, grad + start, rows.length(), scale[p], offset[p], limits, x_grad + start,
+          lanes);
+      for (std::int64_t lane = 0; lane < GradientLanes::kCount; ++lane) {
+        scale_sums[p] += lanes.scale[lane];
+        offset_sums[p] += lanes.offset[lane];
+      }
+    }
+  });
+}
+
 }  // namespace
 
 AffineRows::AffineRows(const AffineLayout& layout) {
@@ -352,14 +456,18 @@ void affine_backward(AffineOp op, const T* src, const T* grad, const AffineLayou
     for (std::int64_t part = first_part; part < end_part; ++part) {
       double* of_scale = sums.data() + 2 * parameters * static_cast<std::size_t>(part);
       double* of_offset = of_scale + parameters;
-      for_each_element(rows, rows.count() * part / parts, rows.count() * (part + 1) / parts,
-                       [&](std::int64_t i, std::int64_t p) {
-                         const auto one =
-                             gradient_of(op, src[i], scale[p], offset[p], limits, grad[i]);
-                         x_grad[i] = one.x;
-                         of_scale[p] += static_cast<double>(one.scale);
-                         of_offset[p] += static_cast<double>(one.offset);
-                       });
+      const std::int64_t begin = rows.count() * part / parts;
+      const std::int64_t end = rows.count() * (part + 1) / parts;
+      if constexpr (std::is_same_v<T, float>) {
+        if (op == AffineOp::QuantizeDequantize && rows.step() == 0 &&
+            limits.rounding == AffineRounding::HalfEven) {
+          backward_rows_in_vectors(src, grad, rows, begin, end, scale, offset, limits, x_grad,
+                                   of_scale, of_offset);
+          continue;
+        }
+      }
+      backward_rows(op, src, grad, rows, begin, end, scale, offset, limits, x_grad, of_scale,
+                    of_offset);
     }
   });
   std::fill(scale_grad, scale_grad + parameters, 0.0);

@@ -56,6 +56,14 @@ class AffineRows {
   std::int64_t run_stride_ = 0;
 };
 
+/// Sums of gradients, spread over as many lanes as the widest vector has: element i adds to lane
+/// i % kCount, so that every instruction set sums in the same order.
+struct GradientLanes {
+  static constexpr std::int64_t kCount = 16;
+  double scale[kCount] = {};
+  double offset[kCount] = {};
+};
+
 /// How the results of single operations are rounded.
 enum class AffineStep : std::uint8_t { Native, Float16, BFloat16 };
 
