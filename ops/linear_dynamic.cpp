@@ -55,7 +55,7 @@ const LinearPackedParamsFp16::Impl& checked_impl(std::string_view op,
 Tensor run_fp16(std::string_view op, const Tensor& x, const LinearPackedParamsFp16& packed,
                 Fusion fusion) {
   const LinearPackedParamsFp16::Impl& impl = checked_impl(op, packed);
-  return run_rows(op, x, impl.weight.size(1), impl.weight.size(0),
+  return run_rows(op, x, impl.in_features, impl.out_features,
                   [&](const float* src, std::int64_t rows, float* out) {
                     return cpu::linear_dynamic_fp16_rows(src, rows, impl, fusion, out);
                   });
@@ -101,8 +101,8 @@ LinearPackedParamsFp16::LinearPackedParamsFp16(const Tensor& weight, const Tenso
                                  bias.defined() ? bias.clone(MemoryFormat::Contiguous) : bias);
 }
 
-const Tensor& LinearPackedParamsFp16::weight() const {
-  return checked_impl("LinearPackedParamsFp16", *this).weight;
+Tensor LinearPackedParamsFp16::weight() const {
+  return checked_impl("LinearPackedParamsFp16", *this).weight();
 }
 
 const Tensor& LinearPackedParamsFp16::bias() const {

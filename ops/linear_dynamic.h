@@ -32,8 +32,8 @@ class LinearPackedParamsFp16 {
   /// `weight` is Float32 (values beyond +-65504 saturate, then round to nearest even) or Float16.
   LinearPackedParamsFp16(const Tensor& weight, const Tensor& bias);
   bool defined() const noexcept { return impl_ != nullptr; }
-  /// Float16 [N, K].
-  const Tensor& weight() const;
+  /// A copy, Float16 [N, K].
+  Tensor weight() const;
   const Tensor& bias() const;
 
   struct Impl;

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "quanta/ops/cpu/int8_dot_simd.h"
 #include "quanta/ops/cpu/reduce_simd.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -19,83 +20,17 @@ namespace quanta::cpu::HWY_NAMESPACE {
 namespace {
 
 #if HWY_TARGET != HWY_SCALAR
-namespace hn = hwy::HWY_NAMESPACE;
-
 #if HWY_TARGET <= HWY_AVX3
-using Codes = hn::FixedTag<std::uint8_t, 64>;
 /// Rows of codes, and of the weight, that are multiplied at a time: what the registers hold.
 inline constexpr int kMaxRows = 4;
 inline constexpr int kWeightRows = 4;
 inline constexpr int kWeightRowsOfOne = 8;
 #else
-using Codes = hn::FixedTag<std::uint8_t, 32>;
 inline constexpr int kMaxRows = 2;
 inline constexpr int kWeightRows = 4;
 inline constexpr int kWeightRowsOfOne = 4;
 #endif
-using Weights = hn::RebindToSigned<Codes>;
-using Words = hn::RepartitionToWide<Weights>;
-using Sums = hn::RepartitionToWide<Words>;
-using HalfCodes = hn::Half<Codes>;
-using HalfWeights = hn::Half<Weights>;
 inline constexpr auto kStep = static_cast<std::int64_t>(hn::MaxLanes(Codes()));
-
-// One step of a sum: the products of kStep codes and weights, added up in lanes of 32 bits.
-
-/// vpdpbusd adds four products to a lane.
-struct Vnni {
-  using Operand = hn::Vec<Codes>;
-  static HWY_INLINE Operand prepare(hn::Vec<Codes> x) { return x; }
-  static HWY_INLINE hn::Vec<Sums> add(hn::Vec<Sums> sum, const Operand& x, hn::Vec<Weights> w) {
-    // Highway does not let the compiler use these instructions.
-#if HWY_TARGET <= HWY_AVX3
-    asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(x.raw), "v"(w.raw));
-#else
-    asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum.raw) : "x"(x.raw), "x"(w.raw));
-#endif
-    return sum;
-  }
-};
-
-/// vpmaddubsw adds two products in 16 bits. Codes are at most 128 here and weights lie in
-/// -128..127, so that the lowest sum is -32768 and the highest 32512: none saturates.
-struct Pairs {
-  using Operand = hn::Vec<Codes>;
-  static HWY_INLINE Operand prepare(hn::Vec<Codes> x) { return x; }
-  static HWY_INLINE hn::Vec<Sums> add(hn::Vec<Sums> sum, const Operand& x, hn::Vec<Weights> w) {
-#if HWY_TARGET <= HWY_AVX3
-    const hn::Vec<Words> pairs{_mm512_maddubs_epi16(x.raw, w.raw)};
-    const hn::Vec<Sums> quads{_mm512_madd_epi16(pairs.raw, hn::Set(Words(), 1).raw)};
-#else
-    const hn::Vec<Words> pairs{_mm256_maddubs_epi16(x.raw, w.raw)};
-    const hn::Vec<Sums> quads{_mm256_madd_epi16(pairs.raw, hn::Set(Words(), 1).raw)};
-#endif
-    return hn::Add(sum, quads);
-  }
-};
-
-/// Everything in 16 bits first: no sum of two products overflows 32 bits.
-struct Wide {
-  struct Operand {
-    hn::Vec<Words> low, high;
-  };
-  static HWY_INLINE hn::Vec<Sums> products(hn::Vec<Words> a, hn::Vec<Words> b) {
-#if HWY_TARGET <= HWY_AVX3
-    return hn::Vec<Sums>{_mm512_madd_epi16(a.raw, b.raw)};
-#else
-    return hn::Vec<Sums>{_mm256_madd_epi16(a.raw, b.raw)};
-#endif
-  }
-  static HWY_INLINE Operand prepare(hn::Vec<Codes> x) {
-    return {hn::PromoteTo(Words(), hn::LowerHalf(HalfCodes(), x)),
-            hn::PromoteTo(Words(), hn::UpperHalf(HalfCodes(), x))};
-  }
-  static HWY_INLINE hn::Vec<Sums> add(hn::Vec<Sums> sum, const Operand& x, hn::Vec<Weights> w) {
-    const auto low = hn::PromoteTo(Words(), hn::LowerHalf(HalfWeights(), w));
-    const auto high = hn::PromoteTo(Words(), hn::UpperHalf(HalfWeights(), w));
-    return hn::Add(sum, hn::Add(products(x.low, low), products(x.high, high)));
-  }
-};
 
 /// The last `count` weights of rows that are `stride` apart, each filled up to a step. With what
 /// does not matter: codes are zeros there.
@@ -207,19 +142,8 @@ void multiply(const GemvInt8& call, std::int64_t begin, std::int64_t end, std::i
   }
 }
 
-/// Whether this target's form of vpdpbusd is there: short vectors have one of their own, which some
-/// machines with AVX-512's lack.
-bool has_dot_product(const GemvInt8& call) {
-#if HWY_TARGET <= HWY_AVX3
-  return call.vnni;
-#else
-  static const bool avx_vnni = __builtin_cpu_supports("avxvnni") != 0;
-  return call.vnni && avx_vnni;
-#endif
-}
-
 void gemv(const GemvInt8& call, std::int64_t begin, std::int64_t end, std::int32_t* sums) {
-  if (has_dot_product(call)) return multiply<Vnni>(call, begin, end, sums);
+  if (has_dot_product(call.vnni)) return multiply<Vnni>(call, begin, end, sums);
   if (call.code_bits == CodeBits::Seven) return multiply<Pairs>(call, begin, end, sums);
   multiply<Wide>(call, begin, end, sums);
 }

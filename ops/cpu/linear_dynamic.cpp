@@ -18,6 +18,55 @@ namespace quanta::quantized {
 LinearPackedParams::Impl::Impl(cpu::QuantizedWeight weight)
     : kernel(std::move(weight)), terms(kernel.weight()) {}
 
+const std::int8_t* LinearPackedParams::Impl::panels() const {
+  // A large weight is not worth another copy: its rows are long as a rule, and then gemv_int8 is as
+  // fast.
+  constexpr std::int64_t kMaxBytes = std::int64_t{512} * 1024;
+  const std::int64_t channels = kernel.out_features();
+  const std::int64_t depth = kernel.in_features();
+  if (channels * depth > kMaxBytes) return nullptr;
+  std::call_once(panels_once_,
+                 [&] { panels_ = cpu::int8_panels(kernel.weight().codes(), channels, depth); });
+  return static_cast<const std::int8_t*>(panels_.data_ptr());
+}
+
+namespace {
+
+/// Calls visit(place in the panels, place in [N, K]) for each element.
+template <typename Visit>
+void for_each_half(std::int64_t out_features, std::int64_t in_features, Visit&& visit) {
+  constexpr std::int64_t kPanel = cpu::kHalfPanel;
+  for (std::int64_t n = 0; n < out_features; ++n) {
+    for (std::int64_t k = 0; k < in_features; ++k) {
+      visit((n / kPanel * in_features + k) * kPanel + n % kPanel, n * in_features + k);
+    }
+  }
+}
+
+}  // namespace
+
+LinearPackedParamsFp16::Impl::Impl(const Tensor& weight, Tensor packed_bias)
+    : out_features(weight.size(0)),
+      in_features(weight.size(1)),
+      panels(Tensor::zeros(
+          {(out_features + cpu::kHalfPanel - 1) / cpu::kHalfPanel, in_features, cpu::kHalfPanel},
+          DType::Float16)),
+      bias(std::move(packed_bias)) {
+  const auto* src = static_cast<const std::uint16_t*>(weight.data_ptr());
+  auto* dst = static_cast<std::uint16_t*>(panels.data_ptr());
+  for_each_half(out_features, in_features,
+                [&](std::int64_t packed, std::int64_t plain) { dst[packed] = src[plain]; });
+}
+
+Tensor LinearPackedParamsFp16::Impl::weight() const {
+  Tensor weight = Tensor::empty({out_features, in_features}, DType::Float16);
+  const auto* src = static_cast<const std::uint16_t*>(panels.data_ptr());
+  auto* dst = static_cast<std::uint16_t*>(weight.data_ptr());
+  for_each_half(out_features, in_features,
+                [&](std::int64_t packed, std::int64_t plain) { dst[plain] = src[packed]; });
+  return weight;
+}
+
 }  // namespace quanta::quantized
 
 namespace quanta::cpu {
@@ -37,12 +86,14 @@ ChannelTerms::ChannelTerms(const QuantizedWeight& weight)
 
 namespace {
 
-/// Up to so many rows are multiplied with the weight as it is; for more LinearInt8 packs a copy.
-/// Its kernel is faster from about two rows on when the weight lies in the caches, from six when
-/// not; the one without oneDNN from sixteen.
+/// Up to so many rows are multiplied with the weight as it is, or in panels; for more LinearInt8
+/// packs a copy. Its kernel is faster than the weight as it is from about two rows on when that
+/// lies in the caches, from six when not, and faster than panels from about sixteen; the one
+/// without oneDNN is from sixteen.
 constexpr std::int64_t kMaxGemvRows = 16;
-std::int64_t max_gemv_rows(const LinearInt8& kernel) {
-  return kernel.uses_onednn() ? 4 : kMaxGemvRows;
+std::int64_t max_gemv_rows(const LinearInt8& kernel, bool panels) {
+  if (!kernel.uses_onednn()) return kMaxGemvRows;
+  return panels ? 12 : 4;
 }
 
 /// Elements for which a second thread pays.
@@ -118,9 +169,9 @@ std::int64_t channel_grain(std::int64_t multiply_adds, std::int64_t channels) {
   return threads_for(multiply_adds) == 1 ? channels : 64;
 }
 
-/// A few rows: sums and floats of a thread's channels one after the other.
-void few_rows(const Activation& src, std::int64_t rows, const LinearInt8& kernel, CodeBits bits,
-              const SumsToFloats& terms, float* out) {
+/// A few rows: sums and floats of a thread's channels one after the other. `panels` may be null.
+void few_rows(const Activation& src, std::int64_t rows, const LinearInt8& kernel,
+              const std::int8_t* panels, CodeBits bits, const SumsToFloats& terms, float* out) {
   const std::int64_t channels = kernel.out_features();
   const std::int64_t depth = kernel.in_features();
   std::array<std::int32_t, kMaxGemvRows> src_sums{};
@@ -133,17 +184,21 @@ void few_rows(const Activation& src, std::int64_t rows, const LinearInt8& kernel
                       .rows = rows,
                       .src_stride = src.stride,
                       .code_bits = bits,
-                      .weight = kernel.weight().codes(),
+                      .weight = panels != nullptr ? panels : kernel.weight().codes(),
                       .out_features = channels,
                       .in_features = depth,
                       .vnni = onednn::has_exact_u8s8()};
-  parallel_for(channels, channel_grain(rows * depth * channels, channels),
+  const auto multiply = panels != nullptr ? &gemv_int8_panels : &gemv_int8;
+  const std::int64_t unit = panels != nullptr ? kPanelChannels : 1;
+  const std::int64_t grain = channel_grain(rows * depth * channels, channels);
+  parallel_for((channels + unit - 1) / unit, (grain + unit - 1) / unit,
                [&](std::int64_t begin, std::int64_t end) {
-                 gemv_int8(call, begin, end, reinterpret_cast<std::int32_t*>(out));
+                 multiply(call, begin, end, reinterpret_cast<std::int32_t*>(out));
                  SumsToFloats row_terms = terms;
                  for (std::int64_t row = 0; row < rows; ++row) {
                    row_terms.src_sum = src_sums[static_cast<std::size_t>(row)];
-                   sums_to_floats(row_terms, begin, end, out + row * channels);
+                   sums_to_floats(row_terms, begin * unit, std::min(end * unit, channels),
+                                  out + row * channels);
                  }
                });
 }
@@ -157,9 +212,10 @@ std::string_view linear_dynamic_rows(const float* x, std::int64_t rows,
   const LinearInt8& kernel = packed.kernel;
   const std::int64_t depth = kernel.in_features();
   const std::int64_t channels = kernel.out_features();
-  const bool few = rows <= max_gemv_rows(kernel);
-  const std::int64_t stride =
-      few ? (depth + kCodeRowAlignment - 1) / kCodeRowAlignment * kCodeRowAlignment : depth;
+  const std::int8_t* panels = packed.panels();
+  const bool few = rows <= max_gemv_rows(kernel, panels != nullptr);
+  const std::int64_t unit = panels != nullptr ? kPanelDepth : kCodeRowAlignment;
+  const std::int64_t stride = few ? (depth + unit - 1) / unit * unit : depth;
   const Activation src = quantize_rows(x, rows, depth, stride, reduce_range);
 
   const ChannelTerms& terms = packed.terms;
@@ -175,7 +231,7 @@ std::string_view linear_dynamic_rows(const float* x, std::int64_t rows,
   if (few) {
     const CodeBits bits =
         reduce_range == quantized::ReduceRange::Yes ? CodeBits::Seven : CodeBits::Eight;
-    few_rows(src, rows, kernel, bits, args, out);
+    few_rows(src, rows, kernel, panels, bits, args, out);
     return "quanta:gemv";
   }
   const std::string_view name =
@@ -192,20 +248,21 @@ std::string_view linear_dynamic_rows(const float* x, std::int64_t rows,
 std::string_view linear_dynamic_fp16_rows(const float* x, std::int64_t rows,
                                           const quantized::LinearPackedParamsFp16::Impl& packed,
                                           Fusion fusion, float* out) {
-  const std::int64_t channels = packed.weight.size(0);
-  const std::int64_t depth = packed.weight.size(1);
+  const std::int64_t channels = packed.out_features;
+  const std::int64_t depth = packed.in_features;
   const Tensor& bias = packed.bias;
   const HalfProduct call{x,
                          rows,
-                         static_cast<const std::uint16_t*>(packed.weight.data_ptr()),
+                         static_cast<const std::uint16_t*>(packed.panels.data_ptr()),
                          channels,
                          depth,
                          bias.defined() ? static_cast<const float*>(bias.data_ptr()) : nullptr,
                          fusion == Fusion::ReLU};
+  const std::int64_t grain = channel_grain(rows * depth * channels * 4, channels);
   parallel_for(
-      channels, channel_grain(rows * depth * channels * 4, channels),
+      packed.panels.size(0), (grain + kHalfPanel - 1) / kHalfPanel,
       [&](std::int64_t begin, std::int64_t end) { multiply_halves(call, begin, end, out); });
-  return "quanta:gemv";
+  return rows == 1 ? "quanta:gemv" : "quanta:gemm";
 }
 
 }  // namespace quanta::cpu

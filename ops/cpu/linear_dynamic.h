@@ -4,6 +4,7 @@
 // packed parameters of the public ops hold. No allocation in steady state; safe from many threads.
 
 #include <cstdint>
+#include <mutex>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -33,12 +34,22 @@ struct LinearPackedParams::Impl {
   explicit Impl(cpu::QuantizedWeight weight);
   cpu::LinearInt8 kernel;
   cpu::ChannelTerms terms;
+
+  /// A copy of a small weight for products of a few rows (see gemv_int8.h), made when it is first
+  /// asked for; null for a large one.
+  const std::int8_t* panels() const;
+
+ private:
+  mutable std::once_flag panels_once_;
+  mutable Tensor panels_;
 };
 
 struct LinearPackedParamsFp16::Impl {
-  Impl(Tensor packed_weight, Tensor packed_bias)
-      : weight(std::move(packed_weight)), bias(std::move(packed_bias)) {}
-  Tensor weight;  ///< Float16 [N, K], contiguous
+  /// `weight` Float16 [N, K], contiguous.
+  Impl(const Tensor& weight, Tensor packed_bias);
+  Tensor weight() const;
+  std::int64_t out_features, in_features;
+  Tensor panels;  ///< Float16, see linear_dynamic_kernels.h
   Tensor bias;    ///< Float32 [N], contiguous, or undefined
 };
 

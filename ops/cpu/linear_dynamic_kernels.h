@@ -23,11 +23,16 @@ struct SumsToFloats {
 /// Channels [begin, end), in place: `row` holds int32 sums before and floats after.
 void sums_to_floats(const SumsToFloats& args, std::int64_t begin, std::int64_t end, float* row);
 
-/// Channels [begin, end) of `rows` rows: out[r][n] = sum of x[r][k] * weight[n][k], plus bias[n].
+/// Channels of a panel: element (n, k) of a Float16 weight [N, K] in panels is at
+/// [n / 16][k][n % 16], with zeros where N ends.
+inline constexpr std::int64_t kHalfPanel = 16;
+
+/// out[r][n] = sum of x[r][k] * weight[n][k], plus bias[n], for the channels of panels
+/// [begin, end).
 struct HalfProduct {
   const float* x;
   std::int64_t rows;
-  const std::uint16_t* weight;  ///< Float16 [N, K]
+  const std::uint16_t* panels;
   std::int64_t out_features, in_features;
   const float* bias;  ///< null: 0
   bool relu;

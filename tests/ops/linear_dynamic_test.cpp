@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 #include <hwy/targets.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -142,8 +143,8 @@ TEST_CASE("linear_dynamic: random layers give the floats of the scalar reference
 TEST_CASE("gemv_int8: every instruction set and kind of products gives the same integers") {
   Generator generator(52);
   for (const std::int64_t k : {1, 31, 32, 64, 65, 130, 1000}) {
-    for (const std::int64_t n : {1, 3, 4, 9, 37}) {
-      const std::int64_t rows = generator.integer(1, 9);
+    for (const std::int64_t n : {1, 3, 4, 9, 37, 150}) {
+      const std::int64_t rows = generator.integer(1, 14);
       const std::int64_t stride =
           (k + cpu::kCodeRowAlignment - 1) / cpu::kCodeRowAlignment * cpu::kCodeRowAlignment;
       const QTensor weight = testing::random_weight({n, k}, {-1, false, Codes::Extreme}, generator);
@@ -178,6 +179,18 @@ TEST_CASE("gemv_int8: every instruction set and kind of products gives the same 
             const std::int64_t middle = n / 3;
             cpu::gemv_int8(call, 0, middle, sums.data());
             cpu::gemv_int8(call, middle, n, sums.data());
+            CHECK(sums == expected);
+            // In panels, and rows that start anywhere.
+            const Tensor panels = cpu::int8_panels(w, n, k);
+            cpu::GemvInt8 packed = call;
+            packed.weight = static_cast<const std::int8_t*>(panels.data_ptr());
+            std::vector<std::uint8_t> shifted(static_cast<std::size_t>(rows * stride) + 1);
+            std::copy_n(src, rows * stride, shifted.data() + 1);
+            packed.src = shifted.data() + 1;
+            std::fill(sums.begin(), sums.end(), -1);
+            const std::int64_t middle_panel = panels.size(0) / 2;
+            cpu::gemv_int8_panels(packed, 0, middle_panel, sums.data());
+            cpu::gemv_int8_panels(packed, middle_panel, panels.size(0), sums.data());
             CHECK(sums == expected);
           }
         });
@@ -234,8 +247,8 @@ TEST_CASE("linear_dynamic: calls from many threads give what one gives") {
 TEST_CASE("linear_dynamic_fp16: sums match doubles and are equal for any rows and target") {
   Generator generator(56);
   for (int i = 0; i < 60; ++i) {
-    const std::int64_t k = generator.integer(1, 200);
-    const std::int64_t n = generator.integer(1, 70);
+    const std::int64_t k = i % 4 == 0 ? 128 * generator.integer(1, 4) : generator.integer(1, 300);
+    const std::int64_t n = generator.integer(1, 150);
     const std::int64_t rows = generator.integer(1, 40);
     const Tensor weight = randn({n, k}, generator);
     const Tensor bias = generator.integer(0, 1) == 0 ? randn({n}, generator) : Tensor();

@@ -1,0 +1,105 @@
+// Private: sums of u8 x s8 products in lanes of 32 bits, inside Highway's foreach_target (hence the
+// guard that toggles). Exact on every instruction set; sums wrap.
+
+#if defined(QUANTA_OPS_CPU_INT8_DOT_SIMD_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QUANTA_OPS_CPU_INT8_DOT_SIMD_H_
+#undef QUANTA_OPS_CPU_INT8_DOT_SIMD_H_
+#else
+#define QUANTA_OPS_CPU_INT8_DOT_SIMD_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+
+HWY_BEFORE_NAMESPACE();
+namespace quanta::cpu::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET <= HWY_AVX3
+using Codes = hn::FixedTag<std::uint8_t, 64>;
+#else
+using Codes = hn::FixedTag<std::uint8_t, 32>;
+#endif
+using Weights = hn::RebindToSigned<Codes>;
+using Words = hn::RepartitionToWide<Weights>;
+using Sums = hn::RepartitionToWide<Words>;
+
+// One step of a sum: lane i gets the products of the four codes and weights that lie in it.
+
+/// vpdpbusd.
+struct Vnni {
+  using Operand = hn::Vec<Codes>;
+  static HWY_INLINE Operand prepare(hn::Vec<Codes> x) { return x; }
+  static HWY_INLINE hn::Vec<Sums> add(hn::Vec<Sums> sum, const Operand& x, hn::Vec<Weights> w) {
+    // Highway does not let the compiler use these instructions.
+#if HWY_TARGET <= HWY_AVX3
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(x.raw), "v"(w.raw));
+#else
+    asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum.raw) : "x"(x.raw), "x"(w.raw));
+#endif
+    return sum;
+  }
+};
+
+/// vpmaddubsw adds two products in 16 bits. Codes are at most 128 here and weights lie in
+/// -128..127, so that the lowest sum is -32768 and the highest 32512: none saturates.
+struct Pairs {
+  using Operand = hn::Vec<Codes>;
+  static HWY_INLINE Operand prepare(hn::Vec<Codes> x) { return x; }
+  static HWY_INLINE hn::Vec<Sums> add(hn::Vec<Sums> sum, const Operand& x, hn::Vec<Weights> w) {
+#if HWY_TARGET <= HWY_AVX3
+    const hn::Vec<Words> pairs{_mm512_maddubs_epi16(x.raw, w.raw)};
+    const hn::Vec<Sums> quads{_mm512_madd_epi16(pairs.raw, hn::Set(Words(), 1).raw)};
+#else
+    const hn::Vec<Words> pairs{_mm256_maddubs_epi16(x.raw, w.raw)};
+    const hn::Vec<Sums> quads{_mm256_madd_epi16(pairs.raw, hn::Set(Words(), 1).raw)};
+#endif
+    return hn::Add(sum, quads);
+  }
+};
+
+/// Everything in 16 bits first, even and odd bytes apart: no sum of two products overflows 32 bits.
+struct Wide {
+  struct Operand {
+    hn::Vec<Words> even, odd;
+  };
+  static HWY_INLINE hn::Vec<Sums> products(hn::Vec<Words> a, hn::Vec<Words> b) {
+#if HWY_TARGET <= HWY_AVX3
+    return hn::Vec<Sums>{_mm512_madd_epi16(a.raw, b.raw)};
+#else
+    return hn::Vec<Sums>{_mm256_madd_epi16(a.raw, b.raw)};
+#endif
+  }
+  static HWY_INLINE Operand prepare(hn::Vec<Codes> x) {
+    const hn::RebindToUnsigned<Words> unsigned_words;
+    const auto words = hn::BitCast(unsigned_words, x);
+    return {hn::BitCast(Words(), hn::And(words, hn::Set(unsigned_words, 0xFF))),
+            hn::BitCast(Words(), hn::ShiftRight<8>(words))};
+  }
+  static HWY_INLINE hn::Vec<Sums> add(hn::Vec<Sums> sum, const Operand& x, hn::Vec<Weights> w) {
+    const auto words = hn::BitCast(Words(), w);
+    const auto even = hn::ShiftRight<8>(hn::ShiftLeft<8>(words));
+    const auto odd = hn::ShiftRight<8>(words);
+    return hn::Add(sum, hn::Add(products(x.even, even), products(x.odd, odd)));
+  }
+};
+
+/// Whether Vnni's instruction is there on a machine whose oneDNN uses it (`vnni`): short vectors
+/// have one of their own, which some machines with AVX-512's lack.
+inline bool has_dot_product(bool vnni) {
+#if HWY_TARGET <= HWY_AVX3
+  return vnni;
+#else
+  static const bool avx_vnni = __builtin_cpu_supports("avxvnni") != 0;
+  return vnni && avx_vnni;
+#endif
+}
+
+#endif  // HWY_TARGET != HWY_SCALAR
+}  // namespace quanta::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard
