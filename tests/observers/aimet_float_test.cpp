@@ -171,6 +171,14 @@ TEST_CASE("FloatQuantizeDequantize: calibration sets maxval below 16 bits") {
       "maxval: expected a floating tensor that can be expanded to [3, 1], got [2, 1]");
 }
 
+TEST_CASE("FloatQuantizeDequantize: formats without a mantissa are calibrated like others") {
+  FloatQuantizeDequantize quantizer({.exponent_bits = 3, .mantissa_bits = 0});
+  const Tensor x = Tensor::from_values({0.7F, -3.0F, 1.0F});
+  quantizer.compute_encodings([&] { quantizer.forward(x); });
+  CHECK(quantizer.maxval().item() == 3.0);
+  CHECK(quantizer.forward(x).tensor().to_float_vector()[1] == doctest::Approx(-3.0));
+}
+
 TEST_CASE("FloatQuantizeDequantize leaves integers alone and prints itself") {
   FloatQuantizeDequantize builtin({.dtype = "float16"});
   const Tensor x = Tensor::zeros({3}, DType::Int32);
