@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/element.h"
+#include "quanta/runtime/detail/float_casts.h"
 #include "quanta/runtime/detail/overlap.h"
 #include "quanta/runtime/detail/strided.h"
 #include "quanta/runtime/quant_math.h"
@@ -52,9 +54,70 @@ void copy_same_dtype(const Tensor& dst, const Tensor& src) {
   }
 }
 
+std::optional<math::FloatFormat> small_float(DType dtype) {
+  switch (dtype) {
+    case DType::Float16:
+      return math::kFloat16;
+    case DType::BFloat16:
+      return math::kBFloat16;
+    case DType::Float8E4M3FN:
+      return math::kE4M3FN;
+    case DType::Float8E5M2:
+      return math::kE5M2;
+    default:
+      return std::nullopt;
+  }
+}
+
+template <typename Code>
+void encode_runs(const Tensor& dst, const Tensor& src, const detail::StridedPair& pair,
+                 const math::FloatFormat& format) {
+  const auto* from = static_cast<const float*>(src.data_ptr());
+  auto* to = static_cast<Code*>(dst.data_ptr());
+  pair.for_each_run([&](std::int64_t dst_offset, std::int64_t src_offset, std::int64_t count) {
+    detail::encode_floats(from + src_offset, count, format, math::Overflow::Special,
+                          to + dst_offset);
+  });
+}
+
+template <typename Code>
+void decode_runs(const Tensor& dst, const Tensor& src, const detail::StridedPair& pair,
+                 const math::FloatFormat& format) {
+  const auto* from = static_cast<const Code*>(src.data_ptr());
+  auto* to = static_cast<float*>(dst.data_ptr());
+  pair.for_each_run([&](std::int64_t dst_offset, std::int64_t src_offset, std::int64_t count) {
+    detail::decode_floats(from + src_offset, count, format, to + dst_offset);
+  });
+}
+
+// Float32 to a smaller float or back, where the innermost elements of both lie next to each other.
+// Answers whether that was so.
+bool copy_small_floats(const Tensor& dst, const Tensor& src, const detail::StridedPair& pair) {
+  if (pair.first.back() != 1 || pair.second.back() != 1) return false;
+  if (src.dtype() == DType::Float32) {
+    const std::optional<math::FloatFormat> format = small_float(dst.dtype());
+    if (!format) return false;
+    if (format->bits() > 8) {
+      encode_runs<std::uint16_t>(dst, src, pair, *format);
+    } else {
+      encode_runs<std::uint8_t>(dst, src, pair, *format);
+    }
+    return true;
+  }
+  const std::optional<math::FloatFormat> format = small_float(src.dtype());
+  if (!format || dst.dtype() != DType::Float32) return false;
+  if (format->bits() > 8) {
+    decode_runs<std::uint16_t>(dst, src, pair, *format);
+  } else {
+    decode_runs<std::uint8_t>(dst, src, pair, *format);
+  }
+  return true;
+}
+
 // Plain to plain with conversion, in blocks through double.
 void copy_converting(const Tensor& dst, const Tensor& src) {
   const detail::StridedPair pair(dst.sizes(), dst.strides(), src.strides());
+  if (copy_small_floats(dst, src, pair)) return;
   const std::int64_t dst_step = pair.first.back();
   const std::int64_t src_step = pair.second.back();
   constexpr std::int64_t kBlock = 256;

@@ -8,7 +8,6 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
-#include <array>
 
 #include "quanta/ops/cpu/format_rounding.h"
 #include "quanta/ops/cpu/simd.h"
@@ -45,49 +44,6 @@ HWY_INLINE std::int64_t round_vectors_of(const RoundingRun& run, const FormatRou
                                    : round_vectors<kScaling, true, false>(run, round);
 }
 
-// Codes of the lanes of vectors: math::code_of(math::round_to_format(x)).
-class Encoder {
- public:
-  Encoder(const math::FloatFormat& format, math::Overflow overflow)
-      : round_(format, overflow),
-        dropped_(23 - format.mantissa_bits),
-        sign_shift_(31 - (format.bits() - 1)),
-        min_normal_(hn::Set(FloatTag(), math::power_of_two(format.min_exponent()))),
-        max_(hn::Set(FloatTag(), format.max())),
-        aligned_(hn::Set(FloatTag(), math::power_of_two(format.step_exponent() + 23))),
-        offset_(hn::Set(BitsTag(), static_cast<std::uint32_t>(127 - format.bias)
-                                       << format.mantissa_bits)),
-        infinity_(hn::Set(BitsTag(), format.max_code() + std::uint32_t{1})),
-        nan_(hn::Set(BitsTag(), math::nan_code(false, format))),
-        negative_nan_(hn::Set(BitsTag(), math::nan_code(true, format))) {}
-
-  HWY_INLINE hn::Vec<QuarterByteTag> operator()(hn::Vec<FloatTag> x) const {
-    const BitsTag d;
-    const auto rounded = round_(x);
-    const auto magnitude = hn::Abs(rounded);
-    const auto bits = hn::BitCast(d, magnitude);
-    const auto normal = hn::Sub(hn::ShiftRightSame(bits, dropped_), offset_);
-    // The sum holds the number of steps in its last bits.
-    const auto steps =
-        hn::Sub(hn::BitCast(d, hn::Add(magnitude, aligned_)), hn::BitCast(d, aligned_));
-    const auto below = hn::RebindMask(d, hn::Lt(magnitude, min_normal_));
-    auto code = hn::IfThenElse(below, steps, normal);
-    code = hn::IfThenElse(hn::RebindMask(d, hn::Gt(magnitude, max_)), infinity_, code);
-    const auto sign = hn::And(hn::BitCast(d, rounded), hn::Set(d, 0x80000000U));
-    code = hn::Or(code, hn::ShiftRightSame(sign, sign_shift_));
-    const auto nan = hn::IfThenElse(hn::Eq(sign, hn::Zero(d)), nan_, negative_nan_);
-    return low_bytes(hn::IfThenElse(hn::RebindMask(d, hn::Eq(rounded, rounded)), code, nan));
-  }
-
- private:
-  using BitsTag = hn::RebindToUnsigned<FloatTag>;
-
-  FormatRounding round_;
-  int dropped_;
-  int sign_shift_;
-  hn::Vec<FloatTag> min_normal_, max_, aligned_;
-  hn::Vec<BitsTag> offset_, infinity_, nan_, negative_nan_;
-};
 #endif  // HWY_TARGET != HWY_SCALAR
 
 // `rows` rows, whose parameters are `stride` apart.
@@ -120,20 +76,6 @@ void round_rows(const RoundingRun& first, std::int64_t rows, std::int64_t stride
 #endif
 }
 
-void encode_run(const float* src, std::int64_t count, const math::FloatFormat& format,
-                math::Overflow overflow, std::uint8_t* dst) {
-  std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
-  const Encoder encode(format, overflow);
-  for (; i + kLanes <= count; i += kLanes) {
-    hn::StoreU(encode(hn::LoadU(FloatTag(), src + i)), QuarterByteTag(), dst + i);
-  }
-#endif
-  for (; i < count; ++i) {
-    dst[i] = static_cast<std::uint8_t>(math::encode_float(src[i], format, overflow));
-  }
-}
-
 }  // namespace
 }  // namespace quanta::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -141,7 +83,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace quanta::cpu {
 
-HWY_EXPORT(encode_run);
 HWY_EXPORT(round_rows);
 
 namespace {
@@ -152,15 +93,6 @@ Store row_store(const AffineRows& rows, const float* dst) {
   const bool aligned = reinterpret_cast<std::uintptr_t>(dst) % 64 == 0;
   if (!aligned || rows.step() != 0 || rows.length() % kCacheLine != 0) return Store::Cached;
   return store_for(static_cast<std::size_t>(rows.count() * rows.length()) * sizeof(float));
-}
-
-// What a byte holds decoded, for every byte.
-std::array<float, 256> decode_table(const math::FloatFormat& format) {
-  std::array<float, 256> table{};
-  for (std::size_t code = 0; code < table.size(); ++code) {
-    table[code] = math::decode_float(static_cast<std::uint16_t>(code), format);
-  }
-  return table;
 }
 
 }  // namespace
@@ -181,22 +113,6 @@ void round_to_format(const float* src, const AffineLayout& layout, const FloatRo
               count, rows.run_stride(), rounding, store);
         });
       });
-}
-
-void encode_floats(const float* src, std::int64_t count, const math::FloatFormat& format,
-                   math::Overflow overflow, std::uint8_t* dst) {
-  const auto run = HWY_DYNAMIC_DISPATCH(encode_run);
-  parallel_elements(count, [&](std::int64_t begin, std::int64_t end) {
-    run(src + begin, end - begin, format, overflow, dst + begin);
-  });
-}
-
-void decode_floats(const std::uint8_t* src, std::int64_t count, const math::FloatFormat& format,
-                   float* dst) {
-  const std::array<float, 256> table = decode_table(format);
-  parallel_elements(count, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) dst[i] = table[src[i]];
-  });
 }
 
 void pack_pairs(const std::uint8_t* src, std::int64_t pairs, FirstCode first, std::uint8_t* dst) {

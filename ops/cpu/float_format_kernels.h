@@ -1,7 +1,8 @@
 #pragma once
 
-// Private: the loops of small float formats: fake casts with scales, arrays of codes, pairs of
-// 4-bit codes in bytes. Vectors give the bits of the scalar functions on every instruction set.
+// Private: the loops of small float formats: fake casts with scales, pairs of 4-bit codes in bytes.
+// Vectors give the bits of the scalar functions on every instruction set. Arrays of codes are in
+// runtime/detail/float_casts.h.
 
 #include <cstdint>
 
@@ -42,13 +43,6 @@ struct RoundingRun {
 /// `unscale` may be null for FloatScaling::Divide. `src` may be `dst`.
 void round_to_format(const float* src, const AffineLayout& layout, const FloatRounding& rounding,
                      const float* scale, const float* unscale, float* dst);
-
-/// dst = math::encode_float of every element, for formats of up to 8 bits.
-void encode_floats(const float* src, std::int64_t count, const math::FloatFormat& format,
-                   math::Overflow overflow, std::uint8_t* dst);
-/// dst = math::decode_float of every code, for formats of up to 8 bits.
-void decode_floats(const std::uint8_t* src, std::int64_t count, const math::FloatFormat& format,
-                   float* dst);
 
 /// Which half of a byte holds the first of two codes.
 enum class FirstCode : std::uint8_t { Low, High };

@@ -15,7 +15,7 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/cpu/block_kernels.h"
 #include "quanta/ops/detail/affine_layout.h"
-#include "quanta/runtime/parallel.h"
+#include "quanta/runtime/detail/float_casts.h"
 
 namespace quanta {
 namespace {
@@ -205,35 +205,75 @@ TEST_CASE("dynamic_block_row: vectors give the scalar rules' numbers on every in
   }
 }
 
+template <typename Code>
+void check_encoding(const FloatFormat& format, const std::vector<float>& x, Overflow overflow) {
+  for_each_target([&] {
+    std::vector<Code> codes(x.size());
+    detail::encode_floats(x.data(), static_cast<std::int64_t>(x.size()), format, overflow,
+                          codes.data());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      CAPTURE(x[i]);
+      const std::uint16_t expected = math::encode_float(x[i], format, overflow);
+      if (codes[i] != expected) REQUIRE(codes[i] == expected);
+    }
+  });
+}
+
 TEST_CASE("encode_floats: vectors give the codes of the scalar code on every instruction set") {
   for (const FloatFormat& format : kFormats) {
-    if (format.bits() > 8) continue;
     CAPTURE(format.exponent_bits);
     CAPTURE(format.mantissa_bits);
     const std::vector<float> x = awkward_values(format);
     for (const Overflow overflow : {Overflow::Saturate, Overflow::Special}) {
-      for_each_target([&] {
-        std::vector<std::uint8_t> codes(x.size());
-        cpu::encode_floats(x.data(), static_cast<std::int64_t>(x.size()), format, overflow,
-                           codes.data());
-        for (std::size_t i = 0; i < x.size(); ++i) {
-          CAPTURE(x[i]);
-          const std::uint16_t expected = math::encode_float(x[i], format, overflow);
-          if (codes[i] != expected) REQUIRE(codes[i] == expected);
-        }
-      });
+      check_encoding<std::uint16_t>(format, x, overflow);
+      if (format.bits() <= 8) check_encoding<std::uint8_t>(format, x, overflow);
     }
   }
 }
 
-TEST_CASE("decode_floats: every code of 8 bits becomes its number") {
-  std::vector<std::uint8_t> codes(256);
-  for (std::size_t i = 0; i < 256; ++i) codes[i] = static_cast<std::uint8_t>(i);
+template <typename Code>
+void check_decoding(const FloatFormat& format) {
+  std::vector<Code> codes(2U * format.sign_bit());
+  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<Code>(i);
+  for_each_target([&] {
+    std::vector<float> y(codes.size());
+    detail::decode_floats(codes.data(), static_cast<std::int64_t>(codes.size()), format, y.data());
+    for (std::size_t i = 0; i < codes.size(); ++i) {
+      CAPTURE(i);
+      const auto got = std::bit_cast<std::uint32_t>(y[i]);
+      const auto expected = std::bit_cast<std::uint32_t>(math::decode_float(codes[i], format));
+      if (got != expected) REQUIRE(got == expected);
+    }
+  });
+}
+
+TEST_CASE("decode_floats: every code becomes its number on every instruction set") {
   for (const FloatFormat& format : kFormats) {
-    if (format.bits() > 8) continue;
-    std::vector<float> y(256);
-    cpu::decode_floats(codes.data(), 256, format, y.data());
-    for (std::uint16_t i = 0; i < 256; ++i) CHECK(same(y[i], math::decode_float(i, format)));
+    CAPTURE(format.exponent_bits);
+    CAPTURE(format.mantissa_bits);
+    check_decoding<std::uint16_t>(format);
+    if (format.bits() <= 8) check_decoding<std::uint8_t>(format);
+  }
+}
+
+TEST_CASE("Tensor.to: small floats of any layout hold what the scalar code gives") {
+  Generator generator(10);
+  for (const auto& [dtype, format] : {std::pair{DType::Float16, math::kFloat16},
+                                      {DType::BFloat16, math::kBFloat16},
+                                      {DType::Float8E4M3FN, math::kE4M3FN},
+                                      {DType::Float8E5M2, math::kE5M2}}) {
+    const Tensor x = mul_scalar(randn({3, 37, 5, 41}, generator), 300.0);
+    for (const Tensor& view : {x, x.slice(3, 1, 40, 2), x.permute({3, 0, 2, 1}),
+                               x.contiguous(MemoryFormat::ChannelsLast)}) {
+      const std::vector<float> values = view.to_float_vector();
+      const std::vector<float> rounded = view.to(dtype).to_float_vector();
+      const std::vector<float> back = view.to(dtype).to(DType::Float32).to_float_vector();
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const float expected = math::round_to_format(values[i], format, Overflow::Special);
+        if (!same(rounded[i], expected)) REQUIRE(rounded[i] == expected);
+        if (!same(back[i], expected)) REQUIRE(back[i] == expected);
+      }
+    }
   }
 }
 
