@@ -56,7 +56,7 @@ void check_bound(const Tensor& x, std::string_view argument, const Tensor& bound
   QUANTA_CHECK(bound.defined(), "{}: {}: expected a tensor, got an undefined one", kOp, argument);
   QUANTA_CHECK(bound.dtype() == x.dtype(), "{}: {}: expected {} as x, got {}", kOp, argument,
                x.dtype(), bound.dtype());
-  QUANTA_CHECK(broadcast_sizes(x.sizes(), bound.sizes(), kOp) == x.sizes(),
+  QUANTA_CHECK(bound.numel() == 1 || broadcast_sizes(x.sizes(), bound.sizes(), kOp) == x.sizes(),
                "{}: {}: expected sizes that broadcast to {}, got {}", kOp, argument, x.sizes(),
                bound.sizes());
   QUANTA_CHECK(!autograd::needs_grad(bound) || bound.numel() == 1,
@@ -65,12 +65,19 @@ void check_bound(const Tensor& x, std::string_view argument, const Tensor& bound
 }
 
 // The elements of the three as rows of x's sizes.
-struct ClipOperands {
+class ClipOperands {
+ public:
   Tensor x, low, high;
   ClipOperands(const Tensor& values, const Tensor& lowest, const Tensor& highest)
       : x(values.detach().contiguous()),
-        low(lowest.detach().expand(values.sizes()).contiguous()),
-        high(highest.detach().expand(values.sizes()).contiguous()) {}
+        low(expanded(lowest, values.sizes())),
+        high(expanded(highest, values.sizes())) {}
+
+ private:
+  static Tensor expanded(const Tensor& bound, const Dims& sizes) {
+    const Tensor plain = bound.detach();
+    return (bound.numel() == 1 ? plain.reshape({}) : plain).expand(sizes).contiguous();
+  }
 };
 
 std::vector<Tensor> clip_backward(const BackwardContext& b) {

@@ -1,0 +1,199 @@
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "quanta/observers/modelopt/calibrator.h"
+#include "quanta/observers/modelopt/histogram_calibrator.h"
+#include "quanta/observers/modelopt/reduce.h"
+#include "quanta/ops/tensor_quant.h"
+#include "quanta/runtime/error.h"
+#include "quanta/runtime/random.h"
+
+namespace quanta::modelopt {
+namespace {
+
+Tensor random_tensor(const Dims& sizes, std::uint64_t seed) {
+  Generator generator(seed);
+  return randn(sizes, generator);
+}
+
+TEST_CASE("reduce_amax: the largest magnitudes are those of a plain loop over every axis") {
+  const Tensor x = random_tensor({3, 5, 19}, 1);
+  const std::vector<float> values = x.to_float_vector();
+  for (const Dims& kept : {Dims{}, Dims{0}, Dims{1}, Dims{-1}, Dims{0, 2}, Dims{2, 0, 1}}) {
+    const Tensor amax = reduce_amax(x, kept);
+    const Dims axes = wrap_axes(kept, 3, "test", "kept");
+    const auto keeps = [&](std::int64_t axis) {
+      return std::find(axes.begin(), axes.end(), axis) != axes.end();
+    };
+    const std::int64_t index[] = {keeps(0) ? 3 : 1, keeps(1) ? 5 : 1, keeps(2) ? 19 : 1};
+    std::vector<float> want(static_cast<std::size_t>(index[0] * index[1] * index[2]));
+    for (std::int64_t i = 0; i < 3; ++i) {
+      for (std::int64_t j = 0; j < 5; ++j) {
+        for (std::int64_t k = 0; k < 19; ++k) {
+          const std::int64_t at =
+              ((keeps(0) ? i : 0) * index[1] + (keeps(1) ? j : 0)) * index[2] + (keeps(2) ? k : 0);
+          float& to = want[static_cast<std::size_t>(at)];
+          to = std::max(to, std::fabs(values[static_cast<std::size_t>((i * 5 + j) * 19 + k)]));
+        }
+      }
+    }
+    CHECK(amax.to_float_vector() == want);
+    CHECK(reduce_amax(x.permute({2, 0, 1}), {}).item() == reduce_amax(x).item());
+  }
+  CHECK(std::isnan(reduce_amax(Tensor::from_values({1.0F, std::nanf(""), 2.0F})).item()));
+  CHECK(reduce_amax(Tensor::ones({200000})).item() == 1.0);
+}
+
+TEST_CASE("reduce_block_amax: blocks that do not divide are padded with zeros") {
+  const Tensor x = Tensor::from_values({1.0F, -2.0F, 3.0F, 4.0F, 5.0F, -6.0F}, {2, 3});
+  CHECK(reduce_block_padding(x, {{-1, 2}}).sizes() == Dims{2, 4});
+  CHECK(reduce_block_amax(x, {{-1, 2}}).to_float_vector() ==
+        std::vector<float>{2.0F, 3.0F, 5.0F, 6.0F});
+  CHECK(reduce_block_amax(x, {{0, 2}, {1, 3}}).to_float_vector() == std::vector<float>{6.0F});
+  CHECK_THROWS_WITH_AS(split_blocks(x, {{-1, 2}}),
+                       doctest::Contains("block_sizes: expected a divisor of 3"), ArgumentError);
+  CHECK_THROWS_WITH_AS(reduce_block_amax(x, {{-1, 0}}), doctest::Contains("got 0"), ArgumentError);
+  CHECK_THROWS_AS(reduce_block_amax(x, {{2, 2}}), ArgumentError);
+  CHECK_THROWS_WITH_AS(reduce_block_amax(x, {{1, 3}, {-1, 3}}), doctest::Contains("once"),
+                       ArgumentError);
+}
+
+TEST_CASE("MaxCalibrator: amax is that of all batches and earlier results stay") {
+  MaxCalibrator calibrator({0}, MaxCalibrator::Track::EveryAmax);
+  CHECK(!calibrator.compute_amax().defined());
+  calibrator.collect(Tensor::from_values({1.0F, -3.0F, 2.0F, 0.5F}, {2, 2}));
+  const Tensor first = calibrator.compute_amax();
+  calibrator.collect(Tensor::from_values({4.0F, 0.0F, 1.0F, 1.0F}, {2, 2}));
+  calibrator.collect(Tensor::empty({2, 0}));
+  CHECK(first.to_float_vector() == std::vector<float>{3.0F, 2.0F});
+  CHECK(calibrator.compute_amax().to_float_vector() == std::vector<float>{4.0F, 2.0F});
+  CHECK(calibrator.amaxs().size() == 2);
+  CHECK_THROWS_WITH_AS(calibrator.collect(Tensor::full({2, 2}, INFINITY)),
+                       doctest::Contains("finite"), ArgumentError);
+  CHECK_THROWS_WITH_AS(calibrator.collect(Tensor::ones({3, 2})), doctest::Contains("shape"),
+                       ArgumentError);
+  CHECK_THROWS_AS(calibrator.collect(Tensor::ones({2}).to(DType::Int32)), ArgumentError);
+  const auto copy = calibrator.clone();
+  calibrator.reset();
+  CHECK(!calibrator.compute_amax().defined());
+  CHECK(copy->compute_amax().to_float_vector() == std::vector<float>{4.0F, 2.0F});
+}
+
+TEST_CASE("HistogramCalibrator: every value is counted once however often the range grows") {
+  for (const auto kind : {HistogramCalibrator::Kind::Torch, HistogramCalibrator::Kind::Numpy}) {
+    HistogramCalibrator::Options options;
+    options.num_bins = 300;
+    options.kind = kind;
+    HistogramCalibrator calibrator(options);
+    std::int64_t count = 0;
+    for (std::uint64_t seed = 1; seed < 6; ++seed) {
+      const Tensor x = random_tensor({static_cast<std::int64_t>(100 * seed)}, seed);
+      calibrator.collect(x);
+      count += x.numel();
+    }
+    double total = 0.0;
+    for (const float each : calibrator.histogram().to_float_vector()) {
+      total += static_cast<double>(each);
+    }
+    // numpy's range begins at the first batch's smallest magnitude: fewer than a percent lie below.
+    CHECK(total <= static_cast<double>(count));
+    CHECK(total >= (kind == HistogramCalibrator::Kind::Torch ? 1.0 : 0.97) *
+                       static_cast<double>(count));
+    CHECK(calibrator.bin_edges().numel() >= calibrator.histogram().numel() + 1);
+  }
+}
+
+TEST_CASE("HistogramCalibrator: methods leave out a lone outlier and 100 percent does not") {
+  HistogramCalibrator calibrator(HistogramCalibrator::Options{});
+  Tensor x = random_tensor({20000}, 7);
+  x.mutable_data<float>()[5] = 60.0F;
+  calibrator.collect(x);
+  CHECK(calibrator.compute_amax(HistogramMethod::Entropy).item() < 20.0);
+  CHECK(calibrator.compute_amax(HistogramMethod::Percentile, {1, 128, 99.9}).item() < 5.0);
+  CHECK(calibrator.compute_amax(HistogramMethod::Percentile, {1, 128, 100.0}).item() > 59.0);
+  // Of 4 bits, the least error of the centres clips.
+  HistogramCalibrator::Options four;
+  four.num_bits = NumBits::integer(4);
+  HistogramCalibrator small(four);
+  small.collect(x);
+  CHECK(small.compute_amax(HistogramMethod::Mse).item() < 20.0);
+  CHECK_THROWS_WITH_AS(calibrator.compute_amax(HistogramMethod::Mse, {0}),
+                       doctest::Contains("stride"), ArgumentError);
+  CHECK_THROWS_WITH_AS(calibrator.compute_amax(HistogramMethod::Entropy, {1, 5000}),
+                       doctest::Contains("start_bin"), ArgumentError);
+  CHECK_THROWS_WITH_AS(calibrator.collect(Tensor::full({1}, 1e30)), doctest::Contains("bins"),
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(calibrator.collect(Tensor::full({1}, NAN)), doctest::Contains("finite"),
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(histogram_method_from_name("foo"), doctest::Contains("got foo"),
+                       ArgumentError);
+}
+
+TEST_CASE("HistogramCalibrator: batches of zeros are data with an amax of 0") {
+  HistogramCalibrator calibrator(HistogramCalibrator::Options{});
+  calibrator.collect(Tensor::zeros({5}));
+  calibrator.collect(Tensor::zeros({5}));
+  CHECK(calibrator.compute_amax(HistogramMethod::Percentile).item() == 0.0);
+  calibrator.collect(Tensor::from_values({2.0F}));
+  CHECK(calibrator.compute_amax(HistogramMethod::Percentile, {1, 128, 100.0}).item() > 1.9);
+}
+
+TEST_CASE("MseCalibrator: the chosen candidate has the least error of all") {
+  const Tensor x = random_tensor({6, 200}, 9);
+  const Tensor amax = reduce_amax(x, {0});
+  const auto quantize = [](const Tensor& values, const Tensor& largest) {
+    return fake_tensor_quant(values, largest, {{3, false, false}});
+  };
+  MseCalibrator calibrator(amax, {{0}, 0.1, 0.25, 1.0, quantize});
+  calibrator.collect(x);
+  const std::vector<float> losses = calibrator.losses().to_float_vector();
+  const std::vector<float> best = calibrator.compute_amax().to_float_vector();
+  for (std::size_t row = 0; row < 6; ++row) {
+    const Tensor values = x[static_cast<std::int64_t>(row)];
+    const auto error = [&](float largest) {
+      const std::vector<float> from = values.to_float_vector();
+      const std::vector<float> to =
+          quantize(values, Tensor::scalar(static_cast<double>(largest))).to_float_vector();
+      double sum = 0.0;
+      for (std::size_t i = 0; i < from.size(); ++i) sum += std::pow(from[i] - to[i], 2.0);
+      return sum;
+    };
+    for (std::size_t i = 0; i < losses.size() / 6; ++i) {
+      CHECK(error(best[row]) <= static_cast<double>(losses[i * 6 + row]) * (1.0 + 1e-5));
+    }
+  }
+  CHECK_THROWS_WITH_AS(MseCalibrator(amax, {{0}, 0.0}), doctest::Contains("step_size"),
+                       ArgumentError);
+  NvFp4MseCalibrator nvfp4(amax, reduce_amax(x), {{0}, 0.1, 0.25, 4.0, quantize});
+  nvfp4.collect(x);
+  CHECK(nvfp4.losses().size(0) == 126);
+  CHECK_THROWS_AS(nvfp4.collect(x), ArgumentError);
+}
+
+TEST_CASE("calibrate_weight: each channel is looked at alone") {
+  const Tensor weight = random_tensor({4, 3, 50}, 10);
+  const Tensor largest = calibrate_weight(weight, {WeightMethod::Max, {0}});
+  const Tensor percentile = calibrate_weight(weight, {WeightMethod::Percentile, {0}, 90.0});
+  CHECK(percentile.sizes() == Dims{4, 1, 1});
+  for (std::int64_t c = 0; c < 4; ++c) {
+    const Tensor alone = calibrate_weight(weight[c], {WeightMethod::Percentile, {}, 90.0});
+    CHECK(percentile[c].reshape({}).item() == alone.item());
+    CHECK(percentile[c].reshape({}).item() < largest[c].reshape({}).item());
+  }
+  CHECK(calibrate_weight(weight, {WeightMethod::Mse, {}}).dim() == 0);
+}
+
+TEST_CASE("BiasCalibrator: a shape that changes is refused") {
+  BiasCalibrator calibrator(BiasCalibrator::Method::MaxMin, {-1});
+  calibrator.collect(Tensor::from_values({1.0F, 3.0F, -2.0F, 0.0F}, {2, 2}));
+  CHECK(calibrator.compute_bias().to_float_vector() == std::vector<float>{2.0F, -1.0F});
+  CHECK_THROWS_WITH_AS(calibrator.collect(Tensor::ones({3, 2})), doctest::Contains("[3, 1]"),
+                       ArgumentError);
+}
+
+}  // namespace
+}  // namespace quanta::modelopt
