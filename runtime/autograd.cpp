@@ -5,9 +5,11 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <queue>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "quanta/runtime/check.h"
@@ -16,15 +18,15 @@
 namespace quanta::autograd {
 
 struct Node;
+using Hooks = std::vector<std::pair<std::uint64_t, Hook>>;
 
 // What a tensor that requires a gradient knows of the tape.
 struct Meta {
   std::shared_ptr<Node> node;  // the recorded op that made it; null: a leaf
   std::size_t output = 0;      // which of the node's outputs it is
   Tensor grad;
-  bool retain_grad = false;
-  std::shared_ptr<bool> alive = std::make_shared<bool>(true);  // whether this tensor still is
-  std::vector<std::pair<std::uint64_t, Hook>> hooks;
+  std::shared_ptr<TensorImpl*> retained;  // the tensor itself, once its gradient is to be kept
+  Hooks hooks;
 };
 
 void MetaDelete::operator()(Meta* meta) const noexcept { delete meta; }
@@ -39,6 +41,8 @@ namespace {
 thread_local bool grad_enabled = true;
 std::atomic<std::uint64_t> next_sequence{0};
 std::atomic<std::uint64_t> next_hook{1};
+// Threads that go back over different tapes may meet at a leaf.
+std::mutex grads_mutex;
 
 Meta* meta_of(const Tensor& tensor) { return tensor.impl()->autograd.get(); }
 
@@ -72,38 +76,42 @@ struct Node {
 
   std::string op;
   std::uint64_t sequence = 0;
+  struct Output {
+    Kind kind;
+    Hooks hooks;  // here and not with the tensor, so that they run when that is gone
+    std::weak_ptr<TensorImpl*> retained;  // as in Meta: the tensor owns the node, not the reverse
+  };
+
   std::vector<Edge> inputs;
-  std::vector<Kind> outputs;
+  std::vector<Output> outputs;
+  std::mutex mutex;  // of what follows, which a backward without retain_graph frees
   std::vector<BackwardContext::SavedTensor> saved;
   BackwardFunction backward;
   bool freed = false;
-  // Of each output: its hooks, kept here so that they run when the tensor itself is gone.
-  std::vector<std::vector<std::pair<std::uint64_t, Hook>>> hooks;
   ~Node();
 };
 
 namespace {
 
-// A long tape is a long chain of owners: taken apart in a loop, not by recursion.
-struct Graveyard {
-  std::vector<std::shared_ptr<Node>> nodes;
-  bool busy = false;
-};
-thread_local Graveyard graveyard;
+// A long tape is a long chain of owners: taken apart in a loop, not by recursion. The list is the
+// outermost destructor's own, as tensors may outlive their thread's variables.
+thread_local std::vector<std::shared_ptr<Node>>* dying = nullptr;
 
 }  // namespace
 
 Node::~Node() {
+  std::vector<std::shared_ptr<Node>> own;
+  const bool is_outermost = dying == nullptr;
+  if (is_outermost) dying = &own;
   for (Edge& edge : inputs) {
-    if (edge.node != nullptr) graveyard.nodes.push_back(std::move(edge.node));
+    if (edge.node != nullptr) dying->push_back(std::move(edge.node));
   }
-  if (graveyard.busy) return;
-  graveyard.busy = true;
-  while (!graveyard.nodes.empty()) {
-    const std::shared_ptr<Node> next = std::move(graveyard.nodes.back());
-    graveyard.nodes.pop_back();
+  if (!is_outermost) return;
+  while (!own.empty()) {
+    const std::shared_ptr<Node> next = std::move(own.back());
+    own.pop_back();
   }
-  graveyard.busy = false;
+  dying = nullptr;
 }
 
 bool is_grad_enabled() noexcept { return grad_enabled; }
@@ -130,6 +138,9 @@ Tensor BackwardContext::saved(std::size_t index) const {
 
 void record(std::string_view op, std::span<const Tensor> inputs, std::span<const Tensor> outputs,
             std::span<const Tensor> saved, BackwardFunction backward) {
+  for (const Tensor& output : outputs) {
+    QUANTA_CHECK(output.defined(), "{}: output: expected a tensor, got an undefined one", op);
+  }
   auto node = std::make_shared<Node>();
   node->op = op;
   node->sequence = next_sequence.fetch_add(1, std::memory_order_relaxed);
@@ -149,9 +160,9 @@ void record(std::string_view op, std::span<const Tensor> inputs, std::span<const
         {tensor.defined() ? tensor.detach() : tensor, tensor.defined() ? tensor.version() : 0});
   }
   node->backward = std::move(backward);
-  node->hooks.resize(outputs.size());
+  node->outputs.resize(outputs.size());
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    node->outputs.push_back(kind_of(outputs[i]));
+    node->outputs[i].kind = kind_of(outputs[i]);
     // Results of other dtypes (indices of a maximum) have no gradient.
     if (!outputs[i].is_floating_point()) continue;
     auto& meta = outputs[i].impl()->autograd;
@@ -185,22 +196,47 @@ void require_changeable(std::string_view op, const Tensor& x) {
 
 // The engine -------------------------------------------------------------------------------------
 
+namespace {
+
+// Gradients are not recorded, wherever a hook or a custom function has them from.
+Tensor off_tape(const Tensor& gradient) {
+  return gradient.defined() && gradient.requires_grad() ? gradient.detach() : gradient;
+}
+
+void check_kind(const Kind& kind, const Tensor& gradient, std::string_view from) {
+  QUANTA_CHECK(gradient.sizes() == kind.sizes && gradient.dtype() == kind.dtype,
+               "backward: {}: expected a gradient {} {}, got {} {}", from, kind.dtype, kind.sizes,
+               gradient.dtype(), gradient.sizes());
+}
+
+// A copy of the hooks, as one may remove itself or add others; they count from the next time on.
+Tensor through_hooks(Tensor gradient, const Hooks& hooks) {
+  if (hooks.empty()) return gradient;
+  for (const auto& [id, hook] : Hooks(hooks)) {
+    const Tensor changed = hook(gradient);
+    if (!changed.defined()) continue;
+    check_kind(kind_of(gradient), changed, "hook");
+    gradient = off_tape(changed);
+  }
+  return gradient;
+}
+
+void keep(Meta& meta, const Tensor& gradient) {
+  const std::lock_guard lock(grads_mutex);
+  if (meta.grad.defined()) {
+    detail::accumulate(meta.grad, gradient);
+    return;
+  }
+  // The user's tensor: gradients that go on elsewhere must not change with it.
+  meta.grad = detail::is_exclusive(gradient) ? gradient : gradient.clone();
+}
+
+}  // namespace
+
 struct Engine {
-  using Hooks = std::vector<std::pair<std::uint64_t, Hook>>;
+  using OutputId = std::pair<Node*, std::size_t>;
 
   explicit Engine(bool retain_graph) : retain_graph(retain_graph) {}
-
-  static Tensor through_hooks(Tensor gradient, const Hooks& hooks) {
-    for (const auto& [id, hook] : hooks) {
-      const Tensor changed = hook(gradient);
-      if (!changed.defined()) continue;
-      QUANTA_CHECK(changed.sizes() == gradient.sizes() && changed.dtype() == gradient.dtype(),
-                   "backward: hook: expected a gradient {} {}, got {} {}", gradient.dtype(),
-                   gradient.sizes(), changed.dtype(), changed.sizes());
-      gradient = changed;
-    }
-    return gradient;
-  }
 
   void add(const std::shared_ptr<Node>& node, std::size_t output, const Tensor& gradient) {
     auto [entry, is_new] = pending.try_emplace(node.get());
@@ -213,9 +249,9 @@ struct Engine {
 
   // A leaf's gradient is complete only at the end, when hooks see the sum.
   void add_to_leaf(const Tensor& leaf, const Tensor& gradient) {
-    auto [entry, is_new] = leaves.try_emplace(leaf.impl().get());
-    if (is_new) entry->second.leaf = leaf;
-    detail::accumulate(entry->second.gradient, gradient);
+    const auto [entry, is_new] = leaf_numbers.try_emplace(leaf.impl().get(), leaves.size());
+    if (is_new) leaves.push_back({leaf, {}});
+    detail::accumulate(leaves[entry->second].gradient, gradient);
   }
 
   void add_to(const Tensor& tensor, const Tensor& gradient) {
@@ -227,20 +263,49 @@ struct Engine {
     }
   }
 
-  std::vector<Tensor> call(Node& node, std::vector<Tensor> gradients) {
+  // From now on only what leads to the tensors that were asked for runs, as their gradients are all
+  // that is wanted.
+  void select(const std::vector<Node*>& roots) {
+    std::unordered_set<Node*> reached(roots.begin(), roots.end());
+    std::vector<Node*> nodes(reached.begin(), reached.end());
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      for (const Node::Edge& edge : nodes[i]->inputs) {
+        if (edge.node != nullptr && reached.insert(edge.node.get()).second) {
+          nodes.push_back(edge.node.get());
+        }
+      }
+    }
+    std::sort(nodes.begin(), nodes.end(),
+              [](const Node* a, const Node* b) { return a->sequence < b->sequence; });
+    selective = true;
+    for (Node* node : nodes) {
+      if (std::any_of(node->inputs.begin(), node->inputs.end(),
+                      [&](const Node::Edge& edge) { return wants(edge); })) {
+        selected.insert(node);
+      }
+    }
+  }
+
+  bool wants(const Node::Edge& edge) const {
+    if (!selective || !edge.wanted()) return edge.wanted();
+    if (edge.node == nullptr) return asked_leaves.contains(edge.leaf.impl().get());
+    return selected.contains(edge.node.get()) || asked.contains({edge.node.get(), edge.output});
+  }
+
+  std::vector<Tensor> call(Node& node, std::vector<Tensor> gradients) const {
+    const std::lock_guard lock(node.mutex);
     QUANTA_CHECK(!node.freed,
                  "backward: graph: expected one that was not freed, got {} again (give "
                  "retain_graph=true to the first backward)",
                  node.op);
     for (std::size_t i = 0; i < gradients.size(); ++i) {
-      if (!gradients[i].defined()) {
-        gradients[i] = Tensor::zeros(node.outputs[i].sizes, node.outputs[i].dtype);
-      }
+      const Kind& kind = node.outputs[i].kind;
+      if (!gradients[i].defined()) gradients[i] = Tensor::zeros(kind.sizes, kind.dtype);
     }
     BackwardContext context;
     context.op_ = node.op;
     context.grads_ = gradients;
-    for (const Node::Edge& edge : node.inputs) context.needs_.push_back(edge.wanted());
+    for (const Node::Edge& edge : node.inputs) context.needs_.push_back(wants(edge));
     context.saved_ = node.saved;
     std::vector<Tensor> result = node.backward(context);
     QUANTA_CHECK(result.size() == node.inputs.size(),
@@ -249,31 +314,36 @@ struct Engine {
     return result;
   }
 
+  // The complete gradient of an output, which the result of its hooks replaces.
+  void complete(Node& node, std::size_t output, Tensor& gradient) {
+    const Node::Output& info = node.outputs[output];
+    gradient = through_hooks(gradient, info.hooks);
+    if (!info.retained.expired()) retained.push_back({info.retained, gradient});
+    const auto found = asked.find({&node, output});
+    if (found != asked.end()) found->second = gradient;
+  }
+
   void visit(const std::shared_ptr<Node>& node) {
     std::vector<Tensor> gradients = std::move(pending.at(node.get()));
     pending.erase(node.get());
     for (std::size_t i = 0; i < gradients.size(); ++i) {
-      if (!gradients[i].defined()) continue;
-      gradients[i] = through_hooks(gradients[i], node->hooks[i]);
-      const auto found = captures.find({node.get(), i});
-      if (found != captures.end()) *found->second = gradients[i];
+      if (gradients[i].defined()) complete(*node, i, gradients[i]);
     }
+    if (selective && !selected.contains(node.get())) return;
     const std::vector<Tensor> results = call(*node, std::move(gradients));
     for (std::size_t i = 0; i < results.size(); ++i) {
       const Node::Edge& edge = node->inputs[i];
-      if (!edge.wanted() || !results[i].defined()) continue;
+      if (!wants(edge) || !results[i].defined()) continue;
       QUANTA_CHECK(results[i].sizes() == edge.kind.sizes && results[i].dtype() == edge.kind.dtype,
                    "backward: {}: expected a gradient {} {} for input {}, got {} {}", node->op,
                    edge.kind.dtype, edge.kind.sizes, i, results[i].dtype(), results[i].sizes());
       if (edge.node != nullptr) {
-        add(edge.node, edge.output, results[i]);
+        add(edge.node, edge.output, off_tape(results[i]));
       } else {
-        add_to_leaf(edge.leaf, results[i]);
+        add_to_leaf(edge.leaf, off_tape(results[i]));
       }
     }
-    if (!retain_graph) {
-      visited.push_back(node);
-    }
+    if (!retain_graph) visited.push_back(node);
   }
 
   // Later ops first: every gradient is complete when its node's turn comes.
@@ -284,14 +354,30 @@ struct Engine {
       queue.pop();
       visit(node);
     }
-    for (auto& [impl, entry] : leaves) {
-      entry.gradient = through_hooks(entry.gradient, meta_of(entry.leaf)->hooks);
+    for (Leaf& entry : leaves) {
+      // It may have been told since that it needs none.
+      const Meta* meta = meta_of(entry.leaf);
+      if (meta != nullptr) entry.gradient = through_hooks(entry.gradient, meta->hooks);
     }
     // Only now, so that a backward that failed leaves the tape as it was.
     for (const std::shared_ptr<Node>& node : visited) {
+      const std::lock_guard lock(node->mutex);
       node->freed = true;
       node->saved.clear();
       node->backward = nullptr;
+    }
+  }
+
+  // Adds what run() gave to the tensors' grad().
+  void keep_all() {
+    const NoGradGuard guard;
+    for (Leaf& entry : leaves) {
+      const Tensor gradient = std::move(entry.gradient);
+      if (Meta* meta = meta_of(entry.leaf); meta != nullptr) keep(*meta, gradient);
+    }
+    for (const Retained& entry : retained) {
+      const auto tensor = entry.tensor.lock();
+      if (tensor != nullptr) keep(*(*tensor)->autograd, entry.gradient);
     }
   }
 
@@ -304,13 +390,23 @@ struct Engine {
     Tensor leaf;
     Tensor gradient;
   };
+  struct Retained {
+    std::weak_ptr<TensorImpl*> tensor;
+    Tensor gradient;
+  };
 
   bool retain_graph;
   std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, Earlier> queue;
   std::unordered_map<Node*, std::vector<Tensor>> pending;
-  std::unordered_map<TensorImpl*, Leaf> leaves;
-  std::map<std::pair<Node*, std::size_t>, Tensor*> captures;
+  std::vector<Leaf> leaves;  // in the order in which they were reached
+  std::unordered_map<TensorImpl*, std::size_t> leaf_numbers;
+  std::vector<Retained> retained;
   std::vector<std::shared_ptr<Node>> visited;
+  // Of grad(): what it was asked for, and the nodes that lead there.
+  std::map<OutputId, Tensor> asked;
+  std::unordered_set<TensorImpl*> asked_leaves;
+  bool selective = false;
+  std::unordered_set<Node*> selected;
 };
 
 namespace {
@@ -324,20 +420,12 @@ Tensor initial_gradient(const Tensor& output, const Tensor& given) {
                  output.sizes());
     return Tensor::full(output.sizes(), 1.0, output.dtype());
   }
-  QUANTA_CHECK(given.sizes() == output.sizes() && given.dtype() == output.dtype(),
-               "backward: gradient: expected {} {}, got {} {}", output.dtype(), output.sizes(),
-               given.dtype(), given.sizes());
-  return given;
+  check_kind(kind_of(output), given, "gradient");
+  return off_tape(given);
 }
 
-void keep(const Tensor& tensor, const Tensor& gradient) {
-  Meta& meta = *meta_of(tensor);
-  // The user's tensor: gradients that go on elsewhere must not change with it.
-  if (!meta.grad.defined()) {
-    meta.grad = gradient.impl()->use_count() == 1 ? gradient : gradient.clone();
-  } else {
-    detail::accumulate(meta.grad, gradient);
-  }
+Hooks& hooks_of(Meta& meta) {
+  return meta.node == nullptr ? meta.hooks : meta.node->outputs[meta.output].hooks;
 }
 
 }  // namespace
@@ -351,26 +439,39 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
   for (const Tensor& input : inputs) require_meta(input, kOp);
   for (const Tensor& output : outputs) require_meta(output, kOp);
   Engine engine(options.retain_graph);
-  std::vector<Tensor> captured(inputs.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const Meta& meta = *meta_of(inputs[i]);
-    if (meta.node != nullptr) engine.captures[{meta.node.get(), meta.output}] = &captured[i];
+  for (const Tensor& input : inputs) {
+    const Meta& meta = *meta_of(input);
+    if (meta.node != nullptr) {
+      engine.asked[{meta.node.get(), meta.output}] = Tensor();
+    } else {
+      engine.asked_leaves.insert(input.impl().get());
+    }
   }
+  std::vector<Node*> roots;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     engine.add_to(outputs[i], initial_gradient(outputs[i], options.grad_outputs.empty()
                                                                ? Tensor()
                                                                : options.grad_outputs[i]));
+    if (!outputs[i].is_leaf()) roots.push_back(meta_of(outputs[i])->node.get());
   }
+  engine.select(roots);
   engine.run();
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const auto leaf = engine.leaves.find(inputs[i].impl().get());
-    if (leaf != engine.leaves.end()) captured[i] = leaf->second.gradient;
-    QUANTA_CHECK(captured[i].defined() || options.allow_unused,
+  std::vector<Tensor> gradients;
+  for (const Tensor& input : inputs) {
+    const Meta& meta = *meta_of(input);
+    const auto leaf = engine.leaf_numbers.find(input.impl().get());
+    if (meta.node != nullptr) {
+      gradients.push_back(engine.asked.at({meta.node.get(), meta.output}));
+    } else {
+      gradients.push_back(leaf == engine.leaf_numbers.end() ? Tensor()
+                                                            : engine.leaves[leaf->second].gradient);
+    }
+    QUANTA_CHECK(gradients.back().defined() || options.allow_unused,
                  "grad: inputs: expected tensors that the outputs were calculated from, got one "
                  "that was not used (number {}; allow_unused gives an undefined tensor)",
-                 i);
+                 gradients.size() - 1);
   }
-  return captured;
+  return gradients;
 }
 
 }  // namespace quanta::autograd
@@ -384,7 +485,7 @@ using autograd::Meta;
 
 const Tensor& Tensor::set_requires_grad(bool on) const {
   Meta* meta = impl_->autograd.get();
-  QUANTA_CHECK(meta == nullptr || meta->node == nullptr,
+  QUANTA_CHECK(on || is_leaf(),
                "set_requires_grad: x: expected a leaf, got the result of a recorded op (detach() "
                "gives a leaf)");
   if (!on) {
@@ -419,15 +520,9 @@ void Tensor::clear_grad() const {
 
 const Tensor& Tensor::retain_grad() const {
   Meta& meta = autograd::require_meta(*this, "retain_grad");
-  if (meta.node == nullptr || meta.retain_grad) return *this;
-  meta.retain_grad = true;
-  // A tensor that is gone when backward runs takes its gradient with it; the hook holds no owner,
-  // as the tensor owns the node that owns the hook.
-  const std::weak_ptr<bool> alive = meta.alive;
-  register_hook([this_impl = impl_.get(), alive](const Tensor& gradient) {
-    if (!alive.expired()) autograd::keep(Tensor(IntrusivePtr<TensorImpl>(this_impl)), gradient);
-    return Tensor();
-  });
+  if (meta.node == nullptr || meta.retained != nullptr) return *this;
+  meta.retained = std::make_shared<TensorImpl*>(impl_.get());
+  meta.node->outputs[meta.output].retained = meta.retained;
   return *this;
 }
 
@@ -436,24 +531,20 @@ void Tensor::backward(const Tensor& gradient, bool retain_graph) const {
   Engine engine(retain_graph);
   engine.add_to(*this, autograd::initial_gradient(*this, gradient));
   engine.run();
-  for (auto& [impl, entry] : engine.leaves) {
-    const Tensor complete = std::move(entry.gradient);
-    autograd::keep(entry.leaf, complete);
-  }
+  engine.keep_all();
 }
 
 std::uint64_t Tensor::register_hook(autograd::Hook hook) const {
   Meta& meta = autograd::require_meta(*this, "register_hook");
+  QUANTA_CHECK(hook != nullptr, "register_hook: hook: expected a function, got an empty one");
   const std::uint64_t id = autograd::next_hook.fetch_add(1, std::memory_order_relaxed);
-  auto& hooks = meta.node == nullptr ? meta.hooks : meta.node->hooks[meta.output];
-  hooks.emplace_back(id, std::move(hook));
+  autograd::hooks_of(meta).emplace_back(id, std::move(hook));
   return id;
 }
 
 void Tensor::remove_hook(std::uint64_t id) const {
   Meta& meta = autograd::require_meta(*this, "remove_hook");
-  auto& hooks = meta.node == nullptr ? meta.hooks : meta.node->hooks[meta.output];
-  std::erase_if(hooks, [id](const auto& entry) { return entry.first == id; });
+  std::erase_if(autograd::hooks_of(meta), [id](const auto& entry) { return entry.first == id; });
 }
 
 }  // namespace quanta

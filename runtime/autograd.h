@@ -19,7 +19,9 @@
 ///   w.grad();  // x
 ///
 /// A tape belongs to the tensors it was recorded for and is freed with them. Reverse mode, first
-/// derivatives: what backward itself calculates is not recorded.
+/// derivatives: what backward itself calculates is not recorded. A backward that throws, in an op
+/// or in a hook, leaves gradients and tape as they were. Threads may go back at once, over tapes of
+/// their own that meet in leaves or, with retain_graph, over the same one.
 namespace quanta::autograd {
 
 /// Whether ops of this thread are recorded. True by default.
@@ -102,8 +104,8 @@ struct GradOptions {
 };
 
 /// The gradients of the outputs' sum for `inputs`, without touching any grad():
-/// torch.autograd.grad. Throws ArgumentError as Tensor::backward does, and for an input that was
-/// not used.
+/// torch.autograd.grad. Only ops that lead to the inputs go back. Throws ArgumentError as
+/// Tensor::backward does, and for an input that was not used.
 std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor> inputs,
                          const GradOptions& options = {});
 
@@ -169,13 +171,9 @@ Tensor Function<Derived>::apply(const Args&... args) {
     return Derived::forward(context, args...);
   }();
   if (!needs_grad(std::span<const Tensor>(inputs))) return output;
-  // An input that is handed through would otherwise get a second place on the tape.
-  for (const Tensor& input : inputs) {
-    if (output.is_same(input)) {
-      output = output.detach();
-      break;
-    }
-  }
+  // A tensor that others hold, such as an input that is handed through, would otherwise get a
+  // second place on the tape.
+  if (output.defined() && output.impl()->use_count() > 1) output = output.detach();
   const std::vector<Tensor> saved = std::move(context.saved_);
   context.saved_.clear();
   record("Function", inputs, {&output, 1}, saved,

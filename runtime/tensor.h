@@ -203,8 +203,8 @@ class Tensor {
   // Gradients: see runtime/autograd.h ------------------------------------------------------
   /// Whether ops on this tensor are recorded, so that backward() reaches it.
   bool requires_grad() const noexcept { return impl_->autograd != nullptr; }
-  /// Starts (or ends) recording for a leaf. Throws ArgumentError for a dtype that is not floating
-  /// point and for the result of a recorded op.
+  /// Starts (or ends) recording. Throws ArgumentError for a dtype that is not floating point; only
+  /// a leaf's recording can be ended (detach() gives one).
   const Tensor& set_requires_grad(bool on = true) const;
   /// Whether no recorded op made it: the tensors whose gradients backward() keeps.
   bool is_leaf() const noexcept;
@@ -213,14 +213,15 @@ class Tensor {
   /// Puts `gradient` (of the same sizes and dtype, or undefined) in its place.
   void set_grad(const Tensor& gradient) const;
   void clear_grad() const;
-  /// Keeps the gradient of a tensor that is no leaf as well.
+  /// Keeps the gradient of a tensor that is no leaf as well, as its hooks leave it.
   const Tensor& retain_grad() const;
   /// Adds the gradient of this tensor, weighted with `gradient` (may be left out for one element),
   /// to the grad() of every leaf that it was calculated from. The tape is freed unless it is
   /// retained. Throws ArgumentError: nothing recorded, no gradient given for several elements, the
   /// tape already freed, or a saved tensor changed since.
   void backward(const Tensor& gradient = {}, bool retain_graph = false) const;
-  /// Runs `hook` on the gradient of this tensor each time it is complete.
+  /// Runs `hook` on the gradient of this tensor each time it is complete. A hook may remove itself;
+  /// one that holds a tensor that was calculated from this one is never freed.
   std::uint64_t register_hook(autograd::Hook hook) const;
   void remove_hook(std::uint64_t id) const;
 

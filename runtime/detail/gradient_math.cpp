@@ -35,11 +35,6 @@ void add_elements(const Tensor& sum, const Tensor& gradient) {
   });
 }
 
-// Nobody else sees the elements, each of which lies in a place of its own.
-bool is_exclusive(const Tensor& tensor) {
-  return tensor.impl()->use_count() == 1 && tensor.storage()->use_count() == 1 && tensor.is_dense();
-}
-
 // x [outer, middle, inner] contiguous to [outer, inner], summed in double.
 template <typename T>
 Tensor sum_middle(const Tensor& x, std::int64_t outer, std::int64_t middle, std::int64_t inner) {
@@ -75,6 +70,10 @@ Tensor sum_middle(const Tensor& x, std::int64_t outer, std::int64_t middle, std:
 }  // namespace
 
 namespace detail {
+
+bool is_exclusive(const Tensor& tensor) {
+  return tensor.impl()->use_count() == 1 && tensor.storage()->use_count() == 1 && tensor.is_dense();
+}
 
 void accumulate(Tensor& sum, const Tensor& gradient) {
   if (!sum.defined()) {
