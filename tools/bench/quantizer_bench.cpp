@@ -1,6 +1,7 @@
 // Quantize-dequantize of a large tensor by each kind of quantizer, beside the machine's copy speed.
 
 #include "op_bench.h"
+#include "quanta/observers/aimet/float_quantizer.h"
 #include "quanta/ops/block_quant.h"
 #include "quanta/ops/quantize_affine.h"
 #include "quanta/ops/tensor_quant.h"
@@ -34,6 +35,15 @@ void add_amax(const std::string& name, const Dims& shape) {
   add_quantizer("fp8_e4m3/" + name, [=](const Tensor& x) { return scaled_e4m3(x, amax); });
 }
 
+void add_float(const std::string& name, const char* format, const Dims& shape,
+               const Dims& block_size = {}) {
+  const Tensor scale = Tensor::full(shape, kScale);
+  const aimet::FloatSpec spec = aimet::FloatSpec::from_name(format);
+  add_quantizer("float/" + name, [=](const Tensor& x) {
+    return aimet::float_quantize_dequantize(x, scale, spec, block_size);
+  });
+}
+
 void add_dynamic_blocks(const std::string& name, const DynamicBlockOptions& options,
                         const Tensor& amax = {}) {
   add_quantizer(name, [=](const Tensor& x) { return dynamic_block_quant(x, amax, options); });
@@ -51,6 +61,11 @@ void add_quantizers() {
   add_affine("block64x64", {kRows / 64, kColumns / 64}, {.block_size = {64, 64}});
   add_amax("per_tensor", {});
   add_amax("per_channel", {kRows, 1});
+
+  add_float("e5m2/per_tensor", "float8_e5m2", {});
+  add_float("e4m3fnuz/per_channel", "float8_e4m3fnuz", {kRows, 1});
+  add_float("bfloat16/per_tensor", "bfloat16", {});
+  add_float("e2m1fn/block32", "float4_e2m1fn", {kRows, kColumns / 32}, {1, 32});
 
   const NumBits e8m0 = NumBits::floating(8, 0);
   add_dynamic_blocks("mxfp8/block32",
