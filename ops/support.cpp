@@ -62,6 +62,7 @@ struct Family {
 constexpr std::string_view kActivation = "quanta/ops/activation.h";
 constexpr std::string_view kArithmetic = "quanta/ops/arithmetic.h";
 constexpr std::string_view kAttention = "quanta/ops/attention.h";
+constexpr std::string_view kBlockQuant = "quanta/ops/block_quant.h";
 constexpr std::string_view kCompare = "quanta/ops/compare.h";
 constexpr std::string_view kConv = "quanta/ops/conv.h";
 constexpr std::string_view kEmbedding = "quanta/ops/embedding.h";
@@ -83,6 +84,7 @@ constexpr std::string_view kRnn = "quanta/ops/rnn.h";
 constexpr std::string_view kShape = "quanta/ops/shape.h";
 constexpr std::string_view kShuffle = "quanta/ops/shuffle.h";
 constexpr std::string_view kSort = "quanta/ops/sort.h";
+constexpr std::string_view kTensorQuant = "quanta/ops/tensor_quant.h";
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all{
@@ -117,6 +119,7 @@ const std::vector<Family>& families() {
       {kEmbedding,
        kFloat,
        {"embedding_bag_byte_prepack", "embedding_bag_4bit_prepack", "embedding_bag_2bit_prepack"}},
+      {kBlockQuant, kFloating, {"dynamic_block_quant"}},
       {kFactory, kCodes, {"make_per_tensor_quantized_tensor", "make_per_channel_quantized_tensor"}},
       {kFactory, kQuantized, {"empty_quantized"}},
       {kFakeQuantize,
@@ -173,6 +176,11 @@ const std::vector<Family>& families() {
         "resize_"}},
       {kShuffle, kWholeBytes, {"channel_shuffle", "pixel_shuffle", "pixel_unshuffle"}},
       {kSort, kOrdered, {"sort", "argsort", "msort", "topk"}},
+      {kTensorQuant,
+       kFloating,
+       {"tensor_quant", "legacy_fake_tensor_quant", "fake_tensor_quant",
+        "fake_affine_tensor_quant", "int_cast_ste", "scaled_e4m3", "fp4_cast_ste", "static_fp4"}},
+      {kTensorQuant, kFloats, {"clip"}},
   };
   return all;
 }

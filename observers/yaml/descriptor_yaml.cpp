@@ -260,6 +260,9 @@ std::string to_yaml(const ConfigValue& value) {
 ConfigValue parse_yaml(std::string_view text) {
   QUANTA_CHECK(text.size() <= kMaxBytes, "parse_yaml: text: expected at most {} bytes, got {}",
                kMaxBytes, text.size());
+  // The parser takes one for the end of the text.
+  QUANTA_CHECK(text.find('\0') == std::string_view::npos,
+               "parse_yaml: text: expected no NUL, got one at byte {}", text.find('\0'));
   try {
     ConfigValue value = Reader().read(YAML::Load(std::string(text)));
     QUANTA_CHECK(value.get_if<Dict>() != nullptr,

@@ -10,6 +10,7 @@
 
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
+#include "quanta/ops/block_quant.h"
 #include "quanta/ops/attention.h"
 #include "quanta/ops/compare.h"
 #include "quanta/ops/conv.h"
@@ -32,6 +33,7 @@
 #include "quanta/ops/shape.h"
 #include "quanta/ops/shuffle.h"
 #include "quanta/ops/sort.h"
+#include "quanta/ops/tensor_quant.h"
 #include "quanta/runtime/error.h"
 
 namespace quanta {
@@ -333,7 +335,29 @@ void add_spatial(std::map<std::string, Caller>& callers) {
   callers["pixel_unshuffle"] = {two, [](const Tensor& x) { pixel_unshuffle(x, 2); }};
 }
 
+void add_quantizers_by_amax(std::map<std::string, Caller>& callers) {
+  const Dims sizes{2, 16};
+  const Tensor one = Tensor::scalar(1.0);
+  callers["tensor_quant"] = {sizes, [=](const Tensor& x) { tensor_quant(x, one); }};
+  callers["legacy_fake_tensor_quant"] = {
+      sizes, [=](const Tensor& x) { legacy_fake_tensor_quant(x, one); }};
+  callers["fake_tensor_quant"] = {sizes, [=](const Tensor& x) { fake_tensor_quant(x, one); }};
+  callers["fake_affine_tensor_quant"] = {
+      sizes, [=](const Tensor& x) { fake_affine_tensor_quant(x, Tensor::scalar(-1.0), one); }};
+  callers["int_cast_ste"] = {sizes, [](const Tensor& x) { int_cast_ste(x); }};
+  callers["scaled_e4m3"] = {sizes, [=](const Tensor& x) { scaled_e4m3(x, one); }};
+  callers["fp4_cast_ste"] = {sizes, [](const Tensor& x) { fp4_cast_ste(x); }};
+  callers["static_fp4"] = {sizes, [=](const Tensor& x) { static_fp4(x, one); }};
+  callers["clip"] = {sizes, [](const Tensor& x) {
+                       const Tensor bound = Tensor::scalar(
+                           1.0, x.dtype() == DType::Float64 ? DType::Float64 : DType::Float32);
+                       clip(x, bound, bound);
+                     }};
+  callers["dynamic_block_quant"] = {sizes, [](const Tensor& x) { dynamic_block_quant(x); }};
+}
+
 void add_others(std::map<std::string, Caller>& callers) {
+  add_quantizers_by_amax(callers);
   const Dims sizes{2, 4};
   callers["quantize_per_tensor"] = {
       sizes, [](const Tensor& x) { quantize_per_tensor(x, 0.1, 0, DType::QUInt8); }};

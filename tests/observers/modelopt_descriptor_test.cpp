@@ -1,0 +1,140 @@
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "quanta/observers/modelopt/quant_descriptor.h"
+#include "quanta/observers/modelopt/quantizer_config.h"
+#include "quanta/observers/yaml/descriptor_yaml.h"
+#include "quanta/runtime/error.h"
+
+namespace quanta::modelopt {
+namespace {
+
+using Descriptor = ScaledQuantDescriptor;
+
+TEST_CASE("descriptors: every field comes back from a full dictionary") {
+  Descriptor descriptor;
+  descriptor.num_bits = NumBits::floating(4, 3);
+  descriptor.name = "it's: a 'name'";
+  descriptor.fake_quant = false;
+  descriptor.amax = Tensor::from_values({1.5F, 0.1F});
+  descriptor.scale_amax = 0.5;
+  descriptor.calib_method = "histogram";
+  descriptor.is_unsigned = true;
+  descriptor.narrow_range = true;
+  descriptor.dynamic = true;
+  descriptor.block_sizes = BlockConfig{{{-1, 16}}, QuantType::Dynamic, NumBits::floating(4, 3),
+                                       BlockSizes{{-1, 64}}, true};
+  descriptor.dialect = Descriptor::Dialect::ModelOpt;
+  CHECK(Descriptor::from_dict(descriptor.to_full_dict(), Descriptor::Dialect::ModelOpt) ==
+        descriptor);
+  CHECK(descriptor_from_yaml(to_yaml(descriptor.to_full_dict()), Descriptor::Dialect::ModelOpt) ==
+        descriptor);
+}
+
+TEST_CASE("descriptors: fields that exclude each other are named with their values") {
+  const auto refuse = [](const ConfigValue& fields, const char* text) {
+    CHECK_THROWS_WITH_AS(Descriptor::from_dict(fields, Descriptor::Dialect::ModelOpt),
+                         doctest::Contains(text), ArgumentError);
+  };
+  refuse(ConfigValue::dict({{"learn_amax", true}, {"axis", ConfigValue::tuple({0})}}),
+         "axis: expected none with learn_amax=True, got (0,)");
+  refuse(ConfigValue::dict({{"axis", 1}, {"block_sizes", ConfigValue::dict({{-1, 4}})}}),
+         "axis: expected none with block_sizes, got 1");
+  refuse(ConfigValue::dict({{"block_sizes", ConfigValue::dict({{-1, 0}})}}), "got 0");
+  refuse(ConfigValue::dict({{"block_sizes", ConfigValue::dict({{-1, 4}, {-1, 8}})}}), "once");
+  refuse(ConfigValue::dict({{"num_bits", -3}}), "num_bits: expected 0 or more, got -3");
+  refuse(ConfigValue::dict({{"num_bits", 8}, {"num_bits", 4}}), "num_bits: expected it once");
+  refuse(ConfigValue::dict({{"bits", 8}}), "bits");
+  refuse(ConfigValue::list({8}), "expected a dictionary, got [8]");
+}
+
+TEST_CASE("configs: from_yaml gives what to_yaml was given") {
+  const ConfigValue fields = ConfigValue::dict(
+      {{"num_bits", ConfigValue::tuple({2, 1})},
+       {"block_sizes", ConfigValue::dict({{-1, 16},
+                                          {"type", "dynamic"},
+                                          {"scale_bits", ConfigValue::tuple({4, 3})}})},
+       {"bias", ConfigValue::dict({{-1, ConfigValue()}, {"method", "mean"}})},
+       {"rotate", ConfigValue::dict({{"enable", true}, {"block_size", 8}})},
+       {"effective_bits", 4.5},
+       {"constant_amax", 1e-5}});
+  const QuantizerConfig config = QuantizerConfig::from_dict(fields);
+  CHECK(config_from_yaml(to_yaml(config)) == config);
+  CHECK_THROWS_WITH_AS(QuantizerConfig::from_dict(ConfigValue::dict({{"effective_bits", 17}})),
+                       doctest::Contains("effective_bits: expected a number above 0 and at most 16, got 17"),
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(
+      QuantizerConfig::from_dict(ConfigValue::dict({{"rotate", ConfigValue::dict({{"block_size", 0}})}})),
+      doctest::Contains("got 0"), ArgumentError);
+}
+
+TEST_CASE("yaml: scalars are what YAML 1.1 makes of them") {
+  const ConfigValue value = parse_yaml(
+      "a: null\nb: ~\nc:\nd: yes\ne: Off\nf: 12\ng: -1.5e-3\nh: .inf\ni: '12'\nj: \"x\\ny\"\nk: [1, [2]]\n"
+      "l: {-1: 4}\nm: 1e999\nn: infinity\n");
+  const auto& dict = *value.get_if<ConfigValue::Dict>();
+  CHECK(dict.find("a")->is_null());
+  CHECK(dict.find("b")->is_null());
+  CHECK(dict.find("c")->is_null());
+  CHECK(*dict.find("d") == ConfigValue(true));
+  CHECK(*dict.find("e") == ConfigValue(false));
+  CHECK(*dict.find("f") == ConfigValue(12));
+  CHECK(*dict.find("g") == ConfigValue(-1.5e-3));
+  CHECK(to_string(*dict.find("h")) == "inf");
+  CHECK(*dict.find("i") == ConfigValue("12"));
+  CHECK(*dict.find("j") == ConfigValue("x\ny"));
+  CHECK(*dict.find("k") == ConfigValue::list({1, ConfigValue::list({2})}));
+  CHECK(*dict.find("l") == ConfigValue::dict({{-1, 4}}));
+  CHECK(dict.find("m")->get_if<std::string>() != nullptr);
+  CHECK(*dict.find("n") == ConfigValue("infinity"));
+}
+
+TEST_CASE("yaml: names that look like something else are quoted") {
+  for (const char* name : {"", "12", "true", "null", "a b", "x: y", "- z", "#", "'", "\"", "\\", "\n",
+                           "\x01", "ä", "w.1/b-c_d", "~", ".inf", "=", "<<", "1e5", "*x", "&x", "!x"}) {
+    Descriptor descriptor;
+    descriptor.name = name;
+    CAPTURE(name);
+    CHECK(descriptor_from_yaml(to_yaml(descriptor)) == descriptor);
+  }
+}
+
+TEST_CASE("yaml: malformed and hostile text is refused") {
+  const auto refuse = [](const std::string& text, const char* why) {
+    CHECK_THROWS_WITH_AS(parse_yaml(text), doctest::Contains(why), ArgumentError);
+  };
+  refuse("num_bits: [8", "line ");
+  refuse("a: b: c", "line 1");
+  refuse("\tnum_bits: 8", "line");
+  refuse("- 8", "expected a dictionary, got [8]");
+  refuse("", "expected a dictionary, got None");
+  refuse("a: 1\na: 2", "expected 'a' once");
+  refuse("a: !!python/tuple [1]", "expected no tags");
+  refuse("a: !!str 8", "expected no tags");
+  refuse("a: *missing", "expected YAML");
+  refuse("a: " + std::string(40, '[') + std::string(40, ']'), "levels");
+  refuse(std::string((1 << 20) + 1, ' '), "1048576");
+  refuse("a: " + std::string(100000, '['), "parse_yaml");
+  refuse("a: " + std::string(100000, '{'), "parse_yaml");
+  std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
+  for (int i = 1; i < 10; ++i) {
+    const std::string name = "a" + std::to_string(i);
+    const std::string last = "*a" + std::to_string(i - 1);
+    bomb += name + ": &" + name + " [";
+    for (int k = 0; k < 10; ++k) bomb += (k == 0 ? "" : ", ") + last;
+    bomb += "]\n";
+  }
+  refuse(bomb, "values");
+  std::string wide = "a: [1";
+  for (int i = 0; i < 20000; ++i) wide += ",1";
+  refuse(wide + "]", "values");
+  CHECK_THROWS_AS(parse_yaml(std::string("a: \0b", 5)), ArgumentError);
+  CHECK_THROWS_WITH_AS(descriptor_from_yaml("num_bits: eight"),
+                       doctest::Contains("num_bits: expected an integer, got 'eight'"),
+                       ArgumentError);
+  CHECK_THROWS_AS(config_from_yaml("block_sizes: {-1: 4, 0: 2, type: dynamic}"), ArgumentError);
+}
+
+}  // namespace
+}  // namespace quanta::modelopt

@@ -1,0 +1,245 @@
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "quanta/observers/modelopt/reduce.h"
+#include "quanta/observers/modelopt/tensor_quantizer.h"
+#include "quanta/observers/qconfig.h"
+#include "quanta/ops/block_quant.h"
+#include "quanta/ops/tensor_quant.h"
+#include "quanta/runtime/error.h"
+#include "quanta/runtime/random.h"
+#include "quanta/runtime/state_dict.h"
+
+namespace quanta::modelopt {
+namespace {
+
+Tensor random_tensor(const Dims& sizes, std::uint64_t seed = 3) {
+  Generator generator(seed);
+  return randn(sizes, generator);
+}
+
+void check_equal(const Tensor& got, const Tensor& want) {
+  CHECK(got.sizes() == want.sizes());
+  CHECK(got.to_float_vector() == want.to_float_vector());
+}
+
+QuantizerConfig blocks_of(std::int64_t bits, BlockSizes sizes) {
+  QuantizerConfig config;
+  config.num_bits = NumBits::integer(bits);
+  config.block_sizes = BlockConfig{std::move(sizes)};
+  return config;
+}
+
+TEST_CASE("TensorQuantizer: each kind of block is quantized with the amax of its own elements") {
+  const Tensor x = random_tensor({6, 22});
+  TensorQuantizer rows(blocks_of(4, {{-1, 8}}));
+  const Tensor y = rows.forward(x);
+  for (std::int64_t i = 0; i < 6; ++i) {
+    for (std::int64_t b = 0; b < 3; ++b) {
+      const Tensor part = x[i].slice(0, 8 * b, 8 * b + 8).contiguous();
+      check_equal(y[i].slice(0, 8 * b, 8 * b + 8).contiguous(),
+                  fake_tensor_quant(part, reduce_amax(part), {{4, false, false}}));
+    }
+  }
+  TensorQuantizer tiles(blocks_of(8, {{0, 3}, {1, 11}}));
+  const Tensor z = tiles.forward(x);
+  const Tensor tile = x.slice(0, 3, 6).slice(1, 11, 22).contiguous();
+  check_equal(z.slice(0, 3, 6).slice(1, 11, 22).contiguous(),
+              fake_tensor_quant(tile, reduce_amax(tile), {{8, false, false}}));
+  CHECK_THROWS_WITH_AS(tiles.forward(random_tensor({6, 11})), doctest::Contains("[6, 22]"),
+                       ArgumentError);
+}
+
+TEST_CASE("TensorQuantizer: formats in dynamic blocks are those of dynamic_block_quant") {
+  const Tensor x = random_tensor({4, 3, 40});
+  for (const NumBits& bits : {NumBits::floating(2, 1), NumBits::floating(4, 3),
+                              NumBits::floating(3, 2), NumBits::floating(2, 3)}) {
+    QuantizerConfig config;
+    config.num_bits = bits;
+    config.block_sizes = BlockConfig{{{-1, 32}}, QuantType::Dynamic, NumBits::floating(8, 0)};
+    TensorQuantizer quantizer(config);
+    CHECK(!quantizer.amax().defined());
+    check_equal(quantizer.forward(x),
+                dynamic_block_quant(x, {}, {bits, NumBits::floating(8, 0), 32}));
+  }
+  QuantizerConfig nvfp4;
+  nvfp4.num_bits = NumBits::floating(2, 1);
+  nvfp4.block_sizes = BlockConfig{{{-1, 16}}, QuantType::Dynamic, NumBits::floating(4, 3)};
+  TensorQuantizer quantizer(nvfp4);
+  check_equal(quantizer.forward(x), dynamic_block_quant(x, reduce_amax(x)));
+  quantizer.set_amax(Tensor::scalar(7.0));
+  check_equal(quantizer.forward(x), dynamic_block_quant(x, Tensor::scalar(7.0)));
+  // Another axis than the last.
+  nvfp4.block_sizes->sizes = {{1, 16}};
+  check_equal(TensorQuantizer(nvfp4).forward(x),
+              dynamic_block_quant(x.transpose(1, 2), reduce_amax(x)).transpose(1, 2));
+}
+
+TEST_CASE("TensorQuantizer: states decide what forward does") {
+  const Tensor x = random_tensor({5, 6});
+  TensorQuantizer quantizer;
+  quantizer.enable_calib();
+  quantizer.disable_quant();
+  check_equal(quantizer.forward(x), x);
+  check_equal(quantizer.forward(Tensor::full({1}, 9.0)), Tensor::full({1}, 9.0));
+  quantizer.load_calib_amax();
+  CHECK(quantizer.amax().item() == 9.0);
+  quantizer.enable_quant();
+  quantizer.disable_calib();
+  check_equal(quantizer.forward(x), fake_tensor_quant(x, Tensor::scalar(9.0), {{8, false, false}}));
+  CHECK(quantizer.to_string() ==
+        "8 bit fake per-tensor amax=9.0000 calibrator=MaxCalibrator quant");
+  quantizer.disable();
+  check_equal(quantizer.forward(x), x);
+  CHECK(quantizer.to_string() == "disabled");
+  quantizer.enable();
+  CHECK(quantizer.forward(Tensor::empty({0, 3})).numel() == 0);
+  QuantizerConfig dynamic;
+  dynamic.type = QuantType::Dynamic;
+  TensorQuantizer own(dynamic);
+  own.enable_calib();
+  CHECK(!own.is_observer_enabled());
+  check_equal(own.forward(x), fake_tensor_quant(x, reduce_amax(x), {{8, false, false}}));
+}
+
+TEST_CASE("TensorQuantizer: pre_quant_scale and rotation work before quantization") {
+  const Tensor x = random_tensor({3, 8});
+  TensorQuantizer scaled;
+  scaled.set_pre_quant_scale(Tensor::full({8}, 2.0));
+  scaled.set_amax(Tensor::scalar(4.0));
+  scaled.disable_quant();
+  CHECK(scaled.forward(x)[1][2].item() == doctest::Approx(2.0 * x[1][2].item()));
+  QuantizerConfig config;
+  config.rotate = QuantizerConfig::Rotate{true, QuantizerConfig::RotateMode::RotateBack, false, 4};
+  TensorQuantizer rotating(config);
+  rotating.disable_quant();
+  const std::vector<float> back = rotating.forward(x).to_float_vector();
+  const std::vector<float> values = x.to_float_vector();
+  for (std::size_t i = 0; i < back.size(); ++i) CHECK(back[i] == doctest::Approx(values[i]));
+  config.rotate = true;
+  TensorQuantizer one_way(config);
+  one_way.disable_quant();
+  const Tensor unit = Tensor::from_values({1.0F, 0.0F, 0.0F, 0.0F});
+  for (const float each : one_way.forward(unit).to_float_vector()) {
+    CHECK(each == doctest::Approx(0.5));
+  }
+  CHECK_THROWS_WITH_AS(rotating.forward(random_tensor({2, 6})), doctest::Contains("got 4"),
+                       ArgumentError);
+}
+
+TEST_CASE("TensorQuantizer: gradients pass through blocks and scales") {
+  Tensor x = random_tensor({3, 10});
+  x.set_requires_grad();
+  QuantizerConfig config = blocks_of(4, {{-1, 4}});
+  TensorQuantizer quantizer(config);
+  quantizer.set_pre_quant_scale(Tensor::full({10}, 3.0));
+  quantizer.forward(x).backward(Tensor::ones({3, 10}));
+  for (const float each : x.grad().to_float_vector()) CHECK(each == 3.0F);
+}
+
+TEST_CASE("TensorQuantizer: real quantization is that of the compressed tensor") {
+  const Tensor x = random_tensor({4, 64});
+  const auto kind_of = [&](QuantizerConfig config) {
+    config.fake_quant = false;
+    TensorQuantizer quantizer(config);
+    const CompressedTensor packed = quantizer.compress(x);
+    check_equal(quantizer.forward(x), packed.dequantize());
+    return packed.kind;
+  };
+  QuantizerConfig config;
+  CHECK(kind_of(config) == CompressedKind::Int8);
+  config.num_bits = NumBits::floating(4, 3);
+  CHECK(kind_of(config) == CompressedKind::Fp8);
+  config.block_sizes = BlockConfig{{{-1, 32}}, QuantType::Dynamic, NumBits::floating(8, 0)};
+  CHECK(kind_of(config) == CompressedKind::MxFp8);
+  config.num_bits = NumBits::floating(2, 1);
+  CHECK(kind_of(config) == CompressedKind::MxFp4);
+  config.block_sizes = BlockConfig{{{-1, 16}}, std::nullopt, NumBits::floating(4, 3)};
+  CHECK(kind_of(config) == CompressedKind::NvFp4);
+  CHECK(kind_of(blocks_of(4, {{-1, 16}})) == CompressedKind::Int4);
+  config = blocks_of(4, {{-1, 16}});
+  config.block_sizes->scale_bits = NumBits::integer(8);
+  config.block_sizes->scale_block_sizes = BlockSizes{{-1, 4}};
+  CHECK(kind_of(config) == CompressedKind::Nf4);
+  CHECK_THROWS_WITH_AS(kind_of(blocks_of(5, {{-1, 16}})), doctest::Contains("num_bits 5"),
+                       UnsupportedError);
+}
+
+TEST_CASE("TensorQuantizer: as the quantizers of a QConfig it observes and converts to QInt8") {
+  QuantizerConfig rows;
+  rows.axis = Axis{{0}, true};
+  const QConfig qconfig{TensorQuantizer::with_args(), TensorQuantizer::with_args(rows)};
+  const auto weight = qconfig.weight();
+  const Tensor w = random_tensor({4, 9});
+  const Tensor y = weight->forward(w);
+  check_equal(y, fake_tensor_quant(w, reduce_amax(w, {0}), {{8, false, false}}));
+  CHECK(weight->has_data());
+  CHECK(weight->dtype() == DType::QInt8);
+  const Tensor codes = quantize_with(w, *weight);
+  const std::vector<float> back = codes.to_float_vector();
+  const std::vector<float> values = y.to_float_vector();
+  for (std::size_t i = 0; i < back.size(); ++i) {
+    CHECK(back[i] == doctest::Approx(values[i]).epsilon(1e-5));
+  }
+  QuantizerConfig fp8;
+  fp8.num_bits = NumBits::floating(4, 3);
+  CHECK_THROWS_AS(TensorQuantizer(fp8).calculate_qparams(), UnsupportedError);
+}
+
+TEST_CASE("TensorQuantizer: state and clones carry amax and scales") {
+  TensorQuantizer quantizer;
+  quantizer.set_amax(Tensor::scalar(2.5));
+  quantizer.set_pre_quant_scale(Tensor::full({4}, 0.5));
+  StateDict state;
+  quantizer.save_state(state, "q.");
+  TensorQuantizer other;
+  other.load_state(state, "q.");
+  CHECK(other.amax().item() == 2.5);
+  CHECK(other.pre_quant_scale().numel() == 4);
+  const auto copy = quantizer.clone();
+  quantizer.reset_amax();
+  check_equal(copy->forward(Tensor::full({4}, 1.0)), other.forward(Tensor::full({4}, 1.0)));
+}
+
+TEST_CASE("TensorQuantizer: what does not suit is refused by name and value") {
+  TensorQuantizer quantizer;
+  CHECK_THROWS_WITH_AS(quantizer.load_calib_amax(), doctest::Contains("no tensor"), ArgumentError);
+  quantizer.load_calib_amax(TensorQuantizer::Strict::No);
+  CHECK_THROWS_AS(quantizer.export_amax(), ArgumentError);
+  CHECK_THROWS_AS(quantizer.step_size(), ArgumentError);
+  CHECK_THROWS_WITH_AS(quantizer.set_amax(Tensor::scalar(-1.0)), doctest::Contains("got -1"),
+                       ArgumentError);
+  CHECK_THROWS_AS(quantizer.set_amax(Tensor::scalar(NAN)), ArgumentError);
+  quantizer.set_amax(Tensor::scalar(1.0));
+  CHECK_THROWS_WITH_AS(quantizer.set_amax(Tensor::ones({3})), doctest::Contains("got [3]"),
+                       ArgumentError);
+  QuantizerConfig config;
+  config.backend = std::string("x");
+  CHECK_THROWS_AS(TensorQuantizer{config}, UnsupportedError);
+  config = {};
+  config.calibrator = ConfigValue::tuple({"MyCalibrator"});
+  CHECK_THROWS_AS(TensorQuantizer{config}, UnsupportedError);
+  config = {};
+  config.calibrator = "histogram";
+  config.axis = Axis{{0}, true};
+  CHECK_THROWS_AS(TensorQuantizer{config}, UnsupportedError);
+  CHECK_THROWS_AS(SequentialQuantizer({}), ArgumentError);
+}
+
+TEST_CASE("SequentialQuantizer: quantizers follow one another") {
+  const Tensor x = random_tensor({2, 32});
+  QuantizerConfig fp8;
+  fp8.num_bits = NumBits::floating(4, 3);
+  const auto first = std::make_shared<TensorQuantizer>(blocks_of(4, {{-1, 16}}));
+  const auto second = std::make_shared<TensorQuantizer>(fp8);
+  const SequentialQuantizer both({first, second});
+  check_equal(both.forward(x), second->forward(first->forward(x)));
+}
+
+}  // namespace
+}  // namespace quanta::modelopt
