@@ -52,8 +52,10 @@ struct PadOptions {
 /// The reverse, in the order in which the sequences were given.
 PaddedSequence pad_packed_sequence(const PackedSequence& sequence, const PadOptions& options = {});
 
-/// Pads tensors [length_i, ...] to one [steps, batch, ...] (or batch first).
+/// Pads tensors [length_i, ...] to one [steps, batch, ...] (or batch first). Throws ArgumentError
+/// for no tensor, for scalars and for tensors of other sizes behind the first.
 Tensor pad_sequence(std::span<const Tensor> sequences, const PadOptions& options = {});
+/// pad_sequence and pack_padded_sequence at once; each length at least 1.
 PackedSequence pack_sequence(std::span<const Tensor> sequences, bool enforce_sorted = true);
 
 // Layers
@@ -114,10 +116,10 @@ struct RecurrentWeights {
 };
 
 /// What RNN, LSTM and GRU share. Parameters are torch's: `weight_ih_l0` [gates * hidden, input],
-/// `weight_hh_l0` [gates * hidden, hidden], `bias_ih_l0`, `bias_hh_l0`, `weight_hr_l0`
-/// (projections),
-/// `..._reverse`; uniform in +-1/sqrt(hidden_size) when new. Gate rows: LSTM i, f, g, o; GRU r, z,
-/// n.
+/// `weight_hh_l0` [gates * hidden, output_size()], `bias_ih_l0`, `bias_hh_l0` [gates * hidden],
+/// `weight_hr_l0` [proj_size, hidden] (projections), `..._reverse`; uniform in
+/// +-1/sqrt(hidden_size) when new. Later layers read output_size() * num_directions() features.
+/// Gate rows: LSTM i, f, g, o; GRU r, z, n.
 ///
 /// x is [steps, batch, input_size], [batch, steps, input_size] (batch_first) or one sequence
 /// without the batch dimension, [steps, input_size], whose states have none either; a missing state

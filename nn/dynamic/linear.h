@@ -31,6 +31,7 @@ class Linear : public Module, public DynamicModule {
   /// (default_dynamic_qconfig, per_channel_dynamic_qconfig, float16_dynamic_qconfig). Throws
   /// ArgumentError for another one or none.
   static std::shared_ptr<Module> from_float(const Module& module);
+  /// With the weight quantized as the reference module says; its bias.
   static std::shared_ptr<Module> from_reference(const reference::Linear& module);
 
   /// QInt8 or Float16.

@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "quanta/nn/rnn_cell.h"
+#include "quanta/observers/min_max_observer.h"
+#include "quanta/ops/reduce.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
 
@@ -413,6 +415,23 @@ TEST_CASE("LSTM: changed weights are packed anew and train mode agrees with eval
   CHECK(!changed.equal(trained));
   lstm.train();
   check_near(lstm(x), changed);
+}
+
+TEST_CASE("LSTM: a call with a state is observed and runs no forward hooks") {
+  LSTM lstm({.input_size = 3, .hidden_size = 2});
+  int calls = 0;
+  lstm.register_forward_hook([&](const Module&, const Tensor&, const Tensor& y) {
+    ++calls;
+    return y;
+  });
+  const auto observer = std::make_shared<MinMaxObserver>();
+  lstm.set_activation_post_process(observer);
+  const Tensor x = randn({4, 2, 3});
+  const Tensor y = lstm.forward(x, LstmState{}).output;
+  CHECK(calls == 0);
+  CHECK(observer->min_val().item() == min(y).item());
+  lstm(x);
+  CHECK(calls == 1);
 }
 
 TEST_CASE("LSTM: a clone has weights of its own") {
