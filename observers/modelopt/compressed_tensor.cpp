@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "quanta/observers/modelopt/detail/compressed.h"
+#include "quanta/ops/cpu/float_format_kernels.h"
 #include "quanta/ops/pad.h"
 #include "quanta/runtime/check.h"
 
@@ -54,6 +55,14 @@ Tensor CompressedTensor::dequantize() const {
   return values.to(dtype);
 }
 
+namespace {
+
+cpu::FirstCode first_code(FirstNibble first) {
+  return first == FirstNibble::High ? cpu::FirstCode::High : cpu::FirstCode::Low;
+}
+
+}  // namespace
+
 Tensor pack_nibbles(const Tensor& codes, FirstNibble first) {
   QUANTA_CHECK(codes.defined() && codes.dtype() == DType::UInt8 && codes.dim() >= 1,
                "pack_nibbles: codes: expected UInt8 with at least one axis, got {}",
@@ -66,14 +75,10 @@ Tensor pack_nibbles(const Tensor& codes, FirstNibble first) {
   const Tensor dense = codes.contiguous();
   const auto* from = static_cast<const std::uint8_t*>(dense.data_ptr());
   auto* to = static_cast<std::uint8_t*>(bytes.data_ptr());
-  for (std::int64_t i = 0; i < bytes.numel(); ++i) {
-    const unsigned even = from[2 * i];
-    const unsigned odd = from[2 * i + 1];
-    QUANTA_CHECK(even < 16 && odd < 16, "pack_nibbles: codes: expected 0..15, got {} and {}", even,
-                 odd);
-    to[i] = static_cast<std::uint8_t>(first == FirstNibble::High ? even << 4 | odd
-                                                                 : odd << 4 | even);
-  }
+  const std::uint8_t* largest = std::max_element(from, from + dense.numel());
+  QUANTA_CHECK(dense.numel() == 0 || *largest < 16, "pack_nibbles: codes: expected 0..15, got {}",
+               *largest);
+  cpu::pack_pairs(from, bytes.numel(), first_code(first), to);
   return bytes;
 }
 
@@ -87,11 +92,7 @@ Tensor unpack_nibbles(const Tensor& bytes, FirstNibble first) {
   const Tensor dense = bytes.contiguous();
   const auto* from = static_cast<const std::uint8_t*>(dense.data_ptr());
   auto* to = static_cast<std::uint8_t*>(codes.data_ptr());
-  const int even_shift = first == FirstNibble::High ? 4 : 0;
-  for (std::int64_t i = 0; i < bytes.numel(); ++i) {
-    to[2 * i] = static_cast<std::uint8_t>(from[i] >> even_shift & 15);
-    to[2 * i + 1] = static_cast<std::uint8_t>(from[i] >> (4 - even_shift) & 15);
-  }
+  cpu::unpack_pairs(from, bytes.numel(), first_code(first), to);
   return codes;
 }
 
