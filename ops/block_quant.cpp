@@ -46,8 +46,7 @@ Tensor global_of(const Tensor& amax) {
   return max(detail::prepare_amax(kOp, amax.sizes(), amax));
 }
 
-BlockQuantized quantize(const Tensor& x, const Tensor& global,
-                        const DynamicBlockOptions& options) {
+BlockQuantized quantize(const Tensor& x, const Tensor& global, const DynamicBlockOptions& options) {
   detail::check_quantizable(kOp, x);
   QUANTA_CHECK(x.dim() >= 1, "{}: x: expected at least one axis, got a scalar", kOp);
   QUANTA_CHECK(options.block_size >= 1, "{}: block_size: expected at least 1, got {}", kOp,
@@ -83,9 +82,8 @@ std::optional<math::FloatFormat> element_format(const NumBits& bits) {
   if (!bits.is_float) {
     return bits.bits == 8 ? std::optional(math::kBlockInt8) : std::nullopt;
   }
-  for (const math::FloatFormat& format :
-       {math::kE4M3FN, math::kE5M2, math::kE3M2, math::kE2M3, math::kE2M1, math::kE1M2, math::kE0M3,
-        math::kE3M0}) {
+  for (const math::FloatFormat& format : {math::kE4M3FN, math::kE5M2, math::kE3M2, math::kE2M3,
+                                          math::kE2M1, math::kE1M2, math::kE0M3, math::kE3M0}) {
     if (format.exponent_bits == bits.exponent && format.mantissa_bits == bits.mantissa) {
       return format;
     }

@@ -191,7 +191,8 @@ Tensor fake_affine_tensor_quant(const Tensor& x, const Tensor& min_range, const 
   QUANTA_CHECK(num_bits >= 1 && num_bits <= 24, "{}: num_bits: expected 1..24, got {}", kOp,
                num_bits);
   const math::AffineRange range = math::affine_range(low, high, num_bits);
-  const Tensor y = map_elements(dense_float(x), [&](float v) { return math::fake_affine(v, range); });
+  const Tensor y =
+      map_elements(dense_float(x), [&](float v) { return math::fake_affine(v, range); });
   return record_within(kOp, x, y.to(x.dtype()), low, high);
 }
 

@@ -88,7 +88,8 @@ struct ScaledE4M3Options {
 };
 /// Rounds to float8 E4M3FN as multiples of amax / 448:
 ///
-///   y = e4m3(clamp(x * (448 / amax), -448, 448)) * (1 / (448 / amax))     amax <= 2^-24 counts as 1
+///   y = e4m3(clamp(x * (448 / amax), -448, 448)) * (1 / (448 / amax))     amax <= 2^-24 counts as
+///   1
 ///
 /// Without amax (undefined): e4m3(x), saturating, and gradients always pass.
 Tensor scaled_e4m3(const Tensor& x, const Tensor& amax = {}, const ScaledE4M3Options& options = {});
@@ -103,8 +104,8 @@ struct Fp4ScaleOptions {
   /// The largest E4M3 scale that is used: 448, or 256 in "four over six" mode.
   double fp8_max = 448.0;
 };
-/// amax / 6, rounded to a multiple of (global_amax * 448 / fp8_max / 6) / 448 in E4M3. `global_amax`
-/// has one element; undefined: the largest amax.
+/// amax / 6, rounded to a multiple of (global_amax * 448 / fp8_max / 6) / 448 in E4M3.
+/// `global_amax` has one element; undefined: the largest amax.
 Tensor compute_fp4_scales(const Tensor& amax, const Tensor& global_amax = {},
                           const Fp4ScaleOptions& options = {});
 

@@ -137,8 +137,7 @@ Tensor scaled_e4m3(const Tensor& x, const Tensor& amax, const ScaledE4M3Options&
                    options.mantissa_bits);
   check_quantizable(kOp, x);
   const Tensor seen = shifted(kOp, x, options.bias);
-  const Tensor values =
-      amax.defined() ? detail::prepare_amax(kOp, x.sizes(), amax) : no_scaling();
+  const Tensor values = amax.defined() ? detail::prepare_amax(kOp, x.sizes(), amax) : no_scaling();
   Tensor y = scaled(seen, values);
   if (options.bias.defined()) y = add(y, options.bias.to(DType::Float32));
   const GradientRule rule = amax.defined() ? options.gradient : GradientRule::PassThrough;

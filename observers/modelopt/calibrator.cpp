@@ -130,8 +130,8 @@ void MseCalibrator::collect(const Tensor& x) {
   for (std::size_t i = 0; i < multipliers_.size(); ++i) {
     const Tensor error = sub(values, options_.quant_func(values, candidate(i)));
     const Tensor squares = mul(error, error);
-    const std::vector<float> sums = (reduced.empty() ? squares : sum(squares, reduced, {true}))
-                                        .to_float_vector();
+    const std::vector<float> sums =
+        (reduced.empty() ? squares : sum(squares, reduced, {true})).to_float_vector();
     QUANTA_CHECK(static_cast<std::int64_t>(sums.size()) == initial_amax_.numel(),
                  "{}: axis: expected as many kept elements as initial_amax has ({}), got {}", op,
                  initial_amax_.numel(), sums.size());
@@ -192,7 +192,8 @@ Tensor NvFp4MseCalibrator::candidate(std::size_t i) const {
 }
 
 void NvFp4MseCalibrator::collect(const Tensor& x) {
-  QUANTA_CHECK(!has_data(), "NvFp4MseCalibrator: x: expected one tensor between resets, got another");
+  QUANTA_CHECK(!has_data(),
+               "NvFp4MseCalibrator: x: expected one tensor between resets, got another");
   MseCalibrator::collect(x);
 }
 

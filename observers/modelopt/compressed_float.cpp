@@ -35,8 +35,8 @@ std::uint8_t to_e2m1(float value) {
 std::uint8_t to_mxfp4(float value) {
   constexpr std::array<float, 7> kBounds = {0.25F, 0.75F, 1.25F, 1.75F, 2.5F, 3.5F, 5.0F};
   const float magnitude = std::fabs(value);
-  const auto index = std::count_if(kBounds.begin(), kBounds.end(),
-                                   [&](float bound) { return magnitude > bound; });
+  const auto index =
+      std::count_if(kBounds.begin(), kBounds.end(), [&](float bound) { return magnitude > bound; });
   return static_cast<std::uint8_t>((value > 0.0F ? 0 : 8) | index);
 }
 
@@ -146,12 +146,11 @@ CompressedTensor quantize_nvfp4(const Tensor& x, std::int64_t block_size,
     static_cast<float*>(divisors.data_ptr())[i] = from_e4m3(code) * factor;
   }
   result.scale = result.scale.bit_cast(DType::Float8E4M3FN);
-  const Tensor codes =
-      detail::map_scaled(blocks, divisors.unsqueeze(-1).contiguous(), DType::UInt8,
-                         [](float v, float divisor) {
-                           // Only a tensor of zeros has no factor.
-                           return divisor == 0.0F ? std::uint8_t{0} : to_e2m1(v / divisor);
-                         });
+  const Tensor codes = detail::map_scaled(
+      blocks, divisors.unsqueeze(-1).contiguous(), DType::UInt8, [](float v, float divisor) {
+        // Only a tensor of zeros has no factor.
+        return divisor == 0.0F ? std::uint8_t{0} : to_e2m1(v / divisor);
+      });
   result.data = pack_nibbles(codes.reshape(x.sizes()), FirstNibble::Low);
   return result;
 }
@@ -216,10 +215,10 @@ Tensor cast_fp4(const Tensor& x) {
 
 NvFp4Conversion mxfp4_to_nvfp4(const Tensor& blocks, const Tensor& e8m0) {
   constexpr std::string_view kOp = "mxfp4_to_nvfp4";
-  QUANTA_CHECK(e8m0.defined() && e8m0.dtype() == DType::UInt8 && e8m0.dim() >= 1 &&
-                   e8m0.numel() > 0,
-               "{}: e8m0: expected UInt8 with at least one axis and element, got {}", kOp,
-               e8m0.defined() ? to_string(e8m0.sizes()) : "an undefined tensor");
+  QUANTA_CHECK(
+      e8m0.defined() && e8m0.dtype() == DType::UInt8 && e8m0.dim() >= 1 && e8m0.numel() > 0,
+      "{}: e8m0: expected UInt8 with at least one axis and element, got {}", kOp,
+      e8m0.defined() ? to_string(e8m0.sizes()) : "an undefined tensor");
   Dims block_sizes = e8m0.sizes();
   block_sizes.push_back(kMxBlock / 2);
   QUANTA_CHECK(blocks.defined() && blocks.dtype() == DType::UInt8 && blocks.sizes() == block_sizes,
@@ -255,8 +254,8 @@ NvFp4Conversion mxfp4_to_nvfp4(const Tensor& blocks, const Tensor& e8m0) {
     if (!fits) {
       largest = 0.0F;
       for (std::size_t i = 0; i < static_cast<std::size_t>(kMxBlock); ++i) {
-        largest = std::max(
-            largest, std::fabs(from_e2m1(code[b * static_cast<std::size_t>(kMxBlock) + i])));
+        largest = std::max(largest,
+                           std::fabs(from_e2m1(code[b * static_cast<std::size_t>(kMxBlock) + i])));
       }
     }
     if (fits || scales[b] == 0) ++result.n_lossless_blocks;

@@ -17,10 +17,9 @@ namespace {
 
 // The 16 values of NF4, rounded to bfloat16.
 constexpr std::array<float, 16> kNf4Values = {
-    -1.0F, -0.6953125F, -0.5234375F, -0.39453125F,
-    -0.28515625F, -0.1845703125F, -0.09130859375F, 0.0F,
-    0.07958984375F, 0.1611328125F, 0.24609375F, 0.337890625F,
-    0.44140625F, 0.5625F, 0.72265625F, 1.0F};
+    -1.0F,           -0.6953125F, -0.5234375F,    -0.39453125F,  -0.28515625F, -0.1845703125F,
+    -0.09130859375F, 0.0F,        0.07958984375F, 0.1611328125F, 0.24609375F,  0.337890625F,
+    0.44140625F,     0.5625F,     0.72265625F,    1.0F};
 
 std::uint8_t nearest_nf4(float x) {
   std::size_t best = 0;
@@ -88,8 +87,8 @@ CompressedTensor quantize_int4(const Tensor& x, std::int64_t block_size) {
   result.block_size = block_size;
   const Tensor codes = encode_rows(blocks, amax, [](float v, float largest) {
     const float scale = largest == 0.0F ? 1.0F : 7.0F / largest;
-    return static_cast<std::uint8_t>(
-        math::clamp(math::round_half_even(v * scale), -8.0F, 7.0F) + 8.0F);
+    return static_cast<std::uint8_t>(math::clamp(math::round_half_even(v * scale), -8.0F, 7.0F) +
+                                     8.0F);
   });
   result.data = pack_nibbles(codes.reshape({-1}).narrow(0, 0, x.numel()).reshape(x.sizes()),
                              FirstNibble::High);
@@ -116,8 +115,7 @@ CompressedTensor quantize_nf4(const Tensor& x, std::int64_t block_size,
   const Tensor codes = encode_rows(blocks, amax, [](float v, float largest) {
     return nearest_nf4(largest == 0.0F ? 0.0F : v / largest);
   });
-  result.data =
-      pack_nibbles(codes.reshape({-1}).narrow(0, 0, x.numel()), FirstNibble::High);
+  result.data = pack_nibbles(codes.reshape({-1}).narrow(0, 0, x.numel()), FirstNibble::High);
 
   const Tensor scales = detail::scales_of(amax, 1.0F);
   const Tensor groups = detail::flat_blocks(kOp, scales, scale_block_size);
@@ -129,12 +127,11 @@ CompressedTensor quantize_nf4(const Tensor& x, std::int64_t block_size,
   std::vector<float> factors = spread.to_float_vector();
   for (float& factor : factors) factor = factor == 0.0F ? 1.0F : max_code / factor;
   result.double_scale = Tensor::from_values(factors, {spread.numel()});
-  result.scale = detail::map_scaled(
-      centred.contiguous(), result.double_scale.reshape({-1, 1}), DType::Int8,
-      [max_code](float v, float factor) {
-        return static_cast<std::int8_t>(
-            math::clamp(math::round_half_even(v * factor), -max_code, max_code));
-      });
+  result.scale = detail::map_scaled(centred.contiguous(), result.double_scale.reshape({-1, 1}),
+                                    DType::Int8, [max_code](float v, float factor) {
+                                      return static_cast<std::int8_t>(math::clamp(
+                                          math::round_half_even(v * factor), -max_code, max_code));
+                                    });
   return result;
 }
 
@@ -143,19 +140,17 @@ namespace detail {
 Tensor dequantize_int8(const CompressedTensor& x) { return dequantize_scaled(x); }
 
 Tensor dequantize_int4(const CompressedTensor& x) {
-  return decode_flat(unpack_nibbles(x.data, FirstNibble::High), x.scale.to_float_vector(),
-                     x.block_size, x.sizes, [](std::uint8_t code, float scale) {
-                       return (static_cast<float>(code) - 8.0F) / scale;
-                     });
+  return decode_flat(
+      unpack_nibbles(x.data, FirstNibble::High), x.scale.to_float_vector(), x.block_size, x.sizes,
+      [](std::uint8_t code, float scale) { return (static_cast<float>(code) - 8.0F) / scale; });
 }
 
 Tensor dequantize_nf4(const CompressedTensor& x) {
   const Tensor scales =
       add(div(x.scale.to(DType::Float32), x.double_scale.reshape({-1, 1})), x.scale_zeros);
   return decode_flat(unpack_nibbles(x.data, FirstNibble::High), scales.to_float_vector(),
-                     x.block_size, x.sizes, [](std::uint8_t code, float scale) {
-                       return kNf4Values[code] * scale;
-                     });
+                     x.block_size, x.sizes,
+                     [](std::uint8_t code, float scale) { return kNf4Values[code] * scale; });
 }
 
 }  // namespace detail

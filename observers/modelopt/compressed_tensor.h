@@ -21,21 +21,21 @@ struct CompressedTensor {
   Dims sizes{};
   DType dtype = DType::Float32;
 
-  /// Int8: Int8, Fp8 and MxFp8: Float8E4M3FN, both of `sizes`. Int4, NvFp4 and MxFp4: UInt8 with two
-  /// codes a byte (the last size halved); Nf4 the same, flat.
+  /// Int8: Int8, Fp8 and MxFp8: Float8E4M3FN, both of `sizes`. Int4, NvFp4 and MxFp4: UInt8 with
+  /// two codes a byte (the last size halved); Nf4 the same, flat.
   Tensor data{};
   /// Int8, Fp8: Float32, scalar, one for each index along the axis, or one for each block.
   /// Int4: Float32 [blocks, 1], what values were multiplied with. Nf4: Int8 [groups, scale block].
-  /// NvFp4: Float8E4M3FN for each block. MxFp4: UInt8 [blocks, 1], MxFp8: UInt8 for each block, both
-  /// exponents plus 127.
+  /// NvFp4: Float8E4M3FN for each block. MxFp4: UInt8 [blocks, 1], MxFp8: UInt8 for each block,
+  /// both exponents plus 127.
   Tensor scale{};
   /// NvFp4: Float32 scalar. Nf4: Float32 [groups].
   Tensor double_scale{};
   /// Nf4: the scales' mean, a scalar, and the scales before they were quantized.
   Tensor scale_zeros{};
   Tensor raw_scale{};
-  /// Int8, Fp8: blocks by axis. Int4, Nf4, NvFp4, MxFp4, MxFp8: of the last axis, or of all elements
-  /// in a row.
+  /// Int8, Fp8: blocks by axis. Int4, Nf4, NvFp4, MxFp4, MxFp8: of the last axis, or of all
+  /// elements in a row.
   BlockSizes block_sizes{};
   std::int64_t block_size = 0;
 
@@ -66,8 +66,8 @@ CompressedTensor quantize_nf4(const Tensor& x, std::int64_t block_size,
 /// amax / (6 * 448), of the tensor or given. The first of two codes is in the low half of a byte.
 CompressedTensor quantize_nvfp4(const Tensor& x, std::int64_t block_size = 16,
                                 std::optional<double> global_amax = std::nullopt);
-/// E2M1 in blocks along the last axis, which they divide, with powers of two as scales. Ties go down
-/// and zeros have the sign bit set, unlike NVFP4: so does the original.
+/// E2M1 in blocks along the last axis, which they divide, with powers of two as scales. Ties go
+/// down and zeros have the sign bit set, unlike NVFP4: so does the original.
 CompressedTensor quantize_mxfp4(const Tensor& x, std::int64_t block_size = 32);
 /// E4M3 in blocks of 32 along the last axis with powers of two as scales.
 CompressedTensor quantize_mxfp8(const Tensor& x);
@@ -85,7 +85,7 @@ Tensor unpack_nibbles(const Tensor& bytes, FirstNibble first);
 /// How MXFP4 blocks of 32 are to be kept as NVFP4 blocks of 16 without loss where that is possible.
 struct NvFp4Conversion {
   double global_amax = 0.0;
-  Tensor block_amax{};  ///< Float32, twice as many along the last axis as scales
+  Tensor block_amax{};                ///< Float32, twice as many along the last axis as scales
   std::int64_t k_min = 0, k_max = 0;  ///< exponents of the scales that are not zero
   std::int64_t m = 0;                 ///< exponent of the factor
   std::int64_t n_total_blocks = 0, n_lossless_blocks = 0, n_zero_blocks = 0;

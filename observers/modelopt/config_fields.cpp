@@ -89,9 +89,8 @@ BlockConfig block_config_from(std::string_view owner, const ConfigValue& value) 
     } else if (*text == "four_over_six") {
       blocks.four_over_six = detail::read_bool({owner, "block_sizes: four_over_six"}, entry);
     } else {
-      detail::throw_field(name,
-                          "integers, type, scale_bits, scale_block_sizes or four_over_six as keys",
-                          key);
+      detail::throw_field(
+          name, "integers, type, scale_bits, scale_block_sizes or four_over_six as keys", key);
     }
   }
   return blocks;

@@ -14,9 +14,10 @@ namespace {
 constexpr std::int64_t kMaxBins = std::int64_t{1} << 24;
 
 void check_bins(double bins) {
-  QUANTA_CHECK(bins <= static_cast<double>(kMaxBins),
-               "HistogramCalibrator: x: expected at most {} bins of the first batch's width, got {}",
-               kMaxBins, bins);
+  QUANTA_CHECK(
+      bins <= static_cast<double>(kMaxBins),
+      "HistogramCalibrator: x: expected at most {} bins of the first batch's width, got {}",
+      kMaxBins, bins);
 }
 
 // Magnitudes of what is finite or not; NaN is refused.
@@ -92,8 +93,7 @@ HistogramCalibrator::HistogramCalibrator(Options options) : options_(options) {
                    "HistogramCalibrator: axis: expected none (histograms are per tensor), got {}",
                    options.axis);
   QUANTA_CHECK(options.num_bins >= 2 && options.num_bins <= kMaxBins,
-               "HistogramCalibrator: num_bins: expected 2..{}, got {}", kMaxBins,
-               options.num_bins);
+               "HistogramCalibrator: num_bins: expected 2..{}, got {}", kMaxBins, options.num_bins);
 }
 
 void HistogramCalibrator::collect(const Tensor& x) {

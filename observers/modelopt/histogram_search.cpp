@@ -20,8 +20,8 @@ void check_grid(const Histogram& histogram, const SearchGrid& grid, std::int64_t
 }
 
 double total_of(const std::vector<std::int64_t>& counts, std::size_t from = 0) {
-  return static_cast<double>(std::accumulate(
-      counts.begin() + static_cast<std::ptrdiff_t>(from), counts.end(), std::int64_t{0}));
+  return static_cast<double>(std::accumulate(counts.begin() + static_cast<std::ptrdiff_t>(from),
+                                             counts.end(), std::int64_t{0}));
 }
 
 // The level of each of the first `bins` bins, whose edges are spread evenly over the levels.
@@ -85,8 +85,8 @@ double divergence(const std::vector<double>& reference, const std::vector<double
   return std::isnan(result) ? std::numeric_limits<double>::infinity() : result;
 }
 
-double entropy_loss(const std::vector<std::int64_t>& counts, std::size_t bins,
-                    std::size_t levels, double total) {
+double entropy_loss(const std::vector<std::int64_t>& counts, std::size_t bins, std::size_t levels,
+                    double total) {
   const double outliers = total_of(counts, bins);
   const std::vector<double> quantized = quantized_counts(counts, bins, levels);
   std::vector<double> reference(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(bins));
@@ -148,9 +148,10 @@ float amax_by_mse(const Histogram& histogram, const SearchGrid& grid) {
 }
 
 float amax_by_entropy(Histogram histogram, const SearchGrid& grid) {
-  QUANTA_CHECK(!grid.num_bits.is_float && grid.num_bits.bits >= 1 && grid.num_bits.bits <= 16,
-               "HistogramCalibrator: num_bits: expected an integer of 1..16 bits for entropy, got {}",
-               to_string(grid.num_bits));
+  QUANTA_CHECK(
+      !grid.num_bits.is_float && grid.num_bits.bits >= 1 && grid.num_bits.bits <= 16,
+      "HistogramCalibrator: num_bits: expected an integer of 1..16 bits for entropy, got {}",
+      to_string(grid.num_bits));
   std::vector<std::int64_t>& counts = histogram.counts;
   const std::size_t bins = counts.size();
   check_grid(histogram, grid, static_cast<std::int64_t>(bins));

@@ -99,8 +99,7 @@ ScaledQuantDescriptor per_row(Dims axes) {
 
 }  // namespace
 
-ScaledQuantDescriptor ScaledQuantDescriptor::from_dict(const ConfigValue& fields,
-                                                       Dialect dialect) {
+ScaledQuantDescriptor ScaledQuantDescriptor::from_dict(const ConfigValue& fields, Dialect dialect) {
   ScaledQuantDescriptor descriptor;
   descriptor.dialect = dialect;
   const auto* dict = fields.get_if<ConfigValue::Dict>();
@@ -121,8 +120,7 @@ ScaledQuantDescriptor ScaledQuantDescriptor::from_dict(const ConfigValue& fields
 
 void ScaledQuantDescriptor::check() const {
   if (num_bits.is_float) {
-    const bool known =
-        num_bits == NumBits::floating(4, 3) || num_bits == NumBits::floating(2, 1);
+    const bool known = num_bits == NumBits::floating(4, 3) || num_bits == NumBits::floating(2, 1);
     QUANTA_CHECK(known && dialect == Dialect::ModelOpt,
                  "{}: num_bits: expected an integer{}, got {}", kOwner,
                  dialect == Dialect::ModelOpt ? ", (4, 3) or (2, 1)" : "",
@@ -130,8 +128,7 @@ void ScaledQuantDescriptor::check() const {
   }
   QUANTA_CHECK(num_bits.bits >= 0, "{}: num_bits: expected 0 or more, got {}", kOwner,
                num_bits.bits);
-  QUANTA_CHECK(!learn_amax || !axis,
-               "{}: axis: expected none with learn_amax=True, got {}", kOwner,
+  QUANTA_CHECK(!learn_amax || !axis, "{}: axis: expected none with learn_amax=True, got {}", kOwner,
                axis ? modelopt::to_string(to_value(*axis)) : "");
   QUANTA_CHECK(!amax.defined() || (amax.dtype() == DType::Float32 && amax.dim() <= 1),
                "{}: amax: expected Float32 with at most one axis, got {} {}", kOwner,
@@ -162,8 +159,8 @@ std::optional<BlockSizes> ScaledQuantDescriptor::block_quant_axes_and_sizes() co
 }
 
 bool ScaledQuantDescriptor::operator==(const ScaledQuantDescriptor& other) const {
-  const bool same_amax = amax.defined() == other.amax.defined() &&
-                         (!amax.defined() || amax.equal(other.amax));
+  const bool same_amax =
+      amax.defined() == other.amax.defined() && (!amax.defined() || amax.equal(other.amax));
   return same_amax && num_bits == other.num_bits && name == other.name &&
          fake_quant == other.fake_quant && axis == other.axis && learn_amax == other.learn_amax &&
          scale_amax == other.scale_amax && calib_method == other.calib_method &&
@@ -173,9 +170,9 @@ bool ScaledQuantDescriptor::operator==(const ScaledQuantDescriptor& other) const
 
 std::string to_string(const ScaledQuantDescriptor& descriptor) {
   std::string text = descriptor.name ? *descriptor.name + ": (" : "QuantDescriptor(";
-  text += fmt::format("{}{}bit {}", descriptor.is_unsigned ? "unsigned " : "",
-                      quanta::to_string(descriptor.num_bits),
-                      descriptor.fake_quant ? "fake" : "real");
+  text +=
+      fmt::format("{}{}bit {}", descriptor.is_unsigned ? "unsigned " : "",
+                  quanta::to_string(descriptor.num_bits), descriptor.fake_quant ? "fake" : "real");
   if (descriptor.block_sizes) {
     text += " block_sizes=" + to_string(to_value(*descriptor.block_sizes));
   } else {

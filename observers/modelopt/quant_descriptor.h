@@ -38,8 +38,8 @@ struct ScaledQuantDescriptor {
   /// Checks the fields as from_dict does; for descriptors that were filled in by hand.
   void check() const;
 
-  /// num_bits and name always; fake_quant, axis, amax, scale_amax, learn_amax and unsigned where they
-  /// differ from the default. As in the originals, nothing else: calib_method, narrow_range,
+  /// num_bits and name always; fake_quant, axis, amax, scale_amax, learn_amax and unsigned where
+  /// they differ from the default. As in the originals, nothing else: calib_method, narrow_range,
   /// block_sizes and dynamic are lost.
   ConfigValue to_dict() const;
   /// Every field that differs from the default; from_dict gives the same descriptor again.

@@ -22,9 +22,7 @@ QuantType read_type(std::string_view name, const ConfigValue& value) {
   return QuantType::Static;
 }
 
-ConfigValue type_value(QuantType type) {
-  return type == QuantType::Dynamic ? "dynamic" : "static";
-}
+ConfigValue type_value(QuantType type) { return type == QuantType::Dynamic ? "dynamic" : "static"; }
 
 std::optional<double> read_optional_number(std::string_view name, const ConfigValue& value) {
   if (value.is_null()) return std::nullopt;
@@ -41,8 +39,8 @@ QuantizerConfig::Bias read_bias(const ConfigValue& value) {
     } else if (key == ConfigValue("type")) {
       bias.type = read_type("bias: type", entry);
     } else if (key == ConfigValue("method")) {
-      bias.method = BiasCalibrator::method_from_name(
-          detail::read_text(field("bias: method"), entry));
+      bias.method =
+          BiasCalibrator::method_from_name(detail::read_text(field("bias: method"), entry));
     } else {
       detail::throw_field(field("bias"), "integers, type or method as keys", key);
     }
@@ -112,19 +110,15 @@ struct FieldReader {
 
 // In the order of a dump.
 constexpr std::array<FieldReader, 19> kFields = {{
-    {"enable",
-     [](QuantizerConfig& c, const ConfigValue& v) {
-       c.enable = detail::read_bool(field("enable"), v);
-     }},
+    {"enable", [](QuantizerConfig& c,
+                  const ConfigValue& v) { c.enable = detail::read_bool(field("enable"), v); }},
     {"num_bits", read_bits},
     {"effective_bits",
      [](QuantizerConfig& c, const ConfigValue& v) {
        c.effective_bits = read_optional_number("effective_bits", v);
      }},
-    {"axis",
-     [](QuantizerConfig& c, const ConfigValue& v) {
-       c.axis = detail::read_axis(field("axis"), v);
-     }},
+    {"axis", [](QuantizerConfig& c,
+                const ConfigValue& v) { c.axis = detail::read_axis(field("axis"), v); }},
     {"fake_quant",
      [](QuantizerConfig& c, const ConfigValue& v) {
        c.fake_quant = detail::read_bool(field("fake_quant"), v);

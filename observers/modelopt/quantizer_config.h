@@ -53,8 +53,8 @@ struct QuantizerConfig {
   bool use_constant_amax = false;
   std::optional<double> constant_amax{};
 
-  /// Throws ArgumentError `QuantizerConfig: field: ...` for an unknown field, a value of a wrong type
-  /// or outside its range, fields that exclude each other, and for enable=True alone.
+  /// Throws ArgumentError `QuantizerConfig: field: ...` for an unknown field, a value of a wrong
+  /// type or outside its range, fields that exclude each other, and for enable=True alone.
   static QuantizerConfig from_dict(const ConfigValue& fields);
   /// The same checks, for a config that was filled in by hand.
   void check() const;

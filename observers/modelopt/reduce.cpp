@@ -28,8 +28,8 @@ float amax_of_all(const Tensor& x) {
   std::vector<float> largest(static_cast<std::size_t>(parts));
   parallel_for(parts, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t part = begin; part < end; ++part) {
-      largest[static_cast<std::size_t>(part)] = cpu::largest_magnitude(
-          data + part * kPart, std::min(kPart, x.numel() - part * kPart));
+      largest[static_cast<std::size_t>(part)] =
+          cpu::largest_magnitude(data + part * kPart, std::min(kPart, x.numel() - part * kPart));
     }
   });
   float result = 0.0F;
@@ -159,12 +159,13 @@ SplitBlocks split_blocks(const Tensor& x, const BlockSizes& block_sizes) {
 }
 
 Tensor reduce_block_amax(const Tensor& x, const BlockSizes& block_sizes) {
-  const SplitBlocks split = split_blocks(reduce_block_padding(x.detach(), block_sizes), block_sizes);
+  const SplitBlocks split =
+      split_blocks(reduce_block_padding(x.detach(), block_sizes), block_sizes);
   Dims kept;
   Dims sizes;
   for (std::int64_t axis = 0; axis < split.values.dim(); ++axis) {
-    const bool inner = std::find(split.inner_axes.begin(), split.inner_axes.end(), axis) !=
-                       split.inner_axes.end();
+    const bool inner =
+        std::find(split.inner_axes.begin(), split.inner_axes.end(), axis) != split.inner_axes.end();
     if (inner) continue;
     kept.push_back(axis);
     sizes.push_back(split.values.size(axis));

@@ -16,8 +16,7 @@ using BlockSizes = std::vector<std::pair<std::int64_t, std::optional<std::int64_
 
 /// The axes of `axes` (negative ones count from the end), sorted. Throws ArgumentError
 /// `op: argument: ...` for one outside the rank or given twice.
-Dims wrap_axes(const Dims& axes, std::int64_t rank, std::string_view op,
-               std::string_view argument);
+Dims wrap_axes(const Dims& axes, std::int64_t rank, std::string_view op, std::string_view argument);
 
 /// The largest magnitude over every axis that is not kept; those keep size 1. Over all of them (no
 /// axis is kept, or one element is left): a scalar. Float32, NaN where there is one. `x` is a

@@ -157,7 +157,8 @@ void TensorQuantizer::set_integer_dtype() {
   dtype_ = DType::Float32;
   const bool integer = !config_.num_bits.is_float && config_.num_bits.bits >= 2 &&
                        config_.num_bits.bits <= 8 && !config_.block_sizes && !config_.bias;
-  const bool plain = !config_.rotation().enable && (!config_.axis || config_.axis->axes.size() == 1);
+  const bool plain =
+      !config_.rotation().enable && (!config_.axis || config_.axis->axes.size() == 1);
   if (!integer || !plain || config_.type == QuantType::Dynamic) return;
   dtype_ = config_.is_unsigned ? DType::QUInt8 : DType::QInt8;
   qscheme_ = config_.axis ? QScheme::PerChannelSymmetric : QScheme::PerTensorSymmetric;
@@ -166,7 +167,8 @@ void TensorQuantizer::set_integer_dtype() {
   range_ = {config_.is_unsigned ? 0 : smallest, largest};
 }
 
-// States -------------------------------------------------------------------------------------------
+// States
+// -------------------------------------------------------------------------------------------
 
 void TensorQuantizer::set_disabled(bool disabled) {
   const std::lock_guard lock(mutex_);
@@ -224,7 +226,8 @@ std::shared_ptr<const detail::BlockShape> TensorQuantizer::shape_for(const Tenso
   return shape_;
 }
 
-// Parameters ---------------------------------------------------------------------------------------
+// Parameters
+// ---------------------------------------------------------------------------------------
 
 Tensor TensorQuantizer::amax() const {
   if (is_mx()) return {};
@@ -261,9 +264,9 @@ void TensorQuantizer::load_calib_amax(Strict strict, HistogramMethod method,
     }
   }
   if (found.defined()) return set_amax(found);
-  QUANTA_CHECK(strict == Strict::No,
-               "{}: load_calib_amax: expected a calibrator with data, got one that has seen no tensor",
-               kOp);
+  QUANTA_CHECK(
+      strict == Strict::No,
+      "{}: load_calib_amax: expected a calibrator with data, got one that has seen no tensor", kOp);
   const std::lock_guard lock(mutex_);
   amax_ = {};
 }
@@ -299,8 +302,8 @@ double TensorQuantizer::maxbound() const {
 
 Tensor TensorQuantizer::step_size() const {
   QUANTA_SUPPORTED(!config_.num_bits.is_float,
-                   "{}: step_size: expected integers, got num_bits {}: floats have no one step", kOp,
-                   quanta::to_string(config_.num_bits));
+                   "{}: step_size: expected integers, got num_bits {}: floats have no one step",
+                   kOp, quanta::to_string(config_.num_bits));
   const Tensor values = amax();
   QUANTA_CHECK(values.defined(), "{}: amax: expected one for step_size, got none", kOp);
   return div(values, Tensor::scalar(maxbound()));
@@ -313,8 +316,8 @@ Tensor TensorQuantizer::export_amax() const {
   auto* data = values.mutable_data<float>();
   for (std::int64_t i = 0; i < values.numel(); ++i) {
     if (data[i] == 0.0F || std::isnan(data[i])) data[i] = static_cast<float>(maxbound());
-    data[i] = math::clamp(data[i], std::numeric_limits<float>::min(),
-                          std::numeric_limits<float>::max());
+    data[i] =
+        math::clamp(data[i], std::numeric_limits<float>::min(), std::numeric_limits<float>::max());
   }
   const std::lock_guard lock(mutex_);
   if (shape_) return values.reshape(shape_->exported_sizes().value_or(values.sizes()));
@@ -323,7 +326,8 @@ Tensor TensorQuantizer::export_amax() const {
   return values;
 }
 
-// Forward ------------------------------------------------------------------------------------------
+// Forward
+// ------------------------------------------------------------------------------------------
 
 Tensor TensorQuantizer::rotated(const Tensor& x) const {
   const QuantizerConfig::Rotate rotate = config_.rotation();
@@ -332,8 +336,8 @@ Tensor TensorQuantizer::rotated(const Tensor& x) const {
   const std::int64_t length = x.size(-1);
   const std::int64_t block = rotate.block_size.value_or(length & -length);
   QUANTA_CHECK(block >= 1 && (block & (block - 1)) == 0 && length % block == 0,
-               "{}: rotate: block_size: expected a power of two that divides {}, got {}", kOp, length,
-               block);
+               "{}: rotate: block_size: expected a power of two that divides {}, got {}", kOp,
+               length, block);
   const Tensor rows = x.reshape({-1, block}).to(DType::Float32);
   return matmul(rows, hadamard(block)).reshape(x.sizes()).to(x.dtype());
 }
@@ -426,8 +430,8 @@ Tensor TensorQuantizer::forward(const Tensor& x) {
   const Tensor scale = pre_quant_scale();
   const Tensor scaled = scale.defined() ? mul(x, scale.to(x.dtype())) : x;
   const Tensor turned = rotated(scaled);
-  const bool back =
-      config_.rotation().enable && config_.rotation().mode == QuantizerConfig::RotateMode::RotateBack;
+  const bool back = config_.rotation().enable &&
+                    config_.rotation().mode == QuantizerConfig::RotateMode::RotateBack;
   const Switches now = switches();
   if (!is_enabled()) return back ? rotated(turned) : turned;
   if (!config_.fake_quant && now.fake_quant && !now.observer) {
@@ -458,21 +462,23 @@ CompressedTensor TensorQuantizer::compress(const Tensor& x) const {
   }
   if (last && bits == NumBits::integer(4) && !config_.is_unsigned && !has_dynamic_blocks()) {
     const auto& groups = config_.block_sizes->scale_block_sizes;
-    if (config_.block_sizes->scale_bits && groups && groups->size() == 1 &&
-        (*groups)[0].second && !config_.block_sizes->scale_bits->is_float) {
+    if (config_.block_sizes->scale_bits && groups && groups->size() == 1 && (*groups)[0].second &&
+        !config_.block_sizes->scale_bits->is_float) {
       return quantize_nf4(x, block, *(*groups)[0].second, config_.block_sizes->scale_bits->bits);
     }
     return quantize_int4(x, block);
   }
   if (last && bits == kE2M1 && has_scale_bits(config_, kE4M3)) return quantize_nvfp4(x, block);
   throw UnsupportedError(with_module_path(fmt::format(
-      "{}: compress: expected a config of INT8, FP8, INT4, NF4, NVFP4, MXFP4 or MXFP8, got num_bits "
+      "{}: compress: expected a config of INT8, FP8, INT4, NF4, NVFP4, MXFP4 or MXFP8, got "
+      "num_bits "
       "{}, block_sizes {}",
       kOp, quanta::to_string(bits),
       config_.block_sizes ? modelopt::to_string(to_value(*config_.block_sizes)) : "None")));
 }
 
-// As an observer -----------------------------------------------------------------------------------
+// As an observer
+// -----------------------------------------------------------------------------------
 
 ObservedQParams TensorQuantizer::calculate_qparams() const {
   QUANTA_SUPPORTED(dtype_ != DType::Float32,
@@ -534,10 +540,9 @@ void TensorQuantizer::load_state(const StateDict& state, const std::string& pref
 
 std::string TensorQuantizer::to_string() const {
   if (!is_enabled()) return "disabled";
-  std::string text = fmt::format("{}{} bit{}{}", config_.is_unsigned ? "unsigned " : "",
-                                 quanta::to_string(config_.num_bits),
-                                 config_.narrow_range ? " narrow" : "",
-                                 config_.fake_quant ? " fake" : "");
+  std::string text = fmt::format(
+      "{}{} bit{}{}", config_.is_unsigned ? "unsigned " : "", quanta::to_string(config_.num_bits),
+      config_.narrow_range ? " narrow" : "", config_.fake_quant ? " fake" : "");
   if (config_.block_sizes) {
     text += fmt::format(" block_sizes={},", modelopt::to_string(to_value(*config_.block_sizes)));
   } else if (config_.axis) {
@@ -569,7 +574,8 @@ std::string TensorQuantizer::to_string() const {
 
 SequentialQuantizer::SequentialQuantizer(std::vector<std::shared_ptr<TensorQuantizer>> quantizers)
     : quantizers_(std::move(quantizers)) {
-  QUANTA_CHECK(!quantizers_.empty(), "SequentialQuantizer: quantizers: expected at least one, got 0");
+  QUANTA_CHECK(!quantizers_.empty(),
+               "SequentialQuantizer: quantizers: expected at least one, got 0");
   for (const auto& each : quantizers_) {
     QUANTA_CHECK(each != nullptr, "SequentialQuantizer: quantizers: expected no null, got one");
   }

@@ -35,10 +35,10 @@ class BlockShape;
 /// calibrator, quantized, joined and rotated back. Gradients go straight through; with
 /// pass_through_bwd=False they are 0 beyond amax. Empty tensors pass.
 ///
-///   integers       fake_tensor_quant                  amax: set, of the calibrator, or (type dynamic)
-///   (4,3)          scaled_e4m3                        of the tensor itself
-///   (2,1)          static_fp4, block scales in E4M3 with block_sizes scale_bits (4,3)
-///   dynamic blocks dynamic_block_quant                amax not with scale_bits (8,0)
+///   integers       fake_tensor_quant                  amax: set, of the calibrator, or (type
+///   dynamic) (4,3)          scaled_e4m3                        of the tensor itself (2,1)
+///   static_fp4, block scales in E4M3 with block_sizes scale_bits (4,3) dynamic blocks
+///   dynamic_block_quant                amax not with scale_bits (8,0)
 ///
 /// Static blocks fix the shape of what passes; sizes that are all None keep amax for the other axes
 /// instead. With fake_quant=False values pass through real compressed storage, without gradients.
@@ -82,8 +82,8 @@ class TensorQuantizer : public FakeQuantizeBase {
   /// Throws ArgumentError for negative, NaN or infinite values, and for another shape than before.
   void set_amax(const Tensor& amax);
   void reset_amax();
-  /// Takes over what the calibrator has found. Without data: ArgumentError if strict, else NaN, that
-  /// is, no amax. Histogram: with this method.
+  /// Takes over what the calibrator has found. Without data: ArgumentError if strict, else NaN,
+  /// that is, no amax. Histogram: with this method.
   enum class Strict : bool { No, Yes };
   void load_calib_amax(Strict strict = Strict::Yes,
                        HistogramMethod method = HistogramMethod::Entropy,

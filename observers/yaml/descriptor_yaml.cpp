@@ -46,8 +46,8 @@ std::optional<double> as_float(std::string_view text) {
     return std::numeric_limits<double>::quiet_NaN();
   }
   // Without a digit in front, words such as "infinity" would be numbers.
-  if (unsigned_part.empty() || unsigned_part.find_first_not_of("0123456789.eE+-") !=
-                                   std::string_view::npos) {
+  if (unsigned_part.empty() ||
+      unsigned_part.find_first_not_of("0123456789.eE+-") != std::string_view::npos) {
     return std::nullopt;
   }
   double value = 0.0;
@@ -59,10 +59,10 @@ std::optional<double> as_float(std::string_view text) {
 // A scalar without quotes and tag.
 ConfigValue plain_scalar(const std::string& text) {
   constexpr std::string_view kNull[] = {"", "~", "null", "Null", "NULL"};
-  constexpr std::string_view kTrue[] = {"true", "True", "TRUE", "yes", "Yes", "YES",
-                                        "on",   "On",   "ON"};
-  constexpr std::string_view kFalse[] = {"false", "False", "FALSE", "no", "No", "NO",
-                                         "off",   "Off",   "OFF"};
+  constexpr std::string_view kTrue[] = {"true", "True", "TRUE", "yes", "Yes",
+                                        "YES",  "on",   "On",   "ON"};
+  constexpr std::string_view kFalse[] = {"false", "False", "FALSE", "no", "No",
+                                         "NO",    "off",   "Off",   "OFF"};
   const auto is_one_of = [&](const auto& words) {
     return std::find(std::begin(words), std::end(words), text) != std::end(words);
   };
@@ -234,7 +234,9 @@ class Writer {
   static std::string flow(const ConfigValue& value) {
     if (!is_nested(value)) return scalar(value);
     std::string inside;
-    const auto add = [&](const std::string& text) { inside += (inside.empty() ? "" : ", ") + text; };
+    const auto add = [&](const std::string& text) {
+      inside += (inside.empty() ? "" : ", ") + text;
+    };
     if (const auto* sequence = value.get_if<Sequence>()) {
       for (const ConfigValue& item : sequence->items) add(flow(item));
       return "[" + inside + "]";
@@ -265,8 +267,7 @@ ConfigValue parse_yaml(std::string_view text) {
                "parse_yaml: text: expected no NUL, got one at byte {}", text.find('\0'));
   try {
     ConfigValue value = Reader().read(YAML::Load(std::string(text)));
-    QUANTA_CHECK(value.get_if<Dict>() != nullptr,
-                 "parse_yaml: text: expected a dictionary, got {}",
+    QUANTA_CHECK(value.get_if<Dict>() != nullptr, "parse_yaml: text: expected a dictionary, got {}",
                  modelopt::to_string(value).substr(0, 100));
     return value;
   } catch (const YAML::Exception& error) {

@@ -14,18 +14,18 @@ namespace quanta::modelopt {
 /// them: "axis:\n- 0\nname: w\nnum_bits: 8\n". Throws ArgumentError unless `value` is a dictionary.
 std::string to_yaml(const ConfigValue& value);
 
-/// The dictionary that the text holds; sequences become lists, numbers and words what YAML 1.1 makes
-/// of them. Throws ArgumentError with the position for text that is no YAML, no dictionary, longer
-/// than 1 MiB, deeper than 16 levels or of more than 10000 values (aliases count each time), for
-/// tags, and for keys that come twice.
+/// The dictionary that the text holds; sequences become lists, numbers and words what YAML 1.1
+/// makes of them. Throws ArgumentError with the position for text that is no YAML, no dictionary,
+/// longer than 1 MiB, deeper than 16 levels or of more than 10000 values (aliases count each time),
+/// for tags, and for keys that come twice.
 ConfigValue parse_yaml(std::string_view text);
 
 /// to_dict() as YAML. Throws ArgumentError for an axis that is no tuple, as the original does.
 std::string to_yaml(const ScaledQuantDescriptor& descriptor);
 /// Lists of axes become tuples. Throws ArgumentError as parse_yaml and from_dict do.
 ScaledQuantDescriptor descriptor_from_yaml(
-    std::string_view text, ScaledQuantDescriptor::Dialect dialect =
-                               ScaledQuantDescriptor::Dialect::PytorchQuantization);
+    std::string_view text,
+    ScaledQuantDescriptor::Dialect dialect = ScaledQuantDescriptor::Dialect::PytorchQuantization);
 
 std::string to_yaml(const QuantizerConfig& config);
 QuantizerConfig config_from_yaml(std::string_view text);

@@ -67,11 +67,11 @@ Tensor record_straight_through(std::string_view op, const Tensor& x, Tensor y, c
       return std::vector<Tensor>{b.grad()};
     });
   }
-  return autograd::record(
-      op, {x}, std::move(y), {seen, amax}, [](const autograd::BackwardContext& b) {
-        const Tensor gradient = masked(b.grad(), b.saved(0), b.saved(1));
-        return std::vector<Tensor>{gradient.to(b.grad().dtype())};
-      });
+  return autograd::record(op, {x}, std::move(y), {seen, amax},
+                          [](const autograd::BackwardContext& b) {
+                            const Tensor gradient = masked(b.grad(), b.saved(0), b.saved(1));
+                            return std::vector<Tensor>{gradient.to(b.grad().dtype())};
+                          });
 }
 
 }  // namespace quanta::detail

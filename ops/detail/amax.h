@@ -17,15 +17,15 @@ namespace quanta::detail {
 /// Throws ArgumentError unless `x` is Float32, Float64, Float16 or BFloat16.
 void check_quantizable(std::string_view op, const Tensor& x);
 
-/// `amax` as contiguous Float32. Throws ArgumentError unless it is a floating tensor that broadcasts
-/// to `sizes` and has no negative element, UnsupportedError when it asks for a gradient.
+/// `amax` as contiguous Float32. Throws ArgumentError unless it is a floating tensor that
+/// broadcasts to `sizes` and has no negative element, UnsupportedError when it asks for a gradient.
 Tensor prepare_amax(std::string_view op, const Dims& sizes, const Tensor& amax);
 
 /// `x` as dense Float32, without its place on the tape.
 Tensor dense_float(const Tensor& x);
 
-/// Calls run(offset, cpu::AmaxRun) for stretches of the dense `x`, whose elements begin at `offset`.
-/// `values` is contiguous Float32 and broadcasts to x.
+/// Calls run(offset, cpu::AmaxRun) for stretches of the dense `x`, whose elements begin at
+/// `offset`. `values` is contiguous Float32 and broadcasts to x.
 template <typename Run>
 void for_each_amax_run(const Tensor& x, const Tensor& values, Run&& run) {
   const Dims strides = cpu::broadcast_strides(values, x.sizes());

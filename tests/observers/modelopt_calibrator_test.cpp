@@ -101,8 +101,8 @@ TEST_CASE("HistogramCalibrator: every value is counted once however often the ra
     }
     // numpy's range begins at the first batch's smallest magnitude: fewer than a percent lie below.
     CHECK(total <= static_cast<double>(count));
-    CHECK(total >= (kind == HistogramCalibrator::Kind::Torch ? 1.0 : 0.97) *
-                       static_cast<double>(count));
+    CHECK(total >=
+          (kind == HistogramCalibrator::Kind::Torch ? 1.0 : 0.97) * static_cast<double>(count));
     CHECK(calibrator.bin_edges().numel() >= calibrator.histogram().numel() + 1);
   }
 }

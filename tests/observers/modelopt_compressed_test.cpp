@@ -37,12 +37,22 @@ struct Kind {
 const Kind kKinds[] = {
     {"int8", [](const Tensor& x) { return quantize_int8(x); }, 0.51 / 127},
     {"int8 rows", [](const Tensor& x) { return quantize_int8(x, Dims{0}); }, 0.51 / 127},
-    {"int8 blocks", [](const Tensor& x) { return quantize_int8(x, BlockSizes{{-1, 32}}); },
+    {"int8 blocks",
+     [](const Tensor& x) {
+       return quantize_int8(x, BlockSizes{{-1, 32}});
+     },
      0.51 / 127},
-    {"int8 tiles", [](const Tensor& x) { return quantize_int8(x, BlockSizes{{0, 3}, {1, 7}}); },
+    {"int8 tiles",
+     [](const Tensor& x) {
+       return quantize_int8(x, BlockSizes{{0, 3}, {1, 7}});
+     },
      0.51 / 127},
     {"fp8", [](const Tensor& x) { return quantize_fp8(x); }, 1.0 / 16},
-    {"fp8 blocks", [](const Tensor& x) { return quantize_fp8(x, BlockSizes{{-1, 5}}); }, 1.0 / 16},
+    {"fp8 blocks",
+     [](const Tensor& x) {
+       return quantize_fp8(x, BlockSizes{{-1, 5}});
+     },
+     1.0 / 16},
     {"int4", [](const Tensor& x) { return quantize_int4(x, 24); }, 0.51 / 7},
     {"nf4", [](const Tensor& x) { return quantize_nf4(x, 16, 4); }, 0.17},
     {"nvfp4", [](const Tensor& x) { return quantize_nvfp4(x, 16); }, 0.2},
@@ -89,15 +99,14 @@ TEST_CASE("compressed tensors: quantizing what came back changes nothing") {
     if (std::string_view(kind.name) == "nf4") continue;  // its scales are rounded themselves
     CAPTURE(kind.name);
     const Tensor once = kind.compress(x).dequantize();
-    CHECK(largest_error(kind.compress(once).dequantize(), once) <=
-          1e-6 * reduce_amax(once).item());
+    CHECK(largest_error(kind.compress(once).dequantize(), once) <= 1e-6 * reduce_amax(once).item());
   }
 }
 
 TEST_CASE("pack_nibbles: codes come back from either order") {
   std::vector<float> codes;
-  for (int i = 0; i < 256; ++i) codes.insert(codes.end(), {static_cast<float>(i / 16),
-                                                           static_cast<float>(i % 16)});
+  for (int i = 0; i < 256; ++i)
+    codes.insert(codes.end(), {static_cast<float>(i / 16), static_cast<float>(i % 16)});
   const Tensor all = Tensor::from_values(codes, {256, 2}).to(DType::UInt8);
   for (const FirstNibble first : {FirstNibble::Low, FirstNibble::High}) {
     const Tensor bytes = pack_nibbles(all, first);
@@ -124,9 +133,9 @@ TEST_CASE("compressed tensors: what does not suit is refused by name and value")
   CHECK_THROWS_WITH_AS(quantize_nf4(Tensor::ones({4}), 2, 2, 9), doctest::Contains("got 9"),
                        ArgumentError);
   CHECK_THROWS_AS(CompressedTensor{}.dequantize(), ArgumentError);
-  CHECK_THROWS_AS(mxfp4_to_nvfp4(Tensor::zeros({2, 15}, DType::UInt8),
-                                 Tensor::zeros({2}, DType::UInt8)),
-                  ArgumentError);
+  CHECK_THROWS_AS(
+      mxfp4_to_nvfp4(Tensor::zeros({2, 15}, DType::UInt8), Tensor::zeros({2}, DType::UInt8)),
+      ArgumentError);
 }
 
 TEST_CASE("mxfp4_to_nvfp4: blocks within reach come back without loss") {
@@ -137,9 +146,9 @@ TEST_CASE("mxfp4_to_nvfp4: blocks within reach come back without loss") {
       mxfp4_to_nvfp4(mx.data.reshape({3, 2, 16}), mx.scale.reshape({3, 2}));
   REQUIRE(conversion.n_lossless_blocks == conversion.n_total_blocks);
   const Tensor global = Tensor::scalar(conversion.global_amax);
-  const Tensor again = static_fp4(values.reshape({3, 4, 16}),
-                                  conversion.block_amax.reshape({3, 4, 1}), {{}, global})
-                           .reshape({3, 64});
+  const Tensor again =
+      static_fp4(values.reshape({3, 4, 16}), conversion.block_amax.reshape({3, 4, 1}), {{}, global})
+          .reshape({3, 64});
   CHECK(largest_error(again, values) == 0.0);
 }
 

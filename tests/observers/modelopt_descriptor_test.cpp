@@ -23,8 +23,8 @@ TEST_CASE("descriptors: every field comes back from a full dictionary") {
   descriptor.is_unsigned = true;
   descriptor.narrow_range = true;
   descriptor.dynamic = true;
-  descriptor.block_sizes = BlockConfig{{{-1, 16}}, QuantType::Dynamic, NumBits::floating(4, 3),
-                                       BlockSizes{{-1, 64}}, true};
+  descriptor.block_sizes = BlockConfig{
+      {{-1, 16}}, QuantType::Dynamic, NumBits::floating(4, 3), BlockSizes{{-1, 64}}, true};
   descriptor.dialect = Descriptor::Dialect::ModelOpt;
   CHECK(Descriptor::from_dict(descriptor.to_full_dict(), Descriptor::Dialect::ModelOpt) ==
         descriptor);
@@ -52,26 +52,28 @@ TEST_CASE("descriptors: fields that exclude each other are named with their valu
 TEST_CASE("configs: from_yaml gives what to_yaml was given") {
   const ConfigValue fields = ConfigValue::dict(
       {{"num_bits", ConfigValue::tuple({2, 1})},
-       {"block_sizes", ConfigValue::dict({{-1, 16},
-                                          {"type", "dynamic"},
-                                          {"scale_bits", ConfigValue::tuple({4, 3})}})},
+       {"block_sizes",
+        ConfigValue::dict(
+            {{-1, 16}, {"type", "dynamic"}, {"scale_bits", ConfigValue::tuple({4, 3})}})},
        {"bias", ConfigValue::dict({{-1, ConfigValue()}, {"method", "mean"}})},
        {"rotate", ConfigValue::dict({{"enable", true}, {"block_size", 8}})},
        {"effective_bits", 4.5},
        {"constant_amax", 1e-5}});
   const QuantizerConfig config = QuantizerConfig::from_dict(fields);
   CHECK(config_from_yaml(to_yaml(config)) == config);
-  CHECK_THROWS_WITH_AS(QuantizerConfig::from_dict(ConfigValue::dict({{"effective_bits", 17}})),
-                       doctest::Contains("effective_bits: expected a number above 0 and at most 16, got 17"),
-                       ArgumentError);
   CHECK_THROWS_WITH_AS(
-      QuantizerConfig::from_dict(ConfigValue::dict({{"rotate", ConfigValue::dict({{"block_size", 0}})}})),
-      doctest::Contains("got 0"), ArgumentError);
+      QuantizerConfig::from_dict(ConfigValue::dict({{"effective_bits", 17}})),
+      doctest::Contains("effective_bits: expected a number above 0 and at most 16, got 17"),
+      ArgumentError);
+  CHECK_THROWS_WITH_AS(QuantizerConfig::from_dict(
+                           ConfigValue::dict({{"rotate", ConfigValue::dict({{"block_size", 0}})}})),
+                       doctest::Contains("got 0"), ArgumentError);
 }
 
 TEST_CASE("yaml: scalars are what YAML 1.1 makes of them") {
   const ConfigValue value = parse_yaml(
-      "a: null\nb: ~\nc:\nd: yes\ne: Off\nf: 12\ng: -1.5e-3\nh: .inf\ni: '12'\nj: \"x\\ny\"\nk: [1, [2]]\n"
+      "a: null\nb: ~\nc:\nd: yes\ne: Off\nf: 12\ng: -1.5e-3\nh: .inf\ni: '12'\nj: \"x\\ny\"\nk: "
+      "[1, [2]]\n"
       "l: {-1: 4}\nm: 1e999\nn: infinity\n");
   const auto& dict = *value.get_if<ConfigValue::Dict>();
   CHECK(dict.find("a")->is_null());
@@ -91,8 +93,9 @@ TEST_CASE("yaml: scalars are what YAML 1.1 makes of them") {
 }
 
 TEST_CASE("yaml: names that look like something else are quoted") {
-  for (const char* name : {"", "12", "true", "null", "a b", "x: y", "- z", "#", "'", "\"", "\\", "\n",
-                           "\x01", "ä", "w.1/b-c_d", "~", ".inf", "=", "<<", "1e5", "*x", "&x", "!x"}) {
+  for (const char* name :
+       {"",     "12", "true",      "null", "a b",  "x: y", "- z", "#",   "'",  "\"", "\\", "\n",
+        "\x01", "ä",  "w.1/b-c_d", "~",    ".inf", "=",    "<<",  "1e5", "*x", "&x", "!x"}) {
     Descriptor descriptor;
     descriptor.name = name;
     CAPTURE(name);

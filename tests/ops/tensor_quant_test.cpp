@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <random>
 #include <span>
@@ -50,10 +52,17 @@ void check_same(const Tensor& got, const std::vector<float>& want) {
 struct Shapes {
   Dims x, amax;
 };
-// One amax, channels first, in the middle and last, blocks, lengths that fill no vector, no elements.
-const Shapes kShapes[] = {{{7}, {}},          {{1}, {1}},         {{3, 37}, {3, 1}},
-                          {{5, 19}, {19}},    {{2, 3, 17}, {3, 1}}, {{4, 6, 16}, {4, 6, 1}},
-                          {{2, 5, 3}, {2, 1, 3}}, {{0, 4}, {}},   {{40000}, {}}};
+// One amax, channels first, in the middle and last, blocks, lengths that fill no vector, no
+// elements.
+const Shapes kShapes[] = {{{7}, {}},
+                          {{1}, {1}},
+                          {{3, 37}, {3, 1}},
+                          {{5, 19}, {19}},
+                          {{2, 3, 17}, {3, 1}},
+                          {{4, 6, 16}, {4, 6, 1}},
+                          {{2, 5, 3}, {2, 1, 3}},
+                          {{0, 4}, {}},
+                          {{40000}, {}}};
 
 TEST_CASE("tensor quantizers: vectors give the scalar functions' numbers bit for bit") {
   std::mt19937 rng(11);
@@ -145,7 +154,8 @@ TEST_CASE("tensor quantizers: half types are rounded once in the current form") 
   }
 }
 
-// Gradients -----------------------------------------------------------------------------------------
+// Gradients
+// -----------------------------------------------------------------------------------------
 
 std::vector<float> gradient_of(const Tensor& x, const Tensor& y, const Tensor& gradient) {
   y.backward(gradient);
@@ -208,18 +218,18 @@ TEST_CASE("clip: gradients of x and both bounds are those of finite differences"
     const Tensor low = Tensor::scalar(-1.0, DType::Float64);
     const Tensor high = Tensor::full({1}, 1.25, DType::Float64);
     for (const Tensor& input : {x, low, high}) input.set_requires_grad();
-    CHECK(autograd::gradcheck(
-        [](std::span<const Tensor> in) { return clip(in[0], in[1], in[2]); }, {x, low, high}));
+    CHECK(autograd::gradcheck([](std::span<const Tensor> in) { return clip(in[0], in[1], in[2]); },
+                              {x, low, high}));
   }
 }
 
-// Dynamic blocks ------------------------------------------------------------------------------------
+// Dynamic blocks
+// ------------------------------------------------------------------------------------
 
-const NumBits kElements[] = {NumBits::integer(8),     NumBits::floating(4, 3),
-                             NumBits::floating(5, 2), NumBits::floating(3, 2),
-                             NumBits::floating(2, 3), NumBits::floating(2, 1),
-                             NumBits::floating(1, 2), NumBits::floating(0, 3),
-                             NumBits::floating(3, 0)};
+const NumBits kElements[] = {
+    NumBits::integer(8),     NumBits::floating(4, 3), NumBits::floating(5, 2),
+    NumBits::floating(3, 2), NumBits::floating(2, 3), NumBits::floating(2, 1),
+    NumBits::floating(1, 2), NumBits::floating(0, 3), NumBits::floating(3, 0)};
 
 TEST_CASE("dynamic_block_quant: every element is the nearest number of its block's grid") {
   std::mt19937 rng(17);
@@ -282,7 +292,26 @@ TEST_CASE("round_block_element: ties go to the even mantissa and away from zero 
   CHECK(rounded(127.6F, math::kBlockInt8) == 127.0F);
 }
 
-// Bad input -----------------------------------------------------------------------------------------
+TEST_CASE(
+    "tensor quantizers: vectors round like the scalar functions for every upper half of a float") {
+  std::vector<float> all;
+  for (std::uint32_t upper = 0; upper < 65536; ++upper) {
+    // Both a short significand and one just above it, so that ties are met and missed.
+    all.push_back(std::bit_cast<float>(upper << 16));
+    all.push_back(std::bit_cast<float>(upper << 16 | 1U));
+  }
+  const Tensor x = Tensor::from_values(all, {static_cast<std::int64_t>(all.size())});
+  std::vector<float> fp8, fp4;
+  for (const float value : all) {
+    fp8.push_back(math::scaled_e4m3(value, 448.0F));
+    fp4.push_back(math::static_fp4(value, 1.0F));
+  }
+  check_same(scaled_e4m3(x), fp8);
+  check_same(fp4_cast_ste(x), fp4);
+}
+
+// Bad input
+// -----------------------------------------------------------------------------------------
 
 TEST_CASE("tensor quantizers: what does not suit is refused by field and value") {
   const Tensor x = Tensor::from_values({-0.5F, 1.0F});

@@ -69,9 +69,9 @@ Outputs run_affine(const Case& test) {
 
 Outputs run_scaled_e4m3(const Case& test) {
   return forward_and_backward(test, [&](const Tensor& x) {
-    return scaled_e4m3(x, test.optional_tensor("amax"),
-                       {gradient_rule(test), test.optional_tensor("bias"), test.integer("E"),
-                        test.integer("M")});
+    return scaled_e4m3(
+        x, test.optional_tensor("amax"),
+        {gradient_rule(test), test.optional_tensor("bias"), test.integer("E"), test.integer("M")});
   });
 }
 
@@ -85,8 +85,7 @@ Outputs run_clip(const Case& test) {
   const Tensor high = test.tensor("max");
   low.set_requires_grad();
   high.set_requires_grad();
-  Outputs outputs =
-      forward_and_backward(test, [&](const Tensor& x) { return clip(x, low, high); });
+  Outputs outputs = forward_and_backward(test, [&](const Tensor& x) { return clip(x, low, high); });
   outputs.set("grad_min", low.grad());
   outputs.set("grad_max", high.grad());
   return outputs;

@@ -9,8 +9,8 @@
 
 namespace quanta::modelopt::detail {
 
-/// `x` as contiguous Float32. Throws ArgumentError `op: x: ...` for a dtype that is not floating, no
-/// elements, or values that are not finite.
+/// `x` as contiguous Float32. Throws ArgumentError `op: x: ...` for a dtype that is not floating,
+/// no elements, or values that are not finite.
 Tensor compressible(std::string_view op, const Tensor& x);
 
 /// The first `sizes` of every axis.
@@ -19,7 +19,8 @@ Tensor crop(const Tensor& x, const Dims& sizes);
 /// The elements in one row of blocks [blocks, block_size], zeros at the end.
 Tensor flat_blocks(std::string_view op, const Tensor& x, std::int64_t block_size);
 
-/// Rows of blocks [..., blocks, block_size]. Throws ArgumentError unless the last size is divisible.
+/// Rows of blocks [..., blocks, block_size]. Throws ArgumentError unless the last size is
+/// divisible.
 Tensor last_axis_blocks(std::string_view op, const Tensor& x, std::int64_t block_size);
 
 /// The largest magnitude of every row of the last axis, which it loses.

@@ -11,10 +11,10 @@ namespace quanta::modelopt::detail {
 
 /// A tensor, split into blocks where there are any, with the amax that belongs to each part.
 struct ScaledBlocks {
-  Tensor values;        ///< padded and split
-  Tensor amax;          ///< broadcasts to them
-  Dims scale_sizes;     ///< of the scales as they are kept
-  Dims padded_sizes;    ///< before the split
+  Tensor values;      ///< padded and split
+  Tensor amax;        ///< broadcasts to them
+  Dims scale_sizes;   ///< of the scales as they are kept
+  Dims padded_sizes;  ///< before the split
   BlockSizes block_sizes;
 };
 
