@@ -104,15 +104,6 @@ EncodedTensor& EncodedTensor::add_(double value) {
   return *this;
 }
 
-namespace {
-
-// The scales that belong to the rows that were looked up.
-Tensor rows_of(const Tensor& parameter, const Tensor& row_indices) {
-  return index_select(parameter, 0, row_indices);
-}
-
-}  // namespace
-
 EncodedTensor embedding(const Tensor& indices, const EncodedTensor& weight) {
   const Tensor& table = weight.tensor();
   QUANTA_CHECK(table.defined() && table.dim() >= 1,
@@ -144,8 +135,9 @@ EncodedTensor embedding(const Tensor& indices, const EncodedTensor& weight) {
   }
   return {values, weight.kind(),
           std::make_shared<AffineEncoding>(
-              rows_of(scale, scale_rows).reshape(scale_sizes),
-              rows_of(affine->offset(), scale_rows).reshape(scale_sizes), affine->grid(), options)};
+              index_select(scale, 0, scale_rows).reshape(scale_sizes),
+              index_select(affine->offset(), 0, scale_rows).reshape(scale_sizes), affine->grid(),
+              options)};
 }
 
 }  // namespace quanta::aimet

@@ -164,6 +164,7 @@ struct Axes {
 Axes axes_of(const Encoding& encoding, const std::optional<Dims>& input_shape) {
   Axes axes;
   const Dims& sizes = encoding.scale().sizes();
+  if (encoding.scale().numel() == 1 && !input_shape.has_value()) return axes;
   QUANTA_CHECK(input_shape.has_value(), "{}: input_shape: expected the sizes of the tensor, got {}",
                kOp, "nothing");
   const Dims blocks =

@@ -26,9 +26,9 @@ std::string_view to_string(EncodingVersion version) noexcept;
 ///   block_size
 ///
 /// From 2.0.0 on, `input_shape` (the sizes of the tensor that was quantized) decides which axis
-/// carries channels and which blocks; scalars do without. Throws ArgumentError: a grid without a
-/// bitwidth where one is written, several channel or block axes, blocks without channels, an
-/// unknown input shape, float formats that the version cannot express; UnsupportedError for a
+/// carries channels and which blocks; a single scale does without. Throws ArgumentError: a grid
+/// without a bitwidth where one is written, several channel or block axes, blocks without channels,
+/// an unknown input shape, float formats that the version cannot express; UnsupportedError for a
 /// block_size of -1 in 1.0.0.
 std::string to_json(const Encoding& encoding, EncodingVersion version,
                     const std::optional<Dims>& input_shape = {});
