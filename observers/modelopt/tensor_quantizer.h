@@ -40,6 +40,10 @@ class BlockShape;
 ///   static_fp4, block scales in E4M3 with block_sizes scale_bits (4,3) dynamic blocks
 ///   dynamic_block_quant                amax not with scale_bits (8,0)
 ///
+/// Integers in static blocks with scale_bits (4,3) have steps that are float8 multiples of the
+/// tensor's; integer scale_bits and scale_block_sizes (double quantization) count for compress()
+/// only, as in ModelOpt.
+///
 /// Static blocks fix the shape of what passes; sizes that are all None keep amax for the other axes
 /// instead. With fake_quant=False values pass through real compressed storage, without gradients.
 ///
