@@ -47,6 +47,8 @@ const bool kPathFunctionInstalled = [] {
 // What was already copied, while a CloneScope lives.
 struct CloneMemory {
   std::unordered_map<const Module*, std::shared_ptr<Module>> copies;
+  // Of each tensor itself, kept so that its place in memory stays its own, and of its copy.
+  std::unordered_map<const TensorImpl*, std::pair<Tensor, Tensor>> tensors;
   int depth = 0;
 };
 thread_local CloneMemory clone_memory;
@@ -208,7 +210,9 @@ namespace detail {
 
 CloneScope::CloneScope() { ++clone_memory.depth; }
 CloneScope::~CloneScope() {
-  if (--clone_memory.depth == 0) clone_memory.copies.clear();
+  if (--clone_memory.depth > 0) return;
+  clone_memory.copies.clear();
+  clone_memory.tensors.clear();
 }
 
 // Children made their tensors their own when they were cloned.
@@ -216,9 +220,13 @@ void own_tensors(Module& module) {
   for (const Module::TensorEntry& entry : module.tensors_) {
     Tensor& tensor = module.tensor(entry);
     if (!tensor.defined()) continue;
-    Tensor copy = tensor.detach().clone();
-    if (tensor.requires_grad()) copy.set_requires_grad();
-    tensor = std::move(copy);
+    auto [known, is_new] = clone_memory.tensors.try_emplace(tensor.impl().get());
+    if (is_new) {
+      const Tensor copy = tensor.detach().clone();
+      if (tensor.requires_grad()) copy.set_requires_grad();
+      known->second = {tensor, copy};
+    }
+    tensor = known->second.second;
   }
 }
 
@@ -441,15 +449,17 @@ std::vector<Module::NamedModule> Module::named_modules() const {
 
 std::vector<Module::NamedTensor> Module::named_parameters() const {
   std::vector<NamedTensor> result;
+  std::set<const TensorImpl*> seen;
   for (const NamedModule& entry : named_modules()) {
     for (const TensorEntry& t : entry.module->tensors_) {
       const Tensor& value = entry.module->tensor(t);
-      if (!t.is_parameter || !value.defined()) continue;
+      if (!t.is_parameter || !value.defined() || !seen.insert(value.impl().get()).second) continue;
       result.push_back({entry.path.empty() ? t.name : entry.path + "." + t.name, value});
     }
     const std::string prefix = entry.path.empty() ? "" : entry.path + ".";
     for (const NamedObserver& observed : entry.module->named_observers()) {
       for (const auto& [name, value] : observed.observer->named_parameters()) {
+        if (!seen.insert(value.impl().get()).second) continue;
         result.push_back({prefix + observed.name + "." + name, value});
       }
     }

@@ -138,7 +138,8 @@ class Module {
   std::vector<NamedChild> named_children() const;
   /// This module and all below, each once, parents first, by dotted path.
   std::vector<NamedModule> named_modules() const;
-  /// Those of learnable fake quantizers as well, below the fake quantizer's name.
+  /// Those of learnable fake quantizers as well, below the fake quantizer's name. A tensor that is
+  /// the parameter of several modules (tied weights) is listed once, under its first name.
   std::vector<NamedTensor> named_parameters() const;
   std::vector<NamedTensor> named_buffers() const;
   std::vector<Tensor> parameters() const;
@@ -213,7 +214,7 @@ class Module {
   /// What stands in the parentheses when the tree is printed: "3, 8, kernel_size=(3, 3)".
   virtual std::string extra_repr() const { return {}; }
 
-  /// A deep copy: children and tensors. Modules that stand in the tree twice stay one module.
+  /// A deep copy: children and tensors. Modules and tensors that stand in the tree twice stay one.
   /// Throws ArgumentError for a module that was not made through Child, make_module or clone().
   std::shared_ptr<Module> clone() const;
 
