@@ -12,6 +12,7 @@
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/attention.h"
+#include "quanta/ops/block_quant.h"
 #include "quanta/ops/compare.h"
 #include "quanta/ops/conv.h"
 #include "quanta/ops/fake_quantize.h"
@@ -25,12 +26,14 @@
 #include "quanta/ops/pad.h"
 #include "quanta/ops/pooling.h"
 #include "quanta/ops/quantize.h"
+#include "quanta/ops/quantize_affine.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/ops/rnn.h"
 #include "quanta/ops/shape.h"
 #include "quanta/ops/shuffle.h"
 #include "quanta/ops/sort.h"
 #include "quanta/ops/support.h"
+#include "quanta/ops/tensor_quant.h"
 #include "quanta/runtime/error.h"
 
 namespace quanta {
@@ -218,6 +221,31 @@ void add_quantized_weights(Callers& callers) {
   callers["dequantize"] = {kMatrix, [](const Tensor& x) { return dequantize(x); }};
 }
 
+void add_fake_quantizers(Callers& callers) {
+  const Tensor one = Tensor::scalar(1.0);
+  const auto by_affine = [=](auto op) {
+    return Caller{kMatrix, [=](const Tensor& x) { return op(x, one, Tensor::scalar(0.0), {}); }};
+  };
+  callers["quantize_affine"] = by_affine(quantize_affine);
+  callers["dequantize_affine"] = by_affine(dequantize_affine);
+  callers["quantize_dequantize_affine"] = by_affine(quantize_dequantize_affine);
+  callers["tensor_quant"] = {kMatrix, [=](const Tensor& x) { return tensor_quant(x, one).values; }};
+  callers["legacy_fake_tensor_quant"] = {
+      kMatrix, [=](const Tensor& x) { return legacy_fake_tensor_quant(x, one); }};
+  callers["fake_tensor_quant"] = {kMatrix,
+                                  [=](const Tensor& x) { return fake_tensor_quant(x, one); }};
+  callers["fake_affine_tensor_quant"] = {
+      kMatrix,
+      [=](const Tensor& x) { return fake_affine_tensor_quant(x, Tensor::scalar(-1.0), one); }};
+  callers["int_cast_ste"] = {kMatrix, [](const Tensor& x) { return int_cast_ste(x); }};
+  callers["scaled_e4m3"] = {kMatrix, [=](const Tensor& x) { return scaled_e4m3(x, one); }};
+  callers["fp4_cast_ste"] = {kMatrix, [](const Tensor& x) { return fp4_cast_ste(x); }};
+  callers["static_fp4"] = {{2, 16}, [=](const Tensor& x) { return static_fp4(x, one); }};
+  callers["clip"] = {kMatrix, [=](const Tensor& x) { return clip(x, one, one); }};
+  callers["dynamic_block_quant"] = {{2, 16},
+                                    [](const Tensor& x) { return dynamic_block_quant(x); }};
+}
+
 void add_moves(Callers& callers) {
   const Tensor index = Tensor::zeros({2}, DType::Int64);
   const Tensor mask = gt(Tensor::ones({3, 4}), 0.0);
@@ -260,6 +288,7 @@ Callers all_callers() {
   add_arithmetic(callers);
   add_products(callers);
   add_quantized_weights(callers);
+  add_fake_quantizers(callers);
   add_moves(callers);
   return callers;
 }
