@@ -31,6 +31,7 @@ std::string running_module_path() {
   const Module* root = path_stack.modules[0];
   const auto all = root->named_modules();
   for (std::size_t i = depth; i-- > 1;) {
+    if (path_stack.modules[i] == root) continue;  // a forward that calls another of its forwards
     const auto found = std::find_if(all.begin(), all.end(), [&](const Module::NamedModule& entry) {
       return entry.module == path_stack.modules[i];
     });

@@ -52,8 +52,12 @@ Tensor stacked(std::span<const Tensor> parts) {
   return parts.size() == 1 ? parts[0].unsqueeze(0) : stack(parts, 0);
 }
 
-LstmState reordered(const LstmState& state, const Tensor& index) {
+LstmState reordered(std::string_view op, const LstmState& state, const Tensor& index,
+                    std::int64_t batch) {
   if (!index.defined()) return state;
+  QUANTA_CHECK(index.sizes() == Dims{batch},
+               "{}: sorted_indices: expected one for each of {} sequences, got sizes {}", op, batch,
+               index.sizes());
   const auto select = [&](const Tensor& x) {
     return x.defined() ? index_select(x, 1, index) : Tensor();
   };
@@ -214,10 +218,12 @@ PackedLstmOutput RecurrentLayer::run(const PackedSequence& x, const LstmState& s
   QUANTA_CHECK(x.data.dim() == 2, "{}: data: expected 2 dimensions, got sizes {}", op,
                x.data.sizes());
   detail::check_recurrent_input(op, x.data, options_.input_size, takes_quantized());
-  const LstmOutput result = run_layers(x.data, batch_sizes, reordered(state, x.sorted_indices));
+  const std::int64_t batch = batch_sizes[0];
+  const LstmOutput result =
+      run_layers(x.data, batch_sizes, reordered(op, state, x.sorted_indices, batch));
   PackedSequence output = x;
   output.data = result.output;
-  return {std::move(output), reordered(result.state, x.unsorted_indices)};
+  return {std::move(output), reordered(op, result.state, x.unsorted_indices, batch)};
 }
 
 LstmOutput RecurrentLayer::call(const Tensor& x, const LstmState& state) const {

@@ -79,6 +79,7 @@ TransformerEncoderLayer::TransformerEncoderLayer(const TransformerLayerOptions& 
 }
 
 Tensor TransformerEncoderLayer::forward(const Tensor& src, const EncoderMasks& masks) const {
+  const detail::PathScope scope(this);
   const Tensor x = residual(src, options_.norm_first, norm1, [&](const Tensor& input) {
     const AttentionCall call{.key_padding_mask = masks.src_key_padding_mask,
                              .need_weights = false,
@@ -104,6 +105,7 @@ TransformerEncoder::TransformerEncoder(const TransformerEncoderLayer& layer,
 }
 
 Tensor TransformerEncoder::forward(const Tensor& src, const EncoderMasks& masks) const {
+  const detail::PathScope scope(this);
   Tensor x = src;
   for (std::size_t i = 0; i < layers->size(); ++i) {
     x = layer_at<TransformerEncoderLayer>(*layers.operator->(), i, "TransformerEncoder")
@@ -135,6 +137,7 @@ Tensor TransformerDecoderLayer::forward(const Tensor& /*tgt*/) const {
 
 Tensor TransformerDecoderLayer::forward(const Tensor& tgt, const Tensor& memory,
                                         const DecoderMasks& masks) const {
+  const detail::PathScope scope(this);
   Tensor x = residual(tgt, options_.norm_first, norm1, [&](const Tensor& input) {
     const AttentionCall call{.key_padding_mask = masks.tgt_key_padding_mask,
                              .need_weights = false,
@@ -172,6 +175,7 @@ Tensor TransformerDecoder::forward(const Tensor& /*tgt*/) const {
 
 Tensor TransformerDecoder::forward(const Tensor& tgt, const Tensor& memory,
                                    const DecoderMasks& masks) const {
+  const detail::PathScope scope(this);
   Tensor x = tgt;
   for (std::size_t i = 0; i < layers->size(); ++i) {
     x = layer_at<TransformerDecoderLayer>(*layers.operator->(), i, "TransformerDecoder")

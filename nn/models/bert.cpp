@@ -158,6 +158,7 @@ BertModel::BertModel(const BertConfig& config) : config_(checked(config)) {
 
 Tensor BertModel::forward(const Tensor& input_ids, const Tensor& attention_mask,
                           const Tensor& token_type_ids) const {
+  const nn::detail::PathScope scope(this);
   QUANTA_CHECK(input_ids.defined() && input_ids.dim() == 2,
                "BertModel: input_ids: expected [batch, steps], got {}",
                input_ids.defined() ? to_string(input_ids.sizes()) : "an undefined tensor");

@@ -134,6 +134,11 @@ TEST_CASE("BertModel: numbers and sizes that do not fit are refused by name") {
   CHECK_THROWS_AS(model(ids({9}, {1, 1})), ArgumentError);
   CHECK_THROWS_WITH_AS(model.forward(ids({2, 3}, {1, 2}), ids({1}, {1, 1})),
                        doctest::Contains("attention_mask: expected sizes [1, 2]"), ArgumentError);
+  CHECK_THROWS_WITH_AS(model.forward(ids({2, 3}, {1, 2}), {}, ids({0, 2}, {1, 2})),
+                       doctest::Contains("got 2 (in module 'embeddings.token_type_embeddings')"),
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(model(ids({2, 3}, {2})), doctest::Contains("(in module 'BertModel')"),
+                       ArgumentError);
   CHECK_THROWS_WITH_AS(model.forward(ids({2, 3}, {1, 2}), {}, ids({1}, {1, 1})),
                        doctest::Contains("token_type_ids: expected sizes [1, 2]"), ArgumentError);
   BertConfig config = kTiny;

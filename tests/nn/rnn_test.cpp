@@ -319,6 +319,9 @@ TEST_CASE("pad_packed_sequence: parts that do not fit each other are refused by 
   CHECK_THROWS_WITH_AS(GRU({.input_size = 2, .hidden_size = 3})
                            .forward(PackedSequence{Tensor::ones({8}), whole.batch_sizes}),
                        doctest::Contains("data: expected 2 dimensions"), ArgumentError);
+  PackedSequence unsorted = whole;
+  unsorted.unsorted_indices = Tensor::from_int64(std::array<std::int64_t, 1>{0});
+  refused("sorted_indices: expected", unsorted);
 }
 
 TEST_CASE("recurrent layers: bad input is refused by name") {

@@ -137,6 +137,12 @@ TEST_CASE("TransformerEncoderLayer: dropout draws in train mode") {
   CHECK_FALSE(module(x).equal(module(x)));
 }
 
+TEST_CASE("TransformerEncoder: errors of calls with masks name the module by its path") {
+  const TransformerEncoder encoder(layer<TransformerEncoderLayer>({}), 2);
+  CHECK_THROWS_WITH_AS(encoder.forward(Tensor::ones({3, 2, 8}), {.src_mask = Tensor::ones({2, 2})}),
+                       doctest::Contains("(in module 'layers.0.self_attn')"), ArgumentError);
+}
+
 TEST_CASE("transformer layers: bad options and missing memory are refused by name") {
   const auto part = layer<TransformerEncoderLayer>({});
   CHECK_THROWS_WITH_AS(TransformerEncoder(part, 0),
