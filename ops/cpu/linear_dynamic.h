@@ -51,6 +51,14 @@ struct LinearPackedParamsFp16::Impl {
   std::int64_t out_features, in_features;
   Tensor panels;  ///< Float16, see linear_dynamic_kernels.h
   Tensor bias;    ///< Float32 [N], contiguous, or undefined
+
+  /// A Float32 copy of a small weight's panels, made when it is first asked for; null for a large
+  /// one.
+  const float* floats() const;
+
+ private:
+  mutable std::once_flag floats_once_;
+  mutable Tensor floats_;
 };
 
 }  // namespace quanta::quantized

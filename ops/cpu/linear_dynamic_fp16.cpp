@@ -55,12 +55,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// Rows, and panels for one row and for more, that are multiplied at a time.
 #if HWY_TARGET <= HWY_AVX3
 using FloatTag = hn::FixedTag<float, 16>;
-inline constexpr int kMaxRows = 6;
+inline constexpr int kMaxRows = 4;
 inline constexpr int kPanels = 4;
 inline constexpr int kPanelsOfOne = 8;
 #else
 using FloatTag = hn::FixedTag<float, 8>;
-inline constexpr int kMaxRows = 6;
+inline constexpr int kMaxRows = 4;
 inline constexpr int kPanels = 1;
 inline constexpr int kPanelsOfOne = 4;
 #endif
@@ -153,8 +153,7 @@ HWY_INLINE void multiply_block(const HalfProduct& call, const Block<T>& block, f
 
 /// kRows rows of the block times its `count` panels, kCount at a time, then half as many and so on.
 template <int kRows, int kCount, typename T>
-HWY_INLINE void multiply_panels(const HalfProduct& call, Block<T> block, std::int64_t count,
-                                float* out) {
+void multiply_panels(const HalfProduct& call, Block<T> block, std::int64_t count, float* out) {
   for (; count >= kCount; count -= kCount) {
     multiply_block<kRows, kCount>(call, block, out);
     block.panel += kCount;
@@ -165,12 +164,11 @@ HWY_INLINE void multiply_panels(const HalfProduct& call, Block<T> block, std::in
 
 /// The rows of the call from the block's on, kRows at a time; the rest fewer at a time.
 template <int kRows, typename T>
-HWY_INLINE void multiply_rows(const HalfProduct& call, Block<T> block, std::int64_t count,
-                              float* out) {
+void multiply_rows(const HalfProduct& call, Block<T> block, std::int64_t count, float* out) {
   for (; block.row + kRows <= call.rows; block.row += kRows) {
     multiply_panels<kRows, kPanels>(call, block, count, out);
   }
-  if constexpr (kRows > 1) multiply_rows<kRows - 1>(call, block, count, out);
+  if constexpr (kRows > 1) multiply_rows<kRows / 2>(call, block, count, out);
 }
 
 /// Panels [panel, panel + count) of the block as floats.
@@ -184,28 +182,33 @@ void to_floats(const Block<std::uint16_t>& block, std::int64_t count, float* dst
 }
 
 void multiply(const HalfProduct& call, std::int64_t begin, std::int64_t end, float* out) {
-  // Every group of rows would convert the weights anew.
-  const bool many = call.rows > kMaxRows;
-  constexpr std::int64_t kManyPanels = 4;
-  const std::int64_t step = call.rows == 1 ? kPanelsOfOne : many ? kManyPanels : kPanels;
+  // Without that every group of rows would convert the weights anew.
+  const bool converts = call.floats == nullptr && call.rows > kMaxRows;
+  constexpr std::int64_t kConverted = 4;
+  const std::int64_t step = call.rows == 1 ? kPanelsOfOne : converts ? kConverted : kPanels;
   const std::int64_t stride = call.in_features * kHalfPanel;
   for (std::int64_t panel = begin; panel < end; panel += step) {
     const std::int64_t count = std::min(step, end - panel);
     for (std::int64_t k = 0; k < call.in_features; k += kBlockDepth) {
       const std::int64_t depth = std::min(kBlockDepth, call.in_features - k);
-      const Block<std::uint16_t> block{
-          0, panel, k, depth, call.panels + panel * stride + k * kHalfPanel, stride};
+      const std::int64_t at = panel * stride + k * kHalfPanel;
+      const Block<std::uint16_t> block{0, panel, k, depth, call.panels + at, stride};
+      Block<float> floats{0, panel, k, depth, call.floats, stride};
       if (call.rows == 1) {
         multiply_panels<1, kPanelsOfOne>(call, block, count, out);
-      } else if (!many) {
+      } else if (call.floats != nullptr) {
+        floats.weight += at;
+        multiply_rows<kMaxRows>(call, floats, count, out);
+      } else if (!converts) {
         multiply_rows<kMaxRows>(call, block, count, out);
       } else {
-        auto* floats = reinterpret_cast<float*>(onednn::thread_buffer(
+        auto* converted = reinterpret_cast<float*>(onednn::thread_buffer(
             onednn::Buffer::Scratchpad,
-            static_cast<std::size_t>(kManyPanels * kBlockDepth * kHalfPanel) * sizeof(float)));
-        to_floats(block, count, floats);
-        multiply_rows<kMaxRows>(call, Block<float>{0, panel, k, depth, floats, depth * kHalfPanel},
-                                count, out);
+            static_cast<std::size_t>(kConverted * kBlockDepth * kHalfPanel) * sizeof(float)));
+        to_floats(block, count, converted);
+        floats.weight = converted;
+        floats.stride = depth * kHalfPanel;
+        multiply_rows<kMaxRows>(call, floats, count, out);
       }
     }
   }

@@ -33,6 +33,7 @@ struct HalfProduct {
   const float* x;
   std::int64_t rows;
   const std::uint16_t* panels;
+  const float* floats;  ///< the panels as Float32, which many rows read instead; may be null
   std::int64_t out_features, in_features;
   const float* bias;  ///< null: 0
   bool relu;
