@@ -33,7 +33,6 @@ namespace {
 
 constexpr std::string_view kFusedTest = "tests/nn/fused_test.cpp";
 constexpr std::string_view kFormsTest = "tests/nn/module_forms_test.cpp";
-constexpr std::string_view kQuantizers = "the quantizers of AIMET and ModelOpt";
 
 template <typename T, typename... Arguments>
 std::shared_ptr<nn::Module> module(Arguments&&... arguments) {
@@ -421,13 +420,6 @@ Section qat() {
 }  // namespace
 
 std::vector<Section> module_sections() {
-  Section quantizers{"Tensor quantizers (ModelOpt, pytorch-quantization) and AIMET", {}};
-  quantizers.not_yet(
-      kQuantizers,
-      {"FakeAffineTensorQuant", "FakeTensorQuant", "LegacyFakeTensorQuant", "TensorQuant",
-       "ScaledE4M3", "ScaledQuantDescriptor", "TensorQuantizer", "calibrators",
-       "block quantization", "Quantize", "QuantizeDequantize", "FloatQuantizeDequantize",
-       "encodings", "QuantizedTensor, DequantizedTensor", "encoding analyzers"});
   return {fused(),
           quantized_fused(),
           quantized_modules(),
@@ -435,8 +427,7 @@ std::vector<Section> module_sections() {
           stubs(),
           intrinsic_qat(),
           qat(),
-          dynamic_modules(),
-          quantizers};
+          dynamic_modules()};
 }
 
 }  // namespace quanta::coverage

@@ -115,7 +115,7 @@ Taken try_row(const Row& row) {
 std::vector<Section> sections() {
   std::vector<Section> all;
   for (auto part : {tensor_sections, functional_sections, nn_functional_sections, module_sections,
-                    workflow_sections}) {
+                    quantizer_sections, workflow_sections}) {
     std::vector<Section> some = part();
     all.insert(all.end(), std::make_move_iterator(some.begin()),
                std::make_move_iterator(some.end()));

@@ -129,6 +129,7 @@ std::vector<Section> tensor_sections();
 std::vector<Section> functional_sections();
 std::vector<Section> nn_functional_sections();
 std::vector<Section> module_sections();
+std::vector<Section> quantizer_sections();
 std::vector<Section> workflow_sections();
 
 /// What a row's call took when it was tried.

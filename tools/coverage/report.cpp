@@ -74,7 +74,7 @@ std::string to_markdown() {
       "sizes. Types: of `x`; quantized ones per tensor, those quantized along dimension 1 "
       "under \"per channel\". Memory orders: those in which all of these types work; strided is "
       "every "
-      "second element of a larger tensor. Suites are those of `tests/golden/torch`, with the op's "
+      "second element of a larger tensor. Suites are those of `tests/golden`, with the op's "
       "name there after the slash.\n";
   std::size_t done = 0;
   std::size_t open = 0;
