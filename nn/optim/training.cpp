@@ -23,6 +23,14 @@ bool is_finite(const Tensor& parameter) {
                                              : all_finite<float>(parameter);
 }
 
+// The first parameter that is no number any more, or "".
+std::string broken_parameter(const nn::Module& model) {
+  for (const auto& [path, parameter] : model.named_parameters()) {
+    if (parameter.is_floating_point() && !is_finite(parameter.contiguous())) return path;
+  }
+  return {};
+}
+
 }  // namespace
 
 double require_finite_loss(const Tensor& loss, std::int64_t step) {
@@ -56,7 +64,16 @@ void TrainingLoop::refuse(const std::string& what) const {
 double TrainingLoop::step(const std::function<Tensor()>& loss) {
   const std::int64_t number = training_.optimizer.steps() + 1;
   training_.optimizer.zero_grad();
-  const Tensor result = loss();
+  Tensor result;
+  try {
+    result = loss();
+  } catch (const ArgumentError& error) {
+    // Observers do not take NaN: after a step that broke the parameters that is what is seen first.
+    const std::string broken = broken_parameter(training_.model);
+    if (broken.empty()) throw;
+    refuse(fmt::format("training: {}: expected finite parameters, got others at step {} ({})",
+                       broken, number, error.what()));
+  }
   double value = 0.0;
   try {
     value = require_finite_loss(result, number);
@@ -82,9 +99,8 @@ double TrainingLoop::step(const std::function<Tensor()>& loss) {
 
 void TrainingLoop::save(const Counters& counters) {
   if (options_.checkpoint.empty()) return;
-  for (const auto& [path, parameter] : training_.model.named_parameters()) {
-    if (!parameter.is_floating_point() || is_finite(parameter.contiguous())) continue;
-    refuse(fmt::format("training: {}: expected finite parameters, got others after step {}", path,
+  if (const std::string broken = broken_parameter(training_.model); !broken.empty()) {
+    refuse(fmt::format("training: {}: expected finite parameters, got others after step {}", broken,
                        training_.optimizer.steps()));
   }
   save_checkpoint(options_.checkpoint, training_, counters);

@@ -38,7 +38,7 @@ class TrainingLoop {
   /// One step: gradients dropped, `loss` called and gone back through, the optimizer's and the
   /// scheduler's step. Gives the loss. A loss (or, with max_grad_norm, a gradient) that is NaN or
   /// infinite throws NumericError that names the last good checkpoint; the parameters are as they
-  /// were before the step.
+  /// were before the step. So does an error within `loss` when it is parameters that broke before.
   double step(const std::function<Tensor()>& loss);
   /// Writes the checkpoint, unless a parameter is NaN or infinite: then the file stays as it is and
   /// NumericError is thrown. Throws FileError.

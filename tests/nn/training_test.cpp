@@ -229,6 +229,14 @@ TEST_CASE("TrainingLoop: parameters that are no numbers are not saved over good 
   CHECK_THROWS_WITH_AS(loop.save(), doctest::Contains("0.weight: expected finite parameters"),
                        NumericError);
   CHECK(test::read_bytes(folder / "run") == good);
+  // What they lead to is told as what it is: an observer refuses NaN as an argument.
+  const auto refusing = []() -> Tensor { throw ArgumentError("observer: no NaN"); };
+  CHECK_THROWS_WITH_AS(loop.step(refusing),
+                       doctest::Contains("0.weight: expected finite parameters, got others at step "
+                                         "1 (observer: no NaN); the last good checkpoint"),
+                       NumericError);
+  optim::load_checkpoint(folder / "run", training.parts());
+  CHECK_THROWS_WITH_AS(loop.step(refusing), "observer: no NaN", ArgumentError);
 }
 
 TEST_CASE("TrainingLoop: gradients beyond all numbers stop the training before the step") {
