@@ -182,8 +182,8 @@ void to_floats(const Block<std::uint16_t>& block, std::int64_t count, float* dst
 }
 
 void multiply(const HalfProduct& call, std::int64_t begin, std::int64_t end, float* out) {
-  // Without that every group of rows would convert the weights anew.
-  const bool converts = call.floats == nullptr && call.rows > kMaxRows;
+  // More than two groups of rows share one conversion.
+  const bool converts = call.floats == nullptr && call.rows > 2 * kMaxRows;
   constexpr std::int64_t kConverted = 4;
   const std::int64_t step = call.rows == 1 ? kPanelsOfOne : converts ? kConverted : kPanels;
   const std::int64_t stride = call.in_features * kHalfPanel;
