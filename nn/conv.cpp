@@ -6,8 +6,8 @@
 #include "quanta/nn/detail/float_conv.h"
 #include "quanta/nn/detail/layer_options.h"
 #include "quanta/nn/detail/padding.h"
-#include "quanta/runtime/autograd.h"
 #include "quanta/ops/activation.h"
+#include "quanta/runtime/autograd.h"
 
 namespace quanta::nn {
 namespace {

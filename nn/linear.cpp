@@ -3,8 +3,8 @@
 #include <cmath>
 
 #include "quanta/nn/detail/layer_options.h"
-#include "quanta/runtime/autograd.h"
 #include "quanta/ops/activation.h"
+#include "quanta/runtime/autograd.h"
 
 namespace quanta::nn {
 

@@ -28,8 +28,9 @@ struct InterpolateOptions {
 ///   ...linear      (o + 0.5) * scale - 0.5, not below 0; with align_corners
 ///                  o * (input - 1) / (output - 1)
 ///
-/// Float32 and Float64: all modes, Linear for one, Bilinear for two, Trilinear for three spatial dimensions.
-/// QUInt8 and QInt8 per tensor: the nearest modes, and Bilinear as rne(blend of codes - zero point)
+/// Float32 and Float64: all modes, Linear for one, Bilinear for two, Trilinear for three spatial
+/// dimensions. QUInt8 and QInt8 per tensor: the nearest modes, and Bilinear as rne(blend of codes -
+/// zero point)
 /// + zero point; the result keeps the parameters. Same as torch.nn.functional.interpolate.
 /// Throws ArgumentError, and UnsupportedError for other dtypes and modes.
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options);

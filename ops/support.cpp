@@ -178,8 +178,8 @@ const std::vector<Family>& families() {
       {kSort, kOrdered, {"sort", "argsort", "msort", "topk"}},
       {kTensorQuant,
        kFloating,
-       {"tensor_quant", "legacy_fake_tensor_quant", "fake_tensor_quant",
-        "fake_affine_tensor_quant", "int_cast_ste", "scaled_e4m3", "fp4_cast_ste", "static_fp4"}},
+       {"tensor_quant", "legacy_fake_tensor_quant", "fake_tensor_quant", "fake_affine_tensor_quant",
+        "int_cast_ste", "scaled_e4m3", "fp4_cast_ste", "static_fp4"}},
       {kTensorQuant, kFloats, {"clip"}},
   };
   return all;

@@ -20,9 +20,9 @@ std::int64_t offset(const AttentionStrides& strides, std::int64_t batch, std::in
   return batch * strides.batch + head * strides.head + row * strides.row;
 }
 
-void gemm(char transpose_b, std::int64_t rows, std::int64_t columns, std::int64_t depth, float alpha,
-          const float* a, std::int64_t a_row, const float* b, std::int64_t b_row, float* c,
-          std::int64_t c_row) {
+void gemm(char transpose_b, std::int64_t rows, std::int64_t columns, std::int64_t depth,
+          float alpha, const float* a, std::int64_t a_row, const float* b, std::int64_t b_row,
+          float* c, std::int64_t c_row) {
   // A row stride may be anything when there is one row only, but oneDNN looks at it.
   const auto leading = [](std::int64_t stride, std::int64_t least) {
     return std::max(stride, least);
@@ -69,9 +69,8 @@ class BlockRunner {
          p.query + offset(p.query_strides, batch, head, first), p.query_strides.row,
          p.key + offset(p.key_strides, batch, head, 0), p.key_strides.row, weights, keys);
     for (std::int64_t i = 0; i < rows; ++i) {
-      const float* mask = p.mask == nullptr
-                              ? nullptr
-                              : p.mask + offset(p.mask_strides, batch, head, first + i);
+      const float* mask =
+          p.mask == nullptr ? nullptr : p.mask + offset(p.mask_strides, batch, head, first + i);
       to_weights(weights + i * keys, keys, p.causal ? std::min(keys, first + i + 1) : keys, mask);
     }
     gemm('N', rows, p.value_features, keys, 1.0F, weights, keys,

@@ -45,7 +45,7 @@ struct Erf {
   HWY_INLINE Vector operator()(Vector x) const {
     const Tag d;
     constexpr float kCoefficients[] = {0.5307027145F, -0.7265760135F, 0.7107068705F,
-                                       -0.142248368F, 0.127414796F, 0.0F};
+                                       -0.142248368F, 0.127414796F,   0.0F};
     const auto z = hn::Mul(hn::Abs(x), hn::Set(d, 0.70710678118654752440F));
     const auto one = hn::Set(d, 1.0F);
     const auto t = hn::Div(one, hn::Add(one, hn::Mul(hn::Set(d, 0.3275911F), z)));

@@ -87,11 +87,10 @@ Tensor softmax_gradient(const Tensor& gradient, const Tensor& y, std::int64_t ax
 
 Tensor record_softmax(const Tensor& x, Tensor y, std::int64_t axis) {
   const Tensor result = y;
-  return autograd::record("softmax", {x}, std::move(y), {result},
-                          [axis](const BackwardContext& backward) {
-                            return std::vector<Tensor>{
-                                softmax_gradient(backward.grad(), backward.saved(0), axis)};
-                          });
+  return autograd::record(
+      "softmax", {x}, std::move(y), {result}, [axis](const BackwardContext& backward) {
+        return std::vector<Tensor>{softmax_gradient(backward.grad(), backward.saved(0), axis)};
+      });
 }
 
 Tensor record_log_softmax(const Tensor& x, Tensor y, std::int64_t axis) {

@@ -10,8 +10,8 @@
 
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
-#include "quanta/ops/block_quant.h"
 #include "quanta/ops/attention.h"
+#include "quanta/ops/block_quant.h"
 #include "quanta/ops/compare.h"
 #include "quanta/ops/conv.h"
 #include "quanta/ops/embedding.h"
@@ -142,20 +142,20 @@ Tensor ones_for(const Tensor& x, const Dims& sizes) {
 }
 
 void add_recurrent(std::map<std::string, Caller>& callers) {
-  callers["recurrent_steps"] = {{6, 8}, [](const Tensor& x) {
-    const std::array<std::int64_t, 2> batch_sizes{3, 3};
-    const RecurrentSteps steps{.hidden_size = 2, .batch_sizes = batch_sizes};
-    const Tensor state = ones_for(x, {3, 2});
-    recurrent_steps(steps, {.weight_hh = ones_for(x, {8, 2})}, x, state, state);
-  }};
+  callers["recurrent_steps"] = {
+      {6, 8}, [](const Tensor& x) {
+        const std::array<std::int64_t, 2> batch_sizes{3, 3};
+        const RecurrentSteps steps{.hidden_size = 2, .batch_sizes = batch_sizes};
+        const Tensor state = ones_for(x, {3, 2});
+        recurrent_steps(steps, {.weight_hh = ones_for(x, {8, 2})}, x, state, state);
+      }};
 }
 
 void add_attention(std::map<std::string, Caller>& callers) {
   const Dims sizes{1, 2, 4, 4};
   callers["scaled_dot_product_attention"] = {
       sizes, [](const Tensor& x) { scaled_dot_product_attention(x, x, x); }};
-  callers["attention_weights"] = {sizes,
-                                  [](const Tensor& x) { attention_weights(x, x, {}, 1.0); }};
+  callers["attention_weights"] = {sizes, [](const Tensor& x) { attention_weights(x, x, {}, 1.0); }};
 }
 
 void add_arithmetic(std::map<std::string, Caller>& callers) {
@@ -200,16 +200,14 @@ void add_weighted(std::map<std::string, Caller>& callers) {
       return quantized::ConvPackedParams(weight(kernel), {}, {}, spatial);
     };
     const auto run = [=](const QTensor& x) { quantized::conv(x, packed(), 1.0, 0); };
-    callers["conv" + rank] = {
-        sizes,
-        either(
-            [=](const Tensor& x) {
-              const Tensor ones = ones_for(x, kernel);
-              if (spatial == 1) conv1d(x, ones, {});
-              if (spatial == 2) conv2d(x, ones, {});
-              if (spatial == 3) conv3d(x, ones, {});
-            },
-            run)};
+    callers["conv" + rank] = {sizes, either(
+                                         [=](const Tensor& x) {
+                                           const Tensor ones = ones_for(x, kernel);
+                                           if (spatial == 1) conv1d(x, ones, {});
+                                           if (spatial == 2) conv2d(x, ones, {});
+                                           if (spatial == 3) conv3d(x, ones, {});
+                                         },
+                                         run)};
     callers["conv" + rank + "_relu"] = {sizes, only_quantized([=](const QTensor& x) {
                                           quantized::conv_relu(x, packed(), 1.0, 0);
                                         })};
@@ -242,10 +240,10 @@ void add_weighted(std::map<std::string, Caller>& callers) {
                              linear(x, ones_for(x, {3, 4}));
                            },
                            [=](const QTensor& x) { quantized::linear(x, packed(), 1.0, 0); })};
-  callers["linear_weight_only"] = {{2, 4}, [](const Tensor& x) {
-                                     linear_weight_only(
-                                         x, quantize_weight_only(Tensor::ones({3, 4}), {}));
-                                   }};
+  callers["linear_weight_only"] = {
+      {2, 4}, [](const Tensor& x) {
+        linear_weight_only(x, quantize_weight_only(Tensor::ones({3, 4}), {}));
+      }};
   callers["linear_relu"] = {{2, 4}, only_quantized([=](const QTensor& x) {
                               quantized::linear_relu(x, packed(), 1.0, 0);
                             })};
@@ -255,8 +253,8 @@ void add_weighted(std::map<std::string, Caller>& callers) {
   callers["linear_tanh"] = {{2, 4}, only_quantized([=](const QTensor& x) {
                               quantized::linear_tanh(x, packed(), 1.0, 0);
                             })};
-  callers["linear_dynamic"] = {
-      {2, 4}, [=](const Tensor& x) { quantized::linear_dynamic(x, packed()); }};
+  callers["linear_dynamic"] = {{2, 4},
+                               [=](const Tensor& x) { quantized::linear_dynamic(x, packed()); }};
   callers["linear_relu_dynamic"] = {
       {2, 4}, [=](const Tensor& x) { quantized::linear_relu_dynamic(x, packed()); }};
   const quantized::LinearPackedParamsFp16 half(Tensor::ones({3, 4}), {});
@@ -278,8 +276,8 @@ void add_norms(std::map<std::string, Caller>& callers) {
                                 batch_norm(x, one, one, one, one);
                               },
                               [=](const QTensor& x) {
-                                   quantized::batch_norm(x, ones, ones, ones, ones, 1e-5, 1.0, 0);
-                                 })};
+                                quantized::batch_norm(x, ones, ones, ones, ones, 1e-5, 1.0, 0);
+                              })};
     callers[op + "_relu"] = {sizes, only_quantized([=](const QTensor& x) {
                                quantized::batch_norm_relu(x, ones, ones, ones, ones, 1e-5, 1.0, 0);
                              })};
@@ -363,11 +361,11 @@ void add_others(std::map<std::string, Caller>& callers) {
       sizes, [](const Tensor& x) { quantize_per_tensor(x, 0.1, 0, DType::QUInt8); }};
   callers["fake_quantize_per_tensor_affine"] = {
       sizes, [](const Tensor& x) { fake_quantize_per_tensor_affine(x, 0.1, 0, 0, 255); }};
-  callers["fake_quantize_per_channel_affine"] = {
-      sizes, [](const Tensor& x) {
-        fake_quantize_per_channel_affine(x, Tensor::ones({x.size(0)}), Tensor::zeros({x.size(0)}),
-                                         0, 0, 255);
-      }};
+  callers["fake_quantize_per_channel_affine"] = {sizes, [](const Tensor& x) {
+                                                   fake_quantize_per_channel_affine(
+                                                       x, Tensor::ones({x.size(0)}),
+                                                       Tensor::zeros({x.size(0)}), 0, 0, 255);
+                                                 }};
   callers["fake_quantize_learnable_per_tensor_affine"] = {
       sizes, [](const Tensor& x) {
         fake_quantize_learnable_per_tensor_affine(x, Tensor::ones({1}), Tensor::zeros({1}), 0, 255);

@@ -152,8 +152,8 @@ __attribute__((target("avx512f"))) std::int64_t read_wide(const std::int64_t* va
     }
   }
   std::int64_t lanes[8];
-  _mm512_storeu_si512(lanes, _mm512_or_si512(_mm512_or_si512(bits[0], bits[1]),
-                                             _mm512_or_si512(bits[2], bits[3])));
+  _mm512_storeu_si512(
+      lanes, _mm512_or_si512(_mm512_or_si512(bits[0], bits[1]), _mm512_or_si512(bits[2], bits[3])));
   return read_values(lanes, 8);
 }
 

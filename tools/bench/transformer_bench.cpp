@@ -1,5 +1,5 @@
-// A 4-layer encoder of BERT-base's shape on embeddings of 128 tokens, float beside dynamic int8, and
-// its attention beside the same in steps. OMP_NUM_THREADS says how many threads.
+// A 4-layer encoder of BERT-base's shape on embeddings of 128 tokens, float beside dynamic int8,
+// and its attention beside the same in steps. OMP_NUM_THREADS says how many threads.
 
 #include <cmath>
 #include <memory>
@@ -37,8 +37,7 @@ void add_encoder(std::int64_t batch, std::int64_t tokens) {
                 work, [batch, tokens] {
                   const auto float32 = std::make_shared<EncoderClassifier>(kLayers);
                   float32->eval();
-                  const auto int8 =
-                      std::make_shared<EncoderClassifier>(quantize_dynamic(*float32));
+                  const auto int8 = std::make_shared<EncoderClassifier>(quantize_dynamic(*float32));
                   const Tensor x = float_input({batch, tokens, kFeatures});
                   return std::pair([int8, x] { (*int8)(x); }, [float32, x] { (*float32)(x); });
                 });

@@ -84,7 +84,9 @@ const ModuleRegistration kTypes{
 };
 
 const ForwardRegistration kForwards{
-    {"MultiheadAttention", forward_attention, {"need_weights", "average_attn_weights", "is_causal"}},
+    {"MultiheadAttention",
+     forward_attention,
+     {"need_weights", "average_attn_weights", "is_causal"}},
     {"TransformerEncoderLayer", forward_encoder_layer, {"is_causal"}},
     {"TransformerDecoderLayer", forward_decoder_layer, {"tgt_is_causal", "memory_is_causal"}},
 };
