@@ -17,7 +17,7 @@ constexpr std::int64_t kSteps = 64;
 
 // Weights read in a call: those of the input once, those of the hidden state in every step, one
 // layer's again and again.
-Work work_of(std::int64_t gates, std::int64_t batch) {
+Work work_of(std::int64_t gates) {
   const auto input = static_cast<double>(gates * kHidden * (kInput + (kLayers - 1) * kHidden));
   const auto hidden = static_cast<double>(gates * kHidden * kHidden);
   return {.bytes = 4.0 * (input + kSteps * kLayers * hidden),
@@ -27,7 +27,7 @@ Work work_of(std::int64_t gates, std::int64_t batch) {
 template <typename Layer>
 void add_layer(const std::string& name, std::int64_t gates) {
   for (const std::int64_t batch : {1, 8}) {
-    add_benchmark(name + "/float32/batch" + std::to_string(batch), work_of(gates, batch), [=] {
+    add_benchmark(name + "/float32/batch" + std::to_string(batch), work_of(gates), [=] {
       const auto layer = nn::make_module<Layer>(nn::RecurrentOptions{
           .input_size = kInput, .hidden_size = kHidden, .num_layers = kLayers});
       layer->eval();
