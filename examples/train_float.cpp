@@ -1,6 +1,6 @@
-// Trains a small ResNet on Fashion-MNIST from scratch to about 93.5 % and writes its weights, which
-// the other examples quantize. A run that was stopped goes on from its checkpoint. Needs Debian's
-// package dataset-fashion-mnist.
+// Trains a small ResNet on Fashion-MNIST from scratch and writes its weights, which the other
+// examples quantize. A run that was stopped goes on from its checkpoint. Needs Debian's package
+// dataset-fashion-mnist.
 //
 //   train_float [--epochs N] [--out WEIGHTS.safetensors] [--checkpoint FILE] [--data FOLDER]
 //               [--images N]
@@ -26,7 +26,7 @@ using quanta::examples::option;
 using quanta::nn::models::FashionResNet;
 
 int run(int argc, char** argv) {
-  const std::int64_t epochs = number_option(argc, argv, "--epochs", 8);
+  const std::int64_t epochs = number_option(argc, argv, "--epochs", 12);
   const std::string out = option(argc, argv, "--out").value_or("fashion_resnet.safetensors");
   const std::string checkpoint = option(argc, argv, "--checkpoint").value_or(out + ".checkpoint");
   const std::string folder = option(argc, argv, "--data").value_or(FashionMnist::kDebianFolder);
