@@ -5,9 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "bench.h"
 #include "coverage.h"
 #include "demo.h"
 #include "inspect.h"
+#include "networks.h"
 #include "quanta/observers/format_qconfig.h"
 #include "quanta/runtime/error.h"
 
@@ -56,6 +58,47 @@ int main(int argc, char** argv) {
       app.add_subcommand("inspect", "List the tensors of a .safetensors or .pt file");
   inspect_command->add_option("file", inspect.path, "The file")->required();
 
+  quanta::cli::BenchOptions bench;
+  CLI::App* bench_command = app.add_subcommand(
+      "bench", "Time a network of the side-by-side benchmarks, or take part in them");
+  std::vector<std::string> networks;
+  for (const quanta::cli::NetworkKind& kind : quanta::cli::network_kinds()) {
+    networks.emplace_back(kind.name);
+  }
+  bench_command->add_option("--model", bench.model, "The network")
+      ->check(CLI::IsMember(networks))
+      ->capture_default_str();
+  bench_command
+      ->add_option("--weights", bench.weights,
+                   "Float weights under torch's names, or a model saved by --save (.safetensors)")
+      ->check(CLI::ExistingFile)
+      ->required();
+  bench_command->add_option("--calib", bench.calib, "Calibration inputs: x [count, ...] (int8)")
+      ->check(CLI::ExistingFile);
+  bench_command
+      ->add_option("--input", bench.input,
+                   "Inputs: x [count, ...]; float_out, if there, is compared with")
+      ->check(CLI::ExistingFile)
+      ->required();
+  bench_command->add_option("--dtype", bench.dtype, "The arithmetic")
+      ->check(CLI::IsMember({"float32", "int8", "dynamic-int8"}))
+      ->capture_default_str();
+  bench_command->add_option("--batch", bench.batch, "Inputs at a time")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  bench_command->add_option("--threads", bench.threads, "Threads (default: all)")
+      ->check(CLI::Range(1, 1024));
+  bench_command->add_option("--seconds", bench.seconds, "How long to time it")
+      ->check(CLI::Range(0.001, 3600.0))
+      ->capture_default_str();
+  bench_command->add_option("--json", bench.json, "Where to write the figures");
+  bench_command->add_option("--output", bench.output,
+                            "Where to write the outputs for all inputs (.safetensors)");
+  bench_command->add_option("--save", bench.save, "Where to write the quantized model");
+  bench_command->add_flag("--eager", bench.eager, "Call the modules instead of the frozen plan");
+  bench_command->add_flag("--worker", bench.worker,
+                          "Speak the harness's line protocol on stdin and stdout");
+
   quanta::cli::CoverageOptions coverage;
   CLI::App* coverage_command = app.add_subcommand(
       "coverage", "Print what there is of torch.ao.quantization, as docs/coverage.md holds it");
@@ -68,6 +111,7 @@ int main(int argc, char** argv) {
   try {
     if (app.got_subcommand("demo")) return quanta::cli::run_demo(demo);
     if (app.got_subcommand("inspect")) return quanta::cli::run_inspect(inspect);
+    if (app.got_subcommand("bench")) return quanta::cli::run_bench(bench);
     if (app.got_subcommand("coverage")) return quanta::cli::run_coverage(coverage);
     return quanta::cli::run_info();
   } catch (const std::exception& error) {

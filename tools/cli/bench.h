@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+
+namespace quanta::cli {
+
+struct BenchOptions {
+  std::string model = "resnet18";
+  std::string weights;
+  std::string calib;
+  std::string input;
+  std::string dtype = "int8";
+  int batch = 1;
+  int threads = 0;  ///< 0: all
+  double seconds = 2.0;
+  std::string json;    ///< where to write the figures
+  std::string output;  ///< where to write the network's outputs for all inputs
+  std::string save;    ///< where to write the quantized model
+  bool eager = false;  ///< run the modules instead of the frozen plan
+  bool worker = false;
+};
+
+/// Times a network on inputs from a file, and prints latency, GOP/s, memory, and SQNR and top-1
+/// agreement with the float outputs when the file holds them. As a worker it speaks the line
+/// protocol of the side-by-side harness on stdin and stdout instead. Returns the exit status.
+int run_bench(const BenchOptions& options);
+
+}  // namespace quanta::cli

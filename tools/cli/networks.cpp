@@ -1,0 +1,171 @@
+#include "networks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "quanta/quanta.h"
+
+namespace quanta::cli {
+namespace {
+
+namespace models = nn::models;
+
+using Groups = std::vector<std::vector<std::string>>;
+
+template <typename Net>
+Groups groups_of(const nn::Module& model) {
+  return models::fusion_groups(dynamic_cast<const Net&>(model));
+}
+Groups no_groups(const nn::Module&) { return {}; }
+
+// A network that a factory function returns by value.
+template <typename Net>
+std::shared_ptr<nn::Module> boxed(Net net) {
+  return nn::make_module<Net>(std::move(net));
+}
+
+constexpr nn::RecurrentOptions kRecurrent{
+    .input_size = 256, .hidden_size = 512, .num_layers = 2, .batch_first = true};
+constexpr std::int64_t kClasses = 1000;
+
+nn::models::MobileNetV2Options mobilenet_v2_options() {
+  return {.activation = models::MobileNetActivation::ReLU};
+}
+
+std::vector<NetworkKind> make_network_kinds() {
+  const Dims image{3, 224, 224};
+  return {
+      {"resnet18", image, 1814.1e6, true, false, [] { return boxed(models::resnet18()); },
+       groups_of<models::ResNet>},
+      {"resnet50", image, 4089.2e6, true, false, [] { return boxed(models::resnet50()); },
+       groups_of<models::ResNet>},
+      {"mobilenet_v2", image, 300.8e6, true, false,
+       [] { return boxed(models::MobileNetV2(mobilenet_v2_options())); },
+       groups_of<models::MobileNetV2>},
+      {"lstm",
+       {64, 256},
+       235.4e6,
+       false,
+       true,
+       [] { return boxed(models::LstmClassifier(kRecurrent, kClasses)); },
+       no_groups},
+      {"gru",
+       {64, 256},
+       176.7e6,
+       false,
+       true,
+       [] { return boxed(models::GruClassifier(kRecurrent, kClasses)); },
+       no_groups},
+      {"bert4",
+       {128, 768},
+       3727.6e6,
+       false,
+       true,
+       [] { return boxed(models::EncoderClassifier()); },
+       no_groups},
+      {"mlp",
+       {784},
+       1.862e6,
+       true,
+       true,
+       [] { return boxed(models::Mlp()); },
+       groups_of<models::Mlp>},
+  };
+}
+
+void convert_network(nn::Module& model, const NetworkKind& kind, const Tensor& calibration) {
+  if (!calibration.defined()) {
+    throw ArgumentError(fmt::format(
+        "bench: --calib: expected a file of inputs to calibrate {} with (or --weights with a model "
+        "that is quantized already), got none",
+        kind.name));
+  }
+  prepare_(model, get_default_qconfig("x86"));
+  constexpr std::int64_t kBatch = 8;
+  for (std::int64_t begin = 0; begin < calibration.size(0); begin += kBatch) {
+    model(calibration.slice(0, begin, begin + kBatch));
+  }
+  convert_(model);
+}
+
+void check_form(const NetworkKind& kind, NetworkForm form) {
+  const bool possible = form == NetworkForm::Float32 ||
+                        (form == NetworkForm::Int8 ? kind.is_static : kind.is_dynamic);
+  if (possible) return;
+  throw ArgumentError(fmt::format("bench: --dtype: expected float32 or {} for {}, got {}",
+                                  kind.is_static ? "int8" : "dynamic-int8", kind.name,
+                                  form == NetworkForm::Int8 ? "int8" : "dynamic-int8"));
+}
+
+}  // namespace
+
+NetworkForm network_form(std::string_view text) {
+  if (text == "float32") return NetworkForm::Float32;
+  if (text == "int8") return NetworkForm::Int8;
+  if (text == "dynamic-int8") return NetworkForm::DynamicInt8;
+  throw ArgumentError(
+      fmt::format("bench: --dtype: expected float32, int8 or dynamic-int8, got {}", text));
+}
+
+const std::vector<NetworkKind>& network_kinds() {
+  static const std::vector<NetworkKind> kinds = make_network_kinds();
+  return kinds;
+}
+
+const NetworkKind& network_kind(std::string_view name) {
+  std::vector<std::string_view> names;
+  for (const NetworkKind& kind : network_kinds()) {
+    if (kind.name == name) return kind;
+    names.push_back(kind.name);
+  }
+  throw ArgumentError(
+      fmt::format("bench: --model: expected one of {}, got {}", fmt::join(names, ", "), name));
+}
+
+std::shared_ptr<nn::Module> load_float_network(const NetworkKind& kind,
+                                               const std::filesystem::path& weights) {
+  std::shared_ptr<nn::Module> model = kind.make();
+  load_state_dict(*model, read_safetensors(weights));
+  model->eval();
+  fuse_modules(*model, kind.fusion_groups(*model));
+  return model;
+}
+
+std::shared_ptr<nn::Module> load_network(const NetworkKind& kind, NetworkForm form,
+                                         const std::filesystem::path& weights,
+                                         const Tensor& calibration) {
+  check_form(kind, form);
+  if (is_saved_model(weights)) {
+    std::shared_ptr<nn::Module> model = kind.make();
+    model->eval();
+    load_model(*model, weights);
+    return model;
+  }
+  std::shared_ptr<nn::Module> model = load_float_network(kind, weights);
+  if (form == NetworkForm::Int8) convert_network(*model, kind, calibration);
+  if (form == NetworkForm::DynamicInt8) quantize_dynamic_(*model);
+  return model;
+}
+
+bool is_saved_model(const std::filesystem::path& path) {
+  return load_safetensors(path).metadata.contains("quanta.modules");
+}
+
+Tensor read_inputs(const NetworkKind& kind, const std::filesystem::path& path) {
+  const StateDict tensors = read_safetensors(path);
+  const Tensor* x = tensors.find("x");
+  if (x == nullptr && tensors.size() == 1) x = &tensors.begin()->second;
+  const Dims& sample = kind.sample;
+  if (x != nullptr && x->dtype() == DType::Float32 &&
+      x->dim() == static_cast<std::int64_t>(sample.size()) + 1 &&
+      std::equal(sample.begin(), sample.end(), x->sizes().begin() + 1) && x->size(0) > 0) {
+    return *x;
+  }
+  throw ArgumentError(fmt::format(
+      "bench: {}: expected a Float32 tensor x of sizes [count, {}] for {}, got {}", path.string(),
+      fmt::join(sample.begin(), sample.end(), ", "), kind.name,
+      x == nullptr ? "none" : fmt::format("{} {}", torch_name(x->dtype()), to_string(x->sizes()))));
+}
+
+}  // namespace quanta::cli
