@@ -40,6 +40,7 @@
 #include "quanta/nn/models/encoder_classifier.h"
 #include "quanta/nn/models/fashion.h"
 #include "quanta/nn/models/mobilenet_v2.h"
+#include "quanta/nn/models/mobilenet_v3.h"
 #include "quanta/nn/models/recurrent.h"
 #include "quanta/nn/models/resnet.h"
 #include "quanta/nn/models/tokenizer.h"
