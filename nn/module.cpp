@@ -13,6 +13,7 @@
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/module_path.h"
+#include "quanta/runtime/op_listener.h"
 
 namespace quanta::nn {
 namespace {
@@ -234,8 +235,14 @@ void own_tensors(Module& module) {
 PathScope::PathScope(const Module* module) noexcept {
   if (path_stack.depth < kMaxPathDepth) path_stack.modules[path_stack.depth] = module;
   ++path_stack.depth;
+  if (quanta::detail::ops_are_watched()) [[unlikely]]
+    quanta::detail::tell_module_started(module, path_stack.depth - 1);
 }
-PathScope::~PathScope() { --path_stack.depth; }
+PathScope::~PathScope() {
+  --path_stack.depth;
+  if (quanta::detail::ops_are_watched()) [[unlikely]]
+    quanta::detail::tell_module_ended();
+}
 
 void throw_wrong_occupant(const Module* occupant, std::type_index wanted) {
   int status = 0;

@@ -46,6 +46,7 @@ Tensor clamp_to(std::string_view op, const Tensor& x, std::optional<double> low,
                 std::optional<double> high) {
   OpScope scope(op);
   cpu::check_unary(op, x);
+  scope.maps(x);
   QUANTA_CHECK(low || high, "{}: low: expected at least one bound, got none", op);
   QUANTA_CHECK(!low || !std::isnan(*low), "{}: low: expected a number, got NaN", op);
   QUANTA_CHECK(!high || !std::isnan(*high), "{}: high: expected a number, got NaN", op);
@@ -118,6 +119,7 @@ std::string_view kernel_name(const Tensor& x) { return x.is_quantized() ? "looku
 Tensor relu(const Tensor& x) {
   OpScope scope("relu");
   cpu::check_unary("relu", x);
+  scope.maps(x);
   scope.kernel("simd");
   Tensor y = cpu::clamp(x, relu_bounds(x));
   if (!autograd::needs_grad(x)) return y;
@@ -127,6 +129,7 @@ Tensor relu(const Tensor& x) {
 const Tensor& relu_(const Tensor& x) {
   OpScope scope("relu_");
   cpu::check_unary("relu_", x);
+  scope.maps(x);
   autograd::require_changeable("relu_", x);
   QUANTA_CHECK(
       has_own_elements(x),
@@ -150,6 +153,7 @@ Tensor hardtanh(const Tensor& x, double low, double high) {
 Tensor threshold(const Tensor& x, double threshold, double value) {
   OpScope scope("threshold");
   cpu::check_unary("threshold", x);
+  scope.maps(x);
   scope.kernel(kernel_name(x));
   Tensor y = map(
       "threshold", x, {}, cpu::CodeFunction::Threshold,
@@ -165,6 +169,7 @@ Tensor threshold(const Tensor& x, double threshold, double value) {
 Tensor leaky_relu(const Tensor& x, double negative_slope) {
   OpScope scope("leaky_relu");
   cpu::check_unary("leaky_relu", x);
+  scope.maps(x);
   scope.kernel(kernel_name(x));
   Tensor y = map(
       "leaky_relu", x, {}, cpu::CodeFunction::LeakyReLU,
@@ -177,6 +182,7 @@ Tensor leaky_relu(const Tensor& x, double negative_slope) {
 Tensor hardsigmoid(const Tensor& x) {
   OpScope scope("hardsigmoid");
   cpu::check_unary("hardsigmoid", x);
+  scope.maps(x);
   scope.kernel(kernel_name(x));
   Tensor y = map("hardsigmoid", x, unit_range(x.dtype()), cpu::CodeFunction::HardSigmoid,
                  cpu::hardsigmoid);
@@ -187,6 +193,7 @@ Tensor hardsigmoid(const Tensor& x) {
 Tensor sigmoid(const Tensor& x) {
   OpScope scope("sigmoid");
   cpu::check_unary("sigmoid", x);
+  scope.maps(x);
   scope.kernel(kernel_name(x));
   Tensor y = map("sigmoid", x, unit_range(x.dtype()), cpu::CodeFunction::Sigmoid, cpu::sigmoid);
   if (!autograd::needs_grad(x)) return y;
@@ -196,6 +203,7 @@ Tensor sigmoid(const Tensor& x) {
 Tensor tanh(const Tensor& x) {
   OpScope scope("tanh");
   cpu::check_unary("tanh", x);
+  scope.maps(x);
   scope.kernel(kernel_name(x));
   Tensor y = map("tanh", x, symmetric_range(x.dtype()), cpu::CodeFunction::Tanh,
                  [](auto v) { return std::tanh(v); });
@@ -206,6 +214,7 @@ Tensor tanh(const Tensor& x) {
 Tensor gelu(const Tensor& x, GeluApproximation approximate) {
   OpScope scope("gelu");
   cpu::check_unary("gelu", x);
+  scope.maps(x);
   scope.kernel(x.is_quantized() ? "lookup" : "simd");
   Tensor y;
   if (x.dtype() == DType::Float32) {
@@ -240,6 +249,7 @@ Tensor dropout(const Tensor& x, double p) {
 Tensor hardswish(const Tensor& x) {
   OpScope scope("hardswish");
   cpu::check_float_unary("hardswish", x);
+  scope.maps(x);
   scope.kernel("scalar");
   Tensor y = cpu::map_floats(x, cpu::hardswish);
   if (!autograd::needs_grad(x)) return y;
@@ -249,6 +259,7 @@ Tensor hardswish(const Tensor& x) {
 Tensor silu(const Tensor& x) {
   OpScope scope("silu");
   cpu::check_float_unary("silu", x);
+  scope.maps(x);
   scope.kernel("scalar");
   Tensor y = cpu::map_floats(x, cpu::silu);
   if (!autograd::needs_grad(x)) return y;
@@ -258,6 +269,7 @@ Tensor silu(const Tensor& x) {
 Tensor elu(const Tensor& x, double alpha) {
   OpScope scope("elu");
   cpu::check_float_unary("elu", x);
+  scope.maps(x);
   scope.kernel("scalar");
   Tensor y = cpu::map_floats(x, [=](auto v) {
     using T = decltype(v);
@@ -270,6 +282,7 @@ Tensor elu(const Tensor& x, double alpha) {
 Tensor celu(const Tensor& x, double alpha) {
   OpScope scope("celu");
   cpu::check_float_unary("celu", x);
+  scope.maps(x);
   QUANTA_CHECK(alpha != 0.0, "celu: alpha: expected a number other than 0, got 0");
   scope.kernel("scalar");
   Tensor y = cpu::map_floats(x, [=](auto v) {
@@ -285,6 +298,7 @@ namespace quantized {
 QTensor leaky_relu(const QTensor& x, double negative_slope, double scale, std::int64_t zero_point) {
   OpScope scope("quantized::leaky_relu");
   scope.kernel("lookup");
+  scope.maps(x);
   const auto slope = static_cast<float>(negative_slope);
   return cpu::map_quantized(
       "quantized::leaky_relu", x, scale, zero_point, cpu::CodeFunction::LeakyReLU,
@@ -294,6 +308,7 @@ QTensor leaky_relu(const QTensor& x, double negative_slope, double scale, std::i
 QTensor hardswish(const QTensor& x, double scale, std::int64_t zero_point) {
   OpScope scope("quantized::hardswish");
   scope.kernel("lookup");
+  scope.maps(x);
   return cpu::map_quantized("quantized::hardswish", x, scale, zero_point,
                             cpu::CodeFunction::HardSwish, cpu::hardswish);
 }
@@ -302,6 +317,7 @@ QTensor elu(const QTensor& x, double output_scale, std::int64_t output_zero_poin
             double scale, double input_scale) {
   OpScope scope("quantized::elu");
   scope.kernel("lookup");
+  scope.maps(x);
   const auto factor = static_cast<float>(alpha);
   const auto outer = static_cast<float>(scale);
   const auto inner = static_cast<float>(input_scale);
@@ -314,6 +330,7 @@ QTensor celu(const QTensor& x, double scale, std::int64_t zero_point, double alp
   QUANTA_CHECK(alpha != 0.0, "quantized::celu: alpha: expected a number other than 0, got 0");
   OpScope scope("quantized::celu");
   scope.kernel("lookup");
+  scope.maps(x);
   const auto factor = static_cast<float>(alpha);
   const auto inner = static_cast<float>(1.0 / alpha);
   return cpu::map_quantized(
@@ -324,6 +341,7 @@ QTensor celu(const QTensor& x, double scale, std::int64_t zero_point, double alp
 QTensor sigmoid(const QTensor& x, double scale, std::int64_t zero_point) {
   OpScope scope("quantized::sigmoid");
   scope.kernel("lookup");
+  scope.maps(x);
   return cpu::map_quantized("quantized::sigmoid", x, scale, zero_point, cpu::CodeFunction::Sigmoid,
                             cpu::sigmoid);
 }
@@ -331,6 +349,7 @@ QTensor sigmoid(const QTensor& x, double scale, std::int64_t zero_point) {
 QTensor tanh(const QTensor& x, double scale, std::int64_t zero_point) {
   OpScope scope("quantized::tanh");
   scope.kernel("lookup");
+  scope.maps(x);
   return cpu::map_quantized("quantized::tanh", x, scale, zero_point, cpu::CodeFunction::Tanh,
                             [](float v) { return std::tanh(v); });
 }
@@ -339,6 +358,7 @@ QTensor gelu(const QTensor& x, double scale, std::int64_t zero_point,
              GeluApproximation approximate) {
   OpScope scope("quantized::gelu");
   scope.kernel("lookup");
+  scope.maps(x);
   if (approximate == GeluApproximation::Tanh) {
     return cpu::map_quantized("quantized::gelu", x, scale, zero_point, cpu::CodeFunction::GeluTanh,
                               cpu::gelu_tanh);
@@ -350,6 +370,7 @@ QTensor gelu(const QTensor& x, double scale, std::int64_t zero_point,
 QTensor silu(const QTensor& x, double scale, std::int64_t zero_point) {
   OpScope scope("quantized::silu");
   scope.kernel("lookup");
+  scope.maps(x);
   return cpu::map_quantized("quantized::silu", x, scale, zero_point, cpu::CodeFunction::Silu,
                             cpu::silu);
 }

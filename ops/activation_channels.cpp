@@ -90,6 +90,7 @@ void softmax_rows(const T* src, T* dst, const cpu::ChannelLayout& layout) {
 Tensor prelu(const Tensor& x, const Tensor& weight) {
   OpScope scope("prelu");
   cpu::check_float_unary("prelu", x);
+  scope.maps(x);
   QUANTA_CHECK(weight.defined() && weight.dtype() == x.dtype(),
                "prelu: weight: expected a {} tensor, got {}", x.dtype(),
                weight.defined() ? to_string(weight.dtype()) : "an undefined one");
@@ -116,6 +117,7 @@ Tensor prelu(const Tensor& x, const Tensor& weight) {
 Tensor softmax(const Tensor& x, std::int64_t dim) {
   OpScope scope("softmax");
   cpu::check_float_unary("softmax", x);
+  scope.maps(x);
   const std::int64_t axis = wrap_dim(dim, x.dim(), "softmax");
   const MemoryFormat format = x.suggested_format();
   Tensor out = Tensor::empty(x.sizes(), x.dtype(), format);
@@ -174,6 +176,7 @@ QTensor prelu(const QTensor& x, const QTensor& weight, double scale, std::int64_
   OpScope scope(kOp);
   cpu::check_per_tensor(kOp, "x", x);
   cpu::check_per_tensor(kOp, "weight", weight);
+  scope.maps(x);
   QUANTA_CHECK(weight.dtype() == x.dtype(), "{}: weight: expected {} as x has, got {}", kOp,
                x.dtype(), weight.dtype());
   const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);

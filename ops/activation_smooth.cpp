@@ -27,6 +27,7 @@ template <typename Function>
 Tensor map_checked(std::string_view op, const Tensor& x, Function&& function) {
   OpScope scope(op);
   detail::check_floats(op, "x", x);
+  scope.maps(x);
   scope.kernel("scalar");
   return cpu::map_floats(x, function);
 }
@@ -125,6 +126,7 @@ Tensor softsign(const Tensor& x) {
 Tensor log_softmax(const Tensor& x, std::int64_t dim) {
   OpScope scope("log_softmax");
   detail::check_floats("log_softmax", "x", x);
+  scope.maps(x);
   const std::int64_t axis = wrap_dim(dim, x.dim(), "log_softmax");
   const MemoryFormat format = x.suggested_format();
   Tensor out = Tensor::empty(x.sizes(), x.dtype(), format);

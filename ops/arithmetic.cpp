@@ -103,6 +103,7 @@ Tensor binary(std::string_view name, FloatBinary op, const Tensor& lhs, const Te
   const Dims sizes =
       lhs.sizes() == rhs.sizes() ? lhs.sizes() : broadcast_sizes(lhs.sizes(), rhs.sizes(), name);
   Tensor out = Tensor::empty(sizes, lhs.dtype(), cpu::broadcast_format(lhs, rhs, sizes));
+  scope.touches(lhs, rhs, out);
 
   if (lhs.dtype() == DType::Int32) {
     scope.kernel("integers");
@@ -238,6 +239,7 @@ QTensor add_to(std::string_view op, const QTensor& lhs, const QTensor& rhs, doub
                std::int64_t zero_point, Relu relu) {
   OpScope scope(op);
   QTensor out = binary_result(op, lhs, rhs, scale, zero_point);
+  scope.touches(lhs, rhs, out);
   // The sum is the same either way round; the kernels want the broadcast operand on the right.
   const QTensor& left = lhs.numel() < rhs.numel() ? rhs : lhs;
   const QTensor& right = lhs.numel() < rhs.numel() ? lhs : rhs;
@@ -258,6 +260,7 @@ QTensor mul_to(std::string_view op, const QTensor& lhs, const QTensor& rhs, doub
                std::int64_t zero_point, Relu relu) {
   OpScope scope(op);
   QTensor out = binary_result(op, lhs, rhs, scale, zero_point);
+  scope.touches(lhs, rhs, out);
   const QTensor& left = lhs.numel() < rhs.numel() ? rhs : lhs;
   const QTensor& right = lhs.numel() < rhs.numel() ? lhs : rhs;
   const cpu::ScalarQuantizer quantizer = result_quantizer(out, relu);
@@ -300,6 +303,7 @@ void relu_codes(const QTensor& x) {
 QTensor add_scalar_to(std::string_view op, const QTensor& x, double value, Relu relu) {
   OpScope scope(op);
   check_scalar_operands(op, x, value);
+  scope.maps(x);
   const double scale = x.quantizer().scale;
   const std::int64_t zero_point = x.quantizer().zero_point;
   const double steps = std::nearbyint(value / scale);
@@ -363,6 +367,7 @@ void mirror_codes(const QTensor& x) {
 QTensor mul_scalar_to(std::string_view op, const QTensor& x, double value, Relu relu) {
   OpScope scope(op);
   check_scalar_operands(op, x, value);
+  scope.maps(x);
   const double scale = x.quantizer().scale;
   const std::int64_t zero_point = x.quantizer().zero_point;
   const IntRange range = cpu::code_range(x.dtype());

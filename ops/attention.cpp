@@ -235,6 +235,13 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     result = by_heads(query.detach(), key.detach(), value.detach(), expanded, batch,
                       static_cast<float>(scale), options.is_causal);
   }
+  scope.work([&]() -> OpWork {
+    const std::int64_t scores =
+        result.numel() / std::max<std::int64_t>(1, value.size(-1)) * key.size(-2);
+    return {.multiply_adds = scores * (query.size(-1) + value.size(-1)),
+            .bytes = static_cast<std::int64_t>(query.nbytes() + key.nbytes() + value.nbytes() +
+                                               result.nbytes())};
+  });
   if (!autograd::needs_grad(query, key, value, mask)) return result;
   return gradients::record_attention(std::move(result), query, key, value, mask,
                                      {scale, options.is_causal});

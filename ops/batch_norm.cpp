@@ -178,6 +178,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const 
                   const Tensor& bias, double eps) {
   OpScope scope(kOp);
   check_inputs(x, weight, bias, eps);
+  scope.maps(x);
   check_required("mean", mean, x);
   check_required("var", var, x);
   autograd::require_no_grad(kOp, mean, var);
@@ -199,6 +200,7 @@ Tensor batch_norm_train(const Tensor& x, const Tensor& running_mean, const Tenso
                         const BatchNormTrainOptions& options) {
   OpScope scope(kOp);
   check_inputs(x, weight, bias, options.eps);
+  scope.maps(x);
   if (running_mean.defined()) check_parameter("running_mean", running_mean, x);
   if (running_var.defined()) check_parameter("running_var", running_var, x);
   if (options.divisor.defined()) check_parameter("divisor", options.divisor, x);

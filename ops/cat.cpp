@@ -128,6 +128,7 @@ Tensor cat(std::span<const Tensor> tensors, std::int64_t dim) {
   scope.kernel("copy");
   const Dims sizes = joined_sizes("cat", tensors, dim);
   Tensor out = Tensor::empty(sizes, tensors[0].dtype(), joined_format(tensors));
+  scope.maps(out);
   fill_pieces(tensors, out, dim, copy_bits);
   if (autograd::needs_grad(tensors)) return gradients::record_cat(tensors, dim, out);
   return out;
@@ -190,6 +191,7 @@ QTensor cat_to(std::string_view op, std::span<const QTensor> tensors, std::int64
       Quantizer::per_tensor(scale.value_or(first.scale), zero_point.value_or(first.zero_point));
   check_quantizer(op, quantizer, tensors[0].dtype(), sizes);
   QTensor out = QTensor::empty(sizes, tensors[0].dtype(), quantizer, joined_format(tensors));
+  scope.maps(out);
 
   scope.kernel("lookup");
   fill_pieces(tensors, out, dim, [&](const QTensor& piece, const Tensor& part) {

@@ -32,6 +32,18 @@ void check_weight(std::string_view op, const Tensor& weight, DType dtype) {
 /// A copy that nobody else can write to.
 Tensor own(const Tensor& x) { return x.defined() ? x.clone(MemoryFormat::Contiguous) : x; }
 
+/// Of weights with items of `weight_item` bytes. The border counts as if it were multiplied too.
+OpWork conv_work(const cpu::ConvShape& shape, const Tensor& x, const Tensor& out,
+                 std::size_t weight_item) {
+  const std::int64_t window = shape.kernel[0] * shape.kernel[1] * shape.kernel[2];
+  const std::int64_t each = shape.transposed ? x.numel() * (shape.out_channels / shape.groups)
+                                             : out.numel() * (shape.in_channels / shape.groups);
+  const auto weights =
+      static_cast<std::size_t>(shape.out_channels * shape.in_channels / shape.groups * window);
+  return {.multiply_adds = each * window,
+          .bytes = static_cast<std::int64_t>(x.nbytes() + out.nbytes() + weights * weight_item)};
+}
+
 struct FloatConv {
   FloatConv(const Tensor& weight, const Tensor& bias, const ConvTransposeOptions& options,
             std::int64_t spatial, bool transposed, cpu::FloatEpilogue epilogue)
@@ -54,6 +66,7 @@ struct FloatConv {
     const cpu::ConvShape shape = detail::conv_shape(geometry, x.sizes());
     Tensor out = Tensor::empty(detail::conv_output_sizes(geometry, shape), DType::Float32,
                                MemoryFormat::ChannelsLast);
+    scope.work([&] { return conv_work(shape, x, out, sizeof(float)); });
     if (out.numel() > 0) {
       const Tensor input = detail::conv_input(geometry, x);
       scope.kernel(kernel.run(shape, static_cast<const float*>(input.data_ptr()),
@@ -246,6 +259,7 @@ QTensor conv_codes(const QTensor& x, const ConvPackedParams& packed, double scal
 
   QTensor out = QTensor::empty(detail::conv_output_sizes(geometry, shape), scale, zero_point,
                                DType::QUInt8, MemoryFormat::ChannelsLast);
+  scope.work([&] { return conv_work(shape, x, out, 1); });
   if (out.numel() > 0) {
     const Tensor input = detail::conv_input(geometry, x);
     scope.kernel(params.kernel.codes(shape, qparams, output,
@@ -273,6 +287,11 @@ QTensor conv_added(const QTensor& x, const QTensor& accum, const ConvPackedParam
                expected, accum.sizes());
 
   QTensor out = QTensor::empty(sizes, scale, zero_point, DType::QUInt8, MemoryFormat::ChannelsLast);
+  scope.work([&] {
+    OpWork work = conv_work(shape, x, out, 1);
+    work.bytes += static_cast<std::int64_t>(accum.nbytes());
+    return work;
+  });
   if (out.numel() > 0) {
     const Tensor input = detail::conv_input(geometry, x);
     const Tensor addend = detail::conv_input(geometry, accum);

@@ -53,6 +53,7 @@ Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
   Dims sizes = source.sizes();
   sizes[axis] = positions.numel();
   const Tensor out = detail::empty_with_parameters_of(x, sizes, MemoryFormat::Contiguous);
+  scope.maps(out);
   scope.kernel("copy");
   std::int64_t inner = 1;
   for (std::size_t i = axis + 1; i < sizes.size(); ++i) inner *= sizes[i];

@@ -198,6 +198,7 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
   }
 
   const Tensor result = detail::empty_with_parameters_of(x, sizes, format);
+  scope.touches(x, result);
   if (result.numel() == 0) return result;
   // torch's quantized bilinear copies then, whatever the scale factor.
   const bool copies = same_size && x.is_quantized() && options.mode == InterpolateMode::Bilinear;

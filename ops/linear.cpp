@@ -40,6 +40,15 @@ Dims output_sizes(const Tensor& x, std::int64_t in_features, std::int64_t out_fe
   return sizes;
 }
 
+/// Of weights with items of `weight_item` bytes.
+template <typename Kernel>
+OpWork linear_work(const Kernel& kernel, const Tensor& x, const Tensor& out,
+                   std::size_t weight_item) {
+  const auto weights = static_cast<std::size_t>(kernel.in_features() * kernel.out_features());
+  return {.multiply_adds = x.numel() * kernel.out_features(),
+          .bytes = static_cast<std::int64_t>(x.nbytes() + out.nbytes() + weights * weight_item)};
+}
+
 /// A copy that nobody else can write to.
 Tensor own(const Tensor& x) { return x.defined() ? x.clone(MemoryFormat::Contiguous) : x; }
 
@@ -49,6 +58,7 @@ Tensor run_float(const cpu::LinearFloat& kernel, const Tensor& x) {
   QUANTA_CHECK(x.dtype() == DType::Float32, "linear: x: expected Float32, got {}{}", x.dtype(),
                x.is_quantized() ? " (is a DeQuantStub missing?)" : "");
   Tensor out = Tensor::empty(output_sizes(x, kernel.in_features(), kernel.out_features()));
+  scope.work([&] { return linear_work(kernel, x, out, sizeof(float)); });
   if (out.numel() > 0) {
     const Tensor input = x.contiguous();
     scope.kernel(kernel.run(x.numel() / kernel.in_features(),
@@ -152,6 +162,7 @@ QTensor linear_codes(std::string_view name, const QTensor& x, const LinearPacked
   const cpu::CallQParams qparams = checked_call(x, scale, zero_point);
   QTensor out = QTensor::empty(output_sizes(x, kernel.in_features(), kernel.out_features()), scale,
                                zero_point, DType::QUInt8);
+  scope.work([&] { return linear_work(kernel, x, out, 1); });
   if (out.numel() > 0) {
     const Tensor input = x.contiguous();
     scope.kernel(kernel.codes(x.numel() / kernel.in_features(), qparams, output,
@@ -168,6 +179,7 @@ QTensor linear_function(std::string_view name, const QTensor& x, const LinearPac
   const cpu::CallQParams qparams = checked_call(x, scale, zero_point);
   QTensor out = QTensor::empty(output_sizes(x, kernel.in_features(), kernel.out_features()), scale,
                                zero_point, DType::QUInt8);
+  scope.work([&] { return linear_work(kernel, x, out, 1); });
   if (out.numel() > 0) {
     const Tensor input = x.contiguous();
     const std::int64_t rows = x.numel() / kernel.in_features();

@@ -11,10 +11,10 @@ namespace {
 
 constexpr float kMaxHalf = 65504.0F;
 
-/// A result of sizes [..., N] that `run(x, rows, out)` fills.
+/// A result of sizes [..., N] that `run(x, rows, out)` fills. A weight takes `weight_item` bytes.
 template <typename Run>
 Tensor run_rows(std::string_view op, const Tensor& x, std::int64_t in_features,
-                std::int64_t out_features, Run&& run) {
+                std::int64_t out_features, std::size_t weight_item, Run&& run) {
   OpScope scope(op);
   QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", op);
   QUANTA_CHECK(x.dtype() == DType::Float32, "{}: x: expected Float32, got {}{}", op, x.dtype(),
@@ -26,6 +26,11 @@ Tensor run_rows(std::string_view op, const Tensor& x, std::int64_t in_features,
   Dims sizes = x.sizes();
   sizes[sizes.size() - 1] = out_features;
   Tensor out = Tensor::empty(sizes);
+  scope.work([&]() -> OpWork {
+    const auto weights = static_cast<std::size_t>(in_features * out_features);
+    return {.multiply_adds = x.numel() * out_features,
+            .bytes = static_cast<std::int64_t>(x.nbytes() + out.nbytes() + weights * weight_item)};
+  });
   if (out.numel() > 0) {
     const Tensor input = x.contiguous();
     scope.kernel(run(static_cast<const float*>(input.data_ptr()), x.numel() / in_features,
@@ -39,7 +44,7 @@ Tensor run_int8(std::string_view op, const Tensor& x, const LinearPackedParams& 
   QUANTA_CHECK(packed.defined(),
                "{}: packed: expected packed parameters, got empty LinearPackedParams", op);
   const LinearPackedParams::Impl& impl = packed.impl();
-  return run_rows(op, x, impl.kernel.in_features(), impl.kernel.out_features(),
+  return run_rows(op, x, impl.kernel.in_features(), impl.kernel.out_features(), 1,
                   [&](const float* src, std::int64_t rows, float* out) {
                     return cpu::linear_dynamic_rows(src, rows, impl, reduce_range, fusion, out);
                   });
@@ -55,7 +60,7 @@ const LinearPackedParamsFp16::Impl& checked_impl(std::string_view op,
 Tensor run_fp16(std::string_view op, const Tensor& x, const LinearPackedParamsFp16& packed,
                 Fusion fusion) {
   const LinearPackedParamsFp16::Impl& impl = checked_impl(op, packed);
-  return run_rows(op, x, impl.in_features, impl.out_features,
+  return run_rows(op, x, impl.in_features, impl.out_features, 2,
                   [&](const float* src, std::int64_t rows, float* out) {
                     return cpu::linear_dynamic_fp16_rows(src, rows, impl, fusion, out);
                   });

@@ -297,6 +297,10 @@ Tensor linear_weight_only(const Tensor& x, const WeightOnlyPackedParams& packed)
   Dims sizes = x.sizes();
   sizes[sizes.size() - 1] = kernel.out_features();
   Tensor out = Tensor::empty(sizes, x.dtype());
+  scope.work([&]() -> OpWork {
+    return {.multiply_adds = x.numel() * kernel.out_features(),
+            .bytes = static_cast<std::int64_t>(x.nbytes() + out.nbytes() + kernel.nbytes())};
+  });
   if (out.numel() > 0) {
     const Tensor input = x.contiguous();
     scope.kernel(

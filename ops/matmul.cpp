@@ -75,6 +75,12 @@ Tensor multiply(std::string_view op, const Tensor& lhs, const Tensor& rhs) {
   return out;
 }
 
+// Of inner length K, which is lhs's last size.
+OpWork product_work(const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
+  return {.multiply_adds = out.numel() * lhs.size(-1),
+          .bytes = static_cast<std::int64_t>(lhs.nbytes() + rhs.nbytes() + out.nbytes())};
+}
+
 void check_batches(std::string_view op, const Tensor& lhs, const Tensor& rhs) {
   QUANTA_CHECK(lhs.defined() && lhs.dim() == 3, "{}: lhs: expected [B, M, K], got {}", op,
                lhs.defined() ? to_string(lhs.sizes()) : "an undefined tensor");
@@ -105,7 +111,9 @@ Tensor matmul(const Tensor& lhs, const Tensor& rhs) {
     return gradients::record_matmul(multiply("matmul", lhs.detach(), rhs.detach()), lhs, rhs);
   }
   scope.kernel("onednn");
-  return multiply("matmul", lhs, rhs);
+  Tensor out = multiply("matmul", lhs, rhs);
+  scope.work([&] { return product_work(lhs, rhs, out); });
+  return out;
 }
 
 Tensor bmm(const Tensor& lhs, const Tensor& rhs) {

@@ -318,6 +318,7 @@ QTensor quantized_batch_norm(std::string_view op, const QTensor& x, const Tensor
                              double scale, std::int64_t zero_point, bool relu) {
   OpScope scope(op);
   detail::check_quantized_8bit(op, x);
+  scope.maps(x);
   QUANTA_CHECK(x.dim() >= 2 && x.dim() <= 5, "{}: x: expected 2 to 5 dimensions, got {}", op,
                x.sizes());
   const Dims channels{x.sizes()[1]};
@@ -358,6 +359,7 @@ Tensor layer_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& w
   constexpr std::string_view kOp = "layer_norm";
   OpScope scope(kOp);
   detail::check_floats(kOp, "x", x);
+  scope.maps(x);
   const RowShape rows = check_normalized_shape(kOp, x, normalized_shape);
   const gradients::GroupShape shape{rows.rows, rows.count, 1, 1};
   scope.kernel(x.dtype() == DType::Float64 ? "doubles" : "simd");
@@ -372,6 +374,7 @@ Tensor group_norm(const Tensor& x, std::int64_t num_groups, const Tensor& weight
                   const Tensor& bias, double eps) {
   OpScope scope("group_norm");
   detail::check_floats("group_norm", "x", x);
+  scope.maps(x);
   check_groups("group_norm", x, num_groups, 2);
   scope.kernel("simd");
   return float_groups("group_norm", x, num_groups, weight, bias, eps);
@@ -380,6 +383,7 @@ Tensor group_norm(const Tensor& x, std::int64_t num_groups, const Tensor& weight
 Tensor instance_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
   OpScope scope("instance_norm");
   detail::check_floats("instance_norm", "x", x);
+  scope.maps(x);
   QUANTA_CHECK(x.dim() >= 3, "instance_norm: x: expected at least 3 dimensions, got {}", x.sizes());
   scope.kernel("simd");
   return float_groups("instance_norm", x, std::max<std::int64_t>(1, x.sizes()[1]), weight, bias,
@@ -406,6 +410,7 @@ QTensor layer_norm(const QTensor& x, const Dims& normalized_shape, const Tensor&
   constexpr std::string_view kOp = "layer_norm";
   OpScope scope(kOp);
   detail::check_quantized_8bit(kOp, x);
+  scope.maps(x);
   const RowShape shape = check_normalized_shape(kOp, x, normalized_shape);
   const std::vector<float> factor = parameter(kOp, "weight", weight, normalized_shape, 1.0F);
   const std::vector<float> shift = parameter(kOp, "bias", bias, normalized_shape, 0.0F);
@@ -425,6 +430,7 @@ QTensor group_norm(const QTensor& x, std::int64_t num_groups, const Tensor& weig
                    const Tensor& bias, double eps, double scale, std::int64_t zero_point) {
   OpScope scope("group_norm");
   detail::check_quantized_8bit("group_norm", x);
+  scope.maps(x);
   check_groups("group_norm", x, num_groups, 3);
   scope.kernel("simd");
   return quantized_groups("group_norm", x, num_groups, weight, bias, eps, scale, zero_point);
@@ -434,6 +440,7 @@ QTensor instance_norm(const QTensor& x, const Tensor& weight, const Tensor& bias
                       double scale, std::int64_t zero_point) {
   OpScope scope("instance_norm");
   detail::check_quantized_8bit("instance_norm", x);
+  scope.maps(x);
   QUANTA_CHECK(x.dim() >= 3, "instance_norm: x: expected at least 3 dimensions, got {}", x.sizes());
   scope.kernel("simd");
   return quantized_groups("instance_norm", x, std::max<std::int64_t>(1, x.sizes()[1]), weight, bias,

@@ -117,6 +117,7 @@ std::int32_t zero_point_of(const Tensor& x) {
 
 Tensor max_result(std::string_view op, OpScope& scope, const Tensor& x, const PoolInput& input,
                   const Tensor& result) {
+  scope.touches(input.x, result);
   scope.kernel(cpu::max_pool(input.geometry, x.dtype(), input.x.data_ptr(), result.data_ptr()));
   Tensor y = finish(input, result);
   if (!autograd::needs_grad(x)) return y;
@@ -125,6 +126,7 @@ Tensor max_result(std::string_view op, OpScope& scope, const Tensor& x, const Po
 
 Tensor avg_result(std::string_view op, OpScope& scope, const Tensor& x, const PoolInput& input,
                   const cpu::AverageRule& rule, const Tensor& result) {
+  scope.touches(input.x, result);
   scope.kernel(
       cpu::avg_pool(input.geometry, rule, x.dtype(), input.x.data_ptr(), result.data_ptr()));
   Tensor y = finish(input, result);

@@ -123,7 +123,9 @@ void check_channel_vector(std::string_view argument, const Tensor& values, std::
 QTensor quantize_per_tensor(const Tensor& x, double scale, std::int64_t zero_point, DType dtype) {
   OpScope scope("quantize_per_tensor");
   scope.kernel("simd");
-  return quantize_checked("quantize_per_tensor", x, scale, zero_point, dtype);
+  QTensor out = quantize_checked("quantize_per_tensor", x, scale, zero_point, dtype);
+  scope.touches(x, out);
+  return out;
 }
 
 QTensor quantize_per_tensor(const Tensor& x, const Tensor& scale, const Tensor& zero_point,
@@ -184,6 +186,7 @@ QTensor quantize_per_channel(const Tensor& x, const Tensor& scales, const Tensor
 
   const MemoryFormat format = is_sub_byte(dtype) ? MemoryFormat::Contiguous : x.suggested_format();
   QTensor out = QTensor::empty(x.sizes(), dtype, quantizer, format);
+  scope.touches(x, out);
   const Tensor dense = x.contiguous(format);
   if (is_sub_byte(dtype)) {
     const cpu::ChannelLayout layout(dense, axis);
@@ -248,7 +251,9 @@ Tensor quantize_per_tensor_dynamic(const Tensor& x, DType dtype, bool reduce_ran
   const cpu::FloatRange range = range_of(kOp, x);
   const math::QParams qparams =
       choose_qparams(range.min, range.max, quant_range(dtype), reduce_range);
-  return quantize_checked(kOp, x, qparams.scale, qparams.zero_point, dtype);
+  QTensor out = quantize_checked(kOp, x, qparams.scale, qparams.zero_point, dtype);
+  scope.touches(x, x, out);  // once for the range
+  return out;
 }
 
 namespace {
@@ -318,6 +323,7 @@ Tensor dequantize(const Tensor& x) {
   const MemoryFormat format =
       is_sub_byte(x.dtype()) ? MemoryFormat::Contiguous : x.suggested_format();
   Tensor out = Tensor::empty(x.sizes(), DType::Float32, format);
+  scope.touches(x, out);
   const QTensor dense(is_sub_byte(x.dtype()) ? x : x.contiguous(format));
   auto* dst = static_cast<float*>(out.data_ptr());
   if (!dense.is_per_channel()) {
@@ -334,6 +340,7 @@ Tensor int_repr(const QTensor& x) {
   OpScope scope("int_repr");
   scope.kernel("copy");
   QUANTA_CHECK(x.defined(), "int_repr: x: expected a quantized tensor, got an undefined one");
+  scope.maps(x);
   return x.int_repr_view().clone();
 }
 

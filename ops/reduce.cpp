@@ -154,6 +154,7 @@ template <Extreme kExtreme>
 Tensor extreme_full(std::string_view op, const Tensor& x) {
   OpScope scope(op);
   detail::check_uniform(op, "x", x);
+  scope.touches(x);
   QUANTA_CHECK(x.numel() > 0, "{}: x: expected at least one element, got {}", op, x.sizes());
   const Tensor data = x.is_dense() ? x : x.contiguous();
   const Tensor result = detail::empty_with_parameters_of(x, {}, MemoryFormat::Contiguous);
@@ -170,6 +171,7 @@ template <Extreme kExtreme>
 ValuesIndices extreme_along(std::string_view op, const Tensor& x, std::int64_t dim, bool keepdim) {
   OpScope scope(op);
   detail::check_uniform(op, "x", x);
+  scope.touches(x);
   const ReduceLayout layout(op, x, {dim});
   QUANTA_CHECK(layout.count > 0, "{}: dim: expected a dimension with elements, got {} of {}", op,
                dim, x.sizes());

@@ -218,6 +218,7 @@ Tensor spread_of(std::string_view op, const Tensor& x, const Dims& dims, const S
   QUANTA_CHECK(std::isfinite(options.correction),
                "{}: correction: expected a finite number, got {}", op, options.correction);
   const ReduceLayout layout(op, x, dims);
+  scope.touches(x);
   QUANTA_CHECK(!x.is_quantized() || layout.count > 0,
                "{}: dim: expected dimensions with elements for {}, got {} of {}", op, x.dtype(),
                dims, x.sizes());
@@ -249,6 +250,7 @@ Tensor mean(const Tensor& x, const Dims& dims, const ReduceOptions& options) {
   OpScope scope(kOp);
   check_averaged(kOp, x, true);
   const ReduceLayout layout(kOp, x, dims);
+  scope.touches(x);
   QUANTA_CHECK(!x.is_quantized() || layout.count > 0,
                "{}: dim: expected dimensions with elements for {}, got {} of {}", kOp, x.dtype(),
                dims, x.sizes());
@@ -289,6 +291,7 @@ Tensor sum(const Tensor& x, const Dims& dims, const ReduceOptions& options) {
   QUANTA_SUPPORTED(!x.is_quantized(), "{}: x: expected a plain tensor (dequantize first), got {}",
                    kOp, x.dtype());
   const ReduceLayout layout(kOp, x, dims);
+  scope.touches(x);
   const Tensor integers = Tensor::empty({}, DType::Int64);
   Tensor result;
   detail::visit_ordered(kOp, x.dtype(), [&](auto element) {

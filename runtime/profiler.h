@@ -1,0 +1,86 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "quanta/runtime/op_listener.h"
+
+namespace quanta {
+
+/// A call of an op or of a module that has ended.
+struct ProfileEvent {
+  enum class Kind : std::uint8_t { Op, Module };
+  Kind kind = Kind::Op;
+  std::string name;    ///< the op's, or the module's path (its class's name for a whole network)
+  std::string kernel;  ///< that the op chose
+  /// Dotted path of the module itself, or of the innermost one that ran the op; "" for the whole
+  /// network and outside of modules.
+  std::string module;
+  double start_us = 0.0;  ///< since the profiler began
+  double duration_us = 0.0;
+  int depth = 0;  ///< of ops: 0, or 1 and more for ops that run within another op
+  OpWork work;    ///< of ops
+};
+
+/// What the ops of one module did, those of its children not included.
+struct ModuleProfile {
+  std::string path;
+  std::vector<std::string> ops;      ///< names, each once
+  std::vector<std::string> kernels;  ///< that they chose, each once
+  std::int64_t calls = 0;            ///< of the module; 0 outside of modules
+  double op_us = 0.0;                ///< in ops; an op within another one is part of that
+  double inclusive_us = 0.0;         ///< from start to end of the module, children included
+  OpWork work;
+};
+
+/// Records the ops and modules that the calling thread runs while it lives.
+///
+///   Profiler profiler;
+///   net(x);
+///   for (const ModuleProfile& module : profiler.modules()) ...
+///   profiler.write_chrome_trace("trace.json");
+///
+/// It belongs to the thread that made it and hears nothing of others; ops in threads of their own
+/// are part of the op that started them. The innermost of several is the one that records.
+/// Modules are told apart by their addresses: one may not go away and another take its place while
+/// the profiler lives, or the new one appears under the old name.
+/// An event costs some tenths of a microsecond, which the modules around it show.
+class Profiler {
+ public:
+  Profiler();
+  ~Profiler();
+  Profiler(const Profiler&) = delete;
+  Profiler& operator=(const Profiler&) = delete;
+
+  /// In the order in which they ended.
+  const std::vector<ProfileEvent>& events() const noexcept;
+  /// Forgets the events. Call it outside of modules.
+  void clear();
+  /// One row for each module that ran ops, in the order of their first ops.
+  std::vector<ModuleProfile> modules() const;
+  /// A file for chrome://tracing and ui.perfetto.dev: modules with their ops nested in them, each
+  /// op with its kernel and rates. Written whole or not at all; throws FileError.
+  void write_chrome_trace(const std::filesystem::path& path) const;
+
+ private:
+  class Recorder;
+  std::unique_ptr<Recorder> recorder_;
+  std::unique_ptr<ListenScope> scope_;
+};
+
+/// 10^9 per second: operations, of which a multiply-add is two, and bytes. 0 where it is not known.
+double giga_ops_per_second(const OpWork& work, double microseconds) noexcept;
+double giga_bytes_per_second(const OpWork& work, double microseconds) noexcept;
+
+/// The same file from events of several runs, each a process with a name of its own.
+struct ProfiledRun {
+  std::string name;
+  std::vector<ProfileEvent> events;
+};
+void write_chrome_trace(const std::filesystem::path& path, const std::vector<ProfiledRun>& runs);
+
+}  // namespace quanta
