@@ -5,6 +5,7 @@
 #include "bench_support.h"
 #include "quanta/nn/models/fashion.h"
 #include "quanta/nn/models/mobilenet_v2.h"
+#include "quanta/nn/models/mobilenet_v3.h"
 #include "quanta/nn/models/resnet.h"
 #include "quanta/runtime/random.h"
 
@@ -42,6 +43,9 @@ void resnet18_batch1(benchmark::State& state) {
 void mobilenet_v2_batch1(benchmark::State& state) {
   run_network(state, nn::models::MobileNetV2(), {1, 3, 224, 224});
 }
+void mobilenet_v3_large_batch1(benchmark::State& state) {
+  run_network(state, nn::models::mobilenet_v3_large(), {1, 3, 224, 224});
+}
 void fashion_resnet_batch1(benchmark::State& state) {
   run_network(state, nn::models::FashionResNet(), {1, 1, 28, 28});
 }
@@ -52,6 +56,7 @@ void fashion_mobilenet_batch1(benchmark::State& state) {
 BENCHMARK(resnet50_batch1)->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK(resnet18_batch1)->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK(mobilenet_v2_batch1)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(mobilenet_v3_large_batch1)->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK(fashion_resnet_batch1)->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK(fashion_mobilenet_batch1)->Unit(benchmark::kMillisecond)->UseRealTime();
 
