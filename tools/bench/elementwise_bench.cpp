@@ -4,6 +4,7 @@
 #include <benchmark/benchmark.h>
 
 #include "bench_support.h"
+#include "peak.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/quantize.h"

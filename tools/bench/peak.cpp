@@ -4,10 +4,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
-#include "bench_support.h"
+#include "median_seconds.h"
 #include "quanta/runtime/parallel.h"
+#include "quanta/runtime/tensor.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -169,17 +171,48 @@ Reader fastest_reader() { return &read_values; }
 
 }  // namespace
 
-double read_bandwidth(std::size_t bytes) {
+double read_bandwidth(std::size_t bytes, double seconds_to_measure) {
   const std::vector<std::int64_t> values(bytes / sizeof(std::int64_t), 1);
   const Reader read = fastest_reader();
   std::atomic<std::int64_t> sink = 0;
-  const double seconds = median_seconds([&] {
-    parallel_for(static_cast<std::int64_t>(values.size()), 1 << 14,
-                 [&](std::int64_t begin, std::int64_t end) {
-                   sink.store(read(values.data() + begin, end - begin));
-                 });
-  });
+  const double seconds = median_seconds(
+      [&] {
+        parallel_for(static_cast<std::int64_t>(values.size()), 1 << 14,
+                     [&](std::int64_t begin, std::int64_t end) {
+                       sink.store(read(values.data() + begin, end - begin));
+                     });
+      },
+      seconds_to_measure);
   return static_cast<double>(bytes) / seconds;
+}
+
+double copy_bandwidth(std::size_t bytes, double seconds_to_measure) {
+  const Tensor src = Tensor::zeros({static_cast<std::int64_t>(bytes)}, DType::UInt8);
+  const Tensor dst = Tensor::zeros({static_cast<std::int64_t>(bytes)}, DType::UInt8);
+  const auto* from = src.data<std::uint8_t>();
+  auto* to = dst.mutable_data<std::uint8_t>();
+  const double seconds = median_seconds(
+      [&] {
+        parallel_for(static_cast<std::int64_t>(bytes), 1 << 20,
+                     [&](std::int64_t begin, std::int64_t end) {
+                       std::memcpy(to + begin, from + begin, static_cast<std::size_t>(end - begin));
+                     });
+      },
+      seconds_to_measure);
+  return 2.0 * static_cast<double>(bytes) / seconds;
+}
+
+ReadBandwidths::ReadBandwidths() {
+  constexpr std::size_t kLargest = std::size_t{64} << 20;
+  for (std::size_t bytes = kSmallest; bytes <= kLargest; bytes *= 4) {
+    rates_.push_back(read_bandwidth(bytes, 0.04));
+  }
+}
+
+double ReadBandwidths::operator()(std::size_t bytes) const {
+  std::size_t step = 0;
+  while (step + 1 < rates_.size() && (kSmallest << (2 * step)) < bytes) ++step;
+  return rates_[step];
 }
 
 const Int8Peak& int8_peak() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 namespace quanta::bench {
 
@@ -15,7 +16,24 @@ struct Int8Peak {
 const Int8Peak& int8_peak();
 
 /// Bytes per second that all threads together read from a buffer of `bytes`, again and again: a
-/// small one stays in the caches.
-double read_bandwidth(std::size_t bytes);
+/// small one stays in the caches. The median of what fits into `seconds`.
+double read_bandwidth(std::size_t bytes, double seconds = 0.3);
+
+/// The same for memcpy between two buffers of `bytes`, read and written ones counted.
+double copy_bandwidth(std::size_t bytes, double seconds = 0.3);
+
+/// read_bandwidth for working sets of all sizes, measured in steps of four in about 0.2 s.
+class ReadBandwidths {
+ public:
+  ReadBandwidths();
+  /// Of the smallest measured size that holds `bytes`, or of the largest.
+  double operator()(std::size_t bytes) const;
+  double from_cache() const { return rates_.front(); }
+  double from_memory() const { return rates_.back(); }
+
+ private:
+  static constexpr std::size_t kSmallest = std::size_t{256} << 10;
+  std::vector<double> rates_;
+};
 
 }  // namespace quanta::bench
