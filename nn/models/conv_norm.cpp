@@ -53,4 +53,9 @@ std::vector<std::vector<std::string>> conv_norm_groups(const Module& model) {
   return groups;
 }
 
+void read_unused_skip_add(StateReader& reader) {
+  reader.find("skip_add.scale");
+  reader.find("skip_add.zero_point");
+}
+
 }  // namespace quanta::nn::models::detail

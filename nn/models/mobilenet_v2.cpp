@@ -62,6 +62,10 @@ Tensor InvertedResidual::forward(const Tensor& x) const {
   return skip_add ? skip_add->add(x, conv(x)) : conv(x);
 }
 
+void InvertedResidual::load_state(StateReader& reader) {
+  if (!skip_add) detail::read_unused_skip_add(reader);
+}
+
 MobileNetV2::MobileNetV2(const MobileNetV2Options& options) {
   QUANTA_CHECK(options.width_mult > 0.0, "MobileNetV2: width_mult: expected more than 0, got {}",
                options.width_mult);

@@ -36,6 +36,9 @@ struct InvertedResidual : Module {
   InvertedResidual(std::int64_t in_channels, std::int64_t out_channels, std::int64_t stride,
                    std::int64_t expand_ratio, MobileNetActivation activation);
   Tensor forward(const Tensor& x) const override;
+
+ protected:
+  void load_state(StateReader& reader) override;
 };
 
 /// x [N, 3, H, W] Float32, result [N, num_classes]. With QuantStub and DeQuantStub; torchvision's

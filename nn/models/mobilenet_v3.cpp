@@ -138,6 +138,10 @@ Tensor MobileNetV3Block::forward(const Tensor& x) const {
   return skip_add ? skip_add->add(x, block(x)) : block(x);
 }
 
+void MobileNetV3Block::load_state(StateReader& reader) {
+  if (!skip_add) detail::read_unused_skip_add(reader);
+}
+
 MobileNetV3::MobileNetV3(const MobileNetV3Options& options) {
   QUANTA_CHECK(options.width_mult > 0.0, "MobileNetV3: width_mult: expected more than 0, got {}",
                options.width_mult);

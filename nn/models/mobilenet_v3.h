@@ -64,6 +64,9 @@ struct MobileNetV3Block : Module {
 
   explicit MobileNetV3Block(const MobileNetV3BlockOptions& options);
   Tensor forward(const Tensor& x) const override;
+
+ protected:
+  void load_state(StateReader& reader) override;
 };
 
 /// x [N, 3, H, W] Float32, result [N, num_classes]. With QuantStub and DeQuantStub; torchvision's
