@@ -73,6 +73,7 @@
 #include "quanta/nn/reference.h"
 #include "quanta/nn/rnn.h"
 #include "quanta/nn/rnn_cell.h"
+#include "quanta/nn/skip_init.h"
 #include "quanta/nn/stubs.h"
 #include "quanta/nn/transformer.h"
 #include "quanta/nn/weight_only/linear.h"

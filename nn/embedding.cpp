@@ -10,7 +10,6 @@
 #include "quanta/ops/gradients/embedding.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/parallel.h"
-#include "quanta/runtime/random.h"
 
 namespace quanta::nn {
 namespace {
@@ -38,7 +37,7 @@ Options checked(std::string_view op, Options options) {
 
 template <typename Options>
 Tensor new_table(const Options& options) {
-  Tensor table = randn({options.num_embeddings, options.embedding_dim});
+  Tensor table = detail::normal({options.num_embeddings, options.embedding_dim});
   if (options.padding_idx) table.select(0, *options.padding_idx).fill_(0.0);
   return table;
 }

@@ -1,8 +1,11 @@
 #include "quanta/runtime/allocator.h"
 
+#include <sys/mman.h>
+
 #include <array>
 #include <bit>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <new>
 #include <vector>
@@ -33,6 +36,41 @@ SizeClass size_class(std::size_t bytes) {
           rounded * step * kAlignment};
 }
 
+/// The bytes of a class's blocks; size_class() backwards.
+std::size_t class_bytes(std::size_t index) {
+  if (index < kClassesPerOctave) return index * kAlignment;
+  const std::size_t octave = index / kClassesPerOctave - 1;
+  return ((kClassesPerOctave + index % kClassesPerOctave) << octave) * kAlignment;
+}
+
+// Blocks from this size on are mappings of their own: unlike the heap's they are zeros without
+// being written, and go back to the system when they are freed.
+constexpr std::size_t kMinMappedBytes = std::size_t{1} << 20;
+
+void* map_block(std::size_t bytes) {
+  void* data =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, 0);
+  return data == MAP_FAILED ? nullptr : data;
+}
+
+enum class Contents : bool { Undefined, Zero };
+
+/// `bytes` are those of a size class. Null when memory is out.
+void* new_block(std::size_t bytes, Contents contents) {
+  if (bytes >= kMinMappedBytes) return map_block(bytes);
+  void* data = std::aligned_alloc(kAlignment, bytes);
+  if (data != nullptr && contents == Contents::Zero) std::memset(data, 0, bytes);
+  return data;
+}
+
+void free_block(void* data, std::size_t bytes) noexcept {
+  if (bytes >= kMinMappedBytes) {
+    ::munmap(data, bytes);
+  } else {
+    std::free(data);
+  }
+}
+
 class CachingAllocator {
  public:
   // Never destroyed: tensors with static lifetime may free after the end of main.
@@ -41,25 +79,16 @@ class CachingAllocator {
     return *allocator;
   }
 
-  void* allocate(std::size_t bytes) {
+  void* allocate(std::size_t bytes, Contents contents) {
     const SizeClass wanted = size_class(bytes);
-    {
-      const std::lock_guard lock(mutex_);
-      stats_.in_use += wanted.bytes;
-      stats_.peak_in_use = std::max(stats_.peak_in_use, stats_.in_use);
-      std::vector<void*>& list = free_[wanted.index];
-      if (!list.empty()) {
-        void* data = list.back();
-        list.pop_back();
-        stats_.cached -= wanted.bytes;
-        return data;
-      }
-      ++stats_.system_allocations;
+    if (void* data = take_cached(wanted)) {
+      if (contents == Contents::Zero) std::memset(data, 0, bytes);
+      return data;
     }
-    void* data = std::aligned_alloc(kAlignment, wanted.bytes);
+    void* data = new_block(wanted.bytes, contents);
     if (data == nullptr) {
       empty_cache();
-      data = std::aligned_alloc(kAlignment, wanted.bytes);
+      data = new_block(wanted.bytes, contents);
     }
     if (data == nullptr) {
       const std::lock_guard lock(mutex_);
@@ -83,7 +112,7 @@ class CachingAllocator {
         }
       }
     }
-    std::free(data);
+    free_block(data, returned.bytes);
   }
 
   AllocatorStats stats() {
@@ -98,26 +127,45 @@ class CachingAllocator {
 
   void empty_cache() {
     const std::lock_guard lock(mutex_);
-    for (std::vector<void*>& list : free_) {
-      for (void* data : list) std::free(data);
-      list.clear();
+    for (std::size_t index = 0; index < free_.size(); ++index) {
+      for (void* data : free_[index]) free_block(data, class_bytes(index));
+      free_[index].clear();
     }
     stats_.cached = 0;
   }
 
  private:
+  /// Null when the lists have no such block.
+  void* take_cached(const SizeClass& wanted) {
+    const std::lock_guard lock(mutex_);
+    stats_.in_use += wanted.bytes;
+    stats_.peak_in_use = std::max(stats_.peak_in_use, stats_.in_use);
+    std::vector<void*>& list = free_[wanted.index];
+    if (list.empty()) {
+      ++stats_.system_allocations;
+      return nullptr;
+    }
+    void* data = list.back();
+    list.pop_back();
+    stats_.cached -= wanted.bytes;
+    return data;
+  }
+
   std::mutex mutex_;
   AllocatorStats stats_;
   std::array<std::vector<void*>, kClassesPerOctave*(kOctaves + 2)> free_;
 };
 
-}  // namespace
-
-void* allocate(std::size_t bytes) {
+void* checked_allocate(std::size_t bytes, Contents contents) {
   QUANTA_CHECK(bytes < (std::size_t{1} << 52), "allocate: bytes: expected less than 2^52, got {}",
                bytes);
-  return CachingAllocator::instance().allocate(bytes);
+  return CachingAllocator::instance().allocate(bytes, contents);
 }
+
+}  // namespace
+
+void* allocate(std::size_t bytes) { return checked_allocate(bytes, Contents::Undefined); }
+void* allocate_zeros(std::size_t bytes) { return checked_allocate(bytes, Contents::Zero); }
 
 void deallocate(void* data, std::size_t bytes) noexcept {
   if (data != nullptr) CachingAllocator::instance().deallocate(data, bytes);

@@ -16,6 +16,8 @@ struct AllocatorStats {
 /// Aligned memory (64 bytes) from size-class free lists. Blocks go back to the lists, up to
 /// 1 GiB in total, and are handed out again without a system call. Safe from many threads.
 void* allocate(std::size_t bytes);
+/// The same filled with zeros. A large new block takes no memory before it is written to.
+void* allocate_zeros(std::size_t bytes);
 void deallocate(void* data, std::size_t bytes) noexcept;
 
 AllocatorStats allocator_stats();

@@ -5,11 +5,19 @@
 #include <cstring>
 #include <limits>
 
+#include "quanta/runtime/allocator.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/element.h"
+#include "quanta/runtime/recorder.h"
 
 namespace quanta {
 namespace {
+
+// Factories calculate the same in every run.
+Tensor constant(Tensor x) {
+  if (replay::is_recording()) replay::mark_constant(x);
+  return x;
+}
 
 Tensor make_tensor(IntrusivePtr<Storage> storage, std::byte* data, const Dims& sizes,
                    const Dims& strides, DType dtype) {
@@ -100,9 +108,16 @@ Tensor Tensor::empty(const Dims& sizes, DType dtype, MemoryFormat format) {
 }
 
 Tensor Tensor::zeros(const Dims& sizes, DType dtype) {
+  // Large ones come from the system as zeros: most of their memory may never be touched.
+  constexpr std::size_t kMinBytes = std::size_t{1} << 20;
+  const std::size_t bytes = storage_bytes(dtype, checked_numel(sizes));
+  if (bytes >= kMinBytes && !quanta::is_quantized(dtype)) {
+    return constant(from_blob(allocate_zeros(bytes), sizes, dtype,
+                              [bytes](void* data) { deallocate(data, bytes); }));
+  }
   Tensor result = empty(sizes, dtype);
   std::memset(result.data_ptr(), 0, result.nbytes());
-  return result;
+  return constant(std::move(result));
 }
 
 Tensor Tensor::ones(const Dims& sizes, DType dtype) { return full(sizes, 1.0, dtype); }
@@ -110,7 +125,7 @@ Tensor Tensor::ones(const Dims& sizes, DType dtype) { return full(sizes, 1.0, dt
 Tensor Tensor::full(const Dims& sizes, double value, DType dtype) {
   Tensor result = empty(sizes, dtype);
   result.fill_(value);
-  return result;
+  return constant(std::move(result));
 }
 
 Tensor Tensor::arange(std::int64_t count, DType dtype) {
@@ -120,7 +135,7 @@ Tensor Tensor::arange(std::int64_t count, DType dtype) {
     auto* data = static_cast<typename Element::Storage*>(result.data_ptr());
     for (std::int64_t i = 0; i < count; ++i) data[i] = Element::from_double(static_cast<double>(i));
   });
-  return result;
+  return constant(std::move(result));
 }
 
 Tensor Tensor::from_values(std::span<const float> values, const Dims& sizes) {
@@ -129,13 +144,13 @@ Tensor Tensor::from_values(std::span<const float> values, const Dims& sizes) {
                sizes, values.size());
   Tensor result = empty(sizes);
   std::copy(values.begin(), values.end(), result.mutable_data<float>());
-  return result;
+  return constant(std::move(result));
 }
 
 Tensor Tensor::from_int64(std::span<const std::int64_t> values) {
   Tensor result = empty({static_cast<std::int64_t>(values.size())}, DType::Int64);
   std::copy(values.begin(), values.end(), result.mutable_data<std::int64_t>());
-  return result;
+  return constant(std::move(result));
 }
 
 Tensor Tensor::scalar(double value, DType dtype) { return full({}, value, dtype); }
@@ -265,6 +280,7 @@ void Tensor::throw_type_mismatch(ElementKind wanted) const {
 }
 
 double Tensor::item() const {
+  replay::check_read("item", *this);
   QUANTA_CHECK(numel() == 1, "Tensor::item: expected one element, got {}", sizes());
   if (dtype() == DType::Float64) return *data<double>();
   if (dtype() == DType::Int64) return static_cast<double>(*data<std::int64_t>());

@@ -1,5 +1,6 @@
 #include "quanta/nn/detail/layer_options.h"
 
+#include "quanta/nn/skip_init.h"
 #include "quanta/runtime/random.h"
 
 namespace quanta::nn::detail {
@@ -37,6 +38,7 @@ std::string python_float(const std::optional<double>& value) {
 std::string_view python_bool(bool value) { return value ? "True" : "False"; }
 
 Tensor uniform(const Dims& sizes, double bound) {
+  if (SkipInit::active()) return Tensor::zeros(sizes);
   Tensor tensor = Tensor::empty(sizes);
   auto* values = tensor.mutable_data<float>();
   Generator& generator = default_generator();
@@ -44,6 +46,10 @@ Tensor uniform(const Dims& sizes, double bound) {
   const auto low = static_cast<float>(-bound);
   for (std::int64_t i = 0; i < tensor.numel(); ++i) values[i] = low + width * generator.uniform();
   return tensor;
+}
+
+Tensor normal(const Dims& sizes) {
+  return SkipInit::active() ? Tensor::zeros(sizes) : randn(sizes);
 }
 
 }  // namespace quanta::nn::detail

@@ -27,7 +27,10 @@ std::string python_float(double value);
 std::string python_float(const std::optional<double>& value);
 std::string_view python_bool(bool value);
 
-/// Uniform in [-bound, bound], from default_generator().
+// Starting values of weights, from default_generator(); zeros under SkipInit.
+/// Uniform in [-bound, bound].
 Tensor uniform(const Dims& sizes, double bound);
+/// Of a mean of 0 and a deviation of 1.
+Tensor normal(const Dims& sizes);
 
 }  // namespace quanta::nn::detail

@@ -55,6 +55,14 @@ void load_qparams(StateReader& reader, double& scale, std::int64_t& zero_point, 
   });
 }
 
+bool is_packed_already(const Tensor& weight, const Tensor& bias, const Tensor& packed_weight,
+                       const Tensor& packed_bias) {
+  const auto same = [](const Tensor& given, const Tensor& packed) {
+    return given.is_same(packed) && (!given.defined() || given.version() == 0);
+  };
+  return same(weight, packed_weight) && same(bias, packed_bias);
+}
+
 LinearNames find_linear(StateReader& reader) {
   LinearNames names;
   if (reader.find(names.weight) != nullptr) return names;
@@ -75,11 +83,12 @@ void load_conv(StateReader& reader, ConvPackedParams& packed) {
   const Tensor* weight = reader.require("weight");
   // The file decides whether there is a bias: folding a batch norm gives one to a convolution that
   // was built without, and torch stores None where there is none.
-  const Tensor* bias = reader.find("bias");
-  if (weight == nullptr) return;
+  const Tensor* found = reader.find("bias");
+  const Tensor bias = found != nullptr ? *found : Tensor();
+  if (weight == nullptr || is_packed_already(*weight, bias, packed.weight(), packed.bias())) return;
   try {
-    ConvPackedParams loaded = repacked(packed, weight->as_quantized("load_state_dict", "weight"),
-                                       bias != nullptr ? *bias : Tensor());
+    ConvPackedParams loaded =
+        repacked(packed, weight->as_quantized("load_state_dict", "weight"), bias);
     reader.on_commit([&packed, loaded = std::move(loaded)] { packed = loaded; });
   } catch (const Error& error) {
     reader.problem(fmt::format("{}: {}", reader.full_name("weight"), error.what()));

@@ -22,6 +22,10 @@ void save_qparams(StateDict& state, const std::string& prefix, double scale,
 void load_qparams(StateReader& reader, double& scale, std::int64_t& zero_point,
                   IntRange range = {-128, 255});
 
+/// Whether a state holds the very tensors that are packed already, unchanged since.
+bool is_packed_already(const Tensor& weight, const Tensor& bias, const Tensor& packed_weight,
+                       const Tensor& packed_bias);
+
 /// Where the weight and bias of a linear layer are stored. Files of older versions have them as
 /// `weight` and `bias`, below `_packed_params` or directly below the module.
 struct LinearNames {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "quanta/nn/detail/from_float.h"
+#include "quanta/nn/detail/quantized_state.h"
 
 namespace quanta::nn::quantized::dynamic {
 namespace ops = quanta::quantized;
@@ -64,15 +65,20 @@ void GateWeight::save(StateDict& state, const std::string& weight_name,
 void GateWeight::load(StateReader& reader, const std::string& weight_name,
                       const std::string& bias_name) {
   const Tensor* new_weight = reader.require(weight_name);
-  const Tensor* new_bias = reader.find(bias_name);
-  if (new_weight == nullptr) return;
+  const Tensor* found = reader.find(bias_name);
+  const Tensor new_bias = found != nullptr ? *found : Tensor();
+  if (new_weight == nullptr ||
+      (int8_.defined() &&
+       nn::detail::is_packed_already(*new_weight, new_bias, int8_.weight(), int8_.bias()))) {
+    return;
+  }
   if (new_weight->sizes() != weight().sizes()) {
     reader.problem(fmt::format("{}: expected sizes {}, got {}", reader.full_name(weight_name),
                                weight().sizes(), new_weight->sizes()));
     return;
   }
   try {
-    GateWeight loaded(*new_weight, new_bias != nullptr ? *new_bias : Tensor());
+    GateWeight loaded(*new_weight, new_bias);
     reader.on_commit([this, loaded = std::move(loaded)] { *this = loaded; });
   } catch (const Error& error) {
     reader.problem(fmt::format("{}: {}", reader.full_name(weight_name), error.what()));

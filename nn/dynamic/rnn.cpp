@@ -34,6 +34,8 @@ std::shared_ptr<Module> make_from_float(std::string_view op, const Module& modul
 
 }  // namespace
 
+std::string gate_weights_name(std::size_t number) { return param_name(number) + "/4"; }
+
 template <typename Float>
 DynamicLayer<Float>::DynamicLayer(const RecurrentOptions& options, std::vector<GateWeights> weights)
     : Float(options, Float::FloatWeights::None), weights_(std::move(weights)) {
@@ -92,8 +94,8 @@ typename DynamicLayer<Float>::StepsOutput DynamicLayer<Float>::run_layer(
 template <typename Float>
 void DynamicLayer<Float>::save_state(StateDict& state, const std::string& prefix) const {
   for (std::size_t i = 0; i < weights_.size(); ++i) {
-    const std::string name = prefix + param_name(i);
-    weights_[i].save(state, name + "/4/0", name + "/4/1");
+    const std::string name = prefix + gate_weights_name(i);
+    weights_[i].save(state, name + "/0", name + "/1");
   }
   save_reduce_range(state, prefix + reduce_range_name(), reduce_range_);
 }
@@ -106,7 +108,7 @@ void DynamicLayer<Float>::load_state(StateReader& reader) {
     reader.find(name + "/1/0");
     reader.find(name + "/1/1");
     if (i > 0) reader.find(name + "/3/0");
-    weights_[i].load(reader, name + "/4/0", name + "/4/1");
+    weights_[i].load(reader, gate_weights_name(i) + "/0", gate_weights_name(i) + "/1");
   }
   load_reduce_range(reader, reduce_range_name(), reduce_range_);
 }

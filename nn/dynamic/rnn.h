@@ -20,6 +20,10 @@
 /// without bias work (torch refuses them), projections do not: UnsupportedError.
 namespace quanta::nn::quantized::dynamic {
 
+/// Below which name of a layer's state those of its weights number N stand: "N.param/4" of
+/// `_all_weight_values`.
+std::string gate_weights_name(std::size_t number);
+
 /// What LSTM and GRU share; Float is nn::LSTM or nn::GRU.
 ///
 /// State under torch's names, N = layer * directions + direction:

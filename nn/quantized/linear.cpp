@@ -60,16 +60,19 @@ void Linear::load_state(StateReader& reader) {
   const detail::LinearNames names = detail::find_linear(reader);
   const Tensor* new_weight = reader.require(names.weight);
   // The file decides whether there is a bias, as for convolutions.
-  const Tensor* new_bias = reader.find(names.bias);
-  if (new_weight == nullptr) return;
+  const Tensor* found = reader.find(names.bias);
+  const Tensor new_bias = found != nullptr ? *found : Tensor();
+  if (new_weight == nullptr ||
+      detail::is_packed_already(*new_weight, new_bias, packed_.weight(), packed_.bias())) {
+    return;
+  }
   if (new_weight->sizes() != packed_.weight().sizes()) {
     reader.problem(fmt::format("{}: expected sizes {}, got {}", reader.full_name(names.weight),
                                packed_.weight().sizes(), new_weight->sizes()));
     return;
   }
   try {
-    LinearPackedParams loaded(new_weight->as_quantized("load_state_dict", "weight"),
-                              new_bias != nullptr ? *new_bias : Tensor());
+    LinearPackedParams loaded(new_weight->as_quantized("load_state_dict", "weight"), new_bias);
     reader.on_commit([this, loaded = std::move(loaded)] { packed_ = loaded; });
   } catch (const Error& error) {
     reader.problem(fmt::format("{}: {}", reader.full_name(names.weight), error.what()));

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "quanta/ops/cpu/code_sums.h"
+
 namespace quanta::cpu {
 
 QuantizedWeight::QuantizedWeight(QTensor weight, Tensor bias, std::int64_t channels)
@@ -23,11 +25,9 @@ QuantizedWeight::QuantizedWeight(QTensor weight, Tensor bias, std::int64_t chann
   const std::int8_t* row = codes();
   channel_sums_.reserve(static_cast<std::size_t>(channels_));
   for (std::int64_t n = 0; n < channels_; ++n, row += length) {
-    std::int64_t positive = 0;
-    std::int64_t negative = 0;
-    for (std::int64_t k = 0; k < length; ++k) (row[k] > 0 ? positive : negative) += row[k];
-    channel_sums_.push_back(static_cast<std::int32_t>(positive + negative));
-    if (positive > kMaxOneSign || -negative > kMaxOneSign) exact_in_float_ = false;
+    const CodeSums sums = code_sums(row, length);
+    channel_sums_.push_back(static_cast<std::int32_t>(sums.positive + sums.negative));
+    if (sums.positive > kMaxOneSign || -sums.negative > kMaxOneSign) exact_in_float_ = false;
   }
 }
 

@@ -6,7 +6,9 @@
 #include <fstream>
 
 #include "quanta/nn/container.h"
+#include "quanta/nn/skip_init.h"
 #include "quanta/observers/defaults.h"
+#include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/safetensors.h"
 #include "small_network.h"
@@ -23,6 +25,48 @@ TEST_CASE("save_model and load_model: the loaded network gives identical outputs
     CHECK(to_string(loaded) == to_string(int8));
     CHECK(loaded(small_input(9)).equal(int8(small_input(9))));
   }
+}
+
+TEST_CASE("load_model: a network without starting values is filled from the file") {
+  const TemporaryFile file("quanta_skip_init_");
+  const SmallNetwork int8 = convert(calibrated_network(get_default_qconfig()));
+  save_model(int8, file.path);
+  const std::shared_ptr<nn::Module> loaded = [] {
+    const nn::SkipInit scope;
+    return nn::make_module<SmallNetwork>();
+  }();
+  load_model(*loaded, file.path);
+  CHECK((*loaded)(small_input(9)).equal(int8(small_input(9))));
+}
+
+TEST_CASE("load_model: a weight of another size is refused by name") {
+  const TemporaryFile file("quanta_other_size_");
+  const SmallNetwork int8 = convert(calibrated_network(get_default_qconfig()));
+  save_model(int8, file.path);
+  SafetensorsFile saved = load_safetensors(file.path);
+  for (const auto& [name, tensor] : int8.state_dict()) {
+    if (!name.ends_with("weight") || !tensor.is_quantized()) continue;
+    SafetensorsFile changed = saved;
+    changed.tensors.set(name,
+                        quantize_per_tensor(Tensor::ones({1, 1, 1, 1}), 0.1, 0, DType::QInt8));
+    write_safetensors(file.path, changed.tensors, changed.metadata);
+    SmallNetwork loaded;
+    const std::string before = to_string(loaded);
+    CHECK_THROWS_WITH_AS(load_model(loaded, file.path), doctest::Contains(name.c_str()),
+                         ArgumentError);
+    CHECK(to_string(loaded) == before);
+  }
+}
+
+TEST_CASE("load_state_dict: a packed weight that was written to is packed again") {
+  SmallNetwork int8 = convert(calibrated_network(get_default_qconfig()));
+  const Tensor before = int8(small_input(9));
+  const StateDict state = int8.state_dict();
+  for (const auto& [name, tensor] : state) {
+    if (tensor.dtype() == DType::QInt8) tensor.fill_(0.0);
+  }
+  int8.load_state_dict(state);
+  CHECK_FALSE(int8(small_input(9)).equal(before));
 }
 
 TEST_CASE("save_model: activations with parameters of their own come back") {

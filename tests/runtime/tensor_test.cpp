@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -245,6 +246,26 @@ TEST_CASE("allocator: a freed block is handed out again without asking the syste
     const Tensor again = Tensor::empty({1000});
   }
   CHECK(allocator_stats().system_allocations == before);
+}
+
+TEST_CASE("allocator: blocks of zeros are zeros whether they are new or used before") {
+  for (const std::int64_t count : {100, 300000, 1000000}) {
+    for (int i = 0; i < 3; ++i) {
+      const Tensor zeros = Tensor::zeros({count});
+      const float* values = zeros.data<float>();
+      CHECK(std::all_of(values, values + count, [](float value) { return value == 0.0F; }));
+      zeros.fill_(1.0);
+    }
+  }
+}
+
+TEST_CASE("allocator: cached blocks of all sizes go back to the system") {
+  for (std::int64_t bytes = 1; bytes < std::int64_t{1} << 23; bytes = bytes * 5 / 4 + 1) {
+    static_cast<void>(Tensor::zeros({bytes}, DType::UInt8));
+  }
+  CHECK(allocator_stats().cached > 0);
+  empty_cache();
+  CHECK(allocator_stats().cached == 0);
 }
 
 }  // namespace quanta

@@ -98,6 +98,12 @@ void check_form(const NetworkKind& kind, NetworkForm form) {
                                   form == NetworkForm::Int8 ? "int8" : "dynamic-int8"));
 }
 
+// Without starting values: the weights come from a file.
+std::shared_ptr<nn::Module> make_network(const NetworkKind& kind) {
+  const nn::SkipInit scope;
+  return kind.make();
+}
+
 }  // namespace
 
 NetworkForm network_form(std::string_view text) {
@@ -125,7 +131,7 @@ const NetworkKind& network_kind(std::string_view name) {
 
 std::shared_ptr<nn::Module> load_float_network(const NetworkKind& kind,
                                                const std::filesystem::path& weights) {
-  std::shared_ptr<nn::Module> model = kind.make();
+  std::shared_ptr<nn::Module> model = make_network(kind);
   load_state_dict(*model, read_safetensors(weights));
   model->eval();
   fuse_modules(*model, kind.fusion_groups(*model));
@@ -137,7 +143,7 @@ std::shared_ptr<nn::Module> load_network(const NetworkKind& kind, NetworkForm fo
                                          const Tensor& calibration) {
   check_form(kind, form);
   if (is_saved_model(weights)) {
-    std::shared_ptr<nn::Module> model = kind.make();
+    std::shared_ptr<nn::Module> model = make_network(kind);
     model->eval();
     load_model(*model, weights);
     return model;
