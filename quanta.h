@@ -3,6 +3,7 @@
 /// All of Quanta's public API. What stands in nn/data is in the library quanta::data.
 
 #include "quanta/fusion/convert.h"
+#include "quanta/fusion/freeze.h"
 #include "quanta/fusion/fuse_modules.h"
 #include "quanta/fusion/mapping.h"
 #include "quanta/fusion/model_file.h"

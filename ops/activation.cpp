@@ -14,6 +14,7 @@
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/random.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -104,11 +105,20 @@ Tensor gelu_floats(const Tensor& x, GeluApproximation approximate) {
   const MemoryFormat format = x.suggested_format();
   Tensor out = Tensor::empty(x.sizes(), DType::Float32, format);
   const Tensor dense = x.contiguous(format);
-  const auto* src = static_cast<const float*>(dense.data_ptr());
-  auto* dst = static_cast<float*>(out.data_ptr());
-  cpu::parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
-    cpu::gelu_row(kind, src + begin, end - begin, dst + begin);
-  });
+  const auto run = [kind](const Tensor& from, const Tensor& to) {
+    const auto* src = static_cast<const float*>(from.data_ptr());
+    auto* dst = static_cast<float*>(to.data_ptr());
+    cpu::parallel_elements(from.numel(), [&](std::int64_t begin, std::int64_t end) {
+      cpu::gelu_row(kind, src + begin, end - begin, dst + begin);
+    });
+  };
+  run(dense, out);
+  if (replay::is_recording()) {
+    replay::record({.op = "gelu",
+                    .inputs = {dense},
+                    .outputs = {out},
+                    .run = [run](const replay::Frame& frame) { run(frame.in(), frame.out()); }});
+  }
   return out;
 }
 

@@ -9,6 +9,7 @@
 #include "quanta/ops/gradients/arithmetic.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -86,6 +87,28 @@ void run_integers(FloatBinary op, const Tensor& lhs, const Tensor& rhs, const Te
       });
 }
 
+// Gives the name of the kernel.
+std::string_view run_binary(FloatBinary op, const Tensor& lhs, const Tensor& rhs,
+                            const Tensor& out) {
+  if (lhs.dtype() == DType::Int32) {
+    run_integers<std::int32_t>(op, lhs, rhs, out);
+    return "integers";
+  }
+  if (lhs.dtype() == DType::Int64) {
+    run_integers<std::int64_t>(op, lhs, rhs, out);
+    return "integers";
+  }
+  if (lhs.dtype() == DType::Float64) {
+    run_doubles(op, lhs, rhs, out);
+    return "doubles";
+  }
+  cpu::broadcast_binary<float>(
+      lhs, rhs, out,
+      [op](const float* left, const float* right, float* dst, std::int64_t count, cpu::Rhs kind,
+           cpu::Store store) { cpu::float_binary(op, left, right, dst, count, kind, store); });
+  return "simd";
+}
+
 Tensor binary(std::string_view name, FloatBinary op, const Tensor& lhs, const Tensor& rhs) {
   OpScope scope(name);
   check_plain(name, "lhs", lhs);
@@ -105,21 +128,16 @@ Tensor binary(std::string_view name, FloatBinary op, const Tensor& lhs, const Te
   Tensor out = Tensor::empty(sizes, lhs.dtype(), cpu::broadcast_format(lhs, rhs, sizes));
   scope.touches(lhs, rhs, out);
 
-  if (lhs.dtype() == DType::Int32) {
-    scope.kernel("integers");
-    run_integers<std::int32_t>(op, lhs, rhs, out);
-  } else if (lhs.dtype() == DType::Int64) {
-    scope.kernel("integers");
-    run_integers<std::int64_t>(op, lhs, rhs, out);
-  } else if (lhs.dtype() == DType::Float64) {
-    scope.kernel("doubles");
-    run_doubles(op, lhs, rhs, out);
-  } else {
-    scope.kernel("simd");
-    cpu::broadcast_binary<float>(
-        lhs, rhs, out,
-        [op](const float* left, const float* right, float* dst, std::int64_t count, cpu::Rhs kind,
-             cpu::Store store) { cpu::float_binary(op, left, right, dst, count, kind, store); });
+  scope.kernel(run_binary(op, lhs, rhs, out));
+  if (replay::is_recording()) {
+    replay::record({.op = name,
+                    .inputs = {lhs, rhs},
+                    .outputs = {out},
+                    .run =
+                        [op](const replay::Frame& frame) {
+                          run_binary(op, frame.in(0), frame.in(1), frame.out());
+                        },
+                    .identity = std::string(name)});
   }
   if (autograd::needs_grad(lhs, rhs)) {
     return gradients::record_binary(name, op, lhs, rhs, std::move(out));
@@ -193,18 +211,28 @@ void add_codes(const QTensor& lhs, const QTensor& rhs, const QTensor& out,
   const cpu::ScalarDequantizer left(lhs);
   const cpu::ScalarDequantizer right(rhs);
   const cpu::AddArgs args{left.scale, left.offset, right.scale, right.offset, quantizer.args()};
-  cpu::broadcast_binary<T>(lhs, rhs, out,
-                           [&](const T* left_row, const T* right_row, T* dst, std::int64_t count,
-                               cpu::Rhs kind, cpu::Store) {
-                             if constexpr (sizeof(T) == 1) {
-                               cpu::add(left_row, right_row, dst, count, args, kind);
-                             } else {
-                               const std::int64_t step = kind == cpu::Rhs::Row ? 1 : 0;
-                               for (std::int64_t i = 0; i < count; ++i) {
-                                 dst[i] = quantizer(left(left_row[i]) + right(right_row[i * step]));
-                               }
-                             }
-                           });
+  cpu::broadcast_binary<T>(
+      lhs, rhs, out,
+      [&](const T* left_row, const T* right_row, T* dst, std::int64_t count, cpu::Rhs kind,
+          cpu::Store) {
+        if constexpr (sizeof(T) == 1) {
+          cpu::add(left_row, right_row, dst, count, args, kind);
+        } else {
+          const std::int64_t step = kind == cpu::Rhs::Row ? 1 : 0;
+          for (std::int64_t i = 0; i < count; ++i) {
+            dst[i] = quantizer(left(left_row[i]) + right(right_row[i * step]));
+          }
+        }
+      },
+      [&](const T* left_rows, const T* right_row, T* dst, std::int64_t rows, std::int64_t count) {
+        if constexpr (sizeof(T) == 1) {
+          cpu::add_channels(left_rows, right_row, dst, rows, count, args);
+        } else {
+          for (std::int64_t i = 0; i < rows * count; ++i) {
+            dst[i] = quantizer(left(left_rows[i]) + right(right_row[i % count]));
+          }
+        }
+      });
 }
 
 template <typename T>
@@ -217,6 +245,12 @@ void mul_codes(const QTensor& lhs, const QTensor& rhs, const QTensor& out,
                            static_cast<float>(rhs.quantizer().scale) * quantizer.inv_scale;
   cpu::MulArgs args{lhs_zero, rhs_zero, quantizer.args()};
   args.out.inv_scale = multiplier;
+  const auto one = [&](T left, T right) {
+    const std::int64_t product =
+        cpu::saturating_product(std::int64_t{left} - lhs_zero, std::int64_t{right} - rhs_zero);
+    return std::max(quantizer.min,
+                    math::requantize_qint32(product, multiplier, quantizer.zero_point));
+  };
   cpu::broadcast_binary<T>(
       lhs, rhs, out,
       [&](const T* left_row, const T* right_row, T* dst, std::int64_t count, cpu::Rhs kind,
@@ -225,53 +259,64 @@ void mul_codes(const QTensor& lhs, const QTensor& rhs, const QTensor& out,
           cpu::mul(left_row, right_row, dst, count, args, kind);
         } else {
           const std::int64_t step = kind == cpu::Rhs::Row ? 1 : 0;
-          for (std::int64_t i = 0; i < count; ++i) {
-            const std::int64_t product = cpu::saturating_product(
-                std::int64_t{left_row[i]} - lhs_zero, std::int64_t{right_row[i * step]} - rhs_zero);
-            dst[i] = std::max(quantizer.min,
-                              math::requantize_qint32(product, multiplier, quantizer.zero_point));
+          for (std::int64_t i = 0; i < count; ++i) dst[i] = one(left_row[i], right_row[i * step]);
+        }
+      },
+      [&](const T* left_rows, const T* right_row, T* dst, std::int64_t rows, std::int64_t count) {
+        if constexpr (sizeof(T) == 1) {
+          cpu::mul_channels(left_rows, right_row, dst, rows, count, args);
+        } else {
+          for (std::int64_t i = 0; i < rows * count; ++i) {
+            dst[i] = one(left_rows[i], right_row[i % count]);
           }
         }
       });
 }
 
-QTensor add_to(std::string_view op, const QTensor& lhs, const QTensor& rhs, double scale,
-               std::int64_t zero_point, Relu relu) {
-  OpScope scope(op);
-  QTensor out = binary_result(op, lhs, rhs, scale, zero_point);
-  scope.touches(lhs, rhs, out);
-  // The sum is the same either way round; the kernels want the broadcast operand on the right.
+enum class CodeBinary : std::uint8_t { Add, Mul };
+
+// Gives the name of the kernel. The operands may be swapped: sum and product are the same either
+// way round, and the kernels want the broadcast one on the right.
+std::string_view run_code_binary(CodeBinary kind, const QTensor& lhs, const QTensor& rhs,
+                                 const QTensor& out, Relu relu) {
   const QTensor& left = lhs.numel() < rhs.numel() ? rhs : lhs;
   const QTensor& right = lhs.numel() < rhs.numel() ? lhs : rhs;
   const cpu::ScalarQuantizer quantizer = result_quantizer(out, relu);
-  scope.kernel("simd");
-  if (lhs.dtype() == DType::QUInt8) {
-    add_codes<std::uint8_t>(left, right, out, quantizer);
-  } else if (lhs.dtype() == DType::QInt8) {
-    add_codes<std::int8_t>(left, right, out, quantizer);
-  } else {
-    scope.kernel("reference");
-    add_codes<std::int32_t>(left, right, out, quantizer);
+  const auto run = [&](auto code) {
+    using T = decltype(code);
+    if (kind == CodeBinary::Add) {
+      add_codes<T>(left, right, out, quantizer);
+    } else {
+      mul_codes<T>(left, right, out, quantizer);
+    }
+  };
+  switch (lhs.dtype()) {
+    case DType::QUInt8:
+      run(std::uint8_t{});
+      return "simd";
+    case DType::QInt8:
+      run(std::int8_t{});
+      return "simd";
+    default:
+      run(std::int32_t{});
+      return "reference";
   }
-  return out;
 }
 
-QTensor mul_to(std::string_view op, const QTensor& lhs, const QTensor& rhs, double scale,
-               std::int64_t zero_point, Relu relu) {
+QTensor code_binary(std::string_view op, CodeBinary kind, const QTensor& lhs, const QTensor& rhs,
+                    double scale, std::int64_t zero_point, Relu relu) {
   OpScope scope(op);
   QTensor out = binary_result(op, lhs, rhs, scale, zero_point);
   scope.touches(lhs, rhs, out);
-  const QTensor& left = lhs.numel() < rhs.numel() ? rhs : lhs;
-  const QTensor& right = lhs.numel() < rhs.numel() ? lhs : rhs;
-  const cpu::ScalarQuantizer quantizer = result_quantizer(out, relu);
-  scope.kernel("simd");
-  if (lhs.dtype() == DType::QUInt8) {
-    mul_codes<std::uint8_t>(left, right, out, quantizer);
-  } else if (lhs.dtype() == DType::QInt8) {
-    mul_codes<std::int8_t>(left, right, out, quantizer);
-  } else {
-    scope.kernel("reference");
-    mul_codes<std::int32_t>(left, right, out, quantizer);
+  scope.kernel(run_code_binary(kind, lhs, rhs, out, relu));
+  if (replay::is_recording()) {
+    replay::record({.op = op,
+                    .inputs = {lhs, rhs},
+                    .outputs = {out},
+                    .run = [kind, relu](const replay::Frame& frame) {
+                      run_code_binary(kind, QTensor(frame.in(0)), QTensor(frame.in(1)),
+                                      QTensor(frame.out()), relu);
+                    }});
   }
   return out;
 }
@@ -389,16 +434,18 @@ QTensor mul_scalar_to(std::string_view op, const QTensor& x, double value, Relu 
 }  // namespace
 
 QTensor add(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point) {
-  return add_to("quantized::add", lhs, rhs, scale, zero_point, Relu::No);
+  return code_binary("quantized::add", CodeBinary::Add, lhs, rhs, scale, zero_point, Relu::No);
 }
 QTensor add_relu(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point) {
-  return add_to("quantized::add_relu", lhs, rhs, scale, zero_point, Relu::Yes);
+  return code_binary("quantized::add_relu", CodeBinary::Add, lhs, rhs, scale, zero_point,
+                     Relu::Yes);
 }
 QTensor mul(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point) {
-  return mul_to("quantized::mul", lhs, rhs, scale, zero_point, Relu::No);
+  return code_binary("quantized::mul", CodeBinary::Mul, lhs, rhs, scale, zero_point, Relu::No);
 }
 QTensor mul_relu(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point) {
-  return mul_to("quantized::mul_relu", lhs, rhs, scale, zero_point, Relu::Yes);
+  return code_binary("quantized::mul_relu", CodeBinary::Mul, lhs, rhs, scale, zero_point,
+                     Relu::Yes);
 }
 QTensor add_scalar(const QTensor& x, double value) {
   return add_scalar_to("quantized::add_scalar", x, value, Relu::No);

@@ -12,6 +12,7 @@
 #include "quanta/ops/gradients/conv.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -265,6 +266,17 @@ QTensor conv_codes(const QTensor& x, const ConvPackedParams& packed, double scal
     scope.kernel(params.kernel.codes(shape, qparams, output,
                                      static_cast<const std::uint8_t*>(input.data_ptr()),
                                      static_cast<std::uint8_t*>(out.data_ptr())));
+    if (replay::is_recording()) {
+      replay::record({.op = output == cpu::SumOutput::CodesReLU ? names.relu : names.plain,
+                      .inputs = {input},
+                      .outputs = {out},
+                      .run = [packed, shape, qparams, output](const replay::Frame& frame) {
+                        packed.impl().kernel.codes(
+                            shape, qparams, output,
+                            static_cast<const std::uint8_t*>(frame.in().data_ptr()),
+                            static_cast<std::uint8_t*>(frame.out().data_ptr()));
+                      }});
+    }
   }
   return QTensor(detail::conv_result(geometry, x, std::move(out)));
 }

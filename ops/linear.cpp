@@ -11,6 +11,7 @@
 #include "quanta/ops/gradients/linear.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -168,6 +169,18 @@ QTensor linear_codes(std::string_view name, const QTensor& x, const LinearPacked
     scope.kernel(kernel.codes(x.numel() / kernel.in_features(), qparams, output,
                               static_cast<const std::uint8_t*>(input.data_ptr()),
                               static_cast<std::uint8_t*>(out.data_ptr())));
+    if (replay::is_recording()) {
+      replay::record({.op = name,
+                      .inputs = {input},
+                      .outputs = {out},
+                      .run = [packed, qparams, output](const replay::Frame& frame) {
+                        const cpu::LinearInt8& packed_kernel = packed.impl().kernel;
+                        packed_kernel.codes(frame.in().numel() / packed_kernel.in_features(),
+                                            qparams, output,
+                                            static_cast<const std::uint8_t*>(frame.in().data_ptr()),
+                                            static_cast<std::uint8_t*>(frame.out().data_ptr()));
+                      }});
+    }
   }
   return out;
 }

@@ -4,6 +4,7 @@
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/quant_math.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta::quantized {
@@ -11,10 +12,11 @@ namespace {
 
 constexpr float kMaxHalf = 65504.0F;
 
-/// A result of sizes [..., N] that `run(x, rows, out)` fills. A weight takes `weight_item` bytes.
+/// A result of sizes [..., N] that `run(x, rows, out)` fills; `run` owns what it needs. A weight
+/// takes `weight_item` bytes.
 template <typename Run>
 Tensor run_rows(std::string_view op, const Tensor& x, std::int64_t in_features,
-                std::int64_t out_features, std::size_t weight_item, Run&& run) {
+                std::int64_t out_features, std::size_t weight_item, Run run) {
   OpScope scope(op);
   QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", op);
   QUANTA_CHECK(x.dtype() == DType::Float32, "{}: x: expected Float32, got {}{}", op, x.dtype(),
@@ -33,8 +35,17 @@ Tensor run_rows(std::string_view op, const Tensor& x, std::int64_t in_features,
   });
   if (out.numel() > 0) {
     const Tensor input = x.contiguous();
-    scope.kernel(run(static_cast<const float*>(input.data_ptr()), x.numel() / in_features,
-                     static_cast<float*>(out.data_ptr())));
+    const auto run_on = [run, in_features](const Tensor& from, const Tensor& to) {
+      return run(static_cast<const float*>(from.data_ptr()), from.numel() / in_features,
+                 static_cast<float*>(to.data_ptr()));
+    };
+    scope.kernel(run_on(input, out));
+    if (replay::is_recording()) {
+      replay::record(
+          {.op = op, .inputs = {input}, .outputs = {out}, .run = [run_on](const replay::Frame& f) {
+             run_on(f.in(), f.out());
+           }});
+    }
   }
   return out;
 }
@@ -45,8 +56,9 @@ Tensor run_int8(std::string_view op, const Tensor& x, const LinearPackedParams& 
                "{}: packed: expected packed parameters, got empty LinearPackedParams", op);
   const LinearPackedParams::Impl& impl = packed.impl();
   return run_rows(op, x, impl.kernel.in_features(), impl.kernel.out_features(), 1,
-                  [&](const float* src, std::int64_t rows, float* out) {
-                    return cpu::linear_dynamic_rows(src, rows, impl, reduce_range, fusion, out);
+                  [packed, reduce_range, fusion](const float* src, std::int64_t rows, float* out) {
+                    return cpu::linear_dynamic_rows(src, rows, packed.impl(), reduce_range, fusion,
+                                                    out);
                   });
 }
 
@@ -61,8 +73,8 @@ Tensor run_fp16(std::string_view op, const Tensor& x, const LinearPackedParamsFp
                 Fusion fusion) {
   const LinearPackedParamsFp16::Impl& impl = checked_impl(op, packed);
   return run_rows(op, x, impl.in_features, impl.out_features, 2,
-                  [&](const float* src, std::int64_t rows, float* out) {
-                    return cpu::linear_dynamic_fp16_rows(src, rows, impl, fusion, out);
+                  [packed, fusion](const float* src, std::int64_t rows, float* out) {
+                    return cpu::linear_dynamic_fp16_rows(src, rows, packed.impl(), fusion, out);
                   });
 }
 

@@ -8,6 +8,7 @@
 #include "quanta/ops/gradients/pooling.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -119,6 +120,15 @@ Tensor max_result(std::string_view op, OpScope& scope, const Tensor& x, const Po
                   const Tensor& result) {
   scope.touches(input.x, result);
   scope.kernel(cpu::max_pool(input.geometry, x.dtype(), input.x.data_ptr(), result.data_ptr()));
+  if (replay::is_recording()) {
+    replay::record({.op = op,
+                    .inputs = {input.x},
+                    .outputs = {result},
+                    .run = [geometry = input.geometry](const replay::Frame& frame) {
+                      cpu::max_pool(geometry, frame.in().dtype(), frame.in().data_ptr(),
+                                    frame.out().data_ptr());
+                    }});
+  }
   Tensor y = finish(input, result);
   if (!autograd::needs_grad(x)) return y;
   return gradients::record_max_pool(op, std::move(y), x, input.spatial, input.geometry);
@@ -129,6 +139,15 @@ Tensor avg_result(std::string_view op, OpScope& scope, const Tensor& x, const Po
   scope.touches(input.x, result);
   scope.kernel(
       cpu::avg_pool(input.geometry, rule, x.dtype(), input.x.data_ptr(), result.data_ptr()));
+  if (replay::is_recording()) {
+    replay::record({.op = op,
+                    .inputs = {input.x},
+                    .outputs = {result},
+                    .run = [geometry = input.geometry, rule](const replay::Frame& frame) {
+                      cpu::avg_pool(geometry, rule, frame.in().dtype(), frame.in().data_ptr(),
+                                    frame.out().data_ptr());
+                    }});
+  }
   Tensor y = finish(input, result);
   if (!autograd::needs_grad(x)) return y;
   return gradients::record_avg_pool(op, std::move(y), x, input.spatial, input.geometry, rule);

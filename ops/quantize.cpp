@@ -3,10 +3,12 @@
 #include <cmath>
 #include <cstring>
 
+#include "quanta/ops/cpu/code_table.h"
 #include "quanta/ops/cpu/elementwise_kernels.h"
 #include "quanta/ops/cpu/per_channel.h"
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -39,7 +41,9 @@ std::int32_t unpack_code(const std::uint8_t* packed, std::int64_t index, int bit
   return (packed[index / per_byte] >> shift) & ((1 << bits) - 1);
 }
 
-void quantize_to(const Tensor& x, const QTensor& out, float inv_scale, std::int32_t zero_point) {
+void quantize_to(const Tensor& x, const QTensor& out) {
+  const float inv_scale = math::inverse_scale(static_cast<float>(out.quantizer().scale));
+  const auto zero_point = static_cast<std::int32_t>(out.quantizer().zero_point);
   const auto* src = static_cast<const float*>(x.data_ptr());
   const IntRange range = quant_range(out.dtype());
   const auto min = static_cast<std::int32_t>(range.min);
@@ -79,8 +83,17 @@ QTensor quantize_checked(std::string_view op, const Tensor& x, double scale,
   const MemoryFormat format = is_sub_byte(dtype) ? MemoryFormat::Contiguous : x.suggested_format();
   QTensor out = QTensor::empty(x.sizes(), dtype, quantizer, format);
 
-  quantize_to(x.contiguous(format), out, math::inverse_scale(static_cast<float>(scale)),
-              static_cast<std::int32_t>(zero_point));
+  const Tensor dense = x.contiguous(format);
+  quantize_to(dense, out);
+  if (replay::is_recording()) {
+    replay::record({.op = op,
+                    .inputs = {dense},
+                    .outputs = {out},
+                    .run = [](const replay::Frame& f) { quantize_to(f.in(), QTensor(f.out())); },
+                    .identity = fmt::format("{} {} {}", scale, zero_point, to_string(dtype)),
+                    .role = replay::Step::Role::Quantize,
+                    .with_codes = cpu::map_bytes_kernels()});
+  }
   return out;
 }
 
@@ -222,6 +235,7 @@ namespace {
 
 cpu::FloatRange range_of(std::string_view op, const Tensor& x) {
   check_float_input(op, x);
+  replay::check_read(op, x);
   if (x.numel() == 0) return {0.0F, 0.0F};
   const Tensor dense = x.contiguous(x.suggested_format());
   const cpu::FloatRange range =
@@ -306,6 +320,18 @@ void dequantize_sub_byte_channels(const QTensor& x, float* dst) {
   });
 }
 
+// Both dense and of one memory order.
+void dequantize_to(const QTensor& x, const Tensor& out) {
+  auto* dst = static_cast<float*>(out.data_ptr());
+  if (!x.is_per_channel()) {
+    dequantize_per_tensor(x, dst, cpu::store_for(out.nbytes()));
+  } else if (is_sub_byte(x.dtype())) {
+    dequantize_sub_byte_channels(x, dst);
+  } else {
+    cpu::dequantize_channels(x, dst);
+  }
+}
+
 }  // namespace
 
 Tensor dequantize(const Tensor& x) {
@@ -325,13 +351,15 @@ Tensor dequantize(const Tensor& x) {
   Tensor out = Tensor::empty(x.sizes(), DType::Float32, format);
   scope.touches(x, out);
   const QTensor dense(is_sub_byte(x.dtype()) ? x : x.contiguous(format));
-  auto* dst = static_cast<float*>(out.data_ptr());
-  if (!dense.is_per_channel()) {
-    dequantize_per_tensor(dense, dst, cpu::store_for(out.nbytes()));
-  } else if (is_sub_byte(x.dtype())) {
-    dequantize_sub_byte_channels(dense, dst);
-  } else {
-    cpu::dequantize_channels(dense, dst);
+  dequantize_to(dense, out);
+  if (replay::is_recording()) {
+    replay::record({.op = "dequantize",
+                    .inputs = {dense},
+                    .outputs = {out},
+                    .run = [](const replay::Frame& f) { dequantize_to(QTensor(f.in()), f.out()); },
+                    .identity = "dequantize",
+                    .role = dense.is_per_channel() ? replay::Step::Role::Other
+                                                   : replay::Step::Role::Dequantize});
   }
   return out;
 }

@@ -10,6 +10,7 @@
 #include "quanta/runtime/detail/overlap.h"
 #include "quanta/runtime/detail/strided.h"
 #include "quanta/runtime/quant_math.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta {
@@ -327,6 +328,13 @@ Tensor Tensor::clone(MemoryFormat format) const {
   impl->quantizer = impl_->quantizer;
   Tensor result(std::move(impl));
   copy_same_dtype(result, *this);
+  if (replay::is_recording()) {
+    replay::record({.op = "clone",
+                    .inputs = {*this},
+                    .outputs = {result},
+                    .run = [](const replay::Frame& f) { copy_same_dtype(f.out(), f.in()); },
+                    .identity = "clone"});
+  }
   return recorded_copy("clone", *this, std::move(result));
 }
 
@@ -338,6 +346,13 @@ Tensor Tensor::to(DType wanted) const {
       dtype(), wanted);
   Tensor result = empty(sizes(), wanted, suggested_format());
   if (numel() > 0) copy_converting(result, *this);
+  if (replay::is_recording() && numel() > 0) {
+    replay::record({.op = "to",
+                    .inputs = {*this},
+                    .outputs = {result},
+                    .run = [](const replay::Frame& f) { copy_converting(f.out(), f.in()); },
+                    .identity = "to"});
+  }
   if (!result.is_floating_point()) return result;
   return recorded_copy("to", *this, std::move(result));
 }
@@ -422,6 +437,7 @@ const Tensor& Tensor::fill_(double value) const {
 }
 
 std::vector<float> Tensor::to_float_vector() const {
+  replay::check_read("to_float_vector", *this);
   std::vector<float> result(static_cast<std::size_t>(numel()));
   if (is_quantized()) {
     for_each_element(*this, [&](std::int64_t flat, std::int64_t offset, std::int64_t channel) {
@@ -442,6 +458,7 @@ std::vector<float> Tensor::to_float_vector() const {
 }
 
 std::vector<std::int64_t> Tensor::to_int64_vector() const {
+  replay::check_read("to_int64_vector", *this);
   QUANTA_CHECK(!is_floating_point(), "to_int64_vector: x: expected integers or codes, got {}",
                dtype());
   std::vector<std::int64_t> result(static_cast<std::size_t>(numel()));

@@ -4,6 +4,7 @@
 
 #include "quanta/runtime/allocator.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/recorder.h"
 
 namespace quanta {
 
@@ -18,13 +19,18 @@ Storage::Storage(std::size_t bytes, Device device)
                    "Tensor: device: expected cpu (the CUDA backend is not built), got {}",
                    to_string(device));
   data_ = static_cast<std::byte*>(allocate(bytes));
+  if (replay::is_recording()) [[unlikely]]
+    replay::note_storage(this);
 }
 
 Storage::Storage(void* data, std::size_t bytes, Device device, std::function<void(void*)> deleter)
     : data_(static_cast<std::byte*>(data)),
       bytes_(bytes),
       device_(device),
-      deleter_(std::move(deleter)) {}
+      deleter_(std::move(deleter)) {
+  if (replay::is_recording()) [[unlikely]]
+    replay::note_storage(this);
+}
 
 Storage::~Storage() {
   if (owned_by_allocator_) {

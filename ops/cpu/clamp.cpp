@@ -1,5 +1,9 @@
 #include "quanta/ops/cpu/clamp.h"
 
+#include <memory>
+#include <utility>
+
+#include "quanta/ops/cpu/code_table.h"
 #include "quanta/ops/cpu/elementwise_kernels.h"
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/runtime/quant_math.h"
@@ -72,6 +76,16 @@ void visit_elements(DType dtype, Visitor&& visitor) {
   visitor(float{});
 }
 
+CodeTable clamp_table(DType dtype, const ClampBounds& bounds) {
+  CodeTable table{};
+  for (std::int32_t bits = 0; bits < 256; ++bits) {
+    const std::int32_t code = dtype == DType::QInt8 && bits > 127 ? bits - 256 : bits;
+    table[static_cast<std::size_t>(bits)] =
+        static_cast<std::uint8_t>(math::clamp(code, bounds.low_code, bounds.high_code));
+  }
+  return table;
+}
+
 }  // namespace
 
 Tensor clamp(const Tensor& x, const ClampBounds& bounds) {
@@ -80,9 +94,24 @@ Tensor clamp(const Tensor& x, const ClampBounds& bounds) {
   const Tensor out = x.is_quantized()
                          ? QTensor::empty(x.sizes(), x.dtype(), x.impl()->quantizer, format)
                          : Tensor::empty(x.sizes(), x.dtype(), format);
-  visit_elements(x.dtype(), [&](auto element) {
-    clamp_dense<decltype(element)>(dense, out, bounds, store_for(out.nbytes()));
-  });
+  const auto run = [bounds](const Tensor& from, const Tensor& to) {
+    visit_elements(from.dtype(), [&](auto element) {
+      clamp_dense<decltype(element)>(from, to, bounds, store_for(to.nbytes()));
+    });
+  };
+  run(dense, out);
+  if (replay::is_recording()) {
+    replay::Step step{.op = "clamp",
+                      .inputs = {dense},
+                      .outputs = {out},
+                      .run = [run](const replay::Frame& frame) { run(frame.in(), frame.out()); },
+                      .in_place = true};
+    if (out.dtype() == DType::QUInt8 || out.dtype() == DType::QInt8) {
+      step.table = std::make_shared<const CodeTable>(clamp_table(out.dtype(), bounds));
+      step.with_table = map_bytes_kernels();
+    }
+    replay::record(std::move(step));
+  }
   return out;
 }
 

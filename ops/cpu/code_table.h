@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <limits>
+#include <string_view>
 
 #include "quanta/ops/cpu/lookup.h"
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/tensor.h"
 
 // Private: functions from codes to codes over whole tensors.
@@ -66,6 +68,19 @@ const CodeTable& code_table(const TableKey& key, Function&& function) {
   return slot.table;
 }
 
+/// "hardswish", ...
+std::string_view to_string(CodeFunction function);
+
+/// dst = table[src] over all bytes of two dense tensors, in several threads.
+void map_bytes(const Tensor& src, const Tensor& dst, const CodeTable& table);
+
+/// map_bytes of frames, for replay::Step::with_codes and with_table.
+replay::ByteTableKernel map_bytes_kernels();
+
+/// Notes map_bytes for a plan, if one is being recorded.
+void record_map_bytes(std::string_view op, const Tensor& src, const Tensor& dst,
+                      const CodeTable& table);
+
 /// out = function(x), element by element; both dense, of one memory order and dtype QUInt8, QInt8
 /// (through the table) or QInt32.
 template <typename Function>
@@ -79,12 +94,8 @@ void map_codes(const QTensor& x, const QTensor& out, const TableKey& key, Functi
     return;
   }
   const CodeTable& table = code_table(key, function);
-  const auto* src = static_cast<const std::uint8_t*>(x.data_ptr());
-  auto* dst = static_cast<std::uint8_t*>(out.data_ptr());
-  const Store store = store_for(out.nbytes());
-  parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
-    lookup(src + begin, dst + begin, end - begin, table, store);
-  });
+  map_bytes(x, out, table);
+  record_map_bytes(to_string(key.function), x, out, table);
 }
 
 }  // namespace quanta::cpu

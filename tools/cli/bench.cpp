@@ -54,15 +54,19 @@ class Subject {
         std::filesystem::file_size(options.save.empty() ? options.weights : options.save));
     x_ = inputs_.slice(0, 0, batch_).clone();
     if (x_.dim() == 4) x_ = x_.contiguous(MemoryFormat::ChannelsLast);
+    if (!options.eager) {
+      frozen_ = freeze(*model_, x_);
+      model_.reset();
+    }
   }
 
-  void run() const { static_cast<void>((*model_)(x_)); }
+  void run() const { static_cast<void>(call(x_)); }
 
   /// The outputs for as many inputs as whole batches hold.
   Tensor outputs() const {
     std::vector<Tensor> parts;
     for (std::int64_t begin = 0; begin + batch_ <= inputs_.size(0); begin += batch_) {
-      parts.push_back((*model_)(inputs_.slice(0, begin, begin + batch_)));
+      parts.push_back(call(inputs_.slice(0, begin, begin + batch_)));
     }
     return cat(parts, 0);
   }
@@ -72,10 +76,13 @@ class Subject {
   double file_megabytes() const { return file_bytes_ / 1e6; }
 
  private:
+  Tensor call(const Tensor& x) const { return model_ != nullptr ? (*model_)(x) : frozen_(x); }
+
   const NetworkKind& kind_;
   std::int64_t batch_;
   Tensor inputs_, expected_, x_;
-  std::shared_ptr<nn::Module> model_;
+  std::shared_ptr<nn::Module> model_;  // null when frozen
+  FrozenModel frozen_;
   double file_bytes_ = 0.0;
 };
 

@@ -1,0 +1,362 @@
+#include "quanta/runtime/detail/replay_steps.h"
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "quanta/runtime/quant_math.h"
+
+namespace quanta::replay::detail {
+namespace {
+
+class ProgramBuilder {
+ public:
+  ProgramBuilder(const Recording& recording, const Tensor& input, const Tensor& output)
+      : recording_(recording) {
+    add(input.storage(), BufferKind::Input);
+    if (!recording.is_constant(output)) add(output.storage(), BufferKind::Output);
+  }
+
+  Value value(const Tensor& x) {
+    const std::byte* begin = x.storage()->data();
+    return {
+        buffer_of(x), static_cast<std::size_t>(static_cast<const std::byte*>(x.data_ptr()) - begin),
+        x.sizes(),    x.strides(),
+        x.dtype(),    x.impl()->quantizer};
+  }
+
+  PlannedStep planned(const Step& step) {
+    PlannedStep result;
+    result.op = step.op;
+    result.path = step.path;
+    for (const Tensor& x : step.inputs) result.inputs.push_back(value(x));
+    for (const Tensor& x : step.outputs) result.outputs.push_back(value(x));
+    result.run = step.run;
+    result.identity = step.identity;
+    result.in_place = step.in_place;
+    result.table = step.table;
+    result.with_table = step.with_table;
+    result.with_codes = step.with_codes;
+    result.role = step.role;
+    return result;
+  }
+
+  std::vector<Buffer> take_buffers() { return std::move(buffers_); }
+
+ private:
+  std::size_t add(const IntrusivePtr<Storage>& storage, BufferKind kind) {
+    const auto [at, is_new] = numbers_.emplace(storage.get(), buffers_.size());
+    if (!is_new) return at->second;
+    Buffer buffer;
+    buffer.kind = kind;
+    buffer.bytes = storage->bytes();
+    if (kind == BufferKind::Constant) buffer.constant = storage;
+    buffers_.push_back(std::move(buffer));
+    return at->second;
+  }
+
+  std::size_t buffer_of(const Tensor& x) {
+    return add(x.storage(), recording_.is_constant(x) ? BufferKind::Constant : BufferKind::Arena);
+  }
+
+  const Recording& recording_;
+  std::unordered_map<const Storage*, std::size_t> numbers_;
+  std::vector<Buffer> buffers_;
+};
+
+bool reads(const PlannedStep& step, std::size_t buffer) {
+  return std::any_of(step.inputs.begin(), step.inputs.end(),
+                     [&](const Value& value) { return value.buffer == buffer; });
+}
+
+bool writes(const PlannedStep& step, std::size_t buffer) {
+  return std::any_of(step.outputs.begin(), step.outputs.end(),
+                     [&](const Value& value) { return value.buffer == buffer; });
+}
+
+std::size_t count_readers(const Program& program, std::size_t buffer) {
+  std::size_t count = program.output.buffer == buffer ? 1 : 0;
+  for (const PlannedStep& step : program.steps) count += reads(step, buffer) ? 1 : 0;
+  return count;
+}
+
+std::size_t count_writers(const Program& program, std::size_t buffer) {
+  return static_cast<std::size_t>(
+      std::count_if(program.steps.begin(), program.steps.end(),
+                    [&](const PlannedStep& step) { return writes(step, buffer); }));
+}
+
+// The only step that writes these elements, and nothing else of their buffer; none for several.
+std::optional<std::size_t> writer_of(const Program& program, const Value& value) {
+  if (count_writers(program, value.buffer) != 1) return std::nullopt;
+  for (std::size_t i = 0; i < program.steps.size(); ++i) {
+    const PlannedStep& step = program.steps[i];
+    if (!writes(step, value.buffer)) continue;
+    if (step.outputs.size() == 1 && step.outputs[0].same_place(value)) return i;
+    return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// Every use of one buffer becomes one of another, of the same layout.
+void replace_buffer(Program& program, std::size_t from, std::size_t to) {
+  const auto replace = [&](Value& value) {
+    if (value.buffer == from) value.buffer = to;
+  };
+  for (PlannedStep& step : program.steps) {
+    std::for_each(step.inputs.begin(), step.inputs.end(), replace);
+    std::for_each(step.outputs.begin(), step.outputs.end(), replace);
+  }
+  replace(program.output);
+}
+
+bool are_codes(const Value& value) {
+  return value.dtype == DType::QUInt8 || value.dtype == DType::QInt8;
+}
+
+// quantize(dequantize(code)) for each code.
+ByteTable requantize_table(const Value& from, const Value& to) {
+  const IntRange range = quant_range(to.dtype);
+  const auto scale = static_cast<float>(from.quantizer.scale);
+  const float inverse = math::inverse_scale(static_cast<float>(to.quantizer.scale));
+  ByteTable table{};
+  for (std::int32_t bits = 0; bits < 256; ++bits) {
+    const std::int32_t code = from.dtype == DType::QInt8 && bits > 127 ? bits - 256 : bits;
+    const float real =
+        math::dequantize(code, scale, static_cast<std::int32_t>(from.quantizer.zero_point));
+    table[static_cast<std::size_t>(bits)] = static_cast<std::uint8_t>(
+        math::quantize(real, inverse, static_cast<std::int32_t>(to.quantizer.zero_point),
+                       static_cast<std::int32_t>(range.min), static_cast<std::int32_t>(range.max)));
+  }
+  return table;
+}
+
+bool changes_nothing(const ByteTable& table) {
+  for (std::size_t i = 0; i < table.size(); ++i) {
+    if (table[i] != i) return false;
+  }
+  return true;
+}
+
+std::shared_ptr<const ByteTable> composed(const ByteTable& first, const ByteTable& second) {
+  auto table = std::make_shared<ByteTable>();
+  for (std::size_t i = 0; i < first.size(); ++i) (*table)[i] = second[first[i]];
+  return table;
+}
+
+void erase_step(Program& program, std::size_t index) {
+  program.steps.erase(program.steps.begin() + static_cast<std::ptrdiff_t>(index));
+}
+
+// A Quantize step that reads what a Dequantize step wrote works on the codes. True when changed.
+bool join_quantize(Program& program, std::size_t index) {
+  PlannedStep& step = program.steps[index];
+  if (step.role != Step::Role::Quantize || !step.with_codes || !are_codes(step.outputs[0])) {
+    return false;
+  }
+  const auto producer = writer_of(program, step.inputs[0]);
+  if (!producer || program.steps[*producer].role != Step::Role::Dequantize) return false;
+  const Value codes = program.steps[*producer].inputs[0];
+  const Value& out = step.outputs[0];
+  // The codes have to be still there, and in the same order.
+  if (!are_codes(codes) || !program.is_whole(codes) || !program.is_whole(out) ||
+      codes.strides != out.strides || count_writers(program, codes.buffer) > 1) {
+    return false;
+  }
+  const ByteTable table = requantize_table(codes, out);
+  if (changes_nothing(table) && program.buffers[out.buffer].kind == BufferKind::Arena) {
+    const std::size_t from = out.buffer;
+    erase_step(program, index);
+    replace_buffer(program, from, codes.buffer);
+    return true;
+  }
+  step.inputs = {codes};
+  step.table = std::make_shared<ByteTable>(table);
+  step.with_table = step.with_codes;
+  step.run = step.with_codes(step.table);
+  step.role = Step::Role::Other;
+  step.in_place = true;
+  step.identity.clear();
+  return true;
+}
+
+// A step that is a table goes into the step that writes what it reads. True when changed.
+bool join_with_producer(Program& program, std::size_t index) {
+  const PlannedStep& step = program.steps[index];
+  if (step.table == nullptr) return false;
+  const Value& in = step.inputs[0];
+  const auto found = writer_of(program, in);
+  if (!found || *found >= index || count_readers(program, in.buffer) != 1) return false;
+  PlannedStep& producer = program.steps[*found];
+  if (!producer.with_table || !program.is_whole(in) || !program.is_whole(step.outputs[0]) ||
+      in.strides != step.outputs[0].strides) {
+    return false;
+  }
+  const std::shared_ptr<const ByteTable>& before =
+      producer.table != nullptr ? producer.table : producer.joined;
+  const auto table = before != nullptr ? composed(*before, *step.table) : step.table;
+  (producer.table != nullptr ? producer.table : producer.joined) = table;
+  producer.run = producer.with_table(table);
+  producer.identity.clear();
+  producer.note += " + " + std::string(step.op);
+  producer.outputs[0] = step.outputs[0];
+  erase_step(program, index);
+  return true;
+}
+
+struct Lifetime {
+  std::size_t first = std::numeric_limits<std::size_t>::max();
+  std::size_t last = 0;
+  void include(std::size_t step) {
+    first = std::min(first, step);
+    last = std::max(last, step);
+  }
+  bool meets(const Lifetime& other) const { return first <= other.last && other.first <= last; }
+};
+
+std::vector<Lifetime> lifetimes(const Program& program) {
+  std::vector<Lifetime> result(program.buffers.size());
+  for (std::size_t i = 0; i < program.steps.size(); ++i) {
+    for (const Value& value : program.steps[i].inputs) result[value.buffer].include(i);
+    for (const Value& value : program.steps[i].outputs) result[value.buffer].include(i);
+  }
+  return result;
+}
+
+// A step that may write where it reads does so, where nobody else needs what it reads.
+void reuse_inputs(Program& program) {
+  for (std::size_t i = 0; i < program.steps.size(); ++i) {
+    const PlannedStep& step = program.steps[i];
+    if (!step.in_place) continue;
+    const Value in = step.inputs[0];
+    const Value out = step.outputs[0];
+    const Buffer& from = program.buffers[in.buffer];
+    const Buffer& to = program.buffers[out.buffer];
+    const bool both_in_arena = from.kind == BufferKind::Arena && to.kind == BufferKind::Arena;
+    if (!both_in_arena || in.buffer == out.buffer || !program.is_whole(in) ||
+        !program.is_whole(out) || from.bytes != to.bytes || in.strides != out.strides) {
+      continue;
+    }
+    const std::vector<Lifetime> lives = lifetimes(program);
+    if (lives[in.buffer].last == i && lives[out.buffer].first == i) {
+      replace_buffer(program, out.buffer, in.buffer);
+    }
+  }
+}
+
+}  // namespace
+
+Program make_program(const Recording& recording, const Tensor& input, const Tensor& output) {
+  recording.require_known("the network", "output", output);
+  ProgramBuilder builder(recording, input, output);
+  Program program;
+  for (const Step& step : recording.steps()) program.steps.push_back(builder.planned(step));
+  program.output = builder.value(output);
+  program.buffers = builder.take_buffers();
+  return program;
+}
+
+void drop_unused(Program& program) {
+  std::vector<bool> is_needed(program.buffers.size(), false);
+  is_needed[program.output.buffer] = true;
+  std::vector<PlannedStep> kept;
+  for (auto step = program.steps.rbegin(); step != program.steps.rend(); ++step) {
+    const bool is_used = std::any_of(step->outputs.begin(), step->outputs.end(),
+                                     [&](const Value& value) { return is_needed[value.buffer]; });
+    if (!is_used) continue;
+    for (const Value& value : step->outputs) {
+      if (program.is_whole(value)) is_needed[value.buffer] = false;
+    }
+    for (const Value& value : step->inputs) is_needed[value.buffer] = true;
+    kept.push_back(std::move(*step));
+  }
+  std::reverse(kept.begin(), kept.end());
+  program.steps = std::move(kept);
+}
+
+void share_equal_steps(Program& program) {
+  const auto is_simple = [&](const PlannedStep& step) {
+    const auto once = [&](const Value& value) { return count_writers(program, value.buffer) <= 1; };
+    return !step.identity.empty() && std::all_of(step.inputs.begin(), step.inputs.end(), once) &&
+           std::all_of(step.outputs.begin(), step.outputs.end(), [&](const Value& value) {
+             return once(value) && program.is_whole(value) &&
+                    program.buffers[value.buffer].kind == BufferKind::Arena;
+           });
+  };
+  const auto are_equal = [](const PlannedStep& a, const PlannedStep& b) {
+    return a.op == b.op && a.identity == b.identity && a.inputs.size() == b.inputs.size() &&
+           a.outputs.size() == b.outputs.size() &&
+           std::equal(a.inputs.begin(), a.inputs.end(), b.inputs.begin(),
+                      [](const Value& x, const Value& y) {
+                        return x.same_place(y) && x.quantizer == y.quantizer;
+                      });
+  };
+  for (std::size_t i = 0; i < program.steps.size(); ++i) {
+    if (!is_simple(program.steps[i])) continue;
+    for (std::size_t j = i + 1; j < program.steps.size();) {
+      if (!are_equal(program.steps[i], program.steps[j]) || !is_simple(program.steps[j])) {
+        ++j;
+        continue;
+      }
+      const std::vector<Value> repeated = program.steps[j].outputs;
+      erase_step(program, j);
+      for (std::size_t o = 0; o < repeated.size(); ++o) {
+        replace_buffer(program, repeated[o].buffer, program.steps[i].outputs[o].buffer);
+      }
+    }
+  }
+}
+
+void join_tables(Program& program) {
+  bool changed = true;
+  while (changed) {
+    changed = false;
+    for (std::size_t i = 0; i < program.steps.size() && !changed; ++i) {
+      changed = join_quantize(program, i) || join_with_producer(program, i);
+    }
+    if (changed) drop_unused(program);
+  }
+}
+
+std::size_t place_buffers(Program& program) {
+  reuse_inputs(program);
+  constexpr std::size_t kAlignment = 64;
+  const std::vector<Lifetime> lives = lifetimes(program);
+  std::vector<std::size_t> order;
+  for (std::size_t b = 0; b < program.buffers.size(); ++b) {
+    const bool is_used = lives[b].first <= lives[b].last;
+    if (program.buffers[b].kind == BufferKind::Arena && is_used) order.push_back(b);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return program.buffers[a].bytes > program.buffers[b].bytes;
+  });
+  const auto room = [&](std::size_t b) {
+    return (program.buffers[b].bytes + kAlignment - 1) / kAlignment * kAlignment + kAlignment;
+  };
+  std::size_t total = 0;
+  std::vector<std::size_t> placed;
+  for (const std::size_t b : order) {
+    // The lowest place that is free all the time that this buffer lives.
+    std::vector<std::pair<std::size_t, std::size_t>> taken;
+    for (const std::size_t other : placed) {
+      if (lives[b].meets(lives[other])) {
+        taken.emplace_back(program.buffers[other].offset,
+                           program.buffers[other].offset + room(other));
+      }
+    }
+    std::sort(taken.begin(), taken.end());
+    std::size_t offset = 0;
+    for (const auto& [begin, end] : taken) {
+      if (offset + room(b) <= begin) break;
+      offset = std::max(offset, end);
+    }
+    program.buffers[b].offset = offset;
+    total = std::max(total, offset + room(b));
+    placed.push_back(b);
+  }
+  return total;
+}
+
+}  // namespace quanta::replay::detail

@@ -1,0 +1,80 @@
+#pragma once
+
+// Private: the steps of a plan while it is made, on numbered buffers instead of tensors.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "quanta/runtime/recorder.h"
+
+namespace quanta::replay::detail {
+
+enum class BufferKind : std::uint8_t { Constant, Input, Output, Arena };
+
+struct Buffer {
+  BufferKind kind = BufferKind::Arena;
+  std::size_t bytes = 0;
+  IntrusivePtr<Storage> constant;  ///< of a Constant
+  std::size_t offset = 0;          ///< in the arena
+};
+
+/// A tensor whose elements lie in a buffer.
+struct Value {
+  std::size_t buffer = 0;
+  std::size_t offset = 0;  ///< bytes from the buffer's begin
+  Dims sizes;
+  Dims strides;
+  DType dtype = DType::Float32;
+  Quantizer quantizer;
+
+  std::int64_t numel() const noexcept { return product(sizes); }
+  std::size_t bytes() const noexcept { return storage_bytes(dtype, numel()); }
+  /// Where and how the elements lie, not what they mean.
+  bool same_place(const Value& other) const noexcept {
+    return buffer == other.buffer && offset == other.offset && sizes == other.sizes &&
+           strides == other.strides && dtype == other.dtype;
+  }
+};
+
+struct PlannedStep {
+  std::string_view op;
+  std::string path;
+  std::vector<Value> inputs, outputs;
+  Kernel run;
+  std::string identity;
+  bool in_place = false;
+  std::shared_ptr<const ByteTable> table;   ///< as of Step
+  std::shared_ptr<const ByteTable> joined;  ///< what with_table was called with
+  ByteTableKernel with_table, with_codes;
+  Step::Role role = Step::Role::Other;
+  std::string note;  ///< what was joined with it: " + hardswish"
+};
+
+struct Program {
+  std::vector<Buffer> buffers;
+  std::vector<PlannedStep> steps;
+  Value output;
+
+  /// Whether the elements fill the buffer, from its begin to its end.
+  bool is_whole(const Value& value) const noexcept {
+    return value.offset == 0 && value.bytes() == buffers[value.buffer].bytes;
+  }
+};
+
+Program make_program(const Recording& recording, const Tensor& input, const Tensor& output);
+
+/// Steps whose results are never used go; so do those that repeat another step.
+void drop_unused(Program& program);
+void share_equal_steps(Program& program);
+/// Quantize after dequantize becomes nothing or a table of codes; tables are joined with the step
+/// before them where that one can take them.
+void join_tables(Program& program);
+/// Lays the Arena buffers into one block; returns its size.
+std::size_t place_buffers(Program& program);
+
+}  // namespace quanta::replay::detail

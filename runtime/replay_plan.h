@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "quanta/runtime/recorder.h"
+#include "quanta/runtime/tensor.h"
+
+namespace quanta::replay {
+
+/// A recorded run made ready to be run again: steps that do not matter are left out, equal ones are
+/// done once, tables are joined with the steps before them, and all results but the last lie in one
+/// block of memory where those share bytes that are not needed at the same time.
+/// run() is safe from many threads; each that runs at the same time has a block of its own, kept
+/// for later runs.
+class ReplayPlan {
+ public:
+  /// `input` is what was recorded with, `output` what came out. Throws UnsupportedError when the
+  /// output is not the result of recorded steps.
+  ReplayPlan(const Recording& recording, const Tensor& input, const Tensor& output);
+  ~ReplayPlan();
+  ReplayPlan(const ReplayPlan&) = delete;
+  ReplayPlan& operator=(const ReplayPlan&) = delete;
+
+  /// Throws ArgumentError unless x has the sizes, dtype and quantization parameters of the recorded
+  /// input. Another memory order is copied first.
+  Tensor run(const Tensor& x) const;
+
+  struct Info {
+    std::size_t recorded_steps = 0;
+    std::size_t steps = 0;
+    std::size_t arena_bytes = 0;   ///< of the shared block
+    std::size_t result_bytes = 0;  ///< of all results, had each its own memory
+  };
+  const Info& info() const noexcept { return info_; }
+  /// A line for each step: module path, op, sizes of the results, where they lie.
+  std::string to_string() const;
+
+ private:
+  struct Instance;
+  struct Layout;
+  std::unique_ptr<Instance> take() const;
+  void give(std::unique_ptr<Instance> instance) const noexcept;
+
+  Info info_;
+  std::unique_ptr<const Layout> layout_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Instance>> free_;
+};
+
+}  // namespace quanta::replay

@@ -1,0 +1,195 @@
+// freeze: a recorded run, played again.
+
+#include "quanta/fusion/freeze.h"
+
+#include <doctest/doctest.h>
+
+#include <thread>
+#include <vector>
+
+#include "quanta/fusion/convert.h"
+#include "quanta/fusion/fuse_modules.h"
+#include "quanta/fusion/prepare.h"
+#include "quanta/fusion/quantize_dynamic.h"
+#include "quanta/nn/activation.h"
+#include "quanta/nn/container.h"
+#include "quanta/nn/conv.h"
+#include "quanta/nn/float_functional.h"
+#include "quanta/nn/linear.h"
+#include "quanta/nn/models/fashion.h"
+#include "quanta/nn/models/mobilenet_v2.h"
+#include "quanta/nn/models/recurrent.h"
+#include "quanta/nn/models/resnet.h"
+#include "quanta/nn/stubs.h"
+#include "quanta/ops/activation.h"
+#include "quanta/ops/arithmetic.h"
+#include "quanta/ops/quantize.h"
+#include "quanta/runtime/allocator.h"
+#include "quanta/runtime/error.h"
+#include "quanta/runtime/random.h"
+
+namespace quanta {
+namespace {
+
+template <typename Net>
+Net int8_copy(Net net, const Tensor& x) {
+  net.eval();
+  fuse_modules(net, fusion_groups(net));
+  const Net prepared = prepare(net, get_default_qconfig());
+  prepared(x);
+  return convert(prepared);
+}
+
+template <typename Net>
+void check_network(const Net& net, const Dims& sizes) {
+  Generator generator(5);
+  const Tensor example = randn(sizes, generator);
+  const FrozenModel frozen = freeze(net, example);
+  for (int i = 0; i < 3; ++i) {
+    const Tensor x = randn(sizes, generator);
+    CHECK(frozen(x).equal(net(x)));
+    if (x.dim() == 4) CHECK(frozen(x.contiguous(MemoryFormat::ChannelsLast)).equal(net(x)));
+  }
+  CHECK(frozen.info().steps <= frozen.info().recorded_steps);
+  CHECK(frozen.info().arena_bytes < frozen.info().result_bytes);
+}
+
+TEST_CASE("freeze: converted networks give the eager run's results to the last bit") {
+  Generator generator(3);
+  const Tensor image = randn({2, 1, 28, 28}, generator);
+  check_network(int8_copy(nn::models::FashionResNet(), image), {2, 1, 28, 28});
+  check_network(int8_copy(nn::models::FashionMobileNet(), image), {1, 1, 28, 28});
+  const Tensor photo = randn({1, 3, 64, 64}, generator);
+  check_network(int8_copy(nn::models::resnet18(), photo), {1, 3, 64, 64});
+  check_network(int8_copy(nn::models::MobileNetV2(), photo), {2, 3, 64, 64});
+  check_network(int8_copy(nn::models::Mlp(), randn({4, 784}, generator)), {4, 784});
+}
+
+struct Functions : nn::Module {
+  using Function = std::function<Tensor(const Tensor&)>;
+  Function function;
+  explicit Functions(Function given) : function(std::move(given)) { eval(); }
+  Tensor forward(const Tensor& x) const override { return function(x); }
+};
+
+std::size_t steps_of(const Functions::Function& function, const Tensor& x) {
+  const Functions net(function);
+  const FrozenModel frozen = freeze(net, x);
+  CHECK(frozen(x).equal(net(x)));
+  return frozen.info().steps;
+}
+
+TEST_CASE("freeze: what cancels is left out and tables are joined") {
+  Generator generator(7);
+  const Tensor x = randn({3, 40}, generator);
+  const auto codes = [](const Tensor& t) {
+    return quantize_per_tensor(t, 0.05, 120, DType::QUInt8);
+  };
+  SUBCASE("quantize after dequantize of the same parameters") {
+    CHECK(steps_of([&](const Tensor& t) { return dequantize(codes(dequantize(codes(t)))); }, x) ==
+          2);
+  }
+  SUBCASE("quantize after dequantize of other parameters is a table") {
+    CHECK(steps_of(
+              [&](const Tensor& t) {
+                const Tensor y = dequantize(codes(t));
+                return dequantize(quantize_per_tensor(y, 0.07, 3, DType::QInt8));
+              },
+              x) == 3);
+  }
+  SUBCASE("two tables in a row are one") {
+    CHECK(steps_of(
+              [&](const Tensor& t) {
+                const QTensor y = quantized::hardswish(QTensor(codes(t)), 0.03, 20);
+                return dequantize(quantized::sigmoid(y, 1.0 / 256, 0));
+              },
+              x) == 3);
+  }
+  SUBCASE("a table whose input others need stays") {
+    CHECK(steps_of(
+              [&](const Tensor& t) {
+                const QTensor y = quantized::hardswish(QTensor(codes(t)), 0.03, 20);
+                const QTensor z = quantized::leaky_relu(y, 0.1, 0.05, 100);
+                return dequantize(quantized::add(y, z, 0.1, 128));
+              },
+              x) == 5);
+  }
+  SUBCASE("equal steps are done once and unused ones not at all") {
+    CHECK(steps_of(
+              [&](const Tensor& t) {
+                codes(mul(t, t));
+                return add(dequantize(codes(t)), dequantize(codes(t)));
+              },
+              x) == 3);
+  }
+}
+
+TEST_CASE("freeze: a view of the input, the input itself and a constant are results too") {
+  Generator generator(9);
+  const Tensor x = randn({4, 6}, generator);
+  CHECK(steps_of([](const Tensor& t) { return t; }, x) == 0);
+  CHECK(steps_of([](const Tensor& t) { return t.slice(0, 1, 3); }, x) == 0);
+  CHECK(steps_of([](const Tensor&) { return Tensor::ones({3}); }, x) == 0);
+  CHECK(steps_of([](const Tensor& t) { return add(t, t).t().slice(0, 2, 4); }, x) == 1);
+}
+
+TEST_CASE("freeze: bad input is told with what to do") {
+  Generator generator(11);
+  const Tensor x = randn({2, 3}, generator);
+  nn::Sequential net(nn::Linear(nn::LinearOptions{.in_features = 3, .out_features = 4}));
+  CHECK_THROWS_WITH_AS(freeze(net, x), doctest::Contains("eval mode"), ArgumentError);
+  net.eval();
+  CHECK_THROWS_AS(freeze(net, Tensor()), ArgumentError);
+  CHECK_THROWS_AS(FrozenModel()(x), ArgumentError);
+  const Functions doubled([](const Tensor& t) { return add(t, t); });
+  const FrozenModel frozen = freeze(doubled, x);
+  CHECK_THROWS_WITH_AS(frozen(randn({3, 3}, generator)),
+                       doctest::Contains("expected Float32 [2, 3]"), ArgumentError);
+  CHECK_THROWS_AS(frozen(Tensor()), ArgumentError);
+  CHECK_THROWS_AS(frozen(Tensor::zeros({2, 3}, DType::Int64)), ArgumentError);
+}
+
+TEST_CASE("freeze: steps that depend on calculated values are refused") {
+  Generator generator(13);
+  const Tensor x = randn({2, 3}, generator);
+  const auto refuse = [&](const Functions::Function& function) {
+    CHECK_THROWS_AS(freeze(Functions(function), x), Error);
+  };
+  refuse([](const Tensor& t) { return mul_scalar(t, add(t, t).select(0, 0).select(0, 0).item()); });
+  refuse([](const Tensor& t) { return t.item() > 0 ? t : add(t, t); });
+  refuse([](const Tensor& t) {
+    return dequantize(quantize_per_tensor_dynamic(t, DType::QUInt8, false));
+  });
+  refuse([](const Tensor& t) {  // reads behind the recorder's back
+    return add_scalar(t, static_cast<double>(t.data<float>()[0]));
+  });
+}
+
+TEST_CASE(
+    "freeze: many threads run one plan at once, and steady state asks the system for nothing") {
+  Generator generator(15);
+  const Tensor image = randn({1, 1, 28, 28}, generator);
+  const auto net = int8_copy(nn::models::FashionMobileNet(), image);
+  const FrozenModel frozen = freeze(net, image);
+  std::vector<Tensor> inputs, expected, results(8);
+  for (int i = 0; i < 8; ++i) {
+    inputs.push_back(randn({1, 1, 28, 28}, generator));
+    expected.push_back(net(inputs.back()));
+  }
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < 8; ++i) {
+    threads.emplace_back([&, i] {
+      for (int repeat = 0; repeat < 5; ++repeat) results[i] = frozen(inputs[i]);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (std::size_t i = 0; i < 8; ++i) CHECK(results[i].equal(expected[i]));
+
+  frozen(image);
+  const std::uint64_t before = allocator_stats().system_allocations;
+  for (int i = 0; i < 20; ++i) frozen(image);
+  CHECK(allocator_stats().system_allocations == before);
+}
+
+}  // namespace
+}  // namespace quanta
