@@ -151,6 +151,10 @@ Profiler::~Profiler() = default;
 
 const std::vector<ProfileEvent>& Profiler::events() const noexcept { return recorder_->events; }
 void Profiler::clear() { recorder_->events.clear(); }
+void Profiler::stop() { scope_.reset(); }
+void Profiler::start() {
+  if (scope_ == nullptr) scope_ = std::make_unique<ListenScope>(*recorder_);
+}
 
 std::vector<ModuleProfile> Profiler::modules() const {
   std::vector<ModuleProfile> rows;

@@ -58,8 +58,12 @@ class Profiler {
 
   /// In the order in which they ended.
   const std::vector<ProfileEvent>& events() const noexcept;
-  /// Forgets the events. Call it outside of modules.
+  /// Forgets the events.
   void clear();
+  /// Hears nothing until start(), which a new profiler has behind it. To be called outside of
+  /// modules, and in the order of scopes where there are several profilers.
+  void stop();
+  void start();
   /// One row for each module that ran ops, in the order of their first ops.
   std::vector<ModuleProfile> modules() const;
   /// A file for chrome://tracing and ui.perfetto.dev: modules with their ops nested in them, each

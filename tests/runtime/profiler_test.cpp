@@ -131,6 +131,21 @@ TEST_CASE("Profiler: an op without a report has the work of the ops within it") 
         doctest::Approx(profiler.events()[2].duration_us + profiler.events()[4].duration_us));
 }
 
+TEST_CASE("Profiler: nothing is heard between stop and start") {
+  Profiler profiler;
+  run_op("one");
+  profiler.stop();
+  run_op("two");
+  CHECK_FALSE(OpScope("unheard").active());
+  profiler.start();
+  profiler.start();
+  run_op("three");
+  REQUIRE(profiler.events().size() == 2);
+  CHECK(profiler.events()[1].name == "three");
+  profiler.stop();
+  CHECK_FALSE(OpScope("unheard").active());
+}
+
 TEST_CASE("Profiler: an op that throws is recorded and the next one is not inside it") {
   Profiler profiler;
   const auto fails = [] {

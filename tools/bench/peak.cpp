@@ -21,15 +21,17 @@
 namespace quanta::bench {
 namespace {
 
-/// The most operations per second of `kernel(steps)` on all threads at once.
+/// The most operations per second of `kernel(steps)` on all threads at once, of as many runs as fit
+/// into 0.15 s.
 template <typename Kernel>
 double best_rate(double operations_per_step, const Kernel& kernel) {
   using Clock = std::chrono::steady_clock;
   constexpr std::int64_t kSteps = 200000;
-  constexpr int kRuns = 25;
+  constexpr int kFewestRuns = 5;
   const int threads = get_num_threads();
   double best = 0.0;
-  for (int run = 0; run < kRuns; ++run) {
+  const auto stop = Clock::now() + std::chrono::milliseconds(150);
+  for (int run = 0; run < kFewestRuns || Clock::now() < stop; ++run) {
     const auto start = Clock::now();
     parallel_for(threads, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) kernel(kSteps);

@@ -10,8 +10,42 @@
 #include "demo.h"
 #include "inspect.h"
 #include "networks.h"
+#include "profile.h"
 #include "quanta/observers/format_qconfig.h"
 #include "quanta/runtime/error.h"
+
+namespace {
+
+void add_profile_command(CLI::App& app, quanta::cli::ProfileOptions& profile,
+                         const std::vector<std::string>& networks) {
+  CLI::App* command = app.add_subcommand(
+      "profile", "Tell where a quantized network spends its time, layer by layer beside float");
+  command->add_option("--model", profile.model, "The network")
+      ->check(CLI::IsMember(networks))
+      ->capture_default_str();
+  command->add_option("--weights", profile.weights, "Float weights under torch's names")
+      ->check(CLI::ExistingFile)
+      ->required();
+  command->add_option("--calib", profile.calib, "Calibration inputs: x [count, ...] (int8)")
+      ->check(CLI::ExistingFile);
+  command->add_option("--input", profile.input, "Inputs: x [count, ...]")
+      ->check(CLI::ExistingFile)
+      ->required();
+  command->add_option("--dtype", profile.dtype, "The arithmetic (default: what the network has)")
+      ->check(CLI::IsMember({"int8", "dynamic-int8"}));
+  command->add_option("--batch", profile.batch, "Inputs at a time")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command->add_option("--threads", profile.threads, "Threads (default: all)")
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--repeats", profile.repeats, "Runs of each network, in turns")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  command->add_option("--trace", profile.trace, "Where to write a Chrome trace");
+  command->add_option("--json", profile.json, "Where to write the figures");
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app{"quanta: quantized networks in C++"};
@@ -99,6 +133,9 @@ int main(int argc, char** argv) {
   bench_command->add_flag("--worker", bench.worker,
                           "Speak the harness's line protocol on stdin and stdout");
 
+  quanta::cli::ProfileOptions profile;
+  add_profile_command(app, profile, networks);
+
   quanta::cli::CoverageOptions coverage;
   CLI::App* coverage_command = app.add_subcommand(
       "coverage", "Print what there is of torch.ao.quantization, as docs/coverage.md holds it");
@@ -112,6 +149,7 @@ int main(int argc, char** argv) {
     if (app.got_subcommand("demo")) return quanta::cli::run_demo(demo);
     if (app.got_subcommand("inspect")) return quanta::cli::run_inspect(inspect);
     if (app.got_subcommand("bench")) return quanta::cli::run_bench(bench);
+    if (app.got_subcommand("profile")) return quanta::cli::run_profile(profile);
     if (app.got_subcommand("coverage")) return quanta::cli::run_coverage(coverage);
     return quanta::cli::run_info();
   } catch (const std::exception& error) {

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+namespace quanta::cli {
+
+struct ProfileOptions {
+  std::string model = "resnet18";
+  std::string weights;
+  std::string calib;
+  std::string input;
+  std::string dtype;  ///< empty: int8 where the network has it, else dynamic-int8
+  int batch = 1;
+  int threads = 0;  ///< 0: all
+  int repeats = 20;
+  std::string trace;  ///< where to write a Chrome trace
+  std::string json;   ///< where to write the figures
+};
+
+/// Runs the float network and the quantized one in turns and prints, for every module that runs
+/// ops: time (the median), share of the whole, GOP/s and GB/s with their shares of what the machine
+/// was measured to give, the kernel, and the float time of the same module; then which modules are
+/// slower than in float, and what time was spent outside of ops. Returns the exit status.
+int run_profile(const ProfileOptions& options);
+
+}  // namespace quanta::cli
