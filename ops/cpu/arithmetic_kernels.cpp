@@ -7,6 +7,11 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "quanta/ops/cpu/code_blocks.h"
 #include "quanta/ops/cpu/simd.h"
 #include "quanta/runtime/quant_math.h"
 
@@ -14,87 +19,164 @@ HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
 namespace {
 
+// Each op makes numbers of the right operand's codes, which can be kept for many left ones, and
+// joins them with the left operand's codes, to the result in steps of its scale.
+
+float scalar_join(std::int32_t lhs, std::int32_t rhs, const AddArgs& args) {
+  return math::dequantize_fused(lhs, args.lhs_scale, args.lhs_offset) +
+         math::dequantize_fused(rhs, args.rhs_scale, args.rhs_offset);
+}
+float scalar_join(std::int32_t lhs, std::int32_t rhs, const MulArgs& args) {
+  return static_cast<float>((lhs - args.lhs_zero_point) * (rhs - args.rhs_zero_point));
+}
+
 #if HWY_TARGET != HWY_SCALAR
-class AddVector {
- public:
-  explicit AddVector(const AddArgs& args)
-      : lhs_scale_(hn::Set(FloatTag(), args.lhs_scale)),
-        lhs_offset_(hn::Set(FloatTag(), args.lhs_offset)),
-        rhs_scale_(hn::Set(FloatTag(), args.rhs_scale)),
-        rhs_offset_(hn::Set(FloatTag(), args.rhs_offset)) {}
+template <std::size_t kBytes>
+using FloatVector = hn::Vec<Floats<kBytes>>;
 
-  HWY_INLINE hn::Vec<FloatTag> left(hn::Vec<IntTag> codes) const {
-    return hn::MulAdd(hn::ConvertTo(FloatTag(), codes), lhs_scale_, lhs_offset_);
+// Whether no result is beyond what an int32 holds, before the clamp.
+bool fits_int32(const AddArgs& args) {
+  const double lhs = 256.0 * args.lhs_scale + std::fabs(args.lhs_offset);
+  const double rhs = 256.0 * args.rhs_scale + std::fabs(args.rhs_offset);
+  return (lhs + rhs) * args.out.inv_scale < 1073741824.0;
+}
+bool fits_int32(const MulArgs& args) { return 65536.0 * args.out.inv_scale < 1073741824.0; }
+
+class AddOp {
+ public:
+  static constexpr std::size_t kTerms = 1;
+  explicit AddOp(const AddArgs& args) : args_(args) {}
+
+  template <std::size_t kBytes>
+  HWY_INLINE void right(FloatVector<kBytes> codes, FloatVector<kBytes>* terms) const {
+    const Floats<kBytes> d;
+    terms[0] = hn::MulAdd(codes, hn::Set(d, args_.rhs_scale), hn::Set(d, args_.rhs_offset));
   }
-  HWY_INLINE hn::Vec<FloatTag> right(hn::Vec<IntTag> codes) const {
-    return hn::MulAdd(hn::ConvertTo(FloatTag(), codes), rhs_scale_, rhs_offset_);
-  }
-  HWY_INLINE hn::Vec<FloatTag> join(hn::Vec<FloatTag> lhs, hn::Vec<FloatTag> rhs) const {
-    return hn::Add(lhs, rhs);
+  template <std::size_t kBytes>
+  HWY_INLINE FloatVector<kBytes> join(FloatVector<kBytes> codes,
+                                      const FloatVector<kBytes>* terms) const {
+    const Floats<kBytes> d;
+    const auto left = hn::MulAdd(codes, hn::Set(d, args_.lhs_scale), hn::Set(d, args_.lhs_offset));
+    return hn::Mul(hn::Add(left, terms[0]), hn::Set(d, args_.out.inv_scale));
   }
 
  private:
-  hn::Vec<FloatTag> lhs_scale_, lhs_offset_, rhs_scale_, rhs_offset_;
+  AddArgs args_;
 };
 
-class MulVector {
+class MulOp {
  public:
-  explicit MulVector(const MulArgs& args)
-      : lhs_zero_point_(hn::Set(IntTag(), args.lhs_zero_point)),
-        rhs_zero_point_(hn::Set(IntTag(), args.rhs_zero_point)) {}
+  static constexpr std::size_t kTerms = 2;
+  explicit MulOp(const MulArgs& args)
+      : lhs_zero_point_(static_cast<float>(args.lhs_zero_point)),
+        rhs_zero_point_(static_cast<float>(args.rhs_zero_point)),
+        multiplier_(args.out.inv_scale) {}
 
-  // The product of two differences of at most 255 is exact in float32.
-  HWY_INLINE hn::Vec<FloatTag> left(hn::Vec<IntTag> codes) const {
-    return hn::ConvertTo(FloatTag(), hn::Sub(codes, lhs_zero_point_));
+  // left * right - left_zero * right, with right a difference of codes: products of two numbers of
+  // at most 255 and their difference are exact in float32.
+  template <std::size_t kBytes>
+  HWY_INLINE void right(FloatVector<kBytes> codes, FloatVector<kBytes>* terms) const {
+    const Floats<kBytes> d;
+    terms[0] = hn::Sub(codes, hn::Set(d, rhs_zero_point_));
+    terms[1] = hn::Mul(terms[0], hn::Set(d, -lhs_zero_point_));
   }
-  HWY_INLINE hn::Vec<FloatTag> right(hn::Vec<IntTag> codes) const {
-    return hn::ConvertTo(FloatTag(), hn::Sub(codes, rhs_zero_point_));
-  }
-  HWY_INLINE hn::Vec<FloatTag> join(hn::Vec<FloatTag> lhs, hn::Vec<FloatTag> rhs) const {
-    return hn::Mul(lhs, rhs);
+  template <std::size_t kBytes>
+  HWY_INLINE FloatVector<kBytes> join(FloatVector<kBytes> codes,
+                                      const FloatVector<kBytes>* terms) const {
+    return hn::Mul(hn::MulAdd(codes, terms[0], terms[1]), hn::Set(Floats<kBytes>(), multiplier_));
   }
 
  private:
-  hn::Vec<IntTag> lhs_zero_point_, rhs_zero_point_;
+  float lhs_zero_point_, rhs_zero_point_, multiplier_;
 };
 
-template <Rhs kRhs, class Op, typename T>
-class BinarySource {
- public:
-  template <class Args>
-  BinarySource(const T* lhs, const T* rhs, const Args& args)
-      : op_(args),
-        one_(op_.right(hn::Set(IntTag(), static_cast<std::int32_t>(*rhs)))),
-        lhs_(lhs),
-        rhs_(rhs) {}
+template <class Args>
+using OpOf = std::conditional_t<std::is_same_v<Args, AddArgs>, AddOp, MulOp>;
 
-  HWY_INLINE hn::Vec<FloatTag> at(std::int64_t i) const {
-    const auto left = op_.left(load_codes(lhs_ + i));
-    if constexpr (kRhs == Rhs::Row) {
-      return op_.join(left, op_.right(load_codes(rhs_ + i)));
-    } else {
-      return op_.join(left, one_);
-    }
+template <class Op, typename T>
+struct RowSource {
+  HWY_INLINE void move_to(std::int64_t) const {}
+  template <std::size_t kBytes>
+  HWY_INLINE FloatVector<kBytes> at(std::int64_t i) const {
+    FloatVector<kBytes> terms[Op::kTerms];
+    op.template right<kBytes>(load_code_floats<kBytes>(rhs + i), terms);
+    return op.template join<kBytes>(load_code_floats<kBytes>(lhs + i), terms);
   }
-
- private:
-  Op op_;
-  hn::Vec<FloatTag> one_;
-  const T* lhs_;
-  const T* rhs_;
+  Op op;
+  const T* lhs;
+  const T* rhs;
 };
 
-template <class Op, typename T, class Args>
-std::int64_t binary_vectors(const T* lhs, const T* rhs, T* dst, std::int64_t count,
-                            const Args& args, Rhs kind) {
-  if (count < kLanes) return 0;
-  auto* bytes = reinterpret_cast<std::uint8_t*>(dst);
-  if (kind == Rhs::Scalar) {
-    return quantize_all<NanCode::Max, false>(BinarySource<Rhs::Scalar, Op, T>(lhs, rhs, args),
-                                             args.out, bytes, count);
+template <class Op, typename T>
+struct ScalarSource {
+  HWY_INLINE void move_to(std::int64_t) const {}
+  template <std::size_t kBytes>
+  HWY_INLINE FloatVector<kBytes> at(std::int64_t i) const {
+    FloatVector<kBytes> terms[Op::kTerms];
+    op.template right<kBytes>(hn::Set(Floats<kBytes>(), rhs), terms);
+    return op.template join<kBytes>(load_code_floats<kBytes>(lhs + i), terms);
   }
-  return quantize_all<NanCode::Max, false>(BinarySource<Rhs::Row, Op, T>(lhs, rhs, args), args.out,
-                                           bytes, count);
+  Op op;
+  const T* lhs;
+  float rhs;
+};
+
+template <class Op, typename T>
+struct ChannelSource {
+  HWY_INLINE void move_to(std::int64_t i) { position.move_to(i); }
+  template <std::size_t kBytes>
+  HWY_INLINE FloatVector<kBytes> at(std::int64_t i) const {
+    FloatVector<kBytes> terms[Op::kTerms];
+    for (std::size_t k = 0; k < Op::kTerms; ++k) terms[k] = position.template at<kBytes>(k, i);
+    return op.template join<kBytes>(load_code_floats<kBytes>(lhs + i), terms);
+  }
+  Op op;
+  const T* lhs;
+  ChannelPosition<Op::kTerms> position;
+};
+
+template <class Op, typename T>
+HWY_INLINE void fill_terms(const Op& op, const T* rhs, std::int64_t channels,
+                           ChannelTerms<Op::kTerms>& terms) {
+  constexpr std::int64_t kStep = kVectorBytes / 4;
+  using D = Floats<kVectorBytes>;
+  for (std::int64_t c = 0; c < channels; c += kStep) {
+    T codes[kStep] = {};
+    std::copy(rhs + c, rhs + std::min(c + kStep, channels), codes);
+    FloatVector<kVectorBytes> numbers[Op::kTerms];
+    op.template right<kVectorBytes>(load_code_floats<kVectorBytes>(codes), numbers);
+    for (std::size_t k = 0; k < Op::kTerms; ++k) hn::StoreU(numbers[k], D(), terms.term(k) + c);
+  }
+  terms.repeat();
+}
+
+template <class Op, Reach kReach, typename T, class Args>
+std::int64_t binary_codes(const T* lhs, const T* rhs, T* dst, std::int64_t count, const Args& args,
+                          Rhs kind) {
+  const Op op(args);
+  if (kind == Rhs::Row) {
+    return write_codes<kReach>(RowSource<Op, T>{op, lhs, rhs}, args.out, dst, count);
+  }
+  return write_codes<kReach>(ScalarSource<Op, T>{op, lhs, static_cast<float>(*rhs)}, args.out, dst,
+                             count);
+}
+
+// At most kMaxTermChannels channels; a row ends `row_step` elements after its begin.
+template <class Op, Reach kReach, typename T, class Args>
+void channel_codes(const T* lhs, const T* rhs, T* dst, std::int64_t rows,
+                           std::int64_t channels, std::int64_t row_step, const Args& args) {
+  const Op op(args);
+  ChannelTerms<Op::kTerms> terms(channels);
+  fill_terms(op, rhs, channels, terms);
+  const ChannelPosition<Op::kTerms> position(terms);
+  if (row_step == channels) {
+    write_codes<kReach>(ChannelSource<Op, T>{op, lhs, position}, args.out, dst, rows * channels);
+    return;
+  }
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t at = row * row_step;
+    write_codes<kReach>(ChannelSource<Op, T>{op, lhs + at, position}, args.out, dst + at, channels);
+  }
 }
 
 template <bool kStreaming, typename T>
@@ -112,37 +194,47 @@ std::int64_t clamp_vectors(const T* src, T* dst, std::int64_t count, T low, T hi
 }
 #endif
 
-template <typename T>
-void add_row(const T* lhs, const T* rhs, T* dst, std::int64_t count, const AddArgs& args,
-             Rhs kind) {
-  std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
-  i = binary_vectors<AddVector>(lhs, rhs, dst, count, args, kind);
-#endif
-  const std::int64_t step = kind == Rhs::Row ? 1 : 0;
+template <typename T, class Args>
+T scalar_code(T lhs, T rhs, const Args& args) {
   const QuantizeArgs& out = args.out;
-  for (; i < count; ++i) {
-    const float sum = math::dequantize_fused(lhs[i], args.lhs_scale, args.lhs_offset) +
-                      math::dequantize_fused(rhs[i * step], args.rhs_scale, args.rhs_offset);
-    dst[i] = static_cast<T>(
-        math::quantize(sum, out.inv_scale, out.zero_point, out.min, out.max, out.nan_code));
-  }
+  return static_cast<T>(math::quantize(scalar_join(lhs, rhs, args), out.inv_scale, out.zero_point,
+                                       out.min, out.max, out.nan_code));
 }
 
-template <typename T>
-void mul_row(const T* lhs, const T* rhs, T* dst, std::int64_t count, const MulArgs& args,
-             Rhs kind) {
+template <typename T, class Args>
+void binary_row(const T* lhs, const T* rhs, T* dst, std::int64_t count, const Args& args,
+                Rhs kind) {
   std::int64_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
-  i = binary_vectors<MulVector>(lhs, rhs, dst, count, args, kind);
+  using Op = OpOf<Args>;
+  i = fits_int32(args) ? binary_codes<Op, Reach::Int32>(lhs, rhs, dst, count, args, kind)
+                       : binary_codes<Op, Reach::Any>(lhs, rhs, dst, count, args, kind);
 #endif
   const std::int64_t step = kind == Rhs::Row ? 1 : 0;
-  const QuantizeArgs& out = args.out;
-  for (; i < count; ++i) {
-    const std::int32_t product =
-        (lhs[i] - args.lhs_zero_point) * (rhs[i * step] - args.rhs_zero_point);
-    dst[i] = static_cast<T>(math::quantize(static_cast<float>(product), out.inv_scale,
-                                           out.zero_point, out.min, out.max, out.nan_code));
+  for (; i < count; ++i) dst[i] = scalar_code(lhs[i], rhs[i * step], args);
+}
+
+template <typename T, class Args>
+void binary_channels(const T* lhs, const T* rhs, T* dst, std::int64_t rows, std::int64_t channels,
+                     const Args& args) {
+#if HWY_TARGET != HWY_SCALAR
+  using Op = OpOf<Args>;
+  if (rows * channels >= 16) {
+    const std::int64_t parts = (channels + kMaxTermChannels - 1) / kMaxTermChannels;
+    const std::int64_t width = (channels + parts - 1) / parts;
+    for (std::int64_t c = 0; c < channels; c += width) {
+      const std::int64_t count = std::min(width, channels - c);
+      if (fits_int32(args)) {
+        channel_codes<Op, Reach::Int32>(lhs + c, rhs + c, dst + c, rows, count, channels, args);
+      } else {
+        channel_codes<Op, Reach::Any>(lhs + c, rhs + c, dst + c, rows, count, channels, args);
+      }
+    }
+    return;
+  }
+#endif
+  for (std::int64_t i = 0; i < rows * channels; ++i) {
+    dst[i] = scalar_code(lhs[i], rhs[i % channels], args);
   }
 }
 
@@ -158,22 +250,22 @@ void clamp_row(const T* src, T* dst, std::int64_t count, T low, T high, Store st
   for (; i < count; ++i) dst[i] = math::clamp(src[i], low, high);
 }
 
-void add_u8(const std::uint8_t* lhs, const std::uint8_t* rhs, std::uint8_t* dst, std::int64_t count,
-            const AddArgs& args, Rhs kind) {
-  add_row(lhs, rhs, dst, count, args, kind);
-}
-void add_i8(const std::int8_t* lhs, const std::int8_t* rhs, std::int8_t* dst, std::int64_t count,
-            const AddArgs& args, Rhs kind) {
-  add_row(lhs, rhs, dst, count, args, kind);
-}
-void mul_u8(const std::uint8_t* lhs, const std::uint8_t* rhs, std::uint8_t* dst, std::int64_t count,
-            const MulArgs& args, Rhs kind) {
-  mul_row(lhs, rhs, dst, count, args, kind);
-}
-void mul_i8(const std::int8_t* lhs, const std::int8_t* rhs, std::int8_t* dst, std::int64_t count,
-            const MulArgs& args, Rhs kind) {
-  mul_row(lhs, rhs, dst, count, args, kind);
-}
+// Names for the dispatch table, which takes no templates.
+#define QUANTA_BINARY(op, suffix, T, Args)                                                    \
+  void op##_##suffix(const T* lhs, const T* rhs, T* dst, std::int64_t count, const Args& args, \
+                     Rhs kind) {                                                              \
+    binary_row(lhs, rhs, dst, count, args, kind);                                             \
+  }                                                                                           \
+  void op##_channels_##suffix(const T* lhs, const T* rhs, T* dst, std::int64_t rows,          \
+                              std::int64_t channels, const Args& args) {                      \
+    binary_channels(lhs, rhs, dst, rows, channels, args);                                     \
+  }
+QUANTA_BINARY(add, u8, std::uint8_t, AddArgs)
+QUANTA_BINARY(add, i8, std::int8_t, AddArgs)
+QUANTA_BINARY(mul, u8, std::uint8_t, MulArgs)
+QUANTA_BINARY(mul, i8, std::int8_t, MulArgs)
+#undef QUANTA_BINARY
+
 void clamp_u8(const std::uint8_t* src, std::uint8_t* dst, std::int64_t count, std::uint8_t low,
               std::uint8_t high, Store store) {
   clamp_row(src, dst, count, low, high, store);
@@ -190,29 +282,26 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace quanta::cpu {
 
-HWY_EXPORT(add_u8);
-HWY_EXPORT(add_i8);
-HWY_EXPORT(mul_u8);
-HWY_EXPORT(mul_i8);
 HWY_EXPORT(clamp_u8);
 HWY_EXPORT(clamp_i8);
 
-void add(const std::uint8_t* lhs, const std::uint8_t* rhs, std::uint8_t* dst, std::int64_t count,
-         const AddArgs& args, Rhs kind) {
-  HWY_DYNAMIC_DISPATCH(add_u8)(lhs, rhs, dst, count, args, kind);
-}
-void add(const std::int8_t* lhs, const std::int8_t* rhs, std::int8_t* dst, std::int64_t count,
-         const AddArgs& args, Rhs kind) {
-  HWY_DYNAMIC_DISPATCH(add_i8)(lhs, rhs, dst, count, args, kind);
-}
-void mul(const std::uint8_t* lhs, const std::uint8_t* rhs, std::uint8_t* dst, std::int64_t count,
-         const MulArgs& args, Rhs kind) {
-  HWY_DYNAMIC_DISPATCH(mul_u8)(lhs, rhs, dst, count, args, kind);
-}
-void mul(const std::int8_t* lhs, const std::int8_t* rhs, std::int8_t* dst, std::int64_t count,
-         const MulArgs& args, Rhs kind) {
-  HWY_DYNAMIC_DISPATCH(mul_i8)(lhs, rhs, dst, count, args, kind);
-}
+#define QUANTA_BINARY(op, suffix, T, Args)                                                  \
+  HWY_EXPORT(op##_##suffix);                                                                \
+  HWY_EXPORT(op##_channels_##suffix);                                                       \
+  void op(const T* lhs, const T* rhs, T* dst, std::int64_t count, const Args& args,         \
+          Rhs kind) {                                                                       \
+    HWY_DYNAMIC_DISPATCH(op##_##suffix)(lhs, rhs, dst, count, args, kind);                  \
+  }                                                                                         \
+  void op##_channels(const T* lhs, const T* rhs, T* dst, std::int64_t rows,                 \
+                     std::int64_t channels, const Args& args) {                             \
+    HWY_DYNAMIC_DISPATCH(op##_channels_##suffix)(lhs, rhs, dst, rows, channels, args);      \
+  }
+QUANTA_BINARY(add, u8, std::uint8_t, AddArgs)
+QUANTA_BINARY(add, i8, std::int8_t, AddArgs)
+QUANTA_BINARY(mul, u8, std::uint8_t, MulArgs)
+QUANTA_BINARY(mul, i8, std::int8_t, MulArgs)
+#undef QUANTA_BINARY
+
 void clamp_codes(const std::uint8_t* src, std::uint8_t* dst, std::int64_t count, std::uint8_t low,
                  std::uint8_t high, Store store) {
   HWY_DYNAMIC_DISPATCH(clamp_u8)(src, dst, count, low, high, store);

@@ -37,7 +37,8 @@ void dequantize(const std::int8_t* src, float* dst, std::int64_t count, float sc
                 std::int32_t zero_point, Store store);
 
 // With two inputs and a result of bytes, streaming was slower than writing through the caches, so
-// neither of these has it.
+// neither of these has it. `dst` is no operand. In the forms for channels the right operand has one
+// code for each, and the left one `rows` dense rows of them. `out.max` is the dtype's largest code.
 
 /// Quantized sum: both sides dequantized with one fma, added, quantized. A relu is a `min` of the
 /// zero point.
@@ -52,6 +53,10 @@ void add(const std::uint8_t* lhs, const std::uint8_t* rhs, std::uint8_t* dst, st
          const AddArgs& args, Rhs kind);
 void add(const std::int8_t* lhs, const std::int8_t* rhs, std::int8_t* dst, std::int64_t count,
          const AddArgs& args, Rhs kind);
+void add_channels(const std::uint8_t* lhs, const std::uint8_t* rhs, std::uint8_t* dst,
+                  std::int64_t rows, std::int64_t channels, const AddArgs& args);
+void add_channels(const std::int8_t* lhs, const std::int8_t* rhs, std::int8_t* dst,
+                  std::int64_t rows, std::int64_t channels, const AddArgs& args);
 
 /// Quantized product: (lhs - zero) * (rhs - zero), exact, then quantized with the multiplier
 /// lhs_scale * rhs_scale / scale as `out.inv_scale`.
@@ -64,6 +69,10 @@ void mul(const std::uint8_t* lhs, const std::uint8_t* rhs, std::uint8_t* dst, st
          const MulArgs& args, Rhs kind);
 void mul(const std::int8_t* lhs, const std::int8_t* rhs, std::int8_t* dst, std::int64_t count,
          const MulArgs& args, Rhs kind);
+void mul_channels(const std::uint8_t* lhs, const std::uint8_t* rhs, std::uint8_t* dst,
+                  std::int64_t rows, std::int64_t channels, const MulArgs& args);
+void mul_channels(const std::int8_t* lhs, const std::int8_t* rhs, std::int8_t* dst,
+                  std::int64_t rows, std::int64_t channels, const MulArgs& args);
 
 /// min(max(q, low), high). `src` may be `dst`.
 void clamp_codes(const std::uint8_t* src, std::uint8_t* dst, std::int64_t count, std::uint8_t low,

@@ -77,6 +77,22 @@ HWY_INLINE hn::Vec512<std::int32_t> round_to_int(hn::Vec512<float> x) {
 }
 #endif
 
+/// What pack_words and pack_bytes made of four vectors of neighbours, in the order of these.
+template <std::size_t kBytes>
+HWY_INLINE hn::Vec<Bytes<kBytes>> in_order(hn::Vec<Bytes<kBytes>> packed) {
+  if constexpr (kBytes == 16) {
+    return packed;
+  } else {
+    // Lane l holds four bytes of each vector: a transpose of blocks of four bytes.
+    const Ints<kBytes> di;
+    alignas(64) static constexpr std::int32_t kOrder64[16] = {0, 4, 8,  12, 1, 5, 9,  13,
+                                                              2, 6, 10, 14, 3, 7, 11, 15};
+    alignas(64) static constexpr std::int32_t kOrder32[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+    const auto order = hn::SetTableIndices(di, kBytes == 64 ? kOrder64 : kOrder32);
+    return hn::BitCast(Bytes<kBytes>(), hn::TableLookupLanes(hn::BitCast(di, packed), order));
+  }
+}
+
 /// math::requantize for four vectors of sums at a time.
 template <std::size_t kBytes>
 class Requantizer {
@@ -97,11 +113,25 @@ class Requantizer {
     return round_to_int(hn::Min(value, high_));
   }
 
+  /// The same where the result is known to be within the range of int32, and params.max is 255:
+  /// packing clamps.
+  HWY_INLINE IntVector scaled_bounded(IntVector acc, FloatVector bias,
+                                      FloatVector multiplier) const {
+    const Floats<kBytes> df;
+    return round_to_int(hn::Mul(hn::Add(hn::ConvertTo(df, acc), bias), multiplier));
+  }
+
   /// Four results of scaled() to codes; the order is that of pack_words and pack_bytes.
   HWY_INLINE hn::Vec<Bytes<kBytes>> codes(IntVector a, IntVector b, IntVector c,
                                           IntVector d) const {
-    const auto low = hn::SaturatedAdd(pack_words(a, b), zero_point_);
-    const auto high = hn::SaturatedAdd(pack_words(c, d), zero_point_);
+    return bytes(words(a, b), words(c, d));
+  }
+  /// codes() in two steps.
+  HWY_INLINE hn::Vec<Words<kBytes>> words(IntVector a, IntVector b) const {
+    return hn::SaturatedAdd(pack_words(a, b), zero_point_);
+  }
+  HWY_INLINE hn::Vec<Bytes<kBytes>> bytes(hn::Vec<Words<kBytes>> low,
+                                          hn::Vec<Words<kBytes>> high) const {
     return hn::Max(pack_bytes(low, high), min_);
   }
 
@@ -135,17 +165,7 @@ HWY_INLINE hn::Vec<Bytes<kBytes>> requantize_block(const RequantizeSpan& span, s
     const auto bias = span.bias != nullptr ? hn::LoadU(df, span.bias + at) : hn::Zero(df);
     part[v] = requantizer.scaled(acc, bias, hn::LoadU(df, span.multiplier + at));
   }
-  const auto packed = requantizer.codes(part[0], part[1], part[2], part[3]);
-  if constexpr (kBytes == 16) {
-    return packed;
-  } else {
-    // Lane l holds four channels of each part: a transpose of blocks of four bytes.
-    alignas(64) static constexpr std::int32_t kOrder64[16] = {0, 4, 8,  12, 1, 5, 9,  13,
-                                                              2, 6, 10, 14, 3, 7, 11, 15};
-    alignas(64) static constexpr std::int32_t kOrder32[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-    const auto order = hn::SetTableIndices(di, kBytes == 64 ? kOrder64 : kOrder32);
-    return hn::BitCast(Bytes<kBytes>(), hn::TableLookupLanes(hn::BitCast(di, packed), order));
-  }
+  return in_order<kBytes>(requantizer.codes(part[0], part[1], part[2], part[3]));
 }
 
 /// All blocks of kBytes channels in [0, count), the last one moved back to end at `count`.

@@ -85,15 +85,35 @@ class StridedLoop {
   std::int64_t inner() const noexcept { return inner_; }
   const Offsets& inner_strides() const noexcept { return inner_strides_; }
 
+  /// The steps from one row to the next, as far as rows of the innermost other dimension go.
+  Offsets row_strides() const noexcept {
+    Offsets strides{};
+    if (sizes_.empty()) return strides;
+    for (std::size_t k = 0; k < kOperands; ++k) strides[k] = strides_[k].back();
+    return strides;
+  }
+
   /// row(offsets, count): the first elements' offsets and how many to do from there. Rows go to
   /// several threads; a single long row is cut.
   template <typename Row>
   void run(Row&& row) const {
+    const Offsets step = row_strides();
+    run_together([&](Offsets offsets, std::int64_t count, std::int64_t rows) {
+      for (std::int64_t r = 0; r < rows; ++r) {
+        row(offsets, count);
+        for (std::size_t k = 0; k < kOperands; ++k) offsets[k] += step[k];
+      }
+    });
+  }
+
+  /// rows(offsets, count, how many): rows that are row_strides() apart are done in one call.
+  template <typename Rows>
+  void run_together(Rows&& rows) const {
     if (rows_ == 1) {
       parallel_elements(inner_, [&](std::int64_t begin, std::int64_t end) {
         Offsets offsets;
         for (std::size_t k = 0; k < kOperands; ++k) offsets[k] = begin * inner_strides_[k];
-        row(offsets, end - begin);
+        rows(offsets, end - begin, std::int64_t{1});
       });
       return;
     }
@@ -105,9 +125,11 @@ class StridedLoop {
       for (std::size_t k = 0; k < kOperands; ++k) {
         for (std::size_t d = 0; d < index.size(); ++d) offsets[k] += index[d] * strides_[k][d];
       }
-      for (std::int64_t r = begin; r < end; ++r) {
-        row(offsets, inner_);
-        advance(index, offsets);
+      for (std::int64_t r = begin; r < end;) {
+        const std::int64_t together = std::min(end - r, sizes_.back() - index.back());
+        rows(offsets, inner_, together);
+        r += together;
+        advance(index, offsets, together);
       }
     });
   }
@@ -133,14 +155,14 @@ class StridedLoop {
     }
     return index;
   }
-  void advance(Dims& index, Offsets& offsets) const {
-    for (std::size_t d = sizes_.size(); d-- > 0;) {
-      if (++index[d] < sizes_[d]) {
-        for (std::size_t k = 0; k < kOperands; ++k) offsets[k] += strides_[k][d];
-        return;
-      }
+  // By `rows`, which may end the innermost dimension but not pass it.
+  void advance(Dims& index, Offsets& offsets, std::int64_t rows = 1) const {
+    for (std::size_t d = sizes_.size(); d-- > 0; rows = 1) {
+      index[d] += rows;
+      for (std::size_t k = 0; k < kOperands; ++k) offsets[k] += strides_[k][d] * rows;
+      if (index[d] < sizes_[d]) return;
       index[d] = 0;
-      for (std::size_t k = 0; k < kOperands; ++k) offsets[k] -= strides_[k][d] * (sizes_[d] - 1);
+      for (std::size_t k = 0; k < kOperands; ++k) offsets[k] -= strides_[k][d] * sizes_[d];
     }
   }
 
@@ -170,9 +192,11 @@ inline bool is_flat(const Tensor& lhs, const Tensor& rhs, const Tensor& out) noe
 
 /// out = kernel(lhs, rhs) with broadcasting, for a dense `out` of the broadcast sizes.
 /// kernel(lhs, rhs, dst, count, Rhs, Store) works on contiguous rows; what is strided is gathered
-/// into small buffers before.
-template <typename T, typename Kernel>
-void broadcast_binary(const Tensor& lhs, const Tensor& rhs, const Tensor& out, Kernel&& kernel) {
+/// into small buffers before. Dense rows of `lhs` that share one row of `rhs`, as the pixels of an
+/// image share a vector of channels, go to repeated(lhs, rhs, dst, rows, count) together.
+template <typename T, typename Kernel, typename Repeated>
+void broadcast_binary(const Tensor& lhs, const Tensor& rhs, const Tensor& out, Kernel&& kernel,
+                      Repeated&& repeated) {
   const auto* lhs_data = static_cast<const T*>(lhs.data_ptr());
   const auto* rhs_data = static_cast<const T*>(rhs.data_ptr());
   auto* out_data = static_cast<T*>(out.data_ptr());
@@ -188,6 +212,15 @@ void broadcast_binary(const Tensor& lhs, const Tensor& rhs, const Tensor& out, K
   const StridedLoop<3> loop(out.sizes(), {&out.strides(), &lhs_strides, &rhs_strides});
   const std::int64_t lhs_step = loop.inner_strides()[1];
   const std::int64_t rhs_step = loop.inner_strides()[2];
+  const auto [out_row, lhs_row, rhs_row] = loop.row_strides();
+  if (loop.rows() > 1 && lhs_step == 1 && rhs_step == 1 && rhs_row == 0 &&
+      lhs_row == loop.inner() && out_row == loop.inner()) {
+    loop.run_together([&](const std::array<std::int64_t, 3>& offsets, std::int64_t count,
+                          std::int64_t rows) {
+      repeated(lhs_data + offsets[1], rhs_data + offsets[2], out_data + offsets[0], rows, count);
+    });
+    return;
+  }
   loop.run([&](const std::array<std::int64_t, 3>& offsets, std::int64_t count) {
     T* dst = out_data + offsets[0];
     const T* left = lhs_data + offsets[1];
@@ -221,6 +254,17 @@ void broadcast_binary(const Tensor& lhs, const Tensor& rhs, const Tensor& out, K
       kernel(left_part, right_part, dst + begin, length, kind, Store::Cached);
     }
   });
+}
+
+template <typename T, typename Kernel>
+void broadcast_binary(const Tensor& lhs, const Tensor& rhs, const Tensor& out, Kernel&& kernel) {
+  broadcast_binary<T>(lhs, rhs, out, kernel,
+                      [&](const T* left, const T* right, T* dst, std::int64_t rows,
+                          std::int64_t count) {
+                        for (std::int64_t i = 0; i < rows * count; i += count) {
+                          kernel(left + i, right, dst + i, count, Rhs::Row, Store::Cached);
+                        }
+                      });
 }
 
 /// The order that a broadcast result should have: the first operand's, unless that one was

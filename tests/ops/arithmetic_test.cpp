@@ -172,6 +172,45 @@ TEST_CASE("quantized::mul: a channel scale against a channels-last image stays c
   CHECK(quantized::mul(gate, image, 0.08, 5).is_contiguous(MemoryFormat::ChannelsLast));
 }
 
+TEST_CASE("quantized::add and mul: a vector of any number of channels on every instruction set") {
+  Generator generator(9);
+  std::vector<std::int64_t> counts = {1023, 1025, 2100};
+  for (std::int64_t channels = 1; channels <= 130; ++channels) counts.push_back(channels);
+  for_each_target([&] {
+    for (const std::int64_t channels : counts) {
+      CAPTURE(channels);
+      const DType dtype = channels % 2 == 0 ? DType::QUInt8 : DType::QInt8;
+      // The second image of two, so that rows begin anywhere.
+      const QTensor image(test::random_codes({2, channels, 3, 3}, dtype, 0.1, 7, generator)
+                              .contiguous(MemoryFormat::ChannelsLast)
+                              .slice(0, 1, 2));
+      const QTensor gate(
+          test::random_codes({2, channels, 1, 1}, dtype, 0.03, 4, generator).slice(0, 1, 2));
+      for (const Op op : kOps) check_against_reference(op, image, gate, 0.09, 11);
+      check_against_reference(Op::Mul, gate, image, 1e-38, 11);
+      check_against_reference(Op::Add, image, gate, 1e-38, 11);
+    }
+  });
+}
+
+TEST_CASE("quantized::add and mul: rows of any length on every instruction set") {
+  Generator generator(10);
+  for_each_target([&] {
+    for (std::int64_t length = 1; length <= 200; ++length) {
+      CAPTURE(length);
+      const DType dtype = length % 2 == 0 ? DType::QUInt8 : DType::QInt8;
+      const QTensor lhs(
+          test::random_codes({length + 3}, dtype, 0.1, 7, generator).slice(0, 3, length + 3));
+      const QTensor rhs(
+          test::random_codes({length + 1}, dtype, 0.03, 4, generator).slice(0, 1, length + 1));
+      for (const Op op : kOps) {
+        check_against_reference(op, lhs, rhs, 0.09, 11);
+        check_against_reference(op, lhs, QTensor(rhs.slice(0, 0, 1)), 0.09, 11);
+      }
+    }
+  });
+}
+
 TEST_CASE("quantized::add: the number of threads does not change a code") {
   Generator generator(8);
   const QTensor lhs = test::random_codes({200001}, DType::QUInt8, 0.1, 7, generator);
