@@ -5,6 +5,7 @@
 
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/replay_steps.h"
+#include "quanta/runtime/path_override.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta::replay {
@@ -164,6 +165,7 @@ Tensor ReplayPlan::run(const Tensor& x) const {
   }
   const Tensor* next = instance->tensors.data();
   for (const PlannedStep& step : program.steps) {
+    const PathOverride path(step.path);
     OpScope scope(step.op);
     scope.kernel("plan");
     step.run({next, next + step.inputs.size()});

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "quanta/fusion/convert.h"
+#include "quanta/fusion/freeze.h"
 #include "quanta/fusion/fuse_modules.h"
 #include "quanta/fusion/prepare.h"
 #include "quanta/nn/activation.h"
@@ -127,6 +128,20 @@ TEST_CASE("Profiler: a converted network has the same paths with int8 ops and by
   CHECK(conv.work.bytes == 2 * 3 * 36 + 2 * 8 * 16 + kWeights);
   CHECK(row(rows, "quant").work.bytes == (4 + 1) * 2 * 3 * 36);
   CHECK(row(rows, "dequant").work.bytes == (4 + 1) * 2 * 8 * 16);
+}
+
+TEST_CASE("Profiler: steps of a frozen network stand under the modules they were recorded in") {
+  Network net;
+  net.eval();
+  fuse_modules(net, {{"body.conv", "body.relu"}});
+  const Network prepared = prepare(net, get_default_qconfig());
+  prepared(images());
+  const FrozenModel frozen = freeze(convert(prepared), images());
+  Profiler profiler;
+  frozen(images());
+  const std::vector<std::string> seen = paths(profiler.modules());
+  CHECK(std::find(seen.begin(), seen.end(), "body.conv") != seen.end());
+  CHECK(std::find(seen.begin(), seen.end(), "") == seen.end());
 }
 
 TEST_CASE("Profiler: a profiler that begins within a module knows where it is") {

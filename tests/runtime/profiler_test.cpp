@@ -10,6 +10,8 @@
 
 #include "file_test_util.h"
 #include "quanta/runtime/error.h"
+#include "quanta/runtime/module_path.h"
+#include "quanta/runtime/path_override.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -144,6 +146,24 @@ TEST_CASE("Profiler: nothing is heard between stop and start") {
   CHECK(profiler.events()[1].name == "three");
   profiler.stop();
   CHECK_FALSE(OpScope("unheard").active());
+}
+
+TEST_CASE("PathOverride: ops and errors are told under the path it names") {
+  Profiler profiler;
+  {
+    const PathOverride outer("a.b");
+    run_op("one");
+    {
+      const PathOverride inner("c");
+      CHECK(current_module_path() == "c");
+    }
+    run_op("two");
+  }
+  run_op("three");
+  REQUIRE(profiler.events().size() == 3);
+  CHECK(profiler.events()[0].module == "a.b");
+  CHECK(profiler.events()[1].module == "a.b");
+  CHECK(profiler.events()[2].module.empty());
 }
 
 TEST_CASE("Profiler: an op that throws is recorded and the next one is not inside it") {
