@@ -43,6 +43,8 @@ std::vector<NetworkKind> make_network_kinds() {
       {"mobilenet_v2", image, 300.8e6, true, false,
        [] { return boxed(models::MobileNetV2(mobilenet_v2_options())); },
        groups_of<models::MobileNetV2>},
+      {"mobilenet_v3_large", image, 216.6e6, true, false,
+       [] { return boxed(models::mobilenet_v3_large()); }, groups_of<models::MobileNetV3>},
       {"lstm",
        {64, 256},
        235.4e6,
@@ -87,6 +89,12 @@ void convert_network(nn::Module& model, const NetworkKind& kind, const Tensor& c
     model(calibration.slice(0, begin, begin + kBatch));
   }
   convert_(model);
+}
+
+void quantize_network(nn::Module& model, const NetworkKind& kind, NetworkForm form,
+                      const Tensor& calibration) {
+  if (form == NetworkForm::Int8) convert_network(model, kind, calibration);
+  if (form == NetworkForm::DynamicInt8) quantize_dynamic_(model);
 }
 
 void check_form(const NetworkKind& kind, NetworkForm form) {
@@ -138,6 +146,16 @@ std::shared_ptr<nn::Module> load_float_network(const NetworkKind& kind,
   return model;
 }
 
+std::shared_ptr<nn::Module> make_random_network(const NetworkKind& kind, NetworkForm form,
+                                                const Tensor& calibration) {
+  check_form(kind, form);
+  std::shared_ptr<nn::Module> model = kind.make();
+  model->eval();
+  fuse_modules(*model, kind.fusion_groups(*model));
+  quantize_network(*model, kind, form, calibration);
+  return model;
+}
+
 std::shared_ptr<nn::Module> load_network(const NetworkKind& kind, NetworkForm form,
                                          const std::filesystem::path& weights,
                                          const Tensor& calibration) {
@@ -149,8 +167,7 @@ std::shared_ptr<nn::Module> load_network(const NetworkKind& kind, NetworkForm fo
     return model;
   }
   std::shared_ptr<nn::Module> model = load_float_network(kind, weights);
-  if (form == NetworkForm::Int8) convert_network(*model, kind, calibration);
-  if (form == NetworkForm::DynamicInt8) quantize_dynamic_(*model);
+  quantize_network(*model, kind, form, calibration);
   return model;
 }
 
