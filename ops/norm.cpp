@@ -12,6 +12,7 @@
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -80,12 +81,12 @@ void apply_per_channel(const NormGeometry& geometry, DType dtype, const void* sr
   const std::int64_t channels = geometry.channels;
   const std::int64_t volume = geometry.volume;
   if (geometry.channels_last) {
+    const std::vector<float> centers(scale.size(), center);
     parallel_for(geometry.batch * volume, grain_for(channels),
                  [&](std::int64_t begin, std::int64_t end) {
-                   for (std::int64_t row = begin; row < end; ++row) {
-                     cpu::norm_row(dtype, at(src, row * channels, dtype), center, scale.data(),
-                                   shift.data(), channels, output, at(dst, row * channels, dtype));
-                   }
+                   cpu::norm_rows(dtype, at(src, begin * channels, dtype), centers.data(),
+                                  scale.data(), shift.data(), end - begin, channels, output,
+                                  at(dst, begin * channels, dtype));
                  });
     return;
   }
@@ -163,11 +164,9 @@ void normalize_groups(const NormGeometry& geometry, std::int64_t groups, DType d
       }
     }
     parallel_for(volume, grain_for(channels), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        cpu::norm_channels(dtype, at(src, offset + row * channels, dtype), center.data(),
-                           factor.data(), bias.data(), channels, output,
-                           at(dst, offset + row * channels, dtype));
-      }
+      cpu::norm_rows(dtype, at(src, offset + begin * channels, dtype), center.data(),
+                     factor.data(), bias.data(), end - begin, channels, output,
+                     at(dst, offset + begin * channels, dtype));
     });
   }
 }
@@ -372,6 +371,14 @@ Tensor layer_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& w
 
 Tensor group_norm(const Tensor& x, std::int64_t num_groups, const Tensor& weight,
                   const Tensor& bias, double eps) {
+  if (replay::is_recording()) {
+    return replay::call(
+        "group_norm",
+        [=](const Tensor& a, const Tensor& b, const Tensor& c) {
+          return group_norm(a, num_groups, b, c, eps);
+        },
+        x, weight, bias);
+  }
   OpScope scope("group_norm");
   detail::check_floats("group_norm", "x", x);
   scope.maps(x);
@@ -381,6 +388,14 @@ Tensor group_norm(const Tensor& x, std::int64_t num_groups, const Tensor& weight
 }
 
 Tensor instance_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
+  if (replay::is_recording()) {
+    return replay::call(
+        "instance_norm",
+        [=](const Tensor& a, const Tensor& b, const Tensor& c) {
+          return instance_norm(a, b, c, eps);
+        },
+        x, weight, bias);
+  }
   OpScope scope("instance_norm");
   detail::check_floats("instance_norm", "x", x);
   scope.maps(x);

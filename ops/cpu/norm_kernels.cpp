@@ -1,13 +1,15 @@
+#include "quanta/ops/cpu/norm_kernels.h"
+// Before any header of Highway.
+#include "quanta/ops/cpu/highway.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "quanta/ops/cpu/norm_kernels.cpp"
-#include <hwy/foreach_target.h>
-// foreach_target comes first: it includes this file once for each instruction set.
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
-
-#include "quanta/ops/cpu/norm_kernels.h"
 
 #include <algorithm>
 
+#include "quanta/ops/cpu/code_blocks.h"
 #include "quanta/runtime/quant_math.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -28,51 +30,100 @@ HWY_INLINE V affine(D d, V x, V center, V scale, V shift) {
   return hn::Add(hn::Mul(hn::Sub(x, center), scale), shift);
 }
 
-// math::quantize in float32 lanes.
-template <class D8, class V>
-HWY_INLINE void store_codes(D8 d8, V value, const NormOutput& output, hn::TFromD<D8>* dst) {
-  const hn::Rebind<float, D8> df;
-  const hn::Rebind<std::int32_t, D8> d32;
-  const auto low = hn::Set(df, static_cast<float>(output.min - output.zero_point));
-  const auto high = hn::Set(df, static_cast<float>(output.max - output.zero_point));
-  const auto rounded = hn::Round(hn::Mul(value, hn::Set(df, output.inv_scale)));
-  // Not below the upper end, NaN included, is the upper end.
-  const auto clamped = hn::IfThenElse(hn::Lt(rounded, high), hn::Max(rounded, low), high);
-  const auto code = hn::Add(hn::ConvertTo(d32, clamped), hn::Set(d32, output.zero_point));
-  hn::StoreU(hn::DemoteTo(d8, code), d8, dst);
-}
-
-template <bool kCenters, bool kScales, class D, typename T>
-HWY_INLINE std::int64_t norm_vectors(D df, const T* HWY_RESTRICT src,
-                                     const NormParameters& parameters, std::int64_t begin,
-                                     std::int64_t count, const NormOutput& output,
-                                     T* HWY_RESTRICT dst) {
+template <bool kCenters, bool kScales, class D>
+HWY_INLINE std::int64_t float_vectors(D df, const float* HWY_RESTRICT src,
+                                      const NormParameters& parameters, std::int64_t begin,
+                                      std::int64_t count, float* HWY_RESTRICT dst) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(df));
   std::int64_t i = begin;
   for (; i + lanes <= count; i += lanes) {
-    const auto center = parameter<kCenters>(df, parameters.center, i);
-    const auto scale = parameter<kScales>(df, parameters.scale, i);
-    const auto shift = parameter<kScales>(df, parameters.shift, i);
-    if constexpr (std::is_same_v<T, float>) {
-      static_cast<void>(output);
-      hn::StoreU(affine(df, hn::LoadU(df, src + i), center, scale, shift), df, dst + i);
-    } else {
-      const hn::Rebind<T, D> d8;
-      const hn::Rebind<std::int32_t, D> d32;
-      const auto x = hn::ConvertTo(df, hn::PromoteTo(d32, hn::LoadU(d8, src + i)));
-      store_codes(d8, affine(df, x, center, scale, shift), output, dst + i);
-    }
+    hn::StoreU(affine(df, hn::LoadU(df, src + i), parameter<kCenters>(df, parameters.center, i),
+                      parameter<kScales>(df, parameters.scale, i),
+                      parameter<kScales>(df, parameters.shift, i)),
+               df, dst + i);
   }
   return i;
 }
 
+template <bool kCenters, bool kScales>
+HWY_INLINE std::int64_t norm_blocks(const float* src, const NormParameters& parameters,
+                                    std::int64_t count, const NormOutput&, float* dst) {
+  const std::int64_t i = float_vectors<kCenters, kScales>(hn::ScalableTag<float>(), src, parameters,
+                                                          0, count, dst);
+  return float_vectors<kCenters, kScales>(hn::CappedTag<float, 4>(), src, parameters, i, count,
+                                          dst);
+}
+
+#if HWY_TARGET != HWY_SCALAR
+QuantizeArgs quantize_args(const NormOutput& output) {
+  return {output.inv_scale, output.zero_point, output.min, output.max, output.max};
+}
+
+template <bool kCenters, bool kScales, typename T>
+struct NormSource {
+  HWY_INLINE void move_to(std::int64_t) const {}
+  template <std::size_t kBytes>
+  HWY_INLINE hn::Vec<Floats<kBytes>> at(std::int64_t i) const {
+    const Floats<kBytes> d;
+    const auto value =
+        affine(d, load_code_floats<kBytes>(src + i), parameter<kCenters>(d, parameters.center, i),
+               parameter<kScales>(d, parameters.scale, i),
+               parameter<kScales>(d, parameters.shift, i));
+    return hn::Mul(value, hn::Set(d, inv_scale));
+  }
+  const T* src;
+  NormParameters parameters;
+  float inv_scale;
+};
+
+// Rows of channels: center, scale and shift repeat.
+template <typename T>
+struct NormRowsSource {
+  HWY_INLINE void move_to(std::int64_t i) { position.move_to(i); }
+  template <std::size_t kBytes>
+  HWY_INLINE hn::Vec<Floats<kBytes>> at(std::int64_t i) const {
+    const Floats<kBytes> d;
+    const auto value = affine(d, load_code_floats<kBytes>(src + i), position.template at<kBytes>(0, i),
+                              position.template at<kBytes>(1, i),
+                              position.template at<kBytes>(2, i));
+    return hn::Mul(value, hn::Set(d, inv_scale));
+  }
+  const T* src;
+  ChannelPosition<3> position;
+  float inv_scale;
+};
+
+template <bool kCenters, bool kScales, typename T>
+HWY_INLINE std::int64_t norm_blocks(const T* src, const NormParameters& parameters,
+                                    std::int64_t count, const NormOutput& output, T* dst) {
+  return write_codes<Reach::Any>(
+      NormSource<kCenters, kScales, T>{src, parameters, output.inv_scale}, quantize_args(output),
+      dst, count);
+}
+
+template <typename T>
+void norm_code_rows(const T* src, const NormParameters& parameters, std::int64_t rows,
+                    std::int64_t channels, const NormOutput& output, T* dst) {
+  ChannelTerms<3> terms(channels);
+  std::copy(parameters.center, parameters.center + channels, terms.term(0));
+  std::copy(parameters.scale, parameters.scale + channels, terms.term(1));
+  std::copy(parameters.shift, parameters.shift + channels, terms.term(2));
+  terms.repeat();
+  write_codes<Reach::Any>(
+      NormRowsSource<T>{src, ChannelPosition<3>(terms), output.inv_scale}, quantize_args(output),
+      dst, rows * channels);
+}
+#else
+template <bool kCenters, bool kScales, typename T>
+std::int64_t norm_blocks(const T*, const NormParameters&, std::int64_t, const NormOutput&, T*) {
+  return 0;
+}
+#endif
+
 template <bool kCenters, bool kScales, typename T>
 HWY_INLINE void norm_all(DType dtype, const T* src, const NormParameters& parameters,
                          std::int64_t count, const NormOutput& output, T* dst) {
-  std::int64_t i = norm_vectors<kCenters, kScales>(hn::ScalableTag<float>(), src, parameters, 0,
-                                                   count, output, dst);
-  i = norm_vectors<kCenters, kScales>(hn::CappedTag<float, 4>(), src, parameters, i, count, output,
-                                      dst);
+  const std::int64_t i = norm_blocks<kCenters, kScales>(src, parameters, count, output, dst);
   if (i == count) return;
   const NormParameters rest{
       parameters.center + i * parameters.center_step, parameters.scale + i * parameters.scale_step,
@@ -107,6 +158,25 @@ void NormRow(DType dtype, const void* src, const NormParameters& parameters, std
 void NormChannels(DType dtype, const void* src, const NormParameters& parameters,
                   std::int64_t count, const NormOutput& output, void* dst) {
   norm_typed<true, true>(dtype, src, parameters, count, output, dst);
+}
+
+void NormRows(DType dtype, const void* src, const NormParameters& parameters, std::int64_t rows,
+              std::int64_t channels, const NormOutput& output, void* dst) {
+#if HWY_TARGET != HWY_SCALAR
+  if (dtype != DType::Float32 && channels <= kMaxTermChannels && rows * channels >= 16) {
+    if (dtype == DType::QUInt8) {
+      return norm_code_rows(static_cast<const std::uint8_t*>(src), parameters, rows, channels,
+                            output, static_cast<std::uint8_t*>(dst));
+    }
+    return norm_code_rows(static_cast<const std::int8_t*>(src), parameters, rows, channels, output,
+                          static_cast<std::int8_t*>(dst));
+  }
+#endif
+  const std::int64_t bytes = channels * static_cast<std::int64_t>(item_size(dtype));
+  for (std::int64_t row = 0; row < rows; ++row) {
+    NormChannels(dtype, static_cast<const std::byte*>(src) + row * bytes, parameters, channels,
+                 output, static_cast<std::byte*>(dst) + row * bytes);
+  }
 }
 
 // --- Statistics of codes -----------------------------------------------------------------------
@@ -255,6 +325,7 @@ namespace quanta::cpu {
 HWY_EXPORT(NormRun);
 HWY_EXPORT(NormRow);
 HWY_EXPORT(NormChannels);
+HWY_EXPORT(NormRows);
 HWY_EXPORT(SumsU8);
 HWY_EXPORT(SumsS8);
 HWY_EXPORT(SumsFloat);
@@ -317,6 +388,13 @@ void norm_channels(DType dtype, const void* src, const float* center, const floa
                    const float* shift, std::int64_t count, const NormOutput& output, void* dst) {
   const NormParameters parameters{center, scale, shift, 1, 1};
   HWY_DYNAMIC_DISPATCH(NormChannels)(dtype, src, parameters, count, output, dst);
+}
+
+void norm_rows(DType dtype, const void* src, const float* center, const float* scale,
+               const float* shift, std::int64_t rows, std::int64_t channels,
+               const NormOutput& output, void* dst) {
+  const NormParameters parameters{center, scale, shift, 1, 1};
+  HWY_DYNAMIC_DISPATCH(NormRows)(dtype, src, parameters, rows, channels, output, dst);
 }
 
 void norm_reference(DType dtype, const void* src, const NormParameters& parameters,

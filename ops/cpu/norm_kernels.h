@@ -30,7 +30,12 @@ void norm_row(DType dtype, const void* src, float center, const float* scale, co
 void norm_channels(DType dtype, const void* src, const float* center, const float* scale,
                    const float* shift, std::int64_t count, const NormOutput& output, void* dst);
 
-/// The scalar form of the three; a step of 0 repeats the first number.
+/// norm_channels for each of `rows` neighbouring rows of `channels` elements.
+void norm_rows(DType dtype, const void* src, const float* center, const float* scale,
+               const float* shift, std::int64_t rows, std::int64_t channels,
+               const NormOutput& output, void* dst);
+
+/// The scalar form of norm_run, norm_row and norm_channels; a step of 0 repeats the first number.
 struct NormParameters {
   const float* center;
   const float* scale;

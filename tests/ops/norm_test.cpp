@@ -196,6 +196,44 @@ TEST_CASE("norm kernels: every instruction set agrees with the scalar code bit b
   });
 }
 
+TEST_CASE("norm kernels: rows of any number of channels are rows one by one") {
+  Generator generator(42);
+  std::vector<std::int64_t> counts = {1024, 1025};
+  for (std::int64_t channels = 1; channels <= 130; ++channels) counts.push_back(channels);
+  for_each_target([&] {
+    for (const std::int64_t channels : counts) {
+      const std::int64_t rows = channels % 7 + 1;
+      const Tensor center = randn({channels}, generator);
+      const Tensor scale = randn({channels}, generator);
+      const Tensor shift = randn({channels}, generator);
+      if (channels > 20) shift.slice(0, 11, 12).fill_(std::numeric_limits<double>::quiet_NaN());
+      for (const DType dtype : {DType::QInt8, DType::QUInt8, DType::Float32}) {
+        const cpu::NormOutput output = dtype == DType::QUInt8
+                                           ? cpu::NormOutput{1.0F / 0.037F, 130, 130, 255}
+                                           : cpu::NormOutput{1.0F / 0.037F, 5, -128, 127};
+        const Tensor x = dtype == DType::Float32
+                             ? randn({rows, channels}, generator)
+                             : Tensor(random_codes({rows, channels}, dtype, 1.0, 0, generator));
+        const Tensor want = x.clone();
+        const Tensor got = x.clone();
+        const cpu::NormParameters parameters{center.data<float>(), scale.data<float>(),
+                                             shift.data<float>(), 1, 1};
+        for (std::int64_t row = 0; row < rows; ++row) {
+          cpu::norm_reference(dtype, x.select(0, row).data_ptr(), parameters, channels, output,
+                              want.select(0, row).data_ptr());
+        }
+        cpu::norm_rows(dtype, x.data_ptr(), parameters.center, parameters.scale, parameters.shift,
+                       rows, channels, output, got.data_ptr());
+        CAPTURE(channels);
+        CAPTURE(to_string(dtype));
+        const auto* want_bytes = static_cast<const std::uint8_t*>(want.data_ptr());
+        const auto* got_bytes = static_cast<const std::uint8_t*>(got.data_ptr());
+        CHECK(std::equal(want_bytes, want_bytes + want.nbytes(), got_bytes));
+      }
+    }
+  });
+}
+
 TEST_CASE("norm: group and instance norm agree with plain loops in every layout") {
   Generator generator(42);
   for (const Layout layout : kLayouts) {
