@@ -17,10 +17,11 @@ struct ProfileOptions {
   std::string json;   ///< where to write the figures
 };
 
-/// Runs the float network and the quantized one in turns and prints, for every module that runs
-/// ops: time (the median), share of the whole, GOP/s and GB/s with their shares of what the machine
-/// was measured to give, the kernel, and the float time of the same module; then which modules are
-/// slower than in float, and what time was spent outside of ops. Returns the exit status.
+/// Runs the float network, the quantized one and that as a frozen plan in turns and prints, for
+/// every module that runs ops: time (the median), share of the whole, GOP/s and GB/s with their
+/// shares of what the machine was measured to give, the kernel, its time in the plan and that of
+/// the same module in float; then what time was spent outside of ops, and which modules are slower
+/// than in float. Returns the exit status.
 int run_profile(const ProfileOptions& options);
 
 }  // namespace quanta::cli
