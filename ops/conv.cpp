@@ -12,6 +12,7 @@
 #include "quanta/ops/gradients/conv.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/file_memory.h"
 #include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
@@ -203,7 +204,8 @@ struct ConvPackedParams::Impl {
   Impl(const QTensor& weight, const Tensor& bias, const ConvTransposeOptions& options,
        std::int64_t spatial, bool transposed)
       : geometry(detail::conv_geometry(weight, bias, options, spatial, transposed)),
-        kernel(cpu::QuantizedWeight(QTensor(own(weight)), own(bias), geometry.shape.out_channels),
+        kernel(cpu::QuantizedWeight(QTensor(detail::unshared(weight)), own(bias),
+                                    geometry.shape.out_channels),
                geometry.shape, geometry.kernel_rank()) {}
 
   ConvGeometry geometry;

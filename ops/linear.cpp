@@ -11,6 +11,7 @@
 #include "quanta/ops/gradients/linear.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/file_memory.h"
 #include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
@@ -133,7 +134,7 @@ LinearPackedParams::LinearPackedParams(const QTensor& weight, const Tensor& bias
                  weight.dtype(), weight.q_per_channel_axis());
   }
   impl_ = std::make_shared<Impl>(
-      cpu::QuantizedWeight(QTensor(own(weight)), own(bias), weight.sizes()[0]));
+      cpu::QuantizedWeight(QTensor(detail::unshared(weight)), own(bias), weight.sizes()[0]));
 }
 
 namespace {

@@ -104,6 +104,7 @@ ConvInt8::ConvInt8(QuantizedWeight weight, const ConvShape& geometry, int spatia
 const ExactWeights& ConvInt8::exact_weights() const {
   std::call_once(exact_once_, [this] {
     exact_ = pack_exact_weights(weight_.codes(), weight_.zero_points(), geometry_);
+    weight_.release_codes();
   });
   return exact_;
 }
@@ -164,6 +165,7 @@ std::shared_ptr<const ConvInt8::Plan> ConvInt8::make_plan(const ConvShape& shape
   if (shifted) plan->compensation = weight_.compensation(qparams.src_zero_point);
   std::vector<Executable::Argument> constants{
       {DNNL_ARG_WEIGHTS, packed_.in_layout(found->desc.weights_desc())}};
+  weight_.release_codes();
   if (epilog.kind != Int8Epilogue::None) {
     const onednn::Md row = conv_row_desc(geometry_.out_channels, spatial_);
     const std::vector<float> sums(plan->compensation.begin(), plan->compensation.end());

@@ -62,6 +62,7 @@ ConvShape LinearInt8::shape(std::int64_t rows) const {
 const ExactWeights& LinearInt8::exact_weights() const {
   std::call_once(exact_once_, [this] {
     exact_ = pack_exact_weights(weight_.codes(), weight_.zero_points(), shape_);
+    weight_.release_codes();
   });
   return exact_;
 }
@@ -114,6 +115,7 @@ std::shared_ptr<const LinearInt8::Plan> LinearInt8::make_plan(const Key& key) co
 
     std::vector<Executable::Argument> constants{
         {DNNL_ARG_WEIGHTS, packed_.in_layout(desc.weights_desc())}};
+    weight_.release_codes();
     if (fused) {
       const std::vector<float> sums(plan->compensation.begin(), plan->compensation.end());
       constants.push_back(

@@ -15,6 +15,7 @@
 #include "networks.h"
 #include "process_memory.h"
 #include "quanta/quanta.h"
+#include "quanta/runtime/detail/file_memory.h"
 
 namespace quanta::cli {
 namespace {
@@ -67,6 +68,8 @@ class Subject {
     std::vector<Tensor> parts;
     for (std::int64_t begin = 0; begin + batch_ <= inputs_.size(0); begin += batch_) {
       parts.push_back(call(inputs_.slice(0, begin, begin + batch_)));
+      // The figures tell of the network's memory, not of how many inputs a file holds.
+      quanta::detail::release_file_memory(inputs_);
     }
     return cat(parts, 0);
   }

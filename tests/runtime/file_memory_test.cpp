@@ -1,0 +1,109 @@
+#include "quanta/runtime/detail/file_memory.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <thread>
+#include <vector>
+
+#include "file_test_util.h"
+#include "quanta/runtime/detail/mapped_file.h"
+#include "quanta/runtime/random.h"
+#include "quanta/runtime/safetensors.h"
+
+namespace quanta::test {
+namespace {
+
+using detail::release_file_memory;
+using detail::unshared;
+
+struct SavedTensor {
+  TemporaryFolder folder;
+  std::filesystem::path path = folder.path() / "x.safetensors";
+  Tensor values;
+
+  explicit SavedTensor(std::int64_t count) {
+    Generator generator(1);
+    values = randn({count}, generator);
+    StateDict state;
+    state.set("x", values);
+    write_safetensors(path, state);
+  }
+  Tensor read() const { return *read_safetensors(path).find("x"); }
+};
+
+bool is_mapped(const Tensor& x) {
+  return detail::MappedFile::holding({static_cast<const std::byte*>(x.data_ptr()), x.nbytes()}) !=
+         nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("unshared: a tensor of a file is mapped again and outlives the file's first mapping") {
+  const SavedTensor saved(100000);
+  Tensor x = saved.read();
+  const Tensor own = unshared(x);
+  CHECK(is_mapped(own));
+  CHECK(own.data_ptr() != x.data_ptr());
+  x.fill_(0.0);
+  x = Tensor();
+  CHECK(own.equal(saved.values));
+  release_file_memory(own);
+  CHECK(own.equal(saved.values));
+}
+
+TEST_CASE("unshared: a second holder gets a copy until the first lets go") {
+  const SavedTensor saved(100000);
+  const Tensor x = saved.read();
+  {
+    const Tensor first = unshared(x);
+    for (const Tensor& second :
+         {unshared(x), unshared(x.slice(0, 5, 90)), unshared(x.slice(0, 99990, 100000))}) {
+      CHECK_FALSE(is_mapped(second));
+    }
+    first.fill_(1.0);
+    CHECK(x.equal(saved.values));
+  }
+  CHECK(is_mapped(unshared(x)));
+  CHECK(unshared(unshared(x)).equal(saved.values));
+}
+
+TEST_CASE("unshared: changed tensors and those of other memory are copied") {
+  const SavedTensor saved(5000);
+  const Tensor x = saved.read();
+  x.fill_(3.0);
+  const Tensor own = unshared(x);
+  CHECK_FALSE(is_mapped(own));
+  CHECK(own.equal(x));
+  CHECK_FALSE(is_mapped(unshared(saved.values)));
+  CHECK(unshared(saved.values.view({50, 100}).t()).equal(saved.values.view({50, 100}).t()));
+}
+
+TEST_CASE("release_file_memory: what was written to stays") {
+  const SavedTensor saved(100000);
+  const Tensor own = unshared(saved.read());
+  own.fill_(2.0);
+  release_file_memory(own);
+  CHECK(own.equal(Tensor::full({100000}, 2.0)));
+  release_file_memory(saved.values);
+  CHECK(saved.read().equal(saved.values));
+}
+
+TEST_CASE("release_file_memory: readers on other threads see the same values") {
+  const SavedTensor saved(300000);
+  const Tensor own = unshared(saved.read());
+  std::vector<std::thread> readers;
+  std::vector<char> equal(3, 0);
+  for (char& result : equal) {
+    readers.emplace_back([&] {
+      bool all = true;
+      for (int i = 0; i < 20; ++i) all = all && own.equal(saved.values);
+      result = all ? 1 : 0;
+    });
+  }
+  for (int i = 0; i < 200; ++i) release_file_memory(own);
+  for (std::thread& reader : readers) reader.join();
+  for (const char result : equal) CHECK(result == 1);
+}
+
+}  // namespace quanta::test
