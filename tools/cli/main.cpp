@@ -9,6 +9,7 @@
 #include "coverage.h"
 #include "demo.h"
 #include "inspect.h"
+#include "network_suite.h"
 #include "networks.h"
 #include "profile.h"
 #include "quanta/observers/format_qconfig.h"
@@ -43,6 +44,23 @@ void add_profile_command(CLI::App& app, quanta::cli::ProfileOptions& profile,
       ->capture_default_str();
   command->add_option("--trace", profile.trace, "Where to write a Chrome trace");
   command->add_option("--json", profile.json, "Where to write the figures");
+}
+
+void add_networks_command(CLI::App& app, quanta::cli::NetworkSuiteOptions& suite,
+                          const std::vector<std::string>& networks) {
+  CLI::App* command = app.add_subcommand(
+      "networks", "Time the benchmark networks with random weights, float and int8 in turns");
+  command->add_option("--model", suite.models, "These networks (default: all)")
+      ->check(CLI::IsMember(networks));
+  command->add_option("--batch", suite.batches, "Inputs at a time")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command->add_option("--threads", suite.threads, "Threads (default: all)")
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--seconds", suite.seconds, "For each network and batch")
+      ->check(CLI::Range(0.01, 3600.0))
+      ->capture_default_str();
+  command->add_option("--json", suite.json, "Where to write the figures");
 }
 
 }  // namespace
@@ -136,6 +154,9 @@ int main(int argc, char** argv) {
   quanta::cli::ProfileOptions profile;
   add_profile_command(app, profile, networks);
 
+  quanta::cli::NetworkSuiteOptions suite;
+  add_networks_command(app, suite, networks);
+
   quanta::cli::CoverageOptions coverage;
   CLI::App* coverage_command = app.add_subcommand(
       "coverage", "Print what there is of torch.ao.quantization, as docs/coverage.md holds it");
@@ -149,6 +170,7 @@ int main(int argc, char** argv) {
     if (app.got_subcommand("demo")) return quanta::cli::run_demo(demo);
     if (app.got_subcommand("inspect")) return quanta::cli::run_inspect(inspect);
     if (app.got_subcommand("bench")) return quanta::cli::run_bench(bench);
+    if (app.got_subcommand("networks")) return quanta::cli::run_network_suite(suite);
     if (app.got_subcommand("profile")) return quanta::cli::run_profile(profile);
     if (app.got_subcommand("coverage")) return quanta::cli::run_coverage(coverage);
     return quanta::cli::run_info();

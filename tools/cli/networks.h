@@ -45,6 +45,11 @@ std::shared_ptr<nn::Module> load_network(const NetworkKind& kind, NetworkForm fo
                                          const std::filesystem::path& weights,
                                          const Tensor& calibration);
 
+/// The network in that form with starting values of default_generator() for weights. Int8 needs
+/// calibration data as in load_network.
+std::shared_ptr<nn::Module> make_random_network(const NetworkKind& kind, NetworkForm form,
+                                                const Tensor& calibration);
+
 /// Whether save_model wrote this .safetensors file.
 bool is_saved_model(const std::filesystem::path& path);
 

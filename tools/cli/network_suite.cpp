@@ -1,0 +1,149 @@
+#include "network_suite.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "../bench/median_seconds.h"
+#include "../bench/peak.h"
+#include "networks.h"
+#include "quanta/quanta.h"
+
+namespace quanta::cli {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint64_t kSeed = 1;
+constexpr std::int64_t kCalibrationInputs = 8;
+constexpr int kRounds = 5;
+
+Tensor random_inputs(const NetworkKind& kind, std::int64_t count) {
+  Dims sizes{count};
+  for (const std::int64_t size : kind.sample) sizes.push_back(size);
+  Generator generator(kSeed);
+  const Tensor x = randn(sizes, generator);
+  return x.dim() == 4 ? x.contiguous(MemoryFormat::ChannelsLast) : x;
+}
+
+/// What one run of a network has to do, as its ops say.
+OpWork work_of(const nn::Module& model, const Tensor& x) {
+  const Profiler profiler;
+  static_cast<void>(model(x));
+  OpWork work;
+  for (const ModuleProfile& module : profiler.modules()) {
+    work.multiply_adds += module.work.multiply_adds;
+    work.bytes += module.work.bytes;
+  }
+  return work;
+}
+
+double state_bytes(const nn::Module& model) {
+  double bytes = 0.0;
+  for (const auto& [name, tensor] : model.state_dict()) {
+    bytes += static_cast<double>(tensor.nbytes());
+  }
+  return bytes;
+}
+
+/// A network in both forms.
+struct Pair {
+  std::shared_ptr<nn::Module> in_float, quantized;
+};
+
+Pair make_pair(const NetworkKind& kind) {
+  const NetworkForm form = kind.is_static ? NetworkForm::Int8 : NetworkForm::DynamicInt8;
+  manual_seed(kSeed);
+  Pair pair{make_random_network(kind, NetworkForm::Float32, {}), nullptr};
+  manual_seed(kSeed);
+  pair.quantized = make_random_network(kind, form, random_inputs(kind, kCalibrationInputs));
+  return pair;
+}
+
+double middle(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+/// In turns, so that a busy machine slows both.
+json time_pair(const NetworkKind& kind, const Pair& pair, int batch, double seconds) {
+  const Tensor x = random_inputs(kind, batch);
+  const FrozenModel in_float = freeze(*pair.in_float, x);
+  const FrozenModel quantized = freeze(*pair.quantized, x);
+  std::vector<double> float_times, quantized_times, ratios;
+  for (int round = 0; round < kRounds; ++round) {
+    const double slice = seconds / (2 * kRounds);
+    float_times.push_back(bench::median_seconds([&] { static_cast<void>(in_float(x)); }, slice));
+    quantized_times.push_back(
+        bench::median_seconds([&] { static_cast<void>(quantized(x)); }, slice));
+    ratios.push_back(float_times.back() / quantized_times.back());
+  }
+  const double time = middle(quantized_times);
+  const double operations = 2.0 * kind.multiply_adds * batch;
+  const bench::Int8Peak& peak = bench::int8_peak();
+  static const bench::ReadBandwidths bandwidths;
+  // Weights are read again in each run, from whatever cache holds them.
+  const double weights = state_bytes(*pair.quantized);
+  const auto moved = static_cast<double>(work_of(*pair.quantized, x).bytes);
+  json row{{"model", kind.name},
+           {"dtype", kind.is_static ? "int8" : "dynamic-int8"},
+           {"batch", batch},
+           {"threads", get_num_threads()},
+           {"float_ms", 1e3 * middle(float_times)},
+           {"int8_ms", 1e3 * time},
+           {"float_over_int8", middle(ratios)},
+           {"gops", operations / time / 1e9},
+           {"weights_mb", weights / 1e6},
+           {"gbytes_per_second", moved / time / 1e9},
+           {"of_bandwidth", moved / time / bandwidths(static_cast<std::size_t>(weights))}};
+  if (peak.vector_ops > 0.0) row["of_peak"] = operations / time / peak.vector_ops;
+  if (peak.tile_ops > 0.0) row["of_tiles"] = operations / time / peak.tile_ops;
+  return row;
+}
+
+json machine() {
+  const bench::Int8Peak& peak = bench::int8_peak();
+  const bench::ReadBandwidths bandwidths;
+  return {{"threads", get_num_threads()},
+          {"peak_instruction", peak.instruction},
+          {"peak_gops", peak.vector_ops / 1e9},
+          {"tiles_gops", peak.tile_ops / 1e9},
+          {"cache_gbytes_per_second", bandwidths.from_cache() / 1e9},
+          {"memory_gbytes_per_second", bandwidths.from_memory() / 1e9}};
+}
+
+}  // namespace
+
+int run_network_suite(const NetworkSuiteOptions& options) {
+  if (options.threads > 0) set_num_threads(options.threads);
+  json figures{{"machine", machine()}, {"networks", json::array()}};
+  fmt::print("{:<20} {:>5} {:>7} {:>10} {:>10} {:>8}\n", "network", "batch", "threads", "float ms",
+             "int8 ms", "ratio");
+  for (const NetworkKind& kind : network_kinds()) {
+    const bool wanted = options.models.empty() ||
+                        std::ranges::find(options.models, kind.name) != options.models.end();
+    if (!wanted) continue;
+    const Pair pair = make_pair(kind);
+    for (const int batch : options.batches) {
+      const json row = time_pair(kind, pair, batch, options.seconds);
+      fmt::print("{:<20} {:>5} {:>7} {:>10.3f} {:>10.3f} {:>8.2f}\n", kind.name, batch,
+                 get_num_threads(), row["float_ms"].get<double>(), row["int8_ms"].get<double>(),
+                 row["float_over_int8"].get<double>());
+      std::fflush(stdout);
+      figures["networks"].push_back(row);
+    }
+  }
+  if (!options.json.empty()) {
+    const std::string text = figures.dump(1) + "\n";
+    write_file_atomically(options.json, [&](const auto& sink) {
+      sink(std::as_bytes(std::span(text.data(), text.size())));
+    });
+  }
+  return 0;
+}
+
+}  // namespace quanta::cli
