@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "quanta/ops/cpu/linear_float.h"
 #include "quanta/ops/cpu/rnn_kernels.h"
@@ -54,13 +56,15 @@ std::int64_t check_batch_sizes(std::span<const std::int64_t> batch_sizes) {
 
 template <typename T>
 T* numbers(const Tensor& x) {
-  return static_cast<T*>(x.data_ptr());
+  return x.defined() ? static_cast<T*>(x.data_ptr()) : nullptr;
 }
 
 /// The products of a call, W_hh h + b_hh and that of a projection if there is one.
 template <typename T>
 struct Products {
   detail::HiddenFunction<T> hidden, projection;
+  /// What may run the steps by itself, or null.
+  const HiddenProduct* layer = nullptr;
 };
 
 /// The buffers of one call and what happens in a step.
@@ -76,23 +80,40 @@ class StepLoop {
         width_(result.h_n.sizes()[1]),
         result_(result),
         input_gates_(input_gates),
-        kept_(kept),
-        hidden_gates_(Tensor::empty({steps.batch_sizes[0], gates_}, input_gates.dtype())) {
-    if (products.projection) {
-      unprojected_ = Tensor::empty({steps.batch_sizes[0], hidden_}, input_gates.dtype());
-    }
-  }
+        kept_(kept) {}
 
   /// Sequences that join later, as in Reverse order, have h_0 and c_0 in their rows until then;
   /// those that have ended keep their state.
-  void run() const {
-    for (const detail::RecurrentStep& step :
-         detail::steps_in_order(steps_.batch_sizes, steps_.order)) {
-      run_step(step);
+  void run() {
+    const std::vector<detail::RecurrentStep> order =
+        detail::steps_in_order(steps_.batch_sizes, steps_.order);
+    if constexpr (std::is_same_v<T, float>) {
+      if (products_.layer != nullptr && run_layer(order)) return;
     }
+    make_buffers();
+    for (const detail::RecurrentStep& step : order) run_step(step);
   }
 
  private:
+  bool run_layer(std::span<const detail::RecurrentStep> order) const {
+    return products_.layer->run_layer({.kind = steps_.kind,
+                                       .hidden_size = hidden_,
+                                       .steps = order,
+                                       .sequences = steps_.batch_sizes[0],
+                                       .input_gates = numbers<float>(input_gates_),
+                                       .output = numbers<float>(result_.output),
+                                       .h = numbers<float>(result_.h_n),
+                                       .cell = numbers<float>(result_.c_n)});
+  }
+
+  void make_buffers() {
+    const std::int64_t sequences = steps_.batch_sizes[0];
+    hidden_gates_ = Tensor::empty({sequences, gates_}, input_gates_.dtype());
+    if (products_.projection) {
+      unprojected_ = Tensor::empty({sequences, hidden_}, input_gates_.dtype());
+    }
+  }
+
   void run_step(const detail::RecurrentStep& step) const {
     T* h = numbers<T>(result_.h_n);
     products_.hidden(h, step.rows, numbers<T>(hidden_gates_));
@@ -192,7 +213,20 @@ RecurrentResult run_weights(const RecurrentSteps& steps, const StepWeights& weig
   return run_loop<T>(steps, products, input_gates, h_0, c_0, kept);
 }
 
+// Of the products in all steps. Weights are left out of the bytes: they are read once for each step
+// unless a cache holds them.
+OpWork steps_work(const RecurrentSteps& steps, Projects projects, const Tensor& input_gates,
+                  const RecurrentResult& result) {
+  const std::int64_t width = result.output.sizes()[1];
+  const std::int64_t gates = gate_count(steps.kind);
+  const std::int64_t columns = (projects == Projects::Yes ? gates + 1 : gates) * steps.hidden_size;
+  return {.multiply_adds = input_gates.sizes()[0] * width * columns,
+          .bytes = static_cast<std::int64_t>(input_gates.nbytes() + result.output.nbytes())};
+}
+
 }  // namespace
+
+bool HiddenProduct::run_layer(const detail::LayerSteps& /*layer*/) const { return false; }
 
 std::int64_t gate_count(RecurrentKind kind) {
   switch (kind) {
@@ -235,8 +269,11 @@ RecurrentResult recurrent_steps(const RecurrentSteps& steps, const Tensor& input
     if (packed == nullptr) return {};
     return [packed](const float* h, std::int64_t rows, float* out) { (*packed)(h, rows, out); };
   };
-  return run_loop<float>(steps, {product(steps.hidden), product(steps.projection)}, input_gates,
-                         h_0, c_0, {});
+  const Products<float> products{product(steps.hidden), product(steps.projection),
+                                 projects == Projects::No ? steps.hidden : nullptr};
+  RecurrentResult result = run_loop<float>(steps, products, input_gates, h_0, c_0, {});
+  scope.work([&] { return steps_work(steps, projects, input_gates, result); });
+  return result;
 }
 
 RecurrentResult recurrent_steps(const RecurrentSteps& steps, const StepWeights& weights,
@@ -255,6 +292,7 @@ RecurrentResult recurrent_steps(const RecurrentSteps& steps, const StepWeights& 
   if (records && kept_width > 0) kept = Tensor::empty({input_gates.sizes()[0], kept_width}, dtype);
   const auto run = dtype == DType::Float64 ? run_weights<double> : run_weights<float>;
   RecurrentResult result = run(steps, weights, input_gates, h_0, c_0, kept);
+  scope.work([&] { return steps_work(steps, projects, input_gates, result); });
   if (records) {
     gradients::record_recurrent_steps(result, kept, steps, weights, input_gates, h_0, c_0);
   }

@@ -22,6 +22,10 @@ enum class RecurrentKind : std::uint8_t { RnnTanh, RnnRelu, Lstm, Gru };
 /// 1, 4 or 3.
 std::int64_t gate_count(RecurrentKind kind);
 
+namespace detail {
+struct LayerSteps;
+}
+
 /// A product of hidden states with a packed weight, W h + b: of W_hh in every step, and of an
 /// LSTM's projection W_hr. Safe from many threads at once.
 class HiddenProduct {
@@ -32,6 +36,9 @@ class HiddenProduct {
   virtual ~HiddenProduct() = default;
   /// h [rows, K] to out [rows, N], both dense; rows >= 1.
   virtual void operator()(const float* h, std::int64_t rows, float* out) const = 0;
+  /// Runs all steps of a layer at once, if the product has a kernel for them; else false, and
+  /// nothing has happened. recurrent_steps asks this first.
+  virtual bool run_layer(const detail::LayerSteps& layer) const;
 };
 
 /// The product with a Float32 weight [N, K] and bias [N] (may be undefined), copied and packed.
@@ -63,7 +70,7 @@ struct RecurrentResult {
 /// c_0 [batch_sizes[0], hidden_size] for Lstm. A sequence that has ended keeps its state; in
 /// Reverse order it joins at its last step. No memory is allocated per step.
 ///
-/// sigmoid and tanh are vectorised: within 3 units in the last place of the exact value where that
+/// sigmoid and tanh are vectorised: within 5 units in the last place of the exact value where that
 /// is a normal number; the same floats on every instruction set and with any number of threads.
 /// Throws ArgumentError for sizes that do not fit together, UnsupportedError for a tensor that
 /// requires a gradient.

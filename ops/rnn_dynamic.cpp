@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "quanta/ops/cpu/linear_dynamic.h"
+#include "quanta/ops/cpu/rnn_int8.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::quantized {
@@ -14,6 +15,21 @@ class Int8Product final : public HiddenProduct {
       : packed_(std::move(packed)), reduce_range_(reduce_range) {}
   void operator()(const float* h, std::int64_t rows, float* out) const override {
     cpu::linear_dynamic_rows(h, rows, packed_.impl(), reduce_range_, Fusion::None, out);
+  }
+  bool run_layer(const detail::LayerSteps& layer) const override {
+    const bool has_kernel = layer.kind == RecurrentKind::Lstm || layer.kind == RecurrentKind::Gru;
+    if (!has_kernel || layer.sequences > cpu::kMaxStepRows) return false;
+    const auto weight = packed_.impl().gate_panels(gate_count(layer.kind));
+    cpu::run_gate_layer({.weight = weight.get(),
+                         .kind = layer.kind,
+                         .reduce_range = reduce_range_,
+                         .steps = layer.steps,
+                         .sequences = layer.sequences,
+                         .input_gates = layer.input_gates,
+                         .output = layer.output,
+                         .h = layer.h,
+                         .cell = layer.cell});
+    return true;
   }
 
  private:

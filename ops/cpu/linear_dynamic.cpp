@@ -9,6 +9,7 @@
 #include "quanta/ops/cpu/elementwise_kernels.h"
 #include "quanta/ops/cpu/gemv_int8.h"
 #include "quanta/ops/cpu/linear_dynamic_kernels.h"
+#include "quanta/ops/cpu/rnn_int8.h"
 #include "quanta/ops/cpu/work_size.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/quant_math.h"
@@ -28,6 +29,15 @@ const std::int8_t* LinearPackedParams::Impl::panels() const {
   std::call_once(panels_once_,
                  [&] { panels_ = cpu::int8_panels(kernel.weight().codes(), channels, depth); });
   return static_cast<const std::int8_t*>(panels_.data_ptr());
+}
+
+std::shared_ptr<const cpu::GatePanels> LinearPackedParams::Impl::gate_panels(
+    std::int64_t gate_count) const {
+  const std::scoped_lock lock(gate_panels_mutex_);
+  if (gate_panels_ == nullptr || gate_panels_->gates != gate_count) {
+    gate_panels_ = std::make_shared<const cpu::GatePanels>(kernel.weight(), gate_count);
+  }
+  return gate_panels_;
 }
 
 namespace {

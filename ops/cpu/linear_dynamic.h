@@ -4,6 +4,7 @@
 // packed parameters of the public ops hold. No allocation in steady state; safe from many threads.
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string_view>
 #include <utility>
@@ -26,6 +27,8 @@ struct ChannelTerms {
   std::vector<std::int32_t> zero_points;
 };
 
+struct GatePanels;
+
 }  // namespace quanta::cpu
 
 namespace quanta::quantized {
@@ -39,9 +42,15 @@ struct LinearPackedParams::Impl {
   /// asked for; null for a large one.
   const std::int8_t* panels() const;
 
+  /// The weight [gate_count * hidden, hidden] for the steps of a recurrent layer (rnn_int8.h), made
+  /// when it is first asked for.
+  std::shared_ptr<const cpu::GatePanels> gate_panels(std::int64_t gate_count) const;
+
  private:
   mutable std::once_flag panels_once_;
   mutable Tensor panels_;
+  mutable std::mutex gate_panels_mutex_;
+  mutable std::shared_ptr<const cpu::GatePanels> gate_panels_;
 };
 
 struct LinearPackedParamsFp16::Impl {

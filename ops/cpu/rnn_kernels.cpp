@@ -10,66 +10,19 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
-#include "quanta/ops/cpu/exp_simd.h"
+#include "quanta/ops/cpu/gate_simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
 namespace {
 
-namespace hn = hwy::HWY_NAMESPACE;
-
-using Tag = hn::ScalableTag<float>;
-using Vector = hn::Vec<Tag>;
-constexpr auto kStep = static_cast<std::int64_t>(hn::MaxLanes(Tag()));
-
-// With exp of -|x| nothing overflows, and both tails keep their digits.
-HWY_INLINE Vector sigmoid(Vector x) {
-  const Tag d;
-  const auto one = hn::Set(d, 1.0F);
-  const auto e = exp_of_negative(d, hn::Neg(hn::Abs(x)));
-  return hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one), hn::Add(one, e));
-}
-
-HWY_INLINE Vector tanh(Vector x) {
-  const Tag d;
-  const auto one = hn::Set(d, 1.0F);
-  const auto size = hn::Abs(x);
-  const auto e = exp_of_negative(d, hn::Mul(size, hn::Set(d, -2.0F)));
-  const auto far = hn::Div(hn::Sub(one, e), hn::Add(one, e));
-  // 1 - e would cancel near 0; Cephes' polynomial for |x| < 0.625 does not.
-  const auto square = hn::Mul(size, size);
-  auto p = hn::Set(d, -5.70498872745e-3F);
-  p = hn::Add(hn::Mul(p, square), hn::Set(d, 2.06390887954e-2F));
-  p = hn::Add(hn::Mul(p, square), hn::Set(d, -5.37397155531e-2F));
-  p = hn::Add(hn::Mul(p, square), hn::Set(d, 1.33314422036e-1F));
-  p = hn::Add(hn::Mul(p, square), hn::Set(d, -3.33332819422e-1F));
-  const auto near = hn::Add(hn::Mul(hn::Mul(p, square), size), size);
-  return hn::CopySign(hn::IfThenElse(hn::Lt(size, hn::Set(d, 0.625F)), near, far), x);
-}
+using Tag = GateTag;
+using Vector = GateVector;
 
 // NaN fails the comparison and passes through, as in torch.
 HWY_INLINE Vector relu(Vector x) {
   const auto zero = hn::Zero(Tag());
   return hn::IfThenElse(hn::Lt(x, zero), zero, x);
-}
-
-struct WholeVector {
-  HWY_INLINE Vector load(const float* src) const { return hn::LoadU(Tag(), src); }
-  HWY_INLINE void store(Vector x, float* dst) const { hn::StoreU(x, Tag(), dst); }
-};
-// The last few elements of a row.
-struct PartOfVector {
-  hn::Mask<Tag> mask;
-  HWY_INLINE Vector load(const float* src) const { return hn::MaskedLoad(mask, Tag(), src); }
-  HWY_INLINE void store(Vector x, float* dst) const { hn::BlendedStore(x, mask, Tag(), dst); }
-};
-
-// body(lanes, i) for vectors that start at i and cover [0, count).
-template <class Body>
-HWY_INLINE void for_vectors(std::int64_t count, const Body& body) {
-  std::int64_t i = 0;
-  for (; i + kStep <= count; i += kStep) body(WholeVector{}, i);
-  if (i < count) body(PartOfVector{hn::FirstN(Tag(), static_cast<std::size_t>(count - i))}, i);
 }
 
 template <class Lanes>
@@ -88,18 +41,18 @@ struct LstmStep {
     const auto forget = sigmoid(gate_sum(lanes, row, n + i));
     const auto cell = tanh(gate_sum(lanes, row, 2 * n + i));
     const auto output = sigmoid(gate_sum(lanes, row, 3 * n + i));
-    const auto c = hn::Add(hn::Mul(forget, lanes.load(row.state + i)), hn::Mul(input, cell));
+    const auto c = lstm_cell(input, forget, cell, lanes.load(row.state + i));
     const auto shown = tanh(c);
     if constexpr (kKeep) {
-      lanes.store(input, row.kept + i);
-      lanes.store(forget, row.kept + n + i);
-      lanes.store(cell, row.kept + 2 * n + i);
-      lanes.store(output, row.kept + 3 * n + i);
-      lanes.store(shown, row.kept + 4 * n + i);
+      lanes.store(input.value(), row.kept + i);
+      lanes.store(forget.value(), row.kept + n + i);
+      lanes.store(cell.value(), row.kept + 2 * n + i);
+      lanes.store(output.value(), row.kept + 3 * n + i);
+      lanes.store(shown.value(), row.kept + 4 * n + i);
       lanes.store(c, row.kept + 5 * n + i);
     }
     lanes.store(c, row.state + i);
-    lanes.store(hn::Mul(output, shown), out + i);
+    lanes.store(product(output, shown), out + i);
   }
 };
 
@@ -109,18 +62,17 @@ struct GruStep {
   template <class Lanes>
   HWY_INLINE void operator()(const Lanes& lanes, std::int64_t i) const {
     const std::int64_t n = row.hidden;
-    const auto reset = sigmoid(gate_sum(lanes, row, i));
-    const auto update = sigmoid(gate_sum(lanes, row, n + i));
+    const auto reset = sigmoid(gate_sum(lanes, row, i)).value();
+    const auto update = sigmoid(gate_sum(lanes, row, n + i)).value();
     const auto hidden = lanes.load(row.h + 2 * n + i);
-    const auto candidate = tanh(hn::Add(lanes.load(row.x + 2 * n + i), hn::Mul(hidden, reset)));
+    const auto candidate = gru_candidate(lanes.load(row.x + 2 * n + i), hidden, reset);
     if constexpr (kKeep) {
       lanes.store(reset, row.kept + i);
       lanes.store(update, row.kept + n + i);
       lanes.store(candidate, row.kept + 2 * n + i);
       lanes.store(hidden, row.kept + 3 * n + i);
     }
-    const auto difference = hn::Sub(lanes.load(row.state + i), candidate);
-    lanes.store(hn::Add(hn::Mul(difference, update), candidate), row.state + i);
+    lanes.store(gru_state(lanes.load(row.state + i), candidate, update), row.state + i);
   }
 };
 
@@ -128,7 +80,7 @@ struct RnnTanhStep {
   const GateRow<float>& row;
   template <class Lanes>
   HWY_INLINE void operator()(const Lanes& lanes, std::int64_t i) const {
-    lanes.store(tanh(gate_sum(lanes, row, i)), row.state + i);
+    lanes.store(tanh(gate_sum(lanes, row, i)).value(), row.state + i);
   }
 };
 
@@ -216,7 +168,7 @@ struct SigmoidStep {
   float* dst;
   template <class Lanes>
   HWY_INLINE void operator()(const Lanes& lanes, std::int64_t i) const {
-    lanes.store(sigmoid(lanes.load(src + i)), dst + i);
+    lanes.store(sigmoid(lanes.load(src + i)).value(), dst + i);
   }
 };
 
@@ -225,29 +177,33 @@ struct TanhStep {
   float* dst;
   template <class Lanes>
   HWY_INLINE void operator()(const Lanes& lanes, std::int64_t i) const {
-    lanes.store(tanh(lanes.load(src + i)), dst + i);
+    lanes.store(tanh(lanes.load(src + i)).value(), dst + i);
   }
 };
 
 void LstmGates(const GateRow<float>& row, float* out) {
-  if (row.kept == nullptr) return for_vectors(row.hidden, LstmStep<false>{row, out});
-  for_vectors(row.hidden, LstmStep<true>{row, out});
+  if (row.kept == nullptr) return for_vectors(0, row.hidden, LstmStep<false>{row, out});
+  for_vectors(0, row.hidden, LstmStep<true>{row, out});
 }
 void GruGates(const GateRow<float>& row) {
-  if (row.kept == nullptr) return for_vectors(row.hidden, GruStep<false>{row});
-  for_vectors(row.hidden, GruStep<true>{row});
+  if (row.kept == nullptr) return for_vectors(0, row.hidden, GruStep<false>{row});
+  for_vectors(0, row.hidden, GruStep<true>{row});
 }
-void RnnTanhGates(const GateRow<float>& row) { for_vectors(row.hidden, RnnTanhStep{row}); }
-void RnnReluGates(const GateRow<float>& row) { for_vectors(row.hidden, RnnReluStep{row}); }
-void LstmGradient(const GateGradient<float>& row) { for_vectors(row.hidden, LstmBack{row}); }
-void GruGradient(const GateGradient<float>& row) { for_vectors(row.hidden, GruBack{row}); }
-void RnnTanhGradient(const GateGradient<float>& row) { for_vectors(row.hidden, RnnTanhBack{row}); }
-void RnnReluGradient(const GateGradient<float>& row) { for_vectors(row.hidden, RnnReluBack{row}); }
+void RnnTanhGates(const GateRow<float>& row) { for_vectors(0, row.hidden, RnnTanhStep{row}); }
+void RnnReluGates(const GateRow<float>& row) { for_vectors(0, row.hidden, RnnReluStep{row}); }
+void LstmGradient(const GateGradient<float>& row) { for_vectors(0, row.hidden, LstmBack{row}); }
+void GruGradient(const GateGradient<float>& row) { for_vectors(0, row.hidden, GruBack{row}); }
+void RnnTanhGradient(const GateGradient<float>& row) {
+  for_vectors(0, row.hidden, RnnTanhBack{row});
+}
+void RnnReluGradient(const GateGradient<float>& row) {
+  for_vectors(0, row.hidden, RnnReluBack{row});
+}
 void SigmoidRow(const float* src, std::int64_t count, float* dst) {
-  for_vectors(count, SigmoidStep{src, dst});
+  for_vectors(0, count, SigmoidStep{src, dst});
 }
 void TanhRow(const float* src, std::int64_t count, float* dst) {
-  for_vectors(count, TanhStep{src, dst});
+  for_vectors(0, count, TanhStep{src, dst});
 }
 
 }  // namespace

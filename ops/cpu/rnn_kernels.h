@@ -64,7 +64,7 @@ void rnn_relu_gradient(const GateGradient<double>& row);
 
 /// dst[i] = f(src[i]), within kGateUlps units in the last place where the result is a normal
 /// number. NaN gives NaN. `src` may be `dst`.
-inline constexpr int kGateUlps = 3;
+inline constexpr int kGateUlps = 5;
 void sigmoid_row(const float* src, std::int64_t count, float* dst);
 void tanh_row(const float* src, std::int64_t count, float* dst);
 

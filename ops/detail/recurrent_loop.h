@@ -23,6 +23,18 @@ struct RecurrentStep {
 std::vector<RecurrentStep> steps_in_order(std::span<const std::int64_t> batch_sizes,
                                           StepOrder order);
 
+/// All steps of a layer for HiddenProduct::run_layer; dense arrays.
+struct LayerSteps {
+  RecurrentKind kind;
+  std::int64_t hidden_size;
+  std::span<const RecurrentStep> steps;  ///< in the order in which they run
+  std::int64_t sequences;
+  const float* input_gates;  ///< [rows of all steps, gates * hidden_size]
+  float* output;             ///< [rows of all steps, hidden_size]
+  float* h;                  ///< [sequences, hidden_size]: h_0, becomes h_n
+  float* cell;               ///< [sequences, hidden_size], Lstm only: c_0, becomes c_n
+};
+
 /// How many numbers a step keeps of each hidden unit for the gradient (cpu::GateRow).
 std::int64_t kept_numbers(RecurrentKind kind);
 

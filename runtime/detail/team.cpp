@@ -29,8 +29,8 @@ void Team::barrier() const noexcept {
     meeting_->round.store(round + 1, std::memory_order_release);
     return;
   }
-  // A pause takes 10 to 140 cycles. A thread that is still not there was put off by the system, which
-  // may want this very processor to run it.
+  // A pause takes 10 to 140 cycles. A thread that is still not there was put off by the system,
+  // which may want this very processor to run it.
   constexpr int kSpins = 1000;
   int spins = 0;
   while (meeting_->round.load(std::memory_order_acquire) == round) {
