@@ -112,6 +112,16 @@ TEST_CASE("quanta profile: a dynamic network has no quantizing modules") {
   for (const nlohmann::json& module : figures.at("modules")) CHECK(module.contains("float_us"));
 }
 
+TEST_CASE("quanta profile: a network without weights runs with random ones") {
+  const Files files;
+  ProfileOptions options;
+  options.model = "mlp";
+  options.repeats = 1;
+  options.json = files / "out.json";
+  REQUIRE(run_profile(options) == 0);
+  CHECK(files.read("out.json").at("modules").size() == 5);
+}
+
 TEST_CASE("quanta profile: bad options are told by name") {
   const Files files;
   ProfileOptions options = files.options();

@@ -24,14 +24,16 @@ void add_profile_command(CLI::App& app, quanta::cli::ProfileOptions& profile,
   command->add_option("--model", profile.model, "The network")
       ->check(CLI::IsMember(networks))
       ->capture_default_str();
-  command->add_option("--weights", profile.weights, "Float weights under torch's names")
-      ->check(CLI::ExistingFile)
-      ->required();
+  CLI::Option* weights =
+      command
+          ->add_option("--weights", profile.weights,
+                       "Float weights under torch's names (default: random ones)")
+          ->check(CLI::ExistingFile);
   command->add_option("--calib", profile.calib, "Calibration inputs: x [count, ...] (int8)")
-      ->check(CLI::ExistingFile);
-  command->add_option("--input", profile.input, "Inputs: x [count, ...]")
       ->check(CLI::ExistingFile)
-      ->required();
+      ->needs(weights);
+  command->add_option("--input", profile.input, "Inputs: x [count, ...] (default: random ones)")
+      ->check(CLI::ExistingFile);
   command->add_option("--dtype", profile.dtype, "The arithmetic (default: what the network has)")
       ->check(CLI::IsMember({"int8", "dynamic-int8"}));
   command->add_option("--batch", profile.batch, "Inputs at a time")

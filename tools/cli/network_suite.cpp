@@ -22,14 +22,6 @@ constexpr std::uint64_t kSeed = 1;
 constexpr std::int64_t kCalibrationInputs = 8;
 constexpr int kRounds = 5;
 
-Tensor random_inputs(const NetworkKind& kind, std::int64_t count) {
-  Dims sizes{count};
-  for (const std::int64_t size : kind.sample) sizes.push_back(size);
-  Generator generator(kSeed);
-  const Tensor x = randn(sizes, generator);
-  return x.dim() == 4 ? x.contiguous(MemoryFormat::ChannelsLast) : x;
-}
-
 /// What one run of a network has to do, as its ops say.
 OpWork work_of(const nn::Module& model, const Tensor& x) {
   const Profiler profiler;

@@ -171,6 +171,15 @@ std::shared_ptr<nn::Module> load_network(const NetworkKind& kind, NetworkForm fo
   return model;
 }
 
+Tensor random_inputs(const NetworkKind& kind, std::int64_t count) {
+  Dims sizes{count};
+  for (const std::int64_t size : kind.sample) sizes.push_back(size);
+  constexpr std::uint64_t kSeed = 1;
+  Generator generator(kSeed);
+  const Tensor x = randn(sizes, generator);
+  return x.dim() == 4 ? x.contiguous(MemoryFormat::ChannelsLast) : x;
+}
+
 bool is_saved_model(const std::filesystem::path& path) {
   return load_safetensors(path).metadata.contains("quanta.modules");
 }

@@ -50,6 +50,9 @@ std::shared_ptr<nn::Module> load_network(const NetworkKind& kind, NetworkForm fo
 std::shared_ptr<nn::Module> make_random_network(const NetworkKind& kind, NetworkForm form,
                                                 const Tensor& calibration);
 
+/// Normally distributed inputs [count, sample...], the same each time; images channels-last.
+Tensor random_inputs(const NetworkKind& kind, std::int64_t count);
+
 /// Whether save_model wrote this .safetensors file.
 bool is_saved_model(const std::filesystem::path& path);
 

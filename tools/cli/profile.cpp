@@ -91,6 +91,7 @@ NetworkForm chosen_form(const NetworkKind& kind, const std::string& dtype) {
 }
 
 Tensor first_batch(const NetworkKind& kind, const ProfileOptions& options) {
+  if (options.input.empty()) return random_inputs(kind, options.batch);
   const Tensor inputs = read_inputs(kind, options.input);
   if (inputs.size(0) < options.batch) {
     throw ArgumentError(
@@ -99,6 +100,33 @@ Tensor first_batch(const NetworkKind& kind, const ProfileOptions& options) {
   }
   const Tensor x = inputs.slice(0, 0, options.batch).clone();
   return x.dim() == 4 ? x.contiguous(MemoryFormat::ChannelsLast) : x;
+}
+
+struct Networks {
+  std::shared_ptr<nn::Module> in_float, quantized;
+};
+
+Networks random_networks(const NetworkKind& kind, NetworkForm form) {
+  constexpr std::uint64_t kSeed = 1;
+  constexpr std::int64_t kCalibrationInputs = 8;
+  manual_seed(kSeed);
+  Networks networks{make_random_network(kind, NetworkForm::Float32, {}), nullptr};
+  manual_seed(kSeed);
+  networks.quantized = make_random_network(kind, form, random_inputs(kind, kCalibrationInputs));
+  return networks;
+}
+
+Networks load_networks(const NetworkKind& kind, NetworkForm form, const ProfileOptions& options) {
+  if (options.weights.empty()) return random_networks(kind, form);
+  if (is_saved_model(options.weights)) {
+    throw ArgumentError(fmt::format(
+        "profile: --weights: expected float weights, which both networks are made of, got the "
+        "quantized model {}",
+        options.weights));
+  }
+  const Tensor calibration = options.calib.empty() ? Tensor() : read_inputs(kind, options.calib);
+  return {load_float_network(kind, options.weights),
+          load_network(kind, form, options.weights, calibration)};
 }
 
 /// The network as a plan for x, null with the reason when it cannot be one.
@@ -118,19 +146,12 @@ int run_profile(const ProfileOptions& options) {
   if (options.threads > 0) set_num_threads(options.threads);
   const NetworkKind& kind = network_kind(options.model);
   const NetworkForm form = chosen_form(kind, options.dtype);
-  if (is_saved_model(options.weights)) {
-    throw ArgumentError(fmt::format(
-        "profile: --weights: expected float weights, which both networks are made of, got the "
-        "quantized model {}",
-        options.weights));
-  }
   const Tensor x = first_batch(kind, options);
-  const Tensor calibration = options.calib.empty() ? Tensor() : read_inputs(kind, options.calib);
-  const auto model = load_network(kind, form, options.weights, calibration);
+  const Networks networks = load_networks(kind, form, options);
   std::string refusal;
-  Subject in_float = eager(load_float_network(kind, options.weights));
-  Subject quantized = eager(model);
-  const std::unique_ptr<Subject> plan = frozen(*model, x, refusal);
+  Subject in_float = eager(networks.in_float);
+  Subject quantized = eager(networks.quantized);
+  const std::unique_ptr<Subject> plan = frozen(*networks.quantized, x, refusal);
   std::vector<Subject*> subjects{&in_float, &quantized};
   if (plan != nullptr) subjects.push_back(plan.get());
 
@@ -150,14 +171,15 @@ int run_profile(const ProfileOptions& options) {
                        .plan = {},
                        .plan_us = {},
                        .plan_refusal = refusal};
-  for (const nn::Module::NamedModule& entry : model->named_modules()) {
+  for (const nn::Module::NamedModule& entry : networks.quantized->named_modules()) {
     result.types[entry.path] = entry.module->type_name();
   }
   if (plan != nullptr) {
     result.plan = plan->totals();
+    const std::string type = networks.quantized->type_name();
     // Steps of the network itself are told under its class's name.
     for (const ModuleTime& module : plan->times()) {
-      result.plan_us[module.path == model->type_name() ? "" : module.path] = module.us;
+      result.plan_us[module.path == type ? "" : module.path] = module.us;
     }
   }
   print_profile(result);

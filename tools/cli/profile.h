@@ -6,7 +6,7 @@ namespace quanta::cli {
 
 struct ProfileOptions {
   std::string model = "resnet18";
-  std::string weights;
+  std::string weights;  ///< empty: random weights, inputs and calibration data
   std::string calib;
   std::string input;
   std::string dtype;  ///< empty: int8 where the network has it, else dynamic-int8
