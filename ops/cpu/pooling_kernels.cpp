@@ -1,11 +1,14 @@
+#include "quanta/ops/cpu/pooling_kernels.h"
+// Before any header of Highway.
+#include "quanta/ops/cpu/highway.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "quanta/ops/cpu/pooling_kernels.cpp"
-#include <hwy/foreach_target.h>
-// foreach_target comes first: it includes this file once for each instruction set.
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
-#include "quanta/ops/cpu/pooling_kernels.h"
 #include "quanta/ops/cpu/pooling_scalar.h"
+#include "quanta/ops/cpu/requantize_simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu {
@@ -63,90 +66,217 @@ HWY_INLINE void max_pixel(const T* src, const PoolTaps& taps, std::int64_t begin
 
 // --- Average ---------------------------------------------------------------------------------
 
-// The mean of two int32 halves as codes, round_half_even(sum * inverse) + zero_point in float32,
-// as average_code() has it.
-template <class D8, class VI32>
-HWY_INLINE void store_centred_mean(D8 d8, VI32 sum, std::int32_t offset, float inverse_divisor,
-                                   float zero_point, hn::TFromD<D8>* dst) {
-  using T = hn::TFromD<D8>;
-  const hn::Rebind<std::int32_t, D8> d32;
-  const hn::Rebind<float, D8> df;
-  const auto centred = hn::ConvertTo(df, hn::Sub(sum, hn::Set(d32, offset)));
-  auto code = hn::Round(hn::Mul(centred, hn::Set(df, inverse_divisor)));
-  code = hn::Add(code, hn::Set(df, zero_point));
-  code = hn::Max(code, hn::Set(df, static_cast<float>(hwy::LimitsMin<T>())));
-  code = hn::Min(code, hn::Set(df, static_cast<float>(hwy::LimitsMax<T>())));
-  hn::StoreU(hn::DemoteTo(d8, hn::ConvertTo(d32, code)), d8, dst);
-}
-
-#if HWY_TARGET != HWY_SCALAR  // that one has no halves of vectors
-// Sums of 8-bit codes: in 16 bits for up to 256 taps (256 * 255 and 256 * -128 still fit), then
-// in 32. D16 has the channels of one step.
-template <class D16, typename T>
-HWY_INLINE std::int64_t average_vectors(D16 d16, const T* HWY_RESTRICT src, const PoolTaps& taps,
-                                        std::int64_t begin, std::int64_t end, float inverse_divisor,
-                                        std::int32_t zero_point, T* HWY_RESTRICT dst) {
-  constexpr std::int64_t kFlush = 256;
-  const hn::Rebind<T, D16> d8;
-  const hn::Half<decltype(d8)> d8_half;
-  const hn::Rebind<std::int32_t, decltype(d8_half)> d32;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d16));
-  const auto half = static_cast<std::int64_t>(hn::Lanes(d32));
-  const auto offset = static_cast<std::int32_t>(taps.count() * zero_point);
-  std::int64_t c = begin;
-  for (; c + lanes <= end; c += lanes) {
-    auto low = hn::Zero(d32);
-    auto high = hn::Zero(d32);
-    auto partial = hn::Zero(d16);
-    std::int64_t budget = kFlush;
-    const T* depth = src + taps.first + c;
-    for (std::int64_t i = 0; i < taps.depth_count; ++i, depth += taps.depth_step) {
-      const T* height = depth;
-      for (std::int64_t j = 0; j < taps.height_count; ++j, height += taps.height_step) {
-        const T* width = height;
-        for (std::int64_t k = 0; k < taps.width_count;) {
-          const std::int64_t stop = std::min(taps.width_count, k + budget);
-          budget -= stop - k;
-          for (; k < stop; ++k, width += taps.width_step) {
-            partial = hn::Add(partial, hn::PromoteTo(d16, hn::LoadU(d8, width)));
-          }
-          if (budget == 0) {
-            low = hn::Add(low, hn::PromoteTo(d32, hn::LowerHalf(partial)));
-            high = hn::Add(high, hn::PromoteTo(d32, hn::UpperHalf(hn::Half<D16>(), partial)));
-            partial = hn::Zero(d16);
-            budget = kFlush;
-          }
-        }
-      }
-    }
-    low = hn::Add(low, hn::PromoteTo(d32, hn::LowerHalf(partial)));
-    high = hn::Add(high, hn::PromoteTo(d32, hn::UpperHalf(hn::Half<D16>(), partial)));
-    const auto zero = static_cast<float>(zero_point);
-    store_centred_mean(d8_half, low, offset, inverse_divisor, zero, dst + c);
-    store_centred_mean(d8_half, high, offset, inverse_divisor, zero, dst + c + half);
-  }
-  return c;
-}
-#endif
-
-template <typename T>
-HWY_INLINE void average_pixel(const T* src, const PoolTaps& taps, const AverageRule& rule,
-                              std::int64_t begin, std::int64_t end, T* dst) {
-  std::int64_t c = begin;
 #if HWY_TARGET != HWY_SCALAR
-  using T16 = std::conditional_t<std::is_signed_v<T>, std::int16_t, std::uint16_t>;
-  // Larger windows could overflow 32-bit sums; the scalar code has 64.
-  constexpr std::int64_t kMaxVectorTaps = std::int64_t{1} << 22;
-  if (taps.count() <= kMaxVectorTaps) {
-    const float inverse = reciprocal(divisor_of(rule, taps));
-    const std::int32_t zero_point = rule.zero_point;
-    c = average_vectors(hn::ScalableTag<T16>(), src, taps, c, end, inverse, zero_point, dst);
-    c = average_vectors(hn::CappedTag<T16, 16>(), src, taps, c, end, inverse, zero_point, dst);
-    c = average_vectors(hn::CappedTag<T16, 8>(), src, taps, c, end, inverse, zero_point, dst);
+// Sums of the bytes (codes of QInt8 moved up by 128) of one block of channels.
+template <std::size_t kBytes>
+class ByteSums {
+ public:
+  using ByteVector = hn::Vec<Bytes<kBytes>>;
+  using IntVector = hn::Vec<Ints<kBytes>>;
+
+  ByteSums() { clear(); }
+
+  // Pairs of bytes are added as 16-bit numbers: the even bytes' sum is what remains of it when the
+  // odd bytes' sum, kept beside it, is taken away. 256 * 255 still fits.
+  HWY_INLINE void add(ByteVector bytes) {
+    const auto pairs = hn::BitCast(Pairs(), bytes);
+    both_ = hn::Add(both_, pairs);
+    odd_ = hn::Add(odd_, hn::ShiftRight<8>(pairs));
   }
-#endif
-  for (; c < end; ++c) dst[c] = average_of_taps(src + c, taps, rule);
+  /// The sums as four vectors in the order of pack_words and pack_bytes.
+  HWY_INLINE void take(IntVector* parts) {
+    const Pairs d;
+    const auto even = hn::Sub(both_, hn::ShiftLeft<8>(odd_));
+    const auto low = hn::InterleaveLower(d, even, odd_);
+    const auto high = hn::InterleaveUpper(d, even, odd_);
+    const auto zero = hn::Zero(d);
+    parts[0] = hn::BitCast(Ints<kBytes>(), hn::InterleaveLower(d, low, zero));
+    parts[1] = hn::BitCast(Ints<kBytes>(), hn::InterleaveUpper(d, low, zero));
+    parts[2] = hn::BitCast(Ints<kBytes>(), hn::InterleaveLower(d, high, zero));
+    parts[3] = hn::BitCast(Ints<kBytes>(), hn::InterleaveUpper(d, high, zero));
+    clear();
+  }
+
+ private:
+  using Pairs = hn::Repartition<std::uint16_t, Bytes<kBytes>>;
+
+  HWY_INLINE void clear() { both_ = odd_ = hn::Zero(Pairs()); }
+
+  hn::Vec<Pairs> both_, odd_;
+};
+
+// Codes of type T as bytes that are in order without their sign, and back.
+template <typename T, std::size_t kBytes>
+HWY_INLINE hn::Vec<Bytes<kBytes>> move_sign(hn::Vec<Bytes<kBytes>> bytes) {
+  if constexpr (std::is_signed_v<T>) {
+    return hn::Xor(bytes, hn::Set(Bytes<kBytes>(), std::uint8_t{0x80}));
+  } else {
+    return bytes;
+  }
 }
+
+// Calls body(first tap, how many) for the rows of taps.
+template <typename Body>
+HWY_INLINE void for_each_tap_row(const std::uint8_t* depth, const PoolTaps& taps,
+                                 const Body& body) {
+  for (std::int64_t i = 0; i < taps.depth_count; ++i, depth += taps.depth_step) {
+    const std::uint8_t* height = depth;
+    for (std::int64_t j = 0; j < taps.height_count; ++j, height += taps.height_step) body(height);
+  }
+}
+
+// The sums over all taps of kBytes neighbouring channels; kFew: of at most 256 taps.
+template <typename T, std::size_t kBytes, bool kFew>
+HWY_INLINE void sum_taps(const std::uint8_t* src, const PoolTaps& taps,
+                         hn::Vec<Ints<kBytes>>* parts) {
+  constexpr std::int64_t kAtOnce = 256;
+  ByteSums<kBytes> sums;
+  const std::int64_t step = taps.width_step;
+  const auto add = [&](const std::uint8_t* from, std::int64_t count) HWY_ATTR {
+    for (std::int64_t k = 0; k < count; ++k, from += step) {
+      sums.add(move_sign<T, kBytes>(hn::LoadU(Bytes<kBytes>(), from)));
+    }
+  };
+  if constexpr (kFew) {
+    for_each_tap_row(src, taps, [&](const std::uint8_t* row)
+                                    HWY_ATTR { add(row, taps.width_count); });
+    sums.take(parts);
+  } else {
+#pragma GCC unroll 4
+    for (std::size_t v = 0; v < 4; ++v) parts[v] = hn::Zero(Ints<kBytes>());
+    for_each_tap_row(src, taps, [&](const std::uint8_t* row) HWY_ATTR {
+      for (std::int64_t k = 0; k < taps.width_count; k += kAtOnce) {
+        add(row + k * step, std::min(kAtOnce, taps.width_count - k));
+        hn::Vec<Ints<kBytes>> more[4];
+        sums.take(more);
+#pragma GCC unroll 4
+        for (std::size_t v = 0; v < 4; ++v) parts[v] = hn::Add(parts[v], more[v]);
+      }
+    });
+  }
+}
+
+// What turns sums into codes, round_half_even(sum * inverse) + zero_point in float32, as
+// average_code() has it for the centred rounding.
+struct AverageNumbers {
+  std::int32_t offset;  // count * zero point, of bytes in order
+  float inverse_divisor;
+  std::int32_t zero_point;  // of bytes in order
+};
+
+template <std::size_t kBytes, bool kFew, typename T>
+HWY_INLINE void average_block(const T* src, const PoolTaps& taps, const AverageNumbers& numbers,
+                              T* dst) {
+  hn::Vec<Ints<kBytes>> parts[4];
+  sum_taps<T, kBytes, kFew>(reinterpret_cast<const std::uint8_t*>(src) + taps.first, taps, parts);
+#pragma GCC unroll 4
+  for (std::size_t v = 0; v < 4; ++v) {
+    const auto centred = hn::Sub(parts[v], hn::Set(Ints<kBytes>(), numbers.offset));
+    parts[v] = round_to_int(hn::Mul(hn::ConvertTo(Floats<kBytes>(), centred),
+                                    hn::Set(Floats<kBytes>(), numbers.inverse_divisor)));
+  }
+  const auto zero = hn::Set(Words<kBytes>(), static_cast<std::int16_t>(numbers.zero_point));
+  const auto codes = pack_bytes(hn::SaturatedAdd(pack_words(parts[0], parts[1]), zero),
+                                hn::SaturatedAdd(pack_words(parts[2], parts[3]), zero));
+  hn::StoreU(move_sign<T, kBytes>(codes), Bytes<kBytes>(), reinterpret_cast<std::uint8_t*>(dst));
+}
+
+// Channels in whole blocks; the last one may overlap the one before it. Answers where it stopped.
+template <bool kFew, typename T>
+HWY_INLINE std::int64_t average_blocks(const T* src, const PoolTaps& taps,
+                                       const AverageNumbers& numbers, std::int64_t begin,
+                                       std::int64_t end, T* dst) {
+  constexpr auto kStep = static_cast<std::int64_t>(kVectorBytes);
+  if (end - begin < 16) return begin;
+  std::int64_t c = begin;
+  for (; c + 16 < end && end - begin >= kStep; c += kStep) {
+    const std::int64_t at = std::min(c, end - kStep);
+    average_block<kVectorBytes, kFew>(src + at, taps, numbers, dst + at);
+  }
+  for (; c < end; c += 16) {
+    const std::int64_t at = std::min(c, end - 16);
+    average_block<16, kFew>(src + at, taps, numbers, dst + at);
+  }
+  return end;
+}
+#endif
+
+// Neighbouring rows of taps that lie next to each other in memory are one row.
+HWY_INLINE PoolTaps merged_rows(PoolTaps taps) {
+  if (taps.width_count * taps.width_step == taps.height_step) {
+    taps.width_count *= taps.height_count;
+    taps.height_count = 1;
+  }
+  return taps;
+}
+
+/// The pixels of a row, whose taps differ in the width's window alone.
+class RowTaps {
+ public:
+  explicit RowTaps(const PoolRow& row)
+      : width_(row.geometry->axes[2]),
+        pixel_(row.geometry->channels),
+        taps_(pool_taps(*row.geometry, row.d, row.h, PoolWindow{}, pixel_)),
+        row_first_(taps_.first) {}
+
+  HWY_INLINE const PoolTaps& at(std::int64_t w) {
+    taps_.w = width_.window(w);
+    taps_.width_count = count_taps(taps_.w, width_.dilation);
+    taps_.first = row_first_ + taps_.w.begin * pixel_;
+    return taps_;
+  }
+
+ private:
+  const PoolAxis& width_;
+  std::int64_t pixel_;
+  PoolTaps taps_;
+  std::int64_t row_first_;
+};
+
+/// Averages of one row's pixels; what neighbours have in common is worked out once.
+template <typename T>
+class PixelAverage {
+ public:
+  explicit PixelAverage(const AverageRule& rule) : rule_(rule) {}
+
+  HWY_INLINE void operator()(const T* src, const PoolTaps& taps, std::int64_t begin,
+                             std::int64_t end, T* dst) {
+    std::int64_t c = begin;
+#if HWY_TARGET != HWY_SCALAR
+    if (taps.width_count != width_count_ || taps.w.padded != padded_) prepare(taps);
+    if (count_ <= kFewTaps) {
+      c = average_blocks<true>(src, taps, numbers_, begin, end, dst);
+    } else if (count_ <= kMostTaps) {
+      c = average_blocks<false>(src, merged_rows(taps), numbers_, begin, end, dst);
+    }
+#endif
+    for (; c < end; ++c) dst[c] = average_of_taps(src + c, taps, rule_);
+  }
+
+ private:
+#if HWY_TARGET != HWY_SCALAR
+  static constexpr std::int64_t kFewTaps = 256;
+  // Larger windows could overflow 32-bit sums; the scalar code has 64.
+  static constexpr std::int64_t kMostTaps = std::int64_t{1} << 22;
+
+  void prepare(const PoolTaps& taps) {
+    width_count_ = taps.width_count;
+    padded_ = taps.w.padded;
+    count_ = taps.count();
+    if (count_ > kMostTaps) return;
+    numbers_.zero_point =
+        rule_.zero_point - static_cast<std::int32_t>(std::numeric_limits<T>::lowest());
+    numbers_.offset = static_cast<std::int32_t>(count_) * numbers_.zero_point;
+    numbers_.inverse_divisor = reciprocal(divisor_of(rule_, taps));
+  }
+
+  std::int64_t width_count_ = -1;
+  std::int64_t padded_ = -1;
+  std::int64_t count_ = 0;
+  AverageNumbers numbers_{};
+#endif
+  const AverageRule& rule_;
+};
 
 template <class D>
 HWY_INLINE std::int64_t average_float_vectors(D d, const float* HWY_RESTRICT src,
@@ -172,14 +302,23 @@ HWY_INLINE std::int64_t average_float_vectors(D d, const float* HWY_RESTRICT src
   return c;
 }
 
-HWY_INLINE void average_pixel(const float* src, const PoolTaps& taps, const AverageRule& rule,
-                              std::int64_t begin, std::int64_t end, float* dst) {
-  const auto divisor = static_cast<float>(divisor_of(rule, taps));
-  std::int64_t c =
-      average_float_vectors(hn::ScalableTag<float>(), src, taps, begin, end, divisor, dst);
-  c = average_float_vectors(hn::CappedTag<float, 4>(), src, taps, c, end, divisor, dst);
-  for (; c < end; ++c) dst[c] = average_of_taps(src + c, taps, rule);
-}
+template <>
+class PixelAverage<float> {
+ public:
+  explicit PixelAverage(const AverageRule& rule) : rule_(rule) {}
+
+  HWY_INLINE void operator()(const float* src, const PoolTaps& taps, std::int64_t begin,
+                             std::int64_t end, float* dst) const {
+    const auto divisor = static_cast<float>(divisor_of(rule_, taps));
+    std::int64_t c =
+        average_float_vectors(hn::ScalableTag<float>(), src, taps, begin, end, divisor, dst);
+    c = average_float_vectors(hn::CappedTag<float, 4>(), src, taps, c, end, divisor, dst);
+    for (; c < end; ++c) dst[c] = average_of_taps(src + c, taps, rule_);
+  }
+
+ private:
+  const AverageRule& rule_;
+};
 
 // --- One row of output pixels ----------------------------------------------------------------
 
@@ -188,9 +327,9 @@ void max_row(const PoolRow& row, const T* src, T* dst) {
   const PoolGeometry& geometry = *row.geometry;
   const PoolAxis& width = geometry.axes[2];
   T* to = dst + row.dst;
+  RowTaps taps(row);
   for (std::int64_t w = 0; w < width.output; ++w, to += geometry.channels) {
-    const PoolTaps taps = pool_taps(geometry, row.d, row.h, width.window(w), geometry.channels);
-    max_pixel(src + row.src, taps, row.channel_begin, row.channel_end, to);
+    max_pixel(src + row.src, taps.at(w), row.channel_begin, row.channel_end, to);
   }
 }
 
@@ -199,9 +338,10 @@ void average_row(const PoolRow& row, const AverageRule& rule, const T* src, T* d
   const PoolGeometry& geometry = *row.geometry;
   const PoolAxis& width = geometry.axes[2];
   T* to = dst + row.dst;
+  RowTaps taps(row);
+  PixelAverage<T> average(rule);
   for (std::int64_t w = 0; w < width.output; ++w, to += geometry.channels) {
-    const PoolTaps taps = pool_taps(geometry, row.d, row.h, width.window(w), geometry.channels);
-    average_pixel(src + row.src, taps, rule, row.channel_begin, row.channel_end, to);
+    average(src + row.src, taps.at(w), row.channel_begin, row.channel_end, to);
   }
 }
 
@@ -250,9 +390,10 @@ namespace {
 // Runs body(row) for every row of output pixels of a channels-last pooling, over threads. Few rows
 // (a global pooling has one an image) are cut into blocks of channels as well.
 template <typename Body>
-void for_each_row(const PoolGeometry& geometry, Body&& body) {
+void for_each_row(const PoolGeometry& geometry, DType dtype, Body&& body) {
   constexpr std::int64_t kChannelBlock = 256;
-  constexpr std::int64_t kWork = 32768;
+  // Elements for which a second thread is not worth its waking.
+  const std::int64_t work = item_size(dtype) == 1 ? 131072 : 32768;
   const auto& axes = geometry.axes;
   const std::int64_t rows = geometry.batch * axes[0].output * axes[1].output;
   const std::int64_t block = rows >= 8 ? geometry.channels : kChannelBlock;
@@ -260,7 +401,7 @@ void for_each_row(const PoolGeometry& geometry, Body&& body) {
   const std::int64_t window = std::max<std::int64_t>(
       1, geometry.axes[0].window(0).end * axes[1].window(0).end * axes[2].window(0).end);
   const std::int64_t grain =
-      std::max<std::int64_t>(1, kWork / std::max<std::int64_t>(1, block * axes[2].output * window));
+      std::max<std::int64_t>(1, work / std::max<std::int64_t>(1, block * axes[2].output * window));
   parallel_for(rows * blocks, grain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t item = begin; item < end; ++item) {
       const std::int64_t index = item / blocks;
@@ -365,7 +506,7 @@ const char* max_pool(const PoolGeometry& geometry, DType dtype, const void* src,
     return geometry.layout == PoolLayout::Contiguous ? "scalar:nchw" : "scalar:nhwc";
   }
   const auto run = HWY_DYNAMIC_DISPATCH(MaxRow);
-  for_each_row(geometry, [&](const PoolRow& row) { run(row, dtype, src, dst); });
+  for_each_row(geometry, dtype, [&](const PoolRow& row) { run(row, dtype, src, dst); });
   return "simd:nhwc";
 }
 
@@ -378,7 +519,7 @@ const char* avg_pool(const PoolGeometry& geometry, const AverageRule& rule, DTyp
     return geometry.layout == PoolLayout::Contiguous ? "scalar:nchw" : "scalar:nhwc";
   }
   const auto run = HWY_DYNAMIC_DISPATCH(AverageRow);
-  for_each_row(geometry, [&](const PoolRow& row) { run(row, rule, dtype, src, dst); });
+  for_each_row(geometry, dtype, [&](const PoolRow& row) { run(row, rule, dtype, src, dst); });
   return "simd:nhwc";
 }
 

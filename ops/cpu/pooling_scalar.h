@@ -31,7 +31,9 @@ struct PoolTaps {
 };
 
 inline std::int64_t count_taps(const PoolWindow& window, std::int64_t dilation) noexcept {
-  return (window.end - window.begin + dilation - 1) / dilation;
+  // Divisions are slow, and this one is taken for each output pixel.
+  const std::int64_t length = window.end - window.begin;
+  return dilation == 1 ? length : (length + dilation - 1) / dilation;
 }
 
 /// `pixel` elements lie between neighbours along the width.

@@ -197,7 +197,7 @@ TEST_CASE("pooling: every layout and instruction set gives the codes of the plai
 TEST_CASE("pooling: vectors of every width and their remainders agree with the plain loops") {
   Generator generator(32);
   for_each_target([&] {
-    for (const std::int64_t channels : {8, 16, 31, 64, 127, 259}) {
+    for (const std::int64_t channels : {8, 16, 31, 64, 65, 80, 100, 127, 150, 259}) {
       for (const DType dtype : {DType::QUInt8, DType::QInt8}) {
         const Tensor x = random_codes({1, channels, 5, 5}, dtype, 0.1, 3, generator)
                              .contiguous(MemoryFormat::ChannelsLast);
@@ -222,6 +222,28 @@ TEST_CASE("pooling: sums of large windows do not overflow 16 bits") {
                              .contiguous(MemoryFormat::ChannelsLast);
         for (const std::int64_t code : codes_of(adaptive_avg_pool2d(x, {1}))) CHECK(code == value);
       }
+    }
+  });
+}
+
+TEST_CASE("pooling: averages of every number of channels agree with the plain loops") {
+  Generator generator(35);
+  for_each_target([&] {
+    for (std::int64_t channels = 1; channels <= 130; ++channels) {
+      const DType dtype = channels % 2 == 0 ? DType::QUInt8 : DType::QInt8;
+      // The second image of two, so that it begins anywhere.
+      const Tensor x = random_codes({2, channels, 4, 3}, dtype, 0.1, 3, generator)
+                           .contiguous(MemoryFormat::ChannelsLast)
+                           .slice(0, 1, 2);
+      check_against_naive(x, {.kind = Kind::Average, .kernel = 2, .stride = 1, .padding = 1});
+      check_against_naive(x, {.kind = Kind::Average,
+                              .kernel = 3,
+                              .stride = 2,
+                              .padding = 1,
+                              .ceil_mode = true,
+                              .count_include_pad = false});
+      check_against_naive(x, {.kind = Kind::AdaptiveAverage, .output = 1});
+      check_against_naive(x, {.kind = Kind::AdaptiveAverage, .output = 2});
     }
   });
 }
