@@ -23,7 +23,7 @@ void add_name(std::vector<std::string>& names, const std::string& name) {
   if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
 }
 
-detail::Json trace_event(const ProfileEvent& event, std::int64_t process) {
+detail::Json trace_event(const ProfileEvent& event, double begin_us, std::int64_t process) {
   detail::Json::Object args;
   if (event.kind == ProfileEvent::Kind::Op) {
     args.emplace_back("kernel", event.kernel);
@@ -40,7 +40,7 @@ detail::Json trace_event(const ProfileEvent& event, std::int64_t process) {
   return detail::Json::Object{{"name", event.name},
                               {"cat", event.kind == ProfileEvent::Kind::Op ? "op" : "module"},
                               {"ph", "X"},
-                              {"ts", event.start_us},
+                              {"ts", event.start_us - begin_us},
                               {"dur", event.duration_us},
                               {"pid", process},
                               {"tid", std::int64_t{1}},
@@ -204,9 +204,10 @@ void write_chrome_trace(const std::filesystem::path& path, const std::vector<Pro
     for (const ProfiledRun& run : runs) {
       if (process > 0) text += ',';
       detail::write_json(process_name(run.name, ++process), text);
-      for (const ProfileEvent* event : by_start(run.events)) {
+      const std::vector<const ProfileEvent*> events = by_start(run.events);
+      for (const ProfileEvent* event : events) {
         text += ",\n";
-        detail::write_json(trace_event(*event, process), text);
+        detail::write_json(trace_event(*event, events.front()->start_us, process), text);
         if (text.size() > (std::size_t{1} << 20)) flush();
       }
     }

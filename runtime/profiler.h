@@ -80,7 +80,8 @@ class Profiler {
 double giga_ops_per_second(const OpWork& work, double microseconds) noexcept;
 double giga_bytes_per_second(const OpWork& work, double microseconds) noexcept;
 
-/// The same file from events of several runs, each a process with a name of its own.
+/// The same file from events of several runs, each a process with a name of its own. Each run
+/// begins at time 0, so that they stand below each other.
 struct ProfiledRun {
   std::string name;
   std::vector<ProfileEvent> events;

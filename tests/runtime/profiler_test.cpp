@@ -199,6 +199,7 @@ TEST_CASE("write_chrome_trace: complete events with times and arguments that a v
   REQUIRE(events.size() == 3);
   CHECK(events[0].at("ph") == "M");
   CHECK(events[1].at("name") == "outer \"quoted\"");
+  CHECK(events[1].at("ts") == 0.0);
   CHECK(events[1].at("ph") == "X");
   CHECK(events[2].at("name") == "inner");
   CHECK(events[2].at("args").at("kernel") == "loops");
