@@ -7,6 +7,9 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "quanta/ops/cpu/pooling_scalar.h"
 #include "quanta/ops/cpu/requantize_simd.h"
 
@@ -322,11 +325,97 @@ class PixelAverage<float> {
 
 // --- One row of output pixels ----------------------------------------------------------------
 
+#if HWY_TARGET != HWY_SCALAR
+// Runs of neighbouring elements that are `step` apart, as max_runs takes them.
+template <typename T>
+struct Runs {
+  const T* first;
+  std::int64_t step;
+  std::int64_t count;
+};
+
+// dst[i] = the largest of all runs' elements i, in whole vectors; answers where it stopped.
+template <class D, typename T = hn::TFromD<D>>
+HWY_INLINE std::int64_t max_run_vectors(D d, const Runs<T>& runs, std::int64_t begin,
+                                        std::int64_t length, T* HWY_RESTRICT dst) {
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const T* second = runs.first + runs.step;
+  const T* third = second + runs.step;
+  std::int64_t i = begin;
+  if (runs.count == 3) {
+    for (; i + lanes <= length; i += lanes) {
+      const auto two = hn::Max(hn::LoadU(d, runs.first + i), hn::LoadU(d, second + i));
+      hn::StoreU(hn::Max(two, hn::LoadU(d, third + i)), d, dst + i);
+    }
+    return i;
+  }
+  for (; i + lanes <= length; i += lanes) {
+    const T* from = runs.first + i;
+    auto best = hn::LoadU(d, from);
+    for (std::int64_t k = 1; k < runs.count; ++k) {
+      from += runs.step;
+      best = hn::Max(best, hn::LoadU(d, from));
+    }
+    hn::StoreU(best, d, dst + i);
+  }
+  return i;
+}
+
+template <typename T>
+HWY_INLINE void max_runs(const Runs<T>& runs, std::int64_t length, T* dst) {
+  std::int64_t i = max_run_vectors(hn::ScalableTag<T>(), runs, 0, length, dst);
+  i = max_run_vectors(hn::CappedTag<T, 32>(), runs, i, length, dst);
+  i = max_run_vectors(hn::CappedTag<T, 16>(), runs, i, length, dst);
+  i = max_run_vectors(hn::CappedTag<T, 8>(), runs, i, length, dst);
+  for (; i < length; ++i) {
+    dst[i] = runs.first[i];
+    for (std::int64_t k = 1; k < runs.count; ++k) {
+      dst[i] = std::max(dst[i], runs.first[k * runs.step + i]);
+    }
+  }
+}
+
+// A row whose windows overlap: down the columns first, which neighbouring windows share.
+template <typename T>
+void max_shared_row(const PoolRow& row, const T* src, T* dst) {
+  const PoolGeometry& geometry = *row.geometry;
+  const PoolAxis& width = geometry.axes[2];
+  const std::int64_t channels = geometry.channels;
+  const std::int64_t length = width.input * channels;
+  thread_local std::vector<T> columns;
+  columns.resize(static_cast<std::size_t>(length));
+  const PoolTaps taps = pool_taps(geometry, row.d, row.h, PoolWindow{}, channels);
+  max_runs(Runs<T>{src + row.src + taps.first, taps.height_step, taps.height_count}, length,
+           columns.data());
+  for (std::int64_t w = 0; w < width.output; ++w, dst += channels) {
+    const PoolWindow window = width.window(w);
+    max_runs(Runs<T>{columns.data() + window.begin * channels, channels, window.end - window.begin},
+             channels, dst);
+  }
+}
+
+// Whether windows share columns, of codes: the order of comparisons decides about zeros' signs.
+template <typename T>
+bool shares_columns(const PoolRow& row) {
+  const PoolAxis& width = row.geometry->axes[2];
+  // Dilation may leave a window without any element.
+  return sizeof(T) == 1 && !width.adaptive && width.stride < width.kernel && width.dilation == 1 &&
+         row.d.end - row.d.begin == 1 && row.h.end > row.h.begin && row.channel_begin == 0 &&
+         row.channel_end == row.geometry->channels;
+}
+#endif
+
 template <typename T>
 void max_row(const PoolRow& row, const T* src, T* dst) {
   const PoolGeometry& geometry = *row.geometry;
   const PoolAxis& width = geometry.axes[2];
   T* to = dst + row.dst;
+#if HWY_TARGET != HWY_SCALAR
+  if (shares_columns<T>(row)) {
+    max_shared_row(row, src, to);
+    return;
+  }
+#endif
   RowTaps taps(row);
   for (std::int64_t w = 0; w < width.output; ++w, to += geometry.channels) {
     max_pixel(src + row.src, taps.at(w), row.channel_begin, row.channel_end, to);

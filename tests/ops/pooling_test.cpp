@@ -226,7 +226,7 @@ TEST_CASE("pooling: sums of large windows do not overflow 16 bits") {
   });
 }
 
-TEST_CASE("pooling: averages of every number of channels agree with the plain loops") {
+TEST_CASE("pooling: every number of channels agrees with the plain loops") {
   Generator generator(35);
   for_each_target([&] {
     for (std::int64_t channels = 1; channels <= 130; ++channels) {
@@ -244,6 +244,9 @@ TEST_CASE("pooling: averages of every number of channels agree with the plain lo
                               .count_include_pad = false});
       check_against_naive(x, {.kind = Kind::AdaptiveAverage, .output = 1});
       check_against_naive(x, {.kind = Kind::AdaptiveAverage, .output = 2});
+      check_against_naive(x, {.kind = Kind::Max, .kernel = 3, .stride = 2, .padding = 1});
+      check_against_naive(
+          x, {.kind = Kind::Max, .kernel = 2, .stride = 1, .padding = 1, .ceil_mode = true});
     }
   });
 }
