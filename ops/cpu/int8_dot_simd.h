@@ -24,8 +24,8 @@ using Codes = hn::FixedTag<std::uint8_t, 64>;
 using Codes = hn::FixedTag<std::uint8_t, 32>;
 #endif
 using Weights = hn::RebindToSigned<Codes>;
-using Words = hn::RepartitionToWide<Weights>;
-using Sums = hn::RepartitionToWide<Words>;
+using DotWords = hn::RepartitionToWide<Weights>;
+using Sums = hn::RepartitionToWide<DotWords>;
 
 // One step of a sum: lane i gets the products of the four codes and weights that lie in it.
 
@@ -51,11 +51,11 @@ struct Pairs {
   static HWY_INLINE Operand prepare(hn::Vec<Codes> x) { return x; }
   static HWY_INLINE hn::Vec<Sums> add(hn::Vec<Sums> sum, const Operand& x, hn::Vec<Weights> w) {
 #if HWY_TARGET <= HWY_AVX3
-    const hn::Vec<Words> pairs{_mm512_maddubs_epi16(x.raw, w.raw)};
-    const hn::Vec<Sums> quads{_mm512_madd_epi16(pairs.raw, hn::Set(Words(), 1).raw)};
+    const hn::Vec<DotWords> pairs{_mm512_maddubs_epi16(x.raw, w.raw)};
+    const hn::Vec<Sums> quads{_mm512_madd_epi16(pairs.raw, hn::Set(DotWords(), 1).raw)};
 #else
-    const hn::Vec<Words> pairs{_mm256_maddubs_epi16(x.raw, w.raw)};
-    const hn::Vec<Sums> quads{_mm256_madd_epi16(pairs.raw, hn::Set(Words(), 1).raw)};
+    const hn::Vec<DotWords> pairs{_mm256_maddubs_epi16(x.raw, w.raw)};
+    const hn::Vec<Sums> quads{_mm256_madd_epi16(pairs.raw, hn::Set(DotWords(), 1).raw)};
 #endif
     return hn::Add(sum, quads);
   }
@@ -64,9 +64,9 @@ struct Pairs {
 /// Everything in 16 bits first, even and odd bytes apart: no sum of two products overflows 32 bits.
 struct Wide {
   struct Operand {
-    hn::Vec<Words> even, odd;
+    hn::Vec<DotWords> even, odd;
   };
-  static HWY_INLINE hn::Vec<Sums> products(hn::Vec<Words> a, hn::Vec<Words> b) {
+  static HWY_INLINE hn::Vec<Sums> products(hn::Vec<DotWords> a, hn::Vec<DotWords> b) {
 #if HWY_TARGET <= HWY_AVX3
     return hn::Vec<Sums>{_mm512_madd_epi16(a.raw, b.raw)};
 #else
@@ -74,13 +74,13 @@ struct Wide {
 #endif
   }
   static HWY_INLINE Operand prepare(hn::Vec<Codes> x) {
-    const hn::RebindToUnsigned<Words> unsigned_words;
+    const hn::RebindToUnsigned<DotWords> unsigned_words;
     const auto words = hn::BitCast(unsigned_words, x);
-    return {hn::BitCast(Words(), hn::And(words, hn::Set(unsigned_words, 0xFF))),
-            hn::BitCast(Words(), hn::ShiftRight<8>(words))};
+    return {hn::BitCast(DotWords(), hn::And(words, hn::Set(unsigned_words, 0xFF))),
+            hn::BitCast(DotWords(), hn::ShiftRight<8>(words))};
   }
   static HWY_INLINE hn::Vec<Sums> add(hn::Vec<Sums> sum, const Operand& x, hn::Vec<Weights> w) {
-    const auto words = hn::BitCast(Words(), w);
+    const auto words = hn::BitCast(DotWords(), w);
     const auto even = hn::ShiftRight<8>(hn::ShiftLeft<8>(words));
     const auto odd = hn::ShiftRight<8>(words);
     return hn::Add(sum, hn::Add(products(x.even, even), products(x.odd, odd)));

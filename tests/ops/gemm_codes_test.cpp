@@ -1,0 +1,120 @@
+// gemm_codes against plain loops, on whatever instruction set the process is held to.
+
+#include "quanta/ops/cpu/gemm_codes.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "quanta/runtime/quant_math.h"
+#include "quanta/runtime/random.h"
+
+namespace quanta::cpu {
+namespace {
+
+struct Case {
+  std::int64_t rows, channels, depth;
+  bool extreme = false;  // all codes 255 and weights at an end: the largest sums
+};
+
+struct Problem {
+  std::vector<std::uint8_t> src;
+  std::vector<std::int8_t> weight;
+  std::vector<float> bias, multiplier;
+  std::vector<std::int32_t> compensation;
+  RequantizeParams requantize;
+};
+
+Problem make_problem(const Case& c, Generator& generator, std::int32_t min, std::int32_t max) {
+  Problem p;
+  p.src.resize(static_cast<std::size_t>(c.rows * c.depth));
+  p.weight.resize(static_cast<std::size_t>(c.channels * c.depth));
+  for (auto& code : p.src) {
+    code = c.extreme ? 255 : static_cast<std::uint8_t>(generator.integer(0, 255));
+  }
+  for (auto& code : p.weight) {
+    const auto drawn = static_cast<std::int8_t>(generator.integer(-128, 127));
+    code = !c.extreme ? drawn : (drawn < 0 ? std::int8_t{-128} : std::int8_t{127});
+  }
+  for (std::int64_t n = 0; n < c.channels; ++n) {
+    p.bias.push_back(static_cast<float>(generator.integer(0, 2000)) - 1000.0F);
+    p.multiplier.push_back(1e-6F + 1e-6F * static_cast<float>(generator.integer(0, 4999)));
+    p.compensation.push_back(static_cast<std::int32_t>(generator.integer(0, 200000)) - 100000);
+  }
+  p.requantize = {p.bias.data(), p.multiplier.data(), 70, min, max};
+  return p;
+}
+
+std::vector<std::uint8_t> reference(const Case& c, const Problem& p) {
+  std::vector<std::uint8_t> codes;
+  for (std::int64_t r = 0; r < c.rows; ++r) {
+    for (std::int64_t n = 0; n < c.channels; ++n) {
+      std::int32_t sum = p.compensation[static_cast<std::size_t>(n)];
+      for (std::int64_t k = 0; k < c.depth; ++k) {
+        sum += p.src[static_cast<std::size_t>(r * c.depth + k)] *
+               p.weight[static_cast<std::size_t>(n * c.depth + k)];
+      }
+      codes.push_back(static_cast<std::uint8_t>(math::requantize(
+          sum, p.bias[static_cast<std::size_t>(n)], p.multiplier[static_cast<std::size_t>(n)],
+          p.requantize.zero_point, p.requantize.min, p.requantize.max)));
+    }
+  }
+  return codes;
+}
+
+void check(const Case& c, Generator& generator, std::int32_t min, std::int32_t max) {
+  CAPTURE(c.rows);
+  CAPTURE(c.channels);
+  CAPTURE(c.depth);
+  const Problem p = make_problem(c, generator, min, max);
+  const std::vector<std::uint8_t> expected = reference(c, p);
+  CodePanels panels = pack_code_panels(p.weight.data(), c.channels, c.depth);
+  const PanelRequantize requantize = panel_requantize(p.requantize, p.compensation.data(), panels);
+  for (const bool tiles : {panels.tiles, false}) {
+    panels.tiles = tiles;
+    for (const int threads : {1, 2, 3}) {
+      std::vector<std::uint8_t> got(expected.size() + 64, 170);
+      parallel_gemm_codes({p.src.data(), c.rows, panels, requantize, got.data()}, threads);
+      CHECK(std::equal(expected.begin(), expected.end(), got.begin()));
+      CHECK(std::all_of(got.end() - 64, got.end(), [](std::uint8_t x) { return x == 170; }));
+
+      // The tail turns all codes around in place, those that are written twice as well.
+      std::vector<std::uint8_t> turned(expected.size());
+      const CodesTail tail = [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          auto& code = turned[static_cast<std::size_t>(i)];
+          code = static_cast<std::uint8_t>(~code);
+        }
+      };
+      parallel_gemm_codes({p.src.data(), c.rows, panels, requantize, turned.data(), &tail},
+                          threads);
+      CHECK(std::equal(expected.begin(), expected.end(), turned.begin(),
+                       [](std::uint8_t a, std::uint8_t b) { return (a ^ b) == 255; }));
+    }
+  }
+}
+
+TEST_CASE("gemm_codes: random shapes give the codes of plain loops") {
+  Generator generator(21);
+  for (int i = 0; i < 60; ++i) {
+    const Case c{1 + (generator.integer(0, 149)), 1 + (generator.integer(0, 109)),
+                 4 * (1 + (generator.integer(0, 49)))};
+    if (!has_gemm_codes(c.depth)) return;
+    check(c, generator, i % 2 == 0 ? 0 : 70, 255);
+  }
+}
+
+TEST_CASE("gemm_codes: many rows, long rows, few channels, a clamp from above, the largest sums") {
+  Generator generator(22);
+  if (!has_gemm_codes(4)) return;
+  check({1500, 16, 16}, generator, 0, 255);
+  check({700, 24, 96}, generator, 0, 255);
+  check({40, 33, 1028}, generator, 0, 255);
+  check({100, 64, 64}, generator, 10, 200);
+  check({33, 48, 512, true}, generator, 0, 255);
+  check({1, 1, 4}, generator, 0, 255);
+}
+
+}  // namespace
+}  // namespace quanta::cpu
