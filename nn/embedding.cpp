@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "quanta/nn/detail/layer_options.h"
@@ -10,6 +11,7 @@
 #include "quanta/ops/gradients/embedding.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/parallel.h"
+#include "quanta/runtime/recorder.h"
 
 namespace quanta::nn {
 namespace {
@@ -119,21 +121,16 @@ void reduce_bag(const T* table, std::int64_t columns, const std::int64_t* rows, 
   }
 }
 
-}  // namespace
+// Where each bag of a call begins, and the rows of all.
+struct Bags {
+  std::vector<std::int64_t> rows, ends;
+};
 
-Embedding::Embedding(const EmbeddingOptions& options) : options_(checked("Embedding", options)) {
-  weight = new_table(options_);
-  register_parameter("weight", weight);
-}
-
-Tensor Embedding::forward(const Tensor& indices) const {
-  const std::vector<std::int64_t> rows =
-      checked_indices("Embedding", indices, options_.num_embeddings);
-  const std::int64_t columns = options_.embedding_dim;
-  Dims sizes = indices.sizes();
+Tensor picked_rows(const EmbeddingOptions& options, const Tensor& source,
+                   const std::vector<std::int64_t>& rows, Dims sizes) {
+  const std::int64_t columns = options.embedding_dim;
   sizes.push_back(columns);
-  const Tensor source = lookup_table();
-  const Tensor table = checked_table("Embedding", source, options_);
+  const Tensor table = checked_table("Embedding", source, options);
   const Tensor result = Tensor::empty(sizes, table.dtype());
   quanta::detail::visit_floats(table.dtype(), [&](auto zero) {
     using T = decltype(zero);
@@ -147,6 +144,71 @@ Tensor Embedding::forward(const Tensor& indices) const {
                    }
                  });
   });
+  return result;
+}
+
+Bags bags_of(const EmbeddingBagOptions& options, const Tensor& indices, const Tensor& offsets) {
+  std::vector<std::int64_t> rows = checked_indices("EmbeddingBag", indices, options.num_embeddings);
+  return {std::move(rows), bag_ends(indices, offsets, options.include_last_offset)};
+}
+
+Tensor reduced_bags(const EmbeddingBagOptions& options, const Tensor& source, const Bags& given,
+                    const Tensor& indices, const Tensor& per_sample_weights) {
+  const Tensor table = checked_table("EmbeddingBag", source, options);
+  Tensor weights;
+  if (per_sample_weights.defined()) {
+    QUANTA_CHECK(options.mode == EmbeddingBagMode::Sum,
+                 "EmbeddingBag: per_sample_weights: expected none for mode '{}' (only 'sum' takes "
+                 "them), got a tensor",
+                 kModeNames[static_cast<std::size_t>(options.mode)]);
+    QUANTA_CHECK(per_sample_weights.dtype() == source.dtype() &&
+                     per_sample_weights.sizes() == indices.sizes(),
+                 "EmbeddingBag: per_sample_weights: expected {} {}, got {} {}", source.dtype(),
+                 indices.sizes(), per_sample_weights.dtype(), per_sample_weights.sizes());
+    weights = per_sample_weights.contiguous();
+  }
+  const std::int64_t columns = options.embedding_dim;
+  const auto bags = static_cast<std::int64_t>(given.ends.size()) - 1;
+  const Tensor result = Tensor::zeros({bags, columns}, table.dtype());
+  quanta::detail::visit_floats(table.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const T* factors = weights.defined() ? weights.data<T>() : nullptr;
+    const auto* from = table.data<T>();
+    auto* to = result.mutable_data<T>();
+    parallel_for(bags, grain(columns * 8), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t bag = begin; bag < end; ++bag) {
+        const std::int64_t first = given.ends[static_cast<std::size_t>(bag)];
+        const std::int64_t last = given.ends[static_cast<std::size_t>(bag) + 1];
+        reduce_bag(from, columns, given.rows.data() + first,
+                   factors == nullptr ? nullptr : factors + first, last - first,
+                   options.padding_idx, options.mode, to + bag * columns);
+      }
+    });
+  });
+  return result;
+}
+
+}  // namespace
+
+Embedding::Embedding(const EmbeddingOptions& options) : options_(checked("Embedding", options)) {
+  weight = new_table(options_);
+  register_parameter("weight", weight);
+}
+
+Tensor Embedding::forward(const Tensor& indices) const {
+  const Tensor source = lookup_table();
+  if (replay::is_recording()) {
+    return replay::call(
+        "embedding",
+        [options = options_](const Tensor& table, const Tensor& at) {
+          return picked_rows(options, table,
+                             checked_indices("Embedding", at, options.num_embeddings), at.sizes());
+        },
+        source, indices);
+  }
+  const std::vector<std::int64_t> rows =
+      checked_indices("Embedding", indices, options_.num_embeddings);
+  const Tensor result = picked_rows(options_, source, rows, indices.sizes());
   if (!autograd::needs_grad(source)) return result;
   return gradients::record_embedding(source, rows, options_.padding_idx, result);
 }
@@ -176,44 +238,22 @@ Tensor EmbeddingBag::forward(const Tensor& indices, const Tensor& offsets,
 
 Tensor EmbeddingBag::run(const Tensor& indices, const Tensor& offsets,
                          const Tensor& per_sample_weights) const {
-  const std::vector<std::int64_t> rows =
-      checked_indices("EmbeddingBag", indices, options_.num_embeddings);
-  const std::vector<std::int64_t> ends = bag_ends(indices, offsets, options_.include_last_offset);
-  const Tensor source = lookup_table();
-  const Tensor table = checked_table("EmbeddingBag", source, options_);
-  Tensor weights;
-  if (per_sample_weights.defined()) {
-    QUANTA_CHECK(options_.mode == EmbeddingBagMode::Sum,
-                 "EmbeddingBag: per_sample_weights: expected none for mode '{}' (only 'sum' takes "
-                 "them), got a tensor",
-                 kModeNames[static_cast<std::size_t>(options_.mode)]);
-    QUANTA_CHECK(per_sample_weights.dtype() == source.dtype() &&
-                     per_sample_weights.sizes() == indices.sizes(),
-                 "EmbeddingBag: per_sample_weights: expected {} {}, got {} {}", source.dtype(),
-                 indices.sizes(), per_sample_weights.dtype(), per_sample_weights.sizes());
-    weights = per_sample_weights.contiguous();
+  if (replay::is_recording()) {
+    return replay::call(
+        "embedding_bag",
+        [options = options_](const Tensor& table, const Tensor& at, const Tensor& starts,
+                             const Tensor& weights) {
+          return reduced_bags(options, table, bags_of(options, at, starts), at, weights);
+        },
+        lookup_table(), indices, offsets, per_sample_weights);
   }
-  const std::int64_t columns = options_.embedding_dim;
-  const auto bags = static_cast<std::int64_t>(ends.size()) - 1;
-  const Tensor result = Tensor::zeros({bags, columns}, table.dtype());
-  quanta::detail::visit_floats(table.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    const T* factors = weights.defined() ? weights.data<T>() : nullptr;
-    const auto* from = table.data<T>();
-    auto* to = result.mutable_data<T>();
-    parallel_for(bags, grain(columns * 8), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t bag = begin; bag < end; ++bag) {
-        const std::int64_t first = ends[static_cast<std::size_t>(bag)];
-        const std::int64_t last = ends[static_cast<std::size_t>(bag) + 1];
-        reduce_bag(from, columns, rows.data() + first,
-                   factors == nullptr ? nullptr : factors + first, last - first,
-                   options_.padding_idx, options_.mode, to + bag * columns);
-      }
-    });
-  });
+  const Bags bags = bags_of(options_, indices, offsets);
+  const Tensor source = lookup_table();
+  const Tensor result = reduced_bags(options_, source, bags, indices, per_sample_weights);
   if (!autograd::needs_grad(source, per_sample_weights)) return result;
   return gradients::record_bags(source, per_sample_weights,
-                                {rows, ends, options_.mode, options_.padding_idx}, result);
+                                {bags.rows, bags.ends, options_.mode, options_.padding_idx},
+                                result);
 }
 
 std::string EmbeddingBag::extra_repr() const {

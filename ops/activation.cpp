@@ -93,7 +93,7 @@ template <typename Function>
 Tensor map(std::string_view op, const Tensor& x, std::optional<Quantizer> quantizer,
            cpu::CodeFunction kind, Function&& function, double parameter0 = 0.0,
            double parameter1 = 0.0) {
-  if (!x.is_quantized()) return cpu::map_floats(x, function);
+  if (!x.is_quantized()) return cpu::map_floats(op, x, function);
   const Quantizer to = quantizer ? *quantizer : x.impl()->quantizer;
   return cpu::map_quantized(op, QTensor(x), to.scale, to.zero_point, kind, function, parameter0,
                             parameter1);
@@ -147,8 +147,16 @@ const Tensor& relu_(const Tensor& x) {
       "{}; clone it first",
       x.sizes(), x.strides());
   scope.kernel("simd");
+  replay::before_write(x);
   x.storage()->bump_version();
-  cpu::clamp_in_place(x, relu_bounds(x));
+  const cpu::ClampBounds bounds = relu_bounds(x);
+  cpu::clamp_in_place(x, bounds);
+  if (replay::is_recording() && x.numel() > 0) {
+    replay::record(
+        {.op = "relu_", .inputs = {x}, .outputs = {x}, .run = [bounds](const replay::Frame& frame) {
+           cpu::clamp_in_place(frame.out(), bounds);
+         }});
+  }
   return x;
 }
 
@@ -261,7 +269,7 @@ Tensor hardswish(const Tensor& x) {
   cpu::check_float_unary("hardswish", x);
   scope.maps(x);
   scope.kernel("scalar");
-  Tensor y = cpu::map_floats(x, cpu::hardswish);
+  Tensor y = cpu::map_floats("hardswish", x, cpu::hardswish);
   if (!autograd::needs_grad(x)) return y;
   return gradients::record_hardswish(x, std::move(y));
 }
@@ -271,7 +279,7 @@ Tensor silu(const Tensor& x) {
   cpu::check_float_unary("silu", x);
   scope.maps(x);
   scope.kernel("scalar");
-  Tensor y = cpu::map_floats(x, cpu::silu);
+  Tensor y = cpu::map_floats("silu", x, cpu::silu);
   if (!autograd::needs_grad(x)) return y;
   return gradients::record_silu(x, std::move(y));
 }
@@ -281,7 +289,7 @@ Tensor elu(const Tensor& x, double alpha) {
   cpu::check_float_unary("elu", x);
   scope.maps(x);
   scope.kernel("scalar");
-  Tensor y = cpu::map_floats(x, [=](auto v) {
+  Tensor y = cpu::map_floats("elu", x, [=](auto v) {
     using T = decltype(v);
     return cpu::elu(v, static_cast<T>(alpha), T{1}, T{1});
   });
@@ -295,7 +303,7 @@ Tensor celu(const Tensor& x, double alpha) {
   scope.maps(x);
   QUANTA_CHECK(alpha != 0.0, "celu: alpha: expected a number other than 0, got 0");
   scope.kernel("scalar");
-  Tensor y = cpu::map_floats(x, [=](auto v) {
+  Tensor y = cpu::map_floats("celu", x, [=](auto v) {
     using T = decltype(v);
     return cpu::elu(v, static_cast<T>(alpha), T{1}, static_cast<T>(1.0 / alpha));
   });

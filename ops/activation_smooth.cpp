@@ -14,6 +14,7 @@
 #include "quanta/ops/gradients/softmax.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -29,7 +30,7 @@ Tensor map_checked(std::string_view op, const Tensor& x, Function&& function) {
   detail::check_floats(op, "x", x);
   scope.maps(x);
   scope.kernel("scalar");
-  return cpu::map_floats(x, function);
+  return cpu::map_floats(op, x, function);
 }
 
 // log(sum of exp) is taken from what is left after the maximum, in double: a line's length does not
@@ -124,6 +125,10 @@ Tensor softsign(const Tensor& x) {
 }
 
 Tensor log_softmax(const Tensor& x, std::int64_t dim) {
+  if (replay::is_recording()) {
+    return replay::call(
+        "log_softmax", [=](const Tensor& t) { return log_softmax(t, dim); }, x);
+  }
   OpScope scope("log_softmax");
   detail::check_floats("log_softmax", "x", x);
   scope.maps(x);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
@@ -15,6 +16,7 @@
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -128,6 +130,47 @@ Tensor result_like(const Tensor& query, std::int64_t features) {
   return Tensor::empty(sizes).permute(back);
 }
 
+// All as [batch, heads, rows, features]; the mask may be undefined.
+void attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+            const Tensor& out, float scale, bool causal) {
+  cpu::AttentionProblem problem{.batch = q.size(0),
+                                .heads = q.size(1),
+                                .queries = q.size(2),
+                                .keys = k.size(2),
+                                .features = q.size(3),
+                                .value_features = v.size(3),
+                                .query = static_cast<const float*>(q.data_ptr()),
+                                .key = static_cast<const float*>(k.data_ptr()),
+                                .value = static_cast<const float*>(v.data_ptr()),
+                                .out = static_cast<float*>(out.data_ptr()),
+                                .mask = nullptr,
+                                .query_strides = strides_of(q),
+                                .key_strides = strides_of(k),
+                                .value_strides = strides_of(v),
+                                .out_strides = strides_of(out),
+                                .mask_strides = {},
+                                .scale = scale,
+                                .causal = causal};
+  if (mask.defined()) {
+    problem.mask = static_cast<const float*>(mask.data_ptr());
+    problem.mask_strides = strides_of(mask);
+  }
+  cpu::attention(problem);
+}
+
+void record_attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+                   const Tensor& out, float scale, bool causal) {
+  std::vector<Tensor> inputs{q, k, v};
+  if (mask.defined()) inputs.push_back(mask);
+  replay::record({.op = kOp,
+                  .inputs = std::move(inputs),
+                  .outputs = {out},
+                  .run = [masked = mask.defined(), scale, causal](const replay::Frame& frame) {
+                    attend(frame.in(0), frame.in(1), frame.in(2), masked ? frame.in(3) : Tensor(),
+                           frame.out(), scale, causal);
+                  }});
+}
+
 Tensor by_heads(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
                 const Dims& batch, float scale, bool causal) {
   const Tensor q = as_heads(query, batch);
@@ -137,31 +180,9 @@ Tensor by_heads(const Tensor& query, const Tensor& key, const Tensor& value, con
   if (k.size(2) == 0) {
     out.fill_(0.0);
   } else if (out.numel() > 0) {
-    cpu::AttentionProblem problem{.batch = q.size(0),
-                                  .heads = q.size(1),
-                                  .queries = q.size(2),
-                                  .keys = k.size(2),
-                                  .features = q.size(3),
-                                  .value_features = v.size(3),
-                                  .query = static_cast<const float*>(q.data_ptr()),
-                                  .key = static_cast<const float*>(k.data_ptr()),
-                                  .value = static_cast<const float*>(v.data_ptr()),
-                                  .out = static_cast<float*>(out.data_ptr()),
-                                  .mask = nullptr,
-                                  .query_strides = strides_of(q),
-                                  .key_strides = strides_of(k),
-                                  .value_strides = strides_of(v),
-                                  .out_strides = strides_of(out),
-                                  .mask_strides = {},
-                                  .scale = scale,
-                                  .causal = causal};
-    Tensor added;
-    if (mask.defined()) {
-      added = as_heads(mask, batch);
-      problem.mask = static_cast<const float*>(added.data_ptr());
-      problem.mask_strides = strides_of(added);
-    }
-    cpu::attention(problem);
+    const Tensor added = mask.defined() ? as_heads(mask, batch) : mask;
+    attend(q, k, v, added, out, scale, causal);
+    if (replay::is_recording()) record_attend(q, k, v, added, out, scale, causal);
   }
   return batch.size() == 2 ? out : out.reshape(with_last(batch, q.size(2), v.size(3)));
 }
@@ -173,6 +194,14 @@ Tensor additive_mask(std::string_view op, std::string_view argument, const Tenso
   if (!mask.defined() || mask.dtype() == dtype) return mask;
   QUANTA_CHECK(mask.dtype() == DType::Bool, "{}: {}: expected Bool or {}, got {}", op, argument,
                dtype, mask.dtype());
+  if (replay::is_recording()) {
+    return replay::call(
+        "additive_mask",
+        [=](const Tensor& given) {
+          return additive_mask("additive_mask", "mask", given, left_out, dtype);
+        },
+        mask);
+  }
   const Tensor dense = mask.contiguous();
   const Tensor result = Tensor::empty(mask.sizes());
   std::transform(

@@ -11,6 +11,7 @@
 #include "quanta/ops/norm.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -54,13 +55,26 @@ MemoryFormat format_of(const Tensor& x) {
 }
 
 template <typename T>
+void apply_to(const Tensor& x, const cpu::ChannelAffine<T>& affine, const Tensor& result) {
+  cpu::apply_channels(cpu::ChannelGeometry(x), static_cast<const T*>(x.data_ptr()), affine,
+                      static_cast<T*>(result.data_ptr()));
+}
+
+template <typename T>
 Tensor apply(const Tensor& x, const cpu::ChannelAffine<T>& affine) {
   const MemoryFormat format = format_of(x);
   const Tensor dense = x.contiguous(format);
   Tensor result = Tensor::empty(x.sizes(), x.dtype(), format);
   if (x.numel() == 0) return result;
-  cpu::apply_channels(cpu::ChannelGeometry(dense), static_cast<const T*>(dense.data_ptr()), affine,
-                      static_cast<T*>(result.data_ptr()));
+  apply_to(dense, affine, result);
+  if (replay::is_recording()) {
+    replay::record(
+        {.op = kOp,
+         .inputs = {dense},
+         .outputs = {result},
+         .run = [affine](const replay::Frame& frame) { apply_to(frame.in(), affine, frame.out()); },
+         .in_place = true});
+  }
   return result;
 }
 
@@ -176,6 +190,9 @@ cpu::ChannelMoments moments_of(const Tensor& dense) {
 
 Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
                   const Tensor& bias, double eps) {
+  for (const Tensor* given : {&mean, &var, &weight, &bias}) {
+    if (given->defined()) replay::check_read(kOp, *given);
+  }
   OpScope scope(kOp);
   check_inputs(x, weight, bias, eps);
   scope.maps(x);
@@ -198,6 +215,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const 
 Tensor batch_norm_train(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                         const Tensor& weight, const Tensor& bias,
                         const BatchNormTrainOptions& options) {
+  QUANTA_SUPPORTED(!replay::is_recording(),
+                   "freeze: {}: expected statistics that are given, got those of a batch", kOp);
   OpScope scope(kOp);
   check_inputs(x, weight, bias, options.eps);
   scope.maps(x);

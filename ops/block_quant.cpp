@@ -12,6 +12,7 @@
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -100,6 +101,16 @@ std::string to_string(const NumBits& bits) {
 
 BlockQuantized dynamic_block_quant_with_scales(const Tensor& x, const Tensor& amax,
                                                const DynamicBlockOptions& options) {
+  if (replay::is_recording()) {
+    const auto both = replay::call(
+        kOp,
+        [=](const Tensor& a, const Tensor& b) {
+          BlockQuantized result = dynamic_block_quant_with_scales(a, b, options);
+          return std::pair(std::move(result.values), std::move(result.scales));
+        },
+        x, amax);
+    return {both.first, both.second};
+  }
   OpScope scope(kOp);
   scope.kernel("simd");
   return quantize(x, global_of(amax), options);
@@ -107,6 +118,11 @@ BlockQuantized dynamic_block_quant_with_scales(const Tensor& x, const Tensor& am
 
 Tensor dynamic_block_quant(const Tensor& x, const Tensor& amax,
                            const DynamicBlockOptions& options) {
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp, [=](const Tensor& a, const Tensor& b) { return dynamic_block_quant(a, b, options); },
+        x, amax);
+  }
   OpScope scope(kOp);
   scope.kernel("simd");
   const Tensor global = global_of(amax);

@@ -1,4 +1,5 @@
 #include <cstring>
+#include <utility>
 #include <vector>
 
 #include "quanta/ops/arithmetic.h"
@@ -8,6 +9,7 @@
 #include "quanta/ops/gradients/shape.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -113,6 +115,27 @@ void fill_pieces(std::span<const TensorType> tensors, const Tensor& out, std::in
   }
 }
 
+// copy(piece, part of out, out) for each piece again.
+template <typename TensorType, typename Copy>
+void record_cat(std::string_view op, std::span<const TensorType> tensors, const Tensor& out,
+                std::int64_t dim, Copy copy) {
+  if (!replay::is_recording() || out.numel() == 0) return;
+  std::vector<Tensor> pieces;
+  for (const TensorType& tensor : tensors) {
+    if (tensor.numel() > 0) pieces.push_back(tensor);
+  }
+  const std::size_t count = pieces.size();
+  replay::record({.op = op,
+                  .inputs = std::move(pieces),
+                  .outputs = {out},
+                  .run = [count, dim, copy](const replay::Frame& frame) {
+                    fill_pieces(std::span(frame.inputs, count), frame.out(), dim,
+                                [&](const Tensor& piece, const Tensor& part) {
+                                  copy(piece, part, frame.out());
+                                });
+                  }});
+}
+
 }  // namespace
 
 Tensor cat(std::span<const Tensor> tensors, std::int64_t dim) {
@@ -130,6 +153,9 @@ Tensor cat(std::span<const Tensor> tensors, std::int64_t dim) {
   Tensor out = Tensor::empty(sizes, tensors[0].dtype(), joined_format(tensors));
   scope.maps(out);
   fill_pieces(tensors, out, dim, copy_bits);
+  record_cat("cat", tensors, out, dim, [](const Tensor& piece, const Tensor& part, const Tensor&) {
+    copy_bits(piece, part);
+  });
   if (autograd::needs_grad(tensors)) return gradients::record_cat(tensors, dim, out);
   return out;
 }
@@ -197,6 +223,10 @@ QTensor cat_to(std::string_view op, std::span<const QTensor> tensors, std::int64
   fill_pieces(tensors, out, dim, [&](const QTensor& piece, const Tensor& part) {
     requantize_piece(piece, part, out, relu);
   });
+  record_cat(op, tensors, out, dim,
+             [relu](const Tensor& piece, const Tensor& part, const Tensor& whole) {
+               requantize_piece(QTensor(piece), part, QTensor(whole), relu);
+             });
   return out;
 }
 

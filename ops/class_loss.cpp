@@ -17,6 +17,7 @@
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -296,6 +297,16 @@ Tensor class_loss(std::string_view op, const Tensor& input, const Tensor& target
 
 Tensor nll_loss(const Tensor& input, const Tensor& target, const ClassLossOptions& options) {
   constexpr std::string_view kOp = "nll_loss";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp,
+        [=](const Tensor& a, const Tensor& b, const Tensor& weight) {
+          ClassLossOptions given = options;
+          given.weight = weight;
+          return nll_loss(a, b, given);
+        },
+        input, target, options.weight);
+  }
   OpScope scope(kOp);
   const std::int64_t classes = classes_of(kOp, input);
   check_class_options(kOp, input, classes, options);
@@ -310,6 +321,16 @@ Tensor nll_loss(const Tensor& input, const Tensor& target, const ClassLossOption
 
 Tensor cross_entropy(const Tensor& input, const Tensor& target, const ClassLossOptions& options) {
   constexpr std::string_view kOp = "cross_entropy";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp,
+        [=](const Tensor& a, const Tensor& b, const Tensor& weight) {
+          ClassLossOptions given = options;
+          given.weight = weight;
+          return cross_entropy(a, b, given);
+        },
+        input, target, options.weight);
+  }
   OpScope scope(kOp);
   const std::int64_t classes = classes_of(kOp, input);
   check_class_options(kOp, input, classes, options);

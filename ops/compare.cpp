@@ -12,6 +12,7 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -114,6 +115,11 @@ bool compare_as_codes(const Tensor& lhs, const Tensor& rhs) {
 
 template <typename Compare>
 Tensor compare_tensors(std::string_view op, const Tensor& lhs, const Tensor& rhs, Compare compare) {
+  if (replay::is_recording()) {
+    return replay::call(
+        op, [=](const Tensor& a, const Tensor& b) { return compare_tensors(op, a, b, compare); },
+        lhs, rhs);
+  }
   OpScope scope(op);
   if (compare_as_codes(lhs, rhs)) {
     return compare_plain(op, QTensor(lhs).int_repr_view(), QTensor(rhs).int_repr_view(),
@@ -126,6 +132,10 @@ Tensor compare_tensors(std::string_view op, const Tensor& lhs, const Tensor& rhs
 
 template <typename Compare>
 Tensor compare_number(std::string_view op, const Tensor& x, double other, Compare compare) {
+  if (replay::is_recording()) {
+    return replay::call(
+        op, [=](const Tensor& t) { return compare_number(op, t, other, compare); }, x);
+  }
   OpScope scope(op);
   const Tensor values = plain_values(op, "x", x);
   DType dtype = values.dtype();
@@ -177,6 +187,11 @@ Tensor ge(const Tensor& x, double other) {
 
 Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y) {
   constexpr std::string_view kOp = "where";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp, [](const Tensor& a, const Tensor& b, const Tensor& c) { return where(a, b, c); },
+        condition, x, y);
+  }
   OpScope scope(kOp);
   detail::check_defined(kOp, "condition", condition);
   detail::check_uniform(kOp, "x", x);

@@ -60,26 +60,39 @@ struct FloatConv {
     }
   }
 
-  Tensor operator()(const Tensor& x) const {
-    OpScope scope(geometry.op);
-    QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", geometry.op);
-    QUANTA_CHECK(x.dtype() == DType::Float32, "{}: x: expected Float32, got {}{}", geometry.op,
-                 x.dtype(), x.is_quantized() ? " (is a DeQuantStub missing?)" : "");
-    const cpu::ConvShape shape = detail::conv_shape(geometry, x.sizes());
-    Tensor out = Tensor::empty(detail::conv_output_sizes(geometry, shape), DType::Float32,
-                               MemoryFormat::ChannelsLast);
-    scope.work([&] { return conv_work(shape, x, out, sizeof(float)); });
-    if (out.numel() > 0) {
-      const Tensor input = detail::conv_input(geometry, x);
-      scope.kernel(kernel.run(shape, static_cast<const float*>(input.data_ptr()),
-                              static_cast<float*>(out.data_ptr())));
-    }
-    return detail::conv_result(geometry, x, std::move(out));
+  std::string_view run(const cpu::ConvShape& shape, const Tensor& input, const Tensor& out) const {
+    return kernel.run(shape, static_cast<const float*>(input.data_ptr()),
+                      static_cast<float*>(out.data_ptr()));
   }
 
   ConvGeometry geometry;
   cpu::ConvFloat kernel;
 };
+
+Tensor run_float(const std::shared_ptr<const FloatConv>& conv, const Tensor& x) {
+  const ConvGeometry& geometry = conv->geometry;
+  OpScope scope(geometry.op);
+  QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", geometry.op);
+  QUANTA_CHECK(x.dtype() == DType::Float32, "{}: x: expected Float32, got {}{}", geometry.op,
+               x.dtype(), x.is_quantized() ? " (is a DeQuantStub missing?)" : "");
+  const cpu::ConvShape shape = detail::conv_shape(geometry, x.sizes());
+  Tensor out = Tensor::empty(detail::conv_output_sizes(geometry, shape), DType::Float32,
+                             MemoryFormat::ChannelsLast);
+  scope.work([&] { return conv_work(shape, x, out, sizeof(float)); });
+  if (out.numel() > 0) {
+    const Tensor input = detail::conv_input(geometry, x);
+    scope.kernel(conv->run(shape, input, out));
+    if (replay::is_recording()) {
+      replay::record({.op = geometry.op,
+                      .inputs = {input},
+                      .outputs = {out},
+                      .run = [conv, shape](const replay::Frame& frame) {
+                        conv->run(shape, frame.in(), frame.out());
+                      }});
+    }
+  }
+  return detail::conv_result(geometry, x, std::move(out));
+}
 
 // For proofs of gradients: plain loops.
 Tensor double_conv(const ConvGeometry& geometry, const Tensor& x, const Tensor& weight,
@@ -107,6 +120,14 @@ Tensor double_conv(const ConvGeometry& geometry, const Tensor& x, const Tensor& 
 
 Tensor float_conv(const Tensor& x, const Tensor& weight, const Tensor& bias,
                   const ConvTransposeOptions& options, std::int64_t spatial, bool transposed) {
+  if (replay::is_recording()) {
+    return replay::call(
+        detail::conv_name(spatial, transposed),
+        [=](const Tensor& a, const Tensor& b, const Tensor& c) {
+          return float_conv(a, b, c, options, spatial, transposed);
+        },
+        x, weight, bias);
+  }
   if (autograd::needs_grad(x, weight, bias)) {
     Tensor y = [&] {
       const autograd::NoGradGuard guard;
@@ -121,7 +142,9 @@ Tensor float_conv(const Tensor& x, const Tensor& weight, const Tensor& bias,
                        bias);
   }
   check_weight(detail::conv_name(spatial, transposed), weight, DType::Float32);
-  return FloatConv(weight, bias, options, spatial, transposed, cpu::FloatEpilogue::None)(x);
+  return run_float(std::make_shared<const FloatConv>(weight, bias, options, spatial, transposed,
+                                                     cpu::FloatEpilogue::None),
+                   x);
 }
 
 }  // namespace
@@ -166,7 +189,7 @@ PackedConv::PackedConv(const Tensor& weight, const Tensor& bias, const ConvOptio
 Tensor PackedConv::operator()(const Tensor& x) const {
   QUANTA_CHECK(defined(), "conv: weight: expected a packed weight, got an empty PackedConv");
   if (x.defined()) autograd::require_no_grad("conv (packed)", x);
-  return (*impl_)(x);
+  return run_float(impl_, x);
 }
 
 namespace quantized {
@@ -309,16 +332,29 @@ QTensor conv_added(const QTensor& x, const QTensor& accum, const ConvPackedParam
   if (out.numel() > 0) {
     const Tensor input = detail::conv_input(geometry, x);
     const Tensor addend = detail::conv_input(geometry, accum);
-    const cpu::Int8Sums sums = params.kernel.sums(
-        shape, qparams.src_zero_point, static_cast<const std::uint8_t*>(input.data_ptr()));
-    const Quantizer& quantizer = accum.quantizer();
-    const cpu::QuantizedAddend term{static_cast<const std::uint8_t*>(addend.data_ptr()),
-                                    static_cast<float>(quantizer.scale),
-                                    static_cast<std::int32_t>(quantizer.zero_point)};
-    cpu::sums_to_codes(sums, params.kernel.weight(), qparams, {step}, &term,
-                       out.numel() / shape.out_channels, shape.out_channels,
-                       static_cast<std::uint8_t*>(out.data_ptr()));
-    scope.kernel(sums.kernel);
+    const auto run = [packed, shape, qparams, step](const Tensor& src, const Tensor& added,
+                                                    const Tensor& dst) {
+      const cpu::ConvInt8& kernel = packed.impl().kernel;
+      const cpu::Int8Sums sums = kernel.sums(shape, qparams.src_zero_point,
+                                             static_cast<const std::uint8_t*>(src.data_ptr()));
+      const Quantizer& quantizer = added.impl()->quantizer;
+      const cpu::QuantizedAddend term{static_cast<const std::uint8_t*>(added.data_ptr()),
+                                      static_cast<float>(quantizer.scale),
+                                      static_cast<std::int32_t>(quantizer.zero_point)};
+      cpu::sums_to_codes(sums, kernel.weight(), qparams, {step}, &term,
+                         dst.numel() / shape.out_channels, shape.out_channels,
+                         static_cast<std::uint8_t*>(dst.data_ptr()));
+      return sums.kernel;
+    };
+    scope.kernel(run(input, addend, out));
+    if (replay::is_recording()) {
+      replay::record({.op = step == cpu::FloatStep::ReLU ? names.add_relu : names.add,
+                      .inputs = {input, addend},
+                      .outputs = {out},
+                      .run = [run](const replay::Frame& frame) {
+                        run(frame.in(0), frame.in(1), frame.out());
+                      }});
+    }
   }
   return QTensor(detail::conv_result(geometry, x, std::move(out)));
 }

@@ -10,6 +10,7 @@
 #include "quanta/ops/detail/embedding_rows.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta::quantized {
@@ -58,6 +59,14 @@ PackedTable packed_table(std::string_view op, const EmbeddingPackedParams& weigh
 }
 
 Tensor lookup(std::string_view op, const PackedTable& table, const Tensor& indices) {
+  if (replay::is_recording()) {
+    return replay::call(
+        op,
+        [=](const Tensor& rows, const Tensor& at) {
+          return lookup(op, {rows, table.layout, rows.data<std::uint8_t>(), table.count}, at);
+        },
+        table.rows, indices);
+  }
   const std::vector<std::int64_t> rows = checked_indices(op, indices, table.count);
   Dims sizes = indices.sizes();
   sizes.push_back(table.layout.columns);
@@ -111,6 +120,18 @@ std::vector<std::int64_t> bag_ends(std::string_view op, const Tensor& indices,
 
 Tensor sum_bags(std::string_view op, const PackedTable& table, const Tensor& indices,
                 const EmbeddingBagOptions& options) {
+  if (replay::is_recording()) {
+    return replay::call(
+        op,
+        [=](const Tensor& rows, const Tensor& at, const Tensor& offsets, const Tensor& weights) {
+          EmbeddingBagOptions given = options;
+          given.offsets = offsets;
+          given.per_sample_weights = weights;
+          return sum_bags(op, {rows, table.layout, rows.data<std::uint8_t>(), table.count}, at,
+                          given);
+        },
+        table.rows, indices, options.offsets, options.per_sample_weights);
+  }
   QUANTA_SUPPORTED(options.mode == EmbeddingBagMode::Sum,
                    "{}: mode: expected Sum (the only mode of quantized tables), got {}", op,
                    options.mode == EmbeddingBagMode::Mean ? "Mean" : "Max");
@@ -164,6 +185,10 @@ RowRange range_of(std::string_view op, const float* row, std::int64_t columns) {
 
 Tensor prepack_nbit(std::string_view op, const Tensor& weight, int bits,
                     const NBitPrepackOptions& options) {
+  if (replay::is_recording()) {
+    return replay::call(
+        op, [=](const Tensor& t) { return prepack_nbit(op, t, bits, options); }, weight);
+  }
   OpScope scope(op);
   const Tensor dense = checked_float_table(op, weight, bits);
   QUANTA_CHECK(options.nbins >= 1 && options.nbins <= 1 << 20, "{}: nbins: expected 1..{}, got {}",
@@ -193,6 +218,10 @@ Tensor prepack_nbit(std::string_view op, const Tensor& weight, int bits,
 }
 
 Tensor unpack_rows(std::string_view op, const Tensor& packed_weight, int bits) {
+  if (replay::is_recording()) {
+    return replay::call(
+        op, [=](const Tensor& t) { return unpack_rows(op, t, bits); }, packed_weight);
+  }
   OpScope scope(op);
   const PackedTable table = packed_table(op, "packed_weight", packed_weight, bits);
   const std::int64_t columns = table.layout.columns;
@@ -303,6 +332,10 @@ Tensor embedding_bag_2bit_rowwise_offsets(const Tensor& weight, const Tensor& in
 
 Tensor embedding_bag_byte_prepack(const Tensor& weight) {
   constexpr std::string_view kOp = "embedding_bag_byte_prepack";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp, [](const Tensor& t) { return embedding_bag_byte_prepack(t); }, weight);
+  }
   OpScope scope(kOp);
   const Tensor dense = checked_float_table(kOp, weight, 8);
   const EmbeddingRows layout{8, dense.sizes()[1]};

@@ -9,6 +9,7 @@
 #include "quanta/ops/cpu/per_channel.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -228,6 +229,14 @@ Tensor learnable(const LearnedCall& call, const Tensor& x, const Tensor& scale,
 Tensor fake_quantize_per_tensor_affine(const Tensor& x, double scale, std::int64_t zero_point,
                                        std::int64_t quant_min, std::int64_t quant_max) {
   constexpr std::string_view kOp = "fake_quantize_per_tensor_affine";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp,
+        [=](const Tensor& t) {
+          return fake_quantize_per_tensor_affine(t, scale, zero_point, quant_min, quant_max);
+        },
+        x);
+  }
   OpScope scope(kOp);
   scope.kernel("simd");
   check_x(kOp, x);
@@ -245,6 +254,14 @@ Tensor fake_quantize_per_tensor_affine(const Tensor& x, const Tensor& scale,
                                        const Tensor& zero_point, std::int64_t quant_min,
                                        std::int64_t quant_max) {
   constexpr std::string_view kOp = "fake_quantize_per_tensor_affine";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp,
+        [=](const Tensor& a, const Tensor& b, const Tensor& c) {
+          return fake_quantize_per_tensor_affine(a, b, c, quant_min, quant_max);
+        },
+        x, scale, zero_point);
+  }
   OpScope scope(kOp);
   scope.kernel("simd");
   return per_tensor_with_tensors(kOp, x, scale, zero_point, quant_min, quant_max);
@@ -264,6 +281,14 @@ Tensor fake_quantize_per_channel_affine(const Tensor& x, const Tensor& scale,
                                         const Tensor& zero_point, std::int64_t axis,
                                         std::int64_t quant_min, std::int64_t quant_max) {
   constexpr std::string_view kOp = "fake_quantize_per_channel_affine";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp,
+        [=](const Tensor& a, const Tensor& b, const Tensor& c) {
+          return fake_quantize_per_channel_affine(a, b, c, axis, quant_min, quant_max);
+        },
+        x, scale, zero_point);
+  }
   OpScope scope(kOp);
   scope.kernel("simd");
   check_x(kOp, x);
@@ -287,6 +312,15 @@ Tensor fake_quantize_learnable_per_tensor_affine(const Tensor& x, const Tensor& 
                                                  const Tensor& zero_point, std::int64_t quant_min,
                                                  std::int64_t quant_max, double grad_factor) {
   constexpr std::string_view kOp = "fake_quantize_learnable_per_tensor_affine";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp,
+        [=](const Tensor& a, const Tensor& b, const Tensor& c) {
+          return fake_quantize_learnable_per_tensor_affine(a, b, c, quant_min, quant_max,
+                                                           grad_factor);
+        },
+        x, scale, zero_point);
+  }
   OpScope scope(kOp);
   scope.kernel("simd");
   check_x(kOp, x);
@@ -300,6 +334,15 @@ Tensor fake_quantize_learnable_per_channel_affine(const Tensor& x, const Tensor&
                                                   std::int64_t quant_min, std::int64_t quant_max,
                                                   double grad_factor) {
   constexpr std::string_view kOp = "fake_quantize_learnable_per_channel_affine";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp,
+        [=](const Tensor& a, const Tensor& b, const Tensor& c) {
+          return fake_quantize_learnable_per_channel_affine(a, b, c, axis, quant_min, quant_max,
+                                                            grad_factor);
+        },
+        x, scale, zero_point);
+  }
   OpScope scope(kOp);
   scope.kernel("simd");
   check_x(kOp, x);

@@ -12,6 +12,7 @@
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/overlap.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 // The ops with one index or mask; index and index_put_ are in indexing_advanced.cpp.
@@ -40,6 +41,10 @@ Tensor wrapped_positions(const Tensor& positions, std::int64_t length) {
 
 Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
   constexpr std::string_view kOp = "index_select";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp, [=](const Tensor& a, const Tensor& b) { return index_select(a, dim, b); }, x, index);
+  }
   OpScope scope(kOp);
   detail::check_uniform(kOp, "x", x);
   const std::int64_t d = wrap_dim(dim, x.dim(), kOp);
@@ -79,6 +84,10 @@ Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
 
 Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
   constexpr std::string_view kOp = "gather";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp, [=](const Tensor& a, const Tensor& b) { return gather(a, dim, b); }, x, index);
+  }
   OpScope scope(kOp);
   detail::check_uniform(kOp, "x", x);
   const std::int64_t d = wrap_dim(dim, x.dim(), kOp);
@@ -120,6 +129,10 @@ Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
 
 Tensor take(const Tensor& x, const Tensor& index) {
   constexpr std::string_view kOp = "take";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp, [](const Tensor& a, const Tensor& b) { return take(a, b); }, x, index);
+  }
   OpScope scope(kOp);
   detail::check_uniform(kOp, "x", x);
   const Tensor positions = detail::int64_indices(kOp, "index", index);
@@ -141,28 +154,20 @@ Tensor take(const Tensor& x, const Tensor& index) {
   return gradients::record_taken(kOp, x, out, wrapped_positions(positions, length));
 }
 
-const Tensor& masked_fill_(const Tensor& x, const Tensor& mask, double value) {
-  constexpr std::string_view kOp = "masked_fill_";
-  OpScope scope(kOp);
-  detail::check_uniform(kOp, "x", x);
-  detail::check_defined(kOp, "mask", mask);
-  QUANTA_CHECK(mask.dtype() == DType::Bool, "{}: mask: expected Bool, got {}", kOp, mask.dtype());
-  QUANTA_CHECK(detail::broadcasts_to(mask.sizes(), x.sizes()),
-               "{}: mask: expected sizes that broadcast to {}, got {}", kOp, x.sizes(),
-               mask.sizes());
-  detail::check_writable(kOp, "x", x);
+namespace {
+
+// `mask` may broadcast.
+void fill_masked(const Tensor& x, const Tensor& mask, double value) {
   const Tensor one = detail::empty_with_parameters_of(x, {}, MemoryFormat::Contiguous);
   one.fill_(value);
-  const Tensor chosen = detail::memory_meets(x, mask) ? mask.clone() : mask;
-  const Dims mask_strides = cpu::broadcast_strides(chosen, x.sizes());
+  const Dims mask_strides = cpu::broadcast_strides(mask, x.sizes());
   const cpu::StridedLoop<2> loop(x.sizes(), {&x.strides(), &mask_strides});
   const auto [x_step, mask_step] = loop.inner_strides();
-  x.storage()->bump_version();
   detail::visit_bits(x.dtype(), [&, x_step = x_step, mask_step = mask_step](auto bits) {
     using T = decltype(bits);
     const T item = *static_cast<const T*>(one.data_ptr());
     auto* to = static_cast<T*>(x.data_ptr());
-    const auto* fill = static_cast<const bool*>(chosen.data_ptr());
+    const auto* fill = static_cast<const bool*>(mask.data_ptr());
     loop.run([&](const std::array<std::int64_t, 2>& at, std::int64_t count) {
       T* row = to + at[0];
       const bool* row_mask = fill + at[1];
@@ -177,10 +182,39 @@ const Tensor& masked_fill_(const Tensor& x, const Tensor& mask, double value) {
       }
     });
   });
+}
+
+}  // namespace
+
+const Tensor& masked_fill_(const Tensor& x, const Tensor& mask, double value) {
+  constexpr std::string_view kOp = "masked_fill_";
+  OpScope scope(kOp);
+  detail::check_uniform(kOp, "x", x);
+  detail::check_defined(kOp, "mask", mask);
+  QUANTA_CHECK(mask.dtype() == DType::Bool, "{}: mask: expected Bool, got {}", kOp, mask.dtype());
+  QUANTA_CHECK(detail::broadcasts_to(mask.sizes(), x.sizes()),
+               "{}: mask: expected sizes that broadcast to {}, got {}", kOp, x.sizes(),
+               mask.sizes());
+  detail::check_writable(kOp, "x", x);
+  const Tensor chosen = detail::memory_meets(x, mask) ? mask.clone() : mask;
+  replay::before_write(x);
+  x.storage()->bump_version();
+  fill_masked(x, chosen, value);
+  if (replay::is_recording() && x.numel() > 0) {
+    replay::record(
+        {.op = kOp, .inputs = {x, chosen}, .outputs = {x}, .run = [value](const replay::Frame& f) {
+           fill_masked(f.out(), f.in(1), value);
+         }});
+  }
   return x;
 }
 
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
+  if (replay::is_recording()) {
+    return replay::call(
+        "masked_fill", [=](const Tensor& a, const Tensor& b) { return masked_fill(a, b, value); },
+        x, mask);
+  }
   detail::check_uniform("masked_fill", "x", x);
   detail::check_defined("masked_fill", "mask", mask);
   // As in torch the copy has the broadcast sizes, so that the mask may be the larger one.
@@ -198,6 +232,7 @@ Tensor nonzero(const Tensor& x) {
   detail::check_defined(kOp, "x", x);
   QUANTA_SUPPORTED(!x.is_quantized(), "{}: x: expected a plain tensor (dequantize first), got {}",
                    kOp, x.dtype());
+  replay::check_read(kOp, x);  // the result's sizes depend on it
   const Tensor source = x.contiguous();
   std::vector<std::int64_t> found;
   detail::visit_ordered(kOp, x.dtype(), [&](auto element) {

@@ -11,6 +11,7 @@
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/overlap.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -208,8 +209,53 @@ Tensor positions_in_view(const Indexed& indexed) {
 
 }  // namespace
 
+namespace {
+
+// The index tensors of a call, and the call with others in their places.
+struct IndexCall {
+  std::vector<TensorIndex> entries;
+  std::vector<Tensor> tensors;
+
+  explicit IndexCall(std::span<const TensorIndex> indices)
+      : entries(indices.begin(), indices.end()) {
+    for (TensorIndex& entry : entries) {
+      if (auto* tensor = std::get_if<Tensor>(&entry)) tensors.push_back(std::exchange(*tensor, {}));
+    }
+  }
+  std::vector<TensorIndex> with(const Tensor* given) const {
+    std::vector<TensorIndex> result = entries;
+    for (TensorIndex& entry : result) {
+      if (auto* tensor = std::get_if<Tensor>(&entry)) *tensor = *given++;
+    }
+    return result;
+  }
+};
+
+Tensor recorded_index(const Tensor& x, std::span<const TensorIndex> indices) {
+  Tensor result = [&] {
+    const replay::PauseRecording pause;
+    return index(x, indices);
+  }();
+  IndexCall call(indices);
+  // How many elements a mask picks is a question of its values.
+  for (const Tensor& tensor : call.tensors) {
+    if (tensor.dtype() == DType::Bool) replay::check_read("index", tensor);
+  }
+  std::vector<Tensor> arguments{x};
+  arguments.insert(arguments.end(), call.tensors.begin(), call.tensors.end());
+  call.tensors.clear();
+  replay::detail::record_call("index", std::move(arguments), {result},
+                              [call = std::move(call)](const Tensor* given) {
+                                return std::vector{index(given[0], call.with(given + 1))};
+                              });
+  return result;
+}
+
+}  // namespace
+
 Tensor index(const Tensor& x, std::span<const TensorIndex> indices) {
   constexpr std::string_view kOp = "index";
+  if (replay::is_recording()) return recorded_index(x, indices);
   OpScope scope(kOp);
   const Indexed indexed = apply_views(kOp, x, indices);
   if (!indexed.has_tensors()) return indexed.view;
@@ -234,9 +280,37 @@ Tensor index(const Tensor& x, std::initializer_list<TensorIndex> indices) {
   return index(x, std::span(indices.begin(), indices.size()));
 }
 
+namespace {
+
+void record_index_put(const Tensor& x, std::span<const TensorIndex> indices, const Tensor& values) {
+  replay::before_write(x);
+  {
+    const replay::PauseRecording pause;
+    index_put_(x, indices, values);
+  }
+  IndexCall call(indices);
+  std::vector<Tensor> inputs{x, values};
+  inputs.insert(inputs.end(), call.tensors.begin(), call.tensors.end());
+  call.tensors.clear();
+  replay::record({.op = "index_put_",
+                  .inputs = std::move(inputs),
+                  .outputs = {x},
+                  .run = [call = std::move(call)](const replay::Frame& frame) {
+                    index_put_(frame.out(),
+                               std::span<const TensorIndex>(call.with(frame.inputs + 2)),
+                               frame.in(1));
+                  }});
+}
+
+}  // namespace
+
 const Tensor& index_put_(const Tensor& x, std::span<const TensorIndex> indices,
                          const Tensor& values) {
   constexpr std::string_view kOp = "index_put_";
+  if (replay::is_recording() && x.defined() && values.defined() && x.numel() > 0) {
+    record_index_put(x, indices, values);
+    return x;
+  }
   OpScope scope(kOp);
   detail::check_uniform(kOp, "x", x);
   detail::check_writable(kOp, "x", x);

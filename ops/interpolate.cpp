@@ -11,6 +11,7 @@
 #include "quanta/ops/gradients/interpolate.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -169,6 +170,10 @@ Tensor blended(const Tensor& x, const cpu::ResampleGeometry& geometry,
 }  // namespace
 
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp, [=](const Tensor& t) { return interpolate(t, options); }, x);
+  }
   OpScope scope(kOp);
   if (!x.defined() || x.dtype() != DType::Float64) {
     detail::check_float_or_quantized(kOp, x, false);

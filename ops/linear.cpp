@@ -54,7 +54,8 @@ OpWork linear_work(const Kernel& kernel, const Tensor& x, const Tensor& out,
 /// A copy that nobody else can write to.
 Tensor own(const Tensor& x) { return x.defined() ? x.clone(MemoryFormat::Contiguous) : x; }
 
-Tensor run_float(const cpu::LinearFloat& kernel, const Tensor& x) {
+Tensor run_float(const std::shared_ptr<const cpu::LinearFloat>& shared, const Tensor& x) {
+  const cpu::LinearFloat& kernel = *shared;
   OpScope scope("linear");
   QUANTA_CHECK(x.defined(), "linear: x: expected a tensor, got an undefined one");
   QUANTA_CHECK(x.dtype() == DType::Float32, "linear: x: expected Float32, got {}{}", x.dtype(),
@@ -66,6 +67,16 @@ Tensor run_float(const cpu::LinearFloat& kernel, const Tensor& x) {
     scope.kernel(kernel.run(x.numel() / kernel.in_features(),
                             static_cast<const float*>(input.data_ptr()),
                             static_cast<float*>(out.data_ptr())));
+    if (replay::is_recording()) {
+      replay::record({.op = "linear",
+                      .inputs = {input},
+                      .outputs = {out},
+                      .run = [shared](const replay::Frame& frame) {
+                        shared->run(frame.in().numel() / shared->in_features(),
+                                    static_cast<const float*>(frame.in().data_ptr()),
+                                    static_cast<float*>(frame.out().data_ptr()));
+                      }});
+    }
   }
   return out;
 }
@@ -90,6 +101,11 @@ Tensor double_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) 
 }  // namespace
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  if (replay::is_recording()) {
+    return replay::call(
+        "linear", [](const Tensor& a, const Tensor& b, const Tensor& c) { return linear(a, b, c); },
+        x, weight, bias);
+  }
   if (autograd::needs_grad(x, weight, bias)) {
     Tensor y = [&] {
       const autograd::NoGradGuard guard;
@@ -99,9 +115,10 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   }
   if (weight.defined() && weight.dtype() == DType::Float64) return double_linear(x, weight, bias);
   check_weight(weight, bias, DType::Float32);
-  const cpu::LinearFloat kernel(weight.contiguous(), bias.defined() ? bias.contiguous() : bias,
-                                cpu::FloatEpilogue::None);
-  return run_float(kernel, x);
+  return run_float(
+      std::make_shared<const cpu::LinearFloat>(
+          weight.contiguous(), bias.defined() ? bias.contiguous() : bias, cpu::FloatEpilogue::None),
+      x);
 }
 
 struct PackedLinear::Impl {
@@ -119,7 +136,7 @@ PackedLinear::PackedLinear(const Tensor& weight, const Tensor& bias, Fusion fusi
 Tensor PackedLinear::operator()(const Tensor& x) const {
   QUANTA_CHECK(defined(), "linear: weight: expected a packed weight, got an empty PackedLinear");
   if (x.defined()) autograd::require_no_grad("linear (packed)", x);
-  return run_float(impl_->kernel, x);
+  return run_float({impl_, &impl_->kernel}, x);
 }
 
 namespace quantized {
@@ -197,11 +214,21 @@ QTensor linear_function(std::string_view name, const QTensor& x, const LinearPac
   if (out.numel() > 0) {
     const Tensor input = x.contiguous();
     const std::int64_t rows = x.numel() / kernel.in_features();
-    const cpu::Int8Sums sums = kernel.sums(rows, qparams.src_zero_point,
-                                           static_cast<const std::uint8_t*>(input.data_ptr()));
-    cpu::sums_to_codes(sums, kernel.weight(), qparams, function, nullptr, rows,
-                       kernel.out_features(), static_cast<std::uint8_t*>(out.data_ptr()));
-    scope.kernel(sums.kernel);
+    const auto run = [packed, qparams, function, rows](const Tensor& from, const Tensor& to) {
+      const cpu::LinearInt8& product = packed.impl().kernel;
+      const cpu::Int8Sums sums = product.sums(rows, qparams.src_zero_point,
+                                              static_cast<const std::uint8_t*>(from.data_ptr()));
+      cpu::sums_to_codes(sums, product.weight(), qparams, function, nullptr, rows,
+                         product.out_features(), static_cast<std::uint8_t*>(to.data_ptr()));
+      return sums.kernel;
+    };
+    scope.kernel(run(input, out));
+    if (replay::is_recording()) {
+      replay::record(
+          {.op = name, .inputs = {input}, .outputs = {out}, .run = [run](const replay::Frame& f) {
+             run(f.in(), f.out());
+           }});
+    }
   }
   return out;
 }

@@ -10,6 +10,7 @@
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/range_qparams.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -305,6 +306,17 @@ Tensor linear_weight_only(const Tensor& x, const WeightOnlyPackedParams& packed)
     const Tensor input = x.contiguous();
     scope.kernel(
         kernel.run(x.numel() / kernel.in_features(), x.dtype(), input.data_ptr(), out.data_ptr()));
+    if (replay::is_recording()) {
+      replay::record({.op = "linear_weight_only",
+                      .inputs = {input},
+                      .outputs = {out},
+                      .run = [packed](const replay::Frame& frame) {
+                        const cpu::WeightOnlyLinear& product = packed.impl().kernel;
+                        const Tensor& from = frame.in();
+                        product.run(from.numel() / product.in_features(), from.dtype(),
+                                    from.data_ptr(), frame.out().data_ptr());
+                      }});
+    }
   }
   return out;
 }

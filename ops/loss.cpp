@@ -9,6 +9,7 @@
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/gradients/loss.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -38,6 +39,11 @@ Tensor expanded(std::string_view op, std::string_view name, const Tensor& weight
 }  // namespace
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
+  if (replay::is_recording()) {
+    return replay::call(
+        "mse_loss", [=](const Tensor& a, const Tensor& b) { return mse_loss(a, b, reduction); },
+        input, target);
+  }
   OpScope scope("mse_loss");
   check_operands("mse_loss", input, target);
   return gradients::pointwise_loss("mse_loss", input, target, {}, reduction,
@@ -45,6 +51,11 @@ Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) 
 }
 
 Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
+  if (replay::is_recording()) {
+    return replay::call(
+        "l1_loss", [=](const Tensor& a, const Tensor& b) { return l1_loss(a, b, reduction); },
+        input, target);
+  }
   OpScope scope("l1_loss");
   check_operands("l1_loss", input, target);
   return gradients::pointwise_loss("l1_loss", input, target, {}, reduction,
@@ -52,6 +63,12 @@ Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
 }
 
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduction, double beta) {
+  if (replay::is_recording()) {
+    return replay::call(
+        "smooth_l1_loss",
+        [=](const Tensor& a, const Tensor& b) { return smooth_l1_loss(a, b, reduction, beta); },
+        input, target);
+  }
   OpScope scope("smooth_l1_loss");
   QUANTA_CHECK(beta >= 0.0, "smooth_l1_loss: beta: expected a number >= 0, got {}", beta);
   check_operands("smooth_l1_loss", input, target);
@@ -62,6 +79,17 @@ Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduc
 Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target,
                                         const BinaryLossOptions& options) {
   constexpr std::string_view kOp = "binary_cross_entropy_with_logits";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp,
+        [=](const Tensor& a, const Tensor& b, const Tensor& weight, const Tensor& pos_weight) {
+          BinaryLossOptions given = options;
+          given.weight = weight;
+          given.pos_weight = pos_weight;
+          return binary_cross_entropy_with_logits(a, b, given);
+        },
+        input, target, options.weight, options.pos_weight);
+  }
   OpScope scope(kOp);
   check_operands(kOp, input, target);
   const gradients::LossWeights weights{expanded(kOp, "weight", options.weight, input),

@@ -5,6 +5,7 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -48,6 +49,15 @@ void double_matmul(const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
   }
 }
 
+// All three of one rank.
+void matmul_to(const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
+  if (out.dtype() == DType::Float64) {
+    double_matmul(lhs, rhs, out);
+  } else {
+    cpu::matmul(lhs, rhs, out);
+  }
+}
+
 Tensor multiply(std::string_view op, const Tensor& lhs, const Tensor& rhs) {
   QUANTA_CHECK(lhs.dim() >= 1, "{}: lhs: expected at least 1 dimension, got 0", op);
   QUANTA_CHECK(rhs.dim() >= 1, "{}: rhs: expected at least 1 dimension, got 0", op);
@@ -65,10 +75,19 @@ Tensor multiply(std::string_view op, const Tensor& lhs, const Tensor& rhs) {
   Tensor out = Tensor::empty(sizes, lhs.dtype());
   if (left.size(-1) == 0) {
     out.fill_(0.0);
-  } else if (out.numel() > 0 && out.dtype() == DType::Float64) {
-    double_matmul(with_rank(left, rank), with_rank(right, rank), out);
   } else if (out.numel() > 0) {
-    cpu::matmul(with_rank(left, rank), with_rank(right, rank), out);
+    const Tensor a = with_rank(left, rank);
+    const Tensor b = with_rank(right, rank);
+    matmul_to(a, b, out);
+    if (replay::is_recording()) {
+      replay::record(
+          {.op = op,
+           .inputs = {a, b},
+           .outputs = {out},
+           .run =
+               [](const replay::Frame& frame) { matmul_to(frame.in(0), frame.in(1), frame.out()); },
+           .identity = "matmul"});
+    }
   }
   if (rhs.dim() == 1) out = out.squeeze(-1);
   if (lhs.dim() == 1) out = out.squeeze(rhs.dim() == 1 ? -1 : -2);

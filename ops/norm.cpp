@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "quanta/ops/cpu/norm_kernels.h"
@@ -37,6 +38,7 @@ std::vector<float> parameter(std::string_view op, std::string_view name, const T
                              const Dims& sizes, float fallback) {
   const std::int64_t count = product(sizes);
   if (!values.defined()) return std::vector<float>(static_cast<std::size_t>(count), fallback);
+  replay::check_read(op, values);
   QUANTA_CHECK(values.dtype() == DType::Float32 && values.sizes() == sizes,
                "{}: {}: expected Float32 {}, got {} {}", op, name, sizes, values.dtype(),
                values.sizes());
@@ -164,8 +166,8 @@ void normalize_groups(const NormGeometry& geometry, std::int64_t groups, DType d
       }
     }
     parallel_for(volume, grain_for(channels), [&](std::int64_t begin, std::int64_t end) {
-      cpu::norm_rows(dtype, at(src, offset + begin * channels, dtype), center.data(),
-                     factor.data(), bias.data(), end - begin, channels, output,
+      cpu::norm_rows(dtype, at(src, offset + begin * channels, dtype), center.data(), factor.data(),
+                     bias.data(), end - begin, channels, output,
                      at(dst, offset + begin * channels, dtype));
     });
   }
@@ -207,6 +209,29 @@ struct RowShape {
   std::int64_t rows = 1;
   std::int64_t count = 1;
 };
+
+// normalize_rows with all that it needs.
+struct RowNorm {
+  RowShape shape;
+  double scale;
+  std::vector<float> weight, bias;
+  double eps;
+  NormOutput output;
+
+  void operator()(const Tensor& x, const Tensor& result) const {
+    normalize_rows(shape.rows, shape.count, x.dtype(), x.data_ptr(), scale, weight, bias, eps,
+                   output, result.data_ptr());
+  }
+};
+
+void record_norm(std::string_view op, const Tensor& x, const Tensor& result, RowNorm norm) {
+  replay::record({.op = op,
+                  .inputs = {x},
+                  .outputs = {result},
+                  .run = [norm = std::move(norm)](const replay::Frame& frame) {
+                    norm(frame.in(), frame.out());
+                  }});
+}
 
 RowShape check_normalized_shape(std::string_view op, const Tensor& x,
                                 const Dims& normalized_shape) {
@@ -289,8 +314,9 @@ Tensor float32_rows(std::string_view op, const Tensor& x, const Dims& normalized
   const Tensor dense = x.contiguous();
   const Tensor result = Tensor::empty(x.sizes());
   if (x.numel() == 0) return result;
-  normalize_rows(shape.rows, shape.count, DType::Float32, dense.data_ptr(), 1.0, scale, shift, eps,
-                 {}, result.data_ptr());
+  const RowNorm norm{shape, 1.0, scale, shift, eps, {}};
+  norm(dense, result);
+  if (replay::is_recording()) record_norm(op, dense, result, norm);
   return result.contiguous(format_of(x));
 }
 
@@ -315,6 +341,14 @@ QTensor quantized_groups(std::string_view op, const QTensor& x, std::int64_t num
 QTensor quantized_batch_norm(std::string_view op, const QTensor& x, const Tensor& weight,
                              const Tensor& bias, const Tensor& mean, const Tensor& var, double eps,
                              double scale, std::int64_t zero_point, bool relu) {
+  if (replay::is_recording()) {
+    return replay::call(
+        op,
+        [=](const QTensor& t) {
+          return quantized_batch_norm(op, t, weight, bias, mean, var, eps, scale, zero_point, relu);
+        },
+        x);
+  }
   OpScope scope(op);
   detail::check_quantized_8bit(op, x);
   scope.maps(x);
@@ -356,6 +390,14 @@ QTensor quantized_batch_norm(std::string_view op, const QTensor& x, const Tensor
 Tensor layer_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight,
                   const Tensor& bias, double eps) {
   constexpr std::string_view kOp = "layer_norm";
+  if (replay::is_recording() && x.defined() && x.dtype() == DType::Float64) {
+    return replay::call(
+        kOp,
+        [=](const Tensor& a, const Tensor& b, const Tensor& c) {
+          return layer_norm(a, normalized_shape, b, c, eps);
+        },
+        x, weight, bias);
+  }
   OpScope scope(kOp);
   detail::check_floats(kOp, "x", x);
   scope.maps(x);
@@ -435,14 +477,23 @@ QTensor layer_norm(const QTensor& x, const Dims& normalized_shape, const Tensor&
   QTensor result = QTensor::empty(x.sizes(), scale, zero_point, x.dtype());
   if (x.numel() == 0) return result;
   scope.kernel("simd");
-  normalize_rows(shape.rows, shape.count, x.dtype(), dense.data_ptr(),
-                 static_cast<double>(static_cast<float>(x.q_scale())), factor, shift, eps,
-                 output_of(result, false), result.data_ptr());
+  const double input_scale = static_cast<double>(static_cast<float>(x.q_scale()));
+  const RowNorm norm{shape, input_scale, factor, shift, eps, output_of(result, false)};
+  norm(dense, result);
+  if (replay::is_recording()) record_norm(kOp, dense, result, norm);
   return QTensor(result.contiguous(format_of(x)));
 }
 
 QTensor group_norm(const QTensor& x, std::int64_t num_groups, const Tensor& weight,
                    const Tensor& bias, double eps, double scale, std::int64_t zero_point) {
+  if (replay::is_recording()) {
+    return replay::call(
+        "group_norm",
+        [=](const QTensor& a, const Tensor& b, const Tensor& c) {
+          return group_norm(a, num_groups, b, c, eps, scale, zero_point);
+        },
+        x, weight, bias);
+  }
   OpScope scope("group_norm");
   detail::check_quantized_8bit("group_norm", x);
   scope.maps(x);
@@ -453,6 +504,14 @@ QTensor group_norm(const QTensor& x, std::int64_t num_groups, const Tensor& weig
 
 QTensor instance_norm(const QTensor& x, const Tensor& weight, const Tensor& bias, double eps,
                       double scale, std::int64_t zero_point) {
+  if (replay::is_recording()) {
+    return replay::call(
+        "instance_norm",
+        [=](const QTensor& a, const Tensor& b, const Tensor& c) {
+          return instance_norm(a, b, c, eps, scale, zero_point);
+        },
+        x, weight, bias);
+  }
   OpScope scope("instance_norm");
   detail::check_quantized_8bit("instance_norm", x);
   scope.maps(x);

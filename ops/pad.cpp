@@ -12,6 +12,7 @@
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/quant_math.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -127,6 +128,10 @@ Tensor pad_from_input(const Tensor& input, const Dims& pad, const Dims& sizes, P
 }  // namespace
 
 Tensor pad(const Tensor& x, const Dims& pad, PadMode mode, double value) {
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp, [=](const Tensor& t) { return quanta::pad(t, pad, mode, value); }, x);
+  }
   OpScope scope(kOp);
   QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", kOp);
   QUANTA_SUPPORTED(!is_sub_byte(x.dtype()), "{}: x: expected a whole-byte dtype, got {}", kOp,

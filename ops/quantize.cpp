@@ -131,6 +131,22 @@ void check_channel_vector(std::string_view argument, const Tensor& values, std::
                argument, channels, values.sizes());
 }
 
+// Both dense and of one memory order.
+void quantize_channels_to(const Tensor& x, const QTensor& out) {
+  if (!is_sub_byte(out.dtype())) return cpu::quantize_channels(x, out);
+  const cpu::ChannelLayout layout(x, out.quantizer().axis);
+  const auto* src = static_cast<const float*>(x.data_ptr());
+  const ChannelQParams& channel = *out.quantizer().channel;
+  const IntRange range = quant_range(out.dtype());
+  pack_codes(x.numel(), item_bits(out.dtype()), static_cast<std::uint8_t*>(out.data_ptr()),
+             [&](std::int64_t i) {
+               const std::size_t c = layout.channel_of(i);
+               return math::quantize_float_qparams(
+                   src[i], static_cast<float>(channel.scales[c]), channel.float_zero_points[c],
+                   static_cast<std::int32_t>(range.min), static_cast<std::int32_t>(range.max));
+             });
+}
+
 }  // namespace
 
 QTensor quantize_per_tensor(const Tensor& x, double scale, std::int64_t zero_point, DType dtype) {
@@ -180,7 +196,9 @@ QTensor quantize_per_channel(const Tensor& x, const Tensor& scales, const Tensor
   QUANTA_CHECK(axis >= 0 && axis < x.dim(), "quantize_per_channel: axis: expected 0..{}, got {}",
                x.dim() - 1, axis);
   check_channel_vector("scales", scales, x.size(axis));
+  replay::check_read("quantize_per_channel", scales);
   check_channel_vector("zero_points", zero_points, x.size(axis));
+  replay::check_read("quantize_per_channel", zero_points);
   QUANTA_CHECK(scales.is_floating_point(),
                "quantize_per_channel: scales: expected a floating tensor, got {}", scales.dtype());
   const bool float_qparams = zero_points.is_floating_point();
@@ -201,20 +219,13 @@ QTensor quantize_per_channel(const Tensor& x, const Tensor& scales, const Tensor
   QTensor out = QTensor::empty(x.sizes(), dtype, quantizer, format);
   scope.touches(x, out);
   const Tensor dense = x.contiguous(format);
-  if (is_sub_byte(dtype)) {
-    const cpu::ChannelLayout layout(dense, axis);
-    const auto* src = static_cast<const float*>(dense.data_ptr());
-    const ChannelQParams& channel = *quantizer.channel;
-    const IntRange range = quant_range(dtype);
-    pack_codes(x.numel(), item_bits(dtype), static_cast<std::uint8_t*>(out.data_ptr()),
-               [&](std::int64_t i) {
-                 const std::size_t c = layout.channel_of(i);
-                 return math::quantize_float_qparams(
-                     src[i], static_cast<float>(channel.scales[c]), channel.float_zero_points[c],
-                     static_cast<std::int32_t>(range.min), static_cast<std::int32_t>(range.max));
-               });
-  } else {
-    cpu::quantize_channels(dense, out);
+  quantize_channels_to(dense, out);
+  if (replay::is_recording()) {
+    replay::record(
+        {.op = "quantize_per_channel",
+         .inputs = {dense},
+         .outputs = {out},
+         .run = [](const replay::Frame& f) { quantize_channels_to(f.in(), QTensor(f.out())); }});
   }
   return out;
 }

@@ -13,6 +13,7 @@
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/half.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -271,6 +272,14 @@ std::optional<Tensor> by_inverse(const Tensor& x, const Tensor& scale, const Ten
 
 Tensor quantize_affine(const Tensor& x, const Tensor& scale, const Tensor& offset,
                        const AffineOptions& options) {
+  if (replay::is_recording()) {
+    return replay::call(
+        "quantize_affine",
+        [=](const Tensor& a, const Tensor& b, const Tensor& c) {
+          return quantize_affine(a, b, c, options);
+        },
+        x, scale, offset);
+  }
   OpScope scope("quantize_affine");
   scope.kernel("simd");
   return run({"quantize_affine", AffineOp::Quantize, options}, x, scale, offset);
@@ -278,6 +287,14 @@ Tensor quantize_affine(const Tensor& x, const Tensor& scale, const Tensor& offse
 
 Tensor dequantize_affine(const Tensor& q, const Tensor& scale, const Tensor& offset,
                          const AffineOptions& options) {
+  if (replay::is_recording()) {
+    return replay::call(
+        "dequantize_affine",
+        [=](const Tensor& a, const Tensor& b, const Tensor& c) {
+          return dequantize_affine(a, b, c, options);
+        },
+        q, scale, offset);
+  }
   OpScope scope("dequantize_affine");
   scope.kernel("simd");
   AffineOptions blocks;
@@ -289,6 +306,14 @@ Tensor dequantize_affine(const Tensor& q, const Tensor& scale, const Tensor& off
 
 Tensor quantize_dequantize_affine(const Tensor& x, const Tensor& scale, const Tensor& offset,
                                   const AffineOptions& options) {
+  if (replay::is_recording()) {
+    return replay::call(
+        "quantize_dequantize_affine",
+        [=](const Tensor& a, const Tensor& b, const Tensor& c) {
+          return quantize_dequantize_affine(a, b, c, options);
+        },
+        x, scale, offset);
+  }
   constexpr std::string_view kOp = "quantize_dequantize_affine";
   OpScope scope(kOp);
   scope.kernel("simd");

@@ -16,6 +16,7 @@
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 // max, min and argmax.
@@ -152,6 +153,10 @@ void extremes_of_columns(const T* x, const ReduceLayout& layout, T* values, std:
 
 template <Extreme kExtreme>
 Tensor extreme_full(std::string_view op, const Tensor& x) {
+  if (replay::is_recording()) {
+    return replay::call(
+        op, [=](const Tensor& t) { return extreme_full<kExtreme>(op, t); }, x);
+  }
   OpScope scope(op);
   detail::check_uniform(op, "x", x);
   scope.touches(x);
@@ -169,6 +174,10 @@ Tensor extreme_full(std::string_view op, const Tensor& x) {
 
 template <Extreme kExtreme>
 ValuesIndices extreme_along(std::string_view op, const Tensor& x, std::int64_t dim, bool keepdim) {
+  if (replay::is_recording()) {
+    return replay::call(
+        op, [=](const Tensor& t) { return extreme_along<kExtreme>(op, t, dim, keepdim); }, x);
+  }
   OpScope scope(op);
   detail::check_uniform(op, "x", x);
   scope.touches(x);

@@ -14,6 +14,7 @@
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 // sum, mean, std and var: sums of a function of the elements.
@@ -214,6 +215,10 @@ Tensor float_spread(const ReduceLayout& layout, const Tensor& x, const Dims& dim
 Tensor spread_of(std::string_view op, const Tensor& x, const Dims& dims, const StdOptions& options,
                  Spread spread) {
   OpScope scope(op);
+  if (replay::is_recording()) {
+    return replay::call(
+        op, [=](const Tensor& t) { return spread_of(op, t, dims, options, spread); }, x);
+  }
   check_averaged(op, x, spread == Spread::Std);
   QUANTA_CHECK(std::isfinite(options.correction),
                "{}: correction: expected a finite number, got {}", op, options.correction);
@@ -247,6 +252,10 @@ Tensor mean(const Tensor& x) { return mean(x, Dims{}); }
 
 Tensor mean(const Tensor& x, const Dims& dims, const ReduceOptions& options) {
   constexpr std::string_view kOp = "mean";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp, [=](const Tensor& t) { return mean(t, dims, options); }, x);
+  }
   OpScope scope(kOp);
   check_averaged(kOp, x, true);
   const ReduceLayout layout(kOp, x, dims);
@@ -286,6 +295,10 @@ Tensor sum(const Tensor& x) { return sum(x, Dims{}); }
 
 Tensor sum(const Tensor& x, const Dims& dims, const ReduceOptions& options) {
   constexpr std::string_view kOp = "sum";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp, [=](const Tensor& t) { return sum(t, dims, options); }, x);
+  }
   OpScope scope(kOp);
   detail::check_defined(kOp, "x", x);
   QUANTA_SUPPORTED(!x.is_quantized(), "{}: x: expected a plain tensor (dequantize first), got {}",

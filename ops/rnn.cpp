@@ -13,6 +13,7 @@
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -183,20 +184,91 @@ void check_weights(const RecurrentSteps& steps, const StepWeights& weights, cons
   }
 }
 
+// What a loop reads: dense; c is undefined but for Lstm.
+struct LoopInput {
+  Tensor gates, h, c;
+};
+
+template <typename T>
+void run_loop_into(const RecurrentSteps& steps, const Products<T>& products, const LoopInput& input,
+                   const RecurrentResult& result, const Tensor& kept) {
+  std::copy_n(numbers<T>(input.h), input.h.numel(), numbers<T>(result.h_n));
+  if (input.c.defined()) std::copy_n(numbers<T>(input.c), input.c.numel(), numbers<T>(result.c_n));
+  if (result.output.numel() == 0) return;
+  StepLoop<T>(steps, products, input.gates, result, kept).run();
+}
+
+Products<float> products_of(const RecurrentSteps& steps) {
+  const auto product = [](const HiddenProduct* packed) -> detail::HiddenFunction<float> {
+    if (packed == nullptr) return {};
+    return [packed](const float* h, std::int64_t rows, float* out) { (*packed)(h, rows, out); };
+  };
+  return {product(steps.hidden), product(steps.projection),
+          steps.projection == nullptr ? steps.hidden : nullptr};
+}
+
+// The steps with packed weights again, for quanta::freeze.
+class RecordedLoop {
+ public:
+  explicit RecordedLoop(const RecurrentSteps& steps)
+      : batch_sizes_(steps.batch_sizes.begin(), steps.batch_sizes.end()),
+        steps_(steps),
+        hidden_(shared(steps.hidden)),
+        projection_(shared(steps.projection)) {}
+
+  void operator()(const replay::Frame& frame) const {
+    RecurrentSteps steps = steps_;
+    steps.batch_sizes = batch_sizes_;
+    const bool is_lstm = steps.kind == RecurrentKind::Lstm;
+    run_loop_into<float>(steps, products_of(steps),
+                         {frame.in(0), frame.in(1), is_lstm ? frame.in(2) : Tensor()},
+                         {frame.out(0), frame.out(1), is_lstm ? frame.out(2) : Tensor()}, {});
+  }
+
+ private:
+  static std::shared_ptr<const HiddenProduct> shared(const HiddenProduct* product) {
+    if (product == nullptr) return nullptr;
+    std::shared_ptr<const HiddenProduct> owner = product->weak_from_this().lock();
+    QUANTA_SUPPORTED(owner != nullptr,
+                     "freeze: {}: hidden: expected a product in a shared_ptr, got another", kOp);
+    return owner;
+  }
+
+  std::vector<std::int64_t> batch_sizes_;
+  RecurrentSteps steps_;
+  std::shared_ptr<const HiddenProduct> hidden_, projection_;
+};
+
+void record_loop(const RecurrentSteps& steps, const LoopInput& input,
+                 const RecurrentResult& result) {
+  if (result.output.numel() == 0) return;
+  replay::Step step{.op = kOp,
+                    .inputs = {input.gates, input.h},
+                    .outputs = {result.output, result.h_n},
+                    .run = RecordedLoop(steps)};
+  if (input.c.defined()) {
+    step.inputs.push_back(input.c);
+    step.outputs.push_back(result.c_n);
+  }
+  replay::record(std::move(step));
+}
+
 // Checked arguments; `kept` is undefined where no gradient is asked for.
 template <typename T>
 RecurrentResult run_loop(const RecurrentSteps& steps, const Products<T>& products,
                          const Tensor& input_gates, const Tensor& h_0, const Tensor& c_0,
                          const Tensor& kept) {
-  RecurrentResult result{Tensor::empty({input_gates.sizes()[0], h_0.sizes()[1]}, h_0.dtype()),
-                         h_0.detach().clone(MemoryFormat::Contiguous),
+  const DType dtype = h_0.dtype();
+  const LoopInput input{input_gates.detach().contiguous(), h_0.detach().contiguous(),
+                        steps.kind == RecurrentKind::Lstm ? c_0.detach().contiguous() : Tensor()};
+  RecurrentResult result{Tensor::empty({input_gates.sizes()[0], h_0.sizes()[1]}, dtype),
+                         Tensor::empty(h_0.sizes(), dtype),
                          {}};
-  if (steps.kind == RecurrentKind::Lstm) {
-    result.c_n = c_0.detach().clone(MemoryFormat::Contiguous);
+  if (input.c.defined()) result.c_n = Tensor::empty(c_0.sizes(), dtype);
+  run_loop_into<T>(steps, products, input, result, kept);
+  if constexpr (std::is_same_v<T, float>) {
+    if (replay::is_recording()) record_loop(steps, input, result);
   }
-  if (result.output.numel() == 0) return result;
-  const Tensor input = input_gates.detach().contiguous();
-  StepLoop<T>(steps, products, input, result, kept).run();
   return result;
 }
 
@@ -222,6 +294,21 @@ OpWork steps_work(const RecurrentSteps& steps, Projects projects, const Tensor& 
   const std::int64_t columns = (projects == Projects::Yes ? gates + 1 : gates) * steps.hidden_size;
   return {.multiply_adds = input_gates.sizes()[0] * width * columns,
           .bytes = static_cast<std::int64_t>(input_gates.nbytes() + result.output.nbytes())};
+}
+
+RecurrentResult recorded_call(const RecurrentSteps& steps, const StepWeights& weights,
+                              const Tensor& input_gates, const Tensor& h_0, const Tensor& c_0) {
+  const auto run = [steps, sizes = std::vector(steps.batch_sizes.begin(), steps.batch_sizes.end())](
+                       const Tensor& gates, const Tensor& h, const Tensor& c, const Tensor& hh,
+                       const Tensor& bias, const Tensor& hr) {
+    RecurrentSteps again = steps;
+    again.batch_sizes = sizes;
+    RecurrentResult result = recurrent_steps(again, {hh, bias, hr}, gates, h, c);
+    return std::vector{result.output, result.h_n, result.c_n};
+  };
+  const std::vector<Tensor> parts = replay::call(kOp, run, input_gates, h_0, c_0, weights.weight_hh,
+                                                 weights.bias_hh, weights.weight_hr);
+  return {parts[0], parts[1], parts[2]};
 }
 
 }  // namespace
@@ -265,19 +352,14 @@ RecurrentResult recurrent_steps(const RecurrentSteps& steps, const Tensor& input
   check_call(steps, projects, input_gates, h_0, c_0, DType::Float32);
   QUANTA_CHECK(steps.hidden != nullptr, "{}: hidden: expected a product, got none", kOp);
   autograd::require_no_grad("recurrent_steps (packed)", input_gates, h_0, c_0);
-  const auto product = [](const HiddenProduct* packed) -> detail::HiddenFunction<float> {
-    if (packed == nullptr) return {};
-    return [packed](const float* h, std::int64_t rows, float* out) { (*packed)(h, rows, out); };
-  };
-  const Products<float> products{product(steps.hidden), product(steps.projection),
-                                 projects == Projects::No ? steps.hidden : nullptr};
-  RecurrentResult result = run_loop<float>(steps, products, input_gates, h_0, c_0, {});
+  RecurrentResult result = run_loop<float>(steps, products_of(steps), input_gates, h_0, c_0, {});
   scope.work([&] { return steps_work(steps, projects, input_gates, result); });
   return result;
 }
 
 RecurrentResult recurrent_steps(const RecurrentSteps& steps, const StepWeights& weights,
                                 const Tensor& input_gates, const Tensor& h_0, const Tensor& c_0) {
+  if (replay::is_recording()) return recorded_call(steps, weights, input_gates, h_0, c_0);
   OpScope scope(kOp);
   const Projects projects = weights.weight_hr.defined() ? Projects::Yes : Projects::No;
   const DType dtype = input_gates.defined() && input_gates.dtype() == DType::Float64

@@ -27,8 +27,9 @@ struct LayerSteps;
 }
 
 /// A product of hidden states with a packed weight, W h + b: of W_hh in every step, and of an
-/// LSTM's projection W_hr. Safe from many threads at once.
-class HiddenProduct {
+/// LSTM's projection W_hr. Safe from many threads at once. quanta::freeze shares it, so it has to
+/// be in a shared_ptr there.
+class HiddenProduct : public std::enable_shared_from_this<HiddenProduct> {
  public:
   HiddenProduct() = default;
   HiddenProduct(const HiddenProduct&) = delete;

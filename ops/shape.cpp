@@ -12,6 +12,7 @@
 #include "quanta/ops/gradients/shape.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -151,6 +152,10 @@ Tensor unfold(const Tensor& x, std::int64_t dimension, std::int64_t size, std::i
 
 Tensor flip(const Tensor& x, const Dims& dims) {
   constexpr std::string_view kOp = "flip";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp, [=](const Tensor& t) { return flip(t, dims); }, x);
+  }
   OpScope scope(kOp);
   detail::check_uniform(kOp, "x", x);
   Dims strides = x.strides();

@@ -16,6 +16,7 @@
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -156,6 +157,10 @@ ValuesIndices ordered(std::string_view op, const Tensor& x, std::int64_t dim, st
 
 ValuesIndices sort(const Tensor& x, const SortOptions& options) {
   constexpr std::string_view kOp = "sort";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp, [=](const Tensor& t) { return sort(t, options); }, x);
+  }
   OpScope scope(kOp);
   detail::check_uniform(kOp, "x", x);
   return ordered(kOp, x, options.dim, -1,
@@ -168,6 +173,10 @@ Tensor msort(const Tensor& x) { return sort(x, {.dim = 0}).values; }
 
 ValuesIndices topk(const Tensor& x, std::int64_t k, const TopkOptions& options) {
   constexpr std::string_view kOp = "topk";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp, [=](const Tensor& t) { return topk(t, k, options); }, x);
+  }
   OpScope scope(kOp);
   detail::check_uniform(kOp, "x", x);
   const std::int64_t d = wrap_dim(options.dim, x.dim(), kOp);

@@ -12,6 +12,7 @@
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/half.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -129,6 +130,16 @@ Tensor record_within(std::string_view op, const Tensor& x, Tensor y, float low, 
 TensorQuantResult tensor_quant(const Tensor& x, const Tensor& amax,
                                const TensorQuantOptions& options) {
   constexpr std::string_view kOp = "tensor_quant";
+  if (replay::is_recording()) {
+    const auto both = replay::call(
+        kOp,
+        [=](const Tensor& a, const Tensor& b) {
+          TensorQuantResult result = tensor_quant(a, b, options);
+          return std::pair(std::move(result.values), std::move(result.scale));
+        },
+        x, amax);
+    return {both.first, both.second};
+  }
   OpScope scope(kOp);
   scope.kernel("simd");
   check_quantizable(kOp, x);
@@ -149,6 +160,12 @@ TensorQuantResult tensor_quant(const Tensor& x, const Tensor& amax,
 Tensor legacy_fake_tensor_quant(const Tensor& x, const Tensor& amax,
                                 const TensorQuantOptions& options) {
   constexpr std::string_view kOp = "legacy_fake_tensor_quant";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp,
+        [=](const Tensor& a, const Tensor& b) { return legacy_fake_tensor_quant(a, b, options); },
+        x, amax);
+  }
   OpScope scope(kOp);
   scope.kernel("simd");
   check_quantizable(kOp, x);
@@ -162,6 +179,16 @@ Tensor legacy_fake_tensor_quant(const Tensor& x, const Tensor& amax,
 Tensor fake_tensor_quant(const Tensor& x, const Tensor& amax,
                          const FakeTensorQuantOptions& options) {
   constexpr std::string_view kOp = "fake_tensor_quant";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp,
+        [=](const Tensor& a, const Tensor& b, const Tensor& bias) {
+          FakeTensorQuantOptions given = options;
+          given.bias = bias;
+          return fake_tensor_quant(a, b, given);
+        },
+        x, amax, options.bias);
+  }
   OpScope scope(kOp);
   scope.kernel("simd");
   check_quantizable(kOp, x);
@@ -180,6 +207,14 @@ Tensor fake_tensor_quant(const Tensor& x, const Tensor& amax,
 Tensor fake_affine_tensor_quant(const Tensor& x, const Tensor& min_range, const Tensor& max_range,
                                 std::int64_t num_bits) {
   constexpr std::string_view kOp = "fake_affine_tensor_quant";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp,
+        [=](const Tensor& a, const Tensor& b, const Tensor& c) {
+          return fake_affine_tensor_quant(a, b, c, num_bits);
+        },
+        x, min_range, max_range);
+  }
   const OpScope scope(kOp);
   check_quantizable(kOp, x);
   autograd::require_no_grad(kOp, min_range, max_range);
@@ -198,6 +233,10 @@ Tensor fake_affine_tensor_quant(const Tensor& x, const Tensor& min_range, const 
 
 Tensor int_cast_ste(const Tensor& x, const TensorQuantOptions& options) {
   constexpr std::string_view kOp = "int_cast_ste";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp, [=](const Tensor& t) { return int_cast_ste(t, options); }, x);
+  }
   const OpScope scope(kOp);
   check_quantizable(kOp, x);
   const math::AmaxGrid grid = checked_grid(kOp, options);

@@ -13,6 +13,7 @@
 #include "quanta/runtime/amax_math.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -107,6 +108,11 @@ std::vector<Tensor> clip_backward(const BackwardContext& b) {
 
 Tensor clip(const Tensor& x, const Tensor& low, const Tensor& high) {
   constexpr std::string_view kOp = "clip";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp, [](const Tensor& a, const Tensor& b, const Tensor& c) { return clip(a, b, c); }, x,
+        low, high);
+  }
   const OpScope scope(kOp);
   detail::check_floats(kOp, "x", x);
   check_bound(x, "low", low);
@@ -130,6 +136,16 @@ Tensor clip(const Tensor& x, const Tensor& low, const Tensor& high) {
 
 Tensor scaled_e4m3(const Tensor& x, const Tensor& amax, const ScaledE4M3Options& options) {
   constexpr std::string_view kOp = "scaled_e4m3";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp,
+        [=](const Tensor& a, const Tensor& b, const Tensor& bias) {
+          ScaledE4M3Options given = options;
+          given.bias = bias;
+          return scaled_e4m3(a, b, given);
+        },
+        x, amax, options.bias);
+  }
   OpScope scope(kOp);
   scope.kernel("simd");
   QUANTA_SUPPORTED(options.exponent_bits == 4 && options.mantissa_bits == 3,
@@ -146,6 +162,10 @@ Tensor scaled_e4m3(const Tensor& x, const Tensor& amax, const ScaledE4M3Options&
 
 Tensor fp4_cast_ste(const Tensor& x) {
   constexpr std::string_view kOp = "fp4_cast_ste";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp, [](const Tensor& t) { return fp4_cast_ste(t); }, x);
+  }
   OpScope scope(kOp);
   scope.kernel("simd");
   check_quantizable(kOp, x);
@@ -173,6 +193,16 @@ Tensor compute_fp4_scales(const Tensor& amax, const Tensor& global_amax,
 
 Tensor static_fp4(const Tensor& x, const Tensor& amax, const StaticFp4Options& options) {
   constexpr std::string_view kOp = "static_fp4";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp,
+        [=](const Tensor& a, const Tensor& b, const Tensor& global_amax) {
+          StaticFp4Options given = options;
+          given.global_amax = global_amax;
+          return static_fp4(a, b, given);
+        },
+        x, amax, options.global_amax);
+  }
   OpScope scope(kOp);
   scope.kernel("simd");
   check_quantizable(kOp, x);

@@ -357,12 +357,47 @@ Tensor Tensor::to(DType wanted) const {
   return recorded_copy("to", *this, std::move(result));
 }
 
+namespace {
+
+// Float32 values into codes of x's parameters.
+void quantize_into(const Tensor& x, const Tensor& src) {
+  const bool per_tensor = !is_per_channel(x.impl()->quantizer.scheme);
+  if (per_tensor && x.dtype() == DType::QUInt8) return quantize_bytes<std::uint8_t>(x, src);
+  if (per_tensor && x.dtype() == DType::QInt8) return quantize_bytes<std::int8_t>(x, src);
+  const Tensor values = src.contiguous();
+  const auto* from = values.data<float>();
+  for_each_element(x, [&](std::int64_t flat, std::int64_t offset, std::int64_t channel) {
+    store_code(x, offset, quantize_value(x.impl()->quantizer, x.dtype(), from[flat], channel));
+  });
+}
+
+// What copy_ does after its checks; the parameters of x are the right ones.
+void copy_into(const Tensor& x, const Tensor& src) {
+  if (x.numel() == 0) return;
+  if (x.is_quantized() && !src.is_quantized()) return quantize_into(x, src);
+  const Tensor expanded = src.sizes() == x.sizes() ? src : src.expand(x.sizes());
+  if (src.dtype() == x.dtype()) {
+    copy_same_dtype(x, expanded);
+  } else {
+    copy_converting(x, expanded);
+  }
+}
+
+void record_in_place(std::string_view op, std::vector<Tensor> inputs, const Tensor& x,
+                     replay::Kernel run) {
+  if (!replay::is_recording() || x.numel() == 0) return;
+  replay::record({.op = op, .inputs = std::move(inputs), .outputs = {x}, .run = std::move(run)});
+}
+
+}  // namespace
+
 const Tensor& Tensor::copy_(const Tensor& src) const {
   QUANTA_CHECK(src.defined(), "copy_: src: expected a tensor, got an undefined one");
   if (is_same(src)) return *this;
   detail::check_writable("copy_", "x", *this);
   autograd::require_no_grad("copy_", src);
   if (detail::memory_meets(*this, src)) return copy_(src.clone());
+  replay::before_write(*this);
   storage()->bump_version();
   if (src.is_quantized()) {
     QUANTA_CHECK(is_quantized(),
@@ -371,41 +406,45 @@ const Tensor& Tensor::copy_(const Tensor& src) const {
     QUANTA_CHECK(dtype() == src.dtype() && sizes() == src.sizes(),
                  "copy_: src: expected {} {}, got {} {}", dtype(), sizes(), src.dtype(),
                  src.sizes());
-    copy_same_dtype(*this, src);
     impl_->quantizer = src.impl_->quantizer;
-    return *this;
-  }
-  if (is_quantized()) {
+  } else if (is_quantized()) {
     QUANTA_CHECK(src.dtype() == DType::Float32, "copy_: src: expected Float32, got {}",
                  src.dtype());
     QUANTA_CHECK(sizes() == src.sizes(), "copy_: src: expected sizes {}, got {}", sizes(),
                  src.sizes());
-    if (numel() == 0) return *this;
-    const bool per_tensor = !is_per_channel(impl_->quantizer.scheme);
-    if (per_tensor && dtype() == DType::QUInt8) {
-      quantize_bytes<std::uint8_t>(*this, src);
-      return *this;
-    }
-    if (per_tensor && dtype() == DType::QInt8) {
-      quantize_bytes<std::int8_t>(*this, src);
-      return *this;
-    }
-    const Tensor values = src.contiguous();
-    const auto* from = values.data<float>();
-    for_each_element(*this, [&](std::int64_t flat, std::int64_t offset, std::int64_t channel) {
-      store_code(*this, offset, quantize_value(impl_->quantizer, dtype(), from[flat], channel));
-    });
-    return *this;
   }
-  const Tensor expanded = src.sizes() == sizes() ? src : src.expand(sizes());
-  if (numel() == 0) return *this;
-  if (src.dtype() == dtype()) {
-    copy_same_dtype(*this, expanded);
-  } else {
-    copy_converting(*this, expanded);
-  }
+  copy_into(*this, src);
+  record_in_place("copy_", {src}, *this,
+                  [](const replay::Frame& f) { copy_into(f.out(), f.in()); });
   return *this;
 }
+
+namespace {
+
+// Into plain elements, or into quantized ones that have no codes of whole bytes and one scale.
+void fill_elements(const Tensor& x, double value) {
+  if (x.is_quantized()) {
+    const Quantizer& quantizer = x.impl()->quantizer;
+    for_each_element(x, [&](std::int64_t, std::int64_t offset, std::int64_t channel) {
+      store_code(x, offset,
+                 quantize_value(quantizer, x.dtype(), static_cast<float>(value), channel));
+    });
+    return;
+  }
+  const detail::StridedPair pair(x.sizes(), x.strides(), x.strides());
+  if (x.numel() == 0) return;
+  detail::visit_plain(x.dtype(), "fill_", [&](auto element) {
+    using Element = decltype(element);
+    const auto item = Element::from_double(value);
+    auto* data = static_cast<typename Element::Storage*>(x.data_ptr());
+    const std::int64_t step = pair.first.back();
+    pair.for_each_run([&](std::int64_t offset, std::int64_t, std::int64_t count) {
+      for (std::int64_t i = 0; i < count; ++i) data[offset + i * step] = item;
+    });
+  });
+}
+
+}  // namespace
 
 const Tensor& Tensor::fill_(double value) const {
   autograd::require_changeable("fill_", *this);
@@ -414,25 +453,11 @@ const Tensor& Tensor::fill_(double value) const {
     QTensor(*this).int_repr_view().fill_(static_cast<double>(code));
     return *this;
   }
+  replay::before_write(*this);
   storage()->bump_version();
-  if (is_quantized()) {
-    for_each_element(*this, [&](std::int64_t, std::int64_t offset, std::int64_t channel) {
-      store_code(*this, offset,
-                 quantize_value(impl_->quantizer, dtype(), static_cast<float>(value), channel));
-    });
-    return *this;
-  }
-  const detail::StridedPair pair(sizes(), strides(), strides());
-  if (numel() == 0) return *this;
-  detail::visit_plain(dtype(), "fill_", [&](auto element) {
-    using Element = decltype(element);
-    const auto item = Element::from_double(value);
-    auto* data = static_cast<typename Element::Storage*>(data_ptr());
-    const std::int64_t step = pair.first.back();
-    pair.for_each_run([&](std::int64_t offset, std::int64_t, std::int64_t count) {
-      for (std::int64_t i = 0; i < count; ++i) data[offset + i * step] = item;
-    });
-  });
+  fill_elements(*this, value);
+  record_in_place("fill_", {}, *this,
+                  [value](const replay::Frame& f) { fill_elements(f.out(), value); });
   return *this;
 }
 

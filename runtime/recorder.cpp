@@ -1,5 +1,6 @@
 #include "quanta/runtime/recorder.h"
 
+#include <algorithm>
 #include <cstring>
 #include <unordered_map>
 #include <utility>
@@ -11,6 +12,7 @@ namespace quanta::replay {
 
 namespace detail {
 thread_local constinit Recording* recording = nullptr;
+thread_local constinit Recording* noting = nullptr;
 }  // namespace detail
 
 struct Recording::Seen {
@@ -32,9 +34,13 @@ Recording::Recording(const Tensor& input) : seen_(std::make_unique<Seen>()) {
                                                           .is_input = true,
                                                           .version = input.version()});
   detail::recording = this;
+  detail::noting = this;
 }
 
-Recording::~Recording() { detail::recording = nullptr; }
+Recording::~Recording() {
+  detail::recording = nullptr;
+  detail::noting = nullptr;
+}
 
 void Recording::require_known(std::string_view op, std::string_view what, const Tensor& x) const {
   if (!x.defined() || x.numel() == 0) return;
@@ -52,10 +58,29 @@ void Recording::require_known(std::string_view op, std::string_view what, const 
                    op, what);
 }
 
+bool Recording::is_made(const Tensor& x) const noexcept {
+  return seen_->made.contains(x.storage().get());
+}
+
 bool Recording::is_constant(const Tensor& x) const noexcept {
   const auto found = seen_->made.find(x.storage().get());
   return found == seen_->made.end() || (found->second.is_constant && !found->second.is_written);
 }
+
+namespace {
+
+Tensor all_bytes(const IntrusivePtr<Storage>& storage) {
+  IntrusivePtr<TensorImpl> impl(new TensorImpl);
+  impl->storage = storage;
+  impl->data = storage->data();
+  impl->numel = static_cast<std::int64_t>(storage->bytes());
+  impl->sizes = {impl->numel};
+  impl->strides = {1};
+  impl->dtype = DType::UInt8;
+  return Tensor(std::move(impl));
+}
+
+}  // namespace
 
 void mark_constant(const Tensor& x) {
   const auto found = detail::recording->seen_->made.find(x.storage().get());
@@ -74,35 +99,112 @@ void check_read(std::string_view op, const Tensor& x) {
 
 void record(Step step) {
   Recording& self = *detail::recording;
+  const auto is_constant = [&](const Tensor& x) { return self.is_constant(x); };
   for (const Tensor& x : step.inputs) self.require_known(step.op, "input", x);
+  bool is_new = true;
   for (const Tensor& x : step.outputs) {
     const auto found = self.seen_->made.find(x.storage().get());
     QUANTA_SUPPORTED(found != self.seen_->made.end() && !found->second.is_input,
                      "freeze: {}: output: expected new memory, got a tensor that is older than the "
                      "recording (an operation in place on the input or on a parameter?)",
                      step.op);
-    found->second.is_written = true;
-    found->second.version = x.version();
+    is_new = is_new && !found->second.is_written && x.nbytes() == x.storage()->bytes();
+  }
+  if (is_new && std::ranges::all_of(step.inputs, is_constant)) {
+    for (const Tensor& x : step.outputs) mark_constant(x);
+    return;
+  }
+  for (const Tensor& x : step.outputs) {
+    Recording::Seen::Memory& memory = self.seen_->made.at(x.storage().get());
+    memory.is_written = true;
+    memory.version = x.version();
   }
   step.path = current_module_path();
   self.steps_.push_back(std::move(step));
 }
 
-void record_call(std::string_view op, std::vector<Tensor> inputs, const Tensor& output,
-                 std::function<Tensor(const Frame&)> function) {
-  record({.op = op,
-          .inputs = std::move(inputs),
-          .outputs = {output},
-          .run = [function = std::move(function)](const Frame& frame) {
-            const Tensor result = function(frame);
-            // Same code, same arguments: same layout.
-            std::memcpy(frame.out().data_ptr(), result.data_ptr(), result.nbytes());
-          }});
+void before_write(const Tensor& x) {
+  if (!is_recording() || x.numel() == 0) return;
+  Recording& self = *detail::recording;
+  const auto found = self.seen_->made.find(x.storage().get());
+  if (found == self.seen_->made.end()) return;  // refused when the write is recorded
+  Recording::Seen::Memory& memory = found->second;
+  if (memory.is_written || !memory.is_constant) return;
+  const Tensor whole = all_bytes(x.storage());
+  const Tensor before = [&] {
+    const PauseRecording pause;
+    return whole.clone();
+  }();
+  mark_constant(before);
+  memory.is_written = true;
+  memory.version = x.version();
+  // First of all: steps before this write may have read the constant.
+  self.steps_.insert(
+      self.steps_.begin(),
+      Step{.op = "constant", .inputs = {before}, .outputs = {whole}, .run = [](const Frame& frame) {
+             std::memcpy(frame.out().data_ptr(), frame.in().data_ptr(), frame.in().nbytes());
+           }});
 }
 
 void note_storage(Storage* storage) {
-  detail::recording->seen_->made.emplace(
+  detail::noting->seen_->made.emplace(
       storage, Recording::Seen::Memory{.storage = IntrusivePtr<Storage>(storage)});
 }
 
+namespace detail {
+namespace {
+
+// What an op gives must not depend on values but in its elements.
+void put_result(std::string_view op, const Tensor& result, const Tensor& out) {
+  if (result.dtype() != out.dtype() || result.sizes() != out.sizes() ||
+      (result.is_quantized() && !(result.impl()->quantizer == out.impl()->quantizer))) {
+    throw UnsupportedError(fmt::format(
+        "freeze: {}: x: expected a result of {} {} as when it was recorded, got {} {}{}", op,
+        out.dtype(), out.sizes(), result.dtype(), result.sizes(),
+        result.is_quantized() ? " (or other quantization parameters)" : ""));
+  }
+  if (out.is_dense() && result.strides() == out.strides()) {
+    std::memcpy(out.data_ptr(), result.data_ptr(), result.nbytes());
+  } else {
+    out.copy_(result);
+  }
+}
+
+}  // namespace
+
+void record_call(std::string_view op, std::vector<Tensor> arguments, std::vector<Tensor> results,
+                 Call call) {
+  Recording& self = *recording;
+  Step step{.op = op, .inputs = {}, .outputs = {}, .run = {}};
+  std::vector<bool> is_given;
+  for (Tensor& argument : arguments) {
+    is_given.push_back(argument.defined());
+    if (argument.defined()) step.inputs.push_back(std::move(argument));
+  }
+  // Which results there are to copy: not those without elements and those that are views.
+  std::vector<std::size_t> places;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const Tensor& result = results[i];
+    if (!result.defined() || result.numel() == 0) continue;
+    const bool is_view = std::ranges::any_of(step.inputs, [&](const Tensor& input) {
+      return input.storage().get() == result.storage().get();
+    });
+    if (is_view || !self.is_made(result)) continue;
+    places.push_back(i);
+    step.outputs.push_back(result);
+  }
+  if (places.empty()) return;
+  step.run = [op, is_given = std::move(is_given), places = std::move(places),
+              call = std::move(call)](const Frame& frame) {
+    std::vector<Tensor> given(is_given.size());
+    for (std::size_t i = 0, next = 0; i < given.size(); ++i) {
+      if (is_given[i]) given[i] = frame.in(next++);
+    }
+    const std::vector<Tensor> again = call(given.data());
+    for (std::size_t i = 0; i < places.size(); ++i) put_result(op, again[places[i]], frame.out(i));
+  };
+  record(std::move(step));
+}
+
+}  // namespace detail
 }  // namespace quanta::replay

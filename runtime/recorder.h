@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "quanta/runtime/tensor.h"
@@ -21,9 +22,11 @@
 ///                     .run = [](const replay::Frame& f) { run_add(f.in(0), f.in(1), f.out()); }});
 ///   }
 ///
-/// Nobody has to record a view. An op that is made of other recorded ops need not record either; if
-/// it does, its own step takes the place of theirs. What was written by an op that does not record
-/// is noticed when another step reads it, and refused.
+/// An op that is not worth a kernel of its own calls itself through call(), which makes one step of
+/// it. Nobody has to record a view. An op that is made of other recorded ops need not record
+/// either; if it does, its own step takes the place of theirs. What was written by an op that does
+/// not record is noticed when another step reads it, and refused. A step whose inputs are all
+/// constants is done once, while recording.
 namespace quanta::replay {
 
 /// The tensors of one step in one run, of the sizes, strides, dtypes and quantizers that it was
@@ -85,6 +88,8 @@ class Recording {
   void require_known(std::string_view op, std::string_view what, const Tensor& x) const;
   /// Whether the elements are the same in every run: older than the recording, or marked.
   bool is_constant(const Tensor& x) const noexcept;
+  /// Whether its memory is of the time of the recording.
+  bool is_made(const Tensor& x) const noexcept;
 
   struct Seen;
 
@@ -92,12 +97,15 @@ class Recording {
   friend void record(Step step);
   friend void note_storage(Storage* storage);
   friend void mark_constant(const Tensor& x);
+  friend void before_write(const Tensor& x);
   std::vector<Step> steps_;
   std::unique_ptr<Seen> seen_;
 };
 
 namespace detail {
 extern thread_local constinit Recording* recording;
+/// Of new storages, while steps are not recorded too.
+extern thread_local constinit Recording* noting;
 }  // namespace detail
 
 inline bool is_recording() noexcept { return detail::recording != nullptr; }
@@ -105,10 +113,9 @@ inline bool is_recording() noexcept { return detail::recording != nullptr; }
 /// Only while is_recording().
 void record(Step step);
 
-/// For a step that is not worth a kernel of its own: `function(const Frame&)` gives the result as
-/// the eager op does, and it is copied to output 0.
-void record_call(std::string_view op, std::vector<Tensor> inputs, const Tensor& output,
-                 std::function<Tensor(const Frame&)> function);
+/// For an op in place, before it writes to x: what a constant tensor held before the first write is
+/// put there in every run. Does nothing unless is_recording().
+void before_write(const Tensor& x);
 
 /// Says that this new tensor holds the same values in every run. Only while is_recording().
 void mark_constant(const Tensor& x);
@@ -120,7 +127,7 @@ void check_read(std::string_view op, const Tensor& x);
 /// Called by Storage for new memory.
 void note_storage(Storage* storage);
 
-/// While it lives, nothing is recorded: for an op that tries things out.
+/// While it lives, no steps are recorded: for an op that records itself as a whole.
 class PauseRecording {
  public:
   PauseRecording() noexcept : before_(detail::recording) { detail::recording = nullptr; }
@@ -131,5 +138,64 @@ class PauseRecording {
  private:
   Recording* before_;
 };
+
+namespace detail {
+
+/// Gives the results of an op from its arguments.
+using Call = std::function<std::vector<Tensor>(const Tensor* arguments)>;
+void record_call(std::string_view op, std::vector<Tensor> arguments, std::vector<Tensor> results,
+                 Call call);
+
+inline void append_results(std::vector<Tensor>& all, const Tensor& result) {
+  all.push_back(result);
+}
+inline void append_results(std::vector<Tensor>& all, const std::vector<Tensor>& results) {
+  all.insert(all.end(), results.begin(), results.end());
+}
+/// quanta::ValuesIndices.
+template <typename Result>
+requires requires(const Result& result) { result.values, result.indices; }
+void append_results(std::vector<Tensor>& all, const Result& result) {
+  all.push_back(result.values);
+  all.push_back(result.indices);
+}
+template <typename First, typename Second>
+void append_results(std::vector<Tensor>& all, const std::pair<First, Second>& results) {
+  append_results(all, results.first);
+  append_results(all, results.second);
+}
+
+}  // namespace detail
+
+/// function(arguments...), recorded as one step that calls it again and copies the results. Some
+/// arguments may be undefined; the function owns everything else that it needs. For the begin of
+/// an op, as nothing is recorded within:
+///
+///   Tensor flip(const Tensor& x, const Dims& dims) {
+///     if (replay::is_recording()) {
+///       return replay::call("flip", [=](const Tensor& t) { return flip(t, dims); }, x);
+///     }
+///
+/// Results are a Tensor, a vector or a pair of them, or ValuesIndices. Those that share memory with
+/// an argument are views: nothing has to be done for them.
+template <typename Function, typename... Tensors>
+auto call(std::string_view op, Function function, const Tensors&... arguments) {
+  auto result = [&] {
+    const PauseRecording pause;
+    return function(arguments...);
+  }();
+  std::vector<Tensor> results;
+  detail::append_results(results, result);
+  detail::record_call(op, {arguments...}, std::move(results),
+                      [function = std::move(function)](const Tensor* given) {
+                        return [&]<std::size_t... i>(std::index_sequence<i...>) {
+                          std::vector<Tensor> again;
+                          detail::append_results(again, function(Tensors(given[i])...));
+                          return again;
+                        }
+                        (std::index_sequence_for<Tensors...>{});
+                      });
+  return result;
+}
 
 }  // namespace quanta::replay

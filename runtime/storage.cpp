@@ -19,7 +19,7 @@ Storage::Storage(std::size_t bytes, Device device)
                    "Tensor: device: expected cpu (the CUDA backend is not built), got {}",
                    to_string(device));
   data_ = static_cast<std::byte*>(allocate(bytes));
-  if (replay::is_recording()) [[unlikely]]
+  if (replay::detail::noting != nullptr) [[unlikely]]
     replay::note_storage(this);
 }
 
@@ -28,7 +28,7 @@ Storage::Storage(void* data, std::size_t bytes, Device device, std::function<voi
       bytes_(bytes),
       device_(device),
       deleter_(std::move(deleter)) {
-  if (replay::is_recording()) [[unlikely]]
+  if (replay::detail::noting != nullptr) [[unlikely]]
     replay::note_storage(this);
 }
 

@@ -3,6 +3,7 @@
 #include "quanta/nn/conv.h"
 #include "quanta/nn/detail/from_float.h"
 #include "quanta/ops/quantize.h"
+#include "quanta/runtime/recorder.h"
 
 namespace quanta::nn::quantized::dynamic {
 namespace {
@@ -41,6 +42,10 @@ std::shared_ptr<Module> convert_conv_transpose(std::string_view op, const Module
 
 template <typename Static>
 Tensor DynamicConv<Static>::forward(const Tensor& x) const {
+  if (replay::is_recording()) {
+    return replay::call(
+        "conv_dynamic", [self = *this](const Tensor& t) { return self.forward(t); }, x);
+  }
   const math::QParams qparams = choose_qparams_per_tensor(x, reduce_range_ == ReduceRange::Yes);
   return dequantize(
       this->run(quantize_per_tensor(x, qparams.scale, qparams.zero_point, DType::QUInt8),

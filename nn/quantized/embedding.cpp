@@ -5,6 +5,7 @@
 
 #include "quanta/nn/detail/from_float.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/recorder.h"
 
 namespace quanta::nn::quantized {
 namespace {
@@ -132,6 +133,14 @@ void EmbeddingBag::set_weight(const QTensor& weight) { packed_ = repacked(packed
 
 Tensor EmbeddingBag::run(const Tensor& indices, const Tensor& offsets,
                          const Tensor& per_sample_weights) const {
+  if (replay::is_recording()) {
+    return replay::call(
+        "embedding_bag",
+        [self = *this](const Tensor& at, const Tensor& starts, const Tensor& weights) {
+          return self.run(at, starts, weights);
+        },
+        indices, offsets, per_sample_weights);
+  }
   ops::EmbeddingBagOptions call{.offsets = offsets,
                                 .mode = EmbeddingBagMode::Sum,
                                 .per_sample_weights = per_sample_weights,

@@ -7,6 +7,7 @@
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/tensor.h"
 
 // Private: the frame of ops that map each element on its own.
@@ -36,19 +37,30 @@ inline void check_float_unary(std::string_view op, const Tensor& x) {
 }
 
 /// function(x) for each float or double, in several threads; for functions without a vector kernel.
+/// It owns what it needs.
 template <typename Function>
-Tensor map_floats(const Tensor& x, Function&& function) {
+Tensor map_floats(std::string_view op, const Tensor& x, Function function) {
   const MemoryFormat format = x.suggested_format();
   Tensor out = Tensor::empty(x.sizes(), x.dtype(), format);
   const Tensor dense = x.contiguous(format);
-  detail::visit_floats(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    const auto* src = static_cast<const T*>(dense.data_ptr());
-    auto* dst = static_cast<T*>(out.data_ptr());
-    parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) dst[i] = function(src[i]);
+  const auto run = [function](const Tensor& from, const Tensor& to) {
+    detail::visit_floats(from.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      const auto* src = static_cast<const T*>(from.data_ptr());
+      auto* dst = static_cast<T*>(to.data_ptr());
+      parallel_elements(from.numel(), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) dst[i] = function(src[i]);
+      });
     });
-  });
+  };
+  run(dense, out);
+  if (replay::is_recording()) {
+    replay::record({.op = op,
+                    .inputs = {dense},
+                    .outputs = {out},
+                    .run = [run](const replay::Frame& frame) { run(frame.in(), frame.out()); },
+                    .in_place = true});
+  }
   return out;
 }
 
