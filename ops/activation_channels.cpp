@@ -14,6 +14,7 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {
@@ -85,9 +86,22 @@ void softmax_rows(const T* src, T* dst, const cpu::ChannelLayout& layout) {
   parallel_for(layout.outer * groups, std::max<std::int64_t>(1, grain / kGroup), run);
 }
 
+// Both dense and of one memory order.
+void softmax_to(const Tensor& x, const Tensor& out, std::int64_t axis) {
+  const cpu::ChannelLayout layout(out, axis);
+  detail::visit_floats(x.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    softmax_rows(static_cast<const T*>(x.data_ptr()), static_cast<T*>(out.data_ptr()), layout);
+  });
+}
+
 }  // namespace
 
 Tensor prelu(const Tensor& x, const Tensor& weight) {
+  if (replay::is_recording()) {
+    return replay::call(
+        "prelu", [](const Tensor& a, const Tensor& b) { return prelu(a, b); }, x, weight);
+  }
   OpScope scope("prelu");
   cpu::check_float_unary("prelu", x);
   scope.maps(x);
@@ -126,12 +140,15 @@ Tensor softmax(const Tensor& x, std::int64_t dim) {
   } else if (x.numel() > 0) {
     scope.kernel("simd");
     const Tensor dense = x.contiguous(format);
-    const cpu::ChannelLayout layout(out, axis);
-    detail::visit_floats(x.dtype(), [&](auto zero) {
-      using T = decltype(zero);
-      softmax_rows(static_cast<const T*>(dense.data_ptr()), static_cast<T*>(out.data_ptr()),
-                   layout);
-    });
+    softmax_to(dense, out, axis);
+    if (replay::is_recording()) {
+      replay::record(
+          {.op = "softmax",
+           .inputs = {dense},
+           .outputs = {out},
+           .run = [axis](const replay::Frame& frame) { softmax_to(frame.in(), frame.out(), axis); },
+           .in_place = true});
+    }
   }
   if (!autograd::needs_grad(x)) return out;
   return gradients::record_softmax(x, std::move(out), axis);
@@ -173,6 +190,11 @@ void prelu_codes(const QTensor& x, const QTensor& weight, const QTensor& out) {
 
 QTensor prelu(const QTensor& x, const QTensor& weight, double scale, std::int64_t zero_point) {
   constexpr std::string_view kOp = "quantized::prelu";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp, [=](const QTensor& a, const QTensor& b) { return prelu(a, b, scale, zero_point); }, x,
+        weight);
+  }
   OpScope scope(kOp);
   cpu::check_per_tensor(kOp, "x", x);
   cpu::check_per_tensor(kOp, "weight", weight);
