@@ -157,33 +157,58 @@ Tensor softmax(const Tensor& x, std::int64_t dim) {
 namespace quantized {
 namespace {
 
-template <typename T>
-void prelu_codes(const QTensor& x, const QTensor& weight, const QTensor& out) {
+void prelu_int32(const QTensor& x, const QTensor& weight, const QTensor& out, std::int64_t one,
+                 float multiplier) {
   const auto x_zero = std::int64_t{x.quantizer().zero_point};
   const auto weight_zero = std::int64_t{weight.quantizer().zero_point};
-  const cpu::ScalarQuantizer quantizer(out);
-  // What 1.0 is in the weight's own parameters (it saturates when they do not reach so far), so
-  // that both sides have the same scale.
-  const std::int64_t one = cpu::ScalarQuantizer(weight)(1.0F) - weight_zero;
-  const float multiplier = static_cast<float>(x.quantizer().scale) *
-                           static_cast<float>(weight.quantizer().scale) * quantizer.inv_scale;
-  cpu::broadcast_binary<T>(
+  const std::int64_t zero_point = out.quantizer().zero_point;
+  cpu::broadcast_binary<std::int32_t>(
       x, weight, out,
-      [&](const T* codes, const T* weights, T* dst, std::int64_t count, cpu::Rhs kind, cpu::Store) {
+      [&](const std::int32_t* codes, const std::int32_t* weights, std::int32_t* dst,
+          std::int64_t count, cpu::Rhs kind, cpu::Store) {
         const std::int64_t step = kind == cpu::Rhs::Row ? 1 : 0;
         for (std::int64_t i = 0; i < count; ++i) {
           const std::int64_t difference = codes[i] - x_zero;
           const std::int64_t slope = difference > 0 ? one : weights[i * step] - weight_zero;
-          const std::int64_t product = cpu::saturating_product(difference, slope);
-          if constexpr (sizeof(T) == 1) {
-            dst[i] =
-                static_cast<T>(math::quantize(static_cast<float>(product), multiplier,
-                                              quantizer.zero_point, quantizer.min, quantizer.max));
-          } else {
-            dst[i] = math::requantize_qint32(product, multiplier, quantizer.zero_point);
-          }
+          dst[i] = math::requantize_qint32(cpu::saturating_product(difference, slope), multiplier,
+                                           zero_point);
         }
       });
+}
+
+template <typename T>
+void prelu_codes(const QTensor& x, const QTensor& weight, const QTensor& out,
+                 const cpu::PReluArgs& args) {
+  cpu::broadcast_binary<T>(
+      x, weight, out,
+      [&](const T* codes, const T* weights, T* dst, std::int64_t count, cpu::Rhs kind, cpu::Store) {
+        cpu::prelu(codes, weights, dst, count, args, kind);
+      },
+      [&](const T* codes, const T* weights, T* dst, std::int64_t rows, std::int64_t channels) {
+        cpu::prelu_channels(codes, weights, dst, rows, channels, args);
+      });
+}
+
+void prelu_to(const QTensor& x, const QTensor& weight, const QTensor& out) {
+  const cpu::ScalarQuantizer quantizer(out);
+  const auto weight_zero = static_cast<std::int32_t>(weight.quantizer().zero_point);
+  // What 1.0 is in the weight's own parameters (it saturates when they do not reach so far), so
+  // that both sides have the same scale.
+  const std::int32_t code_of_one = cpu::ScalarQuantizer(weight)(1.0F);
+  const float multiplier = static_cast<float>(x.quantizer().scale) *
+                           static_cast<float>(weight.quantizer().scale) * quantizer.inv_scale;
+  if (x.dtype() == DType::QInt32) {
+    prelu_int32(x, weight, out, std::int64_t{code_of_one} - weight_zero, multiplier);
+    return;
+  }
+  cpu::PReluArgs args{static_cast<std::int32_t>(x.quantizer().zero_point), weight_zero,
+                      code_of_one - weight_zero, quantizer.args()};
+  args.out.inv_scale = multiplier;
+  if (x.dtype() == DType::QUInt8) {
+    prelu_codes<std::uint8_t>(x, weight, out, args);
+  } else {
+    prelu_codes<std::int8_t>(x, weight, out, args);
+  }
 }
 
 }  // namespace
@@ -206,14 +231,8 @@ QTensor prelu(const QTensor& x, const QTensor& weight, double scale, std::int64_
   const QTensor slope(prelu_weight(kOp, x, weight));
   QTensor out = QTensor::empty(x.sizes(), x.dtype(), quantizer, x.suggested_format());
 
-  scope.kernel("scalar");
-  if (x.dtype() == DType::QUInt8) {
-    prelu_codes<std::uint8_t>(x, slope, out);
-  } else if (x.dtype() == DType::QInt8) {
-    prelu_codes<std::int8_t>(x, slope, out);
-  } else {
-    prelu_codes<std::int32_t>(x, slope, out);
-  }
+  scope.kernel(x.dtype() == DType::QInt32 ? "scalar" : "simd");
+  prelu_to(x, slope, out);
   return out;
 }
 

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
+#include <utility>
 
 #include "quanta/ops/cpu/code_blocks.h"
 #include "quanta/ops/cpu/simd.h"
@@ -30,6 +30,11 @@ float scalar_join(std::int32_t lhs, std::int32_t rhs, const MulArgs& args) {
   return static_cast<float>((lhs - args.lhs_zero_point) * (rhs - args.rhs_zero_point));
 }
 
+float scalar_join(std::int32_t lhs, std::int32_t rhs, const PReluArgs& args) {
+  const std::int32_t difference = lhs - args.lhs_zero_point;
+  return static_cast<float>(difference * (difference > 0 ? args.one : rhs - args.rhs_zero_point));
+}
+
 #if HWY_TARGET != HWY_SCALAR
 template <std::size_t kBytes>
 using FloatVector = hn::Vec<Floats<kBytes>>;
@@ -41,6 +46,7 @@ bool fits_int32(const AddArgs& args) {
   return (lhs + rhs) * args.out.inv_scale < 1073741824.0;
 }
 bool fits_int32(const MulArgs& args) { return 65536.0 * args.out.inv_scale < 1073741824.0; }
+bool fits_int32(const PReluArgs& args) { return 65536.0 * args.out.inv_scale < 1073741824.0; }
 
 class AddOp {
  public:
@@ -90,8 +96,38 @@ class MulOp {
   float lhs_zero_point_, rhs_zero_point_, multiplier_;
 };
 
+class PReluOp {
+ public:
+  static constexpr std::size_t kTerms = 1;
+  explicit PReluOp(const PReluArgs& args)
+      : lhs_zero_point_(static_cast<float>(args.lhs_zero_point)),
+        rhs_zero_point_(static_cast<float>(args.rhs_zero_point)),
+        one_(static_cast<float>(args.one)),
+        multiplier_(args.out.inv_scale) {}
+
+  template <std::size_t kBytes>
+  HWY_INLINE void right(FloatVector<kBytes> codes, FloatVector<kBytes>* terms) const {
+    terms[0] = hn::Sub(codes, hn::Set(Floats<kBytes>(), rhs_zero_point_));
+  }
+  template <std::size_t kBytes>
+  HWY_INLINE FloatVector<kBytes> join(FloatVector<kBytes> codes,
+                                      const FloatVector<kBytes>* terms) const {
+    const Floats<kBytes> d;
+    const auto difference = hn::Sub(codes, hn::Set(d, lhs_zero_point_));
+    const auto slope =
+        hn::IfThenElse(hn::Gt(difference, hn::Zero(d)), hn::Set(d, one_), terms[0]);
+    return hn::Mul(hn::Mul(difference, slope), hn::Set(d, multiplier_));
+  }
+
+ private:
+  float lhs_zero_point_, rhs_zero_point_, one_, multiplier_;
+};
+
+AddOp op_of(const AddArgs& args) { return AddOp(args); }
+MulOp op_of(const MulArgs& args) { return MulOp(args); }
+PReluOp op_of(const PReluArgs& args) { return PReluOp(args); }
 template <class Args>
-using OpOf = std::conditional_t<std::is_same_v<Args, AddArgs>, AddOp, MulOp>;
+using OpOf = decltype(op_of(std::declval<Args>()));
 
 template <class Op, typename T>
 struct RowSource {
@@ -264,6 +300,8 @@ QUANTA_BINARY(add, u8, std::uint8_t, AddArgs)
 QUANTA_BINARY(add, i8, std::int8_t, AddArgs)
 QUANTA_BINARY(mul, u8, std::uint8_t, MulArgs)
 QUANTA_BINARY(mul, i8, std::int8_t, MulArgs)
+QUANTA_BINARY(prelu, u8, std::uint8_t, PReluArgs)
+QUANTA_BINARY(prelu, i8, std::int8_t, PReluArgs)
 #undef QUANTA_BINARY
 
 void clamp_u8(const std::uint8_t* src, std::uint8_t* dst, std::int64_t count, std::uint8_t low,
@@ -300,6 +338,8 @@ QUANTA_BINARY(add, u8, std::uint8_t, AddArgs)
 QUANTA_BINARY(add, i8, std::int8_t, AddArgs)
 QUANTA_BINARY(mul, u8, std::uint8_t, MulArgs)
 QUANTA_BINARY(mul, i8, std::int8_t, MulArgs)
+QUANTA_BINARY(prelu, u8, std::uint8_t, PReluArgs)
+QUANTA_BINARY(prelu, i8, std::int8_t, PReluArgs)
 #undef QUANTA_BINARY
 
 void clamp_codes(const std::uint8_t* src, std::uint8_t* dst, std::int64_t count, std::uint8_t low,

@@ -74,6 +74,22 @@ void mul_channels(const std::uint8_t* lhs, const std::uint8_t* rhs, std::uint8_t
 void mul_channels(const std::int8_t* lhs, const std::int8_t* rhs, std::int8_t* dst,
                   std::int64_t rows, std::int64_t channels, const MulArgs& args);
 
+/// The same with one in place of rhs - zero where lhs is above its zero point.
+struct PReluArgs {
+  std::int32_t lhs_zero_point;
+  std::int32_t rhs_zero_point;
+  std::int32_t one;
+  QuantizeArgs out;
+};
+void prelu(const std::uint8_t* lhs, const std::uint8_t* rhs, std::uint8_t* dst, std::int64_t count,
+           const PReluArgs& args, Rhs kind);
+void prelu(const std::int8_t* lhs, const std::int8_t* rhs, std::int8_t* dst, std::int64_t count,
+           const PReluArgs& args, Rhs kind);
+void prelu_channels(const std::uint8_t* lhs, const std::uint8_t* rhs, std::uint8_t* dst,
+                    std::int64_t rows, std::int64_t channels, const PReluArgs& args);
+void prelu_channels(const std::int8_t* lhs, const std::int8_t* rhs, std::int8_t* dst,
+                    std::int64_t rows, std::int64_t channels, const PReluArgs& args);
+
 /// min(max(q, low), high). `src` may be `dst`.
 void clamp_codes(const std::uint8_t* src, std::uint8_t* dst, std::int64_t count, std::uint8_t low,
                  std::uint8_t high, Store store);

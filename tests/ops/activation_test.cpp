@@ -232,6 +232,35 @@ TEST_CASE("prelu: one slope or one for each channel") {
                        doctest::Contains("prelu: weight: expected 1 value or 2"), ArgumentError);
 }
 
+TEST_CASE("quantized::prelu: any number of channels gives the rule's codes everywhere") {
+  Generator generator(51);
+  test::for_each_target([&] {
+    for (std::int64_t channels = 1; channels <= 130; ++channels) {
+      CAPTURE(channels);
+      const DType dtype = channels % 2 == 0 ? DType::QUInt8 : DType::QInt8;
+      const MemoryFormat format =
+          channels % 3 == 0 ? MemoryFormat::Contiguous : MemoryFormat::ChannelsLast;
+      const QTensor x(
+          test::random_codes({2, channels, 3, 2}, dtype, 0.1, 7, generator).contiguous(format));
+      const QTensor weight = test::random_codes({channels}, dtype, 0.03, 4, generator);
+      const IntRange range = quant_range(dtype);
+      const std::int64_t one = std::min<std::int64_t>(range.max, 33 + 4) - 4;
+      const float multiplier = 0.1F * 0.03F * math::inverse_scale(0.02F);
+      const auto codes = test::codes_of(x);
+      const auto slopes = test::codes_of(weight);
+      const auto got = test::codes_of(quantized::prelu(x, weight, 0.02, 11));
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        const std::int64_t difference = codes[i] - 7;
+        const std::int64_t slope =
+            difference > 0 ? one : slopes[i / 6 % static_cast<std::size_t>(channels)] - 4;
+        REQUIRE(got[i] == math::quantize(static_cast<float>(difference * slope), multiplier, 11,
+                                         static_cast<std::int32_t>(range.min),
+                                         static_cast<std::int32_t>(range.max)));
+      }
+    }
+  });
+}
+
 TEST_CASE("quantized::prelu: a slope of 1.0 that saturates scales the positive side too") {
   const QTensor x = quantize_per_tensor(Tensor::from_values({2.0F}), 0.1, 10, DType::QUInt8);
   const QTensor weight = quantize_per_tensor(Tensor::from_values({0.25F}), 0.002, 0, DType::QUInt8);
