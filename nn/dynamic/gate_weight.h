@@ -30,6 +30,8 @@ class GateWeight {
   DType dtype() const;
   Tensor weight() const;
   const Tensor& bias() const;
+  /// Undefined for Float16.
+  const quanta::quantized::LinearPackedParams& int8() const noexcept { return int8_; }
 
   /// x Float32 [..., K] to [..., N].
   Tensor operator()(const Tensor& x, ReduceRange reduce_range, Fusion fusion = Fusion::None) const;

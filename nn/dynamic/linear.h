@@ -38,6 +38,10 @@ class Linear : public Module, public DynamicModule {
   Tensor weight() const { return weight_.weight(); }
   const Tensor& bias() const { return weight_.bias(); }
   DType weight_dtype() const { return weight_.dtype(); }
+  /// The packed weight; null when it is Float16.
+  const quanta::quantized::LinearPackedParams* int8_weight() const noexcept {
+    return weight_.int8().defined() ? &weight_.int8() : nullptr;
+  }
   /// Packs again, also into the other dtype. Throws ArgumentError for other sizes.
   void set_weight_bias(const Tensor& weight, const Tensor& bias);
 

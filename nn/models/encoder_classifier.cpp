@@ -1,8 +1,8 @@
 #include "quanta/nn/models/encoder_classifier.h"
 
+#include "quanta/nn/detail/dynamic_linear.h"
 #include "quanta/nn/models/detail.h"
 #include "quanta/ops/activation.h"
-#include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::nn::models {
@@ -24,9 +24,10 @@ EncoderLayer::EncoderLayer(const EncoderOptions& options) : heads_(options.heads
 }
 
 Tensor EncoderLayer::forward(const Tensor& x) const {
-  const Tensor attended = detail::attend_heads(query(x), key(x), value(x), heads_);
-  const Tensor y = ln1(add(x, out(attended)));
-  return ln2(add(y, fc2(gelu(fc1(y)))));
+  const auto [queries, keys, values] = nn::detail::linear_of_three(query, key, value, x);
+  const Tensor attended = detail::attend_heads(queries, keys, values, heads_);
+  const Tensor y = ln1(nn::detail::add_linear(x, out, attended));
+  return ln2(nn::detail::add_linear(y, fc2, nn::detail::gelu_of_linear(fc1, y)));
 }
 
 EncoderClassifier::EncoderClassifier(std::int64_t num_layers, const EncoderOptions& options,

@@ -1,11 +1,10 @@
 #include "quanta/ops/cpu/attention_cpu.h"
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
+#include "quanta/ops/cpu/attention_kernels.h"
 #include "quanta/ops/cpu/onednn.h"
-#include "quanta/ops/cpu/softmax_kernels.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::cpu {
@@ -36,15 +35,12 @@ void gemm(char transpose_b, std::int64_t rows, std::int64_t columns, std::int64_
   }
 }
 
-// Products of one query with all keys to weights, in place.
-void to_weights(float* row, std::int64_t keys, std::int64_t visible, const float* mask) {
-  if (mask != nullptr) {
-    for (std::int64_t j = 0; j < visible; ++j) row[j] += mask[j];
-    constexpr float kNothing = -std::numeric_limits<float>::infinity();
-    if (std::all_of(row, row + visible, [](float x) { return x == kNothing; })) visible = 0;
-  }
-  if (visible > 0) softmax_row(row, visible, row);
+// Products of one query with all keys to weights, in place, up to the factor that is returned: it
+// is cheaper to give it to the results, of which there are fewer.
+float to_weights(float* row, std::int64_t keys, std::int64_t visible, const float* mask) {
+  const float sum = exp_row(row, visible, mask);
   std::fill(row + visible, row + keys, 0.0F);
+  return sum == 0.0F ? 0.0F : 1.0F / sum;
 }
 
 class BlockRunner {
@@ -68,17 +64,26 @@ class BlockRunner {
     gemm('T', rows, keys, p.features, p.scale,
          p.query + offset(p.query_strides, batch, head, first), p.query_strides.row,
          p.key + offset(p.key_strides, batch, head, 0), p.key_strides.row, weights, keys);
+    float* factors = weights + block_rows_ * p.keys;
     for (std::int64_t i = 0; i < rows; ++i) {
       const float* mask =
           p.mask == nullptr ? nullptr : p.mask + offset(p.mask_strides, batch, head, first + i);
-      to_weights(weights + i * keys, keys, p.causal ? std::min(keys, first + i + 1) : keys, mask);
+      factors[i] = to_weights(weights + i * keys, keys,
+                              p.causal ? std::min(keys, first + i + 1) : keys, mask);
     }
+    float* out = p.out + offset(p.out_strides, batch, head, first);
     gemm('N', rows, p.value_features, keys, 1.0F, weights, keys,
-         p.value + offset(p.value_strides, batch, head, 0), p.value_strides.row,
-         p.out + offset(p.out_strides, batch, head, first), p.out_strides.row);
+         p.value + offset(p.value_strides, batch, head, 0), p.value_strides.row, out,
+         p.out_strides.row);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      scale_row(out + i * p.out_strides.row, p.value_features, factors[i]);
+    }
   }
 
-  std::size_t buffer_size() const { return static_cast<std::size_t>(block_rows_ * problem_.keys); }
+  /// Floats: the weights of a block and a factor for each of its rows.
+  std::size_t buffer_size() const {
+    return static_cast<std::size_t>(block_rows_ * (problem_.keys + 1));
+  }
 
  private:
   const AttentionProblem& problem_;

@@ -11,6 +11,7 @@
 #include <hwy/highway.h>
 
 #include "quanta/ops/cpu/exp_simd.h"
+#include "quanta/ops/cpu/gelu_simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
@@ -20,41 +21,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Tag = hn::ScalableTag<float>;
 using Vector = hn::Vec<Tag>;
 
-// Highest coefficient first. Products and sums are rounded one by one, without fused multiply-adds,
-// so that every instruction set gives the same.
-template <std::size_t kCount>
-HWY_INLINE Vector horner(Vector x, const float (&coefficients)[kCount]) {
-  const Tag d;
-  auto sum = hn::Set(d, coefficients[0]);
-  for (std::size_t i = 1; i < kCount; ++i) {
-    sum = hn::Add(hn::Mul(sum, x), hn::Set(d, coefficients[i]));
-  }
-  return sum;
-}
-
-// x * (below for x < 0, 1 - below from 0 on): both functions are x times a share that is symmetric
-// to 1/2, whose smaller half `below` is known without the cancellation of 1 + erf(x).
-HWY_INLINE Vector weighted(Vector x, Vector below) {
-  const Tag d;
-  const auto above = hn::Sub(hn::Set(d, 1.0F), below);
-  return hn::Mul(x, hn::IfThenElse(hn::Lt(x, hn::Zero(d)), below, above));
-}
-
-// erfc(z) / 2 for z = |x| / sqrt(2): Abramowitz and Stegun 7.1.26, halved; error below 7.5e-8.
 struct Erf {
-  HWY_INLINE Vector operator()(Vector x) const {
-    const Tag d;
-    constexpr float kCoefficients[] = {0.5307027145F, -0.7265760135F, 0.7107068705F,
-                                       -0.142248368F, 0.127414796F,   0.0F};
-    const auto z = hn::Mul(hn::Abs(x), hn::Set(d, 0.70710678118654752440F));
-    const auto one = hn::Set(d, 1.0F);
-    const auto t = hn::Div(one, hn::Add(one, hn::Mul(hn::Set(d, 0.3275911F), z)));
-    const auto decay = exp_of_negative(d, hn::Neg(hn::Mul(z, z)));
-    return weighted(x, hn::Mul(horner(t, kCoefficients), decay));
-  }
+  HWY_INLINE Vector operator()(Vector x) const { return gelu_erf(Tag(), x); }
 };
 
-// (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)).
+// x (1 + tanh(u)) / 2 = x / (1 + exp(-2u)), the share from its smaller half.
 struct Tanh {
   HWY_INLINE Vector operator()(Vector x) const {
     const Tag d;
@@ -62,7 +33,9 @@ struct Tanh {
     const auto u = hn::Mul(hn::Set(d, 0.79788456080286535588F),
                            hn::Add(x, hn::Mul(hn::Set(d, 0.044715F), cube)));
     const auto decay = exp_of_negative(d, hn::Mul(hn::Set(d, -2.0F), hn::Abs(u)));
-    return weighted(x, hn::Div(decay, hn::Add(hn::Set(d, 1.0F), decay)));
+    const auto one = hn::Set(d, 1.0F);
+    const auto below = hn::Div(decay, hn::Add(one, decay));
+    return hn::Mul(x, hn::IfThenElse(hn::Lt(x, hn::Zero(d)), below, hn::Sub(one, below)));
   }
 };
 

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "quanta/ops/cpu/elementwise_kernels.h"
+#include "quanta/ops/cpu/gelu_kernels.h"
+#include "quanta/ops/cpu/gemm_int8.h"
 #include "quanta/ops/cpu/gemv_int8.h"
 #include "quanta/ops/cpu/linear_dynamic_kernels.h"
 #include "quanta/ops/cpu/rnn_int8.h"
@@ -19,15 +21,18 @@ namespace quanta::quantized {
 LinearPackedParams::Impl::Impl(cpu::QuantizedWeight weight)
     : kernel(std::move(weight)), terms(kernel.weight()) {}
 
-const std::int8_t* LinearPackedParams::Impl::panels() const {
+const std::int8_t* LinearPackedParams::Impl::small_panels() const {
   // A large weight is not worth another copy: its rows are long as a rule, and then gemv_int8 is as
   // fast.
   constexpr std::int64_t kMaxBytes = std::int64_t{512} * 1024;
-  const std::int64_t channels = kernel.out_features();
-  const std::int64_t depth = kernel.in_features();
-  if (channels * depth > kMaxBytes) return nullptr;
-  std::call_once(panels_once_,
-                 [&] { panels_ = cpu::int8_panels(kernel.weight().codes(), channels, depth); });
+  return kernel.out_features() * kernel.in_features() > kMaxBytes ? nullptr : panels();
+}
+
+const std::int8_t* LinearPackedParams::Impl::panels() const {
+  std::call_once(panels_once_, [&] {
+    panels_ =
+        cpu::int8_panels(kernel.weight().codes(), kernel.out_features(), kernel.in_features());
+  });
   return static_cast<const std::int8_t*>(panels_.data_ptr());
 }
 
@@ -143,6 +148,10 @@ FloatRange range_of(const float* x, std::int64_t count) {
   return all;
 }
 
+std::int64_t round_up(std::int64_t value, std::int64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
 struct Activation {
   std::uint8_t* codes;
   std::int64_t stride;
@@ -165,8 +174,9 @@ Activation quantize_rows(const float* x, std::int64_t rows, std::int64_t depth, 
   // A reduced range, too, is cut off beyond 255 only, as in torch.
   const QuantizeArgs args{math::inverse_scale(scale), zero_point, 0, 255, 255};
 
+  const std::int64_t readable = round_up(rows, kGemmRowAlignment) * stride;
   auto* codes = reinterpret_cast<std::uint8_t*>(
-      onednn::thread_buffer(onednn::Buffer::Padded, static_cast<std::size_t>(rows * stride)));
+      onednn::thread_buffer(onednn::Buffer::Padded, static_cast<std::size_t>(readable)));
   if (stride == depth) {
     parallel_for(rows * depth, kElementGrain, [&](std::int64_t begin, std::int64_t end) {
       quantize(x + begin, codes + begin, end - begin, args, Store::Cached);
@@ -225,46 +235,157 @@ void few_rows(const Activation& src, std::int64_t rows, const LinearInt8& kernel
                });
 }
 
+/// Products and floats block by block, each thread with channels of its own.
+void many_rows(const GemvInt8& call, const GemmOutput& output) {
+  const std::int64_t panels = (call.out_features + kPanelChannels - 1) / kPanelChannels;
+  const std::int64_t grain =
+      channel_grain(call.rows * call.in_features * call.out_features, call.out_features);
+  constexpr std::int64_t kUnit = kGemmPanels;
+  parallel_for((panels + kUnit - 1) / kUnit, grain / (kUnit * kPanelChannels) + 1,
+               [&](std::int64_t begin, std::int64_t end) {
+                 gemm_int8(call, output, begin * kUnit, std::min(end * kUnit, panels));
+               });
+}
+
+/// The tail of floats that another kernel has written.
+void finish_rows(const LinearTail& tail, std::int64_t count, float* out) {
+  const bool gelu = tail.end == GemmEnd::Gelu;
+  if (!gelu && tail.addend == nullptr) return;
+  parallel_for(count, kElementGrain, [&](std::int64_t begin, std::int64_t end) {
+    if (gelu) gelu_row(GeluKind::Erf, out + begin, end - begin, out + begin);
+    if (tail.addend != nullptr) {
+      float_binary(FloatBinary::Add, out + begin, tail.addend + begin, out + begin, end - begin,
+                   Rhs::Row, Store::Cached);
+    }
+  });
+}
+
+/// The product of some rows with a weight, by the kernel that suits it.
+class RowsProduct {
+ public:
+  RowsProduct(const quantized::LinearPackedParams::Impl& packed, std::int64_t rows,
+              quantized::ReduceRange reduce_range, const LinearTail& tail)
+      : packed_(packed), rows_(rows), tail_(tail), small_panels_(packed.small_panels()) {
+    const LinearInt8& kernel = packed.kernel;
+    call_ = {.src = nullptr,
+             .rows = rows,
+             .src_stride = kernel.in_features(),
+             .code_bits =
+                 reduce_range == quantized::ReduceRange::Yes ? CodeBits::Seven : CodeBits::Eight,
+             .weight = nullptr,
+             .out_features = kernel.out_features(),
+             .in_features = kernel.in_features(),
+             .vnni = onednn::has_exact_u8s8()};
+    const bool has_tail = tail.end == GemmEnd::Gelu || tail.addend != nullptr;
+    if (rows <= max_gemv_rows(kernel, small_panels_ != nullptr)) {
+      method_ = Method::FewRows;
+    } else if (packed.terms.zero_points.empty() && has_gemm_int8(call_, has_tail)) {
+      method_ = Method::Blocks;
+    }
+  }
+
+  /// Bytes from one row of codes to the next.
+  std::int64_t src_stride() const {
+    switch (method_) {
+      case Method::FewRows:
+        return round_up(call_.in_features,
+                        small_panels_ != nullptr ? kPanelDepth : kCodeRowAlignment);
+      case Method::Blocks:
+        return round_up(call_.in_features, kPanelDepth);
+      case Method::Products:
+        return call_.in_features;
+    }
+    return 0;
+  }
+
+  std::string_view run(const Activation& src, float* out) const {
+    const ChannelTerms& terms = packed_.terms;
+    const LinearInt8& kernel = packed_.kernel;
+    const Tensor& bias = kernel.weight().bias();
+    const SumsToFloats args{src.scale,
+                            src.zero_point,
+                            terms.scales.data(),
+                            terms.sums.data(),
+                            method_ == Method::FewRows && !terms.zero_points.empty()
+                                ? terms.zero_points.data()
+                                : nullptr,
+                            0,
+                            bias.defined() ? static_cast<const float*>(bias.data_ptr()) : nullptr,
+                            tail_.end == GemmEnd::ReLU};
+    std::string_view name = "quanta:gemv";
+    switch (method_) {
+      case Method::FewRows:
+        few_rows(src, rows_, kernel, small_panels_, call_.code_bits, args, out);
+        break;
+      case Method::Blocks:
+        return run_blocks(src, args, out);
+      case Method::Products:
+        name = run_products(src, args, out);
+        break;
+    }
+    finish_rows(tail_, rows_ * call_.out_features, out);
+    return name;
+  }
+
+ private:
+  enum class Method : std::uint8_t { FewRows, Blocks, Products };
+
+  std::string_view run_blocks(const Activation& src, const SumsToFloats& args, float* out) const {
+    GemvInt8 call = call_;
+    call.src = src.codes;
+    call.src_stride = src.stride;
+    call.weight = packed_.panels();
+    many_rows(call, {.terms = args, .end = tail_.end, .addend = tail_.addend, .dst = out});
+    return gemm_int8_name(call);
+  }
+
+  std::string_view run_products(const Activation& src, const SumsToFloats& args, float* out) const {
+    const std::int64_t channels = call_.out_features;
+    const std::string_view name =
+        packed_.kernel.products(rows_, src.codes, reinterpret_cast<std::int32_t*>(out));
+    parallel_for(rows_, std::max<std::int64_t>(kElementGrain / channels, 1),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t row = begin; row < end; ++row) {
+                     sums_to_floats(args, 0, channels, out + row * channels);
+                   }
+                 });
+    return name;
+  }
+
+  const quantized::LinearPackedParams::Impl& packed_;
+  std::int64_t rows_;
+  LinearTail tail_;
+  const std::int8_t* small_panels_;
+  Method method_ = Method::Products;
+  GemvInt8 call_{};
+};
+
 }  // namespace
+
+std::string_view linear_dynamic_rows(const float* x, std::int64_t rows,
+                                     std::span<const LinearDynamicTarget> targets,
+                                     quantized::ReduceRange reduce_range, const LinearTail& tail) {
+  std::string_view name;
+  Activation src{};
+  for (const LinearDynamicTarget& target : targets) {
+    const RowsProduct product(*target.packed, rows, reduce_range, tail);
+    const std::int64_t depth = target.packed->kernel.in_features();
+    // Kernels of one kind share the codes.
+    if (src.codes == nullptr || src.stride != product.src_stride()) {
+      src = quantize_rows(x, rows, depth, product.src_stride(), reduce_range);
+    }
+    name = product.run(src, target.out);
+  }
+  return name;
+}
 
 std::string_view linear_dynamic_rows(const float* x, std::int64_t rows,
                                      const quantized::LinearPackedParams::Impl& packed,
                                      quantized::ReduceRange reduce_range, Fusion fusion,
                                      float* out) {
-  const LinearInt8& kernel = packed.kernel;
-  const std::int64_t depth = kernel.in_features();
-  const std::int64_t channels = kernel.out_features();
-  const std::int8_t* panels = packed.panels();
-  const bool few = rows <= max_gemv_rows(kernel, panels != nullptr);
-  const std::int64_t unit = panels != nullptr ? kPanelDepth : kCodeRowAlignment;
-  const std::int64_t stride = few ? (depth + unit - 1) / unit * unit : depth;
-  const Activation src = quantize_rows(x, rows, depth, stride, reduce_range);
-
-  const ChannelTerms& terms = packed.terms;
-  const Tensor& bias = kernel.weight().bias();
-  SumsToFloats args{src.scale,
-                    src.zero_point,
-                    terms.scales.data(),
-                    terms.sums.data(),
-                    few && !terms.zero_points.empty() ? terms.zero_points.data() : nullptr,
-                    0,
-                    bias.defined() ? static_cast<const float*>(bias.data_ptr()) : nullptr,
-                    fusion == Fusion::ReLU};
-  if (few) {
-    const CodeBits bits =
-        reduce_range == quantized::ReduceRange::Yes ? CodeBits::Seven : CodeBits::Eight;
-    few_rows(src, rows, kernel, panels, bits, args, out);
-    return "quanta:gemv";
-  }
-  const std::string_view name =
-      kernel.products(rows, src.codes, reinterpret_cast<std::int32_t*>(out));
-  parallel_for(rows, std::max<std::int64_t>(kElementGrain / channels, 1),
-               [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t row = begin; row < end; ++row) {
-                   sums_to_floats(args, 0, channels, out + row * channels);
-                 }
-               });
-  return name;
+  const LinearDynamicTarget target{&packed, out};
+  const LinearTail tail{fusion == Fusion::ReLU ? GemmEnd::ReLU : GemmEnd::None, nullptr};
+  return linear_dynamic_rows(x, rows, {&target, 1}, reduce_range, tail);
 }
 
 std::string_view linear_dynamic_fp16_rows(const float* x, std::int64_t rows,

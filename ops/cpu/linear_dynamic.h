@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "quanta/ops/cpu/gemm_int8.h"
 #include "quanta/ops/cpu/linear_int8.h"
 #include "quanta/ops/linear.h"
 #include "quanta/ops/linear_dynamic.h"
@@ -38,9 +40,10 @@ struct LinearPackedParams::Impl {
   cpu::LinearInt8 kernel;
   cpu::ChannelTerms terms;
 
-  /// A copy of a small weight for products of a few rows (see gemv_int8.h), made when it is first
-  /// asked for; null for a large one.
+  /// A copy for products of many rows (see gemv_int8.h), made when it is first asked for.
   const std::int8_t* panels() const;
+  /// The same for products of a few rows; null for a large weight.
+  const std::int8_t* small_panels() const;
 
   /// The weight [gate_count * hidden, hidden] for the steps of a recurrent layer (rnn_int8.h), made
   /// when it is first asked for.
@@ -74,8 +77,22 @@ struct LinearPackedParamsFp16::Impl {
 
 namespace quanta::cpu {
 
-/// x [rows, K] to out [rows, N], both dense; rows >= 1. All of x gets one scale and zero point.
-/// Throws ArgumentError for NaN and infinities in x. Returns the kernel's name.
+/// What follows on each float: a function, then a sum with the same element of [rows, N] floats.
+struct LinearTail {
+  GemmEnd end = GemmEnd::None;
+  const float* addend = nullptr;  ///< null: nothing is added
+};
+
+/// x [rows, K] to outs [rows, N], one for each weight, all dense; rows >= 1. All of x gets one
+/// scale and zero point, once for all weights. Throws ArgumentError for NaN and infinities in x.
+/// Returns the last kernel's name.
+struct LinearDynamicTarget {
+  const quantized::LinearPackedParams::Impl* packed;
+  float* out;
+};
+std::string_view linear_dynamic_rows(const float* x, std::int64_t rows,
+                                     std::span<const LinearDynamicTarget> targets,
+                                     quantized::ReduceRange reduce_range, const LinearTail& tail);
 std::string_view linear_dynamic_rows(const float* x, std::int64_t rows,
                                      const quantized::LinearPackedParams::Impl& packed,
                                      quantized::ReduceRange reduce_range, Fusion fusion,

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "close.h"
+#include "quanta/fusion/quantize_dynamic.h"
+#include "quanta/nn/models/detail.h"
 #include "quanta/nn/models/encoder_classifier.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
@@ -175,6 +177,31 @@ TEST_CASE("EncoderClassifier: forward is attention and feed-forward by the names
         kTolerance);
   CHECK_THROWS_WITH_AS(models::EncoderLayer({.features = 10, .heads = 3}),
                        doctest::Contains("heads: expected a divisor of 10"), ArgumentError);
+}
+
+TEST_CASE("EncoderLayer: dynamic layers together give the bits of the calls one by one") {
+  manual_seed(8);
+  models::EncoderClassifier model(1, {.features = 64, .heads = 2, .feed_forward = 128}, 5);
+  model.eval();
+  const auto dynamic = quantize_dynamic(model);
+  const Tensor x = randn({2, 9, 64});
+  const auto& layer = dynamic_cast<const models::EncoderLayer&>((*dynamic.layers.operator->())[0]);
+  const Tensor attended =
+      models::detail::attend_heads(layer.query(x), layer.key(x), layer.value(x), 2);
+  const Tensor y = layer.ln1(add(x, layer.out(attended)));
+  CHECK(largest_difference(layer(x), layer.ln2(add(y, layer.fc2(gelu(layer.fc1(y)))))) == 0.0);
+
+  // A hook sees what passes, and what it makes of it counts.
+  auto hooked = dynamic;
+  auto& second = dynamic_cast<models::EncoderLayer&>((*hooked.layers.operator->())[0]);
+  int calls = 0;
+  second.fc1.module()->register_forward_hook(
+      [&](const Module&, const Tensor&, const Tensor& output) {
+        ++calls;
+        return mul_scalar(output, 0.0);
+      });
+  CHECK(largest_difference(second(x), layer(x)) > kTolerance);
+  CHECK(calls == 1);
 }
 
 }  // namespace

@@ -1,0 +1,201 @@
+// The products of gemm_int8.h on AMX: a tile holds 16 rows of 64 codes, of 16 channels by 64
+// weights, or of 16 by 16 sums.
+
+#include "quanta/ops/cpu/gemm_int8.h"
+#include "quanta/ops/cpu/onednn.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#include <algorithm>
+#include <array>
+
+namespace quanta::cpu {
+
+#if defined(__x86_64__)
+
+#define QUANTA_TILES __attribute__((target("amx-tile,amx-int8")))
+
+namespace {
+
+constexpr std::int64_t kTileRows = 16;
+constexpr std::int64_t kTileBytes = 64;
+constexpr std::int64_t kColumns = kGemmPanels * kPanelChannels;
+constexpr std::int64_t kBlockRows = 2 * kTileRows;
+
+// Sums in tiles 0 to 3 (two blocks of rows by two panels), codes in 4 and 5, weights in 6 and 7.
+struct alignas(64) TileShapes {
+  std::uint8_t palette = 1;
+  std::array<std::uint8_t, 15> reserved{};
+  std::array<std::uint16_t, 16> row_bytes{64, 64, 64, 64, 64, 64, 64, 64};
+  std::array<std::uint8_t, 16> rows{16, 16, 16, 16, 16, 16, 16, 16};
+};
+// Not a local variable: the compiler takes its first eight bytes only to be read.
+constexpr TileShapes kTileShapes;
+
+class TileScope {
+ public:
+  QUANTA_TILES TileScope() { _tile_loadconfig(&kTileShapes); }
+  QUANTA_TILES ~TileScope() { _tile_release(); }
+  TileScope(const TileScope&) = delete;
+  TileScope& operator=(const TileScope&) = delete;
+};
+
+/// Operands of a block: panels of 1024 bytes for each step of 64 codes.
+struct TileBlock {
+  const std::uint8_t* src;
+  std::int64_t stride;
+  const std::int8_t* first;
+  const std::int8_t* second;
+};
+
+/// Weights of the next panels, asked for bit by bit while these are multiplied: a weight is read
+/// once from memory, and waiting for it would take as long as the products.
+class NextWeights {
+ public:
+  /// `bytes` from `begin` on within `steps` steps.
+  NextWeights(const std::int8_t* begin, std::int64_t bytes, std::int64_t steps)
+      : at_(begin), end_(begin + bytes), lines_((bytes / kLine + steps - 1) / steps) {}
+  void step() {
+    for (std::int64_t i = 0; i < lines_ && at_ < end_; ++i, at_ += kLine) {
+      _mm_prefetch(reinterpret_cast<const char*>(at_), _MM_HINT_T1);
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kLine = 64;
+  const std::int8_t* at_;
+  const std::int8_t* end_;
+  std::int64_t lines_;
+};
+
+QUANTA_TILES inline void zero_sums() {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+}
+
+QUANTA_TILES inline void multiply_steps(const TileBlock& block, bool two, std::int64_t begin,
+                                        std::int64_t end, NextWeights& next) {
+  constexpr std::int64_t kStepBytes = kTileRows * kTileBytes;
+  const auto stride = static_cast<std::size_t>(block.stride);
+  for (std::int64_t step = begin; step < end; ++step) {
+    const std::uint8_t* src = block.src + step * kTileBytes;
+    next.step();
+    _tile_loadd(6, block.first + step * kStepBytes, kTileBytes);
+    _tile_loadd(4, src, stride);
+    _tile_dpbusd(0, 4, 6);
+    _tile_loadd(7, block.second + step * kStepBytes, kTileBytes);
+    _tile_dpbusd(1, 4, 7);
+    if (!two) continue;
+    _tile_loadd(5, src + kTileRows * block.stride, stride);
+    _tile_dpbusd(2, 5, 6);
+    _tile_dpbusd(3, 5, 7);
+  }
+}
+
+QUANTA_TILES inline void store_sums(std::int32_t* sums, bool two) {
+  constexpr std::size_t kStride = kColumns * sizeof(std::int32_t);
+  _tile_stored(0, sums, kStride);
+  _tile_stored(1, sums + kPanelChannels, kStride);
+  if (!two) return;
+  sums += kTileRows * kColumns;
+  _tile_stored(2, sums, kStride);
+  _tile_stored(3, sums + kPanelChannels, kStride);
+}
+
+/// The floats of a block are made while the tiles work on the next one: the two use different
+/// units, and in turns of a few hundred cycles the processor overlaps them.
+class PendingFloats {
+ public:
+  PendingFloats(const GemmOutput& output, std::int64_t channels)
+      : output_(output), channels_(channels) {}
+  static constexpr std::int64_t kParts = 4;
+  static constexpr std::int64_t kPartRows = kBlockRows / kParts;
+
+  void part(std::int64_t index) const {
+    SumBlock part = block_;
+    const std::int64_t skipped = index * kPartRows;
+    if (skipped >= block_.rows) return;
+    part.sums += skipped * block_.stride;
+    part.row += skipped;
+    part.rows = std::min(kPartRows, block_.rows - skipped);
+    floats_of_block(part, output_, channels_);
+  }
+  void finish() const {
+    for (std::int64_t index = 0; index < kParts; ++index) part(index);
+  }
+  void set(const SumBlock& block) { block_ = block; }
+
+ private:
+  const GemmOutput& output_;
+  std::int64_t channels_;
+  SumBlock block_{};
+};
+
+}  // namespace
+
+bool has_tiles() {
+  static const bool value = [] {
+    const auto isa = static_cast<unsigned>(dnnl_get_effective_cpu_isa());
+    constexpr auto kWanted = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_amx);
+    if ((isa & kWanted) != kWanted) return false;
+    // Linux wants to be asked before a process uses the tiles' registers.
+    constexpr long kRequestPermission = 0x1023;
+    constexpr long kTileData = 18;
+    return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  }();
+  return value;
+}
+
+void gemm_int8_tiles(const GemvInt8& call, const GemmOutput& output, std::int64_t begin,
+                     std::int64_t end) {
+  const TileScope scope;
+  alignas(64) std::array<std::array<std::int32_t, kBlockRows * kColumns>, 2> sums;
+  std::size_t turn = 0;
+  PendingFloats pending(output, call.out_features);
+  const std::int64_t steps = call.in_features / kTileBytes;
+  const std::int64_t panel_bytes = call.in_features * kPanelChannels;
+  for (std::int64_t panel = begin; panel < end; panel += kGemmPanels) {
+    const std::int8_t* first = call.weight + panel * panel_bytes;
+    // Without a second panel the first one is multiplied twice.
+    const bool pair = panel + 1 < end;
+    const std::int64_t channel = panel * kPanelChannels;
+    const std::int64_t row_blocks = (call.rows + kBlockRows - 1) / kBlockRows;
+    const std::int64_t next_panels = std::clamp<std::int64_t>(end - panel - 2, 0, 2);
+    NextWeights next(first + 2 * panel_bytes, next_panels * panel_bytes, row_blocks * steps);
+    const std::int64_t columns =
+        std::min(pair ? kColumns : kPanelChannels, call.out_features - channel);
+    for (std::int64_t row = 0; row < call.rows; row += kBlockRows, turn ^= 1) {
+      const std::int64_t rows = std::min(kBlockRows, call.rows - row);
+      const bool two = rows > kTileRows;
+      const TileBlock block{call.src + row * call.src_stride, call.src_stride, first,
+                            pair ? first + panel_bytes : first};
+      zero_sums();
+      for (std::int64_t part = 0; part < PendingFloats::kParts; ++part) {
+        multiply_steps(block, two, steps * part / PendingFloats::kParts,
+                       steps * (part + 1) / PendingFloats::kParts, next);
+        pending.part(part);
+      }
+      store_sums(sums[turn].data(), two);
+      pending.set({sums[turn].data(), kColumns, row, rows, channel, columns});
+    }
+  }
+  pending.finish();
+}
+
+#else
+
+bool has_tiles() { return false; }
+void gemm_int8_tiles(const GemvInt8& call, const GemmOutput& output, std::int64_t begin,
+                     std::int64_t end) {
+  gemm_int8_simd(call, output, begin, end);
+}
+
+#endif  // defined(__x86_64__)
+
+}  // namespace quanta::cpu

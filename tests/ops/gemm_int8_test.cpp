@@ -1,0 +1,322 @@
+#include "quanta/ops/cpu/gemm_int8.h"
+
+#include <doctest/doctest.h>
+#include <hwy/targets.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "quanta/ops/activation.h"
+#include "quanta/ops/arithmetic.h"
+#include "quanta/ops/cpu/attention_kernels.h"
+#include "quanta/ops/cpu/gelu_kernels.h"
+#include "quanta/ops/cpu/onednn.h"
+#include "quanta/ops/detail/linear_dynamic_fused.h"
+#include "quanta/ops/quantize.h"
+#include "quanta/runtime/error.h"
+#include "quanta/runtime/parallel.h"
+#include "quanta/runtime/random.h"
+
+namespace quanta::cpu {
+namespace {
+
+/// Runs `body` with every instruction set that this machine has.
+template <typename Body>
+void on_every_target(Body&& body) {
+  for (const std::int64_t target : {HWY_AVX3_DL, HWY_AVX3, HWY_AVX2, HWY_SCALAR}) {
+    if (target != HWY_SCALAR && (hwy::SupportedTargets() & target) == 0) continue;
+    hwy::SetSupportedTargetsForTest(target);
+    CAPTURE(std::string(hwy::TargetName(target)));
+    body();
+    hwy::SetSupportedTargetsForTest(0);
+  }
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+/// Random operands of one product; rows of codes are readable as gemm_int8.h says.
+struct Problem {
+  std::int64_t rows, depth, channels, stride;
+  std::vector<std::uint8_t> codes;
+  std::vector<std::int8_t> weight;
+  Tensor panels;
+  std::vector<float> scales, bias, addend;
+  std::vector<std::int32_t> sums;
+
+  Problem(std::int64_t rows_, std::int64_t depth_, std::int64_t channels_, int highest,
+          std::mt19937& random)
+      : rows(rows_), depth(depth_), channels(channels_), stride((depth_ + 3) / 4 * 4) {
+    const auto pick = [&](int low, int high) {
+      return std::uniform_int_distribution<int>(low, high)(random);
+    };
+    const std::int64_t readable = (rows + kGemmRowAlignment - 1) / kGemmRowAlignment;
+    codes.resize(static_cast<std::size_t>(readable * kGemmRowAlignment * stride));
+    for (std::uint8_t& code : codes) code = static_cast<std::uint8_t>(pick(0, highest));
+    weight.resize(static_cast<std::size_t>(channels * depth));
+    for (std::int8_t& code : weight) {
+      code = static_cast<std::int8_t>(pick(0, 3) == 0 ? -128 : pick(-128, 127));
+    }
+    panels = int8_panels(weight.data(), channels, depth);
+    for (std::int64_t n = 0; n < channels; ++n) {
+      scales.push_back(static_cast<float>(pick(1, 999)) * 1e-4F);
+      bias.push_back(static_cast<float>(pick(-999, 999)) * 1e-2F);
+      std::int32_t sum = 0;
+      for (std::int64_t k = 0; k < depth; ++k) {
+        sum += weight[static_cast<std::size_t>(n * depth + k)];
+      }
+      sums.push_back(sum);
+    }
+    for (std::int64_t i = 0; i < rows * channels; ++i) {
+      addend.push_back(static_cast<float>(pick(-999, 999)) * 1e-2F);
+    }
+  }
+
+  GemvInt8 call(CodeBits bits) const {
+    return {.src = codes.data(),
+            .rows = rows,
+            .src_stride = stride,
+            .code_bits = bits,
+            .weight = static_cast<const std::int8_t*>(panels.data_ptr()),
+            .out_features = channels,
+            .in_features = depth,
+            .vnni = onednn::has_exact_u8s8()};
+  }
+  GemmOutput output(GemmEnd end, bool biased, bool added, float* dst) const {
+    const SumsToFloats terms{
+        0.0123F, 57, scales.data(), sums.data(), nullptr, 0, biased ? bias.data() : nullptr, false};
+    return {terms, end, added ? addend.data() : nullptr, dst};
+  }
+
+  /// One float32 operation after the other.
+  std::vector<float> reference(GemmEnd end, bool biased, bool added) const {
+    std::vector<float> result;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t n = 0; n < channels; ++n) {
+        const auto channel = static_cast<std::size_t>(n);
+        std::int32_t sum = -57 * sums[channel];
+        for (std::int64_t k = 0; k < depth; ++k) {
+          sum += codes[static_cast<std::size_t>(r * stride + k)] *
+                 weight[static_cast<std::size_t>(n * depth + k)];
+        }
+        float y = static_cast<float>(sum) * (0.0123F * scales[channel]);
+        if (biased) y += bias[channel];
+        if (end == GemmEnd::ReLU) y = std::max(y, 0.0F);
+        if (end == GemmEnd::Gelu) gelu_row(GeluKind::Erf, &y, 1, &y);
+        if (added) y += addend[static_cast<std::size_t>(r * channels + n)];
+        result.push_back(y);
+      }
+    }
+    return result;
+  }
+};
+
+struct Ending {
+  GemmEnd end;
+  bool biased, added;
+};
+constexpr Ending kEndings[] = {{GemmEnd::None, true, false},
+                               {GemmEnd::None, false, true},
+                               {GemmEnd::ReLU, true, false},
+                               {GemmEnd::Gelu, true, true}};
+
+TEST_CASE("gemm_int8: every instruction set gives the reference's floats") {
+  std::mt19937 random(11);
+  struct Sizes {
+    std::int64_t rows, depth, channels;
+  };
+  for (const Sizes& s : {Sizes{1, 1, 1}, Sizes{13, 64, 70}, Sizes{25, 67, 16}, Sizes{9, 130, 33},
+                         Sizes{40, 16, 95}}) {
+    CAPTURE(s.rows);
+    for (const int highest : {128, 255}) {
+      const Problem problem(s.rows, s.depth, s.channels, highest, random);
+      const GemvInt8 call = problem.call(highest == 255 ? CodeBits::Eight : CodeBits::Seven);
+      const std::int64_t panels = (s.channels + kPanelChannels - 1) / kPanelChannels;
+      for (const Ending& e : kEndings) {
+        on_every_target([&] {
+          std::vector<float> out(static_cast<std::size_t>(s.rows * s.channels), -1.0F);
+          const GemmOutput output = problem.output(e.end, e.biased, e.added, out.data());
+          gemm_int8_simd(call, output, 0, panels / 2);
+          gemm_int8_simd(call, output, panels / 2, panels);
+          CHECK(same_bits(out, problem.reference(e.end, e.biased, e.added)));
+        });
+      }
+    }
+  }
+}
+
+TEST_CASE("gemm_int8: tiles give the reference's floats") {
+  if (!has_tiles()) {
+    MESSAGE("skipped: this machine has no AMX");
+    return;
+  }
+  std::mt19937 random(12);
+  for (const std::int64_t rows : {1, 16, 17, 33, 128}) {
+    for (const std::int64_t depth : {64, 192, 320}) {
+      for (const std::int64_t channels : {1, 16, 40, 96}) {
+        CAPTURE(rows);
+        CAPTURE(depth);
+        CAPTURE(channels);
+        const Problem problem(rows, depth, channels, 255, random);
+        const std::int64_t panels = (channels + kPanelChannels - 1) / kPanelChannels;
+        const Ending& e = kEndings[(rows + depth / 64 + channels) % 4];
+        std::vector<float> out(static_cast<std::size_t>(rows * channels), -1.0F);
+        gemm_int8_tiles(problem.call(CodeBits::Eight),
+                        problem.output(e.end, e.biased, e.added, out.data()), 0, panels);
+        CHECK(same_bits(out, problem.reference(e.end, e.biased, e.added)));
+      }
+    }
+  }
+}
+
+TEST_CASE("gelu_row: within 5e-7 of the exact value and the same on every instruction set") {
+  constexpr double kMaxError = 5e-7;
+  std::vector<float> x;
+  for (int i = -70000; i <= 70000; ++i) x.push_back(static_cast<float>(i) * 1e-4F);
+  for (const float large : {-1e30F, -100.0F, -0.0F, 1e-30F, 100.0F, 1e30F}) x.push_back(large);
+  std::vector<float> first;
+  on_every_target([&] {
+    std::vector<float> y(x.size());
+    gelu_row(GeluKind::Erf, x.data(), static_cast<std::int64_t>(x.size()), y.data());
+    double worst = 0.0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double exact = 0.5 * x[i] * std::erfc(-x[i] / std::sqrt(2.0));
+      worst = std::max(worst, std::abs(y[i] - exact) / std::max(1.0, std::abs(exact) / 5.0));
+    }
+    CHECK(worst <= kMaxError);
+    if (first.empty()) first = y;
+    CHECK(same_bits(y, first));
+  });
+}
+
+TEST_CASE("gelu_row: NaN stays and infinities follow x * Phi(x)") {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> x{std::numeric_limits<float>::quiet_NaN(), kInfinity, -kInfinity};
+  on_every_target([&] {
+    std::vector<float> y(x.size());
+    gelu_row(GeluKind::Erf, x.data(), static_cast<std::int64_t>(x.size()), y.data());
+    CHECK(std::isnan(y[0]));
+    CHECK(y[1] == kInfinity);
+    CHECK(std::isnan(y[2]));  // as torch: -infinity * 0
+  });
+}
+
+TEST_CASE("exp_row: exponentials and their sum are close and the same everywhere") {
+  constexpr double kMaxError = 2e-7;  // of the element's size
+  std::mt19937 random(13);
+  std::uniform_real_distribution<float> uniform(-30.0F, 30.0F);
+  for (const std::int64_t count : {1, 7, 16, 63, 64, 65, 128, 200}) {
+    CAPTURE(count);
+    std::vector<float> x, mask;
+    for (std::int64_t i = 0; i < count; ++i) {
+      x.push_back(uniform(random));
+      mask.push_back(i % 5 == 1 ? -std::numeric_limits<float>::infinity() : uniform(random));
+    }
+    double top = -1e30;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      top = std::max(top, static_cast<double>(x[i] + mask[i]));
+    }
+    std::vector<float> first;
+    on_every_target([&] {
+      std::vector<float> y = x;
+      const float sum = exp_row(y.data(), count, mask.data());
+      double expected_sum = 0.0;
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const float shifted = (x[i] + mask[i]) - static_cast<float>(top);
+        const double expected = std::exp(static_cast<double>(shifted));
+        expected_sum += expected;
+        CHECK(std::abs(y[i] - expected) <= kMaxError * expected + 1e-37);
+      }
+      CHECK(std::abs(sum - expected_sum) <= 1e-5 * expected_sum);
+      y.push_back(sum);
+      if (first.empty()) first = y;
+      CHECK(same_bits(y, first));
+    });
+  }
+}
+
+TEST_CASE("exp_row: nothing but minus infinity gives zeros and NaN gives NaN") {
+  constexpr float kNothing = -std::numeric_limits<float>::infinity();
+  on_every_target([&] {
+    std::vector<float> nothing(21, kNothing);
+    CHECK(exp_row(nothing.data(), 21, nullptr) == 0.0F);
+    CHECK(std::all_of(nothing.begin(), nothing.end(), [](float y) { return y == 0.0F; }));
+    for (const std::size_t place : {0, 5, 19, 20}) {
+      std::vector<float> x(21, kNothing);
+      x[place] = std::numeric_limits<float>::quiet_NaN();
+      CHECK(std::isnan(exp_row(x.data(), 21, nullptr)));
+      std::vector<float> y(21, 1.5F);
+      y[place] = std::numeric_limits<float>::infinity();
+      CHECK(std::isnan(exp_row(y.data(), 21, nullptr)));
+    }
+  });
+}
+
+// --- Ops ---------------------------------------------------------------------------------------
+
+using quantized::LinearPackedParams;
+using quantized::ReduceRange;
+
+LinearPackedParams random_weight(std::int64_t channels, std::int64_t depth, bool zero_points) {
+  const Tensor scales = Tensor::full({channels}, 0.02, DType::Float64);
+  const Tensor zeros = Tensor::full({channels}, zero_points ? 3.0 : 0.0, DType::Int64);
+  return LinearPackedParams(
+      quantize_per_channel(randn({channels, depth}), scales, zeros, 0, DType::QInt8),
+      randn({channels}));
+}
+
+bool same_bits(const Tensor& lhs, const Tensor& rhs) {
+  return lhs.sizes() == rhs.sizes() && same_bits(lhs.to_float_vector(), rhs.to_float_vector());
+}
+
+TEST_CASE("linear_dynamic fused: the bits are those of the ops one by one") {
+  const int threads = get_num_threads();
+  for (const int count : {1, 2}) {
+    set_num_threads(count);
+    for (const std::int64_t rows : {1, 5, 20, 70}) {
+      for (const std::int64_t depth : {64, 130}) {
+        for (const bool zero_points : {false, true}) {
+          CAPTURE(rows);
+          CAPTURE(depth);
+          CAPTURE(zero_points);
+          const LinearPackedParams first = random_weight(96, depth, zero_points);
+          const LinearPackedParams second = random_weight(33, depth, false);
+          const Tensor x = randn({rows, depth});
+          const Tensor addend = randn({rows, 96});
+          for (const ReduceRange range : {ReduceRange::No, ReduceRange::Yes}) {
+            const Tensor plain = quantized::linear_dynamic(x, first, range);
+            CHECK(same_bits(quantized::detail::linear_gelu_dynamic(x, first, range), gelu(plain)));
+            CHECK(same_bits(quantized::detail::linear_add_dynamic(x, first, range, addend),
+                            add(addend, plain)));
+            const LinearPackedParams* const both[] = {&first, &second};
+            const std::vector<Tensor> each = quantized::detail::linear_each_dynamic(x, both, range);
+            CHECK(same_bits(each[0], plain));
+            CHECK(same_bits(each[1], quantized::linear_dynamic(x, second, range)));
+          }
+        }
+      }
+    }
+  }
+  set_num_threads(threads);
+}
+
+TEST_CASE("linear_dynamic fused: wrong operands are refused by name") {
+  const LinearPackedParams packed = random_weight(8, 4, false);
+  const Tensor x = randn({3, 4});
+  CHECK_THROWS_WITH_AS(quantized::detail::linear_add_dynamic(x, packed, {}, randn({3, 7})),
+                       doctest::Contains("addend: expected Float32 [3, 8], got"), ArgumentError);
+  CHECK_THROWS_WITH_AS(quantized::detail::linear_gelu_dynamic(randn({3, 5}), packed, {}),
+                       doctest::Contains("x: expected a last dimension of 4 features"),
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(quantized::detail::linear_gelu_dynamic(x, {}, {}),
+                       doctest::Contains("packed: expected packed parameters"), ArgumentError);
+}
+
+}  // namespace
+}  // namespace quanta::cpu
