@@ -590,6 +590,10 @@ void avg_pool_reference(const PoolGeometry& geometry, const AverageRule& rule, D
 }
 
 const char* max_pool(const PoolGeometry& geometry, DType dtype, const void* src, void* dst) {
+  if (geometry.layout == PoolLayout::Contiguous && takes_planes(geometry, dtype)) {
+    max_pool_planes(geometry, dtype, src, dst);
+    return "simd:nchw";
+  }
   if (geometry.layout == PoolLayout::Contiguous || dtype == DType::Float64) {
     max_pool_reference(geometry, dtype, src, dst);
     return geometry.layout == PoolLayout::Contiguous ? "scalar:nchw" : "scalar:nhwc";
@@ -601,6 +605,10 @@ const char* max_pool(const PoolGeometry& geometry, DType dtype, const void* src,
 
 const char* avg_pool(const PoolGeometry& geometry, const AverageRule& rule, DType dtype,
                      const void* src, void* dst) {
+  if (geometry.layout == PoolLayout::Contiguous && takes_planes(geometry, dtype)) {
+    avg_pool_planes(geometry, rule, dtype, src, dst);
+    return "simd:nchw";
+  }
   // The vector code knows only the rounding that torch's channels-last kernels use.
   if (geometry.layout == PoolLayout::Contiguous || dtype == DType::Float64 ||
       rule.rounding != AverageRounding::Centred) {

@@ -3,6 +3,7 @@
 // Private: one output element of a pooling, for the reference, the contiguous layout and the last
 // channels of a vector loop.
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -34,6 +35,14 @@ inline std::int64_t count_taps(const PoolWindow& window, std::int64_t dilation) 
   // Divisions are slow, and this one is taken for each output pixel.
   const std::int64_t length = window.end - window.begin;
   return dilation == 1 ? length : (length + dilation - 1) / dilation;
+}
+
+/// The elements that windows reach along `axis`, from the begin of the left padding on.
+inline std::int64_t plane_line_length(const PoolAxis& axis) noexcept {
+  if (axis.adaptive) return axis.input;
+  return axis.padding +
+         std::max(axis.input, (axis.output - 1) * axis.stride - axis.padding +
+                                  (axis.kernel - 1) * axis.dilation + 1);
 }
 
 /// `pixel` elements lie between neighbours along the width.

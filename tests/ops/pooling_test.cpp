@@ -251,6 +251,27 @@ TEST_CASE("pooling: every number of channels agrees with the plain loops") {
   });
 }
 
+TEST_CASE("pooling: planes of every width agree with the plain loops") {
+  Generator generator(36);
+  for_each_target([&] {
+    for (std::int64_t width = 3; width <= 140; width += width < 70 ? 1 : 13) {
+      const DType dtype = width % 2 == 0 ? DType::QUInt8 : DType::QInt8;
+      const Tensor x = random_codes({1, 2, 4, width}, dtype, 0.1, 3, generator);
+      for (const std::int64_t stride : {1, 2, 3}) {
+        check_against_naive(x, {.kind = Kind::Max, .kernel = 3, .stride = stride, .padding = 1});
+        check_against_naive(x, {.kind = Kind::Average,
+                                .kernel = 3,
+                                .stride = stride,
+                                .padding = 1,
+                                .ceil_mode = stride == 2,
+                                .count_include_pad = stride != 3});
+      }
+      check_against_naive(x, {.kind = Kind::AdaptiveAverage, .output = 3});
+      check_against_naive(x, {.kind = Kind::Max, .kernel = 2, .stride = 1, .dilation = 2});
+    }
+  });
+}
+
 TEST_CASE("pooling: any number of threads gives the same result") {
   Generator generator(33);
   const int threads = get_num_threads();
