@@ -205,12 +205,29 @@ cpu::ScalarQuantizer result_quantizer(const QTensor& out, Relu relu) {
   return quantizer;
 }
 
+cpu::AddArgs add_args(const QTensor& lhs, const QTensor& rhs,
+                      const cpu::ScalarQuantizer& quantizer) {
+  const cpu::ScalarDequantizer left(lhs);
+  const cpu::ScalarDequantizer right(rhs);
+  return {left.scale, left.offset, right.scale, right.offset, quantizer.args()};
+}
+
+// torch's order of roundings: (sa * sb) * (1 / s), each step in float32.
+cpu::MulArgs mul_args(const QTensor& lhs, const QTensor& rhs,
+                      const cpu::ScalarQuantizer& quantizer) {
+  cpu::MulArgs args{static_cast<std::int32_t>(lhs.quantizer().zero_point),
+                    static_cast<std::int32_t>(rhs.quantizer().zero_point), quantizer.args()};
+  args.out.inv_scale = static_cast<float>(lhs.quantizer().scale) *
+                       static_cast<float>(rhs.quantizer().scale) * quantizer.inv_scale;
+  return args;
+}
+
 template <typename T>
 void add_codes(const QTensor& lhs, const QTensor& rhs, const QTensor& out,
                const cpu::ScalarQuantizer& quantizer) {
   const cpu::ScalarDequantizer left(lhs);
   const cpu::ScalarDequantizer right(rhs);
-  const cpu::AddArgs args{left.scale, left.offset, right.scale, right.offset, quantizer.args()};
+  const cpu::AddArgs args = add_args(lhs, rhs, quantizer);
   cpu::broadcast_binary<T>(
       lhs, rhs, out,
       [&](const T* left_row, const T* right_row, T* dst, std::int64_t count, cpu::Rhs kind,
@@ -240,11 +257,8 @@ void mul_codes(const QTensor& lhs, const QTensor& rhs, const QTensor& out,
                const cpu::ScalarQuantizer& quantizer) {
   const auto lhs_zero = static_cast<std::int32_t>(lhs.quantizer().zero_point);
   const auto rhs_zero = static_cast<std::int32_t>(rhs.quantizer().zero_point);
-  // torch's order of roundings: (sa * sb) * (1 / s), each step in float32.
-  const float multiplier = static_cast<float>(lhs.quantizer().scale) *
-                           static_cast<float>(rhs.quantizer().scale) * quantizer.inv_scale;
-  cpu::MulArgs args{lhs_zero, rhs_zero, quantizer.args()};
-  args.out.inv_scale = multiplier;
+  const cpu::MulArgs args = mul_args(lhs, rhs, quantizer);
+  const float multiplier = args.out.inv_scale;
   const auto one = [&](T left, T right) {
     const std::int64_t product =
         cpu::saturating_product(std::int64_t{left} - lhs_zero, std::int64_t{right} - rhs_zero);
@@ -303,6 +317,31 @@ std::string_view run_code_binary(CodeBinary kind, const QTensor& lhs, const QTen
   }
 }
 
+// Both operands of the result's sizes and memory order; else none.
+replay::RangeKernel code_ranges(CodeBinary kind, const QTensor& lhs, const QTensor& rhs,
+                                const QTensor& out, Relu relu) {
+  const bool alike = lhs.strides() == out.strides() && rhs.strides() == out.strides() &&
+                     lhs.sizes() == rhs.sizes() && out.is_dense();
+  if (!alike || out.dtype() != DType::QUInt8) return nullptr;
+  const cpu::ScalarQuantizer quantizer = result_quantizer(out, relu);
+  const auto ranges = [](auto kernel, auto args) -> replay::RangeKernel {
+    return [kernel, args](const replay::Frame& frame, std::int64_t begin, std::int64_t end) {
+      kernel(static_cast<const std::uint8_t*>(frame.in(0).data_ptr()) + begin,
+             static_cast<const std::uint8_t*>(frame.in(1).data_ptr()) + begin,
+             static_cast<std::uint8_t*>(frame.out().data_ptr()) + begin, end - begin, args);
+    };
+  };
+  using Code = std::uint8_t;
+  if (kind == CodeBinary::Add) {
+    return ranges([](const Code* l, const Code* r, Code* dst, std::int64_t count,
+                     const cpu::AddArgs& args) { cpu::add(l, r, dst, count, args, cpu::Rhs::Row); },
+                  add_args(lhs, rhs, quantizer));
+  }
+  return ranges([](const Code* l, const Code* r, Code* dst, std::int64_t count,
+                   const cpu::MulArgs& args) { cpu::mul(l, r, dst, count, args, cpu::Rhs::Row); },
+                mul_args(lhs, rhs, quantizer));
+}
+
 QTensor code_binary(std::string_view op, CodeBinary kind, const QTensor& lhs, const QTensor& rhs,
                     double scale, std::int64_t zero_point, Relu relu) {
   OpScope scope(op);
@@ -313,10 +352,12 @@ QTensor code_binary(std::string_view op, CodeBinary kind, const QTensor& lhs, co
     replay::record({.op = op,
                     .inputs = {lhs, rhs},
                     .outputs = {out},
-                    .run = [kind, relu](const replay::Frame& frame) {
-                      run_code_binary(kind, QTensor(frame.in(0)), QTensor(frame.in(1)),
-                                      QTensor(frame.out()), relu);
-                    }});
+                    .run =
+                        [kind, relu](const replay::Frame& frame) {
+                          run_code_binary(kind, QTensor(frame.in(0)), QTensor(frame.in(1)),
+                                          QTensor(frame.out()), relu);
+                        },
+                    .ranges = code_ranges(kind, lhs, rhs, out, relu)});
   }
   return out;
 }
@@ -346,6 +387,10 @@ void relu_codes(const QTensor& x) {
 }
 
 QTensor add_scalar_to(std::string_view op, const QTensor& x, double value, Relu relu) {
+  if (replay::is_recording() && (relu == Relu::Yes || x.dtype() == DType::QInt32)) {
+    return replay::call(
+        op, [=](const QTensor& t) { return add_scalar_to(op, t, value, relu); }, x);
+  }
   OpScope scope(op);
   check_scalar_operands(op, x, value);
   scope.maps(x);
@@ -410,6 +455,10 @@ void mirror_codes(const QTensor& x) {
 }
 
 QTensor mul_scalar_to(std::string_view op, const QTensor& x, double value, Relu relu) {
+  if (replay::is_recording() && (relu == Relu::Yes || value <= 0.0)) {
+    return replay::call(
+        op, [=](const QTensor& t) { return mul_scalar_to(op, t, value, relu); }, x);
+  }
   OpScope scope(op);
   check_scalar_operands(op, x, value);
   scope.maps(x);

@@ -292,15 +292,18 @@ QTensor conv_codes(const QTensor& x, const ConvPackedParams& packed, double scal
                                      static_cast<const std::uint8_t*>(input.data_ptr()),
                                      static_cast<std::uint8_t*>(out.data_ptr())));
     if (replay::is_recording()) {
+      const auto run = [packed, shape, qparams, output](const replay::Frame& frame,
+                                                        const cpu::CodesTail* tail) {
+        packed.impl().kernel.codes(shape, qparams, output,
+                                   static_cast<const std::uint8_t*>(frame.in().data_ptr()),
+                                   static_cast<std::uint8_t*>(frame.out().data_ptr()), tail);
+      };
       replay::record({.op = output == cpu::SumOutput::CodesReLU ? names.relu : names.plain,
                       .inputs = {input},
                       .outputs = {out},
-                      .run = [packed, shape, qparams, output](const replay::Frame& frame) {
-                        packed.impl().kernel.codes(
-                            shape, qparams, output,
-                            static_cast<const std::uint8_t*>(frame.in().data_ptr()),
-                            static_cast<std::uint8_t*>(frame.out().data_ptr()));
-                      }});
+                      .run = [run](const replay::Frame& frame) { run(frame, nullptr); },
+                      .run_with_tail = [run](const replay::Frame& frame,
+                                             const replay::Tail& tail) { run(frame, &tail); }});
     }
   }
   return QTensor(detail::conv_result(geometry, x, std::move(out)));

@@ -46,6 +46,12 @@ using Kernel = std::function<void(const Frame&)>;
 using ByteTable = std::array<std::uint8_t, 256>;
 using ByteTableKernel = std::function<Kernel(std::shared_ptr<const ByteTable>)>;
 
+/// The part of a step that gives elements [begin, end) of output 0, counted in memory.
+using RangeKernel = std::function<void(const Frame&, std::int64_t begin, std::int64_t end)>;
+/// Called for elements [begin, end) that have been written, from any thread, in no order, and again
+/// for some that were written again.
+using Tail = std::function<void(std::int64_t begin, std::int64_t end)>;
+
 struct Step {
   std::string_view op;  ///< lives as long as the process
   std::vector<Tensor> inputs;
@@ -63,6 +69,12 @@ struct Step {
   /// The step again, but with each byte of output 0 looked up in a table at the end; for a step
   /// with `table`, that of another table.
   ByteTableKernel with_table{};
+  /// Set for a step whose elements each depend on those of 8-bit inputs at the same place in memory
+  /// only.
+  RangeKernel ranges{};
+  /// Runs the step and hands on parts of output 0 while they are in the cache; for a step that ends
+  /// with codes.
+  std::function<void(const Frame&, const Tail&)> run_with_tail{};
   /// Between floats and codes of one scale per tensor, in the same order in memory. A Quantize step
   /// has with_codes: the step from 8-bit codes instead of floats, by a table.
   enum class Role : std::uint8_t { Other, Quantize, Dequantize } role = Role::Other;
@@ -97,7 +109,7 @@ class Recording {
   friend void record(Step step);
   friend void note_storage(Storage* storage);
   friend void mark_constant(const Tensor& x);
-  friend void before_write(const Tensor& x);
+  friend void before_write(std::string_view op, const Tensor& x);
   std::vector<Step> steps_;
   std::unique_ptr<Seen> seen_;
 };
@@ -113,9 +125,9 @@ inline bool is_recording() noexcept { return detail::recording != nullptr; }
 /// Only while is_recording().
 void record(Step step);
 
-/// For an op in place, before it writes to x: what a constant tensor held before the first write is
-/// put there in every run. Does nothing unless is_recording().
-void before_write(const Tensor& x);
+/// For an op in place, before it writes to x and changes its version: what a constant tensor held
+/// before the first write is put there in every run. Does nothing unless is_recording().
+void before_write(std::string_view op, const Tensor& x);
 
 /// Says that this new tensor holds the same values in every run. Only while is_recording().
 void mark_constant(const Tensor& x);
