@@ -3,6 +3,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "quanta/ops/cpu/gemv_int8_panels.cpp"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
@@ -17,19 +18,22 @@ namespace {
 
 #if HWY_TARGET != HWY_SCALAR
 
+/// Rows that are multiplied at a time, and registers for their sums.
 #if HWY_TARGET <= HWY_AVX3
-/// Rows, and panels for one row and for more, that are multiplied at a time.
-inline constexpr int kMaxRows = 6;
-inline constexpr int kPanels = 4;
-inline constexpr int kPanelsOfOne = 8;
+inline constexpr int kMaxRows = 8;
+inline constexpr int kSumRegisters = 16;
 #else
 inline constexpr int kMaxRows = 4;
-inline constexpr int kPanels = 1;
-inline constexpr int kPanelsOfOne = 4;
+inline constexpr int kSumRegisters = 8;
 #endif
 inline constexpr auto kBytes = static_cast<std::int64_t>(hn::MaxLanes(Codes()));
 inline constexpr int kLanes = static_cast<int>(hn::MaxLanes(Sums()));
 inline constexpr int kVectors = static_cast<int>(kPanelChannels) / kLanes;
+/// Panels that kRows rows are multiplied with at a time. One row is bound by memory: half the
+/// registers are as many sums as a product's time wants.
+template <int kRows>
+inline constexpr int kPanels = std::min(kRows == 1 ? 8 / kVectors : 4,
+                                        kSumRegisters / kRows / kVectors);
 
 /// kRows rows times kCount panels.
 template <class Product, int kRows, int kCount>
@@ -40,6 +44,7 @@ HWY_INLINE void multiply_block(const GemvInt8& call, std::int64_t row, std::int6
   const std::int64_t panel_bytes = groups * kPanelChannels * kPanelDepth;
   const std::int8_t* weight = call.weight + panel * panel_bytes;
   const std::uint8_t* src = call.src + row * call.src_stride;
+  constexpr std::int64_t kPrefetch = 1024;
   hn::Vec<Sums> acc[kRows][kWidth];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -51,6 +56,9 @@ HWY_INLINE void multiply_block(const GemvInt8& call, std::int64_t row, std::int6
     hn::Vec<Weights> w[kWidth];
 #pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v) {
+      if (kRows == 1 && v * kBytes % 64 == 0) {
+        hwy::Prefetch(at + v / kVectors * panel_bytes + v % kVectors * kBytes + kPrefetch);
+      }
       w[v] = hn::LoadU(Weights(), at + v / kVectors * panel_bytes + v % kVectors * kBytes);
     }
 #pragma GCC unroll 8
@@ -99,7 +107,7 @@ template <class Product, int kRows>
 HWY_INLINE void multiply_rows(const GemvInt8& call, std::int64_t row, std::int64_t begin,
                               std::int64_t end, std::int32_t* sums) {
   for (; row + kRows <= call.rows; row += kRows) {
-    multiply_panels<Product, kRows, kPanels>(call, row, begin, end, sums);
+    multiply_panels<Product, kRows, kPanels<kRows>>(call, row, begin, end, sums);
   }
   if constexpr (kRows > 1) multiply_rows<Product, kRows / 2>(call, row, begin, end, sums);
 }
@@ -107,12 +115,12 @@ HWY_INLINE void multiply_rows(const GemvInt8& call, std::int64_t row, std::int64
 template <class Product>
 void multiply(const GemvInt8& call, std::int64_t begin, std::int64_t end, std::int32_t* sums) {
   if (call.rows == 1) {
-    return multiply_panels<Product, 1, kPanelsOfOne>(call, 0, begin, end, sums);
+    return multiply_panels<Product, 1, kPanels<1>>(call, 0, begin, end, sums);
   }
   // A few panels stay in the L1 cache while all rows pass.
-  for (std::int64_t panel = begin; panel < end; panel += kPanels) {
-    multiply_rows<Product, kMaxRows>(call, 0, panel, std::min<std::int64_t>(panel + kPanels, end),
-                                     sums);
+  constexpr std::int64_t kCached = 4;
+  for (std::int64_t panel = begin; panel < end; panel += kCached) {
+    multiply_rows<Product, kMaxRows>(call, 0, panel, std::min(panel + kCached, end), sums);
   }
 }
 

@@ -1,10 +1,12 @@
 #include "quanta/ops/cpu/linear_int8.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "quanta/ops/cpu/conv_primitive.h"
+#include "quanta/ops/cpu/gemv_int8.h"
 #include "quanta/ops/cpu/work_size.h"
 
 namespace quanta::cpu {
@@ -26,6 +28,23 @@ ConvShape one_row(const QTensor& weight) {
   return shape;
 }
 
+/// Up to so many rows the weight in panels is read in about the time of its products, without what
+/// a call of oneDNN costs.
+constexpr std::int64_t kMaxFewRows = 8;
+
+/// Rows of `depth` codes, copied to `stride` with zeros behind them. `src` may lie in
+/// Buffer::Padded.
+const std::uint8_t* filled_up_rows(const std::uint8_t* src, std::int64_t rows, std::int64_t depth,
+                                   std::int64_t stride) {
+  auto* copy = reinterpret_cast<std::uint8_t*>(
+      onednn::thread_buffer(onednn::Buffer::Scratchpad, static_cast<std::size_t>(rows * stride)));
+  for (std::int64_t row = 0; row < rows; ++row) {
+    std::copy_n(src + row * depth, depth, copy + row * stride);
+    std::fill_n(copy + row * stride + depth, stride - depth, std::uint8_t{0});
+  }
+  return copy;
+}
+
 std::int32_t* sums_buffer(std::int64_t count) {
   return reinterpret_cast<std::int32_t*>(onednn::thread_buffer(
       onednn::Buffer::Sums, static_cast<std::size_t>(count) * sizeof(std::int32_t)));
@@ -34,12 +53,13 @@ std::int32_t* sums_buffer(std::int64_t count) {
 }  // namespace
 
 struct LinearInt8::Plan {
-  enum class Kind : std::uint8_t { OneDnn, OneDnnSums, Exact };
+  enum class Kind : std::uint8_t { FewRows, OneDnn, OneDnnSums, Exact };
   Kind kind = Kind::Exact;
   std::vector<float> bias, multiplier;
   std::vector<std::int32_t> compensation;
   RequantizeParams requantize;
   std::optional<Executable> executable;
+  int threads = 1;  ///< FewRows
   std::string_view name = "quanta:exact";
 
   const std::int32_t* compensation_or_null() const {
@@ -67,6 +87,33 @@ const ExactWeights& LinearInt8::exact_weights() const {
   return exact_;
 }
 
+const std::int8_t* LinearInt8::panels() const {
+  std::call_once(panels_once_,
+                 [this] { panels_ = int8_panels(weight_.codes(), out_features(), in_features()); });
+  return static_cast<const std::int8_t*>(panels_.data_ptr());
+}
+
+void LinearInt8::few_rows(std::int64_t rows, int threads, const std::uint8_t* src,
+                          std::int32_t* dst) const {
+  const std::int64_t depth = in_features();
+  GemvInt8 call{.src = src,
+                .rows = rows,
+                .src_stride = depth,
+                .code_bits = CodeBits::Eight,
+                .weight = panels(),
+                .out_features = out_features(),
+                .in_features = depth,
+                .vnni = onednn::has_exact_u8s8()};
+  if (depth % kPanelDepth != 0) {
+    call.src_stride = (depth + kPanelDepth - 1) / kPanelDepth * kPanelDepth;
+    call.src = filled_up_rows(src, rows, depth, call.src_stride);
+  }
+  const std::int64_t panel_count = (out_features() + kPanelChannels - 1) / kPanelChannels;
+  parallel_for(
+      panel_count, (panel_count + threads - 1) / threads,
+      [&](std::int64_t begin, std::int64_t end) { gemv_int8_panels(call, begin, end, dst); });
+}
+
 std::shared_ptr<const LinearInt8::Plan> LinearInt8::plan(std::int64_t rows,
                                                          const CallQParams& qparams,
                                                          SumOutput output) const {
@@ -85,10 +132,19 @@ std::shared_ptr<const LinearInt8::Plan> LinearInt8::make_plan(const Key& key) co
     plan->requantize = {plan->bias.data(), plan->multiplier.data(), qparams.dst_zero_point,
                         relu ? qparams.dst_zero_point : 0, 255};
   }
+  const bool shifted = qparams.src_zero_point != 0;
+  const bool few = key.rows <= kMaxFewRows && !weight_.has_zero_points();
+  if (shifted && (few || use_onednn_)) {
+    plan->compensation = weight_.compensation(qparams.src_zero_point);
+  }
+  if (few) {
+    plan->kind = Plan::Kind::FewRows;
+    plan->threads = key.threads;
+    plan->name = "quanta:gemv";
+    return plan;
+  }
   if (!use_onednn_) return plan;
 
-  const bool shifted = qparams.src_zero_point != 0;
-  if (shifted) plan->compensation = weight_.compensation(qparams.src_zero_point);
   Int8Epilog epilog;
   if (codes && (!shifted || weight_.exact_in_float())) {
     epilog.kind = shifted ? Int8Epilogue::Compensate : Int8Epilogue::Multiply;
@@ -145,9 +201,10 @@ std::string_view LinearInt8::codes(std::int64_t rows, const CallQParams& qparams
     case Plan::Kind::OneDnn:
       chosen->executable->run(src, dst);
       break;
+    case Plan::Kind::FewRows:
     case Plan::Kind::OneDnnSums: {
       std::int32_t* sums = sums_buffer(rows * out_features());
-      chosen->executable->run(src, sums);
+      run_sums(*chosen, rows, qparams.src_zero_point, src, sums);
       requantize_rows(sums, chosen->compensation_or_null(), rows, out_features(),
                       chosen->requantize, dst);
       break;
@@ -162,7 +219,9 @@ std::string_view LinearInt8::codes(std::int64_t rows, const CallQParams& qparams
 
 void LinearInt8::run_sums(const Plan& plan, std::int64_t rows, std::int32_t src_zero_point,
                           const std::uint8_t* src, std::int32_t* dst) const {
-  if (plan.kind == Plan::Kind::OneDnnSums) {
+  if (plan.kind == Plan::Kind::FewRows) {
+    few_rows(rows, plan.threads, src, dst);
+  } else if (plan.kind == Plan::Kind::OneDnnSums) {
     plan.executable->run(src, dst);
   } else {
     conv_exact_s32(src, src_zero_point, exact_weights(), shape(rows), dst);

@@ -42,12 +42,15 @@ class LinearInt8 {
   };
   struct Plan;
 
+  void few_rows(std::int64_t rows, int threads, const std::uint8_t* src, std::int32_t* dst) const;
   void run_sums(const Plan& plan, std::int64_t rows, std::int32_t src_zero_point,
                 const std::uint8_t* src, std::int32_t* dst) const;
   std::shared_ptr<const Plan> plan(std::int64_t rows, const CallQParams& qparams,
                                    SumOutput output) const;
   std::shared_ptr<const Plan> make_plan(const Key& key) const;
   const ExactWeights& exact_weights() const;
+  /// The weight in panels (gemv_int8.h).
+  const std::int8_t* panels() const;
   ConvShape shape(std::int64_t rows) const;
 
   QuantizedWeight weight_;
@@ -57,6 +60,8 @@ class LinearInt8 {
   PlanCache<Key, Plan> plans_;
   mutable std::once_flag exact_once_;
   mutable ExactWeights exact_;
+  mutable std::once_flag panels_once_;
+  mutable Tensor panels_;
 };
 
 }  // namespace quanta::cpu

@@ -224,6 +224,19 @@ TEST_CASE("linear_dynamic: any rank and any strides of x and an empty x") {
   CHECK(quantized::linear_dynamic_fp16(Tensor::empty({0, 10}), half).sizes() == Dims{0, 6});
 }
 
+TEST_CASE("linear_dynamic: a few rows of a large weight with an odd depth") {
+  Generator generator(52);
+  const QTensor weight = testing::random_weight({1100, 517}, {0}, generator);
+  const LinearPackedParams packed(weight, {});
+  for (const std::int64_t rows : {1, 5, 8, 9}) {
+    CAPTURE(rows);
+    const Tensor x = randn({rows, 517}, generator);
+    const Tensor expected =
+        Tensor::from_values(reference(x, weight, {}, ReduceRange::No, false), {rows, 1100});
+    CHECK(same_bits(dynamic(x, packed, ReduceRange::No, false), expected));
+  }
+}
+
 TEST_CASE("linear_dynamic: calls from many threads give what one gives") {
   Generator generator(55);
   const LinearPackedParams packed(testing::random_weight({64, 100}, {}, generator), Tensor());

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "conv_reference.h"
+#include "elementwise_support.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/parallel.h"
 
@@ -94,6 +95,34 @@ TEST_CASE(
     for (const int count : {1, 2}) {
       set_num_threads(count);
       CHECK(quantized::linear(x, packed, out.scale, out.zero_point).to_int64_vector() == expected);
+    }
+  }
+  set_num_threads(threads);
+}
+
+TEST_CASE("quantized::linear: few rows give the reference's integers on every instruction set") {
+  Generator generator(43);
+  const int threads = get_num_threads();
+  for (const std::int64_t k : {1, 6, 64, 301}) {
+    const std::int64_t n = k == 301 ? 1030 : generator.integer(1, 90);
+    const QTensor weight = testing::random_weight({n, k}, {0, false, Codes::Extreme}, generator);
+    const Tensor bias = randn({n}, generator);
+    const quantized::LinearPackedParams packed(weight, bias);
+    for (const std::int64_t rows : {1, 2, 3, 5, 8, 9}) {
+      CAPTURE(k);
+      CAPTURE(rows);
+      const QTensor x =
+          testing::random_activation({rows, k}, 0.02, rows % 2 * 77, generator, Codes::Extreme);
+      const OutputQParams out{testing::spreading_scale(x, weight, k), 12, rows == 2};
+      const std::vector<std::int64_t> expected = reference_codes(x, weight, bias, out);
+      test::for_each_target([&] {
+        for (const int count : {1, 2, 3, 4}) {
+          set_num_threads(count);
+          const QTensor got = out.relu ? quantized::linear_relu(x, packed, out.scale, 12)
+                                       : quantized::linear(x, packed, out.scale, 12);
+          CHECK(got.to_int64_vector() == expected);
+        }
+      });
     }
   }
   set_num_threads(threads);
