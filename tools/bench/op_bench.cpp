@@ -3,6 +3,7 @@
 #include <map>
 
 #include "peak.h"
+#include "quanta/runtime/profiler.h"
 
 namespace quanta::bench {
 namespace {
@@ -37,6 +38,18 @@ QTensor qint8_weight(const Dims& sizes) {
   const std::vector<std::int64_t> zero_points(scales.size(), 0);
   return QTensor::from_int_repr(randint(-127, 128, sizes, DType::Int8, generator),
                                 Quantizer::per_channel(scales, zero_points, 0));
+}
+
+std::string kernels_of(const std::function<void()>& call) {
+  const Profiler profiler;
+  call();
+  std::string names;
+  for (const ProfileEvent& event : profiler.events()) {
+    if (event.kind != ProfileEvent::Kind::Op || event.depth > 0) continue;
+    if (names.find(event.kernel) != std::string::npos) continue;
+    names += (names.empty() ? "" : "+") + event.kernel;
+  }
+  return names;
 }
 
 void set_counters(benchmark::State& state, const Work& work, double int8_seconds,

@@ -6,6 +6,7 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -42,6 +43,9 @@ struct Work {
 void set_counters(benchmark::State& state, const Work& work, double int8_seconds,
                   double float_seconds, double ratio);
 
+/// The kernels that the ops of one call chose, joined with +.
+std::string kernels_of(const std::function<void()>& call);
+
 /// Calls make(), which prepares the operands and returns the calls (int8, float) as a pair, only
 /// when the benchmark is run. Null stands for an op that float has no counterpart of.
 template <typename Make>
@@ -70,6 +74,7 @@ void add_benchmark(const std::string& name, const Work& work, Make make) {
           }
           state.SetIterationTime(int8_times[kRounds / 2]);
         }
+        state.SetLabel(kernels_of(int8));
         set_counters(state, work, int8_times[kRounds / 2], float_times[kRounds / 2],
                      ratios[kRounds / 2]);
       })

@@ -3,10 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "../bench/median_seconds.h"
 #include "../bench/peak.h"
@@ -56,6 +57,23 @@ Pair make_pair(const NetworkKind& kind) {
   return pair;
 }
 
+/// A network as it runs fastest: frozen, or where that cannot be the modules themselves.
+struct Runner {
+  std::shared_ptr<nn::Module> model;
+  std::optional<FrozenModel> frozen{};
+
+  Runner(std::shared_ptr<nn::Module> network, const Tensor& x) : model(std::move(network)) {
+    try {
+      frozen = freeze(*model, x);
+    } catch (const UnsupportedError&) {
+    }
+  }
+  double seconds(const Tensor& x, double slice) const {
+    return bench::median_seconds([&] { static_cast<void>(frozen ? (*frozen)(x) : (*model)(x)); },
+                                 slice);
+  }
+};
+
 double middle(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
@@ -64,14 +82,13 @@ double middle(std::vector<double> values) {
 /// In turns, so that a busy machine slows both.
 json time_pair(const NetworkKind& kind, const Pair& pair, int batch, double seconds) {
   const Tensor x = random_inputs(kind, batch);
-  const FrozenModel in_float = freeze(*pair.in_float, x);
-  const FrozenModel quantized = freeze(*pair.quantized, x);
+  const Runner in_float(pair.in_float, x);
+  const Runner quantized(pair.quantized, x);
   std::vector<double> float_times, quantized_times, ratios;
   for (int round = 0; round < kRounds; ++round) {
     const double slice = seconds / (2 * kRounds);
-    float_times.push_back(bench::median_seconds([&] { static_cast<void>(in_float(x)); }, slice));
-    quantized_times.push_back(
-        bench::median_seconds([&] { static_cast<void>(quantized(x)); }, slice));
+    float_times.push_back(in_float.seconds(x, slice));
+    quantized_times.push_back(quantized.seconds(x, slice));
     ratios.push_back(float_times.back() / quantized_times.back());
   }
   const double time = middle(quantized_times);
@@ -83,6 +100,7 @@ json time_pair(const NetworkKind& kind, const Pair& pair, int batch, double seco
   const auto moved = static_cast<double>(work_of(*pair.quantized, x).bytes);
   json row{{"model", kind.name},
            {"dtype", kind.is_static ? "int8" : "dynamic-int8"},
+           {"frozen", quantized.frozen.has_value()},
            {"batch", batch},
            {"threads", get_num_threads()},
            {"float_ms", 1e3 * middle(float_times)},

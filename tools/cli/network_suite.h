@@ -14,8 +14,8 @@ struct NetworkSuiteOptions {
 };
 
 /// Times the networks of the side-by-side benchmarks with random weights, so that no file is
-/// needed: float and quantized in turns, both frozen. Prints a line for each network and batch.
-/// Returns the exit status.
+/// needed: float and quantized in turns, frozen where that can be. Prints a line for each network
+/// and batch. Returns the exit status.
 int run_network_suite(const NetworkSuiteOptions& options);
 
 }  // namespace quanta::cli
