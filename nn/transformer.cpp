@@ -7,6 +7,7 @@
 #include "quanta/nn/detail/layer_options.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
+#include "quanta/runtime/recorder.h"
 
 namespace quanta::nn {
 namespace {
@@ -192,6 +193,7 @@ Tensor generate_square_subsequent_mask(std::int64_t size) {
   for (std::int64_t i = 0; i < size; ++i, row += size) {
     std::fill(row + i + 1, row + size, -std::numeric_limits<float>::infinity());
   }
+  if (replay::is_recording()) replay::mark_constant(mask);
   return mask;
 }
 

@@ -147,7 +147,7 @@ const Tensor& relu_(const Tensor& x) {
       "{}; clone it first",
       x.sizes(), x.strides());
   scope.kernel("simd");
-  replay::before_write(x);
+  replay::before_write("relu_", x);
   x.storage()->bump_version();
   const cpu::ClampBounds bounds = relu_bounds(x);
   cpu::clamp_in_place(x, bounds);

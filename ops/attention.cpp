@@ -224,6 +224,7 @@ Tensor causal_mask(std::int64_t queries, std::int64_t keys, DType dtype) {
   for (std::int64_t i = 0; i < queries; ++i, row += keys) {
     std::fill(row + std::min(i + 1, keys), row + keys, static_cast<float>(kMinusInfinity));
   }
+  if (replay::is_recording()) replay::mark_constant(mask);
   return mask.to(dtype);
 }
 

@@ -197,7 +197,7 @@ const Tensor& masked_fill_(const Tensor& x, const Tensor& mask, double value) {
                mask.sizes());
   detail::check_writable(kOp, "x", x);
   const Tensor chosen = detail::memory_meets(x, mask) ? mask.clone() : mask;
-  replay::before_write(x);
+  replay::before_write(kOp, x);
   x.storage()->bump_version();
   fill_masked(x, chosen, value);
   if (replay::is_recording() && x.numel() > 0) {

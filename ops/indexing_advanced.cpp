@@ -283,7 +283,7 @@ Tensor index(const Tensor& x, std::initializer_list<TensorIndex> indices) {
 namespace {
 
 void record_index_put(const Tensor& x, std::span<const TensorIndex> indices, const Tensor& values) {
-  replay::before_write(x);
+  replay::before_write("index_put_", x);
   {
     const replay::PauseRecording pause;
     index_put_(x, indices, values);

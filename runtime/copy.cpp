@@ -397,7 +397,7 @@ const Tensor& Tensor::copy_(const Tensor& src) const {
   detail::check_writable("copy_", "x", *this);
   autograd::require_no_grad("copy_", src);
   if (detail::memory_meets(*this, src)) return copy_(src.clone());
-  replay::before_write(*this);
+  replay::before_write("copy_", *this);
   storage()->bump_version();
   if (src.is_quantized()) {
     QUANTA_CHECK(is_quantized(),
@@ -453,7 +453,7 @@ const Tensor& Tensor::fill_(double value) const {
     QTensor(*this).int_repr_view().fill_(static_cast<double>(code));
     return *this;
   }
-  replay::before_write(*this);
+  replay::before_write("fill_", *this);
   storage()->bump_version();
   fill_elements(*this, value);
   record_in_place("fill_", {}, *this,

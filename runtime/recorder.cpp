@@ -100,7 +100,6 @@ void check_read(std::string_view op, const Tensor& x) {
 void record(Step step) {
   Recording& self = *detail::recording;
   const auto is_constant = [&](const Tensor& x) { return self.is_constant(x); };
-  for (const Tensor& x : step.inputs) self.require_known(step.op, "input", x);
   bool is_new = true;
   for (const Tensor& x : step.outputs) {
     const auto found = self.seen_->made.find(x.storage().get());
@@ -109,6 +108,13 @@ void record(Step step) {
                      "recording (an operation in place on the input or on a parameter?)",
                      step.op);
     is_new = is_new && !found->second.is_written && x.nbytes() == x.storage()->bytes();
+  }
+  for (const Tensor& x : step.inputs) {
+    // What an op in place writes to was looked at by before_write.
+    const bool is_output = std::ranges::any_of(step.outputs, [&](const Tensor& output) {
+      return output.storage().get() == x.storage().get();
+    });
+    if (!is_output) self.require_known(step.op, "input", x);
   }
   if (is_new && std::ranges::all_of(step.inputs, is_constant)) {
     for (const Tensor& x : step.outputs) mark_constant(x);
@@ -123,12 +129,13 @@ void record(Step step) {
   self.steps_.push_back(std::move(step));
 }
 
-void before_write(const Tensor& x) {
+void before_write(std::string_view op, const Tensor& x) {
   if (!is_recording() || x.numel() == 0) return;
   Recording& self = *detail::recording;
   const auto found = self.seen_->made.find(x.storage().get());
   if (found == self.seen_->made.end()) return;  // refused when the write is recorded
   Recording::Seen::Memory& memory = found->second;
+  if (memory.is_written || memory.is_constant) self.require_known(op, "x", x);
   if (memory.is_written || !memory.is_constant) return;
   const Tensor whole = all_bytes(x.storage());
   const Tensor before = [&] {

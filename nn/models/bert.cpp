@@ -5,6 +5,7 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/compare.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/recorder.h"
 
 namespace quanta::nn::models {
 namespace {
@@ -36,6 +37,7 @@ Tensor mask_of(const Tensor& attention_mask, const Tensor& input_ids) {
   QUANTA_CHECK(attention_mask.sizes() == input_ids.sizes(),
                "BertModel: attention_mask: expected sizes {} as input_ids has, got {}",
                input_ids.sizes(), attention_mask.sizes());
+  replay::check_read("BertModel", attention_mask);
   const Tensor seen = ne(attention_mask, 0.0);
   const Tensor added = additive_mask("BertModel", "attention_mask", seen, false);
   const auto* values = added.data<float>();

@@ -67,8 +67,17 @@ Tensor map_floats(std::string_view op, const Tensor& x, Function function) {
 /// quantize(function(dequantize(code))) for each code, into new parameters.
 template <typename Function>
 QTensor map_quantized(std::string_view op, const QTensor& x, double scale, std::int64_t zero_point,
-                      CodeFunction kind, Function&& function, double parameter0 = 0.0,
+                      CodeFunction kind, Function function, double parameter0 = 0.0,
                       double parameter1 = 0.0, double parameter2 = 0.0) {
+  if (replay::is_recording() && x.defined() && x.dtype() == DType::QInt32) {
+    return replay::call(
+        op,
+        [=](const QTensor& t) {
+          return map_quantized(op, t, scale, zero_point, kind, function, parameter0, parameter1,
+                               parameter2);
+        },
+        x);
+  }
   check_per_tensor(op, "x", x);
   const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
   check_quantizer(op, quantizer, x.dtype(), x.sizes());
