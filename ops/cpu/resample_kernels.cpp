@@ -16,6 +16,7 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
+#include "quanta/ops/cpu/code_blocks.h"
 #include "quanta/runtime/parallel.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -70,53 +71,65 @@ HWY_INLINE void blend_width(const T* src, const LinearTap* taps, std::int64_t wi
   }
 }
 
-// rounded_blend() in vectors.
-template <class D, typename T>
-HWY_INLINE void store_rounded(D df, hn::Vec<D> value, float zero_point, T* dst) {
-  if constexpr (std::is_same_v<T, float>) {
-    static_cast<void>(zero_point);
-    hn::StoreU(value, df, dst);
+// The blend of lines at elements i, i + 1, ...
+template <int kLines, class D>
+HWY_INLINE hn::Vec<D> blend_at(D df, const BlendLines& lines, std::int64_t i) {
+  const auto along_height = [&](std::size_t first) HWY_ATTR {
+    return hn::Add(
+        hn::Mul(hn::Set(df, lines.height_low), hn::LoadU(df, lines.line[first] + i)),
+        hn::Mul(hn::Set(df, lines.height_high), hn::LoadU(df, lines.line[first + 1] + i)));
+  };
+  if constexpr (kLines == 1) {
+    return hn::LoadU(df, lines.line[0] + i);
+  } else if constexpr (kLines == 2) {
+    return along_height(0);
   } else {
-    const hn::Rebind<T, D> d8;
-    const hn::Rebind<std::int32_t, D> d32;
-    const auto zero = hn::Set(df, zero_point);
-    auto code = hn::Add(hn::Round(hn::Sub(value, zero)), zero);
-    code = hn::Max(code, hn::Set(df, static_cast<float>(hwy::LimitsMin<T>())));
-    code = hn::Min(code, hn::Set(df, static_cast<float>(hwy::LimitsMax<T>())));
-    hn::StoreU(hn::DemoteTo(d8, hn::ConvertTo(d32, code)), d8, dst);
+    return hn::Add(hn::Mul(hn::Set(df, lines.depth_low), along_height(0)),
+                   hn::Mul(hn::Set(df, lines.depth_high), along_height(2)));
   }
 }
 
-template <int kLines, class D, typename T>
-HWY_INLINE std::int64_t blend_vectors(D df, const BlendLines& lines, std::int64_t begin,
-                                      std::int64_t count, float zero_point, T* dst) {
+template <int kLines, class D>
+HWY_INLINE std::int64_t blend_floats(D df, const BlendLines& lines, std::int64_t begin,
+                                     std::int64_t count, float* dst) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(df));
-  const auto height_low = hn::Set(df, lines.height_low);
-  const auto height_high = hn::Set(df, lines.height_high);
-  const auto along_height = [&](std::size_t first, std::int64_t i) HWY_ATTR {
-    return hn::Add(hn::Mul(height_low, hn::LoadU(df, lines.line[first] + i)),
-                   hn::Mul(height_high, hn::LoadU(df, lines.line[first + 1] + i)));
-  };
   std::int64_t i = begin;
   for (; i + lanes <= count; i += lanes) {
-    if constexpr (kLines == 1) {
-      store_rounded(df, hn::LoadU(df, lines.line[0] + i), zero_point, dst + i);
-    } else if constexpr (kLines == 2) {
-      store_rounded(df, along_height(0, i), zero_point, dst + i);
-    } else {
-      const auto value = hn::Add(hn::Mul(hn::Set(df, lines.depth_low), along_height(0, i)),
-                                 hn::Mul(hn::Set(df, lines.depth_high), along_height(2, i)));
-      store_rounded(df, value, zero_point, dst + i);
-    }
+    hn::StoreU(blend_at<kLines>(df, lines, i), df, dst + i);
   }
   return i;
 }
 
+#if HWY_TARGET != HWY_SCALAR
+// rounded_blend() in vectors.
+template <int kLines>
+struct BlendSource {
+  HWY_INLINE void move_to(std::int64_t) const {}
+  template <std::size_t kBytes>
+  HWY_INLINE hn::Vec<Floats<kBytes>> at(std::int64_t i) const {
+    const Floats<kBytes> d;
+    return hn::Sub(blend_at<kLines>(d, lines, i), hn::Set(d, zero_point));
+  }
+  BlendLines lines;
+  float zero_point;
+};
+#endif
+
 template <int kLines, typename T>
 HWY_INLINE void blend_line(const BlendLines& lines, std::int64_t count, float zero_point, T* dst) {
-  std::int64_t i =
-      blend_vectors<kLines>(hn::ScalableTag<float>(), lines, 0, count, zero_point, dst);
-  i = blend_vectors<kLines>(hn::CappedTag<float, 4>(), lines, i, count, zero_point, dst);
+  std::int64_t i = 0;
+  if constexpr (std::is_same_v<T, float>) {
+    i = blend_floats<kLines>(hn::ScalableTag<float>(), lines, 0, count, dst);
+    i = blend_floats<kLines>(hn::CappedTag<float, 4>(), lines, i, count, dst);
+  } else {
+#if HWY_TARGET != HWY_SCALAR
+    constexpr std::int32_t kMin = std::numeric_limits<T>::min();
+    constexpr std::int32_t kMax = std::numeric_limits<T>::max();
+    const QuantizeArgs args{1.0F, static_cast<std::int32_t>(zero_point), kMin, kMax, kMax};
+    // A blend of codes lies between them.
+    i = write_codes<Reach::Int32>(BlendSource<kLines>{lines, zero_point}, args, dst, count);
+#endif
+  }
   blend_rest<kLines>(lines, i, count, zero_point, dst);
 }
 
