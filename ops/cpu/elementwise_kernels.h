@@ -36,6 +36,17 @@ void dequantize(const std::uint8_t* src, float* dst, std::int64_t count, float s
 void dequantize(const std::int8_t* src, float* dst, std::int64_t count, float scale,
                 std::int32_t zero_point, Store store);
 
+/// The same with a scale and zero point for each of the neighbouring channels of dense rows:
+/// quantize with `inv_scales`, where NaN gives code 0, and (q - zero_point) * scale in double.
+void quantize_rows(const float* src, std::uint8_t* dst, std::int64_t rows, std::int64_t channels,
+                   const float* inv_scales, const float* zero_points);
+void quantize_rows(const float* src, std::int8_t* dst, std::int64_t rows, std::int64_t channels,
+                   const float* inv_scales, const float* zero_points);
+void dequantize_row(const std::uint8_t* src, float* dst, std::int64_t count, const double* scales,
+                    const double* zero_points, Rhs kind);
+void dequantize_row(const std::int8_t* src, float* dst, std::int64_t count, const double* scales,
+                    const double* zero_points, Rhs kind);
+
 // With two inputs and a result of bytes, streaming was slower than writing through the caches, so
 // neither of these has it. `dst` is no operand. In the forms for channels the right operand has one
 // code for each, and the left one `rows` dense rows of them. `out.max` is the dtype's largest code.

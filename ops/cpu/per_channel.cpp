@@ -70,14 +70,14 @@ float dequantize_one(T code, const Channel& channel, bool float_qparams) {
 }
 
 // run(offset, count, channel) over stretches of one channel; when the channels are innermost, the
-// stretches would be single elements, so each(offset of channel 0) gets all channels at once.
-template <typename Run, typename Each>
-void for_each_channel(const ChannelLayout& layout, Run&& run, Each&& each) {
+// stretches would be single elements, so together(offset of channel 0, rows of channels) gets many.
+template <typename Run, typename Together>
+void for_each_channel(const ChannelLayout& layout, Run&& run, Together&& together) {
   if (layout.inner == 1) {
     const std::int64_t grain =
         std::max<std::int64_t>(1, kElementGrain / std::max<std::int64_t>(layout.channels, 1));
     parallel_for(layout.outer, grain, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t o = begin; o < end; ++o) each(o * layout.channels);
+      together(begin * layout.channels, end - begin);
     });
     return;
   }
@@ -97,12 +97,29 @@ std::vector<Channel> all_channels(const Quantizer& quantizer, std::int64_t count
   return channels;
 }
 
+// The numbers of all channels side by side, as kernels of whole rows take them.
+struct ChannelNumbers {
+  explicit ChannelNumbers(const std::vector<Channel>& channels) {
+    for (const Channel& channel : channels) {
+      inv_scales.push_back(channel.inv_scale);
+      float_zeros.push_back(static_cast<float>(channel.zero_point));
+      scales.push_back(channel.double_scale);
+      zeros.push_back(static_cast<double>(channel.zero_point));
+    }
+  }
+  std::vector<float> inv_scales;
+  std::vector<float> float_zeros;
+  std::vector<double> scales;
+  std::vector<double> zeros;
+};
+
 template <typename T>
 void quantize_typed(const Tensor& x, const QTensor& out) {
   const auto* src = static_cast<const float*>(x.data_ptr());
   auto* dst = static_cast<T*>(out.data_ptr());
   const ChannelLayout layout(out, out.quantizer().axis);
   const std::vector<Channel> channels = all_channels(out.quantizer(), layout.channels);
+  const ChannelNumbers numbers(channels);
   const bool float_qparams = out.qscheme() == QScheme::PerChannelAffineFloatQParams;
   for_each_channel(
       layout,
@@ -110,10 +127,17 @@ void quantize_typed(const Tensor& x, const QTensor& out) {
         quantize_run(src + offset, dst + offset, count, channels[static_cast<std::size_t>(c)],
                      float_qparams);
       },
-      [&](std::int64_t offset) {
-        for (std::size_t c = 0; c < channels.size(); ++c) {
-          const std::int64_t i = offset + static_cast<std::int64_t>(c);
-          dst[i] = quantize_one<T>(src[i], channels[c], float_qparams);
+      [&](std::int64_t offset, std::int64_t rows) {
+        if constexpr (sizeof(T) == 1) {
+          if (!float_qparams) {
+            quantize_rows(src + offset, dst + offset, rows, layout.channels,
+                          numbers.inv_scales.data(), numbers.float_zeros.data());
+            return;
+          }
+        }
+        for (std::int64_t i = 0; i < rows * layout.channels; ++i) {
+          const Channel& channel = channels[static_cast<std::size_t>(i % layout.channels)];
+          dst[offset + i] = quantize_one<T>(src[offset + i], channel, float_qparams);
         }
       });
 }
@@ -123,19 +147,36 @@ void dequantize_typed(const QTensor& x, float* dst) {
   const auto* src = static_cast<const T*>(x.data_ptr());
   const ChannelLayout layout(x, x.quantizer().axis);
   const std::vector<Channel> channels = all_channels(x.quantizer(), layout.channels);
+  const ChannelNumbers numbers(channels);
   const bool float_qparams = x.qscheme() == QScheme::PerChannelAffineFloatQParams;
   for_each_channel(
       layout,
       [&](std::int64_t offset, std::int64_t count, std::int64_t c) {
+        if constexpr (sizeof(T) == 1) {
+          if (!float_qparams) {
+            dequantize_row(src + offset, dst + offset, count, numbers.scales.data() + c,
+                           numbers.zeros.data() + c, Rhs::Scalar);
+            return;
+          }
+        }
         const Channel& channel = channels[static_cast<std::size_t>(c)];
         for (std::int64_t i = offset; i < offset + count; ++i) {
           dst[i] = dequantize_one(src[i], channel, float_qparams);
         }
       },
-      [&](std::int64_t offset) {
-        for (std::size_t c = 0; c < channels.size(); ++c) {
-          const std::int64_t i = offset + static_cast<std::int64_t>(c);
-          dst[i] = dequantize_one(src[i], channels[c], float_qparams);
+      [&](std::int64_t offset, std::int64_t rows) {
+        if constexpr (sizeof(T) == 1) {
+          if (!float_qparams) {
+            for (std::int64_t row = 0; row < rows; ++row, offset += layout.channels) {
+              dequantize_row(src + offset, dst + offset, layout.channels, numbers.scales.data(),
+                             numbers.zeros.data(), Rhs::Row);
+            }
+            return;
+          }
+        }
+        for (std::int64_t i = 0; i < rows * layout.channels; ++i) {
+          const Channel& channel = channels[static_cast<std::size_t>(i % layout.channels)];
+          dst[offset + i] = dequantize_one(src[offset + i], channel, float_qparams);
         }
       });
 }

@@ -229,6 +229,42 @@ TEST_CASE("quantize_per_channel: each channel follows its own parameters in any 
   }
 }
 
+TEST_CASE("quantize_per_channel: rows of any number of channels on every instruction set") {
+  Generator generator(17);
+  std::vector<std::int64_t> counts = {1024, 1031};
+  for (std::int64_t channels = 1; channels <= 130; ++channels) counts.push_back(channels);
+  test::for_each_target([&] {
+    for (const std::int64_t channels : counts) {
+      CAPTURE(channels);
+      const DType dtype = channels % 2 == 0 ? DType::QUInt8 : DType::QInt8;
+      const IntRange range = quant_range(dtype);
+      const Tensor x = randn({5, channels}, generator);
+      const std::array<float, 6> odd = {kNaN, kInf, -kInf, 3e9F, -3e9F, 1e30F};
+      for (std::size_t i = 0; i < odd.size() && static_cast<std::int64_t>(i) < channels; ++i) {
+        x.mutable_data<float>()[i] = odd[i];
+      }
+      const Tensor scales = rising_scales(channels);
+      std::vector<std::int64_t> zeros;
+      for (std::int64_t c = 0; c < channels; ++c) zeros.push_back(range.min + c * 7 % 256);
+      const QTensor q = quantize_per_channel(x, scales, Tensor::from_int64(zeros), 1, dtype);
+      const auto codes = codes_of(q);
+      const auto values = x.to_float_vector();
+      const auto back = dequantize(q).to_float_vector();
+      for (std::size_t i = 0; i < codes.size(); ++i) {
+        const std::size_t c = i % zeros.size();
+        const auto scale = q.quantizer().channel->scales[c];
+        REQUIRE(codes[i] ==
+                math::quantize(values[i], math::inverse_scale(static_cast<float>(scale)),
+                               static_cast<std::int32_t>(zeros[c]),
+                               static_cast<std::int32_t>(range.min),
+                               static_cast<std::int32_t>(range.max), 0));
+        REQUIRE(back[i] == math::dequantize_per_channel(static_cast<std::int32_t>(codes[i]), scale,
+                                                        zeros[c]));
+      }
+    }
+  });
+}
+
 TEST_CASE("quantize_per_channel: NaN gives code 0 and infinities saturate") {
   const Tensor x = Tensor::from_values({kNaN, kInf, -kInf, kNaN}, {1, 4});
   const std::array<std::int64_t, 1> zero = {5};
