@@ -215,8 +215,22 @@ Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const 
 Tensor batch_norm_train(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                         const Tensor& weight, const Tensor& bias,
                         const BatchNormTrainOptions& options) {
-  QUANTA_SUPPORTED(!replay::is_recording(),
-                   "freeze: {}: expected statistics that are given, got those of a batch", kOp);
+  if (replay::is_recording()) {
+    QUANTA_SUPPORTED(!running_mean.defined() && !running_var.defined(),
+                     "freeze: {}: running_mean: expected no statistics that a call changes, got "
+                     "some",
+                     kOp);
+    return replay::call(
+        kOp,
+        [options](const Tensor& a, const Tensor& b, const Tensor& c, const Tensor& divisor,
+                  const Tensor& shift) {
+          BatchNormTrainOptions given = options;
+          given.divisor = divisor;
+          given.shift = shift;
+          return batch_norm_train(a, {}, {}, b, c, given);
+        },
+        x, weight, bias, options.divisor, options.shift);
+  }
   OpScope scope(kOp);
   check_inputs(x, weight, bias, options.eps);
   scope.maps(x);

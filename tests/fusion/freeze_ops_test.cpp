@@ -332,6 +332,9 @@ void add_norms(Cases& cases) {
     });
   }
   const Dims sizes{2, 4, 4};
+  cases["batch_norm_train"].push_back({"Float32", sizes, [=](const Tensor& x) {
+                                         return batch_norm_train(x, {}, {}, weight, bias);
+                                       }});
   const auto both = [&](const std::string& op, Function plain, auto quantized) {
     cases[op].push_back({"Float32", sizes, plain});
     add_codes(cases, op, sizes, quantized);
@@ -660,9 +663,11 @@ std::map<std::string, Case> refused_cases() {
        {"depend on the values", sizes,
         [](const Tensor& x) { return quantize_per_tensor_dynamic(x, DType::QUInt8, false); }}},
       {"nonzero", {"depend on the values", sizes, [](const Tensor& x) { return nonzero(x); }}},
-      {"batch_norm_train",
-       {"statistics that are given", sizes,
-        [](const Tensor& x) { return batch_norm_train(x, {}, {}, {}, {}); }}},
+      {"running statistics",
+       {"no statistics that a call changes", sizes,
+        [](const Tensor& x) {
+          return batch_norm_train(x, Tensor::zeros({6}), Tensor::ones({6}), {}, {});
+        }}},
       {"resize_",
        {"changed in place", sizes,
         [](const Tensor& x) {

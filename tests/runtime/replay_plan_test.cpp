@@ -1,0 +1,289 @@
+// Recordings made by hand, and the plans of them.
+
+#include "quanta/runtime/replay_plan.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "quanta/runtime/detail/replay_steps.h"
+#include "quanta/runtime/error.h"
+#include "quanta/runtime/random.h"
+
+namespace quanta::replay {
+namespace {
+
+using detail::Buffer;
+using detail::BufferKind;
+using detail::Program;
+
+constexpr std::int64_t kRows = 6;
+constexpr std::int64_t kColumns = 10;
+
+/// Any strides: out = a * 0.5 + b * factor, element by element in the order of the indices.
+void combine(const Tensor& a, const Tensor& b, float factor, const Tensor& out) {
+  const auto at = [](const Tensor& x, std::int64_t i, std::int64_t j) {
+    return static_cast<float*>(x.data_ptr()) + i * x.strides()[0] + j * x.strides()[1];
+  };
+  for (std::int64_t i = 0; i < out.size(0); ++i) {
+    for (std::int64_t j = 0; j < out.size(1); ++j) {
+      *at(out, i, j) = *at(a, i, j) * 0.5F + *at(b, i, j) * factor;
+    }
+  }
+}
+
+void record_combine(const Tensor& a, const Tensor& b, float factor, const Tensor& out,
+                    bool in_place) {
+  combine(a, b, factor, out);
+  if (!is_recording()) return;
+  record({.op = "combine",
+          .inputs = {a, b},
+          .outputs = {out},
+          .run = [factor](const Frame& f) { combine(f.in(0), f.in(1), factor, f.out()); },
+          .identity = std::to_string(factor),
+          .in_place = in_place});
+}
+
+Tensor combined(const Tensor& a, const Tensor& b, float factor) {
+  Tensor out = Tensor::empty(a.sizes());
+  // Element by element: the result may lie where a dense first operand lay.
+  record_combine(a, b, factor, out, a.is_contiguous() && !a.is_same(b));
+  return out;
+}
+
+/// Rows and columns from a to b, then turned twice: views of several kinds.
+Tensor view_of(const Tensor& x, std::int64_t kind) {
+  switch (kind) {
+    case 0:
+      return x.t().contiguous().t();
+    case 1:
+      return x.view({kRows * kColumns}).view({kRows, kColumns});
+    default:
+      return x;
+  }
+}
+
+std::int64_t below(Generator& generator, std::int64_t count) {
+  return std::min(count - 1,
+                  static_cast<std::int64_t>(generator.uniform() * static_cast<float>(count)));
+}
+
+/// A network of random steps: each combines two earlier results, or parts of them into parts of a
+/// new one, or changes an earlier one in place.
+Tensor random_network(const Tensor& x, std::uint64_t seed) {
+  Generator generator(seed);
+  std::vector<Tensor> results{x, Tensor::full({kRows, kColumns}, 0.25)};
+  const auto pick = [&] {
+    const auto index = below(generator, static_cast<std::int64_t>(results.size()));
+    return results[static_cast<std::size_t>(index)];
+  };
+  const std::int64_t steps = 4 + below(generator, 20);
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const Tensor a = view_of(pick(), below(generator, 6));
+    const Tensor b = view_of(pick(), below(generator, 6));
+    // Few factors, so that some steps are equal.
+    const float factor = static_cast<float>(below(generator, 3)) * 0.25F;
+    switch (below(generator, 5)) {
+      case 0: {  // two halves of one result
+        const Tensor out = Tensor::empty({kRows, kColumns});
+        const std::int64_t half = 1 + below(generator, kRows - 1);
+        record_combine(a.slice(0, 0, half), b.slice(0, 0, half), factor, out.slice(0, 0, half),
+                       false);
+        record_combine(b.slice(0, half, kRows), a.slice(0, half, kRows), 1.0F,
+                       out.slice(0, half, kRows), false);
+        results.push_back(out);
+        break;
+      }
+      case 1: {  // a part of a copy anew
+        const Tensor out = a.clone(MemoryFormat::Contiguous);
+        out.slice(1, 0, kColumns / 2).copy_(b.slice(1, kColumns / 2, kColumns));
+        results.push_back(out);
+        break;
+      }
+      case 2: {  // a part of a constant
+        const Tensor out = Tensor::zeros({kRows, kColumns});
+        out.slice(0, 1, 3).copy_(a.slice(0, 2, 4));
+        results.push_back(combined(out, b, factor));
+        break;
+      }
+      default:
+        results.push_back(combined(a, b, factor));
+    }
+  }
+  return view_of(results.back(), below(generator, 4));
+}
+
+void check_memory(const Program& program) {
+  std::vector<std::size_t> first(program.buffers.size(), program.steps.size() + 1);
+  std::vector<std::size_t> last(program.buffers.size(), 0);
+  for (std::size_t i = 0; i < program.steps.size(); ++i) {
+    for (const auto* values : {&program.steps[i].inputs, &program.steps[i].outputs}) {
+      for (const detail::Value& value : *values) {
+        first[value.buffer] = std::min(first[value.buffer], i);
+        last[value.buffer] = std::max(last[value.buffer], i);
+      }
+    }
+  }
+  for (std::size_t a = 0; a < program.buffers.size(); ++a) {
+    for (std::size_t b = 0; b < a; ++b) {
+      const Buffer& left = program.buffers[a];
+      const Buffer& right = program.buffers[b];
+      const bool in_arena = left.kind == BufferKind::Arena && right.kind == BufferKind::Arena;
+      if (!in_arena || first[a] > last[b] || first[b] > last[a]) continue;
+      const bool apart =
+          left.offset + left.bytes <= right.offset || right.offset + right.bytes <= left.offset;
+      CHECK(apart);
+    }
+  }
+}
+
+TEST_CASE("replay: plans of random networks give what the networks give") {
+  std::size_t shared = 0;
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    CAPTURE(seed);
+    Generator generator(seed + 1000);
+    const Tensor example = randn({kRows, kColumns}, generator);
+    std::unique_ptr<ReplayPlan> plan;
+    {
+      const Recording recording(example);
+      const Tensor y = random_network(example, seed);
+      plan = std::make_unique<ReplayPlan>(recording, example, y);
+      Program program = detail::make_program(recording, example, y);
+      detail::drop_unused(program);
+      detail::share_equal_steps(program);
+      const std::size_t bytes = detail::place_buffers(program);
+      check_memory(program);
+      CHECK(bytes == plan->info().arena_bytes);
+    }
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      const Tensor x = randn({kRows, kColumns}, generator);
+      const Tensor wanted = random_network(x, seed);
+      const Tensor got = plan->run(x);
+      CHECK(got.equal(wanted));
+      CHECK(got.strides() == wanted.strides());
+    }
+    shared += plan->info().arena_bytes < plan->info().result_bytes ? 1U : 0U;
+  }
+  CHECK(shared > 200);
+}
+
+struct Recorded {
+  Tensor x = Tensor::full({kRows, kColumns}, 2.0);
+  std::unique_ptr<ReplayPlan> plan;
+
+  template <typename Network>
+  explicit Recorded(Network&& network) {
+    const Recording recording(x);
+    const Tensor y = network(x);
+    plan = std::make_unique<ReplayPlan>(recording, x, y);
+  }
+};
+
+TEST_CASE("replay: a step in place lies where its input lay") {
+  const std::size_t each = kRows * kColumns * sizeof(float);
+  const Recorded chain([](const Tensor& x) {
+    Tensor y = x;
+    for (int i = 0; i < 5; ++i) y = combined(y, x, 0.25F);
+    return combined(y, x, 0.5F);
+  });
+  CHECK(chain.plan->info().steps == 6);
+  CHECK(chain.plan->info().arena_bytes < 2 * each);
+  const Recorded kept([](const Tensor& x) {
+    const Tensor first = combined(x, x, 0.25F);
+    const Tensor second = combined(first, x, 0.25F);
+    const Tensor third = combined(second, first, 0.25F);  // first is still needed
+    return combined(third, first, 0.5F);
+  });
+  CHECK(kept.plan->info().arena_bytes >= 2 * each);
+}
+
+TEST_CASE("replay: an outer op takes the place of the ops that it is made of") {
+  const Recorded outer([](const Tensor& x) {
+    const Tensor y = combined(x, x, 0.5F);
+    if (is_recording()) {
+      record({.op = "outer", .inputs = {x}, .outputs = {y}, .run = [](const Frame& f) {
+                combine(f.in(), f.in(), 0.5F, f.out());
+              }});
+    }
+    return y;
+  });
+  CHECK(outer.plan->info().recorded_steps == 2);
+  CHECK(outer.plan->info().steps == 1);
+  CHECK(outer.plan->to_string().find("outer") != std::string::npos);
+}
+
+TEST_CASE("replay: steps of constants are done while recording") {
+  const Tensor weight = Tensor::full({kRows, kColumns}, 3.0);
+  const Recorded folded([&](const Tensor& x) {
+    return combined(x, combined(weight, Tensor::ones({kRows, kColumns}), 0.5F), 1.0F);
+  });
+  CHECK(folded.plan->info().recorded_steps == 1);
+}
+
+TEST_CASE("replay: call makes one step of an op and of all of its results") {
+  const auto both = [](const Tensor& x, const Tensor& missing) {
+    CHECK_FALSE(missing.defined());
+    return std::pair(combined(x, x, 0.25F), combined(x, x, 0.75F));
+  };
+  const Recorded called([&](const Tensor& x) {
+    const auto result = call("both", both, x, Tensor());
+    return combined(result.first, result.second, 1.0F);
+  });
+  CHECK(called.plan->info().steps == 2);
+  CHECK(called.plan->run(called.x).equal(
+      combined(combined(called.x, called.x, 0.25F), combined(called.x, called.x, 0.75F), 1.0F)));
+  // A view of an argument is nothing that has to be done.
+  const Recorded viewed([](const Tensor& x) {
+    return call(
+        "turned", [](const Tensor& t) { return t.t(); }, x);
+  });
+  CHECK(viewed.plan->info().steps == 0);
+}
+
+TEST_CASE("replay: what changes behind the recorder's back is refused by name") {
+  const auto refuse = [](auto&& network, const char* text) {
+    CHECK_THROWS_WITH_AS(Recorded{network}, doctest::Contains(text), UnsupportedError);
+  };
+  refuse(
+      [](const Tensor& x) {
+        const Tensor y = combined(x, x, 0.5F);
+        y.mutable_data<float>()[0] = 1.0F;
+        return combined(y, x, 1.0F);
+      },
+      "combine: input: expected a tensor that only recorded operations have written to");
+  refuse(
+      [](const Tensor& x) {
+        const Tensor y = Tensor::empty(x.sizes());
+        std::memset(y.data_ptr(), 0, y.nbytes());
+        return combined(y, x, 1.0F);
+      },
+      "combine: input: expected the result of operations that can be replayed");
+  refuse(
+      [](const Tensor& x) {
+        x.fill_(1.0);
+        return x;
+      },
+      "older than the recording");
+  refuse(
+      [](const Tensor& x) {
+        return Tensor::full(x.sizes(), combined(x, x, 1.0F).select(0, 0).select(0, 0).item());
+      },
+      "depend on the values");
+}
+
+TEST_CASE("replay: recordings do not nest, and end with their scope") {
+  const Tensor x = Tensor::ones({2});
+  {
+    const Recording recording(x);
+    CHECK(is_recording());
+    CHECK_THROWS_AS(Recording{x}, ArgumentError);
+    std::thread([] { CHECK_FALSE(is_recording()); }).join();
+  }
+  CHECK_FALSE(is_recording());
+}
+
+}  // namespace
+}  // namespace quanta::replay
