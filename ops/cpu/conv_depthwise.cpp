@@ -1,4 +1,4 @@
-#include "quanta/ops/cpu/conv_exact.h"
+#include "quanta/ops/cpu/conv_depthwise.h"
 
 #include "quanta/ops/cpu/highway.h"
 
@@ -18,31 +18,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
 namespace {
-
-/// An output line and the input lines under the kernel.
-struct Line {
-  std::int64_t image, depth, height;
-
-  Line(const ConvShape& shape, std::int64_t index)
-      : image(index / (shape.out[1] * shape.out[0])),
-        depth(index / shape.out[1] % shape.out[0]),
-        height(index % shape.out[1]) {}
-
-  /// Row `row` of the kernel (kD * kH), null outside the input. With two lines at a time one row
-  /// more than the kernel has is asked for.
-  const std::uint8_t* input(const DepthwiseCall& call, std::int64_t row) const {
-    const ConvShape& shape = call.shape;
-    const std::int64_t kernel_d = shape.kernel[0] == 1 ? 0 : row / shape.kernel[1];
-    const std::int64_t kernel_h = row - kernel_d * shape.kernel[1];
-    const std::int64_t d =
-        depth * shape.stride[0] - shape.padding[0] + kernel_d * shape.dilation[0];
-    const std::int64_t h =
-        height * shape.stride[1] - shape.padding[1] + kernel_h * shape.dilation[1];
-    if (d < 0 || d >= shape.in[0] || h < 0 || h >= shape.in[1]) return nullptr;
-    const std::int64_t line = (image * shape.in[0] + d) * shape.in[1] + h;
-    return call.src + line * shape.in[2] * shape.in_channels;
-  }
-};
 
 #if HWY_TARGET != HWY_SCALAR
 
@@ -111,12 +86,12 @@ class LineRunner {
 
   void run(std::int64_t begin, std::int64_t end) {
     for (std::int64_t index = begin; index < end;) {
-      const Line line(call_.shape, index);
+      const DepthwiseLine line(call_.shape, index);
       const bool two = can_pair_lines_ && index + 1 < end && line.height + 1 < call_.shape.out[1];
       const std::int64_t used = rows_ + (two ? 1 : 0);
       for (std::size_t row = 0; row < scratch_.rows.size(); ++row) {
         const auto at = static_cast<std::int64_t>(row);
-        scratch_.rows[row] = at < used ? line.input(call_, at) : nullptr;
+        scratch_.rows[row] = at < used ? line.input(call_.src, call_.shape, at) : nullptr;
       }
       if (two) {
         run_tiles<2>(index);
@@ -236,7 +211,7 @@ void convolve_lines(const DepthwiseCall& call, std::int64_t begin, std::int64_t 
 
 #else  // HWY_TARGET == HWY_SCALAR
 
-std::uint8_t convolve_output(const DepthwiseCall& call, const Line& line, std::int64_t x,
+std::uint8_t convolve_output(const DepthwiseCall& call, const DepthwiseLine& line, std::int64_t x,
                              std::int64_t channel) {
   const ConvShape& shape = call.shape;
   const std::int64_t blocks = depthwise_blocks(shape);
@@ -246,7 +221,7 @@ std::uint8_t convolve_output(const DepthwiseCall& call, const Line& line, std::i
   const std::int64_t own = parameter(channel % 16 / 4);
   std::int32_t sum = call.offset[own];
   for (std::int64_t row = 0; row < shape.kernel[0] * shape.kernel[1]; ++row) {
-    const std::uint8_t* input = line.input(call, row);
+    const std::uint8_t* input = line.input(call.src, shape, row);
     for (std::int64_t k = 0; k < shape.kernel[2]; ++k) {
       const std::int64_t from = x * shape.stride[2] - shape.padding[2] + k * shape.dilation[2];
       const bool inside = input != nullptr && from >= 0 && from < shape.in[2];
@@ -266,7 +241,7 @@ void convolve_lines(const DepthwiseCall& call, std::int64_t begin, std::int64_t 
   const std::int64_t channels = call.shape.in_channels;
   const std::int64_t width = call.shape.out[2];
   for (std::int64_t index = begin; index < end; ++index) {
-    const Line line(call.shape, index);
+    const DepthwiseLine line(call.shape, index);
     for (std::int64_t x = 0; x < width; ++x) {
       std::uint8_t* dst = call.dst + (index * width + x) * channels;
       for (std::int64_t channel = 0; channel < channels; ++channel) {
@@ -307,11 +282,22 @@ struct Parameters {
 
 }  // namespace
 
-void conv_depthwise_u8(const std::uint8_t* src, std::int32_t src_zero_point,
-                       const DepthwiseWeights& weights, const ConvShape& shape,
-                       const RequantizeParams& requantize, std::uint8_t* dst) {
+void conv_depthwise_u8(const std::uint8_t* src, const DepthwiseWeights& weights,
+                       const DepthwiseEpilogue& epilogue, const ConvShape& shape,
+                       std::uint8_t* dst) {
   const std::int64_t lines = shape.batch * shape.out[0] * shape.out[1];
   if (lines * shape.out[2] * shape.out_channels == 0) return;
+  constexpr std::int64_t kGrain = 16384;
+  const std::int64_t grain =
+      std::max<std::int64_t>(kGrain / (shape.out[2] * shape.out_channels), 1);
+  if (!weights.chunks.empty() && !epilogue.windows.empty()) {
+    const WindowCall call{src, weights, epilogue, shape, dst};
+    return parallel_for(lines, grain, [&](std::int64_t begin, std::int64_t end) {
+      depthwise_windows(call, begin, end);
+    });
+  }
+  const RequantizeParams& requantize = epilogue.params;
+  const std::int32_t src_zero_point = epilogue.src_zero_point;
   thread_local Parameters parameters;
   const std::int64_t blocks = depthwise_blocks(shape);
   const auto size = static_cast<std::size_t>(blocks * 16);
@@ -334,9 +320,6 @@ void conv_depthwise_u8(const std::uint8_t* src, std::int32_t src_zero_point,
                            parameters.offset.data(),
                            parameters.bias.data(),
                            parameters.multiplier.data()};
-  constexpr std::int64_t kGrain = 16384;
-  const std::int64_t grain =
-      std::max<std::int64_t>(kGrain / (shape.out[2] * shape.out_channels), 1);
   const auto run = HWY_DYNAMIC_DISPATCH(convolve_lines);
   parallel_for(lines, grain, [&](std::int64_t begin, std::int64_t end) {
     thread_local DepthwiseScratch scratch;

@@ -2,7 +2,7 @@
 
 // Private: integer convolution kernels of our own, exact on every instruction set (products of
 // 16-bit values summed in 32 bits). Used where oneDNN has no exact or no fast kernel: weights with
-// zero points, machines without VNNI, transposed and depthwise convolutions.
+// zero points, machines without VNNI, transposed convolutions.
 
 #include <cstddef>
 #include <cstdint>
@@ -100,30 +100,6 @@ void conv_exact_u8(const std::uint8_t* src, std::int32_t src_zero_point,
 /// Exact sums as they are: dst int32 [N, OD, OH, OW, O].
 void conv_exact_s32(const std::uint8_t* src, std::int32_t src_zero_point,
                     const ExactWeights& weights, const ConvShape& shape, std::int32_t* dst);
-
-/// Weights for conv_depthwise_u8. The rows of a kernel (kD * kH) are taken in groups that one
-/// instruction multiplies. Channels lie in blocks of 16, of which the vectors of every instruction
-/// set hold a whole number, so that one order suits all:
-///   [group of rows][kW][quad of a block's channels (4)][block][channel of the quad (4)][row]
-/// Where the last group has room a second copy follows, moved down by a row: its sums belong to the
-/// next output line, from the same input rows.
-struct DepthwiseWeights {
-  AlignedVector<std::int16_t> pairs;  ///< two rows in a group
-  AlignedVector<std::int8_t> quads;   ///< four rows in a group; empty if int8 is too small
-  AlignedVector<std::int32_t> sums;   ///< of each channel's weights: [quad][block][channel]
-};
-/// Blocks in these weights: those of all channels, rounded up to the longest vectors.
-std::int64_t depthwise_blocks(const ConvShape& shape);
-/// Whether conv_depthwise_u8 does this shape (groups == in_channels == out_channels, not
-/// transposed).
-bool is_depthwise(const ConvShape& shape);
-DepthwiseWeights pack_depthwise_weights(const std::int8_t* weight,
-                                        const std::vector<std::int64_t>& zero_points,
-                                        const ConvShape& shape);
-/// The fast path for depthwise convolutions, any kernel, stride, dilation and channel count.
-void conv_depthwise_u8(const std::uint8_t* src, std::int32_t src_zero_point,
-                       const DepthwiseWeights& weights, const ConvShape& shape,
-                       const RequantizeParams& requantize, std::uint8_t* dst);
 
 /// dst[r][n] = requantize(acc[r][n] + compensation[n]); compensation may be null. rows x channels,
 /// both dense.

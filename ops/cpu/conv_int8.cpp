@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "quanta/ops/cpu/conv_primitive.h"
+#include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/cpu/work_size.h"
 
 namespace quanta::cpu {
@@ -44,6 +45,28 @@ bool can_pad_first(const ConvShape& shape) {
   return bytes <= std::max(kMaxBytes, 4.0 * source);
 }
 
+/// Whether it is a product of matrices, with as many rows as there are pixels.
+bool is_pointwise(const ConvShape& shape) {
+  bool result = !shape.transposed && shape.groups == 1;
+  for (int i = 0; i < 3; ++i) {
+    result = result && shape.kernel[i] == 1 && shape.stride[i] == 1 && shape.padding[i] == 0;
+  }
+  return result;
+}
+
+std::int64_t pixels(const ConvShape& shape) {
+  return shape.batch * shape.out[0] * shape.out[1] * shape.out[2];
+}
+
+/// Whether gemm_codes was measured to be at least as fast as oneDNN: with AMX and VNNI, for all but
+/// long rows, of which oneDNN makes copies in an order of its own.
+bool prefers_gemm(const ConvShape& shape) {
+  constexpr std::int64_t kMaxDepth = 1024;
+  constexpr std::int64_t kFewRows = 16;
+  return is_pointwise(shape) && has_gemm_codes(shape.in_channels) &&
+         (shape.in_channels <= kMaxDepth || pixels(shape) <= kFewRows);
+}
+
 /// A copy of `src` with a border of `value`, in the calling thread's buffer.
 const std::uint8_t* padded_copy(const ConvShape& shape, std::int32_t value,
                                 const std::uint8_t* src) {
@@ -80,12 +103,15 @@ const std::uint8_t* padded_copy(const ConvShape& shape, std::int32_t value,
 }  // namespace
 
 struct ConvInt8::Plan {
-  enum class Kind : std::uint8_t { OneDnn, OneDnnSums, Depthwise, Exact };
+  enum class Kind : std::uint8_t { OneDnn, OneDnnSums, Depthwise, Gemm, Exact };
   Kind kind = Kind::Exact;
   bool pad_first = false;
   std::vector<float> bias, multiplier;
   std::vector<std::int32_t> compensation;
   RequantizeParams requantize;
+  DepthwiseEpilogue depthwise;
+  PanelRequantize panels;
+  int threads = 1;
   std::optional<Executable> executable;
   std::string_view name = "quanta:exact";
 
@@ -107,6 +133,14 @@ const ExactWeights& ConvInt8::exact_weights() const {
     weight_.release_codes();
   });
   return exact_;
+}
+
+const CodePanels& ConvInt8::panels() const {
+  std::call_once(panels_once_, [this] {
+    panels_ = pack_code_panels(weight_.codes(), geometry_.out_channels, geometry_.in_channels);
+    weight_.release_codes();
+  });
+  return panels_;
 }
 
 const DepthwiseWeights& ConvInt8::depthwise_weights() const {
@@ -141,12 +175,25 @@ std::shared_ptr<const ConvInt8::Plan> ConvInt8::make_plan(const ConvShape& shape
   }
   // oneDNN's depthwise kernels are slow here, and wrong on AVX2.
   if (is_depthwise(geometry_)) {
-    if (codes) plan->kind = Plan::Kind::Depthwise, plan->name = "quanta:depthwise";
+    if (codes) {
+      plan->kind = Plan::Kind::Depthwise;
+      plan->depthwise =
+          depthwise_epilogue(depthwise_weights(), qparams.src_zero_point, plan->requantize);
+      plan->name = "quanta:depthwise";
+    }
     return plan;
   }
   if (!use_onednn_) return plan;
 
   const bool shifted = qparams.src_zero_point != 0;
+  if (codes && prefers_gemm(shape)) {
+    if (shifted) plan->compensation = weight_.compensation(qparams.src_zero_point);
+    plan->kind = Plan::Kind::Gemm;
+    plan->panels = panel_requantize(plan->requantize, plan->compensation_or_null(), panels());
+    plan->threads = key.threads;
+    plan->name = gemm_codes_name(panels(), pixels(shape));
+    return plan;
+  }
   Int8Epilog epilog;
   if (codes && (!shifted || weight_.exact_in_float())) {
     epilog.kind = shifted ? Int8Epilogue::Compensate : Int8Epilogue::Multiply;
@@ -204,8 +251,8 @@ std::int32_t* sums_buffer(const ConvShape& shape) {
 }  // namespace
 
 std::string_view ConvInt8::codes(const ConvShape& shape, const CallQParams& qparams,
-                                 SumOutput output, const std::uint8_t* src,
-                                 std::uint8_t* dst) const {
+                                 SumOutput output, const std::uint8_t* src, std::uint8_t* dst,
+                                 const CodesTail* tail) const {
   const std::shared_ptr<const Plan> chosen = plan(shape, qparams, output);
   const std::int32_t zero_point = qparams.src_zero_point;
   if (chosen->pad_first) src = padded_copy(shape, zero_point, src);
@@ -222,12 +269,17 @@ std::string_view ConvInt8::codes(const ConvShape& shape, const CallQParams& qpar
       break;
     }
     case Plan::Kind::Depthwise:
-      conv_depthwise_u8(src, zero_point, depthwise_weights(), shape, chosen->requantize, dst);
+      conv_depthwise_u8(src, depthwise_weights(), chosen->depthwise, shape, dst);
       break;
+    case Plan::Kind::Gemm:
+      parallel_gemm_codes({src, pixels(shape), panels(), chosen->panels, dst, tail},
+                          chosen->threads);
+      return chosen->name;
     case Plan::Kind::Exact:
       conv_exact_u8(src, zero_point, exact_weights(), shape, chosen->requantize, dst);
       break;
   }
+  if (tail != nullptr) parallel_elements(pixels(shape) * shape.out_channels, *tail);
   return chosen->name;
 }
 

@@ -8,7 +8,9 @@
 #include <mutex>
 #include <string_view>
 
+#include "quanta/ops/cpu/conv_depthwise.h"
 #include "quanta/ops/cpu/conv_exact.h"
+#include "quanta/ops/cpu/gemm_codes.h"
 #include "quanta/ops/cpu/onednn.h"
 #include "quanta/ops/cpu/plan_cache.h"
 #include "quanta/ops/cpu/quantized_weight.h"
@@ -31,9 +33,11 @@ class ConvInt8 {
 
   const QuantizedWeight& weight() const noexcept { return weight_; }
 
-  /// Codes of the whole result, channels-last and dense like `src`. Returns the kernel's name.
+  /// Codes of the whole result, channels-last and dense like `src`, with `tail` (null: nothing) run
+  /// on all of them. Returns the kernel's name.
   std::string_view codes(const ConvShape& shape, const CallQParams& qparams, SumOutput output,
-                         const std::uint8_t* src, std::uint8_t* dst) const;
+                         const std::uint8_t* src, std::uint8_t* dst,
+                         const CodesTail* tail = nullptr) const;
   Int8Sums sums(const ConvShape& shape, std::int32_t src_zero_point, const std::uint8_t* src) const;
 
  private:
@@ -51,6 +55,7 @@ class ConvInt8 {
                                    SumOutput output) const;
   std::shared_ptr<const Plan> make_plan(const ConvShape& shape, const Key& key) const;
   const ExactWeights& exact_weights() const;
+  const CodePanels& panels() const;
   const DepthwiseWeights& depthwise_weights() const;
 
   QuantizedWeight weight_;
@@ -59,8 +64,9 @@ class ConvInt8 {
   bool use_onednn_;
   onednn::PackedWeights packed_;
   PlanCache<Key, Plan> plans_;
-  mutable std::once_flag exact_once_, depthwise_once_;
+  mutable std::once_flag exact_once_, depthwise_once_, panels_once_;
   mutable ExactWeights exact_;
+  mutable CodePanels panels_;
   mutable DepthwiseWeights depthwise_;
 };
 

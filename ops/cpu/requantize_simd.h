@@ -124,14 +124,8 @@ class Requantizer {
   /// Four results of scaled() to codes; the order is that of pack_words and pack_bytes.
   HWY_INLINE hn::Vec<Bytes<kBytes>> codes(IntVector a, IntVector b, IntVector c,
                                           IntVector d) const {
-    return bytes(words(a, b), words(c, d));
-  }
-  /// codes() in two steps.
-  HWY_INLINE hn::Vec<Words<kBytes>> words(IntVector a, IntVector b) const {
-    return hn::SaturatedAdd(pack_words(a, b), zero_point_);
-  }
-  HWY_INLINE hn::Vec<Bytes<kBytes>> bytes(hn::Vec<Words<kBytes>> low,
-                                          hn::Vec<Words<kBytes>> high) const {
+    const auto low = hn::SaturatedAdd(pack_words(a, b), zero_point_);
+    const auto high = hn::SaturatedAdd(pack_words(c, d), zero_point_);
     return hn::Max(pack_bytes(low, high), min_);
   }
 

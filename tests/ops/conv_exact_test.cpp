@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "quanta/ops/cpu/conv_depthwise.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/quant_math.h"
 
@@ -308,9 +310,13 @@ void check_depthwise(const Case& c) {
     const DepthwiseWeights weights =
         pack_depthwise_weights(c.weight.data(), c.zero_points, c.shape);
     std::vector<std::uint8_t> got(sums.size());
-    conv_depthwise_u8(c.src.data(), c.src_zero_point, weights, c.shape, params(c), got.data());
+    conv_depthwise_u8(c.src.data(), weights,
+                      depthwise_epilogue(weights, c.src_zero_point, params(c)), c.shape,
+                      got.data());
     check_equal(got, codes);
-    conv_depthwise_u8(c.src.data(), c.src_zero_point, weights, c.shape, without_bias, got.data());
+    conv_depthwise_u8(c.src.data(), weights,
+                      depthwise_epilogue(weights, c.src_zero_point, without_bias), c.shape,
+                      got.data());
     check_equal(got, codes_without_bias);
   });
 }
@@ -365,12 +371,38 @@ TEST_CASE("conv_depthwise: random kernels in one to three dimensions equal the s
   }
 }
 
+TEST_CASE("conv_depthwise: small kernels with any border and size equal the scalar reference") {
+  std::mt19937 random(10);
+  const auto uniform = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  for (int i = 0; i < 100; ++i) {
+    const std::int64_t kernel = uniform(0, 1) == 0 ? 3 : 5;
+    ConvShape shape = depthwise_shape(uniform(16, 200), kernel, 1, 1, 1);
+    for (const std::size_t d : {std::size_t{1}, std::size_t{2}}) {
+      shape.stride[d] = uniform(1, 2);
+      shape.padding[d] = uniform(0, static_cast<int>(kernel) - 1);
+      shape.in[d] = std::max<std::int64_t>(kernel - 2 * shape.padding[d], 1) + uniform(0, 9);
+    }
+    set_out(shape, 0);
+    Case c = make_case(shape, Values::Any, random);
+    // Weights without zero points and results up to 255, as most layers have them.
+    if (i % 4 != 0) c.zero_points = {0};
+    if (i % 4 != 0) c.requantize.max = 255;
+    // Scaled sums beyond int32.
+    if (i % 8 == 1) c.multiplier[0] = 1e8F;
+    check_depthwise(c);
+  }
+}
+
 TEST_CASE("conv_depthwise: the largest codes and weights do not saturate") {
   std::mt19937 random(9);
-  for (const std::int64_t kernel : {1, 2, 3, 4, 5, 7, 8}) {
-    ConvShape shape = depthwise_shape(19, kernel, 1, 9, 8);
+  for (const std::int64_t kernel : {1, 2, 3, 4, 5, 7, 8, -3, -5}) {
+    // Below 0: with a stride.
+    ConvShape shape = depthwise_shape(19, std::abs(kernel), kernel < 0 ? 2 : 1, 9, 8);
     set_out(shape, 0);
     Case extreme = make_case(shape, Values::Extreme, random);
+    extreme.requantize.max = 255;
     check_depthwise(extreme);
     // Weights that fit in int8 take another path.
     extreme.zero_points = {0};
