@@ -108,7 +108,8 @@ template <class V>
 HWY_INLINE V scaled(V y, V power) {
   const auto one = [](auto p, auto q) HWY_ATTR {
 #if HWY_TARGET <= HWY_AVX3
-    return GateVector{_mm512_scalef_ps(p.raw, q.raw)};
+    // With a mask of all lanes: GCC 12 warns of what _mm512_scalef_ps leaves uninitialized.
+    return GateVector{_mm512_maskz_scalef_ps(0xFFFF, p.raw, q.raw)};
 #else
     // Two factors, because 2^power alone may be too small for a normal float.
     const GateTag d;

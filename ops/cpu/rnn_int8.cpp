@@ -7,6 +7,7 @@
 #include <limits>
 #include <numeric>
 
+#include "quanta/ops/cpu/gemm_int8.h"
 #include "quanta/ops/cpu/linear_dynamic.h"
 #include "quanta/ops/cpu/onednn.h"
 #include "quanta/runtime/check.h"
@@ -18,6 +19,9 @@ namespace {
 
 /// Threads that can have a part of a layer.
 constexpr int kMaxTeam = 16;
+
+/// As GatePanels says.
+constexpr std::int64_t kReadable = 64;
 
 using Rows = std::array<FloatRange, kMaxStepRows>;
 
@@ -140,6 +144,7 @@ void LayerRun::operator()(const detail::Team& team) noexcept {
   GateStep step{.weight = &weight_,
                 .kind = layer_.kind,
                 .vnni = onednn::has_exact_u8s8(),
+                .tiles = has_tiles(),
                 .code_bits = reduced ? CodeBits::Seven : CodeBits::Eight,
                 .rows = 0,
                 .codes = codes.data,
@@ -200,7 +205,8 @@ GatePanels::GatePanels(const QuantizedWeight& weight, std::int64_t gate_count)
       hidden(weight.weight().size(0) / gate_count),
       depth(weight.weight().size(1)) {
   const std::int64_t groups = (depth + kPanelDepth - 1) / kPanelDepth;
-  codes = Tensor::zeros({blocks(), groups, gates, kUnitBlock, kPanelDepth}, DType::Int8);
+  const std::int64_t group_bytes = gates * kUnitBlock * kPanelDepth;
+  codes = Tensor::zeros({(blocks() * groups + kReadable / kPanelDepth) * group_bytes}, DType::Int8);
   const auto terms = static_cast<std::size_t>(blocks() * gates * kUnitBlock);
   scales.resize(terms);
   sums.resize(terms);

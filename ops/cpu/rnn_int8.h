@@ -24,7 +24,8 @@ inline constexpr std::int64_t kMaxStepRows = 16;
 
 /// A hidden weight [gates * hidden, depth] and what turns its sums into floats, block of units by
 /// block. The code of (gate, unit, k) is at [unit / 16][k / 4][gate][unit % 16][k % 4], the terms
-/// are at [unit / 16][gate][unit % 16], with zeros where units and k end.
+/// are at [unit / 16][gate][unit % 16], with zeros where units and k end. Behind the last block 64
+/// more k can be read.
 struct GatePanels {
   GatePanels(const QuantizedWeight& weight, std::int64_t gate_count);
 
@@ -50,7 +51,8 @@ struct RangeLanes {
 struct GateStep {
   const GatePanels* weight;
   RecurrentKind kind;
-  bool vnni;  ///< onednn::has_exact_u8s8()
+  bool vnni;   ///< onednn::has_exact_u8s8()
+  bool tiles;  ///< has_tiles()
   CodeBits code_bits;
   std::int64_t rows;
   const std::uint8_t*
