@@ -384,6 +384,10 @@ void join_tails(Program& program) {
 std::size_t place_buffers(Program& program) {
   reuse_inputs(program);
   constexpr std::size_t kAlignment = 64;
+  // Neighbours of sizes that are multiples of a page would lie so that a load seems to follow the
+  // store to another buffer: processors compare the lowest 12 bits of addresses first.
+  constexpr std::size_t kLarge = 16384;
+  constexpr std::size_t kStagger = 2048 + kAlignment;
   const std::vector<Lifetime> lives = lifetimes(program);
   std::vector<std::size_t> order;
   for (std::size_t b = 0; b < program.buffers.size(); ++b) {
@@ -394,7 +398,9 @@ std::size_t place_buffers(Program& program) {
     return program.buffers[a].bytes > program.buffers[b].bytes;
   });
   const auto room = [&](std::size_t b) {
-    return (program.buffers[b].bytes + kAlignment - 1) / kAlignment * kAlignment + kAlignment;
+    const std::size_t bytes = program.buffers[b].bytes;
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment +
+           (bytes >= kLarge ? kStagger : kAlignment);
   };
   std::size_t total = 0;
   std::vector<std::size_t> placed;
