@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/ops/cpu/elementwise_kernels.h"
 #include "quanta/ops/cpu/norm_kernels.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/spatial.h"
@@ -182,8 +183,8 @@ void normalize_rows(std::int64_t rows, std::int64_t count, DType dtype, const vo
     for (std::int64_t row = begin; row < end; ++row) {
       const std::byte* from = at(src, row * count, dtype);
       const Moments moments = moments_of(cpu::norm_sums(dtype, from, count), count, scale, eps);
-      std::transform(weight.begin(), weight.end(), factor.begin(),
-                     [&](float w) { return moments.inv_std * w; });
+      cpu::float_binary(cpu::FloatBinary::Mul, weight.data(), &moments.inv_std, factor.data(),
+                        count, cpu::Rhs::Scalar, cpu::Store::Cached);
       cpu::norm_row(dtype, from, moments.center, factor.data(), bias.data(), count, output,
                     at(dst, row * count, dtype));
     }

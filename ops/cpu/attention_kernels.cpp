@@ -131,7 +131,13 @@ float ExpRow(float* row, std::int64_t count, const float* mask) {
     store_rest(y, left, row + i);
     hn::Store(hn::Add(hn::Load(d, sum), y), d, sum);
   }
-  for (std::int64_t width = kSums / 2; width > 0; width /= 2) {
+  std::int64_t width = kSums / 2;
+  for (; width >= kLanes; width /= 2) {
+    for (std::int64_t k = 0; k < width; k += kLanes) {
+      hn::Store(hn::Add(hn::Load(d, sums + k), hn::Load(d, sums + k + width)), d, sums + k);
+    }
+  }
+  for (; width > 0; width /= 2) {
     for (std::int64_t k = 0; k < width; ++k) sums[k] += sums[k + width];
   }
   return sums[0];

@@ -137,6 +137,52 @@ class PendingFloats {
   SumBlock block_{};
 };
 
+class TileProduct {
+ public:
+  TileProduct(const GemvInt8& call, const GemmOutput& output)
+      : call_(call), pending_(output, call.out_features) {}
+
+  /// Rows [row, row + rows) times the two panels from `panel` on, or the last one before `end`.
+  QUANTA_TILES void multiply(std::int64_t row, std::int64_t rows, std::int64_t panel,
+                             std::int64_t end) {
+    const std::int64_t steps = call_.in_features / kTileBytes;
+    const std::int64_t panel_bytes = call_.in_features * kPanelChannels;
+    const std::int8_t* first = call_.weight + panel * panel_bytes;
+    // Without a second panel the first one is multiplied twice.
+    const bool pair = panel + 1 < end;
+    const std::int64_t channel = panel * kPanelChannels;
+    const std::int64_t columns =
+        std::min(pair ? kColumns : kPanelChannels, call_.out_features - channel);
+    const std::int64_t next_panels =
+        std::clamp<std::int64_t>(end - panel - kGemmPanels, 0, kGemmPanels);
+    NextWeights next(first + kGemmPanels * panel_bytes, next_panels * panel_bytes,
+                     (rows + kBlockRows - 1) / kBlockRows * steps);
+    const std::int64_t row_end = row + rows;
+    for (; row < row_end; row += kBlockRows, turn_ ^= 1) {
+      const std::int64_t block_rows = std::min(kBlockRows, row_end - row);
+      const bool two = block_rows > kTileRows;
+      const TileBlock block{call_.src + row * call_.src_stride, call_.src_stride, first,
+                            pair ? first + panel_bytes : first};
+      zero_sums();
+      for (std::int64_t part = 0; part < PendingFloats::kParts; ++part) {
+        multiply_steps(block, two, steps * part / PendingFloats::kParts,
+                       steps * (part + 1) / PendingFloats::kParts, next);
+        pending_.part(part);
+      }
+      std::int32_t* sums = sums_[turn_].data();
+      store_sums(sums, two);
+      pending_.set({sums, kColumns, row, block_rows, channel, columns});
+    }
+  }
+  void finish() const { pending_.finish(); }
+
+ private:
+  const GemvInt8& call_;
+  PendingFloats pending_;
+  std::size_t turn_ = 0;
+  alignas(64) std::array<std::array<std::int32_t, kBlockRows * kColumns>, 2> sums_;
+};
+
 }  // namespace
 
 bool has_tiles() {
@@ -155,37 +201,20 @@ bool has_tiles() {
 void gemm_int8_tiles(const GemvInt8& call, const GemmOutput& output, std::int64_t begin,
                      std::int64_t end) {
   const TileScope scope;
-  alignas(64) std::array<std::array<std::int32_t, kBlockRows * kColumns>, 2> sums;
-  std::size_t turn = 0;
-  PendingFloats pending(output, call.out_features);
-  const std::int64_t steps = call.in_features / kTileBytes;
-  const std::int64_t panel_bytes = call.in_features * kPanelChannels;
-  for (std::int64_t panel = begin; panel < end; panel += kGemmPanels) {
-    const std::int8_t* first = call.weight + panel * panel_bytes;
-    // Without a second panel the first one is multiplied twice.
-    const bool pair = panel + 1 < end;
-    const std::int64_t channel = panel * kPanelChannels;
-    const std::int64_t row_blocks = (call.rows + kBlockRows - 1) / kBlockRows;
-    const std::int64_t next_panels = std::clamp<std::int64_t>(end - panel - 2, 0, 2);
-    NextWeights next(first + 2 * panel_bytes, next_panels * panel_bytes, row_blocks * steps);
-    const std::int64_t columns =
-        std::min(pair ? kColumns : kPanelChannels, call.out_features - channel);
-    for (std::int64_t row = 0; row < call.rows; row += kBlockRows, turn ^= 1) {
-      const std::int64_t rows = std::min(kBlockRows, call.rows - row);
-      const bool two = rows > kTileRows;
-      const TileBlock block{call.src + row * call.src_stride, call.src_stride, first,
-                            pair ? first + panel_bytes : first};
-      zero_sums();
-      for (std::int64_t part = 0; part < PendingFloats::kParts; ++part) {
-        multiply_steps(block, two, steps * part / PendingFloats::kParts,
-                       steps * (part + 1) / PendingFloats::kParts, next);
-        pending.part(part);
-      }
-      store_sums(sums[turn].data(), two);
-      pending.set({sums[turn].data(), kColumns, row, rows, channel, columns});
+  TileProduct product(call, output);
+  // Rows that stay in the L2 cache while all panels pass.
+  constexpr std::int64_t kMaxBytes = std::int64_t{384} * 1024;
+  const std::int64_t fitting = std::max(kMaxBytes / call.src_stride / kBlockRows, std::int64_t{1});
+  const std::int64_t blocks = (call.rows + kBlockRows - 1) / kBlockRows;
+  const std::int64_t parts = (blocks + fitting - 1) / fitting;
+  const std::int64_t part_rows = (blocks + parts - 1) / parts * kBlockRows;
+  for (std::int64_t row = 0; row < call.rows; row += part_rows) {
+    const std::int64_t rows = std::min(part_rows, call.rows - row);
+    for (std::int64_t panel = begin; panel < end; panel += kGemmPanels) {
+      product.multiply(row, rows, panel, end);
     }
   }
-  pending.finish();
+  product.finish();
 }
 
 #else
