@@ -201,6 +201,7 @@ bool join_with_producer(Program& program, std::size_t index) {
   const auto table = before != nullptr ? composed(*before, *step.table) : step.table;
   (producer.table != nullptr ? producer.table : producer.joined) = table;
   producer.run = producer.with_table(table);
+  producer.ranges = nullptr;  // they know the table before
   producer.identity.clear();
   producer.note += " + " + std::string(step.op);
   producer.outputs[0] = step.outputs[0];

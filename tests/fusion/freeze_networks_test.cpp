@@ -2,6 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
+#include <vector>
+
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/freeze.h"
 #include "quanta/fusion/fuse_modules.h"
@@ -26,6 +30,7 @@
 #include "quanta/nn/transformer.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
+#include "quanta/ops/conv.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/random.h"
 
@@ -124,6 +129,71 @@ TEST_CASE("freeze: float networks") {
                               nn::GroupNorm({.num_groups = 2, .num_channels = 6}), nn::ReLU(),
                               nn::InstanceNorm2d({.num_features = 6})),
                {2, 3, 5, 6});
+}
+
+/// Steps on codes, of which plans make tables and tails of others.
+struct RandomCodes : nn::Module {
+  std::uint64_t seed;
+  quantized::ConvPackedParams wide, deep;
+
+  explicit RandomCodes(std::uint64_t given)
+      : seed(given),
+        wide(weight({8, 8, 1, 1}), random({8}, 1), {}, 2),
+        deep(weight({8, 1, 3, 3}), random({8}, 2), {.padding = {1}, .groups = 8}, 2) {
+    eval();
+  }
+  static QTensor weight(const Dims& sizes) {
+    return quantize_per_tensor(random(sizes, 5), 0.05, 0, DType::QInt8);
+  }
+
+  static std::size_t below(Generator& generator, std::size_t count) {
+    const auto value = static_cast<std::size_t>(generator.uniform() * static_cast<float>(count));
+    return std::min(count - 1, value);
+  }
+
+  QTensor step(const QTensor& a, const QTensor& b, std::size_t kind) const {
+    switch (kind) {
+      case 0:
+        return quantized::conv(a, wide, 0.2, 110);
+      case 1:
+        return quantized::conv_relu(a, deep, 0.1, 3);
+      case 2:
+        return quantized::hardswish(a, 0.07, 30);
+      case 3:
+        return quantized::mul(a, b, 0.15, 100);
+      case 4:
+        return QTensor(relu(a));
+      case 5:
+        return quantize_per_tensor(dequantize(a), 0.08, 90, DType::QUInt8);
+      case 6:
+        return quantized::add_relu(a, b, 0.12, 0);
+      case 7:
+        return quantized::cat(std::array{QTensor(a.slice(1, 0, 4)), QTensor(b.slice(1, 4, 8))}, 1,
+                              0.1, 80);
+      default:
+        return quantized::add(a, b, 0.12, 100);
+    }
+  }
+
+  Tensor forward(const Tensor& x) const override {
+    Generator generator(seed);
+    std::vector<QTensor> results{
+        quantize_per_tensor(x.contiguous(MemoryFormat::ChannelsLast), 0.05, 120, DType::QUInt8)};
+    for (std::size_t i = 4 + below(generator, 12); i-- > 0;) {
+      // Mostly what was made last.
+      const QTensor a =
+          results[results.size() - 1 - below(generator, std::min<std::size_t>(results.size(), 2))];
+      results.push_back(step(a, results[below(generator, results.size())], below(generator, 10)));
+    }
+    return dequantize(results.back());
+  }
+};
+
+TEST_CASE("freeze: random networks of codes") {
+  for (std::uint64_t seed = 0; seed < 150; ++seed) {
+    CAPTURE(seed);
+    check_frozen(RandomCodes(seed), {2, 8, 5, 7});
+  }
 }
 
 TEST_CASE("freeze: MobileNetV3 converted") {
