@@ -33,26 +33,27 @@ std::int64_t median(std::vector<std::int64_t> values) {
   return *middle;
 }
 
+/// Inputs to calibrate a network of random weights with.
+constexpr std::int64_t kRandomCalibration = 8;
+
 /// A network that is ready to run, with the inputs to run it on.
 class Subject {
  public:
   explicit Subject(const BenchOptions& options)
       : kind_(network_kind(options.model)),
         batch_(options.batch),
-        inputs_(read_inputs(kind_, options.input)) {
+        inputs_(options.input.empty() ? random_inputs(kind_, options.batch)
+                                      : read_inputs(kind_, options.input)) {
     if (inputs_.size(0) < batch_) {
       throw ArgumentError(
           fmt::format("bench: --batch: expected at most the {} inputs of {}, got {}",
                       inputs_.size(0), options.input, batch_));
     }
-    const StateDict file = read_safetensors(options.input);
-    if (const Tensor* expected = file.find("float_out")) expected_ = *expected;
-    const NetworkForm form = network_form(options.dtype);
-    const Tensor calibration = options.calib.empty() ? Tensor() : read_inputs(kind_, options.calib);
-    model_ = load_network(kind_, form, options.weights, calibration);
-    if (!options.save.empty()) save_model(*model_, options.save);
-    file_bytes_ = static_cast<double>(
-        std::filesystem::file_size(options.save.empty() ? options.weights : options.save));
+    if (!options.input.empty()) {
+      const StateDict file = read_safetensors(options.input);
+      if (const Tensor* expected = file.find("float_out")) expected_ = *expected;
+    }
+    make_model(options);
     x_ = inputs_.slice(0, 0, batch_).clone();
     if (x_.dim() == 4) x_ = x_.contiguous(MemoryFormat::ChannelsLast);
     if (!options.eager) {
@@ -79,6 +80,22 @@ class Subject {
   double file_megabytes() const { return file_bytes_ / 1e6; }
 
  private:
+  void make_model(const BenchOptions& options) {
+    const NetworkForm form = network_form(options.dtype);
+    const bool is_random = options.weights.empty();
+    Tensor calibration;
+    if (!options.calib.empty()) {
+      calibration = read_inputs(kind_, options.calib);
+    } else if (is_random) {
+      calibration = random_inputs(kind_, kRandomCalibration);
+    }
+    model_ = is_random ? make_random_network(kind_, form, calibration)
+                       : load_network(kind_, form, options.weights, calibration);
+    if (!options.save.empty()) save_model(*model_, options.save);
+    const std::string& file = options.save.empty() ? options.weights : options.save;
+    if (!file.empty()) file_bytes_ = static_cast<double>(std::filesystem::file_size(file));
+  }
+
   Tensor call(const Tensor& x) const { return model_ != nullptr ? (*model_)(x) : frozen_(x); }
 
   const NetworkKind& kind_;
@@ -116,7 +133,12 @@ json accuracy(const Subject& subject) {
 
 json answer(const Subject& subject, const json& request, std::int64_t& last_median) {
   const std::string command = request.at("cmd");
-  if (command == "accuracy") return accuracy(subject);
+  if (command == "accuracy") {
+    if (!subject.expected().defined()) {
+      throw ArgumentError("bench: --input: expected a file with float_out, got one without");
+    }
+    return accuracy(subject);
+  }
   const double seconds = request.at("seconds");
   // Not timed: caches and clocks.
   if (static_cast<double>(last_median) < seconds * 0.3e9) subject.run();

@@ -65,6 +65,81 @@ void add_networks_command(CLI::App& app, quanta::cli::NetworkSuiteOptions& suite
   command->add_option("--json", suite.json, "Where to write the figures");
 }
 
+void add_demo_command(CLI::App& app, quanta::cli::DemoOptions& demo) {
+  CLI::App* command = app.add_subcommand(
+      "demo", "Quantize a trained network and compare float with int8 on Fashion-MNIST");
+  command->add_option("--model", demo.model, "The network")
+      ->check(CLI::IsMember({"fashion_resnet", "fashion_mobilenet"}))
+      ->capture_default_str();
+  std::vector<std::string> formats;
+  for (const quanta::NumberFormat& format : quanta::number_formats()) {
+    formats.emplace_back(format.name);
+  }
+  CLI::Option* format =
+      command
+          ->add_option("--format", demo.format,
+                       "Simulate a number format in the float network instead of converting it")
+          ->check(CLI::IsMember(formats));
+  command->add_option("--observer", demo.observer, "How activations are observed")
+      ->check(CLI::IsMember({"histogram", "minmax", "moving-average"}))
+      ->capture_default_str();
+  command
+      ->add_flag("--per-tensor", demo.per_tensor,
+                 "One scale for each weight instead of one for each output channel")
+      ->excludes(format);
+  command->add_option("--images", demo.images, "Test images to evaluate")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  command->add_option("--threads", demo.threads, "Threads (default: all)")
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--save", demo.save_path, "Where to write the int8 model")
+      ->excludes(format)
+      ->capture_default_str();
+  command->add_option("--data", demo.data_folder, "Folder with the Fashion-MNIST .gz files")
+      ->capture_default_str();
+  command->add_option("--weights", demo.weights_folder, "Folder with the float weights")
+      ->capture_default_str();
+}
+
+void add_bench_command(CLI::App& app, quanta::cli::BenchOptions& bench,
+                       const std::vector<std::string>& networks) {
+  CLI::App* command = app.add_subcommand(
+      "bench", "Time a network of the side-by-side benchmarks, or take part in them");
+  command->add_option("--model", bench.model, "The network")
+      ->check(CLI::IsMember(networks))
+      ->capture_default_str();
+  command
+      ->add_option("--weights", bench.weights,
+                   "Float weights under torch's names, or a model saved by --save (.safetensors; "
+                   "default: random ones)")
+      ->check(CLI::ExistingFile);
+  command->add_option("--calib", bench.calib, "Calibration inputs: x [count, ...] (int8)")
+      ->check(CLI::ExistingFile);
+  command
+      ->add_option("--input", bench.input,
+                   "Inputs: x [count, ...]; float_out, if there, is compared with (default: "
+                   "random ones)")
+      ->check(CLI::ExistingFile);
+  command->add_option("--dtype", bench.dtype, "The arithmetic")
+      ->check(CLI::IsMember({"float32", "int8", "dynamic-int8"}))
+      ->capture_default_str();
+  command->add_option("--batch", bench.batch, "Inputs at a time")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command->add_option("--threads", bench.threads, "Threads (default: all)")
+      ->check(CLI::Range(1, 1024));
+  command->add_option("--seconds", bench.seconds, "How long to time it")
+      ->check(CLI::Range(0.001, 3600.0))
+      ->capture_default_str();
+  command->add_option("--json", bench.json, "Where to write the figures");
+  command->add_option("--output", bench.output,
+                      "Where to write the outputs for all inputs (.safetensors)");
+  command->add_option("--save", bench.save, "Where to write the quantized model");
+  command->add_flag("--eager", bench.eager, "Call the modules instead of the frozen plan");
+  command->add_flag("--worker", bench.worker,
+                    "Speak the harness's line protocol on stdin and stdout");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -73,85 +148,19 @@ int main(int argc, char** argv) {
   app.failure_message(CLI::FailureMessage::help);
 
   quanta::cli::DemoOptions demo;
-  CLI::App* demo_command = app.add_subcommand(
-      "demo", "Quantize a trained network and compare float with int8 on Fashion-MNIST");
-  demo_command->add_option("--model", demo.model, "The network")
-      ->check(CLI::IsMember({"fashion_resnet", "fashion_mobilenet"}))
-      ->capture_default_str();
-  std::vector<std::string> formats;
-  for (const quanta::NumberFormat& format : quanta::number_formats()) {
-    formats.emplace_back(format.name);
-  }
-  CLI::Option* format =
-      demo_command
-          ->add_option("--format", demo.format,
-                       "Simulate a number format in the float network instead of converting it")
-          ->check(CLI::IsMember(formats));
-  demo_command->add_option("--observer", demo.observer, "How activations are observed")
-      ->check(CLI::IsMember({"histogram", "minmax", "moving-average"}))
-      ->capture_default_str();
-  demo_command
-      ->add_flag("--per-tensor", demo.per_tensor,
-                 "One scale for each weight instead of one for each output channel")
-      ->excludes(format);
-  demo_command->add_option("--images", demo.images, "Test images to evaluate")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
-  demo_command->add_option("--threads", demo.threads, "Threads (default: all)")
-      ->check(CLI::Range(1, 1024));
-  demo_command->add_option("--save", demo.save_path, "Where to write the int8 model")
-      ->excludes(format)
-      ->capture_default_str();
-  demo_command->add_option("--data", demo.data_folder, "Folder with the Fashion-MNIST .gz files")
-      ->capture_default_str();
-  demo_command->add_option("--weights", demo.weights_folder, "Folder with the float weights")
-      ->capture_default_str();
+  add_demo_command(app, demo);
 
   quanta::cli::InspectOptions inspect;
   CLI::App* inspect_command =
       app.add_subcommand("inspect", "List the tensors of a .safetensors or .pt file");
   inspect_command->add_option("file", inspect.path, "The file")->required();
 
-  quanta::cli::BenchOptions bench;
-  CLI::App* bench_command = app.add_subcommand(
-      "bench", "Time a network of the side-by-side benchmarks, or take part in them");
   std::vector<std::string> networks;
   for (const quanta::cli::NetworkKind& kind : quanta::cli::network_kinds()) {
     networks.emplace_back(kind.name);
   }
-  bench_command->add_option("--model", bench.model, "The network")
-      ->check(CLI::IsMember(networks))
-      ->capture_default_str();
-  bench_command
-      ->add_option("--weights", bench.weights,
-                   "Float weights under torch's names, or a model saved by --save (.safetensors)")
-      ->check(CLI::ExistingFile)
-      ->required();
-  bench_command->add_option("--calib", bench.calib, "Calibration inputs: x [count, ...] (int8)")
-      ->check(CLI::ExistingFile);
-  bench_command
-      ->add_option("--input", bench.input,
-                   "Inputs: x [count, ...]; float_out, if there, is compared with")
-      ->check(CLI::ExistingFile)
-      ->required();
-  bench_command->add_option("--dtype", bench.dtype, "The arithmetic")
-      ->check(CLI::IsMember({"float32", "int8", "dynamic-int8"}))
-      ->capture_default_str();
-  bench_command->add_option("--batch", bench.batch, "Inputs at a time")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  bench_command->add_option("--threads", bench.threads, "Threads (default: all)")
-      ->check(CLI::Range(1, 1024));
-  bench_command->add_option("--seconds", bench.seconds, "How long to time it")
-      ->check(CLI::Range(0.001, 3600.0))
-      ->capture_default_str();
-  bench_command->add_option("--json", bench.json, "Where to write the figures");
-  bench_command->add_option("--output", bench.output,
-                            "Where to write the outputs for all inputs (.safetensors)");
-  bench_command->add_option("--save", bench.save, "Where to write the quantized model");
-  bench_command->add_flag("--eager", bench.eager, "Call the modules instead of the frozen plan");
-  bench_command->add_flag("--worker", bench.worker,
-                          "Speak the harness's line protocol on stdin and stdout");
+  quanta::cli::BenchOptions bench;
+  add_bench_command(app, bench, networks);
 
   quanta::cli::ProfileOptions profile;
   add_profile_command(app, profile, networks);
