@@ -236,14 +236,55 @@ QTensor prelu(const QTensor& x, const QTensor& weight, double scale, std::int64_
   return out;
 }
 
+namespace {
+
+// Rows of `length` codes, through floats that stay in the L1 cache.
+template <typename T>
+void softmax_codes(const QTensor& x, const QTensor& out, std::int64_t length) {
+  const auto* src = static_cast<const T*>(x.data_ptr());
+  auto* dst = static_cast<T*>(out.data_ptr());
+  const auto scale = static_cast<float>(x.quantizer().scale);
+  const auto zero_point = static_cast<std::int32_t>(x.quantizer().zero_point);
+  const cpu::QuantizeArgs args = cpu::ScalarQuantizer(out).args();
+  const std::int64_t grain = std::max<std::int64_t>(1, cpu::kElementGrain / 8 / length);
+  parallel_for(x.numel() / length, grain, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> row(static_cast<std::size_t>(length));
+    for (std::int64_t i = begin * length; i < end * length; i += length) {
+      cpu::dequantize(src + i, row.data(), length, scale, zero_point, cpu::Store::Cached);
+      cpu::softmax_row(row.data(), length, row.data());
+      cpu::quantize(row.data(), dst + i, length, args, cpu::Store::Cached);
+    }
+  });
+}
+
+}  // namespace
+
 QTensor softmax(const QTensor& x, std::int64_t dim, double scale, std::int64_t zero_point) {
   constexpr std::string_view kOp = "quantized::softmax";
+  if (replay::is_recording()) {
+    return replay::call(
+        kOp, [=](const QTensor& a) { return softmax(a, dim, scale, zero_point); }, x);
+  }
   OpScope scope(kOp);
   cpu::check_per_tensor(kOp, "x", x);
-  check_quantizer(kOp, Quantizer::per_tensor(scale, zero_point), x.dtype(), x.sizes());
-  wrap_dim(dim, x.dim(), kOp);
-  scope.kernel("dequantize, softmax, quantize");
-  return quantize_per_tensor(quanta::softmax(dequantize(x), dim), scale, zero_point, x.dtype());
+  scope.maps(x);
+  const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
+  check_quantizer(kOp, quantizer, x.dtype(), x.sizes());
+  const std::int64_t axis = wrap_dim(dim, x.dim(), kOp);
+  const bool in_rows = x.numel() > 0 && x.dim() > 0 && x.dtype() != DType::QInt32 &&
+                       x.is_contiguous() && axis == x.dim() - 1;
+  if (!in_rows) {
+    scope.kernel("dequantize, softmax, quantize");
+    return quantize_per_tensor(quanta::softmax(dequantize(x), dim), scale, zero_point, x.dtype());
+  }
+  scope.kernel("simd");
+  QTensor out = QTensor::empty(x.sizes(), x.dtype(), quantizer, x.suggested_format());
+  if (x.dtype() == DType::QUInt8) {
+    softmax_codes<std::uint8_t>(x, out, x.size(-1));
+  } else {
+    softmax_codes<std::int8_t>(x, out, x.size(-1));
+  }
+  return out;
 }
 
 }  // namespace quantized

@@ -85,9 +85,36 @@ HWY_INLINE void exp_block(Block& x, Vector largest, Block& sums) {
     sums.part[k] = hn::Add(sums.part[k], x.part[k]);
   }
 }
-HWY_INLINE void divide_block(Block& x, Vector sum) {
-  for (std::size_t k = 0; k < kVectors; ++k) x.part[k] = hn::Div(x.part[k], sum);
-}
+
+// Division by the one sum, rounded as the instruction rounds: Markstein's two corrections of the
+// product with the rounded reciprocal, whose remainders are exact where nothing underflows.
+class Divisor {
+ public:
+  explicit Divisor(float sum)
+      : sum_(hn::Set(Tag(), sum)), reciprocal_(hn::Div(hn::Set(Tag(), 1.0F), sum_)) {}
+
+  HWY_INLINE void operator()(Block& x) const {
+    for (std::size_t k = 0; k < kVectors; ++k) x.part[k] = quotient(x.part[k]);
+  }
+
+ private:
+  HWY_INLINE Vector quotient(Vector x) const {
+#if HWY_TARGET != HWY_SCALAR  // which has no fused multiply-add
+    const Tag d;
+    const auto exact =
+        hn::Or(hn::Ge(x, hn::Set(d, 0x1p-100F)), hn::Eq(x, hn::Zero(d)));
+    if (HWY_LIKELY(hn::AllTrue(d, exact))) {
+      const auto first = hn::Mul(x, reciprocal_);
+      const auto second = hn::MulAdd(hn::NegMulAdd(first, sum_, x), reciprocal_, first);
+      return hn::MulAdd(hn::NegMulAdd(second, sum_, x), reciprocal_, second);
+    }
+#endif
+    return hn::Div(x, sum_);
+  }
+
+  Vector sum_;
+  Vector reciprocal_;
+};
 
 void SoftmaxRow(const float* src, std::int64_t count, float* dst) {
   const Tag d;
@@ -109,13 +136,13 @@ void SoftmaxRow(const float* src, std::int64_t count, float* dst) {
   for (std::int64_t width = kBlock / 2; width > 0; width /= 2) {
     for (std::int64_t k = 0; k < width; ++k) lanes[k] += lanes[k + width];
   }
-  const auto sum = hn::Set(d, lanes[0]);
+  const Divisor divide(lanes[0]);
   for (std::int64_t i = 0; i < whole; i += kBlock) {
     Block x = load_block(dst + i);
-    divide_block(x, sum);
+    divide(x);
     store_block(x, dst + i);
   }
-  divide_block(last, sum);
+  divide(last);
   store_part(last, rest, dst + whole);
 }
 
