@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/large_pages.h"
 
 namespace quanta {
 namespace {
@@ -48,6 +49,7 @@ std::size_t class_bytes(std::size_t index) {
 constexpr std::size_t kMinMappedBytes = std::size_t{1} << 20;
 
 void* map_block(std::size_t bytes) {
+  if (bytes >= detail::kLargePage) return detail::map_large_pages(bytes);
   void* data =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, 0);
   return data == MAP_FAILED ? nullptr : data;

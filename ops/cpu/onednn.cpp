@@ -8,6 +8,7 @@
 
 #include "quanta/runtime/allocator.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/lasting_memory.h"
 
 namespace quanta::cpu::onednn {
 namespace {
@@ -87,24 +88,21 @@ dnnl::memory floats(const Md& desc, const float* values) {
   return memory;
 }
 
-dnnl::memory reordered(const Md& source_desc, const void* source, const Md& desc) {
-  return checked("reorder of weights", [&] {
-    // oneDNN takes addresses as non-const; a source is only read.
-    dnnl::memory from(source_desc, engine(), const_cast<void*>(source));
-    dnnl::memory to(desc, engine());
-    dnnl::reorder(from, to).execute(stream(), from, to);
-    stream().wait();
-    return to;
-  });
-}
-
 dnnl::memory PackedWeights::in_layout(const Md& desc) const {
   const std::lock_guard lock(mutex_);
-  for (const auto& [layout, memory] : packed_) {
-    if (layout == desc) return memory;
+  for (const Packed& packed : packed_) {
+    if (packed.memory.get_desc() == desc) return packed.memory;
   }
-  packed_.emplace_back(desc, reordered(source_desc_, source_, desc));
-  return packed_.back().second;
+  const std::shared_ptr<std::byte> bytes = detail::lasting_memory(desc.get_size());
+  return checked("reorder of weights", [&] {
+    // oneDNN takes addresses as non-const; a source is only read.
+    dnnl::memory from(source_desc_, engine(), const_cast<void*>(source_));
+    dnnl::memory to(desc, engine(), bytes.get());
+    dnnl::reorder(from, to).execute(stream(), from, to);
+    stream().wait();
+    packed_.push_back({bytes, to});
+    return to;
+  });
 }
 
 std::string_view interned(std::string_view name) {

@@ -59,9 +59,6 @@ class ThreadScope {
 /// Memory of oneDNN's own that holds a copy of these numbers.
 dnnl::memory floats(const Md& desc, const float* values);
 
-/// `source` in the layout of `desc`.
-dnnl::memory reordered(const Md& source_desc, const void* source, const Md& desc);
-
 /// Weights in the layouts that primitives asked for, each made once. Safe from many threads.
 class PackedWeights {
  public:
@@ -71,9 +68,14 @@ class PackedWeights {
   dnnl::memory in_layout(const Md& desc) const;
 
  private:
+  struct Packed {
+    std::shared_ptr<std::byte> bytes;
+    dnnl::memory memory;
+  };
+
   Md source_desc_;
   const void* source_;
-  mutable std::vector<std::pair<Md, dnnl::memory>> packed_;
+  mutable std::vector<Packed> packed_;
   mutable std::mutex mutex_;
 };
 

@@ -1,0 +1,71 @@
+#include "quanta/runtime/detail/lasting_memory.h"
+
+#include <sys/mman.h>
+
+#include <mutex>
+#include <span>
+#include <utility>
+
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/large_pages.h"
+
+namespace quanta::detail {
+namespace {
+
+constexpr std::size_t kAlignment = 64;
+constexpr std::size_t kChunkBytes = 2 * kLargePage;
+
+/// Large pages, from which pieces are cut off in order.
+class Chunk {
+ public:
+  explicit Chunk(std::size_t bytes)
+      : mapped_(static_cast<std::byte*>(map_large_pages(bytes)), bytes), free_(mapped_) {
+    if (mapped_.data() == nullptr) {
+      throw BackendError(fmt::format("lasting_memory: no memory for {} bytes", bytes));
+    }
+  }
+  ~Chunk() { ::munmap(mapped_.data(), mapped_.size()); }
+  Chunk(const Chunk&) = delete;
+  Chunk& operator=(const Chunk&) = delete;
+
+  std::size_t left() const noexcept { return free_.size(); }
+  std::byte* cut(std::size_t bytes) noexcept {
+    std::byte* piece = free_.data();
+    free_ = free_.subspan(bytes);
+    return piece;
+  }
+
+ private:
+  std::span<std::byte> mapped_, free_;
+};
+
+struct Pool {
+  std::mutex mutex;
+  std::weak_ptr<Chunk> current;  // not kept for its own sake
+
+  // Never destroyed: weights with static lifetime may be packed after the end of main.
+  static Pool& instance() {
+    static auto* pool = new Pool;
+    return *pool;
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<std::byte> lasting_memory(std::size_t bytes) {
+  const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  Pool& pool = Pool::instance();
+  const std::lock_guard lock(pool.mutex);
+  std::shared_ptr<Chunk> chunk = pool.current.lock();
+  if (chunk == nullptr || chunk->left() < rounded) {
+    const std::size_t wanted =
+        rounded <= kChunkBytes ? kChunkBytes : (rounded + kLargePage - 1) / kLargePage * kLargePage;
+    auto fresh = std::make_shared<Chunk>(wanted);
+    // What is left of either stays for the next ones: of the chunk that has more.
+    if (chunk == nullptr || chunk->left() < wanted - rounded) pool.current = fresh;
+    chunk = std::move(fresh);
+  }
+  return {chunk, chunk->cut(rounded)};
+}
+
+}  // namespace quanta::detail
