@@ -58,7 +58,10 @@ Tensor FrozenModel::operator()(const Tensor& x) const {
   return y;
 }
 
-FrozenModel freeze(const nn::Module& model, const Tensor& example_input) {
+namespace detail {
+
+FrozenModel freeze(const nn::Module& model, const Tensor& example_input,
+                   [[maybe_unused]] CopyModule copy) {
   QUANTA_CHECK(example_input.defined(),
                "freeze: example_input: expected a tensor, got an undefined one");
   check_model(model);
@@ -76,9 +79,22 @@ FrozenModel freeze(const nn::Module& model, const Tensor& example_input) {
   const Tensor other = other_values(x);
   check_equal(frozen.plan_->run(other), model(other));
 #ifndef NDEBUG
-  frozen.eager_ = model.clone();
+  frozen.eager_ = copy(model);
 #endif
   return frozen;
+}
+
+}  // namespace detail
+
+FrozenModel freeze(const nn::Module& model, const Tensor& example_input) {
+  return detail::freeze(model, example_input,
+                        [](const nn::Module& given) -> std::shared_ptr<const nn::Module> {
+                          try {
+                            return given.clone();
+                          } catch (const ArgumentError&) {
+                            return nullptr;  // nobody knows how to copy it
+                          }
+                        });
 }
 
 }  // namespace quanta

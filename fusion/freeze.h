@@ -2,11 +2,21 @@
 
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <typeinfo>
 
 #include "quanta/nn/module.h"
 #include "quanta/runtime/replay_plan.h"
 
 namespace quanta {
+
+class FrozenModel;
+
+namespace detail {
+/// `copy` makes a module of its own of the model.
+using CopyModule = std::shared_ptr<const nn::Module> (*)(const nn::Module&);
+FrozenModel freeze(const nn::Module& model, const Tensor& example_input, CopyModule copy);
+}  // namespace detail
 
 /// A network as a plan for inputs of one size: what freeze() returns. It keeps the packed weights
 /// of the network's layers, but not the network: changes of that are not seen. Copies share the
@@ -24,7 +34,8 @@ class FrozenModel {
   std::string to_string() const { return plan_->to_string(); }
 
  private:
-  friend FrozenModel freeze(const nn::Module& model, const Tensor& example_input);
+  friend FrozenModel detail::freeze(const nn::Module& model, const Tensor& example_input,
+                                    detail::CopyModule copy);
   std::shared_ptr<const replay::ReplayPlan> plan_;
   std::shared_ptr<const nn::Module> eager_;  // debug builds only
 };
@@ -41,6 +52,17 @@ class FrozenModel {
 /// The network has to be in eval mode, without hooks and observers, and its steps may not depend on
 /// values that it calculates. Throws ArgumentError or UnsupportedError that names what cannot be
 /// frozen; see docs/freeze.md for the operations that can.
+template <typename Model>
+requires(std::is_base_of_v<nn::Module, Model>&& std::is_copy_constructible_v<Model>) FrozenModel
+    freeze(const Model& model, const Tensor& example_input) {
+  return detail::freeze(model, example_input,
+                        [](const nn::Module& given) -> std::shared_ptr<const nn::Module> {
+                          if (typeid(given) != typeid(Model)) return given.clone();
+                          return nn::make_module<Model>(static_cast<const Model&>(given))->clone();
+                        });
+}
+/// The same of a module whose type is not known; made through Child, make_module or clone(), or
+/// debug builds do not compare.
 FrozenModel freeze(const nn::Module& model, const Tensor& example_input);
 
 }  // namespace quanta

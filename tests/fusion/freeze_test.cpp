@@ -220,6 +220,22 @@ TEST_CASE("freeze: steps that depend on calculated values are refused") {
   });
 }
 
+TEST_CASE("freeze: debug builds compare each call with an eager run") {
+  Generator generator(14);
+  const Tensor x = randn({2, 3}, generator);
+  const auto factor = std::make_shared<double>(2.0);
+  const FrozenModel frozen =
+      freeze(Functions([factor](const Tensor& t) { return mul_scalar(t, *factor); }), x);
+  const Tensor doubled = mul_scalar(x, 2.0);
+  CHECK(frozen(x).equal(doubled));
+  *factor = 3.0;
+#ifdef NDEBUG
+  CHECK(frozen(x).equal(doubled));
+#else
+  CHECK_THROWS_WITH_AS(frozen(x), doctest::Contains("what the eager run gives"), Error);
+#endif
+}
+
 TEST_CASE(
     "freeze: many threads run one plan at once, and steady state asks the system for nothing") {
   Generator generator(15);
