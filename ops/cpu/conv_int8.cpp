@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "quanta/ops/cpu/conv_gather.h"
 #include "quanta/ops/cpu/conv_primitive.h"
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/cpu/work_size.h"
@@ -103,7 +104,7 @@ const std::uint8_t* padded_copy(const ConvShape& shape, std::int32_t value,
 }  // namespace
 
 struct ConvInt8::Plan {
-  enum class Kind : std::uint8_t { OneDnn, OneDnnSums, Depthwise, Gemm, Exact };
+  enum class Kind : std::uint8_t { OneDnn, OneDnnSums, Depthwise, Gemm, Gather, Exact };
   Kind kind = Kind::Exact;
   bool pad_first = false;
   std::vector<float> bias, multiplier;
@@ -137,7 +138,9 @@ const ExactWeights& ConvInt8::exact_weights() const {
 
 const CodePanels& ConvInt8::panels() const {
   std::call_once(panels_once_, [this] {
-    panels_ = pack_code_panels(weight_.codes(), geometry_.out_channels, geometry_.in_channels);
+    panels_ = is_pointwise(geometry_)
+                  ? pack_code_panels(weight_.codes(), geometry_.out_channels, geometry_.in_channels)
+                  : pack_gathered_panels(weight_.codes(), geometry_);
     weight_.release_codes();
   });
   return panels_;
@@ -186,12 +189,13 @@ std::shared_ptr<const ConvInt8::Plan> ConvInt8::make_plan(const ConvShape& shape
   if (!use_onednn_) return plan;
 
   const bool shifted = qparams.src_zero_point != 0;
-  if (codes && prefers_gemm(shape)) {
+  const bool gemm = prefers_gemm(shape);
+  if (codes && (gemm || (!is_pointwise(shape) && prefers_gather(shape)))) {
     if (shifted) plan->compensation = weight_.compensation(qparams.src_zero_point);
-    plan->kind = Plan::Kind::Gemm;
+    plan->kind = gemm ? Plan::Kind::Gemm : Plan::Kind::Gather;
     plan->panels = panel_requantize(plan->requantize, plan->compensation_or_null(), panels());
     plan->threads = key.threads;
-    plan->name = gemm_codes_name(panels(), pixels(shape));
+    plan->name = gemm ? gemm_codes_name(panels(), pixels(shape)) : "quanta:gather";
     return plan;
   }
   Int8Epilog epilog;
@@ -252,7 +256,7 @@ std::int32_t* sums_buffer(const ConvShape& shape) {
 
 std::string_view ConvInt8::codes(const ConvShape& shape, const CallQParams& qparams,
                                  SumOutput output, const std::uint8_t* src, std::uint8_t* dst,
-                                 const CodesTail* tail) const {
+                                 const CodeTable* table) const {
   const std::shared_ptr<const Plan> chosen = plan(shape, qparams, output);
   const std::int32_t zero_point = qparams.src_zero_point;
   if (chosen->pad_first) src = padded_copy(shape, zero_point, src);
@@ -272,14 +276,23 @@ std::string_view ConvInt8::codes(const ConvShape& shape, const CallQParams& qpar
       conv_depthwise_u8(src, depthwise_weights(), chosen->depthwise, shape, dst);
       break;
     case Plan::Kind::Gemm:
-      parallel_gemm_codes({src, pixels(shape), panels(), chosen->panels, dst, tail},
+      parallel_gemm_codes({src, pixels(shape), panels(), chosen->panels, dst, table},
                           chosen->threads);
+      return chosen->name;
+    case Plan::Kind::Gather:
+      conv_gather_u8({src, zero_point, shape, panels(), chosen->panels, dst, table},
+                     chosen->threads);
       return chosen->name;
     case Plan::Kind::Exact:
       conv_exact_u8(src, zero_point, exact_weights(), shape, chosen->requantize, dst);
       break;
   }
-  if (tail != nullptr) parallel_elements(pixels(shape) * shape.out_channels, *tail);
+  if (table != nullptr) {
+    parallel_elements(pixels(shape) * shape.out_channels,
+                      [&](std::int64_t begin, std::int64_t end) {
+                        lookup(dst + begin, dst + begin, end - begin, *table, Store::Cached);
+                      });
+  }
   return chosen->name;
 }
 

@@ -33,11 +33,11 @@ class ConvInt8 {
 
   const QuantizedWeight& weight() const noexcept { return weight_; }
 
-  /// Codes of the whole result, channels-last and dense like `src`, with `tail` (null: nothing) run
-  /// on all of them. Returns the kernel's name.
+  /// Codes of the whole result, channels-last and dense like `src`, each of them looked up in
+  /// `table` (null: not). Returns the kernel's name.
   std::string_view codes(const ConvShape& shape, const CallQParams& qparams, SumOutput output,
                          const std::uint8_t* src, std::uint8_t* dst,
-                         const CodesTail* tail = nullptr) const;
+                         const CodeTable* table = nullptr) const;
   Int8Sums sums(const ConvShape& shape, std::int32_t src_zero_point, const std::uint8_t* src) const;
 
  private:
@@ -55,6 +55,7 @@ class ConvInt8 {
                                    SumOutput output) const;
   std::shared_ptr<const Plan> make_plan(const ConvShape& shape, const Key& key) const;
   const ExactWeights& exact_weights() const;
+  /// Of pointwise convolutions, or of gathered rows.
   const CodePanels& panels() const;
   const DepthwiseWeights& depthwise_weights() const;
 

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <thread>
@@ -148,6 +149,44 @@ TEST_CASE("quantized::conv: random convolutions give the integers of the scalar 
       CHECK(out.q_scale() == tested.out.scale);
       CHECK(out.q_zero_point() == tested.out.zero_point);
       // The second call finds the plan of the first.
+      CHECK(tested.run(packed).to_int64_vector() == expected);
+    }
+  }
+}
+
+TEST_CASE("quantized::conv: first layers of any border give the integers of the scalar reference") {
+  Generator generator(43);
+  for (int i = 0; i < 60; ++i) {
+    Case tested;
+    tested.spatial = 2;
+    const std::int64_t channels = generator.integer(1, 4);
+    Dims x{generator.integer(1, 2), channels};
+    Dims weight{generator.integer(1, 80), channels};
+    tested.options.stride = tested.options.padding = tested.options.dilation = {};
+    for (int d = 0; d < 2; ++d) {
+      const std::int64_t kernel = generator.integer(1, 7);
+      const std::int64_t dilation = d == 0 ? generator.integer(1, 2) : 1;
+      const std::int64_t padding = generator.integer(0, 4);
+      tested.options.stride.push_back(generator.integer(1, 3));
+      tested.options.dilation.push_back(dilation);
+      tested.options.padding.push_back(padding);
+      x.push_back(std::max<std::int64_t>((kernel - 1) * dilation + 1 - 2 * padding, 1) +
+                  generator.integer(0, i % 8 == 0 ? 120 : 12));
+      weight.push_back(kernel);
+    }
+    const Codes codes = i % 4 == 0 ? Codes::Extreme : Codes::Uniform;
+    const std::int64_t zero_point = pick(generator, {0, 1, 77, 128, 255});
+    tested.x = testing::random_activation(x, 0.02, zero_point, generator, codes);
+    tested.weight = testing::random_weight(weight, {0, false, codes}, generator);
+    if (i % 3 != 0) tested.bias = random_bias(weight[0], generator);
+    tested.out = {testing::spreading_scale(tested.x, tested.weight,
+                                           tested.weight.numel() / weight[0]),
+                  pick(generator, {0, 3, 128}), i % 2 == 0};
+    CAPTURE(describe(tested));
+    const std::vector<std::int64_t> expected = tested.expected();
+    const quantized::ConvPackedParams packed = tested.pack();
+    for (const int threads : {1, 2}) {
+      const Threads scope(threads);
       CHECK(tested.run(packed).to_int64_vector() == expected);
     }
   }
