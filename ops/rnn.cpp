@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -66,6 +67,8 @@ struct Products {
   detail::HiddenFunction<T> hidden, projection;
   /// What may run the steps by itself, or null.
   const HiddenProduct* layer = nullptr;
+  /// Hears which of the two happened; may be null.
+  OpScope* scope = nullptr;
 };
 
 /// The buffers of one call and what happens in a step.
@@ -89,13 +92,18 @@ class StepLoop {
     const std::vector<detail::RecurrentStep> order =
         detail::steps_in_order(steps_.batch_sizes, steps_.order);
     if constexpr (std::is_same_v<T, float>) {
-      if (products_.layer != nullptr && run_layer(order)) return;
+      if (products_.layer != nullptr && run_layer(order)) return told("quanta:layer");
     }
     make_buffers();
     for (const detail::RecurrentStep& step : order) run_step(step);
+    told("quanta:steps");
   }
 
  private:
+  void told(std::string_view kernel) const {
+    if (products_.scope != nullptr) products_.scope->kernel(kernel);
+  }
+
   bool run_layer(std::span<const detail::RecurrentStep> order) const {
     return products_.layer->run_layer({.kind = steps_.kind,
                                        .hidden_size = hidden_,
@@ -198,13 +206,13 @@ void run_loop_into(const RecurrentSteps& steps, const Products<T>& products, con
   StepLoop<T>(steps, products, input.gates, result, kept).run();
 }
 
-Products<float> products_of(const RecurrentSteps& steps) {
+Products<float> products_of(const RecurrentSteps& steps, OpScope* scope) {
   const auto product = [](const HiddenProduct* packed) -> detail::HiddenFunction<float> {
     if (packed == nullptr) return {};
     return [packed](const float* h, std::int64_t rows, float* out) { (*packed)(h, rows, out); };
   };
   return {product(steps.hidden), product(steps.projection),
-          steps.projection == nullptr ? steps.hidden : nullptr};
+          steps.projection == nullptr ? steps.hidden : nullptr, scope};
 }
 
 // The steps with packed weights again, for quanta::freeze.
@@ -220,7 +228,7 @@ class RecordedLoop {
     RecurrentSteps steps = steps_;
     steps.batch_sizes = batch_sizes_;
     const bool is_lstm = steps.kind == RecurrentKind::Lstm;
-    run_loop_into<float>(steps, products_of(steps),
+    run_loop_into<float>(steps, products_of(steps, nullptr),
                          {frame.in(0), frame.in(1), is_lstm ? frame.in(2) : Tensor()},
                          {frame.out(0), frame.out(1), is_lstm ? frame.out(2) : Tensor()}, {});
   }
@@ -352,7 +360,8 @@ RecurrentResult recurrent_steps(const RecurrentSteps& steps, const Tensor& input
   check_call(steps, projects, input_gates, h_0, c_0, DType::Float32);
   QUANTA_CHECK(steps.hidden != nullptr, "{}: hidden: expected a product, got none", kOp);
   autograd::require_no_grad("recurrent_steps (packed)", input_gates, h_0, c_0);
-  RecurrentResult result = run_loop<float>(steps, products_of(steps), input_gates, h_0, c_0, {});
+  RecurrentResult result =
+      run_loop<float>(steps, products_of(steps, &scope), input_gates, h_0, c_0, {});
   scope.work([&] { return steps_work(steps, projects, input_gates, result); });
   return result;
 }
