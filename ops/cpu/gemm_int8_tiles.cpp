@@ -4,7 +4,7 @@
 #include "quanta/ops/cpu/gemm_int8.h"
 #include "quanta/ops/cpu/onednn.h"
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && defined(__linux__)
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@
 
 namespace quanta::cpu {
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && defined(__linux__)
 
 #define QUANTA_TILES __attribute__((target("amx-tile,amx-int8")))
 
@@ -225,6 +225,6 @@ void gemm_int8_tiles(const GemvInt8& call, const GemmOutput& output, std::int64_
   gemm_int8_simd(call, output, begin, end);
 }
 
-#endif  // defined(__x86_64__)
+#endif  // defined(__x86_64__) && defined(__linux__)
 
 }  // namespace quanta::cpu
