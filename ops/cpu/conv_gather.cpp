@@ -21,6 +21,11 @@ std::int64_t row_bytes(const ConvShape& shape) {
   return (kernel_lines(shape) * line_bytes(shape) + 3) / 4 * 4;
 }
 
+/// The input columns that the outputs of a line see, those in the border too.
+std::int64_t seen_columns(const ConvShape& shape) {
+  return (shape.out[2] - 1) * shape.stride[2] + shape.kernel[2];
+}
+
 /// Memory of one thread, kept between calls.
 struct Scratch {
   AlignedVector<std::uint8_t> lines, rows;
@@ -31,8 +36,7 @@ class Gatherer {
  public:
   Gatherer(const GatherCall& call, Scratch& scratch)
       : call_(call), shape_(call.shape), scratch_(scratch) {
-    // The input columns that the outputs of a line see.
-    columns_ = (shape_.out[2] - 1) * shape_.stride[2] + shape_.kernel[2];
+    columns_ = seen_columns(shape_);
     line_stride_ = columns_ * shape_.in_channels + 4 * kCopy;
     grow(scratch_.lines, kernel_lines(shape_) * line_stride_);
   }
@@ -140,8 +144,11 @@ void convolve_lines(const GatherCall& call, std::int64_t begin, std::int64_t end
 bool prefers_gather(const ConvShape& shape) {
   constexpr std::int64_t kFewChannels = 4;
   constexpr std::int64_t kMaxDepth = 1024;
+  // Strides may be far beyond the input.
+  constexpr std::int64_t kMaxColumns = 1 << 16;
   return !shape.transposed && shape.groups == 1 && shape.in_channels <= kFewChannels &&
          shape.dilation[2] == 1 && row_bytes(shape) <= kMaxDepth &&
+         seen_columns(shape) <= kMaxColumns &&
          has_gemm_codes(row_bytes(shape));
 }
 
