@@ -7,6 +7,7 @@
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/element.h"
 #include "quanta/runtime/detail/float_casts.h"
+#include "quanta/runtime/detail/interleave.h"
 #include "quanta/runtime/detail/overlap.h"
 #include "quanta/runtime/detail/strided.h"
 #include "quanta/runtime/quant_math.h"
@@ -31,6 +32,31 @@ void copy_items(T* dst, const T* src, const detail::StridedPair& pair) {
   });
 }
 
+// Planes to pixels, [outer][channels][positions] to [outer][positions][channels], as contiguous
+// order becomes channels-last. Answers whether that is what the pair describes.
+template <typename T>
+bool copy_planes_to_pixels(T* dst, const T* src, const detail::StridedPair& pair) {
+  const std::size_t rank = pair.sizes.size();
+  if (rank < 2 || rank > 3) return false;
+  const std::int64_t channels = pair.sizes[rank - 1];
+  const std::int64_t positions = pair.sizes[rank - 2];
+  const std::int64_t plane = pair.second[rank - 1];
+  if (pair.first[rank - 1] != 1 || pair.first[rank - 2] != channels || pair.second[rank - 2] != 1) {
+    return false;
+  }
+  const std::int64_t outer = rank == 3 ? pair.sizes[0] : 1;
+  for (std::int64_t o = 0; o < outer; ++o) {
+    T* to = dst + (rank == 3 ? o * pair.first[0] : 0);
+    const T* from = src + (rank == 3 ? o * pair.second[0] : 0);
+    parallel_for(positions, std::max<std::int64_t>(1, 65536 / channels),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   detail::interleave_planes(from + begin, plane, channels, end - begin,
+                                             to + begin * channels);
+                 });
+  }
+  return true;
+}
+
 // Same dtype, same sizes, any strides.
 void copy_same_dtype(const Tensor& dst, const Tensor& src) {
   if (dst.numel() == 0) return;
@@ -40,15 +66,21 @@ void copy_same_dtype(const Tensor& dst, const Tensor& src) {
   }
   const detail::StridedPair pair(dst.sizes(), dst.strides(), src.strides());
   switch (item_size(dst.dtype())) {
-    case 1:
-      return copy_items(static_cast<std::uint8_t*>(dst.data_ptr()),
-                        static_cast<const std::uint8_t*>(src.data_ptr()), pair);
+    case 1: {
+      auto* to = static_cast<std::uint8_t*>(dst.data_ptr());
+      const auto* from = static_cast<const std::uint8_t*>(src.data_ptr());
+      if (!copy_planes_to_pixels(to, from, pair)) copy_items(to, from, pair);
+      return;
+    }
     case 2:
       return copy_items(static_cast<std::uint16_t*>(dst.data_ptr()),
                         static_cast<const std::uint16_t*>(src.data_ptr()), pair);
-    case 4:
-      return copy_items(static_cast<std::uint32_t*>(dst.data_ptr()),
-                        static_cast<const std::uint32_t*>(src.data_ptr()), pair);
+    case 4: {
+      auto* to = static_cast<std::uint32_t*>(dst.data_ptr());
+      const auto* from = static_cast<const std::uint32_t*>(src.data_ptr());
+      if (!copy_planes_to_pixels(to, from, pair)) copy_items(to, from, pair);
+      return;
+    }
     default:
       return copy_items(static_cast<std::uint64_t*>(dst.data_ptr()),
                         static_cast<const std::uint64_t*>(src.data_ptr()), pair);
