@@ -83,9 +83,9 @@ struct NormRowsSource {
   template <std::size_t kBytes>
   HWY_INLINE hn::Vec<Floats<kBytes>> at(std::int64_t i) const {
     const Floats<kBytes> d;
-    const auto value = affine(d, load_code_floats<kBytes>(src + i), position.template at<kBytes>(0, i),
-                              position.template at<kBytes>(1, i),
-                              position.template at<kBytes>(2, i));
+    const auto value =
+        affine(d, load_code_floats<kBytes>(src + i), position.template at<kBytes>(0, i),
+               position.template at<kBytes>(1, i), position.template at<kBytes>(2, i));
     return hn::Mul(value, hn::Set(d, inv_scale));
   }
   const T* src;
