@@ -317,31 +317,6 @@ std::string_view run_code_binary(CodeBinary kind, const QTensor& lhs, const QTen
   }
 }
 
-// Both operands of the result's sizes and memory order; else none.
-replay::RangeKernel code_ranges(CodeBinary kind, const QTensor& lhs, const QTensor& rhs,
-                                const QTensor& out, Relu relu) {
-  const bool alike = lhs.strides() == out.strides() && rhs.strides() == out.strides() &&
-                     lhs.sizes() == rhs.sizes() && out.is_dense();
-  if (!alike || out.dtype() != DType::QUInt8) return nullptr;
-  const cpu::ScalarQuantizer quantizer = result_quantizer(out, relu);
-  const auto ranges = [](auto kernel, auto args) -> replay::RangeKernel {
-    return [kernel, args](const replay::Frame& frame, std::int64_t begin, std::int64_t end) {
-      kernel(static_cast<const std::uint8_t*>(frame.in(0).data_ptr()) + begin,
-             static_cast<const std::uint8_t*>(frame.in(1).data_ptr()) + begin,
-             static_cast<std::uint8_t*>(frame.out().data_ptr()) + begin, end - begin, args);
-    };
-  };
-  using Code = std::uint8_t;
-  if (kind == CodeBinary::Add) {
-    return ranges([](const Code* l, const Code* r, Code* dst, std::int64_t count,
-                     const cpu::AddArgs& args) { cpu::add(l, r, dst, count, args, cpu::Rhs::Row); },
-                  add_args(lhs, rhs, quantizer));
-  }
-  return ranges([](const Code* l, const Code* r, Code* dst, std::int64_t count,
-                   const cpu::MulArgs& args) { cpu::mul(l, r, dst, count, args, cpu::Rhs::Row); },
-                mul_args(lhs, rhs, quantizer));
-}
-
 QTensor code_binary(std::string_view op, CodeBinary kind, const QTensor& lhs, const QTensor& rhs,
                     double scale, std::int64_t zero_point, Relu relu) {
   OpScope scope(op);
@@ -352,12 +327,10 @@ QTensor code_binary(std::string_view op, CodeBinary kind, const QTensor& lhs, co
     replay::record({.op = op,
                     .inputs = {lhs, rhs},
                     .outputs = {out},
-                    .run =
-                        [kind, relu](const replay::Frame& frame) {
-                          run_code_binary(kind, QTensor(frame.in(0)), QTensor(frame.in(1)),
-                                          QTensor(frame.out()), relu);
-                        },
-                    .ranges = code_ranges(kind, lhs, rhs, out, relu)});
+                    .run = [kind, relu](const replay::Frame& frame) {
+                      run_code_binary(kind, QTensor(frame.in(0)), QTensor(frame.in(1)),
+                                      QTensor(frame.out()), relu);
+                    }});
   }
   return out;
 }

@@ -292,18 +292,20 @@ QTensor conv_codes(const QTensor& x, const ConvPackedParams& packed, double scal
                                      static_cast<const std::uint8_t*>(input.data_ptr()),
                                      static_cast<std::uint8_t*>(out.data_ptr())));
     if (replay::is_recording()) {
-      const auto run = [packed, shape, qparams, output](const replay::Frame& frame,
-                                                        const cpu::CodesTail* tail) {
-        packed.impl().kernel.codes(shape, qparams, output,
-                                   static_cast<const std::uint8_t*>(frame.in().data_ptr()),
-                                   static_cast<std::uint8_t*>(frame.out().data_ptr()), tail);
+      const auto with_table = [packed, shape, qparams,
+                               output](std::shared_ptr<const cpu::CodeTable> table) {
+        return
+            [packed, shape, qparams, output, table = std::move(table)](const replay::Frame& frame) {
+              packed.impl().kernel.codes(
+                  shape, qparams, output, static_cast<const std::uint8_t*>(frame.in().data_ptr()),
+                  static_cast<std::uint8_t*>(frame.out().data_ptr()), table.get());
+            };
       };
       replay::record({.op = output == cpu::SumOutput::CodesReLU ? names.relu : names.plain,
                       .inputs = {input},
                       .outputs = {out},
-                      .run = [run](const replay::Frame& frame) { run(frame, nullptr); },
-                      .run_with_tail = [run](const replay::Frame& frame,
-                                             const replay::Tail& tail) { run(frame, &tail); }});
+                      .run = with_table(nullptr),
+                      .with_table = with_table});
     }
   }
   return QTensor(detail::conv_result(geometry, x, std::move(out)));

@@ -46,12 +46,6 @@ using Kernel = std::function<void(const Frame&)>;
 using ByteTable = std::array<std::uint8_t, 256>;
 using ByteTableKernel = std::function<Kernel(std::shared_ptr<const ByteTable>)>;
 
-/// The part of a step that gives elements [begin, end) of output 0, counted in memory.
-using RangeKernel = std::function<void(const Frame&, std::int64_t begin, std::int64_t end)>;
-/// Called for elements [begin, end) that have been written, from any thread, in no order, and again
-/// for some that were written again.
-using Tail = std::function<void(std::int64_t begin, std::int64_t end)>;
-
 struct Step {
   std::string_view op;  ///< lives as long as the process
   std::vector<Tensor> inputs;
@@ -69,12 +63,6 @@ struct Step {
   /// The step again, but with each byte of output 0 looked up in a table at the end; for a step
   /// with `table`, that of another table.
   ByteTableKernel with_table{};
-  /// Set for a step whose elements each depend on those of 8-bit inputs at the same place in memory
-  /// only.
-  RangeKernel ranges{};
-  /// Runs the step and hands on parts of output 0 while they are in the cache; for a step that ends
-  /// with codes.
-  std::function<void(const Frame&, const Tail&)> run_with_tail{};
   /// Between floats and codes of one scale per tensor, in the same order in memory. A Quantize step
   /// has with_codes: the step from 8-bit codes instead of floats, by a table.
   enum class Role : std::uint8_t { Other, Quantize, Dequantize } role = Role::Other;

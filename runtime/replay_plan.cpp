@@ -96,7 +96,6 @@ ReplayPlan::ReplayPlan(const Recording& recording, const Tensor& input, const Te
   detail::drop_unused(program);
   detail::share_equal_steps(program);
   detail::join_tables(program);
-  detail::join_tails(program);
   layout->arena_bytes = detail::place_buffers(program);
   layout->input = {0,
                    static_cast<std::size_t>(static_cast<const std::byte*>(input.data_ptr()) -

@@ -59,15 +59,6 @@ replay::Kernel map_bytes_kernel(std::shared_ptr<const CodeTable> table) {
   };
 }
 
-replay::RangeKernel table_ranges(std::shared_ptr<const CodeTable> table) {
-  return
-      [table = std::move(table)](const replay::Frame& frame, std::int64_t begin, std::int64_t end) {
-        lookup(static_cast<const std::uint8_t*>(frame.in().data_ptr()) + begin,
-               static_cast<std::uint8_t*>(frame.out().data_ptr()) + begin, end - begin, *table,
-               Store::Cached);
-      };
-}
-
 }  // namespace
 
 replay::ByteTableKernel map_bytes_kernels() { return map_bytes_kernel; }
@@ -82,8 +73,7 @@ void record_map_bytes(std::string_view op, const Tensor& src, const Tensor& dst,
                   .run = map_bytes_kernel(kept),
                   .in_place = true,
                   .table = kept,
-                  .with_table = map_bytes_kernel,
-                  .ranges = table_ranges(kept)});
+                  .with_table = map_bytes_kernel});
 }
 
 }  // namespace quanta::cpu

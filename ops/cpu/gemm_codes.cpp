@@ -14,6 +14,7 @@
 
 #include "quanta/ops/cpu/gemm_int8.h"
 #include "quanta/ops/cpu/int8_dot_simd.h"
+#include "quanta/ops/cpu/lookup_simd.h"
 #include "quanta/ops/cpu/onednn.h"
 #include "quanta/ops/cpu/requantize_simd.h"
 #include "quanta/runtime/parallel.h"
@@ -26,8 +27,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr std::int64_t kPairColumns = 32;
 
-/// Whether results before the clamp are known to be within the range of int32.
-enum class Reach : std::uint8_t { Any, Bounded };
+/// How sums end: whether results before the clamp are known to be within the range of int32, and
+/// whether codes are looked up in a table while they are in a register.
+enum class Ending : std::uint8_t { Any, Bounded, BoundedTable };
+
+inline Ending ending_of(const GemmCodes& call) {
+  if (!call.requantize.bounded) return Ending::Any;
+  return call.table != nullptr ? Ending::BoundedTable : Ending::Bounded;
+}
 
 // The columns of a pair of panels that there are.
 inline std::int64_t columns_of(const GemmCodes& call, std::int64_t panel) {
@@ -38,11 +45,6 @@ inline void copy_columns(const std::uint8_t* codes, std::int64_t columns, std::u
   std::int64_t i = 0;
   for (; i + 8 <= columns; i += 8) std::memcpy(dst + i, codes + i, 8);
   for (; i < columns; ++i) dst[i] = codes[i];
-}
-
-inline void finish_rows(const GemmCodes& call, std::int64_t begin, std::int64_t end) {
-  const std::int64_t channels = call.weight.out_features;
-  if (call.tail != nullptr) (*call.tail)(begin * channels, end * channels);
 }
 
 #if HWY_TARGET != HWY_SCALAR
@@ -73,20 +75,23 @@ inline RequantizeParams params_of(const PanelRequantize& requantize) {
 }
 
 /// Four vectors of sums, `sum(i)`, of which each row has `row_vectors`, to codes in their order.
-template <Reach kReach, class Sum>
+template <Ending kEnding, class Sum>
 HWY_INLINE hn::Vec<Bytes<kBytes>> codes_of(const Sum& sum, int row_vectors, const PairTerms& terms,
-                                           const Requantizer<kBytes>& requantizer) {
+                                           const Requantizer<kBytes>& requantizer,
+                                           const CodeTable* table) {
   hn::Vec<Ints<kBytes>> part[4];
 #pragma GCC unroll 4
   for (int i = 0; i < 4; ++i) {
     const int v = i % row_vectors;
-    if constexpr (kReach == Reach::Bounded) {
+    if constexpr (kEnding != Ending::Any) {
       part[i] = requantizer.scaled_bounded(sum(i), terms.bias[v], terms.multiplier[v]);
     } else {
       part[i] = requantizer.scaled(sum(i), terms.bias[v], terms.multiplier[v]);
     }
   }
-  return in_order<kBytes>(requantizer.codes(part[0], part[1], part[2], part[3]));
+  const auto codes = in_order<kBytes>(requantizer.codes(part[0], part[1], part[2], part[3]));
+  if constexpr (kEnding == Ending::BoundedTable) return TableVectors(*table)(codes);
+  return codes;
 }
 
 /// Writes the rows that lie one after the other in `codes`, `there` of them.
@@ -108,7 +113,7 @@ HWY_INLINE void store_codes(hn::Vec<Bytes<kBytes>> codes, std::uint8_t* dst, std
   for (int r = 0; r < there; ++r) copy_columns(rows + r * kWidth, columns, dst + r * stride);
 }
 
-template <Reach kReach, int kVectors>
+template <Ending kEnding, int kVectors>
 HWY_INLINE void codes_of_block(const GemmCodes& call, const std::int32_t* sums, std::int64_t row,
                                std::int64_t rows, std::int64_t panel) {
   constexpr int kGroup = 4 / kVectors;
@@ -119,32 +124,35 @@ HWY_INLINE void codes_of_block(const GemmCodes& call, const std::int32_t* sums, 
   std::uint8_t* dst = call.dst + row * stride + panel * 16;
   for (std::int64_t r = 0; r < rows; r += kGroup) {
     const std::int32_t* at = sums + r * kPairColumns;
-    const auto codes = codes_of<kReach>(
+    const auto codes = codes_of<kEnding>(
         [at](int i) {
           return hn::LoadU(Sums(), at + i / kVectors * kPairColumns + i % kVectors * kLanes);
         },
-        kVectors, terms, requantizer);
+        kVectors, terms, requantizer, call.table);
     store_codes<kVectors>(codes, dst + r * stride, stride, columns,
                           static_cast<int>(std::min<std::int64_t>(kGroup, rows - r)));
   }
 }
 
-template <Reach kReach>
+template <Ending kEnding>
 HWY_INLINE void codes_of_columns(const GemmCodes& call, const std::int32_t* sums, std::int64_t row,
                                  std::int64_t rows, std::int64_t panel) {
   if (columns_of(call, panel) > 16) {
-    codes_of_block<kReach, kRowVectors>(call, sums, row, rows, panel);
+    codes_of_block<kEnding, kRowVectors>(call, sums, row, rows, panel);
   } else {
-    codes_of_block<kReach, kRowVectors / 2>(call, sums, row, rows, panel);
+    codes_of_block<kEnding, kRowVectors / 2>(call, sums, row, rows, panel);
   }
 }
 
 void CodesOfSums(const GemmCodes& call, const std::int32_t* sums, std::int64_t row,
                  std::int64_t rows, std::int64_t panel) {
-  if (call.requantize.bounded) {
-    codes_of_columns<Reach::Bounded>(call, sums, row, rows, panel);
-  } else {
-    codes_of_columns<Reach::Any>(call, sums, row, rows, panel);
+  switch (ending_of(call)) {
+    case Ending::Any:
+      return codes_of_columns<Ending::Any>(call, sums, row, rows, panel);
+    case Ending::Bounded:
+      return codes_of_columns<Ending::Bounded>(call, sums, row, rows, panel);
+    case Ending::BoundedTable:
+      return codes_of_columns<Ending::BoundedTable>(call, sums, row, rows, panel);
   }
 }
 
@@ -190,7 +198,7 @@ HWY_INLINE void multiply(const GemmCodes& call, std::int64_t row, std::int64_t p
 }
 
 /// Sums to the codes of kVectors vectors of a row, in groups of rows that fill a vector of bytes.
-template <Reach kReach, int kRows, int kVectors>
+template <Ending kEnding, int kRows, int kVectors>
 HWY_INLINE void store_rows(const GemmCodes& call, std::int64_t row, std::int64_t panel,
                            const SumVector (&acc)[kRows][kRowVectors],
                            const Requantizer<kBytes>& requantizer) {
@@ -202,35 +210,35 @@ HWY_INLINE void store_rows(const GemmCodes& call, std::int64_t row, std::int64_t
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; r += kGroup) {
     const int there = std::min(kGroup, kRows - r);
-    const auto codes = codes_of<kReach>(
+    const auto codes = codes_of<kEnding>(
         [&](int i) { return acc[r + std::min(i / kVectors, there - 1)][i % kVectors]; }, kVectors,
-        terms, requantizer);
+        terms, requantizer, call.table);
     store_codes<kVectors>(codes, dst + r * stride, stride, columns, there);
   }
 }
 
 /// kRows rows times a pair of panels, or the first of one, to codes.
-template <Reach kReach, int kRows, int kVectors>
+template <Ending kEnding, int kRows, int kVectors>
 HWY_INLINE void multiply_block(const GemmCodes& call, std::int64_t row, std::int64_t panel,
                                const Requantizer<kBytes>& requantizer) {
   SumVector acc[kRows][kRowVectors];
   multiply<kRows, kVectors>(call, row, panel, acc);
-  store_rows<kReach, kRows, kVectors>(call, row, panel, acc, requantizer);
+  store_rows<kEnding, kRows, kVectors>(call, row, panel, acc, requantizer);
 }
 
-template <Reach kReach, int kRows, int kVectors>
+template <Ending kEnding, int kRows, int kVectors>
 HWY_INLINE void multiply_rows(const GemmCodes& call, std::int64_t row, std::int64_t end,
                               std::int64_t panel, const Requantizer<kBytes>& requantizer) {
   for (; row + kRows <= end; row += kRows) {
-    multiply_block<kReach, kRows, kVectors>(call, row, panel, requantizer);
+    multiply_block<kEnding, kRows, kVectors>(call, row, panel, requantizer);
   }
   if constexpr (kRows > 1) {
     constexpr int kFewer = kRows == 12 ? 6 : (kRows == 6 ? 4 : kRows / 2);
-    multiply_rows<kReach, kFewer, kVectors>(call, row, end, panel, requantizer);
+    multiply_rows<kEnding, kFewer, kVectors>(call, row, end, panel, requantizer);
   }
 }
 
-template <Reach kReach>
+template <Ending kEnding>
 void multiply_all(const GemmCodes& call, std::int64_t row_begin, std::int64_t row_end,
                   std::int64_t panel_begin, std::int64_t panel_end) {
   // Rows of codes that stay in the L1 cache while all panels pass.
@@ -242,25 +250,28 @@ void multiply_all(const GemmCodes& call, std::int64_t row_begin, std::int64_t ro
     const std::int64_t end = std::min(row + chunk, row_end);
     for (std::int64_t panel = panel_begin; panel < panel_end; panel += 2) {
       if (columns_of(call, panel) > 16) {
-        multiply_rows<kReach, kMaxRows, kRowVectors>(call, row, end, panel, requantizer);
+        multiply_rows<kEnding, kMaxRows, kRowVectors>(call, row, end, panel, requantizer);
       } else {
-        multiply_rows<kReach, kMaxRows, kRowVectors / 2>(call, row, end, panel, requantizer);
+        multiply_rows<kEnding, kMaxRows, kRowVectors / 2>(call, row, end, panel, requantizer);
       }
     }
-    finish_rows(call, row, end);
   }
 }
 
 void GemmCodesSimd(const GemmCodes& call, std::int64_t row_begin, std::int64_t row_end,
                    std::int64_t panel_begin, std::int64_t panel_end) {
-  if (call.requantize.bounded) {
-    multiply_all<Reach::Bounded>(call, row_begin, row_end, panel_begin, panel_end);
-  } else {
-    multiply_all<Reach::Any>(call, row_begin, row_end, panel_begin, panel_end);
+  switch (ending_of(call)) {
+    case Ending::Any:
+      return multiply_all<Ending::Any>(call, row_begin, row_end, panel_begin, panel_end);
+    case Ending::Bounded:
+      return multiply_all<Ending::Bounded>(call, row_begin, row_end, panel_begin, panel_end);
+    case Ending::BoundedTable:
+      return multiply_all<Ending::BoundedTable>(call, row_begin, row_end, panel_begin, panel_end);
   }
 }
 
 bool HasDotProduct(bool vnni) { return has_dot_product(vnni); }
+bool LooksUp() { return true; }
 
 #else  // HWY_TARGET == HWY_SCALAR
 
@@ -294,10 +305,10 @@ void GemmCodesSimd(const GemmCodes& call, std::int64_t row_begin, std::int64_t r
       CodesOfSums(call, sums, row, 1, panel);
     }
   }
-  finish_rows(call, row_begin, row_end);
 }
 
 bool HasDotProduct(bool) { return false; }
+bool LooksUp() { return false; }
 
 #endif  // HWY_TARGET != HWY_SCALAR
 
@@ -311,6 +322,7 @@ namespace quanta::cpu {
 HWY_EXPORT(CodesOfSums);
 HWY_EXPORT(GemmCodesSimd);
 HWY_EXPORT(HasDotProduct);
+HWY_EXPORT(LooksUp);
 
 namespace {
 
@@ -319,6 +331,16 @@ constexpr std::int64_t kMinTileRows = 16;
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t step) {
   return (value + step - 1) / step * step;
+}
+
+bool looks_up() { return HWY_DYNAMIC_DISPATCH(LooksUp)(); }
+
+void multiply_part(const GemmCodes& call, std::int64_t row_begin, std::int64_t row_end,
+                   std::int64_t panel_begin, std::int64_t panel_end) {
+  if (call.weight.tiles && row_end - row_begin >= kMinTileRows) {
+    return gemm_codes_tiles(call, row_begin, row_end, panel_begin, panel_end);
+  }
+  HWY_DYNAMIC_DISPATCH(GemmCodesSimd)(call, row_begin, row_end, panel_begin, panel_end);
 }
 
 }  // namespace
@@ -375,10 +397,16 @@ void codes_of_sums(const GemmCodes& call, const std::int32_t* sums, std::int64_t
 
 void gemm_codes(const GemmCodes& call, std::int64_t row_begin, std::int64_t row_end,
                 std::int64_t panel_begin, std::int64_t panel_end) {
-  if (call.weight.tiles && row_end - row_begin >= kMinTileRows) {
-    return gemm_codes_tiles(call, row_begin, row_end, panel_begin, panel_end);
+  multiply_part(call, row_begin, row_end, panel_begin, panel_end);
+  // Bounded sums have been looked up already.
+  if (call.table == nullptr || (call.requantize.bounded && looks_up())) return;
+  const std::int64_t channels = call.weight.out_features;
+  const std::int64_t first = panel_begin * 16;
+  const std::int64_t count = std::min(panel_end * 16, channels) - first;
+  for (std::int64_t row = row_begin; row < row_end; ++row) {
+    std::uint8_t* codes = call.dst + row * channels + first;
+    lookup(codes, codes, count, *call.table, Store::Cached);
   }
-  HWY_DYNAMIC_DISPATCH(GemmCodesSimd)(call, row_begin, row_end, panel_begin, panel_end);
 }
 
 std::string_view gemm_codes_name(const CodePanels& weight, std::int64_t rows) {
@@ -399,12 +427,9 @@ void parallel_gemm_codes(const GemmCodes& call, int threads) {
     return;
   }
   const std::int64_t pairs = panels / 2;
-  GemmCodes part = call;
-  part.tail = nullptr;
   parallel_for(pairs, (pairs + threads - 1) / threads, [&](std::int64_t begin, std::int64_t end) {
-    gemm_codes(part, 0, call.rows, begin * 2, end * 2);
+    gemm_codes(call, 0, call.rows, begin * 2, end * 2);
   });
-  if (call.tail != nullptr) (*call.tail)(0, call.rows * call.weight.out_features);
 }
 
 }  // namespace quanta::cpu

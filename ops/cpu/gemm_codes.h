@@ -5,11 +5,11 @@
 // layers. Exact sums on every instruction set.
 
 #include <cstdint>
-#include <functional>
 #include <string_view>
 #include <vector>
 
 #include "quanta/ops/cpu/conv_exact.h"
+#include "quanta/ops/cpu/lookup.h"
 
 namespace quanta::cpu {
 
@@ -42,10 +42,6 @@ PanelRequantize panel_requantize(const RequantizeParams& params, const std::int3
 /// is faster with than its alternatives, for rows of `in_features` codes.
 bool has_gemm_codes(std::int64_t in_features);
 
-/// What else becomes of codes as soon as they are written, on the thread that did: called for
-/// elements [begin, end) of the result, in no order, and again for some that were written again.
-using CodesTail = std::function<void(std::int64_t begin, std::int64_t end)>;
-
 /// dst[r][n] = code of sum over k of src[r][k] * weight[n][k], all rows dense. On the calling
 /// thread: panels [panel_begin, panel_end), both even, of rows [row_begin, row_end).
 struct GemmCodes {
@@ -54,7 +50,7 @@ struct GemmCodes {
   const CodePanels& weight;
   const PanelRequantize& requantize;
   std::uint8_t* dst;
-  const CodesTail* tail = nullptr;  ///< for calls that cover all panels
+  const CodeTable* table = nullptr;  ///< what becomes of each code at last; null: nothing
 };
 void gemm_codes(const GemmCodes& call, std::int64_t row_begin, std::int64_t row_end,
                 std::int64_t panel_begin, std::int64_t panel_end);

@@ -138,7 +138,6 @@ void gemm_codes_tiles(const GemmCodes& call, std::int64_t row_begin, std::int64_
   const TileScope scope;
   for (std::int64_t first = row_begin; first < row_end; first += chunk) {
     const std::int64_t end = std::min(first + chunk, row_end);
-    std::int64_t lowest = first;  // the last block may begin in the chunk before
     for (std::int64_t panel = panel_begin; panel < panel_end; panel += 2) {
       const std::int8_t* panels = weight.data.data() + panel * weight.panel_bytes();
       for (std::int64_t row = first; row < end;) {
@@ -158,12 +157,8 @@ void gemm_codes_tiles(const GemmCodes& call, std::int64_t row_begin, std::int64_
           multiply_one(block, sums.data());
         }
         codes_of_sums(call, sums.data(), from, count, panel);
-        lowest = std::min(lowest, from);
         row = from + count;
       }
-    }
-    if (call.tail != nullptr) {
-      (*call.tail)(lowest * weight.out_features, end * weight.out_features);
     }
   }
 }

@@ -39,8 +39,6 @@ class ProgramBuilder {
     result.table = step.table;
     result.with_table = step.with_table;
     result.with_codes = step.with_codes;
-    result.ranges = step.ranges;
-    result.run_with_tail = step.run_with_tail;
     result.role = step.role;
     return result;
   }
@@ -201,55 +199,10 @@ bool join_with_producer(Program& program, std::size_t index) {
   const auto table = before != nullptr ? composed(*before, *step.table) : step.table;
   (producer.table != nullptr ? producer.table : producer.joined) = table;
   producer.run = producer.with_table(table);
-  producer.ranges = nullptr;  // they know the table before
   producer.identity.clear();
   producer.note += " + " + std::string(step.op);
   producer.outputs[0] = step.outputs[0];
   erase_step(program, index);
-  return true;
-}
-
-bool is_written_once(const Program& program, const Value& value) {
-  return count_writers(program, value.buffer) <= 1;
-}
-
-// The step at `index` becomes the tail of the one that writes its input `operand`. True when done.
-bool join_tail(Program& program, std::size_t index, std::size_t operand) {
-  PlannedStep& step = program.steps[index];
-  const Value in = step.inputs[operand];
-  const auto found = writer_of(program, in);
-  if (!found || *found >= index || count_readers(program, in.buffer) != 1) return false;
-  PlannedStep& producer = program.steps[*found];
-  const auto whole = [&](const Value& value) {
-    return program.is_whole(value) && value.strides == step.outputs[0].strides &&
-           is_written_once(program, value);
-  };
-  // What the producer reads has to be still there when the step runs.
-  const bool inputs_stay =
-      std::all_of(producer.inputs.begin(), producer.inputs.end(),
-                  [&](const Value& value) { return is_written_once(program, value); });
-  if (!producer.run_with_tail || !inputs_stay || step.outputs.size() != 1 ||
-      !std::all_of(step.inputs.begin(), step.inputs.end(), whole) || !whole(step.outputs[0])) {
-    return false;
-  }
-  step.run = [producer_run = std::move(producer.run_with_tail), ranges = step.ranges,
-              inputs = producer.inputs.size()](const Frame& frame) {
-    const Frame first{frame.inputs, frame.outputs + 1};
-    const Frame second{frame.inputs + inputs, frame.outputs};
-    producer_run(first, [&](std::int64_t begin, std::int64_t end) { ranges(second, begin, end); });
-  };
-  Value between = producer.outputs[0];
-  if (step.in_place) between.buffer = step.outputs[0].buffer;
-  step.outputs.push_back(between);
-  if (step.in_place) step.inputs[operand].buffer = between.buffer;
-  step.inputs.insert(step.inputs.begin(), producer.inputs.begin(), producer.inputs.end());
-  step.note = " after " + std::string(producer.op) + producer.note + step.note;
-  step.in_place = false;
-  step.ranges = nullptr;
-  step.table = nullptr;
-  step.with_table = nullptr;
-  step.identity.clear();
-  erase_step(program, *found);
   return true;
 }
 
@@ -364,21 +317,6 @@ void join_tables(Program& program) {
       changed = join_quantize(program, i) || join_with_producer(program, i);
     }
     if (changed) drop_unused(program);
-  }
-}
-
-void join_tails(Program& program) {
-  for (std::size_t i = 0; i < program.steps.size();) {
-    const PlannedStep& step = program.steps[i];
-    bool joined = false;
-    if (step.ranges && step.outputs.size() == 1) {
-      // The operand that was made last is the one that is in the cache.
-      for (std::size_t operand = step.inputs.size(); operand-- > 0 && !joined;) {
-        joined = join_tail(program, i, operand);
-      }
-    }
-    // A step before this one was taken out.
-    if (!joined) ++i;
   }
 }
 

@@ -51,8 +51,6 @@ struct PlannedStep {
   std::shared_ptr<const ByteTable> table;   ///< as of Step
   std::shared_ptr<const ByteTable> joined;  ///< what with_table was called with
   ByteTableKernel with_table, with_codes;
-  RangeKernel ranges;
-  std::function<void(const Frame&, const Tail&)> run_with_tail;
   Step::Role role = Step::Role::Other;
   std::string note;  ///< what was joined with it: " + hardswish"
 };
@@ -76,9 +74,6 @@ void share_equal_steps(Program& program);
 /// Quantize after dequantize becomes nothing or a table of codes; tables are joined with the step
 /// before them where that one can take them.
 void join_tables(Program& program);
-/// Steps that work element by element are done by the step before them, part by part, where that
-/// one can hand on parts of its result.
-void join_tails(Program& program);
 /// Lays the Arena buffers into one block; returns its size.
 std::size_t place_buffers(Program& program);
 
