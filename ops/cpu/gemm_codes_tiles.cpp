@@ -1,11 +1,8 @@
 // The products of gemm_codes.h on AMX: a tile holds 16 rows of 64 codes, of 16 channels by 64
 // weights, or of 16 by 16 sums.
 
+#include "quanta/ops/cpu/amx_tiles.h"
 #include "quanta/ops/cpu/gemm_codes.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #include <algorithm>
 #include <array>
@@ -13,36 +10,14 @@
 
 namespace quanta::cpu {
 
-#if defined(__x86_64__)
-
-#define QUANTA_TILES __attribute__((target("amx-tile,amx-int8")))
+#ifdef QUANTA_HAS_TILES
 
 namespace {
 
-constexpr std::int64_t kTileRows = 16;
-constexpr std::int64_t kTileBytes = 64;
 constexpr std::int64_t kColumns = 32;
 constexpr std::int64_t kBlockRows = 2 * kTileRows;
 
 // Sums in tiles 0 to 3 (two blocks of rows by two panels), codes in 4 and 5, weights in 6 and 7.
-struct alignas(64) TileShapes {
-  std::uint8_t palette = 1;
-  std::array<std::uint8_t, 15> reserved{};
-  std::array<std::uint16_t, 16> row_bytes{64, 64, 64, 64, 64, 64, 64, 64};
-  std::array<std::uint8_t, 16> rows{16, 16, 16, 16, 16, 16, 16, 16};
-};
-
-class TileScope {
- public:
-  QUANTA_TILES TileScope() {
-    // Static: GCC 12 thinks that only the first bytes are read, and drops the others' stores.
-    static constexpr TileShapes kShapes;
-    _tile_loadconfig(&kShapes);
-  }
-  QUANTA_TILES ~TileScope() { _tile_release(); }
-  TileScope(const TileScope&) = delete;
-  TileScope& operator=(const TileScope&) = delete;
-};
 
 /// 16 or 32 rows of codes times a pair of panels.
 struct TileBlock {
@@ -167,6 +142,6 @@ void gemm_codes_tiles(const GemmCodes& call, std::int64_t row_begin, std::int64_
 
 void gemm_codes_tiles(const GemmCodes&, std::int64_t, std::int64_t, std::int64_t, std::int64_t) {}
 
-#endif  // defined(__x86_64__)
+#endif  // QUANTA_HAS_TILES
 
 }  // namespace quanta::cpu

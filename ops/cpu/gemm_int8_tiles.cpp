@@ -1,11 +1,11 @@
 // The products of gemm_int8.h on AMX: a tile holds 16 rows of 64 codes, of 16 channels by 64
 // weights, or of 16 by 16 sums.
 
+#include "quanta/ops/cpu/amx_tiles.h"
 #include "quanta/ops/cpu/gemm_int8.h"
 #include "quanta/ops/cpu/onednn.h"
 
-#if defined(__x86_64__) && defined(__linux__)
-#include <immintrin.h>
+#ifdef QUANTA_HAS_TILES
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -15,34 +15,14 @@
 
 namespace quanta::cpu {
 
-#if defined(__x86_64__) && defined(__linux__)
-
-#define QUANTA_TILES __attribute__((target("amx-tile,amx-int8")))
+#ifdef QUANTA_HAS_TILES
 
 namespace {
 
-constexpr std::int64_t kTileRows = 16;
-constexpr std::int64_t kTileBytes = 64;
 constexpr std::int64_t kColumns = kGemmPanels * kPanelChannels;
 constexpr std::int64_t kBlockRows = 2 * kTileRows;
 
 // Sums in tiles 0 to 3 (two blocks of rows by two panels), codes in 4 and 5, weights in 6 and 7.
-struct alignas(64) TileShapes {
-  std::uint8_t palette = 1;
-  std::array<std::uint8_t, 15> reserved{};
-  std::array<std::uint16_t, 16> row_bytes{64, 64, 64, 64, 64, 64, 64, 64};
-  std::array<std::uint8_t, 16> rows{16, 16, 16, 16, 16, 16, 16, 16};
-};
-// Not a local variable: the compiler takes its first eight bytes only to be read.
-constexpr TileShapes kTileShapes;
-
-class TileScope {
- public:
-  QUANTA_TILES TileScope() { _tile_loadconfig(&kTileShapes); }
-  QUANTA_TILES ~TileScope() { _tile_release(); }
-  TileScope(const TileScope&) = delete;
-  TileScope& operator=(const TileScope&) = delete;
-};
 
 /// Operands of a block: panels of 1024 bytes for each step of 64 codes.
 struct TileBlock {
@@ -225,6 +205,6 @@ void gemm_int8_tiles(const GemvInt8& call, const GemmOutput& output, std::int64_
   gemm_int8_simd(call, output, begin, end);
 }
 
-#endif  // defined(__x86_64__) && defined(__linux__)
+#endif  // QUANTA_HAS_TILES
 
 }  // namespace quanta::cpu

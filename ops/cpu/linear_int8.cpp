@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "quanta/ops/cpu/conv_primitive.h"
+#include "quanta/ops/cpu/gemm_int8.h"
 #include "quanta/ops/cpu/gemv_int8.h"
 #include "quanta/ops/cpu/work_size.h"
 
@@ -29,8 +30,8 @@ ConvShape one_row(const QTensor& weight) {
 }
 
 /// Up to so many rows the weight in panels is read in about the time of its products, without what
-/// a call of oneDNN costs.
-constexpr std::int64_t kMaxFewRows = 8;
+/// a call of oneDNN costs; with tiles oneDNN's products take less.
+std::int64_t max_few_rows() { return has_tiles() ? 3 : 8; }
 
 /// Rows of `depth` codes, copied to `stride` with zeros behind them. `src` may lie in
 /// Buffer::Padded.
@@ -133,7 +134,7 @@ std::shared_ptr<const LinearInt8::Plan> LinearInt8::make_plan(const Key& key) co
                         relu ? qparams.dst_zero_point : 0, 255};
   }
   const bool shifted = qparams.src_zero_point != 0;
-  const bool few = key.rows <= kMaxFewRows && !weight_.has_zero_points();
+  const bool few = key.rows <= max_few_rows() && !weight_.has_zero_points();
   if (shifted && (few || use_onednn_)) {
     plan->compensation = weight_.compensation(qparams.src_zero_point);
   }

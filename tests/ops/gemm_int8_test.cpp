@@ -15,12 +15,16 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/cpu/attention_kernels.h"
 #include "quanta/ops/cpu/gelu_kernels.h"
-#include "quanta/ops/cpu/onednn.h"
 #include "quanta/ops/detail/linear_dynamic_fused.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/random.h"
+
+// Of ops/cpu/onednn.h, which includes oneDNN.
+namespace quanta::cpu::onednn {
+bool has_exact_u8s8();
+}
 
 namespace quanta::cpu {
 namespace {
