@@ -114,8 +114,7 @@ class PReluOp {
                                       const FloatVector<kBytes>* terms) const {
     const Floats<kBytes> d;
     const auto difference = hn::Sub(codes, hn::Set(d, lhs_zero_point_));
-    const auto slope =
-        hn::IfThenElse(hn::Gt(difference, hn::Zero(d)), hn::Set(d, one_), terms[0]);
+    const auto slope = hn::IfThenElse(hn::Gt(difference, hn::Zero(d)), hn::Set(d, one_), terms[0]);
     return hn::Mul(hn::Mul(difference, slope), hn::Set(d, multiplier_));
   }
 
@@ -199,8 +198,8 @@ std::int64_t binary_codes(const T* lhs, const T* rhs, T* dst, std::int64_t count
 
 // At most kMaxTermChannels channels; a row ends `row_step` elements after its begin.
 template <class Op, Reach kReach, typename T, class Args>
-void channel_codes(const T* lhs, const T* rhs, T* dst, std::int64_t rows,
-                           std::int64_t channels, std::int64_t row_step, const Args& args) {
+void channel_codes(const T* lhs, const T* rhs, T* dst, std::int64_t rows, std::int64_t channels,
+                   std::int64_t row_step, const Args& args) {
   const Op op(args);
   ChannelTerms<Op::kTerms> terms(channels);
   fill_terms(op, rhs, channels, terms);
@@ -287,14 +286,14 @@ void clamp_row(const T* src, T* dst, std::int64_t count, T low, T high, Store st
 }
 
 // Names for the dispatch table, which takes no templates.
-#define QUANTA_BINARY(op, suffix, T, Args)                                                    \
+#define QUANTA_BINARY(op, suffix, T, Args)                                                     \
   void op##_##suffix(const T* lhs, const T* rhs, T* dst, std::int64_t count, const Args& args, \
-                     Rhs kind) {                                                              \
-    binary_row(lhs, rhs, dst, count, args, kind);                                             \
-  }                                                                                           \
-  void op##_channels_##suffix(const T* lhs, const T* rhs, T* dst, std::int64_t rows,          \
-                              std::int64_t channels, const Args& args) {                      \
-    binary_channels(lhs, rhs, dst, rows, channels, args);                                     \
+                     Rhs kind) {                                                               \
+    binary_row(lhs, rhs, dst, count, args, kind);                                              \
+  }                                                                                            \
+  void op##_channels_##suffix(const T* lhs, const T* rhs, T* dst, std::int64_t rows,           \
+                              std::int64_t channels, const Args& args) {                       \
+    binary_channels(lhs, rhs, dst, rows, channels, args);                                      \
   }
 QUANTA_BINARY(add, u8, std::uint8_t, AddArgs)
 QUANTA_BINARY(add, i8, std::int8_t, AddArgs)
@@ -323,16 +322,15 @@ namespace quanta::cpu {
 HWY_EXPORT(clamp_u8);
 HWY_EXPORT(clamp_i8);
 
-#define QUANTA_BINARY(op, suffix, T, Args)                                                  \
-  HWY_EXPORT(op##_##suffix);                                                                \
-  HWY_EXPORT(op##_channels_##suffix);                                                       \
-  void op(const T* lhs, const T* rhs, T* dst, std::int64_t count, const Args& args,         \
-          Rhs kind) {                                                                       \
-    HWY_DYNAMIC_DISPATCH(op##_##suffix)(lhs, rhs, dst, count, args, kind);                  \
-  }                                                                                         \
-  void op##_channels(const T* lhs, const T* rhs, T* dst, std::int64_t rows,                 \
-                     std::int64_t channels, const Args& args) {                             \
-    HWY_DYNAMIC_DISPATCH(op##_channels_##suffix)(lhs, rhs, dst, rows, channels, args);      \
+#define QUANTA_BINARY(op, suffix, T, Args)                                                         \
+  HWY_EXPORT(op##_##suffix);                                                                       \
+  HWY_EXPORT(op##_channels_##suffix);                                                              \
+  void op(const T* lhs, const T* rhs, T* dst, std::int64_t count, const Args& args, Rhs kind) {    \
+    HWY_DYNAMIC_DISPATCH(op##_##suffix)(lhs, rhs, dst, count, args, kind);                         \
+  }                                                                                                \
+  void op##_channels(const T* lhs, const T* rhs, T* dst, std::int64_t rows, std::int64_t channels, \
+                     const Args& args) {                                                           \
+    HWY_DYNAMIC_DISPATCH(op##_channels_##suffix)(lhs, rhs, dst, rows, channels, args);             \
   }
 QUANTA_BINARY(add, u8, std::uint8_t, AddArgs)
 QUANTA_BINARY(add, i8, std::int8_t, AddArgs)

@@ -89,9 +89,9 @@ void pack_windows(const std::vector<std::int16_t>& centred, const ConvShape& sha
       if (row >= kernel) continue;
       const std::int64_t tap = row * kernel + at / 256 % kernel;
       const std::size_t channel = channel_of(chunk, at / 64 % 4, at / 4 % 16);
-      dst[at] = static_cast<std::int8_t>(
-          centred[channel * static_cast<std::size_t>(kernel * kernel) +
-                  static_cast<std::size_t>(tap)]);
+      dst[at] =
+          static_cast<std::int8_t>(centred[channel * static_cast<std::size_t>(kernel * kernel) +
+                                           static_cast<std::size_t>(tap)]);
     }
     dst += groups * kernel * 256;
   }

@@ -175,7 +175,8 @@ class Window {
   HWY_INLINE void steps_of(const WindowRows<kKernel, kLines>& rows, const Taps& taps,
                            IntVector (&sums)[kOutputs][4], std::int64_t x, std::int64_t steps,
                            std::integer_sequence<int, kSlots...>) const {
-    static_cast<void>(((x + kSlots < steps && (step<kSlots>(rows, taps, sums, x + kSlots), true)) && ...));
+    static_cast<void>(
+        ((x + kSlots < steps && (step<kSlots>(rows, taps, sums, x + kSlots), true)) && ...));
   }
 
   /// The columns of which output x is the first to see; its sum is in slot kSlot. Output
@@ -270,8 +271,8 @@ HWY_NOINLINE void run_chunk(const WindowCall& call, const DepthwiseChunk& chunk,
 }
 
 template <int kKernel, int kStride>
-void run_chunk_of(const WindowCall& call, const DepthwiseChunk& chunk,
-                  const WindowTables& tables, std::int64_t begin, std::int64_t end) {
+void run_chunk_of(const WindowCall& call, const DepthwiseChunk& chunk, const WindowTables& tables,
+                  std::int64_t begin, std::int64_t end) {
   switch (chunk.lines) {
     case 1:
       return run_chunk<kKernel, kStride, 1>(call, chunk, tables, begin, end);

@@ -148,8 +148,7 @@ bool prefers_gather(const ConvShape& shape) {
   constexpr std::int64_t kMaxColumns = 1 << 16;
   return !shape.transposed && shape.groups == 1 && shape.in_channels <= kFewChannels &&
          shape.dilation[2] == 1 && row_bytes(shape) <= kMaxDepth &&
-         seen_columns(shape) <= kMaxColumns &&
-         has_gemm_codes(row_bytes(shape));
+         seen_columns(shape) <= kMaxColumns && has_gemm_codes(row_bytes(shape));
 }
 
 CodePanels pack_gathered_panels(const std::int8_t* weight, const ConvShape& shape) {

@@ -48,8 +48,8 @@ HWY_INLINE std::int64_t float_vectors(D df, const float* HWY_RESTRICT src,
 template <bool kCenters, bool kScales>
 HWY_INLINE std::int64_t norm_blocks(const float* src, const NormParameters& parameters,
                                     std::int64_t count, const NormOutput&, float* dst) {
-  const std::int64_t i = float_vectors<kCenters, kScales>(hn::ScalableTag<float>(), src, parameters,
-                                                          0, count, dst);
+  const std::int64_t i =
+      float_vectors<kCenters, kScales>(hn::ScalableTag<float>(), src, parameters, 0, count, dst);
   return float_vectors<kCenters, kScales>(hn::CappedTag<float, 4>(), src, parameters, i, count,
                                           dst);
 }
@@ -65,10 +65,9 @@ struct NormSource {
   template <std::size_t kBytes>
   HWY_INLINE hn::Vec<Floats<kBytes>> at(std::int64_t i) const {
     const Floats<kBytes> d;
-    const auto value =
-        affine(d, load_code_floats<kBytes>(src + i), parameter<kCenters>(d, parameters.center, i),
-               parameter<kScales>(d, parameters.scale, i),
-               parameter<kScales>(d, parameters.shift, i));
+    const auto value = affine(
+        d, load_code_floats<kBytes>(src + i), parameter<kCenters>(d, parameters.center, i),
+        parameter<kScales>(d, parameters.scale, i), parameter<kScales>(d, parameters.shift, i));
     return hn::Mul(value, hn::Set(d, inv_scale));
   }
   const T* src;
@@ -109,9 +108,8 @@ void norm_code_rows(const T* src, const NormParameters& parameters, std::int64_t
   std::copy(parameters.scale, parameters.scale + channels, terms.term(1));
   std::copy(parameters.shift, parameters.shift + channels, terms.term(2));
   terms.repeat();
-  write_codes<Reach::Any>(
-      NormRowsSource<T>{src, ChannelPosition<3>(terms), output.inv_scale}, quantize_args(output),
-      dst, rows * channels);
+  write_codes<Reach::Any>(NormRowsSource<T>{src, ChannelPosition<3>(terms), output.inv_scale},
+                          quantize_args(output), dst, rows * channels);
 }
 #else
 template <bool kCenters, bool kScales, typename T>

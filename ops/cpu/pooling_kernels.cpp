@@ -141,8 +141,8 @@ HWY_INLINE void sum_taps(const std::uint8_t* src, const PoolTaps& taps,
     }
   };
   if constexpr (kFew) {
-    for_each_tap_row(src, taps, [&](const std::uint8_t* row)
-                                    HWY_ATTR { add(row, taps.width_count); });
+    for_each_tap_row(src, taps,
+                     [&](const std::uint8_t* row) HWY_ATTR { add(row, taps.width_count); });
     sums.take(parts);
   } else {
 #pragma GCC unroll 4

@@ -79,8 +79,7 @@ HWY_INLINE void join_rows(const T* src, const PoolTaps& taps, std::int64_t width
 // to[i] = `kernel` neighbours of the line from i on, `dilation` apart, joined.
 template <class Join>
 HWY_INLINE void join_columns(const typename Join::Acc* line, std::int64_t count,
-                             std::int64_t kernel, std::int64_t dilation,
-                             typename Join::Acc* to) {
+                             std::int64_t kernel, std::int64_t dilation, typename Join::Acc* to) {
   const hn::ScalableTag<typename Join::Acc> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   for (std::int64_t i = 0; i < count; i += lanes) {
@@ -183,8 +182,7 @@ class RowAverage {
     const auto high = hn::Set(df, static_cast<float>(hwy::LimitsMax<T>()));
     for (std::int64_t w = 0; w < count; w += lanes) {
       const auto centred = hn::Sub(hn::LoadU(d32, sums + w), hn::LoadU(d32, offsets_.data() + w));
-      const auto mean =
-          hn::Mul(hn::ConvertTo(df, centred), hn::LoadU(df, inverses_.data() + w));
+      const auto mean = hn::Mul(hn::ConvertTo(df, centred), hn::LoadU(df, inverses_.data() + w));
       hn::Vec<decltype(df)> code;
       switch (rule_.rounding) {
         case AverageRounding::Centred:
@@ -197,8 +195,7 @@ class RowAverage {
           code = hn::Round(mean);  // the offsets are 0
           break;
       }
-      const auto codes =
-          hn::DemoteTo(d8, hn::ConvertTo(d32, hn::Min(hn::Max(code, low), high)));
+      const auto codes = hn::DemoteTo(d8, hn::ConvertTo(d32, hn::Min(hn::Max(code, low), high)));
       if (w + lanes <= count) {
         hn::StoreU(codes, d8, dst + w);
       } else {

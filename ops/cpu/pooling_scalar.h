@@ -40,9 +40,8 @@ inline std::int64_t count_taps(const PoolWindow& window, std::int64_t dilation) 
 /// The elements that windows reach along `axis`, from the begin of the left padding on.
 inline std::int64_t plane_line_length(const PoolAxis& axis) noexcept {
   if (axis.adaptive) return axis.input;
-  return axis.padding +
-         std::max(axis.input, (axis.output - 1) * axis.stride - axis.padding +
-                                  (axis.kernel - 1) * axis.dilation + 1);
+  return axis.padding + std::max(axis.input, (axis.output - 1) * axis.stride - axis.padding +
+                                                 (axis.kernel - 1) * axis.dilation + 1);
 }
 
 /// `pixel` elements lie between neighbours along the width.

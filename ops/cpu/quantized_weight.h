@@ -32,8 +32,8 @@ class QuantizedWeight {
   const QTensor& weight() const noexcept { return weight_; }
   const Tensor& bias() const noexcept { return bias_; }
   const std::int8_t* codes() const noexcept;
-  /// For kernels that have packed the codes: their memory, where it is a file's, is given back until
-  /// somebody looks at them again.
+  /// For kernels that have packed the codes: their memory, where it is a file's, is given back
+  /// until somebody looks at them again.
   void release_codes() const { detail::release_file_memory(weight_); }
   const std::vector<std::int64_t>& zero_points() const noexcept { return zero_points_; }
   bool has_zero_points() const noexcept { return has_zero_points_; }

@@ -258,13 +258,13 @@ void broadcast_binary(const Tensor& lhs, const Tensor& rhs, const Tensor& out, K
 
 template <typename T, typename Kernel>
 void broadcast_binary(const Tensor& lhs, const Tensor& rhs, const Tensor& out, Kernel&& kernel) {
-  broadcast_binary<T>(lhs, rhs, out, kernel,
-                      [&](const T* left, const T* right, T* dst, std::int64_t rows,
-                          std::int64_t count) {
-                        for (std::int64_t i = 0; i < rows * count; i += count) {
-                          kernel(left + i, right, dst + i, count, Rhs::Row, Store::Cached);
-                        }
-                      });
+  broadcast_binary<T>(
+      lhs, rhs, out, kernel,
+      [&](const T* left, const T* right, T* dst, std::int64_t rows, std::int64_t count) {
+        for (std::int64_t i = 0; i < rows * count; i += count) {
+          kernel(left + i, right, dst + i, count, Rhs::Row, Store::Cached);
+        }
+      });
 }
 
 /// The order that a broadcast result should have: the first operand's, unless that one was

@@ -179,9 +179,9 @@ TEST_CASE("quantized::conv: first layers of any border give the integers of the 
     tested.x = testing::random_activation(x, 0.02, zero_point, generator, codes);
     tested.weight = testing::random_weight(weight, {0, false, codes}, generator);
     if (i % 3 != 0) tested.bias = random_bias(weight[0], generator);
-    tested.out = {testing::spreading_scale(tested.x, tested.weight,
-                                           tested.weight.numel() / weight[0]),
-                  pick(generator, {0, 3, 128}), i % 2 == 0};
+    tested.out = {
+        testing::spreading_scale(tested.x, tested.weight, tested.weight.numel() / weight[0]),
+        pick(generator, {0, 3, 128}), i % 2 == 0};
     CAPTURE(describe(tested));
     const std::vector<std::int64_t> expected = tested.expected();
     const quantized::ConvPackedParams packed = tested.pack();

@@ -253,13 +253,13 @@ TEST_CASE("quantize_per_channel: rows of any number of channels on every instruc
       for (std::size_t i = 0; i < codes.size(); ++i) {
         const std::size_t c = i % zeros.size();
         const auto scale = q.quantizer().channel->scales[c];
-        REQUIRE(codes[i] ==
-                math::quantize(values[i], math::inverse_scale(static_cast<float>(scale)),
-                               static_cast<std::int32_t>(zeros[c]),
-                               static_cast<std::int32_t>(range.min),
-                               static_cast<std::int32_t>(range.max), 0));
-        REQUIRE(back[i] == math::dequantize_per_channel(static_cast<std::int32_t>(codes[i]), scale,
-                                                        zeros[c]));
+        REQUIRE(codes[i] == math::quantize(values[i],
+                                           math::inverse_scale(static_cast<float>(scale)),
+                                           static_cast<std::int32_t>(zeros[c]),
+                                           static_cast<std::int32_t>(range.min),
+                                           static_cast<std::int32_t>(range.max), 0));
+        REQUIRE(back[i] ==
+                math::dequantize_per_channel(static_cast<std::int32_t>(codes[i]), scale, zeros[c]));
       }
     }
   });
