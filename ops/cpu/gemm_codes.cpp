@@ -358,11 +358,17 @@ CodePanels pack_code_panels(const std::int8_t* weight, std::int64_t out_features
   result.tiles = has_tiles();
   result.depth = rounded_up(in_features, result.tiles ? 64 : 4);
   result.data.resize(static_cast<std::size_t>(result.panels() * result.panel_bytes()));
-  for (std::int64_t n = 0; n < out_features; ++n) {
-    std::int8_t* panel = result.data.data() + n / 16 * result.panel_bytes() + n % 16 * 4;
-    const std::int8_t* row = weight + n * in_features;
-    for (std::int64_t k = 0; k < in_features; ++k) panel[k / 4 * 64 + k % 4] = row[k];
-  }
+  constexpr std::int64_t kGrainBytes = 65536;
+  const std::int64_t grain = kGrainBytes / std::max<std::int64_t>(in_features, 1) + 1;
+  parallel_for(out_features, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = begin; n < end; ++n) {
+      std::int8_t* panel = result.data.data() + n / 16 * result.panel_bytes() + n % 16 * 4;
+      const std::int8_t* row = weight + n * in_features;
+      std::int64_t k = 0;
+      for (; k + 4 <= in_features; k += 4) std::memcpy(panel + k * 16, row + k, 4);
+      for (; k < in_features; ++k) panel[k / 4 * 64 + k % 4] = row[k];
+    }
+  });
   return result;
 }
 
