@@ -82,7 +82,7 @@ def machine_text(machines):
     ]
     for machine in machines:
         text = (
-            f"- {machine['threads']} thread{'s' if machine['threads'] > 1 else ''} give "
+            f"- {machine['threads']} thread{'s give' if machine['threads'] > 1 else ' gives'} "
             f"{number(machine['peak_gops'])} GOP/s in chains of {machine['peak_instruction']}"
         )
         if machine["tiles_gops"]:
