@@ -293,19 +293,26 @@ Tensor class_loss(std::string_view op, const Tensor& input, const Tensor& target
   });
 }
 
+// One step of a plan for the whole loss; the weight is an input of it.
+Tensor recorded(std::string_view op,
+                Tensor (*loss)(const Tensor&, const Tensor&, const ClassLossOptions&),
+                const Tensor& input, const Tensor& target, const ClassLossOptions& options) {
+  return replay::call(
+      op,
+      [=](const Tensor& a, const Tensor& b, const Tensor& weight) {
+        ClassLossOptions given = options;
+        given.weight = weight;
+        return loss(a, b, given);
+      },
+      input, target, options.weight);
+}
+
 }  // namespace
 
 Tensor nll_loss(const Tensor& input, const Tensor& target, const ClassLossOptions& options) {
   constexpr std::string_view kOp = "nll_loss";
   if (replay::is_recording()) {
-    return replay::call(
-        kOp,
-        [=](const Tensor& a, const Tensor& b, const Tensor& weight) {
-          ClassLossOptions given = options;
-          given.weight = weight;
-          return nll_loss(a, b, given);
-        },
-        input, target, options.weight);
+    return recorded(kOp, nll_loss, input, target, options);
   }
   OpScope scope(kOp);
   const std::int64_t classes = classes_of(kOp, input);
@@ -322,14 +329,7 @@ Tensor nll_loss(const Tensor& input, const Tensor& target, const ClassLossOption
 Tensor cross_entropy(const Tensor& input, const Tensor& target, const ClassLossOptions& options) {
   constexpr std::string_view kOp = "cross_entropy";
   if (replay::is_recording()) {
-    return replay::call(
-        kOp,
-        [=](const Tensor& a, const Tensor& b, const Tensor& weight) {
-          ClassLossOptions given = options;
-          given.weight = weight;
-          return cross_entropy(a, b, given);
-        },
-        input, target, options.weight);
+    return recorded(kOp, cross_entropy, input, target, options);
   }
   OpScope scope(kOp);
   const std::int64_t classes = classes_of(kOp, input);

@@ -43,12 +43,8 @@ std::string_view to_string(CodeFunction function) {
 }
 
 void map_bytes(const Tensor& src, const Tensor& dst, const CodeTable& table) {
-  const auto* from = static_cast<const std::uint8_t*>(src.data_ptr());
-  auto* to = static_cast<std::uint8_t*>(dst.data_ptr());
-  const Store store = store_for(dst.nbytes());
-  parallel_elements(src.numel(), [&](std::int64_t begin, std::int64_t end) {
-    lookup(from + begin, to + begin, end - begin, table, store);
-  });
+  parallel_lookup(static_cast<const std::uint8_t*>(src.data_ptr()),
+                  static_cast<std::uint8_t*>(dst.data_ptr()), src.numel(), table);
 }
 
 namespace {

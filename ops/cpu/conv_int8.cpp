@@ -7,7 +7,6 @@
 
 #include "quanta/ops/cpu/conv_gather.h"
 #include "quanta/ops/cpu/conv_primitive.h"
-#include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/cpu/work_size.h"
 
 namespace quanta::cpu {
@@ -287,12 +286,7 @@ std::string_view ConvInt8::codes(const ConvShape& shape, const CallQParams& qpar
       conv_exact_u8(src, zero_point, exact_weights(), shape, chosen->requantize, dst);
       break;
   }
-  if (table != nullptr) {
-    parallel_elements(pixels(shape) * shape.out_channels,
-                      [&](std::int64_t begin, std::int64_t end) {
-                        lookup(dst + begin, dst + begin, end - begin, *table, Store::Cached);
-                      });
-  }
+  if (table != nullptr) parallel_lookup(dst, dst, pixels(shape) * shape.out_channels, *table);
   return chosen->name;
 }
 

@@ -9,6 +9,7 @@
 
 #include "quanta/ops/cpu/lookup_simd.h"
 #include "quanta/ops/cpu/simd.h"
+#include "quanta/ops/cpu/strided_loop.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
@@ -55,6 +56,14 @@ HWY_EXPORT(lookup_row);
 void lookup(const std::uint8_t* src, std::uint8_t* dst, std::int64_t count, const CodeTable& table,
             Store store) {
   HWY_DYNAMIC_DISPATCH(lookup_row)(src, dst, count, table, store);
+}
+
+void parallel_lookup(const std::uint8_t* src, std::uint8_t* dst, std::int64_t count,
+                     const CodeTable& table) {
+  const Store store = store_for(static_cast<std::size_t>(count));
+  parallel_elements(count, [&](std::int64_t begin, std::int64_t end) {
+    lookup(src + begin, dst + begin, end - begin, table, store);
+  });
 }
 
 }  // namespace quanta::cpu
