@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "json_file.h"
 #include "layer_report.h"
 #include "networks.h"
 #include "process_memory.h"
@@ -242,12 +243,7 @@ int run_bench(const BenchOptions& options) {
     outputs.set("y", subject.outputs());
     write_safetensors(options.output, outputs);
   }
-  if (!options.json.empty()) {
-    const std::string text = figures.dump(1) + "\n";
-    write_file_atomically(options.json, [&](const auto& sink) {
-      sink(std::as_bytes(std::span(text.data(), text.size())));
-    });
-  }
+  if (!options.json.empty()) write_json(options.json, figures);
   print_text(options, figures);
   return 0;
 }

@@ -13,6 +13,7 @@
 
 #include "../bench/median_seconds.h"
 #include "../bench/peak.h"
+#include "json_file.h"
 #include "networks.h"
 #include "quanta/quanta.h"
 
@@ -167,12 +168,7 @@ int run_network_suite(const NetworkSuiteOptions& options) {
       figures["networks"].push_back(row);
     }
   }
-  if (!options.json.empty()) {
-    const std::string text = figures.dump(1) + "\n";
-    write_file_atomically(options.json, [&](const auto& sink) {
-      sink(std::as_bytes(std::span(text.data(), text.size())));
-    });
-  }
+  if (!options.json.empty()) write_json(options.json, figures);
   return 0;
 }
 

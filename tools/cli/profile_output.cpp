@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "json_file.h"
 #include "quanta/runtime/atomic_file.h"
 #include "quanta/runtime/parallel.h"
 
@@ -224,9 +225,7 @@ void write_profile_json(const ProfileResult& result) {
     figures["float_only"].push_back(
         {{"path", module.path}, {"ops", module.ops}, {"us", module.us}});
   }
-  const std::string text = figures.dump(2) + "\n";
-  write_file_atomically(result.options.json,
-                        [&](const auto& sink) { sink(std::as_bytes(std::span(text))); });
+  write_json(result.options.json, figures, 2);
 }
 
 }  // namespace quanta::cli
