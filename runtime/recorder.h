@@ -80,8 +80,6 @@ class Recording {
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 
-  /// Throws UnsupportedError naming op and module when a step reads what no step, and nothing
-  /// before the recording, has written, or when a step has noted down such memory before.
   const std::vector<Step>& steps() const noexcept { return steps_; }
   /// Throws UnsupportedError unless these elements are the result of a step, or older than the
   /// recording.
@@ -110,7 +108,8 @@ extern thread_local constinit Recording* noting;
 
 inline bool is_recording() noexcept { return detail::recording != nullptr; }
 
-/// Only while is_recording().
+/// Only while is_recording(). Throws UnsupportedError naming op and module when a step reads what
+/// no step, and nothing before the recording, has written, or writes to what is older than that.
 void record(Step step);
 
 /// For an op in place, before it writes to x and changes its version: what a constant tensor held
