@@ -25,6 +25,7 @@ install(
   FILES_MATCHING
   PATTERN "*.h"
   REGEX "/(detail|cpu|cuda|yaml)$" EXCLUDE
+  REGEX "/ops/[a-z_]+$" EXCLUDE # a family's folder is its own
   REGEX "/runtime/check\\.h$" EXCLUDE)
 
 # The wheel's oneDNN lives in this source tree; an installed Quanta must not depend on that.

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "quanta/nn/detail/layer_options.h"
-#include "quanta/ops/detail/embedding_indices.h"
 #include "quanta/ops/detail/floating.h"
-#include "quanta/ops/gradients/embedding.h"
+#include "quanta/ops/embedding/gradient.h"
+#include "quanta/ops/embedding/indices.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/recorder.h"

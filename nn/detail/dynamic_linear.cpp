@@ -6,7 +6,7 @@
 #include "quanta/nn/dynamic/linear.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
-#include "quanta/ops/detail/linear_dynamic_fused.h"
+#include "quanta/ops/linear/dynamic_fused.h"
 #include "quanta/runtime/autograd.h"
 
 namespace quanta::nn::detail {

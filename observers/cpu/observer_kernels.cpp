@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "quanta/ops/cpu/highway.h"
+#include "quanta/ops/cpu/simd/highway.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "quanta/observers/cpu/observer_kernels.cpp"

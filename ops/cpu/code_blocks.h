@@ -17,7 +17,7 @@
 #include <limits>
 
 #include "quanta/ops/cpu/elementwise_kernels.h"
-#include "quanta/ops/cpu/requantize_simd.h"
+#include "quanta/ops/cpu/simd/requantize_simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {

@@ -1,6 +1,6 @@
 #include "quanta/ops/cpu/gradient_kernels.h"
 // Before any header of Highway.
-#include "quanta/ops/cpu/highway.h"
+#include "quanta/ops/cpu/simd/highway.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "quanta/ops/cpu/gradient_kernels.cpp"

@@ -1,14 +1,14 @@
 #include "quanta/ops/cpu/lookup.h"
 // Before any header of Highway.
-#include "quanta/ops/cpu/highway.h"
+#include "quanta/ops/cpu/simd/highway.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "quanta/ops/cpu/lookup.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
-#include "quanta/ops/cpu/lookup_simd.h"
-#include "quanta/ops/cpu/simd.h"
+#include "quanta/ops/cpu/simd/lookup_simd.h"
+#include "quanta/ops/cpu/simd/simd.h"
 #include "quanta/ops/cpu/strided_loop.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -1,4 +1,4 @@
-#include "quanta/ops/cpu/conv_exact.h"
+#include "quanta/ops/conv/cpu_exact.h"
 
 #include <doctest/doctest.h>
 #include <hwy/targets.h>
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "quanta/ops/cpu/conv_depthwise.h"
+#include "quanta/ops/conv/cpu_depthwise.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/quant_math.h"
 

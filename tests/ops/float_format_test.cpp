@@ -1,4 +1,4 @@
-#include "quanta/ops/cpu/float_format_kernels.h"
+#include "quanta/ops/tensor_quant/cpu_formats.h"
 
 #include <doctest/doctest.h>
 
@@ -13,8 +13,8 @@
 
 #include "elementwise_support.h"
 #include "quanta/ops/arithmetic.h"
-#include "quanta/ops/cpu/block_kernels.h"
-#include "quanta/ops/detail/affine_layout.h"
+#include "quanta/ops/block_quant/cpu_kernels.h"
+#include "quanta/ops/quantize_affine/layout.h"
 #include "quanta/runtime/detail/float_casts.h"
 
 namespace quanta {

@@ -1,6 +1,6 @@
 // gemm_codes against plain loops, on whatever instruction set the process is held to.
 
-#include "quanta/ops/cpu/gemm_codes.h"
+#include "quanta/ops/cpu/gemm/gemm_codes.h"
 
 #include <doctest/doctest.h>
 

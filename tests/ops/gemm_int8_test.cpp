@@ -1,4 +1,4 @@
-#include "quanta/ops/cpu/gemm_int8.h"
+#include "quanta/ops/cpu/gemm/gemm_int8.h"
 
 #include <doctest/doctest.h>
 #include <hwy/targets.h>
@@ -12,16 +12,16 @@
 #include <vector>
 
 #include "quanta/ops/activation.h"
+#include "quanta/ops/activation/cpu_gelu.h"
 #include "quanta/ops/arithmetic.h"
-#include "quanta/ops/cpu/attention_kernels.h"
-#include "quanta/ops/cpu/gelu_kernels.h"
-#include "quanta/ops/detail/linear_dynamic_fused.h"
+#include "quanta/ops/attention/cpu_kernels.h"
+#include "quanta/ops/linear/dynamic_fused.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/random.h"
 
-// Of ops/cpu/onednn.h, which includes oneDNN.
+// Of ops/cpu/onednn/onednn.h, which includes oneDNN.
 namespace quanta::cpu::onednn {
 bool has_exact_u8s8();
 }

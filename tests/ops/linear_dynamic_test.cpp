@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "conv_reference.h"
-#include "quanta/ops/cpu/gemv_int8.h"
-#include "quanta/ops/cpu/onednn.h"
+#include "quanta/ops/cpu/gemm/gemv_int8.h"
+#include "quanta/ops/cpu/onednn/onednn.h"
 #include "quanta/ops/linear.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "elementwise_support.h"
-#include "quanta/ops/cpu/norm_kernels.h"
+#include "quanta/ops/norm/cpu_kernels.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/quant_math.h"
 

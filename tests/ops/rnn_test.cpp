@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "elementwise_support.h"
-#include "quanta/ops/cpu/rnn_kernels.h"
+#include "quanta/ops/rnn/cpu_kernels.h"
 #include "quanta/runtime/error.h"
 
 namespace quanta {

@@ -1,0 +1,181 @@
+#include "quanta/ops/conv/cpu_gather.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "quanta/runtime/parallel.h"
+
+namespace quanta::cpu {
+namespace {
+
+// Copies are of whole vectors, whose rest is written again or not looked at.
+constexpr std::int64_t kCopy = 16;
+
+/// What of a row comes from one input line: neighbouring columns.
+std::int64_t line_bytes(const ConvShape& shape) { return shape.kernel[2] * shape.in_channels; }
+
+std::int64_t kernel_lines(const ConvShape& shape) { return shape.kernel[0] * shape.kernel[1]; }
+
+std::int64_t row_bytes(const ConvShape& shape) {
+  return (kernel_lines(shape) * line_bytes(shape) + 3) / 4 * 4;
+}
+
+/// The input columns that the outputs of a line see, those in the border too.
+std::int64_t seen_columns(const ConvShape& shape) {
+  return (shape.out[2] - 1) * shape.stride[2] + shape.kernel[2];
+}
+
+/// Memory of one thread, kept between calls.
+struct Scratch {
+  AlignedVector<std::uint8_t> lines, rows;
+};
+
+/// Output lines to their rows.
+class Gatherer {
+ public:
+  Gatherer(const GatherCall& call, Scratch& scratch)
+      : call_(call), shape_(call.shape), scratch_(scratch) {
+    columns_ = seen_columns(shape_);
+    line_stride_ = columns_ * shape_.in_channels + 4 * kCopy;
+    grow(scratch_.lines, kernel_lines(shape_) * line_stride_);
+  }
+
+  /// Rows of output line `index`.
+  void gather(std::int64_t index, std::uint8_t* rows) {
+    fill_lines(index);
+    const std::int64_t bytes = line_bytes(shape_);
+    if (bytes <= kCopy) return copy_rows<1>(rows);
+    if (bytes <= 2 * kCopy) return copy_rows<2>(rows);
+    copy_rows<0>(rows);
+  }
+
+  static void grow(AlignedVector<std::uint8_t>& memory, std::int64_t bytes) {
+    if (static_cast<std::int64_t>(memory.size()) < bytes) {
+      memory.resize(static_cast<std::size_t>(bytes));
+    }
+  }
+
+ private:
+  /// The input lines under the kernel, with their borders.
+  void fill_lines(std::int64_t index) {
+    const std::int64_t image = index / (shape_.out[1] * shape_.out[0]);
+    const std::int64_t depth = index / shape_.out[1] % shape_.out[0];
+    const std::int64_t height = index % shape_.out[1];
+    std::uint8_t* to = scratch_.lines.data();
+    for (std::int64_t k = 0; k < kernel_lines(shape_); ++k, to += line_stride_) {
+      const std::int64_t d =
+          depth * shape_.stride[0] - shape_.padding[0] + k / shape_.kernel[1] * shape_.dilation[0];
+      const std::int64_t h =
+          height * shape_.stride[1] - shape_.padding[1] + k % shape_.kernel[1] * shape_.dilation[1];
+      const bool inside = d >= 0 && d < shape_.in[0] && h >= 0 && h < shape_.in[1];
+      fill_line(inside ? (image * shape_.in[0] + d) * shape_.in[1] + h : -1, to);
+    }
+  }
+
+  /// Input line `line`, or none (-1).
+  void fill_line(std::int64_t line, std::uint8_t* to) const {
+    const std::int64_t channels = shape_.in_channels;
+    const std::int64_t first = -shape_.padding[2];
+    const std::int64_t left = line < 0 ? columns_ : std::min(shape_.padding[2], columns_);
+    const std::int64_t end = line < 0 ? columns_ : std::clamp(shape_.in[2] - first, left, columns_);
+    const auto bytes = [&](std::int64_t columns) {
+      return static_cast<std::size_t>(columns * channels);
+    };
+    std::memset(to, call_.src_zero_point, bytes(left));
+    if (end > left) {
+      const std::uint8_t* from = call_.src + (line * shape_.in[2] + first + left) * channels;
+      std::memcpy(to + left * channels, from, bytes(end - left));
+    }
+    std::memset(to + end * channels, call_.src_zero_point, bytes(columns_ - end));
+  }
+
+  /// kCopies vectors from each line, or as many as it takes.
+  template <int kCopies>
+  void copy_rows(std::uint8_t* rows) const {
+    const std::int64_t bytes = line_bytes(shape_);
+    const std::int64_t copied = kCopies > 0 ? kCopies * kCopy : (bytes + kCopy - 1) / kCopy * kCopy;
+    const std::int64_t step = shape_.stride[2] * shape_.in_channels;
+    const std::int64_t stride = row_bytes(shape_);
+    const std::int64_t lines = kernel_lines(shape_);
+    for (std::int64_t x = 0; x < shape_.out[2]; ++x) {
+      const std::uint8_t* from = scratch_.lines.data() + x * step;
+      std::uint8_t* to = rows + x * stride;
+      for (std::int64_t k = 0; k < lines; ++k) {
+        for (std::int64_t i = 0; i < copied; i += kCopy) std::memcpy(to + i, from + i, kCopy);
+        from += line_stride_;
+        to += bytes;
+      }
+    }
+  }
+
+  const GatherCall& call_;
+  const ConvShape& shape_;
+  Scratch& scratch_;
+  std::int64_t columns_, line_stride_;
+};
+
+/// Output lines [begin, end).
+void convolve_lines(const GatherCall& call, std::int64_t begin, std::int64_t end) {
+  thread_local Scratch scratch;
+  const ConvShape& shape = call.shape;
+  // Rows of a product: enough to fill tiles, few enough for the L1 cache.
+  constexpr std::int64_t kRows = 96;
+  const std::int64_t together = std::max<std::int64_t>(kRows / shape.out[2], 1);
+  const std::int64_t line_size = shape.out[2] * shape.out_channels;
+  const std::int64_t rows_of_line = shape.out[2] * row_bytes(shape);
+  // Vectors reach beyond the last row, tiles further.
+  Gatherer::grow(scratch.rows, together * rows_of_line + line_bytes(shape) + 256);
+  Gatherer gatherer(call, scratch);
+  for (std::int64_t line = begin; line < end; line += together) {
+    const std::int64_t lines = std::min(together, end - line);
+    for (std::int64_t i = 0; i < lines; ++i) {
+      gatherer.gather(line + i, scratch.rows.data() + i * rows_of_line);
+    }
+    const std::int64_t rows = lines * shape.out[2];
+    gemm_codes({scratch.rows.data(), rows, call.weight, call.requantize,
+                call.dst + line * line_size, call.table},
+               0, rows, 0, call.weight.panels());
+  }
+}
+
+}  // namespace
+
+bool prefers_gather(const ConvShape& shape) {
+  constexpr std::int64_t kFewChannels = 4;
+  constexpr std::int64_t kMaxDepth = 1024;
+  // Strides may be far beyond the input.
+  constexpr std::int64_t kMaxColumns = 1 << 16;
+  return !shape.transposed && shape.groups == 1 && shape.in_channels <= kFewChannels &&
+         shape.dilation[2] == 1 && row_bytes(shape) <= kMaxDepth &&
+         seen_columns(shape) <= kMaxColumns && has_gemm_codes(row_bytes(shape));
+}
+
+CodePanels pack_gathered_panels(const std::int8_t* weight, const ConvShape& shape) {
+  const std::int64_t taps = kernel_lines(shape) * shape.kernel[2];
+  std::vector<std::int8_t> rows(static_cast<std::size_t>(shape.out_channels * row_bytes(shape)));
+  for (std::int64_t o = 0; o < shape.out_channels; ++o) {
+    for (std::int64_t c = 0; c < shape.in_channels; ++c) {
+      for (std::int64_t tap = 0; tap < taps; ++tap) {
+        const std::int64_t to = o * row_bytes(shape) + tap * shape.in_channels + c;
+        rows[static_cast<std::size_t>(to)] = weight[(o * shape.in_channels + c) * taps + tap];
+      }
+    }
+  }
+  CodePanels panels = pack_code_panels(rows.data(), shape.out_channels, row_bytes(shape));
+  // Short rows leave most of a tile empty: measured slower.
+  constexpr std::int64_t kTileDepth = 64;
+  panels.tiles = panels.tiles && row_bytes(shape) > kTileDepth;
+  return panels;
+}
+
+void conv_gather_u8(const GatherCall& call, int threads) {
+  const ConvShape& shape = call.shape;
+  const std::int64_t lines = shape.batch * shape.out[0] * shape.out[1];
+  if (lines * shape.out[2] * shape.out_channels == 0) return;
+  if (threads <= 1) return convolve_lines(call, 0, lines);
+  parallel_for(lines, (lines + threads - 1) / threads,
+               [&](std::int64_t begin, std::int64_t end) { convolve_lines(call, begin, end); });
+}
+
+}  // namespace quanta::cpu

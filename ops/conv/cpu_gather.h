@@ -1,0 +1,30 @@
+#pragma once
+
+// Private: convolutions of a few input channels (first layers) as products of matrices: the codes
+// under the kernel of each output pixel are gathered into a row, a few lines at a time, so that
+// rows stay in the L1 cache. The border is filled in on the way.
+
+#include <cstdint>
+
+#include "quanta/ops/cpu/gemm/gemm_codes.h"
+
+namespace quanta::cpu {
+
+/// Whether this was measured to be faster than oneDNN for the shape, on this machine.
+bool prefers_gather(const ConvShape& shape);
+
+/// `weight` is int8 in torch's order, [O, C, kD, kH, kW]; packed in that of the rows.
+CodePanels pack_gathered_panels(const std::int8_t* weight, const ConvShape& shape);
+
+struct GatherCall {
+  const std::uint8_t* src;
+  std::int32_t src_zero_point;
+  const ConvShape& shape;
+  const CodePanels& weight;  ///< of pack_gathered_panels
+  const PanelRequantize& requantize;
+  std::uint8_t* dst;
+  const CodeTable* table = nullptr;  ///< as of GemmCodes
+};
+void conv_gather_u8(const GatherCall& call, int threads);
+
+}  // namespace quanta::cpu

@@ -1,0 +1,307 @@
+#include "quanta/ops/conv/cpu_int8.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "quanta/ops/conv/cpu_gather.h"
+#include "quanta/ops/cpu/onednn/plans.h"
+#include "quanta/ops/cpu/work_size.h"
+
+namespace quanta::cpu {
+namespace {
+
+using onednn::Executable;
+
+std::int64_t multiply_adds(const ConvShape& shape) {
+  return shape.batch * shape.out_channels * (shape.in_channels / shape.groups) * shape.out[0] *
+         shape.out[1] * shape.out[2] * shape.kernel[0] * shape.kernel[1] * shape.kernel[2];
+}
+
+bool has_padding(const ConvShape& shape) {
+  return shape.padding[0] != 0 || shape.padding[1] != 0 || shape.padding[2] != 0;
+}
+
+/// The same convolution over an input that has its border already.
+ConvShape without_padding(ConvShape shape) {
+  for (int i = 0; i < 3; ++i) {
+    shape.in[i] += 2 * shape.padding[i];
+    shape.padding[i] = 0;
+  }
+  return shape;
+}
+
+/// Whether a copy with a border is small enough to make: not for paddings far beyond the input.
+bool can_pad_first(const ConvShape& shape) {
+  constexpr double kMaxBytes = 1.0e9;
+  const ConvShape outer = without_padding(shape);
+  double bytes = static_cast<double>(shape.batch) * static_cast<double>(shape.in_channels);
+  double source = bytes;
+  for (int i = 0; i < 3; ++i) {
+    bytes *= static_cast<double>(outer.in[i]);
+    source *= static_cast<double>(shape.in[i]);
+  }
+  return bytes <= std::max(kMaxBytes, 4.0 * source);
+}
+
+/// Whether it is a product of matrices, with as many rows as there are pixels.
+bool is_pointwise(const ConvShape& shape) {
+  bool result = !shape.transposed && shape.groups == 1;
+  for (int i = 0; i < 3; ++i) {
+    result = result && shape.kernel[i] == 1 && shape.stride[i] == 1 && shape.padding[i] == 0;
+  }
+  return result;
+}
+
+std::int64_t pixels(const ConvShape& shape) {
+  return shape.batch * shape.out[0] * shape.out[1] * shape.out[2];
+}
+
+/// Whether gemm_codes was measured to be at least as fast as oneDNN: with AMX and VNNI, for all but
+/// long rows, of which oneDNN makes copies in an order of its own.
+bool prefers_gemm(const ConvShape& shape) {
+  constexpr std::int64_t kMaxDepth = 1024;
+  constexpr std::int64_t kFewRows = 16;
+  return is_pointwise(shape) && has_gemm_codes(shape.in_channels) &&
+         (shape.in_channels <= kMaxDepth || pixels(shape) <= kFewRows);
+}
+
+/// A copy of `src` with a border of `value`, in the calling thread's buffer.
+const std::uint8_t* padded_copy(const ConvShape& shape, std::int32_t value,
+                                const std::uint8_t* src) {
+  const ConvShape outer = without_padding(shape);
+  const auto channels = static_cast<std::size_t>(shape.in_channels);
+  const std::size_t row = static_cast<std::size_t>(outer.in[2]) * channels;
+  const std::size_t border = static_cast<std::size_t>(shape.padding[2]) * channels;
+  const std::size_t inner = static_cast<std::size_t>(shape.in[2]) * channels;
+  const std::int64_t rows = shape.batch * outer.in[0] * outer.in[1];
+  auto* dst = reinterpret_cast<std::uint8_t*>(
+      onednn::thread_buffer(onednn::Buffer::Padded, static_cast<std::size_t>(rows) * row));
+
+  constexpr std::int64_t kGrainBytes = 65536;
+  const std::int64_t grain = kGrainBytes / static_cast<std::int64_t>(row) + 1;
+  parallel_for(rows, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      std::uint8_t* to = dst + static_cast<std::size_t>(r) * row;
+      const std::int64_t y = r % outer.in[1] - shape.padding[1];
+      const std::int64_t z = r / outer.in[1] % outer.in[0] - shape.padding[0];
+      const std::int64_t n = r / (outer.in[1] * outer.in[0]);
+      if (y < 0 || y >= shape.in[1] || z < 0 || z >= shape.in[0]) {
+        std::memset(to, value, row);
+        continue;
+      }
+      const std::int64_t from = (n * shape.in[0] + z) * shape.in[1] + y;
+      std::memset(to, value, border);
+      std::memcpy(to + border, src + static_cast<std::size_t>(from) * inner, inner);
+      std::memset(to + border + inner, value, border);
+    }
+  });
+  return dst;
+}
+
+}  // namespace
+
+struct ConvInt8::Plan {
+  enum class Kind : std::uint8_t { OneDnn, OneDnnSums, Depthwise, Gemm, Gather, Exact };
+  Kind kind = Kind::Exact;
+  bool pad_first = false;
+  std::vector<float> bias, multiplier;
+  std::vector<std::int32_t> compensation;
+  RequantizeParams requantize;
+  DepthwiseEpilogue depthwise;
+  PanelRequantize panels;
+  int threads = 1;
+  std::optional<Executable> executable;
+  std::string_view name = "quanta:exact";
+
+  const std::int32_t* compensation_or_null() const {
+    return compensation.empty() ? nullptr : compensation.data();
+  }
+};
+
+ConvInt8::ConvInt8(QuantizedWeight weight, const ConvShape& geometry, int spatial)
+    : weight_(std::move(weight)),
+      geometry_(geometry),
+      spatial_(spatial),
+      use_onednn_(!geometry.transposed && !weight_.has_zero_points() && onednn::has_exact_u8s8()),
+      packed_(conv_plain_weight_desc(geometry, spatial, onednn::DataType::s8), weight_.codes()) {}
+
+const ExactWeights& ConvInt8::exact_weights() const {
+  std::call_once(exact_once_, [this] {
+    exact_ = pack_exact_weights(weight_.codes(), weight_.zero_points(), geometry_);
+    weight_.release_codes();
+  });
+  return exact_;
+}
+
+const CodePanels& ConvInt8::panels() const {
+  std::call_once(panels_once_, [this] {
+    panels_ = is_pointwise(geometry_)
+                  ? pack_code_panels(weight_.codes(), geometry_.out_channels, geometry_.in_channels)
+                  : pack_gathered_panels(weight_.codes(), geometry_);
+    weight_.release_codes();
+  });
+  return panels_;
+}
+
+const DepthwiseWeights& ConvInt8::depthwise_weights() const {
+  std::call_once(depthwise_once_, [this] {
+    depthwise_ = pack_depthwise_weights(weight_.codes(), weight_.zero_points(), geometry_);
+  });
+  return depthwise_;
+}
+
+std::shared_ptr<const ConvInt8::Plan> ConvInt8::plan(const ConvShape& shape,
+                                                     const CallQParams& qparams,
+                                                     SumOutput output) const {
+  const Key key{shape.batch,
+                {shape.in[0], shape.in[1], shape.in[2]},
+                qparams,
+                output,
+                threads_for(multiply_adds(shape))};
+  return plans_.get(key, [&] { return make_plan(shape, key); });
+}
+
+std::shared_ptr<const ConvInt8::Plan> ConvInt8::make_plan(const ConvShape& shape,
+                                                          const Key& key) const {
+  const auto plan = std::make_shared<Plan>();
+  const CallQParams& qparams = key.qparams;
+  const bool codes = key.output != SumOutput::Sums;
+  const bool relu = key.output == SumOutput::CodesReLU;
+  if (codes) {
+    plan->bias = weight_.bias_over_scale(qparams.src_scale);
+    plan->multiplier = weight_.multipliers(qparams);
+    plan->requantize = {plan->bias.data(), plan->multiplier.data(), qparams.dst_zero_point,
+                        relu ? qparams.dst_zero_point : 0, 255};
+  }
+  // oneDNN's depthwise kernels are slow here, and wrong on AVX2.
+  if (is_depthwise(geometry_)) {
+    if (codes) {
+      plan->kind = Plan::Kind::Depthwise;
+      plan->depthwise =
+          depthwise_epilogue(depthwise_weights(), qparams.src_zero_point, plan->requantize);
+      plan->name = "quanta:depthwise";
+    }
+    return plan;
+  }
+  if (!use_onednn_) return plan;
+
+  const bool shifted = qparams.src_zero_point != 0;
+  const bool gemm = prefers_gemm(shape);
+  if (codes && (gemm || (!is_pointwise(shape) && prefers_gather(shape)))) {
+    if (shifted) plan->compensation = weight_.compensation(qparams.src_zero_point);
+    plan->kind = gemm ? Plan::Kind::Gemm : Plan::Kind::Gather;
+    plan->panels = panel_requantize(plan->requantize, plan->compensation_or_null(), panels());
+    plan->threads = key.threads;
+    plan->name = gemm ? gemm_codes_name(panels(), pixels(shape)) : "quanta:gather";
+    return plan;
+  }
+  Int8Epilog epilog;
+  if (codes && (!shifted || weight_.exact_in_float())) {
+    epilog.kind = shifted ? Int8Epilogue::Compensate : Int8Epilogue::Multiply;
+    epilog.added = shifted && weight_.has_bias();
+    epilog.relu = relu;
+    epilog.zero_point = qparams.dst_zero_point != 0;
+  }
+  // oneDNN pads with 0, which is the real zero only for a zero point of 0.
+  const bool pad_first = shifted && has_padding(shape);
+  if (pad_first && !can_pad_first(shape)) return plan;
+  const onednn::ThreadScope threads(key.threads);
+  const std::optional<Int8ConvPrimitive> found =
+      int8_conv_primitive(pad_first ? without_padding(shape) : shape, spatial_, epilog);
+  if (!found) return plan;
+
+  if (shifted) plan->compensation = weight_.compensation(qparams.src_zero_point);
+  std::vector<Executable::Argument> constants{
+      {DNNL_ARG_WEIGHTS, packed_.in_layout(found->desc.weights_desc())}};
+  weight_.release_codes();
+  if (epilog.kind != Int8Epilogue::None) {
+    const onednn::Md row = conv_row_desc(geometry_.out_channels, spatial_);
+    const std::vector<float> sums(plan->compensation.begin(), plan->compensation.end());
+    constants.push_back({DNNL_ARG_BIAS, onednn::floats(found->desc.bias_desc(),
+                                                       shifted ? sums.data() : plan->bias.data())});
+    if (epilog.added) {
+      constants.push_back(
+          {post_op_argument(found->index.added), onednn::floats(row, plan->bias.data())});
+    }
+    constants.push_back(
+        {post_op_argument(found->index.multiplier), onednn::floats(row, plan->multiplier.data())});
+    if (epilog.zero_point) {
+      const auto zero_point = static_cast<float>(qparams.dst_zero_point);
+      constants.push_back({post_op_argument(found->index.zero_point),
+                           onednn::floats(conv_row_desc(1, spatial_), &zero_point)});
+    }
+  }
+  const auto primitive = onednn::checked("convolution_forward",
+                                         [&] { return dnnl::convolution_forward(found->desc); });
+  plan->kind = epilog.kind == Int8Epilogue::None ? Plan::Kind::OneDnnSums : Plan::Kind::OneDnn;
+  plan->pad_first = pad_first;
+  plan->executable.emplace(primitive, found->desc, std::move(constants), key.threads);
+  plan->name = plan->executable->name();
+  return plan;
+}
+
+namespace {
+
+std::int32_t* sums_buffer(const ConvShape& shape) {
+  const std::int64_t count =
+      shape.batch * shape.out[0] * shape.out[1] * shape.out[2] * shape.out_channels;
+  return reinterpret_cast<std::int32_t*>(onednn::thread_buffer(
+      onednn::Buffer::Sums, static_cast<std::size_t>(count) * sizeof(std::int32_t)));
+}
+
+}  // namespace
+
+std::string_view ConvInt8::codes(const ConvShape& shape, const CallQParams& qparams,
+                                 SumOutput output, const std::uint8_t* src, std::uint8_t* dst,
+                                 const CodeTable* table) const {
+  const std::shared_ptr<const Plan> chosen = plan(shape, qparams, output);
+  const std::int32_t zero_point = qparams.src_zero_point;
+  if (chosen->pad_first) src = padded_copy(shape, zero_point, src);
+  switch (chosen->kind) {
+    case Plan::Kind::OneDnn:
+      chosen->executable->run(src, dst);
+      break;
+    case Plan::Kind::OneDnnSums: {
+      std::int32_t* sums = sums_buffer(shape);
+      chosen->executable->run(src, sums);
+      requantize_rows(sums, chosen->compensation_or_null(),
+                      shape.batch * shape.out[0] * shape.out[1] * shape.out[2], shape.out_channels,
+                      chosen->requantize, dst);
+      break;
+    }
+    case Plan::Kind::Depthwise:
+      conv_depthwise_u8(src, depthwise_weights(), chosen->depthwise, shape, dst);
+      break;
+    case Plan::Kind::Gemm:
+      parallel_gemm_codes({src, pixels(shape), panels(), chosen->panels, dst, table},
+                          chosen->threads);
+      return chosen->name;
+    case Plan::Kind::Gather:
+      conv_gather_u8({src, zero_point, shape, panels(), chosen->panels, dst, table},
+                     chosen->threads);
+      return chosen->name;
+    case Plan::Kind::Exact:
+      conv_exact_u8(src, zero_point, exact_weights(), shape, chosen->requantize, dst);
+      break;
+  }
+  if (table != nullptr) parallel_lookup(dst, dst, pixels(shape) * shape.out_channels, *table);
+  return chosen->name;
+}
+
+Int8Sums ConvInt8::sums(const ConvShape& shape, std::int32_t src_zero_point,
+                        const std::uint8_t* src) const {
+  const std::shared_ptr<const Plan> chosen =
+      plan(shape, CallQParams{1.0F, src_zero_point, 1.0F, 0}, SumOutput::Sums);
+  std::int32_t* sums = sums_buffer(shape);
+  if (chosen->kind == Plan::Kind::OneDnnSums) {
+    if (chosen->pad_first) src = padded_copy(shape, src_zero_point, src);
+    chosen->executable->run(src, sums);
+  } else {
+    conv_exact_s32(src, src_zero_point, exact_weights(), shape, sums);
+  }
+  return {sums, chosen->compensation_or_null(), chosen->name, chosen};
+}
+
+}  // namespace quanta::cpu

@@ -1,0 +1,74 @@
+#pragma once
+
+// Private: the quantized convolution of one packed weight.
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string_view>
+
+#include "quanta/ops/conv/cpu_depthwise.h"
+#include "quanta/ops/conv/cpu_exact.h"
+#include "quanta/ops/cpu/gemm/gemm_codes.h"
+#include "quanta/ops/cpu/gemm/quantized_weight.h"
+#include "quanta/ops/cpu/onednn/onednn.h"
+#include "quanta/ops/cpu/onednn/plan_cache.h"
+
+namespace quanta::cpu {
+
+/// Exact int32 sums in the calling thread's buffer (onednn::Buffer::Sums), [rows, channels].
+/// What is to be added to each channel comes beside them, null for nothing.
+struct Int8Sums {
+  const std::int32_t* values;
+  const std::int32_t* compensation;
+  std::string_view kernel;
+  std::shared_ptr<const void> owner;  ///< of the compensation
+};
+
+class ConvInt8 {
+ public:
+  /// `geometry` needs no batch and no spatial sizes. `spatial` is 2 or 3 (1-d counts as 2-d).
+  ConvInt8(QuantizedWeight weight, const ConvShape& geometry, int spatial);
+
+  const QuantizedWeight& weight() const noexcept { return weight_; }
+
+  /// Codes of the whole result, channels-last and dense like `src`, each of them looked up in
+  /// `table` (null: not). Returns the kernel's name.
+  std::string_view codes(const ConvShape& shape, const CallQParams& qparams, SumOutput output,
+                         const std::uint8_t* src, std::uint8_t* dst,
+                         const CodeTable* table = nullptr) const;
+  Int8Sums sums(const ConvShape& shape, std::int32_t src_zero_point, const std::uint8_t* src) const;
+
+ private:
+  struct Key {
+    std::int64_t batch;
+    std::array<std::int64_t, 3> in;
+    CallQParams qparams;
+    SumOutput output;
+    int threads;
+    bool operator==(const Key&) const = default;
+  };
+  struct Plan;
+
+  std::shared_ptr<const Plan> plan(const ConvShape& shape, const CallQParams& qparams,
+                                   SumOutput output) const;
+  std::shared_ptr<const Plan> make_plan(const ConvShape& shape, const Key& key) const;
+  const ExactWeights& exact_weights() const;
+  /// Of pointwise convolutions, or of gathered rows.
+  const CodePanels& panels() const;
+  const DepthwiseWeights& depthwise_weights() const;
+
+  QuantizedWeight weight_;
+  ConvShape geometry_;
+  int spatial_;
+  bool use_onednn_;
+  onednn::PackedWeights packed_;
+  PlanCache<Key, Plan> plans_;
+  mutable std::once_flag exact_once_, depthwise_once_, panels_once_;
+  mutable ExactWeights exact_;
+  mutable CodePanels panels_;
+  mutable DepthwiseWeights depthwise_;
+};
+
+}  // namespace quanta::cpu

@@ -1,0 +1,360 @@
+#include "quanta/ops/cpu/gemm/gemm_int8.h"
+
+// Before any header of Highway.
+#include "quanta/ops/cpu/simd/highway.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "quanta/ops/cpu/gemm/gemm_int8.cpp"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>  // IWYU pragma: keep
+#include <hwy/highway.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "quanta/ops/cpu/simd/gelu_simd.h"
+#include "quanta/ops/cpu/simd/int8_dot_simd.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace quanta::cpu::HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using Floats = hn::CappedTag<float, kPanelChannels>;
+using Integers = hn::RebindToSigned<Floats>;
+inline constexpr auto kFloatLanes = static_cast<std::int64_t>(hn::MaxLanes(Floats()));
+
+/// What is the same for all rows of a vector of channels.
+struct ColumnTerms {
+  hn::Vec<Integers> shift;
+  hn::Vec<Floats> scale, bias;
+};
+
+HWY_INLINE ColumnTerms terms_at(const SumsToFloats& args, const std::int32_t* sums,
+                                const float* scales, const float* bias) {
+  const Floats d;
+  const Integers di;
+  return {hn::Mul(hn::Set(di, args.src_zero_point), hn::LoadU(di, sums)),
+          hn::Mul(hn::Set(d, args.src_scale), hn::LoadU(d, scales)),
+          bias != nullptr ? hn::LoadU(d, bias) : hn::Zero(d)};
+}
+
+/// Of fewer channels than a vector has.
+HWY_NOINLINE ColumnTerms last_terms(const SumsToFloats& args, std::int64_t n, std::int64_t count) {
+  float scales[kFloatLanes] = {};
+  std::int32_t sums[kFloatLanes] = {};
+  float bias[kFloatLanes] = {};
+  std::copy_n(args.scales + n, count, scales);
+  std::copy_n(args.weight_sums + n, count, sums);
+  if (args.bias != nullptr) std::copy_n(args.bias + n, count, bias);
+  return terms_at(args, sums, scales, bias);
+}
+
+template <GemmEnd kEnd, bool kBias>
+HWY_INLINE hn::Vec<Floats> float_of(hn::Vec<Integers> sum, const ColumnTerms& terms) {
+  const Floats d;
+  auto y = hn::Mul(hn::ConvertTo(d, hn::Sub(sum, terms.shift)), terms.scale);
+  // Without a bias nothing is added: -0 would become 0.
+  if constexpr (kBias) y = hn::Add(y, terms.bias);
+  if constexpr (kEnd == GemmEnd::ReLU) y = hn::Max(y, hn::Zero(d));
+  if constexpr (kEnd == GemmEnd::Gelu) y = gelu_erf(d, y);
+  return y;
+}
+
+/// Rows of a column of a block, as many channels as a vector has.
+template <GemmEnd kEnd, bool kBias, bool kAdd>
+HWY_INLINE void floats_of_column(const SumBlock& block, const GemmOutput& output,
+                                 std::int64_t channels, std::int64_t column) {
+  const Floats d;
+  const Integers di;
+  const SumsToFloats& args = output.terms;
+  const std::int64_t n = block.channel + column;
+  const ColumnTerms terms =
+      terms_at(args, args.weight_sums + n, args.scales + n, kBias ? args.bias + n : nullptr);
+  const std::int32_t* HWY_RESTRICT sums = block.sums + column;
+  const float* addend = kAdd ? output.addend + block.row * channels + n : nullptr;
+  float* dst = output.dst + block.row * channels + n;
+  for (std::int64_t r = 0; r < block.rows; ++r, sums += block.stride, dst += channels) {
+    auto y = float_of<kEnd, kBias>(hn::LoadU(di, sums), terms);
+    if constexpr (kAdd) {
+      y = hn::Add(y, hn::LoadU(d, addend));
+      addend += channels;
+    }
+    hn::StoreU(y, d, dst);
+  }
+}
+
+/// The same for fewer.
+template <GemmEnd kEnd, bool kBias>
+HWY_NOINLINE void floats_of_rest(const SumBlock& block, const GemmOutput& output,
+                                 std::int64_t channels, std::int64_t column) {
+  const std::int64_t n = block.channel + column;
+  const std::int64_t count = block.columns - column;
+  const ColumnTerms terms = last_terms(output.terms, n, count);
+  for (std::int64_t r = 0; r < block.rows; ++r) {
+    std::int32_t sums[kFloatLanes] = {};
+    std::copy_n(block.sums + r * block.stride + column, count, sums);
+    float rest[kFloatLanes];
+    hn::StoreU(float_of<kEnd, kBias>(hn::LoadU(Integers(), sums), terms), Floats(), rest);
+    const std::int64_t at = (block.row + r) * channels + n;
+    for (std::int64_t i = 0; i < count; ++i) {
+      output.dst[at + i] = output.addend != nullptr ? rest[i] + output.addend[at + i] : rest[i];
+    }
+  }
+}
+
+template <GemmEnd kEnd, bool kBias>
+HWY_INLINE void floats_of_columns(const SumBlock& block, const GemmOutput& output,
+                                  std::int64_t channels) {
+  std::int64_t column = 0;
+  for (; column + kFloatLanes <= block.columns; column += kFloatLanes) {
+    if (output.addend != nullptr) {
+      floats_of_column<kEnd, kBias, true>(block, output, channels, column);
+    } else {
+      floats_of_column<kEnd, kBias, false>(block, output, channels, column);
+    }
+  }
+  if (column < block.columns) floats_of_rest<kEnd, kBias>(block, output, channels, column);
+}
+
+template <GemmEnd kEnd>
+HWY_INLINE void floats_with_end(const SumBlock& block, const GemmOutput& output,
+                                std::int64_t channels) {
+  if (output.terms.bias != nullptr) {
+    floats_of_columns<kEnd, true>(block, output, channels);
+  } else {
+    floats_of_columns<kEnd, false>(block, output, channels);
+  }
+}
+
+void FloatsOfBlock(const SumBlock& block, const GemmOutput& output, std::int64_t channels) {
+  switch (output.end) {
+    case GemmEnd::None:
+      return floats_with_end<GemmEnd::None>(block, output, channels);
+    case GemmEnd::ReLU:
+      return floats_with_end<GemmEnd::ReLU>(block, output, channels);
+    case GemmEnd::Gelu:
+      return floats_with_end<GemmEnd::Gelu>(block, output, channels);
+  }
+}
+
+/// Sums of a block of rows, for its floats.
+inline constexpr std::int64_t kSimdPanels = 4;
+inline constexpr std::int64_t kBlockColumns = kSimdPanels * kPanelChannels;
+
+#if HWY_TARGET != HWY_SCALAR
+
+#if HWY_TARGET <= HWY_AVX3
+inline constexpr int kMaxRows = 6;
+#else
+inline constexpr int kMaxRows = 2;
+#endif
+inline constexpr auto kVectorBytes = static_cast<std::int64_t>(hn::MaxLanes(Codes()));
+inline constexpr int kSumLanes = static_cast<int>(hn::MaxLanes(Sums()));
+inline constexpr int kVectorsOfPanel = static_cast<int>(kPanelChannels) / kSumLanes;
+
+/// Rows of codes from `row` on, three to a pointer: a register for each row may be more than there
+/// are.
+template <int kRows>
+class CodePointers {
+ public:
+  CodePointers(const GemvInt8& call, std::int64_t row) : stride_(call.src_stride) {
+    for (int i = 0; i < kPointers; ++i) at_[i] = call.src + (row + i * kRowsOfOne) * stride_;
+  }
+  /// The four codes of row r, `group` groups on.
+  HWY_INLINE hn::Vec<Codes> four(int r, int group) const {
+    const std::uint8_t* at = at_[r / kRowsOfOne] + r % kRowsOfOne * stride_ + group * kPanelDepth;
+    std::int32_t codes;
+    std::memcpy(&codes, at, sizeof(codes));
+    return hn::BitCast(Codes(), hn::Set(Sums(), codes));
+  }
+  HWY_INLINE void advance(int groups) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kPointers; ++i) {
+      at_[i] += groups * kPanelDepth;
+      // Keeps the compiler from making pointers of its own for every row.
+      asm("" : "+r"(at_[i]));
+    }
+  }
+
+ private:
+  static constexpr int kRowsOfOne = 3;
+  static constexpr int kPointers = (kRows + kRowsOfOne - 1) / kRowsOfOne;
+  const std::uint8_t* at_[kPointers];
+  std::int64_t stride_;
+};
+
+/// kRows rows times kCount panels. Asks for a line from `next` on with every few steps.
+template <class Product, int kRows, int kCount>
+HWY_INLINE void multiply_block(const GemvInt8& call, std::int64_t row, std::int64_t panel,
+                               const std::int8_t* next, std::int32_t* sums) {
+  constexpr int kWidth = kCount * kVectorsOfPanel;
+  constexpr int kUnroll = 4;
+  constexpr std::int64_t kGroupBytes = kPanelChannels * kPanelDepth;
+  const std::int64_t groups = (call.in_features + kPanelDepth - 1) / kPanelDepth;
+  const std::int64_t panel_bytes = groups * kGroupBytes;
+  const std::int8_t* weight = call.weight + panel * panel_bytes;
+  CodePointers<kRows> src(call, row);
+  hn::Vec<Sums> acc[kRows][kWidth];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kWidth; ++v) acc[r][v] = hn::Zero(Sums());
+  }
+  const auto step = [&](int group) HWY_ATTR {
+    hn::Vec<Weights> w[kWidth];
+#pragma GCC unroll 8
+    for (int v = 0; v < kWidth; ++v) {
+      w[v] = hn::LoadU(Weights(), weight + v / kVectorsOfPanel * panel_bytes + group * kGroupBytes +
+                                      v % kVectorsOfPanel * kVectorBytes);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const auto x = Product::prepare(src.four(r, group));
+#pragma GCC unroll 8
+      for (int v = 0; v < kWidth; ++v) acc[r][v] = Product::add(acc[r][v], x, w[v]);
+    }
+  };
+  std::int64_t left = groups;
+  for (; left >= kUnroll; left -= kUnroll) {
+    __builtin_prefetch(next, 0, 2);
+    next += 64;
+    step(0);
+    step(1);
+    step(2);
+    step(3);
+    src.advance(kUnroll);
+    weight += kUnroll * kGroupBytes;
+  }
+  for (; left > 0; --left) {
+    step(0);
+    src.advance(1);
+    weight += kGroupBytes;
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < kWidth; ++v) {
+      hn::StoreU(acc[r][v], Sums(), sums + r * kBlockColumns + v * kSumLanes);
+    }
+  }
+}
+
+/// Groups of kRows rows from `row` on, then those that are left in smaller ones.
+template <class Product, int kRows, int kCount>
+HWY_INLINE void multiply_rows(const GemvInt8& call, const GemmOutput& output, std::int64_t row,
+                              std::int64_t panel) {
+  std::int32_t sums[kRows * kBlockColumns];
+  const std::int64_t channel = panel * kPanelChannels;
+  const std::int64_t columns = std::min(kCount * kPanelChannels, call.out_features - channel);
+  // Of the next panels, as much with each block as all blocks need.
+  const std::int64_t groups = (call.in_features + kPanelDepth - 1) / kPanelDepth;
+  const std::int64_t panel_bytes = groups * kPanelDepth * kPanelChannels;
+  const std::int8_t* next = call.weight + (panel + kCount) * panel_bytes;
+  for (; row + kRows <= call.rows; row += kRows) {
+    multiply_block<Product, kRows, kCount>(call, row, panel, next + row * panel_bytes / kRows / 4,
+                                           sums);
+    FloatsOfBlock({sums, kBlockColumns, row, kRows, channel, columns}, output, call.out_features);
+  }
+  if constexpr (kRows > 1) {
+    multiply_rows<Product, kRows == 6 ? 4 : kRows / 2, kCount>(call, output, row, panel);
+  }
+}
+
+template <class Product>
+void multiply(const GemvInt8& call, const GemmOutput& output, std::int64_t begin,
+              std::int64_t end) {
+  // The panels stay in the L1 cache while all rows pass.
+  std::int64_t panel = begin;
+  for (; panel + kSimdPanels <= end; panel += kSimdPanels) {
+    multiply_rows<Product, kMaxRows, kSimdPanels>(call, output, 0, panel);
+  }
+  for (; panel < end; ++panel) multiply_rows<Product, kMaxRows, 1>(call, output, 0, panel);
+}
+
+void GemmInt8(const GemvInt8& call, const GemmOutput& output, std::int64_t begin,
+              std::int64_t end) {
+  if (has_dot_product(call.vnni)) return multiply<Vnni>(call, output, begin, end);
+  if (call.code_bits == CodeBits::Seven) return multiply<Pairs>(call, output, begin, end);
+  multiply<Wide>(call, output, begin, end);
+}
+
+bool HasLongDotProduct(const GemvInt8& call) {
+  return HWY_TARGET <= HWY_AVX3 && has_dot_product(call.vnni);
+}
+
+#else  // HWY_TARGET == HWY_SCALAR
+
+void GemmInt8(const GemvInt8& call, const GemmOutput& output, std::int64_t begin,
+              std::int64_t end) {
+  const std::int64_t groups = (call.in_features + kPanelDepth - 1) / kPanelDepth;
+  for (std::int64_t panel = begin; panel < end; ++panel) {
+    const std::int8_t* weight = call.weight + panel * groups * kPanelChannels * kPanelDepth;
+    const std::int64_t channel = panel * kPanelChannels;
+    for (std::int64_t row = 0; row < call.rows; ++row) {
+      const std::uint8_t* src = call.src + row * call.src_stride;
+      std::uint32_t sums[kPanelChannels] = {};
+      for (std::int64_t k = 0; k < groups * kPanelDepth; ++k) {
+        const std::int8_t* at = weight + k / kPanelDepth * kPanelChannels * kPanelDepth;
+        for (std::int64_t n = 0; n < kPanelChannels; ++n) {
+          sums[n] += static_cast<std::uint32_t>(src[k] * at[n * kPanelDepth + k % kPanelDepth]);
+        }
+      }
+      std::int32_t wrapped[kPanelChannels];
+      std::memcpy(wrapped, sums, sizeof(sums));
+      FloatsOfBlock({wrapped, kPanelChannels, row, 1, channel,
+                     std::min(kPanelChannels, call.out_features - channel)},
+                    output, call.out_features);
+    }
+  }
+}
+
+bool HasLongDotProduct(const GemvInt8&) { return false; }
+
+#endif  // HWY_TARGET != HWY_SCALAR
+
+}  // namespace
+}  // namespace quanta::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace quanta::cpu {
+
+HWY_EXPORT(FloatsOfBlock);
+HWY_EXPORT(GemmInt8);
+HWY_EXPORT(HasLongDotProduct);
+
+namespace {
+bool use_tiles(const GemvInt8& call) {
+  // A block of 16 rows costs the same when few of them are filled.
+  constexpr std::int64_t kMinRows = 12;
+  return call.rows >= kMinRows && call.in_features % 64 == 0 && call.vnni && has_tiles();
+}
+}  // namespace
+
+void floats_of_block(const SumBlock& block, const GemmOutput& output, std::int64_t channels) {
+  HWY_DYNAMIC_DISPATCH(FloatsOfBlock)(block, output, channels);
+}
+
+void gemm_int8_simd(const GemvInt8& call, const GemmOutput& output, std::int64_t begin,
+                    std::int64_t end) {
+  HWY_DYNAMIC_DISPATCH(GemmInt8)(call, output, begin, end);
+}
+
+bool has_gemm_int8(const GemvInt8& call, bool has_tail) {
+  // Without tiles oneDNN's product alone is a little faster.
+  return use_tiles(call) || (has_tail && HWY_DYNAMIC_DISPATCH(HasLongDotProduct)(call));
+}
+
+void gemm_int8(const GemvInt8& call, const GemmOutput& output, std::int64_t begin,
+               std::int64_t end) {
+  if (use_tiles(call)) return gemm_int8_tiles(call, output, begin, end);
+  gemm_int8_simd(call, output, begin, end);
+}
+
+std::string_view gemm_int8_name(const GemvInt8& call) {
+  return use_tiles(call) ? "quanta:gemm:amx" : "quanta:gemm";
+}
+
+}  // namespace quanta::cpu
+#endif  // HWY_ONCE

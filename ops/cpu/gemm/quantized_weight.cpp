@@ -1,0 +1,73 @@
+#include "quanta/ops/cpu/gemm/quantized_weight.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "quanta/ops/cpu/gemm/code_sums.h"
+
+namespace quanta::cpu {
+
+QuantizedWeight::QuantizedWeight(QTensor weight, Tensor bias, std::int64_t channels)
+    : weight_(std::move(weight)), bias_(std::move(bias)), channels_(channels) {
+  if (weight_.is_per_channel()) {
+    const ChannelQParams& qparams = *weight_.quantizer().channel;
+    for (const double scale : qparams.scales) scales_.push_back(static_cast<float>(scale));
+    zero_points_ = qparams.zero_points;
+  } else {
+    scales_.push_back(static_cast<float>(weight_.quantizer().scale));
+    zero_points_.push_back(weight_.quantizer().zero_point);
+  }
+  has_zero_points_ = std::ranges::any_of(zero_points_, [](std::int64_t z) { return z != 0; });
+
+  // 255 * 65793 < 2^24.
+  constexpr std::int64_t kMaxOneSign = 65793;
+  const std::int64_t length = weight_.numel() / channels_;
+  const std::int8_t* row = codes();
+  channel_sums_.reserve(static_cast<std::size_t>(channels_));
+  for (std::int64_t n = 0; n < channels_; ++n, row += length) {
+    const CodeSums sums = code_sums(row, length);
+    channel_sums_.push_back(static_cast<std::int32_t>(sums.positive + sums.negative));
+    if (sums.positive > kMaxOneSign || -sums.negative > kMaxOneSign) exact_in_float_ = false;
+  }
+}
+
+const std::int8_t* QuantizedWeight::codes() const noexcept {
+  return static_cast<const std::int8_t*>(weight_.data_ptr());
+}
+
+std::vector<float> QuantizedWeight::sum_scales(float src_scale) const {
+  std::vector<float> result(static_cast<std::size_t>(channels_));
+  for (std::size_t n = 0; n < result.size(); ++n) {
+    result[n] = src_scale * (scales_.size() == 1 ? scales_[0] : scales_[n]);
+  }
+  return result;
+}
+
+std::vector<float> QuantizedWeight::multipliers(const CallQParams& qparams) const {
+  std::vector<float> result = sum_scales(qparams.src_scale);
+  for (float& value : result) value /= qparams.dst_scale;
+  return result;
+}
+
+std::vector<float> QuantizedWeight::bias_over_scale(float src_scale) const {
+  std::vector<float> result(static_cast<std::size_t>(channels_), 0.0F);
+  if (!has_bias()) return result;
+  const std::vector<float> scales = sum_scales(src_scale);
+  const auto* bias = static_cast<const float*>(bias_.data_ptr());
+  const bool per_channel = weight_.is_per_channel();
+  for (std::size_t n = 0; n < result.size(); ++n) {
+    result[n] = per_channel ? bias[n] / scales[n] : bias[n] * (1.0F / scales[n]);
+  }
+  return result;
+}
+
+std::vector<std::int32_t> QuantizedWeight::compensation(std::int32_t src_zero_point) const {
+  std::vector<std::int32_t> result = channel_sums_;
+  for (std::int32_t& value : result) {
+    // In 64 bits and wrapped, like the sums themselves would be.
+    value = static_cast<std::int32_t>(-static_cast<std::int64_t>(src_zero_point) * value);
+  }
+  return result;
+}
+
+}  // namespace quanta::cpu

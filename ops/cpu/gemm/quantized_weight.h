@@ -1,0 +1,67 @@
+#pragma once
+
+// Private: a quantized weight with its bias, and the numbers that turn integer sums into codes.
+
+#include <cstdint>
+#include <vector>
+
+#include "quanta/ops/conv/cpu_exact.h"
+#include "quanta/runtime/detail/file_memory.h"
+#include "quanta/runtime/tensor.h"
+
+namespace quanta::cpu {
+
+/// The quantization parameters of one call.
+struct CallQParams {
+  float src_scale = 1.0F;
+  std::int32_t src_zero_point = 0;
+  float dst_scale = 1.0F;
+  std::int32_t dst_zero_point = 0;
+  bool operator==(const CallQParams&) const = default;
+};
+
+/// What becomes of the exact int32 sums.
+enum class SumOutput : std::uint8_t { Codes, CodesReLU, Sums };
+
+class QuantizedWeight {
+ public:
+  /// `weight` is QInt8 and contiguous, per tensor or per channel along axis 0, `bias` Float32
+  /// [channels] or undefined. Both have been checked.
+  QuantizedWeight(QTensor weight, Tensor bias, std::int64_t channels);
+
+  const QTensor& weight() const noexcept { return weight_; }
+  const Tensor& bias() const noexcept { return bias_; }
+  const std::int8_t* codes() const noexcept;
+  /// For kernels that have packed the codes: their memory, where it is a file's, is given back
+  /// until somebody looks at them again.
+  void release_codes() const { detail::release_file_memory(weight_); }
+  const std::vector<std::int64_t>& zero_points() const noexcept { return zero_points_; }
+  bool has_zero_points() const noexcept { return has_zero_points_; }
+  bool has_bias() const noexcept { return bias_.defined(); }
+
+  /// t[n] = sx * sw[n].
+  std::vector<float> sum_scales(float src_scale) const;
+  /// t[n] / so.
+  std::vector<float> multipliers(const CallQParams& qparams) const;
+  /// bias / t: per-tensor weights multiply with 1 / t, as fbgemm does. 0 without bias.
+  std::vector<float> bias_over_scale(float src_scale) const;
+
+  /// For a weight [channels, ...]: -zx * sum(w[n]), what sums of x * w lack to be sums of
+  /// (x - zx) * w.
+  std::vector<std::int32_t> compensation(std::int32_t src_zero_point) const;
+  /// Whether sums of x * w, and what is added to them for any zero point, stay below 2^24, so that
+  /// float32 arithmetic on them is exact.
+  bool exact_in_float() const noexcept { return exact_in_float_; }
+
+ private:
+  QTensor weight_;
+  Tensor bias_;
+  std::int64_t channels_;
+  std::vector<float> scales_;  // one, or one a channel
+  std::vector<std::int64_t> zero_points_;
+  bool has_zero_points_ = false;
+  std::vector<std::int32_t> channel_sums_;
+  bool exact_in_float_ = true;
+};
+
+}  // namespace quanta::cpu

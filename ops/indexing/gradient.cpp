@@ -1,0 +1,144 @@
+#include "quanta/ops/indexing/gradient.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "quanta/ops/compare.h"
+#include "quanta/ops/detail/floating.h"
+#include "quanta/ops/indexing.h"
+#include "quanta/runtime/autograd.h"
+#include "quanta/runtime/parallel.h"
+
+namespace quanta::gradients {
+namespace {
+
+using autograd::BackwardContext;
+
+// Work in float or double; gradients of the smaller floating dtypes are summed as float.
+template <typename Body>
+Tensor in_working_dtype(const Tensor& gradient, const Body& body) {
+  const DType dtype = gradient.dtype();
+  const Tensor from = detail::is_float32_or_64(dtype) ? gradient : gradient.to(DType::Float32);
+  return detail::visit_floats(from.dtype(),
+                              [&](auto zero) { return body(zero, from.contiguous()).to(dtype); });
+}
+
+}  // namespace
+
+// gradient [outer, index.numel(), inner] is added to zeros [outer, length, inner].
+Tensor add_slices(const Tensor& gradient, const Tensor& index, const Dims& sizes,
+                  std::int64_t dim) {
+  const auto axis = static_cast<std::size_t>(dim);
+  std::int64_t outer = 1;
+  std::int64_t inner = 1;
+  for (std::size_t d = 0; d < axis; ++d) outer *= sizes[d];
+  for (std::size_t d = axis + 1; d < sizes.size(); ++d) inner *= sizes[d];
+  const std::int64_t length = sizes.empty() ? 1 : sizes[axis];
+  const auto* at = index.data<std::int64_t>();
+  const std::int64_t count = index.numel();
+  return in_working_dtype(gradient, [&](auto zero, const Tensor& from) {
+    using T = decltype(zero);
+    const Tensor sum = Tensor::zeros(sizes, from.dtype());
+    const auto* slices = static_cast<const T*>(from.data_ptr());
+    auto* to = static_cast<T*>(sum.data_ptr());
+    // Columns go to threads, so that each sum is taken by one, in order.
+    constexpr std::int64_t kBlock = 64;
+    const std::int64_t blocks = (inner + kBlock - 1) / kBlock;
+    const std::int64_t work = std::max<std::int64_t>(1, count * std::min(inner, kBlock));
+    parallel_for(outer * blocks, std::max<std::int64_t>(1, 32768 / work),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t item = begin; item < end; ++item) {
+                     const std::int64_t row = item / blocks;
+                     const std::int64_t first = item % blocks * kBlock;
+                     const std::int64_t width = std::min(kBlock, inner - first);
+                     for (std::int64_t i = 0; i < count; ++i) {
+                       const T* slice = slices + (row * count + i) * inner + first;
+                       T* target = to + (row * length + at[i]) * inner + first;
+                       for (std::int64_t k = 0; k < width; ++k) target[k] += slice[k];
+                     }
+                   }
+                 });
+    return sum;
+  });
+}
+
+Tensor positions_of(const Dims& sizes) {
+  return Tensor::arange(product(sizes), DType::Int64).view(sizes);
+}
+
+Tensor positions_along(const Tensor& index, std::int64_t dim, const Dims& sizes) {
+  const Tensor at = index.contiguous();
+  const Tensor positions = Tensor::empty(at.sizes(), DType::Int64);
+  if (positions.numel() == 0) return positions;
+  const Dims strides = contiguous_strides(sizes);
+  const auto* chosen = at.data<std::int64_t>();
+  auto* to = positions.mutable_data<std::int64_t>();
+  for (std::int64_t i = 0; i < positions.numel(); ++i) {
+    std::int64_t rest = i;
+    std::int64_t position = 0;
+    for (std::size_t d = sizes.size(); d-- > 0;) {
+      const std::int64_t here = rest % at.sizes()[d];
+      rest /= at.sizes()[d];
+      position += (static_cast<std::int64_t>(d) == dim ? chosen[i] : here) * strides[d];
+    }
+    // Of a 0-d tensor there is one element only.
+    to[i] = position;
+  }
+  return positions;
+}
+
+Tensor scatter_add(const Tensor& gradient, const Tensor& positions, const Dims& sizes) {
+  const Tensor at = positions.contiguous();
+  return in_working_dtype(gradient, [&](auto zero, const Tensor& from) {
+    using T = decltype(zero);
+    const Tensor sum = Tensor::zeros(sizes, from.dtype());
+    const auto* gradients = static_cast<const T*>(from.data_ptr());
+    const auto* where = at.data<std::int64_t>();
+    auto* to = static_cast<T*>(sum.data_ptr());
+    for (std::int64_t i = 0; i < from.numel(); ++i) to[where[i]] += gradients[i];
+    return sum;
+  });
+}
+
+Tensor record_taken(std::string_view op, const Tensor& x, Tensor y, const Tensor& positions) {
+  return autograd::record(
+      op, {x}, std::move(y), {positions}, [sizes = x.sizes()](const BackwardContext& backward) {
+        return std::vector<Tensor>{scatter_add(backward.grad(), backward.saved(0), sizes)};
+      });
+}
+
+Tensor record_slices(std::string_view op, const Tensor& x, Tensor y, std::int64_t dim,
+                     const Tensor& index) {
+  return autograd::record(
+      op, {x}, std::move(y), {index}, [sizes = x.sizes(), dim](const BackwardContext& backward) {
+        return std::vector<Tensor>{add_slices(backward.grad(), backward.saved(0), sizes, dim)};
+      });
+}
+
+Tensor record_masked_fill(const Tensor& x, const Tensor& mask, Tensor y) {
+  return autograd::record("masked_fill", {x}, std::move(y), {mask},
+                          [sizes = x.sizes()](const BackwardContext& backward) {
+                            return std::vector<Tensor>{autograd::sum_to_size(
+                                masked_fill(backward.grad(), backward.saved(0), 0.0), sizes)};
+                          });
+}
+
+Tensor record_where(const Tensor& condition, const Tensor& x, const Tensor& y, Tensor out) {
+  return autograd::record(
+      "where", {x, y}, std::move(out), {condition},
+      [left = x.sizes(), right = y.sizes()](const BackwardContext& backward) {
+        const Tensor& gradient = backward.grad();
+        const Tensor nothing = Tensor::zeros({}, gradient.dtype());
+        std::vector<Tensor> results(2);
+        if (backward.needs(0)) {
+          results[0] = autograd::sum_to_size(where(backward.saved(0), gradient, nothing), left);
+        }
+        if (backward.needs(1)) {
+          results[1] = autograd::sum_to_size(where(backward.saved(0), nothing, gradient), right);
+        }
+        return results;
+      });
+}
+
+}  // namespace quanta::gradients

@@ -1,0 +1,412 @@
+#include "quanta/ops/linear/cpu_dynamic.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "quanta/ops/activation/cpu_gelu.h"
+#include "quanta/ops/cpu/elementwise_kernels.h"
+#include "quanta/ops/cpu/gemm/gemm_int8.h"
+#include "quanta/ops/cpu/gemm/gemv_int8.h"
+#include "quanta/ops/cpu/work_size.h"
+#include "quanta/ops/linear/cpu_dynamic_kernels.h"
+#include "quanta/ops/rnn/cpu_int8.h"
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/quant_math.h"
+
+namespace quanta::quantized {
+
+LinearPackedParams::Impl::Impl(cpu::QuantizedWeight weight)
+    : kernel(std::move(weight)), terms(kernel.weight()) {}
+
+const std::int8_t* LinearPackedParams::Impl::small_panels() const {
+  // A large weight is not worth another copy: its rows are long as a rule, and then gemv_int8 is as
+  // fast.
+  constexpr std::int64_t kMaxBytes = std::int64_t{512} * 1024;
+  return kernel.out_features() * kernel.in_features() > kMaxBytes ? nullptr : panels();
+}
+
+const std::int8_t* LinearPackedParams::Impl::panels() const {
+  std::call_once(panels_once_, [&] {
+    panels_ =
+        cpu::int8_panels(kernel.weight().codes(), kernel.out_features(), kernel.in_features());
+  });
+  return static_cast<const std::int8_t*>(panels_.data_ptr());
+}
+
+std::shared_ptr<const cpu::GatePanels> LinearPackedParams::Impl::gate_panels(
+    std::int64_t gate_count) const {
+  const std::scoped_lock lock(gate_panels_mutex_);
+  if (gate_panels_ == nullptr || gate_panels_->gates != gate_count) {
+    gate_panels_ = std::make_shared<const cpu::GatePanels>(kernel.weight(), gate_count);
+  }
+  return gate_panels_;
+}
+
+namespace {
+
+/// Calls visit(place in the panels, place in [N, K]) for each element.
+template <typename Visit>
+void for_each_half(std::int64_t out_features, std::int64_t in_features, Visit&& visit) {
+  constexpr std::int64_t kPanel = cpu::kHalfPanel;
+  for (std::int64_t n = 0; n < out_features; ++n) {
+    for (std::int64_t k = 0; k < in_features; ++k) {
+      visit((n / kPanel * in_features + k) * kPanel + n % kPanel, n * in_features + k);
+    }
+  }
+}
+
+}  // namespace
+
+LinearPackedParamsFp16::Impl::Impl(const Tensor& weight, Tensor packed_bias)
+    : out_features(weight.size(0)),
+      in_features(weight.size(1)),
+      panels(Tensor::zeros(
+          {(out_features + cpu::kHalfPanel - 1) / cpu::kHalfPanel, in_features, cpu::kHalfPanel},
+          DType::Float16)),
+      bias(std::move(packed_bias)) {
+  const auto* src = static_cast<const std::uint16_t*>(weight.data_ptr());
+  auto* dst = static_cast<std::uint16_t*>(panels.data_ptr());
+  for_each_half(out_features, in_features,
+                [&](std::int64_t packed, std::int64_t plain) { dst[packed] = src[plain]; });
+}
+
+const float* LinearPackedParamsFp16::Impl::floats() const {
+  // Of weights that fit into the L2 cache. Converting takes a tenth to a third of the time of some
+  // rows' products, but a large weight is Float16 to save memory.
+  constexpr std::int64_t kMaxBytes = std::int64_t{512} * 1024;
+  if (panels.numel() * static_cast<std::int64_t>(sizeof(float)) > kMaxBytes) return nullptr;
+  std::call_once(floats_once_, [this] { floats_ = panels.to(DType::Float32); });
+  return static_cast<const float*>(floats_.data_ptr());
+}
+
+Tensor LinearPackedParamsFp16::Impl::weight() const {
+  Tensor weight = Tensor::empty({out_features, in_features}, DType::Float16);
+  const auto* src = static_cast<const std::uint16_t*>(panels.data_ptr());
+  auto* dst = static_cast<std::uint16_t*>(weight.data_ptr());
+  for_each_half(out_features, in_features,
+                [&](std::int64_t packed, std::int64_t plain) { dst[plain] = src[packed]; });
+  return weight;
+}
+
+}  // namespace quanta::quantized
+
+namespace quanta::cpu {
+
+// The scales are those of an x of scale 1, the sums what a zero point of -1 adds.
+ChannelTerms::ChannelTerms(const QuantizedWeight& weight)
+    : scales(weight.sum_scales(1.0F)), sums(weight.compensation(-1)) {
+  if (!weight.has_zero_points()) return;
+  const std::vector<std::int64_t>& zeros = weight.zero_points();
+  const auto depth = static_cast<std::uint32_t>(weight.weight().size(1));
+  for (std::size_t n = 0; n < sums.size(); ++n) {
+    zero_points.push_back(static_cast<std::int32_t>(zeros[zeros.size() == 1 ? 0 : n]));
+    sums[n] = static_cast<std::int32_t>(static_cast<std::uint32_t>(sums[n]) -
+                                        depth * static_cast<std::uint32_t>(zero_points[n]));
+  }
+}
+
+namespace {
+
+/// Up to so many rows are multiplied with the weight as it is, or in panels; for more LinearInt8
+/// packs a copy. Its kernel is faster than the weight as it is from about two rows on when that
+/// lies in the caches, from six when not, and faster than panels from about sixteen; the one
+/// without oneDNN is from sixteen.
+constexpr std::int64_t kMaxGemvRows = 16;
+std::int64_t max_gemv_rows(const LinearInt8& kernel, bool panels) {
+  if (!kernel.uses_onednn()) return kMaxGemvRows;
+  return panels ? 12 : 4;
+}
+
+/// From so many rows on a Float32 copy of a Float16 weight is faster than converting.
+constexpr std::int64_t kMinFloatRows = 4;
+
+/// Elements for which a second thread pays.
+constexpr std::int64_t kElementGrain = 65536;
+
+FloatRange range_of(const float* x, std::int64_t count) {
+  constexpr std::int64_t kMaxParts = 64;
+  const std::int64_t parts =
+      std::min<std::int64_t>({kMaxParts, get_num_threads(), count / kElementGrain});
+  if (parts < 2) return float_range(x, count);
+  std::array<FloatRange, kMaxParts> ranges;
+  parallel_for(parts, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t part = begin; part < end; ++part) {
+      const std::int64_t from = count * part / parts;
+      ranges[static_cast<std::size_t>(part)] =
+          float_range(x + from, count * (part + 1) / parts - from);
+    }
+  });
+  FloatRange all = ranges[0];
+  for (std::int64_t part = 0; part < parts; ++part) {
+    const FloatRange& range = ranges[static_cast<std::size_t>(part)];
+    if (std::isnan(range.min)) return range;
+    all = {std::min(all.min, range.min), std::max(all.max, range.max)};
+  }
+  return all;
+}
+
+std::int64_t round_up(std::int64_t value, std::int64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+struct Activation {
+  std::uint8_t* codes;
+  std::int64_t stride;
+  float scale;
+  std::int32_t zero_point;
+};
+
+/// x [rows, depth] as codes in a buffer of this thread, rows `stride` apart and filled with zeros.
+Activation quantize_rows(const float* x, std::int64_t rows, std::int64_t depth, std::int64_t stride,
+                         quantized::ReduceRange reduce_range) {
+  const FloatRange range = range_of(x, rows * depth);
+  QUANTA_CHECK(std::isfinite(range.min) && std::isfinite(range.max),
+               "linear_dynamic: x: expected finite values, got a range of {}..{}", range.min,
+               range.max);
+  math::ChooseOptions options;
+  options.reduce_range = reduce_range == quantized::ReduceRange::Yes;
+  const math::QParams qparams = math::choose_qparams(range.min, range.max, 0, 255, options);
+  const auto scale = static_cast<float>(qparams.scale);
+  const auto zero_point = static_cast<std::int32_t>(qparams.zero_point);
+  // A reduced range, too, is cut off beyond 255 only, as in torch.
+  const QuantizeArgs args{math::inverse_scale(scale), zero_point, 0, 255, 255};
+
+  const std::int64_t readable = round_up(rows, kGemmRowAlignment) * stride;
+  auto* codes = reinterpret_cast<std::uint8_t*>(
+      onednn::thread_buffer(onednn::Buffer::Padded, static_cast<std::size_t>(readable)));
+  if (stride == depth) {
+    parallel_for(rows * depth, kElementGrain, [&](std::int64_t begin, std::int64_t end) {
+      quantize(x + begin, codes + begin, end - begin, args, Store::Cached);
+    });
+  } else {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      quantize(x + row * depth, codes + row * stride, depth, args, Store::Cached);
+      std::memset(codes + row * stride + depth, 0, static_cast<std::size_t>(stride - depth));
+    }
+  }
+  return {codes, stride, scale, zero_point};
+}
+
+std::int32_t sum_of(const std::uint8_t* codes, std::int64_t count) {
+  std::uint32_t sum = 0;
+  for (std::int64_t k = 0; k < count; ++k) sum += codes[k];
+  return static_cast<std::int32_t>(sum);
+}
+
+/// Output channels a thread takes at least.
+std::int64_t channel_grain(std::int64_t multiply_adds, std::int64_t channels) {
+  return threads_for(multiply_adds) == 1 ? channels : 64;
+}
+
+/// A few rows: sums and floats of a thread's channels one after the other. `panels` may be null.
+void few_rows(const Activation& src, std::int64_t rows, const LinearInt8& kernel,
+              const std::int8_t* panels, CodeBits bits, const SumsToFloats& terms, float* out) {
+  const std::int64_t channels = kernel.out_features();
+  const std::int64_t depth = kernel.in_features();
+  std::array<std::int32_t, kMaxGemvRows> src_sums{};
+  if (terms.zero_points != nullptr) {
+    for (std::int64_t row = 0; row < rows; ++row) {
+      src_sums[static_cast<std::size_t>(row)] = sum_of(src.codes + row * src.stride, depth);
+    }
+  }
+  const GemvInt8 call{.src = src.codes,
+                      .rows = rows,
+                      .src_stride = src.stride,
+                      .code_bits = bits,
+                      .weight = panels != nullptr ? panels : kernel.weight().codes(),
+                      .out_features = channels,
+                      .in_features = depth,
+                      .vnni = onednn::has_exact_u8s8()};
+  const auto multiply = panels != nullptr ? &gemv_int8_panels : &gemv_int8;
+  const std::int64_t unit = panels != nullptr ? kPanelChannels : 1;
+  const std::int64_t grain = channel_grain(rows * depth * channels, channels);
+  parallel_for((channels + unit - 1) / unit, (grain + unit - 1) / unit,
+               [&](std::int64_t begin, std::int64_t end) {
+                 multiply(call, begin, end, reinterpret_cast<std::int32_t*>(out));
+                 SumsToFloats row_terms = terms;
+                 for (std::int64_t row = 0; row < rows; ++row) {
+                   row_terms.src_sum = src_sums[static_cast<std::size_t>(row)];
+                   sums_to_floats(row_terms, begin * unit, std::min(end * unit, channels),
+                                  out + row * channels);
+                 }
+               });
+}
+
+/// Products and floats block by block, each thread with channels of its own.
+void many_rows(const GemvInt8& call, const GemmOutput& output) {
+  const std::int64_t panels = (call.out_features + kPanelChannels - 1) / kPanelChannels;
+  const std::int64_t grain =
+      channel_grain(call.rows * call.in_features * call.out_features, call.out_features);
+  constexpr std::int64_t kUnit = kGemmPanels;
+  parallel_for((panels + kUnit - 1) / kUnit, grain / (kUnit * kPanelChannels) + 1,
+               [&](std::int64_t begin, std::int64_t end) {
+                 gemm_int8(call, output, begin * kUnit, std::min(end * kUnit, panels));
+               });
+}
+
+/// The tail of floats that another kernel has written.
+void finish_rows(const LinearTail& tail, std::int64_t count, float* out) {
+  const bool gelu = tail.end == GemmEnd::Gelu;
+  if (!gelu && tail.addend == nullptr) return;
+  parallel_for(count, kElementGrain, [&](std::int64_t begin, std::int64_t end) {
+    if (gelu) gelu_row(GeluKind::Erf, out + begin, end - begin, out + begin);
+    if (tail.addend != nullptr) {
+      float_binary(FloatBinary::Add, out + begin, tail.addend + begin, out + begin, end - begin,
+                   Rhs::Row, Store::Cached);
+    }
+  });
+}
+
+/// The product of some rows with a weight, by the kernel that suits it.
+class RowsProduct {
+ public:
+  RowsProduct(const quantized::LinearPackedParams::Impl& packed, std::int64_t rows,
+              quantized::ReduceRange reduce_range, const LinearTail& tail)
+      : packed_(packed), rows_(rows), tail_(tail), small_panels_(packed.small_panels()) {
+    const LinearInt8& kernel = packed.kernel;
+    call_ = {.src = nullptr,
+             .rows = rows,
+             .src_stride = kernel.in_features(),
+             .code_bits =
+                 reduce_range == quantized::ReduceRange::Yes ? CodeBits::Seven : CodeBits::Eight,
+             .weight = nullptr,
+             .out_features = kernel.out_features(),
+             .in_features = kernel.in_features(),
+             .vnni = onednn::has_exact_u8s8()};
+    const bool has_tail = tail.end == GemmEnd::Gelu || tail.addend != nullptr;
+    if (rows <= max_gemv_rows(kernel, small_panels_ != nullptr)) {
+      method_ = Method::FewRows;
+    } else if (packed.terms.zero_points.empty() && has_gemm_int8(call_, has_tail)) {
+      method_ = Method::Blocks;
+    }
+  }
+
+  /// Bytes from one row of codes to the next.
+  std::int64_t src_stride() const {
+    switch (method_) {
+      case Method::FewRows:
+        return round_up(call_.in_features,
+                        small_panels_ != nullptr ? kPanelDepth : kCodeRowAlignment);
+      case Method::Blocks:
+        return round_up(call_.in_features, kPanelDepth);
+      case Method::Products:
+        return call_.in_features;
+    }
+    return 0;
+  }
+
+  std::string_view run(const Activation& src, float* out) const {
+    const ChannelTerms& terms = packed_.terms;
+    const LinearInt8& kernel = packed_.kernel;
+    const Tensor& bias = kernel.weight().bias();
+    const SumsToFloats args{src.scale,
+                            src.zero_point,
+                            terms.scales.data(),
+                            terms.sums.data(),
+                            method_ == Method::FewRows && !terms.zero_points.empty()
+                                ? terms.zero_points.data()
+                                : nullptr,
+                            0,
+                            bias.defined() ? static_cast<const float*>(bias.data_ptr()) : nullptr,
+                            tail_.end == GemmEnd::ReLU};
+    std::string_view name = "quanta:gemv";
+    switch (method_) {
+      case Method::FewRows:
+        few_rows(src, rows_, kernel, small_panels_, call_.code_bits, args, out);
+        break;
+      case Method::Blocks:
+        return run_blocks(src, args, out);
+      case Method::Products:
+        name = run_products(src, args, out);
+        break;
+    }
+    finish_rows(tail_, rows_ * call_.out_features, out);
+    return name;
+  }
+
+ private:
+  enum class Method : std::uint8_t { FewRows, Blocks, Products };
+
+  std::string_view run_blocks(const Activation& src, const SumsToFloats& args, float* out) const {
+    GemvInt8 call = call_;
+    call.src = src.codes;
+    call.src_stride = src.stride;
+    call.weight = packed_.panels();
+    many_rows(call, {.terms = args, .end = tail_.end, .addend = tail_.addend, .dst = out});
+    return gemm_int8_name(call);
+  }
+
+  std::string_view run_products(const Activation& src, const SumsToFloats& args, float* out) const {
+    const std::int64_t channels = call_.out_features;
+    const std::string_view name =
+        packed_.kernel.products(rows_, src.codes, reinterpret_cast<std::int32_t*>(out));
+    parallel_for(rows_, std::max<std::int64_t>(kElementGrain / channels, 1),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t row = begin; row < end; ++row) {
+                     sums_to_floats(args, 0, channels, out + row * channels);
+                   }
+                 });
+    return name;
+  }
+
+  const quantized::LinearPackedParams::Impl& packed_;
+  std::int64_t rows_;
+  LinearTail tail_;
+  const std::int8_t* small_panels_;
+  Method method_ = Method::Products;
+  GemvInt8 call_{};
+};
+
+}  // namespace
+
+std::string_view linear_dynamic_rows(const float* x, std::int64_t rows,
+                                     std::span<const LinearDynamicTarget> targets,
+                                     quantized::ReduceRange reduce_range, const LinearTail& tail) {
+  std::string_view name;
+  Activation src{};
+  for (const LinearDynamicTarget& target : targets) {
+    const RowsProduct product(*target.packed, rows, reduce_range, tail);
+    const std::int64_t depth = target.packed->kernel.in_features();
+    // Kernels of one kind share the codes.
+    if (src.codes == nullptr || src.stride != product.src_stride()) {
+      src = quantize_rows(x, rows, depth, product.src_stride(), reduce_range);
+    }
+    name = product.run(src, target.out);
+  }
+  return name;
+}
+
+std::string_view linear_dynamic_rows(const float* x, std::int64_t rows,
+                                     const quantized::LinearPackedParams::Impl& packed,
+                                     quantized::ReduceRange reduce_range, Fusion fusion,
+                                     float* out) {
+  const LinearDynamicTarget target{&packed, out};
+  const LinearTail tail{fusion == Fusion::ReLU ? GemmEnd::ReLU : GemmEnd::None, nullptr};
+  return linear_dynamic_rows(x, rows, {&target, 1}, reduce_range, tail);
+}
+
+std::string_view linear_dynamic_fp16_rows(const float* x, std::int64_t rows,
+                                          const quantized::LinearPackedParamsFp16::Impl& packed,
+                                          Fusion fusion, float* out) {
+  const std::int64_t channels = packed.out_features;
+  const std::int64_t depth = packed.in_features;
+  const Tensor& bias = packed.bias;
+  const HalfProduct call{x,
+                         rows,
+                         static_cast<const std::uint16_t*>(packed.panels.data_ptr()),
+                         rows >= kMinFloatRows ? packed.floats() : nullptr,
+                         channels,
+                         depth,
+                         bias.defined() ? static_cast<const float*>(bias.data_ptr()) : nullptr,
+                         fusion == Fusion::ReLU};
+  const std::int64_t grain = channel_grain(rows * depth * channels * 4, channels);
+  parallel_for(
+      packed.panels.size(0), (grain + kHalfPanel - 1) / kHalfPanel,
+      [&](std::int64_t begin, std::int64_t end) { multiply_halves(call, begin, end, out); });
+  return rows == 1 ? "quanta:gemv" : "quanta:gemm";
+}
+
+}  // namespace quanta::cpu

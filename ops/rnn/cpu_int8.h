@@ -1,0 +1,88 @@
+#pragma once
+
+// Private: all steps of an LSTM or GRU layer whose hidden product has an int8 weight. The products
+// of a step, its gates and the range of the new hidden state are one pass over the weight; threads
+// keep their hidden units, and with them their part of the weight, from step to step.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "quanta/ops/cpu/elementwise_kernels.h"
+#include "quanta/ops/cpu/gemm/gemv_int8.h"
+#include "quanta/ops/cpu/gemm/quantized_weight.h"
+#include "quanta/ops/linear_dynamic.h"
+#include "quanta/ops/rnn/loop.h"
+#include "quanta/runtime/tensor.h"
+
+namespace quanta::cpu {
+
+/// Hidden units that lie together: all gates of a block of units are computed at once.
+inline constexpr std::int64_t kUnitBlock = 16;
+/// Sequences of a step; for more, products of matrices are faster.
+inline constexpr std::int64_t kMaxStepRows = 16;
+
+/// A hidden weight [gates * hidden, depth] and what turns its sums into floats, block of units by
+/// block. The code of (gate, unit, k) is at [unit / 16][k / 4][gate][unit % 16][k % 4], the terms
+/// are at [unit / 16][gate][unit % 16], with zeros where units and k end. Behind the last block 64
+/// more k can be read.
+struct GatePanels {
+  GatePanels(const QuantizedWeight& weight, std::int64_t gate_count);
+
+  std::int64_t gates, hidden, depth;
+  Tensor codes;
+  std::vector<float> scales;
+  std::vector<std::int32_t> sums;         ///< of w - (zero point of w)
+  std::vector<std::int32_t> zero_points;  ///< of w; empty when all are 0
+  std::vector<float> bias;
+
+  std::int64_t blocks() const noexcept { return (hidden + kUnitBlock - 1) / kUnitBlock; }
+};
+
+/// Running range of a row of hidden states, lane by lane. `finite` stays 0 until there is a number
+/// that is not.
+struct RangeLanes {
+  alignas(64) float min[kUnitBlock];
+  alignas(64) float max[kUnitBlock];
+  alignas(64) float finite[kUnitBlock];
+};
+
+/// One step.
+struct GateStep {
+  const GatePanels* weight;
+  RecurrentKind kind;
+  bool vnni;   ///< onednn::has_exact_u8s8()
+  bool tiles;  ///< has_tiles()
+  CodeBits code_bits;
+  std::int64_t rows;
+  const std::uint8_t*
+      codes;  ///< of the states before, rows `stride` apart, zeros up to kPanelDepth
+  std::int64_t stride;
+  float scale;  ///< of the codes
+  std::int32_t zero_point;
+  const std::int32_t* code_sums;  ///< of each row's codes; read where the weight has zero points
+  const float* input_gates;       ///< [rows, gates * hidden]
+  const float* const* before;     ///< h of each row before the step; GRU only
+  float* h;                       ///< [rows, hidden]
+  float* cell;                    ///< [rows, hidden], LSTM only: becomes the new one
+  RangeLanes* ranges;             ///< of each row: the new states are added
+};
+/// For the units of blocks [begin, end).
+void gate_step(const GateStep& step, std::int64_t begin, std::int64_t end);
+
+/// A layer's steps.
+struct GateLayer {
+  const GatePanels* weight;
+  RecurrentKind kind;  ///< Lstm or Gru
+  quantized::ReduceRange reduce_range;
+  std::span<const detail::RecurrentStep> steps;  ///< at most kMaxStepRows rows in each
+  std::int64_t sequences;
+  const float* input_gates;  ///< [rows of all steps, gates * hidden]
+  float* output;             ///< [rows of all steps, hidden]
+  float* h;                  ///< [sequences, hidden]: h_0, becomes h_n
+  float* cell;               ///< [sequences, hidden], LSTM only
+};
+/// Throws ArgumentError when a hidden state is not finite.
+void run_gate_layer(const GateLayer& layer);
+
+}  // namespace quanta::cpu

@@ -1,0 +1,77 @@
+#include "quanta/ops/tensor_quant/amax.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "quanta/runtime/autograd.h"
+#include "quanta/runtime/check.h"
+
+namespace quanta::detail {
+namespace {
+
+bool broadcasts_to(const Dims& from, const Dims& sizes) {
+  if (from.size() > sizes.size()) return false;
+  const std::size_t skipped = sizes.size() - from.size();
+  for (std::size_t d = 0; d < from.size(); ++d) {
+    if (from[d] != 1 && from[d] != sizes[d + skipped]) return false;
+  }
+  return true;
+}
+
+Tensor masked(const Tensor& gradient, const Tensor& seen, const Tensor& amax) {
+  const Tensor x = dense_float(seen);
+  const Tensor from = dense_float(gradient).contiguous(x.suggested_format());
+  const auto* data = static_cast<const float*>(from.data_ptr());
+  const auto* begin = static_cast<const float*>(x.data_ptr());
+  return map_amax_runs(x, amax, [&](const float* src, const cpu::AmaxRun& run, float* dst) {
+    cpu::amax_mask_run(src, data + (src - begin), run, dst);
+  });
+}
+
+}  // namespace
+
+void check_quantizable(std::string_view op, const Tensor& x) {
+  QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", op);
+  QUANTA_CHECK(x.dtype() == DType::Float32 || x.dtype() == DType::Float64 ||
+                   x.dtype() == DType::Float16 || x.dtype() == DType::BFloat16,
+               "{}: x: expected Float32, Float64, Float16 or BFloat16, got {}", op, x.dtype());
+}
+
+Tensor prepare_amax(std::string_view op, const Dims& sizes, const Tensor& amax) {
+  QUANTA_CHECK(amax.defined(), "{}: amax: expected a tensor, got an undefined one", op);
+  QUANTA_CHECK(amax.is_floating_point() && item_bits(amax.dtype()) >= 16,
+               "{}: amax: expected Float32, Float64, Float16 or BFloat16, got {}", op,
+               amax.dtype());
+  QUANTA_CHECK(broadcasts_to(amax.sizes(), sizes),
+               "{}: amax: expected sizes that broadcast to {}, got {}", op, sizes, amax.sizes());
+  autograd::require_no_grad(op, amax);
+  Tensor values = amax.detach().to(DType::Float32).contiguous();
+  const auto* data = static_cast<const float*>(values.data_ptr());
+  for (std::int64_t i = 0; i < values.numel(); ++i) {
+    QUANTA_CHECK(!(data[i] < 0.0F), "{}: amax: expected no negative values, got {}", op, data[i]);
+  }
+  return values;
+}
+
+Tensor dense_float(const Tensor& x) {
+  const Tensor values = x.detach().to(DType::Float32);
+  return values.contiguous(values.suggested_format());
+}
+
+Tensor record_straight_through(std::string_view op, const Tensor& x, Tensor y, const Tensor& seen,
+                               const Tensor& amax, GradientRule rule) {
+  if (!autograd::needs_grad(x)) return y;
+  if (rule == GradientRule::PassThrough) {
+    return autograd::record(op, {x}, std::move(y), {}, [](const autograd::BackwardContext& b) {
+      return std::vector<Tensor>{b.grad()};
+    });
+  }
+  return autograd::record(op, {x}, std::move(y), {seen, amax},
+                          [](const autograd::BackwardContext& b) {
+                            const Tensor gradient = masked(b.grad(), b.saved(0), b.saved(1));
+                            return std::vector<Tensor>{gradient.to(b.grad().dtype())};
+                          });
+}
+
+}  // namespace quanta::detail
