@@ -4,8 +4,8 @@
 #include <cmath>
 
 #include "quanta/observers/modelopt/detail/compressed.h"
+#include "quanta/ops/cpu/float_formats.h"
 #include "quanta/ops/pad.h"
-#include "quanta/ops/tensor_quant/cpu_formats.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::modelopt {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <string_view>
 
-#include "quanta/ops/block_quant/cpu_kernels.h"
+#include "quanta/ops/cpu/magnitude.h"
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/pad.h"
 #include "quanta/runtime/check.h"

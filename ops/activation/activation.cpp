@@ -6,10 +6,10 @@
 #include <numeric>
 
 #include "quanta/ops/activation/cpu_clamp.h"
-#include "quanta/ops/activation/cpu_gelu.h"
 #include "quanta/ops/activation/gradient.h"
 #include "quanta/ops/activation/math.h"
 #include "quanta/ops/arithmetic.h"
+#include "quanta/ops/cpu/gelu.h"
 #include "quanta/ops/cpu/unary.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"

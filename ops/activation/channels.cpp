@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "quanta/ops/activation.h"
-#include "quanta/ops/activation/cpu_softmax.h"
 #include "quanta/ops/activation/gradient.h"
 #include "quanta/ops/activation/softmax_gradient.h"
 #include "quanta/ops/cpu/per_channel.h"
 #include "quanta/ops/cpu/quantized_operands.h"
+#include "quanta/ops/cpu/softmax.h"
 #include "quanta/ops/cpu/unary.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/autograd.h"

@@ -5,11 +5,11 @@
 #include <limits>
 
 #include "quanta/ops/activation.h"
-#include "quanta/ops/activation/cpu_softmax.h"
 #include "quanta/ops/activation/gradient.h"
 #include "quanta/ops/activation/math.h"
 #include "quanta/ops/activation/softmax_gradient.h"
 #include "quanta/ops/cpu/per_channel.h"
+#include "quanta/ops/cpu/softmax.h"
 #include "quanta/ops/cpu/unary.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/runtime/autograd.h"

@@ -13,29 +13,12 @@
 #include <limits>
 
 #include "quanta/ops/cpu/simd/format_rounding.h"
+#include "quanta/ops/cpu/simd/magnitude_simd.h"
 #include "quanta/ops/cpu/simd/simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
 namespace {
-
-// Magnitudes are compared as integers: the order is the same, and NaN is above all.
-float largest(const float* src, std::int64_t count) {
-  std::int32_t result = 0;
-  std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
-  if (count >= kLanes) {
-    const IntTag d;
-    auto lanes = hn::Zero(d);
-    for (; i + kLanes <= count; i += kLanes) {
-      lanes = hn::Max(lanes, hn::BitCast(d, hn::Abs(hn::LoadU(FloatTag(), src + i))));
-    }
-    result = hn::GetLane(hn::MaxOfLanes(d, lanes));
-  }
-#endif
-  for (; i < count; ++i) result = std::max(result, std::bit_cast<std::int32_t>(std::fabs(src[i])));
-  return std::bit_cast<float>(result);
-}
 
 // Blocks whose scales are found at once, so that vectors hold the scales of neighbouring blocks.
 constexpr std::int64_t kChunk = 64;
@@ -247,15 +230,10 @@ HWY_AFTER_NAMESPACE();
 namespace quanta::cpu {
 
 HWY_EXPORT(block_row);
-HWY_EXPORT(largest);
 
 void dynamic_block_row(const float* src, std::int64_t count, std::int64_t block,
                        const math::BlockFormat& format, float* dst, float* unscales) {
   HWY_DYNAMIC_DISPATCH(block_row)(src, count, block, format, dst, unscales);
-}
-
-float largest_magnitude(const float* src, std::int64_t count) {
-  return HWY_DYNAMIC_DISPATCH(largest)(src, count);
 }
 
 }  // namespace quanta::cpu

@@ -14,7 +14,4 @@ namespace quanta::cpu {
 void dynamic_block_row(const float* src, std::int64_t count, std::int64_t block,
                        const math::BlockFormat& format, float* dst, float* unscales);
 
-/// The largest magnitude; NaN if there is one.
-float largest_magnitude(const float* src, std::int64_t count);
-
 }  // namespace quanta::cpu

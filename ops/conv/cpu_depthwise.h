@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "quanta/ops/conv/cpu_exact.h"
+#include "quanta/ops/cpu/aligned_vector.h"
+#include "quanta/ops/cpu/conv_shape.h"
+#include "quanta/ops/cpu/gemm/requantize_rows.h"
 
 namespace quanta::cpu {
 

@@ -7,14 +7,13 @@
 #include <memory>
 #include <string_view>
 
-#include "quanta/ops/conv/cpu_exact.h"
+#include "quanta/ops/cpu/conv_shape.h"
 #include "quanta/ops/cpu/onednn/onednn.h"
 #include "quanta/ops/cpu/onednn/plan_cache.h"
+#include "quanta/ops/cpu/onednn/plans.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta::cpu {
-
-enum class FloatEpilogue : std::uint8_t { None, ReLU };
 
 class ConvFloat {
  public:

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "quanta/ops/cpu/conv_shape.h"
 #include "quanta/ops/cpu/gemm/gemm_codes.h"
 
 namespace quanta::cpu {

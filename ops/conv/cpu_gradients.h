@@ -4,7 +4,7 @@
 // channels-last, weights contiguous in torch's order. Works for transposed convolutions as well,
 // whose gradients are convolutions.
 
-#include "quanta/ops/conv/cpu_exact.h"
+#include "quanta/ops/cpu/conv_shape.h"
 
 namespace quanta::cpu {
 

@@ -9,22 +9,14 @@
 #include <string_view>
 
 #include "quanta/ops/conv/cpu_depthwise.h"
-#include "quanta/ops/conv/cpu_exact.h"
+#include "quanta/ops/cpu/gemm/conv_exact.h"
 #include "quanta/ops/cpu/gemm/gemm_codes.h"
+#include "quanta/ops/cpu/gemm/int8_sums.h"
 #include "quanta/ops/cpu/gemm/quantized_weight.h"
 #include "quanta/ops/cpu/onednn/onednn.h"
 #include "quanta/ops/cpu/onednn/plan_cache.h"
 
 namespace quanta::cpu {
-
-/// Exact int32 sums in the calling thread's buffer (onednn::Buffer::Sums), [rows, channels].
-/// What is to be added to each channel comes beside them, null for nothing.
-struct Int8Sums {
-  const std::int32_t* values;
-  const std::int32_t* compensation;
-  std::string_view kernel;
-  std::shared_ptr<const void> owner;  ///< of the compensation
-};
 
 class ConvInt8 {
  public:

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "quanta/ops/conv.h"
-#include "quanta/ops/conv/cpu_exact.h"
+#include "quanta/ops/cpu/conv_shape.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta::detail {

@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdint>
 
-#include "quanta/ops/conv/cpu_exact.h"
+#include "quanta/ops/cpu/conv_shape.h"
 
 namespace quanta::detail {
 

@@ -16,4 +16,10 @@ inline int threads_for(std::int64_t multiply_adds) {
   return multiply_adds <= kOneThread ? 1 : get_num_threads();
 }
 
+/// Output channels that a thread takes at least in a product of so many multiply-adds.
+inline std::int64_t channel_grain(std::int64_t multiply_adds, std::int64_t channels) {
+  constexpr std::int64_t kChannels = 64;
+  return threads_for(multiply_adds) == 1 ? channels : kChannels;
+}
+
 }  // namespace quanta::cpu

@@ -205,62 +205,6 @@ void height_of(const BlendLines& lines, std::int64_t count, float zero_point, fl
   HWY_DYNAMIC_DISPATCH(HeightF32)(lines, count, zero_point, dst);
 }
 
-std::int64_t volume(const std::array<std::int64_t, 3>& sizes) {
-  return sizes[0] * sizes[1] * sizes[2];
-}
-
-// An output line and where it comes from.
-struct Row {
-  std::int64_t plane = 0;  ///< of the image, or of its channel
-  std::size_t d = 0;
-  std::size_t h = 0;
-};
-
-// body(first, last) for ranges of output lines; threads share them.
-template <typename Body>
-void for_each_range(const ResampleGeometry& geometry, Body&& body) {
-  const std::int64_t planes =
-      geometry.channels_last ? geometry.batch : geometry.batch * geometry.channels;
-  const std::int64_t row = geometry.output[2] * (geometry.channels_last ? geometry.channels : 1);
-  const std::int64_t grain = std::max<std::int64_t>(1, 16384 / std::max<std::int64_t>(1, row));
-  parallel_for(planes * geometry.output[0] * geometry.output[1], grain, body);
-}
-
-Row row_at(const ResampleGeometry& geometry, std::int64_t item) {
-  const std::int64_t depth = geometry.output[0];
-  const std::int64_t height = geometry.output[1];
-  return {item / (depth * height), static_cast<std::size_t>(item / height % depth),
-          static_cast<std::size_t>(item % height)};
-}
-
-template <typename T>
-void gather(const ResampleGeometry& geometry, const GatherTables& tables, const T* src, T* dst) {
-  const std::int64_t pixel = geometry.channels_last ? geometry.channels : 1;
-  const std::int64_t in = volume(geometry.input) * pixel;
-  const std::int64_t out = geometry.output[2] * pixel;
-  for_each_range(geometry, [&](std::int64_t begin, std::int64_t end) {
-    const T* previous = nullptr;
-    for (std::int64_t item = begin; item < end; ++item) {
-      const Row row = row_at(geometry, item);
-      const T* from =
-          src + row.plane * in +
-          (tables[0][row.d] * geometry.input[1] + tables[1][row.h]) * geometry.input[2] * pixel;
-      T* to = dst + item * out;
-      if (from == previous) {
-        std::memcpy(to, to - out, static_cast<std::size_t>(out) * sizeof(T));
-      } else if (geometry.channels_last) {
-        for (const std::int64_t w : tables[2]) {
-          std::memcpy(to, from + w * pixel, static_cast<std::size_t>(pixel) * sizeof(T));
-          to += pixel;
-        }
-      } else {
-        for (const std::int64_t w : tables[2]) *to++ = from[w];
-      }
-      previous = from;
-    }
-  });
-}
-
 // The input lines of one output line, blended along the width and kept for the next: when the
 // output is larger, most of its lines need the ones of the line before.
 template <typename T>
@@ -314,11 +258,11 @@ void blend(const ResampleGeometry& geometry, const LinearTables& tables, std::si
   const std::int64_t plane_size = geometry.input[1] * row_size;
   const std::int64_t in = geometry.input[0] * plane_size;
   const std::int64_t out = geometry.output[2] * pixel;
-  for_each_range(geometry, [&](std::int64_t begin, std::int64_t end) {
+  for_each_line_range(geometry, [&](std::int64_t begin, std::int64_t end) {
     const std::int64_t count = spatial == 1 ? 1 : spatial == 2 ? 2 : 4;
     LineCache<T> cache(tables[2], pixel, count);
     for (std::int64_t item = begin; item < end; ++item) {
-      const Row row = row_at(geometry, item);
+      const ResampleRow row = resample_row(geometry, item);
       const LinearTap depth = tables[0][row.d];
       const LinearTap height = tables[1][row.h];
       const T* low = src + row.plane * in + depth.low * plane_size;
@@ -345,24 +289,6 @@ void blend_typed(const ResampleGeometry& geometry, const LinearTables& tables, s
 }
 
 }  // namespace
-
-void gather_spatial(const ResampleGeometry& geometry, const GatherTables& tables,
-                    std::size_t item_size, const void* src, void* dst) {
-  switch (item_size) {
-    case 1:
-      return gather(geometry, tables, static_cast<const std::uint8_t*>(src),
-                    static_cast<std::uint8_t*>(dst));
-    case 2:
-      return gather(geometry, tables, static_cast<const std::uint16_t*>(src),
-                    static_cast<std::uint16_t*>(dst));
-    case 4:
-      return gather(geometry, tables, static_cast<const std::uint32_t*>(src),
-                    static_cast<std::uint32_t*>(dst));
-    default:
-      return gather(geometry, tables, static_cast<const std::uint64_t*>(src),
-                    static_cast<std::uint64_t*>(dst));
-  }
-}
 
 void blend_spatial(const ResampleGeometry& geometry, const LinearTables& tables,
                    std::size_t spatial, DType dtype, std::int32_t zero_point, const void* src,

@@ -1,29 +1,16 @@
 #pragma once
 
-// Private: copies and blends of input positions along the spatial dimensions.
+// Private: blends of input positions along the spatial dimensions.
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "quanta/ops/cpu/resample.h"
 #include "quanta/runtime/dtype.h"
 
 namespace quanta::cpu {
-
-/// Dense input and output of up to three spatial dimensions (unused leading ones are 1).
-struct ResampleGeometry {
-  std::int64_t batch = 0;
-  std::int64_t channels = 0;
-  std::array<std::int64_t, 3> input{1, 1, 1};
-  std::array<std::int64_t, 3> output{1, 1, 1};
-  bool channels_last = false;
-};
-
-/// For each output position of each dimension the input position that it copies.
-using GatherTables = std::array<std::vector<std::int64_t>, 3>;
-void gather_spatial(const ResampleGeometry& geometry, const GatherTables& tables,
-                    std::size_t item_size, const void* src, void* dst);
 
 /// weight_low * x[low] + weight_high * x[high].
 struct LinearTap {

@@ -1,6 +1,6 @@
 #include "quanta/ops/linear_dynamic.h"
 
-#include "quanta/ops/linear/cpu_dynamic.h"
+#include "quanta/ops/detail/packed_linear.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/quant_math.h"

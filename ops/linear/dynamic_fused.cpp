@@ -1,6 +1,6 @@
 #include <utility>
 
-#include "quanta/ops/linear/cpu_dynamic.h"
+#include "quanta/ops/detail/packed_linear.h"
 #include "quanta/ops/linear/dynamic_fused.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"

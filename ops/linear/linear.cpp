@@ -5,9 +5,8 @@
 
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/cpu/gemm/sums_to_codes.h"
-#include "quanta/ops/linear/cpu_dynamic.h"
-#include "quanta/ops/linear/cpu_float.h"
-#include "quanta/ops/linear/cpu_int8.h"
+#include "quanta/ops/cpu/onednn/linear_float.h"
+#include "quanta/ops/detail/packed_linear.h"
 #include "quanta/ops/linear/gradient.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "quanta/ops/activation.h"
-#include "quanta/ops/activation/cpu_softmax.h"
+#include "quanta/ops/cpu/softmax.h"
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/detail/floating.h"

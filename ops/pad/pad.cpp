@@ -4,10 +4,10 @@
 #include <string_view>
 #include <vector>
 
+#include "quanta/ops/cpu/resample.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/spatial.h"
 #include "quanta/ops/indexing/gradient.h"
-#include "quanta/ops/interpolate/cpu_kernels.h"
 #include "quanta/ops/shape/gradient.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"

@@ -6,38 +6,18 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
 #include "quanta/ops/cpu/elementwise_kernels.h"
+#include "quanta/ops/cpu/gemm/gate_panels.h"
 #include "quanta/ops/cpu/gemm/gemv_int8.h"
-#include "quanta/ops/cpu/gemm/quantized_weight.h"
 #include "quanta/ops/linear_dynamic.h"
 #include "quanta/ops/rnn/loop.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta::cpu {
 
-/// Hidden units that lie together: all gates of a block of units are computed at once.
-inline constexpr std::int64_t kUnitBlock = 16;
 /// Sequences of a step; for more, products of matrices are faster.
 inline constexpr std::int64_t kMaxStepRows = 16;
-
-/// A hidden weight [gates * hidden, depth] and what turns its sums into floats, block of units by
-/// block. The code of (gate, unit, k) is at [unit / 16][k / 4][gate][unit % 16][k % 4], the terms
-/// are at [unit / 16][gate][unit % 16], with zeros where units and k end. Behind the last block 64
-/// more k can be read.
-struct GatePanels {
-  GatePanels(const QuantizedWeight& weight, std::int64_t gate_count);
-
-  std::int64_t gates, hidden, depth;
-  Tensor codes;
-  std::vector<float> scales;
-  std::vector<std::int32_t> sums;         ///< of w - (zero point of w)
-  std::vector<std::int32_t> zero_points;  ///< of w; empty when all are 0
-  std::vector<float> bias;
-
-  std::int64_t blocks() const noexcept { return (hidden + kUnitBlock - 1) / kUnitBlock; }
-};
 
 /// Running range of a row of hidden states, lane by lane. `finite` stays 0 until there is a number
 /// that is not.

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "quanta/ops/linear/cpu_dynamic.h"
+#include "quanta/ops/detail/packed_linear.h"
 #include "quanta/ops/rnn/cpu_int8.h"
 #include "quanta/runtime/check.h"
 

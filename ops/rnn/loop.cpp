@@ -4,7 +4,7 @@
 #include <memory>
 #include <utility>
 
-#include "quanta/ops/linear/cpu_float.h"
+#include "quanta/ops/cpu/onednn/linear_float.h"
 #include "quanta/ops/rnn/cpu_kernels.h"
 
 namespace quanta::detail {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "quanta/ops/linear/cpu_float.h"
+#include "quanta/ops/cpu/onednn/linear_float.h"
 #include "quanta/ops/rnn/cpu_kernels.h"
 #include "quanta/ops/rnn/gradient.h"
 #include "quanta/ops/rnn/loop.h"

@@ -1,4 +1,4 @@
-#include "quanta/ops/conv/cpu_exact.h"
+#include "quanta/ops/cpu/gemm/conv_exact.h"
 
 #include <doctest/doctest.h>
 #include <hwy/targets.h>

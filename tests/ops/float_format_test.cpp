@@ -1,4 +1,4 @@
-#include "quanta/ops/tensor_quant/cpu_formats.h"
+#include "quanta/ops/cpu/float_formats.h"
 
 #include <doctest/doctest.h>
 

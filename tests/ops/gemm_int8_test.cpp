@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "quanta/ops/activation.h"
-#include "quanta/ops/activation/cpu_gelu.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/attention/cpu_kernels.h"
+#include "quanta/ops/cpu/gelu.h"
 #include "quanta/ops/linear/dynamic_fused.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"

@@ -8,7 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "quanta/ops/conv/cpu_exact.h"
+#include "quanta/ops/cpu/aligned_vector.h"
+#include "quanta/ops/cpu/gemm/requantize_rows.h"
 #include "quanta/ops/cpu/lookup.h"
 
 namespace quanta::cpu {

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "quanta/ops/cpu/gemm/gemv_int8.h"
-#include "quanta/ops/linear/cpu_dynamic_kernels.h"
+#include "quanta/ops/cpu/gemm/sums_to_floats.h"
 
 namespace quanta::cpu {
 

@@ -17,7 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "quanta/ops/conv/cpu_exact.h"
+#include "quanta/ops/cpu/gemm/conv_exact.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {

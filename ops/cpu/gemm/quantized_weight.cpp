@@ -70,4 +70,17 @@ std::vector<std::int32_t> QuantizedWeight::compensation(std::int32_t src_zero_po
   return result;
 }
 
+// The scales are those of an x of scale 1, the sums what a zero point of -1 adds.
+ChannelTerms::ChannelTerms(const QuantizedWeight& weight)
+    : scales(weight.sum_scales(1.0F)), sums(weight.compensation(-1)) {
+  if (!weight.has_zero_points()) return;
+  const std::vector<std::int64_t>& zeros = weight.zero_points();
+  const auto depth = static_cast<std::uint32_t>(weight.weight().size(1));
+  for (std::size_t n = 0; n < sums.size(); ++n) {
+    zero_points.push_back(static_cast<std::int32_t>(zeros[zeros.size() == 1 ? 0 : n]));
+    sums[n] = static_cast<std::int32_t>(static_cast<std::uint32_t>(sums[n]) -
+                                        depth * static_cast<std::uint32_t>(zero_points[n]));
+  }
+}
+
 }  // namespace quanta::cpu

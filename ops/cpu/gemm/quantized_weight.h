@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "quanta/ops/conv/cpu_exact.h"
 #include "quanta/runtime/detail/file_memory.h"
 #include "quanta/runtime/tensor.h"
 
@@ -62,6 +61,16 @@ class QuantizedWeight {
   bool has_zero_points_ = false;
   std::vector<std::int32_t> channel_sums_;
   bool exact_in_float_ = true;
+};
+
+/// What turns integer sums of each output channel n into floats.
+struct ChannelTerms {
+  explicit ChannelTerms(const QuantizedWeight& weight);
+  std::vector<float> scales;
+  /// Sums of w - (zero point of w).
+  std::vector<std::int32_t> sums;
+  /// Empty when all are 0.
+  std::vector<std::int32_t> zero_points;
 };
 
 }  // namespace quanta::cpu

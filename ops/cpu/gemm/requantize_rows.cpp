@@ -1,4 +1,5 @@
-#include "quanta/ops/conv/cpu_exact.h"
+#include "quanta/ops/cpu/gemm/requantize_rows.h"
+
 #include "quanta/ops/cpu/simd/highway.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "quanta/ops/conv/cpu_int8.h"
+#include "quanta/ops/cpu/gemm/int8_sums.h"
 #include "quanta/ops/cpu/gemm/quantized_weight.h"
 
 namespace quanta::cpu {

@@ -5,10 +5,13 @@
 #include <cstdint>
 #include <optional>
 
-#include "quanta/ops/conv/cpu_exact.h"
+#include "quanta/ops/cpu/conv_shape.h"
 #include "quanta/ops/cpu/onednn/onednn.h"
 
 namespace quanta::cpu {
+
+/// What follows a float convolution or product.
+enum class FloatEpilogue : std::uint8_t { None, ReLU };
 
 /// What follows the exact sum of an u8 x s8 convolution, in float32, in this order.
 enum class Int8Epilogue : std::uint8_t {

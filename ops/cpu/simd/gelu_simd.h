@@ -10,8 +10,8 @@
 
 #include <hwy/highway.h>
 
-#include "quanta/ops/activation/cpu_gelu_table.h"
 #include "quanta/ops/cpu/simd/fused_simd.h"
+#include "quanta/ops/cpu/simd/gelu_table.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {

@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "quanta/ops/conv/cpu_exact.h"
+#include "quanta/ops/cpu/gemm/requantize_rows.h"
 #include "quanta/runtime/quant_math.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -1,9 +1,9 @@
-#include "quanta/ops/conv/cpu_exact.h"
+#include "quanta/ops/cpu/gemm/conv_exact.h"
 
 #include "quanta/ops/cpu/simd/highway.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "quanta/ops/conv/cpu_exact.cpp"
+#define HWY_TARGET_INCLUDE "quanta/ops/cpu/gemm/conv_exact.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 

@@ -7,7 +7,8 @@
 #include <mutex>
 #include <string_view>
 
-#include "quanta/ops/conv/cpu_int8.h"
+#include "quanta/ops/cpu/gemm/conv_exact.h"
+#include "quanta/ops/cpu/gemm/int8_sums.h"
 #include "quanta/ops/cpu/gemm/quantized_weight.h"
 #include "quanta/ops/cpu/onednn/onednn.h"
 #include "quanta/ops/cpu/onednn/plan_cache.h"

@@ -1,8 +1,9 @@
+#include "quanta/ops/cpu/gemm/half_product.h"
+
 #include "quanta/ops/cpu/simd/highway.h"
-#include "quanta/ops/linear/cpu_dynamic_kernels.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "quanta/ops/linear/cpu_dynamic_fp16.cpp"
+#define HWY_TARGET_INCLUDE "quanta/ops/cpu/gemm/half_product.cpp"
 #include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>

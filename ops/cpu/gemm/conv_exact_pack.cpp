@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "quanta/ops/conv/cpu_exact.h"
+#include "quanta/ops/cpu/gemm/conv_exact.h"
 
 namespace quanta::cpu {
 namespace {

@@ -1,4 +1,4 @@
-#include "quanta/ops/linear/cpu_float.h"
+#include "quanta/ops/cpu/onednn/linear_float.h"
 
 #include <utility>
 #include <vector>

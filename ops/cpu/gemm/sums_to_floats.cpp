@@ -1,9 +1,9 @@
-#include "quanta/ops/linear/cpu_dynamic_kernels.h"
+#include "quanta/ops/cpu/gemm/sums_to_floats.h"
 
 #include "quanta/ops/cpu/simd/highway.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "quanta/ops/linear/cpu_dynamic_kernels.cpp"
+#define HWY_TARGET_INCLUDE "quanta/ops/cpu/gemm/sums_to_floats.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 

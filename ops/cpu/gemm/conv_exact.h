@@ -6,56 +6,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <new>
 #include <vector>
 
-#include "quanta/runtime/dims.h"
+#include "quanta/ops/cpu/aligned_vector.h"
+#include "quanta/ops/cpu/conv_shape.h"
+#include "quanta/ops/cpu/gemm/requantize_rows.h"
 
 namespace quanta::cpu {
-
-/// Puts the elements of a std::vector on cache lines.
-template <typename T>
-struct CacheLineAllocator {
-  using value_type = T;
-  static constexpr std::align_val_t kAlignment{64};
-  CacheLineAllocator() = default;
-  template <typename U>
-  explicit CacheLineAllocator(const CacheLineAllocator<U>&) {}
-  T* allocate(std::size_t count) {
-    if (count > SIZE_MAX / sizeof(T)) throw std::bad_array_new_length();
-    return static_cast<T*>(::operator new(count * sizeof(T), kAlignment));
-  }
-  void deallocate(T* data, std::size_t) noexcept { ::operator delete(data, kAlignment); }
-  bool operator==(const CacheLineAllocator&) const { return true; }
-};
-template <typename T>
-using AlignedVector = std::vector<T, CacheLineAllocator<T>>;
-
-/// Turns int32 sums into codes, a channel n at a time (runtime/quant_math.h, requantize):
-///   q = clamp(zero_point + round_half_even((float(acc) + bias[n]) * multiplier[n]), min, max)
-/// zero_point, min and max lie in 0..255.
-struct RequantizeParams {
-  const float* bias = nullptr;        ///< [O], bias / (sx * sw); null: 0
-  const float* multiplier = nullptr;  ///< [O], sx * sw / s
-  std::int32_t zero_point = 0;
-  std::int32_t min = 0;
-  std::int32_t max = 255;
-};
-
-/// Sizes of a convolution seen as 3-d (1d and 2d have leading ones). Channels-last everywhere:
-/// src [N, D, H, W, C], dst [N, OD, OH, OW, O], dense.
-struct ConvShape {
-  std::int64_t batch = 1;
-  std::int64_t in_channels = 0, out_channels = 0, groups = 1;
-  std::int64_t in[3] = {1, 1, 1};
-  std::int64_t out[3] = {1, 1, 1};
-  std::int64_t kernel[3] = {1, 1, 1};
-  std::int64_t stride[3] = {1, 1, 1};
-  std::int64_t padding[3] = {0, 0, 0};
-  std::int64_t dilation[3] = {1, 1, 1};
-  bool transposed = false;
-  bool operator==(const ConvShape&) const = default;
-};
 
 /// One dimension of a phase: output positions first, first + out_step, ...; number j of them reads
 /// input positions j * in_step + tap.offset where they exist.
@@ -100,10 +57,5 @@ void conv_exact_u8(const std::uint8_t* src, std::int32_t src_zero_point,
 /// Exact sums as they are: dst int32 [N, OD, OH, OW, O].
 void conv_exact_s32(const std::uint8_t* src, std::int32_t src_zero_point,
                     const ExactWeights& weights, const ConvShape& shape, std::int32_t* dst);
-
-/// dst[r][n] = requantize(acc[r][n] + compensation[n]); compensation may be null. rows x channels,
-/// both dense.
-void requantize_rows(const std::int32_t* acc, const std::int32_t* compensation, std::int64_t rows,
-                     std::int64_t channels, const RequantizeParams& requantize, std::uint8_t* dst);
 
 }  // namespace quanta::cpu

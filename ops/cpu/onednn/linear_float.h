@@ -6,9 +6,9 @@
 #include <memory>
 #include <string_view>
 
-#include "quanta/ops/conv/cpu_float.h"
 #include "quanta/ops/cpu/onednn/onednn.h"
 #include "quanta/ops/cpu/onednn/plan_cache.h"
+#include "quanta/ops/cpu/onednn/plans.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta::cpu {

@@ -1,4 +1,4 @@
-#include "quanta/ops/activation/cpu_softmax.h"
+#include "quanta/ops/cpu/softmax.h"
 
 #include <algorithm>
 #include <limits>
@@ -7,7 +7,7 @@
 #include "quanta/ops/cpu/simd/highway.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "quanta/ops/activation/cpu_softmax.cpp"
+#define HWY_TARGET_INCLUDE "quanta/ops/cpu/softmax.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 

@@ -1,4 +1,4 @@
-#include "quanta/ops/linear/cpu_dynamic.h"
+#include "quanta/ops/cpu/gemm/linear_dynamic.h"
 
 #include <algorithm>
 #include <array>
@@ -6,106 +6,40 @@
 #include <cstring>
 #include <utility>
 
-#include "quanta/ops/activation/cpu_gelu.h"
 #include "quanta/ops/cpu/elementwise_kernels.h"
+#include "quanta/ops/cpu/gelu.h"
 #include "quanta/ops/cpu/gemm/gemm_int8.h"
 #include "quanta/ops/cpu/gemm/gemv_int8.h"
+#include "quanta/ops/cpu/gemm/sums_to_floats.h"
 #include "quanta/ops/cpu/work_size.h"
-#include "quanta/ops/linear/cpu_dynamic_kernels.h"
-#include "quanta/ops/rnn/cpu_int8.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/quant_math.h"
 
-namespace quanta::quantized {
+namespace quanta::cpu {
 
-LinearPackedParams::Impl::Impl(cpu::QuantizedWeight weight)
+LinearWeight::LinearWeight(QuantizedWeight weight)
     : kernel(std::move(weight)), terms(kernel.weight()) {}
 
-const std::int8_t* LinearPackedParams::Impl::small_panels() const {
+const std::int8_t* LinearWeight::small_panels() const {
   // A large weight is not worth another copy: its rows are long as a rule, and then gemv_int8 is as
   // fast.
   constexpr std::int64_t kMaxBytes = std::int64_t{512} * 1024;
   return kernel.out_features() * kernel.in_features() > kMaxBytes ? nullptr : panels();
 }
 
-const std::int8_t* LinearPackedParams::Impl::panels() const {
+const std::int8_t* LinearWeight::panels() const {
   std::call_once(panels_once_, [&] {
-    panels_ =
-        cpu::int8_panels(kernel.weight().codes(), kernel.out_features(), kernel.in_features());
+    panels_ = int8_panels(kernel.weight().codes(), kernel.out_features(), kernel.in_features());
   });
   return static_cast<const std::int8_t*>(panels_.data_ptr());
 }
 
-std::shared_ptr<const cpu::GatePanels> LinearPackedParams::Impl::gate_panels(
-    std::int64_t gate_count) const {
+std::shared_ptr<const GatePanels> LinearWeight::gate_panels(std::int64_t gate_count) const {
   const std::scoped_lock lock(gate_panels_mutex_);
   if (gate_panels_ == nullptr || gate_panels_->gates != gate_count) {
-    gate_panels_ = std::make_shared<const cpu::GatePanels>(kernel.weight(), gate_count);
+    gate_panels_ = std::make_shared<const GatePanels>(kernel.weight(), gate_count);
   }
   return gate_panels_;
-}
-
-namespace {
-
-/// Calls visit(place in the panels, place in [N, K]) for each element.
-template <typename Visit>
-void for_each_half(std::int64_t out_features, std::int64_t in_features, Visit&& visit) {
-  constexpr std::int64_t kPanel = cpu::kHalfPanel;
-  for (std::int64_t n = 0; n < out_features; ++n) {
-    for (std::int64_t k = 0; k < in_features; ++k) {
-      visit((n / kPanel * in_features + k) * kPanel + n % kPanel, n * in_features + k);
-    }
-  }
-}
-
-}  // namespace
-
-LinearPackedParamsFp16::Impl::Impl(const Tensor& weight, Tensor packed_bias)
-    : out_features(weight.size(0)),
-      in_features(weight.size(1)),
-      panels(Tensor::zeros(
-          {(out_features + cpu::kHalfPanel - 1) / cpu::kHalfPanel, in_features, cpu::kHalfPanel},
-          DType::Float16)),
-      bias(std::move(packed_bias)) {
-  const auto* src = static_cast<const std::uint16_t*>(weight.data_ptr());
-  auto* dst = static_cast<std::uint16_t*>(panels.data_ptr());
-  for_each_half(out_features, in_features,
-                [&](std::int64_t packed, std::int64_t plain) { dst[packed] = src[plain]; });
-}
-
-const float* LinearPackedParamsFp16::Impl::floats() const {
-  // Of weights that fit into the L2 cache. Converting takes a tenth to a third of the time of some
-  // rows' products, but a large weight is Float16 to save memory.
-  constexpr std::int64_t kMaxBytes = std::int64_t{512} * 1024;
-  if (panels.numel() * static_cast<std::int64_t>(sizeof(float)) > kMaxBytes) return nullptr;
-  std::call_once(floats_once_, [this] { floats_ = panels.to(DType::Float32); });
-  return static_cast<const float*>(floats_.data_ptr());
-}
-
-Tensor LinearPackedParamsFp16::Impl::weight() const {
-  Tensor weight = Tensor::empty({out_features, in_features}, DType::Float16);
-  const auto* src = static_cast<const std::uint16_t*>(panels.data_ptr());
-  auto* dst = static_cast<std::uint16_t*>(weight.data_ptr());
-  for_each_half(out_features, in_features,
-                [&](std::int64_t packed, std::int64_t plain) { dst[plain] = src[packed]; });
-  return weight;
-}
-
-}  // namespace quanta::quantized
-
-namespace quanta::cpu {
-
-// The scales are those of an x of scale 1, the sums what a zero point of -1 adds.
-ChannelTerms::ChannelTerms(const QuantizedWeight& weight)
-    : scales(weight.sum_scales(1.0F)), sums(weight.compensation(-1)) {
-  if (!weight.has_zero_points()) return;
-  const std::vector<std::int64_t>& zeros = weight.zero_points();
-  const auto depth = static_cast<std::uint32_t>(weight.weight().size(1));
-  for (std::size_t n = 0; n < sums.size(); ++n) {
-    zero_points.push_back(static_cast<std::int32_t>(zeros[zeros.size() == 1 ? 0 : n]));
-    sums[n] = static_cast<std::int32_t>(static_cast<std::uint32_t>(sums[n]) -
-                                        depth * static_cast<std::uint32_t>(zero_points[n]));
-  }
 }
 
 namespace {
@@ -119,9 +53,6 @@ std::int64_t max_gemv_rows(const LinearInt8& kernel, bool panels) {
   if (!kernel.uses_onednn()) return kMaxGemvRows;
   return panels ? 12 : 4;
 }
-
-/// From so many rows on a Float32 copy of a Float16 weight is faster than converting.
-constexpr std::int64_t kMinFloatRows = 4;
 
 /// Elements for which a second thread pays.
 constexpr std::int64_t kElementGrain = 65536;
@@ -161,13 +92,13 @@ struct Activation {
 
 /// x [rows, depth] as codes in a buffer of this thread, rows `stride` apart and filled with zeros.
 Activation quantize_rows(const float* x, std::int64_t rows, std::int64_t depth, std::int64_t stride,
-                         quantized::ReduceRange reduce_range) {
+                         CodeBits bits) {
   const FloatRange range = range_of(x, rows * depth);
   QUANTA_CHECK(std::isfinite(range.min) && std::isfinite(range.max),
                "linear_dynamic: x: expected finite values, got a range of {}..{}", range.min,
                range.max);
   math::ChooseOptions options;
-  options.reduce_range = reduce_range == quantized::ReduceRange::Yes;
+  options.reduce_range = bits == CodeBits::Seven;
   const math::QParams qparams = math::choose_qparams(range.min, range.max, 0, 255, options);
   const auto scale = static_cast<float>(qparams.scale);
   const auto zero_point = static_cast<std::int32_t>(qparams.zero_point);
@@ -194,11 +125,6 @@ std::int32_t sum_of(const std::uint8_t* codes, std::int64_t count) {
   std::uint32_t sum = 0;
   for (std::int64_t k = 0; k < count; ++k) sum += codes[k];
   return static_cast<std::int32_t>(sum);
-}
-
-/// Output channels a thread takes at least.
-std::int64_t channel_grain(std::int64_t multiply_adds, std::int64_t channels) {
-  return threads_for(multiply_adds) == 1 ? channels : 64;
 }
 
 /// A few rows: sums and floats of a thread's channels one after the other. `panels` may be null.
@@ -263,15 +189,13 @@ void finish_rows(const LinearTail& tail, std::int64_t count, float* out) {
 /// The product of some rows with a weight, by the kernel that suits it.
 class RowsProduct {
  public:
-  RowsProduct(const quantized::LinearPackedParams::Impl& packed, std::int64_t rows,
-              quantized::ReduceRange reduce_range, const LinearTail& tail)
+  RowsProduct(const LinearWeight& packed, std::int64_t rows, CodeBits bits, const LinearTail& tail)
       : packed_(packed), rows_(rows), tail_(tail), small_panels_(packed.small_panels()) {
     const LinearInt8& kernel = packed.kernel;
     call_ = {.src = nullptr,
              .rows = rows,
              .src_stride = kernel.in_features(),
-             .code_bits =
-                 reduce_range == quantized::ReduceRange::Yes ? CodeBits::Seven : CodeBits::Eight,
+             .code_bits = bits,
              .weight = nullptr,
              .out_features = kernel.out_features(),
              .in_features = kernel.in_features(),
@@ -352,7 +276,7 @@ class RowsProduct {
     return name;
   }
 
-  const quantized::LinearPackedParams::Impl& packed_;
+  const LinearWeight& packed_;
   std::int64_t rows_;
   LinearTail tail_;
   const std::int8_t* small_panels_;
@@ -363,50 +287,20 @@ class RowsProduct {
 }  // namespace
 
 std::string_view linear_dynamic_rows(const float* x, std::int64_t rows,
-                                     std::span<const LinearDynamicTarget> targets,
-                                     quantized::ReduceRange reduce_range, const LinearTail& tail) {
+                                     std::span<const LinearDynamicTarget> targets, CodeBits bits,
+                                     const LinearTail& tail) {
   std::string_view name;
   Activation src{};
   for (const LinearDynamicTarget& target : targets) {
-    const RowsProduct product(*target.packed, rows, reduce_range, tail);
+    const RowsProduct product(*target.packed, rows, bits, tail);
     const std::int64_t depth = target.packed->kernel.in_features();
     // Kernels of one kind share the codes.
     if (src.codes == nullptr || src.stride != product.src_stride()) {
-      src = quantize_rows(x, rows, depth, product.src_stride(), reduce_range);
+      src = quantize_rows(x, rows, depth, product.src_stride(), bits);
     }
     name = product.run(src, target.out);
   }
   return name;
-}
-
-std::string_view linear_dynamic_rows(const float* x, std::int64_t rows,
-                                     const quantized::LinearPackedParams::Impl& packed,
-                                     quantized::ReduceRange reduce_range, Fusion fusion,
-                                     float* out) {
-  const LinearDynamicTarget target{&packed, out};
-  const LinearTail tail{fusion == Fusion::ReLU ? GemmEnd::ReLU : GemmEnd::None, nullptr};
-  return linear_dynamic_rows(x, rows, {&target, 1}, reduce_range, tail);
-}
-
-std::string_view linear_dynamic_fp16_rows(const float* x, std::int64_t rows,
-                                          const quantized::LinearPackedParamsFp16::Impl& packed,
-                                          Fusion fusion, float* out) {
-  const std::int64_t channels = packed.out_features;
-  const std::int64_t depth = packed.in_features;
-  const Tensor& bias = packed.bias;
-  const HalfProduct call{x,
-                         rows,
-                         static_cast<const std::uint16_t*>(packed.panels.data_ptr()),
-                         rows >= kMinFloatRows ? packed.floats() : nullptr,
-                         channels,
-                         depth,
-                         bias.defined() ? static_cast<const float*>(bias.data_ptr()) : nullptr,
-                         fusion == Fusion::ReLU};
-  const std::int64_t grain = channel_grain(rows * depth * channels * 4, channels);
-  parallel_for(
-      packed.panels.size(0), (grain + kHalfPanel - 1) / kHalfPanel,
-      [&](std::int64_t begin, std::int64_t end) { multiply_halves(call, begin, end, out); });
-  return rows == 1 ? "quanta:gemv" : "quanta:gemm";
 }
 
 }  // namespace quanta::cpu

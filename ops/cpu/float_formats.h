@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "quanta/ops/quantize_affine/cpu_kernels.h"
+#include "quanta/ops/cpu/affine_rows.h"
 #include "quanta/runtime/float_format.h"
 
 namespace quanta::cpu {

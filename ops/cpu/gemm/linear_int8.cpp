@@ -1,4 +1,4 @@
-#include "quanta/ops/linear/cpu_int8.h"
+#include "quanta/ops/cpu/gemm/linear_int8.h"
 
 #include <algorithm>
 #include <optional>

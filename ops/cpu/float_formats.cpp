@@ -1,9 +1,9 @@
-#include "quanta/ops/tensor_quant/cpu_formats.h"
+#include "quanta/ops/cpu/float_formats.h"
 // Before any header of Highway.
 #include "quanta/ops/cpu/simd/highway.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "quanta/ops/tensor_quant/cpu_formats.cpp"
+#define HWY_TARGET_INCLUDE "quanta/ops/cpu/float_formats.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 

@@ -1,4 +1,4 @@
-#include "quanta/ops/activation/cpu_gelu.h"
+#include "quanta/ops/cpu/gelu.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 #include "quanta/ops/cpu/simd/highway.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "quanta/ops/activation/cpu_gelu.cpp"
+#define HWY_TARGET_INCLUDE "quanta/ops/cpu/gelu.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 

@@ -1,0 +1,56 @@
+#pragma once
+
+// Private: what the packed parameters of linear layers hold, which linear and recurrent layers
+// share.
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "quanta/ops/cpu/gemm/linear_dynamic.h"
+#include "quanta/ops/cpu/gemm/linear_half.h"
+#include "quanta/ops/linear.h"
+#include "quanta/ops/linear_dynamic.h"
+
+namespace quanta::quantized {
+
+struct LinearPackedParams::Impl : cpu::LinearWeight {
+  using LinearWeight::LinearWeight;
+};
+
+struct LinearPackedParamsFp16::Impl : cpu::HalfLinearWeight {
+  using HalfLinearWeight::HalfLinearWeight;
+};
+
+}  // namespace quanta::quantized
+
+namespace quanta::cpu {
+
+/// The bits of codes whose range is reduced or not.
+inline CodeBits code_bits(quantized::ReduceRange reduce_range) {
+  return reduce_range == quantized::ReduceRange::Yes ? CodeBits::Seven : CodeBits::Eight;
+}
+
+inline std::string_view linear_dynamic_rows(const float* x, std::int64_t rows,
+                                            std::span<const LinearDynamicTarget> targets,
+                                            quantized::ReduceRange reduce_range,
+                                            const LinearTail& tail) {
+  return linear_dynamic_rows(x, rows, targets, code_bits(reduce_range), tail);
+}
+
+inline std::string_view linear_dynamic_rows(const float* x, std::int64_t rows,
+                                            const LinearWeight& packed,
+                                            quantized::ReduceRange reduce_range, Fusion fusion,
+                                            float* out) {
+  const LinearDynamicTarget target{&packed, out};
+  const LinearTail tail{fusion == Fusion::ReLU ? GemmEnd::ReLU : GemmEnd::None, nullptr};
+  return linear_dynamic_rows(x, rows, {&target, 1}, code_bits(reduce_range), tail);
+}
+
+inline std::string_view linear_dynamic_fp16_rows(const float* x, std::int64_t rows,
+                                                 const HalfLinearWeight& packed, Fusion fusion,
+                                                 float* out) {
+  return linear_half_rows(x, rows, packed, fusion == Fusion::ReLU, out);
+}
+
+}  // namespace quanta::cpu
