@@ -4,6 +4,8 @@
 #include <initializer_list>
 #include <vector>
 
+#include "quanta/ops/catalogue.h"
+
 namespace quanta {
 namespace {
 
@@ -18,8 +20,6 @@ constexpr Types kNumbersQ{DType::Float32, DType::Float64, DType::Int32, DType::I
                           DType::QUInt8,  DType::QInt8,   DType::QInt32};
 constexpr Types kQuantized{DType::QUInt8, DType::QInt8, DType::QInt32, DType::QUInt4x2,
                            DType::QUInt2x4};
-constexpr Types kFloatsQuantized{DType::Float32, DType::Float64,  DType::QUInt8,  DType::QInt8,
-                                 DType::QInt32,  DType::QUInt4x2, DType::QUInt2x4};
 constexpr Types kDequantized{DType::Float32,  DType::Float64,      DType::Float16,
                              DType::BFloat16, DType::Float8E4M3FN, DType::Float8E5M2,
                              DType::QUInt8,   DType::QInt8,        DType::QInt32,
@@ -59,7 +59,6 @@ struct Family {
   std::vector<std::string_view> ops;
 };
 
-constexpr std::string_view kActivation = "quanta/ops/activation.h";
 constexpr std::string_view kArithmetic = "quanta/ops/arithmetic.h";
 constexpr std::string_view kAttention = "quanta/ops/attention.h";
 constexpr std::string_view kBlockQuant = "quanta/ops/block_quant.h";
@@ -88,12 +87,6 @@ constexpr std::string_view kTensorQuant = "quanta/ops/tensor_quant.h";
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all{
-      {kActivation,
-       kFloatsQ,
-       {"relu", "relu_", "relu6", "clamp", "hardtanh", "threshold", "leaky_relu", "hardsigmoid",
-        "sigmoid", "tanh", "gelu", "hardswish", "silu", "elu", "celu", "prelu", "softmax"}},
-      {kActivation, kFloatsQuantized, {"dropout"}},
-      {kActivation, kFloats, {"log_softmax", "softplus", "mish", "selu", "logsigmoid", "softsign"}},
       {kArithmetic, kNumbersQ, {"add", "mul", "add_relu", "add_scalar", "mul_scalar"}},
       {kArithmetic, kNumbers, {"sub"}},
       {kArithmetic, kFloats, {"div"}},
@@ -185,8 +178,19 @@ const std::vector<Family>& families() {
   return all;
 }
 
+// An operation on codes with parameters of their own is torch's op of that name.
+constexpr std::string_view kQuantizedPrefix = "quantized::";
+
 std::vector<OpSupport> make_table() {
   std::vector<OpSupport> table;
+  for (const OperationEntry& row : operations().entries()) {
+    std::string_view name = row.name;
+    if (name.starts_with(kQuantizedPrefix)) name.remove_prefix(kQuantizedPrefix.size());
+    for (const DType dtype : row.dtypes) {
+      table.push_back({name, row.header, DeviceType::CPU, dtype});
+      if (row.cuda) table.push_back({name, row.header, DeviceType::CUDA, dtype});
+    }
+  }
   for (const Family& family : families()) {
     for (const std::string_view op : family.ops) {
       for (const DType dtype : family.types) {

@@ -53,12 +53,9 @@ Meta& require_meta(const Tensor& tensor, std::string_view op) {
 }
 
 // Sizes and dtype that a gradient has to have.
-struct Kind {
-  Dims sizes;
-  DType dtype = DType::Float32;
-};
+using Kind = BackwardContext::Kind;
 
-Kind kind_of(const Tensor& tensor) { return {tensor.sizes(), tensor.dtype()}; }
+Kind kind_of(const Tensor& tensor) { return {tensor.sizes(), tensor.dtype(), true}; }
 
 }  // namespace
 
@@ -305,7 +302,10 @@ struct Engine {
     BackwardContext context;
     context.op_ = node.op;
     context.grads_ = gradients;
-    for (const Node::Edge& edge : node.inputs) context.needs_.push_back(wants(edge));
+    for (const Node::Edge& edge : node.inputs) {
+      context.needs_.push_back(wants(edge));
+      context.inputs_.push_back(edge.kind);
+    }
     context.saved_ = node.saved;
     std::vector<Tensor> result = node.backward(context);
     QUANTA_CHECK(result.size() == node.inputs.size(),

@@ -69,7 +69,23 @@ class BackwardContext {
   /// A tensor that record() was given. Throws ArgumentError when it was written to since.
   Tensor saved(std::size_t index) const;
 
+  // For Operation::gradient.
+  /// Argument `i` or result `i` of the operation, if its gradient_use() asked for it.
+  Tensor input(std::size_t i) const { return saved(i); }
+  Tensor output(std::size_t i = 0) const { return saved(inputs_.size() + i); }
+  std::size_t input_count() const noexcept { return inputs_.size(); }
+  /// Of an argument that is defined, whether it was asked for or not.
+  const Dims& input_sizes(std::size_t i) const { return inputs_[i].sizes; }
+  DType input_dtype(std::size_t i) const { return inputs_[i].dtype; }
+  bool has_input(std::size_t i) const { return inputs_[i].defined; }
+
   struct SavedTensor;
+  /// What is known of each argument.
+  struct Kind {
+    Dims sizes;
+    DType dtype = DType::Float32;
+    bool defined = false;
+  };
 
  private:
   friend struct Engine;
@@ -77,6 +93,7 @@ class BackwardContext {
   std::span<const Tensor> grads_;
   std::vector<bool> needs_;
   std::span<const SavedTensor> saved_;
+  std::vector<Kind> inputs_;
 };
 
 /// Gives one gradient for each input, of its sizes and dtype, or undefined: none. Runs with

@@ -47,11 +47,12 @@ void Recording::require_known(std::string_view op, std::string_view what, const 
   const auto found = seen_->made.find(x.storage().get());
   if (found == seen_->made.end()) return;  // older than the recording
   const Seen::Memory& memory = found->second;
-  QUANTA_SUPPORTED(memory.is_written || memory.is_constant,
-                   "freeze: {}: {}: expected the result of operations that can be replayed (see "
-                   "docs/freeze.md), got one that cannot{}",
-                   op, what,
-                   steps_.empty() ? "" : fmt::format(", made after {}", steps_.back().op));
+  QUANTA_SUPPORTED(
+      memory.is_written || memory.is_constant,
+      "freeze: {}: {}: expected the result of operations that can be replayed (see "
+      "docs/freeze.md), got one that cannot{}",
+      op, what,
+      steps_.empty() ? "" : fmt::format(", made after {}", steps_.back().operation->name()));
   QUANTA_SUPPORTED(memory.version == x.version(),
                    "freeze: {}: {}: expected a tensor that only recorded operations have written "
                    "to, got one that was changed in place",
@@ -68,6 +69,17 @@ bool Recording::is_constant(const Tensor& x) const noexcept {
 }
 
 namespace {
+
+struct CopyBytes final : Op<CopyBytes> {
+  static constexpr std::string_view kName = "constant";
+  void infer(const Arguments& in, Results& out) const override {
+    out.add(in[0].sizes(), in[0].dtype());
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    std::memcpy(out[0].data_ptr(), in[0].data_ptr(), in[0].nbytes());
+    return "copy";
+  }
+};
 
 Tensor all_bytes(const IntrusivePtr<Storage>& storage) {
   IntrusivePtr<TensorImpl> impl(new TensorImpl);
@@ -97,24 +109,90 @@ void check_read(std::string_view op, const Tensor& x) {
       op, op));
 }
 
+namespace {
+
+// A step that is a closure, as an operation.
+class ClosureOperation final : public Op<ClosureOperation> {
+ public:
+  explicit ClosureOperation(ClosureStep step) : step_(std::move(step)) {}
+  std::string_view name() const noexcept override { return step_.op; }
+  void infer(const Arguments&, Results&) const override {
+    throw InternalError(fmt::format("{}: infer: expected an operation of its own", step_.op));
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    step_.run({in.begin(), out.data()});
+    return "closure";
+  }
+  PlanUse plan_use(const Arguments&, std::span<const Tensor>) const override {
+    return {step_.in_place, !step_.identity.empty(), step_.role, step_.table};
+  }
+  std::shared_ptr<const Operation> with_table(
+      std::shared_ptr<const ByteTable> table) const override {
+    return changed(step_.with_table, table);
+  }
+  std::shared_ptr<const Operation> with_codes(
+      std::shared_ptr<const ByteTable> table) const override {
+    return changed(step_.with_codes, table);
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array<AttributeInfo, 1> kTable{
+        {{"identity",
+          [](const Operation& op) -> Attribute {
+            return static_cast<const ClosureOperation&>(op).step_.identity;
+          },
+          nullptr}}};
+    return kTable;
+  }
+
+ private:
+  static std::shared_ptr<const Operation> changed(const ByteTableKernel& kernel,
+                                                  const std::shared_ptr<const ByteTable>& table,
+                                                  const ClosureStep& step) {
+    if (!kernel) return nullptr;
+    ClosureStep result{.op = step.op, .inputs = {}, .outputs = {}, .run = kernel(table)};
+    result.with_table = kernel;
+    return std::make_shared<ClosureOperation>(std::move(result));
+  }
+  std::shared_ptr<const Operation> changed(const ByteTableKernel& kernel,
+                                           const std::shared_ptr<const ByteTable>& table) const {
+    return changed(kernel, table, step_);
+  }
+
+  ClosureStep step_;
+};
+
+}  // namespace
+
+void record(ClosureStep closure) {
+  Step step;
+  step.inputs = std::move(closure.inputs);
+  step.outputs = std::move(closure.outputs);
+  closure.inputs.clear();
+  closure.outputs.clear();
+  step.operation = std::make_shared<ClosureOperation>(std::move(closure));
+  record(std::move(step));
+}
+
 void record(Step step) {
+  const std::string_view op = step.operation->name();
   Recording& self = *detail::recording;
-  const auto is_constant = [&](const Tensor& x) { return self.is_constant(x); };
+  const auto is_constant = [&](const Tensor& x) { return !x.defined() || self.is_constant(x); };
   bool is_new = true;
   for (const Tensor& x : step.outputs) {
     const auto found = self.seen_->made.find(x.storage().get());
     QUANTA_SUPPORTED(found != self.seen_->made.end() && !found->second.is_input,
                      "freeze: {}: output: expected new memory, got a tensor that is older than the "
                      "recording (an operation in place on the input or on a parameter?)",
-                     step.op);
+                     op);
     is_new = is_new && !found->second.is_written && x.nbytes() == x.storage()->bytes();
   }
   for (const Tensor& x : step.inputs) {
+    if (!x.defined()) continue;
     // What an op in place writes to was looked at by before_write.
     const bool is_output = std::ranges::any_of(step.outputs, [&](const Tensor& output) {
       return output.storage().get() == x.storage().get();
     });
-    if (!is_output) self.require_known(step.op, "input", x);
+    if (!is_output) self.require_known(op, "input", x);
   }
   if (is_new && std::ranges::all_of(step.inputs, is_constant)) {
     for (const Tensor& x : step.outputs) mark_constant(x);
@@ -148,9 +226,7 @@ void before_write(std::string_view op, const Tensor& x) {
   // First of all: steps before this write may have read the constant.
   self.steps_.insert(
       self.steps_.begin(),
-      Step{.op = "constant", .inputs = {before}, .outputs = {whole}, .run = [](const Frame& frame) {
-             std::memcpy(frame.out().data_ptr(), frame.in().data_ptr(), frame.in().nbytes());
-           }});
+      Step{.operation = std::make_shared<CopyBytes>(), .inputs = {before}, .outputs = {whole}});
 }
 
 void note_storage(Storage* storage) {
@@ -182,7 +258,7 @@ void put_result(std::string_view op, const Tensor& result, const Tensor& out) {
 void record_call(std::string_view op, std::vector<Tensor> arguments, std::vector<Tensor> results,
                  Call call) {
   Recording& self = *recording;
-  Step step{.op = op, .inputs = {}, .outputs = {}, .run = {}};
+  ClosureStep step{.op = op, .inputs = {}, .outputs = {}, .run = {}};
   std::vector<bool> is_given;
   for (Tensor& argument : arguments) {
     is_given.push_back(argument.defined());

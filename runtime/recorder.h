@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/runtime/operation.h"
 #include "quanta/runtime/tensor.h"
 
 /// How an eager run is noted down so that it can be run again: each op that has calculated a result
@@ -29,12 +30,22 @@
 /// constants is done once, while recording.
 namespace quanta::replay {
 
+/// A call of an operation, as it was recorded.
+struct Step {
+  std::shared_ptr<const Operation> operation;
+  std::vector<Tensor> inputs;  ///< by position; those left out are undefined
+  std::vector<Tensor> outputs;
+  std::string path{};  ///< of the module; record() fills it in
+};
+
+// Steps that are not operations yet -------------------------------------------------------------
+
 /// The tensors of one step in one run, of the sizes, strides, dtypes and quantizers that it was
 /// recorded with.
 struct Frame {
-  const Tensor* inputs = nullptr;
+  const Tensor* const* inputs = nullptr;
   const Tensor* outputs = nullptr;
-  const Tensor& in(std::size_t i = 0) const noexcept { return inputs[i]; }
+  const Tensor& in(std::size_t i = 0) const noexcept { return *inputs[i]; }
   const Tensor& out(std::size_t i = 0) const noexcept { return outputs[i]; }
 };
 
@@ -42,33 +53,21 @@ struct Frame {
 /// hold any tensor of the recorded run but constants.
 using Kernel = std::function<void(const Frame&)>;
 
-/// What becomes of each 8-bit code, by its bits.
-using ByteTable = std::array<std::uint8_t, 256>;
+using ByteTable = quanta::ByteTable;
 using ByteTableKernel = std::function<Kernel(std::shared_ptr<const ByteTable>)>;
 
-struct Step {
+struct ClosureStep {
   std::string_view op;  ///< lives as long as the process
   std::vector<Tensor> inputs;
   std::vector<Tensor> outputs;
   Kernel run;
-
-  // What a plan may make of it; all may be left out.
-
   /// Steps of equal identity and inputs calculate the same: one of them is enough.
   std::string identity{};
-  /// Output 0 may lie where input 0 lay.
   bool in_place = false;
-  /// Set for a step that maps the bytes of input 0, in their order in memory, to those of output 0.
   std::shared_ptr<const ByteTable> table{};
-  /// The step again, but with each byte of output 0 looked up in a table at the end; for a step
-  /// with `table`, that of another table.
   ByteTableKernel with_table{};
-  /// Between floats and codes of one scale per tensor, in the same order in memory. A Quantize step
-  /// has with_codes: the step from 8-bit codes instead of floats, by a table.
-  enum class Role : std::uint8_t { Other, Quantize, Dequantize } role = Role::Other;
+  PlanUse::Role role = PlanUse::Role::Other;
   ByteTableKernel with_codes{};
-
-  std::string path{};  ///< of the module; record() fills it in
 };
 
 /// Notes the steps of the calling thread while it lives. Recordings do not nest.
@@ -111,6 +110,7 @@ inline bool is_recording() noexcept { return detail::recording != nullptr; }
 /// Only while is_recording(). Throws UnsupportedError naming op and module when a step reads what
 /// no step, and nothing before the recording, has written, or writes to what is older than that.
 void record(Step step);
+void record(ClosureStep step);
 
 /// For an op in place, before it writes to x and changes its version: what a constant tensor held
 /// before the first write is put there in every run. Does nothing unless is_recording().

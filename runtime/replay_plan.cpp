@@ -54,7 +54,8 @@ struct ReplayPlan::Instance {
     std::size_t offset;
   };
   IntrusivePtr<Storage> arena;
-  std::vector<Tensor> tensors;  // inputs, then outputs, step by step
+  std::vector<Tensor> tensors;           // inputs, then outputs, step by step
+  std::vector<const Tensor*> arguments;  // step by step, those that are left out too
   std::vector<Moving> in_input, in_output;
 
   explicit Instance(const Layout& layout)
@@ -62,6 +63,12 @@ struct ReplayPlan::Instance {
     for (const PlannedStep& step : layout.program.steps) {
       for (const Value& value : step.inputs) add(layout.program, value);
       for (const Value& value : step.outputs) add(layout.program, value);
+    }
+    static const Tensor undefined;
+    const Tensor* next = tensors.data();
+    for (const PlannedStep& step : layout.program.steps) {
+      for (const bool is_given : step.is_given) arguments.push_back(is_given ? next++ : &undefined);
+      next += step.outputs.size();
     }
   }
 
@@ -164,12 +171,16 @@ Tensor ReplayPlan::run(const Tensor& x) const {
     Instance::move(instance->in_output, storage, storage->data());
   }
   const Tensor* next = instance->tensors.data();
+  const Tensor* const* arguments = instance->arguments.data();
   for (const PlannedStep& step : program.steps) {
     const PathOverride path(step.path);
-    OpScope scope(step.op);
-    scope.kernel("plan");
-    step.run({next, next + step.inputs.size()});
+    OpScope scope(step.operation->name());
+    const Arguments in(arguments, step.is_given.size());
+    arguments += step.is_given.size();
+    const std::span<const Tensor> out(next + step.inputs.size(), step.outputs.size());
     next += step.inputs.size() + step.outputs.size();
+    scope.kernel(step.operation->cpu(in, out));
+    scope.work([&] { return step.operation->work(in, out); });
   }
   give(std::move(instance));
   std::byte* begin = result.kind == BufferKind::Input ? input_begin : storage->data();
@@ -187,8 +198,8 @@ std::string ReplayPlan::to_string() const {
     const std::string place = buffer.kind == BufferKind::Output
                                   ? "result"
                                   : fmt::format("at {}", buffer.offset + out.offset);
-    text += fmt::format("{:<32} {}{} -> {} {} {}\n", step.path, step.op, step.note, out.dtype,
-                        out.sizes, place);
+    text += fmt::format("{:<32} {}{} -> {} {} {}\n", step.path, quanta::to_string(*step.operation),
+                        step.note, out.dtype, out.sizes, place);
   }
   return text;
 }

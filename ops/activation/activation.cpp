@@ -1,62 +1,18 @@
 #include "quanta/ops/activation.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
-#include <numeric>
+#include <array>
 
-#include "quanta/ops/activation/cpu_clamp.h"
-#include "quanta/ops/activation/gradient.h"
-#include "quanta/ops/activation/math.h"
+#include "quanta/ops/activation/clamp.h"
+#include "quanta/ops/activation/families.h"
+#include "quanta/ops/activation/functions.h"
 #include "quanta/ops/arithmetic.h"
-#include "quanta/ops/cpu/gelu.h"
-#include "quanta/ops/cpu/unary.h"
-#include "quanta/runtime/autograd.h"
-#include "quanta/runtime/check.h"
+#include "quanta/ops/detail/families.h"
 #include "quanta/runtime/random.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
 
 namespace quanta {
+namespace activation {
 namespace {
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-// relu is a clamp from the zero point on; its upper end is the dtype's.
-cpu::ClampBounds relu_bounds(const Tensor& x) {
-  cpu::ClampBounds bounds{0.0, kInfinity, 0, 0};
-  if (x.is_quantized()) {
-    bounds.low_code = static_cast<std::int32_t>(x.impl()->quantizer.zero_point);
-    bounds.high_code = static_cast<std::int32_t>(cpu::code_range(x.dtype()).max);
-  }
-  return bounds;
-}
-
-cpu::ClampBounds clamp_bounds(const Tensor& x, std::optional<double> low,
-                              std::optional<double> high) {
-  cpu::ClampBounds bounds{low.value_or(-kInfinity), high.value_or(kInfinity), 0, 0};
-  if (x.is_quantized()) {
-    const cpu::ScalarQuantizer to_code{QTensor(x)};
-    bounds.low_code = low ? to_code(static_cast<float>(bounds.low)) : to_code.min;
-    bounds.high_code = high ? to_code(static_cast<float>(bounds.high)) : to_code.max;
-  }
-  return bounds;
-}
-
-Tensor clamp_to(std::string_view op, const Tensor& x, std::optional<double> low,
-                std::optional<double> high) {
-  OpScope scope(op);
-  cpu::check_unary(op, x);
-  scope.maps(x);
-  QUANTA_CHECK(low || high, "{}: low: expected at least one bound, got none", op);
-  QUANTA_CHECK(!low || !std::isnan(*low), "{}: low: expected a number, got NaN", op);
-  QUANTA_CHECK(!high || !std::isnan(*high), "{}: high: expected a number, got NaN", op);
-  scope.kernel("simd");
-  Tensor y = cpu::clamp(x, clamp_bounds(x, low, high));
-  if (!autograd::needs_grad(x)) return y;
-  if (op == "clamp") return gradients::record_clamp(x, std::move(y), low, high);
-  return gradients::record_open_clamp(op, x, std::move(y), *low, *high);
-}
 
 // Whether no two indices reach the same element: each stride clears all smaller ones.
 bool has_own_elements(const Tensor& x) {
@@ -77,328 +33,216 @@ bool has_own_elements(const Tensor& x) {
   return true;
 }
 
-// The parameters that torch fixes by the function's range, in steps of 2^-8 or 2^-7 (QInt32: 2^-32
-// or 2^-31).
-Quantizer unit_range(DType dtype) {
-  if (dtype == DType::QInt32) return Quantizer::per_tensor(0x1p-32, 0);
-  return Quantizer::per_tensor(0x1p-8, dtype == DType::QUInt8 ? 0 : -128);
-}
-Quantizer symmetric_range(DType dtype) {
-  if (dtype == DType::QInt32) return Quantizer::per_tensor(0x1p-31, 0);
-  return Quantizer::per_tensor(0x1p-7, dtype == DType::QUInt8 ? 128 : 0);
+void check_probability(std::string_view op, double p) {
+  QUANTA_CHECK(p >= 0.0 && p <= 1.0, "{}: p: expected 0..1, got {}", op, p);
 }
 
-// Float: function(x). Quantized: the same through a table, into `quantizer` or x's parameters.
-template <typename Function>
-Tensor map(std::string_view op, const Tensor& x, std::optional<Quantizer> quantizer,
-           cpu::CodeFunction kind, Function&& function, double parameter0 = 0.0,
-           double parameter1 = 0.0) {
-  if (!x.is_quantized()) return cpu::map_floats(op, x, function);
-  const Quantizer to = quantizer ? *quantizer : x.impl()->quantizer;
-  return cpu::map_quantized(op, QTensor(x), to.scale, to.zero_point, kind, function, parameter0,
-                            parameter1);
-}
+struct Dropout final : ComposedOp<Dropout> {
+  static constexpr std::string_view kName = "dropout";
+  double p = 0.5;
 
-Tensor gelu_floats(const Tensor& x, GeluApproximation approximate) {
-  const auto kind =
-      approximate == GeluApproximation::Tanh ? cpu::GeluKind::Tanh : cpu::GeluKind::Erf;
-  const MemoryFormat format = x.suggested_format();
-  Tensor out = Tensor::empty(x.sizes(), DType::Float32, format);
-  const Tensor dense = x.contiguous(format);
-  const auto run = [kind](const Tensor& from, const Tensor& to) {
-    const auto* src = static_cast<const float*>(from.data_ptr());
-    auto* dst = static_cast<float*>(to.data_ptr());
-    cpu::parallel_elements(from.numel(), [&](std::int64_t begin, std::int64_t end) {
-      cpu::gelu_row(kind, src + begin, end - begin, dst + begin);
+  Dropout() = default;
+  explicit Dropout(double probability) : p(probability) {}
+  std::vector<Tensor> compose(const Arguments& in) const override {
+    const Tensor& x = in[0];
+    check_float_unary(kName, x);
+    check_probability(kName, p);
+    Tensor mask = Tensor::empty(x.sizes(), x.dtype());
+    Generator& generator = default_generator();
+    detail::visit_floats(x.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      auto* values = mask.mutable_data<T>();
+      const auto kept = p < 1.0 ? static_cast<T>(1.0 / (1.0 - p)) : T{0};
+      for (std::int64_t i = 0; i < mask.numel(); ++i) {
+        values[i] = static_cast<double>(generator.uniform()) < p ? T{0} : kept;
+      }
     });
-  };
-  run(dense, out);
-  if (replay::is_recording()) {
-    replay::record({.op = "gelu",
-                    .inputs = {dense},
-                    .outputs = {out},
-                    .run = [run](const replay::Frame& frame) { run(frame.in(), frame.out()); }});
+    return {mul(x, mask)};
   }
-  return out;
-}
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Dropout, &Dropout::p>("p")};
+    return kTable;
+  }
+};
 
-std::string_view kernel_name(const Tensor& x) { return x.is_quantized() ? "lookup" : "scalar"; }
+struct QuantizedDropout final : ComposedOp<QuantizedDropout> {
+  static constexpr std::string_view kName = "quantized::dropout";
+  double p = 0.5;
+
+  QuantizedDropout() = default;
+  explicit QuantizedDropout(double probability) : p(probability) {}
+  std::vector<Tensor> compose(const Arguments& in) const override {
+    QUANTA_CHECK(in[0].defined(), "{}: x: expected a quantized tensor, got an undefined one",
+                 kName);
+    QUANTA_CHECK(in[0].is_quantized(), "{}: x: expected a quantized tensor, got {}", kName,
+                 in[0].dtype());
+    check_probability(kName, p);
+    return {in[0]};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<QuantizedDropout, &QuantizedDropout::p>("p")};
+    return kTable;
+  }
+};
 
 }  // namespace
 
-Tensor relu(const Tensor& x) {
-  OpScope scope("relu");
-  cpu::check_unary("relu", x);
-  scope.maps(x);
-  scope.kernel("simd");
-  Tensor y = cpu::clamp(x, relu_bounds(x));
-  if (!autograd::needs_grad(x)) return y;
-  return gradients::record_open_clamp("relu", x, std::move(y), 0.0, kInfinity);
+void ReLUInPlace::infer(const Arguments& in, Results& out) const {
+  const Tensor& x = in[0];
+  check_unary(kName, x);
+  QUANTA_CHECK(has_own_elements(x),
+               "relu_: x: expected each element at an address of its own, got sizes {} with "
+               "strides {}; clone it first",
+               x.sizes(), x.strides());
+  out.add_in_place(x);
 }
 
+std::string_view ReLUInPlace::cpu(const Arguments&, std::span<const Tensor> out) const {
+  cpu::clamp_in_place(out[0], relu_bounds(out[0]));
+  return "simd";
+}
+
+}  // namespace activation
+
+using namespace activation;
+
+Tensor relu(const Tensor& x) { return run(ReLU{}, x); }
 const Tensor& relu_(const Tensor& x) {
-  OpScope scope("relu_");
-  cpu::check_unary("relu_", x);
-  scope.maps(x);
-  autograd::require_changeable("relu_", x);
-  QUANTA_CHECK(
-      has_own_elements(x),
-      "relu_: x: expected each element at an address of its own, got sizes {} with strides "
-      "{}; clone it first",
-      x.sizes(), x.strides());
-  scope.kernel("simd");
-  replay::before_write("relu_", x);
-  x.storage()->bump_version();
-  const cpu::ClampBounds bounds = relu_bounds(x);
-  cpu::clamp_in_place(x, bounds);
-  if (replay::is_recording() && x.numel() > 0) {
-    replay::record(
-        {.op = "relu_", .inputs = {x}, .outputs = {x}, .run = [bounds](const replay::Frame& frame) {
-           cpu::clamp_in_place(frame.out(), bounds);
-         }});
-  }
+  run(ReLUInPlace{}, x);
   return x;
 }
-
-Tensor relu6(const Tensor& x) { return clamp_to("relu6", x, 0.0, 6.0); }
+Tensor relu6(const Tensor& x) { return run(ReLU6{}, x); }
 Tensor clamp(const Tensor& x, std::optional<double> low, std::optional<double> high) {
-  return clamp_to("clamp", x, low, high);
+  return run(Clamp{low, high}, x);
 }
-Tensor hardtanh(const Tensor& x, double low, double high) {
-  return clamp_to("hardtanh", x, low, high);
-}
-
+Tensor hardtanh(const Tensor& x, double low, double high) { return run(HardTanh{low, high}, x); }
 Tensor threshold(const Tensor& x, double threshold, double value) {
-  OpScope scope("threshold");
-  cpu::check_unary("threshold", x);
-  scope.maps(x);
-  scope.kernel(kernel_name(x));
-  Tensor y = map(
-      "threshold", x, {}, cpu::CodeFunction::Threshold,
-      [=](auto v) {
-        using T = decltype(v);
-        return cpu::threshold(v, static_cast<T>(threshold), static_cast<T>(value));
-      },
-      threshold, value);
-  if (!autograd::needs_grad(x)) return y;
-  return gradients::record_threshold(x, std::move(y), threshold);
+  return run(Pointwise(Threshold{{}, threshold, value}), x);
 }
-
 Tensor leaky_relu(const Tensor& x, double negative_slope) {
-  OpScope scope("leaky_relu");
-  cpu::check_unary("leaky_relu", x);
-  scope.maps(x);
-  scope.kernel(kernel_name(x));
-  Tensor y = map(
-      "leaky_relu", x, {}, cpu::CodeFunction::LeakyReLU,
-      [=](auto v) { return cpu::leaky_relu(v, static_cast<decltype(v)>(negative_slope)); },
-      negative_slope);
-  if (!autograd::needs_grad(x)) return y;
-  return gradients::record_leaky_relu(x, std::move(y), negative_slope);
+  return run(Pointwise(LeakyReLU{{}, negative_slope}), x);
 }
-
-Tensor hardsigmoid(const Tensor& x) {
-  OpScope scope("hardsigmoid");
-  cpu::check_unary("hardsigmoid", x);
-  scope.maps(x);
-  scope.kernel(kernel_name(x));
-  Tensor y = map("hardsigmoid", x, unit_range(x.dtype()), cpu::CodeFunction::HardSigmoid,
-                 cpu::hardsigmoid);
-  if (!autograd::needs_grad(x)) return y;
-  return gradients::record_hardsigmoid(x, std::move(y));
-}
-
-Tensor sigmoid(const Tensor& x) {
-  OpScope scope("sigmoid");
-  cpu::check_unary("sigmoid", x);
-  scope.maps(x);
-  scope.kernel(kernel_name(x));
-  Tensor y = map("sigmoid", x, unit_range(x.dtype()), cpu::CodeFunction::Sigmoid, cpu::sigmoid);
-  if (!autograd::needs_grad(x)) return y;
-  return gradients::record_sigmoid(x, std::move(y));
-}
-
-Tensor tanh(const Tensor& x) {
-  OpScope scope("tanh");
-  cpu::check_unary("tanh", x);
-  scope.maps(x);
-  scope.kernel(kernel_name(x));
-  Tensor y = map("tanh", x, symmetric_range(x.dtype()), cpu::CodeFunction::Tanh,
-                 [](auto v) { return std::tanh(v); });
-  if (!autograd::needs_grad(x)) return y;
-  return gradients::record_tanh(x, std::move(y));
-}
-
+Tensor hardsigmoid(const Tensor& x) { return run(Pointwise<HardSigmoid>{}, x); }
+Tensor sigmoid(const Tensor& x) { return run(Pointwise<Sigmoid>{}, x); }
+Tensor tanh(const Tensor& x) { return run(Pointwise<Tanh>{}, x); }
 Tensor gelu(const Tensor& x, GeluApproximation approximate) {
-  OpScope scope("gelu");
-  cpu::check_unary("gelu", x);
-  scope.maps(x);
-  scope.kernel(x.is_quantized() ? "lookup" : "simd");
-  Tensor y;
-  if (x.dtype() == DType::Float32) {
-    y = gelu_floats(x, approximate);
-  } else if (approximate == GeluApproximation::Tanh) {
-    y = map("gelu", x, {}, cpu::CodeFunction::GeluTanh, cpu::gelu_tanh);
-  } else {
-    y = map("gelu", x, {}, cpu::CodeFunction::Gelu, cpu::gelu);
-  }
-  if (!autograd::needs_grad(x)) return y;
-  return gradients::record_gelu(x, std::move(y), approximate);
+  return run(Pointwise(Gelu{{}, approximate}), x);
 }
-
-Tensor dropout(const Tensor& x, double p) {
-  OpScope scope("dropout");
-  cpu::check_float_unary("dropout", x);
-  QUANTA_CHECK(p >= 0.0 && p <= 1.0, "dropout: p: expected 0..1, got {}", p);
-  scope.kernel("scalar");
-  Tensor mask = Tensor::empty(x.sizes(), x.dtype());
-  Generator& generator = default_generator();
-  detail::visit_floats(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    auto* values = mask.mutable_data<T>();
-    const auto kept = p < 1.0 ? static_cast<T>(1.0 / (1.0 - p)) : T{0};
-    for (std::int64_t i = 0; i < mask.numel(); ++i) {
-      values[i] = static_cast<double>(generator.uniform()) < p ? T{0} : kept;
-    }
-  });
-  return mul(x, mask);
+Tensor hardswish(const Tensor& x) { return run(Pointwise<HardSwish>{}, x); }
+Tensor silu(const Tensor& x) { return run(Pointwise<Silu>{}, x); }
+Tensor elu(const Tensor& x, double alpha) { return run(Pointwise(Elu{{}, alpha}), x); }
+Tensor celu(const Tensor& x, double alpha) { return run(Pointwise(Celu{{}, alpha}), x); }
+Tensor softplus(const Tensor& x, double beta, double threshold) {
+  return run(Pointwise(Softplus{{}, beta, threshold}), x);
 }
-
-Tensor hardswish(const Tensor& x) {
-  OpScope scope("hardswish");
-  cpu::check_float_unary("hardswish", x);
-  scope.maps(x);
-  scope.kernel("scalar");
-  Tensor y = cpu::map_floats("hardswish", x, cpu::hardswish);
-  if (!autograd::needs_grad(x)) return y;
-  return gradients::record_hardswish(x, std::move(y));
-}
-
-Tensor silu(const Tensor& x) {
-  OpScope scope("silu");
-  cpu::check_float_unary("silu", x);
-  scope.maps(x);
-  scope.kernel("scalar");
-  Tensor y = cpu::map_floats("silu", x, cpu::silu);
-  if (!autograd::needs_grad(x)) return y;
-  return gradients::record_silu(x, std::move(y));
-}
-
-Tensor elu(const Tensor& x, double alpha) {
-  OpScope scope("elu");
-  cpu::check_float_unary("elu", x);
-  scope.maps(x);
-  scope.kernel("scalar");
-  Tensor y = cpu::map_floats("elu", x, [=](auto v) {
-    using T = decltype(v);
-    return cpu::elu(v, static_cast<T>(alpha), T{1}, T{1});
-  });
-  if (!autograd::needs_grad(x)) return y;
-  return gradients::record_elu("elu", x, std::move(y), alpha, 1.0, 1.0);
-}
-
-Tensor celu(const Tensor& x, double alpha) {
-  OpScope scope("celu");
-  cpu::check_float_unary("celu", x);
-  scope.maps(x);
-  QUANTA_CHECK(alpha != 0.0, "celu: alpha: expected a number other than 0, got 0");
-  scope.kernel("scalar");
-  Tensor y = cpu::map_floats("celu", x, [=](auto v) {
-    using T = decltype(v);
-    return cpu::elu(v, static_cast<T>(alpha), T{1}, static_cast<T>(1.0 / alpha));
-  });
-  if (!autograd::needs_grad(x)) return y;
-  return gradients::record_elu("celu", x, std::move(y), alpha, 1.0, 1.0 / alpha);
-}
+Tensor mish(const Tensor& x) { return run(Pointwise<Mish>{}, x); }
+Tensor selu(const Tensor& x) { return run(Pointwise<Selu>{}, x); }
+Tensor logsigmoid(const Tensor& x) { return run(Pointwise<LogSigmoid>{}, x); }
+Tensor softsign(const Tensor& x) { return run(Pointwise<Softsign>{}, x); }
+Tensor dropout(const Tensor& x, double p) { return run(Dropout{p}, x); }
 
 namespace quantized {
 
 QTensor leaky_relu(const QTensor& x, double negative_slope, double scale, std::int64_t zero_point) {
-  OpScope scope("quantized::leaky_relu");
-  scope.kernel("lookup");
-  scope.maps(x);
-  const auto slope = static_cast<float>(negative_slope);
-  return cpu::map_quantized(
-      "quantized::leaky_relu", x, scale, zero_point, cpu::CodeFunction::LeakyReLU,
-      [=](float v) { return cpu::leaky_relu(v, slope); }, negative_slope);
+  return QTensor(run(QuantizedPointwise(LeakyReLU{{}, negative_slope}, scale, zero_point), x));
 }
-
 QTensor hardswish(const QTensor& x, double scale, std::int64_t zero_point) {
-  OpScope scope("quantized::hardswish");
-  scope.kernel("lookup");
-  scope.maps(x);
-  return cpu::map_quantized("quantized::hardswish", x, scale, zero_point,
-                            cpu::CodeFunction::HardSwish, cpu::hardswish);
+  return QTensor(run(QuantizedPointwise(HardSwish{}, scale, zero_point), x));
 }
-
 QTensor elu(const QTensor& x, double output_scale, std::int64_t output_zero_point, double alpha,
             double scale, double input_scale) {
-  OpScope scope("quantized::elu");
-  scope.kernel("lookup");
-  scope.maps(x);
-  const auto factor = static_cast<float>(alpha);
-  const auto outer = static_cast<float>(scale);
-  const auto inner = static_cast<float>(input_scale);
-  return cpu::map_quantized(
-      "quantized::elu", x, output_scale, output_zero_point, cpu::CodeFunction::Elu,
-      [=](float v) { return cpu::elu(v, factor, outer, inner); }, alpha, scale, input_scale);
+  return QTensor(run(
+      QuantizedPointwise(Elu{{}, alpha, scale, input_scale}, output_scale, output_zero_point), x));
 }
-
 QTensor celu(const QTensor& x, double scale, std::int64_t zero_point, double alpha) {
-  QUANTA_CHECK(alpha != 0.0, "quantized::celu: alpha: expected a number other than 0, got 0");
-  OpScope scope("quantized::celu");
-  scope.kernel("lookup");
-  scope.maps(x);
-  const auto factor = static_cast<float>(alpha);
-  const auto inner = static_cast<float>(1.0 / alpha);
-  return cpu::map_quantized(
-      "quantized::celu", x, scale, zero_point, cpu::CodeFunction::Elu,
-      [=](float v) { return cpu::elu(v, factor, 1.0F, inner); }, alpha, 1.0, 1.0 / alpha);
+  return QTensor(run(QuantizedPointwise(Celu{{}, alpha}, scale, zero_point), x));
 }
-
 QTensor sigmoid(const QTensor& x, double scale, std::int64_t zero_point) {
-  OpScope scope("quantized::sigmoid");
-  scope.kernel("lookup");
-  scope.maps(x);
-  return cpu::map_quantized("quantized::sigmoid", x, scale, zero_point, cpu::CodeFunction::Sigmoid,
-                            cpu::sigmoid);
+  return QTensor(run(QuantizedPointwise(Sigmoid{}, scale, zero_point), x));
 }
-
 QTensor tanh(const QTensor& x, double scale, std::int64_t zero_point) {
-  OpScope scope("quantized::tanh");
-  scope.kernel("lookup");
-  scope.maps(x);
-  return cpu::map_quantized("quantized::tanh", x, scale, zero_point, cpu::CodeFunction::Tanh,
-                            [](float v) { return std::tanh(v); });
+  return QTensor(run(QuantizedPointwise(Tanh{}, scale, zero_point), x));
 }
-
 QTensor gelu(const QTensor& x, double scale, std::int64_t zero_point,
              GeluApproximation approximate) {
-  OpScope scope("quantized::gelu");
-  scope.kernel("lookup");
-  scope.maps(x);
-  if (approximate == GeluApproximation::Tanh) {
-    return cpu::map_quantized("quantized::gelu", x, scale, zero_point, cpu::CodeFunction::GeluTanh,
-                              cpu::gelu_tanh);
-  }
-  return cpu::map_quantized("quantized::gelu", x, scale, zero_point, cpu::CodeFunction::Gelu,
-                            cpu::gelu);
+  return QTensor(run(QuantizedPointwise(Gelu{{}, approximate}, scale, zero_point), x));
 }
-
 QTensor silu(const QTensor& x, double scale, std::int64_t zero_point) {
-  OpScope scope("quantized::silu");
-  scope.kernel("lookup");
-  scope.maps(x);
-  return cpu::map_quantized("quantized::silu", x, scale, zero_point, cpu::CodeFunction::Silu,
-                            cpu::silu);
+  return QTensor(run(QuantizedPointwise(Silu{}, scale, zero_point), x));
 }
-
-QTensor dropout(const QTensor& x, double p) {
-  QUANTA_CHECK(x.defined(),
-               "quantized::dropout: x: expected a quantized tensor, got an undefined one");
-  QUANTA_CHECK(p >= 0.0 && p <= 1.0, "quantized::dropout: p: expected 0..1, got {}", p);
-  return x;
-}
+QTensor dropout(const QTensor& x, double p) { return QTensor(run(QuantizedDropout{p}, x)); }
 
 }  // namespace quantized
+
+// The catalogue --------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::string_view kHeader = "quanta/ops/activation.h";
+constexpr double kScale = 0.04;
+constexpr std::int64_t kZeroPoint = 9;
+
+Tensor sample_image(DType dtype) { return sample_tensor({2, 3, 5, 4}, dtype); }
+
+template <typename Kind>
+void add_plain(Catalogue& catalogue, std::span<const DType> dtypes) {
+  catalogue.add({.name = Kind::kName, .header = kHeader, .dtypes = dtypes},
+                [](DType dtype) { return sample_call(Kind{}, {sample_image(dtype)}); });
+}
+
+template <typename F>
+void add_function(Catalogue& catalogue) {
+  add_plain<Pointwise<F>>(catalogue, F::kTakes == Takes::FloatsAndCodes
+                                         ? std::span<const DType>(dtypes::kFloatsQ)
+                                         : std::span<const DType>(dtypes::kFloats));
+}
+
+template <typename F>
+void add_quantized(Catalogue& catalogue) {
+  catalogue.add(
+      {.name = F::kQuantizedName, .header = kHeader, .dtypes = dtypes::kQ}, [](DType dtype) {
+        return sample_call(QuantizedPointwise(F{}, kScale, kZeroPoint), {sample_image(dtype)});
+      });
+}
+
+}  // namespace
+
+void detail::add_activations(Catalogue& catalogue) {
+  add_plain<ReLU>(catalogue, dtypes::kFloatsQ);
+  add_plain<ReLUInPlace>(catalogue, dtypes::kFloatsQ);
+  add_plain<ReLU6>(catalogue, dtypes::kFloatsQ);
+  catalogue.add({.name = Clamp::kName, .header = kHeader, .dtypes = dtypes::kFloatsQ},
+                [](DType dtype) {
+                  return sample_call(Clamp{-0.25, 1.0}, {sample_image(dtype)});
+                });
+  add_plain<HardTanh>(catalogue, dtypes::kFloatsQ);
+  add_function<Threshold>(catalogue);
+  add_function<LeakyReLU>(catalogue);
+  add_function<HardSigmoid>(catalogue);
+  add_function<Sigmoid>(catalogue);
+  add_function<Tanh>(catalogue);
+  add_function<Gelu>(catalogue);
+  add_function<HardSwish>(catalogue);
+  add_function<Silu>(catalogue);
+  add_function<Elu>(catalogue);
+  add_function<Celu>(catalogue);
+  add_function<Softplus>(catalogue);
+  add_function<Mish>(catalogue);
+  add_function<Selu>(catalogue);
+  add_function<LogSigmoid>(catalogue);
+  add_function<Softsign>(catalogue);
+  add_quantized<LeakyReLU>(catalogue);
+  add_quantized<HardSwish>(catalogue);
+  add_quantized<Elu>(catalogue);
+  add_quantized<Celu>(catalogue);
+  add_quantized<Sigmoid>(catalogue);
+  add_quantized<Tanh>(catalogue);
+  add_quantized<Gelu>(catalogue);
+  add_quantized<Silu>(catalogue);
+  add_plain<Dropout>(catalogue, dtypes::kFloats);
+  add_plain<QuantizedDropout>(catalogue, dtypes::kQuantized);
+  activation::add_softmax(catalogue);
+  activation::add_prelu(catalogue);
+}
+
 }  // namespace quanta

@@ -1,9 +1,7 @@
 #include "quanta/ops/activation/cpu_clamp.h"
 
 #include <memory>
-#include <utility>
 
-#include "quanta/ops/cpu/code_table.h"
 #include "quanta/ops/cpu/elementwise_kernels.h"
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/runtime/quant_math.h"
@@ -76,43 +74,23 @@ void visit_elements(DType dtype, Visitor&& visitor) {
   visitor(float{});
 }
 
-CodeTable clamp_table(DType dtype, const ClampBounds& bounds) {
-  CodeTable table{};
+}  // namespace
+
+std::shared_ptr<const CodeTable> clamp_table(DType dtype, const ClampBounds& bounds) {
+  if (dtype != DType::QUInt8 && dtype != DType::QInt8) return nullptr;
+  auto table = std::make_shared<CodeTable>();
   for (std::int32_t bits = 0; bits < 256; ++bits) {
     const std::int32_t code = dtype == DType::QInt8 && bits > 127 ? bits - 256 : bits;
-    table[static_cast<std::size_t>(bits)] =
+    (*table)[static_cast<std::size_t>(bits)] =
         static_cast<std::uint8_t>(math::clamp(code, bounds.low_code, bounds.high_code));
   }
   return table;
 }
 
-}  // namespace
-
-Tensor clamp(const Tensor& x, const ClampBounds& bounds) {
-  const MemoryFormat format = x.suggested_format();
-  const Tensor dense = x.contiguous(format);
-  const Tensor out = x.is_quantized()
-                         ? QTensor::empty(x.sizes(), x.dtype(), x.impl()->quantizer, format)
-                         : Tensor::empty(x.sizes(), x.dtype(), format);
-  const auto run = [bounds](const Tensor& from, const Tensor& to) {
-    visit_elements(from.dtype(), [&](auto element) {
-      clamp_dense<decltype(element)>(from, to, bounds, store_for(to.nbytes()));
-    });
-  };
-  run(dense, out);
-  if (replay::is_recording()) {
-    replay::Step step{.op = "clamp",
-                      .inputs = {dense},
-                      .outputs = {out},
-                      .run = [run](const replay::Frame& frame) { run(frame.in(), frame.out()); },
-                      .in_place = true};
-    if (out.dtype() == DType::QUInt8 || out.dtype() == DType::QInt8) {
-      step.table = std::make_shared<const CodeTable>(clamp_table(out.dtype(), bounds));
-      step.with_table = map_bytes_kernels();
-    }
-    replay::record(std::move(step));
-  }
-  return out;
+void clamp(const Tensor& x, const Tensor& out, const ClampBounds& bounds) {
+  visit_elements(x.dtype(), [&](auto element) {
+    clamp_dense<decltype(element)>(x, out, bounds, store_for(out.nbytes()));
+  });
 }
 
 void clamp_in_place(const Tensor& x, const ClampBounds& bounds) {

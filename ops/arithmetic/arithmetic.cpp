@@ -397,14 +397,18 @@ QTensor add_scalar_to(std::string_view op, const QTensor& x, double value, Relu 
   const cpu::ScalarQuantizer to_code = result_quantizer(out, relu);
   const float multiplier = static_cast<float>(scale) * to_code.inv_scale;
   const cpu::TableKey key{
-      relu == Relu::Yes ? cpu::CodeFunction::AddScalarReLU : cpu::CodeFunction::AddScalar,
+      relu == Relu::Yes ? std::string_view("add_scalar_relu") : std::string_view("add_scalar"),
       x.dtype(),
       scale,
       zero_point,
       quantizer.scale,
       quantizer.zero_point,
-      steps};
+      {steps}};
   scope.kernel("lookup");
+  if (replay::is_recording()) {
+    return replay::call(
+        op, [=](const QTensor& t) { return add_scalar_to(op, t, value, relu); }, x);
+  }
   cpu::map_codes(QTensor(x.contiguous(format)), out, key, [&](std::int32_t code) {
     const std::int64_t sum = code - zero_point + shift;
     if (x.dtype() == DType::QInt32) {

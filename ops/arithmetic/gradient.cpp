@@ -1,10 +1,11 @@
 #include "quanta/ops/arithmetic/gradient.h"
 
+#include <limits>
 #include <utility>
 #include <vector>
 
-#include "quanta/ops/activation/gradient.h"
 #include "quanta/ops/arithmetic.h"
+#include "quanta/ops/detail/pointwise_gradient.h"
 #include "quanta/runtime/autograd.h"
 
 namespace quanta::gradients {
@@ -34,7 +35,8 @@ Tensor record_add_relu(const Tensor& lhs, const Tensor& rhs, Tensor out) {
   return autograd::record(
       "add_relu", {lhs, rhs}, std::move(out), {result},
       [left = lhs.sizes(), right = rhs.sizes()](const BackwardContext& backward) {
-        const Tensor gradient = relu_gradient(backward.grad(), backward.saved(0));
+        const Tensor gradient = detail::through_gate(backward.grad(), backward.saved(0), 0.0,
+                                                     std::numeric_limits<double>::infinity());
         std::vector<Tensor> results(2);
         if (backward.needs(0)) results[0] = sum_to_size(gradient, left);
         if (backward.needs(1)) results[1] = sum_to_size(gradient, right);

@@ -36,7 +36,7 @@ std::vector<Tensor> attention_gradients(const BackwardContext& context,
   // brought some.
   const Tensor for_weights =
       autograd::sum_to_size(matmul(gradient, value.transpose(-2, -1)), weights.sizes());
-  const Tensor for_scores = softmax_gradient(for_weights, weights, weights.dim() - 1);
+  const Tensor for_scores = activation::softmax_gradient(for_weights, weights, weights.dim() - 1);
   if (context.needs(kQuery)) {
     result[kQuery] =
         autograd::sum_to_size(mul_scalar(matmul(for_scores, key), record.scale), query.sizes());

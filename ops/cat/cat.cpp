@@ -129,7 +129,9 @@ void record_cat(std::string_view op, std::span<const TensorType> tensors, const 
                   .inputs = std::move(pieces),
                   .outputs = {out},
                   .run = [count, dim, copy](const replay::Frame& frame) {
-                    fill_pieces(std::span(frame.inputs, count), frame.out(), dim,
+                    std::vector<Tensor> given;
+                    for (std::size_t i = 0; i < count; ++i) given.push_back(frame.in(i));
+                    fill_pieces(std::span<const Tensor>(given), frame.out(), dim,
                                 [&](const Tensor& piece, const Tensor& part) {
                                   copy(piece, part, frame.out());
                                 });
@@ -190,7 +192,7 @@ void requantize_piece(const QTensor& src, const Tensor& dst, const QTensor& out,
     return;
   }
   const cpu::TableKey key{
-      relu == Relu::Yes ? cpu::CodeFunction::RequantizeReLU : cpu::CodeFunction::Requantize,
+      relu == Relu::Yes ? std::string_view("requantize_relu") : std::string_view("requantize"),
       src.dtype(),
       from.scale,
       from.zero_point,

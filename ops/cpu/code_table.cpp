@@ -2,11 +2,9 @@
 
 #include <array>
 #include <bit>
+#include <functional>
 #include <memory>
-#include <string>
 #include <utility>
-
-#include "quanta/runtime/recorder.h"
 
 namespace quanta::cpu {
 namespace {
@@ -22,24 +20,14 @@ void mix(std::uint64_t& hash, std::uint64_t value) {
 
 TableSlot& table_slot(const TableKey& key) {
   thread_local const auto slots = std::make_unique<std::array<TableSlot, kSlots>>();
-  std::uint64_t hash =
-      static_cast<std::uint64_t>(key.function) * 64 + static_cast<std::uint64_t>(key.dtype);
+  std::uint64_t hash = static_cast<std::uint64_t>(key.dtype);
+  mix(hash, std::hash<std::string_view>()(key.function));
   mix(hash, std::bit_cast<std::uint64_t>(key.scale_in));
   mix(hash, std::bit_cast<std::uint64_t>(key.scale_out));
   mix(hash, static_cast<std::uint64_t>(key.zero_point_in));
   mix(hash, static_cast<std::uint64_t>(key.zero_point_out));
-  mix(hash, std::bit_cast<std::uint64_t>(key.parameter0));
-  mix(hash, std::bit_cast<std::uint64_t>(key.parameter1));
-  mix(hash, std::bit_cast<std::uint64_t>(key.parameter2));
+  for (const double parameter : key.parameters) mix(hash, std::bit_cast<std::uint64_t>(parameter));
   return (*slots)[hash % kSlots];
-}
-
-std::string_view to_string(CodeFunction function) {
-  static constexpr std::array<std::string_view, 14> kNames{
-      "add_scalar", "add_scalar_relu", "requantize", "requantize_relu", "leaky_relu",
-      "hardswish",  "hardsigmoid",     "elu",        "sigmoid",         "tanh",
-      "gelu",       "gelu_tanh",       "silu",       "threshold"};
-  return kNames[static_cast<std::size_t>(function)];
 }
 
 void map_bytes(const Tensor& src, const Tensor& dst, const CodeTable& table) {
@@ -47,29 +35,30 @@ void map_bytes(const Tensor& src, const Tensor& dst, const CodeTable& table) {
                   static_cast<std::uint8_t*>(dst.data_ptr()), src.numel(), table);
 }
 
-namespace {
-
-replay::Kernel map_bytes_kernel(std::shared_ptr<const CodeTable> table) {
-  return [table = std::move(table)](const replay::Frame& frame) {
-    map_bytes(frame.in(), frame.out(), *table);
-  };
+void LookUp::infer(const Arguments& in, Results& out) const {
+  require_tensor(kName, "x", in[0], {DType::QUInt8, DType::QInt8});
+  const MemoryFormat format = in[0].suggested_format();
+  out.arrange(0, format);
+  out.add_like(in[0], in[0].sizes(), format);
 }
 
-}  // namespace
+std::string_view LookUp::cpu(const Arguments& in, std::span<const Tensor> out) const {
+  map_bytes(in[0], out[0], *table);
+  return "lookup";
+}
 
-replay::ByteTableKernel map_bytes_kernels() { return map_bytes_kernel; }
+PlanUse LookUp::plan_use(const Arguments&, std::span<const Tensor>) const {
+  return {.in_place = true, .table = table};
+}
 
-void record_map_bytes(std::string_view op, const Tensor& src, const Tensor& dst,
-                      const CodeTable& table) {
-  if (!replay::is_recording()) return;
-  const auto kept = std::make_shared<const CodeTable>(table);
-  replay::record({.op = op,
-                  .inputs = {src},
-                  .outputs = {dst},
-                  .run = map_bytes_kernel(kept),
-                  .in_place = true,
-                  .table = kept,
-                  .with_table = map_bytes_kernel});
+std::shared_ptr<const Operation> LookUp::with_table(std::shared_ptr<const CodeTable> other) const {
+  return std::make_shared<LookUp>(std::move(other));
+}
+
+std::span<const AttributeInfo> LookUp::attribute_table() {
+  static constexpr std::array kTable{
+      read_only_attribute<LookUp, [](const LookUp& op) { return op.table; }>("table")};
+  return kTable;
 }
 
 }  // namespace quanta::cpu

@@ -1,46 +1,30 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <limits>
+#include <memory>
+#include <span>
 #include <string_view>
+#include <utility>
 
 #include "quanta/ops/cpu/lookup.h"
 #include "quanta/ops/cpu/strided_loop.h"
-#include "quanta/runtime/recorder.h"
+#include "quanta/runtime/operation.h"
 #include "quanta/runtime/tensor.h"
 
 // Private: functions from codes to codes over whole tensors.
 
 namespace quanta::cpu {
 
-enum class CodeFunction : std::uint8_t {
-  AddScalar,
-  AddScalarReLU,
-  Requantize,
-  RequantizeReLU,
-  LeakyReLU,
-  HardSwish,
-  HardSigmoid,
-  Elu,
-  Sigmoid,
-  Tanh,
-  Gelu,
-  GeluTanh,
-  Silu,
-  Threshold,
-};
-
 /// Everything that a table depends on.
 struct TableKey {
-  CodeFunction function;
+  std::string_view function;  ///< its name; lives as long as the process
   DType dtype;
   double scale_in;
   std::int64_t zero_point_in;
   double scale_out;
   std::int64_t zero_point_out;
-  double parameter0 = 0.0;
-  double parameter1 = 0.0;
-  double parameter2 = 0.0;
+  std::array<double, 3> parameters{};  ///< of the function
   bool operator==(const TableKey&) const = default;
 };
 
@@ -68,23 +52,31 @@ const CodeTable& code_table(const TableKey& key, Function&& function) {
   return slot.table;
 }
 
-/// "hardswish", ...
-std::string_view to_string(CodeFunction function);
-
 /// dst = table[src] over all bytes of two dense tensors, in several threads.
 void map_bytes(const Tensor& src, const Tensor& dst, const CodeTable& table);
 
-/// map_bytes of frames, for replay::Step::with_codes and with_table.
-replay::ByteTableKernel map_bytes_kernels();
+/// Each byte of x through a table: what a plan makes of functions of one code. Not in the
+/// catalogue, as no user calls it.
+class LookUp final : public Op<LookUp> {
+ public:
+  static constexpr std::string_view kName = "look_up";
+  LookUp() = default;
+  explicit LookUp(std::shared_ptr<const CodeTable> given) : table(std::move(given)) {}
 
-/// Notes map_bytes for a plan, if one is being recorded.
-void record_map_bytes(std::string_view op, const Tensor& src, const Tensor& dst,
-                      const CodeTable& table);
+  void infer(const Arguments& in, Results& out) const override;
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override;
+  PlanUse plan_use(const Arguments& in, std::span<const Tensor> out) const override;
+  std::shared_ptr<const Operation> with_table(
+      std::shared_ptr<const CodeTable> other) const override;
+  static std::span<const AttributeInfo> attribute_table();
+
+  std::shared_ptr<const CodeTable> table;
+};
 
 /// out = function(x), element by element; both dense, of one memory order and dtype QUInt8, QInt8
 /// (through the table) or QInt32.
 template <typename Function>
-void map_codes(const QTensor& x, const QTensor& out, const TableKey& key, Function&& function) {
+void map_codes(const Tensor& x, const Tensor& out, const TableKey& key, Function&& function) {
   if (x.dtype() == DType::QInt32) {
     const auto* src = static_cast<const std::int32_t*>(x.data_ptr());
     auto* dst = static_cast<std::int32_t*>(out.data_ptr());
@@ -93,9 +85,7 @@ void map_codes(const QTensor& x, const QTensor& out, const TableKey& key, Functi
     });
     return;
   }
-  const CodeTable& table = code_table(key, function);
-  map_bytes(x, out, table);
-  record_map_bytes(to_string(key.function), x, out, table);
+  map_bytes(x, out, code_table(key, function));
 }
 
 }  // namespace quanta::cpu

@@ -2,16 +2,12 @@
 
 // Private: the frame of gradients of ops that map each element on its own.
 
-#include <string_view>
-#include <utility>
-#include <vector>
-
+#include "quanta/ops/cpu/gradient_kernels.h"
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/detail/floating.h"
-#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/tensor.h"
 
-namespace quanta::gradients {
+namespace quanta::detail {
 
 /// rows(gradient, value, dst, count) over parts of both, which have the same sizes, in the value's
 /// memory order.
@@ -32,7 +28,7 @@ void for_each_pair(const Tensor& gradient, const Tensor& value, const Tensor& ou
 template <typename Function>
 Tensor map_pair(const Tensor& gradient, const Tensor& value, const Function& function) {
   Tensor out = Tensor::empty(value.sizes(), value.dtype(), value.suggested_format());
-  detail::visit_floats(value.dtype(), [&](auto zero) {
+  visit_floats(value.dtype(), [&](auto zero) {
     using T = decltype(zero);
     for_each_pair<T>(gradient, value, out,
                      [&](const T* gradients, const T* values, T* dst, std::int64_t count) {
@@ -44,15 +40,28 @@ Tensor map_pair(const Tensor& gradient, const Tensor& value, const Function& fun
   return out;
 }
 
-/// Records y = op(x), whose gradient is function(gradient, value) for each element of `value`, x or
-/// y.
-template <typename Function>
-Tensor record_pointwise(std::string_view op, const Tensor& x, Tensor y, const Tensor& value,
-                        Function function) {
-  return autograd::record(
-      op, {x}, std::move(y), {value}, [function](const autograd::BackwardContext& backward) {
-        return std::vector<Tensor>{map_pair(backward.grad(), backward.saved(0), function)};
+/// Float32 through `rows`, a vector kernel; Float64 through `function`.
+template <typename Rows, typename Function>
+Tensor map_pair_with(const Tensor& gradient, const Tensor& value, const Rows& rows,
+                     const Function& function) {
+  if (value.dtype() != DType::Float32) return map_pair(gradient, value, function);
+  Tensor out = Tensor::empty(value.sizes(), DType::Float32, value.suggested_format());
+  for_each_pair<float>(gradient, value, out, rows);
+  return out;
+}
+
+/// low < value < high ? gradient : 0, for each element.
+inline Tensor through_gate(const Tensor& gradient, const Tensor& value, double low, double high) {
+  const cpu::Gate gate{static_cast<float>(low), static_cast<float>(high), 1.0F};
+  return map_pair_with(
+      gradient, value,
+      [&](const float* from, const float* at, float* dst, std::int64_t count) {
+        cpu::gate_gradient(from, at, dst, count, gate);
+      },
+      [&](auto from, auto at) {
+        using T = decltype(at);
+        return at <= static_cast<T>(low) || at >= static_cast<T>(high) ? T{0} : from;
       });
 }
 
-}  // namespace quanta::gradients
+}  // namespace quanta::detail

@@ -292,12 +292,14 @@ void record_index_put(const Tensor& x, std::span<const TensorIndex> indices, con
   std::vector<Tensor> inputs{x, values};
   inputs.insert(inputs.end(), call.tensors.begin(), call.tensors.end());
   call.tensors.clear();
+  const std::size_t count = inputs.size();
   replay::record({.op = "index_put_",
                   .inputs = std::move(inputs),
                   .outputs = {x},
-                  .run = [call = std::move(call)](const replay::Frame& frame) {
-                    index_put_(frame.out(),
-                               std::span<const TensorIndex>(call.with(frame.inputs + 2)),
+                  .run = [call = std::move(call), count](const replay::Frame& frame) {
+                    std::vector<Tensor> rest;
+                    for (std::size_t i = 2; i < count; ++i) rest.push_back(frame.in(i));
+                    index_put_(frame.out(), std::span<const TensorIndex>(call.with(rest.data())),
                                frame.in(1));
                   }});
 }

@@ -86,13 +86,16 @@ QTensor quantize_checked(std::string_view op, const Tensor& x, double scale,
   const Tensor dense = x.contiguous(format);
   quantize_to(dense, out);
   if (replay::is_recording()) {
-    replay::record({.op = op,
-                    .inputs = {dense},
-                    .outputs = {out},
-                    .run = [](const replay::Frame& f) { quantize_to(f.in(), QTensor(f.out())); },
-                    .identity = fmt::format("{} {} {}", scale, zero_point, to_string(dtype)),
-                    .role = replay::Step::Role::Quantize,
-                    .with_codes = cpu::map_bytes_kernels()});
+    replay::record(
+        {.op = op,
+         .inputs = {dense},
+         .outputs = {out},
+         .run = [](const replay::Frame& f) { quantize_to(f.in(), QTensor(f.out())); },
+         .identity = fmt::format("{} {} {}", scale, zero_point, to_string(dtype)),
+         .role = PlanUse::Role::Quantize,
+         .with_codes = [](std::shared_ptr<const cpu::CodeTable> table) -> replay::Kernel {
+           return [table](const replay::Frame& f) { cpu::map_bytes(f.in(), f.out(), *table); };
+         }});
   }
   return out;
 }
@@ -364,13 +367,13 @@ Tensor dequantize(const Tensor& x) {
   const QTensor dense(is_sub_byte(x.dtype()) ? x : x.contiguous(format));
   dequantize_to(dense, out);
   if (replay::is_recording()) {
-    replay::record({.op = "dequantize",
-                    .inputs = {dense},
-                    .outputs = {out},
-                    .run = [](const replay::Frame& f) { dequantize_to(QTensor(f.in()), f.out()); },
-                    .identity = "dequantize",
-                    .role = dense.is_per_channel() ? replay::Step::Role::Other
-                                                   : replay::Step::Role::Dequantize});
+    replay::record(
+        {.op = "dequantize",
+         .inputs = {dense},
+         .outputs = {out},
+         .run = [](const replay::Frame& f) { dequantize_to(QTensor(f.in()), f.out()); },
+         .identity = "dequantize",
+         .role = dense.is_per_channel() ? PlanUse::Role::Other : PlanUse::Role::Dequantize});
   }
   return out;
 }

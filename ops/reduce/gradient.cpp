@@ -76,7 +76,7 @@ Tensor record_std(const Tensor& x, const Dims& dims, const StdOptions& options, 
       [dims, correction = options.correction](const BackwardContext& backward) {
         const Tensor x = backward.saved(0);
         // Nothing comes from elements that are all equal, as in torch.
-        const Tensor share = map_pair(backward.grad(), backward.saved(1), [](auto g, auto std) {
+        const Tensor share = detail::map_pair(backward.grad(), backward.saved(1), [](auto g, auto std) {
           return std == decltype(std){0} ? decltype(std){0} : g / (std + std);
         });
         return std::vector<Tensor>{

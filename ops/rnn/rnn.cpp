@@ -250,7 +250,7 @@ class RecordedLoop {
 void record_loop(const RecurrentSteps& steps, const LoopInput& input,
                  const RecurrentResult& result) {
   if (result.output.numel() == 0) return;
-  replay::Step step{.op = kOp,
+  replay::ClosureStep step{.op = kOp,
                     .inputs = {input.gates, input.h},
                     .outputs = {result.output, result.h_n},
                     .run = RecordedLoop(steps)};

@@ -28,17 +28,21 @@ class ProgramBuilder {
 
   PlannedStep planned(const Step& step) {
     PlannedStep result;
-    result.op = step.op;
+    result.operation = step.operation;
     result.path = step.path;
-    for (const Tensor& x : step.inputs) result.inputs.push_back(value(x));
+    std::vector<const Tensor*> arguments;
+    for (const Tensor& x : step.inputs) {
+      arguments.push_back(&x);
+      result.is_given.push_back(x.defined());
+      if (x.defined()) result.inputs.push_back(value(x));
+    }
     for (const Tensor& x : step.outputs) result.outputs.push_back(value(x));
-    result.run = step.run;
-    result.identity = step.identity;
-    result.in_place = step.in_place;
-    result.table = step.table;
-    result.with_table = step.with_table;
-    result.with_codes = step.with_codes;
-    result.role = step.role;
+    const PlanUse use =
+        step.operation->plan_use({arguments.data(), arguments.size()}, step.outputs);
+    result.in_place = use.in_place;
+    result.repeatable = use.repeatable;
+    result.role = use.role;
+    result.table = use.table;
     return result;
   }
 
@@ -152,11 +156,9 @@ void erase_step(Program& program, std::size_t index) {
 // A Quantize step that reads what a Dequantize step wrote works on the codes. True when changed.
 bool join_quantize(Program& program, std::size_t index) {
   PlannedStep& step = program.steps[index];
-  if (step.role != Step::Role::Quantize || !step.with_codes || !are_codes(step.outputs[0])) {
-    return false;
-  }
+  if (step.role != PlanUse::Role::Quantize || !are_codes(step.outputs[0])) return false;
   const auto producer = writer_of(program, step.inputs[0]);
-  if (!producer || program.steps[*producer].role != Step::Role::Dequantize) return false;
+  if (!producer || program.steps[*producer].role != PlanUse::Role::Dequantize) return false;
   const Value codes = program.steps[*producer].inputs[0];
   const Value& out = step.outputs[0];
   // The codes have to be still there, and in the same order.
@@ -171,13 +173,14 @@ bool join_quantize(Program& program, std::size_t index) {
     replace_buffer(program, from, codes.buffer);
     return true;
   }
+  auto shared = std::make_shared<ByteTable>(table);
+  std::shared_ptr<const Operation> lookup = step.operation->with_codes(shared);
+  if (lookup == nullptr) return false;
   step.inputs = {codes};
-  step.table = std::make_shared<ByteTable>(table);
-  step.with_table = step.with_codes;
-  step.run = step.with_codes(step.table);
-  step.role = Step::Role::Other;
+  step.table = std::move(shared);
+  step.operation = std::move(lookup);
+  step.role = PlanUse::Role::Other;
   step.in_place = true;
-  step.identity.clear();
   return true;
 }
 
@@ -189,17 +192,18 @@ bool join_with_producer(Program& program, std::size_t index) {
   const auto found = writer_of(program, in);
   if (!found || *found >= index || count_readers(program, in.buffer) != 1) return false;
   PlannedStep& producer = program.steps[*found];
-  if (!producer.with_table || !program.is_whole(in) || !program.is_whole(step.outputs[0]) ||
+  if (!program.is_whole(in) || !program.is_whole(step.outputs[0]) ||
       in.strides != step.outputs[0].strides) {
     return false;
   }
   const std::shared_ptr<const ByteTable>& before =
       producer.table != nullptr ? producer.table : producer.joined;
   const auto table = before != nullptr ? composed(*before, *step.table) : step.table;
+  std::shared_ptr<const Operation> joined = producer.operation->with_table(table);
+  if (joined == nullptr) return false;
   (producer.table != nullptr ? producer.table : producer.joined) = table;
-  producer.run = producer.with_table(table);
-  producer.identity.clear();
-  producer.note += " + " + std::string(step.op);
+  producer.operation = std::move(joined);
+  producer.note += " + " + std::string(step.operation->name());
   producer.outputs[0] = step.outputs[0];
   erase_step(program, index);
   return true;
@@ -278,14 +282,14 @@ void drop_unused(Program& program) {
 void share_equal_steps(Program& program) {
   const auto is_simple = [&](const PlannedStep& step) {
     const auto once = [&](const Value& value) { return count_writers(program, value.buffer) <= 1; };
-    return !step.identity.empty() && std::all_of(step.inputs.begin(), step.inputs.end(), once) &&
+    return step.repeatable && std::all_of(step.inputs.begin(), step.inputs.end(), once) &&
            std::all_of(step.outputs.begin(), step.outputs.end(), [&](const Value& value) {
              return once(value) && program.is_whole(value) &&
                     program.buffers[value.buffer].kind == BufferKind::Arena;
            });
   };
   const auto are_equal = [](const PlannedStep& a, const PlannedStep& b) {
-    return a.op == b.op && a.identity == b.identity && a.inputs.size() == b.inputs.size() &&
+    return a.is_given == b.is_given && *a.operation == *b.operation &&
            a.outputs.size() == b.outputs.size() &&
            std::equal(a.inputs.begin(), a.inputs.end(), b.inputs.begin(),
                       [](const Value& x, const Value& y) {

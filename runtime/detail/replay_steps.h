@@ -42,17 +42,17 @@ struct Value {
 };
 
 struct PlannedStep {
-  std::string_view op;
+  std::shared_ptr<const Operation> operation;
   std::string path;
-  std::vector<Value> inputs, outputs;
-  Kernel run;
-  std::string identity;
+  std::vector<Value> inputs;   ///< the arguments that are defined
+  std::vector<bool> is_given;  ///< which arguments those are
+  std::vector<Value> outputs;
   bool in_place = false;
-  std::shared_ptr<const ByteTable> table;   ///< as of Step
+  bool repeatable = true;
+  PlanUse::Role role = PlanUse::Role::Other;
+  std::shared_ptr<const ByteTable> table;   ///< as of PlanUse
   std::shared_ptr<const ByteTable> joined;  ///< what with_table was called with
-  ByteTableKernel with_table, with_codes;
-  Step::Role role = Step::Role::Other;
-  std::string note;  ///< what was joined with it: " + hardswish"
+  std::string note;                         ///< what was joined with it: " + hardswish"
 };
 
 struct Program {

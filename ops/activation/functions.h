@@ -1,0 +1,359 @@
+#pragma once
+
+// Private: the activation functions with their settings, and the slopes that gradients take.
+
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "quanta/ops/activation.h"
+#include "quanta/ops/cpu/gelu.h"
+#include "quanta/ops/activation/math.h"
+#include "quanta/ops/activation/pointwise.h"
+#include "quanta/ops/cpu/gradient_kernels.h"
+
+namespace quanta {
+
+inline std::span<const std::string_view> enumerators(GeluApproximation) {
+  static constexpr std::array<std::string_view, 2> kNames{"none", "tanh"};
+  return kNames;
+}
+
+namespace activation {
+
+/// The parameters that torch fixes by the function's range, in steps of 2^-8 or 2^-7 (QInt32: 2^-32
+/// or 2^-31).
+inline Quantizer unit_range(DType dtype) {
+  if (dtype == DType::QInt32) return Quantizer::per_tensor(0x1p-32, 0);
+  return Quantizer::per_tensor(0x1p-8, dtype == DType::QUInt8 ? 0 : -128);
+}
+inline Quantizer symmetric_range(DType dtype) {
+  if (dtype == DType::QInt32) return Quantizer::per_tensor(0x1p-31, 0);
+  return Quantizer::per_tensor(0x1p-7, dtype == DType::QUInt8 ? 128 : 0);
+}
+
+struct Threshold : PointwiseFunction {
+  static constexpr std::string_view kName = "threshold";
+  static constexpr Takes kTakes = Takes::FloatsAndCodes;
+  double threshold = 0.0;
+  double value = 0.0;
+
+  template <typename T>
+  T operator()(T v) const {
+    return cpu::threshold(v, static_cast<T>(threshold), static_cast<T>(value));
+  }
+  template <typename T>
+  T slope(T gradient, T v) const {
+    return v <= static_cast<T>(threshold) ? T{0} : gradient;
+  }
+  std::array<double, 3> parameters() const { return {threshold, value}; }
+  template <typename Op>
+  static std::span<const AttributeInfo> settings() {
+    static constexpr std::array kTable{
+        attribute<Op, &Op::function, &Threshold::threshold>("threshold"),
+        attribute<Op, &Op::function, &Threshold::value>("value")};
+    return kTable;
+  }
+};
+
+struct LeakyReLU : PointwiseFunction {
+  static constexpr std::string_view kName = "leaky_relu";
+  static constexpr std::string_view kQuantizedName = "quantized::leaky_relu";
+  static constexpr Takes kTakes = Takes::FloatsAndCodes;
+  double negative_slope = 0.01;
+
+  template <typename T>
+  T operator()(T v) const {
+    return cpu::leaky_relu(v, static_cast<T>(negative_slope));
+  }
+  template <typename T>
+  T slope(T gradient, T v) const {
+    return v > T{0} ? gradient : gradient * static_cast<T>(negative_slope);
+  }
+  std::array<double, 3> parameters() const { return {negative_slope}; }
+  template <typename Op>
+  static std::span<const AttributeInfo> settings() {
+    static constexpr std::array kTable{
+        attribute<Op, &Op::function, &LeakyReLU::negative_slope>("negative_slope")};
+    return kTable;
+  }
+};
+
+struct HardSigmoid : PointwiseFunction {
+  static constexpr std::string_view kName = "hardsigmoid";
+  static constexpr Takes kTakes = Takes::FloatsAndCodes;
+
+  template <typename T>
+  T operator()(T v) const {
+    return cpu::hardsigmoid(v);
+  }
+  template <typename T>
+  T slope(T gradient, T v) const {
+    return v <= T{-3} || v >= T{3} ? T{0} : gradient * static_cast<T>(1.0 / 6.0);
+  }
+  void slope_rows(const float* gradient, const float* value, float* dst, std::int64_t count) const {
+    cpu::gate_gradient(gradient, value, dst, count, {-3.0F, 3.0F, static_cast<float>(1.0 / 6.0)});
+  }
+  std::optional<Quantizer> range(DType dtype) const { return unit_range(dtype); }
+};
+
+struct Sigmoid : PointwiseFunction {
+  static constexpr std::string_view kName = "sigmoid";
+  static constexpr std::string_view kQuantizedName = "quantized::sigmoid";
+  static constexpr Takes kTakes = Takes::FloatsAndCodes;
+  static constexpr bool kSlopeOfResult = true;
+
+  template <typename T>
+  T operator()(T v) const {
+    return cpu::sigmoid(v);
+  }
+  template <typename T>
+  T slope(T gradient, T result) const {
+    return gradient * (T{1} - result) * result;
+  }
+  std::optional<Quantizer> range(DType dtype) const { return unit_range(dtype); }
+};
+
+struct Tanh : PointwiseFunction {
+  static constexpr std::string_view kName = "tanh";
+  static constexpr std::string_view kQuantizedName = "quantized::tanh";
+  static constexpr Takes kTakes = Takes::FloatsAndCodes;
+  static constexpr bool kSlopeOfResult = true;
+
+  template <typename T>
+  T operator()(T v) const {
+    return std::tanh(v);
+  }
+  template <typename T>
+  T slope(T gradient, T result) const {
+    return gradient * (T{1} - result * result);
+  }
+  std::optional<Quantizer> range(DType dtype) const { return symmetric_range(dtype); }
+};
+
+struct Gelu : PointwiseFunction {
+  static constexpr std::string_view kName = "gelu";
+  static constexpr std::string_view kQuantizedName = "quantized::gelu";
+  static constexpr Takes kTakes = Takes::FloatsAndCodes;
+  GeluApproximation approximate = GeluApproximation::None;
+
+  template <typename T>
+  T operator()(T v) const {
+    return approximate == GeluApproximation::Tanh ? cpu::gelu_tanh(v) : cpu::gelu(v);
+  }
+  void rows(const float* src, std::int64_t count, float* dst) const {
+    const auto kind =
+        approximate == GeluApproximation::Tanh ? cpu::GeluKind::Tanh : cpu::GeluKind::Erf;
+    cpu::gelu_row(kind, src, count, dst);
+  }
+  template <typename T>
+  T slope(T gradient, T x) const {
+    constexpr T half = static_cast<T>(0.5);
+    if (approximate == GeluApproximation::Tanh) {
+      constexpr auto kSqrtTwoOverPi = static_cast<T>(0.79788456080286535588);
+      constexpr auto kCubic = static_cast<T>(0.044715);
+      const T t = std::tanh(kSqrtTwoOverPi * (x + kCubic * x * x * x));
+      const T inner = kSqrtTwoOverPi * (T{1} + T{3} * kCubic * x * x);
+      return gradient * half * (T{1} + t + x * (T{1} - t * t) * inner);
+    }
+    constexpr auto kSqrtHalf = static_cast<T>(0.70710678118654752440);
+    constexpr auto kDensity = static_cast<T>(0.39894228040143267794);  // 1 / sqrt(2 pi)
+    const T share = half * (T{1} + std::erf(x * kSqrtHalf));
+    return gradient * (share + x * kDensity * std::exp(-half * x * x));
+  }
+  std::array<double, 3> parameters() const {
+    return {approximate == GeluApproximation::Tanh ? 1.0 : 0.0};
+  }
+  template <typename Op>
+  static std::span<const AttributeInfo> settings() {
+    static constexpr std::array kTable{
+        attribute<Op, &Op::function, &Gelu::approximate>("approximate")};
+    return kTable;
+  }
+};
+
+struct HardSwish : PointwiseFunction {
+  static constexpr std::string_view kName = "hardswish";
+  static constexpr std::string_view kQuantizedName = "quantized::hardswish";
+  static constexpr Takes kTakes = Takes::FloatsOrScaled;
+
+  template <typename T>
+  T operator()(T v) const {
+    return cpu::hardswish(v);
+  }
+  template <typename T>
+  T slope(T gradient, T x) const {
+    if (x <= T{-3}) return T{0};
+    return x < T{3} ? gradient * (x / T{3} + static_cast<T>(0.5)) : gradient;
+  }
+  void slope_rows(const float* gradient, const float* value, float* dst, std::int64_t count) const {
+    cpu::hardswish_gradient(gradient, value, dst, count);
+  }
+};
+
+struct Silu : PointwiseFunction {
+  static constexpr std::string_view kName = "silu";
+  static constexpr std::string_view kQuantizedName = "quantized::silu";
+  static constexpr Takes kTakes = Takes::FloatsOrScaled;
+
+  template <typename T>
+  T operator()(T v) const {
+    return cpu::silu(v);
+  }
+  template <typename T>
+  T slope(T gradient, T x) const {
+    const T share = cpu::sigmoid(x);
+    return gradient * share * (T{1} + x * (T{1} - share));
+  }
+};
+
+/// The slope of elu, celu and selu.
+template <typename T>
+T elu_slope(T gradient, T value, double alpha, double scale, double input_scale) {
+  if (value > T{0}) return gradient * static_cast<T>(scale);
+  const auto slope = static_cast<T>(alpha * scale * input_scale);
+  return gradient * slope * std::exp(value * static_cast<T>(input_scale));
+}
+
+struct Elu : PointwiseFunction {
+  static constexpr std::string_view kName = "elu";
+  static constexpr std::string_view kQuantizedName = "quantized::elu";
+  static constexpr Takes kTakes = Takes::FloatsOrScaled;
+  double alpha = 1.0;
+  double scale = 1.0;
+  double input_scale = 1.0;
+
+  template <typename T>
+  T operator()(T v) const {
+    return cpu::elu(v, static_cast<T>(alpha), static_cast<T>(scale), static_cast<T>(input_scale));
+  }
+  template <typename T>
+  T slope(T gradient, T value) const {
+    return elu_slope(gradient, value, alpha, scale, input_scale);
+  }
+  std::array<double, 3> parameters() const { return {alpha, scale, input_scale}; }
+  template <typename Op>
+  static std::span<const AttributeInfo> settings() {
+    static constexpr std::array kTable{
+        attribute<Op, &Op::function, &Elu::alpha>("alpha"),
+        attribute<Op, &Op::function, &Elu::scale>("elu_scale"),
+        attribute<Op, &Op::function, &Elu::input_scale>("input_scale")};
+    return kTable;
+  }
+};
+
+struct Celu : PointwiseFunction {
+  static constexpr std::string_view kName = "celu";
+  static constexpr std::string_view kQuantizedName = "quantized::celu";
+  static constexpr Takes kTakes = Takes::FloatsOrScaled;
+  double alpha = 1.0;
+
+  void check(std::string_view op) const {
+    QUANTA_CHECK(alpha != 0.0, "{}: alpha: expected a number other than 0, got 0", op);
+  }
+  template <typename T>
+  T operator()(T v) const {
+    return cpu::elu(v, static_cast<T>(alpha), T{1}, static_cast<T>(1.0 / alpha));
+  }
+  template <typename T>
+  T slope(T gradient, T value) const {
+    return elu_slope(gradient, value, alpha, 1.0, 1.0 / alpha);
+  }
+  std::array<double, 3> parameters() const { return {alpha}; }
+  template <typename Op>
+  static std::span<const AttributeInfo> settings() {
+    static constexpr std::array kTable{attribute<Op, &Op::function, &Celu::alpha>("alpha")};
+    return kTable;
+  }
+};
+
+struct Softplus : PointwiseFunction {
+  static constexpr std::string_view kName = "softplus";
+  double beta = 1.0;
+  double threshold = 20.0;
+
+  void check(std::string_view op) const {
+    QUANTA_CHECK(std::isfinite(beta) && beta != 0.0, "{}: beta: expected a number but 0, got {}",
+                 op, beta);
+  }
+  template <typename T>
+  T operator()(T v) const {
+    const T scaled = v * static_cast<T>(beta);
+    if (scaled > static_cast<T>(threshold)) return v;
+    return std::log1p(std::exp(scaled)) / static_cast<T>(beta);
+  }
+  template <typename T>
+  T slope(T gradient, T value) const {
+    const T scaled = value * static_cast<T>(beta);
+    return scaled > static_cast<T>(threshold) ? gradient : gradient * cpu::sigmoid(scaled);
+  }
+  template <typename Op>
+  static std::span<const AttributeInfo> settings() {
+    static constexpr std::array kTable{
+        attribute<Op, &Op::function, &Softplus::beta>("beta"),
+        attribute<Op, &Op::function, &Softplus::threshold>("threshold")};
+    return kTable;
+  }
+};
+
+struct Mish : PointwiseFunction {
+  static constexpr std::string_view kName = "mish";
+
+  template <typename T>
+  T operator()(T v) const {
+    return v * std::tanh(std::log1p(std::exp(v)));
+  }
+  template <typename T>
+  T slope(T gradient, T value) const {
+    const T share = cpu::sigmoid(value);
+    const T t = std::tanh(std::log1p(std::exp(value)));
+    return gradient * (t + value * share * (T{1} - t * t));
+  }
+};
+
+struct Selu : PointwiseFunction {
+  static constexpr std::string_view kName = "selu";
+  // Klambauer et al., Self-Normalizing Neural Networks.
+  static constexpr double kAlpha = 1.6732632423543772848170429916717;
+  static constexpr double kScale = 1.0507009873554804934193349852946;
+
+  template <typename T>
+  T operator()(T v) const {
+    return cpu::elu(v, static_cast<T>(kAlpha), static_cast<T>(kScale), T{1});
+  }
+  template <typename T>
+  T slope(T gradient, T value) const {
+    return elu_slope(gradient, value, kAlpha, kScale, 1.0);
+  }
+};
+
+struct LogSigmoid : PointwiseFunction {
+  static constexpr std::string_view kName = "logsigmoid";
+
+  template <typename T>
+  T operator()(T v) const {
+    const T low = v >= T{0} ? T{0} : v;
+    return low - std::log1p(std::exp(-std::abs(v)));
+  }
+  template <typename T>
+  T slope(T gradient, T value) const {
+    return gradient * cpu::sigmoid(-value);
+  }
+};
+
+struct Softsign : PointwiseFunction {
+  static constexpr std::string_view kName = "softsign";
+
+  template <typename T>
+  T operator()(T v) const {
+    return v / (T{1} + std::abs(v));
+  }
+  template <typename T>
+  T slope(T gradient, T value) const {
+    const T width = T{1} + std::abs(value);
+    return gradient / (width * width);
+  }
+};
+
+}  // namespace activation
+}  // namespace quanta

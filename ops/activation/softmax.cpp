@@ -1,0 +1,360 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "quanta/ops/activation.h"
+#include "quanta/ops/cpu/softmax.h"
+#include "quanta/ops/activation/families.h"
+#include "quanta/ops/activation/pointwise.h"
+#include "quanta/ops/activation/softmax_gradient.h"
+#include "quanta/ops/cpu/per_channel.h"
+#include "quanta/ops/detail/dtypes.h"
+#include "quanta/ops/quantize.h"
+#include "quanta/runtime/parallel.h"
+
+namespace quanta {
+namespace activation {
+namespace {
+
+// In double precision for whom checks gradients; speed does not matter.
+void softmax_row(const double* src, std::int64_t count, double* dst) {
+  const double largest = *std::max_element(src, src + count);
+  double sum = 0.0;
+  for (std::int64_t i = 0; i < count; ++i) sum += dst[i] = std::exp(src[i] - largest);
+  for (std::int64_t i = 0; i < count; ++i) dst[i] /= sum;
+}
+void softmax_row(const float* src, std::int64_t count, float* dst) {
+  cpu::softmax_row(src, count, dst);
+}
+
+// softmax over the middle of [outer, length, inner].
+template <typename T>
+void softmax_rows(const T* src, T* dst, const cpu::ChannelLayout& layout) {
+  const std::int64_t length = layout.channels;
+  const std::int64_t step = layout.inner;
+  const std::int64_t grain =
+      std::max<std::int64_t>(1, cpu::kElementGrain / 8 / std::max<std::int64_t>(length, 1));
+  if (step == 1) {
+    parallel_for(layout.outer, grain, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        softmax_row(src + row * length, length, dst + row * length);
+      }
+    });
+    return;
+  }
+  // Rows that lie across memory are copied together, a cache line of neighbours at a time.
+  constexpr std::int64_t kGroup = 16;
+  const std::int64_t groups = (step + kGroup - 1) / kGroup;
+  auto run = [&](std::int64_t begin, std::int64_t end) {
+    std::vector<T> rows(static_cast<std::size_t>(length * kGroup));
+    for (std::int64_t item = begin; item < end; ++item) {
+      const std::int64_t first = item % groups * kGroup;
+      const std::int64_t offset = item / groups * length * step + first;
+      const std::int64_t count = std::min(kGroup, step - first);
+      for (std::int64_t i = 0; i < length; ++i) {
+        for (std::int64_t k = 0; k < count; ++k) {
+          rows[static_cast<std::size_t>(k * length + i)] = src[offset + i * step + k];
+        }
+      }
+      for (std::int64_t k = 0; k < count; ++k) {
+        T* row = rows.data() + k * length;
+        softmax_row(row, length, row);
+      }
+      for (std::int64_t i = 0; i < length; ++i) {
+        for (std::int64_t k = 0; k < count; ++k) {
+          dst[offset + i * step + k] = rows[static_cast<std::size_t>(k * length + i)];
+        }
+      }
+    }
+  };
+  parallel_for(layout.outer * groups, std::max<std::int64_t>(1, grain / kGroup), run);
+}
+
+// Both dense and of one memory order.
+void softmax_to(const Tensor& x, const Tensor& out, std::int64_t axis) {
+  const cpu::ChannelLayout layout(out, axis);
+  detail::visit_floats(x.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    softmax_rows(static_cast<const T*>(x.data_ptr()), static_cast<T*>(out.data_ptr()), layout);
+  });
+}
+
+// log(sum of exp) is taken from what is left after the maximum, in double: a line's length does not
+// cost digits then.
+template <typename T>
+void log_softmax_line(const T* src, T* dst, std::int64_t length, std::int64_t step) {
+  T largest = -std::numeric_limits<T>::infinity();
+  for (std::int64_t i = 0; i < length; ++i) largest = std::max(largest, src[i * step]);
+  double sum = 0.0;
+  for (std::int64_t i = 0; i < length; ++i) {
+    sum += static_cast<double>(std::exp(src[i * step] - largest));
+  }
+  const T log_sum = static_cast<T>(std::log(sum));
+  for (std::int64_t i = 0; i < length; ++i) dst[i * step] = src[i * step] - largest - log_sum;
+}
+
+// A line of neighbouring floats in vectors: softmax gives 1 / sum of exp at the maximum.
+void log_softmax_row(const float* src, float* dst, std::int64_t length) {
+  cpu::softmax_row(src, length, dst);
+  const std::int64_t top = std::max_element(src, src + length) - src;
+  const float largest = src[top];
+  const float log_share = std::log(dst[top]);
+  for (std::int64_t i = 0; i < length; ++i) dst[i] = src[i] - largest + log_share;
+}
+void log_softmax_row(const double* src, double* dst, std::int64_t length) {
+  log_softmax_line(src, dst, length, 1);
+}
+
+template <typename T>
+void log_softmax_lines(const Tensor& x, const Tensor& out, std::int64_t axis) {
+  const cpu::ChannelLayout layout(out, axis);
+  const auto* src = static_cast<const T*>(x.data_ptr());
+  auto* dst = static_cast<T*>(out.data_ptr());
+  const std::int64_t grain = std::max<std::int64_t>(1, 2048 / layout.channels);
+  parallel_for(layout.outer * layout.inner, grain, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t line = begin; line < end; ++line) {
+      const std::int64_t first =
+          line / layout.inner * layout.channels * layout.inner + line % layout.inner;
+      if (layout.inner == 1) {
+        log_softmax_row(src + first, dst + first, layout.channels);
+      } else {
+        log_softmax_line(src + first, dst + first, layout.channels, layout.inner);
+      }
+    }
+  });
+}
+
+// Rows of `length` codes, through floats that stay in the L1 cache.
+template <typename T>
+void softmax_codes(const QTensor& x, const QTensor& out, std::int64_t length) {
+  const auto* src = static_cast<const T*>(x.data_ptr());
+  auto* dst = static_cast<T*>(out.data_ptr());
+  const auto scale = static_cast<float>(x.quantizer().scale);
+  const auto zero_point = static_cast<std::int32_t>(x.quantizer().zero_point);
+  const cpu::QuantizeArgs args = cpu::ScalarQuantizer(out).args();
+  const std::int64_t grain = std::max<std::int64_t>(1, cpu::kElementGrain / 8 / length);
+  parallel_for(x.numel() / length, grain, [&](std::int64_t begin, std::int64_t end) {
+    std::vector<float> row(static_cast<std::size_t>(length));
+    for (std::int64_t i = begin * length; i < end * length; i += length) {
+      cpu::dequantize(src + i, row.data(), length, scale, zero_point, cpu::Store::Cached);
+      cpu::softmax_row(row.data(), length, row.data());
+      cpu::quantize(row.data(), dst + i, length, args, cpu::Store::Cached);
+    }
+  });
+}
+
+// A line of numbers that lie `step` apart.
+template <typename T>
+struct Line {
+  const T* gradient;
+  const T* y;
+  T* dst;
+  std::int64_t count;
+  std::int64_t step;
+};
+
+constexpr auto softmax_slopes = [](const auto& line) {
+  double sum = 0.0;
+  for (std::int64_t i = 0; i < line.count * line.step; i += line.step) {
+    sum += static_cast<double>(line.gradient[i]) * static_cast<double>(line.y[i]);
+  }
+  using T = std::decay_t<decltype(*line.dst)>;
+  const auto mean = static_cast<T>(sum);
+  for (std::int64_t i = 0; i < line.count * line.step; i += line.step) {
+    line.dst[i] = line.y[i] * (line.gradient[i] - mean);
+  }
+};
+
+constexpr auto log_softmax_slopes = [](const auto& line) {
+  double sum = 0.0;
+  for (std::int64_t i = 0; i < line.count * line.step; i += line.step) {
+    sum += static_cast<double>(line.gradient[i]);
+  }
+  using T = std::decay_t<decltype(*line.dst)>;
+  const auto total = static_cast<T>(sum);
+  for (std::int64_t i = 0; i < line.count * line.step; i += line.step) {
+    line.dst[i] = line.gradient[i] - std::exp(line.y[i]) * total;
+  }
+};
+
+template <typename Function>
+Tensor map_lines(const Tensor& gradient, const Tensor& y, std::int64_t axis,
+                 const Function& function) {
+  const MemoryFormat format = y.suggested_format();
+  const Tensor out = Tensor::empty(y.sizes(), y.dtype(), format);
+  if (y.dim() == 0) return out.fill_(0.0);
+  if (y.numel() == 0) return out;
+  const Tensor from = gradient.contiguous(format);
+  const Tensor values = y.contiguous(format);
+  const cpu::ChannelLayout layout(out, axis);
+  detail::visit_floats(y.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const auto* gradients = static_cast<const T*>(from.data_ptr());
+    const auto* results = static_cast<const T*>(values.data_ptr());
+    auto* dst = static_cast<T*>(out.data_ptr());
+    parallel_for(layout.outer * layout.inner,
+                 std::max<std::int64_t>(1, cpu::kElementGrain / layout.channels),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t item = begin; item < end; ++item) {
+                     const std::int64_t first =
+                         item / layout.inner * layout.channels * layout.inner + item % layout.inner;
+                     function(Line<T>{gradients + first, results + first, dst + first,
+                                      layout.channels, layout.inner});
+                   }
+                 });
+  });
+  return out;
+}
+
+// What softmax and log_softmax share. `dim` may count from the end.
+template <typename Derived>
+struct SoftmaxOperation : Op<Derived> {
+  std::int64_t dim = 0;
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    static_cast<const Derived&>(*this).check(x);
+    wrap_dim(dim, x.dim(), Derived::kName);
+    const MemoryFormat format = x.suggested_format();
+    out.arrange(0, format);
+    out.add(x.sizes(), x.dtype(), format);
+  }
+  PlanUse plan_use(const Arguments&, std::span<const Tensor>) const override {
+    return {.in_place = true};
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0, 1); }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Derived, &Derived::dim>("dim")};
+    return kTable;
+  }
+};
+
+struct Softmax final : SoftmaxOperation<Softmax> {
+  static constexpr std::string_view kName = "softmax";
+  static void check(const Tensor& x) { check_float_unary(kName, x); }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    if (in[0].dim() == 0) {
+      out[0].fill_(1.0);
+    } else {
+      softmax_to(in[0], out[0], wrap_dim(dim, in[0].dim(), kName));
+    }
+    return "simd";
+  }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    const Tensor y = context.output();
+    return {softmax_gradient(context.grad(), y, wrap_dim(dim, y.dim(), kName))};
+  }
+};
+
+struct LogSoftmax final : SoftmaxOperation<LogSoftmax> {
+  static constexpr std::string_view kName = "log_softmax";
+  static void check(const Tensor& x) { detail::check_floats(kName, "x", x); }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    if (in[0].dim() == 0) {
+      out[0].fill_(0.0);
+    } else {
+      detail::visit_floats(in[0].dtype(), [&](auto zero) {
+        log_softmax_lines<decltype(zero)>(in[0], out[0], wrap_dim(dim, in[0].dim(), kName));
+      });
+    }
+    return "scalar";
+  }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    const Tensor y = context.output();
+    return {map_lines(context.grad(), y, wrap_dim(dim, y.dim(), kName), log_softmax_slopes)};
+  }
+};
+
+struct QuantizedSoftmax final : Op<QuantizedSoftmax> {
+  static constexpr std::string_view kName = "quantized::softmax";
+  std::int64_t dim = 0;
+  double scale = 1.0;
+  std::int64_t zero_point = 0;
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    cpu::check_per_tensor(kName, "x", x);
+    const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
+    check_quantizer(kName, quantizer, x.dtype(), x.sizes());
+    wrap_dim(dim, x.dim(), kName);
+    out.add(x.sizes(), x.dtype(), quantizer, x.suggested_format());
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const bool in_rows = x.dim() > 0 && x.dtype() != DType::QInt32 && x.is_contiguous() &&
+                         wrap_dim(dim, x.dim(), kName) == x.dim() - 1;
+    if (!in_rows) {
+      copy_result(quantize_per_tensor(quanta::softmax(dequantize(QTensor(x)), dim), scale,
+                                      zero_point, x.dtype()),
+                  out[0]);
+      return "dequantize, softmax, quantize";
+    }
+    if (x.dtype() == DType::QUInt8) {
+      softmax_codes<std::uint8_t>(QTensor(x), QTensor(out[0]), x.size(-1));
+    } else {
+      softmax_codes<std::int8_t>(QTensor(x), QTensor(out[0]), x.size(-1));
+    }
+    return "simd";
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<QuantizedSoftmax, &QuantizedSoftmax::dim>("dim"),
+        attribute<QuantizedSoftmax, &QuantizedSoftmax::scale>("scale"),
+        attribute<QuantizedSoftmax, &QuantizedSoftmax::zero_point>("zero_point")};
+    return kTable;
+  }
+};
+
+constexpr std::string_view kHeader = "quanta/ops/activation.h";
+
+template <typename Kind>
+Kind along(std::int64_t dim) {
+  Kind operation;
+  operation.dim = dim;
+  return operation;
+}
+
+QuantizedSoftmax along(std::int64_t dim, double scale, std::int64_t zero_point) {
+  auto operation = along<QuantizedSoftmax>(dim);
+  operation.scale = scale;
+  operation.zero_point = zero_point;
+  return operation;
+}
+
+}  // namespace
+
+Tensor softmax_gradient(const Tensor& gradient, const Tensor& y, std::int64_t axis) {
+  return map_lines(gradient, y, axis, softmax_slopes);
+}
+
+void add_softmax(Catalogue& catalogue) {
+  catalogue.add({.name = Softmax::kName, .header = kHeader, .dtypes = dtypes::kFloats},
+                [](DType dtype) {
+                  return sample_call(along<Softmax>(1), {sample_tensor({2, 3, 5, 4}, dtype)});
+                });
+  catalogue.add({.name = LogSoftmax::kName, .header = kHeader, .dtypes = dtypes::kFloats},
+                [](DType dtype) {
+                  return sample_call(along<LogSoftmax>(1), {sample_tensor({2, 3, 5, 4}, dtype)});
+                });
+  catalogue.add({.name = QuantizedSoftmax::kName, .header = kHeader, .dtypes = dtypes::kQ},
+                [](DType dtype) {
+                  return sample_call(along(-1, 1.0 / 256, 0), {sample_tensor({2, 3, 5, 4}, dtype)});
+                });
+}
+
+}  // namespace activation
+
+Tensor softmax(const Tensor& x, std::int64_t dim) {
+  return run(activation::along<activation::Softmax>(dim), x);
+}
+Tensor log_softmax(const Tensor& x, std::int64_t dim) {
+  return run(activation::along<activation::LogSoftmax>(dim), x);
+}
+
+QTensor quantized::softmax(const QTensor& x, std::int64_t dim, double scale,
+                           std::int64_t zero_point) {
+  return QTensor(run(activation::along(dim, scale, zero_point), x));
+}
+
+}  // namespace quanta

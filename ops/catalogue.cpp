@@ -1,0 +1,26 @@
+#include "quanta/ops/catalogue.h"
+
+#include "quanta/ops/detail/families.h"
+
+namespace quanta {
+namespace {
+
+Catalogue& catalogue() {
+  static Catalogue all = [] {
+    Catalogue made;
+    // One a line, sorted.
+    detail::add_activations(made);
+    return made;
+  }();
+  return all;
+}
+
+}  // namespace
+
+const Catalogue& operations() { return catalogue(); }
+
+void register_operation(const OperationInfo& info, SampleFunction sample) {
+  catalogue().add(info, sample);
+}
+
+}  // namespace quanta

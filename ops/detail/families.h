@@ -1,0 +1,13 @@
+#pragma once
+
+// Private: each family adds its operations to the catalogue.
+
+#include "quanta/ops/detail/dtypes.h"
+#include "quanta/runtime/catalogue.h"
+
+namespace quanta::detail {
+
+// One a line, sorted.
+void add_activations(Catalogue& catalogue);
+
+}  // namespace quanta::detail

@@ -1,0 +1,378 @@
+#include "quanta/runtime/operation.h"
+
+#include <algorithm>
+#include <cstring>
+#include <typeinfo>
+
+#include "quanta/runtime/autograd.h"
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/recorder.h"
+#include "quanta/runtime/verbose.h"
+
+namespace quanta {
+
+// Results --------------------------------------------------------------------------------------
+
+namespace {
+
+Tensor without_memory(const Dims& sizes, const Dims& strides, DType dtype,
+                      const Quantizer* quantizer) {
+  IntrusivePtr<TensorImpl> impl(new TensorImpl);
+  impl->sizes = sizes;
+  impl->strides = strides;
+  impl->numel = checked_numel(sizes);
+  impl->dtype = dtype;
+  if (quantizer != nullptr) impl->quantizer = *quantizer;
+  return Tensor(std::move(impl));
+}
+
+void allocate(const Tensor& x, Device device) {
+  TensorImpl& impl = *x.impl();
+  impl.device = device;
+  impl.storage = IntrusivePtr<Storage>(new Storage(storage_bytes(impl.dtype, impl.numel), device));
+  impl.data = impl.storage->data();
+}
+
+std::int64_t byte_count(const Tensor& x) {
+  return x.defined() ? static_cast<std::int64_t>(x.nbytes()) : 0;
+}
+
+}  // namespace
+
+void Results::push(Tensor tensor) {
+  if (count_ < few_.size()) {
+    few_[count_++] = std::move(tensor);
+    return;
+  }
+  if (many_.empty()) many_.assign(few_.begin(), few_.end());
+  many_.push_back(std::move(tensor));
+  ++count_;
+}
+
+void Results::add(const Dims& sizes, DType dtype, MemoryFormat format) {
+  push(without_memory(sizes, contiguous_strides(sizes, format), dtype, nullptr));
+}
+
+void Results::add(const Dims& sizes, DType dtype, const Quantizer& quantizer, MemoryFormat format) {
+  const MemoryFormat order = is_sub_byte(dtype) ? MemoryFormat::Contiguous : format;
+  push(without_memory(sizes, contiguous_strides(sizes, order), dtype, &quantizer));
+}
+
+void Results::add_like(const Tensor& like, const Dims& sizes, const Dims& strides) {
+  push(without_memory(sizes, strides, like.dtype(), &like.impl()->quantizer));
+}
+
+void Results::add_like(const Tensor& like, const Dims& sizes, MemoryFormat format) {
+  add_like(like, sizes, contiguous_strides(sizes, format));
+}
+
+void Results::add_in_place(const Tensor& argument) {
+  push(argument);
+  in_place_ = true;
+}
+
+void Results::arrange(std::size_t i, MemoryFormat format) {
+  QUANTA_DCHECK(i < kArranged);
+  arranged_[i] = format;
+  arranges_ = true;
+}
+
+void Results::reads_values(std::string_view op, const Tensor& argument) {
+  replay::check_read(op, argument);
+}
+
+// Operation ------------------------------------------------------------------------------------
+
+std::string_view Operation::cuda(const Arguments&, std::span<const Tensor>) const {
+  throw UnsupportedError(with_module_path(fmt::format(
+      "{}: x: expected a tensor on the CPU, as {} has no kernel for CUDA, got one on a CUDA device",
+      name(), name())));
+}
+
+OpWork Operation::work(const Arguments& in, std::span<const Tensor> out) const {
+  OpWork work;
+  for (const Tensor* x : in) work.bytes += byte_count(*x);
+  for (const Tensor& x : out) work.bytes += byte_count(x);
+  return work;
+}
+
+GradientUse Operation::gradient_use(std::uint64_t) const { return {}; }
+
+std::vector<Tensor> Operation::gradient(const autograd::BackwardContext&) const {
+  autograd::throw_not_differentiable(name());
+}
+
+PlanUse Operation::plan_use(const Arguments&, std::span<const Tensor>) const { return {}; }
+
+std::shared_ptr<const Operation> Operation::with_table(std::shared_ptr<const ByteTable>) const {
+  return nullptr;
+}
+std::shared_ptr<const Operation> Operation::with_codes(std::shared_ptr<const ByteTable>) const {
+  return nullptr;
+}
+
+std::span<const AttributeInfo> Operation::attributes() const noexcept { return {}; }
+
+void Composition::infer(const Arguments&, Results&) const {
+  throw InternalError(fmt::format("{}: infer: expected an operation of its own", name()));
+}
+std::string_view Composition::cpu(const Arguments&, std::span<const Tensor>) const {
+  throw InternalError(fmt::format("{}: cpu: expected an operation of its own", name()));
+}
+
+bool operator==(const Operation& a, const Operation& b) {
+  if (&a == &b) return true;
+  if (typeid(a) != typeid(b) || a.name() != b.name()) return false;
+  return std::ranges::all_of(a.attributes(), [&](const AttributeInfo& info) {
+    return same_attribute(info.get(a), info.get(b));
+  });
+}
+
+std::string to_string(const Operation& operation) {
+  std::string text(operation.name());
+  std::string_view separator = "(";
+  for (const AttributeInfo& info : operation.attributes()) {
+    const Attribute value = info.get(operation);
+    if (std::holds_alternative<std::monostate>(value)) continue;
+    text += fmt::format("{}{}={}", separator, info.name, to_string(value));
+    separator = ", ";
+  }
+  return separator == "(" ? text : text + ")";
+}
+
+namespace {
+
+const AttributeInfo& info_of(const Operation& operation, std::string_view name) {
+  for (const AttributeInfo& info : operation.attributes()) {
+    if (info.name == name) return info;
+  }
+  std::string names;
+  for (const AttributeInfo& info : operation.attributes()) {
+    names += (names.empty() ? "" : ", ") + std::string(info.name);
+  }
+  throw ArgumentError(fmt::format("{}: attribute: expected one of {}, got {}", operation.name(),
+                                  names.empty() ? "none" : names, name));
+}
+
+}  // namespace
+
+Attribute attribute_of(const Operation& operation, std::string_view name) {
+  return info_of(operation, name).get(operation);
+}
+
+void set_attribute(Operation& operation, std::string_view name, const Attribute& value) {
+  const AttributeInfo& info = info_of(operation, name);
+  QUANTA_CHECK(
+      info.set != nullptr,
+      "{}: {}: expected an attribute that can be written, got one that follows from others",
+      operation.name(), name);
+  info.set(operation, value);
+}
+
+void require_tensor(std::string_view op, std::string_view argument, const Tensor& x,
+                    std::initializer_list<DType> dtypes) {
+  const auto list = [&] {
+    std::string names;
+    for (const DType dtype : dtypes) {
+      names += (names.empty() ? "" : ", ") + std::string(to_string(dtype));
+    }
+    return names;
+  };
+  QUANTA_CHECK(x.defined(), "{}: {}: expected a tensor, got an undefined one", op, argument);
+  QUANTA_SUPPORTED(std::find(dtypes.begin(), dtypes.end(), x.dtype()) != dtypes.end(),
+                   "{}: {}: expected {} on the CPU, got {}", op, argument, list(), x.dtype());
+}
+
+void copy_result(const Tensor& result, const Tensor& out) {
+  QUANTA_SUPPORTED(
+      result.dtype() == out.dtype() && result.sizes() == out.sizes() &&
+          (!result.is_quantized() || result.impl()->quantizer == out.impl()->quantizer),
+      "copy_result: result: expected {} {} as before, got {} {}{}", out.dtype(), out.sizes(),
+      result.dtype(), result.sizes(),
+      result.is_quantized() ? " (or other quantization parameters)" : "");
+  if (result.numel() == 0) return;
+  if (out.is_dense() && result.strides() == out.strides()) {
+    std::memcpy(out.data_ptr(), result.data_ptr(), result.nbytes());
+  } else {
+    out.copy_(result);
+  }
+}
+
+// run ------------------------------------------------------------------------------------------
+
+struct Runner {
+  // Copies of arguments in the order that the kernel wants.
+  struct Arranged {
+    std::array<Tensor, Results::kArranged> copies;
+    std::vector<const Tensor*> arguments;
+  };
+
+  static Arguments arrange(const Arguments& in, const Results& out, Arranged& arranged) {
+    const std::size_t count = std::min(in.size(), Results::kArranged);
+    for (std::size_t i = 0; i < count; ++i) {
+      const MemoryFormat format = out.arranged_[i];
+      if (format == MemoryFormat::Preserve || !in[i].defined() || in[i].is_contiguous(format)) {
+        continue;
+      }
+      if (arranged.arguments.empty()) arranged.arguments.assign(in.begin(), in.end());
+      arranged.copies[i] = in[i].contiguous(format);
+      arranged.arguments[i] = &arranged.copies[i];
+    }
+    if (arranged.arguments.empty()) return in;
+    return {arranged.arguments.data(), arranged.arguments.size()};
+  }
+
+  static Device device_of(const Operation& operation, const Arguments& in) {
+    Device device;
+    bool is_first = true;
+    for (const Tensor* x : in) {
+      if (!x->defined()) continue;
+      if (is_first) device = x->device();
+      is_first = false;
+      QUANTA_CHECK(x->device() == device, "{}: arguments: expected all on one device, got several",
+                   operation.name());
+    }
+    return device;
+  }
+
+  // Gives memory to the results; whether there is anything to calculate.
+  static bool allocate_all(Results& out, Device device) {
+    bool any = out.empty();
+    for (Tensor& x : out) {
+      if (!x.impl()->storage) allocate(x, device);  // the others are changed in place
+      any = any || x.numel() > 0;
+    }
+    return any;
+  }
+
+  static void calculate(const Operation& operation, const Arguments& in, const Results& out,
+                        Device device, OpScope& scope) {
+    scope.kernel(device.type == DeviceType::CUDA ? operation.cuda(in, out.span())
+                                                 : operation.cpu(in, out.span()));
+  }
+
+  static std::uint64_t needed(const Arguments& in) {
+    std::uint64_t bits = 0;
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      if (in[i].defined() && in[i].requires_grad()) bits |= std::uint64_t{1} << std::min(i, 63UL);
+    }
+    return bits;
+  }
+
+  static void require_changeable(const Operation& operation, const Results& out) {
+    for (const Tensor& x : out) autograd::require_changeable(operation.name(), x);
+  }
+
+  static void before_writes(const Operation& operation, const Results& out) {
+    for (const Tensor& x : out) {
+      if (!x.impl()->storage) continue;  // a new one
+      replay::before_write(operation.name(), x);
+      x.storage()->bump_version();
+    }
+  }
+
+  // The call is noted on the tape: what its gradient needs of arguments and results.
+  static void tape(const std::shared_ptr<const Operation>& operation, const GradientUse& use,
+                   const Arguments& in, const Results& out) {
+    std::vector<Tensor> inputs;
+    for (const Tensor* x : in) inputs.push_back(*x);
+    std::vector<Tensor> saved(in.size() + out.size());
+    const auto is_asked = [](std::uint64_t bits, std::size_t i) {
+      return i < 64 && ((bits >> i) & 1U) != 0;
+    };
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      if (is_asked(use.inputs, i)) saved[i] = in[i];
+    }
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      if (is_asked(use.outputs, i)) saved[in.size() + i] = out[i];
+    }
+    autograd::record(operation->name(), inputs, out.span(), saved,
+                     [operation](const autograd::BackwardContext& context) {
+                       return operation->gradient(context);
+                     });
+  }
+
+  static void run(const Operation& operation, const Arguments& in, Results& out) {
+    OpScope scope(operation.name());
+    const std::uint64_t requiring = autograd::is_grad_enabled() ? needed(in) : 0;
+    if (operation.is_composition()) {
+      scope.kernel("composed");
+      for (Tensor& x : static_cast<const Composition&>(operation).compose(in)) {
+        out.push(std::move(x));
+      }
+      return;
+    }
+    operation.infer(in, out);
+    GradientUse use{GradientUse::Kind::None, 0, 0};
+    if (requiring != 0) [[unlikely]] {
+      if (out.in_place_) require_changeable(operation, out);
+      use = operation.gradient_use(requiring);
+      if (use.kind == GradientUse::Kind::Unsupported) {
+        autograd::throw_not_differentiable(operation.name());
+      }
+    }
+    const Device device = device_of(operation, in);
+    if (requiring == 0 && !replay::is_recording()) [[likely]] {
+      Arranged arranged;
+      const Arguments given = out.arranges_ ? arrange(in, out, arranged) : in;
+      if (out.in_place_) before_writes(operation, out);
+      if (allocate_all(out, device)) calculate(operation, given, out, device, scope);
+      scope.work([&] { return operation.work(given, out.span()); });
+      return;
+    }
+    attended(operation, in, out, use, device, scope);
+  }
+
+  // While the call is recorded or differentiated. What happens within the operation is neither.
+  static void attended(const Operation& operation, const Arguments& in, Results& out,
+                       const GradientUse& use, Device device, OpScope& scope) {
+    Arranged arranged;
+    bool any = false;
+    Arguments given = in;
+    {
+      const autograd::NoGradGuard no_grad;
+      if (out.arranges_) given = arrange(in, out, arranged);
+    }
+    if (out.in_place_) before_writes(operation, out);
+    {
+      const autograd::NoGradGuard no_grad;
+      any = allocate_all(out, device);
+      const replay::PauseRecording pause;
+      if (any) calculate(operation, given, out, device, scope);
+      scope.work([&] { return operation.work(given, out.span()); });
+    }
+    const std::shared_ptr<const Operation> kept = operation.clone();
+    if (any && replay::is_recording()) {
+      replay::Step step{.operation = kept, .inputs = {}, .outputs = {out.begin(), out.end()}};
+      for (const Tensor* x : given) step.inputs.push_back(*x);
+      replay::record(std::move(step));
+    }
+    if (use.kind == GradientUse::Kind::Defined) tape(kept, use, in, out);
+  }
+};
+
+namespace detail {
+
+void run(const Operation& operation, const Arguments& in, Results& out) {
+  Runner::run(operation, in, out);
+}
+
+}  // namespace detail
+
+Results run_all(const Operation& operation, const Arguments& in) {
+  Results results;
+  Runner::run(operation, in, results);
+  return results;
+}
+
+Results run_all(const Operation& operation, std::span<const Tensor> in) {
+  std::vector<const Tensor*> list;
+  for (const Tensor& x : in) list.push_back(&x);
+  return run_all(operation, Arguments(list.data(), list.size()));
+}
+
+Tensor run(const Operation& operation, std::span<const Tensor> in) {
+  return std::move(run_all(operation, in)[0]);
+}
+
+}  // namespace quanta
