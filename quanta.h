@@ -46,6 +46,7 @@
 #include "quanta/nn/models/resnet.h"
 #include "quanta/nn/models/tokenizer.h"
 #include "quanta/nn/module.h"
+#include "quanta/nn/module_forms.h"
 #include "quanta/nn/norm.h"
 #include "quanta/nn/optim/checkpoint.h"
 #include "quanta/nn/optim/lr_scheduler.h"

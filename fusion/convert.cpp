@@ -5,11 +5,8 @@
 #include <vector>
 
 #include "quanta/fusion/uncalibrated.h"
-#include "quanta/nn/embedding.h"
-#include "quanta/nn/intrinsic/fused.h"
-#include "quanta/nn/misc.h"
-#include "quanta/nn/qat/module.h"
-#include "quanta/nn/stubs.h"
+#include "quanta/fusion/whole_modules.h"
+#include "quanta/nn/module_forms.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta {
@@ -21,10 +18,8 @@ using ModulePtr = std::shared_ptr<Module>;
 // DeQuantStub and Dropout have nothing to observe, and what embeddings give out stays float; a
 // QConfig without an activation observer asks for none either.
 bool needs_observer(const Module& module) {
-  return dynamic_cast<const nn::DeQuantStub*>(&module) == nullptr &&
-         dynamic_cast<const nn::Dropout*>(&module) == nullptr &&
-         dynamic_cast<const nn::Embedding*>(&module) == nullptr &&
-         dynamic_cast<const nn::EmbeddingBag*>(&module) == nullptr && module.qconfig()->activation;
+  const nn::FloatKind& kind = nn::module_forms().kind(module);
+  return kind.observe != nn::Observe::Nothing && !kind.float_result && module.qconfig()->activation;
 }
 
 // What is wrong with converting this module, or "".
@@ -59,9 +54,7 @@ class Converter {
     for (const Module::NamedChild& child : parent.named_children()) {
       const std::string path = prefix + child.name;
       const bool whole =
-          dynamic_cast<const nn::intrinsic::FusedModule*>(child.module.get()) != nullptr ||
-          dynamic_cast<const nn::qat::QatModule*>(child.module.get()) != nullptr ||
-          options_.custom.find_quantized(*child.module) != nullptr;
+          is_whole(*child.module) || options_.custom.find_quantized(*child.module) != nullptr;
       const bool first_visit = !made_.contains(child.module.get());
       if (!whole && first_visit) plan(*child.module, path + ".");
       const ModulePtr replacement =
@@ -142,7 +135,9 @@ class Converter {
   ModulePtr swap_uncalibrated(const ModulePtr& module) const {
     const std::shared_ptr<Observer>& observer = module->activation_post_process();
     const DType dtype = observer == nullptr ? DType::QUInt8 : observer->dtype();
-    return with_hooks(from_uncalibrated(module, *options_.mapping.find(*module), dtype), *module);
+    return with_hooks(from_uncalibrated(module, *options_.mapping.find(*module), dtype,
+                                        module->qconfig()->weight),
+                      *module);
   }
 
   const ConvertOptions& options_;

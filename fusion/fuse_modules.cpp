@@ -4,12 +4,8 @@
 #include <set>
 #include <typeinfo>
 
-#include "quanta/nn/activation.h"
-#include "quanta/nn/conv.h"
-#include "quanta/nn/intrinsic/fused.h"
-#include "quanta/nn/linear.h"
 #include "quanta/nn/misc.h"
-#include "quanta/nn/norm.h"
+#include "quanta/nn/module_forms.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta {
@@ -19,138 +15,18 @@ using nn::Module;
 using ModulePtr = std::shared_ptr<Module>;
 using Modules = std::vector<ModulePtr>;
 
-template <typename T>
-constexpr std::int64_t transposed_groups(const T& layer) {
-  if constexpr (std::is_same_v<T, nn::ConvTranspose1d> || std::is_same_v<T, nn::ConvTranspose2d> ||
-                std::is_same_v<T, nn::ConvTranspose3d>) {
-    return layer.options().groups;
-  } else {
-    static_cast<void>(layer);
-    return 0;
-  }
-}
-
-// A copy of the layer with the batch norm's arithmetic in its weight and bias.
-template <typename Layer, typename BatchNorm>
-ModulePtr fold(const Modules& modules) {
-  const auto& layer = static_cast<const Layer&>(*modules[0]);
-  const auto& norm = static_cast<const BatchNorm&>(*modules[1]);
-  QUANTA_CHECK(
-      !layer.is_training() && !norm.is_training(),
-      "fuse_modules: model: expected eval mode to fold a batch norm (call eval()), got train mode");
-  const FoldedWeights folded =
-      fold_batch_norm(layer.weight, layer.bias, norm.running_mean, norm.running_var,
-                      norm.options().eps, norm.weight, norm.bias, transposed_groups(layer));
-  ModulePtr copy = layer.clone();
-  copy->clear_pre_hooks();
-  copy->clear_forward_hooks();
-  auto& result = static_cast<Layer&>(*copy);
-  result.weight = folded.weight;
-  result.bias = folded.bias;
-  return copy;
-}
-
-template <typename Fused>
-ModulePtr pair(const Modules& modules) {
-  auto fused = nn::make_module<Fused>(modules[0], modules[1]);
-  fused->train(modules[0]->is_training());
-  return fused;
-}
-
-template <typename Fused, typename Layer, typename BatchNorm>
-ModulePtr fold_and_pair(const Modules& modules) {
-  return pair<Fused>({fold<Layer, BatchNorm>(modules), modules[2]});
-}
-
-template <typename Layer, typename BatchNorm, typename Fused>
-void add_convolution(FuserTable& table) {
-  table.push_back({{typeid(Layer), typeid(BatchNorm)}, &fold<Layer, BatchNorm>});
-  table.push_back({{typeid(Layer), typeid(BatchNorm), typeid(nn::ReLU)},
-                   &fold_and_pair<Fused, Layer, BatchNorm>});
-  table.push_back({{typeid(Layer), typeid(nn::ReLU)}, &pair<Fused>});
-}
-
-const FuserTable& default_fusers() {
-  static const FuserTable fusers = [] {
-    namespace ni = nn::intrinsic;
-    FuserTable table;
-    add_convolution<nn::Conv1d, nn::BatchNorm1d, ni::ConvReLU1d>(table);
-    add_convolution<nn::Conv2d, nn::BatchNorm2d, ni::ConvReLU2d>(table);
-    add_convolution<nn::Conv3d, nn::BatchNorm3d, ni::ConvReLU3d>(table);
-    table.push_back(
-        {{typeid(nn::Linear), typeid(nn::BatchNorm1d)}, &fold<nn::Linear, nn::BatchNorm1d>});
-    table.push_back({{typeid(nn::Linear), typeid(nn::ReLU)}, &pair<ni::LinearReLU>});
-    table.push_back({{typeid(nn::Linear), typeid(nn::LeakyReLU)}, &pair<ni::LinearLeakyReLU>});
-    table.push_back({{typeid(nn::Linear), typeid(nn::Tanh)}, &pair<ni::LinearTanh>});
-    table.push_back({{typeid(nn::BatchNorm2d), typeid(nn::ReLU)}, &pair<ni::BNReLU2d>});
-    table.push_back({{typeid(nn::BatchNorm3d), typeid(nn::ReLU)}, &pair<ni::BNReLU3d>});
-    table.push_back({{typeid(nn::ConvTranspose1d), typeid(nn::BatchNorm1d)},
-                     &fold<nn::ConvTranspose1d, nn::BatchNorm1d>});
-    table.push_back({{typeid(nn::ConvTranspose2d), typeid(nn::BatchNorm2d)},
-                     &fold<nn::ConvTranspose2d, nn::BatchNorm2d>});
-    table.push_back({{typeid(nn::ConvTranspose3d), typeid(nn::BatchNorm3d)},
-                     &fold<nn::ConvTranspose3d, nn::BatchNorm3d>});
-    return table;
-  }();
-  return fusers;
-}
-
-// A layer and the batch norm after it stay two, to be trained; `Fused` takes all modules.
-template <typename Fused, typename Layer, typename BatchNorm>
-ModulePtr keep_batch_norm(const Modules& modules) {
-  const auto& layer = static_cast<const Layer&>(*modules[0]);
-  const auto& norm = static_cast<const BatchNorm&>(*modules[1]);
-  const std::int64_t channels = layer.weight.size(0);
-  QUANTA_CHECK(norm.options().num_features == channels,
-               "fuse_modules_qat: model: expected a batch norm of the layer's {} channels, got {}",
-               channels, norm.options().num_features);
-  QUANTA_CHECK(norm.options().affine && norm.options().track_running_stats,
-               "fuse_modules_qat: model: expected a batch norm with affine parameters and running "
-               "statistics, got affine={}, track_running_stats={}",
-               norm.options().affine, norm.options().track_running_stats);
-  ModulePtr fused;
-  if constexpr (std::is_constructible_v<Fused, ModulePtr, ModulePtr, ModulePtr>) {
-    fused = nn::make_module<Fused>(modules[0], modules[1], modules[2]);
-  } else {
-    fused = nn::make_module<Fused>(modules[0], modules[1]);
-  }
-  fused->train(modules[0]->is_training());
-  return fused;
-}
-
-template <typename Layer, typename BatchNorm, typename ConvBn, typename ConvBnReLU,
-          typename ConvReLU>
-void add_qat_convolution(FuserTable& table) {
-  table.push_back({{typeid(Layer), typeid(BatchNorm)}, &keep_batch_norm<ConvBn, Layer, BatchNorm>});
-  table.push_back({{typeid(Layer), typeid(BatchNorm), typeid(nn::ReLU)},
-                   &keep_batch_norm<ConvBnReLU, Layer, BatchNorm>});
-  table.push_back({{typeid(Layer), typeid(nn::ReLU)}, &pair<ConvReLU>});
-}
-
-const FuserTable& qat_fusers() {
-  static const FuserTable fusers = [] {
-    namespace ni = nn::intrinsic;
-    FuserTable table;
-    add_qat_convolution<nn::Conv1d, nn::BatchNorm1d, ni::ConvBn1d, ni::ConvBnReLU1d,
-                        ni::ConvReLU1d>(table);
-    add_qat_convolution<nn::Conv2d, nn::BatchNorm2d, ni::ConvBn2d, ni::ConvBnReLU2d,
-                        ni::ConvReLU2d>(table);
-    add_qat_convolution<nn::Conv3d, nn::BatchNorm3d, ni::ConvBn3d, ni::ConvBnReLU3d,
-                        ni::ConvReLU3d>(table);
-    table.push_back({{typeid(nn::Linear), typeid(nn::BatchNorm1d)},
-                     &keep_batch_norm<ni::LinearBn1d, nn::Linear, nn::BatchNorm1d>});
-    table.push_back({{typeid(nn::Linear), typeid(nn::ReLU)}, &pair<ni::LinearReLU>});
-    table.push_back({{typeid(nn::BatchNorm2d), typeid(nn::ReLU)}, &pair<ni::BNReLU2d>});
-    table.push_back({{typeid(nn::BatchNorm3d), typeid(nn::ReLU)}, &pair<ni::BNReLU3d>});
-    return table;
-  }();
-  return fusers;
-}
-
 const Fuser* find_fuser(const FuserTable& table, const std::vector<std::type_index>& types) {
   const auto found = std::find_if(table.rbegin(), table.rend(),
                                   [&](const auto& entry) { return entry.first == types; });
   return found == table.rend() ? nullptr : &found->second;
+}
+
+const Fuser* find_fuser(nn::FuseFor use, const std::vector<std::type_index>& types) {
+  const std::vector<nn::FusionRule>& rules = nn::module_forms().fusions();
+  const auto found = std::find_if(rules.rbegin(), rules.rend(), [&](const nn::FusionRule& rule) {
+    return rule.use == use && rule.sequence == types;
+  });
+  return found == rules.rend() ? nullptr : &found->fuse;
 }
 
 // A module's parent and its name there.
@@ -166,7 +42,7 @@ Place find_place(Module& model, const std::string& path) {
 }
 
 void fuse(Module& model, const std::vector<std::vector<std::string>>& groups,
-          const FuserTable& additional, const FuserTable& known) {
+          const FuserTable& additional, nn::FuseFor use) {
   struct Replacement {
     Place place;
     ModulePtr module;
@@ -190,7 +66,7 @@ void fuse(Module& model, const std::vector<std::vector<std::string>>& groups,
     QUANTA_CHECK(group.size() >= 2, "fuse_modules: groups: expected two or more modules, got [{}]",
                  fmt::join(group, ", "));
     const Fuser* fuser = find_fuser(additional, types);
-    if (fuser == nullptr) fuser = find_fuser(known, types);
+    if (fuser == nullptr) fuser = find_fuser(use, types);
     QUANTA_CHECK(fuser != nullptr,
                  "fuse_modules: groups: expected a known sequence (Conv, BatchNorm, ReLU; Linear, "
                  "ReLU; ...), got [{}] = ({})",
@@ -239,12 +115,12 @@ void fuse(Module& model, const std::vector<std::vector<std::string>>& groups,
 
 void fuse_modules(Module& model, const std::vector<std::vector<std::string>>& groups,
                   const FuserTable& additional) {
-  fuse(model, groups, additional, default_fusers());
+  fuse(model, groups, additional, nn::FuseFor::Inference);
 }
 
 void fuse_modules_qat(Module& model, const std::vector<std::vector<std::string>>& groups,
                       const FuserTable& additional) {
-  fuse(model, groups, additional, qat_fusers());
+  fuse(model, groups, additional, nn::FuseFor::Training);
 }
 
 }  // namespace quanta

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <functional>
-#include <memory>
 #include <string>
 #include <typeindex>
 #include <utility>
@@ -9,12 +7,9 @@
 
 #include "quanta/nn/fold_batch_norm.h"
 #include "quanta/nn/module.h"
+#include "quanta/nn/module_forms.h"
 
 namespace quanta {
-
-/// Makes one module of several. `modules` are the occupants of the named places, in order.
-using Fuser = std::function<std::shared_ptr<nn::Module>(
-    const std::vector<std::shared_ptr<nn::Module>>& modules)>;
 
 /// Sequences of exact types with their fusers; later entries replace earlier ones.
 using FuserTable = std::vector<std::pair<std::vector<std::type_index>, Fuser>>;
@@ -26,7 +21,8 @@ using FuserTable = std::vector<std::pair<std::vector<std::type_index>, Fuser>>;
 ///
 /// Known: Conv1d/2d/3d + BatchNorm (folded), + ReLU; Conv + ReLU; Linear + ReLU; Linear +
 /// BatchNorm1d (folded); BatchNorm2d/3d + ReLU; ConvTranspose + BatchNorm (folded); Linear +
-/// LeakyReLU; Linear + Tanh. `additional` extends the table. Pre-forward hooks of the first and
+/// LeakyReLU; Linear + Tanh; and what nn::register_fusion added. `additional` extends the table for
+/// this call. Pre-forward hooks of the first and
 /// forward hooks of the last module move to the fused one. Throws ArgumentError for an unknown path
 /// or sequence, modules in train mode where a BatchNorm is folded, or unequal channel counts; then
 /// nothing was changed.

@@ -1,32 +1,11 @@
 #include "quanta/fusion/mapping.h"
 
+#include <map>
+#include <mutex>
 #include <regex>
 #include <typeinfo>
 
-#include "quanta/nn/activation.h"
-#include "quanta/nn/attention.h"
-#include "quanta/nn/conv.h"
-#include "quanta/nn/embedding.h"
-#include "quanta/nn/float_functional.h"
-#include "quanta/nn/intrinsic/fused.h"
-#include "quanta/nn/intrinsic/quantized.h"
-#include "quanta/nn/linear.h"
-#include "quanta/nn/misc.h"
-#include "quanta/nn/norm.h"
-#include "quanta/nn/qat/batch_norm.h"
-#include "quanta/nn/qat/conv.h"
-#include "quanta/nn/qat/embedding.h"
-#include "quanta/nn/qat/linear.h"
-#include "quanta/nn/quantizable/attention.h"
-#include "quanta/nn/quantizable/lstm.h"
-#include "quanta/nn/quantized/activation.h"
-#include "quanta/nn/quantized/attention.h"
-#include "quanta/nn/quantized/conv.h"
-#include "quanta/nn/quantized/embedding.h"
-#include "quanta/nn/quantized/functional.h"
-#include "quanta/nn/quantized/linear.h"
-#include "quanta/nn/quantized/lstm.h"
-#include "quanta/nn/quantized/norm.h"
+#include "quanta/nn/qat/module.h"
 #include "quanta/nn/quantized/stubs.h"
 #include "quanta/nn/stubs.h"
 #include "quanta/runtime/check.h"
@@ -34,103 +13,133 @@
 namespace quanta {
 namespace {
 
+using nn::Form;
+using nn::ModuleForm;
+using nn::ModuleForms;
+
+// A mapping made of the table, once for each state of it.
+template <typename Mapping>
+class MadeOfTable {
+ public:
+  using Make = Mapping (*)(const ModuleForms&);
+  explicit MadeOfTable(Make make) : make_(make) {}
+
+  const Mapping& get() {
+    const ModuleForms& forms = nn::module_forms();
+    const std::scoped_lock lock(mutex_);
+    const auto found = made_.find(&forms);
+    return found != made_.end() ? found->second : made_.emplace(&forms, make_(forms)).first->second;
+  }
+
+ private:
+  Make make_;
+  std::mutex mutex_;
+  std::map<const ModuleForms*, Mapping> made_;
+};
+
+void add_row(ModuleMapping& mapping, const ModuleForm& row) {
+  for (const std::type_index source : row.sources) mapping.add(source, row.make);
+}
+
+void add_rows(ModuleMapping& mapping, const ModuleForms& forms, Form form) {
+  for (const ModuleForm& row : forms.rows()) {
+    if (row.form == form && row.by_default) add_row(mapping, row);
+  }
+}
+
 // What the float form of a qat module becomes, its weight quantized by the fake quantizer that was
 // trained with it.
-template <typename... Types>
-void add_qat(ModuleMapping& mapping) {
-  const auto convert = [float_forms = mapping](const nn::Module& module) {
-    const auto& qat = dynamic_cast<const nn::qat::QatModule&>(module);
-    const std::shared_ptr<nn::Module> source = qat.to_float();
-    QUANTA_CHECK(module.qconfig() != nullptr,
-                 "convert: module: expected a {} with a QConfig, got one without",
-                 module.type_name());
-    QConfig qconfig = *module.qconfig();
-    qconfig.weight.make = [fake = qat.weight_fake_quant()] { return fake->clone(); };
-    source->set_qconfig(qconfig);
-    source->set_activation_post_process(module.activation_post_process(),
-                                        nn::Module::Observation::Explicit);
-    return (*float_forms.find(*source))(*source);
-  };
-  (mapping.add<Types>(convert), ...);
+std::shared_ptr<nn::Module> convert_qat(const ModuleMapping& float_forms,
+                                        const nn::Module& module) {
+  const auto* qat = dynamic_cast<const nn::qat::QatModule*>(&module);
+  QUANTA_CHECK(qat != nullptr, "convert: module: expected a module of nn::qat, got {}",
+               module.type_name());
+  QUANTA_CHECK(module.qconfig() != nullptr,
+               "convert: module: expected a {} with a QConfig, got one without",
+               module.type_name());
+  const std::shared_ptr<nn::Module> source = qat->to_float();
+  const FromFloat* from_float = float_forms.find(*source);
+  QUANTA_CHECK(from_float != nullptr, "convert: module: expected a quantized form of {}, got none",
+               source->type_name());
+  QConfig qconfig = *module.qconfig();
+  qconfig.weight.make = [fake = qat->weight_fake_quant()] { return fake->clone(); };
+  source->set_qconfig(qconfig);
+  source->set_activation_post_process(module.activation_post_process(),
+                                      nn::Module::Observation::Explicit);
+  return (*from_float)(*source);
 }
 
-void add_qat_modules(ModuleMapping& mapping) {
-  namespace nq = nn::qat;
-  namespace niq = nn::intrinsic::qat;
-  add_qat<nq::Linear, nq::Conv1d, nq::Conv2d, nq::Conv3d, nq::Embedding, nq::EmbeddingBag,
-          niq::LinearReLU, niq::ConvReLU1d, niq::ConvReLU2d, niq::ConvReLU3d, niq::LinearBn1d,
-          niq::ConvBn1d, niq::ConvBn2d, niq::ConvBn3d, niq::ConvBnReLU1d, niq::ConvBnReLU2d,
-          niq::ConvBnReLU3d>(mapping);
+bool is_class_of(const ModuleForms& forms, std::type_index type, Form form) {
+  for (const ModuleForm& row : forms.rows()) {
+    if (row.type == type && row.form == form) return true;
+  }
+  return false;
 }
 
-ModuleMapping make_default_mapping() {
-  namespace q = nn::quantized;
-  namespace ni = nn::intrinsic;
-  namespace niq = nn::intrinsic::quantized;
+// Quantized forms of observed modules are made in a step of their own: see CustomModuleMapping.
+bool is_custom(const ModuleForms& forms, const ModuleForm& row) {
+  return row.form == Form::Quantized && is_class_of(forms, row.sources.front(), Form::Observed);
+}
+
+ModuleMapping make_static_mapping(const ModuleForms& forms) {
   ModuleMapping mapping;
-  mapping.add<nn::QuantStub>(&q::Quantize::from_float)
-      .add<nn::DeQuantStub>(&q::DeQuantize::from_float)
-      .add<nn::BatchNorm2d>(&q::BatchNorm2d::from_float)
-      .add<nn::BatchNorm3d>(&q::BatchNorm3d::from_float)
-      .add<nn::Dropout>(&q::Dropout::from_float)
-      .add<nn::Conv1d>(&q::Conv1d::from_float)
-      .add<nn::Conv2d>(&q::Conv2d::from_float)
-      .add<nn::Conv3d>(&q::Conv3d::from_float)
-      .add<nn::ConvTranspose1d>(&q::ConvTranspose1d::from_float)
-      .add<nn::ConvTranspose2d>(&q::ConvTranspose2d::from_float)
-      .add<nn::ConvTranspose3d>(&q::ConvTranspose3d::from_float)
-      .add<nn::ELU>(&q::ELU::from_float)
-      .add<nn::Hardswish>(&q::Hardswish::from_float)
-      .add<nn::LeakyReLU>(&q::LeakyReLU::from_float)
-      .add<nn::PReLU>(&q::PReLU::from_float)
-      .add<nn::ReLU6>(&q::ReLU6::from_float)
-      .add<nn::Embedding>(&q::Embedding::from_float)
-      .add<nn::EmbeddingBag>(&q::EmbeddingBag::from_float)
-      .add<nn::GroupNorm>(&q::GroupNorm::from_float)
-      .add<nn::LayerNorm>(&q::LayerNorm::from_float)
-      .add<nn::InstanceNorm1d>(&q::InstanceNorm1d::from_float)
-      .add<nn::InstanceNorm2d>(&q::InstanceNorm2d::from_float)
-      .add<nn::InstanceNorm3d>(&q::InstanceNorm3d::from_float)
-      .add<nn::Linear>(&q::Linear::from_float)
-      .add<nn::NonDynamicallyQuantizableLinear>(&q::Linear::from_float)
-      .add<nn::FloatFunctional>(&q::QFunctional::from_float)
-      .add<ni::BNReLU2d>(&niq::BNReLU2d::from_float)
-      .add<ni::BNReLU3d>(&niq::BNReLU3d::from_float)
-      .add<ni::ConvReLU1d>(&niq::ConvReLU1d::from_float)
-      .add<ni::ConvReLU2d>(&niq::ConvReLU2d::from_float)
-      .add<ni::ConvReLU3d>(&niq::ConvReLU3d::from_float)
-      .add<ni::ConvAdd2d>(&niq::ConvAdd2d::from_float)
-      .add<ni::ConvAddReLU2d>(&niq::ConvAddReLU2d::from_float)
-      .add<ni::LinearReLU>(&niq::LinearReLU::from_float)
-      .add<ni::LinearLeakyReLU>(&niq::LinearLeakyReLU::from_float)
-      .add<ni::LinearTanh>(&niq::LinearTanh::from_float);
-  add_qat_modules(mapping);
+  for (const ModuleForm& row : forms.rows()) {
+    if (row.form == Form::Quantized && row.by_default && !is_custom(forms, row)) {
+      add_row(mapping, row);
+    }
+  }
+  const ModuleMapping float_forms = mapping;
+  for (const ModuleForm& row : forms.rows()) {
+    if (row.form != Form::Qat || !row.by_default) continue;
+    mapping.add(row.type, [float_forms](const nn::Module& module) {
+      return convert_qat(float_forms, module);
+    });
+  }
   return mapping;
 }
 
-ModuleMapping make_qat_mapping() {
-  namespace ni = nn::intrinsic;
-  namespace nq = nn::qat;
-  namespace niq = nn::intrinsic::qat;
+ModuleMapping make_qat_mapping(const ModuleForms& forms) {
   ModuleMapping mapping;
-  mapping.add<nn::Linear>(&nq::Linear::from_float)
-      .add<nn::NonDynamicallyQuantizableLinear>(&nq::Linear::from_float)
-      .add<nn::Conv1d>(&nq::Conv1d::from_float)
-      .add<nn::Conv2d>(&nq::Conv2d::from_float)
-      .add<nn::Conv3d>(&nq::Conv3d::from_float)
-      .add<nn::Embedding>(&nq::Embedding::from_float)
-      .add<nn::EmbeddingBag>(&nq::EmbeddingBag::from_float)
-      .add<ni::ConvReLU1d>(&niq::ConvReLU1d::from_float)
-      .add<ni::ConvReLU2d>(&niq::ConvReLU2d::from_float)
-      .add<ni::ConvReLU3d>(&niq::ConvReLU3d::from_float)
-      .add<ni::LinearReLU>(&niq::LinearReLU::from_float)
-      .add<ni::ConvBn1d>(&niq::ConvBn1d::from_float)
-      .add<ni::ConvBn2d>(&niq::ConvBn2d::from_float)
-      .add<ni::ConvBn3d>(&niq::ConvBn3d::from_float)
-      .add<ni::ConvBnReLU1d>(&niq::ConvBnReLU1d::from_float)
-      .add<ni::ConvBnReLU2d>(&niq::ConvBnReLU2d::from_float)
-      .add<ni::ConvBnReLU3d>(&niq::ConvBnReLU3d::from_float)
-      .add<ni::LinearBn1d>(&niq::LinearBn1d::from_float);
+  add_rows(mapping, forms, Form::Qat);
+  return mapping;
+}
+
+// Embeddings have one quantized form for both workflows: their results are float in each.
+bool gives_floats(const ModuleForms& forms, const ModuleForm& row) {
+  for (const ModuleForm& other : forms.rows()) {
+    if (other.type == row.sources.front() && other.kind.float_result) return true;
+  }
+  return false;
+}
+
+ModuleMapping make_dynamic_mapping(const ModuleForms& forms) {
+  ModuleMapping mapping;
+  for (const ModuleForm& row : forms.rows()) {
+    if (row.form == Form::Quantized && row.by_default && gives_floats(forms, row)) {
+      add_row(mapping, row);
+    }
+  }
+  add_rows(mapping, forms, Form::Dynamic);
+  return mapping;
+}
+
+ModuleMapping make_reference_mapping(const ModuleForms& forms) {
+  ModuleMapping mapping;
+  mapping.add<nn::QuantStub>(&nn::quantized::Quantize::from_float)
+      .add<nn::DeQuantStub>(&nn::quantized::DeQuantize::from_float);
+  add_rows(mapping, forms, Form::Reference);
+  return mapping;
+}
+
+CustomModuleMapping make_custom_mapping(const ModuleForms& forms) {
+  CustomModuleMapping mapping;
+  for (const ModuleForm& row : forms.rows()) {
+    if (!row.by_default) continue;
+    for (const std::type_index source : row.sources) {
+      if (row.form == Form::Observed) mapping.add_observed(source, {row.make, row.output});
+      if (is_custom(forms, row)) mapping.add_quantized(source, {row.make, row.parts});
+    }
+  }
   return mapping;
 }
 
@@ -153,32 +162,29 @@ const CustomModuleMapping::Quantized* CustomModuleMapping::find_quantized(
   return found == quantized_.end() ? nullptr : &found->second;
 }
 
-const CustomModuleMapping& default_custom_module_mapping() {
-  static const CustomModuleMapping mapping =
-      CustomModuleMapping()
-          .add_observed<nn::LSTM>(
-              [](const nn::Module& module) { return nn::quantizable::LSTM::from_float(module); },
-              OutputObserver::None)
-          .add_observed<nn::MultiheadAttention>(
-              [](const nn::Module& module) {
-                return nn::quantizable::MultiheadAttention::from_float(module);
-              },
-              OutputObserver::None)
-          .add_quantized<nn::quantizable::LSTM>(&nn::quantized::LSTM::from_observed,
-                                                CustomParts::Convert)
-          .add_quantized<nn::quantizable::MultiheadAttention>(
-              &nn::quantized::MultiheadAttention::from_observed, CustomParts::Convert);
-  return mapping;
-}
-
 const ModuleMapping& default_static_quant_module_mappings() {
-  static const ModuleMapping mapping = make_default_mapping();
-  return mapping;
+  static MadeOfTable<ModuleMapping> mapping(&make_static_mapping);
+  return mapping.get();
 }
 
 const ModuleMapping& default_qat_module_mappings() {
-  static const ModuleMapping mapping = make_qat_mapping();
-  return mapping;
+  static MadeOfTable<ModuleMapping> mapping(&make_qat_mapping);
+  return mapping.get();
+}
+
+const ModuleMapping& default_dynamic_quant_module_mappings() {
+  static MadeOfTable<ModuleMapping> mapping(&make_dynamic_mapping);
+  return mapping.get();
+}
+
+const ModuleMapping& default_static_quant_reference_module_mappings() {
+  static MadeOfTable<ModuleMapping> mapping(&make_reference_mapping);
+  return mapping.get();
+}
+
+const CustomModuleMapping& default_custom_module_mapping() {
+  static MadeOfTable<CustomModuleMapping> mapping(&make_custom_mapping);
+  return mapping.get();
 }
 
 QConfigMapping& QConfigMapping::set_global(std::optional<QConfig> qconfig) {

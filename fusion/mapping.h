@@ -1,21 +1,15 @@
 #pragma once
 
-#include <functional>
 #include <map>
-#include <memory>
 #include <optional>
-#include <set>
 #include <string>
-#include <string_view>
 #include <typeindex>
 #include <vector>
 
 #include "quanta/nn/module.h"
+#include "quanta/nn/module_forms.h"
 
 namespace quanta {
-
-/// Makes the replacement of an observed module; see the from_float functions in nn/quantized.
-using FromFloat = std::function<std::shared_ptr<nn::Module>(const nn::Module&)>;
 
 /// Which module type becomes which, by exact type: a subclass of nn::Linear is not nn::Linear.
 /// A plain value: copy the default one and extend it.
@@ -24,7 +18,10 @@ class ModuleMapping {
   /// Modules of type T are replaced by what `from_float` returns.
   template <typename T>
   ModuleMapping& add(FromFloat from_float) {
-    table_[typeid(T)] = std::move(from_float);
+    return add(typeid(T), std::move(from_float));
+  }
+  ModuleMapping& add(std::type_index type, FromFloat from_float) {
+    table_[type] = std::move(from_float);
     return *this;
   }
   template <typename T>
@@ -38,6 +35,9 @@ class ModuleMapping {
  private:
   std::map<std::type_index, FromFloat> table_;
 };
+
+// The default mappings hold what the table of module forms says (nn/module_forms.h), registered
+// rows included. What they give stays valid and as it is for good.
 
 /// Float and qat modules to quantized ones: torch's get_default_static_quant_module_mappings().
 const ModuleMapping& default_static_quant_module_mappings();
@@ -55,18 +55,6 @@ const ModuleMapping& default_dynamic_quant_module_mappings();
 /// as quantizing leaves them: what torch's convert(is_reference=True) uses. Activations stay float:
 ///   convert(prepared, {.mapping = default_static_quant_reference_module_mappings()})
 const ModuleMapping& default_static_quant_reference_module_mappings();
-
-/// Whether prepare observes what an observed custom module gives out.
-enum class OutputObserver : bool {
-  Attach,
-  None,  ///< its own parts are observed, the last of them gives the output
-};
-
-/// What convert does with the parts of an observed custom module.
-enum class CustomParts : bool {
-  Keep,     ///< from_observed gets the module as prepare left it
-  Convert,  ///< from_observed gets a copy whose parts are converted already
-};
 
 /// Modules with an observed form of their own: a float LSTM has no results that could be observed
 /// inside, so prepare replaces it by one that is made of observable parts, and convert replaces
@@ -88,14 +76,20 @@ class CustomModuleMapping {
   template <typename Float>
   CustomModuleMapping& add_observed(FromFloat from_float,
                                     OutputObserver output = OutputObserver::Attach) {
-    observed_[typeid(Float)] = {std::move(from_float), output};
+    return add_observed(typeid(Float), {std::move(from_float), output});
+  }
+  CustomModuleMapping& add_observed(std::type_index type, Observed form) {
+    observed_[type] = std::move(form);
     return *this;
   }
   /// convert replaces an ObservedType that has a QConfig by what `from_observed` returns.
   template <typename ObservedType>
   CustomModuleMapping& add_quantized(FromFloat from_observed,
                                      CustomParts parts = CustomParts::Keep) {
-    quantized_[typeid(ObservedType)] = {std::move(from_observed), parts};
+    return add_quantized(typeid(ObservedType), {std::move(from_observed), parts});
+  }
+  CustomModuleMapping& add_quantized(std::type_index type, Quantized form) {
+    quantized_[type] = std::move(form);
     return *this;
   }
   /// Forgets a type, float or observed.

@@ -2,39 +2,57 @@
 
 #include <array>
 #include <charconv>
+#include <map>
 #include <string>
+#include <typeinfo>
+#include <utility>
 #include <vector>
 
-#include "quanta/fusion/saved_types.h"
-#include "quanta/nn/intrinsic/fused.h"
+#include "quanta/fusion/observe.h"
+#include "quanta/fusion/prepare.h"
+#include "quanta/fusion/qconfig_scope.h"
+#include "quanta/fusion/restore_form.h"
+#include "quanta/fusion/whole_modules.h"
+#include "quanta/nn/dynamic/module.h"
 #include "quanta/nn/misc.h"
+#include "quanta/nn/module_forms.h"
 #include "quanta/nn/quantized/module.h"
 #include "quanta/nn/quantized/stubs.h"
+#include "quanta/nn/reference.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/json.h"
 #include "quanta/runtime/safetensors.h"
 
-// The file: tensors under torch's names, and in the metadata
-//   quanta.format   "1"
-//   quanta.modules  {"conv1": ["ConvReLU2d", 0.0123, 0], "quant": ["Quantize", 0.02, 64, "quint8"],
-//   ...,
-//                    "": ["bn1", "relu"]}:
-//                   modules that differ from the float network, with scale and zero point (scales
-//                   are float32 numbers); under "" the places where fusing left an Identity.
-// Scales and zero points of modules stand there and not as tensors: the header line of a tensor
-// takes twenty times the bytes of the number.
+// The file holds tensors under torch's names, and in the metadata:
+//
+//   quanta.format     "1"
+//   quanta.modules    {"conv1": ["ConvReLU2d", 0.0123, 0],
+//                      "quant": ["Quantize", 0.02, 64, "quint8"],
+//                      "fc": ["LinearLeakyReLU", 0.1, 7, {"negative_slope": 0.2}],
+//                      "": ["bn1", "relu"]}
+//   quanta.observers  {"conv1": "HistogramObserver"}
+//
+// The modules are those that differ from the float network: the name of the form, scale and zero
+// point of the result (scales are float32 numbers), its dtype, and the settings of the form, as far
+// as there are any. Under "" stand the places where fusing left an Identity. Scales and zero points
+// are not tensors because the header line of a tensor takes twenty times the bytes of the number.
+//
+// The observers are those of the results of a prepared model. What they saw is in the state.
 
 namespace quanta {
 namespace {
 
-using detail::find_saved_type;
 using detail::Json;
-using detail::SavedType;
+using nn::Form;
+using nn::FormSettings;
 using nn::Module;
+using nn::ModuleForm;
+using nn::SavedForm;
 using ModulePtr = std::shared_ptr<Module>;
 
 constexpr const char* kFormatKey = "quanta.format";
 constexpr const char* kModulesKey = "quanta.modules";
+constexpr const char* kObserversKey = "quanta.observers";
 
 // The double with the fewest digits that rounds to this float32 number.
 double short_double(float value) {
@@ -49,170 +67,404 @@ std::string joined(const std::string& path, std::string_view name) {
   return path.empty() ? std::string(name) : path + "." + std::string(name);
 }
 
+// Writing
+// ------------------------------------------------------------------------------------------
+
+// A quantized module of a class that has no row: its state would be read into a float one.
+bool needs_row(const Module& module) {
+  return is_whole(module) ||
+         dynamic_cast<const nn::quantized::OutputQuantized*>(&module) != nullptr ||
+         dynamic_cast<const nn::quantized::dynamic::DynamicModule*>(&module) != nullptr ||
+         dynamic_cast<const nn::reference::ReferenceModule*>(&module) != nullptr;
+}
+
+Json to_json(const FormSettings& settings) {
+  Json::Object object;
+  for (const auto& [name, number] : settings.numbers) object.emplace_back(name, Json(number));
+  for (const auto& [name, word] : settings.words) object.emplace_back(name, Json(word));
+  return Json(std::move(object));
+}
+
+// A scale or zero point as the modules of nn::quantized save theirs.
+bool is_number(const Tensor* tensor, DType dtype, const Module& module) {
+  // Of one dimension those of Quantize alone, which takes them back without.
+  const bool may_be_row = dynamic_cast<const nn::quantized::Quantize*>(&module) != nullptr;
+  return tensor != nullptr && tensor->dtype() == dtype &&
+         (tensor->dim() == 0 || (may_be_row && tensor->numel() == 1));
+}
+
+// [name, scale, zero point, dtype, settings], as far as there are any. Scale and zero point leave
+// the state.
+Json describe(const Module& module, const ModuleForm& row, const std::string& path,
+              StateDict& state) {
+  Json::Array values{Json(row.name)};
+  FormSettings settings = row.settings ? row.settings(module) : FormSettings{};
+  const std::string scale_name = joined(path, "scale");
+  const std::string zero_point_name = joined(path, "zero_point");
+  const Tensor* scale = state.find(scale_name);
+  const Tensor* zero_point = state.find(zero_point_name);
+  if (is_number(scale, DType::Float32, module) && is_number(zero_point, DType::Int64, module)) {
+    values.emplace_back(short_double(static_cast<float>(scale->item())));
+    values.emplace_back(static_cast<std::int64_t>(zero_point->item()));
+    if (const auto dtype = settings.words.extract("dtype")) values.emplace_back(dtype.mapped());
+    state.erase(scale_name);
+    state.erase(zero_point_name);
+  }
+  if (!settings.numbers.empty() || !settings.words.empty()) values.push_back(to_json(settings));
+  return Json(std::move(values));
+}
+
+// Reading
+// ------------------------------------------------------------------------------------------
+
 // What the file says of one module.
 struct ModuleEntry {
   std::string path;
-  const SavedType* type = nullptr;
+  const ModuleForm* form = nullptr;
   bool has_qparams = false;
   double scale = 1.0;
   std::int64_t zero_point = 0;
-  DType dtype = DType::QUInt8;
+  FormSettings settings{};
 };
 
-// ["ConvReLU2d", scale, zero point, dtype]; the last one or three may be missing.
-template <typename Refuse>
-ModuleEntry parse_module(const std::string& path, const Json::Array& values, const Refuse& refuse) {
+FormSettings parse_settings(const Json::Object& object, const auto& refuse) {
+  FormSettings settings;
+  for (const auto& [name, value] : object) {
+    if (value.is_number()) {
+      settings.numbers[name] = value.as_number();
+    } else if (value.as_string() != nullptr) {
+      settings.words[name] = *value.as_string();
+    } else {
+      refuse(fmt::format("{}: expected a number or a string, got {}", name, value.kind()));
+    }
+  }
+  return settings;
+}
+
+// What describe wrote.
+ModuleEntry parse_module(const std::string& path, const Json::Array& values, const auto& refuse_) {
+  const auto refuse = [&](const std::string& text) {
+    refuse_(fmt::format("'{}': {}", path, text));
+  };
   ModuleEntry entry{.path = path};
   if (values.empty() || values[0].as_string() == nullptr) {
-    refuse(fmt::format("'{}': expected an array that begins with a type name", path));
+    refuse("expected an array that begins with a type name");
   }
-  entry.type = find_saved_type(*values[0].as_string());
-  if (entry.type == nullptr) {
-    refuse(fmt::format("'{}': unknown type '{}' (a newer version?)", path, *values[0].as_string()));
+  entry.form = nn::module_forms().find(std::string_view(*values[0].as_string()));
+  if (entry.form == nullptr) {
+    refuse(
+        fmt::format("unknown type '{}' (of a newer version, or of a program that registers it "
+                    "with register_module_form)",
+                    *values[0].as_string()));
   }
-  if (values.size() == 1) return entry;
-  if (values.size() < 3 || !values[1].is_number() || values[2].as_int() == nullptr) {
-    refuse(fmt::format("'{}': expected a scale and a zero point after the type", path));
+  std::size_t count = values.size();
+  if (count > 1 && values.back().as_object() != nullptr) {
+    entry.settings = parse_settings(*values.back().as_object(), refuse);
+    --count;
+  }
+  if (count == 1) return entry;
+  if (count < 3 || !values[1].is_number() || values[2].as_int() == nullptr) {
+    refuse("expected a scale and a zero point after the type");
   }
   entry.has_qparams = true;
   entry.scale = values[1].as_number();
   entry.zero_point = *values[2].as_int();
-  if (values.size() == 3) return entry;
-  const std::string* name = values[3].as_string();
-  const auto dtype = name == nullptr ? std::nullopt : dtype_from_torch_name(*name);
-  if (!dtype) refuse(fmt::format("'{}': expected a dtype's name as the fourth value", path));
-  entry.dtype = *dtype;
+  if (count == 3) return entry;
+  const std::string* dtype = values[3].as_string();
+  if (dtype == nullptr || !dtype_from_torch_name(*dtype)) {
+    refuse("expected a dtype's name as the fourth value");
+  }
+  entry.settings.words["dtype"] = *dtype;
   return entry;
 }
 
+const Json::Object& expect_object(const Json& value, const auto& refuse) {
+  if (value.as_object() == nullptr) {
+    refuse(fmt::format("expected an object, got {}", value.kind()));
+  }
+  return *value.as_object();
+}
+
 std::vector<ModuleEntry> parse_modules(const Json& modules, const std::string& where) {
-  std::vector<ModuleEntry> entries;
   const auto refuse = [&](const std::string& text) {
     throw FileError(fmt::format("load_model: {}: {}: {}", where, kModulesKey, text));
   };
-  const Json::Object* object = modules.as_object();
-  if (object == nullptr) refuse(fmt::format("expected an object, got {}", modules.kind()));
-  for (const auto& [path, value] : *object) {
+  std::vector<ModuleEntry> entries;
+  const ModuleForm* identity = nn::module_forms().find(std::string_view("Identity"));
+  for (const auto& [path, value] : expect_object(modules, refuse)) {
     const Json::Array* values = value.as_array();
-    if (values == nullptr)
+    if (values == nullptr) {
       refuse(fmt::format("'{}': expected an array, got {}", path, value.kind()));
-    if (path.empty()) {
-      for (const Json& identity : *values) {
-        if (identity.as_string() == nullptr) refuse("'': expected paths");
-        entries.push_back({.path = *identity.as_string(), .type = find_saved_type("Identity")});
-      }
+    }
+    if (!path.empty()) {
+      entries.push_back(parse_module(path, *values, refuse));
       continue;
     }
-    entries.push_back(parse_module(path, *values, refuse));
+    for (const Json& place : *values) {
+      if (place.as_string() == nullptr) refuse("'': expected paths");
+      entries.push_back({.path = *place.as_string(), .form = identity});
+    }
   }
   return entries;
 }
 
-struct Swap {
-  Module* parent;
-  std::string name;
-  ModulePtr before;
-  ModulePtr after;
-};
-
-}  // namespace
-
-void save_model(const Module& model, const std::filesystem::path& path) {
-  StateDict state = model.state_dict();
-  Json::Object modules;
-  Json::Array identities;
-  std::string whole;  // the path of a module that comes back with all below it, and a dot
-  for (const Module::NamedModule& entry : model.named_modules()) {
-    if (entry.path.empty() || (!whole.empty() && entry.path.starts_with(whole))) continue;
-    const SavedType* type = find_saved_type(*entry.module);
-    if (type == nullptr) {
-      QUANTA_SUPPORTED(dynamic_cast<const nn::intrinsic::FusedModule*>(entry.module) == nullptr &&
-                           entry.module->activation_post_process() == nullptr,
-                       "save_model: model: expected a converted model, or a float one that was not "
-                       "fused or prepared, got {} '{}'",
-                       entry.module->type_name(), entry.path);
-      QUANTA_SUPPORTED(
-          dynamic_cast<const nn::quantized::OutputQuantized*>(entry.module) == nullptr,
-          "save_model: model: expected modules that load_model can restore, got {} '{}'",
-          entry.module->type_name(), entry.path);
-      continue;
-    }
-    if (typeid(*entry.module) == typeid(nn::Identity)) {
-      identities.emplace_back(entry.path);
-      continue;
-    }
-    if (type->whole) whole = entry.path + ".";
-    Json::Array values{Json(type->name)};
-    const std::string scale_name = joined(entry.path, "scale");
-    const std::string zero_point_name = joined(entry.path, "zero_point");
-    const Tensor* scale = state.find(scale_name);
-    const Tensor* zero_point = state.find(zero_point_name);
-    if (scale != nullptr && zero_point != nullptr) {
-      values.emplace_back(short_double(static_cast<float>(scale->item())));
-      values.emplace_back(static_cast<std::int64_t>(zero_point->item()));
-      if (const auto* quantize = dynamic_cast<const nn::quantized::Quantize*>(entry.module)) {
-        values.emplace_back(torch_name(quantize->dtype()));
-      }
-      state.erase(scale_name);
-      state.erase(zero_point_name);
-    }
-    modules.emplace_back(entry.path, Json(std::move(values)));
+// The classes of observers, by the paths of their modules.
+std::vector<std::pair<std::string, std::string>> parse_observers(const Json& observers,
+                                                                 const std::string& where) {
+  const auto refuse = [&](const std::string& text) {
+    throw FileError(fmt::format("load_model: {}: {}: {}", where, kObserversKey, text));
+  };
+  std::vector<std::pair<std::string, std::string>> result;
+  for (const auto& [path, name] : expect_object(observers, refuse)) {
+    if (name.as_string() == nullptr) refuse(fmt::format("'{}': expected a name", path));
+    result.emplace_back(path, *name.as_string());
   }
-  if (!identities.empty()) modules.emplace_back("", Json(std::move(identities)));
-  write_safetensors(
-      path, state,
-      {{kFormatKey, "1"}, {kModulesKey, detail::to_json_text(Json(std::move(modules)))}});
+  return result;
 }
 
-void load_model(Module& model, const std::filesystem::path& path) {
-  const SafetensorsFile file = load_safetensors(path);
+struct ModelDescription {
+  std::vector<ModuleEntry> modules;
+  std::vector<std::pair<std::string, std::string>> observers;
+  bool is_prepared() const {
+    for (const ModuleEntry& entry : modules) {
+      if (entry.form->form == Form::Qat || entry.form->form == Form::Observed) return true;
+    }
+    return !observers.empty();
+  }
+};
+
+ModelDescription parse_metadata(const SafetensorsFile& file, const std::string& where) {
   const auto format = file.metadata.find(kFormatKey);
   const auto tree = file.metadata.find(kModulesKey);
   if (format == file.metadata.end() || tree == file.metadata.end()) {
     throw FileError(fmt::format(
         "load_model: {}: expected a file of save_model (metadata {} and {}), got none of it; plain "
         "state_dicts are for load_state_dict",
-        path.string(), kFormatKey, kModulesKey));
+        where, kFormatKey, kModulesKey));
   }
   if (format->second != "1") {
-    throw FileError(fmt::format("load_model: {}: {}: expected 1, got '{}'", path.string(),
-                                kFormatKey, format->second));
+    throw FileError(
+        fmt::format("load_model: {}: {}: expected 1, got '{}'", where, kFormatKey, format->second));
   }
-  const Json modules = detail::parse_json(tree->second, path.string());
-  StateDict state = file.tensors;
-  std::vector<Swap> swaps;
-  std::string problems;
-  for (const ModuleEntry& entry : parse_modules(modules, path.string())) {
-    try {
-      const std::size_t dot = entry.path.rfind('.');
-      Module* parent =
-          dot == std::string::npos ? &model : model.get_submodule(entry.path.substr(0, dot)).get();
-      const std::string name = dot == std::string::npos ? entry.path : entry.path.substr(dot + 1);
-      const ModulePtr before = model.get_submodule(entry.path);
-      ModulePtr after = before;
-      if (entry.type->type != typeid(*before)) {
-        after = entry.type->restore(*before, {state, entry.path + ".", entry.dtype});
+  ModelDescription result;
+  result.modules = parse_modules(detail::parse_json(tree->second, where), where);
+  const auto observers = file.metadata.find(kObserversKey);
+  if (observers != file.metadata.end()) {
+    result.observers = parse_observers(detail::parse_json(observers->second, where), where);
+  }
+  return result;
+}
+
+// Swaps modules in a tree one after the other and undoes it unless told otherwise.
+class Swaps {
+ public:
+  explicit Swaps(Module& root) : root_(root) { note_places(root); }
+  Swaps(const Swaps&) = delete;
+  Swaps& operator=(const Swaps&) = delete;
+  ~Swaps() {
+    for (auto swap = done_.rbegin(); swap != done_.rend(); ++swap) {
+      swap->parent->replace_child(swap->name, swap->before);
+    }
+    for (const auto& [module, observer] : observed_) {
+      module->set_activation_post_process(observer);
+    }
+  }
+
+  void keep() noexcept {
+    done_.clear();
+    observed_.clear();
+  }
+
+  /// Puts `after` into all places of the module at `path`.
+  void put(const std::string& path, const ModulePtr& after) {
+    const ModulePtr before = root_.get_submodule(path);
+    if (before == after) return;
+    const std::vector<Place> places = places_[before.get()];
+    for (const Place& place : places) {
+      place.parent->replace_child(place.name, after);
+      done_.push_back({place.parent, place.name, before});
+      places_[after.get()].push_back(place);
+    }
+    note_places(*after);
+  }
+
+  /// Notes the observer that `module` has, to put it back.
+  void will_observe(Module& module) {
+    observed_.emplace_back(&module, module.activation_post_process());
+  }
+
+ private:
+  struct Place {
+    Module* parent;
+    std::string name;
+  };
+  struct Swap {
+    Module* parent;
+    std::string name;
+    ModulePtr before;
+  };
+
+  void note_places(Module& root) {
+    for (const Module::NamedModule& entry : root.named_modules()) {
+      for (const Module::NamedChild& child : entry.module->named_children()) {
+        places_[child.module.get()].push_back({entry.module, child.name});
       }
+    }
+  }
+
+  Module& root_;
+  std::map<const Module*, std::vector<Place>> places_;
+  std::vector<Swap> done_;
+  std::vector<std::pair<Module*, std::shared_ptr<Observer>>> observed_;
+};
+
+// Puts together what the file describes; state is loaded afterwards.
+class Builder {
+ public:
+  Builder(Module& model, StateDict& state) : model_(model), state_(state), swaps_(model) {}
+
+  /// Fused modules, Identities, and the fused modules of which the rest is made.
+  void build_float(const std::vector<ModuleEntry>& entries) {
+    for (const ModuleEntry& entry : entries) {
+      const Form form = entry.form->form;
+      const ModuleForm* row = entry.form;
+      if (form == Form::Qat) row = fused_source(*entry.form);
+      const bool is_fused_one = row != nullptr && row->form == Form::Fused;
+      if (form == Form::Float || is_fused_one) put(entry, *row);
+    }
+  }
+
+  void build_rest(const std::vector<ModuleEntry>& entries) {
+    for (const ModuleEntry& entry : entries) {
+      const Form form = entry.form->form;
+      if (form != Form::Float && form != Form::Fused) put(entry, *entry.form);
+      if (!entry.has_qparams) continue;
+      state_.set(joined(entry.path, "scale"), Tensor::scalar(entry.scale));
+      state_.set(joined(entry.path, "zero_point"),
+                 Tensor::scalar(static_cast<double>(entry.zero_point), DType::Int64));
+    }
+    add_missing_parameters();
+  }
+
+  void observe(const std::vector<std::pair<std::string, std::string>>& observers) {
+    for (const auto& [path, name] : observers) {
+      try {
+        Module& module = path.empty() ? model_ : *model_.get_submodule(path);
+        const auto fits = [&, &wanted = name] {
+          const auto& observer = module.activation_post_process();
+          return observer != nullptr && observer->name() == wanted;
+        };
+        if (fits()) continue;
+        swaps_.will_observe(module);
+        const ObserverFactory& fixed = nn::module_forms().kind(module).fixed_fake_quantizer;
+        if (fixed) module.set_activation_post_process(fixed());
+        if (!fits()) insert_observer(module);
+        QUANTA_CHECK(fits(),
+                     "expected a QConfig that makes a {} (give load_model those that the saved "
+                     "model was prepared with), got {}",
+                     name,
+                     module.qconfig() == nullptr ? "none" : module.qconfig()->activation.name);
+      } catch (const Error& error) {
+        note_problem(path, "its observer", error);
+      }
+    }
+  }
+
+  const std::string& problems() const noexcept { return problems_; }
+  void keep() noexcept { swaps_.keep(); }
+
+ private:
+  void put(const ModuleEntry& entry, const ModuleForm& row) {
+    try {
+      const ModulePtr before = model_.get_submodule(entry.path);
+      const ModulePtr after =
+          restore_form(row, before, SavedForm(state_, entry.path + ".", entry.settings));
       after->train(before->is_training());
-      swaps.push_back({parent, name, before, after});
+      swaps_.put(entry.path, after);
     } catch (const Error& error) {
-      problems += fmt::format("\n  '{}' ({}): {}", entry.path, entry.type->name, error.what());
-    }
-    if (entry.has_qparams) {
-      state.set(joined(entry.path, "scale"), Tensor::scalar(entry.scale));
-      state.set(joined(entry.path, "zero_point"),
-                Tensor::scalar(static_cast<double>(entry.zero_point), DType::Int64));
+      note_problem(entry.path, row.name, error);
     }
   }
-  QUANTA_CHECK(problems.empty(), "load_model: model: expected the architecture saved in {}, got:{}",
-               path.string(), problems);
-  for (const Swap& swap : swaps) swap.parent->replace_child(swap.name, swap.after);
-  try {
-    model.load_state_dict(state);
-  } catch (...) {
-    for (const Swap& swap : swaps) swap.parent->replace_child(swap.name, swap.before);
-    throw;
+
+  // Float modules with parameters that only the saved ones have: see layer rows in nn/forms.cpp.
+  void add_missing_parameters() {
+    const nn::ModuleForms& forms = nn::module_forms();
+    std::vector<std::pair<std::string, ModulePtr>> changed;
+    for (const Module::NamedModule& entry : model_.named_modules()) {
+      const ModuleForm* row = forms.find(*entry.module);
+      if (entry.path.empty() || row == nullptr || row->form != Form::Float || !row->restore) {
+        continue;
+      }
+      const SavedForm saved(state_, entry.path + ".", {});
+      if (ModulePtr module = row->restore(*entry.module, saved)) {
+        changed.emplace_back(entry.path, std::move(module));
+      }
+    }
+    for (const auto& [path, module] : changed) swaps_.put(path, module);
   }
+
+  void note_problem(const std::string& path, std::string_view what, const Error& error) {
+    problems_ += fmt::format("\n  '{}' ({}): {}", path, what, error.what());
+  }
+
+  Module& model_;
+  StateDict& state_;
+  Swaps swaps_;
+  std::string problems_;
+};
+
+}  // namespace
+
+void save_model(const Module& model, const std::filesystem::path& path) {
+  const nn::ModuleForms& forms = nn::module_forms();
+  StateDict state = model.state_dict();
+  Json::Object modules;
+  Json::Object observers;
+  Json::Array identities;
+  std::string whole;     // the path of a module that comes back with all below it, and a dot
+  std::string observed;  // the same of one whose parts have forms of their own
+  for (const Module::NamedModule& entry : model.named_modules()) {
+    const Module& module = *entry.module;
+    if (module.activation_post_process() != nullptr) {
+      observers.emplace_back(entry.path, Json(module.activation_post_process()->name()));
+    }
+    if (entry.path.empty() || (!whole.empty() && entry.path.starts_with(whole))) continue;
+    const ModuleForm* row = forms.find(module);
+    QUANTA_SUPPORTED(row != nullptr || !needs_row(module),
+                     "save_model: model: expected modules of the table of module forms "
+                     "(register_module_form adds a class), got {} '{}'",
+                     module.type_name(), entry.path);
+    const bool is_own_part = !observed.empty() && entry.path.starts_with(observed);
+    if (typeid(module) == typeid(nn::Identity) && !is_own_part) identities.emplace_back(entry.path);
+    if (row == nullptr || row->form == Form::Float) continue;
+    (row->form == Form::Observed ? observed : whole) = entry.path + ".";
+    modules.emplace_back(entry.path, describe(module, *row, entry.path, state));
+  }
+  if (!identities.empty()) modules.emplace_back("", Json(std::move(identities)));
+  std::map<std::string, std::string> metadata{
+      {kFormatKey, "1"}, {kModulesKey, detail::to_json_text(Json(std::move(modules)))}};
+  if (!observers.empty()) {
+    metadata[kObserversKey] = detail::to_json_text(Json(std::move(observers)));
+  }
+  write_safetensors(path, state, metadata);
+}
+
+void load_model(Module& model, const std::filesystem::path& path, const QConfigMapping& qconfigs) {
+  const SafetensorsFile file = load_safetensors(path);
+  const ModelDescription description = parse_metadata(file, path.string());
+  StateDict state = file.tensors;
+  QConfigScope scope(model);
+  Builder builder(model, state);
+  builder.build_float(description.modules);
+  if (description.is_prepared()) propagate_qconfig_(model, qconfigs);
+  builder.build_rest(description.modules);
+  builder.observe(description.observers);
+  QUANTA_CHECK(builder.problems().empty(),
+               "load_model: model: expected the architecture saved in {}, got:{}", path.string(),
+               builder.problems());
+  model.load_state_dict(state);
+  builder.keep();
+  scope.keep();
 }
 
 }  // namespace quanta

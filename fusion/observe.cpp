@@ -1,16 +1,8 @@
 #include "quanta/fusion/observe.h"
 
-#include <algorithm>
-#include <typeindex>
-
 #include "quanta/fusion/prepare.h"
-#include "quanta/nn/activation.h"
-#include "quanta/nn/float_functional.h"
-#include "quanta/nn/intrinsic/fused.h"
-#include "quanta/nn/misc.h"
-#include "quanta/nn/qat/module.h"
-#include "quanta/nn/stubs.h"
-#include "quanta/observers/defaults.h"
+#include "quanta/fusion/whole_modules.h"
+#include "quanta/nn/module_forms.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta {
@@ -18,67 +10,51 @@ namespace {
 
 using nn::Module;
 
-// torch's DEFAULT_MODULE_TO_ACT_POST_PROCESS: results whose range is known, while they are trained.
-// Empty for other modules.
-ObserverFactory fixed_fake_quant(const Module& module) {
-  if (!module.is_training() || module.qconfig() == nullptr) return {};
-  const std::type_index type = typeid(module);
-  if (type == typeid(nn::Tanh)) return default_fixed_qparams_range_neg1to1_fake_quant();
-  if (type == typeid(nn::Sigmoid) || type == typeid(nn::Hardsigmoid) ||
-      type == typeid(nn::Softmax)) {
-    return default_fixed_qparams_range_0to1_fake_quant();
-  }
-  return {};
-}
-
-void insert_observer(Module& module, Module::Observation observation) {
-  const QConfig* qconfig = module.qconfig();
-  if (qconfig == nullptr || !qconfig->activation) return;
-  if (observation == Module::Observation::Output && activation_is_memoryless(*qconfig)) {
-    observation = Module::Observation::Input;
-  }
-  module.set_activation_post_process(qconfig->activation(), observation);
-}
-
 void add_observers(Module& module, const ModuleMapping& mapping, std::set<const Module*>& seen) {
   if (!seen.insert(&module).second) return;
+  const nn::ModuleForms& forms = nn::module_forms();
   const auto children = module.named_children();
   for (const Module::NamedChild& child : children) {
     Module& occupant = *child.module;
-    if (dynamic_cast<const nn::Dropout*>(&occupant) != nullptr) continue;
-    if (dynamic_cast<const nn::FloatFunctional*>(&occupant) != nullptr) {
-      if (seen.insert(&occupant).second) {
-        insert_observer(occupant, Module::Observation::Explicit);
-      }
+    const nn::FloatKind& kind = forms.kind(occupant);
+    if (is_whole(occupant) || kind.observe == nn::Observe::Calls) {
+      if (seen.insert(&occupant).second) insert_observer(occupant);
       continue;
     }
-    if (dynamic_cast<const nn::intrinsic::FusedModule*>(&occupant) != nullptr ||
-        dynamic_cast<const nn::qat::QatModule*>(&occupant) != nullptr) {
-      if (seen.insert(&occupant).second) insert_observer(occupant, Module::Observation::Output);
-      continue;
-    }
-    if (const ObserverFactory fixed = fixed_fake_quant(occupant)) {
-      occupant.set_activation_post_process(fixed());
+    // torch's DEFAULT_MODULE_TO_ACT_POST_PROCESS: results whose range is known, while they are
+    // trained.
+    if (kind.fixed_fake_quantizer && occupant.is_training() && occupant.qconfig() != nullptr) {
+      occupant.set_activation_post_process(kind.fixed_fake_quantizer());
       continue;
     }
     add_observers(occupant, mapping, seen);
   }
   const bool observed_leaf = children.empty() && mapping.find(module) != nullptr &&
-                             dynamic_cast<const nn::DeQuantStub*>(&module) == nullptr &&
-                             dynamic_cast<const nn::Dropout*>(&module) == nullptr &&
-                             dynamic_cast<const nn::FloatFunctional*>(&module) == nullptr;
-  if (observed_leaf) insert_observer(module, Module::Observation::Output);
+                             forms.kind(module).observe == nn::Observe::Result;
+  if (observed_leaf) insert_observer(module);
 }
 
-// The observed form of a custom module; its parts inherit the QConfig.
-std::shared_ptr<Module> make_observed(const Module& module,
-                                      const CustomModuleMapping::Observed& form,
+}  // namespace
+
+void insert_observer(Module& module) {
+  const QConfig* qconfig = module.qconfig();
+  if (qconfig == nullptr || !qconfig->activation) return;
+  Module::Observation observation = Module::Observation::Output;
+  if (nn::module_forms().kind(module).observe == nn::Observe::Calls) {
+    observation = Module::Observation::Explicit;
+  } else if (activation_is_memoryless(*qconfig)) {
+    observation = Module::Observation::Input;
+  }
+  module.set_activation_post_process(qconfig->activation(), observation);
+}
+
+std::shared_ptr<Module> make_observed(const Module& module, const FromFloat& from_float,
                                       const QConfig& qconfig, const std::string& path) {
   const std::shared_ptr<Module> source = module.clone();
   source->set_qconfig(qconfig);
   std::shared_ptr<Module> observed;
   try {
-    observed = form.from_float(*source);
+    observed = from_float(*source);
   } catch (const UnsupportedError& error) {
     throw UnsupportedError(fmt::format("prepare: model: '{}': {}", path, error.what()));
   } catch (const Error& error) {
@@ -94,8 +70,6 @@ std::shared_ptr<Module> make_observed(const Module& module,
   observed->train(module.is_training());
   return observed;
 }
-
-}  // namespace
 
 void add_observer_(Module& model, const ModuleMapping& mapping) {
   std::set<const Module*> seen;
@@ -113,7 +87,7 @@ void CustomModulePlan::visit(Module& parent, const std::string& prefix) {
     }
     std::shared_ptr<Module>& observed = made_[child.module.get()];
     if (observed == nullptr) {
-      observed = make_observed(*child.module, *form, *qconfig, prefix + child.name);
+      observed = make_observed(*child.module, form->from_float, *qconfig, prefix + child.name);
     }
     replacements_.push_back({&parent, child.name, observed, form->output});
   }
@@ -134,7 +108,7 @@ void CustomModulePlan::put_in_place() const {
 void CustomModulePlan::observe_outputs() const {
   for (const Replacement& replacement : replacements_) {
     if (replacement.output == OutputObserver::Attach) {
-      insert_observer(*replacement.observed, Module::Observation::Output);
+      insert_observer(*replacement.observed);
     }
   }
 }

@@ -13,6 +13,15 @@
 
 namespace quanta {
 
+/// Attaches the activation observer of the module's QConfig, if it has one, as the module's kind is
+/// observed.
+void insert_observer(nn::Module& module);
+
+/// What `from_float` makes of a custom module; its parts inherit the QConfig. Throws ArgumentError
+/// naming `path`.
+std::shared_ptr<nn::Module> make_observed(const nn::Module& module, const FromFloat& from_float,
+                                          const QConfig& qconfig, const std::string& path);
+
 /// Makes the observed forms of the custom modules that have a QConfig, without putting them in
 /// place.
 class CustomModulePlan {

@@ -10,19 +10,13 @@
 
 #include "quanta/fusion/observe.h"
 #include "quanta/fusion/qconfig_scope.h"
-#include "quanta/nn/conv.h"
+#include "quanta/nn/module_forms.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta {
 namespace {
 
 using nn::Module;
-
-bool is_transposed_convolution(const Module& module) {
-  return dynamic_cast<const nn::ConvTranspose1d*>(&module) != nullptr ||
-         dynamic_cast<const nn::ConvTranspose2d*>(&module) != nullptr ||
-         dynamic_cast<const nn::ConvTranspose3d*>(&module) != nullptr;
-}
 
 bool has_qconfig(const Module& model) {
   const auto modules = model.named_modules();
@@ -43,11 +37,11 @@ void propagate(Module& module, const QConfigMapping& mapping, const std::string&
   } else if (const auto found = mapping.find(module, path)) {
     effective = *found;
   }
-  if (effective && effective->weight && is_transposed_convolution(module)) {
+  if (effective && effective->weight && nn::module_forms().kind(module).per_tensor_weight) {
     const std::shared_ptr<Observer> weight = effective->weight();
     QUANTA_CHECK(!is_per_channel(weight->qscheme()),
-                 "prepare: qconfig: expected a per-tensor weight observer for {} '{}' (per-channel "
-                 "weights are not supported for transposed convolutions), got {}",
+                 "prepare: qconfig: expected a per-tensor weight observer for {} '{}' (it has no "
+                 "per-channel weights), got {}",
                  module.type_name(), path, effective->weight.name);
   }
   for (const Module::NamedChild& child : module.named_children()) {

@@ -10,7 +10,7 @@
 #include "quanta/fusion/observe.h"
 #include "quanta/fusion/prepare.h"
 #include "quanta/fusion/qconfig_scope.h"
-#include "quanta/nn/intrinsic/fused.h"
+#include "quanta/fusion/whole_modules.h"
 #include "quanta/observers/fake_quantize.h"
 #include "quanta/runtime/check.h"
 
@@ -52,9 +52,7 @@ class QatPlan {
   ModulePtr replacement_of(const ModulePtr& module, const std::string& path) {
     if (module->qconfig() != nullptr && custom_.find_observed(*module) != nullptr) return nullptr;
     if (module->qconfig() == nullptr || mapping_.find(*module) == nullptr) {
-      if (dynamic_cast<const nn::intrinsic::FusedModule*>(module.get()) == nullptr) {
-        visit(*module, path + ".");
-      }
+      if (!is_fused(*module)) visit(*module, path + ".");
       return nullptr;
     }
     try {

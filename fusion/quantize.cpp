@@ -4,14 +4,8 @@
 #include <set>
 
 #include "quanta/fusion/mapping.h"
-#include "quanta/nn/dynamic/linear.h"
-#include "quanta/nn/dynamic/rnn.h"
-#include "quanta/nn/dynamic/rnn_cell.h"
-#include "quanta/nn/embedding.h"
-#include "quanta/nn/float_functional.h"
-#include "quanta/nn/intrinsic/fused.h"
-#include "quanta/nn/misc.h"
-#include "quanta/nn/norm.h"
+#include "quanta/fusion/whole_modules.h"
+#include "quanta/nn/module_forms.h"
 #include "quanta/nn/qat/module.h"
 #include "quanta/nn/quantized/stubs.h"
 #include "quanta/nn/stubs.h"
@@ -20,8 +14,6 @@
 namespace quanta {
 namespace {
 
-namespace qd = nn::quantized::dynamic;
-
 using nn::Module;
 
 template <typename... Types>
@@ -29,16 +21,14 @@ bool is_any(const Module& module) {
   return ((dynamic_cast<const Types*>(&module) != nullptr) || ...);
 }
 
-// What prepare and convert take as one: its parts are its own business.
-bool is_whole(const Module& module) {
-  return is_any<nn::intrinsic::FusedModule, nn::qat::QatModule>(module);
-}
-
 // A batch norm that was not folded because it is to be trained with its layer.
 bool needs_prepare_qat(const Module& module) {
-  return is_any<nn::intrinsic::FusedModule>(module) &&
-         default_qat_module_mappings().find(module) != nullptr &&
+  return is_fused(module) && default_qat_module_mappings().find(module) != nullptr &&
          default_static_quant_module_mappings().find(module) == nullptr;
+}
+
+bool gives_quantized(const nn::FloatKind& kind) {
+  return kind.observe != nn::Observe::Nothing && !kind.float_result;
 }
 
 // The modules below and `root`, without the parts of those that are taken as one.
@@ -58,7 +48,7 @@ std::vector<Module::NamedModule> checked_modules(const Module& root) {
 void wrap_leaves(Module& parent) {
   for (const Module::NamedChild& child : parent.named_children()) {
     Module& module = *child.module;
-    if (module.named_children().empty() || is_any<nn::intrinsic::FusedModule>(module)) {
+    if (module.named_children().empty() || is_fused(module)) {
       if (module.qconfig() == nullptr || is_any<nn::QuantStub, nn::DeQuantStub>(module)) continue;
       auto wrapper = nn::make_module<nn::QuantWrapper>(child.module);
       wrapper->set_qconfig(*module.qconfig());
@@ -93,6 +83,7 @@ std::vector<Problem> check(const Module& model, Device device) {
   }
   const auto modules = checked_modules(model);
   const ModuleMapping& mapping = default_static_quant_module_mappings();
+  const nn::ModuleForms& forms = nn::module_forms();
   bool has_quant = false;
   bool has_dequant = false;
   bool has_layers = false;
@@ -103,16 +94,12 @@ std::vector<Problem> check(const Module& model, Device device) {
     const Module& module = *entry.module;
     has_quant = has_quant || is_any<nn::QuantStub, nn::quantized::Quantize>(module);
     has_dequant = has_dequant || is_any<nn::DeQuantStub, nn::quantized::DeQuantize>(module);
-    has_layers =
-        has_layers || needs_prepare_qat(module) ||
-        (mapping.find(module) != nullptr &&
-         !is_any<nn::QuantStub, nn::DeQuantStub, nn::Dropout, nn::Embedding, nn::EmbeddingBag>(
-             module));
+    has_layers = has_layers || needs_prepare_qat(module) ||
+                 (mapping.find(module) != nullptr && !is_any<nn::QuantStub>(module) &&
+                  gives_quantized(forms.kind(module)));
     any_qconfig = any_qconfig || module.qconfig() != nullptr;
     is_for_qat = is_for_qat || is_any<nn::qat::QatModule>(module) || needs_prepare_qat(module);
-    is_dynamic =
-        is_dynamic ||
-        is_any<qd::Linear, qd::LSTM, qd::GRU, qd::LSTMCell, qd::GRUCell, qd::RNNCell>(module);
+    is_dynamic = is_dynamic || forms.form(module) == nn::Form::Dynamic;
   }
   // One from quantize_dynamic takes and gives floats: nothing is missing.
   if (is_dynamic && !any_qconfig && !has_quant && !has_dequant) return problems;
@@ -140,10 +127,9 @@ std::vector<Problem> check(const Module& model, Device device) {
     if (quantizable && module.is_training() && !is_for_qat) {
       problems.push_back({entry.path, module.type_name() + " is in train mode (call eval())"});
     }
-    if (is_any<nn::BatchNorm1d>(module)) {
-      problems.push_back({entry.path,
-                          "BatchNorm1d has no quantized form: fuse it with the Conv1d or "
-                          "Linear before it (fuse_modules)"});
+    const nn::FloatKind& kind = forms.kind(module);
+    if (!quantizable && !kind.advice.empty()) {
+      problems.push_back({entry.path, kind.advice});
     } else if (!quantizable && module.named_children().empty() && !module.parameters().empty()) {
       problems.push_back({entry.path, module.type_name() +
                                           " has parameters but no quantized form: it would get "
@@ -151,7 +137,7 @@ std::vector<Problem> check(const Module& model, Device device) {
                                           "DeQuantStub / QuantStub around it)"});
     }
     // What embeddings give out stays float.
-    if (is_any<nn::Embedding, nn::EmbeddingBag>(module)) continue;
+    if (kind.float_result) continue;
     const std::shared_ptr<Observer>& observer = module.activation_post_process();
     if (observer != nullptr && !observer->has_data()) {
       problems.push_back({entry.path, module.type_name() + ": its observer saw no data"});

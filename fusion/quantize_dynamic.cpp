@@ -8,11 +8,8 @@
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/prepare.h"
 #include "quanta/fusion/qconfig_scope.h"
-#include "quanta/nn/embedding.h"
-#include "quanta/nn/intrinsic/fused.h"
-#include "quanta/nn/linear.h"
-#include "quanta/nn/rnn.h"
-#include "quanta/nn/rnn_cell.h"
+#include "quanta/fusion/whole_modules.h"
+#include "quanta/nn/module_forms.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta {
@@ -24,15 +21,13 @@ using Kind = DynamicSpec::Kind;
 
 // torch's qconfig_spec of None.
 DynamicSpec default_spec(DType dtype) {
+  static_cast<void>(default_dynamic_qconfig_for(dtype));  // refuses other dtypes
   DynamicSpec spec;
-  if (dtype == DType::QUInt8) return spec.add_type<nn::Embedding>().add_type<nn::EmbeddingBag>();
-  if (dtype == DType::QUInt4x2) return spec.add_type<nn::EmbeddingBag>();
-  return spec.add_type<nn::Linear>()
-      .add_type<nn::LSTM>()
-      .add_type<nn::GRU>()
-      .add_type<nn::LSTMCell>()
-      .add_type<nn::GRUCell>()
-      .add_type<nn::RNNCell>();
+  for (const nn::ModuleForm& row : nn::module_forms().rows()) {
+    const std::vector<DType>& dtypes = row.kind.dynamic_dtypes;
+    if (std::find(dtypes.begin(), dtypes.end(), dtype) != dtypes.end()) spec.add_type(row.type);
+  }
+  return spec;
 }
 
 QConfigMapping to_mapping(const DynamicSpec& spec, DType dtype) {
@@ -99,11 +94,9 @@ class DynamicPlan {
   void plan(Module& parent, const std::string& prefix) {
     for (const Module::NamedChild& child : parent.named_children()) {
       const std::string path = prefix + child.name;
-      const bool is_fused =
-          dynamic_cast<const nn::intrinsic::FusedModule*>(child.module.get()) != nullptr;
       const auto [made, first_visit] = made_.try_emplace(child.module.get(), child.module);
       if (first_visit) {
-        if (!is_fused) plan(*child.module, path + ".");
+        if (!is_fused(*child.module)) plan(*child.module, path + ".");
         made->second = replacement_of(child.module, path);
       }
       if (made->second != child.module) swaps_.push_back({&parent, child.name, path, made->second});

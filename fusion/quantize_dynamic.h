@@ -17,7 +17,8 @@ namespace quanta {
 /// Which modules quantize_dynamic takes: by type, by path or by a regular expression on the path,
 /// each with a QConfig of its own or the dtype's default one. What stands below a module that is
 /// taken is taken too. Where several entries fit, a module's own set_qconfig comes first, then its
-/// path, a regular expression, its type. An empty spec stands for the dtype's types:
+/// path, a regular expression, its type. An empty spec stands for the dtype's types, those whose
+/// row in the table of module forms (nn/module_forms.h) names the dtype:
 ///
 ///   QInt8, Float16   Linear, LSTM, GRU, LSTMCell, GRUCell, RNNCell
 ///   QUInt8           Embedding, EmbeddingBag, weights only
@@ -28,8 +29,9 @@ class DynamicSpec {
   /// float.
   template <typename T>
   DynamicSpec& add_type() {
-    return add({.kind = Kind::Type, .type = typeid(T)});
+    return add_type(typeid(T));
   }
+  DynamicSpec& add_type(std::type_index type) { return add({.kind = Kind::Type, .type = type}); }
   template <typename T>
   DynamicSpec& add_type(std::optional<QConfig> qconfig) {
     return add({.kind = Kind::Type,

@@ -4,10 +4,11 @@
 #include <map>
 #include <memory>
 #include <string_view>
+#include <typeindex>
 #include <typeinfo>
 
-#include "quanta/nn/intrinsic/fused.h"
-#include "quanta/nn/weight_only/linear.h"
+#include "quanta/fusion/whole_modules.h"
+#include "quanta/nn/module_forms.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta {
@@ -23,6 +24,17 @@ bool stands_in(std::string_view path, const std::vector<std::string>& names) {
   });
 }
 
+// The row whose modules stand for ones of this exact class, or null.
+const nn::ModuleForm* weight_only_form_of(const Module& module) {
+  const nn::ModuleForm* last = nullptr;
+  for (const nn::ModuleForm& row : nn::module_forms().rows()) {
+    const bool is_source = std::find(row.sources.begin(), row.sources.end(),
+                                     std::type_index(typeid(module))) != row.sources.end();
+    if (row.form == nn::Form::WeightOnly && row.make_weight_only && is_source) last = &row;
+  }
+  return last;
+}
+
 class WeightOnlySwap {
  public:
   WeightOnlySwap(const WeightOnlyOptions& options, const WeightOnlyFilter& filter)
@@ -33,11 +45,11 @@ class WeightOnlySwap {
     for (const Module::NamedChild& child : parent.named_children()) {
       const std::string path = prefix + child.name;
       const Module& module = *child.module;
-      if (typeid(module) == typeid(nn::Linear)) {
-        if (wants(path, static_cast<const nn::Linear&>(module))) {
-          replacements_.push_back({&parent, child.name, replacement(module, path)});
+      if (const nn::ModuleForm* form = weight_only_form_of(module)) {
+        if (wants(path, module)) {
+          replacements_.push_back({&parent, child.name, replacement(module, *form, path)});
         }
-      } else if (dynamic_cast<const nn::intrinsic::FusedModule*>(&module) == nullptr) {
+      } else if (!is_fused(module)) {
         plan(*child.module, path + ".");
       }
     }
@@ -63,16 +75,16 @@ class WeightOnlySwap {
     ModulePtr module;
   };
 
-  bool wants(const std::string& path, const nn::Linear& layer) const {
+  bool wants(const std::string& path, const Module& layer) const {
     return (filter_.names.empty() || stands_in(path, filter_.names)) &&
            !stands_in(path, filter_.skip) && (!filter_.accept || filter_.accept(path, layer));
   }
 
-  ModulePtr replacement(const Module& module, const std::string& path) {
+  ModulePtr replacement(const Module& module, const nn::ModuleForm& form, const std::string& path) {
     ModulePtr& made = made_[&module];
     if (made != nullptr) return made;
     try {
-      made = nn::weight_only::Linear::from_float(module, options_);
+      made = form.make_weight_only(module, options_);
       made->take_pre_hooks_from(module);
       made->take_forward_hooks_from(module);
       made->train(module.is_training());

@@ -5,7 +5,6 @@
 #include <type_traits>
 #include <vector>
 
-#include "quanta/nn/linear.h"
 #include "quanta/nn/module.h"
 #include "quanta/ops/linear_weight_only.h"
 
@@ -17,7 +16,7 @@ struct WeightOnlyFilter {
   std::vector<std::string> names{};  ///< only these; empty: all
   std::vector<std::string> skip{};   ///< none of these, whatever `names` says
   /// Asked for each layer that is left; empty: yes.
-  std::function<bool(const std::string& path, const nn::Linear& layer)> accept{};
+  std::function<bool(const std::string& path, const nn::Module& layer)> accept{};
 };
 
 /// In place: replaces each nn::Linear by a weight_only::Linear with its weight in 8 or 4 bits;

@@ -7,8 +7,10 @@
 namespace quanta {
 
 /// What `from_float` makes of a float module that never saw data: scale 1, zero point 0, weights
-/// quantized as they are. For models whose state is loaded next. `dtype` is that of the activation.
+/// quantized as they are by `weight_observer`. For models whose state is loaded next. `dtype` is
+/// that of the activation.
 std::shared_ptr<nn::Module> from_uncalibrated(const std::shared_ptr<nn::Module>& module,
-                                              const FromFloat& from_float, DType dtype);
+                                              const FromFloat& from_float, DType dtype,
+                                              const ObserverFactory& weight_observer);
 
 }  // namespace quanta

@@ -1,15 +1,13 @@
 #include "quanta/nn/module.h"
 
-#include <cxxabi.h>
-
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <ostream>
 #include <set>
 #include <typeinfo>
 #include <unordered_map>
 
+#include "quanta/nn/detail/class_name.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/module_path.h"
@@ -54,20 +52,6 @@ struct CloneMemory {
   int depth = 0;
 };
 thread_local CloneMemory clone_memory;
-
-std::string demangled(const std::type_info& type) {
-  int status = 0;
-  char* text = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
-  std::string result = status == 0 && text != nullptr ? text : type.name();
-  std::free(text);
-  return result;
-}
-
-std::string without_namespaces(const std::string& name) {
-  const std::size_t end = name.find('<');
-  const std::size_t colon = name.rfind("::", end);
-  return colon == std::string::npos ? name : name.substr(colon + 2);
-}
 
 void print_tree(const Module& module, std::string& text, int indent) {
   text += module.type_name() + "(";
@@ -245,10 +229,7 @@ PathScope::~PathScope() {
 }
 
 void throw_wrong_occupant(const Module* occupant, std::type_index wanted) {
-  int status = 0;
-  char* text = abi::__cxa_demangle(wanted.name(), nullptr, nullptr, &status);
-  const std::string name = status == 0 && text != nullptr ? text : wanted.name();
-  std::free(text);
+  const std::string name = class_name(wanted);
   throw ArgumentError(with_module_path(
       occupant == nullptr
           ? fmt::format(
@@ -666,7 +647,7 @@ void Module::update_plain_call() noexcept {
       hooks_ == nullptr && (observer_ == nullptr || observation_ == Observation::Explicit);
 }
 
-std::string Module::type_name() const { return without_namespaces(demangled(typeid(*this))); }
+std::string Module::type_name() const { return detail::short_class_name(typeid(*this)); }
 
 std::string to_string(const Module& module) {
   std::string text;

@@ -1,12 +1,10 @@
 #include "quanta/nn/intrinsic/fused.h"
 
-#include <cxxabi.h>
-
-#include <cstdlib>
 #include <typeinfo>
 
 #include "quanta/nn/activation.h"
 #include "quanta/nn/conv.h"
+#include "quanta/nn/detail/class_name.h"
 #include "quanta/nn/linear.h"
 #include "quanta/nn/norm.h"
 #include "quanta/ops/activation.h"
@@ -14,30 +12,18 @@
 #include "quanta/runtime/check.h"
 
 namespace quanta::nn::intrinsic {
-namespace {
-
-std::string demangled(std::type_index type) {
-  int status = 0;
-  char* text = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
-  std::string result = status == 0 && text != nullptr ? text : type.name();
-  std::free(text);
-  return result;
-}
-
-}  // namespace
-
 FusedModule::FusedModule(std::initializer_list<std::shared_ptr<Module>> parts,
                          std::initializer_list<std::type_index> types) {
   const std::type_index* wanted = types.begin();
   bool training = true;
   for (const std::shared_ptr<Module>& part : parts) {
-    const std::string name = demangled(*wanted);
+    const std::string name = detail::class_name(*wanted);
     QUANTA_CHECK(part != nullptr, "FusedModule: parts: expected {} as part {}, got null", name,
                  size());
     const Module& module = *part;
     QUANTA_CHECK(std::type_index(typeid(module)) == *wanted,
                  "FusedModule: parts: expected {} as part {}, got {}", name, size(),
-                 demangled(typeid(module)));
+                 detail::class_name(typeid(module)));
     training = training && module.is_training();
     push_back(part);
     ++wanted;

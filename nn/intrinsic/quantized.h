@@ -109,6 +109,7 @@ class LinearLeakyReLU : public nn::quantized::Linear {
   static std::shared_ptr<Module> from_reference(const nn::reference::Linear& module,
                                                 double negative_slope, double scale,
                                                 std::int64_t zero_point);
+  double negative_slope() const noexcept { return negative_slope_; }
   Tensor forward(const Tensor& x) const override;
 
  private:

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "quanta/nn/container.h"
+#include "quanta/nn/qat/batch_norm.h"
 #include "quanta/nn/skip_init.h"
 #include "quanta/observers/defaults.h"
 #include "quanta/ops/quantize.h"
@@ -101,14 +102,103 @@ TEST_CASE("save_model: a plain float model can be saved and loaded") {
   CHECK(loaded(small_input(9)).equal(net(small_input(9))));
 }
 
-TEST_CASE("save_model: a prepared model is refused and the old file stays") {
+TEST_CASE("save_model: a fused float model comes back with the biases that folding made") {
+  const TemporaryFile file("quanta_fused_");
+  SmallNetwork net;
+  fuse_modules(net, small_network_groups());
+  save_model(net, file.path);
+  SmallNetwork loaded;  // whose first convolution has no bias
+  load_model(loaded, file.path);
+  CHECK(to_string(loaded) == to_string(net));
+  CHECK(loaded(small_input(9)).equal(net(small_input(9))));
+}
+
+TEST_CASE("save_model: a prepared model goes on where it was saved") {
   const TemporaryFile file("quanta_prepared_");
-  std::ofstream(file.path) << "old";
-  CHECK_THROWS_WITH_AS(save_model(calibrated_network(), file.path),
-                       doctest::Contains("expected a converted model"), UnsupportedError);
-  std::string text;
-  std::ifstream(file.path) >> text;
-  CHECK(text == "old");
+  for (const QConfig& qconfig : {get_default_qconfig(), default_qconfig()}) {
+    const SmallNetwork prepared = calibrated_network(qconfig);
+    save_model(prepared, file.path);
+    SmallNetwork loaded;
+    load_model(loaded, file.path, qconfig);
+    CHECK(to_string(loaded) == to_string(prepared));
+    CHECK(loaded(small_input(9)).equal(prepared(small_input(9))));
+    CHECK(convert(loaded)(small_input(9)).equal(convert(prepared)(small_input(9))));
+    // Into one that is prepared already.
+    SmallNetwork fused;
+    fuse_modules(fused, small_network_groups());
+    SmallNetwork empty = prepare(fused, qconfig);
+    load_model(empty, file.path);
+    SmallNetwork same;
+    load_model(same, file.path, qconfig);
+    CHECK(convert(empty)(small_input(9)).equal(convert(same)(small_input(9))));
+  }
+}
+
+TEST_CASE("save_model: a model in training with batch norms goes on where it was saved") {
+  const TemporaryFile file("quanta_training_");
+  SmallNetwork net;
+  net.train();
+  fuse_modules_qat(net, small_network_groups());
+  SmallNetwork prepared = prepare_qat(net, get_default_qat_qconfig());
+  prepared(small_input(1));
+  nn::intrinsic::qat::freeze_bn_stats(prepared);
+  prepared(small_input(2));
+  save_model(prepared, file.path);
+  SmallNetwork loaded;
+  loaded.train();
+  load_model(loaded, file.path, get_default_qat_qconfig());
+  CHECK(to_string(loaded) == to_string(prepared));
+  CHECK(loaded(small_input(3)).equal(prepared(small_input(3))));
+  prepared.eval();
+  loaded.eval();
+  CHECK(convert(loaded)(small_input(9)).equal(convert(prepared)(small_input(9))));
+}
+
+TEST_CASE("load_model: the QConfigs of a prepared model are asked for and the model stays") {
+  const TemporaryFile file("quanta_prepared_");
+  save_model(calibrated_network(), file.path);
+  SmallNetwork loaded;
+  const std::string before = to_string(loaded);
+  CHECK_THROWS_WITH_AS(load_model(loaded, file.path),
+                       doctest::Contains("'conv1' (its observer): expected a QConfig that makes a "
+                                         "HistogramObserver"),
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(load_model(loaded, file.path, default_qconfig()),
+                       doctest::Contains("HistogramObserver"), ArgumentError);
+  CHECK(to_string(loaded) == before);
+  for (const auto& entry : loaded.named_modules()) {
+    CHECK(entry.module->activation_post_process() == nullptr);
+    CHECK_FALSE(entry.module->has_qconfig_attribute());
+  }
+}
+
+TEST_CASE("load_model: a module that stands in several places is swapped in all of them") {
+  struct Twice : nn::Module {
+    nn::Child<nn::QuantStub> quant;
+    nn::Child<nn::Linear> fc;
+    nn::Child<nn::Module> again;
+    nn::Child<nn::DeQuantStub> dequant;
+    Twice() {
+      register_module("quant", quant);
+      register_module("fc", fc, nn::LinearOptions{.in_features = 4, .out_features = 4});
+      register_slot("again", again);
+      replace_child("again", fc.module());
+      register_module("dequant", dequant);
+      eval();
+    }
+    Tensor forward(const Tensor& x) const override { return dequant(again(fc(quant(x)))); }
+  };
+  const TemporaryFile file("quanta_twice_");
+  Generator generator(4);
+  const Tensor x = randn({3, 4}, generator);
+  const Twice prepared = prepare(Twice(), default_qconfig());
+  prepared(x);
+  const Twice int8 = convert(prepared);
+  save_model(int8, file.path);
+  Twice loaded;
+  load_model(loaded, file.path);
+  CHECK(loaded.fc.module() == loaded.again.module());
+  CHECK(loaded(x).equal(int8(x)));
 }
 
 TEST_CASE("load_model: a file of another architecture leaves the model as it was") {
@@ -140,9 +230,17 @@ TEST_CASE("load_model: files that save_model did not write are refused") {
   CHECK_THROWS_WITH_AS(load_model(net, file.path), doctest::Contains("save_model"), FileError);
   for (const char* modules :
        {"[", "[]", R"({"conv1": 1})", R"({"conv1": ["Nonsense"]})", R"({"conv1": ["Conv2d", 0.1]})",
-        R"({"conv1": ["Conv2d", "a", 0]})", R"({"conv1": ["Quantize", 0.1, 0, "quint9"]})"}) {
+        R"({"conv1": ["Conv2d", "a", 0]})", R"({"conv1": ["Quantize", 0.1, 0, "quint9"]})",
+        R"({"conv1": ["LinearLeakyReLU", {"negative_slope": []}]})"}) {
     write_safetensors(file.path, state, {{"quanta.format", "1"}, {"quanta.modules", modules}});
     CHECK_THROWS_AS(load_model(net, file.path), FileError);
+  }
+  for (const char* observers : {"[]", R"({"conv1": 1})"}) {
+    write_safetensors(
+        file.path, state,
+        {{"quanta.format", "1"}, {"quanta.modules", "{}"}, {"quanta.observers", observers}});
+    CHECK_THROWS_WITH_AS(load_model(net, file.path), doctest::Contains("quanta.observers"),
+                         FileError);
   }
   write_safetensors(file.path, state, {{"quanta.format", "7"}, {"quanta.modules", "{}"}});
   CHECK_THROWS_WITH_AS(load_model(net, file.path), doctest::Contains("expected 1"), FileError);

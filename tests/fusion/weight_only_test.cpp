@@ -114,8 +114,8 @@ TEST_CASE("quantize_weight_only: the filter takes names and skips and asks") {
         Paths{"first.up", "first.down", "second.down"});
   CHECK(packed_paths(quantize_weight_only(net, {}, {.names = {"first"}, .skip = {"first.up"}})) ==
         Paths{"first.down"});
-  const auto wide = [](const std::string&, const nn::Linear& layer) {
-    return layer.options().in_features == 128;
+  const auto wide = [](const std::string&, const nn::Module& layer) {
+    return dynamic_cast<const nn::Linear&>(layer).options().in_features == 128;
   };
   CHECK(packed_paths(quantize_weight_only(net, {}, {.accept = wide})) ==
         Paths{"first.down", "second.down"});

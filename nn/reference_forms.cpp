@@ -1,0 +1,80 @@
+// The rows of the modules of nn::reference.
+
+#include "quanta/nn/detail/forms.h"
+#include "quanta/nn/reference.h"
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/quantizer.h"
+
+namespace quanta::nn::detail {
+namespace {
+
+namespace r = nn::reference;
+
+// With the parameters that the qconfig's weight observer finds.
+template <typename T, typename Float>
+std::shared_ptr<Module> from_float(const Module& module) {
+  const auto& source = dynamic_cast<const Float&>(module);
+  const QConfig* qconfig = module.qconfig();
+  QUANTA_CHECK(qconfig != nullptr && qconfig->weight,
+               "reference.from_float: module: expected a {} with a qconfig for weights, got none",
+               module.type_name());
+  const std::shared_ptr<Observer> observer = qconfig->weight();
+  observer->forward(source.weight);
+  return T::from_float(source, r::WeightQParams::from_observer(*observer));
+}
+
+// Scheme and dtype are no tensors: settings.
+FormSettings note_qparams(const r::WeightQParams& qparams) {
+  FormSettings settings;
+  settings.words["weight_qscheme"] = torch_name(qparams.qscheme);
+  settings.words["weight_dtype"] = torch_name(qparams.dtype);
+  return settings;
+}
+
+r::WeightQParams saved_qparams(const SavedForm& saved) {
+  const std::string& dtype_name = saved.settings().word("weight_dtype");
+  const std::optional<DType> dtype = dtype_from_torch_name(dtype_name);
+  QUANTA_CHECK(dtype.has_value(), "settings: weight_dtype: expected a dtype's name, got '{}'",
+               dtype_name);
+  const Tensor axis = saved.get("weight_axis");
+  return {.qscheme = qscheme_from_torch_name(saved.settings().word("weight_qscheme")),
+          .dtype = *dtype,
+          .scale = saved.get("weight_scale"),
+          .zero_point = saved.get("weight_zero_point"),
+          .axis = axis.defined() && axis.numel() == 1 ? axis.to_int64_vector()[0] : 0};
+}
+
+template <typename T, typename Float>
+ModuleForm row(std::string name) {
+  ModuleForm result;
+  result.name = std::move(name);
+  result.form = Form::Reference;
+  result.type = typeid(T);
+  result.sources = {typeid(Float)};
+  result.make = &from_float<T, Float>;
+  result.settings = [](const Module& module) {
+    return note_qparams(static_cast<const T&>(module).weight_qparams());
+  };
+  result.restore = [](const Module& occupant, const SavedForm& saved) -> std::shared_ptr<Module> {
+    const auto* source = as_source<Float>(occupant);
+    if (source == nullptr) return nullptr;
+    return T::from_float(*with_saved_bias(*source, saved, "bias"), saved_qparams(saved));
+  };
+  return result;
+}
+
+}  // namespace
+
+void add_reference_forms(ModuleForms& forms) {
+  forms.add(row<r::Linear, Linear>("reference.Linear"));
+  forms.add(row<r::Conv1d, Conv1d>("reference.Conv1d"));
+  forms.add(row<r::Conv2d, Conv2d>("reference.Conv2d"));
+  forms.add(row<r::Conv3d, Conv3d>("reference.Conv3d"));
+  forms.add(row<r::ConvTranspose1d, ConvTranspose1d>("reference.ConvTranspose1d"));
+  forms.add(row<r::ConvTranspose2d, ConvTranspose2d>("reference.ConvTranspose2d"));
+  forms.add(row<r::ConvTranspose3d, ConvTranspose3d>("reference.ConvTranspose3d"));
+  forms.add(row<r::Embedding, Embedding>("reference.Embedding"));
+  forms.add(row<r::EmbeddingBag, EmbeddingBag>("reference.EmbeddingBag"));
+}
+
+}  // namespace quanta::nn::detail

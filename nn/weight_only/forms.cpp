@@ -1,0 +1,16 @@
+// The rows of the modules that quantize_weight_only puts in.
+
+#include "quanta/nn/detail/forms.h"
+#include "quanta/nn/linear.h"
+#include "quanta/nn/weight_only/linear.h"
+
+namespace quanta::nn::detail {
+
+// Bits and groups follow from the state.
+void add_weight_only_forms(ModuleForms& forms) {
+  ModuleForm linear = form_of<weight_only::Linear, Linear>(Form::WeightOnly, "WeightOnlyLinear");
+  linear.make_weight_only = &weight_only::Linear::from_float;
+  forms.add(std::move(linear));
+}
+
+}  // namespace quanta::nn::detail
