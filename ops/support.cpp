@@ -75,7 +75,6 @@ constexpr std::string_view kLinearWeightOnly = "quanta/ops/linear_weight_only.h"
 constexpr std::string_view kLoss = "quanta/ops/loss.h";
 constexpr std::string_view kNorm = "quanta/ops/norm.h";
 constexpr std::string_view kPad = "quanta/ops/pad.h";
-constexpr std::string_view kPooling = "quanta/ops/pooling.h";
 constexpr std::string_view kQuantize = "quanta/ops/quantize.h";
 constexpr std::string_view kQuantizeAffine = "quanta/ops/quantize_affine.h";
 constexpr std::string_view kReduce = "quanta/ops/reduce.h";
@@ -145,14 +144,6 @@ const std::vector<Family>& families() {
         "instance_norm"}},
       {kNorm, kQ8, {"batch_norm1d_relu", "batch_norm2d_relu", "batch_norm3d_relu"}},
       {kPad, kWholeBytes, {"pad"}},
-      {kPooling,
-       kFloatsQ,
-       {"max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d",
-        "adaptive_max_pool3d"}},
-      {kPooling,
-       kFloatsQ8,
-       {"avg_pool1d", "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d",
-        "adaptive_avg_pool3d"}},
       {kQuantize,
        kFloat,
        {"quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic"}},

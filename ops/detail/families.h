@@ -9,5 +9,6 @@ namespace quanta::detail {
 
 // One a line, sorted.
 void add_activations(Catalogue& catalogue);
+void add_pooling(Catalogue& catalogue);
 
 }  // namespace quanta::detail

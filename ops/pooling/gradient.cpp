@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <vector>
 
+#include "quanta/ops/detail/floating.h"
 #include "quanta/ops/pooling/cpu_scalar.h"
-#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/parallel.h"
 
-namespace quanta::gradients {
+namespace quanta::pooling {
 namespace {
 
-using autograd::BackwardContext;
 using cpu::PoolGeometry;
 using cpu::PoolLayout;
 using cpu::PoolTaps;
@@ -25,11 +24,9 @@ Steps steps_of(const PoolGeometry& geometry) {
   return {1, geometry.input_volume(), geometry.output_volume()};
 }
 
-// `x` (or a gradient of the same rank) as the geometry says: batched and dense in its order.
-Tensor laid_out(const Tensor& x, const PoolGeometry& geometry, std::int64_t rank) {
-  return (x.dim() < rank ? x.unsqueeze(0) : x)
-      .contiguous(geometry.layout == PoolLayout::ChannelsLast ? MemoryFormat::ChannelsLast
-                                                              : MemoryFormat::Contiguous);
+MemoryFormat format_of(const PoolGeometry& geometry) {
+  return geometry.layout == PoolLayout::ChannelsLast ? MemoryFormat::ChannelsLast
+                                                     : MemoryFormat::Contiguous;
 }
 
 // visit(taps, output pixel) for all pixels of an image.
@@ -138,64 +135,40 @@ void for_each_block(const PoolGeometry& geometry, const Body& body) {
   });
 }
 
-Dims batched_sizes(const Dims& sizes, std::int64_t rank) {
-  Dims result = sizes;
-  if (static_cast<std::int64_t>(sizes.size()) < rank) result.insert(0, 1);
-  return result;
-}
-
-// `run` fills the gradient: run(T{}, x laid out (or undefined), gradient laid out, result).
-template <typename Run>
-std::vector<Tensor> backward(const BackwardContext& context, const PoolGeometry& geometry,
-                             const Dims& sizes, std::int64_t rank, Run&& run) {
-  const Tensor gradient = laid_out(context.grad(), geometry, rank);
-  Tensor result =
-      Tensor::empty(batched_sizes(sizes, rank), gradient.dtype(),
-                    geometry.layout == PoolLayout::ChannelsLast ? MemoryFormat::ChannelsLast
-                                                                : MemoryFormat::Contiguous);
+// fill(T{}, gradient, result), both dense in the geometry's order: adds to the result's zeros.
+template <typename Fill>
+Tensor backward(const Tensor& given, const Dims& sizes, const PoolGeometry& geometry,
+                const Fill& fill) {
+  const MemoryFormat format = format_of(geometry);
+  const Tensor gradient = given.contiguous(format);
+  Tensor result = Tensor::empty(sizes, gradient.dtype(), format);
   result.fill_(0.0);
   if (result.numel() > 0) {
-    if (gradient.dtype() == DType::Float64) {
-      run(double{}, gradient, result);
-    } else {
-      run(float{}, gradient, result);
-    }
+    detail::visit_floats(gradient.dtype(), [&](auto zero) { fill(zero, gradient, result); });
   }
-  return {result.dim() == static_cast<std::int64_t>(sizes.size()) ? result : result.squeeze(0)};
+  return result;
 }
 
 }  // namespace
 
-Tensor record_max_pool(std::string_view op, Tensor y, const Tensor& x, std::size_t spatial,
-                       const PoolGeometry& geometry) {
-  return autograd::record(
-      op, {x}, std::move(y), {x},
-      [geometry, rank = static_cast<std::int64_t>(spatial) + 2](const BackwardContext& context) {
-        const Tensor x = context.saved(0);
-        const Tensor values = laid_out(x, geometry, rank);
-        return backward(context, geometry, x.sizes(), rank,
-                        [&](auto zero, const Tensor& gradient, const Tensor& result) {
-                          using T = decltype(zero);
-                          for_each_block(geometry,
-                                         MaxBackward<T>{values.data<T>(), gradient.data<T>(),
-                                                        result.mutable_data<T>()});
-                        });
+Tensor max_pool_gradient(const Tensor& gradient, const Tensor& x, const PoolGeometry& geometry) {
+  const Tensor values = x.contiguous(format_of(geometry));
+  return backward(
+      gradient, x.sizes(), geometry, [&](auto zero, const Tensor& from, const Tensor& result) {
+        using T = decltype(zero);
+        for_each_block(geometry,
+                       MaxBackward<T>{values.data<T>(), from.data<T>(), result.mutable_data<T>()});
       });
 }
 
-Tensor record_avg_pool(std::string_view op, Tensor y, const Tensor& x, std::size_t spatial,
-                       const PoolGeometry& geometry, const cpu::AverageRule& rule) {
-  return autograd::record(
-      op, {x}, std::move(y), {},
-      [geometry, rule, sizes = x.sizes(),
-       rank = static_cast<std::int64_t>(spatial) + 2](const BackwardContext& context) {
-        return backward(context, geometry, sizes, rank,
-                        [&](auto zero, const Tensor& gradient, const Tensor& result) {
-                          using T = decltype(zero);
-                          for_each_block(geometry, AverageBackward<T>{rule, gradient.data<T>(),
-                                                                      result.mutable_data<T>()});
-                        });
+Tensor avg_pool_gradient(const Tensor& gradient, const Dims& sizes, const PoolGeometry& geometry,
+                         const cpu::AverageRule& rule) {
+  return backward(
+      gradient, sizes, geometry, [&](auto zero, const Tensor& from, const Tensor& result) {
+        using T = decltype(zero);
+        for_each_block(geometry,
+                       AverageBackward<T>{rule, from.data<T>(), result.mutable_data<T>()});
       });
 }
 
-}  // namespace quanta::gradients
+}  // namespace quanta::pooling

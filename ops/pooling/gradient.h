@@ -1,22 +1,19 @@
 #pragma once
 
-// Private: the tape's part of pooling.
-
-#include <cstddef>
-#include <string_view>
+// Private: the way back through pooling.
 
 #include "quanta/ops/pooling/cpu_kernels.h"
 #include "quanta/runtime/tensor.h"
 
-namespace quanta::gradients {
+namespace quanta::pooling {
 
-/// Records that `y` holds the maxima (adaptive windows too) of x [N, C, ...] or [C, ...] with
-/// `spatial` dimensions. The gradient goes to the first of equal maxima.
-Tensor record_max_pool(std::string_view op, Tensor y, const Tensor& x, std::size_t spatial,
-                       const cpu::PoolGeometry& geometry);
+/// From the gradient of the maxima of x [N, C, ...] to that of x: it goes to the first of equal
+/// maxima.
+Tensor max_pool_gradient(const Tensor& gradient, const Tensor& x,
+                         const cpu::PoolGeometry& geometry);
 
-/// Records that `y` holds the means.
-Tensor record_avg_pool(std::string_view op, Tensor y, const Tensor& x, std::size_t spatial,
-                       const cpu::PoolGeometry& geometry, const cpu::AverageRule& rule);
+/// From the gradient of the means of a tensor of these sizes, [N, C, ...], to that of the tensor.
+Tensor avg_pool_gradient(const Tensor& gradient, const Dims& sizes,
+                         const cpu::PoolGeometry& geometry, const cpu::AverageRule& rule);
 
-}  // namespace quanta::gradients
+}  // namespace quanta::pooling

@@ -1,265 +1,439 @@
 #include "quanta/ops/pooling.h"
 
+#include <array>
 #include <limits>
 #include <string_view>
+#include <vector>
 
+#include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/spatial.h"
 #include "quanta/ops/pooling/cpu_kernels.h"
 #include "quanta/ops/pooling/gradient.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
+#include "quanta/runtime/operation.h"
 
 namespace quanta {
+namespace pooling {
 namespace {
 
 using cpu::PoolAxis;
 using cpu::PoolGeometry;
 using cpu::PoolLayout;
 
-enum class Unbatched { No, Yes };
+constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max();
 
-// Input checked, its dimensions filled in; `axes` of the used spatial dimensions are still to do.
-struct PoolInput {
-  Tensor x;  // dense, in the order that `geometry.layout` says
-  PoolGeometry geometry;
-  std::size_t spatial = 0;
-  Unbatched unbatched = Unbatched::No;
+std::size_t rank_of(const Tensor& x) { return x.sizes().size(); }
 
-  PoolAxis& axis(std::size_t d) { return geometry.axes[3 - spatial + d]; }
-};
-
-PoolInput pool_input(std::string_view op, const Tensor& given, std::size_t spatial,
-                     bool allow_qint32) {
-  // Float64 as well, for proofs of gradients.
-  if (!given.defined() || given.dtype() != DType::Float64) {
-    detail::check_float_or_quantized(op, given, allow_qint32);
-  }
-  const Tensor x = autograd::needs_grad(given) ? given.detach() : given;
-  const auto rank = static_cast<std::size_t>(x.dim());
-  QUANTA_CHECK(rank == spatial + 1 || rank == spatial + 2,
-               "{}: x: expected {} or {} dimensions, got {}", op, spatial + 1, spatial + 2,
-               x.sizes());
-  PoolInput input;
-  input.spatial = spatial;
-  input.unbatched = rank == spatial + 1 ? Unbatched::Yes : Unbatched::No;
-  input.x = input.unbatched == Unbatched::Yes ? x.unsqueeze(0) : x;
-  for (std::size_t d = 1; d < spatial + 2; ++d) {
-    QUANTA_CHECK(input.x.sizes()[d] > 0, "{}: x: expected channels and spatial sizes > 0, got {}",
-                 op, x.sizes());
-  }
-  // One channel suits both orders; torch then takes its channels-last kernels, whose averages
-  // round differently at ties, but for inputs without a batch.
-  const bool channels_last = input.x.is_contiguous(MemoryFormat::ChannelsLast) &&
-                             (input.unbatched == Unbatched::No || !input.x.is_contiguous());
-  if (!channels_last) input.x = input.x.contiguous();
-  input.geometry.batch = input.x.sizes()[0];
-  input.geometry.channels = input.x.sizes()[1];
-  input.geometry.layout = channels_last ? PoolLayout::ChannelsLast : PoolLayout::Contiguous;
-  for (std::size_t d = 0; d < spatial; ++d) {
-    input.axis(d).input = input.axis(d).output = input.x.sizes()[d + 2];
-  }
-  return input;
+// The number for spatial dimension d, where one may stand for all.
+std::int64_t at(const Dims& numbers, std::size_t d) {
+  return numbers.size() == 1 ? numbers[0] : numbers[d];
 }
 
-void set_windows(std::string_view op, PoolInput& input, const Dims& kernel_size, const Dims& stride,
-                 const Dims& padding, const Dims& dilation, bool ceil_mode) {
-  // Products of two of these numbers (three kernel sizes) stay within 63 bits.
-  constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max();
-  const std::size_t spatial = input.spatial;
-  const std::int64_t kernel_limit = spatial == 3 ? std::int64_t{1} << 20 : kLimit;
-  const Dims kernels = detail::per_dimension(op, "kernel_size", kernel_size, spatial);
-  const Dims strides =
-      stride.empty() ? kernels : detail::per_dimension(op, "stride", stride, spatial);
-  const Dims paddings = detail::per_dimension(op, "padding", padding, spatial);
-  const Dims dilations = detail::per_dimension(op, "dilation", dilation, spatial);
-  for (std::size_t d = 0; d < spatial; ++d) {
-    QUANTA_CHECK(kernels[d] >= 1 && kernels[d] <= kernel_limit,
-                 "{}: kernel_size: expected 1..{}, got {}", op, kernel_limit, kernels);
-    QUANTA_CHECK(strides[d] >= 1 && strides[d] <= kLimit, "{}: stride: expected 1..{}, got {}", op,
-                 kLimit, strides);
-    QUANTA_CHECK(dilations[d] >= 1 && dilations[d] <= kLimit,
-                 "{}: dilation: expected 1..{}, got {}", op, kLimit, dilations);
-    QUANTA_CHECK(paddings[d] >= 0 && paddings[d] <= kernels[d] / 2,
-                 "{}: padding: expected 0 to half of kernel_size {}, got {}", op, kernels,
-                 paddings);
-    PoolAxis& axis = input.axis(d);
-    axis.kernel = kernels[d];
-    axis.stride = strides[d];
-    axis.padding = paddings[d];
-    axis.dilation = dilations[d];
+// One channel suits both orders; torch then takes its channels-last kernels, whose averages round
+// differently at ties, but for inputs without a batch.
+PoolLayout layout_of(const Tensor& x, std::size_t spatial) {
+  if (rank_of(x) == spatial + 2) {
+    return x.is_contiguous(MemoryFormat::ChannelsLast) ? PoolLayout::ChannelsLast
+                                                       : PoolLayout::Contiguous;
+  }
+  const bool channels_last =
+      !x.is_contiguous() && x.unsqueeze(0).is_contiguous(MemoryFormat::ChannelsLast);
+  return channels_last ? PoolLayout::ChannelsLast : PoolLayout::Contiguous;
+}
+
+// Whether a dense copy would be in both orders, so that its layout_of() could be another.
+bool suits_both_layouts(const Tensor& x, std::size_t spatial) {
+  if (rank_of(x) == spatial + 1) return false;
+  std::int64_t volume = 1;
+  for (std::size_t d = 2; d < rank_of(x); ++d) volume *= x.sizes()[d];
+  return x.sizes()[1] == 1 || volume == 1;
+}
+
+Tensor with_batch(const Tensor& x, std::size_t spatial) {
+  return rank_of(x) == spatial + 1 ? x.unsqueeze(0) : x;
+}
+
+void check_input(std::string_view op, const Tensor& x, std::size_t spatial, bool allow_qint32) {
+  // Float64 as well, for proofs of gradients.
+  if (!x.defined() || x.dtype() != DType::Float64) {
+    detail::check_float_or_quantized(op, x, allow_qint32);
+  }
+  QUANTA_CHECK(rank_of(x) == spatial + 1 || rank_of(x) == spatial + 2,
+               "{}: x: expected {} or {} dimensions, got {}", op, spatial + 1, spatial + 2,
+               x.sizes());
+  for (std::size_t d = rank_of(x) - spatial - 1; d < rank_of(x); ++d) {
+    QUANTA_CHECK(x.sizes()[d] > 0, "{}: x: expected channels and spatial sizes > 0, got {}", op,
+                 x.sizes());
+  }
+}
+
+void check_count(std::string_view op, std::string_view argument, const Dims& values,
+                 std::size_t spatial) {
+  QUANTA_CHECK(values.size() == spatial || values.size() == 1,
+               "{}: {}: expected 1 or {} numbers, got {}", op, argument, spatial, values);
+}
+
+// What both kinds of windows that slide are made of.
+struct Windows {
+  const Dims& kernel_size;
+  const Dims& stride;
+  const Dims& padding;
+  const Dims& dilation;
+  bool ceil_mode;
+
+  void check(std::string_view op, std::size_t spatial) const {
+    check_count(op, "kernel_size", kernel_size, spatial);
+    if (!stride.empty()) check_count(op, "stride", stride, spatial);
+    check_count(op, "padding", padding, spatial);
+    check_count(op, "dilation", dilation, spatial);
+    // Products of two of these numbers (three kernel sizes) stay within 63 bits.
+    const std::int64_t kernel_limit = spatial == 3 ? std::int64_t{1} << 20 : kLimit;
+    const auto all = [&](const Dims& values) {
+      return detail::per_dimension(op, "", values, spatial);
+    };
+    for (std::size_t d = 0; d < spatial; ++d) {
+      const PoolAxis axis = axis_of(1, d);
+      QUANTA_CHECK(axis.kernel >= 1 && axis.kernel <= kernel_limit,
+                   "{}: kernel_size: expected 1..{}, got {}", op, kernel_limit, all(kernel_size));
+      QUANTA_CHECK(axis.stride >= 1 && axis.stride <= kLimit, "{}: stride: expected 1..{}, got {}",
+                   op, kLimit, all(stride));
+      QUANTA_CHECK(axis.dilation >= 1 && axis.dilation <= kLimit,
+                   "{}: dilation: expected 1..{}, got {}", op, kLimit, all(dilation));
+      QUANTA_CHECK(axis.padding >= 0 && axis.padding <= axis.kernel / 2,
+                   "{}: padding: expected 0 to half of kernel_size {}, got {}", op,
+                   all(kernel_size), all(padding));
+    }
+  }
+
+  void set(PoolAxis& axis, std::size_t d) const {
+    axis = axis_of(axis.input, d);
     const std::int64_t span = axis.input + 2 * axis.padding - axis.dilation * (axis.kernel - 1) - 1;
     axis.output = span < 0 ? 0 : (span + (ceil_mode ? axis.stride - 1 : 0)) / axis.stride + 1;
     // With ceil_mode the last window still has to start inside the input or its left padding.
     if (ceil_mode && (axis.output - 1) * axis.stride >= axis.input + axis.padding) --axis.output;
-    QUANTA_CHECK(axis.output >= 1,
-                 "{}: x: expected at least one window of {} (dilation {}, padding {}), got size {}",
-                 op, axis.kernel, axis.dilation, axis.padding, axis.input);
+  }
+
+ private:
+  PoolAxis axis_of(std::int64_t input, std::size_t d) const {
+    PoolAxis axis;
+    axis.input = input;
+    axis.kernel = at(kernel_size, d);
+    axis.stride = stride.empty() ? axis.kernel : at(stride, d);
+    axis.padding = at(padding, d);
+    axis.dilation = at(dilation, d);
+    return axis;
+  }
+};
+
+// Windows that follow from the sizes.
+struct AdaptiveWindows {
+  const Dims& output_size;
+
+  void check(std::string_view op, std::size_t spatial) const {
+    check_count(op, "output_size", output_size, spatial);
+    for (std::size_t d = 0; d < spatial; ++d) {
+      const std::int64_t size = at(output_size, d);
+      QUANTA_CHECK(size == -1 || (size >= 1 && size <= kLimit),
+                   "{}: output_size: expected 1..{} or -1 for the input's size, got {}", op, kLimit,
+                   detail::per_dimension(op, "", output_size, spatial));
+    }
+  }
+
+  void set(PoolAxis& axis, std::size_t d) const {
+    axis.adaptive = true;
+    axis.output = at(output_size, d) == -1 ? axis.input : at(output_size, d);
+  }
+};
+
+/// What all poolings share. `Derived` has kNames for one to three spatial dimensions, kTakesQInt32,
+/// windows(), and pool() and back() for the calculation.
+template <typename Derived>
+struct Pool : Op<Derived> {
+  const std::size_t spatial;
+
+  explicit Pool(std::size_t dimensions) : spatial(dimensions) {}
+
+  std::string_view name() const noexcept override { return Derived::kNames[spatial - 1]; }
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    check_input(name(), x, spatial, Derived::kTakesQInt32);
+    derived().check(name(), spatial);
+    const PoolLayout layout = layout_of(x, spatial);
+    if (layout == PoolLayout::Contiguous && !suits_both_layouts(x, spatial)) {
+      out.arrange(0, MemoryFormat::Contiguous);
+    }
+    const PoolGeometry pool = geometry(x.sizes(), layout);
+    Dims sizes{pool.batch, pool.channels};
+    for (std::size_t slot = 3 - spatial; slot < 3; ++slot) {
+      const PoolAxis& axis = pool.axes[slot];
+      QUANTA_CHECK(
+          axis.output >= 1,
+          "{}: x: expected at least one window of {} (dilation {}, padding {}), got size {}",
+          name(), axis.kernel, axis.dilation, axis.padding, axis.input);
+      sizes.push_back(axis.output);
+    }
+    Dims strides =
+        contiguous_strides(sizes, layout == PoolLayout::ChannelsLast ? MemoryFormat::ChannelsLast
+                                                                     : MemoryFormat::Contiguous);
+    if (rank_of(x) == spatial + 1) {
+      sizes.erase(0);
+      strides.erase(0);
+    }
+    out.add_like(x, sizes, strides);
+  }
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const PoolLayout layout = layout_of(in[0], spatial);
+    const Tensor x = layout == PoolLayout::Contiguous ? in[0].contiguous() : in[0];
+    return derived().pool(geometry(x.sizes(), layout), x, out[0]);
+  }
+
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    const Tensor result = derived().back(context);
+    return {context.input_sizes(0).size() == spatial + 1 ? result.squeeze(0) : result};
+  }
+
+ protected:
+  PoolGeometry geometry(const Dims& sizes, PoolLayout layout) const {
+    const std::size_t first = sizes.size() - spatial;
+    PoolGeometry pool;
+    pool.batch = sizes.size() == spatial + 1 ? 1 : sizes[0];
+    pool.channels = sizes[first - 1];
+    pool.layout = layout;
+    const auto windows = derived().windows();
+    for (std::size_t d = 0; d < spatial; ++d) {
+      PoolAxis& axis = pool.axes[3 - spatial + d];
+      axis.input = sizes[first + d];
+      windows.set(axis, d);
+    }
+    return pool;
+  }
+
+ private:
+  const Derived& derived() const { return static_cast<const Derived&>(*this); }
+};
+
+template <typename Derived>
+struct MaximumPool : Pool<Derived> {
+  using Pool<Derived>::Pool;
+  static constexpr bool kTakesQInt32 = true;
+
+  std::string_view pool(const PoolGeometry& geometry, const Tensor& x, const Tensor& out) const {
+    return cpu::max_pool(geometry, x.dtype(), x.data_ptr(), out.data_ptr());
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(1); }
+  Tensor back(const autograd::BackwardContext& context) const {
+    const Tensor x = context.input(0);
+    return max_pool_gradient(with_batch(context.grad(), this->spatial),
+                             with_batch(x, this->spatial),
+                             this->geometry(x.sizes(), layout_of(x, this->spatial)));
+  }
+};
+
+template <typename Derived>
+struct AveragePool : Pool<Derived> {
+  using Pool<Derived>::Pool;
+  static constexpr bool kTakesQInt32 = false;
+
+  std::string_view pool(const PoolGeometry& geometry, const Tensor& x, const Tensor& out) const {
+    cpu::AverageRule rule = static_cast<const Derived&>(*this).rule(geometry.layout);
+    if (x.is_quantized()) {
+      rule.zero_point = static_cast<std::int32_t>(x.impl()->quantizer.zero_point);
+    }
+    return cpu::avg_pool(geometry, rule, x.dtype(), x.data_ptr(), out.data_ptr());
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
+  Tensor back(const autograd::BackwardContext& context) const {
+    const PoolLayout layout = layout_of(context.grad(), this->spatial);
+    Dims sizes = context.input_sizes(0);
+    const PoolGeometry geometry = this->geometry(sizes, layout);
+    if (sizes.size() == this->spatial + 1) sizes.insert(0, 1);
+    return avg_pool_gradient(with_batch(context.grad(), this->spatial), sizes, geometry,
+                             static_cast<const Derived&>(*this).rule(layout));
+  }
+};
+
+struct MaxPool final : MaximumPool<MaxPool> {
+  static constexpr std::array<std::string_view, 3> kNames{"max_pool1d", "max_pool2d", "max_pool3d"};
+  MaxPoolOptions options;
+
+  MaxPool(std::size_t dimensions, const MaxPoolOptions& given)
+      : MaximumPool(dimensions), options(given) {}
+  Windows windows() const {
+    return {options.kernel_size, options.stride, options.padding, options.dilation,
+            options.ceil_mode};
+  }
+  void check(std::string_view op, std::size_t dimensions) const { windows().check(op, dimensions); }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<MaxPool, &MaxPool::options, &MaxPoolOptions::kernel_size>("kernel_size"),
+        attribute<MaxPool, &MaxPool::options, &MaxPoolOptions::stride>("stride"),
+        attribute<MaxPool, &MaxPool::options, &MaxPoolOptions::padding>("padding"),
+        attribute<MaxPool, &MaxPool::options, &MaxPoolOptions::dilation>("dilation"),
+        attribute<MaxPool, &MaxPool::options, &MaxPoolOptions::ceil_mode>("ceil_mode")};
+    return kTable;
+  }
+};
+
+struct AvgPool final : AveragePool<AvgPool> {
+  static constexpr std::array<std::string_view, 3> kNames{"avg_pool1d", "avg_pool2d", "avg_pool3d"};
+  AvgPoolOptions options;
+
+  AvgPool(std::size_t dimensions, const AvgPoolOptions& given)
+      : AveragePool(dimensions), options(given) {}
+  Windows windows() const {
+    static const Dims kNoDilation{1};
+    return {options.kernel_size, options.stride, options.padding, kNoDilation, options.ceil_mode};
+  }
+  void check(std::string_view op, std::size_t dimensions) const {
+    windows().check(op, dimensions);
+    QUANTA_CHECK(options.divisor_override != 0,
+                 "{}: divisor_override: expected another number, got 0", op);
+  }
+  cpu::AverageRule rule(PoolLayout layout) const {
+    cpu::AverageRule rule;
+    rule.divisor = options.count_include_pad ? cpu::AverageDivisor::PaddedWindow
+                                             : cpu::AverageDivisor::ValidWindow;
+    if (options.divisor_override) {
+      rule.divisor = cpu::AverageDivisor::Fixed;
+      rule.fixed_divisor = *options.divisor_override;
+    }
+    // torch's contiguous 1-d and 2-d kernels are the ones that add the zero point first.
+    rule.rounding = spatial < 3 && layout == PoolLayout::Contiguous
+                        ? cpu::AverageRounding::ZeroPointFirst
+                        : cpu::AverageRounding::Centred;
+    return rule;
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<AvgPool, &AvgPool::options, &AvgPoolOptions::kernel_size>("kernel_size"),
+        attribute<AvgPool, &AvgPool::options, &AvgPoolOptions::stride>("stride"),
+        attribute<AvgPool, &AvgPool::options, &AvgPoolOptions::padding>("padding"),
+        attribute<AvgPool, &AvgPool::options, &AvgPoolOptions::ceil_mode>("ceil_mode"),
+        attribute<AvgPool, &AvgPool::options, &AvgPoolOptions::count_include_pad>(
+            "count_include_pad"),
+        attribute<AvgPool, &AvgPool::options, &AvgPoolOptions::divisor_override>(
+            "divisor_override")};
+    return kTable;
+  }
+};
+
+/// The adaptive forms of both.
+template <typename Derived, typename Base>
+struct Adaptive : Base {
+  Dims output_size;
+
+  Adaptive(std::size_t dimensions, const Dims& size) : Base(dimensions), output_size(size) {}
+  AdaptiveWindows windows() const { return {output_size}; }
+  void check(std::string_view op, std::size_t dimensions) const { windows().check(op, dimensions); }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Derived, &Derived::output_size>("output_size")};
+    return kTable;
+  }
+};
+
+struct AdaptiveMaxPool final : Adaptive<AdaptiveMaxPool, MaximumPool<AdaptiveMaxPool>> {
+  using Adaptive::Adaptive;
+  static constexpr std::array<std::string_view, 3> kNames{
+      "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"};
+};
+
+struct AdaptiveAvgPool final : Adaptive<AdaptiveAvgPool, AveragePool<AdaptiveAvgPool>> {
+  using Adaptive::Adaptive;
+  static constexpr std::array<std::string_view, 3> kNames{
+      "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"};
+
+  cpu::AverageRule rule(PoolLayout layout) const {
+    cpu::AverageRule rule;
+    rule.divisor = cpu::AverageDivisor::ValidWindow;
+    rule.rounding = layout == PoolLayout::Contiguous ? cpu::AverageRounding::RawCodes
+                                                     : cpu::AverageRounding::Centred;
+    return rule;
+  }
+};
+
+constexpr std::string_view kHeader = "quanta/ops/pooling.h";
+
+template <typename Kind, std::size_t kSpatial>
+Sample sample(DType dtype) {
+  Dims sizes{2, 3, 6, 5, 5};
+  sizes.resize(kSpatial + 2);
+  const std::vector<Tensor> inputs{sample_tensor(sizes, dtype)};
+  if constexpr (requires(Kind kind) { kind.options; }) {
+    decltype(Kind::options) options;
+    options.kernel_size = {3};
+    options.stride = {2};
+    options.padding = {1};
+    return sample_call(Kind(kSpatial, options), inputs);
+  } else {
+    // Windows of three: means of an odd number have no ties, which layouts round differently.
+    return sample_call(Kind(kSpatial, {2}), inputs);
   }
 }
 
-Tensor pool_result(PoolInput& input) {
-  Dims sizes{input.geometry.batch, input.geometry.channels};
-  for (std::size_t d = 0; d < input.spatial; ++d) sizes.push_back(input.axis(d).output);
-  return detail::empty_with_parameters_of(input.x, sizes,
-                                          input.geometry.layout == PoolLayout::ChannelsLast
-                                              ? MemoryFormat::ChannelsLast
-                                              : MemoryFormat::Contiguous);
-}
-
-Tensor finish(const PoolInput& input, const Tensor& result) {
-  return input.unbatched == Unbatched::Yes ? result.squeeze(0) : result;
-}
-
-std::int32_t zero_point_of(const Tensor& x) {
-  return x.is_quantized() ? static_cast<std::int32_t>(x.impl()->quantizer.zero_point) : 0;
-}
-
-Tensor max_result(std::string_view op, OpScope& scope, const Tensor& x, const PoolInput& input,
-                  const Tensor& result) {
-  scope.touches(input.x, result);
-  scope.kernel(cpu::max_pool(input.geometry, x.dtype(), input.x.data_ptr(), result.data_ptr()));
-  if (replay::is_recording()) {
-    replay::record({.op = op,
-                    .inputs = {input.x},
-                    .outputs = {result},
-                    .run = [geometry = input.geometry](const replay::Frame& frame) {
-                      cpu::max_pool(geometry, frame.in().dtype(), frame.in().data_ptr(),
-                                    frame.out().data_ptr());
-                    }});
+template <typename Kind>
+void add(Catalogue& catalogue) {
+  const auto dtypes = Kind::kTakesQInt32 ? std::span<const DType>(dtypes::kFloatsQ)
+                                         : std::span<const DType>(dtypes::kFloatsQ8);
+  constexpr std::array<SampleFunction, 3> kSamples{sample<Kind, 1>, sample<Kind, 2>,
+                                                   sample<Kind, 3>};
+  for (std::size_t i = 0; i < kSamples.size(); ++i) {
+    catalogue.add({.name = Kind::kNames[i], .header = kHeader, .dtypes = dtypes}, kSamples[i]);
   }
-  Tensor y = finish(input, result);
-  if (!autograd::needs_grad(x)) return y;
-  return gradients::record_max_pool(op, std::move(y), x, input.spatial, input.geometry);
-}
-
-Tensor avg_result(std::string_view op, OpScope& scope, const Tensor& x, const PoolInput& input,
-                  const cpu::AverageRule& rule, const Tensor& result) {
-  scope.touches(input.x, result);
-  scope.kernel(
-      cpu::avg_pool(input.geometry, rule, x.dtype(), input.x.data_ptr(), result.data_ptr()));
-  if (replay::is_recording()) {
-    replay::record({.op = op,
-                    .inputs = {input.x},
-                    .outputs = {result},
-                    .run = [geometry = input.geometry, rule](const replay::Frame& frame) {
-                      cpu::avg_pool(geometry, rule, frame.in().dtype(), frame.in().data_ptr(),
-                                    frame.out().data_ptr());
-                    }});
-  }
-  Tensor y = finish(input, result);
-  if (!autograd::needs_grad(x)) return y;
-  return gradients::record_avg_pool(op, std::move(y), x, input.spatial, input.geometry, rule);
-}
-
-Tensor max_pool(std::string_view op, const Tensor& x, const MaxPoolOptions& options,
-                std::size_t spatial) {
-  OpScope scope(op);
-  PoolInput input = pool_input(op, x, spatial, true);
-  set_windows(op, input, options.kernel_size, options.stride, options.padding, options.dilation,
-              options.ceil_mode);
-  const Tensor result = pool_result(input);
-  return max_result(op, scope, x, input, result);
-}
-
-Tensor avg_pool(std::string_view op, const Tensor& x, const AvgPoolOptions& options,
-                std::size_t spatial) {
-  OpScope scope(op);
-  PoolInput input = pool_input(op, x, spatial, false);
-  set_windows(op, input, options.kernel_size, options.stride, options.padding, Dims{1},
-              options.ceil_mode);
-  QUANTA_CHECK(options.divisor_override != 0,
-               "{}: divisor_override: expected another number, got 0", op);
-  const Tensor result = pool_result(input);
-  cpu::AverageRule rule;
-  rule.zero_point = zero_point_of(x);
-  rule.divisor = options.count_include_pad ? cpu::AverageDivisor::PaddedWindow
-                                           : cpu::AverageDivisor::ValidWindow;
-  if (options.divisor_override) {
-    rule.divisor = cpu::AverageDivisor::Fixed;
-    rule.fixed_divisor = *options.divisor_override;
-  }
-  // torch's contiguous 1-d and 2-d kernels are the ones that add the zero point first.
-  rule.rounding = spatial < 3 && input.geometry.layout == PoolLayout::Contiguous
-                      ? cpu::AverageRounding::ZeroPointFirst
-                      : cpu::AverageRounding::Centred;
-  return avg_result(op, scope, x, input, rule, result);
-}
-
-void set_adaptive(std::string_view op, PoolInput& input, const Dims& output_size) {
-  constexpr std::int64_t kLimit = std::numeric_limits<std::int32_t>::max();
-  const Dims outputs = detail::per_dimension(op, "output_size", output_size, input.spatial);
-  for (std::size_t d = 0; d < input.spatial; ++d) {
-    QUANTA_CHECK(outputs[d] == -1 || (outputs[d] >= 1 && outputs[d] <= kLimit),
-                 "{}: output_size: expected 1..{} or -1 for the input's size, got {}", op, kLimit,
-                 outputs);
-    input.axis(d).adaptive = true;
-    if (outputs[d] != -1) input.axis(d).output = outputs[d];
-  }
-}
-
-Tensor adaptive_avg_pool(std::string_view op, const Tensor& x, const Dims& output_size,
-                         std::size_t spatial) {
-  OpScope scope(op);
-  PoolInput input = pool_input(op, x, spatial, false);
-  set_adaptive(op, input, output_size);
-  cpu::AverageRule rule;
-  rule.zero_point = zero_point_of(x);
-  rule.divisor = cpu::AverageDivisor::ValidWindow;
-  rule.rounding = input.geometry.layout == PoolLayout::Contiguous ? cpu::AverageRounding::RawCodes
-                                                                  : cpu::AverageRounding::Centred;
-  return avg_result(op, scope, x, input, rule, pool_result(input));
-}
-
-Tensor adaptive_max_pool(std::string_view op, const Tensor& x, const Dims& output_size,
-                         std::size_t spatial) {
-  OpScope scope(op);
-  PoolInput input = pool_input(op, x, spatial, true);
-  set_adaptive(op, input, output_size);
-  return max_result(op, scope, x, input, pool_result(input));
 }
 
 }  // namespace
+}  // namespace pooling
+
+using namespace pooling;
 
 Tensor max_pool1d(const Tensor& x, const MaxPoolOptions& options) {
-  return max_pool("max_pool1d", x, options, 1);
+  return run(MaxPool(1, options), x);
 }
 Tensor max_pool2d(const Tensor& x, const MaxPoolOptions& options) {
-  return max_pool("max_pool2d", x, options, 2);
+  return run(MaxPool(2, options), x);
 }
 Tensor max_pool3d(const Tensor& x, const MaxPoolOptions& options) {
-  return max_pool("max_pool3d", x, options, 3);
+  return run(MaxPool(3, options), x);
 }
 
 Tensor avg_pool1d(const Tensor& x, const AvgPoolOptions& options) {
-  return avg_pool("avg_pool1d", x, options, 1);
+  return run(AvgPool(1, options), x);
 }
 Tensor avg_pool2d(const Tensor& x, const AvgPoolOptions& options) {
-  return avg_pool("avg_pool2d", x, options, 2);
+  return run(AvgPool(2, options), x);
 }
 Tensor avg_pool3d(const Tensor& x, const AvgPoolOptions& options) {
-  return avg_pool("avg_pool3d", x, options, 3);
+  return run(AvgPool(3, options), x);
 }
 
 Tensor adaptive_max_pool1d(const Tensor& x, const Dims& output_size) {
-  return adaptive_max_pool("adaptive_max_pool1d", x, output_size, 1);
+  return run(AdaptiveMaxPool(1, output_size), x);
 }
 Tensor adaptive_max_pool2d(const Tensor& x, const Dims& output_size) {
-  return adaptive_max_pool("adaptive_max_pool2d", x, output_size, 2);
+  return run(AdaptiveMaxPool(2, output_size), x);
 }
 Tensor adaptive_max_pool3d(const Tensor& x, const Dims& output_size) {
-  return adaptive_max_pool("adaptive_max_pool3d", x, output_size, 3);
+  return run(AdaptiveMaxPool(3, output_size), x);
 }
 
 Tensor adaptive_avg_pool1d(const Tensor& x, const Dims& output_size) {
-  return adaptive_avg_pool("adaptive_avg_pool1d", x, output_size, 1);
+  return run(AdaptiveAvgPool(1, output_size), x);
 }
 Tensor adaptive_avg_pool2d(const Tensor& x, const Dims& output_size) {
-  return adaptive_avg_pool("adaptive_avg_pool2d", x, output_size, 2);
+  return run(AdaptiveAvgPool(2, output_size), x);
 }
 Tensor adaptive_avg_pool3d(const Tensor& x, const Dims& output_size) {
-  return adaptive_avg_pool("adaptive_avg_pool3d", x, output_size, 3);
+  return run(AdaptiveAvgPool(3, output_size), x);
+}
+
+void detail::add_pooling(Catalogue& catalogue) {
+  add<MaxPool>(catalogue);
+  add<AvgPool>(catalogue);
+  add<AdaptiveMaxPool>(catalogue);
+  add<AdaptiveAvgPool>(catalogue);
 }
 
 }  // namespace quanta
