@@ -12,6 +12,7 @@
 #include "quanta/nn/models/fashion.h"
 #include "quanta/runtime/safetensors.h"
 #include "support/fashion_mnist.h"
+#include "support/paths.h"
 
 namespace quanta::test {
 namespace {
@@ -45,7 +46,7 @@ void check_network(const std::string& name) {
   const FashionMnist test(FashionMnist::kDebianFolder, FashionMnist::Split::Test);
   Net net;
   net.load_state_dict(
-      read_safetensors(std::filesystem::path(QUANTA_DEMO_DATA_DIR) / (name + ".safetensors")));
+      read_safetensors(source_folder() / "examples" / "data" / (name + ".safetensors")));
   net.eval();
   const int float_right = right_answers(net, test);
   CHECK(float_right >= 450);
@@ -63,10 +64,10 @@ void check_network(const std::string& name) {
   loaded.eval();
   load_model(loaded, file);
   CHECK(loaded(test.images(0, kBatch)).equal(int8(test.images(0, kBatch))));
-  CHECK(std::filesystem::file_size(file) * 10 <=
-        std::filesystem::file_size(std::filesystem::path(QUANTA_DEMO_DATA_DIR) /
-                                   (name + ".safetensors")) *
-            3);
+  CHECK(
+      std::filesystem::file_size(file) * 10 <=
+      std::filesystem::file_size(source_folder() / "examples" / "data" / (name + ".safetensors")) *
+          3);
   std::filesystem::remove(file);
 }
 

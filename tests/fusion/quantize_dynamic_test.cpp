@@ -2,7 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <filesystem>
 #include <set>
 #include <string>
 #include <vector>
@@ -28,6 +27,7 @@
 #include "quanta/runtime/pt_file.h"
 #include "quanta/runtime/random.h"
 #include "small_network.h"
+#include "support/paths.h"
 #include "temporary_file.h"
 
 namespace quanta::test {
@@ -337,8 +337,7 @@ TEST_CASE("save_model: the projection of an attention comes back as a dynamic li
 }
 
 TEST_CASE("read_pt: a dynamic LSTM of torch loads with its rounding of activations") {
-  const StateDict state = read_pt_state_dict(std::filesystem::path(QUANTA_TEST_DATA_DIR) / "torch" /
-                                             "lstm_classifier.pt");
+  const StateDict state = read_pt_state_dict(golden_cases() / "torch" / "lstm_classifier.pt");
   REQUIRE(state.contains("rnn._all_weight_values.0.param/3/0"));
   nn::Sequential net;
   net.add_module("rnn", nn::make_module<nn::LSTM>(nn::RecurrentOptions{

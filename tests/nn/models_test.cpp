@@ -10,12 +10,13 @@
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
 #include "quanta/runtime/safetensors.h"
+#include "support/paths.h"
 
 namespace quanta::nn::models {
 namespace {
 
 std::string data(const std::string& name) {
-  return std::string(QUANTA_SOURCE_DIR) + "/examples/data/" + name;
+  return (test::source_folder() / "examples" / "data" / name).string();
 }
 
 // Every path of the groups leads to a module and none stands twice.

@@ -21,12 +21,11 @@
 #include <vector>
 
 #include "quanta/runtime/detail/zip_reader.h"
+#include "support/paths.h"
 
 namespace quanta::test {
 
-inline std::filesystem::path golden_folder() {
-  return std::filesystem::path(QUANTA_TEST_DATA_DIR) / "torch";
-}
+inline std::filesystem::path golden_folder() { return golden_cases() / "torch"; }
 
 inline std::string read_bytes(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);

@@ -10,6 +10,7 @@
 
 #include "file_test_util.h"
 #include "quanta/runtime/error.h"
+#include "support/paths.h"
 
 namespace quanta {
 namespace {
@@ -153,8 +154,7 @@ TEST_CASE("safetensors: a tensor that is not aligned is copied") {
 TEST_CASE("safetensors: all golden files are read") {
   std::size_t files = 0;
   for (const char* folder : {"torch", "seeds"}) {
-    for (const auto& entry : std::filesystem::directory_iterator(
-             std::filesystem::path(QUANTA_TEST_DATA_DIR) / folder)) {
+    for (const auto& entry : std::filesystem::directory_iterator(test::golden_cases() / folder)) {
       if (entry.path().extension() != ".safetensors") continue;
       CAPTURE(entry.path().string());
       CHECK_NOTHROW(read_safetensors(entry.path()));

@@ -108,9 +108,9 @@ void check_hostile(const std::string& bytes, std::size_t lost_at_end) {
 }  // namespace
 
 TEST_CASE("decode_image: PPM and PGM in both modes") {
+  using namespace std::string_literals;
   using Codes = std::vector<std::int64_t>;
-  const std::string colour =
-      std::string("P6\n# a comment\n2 1\n255\n") + "\xFF\x80\x10" + std::string("\x00\x00\x64", 3);
+  const std::string colour = "P6\n# a comment\n2 1\n255\n\xFF\x80\x10\0\0\x64"s;
   CHECK(decode(colour, ImageMode::Rgb).sizes() == Dims{3, 1, 2});
   CHECK(codes(colour, ImageMode::Rgb) == Codes{255, 0, 128, 0, 16, 100});
   CHECK(codes(colour, ImageMode::Grey) == Codes{153, 11});

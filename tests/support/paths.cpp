@@ -1,0 +1,11 @@
+#include "support/paths.h"
+
+namespace quanta::test {
+
+// The only file that is compiled with the path of the repository: a compiler cache can share all
+// others between checkouts.
+std::filesystem::path source_folder() { return QUANTA_SOURCE_DIR; }
+
+std::filesystem::path golden_cases() { return source_folder() / "tests" / "golden"; }
+
+}  // namespace quanta::test
