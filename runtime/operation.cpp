@@ -207,18 +207,29 @@ struct Runner {
     std::vector<const Tensor*> arguments;
   };
 
-  static Arguments arrange(const Arguments& in, const Results& out, Arranged& arranged) {
+  static bool is_arranged(const Arguments& in, const Results& out, std::size_t i) {
+    const MemoryFormat format = out.arranged_[i];
+    return format == MemoryFormat::Preserve || !in[i].defined() || in[i].is_contiguous(format);
+  }
+
+  // Whether all arguments lie in memory as the kernel wants them.
+  static bool are_arranged(const Arguments& in, const Results& out) {
+    if (!out.arranges_) return true;
     const std::size_t count = std::min(in.size(), Results::kArranged);
     for (std::size_t i = 0; i < count; ++i) {
-      const MemoryFormat format = out.arranged_[i];
-      if (format == MemoryFormat::Preserve || !in[i].defined() || in[i].is_contiguous(format)) {
-        continue;
-      }
-      if (arranged.arguments.empty()) arranged.arguments.assign(in.begin(), in.end());
-      arranged.copies[i] = in[i].contiguous(format);
+      if (!is_arranged(in, out, i)) return false;
+    }
+    return true;
+  }
+
+  static Arguments arrange(const Arguments& in, const Results& out, Arranged& arranged) {
+    const std::size_t count = std::min(in.size(), Results::kArranged);
+    arranged.arguments.assign(in.begin(), in.end());
+    for (std::size_t i = 0; i < count; ++i) {
+      if (is_arranged(in, out, i)) continue;
+      arranged.copies[i] = in[i].contiguous(out.arranged_[i]);
       arranged.arguments[i] = &arranged.copies[i];
     }
-    if (arranged.arguments.empty()) return in;
     return {arranged.arguments.data(), arranged.arguments.size()};
   }
 
@@ -313,14 +324,20 @@ struct Runner {
     }
     const Device device = device_of(operation, in);
     if (requiring == 0 && !replay::is_recording()) [[likely]] {
+      if (are_arranged(in, out)) [[likely]] {
+        return unattended(operation, in, out, device, scope);
+      }
       Arranged arranged;
-      const Arguments given = out.arranges_ ? arrange(in, out, arranged) : in;
-      if (out.in_place_) before_writes(operation, out);
-      if (allocate_all(out, device)) calculate(operation, given, out, device, scope);
-      scope.work([&] { return operation.work(given, out.span()); });
-      return;
+      return unattended(operation, arrange(in, out, arranged), out, device, scope);
     }
     attended(operation, in, out, use, device, scope);
+  }
+
+  static void unattended(const Operation& operation, const Arguments& in, Results& out,
+                         Device device, OpScope& scope) {
+    if (out.in_place_) before_writes(operation, out);
+    if (allocate_all(out, device)) calculate(operation, in, out, device, scope);
+    scope.work([&] { return operation.work(in, out.span()); });
   }
 
   // While the call is recorded or differentiated. What happens within the operation is neither.
@@ -331,7 +348,7 @@ struct Runner {
     Arguments given = in;
     {
       const autograd::NoGradGuard no_grad;
-      if (out.arranges_) given = arrange(in, out, arranged);
+      if (!are_arranged(in, out)) given = arrange(in, out, arranged);
     }
     if (out.in_place_) before_writes(operation, out);
     {
