@@ -166,7 +166,7 @@ void errors_of_bins(const float* index, const float* density, std::int64_t count
   };
 
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   const FloatTag d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const auto start = hn::Set(d, terms.start);

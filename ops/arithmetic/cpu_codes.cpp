@@ -35,7 +35,7 @@ float scalar_join(std::int32_t lhs, std::int32_t rhs, const PReluArgs& args) {
   return static_cast<float>(difference * (difference > 0 ? args.one : rhs - args.rhs_zero_point));
 }
 
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 template <std::size_t kBytes>
 using FloatVector = hn::Vec<Floats<kBytes>>;
 
@@ -240,7 +240,7 @@ template <typename T, class Args>
 void binary_row(const T* lhs, const T* rhs, T* dst, std::int64_t count, const Args& args,
                 Rhs kind) {
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   using Op = OpOf<Args>;
   i = fits_int32(args) ? binary_codes<Op, Reach::Int32>(lhs, rhs, dst, count, args, kind)
                        : binary_codes<Op, Reach::Any>(lhs, rhs, dst, count, args, kind);
@@ -252,7 +252,7 @@ void binary_row(const T* lhs, const T* rhs, T* dst, std::int64_t count, const Ar
 template <typename T, class Args>
 void binary_channels(const T* lhs, const T* rhs, T* dst, std::int64_t rows, std::int64_t channels,
                      const Args& args) {
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   using Op = OpOf<Args>;
   if (rows * channels >= 16) {
     const std::int64_t parts = (channels + kMaxTermChannels - 1) / kMaxTermChannels;
@@ -276,7 +276,7 @@ void binary_channels(const T* lhs, const T* rhs, T* dst, std::int64_t rows, std:
 template <typename T>
 void clamp_row(const T* src, T* dst, std::int64_t count, T low, T high, Store store) {
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   i = store == Store::Streaming ? clamp_vectors<true>(src, dst, count, low, high)
                                 : clamp_vectors<false>(src, dst, count, low, high);
 #else

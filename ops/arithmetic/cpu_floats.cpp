@@ -29,7 +29,7 @@ inline float apply(float lhs, float rhs) {
   if constexpr (kOp == FloatBinary::AddReLU) return keep_nan_max(lhs + rhs, 0.0F);
 }
 
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 HWY_INLINE hn::Vec<FloatTag> vector_max(hn::Vec<FloatTag> x, hn::Vec<FloatTag> low) {
   return hn::IfThenElse(hn::Lt(x, low), low, x);
 }
@@ -87,7 +87,7 @@ template <FloatBinary kOp>
 void binary_row(const float* lhs, const float* rhs, float* dst, std::int64_t count, Rhs kind,
                 Store store) {
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   i = store == Store::Streaming ? binary_vectors<kOp, true>(lhs, rhs, dst, count, kind)
                                 : binary_vectors<kOp, false>(lhs, rhs, dst, count, kind);
 #else
@@ -116,7 +116,7 @@ void binary(FloatBinary op, const float* lhs, const float* rhs, float* dst, std:
 void clamp_row(const float* src, float* dst, std::int64_t count, float low, float high,
                Store store) {
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   i = store == Store::Streaming ? clamp_vectors<true>(src, dst, count, low, high)
                                 : clamp_vectors<false>(src, dst, count, low, high);
 #else
@@ -130,7 +130,7 @@ FloatRange range_row(const float* src, std::int64_t count) {
   float max = src[0];
   bool has_nan = false;
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   const FloatTag d;
   if (count >= kLanes) {
     auto min_vector = hn::LoadU(d, src);

@@ -29,7 +29,7 @@ struct ChunkScales {
   float unscale[kChunk];
 };
 
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 using IntVec = hn::Vec<IntTag>;
 using FloatVec = hn::Vec<FloatTag>;
 
@@ -144,13 +144,13 @@ class ElementRounding {
   FormatRounding round_;
   bool ties_away_;
 };
-#endif  // HWY_TARGET != HWY_SCALAR
+#endif  // QUANTA_VECTORS
 
 class BlockRow {
  public:
   explicit BlockRow(const math::BlockFormat& format)
       : format_(format)
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
         ,
         scales_(format),
         round_(format.element)
@@ -160,7 +160,7 @@ class BlockRow {
 
   void find_scales(std::int64_t blocks, ChunkScales& chunk) const {
     std::int64_t k = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
     const FloatTag d;
     for (; k + kLanes <= blocks; k += kLanes) {
       const ScaleVectors scales = scales_(hn::LoadU(d, chunk.amax + k));
@@ -178,7 +178,7 @@ class BlockRow {
   void quantize(const float* src, std::int64_t count, float scale, float unscale,
                 float* dst) const {
     std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
     const FloatTag d;
     const auto to_steps = hn::Set(d, scale);
     const auto from_steps = hn::Set(d, unscale);
@@ -194,7 +194,7 @@ class BlockRow {
 
  private:
   math::BlockFormat format_;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   Scales scales_;
   ElementRounding round_;
 #endif

@@ -19,7 +19,7 @@ HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
 namespace {
 
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 
 template <Rows kRows, std::size_t kBytes, int kLines>
 void sum_lines_of_shape(const LineShape& shape, const LineWeights& weights,
@@ -30,7 +30,7 @@ void sum_lines_of_shape(const LineShape& shape, const LineWeights& weights,
         shape, weights, interleaved, params, out);
   };
   using std::integral_constant;
-  if constexpr (kRows == Rows::Pair && HWY_TARGET == HWY_AVX3_DL) {
+  if constexpr (kRows == Rows::Pair && kCode == Code::Avx512Vbmi) {
     // Only for weights that do not fit in int8.
     return sum(integral_constant<int, 0>(), integral_constant<int, 0>());
   }
@@ -203,13 +203,13 @@ class LineRunner {
 
 void convolve_lines(const DepthwiseCall& call, std::int64_t begin, std::int64_t end,
                     DepthwiseScratch& scratch) {
-#if HWY_TARGET == HWY_AVX3_DL
+#if QUANTA_AVX512_VBMI
   if (!call.weights.quads.empty()) return LineRunner<Rows::Quad>(call, scratch).run(begin, end);
 #endif
   LineRunner<Rows::Pair>(call, scratch).run(begin, end);
 }
 
-#else  // HWY_TARGET == HWY_SCALAR
+#else  // !QUANTA_VECTORS
 
 std::uint8_t convolve_output(const DepthwiseCall& call, const DepthwiseLine& line, std::int64_t x,
                              std::int64_t channel) {

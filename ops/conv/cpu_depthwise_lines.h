@@ -26,7 +26,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 
 /// Rows that one instruction multiplies.
 enum class Rows : int { Pair = 2, Quad = 4 };
@@ -251,7 +251,7 @@ HWY_NOINLINE void sum_lines(const LineShape& shape, const LineWeights& weights,
                                                        out);
 }
 
-#endif  // HWY_TARGET != HWY_SCALAR
+#endif  // QUANTA_VECTORS
 }  // namespace quanta::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -17,7 +17,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
 namespace {
-#if HWY_TARGET == HWY_AVX3_DL
+#if QUANTA_AVX512_VBMI
 
 using ByteVector = hn::Vec<Bytes<64>>;
 using IntVector = hn::Vec<Ints<64>>;
@@ -127,8 +127,8 @@ HWY_INLINE void add_products(IntVector& sum, ByteVector x, ByteVector weight) {
   asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(x.raw), "vm"(weight.raw));
 }
 
-/// Sums of the outputs under the columns of late, which the window moves over: a column is read
-/// and interleaved once, and added to all outputs that it is part of.
+/// The sums of the outputs that the window's columns are part of. A column is read and interleaved
+/// once, and added to all of them.
 template <int kKernel, int kStride, int kLines>
 class Window {
  public:
@@ -151,7 +151,7 @@ class Window {
 #pragma GCC unroll 12
       for (int i = 0; i < kKernel * 4; ++i) {
         taps.weight[i] = hn::Load(Bytes<64>(), tables_.weights + i * 64);
-        // Not read again from memory.
+        // Keeps the compiler from reading it again from memory.
         asm("" : "+v"(taps.weight[i].raw));
       }
     }

@@ -21,7 +21,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 
 /// What the values before rounding may be: known to fit into an int32, or anything.
 enum class Reach : bool { Int32, Any };
@@ -166,7 +166,7 @@ class ChannelPosition {
   std::int64_t offset_ = 0;
 };
 
-#endif  // HWY_TARGET != HWY_SCALAR
+#endif  // QUANTA_VECTORS
 }  // namespace quanta::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
 namespace {
 
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 template <FloatScaling kScaling, bool kOneForAll, bool kStreaming>
 HWY_INLINE std::int64_t round_vectors(const RoundingRun& run, const FormatRounding& round) {
   const FloatTag d;
@@ -44,18 +44,18 @@ HWY_INLINE std::int64_t round_vectors_of(const RoundingRun& run, const FormatRou
                                    : round_vectors<kScaling, true, false>(run, round);
 }
 
-#endif  // HWY_TARGET != HWY_SCALAR
+#endif  // QUANTA_VECTORS
 
 // `rows` rows, whose parameters are `stride` apart.
 void round_rows(const RoundingRun& first, std::int64_t rows, std::int64_t stride,
                 const FloatRounding& rounding, Store store) {
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   const FormatRounding round(rounding.format, rounding.overflow, rounding.nan);
 #endif
   RoundingRun run = first;
   for (std::int64_t row = 0; row < rows; ++row) {
     std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
     i = rounding.scaling == FloatScaling::Divide
             ? round_vectors_of<FloatScaling::Divide>(run, round, store)
             : round_vectors_of<FloatScaling::Multiply>(run, round, store);
@@ -69,7 +69,7 @@ void round_rows(const RoundingRun& first, std::int64_t rows, std::int64_t stride
     run.scale += stride;
     run.unscale += stride;
   }
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   if (store == Store::Streaming) hwy::FlushStream();
 #else
   static_cast<void>(store);

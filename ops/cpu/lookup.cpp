@@ -15,7 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
 namespace {
 
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 template <bool kStreaming>
 std::int64_t lookup_vectors(const std::uint8_t* src, std::uint8_t* dst, std::int64_t count,
                             const CodeTable& table) {
@@ -35,7 +35,7 @@ std::int64_t lookup_vectors(const std::uint8_t* src, std::uint8_t* dst, std::int
 void lookup_row(const std::uint8_t* src, std::uint8_t* dst, std::int64_t count,
                 const CodeTable& table, Store store) {
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   i = store == Store::Streaming ? lookup_vectors<true>(src, dst, count, table)
                                 : lookup_vectors<false>(src, dst, count, table);
 #else

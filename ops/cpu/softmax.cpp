@@ -99,7 +99,7 @@ class Divisor {
 
  private:
   HWY_INLINE Vector quotient(Vector x) const {
-#if HWY_TARGET != HWY_SCALAR  // which has no fused multiply-add
+#if QUANTA_VECTORS  // which has no fused multiply-add
     const Tag d;
     const auto exact = hn::Or(hn::Ge(x, hn::Set(d, 0x1p-100F)), hn::Eq(x, hn::Zero(d)));
     if (HWY_LIKELY(hn::AllTrue(d, exact))) {

@@ -16,7 +16,7 @@ namespace {
 using quanta::detail::EmbeddingRows;
 using quanta::detail::RowParameters;
 
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 
 template <int kBits>
 HWY_INLINE hn::Vec<FloatTag> codes_at(const std::uint8_t* row, std::int64_t column) {
@@ -56,7 +56,7 @@ void add_row(const EmbeddingRows& layout, const std::uint8_t* row, float factor,
   const float scale = values.scale * factor;
   const float bias = values.bias * factor;
   std::int64_t c = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   if (layout.bits == 8) c = add_vectors<8>(row, layout.columns, scale, bias, to);
   if (layout.bits == 4) c = add_vectors<4>(row, layout.columns, scale, bias, to);
 #endif

@@ -37,7 +37,7 @@ void masked_tail(const float* grad, std::int64_t begin, std::int64_t count,
   }
 }
 
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 static_assert(kLanes % 8 == 0, "a vector's mask bits begin with a byte");
 static_assert(LearnedLanes::kCount % kLanes == 0, "lanes of sums come in whole vectors");
 
@@ -162,12 +162,12 @@ std::int64_t learned_vectors(const float* x, const float* grad, std::int64_t cou
   }
   return i;
 }
-#endif  // HWY_TARGET != HWY_SCALAR
+#endif  // QUANTA_VECTORS
 
 void learned_block(const float* x, const float* grad, std::int64_t count,
                    const math::FakeQuantizeParams& params, float* dst, LearnedLanes& lanes) {
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   i = learned_vectors(x, grad, count, params, dst, lanes);
 #endif
   for (; i < count; ++i) {
@@ -180,7 +180,7 @@ void fake_quantize_one_channel(const float* src, std::int64_t count,
                                const FakeQuantizeChannels& channels, std::int64_t channel,
                                float* dst, std::uint8_t* mask, Store store) {
   std::int64_t done = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   const UniformChannel parameters(channels, channel);
   done = store == Store::Streaming
              ? fake_quantize_vectors<true>(src, count, parameters, channels, dst, mask)
@@ -195,7 +195,7 @@ void fake_quantize_all_channels(const float* src, const FakeQuantizeChannels& ch
                                 std::uint8_t* mask) {
   const std::int64_t count = channels.count();
   std::int64_t done = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   const NeighbourChannels parameters(channels);
   done = fake_quantize_vectors<false>(src, count, parameters, channels, dst, mask);
 #endif
@@ -220,7 +220,7 @@ void fake_quantize_row_range(const float* src, const FakeQuantizeRows& rows, std
 void masked_row(const float* grad, std::int64_t count, const std::uint8_t* mask, float* dst,
                 Store store) {
   std::int64_t done = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   done = store == Store::Streaming ? masked_vectors<true>(grad, count, mask, dst)
                                    : masked_vectors<false>(grad, count, mask, dst);
 #else

@@ -100,7 +100,7 @@ HWY_INLINE std::int64_t blend_floats(D df, const BlendLines& lines, std::int64_t
   return i;
 }
 
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 // rounded_blend() in vectors.
 template <int kLines>
 struct BlendSource {
@@ -122,7 +122,7 @@ HWY_INLINE void blend_line(const BlendLines& lines, std::int64_t count, float ze
     i = blend_floats<kLines>(hn::ScalableTag<float>(), lines, 0, count, dst);
     i = blend_floats<kLines>(hn::CappedTag<float, 4>(), lines, i, count, dst);
   } else {
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
     constexpr std::int32_t kMin = std::numeric_limits<T>::min();
     constexpr std::int32_t kMax = std::numeric_limits<T>::max();
     const QuantizeArgs args{1.0F, static_cast<std::int32_t>(zero_point), kMin, kMax, kMax};

@@ -16,7 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
 namespace {
 
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 
 using FloatVec = hn::Vec<FloatTag>;
 
@@ -39,7 +39,7 @@ struct Int4Source {
   static HWY_INLINE FloatVec get(const std::uint8_t* step, std::int64_t v) {
     const IntTag di;
     const auto words = hn::LoadU(di, reinterpret_cast<const std::int32_t*>(step) + v * kLanes);
-#if HWY_TARGET <= HWY_AVX3
+#if QUANTA_AVX512
     // The permutation looks at the lowest four bits only, and its table holds the floats.
     alignas(64) static constexpr float kValues[16] = {0,  1,  2,  3,  4,  5,  6,  7,
                                                       -8, -7, -6, -5, -4, -3, -2, -1};
@@ -64,14 +64,11 @@ struct FloatSource {
 using Steps = std::make_integer_sequence<int, static_cast<int>(kWeightOnlyStep)>;
 constexpr int kBlockVectors = static_cast<int>(kWeightOnlyBlock / kLanes);
 
-// As many sums as the registers hold, beside the weights of one k.
-#if HWY_TARGET <= HWY_AVX3
-constexpr std::int64_t kMostRows = 12;
-constexpr int vectors_for(int /*rows*/) { return kBlockVectors; }
-#else
-constexpr std::int64_t kMostRows = 6;
-constexpr int vectors_for(int rows) { return rows <= 2 ? kBlockVectors : kBlockVectors / 2; }
-#endif
+// The registers hold so many sums beside the weights of one k.
+constexpr std::int64_t kMostRows = kBlocks.weight_only_rows;
+constexpr int vectors_for(int rows) {
+  return kVectorBytes == 64 || rows <= 2 ? kBlockVectors : kBlockVectors / 2;
+}
 // Few rows have too few sums to hide the latency of an addition: these take turns.
 constexpr int phases_for(int rows) { return rows <= 2 ? 2 : 1; }
 
@@ -183,7 +180,7 @@ void source_sums(const WeightOnlyBlock& block, const WeightOnlyRows& rows, Sums 
       return block_sums<Source, 2>(block, rows, mode, sums);
     case 4:
       return block_sums<Source, 4>(block, rows, mode, sums);
-#if HWY_TARGET <= HWY_AVX3
+#if QUANTA_AVX512
     case 8:
       return block_sums<Source, 8>(block, rows, mode, sums);
 #endif
@@ -248,7 +245,7 @@ void sums_of_panel(const float* panel, std::int64_t depth, const WeightOnlyRows&
   source_sums<FloatSource>(block, rows, mode, sums);
 }
 
-#else  // HWY_TARGET == HWY_SCALAR
+#else  // !QUANTA_VECTORS
 
 std::int64_t tile_rows(std::int64_t left) { return std::min<std::int64_t>(left, 4); }
 

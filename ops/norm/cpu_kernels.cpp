@@ -54,7 +54,7 @@ HWY_INLINE std::int64_t norm_blocks(const float* src, const NormParameters& para
                                           dst);
 }
 
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 QuantizeArgs quantize_args(const NormOutput& output) {
   return {output.inv_scale, output.zero_point, output.min, output.max, output.max};
 }
@@ -160,7 +160,7 @@ void NormChannels(DType dtype, const void* src, const NormParameters& parameters
 
 void NormRows(DType dtype, const void* src, const NormParameters& parameters, std::int64_t rows,
               std::int64_t channels, const NormOutput& output, void* dst) {
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   if (dtype != DType::Float32 && channels <= kMaxTermChannels && rows * channels >= 16) {
     if (dtype == DType::QUInt8) {
       return norm_code_rows(static_cast<const std::uint8_t*>(src), parameters, rows, channels,

@@ -69,7 +69,7 @@ HWY_INLINE void max_pixel(const T* src, const PoolTaps& taps, std::int64_t begin
 
 // --- Average ---------------------------------------------------------------------------------
 
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 // Sums of the bytes (codes of QInt8 moved up by 128) of one block of channels.
 template <std::size_t kBytes>
 class ByteSums {
@@ -245,7 +245,7 @@ class PixelAverage {
   HWY_INLINE void operator()(const T* src, const PoolTaps& taps, std::int64_t begin,
                              std::int64_t end, T* dst) {
     std::int64_t c = begin;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
     if (taps.width_count != width_count_ || taps.w.padded != padded_) prepare(taps);
     if (count_ <= kFewTaps) {
       c = average_blocks<true>(src, taps, numbers_, begin, end, dst);
@@ -257,7 +257,7 @@ class PixelAverage {
   }
 
  private:
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   static constexpr std::int64_t kFewTaps = 256;
   // Larger windows could overflow 32-bit sums; the scalar code has 64.
   static constexpr std::int64_t kMostTaps = std::int64_t{1} << 22;
@@ -325,7 +325,7 @@ class PixelAverage<float> {
 
 // --- One row of output pixels ----------------------------------------------------------------
 
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 // Runs of neighbouring elements that are `step` apart, as max_runs takes them.
 template <typename T>
 struct Runs {
@@ -394,7 +394,7 @@ void max_shared_row(const PoolRow& row, const T* src, T* dst) {
   }
 }
 
-// Whether windows share columns, of codes: the order of comparisons decides about zeros' signs.
+// Whether windows share columns. Codes alone do: with floats the order decides the sign of zeros.
 template <typename T>
 bool shares_columns(const PoolRow& row) {
   const PoolAxis& width = row.geometry->axes[2];
@@ -410,7 +410,7 @@ void max_row(const PoolRow& row, const T* src, T* dst) {
   const PoolGeometry& geometry = *row.geometry;
   const PoolAxis& width = geometry.axes[2];
   T* to = dst + row.dst;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   if (shares_columns<T>(row)) {
     max_shared_row(row, src, to);
     return;

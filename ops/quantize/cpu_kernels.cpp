@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
 namespace {
 
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 struct FloatSource {
   HWY_INLINE hn::Vec<FloatTag> at(std::int64_t i) const { return hn::LoadU(FloatTag(), src + i); }
   const float* src;
@@ -129,7 +129,7 @@ template <typename T>
 void quantize_row(const float* src, T* dst, std::int64_t count, const QuantizeArgs& args,
                   Store store) {
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   i = quantize_vectors(src, reinterpret_cast<std::uint8_t*>(dst), count, args, store);
 #else
   static_cast<void>(store);
@@ -144,7 +144,7 @@ template <typename T>
 void dequantize_row(const T* src, float* dst, std::int64_t count, float scale,
                     std::int32_t zero_point, Store store) {
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   i = store == Store::Streaming ? dequantize_vectors<true>(src, dst, count, scale, zero_point)
                                 : dequantize_vectors<false>(src, dst, count, scale, zero_point);
 #else
@@ -157,7 +157,7 @@ template <typename T>
 void quantize_channel_rows(const float* src, T* dst, std::int64_t rows, std::int64_t channels,
                            const float* inv_scales, const float* zero_points) {
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   i = quantize_row_vectors(src, dst, rows, channels, inv_scales, zero_points);
 #endif
   for (; i < rows * channels; ++i) {
@@ -172,7 +172,7 @@ template <typename T>
 void dequantize_channels(const T* src, float* dst, std::int64_t count, const double* scales,
                          const double* zero_points, Rhs kind) {
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   i = kind == Rhs::Row
           ? dequantize_channel_vectors<Rhs::Row>(src, dst, count, scales, zero_points)
           : dequantize_channel_vectors<Rhs::Scalar>(src, dst, count, scales, zero_points);

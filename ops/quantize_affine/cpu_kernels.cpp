@@ -18,7 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
 namespace {
 
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 
 // The parameters of the elements from i on: one for all, or one for each.
 template <bool kOneForAll>
@@ -127,13 +127,13 @@ std::int64_t gradient_vectors(const float* src, const float* grad, std::int64_t 
   }
   return i;
 }
-#endif  // HWY_TARGET != HWY_SCALAR
+#endif  // QUANTA_VECTORS
 
 void gradient_row(const float* src, const float* grad, std::int64_t count, float scale,
                   float offset, const math::AffineLimits<float>& limits, float* dst,
                   GradientLanes& lanes) {
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   i = gradient_vectors(src, grad, count, scale, offset, limits, dst, lanes);
 #endif
   for (; i < count; ++i) {
@@ -163,7 +163,7 @@ void affine_run(const float* src, std::int64_t rows, std::int64_t length, const 
     const float* row_scale = scale + row * stride;
     const float* row_offset = offset + row * stride;
     std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
     i = affine_vectors<kOp, kOneForAll, kStreaming>(from, length, row_scale, row_offset, limits,
                                                     to);
 #endif
@@ -172,7 +172,7 @@ void affine_run(const float* src, std::int64_t rows, std::int64_t length, const 
       to[i] = affine_one<kOp>(from[i], row_scale[at], row_offset[at], limits);
     }
   }
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   if constexpr (kStreaming) hwy::FlushStream();
 #endif
 }
@@ -331,7 +331,7 @@ void backward_rows(AffineOp op, const T* src, const T* grad, const AffineRows& r
   });
 }
 
-// The same of quantize_dequantize in vectors, for rows with one parameter each.
+// The gradient of quantize_dequantize in vectors, for rows with one parameter each.
 void backward_rows_in_vectors(const float* src, const float* grad, const AffineRows& rows,
                               std::int64_t begin, std::int64_t end, const float* scale,
                               const float* offset, const math::AffineLimits<float>& limits,

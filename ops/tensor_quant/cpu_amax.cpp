@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
 namespace {
 
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 using Floats = hn::Vec<FloatTag>;
 
 // Codes of elements: what an amax comes to, and what that makes of an element.
@@ -135,12 +135,12 @@ HWY_INLINE std::int64_t run_vectors(const float* src, const AmaxRun& run, const 
   return run.store == Store::Streaming ? run_vectors<true>(src, run, steps, dst)
                                        : run_vectors<false>(src, run, steps, dst);
 }
-#endif  // HWY_TARGET != HWY_SCALAR
+#endif  // QUANTA_VECTORS
 
 void fake_tensor_quant(const float* src, const AmaxRun& run, const math::AmaxGrid& grid,
                        float* dst) {
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   i = run_vectors(src, run, FakeQuantizeSteps(grid), dst);
 #endif
   for (; i < run.count; ++i) {
@@ -150,7 +150,7 @@ void fake_tensor_quant(const float* src, const AmaxRun& run, const math::AmaxGri
 
 void tensor_quant(const float* src, const AmaxRun& run, const math::AmaxGrid& grid, float* dst) {
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   i = run_vectors(src, run, CodeSteps(grid), dst);
 #endif
   for (; i < run.count; ++i) {
@@ -160,7 +160,7 @@ void tensor_quant(const float* src, const AmaxRun& run, const math::AmaxGrid& gr
 
 void scaled_e4m3(const float* src, const AmaxRun& run, float* dst) {
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   i = run_vectors(src, run, ScaledE4m3Steps(), dst);
 #endif
   for (; i < run.count; ++i) dst[i] = math::scaled_e4m3(src[i], run.amax[i * run.step]);
@@ -168,7 +168,7 @@ void scaled_e4m3(const float* src, const AmaxRun& run, float* dst) {
 
 void static_fp4(const float* src, const AmaxRun& run, float* dst) {
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   i = run_vectors(src, run, StaticFp4Steps(), dst);
 #endif
   for (; i < run.count; ++i) dst[i] = math::static_fp4(src[i], run.amax[i * run.step]);
@@ -176,7 +176,7 @@ void static_fp4(const float* src, const AmaxRun& run, float* dst) {
 
 void amax_mask(const float* src, const float* grad, const AmaxRun& run, float* dst) {
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   const FloatTag d;
   for (; i + kLanes <= run.count; i += kLanes) {
     const auto amax = run.step == 0 ? hn::Set(d, *run.amax) : hn::LoadU(d, run.amax + i);

@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace quanta::detail::HWY_NAMESPACE {
 namespace {
 
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 namespace hn = hwy::HWY_NAMESPACE;
 
 using FloatTag = hn::ScalableTag<float>;
@@ -139,13 +139,13 @@ HWY_INLINE void store_codes(IntVec codes, T* dst) {
   const hn::Rebind<T, FloatTag> d;
   hn::StoreU(hn::DemoteTo(d, codes), d, dst);
 }
-#endif  // HWY_TARGET != HWY_SCALAR
+#endif  // QUANTA_VECTORS
 
 template <typename T>
 void encode_run(const float* src, std::int64_t count, const math::FloatFormat& format,
                 math::Overflow overflow, T* dst) {
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   const Encoder encode(format, overflow);
   for (; i + kLanes <= count; i += kLanes) {
     store_codes(encode(hn::LoadU(FloatTag(), src + i)), dst + i);
@@ -166,7 +166,7 @@ void encode_words(const float* src, std::int64_t count, const math::FloatFormat&
 void decode_words(const std::uint16_t* src, std::int64_t count, const math::FloatFormat& format,
                   float* dst) {
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   const Decoder decode(format);
   const hn::Rebind<std::uint16_t, FloatTag> d;
   for (; i + kLanes <= count; i += kLanes) {

@@ -1,10 +1,17 @@
 #pragma once
 
-// Private: which instruction sets the kernels that include this are compiled for. Include it before
-// any header of Highway.
+// Private: which instruction sets the kernels that include this are compiled for, and how a kernel
+// file asks which of them it is being compiled for. Include it before any header of Highway.
 //
 // AVX2, AVX-512, AVX-512 with VNNI and VBMI (Ice Lake, Zen 4 and later), and plain code for
 // whatever is older. SSE has no users left.
 
 #define HWY_WANT_AVX3_DL
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
+
+/// 1 while a file is compiled for vectors, 0 for plain code.
+#define QUANTA_VECTORS (HWY_TARGET != HWY_SCALAR)
+/// 1 for vectors of 64 bytes and 32 registers; else vectors have 32 bytes and 16 registers.
+#define QUANTA_AVX512 (HWY_TARGET <= HWY_AVX3)
+/// 1 for AVX-512 with VNNI, VBMI and BITALG.
+#define QUANTA_AVX512_VBMI (HWY_TARGET == HWY_AVX3_DL)

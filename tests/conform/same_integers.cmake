@@ -1,8 +1,19 @@
-# Runs SUITES once for each of SETTINGS (instruction set:threads) and fails unless every run passes
-# and all give the same hashes of integers. Unsupported cases are unsupported everywhere.
+# Runs SUITES with one and two threads, held down to each instruction set that CONFORM lists, and
+# fails unless every run passes and all give the same hashes of integers. Unsupported cases are
+# unsupported everywhere.
+
+execute_process(COMMAND ${CONFORM} --list-isa OUTPUT_VARIABLE isas RESULT_VARIABLE code)
+string(REGEX MATCHALL "[^\n]+" isas "${isas}")
+if(NOT code EQUAL 0 OR isas STREQUAL "")
+  message(FATAL_ERROR "--list-isa: exit code ${code}, ${isas}")
+endif()
+set(settings "")
+foreach(isa IN LISTS isas)
+  list(APPEND settings ${isa}:1 ${isa}:2)
+endforeach()
 
 set(reference "")
-foreach(setting IN LISTS SETTINGS)
+foreach(setting IN LISTS settings)
   string(REPLACE ":" ";" parts ${setting})
   list(GET parts 0 isa)
   list(GET parts 1 threads)

@@ -3,30 +3,21 @@
 // Shared by the tests of elementwise ops: instruction sets, and tensors in awkward layouts.
 
 #include <doctest/doctest.h>
-#include <hwy/highway.h>
-#include <hwy/targets.h>
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "instruction_sets.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/random.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta::test {
 
-/// Runs `body` for each instruction set of this machine that kernels are compiled for.
 template <typename Body>
 void for_each_target(const Body& body) {
-  for (const std::int64_t target : {std::int64_t{HWY_AVX3_DL}, std::int64_t{HWY_AVX3},
-                                    std::int64_t{HWY_AVX2}, std::int64_t{HWY_SCALAR}}) {
-    if (target != HWY_SCALAR && (hwy::SupportedTargets() & target) == 0) continue;
-    hwy::SetSupportedTargetsForTest(target);
-    CAPTURE(std::string(hwy::TargetName(target)));
-    body();
-    hwy::SetSupportedTargetsForTest(0);
-  }
+  for_each_code(body);
 }
 
 inline std::vector<std::int64_t> codes_of(const Tensor& x) { return x.to_int64_vector(); }

@@ -1,5 +1,4 @@
 #include <doctest/doctest.h>
-#include <hwy/targets.h>
 
 #include <cmath>
 #include <limits>
@@ -7,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "instruction_sets.h"
 #include "quanta/ops/linear_weight_only.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/half.h"
@@ -16,19 +16,7 @@
 namespace quanta {
 namespace {
 
-/// Runs `body` for each instruction set of this machine that there may be kernels for.
-template <typename Body>
-void for_each_target(const Body& body) {
-  for (const std::int64_t target : {std::int64_t{HWY_AVX3_DL}, std::int64_t{HWY_AVX3},
-                                    std::int64_t{HWY_AVX2}, std::int64_t{HWY_SCALAR}}) {
-    // SCALAR is always there, and its bit keeps the mask from being 0, which would end the mock.
-    if (target != HWY_SCALAR && (hwy::SupportedTargets() & target) == 0) continue;
-    hwy::SetSupportedTargetsForTest(target);
-    CAPTURE(std::string(hwy::TargetName(target)));
-    body();
-    hwy::SetSupportedTargetsForTest(0);
-  }
-}
+using test::for_each_code;
 
 struct Exact {
   std::vector<double> sums;
@@ -120,7 +108,7 @@ TEST_CASE("linear_weight_only: random layers agree with a sum in double on each 
     CAPTURE(options.group_size);
     CAPTURE(options.symmetric);
     const Exact expected = reference(x.to_float_vector(), packed);
-    for_each_target([&] {
+    for_each_code([&] {
       set_num_threads(1);
       const Tensor one = linear_weight_only(x, packed);
       CHECK(one.dtype() == x.dtype());
@@ -258,7 +246,7 @@ TEST_CASE("WeightOnlyPackedParams: dequantize gives the formula's floats on each
     for (std::size_t i = 0; i < codes.size(); ++i) {
       expected.push_back(static_cast<float>(codes[i] - zero_points[i / 32]) * scales[i / 32]);
     }
-    for_each_target([&] { CHECK(packed.dequantize().to_float_vector() == expected); });
+    for_each_code([&] { CHECK(packed.dequantize().to_float_vector() == expected); });
   }
 }
 

@@ -40,6 +40,7 @@ struct Options {
   bool verbose = false;
   bool dump_hash = false;
   bool summary = false;
+  bool list_isa = false;
 };
 
 /// A line that counts up on a terminal; nothing elsewhere.
@@ -133,6 +134,10 @@ SuiteReport run_suite(const Suite& suite, const Options& options) {
 }
 
 int run(const Options& options) {
+  if (options.list_isa) {
+    for (const std::string& name : usable_isa_names()) fmt::print("{}\n", name);
+    return 0;
+  }
   hold_isa_down(options.isa);
   std::vector<SuiteReport> reports;
   for (const std::string& path : options.suites) {
@@ -162,8 +167,9 @@ int main(int argc, char** argv) {
   using quanta::conform::kBadUsage;
   quanta::conform::Options options;
   CLI::App app{"Runs golden cases through Quanta and compares what comes out"};
-  app.add_option("SUITE", options.suites, "Suites: <name>.json beside <name>.safetensors")
-      ->required();
+  auto* list_isa = app.add_flag("--list-isa", options.list_isa,
+                                "Print what --isa takes on this machine, and nothing else");
+  app.add_option("SUITE", options.suites, "Suites: <name>.json beside <name>.safetensors");
   app.add_option("--json", options.json, "Write the counts to this file");
   app.add_flag("--allow-unsupported", options.allow_unsupported,
                "Exit 0 although cases are unsupported, if none failed");
@@ -181,6 +187,7 @@ int main(int argc, char** argv) {
   app.add_flag("--verbose", options.verbose, "A line for every case");
   try {
     app.parse(argc, argv);
+    if (options.suites.empty() && list_isa->count() == 0) throw CLI::RequiredError("SUITE");
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error);
     return code == 0 ? 0 : kBadUsage;

@@ -17,7 +17,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 
 /// math::round_to_format of float vectors, the same bits. Where a format has no NaN, NaN becomes
 /// its largest number unless `nan` keeps it.
@@ -64,8 +64,8 @@ class FormatRounding {
     return hn::Sub(hn::Add(magnitude, aligned), aligned);
   }
 
-  // For float32's own exponents (bfloat16), where that sum would overflow; subnormal numbers have
-  // the steps of normal ones here, so that bits are all there is to it.
+  // Formats with float32's own exponents (bfloat16) would overflow in that sum. Their subnormal
+  // numbers have the steps of normal ones, so that rounding the bits is enough.
   HWY_INLINE hn::Vec<FloatTag> round_bits(hn::Vec<FloatTag> magnitude) const {
     const IntTag d;
     const auto bits = hn::BitCast(d, magnitude);
@@ -80,7 +80,7 @@ class FormatRounding {
   hn::Vec<FloatTag> max_, limit_, min_normal_, alignment_, beyond_, zero_;
 };
 
-#endif  // HWY_TARGET != HWY_SCALAR
+#endif  // QUANTA_VECTORS
 }  // namespace quanta::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

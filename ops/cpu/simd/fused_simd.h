@@ -19,7 +19,7 @@ namespace quanta::cpu::HWY_NAMESPACE {
 template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
 HWY_INLINE V fused_add(D d, V x, V y, V z) {
   namespace hn = hwy::HWY_NAMESPACE;
-#if HWY_TARGET == HWY_SCALAR
+#if !QUANTA_VECTORS
   return hn::Set(d, std::fma(hn::GetLane(x), hn::GetLane(y), hn::GetLane(z)));
 #else
   static_cast<void>(d);

@@ -20,7 +20,7 @@ namespace quanta::cpu::HWY_NAMESPACE {
 template <class D, class VI, class V = hwy::HWY_NAMESPACE::Vec<D>>
 HWY_INLINE V entry_of_16(D d, const float* HWY_RESTRICT table, VI i) {
   namespace hn = hwy::HWY_NAMESPACE;
-#if HWY_TARGET == HWY_SCALAR
+#if !QUANTA_VECTORS
   return hn::Set(d, table[hn::GetLane(i)]);
 #else
   if constexpr (hn::MaxLanes(D()) == 16) {
@@ -42,7 +42,7 @@ template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
 HWY_INLINE V gelu_erf(D d, V x) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::RebindToSigned<D> di;
-  // Of two operands x86's minimum answers the second when one is NaN.
+  // x86's minimum answers its second operand when one is NaN.
   const auto a = hn::Min(hn::Set(d, kGeluZeroFrom), hn::Abs(x));
   // Adding 1.5 * 2^23 rounds and leaves the integer in the low bits.
   const auto magic = hn::Set(d, 12582912.0F);

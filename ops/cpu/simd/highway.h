@@ -1,5 +1,6 @@
 #pragma once
 
-// Private: as below, for kernels of ops. Include it before any header of Highway.
+// Private: the instruction sets that kernels are compiled for (QUANTA_VECTORS, QUANTA_AVX512 and
+// QUANTA_AVX512_VBMI say which it is at the moment). Include it before any header of Highway.
 
 #include "quanta/runtime/detail/highway.h"

@@ -20,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
 
 // VBMI's byte permutation reads 128 table entries at once.
-#if HWY_TARGET == HWY_AVX3_DL
+#if QUANTA_AVX512_VBMI
 class TableVectors {
  public:
   explicit TableVectors(const CodeTable& table) {
@@ -37,7 +37,7 @@ class TableVectors {
  private:
   __m512i parts_[4];
 };
-#elif HWY_TARGET != HWY_SCALAR
+#elif QUANTA_VECTORS
 class TableVectors {
  public:
   explicit TableVectors(const CodeTable& table) : table_(table) {}

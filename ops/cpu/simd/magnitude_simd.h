@@ -24,7 +24,7 @@ namespace quanta::cpu::HWY_NAMESPACE {
 inline float largest(const float* src, std::int64_t count) {
   std::int32_t result = 0;
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   if (count >= kLanes) {
     const IntTag d;
     auto lanes = hn::Zero(d);

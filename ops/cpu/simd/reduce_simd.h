@@ -14,7 +14,7 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -23,7 +23,7 @@ template <typename T>
 HWY_INLINE hn::Vec256<T> fold_to_256(hn::Vec256<T> x) {
   return x;
 }
-#if HWY_TARGET <= HWY_AVX3
+#if QUANTA_AVX512
 template <typename T>
 HWY_INLINE hn::Vec256<T> fold_to_256(hn::Vec512<T> x) {
   const hn::FixedTag<T, 8> half;
@@ -49,7 +49,7 @@ HWY_INLINE auto sum_lanes_of_four(V a, V b, V c, V d) {
   return hn::Add(hn::LowerHalf(quarter, sums), hn::UpperHalf(quarter, sums));
 }
 
-#endif  // HWY_TARGET != HWY_SCALAR
+#endif  // QUANTA_VECTORS
 }  // namespace quanta::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -14,11 +14,12 @@
 #include <cstdint>
 
 #include "quanta/ops/cpu/gemm/requantize_rows.h"
+#include "quanta/ops/cpu/simd/target.h"
 #include "quanta/runtime/quant_math.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -30,12 +31,6 @@ template <std::size_t kBytes>
 using Ints = hn::FixedTag<std::int32_t, kBytes / 4>;
 template <std::size_t kBytes>
 using Floats = hn::FixedTag<float, kBytes / 4>;
-
-#if HWY_TARGET <= HWY_AVX3
-inline constexpr std::size_t kVectorBytes = 64;
-#else
-inline constexpr std::size_t kVectorBytes = 32;
-#endif
 
 // Packs within each 128-bit lane, as unpacking (InterleaveLower, InterleaveUpper) works.
 HWY_INLINE hn::Vec128<std::int16_t> pack_words(hn::Vec128<std::int32_t> a,
@@ -63,7 +58,7 @@ HWY_INLINE hn::Vec256<std::int32_t> round_to_int(hn::Vec256<float> x) {
   return hn::Vec256<std::int32_t>{_mm256_cvtps_epi32(x.raw)};
 }
 
-#if HWY_TARGET <= HWY_AVX3
+#if QUANTA_AVX512
 HWY_INLINE hn::Vec512<std::int16_t> pack_words(hn::Vec512<std::int32_t> a,
                                                hn::Vec512<std::int32_t> b) {
   return hn::Vec512<std::int16_t>{_mm512_packs_epi32(a.raw, b.raw)};
@@ -113,8 +108,8 @@ class Requantizer {
     return round_to_int(hn::Min(value, high_));
   }
 
-  /// The same where the result is known to be within the range of int32, and params.max is 255:
-  /// packing clamps.
+  /// scaled() for results that are known to be within the range of int32, where params.max is 255:
+  /// packing clamps them.
   HWY_INLINE IntVector scaled_bounded(IntVector acc, FloatVector bias,
                                       FloatVector multiplier) const {
     const Floats<kBytes> df;
@@ -197,7 +192,7 @@ struct RequantizeSpan {
 
 inline void requantize_channels(const RequantizeSpan& span, std::int64_t count,
                                 const RequantizeParams& params, std::uint8_t* dst) {
-#endif  // HWY_TARGET != HWY_SCALAR
+#endif  // QUANTA_VECTORS
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int32_t compensation = span.compensation != nullptr ? span.compensation[i] : 0;
     const float bias = span.bias != nullptr ? span.bias[i] : 0.0F;

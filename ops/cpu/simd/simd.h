@@ -15,11 +15,12 @@
 #include <hwy/highway.h>
 
 #include "quanta/ops/cpu/elementwise_kernels.h"
+#include "quanta/ops/cpu/simd/target.h"
 #include "quanta/runtime/quant_math.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 
 namespace hn = hwy::HWY_NAMESPACE;
 
@@ -48,7 +49,7 @@ using QuarterByteTag = hn::Half<HalfByteTag>;
 
 /// The lowest byte of each 32-bit lane.
 HWY_INLINE hn::Vec<QuarterByteTag> low_bytes(hn::Vec<hn::RebindToUnsigned<FloatTag>> x) {
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+#if QUANTA_AVX512
   // TruncateTo of Highway 1.0.3 permutes words instead of bytes on AVX3_DL.
   return hn::Vec<QuarterByteTag>{_mm512_cvtepi32_epi8(x.raw)};
 #else
@@ -115,7 +116,7 @@ HWY_INLINE std::int64_t quantize_all(const Source& source, const QuantizeArgs& a
   return i;
 }
 
-#endif  // HWY_TARGET != HWY_SCALAR
+#endif  // QUANTA_VECTORS
 }  // namespace quanta::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
