@@ -6,10 +6,10 @@
 
 #include "quanta/observers/detail/fake_quantize_state.h"
 #include "quanta/observers/modelopt/reduce.h"
-#include "quanta/ops/block_quant/format.h"
 #include "quanta/ops/cpu/float_formats.h"
+#include "quanta/ops/detail/amax.h"
+#include "quanta/ops/detail/element_format.h"
 #include "quanta/ops/pad.h"
-#include "quanta/ops/tensor_quant/amax.h"
 #include "quanta/runtime/amax_math.h"
 #include "quanta/runtime/check.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "quanta/observers/aimet/range_math.h"
-#include "quanta/ops/quantize_affine/layout.h"
+#include "quanta/ops/detail/affine_layout.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::aimet {

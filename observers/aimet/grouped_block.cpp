@@ -5,7 +5,7 @@
 
 #include "quanta/observers/aimet/affine_parameters.h"
 #include "quanta/observers/aimet/affine_quantizer.h"
-#include "quanta/ops/quantize_affine/layout.h"
+#include "quanta/ops/detail/affine_layout.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/quant_math.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "quanta/observers/aimet/analyzer.h"
-#include "quanta/ops/quantize_affine/layout.h"
+#include "quanta/ops/detail/affine_layout.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/tensor.h"
 

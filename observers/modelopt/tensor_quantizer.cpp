@@ -9,7 +9,7 @@
 
 #include "quanta/observers/modelopt/detail/block_shape.h"
 #include "quanta/ops/arithmetic.h"
-#include "quanta/ops/block_quant/format.h"
+#include "quanta/ops/detail/element_format.h"
 #include "quanta/ops/tensor_quant.h"
 #include "quanta/runtime/amax_math.h"
 #include "quanta/runtime/autograd.h"

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "quanta/ops/block_quant/cpu_kernels.h"
-#include "quanta/ops/block_quant/format.h"
+#include "quanta/ops/detail/amax.h"
+#include "quanta/ops/detail/element_format.h"
 #include "quanta/ops/reduce.h"
-#include "quanta/ops/tensor_quant/amax.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/recorder.h"

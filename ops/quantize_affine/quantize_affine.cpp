@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/ops/detail/affine_layout.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/fake_quantize.h"
 #include "quanta/ops/quantize_affine/cpu_kernels.h"
-#include "quanta/ops/quantize_affine/layout.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/half.h"

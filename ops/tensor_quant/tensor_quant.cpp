@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "quanta/ops/arithmetic.h"
+#include "quanta/ops/detail/amax.h"
 #include "quanta/ops/reduce.h"
-#include "quanta/ops/tensor_quant/amax.h"
 #include "quanta/runtime/amax_math.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"

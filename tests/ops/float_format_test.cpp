@@ -14,7 +14,7 @@
 #include "elementwise_support.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/block_quant/cpu_kernels.h"
-#include "quanta/ops/quantize_affine/layout.h"
+#include "quanta/ops/detail/affine_layout.h"
 #include "quanta/runtime/detail/float_casts.h"
 
 namespace quanta {

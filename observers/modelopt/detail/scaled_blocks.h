@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "quanta/observers/modelopt/compressed_tensor.h"
-#include "quanta/ops/tensor_quant/amax.h"
+#include "quanta/ops/detail/amax.h"
 
 namespace quanta::modelopt::detail {
 

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <string_view>
 
+#include "quanta/ops/cpu/amax.h"
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/tensor_quant.h"
-#include "quanta/ops/tensor_quant/cpu_amax.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta::detail {

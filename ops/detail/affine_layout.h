@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "quanta/ops/quantize_affine/cpu_kernels.h"
+#include "quanta/ops/cpu/affine_rows.h"
 #include "quanta/runtime/dims.h"
 #include "quanta/runtime/tensor.h"
 

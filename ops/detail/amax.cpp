@@ -1,4 +1,4 @@
-#include "quanta/ops/tensor_quant/amax.h"
+#include "quanta/ops/detail/amax.h"
 
 #include <string>
 #include <utility>

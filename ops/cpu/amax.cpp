@@ -1,9 +1,9 @@
-#include "quanta/ops/tensor_quant/cpu_amax.h"
+#include "quanta/ops/cpu/amax.h"
 // Before any header of Highway.
 #include "quanta/ops/cpu/simd/highway.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "quanta/ops/tensor_quant/cpu_amax.cpp"
+#define HWY_TARGET_INCLUDE "quanta/ops/cpu/amax.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 

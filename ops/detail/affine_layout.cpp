@@ -1,4 +1,4 @@
-#include "quanta/ops/quantize_affine/layout.h"
+#include "quanta/ops/detail/affine_layout.h"
 
 #include "quanta/ops/detail/elements.h"
 #include "quanta/runtime/check.h"
