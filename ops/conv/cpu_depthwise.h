@@ -47,8 +47,8 @@ DepthwiseWeights pack_depthwise_weights(const std::int8_t* weight,
 struct DepthwiseEpilogue {
   std::int32_t src_zero_point = 0;
   RequantizeParams params;
-  /// Of each chunk bias, multiplier and the bits of what sums start from, 64 of each. Empty where
-  /// scaled sums could leave the range of int32, or params.max is below 255.
+  /// Each chunk has its bias, its multiplier and the bits of what its sums start from, 64 of each.
+  /// It is empty where scaled sums could leave the range of int32, or params.max is below 255.
   AlignedVector<float> windows;
 };
 DepthwiseEpilogue depthwise_epilogue(const DepthwiseWeights& weights, std::int32_t src_zero_point,

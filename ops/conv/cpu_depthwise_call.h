@@ -63,7 +63,7 @@ struct WindowCall {
 };
 /// Whether the instruction set in use has depthwise_windows.
 bool has_depthwise_windows();
-/// Output lines [begin, end) with the weights' chunks (conv_depthwise_window.cpp).
+/// Output lines [begin, end) with the weights' chunks (cpu_depthwise_window.cpp).
 void depthwise_windows(const WindowCall& call, std::int64_t begin, std::int64_t end);
 
 /// Memory of one thread, kept between calls.

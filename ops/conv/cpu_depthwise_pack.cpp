@@ -48,7 +48,7 @@ AlignedVector<T> pack(const std::vector<std::int16_t>& centred, const ConvShape&
   return result;
 }
 
-/// Whether conv_depthwise_window.cpp does this shape.
+/// Whether cpu_depthwise_window.cpp does this shape.
 bool fits_window(const ConvShape& shape) {
   const bool square = shape.kernel[1] == shape.kernel[2] && shape.kernel[0] == 1;
   // The sums of 5x5 with a stride of 1 are too many for the registers.

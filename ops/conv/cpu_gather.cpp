@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "quanta/ops/cpu/gemm/int8_kernel.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::cpu {

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "quanta/ops/conv/cpu_gather.h"
-#include "quanta/ops/cpu/onednn/plans.h"
 #include "quanta/ops/cpu/work_size.h"
 
 namespace quanta::cpu {
@@ -45,7 +44,7 @@ bool can_pad_first(const ConvShape& shape) {
   return bytes <= std::max(kMaxBytes, 4.0 * source);
 }
 
-/// Whether it is a product of matrices, with as many rows as there are pixels.
+/// Whether the convolution is a product of matrices, with a row for each pixel.
 bool is_pointwise(const ConvShape& shape) {
   bool result = !shape.transposed && shape.groups == 1;
   for (int i = 0; i < 3; ++i) {
@@ -56,15 +55,6 @@ bool is_pointwise(const ConvShape& shape) {
 
 std::int64_t pixels(const ConvShape& shape) {
   return shape.batch * shape.out[0] * shape.out[1] * shape.out[2];
-}
-
-/// Whether gemm_codes was measured to be at least as fast as oneDNN: with AMX and VNNI, for all but
-/// long rows, of which oneDNN makes copies in an order of its own.
-bool prefers_gemm(const ConvShape& shape) {
-  constexpr std::int64_t kMaxDepth = 1024;
-  constexpr std::int64_t kFewRows = 16;
-  return is_pointwise(shape) && has_gemm_codes(shape.in_channels) &&
-         (shape.in_channels <= kMaxDepth || pixels(shape) <= kFewRows);
 }
 
 /// A copy of `src` with a border of `value`, in the calling thread's buffer.
@@ -102,29 +92,16 @@ const std::uint8_t* padded_copy(const ConvShape& shape, std::int32_t value,
 
 }  // namespace
 
-struct ConvInt8::Plan {
-  enum class Kind : std::uint8_t { OneDnn, OneDnnSums, Depthwise, Gemm, Gather, Exact };
-  Kind kind = Kind::Exact;
+struct ConvInt8::Plan : Int8Plan {
+  using Int8Plan::Int8Plan;
   bool pad_first = false;
-  std::vector<float> bias, multiplier;
-  std::vector<std::int32_t> compensation;
-  RequantizeParams requantize;
   DepthwiseEpilogue depthwise;
-  PanelRequantize panels;
-  int threads = 1;
-  std::optional<Executable> executable;
-  std::string_view name = "quanta:exact";
-
-  const std::int32_t* compensation_or_null() const {
-    return compensation.empty() ? nullptr : compensation.data();
-  }
 };
 
 ConvInt8::ConvInt8(QuantizedWeight weight, const ConvShape& geometry, int spatial)
     : weight_(std::move(weight)),
       geometry_(geometry),
       spatial_(spatial),
-      use_onednn_(!geometry.transposed && !weight_.has_zero_points() && onednn::has_exact_u8s8()),
       packed_(conv_plain_weight_desc(geometry, spatial, onednn::DataType::s8), weight_.codes()) {}
 
 const ExactWeights& ConvInt8::exact_weights() const {
@@ -165,93 +142,67 @@ std::shared_ptr<const ConvInt8::Plan> ConvInt8::plan(const ConvShape& shape,
 
 std::shared_ptr<const ConvInt8::Plan> ConvInt8::make_plan(const ConvShape& shape,
                                                           const Key& key) const {
-  const auto plan = std::make_shared<Plan>();
   const CallQParams& qparams = key.qparams;
-  const bool codes = key.output != SumOutput::Sums;
-  const bool relu = key.output == SumOutput::CodesReLU;
-  if (codes) {
-    plan->bias = weight_.bias_over_scale(qparams.src_scale);
-    plan->multiplier = weight_.multipliers(qparams);
-    plan->requantize = {plan->bias.data(), plan->multiplier.data(), qparams.dst_zero_point,
-                        relu ? qparams.dst_zero_point : 0, 255};
-  }
-  // oneDNN's depthwise kernels are slow here, and wrong on AVX2.
-  if (is_depthwise(geometry_)) {
-    if (codes) {
-      plan->kind = Plan::Kind::Depthwise;
+  const auto plan = std::make_shared<Plan>(weight_, qparams, key.output);
+  const bool pointwise = is_pointwise(shape);
+  const Int8Kernel kernel = choose_kernel(Int8Convolution{
+      .depthwise = is_depthwise(geometry_),
+      .transposed = geometry_.transposed,
+      .weight_zero_points = weight_.has_zero_points(),
+      .pointwise = pointwise,
+      .gathers = !pointwise && prefers_gather(shape),
+      .codes = key.output != SumOutput::Sums,
+      .in_channels = shape.in_channels,
+      .pixels = pixels(shape),
+  });
+  switch (kernel) {
+    case Int8Kernel::Depthwise:
+      plan->kernel = kernel;
       plan->depthwise =
           depthwise_epilogue(depthwise_weights(), qparams.src_zero_point, plan->requantize);
       plan->name = "quanta:depthwise";
-    }
-    return plan;
+      break;
+    case Int8Kernel::Codes:
+    case Int8Kernel::Gather:
+      plan->compensate(weight_, qparams.src_zero_point);
+      plan->use_codes(kernel, panels(), key.threads);
+      plan->name =
+          kernel == Int8Kernel::Codes ? gemm_codes_name(panels(), pixels(shape)) : "quanta:gather";
+      break;
+    case Int8Kernel::OneDnn:
+      use_onednn(shape, key, *plan);
+      break;
+    case Int8Kernel::FewRows:
+    case Int8Kernel::Floats:
+    case Int8Kernel::Exact:
+      break;
   }
-  if (!use_onednn_) return plan;
-
-  const bool shifted = qparams.src_zero_point != 0;
-  const bool gemm = prefers_gemm(shape);
-  if (codes && (gemm || (!is_pointwise(shape) && prefers_gather(shape)))) {
-    if (shifted) plan->compensation = weight_.compensation(qparams.src_zero_point);
-    plan->kind = gemm ? Plan::Kind::Gemm : Plan::Kind::Gather;
-    plan->panels = panel_requantize(plan->requantize, plan->compensation_or_null(), panels());
-    plan->threads = key.threads;
-    plan->name = gemm ? gemm_codes_name(panels(), pixels(shape)) : "quanta:gather";
-    return plan;
-  }
-  Int8Epilog epilog;
-  if (codes && (!shifted || weight_.exact_in_float())) {
-    epilog.kind = shifted ? Int8Epilogue::Compensate : Int8Epilogue::Multiply;
-    epilog.added = shifted && weight_.has_bias();
-    epilog.relu = relu;
-    epilog.zero_point = qparams.dst_zero_point != 0;
-  }
-  // oneDNN pads with 0, which is the real zero only for a zero point of 0.
-  const bool pad_first = shifted && has_padding(shape);
-  if (pad_first && !can_pad_first(shape)) return plan;
-  const onednn::ThreadScope threads(key.threads);
-  const std::optional<Int8ConvPrimitive> found =
-      int8_conv_primitive(pad_first ? without_padding(shape) : shape, spatial_, epilog);
-  if (!found) return plan;
-
-  if (shifted) plan->compensation = weight_.compensation(qparams.src_zero_point);
-  std::vector<Executable::Argument> constants{
-      {DNNL_ARG_WEIGHTS, packed_.in_layout(found->desc.weights_desc())}};
-  weight_.release_codes();
-  if (epilog.kind != Int8Epilogue::None) {
-    const onednn::Md row = conv_row_desc(geometry_.out_channels, spatial_);
-    const std::vector<float> sums(plan->compensation.begin(), plan->compensation.end());
-    constants.push_back({DNNL_ARG_BIAS, onednn::floats(found->desc.bias_desc(),
-                                                       shifted ? sums.data() : plan->bias.data())});
-    if (epilog.added) {
-      constants.push_back(
-          {post_op_argument(found->index.added), onednn::floats(row, plan->bias.data())});
-    }
-    constants.push_back(
-        {post_op_argument(found->index.multiplier), onednn::floats(row, plan->multiplier.data())});
-    if (epilog.zero_point) {
-      const auto zero_point = static_cast<float>(qparams.dst_zero_point);
-      constants.push_back({post_op_argument(found->index.zero_point),
-                           onednn::floats(conv_row_desc(1, spatial_), &zero_point)});
-    }
-  }
-  const auto primitive = onednn::checked("convolution_forward",
-                                         [&] { return dnnl::convolution_forward(found->desc); });
-  plan->kind = epilog.kind == Int8Epilogue::None ? Plan::Kind::OneDnnSums : Plan::Kind::OneDnn;
-  plan->pad_first = pad_first;
-  plan->executable.emplace(primitive, found->desc, std::move(constants), key.threads);
-  plan->name = plan->executable->name();
   return plan;
 }
 
-namespace {
+void ConvInt8::use_onednn(const ConvShape& shape, const Key& key, Plan& plan) const {
+  const CallQParams& qparams = key.qparams;
+  const Int8Epilog epilog = Int8Plan::epilog(weight_, qparams, key.output);
+  // oneDNN pads with 0, which is the real zero only for a zero point of 0.
+  const bool pad_first = qparams.src_zero_point != 0 && has_padding(shape);
+  if (pad_first && !can_pad_first(shape)) return;
+  const onednn::ThreadScope threads(key.threads);
+  const std::optional<Int8ConvPrimitive> found =
+      int8_conv_primitive(pad_first ? without_padding(shape) : shape, spatial_, epilog);
+  if (!found) return;
 
-std::int32_t* sums_buffer(const ConvShape& shape) {
-  const std::int64_t count =
-      shape.batch * shape.out[0] * shape.out[1] * shape.out[2] * shape.out_channels;
-  return reinterpret_cast<std::int32_t*>(onednn::thread_buffer(
-      onednn::Buffer::Sums, static_cast<std::size_t>(count) * sizeof(std::int32_t)));
+  plan.compensate(weight_, qparams.src_zero_point);
+  plan.pad_first = pad_first;
+  auto constants =
+      plan.constants(packed_.in_layout(found->desc.weights_desc()), epilog, found->index,
+                     {found->desc.bias_desc(), conv_row_desc(geometry_.out_channels, spatial_),
+                      conv_row_desc(1, spatial_)},
+                     qparams.dst_zero_point);
+  weight_.release_codes();
+  const auto primitive = onednn::checked("convolution_forward",
+                                         [&] { return dnnl::convolution_forward(found->desc); });
+  plan.use_onednn(primitive, found->desc, std::move(constants), epilog, key.threads);
 }
-
-}  // namespace
 
 std::string_view ConvInt8::codes(const ConvShape& shape, const CallQParams& qparams,
                                  SumOutput output, const std::uint8_t* src, std::uint8_t* dst,
@@ -259,30 +210,31 @@ std::string_view ConvInt8::codes(const ConvShape& shape, const CallQParams& qpar
   const std::shared_ptr<const Plan> chosen = plan(shape, qparams, output);
   const std::int32_t zero_point = qparams.src_zero_point;
   if (chosen->pad_first) src = padded_copy(shape, zero_point, src);
-  switch (chosen->kind) {
-    case Plan::Kind::OneDnn:
-      chosen->executable->run(src, dst);
+  switch (chosen->kernel) {
+    case Int8Kernel::OneDnn:
+      if (chosen->gives_sums) {
+        std::int32_t* sums = sums_buffer(pixels(shape) * shape.out_channels);
+        chosen->executable->run(src, sums);
+        requantize_rows(sums, chosen->compensation_or_null(), pixels(shape), shape.out_channels,
+                        chosen->requantize, dst);
+      } else {
+        chosen->executable->run(src, dst);
+      }
       break;
-    case Plan::Kind::OneDnnSums: {
-      std::int32_t* sums = sums_buffer(shape);
-      chosen->executable->run(src, sums);
-      requantize_rows(sums, chosen->compensation_or_null(),
-                      shape.batch * shape.out[0] * shape.out[1] * shape.out[2], shape.out_channels,
-                      chosen->requantize, dst);
-      break;
-    }
-    case Plan::Kind::Depthwise:
+    case Int8Kernel::Depthwise:
       conv_depthwise_u8(src, depthwise_weights(), chosen->depthwise, shape, dst);
       break;
-    case Plan::Kind::Gemm:
+    case Int8Kernel::Codes:
       parallel_gemm_codes({src, pixels(shape), panels(), chosen->panels, dst, table},
                           chosen->threads);
       return chosen->name;
-    case Plan::Kind::Gather:
+    case Int8Kernel::Gather:
       conv_gather_u8({src, zero_point, shape, panels(), chosen->panels, dst, table},
                      chosen->threads);
       return chosen->name;
-    case Plan::Kind::Exact:
+    case Int8Kernel::FewRows:
+    case Int8Kernel::Floats:
+    case Int8Kernel::Exact:
       conv_exact_u8(src, zero_point, exact_weights(), shape, chosen->requantize, dst);
       break;
   }
@@ -294,8 +246,8 @@ Int8Sums ConvInt8::sums(const ConvShape& shape, std::int32_t src_zero_point,
                         const std::uint8_t* src) const {
   const std::shared_ptr<const Plan> chosen =
       plan(shape, CallQParams{1.0F, src_zero_point, 1.0F, 0}, SumOutput::Sums);
-  std::int32_t* sums = sums_buffer(shape);
-  if (chosen->kind == Plan::Kind::OneDnnSums) {
+  std::int32_t* sums = sums_buffer(pixels(shape) * shape.out_channels);
+  if (chosen->kernel == Int8Kernel::OneDnn) {
     if (chosen->pad_first) src = padded_copy(shape, src_zero_point, src);
     chosen->executable->run(src, sums);
   } else {

@@ -10,10 +10,8 @@
 
 #include "quanta/ops/conv/cpu_depthwise.h"
 #include "quanta/ops/cpu/gemm/conv_exact.h"
-#include "quanta/ops/cpu/gemm/gemm_codes.h"
+#include "quanta/ops/cpu/gemm/int8_plan.h"
 #include "quanta/ops/cpu/gemm/int8_sums.h"
-#include "quanta/ops/cpu/gemm/quantized_weight.h"
-#include "quanta/ops/cpu/onednn/onednn.h"
 #include "quanta/ops/cpu/onednn/plan_cache.h"
 
 namespace quanta::cpu {
@@ -46,15 +44,16 @@ class ConvInt8 {
   std::shared_ptr<const Plan> plan(const ConvShape& shape, const CallQParams& qparams,
                                    SumOutput output) const;
   std::shared_ptr<const Plan> make_plan(const ConvShape& shape, const Key& key) const;
+  /// Leaves the plan as it is when oneDNN has nothing.
+  void use_onednn(const ConvShape& shape, const Key& key, Plan& plan) const;
   const ExactWeights& exact_weights() const;
-  /// Of pointwise convolutions, or of gathered rows.
+  /// The weight of a pointwise convolution, or in the order of gathered rows.
   const CodePanels& panels() const;
   const DepthwiseWeights& depthwise_weights() const;
 
   QuantizedWeight weight_;
   ConvShape geometry_;
   int spatial_;
-  bool use_onednn_;
   onednn::PackedWeights packed_;
   PlanCache<Key, Plan> plans_;
   mutable std::once_flag exact_once_, depthwise_once_, panels_once_;

@@ -36,7 +36,7 @@ void dequantize(const std::uint8_t* src, float* dst, std::int64_t count, float s
 void dequantize(const std::int8_t* src, float* dst, std::int64_t count, float scale,
                 std::int32_t zero_point, Store store);
 
-/// The same with a scale and zero point for each of the neighbouring channels of dense rows:
+/// The loops above with a scale and zero point for each of the neighbouring channels of dense rows:
 /// quantize with `inv_scales`, where NaN gives code 0, and (q - zero_point) * scale in double.
 void quantize_rows(const float* src, std::uint8_t* dst, std::int64_t rows, std::int64_t channels,
                    const float* inv_scales, const float* zero_points);

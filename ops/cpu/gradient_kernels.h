@@ -34,7 +34,7 @@ void affine_gradient(const float* gradient, const float* x, float* dst, std::int
 /// sums[1].
 void gradient_sums(const float* gradient, const float* x, std::int64_t count, float center,
                    double* sums);
-/// The same for each of `channels` neighbouring columns of `rows` rows: sums[c] and
+/// Does the same for each of `channels` neighbouring columns of `rows` rows and adds to sums[c] and
 /// sums[channels + c].
 void gradient_channel_sums(const float* gradient, const float* x, std::int64_t rows,
                            std::int64_t channels, const float* center, double* sums);

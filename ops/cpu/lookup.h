@@ -15,7 +15,7 @@ using CodeTable = std::array<std::uint8_t, 256>;
 /// dst[i] = table[src[i]]. `src` may be `dst`.
 void lookup(const std::uint8_t* src, std::uint8_t* dst, std::int64_t count, const CodeTable& table,
             Store store);
-/// The same in several threads, stored as suits the size.
+/// lookup in several threads, stored as suits the size.
 void parallel_lookup(const std::uint8_t* src, std::uint8_t* dst, std::int64_t count,
                      const CodeTable& table);
 

@@ -22,7 +22,7 @@ struct ResampleGeometry {
   bool channels_last = false;
 };
 
-/// For each output position of each dimension the input position that it copies.
+/// The input position that each output position copies, for each dimension.
 using GatherTables = std::array<std::vector<std::int64_t>, 3>;
 void gather_spatial(const ResampleGeometry& geometry, const GatherTables& tables,
                     std::size_t item_size, const void* src, void* dst);

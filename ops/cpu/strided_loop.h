@@ -155,7 +155,7 @@ class StridedLoop {
     }
     return index;
   }
-  // By `rows`, which may end the innermost dimension but not pass it.
+  // Moves on by `rows`, which may end the innermost dimension but not pass it.
   void advance(Dims& index, Offsets& offsets, std::int64_t rows = 1) const {
     for (std::size_t d = sizes_.size(); d-- > 0; rows = 1) {
       index[d] += rows;

@@ -39,7 +39,7 @@ struct FakeQuantizeRows {
 
   /// Where gradients pass is noted in bits; every row begins with a byte of its own.
   std::int64_t mask_row_bytes() const noexcept { return (length + 7) / 8; }
-  /// With the bytes that vector loads may touch behind the last row.
+  /// All rows, and the bytes that vector loads may touch behind the last one.
   std::int64_t mask_bytes() const noexcept { return count * mask_row_bytes() + 8; }
 };
 

@@ -21,7 +21,7 @@ struct ChannelGeometry {
   std::int64_t count() const noexcept { return batch * volume; }  ///< of each channel
 };
 
-/// Of each channel; the variance is that of the data, divided by their number.
+/// Mean and variance of each channel. The variance is divided by the number of elements.
 struct ChannelMoments {
   std::vector<double> mean;
   std::vector<double> variance;

@@ -16,17 +16,17 @@ struct NormOutput {
   std::int32_t max = 255;
 };
 
-/// For i in [0, count): dst[i] = quantize((src[i] - center) * scale + shift), each number float32
-/// and each step rounded, so that no instruction set gives other codes. `dtype`: QUInt8 or QInt8
-/// (codes in, codes out) or Float32 (no quantize).
+/// dst[i] = quantize((src[i] - center) * scale + shift) for i in [0, count). Each number is float32
+/// and each step is rounded, so that no instruction set gives other codes. `dtype` is QUInt8 or
+/// QInt8 (codes in, codes out) or Float32 (no quantize).
 void norm_run(DType dtype, const void* src, float center, float scale, float shift,
               std::int64_t count, const NormOutput& output, void* dst);
 
-/// The same with scale[i] and shift[i].
+/// norm_run with scale[i] and shift[i].
 void norm_row(DType dtype, const void* src, float center, const float* scale, const float* shift,
               std::int64_t count, const NormOutput& output, void* dst);
 
-/// The same with center[i] as well.
+/// norm_run with center[i], scale[i] and shift[i].
 void norm_channels(DType dtype, const void* src, const float* center, const float* scale,
                    const float* shift, std::int64_t count, const NormOutput& output, void* dst);
 
@@ -51,7 +51,7 @@ struct NormSums {
   double sum = 0.0;
   double squares = 0.0;
 };
-/// The same as integers.
+/// Sum and sum of squares of codes as integers.
 struct CodeSums {
   std::int64_t sum = 0;
   std::int64_t squares = 0;

@@ -86,13 +86,13 @@ const char* max_pool(const PoolGeometry& geometry, DType dtype, const void* src,
 const char* avg_pool(const PoolGeometry& geometry, const AverageRule& rule, DType dtype,
                      const void* src, void* dst);
 
-/// The same for codes in contiguous order, where takes_planes() says that it can be.
+/// max_pool and avg_pool of codes in contiguous order, where takes_planes() allows it.
 bool takes_planes(const PoolGeometry& geometry, DType dtype);
 void max_pool_planes(const PoolGeometry& geometry, DType dtype, const void* src, void* dst);
 void avg_pool_planes(const PoolGeometry& geometry, const AverageRule& rule, DType dtype,
                      const void* src, void* dst);
 
-/// The same, one element at a time: for what the others leave, and for tests.
+/// max_pool and avg_pool one element at a time, for what the others leave and for tests.
 void max_pool_reference(const PoolGeometry& geometry, DType dtype, const void* src, void* dst);
 void avg_pool_reference(const PoolGeometry& geometry, const AverageRule& rule, DType dtype,
                         const void* src, void* dst);

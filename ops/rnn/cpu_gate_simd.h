@@ -35,14 +35,14 @@ inline constexpr bool kIsPair = std::is_same_v<V, GatePair>;
 /// The larger and the smaller of both, or x if it is NaN: x86 answers its second operand then,
 /// Highway's plain code the first.
 HWY_INLINE GateVector at_least(GateVector limit, GateVector x) {
-#if HWY_TARGET == HWY_SCALAR
+#if !QUANTA_VECTORS
   return hn::IfThenElse(hn::Lt(x, limit), limit, x);
 #else
   return hn::Max(limit, x);
 #endif
 }
 HWY_INLINE GateVector at_most(GateVector limit, GateVector x) {
-#if HWY_TARGET == HWY_SCALAR
+#if !QUANTA_VECTORS
   return hn::IfThenElse(hn::Lt(limit, x), limit, x);
 #else
   return hn::Min(limit, x);
@@ -87,7 +87,7 @@ HWY_INLINE V div(V x, V y) {
 template <class V>
 HWY_INLINE V mul_add(V x, V y, V z) {
   const auto one = [](auto p, auto q, auto r) HWY_ATTR {
-#if HWY_TARGET == HWY_SCALAR
+#if !QUANTA_VECTORS
     return GateVector(std::fma(p.raw, q.raw, r.raw));
 #else
     return hn::MulAdd(p, q, r);
@@ -107,7 +107,7 @@ HWY_INLINE V polynomial(V x, float highest, Rest... rest) {
 template <class V>
 HWY_INLINE V scaled(V y, V power) {
   const auto one = [](auto p, auto q) HWY_ATTR {
-#if HWY_TARGET <= HWY_AVX3
+#if QUANTA_AVX512
     // With a mask of all lanes: GCC 12 warns of what _mm512_scalef_ps leaves uninitialized.
     return GateVector{_mm512_maskz_scalef_ps(0xFFFF, p.raw, q.raw)};
 #else

@@ -45,12 +45,12 @@ FloatRange finish(const RangeLanes& lanes) {
           *std::max_element(lanes.max, lanes.max + kUnitBlock)};
 }
 
-/// Bytes of the weight that a thread of its own has to read in each step to pay for the meeting at
-/// the step's end, about half a microsecond: several times what the L2 cache gives in it.
+/// How many threads pay. The meeting at each step's end takes about half a microsecond; a thread is
+/// worth it when it reads several times the bytes that the L2 cache gives in that time.
 int threads_for_layer(const GateLayer& layer) {
   constexpr std::int64_t kBytes = 128 * 1024;
-  const std::int64_t bytes = layer.weight->codes.numel();
-  // With more rows a byte has more to do.
+  const std::int64_t bytes = layer.weight->codes.count() * layer.weight->codes.panel_bytes();
+  // More rows multiply each byte of the weight more often.
   const std::int64_t most = bytes * (3 + layer.sequences) / 4 / kBytes;
   return static_cast<int>(
       std::clamp<std::int64_t>(std::min(most, layer.weight->blocks()), 1, kMaxTeam));
@@ -139,8 +139,6 @@ void LayerRun::operator()(const detail::Team& team) noexcept {
   const bool reduced = layer_.reduce_range == quantized::ReduceRange::Yes;
   GateStep step{.weight = &weight_,
                 .kind = layer_.kind,
-                .vnni = onednn::has_exact_u8s8(),
-                .tiles = has_tiles(),
                 .code_bits = reduced ? CodeBits::Seven : CodeBits::Eight,
                 .rows = 0,
                 .codes = codes.data,
@@ -199,7 +197,7 @@ void LayerRun::operator()(const detail::Team& team) noexcept {
 void run_gate_layer(const GateLayer& layer) {
   LayerRun run(layer);
   detail::run_team(threads_for_layer(layer), run);
-  // As linear_dynamic says, whose product this is.
+  // The text is that of linear_dynamic, whose product this is.
   QUANTA_CHECK(!run.stopped(), "linear_dynamic: x: expected finite values, got a range of {}..{}",
                run.refused().min, run.refused().max);
 }

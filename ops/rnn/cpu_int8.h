@@ -31,12 +31,10 @@ struct RangeLanes {
 struct GateStep {
   const GatePanels* weight;
   RecurrentKind kind;
-  bool vnni;   ///< onednn::has_exact_u8s8()
-  bool tiles;  ///< has_tiles()
   CodeBits code_bits;
   std::int64_t rows;
-  const std::uint8_t*
-      codes;  ///< of the states before, rows `stride` apart, zeros up to kPanelDepth
+  /// Codes of the states before, rows `stride` apart, filled up with zeros to kPanelDepth.
+  const std::uint8_t* codes;
   std::int64_t stride;
   float scale;  ///< of the codes
   std::int32_t zero_point;
@@ -47,7 +45,7 @@ struct GateStep {
   float* cell;                    ///< [rows, hidden], LSTM only: becomes the new one
   RangeLanes* ranges;             ///< of each row: the new states are added
 };
-/// For the units of blocks [begin, end).
+/// Computes the units of the blocks [begin, end).
 void gate_step(const GateStep& step, std::int64_t begin, std::int64_t end);
 
 /// A layer's steps.

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "quanta/ops/cpu/gemm/int8_kernel.h"
 #include "quanta/ops/cpu/simd/int8_dot_simd.h"
 #include "quanta/ops/rnn/cpu_gate_simd.h"
 
@@ -21,13 +22,7 @@ namespace quanta::cpu::HWY_NAMESPACE {
 namespace {
 
 /// Rows that pass a block of the weight together.
-#if HWY_TARGET <= HWY_AVX3
-inline constexpr int kMaxRows = 8;
-#elif HWY_TARGET != HWY_SCALAR
-inline constexpr int kMaxRows = 4;
-#else
-inline constexpr int kMaxRows = 1;
-#endif
+inline constexpr int kMaxRows = kBlocks.gate_rows;
 
 using GateInts = hn::RebindToSigned<GateTag>;
 
@@ -40,29 +35,30 @@ using BlockSums = RowSums<kGates>[kMaxRows];
 /// What all rows of a step have in common in a block of units.
 template <int kGates>
 struct BlockTerms {
-  const std::int8_t* weight;
+  std::int64_t panel;                           ///< of the first gate
   std::size_t first;                            ///< of the block's terms in GatePanels
   alignas(64) RowSums<kGates> offset;           ///< what the sums start from, -zx * sums
   alignas(64) float scale[kGates][kUnitBlock];  ///< sx * scales
 };
 
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 
 inline constexpr auto kBytes = static_cast<std::int64_t>(hn::MaxLanes(Codes()));
 inline constexpr int kSumLanes = static_cast<int>(hn::MaxLanes(Sums()));
-/// Vectors of a gate's 16 units, and registers for sums.
+/// Vectors of a gate's 16 units.
 inline constexpr int kVectors = static_cast<int>(kUnitBlock) / kSumLanes;
-inline constexpr int kSumRegisters = HWY_TARGET <= HWY_AVX3 ? 24 : 8;
 
 /// kCount of the vectors of a block from `first` on, times kRows rows; each sum is kept in kParts
 /// that are independent of each other, since a product takes longer than the next can wait.
 template <class Product, int kGates, int kRows, int kCount, int kParts>
-HWY_INLINE void multiply_vectors(const BlockTerms<kGates>& block, std::int64_t groups,
+HWY_INLINE void multiply_vectors(const CodePanels& weight, const BlockTerms<kGates>& block,
                                  const std::uint8_t* codes, std::int64_t stride, int first,
                                  BlockSums<kGates>& sums) {
-  constexpr std::int64_t kGroupBytes = kGates * kUnitBlock * kPanelDepth;
+  constexpr std::int64_t kGroupBytes = kGates * kPanelGroup;
   // The weight streams from the L2 cache: as far ahead as a line takes from there.
   constexpr std::int64_t kPrefetch = 8 * kGroupBytes;
+  const std::int64_t groups = weight.groups();
+  const std::int8_t* panels = weight.panel(block.panel) + first * kBytes;
   hn::Vec<Sums> acc[kParts][kRows][kCount];
 #pragma GCC unroll 2
   for (int part = 0; part < kParts; ++part) {
@@ -77,7 +73,7 @@ HWY_INLINE void multiply_vectors(const BlockTerms<kGates>& block, std::int64_t g
     }
   }
   const auto add_group = [&](std::int64_t group, auto& part) HWY_ATTR {
-    const std::int8_t* at = block.weight + group * kGroupBytes + first * kBytes;
+    const std::int8_t* at = panels + group * kGroupBytes;
     hn::Vec<Weights> w[kCount];
 #pragma GCC unroll 8
     for (int v = 0; v < kCount; ++v) {
@@ -112,10 +108,10 @@ HWY_INLINE void multiply_vectors(const BlockTerms<kGates>& block, std::int64_t g
   }
 }
 
-/// As many of a block's vectors at a time as the registers hold.
+/// How many of a block's vectors the registers hold at a time.
 constexpr int vectors_at_once(int vectors, int rows) {
   int count = vectors;
-  while (count > 1 && (count * rows > kSumRegisters || vectors % count != 0)) --count;
+  while (count > 1 && (count * rows > kBlocks.gate_sums || vectors % count != 0)) --count;
   return count;
 }
 
@@ -125,47 +121,33 @@ HWY_INLINE void multiply_rows(const GateStep& step, const BlockTerms<kGates>& bl
   constexpr int kAll = kGates * kVectors;
   constexpr int kCount = vectors_at_once(kAll, kRows);
   constexpr int kParts = kRows == 1 && kCount <= 4 ? 2 : 1;
-  const std::int64_t groups = (step.weight->depth + kPanelDepth - 1) / kPanelDepth;
   const std::uint8_t* codes = step.codes + row * step.stride;
   for (int first = 0; first < kAll; first += kCount) {
-    multiply_vectors<Product, kGates, kRows, kCount, kParts>(block, groups, codes, step.stride,
-                                                             first, sums);
+    multiply_vectors<Product, kGates, kRows, kCount, kParts>(step.weight->codes, block, codes,
+                                                             step.stride, first, sums);
   }
 }
 
-#else  // HWY_TARGET == HWY_SCALAR
+#else  // !QUANTA_VECTORS
 
-struct Vnni {};
-struct Pairs {};
-struct Wide {};
-bool has_dot_product(bool vnni) { return vnni; }
+struct Plain {};
 
 template <class Product, int kGates, int kRows>
 void multiply_rows(const GateStep& step, const BlockTerms<kGates>& block, std::int64_t row,
                    BlockSums<kGates>& sums) {
-  constexpr std::int64_t kPanel = kUnitBlock * kPanelDepth;
-  const std::int64_t groups = (step.weight->depth + kPanelDepth - 1) / kPanelDepth;
-  const std::uint8_t* codes = step.codes + row * step.stride;
+  std::memcpy(sums[0], block.offset, sizeof(sums[0]));
   for (int gate = 0; gate < kGates; ++gate) {
-    for (std::int64_t unit = 0; unit < kUnitBlock; ++unit) {
-      auto sum = static_cast<std::uint32_t>(block.offset[gate][unit]);
-      for (std::int64_t k = 0; k < groups * kPanelDepth; ++k) {
-        const std::int64_t at = (k / kPanelDepth * kGates + gate) * kPanel + unit * kPanelDepth;
-        sum += static_cast<std::uint32_t>(codes[k] * block.weight[at + k % kPanelDepth]);
-      }
-      sums[0][gate][unit] = static_cast<std::int32_t>(sum);
-    }
+    add_panel_products(step.codes + row * step.stride, step.weight->codes, block.panel + gate,
+                       sums[0][gate]);
   }
 }
 
-#endif  // HWY_TARGET != HWY_SCALAR
+#endif  // QUANTA_VECTORS
 
 template <int kGates>
 HWY_INLINE void block_terms(const GateStep& step, std::int64_t block, BlockTerms<kGates>& terms) {
   const GatePanels& weight = *step.weight;
-  const std::int64_t groups = (weight.depth + kPanelDepth - 1) / kPanelDepth;
-  terms.weight = static_cast<const std::int8_t*>(weight.codes.data_ptr()) +
-                 block * groups * kGates * kUnitBlock * kPanelDepth;
+  terms.panel = block * kGates;
   terms.first = static_cast<std::size_t>(block * kGates * kUnitBlock);
   const auto zero_point = hn::Set(GateInts(), -step.zero_point);
   const auto scale = hn::Set(GateTag(), step.scale);
@@ -327,7 +309,7 @@ void blocks(const GateStep& step, std::int64_t begin, std::int64_t end) {
   }
 }
 
-#if HWY_TARGET == HWY_AVX3_DL
+#if QUANTA_AVX512_VBMI && defined(QUANTA_HAS_TILES)
 
 /// The gates of sequences [begin, end), whose sums begin with those of sequence 0.
 template <RecurrentKind kKind, int kGates>
@@ -344,10 +326,11 @@ HWY_INLINE void gates_of_rows(const GateStep& step, const BlockTerms<kGates>& bl
 /// The gates of a block are computed while the tiles multiply the next one: the two use different
 /// units of the processor, which overlaps them in turns of a few hundred cycles.
 template <RecurrentKind kKind, int kGates>
-QUANTA_GATE_TILES void tile_blocks(const GateStep& step, std::int64_t begin, std::int64_t end) {
+QUANTA_TILES void tile_blocks(const GateStep& step, std::int64_t begin, std::int64_t end) {
   const GateTiles tiles(step.rows);
-  const std::int64_t chunks = (step.weight->depth + kTileCodes - 1) / kTileCodes;
-  constexpr std::int64_t kChunkBytes = kTileCodes * kGates * kUnitBlock;
+  const CodePanels& weight = step.weight->codes;
+  const std::int64_t chunks = weight.depth / kTileBytes;
+  constexpr std::int64_t kChunkBytes = kTileRows * kTileBytes * kGates;
   constexpr std::int64_t kParts = 4;
   const std::int64_t part_rows = (step.rows + 2 * kParts - 1) / (2 * kParts) * 2;
   BlockTerms<kGates> terms[2];
@@ -361,8 +344,8 @@ QUANTA_GATE_TILES void tile_blocks(const GateStep& step, std::int64_t begin, std
     for (std::int64_t part = 0; part < kParts; ++part) {
       for (std::int64_t chunk = chunks * part / kParts;
            block < end && chunk < chunks * (part + 1) / kParts; ++chunk) {
-        GateTiles::add<kGates>(step.codes + chunk * kTileCodes, step.stride,
-                               terms[turn].weight + chunk * kChunkBytes);
+        GateTiles::add<kGates>(step.codes + chunk * kTileBytes, step.stride,
+                               weight.panel(terms[turn].panel) + chunk * kChunkBytes);
       }
       if (block == begin) continue;
       gates_of_rows<kKind>(step, terms[1 - turn], (block - 1) * kUnitBlock,
@@ -373,7 +356,7 @@ QUANTA_GATE_TILES void tile_blocks(const GateStep& step, std::int64_t begin, std
   }
 }
 
-#endif  // HWY_TARGET == HWY_AVX3_DL
+#endif  // tiles
 
 template <class Product>
 void step_of_kind(const GateStep& step, std::int64_t begin, std::int64_t end) {
@@ -384,19 +367,20 @@ void step_of_kind(const GateStep& step, std::int64_t begin, std::int64_t end) {
 }
 
 void GateStepBlocks(const GateStep& step, std::int64_t begin, std::int64_t end) {
-#if HWY_TARGET == HWY_AVX3_DL
-  // A tile with fewer rows takes hardly less time.
-  constexpr std::int64_t kMinTileRows = 4;
-  if (step.tiles && step.rows >= kMinTileRows) {
+#if QUANTA_AVX512_VBMI && defined(QUANTA_HAS_TILES)
+  if (gate_step_uses_tiles(step.weight->codes.tiles, step.rows)) {
     if (step.kind == RecurrentKind::Lstm) {
       return tile_blocks<RecurrentKind::Lstm, 4>(step, begin, end);
     }
     return tile_blocks<RecurrentKind::Gru, 3>(step, begin, end);
   }
 #endif
-  if (has_dot_product(step.vnni)) return step_of_kind<Vnni>(step, begin, end);
-  if (step.code_bits == CodeBits::Seven) return step_of_kind<Pairs>(step, begin, end);
-  step_of_kind<Wide>(step, begin, end);
+#if QUANTA_VECTORS
+  with_product(step.code_bits,
+               [&](auto product) { step_of_kind<decltype(product)>(step, begin, end); });
+#else
+  step_of_kind<Plain>(step, begin, end);
+#endif
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "quanta/ops/cpu/gemm/conv_exact.h"
 
 #include <doctest/doctest.h>
-#include <hwy/targets.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "instruction_sets.h"
 #include "quanta/ops/conv/cpu_depthwise.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/quant_math.h"
@@ -19,24 +19,17 @@
 namespace quanta::cpu {
 namespace {
 
-/// Runs `body` for each instruction set of this machine that there may be kernels for, with one
-/// thread and with two.
+/// Runs `body` with every instruction set, with one thread and with two.
 template <typename Body>
 void for_each_target(const Body& body) {
   const int threads = get_num_threads();
-  for (const std::int64_t target : {std::int64_t{HWY_AVX3_DL}, std::int64_t{HWY_AVX3},
-                                    std::int64_t{HWY_AVX2}, std::int64_t{HWY_SCALAR}}) {
-    // SCALAR is always there, and its bit keeps the mask from being 0, which would end the mock.
-    if (target != HWY_SCALAR && (hwy::SupportedTargets() & target) == 0) continue;
-    hwy::SetSupportedTargetsForTest(target);
+  test::for_each_instruction_set([&] {
     for (const int count : {1, 2}) {
-      CAPTURE(std::string(hwy::TargetName(target)));
       CAPTURE(count);
       set_num_threads(count);
       body();
     }
-    hwy::SetSupportedTargetsForTest(0);
-  }
+  });
   set_num_threads(threads);
 }
 

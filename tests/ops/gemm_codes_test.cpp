@@ -1,4 +1,4 @@
-// gemm_codes against plain loops, on whatever instruction set the process is held to.
+// gemm_codes against plain loops, on every instruction set.
 
 #include "quanta/ops/cpu/gemm/gemm_codes.h"
 
@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "instruction_sets.h"
 #include "quanta/runtime/quant_math.h"
 #include "quanta/runtime/random.h"
 
@@ -90,25 +91,36 @@ void check(const Case& c, Generator& generator, std::int32_t min, std::int32_t m
   }
 }
 
+/// Runs `body` with every instruction set that gemm_codes runs on.
+template <typename Body>
+void for_each_product(const Body& body) {
+  test::for_each_instruction_set([&] {
+    const Code code = running_code();
+    if (code == Code::Plain || features().has_dot_product(code)) body();
+  });
+}
+
 TEST_CASE("gemm_codes: random shapes give the codes of plain loops") {
-  Generator generator(21);
-  for (int i = 0; i < 60; ++i) {
-    const Case c{1 + (generator.integer(0, 149)), 1 + (generator.integer(0, 109)),
-                 4 * (1 + (generator.integer(0, 49)))};
-    if (!has_gemm_codes(c.depth)) return;
-    check(c, generator, i % 2 == 0 ? 0 : 70, 255);
-  }
+  for_each_product([] {
+    Generator generator(21);
+    for (int i = 0; i < 60; ++i) {
+      const Case c{1 + (generator.integer(0, 149)), 1 + (generator.integer(0, 109)),
+                   4 * (1 + (generator.integer(0, 49)))};
+      check(c, generator, i % 2 == 0 ? 0 : 70, 255);
+    }
+  });
 }
 
 TEST_CASE("gemm_codes: many rows, long rows, few channels, a clamp from above, the largest sums") {
-  Generator generator(22);
-  if (!has_gemm_codes(4)) return;
-  check({1500, 16, 16}, generator, 0, 255);
-  check({700, 24, 96}, generator, 0, 255);
-  check({40, 33, 1028}, generator, 0, 255);
-  check({100, 64, 64}, generator, 10, 200);
-  check({33, 48, 512, true}, generator, 0, 255);
-  check({1, 1, 4}, generator, 0, 255);
+  for_each_product([] {
+    Generator generator(22);
+    check({1500, 16, 16}, generator, 0, 255);
+    check({700, 24, 96}, generator, 0, 255);
+    check({40, 33, 1028}, generator, 0, 255);
+    check({100, 64, 64}, generator, 10, 200);
+    check({33, 48, 512, true}, generator, 0, 255);
+    check({1, 1, 4}, generator, 0, 255);
+  });
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "quanta/ops/cpu/gemm/gemm_int8.h"
 
 #include <doctest/doctest.h>
-#include <hwy/targets.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "instruction_sets.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/attention/cpu_kernels.h"
@@ -21,25 +21,10 @@
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/random.h"
 
-// Of ops/cpu/onednn/onednn.h, which includes oneDNN.
-namespace quanta::cpu::onednn {
-bool has_exact_u8s8();
-}
-
 namespace quanta::cpu {
 namespace {
 
-/// Runs `body` with every instruction set that this machine has.
-template <typename Body>
-void on_every_target(Body&& body) {
-  for (const std::int64_t target : {HWY_AVX3_DL, HWY_AVX3, HWY_AVX2, HWY_SCALAR}) {
-    if (target != HWY_SCALAR && (hwy::SupportedTargets() & target) == 0) continue;
-    hwy::SetSupportedTargetsForTest(target);
-    CAPTURE(std::string(hwy::TargetName(target)));
-    body();
-    hwy::SetSupportedTargetsForTest(0);
-  }
-}
+using test::for_each_instruction_set;
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
@@ -50,7 +35,7 @@ struct Problem {
   std::int64_t rows, depth, channels, stride;
   std::vector<std::uint8_t> codes;
   std::vector<std::int8_t> weight;
-  Tensor panels;
+  CodePanels panels;
   std::vector<float> scales, bias, addend;
   std::vector<std::int32_t> sums;
 
@@ -67,7 +52,7 @@ struct Problem {
     for (std::int8_t& code : weight) {
       code = static_cast<std::int8_t>(pick(0, 3) == 0 ? -128 : pick(-128, 127));
     }
-    panels = int8_panels(weight.data(), channels, depth);
+    panels = pack_code_panels(weight.data(), channels, depth);
     for (std::int64_t n = 0; n < channels; ++n) {
       scales.push_back(static_cast<float>(pick(1, 999)) * 1e-4F);
       bias.push_back(static_cast<float>(pick(-999, 999)) * 1e-2F);
@@ -82,15 +67,12 @@ struct Problem {
     }
   }
 
-  GemvInt8 call(CodeBits bits) const {
+  PanelProduct call(CodeBits bits) const {
     return {.src = codes.data(),
             .rows = rows,
             .src_stride = stride,
             .code_bits = bits,
-            .weight = static_cast<const std::int8_t*>(panels.data_ptr()),
-            .out_features = channels,
-            .in_features = depth,
-            .vnni = onednn::has_exact_u8s8()};
+            .weight = &panels};
   }
   GemmOutput output(GemmEnd end, bool biased, bool added, float* dst) const {
     const SumsToFloats terms{
@@ -140,10 +122,10 @@ TEST_CASE("gemm_int8: every instruction set gives the reference's floats") {
     CAPTURE(s.rows);
     for (const int highest : {128, 255}) {
       const Problem problem(s.rows, s.depth, s.channels, highest, random);
-      const GemvInt8 call = problem.call(highest == 255 ? CodeBits::Eight : CodeBits::Seven);
-      const std::int64_t panels = (s.channels + kPanelChannels - 1) / kPanelChannels;
+      const PanelProduct call = problem.call(highest == 255 ? CodeBits::Eight : CodeBits::Seven);
+      const std::int64_t panels = problem.panels.count();
       for (const Ending& e : kEndings) {
-        on_every_target([&] {
+        for_each_instruction_set([&] {
           std::vector<float> out(static_cast<std::size_t>(s.rows * s.channels), -1.0F);
           const GemmOutput output = problem.output(e.end, e.biased, e.added, out.data());
           gemm_int8_simd(call, output, 0, panels / 2);
@@ -156,7 +138,7 @@ TEST_CASE("gemm_int8: every instruction set gives the reference's floats") {
 }
 
 TEST_CASE("gemm_int8: tiles give the reference's floats") {
-  if (!has_tiles()) {
+  if (!features().tiles) {
     MESSAGE("skipped: this machine has no AMX");
     return;
   }
@@ -168,7 +150,7 @@ TEST_CASE("gemm_int8: tiles give the reference's floats") {
         CAPTURE(depth);
         CAPTURE(channels);
         const Problem problem(rows, depth, channels, 255, random);
-        const std::int64_t panels = (channels + kPanelChannels - 1) / kPanelChannels;
+        const std::int64_t panels = problem.panels.count();
         const Ending& e = kEndings[(rows + depth / 64 + channels) % 4];
         std::vector<float> out(static_cast<std::size_t>(rows * channels), -1.0F);
         gemm_int8_tiles(problem.call(CodeBits::Eight),
@@ -185,7 +167,7 @@ TEST_CASE("gelu_row: within 5e-7 of the exact value and the same on every instru
   for (int i = -70000; i <= 70000; ++i) x.push_back(static_cast<float>(i) * 1e-4F);
   for (const float large : {-1e30F, -100.0F, -0.0F, 1e-30F, 100.0F, 1e30F}) x.push_back(large);
   std::vector<float> first;
-  on_every_target([&] {
+  for_each_instruction_set([&] {
     std::vector<float> y(x.size());
     gelu_row(GeluKind::Erf, x.data(), static_cast<std::int64_t>(x.size()), y.data());
     double worst = 0.0;
@@ -202,7 +184,7 @@ TEST_CASE("gelu_row: within 5e-7 of the exact value and the same on every instru
 TEST_CASE("gelu_row: NaN stays and infinities follow x * Phi(x)") {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const std::vector<float> x{std::numeric_limits<float>::quiet_NaN(), kInfinity, -kInfinity};
-  on_every_target([&] {
+  for_each_instruction_set([&] {
     std::vector<float> y(x.size());
     gelu_row(GeluKind::Erf, x.data(), static_cast<std::int64_t>(x.size()), y.data());
     CHECK(std::isnan(y[0]));
@@ -227,7 +209,7 @@ TEST_CASE("exp_row: exponentials and their sum are close and the same everywhere
       top = std::max(top, static_cast<double>(x[i] + mask[i]));
     }
     std::vector<float> first;
-    on_every_target([&] {
+    for_each_instruction_set([&] {
       std::vector<float> y = x;
       const float sum = exp_row(y.data(), count, mask.data());
       double expected_sum = 0.0;
@@ -247,7 +229,7 @@ TEST_CASE("exp_row: exponentials and their sum are close and the same everywhere
 
 TEST_CASE("exp_row: nothing but minus infinity gives zeros and NaN gives NaN") {
   constexpr float kNothing = -std::numeric_limits<float>::infinity();
-  on_every_target([&] {
+  for_each_instruction_set([&] {
     std::vector<float> nothing(21, kNothing);
     CHECK(exp_row(nothing.data(), 21, nullptr) == 0.0F);
     CHECK(std::all_of(nothing.begin(), nothing.end(), [](float y) { return y == 0.0F; }));

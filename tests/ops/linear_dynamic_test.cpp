@@ -1,7 +1,6 @@
 #include "quanta/ops/linear_dynamic.h"
 
 #include <doctest/doctest.h>
-#include <hwy/targets.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,8 +11,8 @@
 #include <vector>
 
 #include "conv_reference.h"
+#include "instruction_sets.h"
 #include "quanta/ops/cpu/gemm/gemv_int8.h"
-#include "quanta/ops/cpu/onednn/onednn.h"
 #include "quanta/ops/linear.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
@@ -28,17 +27,7 @@ using quantized::LinearPackedParamsFp16;
 using quantized::ReduceRange;
 using testing::Codes;
 
-/// Runs `body` with every instruction set that this machine has.
-template <typename Body>
-void on_every_target(Body&& body) {
-  for (const std::int64_t target : {HWY_AVX3_DL, HWY_AVX3, HWY_AVX2, HWY_SCALAR}) {
-    if (target != HWY_SCALAR && (hwy::SupportedTargets() & target) == 0) continue;
-    hwy::SetSupportedTargetsForTest(target);
-    CAPTURE(std::string(hwy::TargetName(target)));
-    body();
-    hwy::SetSupportedTargetsForTest(0);
-  }
-}
+using test::for_each_instruction_set;
 
 bool same_bits(const Tensor& lhs, const Tensor& rhs) {
   const std::vector<float> a = lhs.to_float_vector();
@@ -135,7 +124,8 @@ TEST_CASE("linear_dynamic: random layers give the floats of the scalar reference
     }
     set_num_threads(threads);
     if (i % 5 == 0) {
-      on_every_target([&] { CHECK(same_bits(dynamic(x, packed, range, relu), expected)); });
+      for_each_instruction_set(
+          [&] { CHECK(same_bits(dynamic(x, packed, range, relu), expected)); });
     }
   }
 }
@@ -164,35 +154,30 @@ TEST_CASE("gemv_int8: every instruction set and kind of products gives the same 
             expected[static_cast<std::size_t>(row * n + i / k)] += src[row * stride + i % k] * w[i];
           }
         }
-        cpu::GemvInt8 call{.src = src,
-                           .rows = rows,
-                           .src_stride = stride,
-                           .code_bits = seven ? cpu::CodeBits::Seven : cpu::CodeBits::Eight,
-                           .weight = w,
-                           .out_features = n,
-                           .in_features = k,
-                           .vnni = false};
-        on_every_target([&] {
-          for (const bool vnni : {false, cpu::onednn::has_exact_u8s8()}) {
-            call.vnni = vnni;
-            std::vector<std::int32_t> sums(expected.size(), -1);
-            const std::int64_t middle = n / 3;
-            cpu::gemv_int8(call, 0, middle, sums.data());
-            cpu::gemv_int8(call, middle, n, sums.data());
-            CHECK(sums == expected);
-            // In panels, and rows that start anywhere.
-            const Tensor panels = cpu::int8_panels(w, n, k);
-            cpu::GemvInt8 packed = call;
-            packed.weight = static_cast<const std::int8_t*>(panels.data_ptr());
-            std::vector<std::uint8_t> shifted(static_cast<std::size_t>(rows * stride) + 1);
-            std::copy_n(src, rows * stride, shifted.data() + 1);
-            packed.src = shifted.data() + 1;
-            std::fill(sums.begin(), sums.end(), -1);
-            const std::int64_t middle_panel = panels.size(0) / 2;
-            cpu::gemv_int8_panels(packed, 0, middle_panel, sums.data());
-            cpu::gemv_int8_panels(packed, middle_panel, panels.size(0), sums.data());
-            CHECK(sums == expected);
-          }
+        const cpu::CodeBits bits = seven ? cpu::CodeBits::Seven : cpu::CodeBits::Eight;
+        const cpu::GemvInt8 call{.src = src,
+                                 .rows = rows,
+                                 .src_stride = stride,
+                                 .code_bits = bits,
+                                 .weight = w,
+                                 .out_features = n,
+                                 .in_features = k};
+        for_each_instruction_set([&] {
+          std::vector<std::int32_t> sums(expected.size(), -1);
+          const std::int64_t middle = n / 3;
+          cpu::gemv_int8(call, 0, middle, sums.data());
+          cpu::gemv_int8(call, middle, n, sums.data());
+          CHECK(sums == expected);
+          // In panels, and rows that start anywhere.
+          const cpu::CodePanels panels = cpu::pack_code_panels(w, n, k);
+          std::vector<std::uint8_t> shifted(static_cast<std::size_t>(rows * stride) + 1);
+          std::copy_n(src, rows * stride, shifted.data() + 1);
+          const cpu::PanelProduct packed{shifted.data() + 1, rows, stride, bits, &panels};
+          std::fill(sums.begin(), sums.end(), -1);
+          const std::int64_t middle_panel = panels.count() / 2;
+          cpu::gemv_int8_panels(packed, 0, middle_panel, sums.data());
+          cpu::gemv_int8_panels(packed, middle_panel, panels.count(), sums.data());
+          CHECK(sums == expected);
         });
       }
     }
@@ -294,7 +279,7 @@ TEST_CASE("linear_dynamic_fp16: sums match doubles and are equal for any rows an
     }
     const Tensor first = x.slice(0, 0, 1).contiguous();
     const Tensor first_y = y.slice(0, 0, 1).contiguous();
-    on_every_target([&] {
+    for_each_instruction_set([&] {
       CHECK(same_bits(quantized::linear_dynamic_fp16(x, packed), y));
       CHECK(same_bits(quantized::linear_dynamic_fp16(first, packed), first_y));
     });

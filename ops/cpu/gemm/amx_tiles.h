@@ -9,13 +9,12 @@
 #include <immintrin.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
-namespace quanta::cpu {
+#include "quanta/ops/cpu/features.h"
 
-/// A tile holds 16 rows of 64 bytes: 16 rows of codes, 16 channels by 64 weights, 16 by 16 sums.
-inline constexpr std::int64_t kTileRows = 16;
-inline constexpr std::int64_t kTileBytes = 64;
+namespace quanta::cpu {
 
 struct alignas(64) TileShapes {
   std::uint8_t palette = 1;
@@ -23,17 +22,85 @@ struct alignas(64) TileShapes {
   std::array<std::uint16_t, 16> row_bytes{64, 64, 64, 64, 64, 64, 64, 64};
   std::array<std::uint8_t, 16> rows{16, 16, 16, 16, 16, 16, 16, 16};
 };
-// Not a local variable: GCC 12 takes its first eight bytes only to be read.
+/// All eight tiles in their full size.
 inline constexpr TileShapes kTileShapes;
 
-/// All eight tiles in their full size while it lives.
+/// The tiles are set up while it lives. `shapes` is a constant: GCC 12 takes the first eight bytes
+/// of a local variable only to be read.
 class TileScope {
  public:
-  QUANTA_TILES TileScope() { _tile_loadconfig(&kTileShapes); }
+  QUANTA_TILES explicit TileScope(const TileShapes& shapes = kTileShapes) {
+    _tile_loadconfig(&shapes);
+  }
   QUANTA_TILES ~TileScope() { _tile_release(); }
   TileScope(const TileScope&) = delete;
   TileScope& operator=(const TileScope&) = delete;
 };
+
+/// Sums of a block, [rows][32].
+inline constexpr std::int64_t kBlockColumns = 2 * kTileRows;
+inline constexpr std::int64_t kBlockRows = 2 * kTileRows;
+
+/// 16 or 32 rows of codes times two panels: sums in tiles 0 to 3, codes in 4 and 5, weights in 6
+/// and 7.
+struct TileBlock {
+  const std::uint8_t* src;
+  std::int64_t stride;
+  const std::int8_t* first;   ///< panels of 1024 bytes for each step of 64 codes
+  const std::int8_t* second;  ///< may be the first
+};
+
+/// The sums of all rows start from those at `start` [32].
+template <bool kTwo>
+QUANTA_TILES inline void start_block(const std::int32_t* start) {
+  // A stride of 0: all rows are the same one.
+  _tile_loadd(0, start, 0);
+  _tile_loadd(1, start + kTileRows, 0);
+  if constexpr (kTwo) {
+    _tile_loadd(2, start, 0);
+    _tile_loadd(3, start + kTileRows, 0);
+  }
+}
+QUANTA_TILES inline void start_block_from_zero() {
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+}
+
+/// Adds the products of the steps [begin, end). `each_step()` is called before each.
+template <bool kTwo, class EachStep>
+QUANTA_TILES inline void multiply_block(const TileBlock& block, std::int64_t begin,
+                                        std::int64_t end, EachStep& each_step) {
+  constexpr std::int64_t kStepBytes = kTileRows * kTileBytes;
+  const auto stride = static_cast<std::size_t>(block.stride);
+  for (std::int64_t step = begin; step < end; ++step) {
+    const std::uint8_t* src = block.src + step * kTileBytes;
+    each_step();
+    _tile_loadd(6, block.first + step * kStepBytes, kTileBytes);
+    _tile_loadd(4, src, stride);
+    _tile_dpbusd(0, 4, 6);
+    _tile_loadd(7, block.second + step * kStepBytes, kTileBytes);
+    _tile_dpbusd(1, 4, 7);
+    if constexpr (kTwo) {
+      _tile_loadd(5, src + kTileRows * block.stride, stride);
+      _tile_dpbusd(2, 5, 6);
+      _tile_dpbusd(3, 5, 7);
+    }
+  }
+}
+
+template <bool kTwo>
+QUANTA_TILES inline void store_block(std::int32_t* sums) {
+  constexpr std::size_t kStride = kBlockColumns * sizeof(std::int32_t);
+  _tile_stored(0, sums, kStride);
+  _tile_stored(1, sums + kTileRows, kStride);
+  if constexpr (kTwo) {
+    sums += kTileRows * kBlockColumns;
+    _tile_stored(2, sums, kStride);
+    _tile_stored(3, sums + kTileRows, kStride);
+  }
+}
 
 }  // namespace quanta::cpu
 #endif

@@ -14,7 +14,7 @@ namespace {
 CodeSums sum_codes(const std::int8_t* codes, std::int64_t count) {
   CodeSums sums;
   std::int64_t i = 0;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::ScalableTag<std::int8_t> d;
   const hn::RebindToUnsigned<decltype(d)> bytes;
@@ -25,7 +25,7 @@ CodeSums sum_codes(const std::int8_t* codes, std::int64_t count) {
   auto negative = hn::Zero(wide);
   for (; i + kStep <= count; i += kStep) {
     const auto v = hn::LoadU(d, codes + i);
-    // As bytes without a sign 0 - -128 is 128.
+    // 0 - -128 is 128 in bytes without a sign.
     const auto below = hn::Sub(zero, hn::Min(v, zero));
     positive = hn::Add(positive, hn::SumsOf8(hn::BitCast(bytes, hn::Max(v, zero))));
     negative = hn::Add(negative, hn::SumsOf8(hn::BitCast(bytes, below)));

@@ -56,7 +56,7 @@ HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
 namespace {
 
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 /// Whole vectors of kCount elements, the last one moved back to end at `count`.
 template <std::size_t kCount>
 HWY_INLINE void widen_vectors(const std::uint8_t* src, std::int64_t count, std::int32_t zero_point,
@@ -78,7 +78,7 @@ HWY_INLINE void widen_vectors(const std::uint8_t* src, std::int64_t count, std::
 /// dst[i] = src[i] - zero_point
 HWY_INLINE void widen(const std::uint8_t* src, std::int64_t count, std::int32_t zero_point,
                       std::int16_t* dst) {
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   constexpr std::size_t kFull = kVectorBytes / 2;
   if (count >= static_cast<std::int64_t>(kFull)) {
     return widen_vectors<kFull>(src, count, zero_point, dst);

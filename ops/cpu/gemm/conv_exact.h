@@ -10,6 +10,7 @@
 
 #include "quanta/ops/cpu/aligned_vector.h"
 #include "quanta/ops/cpu/conv_shape.h"
+#include "quanta/ops/cpu/gemm/panels.h"
 #include "quanta/ops/cpu/gemm/requantize_rows.h"
 
 namespace quanta::cpu {
@@ -37,10 +38,10 @@ struct ExactPhase {
 };
 
 /// Weights for conv_exact, centred (w - zero point) as int16: for each phase and group, panels of
-/// kPanel output channels, each [pairs][kPanel][2]. Depends on kernel, channels, groups, stride,
-/// padding and dilation, not on batch, in and out.
+/// kPanel output channels in the order of panels.h, each [pairs][kPanel][2]. Depends on kernel,
+/// channels, groups, stride, padding and dilation, not on batch, in and out.
 struct ExactWeights {
-  static constexpr std::int64_t kPanel = 16;
+  static constexpr std::int64_t kPanel = kPanelChannels;
   AlignedVector<std::int16_t> data;
   std::vector<ExactPhase> phases;
 };

@@ -66,7 +66,7 @@ void pack_phase(const WeightSource& source, const ConvShape& shape, const ExactP
           for (std::int64_t c = 0; c < in_group; ++c, ++k) {
             const std::int64_t filter =
                 shape.transposed ? (group * in_group + c) * out_group + column : out * in_group + c;
-            panel[(k / 2 * kPanel + column % kPanel) * 2 + k % 2] =
+            panel[panel_index<std::int16_t>(column % kPanel, k)] =
                 source.at(filter * kernel_size + position, out);
           }
         }

@@ -12,8 +12,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "quanta/ops/cpu/gemm/gemm_int8.h"
-#include "quanta/ops/cpu/onednn/onednn.h"
+#include "quanta/ops/cpu/gemm/int8_kernel.h"
 #include "quanta/ops/cpu/simd/int8_dot_simd.h"
 #include "quanta/ops/cpu/simd/lookup_simd.h"
 #include "quanta/ops/cpu/simd/requantize_simd.h"
@@ -47,7 +46,7 @@ inline void copy_columns(const std::uint8_t* codes, std::int64_t columns, std::u
   for (; i < columns; ++i) dst[i] = codes[i];
 }
 
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 
 using SumVector = hn::Vec<Sums>;
 inline constexpr std::size_t kBytes = kVectorBytes;
@@ -156,11 +155,7 @@ void CodesOfSums(const GemmCodes& call, const std::int32_t* sums, std::int64_t r
   }
 }
 
-#if HWY_TARGET <= HWY_AVX3
-inline constexpr int kMaxRows = 12;
-#else
-inline constexpr int kMaxRows = 2;
-#endif
+inline constexpr int kMaxRows = kBlocks.gemm_codes_rows;
 
 /// The sums of kRows rows and kVectors vectors of channels from `panel` on, which start as the
 /// compensation.
@@ -170,7 +165,7 @@ HWY_INLINE void multiply(const GemmCodes& call, std::int64_t row, std::int64_t p
   constexpr int kPanelVectors = kRowVectors / 2;
   const std::int64_t panel_bytes = call.weight.panel_bytes();
   const std::int64_t depth = call.weight.in_features;
-  const std::int8_t* weight = call.weight.data.data() + panel * panel_bytes;
+  const std::int8_t* weight = call.weight.panel(panel);
   const std::uint8_t* src = call.src + row * depth;
   const std::int32_t* start = call.requantize.compensation.data() + panel * 16;
 #pragma GCC unroll 4
@@ -270,10 +265,9 @@ void GemmCodesSimd(const GemmCodes& call, std::int64_t row_begin, std::int64_t r
   }
 }
 
-bool HasDotProduct(bool vnni) { return has_dot_product(vnni); }
 bool LooksUp() { return true; }
 
-#else  // HWY_TARGET == HWY_SCALAR
+#else  // !QUANTA_VECTORS
 
 void CodesOfSums(const GemmCodes& call, const std::int32_t* sums, std::int64_t row,
                  std::int64_t rows, std::int64_t panel) {
@@ -293,24 +287,20 @@ void GemmCodesSimd(const GemmCodes& call, std::int64_t row_begin, std::int64_t r
                    std::int64_t panel_begin, std::int64_t panel_end) {
   for (std::int64_t panel = panel_begin; panel < panel_end; panel += 2) {
     for (std::int64_t row = row_begin; row < row_end; ++row) {
+      const std::uint8_t* src = call.src + row * call.weight.in_features;
       std::int32_t sums[kPairColumns];
-      for (std::int64_t c = 0; c < kPairColumns; ++c) {
-        sums[c] = call.requantize.compensation[static_cast<std::size_t>(panel * 16 + c)];
-        const std::int8_t* weight =
-            call.weight.data.data() + (panel + c / 16) * call.weight.panel_bytes() + c % 16 * 4;
-        for (std::int64_t k = 0; k < call.weight.in_features; ++k) {
-          sums[c] += call.src[row * call.weight.in_features + k] * weight[k / 4 * 64 + k % 4];
-        }
-      }
+      std::copy_n(&call.requantize.compensation[static_cast<std::size_t>(panel * 16)], kPairColumns,
+                  sums);
+      add_panel_products(src, call.weight, panel, sums);
+      add_panel_products(src, call.weight, panel + 1, sums + kPanelChannels);
       CodesOfSums(call, sums, row, 1, panel);
     }
   }
 }
 
-bool HasDotProduct(bool) { return false; }
 bool LooksUp() { return false; }
 
-#endif  // HWY_TARGET != HWY_SCALAR
+#endif  // QUANTA_VECTORS
 
 }  // namespace
 }  // namespace quanta::cpu::HWY_NAMESPACE
@@ -321,13 +311,9 @@ namespace quanta::cpu {
 
 HWY_EXPORT(CodesOfSums);
 HWY_EXPORT(GemmCodesSimd);
-HWY_EXPORT(HasDotProduct);
 HWY_EXPORT(LooksUp);
 
 namespace {
-
-// A block of 16 rows costs the same when few of them are filled.
-constexpr std::int64_t kMinTileRows = 16;
 
 std::int64_t rounded_up(std::int64_t value, std::int64_t step) {
   return (value + step - 1) / step * step;
@@ -337,40 +323,13 @@ bool looks_up() { return HWY_DYNAMIC_DISPATCH(LooksUp)(); }
 
 void multiply_part(const GemmCodes& call, std::int64_t row_begin, std::int64_t row_end,
                    std::int64_t panel_begin, std::int64_t panel_end) {
-  if (call.weight.tiles && row_end - row_begin >= kMinTileRows) {
+  if (gemm_codes_uses_tiles(call.weight.tiles, row_end - row_begin)) {
     return gemm_codes_tiles(call, row_begin, row_end, panel_begin, panel_end);
   }
   HWY_DYNAMIC_DISPATCH(GemmCodesSimd)(call, row_begin, row_end, panel_begin, panel_end);
 }
 
 }  // namespace
-
-bool has_gemm_codes(std::int64_t in_features) {
-  return in_features > 0 && in_features % 4 == 0 && onednn::has_exact_u8s8() &&
-         HWY_DYNAMIC_DISPATCH(HasDotProduct)(true);
-}
-
-CodePanels pack_code_panels(const std::int8_t* weight, std::int64_t out_features,
-                            std::int64_t in_features) {
-  CodePanels result;
-  result.out_features = out_features;
-  result.in_features = in_features;
-  result.tiles = has_tiles();
-  result.depth = rounded_up(in_features, result.tiles ? 64 : 4);
-  result.data.resize(static_cast<std::size_t>(result.panels() * result.panel_bytes()));
-  constexpr std::int64_t kGrainBytes = 65536;
-  const std::int64_t grain = kGrainBytes / std::max<std::int64_t>(in_features, 1) + 1;
-  parallel_for(out_features, grain, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t n = begin; n < end; ++n) {
-      std::int8_t* panel = result.data.data() + n / 16 * result.panel_bytes() + n % 16 * 4;
-      const std::int8_t* row = weight + n * in_features;
-      std::int64_t k = 0;
-      for (; k + 4 <= in_features; k += 4) std::memcpy(panel + k * 16, row + k, 4);
-      for (; k < in_features; ++k) panel[k / 4 * 64 + k % 4] = row[k];
-    }
-  });
-  return result;
-}
 
 PanelRequantize panel_requantize(const RequantizeParams& params, const std::int32_t* compensation,
                                  const CodePanels& weight) {
@@ -416,7 +375,7 @@ void gemm_codes(const GemmCodes& call, std::int64_t row_begin, std::int64_t row_
 }
 
 std::string_view gemm_codes_name(const CodePanels& weight, std::int64_t rows) {
-  return weight.tiles && rows >= kMinTileRows ? "quanta:gemm:amx" : "quanta:gemm:vnni";
+  return gemm_codes_uses_tiles(weight.tiles, rows) ? "quanta:gemm:amx" : "quanta:gemm:vnni";
 }
 
 void parallel_gemm_codes(const GemmCodes& call, int threads) {

@@ -9,24 +9,11 @@
 #include <vector>
 
 #include "quanta/ops/cpu/aligned_vector.h"
+#include "quanta/ops/cpu/gemm/panels.h"
 #include "quanta/ops/cpu/gemm/requantize_rows.h"
 #include "quanta/ops/cpu/lookup.h"
 
 namespace quanta::cpu {
-
-/// A weight [N, K] in panels of 16 channels: the code of (n, k) is at [n / 16][k / 4][n % 16][k %
-/// 4], with zeros where N (to a multiple of 32) and K (to a multiple of 4, or of 64 for tiles) end.
-struct CodePanels {
-  AlignedVector<std::int8_t> data;
-  std::int64_t out_features = 0, in_features = 0;
-  std::int64_t depth = 0;  ///< K filled up
-  bool tiles = false;      ///< for AMX
-
-  std::int64_t panels() const noexcept { return (out_features + 31) / 32 * 2; }
-  std::int64_t panel_bytes() const noexcept { return depth * 16; }
-};
-CodePanels pack_code_panels(const std::int8_t* weight, std::int64_t out_features,
-                            std::int64_t in_features);
 
 /// RequantizeParams for whole panels, with what is added to the sums first: all filled up.
 struct PanelRequantize {
@@ -38,10 +25,6 @@ struct PanelRequantize {
 /// `compensation` is what is added to the sums; null: 0.
 PanelRequantize panel_requantize(const RequantizeParams& params, const std::int32_t* compensation,
                                  const CodePanels& weight);
-
-/// Whether this machine (within the limit of ONEDNN_MAX_CPU_ISA) has the products that gemm_codes
-/// is faster with than its alternatives, for rows of `in_features` codes.
-bool has_gemm_codes(std::int64_t in_features);
 
 /// dst[r][n] = code of sum over k of src[r][k] * weight[n][k], all rows dense. On the calling
 /// thread: panels [panel_begin, panel_end), both even, of rows [row_begin, row_end).
@@ -57,7 +40,7 @@ void gemm_codes(const GemmCodes& call, std::int64_t row_begin, std::int64_t row_
                 std::int64_t panel_begin, std::int64_t panel_end);
 std::string_view gemm_codes_name(const CodePanels& weight, std::int64_t rows);
 
-/// The same for all rows and panels on up to `threads` threads.
+/// gemm_codes for all rows and panels on up to `threads` threads.
 void parallel_gemm_codes(const GemmCodes& call, int threads);
 
 // What gemm_codes is made of.

@@ -1,5 +1,4 @@
-// The products of gemm_codes.h on AMX: a tile holds 16 rows of 64 codes, of 16 channels by 64
-// weights, or of 16 by 16 sums.
+// The products of gemm_codes.h on AMX.
 
 #include "quanta/ops/cpu/gemm/amx_tiles.h"
 #include "quanta/ops/cpu/gemm/gemm_codes.h"
@@ -14,61 +13,13 @@ namespace quanta::cpu {
 
 namespace {
 
-constexpr std::int64_t kColumns = 32;
-constexpr std::int64_t kBlockRows = 2 * kTileRows;
-
-// Sums in tiles 0 to 3 (two blocks of rows by two panels), codes in 4 and 5, weights in 6 and 7.
-
-/// 16 or 32 rows of codes times a pair of panels.
-struct TileBlock {
-  const std::uint8_t* src;
-  std::int64_t stride;
-  const std::int8_t* weight;
-  std::int64_t panel_bytes;
-  std::int64_t steps;
-  const std::int32_t* start;  ///< what each row's sums begin with: the compensation
-};
-
-QUANTA_TILES inline void multiply_one(const TileBlock& block, std::int32_t* sums) {
-  _tile_loadd(0, block.start, 0);
-  _tile_loadd(1, block.start + kTileRows, 0);
-  const auto stride = static_cast<std::size_t>(block.stride);
-  for (std::int64_t step = 0; step < block.steps; ++step) {
-    const std::int8_t* weight = block.weight + step * kTileRows * kTileBytes;
-    _tile_loadd(4, block.src + step * kTileBytes, stride);
-    _tile_loadd(6, weight, kTileBytes);
-    _tile_dpbusd(0, 4, 6);
-    _tile_loadd(7, weight + block.panel_bytes, kTileBytes);
-    _tile_dpbusd(1, 4, 7);
-  }
-  constexpr std::size_t kStride = kColumns * sizeof(std::int32_t);
-  _tile_stored(0, sums, kStride);
-  _tile_stored(1, sums + kTileRows, kStride);
-}
-
-QUANTA_TILES inline void multiply_two(const TileBlock& block, std::int32_t* sums) {
-  _tile_loadd(0, block.start, 0);
-  _tile_loadd(1, block.start + kTileRows, 0);
-  _tile_loadd(2, block.start, 0);
-  _tile_loadd(3, block.start + kTileRows, 0);
-  const auto stride = static_cast<std::size_t>(block.stride);
-  for (std::int64_t step = 0; step < block.steps; ++step) {
-    const std::int8_t* weight = block.weight + step * kTileRows * kTileBytes;
-    const std::uint8_t* src = block.src + step * kTileBytes;
-    _tile_loadd(4, src, stride);
-    _tile_loadd(6, weight, kTileBytes);
-    _tile_dpbusd(0, 4, 6);
-    _tile_loadd(7, weight + block.panel_bytes, kTileBytes);
-    _tile_dpbusd(1, 4, 7);
-    _tile_loadd(5, src + kTileRows * block.stride, stride);
-    _tile_dpbusd(2, 5, 6);
-    _tile_dpbusd(3, 5, 7);
-  }
-  constexpr std::size_t kStride = kColumns * sizeof(std::int32_t);
-  _tile_stored(0, sums, kStride);
-  _tile_stored(1, sums + kTileRows, kStride);
-  _tile_stored(2, sums + kTileRows * kColumns, kStride);
-  _tile_stored(3, sums + kTileRows * kColumns + kTileRows, kStride);
+template <bool kTwo>
+QUANTA_TILES inline void block_sums(const TileBlock& block, std::int64_t steps,
+                                    const std::int32_t* start, std::int32_t* sums) {
+  const auto nothing = [] {};
+  start_block<kTwo>(start);
+  multiply_block<kTwo>(block, 0, steps, nothing);
+  store_block<kTwo>(sums);
 }
 
 /// The last rows of the codes, when tiles would read beyond them: a row is read up to a multiple of
@@ -109,27 +60,24 @@ void gemm_codes_tiles(const GemmCodes& call, std::int64_t row_begin, std::int64_
   constexpr std::int64_t kCachedBytes = 32768;
   const std::int64_t chunk =
       std::max<std::int64_t>(kCachedBytes / weight.in_features / kBlockRows, 2) * kBlockRows;
-  alignas(64) std::array<std::int32_t, kBlockRows * kColumns> sums;
+  alignas(64) std::array<std::int32_t, kBlockRows * kBlockColumns> sums;
   const TileScope scope;
   for (std::int64_t first = row_begin; first < row_end; first += chunk) {
     const std::int64_t end = std::min(first + chunk, row_end);
     for (std::int64_t panel = panel_begin; panel < panel_end; panel += 2) {
-      const std::int8_t* panels = weight.data.data() + panel * weight.panel_bytes();
+      const std::int8_t* panels = weight.panel(panel);
       for (std::int64_t row = first; row < end;) {
         const std::int64_t left = end - row;
         const std::int64_t count = left >= kBlockRows ? kBlockRows : kTileRows;
         // The last block is moved back to end with the rows; the same sums are calculated twice.
         const std::int64_t from = std::max(row_begin, std::min(row, row_end - count));
-        const TileBlock block{last.find(call, from, count),
-                              weight.in_features,
-                              panels,
-                              weight.panel_bytes(),
-                              steps,
-                              call.requantize.compensation.data() + panel * 16};
+        const TileBlock block{last.find(call, from, count), weight.in_features, panels,
+                              panels + weight.panel_bytes()};
+        const std::int32_t* start = call.requantize.compensation.data() + panel * 16;
         if (count == kBlockRows) {
-          multiply_two(block, sums.data());
+          block_sums<true>(block, steps, start, sums.data());
         } else {
-          multiply_one(block, sums.data());
+          block_sums<false>(block, steps, start, sums.data());
         }
         codes_of_sums(call, sums.data(), from, count, panel);
         row = from + count;

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "quanta/ops/cpu/gemm/int8_kernel.h"
 #include "quanta/ops/cpu/simd/gelu_simd.h"
 #include "quanta/ops/cpu/simd/int8_dot_simd.h"
 
@@ -39,7 +40,7 @@ HWY_INLINE ColumnTerms terms_at(const SumsToFloats& args, const std::int32_t* su
           bias != nullptr ? hn::LoadU(d, bias) : hn::Zero(d)};
 }
 
-/// Of fewer channels than a vector has.
+/// The terms of fewer channels than a vector has.
 HWY_NOINLINE ColumnTerms last_terms(const SumsToFloats& args, std::int64_t n, std::int64_t count) {
   float scales[kFloatLanes] = {};
   std::int32_t sums[kFloatLanes] = {};
@@ -84,7 +85,7 @@ HWY_INLINE void floats_of_column(const SumBlock& block, const GemmOutput& output
   }
 }
 
-/// The same for fewer.
+/// Rows of a column of a block with fewer channels than a vector has.
 template <GemmEnd kEnd, bool kBias>
 HWY_NOINLINE void floats_of_rest(const SumBlock& block, const GemmOutput& output,
                                  std::int64_t channels, std::int64_t column) {
@@ -142,14 +143,10 @@ void FloatsOfBlock(const SumBlock& block, const GemmOutput& output, std::int64_t
 inline constexpr std::int64_t kSimdPanels = 4;
 inline constexpr std::int64_t kBlockColumns = kSimdPanels * kPanelChannels;
 
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 
-#if HWY_TARGET <= HWY_AVX3
-inline constexpr int kMaxRows = 6;
-#else
-inline constexpr int kMaxRows = 2;
-#endif
-inline constexpr auto kVectorBytes = static_cast<std::int64_t>(hn::MaxLanes(Codes()));
+inline constexpr int kMaxRows = kBlocks.gemm_int8_rows;
+inline constexpr auto kBytes = static_cast<std::int64_t>(kVectorBytes);
 inline constexpr int kSumLanes = static_cast<int>(hn::MaxLanes(Sums()));
 inline constexpr int kVectorsOfPanel = static_cast<int>(kPanelChannels) / kSumLanes;
 
@@ -158,7 +155,7 @@ inline constexpr int kVectorsOfPanel = static_cast<int>(kPanelChannels) / kSumLa
 template <int kRows>
 class CodePointers {
  public:
-  CodePointers(const GemvInt8& call, std::int64_t row) : stride_(call.src_stride) {
+  CodePointers(const PanelProduct& call, std::int64_t row) : stride_(call.src_stride) {
     for (int i = 0; i < kPointers; ++i) at_[i] = call.src + (row + i * kRowsOfOne) * stride_;
   }
   /// The four codes of row r, `group` groups on.
@@ -186,14 +183,12 @@ class CodePointers {
 
 /// kRows rows times kCount panels. Asks for a line from `next` on with every few steps.
 template <class Product, int kRows, int kCount>
-HWY_INLINE void multiply_block(const GemvInt8& call, std::int64_t row, std::int64_t panel,
+HWY_INLINE void multiply_block(const PanelProduct& call, std::int64_t row, std::int64_t panel,
                                const std::int8_t* next, std::int32_t* sums) {
   constexpr int kWidth = kCount * kVectorsOfPanel;
   constexpr int kUnroll = 4;
-  constexpr std::int64_t kGroupBytes = kPanelChannels * kPanelDepth;
-  const std::int64_t groups = (call.in_features + kPanelDepth - 1) / kPanelDepth;
-  const std::int64_t panel_bytes = groups * kGroupBytes;
-  const std::int8_t* weight = call.weight + panel * panel_bytes;
+  const std::int64_t panel_bytes = call.weight->panel_bytes();
+  const std::int8_t* weight = call.weight->panel(panel);
   CodePointers<kRows> src(call, row);
   hn::Vec<Sums> acc[kRows][kWidth];
 #pragma GCC unroll 16
@@ -205,8 +200,8 @@ HWY_INLINE void multiply_block(const GemvInt8& call, std::int64_t row, std::int6
     hn::Vec<Weights> w[kWidth];
 #pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v) {
-      w[v] = hn::LoadU(Weights(), weight + v / kVectorsOfPanel * panel_bytes + group * kGroupBytes +
-                                      v % kVectorsOfPanel * kVectorBytes);
+      w[v] = hn::LoadU(Weights(), weight + v / kVectorsOfPanel * panel_bytes + group * kPanelGroup +
+                                      v % kVectorsOfPanel * kBytes);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
@@ -215,7 +210,7 @@ HWY_INLINE void multiply_block(const GemvInt8& call, std::int64_t row, std::int6
       for (int v = 0; v < kWidth; ++v) acc[r][v] = Product::add(acc[r][v], x, w[v]);
     }
   };
-  std::int64_t left = groups;
+  std::int64_t left = call.weight->groups();
   for (; left >= kUnroll; left -= kUnroll) {
     __builtin_prefetch(next, 0, 2);
     next += 64;
@@ -224,12 +219,12 @@ HWY_INLINE void multiply_block(const GemvInt8& call, std::int64_t row, std::int6
     step(2);
     step(3);
     src.advance(kUnroll);
-    weight += kUnroll * kGroupBytes;
+    weight += kUnroll * kPanelGroup;
   }
   for (; left > 0; --left) {
     step(0);
     src.advance(1);
-    weight += kGroupBytes;
+    weight += kPanelGroup;
   }
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
@@ -242,19 +237,19 @@ HWY_INLINE void multiply_block(const GemvInt8& call, std::int64_t row, std::int6
 
 /// Groups of kRows rows from `row` on, then those that are left in smaller ones.
 template <class Product, int kRows, int kCount>
-HWY_INLINE void multiply_rows(const GemvInt8& call, const GemmOutput& output, std::int64_t row,
+HWY_INLINE void multiply_rows(const PanelProduct& call, const GemmOutput& output, std::int64_t row,
                               std::int64_t panel) {
   std::int32_t sums[kRows * kBlockColumns];
   const std::int64_t channel = panel * kPanelChannels;
-  const std::int64_t columns = std::min(kCount * kPanelChannels, call.out_features - channel);
-  // Of the next panels, as much with each block as all blocks need.
-  const std::int64_t groups = (call.in_features + kPanelDepth - 1) / kPanelDepth;
-  const std::int64_t panel_bytes = groups * kPanelDepth * kPanelChannels;
-  const std::int8_t* next = call.weight + (panel + kCount) * panel_bytes;
+  const std::int64_t channels = call.weight->out_features;
+  const std::int64_t columns = std::min(kCount * kPanelChannels, channels - channel);
+  // Each block asks for a part of the next panels, so that all blocks together ask for all of it.
+  const std::int64_t panel_bytes = call.weight->panel_bytes();
+  const std::int8_t* next = call.weight->panel(panel + kCount);
   for (; row + kRows <= call.rows; row += kRows) {
     multiply_block<Product, kRows, kCount>(call, row, panel, next + row * panel_bytes / kRows / 4,
                                            sums);
-    FloatsOfBlock({sums, kBlockColumns, row, kRows, channel, columns}, output, call.out_features);
+    FloatsOfBlock({sums, kBlockColumns, row, kRows, channel, columns}, output, channels);
   }
   if constexpr (kRows > 1) {
     multiply_rows<Product, kRows == 6 ? 4 : kRows / 2, kCount>(call, output, row, panel);
@@ -262,7 +257,7 @@ HWY_INLINE void multiply_rows(const GemvInt8& call, const GemmOutput& output, st
 }
 
 template <class Product>
-void multiply(const GemvInt8& call, const GemmOutput& output, std::int64_t begin,
+void multiply(const PanelProduct& call, const GemmOutput& output, std::int64_t begin,
               std::int64_t end) {
   // The panels stay in the L1 cache while all rows pass.
   std::int64_t panel = begin;
@@ -272,46 +267,30 @@ void multiply(const GemvInt8& call, const GemmOutput& output, std::int64_t begin
   for (; panel < end; ++panel) multiply_rows<Product, kMaxRows, 1>(call, output, 0, panel);
 }
 
-void GemmInt8(const GemvInt8& call, const GemmOutput& output, std::int64_t begin,
+void GemmInt8(const PanelProduct& call, const GemmOutput& output, std::int64_t begin,
               std::int64_t end) {
-  if (has_dot_product(call.vnni)) return multiply<Vnni>(call, output, begin, end);
-  if (call.code_bits == CodeBits::Seven) return multiply<Pairs>(call, output, begin, end);
-  multiply<Wide>(call, output, begin, end);
+  with_product(call.code_bits,
+               [&](auto product) { multiply<decltype(product)>(call, output, begin, end); });
 }
 
-bool HasLongDotProduct(const GemvInt8& call) {
-  return HWY_TARGET <= HWY_AVX3 && has_dot_product(call.vnni);
-}
+#else  // !QUANTA_VECTORS
 
-#else  // HWY_TARGET == HWY_SCALAR
-
-void GemmInt8(const GemvInt8& call, const GemmOutput& output, std::int64_t begin,
+void GemmInt8(const PanelProduct& call, const GemmOutput& output, std::int64_t begin,
               std::int64_t end) {
-  const std::int64_t groups = (call.in_features + kPanelDepth - 1) / kPanelDepth;
+  const std::int64_t channels = call.weight->out_features;
   for (std::int64_t panel = begin; panel < end; ++panel) {
-    const std::int8_t* weight = call.weight + panel * groups * kPanelChannels * kPanelDepth;
     const std::int64_t channel = panel * kPanelChannels;
     for (std::int64_t row = 0; row < call.rows; ++row) {
-      const std::uint8_t* src = call.src + row * call.src_stride;
-      std::uint32_t sums[kPanelChannels] = {};
-      for (std::int64_t k = 0; k < groups * kPanelDepth; ++k) {
-        const std::int8_t* at = weight + k / kPanelDepth * kPanelChannels * kPanelDepth;
-        for (std::int64_t n = 0; n < kPanelChannels; ++n) {
-          sums[n] += static_cast<std::uint32_t>(src[k] * at[n * kPanelDepth + k % kPanelDepth]);
-        }
-      }
-      std::int32_t wrapped[kPanelChannels];
-      std::memcpy(wrapped, sums, sizeof(sums));
-      FloatsOfBlock({wrapped, kPanelChannels, row, 1, channel,
-                     std::min(kPanelChannels, call.out_features - channel)},
-                    output, call.out_features);
+      std::int32_t sums[kPanelChannels] = {};
+      add_panel_products(call.src + row * call.src_stride, *call.weight, panel, sums);
+      FloatsOfBlock(
+          {sums, kPanelChannels, row, 1, channel, std::min(kPanelChannels, channels - channel)},
+          output, channels);
     }
   }
 }
 
-bool HasLongDotProduct(const GemvInt8&) { return false; }
-
-#endif  // HWY_TARGET != HWY_SCALAR
+#endif  // QUANTA_VECTORS
 
 }  // namespace
 }  // namespace quanta::cpu::HWY_NAMESPACE
@@ -322,13 +301,10 @@ namespace quanta::cpu {
 
 HWY_EXPORT(FloatsOfBlock);
 HWY_EXPORT(GemmInt8);
-HWY_EXPORT(HasLongDotProduct);
 
 namespace {
-bool use_tiles(const GemvInt8& call) {
-  // A block of 16 rows costs the same when few of them are filled.
-  constexpr std::int64_t kMinRows = 12;
-  return call.rows >= kMinRows && call.in_features % 64 == 0 && call.vnni && has_tiles();
+bool use_tiles(const PanelProduct& call) {
+  return gemm_int8_uses_tiles(call.rows, call.weight->in_features);
 }
 }  // namespace
 
@@ -336,23 +312,18 @@ void floats_of_block(const SumBlock& block, const GemmOutput& output, std::int64
   HWY_DYNAMIC_DISPATCH(FloatsOfBlock)(block, output, channels);
 }
 
-void gemm_int8_simd(const GemvInt8& call, const GemmOutput& output, std::int64_t begin,
+void gemm_int8_simd(const PanelProduct& call, const GemmOutput& output, std::int64_t begin,
                     std::int64_t end) {
   HWY_DYNAMIC_DISPATCH(GemmInt8)(call, output, begin, end);
 }
 
-bool has_gemm_int8(const GemvInt8& call, bool has_tail) {
-  // Without tiles oneDNN's product alone is a little faster.
-  return use_tiles(call) || (has_tail && HWY_DYNAMIC_DISPATCH(HasLongDotProduct)(call));
-}
-
-void gemm_int8(const GemvInt8& call, const GemmOutput& output, std::int64_t begin,
+void gemm_int8(const PanelProduct& call, const GemmOutput& output, std::int64_t begin,
                std::int64_t end) {
   if (use_tiles(call)) return gemm_int8_tiles(call, output, begin, end);
   gemm_int8_simd(call, output, begin, end);
 }
 
-std::string_view gemm_int8_name(const GemvInt8& call) {
+std::string_view gemm_int8_name(const PanelProduct& call) {
   return use_tiles(call) ? "quanta:gemm:amx" : "quanta:gemm";
 }
 

@@ -19,17 +19,7 @@ HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
 namespace {
 
-#if HWY_TARGET != HWY_SCALAR
-#if HWY_TARGET <= HWY_AVX3
-/// Rows of codes, and of the weight, that are multiplied at a time: what the registers hold.
-inline constexpr int kMaxRows = 4;
-inline constexpr int kWeightRows = 4;
-inline constexpr int kWeightRowsOfOne = 8;
-#else
-inline constexpr int kMaxRows = 2;
-inline constexpr int kWeightRows = 4;
-inline constexpr int kWeightRowsOfOne = 4;
-#endif
+#if QUANTA_VECTORS
 inline constexpr auto kStep = static_cast<std::int64_t>(hn::MaxLanes(Codes()));
 
 /// The last `count` weights of rows that are `stride` apart, each filled up to a step. With what
@@ -117,38 +107,37 @@ HWY_INLINE void multiply_rows(const GemvInt8& call, std::int64_t row, std::int64
 template <class Product>
 void multiply(const GemvInt8& call, std::int64_t begin, std::int64_t end, std::int32_t* sums) {
   if (call.rows == 1) {
-    multiply_rows<Product, 1, kWeightRowsOfOne>(call, 0, begin, end, sums);
+    multiply_rows<Product, 1, kBlocks.gemv_weights_of_one>(call, 0, begin, end, sums);
     return;
   }
   // A part of the weight stays in the L1 cache while all rows pass.
   constexpr std::int64_t kCachedBytes = 16384;
   const std::int64_t part =
-      std::max<std::int64_t>(kCachedBytes / call.in_features / kWeightRows, 1) * kWeightRows;
+      std::max<std::int64_t>(kCachedBytes / call.in_features / kBlocks.gemv_weights, 1) *
+      kBlocks.gemv_weights;
   for (std::int64_t first = begin; first < end; first += part) {
     const std::int64_t last = std::min(first + part, end);
     // The last part may be smaller than a group, which then starts in the one before.
-    const std::int64_t from = std::max(begin, std::min(first, last - kWeightRows));
+    const std::int64_t from = std::max(begin, std::min(first, last - kBlocks.gemv_weights));
     std::int64_t row = 0;
-    for (; row + kMaxRows <= call.rows; row += kMaxRows) {
-      multiply_rows<Product, kMaxRows, kWeightRows>(call, row, from, last, sums);
+    for (; row + kBlocks.gemv_rows <= call.rows; row += kBlocks.gemv_rows) {
+      multiply_rows<Product, kBlocks.gemv_rows, kBlocks.gemv_weights>(call, row, from, last, sums);
     }
-#if HWY_TARGET <= HWY_AVX3
-    if (row + 2 <= call.rows) {
-      multiply_rows<Product, 2, kWeightRows>(call, row, from, last, sums);
+    if (kBlocks.gemv_rows > 2 && row + 2 <= call.rows) {
+      multiply_rows<Product, 2, kBlocks.gemv_weights>(call, row, from, last, sums);
       row += 2;
     }
-#endif
-    if (row < call.rows) multiply_rows<Product, 1, kWeightRows>(call, row, from, last, sums);
+    if (row < call.rows)
+      multiply_rows<Product, 1, kBlocks.gemv_weights>(call, row, from, last, sums);
   }
 }
 
 void gemv(const GemvInt8& call, std::int64_t begin, std::int64_t end, std::int32_t* sums) {
-  if (has_dot_product(call.vnni)) return multiply<Vnni>(call, begin, end, sums);
-  if (call.code_bits == CodeBits::Seven) return multiply<Pairs>(call, begin, end, sums);
-  multiply<Wide>(call, begin, end, sums);
+  with_product(call.code_bits,
+               [&](auto product) { multiply<decltype(product)>(call, begin, end, sums); });
 }
 
-#else  // HWY_TARGET == HWY_SCALAR
+#else  // !QUANTA_VECTORS
 
 void gemv(const GemvInt8& call, std::int64_t begin, std::int64_t end, std::int32_t* sums) {
   for (std::int64_t row = 0; row < call.rows; ++row) {
@@ -164,7 +153,7 @@ void gemv(const GemvInt8& call, std::int64_t begin, std::int64_t end, std::int32
   }
 }
 
-#endif  // HWY_TARGET != HWY_SCALAR
+#endif  // QUANTA_VECTORS
 
 }  // namespace
 }  // namespace quanta::cpu::HWY_NAMESPACE

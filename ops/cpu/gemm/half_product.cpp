@@ -13,6 +13,7 @@
 #include <cstddef>
 
 #include "quanta/ops/cpu/onednn/onednn.h"
+#include "quanta/ops/cpu/simd/target.h"
 #include "quanta/runtime/half.h"
 
 // Each output is the sum of the sums of kBlockDepth products each, one after the other, and each of
@@ -26,7 +27,7 @@ namespace {
 /// What of a group of panels fits into the L1 cache as floats.
 inline constexpr std::int64_t kBlockDepth = 128;
 
-#if HWY_TARGET == HWY_SCALAR
+#if !QUANTA_VECTORS
 
 void multiply(const HalfProduct& call, std::int64_t begin, std::int64_t end, float* out) {
   const std::int64_t depth = call.in_features;
@@ -53,18 +54,7 @@ void multiply(const HalfProduct& call, std::int64_t begin, std::int64_t end, flo
 #else
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Rows, and panels for one row and for more, that are multiplied at a time.
-#if HWY_TARGET <= HWY_AVX3
-using FloatTag = hn::FixedTag<float, 16>;
-inline constexpr int kMaxRows = 4;
-inline constexpr int kPanels = 4;
-inline constexpr int kPanelsOfOne = 8;
-#else
-using FloatTag = hn::FixedTag<float, 8>;
-inline constexpr int kMaxRows = 4;
-inline constexpr int kPanels = 1;
-inline constexpr int kPanelsOfOne = 4;
-#endif
+using FloatTag = hn::FixedTag<float, kVectorBytes / 4>;
 using HalfTag = hn::Rebind<hwy::float16_t, FloatTag>;
 inline constexpr int kLanes = static_cast<int>(hn::MaxLanes(FloatTag()));
 inline constexpr int kVectors = static_cast<int>(kHalfPanel) / kLanes;
@@ -167,7 +157,7 @@ void multiply_panels(const HalfProduct& call, Block<T> block, std::int64_t count
 template <int kRows, typename T>
 void multiply_rows(const HalfProduct& call, Block<T> block, std::int64_t count, float* out) {
   for (; block.row + kRows <= call.rows; block.row += kRows) {
-    multiply_panels<kRows, kPanels>(call, block, count, out);
+    multiply_panels<kRows, kBlocks.half_panels>(call, block, count, out);
   }
   if constexpr (kRows > 1) multiply_rows<kRows / 2>(call, block, count, out);
 }
@@ -184,9 +174,11 @@ void to_floats(const Block<std::uint16_t>& block, std::int64_t count, float* dst
 
 void multiply(const HalfProduct& call, std::int64_t begin, std::int64_t end, float* out) {
   // More than two groups of rows share one conversion.
-  const bool converts = call.floats == nullptr && call.rows > 2 * kMaxRows;
+  const bool converts = call.floats == nullptr && call.rows > 2 * kBlocks.half_rows;
   constexpr std::int64_t kConverted = 4;
-  const std::int64_t step = call.rows == 1 ? kPanelsOfOne : converts ? kConverted : kPanels;
+  const std::int64_t step = call.rows == 1 ? kBlocks.half_panels_of_one
+                            : converts     ? kConverted
+                                           : kBlocks.half_panels;
   const std::int64_t stride = call.in_features * kHalfPanel;
   for (std::int64_t panel = begin; panel < end; panel += step) {
     const std::int64_t count = std::min(step, end - panel);
@@ -196,12 +188,12 @@ void multiply(const HalfProduct& call, std::int64_t begin, std::int64_t end, flo
       const Block<std::uint16_t> block{0, panel, k, depth, call.panels + at, stride};
       Block<float> floats{0, panel, k, depth, call.floats, stride};
       if (call.rows == 1) {
-        multiply_panels<1, kPanelsOfOne>(call, block, count, out);
+        multiply_panels<1, kBlocks.half_panels_of_one>(call, block, count, out);
       } else if (call.floats != nullptr) {
         floats.weight += at;
-        multiply_rows<kMaxRows>(call, floats, count, out);
+        multiply_rows<kBlocks.half_rows>(call, floats, count, out);
       } else if (!converts) {
-        multiply_rows<kMaxRows>(call, block, count, out);
+        multiply_rows<kBlocks.half_rows>(call, block, count, out);
       } else {
         auto* converted = reinterpret_cast<float*>(onednn::thread_buffer(
             onednn::Buffer::Scratchpad,
@@ -209,13 +201,13 @@ void multiply(const HalfProduct& call, std::int64_t begin, std::int64_t end, flo
         to_floats(block, count, converted);
         floats.weight = converted;
         floats.stride = depth * kHalfPanel;
-        multiply_rows<kMaxRows>(call, floats, count, out);
+        multiply_rows<kBlocks.half_rows>(call, floats, count, out);
       }
     }
   }
 }
 
-#endif  // HWY_TARGET == HWY_SCALAR
+#endif  // !QUANTA_VECTORS
 
 }  // namespace
 }  // namespace quanta::cpu::HWY_NAMESPACE

@@ -17,7 +17,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "quanta/ops/cpu/gemm/conv_exact.h"
+#include "quanta/ops/cpu/gemm/panels.h"
+#include "quanta/ops/cpu/simd/target.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
@@ -30,32 +31,22 @@ struct GemmInput {
   std::int64_t panel_stride;
 };
 
-inline constexpr std::int64_t kPanel = ExactWeights::kPanel;
+inline constexpr std::int64_t kPanel = kPanelChannels;
+inline constexpr std::int64_t kMaxPanels = kBlocks.pair_panels;
 /// Pairs at a time: a strip of rows and the widest group of panels stay in the L1 cache.
 inline constexpr std::int64_t kPairBlock = 128;
 
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET <= HWY_AVX3
-using SumTag = hn::FixedTag<std::int32_t, 16>;
-using PairTag = hn::FixedTag<std::int16_t, 32>;
-inline constexpr std::int64_t kMaxPanels = 4;
-// With 32 registers: sums, a vector for each panel, one for the row.
-inline constexpr std::int64_t kStripRows[kMaxPanels + 1] = {0, 12, 12, 8, 6};
-#else
-using SumTag = hn::FixedTag<std::int32_t, 8>;
-using PairTag = hn::FixedTag<std::int16_t, 16>;
-inline constexpr std::int64_t kMaxPanels = 1;
-// With 16 registers; a panel takes two vectors.
-inline constexpr std::int64_t kStripRows[kMaxPanels + 1] = {0, 6};
-#endif
+using SumTag = hn::FixedTag<std::int32_t, kVectorBytes / 4>;
+using PairTag = hn::FixedTag<std::int16_t, kVectorBytes / 2>;
 inline constexpr std::int64_t kLanes = static_cast<std::int64_t>(hn::MaxLanes(SumTag()));
 inline constexpr std::int64_t kVectorsOfPanel = kPanel / kLanes;
 
 HWY_INLINE hn::Vec<SumTag> add_products(hn::Vec<SumTag> sum, hn::Vec<PairTag> a,
                                         hn::Vec<PairTag> b) {
-#if HWY_TARGET == HWY_AVX3_DL
+#if QUANTA_AVX512_VBMI
   // All machines of this target have AVX512_VNNI, but Highway does not let the compiler use it.
   asm("vpdpwssd %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
   return sum;
@@ -112,7 +103,7 @@ HWY_INLINE void multiply_strip(const GemmInput& in, std::int64_t pairs, bool fir
 template <int kPanels>
 HWY_NOINLINE void multiply_panels_of(const GemmInput& in, std::int64_t rows, std::int64_t pairs,
                                      std::int32_t* sums) {
-  constexpr auto kRows = static_cast<int>(kStripRows[kPanels]);
+  constexpr int kRows = kBlocks.pair_rows[kPanels];
   for (std::int64_t begin = 0; begin < pairs; begin += kPairBlock) {
     const std::int64_t block = std::min(kPairBlock, pairs - begin);
     for (std::int64_t row = 0; row < rows; row += kRows) {
@@ -124,23 +115,23 @@ HWY_NOINLINE void multiply_panels_of(const GemmInput& in, std::int64_t rows, std
   }
 }
 
+template <int kPanels>
+void multiply_panels_up_to(const GemmInput& in, std::int64_t rows, std::int64_t panels,
+                           std::int64_t pairs, std::int32_t* sums) {
+  if constexpr (kPanels > 1) {
+    if (panels < kPanels) return multiply_panels_up_to<kPanels - 1>(in, rows, panels, pairs, sums);
+  }
+  multiply_panels_of<kPanels>(in, rows, pairs, sums);
+}
+
 /// sums[row][panels * kPanel], for up to kMaxPanels panels. Reads and writes as many rows as fill
 /// the last strip.
 inline void multiply_panels(const GemmInput& in, std::int64_t rows, std::int64_t panels,
                             std::int64_t pairs, std::int32_t* sums) {
-#if HWY_TARGET <= HWY_AVX3
-  if (panels == 4) return multiply_panels_of<4>(in, rows, pairs, sums);
-  if (panels == 3) return multiply_panels_of<3>(in, rows, pairs, sums);
-  if (panels == 2) return multiply_panels_of<2>(in, rows, pairs, sums);
-#else
-  static_cast<void>(panels);
-#endif
-  multiply_panels_of<1>(in, rows, pairs, sums);
+  multiply_panels_up_to<kBlocks.pair_panels>(in, rows, panels, pairs, sums);
 }
 
-#else  // HWY_TARGET == HWY_SCALAR
-
-inline constexpr std::int64_t kMaxPanels = 1;
+#else  // !QUANTA_VECTORS
 
 inline void multiply_panels(const GemmInput& in, std::int64_t rows, std::int64_t /*panels*/,
                             std::int64_t pairs, std::int32_t* sums) {

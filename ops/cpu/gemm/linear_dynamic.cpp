@@ -20,18 +20,11 @@ namespace quanta::cpu {
 LinearWeight::LinearWeight(QuantizedWeight weight)
     : kernel(std::move(weight)), terms(kernel.weight()) {}
 
-const std::int8_t* LinearWeight::small_panels() const {
+const CodePanels* LinearWeight::small_panels() const {
   // A large weight is not worth another copy: its rows are long as a rule, and then gemv_int8 is as
   // fast.
   constexpr std::int64_t kMaxBytes = std::int64_t{512} * 1024;
-  return kernel.out_features() * kernel.in_features() > kMaxBytes ? nullptr : panels();
-}
-
-const std::int8_t* LinearWeight::panels() const {
-  std::call_once(panels_once_, [&] {
-    panels_ = int8_panels(kernel.weight().codes(), kernel.out_features(), kernel.in_features());
-  });
-  return static_cast<const std::int8_t*>(panels_.data_ptr());
+  return kernel.out_features() * kernel.in_features() > kMaxBytes ? nullptr : &kernel.panels();
 }
 
 std::shared_ptr<const GatePanels> LinearWeight::gate_panels(std::int64_t gate_count) const {
@@ -43,16 +36,6 @@ std::shared_ptr<const GatePanels> LinearWeight::gate_panels(std::int64_t gate_co
 }
 
 namespace {
-
-/// Up to so many rows are multiplied with the weight as it is, or in panels; for more LinearInt8
-/// packs a copy. Its kernel is faster than the weight as it is from about two rows on when that
-/// lies in the caches, from six when not, and faster than panels from about sixteen; the one
-/// without oneDNN is from sixteen.
-constexpr std::int64_t kMaxGemvRows = 16;
-std::int64_t max_gemv_rows(const LinearInt8& kernel, bool panels) {
-  if (!kernel.uses_onednn()) return kMaxGemvRows;
-  return panels ? 12 : 4;
-}
 
 /// Elements for which a second thread pays.
 constexpr std::int64_t kElementGrain = 65536;
@@ -129,29 +112,28 @@ std::int32_t sum_of(const std::uint8_t* codes, std::int64_t count) {
 
 /// A few rows: sums and floats of a thread's channels one after the other. `panels` may be null.
 void few_rows(const Activation& src, std::int64_t rows, const LinearInt8& kernel,
-              const std::int8_t* panels, CodeBits bits, const SumsToFloats& terms, float* out) {
+              const CodePanels* panels, CodeBits bits, const SumsToFloats& terms, float* out) {
   const std::int64_t channels = kernel.out_features();
   const std::int64_t depth = kernel.in_features();
-  std::array<std::int32_t, kMaxGemvRows> src_sums{};
+  std::array<std::int32_t, kMaxFewRows> src_sums{};
   if (terms.zero_points != nullptr) {
     for (std::int64_t row = 0; row < rows; ++row) {
       src_sums[static_cast<std::size_t>(row)] = sum_of(src.codes + row * src.stride, depth);
     }
   }
-  const GemvInt8 call{.src = src.codes,
-                      .rows = rows,
-                      .src_stride = src.stride,
-                      .code_bits = bits,
-                      .weight = panels != nullptr ? panels : kernel.weight().codes(),
-                      .out_features = channels,
-                      .in_features = depth,
-                      .vnni = onednn::has_exact_u8s8()};
-  const auto multiply = panels != nullptr ? &gemv_int8_panels : &gemv_int8;
+  const PanelProduct in_panels{src.codes, rows, src.stride, bits, panels};
+  const GemvInt8 as_it_is{src.codes, rows, src.stride, bits, kernel.weight().codes(),
+                          channels,  depth};
   const std::int64_t unit = panels != nullptr ? kPanelChannels : 1;
   const std::int64_t grain = channel_grain(rows * depth * channels, channels);
   parallel_for((channels + unit - 1) / unit, (grain + unit - 1) / unit,
                [&](std::int64_t begin, std::int64_t end) {
-                 multiply(call, begin, end, reinterpret_cast<std::int32_t*>(out));
+                 auto* sums = reinterpret_cast<std::int32_t*>(out);
+                 if (panels != nullptr) {
+                   gemv_int8_panels(in_panels, begin, end, sums);
+                 } else {
+                   gemv_int8(as_it_is, begin, end, sums);
+                 }
                  SumsToFloats row_terms = terms;
                  for (std::int64_t row = 0; row < rows; ++row) {
                    row_terms.src_sum = src_sums[static_cast<std::size_t>(row)];
@@ -162,10 +144,11 @@ void few_rows(const Activation& src, std::int64_t rows, const LinearInt8& kernel
 }
 
 /// Products and floats block by block, each thread with channels of its own.
-void many_rows(const GemvInt8& call, const GemmOutput& output) {
-  const std::int64_t panels = (call.out_features + kPanelChannels - 1) / kPanelChannels;
+void many_rows(const PanelProduct& call, const GemmOutput& output) {
+  const CodePanels& weight = *call.weight;
+  const std::int64_t panels = weight.count();
   const std::int64_t grain =
-      channel_grain(call.rows * call.in_features * call.out_features, call.out_features);
+      channel_grain(call.rows * weight.in_features * weight.out_features, weight.out_features);
   constexpr std::int64_t kUnit = kGemmPanels;
   parallel_for((panels + kUnit - 1) / kUnit, grain / (kUnit * kPanelChannels) + 1,
                [&](std::int64_t begin, std::int64_t end) {
@@ -190,81 +173,60 @@ void finish_rows(const LinearTail& tail, std::int64_t count, float* out) {
 class RowsProduct {
  public:
   RowsProduct(const LinearWeight& packed, std::int64_t rows, CodeBits bits, const LinearTail& tail)
-      : packed_(packed), rows_(rows), tail_(tail), small_panels_(packed.small_panels()) {
-    const LinearInt8& kernel = packed.kernel;
-    call_ = {.src = nullptr,
-             .rows = rows,
-             .src_stride = kernel.in_features(),
-             .code_bits = bits,
-             .weight = nullptr,
-             .out_features = kernel.out_features(),
-             .in_features = kernel.in_features(),
-             .vnni = onednn::has_exact_u8s8()};
-    const bool has_tail = tail.end == GemmEnd::Gelu || tail.addend != nullptr;
-    if (rows <= max_gemv_rows(kernel, small_panels_ != nullptr)) {
-      method_ = Method::FewRows;
-    } else if (packed.terms.zero_points.empty() && has_gemm_int8(call_, has_tail)) {
-      method_ = Method::Blocks;
-    }
-  }
+      : packed_(packed),
+        rows_(rows),
+        bits_(bits),
+        tail_(tail),
+        small_panels_(packed.small_panels()),
+        kernel_(choose_kernel(
+            DynamicLinear{.rows = rows,
+                          .in_features = packed.kernel.in_features(),
+                          .weight_zero_points = packed.kernel.weight().has_zero_points(),
+                          .panels = small_panels_ != nullptr,
+                          .has_tail = tail.end == GemmEnd::Gelu || tail.addend != nullptr})) {}
 
   /// Bytes from one row of codes to the next.
   std::int64_t src_stride() const {
-    switch (method_) {
-      case Method::FewRows:
-        return round_up(call_.in_features,
-                        small_panels_ != nullptr ? kPanelDepth : kCodeRowAlignment);
-      case Method::Blocks:
-        return round_up(call_.in_features, kPanelDepth);
-      case Method::Products:
-        return call_.in_features;
+    const std::int64_t depth = packed_.kernel.in_features();
+    if (kernel_ == Int8Kernel::FewRows) {
+      return round_up(depth, small_panels_ != nullptr ? kPanelDepth : kCodeRowAlignment);
     }
-    return 0;
+    return kernel_ == Int8Kernel::Floats ? round_up(depth, kPanelDepth) : depth;
   }
 
   std::string_view run(const Activation& src, float* out) const {
     const ChannelTerms& terms = packed_.terms;
     const LinearInt8& kernel = packed_.kernel;
     const Tensor& bias = kernel.weight().bias();
+    const bool few = kernel_ == Int8Kernel::FewRows;
     const SumsToFloats args{src.scale,
                             src.zero_point,
                             terms.scales.data(),
                             terms.sums.data(),
-                            method_ == Method::FewRows && !terms.zero_points.empty()
-                                ? terms.zero_points.data()
-                                : nullptr,
+                            few && !terms.zero_points.empty() ? terms.zero_points.data() : nullptr,
                             0,
                             bias.defined() ? static_cast<const float*>(bias.data_ptr()) : nullptr,
                             tail_.end == GemmEnd::ReLU};
+    if (kernel_ == Int8Kernel::Floats) return run_blocks(src, args, out);
     std::string_view name = "quanta:gemv";
-    switch (method_) {
-      case Method::FewRows:
-        few_rows(src, rows_, kernel, small_panels_, call_.code_bits, args, out);
-        break;
-      case Method::Blocks:
-        return run_blocks(src, args, out);
-      case Method::Products:
-        name = run_products(src, args, out);
-        break;
+    if (few) {
+      few_rows(src, rows_, kernel, small_panels_, bits_, args, out);
+    } else {
+      name = run_products(src, args, out);
     }
-    finish_rows(tail_, rows_ * call_.out_features, out);
+    finish_rows(tail_, rows_ * kernel.out_features(), out);
     return name;
   }
 
  private:
-  enum class Method : std::uint8_t { FewRows, Blocks, Products };
-
   std::string_view run_blocks(const Activation& src, const SumsToFloats& args, float* out) const {
-    GemvInt8 call = call_;
-    call.src = src.codes;
-    call.src_stride = src.stride;
-    call.weight = packed_.panels();
+    const PanelProduct call{src.codes, rows_, src.stride, bits_, &packed_.kernel.panels()};
     many_rows(call, {.terms = args, .end = tail_.end, .addend = tail_.addend, .dst = out});
     return gemm_int8_name(call);
   }
 
   std::string_view run_products(const Activation& src, const SumsToFloats& args, float* out) const {
-    const std::int64_t channels = call_.out_features;
+    const std::int64_t channels = packed_.kernel.out_features();
     const std::string_view name =
         packed_.kernel.products(rows_, src.codes, reinterpret_cast<std::int32_t*>(out));
     parallel_for(rows_, std::max<std::int64_t>(kElementGrain / channels, 1),
@@ -278,10 +240,10 @@ class RowsProduct {
 
   const LinearWeight& packed_;
   std::int64_t rows_;
+  CodeBits bits_;
   LinearTail tail_;
-  const std::int8_t* small_panels_;
-  Method method_ = Method::Products;
-  GemvInt8 call_{};
+  const CodePanels* small_panels_;
+  Int8Kernel kernel_;
 };
 
 }  // namespace

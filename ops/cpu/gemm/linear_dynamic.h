@@ -23,16 +23,12 @@ struct LinearWeight {
   LinearInt8 kernel;
   ChannelTerms terms;
 
-  /// A copy for products of many rows (see gemv_int8.h).
-  const std::int8_t* panels() const;
-  /// The same for products of a few rows; null for a large weight.
-  const std::int8_t* small_panels() const;
+  /// The weight in panels for products of a few rows; null for a large weight.
+  const CodePanels* small_panels() const;
   /// The weight [gate_count * hidden, hidden] for the steps of a recurrent layer.
   std::shared_ptr<const GatePanels> gate_panels(std::int64_t gate_count) const;
 
  private:
-  mutable std::once_flag panels_once_;
-  mutable Tensor panels_;
   mutable std::mutex gate_panels_mutex_;
   mutable std::shared_ptr<const GatePanels> gate_panels_;
 };

@@ -21,7 +21,7 @@ void for_each_half(std::int64_t out_features, std::int64_t in_features, Visit&& 
   }
 }
 
-/// From so many rows on a Float32 copy of a Float16 weight is faster than converting.
+/// The fewest rows for which a Float32 copy of a Float16 weight is faster than converting it.
 constexpr std::int64_t kMinFloatRows = 4;
 
 }  // namespace
@@ -39,8 +39,8 @@ HalfLinearWeight::HalfLinearWeight(const Tensor& weight, Tensor packed_bias)
 }
 
 const float* HalfLinearWeight::floats() const {
-  // Of weights that fit into the L2 cache. Converting takes a tenth to a third of the time of some
-  // rows' products, but a large weight is Float16 to save memory.
+  // Only weights that fit into the L2 cache get a copy. Converting takes a tenth to a third of the
+  // time of the products, but a large weight is Float16 to save memory.
   constexpr std::int64_t kMaxBytes = std::int64_t{512} * 1024;
   if (panels.numel() * static_cast<std::int64_t>(sizeof(float)) > kMaxBytes) return nullptr;
   std::call_once(floats_once_, [this] { floats_ = panels.to(DType::Float32); });

@@ -64,7 +64,7 @@ std::vector<float> QuantizedWeight::bias_over_scale(float src_scale) const {
 std::vector<std::int32_t> QuantizedWeight::compensation(std::int32_t src_zero_point) const {
   std::vector<std::int32_t> result = channel_sums_;
   for (std::int32_t& value : result) {
-    // In 64 bits and wrapped, like the sums themselves would be.
+    // The product is taken in 64 bits and wraps, as the sums themselves do.
     value = static_cast<std::int32_t>(-static_cast<std::int64_t>(src_zero_point) * value);
   }
   return result;

@@ -31,8 +31,8 @@ class QuantizedWeight {
   const QTensor& weight() const noexcept { return weight_; }
   const Tensor& bias() const noexcept { return bias_; }
   const std::int8_t* codes() const noexcept;
-  /// For kernels that have packed the codes: their memory, where it is a file's, is given back
-  /// until somebody looks at them again.
+  /// Gives the memory of the codes back, where it is a file's, until somebody looks at them again.
+  /// Kernels call it when they have packed the codes.
   void release_codes() const { detail::release_file_memory(weight_); }
   const std::vector<std::int64_t>& zero_points() const noexcept { return zero_points_; }
   bool has_zero_points() const noexcept { return has_zero_points_; }
@@ -45,8 +45,8 @@ class QuantizedWeight {
   /// bias / t: per-tensor weights multiply with 1 / t, as fbgemm does. 0 without bias.
   std::vector<float> bias_over_scale(float src_scale) const;
 
-  /// For a weight [channels, ...]: -zx * sum(w[n]), what sums of x * w lack to be sums of
-  /// (x - zx) * w.
+  /// -zx * sum(w[n]) for each channel n: what sums of x * w lack to be sums of (x - zx) * w. The
+  /// weight is [channels, ...].
   std::vector<std::int32_t> compensation(std::int32_t src_zero_point) const;
   /// Whether sums of x * w, and what is added to them for any zero point, stay below 2^24, so that
   /// float32 arithmetic on them is exact.

@@ -28,7 +28,7 @@ std::int32_t full_sum(std::int32_t sum, const SumsToFloats& args, std::int64_t n
 /// Channels [begin, end) of one row, in place.
 void floats_of_sums(const SumsToFloats& args, std::int64_t begin, std::int64_t end, float* row) {
   std::int64_t n = begin;
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::ScalableTag<float> df;
   const hn::RebindToSigned<decltype(df)> di;

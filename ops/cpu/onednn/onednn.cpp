@@ -57,17 +57,6 @@ dnnl::stream& stream() {
   return instance;
 }
 
-bool has_exact_u8s8() {
-  static const bool value = [] {
-    const auto isa = static_cast<unsigned>(dnnl_get_effective_cpu_isa());
-    const auto includes = [isa](dnnl_cpu_isa_t wanted) {
-      return (isa & static_cast<unsigned>(wanted)) == static_cast<unsigned>(wanted);
-    };
-    return includes(dnnl_cpu_isa_avx512_core_vnni) || includes(dnnl_cpu_isa_avx2_vnni);
-  }();
-  return value;
-}
-
 std::byte* thread_buffer(Buffer use, std::size_t bytes) {
   thread_local std::array<GrowingBuffer, 3> buffers;
   return buffers[static_cast<std::size_t>(use)].at_least(bytes);

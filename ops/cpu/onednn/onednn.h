@@ -22,10 +22,6 @@ const dnnl::engine& engine();
 /// The calling thread's.
 dnnl::stream& stream();
 
-/// Whether u8 x s8 kernels add products in 32 bits (VNNI, within the limit that
-/// ONEDNN_MAX_CPU_ISA sets). Older kernels add pairs in 16 bits and saturate.
-bool has_exact_u8s8();
-
 [[noreturn]] void throw_backend_error(std::string_view call, const dnnl::error& error);
 
 /// Runs `body`; what oneDNN throws becomes a BackendError that names `call`.

@@ -12,17 +12,16 @@
 
 #include <cstdint>
 
+#include "quanta/ops/cpu/gemm/panels.h"
+#include "quanta/ops/cpu/simd/target.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
-#if HWY_TARGET != HWY_SCALAR
+#if QUANTA_VECTORS
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-#if HWY_TARGET <= HWY_AVX3
-using Codes = hn::FixedTag<std::uint8_t, 64>;
-#else
-using Codes = hn::FixedTag<std::uint8_t, 32>;
-#endif
+using Codes = hn::FixedTag<std::uint8_t, kVectorBytes>;
 using Weights = hn::RebindToSigned<Codes>;
 using DotWords = hn::RepartitionToWide<Weights>;
 using Sums = hn::RepartitionToWide<DotWords>;
@@ -35,7 +34,7 @@ struct Vnni {
   static HWY_INLINE Operand prepare(hn::Vec<Codes> x) { return x; }
   static HWY_INLINE hn::Vec<Sums> add(hn::Vec<Sums> sum, const Operand& x, hn::Vec<Weights> w) {
     // Highway does not let the compiler use these instructions.
-#if HWY_TARGET <= HWY_AVX3
+#if QUANTA_AVX512
     asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(x.raw), "v"(w.raw));
 #else
     asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum.raw) : "x"(x.raw), "x"(w.raw));
@@ -50,7 +49,7 @@ struct Pairs {
   using Operand = hn::Vec<Codes>;
   static HWY_INLINE Operand prepare(hn::Vec<Codes> x) { return x; }
   static HWY_INLINE hn::Vec<Sums> add(hn::Vec<Sums> sum, const Operand& x, hn::Vec<Weights> w) {
-#if HWY_TARGET <= HWY_AVX3
+#if QUANTA_AVX512
     const hn::Vec<DotWords> pairs{_mm512_maddubs_epi16(x.raw, w.raw)};
     const hn::Vec<Sums> quads{_mm512_madd_epi16(pairs.raw, hn::Set(DotWords(), 1).raw)};
 #else
@@ -67,7 +66,7 @@ struct Wide {
     hn::Vec<DotWords> even, odd;
   };
   static HWY_INLINE hn::Vec<Sums> products(hn::Vec<DotWords> a, hn::Vec<DotWords> b) {
-#if HWY_TARGET <= HWY_AVX3
+#if QUANTA_AVX512
     return hn::Vec<Sums>{_mm512_madd_epi16(a.raw, b.raw)};
 #else
     return hn::Vec<Sums>{_mm256_madd_epi16(a.raw, b.raw)};
@@ -87,18 +86,15 @@ struct Wide {
   }
 };
 
-/// Whether Vnni's instruction is there on a machine whose oneDNN uses it (`vnni`): short vectors
-/// have one of their own, which some machines with AVX-512's lack.
-inline bool has_dot_product(bool vnni) {
-#if HWY_TARGET <= HWY_AVX3
-  return vnni;
-#else
-  static const bool avx_vnni = __builtin_cpu_supports("avxvnni") != 0;
-  return vnni && avx_vnni;
-#endif
+/// Calls `body` with the fastest product that this machine has for codes of so many bits.
+template <class Body>
+HWY_INLINE void with_product(CodeBits bits, const Body& body) {
+  if (features().has_dot_product(kCode)) return body(Vnni());
+  if (bits == CodeBits::Seven) return body(Pairs());
+  body(Wide());
 }
 
-#endif  // HWY_TARGET != HWY_SCALAR
+#endif  // QUANTA_VECTORS
 }  // namespace quanta::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -1,0 +1,68 @@
+#include "quanta/ops/cpu/gemm/int8_kernel.h"
+
+#include "quanta/ops/cpu/features.h"
+
+namespace quanta::cpu {
+
+bool has_exact_onednn(bool weight_zero_points) { return !weight_zero_points && features().vnni; }
+
+bool has_gemm_codes(std::int64_t in_features) {
+  return in_features > 0 && in_features % 4 == 0 && features().has_dot_product(running_code());
+}
+
+Int8Kernel choose_kernel(const Int8Convolution& convolution) {
+  // oneDNN's depthwise kernels are slow here, and wrong on AVX2.
+  if (convolution.depthwise) return convolution.codes ? Int8Kernel::Depthwise : Int8Kernel::Exact;
+  if (convolution.transposed || !has_exact_onednn(convolution.weight_zero_points)) {
+    return Int8Kernel::Exact;
+  }
+  if (!convolution.codes) return Int8Kernel::OneDnn;
+  if (convolution.pointwise) {
+    // With AMX and VNNI gemm_codes is at least as fast as oneDNN for all but long rows, of which
+    // oneDNN makes copies in an order of its own.
+    constexpr std::int64_t kMaxDepth = 1024;
+    constexpr std::int64_t kFewRows = 16;
+    const bool is_short = convolution.in_channels <= kMaxDepth || convolution.pixels <= kFewRows;
+    return is_short && has_gemm_codes(convolution.in_channels) ? Int8Kernel::Codes
+                                                               : Int8Kernel::OneDnn;
+  }
+  return convolution.gathers ? Int8Kernel::Gather : Int8Kernel::OneDnn;
+}
+
+Int8Kernel choose_kernel(const Int8Linear& linear) {
+  // Up to so many rows the weight in panels is read in about the time of its products, without what
+  // a call of oneDNN costs; with tiles oneDNN's products take less.
+  const std::int64_t few = features().tiles ? 3 : 8;
+  if (linear.rows <= few && !linear.weight_zero_points) return Int8Kernel::FewRows;
+  return has_exact_onednn(linear.weight_zero_points) ? Int8Kernel::OneDnn : Int8Kernel::Exact;
+}
+
+Int8Kernel choose_kernel(const DynamicLinear& linear) {
+  // oneDNN's kernel is faster than the weight as it is from about two rows on when that lies in the
+  // caches, from six when not, and faster than panels from about sixteen; the exact one is from
+  // sixteen.
+  const bool onednn = has_exact_onednn(linear.weight_zero_points);
+  const std::int64_t few = !onednn ? kMaxFewRows : (linear.panels ? 12 : 4);
+  if (linear.rows <= few) return Int8Kernel::FewRows;
+  if (!linear.weight_zero_points) {
+    if (gemm_int8_uses_tiles(linear.rows, linear.in_features)) return Int8Kernel::Floats;
+    // Without tiles oneDNN's product alone is a little faster.
+    const bool is_long = running_code() >= Code::Avx512 && features().vnni;
+    if (linear.has_tail && is_long) return Int8Kernel::Floats;
+  }
+  return onednn ? Int8Kernel::OneDnn : Int8Kernel::Exact;
+}
+
+bool gemm_codes_uses_tiles(bool weight_tiles, std::int64_t rows) {
+  return weight_tiles && rows >= 16;
+}
+
+bool gemm_int8_uses_tiles(std::int64_t rows, std::int64_t in_features) {
+  return rows >= 12 && in_features % kTileBytes == 0 && features().tiles;
+}
+
+bool gate_step_uses_tiles(bool weight_tiles, std::int64_t rows) {
+  return weight_tiles && rows >= 4;
+}
+
+}  // namespace quanta::cpu
