@@ -10,6 +10,7 @@ Catalogue& catalogue() {
     Catalogue made;
     // One a line, sorted.
     detail::add_activations(made);
+    detail::add_arithmetic(made);
     detail::add_pooling(made);
     return made;
   }();

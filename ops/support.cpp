@@ -12,12 +12,9 @@ namespace {
 using Types = std::initializer_list<DType>;
 
 constexpr Types kFloat{DType::Float32};
-constexpr Types kNumbers{DType::Float32, DType::Float64, DType::Int32, DType::Int64};
 constexpr Types kQUInt8{DType::QUInt8};
 constexpr Types kQ8{DType::QUInt8, DType::QInt8};
 constexpr Types kQ{DType::QUInt8, DType::QInt8, DType::QInt32};
-constexpr Types kNumbersQ{DType::Float32, DType::Float64, DType::Int32, DType::Int64,
-                          DType::QUInt8,  DType::QInt8,   DType::QInt32};
 constexpr Types kQuantized{DType::QUInt8, DType::QInt8, DType::QInt32, DType::QUInt4x2,
                            DType::QUInt2x4};
 constexpr Types kDequantized{DType::Float32,  DType::Float64,      DType::Float16,
@@ -86,10 +83,7 @@ constexpr std::string_view kTensorQuant = "quanta/ops/tensor_quant.h";
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all{
-      {kArithmetic, kNumbersQ, {"add", "mul", "add_relu", "add_scalar", "mul_scalar"}},
-      {kArithmetic, kNumbers, {"sub"}},
-      {kArithmetic, kFloats, {"div"}},
-      {kArithmetic, kQ, {"mul_relu", "add_scalar_relu", "mul_scalar_relu", "cat_relu"}},
+      {kArithmetic, kQ, {"cat_relu"}},
       {kArithmetic, kWholeBytes, {"cat"}},
       {kArithmetic, kFloatsQ8, {"matmul", "bmm"}},
       {kAttention, kFloats, {"scaled_dot_product_attention", "attention_weights"}},

@@ -1,30 +1,25 @@
 #include "quanta/ops/arithmetic.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <type_traits>
 
+#include "quanta/ops/arithmetic/families.h"
 #include "quanta/ops/arithmetic/gradient.h"
-#include "quanta/ops/cpu/code_table.h"
 #include "quanta/ops/cpu/elementwise_kernels.h"
-#include "quanta/ops/cpu/quantized_operands.h"
 #include "quanta/ops/cpu/strided_loop.h"
-#include "quanta/runtime/autograd.h"
+#include "quanta/ops/detail/families.h"
+#include "quanta/ops/detail/floating.h"
 #include "quanta/runtime/check.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
 
 namespace quanta {
+namespace arithmetic {
 namespace {
 
 using cpu::FloatBinary;
 
-void check_plain(std::string_view op, std::string_view argument, const Tensor& x) {
-  QUANTA_CHECK(x.defined(), "{}: {}: expected a tensor, got an undefined one", op, argument);
-  QUANTA_SUPPORTED(!x.is_quantized(),
-                   "{}: {}: expected a plain tensor, got a quantized one ({}), and the result's "
-                   "scale is not known here: use nn::FloatFunctional (prepare observes it and "
-                   "convert gives it a scale), or dequantize first",
-                   op, argument, x.dtype());
-}
+// Kernels --------------------------------------------------------------------------------------
 
 // Integers wrap around, as torch's do.
 template <typename T>
@@ -109,382 +104,182 @@ std::string_view run_binary(FloatBinary op, const Tensor& lhs, const Tensor& rhs
   return "simd";
 }
 
-Tensor binary(std::string_view name, FloatBinary op, const Tensor& lhs, const Tensor& rhs) {
-  OpScope scope(name);
+std::string_view run_with_number(FloatBinary op, const Tensor& x, double number,
+                                 const Tensor& out) {
+  if (x.dtype() != DType::Float32 || x.strides() != out.strides()) {
+    return run_binary(op, x, Tensor::scalar(number, x.dtype()), out);
+  }
+  const auto value = static_cast<float>(number);
+  const auto* src = static_cast<const float*>(x.data_ptr());
+  auto* dst = static_cast<float*>(out.data_ptr());
+  cpu::parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
+    cpu::float_binary(op, src + begin, &value, dst + begin, end - begin, cpu::Rhs::Scalar,
+                      cpu::Store::Cached);
+  });
+  return "simd";
+}
+
+// Operations -----------------------------------------------------------------------------------
+
+void check_plain(std::string_view op, std::string_view argument, const Tensor& x) {
+  QUANTA_CHECK(x.defined(), "{}: {}: expected a tensor, got an undefined one", op, argument);
+  QUANTA_SUPPORTED(!x.is_quantized(),
+                   "{}: {}: expected a plain tensor, got a quantized one ({}), and the result's "
+                   "scale is not known here: use nn::FloatFunctional (prepare observes it and "
+                   "convert gives it a scale), or dequantize first",
+                   op, argument, x.dtype());
+}
+
+void check_number_dtype(std::string_view name, FloatBinary op, std::string_view argument,
+                        const Tensor& x) {
+  const bool integers = x.dtype() == DType::Int32 || x.dtype() == DType::Int64;
+  QUANTA_SUPPORTED(
+      detail::is_float32_or_64(x.dtype()) || (integers && op != FloatBinary::Div),
+      "{}: {}: expected {} on the CPU, got {}", name, argument,
+      op == FloatBinary::Div ? "Float32 or Float64" : "Float32, Float64, Int32 or Int64",
+      x.dtype());
+}
+
+void infer_binary(std::string_view name, FloatBinary op, const Tensor& lhs, const Tensor& rhs,
+                  Results& out) {
   check_plain(name, "lhs", lhs);
   check_plain(name, "rhs", rhs);
   QUANTA_CHECK(lhs.dtype() == rhs.dtype(), "{}: rhs: expected {} as lhs has, got {}", name,
                lhs.dtype(), rhs.dtype());
-  const bool integers = lhs.dtype() == DType::Int32 || lhs.dtype() == DType::Int64;
-  QUANTA_SUPPORTED(
-      lhs.dtype() == DType::Float32 || lhs.dtype() == DType::Float64 ||
-          (integers && op != FloatBinary::Div),
-      "{}: lhs: expected {} on the CPU, got {}", name,
-      op == FloatBinary::Div ? "Float32 or Float64" : "Float32, Float64, Int32 or Int64",
-      lhs.dtype());
-
+  check_number_dtype(name, op, "lhs", lhs);
   const Dims sizes =
       lhs.sizes() == rhs.sizes() ? lhs.sizes() : broadcast_sizes(lhs.sizes(), rhs.sizes(), name);
-  Tensor out = Tensor::empty(sizes, lhs.dtype(), cpu::broadcast_format(lhs, rhs, sizes));
-  scope.touches(lhs, rhs, out);
-
-  scope.kernel(run_binary(op, lhs, rhs, out));
-  if (replay::is_recording()) {
-    replay::record({.op = name,
-                    .inputs = {lhs, rhs},
-                    .outputs = {out},
-                    .run =
-                        [op](const replay::Frame& frame) {
-                          run_binary(op, frame.in(0), frame.in(1), frame.out());
-                        },
-                    .identity = std::string(name)});
-  }
-  if (autograd::needs_grad(lhs, rhs)) {
-    return gradients::record_binary(name, op, lhs, rhs, std::move(out));
-  }
-  return out;
+  out.add(sizes, lhs.dtype(), cpu::broadcast_format(lhs, rhs, sizes));
 }
 
-Tensor with_scalar(std::string_view name, FloatBinary op, const Tensor& x, double value) {
-  check_plain(name, "x", x);
-  QUANTA_CHECK(x.is_floating_point() || value == std::nearbyint(value),
-               "{}: value: expected a whole number for {}, got {}", name, x.dtype(), value);
-  return binary(name, op, x, Tensor::scalar(value, x.dtype()));
+constexpr std::string_view name_of(FloatBinary op) {
+  switch (op) {
+    case FloatBinary::Add:
+      return "add";
+    case FloatBinary::Sub:
+      return "sub";
+    case FloatBinary::Mul:
+      return "mul";
+    case FloatBinary::Div:
+      return "div";
+    case FloatBinary::AddReLU:
+      break;
+  }
+  return "add_relu";
 }
+
+// lhs op rhs, broadcast.
+template <FloatBinary kOp>
+struct Binary final : Op<Binary<kOp>> {
+  static constexpr std::string_view kName = name_of(kOp);
+
+  void infer(const Arguments& in, Results& out) const override {
+    infer_binary(kName, kOp, in[0], in[1], out);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    return run_binary(kOp, in[0], in[1], out[0]);
+  }
+  GradientUse gradient_use(std::uint64_t needed) const override {
+    return binary_gradient_use(kOp, needed);
+  }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    return binary_gradient(kOp, context);
+  }
+};
+
+// x op other, a number: Add or Mul.
+template <FloatBinary kOp>
+struct WithNumber final : Op<WithNumber<kOp>> {
+  static constexpr std::string_view kName = kOp == FloatBinary::Add ? "add_scalar" : "mul_scalar";
+  double other = 1.0;
+
+  WithNumber() = default;
+  explicit WithNumber(double number) : other(number) {}
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    check_plain(kName, "x", x);
+    QUANTA_CHECK(x.is_floating_point() || other == std::nearbyint(other),
+                 "{}: value: expected a whole number for {}, got {}", kName, x.dtype(), other);
+    check_number_dtype(kName, kOp, "x", x);
+    out.add(x.sizes(), x.dtype(), x.suggested_format());
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    return run_with_number(kOp, in[0], other, out[0]);
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    return {kOp == FloatBinary::Add ? context.grad() : mul_scalar(context.grad(), other)};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<WithNumber, &WithNumber::other>("other")};
+    return kTable;
+  }
+};
 
 }  // namespace
+}  // namespace arithmetic
+
+using namespace arithmetic;
 
 Tensor add(const Tensor& lhs, const Tensor& rhs) {
-  return binary("add", FloatBinary::Add, lhs, rhs);
+  return run(Binary<FloatBinary::Add>{}, lhs, rhs);
 }
 Tensor sub(const Tensor& lhs, const Tensor& rhs) {
-  return binary("sub", FloatBinary::Sub, lhs, rhs);
+  return run(Binary<FloatBinary::Sub>{}, lhs, rhs);
 }
 Tensor mul(const Tensor& lhs, const Tensor& rhs) {
-  return binary("mul", FloatBinary::Mul, lhs, rhs);
+  return run(Binary<FloatBinary::Mul>{}, lhs, rhs);
 }
 Tensor div(const Tensor& lhs, const Tensor& rhs) {
-  return binary("div", FloatBinary::Div, lhs, rhs);
+  return run(Binary<FloatBinary::Div>{}, lhs, rhs);
 }
 Tensor add_relu(const Tensor& lhs, const Tensor& rhs) {
-  return binary("add_relu", FloatBinary::AddReLU, lhs, rhs);
+  return run(Binary<FloatBinary::AddReLU>{}, lhs, rhs);
 }
 Tensor add_scalar(const Tensor& x, double value) {
-  return with_scalar("add_scalar", FloatBinary::Add, x, value);
+  return run(WithNumber<FloatBinary::Add>{value}, x);
 }
 Tensor mul_scalar(const Tensor& x, double value) {
-  return with_scalar("mul_scalar", FloatBinary::Mul, x, value);
+  return run(WithNumber<FloatBinary::Mul>{value}, x);
 }
 Tensor operator+(const Tensor& lhs, const Tensor& rhs) { return add(lhs, rhs); }
 Tensor operator-(const Tensor& lhs, const Tensor& rhs) { return sub(lhs, rhs); }
 Tensor operator*(const Tensor& lhs, const Tensor& rhs) { return mul(lhs, rhs); }
 Tensor operator/(const Tensor& lhs, const Tensor& rhs) { return div(lhs, rhs); }
 
-namespace quantized {
+// The catalogue --------------------------------------------------------------------------------
+
 namespace {
 
-enum class Relu : bool { No, Yes };
+constexpr std::string_view kHeader = "quanta/ops/arithmetic.h";
 
-// Checks, and the result that both add and mul write into.
-QTensor binary_result(std::string_view op, const QTensor& lhs, const QTensor& rhs, double scale,
-                      std::int64_t zero_point) {
-  cpu::check_per_tensor(op, "lhs", lhs);
-  cpu::check_per_tensor(op, "rhs", rhs);
-  QUANTA_CHECK(lhs.dtype() == rhs.dtype(), "{}: rhs: expected {} as lhs has, got {}", op,
-               lhs.dtype(), rhs.dtype());
-  const Dims sizes =
-      lhs.sizes() == rhs.sizes() ? lhs.sizes() : broadcast_sizes(lhs.sizes(), rhs.sizes(), op);
-  const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
-  check_quantizer(op, quantizer, lhs.dtype(), sizes);
-  return QTensor::empty(sizes, lhs.dtype(), quantizer, cpu::broadcast_format(lhs, rhs, sizes));
-}
-
-cpu::ScalarQuantizer result_quantizer(const QTensor& out, Relu relu) {
-  cpu::ScalarQuantizer quantizer(out);
-  if (relu == Relu::Yes) quantizer.min = quantizer.zero_point;
-  return quantizer;
-}
-
-cpu::AddArgs add_args(const QTensor& lhs, const QTensor& rhs,
-                      const cpu::ScalarQuantizer& quantizer) {
-  const cpu::ScalarDequantizer left(lhs);
-  const cpu::ScalarDequantizer right(rhs);
-  return {left.scale, left.offset, right.scale, right.offset, quantizer.args()};
-}
-
-// torch's order of roundings: (sa * sb) * (1 / s), each step in float32.
-cpu::MulArgs mul_args(const QTensor& lhs, const QTensor& rhs,
-                      const cpu::ScalarQuantizer& quantizer) {
-  cpu::MulArgs args{static_cast<std::int32_t>(lhs.quantizer().zero_point),
-                    static_cast<std::int32_t>(rhs.quantizer().zero_point), quantizer.args()};
-  args.out.inv_scale = static_cast<float>(lhs.quantizer().scale) *
-                       static_cast<float>(rhs.quantizer().scale) * quantizer.inv_scale;
-  return args;
-}
-
-template <typename T>
-void add_codes(const QTensor& lhs, const QTensor& rhs, const QTensor& out,
-               const cpu::ScalarQuantizer& quantizer) {
-  const cpu::ScalarDequantizer left(lhs);
-  const cpu::ScalarDequantizer right(rhs);
-  const cpu::AddArgs args = add_args(lhs, rhs, quantizer);
-  cpu::broadcast_binary<T>(
-      lhs, rhs, out,
-      [&](const T* left_row, const T* right_row, T* dst, std::int64_t count, cpu::Rhs kind,
-          cpu::Store) {
-        if constexpr (sizeof(T) == 1) {
-          cpu::add(left_row, right_row, dst, count, args, kind);
-        } else {
-          const std::int64_t step = kind == cpu::Rhs::Row ? 1 : 0;
-          for (std::int64_t i = 0; i < count; ++i) {
-            dst[i] = quantizer(left(left_row[i]) + right(right_row[i * step]));
-          }
-        }
-      },
-      [&](const T* left_rows, const T* right_row, T* dst, std::int64_t rows, std::int64_t count) {
-        if constexpr (sizeof(T) == 1) {
-          cpu::add_channels(left_rows, right_row, dst, rows, count, args);
-        } else {
-          for (std::int64_t i = 0; i < rows * count; ++i) {
-            dst[i] = quantizer(left(left_rows[i]) + right(right_row[i % count]));
-          }
-        }
-      });
-}
-
-template <typename T>
-void mul_codes(const QTensor& lhs, const QTensor& rhs, const QTensor& out,
-               const cpu::ScalarQuantizer& quantizer) {
-  const auto lhs_zero = static_cast<std::int32_t>(lhs.quantizer().zero_point);
-  const auto rhs_zero = static_cast<std::int32_t>(rhs.quantizer().zero_point);
-  const cpu::MulArgs args = mul_args(lhs, rhs, quantizer);
-  const float multiplier = args.out.inv_scale;
-  const auto one = [&](T left, T right) {
-    const std::int64_t product =
-        cpu::saturating_product(std::int64_t{left} - lhs_zero, std::int64_t{right} - rhs_zero);
-    return std::max(quantizer.min,
-                    math::requantize_qint32(product, multiplier, quantizer.zero_point));
-  };
-  cpu::broadcast_binary<T>(
-      lhs, rhs, out,
-      [&](const T* left_row, const T* right_row, T* dst, std::int64_t count, cpu::Rhs kind,
-          cpu::Store) {
-        if constexpr (sizeof(T) == 1) {
-          cpu::mul(left_row, right_row, dst, count, args, kind);
-        } else {
-          const std::int64_t step = kind == cpu::Rhs::Row ? 1 : 0;
-          for (std::int64_t i = 0; i < count; ++i) dst[i] = one(left_row[i], right_row[i * step]);
-        }
-      },
-      [&](const T* left_rows, const T* right_row, T* dst, std::int64_t rows, std::int64_t count) {
-        if constexpr (sizeof(T) == 1) {
-          cpu::mul_channels(left_rows, right_row, dst, rows, count, args);
-        } else {
-          for (std::int64_t i = 0; i < rows * count; ++i) {
-            dst[i] = one(left_rows[i], right_row[i % count]);
-          }
-        }
-      });
-}
-
-enum class CodeBinary : std::uint8_t { Add, Mul };
-
-// Gives the name of the kernel. The operands may be swapped: sum and product are the same either
-// way round, and the kernels want the broadcast one on the right.
-std::string_view run_code_binary(CodeBinary kind, const QTensor& lhs, const QTensor& rhs,
-                                 const QTensor& out, Relu relu) {
-  const QTensor& left = lhs.numel() < rhs.numel() ? rhs : lhs;
-  const QTensor& right = lhs.numel() < rhs.numel() ? lhs : rhs;
-  const cpu::ScalarQuantizer quantizer = result_quantizer(out, relu);
-  const auto run = [&](auto code) {
-    using T = decltype(code);
-    if (kind == CodeBinary::Add) {
-      add_codes<T>(left, right, out, quantizer);
-    } else {
-      mul_codes<T>(left, right, out, quantizer);
-    }
-  };
-  switch (lhs.dtype()) {
-    case DType::QUInt8:
-      run(std::uint8_t{});
-      return "simd";
-    case DType::QInt8:
-      run(std::int8_t{});
-      return "simd";
-    default:
-      run(std::int32_t{});
-      return "reference";
-  }
-}
-
-QTensor code_binary(std::string_view op, CodeBinary kind, const QTensor& lhs, const QTensor& rhs,
-                    double scale, std::int64_t zero_point, Relu relu) {
-  OpScope scope(op);
-  QTensor out = binary_result(op, lhs, rhs, scale, zero_point);
-  scope.touches(lhs, rhs, out);
-  scope.kernel(run_code_binary(kind, lhs, rhs, out, relu));
-  if (replay::is_recording()) {
-    replay::record({.op = op,
-                    .inputs = {lhs, rhs},
-                    .outputs = {out},
-                    .run = [kind, relu](const replay::Frame& frame) {
-                      run_code_binary(kind, QTensor(frame.in(0)), QTensor(frame.in(1)),
-                                      QTensor(frame.out()), relu);
-                    }});
-  }
-  return out;
-}
-
-void check_scalar_operands(std::string_view op, const QTensor& x, double value) {
-  cpu::check_per_tensor(op, "x", x);
-  QUANTA_CHECK(std::isfinite(value), "{}: value: expected a finite number, got {}", op, value);
-}
-
-// max(code, zero point of x), in place; x was made by this op and is dense.
-void relu_codes(const QTensor& x) {
-  const auto zero_point = static_cast<std::int32_t>(x.quantizer().zero_point);
-  cpu::parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
-    if (x.dtype() == DType::QUInt8) {
-      auto* codes = static_cast<std::uint8_t*>(x.data_ptr()) + begin;
-      cpu::clamp_codes(codes, codes, end - begin, static_cast<std::uint8_t>(zero_point), 255,
-                       cpu::Store::Cached);
-    } else if (x.dtype() == DType::QInt8) {
-      auto* codes = static_cast<std::int8_t*>(x.data_ptr()) + begin;
-      cpu::clamp_codes(codes, codes, end - begin, static_cast<std::int8_t>(zero_point), 127,
-                       cpu::Store::Cached);
-    } else {
-      auto* codes = static_cast<std::int32_t*>(x.data_ptr());
-      for (std::int64_t i = begin; i < end; ++i) codes[i] = std::max(codes[i], zero_point);
-    }
+template <FloatBinary kOp>
+void add_binary(Catalogue& catalogue, std::span<const DType> dtypes) {
+  catalogue.add({.name = Binary<kOp>::kName, .header = kHeader, .dtypes = dtypes}, [](DType dtype) {
+    return sample_call(Binary<kOp>{},
+                       {sample_tensor({2, 3, 5, 4}, dtype), sample_tensor({3, 1, 4}, dtype, 2)});
   });
 }
 
-QTensor add_scalar_to(std::string_view op, const QTensor& x, double value, Relu relu) {
-  if (replay::is_recording() && (relu == Relu::Yes || x.dtype() == DType::QInt32)) {
-    return replay::call(
-        op, [=](const QTensor& t) { return add_scalar_to(op, t, value, relu); }, x);
-  }
-  OpScope scope(op);
-  check_scalar_operands(op, x, value);
-  scope.maps(x);
-  const double scale = x.quantizer().scale;
-  const std::int64_t zero_point = x.quantizer().zero_point;
-  const double steps = std::nearbyint(value / scale);
-  QUANTA_CHECK(std::fabs(steps) < 2147483648.0,
-               "{}: value: expected fewer than 2^31 steps of the scale {}, got {}", op, scale,
-               value);
-  const auto shift = static_cast<std::int64_t>(steps);
-  const IntRange range = cpu::code_range(x.dtype());
-  const std::int64_t moved = zero_point - shift;
-
-  if (moved >= range.min && moved <= range.max) {
-    scope.kernel("copy");
-    QTensor out =
-        QTensor(x.clone(x.suggested_format())).with_quantizer(Quantizer::per_tensor(scale, moved));
-    if (relu == Relu::Yes) relu_codes(out);
-    return out;
-  }
-  // The zero point stays at the end of the range and the scale grows to reach the rest.
-  const double width = static_cast<double>(range.max) - static_cast<double>(range.min);
-  const double reach = moved < range.min ? static_cast<double>(range.max - moved)
-                                         : static_cast<double>(moved - range.min);
-  const Quantizer quantizer =
-      Quantizer::per_tensor(reach / width * scale, moved < range.min ? range.min : range.max);
-  check_quantizer(op, quantizer, x.dtype(), x.sizes());
-  const MemoryFormat format = x.suggested_format();
-  QTensor out = QTensor::empty(x.sizes(), x.dtype(), quantizer, format);
-
-  const cpu::ScalarQuantizer to_code = result_quantizer(out, relu);
-  const float multiplier = static_cast<float>(scale) * to_code.inv_scale;
-  const cpu::TableKey key{
-      relu == Relu::Yes ? std::string_view("add_scalar_relu") : std::string_view("add_scalar"),
-      x.dtype(),
-      scale,
-      zero_point,
-      quantizer.scale,
-      quantizer.zero_point,
-      {steps}};
-  scope.kernel("lookup");
-  if (replay::is_recording()) {
-    return replay::call(
-        op, [=](const QTensor& t) { return add_scalar_to(op, t, value, relu); }, x);
-  }
-  cpu::map_codes(QTensor(x.contiguous(format)), out, key, [&](std::int32_t code) {
-    const std::int64_t sum = code - zero_point + shift;
-    if (x.dtype() == DType::QInt32) {
-      return std::max(to_code.min, math::requantize_qint32(sum, multiplier, quantizer.zero_point));
-    }
-    return math::quantize(static_cast<float>(sum), multiplier, to_code.zero_point, to_code.min,
-                          to_code.max);
-  });
-  return out;
-}
-
-// code -> min + max - code, which is ~code in every width.
-void mirror_codes(const QTensor& x) {
-  cpu::parallel_elements(static_cast<std::int64_t>(x.nbytes()),
-                         [&](std::int64_t begin, std::int64_t end) {
-                           auto* bytes = static_cast<std::uint8_t*>(x.data_ptr());
-                           for (std::int64_t i = begin; i < end; ++i) {
-                             bytes[i] = static_cast<std::uint8_t>(~bytes[i]);
-                           }
-                         });
-}
-
-QTensor mul_scalar_to(std::string_view op, const QTensor& x, double value, Relu relu) {
-  if (replay::is_recording() && (relu == Relu::Yes || value <= 0.0)) {
-    return replay::call(
-        op, [=](const QTensor& t) { return mul_scalar_to(op, t, value, relu); }, x);
-  }
-  OpScope scope(op);
-  check_scalar_operands(op, x, value);
-  scope.maps(x);
-  const double scale = x.quantizer().scale;
-  const std::int64_t zero_point = x.quantizer().zero_point;
-  const IntRange range = cpu::code_range(x.dtype());
-  Quantizer quantizer = Quantizer::per_tensor(1.0, 0);
-  if (value > 0.0) quantizer = Quantizer::per_tensor(scale * value, zero_point);
-  if (value < 0.0) {
-    quantizer = Quantizer::per_tensor(-value * scale, range.max - (zero_point - range.min));
-  }
-  check_quantizer(op, quantizer, x.dtype(), x.sizes());
-
-  scope.kernel("copy");
-  const QTensor out = QTensor(x.clone(x.suggested_format())).with_quantizer(quantizer);
-  if (value == 0.0) out.fill_(0.0);
-  if (value < 0.0) mirror_codes(out);
-  if (relu == Relu::Yes) relu_codes(out);
-  return out;
+template <FloatBinary kOp>
+void add_with_number(Catalogue& catalogue) {
+  catalogue.add({.name = WithNumber<kOp>::kName, .header = kHeader, .dtypes = dtypes::kNumbers},
+                [](DType dtype) {
+                  return sample_call(WithNumber<kOp>{-3.0}, {sample_tensor({2, 3, 5, 4}, dtype)});
+                });
 }
 
 }  // namespace
 
-QTensor add(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point) {
-  return code_binary("quantized::add", CodeBinary::Add, lhs, rhs, scale, zero_point, Relu::No);
-}
-QTensor add_relu(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point) {
-  return code_binary("quantized::add_relu", CodeBinary::Add, lhs, rhs, scale, zero_point,
-                     Relu::Yes);
-}
-QTensor mul(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point) {
-  return code_binary("quantized::mul", CodeBinary::Mul, lhs, rhs, scale, zero_point, Relu::No);
-}
-QTensor mul_relu(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point) {
-  return code_binary("quantized::mul_relu", CodeBinary::Mul, lhs, rhs, scale, zero_point,
-                     Relu::Yes);
-}
-QTensor add_scalar(const QTensor& x, double value) {
-  return add_scalar_to("quantized::add_scalar", x, value, Relu::No);
-}
-QTensor add_scalar_relu(const QTensor& x, double value) {
-  return add_scalar_to("quantized::add_scalar_relu", x, value, Relu::Yes);
-}
-QTensor mul_scalar(const QTensor& x, double value) {
-  return mul_scalar_to("quantized::mul_scalar", x, value, Relu::No);
-}
-QTensor mul_scalar_relu(const QTensor& x, double value) {
-  return mul_scalar_to("quantized::mul_scalar_relu", x, value, Relu::Yes);
+void detail::add_arithmetic(Catalogue& catalogue) {
+  add_binary<FloatBinary::Add>(catalogue, dtypes::kNumbers);
+  add_binary<FloatBinary::Sub>(catalogue, dtypes::kNumbers);
+  add_binary<FloatBinary::Mul>(catalogue, dtypes::kNumbers);
+  add_binary<FloatBinary::Div>(catalogue, dtypes::kFloats);
+  add_binary<FloatBinary::AddReLU>(catalogue, dtypes::kNumbers);
+  add_with_number<FloatBinary::Add>(catalogue);
+  add_with_number<FloatBinary::Mul>(catalogue);
+  add_quantized(catalogue);
 }
 
-}  // namespace quantized
 }  // namespace quanta

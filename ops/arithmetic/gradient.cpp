@@ -1,100 +1,70 @@
 #include "quanta/ops/arithmetic/gradient.h"
 
 #include <limits>
-#include <utility>
-#include <vector>
 
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/detail/pointwise_gradient.h"
-#include "quanta/runtime/autograd.h"
 
-namespace quanta::gradients {
-namespace {
+namespace quanta::arithmetic {
 
 using autograd::BackwardContext;
-using autograd::sum_to_size;
+using cpu::FloatBinary;
 
-Tensor record_add(std::string_view name, const Tensor& lhs, const Tensor& rhs, Tensor out,
-                  double rhs_sign) {
-  return autograd::record(
-      name, {lhs, rhs}, std::move(out), {},
-      [left = lhs.sizes(), right = rhs.sizes(), rhs_sign](const BackwardContext& backward) {
-        std::vector<Tensor> results(2);
-        if (backward.needs(0)) results[0] = sum_to_size(backward.grad(), left);
-        if (backward.needs(1)) {
-          const Tensor sum = sum_to_size(backward.grad(), right);
-          results[1] = rhs_sign == 1.0 ? sum : mul_scalar(sum, rhs_sign);
-        }
-        return results;
-      });
-}
-
-// The result tells where the sum was positive.
-Tensor record_add_relu(const Tensor& lhs, const Tensor& rhs, Tensor out) {
-  const Tensor result = out;
-  return autograd::record(
-      "add_relu", {lhs, rhs}, std::move(out), {result},
-      [left = lhs.sizes(), right = rhs.sizes()](const BackwardContext& backward) {
-        const Tensor gradient = detail::through_gate(backward.grad(), backward.saved(0), 0.0,
-                                                     std::numeric_limits<double>::infinity());
-        std::vector<Tensor> results(2);
-        if (backward.needs(0)) results[0] = sum_to_size(gradient, left);
-        if (backward.needs(1)) results[1] = sum_to_size(gradient, right);
-        return results;
-      });
-}
-
-Tensor record_mul(std::string_view name, const Tensor& lhs, const Tensor& rhs, Tensor out) {
-  // Each side's gradient needs the other side only.
-  const bool needs_lhs = lhs.requires_grad();
-  const bool needs_rhs = rhs.requires_grad();
-  return autograd::record(
-      name, {lhs, rhs}, std::move(out), {needs_rhs ? lhs : Tensor(), needs_lhs ? rhs : Tensor()},
-      [left = lhs.sizes(), right = rhs.sizes()](const BackwardContext& backward) {
-        std::vector<Tensor> results(2);
-        if (backward.needs(0)) {
-          results[0] = sum_to_size(mul(backward.grad(), backward.saved(1)), left);
-        }
-        if (backward.needs(1)) {
-          results[1] = sum_to_size(mul(backward.grad(), backward.saved(0)), right);
-        }
-        return results;
-      });
-}
-
-Tensor record_div(const Tensor& lhs, const Tensor& rhs, Tensor out) {
-  return autograd::record(
-      "div", {lhs, rhs}, std::move(out), {rhs.requires_grad() ? lhs : Tensor(), rhs},
-      [left = lhs.sizes(), right = rhs.sizes()](const BackwardContext& backward) {
-        const Tensor divisor = backward.saved(1);
-        const Tensor share = div(backward.grad(), divisor);
-        std::vector<Tensor> results(2);
-        if (backward.needs(0)) results[0] = sum_to_size(share, left);
-        if (backward.needs(1)) {
-          const Tensor slope = div(mul_scalar(backward.saved(0), -1.0), divisor);
-          results[1] = sum_to_size(mul(share, slope), right);
-        }
-        return results;
-      });
-}
-
-}  // namespace
-
-Tensor record_binary(std::string_view name, cpu::FloatBinary op, const Tensor& lhs,
-                     const Tensor& rhs, Tensor out) {
+// A product needs of each side the other one only; a sum's sign tells from the result of a relu.
+GradientUse binary_gradient_use(FloatBinary op, std::uint64_t needed) {
+  const std::uint64_t lhs_needed = needed & 1U;
+  const std::uint64_t rhs_needed = needed >> 1U & 1U;
   switch (op) {
-    case cpu::FloatBinary::Add:
-      return record_add(name, lhs, rhs, std::move(out), 1.0);
-    case cpu::FloatBinary::Sub:
-      return record_add(name, lhs, rhs, std::move(out), -1.0);
-    case cpu::FloatBinary::Mul:
-      return record_mul(name, lhs, rhs, std::move(out));
-    case cpu::FloatBinary::Div:
-      return record_div(lhs, rhs, std::move(out));
-    case cpu::FloatBinary::AddReLU:
+    case FloatBinary::Add:
+    case FloatBinary::Sub:
+      return GradientUse::of(0);
+    case FloatBinary::Mul:
+      return GradientUse::of(rhs_needed | lhs_needed << 1U);
+    case FloatBinary::Div:
+      return GradientUse::of(rhs_needed | 0b10U);
+    case FloatBinary::AddReLU:
       break;
   }
-  return record_add_relu(lhs, rhs, std::move(out));
+  return GradientUse::of(0, 1);
 }
 
-}  // namespace quanta::gradients
+std::vector<Tensor> binary_gradient(FloatBinary op, const BackwardContext& context) {
+  const auto lhs = [&](const Tensor& gradient) {
+    return autograd::sum_to_size(gradient, context.input_sizes(0));
+  };
+  const auto rhs = [&](const Tensor& gradient) {
+    return autograd::sum_to_size(gradient, context.input_sizes(1));
+  };
+  Tensor gradient = context.grad();
+  std::vector<Tensor> results(2);
+  switch (op) {
+    case FloatBinary::AddReLU:
+      gradient = detail::through_gate(gradient, context.output(), 0.0,
+                                      std::numeric_limits<double>::infinity());
+      [[fallthrough]];
+    case FloatBinary::Add:
+      if (context.needs(0)) results[0] = lhs(gradient);
+      if (context.needs(1)) results[1] = rhs(gradient);
+      break;
+    case FloatBinary::Sub:
+      if (context.needs(0)) results[0] = lhs(gradient);
+      if (context.needs(1)) results[1] = mul_scalar(rhs(gradient), -1.0);
+      break;
+    case FloatBinary::Mul:
+      if (context.needs(0)) results[0] = lhs(mul(gradient, context.input(1)));
+      if (context.needs(1)) results[1] = rhs(mul(gradient, context.input(0)));
+      break;
+    case FloatBinary::Div: {
+      const Tensor divisor = context.input(1);
+      const Tensor share = div(gradient, divisor);
+      if (context.needs(0)) results[0] = lhs(share);
+      if (context.needs(1)) {
+        results[1] = rhs(mul(share, div(mul_scalar(context.input(0), -1.0), divisor)));
+      }
+      break;
+    }
+  }
+  return results;
+}
+
+}  // namespace quanta::arithmetic

@@ -1,16 +1,18 @@
 #pragma once
 
-// Private: sums, products and quotients on the tape.
+// Private: the gradients of sums, products and quotients.
 
-#include <string_view>
+#include <cstdint>
+#include <vector>
 
 #include "quanta/ops/cpu/elementwise_kernels.h"
-#include "quanta/runtime/tensor.h"
+#include "quanta/runtime/autograd.h"
+#include "quanta/runtime/operation.h"
 
-namespace quanta::gradients {
+namespace quanta::arithmetic {
 
-/// `out` = lhs op rhs, broadcast.
-Tensor record_binary(std::string_view name, cpu::FloatBinary op, const Tensor& lhs,
-                     const Tensor& rhs, Tensor out);
+/// Of lhs op rhs, broadcast; `needed` as in Operation::gradient_use.
+GradientUse binary_gradient_use(cpu::FloatBinary op, std::uint64_t needed);
+std::vector<Tensor> binary_gradient(cpu::FloatBinary op, const autograd::BackwardContext& context);
 
-}  // namespace quanta::gradients
+}  // namespace quanta::arithmetic

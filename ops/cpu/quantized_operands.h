@@ -53,8 +53,9 @@ struct ScalarQuantizer {
         min(static_cast<std::int32_t>(code_range(dtype).min)),
         max(static_cast<std::int32_t>(code_range(dtype).max)),
         is_qint32(dtype == DType::QInt32) {}
-  explicit ScalarQuantizer(const QTensor& x)
-      : ScalarQuantizer(x.quantizer().scale, x.quantizer().zero_point, x.dtype()) {}
+  /// `x` is quantized per tensor.
+  explicit ScalarQuantizer(const Tensor& x)
+      : ScalarQuantizer(x.impl()->quantizer.scale, x.impl()->quantizer.zero_point, x.dtype()) {}
 
   std::int32_t operator()(float x) const {
     return is_qint32 ? std::max(min, math::quantize_qint32(x, inv_scale, zero_point))
@@ -73,8 +74,8 @@ struct ScalarQuantizer {
 struct ScalarDequantizer {
   ScalarDequantizer(double scale_in, std::int64_t zero_point)
       : scale(static_cast<float>(scale_in)), offset(math::dequantize_offset(scale, zero_point)) {}
-  explicit ScalarDequantizer(const QTensor& x)
-      : ScalarDequantizer(x.quantizer().scale, x.quantizer().zero_point) {}
+  explicit ScalarDequantizer(const Tensor& x)
+      : ScalarDequantizer(x.impl()->quantizer.scale, x.impl()->quantizer.zero_point) {}
 
   float operator()(std::int32_t code) const { return math::dequantize_fused(code, scale, offset); }
 

@@ -9,6 +9,7 @@ namespace quanta::detail {
 
 // One a line, sorted.
 void add_activations(Catalogue& catalogue);
+void add_arithmetic(Catalogue& catalogue);
 void add_pooling(Catalogue& catalogue);
 
 }  // namespace quanta::detail
