@@ -44,23 +44,35 @@ using PairTag = hn::FixedTag<std::int16_t, kVectorBytes / 2>;
 inline constexpr std::int64_t kLanes = static_cast<std::int64_t>(hn::MaxLanes(SumTag()));
 inline constexpr std::int64_t kVectorsOfPanel = kPanel / kLanes;
 
-HWY_INLINE hn::Vec<SumTag> add_products(hn::Vec<SumTag> sum, hn::Vec<PairTag> a,
+// How the products of neighbours are added to a sum.
+
+/// vpdpwssd, which Highway does not let the compiler use.
+struct FusedPairs {
+  static HWY_INLINE hn::Vec<SumTag> add(hn::Vec<SumTag> sum, hn::Vec<PairTag> a,
                                         hn::Vec<PairTag> b) {
-#if QUANTA_AVX512_VBMI
-  // All machines of this target have AVX512_VNNI, but Highway does not let the compiler use it.
-  asm("vpdpwssd %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
-  return sum;
+#if QUANTA_AVX512
+    asm("vpdpwssd %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
 #else
-  auto unused = hn::Zero(SumTag());
-  sum = hn::ReorderWidenMulAccumulate(SumTag(), a, b, sum, unused);
-  // Without this GCC does all products first and then has too few registers for sums.
-  asm volatile("" : "+v"(sum.raw));
-  return sum;
+    asm("%{vex%} vpdpwssd %2, %1, %0" : "+x"(sum.raw) : "x"(a.raw), "x"(b.raw));
 #endif
-}
+    return sum;
+  }
+};
+
+/// vpmaddwd and an addition.
+struct SeparatePairs {
+  static HWY_INLINE hn::Vec<SumTag> add(hn::Vec<SumTag> sum, hn::Vec<PairTag> a,
+                                        hn::Vec<PairTag> b) {
+    auto unused = hn::Zero(SumTag());
+    sum = hn::ReorderWidenMulAccumulate(SumTag(), a, b, sum, unused);
+    // Without this GCC does all products first and then has too few registers for sums.
+    asm volatile("" : "+v"(sum.raw));
+    return sum;
+  }
+};
 
 /// sums[row][column] += products of `pairs` pairs; starts from 0 where `first`. Reads kRows rows.
-template <int kRows, int kVectors>
+template <class Product, int kRows, int kVectors>
 HWY_INLINE void multiply_strip(const GemmInput& in, std::int64_t pairs, bool first,
                                std::int32_t* sums) {
   const SumTag di;
@@ -88,7 +100,7 @@ HWY_INLINE void multiply_strip(const GemmInput& in, std::int64_t pairs, bool fir
       __builtin_memcpy(&pair, in.rows + r * in.row_stride + k * 2, sizeof(pair));
       const auto a = hn::BitCast(dp, hn::Set(di, pair));
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) acc[r][v] = add_products(acc[r][v], a, b[v]);
+      for (int v = 0; v < kVectors; ++v) acc[r][v] = Product::add(acc[r][v], a, b[v]);
     }
   }
 #pragma GCC unroll 16
@@ -100,7 +112,7 @@ HWY_INLINE void multiply_strip(const GemmInput& in, std::int64_t pairs, bool fir
   }
 }
 
-template <int kPanels>
+template <class Product, int kPanels>
 HWY_NOINLINE void multiply_panels_of(const GemmInput& in, std::int64_t rows, std::int64_t pairs,
                                      std::int32_t* sums) {
   constexpr int kRows = kBlocks.pair_rows[kPanels];
@@ -109,26 +121,31 @@ HWY_NOINLINE void multiply_panels_of(const GemmInput& in, std::int64_t rows, std
     for (std::int64_t row = 0; row < rows; row += kRows) {
       const GemmInput strip{in.rows + row * in.row_stride + begin * 2, in.row_stride,
                             in.panels + begin * kPanel * 2, in.panel_stride};
-      multiply_strip<kRows, kPanels* static_cast<int>(kVectorsOfPanel)>(
+      multiply_strip<Product, kRows, kPanels* static_cast<int>(kVectorsOfPanel)>(
           strip, block, begin == 0, sums + row * kPanels * kPanel);
     }
   }
 }
 
-template <int kPanels>
+template <class Product, int kPanels>
 void multiply_panels_up_to(const GemmInput& in, std::int64_t rows, std::int64_t panels,
                            std::int64_t pairs, std::int32_t* sums) {
   if constexpr (kPanels > 1) {
-    if (panels < kPanels) return multiply_panels_up_to<kPanels - 1>(in, rows, panels, pairs, sums);
+    if (panels < kPanels) {
+      return multiply_panels_up_to<Product, kPanels - 1>(in, rows, panels, pairs, sums);
+    }
   }
-  multiply_panels_of<kPanels>(in, rows, pairs, sums);
+  multiply_panels_of<Product, kPanels>(in, rows, pairs, sums);
 }
 
 /// sums[row][panels * kPanel], for up to kMaxPanels panels. Reads and writes as many rows as fill
 /// the last strip.
 inline void multiply_panels(const GemmInput& in, std::int64_t rows, std::int64_t panels,
                             std::int64_t pairs, std::int32_t* sums) {
-  multiply_panels_up_to<kBlocks.pair_panels>(in, rows, panels, pairs, sums);
+  if (features().has_dot_product(kCode)) {
+    return multiply_panels_up_to<FusedPairs, kBlocks.pair_panels>(in, rows, panels, pairs, sums);
+  }
+  multiply_panels_up_to<SeparatePairs, kBlocks.pair_panels>(in, rows, panels, pairs, sums);
 }
 
 #else  // !QUANTA_VECTORS
