@@ -203,9 +203,9 @@ class LineRunner {
 
 void convolve_lines(const DepthwiseCall& call, std::int64_t begin, std::int64_t end,
                     DepthwiseScratch& scratch) {
-#if QUANTA_AVX512_VBMI
-  if (!call.weights.quads.empty()) return LineRunner<Rows::Quad>(call, scratch).run(begin, end);
-#endif
+  if (!call.weights.quads.empty() && features().has_dot_product(kCode)) {
+    return LineRunner<Rows::Quad>(call, scratch).run(begin, end);
+  }
   LineRunner<Rows::Pair>(call, scratch).run(begin, end);
 }
 

@@ -110,9 +110,12 @@ template <Rows kRows, std::size_t kBytes>
 HWY_INLINE hn::Vec<Ints<kBytes>> add_rows(hn::Vec<Ints<kBytes>> sum, hn::Vec<Bytes<kBytes>> x,
                                           hn::Vec<Bytes<kBytes>> weight) {
   if constexpr (kRows == Rows::Quad) {
-    // All machines of the one target that uses this have AVX512_VNNI, but Highway does not let the
-    // compiler use it.
+    // Highway does not let the compiler use VNNI.
+#if QUANTA_AVX512
     asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(x.raw), "v"(weight.raw));
+#else
+    asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum.raw) : "x"(x.raw), "x"(weight.raw));
+#endif
     return sum;
   } else {
     const Words<kBytes> dw;
