@@ -23,6 +23,7 @@
 
 #include "quanta/ops/conv/cpu_depthwise_call.h"
 #include "quanta/ops/cpu/simd/requantize_simd.h"
+#include "quanta/ops/cpu/simd/vnni_simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
@@ -110,13 +111,7 @@ template <Rows kRows, std::size_t kBytes>
 HWY_INLINE hn::Vec<Ints<kBytes>> add_rows(hn::Vec<Ints<kBytes>> sum, hn::Vec<Bytes<kBytes>> x,
                                           hn::Vec<Bytes<kBytes>> weight) {
   if constexpr (kRows == Rows::Quad) {
-    // Highway does not let the compiler use VNNI.
-#if QUANTA_AVX512
-    asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(x.raw), "v"(weight.raw));
-#else
-    asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum.raw) : "x"(x.raw), "x"(weight.raw));
-#endif
-    return sum;
+    return add_byte_products(sum, x, weight);
   } else {
     const Words<kBytes> dw;
     auto unused = hn::Zero(Ints<kBytes>());

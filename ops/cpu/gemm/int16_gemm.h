@@ -19,6 +19,7 @@
 
 #include "quanta/ops/cpu/gemm/panels.h"
 #include "quanta/ops/cpu/simd/target.h"
+#include "quanta/ops/cpu/simd/vnni_simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
@@ -46,16 +47,11 @@ inline constexpr std::int64_t kVectorsOfPanel = kPanel / kLanes;
 
 // How the products of neighbours are added to a sum.
 
-/// vpdpwssd, which Highway does not let the compiler use.
+/// vpdpwssd.
 struct FusedPairs {
   static HWY_INLINE hn::Vec<SumTag> add(hn::Vec<SumTag> sum, hn::Vec<PairTag> a,
                                         hn::Vec<PairTag> b) {
-#if QUANTA_AVX512
-    asm("vpdpwssd %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
-#else
-    asm("%{vex%} vpdpwssd %2, %1, %0" : "+x"(sum.raw) : "x"(a.raw), "x"(b.raw));
-#endif
-    return sum;
+    return add_word_products(sum, a, b);
   }
 };
 

@@ -14,6 +14,7 @@
 
 #include "quanta/ops/cpu/gemm/panels.h"
 #include "quanta/ops/cpu/simd/target.h"
+#include "quanta/ops/cpu/simd/vnni_simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
@@ -33,13 +34,7 @@ struct Vnni {
   using Operand = hn::Vec<Codes>;
   static HWY_INLINE Operand prepare(hn::Vec<Codes> x) { return x; }
   static HWY_INLINE hn::Vec<Sums> add(hn::Vec<Sums> sum, const Operand& x, hn::Vec<Weights> w) {
-    // Highway does not let the compiler use these instructions.
-#if QUANTA_AVX512
-    asm("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(x.raw), "v"(w.raw));
-#else
-    asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sum.raw) : "x"(x.raw), "x"(w.raw));
-#endif
-    return sum;
+    return add_byte_products(sum, x, w);
   }
 };
 
