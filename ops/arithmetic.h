@@ -1,8 +1,9 @@
 #pragma once
 
-#include <optional>
-#include <span>
+#include <cstdint>
 
+#include "quanta/ops/cat.h"     // IWYU pragma: export
+#include "quanta/ops/matmul.h"  // IWYU pragma: export
 #include "quanta/runtime/tensor.h"
 
 namespace quanta {
@@ -21,17 +22,6 @@ Tensor operator+(const Tensor& lhs, const Tensor& rhs);
 Tensor operator-(const Tensor& lhs, const Tensor& rhs);
 Tensor operator*(const Tensor& lhs, const Tensor& rhs);
 Tensor operator/(const Tensor& lhs, const Tensor& rhs);
-
-/// Joins along `dim`: all of the same dtype, and of the same sizes but along `dim` (1-d empty
-/// tensors are skipped). Quantized tensors: the result has the first one's parameters, the others
-/// are requantized. Same as torch.cat.
-Tensor cat(std::span<const Tensor> tensors, std::int64_t dim = 0);
-
-/// Matrix product with torch.matmul's rules for 1-d, 2-d and batched float operands.
-Tensor matmul(const Tensor& lhs, const Tensor& rhs);
-/// The products of two batches of matrices, [B, M, K] and [B, K, N]: matmul without broadcasting.
-/// Throws ArgumentError for other ranks or unequal batches.
-Tensor bmm(const Tensor& lhs, const Tensor& rhs);
 
 namespace quantized {
 
@@ -52,17 +42,6 @@ QTensor add_scalar(const QTensor& x, double value);
 QTensor add_scalar_relu(const QTensor& x, double value);
 QTensor mul_scalar(const QTensor& x, double value);
 QTensor mul_scalar_relu(const QTensor& x, double value);
-
-/// Joins along `dim` into the given parameters (default: those of the first tensor).
-QTensor cat(std::span<const QTensor> tensors, std::int64_t dim, std::optional<double> scale = {},
-            std::optional<std::int64_t> zero_point = {});
-QTensor cat_relu(std::span<const QTensor> tensors, std::int64_t dim,
-                 std::optional<double> scale = {}, std::optional<std::int64_t> zero_point = {});
-
-/// Dequantize, matrix product in float32, quantize. 8-bit per-tensor operands.
-QTensor matmul(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point);
-/// The same of two batches of matrices, [B, M, K] and [B, K, N].
-QTensor bmm(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point);
 
 }  // namespace quantized
 }  // namespace quanta

@@ -11,6 +11,8 @@ Catalogue& catalogue() {
     // One a line, sorted.
     detail::add_activations(made);
     detail::add_arithmetic(made);
+    detail::add_cat(made);
+    detail::add_matmul(made);
     detail::add_pooling(made);
     return made;
   }();

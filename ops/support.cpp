@@ -56,7 +56,6 @@ struct Family {
   std::vector<std::string_view> ops;
 };
 
-constexpr std::string_view kArithmetic = "quanta/ops/arithmetic.h";
 constexpr std::string_view kAttention = "quanta/ops/attention.h";
 constexpr std::string_view kBlockQuant = "quanta/ops/block_quant.h";
 constexpr std::string_view kCompare = "quanta/ops/compare.h";
@@ -83,9 +82,6 @@ constexpr std::string_view kTensorQuant = "quanta/ops/tensor_quant.h";
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all{
-      {kArithmetic, kQ, {"cat_relu"}},
-      {kArithmetic, kWholeBytes, {"cat"}},
-      {kArithmetic, kFloatsQ8, {"matmul", "bmm"}},
       {kAttention, kFloats, {"scaled_dot_product_attention", "attention_weights"}},
       {kCompare, kEvery, {"eq", "ne", "lt", "le", "gt", "ge"}},
       {kCompare, kWholeBytes, {"where"}},

@@ -1,27 +1,37 @@
+#include "quanta/ops/cat.h"
+
+#include <algorithm>
+#include <array>
 #include <cstring>
-#include <utility>
 #include <vector>
 
-#include "quanta/ops/arithmetic.h"
 #include "quanta/ops/cpu/code_table.h"
 #include "quanta/ops/cpu/quantized_operands.h"
 #include "quanta/ops/cpu/strided_loop.h"
-#include "quanta/ops/shape/gradient.h"
+#include "quanta/ops/detail/elements.h"
+#include "quanta/ops/detail/families.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
+#include "quanta/runtime/operation.h"
 
 namespace quanta {
+namespace joining {
 namespace {
 
 // torch lets tensors of sizes [0] stand for nothing, whatever the others' rank is.
-bool is_skipped(const Tensor& x) { return x.dim() == 1 && x.numel() == 0; }
+bool is_skipped(const Dims& sizes) { return sizes.size() == 1 && sizes[0] == 0; }
 
-// The sizes of the result; checks all but the quantization. `dim` becomes non-negative.
-template <typename TensorType>
-Dims joined_sizes(std::string_view op, std::span<const TensorType> tensors, std::int64_t& dim) {
-  QUANTA_CHECK(!tensors.empty(), "{}: tensors: expected at least one, got none", op);
+// The first tensor that is not skipped, or the last one.
+const Tensor& model_of(const Arguments& tensors) {
+  for (const Tensor* x : tensors) {
+    if (!is_skipped(x->sizes())) return *x;
+  }
+  return tensors[tensors.size() - 1];
+}
+
+// The sizes of the result; checks all but the quantization.
+Dims joined_sizes(std::string_view op, const Arguments& tensors, std::int64_t dim) {
+  QUANTA_CHECK(tensors.size() > 0, "{}: tensors: expected at least one, got none", op);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     QUANTA_CHECK(tensors[i].defined(), "{}: tensors[{}]: expected a tensor, got an undefined one",
                  op, i);
@@ -29,33 +39,24 @@ Dims joined_sizes(std::string_view op, std::span<const TensorType> tensors, std:
                  "{}: tensors[{}]: expected {} as the first has, got {}", op, i, tensors[0].dtype(),
                  tensors[i].dtype());
   }
-  std::size_t model = 0;
-  while (model + 1 < tensors.size() && is_skipped(tensors[model])) ++model;
-  const Dims& wanted = tensors[model].sizes();
-  QUANTA_CHECK(!wanted.empty(), "{}: tensors[{}]: expected at least 1 dimension, got 0", op, model);
-  dim = wrap_dim(dim, static_cast<std::int64_t>(wanted.size()), op);
+  const Tensor& model = model_of(tensors);
+  const Dims& wanted = model.sizes();
+  QUANTA_CHECK(!wanted.empty(), "{}: tensors[{}]: expected at least 1 dimension, got 0", op,
+               std::find(tensors.begin(), tensors.end(), &model) - tensors.begin());
+  const auto joined = static_cast<std::size_t>(wrap_dim(dim, model.dim(), op));
 
-  const auto joined = static_cast<std::size_t>(dim);
   Dims sizes = wanted;
   sizes[joined] = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Dims& got = tensors[i].sizes();
-    if (is_skipped(tensors[i])) continue;
+    if (is_skipped(got)) continue;
     Dims expected = wanted;
     if (got.size() == wanted.size()) expected[joined] = got[joined];
     QUANTA_CHECK(got == expected, "{}: tensors[{}]: expected {} but along dim {}, got {}", op, i,
-                 wanted, dim, got);
+                 wanted, joined, got);
     sizes[joined] += got[joined];
   }
   return sizes;
-}
-
-template <typename TensorType>
-MemoryFormat joined_format(std::span<const TensorType> tensors) {
-  for (const TensorType& tensor : tensors) {
-    if (!is_skipped(tensor)) return tensor.suggested_format();
-  }
-  return MemoryFormat::Contiguous;
 }
 
 // row(src, dst, count) over the rows of two tensors of one shape where both are contiguous, and
@@ -78,98 +79,81 @@ void for_each_pair(const Tensor& src, const Tensor& dst, Row&& row, One&& one) {
   });
 }
 
-template <typename T>
-void copy_elements(const Tensor& src, const Tensor& dst) {
-  for_each_pair<T>(
-      src, dst,
-      [](const T* from, T* to, std::int64_t count) {
-        std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(T));
-      },
-      [](const T* from, T* to) { *to = *from; });
-}
-
 // The bits of the elements, whatever they mean.
 void copy_bits(const Tensor& src, const Tensor& dst) {
-  switch (item_size(src.dtype())) {
-    case 1:
-      return copy_elements<std::uint8_t>(src, dst);
-    case 2:
-      return copy_elements<std::uint16_t>(src, dst);
-    case 4:
-      return copy_elements<std::uint32_t>(src, dst);
-    default:
-      return copy_elements<std::uint64_t>(src, dst);
-  }
+  detail::visit_bits(src.dtype(), [&](auto bits) {
+    using T = decltype(bits);
+    for_each_pair<T>(
+        src, dst,
+        [](const T* from, T* to, std::int64_t count) {
+          std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(T));
+        },
+        [](const T* from, T* to) { *to = *from; });
+  });
 }
 
-// The part of `out` that piece after piece goes to.
-template <typename TensorType, typename Copy>
-void fill_pieces(std::span<const TensorType> tensors, const Tensor& out, std::int64_t dim,
-                 Copy&& copy) {
+// copy(piece, part of out) for one piece after the other.
+template <typename Copy>
+void fill_pieces(const Arguments& tensors, const Tensor& out, std::int64_t dim, Copy&& copy) {
+  const std::int64_t joined = wrap_dim(dim, out.dim(), "cat");
   std::int64_t start = 0;
-  for (const TensorType& tensor : tensors) {
-    if (is_skipped(tensor)) continue;
-    const std::int64_t length = tensor.size(dim);
-    if (tensor.numel() > 0) copy(tensor, out.narrow(dim, start, length));
+  for (const Tensor* piece : tensors) {
+    if (is_skipped(piece->sizes())) continue;
+    const std::int64_t length = piece->size(joined);
+    if (piece->numel() > 0) copy(*piece, out.narrow(joined, start, length));
     start += length;
   }
 }
 
-// copy(piece, part of out, out) for each piece again.
-template <typename TensorType, typename Copy>
-void record_cat(std::string_view op, std::span<const TensorType> tensors, const Tensor& out,
-                std::int64_t dim, Copy copy) {
-  if (!replay::is_recording() || out.numel() == 0) return;
-  std::vector<Tensor> pieces;
-  for (const TensorType& tensor : tensors) {
-    if (tensor.numel() > 0) pieces.push_back(tensor);
+struct Cat final : Op<Cat> {
+  static constexpr std::string_view kName = "cat";
+  std::int64_t dim = 0;
+
+  Cat() = default;
+  explicit Cat(std::int64_t along) : dim(along) {}
+  void infer(const Arguments& in, Results& out) const override {
+    const Dims sizes = joined_sizes(kName, in, dim);
+    QUANTA_SUPPORTED(!in[0].is_quantized(),
+                     "{}: tensors: expected plain ones (quantized::cat takes others), got {}",
+                     kName, in[0].dtype());
+    out.add(sizes, in[0].dtype(), model_of(in).suggested_format());
   }
-  const std::size_t count = pieces.size();
-  replay::record({.op = op,
-                  .inputs = std::move(pieces),
-                  .outputs = {out},
-                  .run = [count, dim, copy](const replay::Frame& frame) {
-                    std::vector<Tensor> given;
-                    for (std::size_t i = 0; i < count; ++i) given.push_back(frame.in(i));
-                    fill_pieces(std::span<const Tensor>(given), frame.out(), dim,
-                                [&](const Tensor& piece, const Tensor& part) {
-                                  copy(piece, part, frame.out());
-                                });
-                  }});
-}
-
-}  // namespace
-
-Tensor cat(std::span<const Tensor> tensors, std::int64_t dim) {
-  if (!tensors.empty() && tensors[0].defined() && tensors[0].is_quantized()) {
-    std::vector<QTensor> quantized_tensors;
-    quantized_tensors.reserve(tensors.size());
-    for (const Tensor& tensor : tensors) {
-      quantized_tensors.push_back(tensor.as_quantized("cat", "tensors"));
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    fill_pieces(in, out[0], dim, copy_bits);
+    return "copy";
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    const Tensor& gradient = context.grad();
+    const std::int64_t joined = wrap_dim(dim, gradient.dim(), kName);
+    std::vector<Tensor> results;
+    std::int64_t start = 0;
+    for (std::size_t i = 0; i < context.input_count(); ++i) {
+      const Dims& sizes = context.input_sizes(i);
+      if (is_skipped(sizes)) {
+        results.push_back(Tensor::zeros(sizes, gradient.dtype()));
+        continue;
+      }
+      const std::int64_t length = sizes[static_cast<std::size_t>(joined)];
+      results.push_back(context.needs(i) ? gradient.narrow(joined, start, length) : Tensor());
+      start += length;
     }
-    return quantized::cat(quantized_tensors, dim);
+    return results;
   }
-  OpScope scope("cat");
-  scope.kernel("copy");
-  const Dims sizes = joined_sizes("cat", tensors, dim);
-  Tensor out = Tensor::empty(sizes, tensors[0].dtype(), joined_format(tensors));
-  scope.maps(out);
-  fill_pieces(tensors, out, dim, copy_bits);
-  record_cat("cat", tensors, out, dim, [](const Tensor& piece, const Tensor& part, const Tensor&) {
-    copy_bits(piece, part);
-  });
-  if (autograd::needs_grad(tensors)) return gradients::record_cat(tensors, dim, out);
-  return out;
-}
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Cat, &Cat::dim>("dim")};
+    return kTable;
+  }
+};
 
-namespace quantized {
-namespace {
+// Codes ----------------------------------------------------------------------------------------
 
 enum class Relu : bool { No, Yes };
 
-void requantize_piece(const QTensor& src, const Tensor& dst, const QTensor& out, Relu relu) {
-  const Quantizer& from = src.quantizer();
-  const Quantizer& to = out.quantizer();
+// The codes of `src` in the parameters of `out`, of which `dst` is a part.
+void requantize_piece(const Tensor& src, const Tensor& dst, const Tensor& out, Relu relu) {
+  const Quantizer& from = src.impl()->quantizer;
+  const Quantizer& to = out.impl()->quantizer;
   const bool same = from == to;
   if (same && relu == Relu::No) return copy_bits(src, dst);
 
@@ -207,41 +191,102 @@ void requantize_piece(const QTensor& src, const Tensor& dst, const QTensor& out,
       [&](const std::uint8_t* x, std::uint8_t* y) { *y = table[*x]; });
 }
 
-QTensor cat_to(std::string_view op, std::span<const QTensor> tensors, std::int64_t dim,
-               std::optional<double> scale, std::optional<std::int64_t> zero_point, Relu relu) {
-  OpScope scope(op);
-  const Dims sizes = joined_sizes(op, tensors, dim);
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    cpu::check_per_tensor(op, fmt::format("tensors[{}]", i), tensors[i]);
-  }
-  const Quantizer& first = tensors[0].quantizer();
-  const Quantizer quantizer =
-      Quantizer::per_tensor(scale.value_or(first.scale), zero_point.value_or(first.zero_point));
-  check_quantizer(op, quantizer, tensors[0].dtype(), sizes);
-  QTensor out = QTensor::empty(sizes, tensors[0].dtype(), quantizer, joined_format(tensors));
-  scope.maps(out);
+template <Relu kRelu>
+struct QuantizedCat final : Op<QuantizedCat<kRelu>> {
+  static constexpr std::string_view kName =
+      kRelu == Relu::Yes ? "quantized::cat_relu" : "quantized::cat";
+  std::int64_t dim = 0;
+  std::optional<double> scale;
+  std::optional<std::int64_t> zero_point;
 
-  scope.kernel("lookup");
-  fill_pieces(tensors, out, dim, [&](const QTensor& piece, const Tensor& part) {
-    requantize_piece(piece, part, out, relu);
-  });
-  record_cat(op, tensors, out, dim,
-             [relu](const Tensor& piece, const Tensor& part, const Tensor& whole) {
-               requantize_piece(QTensor(piece), part, QTensor(whole), relu);
-             });
-  return out;
+  QuantizedCat() = default;
+  QuantizedCat(std::int64_t along, std::optional<double> scale_out,
+               std::optional<std::int64_t> zero_point_out)
+      : dim(along), scale(scale_out), zero_point(zero_point_out) {}
+  void infer(const Arguments& in, Results& out) const override {
+    const Dims sizes = joined_sizes(kName, in, dim);
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      cpu::check_per_tensor(kName, fmt::format("tensors[{}]", i), in[i]);
+    }
+    const Quantizer& first = in[0].impl()->quantizer;
+    const Quantizer quantizer =
+        Quantizer::per_tensor(scale.value_or(first.scale), zero_point.value_or(first.zero_point));
+    check_quantizer(kName, quantizer, in[0].dtype(), sizes);
+    out.add(sizes, in[0].dtype(), quantizer, model_of(in).suggested_format());
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    fill_pieces(in, out[0], dim, [&](const Tensor& piece, const Tensor& part) {
+      requantize_piece(piece, part, out[0], kRelu);
+    });
+    return "lookup";
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<QuantizedCat, &QuantizedCat::dim>("dim"),
+        attribute<QuantizedCat, &QuantizedCat::scale>("scale"),
+        attribute<QuantizedCat, &QuantizedCat::zero_point>("zero_point")};
+    return kTable;
+  }
+};
+
+template <typename TensorType>
+Tensor run_list(const Operation& operation, std::span<const TensorType> tensors) {
+  std::vector<const Tensor*> list(tensors.size());
+  for (std::size_t i = 0; i < tensors.size(); ++i) list[i] = &tensors[i];
+  return std::move(run_all(operation, Arguments(list.data(), list.size()))[0]);
 }
 
 }  // namespace
+}  // namespace joining
 
-QTensor cat(std::span<const QTensor> tensors, std::int64_t dim, std::optional<double> scale,
-            std::optional<std::int64_t> zero_point) {
-  return cat_to("quantized::cat", tensors, dim, scale, zero_point, Relu::No);
-}
-QTensor cat_relu(std::span<const QTensor> tensors, std::int64_t dim, std::optional<double> scale,
-                 std::optional<std::int64_t> zero_point) {
-  return cat_to("quantized::cat_relu", tensors, dim, scale, zero_point, Relu::Yes);
+using namespace joining;
+
+Tensor cat(std::span<const Tensor> tensors, std::int64_t dim) {
+  if (!tensors.empty() && tensors[0].defined() && tensors[0].is_quantized()) {
+    return run_list(QuantizedCat<Relu::No>{dim, {}, {}}, tensors);
+  }
+  return run_list(Cat{dim}, tensors);
 }
 
-}  // namespace quantized
+QTensor quantized::cat(std::span<const QTensor> tensors, std::int64_t dim,
+                       std::optional<double> scale, std::optional<std::int64_t> zero_point) {
+  return QTensor(run_list(QuantizedCat<Relu::No>{dim, scale, zero_point}, tensors));
+}
+QTensor quantized::cat_relu(std::span<const QTensor> tensors, std::int64_t dim,
+                            std::optional<double> scale, std::optional<std::int64_t> zero_point) {
+  return QTensor(run_list(QuantizedCat<Relu::Yes>{dim, scale, zero_point}, tensors));
+}
+
+// The catalogue --------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::string_view kHeader = "quanta/ops/cat.h";
+
+// Pieces of unequal lengths, one of them empty.
+std::vector<Tensor> sample_pieces(DType dtype) {
+  return {sample_tensor({2, 3, 5, 4}, dtype), sample_tensor({0}, dtype),
+          sample_tensor({2, 1, 5, 4}, dtype, 2)};
+}
+
+constexpr std::array kPlain{DType::Float32,      DType::Float64,    DType::Float16, DType::BFloat16,
+                            DType::Float8E4M3FN, DType::Float8E5M2, DType::UInt8,   DType::Int8,
+                            DType::Int16,        DType::UInt16,     DType::Int32,   DType::Int64,
+                            DType::Bool};
+
+}  // namespace
+
+void detail::add_cat(Catalogue& catalogue) {
+  catalogue.add({.name = Cat::kName, .header = kHeader, .dtypes = kPlain},
+                [](DType dtype) { return sample_call(Cat{1}, sample_pieces(dtype)); });
+  catalogue.add({.name = QuantizedCat<Relu::No>::kName, .header = kHeader, .dtypes = dtypes::kQ},
+                [](DType dtype) {
+                  return sample_call(QuantizedCat<Relu::No>{1, {}, {}}, sample_pieces(dtype));
+                });
+  catalogue.add({.name = QuantizedCat<Relu::Yes>::kName, .header = kHeader, .dtypes = dtypes::kQ},
+                [](DType dtype) {
+                  return sample_call(QuantizedCat<Relu::Yes>{-3, 0.07, 5}, sample_pieces(dtype));
+                });
+}
+
 }  // namespace quanta

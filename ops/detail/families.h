@@ -10,6 +10,8 @@ namespace quanta::detail {
 // One a line, sorted.
 void add_activations(Catalogue& catalogue);
 void add_arithmetic(Catalogue& catalogue);
+void add_cat(Catalogue& catalogue);
+void add_matmul(Catalogue& catalogue);
 void add_pooling(Catalogue& catalogue);
 
 }  // namespace quanta::detail

@@ -1,33 +1,64 @@
-#include "quanta/ops/arithmetic.h"
+#include "quanta/ops/matmul.h"
+
+#include <array>
+
 #include "quanta/ops/cpu/quantized_operands.h"
-#include "quanta/ops/linear/gradient.h"
+#include "quanta/ops/detail/families.h"
+#include "quanta/ops/detail/floating.h"
 #include "quanta/ops/matmul/cpu_matmul.h"
+#include "quanta/ops/matmul/gradient.h"
 #include "quanta/ops/quantize.h"
-#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
 
 namespace quanta {
+namespace matrix_product {
 namespace {
 
 // The sizes without the last two.
-Dims batch_of(const Tensor& x) {
-  Dims batch = x.sizes();
-  batch.resize(batch.size() - 2);
-  return batch;
+Dims batch_of(Dims sizes) {
+  sizes.resize(sizes.size() - 2);
+  return sizes;
 }
 
-// Leading dimensions of size 1 up to `rank`.
-Tensor with_rank(Tensor x, std::int64_t rank) {
-  while (x.dim() < rank) x = x.unsqueeze(0);
-  return x;
+// A vector on the left is a row, one on the right a column.
+Dims left_sizes(const Tensor& lhs) {
+  Dims sizes = lhs.sizes();
+  if (sizes.size() == 1) sizes.insert(0, 1);
+  return sizes;
+}
+Dims right_sizes(const Tensor& rhs) {
+  Dims sizes = rhs.sizes();
+  if (sizes.size() == 1) sizes.push_back(1);
+  return sizes;
+}
+
+// The result's sizes [batch, rows, columns], with the 1 that a vector stands for.
+Dims product_sizes(std::string_view op, const Tensor& lhs, const Tensor& rhs) {
+  QUANTA_CHECK(lhs.dim() >= 1, "{}: lhs: expected at least 1 dimension, got 0", op);
+  QUANTA_CHECK(rhs.dim() >= 1, "{}: rhs: expected at least 1 dimension, got 0", op);
+  const Dims left = left_sizes(lhs);
+  const Dims right = right_sizes(rhs);
+  QUANTA_CHECK(left.back() == right[right.size() - 2],
+               "{}: rhs: expected {} rows for lhs of sizes {}, got sizes {}", op, left.back(),
+               lhs.sizes(), rhs.sizes());
+  Dims sizes = broadcast_sizes(batch_of(left), batch_of(right), op);
+  sizes.push_back(left[left.size() - 2]);
+  sizes.push_back(right.back());
+  return sizes;
+}
+
+// The same matrices with leading dimensions of size 1 up to `rank`.
+Tensor with_rank(const Tensor& x, const Dims& matrix_sizes, std::size_t rank) {
+  if (x.sizes().size() == rank) return x;
+  Dims sizes = matrix_sizes;
+  while (sizes.size() < rank) sizes.insert(0, 1);
+  return x.view(sizes);
 }
 
 // For proofs of gradients: out = lhs x rhs in Float64, batch dimensions broadcast.
 void double_matmul(const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
   const auto expanded = [&](const Tensor& x) {
-    Dims sizes = batch_of(out);
+    Dims sizes = batch_of(out.sizes());
     sizes.push_back(x.size(-2));
     sizes.push_back(x.size(-1));
     return x.expand(sizes).contiguous();
@@ -49,55 +80,34 @@ void double_matmul(const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
   }
 }
 
-// All three of one rank.
-void matmul_to(const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
-  if (out.dtype() == DType::Float64) {
-    double_matmul(lhs, rhs, out);
-  } else {
-    cpu::matmul(lhs, rhs, out);
-  }
-}
-
-Tensor multiply(std::string_view op, const Tensor& lhs, const Tensor& rhs) {
-  QUANTA_CHECK(lhs.dim() >= 1, "{}: lhs: expected at least 1 dimension, got 0", op);
-  QUANTA_CHECK(rhs.dim() >= 1, "{}: rhs: expected at least 1 dimension, got 0", op);
-  // A vector on the left is a row, one on the right a column; that dimension goes away again.
-  const Tensor left = lhs.dim() == 1 ? lhs.unsqueeze(0) : lhs;
-  const Tensor right = rhs.dim() == 1 ? rhs.unsqueeze(1) : rhs;
-  QUANTA_CHECK(left.size(-1) == right.size(-2),
-               "{}: rhs: expected {} rows for lhs of sizes {}, got sizes {}", op, left.size(-1),
-               lhs.sizes(), rhs.sizes());
-  Dims sizes = broadcast_sizes(batch_of(left), batch_of(right), op);
-  sizes.push_back(left.size(-2));
-  sizes.push_back(right.size(-1));
-  const auto rank = static_cast<std::int64_t>(sizes.size());
-
-  Tensor out = Tensor::empty(sizes, lhs.dtype());
-  if (left.size(-1) == 0) {
+// Gives the name of the kernel.
+std::string_view multiply(const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
+  if (lhs.sizes().back() == 0) {
     out.fill_(0.0);
-  } else if (out.numel() > 0) {
-    const Tensor a = with_rank(left, rank);
-    const Tensor b = with_rank(right, rank);
-    matmul_to(a, b, out);
-    if (replay::is_recording()) {
-      replay::record(
-          {.op = op,
-           .inputs = {a, b},
-           .outputs = {out},
-           .run =
-               [](const replay::Frame& frame) { matmul_to(frame.in(0), frame.in(1), frame.out()); },
-           .identity = "matmul"});
-    }
+    return "fill";
   }
-  if (rhs.dim() == 1) out = out.squeeze(-1);
-  if (lhs.dim() == 1) out = out.squeeze(rhs.dim() == 1 ? -1 : -2);
-  return out;
+  const Dims sizes = product_sizes("matmul", lhs, rhs);
+  const Tensor left = with_rank(lhs, left_sizes(lhs), sizes.size());
+  const Tensor right = with_rank(rhs, right_sizes(rhs), sizes.size());
+  const Tensor result = with_rank(out, sizes, sizes.size());
+  if (out.dtype() == DType::Float64) {
+    double_matmul(left, right, result);
+    return "doubles";
+  }
+  cpu::matmul(left, right, result);
+  return "onednn";
 }
 
-// Of inner length K, which is lhs's last size.
-OpWork product_work(const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
-  return {.multiply_adds = out.numel() * lhs.size(-1),
-          .bytes = static_cast<std::int64_t>(lhs.nbytes() + rhs.nbytes() + out.nbytes())};
+void check_operand(std::string_view op, std::string_view argument, const Tensor& x) {
+  QUANTA_CHECK(x.defined(), "{}: {}: expected a Float32 tensor, got an undefined one", op,
+               argument);
+  QUANTA_SUPPORTED(!x.is_quantized(),
+                   "{}: {}: expected Float32, got a quantized tensor ({}), and the result's "
+                   "scale is not known here: use nn::FloatFunctional, or dequantize first",
+                   op, argument, x.dtype());
+  QUANTA_SUPPORTED(detail::is_float32_or_64(x.dtype()),
+                   "{}: {}: expected Float32 (or Float64) on the CPU, got {}", op, argument,
+                   x.dtype());
 }
 
 void check_batches(std::string_view op, const Tensor& lhs, const Tensor& rhs) {
@@ -108,59 +118,127 @@ void check_batches(std::string_view op, const Tensor& lhs, const Tensor& rhs) {
                lhs.sizes(), rhs.defined() ? to_string(rhs.sizes()) : "an undefined tensor");
 }
 
+// Which operands are taken: those of matmul, or two batches of equal size (bmm).
+enum class Form : std::uint8_t { Matmul, Bmm };
+
+template <Form kForm>
+struct MatrixProduct final : Op<MatrixProduct<kForm>> {
+  static constexpr std::string_view kName = kForm == Form::Bmm ? "bmm" : "matmul";
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& lhs = in[0];
+    const Tensor& rhs = in[1];
+    if (kForm == Form::Bmm) check_batches(kName, lhs, rhs);
+    check_operand(kName, "lhs", lhs);
+    check_operand(kName, "rhs", rhs);
+    QUANTA_CHECK(lhs.dtype() == rhs.dtype(), "{}: rhs: expected {} as lhs has, got {}", kName,
+                 lhs.dtype(), rhs.dtype());
+    Dims sizes = product_sizes(kName, lhs, rhs);
+    if (rhs.dim() == 1) sizes.erase(sizes.size() - 1);
+    if (lhs.dim() == 1) sizes.erase(sizes.size() - (rhs.dim() == 1 ? 1 : 2));
+    out.add(sizes, lhs.dtype());
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    return multiply(in[0], in[1], out[0]);
+  }
+  OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
+    OpWork work = Op<MatrixProduct>::work(in, out);
+    work.multiply_adds = out[0].numel() * in[0].sizes().back();
+    return work;
+  }
+  GradientUse gradient_use(std::uint64_t needed) const override {
+    return GradientUse::of((needed >> 1U & 1U) | (needed & 1U) << 1U);
+  }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    return product_gradient(context);
+  }
+};
+
+template <Form kForm>
+struct QuantizedMatrixProduct final : ComposedOp<QuantizedMatrixProduct<kForm>> {
+  static constexpr std::string_view kName =
+      kForm == Form::Bmm ? "quantized::bmm" : "quantized::matmul";
+  double scale = 1.0;
+  std::int64_t zero_point = 0;
+
+  QuantizedMatrixProduct() = default;
+  QuantizedMatrixProduct(double scale_out, std::int64_t zero_point_out)
+      : scale(scale_out), zero_point(zero_point_out) {}
+  std::vector<Tensor> compose(const Arguments& in) const override {
+    const Tensor& lhs = in[0];
+    const Tensor& rhs = in[1];
+    if (kForm == Form::Bmm) check_batches(kName, lhs, rhs);
+    cpu::check_per_tensor(kName, "lhs", lhs);
+    cpu::check_per_tensor(kName, "rhs", rhs);
+    QUANTA_CHECK(lhs.dtype() == rhs.dtype(), "{}: rhs: expected {} as lhs has, got {}", kName,
+                 lhs.dtype(), rhs.dtype());
+    QUANTA_SUPPORTED(lhs.dtype() != DType::QInt32,
+                     "{}: lhs: expected QUInt8 or QInt8 on the CPU, got QInt32", kName);
+    check_quantizer(kName, Quantizer::per_tensor(scale, zero_point), lhs.dtype(), {});
+    product_sizes(kName, lhs, rhs);
+    return {quantize_per_tensor(matmul(dequantize(lhs), dequantize(rhs)), scale, zero_point,
+                                lhs.dtype())};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<QuantizedMatrixProduct, &QuantizedMatrixProduct::scale>("scale"),
+        attribute<QuantizedMatrixProduct, &QuantizedMatrixProduct::zero_point>("zero_point")};
+    return kTable;
+  }
+};
+
+using Matmul = MatrixProduct<Form::Matmul>;
+using Bmm = MatrixProduct<Form::Bmm>;
+using QuantizedMatmul = QuantizedMatrixProduct<Form::Matmul>;
+using QuantizedBmm = QuantizedMatrixProduct<Form::Bmm>;
+
+}  // namespace
+}  // namespace matrix_product
+
+using namespace matrix_product;
+
+Tensor matmul(const Tensor& lhs, const Tensor& rhs) { return run(Matmul{}, lhs, rhs); }
+Tensor bmm(const Tensor& lhs, const Tensor& rhs) { return run(Bmm{}, lhs, rhs); }
+
+QTensor quantized::matmul(const QTensor& lhs, const QTensor& rhs, double scale,
+                          std::int64_t zero_point) {
+  return QTensor(run(QuantizedMatmul{scale, zero_point}, lhs, rhs));
+}
+QTensor quantized::bmm(const QTensor& lhs, const QTensor& rhs, double scale,
+                       std::int64_t zero_point) {
+  return QTensor(run(QuantizedBmm{scale, zero_point}, lhs, rhs));
+}
+
+// The catalogue --------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::string_view kHeader = "quanta/ops/matmul.h";
+
+template <typename Kind, typename... Settings>
+Sample broadcast_sample(DType dtype, Settings... settings) {
+  return sample_call(Kind{settings...},
+                     {sample_tensor({2, 3, 5, 4}, dtype), sample_tensor({3, 4, 2}, dtype, 2)});
+}
+template <typename Kind, typename... Settings>
+Sample batch_sample(DType dtype, Settings... settings) {
+  return sample_call(Kind{settings...},
+                     {sample_tensor({3, 5, 4}, dtype), sample_tensor({3, 4, 2}, dtype, 2)});
+}
+
 }  // namespace
 
-Tensor matmul(const Tensor& lhs, const Tensor& rhs) {
-  OpScope scope("matmul");
-  for (const Tensor* x : {&lhs, &rhs}) {
-    const std::string_view argument = x == &lhs ? "lhs" : "rhs";
-    QUANTA_CHECK(x->defined(), "matmul: {}: expected a Float32 tensor, got an undefined one",
-                 argument);
-    QUANTA_SUPPORTED(!x->is_quantized(),
-                     "matmul: {}: expected Float32, got a quantized tensor ({}), and the result's "
-                     "scale is not known here: use nn::FloatFunctional, or dequantize first",
-                     argument, x->dtype());
-    QUANTA_SUPPORTED(x->dtype() == DType::Float32 || x->dtype() == DType::Float64,
-                     "matmul: {}: expected Float32 (or Float64) on the CPU, got {}", argument,
-                     x->dtype());
-  }
-  QUANTA_CHECK(lhs.dtype() == rhs.dtype(), "matmul: rhs: expected {} as lhs has, got {}",
-               lhs.dtype(), rhs.dtype());
-  if (autograd::needs_grad(lhs, rhs)) {
-    return gradients::record_matmul(multiply("matmul", lhs.detach(), rhs.detach()), lhs, rhs);
-  }
-  scope.kernel("onednn");
-  Tensor out = multiply("matmul", lhs, rhs);
-  scope.work([&] { return product_work(lhs, rhs, out); });
-  return out;
+void detail::add_matmul(Catalogue& catalogue) {
+  catalogue.add({.name = Matmul::kName, .header = kHeader, .dtypes = dtypes::kFloats},
+                [](DType dtype) { return broadcast_sample<Matmul>(dtype); });
+  catalogue.add({.name = Bmm::kName, .header = kHeader, .dtypes = dtypes::kFloats},
+                [](DType dtype) { return batch_sample<Bmm>(dtype); });
+  catalogue.add(
+      {.name = QuantizedMatmul::kName, .header = kHeader, .dtypes = dtypes::kQ8},
+      [](DType dtype) { return broadcast_sample<QuantizedMatmul>(dtype, 0.1, std::int64_t{12}); });
+  catalogue.add(
+      {.name = QuantizedBmm::kName, .header = kHeader, .dtypes = dtypes::kQ8},
+      [](DType dtype) { return batch_sample<QuantizedBmm>(dtype, 0.1, std::int64_t{12}); });
 }
 
-Tensor bmm(const Tensor& lhs, const Tensor& rhs) {
-  check_batches("bmm", lhs, rhs);
-  return matmul(lhs, rhs);
-}
-
-namespace quantized {
-
-QTensor matmul(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point) {
-  constexpr std::string_view kOp = "quantized::matmul";
-  OpScope scope(kOp);
-  cpu::check_per_tensor(kOp, "lhs", lhs);
-  cpu::check_per_tensor(kOp, "rhs", rhs);
-  QUANTA_CHECK(lhs.dtype() == rhs.dtype(), "{}: rhs: expected {} as lhs has, got {}", kOp,
-               lhs.dtype(), rhs.dtype());
-  QUANTA_SUPPORTED(lhs.dtype() != DType::QInt32,
-                   "{}: lhs: expected QUInt8 or QInt8 on the CPU, got QInt32", kOp);
-  check_quantizer(kOp, Quantizer::per_tensor(scale, zero_point), lhs.dtype(), {});
-  scope.kernel("dequantize, onednn, quantize");
-  return quantize_per_tensor(multiply(kOp, dequantize(lhs), dequantize(rhs)), scale, zero_point,
-                             lhs.dtype());
-}
-
-QTensor bmm(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point) {
-  check_batches("quantized::bmm", lhs, rhs);
-  return matmul(lhs, rhs, scale, zero_point);
-}
-
-}  // namespace quantized
 }  // namespace quanta

@@ -14,29 +14,6 @@ namespace quanta::gradients {
 
 using autograd::BackwardContext;
 
-Tensor record_cat(std::span<const Tensor> tensors, std::int64_t dim, Tensor out) {
-  std::vector<Dims> sizes;
-  sizes.reserve(tensors.size());
-  for (const Tensor& tensor : tensors) sizes.push_back(tensor.sizes());
-  const auto backward_function = [sizes, dim](const BackwardContext& backward) {
-    std::vector<Tensor> results;
-    std::int64_t start = 0;
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      // 1-d tensors without elements were skipped, whatever the others' rank is.
-      if (sizes[i].size() == 1 && sizes[i][0] == 0) {
-        results.push_back(Tensor::zeros(sizes[i], backward.grad().dtype()));
-        continue;
-      }
-      const std::int64_t length = sizes[i][static_cast<std::size_t>(dim)];
-      results.push_back(backward.needs(i) ? backward.grad().narrow(dim, start, length) : Tensor());
-      start += length;
-    }
-    return results;
-  };
-  autograd::record("cat", tensors, {&out, 1}, {}, backward_function);
-  return out;
-}
-
 Tensor record_flip(const Tensor& x, const Dims& dims, Tensor out) {
   return autograd::record("flip", {x}, std::move(out), {}, [dims](const BackwardContext& backward) {
     return std::vector<Tensor>{flip(backward.grad(), dims)};

@@ -3,13 +3,11 @@
 // Private: ops that move whole parts of tensors, on the tape. Each `out` is the result of the op.
 
 #include <cstdint>
-#include <span>
 
 #include "quanta/runtime/tensor.h"
 
 namespace quanta::gradients {
 
-Tensor record_cat(std::span<const Tensor> tensors, std::int64_t dim, Tensor out);
 Tensor record_flip(const Tensor& x, const Dims& dims, Tensor out);
 Tensor record_repeat(const Tensor& x, const Dims& repeats, Tensor out);
 Tensor record_unfold(const Tensor& x, std::int64_t dimension, std::int64_t step, Tensor out);
