@@ -12,6 +12,7 @@ Catalogue& catalogue() {
     detail::add_activations(made);
     detail::add_arithmetic(made);
     detail::add_cat(made);
+    detail::add_compare(made);
     detail::add_matmul(made);
     detail::add_pooling(made);
     return made;

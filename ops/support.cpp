@@ -26,12 +26,6 @@ constexpr Types kWholeBytes{DType::Float32,      DType::Float64,    DType::Float
                             DType::Float8E4M3FN, DType::Float8E5M2, DType::UInt8,   DType::Int8,
                             DType::Int16,        DType::UInt16,     DType::Int32,   DType::Int64,
                             DType::Bool,         DType::QUInt8,     DType::QInt8,   DType::QInt32};
-// Compared as numbers, or dequantized first.
-constexpr Types kEvery{DType::Float32,      DType::Float64,    DType::Float16, DType::BFloat16,
-                       DType::Float8E4M3FN, DType::Float8E5M2, DType::UInt8,   DType::Int8,
-                       DType::Int16,        DType::UInt16,     DType::Int32,   DType::Int64,
-                       DType::Bool,         DType::QUInt8,     DType::QInt8,   DType::QInt32,
-                       DType::QUInt4x2,     DType::QUInt2x4};
 // What C++ can order.
 constexpr Types kOrdered{DType::Float32, DType::Float64, DType::UInt8, DType::Int8,
                          DType::Int16,   DType::UInt16,  DType::Int32, DType::Int64,
@@ -58,7 +52,6 @@ struct Family {
 
 constexpr std::string_view kAttention = "quanta/ops/attention.h";
 constexpr std::string_view kBlockQuant = "quanta/ops/block_quant.h";
-constexpr std::string_view kCompare = "quanta/ops/compare.h";
 constexpr std::string_view kConv = "quanta/ops/conv.h";
 constexpr std::string_view kEmbedding = "quanta/ops/embedding.h";
 constexpr std::string_view kFactory = "quanta/ops/factory.h";
@@ -83,8 +76,6 @@ constexpr std::string_view kTensorQuant = "quanta/ops/tensor_quant.h";
 const std::vector<Family>& families() {
   static const std::vector<Family> all{
       {kAttention, kFloats, {"scaled_dot_product_attention", "attention_weights"}},
-      {kCompare, kEvery, {"eq", "ne", "lt", "le", "gt", "ge"}},
-      {kCompare, kWholeBytes, {"where"}},
       {kConv,
        kFloatsQUInt8,
        {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}},

@@ -1,21 +1,21 @@
 #include "quanta/ops/compare.h"
 
+#include <array>
 #include <cmath>
 #include <functional>
+#include <optional>
 #include <string_view>
-#include <utility>
 
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/detail/elements.h"
-#include "quanta/ops/detail/spatial.h"
-#include "quanta/ops/indexing/gradient.h"
+#include "quanta/ops/detail/families.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
+#include "quanta/runtime/operation.h"
 
 namespace quanta {
+namespace comparison {
 namespace {
 
 // The plain dtype that both sides are compared in.
@@ -39,10 +39,7 @@ DType kernel_dtype(DType dtype) {
   }
 }
 
-Tensor plain_values(std::string_view op, std::string_view argument, const Tensor& x) {
-  detail::check_defined(op, argument, x);
-  return x.is_quantized() ? dequantize(x) : x;
-}
+Tensor plain_values(const Tensor& x) { return x.is_quantized() ? dequantize(x) : x; }
 
 template <typename T, typename Compare>
 void compare_elements(const Tensor& lhs, const Tensor& rhs, const Tensor& out, Compare compare) {
@@ -73,39 +70,31 @@ void compare_elements(const Tensor& lhs, const Tensor& rhs, const Tensor& out, C
 }
 
 template <typename Compare>
-Tensor compare_plain(std::string_view op, const Tensor& lhs, const Tensor& rhs, DType dtype,
-                     Compare compare) {
+void compare_plain(const Tensor& lhs, const Tensor& rhs, DType dtype, const Tensor& out,
+                   Compare compare) {
   const DType computed = kernel_dtype(dtype);
   const Tensor left = lhs.to(computed);
   const Tensor right = rhs.to(computed);
-  const Dims sizes = broadcast_sizes(left.sizes(), right.sizes(), op);
-  const Tensor out = Tensor::empty(sizes, DType::Bool, cpu::broadcast_format(left, right, sizes));
   switch (computed) {
     case DType::Float32:
-      compare_elements<float>(left, right, out, compare);
-      break;
+      return compare_elements<float>(left, right, out, compare);
     case DType::Float64:
-      compare_elements<double>(left, right, out, compare);
-      break;
+      return compare_elements<double>(left, right, out, compare);
     case DType::UInt8:
-      compare_elements<std::uint8_t>(left, right, out, compare);
-      break;
+      return compare_elements<std::uint8_t>(left, right, out, compare);
     case DType::Int8:
-      compare_elements<std::int8_t>(left, right, out, compare);
-      break;
+      return compare_elements<std::int8_t>(left, right, out, compare);
     case DType::Int32:
-      compare_elements<std::int32_t>(left, right, out, compare);
-      break;
+      return compare_elements<std::int32_t>(left, right, out, compare);
     default:
-      compare_elements<std::int64_t>(left, right, out, compare);
+      return compare_elements<std::int64_t>(left, right, out, compare);
   }
-  return out;
 }
 
 // Whether the codes of both compare as their values do: 8 bits, one scale and zero point for both,
 // and no two codes with one value.
 bool compare_as_codes(const Tensor& lhs, const Tensor& rhs) {
-  if (!lhs.defined() || !rhs.defined() || lhs.dtype() != rhs.dtype()) return false;
+  if (lhs.dtype() != rhs.dtype()) return false;
   if (lhs.dtype() != DType::QUInt8 && lhs.dtype() != DType::QInt8) return false;
   const Quantizer& quantizer = lhs.impl()->quantizer;
   if (is_per_channel(quantizer.scheme) || !(quantizer == rhs.impl()->quantizer)) return false;
@@ -114,121 +103,217 @@ bool compare_as_codes(const Tensor& lhs, const Tensor& rhs) {
 }
 
 template <typename Compare>
-Tensor compare_tensors(std::string_view op, const Tensor& lhs, const Tensor& rhs, Compare compare) {
-  if (replay::is_recording()) {
-    return replay::call(
-        op, [=](const Tensor& a, const Tensor& b) { return compare_tensors(op, a, b, compare); },
-        lhs, rhs);
-  }
-  OpScope scope(op);
+std::string_view compare_tensors(const Tensor& lhs, const Tensor& rhs, const Tensor& out,
+                                 Compare compare) {
   if (compare_as_codes(lhs, rhs)) {
-    return compare_plain(op, QTensor(lhs).int_repr_view(), QTensor(rhs).int_repr_view(),
-                         int_repr_dtype(lhs.dtype()), compare);
+    compare_plain(QTensor(lhs).int_repr_view(), QTensor(rhs).int_repr_view(),
+                  int_repr_dtype(lhs.dtype()), out, compare);
+    return "codes";
   }
-  const Tensor left = plain_values(op, "lhs", lhs);
-  const Tensor right = plain_values(op, "rhs", rhs);
-  return compare_plain(op, left, right, common_dtype(left.dtype(), right.dtype()), compare);
+  const Tensor left = plain_values(lhs);
+  const Tensor right = plain_values(rhs);
+  compare_plain(left, right, common_dtype(left.dtype(), right.dtype()), out, compare);
+  return "values";
 }
 
 template <typename Compare>
-Tensor compare_number(std::string_view op, const Tensor& x, double other, Compare compare) {
-  if (replay::is_recording()) {
-    return replay::call(
-        op, [=](const Tensor& t) { return compare_number(op, t, other, compare); }, x);
-  }
-  OpScope scope(op);
-  const Tensor values = plain_values(op, "x", x);
+std::string_view compare_number(const Tensor& x, double other, const Tensor& out, Compare compare) {
+  const Tensor values = plain_values(x);
   DType dtype = values.dtype();
   if (!is_floating_point(dtype)) {
     constexpr double kExact = 9007199254740992.0;  // 2^53: a whole double below is an exact int64
     const bool whole = std::trunc(other) == other && std::fabs(other) <= kExact;
     dtype = whole ? DType::Int64 : DType::Float32;
   }
-  return compare_plain(op, values, Tensor::scalar(other, kernel_dtype(dtype)), dtype, compare);
+  compare_plain(values, Tensor::scalar(other, kernel_dtype(dtype)), dtype, out, compare);
+  return "values";
+}
+
+// Names of the comparisons that C++ has as function objects.
+template <typename Compare>
+inline constexpr std::string_view kCompareName = {};
+template <>
+inline constexpr std::string_view kCompareName<std::equal_to<>> = "eq";
+template <>
+inline constexpr std::string_view kCompareName<std::not_equal_to<>> = "ne";
+template <>
+inline constexpr std::string_view kCompareName<std::less<>> = "lt";
+template <>
+inline constexpr std::string_view kCompareName<std::less_equal<>> = "le";
+template <>
+inline constexpr std::string_view kCompareName<std::greater<>> = "gt";
+template <>
+inline constexpr std::string_view kCompareName<std::greater_equal<>> = "ge";
+
+// Of two tensors, or of one and the number `other`.
+template <typename Compare>
+struct Comparison final : Op<Comparison<Compare>> {
+  static constexpr std::string_view kName = kCompareName<Compare>;
+  std::optional<double> other;
+
+  Comparison() = default;
+  explicit Comparison(double number) : other(number) {}
+  void infer(const Arguments& in, Results& out) const override {
+    if (other) {
+      detail::check_defined(kName, "x", in[0]);
+      out.add(in[0].sizes(), DType::Bool, in[0].suggested_format());
+      return;
+    }
+    detail::check_defined(kName, "lhs", in[0]);
+    detail::check_defined(kName, "rhs", in[1]);
+    const Dims sizes = broadcast_sizes(in[0].sizes(), in[1].sizes(), kName);
+    out.add(sizes, DType::Bool, cpu::broadcast_format(in[0], in[1], sizes));
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    return other ? compare_number(in[0], *other, out[0], Compare())
+                 : compare_tensors(in[0], in[1], out[0], Compare());
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Comparison, &Comparison::other>("other")};
+    return kTable;
+  }
+};
+
+template <typename Compare>
+Tensor compared(const Tensor& lhs, const Tensor& rhs) {
+  return run(Comparison<Compare>{}, lhs, rhs);
+}
+template <typename Compare>
+Tensor compared(const Tensor& x, double other) {
+  return run(Comparison<Compare>{other}, x);
+}
+
+// Arguments: x, y, condition.
+struct Where final : Op<Where> {
+  static constexpr std::string_view kName = "where";
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    const Tensor& y = in[1];
+    const Tensor& condition = in[2];
+    detail::check_defined(kName, "condition", condition);
+    detail::check_uniform(kName, "x", x);
+    detail::check_uniform(kName, "y", y);
+    QUANTA_CHECK(condition.dtype() == DType::Bool, "{}: condition: expected Bool, got {}", kName,
+                 condition.dtype());
+    QUANTA_CHECK(x.dtype() == y.dtype(), "{}: y: expected {} as x has, got {}", kName, x.dtype(),
+                 y.dtype());
+    const Quantizer& quantizer = x.impl()->quantizer;
+    const Quantizer& other = y.impl()->quantizer;
+    QUANTA_CHECK(!x.is_quantized() || quantizer == other,
+                 "{}: y: expected scale {} and zero_point {} as x has, got {} and {}", kName,
+                 quantizer.scale, quantizer.zero_point, other.scale, other.zero_point);
+    const Dims sizes =
+        broadcast_sizes(condition.sizes(), broadcast_sizes(x.sizes(), y.sizes(), kName), kName);
+    out.add_like(x, sizes, cpu::broadcast_format(x, y, sizes));
+  }
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Dims& sizes = out[0].sizes();
+    const Dims condition_strides = cpu::broadcast_strides(in[2], sizes);
+    const Dims x_strides = cpu::broadcast_strides(in[0], sizes);
+    const Dims y_strides = cpu::broadcast_strides(in[1], sizes);
+    const cpu::StridedLoop<4> loop(sizes,
+                                   {&out[0].strides(), &condition_strides, &x_strides, &y_strides});
+    const auto& step = loop.inner_strides();
+    detail::visit_bits(in[0].dtype(), [&](auto bits) {
+      using T = decltype(bits);
+      auto* to = static_cast<T*>(out[0].data_ptr());
+      const auto* chosen = static_cast<const bool*>(in[2].data_ptr());
+      const auto* from_x = static_cast<const T*>(in[0].data_ptr());
+      const auto* from_y = static_cast<const T*>(in[1].data_ptr());
+      loop.run([&](const std::array<std::int64_t, 4>& at, std::int64_t count) {
+        for (std::int64_t i = 0; i < count; ++i) {
+          to[at[0] + i * step[0]] =
+              detail::select_bits(chosen[at[1] + i * step[1]], from_x[at[2] + i * step[2]],
+                                  from_y[at[3] + i * step[3]]);
+        }
+      });
+    });
+    return "scalar";
+  }
+
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b100); }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    const Tensor& gradient = context.grad();
+    const Tensor condition = context.input(2);
+    const Tensor nothing = Tensor::zeros({}, gradient.dtype());
+    std::vector<Tensor> results(3);
+    if (context.needs(0)) {
+      results[0] =
+          autograd::sum_to_size(where(condition, gradient, nothing), context.input_sizes(0));
+    }
+    if (context.needs(1)) {
+      results[1] =
+          autograd::sum_to_size(where(condition, nothing, gradient), context.input_sizes(1));
+    }
+    return results;
+  }
+};
+
+}  // namespace
+}  // namespace comparison
+
+using namespace comparison;
+
+Tensor eq(const Tensor& lhs, const Tensor& rhs) { return compared<std::equal_to<>>(lhs, rhs); }
+Tensor ne(const Tensor& lhs, const Tensor& rhs) { return compared<std::not_equal_to<>>(lhs, rhs); }
+Tensor lt(const Tensor& lhs, const Tensor& rhs) { return compared<std::less<>>(lhs, rhs); }
+Tensor le(const Tensor& lhs, const Tensor& rhs) { return compared<std::less_equal<>>(lhs, rhs); }
+Tensor gt(const Tensor& lhs, const Tensor& rhs) { return compared<std::greater<>>(lhs, rhs); }
+Tensor ge(const Tensor& lhs, const Tensor& rhs) { return compared<std::greater_equal<>>(lhs, rhs); }
+
+Tensor eq(const Tensor& x, double other) { return compared<std::equal_to<>>(x, other); }
+Tensor ne(const Tensor& x, double other) { return compared<std::not_equal_to<>>(x, other); }
+Tensor lt(const Tensor& x, double other) { return compared<std::less<>>(x, other); }
+Tensor le(const Tensor& x, double other) { return compared<std::less_equal<>>(x, other); }
+Tensor gt(const Tensor& x, double other) { return compared<std::greater<>>(x, other); }
+Tensor ge(const Tensor& x, double other) { return compared<std::greater_equal<>>(x, other); }
+
+Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y) {
+  return run(Where{}, x, y, condition);
+}
+
+// The catalogue --------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::string_view kHeader = "quanta/ops/compare.h";
+
+template <typename Compare>
+void add_of_tensors(Catalogue& catalogue) {
+  using Kind = Comparison<Compare>;
+  catalogue.add(
+      {.name = Kind::kName, .header = kHeader, .dtypes = dtypes::kEvery}, [](DType dtype) {
+        return sample_call(
+            Kind{}, {sample_tensor({2, 3, 5, 4}, dtype), sample_tensor({3, 1, 4}, dtype, 2)});
+      });
+}
+template <typename Compare>
+void add_of_number(Catalogue& catalogue) {
+  using Kind = Comparison<Compare>;
+  catalogue.add({.name = Kind::kName, .header = kHeader, .dtypes = dtypes::kEvery},
+                [](DType dtype) {
+                  return sample_call(Kind{1.0}, {sample_tensor({2, 3, 5, 4}, dtype)});
+                });
 }
 
 }  // namespace
 
-Tensor eq(const Tensor& lhs, const Tensor& rhs) {
-  return compare_tensors("eq", lhs, rhs, std::equal_to<>());
-}
-Tensor ne(const Tensor& lhs, const Tensor& rhs) {
-  return compare_tensors("ne", lhs, rhs, std::not_equal_to<>());
-}
-Tensor lt(const Tensor& lhs, const Tensor& rhs) {
-  return compare_tensors("lt", lhs, rhs, std::less<>());
-}
-Tensor le(const Tensor& lhs, const Tensor& rhs) {
-  return compare_tensors("le", lhs, rhs, std::less_equal<>());
-}
-Tensor gt(const Tensor& lhs, const Tensor& rhs) {
-  return compare_tensors("gt", lhs, rhs, std::greater<>());
-}
-Tensor ge(const Tensor& lhs, const Tensor& rhs) {
-  return compare_tensors("ge", lhs, rhs, std::greater_equal<>());
-}
-
-Tensor eq(const Tensor& x, double other) {
-  return compare_number("eq", x, other, std::equal_to<>());
-}
-Tensor ne(const Tensor& x, double other) {
-  return compare_number("ne", x, other, std::not_equal_to<>());
-}
-Tensor lt(const Tensor& x, double other) { return compare_number("lt", x, other, std::less<>()); }
-Tensor le(const Tensor& x, double other) {
-  return compare_number("le", x, other, std::less_equal<>());
-}
-Tensor gt(const Tensor& x, double other) {
-  return compare_number("gt", x, other, std::greater<>());
-}
-Tensor ge(const Tensor& x, double other) {
-  return compare_number("ge", x, other, std::greater_equal<>());
-}
-
-Tensor where(const Tensor& condition, const Tensor& x, const Tensor& y) {
-  constexpr std::string_view kOp = "where";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp, [](const Tensor& a, const Tensor& b, const Tensor& c) { return where(a, b, c); },
-        condition, x, y);
-  }
-  OpScope scope(kOp);
-  detail::check_defined(kOp, "condition", condition);
-  detail::check_uniform(kOp, "x", x);
-  detail::check_uniform(kOp, "y", y);
-  QUANTA_CHECK(condition.dtype() == DType::Bool, "{}: condition: expected Bool, got {}", kOp,
-               condition.dtype());
-  QUANTA_CHECK(x.dtype() == y.dtype(), "{}: y: expected {} as x has, got {}", kOp, x.dtype(),
-               y.dtype());
-  const Quantizer& quantizer = x.impl()->quantizer;
-  const Quantizer& other = y.impl()->quantizer;
-  QUANTA_CHECK(!x.is_quantized() || quantizer == other,
-               "{}: y: expected scale {} and zero_point {} as x has, got {} and {}", kOp,
-               quantizer.scale, quantizer.zero_point, other.scale, other.zero_point);
-  const Dims sizes =
-      broadcast_sizes(condition.sizes(), broadcast_sizes(x.sizes(), y.sizes(), kOp), kOp);
-  const Tensor out = detail::empty_with_parameters_of(x, sizes, cpu::broadcast_format(x, y, sizes));
-  const Dims condition_strides = cpu::broadcast_strides(condition, sizes);
-  const Dims x_strides = cpu::broadcast_strides(x, sizes);
-  const Dims y_strides = cpu::broadcast_strides(y, sizes);
-  const cpu::StridedLoop<4> loop(sizes,
-                                 {&out.strides(), &condition_strides, &x_strides, &y_strides});
-  const auto& step = loop.inner_strides();
-  detail::visit_bits(x.dtype(), [&](auto bits) {
-    using T = decltype(bits);
-    auto* to = static_cast<T*>(out.data_ptr());
-    const auto* chosen = static_cast<const bool*>(condition.data_ptr());
-    const auto* from_x = static_cast<const T*>(x.data_ptr());
-    const auto* from_y = static_cast<const T*>(y.data_ptr());
-    loop.run([&](const std::array<std::int64_t, 4>& at, std::int64_t count) {
-      for (std::int64_t i = 0; i < count; ++i) {
-        to[at[0] + i * step[0]] = detail::select_bits(
-            chosen[at[1] + i * step[1]], from_x[at[2] + i * step[2]], from_y[at[3] + i * step[3]]);
-      }
-    });
-  });
-  if (autograd::needs_grad(x, y)) return gradients::record_where(condition, x, y, out);
-  return out;
+void detail::add_compare(Catalogue& catalogue) {
+  add_of_tensors<std::equal_to<>>(catalogue);
+  add_of_number<std::not_equal_to<>>(catalogue);
+  add_of_tensors<std::less<>>(catalogue);
+  add_of_number<std::less_equal<>>(catalogue);
+  add_of_tensors<std::greater<>>(catalogue);
+  add_of_number<std::greater_equal<>>(catalogue);
+  catalogue.add({.name = Where::kName, .header = kHeader, .dtypes = dtypes::kWholeBytes},
+                [](DType dtype) {
+                  return sample_call(
+                      Where{}, {sample_tensor({2, 3, 5, 4}, dtype), sample_tensor({4}, dtype, 2),
+                                sample_tensor({3, 5, 1}, DType::Bool, 3)});
+                });
 }
 
 }  // namespace quanta

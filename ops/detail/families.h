@@ -11,6 +11,7 @@ namespace quanta::detail {
 void add_activations(Catalogue& catalogue);
 void add_arithmetic(Catalogue& catalogue);
 void add_cat(Catalogue& catalogue);
+void add_compare(Catalogue& catalogue);
 void add_matmul(Catalogue& catalogue);
 void add_pooling(Catalogue& catalogue);
 

@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "quanta/ops/compare.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/indexing.h"
 #include "quanta/runtime/autograd.h"
@@ -122,23 +121,6 @@ Tensor record_masked_fill(const Tensor& x, const Tensor& mask, Tensor y) {
                             return std::vector<Tensor>{autograd::sum_to_size(
                                 masked_fill(backward.grad(), backward.saved(0), 0.0), sizes)};
                           });
-}
-
-Tensor record_where(const Tensor& condition, const Tensor& x, const Tensor& y, Tensor out) {
-  return autograd::record(
-      "where", {x, y}, std::move(out), {condition},
-      [left = x.sizes(), right = y.sizes()](const BackwardContext& backward) {
-        const Tensor& gradient = backward.grad();
-        const Tensor nothing = Tensor::zeros({}, gradient.dtype());
-        std::vector<Tensor> results(2);
-        if (backward.needs(0)) {
-          results[0] = autograd::sum_to_size(where(backward.saved(0), gradient, nothing), left);
-        }
-        if (backward.needs(1)) {
-          results[1] = autograd::sum_to_size(where(backward.saved(0), nothing, gradient), right);
-        }
-        return results;
-      });
 }
 
 }  // namespace quanta::gradients

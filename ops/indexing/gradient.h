@@ -29,6 +29,5 @@ Tensor record_slices(std::string_view op, const Tensor& x, Tensor y, std::int64_
                      const Tensor& index);
 
 Tensor record_masked_fill(const Tensor& x, const Tensor& mask, Tensor y);
-Tensor record_where(const Tensor& condition, const Tensor& x, const Tensor& y, Tensor out);
 
 }  // namespace quanta::gradients
