@@ -15,6 +15,8 @@ Catalogue& catalogue() {
     detail::add_compare(made);
     detail::add_matmul(made);
     detail::add_pooling(made);
+    detail::add_reduce(made);
+    detail::add_sort(made);
     return made;
   }();
   return all;

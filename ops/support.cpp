@@ -14,7 +14,6 @@ using Types = std::initializer_list<DType>;
 constexpr Types kFloat{DType::Float32};
 constexpr Types kQUInt8{DType::QUInt8};
 constexpr Types kQ8{DType::QUInt8, DType::QInt8};
-constexpr Types kQ{DType::QUInt8, DType::QInt8, DType::QInt32};
 constexpr Types kQuantized{DType::QUInt8, DType::QInt8, DType::QInt32, DType::QUInt4x2,
                            DType::QUInt2x4};
 constexpr Types kDequantized{DType::Float32,  DType::Float64,      DType::Float16,
@@ -26,17 +25,11 @@ constexpr Types kWholeBytes{DType::Float32,      DType::Float64,    DType::Float
                             DType::Float8E4M3FN, DType::Float8E5M2, DType::UInt8,   DType::Int8,
                             DType::Int16,        DType::UInt16,     DType::Int32,   DType::Int64,
                             DType::Bool,         DType::QUInt8,     DType::QInt8,   DType::QInt32};
-// What C++ can order.
-constexpr Types kOrdered{DType::Float32, DType::Float64, DType::UInt8, DType::Int8,
-                         DType::Int16,   DType::UInt16,  DType::Int32, DType::Int64,
-                         DType::Bool,    DType::QUInt8,  DType::QInt8, DType::QInt32};
 constexpr Types kOrderedPlain{DType::Float32, DType::Float64, DType::UInt8,
                               DType::Int8,    DType::Int16,   DType::UInt16,
                               DType::Int32,   DType::Int64,   DType::Bool};
 constexpr Types kFloats{DType::Float32, DType::Float64};
 constexpr Types kFloating{DType::Float32, DType::Float64, DType::Float16, DType::BFloat16};
-constexpr Types kFloatsQ{DType::Float32, DType::Float64, DType::QUInt8, DType::QInt8,
-                         DType::QInt32};
 constexpr Types kFloatsQ8{DType::Float32, DType::Float64, DType::QUInt8, DType::QInt8};
 constexpr Types kFloatsQUInt8{DType::Float32, DType::Float64, DType::QUInt8};
 constexpr Types kCodes{DType::UInt8, DType::Int8, DType::Int32};
@@ -66,11 +59,9 @@ constexpr std::string_view kNorm = "quanta/ops/norm.h";
 constexpr std::string_view kPad = "quanta/ops/pad.h";
 constexpr std::string_view kQuantize = "quanta/ops/quantize.h";
 constexpr std::string_view kQuantizeAffine = "quanta/ops/quantize_affine.h";
-constexpr std::string_view kReduce = "quanta/ops/reduce.h";
 constexpr std::string_view kRnn = "quanta/ops/rnn.h";
 constexpr std::string_view kShape = "quanta/ops/shape.h";
 constexpr std::string_view kShuffle = "quanta/ops/shuffle.h";
-constexpr std::string_view kSort = "quanta/ops/sort.h";
 constexpr std::string_view kTensorQuant = "quanta/ops/tensor_quant.h";
 
 const std::vector<Family>& families() {
@@ -130,17 +121,12 @@ const std::vector<Family>& families() {
        {"quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic"}},
       {kQuantize, kDequantized, {"dequantize"}},
       {kQuantize, kQuantized, {"int_repr"}},
-      {kReduce, kOrdered, {"max", "min"}},
-      {kReduce, kOrderedPlain, {"argmax", "sum"}},
-      {kReduce, kFloatsQ, {"mean", "std"}},
-      {kReduce, kFloats, {"var"}},
       {kRnn, kFloats, {"recurrent_steps"}},
       {kShape,
        kWholeBytes,
        {"stack", "chunk", "split", "split_with_sizes", "unbind", "unfold", "flip", "repeat",
         "resize_"}},
       {kShuffle, kWholeBytes, {"channel_shuffle", "pixel_shuffle", "pixel_unshuffle"}},
-      {kSort, kOrdered, {"sort", "argsort", "msort", "topk"}},
       {kTensorQuant,
        kFloating,
        {"tensor_quant", "legacy_fake_tensor_quant", "fake_tensor_quant", "fake_affine_tensor_quant",

@@ -84,6 +84,11 @@ void visit_ordered(std::string_view op, DType dtype, Visitor&& visitor) {
       op, dtype)));
 }
 
+/// Throws unless visit_ordered() takes the dtype.
+inline void check_ordered(std::string_view op, DType dtype) {
+  visit_ordered(op, dtype, [](auto) {});
+}
+
 /// Whether a tensor of `sizes` can be expanded to `target`.
 inline bool broadcasts_to(const Dims& sizes, const Dims& target) {
   if (sizes.size() > target.size()) return false;

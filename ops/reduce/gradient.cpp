@@ -1,17 +1,14 @@
 #include "quanta/ops/reduce/gradient.h"
 
 #include <algorithm>
-#include <array>
-#include <utility>
-#include <vector>
 
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/compare.h"
 #include "quanta/ops/detail/pointwise_gradient.h"
 #include "quanta/ops/indexing/gradient.h"
-#include "quanta/runtime/autograd.h"
+#include "quanta/ops/reduce.h"
 
-namespace quanta::gradients {
+namespace quanta::reduction {
 namespace {
 
 using autograd::BackwardContext;
@@ -37,81 +34,63 @@ std::int64_t count_of(const Dims& sizes, const Dims& dims) {
   return count;
 }
 
-// x - its mean over `dims`, and the factor that the gradient of the variance has before it.
-Tensor differences(const Tensor& x, const Dims& dims) {
-  return sub(x, mean(x, dims, {.keepdim = true}));
+Tensor spread_back(const Tensor& gradient, const Dims& sizes, const Dims& dims) {
+  return with_reduced(gradient, sizes, dims).expand(sizes);
 }
-double variance_factor(const Dims& sizes, const Dims& dims, double correction) {
-  return 2.0 / std::max(0.0, static_cast<double>(count_of(sizes, dims)) - correction);
+
+// x - its mean over `dims`, times the factor that the gradient of the variance has before it.
+Tensor scaled_differences(const Tensor& x, const Dims& dims, double correction) {
+  const double divisor = std::max(0.0, static_cast<double>(count_of(x.sizes(), dims)) - correction);
+  return mul_scalar(sub(x, mean(x, dims, {.keepdim = true})), 2.0 / divisor);
 }
 
 }  // namespace
 
-Tensor record_sum(std::string_view op, const Tensor& x, const Dims& dims, Tensor y,
-                  double divisor) {
-  return autograd::record(
-      op, {x}, std::move(y), {},
-      [sizes = x.sizes(), dims, divisor](const BackwardContext& backward) {
-        const Tensor& gradient = backward.grad();
-        const Tensor share = divisor == 1.0 ? gradient : mul_scalar(gradient, 1.0 / divisor);
-        return std::vector<Tensor>{with_reduced(share, sizes, dims).expand(sizes)};
-      });
+Tensor sum_gradient(const BackwardContext& context, const Dims& dims) {
+  return spread_back(context.grad(), context.input_sizes(0), dims);
 }
 
-Tensor record_var(const Tensor& x, const Dims& dims, const StdOptions& options, Tensor y) {
-  return autograd::record(
-      "var", {x}, std::move(y), {x},
-      [dims, correction = options.correction](const BackwardContext& backward) {
-        const Tensor x = backward.saved(0);
-        const Tensor share = with_reduced(backward.grad(), x.sizes(), dims);
-        return std::vector<Tensor>{mul(
-            mul_scalar(differences(x, dims), variance_factor(x.sizes(), dims, correction)), share)};
-      });
+Tensor mean_gradient(const BackwardContext& context, const Dims& dims) {
+  const Dims& sizes = context.input_sizes(0);
+  const auto count = static_cast<double>(count_of(sizes, dims));
+  const Tensor& gradient = context.grad();
+  return spread_back(count == 1.0 ? gradient : mul_scalar(gradient, 1.0 / count), sizes, dims);
 }
 
-Tensor record_std(const Tensor& x, const Dims& dims, const StdOptions& options, Tensor y) {
-  const Tensor result = y;
-  return autograd::record(
-      "std", {x}, std::move(y), {x, result},
-      [dims, correction = options.correction](const BackwardContext& backward) {
-        const Tensor x = backward.saved(0);
-        // Nothing comes from elements that are all equal, as in torch.
-        const Tensor share = detail::map_pair(backward.grad(), backward.saved(1), [](auto g, auto std) {
-          return std == decltype(std){0} ? decltype(std){0} : g / (std + std);
-        });
-        return std::vector<Tensor>{
-            mul(mul_scalar(differences(x, dims), variance_factor(x.sizes(), dims, correction)),
-                with_reduced(share, x.sizes(), dims))};
-      });
+Tensor var_gradient(const BackwardContext& context, const Dims& dims, double correction) {
+  const Tensor x = context.input(0);
+  return mul(scaled_differences(x, dims, correction),
+             with_reduced(context.grad(), x.sizes(), dims));
 }
 
-Tensor record_extreme(std::string_view op, const Tensor& x, Tensor y) {
-  const Tensor result = y;
-  return autograd::record(op, {x}, std::move(y), {x, result}, [](const BackwardContext& backward) {
-    const Tensor x = backward.saved(0);
-    const Tensor best = backward.saved(1);
-    // A NaN is the extreme where there is one, and equals nothing.
-    const Tensor is_best = best.item() == best.item() ? eq(x, best) : ne(x, x);
-    const Tensor mask = is_best.to(x.dtype());
-    return std::vector<Tensor>{mul(mask, div(backward.grad(), sum(mask)))};
+Tensor std_gradient(const BackwardContext& context, const Dims& dims, double correction) {
+  const Tensor x = context.input(0);
+  // Nothing comes from elements that are all equal, as in torch.
+  const Tensor share = detail::map_pair(context.grad(), context.output(), [](auto g, auto std) {
+    return std == decltype(std){0} ? decltype(std){0} : g / (std + std);
   });
+  return mul(scaled_differences(x, dims, correction), with_reduced(share, x.sizes(), dims));
 }
 
-void record_picked(std::string_view op, const Tensor& x, std::int64_t dim, const Tensor& values,
-                   const Tensor& indices) {
-  const std::array outputs{values, indices};
-  const std::array saved{indices};
-  autograd::record(op, {&x, 1}, outputs, saved,
-                   [sizes = x.sizes(), dim](const BackwardContext& backward) {
-                     Tensor gradient = backward.grad(0);
-                     Tensor index = backward.saved(0);
-                     if (index.sizes().size() < sizes.size()) {
-                       gradient = gradient.unsqueeze(dim);
-                       index = index.unsqueeze(dim);
-                     }
-                     return std::vector<Tensor>{
-                         scatter_add(gradient, positions_along(index, dim, sizes), sizes)};
-                   });
+Tensor extreme_gradient(const BackwardContext& context) {
+  const Tensor x = context.input(0);
+  const Tensor best = context.output();
+  // A NaN is the extreme where there is one, and equals nothing.
+  const Tensor is_best = best.item() == best.item() ? eq(x, best) : ne(x, x);
+  const Tensor mask = is_best.to(x.dtype());
+  return mul(mask, div(context.grad(), sum(mask)));
 }
 
-}  // namespace quanta::gradients
+Tensor picked_gradient(const BackwardContext& context, std::int64_t dim) {
+  const Dims& sizes = context.input_sizes(0);
+  const std::int64_t d = wrap_dim(dim, static_cast<std::int64_t>(sizes.size()), "backward");
+  Tensor gradient = context.grad(0);
+  Tensor index = context.output(1);
+  if (index.sizes().size() < sizes.size()) {
+    gradient = gradient.unsqueeze(d);
+    index = index.unsqueeze(d);
+  }
+  return gradients::scatter_add(gradient, gradients::positions_along(index, d, sizes), sizes);
+}
+
+}  // namespace quanta::reduction

@@ -1,22 +1,25 @@
 #pragma once
 
-// Private: reductions on the tape. Each `y` is the result of the op; `dims` may be empty (all) and
-// count from the end.
+// Private: the gradients of reductions. `dims` may be empty (all) and count from the end.
 
-#include "quanta/ops/reduce.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/tensor.h"
 
-namespace quanta::gradients {
+namespace quanta::reduction {
 
-/// Sums (`divisor` 1) and means (`divisor`: how many elements each is of).
-Tensor record_sum(std::string_view op, const Tensor& x, const Dims& dims, Tensor y, double divisor);
-Tensor record_var(const Tensor& x, const Dims& dims, const StdOptions& options, Tensor y);
-Tensor record_std(const Tensor& x, const Dims& dims, const StdOptions& options, Tensor y);
-/// The largest or smallest element of all; equal ones share the gradient, as in torch.
-Tensor record_extreme(std::string_view op, const Tensor& x, Tensor y);
-/// Notes that `values` were picked along `dim` by `indices` of the same sizes, with or without that
-/// dimension.
-void record_picked(std::string_view op, const Tensor& x, std::int64_t dim, const Tensor& values,
-                   const Tensor& indices);
+/// Of sums, which need nothing else.
+Tensor sum_gradient(const autograd::BackwardContext& context, const Dims& dims);
+/// The same divided by the number of elements in each mean.
+Tensor mean_gradient(const autograd::BackwardContext& context, const Dims& dims);
+/// Asks for x.
+Tensor var_gradient(const autograd::BackwardContext& context, const Dims& dims, double correction);
+/// Asks for x and the result.
+Tensor std_gradient(const autograd::BackwardContext& context, const Dims& dims, double correction);
+/// Of the largest or smallest element of all; equal ones share the gradient, as in torch. Asks for
+/// x and the result.
+Tensor extreme_gradient(const autograd::BackwardContext& context);
+/// Of values that were picked along `dim` by the indices that are result 1, with or without that
+/// dimension. Asks for those.
+Tensor picked_gradient(const autograd::BackwardContext& context, std::int64_t dim);
 
-}  // namespace quanta::gradients
+}  // namespace quanta::reduction

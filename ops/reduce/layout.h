@@ -10,21 +10,27 @@
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/tensor.h"
 
-namespace quanta::detail {
+namespace quanta::reduction {
 
-/// `x` as a contiguous block [outer, count, inner], of which `count` is reduced. Where the reduced
-/// dimensions are neighbours in memory (in any memory order) nothing is copied.
+/// What results of integers are like.
+inline const Tensor& int64_like() {
+  static const Tensor like = Tensor::empty({}, DType::Int64);
+  return like;
+}
+
+/// A tensor as a contiguous block [outer, count, inner], of which `count` is reduced. Where the
+/// reduced dimensions are neighbours in memory (in any memory order) nothing has to be copied.
 struct ReduceLayout {
-  Tensor data;
   std::int64_t outer = 1;
   std::int64_t count = 1;
   std::int64_t inner = 1;
-  Dims result_sizes;  ///< the kept dimensions in memory order: outer * inner elements
+  /// Of the result in x's logical order; its memory is [outer, inner].
+  Dims sizes, strides;
   /// Whether x is contiguous and the reduced dimensions are its last ones.
   bool innermost = true;
 
-  /// No `dims` means all of them.
-  ReduceLayout(std::string_view op, const Tensor& x, const Dims& dims) {
+  /// No `dims` means all of them. `keepdim` leaves reduced dimensions of size 1.
+  ReduceLayout(std::string_view op, const Tensor& x, const Dims& dims, bool keepdim) {
     const auto rank = x.sizes().size();
     std::array<bool, Dims::kMaxDims> is_reduced{};
     for (const std::int64_t dim : dims) {
@@ -34,60 +40,67 @@ struct ReduceLayout {
     }
     if (dims.empty()) is_reduced.fill(true);
 
-    Dims order;
-    for (std::size_t d = 0; d < rank; ++d) order.push_back(static_cast<std::int64_t>(d));
+    for (std::size_t d = 0; d < rank; ++d) order_.push_back(static_cast<std::int64_t>(d));
     const auto reduces = [&](std::int64_t d) { return is_reduced[static_cast<std::size_t>(d)]; };
-    const bool dense = x.is_dense();
-    if (dense && !x.is_contiguous()) {
-      std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
+    const bool contiguous = x.is_contiguous();
+    const bool dense = contiguous || x.is_dense();
+    if (dense && !contiguous) {
+      std::stable_sort(order_.begin(), order_.end(), [&](std::int64_t a, std::int64_t b) {
         return x.strides()[static_cast<std::size_t>(a)] > x.strides()[static_cast<std::size_t>(b)];
       });
     }
-    const auto first = std::find_if(order.begin(), order.end(), reduces);
-    const auto last = std::find_if_not(first, order.end(), reduces);
-    if (!dense || std::any_of(last, order.end(), reduces)) {
-      std::stable_partition(order.begin(), order.end(),
+    const auto first = std::find_if(order_.begin(), order_.end(), reduces);
+    const auto last = std::find_if_not(first, order_.end(), reduces);
+    if (!dense || std::any_of(last, order_.end(), reduces)) {
+      std::stable_partition(order_.begin(), order_.end(),
                             [&](std::int64_t d) { return !reduces(d); });
     }
-    data = x.permute(order).contiguous();
 
     bool seen = false;
-    Dims kept;
-    for (std::size_t i = 0; i < rank; ++i) {
-      const std::int64_t size = data.sizes()[i];
-      if (reduces(order[i])) {
+    for (const std::int64_t d : order_) {
+      const std::int64_t size = x.sizes()[static_cast<std::size_t>(d)];
+      if (reduces(d)) {
         count *= size;
         seen = true;
       } else {
         (seen ? inner : outer) *= size;
-        result_sizes.push_back(size);
-        kept.push_back(order[i]);
       }
     }
-    innermost = x.is_contiguous();
-    for (std::size_t d = 0; d < rank; ++d) {
-      if (d > 0 && is_reduced[d - 1] && !is_reduced[d]) innermost = false;
-      if (is_reduced[d]) {
-        reduced_.push_back(static_cast<std::int64_t>(d));
-      } else {
-        const auto* at = std::find(kept.begin(), kept.end(), static_cast<std::int64_t>(d));
-        to_logical_.push_back(at - kept.begin());
-      }
+    innermost = contiguous;
+    for (std::size_t d = 1; d < rank; ++d) {
+      if (is_reduced[d - 1] && !is_reduced[d]) innermost = false;
     }
+    lay_out_result(x.sizes(), is_reduced, keepdim);
   }
 
-  /// A result of result_sizes in x's logical order; `keepdim` leaves reduced dimensions of size 1.
-  Tensor restored(const Tensor& result, bool keepdim) const {
-    Tensor logical = result.permute(to_logical_);
-    if (keepdim) {
-      for (const std::int64_t d : reduced_) logical = logical.unsqueeze(d);
-    }
-    return logical;
+  /// The elements of x, whose layout this is, as the block.
+  Tensor block(const Tensor& x) const {
+    const bool in_order = std::is_sorted(order_.begin(), order_.end());
+    return in_order ? x.contiguous() : x.permute(order_).contiguous();
   }
 
  private:
-  Dims to_logical_;
-  Dims reduced_;
+  // The kept dimensions lie in memory in the order that they have in the block.
+  void lay_out_result(const Dims& from, const std::array<bool, Dims::kMaxDims>& is_reduced,
+                      bool keepdim) {
+    std::array<std::int64_t, Dims::kMaxDims> kept_strides{};
+    std::int64_t stride = 1;
+    for (std::size_t i = from.size(); i-- > 0;) {
+      const auto d = static_cast<std::size_t>(order_[i]);
+      if (is_reduced[d]) continue;
+      kept_strides[d] = stride;
+      stride *= std::max<std::int64_t>(from[d], 1);
+    }
+    std::int64_t next = 1;  // what unsqueeze gives a dimension of size 1: the next one's extent
+    for (std::size_t d = from.size(); d-- > 0;) {
+      if (is_reduced[d] && !keepdim) continue;
+      sizes.insert(0, is_reduced[d] ? 1 : from[d]);
+      strides.insert(0, is_reduced[d] ? next : kept_strides[d]);
+      next = sizes[0] * strides[0];
+    }
+  }
+
+  Dims order_;
 };
 
-}  // namespace quanta::detail
+}  // namespace quanta::reduction

@@ -5,24 +5,22 @@
 #include <vector>
 
 #include "quanta/ops/cpu/quantized_operands.h"
+#include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/elements.h"
+#include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/out.h"
-#include "quanta/ops/detail/spatial.h"
 #include "quanta/ops/reduce.h"
+#include "quanta/ops/reduce/families.h"
 #include "quanta/ops/reduce/gradient.h"
 #include "quanta/ops/reduce/layout.h"
-#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
 
 // sum, mean, std and var: sums of a function of the elements.
 
 namespace quanta {
+namespace reduction {
 namespace {
-
-using detail::ReduceLayout;
 
 constexpr std::int64_t kGrain = 16384;
 
@@ -62,8 +60,7 @@ Sum sum_long_row(const T* x, std::int64_t count, const Term& term) {
 
 // The sum of term_at(position)(element) for each position of the result.
 template <typename Sum, typename T, typename TermAt>
-std::vector<Sum> sums_of(const ReduceLayout& layout, const TermAt& term_at) {
-  const auto* x = static_cast<const T*>(layout.data.data_ptr());
+std::vector<Sum> sums_of(const ReduceLayout& layout, const T* x, const TermAt& term_at) {
   const std::int64_t count = layout.count;
   const std::int64_t inner = layout.inner;
   std::vector<Sum> sums(static_cast<std::size_t>(layout.outer * inner));
@@ -118,18 +115,18 @@ struct Dequantized {
 };
 
 template <typename T, typename Value>
-std::vector<double> means_of(const ReduceLayout& layout, const Value& value) {
-  std::vector<double> means = sums_of<double, T>(layout, [&](std::int64_t) { return value; });
+std::vector<double> means_of(const ReduceLayout& layout, const T* x, const Value& value) {
+  std::vector<double> means = sums_of<double>(layout, x, [&](std::int64_t) { return value; });
   for (double& mean : means) mean /= static_cast<double>(layout.count);
   return means;
 }
 
 // Two passes: the second one sums squares of differences, which cannot cancel.
 template <typename T, typename Value>
-std::vector<double> variances_of(const ReduceLayout& layout, const Value& value,
+std::vector<double> variances_of(const ReduceLayout& layout, const T* x, const Value& value,
                                  double correction) {
-  const std::vector<double> means = means_of<T>(layout, value);
-  std::vector<double> variances = sums_of<double, T>(layout, [&](std::int64_t position) {
+  const std::vector<double> means = means_of(layout, x, value);
+  std::vector<double> variances = sums_of<double>(layout, x, [&](std::int64_t position) {
     return [&value, mean = means[static_cast<std::size_t>(position)]](T element) {
       const double difference = value(element) - mean;
       return difference * difference;
@@ -140,200 +137,271 @@ std::vector<double> variances_of(const ReduceLayout& layout, const Value& value,
   return variances;
 }
 
+// Writes convert(value) for each value, in the order of `out` in memory.
+template <typename T, typename Value, typename Convert>
+void write(const std::vector<Value>& values, const Tensor& out, const Convert& convert) {
+  auto* to = static_cast<T*>(out.data_ptr());
+  for (const Value value : values) *to++ = static_cast<T>(convert(value));
+}
+
+// Calls visitor(T{}) with the type of the elements or codes of what has a mean.
+template <typename Visitor>
+void visit_averaged(DType dtype, Visitor&& visitor) {
+  switch (dtype) {
+    case DType::Float32:
+      return visitor(float{});
+    case DType::Float64:
+      return visitor(double{});
+    case DType::QUInt8:
+      return visitor(std::uint8_t{});
+    case DType::QInt8:
+      return visitor(std::int8_t{});
+    default:
+      return visitor(std::int32_t{});
+  }
+}
+
+template <typename T>
+Dequantized<T> dequantized(const Tensor& x) {
+  const Quantizer& quantizer = x.impl()->quantizer;
+  return {static_cast<float>(quantizer.scale), static_cast<std::int32_t>(quantizer.zero_point)};
+}
+
+// Means and deviations of codes. The zero point drops out of a deviation, so torch takes that of
+// the codes where it takes their mean, over the last dimensions of a contiguous tensor.
+
+template <typename T>
+void mean_codes(const ReduceLayout& layout, const T* x, const Tensor& like, const Tensor& out) {
+  const auto count = static_cast<float>(layout.count);
+  if (layout.innermost) {
+    const auto sums = sums_of<std::int64_t>(layout, x, [](std::int64_t) {
+      return [](T code) { return static_cast<std::int64_t>(code); };
+    });
+    write<T>(sums, out, [&](std::int64_t sum) {
+      return math::saturate_int32(math::round_half_even(static_cast<float>(sum) / count));
+    });
+    return;
+  }
+  const Dequantized<T> value = dequantized<T>(like);
+  const auto sums = sums_of<double>(layout, x, [&](std::int64_t) { return value; });
+  const cpu::ScalarQuantizer quantizer(like);
+  write<T>(sums, out, [&](double sum) { return quantizer(static_cast<float>(sum) / count); });
+}
+
+template <typename T>
+void std_codes(const ReduceLayout& layout, const T* x, const Tensor& like, double correction,
+               const Tensor& out) {
+  const cpu::ScalarQuantizer quantizer(like);
+  if (layout.innermost) {
+    const double scale = like.impl()->quantizer.scale;
+    write<T>(variances_of(layout, x, AsIs<T>{}, correction), out, [&](double variance) {
+      return quantizer(static_cast<float>(std::sqrt(variance) * scale));
+    });
+    return;
+  }
+  write<T>(variances_of(layout, x, dequantized<T>(like), correction), out,
+           [&](double variance) { return quantizer(static_cast<float>(std::sqrt(variance))); });
+}
+
 void check_averaged(std::string_view op, const Tensor& x, bool allow_quantized) {
   detail::check_uniform(op, "x", x);
-  QUANTA_SUPPORTED(x.dtype() == DType::Float32 || x.dtype() == DType::Float64 ||
-                       (allow_quantized && x.is_quantized()),
+  QUANTA_SUPPORTED(detail::is_float32_or_64(x.dtype()) || (allow_quantized && x.is_quantized()),
                    "{}: x: expected Float32{} on the CPU, got {}", op,
                    allow_quantized ? ", Float64, QUInt8, QInt8 or QInt32" : " or Float64",
                    x.dtype());
 }
 
-// Writes convert(value) for each value into a result with the dtype and parameters of `x`.
-template <typename T, typename Value, typename Convert>
-Tensor make_result(const ReduceLayout& layout, const Tensor& x, const std::vector<Value>& values,
-                   bool keepdim, const Convert& convert) {
-  const Tensor result =
-      detail::empty_with_parameters_of(x, layout.result_sizes, MemoryFormat::Contiguous);
-  auto* to = static_cast<T*>(result.data_ptr());
-  for (const Value value : values) *to++ = static_cast<T>(convert(value));
-  return layout.restored(result, keepdim);
-}
-
-template <typename T>
-Tensor quantized_mean(const ReduceLayout& layout, const QTensor& x, bool keepdim) {
-  const auto count = static_cast<float>(layout.count);
-  if (layout.innermost) {
-    const auto sums = sums_of<std::int64_t, T>(layout, [](std::int64_t) {
-      return [](T code) { return static_cast<std::int64_t>(code); };
-    });
-    return make_result<T>(layout, x, sums, keepdim, [&](std::int64_t sum) {
-      return math::saturate_int32(math::round_half_even(static_cast<float>(sum) / count));
-    });
-  }
-  const Dequantized<T> value{static_cast<float>(x.q_scale()),
-                             static_cast<std::int32_t>(x.q_zero_point())};
-  const auto sums = sums_of<double, T>(layout, [&](std::int64_t) { return value; });
-  const cpu::ScalarQuantizer quantizer(x);
-  return make_result<T>(layout, x, sums, keepdim,
-                        [&](double sum) { return quantizer(static_cast<float>(sum) / count); });
-}
-
-template <typename T>
-Tensor quantized_std(const ReduceLayout& layout, const QTensor& x, const StdOptions& options) {
-  const cpu::ScalarQuantizer quantizer(x);
-  const double scale = x.q_scale();
-  if (layout.innermost) {
-    // The zero point drops out, so torch takes the codes' deviation times the scale.
-    const auto variances = variances_of<T>(layout, AsIs<T>{}, options.correction);
-    return make_result<T>(layout, x, variances, options.keepdim, [&](double variance) {
-      return quantizer(static_cast<float>(std::sqrt(variance) * scale));
-    });
-  }
-  const Dequantized<T> value{static_cast<float>(scale),
-                             static_cast<std::int32_t>(x.q_zero_point())};
-  const auto variances = variances_of<T>(layout, value, options.correction);
-  return make_result<T>(layout, x, variances, options.keepdim, [&](double variance) {
-    return quantizer(static_cast<float>(std::sqrt(variance)));
-  });
-}
-
-enum class Spread : std::uint8_t { Std, Var };
-
-template <typename T>
-Tensor float_spread(const ReduceLayout& layout, const Tensor& x, const Dims& dims,
-                    const StdOptions& options, Spread spread) {
-  const auto variances = variances_of<T>(layout, AsIs<T>{}, options.correction);
-  Tensor result = make_result<T>(layout, x, variances, options.keepdim, [&](double variance) {
-    return spread == Spread::Std ? std::sqrt(variance) : variance;
-  });
-  if (!autograd::needs_grad(x)) return result;
-  return spread == Spread::Std ? gradients::record_std(x, dims, options, std::move(result))
-                               : gradients::record_var(x, dims, options, std::move(result));
-}
-
-Tensor spread_of(std::string_view op, const Tensor& x, const Dims& dims, const StdOptions& options,
-                 Spread spread) {
-  OpScope scope(op);
-  if (replay::is_recording()) {
-    return replay::call(
-        op, [=](const Tensor& t) { return spread_of(op, t, dims, options, spread); }, x);
-  }
-  check_averaged(op, x, spread == Spread::Std);
-  QUANTA_CHECK(std::isfinite(options.correction),
-               "{}: correction: expected a finite number, got {}", op, options.correction);
-  const ReduceLayout layout(op, x, dims);
-  scope.touches(x);
+void infer_averaged(std::string_view op, const Tensor& x, const Dims& dims, bool keepdim,
+                    Results& out) {
+  const ReduceLayout layout(op, x, dims, keepdim);
   QUANTA_CHECK(!x.is_quantized() || layout.count > 0,
                "{}: dim: expected dimensions with elements for {}, got {} of {}", op, x.dtype(),
                dims, x.sizes());
-  switch (x.dtype()) {
-    case DType::Float32:
-      return float_spread<float>(layout, x, dims, options, spread);
-    case DType::Float64:
-      return float_spread<double>(layout, x, dims, options, spread);
-    case DType::QUInt8:
-      return quantized_std<std::uint8_t>(layout, QTensor(x), options);
-    case DType::QInt8:
-      return quantized_std<std::int8_t>(layout, QTensor(x), options);
-    default:
-      return quantized_std<std::int32_t>(layout, QTensor(x), options);
-  }
+  out.add_like(x, layout.sizes, layout.strides);
 }
 
-Tensor recorded_mean(const ReduceLayout& layout, const Tensor& x, const Dims& dims, Tensor y) {
-  if (!autograd::needs_grad(x)) return y;
-  return gradients::record_sum("mean", x, dims, std::move(y), static_cast<double>(layout.count));
-}
+// What sum and mean have in common: their settings.
+template <typename Derived>
+struct OverDims : Op<Derived> {
+  Dims dim;
+  bool keepdim = false;
+
+  OverDims() = default;
+  OverDims(const Dims& dims, bool keep) : dim(dims), keepdim(keep) {}
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Derived, &OverDims::dim>("dim"),
+                                       attribute<Derived, &OverDims::keepdim>("keepdim")};
+    return kTable;
+  }
+};
+
+struct Mean final : OverDims<Mean> {
+  static constexpr std::string_view kName = "mean";
+  using OverDims::OverDims;
+
+  void infer(const Arguments& in, Results& out) const override {
+    check_averaged(kName, in[0], true);
+    infer_averaged(kName, in[0], dim, keepdim, out);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const ReduceLayout layout(kName, in[0], dim, keepdim);
+    const Tensor block = layout.block(in[0]);
+    visit_averaged(in[0].dtype(), [&](auto element) {
+      using T = decltype(element);
+      const auto* x = static_cast<const T*>(block.data_ptr());
+      if constexpr (std::is_floating_point_v<T>) {
+        write<T>(means_of(layout, x, AsIs<T>{}), out[0], [](double mean) { return mean; });
+      } else {
+        mean_codes(layout, x, in[0], out[0]);
+      }
+    });
+    return "scalar";
+  }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    return {mean_gradient(context, dim)};
+  }
+};
+
+struct Sum final : OverDims<Sum> {
+  static constexpr std::string_view kName = "sum";
+  using OverDims::OverDims;
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    detail::check_defined(kName, "x", x);
+    QUANTA_SUPPORTED(!x.is_quantized(), "{}: x: expected a plain tensor (dequantize first), got {}",
+                     kName, x.dtype());
+    detail::check_ordered(kName, x.dtype());
+    const ReduceLayout layout(kName, x, dim, keepdim);
+    out.add_like(x.is_floating_point() ? x : int64_like(), layout.sizes, layout.strides);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const ReduceLayout layout(kName, in[0], dim, keepdim);
+    const Tensor block = layout.block(in[0]);
+    detail::visit_ordered(kName, in[0].dtype(), [&](auto element) {
+      using T = decltype(element);
+      const auto* x = static_cast<const T*>(block.data_ptr());
+      if constexpr (std::is_floating_point_v<T>) {
+        const auto sums = sums_of<double>(layout, x, [](std::int64_t) { return AsIs<T>{}; });
+        write<T>(sums, out[0], [](double sum) { return sum; });
+      } else {
+        // Unsigned, where a sum that does not fit wraps as torch's does.
+        const auto sums = sums_of<std::uint64_t>(layout, x, [](std::int64_t) {
+          return
+              [](T value) { return static_cast<std::uint64_t>(static_cast<std::int64_t>(value)); };
+        });
+        write<std::int64_t>(sums, out[0], [](std::uint64_t sum) { return sum; });
+      }
+    });
+    return "scalar";
+  }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    return {sum_gradient(context, dim)};
+  }
+};
+
+enum class Spread : std::uint8_t { Std, Var };
+
+// The standard deviation, or its square.
+template <Spread kSpread>
+struct Deviation final : Op<Deviation<kSpread>> {
+  static constexpr std::string_view kName = kSpread == Spread::Std ? "std" : "var";
+  Dims dim;
+  double correction = 1.0;
+  bool keepdim = false;
+
+  Deviation() = default;
+  Deviation(const Dims& dims, const StdOptions& options)
+      : dim(dims), correction(options.correction), keepdim(options.keepdim) {}
+  void infer(const Arguments& in, Results& out) const override {
+    check_averaged(kName, in[0], kSpread == Spread::Std);
+    QUANTA_CHECK(std::isfinite(correction), "{}: correction: expected a finite number, got {}",
+                 kName, correction);
+    infer_averaged(kName, in[0], dim, keepdim, out);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const ReduceLayout layout(kName, in[0], dim, keepdim);
+    const Tensor block = layout.block(in[0]);
+    visit_averaged(in[0].dtype(), [&](auto element) {
+      using T = decltype(element);
+      const auto* x = static_cast<const T*>(block.data_ptr());
+      if constexpr (std::is_floating_point_v<T>) {
+        write<T>(variances_of(layout, x, AsIs<T>{}, correction), out[0], [](double variance) {
+          return kSpread == Spread::Std ? std::sqrt(variance) : variance;
+        });
+      } else if constexpr (kSpread == Spread::Std) {
+        std_codes(layout, x, in[0], correction, out[0]);
+      }
+    });
+    return "scalar";
+  }
+  GradientUse gradient_use(std::uint64_t) const override {
+    return GradientUse::of(1, kSpread == Spread::Std ? 1 : 0);
+  }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    return {kSpread == Spread::Std ? std_gradient(context, dim, correction)
+                                   : var_gradient(context, dim, correction)};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Deviation, &Deviation::dim>("dim"),
+                                       attribute<Deviation, &Deviation::correction>("correction"),
+                                       attribute<Deviation, &Deviation::keepdim>("keepdim")};
+    return kTable;
+  }
+};
+
+using Std = Deviation<Spread::Std>;
+using Var = Deviation<Spread::Var>;
 
 }  // namespace
 
-Tensor mean(const Tensor& x) { return mean(x, Dims{}); }
-
-Tensor mean(const Tensor& x, const Dims& dims, const ReduceOptions& options) {
-  constexpr std::string_view kOp = "mean";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp, [=](const Tensor& t) { return mean(t, dims, options); }, x);
-  }
-  OpScope scope(kOp);
-  check_averaged(kOp, x, true);
-  const ReduceLayout layout(kOp, x, dims);
-  scope.touches(x);
-  QUANTA_CHECK(!x.is_quantized() || layout.count > 0,
-               "{}: dim: expected dimensions with elements for {}, got {} of {}", kOp, x.dtype(),
-               dims, x.sizes());
-  const auto same = [](double value) { return value; };
-  switch (x.dtype()) {
-    case DType::Float32:
-      return recorded_mean(layout, x, dims,
-                           make_result<float>(layout, x, means_of<float>(layout, AsIs<float>{}),
-                                              options.keepdim, same));
-    case DType::Float64:
-      return recorded_mean(layout, x, dims,
-                           make_result<double>(layout, x, means_of<double>(layout, AsIs<double>{}),
-                                               options.keepdim, same));
-    case DType::QUInt8:
-      return quantized_mean<std::uint8_t>(layout, QTensor(x), options.keepdim);
-    case DType::QInt8:
-      return quantized_mean<std::int8_t>(layout, QTensor(x), options.keepdim);
-    default:
-      return quantized_mean<std::int32_t>(layout, QTensor(x), options.keepdim);
-  }
-}
-
-Tensor std(const Tensor& x) { return spread_of("std", x, {}, {}, Spread::Std); }
-Tensor std(const Tensor& x, const Dims& dims, const StdOptions& options) {
-  return spread_of("std", x, dims, options, Spread::Std);
-}
-Tensor var(const Tensor& x) { return spread_of("var", x, {}, {}, Spread::Var); }
-Tensor var(const Tensor& x, const Dims& dims, const StdOptions& options) {
-  return spread_of("var", x, dims, options, Spread::Var);
-}
-
-Tensor sum(const Tensor& x) { return sum(x, Dims{}); }
-
-Tensor sum(const Tensor& x, const Dims& dims, const ReduceOptions& options) {
-  constexpr std::string_view kOp = "sum";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp, [=](const Tensor& t) { return sum(t, dims, options); }, x);
-  }
-  OpScope scope(kOp);
-  detail::check_defined(kOp, "x", x);
-  QUANTA_SUPPORTED(!x.is_quantized(), "{}: x: expected a plain tensor (dequantize first), got {}",
-                   kOp, x.dtype());
-  const ReduceLayout layout(kOp, x, dims);
-  scope.touches(x);
-  const Tensor integers = Tensor::empty({}, DType::Int64);
-  Tensor result;
-  detail::visit_ordered(kOp, x.dtype(), [&](auto element) {
-    using T = decltype(element);
-    if constexpr (std::is_floating_point_v<T>) {
-      const auto sums = sums_of<double, T>(layout, [](std::int64_t) { return AsIs<T>{}; });
-      result = make_result<T>(layout, x, sums, options.keepdim, [](double value) { return value; });
-    } else {
-      // Unsigned, where a sum that does not fit wraps as torch's does.
-      const auto sums = sums_of<std::uint64_t, T>(layout, [](std::int64_t) {
-        return [](T value) { return static_cast<std::uint64_t>(static_cast<std::int64_t>(value)); };
+void add_sums(Catalogue& catalogue) {
+  constexpr std::string_view kHeader = "quanta/ops/reduce.h";
+  catalogue.add({.name = Sum::kName, .header = kHeader, .dtypes = dtypes::kOrderedPlain},
+                [](DType dtype) {
+                  return sample_call(Sum{{-1, 1}, true}, {sample_tensor({2, 3, 5, 4}, dtype)});
+                });
+  catalogue.add({.name = Mean::kName, .header = kHeader, .dtypes = dtypes::kFloatsQ},
+                [](DType dtype) {
+                  return sample_call(Mean{{2, 3}, false}, {sample_tensor({2, 3, 5, 4}, dtype)});
+                });
+  catalogue.add(
+      {.name = Std::kName, .header = kHeader, .dtypes = dtypes::kFloatsQ}, [](DType dtype) {
+        return sample_call(Std{{1}, {.correction = 0.5}}, {sample_tensor({2, 3, 5, 4}, dtype)});
       });
-      result = make_result<std::int64_t>(layout, integers, sums, options.keepdim,
-                                         [](std::uint64_t value) { return value; });
-    }
-  });
-  if (autograd::needs_grad(x)) {
-    return gradients::record_sum(kOp, x, dims, std::move(result), 1.0);
-  }
-  return result;
+  catalogue.add(
+      {.name = Var::kName, .header = kHeader, .dtypes = dtypes::kFloats}, [](DType dtype) {
+        return sample_call(Var{{}, {.keepdim = true}}, {sample_tensor({2, 3, 5, 4}, dtype)});
+      });
+}
+
+}  // namespace reduction
+
+using namespace reduction;
+
+Tensor mean(const Tensor& x) { return mean(x, Dims{}); }
+Tensor mean(const Tensor& x, const Dims& dims, const ReduceOptions& options) {
+  return run(Mean{dims, options.keepdim}, x);
+}
+Tensor std(const Tensor& x) { return std(x, Dims{}); }
+Tensor std(const Tensor& x, const Dims& dims, const StdOptions& options) {
+  return run(Std{dims, options}, x);
+}
+Tensor var(const Tensor& x) { return var(x, Dims{}); }
+Tensor var(const Tensor& x, const Dims& dims, const StdOptions& options) {
+  return run(Var{dims, options}, x);
+}
+Tensor sum(const Tensor& x) { return sum(x, Dims{}); }
+Tensor sum(const Tensor& x, const Dims& dims, const ReduceOptions& options) {
+  return run(Sum{dims, options.keepdim}, x);
 }
 
 void mean_out(const Tensor& out, const Tensor& x, const Dims& dims, const ReduceOptions& options) {
-  const Tensor result = mean(x, dims, options);
-  detail::write_out("mean_out", {{"out", out, result}});
+  detail::write_out("mean_out", {{"out", out, mean(x, dims, options)}});
 }
 void std_out(const Tensor& out, const Tensor& x, const Dims& dims, const StdOptions& options) {
-  const Tensor result = std(x, dims, options);
-  detail::write_out("std_out", {{"out", out, result}});
+  detail::write_out("std_out", {{"out", out, std(x, dims, options)}});
 }
 
 }  // namespace quanta

@@ -3,28 +3,25 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <optional>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
 #include "quanta/ops/detail/elements.h"
-#include "quanta/ops/detail/floating.h"
+#include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/out.h"
-#include "quanta/ops/detail/spatial.h"
+#include "quanta/ops/reduce/families.h"
 #include "quanta/ops/reduce/gradient.h"
 #include "quanta/ops/reduce/layout.h"
-#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
 
 // max, min and argmax.
 
 namespace quanta {
+namespace reduction {
 namespace {
-
-using detail::ReduceLayout;
 
 enum class Extreme : std::uint8_t { Max, Min };
 
@@ -151,91 +148,150 @@ void extremes_of_columns(const T* x, const ReduceLayout& layout, T* values, std:
                });
 }
 
+// Values and positions along the reduced dimension of `x`, whose layout is given.
 template <Extreme kExtreme>
-Tensor extreme_full(std::string_view op, const Tensor& x) {
-  if (replay::is_recording()) {
-    return replay::call(
-        op, [=](const Tensor& t) { return extreme_full<kExtreme>(op, t); }, x);
-  }
-  OpScope scope(op);
-  detail::check_uniform(op, "x", x);
-  scope.touches(x);
-  QUANTA_CHECK(x.numel() > 0, "{}: x: expected at least one element, got {}", op, x.sizes());
-  const Tensor data = x.is_dense() ? x : x.contiguous();
-  const Tensor result = detail::empty_with_parameters_of(x, {}, MemoryFormat::Contiguous);
-  detail::visit_ordered(op, x.dtype(), [&](auto element) {
+void extremes_along(const Tensor& x, const ReduceLayout& layout, void* values,
+                    std::int64_t* indices) {
+  const Tensor block = layout.block(x);
+  detail::visit_ordered("max", x.dtype(), [&](auto element) {
     using T = decltype(element);
-    *static_cast<T*>(result.data_ptr()) =
-        extreme_of_all<kExtreme>(static_cast<const T*>(data.data_ptr()), data.numel());
-  });
-  if (autograd::needs_grad(x)) return gradients::record_extreme(op, x, result);
-  return result;
-}
-
-template <Extreme kExtreme>
-ValuesIndices extreme_along(std::string_view op, const Tensor& x, std::int64_t dim, bool keepdim) {
-  if (replay::is_recording()) {
-    return replay::call(
-        op, [=](const Tensor& t) { return extreme_along<kExtreme>(op, t, dim, keepdim); }, x);
-  }
-  OpScope scope(op);
-  detail::check_uniform(op, "x", x);
-  scope.touches(x);
-  const ReduceLayout layout(op, x, {dim});
-  QUANTA_CHECK(layout.count > 0, "{}: dim: expected a dimension with elements, got {} of {}", op,
-               dim, x.sizes());
-  const Tensor values =
-      detail::empty_with_parameters_of(x, layout.result_sizes, MemoryFormat::Contiguous);
-  const Tensor indices = Tensor::empty(layout.result_sizes, DType::Int64);
-  detail::visit_ordered(op, x.dtype(), [&](auto element) {
-    using T = decltype(element);
-    if (values.numel() == 0) return;
-    const auto* from = static_cast<const T*>(layout.data.data_ptr());
-    auto* to = static_cast<T*>(values.data_ptr());
-    auto* at = static_cast<std::int64_t*>(indices.data_ptr());
+    const auto* from = static_cast<const T*>(block.data_ptr());
+    auto* to = static_cast<T*>(values);
     if (layout.inner == 1) {
-      extremes_of_rows<kExtreme>(from, layout, to, at);
+      extremes_of_rows<kExtreme>(from, layout, to, indices);
     } else if (layout.count <= std::numeric_limits<std::int32_t>::max()) {
-      extremes_of_columns<kExtreme, std::int32_t>(from, layout, to, at);
+      extremes_of_columns<kExtreme, std::int32_t>(from, layout, to, indices);
     } else {
-      extremes_of_columns<kExtreme, std::int64_t>(from, layout, to, at);
+      extremes_of_columns<kExtreme, std::int64_t>(from, layout, to, indices);
     }
   });
-  const ValuesIndices result{layout.restored(values, keepdim), layout.restored(indices, keepdim)};
-  if (autograd::needs_grad(x)) {
-    gradients::record_picked(op, x, wrap_dim(dim, x.dim(), op), result.values, result.indices);
-  }
-  return result;
 }
 
-void check_argmax(const Tensor& x) {
-  detail::check_defined("argmax", "x", x);
-  QUANTA_SUPPORTED(!x.is_quantized(),
-                   "argmax: x: expected a plain tensor (max(x, dim) gives the indices of a "
-                   "quantized one), got {}",
-                   x.dtype());
+// The layout for a reduction along one dimension that has elements.
+ReduceLayout layout_along(std::string_view op, const Tensor& x, std::int64_t dim, bool keepdim) {
+  const ReduceLayout layout(op, x, {dim}, keepdim);
+  QUANTA_CHECK(layout.count > 0, "{}: dim: expected a dimension with elements, got {} of {}", op,
+               dim, x.sizes());
+  return layout;
+}
+
+void check_not_empty(std::string_view op, const Tensor& x) {
+  QUANTA_CHECK(x.numel() > 0, "{}: x: expected at least one element, got {}", op, x.sizes());
+}
+
+// The largest or smallest element of all; with `dim` those along it, and their positions.
+template <Extreme kExtreme>
+struct ExtremeElement final : Op<ExtremeElement<kExtreme>> {
+  static constexpr std::string_view kName = kExtreme == Extreme::Max ? "max" : "min";
+  std::optional<std::int64_t> dim;
+  bool keepdim = false;
+
+  ExtremeElement() = default;
+  ExtremeElement(std::int64_t along, bool keep) : dim(along), keepdim(keep) {}
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    detail::check_uniform(kName, "x", x);
+    detail::check_ordered(kName, x.dtype());
+    if (!dim) {
+      check_not_empty(kName, x);
+      out.add_like(x, {});
+      return;
+    }
+    const ReduceLayout layout = layout_along(kName, x, *dim, keepdim);
+    out.add_like(x, layout.sizes, layout.strides);
+    out.add_like(int64_like(), layout.sizes, layout.strides);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    if (dim) {
+      extremes_along<kExtreme>(x, layout_along(kName, x, *dim, keepdim), out[0].data_ptr(),
+                               static_cast<std::int64_t*>(out[1].data_ptr()));
+      return "scalar";
+    }
+    const Tensor data = x.is_dense() ? x : x.contiguous();
+    detail::visit_ordered(kName, x.dtype(), [&](auto element) {
+      using T = decltype(element);
+      *static_cast<T*>(out[0].data_ptr()) =
+          extreme_of_all<kExtreme>(static_cast<const T*>(data.data_ptr()), data.numel());
+    });
+    return "scalar";
+  }
+  GradientUse gradient_use(std::uint64_t) const override {
+    return dim ? GradientUse::of(0, 0b10) : GradientUse::of(1, 1);
+  }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    return {dim ? picked_gradient(context, *dim) : extreme_gradient(context)};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<ExtremeElement, &ExtremeElement::dim>("dim"),
+        attribute<ExtremeElement, &ExtremeElement::keepdim>("keepdim")};
+    return kTable;
+  }
+};
+
+using Max = ExtremeElement<Extreme::Max>;
+using Min = ExtremeElement<Extreme::Min>;
+
+// The position of the largest element: of the flattened tensor, or along `dim`.
+struct Argmax final : Op<Argmax> {
+  static constexpr std::string_view kName = "argmax";
+  std::optional<std::int64_t> dim;
+  bool keepdim = false;
+
+  Argmax() = default;
+  Argmax(std::int64_t along, bool keep) : dim(along), keepdim(keep) {}
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    detail::check_defined(kName, "x", x);
+    QUANTA_SUPPORTED(!x.is_quantized(),
+                     "argmax: x: expected a plain tensor (max(x, dim) gives the indices of a "
+                     "quantized one), got {}",
+                     x.dtype());
+    detail::check_ordered(kName, x.dtype());
+    if (!dim) {
+      check_not_empty(kName, x);
+      out.add({}, DType::Int64);
+      return;
+    }
+    const ReduceLayout layout = layout_along(kName, x, *dim, keepdim);
+    out.add_like(int64_like(), layout.sizes, layout.strides);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor x = dim ? in[0] : in[0].reshape({-1});
+    const Tensor values = Tensor::empty(out[0].sizes(), x.dtype());
+    extremes_along<Extreme::Max>(x, layout_along(kName, x, dim.value_or(0), keepdim),
+                                 values.data_ptr(), static_cast<std::int64_t*>(out[0].data_ptr()));
+    return "scalar";
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Argmax, &Argmax::dim>("dim"),
+                                       attribute<Argmax, &Argmax::keepdim>("keepdim")};
+    return kTable;
+  }
+};
+
+ValuesIndices values_and_indices(Results results) {
+  return {std::move(results[0]), std::move(results[1])};
 }
 
 }  // namespace
+}  // namespace reduction
 
-Tensor max(const Tensor& x) { return extreme_full<Extreme::Max>("max", x); }
-Tensor min(const Tensor& x) { return extreme_full<Extreme::Min>("min", x); }
+using namespace reduction;
 
+Tensor max(const Tensor& x) { return run(Max{}, x); }
+Tensor min(const Tensor& x) { return run(Min{}, x); }
 ValuesIndices max(const Tensor& x, std::int64_t dim, const ReduceOptions& options) {
-  return extreme_along<Extreme::Max>("max", x, dim, options.keepdim);
+  return values_and_indices(run_all(Max{dim, options.keepdim}, x));
 }
 ValuesIndices min(const Tensor& x, std::int64_t dim, const ReduceOptions& options) {
-  return extreme_along<Extreme::Min>("min", x, dim, options.keepdim);
+  return values_and_indices(run_all(Min{dim, options.keepdim}, x));
 }
-
-Tensor argmax(const Tensor& x) {
-  check_argmax(x);
-  QUANTA_CHECK(x.numel() > 0, "argmax: x: expected at least one element, got {}", x.sizes());
-  return extreme_along<Extreme::Max>("argmax", detail::off_tape(x).reshape({-1}), 0, false).indices;
-}
+Tensor argmax(const Tensor& x) { return run(Argmax{}, x); }
 Tensor argmax(const Tensor& x, std::int64_t dim, const ReduceOptions& options) {
-  check_argmax(x);
-  return extreme_along<Extreme::Max>("argmax", detail::off_tape(x), dim, options.keepdim).indices;
+  return run(Argmax{dim, options.keepdim}, x);
 }
 
 void max_out(const Tensor& out, const Tensor& x) {
@@ -255,6 +311,25 @@ void min_out(const Tensor& values, const Tensor& indices, const Tensor& x, std::
   const ValuesIndices result = min(x, dim, options);
   detail::write_out("min_out",
                     {{"values", values, result.values}, {"indices", indices, result.indices}});
+}
+
+// The catalogue --------------------------------------------------------------------------------
+
+void detail::add_reduce(Catalogue& catalogue) {
+  constexpr std::string_view kHeader = "quanta/ops/reduce.h";
+  catalogue.add({.name = Max::kName, .header = kHeader, .dtypes = dtypes::kOrdered},
+                [](DType dtype) {
+                  return sample_call(Max{1, true}, {sample_tensor({2, 3, 5, 4}, dtype)});
+                });
+  catalogue.add({.name = Min::kName, .header = kHeader, .dtypes = dtypes::kOrdered},
+                [](DType dtype) {
+                  return sample_call(Min{}, {sample_tensor({2, 3, 5, 4}, dtype)});
+                });
+  catalogue.add({.name = Argmax::kName, .header = kHeader, .dtypes = dtypes::kOrderedPlain},
+                [](DType dtype) {
+                  return sample_call(Argmax{-1, false}, {sample_tensor({2, 3, 5, 4}, dtype)});
+                });
+  add_sums(catalogue);
 }
 
 }  // namespace quanta

@@ -10,16 +10,15 @@
 #include <vector>
 
 #include "quanta/ops/detail/elements.h"
-#include "quanta/ops/detail/floating.h"
+#include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/spatial.h"
 #include "quanta/ops/reduce/gradient.h"
-#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/operation.h"
 #include "quanta/runtime/parallel.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
 
 namespace quanta {
+namespace ordering {
 namespace {
 
 enum class Order : std::uint8_t { Ascending, Descending };
@@ -130,61 +129,169 @@ void order_rows(const Tensor& rows, const Tensor& values, const Tensor& indices,
                });
 }
 
-// The first `k` (all: -1) along `dim`.
-ValuesIndices ordered(std::string_view op, const Tensor& x, std::int64_t dim, std::int64_t k,
-                      Order order) {
-  const std::int64_t d = wrap_dim(dim, x.dim(), op);
-  const Tensor source = detail::off_tape(x);
-  const Tensor whole = x.dim() == 0 ? source.reshape({1}) : source;
-  const Tensor rows = whole.transpose(d, -1).contiguous();
-  Dims sizes = rows.sizes();
-  if (k >= 0) sizes[sizes.size() - 1] = k;
-  const Tensor values = detail::empty_with_parameters_of(x, sizes, MemoryFormat::Contiguous);
-  const Tensor indices = Tensor::empty(sizes, DType::Int64);
-  detail::visit_ordered(op, x.dtype(), [&](auto element) {
-    order_rows<decltype(element)>(rows, values, indices, order);
+// As many first elements along `dim` as the results hold, best first.
+void order_along(const Tensor& x, std::int64_t dim, Order order, const Tensor& values,
+                 const Tensor& indices) {
+  const std::int64_t d = wrap_dim(dim, x.dim(), "sort");
+  const bool is_scalar = x.dim() == 0;
+  const Tensor rows = is_scalar ? x.reshape({1}) : x.transpose(d, -1).contiguous();
+  const bool in_place = is_scalar || d == x.dim() - 1;
+  // Results along another dimension are made as rows and turned round.
+  const Tensor sorted = is_scalar ? values.reshape({1})
+                        : in_place
+                            ? values
+                            : detail::empty_with_parameters_of(x, values.transpose(d, -1).sizes(),
+                                                               MemoryFormat::Contiguous);
+  const Tensor positions = is_scalar  ? indices.reshape({1})
+                           : in_place ? indices
+                                      : Tensor::empty(sorted.sizes(), DType::Int64);
+  detail::visit_ordered("sort", x.dtype(), [&](auto element) {
+    order_rows<decltype(element)>(rows, sorted, positions, order);
   });
-  const bool flat = x.dim() == 0 && k < 0;
-  const ValuesIndices result{flat ? values.reshape({}) : values.transpose(d, -1).contiguous(),
-                             flat ? indices.reshape({}) : indices.transpose(d, -1).contiguous()};
-  if (autograd::needs_grad(x)) {
-    gradients::record_picked(op, x, d, result.values, result.indices);
+  if (in_place) return;
+  values.copy_(sorted.transpose(d, -1));
+  indices.copy_(positions.transpose(d, -1));
+}
+
+void infer_ordered(std::string_view op, const Tensor& x, const Dims& sizes, Results& out) {
+  detail::check_ordered(op, x.dtype());
+  out.add_like(x, sizes);
+  out.add(sizes, DType::Int64);
+}
+
+struct Sort final : Op<Sort> {
+  static constexpr std::string_view kName = "sort";
+  std::int64_t dim = -1;
+  bool descending = false;
+
+  Sort() = default;
+  explicit Sort(const SortOptions& options) : dim(options.dim), descending(options.descending) {}
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    detail::check_uniform(kName, "x", x);
+    wrap_dim(dim, x.dim(), kName);
+    infer_ordered(kName, x, x.sizes(), out);
   }
-  return result;
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    order_along(in[0], dim, descending ? Order::Descending : Order::Ascending, out[0], out[1]);
+    return "scalar";
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0, 0b10); }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    return {reduction::picked_gradient(context, dim)};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Sort, &Sort::dim>("dim"),
+                                       attribute<Sort, &Sort::descending>("descending")};
+    return kTable;
+  }
+};
+
+// The indices of sort.
+struct Argsort final : ComposedOp<Argsort> {
+  static constexpr std::string_view kName = "argsort";
+  std::int64_t dim = -1;
+  bool descending = false;
+
+  Argsort() = default;
+  explicit Argsort(const SortOptions& options) : dim(options.dim), descending(options.descending) {}
+  std::vector<Tensor> compose(const Arguments& in) const override {
+    return {sort(in[0], {.dim = dim, .descending = descending}).indices};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Argsort, &Argsort::dim>("dim"),
+                                       attribute<Argsort, &Argsort::descending>("descending")};
+    return kTable;
+  }
+};
+
+// The values of sort along dimension 0.
+struct Msort final : ComposedOp<Msort> {
+  static constexpr std::string_view kName = "msort";
+  std::vector<Tensor> compose(const Arguments& in) const override {
+    return {sort(in[0], {.dim = 0}).values};
+  }
+};
+
+struct Topk final : Op<Topk> {
+  static constexpr std::string_view kName = "topk";
+  std::int64_t k = 1;
+  std::int64_t dim = -1;
+  bool largest = true;
+  bool sorted = true;
+
+  Topk() = default;
+  Topk(std::int64_t count, const TopkOptions& options)
+      : k(count), dim(options.dim), largest(options.largest), sorted(options.sorted) {}
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    detail::check_uniform(kName, "x", x);
+    const std::int64_t d = wrap_dim(dim, x.dim(), kName);
+    const std::int64_t length = x.dim() == 0 ? 1 : x.size(d);
+    QUANTA_CHECK(k >= 0 && k <= length, "{}: k: expected 0..{} along dim {} of {}, got {}", kName,
+                 length, d, x.sizes(), k);
+    Dims sizes = x.sizes();
+    if (x.dim() > 0) sizes[static_cast<std::size_t>(d)] = k;
+    if (x.dim() == 0 && k == 0) sizes = {0};
+    infer_ordered(kName, x, sizes, out);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    order_along(in[0], dim, largest ? Order::Descending : Order::Ascending, out[0], out[1]);
+    return "scalar";
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0, 0b10); }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    return {reduction::picked_gradient(context, dim)};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<Topk, &Topk::k>("k"), attribute<Topk, &Topk::dim>("dim"),
+        attribute<Topk, &Topk::largest>("largest"), attribute<Topk, &Topk::sorted>("sorted")};
+    return kTable;
+  }
+};
+
+ValuesIndices values_and_indices(Results results) {
+  return {std::move(results[0]), std::move(results[1])};
+}
+
+}  // namespace
+}  // namespace ordering
+
+using namespace ordering;
+
+ValuesIndices sort(const Tensor& x, const SortOptions& options) {
+  return values_and_indices(run_all(Sort{options}, x));
+}
+Tensor argsort(const Tensor& x, const SortOptions& options) { return run(Argsort{options}, x); }
+Tensor msort(const Tensor& x) { return run(Msort{}, x); }
+ValuesIndices topk(const Tensor& x, std::int64_t k, const TopkOptions& options) {
+  return values_and_indices(run_all(Topk{k, options}, x));
+}
+
+// The catalogue --------------------------------------------------------------------------------
+
+namespace {
+
+template <typename Kind, typename... Settings>
+Sample sample_of(DType dtype, const Settings&... settings) {
+  return sample_call(Kind(settings...), {sample_tensor({2, 3, 5, 4}, dtype)});
 }
 
 }  // namespace
 
-ValuesIndices sort(const Tensor& x, const SortOptions& options) {
-  constexpr std::string_view kOp = "sort";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp, [=](const Tensor& t) { return sort(t, options); }, x);
-  }
-  OpScope scope(kOp);
-  detail::check_uniform(kOp, "x", x);
-  return ordered(kOp, x, options.dim, -1,
-                 options.descending ? Order::Descending : Order::Ascending);
-}
-
-Tensor argsort(const Tensor& x, const SortOptions& options) { return sort(x, options).indices; }
-
-Tensor msort(const Tensor& x) { return sort(x, {.dim = 0}).values; }
-
-ValuesIndices topk(const Tensor& x, std::int64_t k, const TopkOptions& options) {
-  constexpr std::string_view kOp = "topk";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp, [=](const Tensor& t) { return topk(t, k, options); }, x);
-  }
-  OpScope scope(kOp);
-  detail::check_uniform(kOp, "x", x);
-  const std::int64_t d = wrap_dim(options.dim, x.dim(), kOp);
-  const std::int64_t length = x.dim() == 0 ? 1 : x.size(d);
-  QUANTA_CHECK(k >= 0 && k <= length, "{}: k: expected 0..{} along dim {} of {}, got {}", kOp,
-               length, d, x.sizes(), k);
-  if (x.dim() == 0 && k == 1) return sort(x);
-  return ordered(kOp, x, d, k, options.largest ? Order::Descending : Order::Ascending);
+void detail::add_sort(Catalogue& catalogue) {
+  constexpr std::string_view kHeader = "quanta/ops/sort.h";
+  catalogue.add({.name = Sort::kName, .header = kHeader, .dtypes = dtypes::kOrdered},
+                [](DType dtype) {
+                  return sample_of<Sort>(dtype, SortOptions{2, true});
+                });
+  catalogue.add({.name = Argsort::kName, .header = kHeader, .dtypes = dtypes::kOrdered},
+                [](DType dtype) { return sample_of<Argsort>(dtype); });
+  catalogue.add({.name = Msort::kName, .header = kHeader, .dtypes = dtypes::kOrdered},
+                [](DType dtype) { return sample_of<Msort>(dtype); });
+  catalogue.add({.name = Topk::kName, .header = kHeader, .dtypes = dtypes::kOrdered},
+                [](DType dtype) { return sample_of<Topk>(dtype, 2, TopkOptions{}); });
 }
 
 }  // namespace quanta
