@@ -144,9 +144,13 @@ void infer_code_binary(std::string_view op, const Tensor& lhs, const Tensor& rhs
   cpu::check_per_tensor(op, "rhs", rhs);
   QUANTA_CHECK(lhs.dtype() == rhs.dtype(), "{}: rhs: expected {} as lhs has, got {}", op,
                lhs.dtype(), rhs.dtype());
-  const Dims sizes =
-      lhs.sizes() == rhs.sizes() ? lhs.sizes() : broadcast_sizes(lhs.sizes(), rhs.sizes(), op);
   const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
+  if (lhs.sizes() == rhs.sizes()) {
+    check_quantizer(op, quantizer, lhs.dtype(), lhs.sizes());
+    out.add(lhs.sizes(), lhs.dtype(), quantizer, lhs.suggested_format());
+    return;
+  }
+  const Dims sizes = broadcast_sizes(lhs.sizes(), rhs.sizes(), op);
   check_quantizer(op, quantizer, lhs.dtype(), sizes);
   out.add(sizes, lhs.dtype(), quantizer, cpu::broadcast_format(lhs, rhs, sizes));
 }
