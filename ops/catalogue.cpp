@@ -17,6 +17,7 @@ Catalogue& catalogue() {
     detail::add_pooling(made);
     detail::add_reduce(made);
     detail::add_sort(made);
+    detail::add_quantize(made);
     return made;
   }();
   return all;

@@ -16,10 +16,6 @@ constexpr Types kQUInt8{DType::QUInt8};
 constexpr Types kQ8{DType::QUInt8, DType::QInt8};
 constexpr Types kQuantized{DType::QUInt8, DType::QInt8, DType::QInt32, DType::QUInt4x2,
                            DType::QUInt2x4};
-constexpr Types kDequantized{DType::Float32,  DType::Float64,      DType::Float16,
-                             DType::BFloat16, DType::Float8E4M3FN, DType::Float8E5M2,
-                             DType::QUInt8,   DType::QInt8,        DType::QInt32,
-                             DType::QUInt4x2, DType::QUInt2x4};
 // Anything whose elements are whole bytes is only moved.
 constexpr Types kWholeBytes{DType::Float32,      DType::Float64,    DType::Float16, DType::BFloat16,
                             DType::Float8E4M3FN, DType::Float8E5M2, DType::UInt8,   DType::Int8,
@@ -57,7 +53,6 @@ constexpr std::string_view kLinearWeightOnly = "quanta/ops/linear_weight_only.h"
 constexpr std::string_view kLoss = "quanta/ops/loss.h";
 constexpr std::string_view kNorm = "quanta/ops/norm.h";
 constexpr std::string_view kPad = "quanta/ops/pad.h";
-constexpr std::string_view kQuantize = "quanta/ops/quantize.h";
 constexpr std::string_view kQuantizeAffine = "quanta/ops/quantize_affine.h";
 constexpr std::string_view kRnn = "quanta/ops/rnn.h";
 constexpr std::string_view kShape = "quanta/ops/shape.h";
@@ -116,11 +111,6 @@ const std::vector<Family>& families() {
         "instance_norm"}},
       {kNorm, kQ8, {"batch_norm1d_relu", "batch_norm2d_relu", "batch_norm3d_relu"}},
       {kPad, kWholeBytes, {"pad"}},
-      {kQuantize,
-       kFloat,
-       {"quantize_per_tensor", "quantize_per_channel", "quantize_per_tensor_dynamic"}},
-      {kQuantize, kDequantized, {"dequantize"}},
-      {kQuantize, kQuantized, {"int_repr"}},
       {kRnn, kFloats, {"recurrent_steps"}},
       {kShape,
        kWholeBytes,

@@ -26,10 +26,11 @@ inline constexpr std::array kQ8{DType::QUInt8, DType::QInt8};
 inline constexpr std::array kQ{DType::QUInt8, DType::QInt8, DType::QInt32};
 inline constexpr std::array kQuantized{DType::QUInt8, DType::QInt8, DType::QInt32, DType::QUInt4x2,
                                        DType::QUInt2x4};
-inline constexpr std::array kDequantized{DType::Float32,  DType::Float64,      DType::Float16,
-                                         DType::BFloat16, DType::Float8E4M3FN, DType::Float8E5M2,
-                                         DType::QUInt8,   DType::QInt8,        DType::QInt32,
-                                         DType::QUInt4x2, DType::QUInt2x4};
+/// Codes first, as they are what dequantizing is for.
+inline constexpr std::array kDequantized{DType::QUInt8,       DType::QInt8,     DType::QInt32,
+                                         DType::QUInt4x2,     DType::QUInt2x4,  DType::Float32,
+                                         DType::Float64,      DType::Float16,   DType::BFloat16,
+                                         DType::Float8E4M3FN, DType::Float8E5M2};
 /// Anything whose elements are whole bytes is only moved.
 inline constexpr std::array kWholeBytes{
     DType::Float32,      DType::Float64,    DType::Float16, DType::BFloat16,

@@ -16,5 +16,6 @@ void add_matmul(Catalogue& catalogue);
 void add_pooling(Catalogue& catalogue);
 void add_reduce(Catalogue& catalogue);
 void add_sort(Catalogue& catalogue);
+void add_quantize(Catalogue& catalogue);
 
 }  // namespace quanta::detail
