@@ -14,6 +14,7 @@ Catalogue& catalogue() {
     detail::add_cat(made);
     detail::add_compare(made);
     detail::add_matmul(made);
+    detail::add_norms(made);
     detail::add_pooling(made);
     detail::add_reduce(made);
     detail::add_sort(made);

@@ -1,6 +1,7 @@
 #include "quanta/ops/support.h"
 
 #include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <vector>
 
@@ -51,7 +52,6 @@ constexpr std::string_view kLinear = "quanta/ops/linear.h";
 constexpr std::string_view kLinearDynamic = "quanta/ops/linear_dynamic.h";
 constexpr std::string_view kLinearWeightOnly = "quanta/ops/linear_weight_only.h";
 constexpr std::string_view kLoss = "quanta/ops/loss.h";
-constexpr std::string_view kNorm = "quanta/ops/norm.h";
 constexpr std::string_view kPad = "quanta/ops/pad.h";
 constexpr std::string_view kQuantizeAffine = "quanta/ops/quantize_affine.h";
 constexpr std::string_view kRnn = "quanta/ops/rnn.h";
@@ -68,6 +68,7 @@ const std::vector<Family>& families() {
       {kConv,
        kQUInt8,
        {"conv1d_relu", "conv2d_relu", "conv3d_relu", "conv2d_add", "conv2d_add_relu"}},
+      // Of the table, where the operation's first argument is the indices.
       {kEmbedding, kQUInt8, {"embedding_byte", "embedding_bag_byte"}},
       {kEmbedding, kQUInt4x2, {"embedding_4bit", "embedding_bag_4bit"}},
       {kEmbedding,
@@ -104,12 +105,6 @@ const std::vector<Family>& families() {
        kFloats,
        {"mse_loss", "l1_loss", "smooth_l1_loss", "binary_cross_entropy_with_logits", "nll_loss",
         "cross_entropy"}},
-      {kNorm, kFloats, {"batch_norm_train"}},
-      {kNorm,
-       kFloatsQ8,
-       {"batch_norm1d", "batch_norm2d", "batch_norm3d", "layer_norm", "group_norm",
-        "instance_norm"}},
-      {kNorm, kQ8, {"batch_norm1d_relu", "batch_norm2d_relu", "batch_norm3d_relu"}},
       {kPad, kWholeBytes, {"pad"}},
       {kRnn, kFloats, {"recurrent_steps"}},
       {kShape,
@@ -129,6 +124,16 @@ const std::vector<Family>& families() {
 // An operation on codes with parameters of their own is torch's op of that name.
 constexpr std::string_view kQuantizedPrefix = "quantized::";
 
+// torch's names of what is one operation here, whatever the rank.
+struct Alias {
+  std::string_view name;
+  std::string_view operation;
+};
+constexpr std::array kAliases{
+    Alias{"batch_norm1d", "batch_norm"},           Alias{"batch_norm2d", "batch_norm"},
+    Alias{"batch_norm3d", "batch_norm"},           Alias{"batch_norm1d_relu", "batch_norm_relu"},
+    Alias{"batch_norm2d_relu", "batch_norm_relu"}, Alias{"batch_norm3d_relu", "batch_norm_relu"}};
+
 std::vector<OpSupport> make_table() {
   std::vector<OpSupport> table;
   for (const OperationEntry& row : operations().entries()) {
@@ -137,6 +142,10 @@ std::vector<OpSupport> make_table() {
     for (const DType dtype : row.dtypes) {
       table.push_back({name, row.header, DeviceType::CPU, dtype});
       if (row.cuda) table.push_back({name, row.header, DeviceType::CUDA, dtype});
+      for (const Alias& alias : kAliases) {
+        if (alias.operation != name) continue;
+        table.push_back({alias.name, row.header, DeviceType::CPU, dtype});
+      }
     }
   }
   for (const Family& family : families()) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/state.h"
 #include "quanta/runtime/module_path.h"
 
 namespace quanta::replay {
@@ -291,3 +292,9 @@ void record_call(std::string_view op, std::vector<Tensor> arguments, std::vector
 
 }  // namespace detail
 }  // namespace quanta::replay
+
+void quanta::detail::require_no_recording(std::string_view op, std::string_view argument) {
+  QUANTA_SUPPORTED(!replay::is_recording(),
+                   "freeze: {}: {}: expected no statistics that a call changes, got some", op,
+                   argument);
+}

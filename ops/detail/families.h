@@ -13,6 +13,7 @@ void add_arithmetic(Catalogue& catalogue);
 void add_cat(Catalogue& catalogue);
 void add_compare(Catalogue& catalogue);
 void add_matmul(Catalogue& catalogue);
+void add_norms(Catalogue& catalogue);
 void add_pooling(Catalogue& catalogue);
 void add_reduce(Catalogue& catalogue);
 void add_sort(Catalogue& catalogue);

@@ -38,12 +38,13 @@ inline void check_float_or_quantized(std::string_view op, const Tensor& x, bool 
 }
 
 /// Throws unless `x` is per-tensor QUInt8 or QInt8.
-inline void check_quantized_8bit(std::string_view op, const QTensor& x) {
+inline void check_quantized_8bit(std::string_view op, const Tensor& x) {
   QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", op);
   QUANTA_SUPPORTED(x.dtype() == DType::QUInt8 || x.dtype() == DType::QInt8,
                    "{}: x: expected QUInt8 or QInt8 on the CPU, got {}", op, x.dtype());
-  QUANTA_SUPPORTED(!x.is_per_channel(), "{}: x: expected a tensor quantized per tensor, got {}", op,
-                   x.qscheme());
+  const QScheme scheme = x.impl()->quantizer.scheme;
+  QUANTA_SUPPORTED(!is_per_channel(scheme), "{}: x: expected a tensor quantized per tensor, got {}",
+                   op, scheme);
 }
 
 }  // namespace quanta::detail

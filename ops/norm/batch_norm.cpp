@@ -1,132 +1,216 @@
-// Batch norm of floats: by given statistics, and by those of the batch.
+// Batch norm: of floats and codes by given statistics, of floats by those of the batch.
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/floating.h"
+#include "quanta/ops/detail/spatial.h"
 #include "quanta/ops/norm.h"
+#include "quanta/ops/norm/checks.h"
 #include "quanta/ops/norm/cpu_batch_norm.h"
+#include "quanta/ops/norm/cpu_groups.h"
+#include "quanta/ops/norm/families.h"
 #include "quanta/ops/norm/gradient.h"
 #include "quanta/runtime/autograd.h"
-#include "quanta/runtime/check.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
+#include "quanta/runtime/detail/state.h"
+#include "quanta/runtime/operation.h"
 
 namespace quanta {
+namespace norm {
 namespace {
 
-constexpr std::string_view kOp = "batch_norm";
+// Both functions on floats are torch's batch_norm, and say so in their errors.
+constexpr std::string_view kTorchName = "batch_norm";
 
-void check_parameter(std::string_view name, const Tensor& values, const Tensor& x) {
-  const Dims sizes{x.sizes()[1]};
-  QUANTA_CHECK(values.dtype() == x.dtype() && values.sizes() == sizes,
-               "{}: {}: expected {} {}, got {} {}", kOp, name, x.dtype(), sizes, values.dtype(),
-               values.sizes());
+void check_floats_to_normalize(const Tensor& x) {
+  detail::check_floats(kTorchName, "x", x);
+  QUANTA_CHECK(x.dim() >= 2, "{}: x: expected at least 2 dimensions, got {}", kTorchName,
+               x.sizes());
 }
 
-void check_required(std::string_view name, const Tensor& values, const Tensor& x) {
-  QUANTA_CHECK(values.defined(), "{}: {}: expected {} [{}], got an undefined tensor", kOp, name,
-               x.dtype(), x.sizes()[1]);
-  check_parameter(name, values, x);
+Dims channels_of(const Tensor& x) { return {x.sizes()[1]}; }
+
+// x, and with it the result, in the order that they have; parameters dense.
+void arrange(const Tensor& x, Results& out, std::initializer_list<std::size_t> parameters) {
+  out.arrange(0, format_of(x));
+  for (const std::size_t i : parameters) out.arrange(i, MemoryFormat::Contiguous);
 }
 
-// Everything but the statistics.
-void check_inputs(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
-  detail::check_floats(kOp, "x", x);
-  QUANTA_CHECK(x.dim() >= 2, "{}: x: expected at least 2 dimensions, got {}", kOp, x.sizes());
-  if (weight.defined()) check_parameter("weight", weight, x);
-  if (bias.defined()) check_parameter("bias", bias, x);
-  QUANTA_CHECK(std::isfinite(eps) && eps >= 0.0, "{}: eps: expected a finite number >= 0, got {}",
-               kOp, eps);
+template <typename T>
+void apply(const Tensor& x, const cpu::ChannelAffine<T>& affine, const Tensor& out) {
+  cpu::apply_channels(cpu::ChannelGeometry(x), static_cast<const T*>(x.data_ptr()), affine,
+                      static_cast<T*>(out.data_ptr()));
 }
 
 template <typename T>
 std::vector<T> numbers_of(const Tensor& parameter, std::int64_t count, T fallback) {
-  if (!parameter.defined()) return std::vector<T>(static_cast<std::size_t>(count), fallback);
-  const Tensor dense = parameter.contiguous();
-  const auto* data = dense.data<T>();
-  return {data, data + count};
+  const Numbers<T> numbers(parameter, count, fallback);
+  return {numbers.data(), numbers.data() + count};
 }
 
-MemoryFormat format_of(const Tensor& x) {
-  return x.dim() >= 3 && x.dim() <= 5 ? x.suggested_format() : MemoryFormat::Contiguous;
+std::vector<double> doubles_of(const Tensor& parameter, std::int64_t count, double fallback) {
+  return numbers_of<double>(
+      parameter.defined() ? parameter.to(DType::Float64).contiguous() : parameter, count, fallback);
 }
 
-template <typename T>
-void apply_to(const Tensor& x, const cpu::ChannelAffine<T>& affine, const Tensor& result) {
-  cpu::apply_channels(cpu::ChannelGeometry(x), static_cast<const T*>(x.data_ptr()), affine,
-                      static_cast<T*>(result.data_ptr()));
-}
+// By given statistics --------------------------------------------------------------------------
 
-template <typename T>
-Tensor apply(const Tensor& x, const cpu::ChannelAffine<T>& affine) {
-  const MemoryFormat format = format_of(x);
-  const Tensor dense = x.contiguous(format);
-  Tensor result = Tensor::empty(x.sizes(), x.dtype(), format);
-  if (x.numel() == 0) return result;
-  apply_to(dense, affine, result);
-  if (replay::is_recording()) {
-    replay::record(
-        {.op = kOp,
-         .inputs = {dense},
-         .outputs = {result},
-         .run = [affine](const replay::Frame& frame) { apply_to(frame.in(), affine, frame.out()); },
-         .in_place = true});
+/// x, mean, var, weight, bias. Gives y, and for the way back a copy of the mean and of
+/// 1 / sqrt(var + eps), as running statistics may move on before it comes.
+struct BatchNorm final : Op<BatchNorm> {
+  static constexpr std::string_view kName = kTorchName;
+  double eps = 1e-5;
+
+  explicit BatchNorm(double epsilon) : eps(epsilon) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    check_floats_to_normalize(x);
+    const Dims channels = channels_of(x);
+    check_parameter(kName, "weight", in[3], x.dtype(), channels);
+    check_parameter(kName, "bias", in[4], x.dtype(), channels);
+    check_eps(kName, eps);
+    check_required(kName, "mean", in[1], x.dtype(), channels);
+    check_required(kName, "var", in[2], x.dtype(), channels);
+    arrange(x, out, {1, 2, 3, 4});
+    out.add(x.sizes(), x.dtype(), format_of(x));
+    out.add({2, channels[0]}, DType::Float64);
   }
-  return result;
-}
 
-// x * scale + shift, with torch's order of roundings in the two numbers.
-template <typename T>
-Tensor by_given(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
-                const Tensor& bias, double eps) {
-  const std::int64_t channels = x.sizes()[1];
-  const std::vector<T> means = numbers_of<T>(mean, channels, T{0});
-  const std::vector<T> vars = numbers_of<T>(var, channels, T{1});
-  cpu::ChannelAffine<T> affine{std::vector<T>(means.size()), numbers_of<T>(weight, channels, T{1}),
-                               numbers_of<T>(bias, channels, T{0})};
-  for (std::size_t c = 0; c < means.size(); ++c) {
-    affine.scale[c] *= T{1} / std::sqrt(vars[c] + static_cast<T>(eps));
-    affine.shift[c] -= means[c] * affine.scale[c];
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    detail::visit_floats(in[0].dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      const std::int64_t channels = in[0].sizes()[1];
+      auto* statistics = out[1].mutable_data<double>();
+      const Numbers<T> means(in[1], channels, T{0});
+      const Numbers<T> vars(in[2], channels, T{1});
+      // x * scale + shift, with torch's order of roundings in the two numbers.
+      cpu::ChannelAffine<T> affine{std::vector<T>(static_cast<std::size_t>(channels)),
+                                   numbers_of<T>(in[3], channels, T{1}),
+                                   numbers_of<T>(in[4], channels, T{0})};
+      for (std::size_t c = 0; c < affine.scale.size(); ++c) {
+        affine.scale[c] *= T{1} / std::sqrt(vars.data()[c] + static_cast<T>(eps));
+        affine.shift[c] -= means.data()[c] * affine.scale[c];
+        statistics[c] = static_cast<double>(means.data()[c]);
+        statistics[affine.scale.size() + c] =
+            1.0 / std::sqrt(static_cast<double>(vars.data()[c]) + eps);
+      }
+      if (in[0].numel() > 0) apply(in[0], affine, out[0]);
+    });
+    return in[0].dtype() == DType::Float64 ? "doubles" : "simd";
   }
-  return apply(x, affine);
-}
 
-template <typename T>
-Tensor by_moments(const Tensor& x, const std::vector<double>& mean,
-                  const std::vector<double>& inv_std, const Tensor& weight, const Tensor& bias) {
-  const std::int64_t channels = x.sizes()[1];
-  cpu::ChannelAffine<T> affine{std::vector<T>(mean.begin(), mean.end()),
-                               numbers_of<T>(weight, channels, T{1}),
-                               numbers_of<T>(bias, channels, T{0})};
-  for (std::size_t c = 0; c < mean.size(); ++c) {
-    affine.scale[c] = static_cast<T>(static_cast<double>(affine.scale[c]) * inv_std[c]);
+  PlanUse plan_use(const Arguments&, std::span<const Tensor>) const override {
+    return {.in_place = true};
   }
-  return apply(x, affine);
-}
 
-Tensor float64_tensor(const std::vector<double>& values) {
-  const Tensor result = Tensor::empty({static_cast<std::int64_t>(values.size())}, DType::Float64);
-  std::copy(values.begin(), values.end(), result.mutable_data<double>());
-  return result;
-}
+  GradientUse gradient_use(std::uint64_t needed) const override {
+    constexpr std::uint64_t kStatistics = 0b110;
+    return (needed & kStatistics) != 0 ? GradientUse{} : GradientUse::of(0b1001, 0b10);
+  }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    const Tensor statistics = context.output(1);
+    const BatchNormGradients gradients = batch_norm_gradients(
+        {.gradient = context.grad(),
+         .x = context.input(0),
+         .mean = statistics.select(0, 0),
+         .inv_std = statistics.select(0, 1),
+         .weight = context.input(3),
+         .moments = Moments::Given,
+         .divisor = {},
+         .needs = {.x = context.needs(0), .weight = context.needs(3), .bias = context.needs(4)}});
+    return {gradients.x, {}, {}, gradients.weight, gradients.bias};
+  }
 
-std::vector<double> inverse_stds(const std::vector<double>& variances, double eps) {
-  std::vector<double> result;
-  result.reserve(variances.size());
-  for (const double variance : variances) result.push_back(1.0 / std::sqrt(variance + eps));
-  return result;
-}
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<BatchNorm, &BatchNorm::eps>("eps")};
+    return kTable;
+  }
+};
+
+/// x, weight, bias, mean, var.
+struct QuantizedBatchNorm final : Op<QuantizedBatchNorm> {
+  static constexpr std::array<std::string_view, 2> kNames{"quantized::batch_norm",
+                                                          "quantized::batch_norm_relu"};
+  Clamp clamp;
+  double eps;
+  double scale;
+  std::int64_t zero_point;
+
+  QuantizedBatchNorm(Clamp clamp_to, double epsilon, double scale_out, std::int64_t zero_point_out)
+      : clamp(clamp_to), eps(epsilon), scale(scale_out), zero_point(zero_point_out) {}
+
+  std::string_view name() const noexcept override {
+    return kNames[static_cast<std::size_t>(clamp)];
+  }
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    detail::check_quantized_8bit(name(), x);
+    QUANTA_CHECK(x.dim() >= 2 && x.dim() <= 5, "{}: x: expected 2 to 5 dimensions, got {}", name(),
+                 x.sizes());
+    constexpr std::array<std::string_view, 4> kParameters{"weight", "bias", "mean", "var"};
+    for (std::size_t i = 0; i < kParameters.size(); ++i) {
+      check_required(name(), kParameters[i], in[i + 1], DType::Float32, channels_of(x));
+    }
+    check_eps(name(), eps);
+    const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
+    check_quantizer(name(), quantizer, x.dtype(), x.sizes());
+    const MemoryFormat format = x.dim() >= 4 ? MemoryFormat::ChannelsLast : format_of(x);
+    arrange(x, out, {1, 2, 3, 4});
+    out.arrange(0, format);
+    out.add(x.sizes(), x.dtype(), quantizer, format);
+  }
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const std::int64_t channels = x.sizes()[1];
+    std::vector<float> alpha = numbers_of<float>(in[1], channels, 1.0F);
+    std::vector<float> beta = numbers_of<float>(in[2], channels, 0.0F);
+    const Numbers<float> means(in[3], channels, 0.0F);
+    const Numbers<float> vars(in[4], channels, 1.0F);
+    const Quantizer& from = x.impl()->quantizer;
+    // torch's mix of float and double steps; it decides the codes at ties.
+    for (std::size_t c = 0; c < alpha.size(); ++c) {
+      const auto inv_sigma = static_cast<float>(
+          1.0 / static_cast<double>(std::sqrt(vars.data()[c] + static_cast<float>(eps))));
+      const float slope = inv_sigma * alpha[c];
+      const float offset = beta[c] - means.data()[c] * inv_sigma * alpha[c];
+      alpha[c] = static_cast<float>(static_cast<double>(slope) * (from.scale / scale));
+      beta[c] = static_cast<float>(static_cast<double>(offset) / scale);
+    }
+    cpu::NormOutput output = output_of(out[0], clamp);
+    output.inv_scale = 1.0F;  // it is part of alpha and beta
+    const MemoryFormat format = x.dim() >= 4 ? MemoryFormat::ChannelsLast : format_of(out[0]);
+    cpu::norm_per_channel(
+        cpu::NormGeometry(x, format),
+        {x.dtype(), x.data_ptr(), alpha.data(), beta.data(), out[0].data_ptr(), output},
+        static_cast<float>(from.zero_point));
+    return "simd";
+  }
+
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<QuantizedBatchNorm, &QuantizedBatchNorm::eps>("eps"),
+        attribute<QuantizedBatchNorm, &QuantizedBatchNorm::scale>("scale"),
+        attribute<QuantizedBatchNorm, &QuantizedBatchNorm::zero_point>("zero_point")};
+    return kTable;
+  }
+};
+
+// By those of the batch ------------------------------------------------------------------------
 
 // x / divisor + shift in place of x: (x / d - mean / d) / sqrt(var / d^2 + eps)
 //                                  = (x - mean) * sign(d) / sqrt(var + eps * d^2).
 class Quotient {
  public:
-  Quotient(const BatchNormTrainOptions& options, std::int64_t channels)
-      : divisors_(doubles(options.divisor, channels, 1.0)),
-        shifts_(doubles(options.shift, channels, 0.0)) {}
+  Quotient(const Tensor& divisor, const Tensor& shift, std::int64_t channels)
+      : divisors_(doubles_of(divisor, channels, 1.0)), shifts_(doubles_of(shift, channels, 0.0)) {}
 
   std::vector<double> inverse_stds(const std::vector<double>& variances, double eps) const {
     std::vector<double> result(variances.size());
@@ -140,8 +224,8 @@ class Quotient {
   void apply(cpu::ChannelMoments& moments, const Tensor& running_mean,
              const Tensor& running_var) const {
     const auto count = static_cast<std::int64_t>(divisors_.size());
-    const std::vector<double> means = doubles(running_mean, count, 0.0);
-    const std::vector<double> vars = doubles(running_var, count, 0.0);
+    const std::vector<double> means = doubles_of(running_mean, count, 0.0);
+    const std::vector<double> vars = doubles_of(running_var, count, 0.0);
     for (std::size_t c = 0; c < divisors_.size(); ++c) {
       const double d = divisors_[c];
       moments.mean[c] = d == 0.0 ? means[c] : moments.mean[c] / d + shifts_[c];
@@ -150,11 +234,6 @@ class Quotient {
   }
 
  private:
-  static std::vector<double> doubles(const Tensor& values, std::int64_t count, double fallback) {
-    return numbers_of<double>(values.defined() ? values.detach().to(DType::Float64) : values, count,
-                              fallback);
-  }
-
   std::vector<double> divisors_;
   std::vector<double> shifts_;
 };
@@ -169,7 +248,6 @@ void move_running(const Tensor& running, const std::vector<double>& now, double 
       moved.mutable_data<T>()[c] = static_cast<T>(
           (1.0 - momentum) * static_cast<double>(dense.data<T>()[c]) + momentum * now[c]);
     }
-    const autograd::NoGradGuard guard;
     running.copy_(moved);
   });
 }
@@ -186,86 +264,203 @@ cpu::ChannelMoments moments_of(const Tensor& dense) {
   });
 }
 
+/// Gives y, and for the way back the mean and the factor that took the place of 1 / sqrt(var).
+struct BatchNormTrain final : Op<BatchNormTrain> {
+  static constexpr std::string_view kName = "batch_norm_train";
+  enum Argument : std::size_t {
+    kX,
+    kRunningMean,
+    kRunningVar,
+    kWeight,
+    kBias,
+    kDivisor,
+    kShift,
+    kCount
+  };
+  double momentum;
+  double eps;
+
+  BatchNormTrain(double momentum_of_statistics, double epsilon)
+      : momentum(momentum_of_statistics), eps(epsilon) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[kX];
+    check_floats_to_normalize(x);
+    const Dims channels = channels_of(x);
+    check_parameter(kTorchName, "weight", in[kWeight], x.dtype(), channels);
+    check_parameter(kTorchName, "bias", in[kBias], x.dtype(), channels);
+    check_eps(kTorchName, eps);
+    check_parameter(kTorchName, "running_mean", in[kRunningMean], x.dtype(), channels);
+    check_parameter(kTorchName, "running_var", in[kRunningVar], x.dtype(), channels);
+    check_parameter(kTorchName, "divisor", in[kDivisor], x.dtype(), channels);
+    check_parameter(kTorchName, "shift", in[kShift], x.dtype(), channels);
+    // A batch without elements passes, as in torch.
+    QUANTA_CHECK(values_a_channel(x) != 1,
+                 "{}: x: expected more than 1 value for each channel in train mode, got {}",
+                 kTorchName, x.sizes());
+    if (in[kRunningMean].defined() || in[kRunningVar].defined()) {
+      detail::require_no_recording(kTorchName, "running_mean");
+    }
+    arrange(x, out, {kWeight, kBias});
+    out.add(x.sizes(), x.dtype(), format_of(x));
+    out.add(channels, DType::Float64);
+    out.add(channels, DType::Float64);
+  }
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[kX];
+    const std::int64_t channels = x.sizes()[1];
+    const Quotient quotient(in[kDivisor], in[kShift], channels);
+    cpu::ChannelMoments moments = moments_of(x);
+    const std::vector<double> inv_std = quotient.inverse_stds(moments.variance, eps);
+    std::copy(moments.mean.begin(), moments.mean.end(), out[1].mutable_data<double>());
+    std::copy(inv_std.begin(), inv_std.end(), out[2].mutable_data<double>());
+    if (x.numel() > 0) {
+      detail::visit_floats(x.dtype(), [&](auto zero) {
+        using T = decltype(zero);
+        cpu::ChannelAffine<T> affine{std::vector<T>(moments.mean.begin(), moments.mean.end()),
+                                     numbers_of<T>(in[kWeight], channels, T{1}),
+                                     numbers_of<T>(in[kBias], channels, T{0})};
+        for (std::size_t c = 0; c < inv_std.size(); ++c) {
+          affine.scale[c] = static_cast<T>(static_cast<double>(affine.scale[c]) * inv_std[c]);
+        }
+        apply(x, affine, out[0]);
+      });
+    }
+    move_statistics(in, quotient, std::move(moments));
+    return x.dtype() == DType::Float64 ? "doubles" : "simd";
+  }
+
+  GradientUse gradient_use(std::uint64_t) const override {
+    return GradientUse::of(1U << kX | 1U << kWeight | 1U << kDivisor, 0b110);
+  }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    const BatchNormGradients gradients =
+        batch_norm_gradients({.gradient = context.grad(),
+                              .x = context.input(kX),
+                              .mean = context.output(1),
+                              .inv_std = context.output(2),
+                              .weight = context.input(kWeight),
+                              .moments = Moments::OfBatch,
+                              .divisor = context.input(kDivisor),
+                              .eps = eps,
+                              .needs = {.x = context.needs(kX),
+                                        .weight = context.needs(kWeight),
+                                        .bias = context.needs(kBias),
+                                        .divisor = context.needs(kDivisor)}});
+    std::vector<Tensor> results(kCount);
+    results[kX] = gradients.x;
+    results[kWeight] = gradients.weight;
+    results[kBias] = gradients.bias;
+    results[kDivisor] = gradients.divisor;
+    // The mean takes the shift out again.
+    if (context.needs(kShift)) {
+      results[kShift] = Tensor::zeros(context.input_sizes(kShift), context.input_dtype(kShift));
+    }
+    return results;
+  }
+
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<BatchNormTrain, &BatchNormTrain::momentum>("momentum"),
+        attribute<BatchNormTrain, &BatchNormTrain::eps>("eps")};
+    return kTable;
+  }
+
+ private:
+  static std::int64_t values_a_channel(const Tensor& x) {
+    return x.sizes()[1] == 0 ? 0 : x.numel() / x.sizes()[1];
+  }
+
+  void move_statistics(const Arguments& in, const Quotient& quotient,
+                       cpu::ChannelMoments moments) const {
+    const std::int64_t count = values_a_channel(in[kX]);
+    // Unlike the one that normalizes, the running variance is an estimate without bias.
+    const double factor =
+        count == 0 ? 1.0 : static_cast<double>(count) / static_cast<double>(count - 1);
+    for (double& variance : moments.variance) variance *= factor;
+    quotient.apply(moments, in[kRunningMean], in[kRunningVar]);
+    const double step = count == 0 ? 0.0 : momentum;
+    if (in[kRunningMean].defined()) move_running(in[kRunningMean], moments.mean, step);
+    if (in[kRunningVar].defined()) move_running(in[kRunningVar], moments.variance, step);
+  }
+};
+
+// The catalogue --------------------------------------------------------------------------------
+
+constexpr std::string_view kHeader = "quanta/ops/norm.h";
+
+Tensor sample_parameter(DType dtype, std::uint64_t seed) {
+  return sample_tensor({3}, dtype == DType::Float64 ? dtype : DType::Float32, seed);
+}
+
+// Above 0.
+Tensor sample_variance(DType dtype) {
+  const Tensor variance = Tensor::empty({3}, dtype == DType::Float64 ? dtype : DType::Float32);
+  variance.fill_(0.75);
+  return variance;
+}
+
+template <Clamp clamp>
+Sample quantized_sample(DType dtype) {
+  return sample_call(
+      QuantizedBatchNorm(clamp, 1e-5, 0.04, 9),
+      {sample_tensor({2, 3, 5, 4}, dtype), sample_parameter(dtype, 2), sample_parameter(dtype, 3),
+       sample_parameter(dtype, 4), sample_variance(dtype)});
+}
+
 }  // namespace
+
+void add_batch_norms(Catalogue& catalogue) {
+  catalogue.add(
+      {.name = BatchNorm::kName, .header = kHeader, .dtypes = dtypes::kFloats}, [](DType dtype) {
+        return sample_call(BatchNorm(1e-5),
+                           {sample_tensor({2, 3, 5, 4}, dtype), sample_parameter(dtype, 2),
+                            sample_variance(dtype), sample_parameter(dtype, 3), Tensor()});
+      });
+  catalogue.add({.name = BatchNormTrain::kName, .header = kHeader, .dtypes = dtypes::kFloats},
+                [](DType dtype) {
+                  return sample_call(BatchNormTrain(0.1, 1e-5),
+                                     {sample_tensor({2, 3, 5, 4}, dtype), Tensor(), Tensor(),
+                                      sample_parameter(dtype, 2), Tensor(), sample_variance(dtype),
+                                      sample_parameter(dtype, 3)});
+                });
+  catalogue.add({.name = QuantizedBatchNorm::kNames[0], .header = kHeader, .dtypes = dtypes::kQ8},
+                quantized_sample<Clamp::No>);
+  catalogue.add({.name = QuantizedBatchNorm::kNames[1], .header = kHeader, .dtypes = dtypes::kQ8},
+                quantized_sample<Clamp::ReLU>);
+}
+
+}  // namespace norm
+
+using namespace norm;
 
 Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
                   const Tensor& bias, double eps) {
-  for (const Tensor* given : {&mean, &var, &weight, &bias}) {
-    if (given->defined()) replay::check_read(kOp, *given);
-  }
-  OpScope scope(kOp);
-  check_inputs(x, weight, bias, eps);
-  scope.maps(x);
-  check_required("mean", mean, x);
-  check_required("var", var, x);
-  autograd::require_no_grad(kOp, mean, var);
-  scope.kernel(x.dtype() == DType::Float64 ? "doubles" : "simd");
-  Tensor y = detail::visit_floats(x.dtype(), [&](auto zero) {
-    return by_given<decltype(zero)>(x, mean, var, weight, bias, eps);
-  });
-  if (!autograd::needs_grad(x, weight, bias)) return y;
-  const std::vector<double> variances =
-      numbers_of<double>(var.to(DType::Float64), x.sizes()[1], 1.0);
-  // A copy: running statistics may move on before backward comes.
-  return gradients::record_batch_norm(x, mean.to(DType::Float64).clone(),
-                                      float64_tensor(inverse_stds(variances, eps)), weight, bias,
-                                      gradients::Moments::Given, std::move(y));
+  return run(BatchNorm(eps), x, mean, var, weight, bias);
 }
 
 Tensor batch_norm_train(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                         const Tensor& weight, const Tensor& bias,
                         const BatchNormTrainOptions& options) {
-  if (replay::is_recording()) {
-    QUANTA_SUPPORTED(!running_mean.defined() && !running_var.defined(),
-                     "freeze: {}: running_mean: expected no statistics that a call changes, got "
-                     "some",
-                     kOp);
-    return replay::call(
-        kOp,
-        [options](const Tensor& a, const Tensor& b, const Tensor& c, const Tensor& divisor,
-                  const Tensor& shift) {
-          BatchNormTrainOptions given = options;
-          given.divisor = divisor;
-          given.shift = shift;
-          return batch_norm_train(a, {}, {}, b, c, given);
-        },
-        x, weight, bias, options.divisor, options.shift);
-  }
-  OpScope scope(kOp);
-  check_inputs(x, weight, bias, options.eps);
-  scope.maps(x);
-  if (running_mean.defined()) check_parameter("running_mean", running_mean, x);
-  if (running_var.defined()) check_parameter("running_var", running_var, x);
-  if (options.divisor.defined()) check_parameter("divisor", options.divisor, x);
-  if (options.shift.defined()) check_parameter("shift", options.shift, x);
-  const std::int64_t channels = x.sizes()[1];
-  const std::int64_t count = channels == 0 ? 0 : x.numel() / channels;
-  // A batch without elements passes, as in torch.
-  QUANTA_CHECK(count != 1,
-               "{}: x: expected more than 1 value for each channel in train mode, got {}", kOp,
-               x.sizes());
-  scope.kernel(x.dtype() == DType::Float64 ? "doubles" : "simd");
-
-  const Tensor dense = x.contiguous(format_of(x));
-  const Quotient quotient(options, channels);
-  cpu::ChannelMoments moments = moments_of(dense);
-  const std::vector<double> means = moments.mean;
-  const std::vector<double> inv_std = quotient.inverse_stds(moments.variance, options.eps);
-  Tensor y = detail::visit_floats(x.dtype(), [&](auto zero) {
-    return by_moments<decltype(zero)>(dense, means, inv_std, weight, bias);
-  });
-  // Unlike the one that normalizes, the running variance is an estimate without bias.
-  const double factor =
-      count == 0 ? 1.0 : static_cast<double>(count) / static_cast<double>(count - 1);
-  for (double& variance : moments.variance) variance *= factor;
-  quotient.apply(moments, running_mean, running_var);
-  const double momentum = count == 0 ? 0.0 : options.momentum;
-  if (running_mean.defined()) move_running(running_mean, moments.mean, momentum);
-  if (running_var.defined()) move_running(running_var, moments.variance, momentum);
-  if (!autograd::needs_grad(x, weight, bias, options.divisor, options.shift)) return y;
-  return gradients::record_batch_norm(x, float64_tensor(means), float64_tensor(inv_std), weight,
-                                      bias, gradients::Moments::OfBatch, std::move(y),
-                                      {options.divisor, options.shift, options.eps});
+  return run(BatchNormTrain(options.momentum, options.eps), x, running_mean, running_var, weight,
+             bias, options.divisor, options.shift);
 }
 
+namespace quantized {
+
+QTensor batch_norm(const QTensor& x, const Tensor& weight, const Tensor& bias, const Tensor& mean,
+                   const Tensor& var, double eps, double scale, std::int64_t zero_point) {
+  return QTensor(
+      run(QuantizedBatchNorm(Clamp::No, eps, scale, zero_point), x, weight, bias, mean, var));
+}
+
+QTensor batch_norm_relu(const QTensor& x, const Tensor& weight, const Tensor& bias,
+                        const Tensor& mean, const Tensor& var, double eps, double scale,
+                        std::int64_t zero_point) {
+  return QTensor(
+      run(QuantizedBatchNorm(Clamp::ReLU, eps, scale, zero_point), x, weight, bias, mean, var));
+}
+
+}  // namespace quantized
 }  // namespace quanta

@@ -331,6 +331,8 @@ void add_norms(Cases& cases) {
       return quantized::batch_norm_relu(x, weight, bias, mean, var, 1e-5, 0.1, 5);
     });
   }
+  cases["batch_norm"] = cases.at("batch_norm2d");
+  cases["batch_norm_relu"] = cases.at("batch_norm2d_relu");
   const Dims sizes{2, 4, 4};
   cases["batch_norm_train"].push_back({"Float32", sizes, [=](const Tensor& x) {
                                          return batch_norm_train(x, {}, {}, weight, bias);

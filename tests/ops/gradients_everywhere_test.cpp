@@ -173,6 +173,7 @@ void add_products(Callers& callers) {
                                            }};
   }
   callers["linear"] = {kMatrix, [](const Tensor& x) { return linear(x, Tensor::ones({2, 4})); }};
+  callers["batch_norm"] = callers.at("batch_norm2d");
   callers["batch_norm_train"] = {
       kImage, [](const Tensor& x) { return batch_norm_train(x, {}, {}, {}, {}); }};
   callers["layer_norm"] = {kMatrix, [](const Tensor& x) { return layer_norm(x, {4}, {}, {}); }};

@@ -282,6 +282,8 @@ void add_norms(std::map<std::string, Caller>& callers) {
                                quantized::batch_norm_relu(x, ones, ones, ones, ones, 1e-5, 1.0, 0);
                              })};
   }
+  callers["batch_norm"] = callers.at("batch_norm2d");
+  callers["batch_norm_relu"] = callers.at("batch_norm2d_relu");
   const Dims sizes{1, 2, 4};
   callers["batch_norm_train"] = {sizes,
                                  [](const Tensor& x) { batch_norm_train(x, {}, {}, {}, {}); }};
