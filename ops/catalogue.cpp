@@ -13,6 +13,7 @@ Catalogue& catalogue() {
     detail::add_arithmetic(made);
     detail::add_cat(made);
     detail::add_compare(made);
+    detail::add_interpolate(made);
     detail::add_matmul(made);
     detail::add_norms(made);
     detail::add_pooling(made);

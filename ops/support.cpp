@@ -47,7 +47,6 @@ constexpr std::string_view kEmbedding = "quanta/ops/embedding.h";
 constexpr std::string_view kFactory = "quanta/ops/factory.h";
 constexpr std::string_view kFakeQuantize = "quanta/ops/fake_quantize.h";
 constexpr std::string_view kIndexing = "quanta/ops/indexing.h";
-constexpr std::string_view kInterpolate = "quanta/ops/interpolate.h";
 constexpr std::string_view kLinear = "quanta/ops/linear.h";
 constexpr std::string_view kLinearDynamic = "quanta/ops/linear_dynamic.h";
 constexpr std::string_view kLinearWeightOnly = "quanta/ops/linear_weight_only.h";
@@ -93,7 +92,6 @@ const std::vector<Family>& families() {
        kWholeBytes,
        {"index", "index_put_", "index_select", "gather", "take", "masked_fill", "masked_fill_"}},
       {kIndexing, kOrderedPlain, {"nonzero"}},
-      {kInterpolate, kFloatsQ8, {"interpolate"}},
       {kLinear, kFloatsQUInt8, {"linear"}},
       {kLinear, kQUInt8, {"linear_relu", "linear_leaky_relu", "linear_tanh"}},
       {kLinearDynamic,

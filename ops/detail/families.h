@@ -12,6 +12,7 @@ void add_activations(Catalogue& catalogue);
 void add_arithmetic(Catalogue& catalogue);
 void add_cat(Catalogue& catalogue);
 void add_compare(Catalogue& catalogue);
+void add_interpolate(Catalogue& catalogue);
 void add_matmul(Catalogue& catalogue);
 void add_norms(Catalogue& catalogue);
 void add_pooling(Catalogue& catalogue);

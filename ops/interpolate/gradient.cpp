@@ -5,10 +5,9 @@
 
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/detail/floating.h"
-#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/parallel.h"
 
-namespace quanta::gradients {
+namespace quanta::interpolation {
 namespace {
 
 using Taps = std::vector<cpu::LinearTap>;
@@ -88,12 +87,8 @@ Tensor blend(const Tensor& x, const cpu::LinearTables& tables, const Dims& sizes
   return resample(Direction::Forward, x, tables, sizes);
 }
 
-Tensor record_blend(const Tensor& x, Tensor y, const cpu::LinearTables& tables) {
-  return autograd::record(
-      "interpolate", {x}, std::move(y), {},
-      [sizes = x.sizes(), tables](const autograd::BackwardContext& backward) {
-        return std::vector<Tensor>{resample(Direction::Backward, backward.grad(), tables, sizes)};
-      });
+Tensor blend_gradient(const Tensor& gradient, const cpu::LinearTables& tables, const Dims& sizes) {
+  return resample(Direction::Backward, gradient, tables, sizes);
 }
 
-}  // namespace quanta::gradients
+}  // namespace quanta::interpolation

@@ -1,11 +1,11 @@
 #pragma once
 
-// Private: interpolation on the tape, and in Float64.
+// Private: the way back through an interpolation, and interpolation of Float64.
 
 #include "quanta/ops/interpolate/cpu_kernels.h"
 #include "quanta/runtime/tensor.h"
 
-namespace quanta::gradients {
+namespace quanta::interpolation {
 
 /// The taps of a dimension whose positions are copied.
 std::vector<cpu::LinearTap> copying_taps(const std::vector<std::int64_t>& sources);
@@ -14,7 +14,7 @@ std::vector<cpu::LinearTap> copying_taps(const std::vector<std::int64_t>& source
 /// other; the last ones of the tables belong to them. Contiguous.
 Tensor blend(const Tensor& x, const cpu::LinearTables& tables, const Dims& sizes);
 
-/// Records `y`, which is x blended so.
-Tensor record_blend(const Tensor& x, Tensor y, const cpu::LinearTables& tables);
+/// From the gradient of such a blend to that of x, which has these sizes.
+Tensor blend_gradient(const Tensor& gradient, const cpu::LinearTables& tables, const Dims& sizes);
 
-}  // namespace quanta::gradients
+}  // namespace quanta::interpolation

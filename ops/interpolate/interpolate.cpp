@@ -1,20 +1,30 @@
 #include "quanta/ops/interpolate.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <string_view>
+#include <vector>
 
-#include "quanta/ops/detail/floating.h"
+#include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/spatial.h"
 #include "quanta/ops/interpolate/cpu_kernels.h"
 #include "quanta/ops/interpolate/gradient.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
+#include "quanta/runtime/operation.h"
 
 namespace quanta {
+
+// torch's names.
+std::span<const std::string_view> enumerators(InterpolateMode) {
+  static constexpr std::array<std::string_view, 5> kNames{"nearest", "nearest-exact", "linear",
+                                                          "bilinear", "trilinear"};
+  return kNames;
+}
+
+namespace interpolation {
 namespace {
 
 constexpr std::string_view kOp = "interpolate";
@@ -131,88 +141,138 @@ void check_mode(const Tensor& x, std::size_t spatial, const InterpolateOptions& 
                    x.dtype());
 }
 
-Tensor gathered(const Tensor& x, const cpu::ResampleGeometry& geometry,
-                const std::array<Axis, 3>& axes, InterpolateMode mode, const Tensor& result) {
+using Axes = std::array<Axis, 3>;
+
+Axes axes_of(const Dims& sizes, const InterpolateOptions& options) {
+  Axes axes;
+  const std::size_t spatial = sizes.size() - 2;
+  for (std::size_t d = 0; d < spatial; ++d) {
+    axes[3 - spatial + d] = resolve_axis(sizes[d + 2], d, spatial, options);
+  }
+  return axes;
+}
+
+cpu::GatherTables gather_tables(const Axes& axes, InterpolateMode mode) {
   cpu::GatherTables tables;
   for (std::size_t d = 0; d < 3; ++d) tables[d] = nearest_table(axes[d], mode);
-  const Tensor dense = x.contiguous(x.suggested_format());
-  cpu::gather_spatial(geometry, tables, item_size(x.dtype()), dense.data_ptr(), result.data_ptr());
-  if (!autograd::needs_grad(x)) return result;
-  cpu::LinearTables taps;
-  for (std::size_t d = 0; d < 3; ++d) taps[d] = gradients::copying_taps(tables[d]);
-  return gradients::record_blend(x, result, taps);
+  return tables;
 }
 
-Tensor blended(const Tensor& x, const cpu::ResampleGeometry& geometry,
-               const std::array<Axis, 3>& axes, std::size_t spatial,
-               const InterpolateOptions& options, const Tensor& result) {
-  const Tensor dense = x.contiguous(x.suggested_format());
+cpu::LinearTables linear_tables(const Axes& axes, bool align_corners, SourceRounding rounding) {
   cpu::LinearTables tables;
-  const SourceRounding rounding =
-      x.is_quantized() && dense.is_contiguous(MemoryFormat::ChannelsLast)
-          ? SourceRounding::Fused
-          : SourceRounding::Separate;
   for (std::size_t d = 0; d < 3; ++d) {
-    tables[d] = linear_table(axes[d], options.align_corners, rounding);
+    tables[d] = linear_table(axes[d], align_corners, rounding);
   }
-  if (x.dtype() == DType::Float64) {
-    result.copy_(gradients::blend(detail::off_tape(x), tables, result.sizes()));
-  } else {
-    const auto zero_point =
-        x.is_quantized() ? static_cast<std::int32_t>(x.impl()->quantizer.zero_point) : 0;
-    cpu::blend_spatial(geometry, tables, spatial, x.dtype(), zero_point, dense.data_ptr(),
-                       result.data_ptr());
-  }
-  if (!autograd::needs_grad(x)) return result;
-  return gradients::record_blend(x, result, tables);
+  return tables;
 }
+
+struct Interpolate final : Op<Interpolate> {
+  static constexpr std::string_view kName = kOp;
+  InterpolateOptions options;
+
+  explicit Interpolate(const InterpolateOptions& given) : options(given) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    if (!x.defined() || x.dtype() != DType::Float64) {
+      detail::check_float_or_quantized(kName, x, false);
+    }
+    QUANTA_CHECK(x.dim() >= 3 && x.dim() <= 5, "{}: x: expected 3 to 5 dimensions, got {}", kName,
+                 x.sizes());
+    const std::size_t spatial = x.sizes().size() - 2;
+    check_mode(x, spatial, options);
+    for (std::size_t d = 2; d < spatial + 2; ++d) {
+      QUANTA_CHECK(x.sizes()[d] >= 1 && x.sizes()[d] <= kMaxSize,
+                   "{}: x: expected spatial sizes in 1..{}, got {}", kName, kMaxSize, x.sizes());
+    }
+    const Axes axes = axes_of(x.sizes(), options);
+    Dims sizes = x.sizes();
+    for (std::size_t d = 0; d < spatial; ++d) sizes[d + 2] = axes[3 - spatial + d].output;
+    const MemoryFormat format = x.suggested_format();
+    out.arrange(0, format);
+    out.add_like(x, sizes, format);
+  }
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const Axes axes = axes_of(x.sizes(), options);
+    cpu::ResampleGeometry geometry;
+    geometry.batch = x.sizes()[0];
+    geometry.channels = x.sizes()[1];
+    geometry.channels_last = x.suggested_format() == MemoryFormat::ChannelsLast;
+    for (std::size_t d = 0; d < 3; ++d) {
+      geometry.input[d] = axes[d].input;
+      geometry.output[d] = axes[d].output;
+    }
+    // torch's quantized bilinear copies then, whatever the scale factor.
+    const bool copies = x.is_quantized() && options.mode == InterpolateMode::Bilinear &&
+                        x.sizes() == out[0].sizes();
+    if (is_nearest(options.mode) || copies) {
+      cpu::gather_spatial(geometry,
+                          gather_tables(axes, copies ? InterpolateMode::Nearest : options.mode),
+                          item_size(x.dtype()), x.data_ptr(), out[0].data_ptr());
+      return "gather";
+    }
+    const bool fuses = x.is_quantized() && x.is_contiguous(MemoryFormat::ChannelsLast);
+    const cpu::LinearTables tables = linear_tables(
+        axes, options.align_corners, fuses ? SourceRounding::Fused : SourceRounding::Separate);
+    if (x.dtype() == DType::Float64) {
+      copy_result(blend(x, tables, out[0].sizes()), out[0]);
+    } else {
+      const auto zero_point =
+          x.is_quantized() ? static_cast<std::int32_t>(x.impl()->quantizer.zero_point) : 0;
+      cpu::blend_spatial(geometry, tables, x.sizes().size() - 2, x.dtype(), zero_point,
+                         x.data_ptr(), out[0].data_ptr());
+    }
+    return "blend";
+  }
+
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    const Dims& sizes = context.input_sizes(0);
+    const Axes axes = axes_of(sizes, options);
+    cpu::LinearTables taps;
+    if (is_nearest(options.mode)) {
+      const cpu::GatherTables sources = gather_tables(axes, options.mode);
+      for (std::size_t d = 0; d < 3; ++d) taps[d] = copying_taps(sources[d]);
+    } else {
+      taps = linear_tables(axes, options.align_corners, SourceRounding::Separate);
+    }
+    return {blend_gradient(context.grad(), taps, sizes)};
+  }
+
+  static std::span<const AttributeInfo> attribute_table() {
+    using Self = Interpolate;
+    using Options = InterpolateOptions;
+    static constexpr std::array kTable{
+        attribute<Self, &Self::options, &Options::size>("size"),
+        attribute<Self, &Self::options, &Options::scale_factor>("scale_factor"),
+        attribute<Self, &Self::options, &Options::mode>("mode"),
+        attribute<Self, &Self::options, &Options::align_corners>("align_corners"),
+        attribute<Self, &Self::options, &Options::recompute_scale_factor>(
+            "recompute_scale_factor")};
+    return kTable;
+  }
+};
 
 }  // namespace
+}  // namespace interpolation
 
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp, [=](const Tensor& t) { return interpolate(t, options); }, x);
-  }
-  OpScope scope(kOp);
-  if (!x.defined() || x.dtype() != DType::Float64) {
-    detail::check_float_or_quantized(kOp, x, false);
-  }
-  QUANTA_CHECK(x.dim() >= 3 && x.dim() <= 5, "{}: x: expected 3 to 5 dimensions, got {}", kOp,
-               x.sizes());
-  const std::size_t spatial = x.sizes().size() - 2;
-  check_mode(x, spatial, options);
+  return run(interpolation::Interpolate(options), x);
+}
 
-  const MemoryFormat format = x.suggested_format();
-  cpu::ResampleGeometry geometry;
-  geometry.batch = x.sizes()[0];
-  geometry.channels = x.sizes()[1];
-  geometry.channels_last = format == MemoryFormat::ChannelsLast;
-  std::array<Axis, 3> axes;
-  Dims sizes = x.sizes();
-  bool same_size = true;
-  for (std::size_t d = 0; d < spatial; ++d) {
-    const std::int64_t input = x.sizes()[d + 2];
-    QUANTA_CHECK(input >= 1 && input <= kMaxSize, "{}: x: expected spatial sizes in 1..{}, got {}",
-                 kOp, kMaxSize, x.sizes());
-    const std::size_t slot = 3 - spatial + d;
-    axes[slot] = resolve_axis(input, d, spatial, options);
-    geometry.input[slot] = input;
-    geometry.output[slot] = sizes[d + 2] = axes[slot].output;
-    same_size = same_size && axes[slot].output == input;
-  }
-
-  const Tensor result = detail::empty_with_parameters_of(x, sizes, format);
-  scope.touches(x, result);
-  if (result.numel() == 0) return result;
-  // torch's quantized bilinear copies then, whatever the scale factor.
-  const bool copies = same_size && x.is_quantized() && options.mode == InterpolateMode::Bilinear;
-  if (is_nearest(options.mode) || copies) {
-    scope.kernel("gather");
-    return gathered(x, geometry, axes, copies ? InterpolateMode::Nearest : options.mode, result);
-  }
-  scope.kernel("blend");
-  return blended(x, geometry, axes, spatial, options, result);
+void detail::add_interpolate(Catalogue& catalogue) {
+  catalogue.add({.name = interpolation::kOp,
+                 .header = "quanta/ops/interpolate.h",
+                 .dtypes = dtypes::kFloatsQ8},
+                [](DType dtype) {
+                  // Powers of two: other blends of codes round as the memory order has it.
+                  const InterpolateOptions options{.scale_factor = {2.0, 4.0},
+                                                   .mode = InterpolateMode::Bilinear};
+                  return sample_call(interpolation::Interpolate(options),
+                                     {sample_tensor({2, 3, 5, 4}, dtype)});
+                });
 }
 
 }  // namespace quanta
