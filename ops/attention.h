@@ -45,4 +45,8 @@ Tensor attention_weights(const Tensor& query, const Tensor& key, const Tensor& m
 Tensor additive_mask(std::string_view op, std::string_view argument, const Tensor& mask,
                      bool left_out, DType dtype = DType::Float32);
 
+/// [queries, keys] numbers to add, 0 where query i takes part in key j <= i, else minus infinity.
+/// `dtype` is Float32 or Float64.
+Tensor causal_mask(std::int64_t queries, std::int64_t keys, DType dtype = DType::Float32);
+
 }  // namespace quanta

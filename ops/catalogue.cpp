@@ -11,6 +11,7 @@ Catalogue& catalogue() {
     // One a line, sorted.
     detail::add_activations(made);
     detail::add_arithmetic(made);
+    detail::add_attention(made);
     detail::add_cat(made);
     detail::add_compare(made);
     detail::add_interpolate(made);

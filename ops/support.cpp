@@ -40,7 +40,6 @@ struct Family {
   std::vector<std::string_view> ops;
 };
 
-constexpr std::string_view kAttention = "quanta/ops/attention.h";
 constexpr std::string_view kBlockQuant = "quanta/ops/block_quant.h";
 constexpr std::string_view kConv = "quanta/ops/conv.h";
 constexpr std::string_view kEmbedding = "quanta/ops/embedding.h";
@@ -60,7 +59,6 @@ constexpr std::string_view kTensorQuant = "quanta/ops/tensor_quant.h";
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all{
-      {kAttention, kFloats, {"scaled_dot_product_attention", "attention_weights"}},
       {kConv,
        kFloatsQUInt8,
        {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}},

@@ -12,14 +12,16 @@
 #include "quanta/ops/attention/cpu_attention.h"
 #include "quanta/ops/attention/gradient.h"
 #include "quanta/ops/compare.h"
+#include "quanta/ops/detail/families.h"
+#include "quanta/ops/detail/floating.h"
 #include "quanta/ops/indexing.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
+#include "quanta/runtime/operation.h"
 
 namespace quanta {
+namespace attention {
 namespace {
 
 constexpr std::string_view kOp = "scaled_dot_product_attention";
@@ -52,6 +54,8 @@ void check(const Tensor& query, const Tensor& key, const Tensor& value, const Te
                "{}: scale: expected a number, got NaN", kOp);
   QUANTA_CHECK(!mask.defined() || !options.is_causal,
                "{}: is_causal: expected false together with attn_mask, got true", kOp);
+  QUANTA_CHECK(!mask.defined() || mask.dtype() == dtype, "{}: attn_mask: expected {}, got {}", kOp,
+               dtype, mask.dtype());
 }
 
 Dims batch_of(const Tensor& x) {
@@ -66,36 +70,25 @@ Dims with_last(Dims batch, std::int64_t rows, std::int64_t columns) {
   return batch;
 }
 
+void check_mask(const Tensor& mask, const Dims& scores) {
+  const Dims& own = mask.sizes();
+  bool broadcasts = own.size() <= scores.size();
+  for (std::size_t d = 0; broadcasts && d < own.size(); ++d) {
+    broadcasts = own[d] == 1 || own[d] == scores[scores.size() - own.size() + d];
+  }
+  QUANTA_CHECK(broadcasts, "{}: attn_mask: expected sizes that broadcast to {}, got {}", kOp,
+               scores, own);
+}
+
 // The mask of sizes [..., L, S] without copying what is broadcast, but for the keys, which the
 // kernel reads one after the other.
 Tensor expand_mask(const Tensor& mask, const Dims& scores) {
-  Dims own = mask.sizes();
-  QUANTA_CHECK(own.size() <= scores.size(),
-               "{}: attn_mask: expected sizes that broadcast to {}, "
-               "got {}",
-               kOp, scores, own);
-  const std::size_t missing = scores.size() - own.size();
-  for (std::size_t d = 0; d < own.size(); ++d) {
-    QUANTA_CHECK(own[d] == scores[missing + d] || own[d] == 1,
-                 "{}: attn_mask: expected sizes that broadcast to {}, got {}", kOp, scores, own);
-  }
   Tensor dense = mask.dim() == 0 ? mask.unsqueeze(0) : mask;
-  own = dense.sizes();
+  Dims own = dense.sizes();
   own[own.size() - 1] = scores.back();
   dense = dense.expand(own);
   if (dense.strides().back() != 1) dense = dense.contiguous();
   return dense.expand(scores);
-}
-
-// Op by op, for dropout and for Float64. The mask is as it was given.
-Tensor by_steps(const Tensor& query, const Tensor& key, const Tensor& value, Tensor mask,
-                double scale, const AttentionOptions& options) {
-  if (options.is_causal) {
-    mask = detail::causal_mask(query.size(-2), key.size(-2), query.dtype());
-  }
-  Tensor weights = detail::attention_weights_or_zeros(query, key, mask, scale);
-  if (options.dropout_p > 0.0) weights = dropout(weights, options.dropout_p);
-  return matmul(weights, value);
 }
 
 // [batch, heads, rows, features]: leading dimensions beyond two become one.
@@ -113,21 +106,35 @@ cpu::AttentionStrides strides_of(const Tensor& heads) {
   return {strides[0], strides[1], strides[2]};
 }
 
-// Uninitialised, with the memory order of `query`.
-Tensor result_like(const Tensor& query, std::int64_t features) {
-  const Dims& strides = query.strides();
-  std::array<std::int64_t, 3> order{0, 1, 2};
-  std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    return strides[static_cast<std::size_t>(a)] > strides[static_cast<std::size_t>(b)];
-  });
-  Dims sizes;
-  Dims back = Dims::filled(4, 3);
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    sizes.push_back(query.sizes()[static_cast<std::size_t>(order[i])]);
-    back[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
+// The strides of a dense result [batch..., rows, features] in the memory order of `query`, in which
+// all leading dimensions but the last are one.
+Dims result_strides(const Tensor& query, const Dims& batch, std::int64_t features) {
+  const std::size_t count = batch.size();
+  const Dims expanded = query.expand(with_last(batch, query.size(-2), query.size(-1))).strides();
+  constexpr std::int64_t kOutermost = std::numeric_limits<std::int64_t>::max();
+  std::array<std::int64_t, 3> sizes{1, count >= 1 ? batch[count - 1] : 1, query.size(-2)};
+  for (std::size_t d = 0; d + 1 < count; ++d) sizes[0] *= batch[d];
+  const std::array<std::int64_t, 3> given{count >= 2 ? expanded[count - 2] : kOutermost,
+                                          count >= 1 ? expanded[count - 1] : kOutermost,
+                                          expanded[count]};
+  std::array<std::size_t, 3> order{0, 1, 2};
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return given[a] > given[b]; });
+  std::array<std::int64_t, 3> strides{};
+  std::int64_t step = features;
+  for (std::size_t i = order.size(); i-- > 0;) {
+    strides[order[i]] = step;
+    step *= sizes[order[i]];
   }
-  sizes.push_back(features);
-  return Tensor::empty(sizes).permute(back);
+  Dims result = Dims::filled(count + 2, 1);
+  result[count] = strides[2];
+  if (count >= 1) result[count - 1] = strides[1];
+  std::int64_t leading = strides[0];
+  for (std::size_t d = count < 2 ? 0 : count - 1; d-- > 0;) {
+    result[d] = leading;
+    leading *= batch[d];
+  }
+  return result;
 }
 
 // All as [batch, heads, rows, features]; the mask may be undefined.
@@ -158,78 +165,196 @@ void attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mas
   cpu::attention(problem);
 }
 
-void record_attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
-                   const Tensor& out, float scale, bool causal) {
-  std::vector<Tensor> inputs{q, k, v};
-  if (mask.defined()) inputs.push_back(mask);
-  replay::record({.op = kOp,
-                  .inputs = std::move(inputs),
-                  .outputs = {out},
-                  .run = [masked = mask.defined(), scale, causal](const replay::Frame& frame) {
-                    attend(frame.in(0), frame.in(1), frame.in(2), masked ? frame.in(3) : Tensor(),
-                           frame.out(), scale, causal);
-                  }});
+Dims batch_sizes(const Tensor& query, const Tensor& key, const Tensor& value) {
+  const Dims batch = broadcast_sizes(batch_of(query), batch_of(key), kOp);
+  return broadcast_sizes(batch, batch_of(value), kOp);
 }
 
-Tensor by_heads(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
-                const Dims& batch, float scale, bool causal) {
-  const Tensor q = as_heads(query, batch);
-  const Tensor k = as_heads(key, batch);
-  const Tensor v = as_heads(value, batch);
-  const Tensor out = result_like(q, v.size(3));
-  if (k.size(2) == 0) {
-    out.fill_(0.0);
-  } else if (out.numel() > 0) {
-    const Tensor added = mask.defined() ? as_heads(mask, batch) : mask;
-    attend(q, k, v, added, out, scale, causal);
-    if (replay::is_recording()) record_attend(q, k, v, added, out, scale, causal);
-  }
-  return batch.size() == 2 ? out : out.reshape(with_last(batch, q.size(2), v.size(3)));
+double scale_of(const AttentionOptions& options, std::int64_t features) {
+  return options.scale.value_or(1.0 / std::sqrt(static_cast<double>(features)));
 }
+
+/// query, key, value and a mask of numbers to add, which may be undefined.
+struct Attention final : Op<Attention> {
+  static constexpr std::string_view kName = kOp;
+  AttentionOptions options;
+
+  explicit Attention(const AttentionOptions& given) : options(given) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& query = in[0];
+    const Tensor& key = in[1];
+    const Tensor& value = in[2];
+    check(query, key, value, in[3], options);
+    const Dims batch = batch_sizes(query, key, value);
+    if (in[3].defined()) check_mask(in[3], with_last(batch, query.size(-2), key.size(-2)));
+    out.add_like(query, with_last(batch, query.size(-2), value.size(-1)),
+                 result_strides(query, batch, value.size(-1)));
+  }
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& query = in[0];
+    const Tensor& key = in[1];
+    const double scale = scale_of(options, query.size(-1));
+    if (query.dtype() == DType::Float64) {
+      copy_result(matmul(weights_or_zeros(query, key, in[3], scale, options.is_causal), in[2]),
+                  out[0]);
+      return "steps";
+    }
+    if (key.size(-2) == 0) {
+      out[0].fill_(0.0);
+      return "zeros";
+    }
+    const Dims batch = batch_of(out[0]);
+    Tensor mask;
+    if (in[3].defined()) {
+      mask = as_heads(expand_mask(in[3], with_last(batch, query.size(-2), key.size(-2))), batch);
+    }
+    attend(as_heads(query, batch), as_heads(key, batch), as_heads(in[2], batch), mask,
+           as_heads(out[0], batch), static_cast<float>(scale), options.is_causal);
+    return "onednn:sgemm, simd";
+  }
+
+  OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
+    const std::int64_t scores =
+        out[0].numel() / std::max<std::int64_t>(1, in[2].size(-1)) * in[1].size(-2);
+    return {.multiply_adds = scores * (in[0].size(-1) + in[2].size(-1)),
+            .bytes = static_cast<std::int64_t>(in[0].nbytes() + in[1].nbytes() + in[2].nbytes() +
+                                               out[0].nbytes())};
+  }
+
+  // The weights are calculated again on the way back: they take more memory than all the inputs.
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b1111); }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    return attention_gradients(context, scale_of(options, context.input_sizes(0).back()),
+                               options.is_causal);
+  }
+
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<Attention, &Attention::options, &AttentionOptions::is_causal>("is_causal"),
+        attribute<Attention, &Attention::options, &AttentionOptions::scale>("scale")};
+    return kTable;
+  }
+};
+
+/// The same with dropout, op by op.
+struct DropoutAttention final : ComposedOp<DropoutAttention> {
+  static constexpr std::string_view kName = kOp;
+  AttentionOptions options;
+
+  explicit DropoutAttention(const AttentionOptions& given) : options(given) {}
+
+  std::vector<Tensor> compose(const Arguments& in) const override {
+    check(in[0], in[1], in[2], in[3], options);
+    if (in[3].defined()) {
+      const Dims batch = batch_sizes(in[0], in[1], in[2]);
+      check_mask(in[3], with_last(batch, in[0].size(-2), in[1].size(-2)));
+    }
+    const Tensor weights =
+        weights_or_zeros(in[0], in[1], in[3], scale_of(options, in[0].size(-1)), options.is_causal);
+    return {matmul(dropout(weights, options.dropout_p), in[2])};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    using Self = DropoutAttention;
+    using Options = AttentionOptions;
+    static constexpr std::array kTable{
+        attribute<Self, &Self::options, &Options::dropout_p>("dropout_p"),
+        attribute<Self, &Self::options, &Options::is_causal>("is_causal"),
+        attribute<Self, &Self::options, &Options::scale>("scale")};
+    return kTable;
+  }
+};
+
+/// query, key and a mask of numbers to add, which may be undefined.
+struct AttentionWeights final : ComposedOp<AttentionWeights> {
+  static constexpr std::string_view kName = "attention_weights";
+  double scale;
+
+  explicit AttentionWeights(double factor) : scale(factor) {}
+
+  std::vector<Tensor> compose(const Arguments& in) const override {
+    Tensor scores = matmul(mul_scalar(in[0], scale), in[1].transpose(-2, -1));
+    if (in[2].defined()) scores = add(scores, in[2]);
+    return {softmax(scores, -1)};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<AttentionWeights, &AttentionWeights::scale>("scale")};
+    return kTable;
+  }
+};
+
+/// Truth values as numbers to add.
+struct AdditiveMask final : Op<AdditiveMask> {
+  static constexpr std::string_view kName = "additive_mask";
+  bool left_out;
+  DType dtype;
+
+  AdditiveMask(bool value_left_out, DType result) : left_out(value_left_out), dtype(result) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    require_tensor(kName, "mask", in[0], {DType::Bool});
+    QUANTA_SUPPORTED(dtype == DType::Float32 || dtype == DType::Float64,
+                     "{}: dtype: expected Float32 or Float64, got {}", kName, dtype);
+    out.arrange(0, MemoryFormat::Contiguous);
+    out.add(in[0].sizes(), dtype);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const bool* from = in[0].data<bool>();
+    detail::visit_floats(dtype, [&](auto zero) {
+      using T = decltype(zero);
+      std::transform(from, from + in[0].numel(), out[0].mutable_data<T>(), [&](bool value) {
+        return value == left_out ? static_cast<T>(kMinusInfinity) : T{0};
+      });
+    });
+    return "scalar";
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<AdditiveMask, &AdditiveMask::left_out>("left_out"),
+                                       attribute<AdditiveMask, &AdditiveMask::dtype>("dtype")};
+    return kTable;
+  }
+};
+
+/// The lower triangle, as numbers to add. It has no arguments, so a recording takes it for a
+/// constant.
+struct CausalMask final : Op<CausalMask> {
+  static constexpr std::string_view kName = "causal_mask";
+  std::int64_t queries;
+  std::int64_t keys;
+  DType dtype;
+
+  CausalMask(std::int64_t rows, std::int64_t columns, DType result)
+      : queries(rows), keys(columns), dtype(result) {}
+
+  void infer(const Arguments&, Results& out) const override { out.add({queries, keys}, dtype); }
+  std::string_view cpu(const Arguments&, std::span<const Tensor> out) const override {
+    detail::visit_floats(dtype, [&](auto zero) {
+      using T = decltype(zero);
+      T* row = out[0].mutable_data<T>();
+      for (std::int64_t i = 0; i < queries; ++i, row += keys) {
+        T* const hidden = row + std::min(i + 1, keys);
+        std::fill(row, hidden, T{0});
+        std::fill(hidden, row + keys, static_cast<T>(kMinusInfinity));
+      }
+    });
+    return "scalar";
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<CausalMask, &CausalMask::queries>("queries"),
+                                       attribute<CausalMask, &CausalMask::keys>("keys"),
+                                       attribute<CausalMask, &CausalMask::dtype>("dtype")};
+    return kTable;
+  }
+};
 
 }  // namespace
 
-Tensor additive_mask(std::string_view op, std::string_view argument, const Tensor& mask,
-                     bool left_out, DType dtype) {
-  if (!mask.defined() || mask.dtype() == dtype) return mask;
-  QUANTA_CHECK(mask.dtype() == DType::Bool, "{}: {}: expected Bool or {}, got {}", op, argument,
-               dtype, mask.dtype());
-  if (replay::is_recording()) {
-    return replay::call(
-        "additive_mask",
-        [=](const Tensor& given) {
-          return additive_mask("additive_mask", "mask", given, left_out, dtype);
-        },
-        mask);
-  }
-  const Tensor dense = mask.contiguous();
-  const Tensor result = Tensor::empty(mask.sizes());
-  std::transform(
-      dense.data<bool>(), dense.data<bool>() + dense.numel(), result.mutable_data<float>(),
-      [&](bool value) { return value == left_out ? static_cast<float>(kMinusInfinity) : 0.0F; });
-  return result.to(dtype);
-}
-
-Tensor attention_weights(const Tensor& query, const Tensor& key, const Tensor& mask, double scale) {
-  Tensor scores = matmul(mul_scalar(query, scale), key.transpose(-2, -1));
-  if (mask.defined()) scores = add(scores, mask);
-  return softmax(scores, -1);
-}
-
-namespace detail {
-
-Tensor causal_mask(std::int64_t queries, std::int64_t keys, DType dtype) {
-  const Tensor mask = Tensor::zeros({queries, keys});
-  auto* row = mask.mutable_data<float>();
-  for (std::int64_t i = 0; i < queries; ++i, row += keys) {
-    std::fill(row + std::min(i + 1, keys), row + keys, static_cast<float>(kMinusInfinity));
-  }
-  if (replay::is_recording()) replay::mark_constant(mask);
-  return mask.to(dtype);
-}
-
-Tensor attention_weights_or_zeros(const Tensor& query, const Tensor& key, const Tensor& mask,
-                                  double scale) {
+Tensor weights_or_zeros(const Tensor& query, const Tensor& key, const Tensor& given, double scale,
+                        bool is_causal) {
+  const Tensor mask = is_causal ? causal_mask(query.size(-2), key.size(-2), query.dtype()) : given;
   const Tensor weights = attention_weights(query, key, mask, scale);
   if (!mask.defined() || weights.numel() == 0) return weights;
   // Of the mask as it is: what is broadcast need not be looked at again and again.
@@ -237,44 +362,54 @@ Tensor attention_weights_or_zeros(const Tensor& query, const Tensor& key, const 
   return masked_fill(weights, eq(max(own, -1, {.keepdim = true}).values, kMinusInfinity), 0.0);
 }
 
-}  // namespace detail
+}  // namespace attention
+
+using namespace attention;
+
+Tensor additive_mask(std::string_view op, std::string_view argument, const Tensor& mask,
+                     bool left_out, DType dtype) {
+  if (!mask.defined() || mask.dtype() == dtype) return mask;
+  QUANTA_CHECK(mask.dtype() == DType::Bool, "{}: {}: expected Bool or {}, got {}", op, argument,
+               dtype, mask.dtype());
+  return run(AdditiveMask(left_out, dtype), mask);
+}
+
+Tensor causal_mask(std::int64_t queries, std::int64_t keys, DType dtype) {
+  return run(CausalMask(queries, keys, dtype));
+}
+
+Tensor attention_weights(const Tensor& query, const Tensor& key, const Tensor& mask, double scale) {
+  return run(AttentionWeights(scale), query, key, mask);
+}
 
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const Tensor& attn_mask, const AttentionOptions& options) {
-  OpScope scope(kOp);
-  check(query, key, value, attn_mask, options);
-  Dims batch = broadcast_sizes(batch_of(query), batch_of(key), kOp);
-  batch = broadcast_sizes(batch, batch_of(value), kOp);
-  const Tensor mask = additive_mask(kOp, "attn_mask", attn_mask, false, query.dtype());
-  Tensor expanded;
-  if (mask.defined()) {
-    expanded = expand_mask(mask.detach(), with_last(batch, query.size(-2), key.size(-2)));
-  }
-  const double scale = options.scale.value_or(1.0 / std::sqrt(static_cast<double>(query.size(-1))));
-  if (options.dropout_p > 0.0) {
-    scope.kernel("steps");
-    return by_steps(query, key, value, mask, scale, options);
-  }
-  Tensor result;
-  if (query.dtype() == DType::Float64) {
-    scope.kernel("steps");
-    result = by_steps(query.detach(), key.detach(), value.detach(),
-                      mask.defined() ? mask.detach() : mask, scale, options);
-  } else {
-    scope.kernel("onednn:sgemm, simd");
-    result = by_heads(query.detach(), key.detach(), value.detach(), expanded, batch,
-                      static_cast<float>(scale), options.is_causal);
-  }
-  scope.work([&]() -> OpWork {
-    const std::int64_t scores =
-        result.numel() / std::max<std::int64_t>(1, value.size(-1)) * key.size(-2);
-    return {.multiply_adds = scores * (query.size(-1) + value.size(-1)),
-            .bytes = static_cast<std::int64_t>(query.nbytes() + key.nbytes() + value.nbytes() +
-                                               result.nbytes())};
-  });
-  if (!autograd::needs_grad(query, key, value, mask)) return result;
-  return gradients::record_attention(std::move(result), query, key, value, mask,
-                                     {scale, options.is_causal});
+  const bool is_double = query.defined() && query.dtype() == DType::Float64;
+  const Tensor mask = additive_mask(kOp, "attn_mask", attn_mask, false,
+                                    is_double ? DType::Float64 : DType::Float32);
+  return options.dropout_p == 0.0 ? run(Attention(options), query, key, value, mask)
+                                  : run(DropoutAttention(options), query, key, value, mask);
+}
+
+void detail::add_attention(Catalogue& catalogue) {
+  constexpr std::string_view kHeader = "quanta/ops/attention.h";
+  catalogue.add({.name = Attention::kName, .header = kHeader, .dtypes = dtypes::kFloats},
+                [](DType dtype) {
+                  return sample_call(
+                      Attention({}),
+                      {sample_tensor({2, 2, 5, 4}, dtype), sample_tensor({2, 2, 3, 4}, dtype, 2),
+                       sample_tensor({2, 2, 3, 6}, dtype, 3), sample_tensor({5, 3}, dtype, 4)});
+                });
+  catalogue.add({.name = AttentionWeights::kName, .header = kHeader, .dtypes = dtypes::kFloats},
+                [](DType dtype) {
+                  return sample_call(AttentionWeights(0.5),
+                                     {sample_tensor({2, 5, 4}, dtype),
+                                      sample_tensor({2, 3, 4}, dtype, 2), Tensor()});
+                });
+  catalogue.add(
+      {.name = AdditiveMask::kName, .header = kHeader, .dtypes = dtypes::kBool}, [](DType dtype) {
+        return sample_call(AdditiveMask(true, DType::Float32), {sample_tensor({5, 3}, dtype)});
+      });
 }
 
 }  // namespace quanta

@@ -8,6 +8,7 @@
 
 namespace quanta::dtypes {
 
+inline constexpr std::array kBool{DType::Bool};
 inline constexpr std::array kFloat{DType::Float32};
 inline constexpr std::array kFloats{DType::Float32, DType::Float64};
 inline constexpr std::array kFloating{DType::Float32, DType::Float64, DType::Float16,

@@ -10,6 +10,7 @@ namespace quanta::detail {
 // One a line, sorted.
 void add_activations(Catalogue& catalogue);
 void add_arithmetic(Catalogue& catalogue);
+void add_attention(Catalogue& catalogue);
 void add_cat(Catalogue& catalogue);
 void add_compare(Catalogue& catalogue);
 void add_interpolate(Catalogue& catalogue);

@@ -615,6 +615,9 @@ void add_attention(Cases& cases) {
     const Tensor y = x.to(DType::Float64);
     return scaled_dot_product_attention(y, y, y, {}, {.is_causal = true});
   });
+  cases["additive_mask"].push_back({"Float32", sizes, [](const Tensor& x) {
+                                      return additive_mask("test", "mask", gt(x, 0.0), true);
+                                    }});
   cases["attention_weights"].push_back(
       {"Float32", sizes, [](const Tensor& x) { return attention_weights(x, x, {}, 0.3); }});
 }

@@ -153,6 +153,12 @@ void add_recurrent(std::map<std::string, Caller>& callers) {
 
 void add_attention(std::map<std::string, Caller>& callers) {
   const Dims sizes{1, 2, 4, 4};
+  callers["additive_mask"] = {sizes, [](const Tensor& x) {
+                                // A mask of the wanted dtype is given back.
+                                additive_mask("op", "mask", x, true,
+                                              x.dtype() == DType::Float32 ? DType::Float64
+                                                                          : DType::Float32);
+                              }};
   callers["scaled_dot_product_attention"] = {
       sizes, [](const Tensor& x) { scaled_dot_product_attention(x, x, x); }};
   callers["attention_weights"] = {sizes, [](const Tensor& x) { attention_weights(x, x, {}, 1.0); }};
