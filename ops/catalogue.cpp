@@ -14,6 +14,7 @@ Catalogue& catalogue() {
     detail::add_attention(made);
     detail::add_cat(made);
     detail::add_compare(made);
+    detail::add_embeddings(made);
     detail::add_interpolate(made);
     detail::add_matmul(made);
     detail::add_norms(made);

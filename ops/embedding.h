@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "quanta/runtime/tensor.h"
 
@@ -49,9 +50,13 @@ struct EmbeddingBagOptions {
   /// Where each bag starts in 1-d indices (Int32 or Int64, first 0, not decreasing). Left
   /// undefined for 2-d indices, of which each row is a bag.
   Tensor offsets{};
-  EmbeddingBagMode mode = EmbeddingBagMode::Sum;  ///< the only one; torch ignores the others
-  Tensor per_sample_weights{};                    ///< Float32, one for each index, or undefined: 1
-  bool include_last_offset = false;               ///< the last offset only ends the last bag
+  /// The only one of quantized tables; torch ignores the others there.
+  EmbeddingBagMode mode = EmbeddingBagMode::Sum;
+  /// Of the table's float type (Float32 for quantized ones), one for each index, or undefined: 1.
+  /// With Sum only.
+  Tensor per_sample_weights{};
+  bool include_last_offset = false;           ///< the last offset only ends the last bag
+  std::optional<std::int64_t> padding_idx{};  ///< a row that no bag counts
 };
 
 /// One sum of rows for each bag, float32 in the order of the indices: Float32 [bags, columns].
@@ -93,3 +98,19 @@ Tensor embedding_bag_4bit_unpack(const Tensor& packed_weight);
 Tensor embedding_bag_2bit_unpack(const Tensor& packed_weight);
 
 }  // namespace quanta::quantized
+
+namespace quanta {
+
+/// The rows of a Float32 or Float64 table [rows, columns] that `indices` (Int32 or Int64, any shape)
+/// name: [...indices, columns]. The row `padding_idx` gets no gradient. Same as
+/// torch.nn.functional.embedding. Throws ArgumentError for an index outside the table.
+Tensor embedding(const Tensor& weight, const Tensor& indices,
+                 std::optional<std::int64_t> padding_idx = std::nullopt);
+
+/// The sum, mean or maximum of the rows of each bag, [bags, columns]; zeros for a bag without any.
+/// Same as torch.nn.functional.embedding_bag. Throws ArgumentError as embedding does, and for
+/// offsets that do not fit.
+Tensor embedding_bag(const Tensor& weight, const Tensor& indices,
+                     const quantized::EmbeddingBagOptions& options);
+
+}  // namespace quanta

@@ -5,7 +5,6 @@
 
 #include "quanta/nn/detail/from_float.h"
 #include "quanta/runtime/check.h"
-#include "quanta/runtime/recorder.h"
 
 namespace quanta::nn::quantized {
 namespace {
@@ -133,35 +132,11 @@ void EmbeddingBag::set_weight(const QTensor& weight) { packed_ = repacked(packed
 
 Tensor EmbeddingBag::run(const Tensor& indices, const Tensor& offsets,
                          const Tensor& per_sample_weights) const {
-  if (replay::is_recording()) {
-    return replay::call(
-        "embedding_bag",
-        [self = *this](const Tensor& at, const Tensor& starts, const Tensor& weights) {
-          return self.run(at, starts, weights);
-        },
-        indices, offsets, per_sample_weights);
-  }
-  ops::EmbeddingBagOptions call{.offsets = offsets,
-                                .mode = EmbeddingBagMode::Sum,
-                                .per_sample_weights = per_sample_weights,
-                                .include_last_offset = options().include_last_offset};
-  const bool is_plain_index =
-      indices.defined() && !indices.is_floating_point() && !indices.is_quantized();
-  if (options().padding_idx && is_plain_index) {
-    // A factor of zero leaves the row out of the sum; rows are finite.
-    const std::vector<std::int64_t> rows = indices.to_int64_vector();
-    Tensor factors = per_sample_weights.defined()
-                         ? per_sample_weights.clone(MemoryFormat::Contiguous)
-                         : Tensor::ones(indices.sizes());
-    QUANTA_CHECK(factors.dtype() == DType::Float32 && factors.sizes() == indices.sizes(),
-                 "EmbeddingBag: per_sample_weights: expected Float32 {}, got {} {}",
-                 indices.sizes(), factors.dtype(), factors.sizes());
-    auto* values = factors.mutable_data<float>();
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      if (rows[i] == *options().padding_idx) values[i] = 0.0F;
-    }
-    call.per_sample_weights = factors;
-  }
+  const ops::EmbeddingBagOptions call{.offsets = offsets,
+                                      .mode = EmbeddingBagMode::Sum,
+                                      .per_sample_weights = per_sample_weights,
+                                      .include_last_offset = options().include_last_offset,
+                                      .padding_idx = options().padding_idx};
   return packed_.dtype() == DType::QUInt4x2 ? ops::embedding_bag_4bit(packed_, indices, call)
                                             : ops::embedding_bag_byte(packed_, indices, call);
 }

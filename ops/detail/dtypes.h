@@ -21,6 +21,7 @@ inline constexpr std::array kFloatsQuantized{DType::Float32, DType::Float64, DTy
                                              DType::QInt8,   DType::QInt32,  DType::QUInt4x2,
                                              DType::QUInt2x4};
 inline constexpr std::array kNumbers{DType::Float32, DType::Float64, DType::Int32, DType::Int64};
+inline constexpr std::array kIndices{DType::Int64, DType::Int32};
 inline constexpr std::array kQUInt8{DType::QUInt8};
 inline constexpr std::array kQUInt4x2{DType::QUInt4x2};
 inline constexpr std::array kQ8{DType::QUInt8, DType::QInt8};

@@ -13,6 +13,7 @@ void add_arithmetic(Catalogue& catalogue);
 void add_attention(Catalogue& catalogue);
 void add_cat(Catalogue& catalogue);
 void add_compare(Catalogue& catalogue);
+void add_embeddings(Catalogue& catalogue);
 void add_interpolate(Catalogue& catalogue);
 void add_matmul(Catalogue& catalogue);
 void add_norms(Catalogue& catalogue);

@@ -1,18 +1,12 @@
 #include "quanta/ops/embedding/gradient.h"
 
-#include <utility>
-
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/indexing/gradient.h"
-#include "quanta/runtime/autograd.h"
 
-namespace quanta::gradients {
+namespace quanta::embeddings {
 namespace {
 
-using autograd::BackwardContext;
 using quantized::EmbeddingBagMode;
-
-Tensor index_tensor(const std::vector<std::int64_t>& rows) { return Tensor::from_int64(rows); }
 
 // One bag: `rows` are the places in `layout` of those that count.
 template <typename T>
@@ -64,18 +58,18 @@ class BagGradient {
 };
 
 template <typename T>
-std::vector<Tensor> bags_backward(const BackwardContext& backward, const BagLayout& layout) {
-  const Tensor table = backward.saved(0).contiguous();
-  const Tensor factors =
-      backward.saved(1).defined() ? backward.saved(1).contiguous() : backward.saved(1);
-  const Tensor gradient = backward.grad().contiguous();
+std::vector<Tensor> bags_backward(const Tensor& given, const Tensor& weight, const Tensor& weights,
+                                  const BagLayout& layout, bool wants_factors) {
+  const Tensor table = weight.contiguous();
+  const Tensor factors = weights.defined() ? weights.contiguous() : weights;
+  const Tensor gradient = given.contiguous();
   const std::int64_t columns = table.sizes()[1];
   std::vector<Tensor> results{Tensor::zeros(table.sizes(), table.dtype()), Tensor()};
-  if (backward.needs(1)) results[1] = Tensor::zeros(factors.sizes(), factors.dtype());
+  if (wants_factors) results[1] = Tensor::zeros(factors.sizes(), factors.dtype());
   const BagGradient<T> bags(layout, table.data<T>(),
                             factors.defined() ? factors.data<T>() : nullptr, columns);
   auto* to_table = results[0].mutable_data<T>();
-  auto* to_factors = backward.needs(1) ? results[1].mutable_data<T>() : nullptr;
+  auto* to_factors = wants_factors ? results[1].mutable_data<T>() : nullptr;
   for (std::size_t b = 0; b + 1 < layout.ends.size(); ++b) {
     bags.add(b, gradient.data<T>() + static_cast<std::int64_t>(b) * columns, to_table, to_factors);
   }
@@ -84,24 +78,20 @@ std::vector<Tensor> bags_backward(const BackwardContext& backward, const BagLayo
 
 }  // namespace
 
-Tensor record_embedding(const Tensor& table, const std::vector<std::int64_t>& rows,
-                        std::optional<std::int64_t> padding_idx, Tensor y) {
-  return autograd::record("embedding", {table}, std::move(y), {index_tensor(rows)},
-                          [sizes = table.sizes(), padding_idx](const BackwardContext& backward) {
-                            const Tensor sum =
-                                add_slices(backward.grad(), backward.saved(0), sizes, 0);
-                            if (padding_idx) sum.select(0, *padding_idx).fill_(0.0);
-                            return std::vector<Tensor>{sum};
-                          });
+Tensor embedding_gradient(const Tensor& gradient, const Tensor& indices, const Dims& sizes,
+                          std::optional<std::int64_t> padding_idx) {
+  const Tensor rows = Tensor::from_int64(indices.to_int64_vector());
+  const Tensor sum = gradients::add_slices(gradient, rows, sizes, 0);
+  if (padding_idx) sum.select(0, *padding_idx).fill_(0.0);
+  return sum;
 }
 
-Tensor record_bags(const Tensor& table, const Tensor& factors, BagLayout layout, Tensor y) {
-  return autograd::record("embedding_bag", {table, factors}, std::move(y), {table, factors},
-                          [layout = std::move(layout)](const BackwardContext& backward) {
-                            return detail::visit_floats(backward.saved(0).dtype(), [&](auto zero) {
-                              return bags_backward<decltype(zero)>(backward, layout);
-                            });
-                          });
+std::vector<Tensor> bag_gradients(const Tensor& gradient, const Tensor& table,
+                                  const Tensor& factors, const BagLayout& layout,
+                                  bool wants_factors) {
+  return detail::visit_floats(table.dtype(), [&](auto zero) {
+    return bags_backward<decltype(zero)>(gradient, table, factors, layout, wants_factors);
+  });
 }
 
-}  // namespace quanta::gradients
+}  // namespace quanta::embeddings

@@ -1,6 +1,6 @@
 #pragma once
 
-// Private: rows taken out of float tables, on the tape.
+// Private: the way back to the rows of float tables.
 
 #include <cstdint>
 #include <optional>
@@ -9,11 +9,11 @@
 #include "quanta/ops/embedding.h"
 #include "quanta/runtime/tensor.h"
 
-namespace quanta::gradients {
+namespace quanta::embeddings {
 
-/// Records `y` = the rows of `table` at `rows`; the row padding_idx gets nothing.
-Tensor record_embedding(const Tensor& table, const std::vector<std::int64_t>& rows,
-                        std::optional<std::int64_t> padding_idx, Tensor y);
+/// Of a table of these sizes whose rows were taken; the row padding_idx gets nothing.
+Tensor embedding_gradient(const Tensor& gradient, const Tensor& indices, const Dims& sizes,
+                          std::optional<std::int64_t> padding_idx);
 
 /// Bag b covers rows[ends[b]] to rows[ends[b + 1]]; those at padding_idx do not count.
 struct BagLayout {
@@ -22,7 +22,9 @@ struct BagLayout {
   quantized::EmbeddingBagMode mode = quantized::EmbeddingBagMode::Mean;
   std::optional<std::int64_t> padding_idx{};
 };
-/// Records `y` [bags, columns]; `factors`, one for each row, may be undefined.
-Tensor record_bags(const Tensor& table, const Tensor& factors, BagLayout layout, Tensor y);
+/// Of the table and, if they are wanted, of the factors, one for each row, which may be undefined.
+std::vector<Tensor> bag_gradients(const Tensor& gradient, const Tensor& table,
+                                  const Tensor& factors, const BagLayout& layout,
+                                  bool wants_factors);
 
-}  // namespace quanta::gradients
+}  // namespace quanta::embeddings

@@ -561,6 +561,8 @@ void add_embeddings(Cases& cases) {
     cases[op].push_back(
         {"rows", sizes, [=](const Tensor& x) { return function(positions(x, 10)); }});
   };
+  by_rows("embedding", [=](const Tensor& i) { return embedding(table, i); });
+  by_rows("embedding_bag", [=](const Tensor& i) { return embedding_bag(table, i, {}); });
   by_rows("embedding_byte", [=](const Tensor& i) { return quantized::embedding_byte(byte, i); });
   by_rows("embedding_4bit", [=](const Tensor& i) { return quantized::embedding_4bit(nibble, i); });
   by_rows("embedding_bag_byte",

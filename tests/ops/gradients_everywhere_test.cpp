@@ -15,6 +15,7 @@
 #include "quanta/ops/block_quant.h"
 #include "quanta/ops/compare.h"
 #include "quanta/ops/conv.h"
+#include "quanta/ops/embedding.h"
 #include "quanta/ops/fake_quantize.h"
 #include "quanta/ops/indexing.h"
 #include "quanta/ops/interpolate.h"
@@ -109,6 +110,9 @@ void add_arithmetic(Callers& callers) {
   callers["matmul"] = {kMatrix, [](const Tensor& x) { return matmul(x, Tensor::ones({4, 2})); }};
   callers["bmm"] = {{2, 3, 4}, [](const Tensor& x) { return bmm(x, Tensor::ones({2, 4, 2})); }};
   callers["where"] = {kMatrix, [=](const Tensor& x) { return where(gt(other, 0.0), other, x); }};
+  const Tensor rows = Tensor::zeros({2, 2}, DType::Int64);
+  callers["embedding"] = {kMatrix, [=](const Tensor& x) { return embedding(x, rows); }};
+  callers["embedding_bag"] = {kMatrix, [=](const Tensor& x) { return embedding_bag(x, rows, {}); }};
   callers["scaled_dot_product_attention"] = {
       kImage, [](const Tensor& x) { return scaled_dot_product_attention(x, x, x); }};
   callers["attention_weights"] = {kImage,

@@ -403,14 +403,26 @@ void add_others(std::map<std::string, Caller>& callers) {
 
   const Tensor indices = Tensor::zeros({1, 1}, DType::Int64);
   const Dims row{2, 16};
-  callers["embedding_byte"] = {
-      row, [=](const Tensor& x) { quantized::embedding_byte(table(x), indices); }};
-  callers["embedding_4bit"] = {
-      row, [=](const Tensor& x) { quantized::embedding_4bit(table(x), indices); }};
-  callers["embedding_bag_byte"] = {
-      row, [=](const Tensor& x) { quantized::embedding_bag_byte(table(x), indices); }};
-  callers["embedding_bag_4bit"] = {
-      row, [=](const Tensor& x) { quantized::embedding_bag_4bit(table(x), indices); }};
+  // Either of the two arguments shows its dtype: the table, or the indices.
+  const auto look_up = [=](DType of_table, auto op) -> Caller {
+    return {row, [=](const Tensor& x) {
+              const bool is_index = x.dtype() == DType::Int64 || x.dtype() == DType::Int32;
+              op(table(is_index ? image(row, of_table) : x),
+                 is_index ? Tensor::zeros({1, 1}, x.dtype()) : indices);
+            }};
+  };
+  callers["embedding_byte"] = look_up(DType::QUInt8, quantized::embedding_byte);
+  callers["embedding_4bit"] = look_up(DType::QUInt4x2, quantized::embedding_4bit);
+  callers["embedding_bag_byte"] =
+      look_up(DType::QUInt8, [](const auto& packed, const Tensor& at) {
+        return quantized::embedding_bag_byte(packed, at);
+      });
+  callers["embedding_bag_4bit"] =
+      look_up(DType::QUInt4x2, [](const auto& packed, const Tensor& at) {
+        return quantized::embedding_bag_4bit(packed, at);
+      });
+  callers["embedding"] = {row, [=](const Tensor& x) { embedding(x, indices); }};
+  callers["embedding_bag"] = {row, [=](const Tensor& x) { embedding_bag(x, indices, {}); }};
   callers["embedding_bag_byte_rowwise_offsets"] = {
       row, [=](const Tensor& x) { quantized::embedding_bag_byte_rowwise_offsets(x, indices); }};
   callers["embedding_bag_4bit_rowwise_offsets"] = {
