@@ -15,11 +15,16 @@ Catalogue& catalogue() {
     detail::add_cat(made);
     detail::add_compare(made);
     detail::add_embeddings(made);
+    detail::add_factory(made);
+    detail::add_indexing(made);
     detail::add_interpolate(made);
     detail::add_matmul(made);
     detail::add_norms(made);
+    detail::add_pad(made);
     detail::add_pooling(made);
     detail::add_reduce(made);
+    detail::add_shape(made);
+    detail::add_shuffle(made);
     detail::add_sort(made);
     detail::add_quantize(made);
     return made;

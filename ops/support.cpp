@@ -43,18 +43,13 @@ struct Family {
 constexpr std::string_view kBlockQuant = "quanta/ops/block_quant.h";
 constexpr std::string_view kConv = "quanta/ops/conv.h";
 constexpr std::string_view kEmbedding = "quanta/ops/embedding.h";
-constexpr std::string_view kFactory = "quanta/ops/factory.h";
 constexpr std::string_view kFakeQuantize = "quanta/ops/fake_quantize.h";
-constexpr std::string_view kIndexing = "quanta/ops/indexing.h";
 constexpr std::string_view kLinear = "quanta/ops/linear.h";
 constexpr std::string_view kLinearDynamic = "quanta/ops/linear_dynamic.h";
 constexpr std::string_view kLinearWeightOnly = "quanta/ops/linear_weight_only.h";
 constexpr std::string_view kLoss = "quanta/ops/loss.h";
-constexpr std::string_view kPad = "quanta/ops/pad.h";
 constexpr std::string_view kQuantizeAffine = "quanta/ops/quantize_affine.h";
 constexpr std::string_view kRnn = "quanta/ops/rnn.h";
-constexpr std::string_view kShape = "quanta/ops/shape.h";
-constexpr std::string_view kShuffle = "quanta/ops/shuffle.h";
 constexpr std::string_view kTensorQuant = "quanta/ops/tensor_quant.h";
 
 const std::vector<Family>& families() {
@@ -69,8 +64,6 @@ const std::vector<Family>& families() {
       {kEmbedding, kQUInt8, {"embedding_byte", "embedding_bag_byte"}},
       {kEmbedding, kQUInt4x2, {"embedding_4bit", "embedding_bag_4bit"}},
       {kBlockQuant, kFloating, {"dynamic_block_quant"}},
-      {kFactory, kCodes, {"make_per_tensor_quantized_tensor", "make_per_channel_quantized_tensor"}},
-      {kFactory, kQuantized, {"empty_quantized"}},
       {kFakeQuantize,
        kFloating,
        {"fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine",
@@ -78,10 +71,6 @@ const std::vector<Family>& families() {
       {kQuantizeAffine,
        kFloating,
        {"quantize_affine", "dequantize_affine", "quantize_dequantize_affine"}},
-      {kIndexing,
-       kWholeBytes,
-       {"index", "index_put_", "index_select", "gather", "take", "masked_fill", "masked_fill_"}},
-      {kIndexing, kOrderedPlain, {"nonzero"}},
       {kLinear, kFloatsQUInt8, {"linear"}},
       {kLinear, kQUInt8, {"linear_relu", "linear_leaky_relu", "linear_tanh"}},
       {kLinearDynamic,
@@ -93,13 +82,7 @@ const std::vector<Family>& families() {
        kFloats,
        {"mse_loss", "l1_loss", "smooth_l1_loss", "binary_cross_entropy_with_logits", "nll_loss",
         "cross_entropy"}},
-      {kPad, kWholeBytes, {"pad"}},
       {kRnn, kFloats, {"recurrent_steps"}},
-      {kShape,
-       kWholeBytes,
-       {"stack", "chunk", "split", "split_with_sizes", "unbind", "unfold", "flip", "repeat",
-        "resize_"}},
-      {kShuffle, kWholeBytes, {"channel_shuffle", "pixel_shuffle", "pixel_unshuffle"}},
       {kTensorQuant,
        kFloating,
        {"tensor_quant", "legacy_fake_tensor_quant", "fake_tensor_quant", "fake_affine_tensor_quant",

@@ -1,6 +1,7 @@
 #include "quanta/runtime/attribute.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "quanta/runtime/check.h"
@@ -62,6 +63,12 @@ bool same_attribute(const Attribute& a, const Attribute& b) {
         }
       },
       a);
+}
+
+std::span<const std::string_view> enumerators(MemoryFormat) {
+  static constexpr std::array<std::string_view, 3> kNames{"contiguous", "channels_last",
+                                                          "preserve"};
+  return kNames;
 }
 
 namespace detail {

@@ -45,6 +45,9 @@ struct AttributeInfo {
   void (*set)(Operation& operation, const Attribute& value);
 };
 
+/// "contiguous", "channels_last", "preserve".
+std::span<const std::string_view> enumerators(MemoryFormat format);
+
 namespace detail {
 
 /// Throws ArgumentError: `name`: expected `expected`, got another type.

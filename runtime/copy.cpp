@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "quanta/runtime/detail/interleave.h"
 #include "quanta/runtime/detail/overlap.h"
 #include "quanta/runtime/detail/strided.h"
+#include "quanta/runtime/operation.h"
 #include "quanta/runtime/quant_math.h"
 #include "quanta/runtime/recorder.h"
 #include "quanta/runtime/tensor.h"
@@ -329,65 +331,7 @@ void quantize_bytes(const Tensor& dst, const Tensor& src) {
 
 }  // namespace
 
-namespace {
-
-// The tape's part of a copy in another order or dtype.
-Tensor recorded_copy(std::string_view op, const Tensor& x, Tensor copy) {
-  if (!autograd::needs_grad(x)) return copy;
-  return autograd::record(op, {x}, std::move(copy), {},
-                          [dtype = x.dtype()](const autograd::BackwardContext& backward) {
-                            return std::vector<Tensor>{backward.grad().to(dtype)};
-                          });
-}
-
-}  // namespace
-
-Tensor Tensor::clone(MemoryFormat format) const {
-  Dims strides;
-  if (format == MemoryFormat::Preserve) {
-    strides = is_dense() ? this->strides() : contiguous_strides(sizes(), suggested_format());
-  } else {
-    strides = contiguous_strides(sizes(), format);
-  }
-  IntrusivePtr<TensorImpl> impl(new TensorImpl);
-  impl->storage = IntrusivePtr<Storage>(new Storage(nbytes(), device()));
-  impl->data = impl->storage->data();
-  impl->sizes = sizes();
-  impl->strides = strides;
-  impl->numel = numel();
-  impl->dtype = dtype();
-  impl->device = device();
-  impl->quantizer = impl_->quantizer;
-  Tensor result(std::move(impl));
-  copy_same_dtype(result, *this);
-  if (replay::is_recording()) {
-    replay::record({.op = "clone",
-                    .inputs = {*this},
-                    .outputs = {result},
-                    .run = [](const replay::Frame& f) { copy_same_dtype(f.out(), f.in()); },
-                    .identity = "clone"});
-  }
-  return recorded_copy("clone", *this, std::move(result));
-}
-
-Tensor Tensor::to(DType wanted) const {
-  if (wanted == dtype()) return *this;
-  QUANTA_CHECK(
-      !is_quantized() && !quanta::is_quantized(wanted),
-      "to: dtype: expected plain dtypes (use quantize_per_tensor or dequantize), got {} to {}",
-      dtype(), wanted);
-  Tensor result = empty(sizes(), wanted, suggested_format());
-  if (numel() > 0) copy_converting(result, *this);
-  if (replay::is_recording() && numel() > 0) {
-    replay::record({.op = "to",
-                    .inputs = {*this},
-                    .outputs = {result},
-                    .run = [](const replay::Frame& f) { copy_converting(f.out(), f.in()); },
-                    .identity = "to"});
-  }
-  if (!result.is_floating_point()) return result;
-  return recorded_copy("to", *this, std::move(result));
-}
+// The operations -------------------------------------------------------------------------------
 
 namespace {
 
@@ -415,44 +359,6 @@ void copy_into(const Tensor& x, const Tensor& src) {
   }
 }
 
-void record_in_place(std::string_view op, std::vector<Tensor> inputs, const Tensor& x,
-                     replay::Kernel run) {
-  if (!replay::is_recording() || x.numel() == 0) return;
-  replay::record({.op = op, .inputs = std::move(inputs), .outputs = {x}, .run = std::move(run)});
-}
-
-}  // namespace
-
-const Tensor& Tensor::copy_(const Tensor& src) const {
-  QUANTA_CHECK(src.defined(), "copy_: src: expected a tensor, got an undefined one");
-  if (is_same(src)) return *this;
-  detail::check_writable("copy_", "x", *this);
-  autograd::require_no_grad("copy_", src);
-  if (detail::memory_meets(*this, src)) return copy_(src.clone());
-  replay::before_write("copy_", *this);
-  storage()->bump_version();
-  if (src.is_quantized()) {
-    QUANTA_CHECK(is_quantized(),
-                 "copy_: src: expected a plain tensor for {} (dequantize it), got {}", dtype(),
-                 src.dtype());
-    QUANTA_CHECK(dtype() == src.dtype() && sizes() == src.sizes(),
-                 "copy_: src: expected {} {}, got {} {}", dtype(), sizes(), src.dtype(),
-                 src.sizes());
-    impl_->quantizer = src.impl_->quantizer;
-  } else if (is_quantized()) {
-    QUANTA_CHECK(src.dtype() == DType::Float32, "copy_: src: expected Float32, got {}",
-                 src.dtype());
-    QUANTA_CHECK(sizes() == src.sizes(), "copy_: src: expected sizes {}, got {}", sizes(),
-                 src.sizes());
-  }
-  copy_into(*this, src);
-  record_in_place("copy_", {src}, *this,
-                  [](const replay::Frame& f) { copy_into(f.out(), f.in()); });
-  return *this;
-}
-
-namespace {
-
 // Into plain elements, or into quantized ones that have no codes of whole bytes and one scale.
 void fill_elements(const Tensor& x, double value) {
   if (x.is_quantized()) {
@@ -476,7 +382,151 @@ void fill_elements(const Tensor& x, double value) {
   });
 }
 
+struct Clone final : Op<Clone> {
+  static constexpr std::string_view kName = "clone";
+  MemoryFormat format = MemoryFormat::Preserve;
+
+  Clone() = default;
+  explicit Clone(MemoryFormat wanted) : format(wanted) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    QUANTA_CHECK(x.defined(), "clone: x: expected a tensor, got an undefined one");
+    Dims strides;
+    if (format == MemoryFormat::Preserve) {
+      strides = x.is_dense() ? x.strides() : contiguous_strides(x.sizes(), x.suggested_format());
+    } else {
+      strides = contiguous_strides(x.sizes(), format);
+    }
+    out.add_like(x, x.sizes(), strides);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    copy_same_dtype(out[0], in[0]);
+    return "copy";
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    return {context.grad()};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Clone, &Clone::format>("memory_format")};
+    return kTable;
+  }
+};
+
+struct To final : Op<To> {
+  static constexpr std::string_view kName = "to";
+  DType dtype = DType::Float32;
+
+  To() = default;
+  explicit To(DType wanted) : dtype(wanted) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    QUANTA_CHECK(x.defined(), "to: x: expected a tensor, got an undefined one");
+    QUANTA_CHECK(
+        !x.is_quantized() && !is_quantized(dtype),
+        "to: dtype: expected plain dtypes (use quantize_per_tensor or dequantize), got {} to {}",
+        x.dtype(), dtype);
+    out.add(x.sizes(), dtype, x.suggested_format());
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    copy_converting(out[0], in[0]);
+    return "convert";
+  }
+  GradientUse gradient_use(std::uint64_t) const override {
+    return is_floating_point(dtype) ? GradientUse::of(0) : GradientUse::none();
+  }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    return {context.grad().to(context.input_dtype(0))};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<To, &To::dtype>("dtype")};
+    return kTable;
+  }
+};
+
+// The argument is `src`; the target is the result.
+class CopyInto final : public Op<CopyInto> {
+ public:
+  static constexpr std::string_view kName = "copy_";
+  explicit CopyInto(const Tensor& target) : target_(target) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& src = in[0];
+    if (src.is_quantized()) {
+      QUANTA_CHECK(target_.is_quantized(),
+                   "copy_: src: expected a plain tensor for {} (dequantize it), got {}",
+                   target_.dtype(), src.dtype());
+      QUANTA_CHECK(target_.dtype() == src.dtype() && target_.sizes() == src.sizes(),
+                   "copy_: src: expected {} {}, got {} {}", target_.dtype(), target_.sizes(),
+                   src.dtype(), src.sizes());
+    } else if (target_.is_quantized()) {
+      QUANTA_CHECK(src.dtype() == DType::Float32, "copy_: src: expected Float32, got {}",
+                   src.dtype());
+      QUANTA_CHECK(target_.sizes() == src.sizes(), "copy_: src: expected sizes {}, got {}",
+                   target_.sizes(), src.sizes());
+    } else if (src.sizes() != target_.sizes()) {
+      src.expand(target_.sizes());
+    }
+    out.add_in_place(target_);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    if (in[0].is_quantized()) out[0].impl()->quantizer = in[0].impl()->quantizer;
+    copy_into(out[0], in[0]);
+    return "copy";
+  }
+  /// A recording keeps the operation, but not the tensor of the recorded run.
+  std::shared_ptr<Operation> clone() const override { return std::make_shared<CopyInto>(Tensor()); }
+
+ private:
+  Tensor target_;
+};
+
+// No argument: what was there does not matter.
+class Fill final : public Op<Fill> {
+ public:
+  static constexpr std::string_view kName = "fill_";
+  Fill(const Tensor& target, double value) : target_(target), value_(value) {}
+
+  void infer(const Arguments&, Results& out) const override { out.add_in_place(target_); }
+  std::string_view cpu(const Arguments&, std::span<const Tensor> out) const override {
+    fill_elements(out[0], value_);
+    return "fill";
+  }
+  /// A recording keeps the operation, but not the tensor of the recorded run.
+  std::shared_ptr<Operation> clone() const override {
+    return std::make_shared<Fill>(Tensor(), value_);
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Fill, &Fill::value_>("value")};
+    return kTable;
+  }
+
+ private:
+  Tensor target_;
+  double value_;
+};
+
 }  // namespace
+
+Tensor Tensor::clone(MemoryFormat format) const { return run(Clone{format}, *this); }
+
+Tensor Tensor::to(DType wanted) const {
+  if (wanted == dtype()) return *this;
+  return run(To{wanted}, *this);
+}
+
+const Tensor& Tensor::copy_(const Tensor& src) const {
+  QUANTA_CHECK(src.defined(), "copy_: src: expected a tensor, got an undefined one");
+  if (is_same(src)) return *this;
+  detail::check_writable("copy_", "x", *this);
+  autograd::require_no_grad("copy_", src);
+  if (detail::memory_meets(*this, src)) return copy_(src.clone());
+  run(CopyInto(*this), src);
+  if (src.is_quantized()) impl_->quantizer = src.impl_->quantizer;  // without elements too
+  return *this;
+}
 
 const Tensor& Tensor::fill_(double value) const {
   autograd::require_changeable("fill_", *this);
@@ -485,11 +535,7 @@ const Tensor& Tensor::fill_(double value) const {
     QTensor(*this).int_repr_view().fill_(static_cast<double>(code));
     return *this;
   }
-  replay::before_write("fill_", *this);
-  storage()->bump_version();
-  fill_elements(*this, value);
-  record_in_place("fill_", {}, *this,
-                  [value](const replay::Frame& f) { fill_elements(f.out(), value); });
+  run(Fill(*this, value));
   return *this;
 }
 

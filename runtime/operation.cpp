@@ -71,6 +71,11 @@ void Results::add_in_place(const Tensor& argument) {
   in_place_ = true;
 }
 
+void Results::add_view(Tensor view) {
+  push(std::move(view));
+  views_ = true;
+}
+
 void Results::arrange(std::size_t i, MemoryFormat format) {
   QUANTA_DCHECK(i < kArranged);
   arranged_[i] = format;
@@ -248,6 +253,7 @@ struct Runner {
 
   // Gives memory to the results; whether there is anything to calculate.
   static bool allocate_all(Results& out, Device device) {
+    if (out.views_) return false;
     bool any = out.empty();
     for (Tensor& x : out) {
       if (!x.impl()->storage) allocate(x, device);  // the others are changed in place

@@ -73,8 +73,11 @@ class Results {
   void add_like(const Tensor& like, const Dims& sizes, const Dims& strides);
   void add_like(const Tensor& like, const Dims& sizes,
                 MemoryFormat format = MemoryFormat::Contiguous);
-  /// The operation changes argument `i` in place; that is its next result.
+  /// The operation changes this argument in place; it is the next result.
   void add_in_place(const Tensor& argument);
+  /// A view of an argument, off the tape: there is nothing to calculate. All results are views
+  /// then.
+  void add_view(Tensor view);
 
   /// The kernel wants argument `i` dense in this order; run() copies it where it is not. For the
   /// first kArranged arguments.
@@ -109,6 +112,7 @@ class Results {
                                                 MemoryFormat::Preserve, MemoryFormat::Preserve};
   bool arranges_ = false;
   bool in_place_ = false;
+  bool views_ = false;
 };
 
 /// What an operation's gradient is made of.

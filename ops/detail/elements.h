@@ -109,11 +109,15 @@ bool is_less(T a, T b) {
   }
 }
 
-/// `index` as contiguous Int64.
-inline Tensor int64_indices(std::string_view op, std::string_view argument, const Tensor& index) {
+inline void check_indices(std::string_view op, std::string_view argument, const Tensor& index) {
   check_defined(op, argument, index);
   QUANTA_CHECK(index.dtype() == DType::Int64 || index.dtype() == DType::Int32,
                "{}: {}: expected Int64 or Int32, got {}", op, argument, index.dtype());
+}
+
+/// `index` as contiguous Int64.
+inline Tensor int64_indices(std::string_view op, std::string_view argument, const Tensor& index) {
+  check_indices(op, argument, index);
   return index.to(DType::Int64).contiguous();
 }
 

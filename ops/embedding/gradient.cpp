@@ -1,7 +1,7 @@
 #include "quanta/ops/embedding/gradient.h"
 
 #include "quanta/ops/detail/floating.h"
-#include "quanta/ops/indexing/gradient.h"
+#include "quanta/ops/detail/scatter.h"
 
 namespace quanta::embeddings {
 namespace {
@@ -81,7 +81,7 @@ std::vector<Tensor> bags_backward(const Tensor& given, const Tensor& weight, con
 Tensor embedding_gradient(const Tensor& gradient, const Tensor& indices, const Dims& sizes,
                           std::optional<std::int64_t> padding_idx) {
   const Tensor rows = Tensor::from_int64(indices.to_int64_vector());
-  const Tensor sum = gradients::add_slices(gradient, rows, sizes, 0);
+  const Tensor sum = detail::add_slices(gradient, rows, sizes, 0);
   if (padding_idx) sum.select(0, *padding_idx).fill_(0.0);
   return sum;
 }

@@ -1,12 +1,15 @@
 #include "quanta/ops/factory.h"
 
+#include <array>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "quanta/ops/detail/elements.h"
+#include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/spatial.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/operation.h"
 
 namespace quanta {
 namespace {
@@ -32,40 +35,93 @@ Quantizer channel_quantizer(std::string_view op, const Tensor& scales, const Ten
                                 zero_points.to_int64_vector(), axis);
 }
 
-// A copy of codes that a quantized dtype exists for.
-Tensor copied_codes(std::string_view op, const Tensor& codes) {
+void check_codes(std::string_view op, const Tensor& codes) {
   detail::check_defined(op, "codes", codes);
   QUANTA_CHECK(codes.dtype() == DType::UInt8 || codes.dtype() == DType::Int8 ||
                    codes.dtype() == DType::Int32,
                "{}: codes: expected UInt8, Int8 or Int32, got {}", op, codes.dtype());
-  return codes.clone();
 }
+
+// The codes again, under parameters.
+Tensor labelled(std::string_view op, const Tensor& codes, const Quantizer& quantizer) {
+  check_quantizer(op, quantizer, quantized_dtype(codes.dtype()), codes.sizes());
+  return QTensor::from_int_repr(codes.clone(), quantizer);
+}
+
+struct MakePerTensor final : ComposedOp<MakePerTensor> {
+  static constexpr std::string_view kName = "make_per_tensor_quantized_tensor";
+  double scale = 1.0;
+  std::int64_t zero_point = 0;
+
+  MakePerTensor() = default;
+  MakePerTensor(double step, std::int64_t zero) : scale(step), zero_point(zero) {}
+
+  std::vector<Tensor> compose(const Arguments& in) const override {
+    check_codes(kName, in[0]);
+    return {labelled(kName, in[0], Quantizer::per_tensor(scale, zero_point))};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<MakePerTensor, &MakePerTensor::scale>("scale"),
+        attribute<MakePerTensor, &MakePerTensor::zero_point>("zero_point")};
+    return kTable;
+  }
+};
+
+// Codes, scales, zero points.
+struct MakePerChannel final : ComposedOp<MakePerChannel> {
+  static constexpr std::string_view kName = "make_per_channel_quantized_tensor";
+  std::int64_t axis = 0;
+
+  MakePerChannel() = default;
+  explicit MakePerChannel(std::int64_t dimension) : axis(dimension) {}
+
+  std::vector<Tensor> compose(const Arguments& in) const override {
+    check_codes(kName, in[0]);
+    return {labelled(kName, in[0], channel_quantizer(kName, in[1], in[2], axis))};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<MakePerChannel, &MakePerChannel::axis>("axis")};
+    return kTable;
+  }
+};
+
+// Nothing is calculated: a recording has nothing to replay.
+struct EmptyQuantized final : ComposedOp<EmptyQuantized> {
+  static constexpr std::string_view kName = "empty_quantized";
+  Dims sizes;
+  MemoryFormat format = MemoryFormat::Contiguous;
+
+  EmptyQuantized() = default;
+  EmptyQuantized(const Dims& wanted, MemoryFormat order) : sizes(wanted), format(order) {}
+
+  std::vector<Tensor> compose(const Arguments& in) const override {
+    const QTensor like = in[0].as_quantized(kName, "qtensor");
+    check_quantizer(kName, like.quantizer(), like.dtype(), sizes);
+    return {QTensor::empty(sizes, like.dtype(), like.quantizer(), format)};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<EmptyQuantized, &EmptyQuantized::sizes>("sizes"),
+        attribute<EmptyQuantized, &EmptyQuantized::format>("memory_format")};
+    return kTable;
+  }
+};
 
 }  // namespace
 
 QTensor make_per_tensor_quantized_tensor(const Tensor& codes, double scale,
                                          std::int64_t zero_point) {
-  constexpr std::string_view kOp = "make_per_tensor_quantized_tensor";
-  const Tensor copy = copied_codes(kOp, codes);
-  const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
-  check_quantizer(kOp, quantizer, quantized_dtype(codes.dtype()), codes.sizes());
-  return QTensor::from_int_repr(copy, quantizer);
+  return QTensor(run(MakePerTensor{scale, zero_point}, codes));
 }
 
 QTensor make_per_channel_quantized_tensor(const Tensor& codes, const Tensor& scales,
                                           const Tensor& zero_points, std::int64_t axis) {
-  constexpr std::string_view kOp = "make_per_channel_quantized_tensor";
-  const Tensor copy = copied_codes(kOp, codes);
-  const Quantizer quantizer = channel_quantizer(kOp, scales, zero_points, axis);
-  check_quantizer(kOp, quantizer, quantized_dtype(codes.dtype()), codes.sizes());
-  return QTensor::from_int_repr(copy, quantizer);
+  return QTensor(run(MakePerChannel{axis}, codes, scales, zero_points));
 }
 
 QTensor empty_quantized(const Dims& sizes, const QTensor& qtensor, MemoryFormat format) {
-  constexpr std::string_view kOp = "empty_quantized";
-  detail::check_defined(kOp, "qtensor", qtensor);
-  check_quantizer(kOp, qtensor.quantizer(), qtensor.dtype(), sizes);
-  return QTensor::empty(sizes, qtensor.dtype(), qtensor.quantizer(), format);
+  return QTensor(run(EmptyQuantized{sizes, format}, qtensor));
 }
 
 QTensor empty_affine_quantized(const Dims& sizes, double scale, std::int64_t zero_point,
@@ -94,6 +150,25 @@ Tensor ones_like(const Tensor& x) {
   const Tensor result = empty_like(x);
   result.fill_(1.0);
   return result;
+}
+
+void detail::add_factory(Catalogue& catalogue) {
+  constexpr std::string_view kHeader = "quanta/ops/factory.h";
+  catalogue.add({.name = MakePerTensor::kName, .header = kHeader, .dtypes = dtypes::kCodes},
+                [](DType dtype) {
+                  return sample_call(MakePerTensor{0.1, 1}, {sample_tensor({2, 3}, dtype)});
+                });
+  catalogue.add({.name = MakePerChannel::kName, .header = kHeader, .dtypes = dtypes::kCodes},
+                [](DType dtype) {
+                  return sample_call(MakePerChannel{0},
+                                     {sample_tensor({2, 3}, dtype), Tensor::ones({2}),
+                                      Tensor::zeros({2}, DType::Int64)});
+                });
+  catalogue.add({.name = EmptyQuantized::kName, .header = kHeader, .dtypes = dtypes::kQuantized},
+                [](DType dtype) {
+                  return sample_call(EmptyQuantized{{3}, MemoryFormat::Contiguous},
+                                     {sample_tensor({2, 4}, dtype)});
+                });
 }
 
 }  // namespace quanta

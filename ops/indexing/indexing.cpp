@@ -1,23 +1,26 @@
 #include "quanta/ops/indexing.h"
 
+#include <array>
 #include <cstring>
 #include <string_view>
 #include <vector>
 
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/detail/elements.h"
-#include "quanta/ops/detail/floating.h"
+#include "quanta/ops/detail/families.h"
+#include "quanta/ops/detail/scatter.h"
 #include "quanta/ops/detail/spatial.h"
-#include "quanta/ops/indexing/gradient.h"
+#include "quanta/ops/indexing/index.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/overlap.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
+#include "quanta/runtime/operation.h"
+#include "quanta/runtime/parallel.h"
 
-// The ops with one index or mask; index and index_put_ are in indexing_advanced.cpp.
+// The operations with one index or mask; index and index_put_ are in index.cpp.
 
 namespace quanta {
+namespace indexing {
 namespace {
 
 void check_positions(std::string_view op, const Tensor& index, std::int64_t low,
@@ -37,124 +40,170 @@ Tensor wrapped_positions(const Tensor& positions, std::int64_t length) {
   return result;
 }
 
-}  // namespace
+// Along one dimension, by an Int64 or Int32 index.
+template <typename Derived>
+struct AlongDim : Op<Derived> {
+  std::int64_t dim = 0;
 
-Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
-  constexpr std::string_view kOp = "index_select";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp, [=](const Tensor& a, const Tensor& b) { return index_select(a, dim, b); }, x, index);
-  }
-  OpScope scope(kOp);
-  detail::check_uniform(kOp, "x", x);
-  const std::int64_t d = wrap_dim(dim, x.dim(), kOp);
-  const Tensor positions = detail::int64_indices(kOp, "index", index);
-  QUANTA_CHECK(positions.dim() <= 1, "{}: index: expected at most 1 dimension, got {}", kOp,
-               index.sizes());
-  const Tensor source = (x.dim() == 0 ? x.reshape({1}) : x).contiguous();
-  const auto axis = static_cast<std::size_t>(d);
-  const std::int64_t length = source.sizes()[axis];
-  check_positions(kOp, positions, 0, length);
-  Dims sizes = source.sizes();
-  sizes[axis] = positions.numel();
-  const Tensor out = detail::empty_with_parameters_of(x, sizes, MemoryFormat::Contiguous);
-  scope.maps(out);
-  scope.kernel("copy");
-  std::int64_t inner = 1;
-  for (std::size_t i = axis + 1; i < sizes.size(); ++i) inner *= sizes[i];
-  const std::size_t bytes = static_cast<std::size_t>(inner) * item_size(x.dtype());
-  const auto* from = static_cast<const std::byte*>(source.data_ptr());
-  auto* to = static_cast<std::byte*>(out.data_ptr());
-  const auto* at = static_cast<const std::int64_t*>(positions.data_ptr());
-  const std::int64_t count = positions.numel();
-  const std::int64_t pieces = bytes == 0 || count == 0 ? 0 : out.numel() / inner;
-  parallel_for(pieces,
-               std::max<std::int64_t>(1, cpu::kElementGrain / std::max<std::int64_t>(1, inner)),
-               [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t piece = begin; piece < end; ++piece) {
-                   const std::int64_t position = piece / count * length + at[piece % count];
-                   std::memcpy(to + static_cast<std::size_t>(piece) * bytes,
-                               from + static_cast<std::size_t>(position) * bytes, bytes);
-                 }
-               });
-  const Tensor result = x.dim() == 0 && positions.dim() == 0 ? out.reshape({}) : out;
-  if (!autograd::needs_grad(x)) return result;
-  return gradients::record_slices(kOp, x, result, d, positions);
-}
+  AlongDim() = default;
+  explicit AlongDim(std::int64_t along) : dim(along) {}
 
-Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
-  constexpr std::string_view kOp = "gather";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp, [=](const Tensor& a, const Tensor& b) { return gather(a, dim, b); }, x, index);
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b10); }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Derived, &Derived::dim>("dim")};
+    return kTable;
   }
-  OpScope scope(kOp);
-  detail::check_uniform(kOp, "x", x);
-  const std::int64_t d = wrap_dim(dim, x.dim(), kOp);
-  const Tensor positions = detail::int64_indices(kOp, "index", index);
-  QUANTA_CHECK(positions.dim() == x.dim(), "{}: index: expected {} dimensions as x has, got {}",
-               kOp, x.dim(), index.sizes());
-  const Tensor out =
-      detail::empty_with_parameters_of(x, positions.sizes(), MemoryFormat::Contiguous);
-  if (out.numel() == 0) return out;
-  Dims strides = x.strides();
-  std::int64_t step = 0;
-  if (x.dim() > 0) {
-    for (std::int64_t i = 0; i < x.dim(); ++i) {
-      QUANTA_CHECK(i == d || positions.size(i) <= x.size(i),
-                   "{}: index: expected sizes up to {} but along dim {}, got {}", kOp, x.sizes(), d,
-                   index.sizes());
+};
+
+struct IndexSelect final : AlongDim<IndexSelect> {
+  static constexpr std::string_view kName = "index_select";
+  using AlongDim::AlongDim;
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    detail::check_uniform(kName, "x", x);
+    const std::int64_t d = wrap_dim(dim, x.dim(), kName);
+    detail::check_indices(kName, "index", in[1]);
+    QUANTA_CHECK(in[1].dim() <= 1, "{}: index: expected at most 1 dimension, got {}", kName,
+                 in[1].sizes());
+    out.arrange(0, MemoryFormat::Contiguous);
+    Dims sizes = x.sizes();
+    if (x.dim() > 0) sizes[static_cast<std::size_t>(d)] = in[1].numel();
+    // A 0-d tensor counts as one of size 1.
+    if (x.dim() == 0 && in[1].dim() == 1) sizes = {in[1].numel()};
+    out.add_like(x, sizes);
+  }
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const Tensor positions = detail::int64_indices(kName, "index", in[1]);
+    const auto axis = static_cast<std::size_t>(wrap_dim(dim, x.dim(), kName));
+    const std::int64_t length = x.dim() == 0 ? 1 : x.sizes()[axis];
+    check_positions(kName, positions, 0, length);
+    std::int64_t inner = 1;
+    for (std::size_t i = axis + 1; i < x.sizes().size(); ++i) inner *= x.sizes()[i];
+    const std::size_t bytes = static_cast<std::size_t>(inner) * item_size(x.dtype());
+    const auto* from = static_cast<const std::byte*>(x.data_ptr());
+    auto* to = static_cast<std::byte*>(out[0].data_ptr());
+    const auto* at = static_cast<const std::int64_t*>(positions.data_ptr());
+    const std::int64_t count = positions.numel();
+    parallel_for(out[0].numel() / inner, std::max<std::int64_t>(1, cpu::kElementGrain / inner),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t piece = begin; piece < end; ++piece) {
+                     const std::int64_t position = piece / count * length + at[piece % count];
+                     std::memcpy(to + static_cast<std::size_t>(piece) * bytes,
+                                 from + static_cast<std::size_t>(position) * bytes, bytes);
+                   }
+                 });
+    return "copy";
+  }
+
+  OpWork work(const Arguments&, std::span<const Tensor> out) const override {
+    return {.bytes = 2 * static_cast<std::int64_t>(out[0].nbytes())};
+  }
+
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    const Dims& sizes = context.input_sizes(0);
+    const auto rank = static_cast<std::int64_t>(sizes.size());
+    const Tensor positions = detail::int64_indices(kName, "index", context.input(1));
+    return {detail::add_slices(context.grad(), positions, sizes, wrap_dim(dim, rank, kName)),
+            Tensor()};
+  }
+};
+
+struct Gather final : AlongDim<Gather> {
+  static constexpr std::string_view kName = "gather";
+  using AlongDim::AlongDim;
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    const Tensor& index = in[1];
+    detail::check_uniform(kName, "x", x);
+    const std::int64_t d = wrap_dim(dim, x.dim(), kName);
+    detail::check_indices(kName, "index", index);
+    QUANTA_CHECK(index.dim() == x.dim(), "{}: index: expected {} dimensions as x has, got {}",
+                 kName, x.dim(), index.sizes());
+    for (std::int64_t i = 0; i < x.dim() && index.numel() > 0; ++i) {
+      QUANTA_CHECK(i == d || index.size(i) <= x.size(i),
+                   "{}: index: expected sizes up to {} but along dim {}, got {}", kName, x.sizes(),
+                   d, index.sizes());
     }
-    step = x.strides()[static_cast<std::size_t>(d)];
-    strides[static_cast<std::size_t>(d)] = 0;
+    out.add_like(x, index.sizes());
   }
-  check_positions(kOp, positions, 0, x.dim() == 0 ? 1 : x.size(d));
-  const auto* at = static_cast<const std::int64_t*>(positions.data_ptr());
-  const cpu::StridedLoop<3> loop(out.sizes(), {&out.strides(), &positions.strides(), &strides});
-  const auto& inner = loop.inner_strides();
-  detail::visit_bits(x.dtype(), [&](auto bits) {
-    using T = decltype(bits);
-    auto* to = static_cast<T*>(out.data_ptr());
-    const auto* from = static_cast<const T*>(x.data_ptr());
-    loop.run([&](const std::array<std::int64_t, 3>& offsets, std::int64_t count) {
-      for (std::int64_t i = 0; i < count; ++i) {
-        to[offsets[0] + i * inner[0]] =
-            from[offsets[2] + i * inner[2] + at[offsets[1] + i * inner[1]] * step];
-      }
-    });
-  });
-  if (!autograd::needs_grad(x)) return out;
-  return gradients::record_taken(kOp, x, out, gradients::positions_along(positions, d, x.sizes()));
-}
 
-Tensor take(const Tensor& x, const Tensor& index) {
-  constexpr std::string_view kOp = "take";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp, [](const Tensor& a, const Tensor& b) { return take(a, b); }, x, index);
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const Tensor positions = detail::int64_indices(kName, "index", in[1]);
+    const std::int64_t d = wrap_dim(dim, x.dim(), kName);
+    Dims strides = x.strides();
+    std::int64_t step = 0;
+    if (x.dim() > 0) {
+      step = x.strides()[static_cast<std::size_t>(d)];
+      strides[static_cast<std::size_t>(d)] = 0;
+    }
+    check_positions(kName, positions, 0, x.dim() == 0 ? 1 : x.size(d));
+    const auto* at = static_cast<const std::int64_t*>(positions.data_ptr());
+    const cpu::StridedLoop<3> loop(out[0].sizes(),
+                                   {&out[0].strides(), &positions.strides(), &strides});
+    const auto& inner = loop.inner_strides();
+    detail::visit_bits(x.dtype(), [&](auto bits) {
+      using T = decltype(bits);
+      auto* to = static_cast<T*>(out[0].data_ptr());
+      const auto* from = static_cast<const T*>(x.data_ptr());
+      loop.run([&](const std::array<std::int64_t, 3>& offsets, std::int64_t count) {
+        for (std::int64_t i = 0; i < count; ++i) {
+          to[offsets[0] + i * inner[0]] =
+              from[offsets[2] + i * inner[2] + at[offsets[1] + i * inner[1]] * step];
+        }
+      });
+    });
+    return "copy";
   }
-  OpScope scope(kOp);
-  detail::check_uniform(kOp, "x", x);
-  const Tensor positions = detail::int64_indices(kOp, "index", index);
-  const std::int64_t length = x.numel();
-  check_positions(kOp, positions, -length, length);
-  const Tensor source = x.contiguous();
-  const Tensor out =
-      detail::empty_with_parameters_of(x, positions.sizes(), MemoryFormat::Contiguous);
-  const auto* at = static_cast<const std::int64_t*>(positions.data_ptr());
-  detail::visit_bits(x.dtype(), [&](auto bits) {
-    using T = decltype(bits);
-    const auto* from = static_cast<const T*>(source.data_ptr());
-    auto* to = static_cast<T*>(out.data_ptr());
-    cpu::parallel_elements(out.numel(), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) to[i] = from[at[i] < 0 ? at[i] + length : at[i]];
-    });
-  });
-  if (!autograd::needs_grad(x)) return out;
-  return gradients::record_taken(kOp, x, out, wrapped_positions(positions, length));
-}
 
-namespace {
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    const Dims& sizes = context.input_sizes(0);
+    const auto rank = static_cast<std::int64_t>(sizes.size());
+    const Tensor index = detail::int64_indices(kName, "index", context.input(1));
+    const Tensor positions = detail::positions_along(index, wrap_dim(dim, rank, kName), sizes);
+    return {detail::scatter_add(context.grad(), positions, sizes), Tensor()};
+  }
+};
+
+struct Take final : Op<Take> {
+  static constexpr std::string_view kName = "take";
+
+  void infer(const Arguments& in, Results& out) const override {
+    detail::check_uniform(kName, "x", in[0]);
+    detail::check_indices(kName, "index", in[1]);
+    out.arrange(0, MemoryFormat::Contiguous);
+    out.add_like(in[0], in[1].sizes());
+  }
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const Tensor positions = detail::int64_indices(kName, "index", in[1]);
+    const std::int64_t length = x.numel();
+    check_positions(kName, positions, -length, length);
+    const auto* at = static_cast<const std::int64_t*>(positions.data_ptr());
+    detail::visit_bits(x.dtype(), [&](auto bits) {
+      using T = decltype(bits);
+      const auto* from = static_cast<const T*>(x.data_ptr());
+      auto* to = static_cast<T*>(out[0].data_ptr());
+      cpu::parallel_elements(out[0].numel(), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) to[i] = from[at[i] < 0 ? at[i] + length : at[i]];
+      });
+    });
+    return "copy";
+  }
+
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b10); }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    const Dims& sizes = context.input_sizes(0);
+    const Tensor index = detail::int64_indices(kName, "index", context.input(1));
+    return {detail::scatter_add(context.grad(), wrapped_positions(index, product(sizes)), sizes),
+            Tensor()};
+  }
+};
 
 // `mask` may broadcast.
 void fill_masked(const Tensor& x, const Tensor& mask, double value) {
@@ -184,76 +233,181 @@ void fill_masked(const Tensor& x, const Tensor& mask, double value) {
   });
 }
 
-}  // namespace
+void check_mask(std::string_view op, const Tensor& x, const Tensor& mask) {
+  detail::check_uniform(op, "x", x);
+  detail::check_defined(op, "mask", mask);
+  QUANTA_CHECK(mask.dtype() == DType::Bool, "{}: mask: expected Bool, got {}", op, mask.dtype());
+}
 
-const Tensor& masked_fill_(const Tensor& x, const Tensor& mask, double value) {
-  constexpr std::string_view kOp = "masked_fill_";
-  OpScope scope(kOp);
-  detail::check_uniform(kOp, "x", x);
-  detail::check_defined(kOp, "mask", mask);
-  QUANTA_CHECK(mask.dtype() == DType::Bool, "{}: mask: expected Bool, got {}", kOp, mask.dtype());
-  QUANTA_CHECK(detail::broadcasts_to(mask.sizes(), x.sizes()),
-               "{}: mask: expected sizes that broadcast to {}, got {}", kOp, x.sizes(),
-               mask.sizes());
-  detail::check_writable(kOp, "x", x);
-  const Tensor chosen = detail::memory_meets(x, mask) ? mask.clone() : mask;
-  replay::before_write(kOp, x);
-  x.storage()->bump_version();
-  fill_masked(x, chosen, value);
-  if (replay::is_recording() && x.numel() > 0) {
-    replay::record(
-        {.op = kOp, .inputs = {x, chosen}, .outputs = {x}, .run = [value](const replay::Frame& f) {
-           fill_masked(f.out(), f.in(1), value);
-         }});
+// The tensor and the mask.
+struct MaskedFillInPlace final : Op<MaskedFillInPlace> {
+  static constexpr std::string_view kName = "masked_fill_";
+  double value = 0.0;
+
+  MaskedFillInPlace() = default;
+  explicit MaskedFillInPlace(double number) : value(number) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    check_mask(kName, x, in[1]);
+    QUANTA_CHECK(detail::broadcasts_to(in[1].sizes(), x.sizes()),
+                 "{}: mask: expected sizes that broadcast to {}, got {}", kName, x.sizes(),
+                 in[1].sizes());
+    detail::check_writable(kName, "x", x);
+    out.add_in_place(x);
   }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& mask = in[1];
+    fill_masked(out[0], detail::memory_meets(out[0], mask) ? mask.clone() : mask, value);
+    return "select";
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<MaskedFillInPlace, &MaskedFillInPlace::value>("value")};
+    return kTable;
+  }
+};
+
+struct MaskedFill final : Op<MaskedFill> {
+  static constexpr std::string_view kName = "masked_fill";
+  double value = 0.0;
+
+  MaskedFill() = default;
+  explicit MaskedFill(double number) : value(number) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    check_mask(kName, x, in[1]);
+    // As in torch the copy has the broadcast sizes, so that the mask may be the larger one.
+    const Dims sizes = broadcast_sizes(x.sizes(), in[1].sizes(), kName);
+    if (sizes == x.sizes()) {
+      out.add_like(x, sizes,
+                   x.is_dense() ? x.strides() : contiguous_strides(sizes, x.suggested_format()));
+    } else {
+      out.add_like(x, sizes);
+    }
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    out[0].copy_(in[0].detach());
+    fill_masked(out[0], in[1], value);
+    return "select";
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b10); }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    return {autograd::sum_to_size(masked_fill(context.grad(), context.input(1), 0.0),
+                                  context.input_sizes(0)),
+            Tensor()};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<MaskedFill, &MaskedFill::value>("value")};
+    return kTable;
+  }
+};
+
+struct Nonzero final : Op<Nonzero> {
+  static constexpr std::string_view kName = "nonzero";
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    detail::check_defined(kName, "x", x);
+    QUANTA_SUPPORTED(!x.is_quantized(), "{}: x: expected a plain tensor (dequantize first), got {}",
+                     kName, x.dtype());
+    out.reads_values(kName, x);
+    out.arrange(0, MemoryFormat::Contiguous);
+    std::int64_t count = 0;
+    visit_nonzero(x.contiguous(), [&](std::int64_t) { ++count; });
+    out.add({count, x.dim()}, DType::Int64);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    auto* to = static_cast<std::int64_t*>(out[0].data_ptr());
+    visit_nonzero(x, [&](std::int64_t rest) {
+      for (std::int64_t d = x.dim() - 1; d >= 0; --d) {
+        const std::int64_t size = x.sizes()[static_cast<std::size_t>(d)];
+        to[d] = rest % size;
+        rest /= size;
+      }
+      to += x.dim();
+    });
+    return "scan";
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
+
+ private:
+  // visitor(i) for each element i of x, contiguous, that is not 0.
+  template <typename Visitor>
+  static void visit_nonzero(const Tensor& x, Visitor&& visitor) {
+    detail::visit_ordered(kName, x.dtype(), [&](auto element) {
+      using T = decltype(element);
+      const auto* from = static_cast<const T*>(x.data_ptr());
+      for (std::int64_t i = 0; i < x.numel(); ++i) {
+        if (from[i] != T{}) visitor(i);
+      }
+    });
+  }
+};
+
+}  // namespace
+}  // namespace indexing
+
+Tensor index_select(const Tensor& x, std::int64_t dim, const Tensor& index) {
+  return run(indexing::IndexSelect{dim}, x, index);
+}
+Tensor gather(const Tensor& x, std::int64_t dim, const Tensor& index) {
+  return run(indexing::Gather{dim}, x, index);
+}
+Tensor take(const Tensor& x, const Tensor& index) { return run(indexing::Take{}, x, index); }
+const Tensor& masked_fill_(const Tensor& x, const Tensor& mask, double value) {
+  run(indexing::MaskedFillInPlace{value}, x, mask);
   return x;
 }
-
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
-  if (replay::is_recording()) {
-    return replay::call(
-        "masked_fill", [=](const Tensor& a, const Tensor& b) { return masked_fill(a, b, value); },
-        x, mask);
-  }
-  detail::check_uniform("masked_fill", "x", x);
-  detail::check_defined("masked_fill", "mask", mask);
-  // As in torch the copy has the broadcast sizes, so that the mask may be the larger one.
-  const Dims sizes = broadcast_sizes(x.sizes(), mask.sizes(), "masked_fill");
-  const Tensor values = detail::off_tape(x);
-  const Tensor result =
-      sizes == x.sizes() ? values.clone() : values.expand(sizes).clone(MemoryFormat::Contiguous);
-  masked_fill_(result, mask, value);
-  return autograd::needs_grad(x) ? gradients::record_masked_fill(x, mask, result) : result;
+  return run(indexing::MaskedFill{value}, x, mask);
+}
+Tensor nonzero(const Tensor& x) { return run(indexing::Nonzero{}, x); }
+
+// The catalogue --------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::string_view kHeader = "quanta/ops/indexing.h";
+
+Tensor sample_index(const Dims& sizes) {
+  return Tensor::from_int64(std::array<std::int64_t, 6>{1, 0, 1, 1, 0, 0}).view(sizes);
+}
+Tensor sample_mask() { return sample_index({2, 3}).to(DType::Bool); }
+
+template <typename Kind, std::size_t rank>
+void add_row(Catalogue& catalogue) {
+  catalogue.add(
+      {.name = Kind::kName, .header = kHeader, .dtypes = dtypes::kWholeBytes}, [](DType dtype) {
+        return sample_call(
+            Kind{}, {sample_tensor({2, 3}, dtype), sample_index(rank == 1 ? Dims{6} : Dims{2, 3})});
+      });
 }
 
-Tensor nonzero(const Tensor& x) {
-  constexpr std::string_view kOp = "nonzero";
-  OpScope scope(kOp);
-  detail::check_defined(kOp, "x", x);
-  QUANTA_SUPPORTED(!x.is_quantized(), "{}: x: expected a plain tensor (dequantize first), got {}",
-                   kOp, x.dtype());
-  replay::check_read(kOp, x);  // the result's sizes depend on it
-  const Tensor source = x.contiguous();
-  std::vector<std::int64_t> found;
-  detail::visit_ordered(kOp, x.dtype(), [&](auto element) {
-    using T = decltype(element);
-    const auto* from = static_cast<const T*>(source.data_ptr());
-    for (std::int64_t i = 0; i < source.numel(); ++i) {
-      if (from[i] != T{}) found.push_back(i);
-    }
-  });
-  const auto count = static_cast<std::int64_t>(found.size());
-  const Tensor out = Tensor::empty({count, x.dim()}, DType::Int64);
-  auto* to = static_cast<std::int64_t*>(out.data_ptr());
-  for (std::int64_t row = 0; row < count; ++row) {
-    std::int64_t rest = found[static_cast<std::size_t>(row)];
-    for (std::int64_t d = x.dim() - 1; d >= 0; --d) {
-      const std::int64_t size = x.sizes()[static_cast<std::size_t>(d)];
-      to[row * x.dim() + d] = rest % size;
-      rest /= size;
-    }
-  }
-  return out;
+template <typename Kind>
+void add_masked(Catalogue& catalogue) {
+  catalogue.add({.name = Kind::kName, .header = kHeader, .dtypes = dtypes::kWholeBytes},
+                [](DType dtype) {
+                  return sample_call(Kind{1.0}, {sample_tensor({2, 3}, dtype), sample_mask()});
+                });
+}
+
+}  // namespace
+
+void detail::add_indexing(Catalogue& catalogue) {
+  add_row<indexing::IndexSelect, 1>(catalogue);
+  add_row<indexing::Gather, 2>(catalogue);
+  add_row<indexing::Take, 2>(catalogue);
+  add_masked<indexing::MaskedFill>(catalogue);
+  add_masked<indexing::MaskedFillInPlace>(catalogue);
+  catalogue.add(
+      {.name = indexing::Nonzero::kName, .header = kHeader, .dtypes = dtypes::kOrderedPlain},
+      [](DType dtype) {
+        return sample_call(indexing::Nonzero{}, {sample_tensor({2, 3}, dtype)});
+      });
+  indexing::add_index(catalogue);
 }
 
 }  // namespace quanta

@@ -1,19 +1,17 @@
 #include "quanta/ops/pad.h"
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 #include <vector>
 
 #include "quanta/ops/cpu/resample.h"
-#include "quanta/ops/detail/floating.h"
-#include "quanta/ops/detail/spatial.h"
-#include "quanta/ops/indexing/gradient.h"
-#include "quanta/ops/shape/gradient.h"
+#include "quanta/ops/detail/families.h"
+#include "quanta/ops/detail/scatter.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/operation.h"
 #include "quanta/runtime/quant_math.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
 
 namespace quanta {
 namespace {
@@ -44,9 +42,7 @@ Dims padded_sizes(const Tensor& x, const Dims& pad) {
   return sizes;
 }
 
-Tensor pad_constant(const Tensor& x, const Dims& pad, const Dims& sizes, double value) {
-  const Tensor result = detail::empty_with_parameters_of(x, sizes, format_of(x));
-  if (result.numel() == 0) return result;
+void pad_constant(const Tensor& x, const Dims& pad, double value, const Tensor& result) {
   result.fill_(value);
   Tensor source = x;
   Tensor target = result;
@@ -60,7 +56,6 @@ Tensor pad_constant(const Tensor& x, const Dims& pad, const Dims& sizes, double 
     target = target.narrow(d, std::max<std::int64_t>(0, before), kept);
   }
   target.copy_(source);
-  return result;
 }
 
 // The input position behind each output position.
@@ -87,80 +82,135 @@ std::vector<std::int64_t> source_table(std::int64_t size, std::int64_t before, s
   return table;
 }
 
-Tensor pad_from_input(const Tensor& input, const Dims& pad, const Dims& sizes, PadMode mode) {
-  const std::size_t spatial = pad.size() / 2;
-  const bool unbatched = input.sizes().size() == spatial + 1;
-  const Tensor x = unbatched ? input.unsqueeze(0) : input;
-  const MemoryFormat format = x.suggested_format();
-  Dims out_sizes = sizes;
-  if (unbatched) out_sizes.insert(0, 1);
-
+// How the elements of `input` go into a result of `out` sizes.
+struct Gather {
   cpu::ResampleGeometry geometry;
-  geometry.batch = x.sizes()[0];
-  geometry.channels = x.sizes()[1];
-  geometry.channels_last = format == MemoryFormat::ChannelsLast;
   cpu::GatherTables tables;
-  for (std::size_t slot = 0; slot < 3; ++slot) tables[slot] = {0};
-  for (std::size_t d = 0; d < spatial; ++d) {
-    const std::size_t slot = 3 - spatial + d;
-    const std::int64_t before = pad[2 * (spatial - 1 - d)];
-    const std::int64_t after = pad[2 * (spatial - 1 - d) + 1];
-    const std::int64_t size = x.sizes()[d + 2];
-    QUANTA_CHECK(size > 0, "{}: x: expected spatial sizes > 0, got {}", kOp, input.sizes());
-    const std::int64_t most = std::max(before, after);
+
+  Gather(const Tensor& input, const Dims& pad, const Dims& out, PadMode mode) {
+    const std::size_t spatial = pad.size() / 2;
+    const std::size_t added = input.sizes().size() == spatial + 1 ? 1 : 0;  // no batch dimension
+    geometry.batch = added == 1 ? 1 : input.sizes()[0];
+    geometry.channels = input.sizes()[1 - added];
+    geometry.channels_last = format_of(input) == MemoryFormat::ChannelsLast && added == 0;
+    for (std::size_t slot = 0; slot < 3; ++slot) tables[slot] = {0};
+    for (std::size_t d = 0; d < spatial; ++d) {
+      const std::size_t slot = 3 - spatial + d;
+      const std::int64_t before = pad[2 * (spatial - 1 - d)];
+      geometry.input[slot] = input.sizes()[d + 2 - added];
+      geometry.output[slot] = out[d + 2 - added];
+      tables[slot] = source_table(geometry.input[slot], before, geometry.output[slot], mode);
+    }
+  }
+};
+
+void check_mode(const Tensor& x, const Dims& pad, PadMode mode) {
+  const std::size_t spatial = pad.size() / 2;
+  QUANTA_CHECK(spatial >= 1 && spatial <= 3 &&
+                   (x.sizes().size() == spatial + 1 || x.sizes().size() == spatial + 2),
+               "{}: x: expected {} or {} dimensions for this mode and pad {}, got {}", kOp,
+               spatial + 1, spatial + 2, pad, x.sizes());
+  for (std::size_t i = 0; i < spatial; ++i) {
+    const std::int64_t size = x.sizes()[x.sizes().size() - 1 - i];
+    const std::int64_t most = std::max(pad[2 * i], pad[2 * i + 1]);
+    QUANTA_CHECK(size > 0, "{}: x: expected spatial sizes > 0, got {}", kOp, x.sizes());
     QUANTA_CHECK(mode != PadMode::Reflect || most < size,
                  "{}: pad: expected less than the size {} for Reflect, got {}", kOp, size, pad);
     QUANTA_CHECK(mode != PadMode::Circular || most <= size,
                  "{}: pad: expected at most the size {} for Circular, got {}", kOp, size, pad);
-    geometry.input[slot] = size;
-    geometry.output[slot] = out_sizes[d + 2];
-    tables[slot] = source_table(size, before, out_sizes[d + 2], mode);
   }
-  const Tensor dense = x.contiguous(format);
-  const Tensor result = detail::empty_with_parameters_of(x, out_sizes, format);
-  if (result.numel() != 0) {
-    cpu::gather_spatial(geometry, tables, item_size(x.dtype()), dense.data_ptr(),
-                        result.data_ptr());
-  }
-  return unbatched ? result.squeeze(0) : result;
 }
 
 }  // namespace
 
+std::span<const std::string_view> enumerators(PadMode) {
+  static constexpr std::array<std::string_view, 4> kNames{"constant", "reflect", "replicate",
+                                                          "circular"};
+  return kNames;
+}
+
+namespace {
+
+struct Pad final : Op<Pad> {
+  static constexpr std::string_view kName = kOp;
+  Dims pad;
+  PadMode mode = PadMode::Constant;
+  double value = 0.0;
+
+  Pad() = default;
+  Pad(const Dims& numbers, PadMode how, double with) : pad(numbers), mode(how), value(with) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", kOp);
+    QUANTA_SUPPORTED(!is_sub_byte(x.dtype()), "{}: x: expected a whole-byte dtype, got {}", kOp,
+                     x.dtype());
+    QUANTA_SUPPORTED(!x.is_quantized() || !is_per_channel(x.impl()->quantizer.scheme),
+                     "{}: x: expected a tensor quantized per tensor, got {}", kOp,
+                     x.impl()->quantizer.scheme);
+    QUANTA_CHECK(pad.size() % 2 == 0 && pad.size() / 2 <= x.sizes().size(),
+                 "{}: pad: expected two numbers for each of at most {} dimensions, got {}", kOp,
+                 x.dim(), pad);
+    if (mode != PadMode::Constant) {
+      QUANTA_CHECK(value == 0.0, "{}: value: expected 0 for this mode, got {}", kOp, value);
+      check_mode(x, pad, mode);
+    }
+    MemoryFormat format = format_of(x);
+    if (mode != PadMode::Constant) {
+      if (x.sizes().size() == pad.size() / 2 + 1) format = MemoryFormat::Contiguous;
+      out.arrange(0, format);
+    }
+    out.add_like(x, padded_sizes(x, pad), format);
+  }
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    if (mode == PadMode::Constant) {
+      pad_constant(x.detach(), pad, value, out[0]);
+      return "fill+copy";
+    }
+    const Gather gather(x, pad, out[0].sizes(), mode);
+    cpu::gather_spatial(gather.geometry, gather.tables, item_size(x.dtype()), x.data_ptr(),
+                        out[0].data_ptr());
+    return "gather";
+  }
+
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    const Dims& sizes = context.input_sizes(0);
+    if (mode == PadMode::Constant) {
+      Dims back = pad;
+      for (std::int64_t& number : back) number = -number;
+      return {quanta::pad(context.grad(), back)};
+    }
+    const Tensor positions = quanta::pad(detail::positions_of(sizes), pad, mode);
+    return {detail::scatter_add(context.grad(), positions, sizes)};
+  }
+
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Pad, &Pad::pad>("pad"),
+                                       attribute<Pad, &Pad::mode>("mode"),
+                                       attribute<Pad, &Pad::value>("value")};
+    return kTable;
+  }
+};
+
+}  // namespace
+
 Tensor pad(const Tensor& x, const Dims& pad, PadMode mode, double value) {
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp, [=](const Tensor& t) { return quanta::pad(t, pad, mode, value); }, x);
-  }
-  OpScope scope(kOp);
-  QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", kOp);
-  QUANTA_SUPPORTED(!is_sub_byte(x.dtype()), "{}: x: expected a whole-byte dtype, got {}", kOp,
-                   x.dtype());
-  QUANTA_SUPPORTED(!x.is_quantized() || !is_per_channel(x.impl()->quantizer.scheme),
-                   "{}: x: expected a tensor quantized per tensor, got {}", kOp,
-                   x.impl()->quantizer.scheme);
-  QUANTA_CHECK(pad.size() % 2 == 0 && pad.size() / 2 <= x.sizes().size(),
-               "{}: pad: expected two numbers for each of at most {} dimensions, got {}", kOp,
-               x.dim(), pad);
-  if (mode != PadMode::Constant) {
-    const std::size_t spatial = pad.size() / 2;
-    QUANTA_CHECK(value == 0.0, "{}: value: expected 0 for this mode, got {}", kOp, value);
-    QUANTA_CHECK(spatial >= 1 && spatial <= 3 &&
-                     (x.sizes().size() == spatial + 1 || x.sizes().size() == spatial + 2),
-                 "{}: x: expected {} or {} dimensions for this mode and pad {}, got {}", kOp,
-                 spatial + 1, spatial + 2, pad, x.sizes());
-  }
-  const Dims sizes = padded_sizes(x, pad);
-  if (mode == PadMode::Constant) {
-    scope.kernel("fill+copy");
-    const Tensor y = pad_constant(detail::off_tape(x), pad, sizes, value);
-    return autograd::needs_grad(x) ? gradients::record_constant_pad(x, pad, y) : y;
-  }
-  scope.kernel("gather");
-  const Tensor y = pad_from_input(detail::off_tape(x), pad, sizes, mode);
-  if (!autograd::needs_grad(x)) return y;
-  const Tensor positions = pad_from_input(gradients::positions_of(x.sizes()), pad, sizes, mode);
-  return gradients::record_taken(kOp, x, y, positions);
+  const Pad operation{pad, mode, value};
+  const bool unbatched = mode != PadMode::Constant && x.defined() && pad.size() >= 2 &&
+                         pad.size() <= 6 && x.sizes().size() == pad.size() / 2 + 1;
+  // With a batch dimension it has a memory order to keep.
+  return unbatched ? run(operation, x.unsqueeze(0)).squeeze(0) : run(operation, x);
+}
+
+void detail::add_pad(Catalogue& catalogue) {
+  catalogue.add({.name = kOp, .header = "quanta/ops/pad.h", .dtypes = dtypes::kWholeBytes},
+                [](DType dtype) {
+                  return sample_call(Pad{{1, 2, 0, 1}, PadMode::Reflect, 0.0},
+                                     {sample_tensor({2, 3, 4, 5}, dtype)});
+                });
 }
 
 }  // namespace quanta

@@ -5,7 +5,7 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/compare.h"
 #include "quanta/ops/detail/pointwise_gradient.h"
-#include "quanta/ops/indexing/gradient.h"
+#include "quanta/ops/detail/scatter.h"
 #include "quanta/ops/reduce.h"
 
 namespace quanta::reduction {
@@ -90,7 +90,7 @@ Tensor picked_gradient(const BackwardContext& context, std::int64_t dim) {
     gradient = gradient.unsqueeze(d);
     index = index.unsqueeze(d);
   }
-  return gradients::scatter_add(gradient, gradients::positions_along(index, d, sizes), sizes);
+  return detail::scatter_add(gradient, detail::positions_along(index, d, sizes), sizes);
 }
 
 }  // namespace quanta::reduction

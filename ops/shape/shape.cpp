@@ -1,19 +1,18 @@
 #include "quanta/ops/shape.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string_view>
 
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/detail/elements.h"
-#include "quanta/ops/detail/floating.h"
-#include "quanta/ops/detail/spatial.h"
-#include "quanta/ops/shape/gradient.h"
+#include "quanta/ops/detail/families.h"
+#include "quanta/ops/reduce.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
+#include "quanta/runtime/operation.h"
 
 namespace quanta {
 namespace {
@@ -61,175 +60,395 @@ void fill_repeated(const Tensor& x, const Dims& repeats, const Tensor& out) {
   }
 }
 
+// Views along one dimension: the tape and a recording see the views.
+template <typename Derived>
+struct Parts : ComposedOp<Derived> {
+  std::int64_t dim = 0;
+};
+
+struct Chunk final : Parts<Chunk> {
+  static constexpr std::string_view kName = "chunk";
+  std::int64_t chunks = 1;
+
+  std::vector<Tensor> compose(const Arguments& in) const override {
+    const Tensor& x = in[0];
+    const std::int64_t d = checked_dim(kName, x, dim);
+    QUANTA_CHECK(chunks > 0, "{}: chunks: expected > 0, got {}", kName, chunks);
+    const std::int64_t length = x.sizes()[at(d)];
+    if (length == 0) return std::vector<Tensor>(static_cast<std::size_t>(chunks), x);
+    return parts_of(x, d, length / chunks + (length % chunks != 0 ? 1 : 0));
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Chunk, &Chunk::chunks>("chunks"),
+                                       attribute<Chunk, &Chunk::dim>("dim")};
+    return kTable;
+  }
+};
+
+struct Split final : Parts<Split> {
+  static constexpr std::string_view kName = "split";
+  std::int64_t split_size = 1;
+
+  std::vector<Tensor> compose(const Arguments& in) const override {
+    const Tensor& x = in[0];
+    const std::int64_t d = checked_dim(kName, x, dim);
+    const std::int64_t length = x.sizes()[at(d)];
+    QUANTA_CHECK(split_size > 0 || (split_size == 0 && length == 0),
+                 "{}: split_size: expected > 0, got {}", kName, split_size);
+    return parts_of(x, d,
+                    std::clamp<std::int64_t>(split_size, 1, std::max<std::int64_t>(1, length)));
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Split, &Split::split_size>("split_size"),
+                                       attribute<Split, &Split::dim>("dim")};
+    return kTable;
+  }
+};
+
+struct SplitWithSizes final : Parts<SplitWithSizes> {
+  static constexpr std::string_view kName = "split_with_sizes";
+  std::vector<std::int64_t> split_sizes;
+
+  std::vector<Tensor> compose(const Arguments& in) const override {
+    const Tensor& x = in[0];
+    const std::int64_t d = checked_dim(kName, x, dim);
+    std::int64_t left = x.sizes()[at(d)];
+    const auto check = [&](bool holds) {
+      QUANTA_CHECK(holds, "{}: split_sizes: expected sizes >= 0 that add up to {}, got {}", kName,
+                   x.sizes()[at(d)], fmt::join(split_sizes, ", "));
+    };
+    for (const std::int64_t size : split_sizes) {
+      check(size >= 0 && size <= left);
+      left -= size;
+    }
+    check(left == 0);
+    std::vector<Tensor> parts;
+    std::int64_t start = 0;
+    for (const std::int64_t size : split_sizes) {
+      parts.push_back(x.narrow(d, start, size));
+      start += size;
+    }
+    return parts;
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<SplitWithSizes, &SplitWithSizes::split_sizes>("split_sizes"),
+        attribute<SplitWithSizes, &SplitWithSizes::dim>("dim")};
+    return kTable;
+  }
+};
+
+struct Unbind final : Parts<Unbind> {
+  static constexpr std::string_view kName = "unbind";
+
+  std::vector<Tensor> compose(const Arguments& in) const override {
+    const Tensor& x = in[0];
+    const std::int64_t d = checked_dim(kName, x, dim);
+    std::vector<Tensor> parts;
+    for (std::int64_t i = 0; i < x.sizes()[at(d)]; ++i) parts.push_back(x.select(d, i));
+    return parts;
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Unbind, &Unbind::dim>("dim")};
+    return kTable;
+  }
+};
+
+struct Stack final : Parts<Stack> {
+  static constexpr std::string_view kName = "stack";
+
+  std::vector<Tensor> compose(const Arguments& in) const override {
+    QUANTA_CHECK(in.size() > 0, "{}: tensors: expected at least one, got none", kName);
+    std::vector<Tensor> expanded;
+    expanded.reserve(in.size());
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      const Tensor& tensor = in[i];
+      detail::check_uniform(kName, fmt::format("tensors[{}]", i), tensor);
+      QUANTA_CHECK(tensor.dtype() == in[0].dtype(),
+                   "{}: tensors[{}]: expected {} as the first has, got {}", kName, i, in[0].dtype(),
+                   tensor.dtype());
+      QUANTA_CHECK(tensor.sizes() == in[0].sizes(),
+                   "{}: tensors[{}]: expected {} as the first has, got {}", kName, i, in[0].sizes(),
+                   tensor.sizes());
+      expanded.push_back(tensor.unsqueeze(wrap_dim(dim, tensor.dim() + 1, kName)));
+    }
+    return {cat(expanded, wrap_dim(dim, in[0].dim() + 1, kName))};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Stack, &Stack::dim>("dim")};
+    return kTable;
+  }
+};
+
+struct Unfold final : Op<Unfold> {
+  static constexpr std::string_view kName = "unfold";
+  std::int64_t dimension = 0;
+  std::int64_t size = 1;
+  std::int64_t step = 1;
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    detail::check_uniform(kName, "x", x);
+    const std::int64_t d = wrap_dim(dimension, x.dim(), kName, "dimension");
+    const std::int64_t length = x.dim() == 0 ? 1 : x.sizes()[at(d)];
+    QUANTA_CHECK(size >= 0 && size <= length, "{}: size: expected 0..{}, got {}", kName, length,
+                 size);
+    QUANTA_CHECK(step > 0, "{}: step: expected > 0, got {}", kName, step);
+    Dims sizes = x.sizes();
+    Dims strides = x.strides();
+    sizes.push_back(size);
+    strides.push_back(x.dim() == 0 ? 1 : x.strides()[at(d)]);
+    if (x.dim() > 0) {
+      sizes[at(d)] = (length - size) / step + 1;
+      strides[at(d)] *= sizes[at(d)] > 1 ? step : 1;
+    }
+    out.add_view(x.detach().as_strided(sizes, strides, x.storage_offset()));
+  }
+  std::string_view cpu(const Arguments&, std::span<const Tensor>) const override { return "view"; }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    const Tensor& gradient = context.grad();
+    const Tensor result = Tensor::zeros(context.input_sizes(0), gradient.dtype());
+    if (result.dim() == 0) {
+      if (gradient.numel() > 0) result.copy_(gradient.reshape({}));
+      return {result};
+    }
+    // The elements at one place of all windows are different ones.
+    const std::int64_t d = wrap_dim(dimension, result.dim(), kName, "dimension");
+    const std::int64_t windows = gradient.size(d);
+    for (std::int64_t i = 0; i < gradient.size(-1); ++i) {
+      const Tensor places = result.slice(d, i, i + (windows - 1) * step + 1, step);
+      places.copy_(add(places, gradient.select(-1, i)));
+    }
+    return {result};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Unfold, &Unfold::dimension>("dimension"),
+                                       attribute<Unfold, &Unfold::size>("size"),
+                                       attribute<Unfold, &Unfold::step>("step")};
+    return kTable;
+  }
+};
+
+struct Flip final : Op<Flip> {
+  static constexpr std::string_view kName = "flip";
+  Dims dims;
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    detail::check_uniform(kName, "x", x);
+    std::array<bool, Dims::kMaxDims> flipped{};
+    for (const std::int64_t dim : dims) {
+      const std::size_t d = at(wrap_dim(dim, x.dim(), kName, "dims"));
+      QUANTA_CHECK(!flipped[d], "{}: dims: expected each dimension once, got {}", kName, dims);
+      flipped[d] = true;
+    }
+    out.add_like(x, x.sizes(), x.suggested_format());
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    Dims strides = x.strides();
+    std::int64_t start = 0;
+    for (const std::int64_t dim : dims) {
+      if (x.dim() == 0) continue;
+      const std::size_t d = at(wrap_dim(dim, x.dim(), kName, "dims"));
+      start += (x.sizes()[d] - 1) * x.strides()[d];
+      strides[d] = -x.strides()[d];
+    }
+    const cpu::StridedLoop<2> loop(x.sizes(), {&out[0].strides(), &strides});
+    const auto& step = loop.inner_strides();
+    detail::visit_bits(x.dtype(), [&](auto bits) {
+      using T = decltype(bits);
+      const auto* from = static_cast<const T*>(x.data_ptr()) + start;
+      auto* to = static_cast<T*>(out[0].data_ptr());
+      loop.run([&](const std::array<std::int64_t, 2>& offsets, std::int64_t count) {
+        for (std::int64_t i = 0; i < count; ++i) {
+          to[offsets[0] + i * step[0]] = from[offsets[1] + i * step[1]];
+        }
+      });
+    });
+    return "copy";
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    return {flip(context.grad(), dims)};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Flip, &Flip::dims>("dims")};
+    return kTable;
+  }
+};
+
+struct Repeat final : Op<Repeat> {
+  static constexpr std::string_view kName = "repeat";
+  Dims repeats;
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    detail::check_uniform(kName, "x", x);
+    QUANTA_CHECK(repeats.size() >= x.sizes().size(),
+                 "{}: repeats: expected at least {} numbers, got {}", kName, x.dim(), repeats);
+    Dims sizes = repeats;
+    const std::size_t added = repeats.size() - x.sizes().size();
+    for (std::size_t d = 0; d < repeats.size(); ++d) {
+      QUANTA_CHECK(repeats[d] >= 0, "{}: repeats: expected numbers >= 0, got {}", kName, repeats);
+      const std::int64_t size = d < added ? 1 : x.sizes()[d - added];
+      QUANTA_CHECK(size == 0 || repeats[d] <= std::numeric_limits<std::int64_t>::max() / size,
+                   "{}: repeats: expected a result that fits memory, got {}", kName, repeats);
+      sizes[d] *= size;
+    }
+    out.add_like(x, sizes);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    fill_repeated(in[0], repeats, out[0]);
+    return "copy";
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    const Dims& sizes = context.input_sizes(0);
+    Tensor rest = context.grad();
+    if (rest.numel() == 0) return {Tensor::zeros(sizes, rest.dtype())};
+    // One dimension after the other: [before, copies, what was repeated], the copies summed.
+    const std::size_t added = repeats.size() - sizes.size();
+    std::int64_t before = 1;
+    for (std::size_t d = 0; d < repeats.size(); ++d) {
+      if (repeats[d] != 1) rest = sum(rest.reshape({before, repeats[d], -1}), {1});
+      before *= d < added ? 1 : sizes[d - added];
+    }
+    return {rest.reshape(sizes)};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Repeat, &Repeat::repeats>("repeats")};
+    return kTable;
+  }
+};
+
+// It changes the tensor itself, not its elements, so there is nothing to replay.
+struct Resize final : ComposedOp<Resize> {
+  static constexpr std::string_view kName = "resize_";
+  Dims sizes;
+
+  std::vector<Tensor> compose(const Arguments& in) const override {
+    const Tensor& x = in[0];
+    detail::check_uniform(kName, "x", x);
+    autograd::require_changeable(kName, x);
+    const std::int64_t numel = checked_numel(sizes);
+    if (sizes == x.sizes()) return {x};
+    TensorImpl& impl = *x.impl();
+    const auto bytes = storage_bytes(x.dtype(), numel);
+    const auto offset = static_cast<std::size_t>(impl.data - impl.storage->data());
+    if (numel > 0 && offset + bytes > impl.storage->bytes()) {
+      IntrusivePtr<Storage> storage(new Storage(offset + bytes, x.device()));
+      std::memcpy(storage->data(), impl.storage->data(), impl.storage->bytes());
+      impl.data = storage->data() + offset;
+      impl.storage = std::move(storage);
+    }
+    impl.storage->bump_version();
+    impl.sizes = sizes;
+    impl.strides = contiguous_strides(sizes);
+    impl.numel = numel;
+    return {x};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Resize, &Resize::sizes>("sizes")};
+    return kTable;
+  }
+};
+
+template <typename Kind>
+std::vector<Tensor> run_parts(Kind operation, std::int64_t dim, const Tensor& x) {
+  operation.dim = dim;
+  Results parts = run_all(operation, x);
+  return {parts.begin(), parts.end()};
+}
+
+template <typename Kind, typename Value>
+Kind with(Value Kind::*member, const Value& value) {
+  Kind operation;
+  operation.*member = value;
+  return operation;
+}
+
 }  // namespace
 
 Tensor stack(std::span<const Tensor> tensors, std::int64_t dim) {
-  constexpr std::string_view kOp = "stack";
-  QUANTA_CHECK(!tensors.empty(), "{}: tensors: expected at least one, got none", kOp);
-  std::vector<Tensor> expanded;
-  expanded.reserve(tensors.size());
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const Tensor& tensor = tensors[i];
-    detail::check_uniform(kOp, fmt::format("tensors[{}]", i), tensor);
-    QUANTA_CHECK(tensor.dtype() == tensors[0].dtype(),
-                 "{}: tensors[{}]: expected {} as the first has, got {}", kOp, i,
-                 tensors[0].dtype(), tensor.dtype());
-    QUANTA_CHECK(tensor.sizes() == tensors[0].sizes(),
-                 "{}: tensors[{}]: expected {} as the first has, got {}", kOp, i,
-                 tensors[0].sizes(), tensor.sizes());
-    const std::int64_t d = wrap_dim(dim, tensor.dim() + 1, kOp);
-    expanded.push_back(tensor.unsqueeze(d));
-  }
-  return cat(expanded, wrap_dim(dim, tensors[0].dim() + 1, kOp));
+  Stack operation;
+  operation.dim = dim;
+  return run(operation, tensors);
 }
-
 std::vector<Tensor> chunk(const Tensor& x, std::int64_t chunks, std::int64_t dim) {
-  constexpr std::string_view kOp = "chunk";
-  const std::int64_t d = checked_dim(kOp, x, dim);
-  QUANTA_CHECK(chunks > 0, "{}: chunks: expected > 0, got {}", kOp, chunks);
-  const std::int64_t length = x.sizes()[at(d)];
-  if (length == 0) return std::vector<Tensor>(static_cast<std::size_t>(chunks), x);
-  return parts_of(x, d, length / chunks + (length % chunks != 0 ? 1 : 0));
+  return run_parts(with(&Chunk::chunks, chunks), dim, x);
 }
-
 std::vector<Tensor> split(const Tensor& x, std::int64_t split_size, std::int64_t dim) {
-  constexpr std::string_view kOp = "split";
-  const std::int64_t d = checked_dim(kOp, x, dim);
-  const std::int64_t length = x.sizes()[at(d)];
-  QUANTA_CHECK(split_size > 0 || (split_size == 0 && length == 0),
-               "{}: split_size: expected > 0, got {}", kOp, split_size);
-  return parts_of(x, d, std::clamp<std::int64_t>(split_size, 1, std::max<std::int64_t>(1, length)));
+  return run_parts(with(&Split::split_size, split_size), dim, x);
 }
-
 std::vector<Tensor> split_with_sizes(const Tensor& x, const std::vector<std::int64_t>& split_sizes,
                                      std::int64_t dim) {
-  constexpr std::string_view kOp = "split_with_sizes";
-  const std::int64_t d = checked_dim(kOp, x, dim);
-  std::int64_t left = x.sizes()[at(d)];
-  for (const std::int64_t size : split_sizes) {
-    QUANTA_CHECK(size >= 0 && size <= left,
-                 "{}: split_sizes: expected sizes >= 0 that add up to {}, got {}", kOp,
-                 x.sizes()[at(d)], fmt::join(split_sizes, ", "));
-    left -= size;
-  }
-  QUANTA_CHECK(left == 0, "{}: split_sizes: expected sizes >= 0 that add up to {}, got {}", kOp,
-               x.sizes()[at(d)], fmt::join(split_sizes, ", "));
-  std::vector<Tensor> parts;
-  std::int64_t start = 0;
-  for (const std::int64_t size : split_sizes) {
-    parts.push_back(x.narrow(d, start, size));
-    start += size;
-  }
-  return parts;
+  return run_parts(with(&SplitWithSizes::split_sizes, split_sizes), dim, x);
 }
-
 std::vector<Tensor> unbind(const Tensor& x, std::int64_t dim) {
-  const std::int64_t d = checked_dim("unbind", x, dim);
-  std::vector<Tensor> parts;
-  for (std::int64_t i = 0; i < x.sizes()[at(d)]; ++i) parts.push_back(x.select(d, i));
-  return parts;
+  return run_parts(Unbind{}, dim, x);
 }
-
 Tensor unfold(const Tensor& x, std::int64_t dimension, std::int64_t size, std::int64_t step) {
-  constexpr std::string_view kOp = "unfold";
-  detail::check_uniform(kOp, "x", x);
-  const std::int64_t d = wrap_dim(dimension, x.dim(), kOp, "dimension");
-  const std::int64_t length = x.dim() == 0 ? 1 : x.sizes()[at(d)];
-  QUANTA_CHECK(size >= 0 && size <= length, "{}: size: expected 0..{}, got {}", kOp, length, size);
-  QUANTA_CHECK(step > 0, "{}: step: expected > 0, got {}", kOp, step);
-  Dims sizes = x.sizes();
-  Dims strides = x.strides();
-  sizes.push_back(size);
-  strides.push_back(x.dim() == 0 ? 1 : x.strides()[at(d)]);
-  if (x.dim() > 0) {
-    sizes[at(d)] = (length - size) / step + 1;
-    strides[at(d)] *= sizes[at(d)] > 1 ? step : 1;
-  }
-  if (!autograd::needs_grad(x)) return x.as_strided(sizes, strides, x.storage_offset());
-  return gradients::record_unfold(x, d, step,
-                                  x.detach().as_strided(sizes, strides, x.storage_offset()));
+  Unfold operation;
+  operation.dimension = dimension;
+  operation.size = size;
+  operation.step = step;
+  return run(operation, x);
 }
-
-Tensor flip(const Tensor& x, const Dims& dims) {
-  constexpr std::string_view kOp = "flip";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp, [=](const Tensor& t) { return flip(t, dims); }, x);
-  }
-  OpScope scope(kOp);
-  detail::check_uniform(kOp, "x", x);
-  Dims strides = x.strides();
-  std::int64_t start = 0;
-  std::array<bool, Dims::kMaxDims> flipped{};
-  for (const std::int64_t dim : dims) {
-    const std::size_t d = at(wrap_dim(dim, x.dim(), kOp, "dims"));
-    QUANTA_CHECK(!flipped[d], "{}: dims: expected each dimension once, got {}", kOp, dims);
-    flipped[d] = true;
-    if (x.dim() == 0) continue;
-    start += (x.sizes()[d] - 1) * x.strides()[d];
-    strides[d] = -x.strides()[d];
-  }
-  const Tensor out = detail::empty_with_parameters_of(x, x.sizes(), x.suggested_format());
-  scope.kernel("copy");
-  const cpu::StridedLoop<2> loop(x.sizes(), {&out.strides(), &strides});
-  const auto& step = loop.inner_strides();
-  detail::visit_bits(x.dtype(), [&](auto bits) {
-    using T = decltype(bits);
-    const auto* from = static_cast<const T*>(x.data_ptr()) + start;
-    auto* to = static_cast<T*>(out.data_ptr());
-    loop.run([&](const std::array<std::int64_t, 2>& offsets, std::int64_t count) {
-      for (std::int64_t i = 0; i < count; ++i) {
-        to[offsets[0] + i * step[0]] = from[offsets[1] + i * step[1]];
-      }
-    });
-  });
-  if (autograd::needs_grad(x)) return gradients::record_flip(x, dims, out);
-  return out;
-}
-
+Tensor flip(const Tensor& x, const Dims& dims) { return run(with(&Flip::dims, dims), x); }
 Tensor repeat(const Tensor& x, const Dims& repeats) {
-  constexpr std::string_view kOp = "repeat";
-  OpScope scope(kOp);
-  detail::check_uniform(kOp, "x", x);
-  QUANTA_CHECK(repeats.size() >= x.sizes().size(),
-               "{}: repeats: expected at least {} numbers, got {}", kOp, x.dim(), repeats);
-  Dims sizes = repeats;
-  const std::size_t added = repeats.size() - x.sizes().size();
-  for (std::size_t d = 0; d < repeats.size(); ++d) {
-    QUANTA_CHECK(repeats[d] >= 0, "{}: repeats: expected numbers >= 0, got {}", kOp, repeats);
-    const std::int64_t size = d < added ? 1 : x.sizes()[d - added];
-    QUANTA_CHECK(size == 0 || repeats[d] <= std::numeric_limits<std::int64_t>::max() / size,
-                 "{}: repeats: expected a result that fits memory, got {}", kOp, repeats);
-    sizes[d] *= size;
-  }
-  checked_numel(sizes);
-  const Tensor out = detail::empty_with_parameters_of(x, sizes, MemoryFormat::Contiguous);
-  scope.kernel("copy");
-  if (out.numel() > 0) fill_repeated(detail::off_tape(x), repeats, out);
-  if (autograd::needs_grad(x)) return gradients::record_repeat(x, repeats, out);
-  return out;
+  return run(with(&Repeat::repeats, repeats), x);
+}
+const Tensor& resize_(const Tensor& x, const Dims& sizes) {
+  run(with(&Resize::sizes, sizes), x);
+  return x;
 }
 
-const Tensor& resize_(const Tensor& x, const Dims& sizes) {
-  constexpr std::string_view kOp = "resize_";
-  detail::check_uniform(kOp, "x", x);
-  autograd::require_changeable(kOp, x);
-  const std::int64_t numel = checked_numel(sizes);
-  if (sizes == x.sizes()) return x;
-  TensorImpl& impl = *x.impl();
-  const auto bytes = storage_bytes(x.dtype(), numel);
-  const auto offset = static_cast<std::size_t>(impl.data - impl.storage->data());
-  if (numel > 0 && offset + bytes > impl.storage->bytes()) {
-    IntrusivePtr<Storage> storage(new Storage(offset + bytes, x.device()));
-    std::memcpy(storage->data(), impl.storage->data(), impl.storage->bytes());
-    impl.data = storage->data() + offset;
-    impl.storage = std::move(storage);
-  }
-  impl.storage->bump_version();
-  impl.sizes = sizes;
-  impl.strides = contiguous_strides(sizes);
-  impl.numel = numel;
-  return x;
+// The catalogue --------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::string_view kHeader = "quanta/ops/shape.h";
+
+Stack stacked() {
+  Stack operation;
+  operation.dim = 1;
+  return operation;
+}
+
+// A row whose sample call is `operation` on a [2, 4, 6] tensor.
+template <auto make>
+void add_row(Catalogue& catalogue) {
+  catalogue.add({.name = decltype(make())::kName, .header = kHeader, .dtypes = dtypes::kWholeBytes},
+                [](DType dtype) {
+                  return sample_call(make(), {sample_tensor({2, 4, 6}, dtype)});
+                });
+}
+
+}  // namespace
+
+void detail::add_shape(Catalogue& catalogue) {
+  add_row<[] { return with(&Chunk::chunks, std::int64_t{2}); }>(catalogue);
+  add_row<[] { return with(&Split::split_size, std::int64_t{1}); }>(catalogue);
+  add_row<[] {
+    return with(&SplitWithSizes::split_sizes, std::vector<std::int64_t>{1, 1});
+  }>(catalogue);
+  add_row<[] { return Unbind{}; }>(catalogue);
+  add_row<[] {
+    Unfold operation;
+    operation.dimension = 1;
+    operation.size = 3;
+    return operation;
+  }>(catalogue);
+  add_row<[] { return with(&Flip::dims, Dims{0, 2}); }>(catalogue);
+  add_row<[] { return with(&Repeat::repeats, Dims{2, 1, 3, 1}); }>(catalogue);
+  add_row<[] { return with(&Resize::sizes, Dims{4, 3}); }>(catalogue);
+  catalogue.add({.name = Stack::kName, .header = kHeader, .dtypes = dtypes::kWholeBytes},
+                [](DType dtype) {
+                  return sample_call(
+                      stacked(), {sample_tensor({2, 3}, dtype), sample_tensor({2, 3}, dtype, 2)});
+                });
 }
 
 }  // namespace quanta

@@ -1,14 +1,13 @@
 #include "quanta/ops/shuffle.h"
 
+#include <array>
 #include <string_view>
 #include <utility>
 
-#include "quanta/ops/detail/floating.h"
-#include "quanta/ops/detail/spatial.h"
-#include "quanta/ops/shape/gradient.h"
+#include "quanta/ops/detail/families.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
-#include "quanta/runtime/verbose.h"
+#include "quanta/runtime/operation.h"
 
 namespace quanta {
 namespace {
@@ -57,77 +56,151 @@ Dims order_after(std::size_t head, const Dims& tail) {
   return order;
 }
 
+struct ChannelShuffle final : Op<ChannelShuffle> {
+  static constexpr std::string_view kName = "channel_shuffle";
+  std::int64_t groups = 1;
+
+  ChannelShuffle() = default;
+  explicit ChannelShuffle(std::int64_t count) : groups(count) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    check_input(kName, x);
+    check_factor(kName, "groups", groups);
+    QUANTA_CHECK(x.sizes()[1] % groups == 0,
+                 "{}: groups: expected a divisor of the {} channels, got {}", kName, x.sizes()[1],
+                 groups);
+    out.add_like(x, x.sizes(), format_of(x));
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    Dims split = x.sizes();
+    split[1] = groups;
+    split.insert(2, x.sizes()[1] / groups);
+    Dims shuffled = split;
+    std::swap(shuffled[1], shuffled[2]);
+    out[0].view(shuffled).copy_(x.detach().view(split).transpose(1, 2));
+    return "copy";
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    const std::int64_t channels = context.grad().size(1);
+    return {channel_shuffle(context.grad(), channels == 0 ? 1 : channels / groups)};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<ChannelShuffle, &ChannelShuffle::groups>("groups")};
+    return kTable;
+  }
+};
+
+struct PixelShuffle final : Op<PixelShuffle> {
+  static constexpr std::string_view kName = "pixel_shuffle";
+  std::int64_t upscale_factor = 1;
+
+  PixelShuffle() = default;
+  explicit PixelShuffle(std::int64_t factor) : upscale_factor(factor) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    check_input(kName, x);
+    check_factor(kName, "upscale_factor", upscale_factor);
+    const std::int64_t r = upscale_factor;
+    QUANTA_CHECK(x.size(-3) % (r * r) == 0,
+                 "{}: x: expected a multiple of upscale_factor^2 = {} channels, got {}", kName,
+                 r * r, x.size(-3));
+    out.add_like(x, joined(leading(x), {x.size(-3) / (r * r), x.size(-2) * r, x.size(-1) * r}),
+                 format_of(x));
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const std::int64_t r = upscale_factor;
+    const std::int64_t channels = x.size(-3) / (r * r);
+    const Dims head = leading(x);
+    const Tensor source = x.detach()
+                              .view(joined(head, {channels, r, r, x.size(-2), x.size(-1)}))
+                              .permute(order_after(head.size(), {0, 3, 1, 4, 2}));
+    out[0].view(joined(head, {channels, x.size(-2), r, x.size(-1), r})).copy_(source);
+    return "copy";
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    return {pixel_unshuffle(context.grad(), upscale_factor)};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<PixelShuffle, &PixelShuffle::upscale_factor>("upscale_factor")};
+    return kTable;
+  }
+};
+
+struct PixelUnshuffle final : Op<PixelUnshuffle> {
+  static constexpr std::string_view kName = "pixel_unshuffle";
+  std::int64_t downscale_factor = 1;
+
+  PixelUnshuffle() = default;
+  explicit PixelUnshuffle(std::int64_t factor) : downscale_factor(factor) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    check_input(kName, x);
+    check_factor(kName, "downscale_factor", downscale_factor);
+    const std::int64_t r = downscale_factor;
+    QUANTA_CHECK(x.size(-2) % r == 0 && x.size(-1) % r == 0,
+                 "{}: x: expected height and width divisible by {}, got {}", kName, r, x.sizes());
+    out.add_like(x, joined(leading(x), {x.size(-3) * r * r, x.size(-2) / r, x.size(-1) / r}),
+                 format_of(x));
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const std::int64_t r = downscale_factor;
+    const std::int64_t channels = x.size(-3);
+    const std::int64_t height = x.size(-2) / r;
+    const std::int64_t width = x.size(-1) / r;
+    const Dims head = leading(x);
+    const Tensor source = x.detach()
+                              .view(joined(head, {channels, height, r, width, r}))
+                              .permute(order_after(head.size(), {0, 2, 4, 1, 3}));
+    out[0].view(joined(head, {channels, r, r, height, width})).copy_(source);
+    return "copy";
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    return {pixel_shuffle(context.grad(), downscale_factor)};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<PixelUnshuffle, &PixelUnshuffle::downscale_factor>("downscale_factor")};
+    return kTable;
+  }
+};
+
+constexpr std::string_view kHeader = "quanta/ops/shuffle.h";
+
+template <typename Kind>
+void add_row(Catalogue& catalogue) {
+  catalogue.add({.name = Kind::kName, .header = kHeader, .dtypes = dtypes::kWholeBytes},
+                [](DType dtype) {
+                  return sample_call(Kind{2}, {sample_tensor({2, 4, 4, 6}, dtype)});
+                });
+}
+
 }  // namespace
 
 Tensor channel_shuffle(const Tensor& x, std::int64_t groups) {
-  constexpr std::string_view kOp = "channel_shuffle";
-  OpScope scope(kOp);
-  check_input(kOp, x);
-  check_factor(kOp, "groups", groups);
-  const std::int64_t channels = x.sizes()[1];
-  QUANTA_CHECK(channels % groups == 0, "{}: groups: expected a divisor of the {} channels, got {}",
-               kOp, channels, groups);
-  const Tensor result = detail::empty_with_parameters_of(x, x.sizes(), format_of(x));
-  if (x.numel() == 0) return result;
-  scope.kernel("copy");
-  Dims split = x.sizes();
-  split[1] = groups;
-  split.insert(2, channels / groups);
-  Dims shuffled = split;
-  std::swap(shuffled[1], shuffled[2]);
-  result.view(shuffled).copy_(detail::off_tape(x).view(split).transpose(1, 2));
-  if (autograd::needs_grad(x)) return gradients::record_channel_shuffle(x, groups, result);
-  return result;
+  return run(ChannelShuffle{groups}, x);
 }
-
 Tensor pixel_shuffle(const Tensor& x, std::int64_t upscale_factor) {
-  constexpr std::string_view kOp = "pixel_shuffle";
-  OpScope scope(kOp);
-  check_input(kOp, x);
-  check_factor(kOp, "upscale_factor", upscale_factor);
-  const std::int64_t r = upscale_factor;
-  const std::int64_t channels = x.size(-3);
-  const std::int64_t height = x.size(-2);
-  const std::int64_t width = x.size(-1);
-  QUANTA_CHECK(channels % (r * r) == 0,
-               "{}: x: expected a multiple of upscale_factor^2 = {} channels, got {}", kOp, r * r,
-               channels);
-  const Dims head = leading(x);
-  const std::int64_t out = channels / (r * r);
-  const Tensor result =
-      detail::empty_with_parameters_of(x, joined(head, {out, height * r, width * r}), format_of(x));
-  if (x.numel() == 0) return result;
-  scope.kernel("copy");
-  const Tensor source = detail::off_tape(x)
-                            .view(joined(head, {out, r, r, height, width}))
-                            .permute(order_after(head.size(), {0, 3, 1, 4, 2}));
-  result.view(joined(head, {out, height, r, width, r})).copy_(source);
-  if (autograd::needs_grad(x)) return gradients::record_pixel_shuffle(x, r, result);
-  return result;
+  return run(PixelShuffle{upscale_factor}, x);
+}
+Tensor pixel_unshuffle(const Tensor& x, std::int64_t downscale_factor) {
+  return run(PixelUnshuffle{downscale_factor}, x);
 }
 
-Tensor pixel_unshuffle(const Tensor& x, std::int64_t downscale_factor) {
-  constexpr std::string_view kOp = "pixel_unshuffle";
-  OpScope scope(kOp);
-  check_input(kOp, x);
-  check_factor(kOp, "downscale_factor", downscale_factor);
-  const std::int64_t r = downscale_factor;
-  const std::int64_t channels = x.size(-3);
-  QUANTA_CHECK(x.size(-2) % r == 0 && x.size(-1) % r == 0,
-               "{}: x: expected height and width divisible by {}, got {}", kOp, r, x.sizes());
-  const std::int64_t height = x.size(-2) / r;
-  const std::int64_t width = x.size(-1) / r;
-  const Dims head = leading(x);
-  const Tensor result = detail::empty_with_parameters_of(
-      x, joined(head, {channels * r * r, height, width}), format_of(x));
-  if (x.numel() == 0) return result;
-  scope.kernel("copy");
-  const Tensor source = detail::off_tape(x)
-                            .view(joined(head, {channels, height, r, width, r}))
-                            .permute(order_after(head.size(), {0, 2, 4, 1, 3}));
-  result.view(joined(head, {channels, r, r, height, width})).copy_(source);
-  if (autograd::needs_grad(x)) return gradients::record_pixel_unshuffle(x, r, result);
-  return result;
+void detail::add_shuffle(Catalogue& catalogue) {
+  add_row<ChannelShuffle>(catalogue);
+  add_row<PixelShuffle>(catalogue);
+  add_row<PixelUnshuffle>(catalogue);
 }
 
 }  // namespace quanta

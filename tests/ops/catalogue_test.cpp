@@ -39,7 +39,10 @@ void for_each_sample(Function&& function) {
   }
 }
 
-bool is_random(std::string_view name) { return name == "dropout"; }
+/// Whether two calls may give different values: random numbers, memory as it is found.
+bool is_undetermined(std::string_view name) {
+  return name == "dropout" || name == "empty_quantized" || name == "resize_";
+}
 
 /// The arguments again, in memory of their own: some operations write to them.
 std::vector<Tensor> copies(const std::vector<Tensor>& inputs) {
@@ -133,7 +136,7 @@ TEST_CASE("catalogue: attributes can be read and written back") {
 
 TEST_CASE("catalogue: each operation gives the same when it is recorded and replayed") {
   for_each_sample([](const OperationEntry& row, DType, const Sample& sample) {
-    if (is_random(row.name)) return;
+    if (is_undetermined(row.name)) return;
     const std::vector<Tensor> given = copies(sample.inputs);
     const std::size_t count = results_of(*sample.operation, copies(given)).size();
     for (std::size_t r = 0; r < count; ++r) {
@@ -162,7 +165,7 @@ TEST_CASE("catalogue: each operation gives the same when it is recorded and repl
 
 TEST_CASE("catalogue: each operation hands its gradient on or says that it has none") {
   for_each_sample([](const OperationEntry& row, DType dtype, const Sample& sample) {
-    if (!is_floating_point(dtype)) return;
+    if (dtype != DType::Float32 && dtype != DType::Float64) return;
     std::vector<Tensor> inputs = copies(sample.inputs);
     inputs[0].set_requires_grad();
     const GradientUse use = sample.operation->gradient_use(1);
@@ -193,7 +196,7 @@ TEST_CASE("catalogue: each operation hands its gradient on or says that it has n
 TEST_CASE("catalogue: other strides of the first argument change no value") {
   for_each_sample([](const OperationEntry& row, DType, const Sample& sample) {
     const Tensor& x = sample.inputs[0];
-    if (is_random(row.name) || x.dim() < 2 || !has_whole_bytes(x)) return;
+    if (is_undetermined(row.name) || x.dim() < 2 || !has_whole_bytes(x)) return;
     const std::vector<Tensor> wanted = results_of(*sample.operation, copies(sample.inputs));
     for (const bool channels_last : {false, true}) {
       if (channels_last && (x.dim() < 3 || x.dim() > 5)) continue;

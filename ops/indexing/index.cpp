@@ -1,20 +1,26 @@
+#include "quanta/ops/indexing/index.h"
+
+#include <algorithm>
 #include <array>
-#include <cstring>
 #include <string_view>
 #include <vector>
 
 #include "quanta/ops/detail/elements.h"
+#include "quanta/ops/detail/families.h"
+#include "quanta/ops/detail/scatter.h"
 #include "quanta/ops/detail/spatial.h"
 #include "quanta/ops/indexing.h"
-#include "quanta/ops/indexing/gradient.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/overlap.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
+#include "quanta/runtime/operation.h"
+
+// index and index_put_: slices, integers and new axes are views; what index tensors pick from a
+// view is an operation on the view and the index tensor of each of its dimensions.
 
 namespace quanta {
+namespace indexing {
 namespace {
 
 // A view with all slices, integers and new axes applied, and the index tensor of each of its
@@ -91,12 +97,11 @@ Indexed apply_views(std::string_view op, const Tensor& x, std::span<const Tensor
   return indexed;
 }
 
-// The memory offsets that index tensors pick, and how the result's dimensions lie around them.
-struct Picked {
-  std::vector<std::int64_t> offsets;       // one for each element of `picked`
-  std::vector<std::int64_t> rest_offsets;  // of the dimensions without an index tensor
-  Dims picked;                             // the broadcast sizes of the index tensors
-  Dims rest;
+// How the dimensions of a result lie: those of the index tensors among the others.
+struct Layout {
+  Dims picked;               // the broadcast sizes of the index tensors
+  Dims rest;                 // the dimensions without an index tensor
+  Dims rest_strides;         // theirs in x
   std::size_t position = 0;  // where `picked` stands among `rest` in the result
 
   // [picked, rest] -> the result's order.
@@ -138,42 +143,63 @@ std::vector<std::int64_t> offsets_of(const Dims& sizes, const Dims& strides) {
   return offsets;
 }
 
-Picked pick(std::string_view op, const Indexed& indexed) {
-  const Tensor& x = indexed.view;
-  Picked result;
-  Dims rest_strides;
+// tensors[d] is the index tensor of dimension d of x, or undefined.
+Layout layout_of(std::string_view op, const Tensor& x, std::span<const Tensor* const> tensors) {
+  Layout result;
   bool first = true;
   bool adjacent = true;
   std::size_t last = 0;
-  for (std::size_t d = 0; d < indexed.tensors.size(); ++d) {
-    if (!indexed.tensors[d].defined()) {
+  for (std::size_t d = 0; d < tensors.size(); ++d) {
+    if (!tensors[d]->defined()) {
       result.rest.push_back(x.sizes()[d]);
-      rest_strides.push_back(x.strides()[d]);
+      result.rest_strides.push_back(x.strides()[d]);
       continue;
     }
-    result.picked = first ? indexed.tensors[d].sizes()
-                          : broadcast_sizes(result.picked, indexed.tensors[d].sizes(), op);
+    result.picked =
+        first ? tensors[d]->sizes() : broadcast_sizes(result.picked, tensors[d]->sizes(), op);
     if (first) result.position = result.rest.size();
     adjacent = adjacent && (first || d == last + 1);
     first = false;
     last = d;
   }
   if (!adjacent) result.position = 0;
-  result.rest_offsets = offsets_of(result.rest, rest_strides);
-  result.offsets.resize(static_cast<std::size_t>(product(result.picked)));
-  for (std::size_t d = 0; d < indexed.tensors.size(); ++d) {
-    if (!indexed.tensors[d].defined()) continue;
-    const Tensor positions = indexed.tensors[d].expand(result.picked).contiguous();
+  return result;
+}
+
+// The memory offset of each pick. Throws for a position outside the dimension.
+std::vector<std::int64_t> picked_offsets(std::string_view op, const Tensor& x,
+                                         std::span<const Tensor* const> tensors,
+                                         const Dims& picked) {
+  std::vector<std::int64_t> offsets(static_cast<std::size_t>(product(picked)));
+  for (std::size_t d = 0; d < tensors.size(); ++d) {
+    if (!tensors[d]->defined()) continue;
+    const Tensor positions =
+        detail::int64_indices(op, "indices", *tensors[d]).expand(picked).contiguous();
     const auto* at = static_cast<const std::int64_t*>(positions.data_ptr());
     const std::int64_t length = x.sizes()[d];
-    for (std::size_t i = 0; i < result.offsets.size(); ++i) {
+    for (std::size_t i = 0; i < offsets.size(); ++i) {
       QUANTA_CHECK(at[i] >= -length && at[i] < length,
                    "{}: indices: expected {}..{} along dim {}, got {}", op, -length, length - 1, d,
                    at[i]);
-      result.offsets[i] += (at[i] < 0 ? at[i] + length : at[i]) * x.strides()[d];
+      offsets[i] += (at[i] < 0 ? at[i] + length : at[i]) * x.strides()[d];
     }
   }
-  return result;
+  return offsets;
+}
+
+// visitor(offset) for each element of the block [picked, rest], in its order.
+template <typename Visitor>
+void visit_block(std::string_view op, const Tensor& x, std::span<const Tensor* const> tensors,
+                 const Layout& layout, Visitor&& visitor) {
+  const std::vector<std::int64_t> offsets = picked_offsets(op, x, tensors, layout.picked);
+  const std::vector<std::int64_t> rest = offsets_of(layout.rest, layout.rest_strides);
+  for (const std::int64_t offset : offsets) {
+    for (const std::int64_t each : rest) visitor(offset + each);
+  }
+}
+
+std::span<const Tensor* const> index_tensors(const Arguments& in, std::size_t first) {
+  return {in.begin() + first, in.size() - first};
 }
 
 // `values` with the dtype and parameters of `x`.
@@ -198,148 +224,147 @@ Tensor values_for(std::string_view op, const Tensor& x, const Tensor& values) {
   return quantize_per_tensor(values, quantizer.scale, quantizer.zero_point, x.dtype());
 }
 
-// The same pick from a tensor that holds the positions in the view.
-Tensor positions_in_view(const Indexed& indexed) {
-  std::vector<TensorIndex> entries;
-  for (const Tensor& tensor : indexed.tensors) {
-    entries.push_back(tensor.defined() ? TensorIndex(tensor) : TensorIndex(Slice{}));
+// The view, then the index tensor of each of its dimensions.
+struct Index final : Op<Index> {
+  static constexpr std::string_view kName = "index";
+
+  void infer(const Arguments& in, Results& out) const override {
+    detail::check_uniform(kName, "x", in[0]);
+    QUANTA_CHECK(in.size() == in[0].sizes().size() + 1,
+                 "{}: indices: expected one for each of {} dimensions, got {}", kName, in[0].dim(),
+                 in.size() - 1);
+    out.add_like(in[0], layout_of(kName, in[0], index_tensors(in, 1)).result_sizes());
   }
-  return index(gradients::positions_of(indexed.view.sizes()), entries);
-}
-
-}  // namespace
-
-namespace {
-
-// The index tensors of a call, and the call with others in their places.
-struct IndexCall {
-  std::vector<TensorIndex> entries;
-  std::vector<Tensor> tensors;
-
-  explicit IndexCall(std::span<const TensorIndex> indices)
-      : entries(indices.begin(), indices.end()) {
-    for (TensorIndex& entry : entries) {
-      if (auto* tensor = std::get_if<Tensor>(&entry)) tensors.push_back(std::exchange(*tensor, {}));
-    }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const auto tensors = index_tensors(in, 1);
+    const Layout layout = layout_of(kName, x, tensors);
+    // What index tensors pick comes first, and then goes to its place.
+    const bool in_order = layout.position == 0;
+    const Tensor block = in_order ? out[0]
+                                  : detail::empty_with_parameters_of(x, layout.block_sizes(),
+                                                                     MemoryFormat::Contiguous);
+    detail::visit_bits(x.dtype(), [&](auto bits) {
+      using T = decltype(bits);
+      const auto* from = static_cast<const T*>(x.data_ptr());
+      auto* to = static_cast<T*>(block.data_ptr());
+      visit_block(kName, x, tensors, layout, [&](std::int64_t offset) { *to++ = from[offset]; });
+    });
+    if (!in_order) out[0].copy_(block.permute(layout.to_result()));
+    return "pick";
   }
-  std::vector<TensorIndex> with(const Tensor* given) const {
-    std::vector<TensorIndex> result = entries;
-    for (TensorIndex& entry : result) {
-      if (auto* tensor = std::get_if<Tensor>(&entry)) *tensor = *given++;
-    }
-    return result;
+  GradientUse gradient_use(std::uint64_t) const override {
+    return GradientUse::of(~std::uint64_t{1});
+  }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    const Dims& sizes = context.input_sizes(0);
+    // The same pick from a tensor that holds the positions in the view.
+    std::vector<Tensor> arguments{detail::positions_of(sizes)};
+    for (std::size_t i = 1; i < context.input_count(); ++i) arguments.push_back(context.input(i));
+    std::vector<Tensor> results(context.input_count());
+    results[0] =
+        detail::scatter_add(context.grad(), run(*this, std::span<const Tensor>(arguments)), sizes);
+    return results;
   }
 };
 
-Tensor recorded_index(const Tensor& x, std::span<const TensorIndex> indices) {
-  Tensor result = [&] {
-    const replay::PauseRecording pause;
-    return index(x, indices);
-  }();
-  IndexCall call(indices);
-  // How many elements a mask picks is a question of its values.
-  for (const Tensor& tensor : call.tensors) {
-    if (tensor.dtype() == DType::Bool) replay::check_read("index", tensor);
+// The view, the values as [picked, rest] in its dtype and parameters, then the index tensor of each
+// dimension.
+struct IndexPut final : Op<IndexPut> {
+  static constexpr std::string_view kName = "index_put_";
+
+  void infer(const Arguments& in, Results& out) const override {
+    detail::check_uniform(kName, "x", in[0]);
+    detail::check_uniform(kName, "values", in[1]);
+    QUANTA_CHECK(in.size() == in[0].sizes().size() + 2,
+                 "{}: indices: expected one for each of {} dimensions, got {}", kName, in[0].dim(),
+                 in.size() - 2);
+    const Dims sizes = layout_of(kName, in[0], index_tensors(in, 2)).block_sizes();
+    QUANTA_CHECK(in[1].dtype() == in[0].dtype() && in[1].sizes() == sizes,
+                 "{}: values: expected {} {}, got {} {}", kName, in[0].dtype(), sizes,
+                 in[1].dtype(), in[1].sizes());
+    out.arrange(1, MemoryFormat::Contiguous);
+    out.add_in_place(in[0]);
   }
-  std::vector<Tensor> arguments{x};
-  arguments.insert(arguments.end(), call.tensors.begin(), call.tensors.end());
-  call.tensors.clear();
-  replay::detail::record_call("index", std::move(arguments), {result},
-                              [call = std::move(call)](const Tensor* given) {
-                                return std::vector{index(given[0], call.with(given + 1))};
-                              });
-  return result;
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = out[0];
+    const auto tensors = index_tensors(in, 2);
+    const Layout layout = layout_of(kName, x, tensors);
+    const Tensor values = detail::memory_meets(x, in[1]) ? in[1].clone() : in[1];
+    // All positions are checked before the first is written.
+    picked_offsets(kName, x, tensors, layout.picked);
+    detail::visit_bits(x.dtype(), [&](auto bits) {
+      using T = decltype(bits);
+      const auto* from = static_cast<const T*>(values.data_ptr());
+      auto* to = static_cast<T*>(x.data_ptr());
+      visit_block(kName, x, tensors, layout, [&](std::int64_t offset) { to[offset] = *from++; });
+    });
+    return "put";
+  }
+};
+
+std::vector<Tensor> arguments_of(std::initializer_list<Tensor> first, const Indexed& indexed) {
+  std::vector<Tensor> arguments(first);
+  arguments.insert(arguments.end(), indexed.tensors.begin(), indexed.tensors.end());
+  return arguments;
 }
 
 }  // namespace
 
+void add_index(Catalogue& catalogue) {
+  constexpr std::string_view kHeader = "quanta/ops/indexing.h";
+  static const auto positions = [] {
+    return Tensor::from_int64(std::array<std::int64_t, 3>{2, 0, -1});
+  };
+  catalogue.add({.name = Index::kName, .header = kHeader, .dtypes = dtypes::kWholeBytes},
+                [](DType dtype) {
+                  return sample_call(
+                      Index{}, {sample_tensor({2, 3, 4}, dtype), Tensor(), positions(), Tensor()});
+                });
+  catalogue.add(
+      {.name = IndexPut::kName, .header = kHeader, .dtypes = dtypes::kWholeBytes}, [](DType dtype) {
+        return sample_call(IndexPut{},
+                           {sample_tensor({2, 3, 4}, dtype), sample_tensor({3, 2, 4}, dtype, 2),
+                            Tensor(), positions(), Tensor()});
+      });
+}
+
+}  // namespace indexing
+
+using namespace indexing;
+
 Tensor index(const Tensor& x, std::span<const TensorIndex> indices) {
-  constexpr std::string_view kOp = "index";
-  if (replay::is_recording()) return recorded_index(x, indices);
-  OpScope scope(kOp);
-  const Indexed indexed = apply_views(kOp, x, indices);
+  const Indexed indexed = apply_views(Index::kName, x, indices);
   if (!indexed.has_tensors()) return indexed.view;
-  detail::check_uniform(kOp, "x", indexed.view);
-  const Picked picked = pick(kOp, indexed);
-  const Tensor block = detail::empty_with_parameters_of(indexed.view, picked.block_sizes(),
-                                                        MemoryFormat::Contiguous);
-  detail::visit_bits(x.dtype(), [&](auto bits) {
-    using T = decltype(bits);
-    const auto* from = static_cast<const T*>(indexed.view.data_ptr());
-    auto* to = static_cast<T*>(block.data_ptr());
-    for (const std::int64_t offset : picked.offsets) {
-      for (const std::int64_t rest : picked.rest_offsets) *to++ = from[offset + rest];
-    }
-  });
-  const Tensor result = block.permute(picked.to_result()).contiguous();
-  if (!autograd::needs_grad(indexed.view)) return result;
-  return gradients::record_taken(kOp, indexed.view, result, positions_in_view(indexed));
+  return run(Index{}, std::span<const Tensor>(arguments_of({indexed.view}, indexed)));
 }
 
 Tensor index(const Tensor& x, std::initializer_list<TensorIndex> indices) {
   return index(x, std::span(indices.begin(), indices.size()));
 }
 
-namespace {
-
-void record_index_put(const Tensor& x, std::span<const TensorIndex> indices, const Tensor& values) {
-  replay::before_write("index_put_", x);
-  {
-    const replay::PauseRecording pause;
-    index_put_(x, indices, values);
-  }
-  IndexCall call(indices);
-  std::vector<Tensor> inputs{x, values};
-  inputs.insert(inputs.end(), call.tensors.begin(), call.tensors.end());
-  call.tensors.clear();
-  const std::size_t count = inputs.size();
-  replay::record({.op = "index_put_",
-                  .inputs = std::move(inputs),
-                  .outputs = {x},
-                  .run = [call = std::move(call), count](const replay::Frame& frame) {
-                    std::vector<Tensor> rest;
-                    for (std::size_t i = 2; i < count; ++i) rest.push_back(frame.in(i));
-                    index_put_(frame.out(), std::span<const TensorIndex>(call.with(rest.data())),
-                               frame.in(1));
-                  }});
-}
-
-}  // namespace
-
 const Tensor& index_put_(const Tensor& x, std::span<const TensorIndex> indices,
                          const Tensor& values) {
-  constexpr std::string_view kOp = "index_put_";
-  if (replay::is_recording() && x.defined() && values.defined() && x.numel() > 0) {
-    record_index_put(x, indices, values);
-    return x;
-  }
-  OpScope scope(kOp);
+  constexpr std::string_view kOp = IndexPut::kName;
   detail::check_uniform(kOp, "x", x);
   detail::check_writable(kOp, "x", x);
   const Indexed indexed = apply_views(kOp, x, indices);
-  const Picked picked = pick(kOp, indexed);
-  const Dims sizes = picked.result_sizes();
+  std::vector<const Tensor*> tensors;
+  for (const Tensor& tensor : indexed.tensors) tensors.push_back(&tensor);
+  const Layout layout = layout_of(kOp, indexed.view, tensors);
+  const Dims sizes = layout.result_sizes();
   detail::check_defined(kOp, "values", values);
   autograd::require_no_grad(kOp, values);
   QUANTA_CHECK(detail::broadcasts_to(values.sizes(), sizes),
                "{}: values: expected sizes that broadcast to {}, got {}", kOp, sizes,
                values.sizes());
-  const Dims to_result = picked.to_result();
+  const Dims to_result = layout.to_result();
   Dims to_block = to_result;
   for (std::size_t i = 0; i < to_result.size(); ++i) {
     to_block[static_cast<std::size_t>(to_result[i])] = static_cast<std::int64_t>(i);
   }
-  Tensor block = values_for(kOp, x, values).expand(sizes).permute(to_block).contiguous();
-  if (detail::memory_meets(x, block)) block = block.clone();
-  x.storage()->bump_version();
-  detail::visit_bits(x.dtype(), [&](auto bits) {
-    using T = decltype(bits);
-    const auto* from = static_cast<const T*>(block.data_ptr());
-    auto* to = static_cast<T*>(indexed.view.data_ptr());
-    for (const std::int64_t offset : picked.offsets) {
-      for (const std::int64_t rest : picked.rest_offsets) to[offset + rest] = *from++;
-    }
-  });
+  const Tensor block = values_for(kOp, x, values).expand(sizes).permute(to_block);
+  run(IndexPut{}, std::span<const Tensor>(arguments_of({indexed.view, block}, indexed)));
   return x;
 }
 
@@ -353,7 +378,7 @@ const Tensor& index_put_(const Tensor& x, std::initializer_list<TensorIndex> ind
   detail::check_uniform("index_put_", "x", x);
   const Tensor one = detail::empty_with_parameters_of(x, {}, MemoryFormat::Contiguous);
   one.fill_(value);
-  return index_put_(x, indices, one);
+  return index_put_(x, std::span(indices.begin(), indices.size()), one);
 }
 
 }  // namespace quanta

@@ -1,13 +1,13 @@
 #pragma once
 
-// Private: elements that are taken out of a tensor, on the tape.
+// Private: elements that are taken out of a tensor: what their gradients do.
 
 #include <cstdint>
 #include <string_view>
 
 #include "quanta/runtime/tensor.h"
 
-namespace quanta::gradients {
+namespace quanta::detail {
 
 /// 0, 1, ... in these sizes: what is done to it shows where each element of a result came from.
 Tensor positions_of(const Dims& sizes);
@@ -21,13 +21,4 @@ Tensor scatter_add(const Tensor& gradient, const Tensor& positions, const Dims& 
 /// slice index[i] (contiguous Int64).
 Tensor add_slices(const Tensor& gradient, const Tensor& index, const Dims& sizes, std::int64_t dim);
 
-/// Records `y`, whose element i is element positions[i] of x.
-Tensor record_taken(std::string_view op, const Tensor& x, Tensor y, const Tensor& positions);
-
-/// Records `y` = the slices at `index` (contiguous Int64) along `dim` of x.
-Tensor record_slices(std::string_view op, const Tensor& x, Tensor y, std::int64_t dim,
-                     const Tensor& index);
-
-Tensor record_masked_fill(const Tensor& x, const Tensor& mask, Tensor y);
-
-}  // namespace quanta::gradients
+}  // namespace quanta::detail

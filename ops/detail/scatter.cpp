@@ -1,26 +1,23 @@
-#include "quanta/ops/indexing/gradient.h"
+#include "quanta/ops/detail/scatter.h"
 
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "quanta/ops/detail/floating.h"
-#include "quanta/ops/indexing.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/parallel.h"
 
-namespace quanta::gradients {
+namespace quanta::detail {
 namespace {
-
-using autograd::BackwardContext;
 
 // Work in float or double; gradients of the smaller floating dtypes are summed as float.
 template <typename Body>
 Tensor in_working_dtype(const Tensor& gradient, const Body& body) {
   const DType dtype = gradient.dtype();
-  const Tensor from = detail::is_float32_or_64(dtype) ? gradient : gradient.to(DType::Float32);
-  return detail::visit_floats(from.dtype(),
-                              [&](auto zero) { return body(zero, from.contiguous()).to(dtype); });
+  const Tensor from = is_float32_or_64(dtype) ? gradient : gradient.to(DType::Float32);
+  return visit_floats(from.dtype(),
+                      [&](auto zero) { return body(zero, from.contiguous()).to(dtype); });
 }
 
 }  // namespace
@@ -100,27 +97,4 @@ Tensor scatter_add(const Tensor& gradient, const Tensor& positions, const Dims& 
   });
 }
 
-Tensor record_taken(std::string_view op, const Tensor& x, Tensor y, const Tensor& positions) {
-  return autograd::record(
-      op, {x}, std::move(y), {positions}, [sizes = x.sizes()](const BackwardContext& backward) {
-        return std::vector<Tensor>{scatter_add(backward.grad(), backward.saved(0), sizes)};
-      });
-}
-
-Tensor record_slices(std::string_view op, const Tensor& x, Tensor y, std::int64_t dim,
-                     const Tensor& index) {
-  return autograd::record(
-      op, {x}, std::move(y), {index}, [sizes = x.sizes(), dim](const BackwardContext& backward) {
-        return std::vector<Tensor>{add_slices(backward.grad(), backward.saved(0), sizes, dim)};
-      });
-}
-
-Tensor record_masked_fill(const Tensor& x, const Tensor& mask, Tensor y) {
-  return autograd::record("masked_fill", {x}, std::move(y), {mask},
-                          [sizes = x.sizes()](const BackwardContext& backward) {
-                            return std::vector<Tensor>{autograd::sum_to_size(
-                                masked_fill(backward.grad(), backward.saved(0), 0.0), sizes)};
-                          });
-}
-
-}  // namespace quanta::gradients
+}  // namespace quanta::detail
