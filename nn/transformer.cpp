@@ -1,13 +1,11 @@
 #include "quanta/nn/transformer.h"
 
-#include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "quanta/nn/detail/layer_options.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
-#include "quanta/runtime/recorder.h"
+#include "quanta/ops/attention.h"
 
 namespace quanta::nn {
 namespace {
@@ -188,13 +186,7 @@ Tensor TransformerDecoder::forward(const Tensor& tgt, const Tensor& memory,
 Tensor generate_square_subsequent_mask(std::int64_t size) {
   QUANTA_CHECK(size >= 0, "generate_square_subsequent_mask: size: expected at least 0, got {}",
                size);
-  const Tensor mask = Tensor::zeros({size, size});
-  auto* row = mask.mutable_data<float>();
-  for (std::int64_t i = 0; i < size; ++i, row += size) {
-    std::fill(row + i + 1, row + size, -std::numeric_limits<float>::infinity());
-  }
-  if (replay::is_recording()) replay::mark_constant(mask);
-  return mask;
+  return causal_mask(size, size);
 }
 
 }  // namespace quanta::nn
