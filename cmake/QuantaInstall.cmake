@@ -1,39 +1,66 @@
-# Install rules: the library, the public headers, the tools and the package that find_package reads.
+# Install rules: the libraries, the public headers, the command and the package that find_package
+# reads.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
 set(quanta_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/quanta")
-
-install(TARGETS quanta EXPORT quantaTargets INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
-install(
-  EXPORT quantaTargets
-  NAMESPACE quanta::
-  DESTINATION "${quanta_package_dir}")
-
-if(TARGET quanta_data)
-  install(TARGETS quanta_data EXPORT quantaDataTargets)
-  install(
-    EXPORT quantaDataTargets
-    NAMESPACE quanta::
-    DESTINATION "${quanta_package_dir}")
-endif()
-
-install(FILES quanta.h DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/quanta")
-install(
-  DIRECTORY runtime ops observers nn fusion
-  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/quanta"
-  FILES_MATCHING
-  PATTERN "*.h"
-  REGEX "/(detail|cpu|cuda|yaml)$" EXCLUDE
-  REGEX "/ops/[a-z_]+$" EXCLUDE # a family's folder is its own
-  REGEX "/runtime/check\\.h$" EXCLUDE)
 
 # The wheel's oneDNN lives in this source tree; an installed Quanta must not depend on that.
 set(quanta_installed_onednn "")
 if(quanta_onednn_bundled)
   set(quanta_installed_onednn "${CMAKE_INSTALL_LIBDIR}/quanta/onednn")
   install(DIRECTORY "${quanta_onednn_dir}/" DESTINATION "${quanta_installed_onednn}")
+  set(quanta_onednn_libraries "${CMAKE_INSTALL_PREFIX}/${quanta_installed_onednn}/lib")
+  file(RELATIVE_PATH quanta_program_rpath "${CMAKE_INSTALL_FULL_BINDIR}" "${quanta_onednn_libraries}")
+  file(RELATIVE_PATH quanta_library_rpath "${CMAKE_INSTALL_FULL_LIBDIR}" "${quanta_onednn_libraries}")
+  set(quanta_program_rpath "$ORIGIN/${quanta_program_rpath}")
+  set(quanta_library_rpath "$ORIGIN/${quanta_library_rpath}")
+else()
+  set(quanta_program_rpath "$<TARGET_FILE_DIR:DNNL::dnnl>")
+  set(quanta_library_rpath "$<TARGET_FILE_DIR:DNNL::dnnl>")
 endif()
+if(BUILD_SHARED_LIBS)
+  file(RELATIVE_PATH quanta_lib_from_bin "${CMAKE_INSTALL_FULL_BINDIR}"
+       "${CMAKE_INSTALL_FULL_LIBDIR}")
+  list(APPEND quanta_program_rpath "$ORIGIN/${quanta_lib_from_bin}")
+endif()
+
+# Each kind of library has files of its own that define the same names, quanta::quanta and so on;
+# the package reads those of one kind. quanta::data stands apart because it needs packages of its own.
+foreach(kind IN LISTS quanta_kinds)
+  foreach(name IN ITEMS quanta models training data)
+    quanta_library_target(target ${name} ${kind})
+    if(NOT TARGET ${target})
+      continue()
+    endif()
+    set(export quanta_${kind})
+    if(name STREQUAL "data")
+      set(export quanta_${kind}_data)
+    endif()
+    set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN;${quanta_library_rpath}")
+    install(TARGETS ${target} EXPORT ${export} INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+  endforeach()
+  foreach(export IN ITEMS quanta_${kind} quanta_${kind}_data)
+    if(export STREQUAL "quanta_${kind}" OR QUANTA_BUILD_DATA)
+      install(
+        EXPORT ${export}
+        NAMESPACE quanta::
+        DESTINATION "${quanta_package_dir}")
+    endif()
+  endforeach()
+endforeach()
+
+# What users may include. `cmake --install BUILD --component headers` installs only these.
+install(FILES quanta.h DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/quanta" COMPONENT headers)
+install(
+  DIRECTORY runtime ops observers nn fusion
+  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/quanta"
+  COMPONENT headers
+  FILES_MATCHING
+  PATTERN "*.h"
+  REGEX "/(detail|cpu|cuda|yaml)$" EXCLUDE
+  REGEX "/ops/[a-z_]+$" EXCLUDE # a family's folder is its own
+  REGEX "/runtime/check\\.h$" EXCLUDE)
 
 # What a program that links the static quanta::data has to find.
 set(quanta_data_codecs "")
@@ -43,32 +70,10 @@ foreach(codec PNG JPEG)
   endif()
 endforeach()
 
-# The lib folder that holds libdnnl.so, for programs that are installed with the library.
-if(quanta_onednn_bundled)
-  file(RELATIVE_PATH quanta_program_rpath "${CMAKE_INSTALL_FULL_BINDIR}"
-       "${CMAKE_INSTALL_PREFIX}/${quanta_installed_onednn}/lib")
-  set(quanta_program_rpath "$ORIGIN/${quanta_program_rpath}")
-  file(RELATIVE_PATH quanta_library_rpath "${CMAKE_INSTALL_FULL_LIBDIR}"
-       "${CMAKE_INSTALL_PREFIX}/${quanta_installed_onednn}/lib")
-  set_target_properties(quanta PROPERTIES INSTALL_RPATH "$ORIGIN/${quanta_library_rpath}")
-else()
-  set(quanta_program_rpath "$<TARGET_FILE_DIR:DNNL::dnnl>")
-  set_target_properties(quanta PROPERTIES INSTALL_RPATH "$<TARGET_FILE_DIR:DNNL::dnnl>")
+if(TARGET quanta_cli)
+  set_target_properties(quanta_cli PROPERTIES INSTALL_RPATH "${quanta_program_rpath}")
+  install(TARGETS quanta_cli)
 endif()
-if(BUILD_SHARED_LIBS)
-  file(RELATIVE_PATH quanta_lib_from_bin "${CMAKE_INSTALL_FULL_BINDIR}"
-       "${CMAKE_INSTALL_FULL_LIBDIR}")
-  list(APPEND quanta_program_rpath "$ORIGIN/${quanta_lib_from_bin}")
-  if(TARGET quanta_data)
-    set_target_properties(quanta_data PROPERTIES INSTALL_RPATH "$ORIGIN")
-  endif()
-endif()
-foreach(program quanta_cli quanta_conform)
-  if(TARGET ${program})
-    set_target_properties(${program} PROPERTIES INSTALL_RPATH "${quanta_program_rpath}")
-    install(TARGETS ${program})
-  endif()
-endforeach()
 
 configure_package_config_file(
   cmake/quantaConfig.cmake.in "${PROJECT_BINARY_DIR}/quantaConfig.cmake"

@@ -1,4 +1,4 @@
-# How every target of Quanta's own is compiled.
+# How every target of Quanta's own is made.
 
 function(quanta_compile_options target)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF COMPILE_WARNING_AS_ERROR
@@ -18,13 +18,75 @@ function(quanta_compile_options target)
   endif()
 endfunction()
 
-# How libraries are compiled.
-function(quanta_library_options target)
-  quanta_compile_options(${target})
-  # Position-independent code that costs a static program nothing: a function of the library may be
-  # inlined into another one, and the few bytes of thread-local state need no call to find them.
-  target_compile_options(${target} PRIVATE -fno-semantic-interposition -ftls-model=initial-exec)
-  quanta_precompile(${target})
+# Libraries are static unless BUILD_SHARED_LIBS says otherwise. With QUANTA_BOTH_KINDS there is the
+# other kind as well, linked from the same objects: quanta_static or quanta_shared beside quanta.
+set(quanta_kinds static shared)
+if(BUILD_SHARED_LIBS)
+  list(REVERSE quanta_kinds)
+endif()
+list(GET quanta_kinds 0 quanta_first_kind)
+list(GET quanta_kinds 1 quanta_other_kind)
+if(NOT QUANTA_BOTH_KINDS)
+  list(REMOVE_AT quanta_kinds 1)
+endif()
+
+# Sets `variable` to the target that is the library `name` (quanta, models, ...) of that kind.
+function(quanta_library_target variable name kind)
+  set(target quanta)
+  if(NOT name STREQUAL quanta)
+    set(target quanta_${name})
+  endif()
+  if(kind STREQUAL "${quanta_other_kind}")
+    set(target ${target}_${kind})
+  endif()
+  set(${variable} ${target} PARENT_SCOPE)
+endfunction()
+
+# Adds the library quanta::<name>: quanta_add_library(name SOURCES ... USES quanta ... LIBRARIES ...)
+# where USES names libraries of Quanta's own and LIBRARIES what is linked besides.
+function(quanta_add_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;USES;LIBRARIES")
+  quanta_library_target(first ${name} ${quanta_first_kind})
+  foreach(kind IN LISTS quanta_kinds)
+    quanta_library_target(target ${name} ${kind})
+    if(kind STREQUAL "${quanta_first_kind}")
+      add_library(${target} ${arg_SOURCES})
+      add_library(quanta::${name} ALIAS ${target})
+      quanta_compile_options(${target})
+      # Position-independent code that costs a static program nothing: a function of the library may
+      # be inlined into another one, and the few bytes of thread-local state need no call to find
+      # them.
+      target_compile_options(${target} PRIVATE -fno-semantic-interposition
+                                               -ftls-model=initial-exec)
+      quanta_precompile(${target})
+    else()
+      string(TOUPPER ${kind} type)
+      add_library(${target} ${type} $<TARGET_OBJECTS:${first}>)
+      if(QUANTA_SANITIZE)
+        target_link_options(${target} PUBLIC -fsanitize=${QUANTA_SANITIZE})
+      endif()
+    endif()
+    target_compile_features(${target} PUBLIC cxx_std_20)
+    target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${quanta_include_dir}>)
+    target_link_libraries(${target} PRIVATE ${arg_LIBRARIES} fmt::fmt)
+    foreach(used IN LISTS arg_USES)
+      quanta_library_target(used_target ${used} ${kind})
+      target_link_libraries(${target} PUBLIC ${used_target})
+    endforeach()
+    if(kind STREQUAL "shared")
+      # What is exported has to do with Quanta; not the insides of fmt and Highway.
+      set(exports "${PROJECT_SOURCE_DIR}/cmake/exports.map")
+      target_link_options(${target} PRIVATE "LINKER:--version-script=${exports}")
+      set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS "${exports}")
+    endif()
+    set_target_properties(
+      ${target}
+      PROPERTIES OUTPUT_NAME ${first}
+                 EXPORT_NAME ${name}
+                 LINKER_LANGUAGE CXX
+                 VERSION ${PROJECT_VERSION}
+                 SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  endforeach()
 endfunction()
 
 # For tests: what takes their time is what they test, which is optimised in full.

@@ -13,17 +13,17 @@
 #include <string>
 #include <vector>
 
+#include "console/measure.h"
+#include "quanta/nn/data/fashion_mnist.h"
 #include "quanta/quanta.h"
-#include "support/fashion_mnist.h"
-#include "support/measure.h"
 
 namespace {
 
 using quanta::NumberFormat;
 using quanta::QConfigMapping;
 using quanta::Tensor;
-using quanta::examples::FashionMnist;
-using quanta::examples::top1;
+using quanta::console::top1;
+using quanta::data::FashionMnist;
 using quanta::nn::Module;
 using quanta::nn::models::FashionResNet;
 

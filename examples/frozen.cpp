@@ -8,15 +8,15 @@
 #include <exception>
 #include <string>
 
+#include "console/measure.h"
+#include "quanta/nn/data/fashion_mnist.h"
 #include "quanta/quanta.h"
-#include "support/fashion_mnist.h"
-#include "support/measure.h"
 
 namespace {
 
 using quanta::Tensor;
-using quanta::examples::FashionMnist;
-using quanta::examples::median_ms;
+using quanta::console::median_ms;
+using quanta::data::FashionMnist;
 
 constexpr std::int64_t kImages = 1000;
 

@@ -12,19 +12,19 @@
 #include <optional>
 #include <string>
 
+#include "console/measure.h"
+#include "quanta/nn/data/fashion_mnist.h"
 #include "quanta/quanta.h"
-#include "support/fashion_mnist.h"
-#include "support/measure.h"
 #include "support/train.h"
 
 namespace {
 
 namespace data = quanta::data;
 namespace optim = quanta::optim;
-using quanta::examples::FashionMnist;
+using quanta::console::top1;
+using quanta::data::FashionMnist;
 using quanta::examples::number_option;
 using quanta::examples::option;
-using quanta::examples::top1;
 using quanta::nn::models::FashionMobileNet;
 
 // One scale for a whole weight tensor, 2^bits codes.

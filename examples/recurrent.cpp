@@ -12,14 +12,14 @@
 #include <string>
 #include <vector>
 
+#include "console/measure.h"
+#include "quanta/nn/data/fashion_mnist.h"
 #include "quanta/quanta.h"
-#include "support/fashion_mnist.h"
-#include "support/measure.h"
 
 namespace {
 
 using quanta::Tensor;
-using quanta::examples::FashionMnist;
+using quanta::data::FashionMnist;
 
 constexpr std::int64_t kBatch = 64;
 
@@ -44,19 +44,19 @@ void compare(const char* name, const std::string& weights, const FashionMnist& t
     single.emplace_back([model, &one] { (*model)(one); });
     batched.emplace_back([model, &many] { (*model)(many); });
   }
-  const std::vector<double> single_ms = quanta::examples::median_ms(single, 100);
-  const std::vector<double> batched_ms = quanta::examples::median_ms(batched, 10);
+  const std::vector<double> single_ms = quanta::console::median_ms(single, 100);
+  const std::vector<double> batched_ms = quanta::console::median_ms(batched, 10);
 
   std::printf("%s, %lld test images, %d threads\n", name, static_cast<long long>(images),
               quanta::get_num_threads());
   std::printf("  %-16s %9s %22s %22s %10s\n", "", "top-1", "sequences/s, batch 1",
               "sequences/s, batch 64", "bytes");
   for (std::size_t i = 0; i < 3; ++i) {
-    const double top1 = quanta::examples::top1(*models[i], test, images, kinds[i]);
+    const double top1 = quanta::console::top1(*models[i], test, images, kinds[i]);
     std::printf("  %-16s %8.2f%% %13.0f (%5.2fx) %13.0f (%5.2fx) %10zu\n", kinds[i], top1,
                 1e3 / single_ms[i], single_ms[0] / single_ms[i],
                 1e3 * static_cast<double>(kBatch) / batched_ms[i], batched_ms[0] / batched_ms[i],
-                quanta::examples::weight_bytes(*models[i]));
+                quanta::console::weight_bytes(*models[i]));
   }
 }
 

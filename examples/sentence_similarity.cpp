@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "console/measure.h"
 #include "quanta/quanta.h"
-#include "support/measure.h"
 
 namespace {
 
@@ -91,7 +91,7 @@ int run(const std::string& directory, const std::string& sentences_path) {
   for (const auto& [name, one] : encoders) {
     calls.emplace_back([&encoder = one, &sentences] { encode(encoder, sentences); });
   }
-  const std::vector<double> ms = quanta::examples::median_ms(calls, 3);
+  const std::vector<double> ms = quanta::console::median_ms(calls, 3);
 
   std::printf("%zu sentences, one at a time, %d threads\n", sentences.size(),
               quanta::get_num_threads());
@@ -109,7 +109,7 @@ int run(const std::string& directory, const std::string& sentences_path) {
     const auto count = static_cast<double>(sentences.size());
     std::printf("%-28s %12.4f %12.4f %14.2f (%5.2fx) %12zu\n", encoders[i].first, sum / count,
                 least, ms[i] / count, ms[0] / ms[i],
-                quanta::examples::weight_bytes(encoders[i].second.model));
+                quanta::console::weight_bytes(encoders[i].second.model));
   }
   print_neighbours(sentences, reference);
   return 0;

@@ -9,18 +9,18 @@
 #include <filesystem>
 #include <string>
 
+#include "console/measure.h"
+#include "console/progress.h"
+#include "quanta/nn/data/fashion_mnist.h"
 #include "quanta/quanta.h"
-#include "support/fashion_mnist.h"
-#include "support/measure.h"
-#include "support/progress.h"
 
 namespace {
 
 using quanta::Tensor;
-using quanta::examples::FashionMnist;
-using quanta::examples::median_ms;
-using quanta::examples::ProgressBar;
-using quanta::examples::top1;
+using quanta::console::median_ms;
+using quanta::console::ProgressBar;
+using quanta::console::top1;
+using quanta::data::FashionMnist;
 using quanta::nn::models::FashionResNet;
 
 constexpr std::int64_t kBatch = 64;

@@ -11,16 +11,16 @@
 #include <memory>
 #include <string>
 
+#include "console/measure.h"
+#include "quanta/nn/data/fashion_mnist.h"
 #include "quanta/quanta.h"
-#include "support/fashion_mnist.h"
-#include "support/measure.h"
 #include "support/train.h"
 
 namespace {
 
 namespace data = quanta::data;
 namespace optim = quanta::optim;
-using quanta::examples::FashionMnist;
+using quanta::data::FashionMnist;
 using quanta::examples::number_option;
 using quanta::examples::option;
 using quanta::nn::models::FashionResNet;
@@ -55,7 +55,7 @@ int run(int argc, char** argv) {
 
   net.eval();
   net.requires_grad_(false);
-  const double accuracy = quanta::examples::top1(net, test, test.size(), "test images");
+  const double accuracy = quanta::console::top1(net, test, test.size(), "test images");
   quanta::write_safetensors(out, net.state_dict());
   std::filesystem::remove(checkpoint);  // the training is done
   std::printf("top-1 on %lld test images: %.2f %%, weights in %s\n",

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes nn/models/unicode_tables.h: what the WordPiece tokenizer knows of Unicode.
+"""Writes nn/models/detail/unicode_tables.h: what the WordPiece tokenizer knows of Unicode.
 
-  python3 tools/unicode_tables.py > nn/models/unicode_tables.h
+  python3 tools/unicode_tables.py > nn/models/detail/unicode_tables.h
 """
 import unicodedata
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "console/progress.h"
 #include "quanta/ops/loss.h"
 #include "quanta/runtime/error.h"
-#include "support/progress.h"
 
 namespace quanta::examples {
 namespace {
@@ -41,7 +41,7 @@ void train_epochs(const nn::Module& net, optim::TrainingLoop& loop, data::DataLo
   }
   const std::int64_t save_every = std::max<std::int64_t>(loader.size() / 4, 1);
   while (loader.epochs_done() < epochs) {
-    ProgressBar bar(
+    console::ProgressBar bar(
         label + " " + std::to_string(loader.epochs_done() + 1) + "/" + std::to_string(epochs),
         loader.size());
     double loss_sum = 0.0;

@@ -9,7 +9,6 @@
 #include "quanta/nn/data/data_loader.h"
 #include "quanta/nn/module.h"
 #include "quanta/nn/optim/training.h"
-#include "support/fashion_mnist.h"
 
 namespace quanta::examples {
 

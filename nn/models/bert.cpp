@@ -1,6 +1,6 @@
 #include "quanta/nn/models/bert.h"
 
-#include "quanta/nn/models/detail.h"
+#include "quanta/nn/models/detail/attend_heads.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/compare.h"

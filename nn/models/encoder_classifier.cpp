@@ -1,7 +1,7 @@
 #include "quanta/nn/models/encoder_classifier.h"
 
 #include "quanta/nn/detail/dynamic_linear.h"
-#include "quanta/nn/models/detail.h"
+#include "quanta/nn/models/detail/attend_heads.h"
 #include "quanta/ops/activation.h"
 #include "quanta/runtime/check.h"
 

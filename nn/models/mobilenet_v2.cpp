@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "quanta/nn/models/conv_norm.h"
+#include "quanta/nn/models/detail/conv_norm.h"
 #include "quanta/ops/pooling.h"
 #include "quanta/runtime/check.h"
 

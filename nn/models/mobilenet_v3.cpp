@@ -3,7 +3,7 @@
 #include <memory>
 #include <span>
 
-#include "quanta/nn/models/conv_norm.h"
+#include "quanta/nn/models/detail/conv_norm.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::nn::models {

@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "quanta/nn/models/text_normalizer.h"
+#include "quanta/nn/models/detail/text_normalizer.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/mapped_file.h"
 #include "quanta/runtime/detail/utf8.h"

@@ -9,15 +9,15 @@
 #include "quanta/fusion/fuse_modules.h"
 #include "quanta/fusion/model_file.h"
 #include "quanta/fusion/prepare.h"
+#include "quanta/nn/data/fashion_mnist.h"
 #include "quanta/nn/models/fashion.h"
 #include "quanta/runtime/safetensors.h"
-#include "support/fashion_mnist.h"
 #include "support/paths.h"
 
 namespace quanta::test {
 namespace {
 
-using examples::FashionMnist;
+using data::FashionMnist;
 
 constexpr std::int64_t kImages = 500;
 constexpr std::int64_t kBatch = 50;

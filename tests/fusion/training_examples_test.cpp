@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "quanta/nn/container.h"
+#include "quanta/nn/data/fashion_mnist.h"
 #include "quanta/nn/linear.h"
 #include "quanta/nn/norm.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
 #include "runtime/file_test_util.h"
-#include "support/fashion_mnist.h"
 #include "support/train.h"
 
 namespace {
@@ -65,7 +65,7 @@ TEST_CASE("train_epochs: a run that was stopped anywhere ends as one that was no
 }
 
 TEST_CASE("FashionMnist: a folder without the files says what to install") {
-  CHECK_THROWS_WITH_AS(examples::FashionMnist("/nonexistent", examples::FashionMnist::Split::Test),
+  CHECK_THROWS_WITH_AS(data::FashionMnist("/nonexistent", data::FashionMnist::Split::Test),
                        doctest::Contains("install Debian's package dataset-fashion-mnist"),
                        FileError);
 }
@@ -77,7 +77,7 @@ TEST_CASE("FashionMnist: files that do not fit together are refused") {
   const std::string picture(784, 'x');
   const std::string one("\0\0\x08\x03\0\0\0\x01\0\0\0\x1C\0\0\0\x1C", 16);
   const auto refuse = [&](const char* text) {
-    CHECK_THROWS_WITH_AS(examples::FashionMnist(folder.path(), examples::FashionMnist::Split::Test),
+    CHECK_THROWS_WITH_AS(data::FashionMnist(folder.path(), data::FashionMnist::Split::Test),
                          doctest::Contains(text), FileError);
   };
   test::write_bytes(images, std::string("\0\0\x08\x03\0\0\0\x01\0\0\0\x01\0\0\0\x01x", 17));
@@ -88,7 +88,7 @@ TEST_CASE("FashionMnist: files that do not fit together are refused") {
   test::write_bytes(labels, std::string("\0\0\x08\x01\0\0\0\x01\x0A", 9));
   refuse("a label above 9");
   test::write_bytes(labels, std::string("\0\0\x08\x01\0\0\0\x01\x09", 9));
-  const examples::FashionMnist data(folder.path(), examples::FashionMnist::Split::Test);
+  const data::FashionMnist data(folder.path(), data::FashionMnist::Split::Test);
   CHECK(data.size() == 1);
   CHECK(data.label(0) == 9);
   CHECK(data.images(0, 1).sizes() == Dims{1, 1, 28, 28});

@@ -9,7 +9,7 @@
 
 #include "close.h"
 #include "quanta/fusion/quantize_dynamic.h"
-#include "quanta/nn/models/detail.h"
+#include "quanta/nn/models/detail/attend_heads.h"
 #include "quanta/nn/models/encoder_classifier.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"

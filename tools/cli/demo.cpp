@@ -7,19 +7,19 @@
 #include <filesystem>
 #include <vector>
 
+#include "console/measure.h"
+#include "console/progress.h"
 #include "layer_report.h"
+#include "quanta/nn/data/fashion_mnist.h"
 #include "quanta/quanta.h"
-#include "support/fashion_mnist.h"
-#include "support/measure.h"
-#include "support/progress.h"
 
 namespace quanta::cli {
 namespace {
 
-using examples::FashionMnist;
-using examples::ProgressBar;
-using examples::top1;
-using examples::weight_bytes;
+using console::ProgressBar;
+using console::top1;
+using console::weight_bytes;
+using data::FashionMnist;
 
 constexpr std::int64_t kBatch = 64;
 constexpr std::int64_t kCalibrationImages = 1024;
@@ -44,7 +44,7 @@ struct Timings {
 Timings time_models(const nn::Module& float_model, const nn::Module& int8_model, const Tensor& x,
                     int rounds) {
   const std::vector<double> ms =
-      examples::median_ms({[&] { float_model(x); }, [&] { int8_model(x); }}, rounds);
+      console::median_ms({[&] { float_model(x); }, [&] { int8_model(x); }}, rounds);
   return {ms[0], ms[1]};
 }
 

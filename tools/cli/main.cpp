@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "bench.h"
-#include "coverage.h"
 #include "demo.h"
 #include "inspect.h"
 #include "network_suite.h"
@@ -168,12 +167,6 @@ int main(int argc, char** argv) {
   quanta::cli::NetworkSuiteOptions suite;
   add_networks_command(app, suite, networks);
 
-  quanta::cli::CoverageOptions coverage;
-  CLI::App* coverage_command = app.add_subcommand(
-      "coverage", "Print what there is of torch.ao.quantization, as docs/coverage.md holds it");
-  coverage_command->add_option("--check", coverage.check_root,
-                               "Check the list against the sources in this folder instead");
-
   app.add_subcommand("info", "Tell what this machine offers: threads, instruction sets");
 
   CLI11_PARSE(app, argc, argv);
@@ -183,7 +176,6 @@ int main(int argc, char** argv) {
     if (app.got_subcommand("bench")) return quanta::cli::run_bench(bench);
     if (app.got_subcommand("networks")) return quanta::cli::run_network_suite(suite);
     if (app.got_subcommand("profile")) return quanta::cli::run_profile(profile);
-    if (app.got_subcommand("coverage")) return quanta::cli::run_coverage(coverage);
     return quanta::cli::run_info();
   } catch (const std::exception& error) {
     fmt::print(stderr, "quanta: {}\n", error.what());

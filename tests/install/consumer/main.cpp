@@ -18,7 +18,20 @@ int main() {
     return 1;
   }
 
-  // The other library: batches of a data set.
+  // quanta::models: a network, and quanta::training: a step that changes it.
+  quanta::nn::models::FashionResNet net;
+  net.requires_grad_();
+  const quanta::Tensor image = quanta::randn({1, 1, 28, 28});
+  const quanta::Tensor before = net(image);
+  quanta::optim::SGD optimizer(net.parameters(), {.lr = 0.1});
+  quanta::sum(before).backward();
+  optimizer.step();
+  if (net(image).equal(before)) {
+    std::cerr << "the step changed nothing\n";
+    return 1;
+  }
+
+  // quanta::data: batches of a data set.
   const auto dataset = std::make_shared<quanta::data::TensorDataset>(x.reshape({5, 1, 1, 1}));
   quanta::data::DataLoader loader(dataset, {.batch_size = 2});
   std::int64_t examples = 0;

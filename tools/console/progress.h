@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-namespace quanta::examples {
+namespace quanta::console {
 
 /// A bar on stderr while something long runs; on a file or pipe only one line at the end.
 ///   calibrating  [##########----------]  512/1024  3.1 s left
@@ -30,4 +30,4 @@ class ProgressBar {
   std::chrono::steady_clock::time_point drawn_;
 };
 
-}  // namespace quanta::examples
+}  // namespace quanta::console

@@ -1,4 +1,4 @@
-#include "progress.h"
+#include "console/progress.h"
 
 #include <unistd.h>
 
@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <utility>
 
-namespace quanta::examples {
+namespace quanta::console {
 namespace {
 using Clock = std::chrono::steady_clock;
 constexpr int kWidth = 24;
@@ -45,4 +45,4 @@ void ProgressBar::draw(bool last) {
   std::fflush(stderr);
 }
 
-}  // namespace quanta::examples
+}  // namespace quanta::console

@@ -1,10 +1,10 @@
-#include "quanta/nn/models/text_normalizer.h"
+#include "quanta/nn/models/detail/text_normalizer.h"
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
-#include "quanta/nn/models/unicode_tables.h"
+#include "quanta/nn/models/detail/unicode_tables.h"
 #include "quanta/runtime/detail/utf8.h"
 
 namespace quanta::nn::models::detail {

@@ -1,11 +1,11 @@
-#include "fashion_mnist.h"
+#include "quanta/nn/data/fashion_mnist.h"
 
 #include <string>
 
 #include "quanta/nn/data/idx.h"
 #include "quanta/runtime/error.h"
 
-namespace quanta::examples {
+namespace quanta::data {
 namespace {
 
 constexpr std::int64_t kSide = 28;
@@ -16,7 +16,7 @@ Tensor read(const std::filesystem::path& path, const Dims& item_sizes) {
                     ": no such file (install Debian's package dataset-fashion-mnist, or give the "
                     "folder with the four .gz files)");
   }
-  const Tensor x = data::read_idx(path);
+  const Tensor x = read_idx(path);
   Dims expected = item_sizes;
   expected.insert(0, x.dim() > 0 ? x.size(0) : 0);
   if (x.dtype() != DType::UInt8 || x.sizes() != expected) {
@@ -40,10 +40,10 @@ FashionMnist::FashionMnist(const std::filesystem::path& folder, Split split) {
       throw FileError("fashion_mnist: " + folder.string() + ": a label above 9");
     }
   }
-  dataset_ = std::make_shared<data::TensorDataset>(pixels.unsqueeze(1), labels.to(DType::Int64));
+  dataset_ = std::make_shared<TensorDataset>(pixels.unsqueeze(1), labels.to(DType::Int64));
 }
 
-data::Transform FashionMnist::normalization() { return data::normalize({0.2860F}, {0.3530F}); }
+Transform FashionMnist::normalization() { return normalize({0.2860F}, {0.3530F}); }
 
 Tensor FashionMnist::images(std::int64_t begin, std::int64_t count) const {
   if (begin < 0 || count < 0 || begin > size() - count) {
@@ -61,4 +61,4 @@ int FashionMnist::label(std::int64_t index) const {
   return static_cast<int>(dataset_->targets().select(0, index).item());
 }
 
-}  // namespace quanta::examples
+}  // namespace quanta::data

@@ -1,4 +1,4 @@
-#include "quanta/nn/models/conv_norm.h"
+#include "quanta/nn/models/detail/conv_norm.h"
 
 #include <algorithm>
 #include <typeinfo>

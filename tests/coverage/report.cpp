@@ -63,7 +63,7 @@ void add_row(std::string& out, const Row& row, bool is_tried) {
 std::string to_markdown() {
   std::string out =
       "# Coverage of torch.ao.quantization\n\n"
-      "Printed by `quanta coverage` from the table in `tools/coverage`; a test fails when this "
+      "Printed by `quanta-coverage` from the table in `tests/coverage`; a test fails when this "
       "file "
       "differs. Do not edit.\n\n"
       "Each call is compiled, and where element types are given it was run on small tensors of "

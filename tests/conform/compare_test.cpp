@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "conform/compare.h"
+#include "conform/integer_hash.h"
 #include "quanta/ops/quantize.h"
-#include "quanta/tools/conform/compare.h"
-#include "quanta/tools/conform/integer_hash.h"
 
 namespace quanta::conform {
 namespace {

@@ -160,7 +160,7 @@ std::vector<std::string> problems(const std::filesystem::path& root) {
   const auto& page = files.text("docs/coverage.md");
   if (!page || *page != to_markdown()) {
     found.push_back(
-        "docs/coverage.md is not what the table gives: quanta coverage > docs/coverage.md");
+        "docs/coverage.md is not what the table gives: quanta-coverage > docs/coverage.md");
   }
   return found;
 }

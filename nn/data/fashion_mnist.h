@@ -8,7 +8,7 @@
 #include "quanta/nn/data/transforms.h"
 #include "quanta/runtime/tensor.h"
 
-namespace quanta::examples {
+namespace quanta::data {
 
 /// Photographs of ten kinds of clothes, 28 x 28 grey pixels, as Debian's package
 /// dataset-fashion-mnist installs them (four gzipped idx files).
@@ -28,12 +28,12 @@ class FashionMnist {
   /// 0..9.
   int label(std::int64_t index) const;
   /// For a data loader: UInt8 [1, 28, 28] and a 0-d Int64.
-  const std::shared_ptr<const data::TensorDataset>& dataset() const noexcept { return dataset_; }
+  const std::shared_ptr<const TensorDataset>& dataset() const noexcept { return dataset_; }
   /// (pixel / 255 - 0.2860) / 0.3530.
-  static data::Transform normalization();
+  static Transform normalization();
 
  private:
-  std::shared_ptr<const data::TensorDataset> dataset_;
+  std::shared_ptr<const TensorDataset> dataset_;
 };
 
-}  // namespace quanta::examples
+}  // namespace quanta::data

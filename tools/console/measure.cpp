@@ -1,13 +1,13 @@
-#include "support/measure.h"
+#include "console/measure.h"
 
 #include <algorithm>
 #include <chrono>
 
-#include "support/progress.h"
+#include "console/progress.h"
 
-namespace quanta::examples {
+namespace quanta::console {
 
-double top1(const nn::Module& model, const FashionMnist& data, std::int64_t images,
+double top1(const nn::Module& model, const data::FashionMnist& data, std::int64_t images,
             const std::string& label) {
   constexpr std::int64_t kBatch = 64;
   ProgressBar bar(label, images);
@@ -50,4 +50,4 @@ std::size_t weight_bytes(const nn::Module& model) {
   return bytes;
 }
 
-}  // namespace quanta::examples
+}  // namespace quanta::console

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "conform/suite.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/safetensors.h"
-#include "quanta/tools/conform/suite.h"
 
 namespace quanta::conform {
 namespace {
