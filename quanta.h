@@ -1,6 +1,7 @@
 #pragma once
 
-/// All of Quanta's public API. What stands in nn/data is in the library quanta::data.
+/// All of Quanta's public API. Most of it is in the library quanta::quanta; what stands in nn/models
+/// is in quanta::models, nn/optim in quanta::training, nn/data in quanta::data.
 
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/freeze.h"
@@ -18,6 +19,7 @@
 #include "quanta/nn/conv.h"
 #include "quanta/nn/data/data_loader.h"
 #include "quanta/nn/data/dataset.h"
+#include "quanta/nn/data/fashion_mnist.h"
 #include "quanta/nn/data/idx.h"
 #include "quanta/nn/data/image.h"
 #include "quanta/nn/data/image_folder.h"
@@ -116,6 +118,7 @@
 #include "quanta/ops/attention.h"
 #include "quanta/ops/block_quant.h"
 #include "quanta/ops/cat.h"
+#include "quanta/ops/catalogue.h"
 #include "quanta/ops/compare.h"
 #include "quanta/ops/conv.h"
 #include "quanta/ops/embedding.h"
@@ -143,14 +146,23 @@
 #include "quanta/ops/tensor_quant.h"
 #include "quanta/runtime/affine_math.h"
 #include "quanta/runtime/allocator.h"
+#include "quanta/runtime/amax_math.h"
 #include "quanta/runtime/atomic_file.h"
+#include "quanta/runtime/attribute.h"
 #include "quanta/runtime/autograd.h"
+#include "quanta/runtime/block_math.h"
+#include "quanta/runtime/catalogue.h"
 #include "quanta/runtime/device.h"
 #include "quanta/runtime/dims.h"
 #include "quanta/runtime/dtype.h"
 #include "quanta/runtime/error.h"
+#include "quanta/runtime/float_format.h"
 #include "quanta/runtime/gradcheck.h"
+#include "quanta/runtime/half.h"
+#include "quanta/runtime/intrusive_ptr.h"
+#include "quanta/runtime/module_path.h"
 #include "quanta/runtime/op_listener.h"
+#include "quanta/runtime/operation.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/pickle_value.h"
 #include "quanta/runtime/profiler.h"

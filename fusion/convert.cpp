@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "quanta/fusion/uncalibrated.h"
-#include "quanta/fusion/whole_modules.h"
+#include "quanta/fusion/detail/uncalibrated.h"
+#include "quanta/fusion/detail/whole_modules.h"
 #include "quanta/nn/module_forms.h"
 #include "quanta/runtime/check.h"
 

@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include "quanta/fusion/observe.h"
+#include "quanta/fusion/detail/observe.h"
+#include "quanta/fusion/detail/qconfig_scope.h"
+#include "quanta/fusion/detail/restore_form.h"
+#include "quanta/fusion/detail/whole_modules.h"
 #include "quanta/fusion/prepare.h"
-#include "quanta/fusion/qconfig_scope.h"
-#include "quanta/fusion/restore_form.h"
-#include "quanta/fusion/whole_modules.h"
 #include "quanta/nn/dynamic/module.h"
 #include "quanta/nn/misc.h"
 #include "quanta/nn/module_forms.h"

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "quanta/fusion/observe.h"
-#include "quanta/fusion/qconfig_scope.h"
+#include "quanta/fusion/detail/observe.h"
+#include "quanta/fusion/detail/qconfig_scope.h"
 #include "quanta/nn/module_forms.h"
 #include "quanta/runtime/check.h"
 

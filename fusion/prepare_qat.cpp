@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "quanta/fusion/convert.h"
-#include "quanta/fusion/observe.h"
+#include "quanta/fusion/detail/observe.h"
+#include "quanta/fusion/detail/qconfig_scope.h"
+#include "quanta/fusion/detail/whole_modules.h"
 #include "quanta/fusion/prepare.h"
-#include "quanta/fusion/qconfig_scope.h"
-#include "quanta/fusion/whole_modules.h"
 #include "quanta/observers/fake_quantize.h"
 #include "quanta/runtime/check.h"
 

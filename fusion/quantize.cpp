@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "quanta/fusion/detail/whole_modules.h"
 #include "quanta/fusion/mapping.h"
-#include "quanta/fusion/whole_modules.h"
 #include "quanta/nn/module_forms.h"
 #include "quanta/nn/qat/module.h"
 #include "quanta/nn/quantized/stubs.h"

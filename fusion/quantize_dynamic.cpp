@@ -6,9 +6,9 @@
 #include <regex>
 
 #include "quanta/fusion/convert.h"
+#include "quanta/fusion/detail/qconfig_scope.h"
+#include "quanta/fusion/detail/whole_modules.h"
 #include "quanta/fusion/prepare.h"
-#include "quanta/fusion/qconfig_scope.h"
-#include "quanta/fusion/whole_modules.h"
 #include "quanta/nn/module_forms.h"
 #include "quanta/runtime/check.h"
 

@@ -7,7 +7,7 @@
 #include <typeindex>
 #include <typeinfo>
 
-#include "quanta/fusion/whole_modules.h"
+#include "quanta/fusion/detail/whole_modules.h"
 #include "quanta/nn/module_forms.h"
 #include "quanta/runtime/check.h"
 

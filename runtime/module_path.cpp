@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "quanta/runtime/check.h"
-#include "quanta/runtime/path_override.h"
+#include "quanta/runtime/detail/path_override.h"
 
 namespace quanta {
 namespace {

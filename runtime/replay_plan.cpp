@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/path_override.h"
 #include "quanta/runtime/detail/replay_steps.h"
-#include "quanta/runtime/path_override.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta::replay {

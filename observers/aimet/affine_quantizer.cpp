@@ -3,8 +3,8 @@
 #include <cmath>
 #include <utility>
 
-#include "quanta/observers/aimet/affine_parameters.h"
-#include "quanta/observers/aimet/state.h"
+#include "quanta/observers/aimet/detail/affine_parameters.h"
+#include "quanta/observers/aimet/detail/state.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/detail/elements.h"
 #include "quanta/runtime/autograd.h"

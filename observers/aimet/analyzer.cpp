@@ -5,7 +5,7 @@
 #include <limits>
 #include <utility>
 
-#include "quanta/observers/aimet/range_math.h"
+#include "quanta/observers/aimet/detail/range_math.h"
 #include "quanta/ops/detail/affine_layout.h"
 #include "quanta/runtime/check.h"
 

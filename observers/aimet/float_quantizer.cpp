@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "quanta/observers/aimet/affine_parameters.h"
-#include "quanta/observers/aimet/state.h"
+#include "quanta/observers/aimet/detail/affine_parameters.h"
+#include "quanta/observers/aimet/detail/state.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/cpu/float_formats.h"
 #include "quanta/ops/cpu/strided_loop.h"

@@ -3,8 +3,8 @@
 #include <limits>
 #include <utility>
 
-#include "quanta/observers/aimet/affine_parameters.h"
 #include "quanta/observers/aimet/affine_quantizer.h"
+#include "quanta/observers/aimet/detail/affine_parameters.h"
 #include "quanta/ops/detail/affine_layout.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/quant_math.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "quanta/observers/aimet/analyzer.h"
-#include "quanta/observers/aimet/range_math.h"
+#include "quanta/observers/aimet/detail/range_math.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/quant_math.h"
 

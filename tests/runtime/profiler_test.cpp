@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "file_test_util.h"
+#include "quanta/runtime/detail/path_override.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/module_path.h"
-#include "quanta/runtime/path_override.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta {

@@ -1,4 +1,4 @@
-#include "quanta/fusion/restore_form.h"
+#include "quanta/fusion/detail/restore_form.h"
 
 #include <algorithm>
 #include <optional>
@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "quanta/fusion/convert.h"
-#include "quanta/fusion/observe.h"
+#include "quanta/fusion/detail/observe.h"
+#include "quanta/fusion/detail/uncalibrated.h"
 #include "quanta/fusion/prepare.h"
-#include "quanta/fusion/uncalibrated.h"
 #include "quanta/nn/detail/class_name.h"
 #include "quanta/observers/defaults.h"
 #include "quanta/observers/other_observers.h"

@@ -1,4 +1,4 @@
-#include "quanta/fusion/uncalibrated.h"
+#include "quanta/fusion/detail/uncalibrated.h"
 
 #include "quanta/observers/other_observers.h"
 

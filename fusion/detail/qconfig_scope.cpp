@@ -1,4 +1,4 @@
-#include "quanta/fusion/qconfig_scope.h"
+#include "quanta/fusion/detail/qconfig_scope.h"
 
 #include <utility>
 

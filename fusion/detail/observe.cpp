@@ -1,7 +1,7 @@
-#include "quanta/fusion/observe.h"
+#include "quanta/fusion/detail/observe.h"
 
+#include "quanta/fusion/detail/whole_modules.h"
 #include "quanta/fusion/prepare.h"
-#include "quanta/fusion/whole_modules.h"
 #include "quanta/nn/module_forms.h"
 #include "quanta/runtime/check.h"
 
