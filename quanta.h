@@ -121,6 +121,7 @@
 #include "quanta/ops/catalogue.h"
 #include "quanta/ops/compare.h"
 #include "quanta/ops/conv.h"
+#include "quanta/ops/conv_dynamic.h"
 #include "quanta/ops/embedding.h"
 #include "quanta/ops/factory.h"
 #include "quanta/ops/fake_quantize.h"

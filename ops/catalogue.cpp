@@ -14,6 +14,7 @@ Catalogue& catalogue() {
     detail::add_attention(made);
     detail::add_cat(made);
     detail::add_compare(made);
+    detail::add_convolutions(made);
     detail::add_embeddings(made);
     detail::add_factory(made);
     detail::add_indexing(made);
@@ -22,11 +23,11 @@ Catalogue& catalogue() {
     detail::add_norms(made);
     detail::add_pad(made);
     detail::add_pooling(made);
+    detail::add_quantize(made);
     detail::add_reduce(made);
     detail::add_shape(made);
     detail::add_shuffle(made);
     detail::add_sort(made);
-    detail::add_quantize(made);
     return made;
   }();
   return all;

@@ -41,7 +41,6 @@ struct Family {
 };
 
 constexpr std::string_view kBlockQuant = "quanta/ops/block_quant.h";
-constexpr std::string_view kConv = "quanta/ops/conv.h";
 constexpr std::string_view kEmbedding = "quanta/ops/embedding.h";
 constexpr std::string_view kFakeQuantize = "quanta/ops/fake_quantize.h";
 constexpr std::string_view kLinear = "quanta/ops/linear.h";
@@ -54,12 +53,6 @@ constexpr std::string_view kTensorQuant = "quanta/ops/tensor_quant.h";
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all{
-      {kConv,
-       kFloatsQUInt8,
-       {"conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"}},
-      {kConv,
-       kQUInt8,
-       {"conv1d_relu", "conv2d_relu", "conv3d_relu", "conv2d_add", "conv2d_add_relu"}},
       // Of the table, where the operation's first argument is the indices.
       {kEmbedding, kQUInt8, {"embedding_byte", "embedding_bag_byte"}},
       {kEmbedding, kQUInt4x2, {"embedding_4bit", "embedding_bag_4bit"}},

@@ -140,16 +140,11 @@ Dims conv_output_sizes(const ConvGeometry& geometry, const cpu::ConvShape& shape
   return sizes;
 }
 
-Tensor conv_input(const ConvGeometry& geometry, const Tensor& x) {
-  if (x.dim() == geometry.spatial + 1) {
-    return x.unsqueeze(0).contiguous(MemoryFormat::ChannelsLast);
-  }
-  return x.contiguous(MemoryFormat::ChannelsLast);
-}
-
-Tensor conv_result(const ConvGeometry& geometry, const Tensor& x, Tensor out) {
-  if (geometry.spatial == 1) out = out.contiguous();
-  return x.dim() == geometry.spatial + 1 ? out.squeeze(0) : out;
+OpWork conv_work(const Tensor& x, const Tensor& weight, const Tensor& out, bool transposed) {
+  // A weight's first size is that of the outputs, or of a transposed convolution's inputs.
+  const std::int64_t each = weight.numel() / weight.sizes()[0];
+  return {.multiply_adds = (transposed ? x.numel() : out.numel()) * each,
+          .bytes = static_cast<std::int64_t>(x.nbytes() + out.nbytes() + weight.nbytes())};
 }
 
 }  // namespace quanta::detail

@@ -7,6 +7,7 @@
 
 #include "quanta/ops/conv.h"
 #include "quanta/ops/cpu/conv_shape.h"
+#include "quanta/runtime/op_listener.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta::detail {
@@ -25,6 +26,10 @@ struct ConvGeometry {
 /// "conv2d", "conv_transpose1d", ... Throws ArgumentError unless `spatial` is 1, 2 or 3.
 std::string_view conv_name(std::int64_t spatial, bool transposed);
 
+inline ConvTransposeOptions with_output_padding(const ConvOptions& options) {
+  return {options.stride, options.padding, Dims{0}, options.dilation, options.groups};
+}
+
 /// Throws ArgumentError unless weight [O, C/groups, kernel...] (transposed: [C, O/groups, ...]),
 /// bias and options fit together. dtypes are checked by the caller.
 ConvGeometry conv_geometry(const Tensor& weight, const Tensor& bias,
@@ -35,14 +40,21 @@ ConvGeometry conv_geometry(const Tensor& weight, const Tensor& bias,
 /// for a wrong rank or channel count and when no output is left.
 cpu::ConvShape conv_shape(const ConvGeometry& geometry, const Dims& x);
 
-/// Of the result, with a batch dimension.
+/// Output sizes, including the batch dimension.
 Dims conv_output_sizes(const ConvGeometry& geometry, const cpu::ConvShape& shape);
 
-/// `x` as the kernels read it: with a batch dimension and channels-last.
-Tensor conv_input(const ConvGeometry& geometry, const Tensor& x);
+/// Multiply-adds and bytes. The border counts as if it were multiplied too.
+OpWork conv_work(const Tensor& x, const Tensor& weight, const Tensor& out, bool transposed);
 
-/// The kernels' result as torch gives it: 1-d contiguous; without the batch dimension that `x`
-/// did not have.
-Tensor conv_result(const ConvGeometry& geometry, const Tensor& x, Tensor out);
+/// What torch gives for x [N, C, spatial...] or [C, spatial...], by `run` for x with a batch
+/// dimension, which gives a channels-last result: 1-d results are contiguous.
+template <typename Run>
+Tensor with_batch(std::int64_t spatial, const Tensor& x, const Run& run) {
+  const bool is_batch = !x.defined() || x.dim() != spatial + 1;
+  Tensor out = is_batch ? run(x) : run(x.unsqueeze(0));
+  if (spatial == 1) out = out.contiguous();
+  if (is_batch) return out;
+  return out.squeeze(0);
+}
 
 }  // namespace quanta::detail

@@ -4,7 +4,7 @@
 #include "quanta/ops/conv/products.h"
 #include "quanta/runtime/autograd.h"
 
-namespace quanta::gradients {
+namespace quanta::conv {
 namespace {
 
 using autograd::BackwardContext;
@@ -14,24 +14,19 @@ struct Gradients {
   Tensor x, weight, bias;
 };
 
-Tensor batched(const ConvGeometry& geometry, const Tensor& x) {
-  return x.dim() == geometry.spatial + 1 ? x.unsqueeze(0) : x;
-}
-
 Gradients in_float32(const ConvGeometry& geometry, const cpu::ConvShape& shape, const Tensor& x,
                      const Tensor& weight, const Tensor& gradient, const BackwardContext& context) {
   Gradients result;
-  const Tensor diff_dst = detail::conv_input(geometry, gradient);
+  const Tensor diff_dst = gradient.contiguous(MemoryFormat::ChannelsLast);
   const auto* diff = static_cast<const float*>(diff_dst.data_ptr());
   if (context.needs(0)) {
-    result.x =
-        Tensor::empty(batched(geometry, x).sizes(), DType::Float32, MemoryFormat::ChannelsLast);
+    result.x = Tensor::empty(x.sizes(), DType::Float32, MemoryFormat::ChannelsLast);
     cpu::conv_backward_data(shape, geometry.kernel_rank(), diff,
                             static_cast<const float*>(weight.contiguous().data_ptr()),
                             result.x.mutable_data<float>());
   }
   if (context.needs(1) || context.needs(2)) {
-    const Tensor src = detail::conv_input(geometry, x);
+    const Tensor src = x.contiguous(MemoryFormat::ChannelsLast);
     result.weight = Tensor::empty(weight.sizes());
     if (context.needs(2)) result.bias = Tensor::empty({shape.out_channels});
     cpu::conv_backward_weights(shape, geometry.kernel_rank(),
@@ -44,7 +39,7 @@ Gradients in_float32(const ConvGeometry& geometry, const cpu::ConvShape& shape, 
 
 Gradients in_float64(const ConvGeometry& geometry, const cpu::ConvShape& shape, const Tensor& x,
                      const Tensor& weight, const Tensor& gradient) {
-  Gradients result{Tensor::zeros(batched(geometry, x).sizes(), DType::Float64),
+  Gradients result{Tensor::zeros(x.sizes(), DType::Float64),
                    Tensor::zeros(weight.sizes(), DType::Float64), Tensor()};
   const Tensor src = x.contiguous();
   const Tensor weights = weight.contiguous();
@@ -57,33 +52,25 @@ Gradients in_float64(const ConvGeometry& geometry, const cpu::ConvShape& shape, 
   });
   Dims channels = Dims::filled(static_cast<std::size_t>(geometry.spatial) + 1, 1);
   channels[0] = shape.out_channels;
-  result.bias =
-      autograd::sum_to_size(batched(geometry, gradient), channels).view({shape.out_channels});
+  result.bias = autograd::sum_to_size(gradient, channels).view({shape.out_channels});
   return result;
 }
 
-std::vector<Tensor> backward(const ConvGeometry& geometry, const BackwardContext& context) {
-  const Tensor x = context.saved(0);
-  const Tensor weight = context.saved(1);
+}  // namespace
+
+std::vector<Tensor> conv_gradient(const ConvGeometry& geometry, const Tensor& gradient,
+                                  const BackwardContext& context) {
+  const Tensor x = context.input(0);
+  const Tensor weight = context.input(1);
   const cpu::ConvShape shape = detail::conv_shape(geometry, x.sizes());
   if (x.numel() == 0) {
     return {Tensor::zeros(x.sizes(), x.dtype()), Tensor::zeros(weight.sizes(), x.dtype()),
             context.needs(2) ? Tensor::zeros({shape.out_channels}, x.dtype()) : Tensor()};
   }
-  Gradients result = x.dtype() == DType::Float64
-                         ? in_float64(geometry, shape, x, weight, context.grad())
-                         : in_float32(geometry, shape, x, weight, context.grad(), context);
-  if (result.x.defined() && result.x.dim() != x.dim()) result.x = result.x.squeeze(0);
+  const Gradients result = x.dtype() == DType::Float64
+                               ? in_float64(geometry, shape, x, weight, gradient)
+                               : in_float32(geometry, shape, x, weight, gradient, context);
   return {result.x, result.weight, result.bias};
 }
 
-}  // namespace
-
-Tensor record_conv(Tensor y, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                   const ConvGeometry& geometry) {
-  return autograd::record(
-      geometry.op, {x, weight, bias}, std::move(y), {x, weight},
-      [geometry](const BackwardContext& context) { return backward(geometry, context); });
-}
-
-}  // namespace quanta::gradients
+}  // namespace quanta::conv

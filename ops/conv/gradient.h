@@ -1,14 +1,18 @@
 #pragma once
 
-// Private: the tape's part of convolutions.
+// Private: the gradients of a convolution.
+
+#include <vector>
 
 #include "quanta/ops/conv/geometry.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/tensor.h"
 
-namespace quanta::gradients {
+namespace quanta::conv {
 
-/// Records that `y` is the convolution (transposed too) of `x` with the weight and bias.
-Tensor record_conv(Tensor y, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                   const detail::ConvGeometry& geometry);
+/// Those of x, weight and bias, from that of the result; x and the weight are arguments 0 and 1 of
+/// `context`. Transposed convolutions too.
+std::vector<Tensor> conv_gradient(const detail::ConvGeometry& geometry, const Tensor& gradient,
+                                  const autograd::BackwardContext& context);
 
-}  // namespace quanta::gradients
+}  // namespace quanta::conv

@@ -13,6 +13,7 @@ void add_arithmetic(Catalogue& catalogue);
 void add_attention(Catalogue& catalogue);
 void add_cat(Catalogue& catalogue);
 void add_compare(Catalogue& catalogue);
+void add_convolutions(Catalogue& catalogue);
 void add_embeddings(Catalogue& catalogue);
 void add_factory(Catalogue& catalogue);
 void add_indexing(Catalogue& catalogue);
@@ -21,10 +22,10 @@ void add_matmul(Catalogue& catalogue);
 void add_norms(Catalogue& catalogue);
 void add_pad(Catalogue& catalogue);
 void add_pooling(Catalogue& catalogue);
+void add_quantize(Catalogue& catalogue);
 void add_reduce(Catalogue& catalogue);
 void add_shape(Catalogue& catalogue);
 void add_shuffle(Catalogue& catalogue);
 void add_sort(Catalogue& catalogue);
-void add_quantize(Catalogue& catalogue);
 
 }  // namespace quanta::detail

@@ -16,6 +16,7 @@
 #include "quanta/ops/block_quant.h"
 #include "quanta/ops/compare.h"
 #include "quanta/ops/conv.h"
+#include "quanta/ops/conv_dynamic.h"
 #include "quanta/ops/embedding.h"
 #include "quanta/ops/factory.h"
 #include "quanta/ops/fake_quantize.h"
@@ -255,6 +256,8 @@ void add_convolutions(Cases& cases) {
     add_codes(cases, "conv" + rank + "_relu", sizes,
               [=](const QTensor& x) { return quantized::conv_relu(x, packed, 0.3, 0); },
               {DType::QUInt8});
+    cases["conv_dynamic"].push_back(
+        {rank, sizes, [=](const Tensor& x) { return quantized::conv_dynamic(x, packed); }});
     cases["conv_transpose" + rank].push_back({"Float32", sizes, [=](const Tensor& x) {
                                                 if (spatial == 1)
                                                   return conv_transpose1d(x, weight, bias);

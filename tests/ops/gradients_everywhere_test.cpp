@@ -15,6 +15,7 @@
 #include "quanta/ops/block_quant.h"
 #include "quanta/ops/compare.h"
 #include "quanta/ops/conv.h"
+#include "quanta/ops/conv_dynamic.h"
 #include "quanta/ops/embedding.h"
 #include "quanta/ops/fake_quantize.h"
 #include "quanta/ops/indexing.h"
@@ -193,6 +194,12 @@ void add_quantized_weights(Callers& callers) {
   };
   const auto packed = [=] { return quantized::LinearPackedParams(weight(), {}); };
   const auto half = [] { return quantized::LinearPackedParamsFp16(Tensor::ones({2, 4}), {}); };
+  const auto conv_packed = [] {
+    const QTensor ones = quantize_per_tensor(Tensor::ones({2, 4, 1, 1}), 0.1, 0, DType::QInt8);
+    return quantized::ConvPackedParams(ones, {}, {}, 2);
+  };
+  callers["conv_dynamic"] = {
+      kImage, [=](const Tensor& x) { return quantized::conv_dynamic(x, conv_packed()); }};
   callers["linear_dynamic"] = {
       kMatrix, [=](const Tensor& x) { return quantized::linear_dynamic(x, packed()); }};
   callers["linear_relu_dynamic"] = {

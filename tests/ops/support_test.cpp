@@ -14,6 +14,7 @@
 #include "quanta/ops/block_quant.h"
 #include "quanta/ops/compare.h"
 #include "quanta/ops/conv.h"
+#include "quanta/ops/conv_dynamic.h"
 #include "quanta/ops/embedding.h"
 #include "quanta/ops/factory.h"
 #include "quanta/ops/fake_quantize.h"
@@ -259,6 +260,9 @@ void add_weighted(std::map<std::string, Caller>& callers) {
   callers["linear_tanh"] = {{2, 4}, only_quantized([=](const QTensor& x) {
                               quantized::linear_tanh(x, packed(), 1.0, 0);
                             })};
+  const quantized::ConvPackedParams conv_packed(weight({2, 2, 1, 1}), {}, {}, 2);
+  callers["conv_dynamic"] = {{1, 2, 4, 4},
+                             [=](const Tensor& x) { quantized::conv_dynamic(x, conv_packed); }};
   callers["linear_dynamic"] = {{2, 4},
                                [=](const Tensor& x) { quantized::linear_dynamic(x, packed()); }};
   callers["linear_relu_dynamic"] = {
