@@ -19,6 +19,7 @@ Catalogue& catalogue() {
     detail::add_factory(made);
     detail::add_indexing(made);
     detail::add_interpolate(made);
+    detail::add_linears(made);
     detail::add_matmul(made);
     detail::add_norms(made);
     detail::add_pad(made);

@@ -28,9 +28,7 @@ constexpr Types kOrderedPlain{DType::Float32, DType::Float64, DType::UInt8,
 constexpr Types kFloats{DType::Float32, DType::Float64};
 constexpr Types kFloating{DType::Float32, DType::Float64, DType::Float16, DType::BFloat16};
 constexpr Types kFloatsQ8{DType::Float32, DType::Float64, DType::QUInt8, DType::QInt8};
-constexpr Types kFloatsQUInt8{DType::Float32, DType::Float64, DType::QUInt8};
 constexpr Types kCodes{DType::UInt8, DType::Int8, DType::Int32};
-constexpr Types kFloatBFloat16{DType::Float32, DType::BFloat16};
 constexpr Types kUInt8{DType::UInt8};
 constexpr Types kQUInt4x2{DType::QUInt4x2};
 
@@ -43,9 +41,6 @@ struct Family {
 constexpr std::string_view kBlockQuant = "quanta/ops/block_quant.h";
 constexpr std::string_view kEmbedding = "quanta/ops/embedding.h";
 constexpr std::string_view kFakeQuantize = "quanta/ops/fake_quantize.h";
-constexpr std::string_view kLinear = "quanta/ops/linear.h";
-constexpr std::string_view kLinearDynamic = "quanta/ops/linear_dynamic.h";
-constexpr std::string_view kLinearWeightOnly = "quanta/ops/linear_weight_only.h";
 constexpr std::string_view kLoss = "quanta/ops/loss.h";
 constexpr std::string_view kQuantizeAffine = "quanta/ops/quantize_affine.h";
 constexpr std::string_view kRnn = "quanta/ops/rnn.h";
@@ -64,13 +59,6 @@ const std::vector<Family>& families() {
       {kQuantizeAffine,
        kFloating,
        {"quantize_affine", "dequantize_affine", "quantize_dequantize_affine"}},
-      {kLinear, kFloatsQUInt8, {"linear"}},
-      {kLinear, kQUInt8, {"linear_relu", "linear_leaky_relu", "linear_tanh"}},
-      {kLinearDynamic,
-       kFloat,
-       {"linear_dynamic", "linear_relu_dynamic", "linear_dynamic_fp16",
-        "linear_relu_dynamic_fp16"}},
-      {kLinearWeightOnly, kFloatBFloat16, {"linear_weight_only"}},
       {kLoss,
        kFloats,
        {"mse_loss", "l1_loss", "smooth_l1_loss", "binary_cross_entropy_with_logits", "nll_loss",

@@ -7,7 +7,6 @@
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/linear/dynamic_fused.h"
-#include "quanta/runtime/autograd.h"
 
 namespace quanta::nn::detail {
 namespace {
@@ -16,23 +15,21 @@ namespace ops = quanta::quantized::detail;
 using DynamicLinear = nn::quantized::dynamic::Linear;
 
 /// Null unless the slot holds just a dynamic linear layer with an int8 weight, called on a float
-/// tensor without gradients.
+/// tensor.
 const DynamicLinear* plain_int8(const Child<Linear>& slot, const Tensor& x) {
   const Module* module = slot.module().get();
   if (module == nullptr || !module->is_plain_call()) return nullptr;
   const Module& occupant = *module;
   if (typeid(occupant) != typeid(DynamicLinear)) return nullptr;
   const auto& linear = static_cast<const DynamicLinear&>(occupant);
-  const bool fits = linear.int8_weight() != nullptr && x.defined() && x.dtype() == DType::Float32 &&
-                    x.dim() >= 1 && !autograd::needs_grad(x);
+  const bool fits =
+      linear.int8_weight() != nullptr && x.defined() && x.dtype() == DType::Float32 && x.dim() >= 1;
   return fits ? &linear : nullptr;
 }
 
 /// Whether `addend` has the sizes of the layer's result.
 bool fits_result(const Tensor& addend, const DynamicLinear& linear, const Tensor& x) {
-  if (!addend.defined() || addend.dtype() != DType::Float32 || autograd::needs_grad(addend)) {
-    return false;
-  }
+  if (!addend.defined() || addend.dtype() != DType::Float32) return false;
   Dims sizes = x.sizes();
   sizes[sizes.size() - 1] = linear.weight().size(0);
   return addend.sizes() == sizes;

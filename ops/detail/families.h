@@ -18,6 +18,7 @@ void add_embeddings(Catalogue& catalogue);
 void add_factory(Catalogue& catalogue);
 void add_indexing(Catalogue& catalogue);
 void add_interpolate(Catalogue& catalogue);
+void add_linears(Catalogue& catalogue);
 void add_matmul(Catalogue& catalogue);
 void add_norms(Catalogue& catalogue);
 void add_pad(Catalogue& catalogue);

@@ -31,6 +31,8 @@ class WeightOnlyLinear {
   std::int64_t in_features() const noexcept { return in_features_; }
   std::int64_t out_features() const noexcept { return out_features_; }
   const Tensor& bias() const noexcept { return bias_; }
+  /// The codes as they are kept.
+  const Tensor& packed() const noexcept { return codes_; }
   /// What was packed.
   WeightOnlyCodes unpack() const;
   /// (code - zero_point) * scale to dst [N, K].

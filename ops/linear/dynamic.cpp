@@ -1,65 +1,34 @@
 #include "quanta/ops/linear_dynamic.h"
 
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "quanta/ops/detail/borrowed.h"
+#include "quanta/ops/detail/dtypes.h"
+#include "quanta/ops/detail/fusion.h"
 #include "quanta/ops/detail/packed_linear.h"
+#include "quanta/ops/detail/reduce_range.h"
+#include "quanta/ops/linear/dynamic_fused.h"
+#include "quanta/ops/linear/rows.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/operation.h"
 #include "quanta/runtime/quant_math.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
 
-namespace quanta::quantized {
+namespace quanta {
+namespace linear_layers {
 namespace {
 
-constexpr float kMaxHalf = 65504.0F;
+using quantized::LinearPackedParams;
+using quantized::LinearPackedParamsFp16;
+using quantized::ReduceRange;
 
-/// A result of sizes [..., N] that `run(x, rows, out)` fills; `run` owns what it needs. A weight
-/// takes `weight_item` bytes.
-template <typename Run>
-Tensor run_rows(std::string_view op, const Tensor& x, std::int64_t in_features,
-                std::int64_t out_features, std::size_t weight_item, Run run) {
-  OpScope scope(op);
-  QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", op);
-  QUANTA_CHECK(x.dtype() == DType::Float32, "{}: x: expected Float32, got {}{}", op, x.dtype(),
-               x.is_quantized() ? " (dynamic layers take float activations)" : "");
-  QUANTA_CHECK(x.dim() >= 1 && x.sizes().back() == in_features,
-               "{}: x: expected a last dimension of {} features, got sizes {}", op, in_features,
-               x.sizes());
-  autograd::require_no_grad(op, x);
-  Dims sizes = x.sizes();
-  sizes[sizes.size() - 1] = out_features;
-  Tensor out = Tensor::empty(sizes);
-  scope.work([&]() -> OpWork {
-    const auto weights = static_cast<std::size_t>(in_features * out_features);
-    return {.multiply_adds = x.numel() * out_features,
-            .bytes = static_cast<std::int64_t>(x.nbytes() + out.nbytes() + weights * weight_item)};
-  });
-  if (out.numel() > 0) {
-    const Tensor input = x.contiguous();
-    const auto run_on = [run, in_features](const Tensor& from, const Tensor& to) {
-      return run(static_cast<const float*>(from.data_ptr()), from.numel() / in_features,
-                 static_cast<float*>(to.data_ptr()));
-    };
-    scope.kernel(run_on(input, out));
-    if (replay::is_recording()) {
-      replay::record(
-          {.op = op, .inputs = {input}, .outputs = {out}, .run = [run_on](const replay::Frame& f) {
-             run_on(f.in(), f.out());
-           }});
-    }
-  }
-  return out;
-}
-
-Tensor run_int8(std::string_view op, const Tensor& x, const LinearPackedParams& packed,
-                ReduceRange reduce_range, Fusion fusion) {
+const LinearPackedParams::Impl& checked_impl(std::string_view op,
+                                             const LinearPackedParams& packed) {
   QUANTA_CHECK(packed.defined(),
                "{}: packed: expected packed parameters, got empty LinearPackedParams", op);
-  const LinearPackedParams::Impl& impl = packed.impl();
-  return run_rows(op, x, impl.kernel.in_features(), impl.kernel.out_features(), 1,
-                  [packed, reduce_range, fusion](const float* src, std::int64_t rows, float* out) {
-                    return cpu::linear_dynamic_rows(src, rows, packed.impl(), reduce_range, fusion,
-                                                    out);
-                  });
+  return packed.impl();
 }
 
 const LinearPackedParamsFp16::Impl& checked_impl(std::string_view op,
@@ -69,14 +38,246 @@ const LinearPackedParamsFp16::Impl& checked_impl(std::string_view op,
   return packed.impl();
 }
 
-Tensor run_fp16(std::string_view op, const Tensor& x, const LinearPackedParamsFp16& packed,
-                Fusion fusion) {
-  const LinearPackedParamsFp16::Impl& impl = checked_impl(op, packed);
-  return run_rows(op, x, impl.in_features, impl.out_features, 2,
-                  [packed, fusion](const float* src, std::int64_t rows, float* out) {
-                    return cpu::linear_dynamic_fp16_rows(src, rows, packed.impl(), fusion, out);
-                  });
+/// x as dynamic layers take it: Float32 [..., K].
+void check_rows(std::string_view op, const Tensor& x) {
+  QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", op);
+  QUANTA_CHECK(x.dtype() == DType::Float32, "{}: x: expected Float32, got {}{}", op, x.dtype(),
+               x.is_quantized() ? " (dynamic layers take float activations)" : "");
 }
+
+/// What follows the product.
+enum class Tail : std::uint8_t { None, ReLU, Gelu, Add };
+
+std::span<const std::string_view> enumerators(Tail) {
+  static constexpr std::array<std::string_view, 4> kNames{"None", "ReLU", "Gelu", "Add"};
+  return kNames;
+}
+
+/// With Tail::Add, argument 1 is added to the result.
+struct LinearDynamic final : Op<LinearDynamic> {
+  detail::Borrowed<LinearPackedParams> packed;
+  ReduceRange reduce_range = ReduceRange::No;
+  Tail tail = Tail::None;
+
+  LinearDynamic() = default;
+  LinearDynamic(const LinearPackedParams& params, ReduceRange range, Tail end)
+      : packed(params), reduce_range(range), tail(end) {}
+
+  std::string_view name() const noexcept override {
+    switch (tail) {
+      case Tail::None:
+        break;
+      case Tail::ReLU:
+        return "linear_relu_dynamic";
+      case Tail::Gelu:
+        return "linear_gelu_dynamic";
+      case Tail::Add:
+        return "linear_add_dynamic";
+    }
+    return "linear_dynamic";
+  }
+
+  void infer(const Arguments& in, Results& out) const override {
+    const cpu::LinearInt8& kernel = checked_impl(name(), *packed).kernel;
+    check_rows(name(), in[0]);
+    const Dims sizes = output_sizes(name(), in[0], kernel.in_features(), kernel.out_features());
+    out.arrange(0, MemoryFormat::Contiguous);
+    out.add(sizes, DType::Float32);
+    if (tail != Tail::Add) return;
+    const Tensor& addend = in[1];
+    QUANTA_CHECK(addend.defined() && addend.dtype() == DType::Float32 && addend.sizes() == sizes,
+                 "{}: addend: expected Float32 {}, got {} {}", name(), sizes,
+                 addend.defined() ? to_string(addend.dtype()) : "an undefined tensor",
+                 addend.defined() ? addend.sizes() : Dims());
+    out.arrange(1, MemoryFormat::Contiguous);
+  }
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const auto* addend = tail == Tail::Add ? static_cast<const float*>(in[1].data_ptr()) : nullptr;
+    const cpu::LinearDynamicTarget target{&packed->impl(), static_cast<float*>(out[0].data_ptr())};
+    return cpu::linear_dynamic_rows(static_cast<const float*>(in[0].data_ptr()),
+                                    in[0].numel() / packed->impl().kernel.in_features(),
+                                    {&target, 1}, reduce_range, {end(), addend});
+  }
+
+  OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
+    OpWork work = linear_work(in[0], out[0], packed->weight().nbytes());
+    if (tail == Tail::Add) work.bytes += static_cast<std::int64_t>(in[1].nbytes());
+    return work;
+  }
+
+  /// That of the addend; rounded x has none.
+  GradientUse gradient_use(std::uint64_t needed) const override {
+    return (needed & 1U) != 0 ? GradientUse() : GradientUse::of(0);
+  }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    return {Tensor(), context.grad()};
+  }
+
+  static std::span<const AttributeInfo> attribute_table() {
+    using Self = LinearDynamic;
+    static constexpr std::array kTable{
+        read_only_attribute<Self, [](const Self& op) { return op.packed->weight(); }>("weight"),
+        read_only_attribute<Self, [](const Self& op) { return op.packed->bias(); }>("bias"),
+        attribute<Self, &Self::reduce_range>("reduce_range"), attribute<Self, &Self::tail>("tail")};
+    return kTable;
+  }
+
+ private:
+  cpu::GemmEnd end() const {
+    return tail == Tail::ReLU   ? cpu::GemmEnd::ReLU
+           : tail == Tail::Gelu ? cpu::GemmEnd::Gelu
+                                : cpu::GemmEnd::None;
+  }
+};
+
+/// One result for each weight, with x quantized once.
+struct LinearEachDynamic final : Op<LinearEachDynamic> {
+  static constexpr std::string_view kName = "linear_each_dynamic";
+  using Weights = std::vector<LinearPackedParams>;
+  std::shared_ptr<const Weights> weights;
+  ReduceRange reduce_range = ReduceRange::No;
+
+  LinearEachDynamic() = default;
+  LinearEachDynamic(Weights given, ReduceRange range)
+      : weights(std::make_shared<const Weights>(std::move(given))), reduce_range(range) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    QUANTA_CHECK(weights != nullptr && !weights->empty(),
+                 "{}: packed: expected at least one weight, got none", kName);
+    check_rows(kName, in[0]);
+    const std::int64_t in_features = checked_impl(kName, weights->front()).kernel.in_features();
+    out.arrange(0, MemoryFormat::Contiguous);
+    for (const LinearPackedParams& packed : *weights) {
+      const cpu::LinearInt8& kernel = checked_impl(kName, packed).kernel;
+      QUANTA_CHECK(kernel.in_features() == in_features,
+                   "{}: packed: expected {} features for every weight, got {}", kName, in_features,
+                   kernel.in_features());
+      out.add(output_sizes(kName, in[0], in_features, kernel.out_features()), DType::Float32);
+    }
+  }
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    std::vector<cpu::LinearDynamicTarget> targets;
+    for (std::size_t i = 0; i < weights->size(); ++i) {
+      targets.push_back({&(*weights)[i].impl(), static_cast<float*>(out[i].data_ptr())});
+    }
+    return cpu::linear_dynamic_rows(static_cast<const float*>(in[0].data_ptr()),
+                                    in[0].numel() / weights->front().impl().kernel.in_features(),
+                                    targets, reduce_range, {});
+  }
+
+  OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
+    OpWork work;
+    for (std::size_t i = 0; i < weights->size(); ++i) {
+      const OpWork each = linear_work(in[0], out[i], (*weights)[i].weight().nbytes());
+      work.multiply_adds += each.multiply_adds;
+      work.bytes += each.bytes;
+    }
+    work.bytes -= static_cast<std::int64_t>((weights->size() - 1) * in[0].nbytes());
+    return work;
+  }
+
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        read_only_attribute<LinearEachDynamic,
+                            [](const LinearEachDynamic& op) { return op.weights; }>("weights"),
+        attribute<LinearEachDynamic, &LinearEachDynamic::reduce_range>("reduce_range")};
+    return kTable;
+  }
+};
+
+struct LinearDynamicFp16 final : Op<LinearDynamicFp16> {
+  detail::Borrowed<LinearPackedParamsFp16> packed;
+  Fusion fusion = Fusion::None;
+
+  LinearDynamicFp16() = default;
+  LinearDynamicFp16(const LinearPackedParamsFp16& params, Fusion fused)
+      : packed(params), fusion(fused) {}
+
+  std::string_view name() const noexcept override {
+    return fusion == Fusion::ReLU ? "linear_relu_dynamic_fp16" : "linear_dynamic_fp16";
+  }
+
+  void infer(const Arguments& in, Results& out) const override {
+    const LinearPackedParamsFp16::Impl& weight = checked_impl(name(), *packed);
+    check_rows(name(), in[0]);
+    out.arrange(0, MemoryFormat::Contiguous);
+    out.add(output_sizes(name(), in[0], weight.in_features, weight.out_features), DType::Float32);
+  }
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    return cpu::linear_dynamic_fp16_rows(static_cast<const float*>(in[0].data_ptr()),
+                                         in[0].numel() / packed->impl().in_features, packed->impl(),
+                                         fusion, static_cast<float*>(out[0].data_ptr()));
+  }
+
+  OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
+    const auto items =
+        static_cast<std::size_t>(packed->impl().in_features * packed->impl().out_features);
+    return linear_work(in[0], out[0], 2 * items);
+  }
+
+  static std::span<const AttributeInfo> attribute_table() {
+    using Self = LinearDynamicFp16;
+    static constexpr std::array kTable{
+        read_only_attribute<Self, [](const Self& op) { return op.packed->impl().panels; }>(
+            "packed_weight"),
+        read_only_attribute<Self, [](const Self& op) { return op.packed->bias(); }>("bias"),
+        attribute<Self, &Self::fusion>("fusion")};
+    return kTable;
+  }
+};
+
+template <Tail kTail>
+void add_int8(Catalogue& catalogue) {
+  const auto sample = [](DType dtype) {
+    const QTensor weight(sample_tensor({33, 24}, DType::QInt8, 2));
+    const LinearPackedParams packed(weight, sample_tensor({33}, DType::Float32, 3));
+    return sample_call(LinearDynamic(packed, ReduceRange::Yes, kTail),
+                       {sample_tensor({2, 5, 24}, dtype)});
+  };
+  catalogue.add({.name = LinearDynamic({}, {}, kTail).name(),
+                 .header = "quanta/ops/linear_dynamic.h",
+                 .dtypes = dtypes::kFloat},
+                sample);
+}
+
+template <Fusion kFusion>
+void add_fp16(Catalogue& catalogue) {
+  const auto sample = [](DType dtype) {
+    const LinearPackedParamsFp16 packed(sample_tensor({33, 24}, DType::Float32, 2),
+                                        sample_tensor({33}, DType::Float32, 3));
+    return sample_call(LinearDynamicFp16(packed, kFusion), {sample_tensor({2, 5, 24}, dtype)});
+  };
+  catalogue.add({.name = LinearDynamicFp16({}, kFusion).name(),
+                 .header = "quanta/ops/linear_dynamic.h",
+                 .dtypes = dtypes::kFloat},
+                sample);
+}
+
+}  // namespace
+
+void add_dynamic(Catalogue& catalogue) {
+  add_int8<Tail::None>(catalogue);
+  add_int8<Tail::ReLU>(catalogue);
+  add_fp16<Fusion::None>(catalogue);
+  add_fp16<Fusion::ReLU>(catalogue);
+}
+
+}  // namespace linear_layers
+
+namespace quantized {
+
+using linear_layers::checked_impl;
+using linear_layers::LinearDynamic;
+using linear_layers::LinearDynamicFp16;
+using linear_layers::LinearEachDynamic;
+using linear_layers::Tail;
+
+namespace {
+
+constexpr float kMaxHalf = 65504.0F;
 
 /// A Float16 copy; what is too large for it becomes the largest number, not infinity. NaN stays.
 Tensor saturated_half(const Tensor& weight) {
@@ -92,12 +293,12 @@ Tensor saturated_half(const Tensor& weight) {
 }  // namespace
 
 Tensor linear_dynamic(const Tensor& x, const LinearPackedParams& packed, ReduceRange reduce_range) {
-  return run_int8("linear_dynamic", x, packed, reduce_range, Fusion::None);
+  return run(LinearDynamic(packed, reduce_range, Tail::None), x);
 }
 
 Tensor linear_relu_dynamic(const Tensor& x, const LinearPackedParams& packed,
                            ReduceRange reduce_range) {
-  return run_int8("linear_relu_dynamic", x, packed, reduce_range, Fusion::ReLU);
+  return run(LinearDynamic(packed, reduce_range, Tail::ReLU), x);
 }
 
 LinearPackedParamsFp16::LinearPackedParamsFp16(const Tensor& weight, const Tensor& bias) {
@@ -127,11 +328,31 @@ const Tensor& LinearPackedParamsFp16::bias() const {
 }
 
 Tensor linear_dynamic_fp16(const Tensor& x, const LinearPackedParamsFp16& packed) {
-  return run_fp16("linear_dynamic_fp16", x, packed, Fusion::None);
+  return run(LinearDynamicFp16(packed, Fusion::None), x);
 }
 
 Tensor linear_relu_dynamic_fp16(const Tensor& x, const LinearPackedParamsFp16& packed) {
-  return run_fp16("linear_relu_dynamic_fp16", x, packed, Fusion::ReLU);
+  return run(LinearDynamicFp16(packed, Fusion::ReLU), x);
 }
 
-}  // namespace quanta::quantized
+Tensor detail::linear_gelu_dynamic(const Tensor& x, const LinearPackedParams& packed,
+                                   ReduceRange reduce_range) {
+  return run(LinearDynamic(packed, reduce_range, Tail::Gelu), x);
+}
+
+Tensor detail::linear_add_dynamic(const Tensor& x, const LinearPackedParams& packed,
+                                  ReduceRange reduce_range, const Tensor& addend) {
+  return run(LinearDynamic(packed, reduce_range, Tail::Add), x, addend);
+}
+
+std::vector<Tensor> detail::linear_each_dynamic(const Tensor& x,
+                                                std::span<const LinearPackedParams* const> packed,
+                                                ReduceRange reduce_range) {
+  LinearEachDynamic::Weights weights;
+  for (const LinearPackedParams* one : packed) weights.push_back(*one);
+  const Results results = run_all(LinearEachDynamic(std::move(weights), reduce_range), x);
+  return {results.begin(), results.end()};
+}
+
+}  // namespace quantized
+}  // namespace quanta

@@ -1,17 +1,19 @@
 #include "quanta/ops/linear_weight_only.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <utility>
 
+#include "quanta/ops/detail/borrowed.h"
+#include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/linear/cpu_weight_only.h"
-#include "quanta/runtime/autograd.h"
+#include "quanta/ops/linear/rows.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/range_qparams.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
+#include "quanta/runtime/operation.h"
 
 namespace quanta {
 namespace {
@@ -284,41 +286,71 @@ WeightOnlyPackedParams quantize_weight_only(const Tensor& weight, const Tensor& 
   return {codes, scales, zero_points, bias, options};
 }
 
-Tensor linear_weight_only(const Tensor& x, const WeightOnlyPackedParams& packed) {
-  OpScope scope("linear_weight_only");
-  const cpu::WeightOnlyLinear& kernel = packed.impl().kernel;
-  QUANTA_CHECK(x.defined(), "linear_weight_only: x: expected a tensor, got an undefined one");
-  autograd::require_no_grad("linear_weight_only", x);
-  QUANTA_CHECK(x.dtype() == DType::Float32 || x.dtype() == DType::BFloat16,
-               "linear_weight_only: x: expected Float32 or BFloat16, got {}{}", x.dtype(),
-               x.is_quantized() ? " (is a DeQuantStub missing?)" : "");
-  QUANTA_CHECK(x.dim() >= 1 && x.sizes().back() == kernel.in_features(),
-               "linear_weight_only: x: expected a last dimension of {} features, got sizes {}",
-               kernel.in_features(), x.sizes());
-  Dims sizes = x.sizes();
-  sizes[sizes.size() - 1] = kernel.out_features();
-  Tensor out = Tensor::empty(sizes, x.dtype());
-  scope.work([&]() -> OpWork {
-    return {.multiply_adds = x.numel() * kernel.out_features(),
-            .bytes = static_cast<std::int64_t>(x.nbytes() + out.nbytes() + kernel.nbytes())};
-  });
-  if (out.numel() > 0) {
-    const Tensor input = x.contiguous();
-    scope.kernel(
-        kernel.run(x.numel() / kernel.in_features(), x.dtype(), input.data_ptr(), out.data_ptr()));
-    if (replay::is_recording()) {
-      replay::record({.op = "linear_weight_only",
-                      .inputs = {input},
-                      .outputs = {out},
-                      .run = [packed](const replay::Frame& frame) {
-                        const cpu::WeightOnlyLinear& product = packed.impl().kernel;
-                        const Tensor& from = frame.in();
-                        product.run(from.numel() / product.in_features(), from.dtype(),
-                                    from.data_ptr(), frame.out().data_ptr());
-                      }});
-    }
+namespace linear_layers {
+namespace {
+
+struct LinearWeightOnly final : Op<LinearWeightOnly> {
+  static constexpr std::string_view kName = "linear_weight_only";
+  detail::Borrowed<WeightOnlyPackedParams> packed;
+
+  LinearWeightOnly() = default;
+  explicit LinearWeightOnly(const WeightOnlyPackedParams& params) : packed(params) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    const cpu::WeightOnlyLinear& kernel = packed->impl().kernel;
+    QUANTA_CHECK(x.defined(), "linear_weight_only: x: expected a tensor, got an undefined one");
+    QUANTA_CHECK(x.dtype() == DType::Float32 || x.dtype() == DType::BFloat16,
+                 "linear_weight_only: x: expected Float32 or BFloat16, got {}{}", x.dtype(),
+                 x.is_quantized() ? " (is a DeQuantStub missing?)" : "");
+    out.arrange(0, MemoryFormat::Contiguous);
+    out.add(output_sizes(kName, x, kernel.in_features(), kernel.out_features()), x.dtype());
   }
-  return out;
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const cpu::WeightOnlyLinear& kernel = packed->impl().kernel;
+    return kernel.run(in[0].numel() / kernel.in_features(), in[0].dtype(), in[0].data_ptr(),
+                      out[0].data_ptr());
+  }
+
+  OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
+    return linear_work(in[0], out[0], packed->nbytes());
+  }
+
+  static std::span<const AttributeInfo> attribute_table() {
+    using Self = LinearWeightOnly;
+    static constexpr std::array kTable{
+        read_only_attribute<Self, [](const Self& op) { return op.packed->impl().kernel.packed(); }>(
+            "packed_weight"),
+        read_only_attribute<Self, [](const Self& op) { return op.packed->bias(); }>("bias"),
+        read_only_attribute<Self, [](const Self& op) { return op.packed->options().bits; }>("bits"),
+        read_only_attribute<Self, [](const Self& op) { return op.packed->options().group_size; }>(
+            "group_size"),
+        read_only_attribute<Self, [](const Self& op) { return op.packed->options().symmetric; }>(
+            "symmetric")};
+    return kTable;
+  }
+};
+
+}  // namespace
+
+void add_weight_only(Catalogue& catalogue) {
+  catalogue.add({.name = LinearWeightOnly::kName,
+                 .header = "quanta/ops/linear_weight_only.h",
+                 .dtypes = dtypes::kFloatBFloat16},
+                [](DType dtype) {
+                  return sample_call(LinearWeightOnly(quantize_weight_only(
+                                         sample_tensor({33, 32}, DType::Float32, 2),
+                                         sample_tensor({33}, DType::Float32, 3),
+                                         {.bits = 4, .group_size = 16, .symmetric = false})),
+                                     {sample_tensor({2, 3, 32}, dtype)});
+                });
+}
+
+}  // namespace linear_layers
+
+Tensor linear_weight_only(const Tensor& x, const WeightOnlyPackedParams& packed) {
+  return run(linear_layers::LinearWeightOnly(packed), x);
 }
 
 }  // namespace quanta

@@ -24,6 +24,7 @@
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/conv.h"
+#include "quanta/ops/linear.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/allocator.h"
 #include "quanta/runtime/error.h"
@@ -155,6 +156,39 @@ TEST_CASE("freeze: a convolution looks its codes up while it writes them") {
               },
               x) == 5);
   }
+}
+
+TEST_CASE("freeze: linear layers and sums of convolutions look their codes up too") {
+  Generator generator(10);
+  const auto codes = [](const Tensor& t) {
+    return quantize_per_tensor(t, 0.04, 110, DType::QUInt8);
+  };
+  const auto weight = [&](const Dims& sizes) {
+    return quantize_per_tensor(randn(sizes, generator), 0.02, 0, DType::QInt8);
+  };
+  const quantized::LinearPackedParams linear(weight({20, 16}), randn({20}, generator));
+  const Tensor rows = randn({3, 16}, generator);
+  CHECK(steps_of(
+            [&](const Tensor& t) {
+              const QTensor y = quantized::linear(codes(t), linear, 0.1, 90);
+              return dequantize(quantized::hardswish(y, 0.05, 20));
+            },
+            rows) == 3);
+  CHECK(steps_of(
+            [&](const Tensor& t) {
+              const QTensor y = quantized::linear_tanh(codes(t), linear, 0.008, 128);
+              return dequantize(quantized::hardswish(y, 0.05, 20));
+            },
+            rows) == 3);
+  const quantized::ConvPackedParams conv(weight({4, 4, 3, 3}), {}, {.padding = {1}}, 2);
+  const Tensor image = randn({2, 4, 6, 5}, generator).contiguous(MemoryFormat::ChannelsLast);
+  CHECK(steps_of(
+            [&](const Tensor& t) {
+              const QTensor x = codes(t);
+              return dequantize(
+                  quantized::hardswish(quantized::conv_add(x, x, conv, 0.1, 90), 0.05, 20));
+            },
+            image) == 3);
 }
 
 TEST_CASE("freeze: a view of the input, the input itself and a constant are results too") {

@@ -292,6 +292,19 @@ TEST_CASE("linear_dynamic fused: the bits are those of the ops one by one") {
   set_num_threads(threads);
 }
 
+TEST_CASE("linear_dynamic fused: an addend gets its gradient and x is refused") {
+  const LinearPackedParams packed = random_weight(8, 4, false);
+  const Tensor x = randn({3, 4});
+  const Tensor addend = randn({3, 8});
+  addend.set_requires_grad();
+  quantized::detail::linear_add_dynamic(x, packed, {}, addend).backward(Tensor::ones({3, 8}));
+  CHECK(addend.grad().equal(Tensor::ones({3, 8})));
+  x.set_requires_grad();
+  CHECK_THROWS_WITH_AS(quantized::detail::linear_add_dynamic(x, packed, {}, addend),
+                       doctest::Contains("linear_add_dynamic: x: expected tensors that require no"),
+                       UnsupportedError);
+}
+
 TEST_CASE("linear_dynamic fused: wrong operands are refused by name") {
   const LinearPackedParams packed = random_weight(8, 4, false);
   const Tensor x = randn({3, 4});
