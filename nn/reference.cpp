@@ -8,7 +8,7 @@
 namespace quanta::nn::reference {
 namespace {
 
-QScheme affine(QScheme scheme) {
+QScheme affine_scheme(QScheme scheme) {
   switch (scheme) {
     case QScheme::PerTensorAffine:
     case QScheme::PerTensorSymmetric:
@@ -19,52 +19,7 @@ QScheme affine(QScheme scheme) {
     case QScheme::PerChannelAffineFloatQParams:
       return QScheme::PerChannelAffineFloatQParams;
   }
-  throw InternalError("affine: scheme: unknown");
-}
-
-QTensor quantized(const Tensor& weight, const WeightQParams& qparams) {
-  QUANTA_CHECK(qparams.scale.defined() && qparams.zero_point.defined(),
-               "WeightQParams: scale: expected tensors for scale and zero_point, got none");
-  if (!is_per_channel(qparams.qscheme)) {
-    return quantize_per_tensor(weight, qparams.scale, qparams.zero_point, qparams.dtype);
-  }
-  const bool float_zero_points = qparams.qscheme == QScheme::PerChannelAffineFloatQParams;
-  QUANTA_CHECK(qparams.zero_point.is_floating_point() == float_zero_points,
-               "WeightQParams: zero_point: expected {} ones for {}, got {}",
-               float_zero_points ? "floating" : "integer", qparams.qscheme,
-               qparams.zero_point.dtype());
-  return quantize_per_channel(weight, qparams.scale, qparams.zero_point, qparams.axis,
-                              qparams.dtype);
-}
-
-void save_qparams(StateDict& state, const std::string& prefix, const WeightQParams& qparams) {
-  state.set(prefix + "weight_scale", qparams.scale);
-  state.set(prefix + "weight_zero_point", qparams.zero_point);
-  state.set(prefix + "weight_axis",
-            Tensor::scalar(static_cast<double>(qparams.axis), DType::Int32));
-}
-
-// Changes `qparams`, a member of the module that reads, on commit.
-void load_qparams(StateReader& reader, const Tensor& weight, WeightQParams& qparams) {
-  const Tensor* scale = reader.require("weight_scale");
-  const Tensor* zero_point = reader.require("weight_zero_point");
-  const Tensor* axis = reader.find("weight_axis");  // per tensor it says nothing
-  if (scale == nullptr || zero_point == nullptr) return;
-  try {
-    WeightQParams loaded = qparams;
-    loaded.scale = scale->clone();
-    loaded.zero_point = zero_point->clone();
-    if (axis != nullptr) {
-      QUANTA_CHECK(axis->numel() == 1 && !axis->is_quantized() && !axis->is_floating_point(),
-                   "weight_axis: expected one integer, got {} {}", axis->dtype(), axis->sizes());
-      loaded.axis = axis->to_int64_vector()[0];
-    }
-    // Whether they suit a weight of these sizes.
-    static_cast<void>(quantized(weight, loaded));
-    reader.on_commit([&qparams, loaded = std::move(loaded)] { qparams = loaded; });
-  } catch (const Error& error) {
-    reader.problem(fmt::format("{}: {}", reader.full_name("weight_scale"), error.what()));
-  }
+  throw InternalError("affine_scheme: scheme: unknown");
 }
 
 template <typename Reference, typename Float>
@@ -81,24 +36,68 @@ WeightQParams WeightQParams::from_observer(const Observer& observer) {
                "WeightQParams.from_observer: observer: expected a {} that saw data",
                observer.name());
   const ObservedQParams observed = observer.calculate_qparams();
-  return {.qscheme = affine(observer.qscheme()),
+  return {.qscheme = affine_scheme(observer.qscheme()),
           .dtype = observer.dtype(),
           .scale = observed.scale,
           .zero_point = observed.zero_point,
           .axis = observer.ch_axis()};
 }
 
+WeightQParams WeightQParams::affine() const {
+  WeightQParams result = *this;
+  result.qscheme = affine_scheme(qscheme);
+  return result;
+}
+
+QTensor WeightQParams::quantize(const Tensor& weight) const {
+  QUANTA_CHECK(scale.defined() && zero_point.defined(),
+               "WeightQParams: scale: expected tensors for scale and zero_point, got none");
+  if (!is_per_channel(qscheme)) return quantize_per_tensor(weight, scale, zero_point, dtype);
+  const bool float_zero_points = qscheme == QScheme::PerChannelAffineFloatQParams;
+  QUANTA_CHECK(zero_point.is_floating_point() == float_zero_points,
+               "WeightQParams: zero_point: expected {} ones for {}, got {}",
+               float_zero_points ? "floating" : "integer", qscheme, zero_point.dtype());
+  return quantize_per_channel(weight, scale, zero_point, axis, dtype);
+}
+
+void WeightQParams::save(StateDict& state, const std::string& name) const {
+  state.set(name + "_scale", scale);
+  state.set(name + "_zero_point", zero_point);
+  state.set(name + "_axis", Tensor::scalar(static_cast<double>(axis), DType::Int32));
+}
+
+void WeightQParams::load(StateReader& reader, const std::string& name, const Tensor& weight) {
+  const Tensor* new_scale = reader.require(name + "_scale");
+  const Tensor* new_zero_point = reader.require(name + "_zero_point");
+  const Tensor* new_axis = reader.find(name + "_axis");  // per tensor it says nothing
+  if (new_scale == nullptr || new_zero_point == nullptr) return;
+  try {
+    WeightQParams loaded = *this;
+    loaded.scale = new_scale->clone();
+    loaded.zero_point = new_zero_point->clone();
+    if (new_axis != nullptr) {
+      QUANTA_CHECK(
+          new_axis->numel() == 1 && !new_axis->is_quantized() && !new_axis->is_floating_point(),
+          "{}_axis: expected one integer, got {} {}", name, new_axis->dtype(), new_axis->sizes());
+      loaded.axis = new_axis->to_int64_vector()[0];
+    }
+    static_cast<void>(loaded.quantize(weight));  // whether they suit a weight of these sizes
+    reader.on_commit([this, loaded = std::move(loaded)] { *this = loaded; });
+  } catch (const Error& error) {
+    reader.problem(fmt::format("{}: {}", reader.full_name(name + "_scale"), error.what()));
+  }
+}
+
 ReferenceModule::ReferenceModule(const Tensor& float_weight, const Tensor& float_bias,
                                  WeightQParams qparams, std::string repr)
-    : weight(float_weight.clone()), qparams_(std::move(qparams)), repr_(std::move(repr)) {
+    : weight(float_weight.clone()), qparams_(qparams.affine()), repr_(std::move(repr)) {
   if (float_bias.defined()) bias = float_bias.clone();
-  qparams_.qscheme = affine(qparams_.qscheme);
   static_cast<void>(get_quantized_weight());
   register_parameter("weight", weight);
   register_parameter("bias", bias);
 }
 
-QTensor ReferenceModule::get_quantized_weight() const { return quantized(weight, qparams_); }
+QTensor ReferenceModule::get_quantized_weight() const { return qparams_.quantize(weight); }
 
 Tensor ReferenceModule::get_weight() const { return dequantize(get_quantized_weight()); }
 
@@ -107,10 +106,10 @@ std::string ReferenceModule::type_name() const {
 }
 
 void ReferenceModule::save_state(StateDict& state, const std::string& prefix) const {
-  save_qparams(state, prefix, qparams_);
+  qparams_.save(state, prefix + "weight");
 }
 
-void ReferenceModule::load_state(StateReader& reader) { load_qparams(reader, weight, qparams_); }
+void ReferenceModule::load_state(StateReader& reader) { qparams_.load(reader, "weight", weight); }
 
 Linear::Linear(const nn::Linear& source, WeightQParams qparams)
     : ReferenceModule(source.weight, source.bias, std::move(qparams), source.extra_repr()),
@@ -164,8 +163,7 @@ std::shared_ptr<ConvTranspose3d> ConvTranspose3d::from_float(const nn::ConvTrans
 }
 
 Embedding::Embedding(const nn::Embedding& source, WeightQParams qparams)
-    : nn::Embedding(source.options()), qparams_(std::move(qparams)) {
-  qparams_.qscheme = affine(qparams_.qscheme);
+    : nn::Embedding(source.options()), qparams_(qparams.affine()) {
   weight.copy_(source.weight);
   static_cast<void>(get_quantized_weight());
 }
@@ -175,7 +173,7 @@ std::shared_ptr<Embedding> Embedding::from_float(const nn::Embedding& source,
   return make<Embedding>(source, std::move(qparams));
 }
 
-QTensor Embedding::get_quantized_weight() const { return quantized(weight, qparams_); }
+QTensor Embedding::get_quantized_weight() const { return qparams_.quantize(weight); }
 Tensor Embedding::get_weight() const { return dequantize(get_quantized_weight()); }
 
 Tensor Embedding::forward(const Tensor& indices) const {
@@ -185,17 +183,16 @@ Tensor Embedding::forward(const Tensor& indices) const {
 }
 
 void Embedding::save_state(StateDict& state, const std::string& prefix) const {
-  save_qparams(state, prefix, qparams_);
+  qparams_.save(state, prefix + "weight");
 }
 
-void Embedding::load_state(StateReader& reader) { load_qparams(reader, weight, qparams_); }
+void Embedding::load_state(StateReader& reader) { qparams_.load(reader, "weight", weight); }
 
 EmbeddingBag::EmbeddingBag(const nn::EmbeddingBag& source, WeightQParams qparams)
-    : nn::EmbeddingBag(source.options()), qparams_(std::move(qparams)) {
+    : nn::EmbeddingBag(source.options()), qparams_(qparams.affine()) {
   QUANTA_CHECK(source.weight.defined(),
                "reference::EmbeddingBag: source: expected a float EmbeddingBag, got {}",
                source.type_name());
-  qparams_.qscheme = affine(qparams_.qscheme);
   weight.copy_(source.weight);
   static_cast<void>(get_quantized_weight());
 }
@@ -205,7 +202,7 @@ std::shared_ptr<EmbeddingBag> EmbeddingBag::from_float(const nn::EmbeddingBag& s
   return make<EmbeddingBag>(source, std::move(qparams));
 }
 
-QTensor EmbeddingBag::get_quantized_weight() const { return quantized(weight, qparams_); }
+QTensor EmbeddingBag::get_quantized_weight() const { return qparams_.quantize(weight); }
 Tensor EmbeddingBag::get_weight() const { return dequantize(get_quantized_weight()); }
 
 Tensor EmbeddingBag::run(const Tensor& indices, const Tensor& offsets,
@@ -217,9 +214,9 @@ Tensor EmbeddingBag::run(const Tensor& indices, const Tensor& offsets,
 }
 
 void EmbeddingBag::save_state(StateDict& state, const std::string& prefix) const {
-  save_qparams(state, prefix, qparams_);
+  qparams_.save(state, prefix + "weight");
 }
 
-void EmbeddingBag::load_state(StateReader& reader) { load_qparams(reader, weight, qparams_); }
+void EmbeddingBag::load_state(StateReader& reader) { qparams_.load(reader, "weight", weight); }
 
 }  // namespace quanta::nn::reference

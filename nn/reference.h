@@ -27,6 +27,16 @@ struct WeightQParams {
   /// What an observer calculated; symmetric schemes become affine ones, as tensors have no other.
   /// Throws ArgumentError for one that saw no data.
   static WeightQParams from_observer(const Observer& observer);
+
+  /// The same with an affine scheme in the place of a symmetric one.
+  WeightQParams affine() const;
+  /// The weight quantized. Throws ArgumentError if it does not suit the parameters.
+  QTensor quantize(const Tensor& weight) const;
+  /// As `<name>_scale`, `<name>_zero_point` and `<name>_axis`.
+  void save(StateDict& state, const std::string& name) const;
+  /// Changes this object, a part of the module that reads, on commit. Notes a problem for
+  /// parameters that do not suit the weight.
+  void load(StateReader& reader, const std::string& name, const Tensor& weight);
 };
 
 /// What the reference modules share. State: `weight`, `bias` (if any), `weight_scale`,

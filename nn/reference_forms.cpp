@@ -24,23 +24,22 @@ std::shared_ptr<Module> from_float(const Module& module) {
 }
 
 // Scheme and dtype are no tensors: settings.
-FormSettings note_qparams(const r::WeightQParams& qparams) {
-  FormSettings settings;
-  settings.words["weight_qscheme"] = torch_name(qparams.qscheme);
-  settings.words["weight_dtype"] = torch_name(qparams.dtype);
-  return settings;
+void note_qparams(const std::string& name, const r::WeightQParams& qparams,
+                  FormSettings& settings) {
+  settings.words[name + "_qscheme"] = torch_name(qparams.qscheme);
+  settings.words[name + "_dtype"] = torch_name(qparams.dtype);
 }
 
-r::WeightQParams saved_qparams(const SavedForm& saved) {
-  const std::string& dtype_name = saved.settings().word("weight_dtype");
+r::WeightQParams saved_qparams(const std::string& name, const SavedForm& saved) {
+  const std::string& dtype_name = saved.settings().word(name + "_dtype");
   const std::optional<DType> dtype = dtype_from_torch_name(dtype_name);
-  QUANTA_CHECK(dtype.has_value(), "settings: weight_dtype: expected a dtype's name, got '{}'",
+  QUANTA_CHECK(dtype.has_value(), "settings: {}_dtype: expected a dtype's name, got '{}'", name,
                dtype_name);
-  const Tensor axis = saved.get("weight_axis");
-  return {.qscheme = qscheme_from_torch_name(saved.settings().word("weight_qscheme")),
+  const Tensor axis = saved.get(name + "_axis");
+  return {.qscheme = qscheme_from_torch_name(saved.settings().word(name + "_qscheme")),
           .dtype = *dtype,
-          .scale = saved.get("weight_scale"),
-          .zero_point = saved.get("weight_zero_point"),
+          .scale = saved.get(name + "_scale"),
+          .zero_point = saved.get(name + "_zero_point"),
           .axis = axis.defined() && axis.numel() == 1 ? axis.to_int64_vector()[0] : 0};
 }
 
@@ -53,12 +52,14 @@ ModuleForm row(std::string name) {
   result.sources = {typeid(Float)};
   result.make = &from_float<T, Float>;
   result.settings = [](const Module& module) {
-    return note_qparams(static_cast<const T&>(module).weight_qparams());
+    FormSettings settings;
+    note_qparams("weight", static_cast<const T&>(module).weight_qparams(), settings);
+    return settings;
   };
   result.restore = [](const Module& occupant, const SavedForm& saved) -> std::shared_ptr<Module> {
     const auto* source = as_source<Float>(occupant);
     if (source == nullptr) return nullptr;
-    return T::from_float(*with_saved_bias(*source, saved, "bias"), saved_qparams(saved));
+    return T::from_float(*with_saved_bias(*source, saved, "bias"), saved_qparams("weight", saved));
   };
   return result;
 }
