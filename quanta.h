@@ -75,6 +75,7 @@
 #include "quanta/nn/quantized/pooling.h"
 #include "quanta/nn/quantized/stubs.h"
 #include "quanta/nn/reference.h"
+#include "quanta/nn/reference_cell.h"
 #include "quanta/nn/rnn.h"
 #include "quanta/nn/rnn_cell.h"
 #include "quanta/nn/skip_init.h"

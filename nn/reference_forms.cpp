@@ -2,6 +2,7 @@
 
 #include "quanta/nn/detail/forms.h"
 #include "quanta/nn/reference.h"
+#include "quanta/nn/reference_cell.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/quantizer.h"
 
@@ -64,6 +65,25 @@ ModuleForm row(std::string name) {
   return result;
 }
 
+template <typename T, typename Float>
+ModuleForm cell_row(std::string name) {
+  ModuleForm result = form_of<T, Float>(Form::Reference, std::move(name));
+  result.settings = [](const Module& module) {
+    const r::CellQParams& qparams = static_cast<const T&>(module).weight_qparams();
+    FormSettings settings;
+    note_qparams("weight_ih", qparams.weight_ih, settings);
+    note_qparams("weight_hh", qparams.weight_hh, settings);
+    return settings;
+  };
+  result.restore = [](const Module& occupant, const SavedForm& saved) -> std::shared_ptr<Module> {
+    const auto* source = as_source<Float>(occupant);
+    if (source == nullptr) return nullptr;
+    return T::from_float(*source,
+                         {saved_qparams("weight_ih", saved), saved_qparams("weight_hh", saved)});
+  };
+  return result;
+}
+
 }  // namespace
 
 void add_reference_forms(ModuleForms& forms) {
@@ -76,6 +96,9 @@ void add_reference_forms(ModuleForms& forms) {
   forms.add(row<r::ConvTranspose3d, ConvTranspose3d>("reference.ConvTranspose3d"));
   forms.add(row<r::Embedding, Embedding>("reference.Embedding"));
   forms.add(row<r::EmbeddingBag, EmbeddingBag>("reference.EmbeddingBag"));
+  forms.add(cell_row<r::RNNCell, RNNCell>("reference.RNNCell"));
+  forms.add(cell_row<r::LSTMCell, LSTMCell>("reference.LSTMCell"));
+  forms.add(cell_row<r::GRUCell, GRUCell>("reference.GRUCell"));
 }
 
 }  // namespace quanta::nn::detail
