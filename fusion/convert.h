@@ -8,6 +8,9 @@
 #include "quanta/fusion/prepare.h"
 #include "quanta/nn/module.h"
 
+// What changes a model (names that end in an underscore) is for one thread at a time for each
+// model, while nobody calls it; what takes a const model may run in many threads at once.
+
 namespace quanta {
 
 /// What to do with a module whose observer has seen no data.
@@ -33,7 +36,7 @@ std::shared_ptr<nn::Module> swap_module(const std::shared_ptr<nn::Module>& modul
 /// prepared, a type that cannot be quantized as configured); then nothing was changed.
 void convert_(nn::Module& model, const ConvertOptions& options = {});
 
-/// The same on a copy of the same type; `prepared` stays as it is.
+/// convert_ on a copy of the same type; `prepared` stays as it is.
 template <typename T>
 requires std::is_base_of_v<nn::Module, T> T convert(const T& prepared,
                                                     const ConvertOptions& options = {}) {

@@ -9,6 +9,9 @@
 #include "quanta/nn/module.h"
 #include "quanta/nn/module_forms.h"
 
+// What changes a model (names that end in an underscore) is for one thread at a time for each
+// model, while nobody calls it; what takes a const model may run in many threads at once.
+
 namespace quanta {
 
 /// Sequences of exact types with their fusers; later entries replace earlier ones.
@@ -29,7 +32,7 @@ using FuserTable = std::vector<std::pair<std::vector<std::type_index>, Fuser>>;
 void fuse_modules(nn::Module& model, const std::vector<std::vector<std::string>>& groups,
                   const FuserTable& additional = {});
 
-/// The same for training with quantization in the loop: batch norms are not folded but trained with
+/// fuse_modules for training with quantization in the loop: batch norms are not folded but trained with
 /// their layer (intrinsic::ConvBn2d, ConvBnReLU2d, LinearBn1d ...), as torch's fuse_modules_qat.
 /// Conv + ReLU, Linear + ReLU and BatchNorm + ReLU as above; ConvTranspose + BatchNorm is refused.
 /// Takes models in either mode, all of a group's modules in the same. Throws ArgumentError also for

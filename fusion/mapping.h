@@ -9,6 +9,8 @@
 #include "quanta/nn/module.h"
 #include "quanta/nn/module_forms.h"
 
+// Mappings are plain values: many threads may read one at once.
+
 namespace quanta {
 
 /// Which module type becomes which, by exact type: a subclass of nn::Linear is not nn::Linear.

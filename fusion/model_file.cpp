@@ -67,8 +67,7 @@ std::string joined(const std::string& path, std::string_view name) {
   return path.empty() ? std::string(name) : path + "." + std::string(name);
 }
 
-// Writing
-// ------------------------------------------------------------------------------------------
+// Writing ---------------------------------------------------------------------------------------
 
 // A quantized module of a class that has no row: its state would be read into a float one.
 bool needs_row(const Module& module) {
@@ -87,7 +86,7 @@ Json to_json(const FormSettings& settings) {
 
 // A scale or zero point as the modules of nn::quantized save theirs.
 bool is_number(const Tensor* tensor, DType dtype, const Module& module) {
-  // Of one dimension those of Quantize alone, which takes them back without.
+  // Only Quantize saves tensors of one dimension, and takes them back as numbers.
   const bool may_be_row = dynamic_cast<const nn::quantized::Quantize*>(&module) != nullptr;
   return tensor != nullptr && tensor->dtype() == dtype &&
          (tensor->dim() == 0 || (may_be_row && tensor->numel() == 1));
@@ -114,8 +113,7 @@ Json describe(const Module& module, const ModuleForm& row, const std::string& pa
   return Json(std::move(values));
 }
 
-// Reading
-// ------------------------------------------------------------------------------------------
+// Reading ---------------------------------------------------------------------------------------
 
 // What the file says of one module.
 struct ModuleEntry {

@@ -8,6 +8,9 @@
 #include "quanta/nn/module.h"
 #include "quanta/nn/qat/batch_norm.h"
 
+// What changes a model (names that end in an underscore) is for one thread at a time for each
+// model, while nobody calls it; what takes a const model may run in many threads at once.
+
 namespace quanta {
 
 /// Gives every module below `model` its QConfig; see QConfigMapping for who wins.
@@ -51,7 +54,7 @@ void prepare_qat_(nn::Module& model, const QConfigMapping& qconfigs = {},
                   const ModuleMapping& mapping = default_qat_module_mappings(),
                   const CustomModuleMapping& custom = default_custom_module_mapping());
 
-/// The same on a copy of the same type:
+/// prepare_qat_ on a copy of the same type:
 ///   fuse_modules_qat(net, groups);
 ///   net.train();
 ///   auto prepared = prepare_qat(net, get_default_qat_qconfig());

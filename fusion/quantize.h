@@ -10,6 +10,9 @@
 #include "quanta/fusion/prepare.h"
 #include "quanta/runtime/device.h"
 
+// What changes a model (names that end in an underscore) is for one thread at a time for each
+// model, while nobody calls it; what takes a const model may run in many threads at once.
+
 namespace quanta {
 
 /// Post-training static quantization in one call: eval(), prepare, `run(prepared)`, convert.

@@ -12,6 +12,9 @@
 #include "quanta/fusion/quantize.h"
 #include "quanta/nn/module.h"
 
+// What changes a model (names that end in an underscore) is for one thread at a time for each
+// model, while nobody calls it; what takes a const model may run in many threads at once.
+
 namespace quanta {
 
 /// Which modules quantize_dynamic takes: by type, by path or by a regular expression on the path,
@@ -77,7 +80,7 @@ QConfig default_dynamic_qconfig_for(DType dtype);
 void quantize_dynamic_(nn::Module& model, const DynamicSpec& spec = {}, DType dtype = DType::QInt8,
                        const ModuleMapping& mapping = default_dynamic_quant_module_mappings());
 
-/// The same on a copy of the same type, as torch.ao.quantization.quantize_dynamic.
+/// quantize_dynamic_ on a copy of the same type, as torch.ao.quantization.quantize_dynamic.
 ///   auto int8 = quantize_dynamic(net);
 ///   auto half = quantize_dynamic(net, DynamicSpec().add_type<nn::LSTM>(), DType::Float16);
 template <typename T>

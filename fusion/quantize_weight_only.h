@@ -8,6 +8,9 @@
 #include "quanta/nn/module.h"
 #include "quanta/ops/linear_weight_only.h"
 
+// What changes a model (names that end in an underscore) is for one thread at a time for each
+// model, while nobody calls it; what takes a const model may run in many threads at once.
+
 namespace quanta {
 
 /// Which layers quantize_weight_only takes. Names are paths in the tree and stand for the module
@@ -27,7 +30,7 @@ struct WeightOnlyFilter {
 void quantize_weight_only_(nn::Module& model, const WeightOnlyOptions& options = {},
                            const WeightOnlyFilter& filter = {});
 
-/// The same on a copy of the same type; `model` stays as it is.
+/// quantize_weight_only_ on a copy of the same type; `model` stays as it is.
 template <typename T>
 requires std::is_base_of_v<nn::Module, T> T quantize_weight_only(
     const T& model, const WeightOnlyOptions& options = {}, const WeightOnlyFilter& filter = {}) {

@@ -6,6 +6,9 @@
 #include "quanta/fusion/mapping.h"
 #include "quanta/nn/module.h"
 
+// What changes a model (names that end in an underscore) is for one thread at a time for each
+// model, while nobody calls it; what takes a const model may run in many threads at once.
+
 namespace quanta {
 
 /// Runs data through a model, so that what watches inside sees the values that will pass.
@@ -29,7 +32,7 @@ void simulate_quantization_(nn::Module& model, const QConfigMapping& qconfigs,
                             const Calibrate& calibrate,
                             const ModuleMapping& mapping = default_qat_module_mappings());
 
-/// The same on a copy of the same type; the copy is in eval mode:
+/// simulate_quantization_ on a copy of the same type; the copy is in eval mode:
 ///   const auto fp8 = simulate_quantization(net, qconfig_for_format("fp8"),
 ///                                          [&](const nn::Module& m) { m(images); });
 ///   const Tensor y = fp8(x);

@@ -29,7 +29,7 @@ class CustomModulePlan {
   explicit CustomModulePlan(const CustomModuleMapping& custom) : custom_(custom) {}
 
   void visit(nn::Module& parent, const std::string& prefix);
-  /// Those that visit made, each once.
+  /// The modules that visit made, each once.
   std::vector<nn::Module*> observed() const;
   void put_in_place() const;
   /// Observers for the results of those that want it.
