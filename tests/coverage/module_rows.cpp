@@ -18,11 +18,11 @@
 #include "quanta/nn/quantized/attention.h"
 #include "quanta/nn/quantized/conv.h"
 #include "quanta/nn/quantized/embedding.h"
-#include "quanta/nn/quantized/functional.h"
 #include "quanta/nn/quantized/linear.h"
 #include "quanta/nn/quantized/lstm.h"
 #include "quanta/nn/quantized/norm.h"
 #include "quanta/nn/quantized/pooling.h"
+#include "quanta/nn/quantized/qfunctional.h"
 #include "quanta/nn/quantized/stubs.h"
 #include "quanta/nn/stubs.h"
 #include "quanta/observers/qconfig.h"
@@ -244,7 +244,7 @@ Section quantized_modules() {
   s.from("nn/float_functional.h", kFusedTest);
   s.row("FloatFunctional", QUANTA_FLOAT_MODULE(nn::FloatFunctional, Type().add(x, x)), "pipeline");
   s.row("FXFloatFunctional", QUANTA_FLOAT_MODULE(nn::FXFloatFunctional, Type().add(x, x)));
-  s.from("nn/quantized/functional.h", "tests/nn/quantized_layers_test.cpp");
+  s.from("nn/quantized/qfunctional.h", "tests/nn/quantized_layers_test.cpp");
   s.row("QFunctional", QUANTA_MODULE(nn::quantized::QFunctional, Type().add(x, x)), "pipeline");
   add_weighted(s);
   add_activations(s);

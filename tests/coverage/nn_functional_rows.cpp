@@ -1,4 +1,4 @@
-#include "quanta/nn/quantized/ops.h"
+#include "quanta/nn/quantized/functional.h"
 #include "registry.h"
 
 namespace quanta::coverage {
@@ -8,7 +8,7 @@ namespace F = nn::quantized::functional;
 
 std::vector<Section> nn_functional_sections() {
   Section s{"nn.quantized.functional (F)", {}};
-  s.from("nn/quantized/ops.h", "tests/nn/functional_test.cpp");
+  s.from("nn/quantized/functional.h", "tests/nn/functional_test.cpp");
   s.row("conv1d", QUANTA_QUANTIZED_CALL(F::conv1d(signal, weight({4, 4, 1}), {})),
         "conv_fbgemm/conv1d");
   s.row("conv2d", QUANTA_QUANTIZED_CALL(F::conv2d(x, weight({4, 4, 1, 1}), {})),

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "quanta/nn/quantized/conv.h"
+#include "quanta/nn/quantized/functional.h"
 #include "quanta/nn/quantized/linear.h"
-#include "quanta/nn/quantized/ops.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
