@@ -6,6 +6,9 @@
 #include "quanta/nn/module.h"
 #include "quanta/ops/activation.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn {
 
 // Float32 in, Float32 out, shape and memory order kept. ReLU, ReLU6, LeakyReLU, Hardtanh,

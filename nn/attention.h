@@ -9,6 +9,9 @@
 #include "quanta/nn/linear.h"
 #include "quanta/nn/module.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn {
 
 /// A Linear that quantize_dynamic leaves in float: it looks types up by their own name. The output
@@ -21,8 +24,8 @@ class NonDynamicallyQuantizableLinear : public Linear {
 struct MultiheadAttentionOptions {
   std::int64_t embed_dim = 0;
   std::int64_t num_heads = 0;
-  double dropout = 0.0;        ///< of the attention weights, in train mode
-  bool bias = true;            ///< of the projections
+  double dropout = 0.0;        ///< probability for attention weights, in train mode
+  bool bias = true;            ///< whether the projections have biases
   bool add_bias_kv = false;    ///< one learned key and value more, bias_k and bias_v
   bool add_zero_attn = false;  ///< one key and value of zeros more
   std::int64_t kdim = 0;       ///< features of keys; 0: embed_dim

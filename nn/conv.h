@@ -7,6 +7,9 @@
 #include "quanta/nn/packed_cache.h"
 #include "quanta/ops/conv.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn {
 
 /// What stands in the padding of a convolution: zeros, or elements of the input (see PadMode). The
@@ -62,20 +65,15 @@ class ConvNd : public Module {
   mutable detail::PackedCache<PackedConv> packed_;
 };
 
-class Conv1d : public ConvNd {
+/// Conv1d, Conv2d and Conv3d; N is the number of spatial dimensions.
+template <int N>
+class Conv : public ConvNd {
  public:
-  explicit Conv1d(const Conv1dOptions& options) : ConvNd(options, 1) {}
+  explicit Conv(const ConvNdOptions& options) : ConvNd(options, N) {}
 };
-
-class Conv2d : public ConvNd {
- public:
-  explicit Conv2d(const Conv2dOptions& options) : ConvNd(options, 2) {}
-};
-
-class Conv3d : public ConvNd {
- public:
-  explicit Conv3d(const Conv3dOptions& options) : ConvNd(options, 3) {}
-};
+using Conv1d = Conv<1>;
+using Conv2d = Conv<2>;
+using Conv3d = Conv<3>;
 
 /// Arguments of ConvTranspose1d, ConvTranspose2d and ConvTranspose3d, in torch's order.
 struct ConvTransposeNdOptions {
@@ -118,19 +116,14 @@ class ConvTransposeNd : public Module {
   std::int64_t spatial_;
 };
 
-class ConvTranspose1d : public ConvTransposeNd {
+/// ConvTranspose1d, ConvTranspose2d and ConvTranspose3d; N is the number of spatial dimensions.
+template <int N>
+class ConvTranspose : public ConvTransposeNd {
  public:
-  explicit ConvTranspose1d(const ConvTranspose1dOptions& options) : ConvTransposeNd(options, 1) {}
+  explicit ConvTranspose(const ConvTransposeNdOptions& options) : ConvTransposeNd(options, N) {}
 };
-
-class ConvTranspose2d : public ConvTransposeNd {
- public:
-  explicit ConvTranspose2d(const ConvTranspose2dOptions& options) : ConvTransposeNd(options, 2) {}
-};
-
-class ConvTranspose3d : public ConvTransposeNd {
- public:
-  explicit ConvTranspose3d(const ConvTranspose3dOptions& options) : ConvTransposeNd(options, 3) {}
-};
+using ConvTranspose1d = ConvTranspose<1>;
+using ConvTranspose2d = ConvTranspose<2>;
+using ConvTranspose3d = ConvTranspose<3>;
 
 }  // namespace quanta::nn

@@ -7,6 +7,9 @@
 #include "quanta/nn/module.h"
 #include "quanta/ops/embedding.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn {
 
 struct EmbeddingOptions {

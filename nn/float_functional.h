@@ -6,6 +6,9 @@
 
 #include "quanta/nn/module.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn {
 
 /// Operations of two tensors as a module, so that their results can be observed and quantized: in

@@ -39,7 +39,7 @@ FoldedWeights fold_batch_norm(const Tensor& weight, const Tensor& bias, const Te
   auto* weights = folded.weight.mutable_data<float>();
   auto* biases = folded.bias.mutable_data<float>();
   const auto eps32 = static_cast<float>(eps);
-  // Of a transposed weight [C, O/groups, ...] the rows c belong to group c / (C / groups).
+  // In a transposed weight [C, O/groups, ...] the rows c belong to group c / (C / groups).
   const std::int64_t rows = weight.size(0);
   const std::int64_t row_length = weight.numel() / std::max<std::int64_t>(rows, 1);
   const std::int64_t kernel =

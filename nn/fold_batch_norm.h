@@ -4,6 +4,8 @@
 
 #include "quanta/runtime/tensor.h"
 
+// Throws ArgumentError for tensors that do not fit. Safe from many threads at once.
+
 namespace quanta {
 
 /// Weight and bias of a convolution or linear layer that does what it and the batch norm after it

@@ -5,6 +5,9 @@
 #include "quanta/nn/module.h"
 #include "quanta/ops/loss.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn {
 
 /// What the losses share: `loss->forward(output, target)`, or `loss(output, target)` for a loss
@@ -65,7 +68,7 @@ class BCEWithLogitsLoss : public Loss {
   Reduction reduction_;
 };
 
-/// Of log-probabilities (LogSoftmax) and class indices.
+/// The loss of log-probabilities (LogSoftmax) against class indices.
 class NLLLoss : public Loss {
  public:
   /// A buffer [C]; may be undefined.
@@ -79,7 +82,7 @@ class NLLLoss : public Loss {
   ClassLossOptions options_;
 };
 
-/// Of scores, and class indices or probabilities.
+/// The loss of scores against class indices or probabilities.
 class CrossEntropyLoss : public Loss {
  public:
   /// A buffer [C]; may be undefined.

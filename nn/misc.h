@@ -7,6 +7,9 @@
 #include "quanta/ops/interpolate.h"
 #include "quanta/ops/shuffle.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn {
 
 /// Gives back what it gets.

@@ -47,7 +47,7 @@ const bool kPathFunctionInstalled = [] {
 // What was already copied, while a CloneScope lives.
 struct CloneMemory {
   std::unordered_map<const Module*, std::shared_ptr<Module>> copies;
-  // Of each tensor itself, kept so that its place in memory stays its own, and of its copy.
+  // Each tensor, kept so that its place in memory stays its own, and its copy.
   std::unordered_map<const TensorImpl*, std::pair<Tensor, Tensor>> tensors;
   int depth = 0;
 };

@@ -27,7 +27,8 @@ void own_tensors(Module& module);
 
 /// A place for a child module in its parent. Whoever occupies it answers the call; the workflow
 /// swaps occupants by name, so the parent's forward stays as it is written.
-/// Copying a slot clones its occupant. See Child<T>.
+/// Copying a slot clones its occupant, which throws ArgumentError as Module::clone does. See
+/// Child<T>.
 class ChildSlot {
  public:
   ChildSlot() = default;
@@ -53,7 +54,8 @@ class ChildSlot {
 };
 
 /// Reads a StateDict during load_state_dict: notes which names were used and which are missing,
-/// and runs the changes only when everything was found to be right.
+/// and runs the changes only when everything was found to be right. A reader belongs to one call and
+/// one thread. Its functions throw nothing; load_state_dict throws for what was noted.
 class StateReader {
  public:
   StateReader(const StateDict& state, std::string prefix)
@@ -61,7 +63,7 @@ class StateReader {
 
   /// The tensor under prefix + name, or null. Marks it used.
   const Tensor* find(std::string_view name);
-  /// The same; when there is none the name is noted as missing.
+  /// The tensor under prefix + name. When there is none, null, and the name is noted as missing.
   const Tensor* require(std::string_view name);
   /// Full name, for messages.
   std::string full_name(std::string_view name) const { return prefix_ + std::string(name); }
@@ -99,14 +101,19 @@ using ForwardHook = std::function<Tensor(const Module&, const Tensor& input, con
 ///     nn::Child<nn::Conv2d> conv;
 ///     nn::Child<nn::ReLU> relu;
 ///     Block() {
-///       register_module("conv", conv, nn::Conv2dOptions{.in_channels = 3, .out_channels = 8,
-///       .kernel_size = {3}}); register_module("relu", relu);
+///       const nn::Conv2dOptions options{.in_channels = 3, .out_channels = 8, .kernel_size = {3}};
+///       register_module("conv", conv, options);
+///       register_module("relu", relu);
 ///     }
 ///     Tensor forward(const Tensor& x) const override { return relu(conv(x)); }
 ///   };
 ///
 /// Copying a module copies the tree; parameters share storage (clone() copies them too).
-/// Calling a module in eval mode is const and safe from many threads at once.
+///
+/// A module in eval mode may be called from many threads at once, unless hooks of its own forbid
+/// it. Everything that is not const (training, swapping children, loading a state, hooks) is for one
+/// thread at a time, while nobody calls the module. Wrong arguments throw ArgumentError; where a
+/// function throws something else, it says so.
 class Module {
  public:
   Module();
@@ -138,8 +145,9 @@ class Module {
   std::vector<NamedChild> named_children() const;
   /// This module and all below, each once, parents first, by dotted path.
   std::vector<NamedModule> named_modules() const;
-  /// Those of learnable fake quantizers as well, below the fake quantizer's name. A tensor that is
-  /// the parameter of several modules (tied weights) is listed once, under its first name.
+  /// The parameters of this module and all below, and those of learnable fake quantizers below the
+  /// fake quantizer's name. A tensor that is the parameter of several modules (tied weights) is
+  /// listed once, under its first name.
   std::vector<NamedTensor> named_parameters() const;
   std::vector<NamedTensor> named_buffers() const;
   std::vector<Tensor> parameters() const;
@@ -374,7 +382,8 @@ void Child<T>::throw_wrong_occupant(const Module* occupant, std::type_index want
   detail::throw_wrong_occupant(occupant, wanted);
 }
 
-/// A deep copy with the same static type.
+/// A deep copy with the same static type. Throws ArgumentError as Module::clone does for what stands
+/// below.
 template <typename T>
 requires std::is_base_of_v<Module, T> T deep_copy(const T& module) {
   const detail::CloneScope scope;
@@ -388,8 +397,8 @@ requires std::is_base_of_v<Module, T> T deep_copy(const T& module) {
 std::string to_string(const Module& module);
 std::ostream& operator<<(std::ostream& stream, const Module& module);
 
-/// Loads into a model; the free function reads as in design: load_state_dict(net,
-/// read_safetensors(path)).
+/// Loads a state into a model: load_state_dict(net, read_safetensors(path)). See
+/// Module::load_state_dict.
 inline LoadResult load_state_dict(Module& module, const StateDict& state,
                                   Strict strict = Strict::Yes) {
   return module.load_state_dict(state, strict);

@@ -88,7 +88,7 @@ class SavedForm {
 
   /// The tensor of that name in the module's state, or null.
   const Tensor* find(std::string_view name) const;
-  /// The same; an undefined tensor where there is none.
+  /// The tensor of that name, or an undefined one.
   Tensor get(std::string_view name) const;
   /// Puts what the module made of a tensor in that tensor's place, so that loading the state finds
   /// nothing left to do. Undefined tensors change nothing.

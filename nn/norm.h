@@ -6,6 +6,9 @@
 
 #include "quanta/nn/module.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn {
 
 struct BatchNormOptions {
@@ -60,23 +63,17 @@ class BatchNormNd : public Module {
   std::int64_t max_rank_;
 };
 
-/// x [N, C] or [N, C, L].
-class BatchNorm1d : public BatchNormNd {
+/// BatchNorm1d (x [B, C] or [B, C, L]), BatchNorm2d (x [B, C, H, W]) and BatchNorm3d
+/// (x [B, C, D, H, W]); N is the number of spatial dimensions.
+template <int N>
+class BatchNorm : public BatchNormNd {
  public:
-  explicit BatchNorm1d(const BatchNorm1dOptions& options) : BatchNormNd(options, 2, 3) {}
+  explicit BatchNorm(const BatchNormOptions& options)
+      : BatchNormNd(options, N == 1 ? 2 : N + 2, N + 2) {}
 };
-
-/// x [N, C, H, W].
-class BatchNorm2d : public BatchNormNd {
- public:
-  explicit BatchNorm2d(const BatchNorm2dOptions& options) : BatchNormNd(options, 4, 4) {}
-};
-
-/// x [N, C, D, H, W].
-class BatchNorm3d : public BatchNormNd {
- public:
-  explicit BatchNorm3d(const BatchNorm3dOptions& options) : BatchNormNd(options, 5, 5) {}
-};
+using BatchNorm1d = BatchNorm<1>;
+using BatchNorm2d = BatchNorm<2>;
+using BatchNorm3d = BatchNorm<3>;
 
 struct LayerNormOptions {
   Dims normalized_shape{};
@@ -168,19 +165,14 @@ class InstanceNormNd : public Module {
   std::int64_t spatial_;
 };
 
-class InstanceNorm1d : public InstanceNormNd {
+/// InstanceNorm1d, InstanceNorm2d and InstanceNorm3d; N is the number of spatial dimensions.
+template <int N>
+class InstanceNorm : public InstanceNormNd {
  public:
-  explicit InstanceNorm1d(const InstanceNorm1dOptions& options) : InstanceNormNd(options, 1) {}
+  explicit InstanceNorm(const InstanceNormOptions& options) : InstanceNormNd(options, N) {}
 };
-
-class InstanceNorm2d : public InstanceNormNd {
- public:
-  explicit InstanceNorm2d(const InstanceNorm2dOptions& options) : InstanceNormNd(options, 2) {}
-};
-
-class InstanceNorm3d : public InstanceNormNd {
- public:
-  explicit InstanceNorm3d(const InstanceNorm3dOptions& options) : InstanceNormNd(options, 3) {}
-};
+using InstanceNorm1d = InstanceNorm<1>;
+using InstanceNorm2d = InstanceNorm<2>;
+using InstanceNorm3d = InstanceNorm<3>;
 
 }  // namespace quanta::nn

@@ -5,6 +5,9 @@
 #include "quanta/nn/module.h"
 #include "quanta/ops/pooling.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn {
 
 // Pooling over Float32 or per-tensor quantized tensors, as in ops/pooling.h: quantized results keep

@@ -130,15 +130,14 @@ Tensor ConvNd::forward(const Tensor& x) const {
   return detail::conv(detail::pad_for(x, options_), get_weight(), bias, options_);
 }
 
-std::shared_ptr<Conv1d> Conv1d::from_float(const nn::Conv1d& source, WeightQParams qparams) {
-  return make<Conv1d>(source, std::move(qparams));
+template <int N>
+std::shared_ptr<Conv<N>> Conv<N>::from_float(const nn::Conv<N>& source, WeightQParams qparams) {
+  return make<Conv>(source, std::move(qparams));
 }
-std::shared_ptr<Conv2d> Conv2d::from_float(const nn::Conv2d& source, WeightQParams qparams) {
-  return make<Conv2d>(source, std::move(qparams));
-}
-std::shared_ptr<Conv3d> Conv3d::from_float(const nn::Conv3d& source, WeightQParams qparams) {
-  return make<Conv3d>(source, std::move(qparams));
-}
+
+template class Conv<1>;
+template class Conv<2>;
+template class Conv<3>;
 
 ConvTransposeNd::ConvTransposeNd(const nn::ConvTransposeNd& source, WeightQParams qparams)
     : ReferenceModule(source.weight, source.bias, std::move(qparams), source.extra_repr()),
@@ -149,18 +148,15 @@ Tensor ConvTransposeNd::forward(const Tensor& x) const {
   return detail::conv_transpose(x, get_weight(), bias, options_);
 }
 
-std::shared_ptr<ConvTranspose1d> ConvTranspose1d::from_float(const nn::ConvTranspose1d& source,
-                                                             WeightQParams qparams) {
-  return make<ConvTranspose1d>(source, std::move(qparams));
+template <int N>
+std::shared_ptr<ConvTranspose<N>> ConvTranspose<N>::from_float(const nn::ConvTranspose<N>& source,
+                                                               WeightQParams qparams) {
+  return make<ConvTranspose>(source, std::move(qparams));
 }
-std::shared_ptr<ConvTranspose2d> ConvTranspose2d::from_float(const nn::ConvTranspose2d& source,
-                                                             WeightQParams qparams) {
-  return make<ConvTranspose2d>(source, std::move(qparams));
-}
-std::shared_ptr<ConvTranspose3d> ConvTranspose3d::from_float(const nn::ConvTranspose3d& source,
-                                                             WeightQParams qparams) {
-  return make<ConvTranspose3d>(source, std::move(qparams));
-}
+
+template class ConvTranspose<1>;
+template class ConvTranspose<2>;
+template class ConvTranspose<3>;
 
 Embedding::Embedding(const nn::Embedding& source, WeightQParams qparams)
     : nn::Embedding(source.options()), qparams_(qparams.affine()) {

@@ -10,6 +10,9 @@
 #include "quanta/nn/linear.h"
 #include "quanta/nn/module.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 /// Float modules that carry the parameters with which their weight is to be quantized, and that
 /// compute with the weight as quantizing leaves it: what a backend's own quantized modules are made
 /// from (see from_reference in nn/quantized). torch.ao.nn.quantized.reference.
@@ -28,7 +31,7 @@ struct WeightQParams {
   /// Throws ArgumentError for one that saw no data.
   static WeightQParams from_observer(const Observer& observer);
 
-  /// The same with an affine scheme in the place of a symmetric one.
+  /// These parameters with an affine scheme in the place of a symmetric one.
   WeightQParams affine() const;
   /// The weight quantized. Throws ArgumentError if it does not suit the parameters.
   QTensor quantize(const Tensor& weight) const;
@@ -52,7 +55,7 @@ class ReferenceModule : public Module {
   const WeightQParams& weight_qparams() const noexcept { return qparams_; }
   /// The weight quantized. Throws ArgumentError if it does not suit the parameters any more.
   QTensor get_quantized_weight() const;
-  /// The same dequantized: what forward computes with.
+  /// The weight quantized and dequantized again: what forward computes with.
   Tensor get_weight() const;
 
   /// "QuantizedLinear(Reference)", as torch prints.
@@ -98,23 +101,19 @@ class ConvNd : public ReferenceModule {
   std::int64_t spatial_;
 };
 
-class Conv1d : public ConvNd {
+/// Conv1d, Conv2d and Conv3d; N is the number of spatial dimensions.
+template <int N>
+class Conv : public ConvNd {
  public:
-  Conv1d(const nn::Conv1d& source, WeightQParams qparams) : ConvNd(source, std::move(qparams)) {}
-  static std::shared_ptr<Conv1d> from_float(const nn::Conv1d& source, WeightQParams qparams);
+  Conv(const nn::Conv<N>& source, WeightQParams qparams) : ConvNd(source, std::move(qparams)) {}
+  static std::shared_ptr<Conv> from_float(const nn::Conv<N>& source, WeightQParams qparams);
 };
-
-class Conv2d : public ConvNd {
- public:
-  Conv2d(const nn::Conv2d& source, WeightQParams qparams) : ConvNd(source, std::move(qparams)) {}
-  static std::shared_ptr<Conv2d> from_float(const nn::Conv2d& source, WeightQParams qparams);
-};
-
-class Conv3d : public ConvNd {
- public:
-  Conv3d(const nn::Conv3d& source, WeightQParams qparams) : ConvNd(source, std::move(qparams)) {}
-  static std::shared_ptr<Conv3d> from_float(const nn::Conv3d& source, WeightQParams qparams);
-};
+using Conv1d = Conv<1>;
+using Conv2d = Conv<2>;
+using Conv3d = Conv<3>;
+extern template class Conv<1>;
+extern template class Conv<2>;
+extern template class Conv<3>;
 
 /// What the transposed convolutions share; per channel along axis 1.
 class ConvTransposeNd : public ReferenceModule {
@@ -131,29 +130,21 @@ class ConvTransposeNd : public ReferenceModule {
   std::int64_t spatial_;
 };
 
-class ConvTranspose1d : public ConvTransposeNd {
+/// ConvTranspose1d, ConvTranspose2d and ConvTranspose3d; N is the number of spatial dimensions.
+template <int N>
+class ConvTranspose : public ConvTransposeNd {
  public:
-  ConvTranspose1d(const nn::ConvTranspose1d& source, WeightQParams qparams)
+  ConvTranspose(const nn::ConvTranspose<N>& source, WeightQParams qparams)
       : ConvTransposeNd(source, std::move(qparams)) {}
-  static std::shared_ptr<ConvTranspose1d> from_float(const nn::ConvTranspose1d& source,
-                                                     WeightQParams qparams);
+  static std::shared_ptr<ConvTranspose> from_float(const nn::ConvTranspose<N>& source,
+                                                   WeightQParams qparams);
 };
-
-class ConvTranspose2d : public ConvTransposeNd {
- public:
-  ConvTranspose2d(const nn::ConvTranspose2d& source, WeightQParams qparams)
-      : ConvTransposeNd(source, std::move(qparams)) {}
-  static std::shared_ptr<ConvTranspose2d> from_float(const nn::ConvTranspose2d& source,
-                                                     WeightQParams qparams);
-};
-
-class ConvTranspose3d : public ConvTransposeNd {
- public:
-  ConvTranspose3d(const nn::ConvTranspose3d& source, WeightQParams qparams)
-      : ConvTransposeNd(source, std::move(qparams)) {}
-  static std::shared_ptr<ConvTranspose3d> from_float(const nn::ConvTranspose3d& source,
-                                                     WeightQParams qparams);
-};
+using ConvTranspose1d = ConvTranspose<1>;
+using ConvTranspose2d = ConvTranspose<2>;
+using ConvTranspose3d = ConvTranspose<3>;
+extern template class ConvTranspose<1>;
+extern template class ConvTranspose<2>;
+extern template class ConvTranspose<3>;
 
 /// A float Embedding whose rows are as quantizing leaves them. State as of ReferenceModule.
 class Embedding : public nn::Embedding {
@@ -176,7 +167,8 @@ class Embedding : public nn::Embedding {
   WeightQParams qparams_;
 };
 
-/// The same of an EmbeddingBag, in all modes.
+/// A float EmbeddingBag, of any mode, whose rows are as quantizing leaves them. State as of
+/// ReferenceModule.
 class EmbeddingBag : public nn::EmbeddingBag {
  public:
   EmbeddingBag(const nn::EmbeddingBag& source, WeightQParams qparams);

@@ -71,8 +71,7 @@ LstmState changed(const LstmState& state, Change&& change) {
 
 }  // namespace
 
-// RecurrentLayer
-// -----------------------------------------------------------------------------------
+// RecurrentLayer --------------------------------------------------------------------------------
 
 RecurrentLayer::RecurrentLayer(const RecurrentOptions& options, RecurrentKind kind,
                                FloatWeights weights)
@@ -255,8 +254,7 @@ std::string RecurrentLayer::extra_repr() const {
   return text;
 }
 
-// RNN, LSTM, GRU
-// -----------------------------------------------------------------------------------
+// RNN, LSTM, GRU --------------------------------------------------------------------------------
 
 RNN::RNN(const RecurrentOptions& options, RnnNonlinearity nonlinearity)
     : RecurrentLayer(

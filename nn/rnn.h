@@ -12,10 +12,12 @@
 #include "quanta/ops/linear.h"
 #include "quanta/ops/rnn.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn {
 
-// Sequences of different lengths
-// -------------------------------------------------------------------
+// Sequences of different lengths ----------------------------------------------------------------
 
 /// Sequences without padding: step by step, the longest sequence first, as torch's PackedSequence.
 struct PackedSequence {
@@ -58,8 +60,7 @@ Tensor pad_sequence(std::span<const Tensor> sequences, const PadOptions& options
 /// pad_sequence and pack_padded_sequence at once; each length at least 1.
 PackedSequence pack_sequence(std::span<const Tensor> sequences, bool enforce_sorted = true);
 
-// Layers
-// -------------------------------------------------------------------------------------------
+// Layers ----------------------------------------------------------------------------------------
 
 struct RecurrentOptions {
   std::int64_t input_size = 0;
@@ -178,7 +179,7 @@ class RecurrentLayer : public Module {
   /// but for an LSTM.
   LstmOutput run(const Tensor& x, const LstmState& state) const;
   PackedLstmOutput run(const PackedSequence& x, const LstmState& state) const;
-  /// The same, named in errors and observed: for forward with a state.
+  /// Runs the layer as a call does, named in errors and observed: for forward with a state.
   LstmOutput call(const Tensor& x, const LstmState& state) const;
   PackedLstmOutput call(const PackedSequence& x, const LstmState& state) const;
 

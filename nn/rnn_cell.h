@@ -6,6 +6,9 @@
 #include "quanta/nn/module.h"
 #include "quanta/nn/rnn.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn {
 
 struct CellOptions {
@@ -42,7 +45,7 @@ class RecurrentCell : public Module {
   }
   /// Checks x and state, adds the batch dimension where there is none, calls step.
   LstmState run(const Tensor& x, const LstmState& state) const;
-  /// The same, named in errors and observed (h): for forward with a state.
+  /// Runs the cell as a call does, named in errors, with h observed: for forward with a state.
   LstmState call(const Tensor& x, const LstmState& state) const;
 
  private:

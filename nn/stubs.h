@@ -5,6 +5,9 @@
 
 #include "quanta/nn/module.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn {
 
 /// Marks where a float tensor enters the quantized part of a network: an identity until convert

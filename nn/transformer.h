@@ -10,6 +10,9 @@
 #include "quanta/nn/misc.h"
 #include "quanta/nn/norm.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn {
 
 enum class TransformerActivation : std::uint8_t { ReLU, GELU };

@@ -3,15 +3,29 @@
 #include <cxxabi.h>
 
 #include <cstdlib>
+#include <utility>
 
 namespace quanta::nn::detail {
+namespace {
+
+// Conv<2> is torch's Conv2d.
+std::string with_torch_names(std::string name) {
+  for (std::size_t at = name.find('<'); at != std::string::npos; at = name.find('<', at + 1)) {
+    const bool is_rank =
+        at + 2 < name.size() && name[at + 1] >= '1' && name[at + 1] <= '3' && name[at + 2] == '>';
+    if (is_rank) name.replace(at, 3, std::string(1, name[at + 1]) + "d");
+  }
+  return name;
+}
+
+}  // namespace
 
 std::string class_name(std::type_index type) {
   int status = 0;
   char* text = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
   std::string result = status == 0 && text != nullptr ? text : type.name();
   std::free(text);
-  return result;
+  return with_torch_names(std::move(result));
 }
 
 std::string short_class_name(std::type_index type) {

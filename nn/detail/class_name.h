@@ -7,7 +7,7 @@
 
 namespace quanta::nn::detail {
 
-/// "quanta::nn::Conv2d".
+/// "quanta::nn::Conv2d", which is Conv<2> for the compiler.
 std::string class_name(std::type_index type);
 /// "Conv2d".
 std::string short_class_name(std::type_index type);

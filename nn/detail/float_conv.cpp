@@ -5,11 +5,25 @@
 
 namespace quanta::nn::detail {
 
-ConvOptions conv_options(const ConvNdOptions& options) {
+ConvOptions op_options(const ConvNdOptions& options) {
   return {.stride = options.stride,
-          .padding = options.padding_mode == PaddingMode::Zeros ? options.padding : Dims{0},
+          .padding = options.padding,
           .dilation = options.dilation,
           .groups = options.groups};
+}
+
+ConvTransposeOptions op_options(const ConvTransposeNdOptions& options) {
+  return {.stride = options.stride,
+          .padding = options.padding,
+          .output_padding = options.output_padding,
+          .dilation = options.dilation,
+          .groups = options.groups};
+}
+
+ConvOptions conv_options(const ConvNdOptions& options) {
+  ConvOptions result = op_options(options);
+  if (options.padding_mode != PaddingMode::Zeros) result.padding = {0};
+  return result;
 }
 
 Tensor pad_for(const Tensor& x, const ConvNdOptions& options) {
@@ -28,11 +42,7 @@ Tensor conv(const Tensor& x, const Tensor& weight, const Tensor& bias,
 
 Tensor conv_transpose(const Tensor& x, const Tensor& weight, const Tensor& bias,
                       const ConvTransposeNdOptions& options) {
-  const ConvTransposeOptions arguments{.stride = options.stride,
-                                       .padding = options.padding,
-                                       .output_padding = options.output_padding,
-                                       .dilation = options.dilation,
-                                       .groups = options.groups};
+  const ConvTransposeOptions arguments = op_options(options);
   const std::size_t spatial = options.kernel_size.size();
   if (spatial == 1) return conv_transpose1d(x, weight, bias, arguments);
   if (spatial == 2) return conv_transpose2d(x, weight, bias, arguments);

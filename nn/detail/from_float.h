@@ -29,14 +29,16 @@ struct OutputParams {
 /// without qconfig or observer, before it saw data, and for a dtype that no activation can have.
 OutputParams output_params(std::string_view op, const Module& module);
 
-/// The same for modules whose kernels write QUInt8 only; UnsupportedError for another dtype.
+/// output_params of a module whose kernels write QUInt8 only. Throws UnsupportedError for another
+/// dtype.
 OutputParams quint8_output_params(std::string_view op, const Module& module);
 
 /// The float weight, quantized by a fresh observer of the module's qconfig, whose dtype has to be
 /// `dtype`. Throws ArgumentError.
 QTensor quantize_weight(std::string_view op, const Module& module, const Tensor& weight,
                         DType dtype = DType::QInt8);
-/// The same; per-channel observers are refused, `reason` says why.
+/// quantize_weight for weights that have one scale. Throws ArgumentError with `reason` for a
+/// per-channel observer.
 QTensor quantize_weight_per_tensor(std::string_view op, const Module& module, const Tensor& weight,
                                    std::string_view reason, DType dtype = DType::QInt8);
 

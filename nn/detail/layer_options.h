@@ -30,7 +30,7 @@ std::string_view python_bool(bool value);
 // Starting values of weights, from default_generator(); zeros under SkipInit.
 /// Uniform in [-bound, bound].
 Tensor uniform(const Dims& sizes, double bound);
-/// Of a mean of 0 and a deviation of 1.
+/// Normal, with a mean of 0 and a deviation of 1.
 Tensor normal(const Dims& sizes);
 
 }  // namespace quanta::nn::detail

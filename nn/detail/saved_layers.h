@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "quanta/nn/conv.h"
+#include "quanta/nn/detail/float_conv.h"
 #include "quanta/nn/detail/forms.h"
 #include "quanta/nn/detail/layer_options.h"
 #include "quanta/nn/detail/quantized_state.h"
@@ -31,12 +32,8 @@ std::shared_ptr<Module> restore_conv(const Module& occupant, const SavedForm& sa
   const Tensor* codes = saved_codes(saved, "weight", source->weight.sizes());
   if (codes == nullptr) return nullptr;
   const ConvNdOptions& options = source->options();
-  const auto module =
-      make_module<Quantized>(ConvOptions{.stride = options.stride,
-                                         .padding = options.padding,
-                                         .dilation = options.dilation,
-                                         .groups = options.groups},
-                             QTensor(*codes), saved.get("bias"), 1.0, 0, options.padding_mode);
+  const auto module = make_module<Quantized>(op_options(options), QTensor(*codes),
+                                             saved.get("bias"), 1.0, 0, options.padding_mode);
   saved.taken("weight", module->weight());
   saved.taken("bias", module->bias());
   return module;

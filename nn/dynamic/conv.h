@@ -8,6 +8,9 @@
 #include "quanta/nn/dynamic/module.h"
 #include "quanta/nn/quantized/conv.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 /// Convolutions whose activation stays Float32: every call quantizes x with parameters chosen from
 /// its minimum and maximum, runs the quantized convolution *with the same parameters for its
 /// result*, and dequantizes that. So results lie on a grid as coarse as the input's and are cut off
@@ -37,51 +40,37 @@ extern template class DynamicConv<quantized::ConvTranspose1d>;
 extern template class DynamicConv<quantized::ConvTranspose2d>;
 extern template class DynamicConv<quantized::ConvTranspose3d>;
 
-/// The from_float functions take the float module with a qconfig that observes weights as QInt8
-/// (transposed ones: per tensor) and throw ArgumentError for another one or none.
-class Conv1d : public DynamicConv<quantized::Conv1d> {
+/// Conv1d, Conv2d and Conv3d; N is the number of spatial dimensions. from_float takes the float module
+/// with a qconfig that observes weights as QInt8 and throws ArgumentError for another one or none.
+template <int N>
+class Conv : public DynamicConv<quantized::Conv<N>> {
  public:
-  Conv1d(const ConvOptions& options, const QTensor& weight, const Tensor& bias,
-         PaddingMode padding_mode = PaddingMode::Zeros)
-      : DynamicConv(options, weight, bias, 1.0, 0, padding_mode) {}
+  Conv(const ConvOptions& options, const QTensor& weight, const Tensor& bias,
+       PaddingMode padding_mode = PaddingMode::Zeros)
+      : DynamicConv<quantized::Conv<N>>(options, weight, bias, 1.0, 0, padding_mode) {}
   static std::shared_ptr<Module> from_float(const Module& module);
 };
+using Conv1d = Conv<1>;
+using Conv2d = Conv<2>;
+using Conv3d = Conv<3>;
+extern template class Conv<1>;
+extern template class Conv<2>;
+extern template class Conv<3>;
 
-class Conv2d : public DynamicConv<quantized::Conv2d> {
+/// ConvTranspose1d, ConvTranspose2d and ConvTranspose3d. from_float as Conv's; the qconfig observes
+/// weights per tensor.
+template <int N>
+class ConvTranspose : public DynamicConv<quantized::ConvTranspose<N>> {
  public:
-  Conv2d(const ConvOptions& options, const QTensor& weight, const Tensor& bias,
-         PaddingMode padding_mode = PaddingMode::Zeros)
-      : DynamicConv(options, weight, bias, 1.0, 0, padding_mode) {}
+  ConvTranspose(const ConvTransposeOptions& options, const QTensor& weight, const Tensor& bias)
+      : DynamicConv<quantized::ConvTranspose<N>>(options, weight, bias) {}
   static std::shared_ptr<Module> from_float(const Module& module);
 };
-
-class Conv3d : public DynamicConv<quantized::Conv3d> {
- public:
-  Conv3d(const ConvOptions& options, const QTensor& weight, const Tensor& bias,
-         PaddingMode padding_mode = PaddingMode::Zeros)
-      : DynamicConv(options, weight, bias, 1.0, 0, padding_mode) {}
-  static std::shared_ptr<Module> from_float(const Module& module);
-};
-
-class ConvTranspose1d : public DynamicConv<quantized::ConvTranspose1d> {
- public:
-  ConvTranspose1d(const ConvTransposeOptions& options, const QTensor& weight, const Tensor& bias)
-      : DynamicConv(options, weight, bias) {}
-  static std::shared_ptr<Module> from_float(const Module& module);
-};
-
-class ConvTranspose2d : public DynamicConv<quantized::ConvTranspose2d> {
- public:
-  ConvTranspose2d(const ConvTransposeOptions& options, const QTensor& weight, const Tensor& bias)
-      : DynamicConv(options, weight, bias) {}
-  static std::shared_ptr<Module> from_float(const Module& module);
-};
-
-class ConvTranspose3d : public DynamicConv<quantized::ConvTranspose3d> {
- public:
-  ConvTranspose3d(const ConvTransposeOptions& options, const QTensor& weight, const Tensor& bias)
-      : DynamicConv(options, weight, bias) {}
-  static std::shared_ptr<Module> from_float(const Module& module);
-};
+using ConvTranspose1d = ConvTranspose<1>;
+using ConvTranspose2d = ConvTranspose<2>;
+using ConvTranspose3d = ConvTranspose<3>;
+extern template class ConvTranspose<1>;
+extern template class ConvTranspose<2>;
+extern template class ConvTranspose<3>;
 
 }  // namespace quanta::nn::quantized::dynamic

@@ -8,6 +8,8 @@
 #include "quanta/nn/rnn.h"
 #include "quanta/ops/rnn_dynamic.h"
 
+// Reading and calling are safe from many threads at once.
+
 namespace quanta::nn::quantized::dynamic {
 
 using quanta::quantized::ReduceRange;

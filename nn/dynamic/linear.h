@@ -8,6 +8,9 @@
 #include "quanta/nn/module.h"
 #include "quanta/nn/reference.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn::quantized::dynamic {
 
 /// A linear layer whose weight is QInt8 or Float16 and whose activation stays Float32: x
@@ -27,7 +30,7 @@ class Linear : public Module, public DynamicModule {
   Linear(const Tensor& weight, const Tensor& bias) : Linear(GateWeight(weight, bias)) {}
   /// One that is packed already.
   explicit Linear(GateWeight weight);
-  /// Of an nn::Linear with a qconfig that observes weights as QInt8 or Float16
+  /// Takes an nn::Linear with a qconfig that observes weights as QInt8 or Float16
   /// (default_dynamic_qconfig, per_channel_dynamic_qconfig, float16_dynamic_qconfig). Throws
   /// ArgumentError for another one or none.
   static std::shared_ptr<Module> from_float(const Module& module);

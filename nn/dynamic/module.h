@@ -3,6 +3,8 @@
 #include "quanta/nn/module.h"
 #include "quanta/ops/linear_dynamic.h"
 
+// Nothing here throws. set_reduce_range is for one thread at a time, while nobody calls the module.
+
 namespace quanta::nn::quantized::dynamic {
 
 /// What modules have in common that quantize their float input anew in each call.

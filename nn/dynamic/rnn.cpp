@@ -13,7 +13,7 @@ std::string param_name(std::size_t number) {
   return fmt::format("_all_weight_values.{}.param", number);
 }
 
-// Of the first one, for all: torch's modules set it for the whole layer.
+// The first one's stands for all: torch's modules set it for the whole layer.
 std::string reduce_range_name() { return param_name(0) + "/3/0"; }
 
 template <typename Float, typename Dynamic>

@@ -12,6 +12,9 @@
 #include "quanta/nn/dynamic/module.h"
 #include "quanta/nn/rnn.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 /// Recurrent layers whose weights are QInt8 or Float16 and whose activations stay Float32. With
 /// QInt8 weights each product quantizes its input anew: the product with the whole input sequence
 /// has one scale and zero point, those with the hidden states one for each step.

@@ -8,6 +8,9 @@
 #include "quanta/nn/dynamic/module.h"
 #include "quanta/nn/rnn_cell.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 /// Recurrent cells whose weights are QInt8 or Float16 and whose activations stay Float32. With
 /// QInt8 weights both products of a call quantize their input anew.
 namespace quanta::nn::quantized::dynamic {

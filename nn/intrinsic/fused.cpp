@@ -31,12 +31,13 @@ FusedModule::FusedModule(std::initializer_list<std::shared_ptr<Module>> parts,
   train(training);
 }
 
-ConvReLU1d::ConvReLU1d(std::shared_ptr<Module> conv, std::shared_ptr<Module> relu)
-    : ConvReLUNd({std::move(conv), std::move(relu)}, {typeid(Conv1d), typeid(ReLU)}) {}
-ConvReLU2d::ConvReLU2d(std::shared_ptr<Module> conv, std::shared_ptr<Module> relu)
-    : ConvReLUNd({std::move(conv), std::move(relu)}, {typeid(Conv2d), typeid(ReLU)}) {}
-ConvReLU3d::ConvReLU3d(std::shared_ptr<Module> conv, std::shared_ptr<Module> relu)
-    : ConvReLUNd({std::move(conv), std::move(relu)}, {typeid(Conv3d), typeid(ReLU)}) {}
+template <int N>
+ConvReLU<N>::ConvReLU(std::shared_ptr<Module> conv, std::shared_ptr<Module> relu)
+    : ConvReLUNd({std::move(conv), std::move(relu)}, {typeid(Conv<N>), typeid(ReLU)}) {}
+
+template class ConvReLU<1>;
+template class ConvReLU<2>;
+template class ConvReLU<3>;
 
 Tensor ConvReLUNd::forward(const Tensor& x) const {
   const auto* conv = mergeable_part<ConvNd>(0);
@@ -61,10 +62,12 @@ LinearLeakyReLU::LinearLeakyReLU(std::shared_ptr<Module> linear, std::shared_ptr
 LinearTanh::LinearTanh(std::shared_ptr<Module> linear, std::shared_ptr<Module> tanh)
     : FusedModule({std::move(linear), std::move(tanh)}, {typeid(Linear), typeid(Tanh)}) {}
 
-BNReLU2d::BNReLU2d(std::shared_ptr<Module> batch_norm, std::shared_ptr<Module> relu)
-    : FusedModule({std::move(batch_norm), std::move(relu)}, {typeid(BatchNorm2d), typeid(ReLU)}) {}
-BNReLU3d::BNReLU3d(std::shared_ptr<Module> batch_norm, std::shared_ptr<Module> relu)
-    : FusedModule({std::move(batch_norm), std::move(relu)}, {typeid(BatchNorm3d), typeid(ReLU)}) {}
+template <int N>
+BNReLU<N>::BNReLU(std::shared_ptr<Module> batch_norm, std::shared_ptr<Module> relu)
+    : FusedModule({std::move(batch_norm), std::move(relu)}, {typeid(BatchNorm<N>), typeid(ReLU)}) {}
+
+template class BNReLU<2>;
+template class BNReLU<3>;
 
 ConvAdd2d::ConvAdd2d(std::shared_ptr<Module> conv)
     : FusedModule({std::move(conv)}, {typeid(Conv2d)}) {}
@@ -92,28 +95,24 @@ Tensor ConvAddReLU2d::run(const Tensor& x, const Tensor& accum) const {
   return (*child_at(1))(ConvAdd2d::run(x, accum));
 }
 
-ConvBn1d::ConvBn1d(std::shared_ptr<Module> conv, std::shared_ptr<Module> batch_norm)
-    : FusedModule({std::move(conv), std::move(batch_norm)}, {typeid(Conv1d), typeid(BatchNorm1d)}) {
-}
-ConvBn2d::ConvBn2d(std::shared_ptr<Module> conv, std::shared_ptr<Module> batch_norm)
-    : FusedModule({std::move(conv), std::move(batch_norm)}, {typeid(Conv2d), typeid(BatchNorm2d)}) {
-}
-ConvBn3d::ConvBn3d(std::shared_ptr<Module> conv, std::shared_ptr<Module> batch_norm)
-    : FusedModule({std::move(conv), std::move(batch_norm)}, {typeid(Conv3d), typeid(BatchNorm3d)}) {
-}
+template <int N>
+ConvBn<N>::ConvBn(std::shared_ptr<Module> conv, std::shared_ptr<Module> batch_norm)
+    : FusedModule({std::move(conv), std::move(batch_norm)},
+                  {typeid(Conv<N>), typeid(BatchNorm<N>)}) {}
 
-ConvBnReLU1d::ConvBnReLU1d(std::shared_ptr<Module> conv, std::shared_ptr<Module> batch_norm,
-                           std::shared_ptr<Module> relu)
+template class ConvBn<1>;
+template class ConvBn<2>;
+template class ConvBn<3>;
+
+template <int N>
+ConvBnReLU<N>::ConvBnReLU(std::shared_ptr<Module> conv, std::shared_ptr<Module> batch_norm,
+                          std::shared_ptr<Module> relu)
     : FusedModule({std::move(conv), std::move(batch_norm), std::move(relu)},
-                  {typeid(Conv1d), typeid(BatchNorm1d), typeid(ReLU)}) {}
-ConvBnReLU2d::ConvBnReLU2d(std::shared_ptr<Module> conv, std::shared_ptr<Module> batch_norm,
-                           std::shared_ptr<Module> relu)
-    : FusedModule({std::move(conv), std::move(batch_norm), std::move(relu)},
-                  {typeid(Conv2d), typeid(BatchNorm2d), typeid(ReLU)}) {}
-ConvBnReLU3d::ConvBnReLU3d(std::shared_ptr<Module> conv, std::shared_ptr<Module> batch_norm,
-                           std::shared_ptr<Module> relu)
-    : FusedModule({std::move(conv), std::move(batch_norm), std::move(relu)},
-                  {typeid(Conv3d), typeid(BatchNorm3d), typeid(ReLU)}) {}
+                  {typeid(Conv<N>), typeid(BatchNorm<N>), typeid(ReLU)}) {}
+
+template class ConvBnReLU<1>;
+template class ConvBnReLU<2>;
+template class ConvBnReLU<3>;
 
 LinearBn1d::LinearBn1d(std::shared_ptr<Module> linear, std::shared_ptr<Module> batch_norm)
     : FusedModule({std::move(linear), std::move(batch_norm)},

@@ -6,6 +6,9 @@
 
 #include "quanta/nn/container.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 /// Float modules that were joined by fuse_modules: sequences that are observed and converted as
 /// one. All constructors take the parts and throw ArgumentError unless those are exactly of the
 /// types that the name says. Parts are children "0", "1", "2".
@@ -35,18 +38,18 @@ class ConvReLUNd : public FusedModule {
   using FusedModule::FusedModule;
 };
 
-class ConvReLU1d : public ConvReLUNd {
+/// ConvReLU1d, ConvReLU2d and ConvReLU3d; N is the number of spatial dimensions, here and below.
+template <int N>
+class ConvReLU : public ConvReLUNd {
  public:
-  ConvReLU1d(std::shared_ptr<Module> conv, std::shared_ptr<Module> relu);
+  ConvReLU(std::shared_ptr<Module> conv, std::shared_ptr<Module> relu);
 };
-class ConvReLU2d : public ConvReLUNd {
- public:
-  ConvReLU2d(std::shared_ptr<Module> conv, std::shared_ptr<Module> relu);
-};
-class ConvReLU3d : public ConvReLUNd {
- public:
-  ConvReLU3d(std::shared_ptr<Module> conv, std::shared_ptr<Module> relu);
-};
+using ConvReLU1d = ConvReLU<1>;
+using ConvReLU2d = ConvReLU<2>;
+using ConvReLU3d = ConvReLU<3>;
+extern template class ConvReLU<1>;
+extern template class ConvReLU<2>;
+extern template class ConvReLU<3>;
 
 /// Linear and ReLU; in eval mode one step with a packed weight.
 class LinearReLU : public FusedModule {
@@ -65,14 +68,15 @@ class LinearTanh : public FusedModule {
   LinearTanh(std::shared_ptr<Module> linear, std::shared_ptr<Module> tanh);
 };
 
-class BNReLU2d : public FusedModule {
+template <int N>
+class BNReLU : public FusedModule {
  public:
-  BNReLU2d(std::shared_ptr<Module> batch_norm, std::shared_ptr<Module> relu);
+  BNReLU(std::shared_ptr<Module> batch_norm, std::shared_ptr<Module> relu);
 };
-class BNReLU3d : public FusedModule {
- public:
-  BNReLU3d(std::shared_ptr<Module> batch_norm, std::shared_ptr<Module> relu);
-};
+using BNReLU2d = BNReLU<2>;
+using BNReLU3d = BNReLU<3>;
+extern template class BNReLU<2>;
+extern template class BNReLU<3>;
 
 /// conv(x) + accum. Called with two tensors, `conv->forward(x, accum)`; a call with one throws
 /// UnsupportedError. The result is observed as a whole; forward hooks, which know one input only,
@@ -102,34 +106,30 @@ class ConvAddReLU2d : public ConvAdd2d {
 
 // Not folded, for training with quantization in the loop.
 
-class ConvBn1d : public FusedModule {
+template <int N>
+class ConvBn : public FusedModule {
  public:
-  ConvBn1d(std::shared_ptr<Module> conv, std::shared_ptr<Module> batch_norm);
+  ConvBn(std::shared_ptr<Module> conv, std::shared_ptr<Module> batch_norm);
 };
-class ConvBn2d : public FusedModule {
- public:
-  ConvBn2d(std::shared_ptr<Module> conv, std::shared_ptr<Module> batch_norm);
-};
-class ConvBn3d : public FusedModule {
- public:
-  ConvBn3d(std::shared_ptr<Module> conv, std::shared_ptr<Module> batch_norm);
-};
+using ConvBn1d = ConvBn<1>;
+using ConvBn2d = ConvBn<2>;
+using ConvBn3d = ConvBn<3>;
+extern template class ConvBn<1>;
+extern template class ConvBn<2>;
+extern template class ConvBn<3>;
 
-class ConvBnReLU1d : public FusedModule {
+template <int N>
+class ConvBnReLU : public FusedModule {
  public:
-  ConvBnReLU1d(std::shared_ptr<Module> conv, std::shared_ptr<Module> batch_norm,
-               std::shared_ptr<Module> relu);
+  ConvBnReLU(std::shared_ptr<Module> conv, std::shared_ptr<Module> batch_norm,
+             std::shared_ptr<Module> relu);
 };
-class ConvBnReLU2d : public FusedModule {
- public:
-  ConvBnReLU2d(std::shared_ptr<Module> conv, std::shared_ptr<Module> batch_norm,
-               std::shared_ptr<Module> relu);
-};
-class ConvBnReLU3d : public FusedModule {
- public:
-  ConvBnReLU3d(std::shared_ptr<Module> conv, std::shared_ptr<Module> batch_norm,
-               std::shared_ptr<Module> relu);
-};
+using ConvBnReLU1d = ConvBnReLU<1>;
+using ConvBnReLU2d = ConvBnReLU<2>;
+using ConvBnReLU3d = ConvBnReLU<3>;
+extern template class ConvBnReLU<1>;
+extern template class ConvBnReLU<2>;
+extern template class ConvBnReLU<3>;
 
 class LinearBn1d : public FusedModule {
  public:

@@ -4,6 +4,7 @@
 
 #include "quanta/nn/activation.h"
 #include "quanta/nn/conv.h"
+#include "quanta/nn/detail/float_conv.h"
 #include "quanta/nn/detail/from_float.h"
 #include "quanta/nn/detail/padding.h"
 #include "quanta/nn/detail/quantized_state.h"
@@ -26,10 +27,7 @@ std::shared_ptr<Module> convert_conv(std::string_view op, const Module& module,
   const auto& source = detail::expect_module<nn::ConvNd>(op, fused[0], "a convolution");
   const detail::OutputParams output = detail::quint8_output_params(op, module);
   const ConvNdOptions& options = source.options();
-  const ConvOptions conv{.stride = options.stride,
-                         .padding = options.padding,
-                         .dilation = options.dilation,
-                         .groups = options.groups};
+  const ConvOptions conv = detail::op_options(options);
   const QTensor weight = detail::quantize_weight(op, module, source.weight);
   if constexpr (std::is_base_of_v<nn::quantized::ConvNd, Quantized>) {
     return make_module<Quantized>(conv, weight, source.bias, output.scale, output.zero_point,
@@ -42,18 +40,6 @@ std::shared_ptr<Module> convert_conv(std::string_view op, const Module& module,
   }
 }
 
-template <typename Quantized>
-std::shared_ptr<Module> from_reference_conv(const nn::reference::ConvNd& module, double scale,
-                                            std::int64_t zero_point) {
-  const ConvNdOptions& options = module.options();
-  return make_module<Quantized>(ConvOptions{.stride = options.stride,
-                                            .padding = options.padding,
-                                            .dilation = options.dilation,
-                                            .groups = options.groups},
-                                module.get_quantized_weight(), module.bias, scale, zero_point,
-                                options.padding_mode);
-}
-
 constexpr std::string_view kConvReLU = "quantized::conv_relu";
 
 template <typename Fused>
@@ -62,54 +48,29 @@ const nn::Linear& linear_part(std::string_view op, const Module& module, std::st
   return detail::expect_module<nn::Linear>(op, fused[0], "Linear");
 }
 
-template <typename Quantized, typename Fused, typename BatchNorm>
-std::shared_ptr<Module> convert_batch_norm(std::string_view op, const Module& module,
-                                           std::string_view wanted) {
-  const Fused& fused = detail::expect_module<Fused>(op, module, wanted);
-  const auto& source = detail::expect_module<BatchNorm>(op, fused[0], "a batch norm");
-  const detail::OutputParams output = detail::output_params(op, module);
-  auto result = make_module<Quantized>(source.options(), output.scale, output.zero_point);
-  result->copy_from(source);
-  return result;
-}
-
 }  // namespace
 
-std::shared_ptr<Module> ConvReLU1d::from_float(const Module& module) {
-  return convert_conv<ConvReLU1d, intrinsic::ConvReLU1d>("ConvReLU1d.from_float", module,
-                                                         "ConvReLU1d");
-}
-std::shared_ptr<Module> ConvReLU2d::from_float(const Module& module) {
-  return convert_conv<ConvReLU2d, intrinsic::ConvReLU2d>("ConvReLU2d.from_float", module,
-                                                         "ConvReLU2d");
-}
-std::shared_ptr<Module> ConvReLU3d::from_float(const Module& module) {
-  return convert_conv<ConvReLU3d, intrinsic::ConvReLU3d>("ConvReLU3d.from_float", module,
-                                                         "ConvReLU3d");
+template <int N>
+std::shared_ptr<Module> ConvReLU<N>::from_float(const Module& module) {
+  const std::string name = fmt::format("ConvReLU{}d", N);
+  return convert_conv<ConvReLU, intrinsic::ConvReLU<N>>(name + ".from_float", module, name);
 }
 
-std::shared_ptr<Module> ConvReLU1d::from_reference(const nn::reference::Conv1d& module,
-                                                   double scale, std::int64_t zero_point) {
-  return from_reference_conv<ConvReLU1d>(module, scale, zero_point);
-}
-std::shared_ptr<Module> ConvReLU2d::from_reference(const nn::reference::Conv2d& module,
-                                                   double scale, std::int64_t zero_point) {
-  return from_reference_conv<ConvReLU2d>(module, scale, zero_point);
-}
-std::shared_ptr<Module> ConvReLU3d::from_reference(const nn::reference::Conv3d& module,
-                                                   double scale, std::int64_t zero_point) {
-  return from_reference_conv<ConvReLU3d>(module, scale, zero_point);
+template <int N>
+std::shared_ptr<Module> ConvReLU<N>::from_reference(const nn::reference::Conv<N>& module,
+                                                    double scale, std::int64_t zero_point) {
+  return make_module<ConvReLU>(detail::op_options(module.options()), module.get_quantized_weight(),
+                               module.bias, scale, zero_point, module.options().padding_mode);
 }
 
-Tensor ConvReLU1d::forward(const Tensor& x) const {
-  return ops::conv_relu(input(kConvReLU, x), packed(), scale, zero_point);
+template <int N>
+Tensor ConvReLU<N>::forward(const Tensor& x) const {
+  return ops::conv_relu(this->input(kConvReLU, x), this->packed(), this->scale, this->zero_point);
 }
-Tensor ConvReLU2d::forward(const Tensor& x) const {
-  return ops::conv_relu(input(kConvReLU, x), packed(), scale, zero_point);
-}
-Tensor ConvReLU3d::forward(const Tensor& x) const {
-  return ops::conv_relu(input(kConvReLU, x), packed(), scale, zero_point);
-}
+
+template class ConvReLU<1>;
+template class ConvReLU<2>;
+template class ConvReLU<3>;
 
 ConvAdd2d::ConvAdd2d(const ConvOptions& options, const QTensor& weight, const Tensor& bias,
                      double output_scale, std::int64_t output_zero_point)
@@ -230,24 +191,29 @@ Tensor LinearTanh::forward(const Tensor& x) const {
                           zero_point);
 }
 
-std::shared_ptr<Module> BNReLU2d::from_float(const Module& module) {
-  return convert_batch_norm<BNReLU2d, intrinsic::BNReLU2d, nn::BatchNorm2d>("BNReLU2d.from_float",
-                                                                            module, "BNReLU2d");
-}
-std::shared_ptr<Module> BNReLU3d::from_float(const Module& module) {
-  return convert_batch_norm<BNReLU3d, intrinsic::BNReLU3d, nn::BatchNorm3d>("BNReLU3d.from_float",
-                                                                            module, "BNReLU3d");
+template <int N>
+std::shared_ptr<Module> BNReLU<N>::from_float(const Module& module) {
+  const std::string name = fmt::format("BNReLU{}d", N);
+  const std::string op = name + ".from_float";
+  const auto& fused = detail::expect_module<intrinsic::BNReLU<N>>(op, module, name);
+  const auto& source = detail::expect_module<nn::BatchNorm<N>>(op, fused[0], "a batch norm");
+  const detail::OutputParams output = detail::output_params(op, module);
+  auto result = make_module<BNReLU>(source.options(), output.scale, output.zero_point);
+  result->copy_from(source);
+  return result;
 }
 
-Tensor BNReLU2d::forward(const Tensor& x) const {
-  check_input(x);
-  return ops::batch_norm_relu(x.as_quantized("quantized::batch_norm2d_relu", "x"), weight, bias,
-                              running_mean, running_var, options().eps, scale, zero_point);
+template <int N>
+Tensor BNReLU<N>::forward(const Tensor& x) const {
+  this->check_input(x);
+  constexpr std::string_view kOp =
+      N == 2 ? "quantized::batch_norm2d_relu" : "quantized::batch_norm3d_relu";
+  return ops::batch_norm_relu(x.as_quantized(kOp, "x"), this->weight, this->bias,
+                              this->running_mean, this->running_var, this->options().eps,
+                              this->scale, this->zero_point);
 }
-Tensor BNReLU3d::forward(const Tensor& x) const {
-  check_input(x);
-  return ops::batch_norm_relu(x.as_quantized("quantized::batch_norm3d_relu", "x"), weight, bias,
-                              running_mean, running_var, options().eps, scale, zero_point);
-}
+
+template class BNReLU<2>;
+template class BNReLU<3>;
 
 }  // namespace quanta::nn::intrinsic::quantized

@@ -9,36 +9,29 @@
 #include "quanta/nn/quantized/linear.h"
 #include "quanta/nn/quantized/norm.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 /// Quantized forms of the fused modules of nn::intrinsic. State and errors are those of the
 /// nn::quantized modules that they derive from.
 namespace quanta::nn::intrinsic::quantized {
 
-class ConvReLU1d : public nn::quantized::Conv1d {
+/// ConvReLU1d, ConvReLU2d and ConvReLU3d; N is the number of spatial dimensions.
+template <int N>
+class ConvReLU : public nn::quantized::Conv<N> {
  public:
-  using Conv1d::Conv1d;
+  using nn::quantized::Conv<N>::Conv;
   static std::shared_ptr<Module> from_float(const Module& module);
-  static std::shared_ptr<Module> from_reference(const nn::reference::Conv1d& module, double scale,
+  static std::shared_ptr<Module> from_reference(const nn::reference::Conv<N>& module, double scale,
                                                 std::int64_t zero_point);
   Tensor forward(const Tensor& x) const override;
 };
-
-class ConvReLU2d : public nn::quantized::Conv2d {
- public:
-  using Conv2d::Conv2d;
-  static std::shared_ptr<Module> from_float(const Module& module);
-  static std::shared_ptr<Module> from_reference(const nn::reference::Conv2d& module, double scale,
-                                                std::int64_t zero_point);
-  Tensor forward(const Tensor& x) const override;
-};
-
-class ConvReLU3d : public nn::quantized::Conv3d {
- public:
-  using Conv3d::Conv3d;
-  static std::shared_ptr<Module> from_float(const Module& module);
-  static std::shared_ptr<Module> from_reference(const nn::reference::Conv3d& module, double scale,
-                                                std::int64_t zero_point);
-  Tensor forward(const Tensor& x) const override;
-};
+using ConvReLU1d = ConvReLU<1>;
+using ConvReLU2d = ConvReLU<2>;
+using ConvReLU3d = ConvReLU<3>;
+extern template class ConvReLU<1>;
+extern template class ConvReLU<2>;
+extern template class ConvReLU<3>;
 
 /// conv(x) + accum, `conv->forward(x, accum)`; both QUInt8. A float ConvAdd2d too, so that it fits
 /// into that one's slot. State as of nn::quantized::Conv2d.
@@ -125,18 +118,17 @@ class LinearTanh : public nn::quantized::Linear {
   Tensor forward(const Tensor& x) const override;
 };
 
-class BNReLU2d : public nn::quantized::BatchNorm2d {
+/// BNReLU2d and BNReLU3d; N is the number of spatial dimensions.
+template <int N>
+class BNReLU : public nn::quantized::BatchNorm<N> {
  public:
-  using BatchNorm2d::BatchNorm2d;
+  using nn::quantized::BatchNorm<N>::BatchNorm;
   static std::shared_ptr<Module> from_float(const Module& module);
   Tensor forward(const Tensor& x) const override;
 };
-
-class BNReLU3d : public nn::quantized::BatchNorm3d {
- public:
-  using BatchNorm3d::BatchNorm3d;
-  static std::shared_ptr<Module> from_float(const Module& module);
-  Tensor forward(const Tensor& x) const override;
-};
+using BNReLU2d = BNReLU<2>;
+using BNReLU3d = BNReLU<3>;
+extern template class BNReLU<2>;
+extern template class BNReLU<3>;
 
 }  // namespace quanta::nn::intrinsic::quantized

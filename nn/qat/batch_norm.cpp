@@ -149,48 +149,39 @@ std::shared_ptr<Module> from_fused(std::string_view op, const Module& module) {
 
 }  // namespace
 
-std::shared_ptr<Module> ConvBn1d::from_float(const Module& module) {
-  return from_fused<ConvBn1d, nn::Conv1d, nn::BatchNorm1d, intrinsic::ConvBn1d>(
-      "qat.ConvBn1d.from_float", module);
+template <int N>
+std::shared_ptr<Module> ConvBn<N>::from_float(const Module& module) {
+  return from_fused<ConvBn, nn::Conv<N>, nn::BatchNorm<N>, intrinsic::ConvBn<N>>(
+      fmt::format("qat.ConvBn{}d.from_float", N), module);
 }
-std::shared_ptr<Module> ConvBn2d::from_float(const Module& module) {
-  return from_fused<ConvBn2d, nn::Conv2d, nn::BatchNorm2d, intrinsic::ConvBn2d>(
-      "qat.ConvBn2d.from_float", module);
-}
-std::shared_ptr<Module> ConvBn3d::from_float(const Module& module) {
-  return from_fused<ConvBn3d, nn::Conv3d, nn::BatchNorm3d, intrinsic::ConvBn3d>(
-      "qat.ConvBn3d.from_float", module);
-}
+
 std::shared_ptr<Module> LinearBn1d::from_float(const Module& module) {
   return from_fused<LinearBn1d, nn::Linear, nn::BatchNorm1d, intrinsic::LinearBn1d>(
       "qat.LinearBn1d.from_float", module);
 }
-std::shared_ptr<Module> ConvBnReLU1d::from_float(const Module& module) {
-  return from_fused<ConvBnReLU1d, nn::Conv1d, nn::BatchNorm1d, intrinsic::ConvBnReLU1d>(
-      "qat.ConvBnReLU1d.from_float", module);
-}
-std::shared_ptr<Module> ConvBnReLU2d::from_float(const Module& module) {
-  return from_fused<ConvBnReLU2d, nn::Conv2d, nn::BatchNorm2d, intrinsic::ConvBnReLU2d>(
-      "qat.ConvBnReLU2d.from_float", module);
-}
-std::shared_ptr<Module> ConvBnReLU3d::from_float(const Module& module) {
-  return from_fused<ConvBnReLU3d, nn::Conv3d, nn::BatchNorm3d, intrinsic::ConvBnReLU3d>(
-      "qat.ConvBnReLU3d.from_float", module);
+
+template <int N>
+std::shared_ptr<Module> ConvBnReLU<N>::from_float(const Module& module) {
+  return from_fused<ConvBnReLU, nn::Conv<N>, nn::BatchNorm<N>, intrinsic::ConvBnReLU<N>>(
+      fmt::format("qat.ConvBnReLU{}d.from_float", N), module);
 }
 
-Tensor ConvBnReLU1d::forward(const Tensor& x) const { return relu(ConvBn1d::forward(x)); }
-Tensor ConvBnReLU2d::forward(const Tensor& x) const { return relu(ConvBn2d::forward(x)); }
-Tensor ConvBnReLU3d::forward(const Tensor& x) const { return relu(ConvBn3d::forward(x)); }
+template <int N>
+Tensor ConvBnReLU<N>::forward(const Tensor& x) const {
+  return relu(ConvBn<N>::forward(x));
+}
 
-std::shared_ptr<Module> ConvBnReLU1d::to_float() const {
-  return detail::with_relu<intrinsic::ConvReLU1d>(ConvBn1d::to_float());
+template <int N>
+std::shared_ptr<Module> ConvBnReLU<N>::to_float() const {
+  return detail::with_relu<intrinsic::ConvReLU<N>>(ConvBn<N>::to_float());
 }
-std::shared_ptr<Module> ConvBnReLU2d::to_float() const {
-  return detail::with_relu<intrinsic::ConvReLU2d>(ConvBn2d::to_float());
-}
-std::shared_ptr<Module> ConvBnReLU3d::to_float() const {
-  return detail::with_relu<intrinsic::ConvReLU3d>(ConvBn3d::to_float());
-}
+
+template class ConvBn<1>;
+template class ConvBn<2>;
+template class ConvBn<3>;
+template class ConvBnReLU<1>;
+template class ConvBnReLU<2>;
+template class ConvBnReLU<3>;
 
 void freeze_bn_stats(Module& model) {
   for (const Module::NamedModule& entry : model.named_modules()) {

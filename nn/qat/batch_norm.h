@@ -9,6 +9,9 @@
 #include "quanta/nn/norm.h"
 #include "quanta/nn/qat/module.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. While a module is trained one
+// thread at a time may call it; in eval mode with observers switched off many may (see nn/module.h).
+
 /// Layers with the batch norm that follows them, trained together so that the weight is
 /// fake-quantized as it will be folded (torch.ao.nn.intrinsic.qat):
 ///
@@ -56,25 +59,20 @@ extern template class LayerBn<nn::Conv3d, nn::BatchNorm3d, ConvNdOptions>;
 extern template class LayerBn<nn::Linear, nn::BatchNorm1d, LinearOptions>;
 
 // from_float takes the intrinsic module of the same name with a qconfig; parameters and running
-// statistics are shared with it. Throws ArgumentError.
+// statistics are shared with it. Throws ArgumentError. N is the number of spatial dimensions.
 
-class ConvBn1d : public LayerBn<nn::Conv1d, nn::BatchNorm1d, ConvNdOptions> {
+template <int N>
+class ConvBn : public LayerBn<nn::Conv<N>, nn::BatchNorm<N>, ConvNdOptions> {
  public:
-  using LayerBn::LayerBn;
+  using LayerBn<nn::Conv<N>, nn::BatchNorm<N>, ConvNdOptions>::LayerBn;
   static std::shared_ptr<Module> from_float(const Module& module);
 };
-
-class ConvBn2d : public LayerBn<nn::Conv2d, nn::BatchNorm2d, ConvNdOptions> {
- public:
-  using LayerBn::LayerBn;
-  static std::shared_ptr<Module> from_float(const Module& module);
-};
-
-class ConvBn3d : public LayerBn<nn::Conv3d, nn::BatchNorm3d, ConvNdOptions> {
- public:
-  using LayerBn::LayerBn;
-  static std::shared_ptr<Module> from_float(const Module& module);
-};
+using ConvBn1d = ConvBn<1>;
+using ConvBn2d = ConvBn<2>;
+using ConvBn3d = ConvBn<3>;
+extern template class ConvBn<1>;
+extern template class ConvBn<2>;
+extern template class ConvBn<3>;
 
 class LinearBn1d : public LayerBn<nn::Linear, nn::BatchNorm1d, LinearOptions> {
  public:
@@ -82,29 +80,20 @@ class LinearBn1d : public LayerBn<nn::Linear, nn::BatchNorm1d, LinearOptions> {
   static std::shared_ptr<Module> from_float(const Module& module);
 };
 
-class ConvBnReLU1d : public ConvBn1d {
+template <int N>
+class ConvBnReLU : public ConvBn<N> {
  public:
-  using ConvBn1d::ConvBn1d;
+  using ConvBn<N>::ConvBn;
   static std::shared_ptr<Module> from_float(const Module& module);
   Tensor forward(const Tensor& x) const override;
   std::shared_ptr<Module> to_float() const override;
 };
-
-class ConvBnReLU2d : public ConvBn2d {
- public:
-  using ConvBn2d::ConvBn2d;
-  static std::shared_ptr<Module> from_float(const Module& module);
-  Tensor forward(const Tensor& x) const override;
-  std::shared_ptr<Module> to_float() const override;
-};
-
-class ConvBnReLU3d : public ConvBn3d {
- public:
-  using ConvBn3d::ConvBn3d;
-  static std::shared_ptr<Module> from_float(const Module& module);
-  Tensor forward(const Tensor& x) const override;
-  std::shared_ptr<Module> to_float() const override;
-};
+using ConvBnReLU1d = ConvBnReLU<1>;
+using ConvBnReLU2d = ConvBnReLU<2>;
+using ConvBnReLU3d = ConvBnReLU<3>;
+extern template class ConvBnReLU<1>;
+extern template class ConvBnReLU<2>;
+extern template class ConvBnReLU<3>;
 
 /// freeze_bn_stats() and update_bn_stats() on every such module below `model`, itself included.
 void freeze_bn_stats(Module& model);

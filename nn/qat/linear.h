@@ -7,6 +7,9 @@
 #include "quanta/nn/linear.h"
 #include "quanta/nn/qat/module.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. While a module is trained one
+// thread at a time may call it; in eval mode with observers switched off many may (see nn/module.h).
+
 namespace quanta::nn::qat {
 
 /// x times the fake-quantized weight transposed, plus bias.

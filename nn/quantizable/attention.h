@@ -8,6 +8,9 @@
 #include "quanta/nn/linear.h"
 #include "quanta/nn/stubs.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn::quantizable {
 
 /// nn::MultiheadAttention in parts that can be observed, called as the float one. Projections and

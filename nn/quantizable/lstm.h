@@ -12,6 +12,9 @@
 #include "quanta/nn/rnn.h"
 #include "quanta/nn/rnn_cell.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 /// Layers taken apart into modules whose results can all be observed: what prepare puts in the
 /// place of float layers that convert could not replace as a whole. On float tensors they give what
 /// the float layers give; once their parts are converted they run on quantized tensors.
@@ -50,7 +53,7 @@ class LSTMCell : public nn::LSTMCell {
   /// igates(x) of one or more steps [rows, input_size]: one tensor, or one for each gate.
   struct InputGates {
     std::array<Tensor, 4> parts{};
-    /// Those of `count` rows from `first` on.
+    /// The gates of `count` rows from `first` on.
     InputGates rows(std::int64_t first, std::int64_t count) const;
   };
   InputGates input_gates(const Tensor& x) const;
@@ -70,7 +73,7 @@ class LSTMCell : public nn::LSTMCell {
   std::array<Tensor, 4> gate_sums(const InputGates& input, const Tensor& h) const;
 
   GateForm form_;
-  // Of these, one set is in use.
+  // One set of these is in use: joined or split.
   Child<nn::Linear> igates_, hgates_;
   Child<nn::FloatFunctional> gates_;
   Child<ModuleDict> split_igates_, split_hgates_, split_gates_;

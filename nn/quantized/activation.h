@@ -6,6 +6,9 @@
 
 #include "quanta/nn/quantized/module.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn::quantized {
 
 /// Keeps the input's scale and zero point, has none of its own.

@@ -5,6 +5,9 @@
 
 #include "quanta/nn/quantizable/attention.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn::quantized {
 
 /// Attention on quantized tensors: a quantizable::MultiheadAttention whose parts are converted.

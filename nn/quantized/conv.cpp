@@ -3,6 +3,7 @@
 #include <array>
 
 #include "quanta/nn/conv.h"
+#include "quanta/nn/detail/float_conv.h"
 #include "quanta/nn/detail/from_float.h"
 #include "quanta/nn/detail/layer_options.h"
 #include "quanta/nn/detail/padding.h"
@@ -20,7 +21,8 @@ constexpr std::array<std::string_view, 4> kConvTranspose = {"", "quantized::conv
                                                             "quantized::conv_transpose2d",
                                                             "quantized::conv_transpose3d"};
 
-// Of the convolution that follows the padding of the input, where that is not with zeros.
+// The options of the convolution that follows the padding of the input, where that is not with
+// zeros.
 ConvOptions packed_options(ConvOptions options, std::int64_t spatial, PaddingMode mode) {
   if (mode == PaddingMode::Zeros) return options;
   QUANTA_SUPPORTED(mode == PaddingMode::Reflect && spatial < 3,
@@ -31,62 +33,6 @@ ConvOptions packed_options(ConvOptions options, std::int64_t spatial, PaddingMod
                    detail::to_string(mode));
   options.padding = Dims{0};
   return options;
-}
-
-template <typename Quantized, typename Float>
-std::shared_ptr<Module> convert_conv(std::string_view op, const Module& module,
-                                     std::string_view wanted) {
-  const Float& source = detail::expect_module<Float>(op, module, wanted);
-  const detail::OutputParams output = detail::quint8_output_params(op, module);
-  const ConvNdOptions& options = source.options();
-  return make_module<Quantized>(ConvOptions{.stride = options.stride,
-                                            .padding = options.padding,
-                                            .dilation = options.dilation,
-                                            .groups = options.groups},
-                                detail::quantize_weight(op, module, source.weight), source.bias,
-                                output.scale, output.zero_point, options.padding_mode);
-}
-
-template <typename Quantized>
-std::shared_ptr<Module> from_reference_conv(const reference::ConvNd& module, double scale,
-                                            std::int64_t zero_point) {
-  const ConvNdOptions& options = module.options();
-  return make_module<Quantized>(ConvOptions{.stride = options.stride,
-                                            .padding = options.padding,
-                                            .dilation = options.dilation,
-                                            .groups = options.groups},
-                                module.get_quantized_weight(), module.bias, scale, zero_point,
-                                options.padding_mode);
-}
-
-template <typename Quantized>
-std::shared_ptr<Module> from_reference_conv_transpose(const reference::ConvTransposeNd& module,
-                                                      double scale, std::int64_t zero_point) {
-  const ConvTransposeNdOptions& options = module.options();
-  return make_module<Quantized>(ConvTransposeOptions{.stride = options.stride,
-                                                     .padding = options.padding,
-                                                     .output_padding = options.output_padding,
-                                                     .dilation = options.dilation,
-                                                     .groups = options.groups},
-                                module.get_quantized_weight(), module.bias, scale, zero_point);
-}
-
-template <typename Quantized, typename Float>
-std::shared_ptr<Module> convert_conv_transpose(std::string_view op, const Module& module,
-                                               std::string_view wanted) {
-  const Float& source = detail::expect_module<Float>(op, module, wanted);
-  const detail::OutputParams output = detail::quint8_output_params(op, module);
-  const ConvTransposeNdOptions& options = source.options();
-  return make_module<Quantized>(
-      ConvTransposeOptions{.stride = options.stride,
-                           .padding = options.padding,
-                           .output_padding = options.output_padding,
-                           .dilation = options.dilation,
-                           .groups = options.groups},
-      detail::quantize_weight_per_tensor(
-          op, module, source.weight,
-          "transposed convolutions have no per-channel weights: use default_qconfig"),
-      source.bias, output.scale, output.zero_point);
 }
 
 }  // namespace
@@ -143,28 +89,27 @@ std::string ConvNd::extra_repr() const {
                      detail::python_tuple(reflected_), detail::to_string(padding_mode_));
 }
 
-std::shared_ptr<Module> Conv1d::from_float(const Module& module) {
-  return convert_conv<Conv1d, nn::Conv1d>("Conv1d.from_float", module, "Conv1d");
-}
-std::shared_ptr<Module> Conv2d::from_float(const Module& module) {
-  return convert_conv<Conv2d, nn::Conv2d>("Conv2d.from_float", module, "Conv2d");
-}
-std::shared_ptr<Module> Conv3d::from_float(const Module& module) {
-  return convert_conv<Conv3d, nn::Conv3d>("Conv3d.from_float", module, "Conv3d");
+template <int N>
+std::shared_ptr<Module> Conv<N>::from_float(const Module& module) {
+  const std::string name = fmt::format("Conv{}d", N);
+  const std::string op = name + ".from_float";
+  const auto& source = detail::expect_module<nn::Conv<N>>(op, module, name);
+  const detail::OutputParams output = detail::quint8_output_params(op, module);
+  return make_module<Conv>(detail::op_options(source.options()),
+                           detail::quantize_weight(op, module, source.weight), source.bias,
+                           output.scale, output.zero_point, source.options().padding_mode);
 }
 
-std::shared_ptr<Module> Conv1d::from_reference(const reference::Conv1d& module, double scale,
-                                               std::int64_t zero_point) {
-  return from_reference_conv<Conv1d>(module, scale, zero_point);
+template <int N>
+std::shared_ptr<Module> Conv<N>::from_reference(const reference::Conv<N>& module, double scale,
+                                                std::int64_t zero_point) {
+  return make_module<Conv>(detail::op_options(module.options()), module.get_quantized_weight(),
+                           module.bias, scale, zero_point, module.options().padding_mode);
 }
-std::shared_ptr<Module> Conv2d::from_reference(const reference::Conv2d& module, double scale,
-                                               std::int64_t zero_point) {
-  return from_reference_conv<Conv2d>(module, scale, zero_point);
-}
-std::shared_ptr<Module> Conv3d::from_reference(const reference::Conv3d& module, double scale,
-                                               std::int64_t zero_point) {
-  return from_reference_conv<Conv3d>(module, scale, zero_point);
-}
+
+template class Conv<1>;
+template class Conv<2>;
+template class Conv<3>;
 
 ConvTransposeNd::ConvTransposeNd(const ConvTransposeOptions& options, std::int64_t spatial,
                                  const QTensor& weight, const Tensor& bias, double output_scale,
@@ -181,30 +126,29 @@ QTensor ConvTransposeNd::run(const Tensor& x, double result_scale,
 
 Tensor ConvTransposeNd::forward(const Tensor& x) const { return run(x, scale, zero_point); }
 
-std::shared_ptr<Module> ConvTranspose1d::from_float(const Module& module) {
-  return convert_conv_transpose<ConvTranspose1d, nn::ConvTranspose1d>("ConvTranspose1d.from_float",
-                                                                      module, "ConvTranspose1d");
-}
-std::shared_ptr<Module> ConvTranspose2d::from_float(const Module& module) {
-  return convert_conv_transpose<ConvTranspose2d, nn::ConvTranspose2d>("ConvTranspose2d.from_float",
-                                                                      module, "ConvTranspose2d");
-}
-std::shared_ptr<Module> ConvTranspose3d::from_float(const Module& module) {
-  return convert_conv_transpose<ConvTranspose3d, nn::ConvTranspose3d>("ConvTranspose3d.from_float",
-                                                                      module, "ConvTranspose3d");
+template <int N>
+std::shared_ptr<Module> ConvTranspose<N>::from_float(const Module& module) {
+  const std::string name = fmt::format("ConvTranspose{}d", N);
+  const std::string op = name + ".from_float";
+  const auto& source = detail::expect_module<nn::ConvTranspose<N>>(op, module, name);
+  const detail::OutputParams output = detail::quint8_output_params(op, module);
+  return make_module<ConvTranspose>(
+      detail::op_options(source.options()),
+      detail::quantize_weight_per_tensor(
+          op, module, source.weight,
+          "transposed convolutions have no per-channel weights: use default_qconfig"),
+      source.bias, output.scale, output.zero_point);
 }
 
-std::shared_ptr<Module> ConvTranspose1d::from_reference(const reference::ConvTranspose1d& module,
-                                                        double scale, std::int64_t zero_point) {
-  return from_reference_conv_transpose<ConvTranspose1d>(module, scale, zero_point);
+template <int N>
+std::shared_ptr<Module> ConvTranspose<N>::from_reference(const reference::ConvTranspose<N>& module,
+                                                         double scale, std::int64_t zero_point) {
+  return make_module<ConvTranspose>(detail::op_options(module.options()),
+                                    module.get_quantized_weight(), module.bias, scale, zero_point);
 }
-std::shared_ptr<Module> ConvTranspose2d::from_reference(const reference::ConvTranspose2d& module,
-                                                        double scale, std::int64_t zero_point) {
-  return from_reference_conv_transpose<ConvTranspose2d>(module, scale, zero_point);
-}
-std::shared_ptr<Module> ConvTranspose3d::from_reference(const reference::ConvTranspose3d& module,
-                                                        double scale, std::int64_t zero_point) {
-  return from_reference_conv_transpose<ConvTranspose3d>(module, scale, zero_point);
-}
+
+template class ConvTranspose<1>;
+template class ConvTranspose<2>;
+template class ConvTranspose<3>;
 
 }  // namespace quanta::nn::quantized

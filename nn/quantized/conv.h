@@ -10,6 +10,9 @@
 #include "quanta/nn/reference.h"
 #include "quanta/ops/conv.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn::quantized {
 
 /// What the quantized convolutions share. The weight is packed once, when it is set.
@@ -57,35 +60,23 @@ class ConvNd : public ConvBase {
   Dims reflected_;  // the padding that input() adds, one number per spatial dimension, or none
 };
 
-class Conv1d : public ConvNd {
+/// Conv1d, Conv2d and Conv3d; N is the number of spatial dimensions.
+template <int N>
+class Conv : public ConvNd {
  public:
-  Conv1d(const ConvOptions& options, const QTensor& weight, const Tensor& bias, double scale = 1.0,
-         std::int64_t zero_point = 0, PaddingMode padding_mode = PaddingMode::Zeros)
-      : ConvNd(options, 1, weight, bias, scale, zero_point, padding_mode) {}
+  Conv(const ConvOptions& options, const QTensor& weight, const Tensor& bias, double scale = 1.0,
+       std::int64_t zero_point = 0, PaddingMode padding_mode = PaddingMode::Zeros)
+      : ConvNd(options, N, weight, bias, scale, zero_point, padding_mode) {}
   static std::shared_ptr<Module> from_float(const Module& module);
-  static std::shared_ptr<Module> from_reference(const reference::Conv1d& module, double scale,
+  static std::shared_ptr<Module> from_reference(const reference::Conv<N>& module, double scale,
                                                 std::int64_t zero_point);
 };
-
-class Conv2d : public ConvNd {
- public:
-  Conv2d(const ConvOptions& options, const QTensor& weight, const Tensor& bias, double scale = 1.0,
-         std::int64_t zero_point = 0, PaddingMode padding_mode = PaddingMode::Zeros)
-      : ConvNd(options, 2, weight, bias, scale, zero_point, padding_mode) {}
-  static std::shared_ptr<Module> from_float(const Module& module);
-  static std::shared_ptr<Module> from_reference(const reference::Conv2d& module, double scale,
-                                                std::int64_t zero_point);
-};
-
-class Conv3d : public ConvNd {
- public:
-  Conv3d(const ConvOptions& options, const QTensor& weight, const Tensor& bias, double scale = 1.0,
-         std::int64_t zero_point = 0, PaddingMode padding_mode = PaddingMode::Zeros)
-      : ConvNd(options, 3, weight, bias, scale, zero_point, padding_mode) {}
-  static std::shared_ptr<Module> from_float(const Module& module);
-  static std::shared_ptr<Module> from_reference(const reference::Conv3d& module, double scale,
-                                                std::int64_t zero_point);
-};
+using Conv1d = Conv<1>;
+using Conv2d = Conv<2>;
+using Conv3d = Conv<3>;
+extern template class Conv<1>;
+extern template class Conv<2>;
+extern template class Conv<3>;
 
 /// Transposed convolutions; the weight is quantized per tensor.
 class ConvTransposeNd : public ConvBase {
@@ -99,34 +90,22 @@ class ConvTransposeNd : public ConvBase {
   QTensor run(const Tensor& x, double result_scale, std::int64_t result_zero_point) const;
 };
 
-class ConvTranspose1d : public ConvTransposeNd {
+/// ConvTranspose1d, ConvTranspose2d and ConvTranspose3d; N is the number of spatial dimensions.
+template <int N>
+class ConvTranspose : public ConvTransposeNd {
  public:
-  ConvTranspose1d(const ConvTransposeOptions& options, const QTensor& weight, const Tensor& bias,
-                  double scale = 1.0, std::int64_t zero_point = 0)
-      : ConvTransposeNd(options, 1, weight, bias, scale, zero_point) {}
+  ConvTranspose(const ConvTransposeOptions& options, const QTensor& weight, const Tensor& bias,
+                double scale = 1.0, std::int64_t zero_point = 0)
+      : ConvTransposeNd(options, N, weight, bias, scale, zero_point) {}
   static std::shared_ptr<Module> from_float(const Module& module);
-  static std::shared_ptr<Module> from_reference(const reference::ConvTranspose1d& module,
+  static std::shared_ptr<Module> from_reference(const reference::ConvTranspose<N>& module,
                                                 double scale, std::int64_t zero_point);
 };
-
-class ConvTranspose2d : public ConvTransposeNd {
- public:
-  ConvTranspose2d(const ConvTransposeOptions& options, const QTensor& weight, const Tensor& bias,
-                  double scale = 1.0, std::int64_t zero_point = 0)
-      : ConvTransposeNd(options, 2, weight, bias, scale, zero_point) {}
-  static std::shared_ptr<Module> from_float(const Module& module);
-  static std::shared_ptr<Module> from_reference(const reference::ConvTranspose2d& module,
-                                                double scale, std::int64_t zero_point);
-};
-
-class ConvTranspose3d : public ConvTransposeNd {
- public:
-  ConvTranspose3d(const ConvTransposeOptions& options, const QTensor& weight, const Tensor& bias,
-                  double scale = 1.0, std::int64_t zero_point = 0)
-      : ConvTransposeNd(options, 3, weight, bias, scale, zero_point) {}
-  static std::shared_ptr<Module> from_float(const Module& module);
-  static std::shared_ptr<Module> from_reference(const reference::ConvTranspose3d& module,
-                                                double scale, std::int64_t zero_point);
-};
+using ConvTranspose1d = ConvTranspose<1>;
+using ConvTranspose2d = ConvTranspose<2>;
+using ConvTranspose3d = ConvTranspose<3>;
+extern template class ConvTranspose<1>;
+extern template class ConvTranspose<2>;
+extern template class ConvTranspose<3>;
 
 }  // namespace quanta::nn::quantized

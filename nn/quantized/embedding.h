@@ -9,6 +9,9 @@
 #include "quanta/nn/reference.h"
 #include "quanta/ops/embedding.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn::quantized {
 
 /// Embedding with a table of 8 or 4 bits whose rows have a scale and a float zero point each:

@@ -8,6 +8,9 @@
 #include "quanta/nn/reference.h"
 #include "quanta/ops/linear.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn::quantized {
 
 /// x QUInt8 [..., in_features]; the result is QUInt8 [..., out_features]. The weight is packed

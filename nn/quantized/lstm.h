@@ -5,6 +5,9 @@
 
 #include "quanta/nn/quantizable/lstm.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn::quantized {
 
 /// An LSTM on quantized tensors: a quantizable::LSTM whose parts are converted. QUInt8 in, QUInt8

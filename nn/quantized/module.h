@@ -5,6 +5,8 @@
 
 #include "quanta/nn/module.h"
 
+// A module may be called from many threads at once (see nn/module.h).
+
 /// Modules on quantized tensors: what convert puts in the place of float ones. Their inputs are
 /// per-tensor quantized; a float tensor is refused with ArgumentError (a QuantStub is missing).
 /// Each has a `from_float` that makes it from an observed float module, as torch's does, and throws

@@ -64,23 +64,19 @@ std::string BatchNormNd::extra_repr() const {
                      python_float(options_.momentum), python_bool(options_.affine));
 }
 
-std::shared_ptr<Module> BatchNorm2d::from_float(const Module& module) {
-  constexpr std::string_view kOp = "BatchNorm2d.from_float";
-  const auto& source = detail::expect_module<nn::BatchNorm2d>(kOp, module, "BatchNorm2d");
-  const detail::OutputParams output = detail::output_params(kOp, module);
-  auto result = make_module<BatchNorm2d>(source.options(), output.scale, output.zero_point);
+template <int N>
+std::shared_ptr<Module> BatchNorm<N>::from_float(const Module& module) {
+  const std::string name = fmt::format("BatchNorm{}d", N);
+  const std::string op = name + ".from_float";
+  const auto& source = detail::expect_module<nn::BatchNorm<N>>(op, module, name);
+  const detail::OutputParams output = detail::output_params(op, module);
+  auto result = make_module<BatchNorm>(source.options(), output.scale, output.zero_point);
   result->copy_from(source);
   return result;
 }
 
-std::shared_ptr<Module> BatchNorm3d::from_float(const Module& module) {
-  constexpr std::string_view kOp = "BatchNorm3d.from_float";
-  const auto& source = detail::expect_module<nn::BatchNorm3d>(kOp, module, "BatchNorm3d");
-  const detail::OutputParams output = detail::output_params(kOp, module);
-  auto result = make_module<BatchNorm3d>(source.options(), output.scale, output.zero_point);
-  result->copy_from(source);
-  return result;
-}
+template class BatchNorm<2>;
+template class BatchNorm<3>;
 
 LayerNorm::LayerNorm(const LayerNormOptions& options, const Tensor& norm_weight,
                      const Tensor& norm_bias, double output_scale, std::int64_t output_zero_point)
@@ -165,34 +161,22 @@ std::string InstanceNormNd::extra_repr() const {
                      python_float(options_.momentum), python_bool(options_.affine));
 }
 
-namespace {
-
-template <typename Quantized, typename Float>
-std::shared_ptr<Module> convert_instance_norm(std::string_view op, const Module& module,
-                                              std::string_view wanted) {
-  const Float& source = detail::expect_module<Float>(op, module, wanted);
+template <int N>
+std::shared_ptr<Module> InstanceNorm<N>::from_float(const Module& module) {
+  const std::string name = fmt::format("InstanceNorm{}d", N);
+  const std::string op = name + ".from_float";
+  const auto& source = detail::expect_module<nn::InstanceNorm<N>>(op, module, name);
   QUANTA_SUPPORTED(!source.options().track_running_stats,
                    "{}: track_running_stats: expected False (quantized ones know the statistics of "
                    "their input only; a null QConfig leaves the module in float), got True",
                    op);
   const detail::OutputParams output = detail::output_params(op, module);
-  return make_module<Quantized>(source.options(), source.weight, source.bias, output.scale,
-                                output.zero_point);
+  return make_module<InstanceNorm>(source.options(), source.weight, source.bias, output.scale,
+                                   output.zero_point);
 }
 
-}  // namespace
-
-std::shared_ptr<Module> InstanceNorm1d::from_float(const Module& module) {
-  return convert_instance_norm<InstanceNorm1d, nn::InstanceNorm1d>("InstanceNorm1d.from_float",
-                                                                   module, "InstanceNorm1d");
-}
-std::shared_ptr<Module> InstanceNorm2d::from_float(const Module& module) {
-  return convert_instance_norm<InstanceNorm2d, nn::InstanceNorm2d>("InstanceNorm2d.from_float",
-                                                                   module, "InstanceNorm2d");
-}
-std::shared_ptr<Module> InstanceNorm3d::from_float(const Module& module) {
-  return convert_instance_norm<InstanceNorm3d, nn::InstanceNorm3d>("InstanceNorm3d.from_float",
-                                                                   module, "InstanceNorm3d");
-}
+template class InstanceNorm<1>;
+template class InstanceNorm<2>;
+template class InstanceNorm<3>;
 
 }  // namespace quanta::nn::quantized

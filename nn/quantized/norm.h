@@ -7,6 +7,9 @@
 #include "quanta/nn/norm.h"
 #include "quanta/nn/quantized/module.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn::quantized {
 
 // Input per-tensor QUInt8 or QInt8, result of the same dtype with the module's scale and zero
@@ -39,21 +42,19 @@ class BatchNormNd : public OutputQuantized {
   std::int64_t spatial_;
 };
 
-class BatchNorm2d : public BatchNormNd {
+/// BatchNorm2d and BatchNorm3d; N is the number of spatial dimensions.
+template <int N>
+class BatchNorm : public BatchNormNd {
  public:
-  explicit BatchNorm2d(const BatchNorm2dOptions& options, double scale = 1.0,
-                       std::int64_t zero_point = 0)
-      : BatchNormNd(options, 2, scale, zero_point) {}
+  explicit BatchNorm(const BatchNormOptions& options, double scale = 1.0,
+                     std::int64_t zero_point = 0)
+      : BatchNormNd(options, N, scale, zero_point) {}
   static std::shared_ptr<Module> from_float(const Module& module);
 };
-
-class BatchNorm3d : public BatchNormNd {
- public:
-  explicit BatchNorm3d(const BatchNorm3dOptions& options, double scale = 1.0,
-                       std::int64_t zero_point = 0)
-      : BatchNormNd(options, 3, scale, zero_point) {}
-  static std::shared_ptr<Module> from_float(const Module& module);
-};
+using BatchNorm2d = BatchNorm<2>;
+using BatchNorm3d = BatchNorm<3>;
+extern template class BatchNorm<2>;
+extern template class BatchNorm<3>;
 
 class LayerNorm : public OutputQuantized {
  public:
@@ -104,28 +105,20 @@ class InstanceNormNd : public OutputQuantized {
   std::int64_t spatial_;
 };
 
-class InstanceNorm1d : public InstanceNormNd {
+/// InstanceNorm1d, InstanceNorm2d and InstanceNorm3d; N is the number of spatial dimensions.
+template <int N>
+class InstanceNorm : public InstanceNormNd {
  public:
-  InstanceNorm1d(const InstanceNormOptions& options, const Tensor& weight, const Tensor& bias,
-                 double scale, std::int64_t zero_point)
-      : InstanceNormNd(options, 1, weight, bias, scale, zero_point) {}
+  InstanceNorm(const InstanceNormOptions& options, const Tensor& weight, const Tensor& bias,
+               double scale, std::int64_t zero_point)
+      : InstanceNormNd(options, N, weight, bias, scale, zero_point) {}
   static std::shared_ptr<Module> from_float(const Module& module);
 };
-
-class InstanceNorm2d : public InstanceNormNd {
- public:
-  InstanceNorm2d(const InstanceNormOptions& options, const Tensor& weight, const Tensor& bias,
-                 double scale, std::int64_t zero_point)
-      : InstanceNormNd(options, 2, weight, bias, scale, zero_point) {}
-  static std::shared_ptr<Module> from_float(const Module& module);
-};
-
-class InstanceNorm3d : public InstanceNormNd {
- public:
-  InstanceNorm3d(const InstanceNormOptions& options, const Tensor& weight, const Tensor& bias,
-                 double scale, std::int64_t zero_point)
-      : InstanceNormNd(options, 3, weight, bias, scale, zero_point) {}
-  static std::shared_ptr<Module> from_float(const Module& module);
-};
+using InstanceNorm1d = InstanceNorm<1>;
+using InstanceNorm2d = InstanceNorm<2>;
+using InstanceNorm3d = InstanceNorm<3>;
+extern template class InstanceNorm<1>;
+extern template class InstanceNorm<2>;
+extern template class InstanceNorm<3>;
 
 }  // namespace quanta::nn::quantized

@@ -4,6 +4,9 @@
 
 #include "quanta/nn/pooling.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn::quantized {
 
 /// nn::MaxPool2d that takes quantized tensors only. convert leaves the float class, which takes

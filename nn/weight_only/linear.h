@@ -7,6 +7,9 @@
 #include "quanta/nn/module.h"
 #include "quanta/ops/linear_weight_only.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 /// Layers whose weights alone are quantized: activations come and go as floats.
 namespace quanta::nn::weight_only {
 
