@@ -84,8 +84,8 @@ int main() {
   const auto prepared = prepare(net, get_default_qconfig());
   prepared(x);
   const auto int8 = convert(prepared);
-  Profiler profiler;
   const FrozenModel frozen = freeze(int8, x);
+  Profiler profiler;
   const Tensor y = frozen(x);
   for (const ProfileEvent& event : profiler.events()) std::printf("%s\n", event.name.c_str());
   const auto file = std::filesystem::temp_directory_path() / "quanta_custom_op.safetensors";
