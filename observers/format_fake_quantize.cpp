@@ -1,6 +1,7 @@
 #include "quanta/observers/format_fake_quantize.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -54,6 +55,45 @@ Tensor channels_to_end(const Tensor& x) {
 Tensor channels_back(const Tensor& x) {
   return x.dim() == 4 ? x.permute({0, 3, 1, 2}) : x.permute({0, 4, 1, 2, 3});
 }
+
+// As scaled_e4m3, for either format. Arguments: x, amax.
+struct ScaledFloat final : detail::AmaxOperation<ScaledFloat> {
+  static constexpr std::string_view kName = kOp;
+  std::int64_t exponent_bits = 4;
+  std::int64_t mantissa_bits = 3;
+
+  ScaledFloat() = default;
+  ScaledFloat(std::int64_t exponent, std::int64_t mantissa)
+      : exponent_bits(exponent), mantissa_bits(mantissa) {}
+  static GradientRule rule() { return GradientRule::Clip; }
+  void infer(const Arguments& in, Results& out) const override {
+    detail::check_quantizable(kName, in[0]);
+    infer_like(in[0], out);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const auto seen = static_cast<float>(in[1].item());
+    const math::FloatFormat format =
+        *detail::element_format(NumBits::floating(exponent_bits, mantissa_bits));
+    const float scale = format.max() / (seen <= math::kSmallestAmax ? 1.0F : seen);
+    const float unscale = 1.0F / scale;
+    const Tensor values = detail::dense_float(in[0]);
+    const bool is_direct = out[0].dtype() == DType::Float32;
+    const Tensor y = is_direct
+                         ? out[0]
+                         : Tensor::empty(values.sizes(), DType::Float32, values.suggested_format());
+    cpu::round_to_format(values.data<float>(), {.sizes = {values.numel()}, .strides = {0}},
+                         {format, cpu::FloatScaling::Multiply}, &scale, &unscale,
+                         static_cast<float*>(y.data_ptr()));
+    if (!is_direct) copy_result(y.to(out[0].dtype()), out[0]);
+    return "simd";
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<ScaledFloat, &ScaledFloat::exponent_bits>("exponent_bits"),
+        attribute<ScaledFloat, &ScaledFloat::mantissa_bits>("mantissa_bits")};
+    return kTable;
+  }
+};
 
 }  // namespace
 
@@ -145,19 +185,9 @@ Tensor FormatFakeQuantize::quantized(const Tensor& x) const {
   return x.dim() == 0 ? blocks(x.reshape({1})).reshape({}) : blocks(x);
 }
 
-// As scaled_e4m3, for either format.
 Tensor FormatFakeQuantize::scaled_float(const Tensor& x) const {
-  const float seen = amax();
-  const math::FloatFormat format = *detail::element_format(options_.num_bits);
-  const float scale = format.max() / (seen <= math::kSmallestAmax ? 1.0F : seen);
-  const float unscale = 1.0F / scale;
-  const Tensor values = detail::dense_float(x);
-  const Tensor y = Tensor::empty(values.sizes(), DType::Float32, values.suggested_format());
-  cpu::round_to_format(values.data<float>(), {.sizes = {x.numel()}, .strides = {0}},
-                       {format, cpu::FloatScaling::Multiply}, &scale, &unscale,
-                       y.mutable_data<float>());
-  return detail::record_straight_through(kOp, x, y.to(x.dtype()), x.detach(), Tensor::scalar(seen),
-                                         GradientRule::Clip);
+  return run(ScaledFloat{options_.num_bits.exponent, options_.num_bits.mantissa}, x,
+             Tensor::scalar(static_cast<double>(amax())));
 }
 
 // Blocks along the last axis.

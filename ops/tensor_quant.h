@@ -74,9 +74,9 @@ Tensor fake_affine_tensor_quant(const Tensor& x, const Tensor& min_range, const 
 /// within the codes.
 Tensor int_cast_ste(const Tensor& x, const TensorQuantOptions& options = {});
 
-/// max(min(x, high), low). The gradient of x passes where low < x < high; `low` and `high` get the
-/// sum of it over the elements at or beyond them, and have one element each when they ask for a
-/// gradient. Same as pytorch_quantization.nn.functional.clip.
+/// max(min(x, high), low) with bounds that broadcast to x. The gradient of x passes where
+/// low < x < high; `low` and `high` get the sum of it over the elements at or beyond them. Same as
+/// pytorch_quantization.nn.functional.clip.
 Tensor clip(const Tensor& x, const Tensor& low, const Tensor& high);
 
 struct ScaledE4M3Options {

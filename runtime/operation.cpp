@@ -107,6 +107,8 @@ std::vector<Tensor> Operation::gradient(const autograd::BackwardContext&) const 
   autograd::throw_not_differentiable(name());
 }
 
+std::shared_ptr<const Operation> Operation::for_gradient(std::uint64_t) const { return nullptr; }
+
 PlanUse Operation::plan_use(const Arguments&, std::span<const Tensor>) const { return {}; }
 
 std::shared_ptr<const Operation> Operation::with_table(std::shared_ptr<const ByteTable>) const {
@@ -312,6 +314,16 @@ struct Runner {
   static void run(const Operation& operation, const Arguments& in, Results& out) {
     OpScope scope(operation.name());
     const std::uint64_t requiring = autograd::is_grad_enabled() ? needed(in) : 0;
+    if (requiring != 0) [[unlikely]] {
+      if (const auto form = operation.for_gradient(requiring)) {
+        return run(*form, in, out, requiring, scope);
+      }
+    }
+    run(operation, in, out, requiring, scope);
+  }
+
+  static void run(const Operation& operation, const Arguments& in, Results& out,
+                  std::uint64_t requiring, OpScope& scope) {
     if (operation.is_composition()) {
       scope.kernel("composed");
       for (Tensor& x : static_cast<const Composition&>(operation).compose(in)) {

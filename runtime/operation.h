@@ -179,6 +179,10 @@ class Operation {
   /// A gradient for each argument, of its sizes and dtype, or undefined. What it calculates is not
   /// recorded.
   virtual std::vector<Tensor> gradient(const autograd::BackwardContext& context) const;
+  /// The form of this operation that runs when gradients are asked for (`needed` as above), where
+  /// it is another one: with results that only the gradient needs, or with a kernel that has one.
+  /// Null: this one.
+  virtual std::shared_ptr<const Operation> for_gradient(std::uint64_t needed) const;
 
   virtual PlanUse plan_use(const Arguments& in, std::span<const Tensor> out) const;
   /// The same operation with each byte of result 0 looked up in a table at the end; for one that is

@@ -1,13 +1,16 @@
 #include "quanta/observers/aimet/float_format.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <utility>
+#include <optional>
+#include <vector>
 
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/detail/elements.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/operation.h"
 #include "quanta/runtime/quant_math.h"
 
 namespace quanta::aimet {
@@ -60,17 +63,9 @@ struct FakeCast {
   }
 };
 
-Tensor without_gradient(const Tensor& x, Tensor y) {
-  if (!autograd::needs_grad(x)) return y;
-  return autograd::record("fake_cast_to_ieee_float", {x}, std::move(y), {},
-                          [](const autograd::BackwardContext& b) -> std::vector<Tensor> {
-                            return {Tensor::zeros(b.grad().sizes(), b.grad().dtype())};
-                          });
-}
-
 void check_x(const Tensor& x) {
-  constexpr std::string_view kOp = "fake_cast_to_ieee_float";
-  QUANTA_CHECK(x.defined() && x.dtype() == DType::Float32, "{}: x: expected Float32, got {}", kOp,
+  constexpr std::string_view kName = "fake_cast_to_ieee_float";
+  QUANTA_CHECK(x.defined() && x.dtype() == DType::Float32, "{}: x: expected Float32, got {}", kName,
                x.defined() ? to_string(x.dtype()) : "an undefined one");
 }
 
@@ -79,6 +74,93 @@ float bias_in_float(float maxval, std::int64_t exponent_bits, std::int64_t manti
   const float widest = std::log2(2.0F - std::exp2(static_cast<float>(-mantissa_bits)));
   return codes - std::log2(maxval) + widest - 1.0F;
 }
+
+constexpr std::string_view kOp = "fake_cast_to_ieee_float";
+
+// Arguments: x, and the largest value of each element where it is not one for all.
+struct FakeCastToIeeeFloat final : Op<FakeCastToIeeeFloat> {
+  static constexpr std::string_view kName = kOp;
+  std::optional<double> maxval;
+  std::int64_t exponent_bits = 4;
+  std::int64_t mantissa_bits = 3;
+  bool finite = false;
+
+  FakeCastToIeeeFloat() = default;
+  FakeCastToIeeeFloat(std::optional<double> largest, std::int64_t exponent, std::int64_t mantissa,
+                      bool is_finite)
+      : maxval(largest), exponent_bits(exponent), mantissa_bits(mantissa), finite(is_finite) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    check_bits(kOp, exponent_bits, mantissa_bits);
+    check_x(x);
+    if (in.size() > 1) {
+      QUANTA_CHECK(in[1].defined() && in[1].dtype() == DType::Float32 &&
+                       detail::broadcasts_to(in[1].sizes(), x.sizes()),
+                   "{}: maxval: expected Float32 that can be expanded to {}, got {}", kOp,
+                   x.sizes(), in[1].defined() ? to_string(in[1].sizes()) : "an undefined one");
+    } else {
+      QUANTA_CHECK(maxval && *maxval > 0.0, "{}: maxval: expected a number > 0, got {}", kOp,
+                   maxval.value_or(0.0));
+    }
+    out.arrange(0, MemoryFormat::Contiguous);
+    out.add(x.sizes(), DType::Float32);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    if (in.size() > 1) {
+      cast_each(in[0], in[1], out[0]);
+    } else {
+      cast_all(in[0], *maxval, out[0]);
+    }
+    return "scalar";
+  }
+  /// Nothing passes, as rounding is written in torch's own operations in AIMET.
+  GradientUse gradient_use(std::uint64_t needed) const override {
+    return (needed & 1U) != 0 ? GradientUse::of(0) : GradientUse::none();
+  }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    std::vector<Tensor> results(context.input_count());
+    results[0] = Tensor::zeros(context.input_sizes(0), context.input_dtype(0));
+    return results;
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    using Self = FakeCastToIeeeFloat;
+    static constexpr std::array kTable{attribute<Self, &Self::maxval>("maxval"),
+                                       attribute<Self, &Self::exponent_bits>("exponent_bits"),
+                                       attribute<Self, &Self::mantissa_bits>("mantissa_bits"),
+                                       attribute<Self, &Self::finite>("finite")};
+    return kTable;
+  }
+
+ private:
+  void cast_each(const Tensor& x, const Tensor& largest, const Tensor& y) const {
+    for (const float value : largest.to_float_vector()) {
+      QUANTA_CHECK(value > 0.0F, "{}: maxval: expected numbers > 0, got {}", kOp, value);
+    }
+    const Tensor ends = largest.expand(x.sizes());
+    cpu::broadcast_binary<float>(x, ends, y,
+                                 [&](const float* from, const float* max, float* to,
+                                     std::int64_t count, cpu::Rhs rhs, cpu::Store) {
+                                   for (std::int64_t i = 0; i < count; ++i) {
+                                     const float end = max[rhs == cpu::Rhs::Scalar ? 0 : i];
+                                     to[i] = FakeCast{
+                                         end, bias_in_float(end, exponent_bits, mantissa_bits),
+                                         static_cast<float>(mantissa_bits), finite}(from[i]);
+                                   }
+                                 });
+  }
+  void cast_all(const Tensor& x, double largest, const Tensor& y) const {
+    const double bias = std::exp2(static_cast<double>(exponent_bits)) - std::log2(largest) +
+                        std::log2(2.0 - std::exp2(static_cast<double>(-mantissa_bits))) - 1.0;
+    const FakeCast cast{static_cast<float>(largest), static_cast<float>(bias),
+                        static_cast<float>(mantissa_bits), finite};
+    const auto* from = x.data<float>();
+    auto* to = static_cast<float*>(y.data_ptr());
+    cpu::parallel_elements(y.numel(), [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) to[i] = cast(from[i]);
+    });
+  }
+};
 
 }  // namespace
 
@@ -138,50 +220,12 @@ std::optional<math::FloatFormat> FloatSpec::grid() const {
 
 Tensor fake_cast_to_ieee_float(const Tensor& x, const Tensor& maxval, std::int64_t exponent_bits,
                                std::int64_t mantissa_bits, bool finite) {
-  constexpr std::string_view kOp = "fake_cast_to_ieee_float";
-  check_bits(kOp, exponent_bits, mantissa_bits);
-  check_x(x);
-  QUANTA_CHECK(maxval.defined() && maxval.dtype() == DType::Float32 &&
-                   detail::broadcasts_to(maxval.sizes(), x.sizes()),
-               "{}: maxval: expected Float32 that can be expanded to {}, got {}", kOp, x.sizes(),
-               maxval.defined() ? to_string(maxval.sizes()) : "an undefined one");
-  for (const float value : maxval.detach().to_float_vector()) {
-    QUANTA_CHECK(value > 0.0F, "{}: maxval: expected numbers > 0, got {}", kOp, value);
-  }
-  const Tensor src = x.detach().contiguous();
-  const Tensor ends = maxval.detach().expand(x.sizes());
-  Tensor y = Tensor::empty(x.sizes());
-  cpu::broadcast_binary<float>(src, ends, y,
-                               [&](const float* from, const float* max, float* to,
-                                   std::int64_t count, cpu::Rhs rhs, cpu::Store) {
-                                 for (std::int64_t i = 0; i < count; ++i) {
-                                   const float end = max[rhs == cpu::Rhs::Scalar ? 0 : i];
-                                   to[i] = FakeCast{
-                                       end, bias_in_float(end, exponent_bits, mantissa_bits),
-                                       static_cast<float>(mantissa_bits), finite}(from[i]);
-                                 }
-                               });
-  return without_gradient(x, std::move(y));
+  return run(FakeCastToIeeeFloat{std::nullopt, exponent_bits, mantissa_bits, finite}, x, maxval);
 }
 
 Tensor fake_cast_to_ieee_float(const Tensor& x, double maxval, std::int64_t exponent_bits,
                                std::int64_t mantissa_bits, bool finite) {
-  constexpr std::string_view kOp = "fake_cast_to_ieee_float";
-  check_bits(kOp, exponent_bits, mantissa_bits);
-  check_x(x);
-  QUANTA_CHECK(maxval > 0.0, "{}: maxval: expected a number > 0, got {}", kOp, maxval);
-  const double bias = std::exp2(static_cast<double>(exponent_bits)) - std::log2(maxval) +
-                      std::log2(2.0 - std::exp2(static_cast<double>(-mantissa_bits))) - 1.0;
-  const FakeCast cast{static_cast<float>(maxval), static_cast<float>(bias),
-                      static_cast<float>(mantissa_bits), finite};
-  const Tensor src = x.detach().contiguous();
-  const auto* from = src.data<float>();
-  Tensor y = Tensor::empty(x.sizes());
-  auto* to = static_cast<float*>(y.data_ptr());
-  cpu::parallel_elements(y.numel(), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) to[i] = cast(from[i]);
-  });
-  return without_gradient(x, std::move(y));
+  return run(FakeCastToIeeeFloat{maxval, exponent_bits, mantissa_bits, finite}, x);
 }
 
 }  // namespace quanta::aimet

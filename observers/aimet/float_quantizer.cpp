@@ -1,6 +1,7 @@
 #include "quanta/observers/aimet/float_quantizer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -15,10 +16,16 @@
 #include "quanta/ops/quantize_affine.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/operation.h"
 #include "quanta/runtime/quant_math.h"
-#include "quanta/runtime/verbose.h"
 
 namespace quanta::aimet {
+
+static std::span<const std::string_view> enumerators(FloatGradient) {
+  static constexpr std::array<std::string_view, 2> kNames{"Aimet", "StraightThrough"};
+  return kNames;
+}
+
 namespace {
 
 using autograd::BackwardContext;
@@ -68,70 +75,103 @@ Tensor by_fake_cast(const Tensor& x, const Tensor& scale, const FloatSpec& spec,
   return scaled;
 }
 
-Tensor forward(const Tensor& x, const Tensor& scale, const FloatSpec& spec,
-               const Dims& block_size) {
-  const std::optional<math::FloatFormat> grid = spec.grid();
-  const MemoryFormat format = grid.has_value() ? x.suggested_format() : MemoryFormat::Contiguous;
-  const cpu::AffineLayout layout =
-      quanta::detail::affine_layout(kOp, "scale", x.sizes(), scale.sizes(), block_size, format);
-  const Tensor src = x.contiguous(format);
-  const Tensor scales = scale.contiguous();
-  if (!grid.has_value()) return by_fake_cast(src, scales, spec, layout);
-  Tensor y = Tensor::empty(x.sizes(), DType::Float32, format);
-  cpu::round_to_format(src.data<float>(), layout, {*grid}, scales.data<float>(), nullptr,
-                       static_cast<float*>(y.data_ptr()));
-  return y;
-}
+// Arguments: x, scale.
+struct FloatQuantization final : Op<FloatQuantization> {
+  static constexpr std::string_view kName = kOp;
+  FloatSpec spec;
+  Dims block_size;
+  FloatGradient gradient_rule = FloatGradient::Aimet;
 
-// The gradient takes the way of the values: it is rounded to the format as well.
-Tensor backward(const BackwardContext& b, const FloatSpec& spec, const Dims& block_size,
-                FloatGradient gradient) {
-  const Tensor x = b.saved(0).contiguous();
-  const Tensor scale = b.saved(1).contiguous();
-  const Tensor grad = b.grad().contiguous();
-  Tensor x_grad = Tensor::zeros(x.sizes());
-  const bool straight = gradient == FloatGradient::StraightThrough;
-  if (!straight && !spec.has_conversion()) return x_grad;
-  const auto* values = x.data<float>();
-  const auto* scales = scale.data<float>();
-  const auto* upstream = grad.data<float>();
-  auto* to = static_cast<float*>(x_grad.data_ptr());
-  const auto max = static_cast<float>(spec.max());
-  const std::optional<math::FloatFormat> grid = spec.grid();
-  for_each_scaled(quanta::detail::affine_layout(kOp, "scale", x.sizes(), scale.sizes(), block_size),
-                  [&](std::int64_t i, std::int64_t p) {
-                    if (!(std::fabs(values[i] / scales[p]) <= max)) return;
-                    to[i] = straight ? upstream[i]
-                                     : math::round_to_format(upstream[i] * scales[p], *grid,
-                                                             math::Overflow::Special) /
-                                           scales[p];
-                  });
-  return x_grad;
-}
+  FloatQuantization() = default;
+  FloatQuantization(const FloatSpec& format, const Dims& blocks, FloatGradient rule)
+      : spec(format), block_size(blocks), gradient_rule(rule) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    const Tensor& scale = in[1];
+    check_x(x);
+    QUANTA_CHECK(scale.defined() && scale.is_floating_point(),
+                 "{}: scale: expected a floating tensor, got {}", kOp,
+                 scale.defined() ? to_string(scale.dtype()) : "an undefined one");
+    spec.max();
+    const MemoryFormat format =
+        spec.grid().has_value() ? x.suggested_format() : MemoryFormat::Contiguous;
+    layout(x.sizes(), scale.sizes(), format);
+    out.arrange(0, format);
+    out.add(x.sizes(), x.dtype(), format);
+  }
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const std::optional<math::FloatFormat> grid = spec.grid();
+    const Tensor x = in[0].to(DType::Float32);
+    const Tensor scales = in[1].to(DType::Float32).contiguous();
+    const MemoryFormat format = grid.has_value() ? x.suggested_format() : MemoryFormat::Contiguous;
+    const cpu::AffineLayout parameters = layout(x.sizes(), scales.sizes(), format);
+    if (!grid.has_value()) {
+      copy_result(by_fake_cast(x, scales, spec, parameters).to(out[0].dtype()), out[0]);
+      return "scalar";
+    }
+    const bool is_direct = out[0].dtype() == DType::Float32;
+    const Tensor y = is_direct ? out[0] : Tensor::empty(x.sizes(), DType::Float32, format);
+    cpu::round_to_format(x.data<float>(), parameters, {*grid}, scales.data<float>(), nullptr,
+                         static_cast<float*>(y.data_ptr()));
+    if (!is_direct) copy_result(y.to(out[0].dtype()), out[0]);
+    return "simd";
+  }
+
+  /// The scale gets no gradient, and one that asks for it is refused.
+  GradientUse gradient_use(std::uint64_t needed) const override {
+    return (needed & ~std::uint64_t{1}) != 0 ? GradientUse{} : GradientUse::of(0b11);
+  }
+  /// The gradient takes the way of the values: it is rounded to the format as well.
+  std::vector<Tensor> gradient(const BackwardContext& context) const override {
+    const Tensor x = context.input(0).to(DType::Float32).contiguous();
+    const Tensor scale = context.input(1).to(DType::Float32).contiguous();
+    const Tensor grad = context.grad().to(DType::Float32).contiguous();
+    const Tensor x_grad = Tensor::zeros(x.sizes());
+    const bool straight = gradient_rule == FloatGradient::StraightThrough;
+    if (straight || spec.has_conversion()) {
+      const auto* values = x.data<float>();
+      const auto* scales = scale.data<float>();
+      const auto* upstream = grad.data<float>();
+      auto* to = static_cast<float*>(x_grad.data_ptr());
+      const auto max = static_cast<float>(spec.max());
+      const std::optional<math::FloatFormat> grid = spec.grid();
+      for_each_scaled(layout(x.sizes(), scale.sizes(), MemoryFormat::Contiguous),
+                      [&](std::int64_t i, std::int64_t p) {
+                        if (!(std::fabs(values[i] / scales[p]) <= max)) return;
+                        to[i] = straight ? upstream[i]
+                                         : math::round_to_format(upstream[i] * scales[p], *grid,
+                                                                 math::Overflow::Special) /
+                                               scales[p];
+                      });
+    }
+    return {x_grad.to(context.input_dtype(0)), {}};
+  }
+
+  static std::span<const AttributeInfo> attribute_table() {
+    using Self = FloatQuantization;
+    static constexpr std::array kTable{
+        attribute<Self, &Self::spec, &FloatSpec::exponent_bits>("exponent_bits"),
+        attribute<Self, &Self::spec, &FloatSpec::mantissa_bits>("mantissa_bits"),
+        attribute<Self, &Self::spec, &FloatSpec::finite>("finite"),
+        attribute<Self, &Self::spec, &FloatSpec::unsigned_zero>("unsigned_zero"),
+        attribute<Self, &Self::block_size>("block_size"),
+        attribute<Self, &Self::gradient_rule>("gradient")};
+    return kTable;
+  }
+
+ private:
+  cpu::AffineLayout layout(const Dims& sizes, const Dims& shape, MemoryFormat format) const {
+    return quanta::detail::affine_layout(kOp, "scale", sizes, shape, block_size, format);
+  }
+};
 
 }  // namespace
 
 Tensor float_quantize_dequantize(const Tensor& x, const Tensor& scale, const FloatSpec& spec,
                                  const Dims& block_size, FloatGradient gradient) {
-  OpScope scope(kOp);
-  scope.kernel("simd");
-  check_x(x);
-  QUANTA_CHECK(scale.defined() && scale.is_floating_point(),
-               "{}: scale: expected a floating tensor, got {}", kOp,
-               scale.defined() ? to_string(scale.dtype()) : "an undefined one");
-  autograd::require_no_grad(kOp, scale);
-  spec.max();
-  const Tensor scales = scale.to(DType::Float32);
-  if (x.dtype() != DType::Float32) {
-    return float_quantize_dequantize(x.to(DType::Float32), scales, spec, block_size, gradient)
-        .to(x.dtype());
-  }
-  Tensor y = forward(x.detach(), scales, spec, block_size);
-  if (!autograd::needs_grad(x)) return y;
-  return autograd::record(kOp, {x}, std::move(y), {x, scales},
-                          [spec, block_size, gradient](const BackwardContext& b) {
-                            return std::vector<Tensor>{backward(b, spec, block_size, gradient)};
-                          });
+  return run(FloatQuantization{spec, block_size, gradient}, x, scale);
 }
 
 // Encoding ---------------------------------------------------------------------------------------

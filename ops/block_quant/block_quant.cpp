@@ -1,78 +1,140 @@
 #include "quanta/ops/block_quant.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 #include <string_view>
-#include <utility>
+#include <vector>
 
 #include "quanta/ops/block_quant/cpu_kernels.h"
 #include "quanta/ops/detail/amax.h"
 #include "quanta/ops/detail/element_format.h"
+#include "quanta/ops/detail/families.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
 
 namespace quanta {
 namespace {
 
-constexpr std::string_view kOp = "dynamic_block_quant";
+// Results: values, and what each block was multiplied with at last. Arguments: x, and amax that may
+// be left out.
+struct DynamicBlockQuant final : detail::AmaxOperation<DynamicBlockQuant> {
+  static constexpr std::string_view kName = "dynamic_block_quant";
+  DynamicBlockOptions options;
 
-math::BlockFormat checked_format(const DynamicBlockOptions& options, const Tensor& global) {
-  const std::optional<math::FloatFormat> element = detail::element_format(options.num_bits);
-  QUANTA_SUPPORTED(element.has_value(),
-                   "{}: num_bits: expected 8, (4, 3), (5, 2), (3, 2), (2, 3), (2, 1), (1, 2), "
-                   "(0, 3) or (3, 0), got {}",
-                   kOp, to_string(options.num_bits));
-  math::BlockFormat format;
-  format.element = *element;
-  if (options.scale_bits == NumBits::floating(8, 0)) return format;
-  const std::optional<math::FloatFormat> scale =
-      options.scale_bits.is_float ? detail::element_format(options.scale_bits) : std::nullopt;
-  QUANTA_SUPPORTED(scale.has_value(), "{}: scale_bits: expected (8, 0) or (4, 3), got {}", kOp,
-                   to_string(options.scale_bits));
-  format.scale = *scale;
-  format.kind = global.defined() ? math::BlockScaleKind::TwoLevel : math::BlockScaleKind::Plain;
-  if (global.defined()) format.global_amax = static_cast<float>(global.item());
-  return format;
+  DynamicBlockQuant() = default;
+  explicit DynamicBlockQuant(const DynamicBlockOptions& given) : options(given) {}
+  GradientRule rule() const { return options.gradient; }
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    const Tensor& amax = in[1];
+    if (amax.defined()) {
+      QUANTA_CHECK(amax.numel() > 0, "{}: amax: expected at least one element, got {}", kName,
+                   amax.sizes());
+      detail::check_amax(kName, amax.sizes(), amax);
+    }
+    detail::check_quantizable(kName, x);
+    QUANTA_CHECK(x.dim() >= 1, "{}: x: expected at least one axis, got a scalar", kName);
+    QUANTA_CHECK(options.block_size >= 1, "{}: block_size: expected at least 1, got {}", kName,
+                 options.block_size);
+    format();
+    Dims scale_sizes = x.sizes();
+    scale_sizes[scale_sizes.size() - 1] = blocks(x.size(-1));
+    out.arrange(0, MemoryFormat::Contiguous);
+    out.add(x.sizes(), x.dtype());
+    out.add(scale_sizes, DType::Float32);
+  }
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    math::BlockFormat format = this->format();
+    if (in[1].defined() && format.kind == math::BlockScaleKind::Plain) {
+      format.kind = math::BlockScaleKind::TwoLevel;
+      format.global_amax = static_cast<float>(largest(in[1]).item());
+    }
+    const Tensor rows = in[0].to(DType::Float32);
+    const bool is_direct = out[0].dtype() == DType::Float32;
+    const Tensor values = is_direct ? out[0] : Tensor::empty(rows.sizes());
+    const std::int64_t length = rows.size(-1);
+    const std::int64_t block_count = blocks(length);
+    const auto* src = static_cast<const float*>(rows.data_ptr());
+    auto* dst = static_cast<float*>(values.data_ptr());
+    auto* unscales = static_cast<float*>(out[1].data_ptr());
+    parallel_for(rows.numel() / length, std::max<std::int64_t>(1, cpu::kElementGrain / length),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t row = begin; row < end; ++row) {
+                     cpu::dynamic_block_row(src + row * length, length, options.block_size, format,
+                                            dst + row * length, unscales + row * block_count);
+                   }
+                 });
+    if (!is_direct) copy_result(values.to(out[0].dtype()), out[0]);
+    return "simd";
+  }
+
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    if (rule() == GradientRule::PassThrough || !context.has_input(1)) return {context.grad(), {}};
+    return {
+        detail::gradient_within_amax(context.grad(), context.input(0), largest(context.input(1))),
+        {}};
+  }
+
+  static std::span<const AttributeInfo> attribute_table();
+
+ private:
+  static Tensor largest(const Tensor& amax) { return max(detail::amax_values(kName, amax)); }
+  std::int64_t blocks(std::int64_t length) const {
+    return length / options.block_size + (length % options.block_size == 0 ? 0 : 1);
+  }
+  // Without an amax.
+  math::BlockFormat format() const {
+    const std::optional<math::FloatFormat> element = detail::element_format(options.num_bits);
+    QUANTA_SUPPORTED(element.has_value(),
+                     "{}: num_bits: expected 8, (4, 3), (5, 2), (3, 2), (2, 3), (2, 1), (1, 2), "
+                     "(0, 3) or (3, 0), got {}",
+                     kName, to_string(options.num_bits));
+    math::BlockFormat format;
+    format.element = *element;
+    if (options.scale_bits == NumBits::floating(8, 0)) return format;
+    const std::optional<math::FloatFormat> scale =
+        options.scale_bits.is_float ? detail::element_format(options.scale_bits) : std::nullopt;
+    QUANTA_SUPPORTED(scale.has_value(), "{}: scale_bits: expected (8, 0) or (4, 3), got {}", kName,
+                     to_string(options.scale_bits));
+    format.scale = *scale;
+    format.kind = math::BlockScaleKind::Plain;
+    return format;
+  }
+};
+
+// [8] or [exponent, mantissa], as ModelOpt writes them.
+template <auto member>
+constexpr AttributeInfo bits_attribute(std::string_view name) {
+  return {name,
+          [](const Operation& operation) -> Attribute {
+            const NumBits& bits = static_cast<const DynamicBlockQuant&>(operation).options.*member;
+            if (!bits.is_float) return std::vector<std::int64_t>{bits.bits};
+            return std::vector<std::int64_t>{bits.exponent, bits.mantissa};
+          },
+          [](Operation& operation, const Attribute& value) {
+            const auto* numbers = std::get_if<std::vector<std::int64_t>>(&value);
+            if (numbers == nullptr || numbers->empty() || numbers->size() > 2) {
+              detail::throw_attribute_type("num_bits", "one or two integers", value);
+            }
+            static_cast<DynamicBlockQuant&>(operation).options.*member =
+                numbers->size() == 1 ? NumBits::integer(numbers->front())
+                                     : NumBits::floating(numbers->front(), numbers->back());
+          }};
 }
 
-// The largest amax, or an undefined tensor.
-Tensor global_of(const Tensor& amax) {
-  if (!amax.defined()) return {};
-  QUANTA_CHECK(amax.numel() > 0, "{}: amax: expected at least one element, got {}", kOp,
-               amax.sizes());
-  return max(detail::prepare_amax(kOp, amax.sizes(), amax));
-}
-
-BlockQuantized quantize(const Tensor& x, const Tensor& global, const DynamicBlockOptions& options) {
-  detail::check_quantizable(kOp, x);
-  QUANTA_CHECK(x.dim() >= 1, "{}: x: expected at least one axis, got a scalar", kOp);
-  QUANTA_CHECK(options.block_size >= 1, "{}: block_size: expected at least 1, got {}", kOp,
-               options.block_size);
-  const math::BlockFormat format = checked_format(options, global);
-  const Tensor rows = x.detach().to(DType::Float32).contiguous();
-  const std::int64_t length = x.size(-1);
-  const std::int64_t blocks =
-      length / options.block_size + (length % options.block_size == 0 ? 0 : 1);
-  Dims scale_sizes = x.sizes();
-  scale_sizes[scale_sizes.size() - 1] = blocks;
-  Tensor values = Tensor::empty(x.sizes());
-  Tensor scales = Tensor::empty(scale_sizes);
-  if (x.numel() == 0) return {values.to(x.dtype()), scales};
-  const auto* src = static_cast<const float*>(rows.data_ptr());
-  auto* dst = static_cast<float*>(values.data_ptr());
-  auto* unscales = static_cast<float*>(scales.data_ptr());
-  parallel_for(x.numel() / length, std::max<std::int64_t>(1, cpu::kElementGrain / length),
-               [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t row = begin; row < end; ++row) {
-                   cpu::dynamic_block_row(src + row * length, length, options.block_size, format,
-                                          dst + row * length, unscales + row * blocks);
-                 }
-               });
-  return {values.to(x.dtype()), scales};
+std::span<const AttributeInfo> DynamicBlockQuant::attribute_table() {
+  using Self = DynamicBlockQuant;
+  static constexpr std::array kTable{
+      bits_attribute<&DynamicBlockOptions::num_bits>("num_bits"),
+      bits_attribute<&DynamicBlockOptions::scale_bits>("scale_bits"),
+      attribute<Self, &Self::options, &DynamicBlockOptions::block_size>("block_size"),
+      attribute<Self, &Self::options, &DynamicBlockOptions::gradient>("gradient")};
+  return kTable;
 }
 
 }  // namespace
@@ -101,35 +163,32 @@ std::string to_string(const NumBits& bits) {
 
 BlockQuantized dynamic_block_quant_with_scales(const Tensor& x, const Tensor& amax,
                                                const DynamicBlockOptions& options) {
-  if (replay::is_recording()) {
-    const auto both = replay::call(
-        kOp,
-        [=](const Tensor& a, const Tensor& b) {
-          BlockQuantized result = dynamic_block_quant_with_scales(a, b, options);
-          return std::pair(std::move(result.values), std::move(result.scales));
-        },
-        x, amax);
-    return {both.first, both.second};
-  }
-  OpScope scope(kOp);
-  scope.kernel("simd");
-  return quantize(x, global_of(amax), options);
+  const autograd::NoGradGuard no_grad;
+  const Results results = run_all(DynamicBlockQuant{options}, x, amax);
+  return {results[0], results[1]};
 }
 
 Tensor dynamic_block_quant(const Tensor& x, const Tensor& amax,
                            const DynamicBlockOptions& options) {
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp, [=](const Tensor& a, const Tensor& b) { return dynamic_block_quant(a, b, options); },
-        x, amax);
-  }
-  OpScope scope(kOp);
-  scope.kernel("simd");
-  const Tensor global = global_of(amax);
-  BlockQuantized result = quantize(x, global, options);
-  const GradientRule rule = global.defined() ? options.gradient : GradientRule::PassThrough;
-  return detail::record_straight_through(kOp, x, std::move(result.values), x.detach(), global,
-                                         rule);
+  return run(DynamicBlockQuant{options}, x, amax);
+}
+
+void detail::add_block_quant(Catalogue& catalogue) {
+  // NVFP4 with an amax; MXINT8 without for one dtype.
+  catalogue.add({.name = DynamicBlockQuant::kName,
+                 .header = "quanta/ops/block_quant.h",
+                 .dtypes = dtypes::kFloating},
+                [](DType dtype) {
+                  const Tensor x = sample_tensor({2, 3, 40}, dtype);
+                  if (dtype == DType::Float64) {
+                    return sample_call(DynamicBlockQuant{{.num_bits = NumBits::integer(8),
+                                                          .scale_bits = NumBits::floating(8, 0),
+                                                          .block_size = 32}},
+                                       {x, Tensor()});
+                  }
+                  return sample_call(DynamicBlockQuant{{.gradient = GradientRule::Clip}},
+                                     {x, Tensor::scalar(1.5)});
+                });
 }
 
 }  // namespace quanta

@@ -1,10 +1,8 @@
 #include "quanta/ops/detail/amax.h"
 
 #include <string>
-#include <utility>
-#include <vector>
 
-#include "quanta/runtime/autograd.h"
+#include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::detail {
@@ -19,16 +17,6 @@ bool broadcasts_to(const Dims& from, const Dims& sizes) {
   return true;
 }
 
-Tensor masked(const Tensor& gradient, const Tensor& seen, const Tensor& amax) {
-  const Tensor x = dense_float(seen);
-  const Tensor from = dense_float(gradient).contiguous(x.suggested_format());
-  const auto* data = static_cast<const float*>(from.data_ptr());
-  const auto* begin = static_cast<const float*>(x.data_ptr());
-  return map_amax_runs(x, amax, [&](const float* src, const cpu::AmaxRun& run, float* dst) {
-    cpu::amax_mask_run(src, data + (src - begin), run, dst);
-  });
-}
-
 }  // namespace
 
 void check_quantizable(std::string_view op, const Tensor& x) {
@@ -38,14 +26,16 @@ void check_quantizable(std::string_view op, const Tensor& x) {
                "{}: x: expected Float32, Float64, Float16 or BFloat16, got {}", op, x.dtype());
 }
 
-Tensor prepare_amax(std::string_view op, const Dims& sizes, const Tensor& amax) {
+void check_amax(std::string_view op, const Dims& sizes, const Tensor& amax) {
   QUANTA_CHECK(amax.defined(), "{}: amax: expected a tensor, got an undefined one", op);
   QUANTA_CHECK(amax.is_floating_point() && item_bits(amax.dtype()) >= 16,
                "{}: amax: expected Float32, Float64, Float16 or BFloat16, got {}", op,
                amax.dtype());
   QUANTA_CHECK(broadcasts_to(amax.sizes(), sizes),
                "{}: amax: expected sizes that broadcast to {}, got {}", op, sizes, amax.sizes());
-  autograd::require_no_grad(op, amax);
+}
+
+Tensor amax_values(std::string_view op, const Tensor& amax) {
   Tensor values = amax.detach().to(DType::Float32).contiguous();
   const auto* data = static_cast<const float*>(values.data_ptr());
   for (std::int64_t i = 0; i < values.numel(); ++i) {
@@ -59,19 +49,30 @@ Tensor dense_float(const Tensor& x) {
   return values.contiguous(values.suggested_format());
 }
 
-Tensor record_straight_through(std::string_view op, const Tensor& x, Tensor y, const Tensor& seen,
-                               const Tensor& amax, GradientRule rule) {
-  if (!autograd::needs_grad(x)) return y;
-  if (rule == GradientRule::PassThrough) {
-    return autograd::record(op, {x}, std::move(y), {}, [](const autograd::BackwardContext& b) {
-      return std::vector<Tensor>{b.grad()};
-    });
-  }
-  return autograd::record(op, {x}, std::move(y), {seen, amax},
-                          [](const autograd::BackwardContext& b) {
-                            const Tensor gradient = masked(b.grad(), b.saved(0), b.saved(1));
-                            return std::vector<Tensor>{gradient.to(b.grad().dtype())};
-                          });
+Tensor gradient_within_amax(const Tensor& gradient, const Tensor& seen, const Tensor& amax) {
+  const Tensor x = dense_float(seen);
+  const Tensor from = dense_float(gradient).contiguous(x.suggested_format());
+  const Tensor result = Tensor::empty(x.sizes(), gradient.dtype(), x.suggested_format());
+  const auto* data = static_cast<const float*>(from.data_ptr());
+  const auto* begin = static_cast<const float*>(x.data_ptr());
+  map_amax_runs(x, amax, result, [&](const float* src, const cpu::AmaxRun& run, float* dst) {
+    cpu::amax_mask_run(src, data + (src - begin), run, dst);
+  });
+  return result;
+}
+
+void check_bias(std::string_view op, const Tensor& x, const Tensor& bias) {
+  QUANTA_CHECK(!bias.defined() || broadcast_sizes(x.sizes(), bias.sizes(), op) == x.sizes(),
+               "{}: bias: expected sizes that broadcast to {}, got {}", op, x.sizes(),
+               bias.sizes());
+}
+
+Tensor without_bias(const Tensor& x, const Tensor& bias) {
+  return bias.defined() ? sub(x.to(DType::Float32), bias.to(DType::Float32)) : x;
+}
+
+void add_bias(const Tensor& y, const Tensor& bias, const Tensor& out) {
+  copy_result(add(y, bias.to(DType::Float32)).to(out.dtype()), out);
 }
 
 }  // namespace quanta::detail

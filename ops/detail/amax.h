@@ -6,20 +6,34 @@
 #include <array>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "quanta/ops/cpu/amax.h"
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/tensor_quant.h"
+#include "quanta/runtime/autograd.h"
+#include "quanta/runtime/operation.h"
 #include "quanta/runtime/tensor.h"
+
+namespace quanta {
+
+inline std::span<const std::string_view> enumerators(GradientRule) {
+  static constexpr std::array<std::string_view, 2> kNames{"Clip", "PassThrough"};
+  return kNames;
+}
+
+}  // namespace quanta
 
 namespace quanta::detail {
 
 /// Throws ArgumentError unless `x` is Float32, Float64, Float16 or BFloat16.
 void check_quantizable(std::string_view op, const Tensor& x);
 
-/// `amax` as contiguous Float32. Throws ArgumentError unless it is a floating tensor that
-/// broadcasts to `sizes` and has no negative element, UnsupportedError when it asks for a gradient.
-Tensor prepare_amax(std::string_view op, const Dims& sizes, const Tensor& amax);
+/// Throws ArgumentError unless `amax` is a floating tensor that broadcasts to `sizes`.
+void check_amax(std::string_view op, const Dims& sizes, const Tensor& amax);
+
+/// `amax` as contiguous Float32. Throws ArgumentError when an element is negative.
+Tensor amax_values(std::string_view op, const Tensor& amax);
 
 /// `x` as dense Float32, without its place on the tape.
 Tensor dense_float(const Tensor& x);
@@ -51,21 +65,70 @@ void for_each_amax_run(const Tensor& x, const Tensor& values, Run&& run) {
   });
 }
 
-/// kernel(src, cpu::AmaxRun, dst) over the dense Float32 `x`.
+/// kernel(src, cpu::AmaxRun, dst) over the elements of `x`, a floating tensor, into those of `out`,
+/// a dense one of x's sizes and suggested format. `values` as above.
 template <typename Kernel>
-Tensor map_amax_runs(const Tensor& x, const Tensor& values, Kernel&& kernel) {
-  Tensor y = Tensor::empty(x.sizes(), DType::Float32, x.suggested_format());
-  const auto* src = static_cast<const float*>(x.data_ptr());
+void map_amax_runs(const Tensor& x, const Tensor& values, const Tensor& out, Kernel&& kernel) {
+  const Tensor seen = dense_float(x);
+  const bool is_direct = out.dtype() == DType::Float32;
+  const Tensor y =
+      is_direct ? out : Tensor::empty(x.sizes(), DType::Float32, seen.suggested_format());
+  const auto* src = static_cast<const float*>(seen.data_ptr());
   auto* dst = static_cast<float*>(y.data_ptr());
-  for_each_amax_run(x, values, [&](std::int64_t offset, const cpu::AmaxRun& run) {
+  for_each_amax_run(seen, values, [&](std::int64_t offset, const cpu::AmaxRun& run) {
     kernel(src + offset, run, dst + offset);
   });
-  return y;
+  if (!is_direct) copy_result(y.to(out.dtype()), out);
 }
 
-/// Notes on the tape that `y` follows from `x`; the gradient passes where |seen| <= amax, or
-/// everywhere. `seen` is what was quantized: x, or x without its bias.
-Tensor record_straight_through(std::string_view op, const Tensor& x, Tensor y, const Tensor& seen,
-                               const Tensor& amax, GradientRule rule);
+/// The gradient where |seen| <= amax, else 0; `amax` as amax_values gives it.
+Tensor gradient_within_amax(const Tensor& gradient, const Tensor& seen, const Tensor& amax);
+
+/// Throws ArgumentError unless `bias` is undefined or broadcasts to the sizes of x.
+void check_bias(std::string_view op, const Tensor& x, const Tensor& bias);
+/// What is quantized in place of x: x itself, or x - bias as Float32.
+Tensor without_bias(const Tensor& x, const Tensor& bias);
+/// out = y + bias.
+void add_bias(const Tensor& y, const Tensor& bias, const Tensor& out);
+/// write(y) and, if there is a bias, y + bias into `out`; `seen` is x without it.
+template <typename Write>
+void with_bias(const Tensor& seen, const Tensor& bias, const Tensor& out, Write&& write) {
+  if (!bias.defined()) return write(out);
+  const Tensor y = Tensor::empty(seen.sizes(), DType::Float32, seen.suggested_format());
+  write(y);
+  add_bias(y, bias, out);
+}
+
+/// What the operations that are described by amax share: how results look and what the gradient is.
+/// Arguments are x, amax (may be left out where the operation says so) and, if the operation has
+/// one, a bias. Derived has rule().
+template <typename Derived>
+struct AmaxOperation : Op<Derived> {
+  /// amax and bias get no gradient, and one that asks for it is refused.
+  GradientUse gradient_use(std::uint64_t needed) const override {
+    if ((needed & ~std::uint64_t{1}) != 0) return {};
+    return GradientUse::of(self().rule() == GradientRule::PassThrough ? 0 : 0b111);
+  }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    std::vector<Tensor> results(context.input_count());
+    results[0] = context.grad();
+    if (self().rule() == GradientRule::PassThrough || !context.has_input(1)) return results;
+    const Tensor bias = context.input_count() > 2 ? context.input(2) : Tensor();
+    results[0] = gradient_within_amax(context.grad(), without_bias(context.input(0), bias),
+                                      amax_values(Derived::kName, context.input(1)));
+    return results;
+  }
+
+ protected:
+  /// The result for x, of its sizes, dtype and memory order.
+  static void infer_like(const Tensor& x, Results& out) {
+    const MemoryFormat format = x.suggested_format();
+    out.arrange(0, format);
+    out.add(x.sizes(), x.dtype(), format);
+  }
+
+ private:
+  const Derived& self() const { return static_cast<const Derived&>(*this); }
+};
 
 }  // namespace quanta::detail

@@ -1,26 +1,24 @@
 #include "quanta/ops/fake_quantize.h"
 
+#include <array>
 #include <cmath>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "quanta/ops/cpu/per_channel.h"
-#include "quanta/ops/fake_quantize/cpu_kernels.h"
+#include "quanta/ops/cpu/fake_quantize.h"
+#include "quanta/ops/detail/families.h"
+#include "quanta/ops/detail/floating.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
 
 namespace quanta {
 namespace {
 
 using autograd::BackwardContext;
 using cpu::FakeQuantizeChannels;
-using cpu::FakeQuantizeRows;
-
-// Axis of the per-tensor forms.
-constexpr std::int64_t kNoAxis = -1;
+using cpu::kAllChannels;
 
 void check_x(std::string_view op, const Tensor& x) {
   QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", op);
@@ -56,221 +54,298 @@ void check_floating(std::string_view op, std::string_view argument, const Tensor
                argument, values.dtype());
 }
 
-FakeQuantizeChannels make_channels(std::vector<float> scale, std::vector<float> zero_point,
-                                   bool float_zero_point, std::int64_t quant_min,
-                                   std::int64_t quant_max) {
-  FakeQuantizeChannels channels;
-  channels.inv_scale.reserve(scale.size());
-  for (const float one : scale) channels.inv_scale.push_back(math::inverse_scale(one));
-  channels.scale = std::move(scale);
-  channels.zero_point = std::move(zero_point);
-  channels.float_zero_point = float_zero_point;
-  channels.min = static_cast<float>(quant_min);
-  channels.max = static_cast<float>(quant_max);
-  return channels;
+std::vector<float> floats_of(const Tensor& values) { return values.to_float_vector(); }
+
+// The result for x, in x's memory order.
+MemoryFormat infer_like(const Tensor& x, Results& out) {
+  const MemoryFormat format = x.suggested_format();
+  out.arrange(0, format);
+  out.add(x.sizes(), x.dtype(), format);
+  return format;
 }
 
-FakeQuantizeRows rows_of(const Tensor& dense, std::int64_t axis) {
-  if (axis == kNoAxis) return {FakeQuantizeRows::Kind::OneChannel, 1, dense.numel()};
-  const cpu::ChannelLayout layout(dense, axis);
-  if (layout.inner == 1 && layout.channels > 1) {
-    return {FakeQuantizeRows::Kind::AllChannels, layout.outer, layout.channels};
+// What the forms with a straight-through gradient share. Derived has axis(x) and channels(in), the
+// parameters, whose values it checks; check(in) looks at all but values.
+template <typename Derived>
+struct StraightThrough : Op<Derived> {
+  std::int64_t quant_min = 0;
+  std::int64_t quant_max = 255;
+  /// Whether there is a second result: bits that say where the gradient passes. Its rank says in
+  /// which order they lie: 1 for contiguous, 2 for channels-last.
+  bool keeps_mask = false;
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    check_x(Derived::kName, x);
+    check_range(Derived::kName, quant_min, quant_max);
+    self().check(in);
+    const MemoryFormat format = infer_like(x, out);
+    if (!keeps_mask) return;
+    const std::int64_t bytes = cpu::fake_quantize_rows(out[0], self().axis_of(x)).mask_bytes();
+    out.add(format == MemoryFormat::Contiguous ? Dims{bytes} : Dims{bytes, 1}, DType::UInt8);
   }
-  return {FakeQuantizeRows::Kind::OneChannel, layout.outer * layout.channels, layout.inner};
-}
-
-// call(T*) for the dtype of `x`: Float32 or Float64.
-template <typename Call>
-void visit_real(const Tensor& x, Call&& call) {
-  if (x.dtype() == DType::Float64) {
-    call(double{});
-  } else {
-    call(float{});
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    cpu::fake_quantize_tensor(in[0], self().axis_of(in[0]), self().channels(in), out[0],
+                              keeps_mask ? static_cast<std::uint8_t*>(out[1].data_ptr()) : nullptr);
+    return "simd";
   }
-}
 
-Tensor mask_gradient(const Tensor& grad, const Tensor& mask, MemoryFormat format,
-                     const FakeQuantizeRows& rows) {
-  const Tensor dense = grad.contiguous(format);
-  Tensor result = Tensor::empty(dense.sizes(), dense.dtype(), format);
-  visit_real(dense, [&](auto real) {
-    using T = decltype(real);
-    cpu::masked_gradient(dense.data<T>(), rows, mask.data<std::uint8_t>(),
-                         static_cast<T*>(result.data_ptr()));
-  });
-  return result;
-}
-
-// Small floats are calculated in float32; the conversions are on the tape themselves.
-template <typename Run>
-Tensor in_real(const Tensor& x, Run&& run) {
-  if (x.dtype() == DType::Float32 || x.dtype() == DType::Float64) return run(x);
-  return run(x.to(DType::Float32)).to(x.dtype());
-}
-
-Tensor straight_through(std::string_view op, const Tensor& x, std::int64_t axis,
-                        const FakeQuantizeChannels& channels) {
-  return in_real(x, [&](const Tensor& real) {
-    const MemoryFormat format = real.suggested_format();
-    const Tensor dense = real.detach().contiguous(format);
-    const FakeQuantizeRows rows = rows_of(dense, axis);
-    Tensor y = Tensor::empty(dense.sizes(), dense.dtype(), format);
-    Tensor mask;
-    const bool recorded = autograd::needs_grad(real);
-    if (recorded) mask = Tensor::empty({rows.mask_bytes()}, DType::UInt8);
-    visit_real(dense, [&](auto number) {
-      using T = decltype(number);
-      cpu::fake_quantize(dense.data<T>(), rows, channels, static_cast<T*>(y.data_ptr()),
-                         recorded ? static_cast<std::uint8_t*>(mask.data_ptr()) : nullptr);
+  /// Scale and zero point get no gradient, as in torch.
+  GradientUse gradient_use(std::uint64_t needed) const override {
+    return (needed & 1U) != 0 ? GradientUse::of(0, 0b10) : GradientUse::none();
+  }
+  std::shared_ptr<const Operation> for_gradient(std::uint64_t needed) const override {
+    if ((needed & 1U) == 0) return nullptr;
+    auto form = std::make_shared<Derived>(self());
+    form->keeps_mask = true;
+    return form;
+  }
+  std::vector<Tensor> gradient(const BackwardContext& context) const override {
+    const Tensor mask = context.output(1);
+    const Tensor real =
+        cpu::in_real(context.grad())
+            .contiguous(mask.dim() == 1 ? MemoryFormat::Contiguous : MemoryFormat::ChannelsLast);
+    const Tensor result = Tensor::empty(real.sizes(), real.dtype(), real.suggested_format());
+    detail::visit_floats(real.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      cpu::masked_gradient(static_cast<const T*>(real.data_ptr()),
+                           cpu::fake_quantize_rows(real, self().axis_of(real)),
+                           mask.data<std::uint8_t>(), static_cast<T*>(result.data_ptr()));
     });
-    if (!recorded) return y;
-    return autograd::record(op, {real}, std::move(y), {mask},
-                            [format, rows](const BackwardContext& b) -> std::vector<Tensor> {
-                              return {mask_gradient(b.grad(), b.saved(0), format, rows)};
-                            });
-  });
-}
+    std::vector<Tensor> results(context.input_count());
+    results[0] = result.to(context.input_dtype(0));
+    return results;
+  }
 
-std::vector<float> floats_of(const Tensor& values) { return values.detach().to_float_vector(); }
+ private:
+  const Derived& self() const { return static_cast<const Derived&>(*this); }
+};
 
-Tensor per_tensor_with_tensors(std::string_view op, const Tensor& x, const Tensor& scale,
-                               const Tensor& zero_point, std::int64_t quant_min,
-                               std::int64_t quant_max) {
-  check_x(op, x);
-  check_range(op, quant_min, quant_max);
-  check_plain(op, "scale", scale, 1);
-  check_floating(op, "scale", scale);
-  check_plain(op, "zero_point", zero_point, 1);
-  return straight_through(
-      op, x, kNoAxis,
-      make_channels(floats_of(scale), floats_of(zero_point), false, quant_min, quant_max));
-}
+struct FakeQuantizePerTensor final : StraightThrough<FakeQuantizePerTensor> {
+  static constexpr std::string_view kName = "fake_quantize_per_tensor_affine";
+  /// Left out where they are tensors: arguments 1 and 2.
+  std::optional<double> scale;
+  std::optional<std::int64_t> zero_point;
+
+  FakeQuantizePerTensor() = default;
+  FakeQuantizePerTensor(std::int64_t min, std::int64_t max) {
+    quant_min = min;
+    quant_max = max;
+  }
+  FakeQuantizePerTensor(double one_scale, std::int64_t one_zero_point, std::int64_t min,
+                        std::int64_t max)
+      : FakeQuantizePerTensor(min, max) {
+    scale = one_scale;
+    zero_point = one_zero_point;
+  }
+
+  void check(const Arguments& in) const {
+    if (in.size() == 1) {
+      QUANTA_CHECK(scale && zero_point, "{}: scale: expected scale and zero point, got none",
+                   kName);
+      check_zero_point(kName, *zero_point, quant_min, quant_max);
+      QUANTA_CHECK(std::isfinite(*scale) && static_cast<float>(*scale) > 0.0F,
+                   "{}: scale: expected a finite number > 0, got {}", kName, *scale);
+      return;
+    }
+    check_plain(kName, "scale", in[1], 1);
+    check_floating(kName, "scale", in[1]);
+    check_plain(kName, "zero_point", in[2], 1);
+  }
+  static std::int64_t axis_of(const Tensor&) { return kAllChannels; }
+  FakeQuantizeChannels channels(const Arguments& in) const {
+    if (in.size() == 1) {
+      return cpu::fake_quantize_channels({static_cast<float>(*scale)},
+                                         {static_cast<float>(*zero_point)}, quant_min, quant_max);
+    }
+    return cpu::fake_quantize_channels(floats_of(in[1]), floats_of(in[2]), quant_min, quant_max);
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    using Self = FakeQuantizePerTensor;
+    static constexpr std::array kTable{attribute<Self, &Self::scale>("scale"),
+                                       attribute<Self, &Self::zero_point>("zero_point"),
+                                       attribute<Self, &Self::quant_min>("quant_min"),
+                                       attribute<Self, &Self::quant_max>("quant_max"),
+                                       attribute<Self, &Self::keeps_mask>("keeps_mask")};
+    return kTable;
+  }
+};
+
+struct FakeQuantizePerChannel final : StraightThrough<FakeQuantizePerChannel> {
+  static constexpr std::string_view kName = "fake_quantize_per_channel_affine";
+  std::int64_t axis = 0;
+
+  FakeQuantizePerChannel() = default;
+  FakeQuantizePerChannel(std::int64_t channel_axis, std::int64_t min, std::int64_t max)
+      : axis(channel_axis) {
+    quant_min = min;
+    quant_max = max;
+  }
+
+  void check(const Arguments& in) const {
+    const std::int64_t count = in[0].size(axis_of(in[0]));
+    check_plain(kName, "scale", in[1], count);
+    check_floating(kName, "scale", in[1]);
+    check_plain(kName, "zero_point", in[2], count);
+  }
+  std::int64_t axis_of(const Tensor& x) const { return wrap_dim(axis, x.dim(), kName, "axis"); }
+  FakeQuantizeChannels channels(const Arguments& in) const {
+    const bool is_float = in[2].is_floating_point();
+    if (!is_float) {
+      for (const std::int64_t one : in[2].to(DType::Int64).to_int64_vector()) {
+        check_zero_point(kName, one, quant_min, quant_max);
+      }
+    }
+    FakeQuantizeChannels channels =
+        cpu::fake_quantize_channels(floats_of(in[1]), floats_of(in[2]), quant_min, quant_max);
+    channels.float_zero_point = is_float;
+    return channels;
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    using Self = FakeQuantizePerChannel;
+    static constexpr std::array kTable{attribute<Self, &Self::axis>("axis"),
+                                       attribute<Self, &Self::quant_min>("quant_min"),
+                                       attribute<Self, &Self::quant_max>("quant_max"),
+                                       attribute<Self, &Self::keeps_mask>("keeps_mask")};
+    return kTable;
+  }
+};
 
 // Learned scale and zero point -------------------------------------------------------------------
 
-struct LearnedCall {
-  std::string_view op;
-  std::int64_t axis;
-  std::int64_t quant_min;
-  std::int64_t quant_max;
-  double grad_factor;
-};
-
 enum class Direction : bool { Forward, Backward };
 
-FakeQuantizeChannels learned_channels(const LearnedCall& call, Direction direction,
-                                      const Tensor& scale, const Tensor& zero_point) {
-  const auto min = static_cast<float>(call.quant_min);
-  const auto max = static_cast<float>(call.quant_max);
-  const bool shifted = direction == Direction::Backward && call.axis == kNoAxis;
-  std::vector<float> zero_points = floats_of(zero_point);
-  for (float& one : zero_points) {
-    one = shifted ? math::learned_zero_point_backward(one, min, max)
-                  : math::learned_zero_point(one, min, max);
-  }
-  return make_channels(floats_of(scale), std::move(zero_points), false, call.quant_min,
-                       call.quant_max);
-}
-
-Tensor from_doubles(const std::vector<double>& values, double factor, const Tensor& like) {
-  Tensor result = Tensor::empty(like.sizes(), DType::Float64);
+Tensor from_doubles(const std::vector<double>& values, double factor, const Dims& sizes,
+                    DType dtype) {
+  const Tensor result = Tensor::empty(sizes, DType::Float64);
   auto* data = static_cast<double*>(result.data_ptr());
   for (std::size_t i = 0; i < values.size(); ++i) data[i] = values[i] * factor;
-  return result.to(like.dtype());
+  return result.to(dtype);
 }
 
-std::vector<Tensor> learned_backward(const LearnedCall& call, const BackwardContext& b) {
-  const Tensor x = b.saved(0);
-  const Tensor scale = b.saved(1);
-  const Tensor zero_point = b.saved(2);
-  const FakeQuantizeChannels channels =
-      learned_channels(call, Direction::Backward, scale, zero_point);
-  const MemoryFormat format = x.suggested_format();
-  const Tensor dense = x.detach().contiguous(format);
-  const Tensor grad = b.grad().contiguous(format);
-  Tensor x_grad = Tensor::empty(dense.sizes(), dense.dtype(), format);
-  std::vector<double> scale_grad(channels.scale.size());
-  std::vector<double> zero_point_grad(channels.scale.size());
-  visit_real(dense, [&](auto number) {
-    using T = decltype(number);
-    cpu::learned_gradients(dense.data<T>(), grad.data<T>(), rows_of(dense, call.axis), channels,
-                           static_cast<T*>(x_grad.data_ptr()), scale_grad.data(),
-                           zero_point_grad.data());
-  });
-  return {x_grad, from_doubles(scale_grad, call.grad_factor, scale),
-          from_doubles(zero_point_grad, call.grad_factor, zero_point)};
-}
+// Arguments: x, scale, zero point. Derived has axis_of(x).
+template <typename Derived>
+struct Learnable : Op<Derived> {
+  std::int64_t quant_min = 0;
+  std::int64_t quant_max = 255;
+  double grad_factor = 1.0;
 
-Tensor learnable(const LearnedCall& call, const Tensor& x, const Tensor& scale,
-                 const Tensor& zero_point) {
-  check_floating(call.op, "scale", scale);
-  check_floating(call.op, "zero_point", zero_point);
-  check_range(call.op, call.quant_min, call.quant_max);
-  return in_real(x, [&](const Tensor& real) {
-    const MemoryFormat format = real.suggested_format();
-    const Tensor dense = real.detach().contiguous(format);
-    Tensor y = Tensor::empty(dense.sizes(), dense.dtype(), format);
-    const FakeQuantizeChannels channels =
-        learned_channels(call, Direction::Forward, scale, zero_point);
-    visit_real(dense, [&](auto number) {
-      using T = decltype(number);
-      cpu::fake_quantize<T>(dense.data<T>(), rows_of(dense, call.axis), channels,
-                            static_cast<T*>(y.data_ptr()), nullptr);
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    check_x(Derived::kName, x);
+    const std::int64_t axis = self().axis_of(x);
+    const std::int64_t count = axis == kAllChannels ? 1 : x.size(axis);
+    check_plain(Derived::kName, "scale", in[1], count);
+    check_plain(Derived::kName, "zero_point", in[2], count);
+    check_floating(Derived::kName, "scale", in[1]);
+    check_floating(Derived::kName, "zero_point", in[2]);
+    check_range(Derived::kName, quant_min, quant_max);
+    infer_like(x, out);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    cpu::fake_quantize_tensor(in[0], self().axis_of(in[0]),
+                              channels(Direction::Forward, in[0], in[1], in[2]), out[0], nullptr);
+    return "simd";
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b111); }
+  std::vector<Tensor> gradient(const BackwardContext& context) const override {
+    const Tensor x = cpu::in_real(context.input(0));
+    const FakeQuantizeChannels parameters =
+        channels(Direction::Backward, x, context.input(1), context.input(2));
+    const MemoryFormat format = x.suggested_format();
+    const Tensor dense = x.contiguous(format);
+    const Tensor grad = cpu::in_real(context.grad()).contiguous(format);
+    const Tensor x_grad = Tensor::empty(dense.sizes(), dense.dtype(), format);
+    std::vector<double> scale_grad(parameters.scale.size());
+    std::vector<double> zero_point_grad(parameters.scale.size());
+    detail::visit_floats(dense.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      cpu::learned_gradients(dense.data<T>(), grad.data<T>(),
+                             cpu::fake_quantize_rows(dense, self().axis_of(x)), parameters,
+                             static_cast<T*>(x_grad.data_ptr()), scale_grad.data(),
+                             zero_point_grad.data());
     });
-    if (!autograd::needs_grad(real, scale, zero_point)) return y;
-    return autograd::record(call.op, {real, scale, zero_point}, std::move(y),
-                            {real, scale, zero_point},
-                            [call](const BackwardContext& b) { return learned_backward(call, b); });
-  });
-}
+    return {
+        x_grad.to(context.input_dtype(0)),
+        from_doubles(scale_grad, grad_factor, context.input_sizes(1), context.input_dtype(1)),
+        from_doubles(zero_point_grad, grad_factor, context.input_sizes(2), context.input_dtype(2))};
+  }
+
+ private:
+  FakeQuantizeChannels channels(Direction direction, const Tensor& x, const Tensor& scale,
+                                const Tensor& zero_point) const {
+    const auto min = static_cast<float>(quant_min);
+    const auto max = static_cast<float>(quant_max);
+    const bool shifted = direction == Direction::Backward && self().axis_of(x) == kAllChannels;
+    std::vector<float> zero_points = floats_of(zero_point);
+    for (float& one : zero_points) {
+      one = shifted ? math::learned_zero_point_backward(one, min, max)
+                    : math::learned_zero_point(one, min, max);
+    }
+    return cpu::fake_quantize_channels(floats_of(scale), std::move(zero_points), quant_min,
+                                       quant_max);
+  }
+  const Derived& self() const { return static_cast<const Derived&>(*this); }
+};
+
+struct LearnablePerTensor final : Learnable<LearnablePerTensor> {
+  static constexpr std::string_view kName = "fake_quantize_learnable_per_tensor_affine";
+
+  LearnablePerTensor() = default;
+  LearnablePerTensor(std::int64_t min, std::int64_t max, double factor) {
+    quant_min = min;
+    quant_max = max;
+    grad_factor = factor;
+  }
+  static std::int64_t axis_of(const Tensor&) { return kAllChannels; }
+  static std::span<const AttributeInfo> attribute_table() {
+    using Self = LearnablePerTensor;
+    static constexpr std::array kTable{attribute<Self, &Self::quant_min>("quant_min"),
+                                       attribute<Self, &Self::quant_max>("quant_max"),
+                                       attribute<Self, &Self::grad_factor>("grad_factor")};
+    return kTable;
+  }
+};
+
+struct LearnablePerChannel final : Learnable<LearnablePerChannel> {
+  static constexpr std::string_view kName = "fake_quantize_learnable_per_channel_affine";
+  std::int64_t axis = 0;
+
+  LearnablePerChannel() = default;
+  LearnablePerChannel(std::int64_t channel_axis, std::int64_t min, std::int64_t max, double factor)
+      : axis(channel_axis) {
+    quant_min = min;
+    quant_max = max;
+    grad_factor = factor;
+  }
+  std::int64_t axis_of(const Tensor& x) const { return wrap_dim(axis, x.dim(), kName, "axis"); }
+  static std::span<const AttributeInfo> attribute_table() {
+    using Self = LearnablePerChannel;
+    static constexpr std::array kTable{attribute<Self, &Self::axis>("axis"),
+                                       attribute<Self, &Self::quant_min>("quant_min"),
+                                       attribute<Self, &Self::quant_max>("quant_max"),
+                                       attribute<Self, &Self::grad_factor>("grad_factor")};
+    return kTable;
+  }
+};
 
 }  // namespace
 
 Tensor fake_quantize_per_tensor_affine(const Tensor& x, double scale, std::int64_t zero_point,
                                        std::int64_t quant_min, std::int64_t quant_max) {
-  constexpr std::string_view kOp = "fake_quantize_per_tensor_affine";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp,
-        [=](const Tensor& t) {
-          return fake_quantize_per_tensor_affine(t, scale, zero_point, quant_min, quant_max);
-        },
-        x);
-  }
-  OpScope scope(kOp);
-  scope.kernel("simd");
-  check_x(kOp, x);
-  check_range(kOp, quant_min, quant_max);
-  check_zero_point(kOp, zero_point, quant_min, quant_max);
-  QUANTA_CHECK(std::isfinite(scale) && static_cast<float>(scale) > 0.0F,
-               "{}: scale: expected a finite number > 0, got {}", kOp, scale);
-  return straight_through(
-      kOp, x, kNoAxis,
-      make_channels({static_cast<float>(scale)}, {static_cast<float>(zero_point)}, false, quant_min,
-                    quant_max));
+  return run(FakeQuantizePerTensor{scale, zero_point, quant_min, quant_max}, x);
 }
 
 Tensor fake_quantize_per_tensor_affine(const Tensor& x, const Tensor& scale,
                                        const Tensor& zero_point, std::int64_t quant_min,
                                        std::int64_t quant_max) {
-  constexpr std::string_view kOp = "fake_quantize_per_tensor_affine";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp,
-        [=](const Tensor& a, const Tensor& b, const Tensor& c) {
-          return fake_quantize_per_tensor_affine(a, b, c, quant_min, quant_max);
-        },
-        x, scale, zero_point);
-  }
-  OpScope scope(kOp);
-  scope.kernel("simd");
-  return per_tensor_with_tensors(kOp, x, scale, zero_point, quant_min, quant_max);
+  return run(FakeQuantizePerTensor{quant_min, quant_max}, x, scale, zero_point);
 }
 
 Tensor fake_quantize_per_tensor_affine(const Tensor& x, const Tensor& scale,
                                        const Tensor& zero_point, const Tensor& fake_quant_enabled,
                                        std::int64_t quant_min, std::int64_t quant_max) {
-  constexpr std::string_view kOp = "fake_quantize_per_tensor_affine";
+  constexpr std::string_view kOp = FakeQuantizePerTensor::kName;
   check_x(kOp, x);
   check_plain(kOp, "fake_quant_enabled", fake_quant_enabled, 1);
   if (fake_quant_enabled.item() == 0.0) return x;
@@ -280,76 +355,64 @@ Tensor fake_quantize_per_tensor_affine(const Tensor& x, const Tensor& scale,
 Tensor fake_quantize_per_channel_affine(const Tensor& x, const Tensor& scale,
                                         const Tensor& zero_point, std::int64_t axis,
                                         std::int64_t quant_min, std::int64_t quant_max) {
-  constexpr std::string_view kOp = "fake_quantize_per_channel_affine";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp,
-        [=](const Tensor& a, const Tensor& b, const Tensor& c) {
-          return fake_quantize_per_channel_affine(a, b, c, axis, quant_min, quant_max);
-        },
-        x, scale, zero_point);
-  }
-  OpScope scope(kOp);
-  scope.kernel("simd");
-  check_x(kOp, x);
-  check_range(kOp, quant_min, quant_max);
-  const std::int64_t channel_axis = wrap_dim(axis, x.dim(), kOp, "axis");
-  check_plain(kOp, "scale", scale, x.size(channel_axis));
-  check_floating(kOp, "scale", scale);
-  check_plain(kOp, "zero_point", zero_point, x.size(channel_axis));
-  const bool float_zero_point = zero_point.is_floating_point();
-  if (!float_zero_point) {
-    for (const std::int64_t one : zero_point.to(DType::Int64).to_int64_vector()) {
-      check_zero_point(kOp, one, quant_min, quant_max);
-    }
-  }
-  return straight_through(kOp, x, channel_axis,
-                          make_channels(floats_of(scale), floats_of(zero_point), float_zero_point,
-                                        quant_min, quant_max));
+  return run(FakeQuantizePerChannel{axis, quant_min, quant_max}, x, scale, zero_point);
 }
 
 Tensor fake_quantize_learnable_per_tensor_affine(const Tensor& x, const Tensor& scale,
                                                  const Tensor& zero_point, std::int64_t quant_min,
                                                  std::int64_t quant_max, double grad_factor) {
-  constexpr std::string_view kOp = "fake_quantize_learnable_per_tensor_affine";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp,
-        [=](const Tensor& a, const Tensor& b, const Tensor& c) {
-          return fake_quantize_learnable_per_tensor_affine(a, b, c, quant_min, quant_max,
-                                                           grad_factor);
-        },
-        x, scale, zero_point);
-  }
-  OpScope scope(kOp);
-  scope.kernel("simd");
-  check_x(kOp, x);
-  check_plain(kOp, "scale", scale, 1);
-  check_plain(kOp, "zero_point", zero_point, 1);
-  return learnable({kOp, kNoAxis, quant_min, quant_max, grad_factor}, x, scale, zero_point);
+  return run(LearnablePerTensor{quant_min, quant_max, grad_factor}, x, scale, zero_point);
 }
 
 Tensor fake_quantize_learnable_per_channel_affine(const Tensor& x, const Tensor& scale,
                                                   const Tensor& zero_point, std::int64_t axis,
                                                   std::int64_t quant_min, std::int64_t quant_max,
                                                   double grad_factor) {
-  constexpr std::string_view kOp = "fake_quantize_learnable_per_channel_affine";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp,
-        [=](const Tensor& a, const Tensor& b, const Tensor& c) {
-          return fake_quantize_learnable_per_channel_affine(a, b, c, axis, quant_min, quant_max,
-                                                            grad_factor);
-        },
-        x, scale, zero_point);
-  }
-  OpScope scope(kOp);
-  scope.kernel("simd");
-  check_x(kOp, x);
-  const std::int64_t channel_axis = wrap_dim(axis, x.dim(), kOp, "axis");
-  check_plain(kOp, "scale", scale, x.size(channel_axis));
-  check_plain(kOp, "zero_point", zero_point, x.size(channel_axis));
-  return learnable({kOp, channel_axis, quant_min, quant_max, grad_factor}, x, scale, zero_point);
+  return run(LearnablePerChannel{axis, quant_min, quant_max, grad_factor}, x, scale, zero_point);
+}
+
+// The catalogue --------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::string_view kHeader = "quanta/ops/fake_quantize.h";
+
+Tensor sample_image(DType dtype) { return sample_tensor({2, 3, 5, 4}, dtype); }
+Tensor sample_scales() { return Tensor::from_values({0.02F, 0.05F, 0.1F}); }
+
+}  // namespace
+
+void detail::add_fake_quantize(Catalogue& catalogue) {
+  // With numbers, and for one dtype with tensors.
+  catalogue.add(
+      {.name = FakeQuantizePerTensor::kName, .header = kHeader, .dtypes = dtypes::kFloating},
+      [](DType dtype) {
+        if (dtype != DType::Float64) {
+          return sample_call(FakeQuantizePerTensor{0.01, 120, 0, 255}, {sample_image(dtype)});
+        }
+        return sample_call(
+            FakeQuantizePerTensor{0, 255},
+            {sample_image(dtype), Tensor::scalar(0.01), Tensor::scalar(120, DType::Int64)});
+      });
+  catalogue.add(
+      {.name = FakeQuantizePerChannel::kName, .header = kHeader, .dtypes = dtypes::kFloating},
+      [](DType dtype) {
+        return sample_call(
+            FakeQuantizePerChannel{1, -16, 15},
+            {sample_image(dtype), sample_scales(), Tensor::zeros({3}, DType::Int64)});
+      });
+  catalogue.add({.name = LearnablePerTensor::kName, .header = kHeader, .dtypes = dtypes::kFloating},
+                [](DType dtype) {
+                  return sample_call(
+                      LearnablePerTensor{0, 255, 0.5},
+                      {sample_image(dtype), Tensor::full({1}, 0.01), Tensor::full({1}, 119.7)});
+                });
+  catalogue.add(
+      {.name = LearnablePerChannel::kName, .header = kHeader, .dtypes = dtypes::kFloating},
+      [](DType dtype) {
+        return sample_call(LearnablePerChannel{1, -16, 15, 0.5},
+                           {sample_image(dtype), sample_scales(), Tensor::zeros({3})});
+      });
 }
 
 }  // namespace quanta

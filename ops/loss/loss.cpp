@@ -2,100 +2,329 @@
 
 #include "quanta/ops/loss.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <string_view>
-#include <utility>
+#include <vector>
 
+#include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
-#include "quanta/ops/loss/gradient.h"
+#include "quanta/ops/loss/families.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
+#include "quanta/runtime/operation.h"
+#include "quanta/runtime/parallel.h"
 
 namespace quanta {
 namespace {
 
-void check_operands(std::string_view op, const Tensor& input, const Tensor& target) {
-  detail::check_floats(op, "input", input);
-  QUANTA_CHECK(
-      target.defined() && target.dtype() == input.dtype() && target.sizes() == input.sizes(),
-      "{}: target: expected {} {} as input is, got {} {}", op, input.dtype(), input.sizes(),
-      target.defined() ? to_string(target.dtype()) : "undefined",
-      target.defined() ? target.sizes() : Dims{});
+// Each loss has the value of an element and its derivatives by input and target; `positive` is the
+// weight of the positive answers.
+
+struct SquaredError {
+  static constexpr std::string_view kName = "mse_loss";
+  template <typename T>
+  T value(T input, T target, T) const {
+    return (input - target) * (input - target);
+  }
+  template <typename T>
+  T by_input(T input, T target, T) const {
+    return T{2} * (input - target);
+  }
+  template <typename T>
+  T by_target(T input, T target, T) const {
+    return T{2} * (target - input);
+  }
+};
+
+struct AbsoluteError {
+  static constexpr std::string_view kName = "l1_loss";
+  template <typename T>
+  T value(T input, T target, T) const {
+    return std::abs(input - target);
+  }
+  template <typename T>
+  T by_input(T input, T target, T) const {
+    return static_cast<T>(input > target) - static_cast<T>(input < target);
+  }
+  template <typename T>
+  T by_target(T input, T target, T positive) const {
+    return -by_input(input, target, positive);
+  }
+};
+
+struct SmoothAbsoluteError {
+  static constexpr std::string_view kName = "smooth_l1_loss";
+  double beta = 1.0;
+
+  template <typename T>
+  T value(T input, T target, T) const {
+    const T width = static_cast<T>(beta);
+    const T distance = std::abs(input - target);
+    if (distance < width) return static_cast<T>(0.5) * distance * distance / width;
+    return distance - static_cast<T>(0.5) * width;
+  }
+  template <typename T>
+  T by_input(T input, T target, T) const {
+    const T width = static_cast<T>(beta);
+    const T difference = input - target;
+    if (std::abs(difference) < width) return difference / width;
+    return static_cast<T>(difference > T{0}) - static_cast<T>(difference < T{0});
+  }
+  template <typename T>
+  T by_target(T input, T target, T positive) const {
+    return -by_input(input, target, positive);
+  }
+};
+
+struct BinaryCrossEntropy {
+  static constexpr std::string_view kName = "binary_cross_entropy_with_logits";
+  // log(1 + exp(-x)), without overflow.
+  template <typename T>
+  static T softplus_of_negative(T x) {
+    return std::log1p(std::exp(-std::abs(x))) + std::max(-x, T{0});
+  }
+  template <typename T>
+  T value(T input, T target, T positive) const {
+    return (T{1} - target) * input +
+           (T{1} + (positive - T{1}) * target) * softplus_of_negative(input);
+  }
+  template <typename T>
+  T by_input(T input, T target, T positive) const {
+    const T share = T{1} / (T{1} + std::exp(-input));
+    return (T{1} - target) * share - positive * target * (T{1} - share);
+  }
+  template <typename T>
+  T by_target(T input, T, T positive) const {
+    return (positive - T{1}) * softplus_of_negative(input) - input;
+  }
+};
+
+// One element after the other of contiguous tensors.
+template <typename T>
+struct LossElements {
+  const T* input;
+  const T* target;
+  const T* weight;
+  const T* positive;
+
+  LossElements(const Tensor& inputs, const Tensor& targets, const Tensor& weights,
+               const Tensor& positives)
+      : input(static_cast<const T*>(inputs.data_ptr())),
+        target(static_cast<const T*>(targets.data_ptr())),
+        weight(weights.defined() ? weights.data<T>() : nullptr),
+        positive(positives.defined() ? positives.data<T>() : nullptr) {}
+
+  T weight_at(std::int64_t i) const { return weight == nullptr ? T{1} : weight[i]; }
+  T positive_at(std::int64_t i) const { return positive == nullptr ? T{1} : positive[i]; }
+};
+
+// The sum of value(i), block by block in an order that does not depend on the threads.
+template <typename Value>
+double sum_of(std::int64_t count, const Value& value) {
+  constexpr std::int64_t kBlock = 16384;
+  std::vector<double> sums(static_cast<std::size_t>((count + kBlock - 1) / kBlock));
+  parallel_for(static_cast<std::int64_t>(sums.size()), 1,
+               [&](std::int64_t begin, std::int64_t end) {
+                 for (std::int64_t block = begin; block < end; ++block) {
+                   double sum = 0.0;
+                   const std::int64_t last = std::min(count, (block + 1) * kBlock);
+                   for (std::int64_t i = block * kBlock; i < last; ++i) {
+                     sum += static_cast<double>(value(i));
+                   }
+                   sums[static_cast<std::size_t>(block)] = sum;
+                 }
+               });
+  double total = 0.0;
+  for (const double sum : sums) total += sum;
+  return total;
 }
 
-// A weight as wide as the input, without elements of its own; undefined stays.
-Tensor expanded(std::string_view op, std::string_view name, const Tensor& weight,
-                const Tensor& input) {
-  if (!weight.defined()) return weight;
+// derivative(input, target, positive) times the weight and the gradient.
+template <typename T, typename Derivative>
+Tensor loss_gradient(const Tensor& gradient, const Dims& sizes, const LossElements<T>& at,
+                     Reduction reduction, const Derivative& derivative) {
+  const Tensor result = Tensor::empty(sizes, gradient.dtype());
+  auto* to = static_cast<T*>(result.data_ptr());
+  const Tensor dense = gradient.contiguous();
+  const auto* from = static_cast<const T*>(dense.data_ptr());
+  const T share = reduction == Reduction::Mean ? T{1} / static_cast<T>(result.numel()) : T{1};
+  const std::int64_t step = reduction == Reduction::None ? 1 : 0;
+  cpu::parallel_elements(result.numel(), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      to[i] = derivative(at.input[i], at.target[i], at.positive_at(i)) * at.weight_at(i) *
+              from[i * step] * share;
+    }
+  });
+  return result;
+}
+
+void check_weight(std::string_view op, std::string_view name, const Tensor& weight,
+                  const Tensor& input) {
+  if (!weight.defined()) return;
   QUANTA_CHECK(weight.dtype() == input.dtype() &&
                    broadcast_sizes(weight.sizes(), input.sizes(), op) == input.sizes(),
                "{}: {}: expected {} that broadcasts to {}, got {} {}", op, name, input.dtype(),
                input.sizes(), weight.dtype(), weight.sizes());
-  autograd::require_no_grad(op, weight);
-  return weight.expand(input.sizes()).contiguous();
 }
+
+// A weight as wide as the input; undefined stays.
+Tensor expanded(const Tensor& weight, const Dims& sizes) {
+  return weight.defined() ? weight.expand(sizes).contiguous() : weight;
+}
+
+// Arguments: input, target, and for some losses weight and pos_weight, which may be left out.
+template <typename Loss>
+struct PointwiseLoss final : Op<PointwiseLoss<Loss>> {
+  static constexpr std::string_view kName = Loss::kName;
+  Loss loss;
+  Reduction reduction = Reduction::Mean;
+
+  PointwiseLoss() = default;
+  PointwiseLoss(Loss given, Reduction how) : loss(given), reduction(how) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& input = in[0];
+    const Tensor& target = in[1];
+    if constexpr (requires { loss.beta; }) {
+      QUANTA_CHECK(loss.beta >= 0.0, "{}: beta: expected a number >= 0, got {}", kName, loss.beta);
+    }
+    detail::check_floats(kName, "input", input);
+    QUANTA_CHECK(
+        target.defined() && target.dtype() == input.dtype() && target.sizes() == input.sizes(),
+        "{}: target: expected {} {} as input is, got {} {}", kName, input.dtype(), input.sizes(),
+        target.defined() ? to_string(target.dtype()) : "undefined",
+        target.defined() ? target.sizes() : Dims{});
+    if (in.size() > 2) check_weight(kName, "weight", in[2], input);
+    if (in.size() > 3) check_weight(kName, "pos_weight", in[3], input);
+    out.arrange(0, MemoryFormat::Contiguous);
+    out.arrange(1, MemoryFormat::Contiguous);
+    out.add(reduction == Reduction::None ? input.sizes() : Dims{}, input.dtype());
+  }
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Dims& sizes = in[0].sizes();
+    const Tensor weight = in.size() > 2 ? expanded(in[2], sizes) : Tensor();
+    const Tensor positive = in.size() > 3 ? expanded(in[3], sizes) : Tensor();
+    detail::visit_floats(in[0].dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      const LossElements<T> at(in[0], in[1], weight, positive);
+      const auto value = [&](std::int64_t i) {
+        return loss.value(at.input[i], at.target[i], at.positive_at(i)) * at.weight_at(i);
+      };
+      auto* to = static_cast<T*>(out[0].data_ptr());
+      const std::int64_t count = in[0].numel();
+      if (reduction == Reduction::None) {
+        cpu::parallel_elements(count, [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t i = begin; i < end; ++i) to[i] = value(i);
+        });
+        return;
+      }
+      const double divisor = reduction == Reduction::Mean ? static_cast<double>(count) : 1.0;
+      *to = static_cast<T>(sum_of(count, value) / divisor);
+    });
+    return "scalar";
+  }
+
+  /// Weights get no gradient, and one that asks for it is refused.
+  GradientUse gradient_use(std::uint64_t needed) const override {
+    return (needed & ~std::uint64_t{0b11}) != 0 ? GradientUse{} : GradientUse::of(0b1111);
+  }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    const std::size_t count = context.input_count();
+    const Tensor input = context.input(0).contiguous();
+    const Tensor target = context.input(1).contiguous();
+    const Dims& sizes = input.sizes();
+    const Tensor weight = count > 2 ? expanded(context.input(2), sizes) : Tensor();
+    const Tensor positive = count > 3 ? expanded(context.input(3), sizes) : Tensor();
+    std::vector<Tensor> results(count);
+    detail::visit_floats(input.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      const LossElements<T> at(input, target, weight, positive);
+      if (context.needs(0)) {
+        results[0] = loss_gradient<T>(
+            context.grad(), sizes, at, reduction,
+            [&](T a, T b, T positive_at) { return loss.by_input(a, b, positive_at); });
+      }
+      if (context.needs(1)) {
+        results[1] = loss_gradient<T>(
+            context.grad(), sizes, at, reduction,
+            [&](T a, T b, T positive_at) { return loss.by_target(a, b, positive_at); });
+      }
+    });
+    return results;
+  }
+
+  static std::span<const AttributeInfo> attribute_table() {
+    using Self = PointwiseLoss;
+    if constexpr (requires(Loss any) { any.beta; }) {
+      static constexpr std::array kTable{attribute<Self, &Self::reduction>("reduction"),
+                                         attribute<Self, &Self::loss, &Loss::beta>("beta")};
+      return kTable;
+    } else {
+      static constexpr std::array kTable{attribute<Self, &Self::reduction>("reduction")};
+      return kTable;
+    }
+  }
+};
 
 }  // namespace
 
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
-  if (replay::is_recording()) {
-    return replay::call(
-        "mse_loss", [=](const Tensor& a, const Tensor& b) { return mse_loss(a, b, reduction); },
-        input, target);
-  }
-  OpScope scope("mse_loss");
-  check_operands("mse_loss", input, target);
-  return gradients::pointwise_loss("mse_loss", input, target, {}, reduction,
-                                   gradients::SquaredError{});
+  return run(PointwiseLoss(SquaredError{}, reduction), input, target);
 }
 
 Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction) {
-  if (replay::is_recording()) {
-    return replay::call(
-        "l1_loss", [=](const Tensor& a, const Tensor& b) { return l1_loss(a, b, reduction); },
-        input, target);
-  }
-  OpScope scope("l1_loss");
-  check_operands("l1_loss", input, target);
-  return gradients::pointwise_loss("l1_loss", input, target, {}, reduction,
-                                   gradients::AbsoluteError{});
+  return run(PointwiseLoss(AbsoluteError{}, reduction), input, target);
 }
 
 Tensor smooth_l1_loss(const Tensor& input, const Tensor& target, Reduction reduction, double beta) {
-  if (replay::is_recording()) {
-    return replay::call(
-        "smooth_l1_loss",
-        [=](const Tensor& a, const Tensor& b) { return smooth_l1_loss(a, b, reduction, beta); },
-        input, target);
-  }
-  OpScope scope("smooth_l1_loss");
-  QUANTA_CHECK(beta >= 0.0, "smooth_l1_loss: beta: expected a number >= 0, got {}", beta);
-  check_operands("smooth_l1_loss", input, target);
-  return gradients::pointwise_loss("smooth_l1_loss", input, target, {}, reduction,
-                                   gradients::SmoothAbsoluteError{beta});
+  return run(PointwiseLoss(SmoothAbsoluteError{beta}, reduction), input, target);
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& target,
                                         const BinaryLossOptions& options) {
-  constexpr std::string_view kOp = "binary_cross_entropy_with_logits";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp,
-        [=](const Tensor& a, const Tensor& b, const Tensor& weight, const Tensor& pos_weight) {
-          BinaryLossOptions given = options;
-          given.weight = weight;
-          given.pos_weight = pos_weight;
-          return binary_cross_entropy_with_logits(a, b, given);
-        },
-        input, target, options.weight, options.pos_weight);
-  }
-  OpScope scope(kOp);
-  check_operands(kOp, input, target);
-  const gradients::LossWeights weights{expanded(kOp, "weight", options.weight, input),
-                                       expanded(kOp, "pos_weight", options.pos_weight, input)};
-  return gradients::pointwise_loss(kOp, input, target, weights, options.reduction,
-                                   gradients::BinaryCrossEntropy{});
+  return run(PointwiseLoss(BinaryCrossEntropy{}, options.reduction), input, target, options.weight,
+             options.pos_weight);
+}
+
+// The catalogue --------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::string_view kHeader = "quanta/ops/loss.h";
+
+// Float64 with another reduction.
+Reduction sample_reduction(DType dtype) {
+  return dtype == DType::Float64 ? Reduction::None : Reduction::Mean;
+}
+
+template <typename Loss>
+void add(Catalogue& catalogue) {
+  catalogue.add(
+      {.name = Loss::kName, .header = kHeader, .dtypes = dtypes::kFloats}, [](DType dtype) {
+        return sample_call(PointwiseLoss(Loss{}, sample_reduction(dtype)),
+                           {sample_tensor({4, 6}, dtype), sample_tensor({4, 6}, dtype, 2)});
+      });
+}
+
+}  // namespace
+
+void detail::add_loss(Catalogue& catalogue) {
+  add<SquaredError>(catalogue);
+  add<AbsoluteError>(catalogue);
+  add<SmoothAbsoluteError>(catalogue);
+  catalogue.add({.name = BinaryCrossEntropy::kName, .header = kHeader, .dtypes = dtypes::kFloats},
+                [](DType dtype) {
+                  return sample_call(
+                      PointwiseLoss(BinaryCrossEntropy{}, sample_reduction(dtype)),
+                      {sample_tensor({4, 6}, dtype), sample_tensor({4, 6}, dtype, 2),
+                       dtype == DType::Float64 ? Tensor() : Tensor::full({6}, 0.5, dtype),
+                       Tensor::full({4, 1}, 2.0, dtype)});
+                });
+  loss::add_class_losses(catalogue);
 }
 
 }  // namespace quanta

@@ -1,36 +1,39 @@
 #include "quanta/ops/quantize_affine.h"
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "quanta/ops/cpu/fake_quantize.h"
 #include "quanta/ops/detail/affine_layout.h"
+#include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/fake_quantize.h"
 #include "quanta/ops/quantize_affine/cpu_kernels.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/half.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
 
 namespace quanta {
+
+static std::span<const std::string_view> enumerators(AffineRounding) {
+  static constexpr std::array<std::string_view, 2> kNames{"HalfEven", "HalfAwayFromZero"};
+  return kNames;
+}
+static std::span<const std::string_view> enumerators(AffineKernel) {
+  static constexpr std::array<std::string_view, 3> kNames{"Automatic", "Divide", "InverseMultiply"};
+  return kNames;
+}
+
 namespace {
 
 using autograd::BackwardContext;
 using cpu::AffineLayout;
 using cpu::AffineOp;
 using cpu::AffineStep;
-
-// One call, after its arguments were checked: `x` is Float32 or Float64, and so are the parameters.
-struct Call {
-  std::string_view name;
-  AffineOp op;
-  AffineOptions options;
-  AffineStep step = AffineStep::Native;
-};
 
 double rounded_to(double value, DType dtype) {
   const auto single = static_cast<float>(value);
@@ -88,49 +91,29 @@ void check_floating(std::string_view op, std::string_view argument, const Tensor
                dtype);
 }
 
-void check_options(const Call& call) {
-  constexpr std::int64_t kLargest = std::int64_t{1} << 52;
-  const AffineOptions& options = call.options;
-  QUANTA_CHECK(
-      options.qmin <= options.qmax && options.qmin >= -kLargest && options.qmax <= kLargest,
-      "{}: qmin: expected qmin <= qmax within 2^52, got {} and {}", call.name, options.qmin,
-      options.qmax);
-  const double shift = options.zero_point_shift;
-  const bool may_shift = call.op == AffineOp::QuantizeDequantize;
-  QUANTA_CHECK(shift == 0.0 || (may_shift && shift == 0.5),
-               "{}: zero_point_shift: expected {}, got {}", call.name,
-               may_shift ? "0 or 0.5" : "0 (others belong to quantize_dequantize_affine)", shift);
-  QUANTA_CHECK(options.spike_multiplier == 1.0 ||
-                   (options.spike_epsilon > 0.0 && options.spike_epsilon <= 1.0),
-               "{}: spike_epsilon: expected a number in (0, 1] with spike_multiplier {}, got {}",
-               call.name, options.spike_multiplier, options.spike_epsilon);
-}
+// What is calculated in, for x of a dtype: a float type whose steps may be rounded to a smaller one.
+class Precision {
+ public:
+  Precision(DType x, const AffineOptions& options)
+      : rounded_(internal_dtype(x, options.qmin, options.qmax)),
+        real_(rounded_ == DType::Float64 ? DType::Float64 : DType::Float32) {}
+  Tensor of(const Tensor& value) const { return value.to(rounded_).to(real_); }
+  /// A gradient of what `of` gives, as one of what it was given.
+  Tensor back(const Tensor& gradient, DType dtype) const { return gradient.to(rounded_).to(dtype); }
+  AffineStep step() const {
+    if (rounded_ == DType::Float16) return AffineStep::Float16;
+    return rounded_ == DType::BFloat16 ? AffineStep::BFloat16 : AffineStep::Native;
+  }
+
+ private:
+  DType rounded_;
+  DType real_;
+};
 
 template <typename T>
 math::AffineLimits<T> limits_of(const AffineOptions& options) {
   return {static_cast<T>(options.qmin), static_cast<T>(options.qmax),
           static_cast<T>(options.zero_point_shift), options.rounding};
-}
-
-AffineLayout layout_of(const Call& call, const Tensor& x, const Tensor& scale,
-                       MemoryFormat format) {
-  return detail::affine_layout(call.name, "scale", x.sizes(), scale.sizes(),
-                               call.options.block_size, format);
-}
-
-Tensor forward(const Call& call, const Tensor& x, const Tensor& scale, const Tensor& offset) {
-  const MemoryFormat format = x.suggested_format();
-  const AffineLayout layout = layout_of(call, x, scale, format);
-  const Tensor src = x.contiguous(format);
-  const Tensor scales = scale.contiguous();
-  const Tensor offsets = offset.contiguous();
-  Tensor y = Tensor::empty(x.sizes(), x.dtype(), format);
-  detail::visit_floats(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    cpu::affine_forward<T>(call.op, src.data<T>(), layout, scales.data<T>(), offsets.data<T>(),
-                           limits_of<T>(call.options), call.step, static_cast<T*>(y.data_ptr()));
-  });
-  return y;
 }
 
 Tensor sums_as(const std::vector<double>& sums, const Tensor& like) {
@@ -164,59 +147,135 @@ void spike(const AffineOptions& options, const T* src, const AffineLayout& layou
   });
 }
 
-std::vector<Tensor> backward(const Call& call, const BackwardContext& b) {
-  const Tensor x = b.saved(0);
-  const MemoryFormat format = x.suggested_format();
-  const Tensor src = x.contiguous(format);
-  const Tensor grad = b.grad().contiguous(format);
-  const Tensor scales = b.saved(1).contiguous();
-  const Tensor offsets = b.saved(2).contiguous();
-  const AffineLayout layout = layout_of(call, x, scales, format);
-  Tensor x_grad = Tensor::empty(x.sizes(), x.dtype(), format);
-  std::vector<double> scale_grad(static_cast<std::size_t>(layout.parameters));
-  std::vector<double> offset_grad(scale_grad.size());
-  detail::visit_floats(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    auto* dst = static_cast<T*>(x_grad.data_ptr());
-    cpu::affine_backward<T>(call.op, src.data<T>(), grad.data<T>(), layout, scales.data<T>(),
-                            offsets.data<T>(), limits_of<T>(call.options), dst, scale_grad.data(),
-                            offset_grad.data());
-    if (call.options.spike_multiplier != 1.0 && call.op == AffineOp::QuantizeDequantize) {
-      spike<T>(call.options, src.data<T>(), layout, scales.data<T>(), dst);
-    }
-  });
-  return {x_grad, sums_as(scale_grad, scales), sums_as(offset_grad, offsets)};
+void check_options(std::string_view op, AffineOp kind, const AffineOptions& options) {
+  constexpr std::int64_t kLargest = std::int64_t{1} << 52;
+  QUANTA_CHECK(
+      options.qmin <= options.qmax && options.qmin >= -kLargest && options.qmax <= kLargest,
+      "{}: qmin: expected qmin <= qmax within 2^52, got {} and {}", op, options.qmin, options.qmax);
+  const double shift = options.zero_point_shift;
+  const bool may_shift = kind == AffineOp::QuantizeDequantize;
+  QUANTA_CHECK(shift == 0.0 || (may_shift && shift == 0.5),
+               "{}: zero_point_shift: expected {}, got {}", op,
+               may_shift ? "0 or 0.5" : "0 (others belong to quantize_dequantize_affine)", shift);
+  QUANTA_CHECK(options.spike_multiplier == 1.0 ||
+                   (options.spike_epsilon > 0.0 && options.spike_epsilon <= 1.0),
+               "{}: spike_epsilon: expected a number in (0, 1] with spike_multiplier {}, got {}",
+               op, options.spike_multiplier, options.spike_epsilon);
 }
 
-// x, scale and offset in the dtype of the calculation.
-Tensor run_recorded(const Call& call, const Tensor& x, const Tensor& scale, const Tensor& offset) {
-  Tensor y = forward(call, detail::off_tape(x), detail::off_tape(scale), detail::off_tape(offset));
-  if (!autograd::needs_grad(x, scale, offset)) return y;
-  return autograd::record(call.name, {x, scale, offset}, std::move(y), {x, scale, offset},
-                          [call](const BackwardContext& b) { return backward(call, b); });
-}
+// What the three operations share. Arguments: x, scale, offset. Derived says which it is by kKind.
+template <typename Derived>
+struct AffineOperation : Op<Derived> {
+  AffineOptions options;
 
-Tensor run(Call call, const Tensor& x, const Tensor& scale, const Tensor& offset) {
-  check_floating(call.name, "x", x);
-  check_floating(call.name, "scale", scale);
-  check_floating(call.name, "offset", offset);
-  check_options(call);
-  const AffineOptions& options = call.options;
-  QUANTA_CHECK(offset.sizes() == scale.sizes(),
-               "{}: offset: expected the sizes of scale, {}, got {}", call.name, scale.sizes(),
-               offset.sizes());
-  QUANTA_CHECK(call.op != AffineOp::Quantize || holds_grid(x.dtype(), options.qmin, options.qmax),
-               "{}: x: expected a dtype that can represent the range {}..{}, got {}", call.name,
-               options.qmin, options.qmax, x.dtype());
-  layout_of(call, x, scale, MemoryFormat::Contiguous);
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    check_floating(Derived::kName, "x", x);
+    check_floating(Derived::kName, "scale", in[1]);
+    check_floating(Derived::kName, "offset", in[2]);
+    check_options(Derived::kName, Derived::kKind, options);
+    QUANTA_CHECK(in[2].sizes() == in[1].sizes(),
+                 "{}: offset: expected the sizes of scale, {}, got {}", Derived::kName,
+                 in[1].sizes(), in[2].sizes());
+    QUANTA_CHECK(
+        Derived::kKind != AffineOp::Quantize || holds_grid(x.dtype(), options.qmin, options.qmax),
+        "{}: x: expected a dtype that can represent the range {}..{}, got {}", Derived::kName,
+        options.qmin, options.qmax, x.dtype());
+    layout(x.sizes(), in[1].sizes(), MemoryFormat::Contiguous);
+    const MemoryFormat format = x.suggested_format();
+    out.arrange(0, format);
+    out.arrange(1, MemoryFormat::Contiguous);
+    out.arrange(2, MemoryFormat::Contiguous);
+    out.add(x.sizes(), x.dtype(), format);
+  }
 
-  const DType dtype = internal_dtype(x.dtype(), options.qmin, options.qmax);
-  if (dtype == DType::Float16) call.step = AffineStep::Float16;
-  if (dtype == DType::BFloat16) call.step = AffineStep::BFloat16;
-  const DType real = dtype == DType::Float64 ? DType::Float64 : DType::Float32;
-  const auto converted = [&](const Tensor& value) { return value.to(dtype).to(real); };
-  return run_recorded(call, converted(x), converted(scale), converted(offset)).to(x.dtype());
-}
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Precision precision(in[0].dtype(), options);
+    const Tensor x = precision.of(in[0]);
+    const Tensor scale = precision.of(in[1]);
+    const Tensor offset = precision.of(in[2]);
+    const bool is_direct = x.dtype() == out[0].dtype();
+    const MemoryFormat format = x.suggested_format();
+    const Tensor y = is_direct ? out[0] : Tensor::empty(x.sizes(), x.dtype(), format);
+    detail::visit_floats(x.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      cpu::affine_forward<T>(Derived::kKind, x.data<T>(), layout(x.sizes(), scale.sizes(), format),
+                             scale.data<T>(), offset.data<T>(), limits_of<T>(options),
+                             precision.step(), static_cast<T*>(y.data_ptr()));
+    });
+    if (!is_direct) copy_result(y.to(out[0].dtype()), out[0]);
+    return "simd";
+  }
+
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b111); }
+  std::vector<Tensor> gradient(const BackwardContext& context) const override {
+    const Precision precision(context.input_dtype(0), options);
+    const Tensor x = precision.of(context.input(0));
+    const MemoryFormat format = x.suggested_format();
+    const Tensor src = x.contiguous(format);
+    const Tensor grad = context.grad().to(x.dtype()).contiguous(format);
+    const Tensor scales = precision.of(context.input(1)).contiguous();
+    const Tensor offsets = precision.of(context.input(2)).contiguous();
+    const AffineLayout parameters = layout(x.sizes(), scales.sizes(), format);
+    const Tensor x_grad = Tensor::empty(x.sizes(), x.dtype(), format);
+    std::vector<double> scale_grad(static_cast<std::size_t>(parameters.parameters));
+    std::vector<double> offset_grad(scale_grad.size());
+    detail::visit_floats(x.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      auto* dst = static_cast<T*>(x_grad.data_ptr());
+      cpu::affine_backward<T>(Derived::kKind, src.data<T>(), grad.data<T>(), parameters,
+                              scales.data<T>(), offsets.data<T>(), limits_of<T>(options), dst,
+                              scale_grad.data(), offset_grad.data());
+      if (options.spike_multiplier != 1.0 && Derived::kKind == AffineOp::QuantizeDequantize) {
+        spike<T>(options, src.data<T>(), parameters, scales.data<T>(), dst);
+      }
+    });
+    return {precision.back(x_grad, context.input_dtype(0)),
+            precision.back(sums_as(scale_grad, scales), context.input_dtype(1)),
+            precision.back(sums_as(offset_grad, offsets), context.input_dtype(2))};
+  }
+
+ private:
+  AffineLayout layout(const Dims& sizes, const Dims& shape, MemoryFormat format) const {
+    return detail::affine_layout(Derived::kName, "scale", sizes, shape, options.block_size, format);
+  }
+};
+
+template <typename Op>
+constexpr std::array kSettings{
+    attribute<Op, &Op::options, &AffineOptions::qmin>("qmin"),
+    attribute<Op, &Op::options, &AffineOptions::qmax>("qmax"),
+    attribute<Op, &Op::options, &AffineOptions::block_size>("block_size"),
+    attribute<Op, &Op::options, &AffineOptions::zero_point_shift>("zero_point_shift"),
+    attribute<Op, &Op::options, &AffineOptions::rounding>("rounding"),
+    attribute<Op, &Op::options, &AffineOptions::kernel>("kernel"),
+    attribute<Op, &Op::options, &AffineOptions::spike_epsilon>("spike_epsilon"),
+    attribute<Op, &Op::options, &AffineOptions::spike_multiplier>("spike_multiplier")};
+
+struct QuantizeAffine final : AffineOperation<QuantizeAffine> {
+  static constexpr std::string_view kName = "quantize_affine";
+  static constexpr AffineOp kKind = AffineOp::Quantize;
+  QuantizeAffine() = default;
+  explicit QuantizeAffine(AffineOptions given) { options = std::move(given); }
+  static std::span<const AttributeInfo> attribute_table() { return kSettings<QuantizeAffine>; }
+};
+
+// Codes count as they are: no range decides about the precision.
+struct DequantizeAffine final : AffineOperation<DequantizeAffine> {
+  static constexpr std::string_view kName = "dequantize_affine";
+  static constexpr AffineOp kKind = AffineOp::Dequantize;
+  DequantizeAffine() : DequantizeAffine(Dims{}) {}
+  explicit DequantizeAffine(const Dims& block_size) {
+    options.block_size = block_size;
+    options.qmin = options.qmax = 0;
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<DequantizeAffine, &DequantizeAffine::options, &AffineOptions::block_size>(
+            "block_size")};
+    return kTable;
+  }
+};
 
 // The axis of x that carries the scales, -1 for one scale, nothing for several axes.
 std::optional<std::int64_t> channel_axis(const Tensor& x, const Tensor& scale) {
@@ -246,11 +305,18 @@ std::optional<Tensor> torch_zero_points(const Tensor& offset, const AffineOption
   return zero_points;
 }
 
-// The result by torch's fake quantization, or nothing where it does not apply.
-std::optional<Tensor> by_inverse(const Tensor& x, const Tensor& scale, const Tensor& offset,
-                                 const AffineOptions& options) {
+// Torch's fake quantization of the same values.
+struct Inverse {
+  std::int64_t axis;
+  Tensor scales;       // 1-d
+  Tensor zero_points;  // 1-d, Int32
+};
+
+// Nothing where torch's fake quantization does not apply.
+std::optional<Inverse> inverse_of(const Tensor& x, const Tensor& scale, const Tensor& offset,
+                                  const AffineOptions& options) {
   constexpr std::int64_t kLargestCode = std::int64_t{1} << 24;
-  if (autograd::needs_grad(scale, offset) || !options.block_size.empty() ||
+  if (options.kernel == AffineKernel::Divide || !options.block_size.empty() ||
       options.zero_point_shift != 0.0 || options.rounding != AffineRounding::HalfEven ||
       options.spike_multiplier != 1.0 || x.dtype() == DType::Float64 ||
       options.qmin < -kLargestCode || options.qmax > kLargestCode) {
@@ -260,80 +326,125 @@ std::optional<Tensor> by_inverse(const Tensor& x, const Tensor& scale, const Ten
   if (!axis.has_value()) return std::nullopt;
   const std::optional<Tensor> zero_points = torch_zero_points(offset, options, *axis >= 0);
   if (!zero_points.has_value()) return std::nullopt;
-  const Tensor scales = scale.detach().reshape({scale.numel()});
-  if (*axis < 0) {
-    return fake_quantize_per_tensor_affine(x, scales, *zero_points, options.qmin, options.qmax);
+  return Inverse{*axis, scale.detach().reshape({scale.numel()}), *zero_points};
+}
+
+void require_automatic(std::string_view op, const AffineOptions& options, const Tensor& scale) {
+  QUANTA_CHECK(options.kernel != AffineKernel::InverseMultiply,
+               "{}: kernel: expected what InverseMultiply can do (one scale or one per channel, "
+               "whole offsets in the range, no blocks, no gradient of scale and offset), got scale "
+               "{}",
+               op, scale.sizes());
+}
+
+struct QuantizeDequantizeAffine final : AffineOperation<QuantizeDequantizeAffine> {
+  static constexpr std::string_view kName = "quantize_dequantize_affine";
+  static constexpr AffineOp kKind = AffineOp::QuantizeDequantize;
+  QuantizeDequantizeAffine() = default;
+  explicit QuantizeDequantizeAffine(AffineOptions given) { options = std::move(given); }
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const std::optional<Inverse> inverse = inverse_of(in[0], in[1], in[2], options);
+    if (!inverse) {
+      require_automatic(kName, options, in[1]);
+      return AffineOperation::cpu(in, out);
+    }
+    cpu::fake_quantize_tensor(in[0], inverse->axis,
+                              cpu::fake_quantize_channels(inverse->scales.to_float_vector(),
+                                                          inverse->zero_points.to_float_vector(),
+                                                          options.qmin, options.qmax),
+                              out[0], nullptr);
+    return "simd";
   }
-  return fake_quantize_per_channel_affine(x, scales, *zero_points, *axis, options.qmin,
-                                          options.qmax);
+  /// By division where scale or offset ask for a gradient, else as fake quantization has it.
+  std::shared_ptr<const Operation> for_gradient(std::uint64_t needed) const override;
+  static std::span<const AttributeInfo> attribute_table() {
+    return kSettings<QuantizeDequantizeAffine>;
+  }
+};
+
+// The form of quantize_dequantize_affine with a gradient that its kernel decides about.
+struct WithGradient final : ComposedOp<WithGradient> {
+  static constexpr std::string_view kName = QuantizeDequantizeAffine::kName;
+  AffineOptions options;
+  bool is_learned = false;  // scale or offset
+
+  WithGradient() = default;
+  WithGradient(AffineOptions given, bool learned)
+      : options(std::move(given)), is_learned(learned) {}
+  std::vector<Tensor> compose(const Arguments& in) const override {
+    const Tensor& x = in[0];
+    AffineOptions by_division = options;
+    by_division.kernel = AffineKernel::Divide;
+    const QuantizeDequantizeAffine division(by_division);
+    Results checked;
+    division.infer(in, checked);
+    if (!is_learned) {
+      if (const std::optional<Inverse> inverse = inverse_of(x, in[1], in[2], options)) {
+        const auto& [axis, scales, zero_points] = *inverse;
+        return {axis < 0 ? fake_quantize_per_tensor_affine(x, scales, zero_points, options.qmin,
+                                                           options.qmax)
+                         : fake_quantize_per_channel_affine(x, scales, zero_points, axis,
+                                                            options.qmin, options.qmax)};
+      }
+    }
+    require_automatic(kName, options, in[1]);
+    return {run(division, x, in[1], in[2])};
+  }
+};
+
+std::shared_ptr<const Operation> QuantizeDequantizeAffine::for_gradient(
+    std::uint64_t needed) const {
+  if (options.kernel == AffineKernel::Divide) return nullptr;
+  return std::make_shared<WithGradient>(options, (needed & 0b110U) != 0);
 }
 
 }  // namespace
 
 Tensor quantize_affine(const Tensor& x, const Tensor& scale, const Tensor& offset,
                        const AffineOptions& options) {
-  if (replay::is_recording()) {
-    return replay::call(
-        "quantize_affine",
-        [=](const Tensor& a, const Tensor& b, const Tensor& c) {
-          return quantize_affine(a, b, c, options);
-        },
-        x, scale, offset);
-  }
-  OpScope scope("quantize_affine");
-  scope.kernel("simd");
-  return run({"quantize_affine", AffineOp::Quantize, options}, x, scale, offset);
+  return run(QuantizeAffine{options}, x, scale, offset);
 }
 
 Tensor dequantize_affine(const Tensor& q, const Tensor& scale, const Tensor& offset,
                          const AffineOptions& options) {
-  if (replay::is_recording()) {
-    return replay::call(
-        "dequantize_affine",
-        [=](const Tensor& a, const Tensor& b, const Tensor& c) {
-          return dequantize_affine(a, b, c, options);
-        },
-        q, scale, offset);
-  }
-  OpScope scope("dequantize_affine");
-  scope.kernel("simd");
-  AffineOptions blocks;
-  blocks.block_size = options.block_size;
-  // Codes count as they are: no range decides about the precision.
-  blocks.qmin = blocks.qmax = 0;
-  return run({"dequantize_affine", AffineOp::Dequantize, blocks}, q, scale, offset);
+  return run(DequantizeAffine{options.block_size}, q, scale, offset);
 }
 
 Tensor quantize_dequantize_affine(const Tensor& x, const Tensor& scale, const Tensor& offset,
                                   const AffineOptions& options) {
-  if (replay::is_recording()) {
-    return replay::call(
-        "quantize_dequantize_affine",
-        [=](const Tensor& a, const Tensor& b, const Tensor& c) {
-          return quantize_dequantize_affine(a, b, c, options);
-        },
-        x, scale, offset);
-  }
-  constexpr std::string_view kOp = "quantize_dequantize_affine";
-  OpScope scope(kOp);
-  scope.kernel("simd");
-  const Call call{kOp, AffineOp::QuantizeDequantize, options};
-  if (options.kernel == AffineKernel::Divide) return run(call, x, scale, offset);
-  check_floating(kOp, "x", x);
-  check_floating(kOp, "scale", scale);
-  check_floating(kOp, "offset", offset);
-  check_options(call);
-  layout_of(call, x, scale, MemoryFormat::Contiguous);
-  QUANTA_CHECK(offset.sizes() == scale.sizes(),
-               "{}: offset: expected the sizes of scale, {}, got {}", kOp, scale.sizes(),
-               offset.sizes());
-  if (std::optional<Tensor> y = by_inverse(x, scale, offset, options)) return *std::move(y);
-  QUANTA_CHECK(options.kernel == AffineKernel::Automatic,
-               "{}: kernel: expected what InverseMultiply can do (one scale or one per channel, "
-               "whole offsets in the range, no blocks, no gradient of scale and offset), got scale "
-               "{}",
-               kOp, scale.sizes());
-  return run(call, x, scale, offset);
+  return run(QuantizeDequantizeAffine{options}, x, scale, offset);
+}
+
+// The catalogue --------------------------------------------------------------------------------
+
+namespace {
+
+// One scale for each channel; one for each block where x is Float64.
+template <typename Kind>
+Sample sample_of(DType dtype) {
+  Kind operation;
+  const bool in_blocks = dtype == DType::Float64;
+  if (in_blocks) operation.options.block_size = {1, 3, 2, 4};
+  const Dims sizes = in_blocks ? Dims{2, 1, 2, 1} : Dims{3, 1, 1};
+  const Tensor scale = Tensor::full(sizes, 0.25, dtype);
+  const Tensor offset = Tensor::full(sizes, -3.0, dtype);
+  return sample_call(std::move(operation), {sample_tensor({2, 3, 4, 4}, dtype), scale, offset});
+}
+
+template <typename Kind>
+void add(Catalogue& catalogue) {
+  catalogue.add(
+      {.name = Kind::kName, .header = "quanta/ops/quantize_affine.h", .dtypes = dtypes::kFloating},
+      sample_of<Kind>);
+}
+
+}  // namespace
+
+void detail::add_quantize_affine(Catalogue& catalogue) {
+  add<QuantizeAffine>(catalogue);
+  add<DequantizeAffine>(catalogue);
+  add<QuantizeDequantizeAffine>(catalogue);
 }
 
 }  // namespace quanta

@@ -12,24 +12,10 @@
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/parallel.h"
 
-namespace quanta::gradients {
+namespace quanta::recurrent {
 namespace {
 
-using autograd::BackwardContext;
 using detail::RecurrentStep;
-
-// Places of the inputs, the outputs and the saved tensors on the tape.
-enum Input : std::size_t { kGates, kWeightHh, kBiasHh, kWeightHr, kH0, kC0 };
-enum Output : std::size_t { kOutput, kHn, kCn };
-enum Saved : std::size_t { kSavedHh, kSavedHr, kSavedH0, kSavedC0, kSavedKept, kSavedOutput };
-
-// What a call was, but for its tensors.
-struct Call {
-  RecurrentKind kind;
-  std::int64_t hidden_size;
-  std::vector<std::int64_t> batch_sizes;
-  StepOrder order;
-};
 
 template <typename T>
 T* numbers(const Tensor& x) {
@@ -42,47 +28,46 @@ T* numbers(const Tensor& x) {
 template <typename T>
 class BackwardLoop {
  public:
-  BackwardLoop(const Call& call, const BackwardContext& context)
-      : context_(context),
+  explicit BackwardLoop(const RecurrentBackward& call)
+      : call_(call),
         kind_(call.kind),
         hidden_(call.hidden_size),
         gates_(gate_count(call.kind) * call.hidden_size),
         steps_(detail::steps_in_order(call.batch_sizes, call.order)),
-        output_(context.saved(kSavedOutput)),
-        kept_(context.saved(kSavedKept)),
-        h_0_(context.saved(kSavedH0).contiguous()),
+        output_(call.output),
+        kept_(call.kept),
+        h_0_(call.h_0.contiguous()),
         width_(h_0_.sizes()[1]),
-        for_output_(context.grad(kOutput).contiguous()),
-        for_h_(context.grad(kHn).clone(MemoryFormat::Contiguous)) {
+        for_output_(call.for_output.contiguous()),
+        for_h_(call.for_h.clone(MemoryFormat::Contiguous)) {
     const std::int64_t total = output_.sizes()[0];
     for_x_ = empty({total, gates_});
     for_hidden_ = kind_ == RecurrentKind::Gru ? empty({total, gates_}) : for_x_;
-    back_hidden_ = detail::hidden_function_back<T>(context.saved(kSavedHh).contiguous());
+    back_hidden_ = detail::hidden_function_back<T>(call.weight_hh.contiguous());
     if (kind_ == RecurrentKind::Gru) through_gates_ = empty(for_h_.sizes());
     if (kind_ == RecurrentKind::Lstm) {
-      c_0_ = context.saved(kSavedC0).contiguous();
-      for_c_ = context.grad(kCn).clone(MemoryFormat::Contiguous);
+      c_0_ = call.c_0.contiguous();
+      for_c_ = call.for_c.clone(MemoryFormat::Contiguous);
     }
-    const Tensor projection = context.saved(kSavedHr);
-    if (projection.defined()) {
-      back_projection_ = detail::hidden_function_back<T>(projection.contiguous());
+    if (call.weight_hr.defined()) {
+      back_projection_ = detail::hidden_function_back<T>(call.weight_hr.contiguous());
       for_projected_ = empty({total, width_});
       for_unprojected_ = empty({h_0_.sizes()[0], hidden_});
     }
   }
 
-  std::vector<Tensor> run() {
+  RecurrentGradients run() {
     for (const RecurrentStep& step : std::views::reverse(steps_)) run_step(step);
     Tensor for_weight, for_bias, for_projection;
-    if (context_.needs(kWeightHh)) for_weight = matmul(for_hidden_.t(), h_before_steps());
-    if (context_.needs(kBiasHh)) for_bias = autograd::sum_to_size(for_hidden_, {gates_});
-    if (context_.needs(kWeightHr)) {
+    if (call_.needs_weight_hh) for_weight = matmul(for_hidden_.t(), h_before_steps());
+    if (call_.needs_bias_hh) for_bias = autograd::sum_to_size(for_hidden_, {gates_});
+    if (call_.needs_weight_hr) {
       // What was projected: the output gate times tanh(c').
       const Tensor unprojected =
           mul(kept_.narrow(1, 3 * hidden_, hidden_), kept_.narrow(1, 4 * hidden_, hidden_));
       for_projection = matmul(for_projected_.t(), unprojected);
     }
-    return {for_x_, for_weight, for_bias, for_projection, for_h_, for_c_};
+    return {for_x_, for_h_, for_c_, for_weight, for_bias, for_projection};
   }
 
  private:
@@ -157,7 +142,7 @@ class BackwardLoop {
     return all;
   }
 
-  const BackwardContext& context_;
+  const RecurrentBackward& call_;
   RecurrentKind kind_;
   std::int64_t hidden_, gates_;
   std::vector<RecurrentStep> steps_;
@@ -173,24 +158,9 @@ class BackwardLoop {
 
 }  // namespace
 
-void record_recurrent_steps(const RecurrentResult& result, const Tensor& kept,
-                            const RecurrentSteps& steps, const StepWeights& weights,
-                            const Tensor& input_gates, const Tensor& h_0, const Tensor& c_0) {
-  const std::array inputs{input_gates, weights.weight_hh, weights.bias_hh, weights.weight_hr, h_0,
-                          c_0};
-  const std::array outputs{result.output, result.h_n, result.c_n};
-  const std::array saved{weights.weight_hh, weights.weight_hr, h_0, c_0, kept, result.output};
-  const std::size_t count = result.c_n.defined() ? 3 : 2;
-  const Call call{steps.kind,
-                  steps.hidden_size,
-                  {steps.batch_sizes.begin(), steps.batch_sizes.end()},
-                  steps.order};
-  autograd::record("recurrent_steps", inputs, std::span(outputs).first(count), saved,
-                   [call](const BackwardContext& context) {
-                     return context.grad(kOutput).dtype() == DType::Float64
-                                ? BackwardLoop<double>(call, context).run()
-                                : BackwardLoop<float>(call, context).run();
-                   });
+RecurrentGradients recurrent_gradients(const RecurrentBackward& call) {
+  return call.for_output.dtype() == DType::Float64 ? BackwardLoop<double>(call).run()
+                                                   : BackwardLoop<float>(call).run();
 }
 
-}  // namespace quanta::gradients
+}  // namespace quanta::recurrent

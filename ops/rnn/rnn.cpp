@@ -1,23 +1,37 @@
 #include "quanta/ops/rnn.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <memory>
 #include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "quanta/ops/cpu/onednn/linear_float.h"
+#include "quanta/ops/detail/families.h"
+#include "quanta/ops/detail/floating.h"
 #include "quanta/ops/rnn/cpu_kernels.h"
 #include "quanta/ops/rnn/gradient.h"
 #include "quanta/ops/rnn/loop.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/operation.h"
 #include "quanta/runtime/parallel.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
 
 namespace quanta {
+
+std::span<const std::string_view> enumerators(RecurrentKind) {
+  static constexpr std::array<std::string_view, 4> kNames{"rnn_tanh", "rnn_relu", "lstm", "gru"};
+  return kNames;
+}
+std::span<const std::string_view> enumerators(StepOrder) {
+  static constexpr std::array<std::string_view, 2> kNames{"forward", "reverse"};
+  return kNames;
+}
+
+namespace recurrent {
 namespace {
 
 constexpr std::string_view kOp = "recurrent_steps";
@@ -67,8 +81,6 @@ struct Products {
   detail::HiddenFunction<T> hidden, projection;
   /// What may run the steps by itself, or null.
   const HiddenProduct* layer = nullptr;
-  /// Hears which of the two happened; may be null.
-  OpScope* scope = nullptr;
 };
 
 /// The buffers of one call and what happens in a step.
@@ -87,23 +99,19 @@ class StepLoop {
         kept_(kept) {}
 
   /// Sequences that join later, as in Reverse order, have h_0 and c_0 in their rows until then;
-  /// those that have ended keep their state.
-  void run() {
+  /// those that have ended keep their state. Gives the name of what ran.
+  std::string_view run() {
     const std::vector<detail::RecurrentStep> order =
         detail::steps_in_order(steps_.batch_sizes, steps_.order);
     if constexpr (std::is_same_v<T, float>) {
-      if (products_.layer != nullptr && run_layer(order)) return told("quanta:layer");
+      if (products_.layer != nullptr && run_layer(order)) return "quanta:layer";
     }
     make_buffers();
     for (const detail::RecurrentStep& step : order) run_step(step);
-    told("quanta:steps");
+    return "quanta:steps";
   }
 
  private:
-  void told(std::string_view kernel) const {
-    if (products_.scope != nullptr) products_.scope->kernel(kernel);
-  }
-
   bool run_layer(std::span<const detail::RecurrentStep> order) const {
     return products_.layer->run_layer({.kind = steps_.kind,
                                        .hidden_size = hidden_,
@@ -182,55 +190,163 @@ void check_call(const RecurrentSteps& steps, Projects projects, const Tensor& in
   if (is_lstm) check_tensor("c_0", c_0, dtype, {batch, steps.hidden_size});
 }
 
-void check_weights(const RecurrentSteps& steps, const StepWeights& weights, const Tensor& h_0,
-                   DType dtype) {
-  const std::int64_t rows = gate_count(steps.kind) * steps.hidden_size;
-  check_tensor("weight_hh", weights.weight_hh, dtype, {rows, h_0.sizes()[1]});
-  if (weights.bias_hh.defined()) check_tensor("bias_hh", weights.bias_hh, dtype, {rows});
-  if (weights.weight_hr.defined()) {
-    check_tensor("weight_hr", weights.weight_hr, dtype, {h_0.sizes()[1], steps.hidden_size});
-  }
-}
-
 // What a loop reads: dense; c is undefined but for Lstm.
 struct LoopInput {
   Tensor gates, h, c;
 };
 
 template <typename T>
-void run_loop_into(const RecurrentSteps& steps, const Products<T>& products, const LoopInput& input,
-                   const RecurrentResult& result, const Tensor& kept) {
+std::string_view run_loop(const RecurrentSteps& steps, const Products<T>& products,
+                          const LoopInput& input, const RecurrentResult& result,
+                          const Tensor& kept) {
   std::copy_n(numbers<T>(input.h), input.h.numel(), numbers<T>(result.h_n));
   if (input.c.defined()) std::copy_n(numbers<T>(input.c), input.c.numel(), numbers<T>(result.c_n));
-  if (result.output.numel() == 0) return;
-  StepLoop<T>(steps, products, input.gates, result, kept).run();
+  if (result.output.numel() == 0) return "quanta:steps";
+  return StepLoop<T>(steps, products, input.gates, result, kept).run();
 }
 
-Products<float> products_of(const RecurrentSteps& steps, OpScope* scope) {
-  const auto product = [](const HiddenProduct* packed) -> detail::HiddenFunction<float> {
-    if (packed == nullptr) return {};
-    return [packed](const float* h, std::int64_t rows, float* out) { (*packed)(h, rows, out); };
-  };
-  return {product(steps.hidden), product(steps.projection),
-          steps.projection == nullptr ? steps.hidden : nullptr, scope};
-}
+/// The settings of both operations. A call's own batch sizes are looked at where they are; a clone
+/// owns a copy.
+template <typename Derived>
+struct Steps : Op<Derived> {
+  static constexpr std::string_view kName = kOp;
+  enum Argument : std::size_t { kGates, kH0, kC0, kWeightHh, kBiasHh, kWeightHr };
 
-// The steps with packed weights again, for quanta::freeze.
-class RecordedLoop {
- public:
-  explicit RecordedLoop(const RecurrentSteps& steps)
-      : batch_sizes_(steps.batch_sizes.begin(), steps.batch_sizes.end()),
-        steps_(steps),
-        hidden_(shared(steps.hidden)),
-        projection_(shared(steps.projection)) {}
+  RecurrentKind kind;
+  std::int64_t hidden_size;
+  StepOrder order;
 
-  void operator()(const replay::Frame& frame) const {
-    RecurrentSteps steps = steps_;
+  explicit Steps(const RecurrentSteps& steps)
+      : kind(steps.kind),
+        hidden_size(steps.hidden_size),
+        order(steps.order),
+        batch_sizes_(steps.batch_sizes) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Derived& self = static_cast<const Derived&>(*this);
+    const DType dtype = self.dtype_of(in);
+    const Projects projects = self.projects(in);
+    const Tensor c_0 = is_lstm() ? in[kC0] : Tensor();
+    check_call(steps(), projects, in[kGates], in[kH0], c_0, dtype);
+    self.check(in, dtype);
+    for (std::size_t i = 0; i < in.size(); ++i) out.arrange(i, MemoryFormat::Contiguous);
+    out.add({in[kGates].sizes()[0], in[kH0].sizes()[1]}, dtype);
+    out.add(in[kH0].sizes(), dtype);
+    if (is_lstm()) out.add(c_0.sizes(), dtype);
+  }
+
+  // Of the products in all steps. Weights are left out of the bytes: they are read once for each
+  // step unless a cache holds them.
+  OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
+    const std::int64_t width = out[0].sizes()[1];
+    const bool projects = static_cast<const Derived&>(*this).projects(in) == Projects::Yes;
+    const std::int64_t columns = (gate_count(kind) + (projects ? 1 : 0)) * hidden_size;
+    return {.multiply_adds = in[kGates].sizes()[0] * width * columns,
+            .bytes = static_cast<std::int64_t>(in[kGates].nbytes() + out[0].nbytes())};
+  }
+
+  std::shared_ptr<Operation> clone() const override {
+    auto copy = std::make_shared<Derived>(static_cast<const Derived&>(*this));
+    copy->own_batch_sizes();
+    return copy;
+  }
+
+  bool is_lstm() const noexcept { return kind == RecurrentKind::Lstm; }
+  std::span<const std::int64_t> batch_sizes() const noexcept { return batch_sizes_; }
+
+ protected:
+  RecurrentSteps steps() const {
+    RecurrentSteps steps;
+    steps.kind = kind;
+    steps.hidden_size = hidden_size;
     steps.batch_sizes = batch_sizes_;
-    const bool is_lstm = steps.kind == RecurrentKind::Lstm;
-    run_loop_into<float>(steps, products_of(steps, nullptr),
-                         {frame.in(0), frame.in(1), is_lstm ? frame.in(2) : Tensor()},
-                         {frame.out(0), frame.out(1), is_lstm ? frame.out(2) : Tensor()}, {});
+    steps.order = order;
+    return steps;
+  }
+  LoopInput input(const Arguments& in) const {
+    return {in[kGates], in[kH0], is_lstm() ? in[kC0] : Tensor()};
+  }
+  RecurrentResult result(std::span<const Tensor> out) const {
+    return {out[0], out[1], is_lstm() ? out[2] : Tensor()};
+  }
+
+  void own_batch_sizes() {
+    owned_ =
+        std::make_shared<const std::vector<std::int64_t>>(batch_sizes_.begin(), batch_sizes_.end());
+    batch_sizes_ = *owned_;
+  }
+
+  static std::vector<AttributeInfo> settings() {
+    AttributeInfo sizes{"batch_sizes",
+                        [](const Operation& operation) -> Attribute {
+                          const auto given = static_cast<const Derived&>(operation).batch_sizes();
+                          return std::vector<std::int64_t>(given.begin(), given.end());
+                        },
+                        [](Operation& operation, const Attribute& value) {
+                          std::vector<std::int64_t> given;
+                          detail::from_attribute("batch_sizes", value, given);
+                          Steps& self = static_cast<Derived&>(operation);
+                          self.batch_sizes_ = given;
+                          self.own_batch_sizes();
+                        }};
+    return {attribute<Derived, &Derived::kind>("kind"),
+            attribute<Derived, &Derived::hidden_size>("hidden_size"),
+            attribute<Derived, &Derived::order>("order"), sizes};
+  }
+
+ private:
+  std::span<const std::int64_t> batch_sizes_;
+  std::shared_ptr<const std::vector<std::int64_t>> owned_;
+};
+
+/// With packed weights. A call's own products are looked at where they are; a clone shares them.
+struct PackedSteps final : Steps<PackedSteps> {
+  explicit PackedSteps(const RecurrentSteps& given)
+      : Steps(given), hidden_(given.hidden), projection_(given.projection) {}
+
+  DType dtype_of(const Arguments&) const { return DType::Float32; }
+  Projects projects(const Arguments&) const {
+    return projection_ != nullptr ? Projects::Yes : Projects::No;
+  }
+  void check(const Arguments&, DType) const {
+    QUANTA_CHECK(hidden_ != nullptr, "{}: hidden: expected a product, got none", kOp);
+  }
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const auto function = [](const HiddenProduct* packed) -> detail::HiddenFunction<float> {
+      if (packed == nullptr) return {};
+      return [packed](const float* h, std::int64_t rows, float* to) { (*packed)(h, rows, to); };
+    };
+    const Products<float> products{function(hidden_), function(projection_),
+                                   projection_ == nullptr ? hidden_ : nullptr};
+    return run_loop<float>(steps(), products, input(in), result(out), {});
+  }
+
+  GradientUse gradient_use(std::uint64_t) const override {
+    autograd::throw_not_differentiable("recurrent_steps (packed)");
+  }
+
+  std::shared_ptr<Operation> clone() const override {
+    auto copy = std::make_shared<PackedSteps>(*this);
+    copy->own_batch_sizes();
+    copy->owners_ = {shared(hidden_), shared(projection_)};
+    return copy;
+  }
+
+  static OpaqueAttribute hidden(const PackedSteps& self) {
+    return OpaqueAttribute(std::shared_ptr<const void>(), self.hidden_);
+  }
+  static OpaqueAttribute projection(const PackedSteps& self) {
+    return OpaqueAttribute(std::shared_ptr<const void>(), self.projection_);
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static const std::vector<AttributeInfo> table = [] {
+      std::vector<AttributeInfo> all = settings();
+      all.push_back(read_only_attribute<PackedSteps, &PackedSteps::hidden>("hidden"));
+      all.push_back(read_only_attribute<PackedSteps, &PackedSteps::projection>("projection"));
+      return all;
+    }();
+    return table;
   }
 
  private:
@@ -242,84 +358,99 @@ class RecordedLoop {
     return owner;
   }
 
-  std::vector<std::int64_t> batch_sizes_;
-  RecurrentSteps steps_;
-  std::shared_ptr<const HiddenProduct> hidden_, projection_;
+  const HiddenProduct* hidden_;
+  const HiddenProduct* projection_;
+  std::array<std::shared_ptr<const HiddenProduct>, 2> owners_;
 };
 
-void record_loop(const RecurrentSteps& steps, const LoopInput& input,
-                 const RecurrentResult& result) {
-  if (result.output.numel() == 0) return;
-  replay::ClosureStep step{.op = kOp,
-                    .inputs = {input.gates, input.h},
-                    .outputs = {result.output, result.h_n},
-                    .run = RecordedLoop(steps)};
-  if (input.c.defined()) {
-    step.inputs.push_back(input.c);
-    step.outputs.push_back(result.c_n);
+/// With plain weights, of which the bias and the projection may be undefined.
+struct WeightSteps final : Steps<WeightSteps> {
+  /// What the gates leave for the gradient is one result more.
+  bool keeps = false;
+
+  explicit WeightSteps(const RecurrentSteps& given) : Steps(given) {}
+
+  DType dtype_of(const Arguments& in) const {
+    const bool is_double = in[kGates].defined() && in[kGates].dtype() == DType::Float64;
+    return is_double ? DType::Float64 : DType::Float32;
   }
-  replay::record(std::move(step));
-}
-
-// Checked arguments; `kept` is undefined where no gradient is asked for.
-template <typename T>
-RecurrentResult run_loop(const RecurrentSteps& steps, const Products<T>& products,
-                         const Tensor& input_gates, const Tensor& h_0, const Tensor& c_0,
-                         const Tensor& kept) {
-  const DType dtype = h_0.dtype();
-  const LoopInput input{input_gates.detach().contiguous(), h_0.detach().contiguous(),
-                        steps.kind == RecurrentKind::Lstm ? c_0.detach().contiguous() : Tensor()};
-  RecurrentResult result{Tensor::empty({input_gates.sizes()[0], h_0.sizes()[1]}, dtype),
-                         Tensor::empty(h_0.sizes(), dtype),
-                         {}};
-  if (input.c.defined()) result.c_n = Tensor::empty(c_0.sizes(), dtype);
-  run_loop_into<T>(steps, products, input, result, kept);
-  if constexpr (std::is_same_v<T, float>) {
-    if (replay::is_recording()) record_loop(steps, input, result);
+  Projects projects(const Arguments& in) const {
+    return in[kWeightHr].defined() ? Projects::Yes : Projects::No;
   }
-  return result;
-}
-
-template <typename T>
-RecurrentResult run_weights(const RecurrentSteps& steps, const StepWeights& weights,
-                            const Tensor& input_gates, const Tensor& h_0, const Tensor& c_0,
-                            const Tensor& kept) {
-  const auto dense = [](const Tensor& x) { return x.defined() ? x.detach().contiguous() : x; };
-  Products<T> products{detail::hidden_function<T>(dense(weights.weight_hh), dense(weights.bias_hh)),
-                       {}};
-  if (weights.weight_hr.defined()) {
-    products.projection = detail::hidden_function<T>(dense(weights.weight_hr), {});
+  void check(const Arguments& in, DType dtype) const {
+    const std::int64_t rows = gate_count(kind) * hidden_size;
+    const std::int64_t width = in[kH0].sizes()[1];
+    check_tensor("weight_hh", in[kWeightHh], dtype, {rows, width});
+    if (in[kBiasHh].defined()) check_tensor("bias_hh", in[kBiasHh], dtype, {rows});
+    if (in[kWeightHr].defined()) {
+      check_tensor("weight_hr", in[kWeightHr], dtype, {width, hidden_size});
+    }
   }
-  return run_loop<T>(steps, products, input_gates, h_0, c_0, kept);
-}
 
-// Of the products in all steps. Weights are left out of the bytes: they are read once for each step
-// unless a cache holds them.
-OpWork steps_work(const RecurrentSteps& steps, Projects projects, const Tensor& input_gates,
-                  const RecurrentResult& result) {
-  const std::int64_t width = result.output.sizes()[1];
-  const std::int64_t gates = gate_count(steps.kind);
-  const std::int64_t columns = (projects == Projects::Yes ? gates + 1 : gates) * steps.hidden_size;
-  return {.multiply_adds = input_gates.sizes()[0] * width * columns,
-          .bytes = static_cast<std::int64_t>(input_gates.nbytes() + result.output.nbytes())};
-}
+  void infer(const Arguments& in, Results& out) const override {
+    Steps::infer(in, out);
+    if (kept_width() > 0) out.add({in[kGates].sizes()[0], kept_width()}, dtype_of(in));
+  }
 
-RecurrentResult recorded_call(const RecurrentSteps& steps, const StepWeights& weights,
-                              const Tensor& input_gates, const Tensor& h_0, const Tensor& c_0) {
-  const auto run = [steps, sizes = std::vector(steps.batch_sizes.begin(), steps.batch_sizes.end())](
-                       const Tensor& gates, const Tensor& h, const Tensor& c, const Tensor& hh,
-                       const Tensor& bias, const Tensor& hr) {
-    RecurrentSteps again = steps;
-    again.batch_sizes = sizes;
-    RecurrentResult result = recurrent_steps(again, {hh, bias, hr}, gates, h, c);
-    return std::vector{result.output, result.h_n, result.c_n};
-  };
-  const std::vector<Tensor> parts = replay::call(kOp, run, input_gates, h_0, c_0, weights.weight_hh,
-                                                 weights.bias_hh, weights.weight_hr);
-  return {parts[0], parts[1], parts[2]};
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    return detail::visit_floats(dtype_of(in), [&](auto zero) {
+      using T = decltype(zero);
+      Products<T> products{detail::hidden_function<T>(in[kWeightHh], in[kBiasHh]), {}};
+      if (in[kWeightHr].defined()) {
+        products.projection = detail::hidden_function<T>(in[kWeightHr], {});
+      }
+      return run_loop<T>(steps(), products, input(in), result(out),
+                         kept_width() > 0 ? out[out.size() - 1] : Tensor());
+    });
+  }
+
+  std::shared_ptr<const Operation> for_gradient(std::uint64_t) const override {
+    if (keeps || detail::kept_numbers(kind) == 0) return nullptr;
+    auto copy = std::make_shared<WeightSteps>(*this);
+    copy->keeps = true;
+    return copy;
+  }
+  GradientUse gradient_use(std::uint64_t) const override {
+    const std::uint64_t kept = kept_width() > 0 ? std::uint64_t{1} << (is_lstm() ? 3 : 2) : 0;
+    return GradientUse::of(1U << kH0 | 1U << kC0 | 1U << kWeightHh | 1U << kWeightHr, 1U | kept);
+  }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    const RecurrentGradients gradients = recurrent_gradients(
+        {.kind = kind,
+         .hidden_size = hidden_size,
+         .batch_sizes = batch_sizes(),
+         .order = order,
+         .output = context.output(0),
+         .kept = kept_width() > 0 ? context.output(is_lstm() ? 3 : 2) : Tensor(),
+         .h_0 = context.input(kH0),
+         .c_0 = is_lstm() ? context.input(kC0) : Tensor(),
+         .weight_hh = context.input(kWeightHh),
+         .weight_hr = context.input(kWeightHr),
+         .for_output = context.grad(0),
+         .for_h = context.grad(1),
+         .for_c = is_lstm() ? context.grad(2) : Tensor(),
+         .needs_weight_hh = context.needs(kWeightHh),
+         .needs_bias_hh = context.needs(kBiasHh),
+         .needs_weight_hr = context.needs(kWeightHr)});
+    return {gradients.gates,     gradients.h_0,     gradients.c_0,
+            gradients.weight_hh, gradients.bias_hh, gradients.weight_hr};
+  }
+
+  static std::span<const AttributeInfo> attribute_table() {
+    static const std::vector<AttributeInfo> table = settings();
+    return table;
+  }
+
+ private:
+  std::int64_t kept_width() const { return keeps ? detail::kept_numbers(kind) * hidden_size : 0; }
+};
+
+RecurrentResult result_of(const Results& results, RecurrentKind kind) {
+  return {results[0], results[1], kind == RecurrentKind::Lstm ? results[2] : Tensor()};
 }
 
 }  // namespace
+}  // namespace recurrent
 
 bool HiddenProduct::run_layer(const detail::LayerSteps& /*layer*/) const { return false; }
 
@@ -348,46 +479,37 @@ std::shared_ptr<const HiddenProduct> float_hidden_product(const Tensor& weight,
                    (bias.dtype() == DType::Float32 && bias.sizes() == Dims{weight.sizes()[0]}),
                "{}: bias: expected Float32 [{}], got {} {}", kProduct, weight.sizes()[0],
                bias.dtype(), bias.sizes());
-  return std::make_shared<FloatProduct>(
+  return std::make_shared<recurrent::FloatProduct>(
       weight.clone(MemoryFormat::Contiguous),
       bias.defined() ? bias.clone(MemoryFormat::Contiguous) : bias);
 }
 
 RecurrentResult recurrent_steps(const RecurrentSteps& steps, const Tensor& input_gates,
                                 const Tensor& h_0, const Tensor& c_0) {
-  OpScope scope(kOp);
-  const Projects projects = steps.projection != nullptr ? Projects::Yes : Projects::No;
-  check_call(steps, projects, input_gates, h_0, c_0, DType::Float32);
-  QUANTA_CHECK(steps.hidden != nullptr, "{}: hidden: expected a product, got none", kOp);
-  autograd::require_no_grad("recurrent_steps (packed)", input_gates, h_0, c_0);
-  RecurrentResult result =
-      run_loop<float>(steps, products_of(steps, &scope), input_gates, h_0, c_0, {});
-  scope.work([&] { return steps_work(steps, projects, input_gates, result); });
-  return result;
+  return recurrent::result_of(run_all(recurrent::PackedSteps(steps), input_gates, h_0, c_0),
+                              steps.kind);
 }
 
 RecurrentResult recurrent_steps(const RecurrentSteps& steps, const StepWeights& weights,
                                 const Tensor& input_gates, const Tensor& h_0, const Tensor& c_0) {
-  if (replay::is_recording()) return recorded_call(steps, weights, input_gates, h_0, c_0);
-  OpScope scope(kOp);
-  const Projects projects = weights.weight_hr.defined() ? Projects::Yes : Projects::No;
-  const DType dtype = input_gates.defined() && input_gates.dtype() == DType::Float64
-                          ? DType::Float64
-                          : DType::Float32;
-  check_call(steps, projects, input_gates, h_0, c_0, dtype);
-  check_weights(steps, weights, h_0, dtype);
-  const bool records = autograd::needs_grad(input_gates, weights.weight_hh, weights.bias_hh,
-                                            weights.weight_hr, h_0, c_0);
-  const std::int64_t kept_width = detail::kept_numbers(steps.kind) * steps.hidden_size;
-  Tensor kept;
-  if (records && kept_width > 0) kept = Tensor::empty({input_gates.sizes()[0], kept_width}, dtype);
-  const auto run = dtype == DType::Float64 ? run_weights<double> : run_weights<float>;
-  RecurrentResult result = run(steps, weights, input_gates, h_0, c_0, kept);
-  scope.work([&] { return steps_work(steps, projects, input_gates, result); });
-  if (records) {
-    gradients::record_recurrent_steps(result, kept, steps, weights, input_gates, h_0, c_0);
-  }
-  return result;
+  return recurrent::result_of(run_all(recurrent::WeightSteps(steps), input_gates, h_0, c_0,
+                                      weights.weight_hh, weights.bias_hh, weights.weight_hr),
+                              steps.kind);
+}
+
+void detail::add_recurrent(Catalogue& catalogue) {
+  catalogue.add({.name = recurrent::kOp, .header = "quanta/ops/rnn.h", .dtypes = dtypes::kFloats},
+                [](DType dtype) {
+                  static constexpr std::array<std::int64_t, 3> kBatchSizes{2, 2, 1};
+                  RecurrentSteps steps;
+                  steps.hidden_size = 3;
+                  steps.batch_sizes = kBatchSizes;
+                  return sample_call(
+                      recurrent::WeightSteps(steps),
+                      {sample_tensor({5, 12}, dtype), sample_tensor({2, 3}, dtype, 2),
+                       sample_tensor({2, 3}, dtype, 3), sample_tensor({12, 3}, dtype, 4), Tensor(),
+                       Tensor()});
+                });
 }
 
 }  // namespace quanta

@@ -1,178 +1,232 @@
-#include <cmath>
-#include <limits>
+// Quantizers of float formats, and clip.
+
+#include "quanta/ops/tensor_quant/formats.h"
+
+#include <array>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "quanta/ops/arithmetic.h"
-#include "quanta/ops/compare.h"
 #include "quanta/ops/detail/amax.h"
+#include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/ops/tensor_quant.h"
 #include "quanta/runtime/amax_math.h"
-#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
 
 namespace quanta {
 namespace {
 
 using autograd::BackwardContext;
+using detail::amax_values;
+using detail::AmaxOperation;
+using detail::check_amax;
 using detail::check_quantizable;
-using detail::dense_float;
 using detail::map_amax_runs;
 
-Tensor scaled(const Tensor& x, const Tensor& amax) {
-  return map_amax_runs(dense_float(x), amax,
-                       [](const float* src, const cpu::AmaxRun& run, float* dst) {
-                         cpu::scaled_e4m3_run(src, run, dst);
-                       });
-}
-
 // Elements as multiples of scales.
-Tensor fp4(const Tensor& x, const Tensor& scales) {
-  return map_amax_runs(dense_float(x), scales,
-                       [](const float* src, const cpu::AmaxRun& run, float* dst) {
-                         cpu::static_fp4_run(src, run, dst);
-                       });
+void write_fp4(const Tensor& x, const Tensor& scales, const Tensor& out) {
+  map_amax_runs(x, scales, out, [](const float* src, const cpu::AmaxRun& run, float* dst) {
+    cpu::static_fp4_run(src, run, dst);
+  });
 }
 
-// x without its bias, off the tape.
-Tensor shifted(std::string_view op, const Tensor& x, const Tensor& bias) {
-  if (!bias.defined()) return x.detach();
-  autograd::require_no_grad(op, bias);
-  QUANTA_CHECK(broadcast_sizes(x.sizes(), bias.sizes(), op) == x.sizes(),
-               "{}: bias: expected sizes that broadcast to {}, got {}", op, x.sizes(),
-               bias.sizes());
-  return sub(x.detach().to(DType::Float32), bias.to(DType::Float32));
-}
+// Arguments: x, low, high.
+struct Clip final : Op<Clip> {
+  static constexpr std::string_view kName = "clip";
 
-// 448 / 1: amax that leaves numbers as they are.
-Tensor no_scaling() { return Tensor::scalar(448.0); }
-
-void check_bound(const Tensor& x, std::string_view argument, const Tensor& bound) {
-  constexpr std::string_view kOp = "clip";
-  QUANTA_CHECK(bound.defined(), "{}: {}: expected a tensor, got an undefined one", kOp, argument);
-  QUANTA_CHECK(bound.dtype() == x.dtype(), "{}: {}: expected {} as x, got {}", kOp, argument,
-               x.dtype(), bound.dtype());
-  QUANTA_CHECK(bound.numel() == 1 || broadcast_sizes(x.sizes(), bound.sizes(), kOp) == x.sizes(),
-               "{}: {}: expected sizes that broadcast to {}, got {}", kOp, argument, x.sizes(),
-               bound.sizes());
-  QUANTA_CHECK(!autograd::needs_grad(bound) || bound.numel() == 1,
-               "{}: {}: expected one element of a bound that is learned, got {}", kOp, argument,
-               bound.sizes());
-}
-
-// The elements of the three as rows of x's sizes.
-class ClipOperands {
- public:
-  Tensor x, low, high;
-  ClipOperands(const Tensor& values, const Tensor& lowest, const Tensor& highest)
-      : x(values.detach().contiguous()),
-        low(expanded(lowest, values.sizes())),
-        high(expanded(highest, values.sizes())) {}
+  void infer(const Arguments& in, Results& out) const override {
+    detail::check_floats(kName, "x", in[0]);
+    check_bound(in[0], "low", in[1]);
+    check_bound(in[0], "high", in[2]);
+    out.arrange(0, MemoryFormat::Contiguous);
+    out.add(in[0].sizes(), in[0].dtype());
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor low = expanded(in[1], in[0].sizes());
+    const Tensor high = expanded(in[2], in[0].sizes());
+    detail::visit_floats(in[0].dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      const auto *src = in[0].data<T>(), *lowest = low.data<T>(), *highest = high.data<T>();
+      auto* dst = static_cast<T*>(out[0].data_ptr());
+      cpu::parallel_elements(in[0].numel(), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          const T below = src[i] > highest[i] ? highest[i] : src[i];
+          dst[i] = below < lowest[i] ? lowest[i] : below;
+        }
+      });
+    });
+    return "scalar";
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b111); }
+  std::vector<Tensor> gradient(const BackwardContext& context) const override {
+    const Tensor x = context.input(0).contiguous();
+    const Tensor low = expanded(context.input(1), x.sizes());
+    const Tensor high = expanded(context.input(2), x.sizes());
+    const Tensor gradient = context.grad().contiguous();
+    // The gradient where passes(element, low, high) holds, else 0.
+    const auto where = [&](auto&& passes) {
+      const Tensor result = Tensor::empty(x.sizes(), x.dtype());
+      detail::visit_floats(x.dtype(), [&](auto zero) {
+        using T = decltype(zero);
+        const auto *from = gradient.data<T>(), *at = x.data<T>();
+        const auto *lowest = low.data<T>(), *highest = high.data<T>();
+        auto* dst = static_cast<T*>(result.data_ptr());
+        for (std::int64_t i = 0; i < x.numel(); ++i) {
+          dst[i] = passes(at[i], lowest[i], highest[i]) ? from[i] : T{0};
+        }
+      });
+      return result;
+    };
+    const auto of_bound = [&](std::size_t i, auto&& passes) {
+      return context.needs(i) ? sum_to(where(passes), context.input_sizes(i)) : Tensor();
+    };
+    return {where([](auto v, auto l, auto h) { return l < v && v < h; }),
+            of_bound(1, [](auto v, auto l, auto) { return v <= l; }),
+            of_bound(2, [](auto v, auto, auto h) { return v >= h; })};
+  }
 
  private:
+  static void check_bound(const Tensor& x, std::string_view argument, const Tensor& bound) {
+    QUANTA_CHECK(bound.defined(), "{}: {}: expected a tensor, got an undefined one", kName,
+                 argument);
+    QUANTA_CHECK(bound.dtype() == x.dtype(), "{}: {}: expected {} as x, got {}", kName, argument,
+                 x.dtype(), bound.dtype());
+    QUANTA_CHECK(
+        bound.numel() == 1 || broadcast_sizes(x.sizes(), bound.sizes(), kName) == x.sizes(),
+        "{}: {}: expected sizes that broadcast to {}, got {}", kName, argument, x.sizes(),
+        bound.sizes());
+  }
   static Tensor expanded(const Tensor& bound, const Dims& sizes) {
-    const Tensor plain = bound.detach();
-    return (bound.numel() == 1 ? plain.reshape({}) : plain).expand(sizes).contiguous();
+    return (bound.numel() == 1 ? bound.reshape({}) : bound).expand(sizes).contiguous();
+  }
+  static Tensor sum_to(const Tensor& each, const Dims& sizes) {
+    if (product(sizes) != 1) return autograd::sum_to_size(each, sizes);
+    double sum = 0.0;
+    detail::visit_floats(each.dtype(), [&](auto zero) {
+      const auto* values = each.data<decltype(zero)>();
+      for (std::int64_t i = 0; i < each.numel(); ++i) sum += static_cast<double>(values[i]);
+    });
+    return Tensor::full(sizes, sum, each.dtype());
   }
 };
 
-std::vector<Tensor> clip_backward(const BackwardContext& b) {
-  const ClipOperands in(b.saved(0), b.saved(1), b.saved(2));
-  const Tensor gradient = b.grad().contiguous();
-  Tensor x_gradient = Tensor::empty(in.x.sizes(), in.x.dtype());
-  double low_sum = 0.0;
-  double high_sum = 0.0;
-  detail::visit_floats(in.x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    const auto *x = in.x.data<T>(), *low = in.low.data<T>(), *high = in.high.data<T>();
-    const auto* from = gradient.data<T>();
-    auto* dst = static_cast<T*>(x_gradient.data_ptr());
-    for (std::int64_t i = 0; i < in.x.numel(); ++i) {
-      dst[i] = low[i] < x[i] && x[i] < high[i] ? from[i] : T{0};
-      if (x[i] <= low[i]) low_sum += static_cast<double>(from[i]);
-      if (x[i] >= high[i]) high_sum += static_cast<double>(from[i]);
-    }
-  });
-  const auto sum_like = [&](std::size_t input, double sum) {
-    return b.needs(input) ? Tensor::full(b.saved(input).sizes(), sum, in.x.dtype()) : Tensor();
-  };
-  return {x_gradient, sum_like(1, low_sum), sum_like(2, high_sum)};
-}
+// Arguments: x, and amax and a bias that may be left out.
+struct ScaledE4M3 final : AmaxOperation<ScaledE4M3> {
+  static constexpr std::string_view kName = "scaled_e4m3";
+  GradientRule gradient_rule = GradientRule::PassThrough;
+  std::int64_t exponent_bits = 4;
+  std::int64_t mantissa_bits = 3;
+
+  ScaledE4M3() = default;
+  explicit ScaledE4M3(const ScaledE4M3Options& options)
+      : gradient_rule(options.gradient),
+        exponent_bits(options.exponent_bits),
+        mantissa_bits(options.mantissa_bits) {}
+  GradientRule rule() const { return gradient_rule; }
+  void infer(const Arguments& in, Results& out) const override {
+    QUANTA_SUPPORTED(exponent_bits == 4 && mantissa_bits == 3,
+                     "scaled_e4m3: exponent_bits: expected E4M3, got E{}M{}", exponent_bits,
+                     mantissa_bits);
+    check_quantizable(kName, in[0]);
+    detail::check_bias(kName, in[0], in[2]);
+    if (in[1].defined()) check_amax(kName, in[0].sizes(), in[1]);
+    infer_like(in[0], out);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    // Without amax numbers stay as they are: 448 / 448.
+    const Tensor values = in[1].defined() ? amax_values(kName, in[1]) : Tensor::scalar(448.0);
+    const Tensor seen = detail::without_bias(in[0], in[2]);
+    detail::with_bias(seen, in[2], out[0], [&](const Tensor& y) {
+      map_amax_runs(seen, values, y, [](const float* src, const cpu::AmaxRun& run, float* dst) {
+        cpu::scaled_e4m3_run(src, run, dst);
+      });
+    });
+    return "simd";
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    using Self = ScaledE4M3;
+    static constexpr std::array kTable{attribute<Self, &Self::gradient_rule>("gradient"),
+                                       attribute<Self, &Self::exponent_bits>("exponent_bits"),
+                                       attribute<Self, &Self::mantissa_bits>("mantissa_bits")};
+    return kTable;
+  }
+};
+
+struct Fp4Cast final : Op<Fp4Cast> {
+  static constexpr std::string_view kName = "fp4_cast_ste";
+
+  void infer(const Arguments& in, Results& out) const override {
+    check_quantizable(kName, in[0]);
+    const MemoryFormat format = in[0].suggested_format();
+    out.arrange(0, format);
+    out.add(in[0].sizes(), in[0].dtype(), format);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    write_fp4(in[0], Tensor::scalar(1.0), out[0]);
+    return "simd";
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(1); }
+  std::vector<Tensor> gradient(const BackwardContext& context) const override {
+    return {detail::gradient_within_amax(context.grad(), context.input(0), Tensor::scalar(6.0))};
+  }
+};
+
+// Arguments: x, amax, and global_amax that may be left out.
+struct StaticFp4 final : AmaxOperation<StaticFp4> {
+  static constexpr std::string_view kName = "static_fp4";
+  Fp4ScaleOptions scale;
+  GradientRule gradient_rule = GradientRule::PassThrough;
+
+  StaticFp4() = default;
+  explicit StaticFp4(const StaticFp4Options& options)
+      : scale(options.scale), gradient_rule(options.gradient) {}
+  GradientRule rule() const { return gradient_rule; }
+  void infer(const Arguments& in, Results& out) const override {
+    check_quantizable(kName, in[0]);
+    check_amax(kName, in[0].sizes(), in[1]);
+    infer_like(in[0], out);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor scales = compute_fp4_scales(amax_values(kName, in[1]), in[2], scale);
+    write_fp4(in[0], scales.contiguous(), out[0]);
+    return "simd";
+  }
+  GradientUse gradient_use(std::uint64_t needed) const override {
+    return AmaxOperation::gradient_use(needed & 0b011U);
+  }
+  std::vector<Tensor> gradient(const BackwardContext& context) const override {
+    std::vector<Tensor> results(3);
+    results[0] = gradient_rule == GradientRule::PassThrough
+                     ? context.grad()
+                     : detail::gradient_within_amax(context.grad(), context.input(0),
+                                                    amax_values(kName, context.input(1)));
+    return results;
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    using Self = StaticFp4;
+    static constexpr std::array kTable{
+        attribute<Self, &Self::scale, &Fp4ScaleOptions::quantize_block_scales>(
+            "quantize_block_scales"),
+        attribute<Self, &Self::scale, &Fp4ScaleOptions::fp8_max>("fp8_max"),
+        attribute<Self, &Self::gradient_rule>("gradient")};
+    return kTable;
+  }
+};
 
 }  // namespace
 
 Tensor clip(const Tensor& x, const Tensor& low, const Tensor& high) {
-  constexpr std::string_view kOp = "clip";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp, [](const Tensor& a, const Tensor& b, const Tensor& c) { return clip(a, b, c); }, x,
-        low, high);
-  }
-  const OpScope scope(kOp);
-  detail::check_floats(kOp, "x", x);
-  check_bound(x, "low", low);
-  check_bound(x, "high", high);
-  const ClipOperands in(x, low, high);
-  Tensor y = Tensor::empty(x.sizes(), x.dtype());
-  detail::visit_floats(x.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    const auto *src = in.x.data<T>(), *lowest = in.low.data<T>(), *highest = in.high.data<T>();
-    auto* dst = static_cast<T*>(y.data_ptr());
-    cpu::parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const T below = src[i] > highest[i] ? highest[i] : src[i];
-        dst[i] = below < lowest[i] ? lowest[i] : below;
-      }
-    });
-  });
-  if (!autograd::needs_grad(x, low, high)) return y;
-  return autograd::record(kOp, {x, low, high}, std::move(y), {x, low, high}, clip_backward);
+  return run(Clip{}, x, low, high);
 }
 
 Tensor scaled_e4m3(const Tensor& x, const Tensor& amax, const ScaledE4M3Options& options) {
-  constexpr std::string_view kOp = "scaled_e4m3";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp,
-        [=](const Tensor& a, const Tensor& b, const Tensor& bias) {
-          ScaledE4M3Options given = options;
-          given.bias = bias;
-          return scaled_e4m3(a, b, given);
-        },
-        x, amax, options.bias);
-  }
-  OpScope scope(kOp);
-  scope.kernel("simd");
-  QUANTA_SUPPORTED(options.exponent_bits == 4 && options.mantissa_bits == 3,
-                   "scaled_e4m3: exponent_bits: expected E4M3, got E{}M{}", options.exponent_bits,
-                   options.mantissa_bits);
-  check_quantizable(kOp, x);
-  const Tensor seen = shifted(kOp, x, options.bias);
-  const Tensor values = amax.defined() ? detail::prepare_amax(kOp, x.sizes(), amax) : no_scaling();
-  Tensor y = scaled(seen, values);
-  if (options.bias.defined()) y = add(y, options.bias.to(DType::Float32));
-  const GradientRule rule = amax.defined() ? options.gradient : GradientRule::PassThrough;
-  return detail::record_straight_through(kOp, x, y.to(x.dtype()), seen, values, rule);
+  return run(ScaledE4M3{options}, x, amax, options.bias);
 }
 
-Tensor fp4_cast_ste(const Tensor& x) {
-  constexpr std::string_view kOp = "fp4_cast_ste";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp, [](const Tensor& t) { return fp4_cast_ste(t); }, x);
-  }
-  OpScope scope(kOp);
-  scope.kernel("simd");
-  check_quantizable(kOp, x);
-  const Tensor y = fp4(x, Tensor::scalar(1.0));
-  return detail::record_straight_through(kOp, x, y.to(x.dtype()), x.detach(), Tensor::scalar(6.0),
-                                         GradientRule::Clip);
-}
+Tensor fp4_cast_ste(const Tensor& x) { return run(Fp4Cast{}, x); }
 
 Tensor compute_fp4_scales(const Tensor& amax, const Tensor& global_amax,
                           const Fp4ScaleOptions& options) {
@@ -181,7 +235,9 @@ Tensor compute_fp4_scales(const Tensor& amax, const Tensor& global_amax,
   QUANTA_CHECK(options.fp8_max > 0.0 && options.fp8_max <= 448.0,
                "{}: fp8_max: expected a number above 0 and at most 448, got {}", kOp,
                options.fp8_max);
-  const Tensor values = detail::prepare_amax(kOp, amax.sizes(), amax);
+  check_amax(kOp, amax.sizes(), amax);
+  autograd::require_no_grad(kOp, amax);
+  const Tensor values = amax_values(kOp, amax);
   const Tensor scales = div(values, Tensor::scalar(6.0));
   if (!options.quantize_block_scales || values.numel() == 0) return scales;
   Tensor global = global_amax.defined() ? global_amax.detach().to(DType::Float32) : max(values);
@@ -192,25 +248,39 @@ Tensor compute_fp4_scales(const Tensor& amax, const Tensor& global_amax,
 }
 
 Tensor static_fp4(const Tensor& x, const Tensor& amax, const StaticFp4Options& options) {
-  constexpr std::string_view kOp = "static_fp4";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp,
-        [=](const Tensor& a, const Tensor& b, const Tensor& global_amax) {
-          StaticFp4Options given = options;
-          given.global_amax = global_amax;
-          return static_fp4(a, b, given);
-        },
-        x, amax, options.global_amax);
-  }
-  OpScope scope(kOp);
-  scope.kernel("simd");
-  check_quantizable(kOp, x);
-  const Tensor values = detail::prepare_amax(kOp, x.sizes(), amax);
-  const Tensor scales = compute_fp4_scales(values, options.global_amax, options.scale);
-  const Tensor y = fp4(x, scales.contiguous());
-  return detail::record_straight_through(kOp, x, y.to(x.dtype()), x.detach(), values,
-                                         options.gradient);
+  return run(StaticFp4{options}, x, amax, options.global_amax);
+}
+
+// The catalogue --------------------------------------------------------------------------------
+
+void tensor_quant_formats::add(Catalogue& catalogue) {
+  constexpr std::string_view kHeader = "quanta/ops/tensor_quant.h";
+  const auto add_row = [&](std::string_view name, SampleFunction sample) {
+    catalogue.add({.name = name, .header = kHeader, .dtypes = dtypes::kFloating}, sample);
+  };
+  catalogue.add({.name = Clip::kName, .header = kHeader, .dtypes = dtypes::kFloats},
+                [](DType dtype) {
+                  return sample_call(
+                      Clip{}, {sample_tensor({2, 3, 5, 4}, dtype), Tensor::full({1}, -0.5, dtype),
+                               Tensor::full({3, 1, 1}, 0.75, dtype)});
+                });
+  // With and without amax and bias.
+  add_row(ScaledE4M3::kName, [](DType dtype) {
+    const Tensor x = sample_tensor({2, 3, 5, 4}, dtype);
+    if (dtype == DType::Float64) return sample_call(ScaledE4M3{}, {x, Tensor(), Tensor()});
+    return sample_call(ScaledE4M3{{.gradient = GradientRule::Clip}},
+                       {x, Tensor::full({3, 1, 1}, 1.5), Tensor::full({4}, 0.125, dtype)});
+  });
+  add_row(Fp4Cast::kName, [](DType dtype) {
+    return sample_call(Fp4Cast{}, {sample_tensor({2, 3, 5, 4}, dtype)});
+  });
+  // With and without a factor for all blocks.
+  add_row(StaticFp4::kName, [](DType dtype) {
+    const bool has_global = dtype == DType::Float64;
+    return sample_call(StaticFp4{{.gradient = GradientRule::Clip}},
+                       {sample_tensor({3, 2, 16}, dtype), Tensor::full({3, 2, 1}, 1.5),
+                        has_global ? Tensor::scalar(2.5) : Tensor()});
+  });
 }
 
 }  // namespace quanta

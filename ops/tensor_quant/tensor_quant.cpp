@@ -1,5 +1,8 @@
+// Quantizers of integer codes; those of float formats are in formats.cpp.
+
 #include "quanta/ops/tensor_quant.h"
 
+#include <array>
 #include <cmath>
 #include <string_view>
 #include <utility>
@@ -7,18 +10,20 @@
 
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/detail/amax.h"
+#include "quanta/ops/detail/families.h"
 #include "quanta/ops/reduce.h"
+#include "quanta/ops/tensor_quant/formats.h"
 #include "quanta/runtime/amax_math.h"
-#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/half.h"
-#include "quanta/runtime/recorder.h"
-#include "quanta/runtime/verbose.h"
 
 namespace quanta {
 namespace {
 
 using autograd::BackwardContext;
+using detail::amax_values;
+using detail::AmaxOperation;
+using detail::check_amax;
 using detail::check_quantizable;
 using detail::dense_float;
 using detail::map_amax_runs;
@@ -33,17 +38,24 @@ math::AmaxGrid checked_grid(std::string_view op, const TensorQuantOptions& optio
 
 void check_sign(std::string_view op, const Tensor& x, const TensorQuantOptions& options) {
   if (!options.is_unsigned || x.numel() == 0) return;
-  const double lowest = min(x.detach().to(DType::Float32)).item();
+  const double lowest = min(x.to(DType::Float32)).item();
   QUANTA_CHECK(!(lowest < 0.0), "{}: x: expected no negative values for unsigned codes, got {}", op,
                lowest);
 }
 
+template <typename Op, auto... options>
+constexpr std::array kCodeSettings{
+    attribute<Op, options..., &TensorQuantOptions::num_bits>("num_bits"),
+    attribute<Op, options..., &TensorQuantOptions::is_unsigned>("unsigned"),
+    attribute<Op, options..., &TensorQuantOptions::narrow_range>("narrow_range")};
+
 float bfloat16(float value) { return math::bfloat16_to_float(math::float_to_bfloat16(value)); }
 
 // Codes where every step is rounded to BFloat16.
-Tensor bfloat16_codes(const Tensor& x, const Tensor& scale, const math::AmaxGrid& grid) {
+void bfloat16_codes(const Tensor& x, const Tensor& scale, const math::AmaxGrid& grid,
+                    const Tensor& out) {
   const math::AmaxGrid bounds{bfloat16(grid.min), bfloat16(grid.max)};
-  return map_amax_runs(x, scale, [&](const float* src, const cpu::AmaxRun& run, float* dst) {
+  map_amax_runs(x, scale, out, [&](const float* src, const cpu::AmaxRun& run, float* dst) {
     for (std::int64_t i = 0; i < run.count; ++i) {
       const float scaled = bfloat16(src[i] * run.amax[i * run.step]);
       dst[i] = math::amax_code(scaled, 1.0F, bounds);
@@ -65,184 +77,290 @@ Tensor scale_of(const Tensor& amax, const math::AmaxGrid& grid, ScaleUse use) {
   return scale;
 }
 
-// Codes and scale, both in the dtype of x; not recorded.
-TensorQuantResult codes_and_scale(std::string_view op, const Tensor& x, const Tensor& amax,
-                                  const TensorQuantOptions& options) {
-  const math::AmaxGrid grid = checked_grid(op, options);
-  check_sign(op, x, options);
-  const Tensor seen = dense_float(x);
-  const Tensor scale = scale_of(amax, grid, ScaleUse::Divide).to(x.dtype());
+void write_codes(const Tensor& x, const Tensor& amax, const math::AmaxGrid& grid,
+                 const Tensor& out) {
   if (x.dtype() == DType::BFloat16) {
     const Tensor steps = scale_of(amax, grid, ScaleUse::Multiply).to(DType::BFloat16);
-    return {bfloat16_codes(seen, steps.to(DType::Float32), grid).to(x.dtype()), scale};
+    return bfloat16_codes(x, steps.to(DType::Float32), grid, out);
   }
-  const Tensor codes =
-      map_amax_runs(seen, amax, [&](const float* src, const cpu::AmaxRun& run, float* dst) {
-        cpu::tensor_quant_run(src, run, grid, dst);
+  map_amax_runs(x, amax, out, [&](const float* src, const cpu::AmaxRun& run, float* dst) {
+    cpu::tensor_quant_run(src, run, grid, dst);
+  });
+}
+
+// Results: codes, and what to divide them by.
+struct TensorQuant final : AmaxOperation<TensorQuant> {
+  static constexpr std::string_view kName = "tensor_quant";
+  TensorQuantOptions options;
+
+  TensorQuant() = default;
+  explicit TensorQuant(const TensorQuantOptions& given) : options(given) {}
+  static GradientRule rule() { return GradientRule::Clip; }
+  void infer(const Arguments& in, Results& out) const override {
+    check_quantizable(kName, in[0]);
+    check_amax(kName, in[0].sizes(), in[1]);
+    checked_grid(kName, options);
+    infer_like(in[0], out);
+    out.add(in[1].sizes(), in[0].dtype());
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const Tensor values = amax_values(kName, in[1]);
+    const math::AmaxGrid grid = checked_grid(kName, options);
+    const Tensor scale = scale_of(values, grid, ScaleUse::Divide);
+    if (x.dtype() == DType::Float16 && values.numel() > 0) {
+      const double largest = max(scale).item();
+      QUANTA_CHECK(!(largest > 65504.0),
+                   "tensor_quant: amax: expected scales within Float16 (at most 65504), got {}",
+                   largest);
+    }
+    check_sign(kName, x, options);
+    if (x.numel() > 0) write_codes(x, values, grid, out[0]);
+    copy_result(scale.to(x.dtype()), out[1]);
+    return "simd";
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    return kCodeSettings<TensorQuant, &TensorQuant::options>;
+  }
+};
+
+struct LegacyFakeTensorQuant final : AmaxOperation<LegacyFakeTensorQuant> {
+  static constexpr std::string_view kName = "legacy_fake_tensor_quant";
+  TensorQuantOptions options;
+
+  LegacyFakeTensorQuant() = default;
+  explicit LegacyFakeTensorQuant(const TensorQuantOptions& given) : options(given) {}
+  static GradientRule rule() { return GradientRule::Clip; }
+  void infer(const Arguments& in, Results& out) const override {
+    check_quantizable(kName, in[0]);
+    check_amax(kName, in[0].sizes(), in[1]);
+    checked_grid(kName, options);
+    infer_like(in[0], out);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const Tensor values = amax_values(kName, in[1]);
+    const math::AmaxGrid grid = checked_grid(kName, options);
+    check_sign(kName, x, options);
+    const Tensor codes = Tensor::empty(x.sizes(), x.dtype(), x.suggested_format());
+    write_codes(x, values, grid, codes);
+    const Tensor scale = scale_of(values, grid, ScaleUse::Divide).to(x.dtype());
+    const Tensor y = div(codes.to(DType::Float32), scale.to(DType::Float32));
+    copy_result(y.to(x.dtype()), out[0]);
+    return "simd";
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    return kCodeSettings<LegacyFakeTensorQuant, &LegacyFakeTensorQuant::options>;
+  }
+};
+
+// Arguments: x, amax, and a bias that may be left out.
+struct FakeTensorQuant final : AmaxOperation<FakeTensorQuant> {
+  static constexpr std::string_view kName = "fake_tensor_quant";
+  TensorQuantOptions codes;
+  GradientRule gradient_rule = GradientRule::PassThrough;
+
+  FakeTensorQuant() = default;
+  FakeTensorQuant(const TensorQuantOptions& given, GradientRule passes)
+      : codes(given), gradient_rule(passes) {}
+  GradientRule rule() const { return gradient_rule; }
+  void infer(const Arguments& in, Results& out) const override {
+    check_quantizable(kName, in[0]);
+    checked_grid(kName, codes);
+    check_amax(kName, in[0].sizes(), in[1]);
+    detail::check_bias(kName, in[0], in[2]);
+    infer_like(in[0], out);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& bias = in[2];
+    const Tensor values = amax_values(kName, in[1]);
+    const math::AmaxGrid grid = checked_grid(kName, codes);
+    const Tensor seen = detail::without_bias(in[0], bias);
+    check_sign(kName, seen, codes);
+    detail::with_bias(seen, bias, out[0], [&](const Tensor& y) {
+      map_amax_runs(seen, values, y, [&](const float* src, const cpu::AmaxRun& run, float* dst) {
+        cpu::fake_tensor_quant_run(src, run, grid, dst);
       });
-  return {codes.to(x.dtype()), scale};
-}
+    });
+    return "simd";
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    using Self = FakeTensorQuant;
+    static constexpr std::array kTable{
+        attribute<Self, &Self::codes, &TensorQuantOptions::num_bits>("num_bits"),
+        attribute<Self, &Self::codes, &TensorQuantOptions::is_unsigned>("unsigned"),
+        attribute<Self, &Self::codes, &TensorQuantOptions::narrow_range>("narrow_range"),
+        attribute<Self, &Self::gradient_rule>("gradient")};
+    return kTable;
+  }
+};
 
-// What is quantized in place of x: x without its bias.
-Tensor without_bias(std::string_view op, const Tensor& x, const Tensor& bias) {
-  if (!bias.defined()) return x.detach();
-  autograd::require_no_grad(op, bias);
-  QUANTA_CHECK(broadcast_sizes(x.sizes(), bias.sizes(), op) == x.sizes(),
-               "{}: bias: expected sizes that broadcast to {}, got {}", op, x.sizes(),
-               bias.sizes());
-  return sub(x.detach().to(DType::Float32), bias.to(DType::Float32));
-}
-
-float one_value(std::string_view op, std::string_view argument, const Tensor& values) {
-  QUANTA_CHECK(values.defined() && values.is_floating_point() && values.numel() == 1,
-               "{}: {}: expected a floating tensor of one element, got {}", op, argument,
-               values.defined() ? to_string(values.sizes()) : "an undefined one");
-  return static_cast<float>(values.item());
-}
-
-// function(float) for each element of a dense Float32 tensor.
+// function(float) for each element of x, a dense floating tensor.
 template <typename Function>
-Tensor map_elements(const Tensor& x, Function&& function) {
-  Tensor y = Tensor::empty(x.sizes(), DType::Float32, x.suggested_format());
-  const auto* src = static_cast<const float*>(x.data_ptr());
+void map_elements(const Tensor& x, const Tensor& out, Function&& function) {
+  const Tensor seen = dense_float(x);
+  const bool is_direct = out.dtype() == DType::Float32;
+  const Tensor y =
+      is_direct ? out : Tensor::empty(x.sizes(), DType::Float32, seen.suggested_format());
+  const auto* src = static_cast<const float*>(seen.data_ptr());
   auto* dst = static_cast<float*>(y.data_ptr());
   cpu::parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) dst[i] = function(src[i]);
   });
-  return y;
+  if (!is_direct) copy_result(y.to(out.dtype()), out);
 }
 
 // The gradient passes where low <= x <= high.
-Tensor record_within(std::string_view op, const Tensor& x, Tensor y, float low, float high) {
-  if (!autograd::needs_grad(x)) return y;
-  return autograd::record(
-      op, {x}, std::move(y), {x.detach()}, [low, high](const BackwardContext& b) {
-        const Tensor seen = dense_float(b.saved(0));
-        const Tensor inside =
-            map_elements(seen, [&](float v) { return low <= v && v <= high ? 1.0F : 0.0F; });
-        const Tensor gradient = mul(b.grad().to(DType::Float32), inside);
-        return std::vector<Tensor>{gradient.to(b.grad().dtype())};
-      });
+Tensor gradient_within(const Tensor& gradient, const Tensor& x, float low, float high) {
+  const Tensor inside = Tensor::empty(x.sizes(), DType::Float32, x.suggested_format());
+  map_elements(x, inside, [&](float v) { return low <= v && v <= high ? 1.0F : 0.0F; });
+  return mul(gradient.to(DType::Float32), inside).to(gradient.dtype());
 }
+
+// Arguments: x, min_range, max_range.
+struct FakeAffineTensorQuant final : Op<FakeAffineTensorQuant> {
+  static constexpr std::string_view kName = "fake_affine_tensor_quant";
+  std::int64_t num_bits = 8;
+
+  FakeAffineTensorQuant() = default;
+  explicit FakeAffineTensorQuant(std::int64_t bits) : num_bits(bits) {}
+  void infer(const Arguments& in, Results& out) const override {
+    check_quantizable(kName, in[0]);
+    check_end("min_range", in[1]);
+    check_end("max_range", in[2]);
+    QUANTA_CHECK(num_bits >= 1 && num_bits <= 24, "{}: num_bits: expected 1..24, got {}", kName,
+                 num_bits);
+    const MemoryFormat format = in[0].suggested_format();
+    out.arrange(0, format);
+    out.add(in[0].sizes(), in[0].dtype(), format);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const auto low = static_cast<float>(in[1].item());
+    const auto high = static_cast<float>(in[2].item());
+    QUANTA_CHECK(std::isfinite(low) && std::isfinite(high) && low < high,
+                 "{}: max_range: expected a finite number above min_range {}, got {}", kName, low,
+                 high);
+    const math::AffineRange range = math::affine_range(low, high, num_bits);
+    map_elements(in[0], out[0], [&](float v) { return math::fake_affine(v, range); });
+    return "scalar";
+  }
+  /// The ends of the range get no gradient, and one that asks for it is refused.
+  GradientUse gradient_use(std::uint64_t needed) const override {
+    return (needed & ~std::uint64_t{1}) != 0 ? GradientUse{} : GradientUse::of(0b111);
+  }
+  std::vector<Tensor> gradient(const BackwardContext& context) const override {
+    const auto low = static_cast<float>(context.input(1).item());
+    const auto high = static_cast<float>(context.input(2).item());
+    return {gradient_within(context.grad(), context.input(0), low, high), {}, {}};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<FakeAffineTensorQuant, &FakeAffineTensorQuant::num_bits>("num_bits")};
+    return kTable;
+  }
+
+ private:
+  static void check_end(std::string_view argument, const Tensor& values) {
+    QUANTA_CHECK(values.defined() && values.is_floating_point() && values.numel() == 1,
+                 "{}: {}: expected a floating tensor of one element, got {}", kName, argument,
+                 values.defined() ? to_string(values.sizes()) : "an undefined one");
+  }
+};
+
+struct IntCast final : Op<IntCast> {
+  static constexpr std::string_view kName = "int_cast_ste";
+  TensorQuantOptions options;
+
+  IntCast() = default;
+  explicit IntCast(const TensorQuantOptions& given) : options(given) {}
+  void infer(const Arguments& in, Results& out) const override {
+    check_quantizable(kName, in[0]);
+    checked_grid(kName, options);
+    const MemoryFormat format = in[0].suggested_format();
+    out.arrange(0, format);
+    out.add(in[0].sizes(), in[0].dtype(), format);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const math::AmaxGrid grid = checked_grid(kName, options);
+    map_elements(in[0], out[0], [&](float v) { return math::amax_code(v, 1.0F, grid); });
+    return "scalar";
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(1); }
+  std::vector<Tensor> gradient(const BackwardContext& context) const override {
+    const math::AmaxGrid grid = checked_grid(kName, options);
+    return {gradient_within(context.grad(), context.input(0), grid.min, grid.max)};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    return kCodeSettings<IntCast, &IntCast::options>;
+  }
+};
 
 }  // namespace
 
 TensorQuantResult tensor_quant(const Tensor& x, const Tensor& amax,
                                const TensorQuantOptions& options) {
-  constexpr std::string_view kOp = "tensor_quant";
-  if (replay::is_recording()) {
-    const auto both = replay::call(
-        kOp,
-        [=](const Tensor& a, const Tensor& b) {
-          TensorQuantResult result = tensor_quant(a, b, options);
-          return std::pair(std::move(result.values), std::move(result.scale));
-        },
-        x, amax);
-    return {both.first, both.second};
-  }
-  OpScope scope(kOp);
-  scope.kernel("simd");
-  check_quantizable(kOp, x);
-  const Tensor values = detail::prepare_amax(kOp, x.sizes(), amax);
-  if (x.dtype() == DType::Float16 && values.numel() > 0) {
-    const math::AmaxGrid grid = checked_grid(kOp, options);
-    const double largest = max(scale_of(values, grid, ScaleUse::Divide)).item();
-    QUANTA_CHECK(!(largest > 65504.0),
-                 "tensor_quant: amax: expected scales within Float16 (at most 65504), got {}",
-                 largest);
-  }
-  TensorQuantResult result = codes_and_scale(kOp, x, values, options);
-  result.values = detail::record_straight_through(kOp, x, std::move(result.values), x.detach(),
-                                                  values, GradientRule::Clip);
-  return result;
+  const Results results = run_all(TensorQuant{options}, x, amax);
+  return {results[0], results[1].detach()};
 }
 
 Tensor legacy_fake_tensor_quant(const Tensor& x, const Tensor& amax,
                                 const TensorQuantOptions& options) {
-  constexpr std::string_view kOp = "legacy_fake_tensor_quant";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp,
-        [=](const Tensor& a, const Tensor& b) { return legacy_fake_tensor_quant(a, b, options); },
-        x, amax);
-  }
-  OpScope scope(kOp);
-  scope.kernel("simd");
-  check_quantizable(kOp, x);
-  const Tensor values = detail::prepare_amax(kOp, x.sizes(), amax);
-  const TensorQuantResult result = codes_and_scale(kOp, x, values, options);
-  const Tensor y =
-      div(result.values.to(DType::Float32), result.scale.to(DType::Float32)).to(x.dtype());
-  return detail::record_straight_through(kOp, x, y, x.detach(), values, GradientRule::Clip);
+  return run(LegacyFakeTensorQuant{options}, x, amax);
 }
 
 Tensor fake_tensor_quant(const Tensor& x, const Tensor& amax,
                          const FakeTensorQuantOptions& options) {
-  constexpr std::string_view kOp = "fake_tensor_quant";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp,
-        [=](const Tensor& a, const Tensor& b, const Tensor& bias) {
-          FakeTensorQuantOptions given = options;
-          given.bias = bias;
-          return fake_tensor_quant(a, b, given);
-        },
-        x, amax, options.bias);
-  }
-  OpScope scope(kOp);
-  scope.kernel("simd");
-  check_quantizable(kOp, x);
-  const math::AmaxGrid grid = checked_grid(kOp, options.codes);
-  const Tensor values = detail::prepare_amax(kOp, x.sizes(), amax);
-  const Tensor seen = without_bias(kOp, x, options.bias);
-  check_sign(kOp, seen, options.codes);
-  Tensor y = map_amax_runs(dense_float(seen), values,
-                           [&](const float* src, const cpu::AmaxRun& run, float* dst) {
-                             cpu::fake_tensor_quant_run(src, run, grid, dst);
-                           });
-  if (options.bias.defined()) y = add(y, options.bias.to(DType::Float32));
-  return detail::record_straight_through(kOp, x, y.to(x.dtype()), seen, values, options.gradient);
+  return run(FakeTensorQuant{options.codes, options.gradient}, x, amax, options.bias);
 }
 
 Tensor fake_affine_tensor_quant(const Tensor& x, const Tensor& min_range, const Tensor& max_range,
                                 std::int64_t num_bits) {
-  constexpr std::string_view kOp = "fake_affine_tensor_quant";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp,
-        [=](const Tensor& a, const Tensor& b, const Tensor& c) {
-          return fake_affine_tensor_quant(a, b, c, num_bits);
-        },
-        x, min_range, max_range);
-  }
-  const OpScope scope(kOp);
-  check_quantizable(kOp, x);
-  autograd::require_no_grad(kOp, min_range, max_range);
-  const float low = one_value(kOp, "min_range", min_range);
-  const float high = one_value(kOp, "max_range", max_range);
-  QUANTA_CHECK(std::isfinite(low) && std::isfinite(high) && low < high,
-               "{}: max_range: expected a finite number above min_range {}, got {}", kOp, low,
-               high);
-  QUANTA_CHECK(num_bits >= 1 && num_bits <= 24, "{}: num_bits: expected 1..24, got {}", kOp,
-               num_bits);
-  const math::AffineRange range = math::affine_range(low, high, num_bits);
-  const Tensor y =
-      map_elements(dense_float(x), [&](float v) { return math::fake_affine(v, range); });
-  return record_within(kOp, x, y.to(x.dtype()), low, high);
+  return run(FakeAffineTensorQuant{num_bits}, x, min_range, max_range);
 }
 
 Tensor int_cast_ste(const Tensor& x, const TensorQuantOptions& options) {
-  constexpr std::string_view kOp = "int_cast_ste";
-  if (replay::is_recording()) {
-    return replay::call(
-        kOp, [=](const Tensor& t) { return int_cast_ste(t, options); }, x);
-  }
-  const OpScope scope(kOp);
-  check_quantizable(kOp, x);
-  const math::AmaxGrid grid = checked_grid(kOp, options);
-  const Tensor y =
-      map_elements(dense_float(x), [&](float v) { return math::amax_code(v, 1.0F, grid); });
-  return record_within(kOp, x, y.to(x.dtype()), grid.min, grid.max);
+  return run(IntCast{options}, x);
+}
+
+// The catalogue --------------------------------------------------------------------------------
+
+namespace {
+
+constexpr std::string_view kHeader = "quanta/ops/tensor_quant.h";
+constexpr TensorQuantOptions kSixBits{.num_bits = 6, .is_unsigned = false, .narrow_range = false};
+
+Tensor sample_image(DType dtype) { return sample_tensor({2, 3, 5, 4}, dtype); }
+Tensor sample_amax(DType dtype) {
+  return Tensor::from_values({0.5F, 1.0F, 2.0F}, {3, 1, 1}).to(dtype);
+}
+
+template <typename Kind>
+Sample sample_of(DType dtype) {
+  return sample_call(Kind{kSixBits}, {sample_image(dtype), sample_amax(dtype)});
+}
+
+}  // namespace
+
+void detail::add_tensor_quant(Catalogue& catalogue) {
+  const auto add = [&](std::string_view name, SampleFunction sample) {
+    catalogue.add({.name = name, .header = kHeader, .dtypes = dtypes::kFloating}, sample);
+  };
+  add(TensorQuant::kName, sample_of<TensorQuant>);
+  add(LegacyFakeTensorQuant::kName, sample_of<LegacyFakeTensorQuant>);
+  // With and without a bias.
+  add(FakeTensorQuant::kName, [](DType dtype) {
+    const bool has_bias = dtype != DType::Float64;
+    return sample_call(FakeTensorQuant{kSixBits, GradientRule::Clip},
+                       {sample_image(dtype), sample_amax(dtype),
+                        has_bias ? Tensor::full({4}, 0.125, dtype) : Tensor()});
+  });
+  add(FakeAffineTensorQuant::kName, [](DType dtype) {
+    return sample_call(FakeAffineTensorQuant{6},
+                       {sample_image(dtype), Tensor::scalar(-1.0), Tensor::scalar(1.5)});
+  });
+  add(IntCast::kName,
+      [](DType dtype) { return sample_call(IntCast{kSixBits}, {sample_image(dtype)}); });
+  tensor_quant_formats::add(catalogue);
 }
 
 }  // namespace quanta

@@ -221,6 +221,13 @@ TEST_CASE("clip: gradients of x and both bounds are those of finite differences"
     CHECK(autograd::gradcheck([](std::span<const Tensor> in) { return clip(in[0], in[1], in[2]); },
                               {x, low, high}));
   }
+  // Bounds of each row and of each column.
+  const Tensor x = random_tensor(rng, {3, 5}).to(DType::Float64);
+  const Tensor low = Tensor::full({3, 1}, -0.75, DType::Float64);
+  const Tensor high = Tensor::full({5}, 0.5, DType::Float64);
+  for (const Tensor& input : {x, low, high}) input.set_requires_grad();
+  CHECK(autograd::gradcheck([](std::span<const Tensor> in) { return clip(in[0], in[1], in[2]); },
+                            {x, low, high}));
 }
 
 // Dynamic blocks

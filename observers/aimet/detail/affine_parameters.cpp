@@ -1,12 +1,15 @@
 #include "quanta/observers/aimet/detail/affine_parameters.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "quanta/observers/aimet/analyzer.h"
 #include "quanta/runtime/autograd.h"
+#include "quanta/runtime/operation.h"
 #include "quanta/runtime/quant_math.h"
 
 namespace quanta::aimet::detail {
@@ -22,14 +25,140 @@ float bounded_slope(float x, float smallest) {
 
 float steps_below_zero(float min, float scale) { return math::round_half_even(min / scale); }
 
+float product_of(float grad, float factor) { return grad * factor; }
+
+// Arguments: x, and y of other values, which has a gradient as if it were x.
+struct StraightThrough final : Op<StraightThrough> {
+  static constexpr std::string_view kName = "straight_through";
+  void infer(const Arguments& in, Results& out) const override {
+    out.arrange(1, MemoryFormat::Contiguous);
+    out.add(in[1].sizes(), in[1].dtype());
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    copy_result(in[1], out[0]);
+    return "copy";
+  }
+  GradientUse gradient_use(std::uint64_t needed) const override {
+    return (needed & 1U) != 0 ? GradientUse::of(0) : GradientUse::none();
+  }
+  std::vector<Tensor> gradient(const BackwardContext& context) const override {
+    return {context.grad(), {}};
+  }
+};
+
+// Derived gives a number for each pair of elements of two Float32 tensors of the same sizes.
+template <typename Derived>
+struct PairOperation : Op<Derived> {
+  void infer(const Arguments& in, Results& out) const override {
+    require_tensor(Derived::kName, "x", in[0], {DType::Float32});
+    out.arrange(0, MemoryFormat::Contiguous);
+    out.arrange(1, MemoryFormat::Contiguous);
+    out.add(in[0].sizes(), DType::Float32);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const auto* from = in[0].data<float>();
+    const auto* with = in[1].data<float>();
+    auto* to = static_cast<float*>(out[0].data_ptr());
+    const auto& function = static_cast<const Derived&>(*this);
+    for (std::int64_t i = 0; i < out[0].numel(); ++i) to[i] = function(from[i], with[i]);
+    return "scalar";
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b11); }
+};
+
+// Arguments: min, max.
+struct ScaleOfRange final : PairOperation<ScaleOfRange> {
+  static constexpr std::string_view kName = "scale_of_range";
+  std::int64_t num_steps = 255;
+
+  ScaleOfRange() = default;
+  explicit ScaleOfRange(std::int64_t steps) : num_steps(steps) {}
+  float operator()(float low, float high) const {
+    const float step = std::fabs((high - low) / static_cast<float>(num_steps));
+    const float smallest = minimum_scale(num_steps);
+    return step < smallest ? smallest : step;
+  }
+  std::vector<Tensor> gradient(const BackwardContext& context) const override {
+    const auto n = static_cast<float>(num_steps);
+    const float smallest = minimum_scale(num_steps);
+    const Tensor slope = map_two(context.input(0), context.input(1), [&](float low, float high) {
+      return bounded_slope((high - low) / n, smallest) / n;
+    });
+    const auto minus = [](float grad, float factor) { return -(grad * factor); };
+    return {map_two(context.grad(), slope, minus), map_two(context.grad(), slope, product_of)};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<ScaleOfRange, &ScaleOfRange::num_steps>("num_steps")};
+    return kTable;
+  }
+};
+
+// Arguments: the scale, twice.
+struct BoundedScale final : PairOperation<BoundedScale> {
+  static constexpr std::string_view kName = "bounded_scale";
+  std::int64_t num_steps = 255;
+
+  BoundedScale() = default;
+  explicit BoundedScale(std::int64_t steps) : num_steps(steps) {}
+  float operator()(float value, float) const {
+    const float smallest = minimum_scale(num_steps);
+    const float magnitude = std::fabs(value);
+    return magnitude < smallest ? smallest : magnitude;
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b1); }
+  std::vector<Tensor> gradient(const BackwardContext& context) const override {
+    const float smallest = minimum_scale(num_steps);
+    return {map_two(context.grad(), context.input(0),
+                    [&](float grad, float value) { return grad * bounded_slope(value, smallest); }),
+            {}};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<BoundedScale, &BoundedScale::num_steps>("num_steps")};
+    return kTable;
+  }
+};
+
+// Arguments: min, scale.
+struct OffsetOfRange final : PairOperation<OffsetOfRange> {
+  static constexpr std::string_view kName = "offset_of_range";
+  double qmin = 0.0;
+  double qmax = 255.0;
+
+  OffsetOfRange() = default;
+  explicit OffsetOfRange(const Grid& grid)
+      : qmin(static_cast<double>(grid.qmin())), qmax(static_cast<double>(grid.qmax())) {}
+  float operator()(float min, float scale) const {
+    return math::clamp(steps_below_zero(min, scale) - low(), -high(), -low());
+  }
+  std::vector<Tensor> gradient(const BackwardContext& context) const override {
+    const Tensor min = context.input(0);
+    const Tensor scale = context.input(1);
+    const Tensor slope = map_two(min, scale, [&](float one, float step) {
+      const float offset = steps_below_zero(one, step) - low();
+      // At the ends themselves nothing passes, as in AIMET.
+      return offset > -high() && offset < -low() ? 1.0F / step : 0.0F;
+    });
+    const Tensor for_min = map_two(context.grad(), slope, product_of);
+    const Tensor ratio = map_two(min, scale, [](float one, float step) { return one / step; });
+    return {for_min,
+            map_two(for_min, ratio, [](float grad, float factor) { return -grad * factor; })};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<OffsetOfRange, &OffsetOfRange::qmin>("qmin"),
+                                       attribute<OffsetOfRange, &OffsetOfRange::qmax>("qmax")};
+    return kTable;
+  }
+
+ private:
+  float low() const { return static_cast<float>(qmin); }
+  float high() const { return static_cast<float>(qmax); }
+};
+
 }  // namespace
 
-Tensor straight_through(const Tensor& x, Tensor y) {
-  if (!autograd::needs_grad(x)) return y;
-  return autograd::record(
-      "straight_through", {x}, std::move(y), {},
-      [](const BackwardContext& b) -> std::vector<Tensor> { return {b.grad()}; });
-}
+Tensor straight_through(const Tensor& x, const Tensor& y) { return run(StraightThrough{}, x, y); }
 
 Tensor plain_scale(const Tensor& min, const Tensor& max, std::int64_t num_steps) {
   const auto n = static_cast<float>(num_steps);
@@ -43,65 +172,15 @@ Tensor plain_offset(const Tensor& min, const Tensor& scale, const Grid& grid) {
 }
 
 Tensor scale_of_range(const Tensor& min, const Tensor& max, std::int64_t num_steps) {
-  const auto n = static_cast<float>(num_steps);
-  const float smallest = minimum_scale(num_steps);
-  Tensor scale = map_two(min, max, [&](float low, float high) {
-    const float step = std::fabs((high - low) / n);
-    return step < smallest ? smallest : step;
-  });
-  if (!autograd::needs_grad(min, max)) return scale;
-  return autograd::record(
-      "scale_of_range", {min, max}, std::move(scale), {min, max},
-      [n, smallest](const BackwardContext& b) -> std::vector<Tensor> {
-        const Tensor slope = map_two(b.saved(0), b.saved(1), [&](float low, float high) {
-          return bounded_slope((high - low) / n, smallest) / n;
-        });
-        const auto times = [](float grad, float factor) { return grad * factor; };
-        const auto minus = [](float grad, float factor) { return -(grad * factor); };
-        return {map_two(b.grad(), slope, minus), map_two(b.grad(), slope, times)};
-      });
+  return run(ScaleOfRange{num_steps}, min, max);
 }
 
 Tensor bounded_scale(const Tensor& scale, std::int64_t num_steps) {
-  const float smallest = minimum_scale(num_steps);
-  Tensor bounded = map_two(scale, scale, [smallest](float value, float) {
-    const float magnitude = std::fabs(value);
-    return magnitude < smallest ? smallest : magnitude;
-  });
-  if (!autograd::needs_grad(scale)) return bounded;
-  return autograd::record("bounded_scale", {scale}, std::move(bounded), {scale},
-                          [smallest](const BackwardContext& b) -> std::vector<Tensor> {
-                            return {map_two(b.grad(), b.saved(0), [&](float grad, float value) {
-                              return grad * bounded_slope(value, smallest);
-                            })};
-                          });
+  return run(BoundedScale{num_steps}, scale, scale);
 }
 
 Tensor offset_of_range(const Tensor& min, const Tensor& scale, const Grid& grid) {
-  const auto qmin = static_cast<float>(grid.qmin());
-  const auto qmax = static_cast<float>(grid.qmax());
-  Tensor offset = map_two(min, scale, [=](float low, float step) {
-    return math::clamp(steps_below_zero(low, step) - qmin, -qmax, -qmin);
-  });
-  if (!autograd::needs_grad(min, scale)) return offset;
-  return autograd::record(
-      "offset_of_range", {min, scale}, std::move(offset), {min, scale},
-      [qmin, qmax](const BackwardContext& b) -> std::vector<Tensor> {
-        const Tensor low = b.saved(0);
-        const Tensor step = b.saved(1);
-        const Tensor slope = map_two(low, step, [=](float one, float scale_one) {
-          const float offset = steps_below_zero(one, scale_one) - qmin;
-          // At the ends themselves nothing passes, as in AIMET.
-          return offset > -qmax && offset < -qmin ? 1.0F / scale_one : 0.0F;
-        });
-        const Tensor for_min =
-            map_two(b.grad(), slope, [](float grad, float factor) { return grad * factor; });
-        const Tensor ratio =
-            map_two(low, step, [](float one, float scale_one) { return one / scale_one; });
-        const Tensor for_scale =
-            map_two(for_min, ratio, [](float grad, float factor) { return -grad * factor; });
-        return {for_min, for_scale};
-      });
+  return run(OffsetOfRange{grid}, min, scale);
 }
 
 Tensor round_straight_through(const Tensor& x) {

@@ -19,8 +19,8 @@ Tensor bounded_scale(const Tensor& scale, std::int64_t num_steps);
 Tensor offset_of_range(const Tensor& min, const Tensor& scale, const Grid& grid);
 /// round_half_even, whose gradient passes straight through.
 Tensor round_straight_through(const Tensor& x);
-/// `y`, calculated from `x` off the tape, with a gradient as if it were x.
-Tensor straight_through(const Tensor& x, Tensor y);
+/// A copy of `y`, calculated from `x` off the tape, with a gradient as if it were x.
+Tensor straight_through(const Tensor& x, const Tensor& y);
 
 /// The same two without clamps, off the tape: what a batch is quantized with during calibration.
 Tensor plain_scale(const Tensor& min, const Tensor& max, std::int64_t num_steps);

@@ -1,16 +1,20 @@
-#include "quanta/ops/fake_quantize/cpu_kernels.h"
+#include "quanta/ops/cpu/fake_quantize.h"
 // Before any header of Highway.
 #include "quanta/ops/cpu/simd/highway.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "quanta/ops/fake_quantize/cpu_kernels.cpp"
+#define HWY_TARGET_INCLUDE "quanta/ops/cpu/fake_quantize.cpp"
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "quanta/ops/cpu/per_channel.h"
 #include "quanta/ops/cpu/simd/simd.h"
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/detail/floating.h"
+#include "quanta/runtime/operation.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
@@ -436,6 +440,41 @@ template void learned_gradients(const float*, const float*, const FakeQuantizeRo
                                 const FakeQuantizeChannels&, float*, double*, double*);
 template void learned_gradients(const double*, const double*, const FakeQuantizeRows&,
                                 const FakeQuantizeChannels&, double*, double*, double*);
+
+FakeQuantizeChannels fake_quantize_channels(std::vector<float> scale, std::vector<float> zero_point,
+                                            std::int64_t quant_min, std::int64_t quant_max) {
+  FakeQuantizeChannels channels;
+  channels.inv_scale.reserve(scale.size());
+  for (const float one : scale) channels.inv_scale.push_back(math::inverse_scale(one));
+  channels.scale = std::move(scale);
+  channels.zero_point = std::move(zero_point);
+  channels.min = static_cast<float>(quant_min);
+  channels.max = static_cast<float>(quant_max);
+  return channels;
+}
+
+FakeQuantizeRows fake_quantize_rows(const Tensor& dense, std::int64_t axis) {
+  if (axis == kAllChannels) return {FakeQuantizeRows::Kind::OneChannel, 1, dense.numel()};
+  const ChannelLayout layout(dense, axis);
+  if (layout.inner == 1 && layout.channels > 1) {
+    return {FakeQuantizeRows::Kind::AllChannels, layout.outer, layout.channels};
+  }
+  return {FakeQuantizeRows::Kind::OneChannel, layout.outer * layout.channels, layout.inner};
+}
+
+void fake_quantize_tensor(const Tensor& x, std::int64_t axis, const FakeQuantizeChannels& channels,
+                          const Tensor& out, std::uint8_t* mask) {
+  const Tensor src = in_real(x);
+  const bool is_direct = src.dtype() == out.dtype();
+  const Tensor dst =
+      is_direct ? out : Tensor::empty(src.sizes(), src.dtype(), src.suggested_format());
+  quanta::detail::visit_floats(src.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    fake_quantize<T>(src.data<T>(), fake_quantize_rows(src, axis), channels,
+                     static_cast<T*>(dst.data_ptr()), mask);
+  });
+  if (!is_direct) copy_result(dst.to(out.dtype()), out);
+}
 
 }  // namespace quanta::cpu
 #endif  // HWY_ONCE

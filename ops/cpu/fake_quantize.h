@@ -1,6 +1,6 @@
 #pragma once
 
-// Private: the loops of fake quantization and of its backward.
+// Private: fake quantization as torch has it (x * (1 / scale)) and its backward.
 //
 // Memory is seen as rows. Either a row belongs to one channel (per tensor: there is one channel),
 // or, where channels are innermost, it holds an element of each.
@@ -11,6 +11,7 @@
 
 #include "quanta/ops/cpu/elementwise_kernels.h"
 #include "quanta/runtime/quant_math.h"
+#include "quanta/runtime/tensor.h"
 
 namespace quanta::cpu {
 
@@ -30,6 +31,10 @@ struct FakeQuantizeChannels {
   }
 };
 
+/// `float_zero_point` is false.
+FakeQuantizeChannels fake_quantize_channels(std::vector<float> scale, std::vector<float> zero_point,
+                                            std::int64_t quant_min, std::int64_t quant_max);
+
 /// A dense tensor as rows.
 struct FakeQuantizeRows {
   enum class Kind : std::uint8_t { OneChannel, AllChannels };
@@ -42,6 +47,20 @@ struct FakeQuantizeRows {
   /// All rows, and the bytes that vector loads may touch behind the last one.
   std::int64_t mask_bytes() const noexcept { return count * mask_row_bytes() + 8; }
 };
+
+/// In place of an axis: one scale for all elements.
+inline constexpr std::int64_t kAllChannels = -1;
+FakeQuantizeRows fake_quantize_rows(const Tensor& dense, std::int64_t axis);
+
+/// Float64 as it is, else Float32: what small floats are calculated in.
+inline Tensor in_real(const Tensor& x) {
+  return x.dtype() == DType::Float64 ? x : x.to(DType::Float32);
+}
+
+/// out = x, fake quantized; dense, of the same memory order and dtype: Float32, Float64, Float16 or
+/// BFloat16. `mask` may be null.
+void fake_quantize_tensor(const Tensor& x, std::int64_t axis, const FakeQuantizeChannels& channels,
+                          const Tensor& out, std::uint8_t* mask);
 
 /// dst = math::fake_quantize of every element; `mask` may be null. T is float or double; float runs
 /// in vectors and gives the scalar function's numbers bit for bit on every instruction set.
