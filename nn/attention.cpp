@@ -159,14 +159,11 @@ Tensor MultiheadAttention::project_rows(Part part, const Tensor& x) const {
   const auto bias_rows = [&] {
     return in_proj_bias.defined() ? in_proj_bias.narrow(0, first, rows) : Tensor();
   };
-  // Float64, for proofs of gradients, has no packed form.
-  if (is_training() || autograd::needs_grad(x, weight, in_proj_bias) ||
-      x.dtype() == DType::Float64) {
-    return linear(x, weight_rows(), bias_rows());
-  }
+  // In train mode weights change from call to call.
+  if (is_training()) return linear(x, weight_rows(), bias_rows());
   return packed_[static_cast<std::size_t>(part)].get(weight, in_proj_bias, Fusion::None, [&] {
     return PackedLinear(weight_rows(), bias_rows());
-  })(x);
+  })(x, weight_rows(), bias_rows());
 }
 
 void MultiheadAttention::check_input(std::string_view name, const Tensor& x,

@@ -77,10 +77,11 @@ ConvNd::ConvNd(const ConvNdOptions& options, std::int64_t spatial)
 
 Tensor ConvNd::forward(const Tensor& input, Fusion fusion) const {
   const Tensor x = detail::pad_for(input, options_);
-  if (!is_training() && !autograd::needs_grad(x, weight, bias)) {
+  // In train mode weights change from call to call.
+  if (!is_training()) {
     return packed_.get(weight, bias, fusion, [&] {
       return PackedConv(weight, bias, detail::conv_options(options_), spatial_, fusion);
-    })(x);
+    })(x, weight, bias);
   }
   Tensor y = detail::conv(x, weight, bias, options_);
   return fusion == Fusion::ReLU ? relu(y) : y;

@@ -21,10 +21,10 @@ Linear::Linear(const LinearOptions& options) : options_(options) {
 }
 
 Tensor Linear::forward(const Tensor& x, Fusion fusion) const {
-  // Float64, for proofs of gradients, has no packed form.
-  if (!is_training() && !autograd::needs_grad(x, weight, bias) &&
-      weight.dtype() != DType::Float64) {
-    return packed_.get(weight, bias, fusion, [&] { return PackedLinear(weight, bias, fusion); })(x);
+  // In train mode weights change from call to call.
+  if (!is_training()) {
+    return packed_.get(weight, bias, fusion, [&] { return PackedLinear(weight, bias, fusion); })(
+        x, weight, bias);
   }
   Tensor y = linear(x, weight, bias);
   return fusion == Fusion::ReLU ? relu(y) : y;

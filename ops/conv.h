@@ -50,6 +50,8 @@ class PackedConv {
              std::int64_t spatial, Fusion fusion = Fusion::None);
   bool defined() const noexcept { return impl_ != nullptr; }
   Tensor operator()(const Tensor& x) const;
+  /// The same with the tensors that were packed, which get the gradients: for modules.
+  Tensor operator()(const Tensor& x, const Tensor& weight, const Tensor& bias) const;
 
  private:
   struct Impl;

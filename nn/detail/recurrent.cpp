@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/operation.h"
 
 namespace quanta::nn::detail {
 namespace {
@@ -106,6 +106,35 @@ std::vector<std::int64_t> checked_batch_sizes(std::string_view op, const PackedS
   return sizes;
 }
 
+namespace {
+
+// All steps of a layer, from x, h, c and the layer's weights: with packed weights, or with the
+// weights as they are where a gradient is asked for.
+struct RecurrentLayer final : ComposedOp<RecurrentLayer> {
+  static constexpr std::string_view kName = "recurrent_layer";
+  const RecurrentSteps* steps = nullptr;
+  const RecurrentWeights* weights = nullptr;
+  RecurrentCache* cache = nullptr;  // null: no packed weights
+
+  std::vector<Tensor> compose(const Arguments& in) const override {
+    const LstmState state{in[1], in[2]};
+    const RecurrentResult result =
+        cache != nullptr
+            ? run_packed(*steps, *weights, *cache, in[0], state)
+            : recurrent_steps(*steps, {weights->weight_hh, weights->bias_hh, weights->weight_hr},
+                              linear(in[0], weights->weight_ih, weights->bias_ih), state.h,
+                              state.c);
+    return {result.output, result.h_n, result.c_n};
+  }
+  std::shared_ptr<const Operation> for_gradient(std::uint64_t) const override {
+    auto form = std::make_shared<RecurrentLayer>(*this);
+    form->cache = nullptr;
+    return form;
+  }
+};
+
+}  // namespace
+
 RecurrentResult run_recurrent(const RecurrentCall& call, const RecurrentWeights& weights,
                               RecurrentCache& cache, const Tensor& x, const LstmState& state) {
   check_hidden_weight(call.op, weights);
@@ -114,14 +143,14 @@ RecurrentResult run_recurrent(const RecurrentCall& call, const RecurrentWeights&
   steps.hidden_size = call.hidden_size;
   steps.batch_sizes = call.batch_sizes;
   steps.order = call.order;
-  const bool records =
-      autograd::needs_grad(x, state.h, state.c, weights.weight_ih, weights.weight_hh,
-                           weights.bias_ih, weights.bias_hh, weights.weight_hr);
-  if (!call.is_training && !records && x.dtype() == DType::Float32) {
-    return run_packed(steps, weights, cache, x, state);
-  }
-  return recurrent_steps(steps, {weights.weight_hh, weights.bias_hh, weights.weight_hr},
-                         linear(x, weights.weight_ih, weights.bias_ih), state.h, state.c);
+  RecurrentLayer layer;
+  layer.steps = &steps;
+  layer.weights = &weights;
+  // In train mode weights change from call to call; Float64 has no packed form.
+  if (!call.is_training && x.dtype() == DType::Float32) layer.cache = &cache;
+  Results results = run_all(layer, x, state.h, state.c, weights.weight_ih, weights.weight_hh,
+                            weights.bias_ih, weights.bias_hh, weights.weight_hr);
+  return {results[0], results[1], results[2]};
 }
 
 }  // namespace quanta::nn::detail

@@ -215,6 +215,11 @@ Tensor PackedConv::operator()(const Tensor& x) const {
   return call(impl_->operation, x, impl_->weight, impl_->bias);
 }
 
+Tensor PackedConv::operator()(const Tensor& x, const Tensor& weight, const Tensor& bias) const {
+  QUANTA_CHECK(defined(), "conv: weight: expected a packed weight, got an empty PackedConv");
+  return call(impl_->operation, x, weight, bias);
+}
+
 // The catalogue --------------------------------------------------------------------------------
 
 namespace {

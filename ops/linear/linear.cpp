@@ -147,6 +147,11 @@ Tensor PackedLinear::operator()(const Tensor& x) const {
   return run(impl_->operation, x, impl_->weight, impl_->bias);
 }
 
+Tensor PackedLinear::operator()(const Tensor& x, const Tensor& weight, const Tensor& bias) const {
+  QUANTA_CHECK(defined(), "linear: weight: expected a packed weight, got an empty PackedLinear");
+  return run(impl_->operation, x, weight, bias);
+}
+
 void detail::add_linears(Catalogue& catalogue) {
   catalogue.add({.name = Linear::kName, .header = "quanta/ops/linear.h", .dtypes = dtypes::kFloats},
                 [](DType dtype) {
