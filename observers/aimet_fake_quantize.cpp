@@ -27,7 +27,7 @@ std::int64_t channel_axis(const aimet::Quantizer& quantizer) {
 }  // namespace
 
 AimetFakeQuantize::AimetFakeQuantize(const aimet::Quantizer& quantizer)
-    : quantizer_(quantizer.clone()) {
+    : model_(quantizer.clone()), quantizer_(quantizer.clone()) {
   dtype_ = DType::Float32;
   const auto* affine = dynamic_cast<const aimet::AffineQuantizer*>(quantizer_.get());
   const std::int64_t axis = channel_axis(quantizer);
@@ -45,7 +45,8 @@ AimetFakeQuantize::AimetFakeQuantize(const aimet::Quantizer& quantizer)
   }
 }
 
-AimetFakeQuantize::AimetFakeQuantize(const AimetFakeQuantize& other) : FakeQuantizeBase(other) {
+AimetFakeQuantize::AimetFakeQuantize(const AimetFakeQuantize& other)
+    : FakeQuantizeBase(other), model_(other.model_) {
   const std::lock_guard lock(other.mutex_);
   other.scope_.reset();  // what was gathered so far is part of the copy
   quantizer_ = other.quantizer_->clone();
@@ -57,7 +58,7 @@ ObserverFactory AimetFakeQuantize::with_args(std::string name, const aimet::Quan
           [model] { return std::make_shared<AimetFakeQuantize>(*model); }};
 }
 
-std::shared_ptr<Observer> AimetFakeQuantize::clone() const {
+std::shared_ptr<Collector> AimetFakeQuantize::copy() const {
   return std::shared_ptr<AimetFakeQuantize>(new AimetFakeQuantize(*this));
 }
 
@@ -68,13 +69,21 @@ void AimetFakeQuantize::end_scope() const {
   scope_.reset();
 }
 
+void AimetFakeQuantize::update(const Tensor& x) {
+  const std::lock_guard lock(mutex_);
+  if (!scope_) scope_.emplace(quantizer_->compute_encodings());
+  quantizer_->forward(x.detach());
+}
+
+void AimetFakeQuantize::reset() {
+  const std::lock_guard lock(mutex_);
+  scope_.reset();
+  quantizer_ = model_->clone();
+}
+
 Tensor AimetFakeQuantize::forward(const Tensor& x) {
   const Switches now = switches();
-  if (now.observer) {
-    const std::lock_guard lock(mutex_);
-    if (!scope_) scope_.emplace(quantizer_->compute_encodings());
-    quantizer_->forward(x.detach());
-  }
+  if (now.observer) update(x);
   if (!now.fake_quant) return x;
   end_scope();
   return quantizer_->forward(x).tensor();

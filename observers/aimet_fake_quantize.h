@@ -31,25 +31,30 @@ class AimetFakeQuantize : public FakeQuantizeBase {
   static ObserverFactory with_args(std::string name, const aimet::Quantizer& quantizer);
 
   std::string name() const override { return "AimetFakeQuantize"; }
-  std::shared_ptr<Observer> clone() const override;
   Tensor forward(const Tensor& x) override;
+  void update(const Tensor& x) override;
   /// Scale and zero point (the negated offset) of an affine quantizer with one scale, or one for
   /// each index of one axis. Throws UnsupportedError for others.
   ObservedQParams calculate_qparams() const override;
   bool has_data() const override;
+  /// Puts a copy of the quantizer that it was made of in the place of this one's.
+  void reset() override;
   void save_state(StateDict& state, const std::string& prefix) const override;
   void load_state(const StateDict& state, const std::string& prefix) override;
 
   std::int64_t ch_axis() const noexcept override;
 
+  /// Until the next reset.
   const aimet::Quantizer& quantizer() const noexcept { return *quantizer_; }
 
  protected:
   AimetFakeQuantize(const AimetFakeQuantize& other);
+  std::shared_ptr<Collector> copy() const override;
 
  private:
   void end_scope() const;
 
+  std::shared_ptr<const aimet::Quantizer> model_;
   std::shared_ptr<aimet::Quantizer> quantizer_;
   mutable std::optional<aimet::CalibrationScope> scope_;  // of quantizer_; guarded by mutex_
 };

@@ -3,7 +3,8 @@
 #include <cmath>
 #include <utility>
 
-#include "quanta/observers/detail/fake_quantize_state.h"
+#include "quanta/observers/collector_kinds.h"
+#include "quanta/observers/detail/state.h"
 #include "quanta/observers/other_observers.h"
 #include "quanta/ops/fake_quantize.h"
 #include "quanta/runtime/autograd.h"
@@ -101,7 +102,7 @@ ObserverFactory FakeQuantize::with_args(const ObserverFactory& observer) {
           [observer] { return std::make_shared<FakeQuantize>(observer); }};
 }
 
-std::shared_ptr<Observer> FakeQuantize::clone() const {
+std::shared_ptr<Collector> FakeQuantize::copy() const {
   return std::shared_ptr<FakeQuantize>(new FakeQuantize(*this));
 }
 
@@ -122,13 +123,23 @@ void FakeQuantize::set_qparams(const ObservedQParams& qparams) {
 Tensor FakeQuantize::scale() const { return qparams().scale.clone(); }
 Tensor FakeQuantize::zero_point() const { return qparams().zero_point.clone(); }
 
+Settings FakeQuantize::settings() const { return {{"observer", to_string(*observer_)}}; }
+
+void FakeQuantize::update(const Tensor& x) {
+  QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", name());
+  observer_->update(x.detach());
+  set_qparams(calculate_qparams());
+}
+
+void FakeQuantize::merge(const Collector& other) {
+  require_same_kind(other);
+  observer_->merge(*static_cast<const FakeQuantize&>(other).observer_);
+  set_qparams(calculate_qparams());
+}
+
 Tensor FakeQuantize::forward(const Tensor& x) {
   const Switches now = switches();
-  if (now.observer) {
-    QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", name());
-    observer_->forward(x.detach());
-    set_qparams(calculate_qparams());
-  }
+  if (now.observer) update(x);
   if (!now.fake_quant) return x;
   const QParams used = qparams();
   if (!is_per_channel(qscheme_)) {
@@ -176,11 +187,11 @@ ObserverFactory FixedQParamsFakeQuantize::with_args(const ObserverFactory& obser
           [observer] { return std::make_shared<FixedQParamsFakeQuantize>(observer); }};
 }
 
-std::shared_ptr<Observer> FixedQParamsFakeQuantize::clone() const {
+std::shared_ptr<Collector> FixedQParamsFakeQuantize::copy() const {
   return std::shared_ptr<FixedQParamsFakeQuantize>(new FixedQParamsFakeQuantize(*this));
 }
 
-// Its own, which may have been loaded.
+// The parameters of this quantizer, which may have been loaded.
 ObservedQParams FixedQParamsFakeQuantize::calculate_qparams() const {
   const QParams used = qparams();
   return {used.scale.clone(), used.zero_point.to(DType::Int64)};

@@ -31,6 +31,9 @@ class FakeQuantizeBase : public Observer {
   /// The observer inside, or null.
   virtual std::shared_ptr<Observer> observer() const { return nullptr; }
 
+  // forward changes what passes, whatever update does.
+  Tensor forward(const Tensor& x) override = 0;
+
  protected:
   FakeQuantizeBase() = default;
   /// Copies the switches under the other's lock.
@@ -48,8 +51,6 @@ class FakeQuantizeBase : public Observer {
                                 bool observer_required = true);
   void set_switches(Switches switches);
   Switches switches() const;
-
-  mutable ObserverMutex mutex_;
 
  private:
   Switches switches_;  // guarded by mutex_
@@ -73,11 +74,15 @@ class FakeQuantize : public FakeQuantizeBase {
       const ObserverFactory& observer = MovingAverageMinMaxObserver::with_args());
 
   std::string name() const override { return "FakeQuantize"; }
-  std::shared_ptr<Observer> clone() const override;
+  Settings settings() const override;
   Tensor forward(const Tensor& x) override;
+  /// Observes as forward does with the observer enabled.
+  void update(const Tensor& x) override;
   ObservedQParams calculate_qparams() const override { return observer_->calculate_qparams(); }
   bool has_data() const override { return observer_->has_data(); }
-  void reset_min_max_vals() override { observer_->reset_min_max_vals(); }
+  void reset() override { observer_->reset(); }
+  /// What the observer's merge does; scale and zero point follow.
+  void merge(const Collector& other) override;
   void save_state(StateDict& state, const std::string& prefix) const override;
   /// Scale and zero point take over the sizes of the state.
   void load_state(const StateDict& state, const std::string& prefix) override;
@@ -92,6 +97,7 @@ class FakeQuantize : public FakeQuantizeBase {
   /// `op` names the class in messages.
   FakeQuantize(std::string_view op, const ObserverFactory& observer);
   FakeQuantize(const FakeQuantize& other);
+  std::shared_ptr<Collector> copy() const override;
 
   struct QParams {
     Tensor scale;
@@ -117,11 +123,11 @@ class FixedQParamsFakeQuantize : public FakeQuantize {
   static ObserverFactory with_args(const ObserverFactory& observer);
 
   std::string name() const override { return "FixedQParamsFakeQuantize"; }
-  std::shared_ptr<Observer> clone() const override;
   ObservedQParams calculate_qparams() const override;
 
  protected:
   FixedQParamsFakeQuantize(const FixedQParamsFakeQuantize&) = default;
+  std::shared_ptr<Collector> copy() const override;
 };
 
 }  // namespace quanta

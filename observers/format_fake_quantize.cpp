@@ -5,7 +5,8 @@
 #include <cmath>
 #include <utility>
 
-#include "quanta/observers/detail/fake_quantize_state.h"
+#include "quanta/observers/detail/reduce.h"
+#include "quanta/observers/detail/state.h"
 #include "quanta/observers/modelopt/reduce.h"
 #include "quanta/ops/cpu/float_formats.h"
 #include "quanta/ops/detail/amax.h"
@@ -95,6 +96,20 @@ struct ScaledFloat final : detail::AmaxOperation<ScaledFloat> {
   }
 };
 
+// "FormatFakeQuantize(DynamicBlocks, num_bits=(2, 1), scale_bits=(8, 0), block_size=32, rows)".
+std::string text_of(const FormatOptions& options) {
+  std::string text = fmt::format("FormatFakeQuantize({}, num_bits={}", kind_name(options.kind),
+                                 to_string(options.num_bits));
+  if (options.kind == FormatKind::DynamicBlocks) {
+    text += fmt::format(", scale_bits={}", to_string(options.scale_bits));
+  }
+  if (options.kind != FormatKind::ScaledFloat) {
+    text += fmt::format(", block_size={}, {}", options.block_size,
+                        options.block_axis == BlockAxis::Rows ? "rows" : "channels");
+  }
+  return text + ")";
+}
+
 }  // namespace
 
 FormatFakeQuantize::FormatFakeQuantize(const Options& options) : options_(options) {
@@ -114,19 +129,12 @@ FormatFakeQuantize::FormatFakeQuantize(const FormatFakeQuantize& other)
 
 ObserverFactory FormatFakeQuantize::with_args(const Options& options) {
   const FormatFakeQuantize checked(options);
-  std::string name = fmt::format("FormatFakeQuantize({}, num_bits={}", kind_name(options.kind),
-                                 to_string(options.num_bits));
-  if (options.kind == FormatKind::DynamicBlocks) {
-    name += fmt::format(", scale_bits={}", to_string(options.scale_bits));
-  }
-  if (options.kind != FormatKind::ScaledFloat) {
-    name += fmt::format(", block_size={}, {}", options.block_size,
-                        options.block_axis == BlockAxis::Rows ? "rows" : "channels");
-  }
-  return {name + ")", [options] { return std::make_shared<FormatFakeQuantize>(options); }};
+  return {text_of(options), [options] { return std::make_shared<FormatFakeQuantize>(options); }};
 }
 
-std::shared_ptr<Observer> FormatFakeQuantize::clone() const {
+Settings FormatFakeQuantize::settings() const { return {{"format", text_of(options_)}}; }
+
+std::shared_ptr<Collector> FormatFakeQuantize::copy() const {
   return std::shared_ptr<FormatFakeQuantize>(new FormatFakeQuantize(*this));
 }
 
@@ -143,7 +151,7 @@ float FormatFakeQuantize::amax() const {
 
 bool FormatFakeQuantize::has_data() const { return !needs_amax() || amax() >= 0.0F; }
 
-void FormatFakeQuantize::reset_min_max_vals() {
+void FormatFakeQuantize::reset() {
   const std::lock_guard lock(mutex_);
   amax_ = -1.0F;
 }
@@ -155,19 +163,29 @@ ObservedQParams FormatFakeQuantize::calculate_qparams() const {
                    kOp, kind_name(options_.kind));
 }
 
-void FormatFakeQuantize::observe(const Tensor& x) {
-  const auto largest = static_cast<float>(modelopt::reduce_amax(x).item());
+void FormatFakeQuantize::update(const Tensor& x) {
+  detail::check_quantizable(kOp, x);
+  if (x.numel() == 0 || !needs_amax()) return;
+  const float largest =
+      detail::largest_magnitudes(detail::tensor_range(detail::dense_floats(x.detach())))[0];
   QUANTA_CHECK(std::isfinite(largest), "{}: x: expected finite values, got a magnitude of {}", kOp,
                largest);
   const std::lock_guard lock(mutex_);
   amax_ = std::max(amax_, largest);
 }
 
+void FormatFakeQuantize::merge(const Collector& other) {
+  require_same_kind(other);
+  const float theirs = static_cast<const FormatFakeQuantize&>(other).amax();
+  const std::lock_guard lock(mutex_);
+  amax_ = std::max(amax_, theirs);
+}
+
 Tensor FormatFakeQuantize::forward(const Tensor& x) {
   detail::check_quantizable(kOp, x);
   if (x.numel() == 0) return x;
   const Switches now = switches();
-  if (now.observer && needs_amax()) observe(x.detach());
+  if (now.observer) update(x);
   return now.fake_quant ? quantized(x) : x;
 }
 

@@ -22,7 +22,7 @@ enum class FormatKind : std::uint8_t {
   IntegerBlocks,
 };
 
-/// Along what blocks run: the values that are multiplied and summed up with each other.
+/// The direction in which blocks run: the values that are multiplied and summed up with each other.
 enum class BlockAxis : std::uint8_t {
   Rows,      ///< of weights: all values of an index along axis 0, in order
   Channels,  ///< of activations: axis 1 of tensors with four or five axes, else the last one
@@ -49,6 +49,7 @@ struct FormatOptions {
 /// calculate_qparams() throws UnsupportedError, so convert refuses such modules.
 ///
 /// State: fake_quant_enabled, observer_enabled (UInt8 [1]), amax (Float32 [1], -1 before data).
+/// Many threads may share one.
 class FormatFakeQuantize : public FakeQuantizeBase {
  public:
   using Options = FormatOptions;
@@ -57,12 +58,15 @@ class FormatFakeQuantize : public FakeQuantizeBase {
   static ObserverFactory with_args(const Options& options = {});
 
   std::string name() const override { return "FormatFakeQuantize"; }
-  std::shared_ptr<Observer> clone() const override;
+  Settings settings() const override;
   Tensor forward(const Tensor& x) override;
+  /// Keeps the largest magnitude, where the format needs one.
+  void update(const Tensor& x) override;
   ObservedQParams calculate_qparams() const override;
   /// Always where the format needs no amax.
   bool has_data() const override;
-  void reset_min_max_vals() override;
+  void reset() override;
+  void merge(const Collector& other) override;
   void save_state(StateDict& state, const std::string& prefix) const override;
   void load_state(const StateDict& state, const std::string& prefix) override;
 
@@ -72,10 +76,10 @@ class FormatFakeQuantize : public FakeQuantizeBase {
 
  protected:
   FormatFakeQuantize(const FormatFakeQuantize& other);
+  std::shared_ptr<Collector> copy() const override;
 
  private:
   bool needs_amax() const noexcept;
-  void observe(const Tensor& x);
   Tensor quantized(const Tensor& x) const;
   Tensor scaled_float(const Tensor& x) const;
   Tensor blocks(const Tensor& rows) const;

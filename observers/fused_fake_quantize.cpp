@@ -1,11 +1,10 @@
 #include "quanta/observers/fused_fake_quantize.h"
 
 #include <cmath>
-#include <optional>
 #include <string_view>
 #include <vector>
 
-#include "quanta/observers/detail/value_range.h"
+#include "quanta/observers/detail/reduce.h"
 #include "quanta/ops/fake_quantize.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/quant_math.h"
@@ -34,9 +33,9 @@ void check_call(const Tensor& x, const MovingAverageState& state,
                kOp);
 }
 
-detail::ValueRange batch_range(const Tensor& x, const FusedFakeQuantOptions& options) {
+ValueRange batch_range(const Tensor& x, const FusedFakeQuantOptions& options) {
   const Tensor dense = detail::dense_floats(x.detach());
-  detail::ValueRange batch =
+  ValueRange batch =
       options.per_row_fake_quant
           ? detail::channel_range(dense, wrap_dim(options.ch_axis, x.dim(), kOp, "ch_axis"))
           : detail::tensor_range(dense);
@@ -52,12 +51,12 @@ float moved(float running, float batch, float constant) {
   return std::isinf(running) ? batch : running + constant * (batch - running);
 }
 
-detail::ValueRange running_range(const MovingAverageState& state) {
+ValueRange running_range(const MovingAverageState& state) {
   return {state.running_min.to_float_vector(), state.running_max.to_float_vector()};
 }
 
-void observe(const Tensor& x, const FusedFakeQuantOptions& options, detail::ValueRange& running) {
-  const detail::ValueRange batch = batch_range(x, options);
+void observe(const Tensor& x, const FusedFakeQuantOptions& options, ValueRange& running) {
+  const ValueRange batch = batch_range(x, options);
   if (running.min.empty()) {
     running = batch;
     return;
@@ -77,7 +76,7 @@ Tensor tensor_like(const std::vector<float>& values, const Tensor& before) {
   return Tensor::from_values(values, before.numel() == count ? before.sizes() : Dims{count});
 }
 
-void choose_parameters(const detail::ValueRange& running, const FusedFakeQuantOptions& options,
+void choose_parameters(const ValueRange& running, const FusedFakeQuantOptions& options,
                        MovingAverageState& state) {
   const auto count = static_cast<std::int64_t>(running.min.size());
   state.scale = Tensor::empty({count});
@@ -95,7 +94,7 @@ void choose_parameters(const detail::ValueRange& running, const FusedFakeQuantOp
   }
 }
 
-void require_observed(const detail::ValueRange& running) {
+void require_observed(const ValueRange& running) {
   bool observed = !running.min.empty();
   for (std::size_t c = 0; c < running.min.size(); ++c) {
     observed = observed && running.min[c] <= running.max[c] && std::isfinite(running.min[c]) &&
@@ -113,7 +112,7 @@ Tensor fused_moving_avg_obs_fake_quant(const Tensor& x, MovingAverageState& stat
                                        const FusedFakeQuantOptions& options) {
   check_call(x, state, options);
   if ((!options.observer_on && !options.fake_quant_on) || x.numel() == 0) return x;
-  detail::ValueRange running = running_range(state);
+  ValueRange running = running_range(state);
   MovingAverageState next = state;
   if (options.observer_on) {
     observe(x, options, running);
@@ -136,16 +135,18 @@ Tensor fused_moving_avg_obs_fake_quant(const Tensor& x, MovingAverageState& stat
 
 FusedMovingAvgObsFakeQuantize::FusedMovingAvgObsFakeQuantize(const ObserverFactory& observer)
     : FakeQuantize("FusedMovingAvgObsFakeQuantize", observer) {
-  const std::optional<double> constant = detail::averaging_constant(*this->observer());
-  QUANTA_CHECK(constant.has_value(),
-               "FusedMovingAvgObsFakeQuantize: observer: expected a MovingAverageMinMaxObserver or "
-               "MovingAveragePerChannelMinMaxObserver, got a {}",
-               this->observer()->name());
+  const Settings settings = this->observer()->settings();
+  const Setting* constant = settings.find("averaging_constant");
+  QUANTA_CHECK(
+      constant != nullptr && dynamic_cast<RangeObserver*>(this->observer().get()) != nullptr,
+      "FusedMovingAvgObsFakeQuantize: observer: expected a MovingAverageMinMaxObserver or "
+      "MovingAveragePerChannelMinMaxObserver, got a {}",
+      this->observer()->name());
   QUANTA_CHECK(qscheme() != QScheme::PerChannelAffineFloatQParams,
                "FusedMovingAvgObsFakeQuantize: observer: expected integer zero points "
                "(FakeQuantize takes floating ones), got {}",
                qscheme());
-  averaging_constant_ = *constant;
+  averaging_constant_ = std::get<double>(*constant);
 }
 
 ObserverFactory FusedMovingAvgObsFakeQuantize::with_args(const ObserverFactory& observer) {
@@ -154,7 +155,7 @@ ObserverFactory FusedMovingAvgObsFakeQuantize::with_args(const ObserverFactory& 
           [observer] { return std::make_shared<FusedMovingAvgObsFakeQuantize>(observer); }};
 }
 
-std::shared_ptr<Observer> FusedMovingAvgObsFakeQuantize::clone() const {
+std::shared_ptr<Collector> FusedMovingAvgObsFakeQuantize::copy() const {
   const std::lock_guard lock(step_mutex_);
   return std::shared_ptr<FusedMovingAvgObsFakeQuantize>(new FusedMovingAvgObsFakeQuantize(*this));
 }
@@ -163,8 +164,13 @@ RangeObserver& FusedMovingAvgObsFakeQuantize::range_observer() const {
   return static_cast<RangeObserver&>(*observer());
 }
 
-Tensor FusedMovingAvgObsFakeQuantize::forward(const Tensor& x) {
-  const Switches now = switches();
+Tensor FusedMovingAvgObsFakeQuantize::forward(const Tensor& x) { return step(x, switches()); }
+
+void FusedMovingAvgObsFakeQuantize::update(const Tensor& x) {
+  static_cast<void>(step(x, {.fake_quant = false, .observer = true}));
+}
+
+Tensor FusedMovingAvgObsFakeQuantize::step(const Tensor& x, Switches on) {
   FusedFakeQuantOptions options;
   options.averaging_const = averaging_constant_;
   options.quant_min = quant_min();
@@ -173,15 +179,15 @@ Tensor FusedMovingAvgObsFakeQuantize::forward(const Tensor& x) {
   options.per_row_fake_quant = is_per_channel(qscheme());
   options.symmetric_quant =
       qscheme() == QScheme::PerTensorSymmetric || qscheme() == QScheme::PerChannelSymmetric;
-  options.observer_on = now.observer;
-  options.fake_quant_on = now.fake_quant;
+  options.observer_on = on.observer;
+  options.fake_quant_on = on.fake_quant;
 
   const std::lock_guard lock(step_mutex_);
   const QParams before = qparams();
   MovingAverageState state{range_observer().min_val(), range_observer().max_val(), before.scale,
                            before.zero_point};
   Tensor y = fused_moving_avg_obs_fake_quant(x, state, options);
-  if (now.observer) range_observer().set_range(state.running_min, state.running_max);
+  if (on.observer) range_observer().set_range(state.running_min, state.running_max);
   set_qparams({state.scale, state.zero_point});
   return y;
 }

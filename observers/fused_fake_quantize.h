@@ -8,7 +8,7 @@
 
 namespace quanta {
 
-/// What fused_moving_avg_obs_fake_quant keeps between calls. Per tensor: running_min and
+/// The values that fused_moving_avg_obs_fake_quant keeps between calls. Per tensor: running_min and
 /// running_max 0-d or [1], +inf and -inf before data, scale and zero_point [1]; per row: [C], or
 /// [0] before data. The tensors are replaced, never written to.
 struct MovingAverageState {
@@ -31,23 +31,24 @@ struct FusedFakeQuantOptions {
 
 /// Observes, chooses parameters and fake-quantizes, as torch.fused_moving_avg_obs_fake_quant:
 ///
-///   observer on:   running = isinf(running) ? batch : running + averaging_const * (batch -
-///   running) fake quant on: scale, zero_point = choose_qparams(running_min, running_max), the rule
-///   of
-///                  dynamic quantization (symmetric: preserve_sparsity); then
-///                  fake_quantize_per_tensor_affine or _per_channel_affine. Off: x itself
+///   observer on     running = isinf(running) ? batch
+///                                            : running + averaging_const * (batch - running)
+///   fake quant on   scale, zero_point = choose_qparams(running_min, running_max), the rule of
+///                   dynamic quantization (symmetric: preserve_sparsity); then
+///                   fake_quantize_per_tensor_affine or _per_channel_affine
+///   fake quant off  x itself
 ///
 /// The rule differs from the observers' calculate_qparams, which convert uses: symmetric scales of
 /// 8 bits have 127 or 128 steps to a side, not 127.5; where all values have one sign the result is
 /// affine; scales are at least 6.1e-5. Empty tensors change nothing. Throws ArgumentError for NaN
 /// and infinite values under observation, and when there is nothing to choose parameters from; the
-/// state is then as before.
+/// state is then as before. One thread at a time for each state.
 Tensor fused_moving_avg_obs_fake_quant(const Tensor& x, MovingAverageState& state,
                                        const FusedFakeQuantOptions& options);
 
 /// FakeQuantize around a MovingAverageMinMaxObserver or MovingAveragePerChannelMinMaxObserver whose
 /// forward is fused_moving_avg_obs_fake_quant. calculate_qparams() is the observer's, as in torch.
-/// In its state the two switches are Int64.
+/// The two switches of its state are Int64. Many threads may share one.
 class FusedMovingAvgObsFakeQuantize : public FakeQuantize {
  public:
   /// Throws ArgumentError for an observer of another class or with float zero points.
@@ -57,19 +58,21 @@ class FusedMovingAvgObsFakeQuantize : public FakeQuantize {
       const ObserverFactory& observer = MovingAverageMinMaxObserver::with_args());
 
   std::string name() const override { return "FusedMovingAvgObsFakeQuantize"; }
-  std::shared_ptr<Observer> clone() const override;
   Tensor forward(const Tensor& x) override;
+  void update(const Tensor& x) override;
 
  protected:
   FusedMovingAvgObsFakeQuantize(const FusedMovingAvgObsFakeQuantize&) = default;
+  std::shared_ptr<Collector> copy() const override;
   DType switch_dtype() const override { return DType::Int64; }
 
  private:
+  Tensor step(const Tensor& x, Switches on);
   RangeObserver& range_observer() const;
 
   double averaging_constant_;
   // One step at a time: range, scale and zero point change together.
-  mutable ObserverMutex step_mutex_;
+  mutable CollectorMutex step_mutex_;
 };
 
 }  // namespace quanta

@@ -5,16 +5,18 @@
 #include <cmath>
 #include <limits>
 
-#include "quanta/observers/detail/factory_name.h"
+#include "quanta/observers/collector_kinds.h"
 #include "quanta/observers/detail/histogram.h"
-#include "quanta/observers/detail/value_range.h"
+#include "quanta/observers/detail/observer_factory.h"
+#include "quanta/observers/detail/reduce.h"
+#include "quanta/observers/detail/state.h"
+#include "quanta/observers/detail/torch_histogram.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr std::int64_t kMostBins = 1 << 24;  // bin numbers stay exact in float32
 
 Tensor finite_values(const Tensor& dense) {
   const auto* x = dense.data<float>();
@@ -26,21 +28,19 @@ Tensor finite_values(const Tensor& dense) {
 
 }  // namespace
 
-bool HistogramObserver::State::is_empty() const noexcept {
-  return min == kInfinity || max == -kInfinity;
+void describe(HistogramObserverOptions& options, SettingFields& fields) {
+  fields("bins", options.bins);
+  describe_uniform(options, fields);
 }
 
-HistogramObserver::State HistogramObserver::empty_state() const {
-  return {std::vector<float>(static_cast<std::size_t>(bins_)), kInfinity, -kInfinity};
+Histogram<float> HistogramObserver::no_counts() const {
+  return {.counts = std::vector<float>(static_cast<std::size_t>(options_.bins)), .edges = {}};
 }
 
 HistogramObserver::HistogramObserver(const Options& options)
-    : UniformObserver("HistogramObserver",
-                      {options.dtype, options.qscheme, options.reduce_range, options.quant_min,
-                       options.quant_max, options.eps, options.is_dynamic}),
-      bins_(options.bins) {
-  QUANTA_CHECK(bins_ >= 1 && bins_ <= kMostBins, "HistogramObserver: bins: expected 1..{}, got {}",
-               kMostBins, bins_);
+    : UniformObserver("HistogramObserver", uniform_settings(options)), options_(options) {
+  QUANTA_CHECK(options.bins >= 1 && options.bins <= detail::kMostBins,
+               "HistogramObserver: bins: expected 1..{}, got {}", detail::kMostBins, options.bins);
   QUANTA_SUPPORTED(!is_per_channel(options.qscheme),
                    "HistogramObserver: qscheme: expected PerTensorAffine or PerTensorSymmetric, "
                    "got {}",
@@ -50,57 +50,50 @@ HistogramObserver::HistogramObserver(const Options& options)
   QUANTA_SUPPORTED(!options.is_dynamic,
                    "HistogramObserver: is_dynamic: expected false, only MinMaxObserver, "
                    "MovingAverageMinMaxObserver and PlaceholderObserver can be dynamic");
-  state_ = empty_state();
+  seen_ = no_counts();
 }
 
 ObserverFactory HistogramObserver::with_args(const Options& options) {
-  const Options defaults;
-  detail::FactoryName name("HistogramObserver");
-  name.add("bins", options.bins, defaults.bins);
-  name.add_uniform(options, defaults);
-  static_cast<void>(HistogramObserver(options));
-  return {name.text(), [options] { return std::make_shared<HistogramObserver>(options); }};
+  return detail::observer_factory<HistogramObserver>(options);
 }
 
-std::shared_ptr<Observer> HistogramObserver::clone() const {
-  const std::lock_guard lock(mutex_);
-  return std::make_shared<HistogramObserver>(*this);
-}
-
-// `batch` counts over a range that holds the state's.
-void HistogramObserver::add(State& state, const State& batch) {
-  if (state.is_empty()) {
-    state = batch;
+// `batch` counts over a range that holds that of the total.
+void HistogramObserver::add(Histogram<float>& total, const Histogram<float>& batch) {
+  if (!total.has_data()) {
+    total = batch;
     return;
   }
-  if (batch.min != state.min || batch.max != state.max) {
-    state.histogram =
-        detail::rescale_histogram(state.histogram, state.min, state.max, batch.min, batch.max);
-    state.min = batch.min;
-    state.max = batch.max;
+  if (batch.min != total.min || batch.max != total.max) {
+    total.counts =
+        detail::rescale_histogram(total.counts, total.min, total.max, batch.min, batch.max);
+    total.min = batch.min;
+    total.max = batch.max;
   }
-  for (std::size_t i = 0; i < state.histogram.size(); ++i) state.histogram[i] += batch.histogram[i];
+  for (std::size_t i = 0; i < total.counts.size(); ++i) total.counts[i] += batch.counts[i];
 }
 
-Tensor HistogramObserver::forward(const Tensor& x) {
+void HistogramObserver::update(const Tensor& x) {
   require_floating(x);
-  if (x.numel() == 0) return x;
+  if (x.numel() == 0) return;
   Tensor values = detail::dense_floats(x);
-  detail::ValueRange range = detail::tensor_range(values);
+  ValueRange range = detail::tensor_range(values);
   QUANTA_CHECK(!std::isnan(range.min[0]), "{}: x: expected numbers, got NaN", name());
   if (range.min[0] == -kInfinity || range.max[0] == kInfinity) {
     values = finite_values(values);
-    if (values.numel() == 0) return x;
+    if (values.numel() == 0) return;
     range = detail::tensor_range(values);
   }
 
-  const auto count = [&](float min, float max) {
+  const auto count = [&](const Range& within) {
     const std::span<const float> span(values.data<float>(),
                                       static_cast<std::size_t>(values.numel()));
-    return State{detail::count_values(span, bins_, min, max), min, max};
+    return Histogram<float>{detail::torch_histc(span, options_.bins, within.min, within.max),
+                            {},
+                            within.min,
+                            within.max};
   };
-  const auto joined = [&](const State& state) {
-    return Range{std::min(state.min, range.min[0]), std::max(state.max, range.max[0])};
+  const auto joined = [&](const Histogram<float>& seen) {
+    return Range{std::min(seen.min, range.min[0]), std::max(seen.max, range.max[0])};
   };
 
   // Counting is most of the work, so it runs without the lock, on the guess that no other thread
@@ -108,119 +101,114 @@ Tensor HistogramObserver::forward(const Tensor& x) {
   Range guess{};
   {
     const std::lock_guard lock(mutex_);
-    guess = joined(state_);
+    guess = joined(seen_);
   }
-  State batch = count(guess.min, guess.max);
+  Histogram<float> batch = count(guess);
   const std::lock_guard lock(mutex_);
-  const Range needed = joined(state_);
-  if (needed.min != guess.min || needed.max != guess.max) batch = count(needed.min, needed.max);
-  add(state_, batch);
-  return x;
+  const Range needed = joined(seen_);
+  if (needed.min != guess.min || needed.max != guess.max) batch = count(needed);
+  add(seen_, batch);
 }
 
-HistogramObserver::Range HistogramObserver::search(const State& state) const {
+HistogramObserver::Range HistogramObserver::search(const Histogram<float>& histogram) const {
   // torch takes the bits of the dtype's storage: 8 for quint4x2, whatever the range in use.
   const double levels = std::exp2(static_cast<double>(8 * item_size(dtype())));
-  const detail::BinRange kept = detail::search_bins(state.histogram, state.min, state.max, levels);
-  const float bin_width = (state.max - state.min) / static_cast<float>(bins_);
-  return {state.min + bin_width * static_cast<float>(kept.first),
-          state.min + bin_width * static_cast<float>(kept.last + 1)};
+  const detail::BinRange kept =
+      detail::search_bins(histogram.counts, histogram.min, histogram.max, levels);
+  const float bin_width = (histogram.max - histogram.min) / static_cast<float>(options_.bins);
+  return {histogram.min + bin_width * static_cast<float>(kept.first),
+          histogram.min + bin_width * static_cast<float>(kept.last + 1)};
 }
 
 HistogramObserver::Range HistogramObserver::search_range() const {
-  State state;
+  Histogram<float> seen;
   {
     const std::lock_guard lock(mutex_);
-    state = state_;
+    seen = seen_;
   }
-  QUANTA_CHECK(!state.is_empty(), "{}: search_range: expected data, nothing was observed", name());
-  return search(state);
+  QUANTA_CHECK(seen.has_data(), "{}: search_range: expected data, nothing was observed", name());
+  return search(seen);
 }
 
 ObservedQParams HistogramObserver::calculate_qparams() const {
-  State state;
+  Histogram<float> seen;
   QParamsRule rule;
   {
     const std::lock_guard lock(mutex_);
-    state = state_;
+    seen = seen_;
     rule = rule_;
   }
-  const Range range = state.is_empty() ? Range{kInfinity, -kInfinity} : search(state);
+  const Range range = seen.has_data() ? search(seen) : Range{kInfinity, -kInfinity};
   return qparams(std::array{range.min}, std::array{range.max}, rule);
 }
 
 bool HistogramObserver::has_data() const {
   const std::lock_guard lock(mutex_);
-  return !state_.is_empty();
+  return seen_.has_data();
 }
 
-void HistogramObserver::reset_min_max_vals() {
-  State fresh = empty_state();
+void HistogramObserver::reset() {
+  Histogram<float> fresh = no_counts();
   const std::lock_guard lock(mutex_);
-  state_ = std::move(fresh);
+  seen_ = std::move(fresh);
 }
 
-void HistogramObserver::merge(const Observer& other) {
+void HistogramObserver::merge(const Collector& other) {
   require_same_kind(other);
   const auto& source = static_cast<const HistogramObserver&>(other);
-  QUANTA_CHECK(source.bins_ == bins_, "{}: merge: expected {} bins, got {}", name(), bins_,
-               source.bins_);
-  State batch;
+  Histogram<float> batch;
   {
     const std::lock_guard lock(source.mutex_);
-    batch = source.state_;
+    batch = source.seen_;
   }
-  if (batch.is_empty()) return;
+  if (!batch.has_data()) return;
+  Histogram<float> wide = no_counts();
   const std::lock_guard lock(mutex_);
-  State wide{std::vector<float>(static_cast<std::size_t>(bins_)), std::min(state_.min, batch.min),
-             std::max(state_.max, batch.max)};
+  wide.min = std::min(seen_.min, batch.min);
+  wide.max = std::max(seen_.max, batch.max);
   add(batch, wide);
-  add(state_, batch);
+  add(seen_, batch);
 }
+
+// State ------------------------------------------------------------------------------------------
 
 void HistogramObserver::save_state(StateDict& state, const std::string& prefix) const {
   const std::lock_guard lock(mutex_);
   state.set(prefix + "eps", Tensor::from_values({rule_.eps}));
-  state.set(prefix + "histogram", Tensor::from_values(state_.histogram, {bins_}));
-  state.set(prefix + "min_val", Tensor::scalar(static_cast<double>(state_.min)));
-  state.set(prefix + "max_val", Tensor::scalar(static_cast<double>(state_.max)));
+  detail::save_histograms<float>(state, prefix, {&seen_, 1}, {});
 }
 
 void HistogramObserver::load_state(const StateDict& state, const std::string& prefix) {
   const float eps = detail::scalar_state(state, prefix + "eps");
-  const std::string name = prefix + "histogram";
-  State loaded{detail::float_state(detail::require_state(state, name), name),
-               detail::scalar_state(state, prefix + "min_val"),
-               detail::scalar_state(state, prefix + "max_val")};
-  QUANTA_CHECK(static_cast<std::int64_t>(loaded.histogram.size()) == bins_,
-               "load_state_dict: {}: expected {} bins, got {}", name, bins_,
-               loaded.histogram.size());
-  QUANTA_CHECK(std::all_of(loaded.histogram.begin(), loaded.histogram.end(),
-                           [](float value) { return value >= 0.0F && std::isfinite(value); }),
-               "load_state_dict: {}: expected finite counts >= 0", name);
-  QUANTA_CHECK(loaded.is_empty() || (std::isfinite(loaded.min) && std::isfinite(loaded.max) &&
-                                     loaded.min <= loaded.max),
-               "load_state_dict: {}min_val, max_val: expected finite min_val <= max_val, got {}, "
-               "{}",
-               prefix, loaded.min, loaded.max);
+  Histogram<float> loaded = detail::load_histograms<float>(state, prefix, {}).front();
+  QUANTA_CHECK(static_cast<std::int64_t>(loaded.counts.size()) == options_.bins,
+               "load_state_dict: {}histogram: expected {} bins, got {}", prefix, options_.bins,
+               loaded.counts.size());
   const std::lock_guard lock(mutex_);
   rule_.eps = eps;
-  state_ = std::move(loaded);
+  seen_ = std::move(loaded);
 }
 
 Tensor HistogramObserver::histogram() const {
   const std::lock_guard lock(mutex_);
-  return Tensor::from_values(state_.histogram, {bins_});
+  return Tensor::from_values(seen_.counts, {options_.bins});
 }
 
 Tensor HistogramObserver::min_val() const {
   const std::lock_guard lock(mutex_);
-  return Tensor::scalar(static_cast<double>(state_.min));
+  return Tensor::scalar(static_cast<double>(seen_.min));
 }
 
 Tensor HistogramObserver::max_val() const {
   const std::lock_guard lock(mutex_);
-  return Tensor::scalar(static_cast<double>(state_.max));
+  return Tensor::scalar(static_cast<double>(seen_.max));
 }
 
+namespace detail {
+
+std::vector<CollectorKind> kinds_of_histogram_observer() {
+  return {collector_kind<HistogramObserver>("HistogramObserver")};
+}
+
+}  // namespace detail
 }  // namespace quanta

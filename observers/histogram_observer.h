@@ -3,8 +3,8 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
+#include "quanta/observers/histogram.h"
 #include "quanta/observers/qconfig.h"
 #include "quanta/observers/uniform_observer.h"
 
@@ -21,6 +21,8 @@ struct HistogramObserverOptions {
   bool is_dynamic = false;              ///< not supported, as in torch
 };
 
+void describe(HistogramObserverOptions& options, SettingFields& fields);
+
 /// Counts values in `bins` equal bins between the smallest and the largest seen, and crops that
 /// range where the expected squared error of quantizing becomes smallest. Per-tensor schemes only.
 ///
@@ -34,17 +36,17 @@ class HistogramObserver : public UniformObserver {
   explicit HistogramObserver(const Options& options = {});
   static ObserverFactory with_args(const Options& options = {});
   std::string name() const override { return "HistogramObserver"; }
-  std::shared_ptr<Observer> clone() const override;
+  Settings settings() const override { return current_settings(options_); }
 
-  Tensor forward(const Tensor& x) override;
+  /// NaN throws ArgumentError.
+  void update(const Tensor& x) override;
   ObservedQParams calculate_qparams() const override;
   bool has_data() const override;
-  void reset_min_max_vals() override;
+  void reset() override;
   /// The range becomes the union of both, exactly; the counts are added. When both saw the same
   /// range that is exactly what one observer of all the data would hold; otherwise counts are
-  /// moved to the wider range first, as for a widening batch. Throws ArgumentError for another
-  /// number of bins.
-  void merge(const Observer& other) override;
+  /// moved to the wider range first, as for a widening batch.
+  void merge(const Collector& other) override;
   void save_state(StateDict& state, const std::string& prefix) const override;
   void load_state(const StateDict& state, const std::string& prefix) override;
 
@@ -61,19 +63,16 @@ class HistogramObserver : public UniformObserver {
   /// Throws ArgumentError before any data.
   Range search_range() const;
 
- private:
-  struct State {
-    std::vector<float> histogram;
-    float min;
-    float max;
-    bool is_empty() const noexcept;
-  };
-  State empty_state() const;
-  static void add(State& state, const State& batch);
-  Range search(const State& state) const;
+ protected:
+  std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
 
-  std::int64_t bins_;
-  State state_;  // guarded by mutex_
+ private:
+  static void add(Histogram<float>& total, const Histogram<float>& batch);
+  Histogram<float> no_counts() const;
+  Range search(const Histogram<float>& histogram) const;
+
+  Options options_;
+  Histogram<float> seen_;  // guarded by mutex_
 };
 
 }  // namespace quanta

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "quanta/observers/detail/factory_name.h"
-#include "quanta/observers/detail/fake_quantize_state.h"
+#include "quanta/observers/detail/observer_factory.h"
+#include "quanta/observers/detail/state.h"
 #include "quanta/ops/fake_quantize.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
@@ -29,8 +29,15 @@ void overwrite(const Tensor& target, const Tensor& values) {
 
 }  // namespace
 
-LearnableFakeQuantize::LearnableFakeQuantize(const Options& options)
-    : use_grad_scaling_(options.use_grad_scaling) {
+void describe(LearnableFakeQuantizeOptions& options, SettingFields& fields) {
+  fields.shown("observer", options.observer.name);
+  fields("scale", options.scale);
+  fields("zero_point", options.zero_point);
+  fields("channel_len", options.channel_len);
+  fields("use_grad_scaling", options.use_grad_scaling);
+}
+
+LearnableFakeQuantize::LearnableFakeQuantize(const Options& options) : options_(options) {
   const FakeQuantize checked(options.observer);
   observer_ = checked.observer();
   dtype_ = observer_->dtype();
@@ -54,9 +61,7 @@ LearnableFakeQuantize::LearnableFakeQuantize(const Options& options)
 }
 
 LearnableFakeQuantize::LearnableFakeQuantize(const LearnableFakeQuantize& other)
-    : FakeQuantizeBase(other),
-      observer_(other.observer_->clone()),
-      use_grad_scaling_(other.use_grad_scaling_) {
+    : FakeQuantizeBase(other), observer_(other.observer_->clone()), options_(other.options_) {
   const std::lock_guard lock(other.mutex_);
   parameters_ = {parameter_copy(other.parameters_.scale),
                  parameter_copy(other.parameters_.zero_point)};
@@ -67,18 +72,12 @@ LearnableFakeQuantize::LearnableFakeQuantize(const LearnableFakeQuantize& other)
 }
 
 ObserverFactory LearnableFakeQuantize::with_args(const Options& options) {
-  const Options defaults;
-  detail::FactoryName name(kName);
-  name.add_text("observer", options.observer.name);
-  name.add("scale", options.scale, defaults.scale);
-  name.add("zero_point", options.zero_point, defaults.zero_point);
-  name.add("channel_len", options.channel_len, defaults.channel_len);
-  name.add("use_grad_scaling", options.use_grad_scaling, defaults.use_grad_scaling);
-  static_cast<void>(LearnableFakeQuantize(options));
-  return {name.text(), [options] { return std::make_shared<LearnableFakeQuantize>(options); }};
+  return detail::observer_factory<LearnableFakeQuantize>(options);
 }
 
-std::shared_ptr<Observer> LearnableFakeQuantize::clone() const {
+Settings LearnableFakeQuantize::settings() const { return settings_of(options_); }
+
+std::shared_ptr<Collector> LearnableFakeQuantize::copy() const {
   return std::shared_ptr<LearnableFakeQuantize>(new LearnableFakeQuantize(*this));
 }
 
@@ -168,32 +167,45 @@ void LearnableFakeQuantize::hold_bounds() {
   }
 }
 
-LearnableFakeQuantize::Parameters LearnableFakeQuantize::prepare(const Tensor& x) {
-  const bool observing = is_observer_enabled();
-  if (observing) observer_->forward(x.detach());
+// Called with the lock.
+void LearnableFakeQuantize::hold_symmetry() {
+  if (!is_symmetric()) return;
+  overwrite(parameters_.zero_point, Tensor::zeros(parameters_.zero_point.sizes()));
+}
+
+void LearnableFakeQuantize::require_defined(const Tensor& x) const {
+  QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", name());
+}
+
+LearnableFakeQuantize::Parameters LearnableFakeQuantize::observed(const Tensor& x) {
+  observer_->update(x.detach());
   const std::lock_guard lock(mutex_);
-  if (observing) {
-    take_over(observer_->calculate_qparams());
-  } else {
-    hold_bounds();
-  }
-  if (is_symmetric()) {
-    overwrite(parameters_.zero_point, Tensor::zeros(parameters_.zero_point.sizes()));
-  }
-  if (!observing) {
-    has_data_ = has_data_ || parameters_.scale.requires_grad();
-    return parameters_;
-  }
+  take_over(observer_->calculate_qparams());
+  hold_symmetry();
   // The next call overwrites them: gradients would mean nothing, and a saved one would be lost.
   return {parameters_.scale.detach().clone(), parameters_.zero_point.detach().clone()};
 }
 
+LearnableFakeQuantize::Parameters LearnableFakeQuantize::held() {
+  const std::lock_guard lock(mutex_);
+  hold_bounds();
+  hold_symmetry();
+  has_data_ = has_data_ || parameters_.scale.requires_grad();
+  return parameters_;
+}
+
+void LearnableFakeQuantize::update(const Tensor& x) {
+  require_defined(x);
+  static_cast<void>(observed(x));
+}
+
 Tensor LearnableFakeQuantize::forward(const Tensor& x) {
-  QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", name());
-  const Parameters used = prepare(x);
+  require_defined(x);
+  const Parameters used = is_observer_enabled() ? observed(x) : held();
   if (!is_fake_quant_enabled()) return x;
   const double elements = static_cast<double>(x.numel()) * static_cast<double>(quant_max());
-  const double grad_factor = use_grad_scaling_ && elements > 0.0 ? 1.0 / std::sqrt(elements) : 1.0;
+  const double grad_factor =
+      options_.use_grad_scaling && elements > 0.0 ? 1.0 / std::sqrt(elements) : 1.0;
   if (is_per_channel(qscheme_)) {
     return fake_quantize_learnable_per_channel_affine(x, used.scale, used.zero_point, ch_axis(),
                                                       quant_min(), quant_max(), grad_factor);

@@ -21,6 +21,8 @@ struct LearnableFakeQuantizeOptions {
   bool use_grad_scaling = false;  ///< gradients times 1 / sqrt(elements * quant_max), as LSQ has it
 };
 
+void describe(LearnableFakeQuantizeOptions& options, SettingFields& fields);
+
 /// A fake quantizer whose scale and zero point are parameters, trained with the network
 /// (torch.ao.quantization._LearnableFakeQuantize). Three modes:
 ///
@@ -43,13 +45,16 @@ class LearnableFakeQuantize : public FakeQuantizeBase {
   static ObserverFactory with_args(const Options& options = {});
 
   std::string name() const override { return "LearnableFakeQuantize"; }
-  std::shared_ptr<Observer> clone() const override;
+  Settings settings() const override;
   Tensor forward(const Tensor& x) override;
+  /// Scale and zero point follow the observer, as in the static modes.
+  void update(const Tensor& x) override;
   /// The parameters: scale, at least eps, and the zero point rounded into the range.
   ObservedQParams calculate_qparams() const override;
   /// Whether they rest on data or on training.
   bool has_data() const override;
-  void reset_min_max_vals() override { observer_->reset_min_max_vals(); }
+  /// Resets the observer; scale and zero point stay.
+  void reset() override { observer_->reset(); }
   void save_state(StateDict& state, const std::string& prefix) const override;
   void load_state(const StateDict& state, const std::string& prefix) override;
   std::vector<std::pair<std::string, Tensor>> named_parameters() const override;
@@ -69,23 +74,27 @@ class LearnableFakeQuantize : public FakeQuantizeBase {
 
  protected:
   LearnableFakeQuantize(const LearnableFakeQuantize& other);
+  std::shared_ptr<Collector> copy() const override;
 
  private:
   struct Parameters {
     Tensor scale;
     Tensor zero_point;
   };
-  // As they are for this call: with the observer's values in static mode, else within bounds.
-  Parameters prepare(const Tensor& x);
+  // The parameters of one call: with the observer's values, or within bounds.
+  Parameters observed(const Tensor& x);
+  Parameters held();
   void take_over(const ObservedQParams& observed);
   void hold_bounds();
+  void hold_symmetry();
+  void require_defined(const Tensor& x) const;
   void set_learning(bool on);
   Parameters own_parameters() const;
   bool is_symmetric() const noexcept;
 
   std::shared_ptr<Observer> observer_;
   Parameters parameters_;  // the rest is guarded by mutex_
-  bool use_grad_scaling_;
+  Options options_;
   bool static_enabled_ = true;
   bool learning_enabled_ = false;
   bool has_data_ = false;

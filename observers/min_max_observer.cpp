@@ -3,8 +3,10 @@
 #include <cmath>
 #include <limits>
 
-#include "quanta/observers/detail/factory_name.h"
-#include "quanta/observers/detail/value_range.h"
+#include "quanta/observers/collector_kinds.h"
+#include "quanta/observers/detail/observer_factory.h"
+#include "quanta/observers/detail/reduce.h"
+#include "quanta/observers/detail/state.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta {
@@ -12,23 +14,10 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-template <typename Options>
-UniformSettings settings_of(const Options& options) {
-  return {options.dtype,     options.qscheme, options.reduce_range, options.quant_min,
-          options.quant_max, options.eps,     options.is_dynamic};
-}
-
 void move_towards(std::vector<float>& running, const std::vector<float>& batch, float constant) {
   for (std::size_t c = 0; c < running.size(); ++c) {
     running[c] = running[c] + constant * (batch[c] - running[c]);
   }
-}
-
-// Makes one at once, so that wrong arguments are found where they are written.
-template <typename T>
-ObserverFactory make_factory(std::string name, const typename T::Options& options) {
-  static_cast<void>(T(options));
-  return {std::move(name), [options] { return std::make_shared<T>(options); }};
 }
 
 }  // namespace
@@ -60,28 +49,25 @@ RangeObserver::RangeObserver(std::string_view op, const UniformSettings& setting
   clear();
 }
 
-void RangeObserver::clear() {
-  seen_.min.assign(per_channel_ ? 0 : 1, kInfinity);
-  seen_.max.assign(per_channel_ ? 0 : 1, -kInfinity);
-}
+void RangeObserver::clear() { seen_ = ValueRange::unobserved(per_channel_ ? 0 : 1); }
 
 bool RangeObserver::is_empty() const {
   return seen_.min.empty() ||
          (!per_channel_ && seen_.min[0] == kInfinity && seen_.max[0] == -kInfinity);
 }
 
-Tensor RangeObserver::forward(const Tensor& x) {
+void RangeObserver::update(const Tensor& x) {
   require_floating(x);
-  if (x.numel() == 0) return x;
+  if (x.numel() == 0) return;
   const Tensor dense = detail::dense_floats(x);
-  detail::ValueRange batch =
+  ValueRange batch =
       per_channel_ ? detail::channel_range(dense, wrap_dim(ch_axis_, x.dim(), name(), "ch_axis"))
                    : detail::tensor_range(dense);
 
   const std::lock_guard lock(mutex_);
   if (is_empty()) {
     seen_ = std::move(batch);
-    return x;
+    return;
   }
   QUANTA_CHECK(batch.min.size() == seen_.min.size(),
                "{}: x: expected {} channels along axis {} as before, got {}", name(),
@@ -90,9 +76,8 @@ Tensor RangeObserver::forward(const Tensor& x) {
     move_towards(seen_.min, batch.min, *averaging_constant_);
     move_towards(seen_.max, batch.max, *averaging_constant_);
   } else {
-    detail::widen(seen_, batch);
+    seen_.widen(batch);
   }
-  return x;
 }
 
 ObservedQParams RangeObserver::calculate_qparams() const {
@@ -105,21 +90,19 @@ bool RangeObserver::has_data() const {
   return !is_empty();
 }
 
-void RangeObserver::reset_min_max_vals() {
+void RangeObserver::reset() {
   const std::lock_guard lock(mutex_);
   clear();
 }
 
-void RangeObserver::merge(const Observer& other) {
+void RangeObserver::merge(const Collector& other) {
   require_same_kind(other);
   QUANTA_SUPPORTED(!averaging_constant_,
                    "{}: merge: expected an observer that does not depend on the order of batches: "
                    "MinMaxObserver, PerChannelMinMaxObserver and HistogramObserver can be merged",
                    name());
   const auto& source = static_cast<const RangeObserver&>(other);
-  QUANTA_CHECK(source.ch_axis_ == ch_axis_, "{}: merge: expected ch_axis {}, got {}", name(),
-               ch_axis_, source.ch_axis_);
-  detail::ValueRange other_seen;
+  ValueRange other_seen;
   {
     const std::lock_guard lock(source.mutex_);
     if (source.is_empty()) return;
@@ -132,7 +115,7 @@ void RangeObserver::merge(const Observer& other) {
   }
   QUANTA_CHECK(other_seen.min.size() == seen_.min.size(), "{}: merge: expected {} channels, got {}",
                name(), seen_.min.size(), other_seen.min.size());
-  detail::widen(seen_, other_seen);
+  seen_.widen(other_seen);
 }
 
 Tensor RangeObserver::values(const std::vector<float>& values) const {
@@ -151,7 +134,7 @@ Tensor RangeObserver::max_val() const {
 }
 
 void RangeObserver::set_range(const Tensor& min_val, const Tensor& max_val) {
-  detail::ValueRange range{min_val.to_float_vector(), max_val.to_float_vector()};
+  ValueRange range{min_val.to_float_vector(), max_val.to_float_vector()};
   QUANTA_CHECK(range.min.size() == range.max.size() && (per_channel_ || range.min.size() == 1),
                "{}: min_val: expected {} values as max_val has, got {} and {}", name(),
                per_channel_ ? "as many" : "one", range.min.size(), range.max.size());
@@ -173,7 +156,7 @@ void RangeObserver::load_state(const StateDict& state, const std::string& prefix
   const std::string min_name = prefix + (old_names ? "min_vals" : "min_val");
   const std::string max_name = prefix + (old_names ? "max_vals" : "max_val");
   const float eps = detail::scalar_state(state, prefix + "eps");
-  detail::ValueRange loaded;
+  ValueRange loaded;
   if (per_channel_) {
     loaded.min = detail::float_state(detail::require_state(state, min_name), min_name);
     loaded.max = detail::float_state(detail::require_state(state, max_name), max_name);
@@ -190,83 +173,70 @@ void RangeObserver::load_state(const StateDict& state, const std::string& prefix
 }
 
 MinMaxObserver::MinMaxObserver(const Options& options)
-    : RangeObserver("MinMaxObserver", settings_of(options), std::nullopt, std::nullopt) {}
+    : RangeObserver("MinMaxObserver", uniform_settings(options), std::nullopt, std::nullopt),
+      options_(options) {}
 
 MovingAverageMinMaxObserver::MovingAverageMinMaxObserver(const Options& options)
-    : RangeObserver("MovingAverageMinMaxObserver", settings_of(options), std::nullopt,
+    : RangeObserver("MovingAverageMinMaxObserver", uniform_settings(options), std::nullopt,
                     options.averaging_constant),
-      averaging_constant_(options.averaging_constant) {}
+      options_(options) {}
 
 PerChannelMinMaxObserver::PerChannelMinMaxObserver(const Options& options)
-    : RangeObserver("PerChannelMinMaxObserver", settings_of(options), options.ch_axis,
-                    std::nullopt) {}
+    : RangeObserver("PerChannelMinMaxObserver", uniform_settings(options), options.ch_axis,
+                    std::nullopt),
+      options_(options) {}
 
 MovingAveragePerChannelMinMaxObserver::MovingAveragePerChannelMinMaxObserver(const Options& options)
-    : RangeObserver("MovingAveragePerChannelMinMaxObserver", settings_of(options), options.ch_axis,
-                    options.averaging_constant),
-      averaging_constant_(options.averaging_constant) {}
+    : RangeObserver("MovingAveragePerChannelMinMaxObserver", uniform_settings(options),
+                    options.ch_axis, options.averaging_constant),
+      options_(options) {}
 
-std::shared_ptr<Observer> MinMaxObserver::clone() const {
-  const std::lock_guard lock(mutex_);
-  return std::make_shared<MinMaxObserver>(*this);
+// Settings and factories -------------------------------------------------------------------------
+
+void describe(MinMaxObserverOptions& options, SettingFields& fields) {
+  describe_uniform(options, fields);
 }
 
-std::shared_ptr<Observer> MovingAverageMinMaxObserver::clone() const {
-  const std::lock_guard lock(mutex_);
-  return std::make_shared<MovingAverageMinMaxObserver>(*this);
+void describe(MovingAverageMinMaxObserverOptions& options, SettingFields& fields) {
+  fields("averaging_constant", options.averaging_constant);
+  describe_uniform(options, fields);
 }
 
-std::shared_ptr<Observer> PerChannelMinMaxObserver::clone() const {
-  const std::lock_guard lock(mutex_);
-  return std::make_shared<PerChannelMinMaxObserver>(*this);
+void describe(PerChannelMinMaxObserverOptions& options, SettingFields& fields) {
+  fields("ch_axis", options.ch_axis);
+  describe_uniform(options, fields);
 }
 
-std::shared_ptr<Observer> MovingAveragePerChannelMinMaxObserver::clone() const {
-  const std::lock_guard lock(mutex_);
-  return std::make_shared<MovingAveragePerChannelMinMaxObserver>(*this);
+void describe(MovingAveragePerChannelMinMaxObserverOptions& options, SettingFields& fields) {
+  fields("averaging_constant", options.averaging_constant);
+  fields("ch_axis", options.ch_axis);
+  describe_uniform(options, fields);
 }
 
 ObserverFactory MinMaxObserver::with_args(const Options& options) {
-  detail::FactoryName name("MinMaxObserver");
-  name.add_uniform(options, Options{});
-  return make_factory<MinMaxObserver>(name.text(), options);
+  return detail::observer_factory<MinMaxObserver>(options);
 }
 
 ObserverFactory MovingAverageMinMaxObserver::with_args(const Options& options) {
-  const Options defaults;
-  detail::FactoryName name("MovingAverageMinMaxObserver");
-  name.add("averaging_constant", options.averaging_constant, defaults.averaging_constant);
-  name.add_uniform(options, defaults);
-  return make_factory<MovingAverageMinMaxObserver>(name.text(), options);
+  return detail::observer_factory<MovingAverageMinMaxObserver>(options);
 }
 
 ObserverFactory PerChannelMinMaxObserver::with_args(const Options& options) {
-  const Options defaults;
-  detail::FactoryName name("PerChannelMinMaxObserver");
-  name.add("ch_axis", options.ch_axis, defaults.ch_axis);
-  name.add_uniform(options, defaults);
-  return make_factory<PerChannelMinMaxObserver>(name.text(), options);
+  return detail::observer_factory<PerChannelMinMaxObserver>(options);
 }
 
 ObserverFactory MovingAveragePerChannelMinMaxObserver::with_args(const Options& options) {
-  const Options defaults;
-  detail::FactoryName name("MovingAveragePerChannelMinMaxObserver");
-  name.add("averaging_constant", options.averaging_constant, defaults.averaging_constant);
-  name.add("ch_axis", options.ch_axis, defaults.ch_axis);
-  name.add_uniform(options, defaults);
-  return make_factory<MovingAveragePerChannelMinMaxObserver>(name.text(), options);
+  return detail::observer_factory<MovingAveragePerChannelMinMaxObserver>(options);
 }
 
 namespace detail {
 
-std::optional<double> averaging_constant(const Observer& observer) {
-  if (const auto* one = dynamic_cast<const MovingAverageMinMaxObserver*>(&observer)) {
-    return one->averaging_constant();
-  }
-  if (const auto* one = dynamic_cast<const MovingAveragePerChannelMinMaxObserver*>(&observer)) {
-    return one->averaging_constant();
-  }
-  return std::nullopt;
+std::vector<CollectorKind> kinds_of_min_max_observer() {
+  return {collector_kind<MinMaxObserver>("MinMaxObserver"),
+          collector_kind<MovingAverageMinMaxObserver>("MovingAverageMinMaxObserver"),
+          collector_kind<PerChannelMinMaxObserver>("PerChannelMinMaxObserver"),
+          collector_kind<MovingAveragePerChannelMinMaxObserver>(
+              "MovingAveragePerChannelMinMaxObserver")};
 }
 
 }  // namespace detail

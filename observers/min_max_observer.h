@@ -7,6 +7,7 @@
 
 #include "quanta/observers/qconfig.h"
 #include "quanta/observers/uniform_observer.h"
+#include "quanta/observers/value_range.h"
 
 namespace quanta {
 
@@ -54,17 +55,22 @@ struct MovingAveragePerChannelMinMaxObserverOptions {
   bool is_dynamic = false;  ///< not supported, as in torch
 };
 
+void describe(MinMaxObserverOptions& options, SettingFields& fields);
+void describe(MovingAverageMinMaxObserverOptions& options, SettingFields& fields);
+void describe(PerChannelMinMaxObserverOptions& options, SettingFields& fields);
+void describe(MovingAveragePerChannelMinMaxObserverOptions& options, SettingFields& fields);
+
 /// What the min/max observers share: a smallest and a largest value, of all elements or of each
 /// channel, in float32. Inputs may be of any floating dtype and memory order; a NaN makes the range
 /// NaN, an infinity infinite. State: eps [1], min_val and max_val ([] or [C], [0] before data).
 class RangeObserver : public UniformObserver {
  public:
-  Tensor forward(const Tensor& x) override;
+  void update(const Tensor& x) override;
   ObservedQParams calculate_qparams() const override;
   bool has_data() const override;
-  void reset_min_max_vals() override;
+  void reset() override;
   /// Exact: the same as if this observer had seen both. Moving averages throw UnsupportedError.
-  void merge(const Observer& other) override;
+  void merge(const Collector& other) override;
   void save_state(StateDict& state, const std::string& prefix) const override;
   /// Per channel: takes over the number of channels; the old keys min_vals and max_vals will do.
   void load_state(const StateDict& state, const std::string& prefix) override;
@@ -89,7 +95,7 @@ class RangeObserver : public UniformObserver {
   bool per_channel_;
   std::int64_t ch_axis_;
   std::optional<float> averaging_constant_;
-  detail::ValueRange seen_;  // guarded by mutex_
+  ValueRange seen_;  // guarded by mutex_
 };
 
 /// The running minimum and maximum of everything seen. Per-tensor schemes only.
@@ -99,7 +105,13 @@ class MinMaxObserver : public RangeObserver {
   explicit MinMaxObserver(const Options& options = {});
   static ObserverFactory with_args(const Options& options = {});
   std::string name() const override { return "MinMaxObserver"; }
-  std::shared_ptr<Observer> clone() const override;
+  Settings settings() const override { return current_settings(options_); }
+
+ protected:
+  std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
+
+ private:
+  Options options_;
 };
 
 /// A moving average of the batches' minima and maxima: v += averaging_constant * (batch - v); the
@@ -110,11 +122,14 @@ class MovingAverageMinMaxObserver : public RangeObserver {
   explicit MovingAverageMinMaxObserver(const Options& options = {});
   static ObserverFactory with_args(const Options& options = {});
   std::string name() const override { return "MovingAverageMinMaxObserver"; }
-  std::shared_ptr<Observer> clone() const override;
-  double averaging_constant() const noexcept { return averaging_constant_; }
+  Settings settings() const override { return current_settings(options_); }
+  double averaging_constant() const noexcept { return options_.averaging_constant; }
+
+ protected:
+  std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
 
  private:
-  double averaging_constant_;
+  Options options_;
 };
 
 /// Running minimum and maximum of each index along ch_axis (negative counts from the end).
@@ -125,7 +140,13 @@ class PerChannelMinMaxObserver : public RangeObserver {
   explicit PerChannelMinMaxObserver(const Options& options = {});
   static ObserverFactory with_args(const Options& options = {});
   std::string name() const override { return "PerChannelMinMaxObserver"; }
-  std::shared_ptr<Observer> clone() const override;
+  Settings settings() const override { return current_settings(options_); }
+
+ protected:
+  std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
+
+ private:
+  Options options_;
 };
 
 /// The moving average for each channel.
@@ -135,16 +156,14 @@ class MovingAveragePerChannelMinMaxObserver : public RangeObserver {
   explicit MovingAveragePerChannelMinMaxObserver(const Options& options = {});
   static ObserverFactory with_args(const Options& options = {});
   std::string name() const override { return "MovingAveragePerChannelMinMaxObserver"; }
-  std::shared_ptr<Observer> clone() const override;
-  double averaging_constant() const noexcept { return averaging_constant_; }
+  Settings settings() const override { return current_settings(options_); }
+  double averaging_constant() const noexcept { return options_.averaging_constant; }
+
+ protected:
+  std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
 
  private:
-  double averaging_constant_;
+  Options options_;
 };
-
-namespace detail {
-/// The constant of a moving average observer; none for other classes.
-std::optional<double> averaging_constant(const Observer& observer);
-}  // namespace detail
 
 }  // namespace quanta

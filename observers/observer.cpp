@@ -46,15 +46,10 @@ void clamp_to_range(const QTensor& x, IntRange range) {
 
 }  // namespace
 
-void Observer::merge(const Observer& /*other*/) {
-  throw UnsupportedError(with_module_path(fmt::format(
-      "{}: merge: expected MinMaxObserver, PerChannelMinMaxObserver or HistogramObserver, this "
-      "class cannot be merged",
-      name())));
+Tensor Observer::forward(const Tensor& x) {
+  update(x);
+  return x;
 }
-
-void Observer::save_state(StateDict& /*state*/, const std::string& /*prefix*/) const {}
-void Observer::load_state(const StateDict& /*state*/, const std::string& /*prefix*/) {}
 
 QTensor quantize_with(const Tensor& x, const Observer& observer) {
   const DType dtype = observer.dtype();

@@ -1,13 +1,12 @@
 #pragma once
 
-#include <functional>
+#include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "quanta/runtime/state_dict.h"
+#include "quanta/observers/collector.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta {
@@ -22,35 +21,18 @@ struct ObservedQParams {
 /// Watches the tensors that pass and says which scale and zero point suit them. Also the base of
 /// fake quantizers, which change what passes. Sits in a module as `activation_post_process`.
 ///
-/// forward() may be called from many threads at once (calibration with several workers).
-class Observer {
+/// Many threads may share one (see Collector).
+class Observer : public Collector {
  public:
-  virtual ~Observer() = default;
-  Observer& operator=(const Observer&) = delete;
-
-  /// The class's name as in torch: "MinMaxObserver".
-  virtual std::string name() const = 0;
-  /// Notes what passes and returns it (fake quantizers: its fake-quantized form). Empty tensors
-  /// change nothing. Observers of values throw ArgumentError for a tensor that is not floating
-  /// point; those that only mark a place let anything pass.
-  virtual Tensor forward(const Tensor& x) = 0;
+  /// Notes what passes and returns it (fake quantizers: its fake-quantized form). Observers that
+  /// only mark a place let anything pass; others throw what update throws.
+  virtual Tensor forward(const Tensor& x);
   /// Throws UnsupportedError where the class has none (Placeholder, Recording, Noop observers).
   /// Before any data: scale 1, zero point 0, as in torch; ask has_data() first.
   virtual ObservedQParams calculate_qparams() const = 0;
-  /// Whether calculate_qparams rests on data (or on fixed parameters).
-  virtual bool has_data() const = 0;
-  /// Back to the state before any data.
-  virtual void reset_min_max_vals() {}
-  /// Takes in what `other` saw, as if this one had seen it too. Same class and settings, else
-  /// ArgumentError; UnsupportedError for classes whose result depends on the order.
-  virtual void merge(const Observer& other);
-
-  /// Tensors under torch's names (`eps`, `min_val`, `max_val`, `histogram`, ...).
-  virtual void save_state(StateDict& state, const std::string& prefix) const;
-  /// The names that save_state writes are expected; throws ArgumentError for a missing one or a
-  /// wrong shape. Leaves everything as it was on failure.
-  virtual void load_state(const StateDict& state, const std::string& prefix);
-  virtual std::shared_ptr<Observer> clone() const = 0;
+  /// torch's name of reset().
+  void reset_min_max_vals() { reset(); }
+  std::shared_ptr<Observer> clone() const { return std::static_pointer_cast<Observer>(copy()); }
 
   DType dtype() const noexcept { return dtype_; }
   QScheme qscheme() const noexcept { return qscheme_; }

@@ -2,32 +2,14 @@
 
 #include <array>
 #include <cmath>
-#include <typeinfo>
 
-#include "quanta/observers/detail/factory_name.h"
+#include "quanta/observers/collector_kinds.h"
+#include "quanta/observers/detail/observer_factory.h"
+#include "quanta/observers/detail/state.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta {
 namespace {
-
-[[noreturn]] void throw_no_qparams(const Observer& observer) {
-  throw UnsupportedError(with_module_path(
-      fmt::format("{}: calculate_qparams: expected an observer that calculates parameters "
-                  "(MinMaxObserver, HistogramObserver, ...), this one does not",
-                  observer.name())));
-}
-
-void require_same(const Observer& self, const Observer& other) {
-  QUANTA_CHECK(typeid(self) == typeid(other), "{}: merge: expected a {}, got a {}", self.name(),
-               self.name(), other.name());
-  QUANTA_CHECK(self.dtype() == other.dtype() && self.qscheme() == other.qscheme() &&
-                   self.quant_min() == other.quant_min() && self.quant_max() == other.quant_max() &&
-                   self.is_dynamic() == other.is_dynamic(),
-               "{}: merge: expected an observer with the same settings ({}, {}, {}..{}), got {}, "
-               "{}, {}..{}",
-               self.name(), self.dtype(), self.qscheme(), self.quant_min(), self.quant_max(),
-               other.dtype(), other.qscheme(), other.quant_min(), other.quant_max());
-}
 
 // Whatever can be asked for its codes has that range, anything else an empty one.
 IntRange natural_range(DType dtype) {
@@ -35,18 +17,30 @@ IntRange natural_range(DType dtype) {
   return quant_range(dtype);
 }
 
-}  // namespace
-
-void FixedQParamsObserver::check(std::string_view op, const State& state, IntRange range) {
-  QUANTA_CHECK(std::isfinite(state.scale) && state.scale > 0.0F,
-               "{}: scale: expected a finite number > 0, got {}", op, state.scale);
-  QUANTA_CHECK(state.zero_point >= range.min && state.zero_point <= range.max,
-               "{}: zero_point: expected {}..{}, got {}", op, range.min, range.max,
-               state.zero_point);
+// `zero_point` is checked against the codes of the observer.
+void check_parameters(std::string_view op, double scale, std::int64_t zero_point, IntRange range) {
+  const auto rounded = static_cast<float>(scale);
+  QUANTA_CHECK(std::isfinite(rounded) && rounded > 0.0F,
+               "{}: scale: expected a finite number > 0, got {}", op, rounded);
+  QUANTA_CHECK(zero_point >= range.min && zero_point <= range.max,
+               "{}: zero_point: expected {}..{}, got {}", op, range.min, range.max, zero_point);
 }
 
-FixedQParamsObserver::FixedQParamsObserver(const Options& options)
-    : state_{static_cast<float>(options.scale), options.zero_point} {
+}  // namespace
+
+// FixedQParamsObserver ---------------------------------------------------------------------------
+
+void describe(FixedQParamsObserverOptions& options, SettingFields& fields) {
+  fields.required("scale", options.scale);
+  fields.required("zero_point", options.zero_point);
+  fields("dtype", options.dtype);
+  fields("qscheme", options.qscheme);
+  fields("quant_min", options.quant_min);
+  fields("quant_max", options.quant_max);
+  fields("is_dynamic", options.is_dynamic);
+}
+
+FixedQParamsObserver::FixedQParamsObserver(const Options& options) : options_(options) {
   dtype_ = options.dtype;
   qscheme_ = options.qscheme;
   range_ = observer_range("FixedQParamsObserver", options.dtype, false, options.quant_min,
@@ -57,49 +51,28 @@ FixedQParamsObserver::FixedQParamsObserver(const Options& options)
                    "FixedQParamsObserver: qscheme: expected PerTensorAffine or "
                    "PerTensorSymmetric, got {}",
                    options.qscheme);
-  check("FixedQParamsObserver", state_, range_);
+  check_parameters("FixedQParamsObserver", options.scale, options.zero_point, range_);
 }
 
 ObserverFactory FixedQParamsObserver::with_args(const Options& options) {
-  const Options defaults;
-  detail::FactoryName name("FixedQParamsObserver");
-  name.add_always("scale", options.scale);
-  name.add_always("zero_point", options.zero_point);
-  name.add("dtype", options.dtype, defaults.dtype);
-  name.add("qscheme", options.qscheme, defaults.qscheme);
-  name.add("quant_min", options.quant_min, defaults.quant_min);
-  name.add("quant_max", options.quant_max, defaults.quant_max);
-  static_cast<void>(FixedQParamsObserver(options));
-  return {name.text(), [options] { return std::make_shared<FixedQParamsObserver>(options); }};
+  return detail::observer_factory<FixedQParamsObserver>(options);
 }
 
-std::shared_ptr<Observer> FixedQParamsObserver::clone() const {
+Settings FixedQParamsObserver::settings() const {
   const std::lock_guard lock(mutex_);
-  return std::make_shared<FixedQParamsObserver>(*this);
-}
-
-FixedQParamsObserver::State FixedQParamsObserver::state() const {
-  const std::lock_guard lock(mutex_);
-  return state_;
+  return settings_of(options_);
 }
 
 ObservedQParams FixedQParamsObserver::calculate_qparams() const {
-  const State now = state();
-  return {Tensor::from_values({now.scale}), Tensor::from_int64(std::array{now.zero_point})};
-}
-
-void FixedQParamsObserver::merge(const Observer& other) {
-  require_same(*this, other);
-  const State theirs = static_cast<const FixedQParamsObserver&>(other).state();
-  const State ours = state();
-  QUANTA_CHECK(theirs == ours, "{}: merge: expected scale {} and zero point {}, got {} and {}",
-               name(), ours.scale, ours.zero_point, theirs.scale, theirs.zero_point);
+  const std::lock_guard lock(mutex_);
+  return {Tensor::from_values({static_cast<float>(options_.scale)}),
+          Tensor::from_int64(std::array{options_.zero_point})};
 }
 
 void FixedQParamsObserver::save_state(StateDict& state, const std::string& prefix) const {
-  const State now = this->state();
-  state.set(prefix + "scale", Tensor::from_values({now.scale}));
-  state.set(prefix + "zero_point", Tensor::from_int64(std::array{now.zero_point}).to(DType::Int32));
+  const ObservedQParams now = calculate_qparams();
+  state.set(prefix + "scale", now.scale);
+  state.set(prefix + "zero_point", now.zero_point.to(DType::Int32));
 }
 
 void FixedQParamsObserver::load_state(const StateDict& state, const std::string& prefix) {
@@ -109,74 +82,74 @@ void FixedQParamsObserver::load_state(const StateDict& state, const std::string&
                    (zero_point.dtype() == DType::Int32 || zero_point.dtype() == DType::Int64),
                "load_state_dict: {}: expected one Int32 or Int64 value, got {} {}", name,
                zero_point.dtype(), zero_point.sizes());
-  const State loaded{detail::scalar_state(state, prefix + "scale"),
-                     zero_point.to_int64_vector()[0]};
-  check("load_state_dict: " + prefix, loaded, range_);
+  const float scale = detail::scalar_state(state, prefix + "scale");
+  const std::int64_t code = zero_point.to_int64_vector()[0];
+  check_parameters("load_state_dict: " + prefix, static_cast<double>(scale), code, range_);
   const std::lock_guard lock(mutex_);
-  state_ = loaded;
+  if (static_cast<float>(options_.scale) != scale) options_.scale = static_cast<double>(scale);
+  options_.zero_point = code;
 }
 
-PlaceholderObserver::PlaceholderObserver(const Options& options) {
-  dtype_ = options.dtype;
+// Observers that mark a place --------------------------------------------------------------------
+
+MarkingObserver::MarkingObserver(DType dtype) {
+  dtype_ = dtype;
+  range_ = natural_range(dtype);
+}
+
+ObservedQParams MarkingObserver::calculate_qparams() const {
+  throw UnsupportedError(with_module_path(
+      fmt::format("{}: calculate_qparams: expected an observer that calculates parameters "
+                  "(MinMaxObserver, HistogramObserver, ...), this one does not",
+                  name())));
+}
+
+void describe(PlaceholderObserverOptions& options, SettingFields& fields) {
+  fields("dtype", options.dtype);
+  fields("qscheme", options.qscheme);
+  fields("quant_min", options.quant_min);
+  fields("quant_max", options.quant_max);
+  fields("is_dynamic", options.is_dynamic);
+}
+
+PlaceholderObserver::PlaceholderObserver(const Options& options)
+    : MarkingObserver(options.dtype), options_(options) {
   qscheme_ = options.qscheme;
   is_dynamic_ = options.is_dynamic;
-  range_ = options.quant_min || options.quant_max
-               ? observer_range("PlaceholderObserver", options.dtype, false, options.quant_min,
-                                options.quant_max)
-               : natural_range(options.dtype);
+  if (!options.quant_min && !options.quant_max) return;
+  range_ = observer_range("PlaceholderObserver", options.dtype, false, options.quant_min,
+                          options.quant_max);
 }
 
 ObserverFactory PlaceholderObserver::with_args(const Options& options) {
-  const Options defaults;
-  detail::FactoryName name("PlaceholderObserver");
-  name.add("dtype", options.dtype, defaults.dtype);
-  name.add("qscheme", options.qscheme, defaults.qscheme);
-  name.add("quant_min", options.quant_min, defaults.quant_min);
-  name.add("quant_max", options.quant_max, defaults.quant_max);
-  name.add("is_dynamic", options.is_dynamic, defaults.is_dynamic);
-  static_cast<void>(PlaceholderObserver(options));
-  return {name.text(), [options] { return std::make_shared<PlaceholderObserver>(options); }};
+  return detail::observer_factory<PlaceholderObserver>(options);
 }
 
-std::shared_ptr<Observer> PlaceholderObserver::clone() const {
-  return std::make_shared<PlaceholderObserver>(*this);
+void describe(RecordingObserverOptions& options, SettingFields& fields) {
+  fields("dtype", options.dtype);
 }
-ObservedQParams PlaceholderObserver::calculate_qparams() const { throw_no_qparams(*this); }
-void PlaceholderObserver::merge(const Observer& other) { require_same(*this, other); }
 
-RecordingObserver::RecordingObserver(const Options& options) {
-  dtype_ = options.dtype;
-  range_ = natural_range(options.dtype);
-}
+RecordingObserver::RecordingObserver(const Options& options)
+    : MarkingObserver(options.dtype), options_(options) {}
 
 ObserverFactory RecordingObserver::with_args(const Options& options) {
-  detail::FactoryName name("RecordingObserver");
-  name.add("dtype", options.dtype, Options{}.dtype);
-  return {name.text(), [options] { return std::make_shared<RecordingObserver>(options); }};
+  return detail::observer_factory<RecordingObserver>(options);
 }
 
-std::shared_ptr<Observer> RecordingObserver::clone() const {
-  const std::lock_guard lock(mutex_);
-  return std::make_shared<RecordingObserver>(*this);
-}
-
-Tensor RecordingObserver::forward(const Tensor& x) {
+void RecordingObserver::update(const Tensor& x) {
   QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", name());
-  Tensor copy = x.clone();
+  Tensor kept = x.clone();
   const std::lock_guard lock(mutex_);
-  tensors_.push_back(std::move(copy));
-  return x;
+  tensors_.push_back(std::move(kept));
 }
 
-ObservedQParams RecordingObserver::calculate_qparams() const { throw_no_qparams(*this); }
-
-void RecordingObserver::reset_min_max_vals() {
+void RecordingObserver::reset() {
   const std::lock_guard lock(mutex_);
   tensors_.clear();
 }
 
-void RecordingObserver::merge(const Observer& other) {
-  require_same(*this, other);
+void RecordingObserver::merge(const Collector& other) {
+  require_same_kind(other);
   const std::vector<Tensor> theirs =
       static_cast<const RecordingObserver&>(other).get_tensor_value();
   const std::lock_guard lock(mutex_);
@@ -188,31 +161,35 @@ std::vector<Tensor> RecordingObserver::get_tensor_value() const {
   return tensors_;
 }
 
-NoopObserver::NoopObserver(const Options& options) {
-  dtype_ = options.dtype;
-  range_ = natural_range(options.dtype);
+void describe(NoopObserverOptions& options, SettingFields& fields) {
+  fields("dtype", options.dtype);
 }
+
+NoopObserver::NoopObserver(const Options& options)
+    : MarkingObserver(options.dtype), options_(options) {}
 
 ObserverFactory NoopObserver::with_args(const Options& options) {
-  detail::FactoryName name("NoopObserver");
-  name.add("dtype", options.dtype, Options{}.dtype);
-  return {name.text(), [options] { return std::make_shared<NoopObserver>(options); }};
+  return detail::observer_factory<NoopObserver>(options);
 }
 
-std::shared_ptr<Observer> NoopObserver::clone() const {
-  return std::make_shared<NoopObserver>(*this);
-}
-ObservedQParams NoopObserver::calculate_qparams() const { throw_no_qparams(*this); }
-void NoopObserver::merge(const Observer& other) { require_same(*this, other); }
+void describe(ReuseInputObserverOptions& /*options*/, SettingFields& /*fields*/) {}
 
-ObserverFactory ReuseInputObserver::with_args() {
-  return {"ReuseInputObserver()", [] { return std::make_shared<ReuseInputObserver>(); }};
+ReuseInputObserver::ReuseInputObserver(const Options& /*options*/)
+    : MarkingObserver(DType::QUInt8) {}
+
+ObserverFactory ReuseInputObserver::with_args(const Options& options) {
+  return detail::observer_factory<ReuseInputObserver>(options);
 }
 
-std::shared_ptr<Observer> ReuseInputObserver::clone() const {
-  return std::make_shared<ReuseInputObserver>(*this);
-}
-ObservedQParams ReuseInputObserver::calculate_qparams() const { throw_no_qparams(*this); }
-void ReuseInputObserver::merge(const Observer& other) { require_same(*this, other); }
+namespace detail {
 
+std::vector<CollectorKind> kinds_of_other_observers() {
+  return {collector_kind<FixedQParamsObserver>("FixedQParamsObserver"),
+          collector_kind<PlaceholderObserver>("PlaceholderObserver"),
+          collector_kind<RecordingObserver>("RecordingObserver"),
+          collector_kind<NoopObserver>("NoopObserver"),
+          collector_kind<ReuseInputObserver>("ReuseInputObserver")};
+}
+
+}  // namespace detail
 }  // namespace quanta

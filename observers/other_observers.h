@@ -36,8 +36,16 @@ struct NoopObserverOptions {
   DType dtype = DType::Float16;
 };
 
-/// For ops whose result has a range known beforehand (sigmoid, tanh): constant scale and zero
-/// point, whatever passes. State: scale Float32 [1], zero_point Int32 [1].
+struct ReuseInputObserverOptions {};
+
+void describe(FixedQParamsObserverOptions& options, SettingFields& fields);
+void describe(PlaceholderObserverOptions& options, SettingFields& fields);
+void describe(RecordingObserverOptions& options, SettingFields& fields);
+void describe(NoopObserverOptions& options, SettingFields& fields);
+void describe(ReuseInputObserverOptions& options, SettingFields& fields);
+
+/// Gives constant scale and zero point, whatever passes: for ops whose result has a range known
+/// beforehand (sigmoid, tanh). State: scale Float32 [1], zero_point Int32 [1].
 class FixedQParamsObserver : public Observer {
  public:
   using Options = FixedQParamsObserverOptions;
@@ -46,99 +54,110 @@ class FixedQParamsObserver : public Observer {
   explicit FixedQParamsObserver(const Options& options);
   static ObserverFactory with_args(const Options& options);
   std::string name() const override { return "FixedQParamsObserver"; }
-  std::shared_ptr<Observer> clone() const override;
+  Settings settings() const override;
 
-  Tensor forward(const Tensor& x) override { return x; }
+  /// Anything passes.
+  void update(const Tensor& /*x*/) override {}
   ObservedQParams calculate_qparams() const override;
   bool has_data() const override { return true; }
+  /// Nothing to forget: the parameters stay.
+  void reset() override {}
   /// Changes nothing; throws ArgumentError when the parameters differ.
-  void merge(const Observer& other) override;
+  void merge(const Collector& other) override { require_same_kind(other); }
   void save_state(StateDict& state, const std::string& prefix) const override;
   void load_state(const StateDict& state, const std::string& prefix) override;
 
- private:
-  struct State {
-    float scale;
-    std::int64_t zero_point;
-    bool operator==(const State&) const = default;
-  };
-  State state() const;
-  static void check(std::string_view op, const State& state, IntRange range);
+ protected:
+  std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
 
-  mutable ObserverMutex mutex_;
-  State state_;  // guarded by mutex_
+ private:
+  Options options_;  // guarded by mutex_
+};
+
+/// Base of the observers that only mark a place: they calculate nothing, and anything passes.
+class MarkingObserver : public Observer {
+ public:
+  void update(const Tensor& /*x*/) override {}
+  /// Throws UnsupportedError: there is nothing to calculate from.
+  ObservedQParams calculate_qparams() const override;
+  bool has_data() const override { return false; }
+  void reset() override {}
+  void merge(const Collector& other) override { require_same_kind(other); }
+
+ protected:
+  /// The codes are those that the dtype has, 0..0 for a floating one.
+  explicit MarkingObserver(DType dtype);
 };
 
 /// Says how something is to be quantized without watching it: dynamic quantization and float16.
 /// Without bounds the range is that of the dtype, 0..0 for a floating one.
-class PlaceholderObserver : public Observer {
+class PlaceholderObserver : public MarkingObserver {
  public:
   using Options = PlaceholderObserverOptions;
+  /// Throws ArgumentError for bounds that observer_range refuses.
   explicit PlaceholderObserver(const Options& options = {});
   static ObserverFactory with_args(const Options& options = {});
   std::string name() const override { return "PlaceholderObserver"; }
-  std::shared_ptr<Observer> clone() const override;
+  Settings settings() const override { return settings_of(options_); }
 
-  Tensor forward(const Tensor& x) override { return x; }
-  /// Throws UnsupportedError: there is nothing to calculate from.
-  ObservedQParams calculate_qparams() const override;
-  bool has_data() const override { return false; }
-  void merge(const Observer& other) override;
+ protected:
+  std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
+
+ private:
+  Options options_;
 };
 
 /// Keeps a copy of every tensor that passes, for debugging.
-class RecordingObserver : public Observer {
+class RecordingObserver : public MarkingObserver {
  public:
   using Options = RecordingObserverOptions;
   explicit RecordingObserver(const Options& options = {});
   static ObserverFactory with_args(const Options& options = {});
   std::string name() const override { return "RecordingObserver"; }
-  std::shared_ptr<Observer> clone() const override;
+  Settings settings() const override { return settings_of(options_); }
 
-  Tensor forward(const Tensor& x) override;
-  /// Throws UnsupportedError.
-  ObservedQParams calculate_qparams() const override;
-  bool has_data() const override { return false; }
+  /// Throws ArgumentError for an undefined tensor.
+  void update(const Tensor& x) override;
   /// Forgets the tensors.
-  void reset_min_max_vals() override;
+  void reset() override;
   /// Appends the tensors of `other`.
-  void merge(const Observer& other) override;
+  void merge(const Collector& other) override;
   std::vector<Tensor> get_tensor_value() const;
 
+ protected:
+  std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
+
  private:
-  mutable ObserverMutex mutex_;
+  Options options_;
   std::vector<Tensor> tensors_;  // guarded by mutex_
 };
 
 /// Does nothing; stands where nothing is to be quantized.
-class NoopObserver : public Observer {
+class NoopObserver : public MarkingObserver {
  public:
   using Options = NoopObserverOptions;
   explicit NoopObserver(const Options& options = {});
   static ObserverFactory with_args(const Options& options = {});
   std::string name() const override { return "NoopObserver"; }
-  std::shared_ptr<Observer> clone() const override;
+  Settings settings() const override { return settings_of(options_); }
 
-  Tensor forward(const Tensor& x) override { return x; }
-  /// Throws UnsupportedError.
-  ObservedQParams calculate_qparams() const override;
-  bool has_data() const override { return false; }
-  void merge(const Observer& other) override;
+ protected:
+  std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
+
+ private:
+  Options options_;
 };
 
 /// Marks an op whose result takes over the parameters of its input (graph mode).
-class ReuseInputObserver : public Observer {
+class ReuseInputObserver : public MarkingObserver {
  public:
-  ReuseInputObserver() = default;
-  static ObserverFactory with_args();
+  using Options = ReuseInputObserverOptions;
+  explicit ReuseInputObserver(const Options& options = {});
+  static ObserverFactory with_args(const Options& options = {});
   std::string name() const override { return "ReuseInputObserver"; }
-  std::shared_ptr<Observer> clone() const override;
 
-  Tensor forward(const Tensor& x) override { return x; }
-  /// Throws UnsupportedError.
-  ObservedQParams calculate_qparams() const override;
-  bool has_data() const override { return false; }
-  void merge(const Observer& other) override;
+ protected:
+  std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
 };
 
 }  // namespace quanta

@@ -205,7 +205,10 @@ bool activation_is_memoryless(const QConfig& qconfig) {
   if (const auto* fake = dynamic_cast<const FakeQuantizeBase*>(observer.get())) {
     observer = fake->observer();
   }
-  return observer != nullptr && detail::averaging_constant(*observer) == 1.0;
+  if (observer == nullptr) return false;
+  const Settings settings = observer->settings();
+  const Setting* constant = settings.find("averaging_constant");
+  return constant != nullptr && *constant == Setting(1.0);
 }
 
 }  // namespace quanta

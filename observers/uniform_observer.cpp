@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <typeinfo>
 #include <vector>
 
 #include "quanta/runtime/check.h"
@@ -93,45 +92,4 @@ ObservedQParams UniformObserver::qparams(std::span<const float> min, std::span<c
   return result;
 }
 
-void UniformObserver::require_same_kind(const Observer& other) const {
-  QUANTA_CHECK(typeid(*this) == typeid(other), "{}: merge: expected a {}, got a {}", name(), name(),
-               other.name());
-  QUANTA_CHECK(rule() == static_cast<const UniformObserver&>(other).rule(),
-               "{}: merge: expected an observer with the same dtype, scheme, range and eps ({}, "
-               "{}, {}..{}), got {}, {}, {}..{}",
-               name(), dtype(), qscheme(), quant_min(), quant_max(), other.dtype(), other.qscheme(),
-               other.quant_min(), other.quant_max());
-}
-
-void UniformObserver::require_floating(const Tensor& x) const {
-  QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", name());
-  QUANTA_CHECK(x.is_floating_point(), "{}: x: expected a floating point tensor, got {}", name(),
-               x.dtype());
-}
-
-namespace detail {
-
-const Tensor& require_state(const StateDict& state, const std::string& name) {
-  const Tensor* tensor = state.find(name);
-  QUANTA_CHECK(tensor != nullptr && tensor->defined(),
-               "load_state_dict: {}: expected a tensor of that name, got none", name);
-  return *tensor;
-}
-
-std::vector<float> float_state(const Tensor& tensor, const std::string& name) {
-  QUANTA_CHECK(tensor.is_floating_point() && tensor.dim() <= 1,
-               "load_state_dict: {}: expected a floating tensor of at most one dimension, got {} "
-               "{}",
-               name, tensor.dtype(), tensor.sizes());
-  return tensor.to_float_vector();
-}
-
-float scalar_state(const StateDict& state, const std::string& name) {
-  const std::vector<float> values = float_state(require_state(state, name), name);
-  QUANTA_CHECK(values.size() == 1, "load_state_dict: {}: expected one value, got {}", name,
-               values.size());
-  return values[0];
-}
-
-}  // namespace detail
 }  // namespace quanta

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -11,14 +10,6 @@
 #include "quanta/observers/qparams.h"
 
 namespace quanta {
-
-/// A mutex of its own for every copy of the object that holds it.
-class ObserverMutex : public std::mutex {
- public:
-  ObserverMutex() = default;
-  ObserverMutex(const ObserverMutex&) : std::mutex() {}
-  ObserverMutex& operator=(const ObserverMutex&) = delete;
-};
 
 /// Settings that the observers of value ranges share; each class has Options of its own with them.
 struct UniformSettings {
@@ -48,30 +39,34 @@ class UniformObserver : public Observer {
   /// Throws ArgumentError when a min is greater than its max.
   ObservedQParams qparams(std::span<const float> min, std::span<const float> max,
                           const QParamsRule& rule) const;
-  /// Throws ArgumentError unless `other` is of the same class and has the same rule.
-  void require_same_kind(const Observer& other) const;
-  /// Throws ArgumentError unless `x` is a floating tensor.
-  void require_floating(const Tensor& x) const;
+  /// What settings() returns: those that were given, but for an eps that load_state has brought.
+  template <typename Options>
+  Settings current_settings(Options options) const {
+    const float eps = rule().eps;
+    if (static_cast<float>(options.eps) != eps) options.eps = static_cast<double>(eps);
+    return settings_of(options);
+  }
 
-  mutable ObserverMutex mutex_;
   QParamsRule rule_;  // eps is guarded by mutex_, the rest never changes
 };
 
-namespace detail {
+/// The fields that the options of these observers share; see SettingFields.
+template <typename Options>
+void describe_uniform(Options& options, SettingFields& fields) {
+  fields("dtype", options.dtype);
+  fields("qscheme", options.qscheme);
+  fields("reduce_range", options.reduce_range);
+  fields("quant_min", options.quant_min);
+  fields("quant_max", options.quant_max);
+  fields("eps", options.eps);
+  fields("is_dynamic", options.is_dynamic);
+}
 
-/// Smallest and largest values: one of each, or one for each channel. Empty, or +inf and -inf,
-/// before any data.
-struct ValueRange {
-  std::vector<float> min;
-  std::vector<float> max;
-};
+/// The same as plain settings.
+template <typename Options>
+UniformSettings uniform_settings(const Options& options) {
+  return {options.dtype,     options.qscheme, options.reduce_range, options.quant_min,
+          options.quant_max, options.eps,     options.is_dynamic};
+}
 
-/// The tensor called prefix + name as plain float32 values. Throws ArgumentError
-/// `load_state_dict: <name>: ...` when it is missing or not a floating tensor.
-const Tensor& require_state(const StateDict& state, const std::string& name);
-std::vector<float> float_state(const Tensor& tensor, const std::string& name);
-/// One value: a 0-d or one-element tensor.
-float scalar_state(const StateDict& state, const std::string& name);
-
-}  // namespace detail
 }  // namespace quanta

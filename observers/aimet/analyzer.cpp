@@ -2,18 +2,25 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "quanta/observers/aimet/detail/range_math.h"
-#include "quanta/ops/detail/affine_layout.h"
+#include "quanta/observers/collector_kinds.h"
+#include "quanta/observers/detail/reduce.h"
+#include "quanta/observers/detail/state.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::aimet {
 namespace {
 
-Tensor as_tensor(const std::vector<float>& values, const Dims& shape) {
-  return Tensor::from_values(values, shape);
+struct MinMaxAnalyzerOptions {
+  Dims shape{};
+  Dims block_size{};
+};
+
+void describe(MinMaxAnalyzerOptions& options, SettingFields& fields) {
+  fields("shape", options.shape);
+  fields("block_size", options.block_size);
 }
 
 }  // namespace
@@ -43,7 +50,7 @@ Range EncodingAnalyzer::compute_range(std::int64_t num_steps, bool symmetric) co
 
 Range EncodingAnalyzer::compute_range_of(const Tensor& x, std::int64_t num_steps,
                                          bool symmetric) const {
-  const std::unique_ptr<EncodingAnalyzer> alone = clone();
+  const std::shared_ptr<EncodingAnalyzer> alone = clone();
   alone->reset();
   alone->update(x);
   return alone->compute_range(num_steps, symmetric);
@@ -54,39 +61,83 @@ Range EncodingAnalyzer::compute_range_of(const Tensor& x, std::int64_t num_steps
 MinMaxAnalyzer::MinMaxAnalyzer(const Dims& shape, const Dims& block_size)
     : EncodingAnalyzer(shape, block_size) {}
 
-std::unique_ptr<EncodingAnalyzer> MinMaxAnalyzer::clone() const {
-  return std::make_unique<MinMaxAnalyzer>(*this);
+Settings MinMaxAnalyzer::settings() const {
+  return settings_of(MinMaxAnalyzerOptions{shape_, block_size_});
+}
+
+bool MinMaxAnalyzer::has_data() const {
+  const std::lock_guard lock(mutex_);
+  return !seen_.min.empty();
 }
 
 void MinMaxAnalyzer::reset() {
-  min_.clear();
-  max_.clear();
+  const std::lock_guard lock(mutex_);
+  seen_ = {};
 }
 
 void MinMaxAnalyzer::update(const Tensor& x) {
-  const detail::EntryElements elements("MinMaxAnalyzer", x, shape_, block_size_);
-  if (elements.empty()) return;
-  if (min_.empty()) {
-    min_.assign(elements.entries(), std::numeric_limits<float>::infinity());
-    max_.assign(elements.entries(), -std::numeric_limits<float>::infinity());
+  require_floating(x);
+  if (x.numel() == 0) return;
+  const ValueRange batch = quanta::detail::EntryElements(name(), x, shape_, block_size_).range();
+  const std::lock_guard lock(mutex_);
+  if (seen_.min.empty()) seen_ = ValueRange::unobserved(batch.min.size());
+  seen_.widen(batch);
+}
+
+void MinMaxAnalyzer::merge(const Collector& other) {
+  require_same_kind(other);
+  const auto& source = static_cast<const MinMaxAnalyzer&>(other);
+  ValueRange theirs;
+  {
+    const std::lock_guard lock(source.mutex_);
+    theirs = source.seen_;
   }
-  elements.for_each([this](std::size_t entry, float value) {
-    // NaN stays, as in torch.
-    if (value < min_[entry] || value != value) min_[entry] = value;
-    if (value > max_[entry] || value != value) max_[entry] = value;
-  });
+  if (theirs.min.empty()) return;
+  const std::lock_guard lock(mutex_);
+  if (seen_.min.empty()) seen_ = ValueRange::unobserved(theirs.min.size());
+  seen_.widen(theirs);
 }
 
 Range MinMaxAnalyzer::range_of_data(std::int64_t num_steps, bool symmetric) const {
-  std::vector<float> mins;
-  std::vector<float> maxs;
-  for (std::size_t i = 0; i < min_.size(); ++i) {
-    const detail::Ends ends =
-        detail::widen({min_[i], max_[i]}, num_steps, symmetric, detail::TwoBitRule::SkipLowestCode);
-    mins.push_back(ends.min);
-    maxs.push_back(ends.max);
+  ValueRange range;
+  {
+    const std::lock_guard lock(mutex_);
+    range = seen_;
   }
-  return {as_tensor(mins, shape_), as_tensor(maxs, shape_)};
+  for (std::size_t i = 0; i < range.min.size(); ++i) {
+    const detail::Ends ends = detail::widen({range.min[i], range.max[i]}, num_steps, symmetric,
+                                            detail::TwoBitRule::SkipLowestCode);
+    range.min[i] = ends.min;
+    range.max[i] = ends.max;
+  }
+  return {Tensor::from_values(range.min, shape_), Tensor::from_values(range.max, shape_)};
+}
+
+void MinMaxAnalyzer::save_state(StateDict& state, const std::string& prefix) const {
+  const std::lock_guard lock(mutex_);
+  if (!seen_.min.empty()) quanta::detail::save_range(state, prefix, seen_, shape_);
+}
+
+void MinMaxAnalyzer::load_state(const StateDict& state, const std::string& prefix) {
+  ValueRange loaded;
+  if (state.contains(prefix + "min_val")) {
+    loaded = quanta::detail::load_range(state, prefix, static_cast<std::size_t>(product(shape_)));
+  }
+  const std::lock_guard lock(mutex_);
+  seen_ = std::move(loaded);
 }
 
 }  // namespace quanta::aimet
+
+namespace quanta::detail {
+
+std::vector<CollectorKind> kinds_of_analyzer() {
+  using Options = aimet::MinMaxAnalyzerOptions;
+  const std::string name = "MinMaxAnalyzer";
+  return {collector_kind<Options>(name, [name](const Settings& given) {
+    const auto options = options_from<Options>(name, given);
+    return std::make_shared<aimet::MinMaxAnalyzer>(options.shape, options.block_size);
+  })};
+}
+
+}  // namespace quanta::detail

@@ -3,10 +3,13 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
-#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "quanta/observers/collector.h"
+#include "quanta/observers/histogram.h"
+#include "quanta/observers/value_range.h"
 #include "quanta/runtime/dims.h"
 #include "quanta/runtime/tensor.h"
 
@@ -18,34 +21,29 @@ struct Range {
   Tensor max;
 };
 
-/// min(2^-23, 0.01 / num_steps): scales are at least that.
+/// The smallest scale: min(2^-23, 0.01 / num_steps).
 float minimum_scale(std::int64_t num_steps);
 
 /// Gathers statistics over batches and says which range suits a quantizer of that shape: one entry
-/// for all elements that share a scale (see AffineOptions::block_size). Floating tensors; empty
-/// ones change nothing.
-class EncodingAnalyzer {
+/// for all elements that share a scale (see AffineOptions::block_size). Many threads may share one
+/// (see Collector).
+class EncodingAnalyzer : public Collector {
  public:
-  virtual ~EncodingAnalyzer() = default;
-  EncodingAnalyzer& operator=(const EncodingAnalyzer&) = delete;
-
   const Dims& shape() const noexcept { return shape_; }
   const Dims& block_size() const noexcept { return block_size_; }
 
-  /// Takes in a batch. Throws ArgumentError when it cannot be reduced to the shape.
-  virtual void update(const Tensor& x) = 0;
-  virtual void reset() = 0;
-  virtual bool has_data() const = 0;
   /// The range from what was seen. Throws ArgumentError: num_steps <= 0, nothing seen.
   Range compute_range(std::int64_t num_steps, bool symmetric) const;
   /// The range from `x` alone; what was seen before stays as it is.
   Range compute_range_of(const Tensor& x, std::int64_t num_steps, bool symmetric) const;
-  virtual std::unique_ptr<EncodingAnalyzer> clone() const = 0;
+  std::shared_ptr<EncodingAnalyzer> clone() const {
+    return std::static_pointer_cast<EncodingAnalyzer>(copy());
+  }
 
  protected:
+  /// Throws ArgumentError for sizes that are not > 0, and for blocks of another rank.
   EncodingAnalyzer(Dims shape, Dims block_size);
   EncodingAnalyzer(const EncodingAnalyzer&) = default;
-  virtual std::string_view name() const = 0;
   virtual Range range_of_data(std::int64_t num_steps, bool symmetric) const = 0;
 
   Dims shape_;
@@ -54,30 +52,28 @@ class EncodingAnalyzer {
 
 /// The running minimum and maximum, widened to include 0 and to be at least num_steps minimum
 /// scales wide; symmetric ranges are made so that both ends are whole steps of one scale.
+///
+/// State: min_val and max_val of the shape; nothing before data.
 class MinMaxAnalyzer final : public EncodingAnalyzer {
  public:
   explicit MinMaxAnalyzer(const Dims& shape = {}, const Dims& block_size = {});
+  std::string name() const override { return "MinMaxAnalyzer"; }
+  Settings settings() const override;
 
   void update(const Tensor& x) override;
+  bool has_data() const override;
   void reset() override;
-  bool has_data() const override { return !min_.empty(); }
-  std::unique_ptr<EncodingAnalyzer> clone() const override;
+  /// Exact: the same as if this analyzer had seen both.
+  void merge(const Collector& other) override;
+  void save_state(StateDict& state, const std::string& prefix) const override;
+  void load_state(const StateDict& state, const std::string& prefix) override;
 
  protected:
-  std::string_view name() const override { return "MinMaxAnalyzer"; }
+  std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
   Range range_of_data(std::int64_t num_steps, bool symmetric) const override;
 
  private:
-  std::vector<float> min_;
-  std::vector<float> max_;
-};
-
-/// The values of one entry of the shape, as counts in bins of equal width.
-struct AnalyzerHistogram {
-  std::vector<float> counts;
-  std::vector<float> edges;  ///< one more than counts
-  float min = 0.0F;
-  float max = 0.0F;
+  ValueRange seen_;  // guarded by mutex_
 };
 
 struct HistogramAnalyzerOptions {
@@ -87,15 +83,25 @@ struct HistogramAnalyzerOptions {
   /// How much wider than the first batch's range a histogram may become (>= 1).
   double growth_limit = std::numeric_limits<double>::infinity();
 };
+void describe(HistogramAnalyzerOptions& options, SettingFields& fields);
 
-/// Keeps a histogram for each entry of the shape; later batches widen it.
+/// Keeps a histogram for each entry of the shape; later batches widen it. Infinite values count in
+/// the first and the last bin, NaN is skipped.
+///
+/// State: histogram [shape, num_bins], bin_edges [shape, num_bins + 1], min_val, max_val,
+/// growth_min and growth_max of the shape; nothing before data.
 class HistogramAnalyzer : public EncodingAnalyzer {
  public:
   void update(const Tensor& x) override;
-  void reset() override { entries_.clear(); }
-  bool has_data() const override { return !entries_.empty(); }
+  bool has_data() const override;
+  void reset() override;
+  /// The counts of both over the union of their ranges. When both have the same range that is what
+  /// one analyzer of all batches would hold.
+  void merge(const Collector& other) override;
+  void save_state(StateDict& state, const std::string& prefix) const override;
+  void load_state(const StateDict& state, const std::string& prefix) override;
   /// In row-major order of the shape; empty before any data.
-  std::vector<AnalyzerHistogram> histograms() const;
+  std::vector<Histogram<float>> histograms() const;
 
  protected:
   using Options = HistogramAnalyzerOptions;
@@ -107,28 +113,31 @@ class HistogramAnalyzer : public EncodingAnalyzer {
     float min;
     float max;
   };
-  virtual Ends ends_of(const AnalyzerHistogram& histogram, std::int64_t num_steps,
+  virtual Ends ends_of(const Histogram<float>& histogram, std::int64_t num_steps,
                        bool symmetric) const = 0;
   Range range_of_data(std::int64_t num_steps, bool symmetric) const final;
 
  private:
   struct Entry {
-    AnalyzerHistogram histogram;
+    Histogram<float> histogram;
     float left;  ///< how far it may grow
     float right;
   };
-  void merge(Entry& entry, const std::vector<float>& values) const;
   Entry first(const std::vector<float>& values) const;
+  void add(Entry& entry, const std::vector<float>& values) const;
+  void add(Entry& entry, const Entry& other) const;
+  void widen(Histogram<float>& histogram, float low, float high) const;
 
   std::int64_t num_bins_;
   double growth_limit_;
-  std::vector<Entry> entries_;
+  std::vector<Entry> entries_;  // guarded by mutex_
 };
 
 struct PercentileAnalyzerOptions {
   HistogramAnalyzerOptions histogram{};
   double percentile = 100.0;  ///< 50..100
 };
+void describe(PercentileAnalyzerOptions& options, SettingFields& fields);
 
 /// Cuts off the outermost values: the range between the (100 - p)th and the p-th percentile.
 class PercentileAnalyzer final : public HistogramAnalyzer {
@@ -136,18 +145,19 @@ class PercentileAnalyzer final : public HistogramAnalyzer {
   using Options = PercentileAnalyzerOptions;
   /// Throws ArgumentError for a percentile outside 50..100.
   explicit PercentileAnalyzer(const Options& options = {});
-  std::unique_ptr<EncodingAnalyzer> clone() const override;
-  double percentile() const noexcept { return percentile_; }
-  /// For later calls of compute_range.
+  std::string name() const override { return "PercentileAnalyzer"; }
+  Settings settings() const override { return settings_of(options_); }
+  double percentile() const noexcept { return options_.percentile; }
+  /// For later calls of compute_range; no other thread may use the analyzer meanwhile.
   void set_percentile(double percentile);
 
  protected:
-  std::string_view name() const override { return "PercentileAnalyzer"; }
-  Ends ends_of(const AnalyzerHistogram& histogram, std::int64_t num_steps,
+  std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
+  Ends ends_of(const Histogram<float>& histogram, std::int64_t num_steps,
                bool symmetric) const override;
 
  private:
-  double percentile_;
+  Options options_;
 };
 
 struct SqnrAnalyzerOptions {
@@ -160,6 +170,7 @@ struct SqnrAnalyzerOptions {
   /// 512 bins that grow at most threefold: AIMET's TF-enhanced scheme.
   static SqnrAnalyzerOptions tf_enhanced(const Dims& shape = {}, const Dims& block_size = {});
 };
+void describe(SqnrAnalyzerOptions& options, SettingFields& fields);
 
 /// Tries scales and offsets and takes those with the least quantization noise over the histogram.
 class SqnrAnalyzer final : public HistogramAnalyzer {
@@ -167,11 +178,12 @@ class SqnrAnalyzer final : public HistogramAnalyzer {
   using Options = SqnrAnalyzerOptions;
   /// Throws ArgumentError: fewer than 2 delta or 3 offset candidates, gamma or p that is not > 0.
   explicit SqnrAnalyzer(const Options& options = {});
-  std::unique_ptr<EncodingAnalyzer> clone() const override;
+  std::string name() const override { return "SqnrAnalyzer"; }
+  Settings settings() const override { return settings_of(options_); }
 
  protected:
-  std::string_view name() const override { return "SqnrAnalyzer"; }
-  Ends ends_of(const AnalyzerHistogram& histogram, std::int64_t num_steps,
+  std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
+  Ends ends_of(const Histogram<float>& histogram, std::int64_t num_steps,
                bool symmetric) const override;
 
  private:

@@ -5,6 +5,10 @@
 
 #include "quanta/observers/aimet/analyzer.h"
 #include "quanta/observers/aimet/detail/range_math.h"
+#include "quanta/observers/collector_kinds.h"
+#include "quanta/observers/detail/histogram.h"
+#include "quanta/observers/detail/reduce.h"
+#include "quanta/observers/detail/state.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/quant_math.h"
 
@@ -35,26 +39,16 @@ std::vector<float> bin_edges(float low, float high, std::int64_t bins) {
   return edges;
 }
 
-// torch.histc over [low, high], then what lies outside goes to the first and last bin.
+// What lies outside [low, high] goes to the first and last bin.
 void count_values(const std::vector<float>& values, float low, float high,
                   std::vector<float>& counts) {
-  const auto bins = static_cast<float>(counts.size());
-  const std::size_t last = counts.size() - 1;
-  for (const float value : values) {
-    if (value != value) continue;
-    if (value < low) {
-      counts.front() += 1.0F;
-    } else if (value > high) {
-      counts.back() += 1.0F;
-    } else {
-      const auto index = static_cast<std::size_t>((value - low) * bins / (high - low));
-      counts[std::min(index, last)] += 1.0F;
-    }
-  }
+  quanta::detail::add_counts(
+      counts, quanta::detail::count_values(values, static_cast<std::int64_t>(counts.size()), low,
+                                           high, quanta::detail::Outside::AtEnds));
 }
 
 // The counts of a histogram spread over `bins` bins from `low` to `high`.
-std::vector<float> rebin(const AnalyzerHistogram& old, float low, float high) {
+std::vector<float> rebin(const Histogram<float>& old, float low, float high) {
   const auto bins = static_cast<std::int64_t>(old.counts.size());
   std::vector<float> counts(old.counts.size());
   const float new_width = (high - low) / static_cast<float>(bins);
@@ -80,18 +74,36 @@ std::vector<float> rebin(const AnalyzerHistogram& old, float low, float high) {
 
 }  // namespace
 
+void describe(HistogramAnalyzerOptions& options, SettingFields& fields) {
+  fields("shape", options.shape);
+  fields("block_size", options.block_size);
+  fields("num_bins", options.num_bins);
+  fields("growth_limit", options.growth_limit);
+}
+
 HistogramAnalyzer::HistogramAnalyzer(std::string_view name, const Options& options)
     : EncodingAnalyzer(options.shape, options.block_size),
       num_bins_(options.num_bins),
       growth_limit_(options.growth_limit) {
-  QUANTA_CHECK(num_bins_ >= 1 && num_bins_ <= (std::int64_t{1} << 24),
+  QUANTA_CHECK(num_bins_ >= 1 && num_bins_ <= quanta::detail::kMostBins,
                "{}: num_bins: expected 1..2^24, got {}", name, num_bins_);
   QUANTA_CHECK(growth_limit_ >= 1.0, "{}: growth_limit: expected a number >= 1, got {}", name,
                growth_limit_);
 }
 
-std::vector<AnalyzerHistogram> HistogramAnalyzer::histograms() const {
-  std::vector<AnalyzerHistogram> all;
+bool HistogramAnalyzer::has_data() const {
+  const std::lock_guard lock(mutex_);
+  return !entries_.empty();
+}
+
+void HistogramAnalyzer::reset() {
+  const std::lock_guard lock(mutex_);
+  entries_.clear();
+}
+
+std::vector<Histogram<float>> HistogramAnalyzer::histograms() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<Histogram<float>> all;
   for (const Entry& entry : entries_) all.push_back(entry.histogram);
   return all;
 }
@@ -104,7 +116,7 @@ HistogramAnalyzer::Entry HistogramAnalyzer::first(const std::vector<float>& valu
     ends.max += 0.5F;
   }
   Entry entry;
-  AnalyzerHistogram& histogram = entry.histogram;
+  Histogram<float>& histogram = entry.histogram;
   histogram.min = ends.min;
   histogram.max = ends.max;
   histogram.edges = bin_edges(ends.min, ends.max, num_bins_);
@@ -116,65 +128,147 @@ HistogramAnalyzer::Entry HistogramAnalyzer::first(const std::vector<float>& valu
   return entry;
 }
 
-void HistogramAnalyzer::merge(Entry& entry, const std::vector<float>& values) const {
-  const Finite ends = finite_ends(values);
-  if (!has_finite(ends)) return;
-  AnalyzerHistogram& histogram = entry.histogram;
-  const float low = std::min(std::max(ends.min, entry.left), histogram.edges.front());
-  const float high = std::min(std::max(ends.max, histogram.edges.back()), entry.right);
+void HistogramAnalyzer::widen(Histogram<float>& histogram, float low, float high) const {
   if (low != histogram.min || high != histogram.max) {
     histogram.counts = rebin(histogram, low, high);
   }
-  count_values(values, low, high, histogram.counts);
   histogram.edges = bin_edges(low, high, num_bins_);
   histogram.min = low;
   histogram.max = high;
 }
 
+void HistogramAnalyzer::add(Entry& entry, const std::vector<float>& values) const {
+  const Finite ends = finite_ends(values);
+  if (!has_finite(ends)) return;
+  Histogram<float>& histogram = entry.histogram;
+  const float low = std::min(std::max(ends.min, entry.left), histogram.edges.front());
+  const float high = std::min(std::max(ends.max, histogram.edges.back()), entry.right);
+  widen(histogram, low, high);
+  count_values(values, low, high, histogram.counts);
+}
+
+void HistogramAnalyzer::add(Entry& entry, const Entry& other) const {
+  Histogram<float> theirs = other.histogram;
+  const float low = std::min(entry.histogram.min, theirs.min);
+  const float high = std::max(entry.histogram.max, theirs.max);
+  widen(entry.histogram, low, high);
+  widen(theirs, low, high);
+  for (std::size_t i = 0; i < theirs.counts.size(); ++i) {
+    entry.histogram.counts[i] += theirs.counts[i];
+  }
+  entry.left = std::min(entry.left, other.left);
+  entry.right = std::max(entry.right, other.right);
+}
+
 void HistogramAnalyzer::update(const Tensor& x) {
-  const detail::EntryElements elements(name(), x, shape_, block_size_);
-  if (elements.empty()) return;
+  require_floating(x);
+  if (x.numel() == 0) return;
+  const quanta::detail::EntryElements elements(name(), x, shape_, block_size_);
   std::vector<std::vector<float>> values(elements.entries());
   elements.for_each([&](std::size_t entry, float value) { values[entry].push_back(value); });
+  const std::lock_guard lock(mutex_);
   if (entries_.empty()) {
     for (const std::vector<float>& one : values) entries_.push_back(first(one));
     return;
   }
-  for (std::size_t i = 0; i < values.size(); ++i) merge(entries_[i], values[i]);
+  for (std::size_t i = 0; i < values.size(); ++i) add(entries_[i], values[i]);
+}
+
+void HistogramAnalyzer::merge(const Collector& other) {
+  require_same_kind(other);
+  const auto& source = static_cast<const HistogramAnalyzer&>(other);
+  std::vector<Entry> theirs;
+  {
+    const std::lock_guard lock(source.mutex_);
+    theirs = source.entries_;
+  }
+  if (theirs.empty()) return;
+  const std::lock_guard lock(mutex_);
+  if (entries_.empty()) {
+    entries_ = std::move(theirs);
+    return;
+  }
+  for (std::size_t i = 0; i < theirs.size(); ++i) add(entries_[i], theirs[i]);
 }
 
 Range HistogramAnalyzer::range_of_data(std::int64_t num_steps, bool symmetric) const {
-  std::vector<float> mins;
-  std::vector<float> maxs;
-  for (const Entry& entry : entries_) {
-    const Ends ends = ends_of(entry.histogram, num_steps, symmetric);
-    mins.push_back(ends.min);
-    maxs.push_back(ends.max);
+  ValueRange range;
+  for (const Histogram<float>& histogram : histograms()) {
+    const Ends ends = ends_of(histogram, num_steps, symmetric);
+    range.min.push_back(ends.min);
+    range.max.push_back(ends.max);
   }
-  return {Tensor::from_values(mins, shape_), Tensor::from_values(maxs, shape_)};
+  return {Tensor::from_values(range.min, shape_), Tensor::from_values(range.max, shape_)};
+}
+
+void HistogramAnalyzer::save_state(StateDict& state, const std::string& prefix) const {
+  const std::vector<Histogram<float>> all = histograms();
+  if (all.empty()) return;
+  quanta::detail::save_histograms<float>(state, prefix, all, shape_);
+  std::vector<float> left;
+  std::vector<float> right;
+  const std::lock_guard lock(mutex_);
+  for (const Entry& entry : entries_) {
+    left.push_back(entry.left);
+    right.push_back(entry.right);
+  }
+  state.set(prefix + "growth_min", Tensor::from_values(left, shape_));
+  state.set(prefix + "growth_max", Tensor::from_values(right, shape_));
+}
+
+void HistogramAnalyzer::load_state(const StateDict& state, const std::string& prefix) {
+  std::vector<Entry> loaded;
+  if (state.contains(prefix + "histogram")) {
+    const std::vector<Histogram<float>> all =
+        quanta::detail::load_histograms<float>(state, prefix, shape_);
+    const auto limits = [&](const char* name) {
+      const Tensor values = quanta::detail::tensor_state(state, prefix + name);
+      QUANTA_CHECK(values.sizes() == shape_, "load_state_dict: {}{}: expected the sizes {}, got {}",
+                   prefix, name, shape_, values.sizes());
+      return values.to_float_vector();
+    };
+    const std::vector<float> left = limits("growth_min");
+    const std::vector<float> right = limits("growth_max");
+    const auto bins = static_cast<std::size_t>(num_bins_);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const Histogram<float>& one = all[i];
+      QUANTA_CHECK(one.counts.size() == bins && one.edges.size() == bins + 1 && one.has_data(),
+                   "load_state_dict: {}histogram: expected {} bins with edges and a range, got {} "
+                   "and {} edges",
+                   prefix, bins, one.counts.size(), one.edges.size());
+      QUANTA_CHECK(left[i] <= one.min && right[i] >= one.max,
+                   "load_state_dict: {}growth_min, growth_max: expected limits around {}..{}, got "
+                   "{}, {}",
+                   prefix, one.min, one.max, left[i], right[i]);
+      loaded.push_back({one, left[i], right[i]});
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  entries_ = std::move(loaded);
 }
 
 // Percentile -------------------------------------------------------------------------------------
 
+void describe(PercentileAnalyzerOptions& options, SettingFields& fields) {
+  describe(options.histogram, fields);
+  fields("percentile", options.percentile);
+}
+
 PercentileAnalyzer::PercentileAnalyzer(const Options& options)
-    : HistogramAnalyzer("PercentileAnalyzer", options.histogram) {
+    : HistogramAnalyzer("PercentileAnalyzer", options.histogram), options_(options) {
   set_percentile(options.percentile);
 }
 
 void PercentileAnalyzer::set_percentile(double percentile) {
   QUANTA_CHECK(percentile >= 50.0 && percentile <= 100.0,
                "PercentileAnalyzer: percentile: expected 50..100, got {}", percentile);
-  percentile_ = percentile;
+  options_.percentile = percentile;
 }
 
-std::unique_ptr<EncodingAnalyzer> PercentileAnalyzer::clone() const {
-  return std::make_unique<PercentileAnalyzer>(*this);
-}
-
-HistogramAnalyzer::Ends PercentileAnalyzer::ends_of(const AnalyzerHistogram& histogram,
+HistogramAnalyzer::Ends PercentileAnalyzer::ends_of(const Histogram<float>& histogram,
                                                     std::int64_t num_steps, bool symmetric) const {
   Ends ends{histogram.edges.front(), histogram.edges.back()};
-  if (percentile_ < 100.0) {
+  if (options_.percentile < 100.0) {
     std::vector<float> sums;
     float sum = 0.0F;
     for (const float count : histogram.counts) sums.push_back(sum += count);
@@ -183,8 +277,8 @@ HistogramAnalyzer::Ends PercentileAnalyzer::ends_of(const AnalyzerHistogram& his
           std::find_if(sums.begin(), sums.end(), [share](float below) { return below >= share; });
       return histogram.edges[static_cast<std::size_t>(found - sums.begin())];
     };
-    ends.max = edge_at(sum * static_cast<float>(percentile_) / 100.0F);
-    ends.min = edge_at(sum * static_cast<float>(1.0 - percentile_ / 100.0));
+    ends.max = edge_at(sum * static_cast<float>(options_.percentile) / 100.0F);
+    ends.min = edge_at(sum * static_cast<float>(1.0 - options_.percentile / 100.0));
   }
   const detail::Ends wide =
       detail::widen({ends.min, ends.max}, num_steps, symmetric, detail::TwoBitRule::None);
@@ -192,3 +286,11 @@ HistogramAnalyzer::Ends PercentileAnalyzer::ends_of(const AnalyzerHistogram& his
 }
 
 }  // namespace quanta::aimet
+
+namespace quanta::detail {
+
+std::vector<CollectorKind> kinds_of_histogram_analyzer() {
+  return {collector_kind<aimet::PercentileAnalyzer>("PercentileAnalyzer")};
+}
+
+}  // namespace quanta::detail

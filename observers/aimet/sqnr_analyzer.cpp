@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "quanta/observers/aimet/analyzer.h"
+#include "quanta/observers/collector_kinds.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/quant_math.h"
 
@@ -18,7 +19,7 @@ struct Candidate {
 
 // The values that all codes are tried for, and how the error of one counts.
 struct Noise {
-  const AnalyzerHistogram& histogram;
+  const Histogram<float>& histogram;
   float num_steps;
   float gamma;
   float p;
@@ -106,6 +107,15 @@ SqnrAnalyzerOptions SqnrAnalyzerOptions::tf_enhanced(const Dims& shape, const Di
   return options;
 }
 
+void describe(SqnrAnalyzerOptions& options, SettingFields& fields) {
+  describe(options.histogram, fields);
+  fields("asymmetric_delta_candidates", options.asymmetric_delta_candidates);
+  fields("symmetric_delta_candidates", options.symmetric_delta_candidates);
+  fields("offset_candidates", options.offset_candidates);
+  fields("gamma", options.gamma);
+  fields("p", options.p);
+}
+
 SqnrAnalyzer::SqnrAnalyzer(const Options& options)
     : HistogramAnalyzer("SqnrAnalyzer", options.histogram), options_(options) {
   QUANTA_CHECK(options.symmetric_delta_candidates >= 2 && options.asymmetric_delta_candidates >= 2,
@@ -119,11 +129,7 @@ SqnrAnalyzer::SqnrAnalyzer(const Options& options)
                options.p);
 }
 
-std::unique_ptr<EncodingAnalyzer> SqnrAnalyzer::clone() const {
-  return std::make_unique<SqnrAnalyzer>(*this);
-}
-
-HistogramAnalyzer::Ends SqnrAnalyzer::ends_of(const AnalyzerHistogram& histogram,
+HistogramAnalyzer::Ends SqnrAnalyzer::ends_of(const Histogram<float>& histogram,
                                               std::int64_t num_steps, bool symmetric) const {
   const auto n = static_cast<float>(num_steps);
   const float low = std::min(histogram.min, 0.0F);
@@ -148,3 +154,11 @@ HistogramAnalyzer::Ends SqnrAnalyzer::ends_of(const AnalyzerHistogram& histogram
 }
 
 }  // namespace quanta::aimet
+
+namespace quanta::detail {
+
+std::vector<CollectorKind> kinds_of_sqnr_analyzer() {
+  return {collector_kind<aimet::SqnrAnalyzer>("SqnrAnalyzer")};
+}
+
+}  // namespace quanta::detail

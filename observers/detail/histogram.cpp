@@ -1,13 +1,13 @@
 #include "quanta/observers/detail/histogram.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <limits>
 #include <mutex>
-#include <numeric>
+#include <type_traits>
 
 #include "quanta/observers/cpu/observer_kernels.h"
+#include "quanta/observers/detail/state.h"
+#include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::detail {
@@ -21,65 +21,29 @@ constexpr std::int64_t kLongestRun = std::int64_t{1} << 30;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-// A range of one value becomes [value - 1, value + 1], the sums in double as in torch.histc.
-void widen_single_value(float& low, float& high) {
-  if (low != high) return;
-  const auto value = static_cast<double>(low);
-  low = static_cast<float>(value - 1.0);
-  high = static_cast<float>(value + 1.0);
-}
-
-// torch.linspace: from the start in the first half, from the end in the second. Product and sum
-// are one fused operation because torch's AVX builds contract them; with two roundings a centre can
-// fall on the other side of an edge (golden case observer-226).
-class Linspace {
- public:
-  Linspace(float start, float end, std::int64_t count)
-      : start_(start),
-        end_(end),
-        step_((end - start) / static_cast<float>(count - 1)),
-        count_(count) {}
-  float operator[](std::int64_t i) const {
-    if (i < count_ / 2) return std::fma(step_, static_cast<float>(i), start_);
-    return std::fma(-step_, static_cast<float>(count_ - i - 1), end_);
-  }
-
- private:
-  float start_, end_, step_;
-  std::int64_t count_;
-};
-
-}  // namespace
-
-std::vector<float> count_values(std::span<const float> x, std::int64_t bins, float low,
-                                float high) {
-  std::vector<float> histogram(at(bins));
+// All values lie in [low, high].
+void count_inside(std::span<const float> x, float low, float high,
+                  std::vector<std::int64_t>& totals) {
+  const auto bins = static_cast<std::int64_t>(totals.size());
   const auto count = static_cast<std::int64_t>(x.size());
-  widen_single_value(low, high);
-  if (low == high) {
-    // A single value so large that adding 1 changes nothing: in the middle, like any other.
-    histogram[at(bins / 2)] = static_cast<float>(count);
-    return histogram;
-  }
-
   const float width = high - low;
+  if (width == 0.0F) {
+    totals.front() += count;
+    return;
+  }
   if (!std::isfinite(width * static_cast<float>(bins))) {
     // The product leaves float32, where torch's bins are undefined.
     const double exact_low = static_cast<double>(low);
     const double scale = static_cast<double>(bins) / (static_cast<double>(high) - exact_low);
-    std::vector<std::int64_t> counts(at(bins));
     for (const float value : x) {
       const auto bin = static_cast<std::int64_t>((static_cast<double>(value) - exact_low) * scale);
-      ++counts[at(std::clamp<std::int64_t>(bin, 0, bins - 1))];
+      ++totals[at(std::clamp<std::int64_t>(bin, 0, bins - 1))];
     }
-    std::transform(counts.begin(), counts.end(), histogram.begin(),
-                   [](std::int64_t n) { return static_cast<float>(n); });
-    return histogram;
+    return;
   }
 
   const cpu::BinRule rule{low, width, static_cast<std::int32_t>(bins)};
   const std::int32_t tables = bins <= kBinsForFourTables ? 4 : 1;
-  std::vector<std::int64_t> totals(at(bins));
   std::mutex mutex;
   parallel_for(count, kGrain, [&](std::int64_t begin, std::int64_t end) {
     std::vector<std::uint32_t> counts(at(bins * tables));
@@ -94,136 +58,159 @@ std::vector<float> count_values(std::span<const float> x, std::int64_t bins, flo
       }
     }
   });
-  std::transform(totals.begin(), totals.end(), histogram.begin(),
-                 [](std::int64_t n) { return static_cast<float>(n); });
-  return histogram;
 }
 
-std::vector<float> rescale_histogram(const std::vector<float>& histogram, float old_min,
-                                     float old_max, float new_min, float new_max) {
-  const auto bins = static_cast<std::int64_t>(histogram.size());
-  if (old_min == old_max) {
-    const double total = std::accumulate(histogram.begin(), histogram.end(), 0.0);
-    std::vector<float> result = count_values({&old_min, 1}, bins, new_min, new_max);
-    for (float& value : result) value *= static_cast<float>(total);
-    return result;
-  }
+float counted_on(float count, std::int64_t more) {
+  constexpr auto kExact = static_cast<double>(std::int64_t{1} << 24);
+  const double sum = static_cast<double>(count) + static_cast<double>(more);
+  if (sum <= kExact && std::trunc(count) == count) return static_cast<float>(sum);
+  for (; more > 0 && count + 1.0F != count; --more) count += 1.0F;
+  return count;
+}
 
-  constexpr std::int64_t kUpsample = 16;
-  const std::int64_t parts = bins * kUpsample;
-  const float half_part = 0.5F * ((old_max - old_min) / static_cast<float>(parts));
-  const Linspace part_begins(old_min, old_max, parts + 1);
-  const Linspace edge(new_min, new_max, bins + 1);
-  std::vector<float> edges(at(bins + 1));
-  for (std::int64_t i = 0; i <= bins; ++i) edges[at(i)] = edge[i];
-  std::vector<float> result(at(bins));
-  // Bin of a centre: the number of edges that are not above it, less one. Centres grow but for
-  // rounding, so the search goes on from the last one.
-  std::int64_t not_above = 0;
-  for (std::int64_t part = 0; part < parts; ++part) {
-    const float centre = part_begins[part] + half_part;
-    while (not_above <= bins && edges[at(not_above)] <= centre) ++not_above;
-    while (not_above > 0 && edges[at(not_above - 1)] > centre) --not_above;
-    const std::int64_t bin = std::clamp<std::int64_t>(not_above - 1, 0, bins - 1);
-    result[at(bin)] += histogram[at(part / kUpsample)] / static_cast<float>(kUpsample);
+template <typename Count>
+Tensor counts_tensor(const std::vector<Count>& values, const Dims& sizes) {
+  if constexpr (std::is_same_v<Count, float>) {
+    return Tensor::from_values(values, sizes);
+  } else {
+    return Tensor::from_int64(values).reshape(sizes);
+  }
+}
+
+template <typename Count>
+std::vector<Count> counts_of(const StateDict& state, const std::string& name) {
+  std::vector<Count> counts;
+  if constexpr (std::is_same_v<Count, float>) {
+    counts = tensor_state(state, name).to_float_vector();
+  } else {
+    const Tensor& saved = require_state(state, name);
+    QUANTA_CHECK(saved.dtype() == DType::Int64, "load_state_dict: {}: expected Int64, got {}", name,
+                 saved.dtype());
+    counts = saved.to_int64_vector();
+  }
+  const bool counted = std::all_of(counts.begin(), counts.end(), [](Count value) {
+    return value >= Count{0} && std::isfinite(static_cast<double>(value));
+  });
+  QUANTA_CHECK(counted, "load_state_dict: {}: expected finite counts >= 0", name);
+  return counts;
+}
+
+Dims with_last(Dims shape, std::size_t size) {
+  shape.push_back(static_cast<std::int64_t>(size));
+  return shape;
+}
+
+// The sizes behind those of `shape`: how many there are for each entry.
+std::int64_t length_of(const StateDict& state, const std::string& name, const Dims& shape) {
+  const Dims& sizes = require_state(state, name).sizes();
+  const bool fits =
+      sizes.size() == shape.size() + 1 && std::equal(shape.begin(), shape.end(), sizes.begin());
+  QUANTA_CHECK(fits && sizes.back() > 0,
+               "load_state_dict: {}: expected the sizes {} and one more, got {}", name, shape,
+               sizes);
+  return sizes.back();
+}
+
+void require_rising(const std::string& name, std::span<const float> edges) {
+  const bool rising =
+      std::is_sorted(edges.begin(), edges.end()) &&
+      std::all_of(edges.begin(), edges.end(), [](float edge) { return std::isfinite(edge); });
+  QUANTA_CHECK(rising, "load_state_dict: {}: expected finite edges that rise", name);
+}
+
+}  // namespace
+
+std::vector<std::int64_t> count_values(std::span<const float> x, std::int64_t bins, float low,
+                                       float high, Outside outside) {
+  std::vector<std::int64_t> counts(at(bins));
+  if (outside == Outside::Absent) {
+    count_inside(x, low, high, counts);
+    return counts;
+  }
+  std::vector<float> inside;
+  inside.reserve(x.size());
+  std::int64_t below = 0;
+  std::int64_t above = 0;
+  for (const float value : x) {
+    if (value >= low && value <= high) inside.push_back(value);
+    below += value < low ? 1 : 0;
+    above += value > high ? 1 : 0;
+  }
+  count_inside(inside, low, high, counts);
+  if (outside == Outside::AtEnds) {
+    counts.front() += below;
+    counts.back() += above;
+  }
+  return counts;
+}
+
+void add_counts(std::vector<float>& counts, const std::vector<std::int64_t>& batch) {
+  for (std::size_t i = 0; i < counts.size(); ++i) counts[i] = counted_on(counts[i], batch[i]);
+}
+
+template <typename Count>
+void save_histograms(StateDict& state, const std::string& prefix,
+                     std::span<const Histogram<Count>> histograms, const Dims& shape) {
+  if (histograms.empty()) return;
+  std::vector<Count> counts;
+  std::vector<float> edges;
+  ValueRange range;
+  for (const Histogram<Count>& each : histograms) {
+    counts.insert(counts.end(), each.counts.begin(), each.counts.end());
+    edges.insert(edges.end(), each.edges.begin(), each.edges.end());
+    range.min.push_back(each.min);
+    range.max.push_back(each.max);
+  }
+  const Histogram<Count>& first = histograms.front();
+  state.set(prefix + "histogram", counts_tensor(counts, with_last(shape, first.counts.size())));
+  save_range(state, prefix, range, shape);
+  if (first.edges.empty()) return;
+  state.set(prefix + "bin_edges", Tensor::from_values(edges, with_last(shape, first.edges.size())));
+}
+
+template <typename Count>
+std::vector<Histogram<Count>> load_histograms(const StateDict& state, const std::string& prefix,
+                                              const Dims& shape) {
+  const std::string name = prefix + "histogram";
+  const std::string edges_name = prefix + "bin_edges";
+  const auto bins = length_of(state, name, shape);
+  const std::vector<Count> counts = counts_of<Count>(state, name);
+  const std::size_t entries = at(product(shape));
+  const ValueRange range = load_range(state, prefix, entries);
+  std::int64_t edge_count = 0;
+  std::vector<float> edges;
+  if (state.contains(edges_name)) {
+    edge_count = length_of(state, edges_name, shape);
+    QUANTA_CHECK(edge_count > bins, "load_state_dict: {}: expected more than {} edges, got {}",
+                 edges_name, bins, edge_count);
+    edges = tensor_state(state, edges_name).to_float_vector();
+  }
+  std::vector<Histogram<Count>> result;
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(entries); ++i) {
+    Histogram<Count> one;
+    one.counts.assign(counts.begin() + i * bins, counts.begin() + (i + 1) * bins);
+    one.edges.assign(edges.begin() + i * edge_count, edges.begin() + (i + 1) * edge_count);
+    require_rising(edges_name, one.edges);
+    one.min = range.min[at(i)];
+    one.max = range.max[at(i)];
+    const bool finite = std::isfinite(one.min) && std::isfinite(one.max) && one.min <= one.max;
+    QUANTA_CHECK(!one.has_data() || finite,
+                 "load_state_dict: {}min_val, max_val: expected finite min_val <= max_val, got {}, "
+                 "{}",
+                 prefix, one.min, one.max);
+    result.push_back(std::move(one));
   }
   return result;
 }
 
-namespace {
-
-// The error of keeping a part of the bins. Bins without counts add nothing and are left out.
-class CropError {
- public:
-  CropError(const std::vector<float>& histogram, float min, float max, double levels)
-      : bin_width_((static_cast<double>(max) - static_cast<double>(min)) /
-                   static_cast<double>(histogram.size())),
-        levels_(levels) {
-    const auto width = static_cast<float>(bin_width_);
-    for (std::size_t i = 0; i < histogram.size(); ++i) {
-      if (histogram[i] == 0.0F) continue;
-      index_.push_back(static_cast<float>(i));
-      density_.push_back(histogram[i] / width);
-    }
-    errors_.resize(index_.size());
-  }
-
-  float operator()(std::int64_t first, std::int64_t last) {
-    const double dst_width = bin_width_ * static_cast<double>(last - first + 1) / levels_;
-    if (dst_width == 0.0) return 0.0F;
-    const cpu::ErrorTerms terms{static_cast<float>(first), static_cast<float>(bin_width_),
-                                static_cast<float>(dst_width), static_cast<float>(dst_width / 2.0),
-                                static_cast<float>(levels_ - 1.0)};
-    cpu::quantization_errors(index_.data(), density_.data(),
-                             static_cast<std::int64_t>(index_.size()), terms, errors_.data());
-    // In double and in a fixed order: the same on every machine, whatever the vector length. The
-    // lanes only break the chain of additions.
-    std::array<double, 8> lanes{};
-    std::size_t i = 0;
-    for (; i + 8 <= errors_.size(); i += 8) {
-      for (std::size_t lane = 0; lane < 8; ++lane) lanes[lane] += errors_[i + lane];
-    }
-    for (; i < errors_.size(); ++i) lanes[0] += errors_[i];
-    return static_cast<float>(std::accumulate(lanes.begin(), lanes.end(), 0.0));
-  }
-
- private:
-  double bin_width_;
-  double levels_;
-  std::vector<float> index_;
-  std::vector<float> density_;
-  std::vector<float> errors_;
-};
-
-}  // namespace
-
-BinRange search_bins(const std::vector<float>& histogram, float min, float max, double levels) {
-  const auto bins = static_cast<std::int64_t>(histogram.size());
-  // torch.cumsum adds in double and stores float32.
-  std::vector<float> cumulative(histogram.size());
-  double sum = 0.0;
-  for (std::size_t i = 0; i < histogram.size(); ++i) {
-    sum += static_cast<double>(histogram[i]);
-    cumulative[i] = static_cast<float>(sum);
-  }
-  const auto total = static_cast<double>(static_cast<float>(sum));
-
-  CropError error(histogram, min, max, levels);
-  constexpr double kStep = 1e-5;
-  double alpha = 0.0;
-  double beta = 1.0;
-  BinRange kept{0, bins - 1};
-  float best = std::numeric_limits<float>::infinity();
-  // Both quantiles only move inwards, so neither search starts over.
-  std::int64_t left = 0;
-  std::int64_t right = bins - 1;
-  while (alpha < beta) {
-    const double next_alpha = alpha + kStep;
-    const double next_beta = beta - kStep;
-    const auto left_mass = static_cast<float>(next_alpha * total);
-    const auto right_mass = static_cast<float>(next_beta * total);
-    left = std::max(left, kept.first);
-    while (left < kept.last && cumulative[at(left)] < left_mass) ++left;
-    right = std::min(right, kept.last);
-    while (right > kept.first && cumulative[at(right)] > right_mass) --right;
-    const std::int64_t l = std::min(left, kept.last);
-    const std::int64_t r = std::max(right, kept.first);
-
-    BinRange next = kept;
-    if (l - kept.first > kept.last - r) {
-      next.first = l;
-      alpha = next_alpha;
-    } else {
-      next.last = r;
-      beta = next_beta;
-    }
-    if (next.first == kept.first && next.last == kept.last) continue;
-    const float next_error = error(next.first, next.last);
-    if (next_error > best) break;
-    best = next_error;
-    kept = next;
-  }
-  return kept;
-}
+template void save_histograms<float>(StateDict&, const std::string&,
+                                     std::span<const Histogram<float>>, const Dims&);
+template void save_histograms<std::int64_t>(StateDict&, const std::string&,
+                                            std::span<const Histogram<std::int64_t>>, const Dims&);
+template std::vector<Histogram<float>> load_histograms<float>(const StateDict&, const std::string&,
+                                                              const Dims&);
+template std::vector<Histogram<std::int64_t>> load_histograms<std::int64_t>(const StateDict&,
+                                                                            const std::string&,
+                                                                            const Dims&);
 
 }  // namespace quanta::detail

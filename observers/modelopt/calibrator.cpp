@@ -1,11 +1,14 @@
 #include "quanta/observers/modelopt/calibrator.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
-#include <string_view>
 #include <utility>
 
+#include "quanta/observers/collector_kinds.h"
+#include "quanta/observers/detail/reduce.h"
+#include "quanta/observers/detail/state.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/autograd.h"
@@ -15,9 +18,32 @@
 namespace quanta::modelopt {
 namespace {
 
-void check_floating(std::string_view op, const Tensor& x) {
-  QUANTA_CHECK(x.defined() && x.is_floating_point(), "{}: x: expected a floating tensor, got {}",
-               op, x.defined() ? to_string(x.dtype()) : "an undefined one");
+constexpr std::array<std::string_view, 2> kBiasMethods{"mean", "max_min"};
+
+// What the constructors of calibrators take, as far as it can be named.
+struct MaxOptions {
+  Dims axis{};
+  bool track_amax = false;
+};
+void describe(MaxOptions& options, SettingFields& fields) {
+  fields("axis", options.axis);
+  fields("track_amax", options.track_amax);
+}
+
+struct BiasOptions {
+  BiasCalibrator::Method method = BiasCalibrator::Method::Mean;
+  Dims axis{};
+};
+void describe(BiasOptions& options, SettingFields& fields) {
+  fields.choice("method", options.method, kBiasMethods);
+  fields("axis", options.axis);
+}
+
+Tensor own_floats(std::string_view argument, const Tensor& values) {
+  QUANTA_CHECK(values.defined() && values.is_floating_point(),
+               "{}: expected a floating tensor, got {}", argument,
+               values.defined() ? to_string(values.dtype()) : "an undefined one");
+  return values.detach().to(DType::Float32).contiguous();
 }
 
 std::vector<float> steps_between(const MseCalibrator::Options& options) {
@@ -51,74 +77,149 @@ std::vector<float> e4m3_parts() {
   return parts;
 }
 
-// Running elementwise choice.
-template <typename Choose>
-void update(const Tensor& running, const Tensor& batch, Choose&& choose) {
-  auto* to = running.mutable_data<float>();
-  const auto* from = static_cast<const float*>(batch.data_ptr());
-  for (std::int64_t i = 0; i < running.numel(); ++i) to[i] = choose(to[i], from[i]);
-}
-
-template <typename Reduce>
-Tensor over_axes(const Tensor& x, const Dims& axes, Reduce&& reduce) {
-  Tensor result = x;
-  for (const std::int64_t axis : axes) result = reduce(result, axis).values;
-  return result.contiguous();
+Tensor larger_of(const Tensor& lhs, const Tensor& rhs) {
+  Tensor result = lhs.clone();
+  auto* to = result.mutable_data<float>();
+  const auto* from = rhs.data<float>();
+  for (std::int64_t i = 0; i < result.numel(); ++i) to[i] = std::max(to[i], from[i]);
+  return result;
 }
 
 }  // namespace
 
-void MaxCalibrator::collect(const Tensor& x) {
-  check_floating("MaxCalibrator", x);
-  if (x.numel() == 0) return;
-  const Tensor amax = reduce_amax(x, axis_);
-  const auto* values = static_cast<const float*>(amax.data_ptr());
-  for (std::int64_t i = 0; i < amax.numel(); ++i) {
-    QUANTA_CHECK(std::isfinite(values[i]), "MaxCalibrator: x: expected finite values, got amax {}",
-                 values[i]);
-  }
+// Max --------------------------------------------------------------------------------------------
+
+Settings MaxCalibrator::settings() const {
+  return settings_of(MaxOptions{axis_, track_ == Track::EveryAmax});
+}
+
+// Called with the lock.
+void MaxCalibrator::take(const Tensor& amax, std::string_view what) {
   if (!amax_.defined()) {
     amax_ = amax.clone();
-  } else {
-    QUANTA_CHECK(amax.sizes() == amax_.sizes(),
-                 "MaxCalibrator: x: expected amax to keep the shape {}, got {}", amax_.sizes(),
-                 amax.sizes());
-    // A new tensor: whoever asked for amax before keeps what was true then.
-    amax_ = amax_.clone();
-    update(amax_, amax, [](float a, float b) { return std::max(a, b); });
+    return;
   }
+  QUANTA_CHECK(amax.sizes() == amax_.sizes(),
+               "MaxCalibrator: {}: expected amax to keep the shape {}, got {}", what, amax_.sizes(),
+               amax.sizes());
+  amax_ = larger_of(amax_, amax);
+}
+
+void MaxCalibrator::update(const Tensor& x) {
+  require_floating(x);
+  if (x.numel() == 0) return;
+  const Tensor amax = reduce_amax(x, axis_);
+  for (const float value : amax.to_float_vector()) {
+    QUANTA_CHECK(std::isfinite(value), "MaxCalibrator: x: expected finite values, got amax {}",
+                 value);
+  }
+  const std::lock_guard lock(mutex_);
+  take(amax, "x");
   if (track_ == Track::EveryAmax) amaxs_.push_back(amax);
 }
 
+bool MaxCalibrator::has_data() const {
+  const std::lock_guard lock(mutex_);
+  return amax_.defined();
+}
+
 void MaxCalibrator::reset() {
+  const std::lock_guard lock(mutex_);
   amax_ = {};
   amaxs_.clear();
 }
 
-std::unique_ptr<Calibrator> MaxCalibrator::clone() const {
-  return std::make_unique<MaxCalibrator>(*this);
+void MaxCalibrator::merge(const Collector& other) {
+  require_same_kind(other);
+  const auto& source = static_cast<const MaxCalibrator&>(other);
+  const Tensor theirs = source.compute_amax();
+  const std::vector<Tensor> all = source.amaxs();
+  if (!theirs.defined()) return;
+  const std::lock_guard lock(mutex_);
+  take(theirs, "merge");
+  amaxs_.insert(amaxs_.end(), all.begin(), all.end());
+}
+
+Tensor MaxCalibrator::compute_amax() const {
+  const std::lock_guard lock(mutex_);
+  return amax_;
+}
+
+std::vector<Tensor> MaxCalibrator::amaxs() const {
+  const std::lock_guard lock(mutex_);
+  return amaxs_;
+}
+
+void MaxCalibrator::save_state(StateDict& state, const std::string& prefix) const {
+  const std::lock_guard lock(mutex_);
+  if (!amax_.defined()) return;
+  state.set(prefix + "amax", amax_);
+  if (track_ == Track::Nothing) return;
+  Dims sizes = amax_.sizes();
+  sizes.insert(0, static_cast<std::int64_t>(amaxs_.size()));
+  std::vector<float> values;
+  for (const Tensor& each : amaxs_) {
+    const std::vector<float> one = each.to_float_vector();
+    values.insert(values.end(), one.begin(), one.end());
+  }
+  state.set(prefix + "amaxs", Tensor::from_values(values, sizes));
+}
+
+void MaxCalibrator::load_state(const StateDict& state, const std::string& prefix) {
+  const Tensor amax = quanta::detail::optional_state(state, prefix + "amax");
+  std::vector<Tensor> all;
+  if (amax.defined()) {
+    for (const float value : amax.to_float_vector()) {
+      QUANTA_CHECK(std::isfinite(value) && value >= 0.0F,
+                   "load_state_dict: {}amax: expected finite values >= 0, got {}", prefix, value);
+    }
+  }
+  if (amax.defined() && track_ == Track::EveryAmax) {
+    const Tensor rows = quanta::detail::tensor_state(state, prefix + "amaxs");
+    Dims sizes = rows.sizes();
+    if (!sizes.empty()) sizes.erase(0);
+    QUANTA_CHECK(rows.dim() > 0 && sizes == amax.sizes(),
+                 "load_state_dict: {}amaxs: expected the sizes {} behind the first, got {}", prefix,
+                 amax.sizes(), rows.sizes());
+    for (std::int64_t i = 0; i < rows.size(0); ++i) all.push_back(rows.select(0, i).clone());
+  }
+  const std::lock_guard lock(mutex_);
+  amax_ = amax;
+  amaxs_ = std::move(all);
+}
+
+// Mean squared error -----------------------------------------------------------------------------
+
+void describe(MseCalibrator::Options& options, SettingFields& fields) {
+  fields("axis", options.axis);
+  fields("step_size", options.step_size);
+  fields("start_multiplier", options.start_multiplier);
+  fields("stop_multiplier", options.stop_multiplier);
 }
 
 MseCalibrator::MseCalibrator(Tensor initial_amax, Options options)
     : MseCalibrator(std::move(initial_amax), options, steps_between(options)) {}
 
 MseCalibrator::MseCalibrator(Tensor initial_amax, Options options, std::vector<float> multipliers)
-    : multipliers_(std::move(multipliers)), options_(std::move(options)) {
-  check_floating("MseCalibrator: initial_amax", initial_amax);
-  initial_amax_ = initial_amax.detach().to(DType::Float32).contiguous();
-}
+    : options_(std::move(options)),
+      multipliers_(std::move(multipliers)),
+      initial_amax_(own_floats("MseCalibrator: initial_amax", initial_amax)) {}
+
+Settings MseCalibrator::settings() const { return settings_of(options_); }
 
 Tensor MseCalibrator::candidate(std::size_t i) const {
   return mul(initial_amax_, Tensor::scalar(static_cast<double>(multipliers_[i])));
 }
 
-void MseCalibrator::collect(const Tensor& x) {
+void MseCalibrator::update(const Tensor& x) {
   const std::string op = name();
-  check_floating(op, x);
+  require_floating(x);
   QUANTA_CHECK(static_cast<bool>(options_.quant_func),
                "{}: quant_func: expected a quantization function, got none", op);
-  if (x.numel() == 0) return;
   const autograd::NoGradGuard guard;
+  const std::lock_guard lock(mutex_);
+  check_more();
+  if (x.numel() == 0) return;
   const Tensor values = x.detach().to(DType::Float32);
   Dims reduced;
   const Dims kept = wrap_axes(options_.axis, x.dim(), op, "axis");
@@ -141,10 +242,40 @@ void MseCalibrator::collect(const Tensor& x) {
   losses_ = std::move(losses);
 }
 
+bool MseCalibrator::has_data() const {
+  const std::lock_guard lock(mutex_);
+  return has_losses();
+}
+
+void MseCalibrator::reset() {
+  const std::lock_guard lock(mutex_);
+  losses_.clear();
+}
+
+void MseCalibrator::merge(const Collector& other) {
+  require_same_kind(other);
+  const std::shared_ptr<Collector> copied = other.clone();
+  const auto& source = static_cast<const MseCalibrator&>(*copied);
+  const std::lock_guard lock(mutex_);
+  QUANTA_CHECK(source.candidate(0).equal(candidate(0)) &&
+                   source.initial_amax_.sizes() == initial_amax_.sizes(),
+               "{}: merge: expected the same initial_amax, got another", name());
+  if (!source.has_losses()) return;
+  if (!has_losses()) {
+    losses_ = source.losses_;
+    return;
+  }
+  check_more();
+  for (std::size_t i = 0; i < losses_.size(); ++i) {
+    for (std::size_t c = 0; c < losses_[i].size(); ++c) losses_[i][c] += source.losses_[i][c];
+  }
+}
+
 Tensor MseCalibrator::compute_amax() const {
+  const std::lock_guard lock(mutex_);
   if (losses_.empty()) return {};
   Tensor amax = Tensor::empty(initial_amax_.sizes());
-  auto* to = static_cast<float*>(amax.data_ptr());
+  auto* to = amax.mutable_data<float>();
   std::vector<std::vector<float>> amaxs;
   for (std::size_t i = 0; i < multipliers_.size(); ++i) {
     amaxs.push_back(candidate(i).expand(initial_amax_.sizes()).to_float_vector());
@@ -160,30 +291,57 @@ Tensor MseCalibrator::compute_amax() const {
 }
 
 Tensor MseCalibrator::losses() const {
+  const std::lock_guard lock(mutex_);
   if (losses_.empty()) return {};
   const auto steps = static_cast<std::int64_t>(losses_.size());
   const bool single = initial_amax_.dim() == 0;
   Tensor result =
       Tensor::empty(single ? Dims{steps} : Dims{steps, initial_amax_.numel()}, DType::Float32);
-  auto* to = static_cast<float*>(result.data_ptr());
+  auto* to = result.mutable_data<float>();
   for (const std::vector<double>& each : losses_) {
     for (const double loss : each) *to++ = static_cast<float>(loss);
   }
   return result;
 }
 
-std::unique_ptr<Calibrator> MseCalibrator::clone() const {
-  return std::make_unique<MseCalibrator>(*this);
+void MseCalibrator::save_state(StateDict& state, const std::string& prefix) const {
+  const std::lock_guard lock(mutex_);
+  state.set(prefix + "initial_amax", initial_amax_);
+  if (losses_.empty()) return;
+  Tensor losses = Tensor::empty({static_cast<std::int64_t>(losses_.size()), initial_amax_.numel()},
+                                DType::Float64);
+  auto* to = losses.mutable_data<double>();
+  for (const std::vector<double>& each : losses_) to = std::copy(each.begin(), each.end(), to);
+  state.set(prefix + "losses", losses);
+}
+
+void MseCalibrator::load_state(const StateDict& state, const std::string& prefix) {
+  const Tensor amax = quanta::detail::tensor_state(state, prefix + "initial_amax");
+  std::vector<std::vector<double>> loaded;
+  if (const Tensor* losses = state.find(prefix + "losses")) {
+    const Dims sizes{static_cast<std::int64_t>(candidates()), amax.numel()};
+    QUANTA_CHECK(losses->dtype() == DType::Float64 && losses->sizes() == sizes,
+                 "load_state_dict: {}losses: expected Float64 {}, got {} {}", prefix, sizes,
+                 losses->dtype(), losses->sizes());
+    const Tensor rows = losses->contiguous();
+    const auto* from = rows.data<double>();
+    for (std::size_t i = 0; i < candidates(); ++i, from += amax.numel()) {
+      loaded.emplace_back(from, from + amax.numel());
+    }
+  }
+  const std::lock_guard lock(mutex_);
+  initial_amax_ = amax;
+  losses_ = std::move(loaded);
 }
 
 NvFp4MseCalibrator::NvFp4MseCalibrator(const Tensor& initial_amax, const Tensor& global_amax,
                                        Options options)
-    : MseCalibrator(initial_amax, std::move(options), e4m3_parts()) {
-  check_floating("NvFp4MseCalibrator: global_amax", global_amax);
+    : MseCalibrator(initial_amax, std::move(options), e4m3_parts()),
+      global_amax_(own_floats("NvFp4MseCalibrator: global_amax", global_amax)) {
   QUANTA_CHECK(global_amax.numel() == 1,
                "NvFp4MseCalibrator: global_amax: expected one element, got {}",
                global_amax.sizes());
-  global_amax_ = global_amax.detach().to(DType::Float32).reshape({});
+  global_amax_ = global_amax_.reshape({});
 }
 
 Tensor NvFp4MseCalibrator::candidate(std::size_t i) const {
@@ -191,15 +349,25 @@ Tensor NvFp4MseCalibrator::candidate(std::size_t i) const {
   return each.expand(initial_amax_.sizes()).contiguous();
 }
 
-void NvFp4MseCalibrator::collect(const Tensor& x) {
-  QUANTA_CHECK(!has_data(),
+void NvFp4MseCalibrator::check_more() const {
+  QUANTA_CHECK(!has_losses(),
                "NvFp4MseCalibrator: x: expected one tensor between resets, got another");
-  MseCalibrator::collect(x);
 }
 
-std::unique_ptr<Calibrator> NvFp4MseCalibrator::clone() const {
-  return std::make_unique<NvFp4MseCalibrator>(*this);
+void NvFp4MseCalibrator::save_state(StateDict& state, const std::string& prefix) const {
+  MseCalibrator::save_state(state, prefix);
+  const std::lock_guard lock(mutex_);
+  state.set(prefix + "global_amax", global_amax_);
 }
+
+void NvFp4MseCalibrator::load_state(const StateDict& state, const std::string& prefix) {
+  const float global = quanta::detail::scalar_state(state, prefix + "global_amax");
+  MseCalibrator::load_state(state, prefix);
+  const std::lock_guard lock(mutex_);
+  global_amax_ = Tensor::scalar(static_cast<double>(global));
+}
+
+// Bias -------------------------------------------------------------------------------------------
 
 BiasCalibrator::Method BiasCalibrator::method_from_name(std::string_view name) {
   if (name == "mean") return Method::Mean;
@@ -207,44 +375,134 @@ BiasCalibrator::Method BiasCalibrator::method_from_name(std::string_view name) {
   return Method::MaxMin;
 }
 
-void BiasCalibrator::collect(const Tensor& x) {
-  constexpr std::string_view kOp = "BiasCalibrator";
-  check_floating(kOp, x);
-  if (x.numel() == 0) return;
-  const Tensor values = x.detach().to(DType::Float32);
-  const Dims axes = wrap_axes(axis_, x.dim(), kOp, "axis");
-  const ReduceOptions keep{true};
-  const Tensor batch_mean = axes.empty() ? values.clone() : quanta::mean(values, axes, keep);
-  const Tensor batch_min = over_axes(
-      values, axes, [&](const Tensor& t, std::int64_t axis) { return quanta::min(t, axis, keep); });
-  const Tensor batch_max = over_axes(
-      values, axes, [&](const Tensor& t, std::int64_t axis) { return quanta::max(t, axis, keep); });
-  if (batches_ == 0) {
-    mean_ = batch_mean.contiguous();
-    min_ = batch_min.clone();
-    max_ = batch_max.clone();
-  } else {
-    QUANTA_CHECK(batch_mean.sizes() == mean_.sizes(),
-                 "{}: x: expected the bias to keep the shape {}, got {}", kOp, mean_.sizes(),
-                 batch_mean.sizes());
-    const auto seen = static_cast<float>(batches_);
-    update(mean_, batch_mean.contiguous(),
-           [&](float a, float b) { return (a * seen + b) / (seen + 1.0F); });
-    update(min_, batch_min, [](float a, float b) { return std::min(a, b); });
-    update(max_, batch_max, [](float a, float b) { return std::max(a, b); });
+Settings BiasCalibrator::settings() const { return settings_of(BiasOptions{method_, axis_}); }
+
+// Called with the lock.
+void BiasCalibrator::add(const Seen& batch, std::string_view what) {
+  if (seen_.batches == 0) {
+    seen_ = batch;
+    return;
   }
-  ++batches_;
+  QUANTA_CHECK(batch.shape == seen_.shape,
+               "BiasCalibrator: {}: expected the bias to keep the shape {}, got {}", what,
+               seen_.shape, batch.shape);
+  const auto before = static_cast<float>(seen_.batches);
+  const auto more = static_cast<float>(batch.batches);
+  for (std::size_t i = 0; i < seen_.mean.size(); ++i) {
+    seen_.mean[i] = (seen_.mean[i] * before + batch.mean[i] * more) / (before + more);
+  }
+  seen_.range.widen(batch.range);
+  seen_.batches += batch.batches;
 }
 
-Tensor BiasCalibrator::compute_bias() const {
-  if (batches_ == 0) return {};
-  if (method_ == Method::Mean) return mean_.clone();
-  return mul(add(min_, max_), Tensor::scalar(0.5));
+void BiasCalibrator::update(const Tensor& x) {
+  require_floating(x);
+  if (x.numel() == 0) return;
+  const Tensor values = x.detach().to(DType::Float32);
+  const Dims axes = wrap_axes(axis_, x.dim(), name(), "axis");
+  Seen batch{.batches = 1, .shape = x.sizes(), .mean = {}, .range = {}};
+  for (const std::int64_t axis : axes) batch.shape[static_cast<std::size_t>(axis)] = 1;
+  batch.mean = (axes.empty() ? values : quanta::mean(values, axes, {true})).to_float_vector();
+  batch.range = quanta::detail::EntryElements(name(), values, batch.shape).range();
+  const std::lock_guard lock(mutex_);
+  add(batch, "x");
+}
+
+bool BiasCalibrator::has_data() const {
+  const std::lock_guard lock(mutex_);
+  return seen_.batches > 0;
 }
 
 void BiasCalibrator::reset() {
-  batches_ = 0;
-  mean_ = min_ = max_ = {};
+  const std::lock_guard lock(mutex_);
+  seen_ = {};
+}
+
+void BiasCalibrator::merge(const Collector& other) {
+  require_same_kind(other);
+  const auto& source = static_cast<const BiasCalibrator&>(other);
+  Seen theirs;
+  {
+    const std::lock_guard lock(source.mutex_);
+    theirs = source.seen_;
+  }
+  if (theirs.batches == 0) return;
+  const std::lock_guard lock(mutex_);
+  add(theirs, "merge");
+}
+
+Tensor BiasCalibrator::compute_bias() const {
+  const std::lock_guard lock(mutex_);
+  if (seen_.batches == 0) return {};
+  if (method_ == Method::Mean) return Tensor::from_values(seen_.mean, seen_.shape);
+  std::vector<float> middle(seen_.range.min.size());
+  for (std::size_t i = 0; i < middle.size(); ++i) {
+    middle[i] = (seen_.range.min[i] + seen_.range.max[i]) * 0.5F;
+  }
+  return Tensor::from_values(middle, seen_.shape);
+}
+
+void BiasCalibrator::save_state(StateDict& state, const std::string& prefix) const {
+  const std::lock_guard lock(mutex_);
+  if (seen_.batches == 0) return;
+  state.set(prefix + "batches", Tensor::from_int64(std::array{seen_.batches}));
+  state.set(prefix + "mean", Tensor::from_values(seen_.mean, seen_.shape));
+  quanta::detail::save_range(state, prefix, seen_.range, seen_.shape);
+}
+
+void BiasCalibrator::load_state(const StateDict& state, const std::string& prefix) {
+  Seen loaded;
+  if (state.contains(prefix + "batches")) {
+    loaded.batches = quanta::detail::count_state(state, prefix + "batches");
+    const Tensor mean = quanta::detail::tensor_state(state, prefix + "mean");
+    loaded.shape = mean.sizes();
+    loaded.mean = mean.to_float_vector();
+    loaded.range = quanta::detail::load_range(state, prefix, loaded.mean.size());
+  }
+  const std::lock_guard lock(mutex_);
+  seen_ = std::move(loaded);
 }
 
 }  // namespace quanta::modelopt
+
+namespace quanta::detail {
+namespace {
+
+using modelopt::BiasCalibrator;
+using modelopt::MaxCalibrator;
+
+std::shared_ptr<Collector> make_max(const Settings& given) {
+  const auto options = options_from<modelopt::MaxOptions>("MaxCalibrator", given);
+  return std::make_shared<MaxCalibrator>(options.axis, options.track_amax
+                                                           ? MaxCalibrator::Track::EveryAmax
+                                                           : MaxCalibrator::Track::Nothing);
+}
+
+std::shared_ptr<Collector> make_bias(const Settings& given) {
+  const auto options = options_from<modelopt::BiasOptions>("BiasCalibrator", given);
+  return std::make_shared<BiasCalibrator>(options.method, options.axis);
+}
+
+// The amaxs come with the state, and nothing more can be taken in without a quantization function.
+std::shared_ptr<Collector> make_mse(const Settings& given) {
+  return std::make_shared<modelopt::MseCalibrator>(
+      Tensor::ones({}), options_from<modelopt::MseCalibrator::Options>("MseCalibrator", given));
+}
+
+std::shared_ptr<Collector> make_nvfp4_mse(const Settings& given) {
+  return std::make_shared<modelopt::NvFp4MseCalibrator>(
+      Tensor::ones({}), Tensor::ones({}),
+      options_from<modelopt::MseCalibrator::Options>("NvFp4MseCalibrator", given));
+}
+
+}  // namespace
+
+std::vector<CollectorKind> kinds_of_calibrator() {
+  using MseOptions = modelopt::MseCalibrator::Options;
+  return {collector_kind<modelopt::MaxOptions>("MaxCalibrator", &make_max),
+          collector_kind<modelopt::BiasOptions>("BiasCalibrator", &make_bias),
+          collector_kind<MseOptions>("MseCalibrator", &make_mse),
+          collector_kind<MseOptions>("NvFp4MseCalibrator", &make_nvfp4_mse)};
+}
+
+}  // namespace quanta::detail

@@ -1,26 +1,35 @@
 #include "quanta/observers/modelopt/histogram_calibrator.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <numeric>
 #include <span>
 #include <utility>
 
+#include "quanta/observers/collector_kinds.h"
+#include "quanta/observers/detail/histogram.h"
 #include "quanta/observers/modelopt/detail/histogram_search.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::modelopt {
 namespace {
 
-constexpr std::int64_t kMaxBins = std::int64_t{1} << 24;
+using Counts = Histogram<std::int64_t>;
+using quanta::detail::count_values;
+using quanta::detail::kMostBins;
+using quanta::detail::Outside;
+
+constexpr std::array<std::string_view, 3> kMethods{"entropy", "mse", "percentile"};
 
 void check_bins(double bins) {
   QUANTA_CHECK(
-      bins <= static_cast<double>(kMaxBins),
+      bins <= static_cast<double>(kMostBins),
       "HistogramCalibrator: x: expected at most {} bins of the first batch's width, got {}",
-      kMaxBins, bins);
+      kMostBins, bins);
 }
 
-// Magnitudes of what is finite or not; NaN is refused.
+// Infinite values and NaN are refused.
 std::vector<float> magnitudes(const Tensor& x, bool skip_zeros) {
   std::vector<float> values = x.detach().to_float_vector();
   for (float& value : values) {
@@ -30,18 +39,6 @@ std::vector<float> magnitudes(const Tensor& x, bool skip_zeros) {
   }
   if (skip_zeros) std::erase(values, 0.0F);
   return values;
-}
-
-// torch.histc from 0 to `last`.
-std::vector<std::int64_t> histc(const std::vector<float>& values, std::size_t bins, float last) {
-  std::vector<std::int64_t> counts(bins);
-  for (const float value : values) {
-    if (value > last) continue;
-    // A range without width counts in the first bin, where torch widens it by 1 on both sides.
-    const float position = last > 0.0F ? value * static_cast<float>(bins) / last : 0.0F;
-    ++counts[std::min(static_cast<std::size_t>(position), bins - 1)];
-  }
-  return counts;
 }
 
 // numpy.histogram with these edges.
@@ -68,9 +65,30 @@ std::vector<float> edges_between(float first, float last, std::int64_t bins) {
   return edges;
 }
 
-void add_counts(std::vector<std::int64_t>& counts, const std::vector<std::int64_t>& old) {
-  if (counts.size() < old.size()) counts.resize(old.size());
-  for (std::size_t i = 0; i < old.size(); ++i) counts[i] += old[i];
+// `batch` has at most as many bins.
+void add_counts(std::vector<std::int64_t>& counts, const std::vector<std::int64_t>& batch) {
+  for (std::size_t i = 0; i < batch.size(); ++i) counts[i] += batch[i];
+}
+
+// The counts of `other` in bins with these edges, each bin at its centre.
+std::vector<std::int64_t> counts_in(const std::vector<float>& edges, const Counts& other) {
+  std::vector<std::int64_t> counts(edges.size() - 1);
+  for (std::size_t i = 0; i < other.counts.size(); ++i) {
+    const float centre = 0.5F * (other.edges[i] + other.edges[i + 1]);
+    if (other.counts[i] == 0 || centre < edges.front()) continue;
+    const auto above = std::upper_bound(edges.begin(), edges.end(), centre) - edges.begin();
+    counts[std::min(static_cast<std::size_t>(above) - 1, counts.size() - 1)] += other.counts[i];
+  }
+  return counts;
+}
+
+NumBits bits_from(const Setting& setting) {
+  if (const auto* bits = std::get_if<std::int64_t>(&setting)) return NumBits::integer(*bits);
+  const auto* parts = std::get_if<Dims>(&setting);
+  QUANTA_CHECK(parts != nullptr && parts->size() == 2,
+               "HistogramCalibrator: num_bits: expected a whole number or (E, M), got {}",
+               quanta::to_string(setting));
+  return NumBits::floating((*parts)[0], (*parts)[1]);
 }
 
 Tensor as_tensor(const std::vector<std::int64_t>& counts) {
@@ -88,102 +106,156 @@ HistogramMethod histogram_method_from_name(std::string_view name) {
   return HistogramMethod::Percentile;
 }
 
+void describe(HistogramCalibrator::Options& options, SettingFields& fields) {
+  const NumBits& bits = options.num_bits;
+  Setting num_bits =
+      bits.is_float ? Setting(Dims{bits.exponent, bits.mantissa}) : Setting(bits.bits);
+  fields("num_bits", num_bits);
+  options.num_bits = bits_from(num_bits);
+  fields("axis", options.axis);
+  fields("unsigned", options.is_unsigned);
+  fields("num_bins", options.num_bins);
+  fields("skip_zeros", options.skip_zeros);
+  bool torch_hist = options.kind == HistogramCalibrator::Kind::Torch;
+  fields("torch_hist", torch_hist);
+  options.kind = torch_hist ? HistogramCalibrator::Kind::Torch : HistogramCalibrator::Kind::Numpy;
+  fields.choice("method", options.method, kMethods);
+}
+
 HistogramCalibrator::HistogramCalibrator(Options options) : options_(options) {
   QUANTA_SUPPORTED(options.axis.empty(),
                    "HistogramCalibrator: axis: expected none (histograms are per tensor), got {}",
                    options.axis);
-  QUANTA_CHECK(options.num_bins >= 2 && options.num_bins <= kMaxBins,
-               "HistogramCalibrator: num_bins: expected 2..{}, got {}", kMaxBins, options.num_bins);
+  QUANTA_CHECK(options.num_bins >= 2 && options.num_bins <= kMostBins,
+               "HistogramCalibrator: num_bins: expected 2..{}, got {}", kMostBins,
+               options.num_bins);
 }
 
-void HistogramCalibrator::collect(const Tensor& x) {
-  QUANTA_CHECK(x.defined() && x.is_floating_point(),
-               "HistogramCalibrator: x: expected a floating tensor, got {}",
-               x.defined() ? to_string(x.dtype()) : "an undefined one");
+void HistogramCalibrator::update(const Tensor& x) {
+  require_floating(x);
   const std::vector<float> values = magnitudes(x, options_.skip_zeros);
   if (values.empty()) return;
-  const float largest = *std::max_element(values.begin(), values.end());
-  if (options_.kind == Kind::Torch) {
-    collect_torch(values, largest);
-  } else {
-    collect_numpy(values, largest);
-  }
-}
-
-void HistogramCalibrator::collect_torch(const std::vector<float>& values, float largest) {
-  if (edges_.empty() || edges_.back() == 0.0F) {
-    const auto bins = static_cast<std::size_t>(options_.num_bins);
-    std::vector<std::int64_t> counts = histc(values, bins, largest);
-    add_counts(counts, counts_);
-    counts_ = std::move(counts);
-    edges_ = edges_between(0.0F, largest, options_.num_bins);
-    return;
-  }
-  std::vector<float> edges = edges_;
-  std::size_t bins = counts_.size();
-  if (largest > edges.back()) {
-    const float width = edges[1] - edges[0];
-    const float needed = std::ceil(largest / width);
-    check_bins(static_cast<double>(needed));
-    bins = std::max(bins, static_cast<std::size_t>(needed));
-    // torch.arange(0, largest + width, width), which may give an edge more than bins need.
-    const double end = static_cast<double>(largest + width);
-    const double step = static_cast<double>(width);
-    edges.clear();
-    for (std::int64_t i = 0; static_cast<double>(i) * step < end; ++i) {
-      edges.push_back(static_cast<float>(static_cast<double>(i) * step));
-    }
-    bins = std::min(bins, edges.size() - 1);
-  }
-  std::vector<std::int64_t> counts = histc(values, bins, edges.back());
-  add_counts(counts, counts_);
-  counts_ = std::move(counts);
-  edges_ = std::move(edges);
-}
-
-void HistogramCalibrator::collect_numpy(const std::vector<float>& values, float largest) {
-  std::vector<float> edges = edges_;
-  if (edges.empty()) {
-    float first = *std::min_element(values.begin(), values.end());
-    float last = largest;
-    if (first == last) {  // as numpy: no range without width
+  const auto [smallest, largest] = std::minmax_element(values.begin(), values.end());
+  const bool torch = options_.kind == Kind::Torch;
+  const std::lock_guard lock(mutex_);
+  Counts& seen = seen_;
+  if (seen.edges.empty() || (torch && seen.edges.back() == 0.0F)) {
+    float first = torch ? 0.0F : *smallest;
+    float last = *largest;
+    if (!torch && first == last) {  // as numpy: no range without width
       first -= 0.5F;
       last += 0.5F;
     }
-    edges = edges_between(first, last, options_.num_bins);
-  } else if (largest > edges.back()) {
-    const float width = edges[1] - edges[0];
-    check_bins((static_cast<double>(largest) - static_cast<double>(edges.back())) /
-               static_cast<double>(width));
-    // numpy.arange(last + width, largest + width, width) in float32: its steps are the difference
-    // of the first two values.
-    const float start = edges.back() + width;
-    const float step = (start + width) - start;
-    const auto count = static_cast<std::int64_t>(
-        std::ceil(static_cast<double>((largest + width) - start) / static_cast<double>(width)));
-    for (std::int64_t i = 0; i < count; ++i) {
-      edges.push_back(start + static_cast<float>(i) * step);
-    }
+    const auto zeros = std::accumulate(seen.counts.begin(), seen.counts.end(), std::int64_t{0});
+    seen.edges = edges_between(first, last, options_.num_bins);
+    seen.counts.assign(static_cast<std::size_t>(options_.num_bins), 0);
+    seen.counts.front() = zeros;
+  } else {
+    grow(*largest);
   }
-  std::vector<std::int64_t> counts = histogram_of(values, edges);
-  add_counts(counts, counts_);
-  counts_ = std::move(counts);
-  edges_ = std::move(edges);
+  // A range without width counts in the first bin, where torch widens it by 1 on both sides.
+  add_counts(seen.counts, torch
+                              ? count_values(values, static_cast<std::int64_t>(seen.counts.size()),
+                                             0.0F, seen.edges.back(), Outside::Skipped)
+                              : histogram_of(values, seen.edges));
+  seen.min = seen.edges.front();
+  seen.max = seen.edges.back();
+}
+
+// Called with the lock: more bins of the same width, up to `largest`.
+void HistogramCalibrator::grow(float largest) {
+  if (largest <= seen_.edges.back()) return;
+  if (options_.kind == Kind::Torch) {
+    grow_torch(largest);
+  } else {
+    grow_numpy(largest);
+  }
+}
+
+void HistogramCalibrator::grow_torch(float largest) {
+  std::vector<float>& edges = seen_.edges;
+  const float width = edges[1] - edges[0];
+  const float needed = std::ceil(largest / width);
+  check_bins(static_cast<double>(needed));
+  const std::size_t bins = std::max(seen_.counts.size(), static_cast<std::size_t>(needed));
+  // torch.arange(0, largest + width, width), which may give an edge more than bins need.
+  const double end = static_cast<double>(largest + width);
+  const double step = static_cast<double>(width);
+  edges.clear();
+  for (std::int64_t i = 0; static_cast<double>(i) * step < end; ++i) {
+    edges.push_back(static_cast<float>(static_cast<double>(i) * step));
+  }
+  seen_.counts.resize(std::max(seen_.counts.size(), std::min(bins, edges.size() - 1)));
+}
+
+void HistogramCalibrator::grow_numpy(float largest) {
+  std::vector<float>& edges = seen_.edges;
+  const float width = edges[1] - edges[0];
+  check_bins((static_cast<double>(largest) - static_cast<double>(edges.back())) /
+             static_cast<double>(width));
+  // numpy.arange(last + width, largest + width, width) in float32: its steps are the difference of
+  // the first two values.
+  const float start = edges.back() + width;
+  const float step = (start + width) - start;
+  const auto count = static_cast<std::int64_t>(
+      std::ceil(static_cast<double>((largest + width) - start) / static_cast<double>(width)));
+  for (std::int64_t i = 0; i < count; ++i) edges.push_back(start + static_cast<float>(i) * step);
+  seen_.counts.resize(edges.size() - 1);
+}
+
+bool HistogramCalibrator::has_data() const {
+  const std::lock_guard lock(mutex_);
+  return !seen_.edges.empty();
 }
 
 void HistogramCalibrator::reset() {
-  counts_.clear();
-  edges_.clear();
+  const std::lock_guard lock(mutex_);
+  seen_ = {};
 }
 
-std::unique_ptr<Calibrator> HistogramCalibrator::clone() const {
-  return std::make_unique<HistogramCalibrator>(*this);
+void HistogramCalibrator::merge(const Collector& other) {
+  require_same_kind(other);
+  const auto& source = static_cast<const HistogramCalibrator&>(other);
+  Counts theirs;
+  {
+    const std::lock_guard lock(source.mutex_);
+    theirs = source.seen_;
+  }
+  if (theirs.edges.empty()) return;
+  const std::lock_guard lock(mutex_);
+  const bool only_zeros = !seen_.edges.empty() && seen_.edges.back() == 0.0F;
+  if (seen_.edges.empty() || only_zeros) std::swap(seen_, theirs);
+  if (theirs.edges.empty()) return;
+  grow(theirs.edges.back());
+  add_counts(seen_.counts, counts_in(seen_.edges, theirs));
+  seen_.max = seen_.edges.back();
+}
+
+void HistogramCalibrator::save_state(StateDict& state, const std::string& prefix) const {
+  const std::lock_guard lock(mutex_);
+  if (seen_.edges.empty()) return;
+  quanta::detail::save_histograms<std::int64_t>(state, prefix, {&seen_, 1}, {});
+}
+
+void HistogramCalibrator::load_state(const StateDict& state, const std::string& prefix) {
+  Counts loaded;
+  if (state.contains(prefix + "histogram")) {
+    loaded = quanta::detail::load_histograms<std::int64_t>(state, prefix, {}).front();
+    QUANTA_CHECK(!loaded.edges.empty(), "load_state_dict: {}bin_edges: expected edges, got none",
+                 prefix);
+  }
+  const std::lock_guard lock(mutex_);
+  seen_ = std::move(loaded);
 }
 
 Tensor HistogramCalibrator::compute_amax(HistogramMethod method,
                                          const HistogramSearch& search) const {
-  if (edges_.empty()) return {};
-  const detail::Histogram histogram{counts_, edges_};
+  Counts histogram;
+  {
+    const std::lock_guard lock(mutex_);
+    if (seen_.edges.empty()) return {};
+    histogram = seen_;
+  }
   const detail::SearchGrid grid{options_.num_bits, options_.is_unsigned, search.stride,
                                 search.start_bin};
   switch (method) {
@@ -199,20 +271,22 @@ Tensor HistogramCalibrator::compute_amax(HistogramMethod method,
 }
 
 Tensor HistogramCalibrator::histogram() const {
-  return counts_.empty() ? Tensor() : as_tensor(counts_);
+  const std::lock_guard lock(mutex_);
+  return seen_.counts.empty() ? Tensor() : as_tensor(seen_.counts);
 }
 
 Tensor HistogramCalibrator::bin_edges() const {
-  if (edges_.empty()) return {};
-  return Tensor::from_values(edges_, {static_cast<std::int64_t>(edges_.size())});
+  const std::lock_guard lock(mutex_);
+  if (seen_.edges.empty()) return {};
+  return Tensor::from_values(seen_.edges, {static_cast<std::int64_t>(seen_.edges.size())});
 }
 
 Tensor calibrate_weight(const Tensor& weight, const WeightCalibration& options) {
   constexpr std::string_view kOp = "calibrate_weight";
   const Tensor largest = reduce_amax(weight, options.axis);
   if (options.method == WeightMethod::Max) return largest;
-  QUANTA_CHECK(options.num_bins >= 2 && options.num_bins <= kMaxBins,
-               "{}: num_bins: expected 2..{}, got {}", kOp, kMaxBins, options.num_bins);
+  QUANTA_CHECK(options.num_bins >= 2 && options.num_bins <= kMostBins,
+               "{}: num_bins: expected 2..{}, got {}", kOp, kMostBins, options.num_bins);
   // Kept axes first, so that each channel is a row.
   const Dims kept = wrap_axes(options.axis, weight.dim(), kOp, "axis");
   Dims order = kept;
@@ -225,7 +299,7 @@ Tensor calibrate_weight(const Tensor& weight, const WeightCalibration& options) 
   for (const float each : largest.to_float_vector()) {
     const auto begin = values.begin() + static_cast<std::ptrdiff_t>(result.size() * length);
     const std::vector<float> channel(begin, begin + static_cast<std::ptrdiff_t>(length));
-    detail::Histogram histogram;
+    Counts histogram;
     histogram.edges = edges_between(0.0F, each > 0.0F ? each : 1.0F, options.num_bins);
     histogram.counts = histogram_of(channel, histogram.edges);
     result.push_back(options.method == WeightMethod::Mse
@@ -236,3 +310,11 @@ Tensor calibrate_weight(const Tensor& weight, const WeightCalibration& options) 
 }
 
 }  // namespace quanta::modelopt
+
+namespace quanta::detail {
+
+std::vector<CollectorKind> kinds_of_histogram_calibrator() {
+  return {collector_kind<modelopt::HistogramCalibrator>("HistogramCalibrator")};
+}
+
+}  // namespace quanta::detail

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "quanta/observers/histogram.h"
 #include "quanta/observers/modelopt/calibrator.h"
 #include "quanta/ops/block_quant.h"
 
@@ -22,6 +23,9 @@ struct HistogramSearch {
 };
 
 /// Counts magnitudes of all that passes and finds the amax beyond which clipping pays, per tensor.
+///
+/// State: histogram Int64 [bins], bin_edges, min_val and max_val (the first and the last edge);
+/// nothing before data.
 class HistogramCalibrator : public Calibrator {
  public:
   /// How values are counted: as torch.histc does, from 0 on, or as numpy.histogram does, from the
@@ -30,7 +34,7 @@ class HistogramCalibrator : public Calibrator {
 
   struct Options {
     NumBits num_bits{};
-    /// Has to be empty; UnsupportedError otherwise.
+    /// Has to be empty: histograms are per tensor.
     Dims axis{};
     bool is_unsigned = false;
     std::int64_t num_bins = 2048;  ///< of the first batch; later ones add bins of the same width
@@ -39,39 +43,55 @@ class HistogramCalibrator : public Calibrator {
     /// What compute_amax() without arguments uses.
     HistogramMethod method = HistogramMethod::Entropy;
   };
-  /// Throws ArgumentError, UnsupportedError.
+  /// Throws ArgumentError for a number of bins outside 2..2^24, UnsupportedError for an axis.
   explicit HistogramCalibrator(Options options);
 
   std::string name() const override { return "HistogramCalibrator"; }
-  void collect(const Tensor& x) override;
-  Tensor compute_amax() const override { return compute_amax(options_.method); }
-  void reset() override;
-  std::unique_ptr<Calibrator> clone() const override;
+  Settings settings() const override { return settings_of(options_); }
 
-  /// A scalar; undefined before any data.
-  /// Percentile: the lower edge of the first bin up to which that share of all values lies.
-  /// Mse: the bin centre whose use as amax gives the least mean squared error of all centres.
-  /// Entropy: the edge that makes the clipped histogram and its quantized form most alike
-  /// (Kullback-Leibler); the last of equal ones. The first bin counts as much as the second.
-  /// Throws ArgumentError.
+  /// Also throws ArgumentError for NaN and infinity, and for a magnitude so far beyond the first
+  /// batch's that it takes more than 2^24 bins.
+  void update(const Tensor& x) override;
+  bool has_data() const override;
+  void reset() override;
+  /// Counts every bin of `other` at its centre, in bins as wide as this one's. Exact where the bins
+  /// are the same.
+  void merge(const Collector& other) override;
+  void save_state(StateDict& state, const std::string& prefix) const override;
+  void load_state(const StateDict& state, const std::string& prefix) override;
+  Tensor compute_amax() const override { return compute_amax(options_.method); }
+
+  /// The amax that a method finds, a scalar; undefined before any data.
+  ///
+  ///   Percentile   the lower edge of the first bin up to which that share of all values lies
+  ///   Mse          the bin centre whose use as amax gives the least mean squared error of all
+  ///                centres
+  ///   Entropy      the edge that makes the clipped histogram and its quantized form most alike
+  ///                (Kullback-Leibler), the last of equal ones; the first bin counts as much as the
+  ///                second
+  ///
+  /// Throws ArgumentError for a stride, a first bin or a percentile that is out of range, and for
+  /// bits that the method does not know.
   Tensor compute_amax(HistogramMethod method, const HistogramSearch& search = {}) const;
 
   /// Float32: the counts, and the bins' edges (one more, at times two). Undefined before any data.
   Tensor histogram() const;
   Tensor bin_edges() const;
 
+ protected:
+  std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
+
  private:
-  void collect_torch(const std::vector<float>& values, float largest);
-  void collect_numpy(const std::vector<float>& values, float largest);
+  void grow_torch(float largest);
+  void grow_numpy(float largest);
+  void grow(float largest);
 
   Options options_;
-  std::vector<std::int64_t> counts_;
-  std::vector<float> edges_;
+  Histogram<std::int64_t> seen_;  // guarded by mutex_
 };
+void describe(HistogramCalibrator::Options& options, SettingFields& fields);
 
-/// For each index along `axis` of a weight: the histogram of its magnitudes (numpy's, from 0 to
-/// their largest) and what the method makes of it; Max is the largest magnitude itself. The result
-/// keeps the other axes with size 1 (no axis: a scalar). Throws ArgumentError.
+/// How calibrate_weight chooses amax; Max is the largest magnitude itself.
 enum class WeightMethod : std::uint8_t { Max, Mse, Percentile };
 struct WeightCalibration {
   WeightMethod method = WeightMethod::Percentile;
@@ -80,6 +100,9 @@ struct WeightCalibration {
   std::int64_t num_bins = 2048;
   NumBits num_bits{};
 };
+/// For each index along `axis` of a weight: the histogram of its magnitudes (numpy's, from 0 to
+/// their largest) and what the method makes of it. The result keeps the other axes with size 1 (no
+/// axis: a scalar). Throws ArgumentError.
 Tensor calibrate_weight(const Tensor& weight, const WeightCalibration& options = {});
 
 }  // namespace quanta::modelopt

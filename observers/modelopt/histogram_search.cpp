@@ -11,7 +11,7 @@
 namespace quanta::modelopt::detail {
 namespace {
 
-void check_grid(const Histogram& histogram, const SearchGrid& grid, std::int64_t last) {
+void check_grid(const Counts& histogram, const SearchGrid& grid, std::int64_t last) {
   QUANTA_CHECK(grid.stride >= 1, "HistogramCalibrator: stride: expected at least 1, got {}",
                grid.stride);
   QUANTA_CHECK(grid.start_bin >= 1 && grid.start_bin <= last,
@@ -106,7 +106,7 @@ float quantized_centre(float centre, float amax, const SearchGrid& grid) {
 
 }  // namespace
 
-float amax_by_percentile(const Histogram& histogram, double percentile) {
+float amax_by_percentile(const Counts& histogram, double percentile) {
   QUANTA_CHECK(percentile >= 0.0 && percentile <= 100.0,
                "HistogramCalibrator: percentile: expected 0..100, got {}", percentile);
   const double total = total_of(histogram.counts);
@@ -119,7 +119,7 @@ float amax_by_percentile(const Histogram& histogram, double percentile) {
   return histogram.edges[index];
 }
 
-float amax_by_mse(const Histogram& histogram, const SearchGrid& grid) {
+float amax_by_mse(const Counts& histogram, const SearchGrid& grid) {
   QUANTA_CHECK(!grid.num_bits.is_float || grid.num_bits == NumBits::floating(4, 3),
                "HistogramCalibrator: num_bits: expected an integer or (4, 3), got {}",
                to_string(grid.num_bits));
@@ -147,7 +147,7 @@ float amax_by_mse(const Histogram& histogram, const SearchGrid& grid) {
   return best;
 }
 
-float amax_by_entropy(Histogram histogram, const SearchGrid& grid) {
+float amax_by_entropy(Counts histogram, const SearchGrid& grid) {
   QUANTA_CHECK(
       !grid.num_bits.is_float && grid.num_bits.bits >= 1 && grid.num_bits.bits <= 16,
       "HistogramCalibrator: num_bits: expected an integer of 1..16 bits for entropy, got {}",

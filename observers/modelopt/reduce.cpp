@@ -1,62 +1,14 @@
 #include "quanta/observers/modelopt/reduce.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <limits>
 #include <string_view>
 
-#include "quanta/ops/cpu/magnitude.h"
-#include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/observers/detail/reduce.h"
 #include "quanta/ops/pad.h"
 #include "quanta/runtime/check.h"
-#include "quanta/runtime/parallel.h"
 
 namespace quanta::modelopt {
 namespace {
-
-// std::max that keeps NaN.
-float larger(float lhs, float rhs) {
-  if (std::isnan(lhs) || std::isnan(rhs)) return std::numeric_limits<float>::quiet_NaN();
-  return std::max(lhs, rhs);
-}
-
-float amax_of_all(const Tensor& x) {
-  const auto* data = static_cast<const float*>(x.data_ptr());
-  constexpr std::int64_t kPart = 65536;
-  const std::int64_t parts = (x.numel() + kPart - 1) / kPart;
-  std::vector<float> largest(static_cast<std::size_t>(parts));
-  parallel_for(parts, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t part = begin; part < end; ++part) {
-      largest[static_cast<std::size_t>(part)] =
-          cpu::largest_magnitude(data + part * kPart, std::min(kPart, x.numel() - part * kPart));
-    }
-  });
-  float result = 0.0F;
-  for (const float each : largest) result = larger(result, each);
-  return result;
-}
-
-void amax_of_rows(const Tensor& x, const Tensor& out) {
-  const Dims out_strides = cpu::broadcast_strides(out, x.sizes());
-  const cpu::StridedLoop<2> loop(x.sizes(), {&x.strides(), &out_strides});
-  const auto* src = static_cast<const float*>(x.data_ptr());
-  auto* dst = static_cast<float*>(out.data_ptr());
-  const std::int64_t step = loop.inner_strides()[1];
-  // On one thread: rows may add to the same result.
-  const std::int64_t count = loop.inner();
-  loop.for_each_row([&](const std::array<std::int64_t, 2>& offsets) {
-    const float* row = src + offsets[0];
-    float* to = dst + offsets[1];
-    if (step == 0) {
-      *to = larger(*to, cpu::largest_magnitude(row, count));
-      return;
-    }
-    for (std::int64_t i = 0; i < count; ++i) {
-      to[i * step] = larger(to[i * step], std::fabs(row[i * loop.inner_strides()[0]]));
-    }
-  });
-}
 
 std::int64_t block_along(const std::pair<std::int64_t, std::optional<std::int64_t>>& entry,
                          std::int64_t size) {
@@ -96,15 +48,15 @@ Tensor reduce_amax(const Tensor& x, const Dims& kept_axes) {
                kOp, x.defined() ? to_string(x.dtype()) : "an undefined one");
   QUANTA_CHECK(x.numel() > 0, "{}: x: expected at least one element, got {}", kOp, x.sizes());
   const Dims kept = wrap_axes(kept_axes, x.dim(), kOp, "axis");
-  const Tensor values = x.detach().to(DType::Float32).contiguous();
-  if (kept.empty()) return Tensor::scalar(static_cast<double>(amax_of_all(values)));
-  Dims sizes = Dims::filled(values.sizes().size(), 1);
-  for (const std::int64_t axis : kept) {
-    sizes[static_cast<std::size_t>(axis)] = x.size(axis);
+  if (kept.empty()) {
+    const ValueRange range = quanta::detail::tensor_range(quanta::detail::dense_floats(x.detach()));
+    return Tensor::scalar(static_cast<double>(quanta::detail::largest_magnitudes(range)[0]));
   }
-  const Tensor out = Tensor::zeros(sizes);
-  amax_of_rows(values, out);
-  return out.numel() == 1 ? out.reshape({}) : out;
+  Dims sizes = Dims::filled(x.sizes().size(), 1);
+  for (const std::int64_t axis : kept) sizes[static_cast<std::size_t>(axis)] = x.size(axis);
+  const ValueRange range = quanta::detail::EntryElements(kOp, x, sizes).range();
+  const Tensor amax = Tensor::from_values(quanta::detail::largest_magnitudes(range), sizes);
+  return amax.numel() == 1 ? amax.reshape({}) : amax;
 }
 
 Tensor reduce_block_padding(const Tensor& x, const BlockSizes& block_sizes) {

@@ -8,7 +8,8 @@
 
 #include "quanta/runtime/tensor.h"
 
-/// The quantizers of NVIDIA's ModelOpt and pytorch-quantization.
+/// The quantizers of NVIDIA's ModelOpt and pytorch-quantization. Functions of tensors may be called
+/// from many threads at once.
 namespace quanta::modelopt {
 
 /// The size of the blocks along an axis, or nothing: the whole axis is one. In the order given.
@@ -23,10 +24,11 @@ Dims wrap_axes(const Dims& axes, std::int64_t rank, std::string_view op, std::st
 /// floating tensor with at least one element. Throws ArgumentError.
 Tensor reduce_amax(const Tensor& x, const Dims& kept_axes = {});
 
-/// Zeros behind every axis with a block size, up to a multiple of it.
+/// Pads every axis that has a block size with zeros, up to a multiple of it. Throws ArgumentError.
 Tensor reduce_block_padding(const Tensor& x, const BlockSizes& block_sizes);
 
 /// The largest magnitude of each block; a size that the block does not divide is padded with zeros.
+/// Throws ArgumentError.
 Tensor reduce_block_amax(const Tensor& x, const BlockSizes& block_sizes);
 
 /// `x` with every axis that has a block size split into (blocks, block).

@@ -23,7 +23,7 @@ constexpr NumBits kE4M3 = NumBits::floating(4, 3);
 constexpr NumBits kE2M1 = NumBits::floating(2, 1);
 constexpr NumBits kE8M0 = NumBits::floating(8, 0);
 
-std::unique_ptr<Calibrator> make_calibrator(const QuantizerConfig& config) {
+std::shared_ptr<Calibrator> make_calibrator(const QuantizerConfig& config) {
   const auto* name = config.calibrator.get_if<std::string>();
   QUANTA_SUPPORTED(name != nullptr,
                    "{}: calibrator: expected max or histogram (set another amax by hand), got {}",
@@ -33,7 +33,7 @@ std::unique_ptr<Calibrator> make_calibrator(const QuantizerConfig& config) {
   options.num_bits = config.num_bits;
   options.is_unsigned = config.is_unsigned;
   if (config.axis) options.axis = config.axis->axes;
-  return std::make_unique<HistogramCalibrator>(options);
+  return std::make_shared<HistogramCalibrator>(options);
 }
 
 bool has_scale_bits(const QuantizerConfig& config, const NumBits& bits) {
@@ -127,7 +127,7 @@ TensorQuantizer::TensorQuantizer(const TensorQuantizer& other)
   pre_quant_scale_ = other.pre_quant_scale_;
   global_amax_ = other.global_amax_;
   if (other.calibrator_) calibrator_ = other.calibrator_->clone();
-  bias_calibrator_ = other.bias_calibrator_;
+  if (other.bias_calibrator_) bias_calibrator_ = other.bias_calibrator_->clone();
   shape_ = other.shape_;
 }
 
@@ -140,7 +140,11 @@ ObserverFactory TensorQuantizer::with_args(const QuantizerConfig& config) {
           }};
 }
 
-std::shared_ptr<Observer> TensorQuantizer::clone() const {
+Settings TensorQuantizer::settings() const {
+  return {{"config", modelopt::to_string(config_.to_dict())}};
+}
+
+std::shared_ptr<Collector> TensorQuantizer::copy() const {
   return std::shared_ptr<TensorQuantizer>(new TensorQuantizer(*this));
 }
 
@@ -149,7 +153,8 @@ void TensorQuantizer::reset_calibrator() {
   if (config_.bias) {
     Dims axes;
     for (const auto& entry : config_.bias->axes) axes.push_back(entry.first);
-    bias_calibrator_.emplace(config_.bias->method.value_or(BiasCalibrator::Method::Mean), axes);
+    bias_calibrator_ = std::make_shared<BiasCalibrator>(
+        config_.bias->method.value_or(BiasCalibrator::Method::Mean), axes);
   }
 }
 
@@ -167,8 +172,7 @@ void TensorQuantizer::set_integer_dtype() {
   range_ = {config_.is_unsigned ? 0 : smallest, largest};
 }
 
-// States
-// -------------------------------------------------------------------------------------------
+// States -----------------------------------------------------------------------------------------
 
 void TensorQuantizer::set_disabled(bool disabled) {
   const std::lock_guard lock(mutex_);
@@ -226,8 +230,7 @@ std::shared_ptr<const detail::BlockShape> TensorQuantizer::shape_for(const Tenso
   return shape_;
 }
 
-// Parameters
-// ---------------------------------------------------------------------------------------
+// Parameters -------------------------------------------------------------------------------------
 
 Tensor TensorQuantizer::amax() const {
   if (is_mx()) return {};
@@ -326,8 +329,7 @@ Tensor TensorQuantizer::export_amax() const {
   return values;
 }
 
-// Forward
-// ------------------------------------------------------------------------------------------
+// Forward ----------------------------------------------------------------------------------------
 
 Tensor TensorQuantizer::rotated(const Tensor& x) const {
   const QuantizerConfig::Rotate rotate = config_.rotation();
@@ -345,10 +347,10 @@ Tensor TensorQuantizer::rotated(const Tensor& x) const {
 void TensorQuantizer::collect(const Tensor& values) {
   const std::lock_guard lock(mutex_);
   if (!calibrator_) {
-    calibrator_ = std::make_unique<MaxCalibrator>(shape_ ? shape_->kept_axes() : kept_axes(values));
+    calibrator_ = std::make_shared<MaxCalibrator>(shape_ ? shape_->kept_axes() : kept_axes(values));
   }
-  calibrator_->collect(values.detach());
-  if (bias_calibrator_) bias_calibrator_->collect(values.detach());
+  calibrator_->update(values.detach());
+  if (bias_calibrator_) bias_calibrator_->update(values.detach());
 }
 
 Tensor TensorQuantizer::amax_for(const Tensor& values) const {
@@ -357,10 +359,7 @@ Tensor TensorQuantizer::amax_for(const Tensor& values) const {
   const std::lock_guard lock(mutex_);
   if (config_.type != QuantType::Dynamic) {
     if (amax_.defined()) return amax_;
-    if (calibrator_) {
-      const Tensor found = calibrator_->compute_amax();
-      if (found.defined()) return found;
-    }
+    if (calibrator_ && calibrator_->has_data()) return calibrator_->compute_amax();
   }
   return reduce_amax(values, shape_ ? shape_->kept_axes() : kept_axes(values));
 }
@@ -369,10 +368,10 @@ Tensor TensorQuantizer::bias_for(const Tensor& values) const {
   if (!config_.bias) return {};
   const std::lock_guard lock(mutex_);
   if (config_.bias->type != QuantType::Dynamic) return bias_calibrator_->compute_bias();
-  BiasCalibrator own = *bias_calibrator_;
-  own.reset();
-  own.collect(values.detach());
-  return own.compute_bias();
+  const std::shared_ptr<BiasCalibrator> own = bias_calibrator_->clone();
+  own->reset();
+  own->update(values.detach());
+  return own->compute_bias();
 }
 
 Tensor TensorQuantizer::quantize_dynamic_blocks(const Tensor& x) const {
@@ -423,13 +422,24 @@ Tensor TensorQuantizer::quantize(const Tensor& values) const {
   return fake_tensor_quant(values, mul(steps, Tensor::scalar(maxbound())), {codes, rule, bias});
 }
 
-Tensor TensorQuantizer::forward(const Tensor& x) {
-  QUANTA_CHECK(x.defined() && x.is_floating_point(), "{}: x: expected a floating tensor, got {}",
-               kOp, x.defined() ? quanta::to_string(x.dtype()) : "an undefined one");
-  if (x.numel() == 0) return x;
+// Scaled and rotated.
+Tensor TensorQuantizer::prepared(const Tensor& x) const {
   const Tensor scale = pre_quant_scale();
-  const Tensor scaled = scale.defined() ? mul(x, scale.to(x.dtype())) : x;
-  const Tensor turned = rotated(scaled);
+  return rotated(scale.defined() ? mul(x, scale.to(x.dtype())) : x);
+}
+
+void TensorQuantizer::update(const Tensor& x) {
+  require_floating(x);
+  if (x.numel() == 0 || is_mx()) return;
+  const Tensor turned = prepared(x.detach());
+  const std::shared_ptr<const detail::BlockShape> shape = shape_for(turned);
+  collect(shape ? shape->split(turned) : turned);
+}
+
+Tensor TensorQuantizer::forward(const Tensor& x) {
+  require_floating(x);
+  if (x.numel() == 0) return x;
+  const Tensor turned = prepared(x);
   const bool back = config_.rotation().enable &&
                     config_.rotation().mode == QuantizerConfig::RotateMode::RotateBack;
   const Switches now = switches();
@@ -477,8 +487,7 @@ CompressedTensor TensorQuantizer::compress(const Tensor& x) const {
       config_.block_sizes ? modelopt::to_string(to_value(*config_.block_sizes)) : "None")));
 }
 
-// As an observer
-// -----------------------------------------------------------------------------------
+// As an observer ---------------------------------------------------------------------------------
 
 ObservedQParams TensorQuantizer::calculate_qparams() const {
   QUANTA_SUPPORTED(dtype_ != DType::Float32,
@@ -504,10 +513,25 @@ bool TensorQuantizer::has_data() const {
   const std::lock_guard lock(mutex_);
   const bool needs_none = is_mx() || config_.type == QuantType::Dynamic ||
                           config_.use_constant_amax || config_.constant_amax.has_value();
-  return needs_none || amax_.defined() || (calibrator_ && calibrator_->compute_amax().defined());
+  return needs_none || amax_.defined() || (calibrator_ && calibrator_->has_data());
 }
 
-void TensorQuantizer::reset_min_max_vals() { reset_amax(); }
+void TensorQuantizer::merge(const Collector& other) {
+  require_same_kind(other);
+  const std::shared_ptr<Collector> copied = other.clone();
+  auto& source = static_cast<TensorQuantizer&>(*copied);
+  const std::lock_guard lock(mutex_);
+  const auto take = [](auto& own, const auto& theirs) {
+    if (own && theirs) {
+      own->merge(*theirs);
+    } else if (theirs) {
+      own = theirs;
+    }
+  };
+  take(calibrator_, source.calibrator_);
+  take(bias_calibrator_, source.bias_calibrator_);
+  if (!shape_) shape_ = source.shape_;
+}
 
 std::int64_t TensorQuantizer::ch_axis() const noexcept {
   return config_.axis && config_.axis->axes.size() == 1 ? config_.axis->axes[0] : 0;

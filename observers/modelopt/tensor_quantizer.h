@@ -35,10 +35,14 @@ class BlockShape;
 /// calibrator, quantized, joined and rotated back. Gradients go straight through; with
 /// pass_through_bwd=False they are 0 beyond amax. Empty tensors pass.
 ///
-///   integers       fake_tensor_quant                  amax: set, of the calibrator, or (type
-///   dynamic) (4,3)          scaled_e4m3                        of the tensor itself (2,1)
-///   static_fp4, block scales in E4M3 with block_sizes scale_bits (4,3) dynamic blocks
-///   dynamic_block_quant                amax not with scale_bits (8,0)
+///   num_bits         calculated by
+///   integer          fake_tensor_quant
+///   (4,3)            scaled_e4m3
+///   (2,1)            static_fp4; block scales in E4M3 with block_sizes scale_bits (4,3)
+///   dynamic blocks   dynamic_block_quant; without amax for scale_bits (8,0)
+///
+/// amax is the one that was set, else that of the calibrator, else (and with type dynamic) that of
+/// the tensor itself.
 ///
 /// Integers in static blocks with scale_bits (4,3) have steps that are float8 multiples of the
 /// tensor's; integer scale_bits and scale_block_sizes (double quantization) count for compress()
@@ -49,7 +53,7 @@ class BlockShape;
 ///
 /// In a QConfig it observes and quantizes: with_args() gives one that calibrates and uses what the
 /// calibrator has seen so far. Integers of 2..8 bits per tensor or along one axis convert to QInt8
-/// (unsigned: QUInt8).
+/// (unsigned: QUInt8). Many threads may share one.
 class TensorQuantizer : public FakeQuantizeBase {
  public:
   /// Quantizes, does not calibrate. Throws ArgumentError as QuantizerConfig::check does, and
@@ -62,7 +66,7 @@ class TensorQuantizer : public FakeQuantizeBase {
   static ObserverFactory with_args(const QuantizerConfig& config = {});
 
   std::string name() const override { return "TensorQuantizer"; }
-  std::shared_ptr<Observer> clone() const override;
+  Settings settings() const override;
   /// Throws ArgumentError for a shape other than the first with static blocks, and when values are
   /// to be quantized without any amax.
   Tensor forward(const Tensor& x) override;
@@ -81,7 +85,7 @@ class TensorQuantizer : public FakeQuantizeBase {
   void enable_observer(bool on = true) override;
 
   // Parameters -------------------------------------------------------------------------------
-  /// What was set or loaded; undefined: none, and for MX formats.
+  /// The amax that was set or loaded; undefined if there is none, and for MX formats.
   Tensor amax() const;
   /// Throws ArgumentError for negative, NaN or infinite values, and for another shape than before.
   void set_amax(const Tensor& amax);
@@ -113,7 +117,12 @@ class TensorQuantizer : public FakeQuantizeBase {
 
   ObservedQParams calculate_qparams() const override;
   bool has_data() const override;
-  void reset_min_max_vals() override;
+  /// What forward gives the calibrator: x scaled, rotated and split into blocks.
+  void update(const Tensor& x) override;
+  /// Forgets amax and what the calibrator has seen.
+  void reset() override { reset_amax(); }
+  /// Merges the calibrators; amax that was set stays.
+  void merge(const Collector& other) override;
   std::int64_t ch_axis() const noexcept override;
   /// fake_quant_enabled, observer_enabled; _amax, _pre_quant_scale and _global_amax if there.
   void save_state(StateDict& state, const std::string& prefix) const override;
@@ -124,6 +133,7 @@ class TensorQuantizer : public FakeQuantizeBase {
 
  protected:
   TensorQuantizer(const TensorQuantizer& other);
+  std::shared_ptr<Collector> copy() const override;
 
  private:
   void set_disabled(bool disabled);
@@ -132,6 +142,7 @@ class TensorQuantizer : public FakeQuantizeBase {
   const BlockSizes* static_blocks() const;
   Dims kept_axes(const Tensor& x) const;
   std::shared_ptr<const detail::BlockShape> shape_for(const Tensor& x);
+  Tensor prepared(const Tensor& x) const;
   void collect(const Tensor& values);
   Tensor amax_for(const Tensor& values) const;
   Tensor bias_for(const Tensor& values) const;
@@ -145,15 +156,16 @@ class TensorQuantizer : public FakeQuantizeBase {
   // Guarded by mutex_; tensors are replaced, never written to.
   bool disabled_ = false;
   Tensor amax_, pre_quant_scale_, global_amax_;
-  std::unique_ptr<Calibrator> calibrator_;
-  std::optional<BiasCalibrator> bias_calibrator_;
+  std::shared_ptr<Calibrator> calibrator_;
+  std::shared_ptr<BiasCalibrator> bias_calibrator_;
   std::shared_ptr<const detail::BlockShape> shape_;
 };
 
 /// Several quantizers one after the other, as ModelOpt's SequentialQuantizer (int4 blocks, then
-/// fp8): properties are those of the first.
+/// fp8): properties are those of the first. Many threads may call forward.
 class SequentialQuantizer {
  public:
+  /// Throws ArgumentError for none, and for a null one.
   explicit SequentialQuantizer(std::vector<std::shared_ptr<TensorQuantizer>> quantizers);
   Tensor forward(const Tensor& x) const;
   TensorQuantizer& first() const { return *quantizers_.front(); }

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "collector_settings.h"
 #include "expected_error.h"
 #include "quanta/observers/aimet/analyzer.h"
 #include "registry.h"
@@ -9,49 +10,21 @@
 namespace quanta::conform {
 namespace {
 
-aimet::HistogramAnalyzerOptions histogram_options(const Case& test) {
-  aimet::HistogramAnalyzerOptions options;
-  options.shape = test.dims("shape", {});
-  options.block_size = test.dims("block_size", {});
-  if (test.has_attr("num_bins")) options.num_bins = test.integer("num_bins");
-  if (test.has_attr("histogram_growth_limit")) {
-    options.growth_limit = test.number("histogram_growth_limit");
-  }
-  return options;
+/// The class that a case calls by AIMET's short name.
+std::string class_of(const std::string& kind) {
+  if (kind == "minmax") return "MinMaxAnalyzer";
+  if (kind == "percentile") return "PercentileAnalyzer";
+  if (kind == "sqnr" || kind == "tf_enhanced") return "SqnrAnalyzer";
+  throw FormatError("kind: unknown analyzer " + kind);
 }
 
-aimet::SqnrAnalyzerOptions sqnr_options(const Case& test, aimet::SqnrAnalyzerOptions options) {
-  if (test.has_attr("asymmetric_delta_candidates")) {
-    options.asymmetric_delta_candidates = test.integer("asymmetric_delta_candidates");
-  }
-  if (test.has_attr("symmetric_delta_candidates")) {
-    options.symmetric_delta_candidates = test.integer("symmetric_delta_candidates");
-  }
-  if (test.has_attr("offset_candidates")) {
-    options.offset_candidates = test.integer("offset_candidates");
-  }
-  if (test.has_attr("gamma")) options.gamma = test.number("gamma");
-  return options;
-}
-
-std::unique_ptr<aimet::EncodingAnalyzer> make_analyzer(const Case& test) {
+std::shared_ptr<aimet::EncodingAnalyzer> make_analyzer(const Case& test) {
   const std::string kind = test.text("kind");
-  const Dims shape = test.dims("shape", {});
-  const Dims block_size = test.dims("block_size", {});
-  if (kind == "minmax") return std::make_unique<aimet::MinMaxAnalyzer>(shape, block_size);
-  if (kind == "percentile") {
-    aimet::PercentileAnalyzerOptions options{histogram_options(test)};
-    if (test.has_attr("percentile")) options.percentile = test.number("percentile");
-    return std::make_unique<aimet::PercentileAnalyzer>(options);
-  }
-  if (kind == "tf_enhanced") {
-    return std::make_unique<aimet::SqnrAnalyzer>(
-        sqnr_options(test, aimet::SqnrAnalyzerOptions::tf_enhanced(shape, block_size)));
-  }
-  if (kind != "sqnr") throw FormatError("kind: unknown analyzer " + kind);
-  aimet::SqnrAnalyzerOptions options;
-  options.histogram = histogram_options(test);
-  return std::make_unique<aimet::SqnrAnalyzer>(sqnr_options(test, options));
+  Settings settings =
+      kind == "tf_enhanced" ? settings_of(aimet::SqnrAnalyzerOptions::tf_enhanced()) : Settings{};
+  take_settings(test, class_of(kind), settings, {{"growth_limit", "histogram_growth_limit"}});
+  return std::dynamic_pointer_cast<aimet::EncodingAnalyzer>(
+      make_collector(class_of(kind), settings));
 }
 
 Tensor as_rows(const std::vector<std::vector<float>>& all) {
@@ -62,7 +35,7 @@ Tensor as_rows(const std::vector<std::vector<float>>& all) {
 }
 
 Outputs run_analyzer(const Case& test) {
-  const std::unique_ptr<aimet::EncodingAnalyzer> analyzer = make_analyzer(test);
+  const std::shared_ptr<aimet::EncodingAnalyzer> analyzer = make_analyzer(test);
   for (const Tensor& batch : test.tensors("batches")) analyzer->update(batch);
   const aimet::Range range =
       analyzer->compute_range(test.integer("num_steps"), test.flag("symmetric", false));
@@ -73,7 +46,7 @@ Outputs run_analyzer(const Case& test) {
   if (with_histogram == nullptr) return outputs;
   std::vector<std::vector<float>> counts;
   std::vector<std::vector<float>> edges;
-  for (aimet::AnalyzerHistogram& histogram : with_histogram->histograms()) {
+  for (Histogram<float>& histogram : with_histogram->histograms()) {
     counts.push_back(std::move(histogram.counts));
     edges.push_back(std::move(histogram.edges));
   }

@@ -1,7 +1,9 @@
 // ModelOpt's calibrators.
 
+#include <memory>
 #include <string>
 
+#include "collector_settings.h"
 #include "expected_error.h"
 #include "modelopt_values.h"
 #include "quanta/observers/modelopt/calibrator.h"
@@ -13,34 +15,34 @@
 namespace quanta::conform {
 namespace {
 
+std::shared_ptr<Collector> make(const Case& test, const std::string& name) {
+  Settings settings;
+  take_settings(test, name, settings);
+  return make_collector(name, settings);
+}
+
 Outputs run_max(const Case& test) {
-  modelopt::MaxCalibrator calibrator(test.dims("axis", {}));
-  for (const Tensor& batch : test.tensors("batches")) calibrator.collect(batch);
+  const auto calibrator =
+      std::dynamic_pointer_cast<modelopt::Calibrator>(make(test, "MaxCalibrator"));
+  for (const Tensor& batch : test.tensors("batches")) calibrator->collect(batch);
   Outputs outputs;
-  outputs.set("amax", calibrator.compute_amax());
+  outputs.set("amax", calibrator->compute_amax());
   return outputs;
 }
 
 Outputs run_histogram(const Case& test) {
-  modelopt::HistogramCalibrator::Options options;
-  if (test.has_attr("num_bits")) options.num_bits = num_bits_of(test.attr("num_bits"));
-  options.axis = test.dims("axis", {});
-  options.is_unsigned = test.flag("unsigned", false);
-  if (test.has_attr("num_bins")) options.num_bins = test.integer("num_bins");
-  options.skip_zeros = test.flag("skip_zeros", false);
-  options.kind = test.flag("torch_hist", true) ? modelopt::HistogramCalibrator::Kind::Torch
-                                               : modelopt::HistogramCalibrator::Kind::Numpy;
-  modelopt::HistogramCalibrator calibrator(options);
-  for (const Tensor& batch : test.tensors("batches")) calibrator.collect(batch);
+  const auto calibrator =
+      std::dynamic_pointer_cast<modelopt::HistogramCalibrator>(make(test, "HistogramCalibrator"));
+  for (const Tensor& batch : test.tensors("batches")) calibrator->collect(batch);
   modelopt::HistogramSearch search;
   if (test.has_attr("stride")) search.stride = test.integer("stride");
   if (test.has_attr("start_bin")) search.start_bin = test.integer("start_bin");
   if (test.has_attr("percentile")) search.percentile = test.number("percentile");
   Outputs outputs;
-  outputs.set("amax", calibrator.compute_amax(
+  outputs.set("amax", calibrator->compute_amax(
                           modelopt::histogram_method_from_name(test.text("method")), search));
-  outputs.set("histogram", calibrator.histogram());
-  outputs.set("bin_edges", calibrator.bin_edges());
+  outputs.set("histogram", calibrator->histogram());
+  outputs.set("bin_edges", calibrator->bin_edges());
   return outputs;
 }
 
@@ -70,11 +72,11 @@ Outputs run_mse(const Case& test) {
 }
 
 Outputs run_bias(const Case& test) {
-  modelopt::BiasCalibrator calibrator(
-      modelopt::BiasCalibrator::method_from_name(test.text("method")), test.dims("axis", {}));
-  for (const Tensor& batch : test.tensors("batches")) calibrator.collect(batch);
+  const auto calibrator =
+      std::dynamic_pointer_cast<modelopt::BiasCalibrator>(make(test, "BiasCalibrator"));
+  for (const Tensor& batch : test.tensors("batches")) calibrator->collect(batch);
   Outputs outputs;
-  outputs.set("bias", calibrator.compute_bias());
+  outputs.set("bias", calibrator->compute_bias());
   return outputs;
 }
 

@@ -1,75 +1,19 @@
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "collector_settings.h"
 #include "quanta/observers/histogram_observer.h"
-#include "quanta/observers/min_max_observer.h"
-#include "quanta/observers/other_observers.h"
-#include "quanta/runtime/error.h"
 #include "registry.h"
 
 namespace quanta::conform {
 namespace {
 
-std::optional<std::int64_t> optional_integer(const Case& test, std::string_view name) {
-  if (!test.has_attr(name)) return std::nullopt;
-  return test.integer(name);
-}
-
-/// The settings that all classes with a range share.
-template <typename Options>
-Options common_options(const Case& test) {
-  Options options;
-  options.dtype = test.dtype();
-  options.qscheme = qscheme_from_torch_name(test.text("qscheme"));
-  options.reduce_range = test.flag("reduce_range", false);
-  options.quant_min = optional_integer(test, "quant_min");
-  options.quant_max = optional_integer(test, "quant_max");
-  if (test.has_attr("eps")) options.eps = test.number("eps");
-  if constexpr (requires { options.averaging_constant; }) {
-    if (test.has_attr("averaging_constant")) {
-      options.averaging_constant = test.number("averaging_constant");
-    }
-  }
-  if constexpr (requires { options.ch_axis; }) {
-    if (test.has_attr("ch_axis")) options.ch_axis = test.integer("ch_axis");
-  }
-  if constexpr (requires { options.bins; }) {
-    if (test.has_attr("bins")) options.bins = test.integer("bins");
-  }
-  return options;
-}
-
-template <typename T>
-std::shared_ptr<Observer> make_with_range(const Case& test) {
-  return std::make_shared<T>(common_options<typename T::Options>(test));
-}
-
-std::shared_ptr<Observer> make_fixed(const Case& test) {
-  FixedQParamsObserverOptions options;
-  options.scale = test.number("scale");
-  options.zero_point = test.integer("zero_point");
-  options.dtype = test.dtype();
-  options.qscheme = qscheme_from_torch_name(test.text("qscheme"));
-  if (test.has_attr("quant_min")) options.quant_min = test.integer("quant_min");
-  if (test.has_attr("quant_max")) options.quant_max = test.integer("quant_max");
-  return std::make_shared<FixedQParamsObserver>(options);
-}
-
 std::shared_ptr<Observer> make_observer(const Case& test) {
   const std::string name = test.text("class");
-  if (name == "MinMaxObserver") return make_with_range<MinMaxObserver>(test);
-  if (name == "MovingAverageMinMaxObserver") {
-    return make_with_range<MovingAverageMinMaxObserver>(test);
-  }
-  if (name == "PerChannelMinMaxObserver") return make_with_range<PerChannelMinMaxObserver>(test);
-  if (name == "MovingAveragePerChannelMinMaxObserver") {
-    return make_with_range<MovingAveragePerChannelMinMaxObserver>(test);
-  }
-  if (name == "HistogramObserver") return make_with_range<HistogramObserver>(test);
-  if (name == "FixedQParamsObserver") return make_fixed(test);
-  throw UnsupportedError("observer: class: no " + name + " here");
+  Settings settings;
+  take_settings(test, name, settings);
+  return std::dynamic_pointer_cast<Observer>(make_collector(name, settings));
 }
 
 /// One tensor of the observer's state_dict; undefined when its class has none of that name.

@@ -116,7 +116,7 @@ TEST_CASE("histogram analyzers keep every value through merges and survive infin
     x.mutable_data<float>()[0] = seed % 2 == 0 ? kInfinity : -kInfinity;
     analyzer.update(x);
     seen += 300.0;
-    const std::vector<AnalyzerHistogram> histograms = analyzer.histograms();
+    const std::vector<Histogram<float>> histograms = analyzer.histograms();
     double counted = 0.0;
     for (const float count : histograms.at(0).counts) counted += static_cast<double>(count);
     CHECK(counted == seen);

@@ -35,11 +35,13 @@ class CapturingObserver final : public Observer {
     capture_->note(path_, y);
     return y;
   }
+  void update(const Tensor& x) override { static_cast<void>(forward(x)); }
   ObservedQParams calculate_qparams() const override { return {}; }
   bool has_data() const override { return true; }
-  std::shared_ptr<Observer> clone() const override {
-    return std::make_shared<CapturingObserver>(*this);
-  }
+  void reset() override {}
+
+ protected:
+  std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
 
  private:
   Capture* capture_;

@@ -1,18 +1,13 @@
 #pragma once
 
-// Private: what the analyzers share.
+// Private: how analyzers make a range of what they saw.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <string_view>
-#include <vector>
 
 #include "quanta/observers/aimet/analyzer.h"
-#include "quanta/ops/detail/affine_layout.h"
-#include "quanta/runtime/check.h"
-#include "quanta/runtime/tensor.h"
 
 namespace quanta::aimet::detail {
 
@@ -46,42 +41,5 @@ inline Ends widen(Ends ends, std::int64_t num_steps, bool symmetric, TwoBitRule 
   const float delta = std::max(high / (positive + (skips ? 1.0F : 0.0F)), -low / negative);
   return clamp_to_finite({-negative * delta, positive * delta});
 }
-
-/// The elements of a batch by the entry of the statistics that they belong to.
-class EntryElements {
- public:
-  /// Throws ArgumentError `op: ...` unless x is floating and can be reduced to the shape.
-  EntryElements(std::string_view op, const Tensor& x, const Dims& shape, const Dims& block_size) {
-    QUANTA_CHECK(x.defined() && x.is_floating_point(), "{}: x: expected a floating tensor, got {}",
-                 op, x.defined() ? to_string(x.dtype()) : "an undefined one");
-    if (x.numel() == 0) return;
-    layout_ = quanta::detail::affine_layout(op, "shape", x.sizes(), shape, block_size);
-    values_ = x.detach().to(DType::Float32).contiguous();
-  }
-
-  bool empty() const noexcept { return !values_.defined(); }
-  std::size_t entries() const noexcept { return static_cast<std::size_t>(layout_.parameters); }
-
-  /// visit(entry, value) for every element.
-  template <typename Visit>
-  void for_each(Visit&& visit) const {
-    const cpu::AffineRows rows(layout_);
-    const auto* values = values_.data<float>();
-    rows.for_each_run(0, rows.count(),
-                      [&](std::int64_t first, std::int64_t count, std::int64_t at) {
-                        for (std::int64_t row = 0; row < count; ++row) {
-                          const float* from = values + (first + row) * rows.length();
-                          const std::int64_t entry = at + row * rows.run_stride();
-                          for (std::int64_t i = 0; i < rows.length(); ++i) {
-                            visit(static_cast<std::size_t>(entry + i * rows.step()), from[i]);
-                          }
-                        }
-                      });
-  }
-
- private:
-  cpu::AffineLayout layout_;
-  Tensor values_;
-};
 
 }  // namespace quanta::aimet::detail

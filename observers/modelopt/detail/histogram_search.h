@@ -3,16 +3,13 @@
 // Private: how an amax is found in a histogram.
 
 #include <cstdint>
-#include <vector>
 
+#include "quanta/observers/histogram.h"
 #include "quanta/ops/block_quant.h"
 
 namespace quanta::modelopt::detail {
 
-struct Histogram {
-  std::vector<std::int64_t> counts;
-  std::vector<float> edges;  ///< at least one more
-};
+using Counts = Histogram<std::int64_t>;
 
 struct SearchGrid {
   NumBits num_bits;
@@ -22,8 +19,8 @@ struct SearchGrid {
 };
 
 /// All throw ArgumentError for options that do not suit.
-float amax_by_percentile(const Histogram& histogram, double percentile);
-float amax_by_mse(const Histogram& histogram, const SearchGrid& grid);
-float amax_by_entropy(Histogram histogram, const SearchGrid& grid);
+float amax_by_percentile(const Counts& histogram, double percentile);
+float amax_by_mse(const Counts& histogram, const SearchGrid& grid);
+float amax_by_entropy(Counts histogram, const SearchGrid& grid);
 
 }  // namespace quanta::modelopt::detail

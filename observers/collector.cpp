@@ -1,0 +1,34 @@
+#include "quanta/observers/collector.h"
+
+#include <typeinfo>
+
+#include "quanta/runtime/check.h"
+
+namespace quanta {
+
+void Collector::merge(const Collector& /*other*/) {
+  throw UnsupportedError(with_module_path(
+      fmt::format("{}: merge: expected a collector that only gathers statistics, this class cannot "
+                  "be merged",
+                  name())));
+}
+
+void Collector::save_state(StateDict& /*state*/, const std::string& /*prefix*/) const {}
+void Collector::load_state(const StateDict& /*state*/, const std::string& /*prefix*/) {}
+
+void Collector::require_same_kind(const Collector& other) const {
+  QUANTA_CHECK(typeid(*this) == typeid(other), "{}: merge: expected a {}, got a {}", name(), name(),
+               other.name());
+  const Settings ours = settings();
+  const Settings theirs = other.settings();
+  QUANTA_CHECK(ours == theirs, "{}: merge: expected the same settings as {}, got {}", name(),
+               call_text(name(), ours), call_text(name(), theirs));
+}
+
+void Collector::require_floating(const Tensor& x) const {
+  QUANTA_CHECK(x.defined(), "{}: x: expected a floating tensor, got an undefined one", name());
+  QUANTA_CHECK(x.is_floating_point(), "{}: x: expected a floating tensor, got {}", name(),
+               x.dtype());
+}
+
+}  // namespace quanta

@@ -1,0 +1,62 @@
+#pragma once
+
+// Private: ranges of the elements of tensors, which all collectors take in.
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "quanta/observers/value_range.h"
+#include "quanta/ops/detail/affine_layout.h"
+#include "quanta/runtime/dims.h"
+#include "quanta/runtime/tensor.h"
+
+namespace quanta::detail {
+
+/// The largest magnitude of each entry, NaN where there is one.
+std::vector<float> largest_magnitudes(const ValueRange& range);
+
+/// `x` as Float32 without gaps in memory, in whatever order of the dimensions.
+Tensor dense_floats(const Tensor& x);
+
+/// Range of all elements of a dense, not empty Float32 tensor.
+ValueRange tensor_range(const Tensor& dense);
+
+/// Range of each index along `axis` (>= 0) of a dense, not empty Float32 tensor.
+ValueRange channel_range(const Tensor& dense, std::int64_t axis);
+
+/// The elements of a tensor by the entry of the statistics to which they belong.
+class EntryElements {
+ public:
+  /// Statistics of `shape` (with blocks, if there are any: see affine_layout) over the floating
+  /// tensor `x`. Throws ArgumentError `op: shape: ...` when x cannot be reduced to that.
+  EntryElements(std::string_view op, const Tensor& x, const Dims& shape,
+                const Dims& block_size = {});
+
+  std::size_t entries() const noexcept { return static_cast<std::size_t>(layout_.parameters); }
+  /// The range of each entry; the tensor is not empty.
+  ValueRange range() const;
+
+  /// visit(entry, value) for every element, in order.
+  template <typename Visit>
+  void for_each(Visit&& visit) const {
+    const cpu::AffineRows rows(layout_);
+    const auto* values = values_.data<float>();
+    rows.for_each_run(0, rows.count(),
+                      [&](std::int64_t first, std::int64_t count, std::int64_t at) {
+                        for (std::int64_t row = 0; row < count; ++row) {
+                          const float* from = values + (first + row) * rows.length();
+                          const std::int64_t entry = at + row * rows.run_stride();
+                          for (std::int64_t i = 0; i < rows.length(); ++i) {
+                            visit(static_cast<std::size_t>(entry + i * rows.step()), from[i]);
+                          }
+                        }
+                      });
+  }
+
+ private:
+  cpu::AffineLayout layout_;
+  Tensor values_;
+};
+
+}  // namespace quanta::detail
