@@ -3,7 +3,8 @@
 #include "quanta/observers/qconfig.h"
 
 // The observers that torch predefines, under its names. Each call gives an equal factory; a class's
-// with_args makes others: HistogramObserver::with_args({.reduce_range = true}).
+// with_args makes others: HistogramObserver::with_args({.reduce_range = true}). Nothing here
+// throws, and many threads may call it.
 
 namespace quanta {
 
@@ -17,7 +18,7 @@ ObserverFactory default_histogram_observer();
 ObserverFactory default_per_channel_weight_observer();
 /// MinMaxObserver, QInt8, symmetric, codes -127..127, scale at least 2^-12.
 ObserverFactory weight_observer_range_neg_127_to_127();
-/// The same for each channel along axis 0.
+/// PerChannelMinMaxObserver, QInt8, symmetric, axis 0, codes -127..127, scale at least 2^-12.
 ObserverFactory per_channel_weight_observer_range_neg_127_to_127();
 /// PlaceholderObserver, QUInt8, codes 0..255, dynamic.
 ObserverFactory default_dynamic_quant_observer();
@@ -55,7 +56,7 @@ ObserverFactory default_fused_act_fake_quant();
 /// FusedMovingAvgObsFakeQuantize: QInt8, symmetric, per tensor or for each index along axis 0.
 ObserverFactory default_fused_wt_fake_quant();
 ObserverFactory default_fused_per_channel_wt_fake_quant();
-/// The same with codes -127..127 and eps 2^-12.
+/// The two forms for weights with codes -127..127 and eps 2^-12.
 ObserverFactory fused_wt_fake_quant_range_neg_127_to_127();
 ObserverFactory fused_per_channel_wt_fake_quant_range_neg_127_to_127();
 /// FixedQParamsFakeQuantize for results in [-1, 1] and in [0, 1].

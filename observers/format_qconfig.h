@@ -7,7 +7,7 @@
 
 namespace quanta {
 
-/// A way to store a network's numbers, known by name.
+/// A way to store a network's numbers, known by name. Threads may share all of this header.
 struct NumberFormat {
   std::string_view name;
   std::string_view weights;

@@ -9,7 +9,7 @@
 
 namespace quanta {
 
-/// What turns an observed range into scale and zero point.
+/// Turns an observed range into scale and zero point. A plain value, as the results are.
 struct QParamsRule {
   QScheme qscheme = QScheme::PerTensorAffine;
   DType dtype = DType::QUInt8;
@@ -38,6 +38,7 @@ struct ObservedScale {
 ///                   float_zero_point = -min / scale
 ///
 /// An infinite or NaN end gives a scale that is infinite or NaN; quantizing with it is refused.
+/// Does not throw.
 ObservedScale calculate_qparams(float min, float max, const QParamsRule& rule);
 
 /// The codes an observer may use: those of `dtype` (halved by `reduce_range` for 8-bit types), or

@@ -14,7 +14,7 @@
 namespace quanta::aimet {
 
 struct AffineQuantizerOptions {
-  /// Of scale and offset: empty for one of each, [C, 1, 1] for a channel axis, ...
+  /// The shape of scale and offset: empty for one of each, [C, 1, 1] for a channel axis, ...
   Dims shape{};
   /// Either bitwidth, or qmin and qmax. A grid from a bitwidth is signed if symmetric.
   std::optional<std::int64_t> bitwidth{};
@@ -37,9 +37,9 @@ struct AffineQuantizerOptions {
 ///   offset = symmetric: -round_half_even((qmin + qmax) / 2)
 ///            else: clamp(round_half_even(min / scale) - qmin, -qmax, -qmin)
 ///
-/// All of it has gradients (rounding passes straight through); with_scale_offset() makes scale and
+/// All of it has gradients (rounding passes straight through); use_scale_offset() makes scale and
 /// offset the parameters instead. Parameters are Float32 leaves that ask for gradients once
-/// requires_grad_() was called.
+/// requires_grad_() was called. For threads see Quantizer.
 class AffineQuantizer : public Quantizer {
  public:
   using Options = AffineQuantizerOptions;
@@ -57,7 +57,7 @@ class AffineQuantizer : public Quantizer {
   /// Both parameters were written since the quantizer was made: by set_range, calibration,
   /// load_state, or in place.
   bool is_initialized() const override;
-  /// On the tape of the parameters; nothing before the quantizer is initialized.
+  /// Calculated on the tape of the parameters; nothing before the quantizer is initialized.
   std::optional<Tensor> get_scale() const;
   std::optional<Tensor> get_offset() const;
   /// scale * (offset + qmin + z) and scale * (offset + qmax + z): the range on the grid.

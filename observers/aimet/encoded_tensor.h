@@ -19,7 +19,8 @@ namespace quanta::aimet {
 ///   Tensor plain = relu(y);                      // any op takes it as a Tensor and gives a Tensor
 ///
 /// What becomes of the encoding is written at each function. Kind and encoding stay apart: an
-/// object can be Dequantized and have lost its encoding.
+/// object can be Dequantized and have lost its encoding. Functions throw what the Tensor's function
+/// of that name throws; threads may share an object that none of them changes.
 class EncodedTensor {
  public:
   enum class Kind : std::uint8_t { Plain, Quantized, Dequantized };
@@ -59,7 +60,7 @@ class EncodedTensor {
   EncodedTensor clone() const;
   EncodedTensor detach() const;
   EncodedTensor contiguous() const;
-  /// For floating dtypes (the encoding itself is not converted); others give a plain tensor.
+  /// Another floating dtype (the encoding itself is not converted); others give a plain tensor.
   EncodedTensor to(DType dtype) const;
 
   // The kind stays; the encoding stays if it is per tensor.
@@ -87,7 +88,7 @@ class EncodedTensor {
   EncodedTensor as_view(Tensor moved) const;
 
   /// A dequantized tensor keeps its kind, and its scale follows (see AffineEncoding::scaled_by;
-  /// where that is impossible the result is plain). Of the others the result is plain.
+  /// where that is impossible the result is plain). Other kinds give a plain result.
   EncodedTensor mul(double factor) const;
   EncodedTensor div(double divisor) const;
 

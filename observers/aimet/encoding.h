@@ -13,8 +13,8 @@ namespace quanta::aimet {
 class Encoding;
 using EncodingPtr = std::shared_ptr<const Encoding>;
 
-/// How the values of a tensor map to codes and back: an immutable value, shared by the tensors that
-/// carry it. AffineEncoding, GroupedBlockEncoding and FloatEncoding.
+/// Maps the values of a tensor to codes and back: an immutable value, shared by the tensors that
+/// carry it, and by threads. AffineEncoding, GroupedBlockEncoding and FloatEncoding.
 class Encoding {
  public:
   virtual ~Encoding() = default;
@@ -32,11 +32,11 @@ class Encoding {
   /// for the codes of float encodings (UnsupportedError).
   virtual Tensor quantize(const Tensor& x) const = 0;
   virtual Tensor dequantize(const Tensor& codes) const = 0;
-  /// What holds the codes. Throws ArgumentError for float encodings.
+  /// The dtype that holds the codes. Throws ArgumentError for float encodings.
   virtual DType integer_dtype() const = 0;
-  /// The same for values that are `factor` times as large, or null where the codes cannot stay.
+  /// The encoding of values that are `factor` times as large with the same codes; null if none is.
   virtual EncodingPtr scaled_by(double factor) const = 0;
-  /// With scales of another dtype. Throws ArgumentError unless it is a floating one.
+  /// The encoding with scales of another dtype. Throws ArgumentError unless that is floating.
   virtual EncodingPtr to(DType dtype) const = 0;
 
  protected:
@@ -63,7 +63,7 @@ class AffineEncoding : public Encoding {
   /// `offset` has the sizes of `scale`. Throws ArgumentError for anything else.
   AffineEncoding(Tensor scale, Tensor offset, const Grid& grid, Options options = {});
 
-  /// What `x` was quantized with: per tensor, or per channel (scale of [C, 1, ..., 1]).
+  /// The parameters of `x`: per tensor, or per channel (scale of [C, 1, ..., 1]).
   static std::shared_ptr<const AffineEncoding> from_quantizer(const QTensor& x);
 
   std::string_view mapping() const noexcept override { return "affine"; }

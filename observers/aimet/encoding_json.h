@@ -14,7 +14,7 @@ namespace quanta::aimet {
 /// The versions of AIMET's encodings.
 enum class EncodingVersion : std::uint8_t { V0_6_1, V1_0_0, V2_0_0, V2_1_0 };
 
-/// By "0.6.1", "1.0.0", "2.0.0" or "2.1.0"; throws ArgumentError for another one.
+/// The version called "0.6.1", "1.0.0", "2.0.0" or "2.1.0". Throws ArgumentError for other text.
 EncodingVersion encoding_version(std::string_view text);
 std::string_view to_string(EncodingVersion version) noexcept;
 
@@ -22,8 +22,8 @@ std::string_view to_string(EncodingVersion version) noexcept;
 ///
 ///   0.6.1         a list with an object for each scale
 ///   1.0.0         one object with lists of scales and offsets, and enc_type
-///   2.0.0, 2.1.0  one object in ONNX's terms: output_dtype, y_scale, y_zero_point, axis,
-///   block_size
+///   2.0.0, 2.1.0  one object in ONNX's terms: output_dtype, y_scale, y_zero_point, axis and
+///                 block_size
 ///
 /// From 2.0.0 on, `input_shape` (the sizes of the tensor that was quantized) decides which axis
 /// carries channels and which blocks; a single scale does without. Throws ArgumentError: a grid
@@ -46,7 +46,7 @@ struct NamedEncoding {
   std::optional<Dims> input_shape{};
 };
 
-/// What an encoding file holds.
+/// The contents of an encoding file: a plain value, which threads may share unchanged.
 struct EncodingFile {
   EncodingVersion version = EncodingVersion::V2_0_0;
   std::vector<NamedEncoding> activations{};
@@ -55,7 +55,7 @@ struct EncodingFile {
 };
 
 /// The text of a file: producer, version, and the encodings (axes of params counted from the front
-/// from 2.0.0 on).
+/// from 2.0.0 on). Throws as to_json of an encoding.
 std::string to_json(const EncodingFile& file);
 /// The per-tensor integer encodings of a file of version 2.0.0 or later, all as activations.
 /// Throws as encoding_from_json.

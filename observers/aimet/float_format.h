@@ -11,7 +11,7 @@
 namespace quanta::aimet {
 
 /// A floating format as AIMET describes it: bits of exponent and mantissa, whether it leaves out
-/// infinities (`finite`) and the negative zero (`unsigned_zero`).
+/// infinities (`finite`) and the negative zero (`unsigned_zero`). A plain value.
 struct FloatSpec {
   std::int64_t exponent_bits = 0;
   std::int64_t mantissa_bits = 0;
@@ -23,13 +23,14 @@ struct FloatSpec {
   static FloatSpec from_name(std::string_view name);
 
   std::int64_t bitwidth() const noexcept { return exponent_bits + mantissa_bits + 1; }
-  /// One of the formats that from_name knows.
+  /// Whether it is one of the formats that from_name knows.
   bool is_builtin() const noexcept;
-  /// Builtin and a dtype of torch, which float4_e2m1fn is not: AIMET rounds these by conversion.
+  /// Whether it is builtin and a dtype of torch, which float4_e2m1fn is not: AIMET rounds these by
+  /// conversion.
   bool has_conversion() const noexcept;
   /// "float16", "bfloat16", else `float<bits>_e<E>m<M>` with "fn" and "uz".
   std::string name() const;
-  /// The same as ONNX writes it: "float8e4m3fn", "float4e2m1".
+  /// The name as ONNX writes it: "float8e4m3fn", "float4e2m1".
   std::string onnx_name() const;
   /// The largest number. Formats that are neither builtin nor IEEE-like (finite or unsigned_zero)
   /// have none that is known: ArgumentError, as for bits outside 1..8 and 0..23.

@@ -10,12 +10,12 @@
 
 namespace quanta::aimet {
 
-/// What reaches x.
+/// The gradient that reaches x.
 enum class FloatGradient : std::uint8_t {
-  /// As AIMET has it. Formats that are a dtype of torch: the gradient takes the way of the values,
-  /// cast(g * scale) / scale where |x / scale| <= max. Others: nothing, rounding has no gradient.
+  /// AIMET's. For formats that are a dtype of torch the gradient takes the way of the values,
+  /// cast(g * scale) / scale where |x / scale| <= max. For others it is 0: rounding has none.
   Aimet,
-  StraightThrough,  ///< what came, where |x / scale| <= max; for all formats
+  StraightThrough,  ///< the incoming one where |x / scale| <= max, for all formats
 };
 
 /// y = cast(clamp(x / scale, -max, max)) * scale, with scales that are broadcast or belong to
@@ -79,7 +79,8 @@ struct FloatQuantizerOptions {
 ///
 ///   scale = exp2(log2(|maxval|) - log2(max))          in float32
 ///
-/// Calibration sets maxval to max(|min|, |max|). maxval gets no gradient.
+/// Calibration sets maxval to max(|min|, |max|). maxval gets no gradient. For threads see
+/// Quantizer.
 class FloatQuantizeDequantize final : public Quantizer {
  public:
   using Options = FloatQuantizerOptions;
@@ -91,8 +92,8 @@ class FloatQuantizeDequantize final : public Quantizer {
   std::int64_t bitwidth() const noexcept { return spec_.bitwidth(); }
   /// Undefined after loading a state without it; then the scale is 1.
   const Tensor& maxval() const noexcept { return maxval_; }
-  /// Throws ArgumentError for sizes that do not broadcast to the shape, and values that are not >
-  /// 0.
+  /// Throws ArgumentError for sizes that do not broadcast to the shape, and for values that are not
+  /// greater than 0.
   void set_maxval(const Tensor& maxval);
   Tensor get_scale() const;
 

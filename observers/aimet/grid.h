@@ -7,7 +7,7 @@
 
 namespace quanta::aimet {
 
-/// The integers that an affine quantizer maps to: qmin..qmax, both included.
+/// The integers that an affine quantizer maps to: qmin..qmax, both included. A plain value.
 class Grid {
  public:
   /// Throws ArgumentError unless qmin < qmax, both within 2^52.
@@ -27,7 +27,7 @@ class Grid {
   /// Whether bitwidth() and is_signed() have an answer: -127..127 has neither.
   bool has_bitwidth() const noexcept;
   bool has_sign() const noexcept { return qmin_ + qmax_ == -1 || qmin_ == 0; }
-  /// Both throw ArgumentError where there is none.
+  /// Both throw ArgumentError for a grid that has none.
   std::int64_t bitwidth() const;
   bool is_signed() const;
 
@@ -35,7 +35,7 @@ class Grid {
   Grid with_bitwidth(std::int64_t bitwidth) const;
   Grid with_signed(bool is_signed) const;
 
-  /// What holds the codes: UInt8, Int8, Int16, or Int32 (for 0..65535 too).
+  /// The dtype that holds the codes: UInt8, Int8, Int16, or Int32 (for 0..65535 too).
   DType integer_dtype() const noexcept;
 
   bool operator==(const Grid&) const = default;

@@ -53,7 +53,7 @@ class Quantizer {
   const Dims& block_size() const noexcept { return block_size_; }
   /// Whether there is a range to quantize with.
   virtual bool is_initialized() const = 0;
-  /// What forward uses, or null before it is initialized.
+  /// The encoding that forward uses, or null before it is initialized.
   virtual EncodingPtr encoding() const = 0;
   /// Throws ArgumentError before it is initialized, but for an empty x, which is returned.
   EncodedTensor forward(const Tensor& x);
@@ -62,7 +62,7 @@ class Quantizer {
   /// Begins to gather statistics; what was gathered before is dropped. Throws ArgumentError while
   /// another scope lives.
   [[nodiscard]] CalibrationScope compute_encodings();
-  /// The same for the time that `run` takes.
+  /// Gathers statistics for the time that `run` takes.
   void compute_encodings(const std::function<void()>& run);
   bool is_calibrating() const noexcept { return calibrating_; }
   /// Why the last calibration may be bad: a range with infinities, NaN or near the dtype's limits.
@@ -90,7 +90,7 @@ class Quantizer {
   virtual bool can_calibrate() const { return analyzer_ != nullptr; }
   virtual Range range_of_batch(const Tensor& x) const = 0;
   virtual Range range_of_all() const = 0;
-  /// What a batch is quantized with while the statistics are gathered.
+  /// The encoding of a batch while the statistics are gathered.
   virtual EncodingPtr encoding_of(const Range& range) const = 0;
   virtual void take_range(const Range& range) = 0;
   virtual EncodedTensor apply(const Tensor& x, const EncodingPtr& encoding) const = 0;

@@ -9,9 +9,11 @@
 #include "quanta/ops/block_quant.h"
 #include "quanta/runtime/dims.h"
 
+// Plain values: threads may share what none of them changes.
+
 namespace quanta::modelopt {
 
-/// An axis or several, of which amax keeps the indices. `single` tells 0 from (0,).
+/// The axes whose indices amax keeps. `single` tells the number 0 from the tuple (0,).
 struct Axis {
   Dims axes{};
   bool single = false;
@@ -32,10 +34,11 @@ struct BlockConfig {
   bool operator==(const BlockConfig&) const = default;
 };
 
+/// The same as a value of a dictionary. These do not throw.
 ConfigValue to_value(const NumBits& bits);
 ConfigValue to_value(const Axis& axis);
 ConfigValue to_value(const BlockSizes& sizes);
-/// Integer keys first.
+/// Integer keys come first.
 ConfigValue to_value(const BlockConfig& blocks);
 
 /// Reads a dictionary: integer keys map to a size > 0 or None, text keys are type, scale_bits,

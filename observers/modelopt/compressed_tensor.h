@@ -17,12 +17,12 @@ std::string_view to_string(CompressedKind kind);
 /// NVFP4QTensor, MXFP4QTensor and MXFP8QTensor keep it.
 struct CompressedTensor {
   CompressedKind kind = CompressedKind::Int8;
-  /// The original's.
+  /// Sizes and dtype of the original tensor.
   Dims sizes{};
   DType dtype = DType::Float32;
 
-  /// Int8: Int8, Fp8 and MxFp8: Float8E4M3FN, both of `sizes`. Int4, NvFp4 and MxFp4: UInt8 with
-  /// two codes a byte (the last size halved); Nf4 the same, flat.
+  /// The codes. Int8 has Int8, Fp8 and MxFp8 have Float8E4M3FN, all of `sizes`; Int4, NvFp4 and
+  /// MxFp4 have UInt8 with two codes a byte (the last size halved), Nf4 too, in one dimension.
   Tensor data{};
   /// Int8, Fp8: Float32, scalar, one for each index along the axis, or one for each block.
   /// Int4: Float32 [blocks, 1], what values were multiplied with. Nf4: Int8 [groups, scale block].
@@ -43,13 +43,14 @@ struct CompressedTensor {
   Tensor dequantize() const;
 };
 
-// All take Float32, Float64, Float16 or BFloat16 with at least one element, finite. They throw
-// ArgumentError, naming the size that does not suit. A tensor or block of zeros becomes zeros with
-// scale 1 (Int8, Fp8, Int4, Nf4).
+// All of these functions take Float32, Float64, Float16 or BFloat16 tensors with at least one
+// element and finite values only. They throw ArgumentError, naming the size that does not suit. A
+// tensor or block of zeros becomes zeros with scale 1 (Int8, Fp8, Int4, Nf4). Threads may share
+// tensors and compressed tensors that none of them changes.
 
 /// Codes -128..127 with scale amax / 127, per tensor or for each index along the kept axes.
 CompressedTensor quantize_int8(const Tensor& x, const Dims& axis = {});
-/// The same for each block; the data are cropped where blocks overlap the end.
+/// Codes -128..127 with a scale for each block; data are cropped where blocks overlap the end.
 CompressedTensor quantize_int8(const Tensor& x, const BlockSizes& block_sizes);
 /// Float8 E4M3FN with scale amax / 448.
 CompressedTensor quantize_fp8(const Tensor& x, const Dims& axis = {});
@@ -58,8 +59,8 @@ CompressedTensor quantize_fp8(const Tensor& x, const BlockSizes& block_sizes);
 /// last size is even.
 CompressedTensor quantize_int4(const Tensor& x, std::int64_t block_size);
 /// Codes of the 16 NF4 values in blocks of the flattened tensor. Scales are quantized to
-/// `scale_bits` bits (2..8) around their mean, in groups of `scale_block_size`. An even number of
-/// elements.
+/// `scale_bits` bits (2..8) around their mean, in groups of `scale_block_size`. The number of
+/// elements is even.
 CompressedTensor quantize_nf4(const Tensor& x, std::int64_t block_size,
                               std::int64_t scale_block_size, std::int64_t scale_bits = 8);
 /// E2M1 in blocks along the last axis, which they divide, with E4M3 scales and one factor for all:
@@ -71,18 +72,19 @@ CompressedTensor quantize_nvfp4(const Tensor& x, std::int64_t block_size = 16,
 CompressedTensor quantize_mxfp4(const Tensor& x, std::int64_t block_size = 32);
 /// E4M3 in blocks of 32 along the last axis with powers of two as scales.
 CompressedTensor quantize_mxfp8(const Tensor& x);
-/// The same with given scales (UInt8, one for each block); 32 divides the last size.
+/// MXFP8 with given scales (UInt8, one for each block); 32 divides the last size.
 CompressedTensor quantize_mxfp8_with_scale(const Tensor& x, const Tensor& scale);
 
 /// The E2M1 codes of values: sign << 3 | index, ties to the even index; -0 is 0. UInt8.
 Tensor cast_fp4(const Tensor& x);
 
 enum class FirstNibble : bool { Low, High };
-/// Two UInt8 codes below 16 a byte; the last size is even. And back.
+/// Two UInt8 codes below 16 in a byte, and back. The last size is even; throws ArgumentError
+/// otherwise.
 Tensor pack_nibbles(const Tensor& codes, FirstNibble first);
 Tensor unpack_nibbles(const Tensor& bytes, FirstNibble first);
 
-/// How MXFP4 blocks of 32 are to be kept as NVFP4 blocks of 16 without loss where that is possible.
+/// Says how MXFP4 blocks of 32 are kept as NVFP4 blocks of 16, without loss where that is possible.
 struct NvFp4Conversion {
   double global_amax = 0.0;
   Tensor block_amax{};                ///< Float32, twice as many along the last axis as scales

@@ -11,7 +11,8 @@
 namespace quanta::modelopt {
 
 /// What a field of a quantizer's description can hold, as Python and YAML have it: nothing, a bool,
-/// a number, text, a tuple or list, or a dictionary whose order is kept.
+/// a number, text, a tuple or list, or a dictionary whose order is kept. Nothing here throws;
+/// threads may share values that none of them changes.
 class ConfigValue {
  public:
   struct Null {

@@ -10,8 +10,9 @@
 
 namespace quanta::modelopt {
 
-/// How a tensor is to be quantized: pytorch-quantization's ScaledQuantDescriptor, and that of
-/// ModelOpt 0.13, which adds float formats, blocks and `dynamic`.
+/// Describes how a tensor is quantized: pytorch-quantization's ScaledQuantDescriptor, and that of
+/// ModelOpt 0.13, which adds float formats, blocks and `dynamic`. A plain value: threads may share
+/// what none of them changes.
 struct ScaledQuantDescriptor {
   enum class Dialect : std::uint8_t { PytorchQuantization, ModelOpt };
 
@@ -48,14 +49,15 @@ struct ScaledQuantDescriptor {
   /// Block sizes by axis; none without block_sizes.
   std::optional<BlockSizes> block_quant_axes_and_sizes() const;
 
-  /// All fields, amax by value.
+  /// Compares all fields, amax by value.
   bool operator==(const ScaledQuantDescriptor& other) const;
 };
 
 /// "QuantDescriptor(8bit fake axis= per-tensor)", "w: (unsigned 4bit real axis=(0,) amax=2.5 ...)".
 std::string to_string(const ScaledQuantDescriptor& descriptor);
 
-// 8 bits per tensor, the same unsigned, and for the rows of weights (axis 0).
+// The predefined descriptors: 8 bits per tensor, signed and unsigned, and 8 bits for each row
+// (axis 0) of weights.
 ScaledQuantDescriptor quant_desc_8bit_per_tensor();
 ScaledQuantDescriptor quant_desc_unsigned_8bit_per_tensor();
 ScaledQuantDescriptor quant_desc_8bit_conv1d_weight_per_channel();

@@ -108,7 +108,7 @@ struct FieldReader {
   Reader read;
 };
 
-// In the order of a dump.
+// The fields in the order of a dump.
 constexpr std::array<FieldReader, 19> kFields = {{
     {"enable", [](QuantizerConfig& c,
                   const ConfigValue& v) { c.enable = detail::read_bool(field("enable"), v); }},

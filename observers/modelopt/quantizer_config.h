@@ -12,7 +12,8 @@
 
 namespace quanta::modelopt {
 
-/// ModelOpt's QuantizerAttributeConfig: all that a TensorQuantizer is told.
+/// ModelOpt's QuantizerAttributeConfig: all that a TensorQuantizer is told. A plain value: threads
+/// may share what none of them changes.
 struct QuantizerConfig {
   struct Bias {
     BlockSizes axes{};  ///< with sizes or None
@@ -24,7 +25,7 @@ struct QuantizerConfig {
   /// A normalized Hadamard rotation along the last axis before quantization.
   struct Rotate {
     bool enable = false;
-    RotateMode mode = RotateMode::Rotate;  ///< RotateBack: and the inverse after it
+    RotateMode mode = RotateMode::Rotate;  ///< RotateBack: the inverse follows quantization
     bool rotate_fp32 = false;
     std::optional<std::int64_t> block_size{};
     bool operator==(const Rotate&) const = default;
@@ -32,7 +33,7 @@ struct QuantizerConfig {
 
   bool enable = true;
   NumBits num_bits{};
-  /// Instead of num_bits, for a backend of its own.
+  /// Stands in the place of num_bits for a backend of its own.
   std::optional<std::string> num_bits_name{};
   std::optional<double> effective_bits{};
   std::optional<Axis> axis{};
@@ -56,11 +57,11 @@ struct QuantizerConfig {
   /// Throws ArgumentError `QuantizerConfig: field: ...` for an unknown field, a value of a wrong
   /// type or outside its range, fields that exclude each other, and for enable=True alone.
   static QuantizerConfig from_dict(const ConfigValue& fields);
-  /// The same checks, for a config that was filled in by hand.
+  /// Checks what from_dict checks, for a config that was filled in by hand.
   void check() const;
   /// Every field in the order above; from_dict gives the same config again.
   ConfigValue to_dict() const;
-  /// Those that from_dict was given, as they were.
+  /// The fields that from_dict was given, as they were.
   ConfigValue set_fields() const;
 
   Rotate rotation() const;
