@@ -7,9 +7,9 @@
 #include <limits>
 
 #include "quanta/ops/activation.h"
-#include "quanta/ops/cpu/gelu.h"
 #include "quanta/ops/activation/math.h"
 #include "quanta/ops/activation/pointwise.h"
+#include "quanta/ops/cpu/gelu.h"
 #include "quanta/ops/cpu/gradient_kernels.h"
 
 namespace quanta {

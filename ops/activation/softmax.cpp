@@ -4,11 +4,11 @@
 #include <vector>
 
 #include "quanta/ops/activation.h"
-#include "quanta/ops/cpu/softmax.h"
 #include "quanta/ops/activation/families.h"
 #include "quanta/ops/activation/pointwise.h"
 #include "quanta/ops/activation/softmax_gradient.h"
 #include "quanta/ops/cpu/per_channel.h"
+#include "quanta/ops/cpu/softmax.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/parallel.h"

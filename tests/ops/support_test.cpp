@@ -156,9 +156,9 @@ void add_attention(std::map<std::string, Caller>& callers) {
   const Dims sizes{1, 2, 4, 4};
   callers["additive_mask"] = {sizes, [](const Tensor& x) {
                                 // A mask of the wanted dtype is given back.
-                                additive_mask("op", "mask", x, true,
-                                              x.dtype() == DType::Float32 ? DType::Float64
-                                                                          : DType::Float32);
+                                additive_mask(
+                                    "op", "mask", x, true,
+                                    x.dtype() == DType::Float32 ? DType::Float64 : DType::Float32);
                               }};
   callers["scaled_dot_product_attention"] = {
       sizes, [](const Tensor& x) { scaled_dot_product_attention(x, x, x); }};
@@ -417,10 +417,9 @@ void add_others(std::map<std::string, Caller>& callers) {
   };
   callers["embedding_byte"] = look_up(DType::QUInt8, quantized::embedding_byte);
   callers["embedding_4bit"] = look_up(DType::QUInt4x2, quantized::embedding_4bit);
-  callers["embedding_bag_byte"] =
-      look_up(DType::QUInt8, [](const auto& packed, const Tensor& at) {
-        return quantized::embedding_bag_byte(packed, at);
-      });
+  callers["embedding_bag_byte"] = look_up(DType::QUInt8, [](const auto& packed, const Tensor& at) {
+    return quantized::embedding_bag_byte(packed, at);
+  });
   callers["embedding_bag_4bit"] =
       look_up(DType::QUInt4x2, [](const auto& packed, const Tensor& at) {
         return quantized::embedding_bag_4bit(packed, at);
