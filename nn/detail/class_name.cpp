@@ -3,19 +3,23 @@
 #include <cxxabi.h>
 
 #include <cstdlib>
-#include <utility>
+#include <string_view>
 
 namespace quanta::nn::detail {
 namespace {
 
 // Conv<2> is torch's Conv2d.
-std::string with_torch_names(std::string name) {
-  for (std::size_t at = name.find('<'); at != std::string::npos; at = name.find('<', at + 1)) {
-    const bool is_rank =
-        at + 2 < name.size() && name[at + 1] >= '1' && name[at + 1] <= '3' && name[at + 2] == '>';
-    if (is_rank) name.replace(at, 3, std::string(1, name[at + 1]) + "d");
+std::string with_torch_names(std::string_view name) {
+  std::string result;
+  for (std::size_t at = 0; at < name.size(); ++at) {
+    const bool is_rank = name[at] == '<' && at + 2 < name.size() && name[at + 1] >= '1' &&
+                         name[at + 1] <= '3' && name[at + 2] == '>';
+    result += is_rank ? name[at + 1] : name[at];
+    if (!is_rank) continue;
+    result += 'd';
+    at += 2;
   }
-  return name;
+  return result;
 }
 
 }  // namespace
@@ -25,7 +29,7 @@ std::string class_name(std::type_index type) {
   char* text = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
   std::string result = status == 0 && text != nullptr ? text : type.name();
   std::free(text);
-  return with_torch_names(std::move(result));
+  return with_torch_names(result);
 }
 
 std::string short_class_name(std::type_index type) {
