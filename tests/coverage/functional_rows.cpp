@@ -159,13 +159,14 @@ void add_weighted(Section& s) {
 }
 
 void add_arithmetic(Section& s) {
-  s.from("ops/arithmetic.h", "tests/ops/arithmetic_test.cpp");
+  s.from("ops/matmul.h", "tests/ops/arithmetic_test.cpp");
   s.row("matmul", QUANTA_QUANTIZED_CALL(quantized::matmul(x, x, scale, zero_point)),
         "arithmetic/matmul");
   s.row("bmm",
         QUANTA_QUANTIZED_CALL(
             quantized::bmm(QTensor(x.flatten(0, 1)), QTensor(x.flatten(0, 1)), scale, zero_point)),
         "arithmetic/matmul");
+  s.from("ops/arithmetic.h", "tests/ops/arithmetic_test.cpp");
   s.row("add", QUANTA_QUANTIZED_CALL(quantized::add(x, x, scale, zero_point)), "arithmetic/add");
   s.row("add_scalar", QUANTA_QUANTIZED_CALL(quantized::add_scalar(x, 1.0)),
         "arithmetic/add_scalar");
@@ -180,6 +181,7 @@ void add_arithmetic(Section& s) {
         "arithmetic/mul_scalar_relu");
   s.row("mul_relu", QUANTA_QUANTIZED_CALL(quantized::mul_relu(x, x, scale, zero_point)),
         "arithmetic/mul_relu");
+  s.from("ops/cat.h", "tests/ops/arithmetic_test.cpp");
   s.row("cat (output parameters)",
         QUANTA_QUANTIZED_CALL(quantized::cat(std::array{x, x}, 1, scale, zero_point)),
         "arithmetic/cat");

@@ -111,7 +111,7 @@ std::vector<Section> tensor_sections() {
         "tensor_methods");
   s.row("empty_quantized", QUANTA_QUANTIZED_CALL(empty_quantized(x.sizes(), x)));
 
-  s.from("ops/arithmetic.h", "tests/ops/arithmetic_test.cpp");
+  s.from("ops/cat.h", "tests/ops/arithmetic_test.cpp");
   s.row("cat", QUANTA_CALL(cat(std::array{x, x}, 1)), "tensor_methods/cat arithmetic/cat");
   return {s};
 }
