@@ -3,20 +3,14 @@
 #include "quanta/nn/conv.h"
 #include "quanta/nn/detail/float_conv.h"
 #include "quanta/nn/detail/from_float.h"
-#include "quanta/ops/quantize.h"
-#include "quanta/runtime/recorder.h"
+#include "quanta/ops/conv_dynamic.h"
 
 namespace quanta::nn::quantized::dynamic {
+
 template <typename Static>
 Tensor DynamicConv<Static>::forward(const Tensor& x) const {
-  if (replay::is_recording()) {
-    return replay::call(
-        "conv_dynamic", [self = *this](const Tensor& t) { return self.forward(t); }, x);
-  }
-  const math::QParams qparams = choose_qparams_per_tensor(x, reduce_range_ == ReduceRange::Yes);
-  return dequantize(
-      this->run(quantize_per_tensor(x, qparams.scale, qparams.zero_point, DType::QUInt8),
-                qparams.scale, qparams.zero_point));
+  return quanta::quantized::conv_dynamic(this->padded("conv_dynamic", x), this->packed(),
+                                         reduce_range_);
 }
 
 template <typename Static>

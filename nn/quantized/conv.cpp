@@ -70,18 +70,19 @@ ConvNd::ConvNd(const ConvOptions& options, std::int64_t spatial, const QTensor& 
   }
 }
 
+Tensor ConvNd::padded(std::string_view op, const Tensor& x) const {
+  if (padding_mode_ == PaddingMode::Zeros) return x;
+  return detail::pad_input(op, x, reflected_, padding_mode_);
+}
+
 QTensor ConvNd::input(std::string_view op, const Tensor& x) const {
-  const QTensor codes = x.as_quantized(op, "x");
-  if (padding_mode_ == PaddingMode::Zeros) return codes;
-  return QTensor(detail::pad_input(op, codes, reflected_, padding_mode_));
+  return QTensor(padded(op, x.as_quantized(op, "x")));
 }
 
-QTensor ConvNd::run(const Tensor& x, double result_scale, std::int64_t result_zero_point) const {
+Tensor ConvNd::forward(const Tensor& x) const {
   const std::string_view op = kConv[static_cast<std::size_t>(packed().spatial())];
-  return quanta::quantized::conv(input(op, x), packed(), result_scale, result_zero_point);
+  return quanta::quantized::conv(input(op, x), packed(), scale, zero_point);
 }
-
-Tensor ConvNd::forward(const Tensor& x) const { return run(x, scale, zero_point); }
 
 std::string ConvNd::extra_repr() const {
   if (padding_mode_ == PaddingMode::Zeros) return ConvBase::extra_repr();
@@ -117,14 +118,10 @@ ConvTransposeNd::ConvTransposeNd(const ConvTransposeOptions& options, std::int64
     : ConvBase(ConvPackedParams::transposed(weight, bias, options, spatial), output_scale,
                output_zero_point) {}
 
-QTensor ConvTransposeNd::run(const Tensor& x, double result_scale,
-                             std::int64_t result_zero_point) const {
+Tensor ConvTransposeNd::forward(const Tensor& x) const {
   const std::string_view op = kConvTranspose[static_cast<std::size_t>(packed().spatial())];
-  return quanta::quantized::conv(x.as_quantized(op, "x"), packed(), result_scale,
-                                 result_zero_point);
+  return quanta::quantized::conv(x.as_quantized(op, "x"), packed(), scale, zero_point);
 }
-
-Tensor ConvTransposeNd::forward(const Tensor& x) const { return run(x, scale, zero_point); }
 
 template <int N>
 std::shared_ptr<Module> ConvTranspose<N>::from_float(const Module& module) {

@@ -52,8 +52,8 @@ class ConvNd : public ConvBase {
          const Tensor& bias, double scale, std::int64_t zero_point, PaddingMode padding_mode);
   /// x as packed() takes it. Throws ArgumentError `op: x: ...` unless it is quantized.
   QTensor input(std::string_view op, const Tensor& x) const;
-  /// forward, but with these parameters for the result.
-  QTensor run(const Tensor& x, double result_scale, std::int64_t result_zero_point) const;
+  /// x, padded where that is not with zeros.
+  Tensor padded(std::string_view op, const Tensor& x) const;
 
  private:
   PaddingMode padding_mode_;
@@ -86,8 +86,8 @@ class ConvTransposeNd : public ConvBase {
  protected:
   ConvTransposeNd(const ConvTransposeOptions& options, std::int64_t spatial, const QTensor& weight,
                   const Tensor& bias, double scale, std::int64_t zero_point);
-  /// forward, but with these parameters for the result.
-  QTensor run(const Tensor& x, double result_scale, std::int64_t result_zero_point) const;
+  /// x: the padding is the convolution's.
+  static const Tensor& padded(std::string_view, const Tensor& x) { return x; }
 };
 
 /// ConvTranspose1d, ConvTranspose2d and ConvTranspose3d; N is the number of spatial dimensions.

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "conv_reference.h"
+#include "quanta/ops/activation.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/parallel.h"
 
@@ -429,6 +431,36 @@ TEST_CASE("PackedConv: bias and relu are fused") {
     CHECK(got[i] == doctest::Approx(std::max(want[i], 0.0F)).epsilon(1e-4));
   }
   CHECK(packed(x).is_contiguous(MemoryFormat::ChannelsLast));
+}
+
+TEST_CASE("PackedConv: the tensors that were packed get their gradients") {
+  Generator generator(31);
+  for (const DType dtype : {DType::Float32, DType::Float64}) {
+    for (const bool is_batch : {true, false}) {
+      const Dims sizes = is_batch ? Dims{2, 4, 7, 6} : Dims{4, 7, 6};
+      const Tensor values[] = {randn(sizes, generator).to(dtype),
+                               randn({6, 2, 3, 3}, generator).to(dtype),
+                               randn({6}, generator).to(dtype)};
+      const ConvOptions options{.stride = {2}, .padding = {1}, .dilation = {1}, .groups = 2};
+      const auto gradients = [&](auto&& call) {
+        std::vector<Tensor> leaves;
+        for (const Tensor& value : values) leaves.push_back(value.clone().set_requires_grad());
+        const Tensor y = call(leaves);
+        y.backward(Tensor::ones(y.sizes(), dtype));
+        std::vector<std::vector<float>> result;
+        for (const Tensor& leaf : leaves) result.push_back(leaf.grad().to_float_vector());
+        return result;
+      };
+      const auto wanted = gradients([&](const std::vector<Tensor>& leaves) {
+        return relu(conv2d(leaves[0], leaves[1], leaves[2], options));
+      });
+      const auto got = gradients([&](const std::vector<Tensor>& leaves) {
+        const PackedConv packed(leaves[1], leaves[2], options, 2, Fusion::ReLU);
+        return packed(leaves[0], leaves[1], leaves[2]);
+      });
+      CHECK(got == wanted);
+    }
+  }
 }
 
 TEST_CASE("quantized::conv: bad arguments are refused by name") {

@@ -8,6 +8,8 @@
 
 #include "conv_reference.h"
 #include "elementwise_support.h"
+#include "quanta/ops/activation.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/parallel.h"
 
@@ -219,6 +221,30 @@ TEST_CASE("linear: float layers are near the sum in double") {
       CHECK(std::abs(static_cast<double>(got[i]) - sum) < 1e-4);
       CHECK(std::abs(static_cast<double>(rectified[i]) - std::max(sum, 0.0)) < 1e-4);
     }
+  }
+}
+
+TEST_CASE("PackedLinear: the tensors that were packed get their gradients") {
+  Generator generator(37);
+  for (const DType dtype : {DType::Float32, DType::Float64}) {
+    const Tensor values[] = {randn({2, 3, 5}, generator).to(dtype),
+                             randn({4, 5}, generator).to(dtype), randn({4}, generator).to(dtype)};
+    const auto gradients = [&](auto&& call) {
+      std::vector<Tensor> leaves;
+      for (const Tensor& value : values) leaves.push_back(value.clone().set_requires_grad());
+      const Tensor y = call(leaves);
+      y.backward(Tensor::ones(y.sizes(), dtype));
+      std::vector<std::vector<float>> result;
+      for (const Tensor& leaf : leaves) result.push_back(leaf.grad().to_float_vector());
+      return result;
+    };
+    const auto wanted = gradients([](const std::vector<Tensor>& leaves) {
+      return relu(linear(leaves[0], leaves[1], leaves[2]));
+    });
+    const auto got = gradients([](const std::vector<Tensor>& leaves) {
+      return PackedLinear(leaves[1], leaves[2], Fusion::ReLU)(leaves[0], leaves[1], leaves[2]);
+    });
+    CHECK(got == wanted);
   }
 }
 
