@@ -110,70 +110,6 @@ void check_read(std::string_view op, const Tensor& x) {
       op, op));
 }
 
-namespace {
-
-// A step that is a closure, as an operation.
-class ClosureOperation final : public Op<ClosureOperation> {
- public:
-  explicit ClosureOperation(ClosureStep step) : step_(std::move(step)) {}
-  std::string_view name() const noexcept override { return step_.op; }
-  void infer(const Arguments&, Results&) const override {
-    throw InternalError(fmt::format("{}: infer: expected an operation of its own", step_.op));
-  }
-  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
-    step_.run({in.begin(), out.data()});
-    return "closure";
-  }
-  PlanUse plan_use(const Arguments&, std::span<const Tensor>) const override {
-    return {step_.in_place, !step_.identity.empty(), step_.role, step_.table};
-  }
-  std::shared_ptr<const Operation> with_table(
-      std::shared_ptr<const ByteTable> table) const override {
-    return changed(step_.with_table, table);
-  }
-  std::shared_ptr<const Operation> with_codes(
-      std::shared_ptr<const ByteTable> table) const override {
-    return changed(step_.with_codes, table);
-  }
-  static std::span<const AttributeInfo> attribute_table() {
-    static constexpr std::array<AttributeInfo, 1> kTable{
-        {{"identity",
-          [](const Operation& op) -> Attribute {
-            return static_cast<const ClosureOperation&>(op).step_.identity;
-          },
-          nullptr}}};
-    return kTable;
-  }
-
- private:
-  static std::shared_ptr<const Operation> changed(const ByteTableKernel& kernel,
-                                                  const std::shared_ptr<const ByteTable>& table,
-                                                  const ClosureStep& step) {
-    if (!kernel) return nullptr;
-    ClosureStep result{.op = step.op, .inputs = {}, .outputs = {}, .run = kernel(table)};
-    result.with_table = kernel;
-    return std::make_shared<ClosureOperation>(std::move(result));
-  }
-  std::shared_ptr<const Operation> changed(const ByteTableKernel& kernel,
-                                           const std::shared_ptr<const ByteTable>& table) const {
-    return changed(kernel, table, step_);
-  }
-
-  ClosureStep step_;
-};
-
-}  // namespace
-
-void record(ClosureStep closure) {
-  Step step;
-  step.inputs = std::move(closure.inputs);
-  step.outputs = std::move(closure.outputs);
-  closure.inputs.clear();
-  closure.outputs.clear();
-  step.operation = std::make_shared<ClosureOperation>(std::move(closure));
-  record(std::move(step));
-}
-
 void record(Step step) {
   const std::string_view op = step.operation->name();
   Recording& self = *detail::recording;
@@ -235,62 +171,6 @@ void note_storage(Storage* storage) {
       storage, Recording::Seen::Memory{.storage = IntrusivePtr<Storage>(storage)});
 }
 
-namespace detail {
-namespace {
-
-// What an op gives must not depend on values but in its elements.
-void put_result(std::string_view op, const Tensor& result, const Tensor& out) {
-  if (result.dtype() != out.dtype() || result.sizes() != out.sizes() ||
-      (result.is_quantized() && !(result.impl()->quantizer == out.impl()->quantizer))) {
-    throw UnsupportedError(fmt::format(
-        "freeze: {}: x: expected a result of {} {} as when it was recorded, got {} {}{}", op,
-        out.dtype(), out.sizes(), result.dtype(), result.sizes(),
-        result.is_quantized() ? " (or other quantization parameters)" : ""));
-  }
-  if (out.is_dense() && result.strides() == out.strides()) {
-    std::memcpy(out.data_ptr(), result.data_ptr(), result.nbytes());
-  } else {
-    out.copy_(result);
-  }
-}
-
-}  // namespace
-
-void record_call(std::string_view op, std::vector<Tensor> arguments, std::vector<Tensor> results,
-                 Call call) {
-  Recording& self = *recording;
-  ClosureStep step{.op = op, .inputs = {}, .outputs = {}, .run = {}};
-  std::vector<bool> is_given;
-  for (Tensor& argument : arguments) {
-    is_given.push_back(argument.defined());
-    if (argument.defined()) step.inputs.push_back(std::move(argument));
-  }
-  // Which results there are to copy: not those without elements and those that are views.
-  std::vector<std::size_t> places;
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    const Tensor& result = results[i];
-    if (!result.defined() || result.numel() == 0) continue;
-    const bool is_view = std::ranges::any_of(step.inputs, [&](const Tensor& input) {
-      return input.storage().get() == result.storage().get();
-    });
-    if (is_view || !self.is_made(result)) continue;
-    places.push_back(i);
-    step.outputs.push_back(result);
-  }
-  if (places.empty()) return;
-  step.run = [op, is_given = std::move(is_given), places = std::move(places),
-              call = std::move(call)](const Frame& frame) {
-    std::vector<Tensor> given(is_given.size());
-    for (std::size_t i = 0, next = 0; i < given.size(); ++i) {
-      if (is_given[i]) given[i] = frame.in(next++);
-    }
-    const std::vector<Tensor> again = call(given.data());
-    for (std::size_t i = 0; i < places.size(); ++i) put_result(op, again[places[i]], frame.out(i));
-  };
-  record(std::move(step));
-}
-
-}  // namespace detail
 }  // namespace quanta::replay
 
 void quanta::detail::require_no_recording(std::string_view op, std::string_view argument) {

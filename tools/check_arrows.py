@@ -49,11 +49,8 @@ OTHER_EXCEPTIONS = {
 }
 
 # Words that belong to the one place where an op is run (design.md, section 2a): only runtime and
-# its tests use them. Files that still may; the list only shrinks.
+# its tests use them.
 RUN_ONLY = re.compile(r"\b(is_recording|needs_grad|OpScope)\b")
-RUN_ONLY_EXCEPTIONS = {
-    "nn/dynamic/conv.cpp",
-}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 
@@ -174,12 +171,10 @@ def check(texts):
         if room(source) in ("runtime",) or source.startswith("tests/runtime/"):
             continue
         match = RUN_ONLY.search(text)
-        if match and source in RUN_ONLY_EXCEPTIONS:
-            used.add(source)
-        elif match:
+        if match:
             line = text.count("\n", 0, match.start()) + 1
             wrong.append(f"{source}:{line}: {match.group(0)} belongs to runtime and its tests")
-    exceptions = [*FAMILY_EXCEPTIONS, *OTHER_EXCEPTIONS, *sorted(RUN_ONLY_EXCEPTIONS)]
+    exceptions = [*FAMILY_EXCEPTIONS, *OTHER_EXCEPTIONS]
     return wrong, [key for key in exceptions if key not in used]
 
 

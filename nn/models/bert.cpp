@@ -4,8 +4,8 @@
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/compare.h"
+#include "quanta/ops/reduce.h"
 #include "quanta/runtime/check.h"
-#include "quanta/runtime/recorder.h"
 
 namespace quanta::nn::models {
 namespace {
@@ -37,14 +37,10 @@ Tensor mask_of(const Tensor& attention_mask, const Tensor& input_ids) {
   QUANTA_CHECK(attention_mask.sizes() == input_ids.sizes(),
                "BertModel: attention_mask: expected sizes {} as input_ids has, got {}",
                input_ids.sizes(), attention_mask.sizes());
-  replay::check_read("BertModel", attention_mask);
   const Tensor seen = ne(attention_mask, 0.0);
   const Tensor added = additive_mask("BertModel", "attention_mask", seen, false);
-  const auto* values = added.data<float>();
-  for (std::int64_t i = 0; i < added.numel(); ++i) {
-    if (values[i] != 0.0F) return added.view({added.size(0), 1, 1, added.size(1)});
-  }
-  return {};
+  if (added.numel() == 0 || min(added).item() == 0.0) return {};
+  return added.view({added.size(0), 1, 1, added.size(1)});
 }
 
 }  // namespace

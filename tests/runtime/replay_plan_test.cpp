@@ -35,16 +35,37 @@ void combine(const Tensor& a, const Tensor& b, float factor, const Tensor& out) 
   }
 }
 
+struct Combine : Op<Combine> {
+  static constexpr std::string_view kName = "combine";
+  double factor = 1.0;
+  bool in_place = false;
+
+  Combine(double given_factor, bool may_be_in_place)
+      : factor(given_factor), in_place(may_be_in_place) {}
+  void infer(const Arguments& in, Results& out) const override {
+    out.add(in[0].sizes(), in[0].dtype());
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    combine(in[0], in[1], static_cast<float>(factor), out[0]);
+    return "scalar";
+  }
+  PlanUse plan_use(const Arguments&, std::span<const Tensor>) const override {
+    return {.in_place = in_place};
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Combine, &Combine::factor>("factor")};
+    return kTable;
+  }
+};
+
+/// Into memory that there is: a part of a result, say.
 void record_combine(const Tensor& a, const Tensor& b, float factor, const Tensor& out,
                     bool in_place) {
   combine(a, b, factor, out);
   if (!is_recording()) return;
-  record({.op = "combine",
+  record({.operation = std::make_shared<Combine>(factor, in_place),
           .inputs = {a, b},
-          .outputs = {out},
-          .run = [factor](const Frame& f) { combine(f.in(0), f.in(1), factor, f.out()); },
-          .identity = std::to_string(factor),
-          .in_place = in_place});
+          .outputs = {out}});
 }
 
 Tensor combined(const Tensor& a, const Tensor& b, float factor) {
@@ -201,12 +222,20 @@ TEST_CASE("replay: a step in place lies where its input lay") {
 }
 
 TEST_CASE("replay: an outer op takes the place of the ops that it is made of") {
+  struct Outer : Op<Outer> {
+    std::string_view name() const noexcept override { return "outer"; }
+    void infer(const Arguments& in, Results& out) const override {
+      out.add(in[0].sizes(), in[0].dtype());
+    }
+    std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+      combine(in[0], in[0], 0.5F, out[0]);
+      return "scalar";
+    }
+  };
   const Recorded outer([](const Tensor& x) {
     const Tensor y = combined(x, x, 0.5F);
     if (is_recording()) {
-      record({.op = "outer", .inputs = {x}, .outputs = {y}, .run = [](const Frame& f) {
-                combine(f.in(), f.in(), 0.5F, f.out());
-              }});
+      record({.operation = std::make_shared<Outer>(), .inputs = {x}, .outputs = {y}});
     }
     return y;
   });
@@ -223,24 +252,38 @@ TEST_CASE("replay: steps of constants are done while recording") {
   CHECK(folded.plan->info().recorded_steps == 1);
 }
 
-TEST_CASE("replay: call makes one step of an op and of all of its results") {
-  const auto both = [](const Tensor& x, const Tensor& missing) {
-    CHECK_FALSE(missing.defined());
-    return std::pair(combined(x, x, 0.25F), combined(x, x, 0.75F));
+TEST_CASE("replay: an operation is one step with all of its results") {
+  struct Both : Op<Both> {
+    std::string_view name() const noexcept override { return "both"; }
+    void infer(const Arguments& in, Results& out) const override {
+      out.add(in[0].sizes(), in[0].dtype());
+      out.add(in[0].sizes(), in[0].dtype());
+    }
+    std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+      combine(in[0], in[0], 0.25F, out[0]);
+      combine(in[0], in[0], 0.75F, out[1]);
+      return "scalar";
+    }
   };
-  const Recorded called([&](const Tensor& x) {
-    const auto result = call("both", both, x, Tensor());
-    return combined(result.first, result.second, 1.0F);
-  });
-  CHECK(called.plan->info().steps == 2);
-  CHECK(called.plan->run(called.x).equal(
-      combined(combined(called.x, called.x, 0.25F), combined(called.x, called.x, 0.75F), 1.0F)));
-  // A view of an argument is nothing that has to be done.
-  const Recorded viewed([](const Tensor& x) {
-    return call(
-        "turned", [](const Tensor& t) { return t.t(); }, x);
-  });
+  const auto network = [](const Tensor& x) {
+    const Results both = run_all(Both{}, x);
+    return combined(both[0], both[1], 1.0F);
+  };
+  const Recorded recorded(network);
+  CHECK(recorded.plan->info().steps == 2);
+  const Tensor x = Tensor::full({kRows, kColumns}, -3.0);
+  CHECK(recorded.plan->run(x).equal(network(x)));
+}
+
+TEST_CASE("replay: a view is nothing that has to be done") {
+  struct Turned : Op<Turned> {
+    std::string_view name() const noexcept override { return "turned"; }
+    void infer(const Arguments& in, Results& out) const override { out.add_view(in[0].t()); }
+    std::string_view cpu(const Arguments&, std::span<const Tensor>) const override { return {}; }
+  };
+  const Recorded viewed([](const Tensor& x) { return run(Turned{}, x); });
   CHECK(viewed.plan->info().steps == 0);
+  CHECK(viewed.plan->run(viewed.x).equal(viewed.x.t()));
 }
 
 TEST_CASE("replay: what changes behind the recorder's back is refused by name") {
