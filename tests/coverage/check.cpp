@@ -8,6 +8,8 @@
 #include <map>
 #include <optional>
 
+#include "operations.h"
+#include "quanta/ops/catalogue.h"
 #include "quanta/ops/support.h"
 #include "registry.h"
 #include "report.h"
@@ -124,6 +126,32 @@ void check_row(const Row& row, Files& files, std::vector<std::string>& found) {
   check_types(row, found);
 }
 
+/// The functions that tests call for an operation: its own name, or one for all ranks
+/// (quantized::conv_relu for "quantized::conv2d_relu", dynamic::Conv2d for "conv_dynamic").
+bool mentions(std::string_view test, std::string_view name) {
+  if (contains_word(test, name)) return true;
+  if (name == "conv_dynamic") return contains_word(test, "Conv2d");
+  std::string without_rank(name);
+  for (const std::string_view rank : {"1d", "2d", "3d"}) {
+    const std::size_t at = without_rank.find(rank);
+    if (at != std::string::npos) without_rank.erase(at, rank.size());
+  }
+  return contains_word(test, without_rank);
+}
+
+/// The header that an operation names is there, and so is its test, which is about it.
+void check_operation(const OperationEntry& row, Files& files, std::vector<std::string>& found) {
+  const std::string_view header = row.header.substr(row.header.find('/') + 1);
+  if (!files.text(header)) found.push_back(fmt::format("{}: no header {}", row.name, header));
+  const std::string path = test_of(row);
+  const auto& test = files.text(path);
+  if (!test) {
+    found.push_back(fmt::format("{}: no test {}", row.name, path));
+  } else if (!mentions(*test, called(row.name))) {
+    found.push_back(fmt::format("{}: {} does not mention it", row.name, path));
+  }
+}
+
 /// Every `file` "test case" on the page of differences has to be there.
 void check_differences(Files& files, std::vector<std::string>& found) {
   constexpr std::string_view kPage = "docs/differences.md";
@@ -156,6 +184,7 @@ std::vector<std::string> problems(const std::filesystem::path& root) {
       if (row.done()) check_row(row, files, found);
     }
   }
+  for (const OperationEntry& row : operations().entries()) check_operation(row, files, found);
   check_differences(files, found);
   const auto& page = files.text("docs/coverage.md");
   if (!page || *page != to_markdown()) {

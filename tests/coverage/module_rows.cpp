@@ -24,6 +24,8 @@
 #include "quanta/nn/quantized/pooling.h"
 #include "quanta/nn/quantized/qfunctional.h"
 #include "quanta/nn/quantized/stubs.h"
+#include "quanta/nn/reference.h"
+#include "quanta/nn/reference_cell.h"
 #include "quanta/nn/stubs.h"
 #include "quanta/observers/qconfig.h"
 #include "registry.h"
@@ -417,6 +419,39 @@ Section qat() {
   return s;
 }
 
+/// A reference cell of 4 inputs and 3 units, quantized as per_channel_dynamic_qconfig says.
+template <typename Reference, typename Float>
+std::shared_ptr<Reference> reference_cell() {
+  const auto cell = nn::make_module<Float>(nn::CellOptions{.input_size = 4, .hidden_size = 3});
+  cell->eval();
+  cell->set_qconfig(per_channel_dynamic_qconfig());
+  return std::dynamic_pointer_cast<Reference>(
+      Reference::from_float(static_cast<const nn::Module&>(*cell)));
+}
+
+Section reference_modules() {
+  constexpr std::string_view kEmbeddingTest = "tests/fusion/embedding_workflow_test.cpp";
+  Section s{"nn.quantized.reference", {}};
+  s.from("nn/reference.h", "tests/nn/reference_test.cpp");
+  s.row("Linear", QUANTA_TYPE(nn::reference::Linear));
+  s.row("Conv1d", QUANTA_TYPE(nn::reference::Conv1d));
+  s.row("Conv2d", QUANTA_TYPE(nn::reference::Conv2d));
+  s.row("Conv3d", QUANTA_TYPE(nn::reference::Conv3d));
+  s.row("ConvTranspose1d", QUANTA_TYPE(nn::reference::ConvTranspose1d));
+  s.row("ConvTranspose2d", QUANTA_TYPE(nn::reference::ConvTranspose2d));
+  s.row("ConvTranspose3d", QUANTA_TYPE(nn::reference::ConvTranspose3d));
+  s.row("Embedding", QUANTA_TYPE(nn::reference::Embedding)).tested_in(kEmbeddingTest);
+  s.row("EmbeddingBag", QUANTA_TYPE(nn::reference::EmbeddingBag)).tested_in(kEmbeddingTest);
+  s.from("nn/reference_cell.h", "tests/nn/reference_cell_test.cpp");
+  s.row("RNNCell", QUANTA_FLOAT_MODULE(nn::reference::RNNCell,
+                                       (*reference_cell<Type, nn::RNNCell>())(matrix)));
+  s.row("LSTMCell", QUANTA_FLOAT_MODULE(nn::reference::LSTMCell,
+                                        (*reference_cell<Type, nn::LSTMCell>())(matrix)));
+  s.row("GRUCell", QUANTA_FLOAT_MODULE(nn::reference::GRUCell,
+                                       (*reference_cell<Type, nn::GRUCell>())(matrix)));
+  return s;
+}
+
 }  // namespace
 
 std::vector<Section> module_sections() {
@@ -427,7 +462,8 @@ std::vector<Section> module_sections() {
           stubs(),
           intrinsic_qat(),
           qat(),
-          dynamic_modules()};
+          dynamic_modules(),
+          reference_modules()};
 }
 
 }  // namespace quanta::coverage

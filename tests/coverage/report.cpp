@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "operations.h"
 #include "quanta/runtime/dtype.h"
 #include "registry.h"
 
@@ -63,9 +64,8 @@ void add_row(std::string& out, const Row& row, bool is_tried) {
 std::string to_markdown() {
   std::string out =
       "# Coverage of torch.ao.quantization\n\n"
-      "Printed by `quanta-coverage` from the table in `tests/coverage`; a test fails when this "
-      "file "
-      "differs. Do not edit.\n\n"
+      "Printed by `quanta-coverage` from the tables in `tests/coverage` and, at the end, from the "
+      "catalogue of operations; a test fails when this file differs. Do not edit.\n\n"
       "Each call is compiled, and where element types are given it was run on small tensors of "
       "every "
       "type and memory order: `x` [2, 4, 6, 6], `signal` [2, 4, 6], `volume` [2, 4, 6, 6, 6], "
@@ -92,7 +92,7 @@ std::string to_markdown() {
     }
   }
   out += fmt::format("\n{} rows done, {} not yet.\n", done, open);
-  return out + body;
+  return out + body + operations_to_markdown();
 }
 
 }  // namespace quanta::coverage
