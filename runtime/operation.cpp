@@ -312,7 +312,7 @@ struct Runner {
   }
 
   static void run(const Operation& operation, const Arguments& in, Results& out) {
-    OpScope scope(operation.name());
+    OpScope scope([&] { return operation.name(); });
     const std::uint64_t requiring = autograd::is_grad_enabled() ? needed(in) : 0;
     if (requiring != 0) [[unlikely]] {
       if (const auto form = operation.for_gradient(requiring)) {

@@ -174,7 +174,7 @@ Tensor ReplayPlan::run(const Tensor& x) const {
   const Tensor* const* arguments = instance->arguments.data();
   for (const PlannedStep& step : program.steps) {
     const PathOverride path(step.path);
-    OpScope scope(step.operation->name());
+    OpScope scope([&] { return step.operation->name(); });
     const Arguments in(arguments, step.is_given.size());
     arguments += step.is_given.size();
     const std::span<const Tensor> out(next + step.inputs.size(), step.outputs.size());

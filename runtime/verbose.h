@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <string_view>
+#include <type_traits>
 
 #include "quanta/runtime/op_listener.h"
 
@@ -12,13 +13,22 @@ namespace quanta {
 void set_verbose(bool on);
 bool is_verbose() noexcept;
 
-/// Used inside ops: names the op while it runs, tells the thread's OpListener and, when verbose,
+/// Used by run() and plans: names the op while it runs, tells the thread's OpListener and, when verbose,
 /// prints the line at its end. Costs a look at one global number when nobody wants to know.
 class OpScope {
  public:
   explicit OpScope(std::string_view op) noexcept : op_(op) {
     if (detail::ops_are_watched()) [[unlikely]]
       begin();
+  }
+  /// `name()` gives the op's name and is only called for a listener.
+  template <typename Name>
+  requires std::is_invocable_r_v<std::string_view, Name>
+  explicit OpScope(const Name& name) noexcept {
+    if (detail::ops_are_watched()) [[unlikely]] {
+      op_ = name();
+      begin();
+    }
   }
   ~OpScope() {
     if (active_) [[unlikely]]
@@ -37,24 +47,8 @@ class OpScope {
     if (active_) [[unlikely]]
       work_ = work();
   }
-  /// The same for an op that reads and writes these tensors (undefined ones count nothing) and has
-  /// nothing else to do that takes time. A view of an input counts as if it were a copy.
-  template <typename... Tensors>
-  void touches(const Tensors&... tensors) {
-    if (active_) [[unlikely]]
-      work_.bytes = (std::int64_t{0} + ... + byte_count(tensors));
-  }
-  /// The same for an op that maps each element of `x` to one of the same size.
-  template <typename Tensor>
-  void maps(const Tensor& x) {
-    touches(x, x);
-  }
 
  private:
-  template <typename Tensor>
-  static std::int64_t byte_count(const Tensor& x) {
-    return x.defined() ? static_cast<std::int64_t>(x.nbytes()) : 0;
-  }
   void begin() noexcept;
   void end() noexcept;
 
