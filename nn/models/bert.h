@@ -148,7 +148,7 @@ class BertModel : public Module {
   BertConfig config_;
 };
 
-/// The state as BertModel names it: without the prefix `bert.`, with weight and bias for the
+/// The state as BertModel names it: without the leading `bert`, with weight and bias for the
 /// norms' old names gamma and beta, and without what a BertModel does not hold (position_ids, heads
 /// of other tasks; the pooler too if the config has none). The pooler is optional:
 /// `config.pooler` becomes false where the file has none.

@@ -27,8 +27,8 @@ struct TrainingParts {
 
 /// Writes everything that a training needs to go on exactly as if it had not been stopped: the
 /// model's state (with its observers and fake quantizers), the optimizer's, the scheduler's step,
-/// the random numbers and the counters; one .safetensors file, named `model.<name>`,
-/// `optimizer.<name>`, the rest in the metadata. To be called between two steps: gradients are not
+/// the random numbers and the counters; one .safetensors file, named `model.NAME`,
+/// `optimizer.NAME`, the rest in the metadata. To be called between two steps: gradients are not
 /// saved. Atomic as write_safetensors. Throws FileError.
 void save_checkpoint(const std::filesystem::path& path, const TrainingParts& training,
                      const Counters& counters = {});

@@ -50,7 +50,7 @@ class Optimizer {
   /// Calls of step() so far.
   std::int64_t steps() const noexcept { return steps_; }
 
-  /// What is needed to go on exactly: `step`, `lr.<group>`, `initial_lr.<group>`, and for each
+  /// What is needed to go on exactly: `step`, `lr.GROUP`, `initial_lr.GROUP`, and for each
   /// parameter by its number what the optimizer keeps of it (`3.momentum_buffer`).
   StateDict state_dict() const;
   /// Throws ArgumentError for names or sizes that do not fit; then nothing was changed.
