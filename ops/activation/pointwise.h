@@ -93,26 +93,34 @@ std::shared_ptr<const ByteTable> code_table(std::string_view op, const F& functi
       [&](std::int32_t code) { return to_code(function(to_float(code))); }));
 }
 
+/// Whether a function has a form for many floats at once.
+template <typename F>
+constexpr bool kHasRows = requires(const F& function, const float* src, float* dst) {
+  function.rows(src, std::int64_t{0}, dst);
+};
+
+template <typename F, typename T>
+void map_elements(const F& function, const T* src, std::int64_t count, T* dst) {
+  if constexpr (kHasRows<F> && std::is_same_v<T, float>) {
+    function.rows(src, count, dst);
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) dst[i] = function(src[i]);
+  }
+}
+
 /// function(x) for each float or double, in several threads; in vectors where the function has
 /// rows(). Gives the kernel's name.
 template <typename F>
 std::string_view map_floats(const F& function, const Tensor& x, const Tensor& out) {
-  constexpr bool kHasRows = requires(const float* src, float* dst) {
-    function.rows(src, std::int64_t{0}, dst);
-  };
   std::string_view kernel = "scalar";
   detail::visit_floats(x.dtype(), [&](auto zero) {
     using T = decltype(zero);
     const auto* src = static_cast<const T*>(x.data_ptr());
     auto* dst = static_cast<T*>(out.data_ptr());
     cpu::parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
-      if constexpr (kHasRows && std::is_same_v<T, float>) {
-        function.rows(src + begin, end - begin, dst + begin);
-      } else {
-        for (std::int64_t i = begin; i < end; ++i) dst[i] = function(src[i]);
-      }
+      map_elements(function, src + begin, end - begin, dst + begin);
     });
-    if (kHasRows && std::is_same_v<T, float>) kernel = "simd";
+    if (kHasRows<F> && std::is_same_v<T, float>) kernel = "simd";
   });
   return kernel;
 }

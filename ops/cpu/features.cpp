@@ -25,6 +25,10 @@ HWY_AFTER_NAMESPACE();
 #include <atomic>
 #include <oneapi/dnnl/dnnl.hpp>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #if defined(__x86_64__) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -55,7 +59,14 @@ bool may_use_tiles() {
 
 bool has_avx_vnni() {
 #if defined(__x86_64__)
-  return __builtin_cpu_supports("avxvnni") != 0;
+  // Bit 4 of EAX, leaf 7, subleaf 1. __builtin_cpu_supports does not know it with every compiler.
+  constexpr unsigned kAvxVnni = 1U << 4U;
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return __builtin_cpu_supports("avx2") != 0 &&
+         __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax & kAvxVnni) != 0;
 #else
   return false;
 #endif

@@ -8,6 +8,11 @@
 
 #define HWY_WANT_AVX3_DL
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
+// Plain code is HWY_SCALAR with every compiler; with some, Highway would emulate vectors of 16
+// bytes instead.
+#ifndef HWY_BROKEN_EMU128
+#define HWY_BROKEN_EMU128 1
+#endif
 
 /// 1 while a file is compiled for vectors, 0 for plain code.
 #define QUANTA_VECTORS (HWY_TARGET != HWY_SCALAR)

@@ -17,7 +17,7 @@
 namespace quanta {
 namespace {
 
-using namespace test;  // NOLINT(google-build-using-namespace)
+using namespace test;
 
 // Whether the class can be merged at all.
 bool merge(Collector& collector, const Collector& other) {

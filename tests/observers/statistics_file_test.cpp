@@ -18,7 +18,7 @@
 namespace quanta {
 namespace {
 
-using namespace test;  // NOLINT(google-build-using-namespace)
+using namespace test;
 
 // A class of a user's own, as short as can be.
 struct CounterOptions {
