@@ -1,9 +1,6 @@
 #include <doctest/doctest.h>
-#include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
@@ -19,34 +16,15 @@
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/safetensors.h"
 #include "small_network.h"
+#include "support/compare.h"
+#include "support/files.h"
+#include "support/modules.h"
 
 // Models, state dicts and files that are wrong: an error that names the module's path and what was
 // expected, and everything stays as it was.
 
 namespace quanta::test {
 namespace {
-
-template <typename Body>
-void refuses(const std::vector<std::string>& parts, const Body& body) {
-  std::string text;
-  try {
-    static_cast<void>(body());
-  } catch (const Error& error) {
-    text = error.what();
-  }
-  CAPTURE(text);
-  REQUIRE_FALSE(text.empty());
-  for (const std::string& part : parts) {
-    CAPTURE(part);
-    CHECK(text.find(part) != std::string::npos);
-  }
-}
-
-template <typename T>
-bool is(const nn::Module& model, const std::string& path) {
-  const nn::Module& module = *model.get_submodule(path);
-  return typeid(module) == typeid(T);
-}
 
 /// Types, tensors and observers of a whole tree.
 std::string snapshot(const nn::Module& model) {
@@ -57,32 +35,6 @@ std::string snapshot(const nn::Module& model) {
   }
   return text;
 }
-
-std::string bytes_of(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-std::size_t files_in(const std::filesystem::path& folder) {
-  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder),
-                                                std::filesystem::directory_iterator()));
-}
-
-struct TemporaryFolder {
-  std::filesystem::path path;
-  explicit TemporaryFolder(const std::string& name)
-      : path(std::filesystem::temp_directory_path() /
-             ("quanta_bad_input_" + name + "_" + std::to_string(::getpid()))) {
-    std::filesystem::remove_all(path);
-    std::filesystem::create_directories(path);
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-};
 
 /// Two wrong layers of three.
 struct Upscaler : nn::Module {
@@ -186,32 +138,20 @@ TEST_CASE("bad input: quantization parameters in a state dict are checked") {
 TEST_CASE("bad input: prepare_ that fails leaves the model as it was") {
   Upscaler net;
   const std::string before = snapshot(net);
-  refuses({"prepare", "'up'", "per-tensor"}, [&] {
-    prepare_(net, get_default_qconfig());
-    return 0;
-  });
+  refuses({"prepare", "'up'", "per-tensor"}, [&] { prepare_(net, get_default_qconfig()); });
   CHECK(snapshot(net) == before);
-  refuses({"prepare", "qconfigs", "got none"}, [&] {
-    prepare_(net);
-    return 0;
-  });
+  refuses({"prepare", "qconfigs", "got none"}, [&] { prepare_(net); });
   CHECK(snapshot(net) == before);
 }
 
 TEST_CASE("bad input: convert_ that fails leaves the prepared model as it was") {
   SmallNetwork net;
-  refuses({"convert", "prepare first", "SmallNetwork"}, [&] {
-    convert_(net);
-    return 0;
-  });
+  refuses({"convert", "prepare first", "SmallNetwork"}, [&] { convert_(net); });
   // One layer saw data, the others did not.
   SmallNetwork prepared = prepare(net, get_default_qconfig());
   prepared.get_submodule("quant")->operator()(small_input(1));
   const std::string before = snapshot(prepared);
-  refuses({"convert", "Conv2d 'conv1'", "Linear 'fc'", "saw no data"}, [&] {
-    convert_(prepared);
-    return 0;
-  });
+  refuses({"convert", "Conv2d 'conv1'", "Linear 'fc'", "saw no data"}, [&] { convert_(prepared); });
   CHECK(snapshot(prepared) == before);
 
   // A dtype that convolutions have no kernel for.
@@ -219,10 +159,7 @@ TEST_CASE("bad input: convert_ that fails leaves the prepared model as it was") 
       net, QConfig{MinMaxObserver::with_args({.dtype = DType::QInt8}), default_weight_observer()});
   signed_net(small_input(1));
   const std::string calibrated = snapshot(signed_net);
-  refuses({"convert", "'conv1'", "QUInt8", "QInt8"}, [&] {
-    convert_(signed_net);
-    return 0;
-  });
+  refuses({"convert", "'conv1'", "QUInt8", "QInt8"}, [&] { convert_(signed_net); });
   CHECK(snapshot(signed_net) == calibrated);
 }
 
@@ -273,7 +210,6 @@ TEST_CASE("bad input: fuse_modules that fails leaves the float model as it was")
                            [](const auto&) { return std::shared_ptr<nn::Module>(); }}};
   refuses({"fuse_modules", "additional", "null"}, [&] {
     fuse_modules(net, {{"conv1", "bn1"}}, broken);
-    return 0;
   });
   CHECK(to_string(net) == before.substr(0, to_string(net).size()));
 }
@@ -292,58 +228,47 @@ TEST_CASE("bad input: an unfused BatchNorm1d is found by check and refused by pa
 }
 
 TEST_CASE("bad input: models that cannot be saved leave the old file and nothing beside it") {
-  const TemporaryFolder folder("save");
-  const std::filesystem::path path = folder.path / "model.safetensors";
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder / "model.safetensors";
   save_model(convert(calibrated_network()), path);
-  const std::string before = bytes_of(path);
+  const std::string before = read_bytes(path);
   struct Unknown : nn::quantized::OutputQuantized {
     Unknown() : OutputQuantized(1.0, 0) {}
     Tensor forward(const Tensor& x) const override { return x; }
   };
   refuses({"save_model", "Unknown '1'", "register_module_form"}, [&] {
     save_model(nn::Sequential{nn::QuantStub(), Unknown()}, path);
-    return 0;
   });
-  CHECK(bytes_of(path) == before);
-  CHECK(files_in(folder.path) == 1);
-  refuses({"nowhere"}, [&] {
-    save_model(convert(calibrated_network()), folder.path / "nowhere" / "model.safetensors");
-    return 0;
+  CHECK(read_bytes(path) == before);
+  CHECK(files_in(folder.path()) == 1);
+  fails({"nowhere"}, [&] {
+    save_model(convert(calibrated_network()), folder / "nowhere" / "model.safetensors");
   });
-  std::filesystem::create_directory(folder.path / "folder");
-  refuses({"folder"}, [&] {
-    save_model(convert(calibrated_network()), folder.path / "folder");
-    return 0;
-  });
-  CHECK(std::filesystem::is_directory(folder.path / "folder"));
-  CHECK(files_in(folder.path) == 2);
+  std::filesystem::create_directory(folder / "folder");
+  refuses({"folder"}, [&] { save_model(convert(calibrated_network()), folder / "folder"); });
+  CHECK(std::filesystem::is_directory(folder / "folder"));
+  CHECK(files_in(folder.path()) == 2);
 }
 
 TEST_CASE("bad input: a model file that does not fit leaves the float model as it was") {
-  const TemporaryFolder folder("load");
-  const std::filesystem::path path = folder.path / "model.safetensors";
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder / "model.safetensors";
   save_model(convert(calibrated_network()), path);
 
   Upscaler other;
   const std::string other_before = snapshot(other);
-  refuses({"load_model", "model.safetensors", "'conv1'"}, [&] {
-    load_model(other, path);
-    return 0;
-  });
+  refuses({"load_model", "model.safetensors", "'conv1'"}, [&] { load_model(other, path); });
   CHECK(snapshot(other) == other_before);
 
   // The right tree, but one tensor is gone and one module's scale is not a number.
   const SafetensorsFile file = load_safetensors(path);
   StateDict less = file.tensors;
   less.erase("conv2.weight");
-  const std::filesystem::path damaged = folder.path / "damaged.safetensors";
+  const std::filesystem::path damaged = folder / "damaged.safetensors";
   write_safetensors(damaged, less, file.metadata);
   SmallNetwork net;
   const std::string before = snapshot(net);
-  refuses({"load_state_dict", "'conv2.weight'"}, [&] {
-    load_model(net, damaged);
-    return 0;
-  });
+  refuses({"load_state_dict", "'conv2.weight'"}, [&] { load_model(net, damaged); });
   CHECK(snapshot(net) == before);
 
   auto metadata = file.metadata;
@@ -352,27 +277,15 @@ TEST_CASE("bad input: a model file that does not fit leaves the float model as i
   REQUIRE(at != std::string::npos);
   tree.insert(at + 14, "-");
   write_safetensors(damaged, file.tensors, metadata);
-  refuses({"skip.scale", "finite number > 0"}, [&] {
-    load_model(net, damaged);
-    return 0;
-  });
+  refuses({"skip.scale", "finite number > 0"}, [&] { load_model(net, damaged); });
   CHECK(snapshot(net) == before);
 
   tree = "{\"conv1\": [\"Conv17\"]}";
   write_safetensors(damaged, file.tensors, metadata);
-  refuses({"load_model", "'conv1'", "'Conv17'"}, [&] {
-    load_model(net, damaged);
-    return 0;
-  });
+  fails({"load_model", "'conv1'", "'Conv17'"}, [&] { load_model(net, damaged); });
   write_safetensors(damaged, file.tensors, {});
-  refuses({"load_model", "quanta.format", "load_state_dict"}, [&] {
-    load_model(net, damaged);
-    return 0;
-  });
-  refuses({"absent.safetensors"}, [&] {
-    load_model(net, folder.path / "absent.safetensors");
-    return 0;
-  });
+  refuses({"load_model", "quanta.format", "load_state_dict"}, [&] { load_model(net, damaged); });
+  fails({"absent.safetensors"}, [&] { load_model(net, folder / "absent.safetensors"); });
   CHECK(snapshot(net) == before);
 }
 

@@ -1,12 +1,9 @@
 #include <doctest/doctest.h>
 
-#include <cmath>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "../nn/close.h"
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/mapping.h"
 #include "quanta/fusion/model_file.h"
@@ -22,6 +19,8 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/compare.h"
+#include "support/files.h"
 
 // Tables of 8 and 4 bits in networks: by type in the static workflow, by quantize_dynamic, and as
 // reference modules.
@@ -100,13 +99,12 @@ TEST_CASE("quantize: embeddings get their QConfig by type beside an int8 LSTM") 
     CHECK(largest_difference(int8(x), want) < 0.15);
     CHECK(largest_difference(int8.last_bag, want_bag) < form.bag_error);
 
-    const auto path = std::filesystem::temp_directory_path() / "quanta_words_test.safetensors";
-    save_model(int8, path);
+    const test::TemporaryFile file;
+    save_model(int8, file.path);
     Words loaded;
-    load_model(loaded, path);
+    load_model(loaded, file.path);
     CHECK(loaded(x).equal(int8(x)));
     CHECK(loaded.last_bag.equal(int8.last_bag));
-    std::filesystem::remove(path);
   }
 }
 

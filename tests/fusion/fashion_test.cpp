@@ -12,6 +12,7 @@
 #include "quanta/nn/data/fashion_mnist.h"
 #include "quanta/nn/models/fashion.h"
 #include "quanta/runtime/safetensors.h"
+#include "support/files.h"
 #include "support/paths.h"
 
 namespace quanta::test {
@@ -57,18 +58,16 @@ void check_network(const std::string& name) {
   const Net int8 = convert(prepared);
   CHECK(std::abs(right_answers(int8, test) - float_right) <= 5);
 
-  const std::filesystem::path file =
-      std::filesystem::temp_directory_path() / ("quanta_" + name + "_test.safetensors");
-  save_model(int8, file);
+  const TemporaryFile file;
+  save_model(int8, file.path);
   Net loaded;
   loaded.eval();
-  load_model(loaded, file);
+  load_model(loaded, file.path);
   CHECK(loaded(test.images(0, kBatch)).equal(int8(test.images(0, kBatch))));
   CHECK(
-      std::filesystem::file_size(file) * 10 <=
+      std::filesystem::file_size(file.path) * 10 <=
       std::filesystem::file_size(source_folder() / "examples" / "data" / (name + ".safetensors")) *
           3);
-  std::filesystem::remove(file);
 }
 
 }  // namespace

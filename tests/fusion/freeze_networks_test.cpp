@@ -33,14 +33,12 @@
 #include "quanta/ops/conv.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/random.h"
+#include "support/tensors.h"
 
 namespace quanta {
 namespace {
 
-Tensor random(const Dims& sizes, std::uint64_t seed) {
-  Generator generator(seed);
-  return randn(sizes, generator);
-}
+using test::random_tensor;
 
 template <typename Make>
 void check_frozen(const nn::Module& net, Make&& make_input) {
@@ -54,7 +52,7 @@ void check_frozen(const nn::Module& net, Make&& make_input) {
 template <typename Net>
 void check_frozen(Net net, const Dims& sizes) {
   net.eval();
-  check_frozen(net, [&](std::uint64_t seed) { return random(sizes, seed); });
+  check_frozen(net, [&](std::uint64_t seed) { return random_tensor(sizes, seed); });
 }
 
 template <typename Net>
@@ -113,7 +111,7 @@ TEST_CASE("freeze: a BERT of token ids") {
   config.intermediate_size = 64;
   config.max_position_embeddings = 16;
   const auto make_ids = [](std::uint64_t seed) {
-    return clamp(mul_scalar(relu(random({2, 9}, seed)), 20.0), 0.0, 49.0).to(DType::Int64);
+    return clamp(mul_scalar(relu(random_tensor({2, 9}, seed)), 20.0), 0.0, 49.0).to(DType::Int64);
   };
   const auto bert = eval_mode(nn::models::BertModel(config));
   check_frozen(bert, make_ids);
@@ -138,12 +136,12 @@ struct RandomCodes : nn::Module {
 
   explicit RandomCodes(std::uint64_t given)
       : seed(given),
-        wide(weight({8, 8, 1, 1}), random({8}, 1), {}, 2),
-        deep(weight({8, 1, 3, 3}), random({8}, 2), {.padding = {1}, .groups = 8}, 2) {
+        wide(weight({8, 8, 1, 1}), random_tensor({8}, 1), {}, 2),
+        deep(weight({8, 1, 3, 3}), random_tensor({8}, 2), {.padding = {1}, .groups = 8}, 2) {
     eval();
   }
   static QTensor weight(const Dims& sizes) {
-    return quantize_per_tensor(random(sizes, 5), 0.05, 0, DType::QInt8);
+    return quantize_per_tensor(random_tensor(sizes, 5), 0.05, 0, DType::QInt8);
   }
 
   static std::size_t below(Generator& generator, std::size_t count) {
@@ -199,7 +197,7 @@ TEST_CASE("freeze: random networks of codes") {
 TEST_CASE("freeze: MobileNetV3 converted") {
   nn::models::MobileNetV3 net = nn::models::mobilenet_v3_small();
   net.eval();
-  const Tensor image = random({1, 3, 32, 32}, 3);
+  const Tensor image = random_tensor({1, 3, 32, 32}, 3);
   fuse_modules(net, nn::models::fusion_groups(net));
   const auto prepared = prepare(net, get_default_qconfig());
   prepared(image);
@@ -211,14 +209,14 @@ TEST_CASE("freeze: embeddings, weight-only and dynamic convolutions") {
                       nn::Linear(nn::LinearOptions{8, 4}));
   bags.eval();
   const auto make_ids = [](std::uint64_t seed) {
-    return clamp(mul_scalar(relu(random({3, 5}, seed)), 9.0), 0.0, 19.0).to(DType::Int64);
+    return clamp(mul_scalar(relu(random_tensor({3, 5}, seed)), 9.0), 0.0, 19.0).to(DType::Int64);
   };
   check_frozen(bags, make_ids);
   nn::Sequential linear(nn::Linear(nn::LinearOptions{32, 16}));
   linear.eval();
   check_frozen(quantize_weight_only(linear), {3, 32});
-  const QTensor weight = quantize_per_tensor(random({6, 3, 3, 3}, 9), 0.05, 0, DType::QInt8);
-  check_frozen(nn::quantized::dynamic::Conv2d({.padding = {1}}, weight, random({6}, 10)),
+  const QTensor weight = quantize_per_tensor(random_tensor({6, 3, 3, 3}, 9), 0.05, 0, DType::QInt8);
+  check_frozen(nn::quantized::dynamic::Conv2d({.padding = {1}}, weight, random_tensor({6}, 10)),
                {2, 3, 5, 6});
 }
 

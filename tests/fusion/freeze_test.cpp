@@ -29,6 +29,7 @@
 #include "quanta/runtime/allocator.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/tensors.h"
 
 namespace quanta {
 namespace {
@@ -82,8 +83,7 @@ std::size_t steps_of(const Functions::Function& function, const Tensor& x) {
 }
 
 TEST_CASE("freeze: what cancels is left out and tables are joined") {
-  Generator generator(7);
-  const Tensor x = randn({3, 40}, generator);
+  const Tensor x = test::random_tensor({3, 40}, 7);
   const auto codes = [](const Tensor& t) {
     return quantize_per_tensor(t, 0.05, 120, DType::QUInt8);
   };
@@ -192,8 +192,7 @@ TEST_CASE("freeze: linear layers and sums of convolutions look their codes up to
 }
 
 TEST_CASE("freeze: a view of the input, the input itself and a constant are results too") {
-  Generator generator(9);
-  const Tensor x = randn({4, 6}, generator);
+  const Tensor x = test::random_tensor({4, 6}, 9);
   CHECK(steps_of([](const Tensor& t) { return t; }, x) == 0);
   CHECK(steps_of([](const Tensor& t) { return t.slice(0, 1, 3); }, x) == 0);
   CHECK(steps_of([](const Tensor&) { return Tensor::ones({3}); }, x) == 0);
@@ -217,8 +216,7 @@ TEST_CASE("freeze: bad input is told with what to do") {
 }
 
 TEST_CASE("freeze: steps that depend on calculated values are refused") {
-  Generator generator(13);
-  const Tensor x = randn({2, 3}, generator);
+  const Tensor x = test::random_tensor({2, 3}, 13);
   const auto refuse = [&](const Functions::Function& function) {
     CHECK_THROWS_AS(freeze(Functions(function), x), Error);
   };
@@ -233,8 +231,7 @@ TEST_CASE("freeze: steps that depend on calculated values are refused") {
 }
 
 TEST_CASE("freeze: debug builds compare each call with an eager run") {
-  Generator generator(14);
-  const Tensor x = randn({2, 3}, generator);
+  const Tensor x = test::random_tensor({2, 3}, 14);
   const auto factor = std::make_shared<double>(2.0);
   const FrozenModel frozen =
       freeze(Functions([factor](const Tensor& t) { return mul_scalar(t, *factor); }), x);

@@ -1,9 +1,7 @@
 // States and files that do not belong to a model, or no longer: refused whole, whatever is wrong.
 
 #include <doctest/doctest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,6 +22,8 @@
 #include "quanta/observers/qconfig.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/compare.h"
+#include "support/tensors.h"
 
 namespace quanta::test {
 namespace {
@@ -57,10 +57,7 @@ std::shared_ptr<nn::Sequential> static_layers() {
   return net;
 }
 
-Tensor input() {
-  Generator generator(3);
-  return randn({4, 2, 6}, generator);
-}
+Tensor input() { return random_tensor({4, 2, 6}, 3); }
 
 struct Form {
   std::string name;
@@ -96,14 +93,6 @@ std::vector<Form> forms() {
          convert_(net);
        }},
   };
-}
-
-bool same_state(const StateDict& lhs, const StateDict& rhs) {
-  if (lhs.size() != rhs.size()) return false;
-  for (const auto& [name, tensor] : lhs) {
-    if (!rhs.contains(name) || !rhs.at(name).equal(tensor)) return false;
-  }
-  return true;
 }
 
 // Tensors in the place of `tensor` that are never right. Plain numbers of another dtype are

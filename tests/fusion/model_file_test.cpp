@@ -2,9 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <filesystem>
-#include <fstream>
-
 #include "quanta/nn/container.h"
 #include "quanta/nn/qat/batch_norm.h"
 #include "quanta/nn/skip_init.h"
@@ -13,11 +10,12 @@
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/safetensors.h"
 #include "small_network.h"
-#include "temporary_file.h"
+#include "support/files.h"
+#include "support/tensors.h"
 
 namespace quanta::test {
 TEST_CASE("save_model and load_model: the loaded network gives identical outputs") {
-  const TemporaryFile file("quanta_model_");
+  const TemporaryFile file;
   for (const QConfig& qconfig : {get_default_qconfig(), default_qconfig()}) {
     const SmallNetwork int8 = convert(calibrated_network(qconfig));
     save_model(int8, file.path);
@@ -29,7 +27,7 @@ TEST_CASE("save_model and load_model: the loaded network gives identical outputs
 }
 
 TEST_CASE("load_model: a network without starting values is filled from the file") {
-  const TemporaryFile file("quanta_skip_init_");
+  const TemporaryFile file;
   const SmallNetwork int8 = convert(calibrated_network(get_default_qconfig()));
   save_model(int8, file.path);
   const std::shared_ptr<nn::Module> loaded = [] {
@@ -41,7 +39,7 @@ TEST_CASE("load_model: a network without starting values is filled from the file
 }
 
 TEST_CASE("load_model: a weight of another size is refused by name") {
-  const TemporaryFile file("quanta_other_size_");
+  const TemporaryFile file;
   const SmallNetwork int8 = convert(calibrated_network(get_default_qconfig()));
   save_model(int8, file.path);
   SafetensorsFile saved = load_safetensors(file.path);
@@ -71,7 +69,7 @@ TEST_CASE("load_state_dict: a packed weight that was written to is packed again"
 }
 
 TEST_CASE("save_model: activations with parameters of their own come back") {
-  const TemporaryFile file("quanta_activations_");
+  const TemporaryFile file;
   const auto build = [] {
     nn::Sequential net{nn::QuantStub(), nn::Linear({.in_features = 4, .out_features = 4}),
                        nn::ELU(),       nn::LeakyReLU(0.2),
@@ -82,8 +80,7 @@ TEST_CASE("save_model: activations with parameters of their own come back") {
   QConfigMapping qconfigs(default_qconfig());
   qconfigs.set_object_type<nn::PReLU>(QConfig{default_observer(), default_observer()});
   const nn::Sequential prepared = prepare(build(), qconfigs);
-  Generator generator(1);
-  const Tensor x = randn({8, 4}, generator);
+  const Tensor x = random_tensor({8, 4}, 1);
   prepared(x);
   const nn::Sequential int8 = convert(prepared);
   save_model(int8, file.path);
@@ -94,7 +91,7 @@ TEST_CASE("save_model: activations with parameters of their own come back") {
 }
 
 TEST_CASE("save_model: a plain float model can be saved and loaded") {
-  const TemporaryFile file("quanta_float_");
+  const TemporaryFile file;
   const SmallNetwork net;
   save_model(net, file.path);
   SmallNetwork loaded;
@@ -103,7 +100,7 @@ TEST_CASE("save_model: a plain float model can be saved and loaded") {
 }
 
 TEST_CASE("save_model: a fused float model comes back with the biases that folding made") {
-  const TemporaryFile file("quanta_fused_");
+  const TemporaryFile file;
   SmallNetwork net;
   fuse_modules(net, small_network_groups());
   save_model(net, file.path);
@@ -114,7 +111,7 @@ TEST_CASE("save_model: a fused float model comes back with the biases that foldi
 }
 
 TEST_CASE("save_model: a prepared model goes on where it was saved") {
-  const TemporaryFile file("quanta_prepared_");
+  const TemporaryFile file;
   for (const QConfig& qconfig : {get_default_qconfig(), default_qconfig()}) {
     const SmallNetwork prepared = calibrated_network(qconfig);
     save_model(prepared, file.path);
@@ -135,7 +132,7 @@ TEST_CASE("save_model: a prepared model goes on where it was saved") {
 }
 
 TEST_CASE("save_model: a model in training with batch norms goes on where it was saved") {
-  const TemporaryFile file("quanta_training_");
+  const TemporaryFile file;
   SmallNetwork net;
   net.train();
   fuse_modules_qat(net, small_network_groups());
@@ -155,7 +152,7 @@ TEST_CASE("save_model: a model in training with batch norms goes on where it was
 }
 
 TEST_CASE("load_model: the QConfigs of a prepared model are asked for and the model stays") {
-  const TemporaryFile file("quanta_prepared_");
+  const TemporaryFile file;
   save_model(calibrated_network(), file.path);
   SmallNetwork loaded;
   const std::string before = to_string(loaded);
@@ -188,9 +185,8 @@ TEST_CASE("load_model: a module that stands in several places is swapped in all 
     }
     Tensor forward(const Tensor& x) const override { return dequant(again(fc(quant(x)))); }
   };
-  const TemporaryFile file("quanta_twice_");
-  Generator generator(4);
-  const Tensor x = randn({3, 4}, generator);
+  const TemporaryFile file;
+  const Tensor x = random_tensor({3, 4}, 4);
   const Twice prepared = prepare(Twice(), default_qconfig());
   prepared(x);
   const Twice int8 = convert(prepared);
@@ -202,7 +198,7 @@ TEST_CASE("load_model: a module that stands in several places is swapped in all 
 }
 
 TEST_CASE("load_model: a file of another architecture leaves the model as it was") {
-  const TemporaryFile file("quanta_other_");
+  const TemporaryFile file;
   save_model(convert(calibrated_network()), file.path);
   nn::Sequential other(nn::Linear({.in_features = 2, .out_features = 2}), nn::ReLU());
   const std::string before = to_string(other);
@@ -222,7 +218,7 @@ TEST_CASE("load_model: a file of another architecture leaves the model as it was
 }
 
 TEST_CASE("load_model: files that save_model did not write are refused") {
-  const TemporaryFile file("quanta_bad_");
+  const TemporaryFile file;
   SmallNetwork net;
   const StateDict state = net.state_dict();
   CHECK_THROWS_AS(load_model(net, "/nonexistent/model.safetensors"), FileError);

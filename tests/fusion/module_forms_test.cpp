@@ -43,7 +43,8 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
-#include "temporary_file.h"
+#include "support/compare.h"
+#include "support/files.h"
 
 namespace quanta::test {
 namespace {
@@ -388,21 +389,13 @@ std::shared_ptr<Network> network_of_form(const Path& path, std::type_index sourc
   return net;
 }
 
-bool same_state(const StateDict& lhs, const StateDict& rhs) {
-  if (lhs.size() != rhs.size()) return false;
-  for (const auto& [name, tensor] : lhs) {
-    if (!rhs.contains(name) || !rhs.at(name).equal(tensor)) return false;
-  }
-  return true;
-}
-
 void check_saved_and_loaded(const Path& path, std::type_index source) {
   const ModuleForm& row = *path.row;
   CAPTURE(row.name);
   const auto net = network_of_form(path, source);
   const Module& made = *net->layer.module();
   REQUIRE(nn::module_forms().find(made) == &row);
-  const TemporaryFile file("quanta_module_forms_");
+  const TemporaryFile file;
   save_model(*net, file.path);
 
   const auto loaded = float_network(path, float_layer(*path.kind));
@@ -515,7 +508,7 @@ void register_scale() {
 }
 
 TEST_CASE("module forms: a kind of one's own converts and is saved and loaded once registered") {
-  const TemporaryFile file("quanta_own_kind_");
+  const TemporaryFile file;
   manual_seed(3);
   nn::Sequential net = scale_network();
   dynamic_cast<Scale&>(*net.ptr(1)).factors.copy_(randn({5}));
@@ -562,7 +555,7 @@ TEST_CASE("module forms: settings of a kind of one's own come back") {
   CHECK_THROWS_WITH_AS(nn::register_module_form(row), doctest::Contains("'test.Limited' again"),
                        ArgumentError);
 
-  const TemporaryFile file("quanta_own_settings_");
+  const TemporaryFile file;
   const ModuleMapping mapping =
       ModuleMapping(default_static_quant_module_mappings()).add<Scale>(&Limited::from_float);
   const nn::Sequential prepared = prepare(scale_network(0.5), default_qconfig(), mapping);
@@ -587,7 +580,7 @@ TEST_CASE("module forms: a fusion of one's own is used once registered") {
   fuse_modules(net, {{"1", "2"}});
   CHECK(dynamic_cast<const ScaleLeaky*>(net.ptr(1).get()) != nullptr);
   // A fused class without a row cannot be restored.
-  const TemporaryFile file("quanta_own_fused_");
+  const TemporaryFile file;
   CHECK_THROWS_WITH_AS(save_model(net, file.path),
                        "save_model: model: expected modules of the table of module forms "
                        "(register_module_form adds a class), got ScaleLeaky '1'",

@@ -16,7 +16,7 @@
 #include "quanta/nn/linear.h"
 #include "quanta/nn/rnn.h"
 #include "quanta/nn/stubs.h"
-#include "quanta/runtime/random.h"
+#include "support/tensors.h"
 
 namespace quanta {
 namespace {
@@ -57,10 +57,7 @@ const ModuleProfile& row(const std::vector<ModuleProfile>& rows, const std::stri
   return *found;
 }
 
-Tensor images() {
-  Generator generator(3);
-  return randn({2, 3, 6, 6}, generator);
-}
+Tensor images() { return test::random_tensor({2, 3, 6, 6}, 3); }
 
 // Products of the convolution above: 2 images, 4 x 4 positions, 8 channels, 3 x 3 x 3 each.
 constexpr std::int64_t kProducts = 2 * 4 * 4 * 8 * 3 * 3 * 3;

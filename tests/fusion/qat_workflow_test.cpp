@@ -31,6 +31,7 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "small_network.h"
+#include "support/tensors.h"
 
 namespace quanta::test {
 namespace {
@@ -389,8 +390,7 @@ TEST_CASE("dynamic qat: the input is fake-quantized and convert makes dynamic la
   nn::Sequential prepared = prepare_qat(net, default_dynamic_qat_qconfig(), mapping);
   CHECK(dynamic_cast<nn::qat::dynamic::Linear*>(prepared.ptr(0).get()) != nullptr);
   prepared.requires_grad_();
-  Generator generator(4);
-  const Tensor x = randn({7, 6}, generator);
+  const Tensor x = random_tensor({7, 6}, 4);
   const Tensor y = prepared(x);
   y.backward(Tensor::ones(y.sizes()));
   CHECK(prepared.ptr(0)->parameters()[0].grad().defined());
@@ -455,8 +455,7 @@ TEST_CASE("prepare_qat: activations of a known range get the fake quantizer of t
   CHECK(observers.at("4")->calculate_qparams().scale.item() == 1.0 / 256.0);
   net.eval();
   CHECK_FALSE(get_observer_dict(prepare(net, get_default_qconfig())).contains("2"));
-  Generator generator(4);
-  const Tensor x = randn({7, 6}, generator);
+  const Tensor x = random_tensor({7, 6}, 4);
   prepared.requires_grad_();
   const Tensor y = prepared(x);
   y.backward(Tensor::ones(y.sizes()));
@@ -488,8 +487,7 @@ TEST_CASE("prepare_qat: an LSTM trains in its observed form with fake-quantized 
   }
   CHECK(layers == 2);
   prepared.requires_grad_();
-  Generator generator(4);
-  const Tensor x = randn({3, 6, 4}, generator);
+  const Tensor x = random_tensor({3, 6, 4}, 4);
   const Tensor y = prepared(x);
   y.backward(Tensor::ones(y.sizes()));
   for (const auto& [path, parameter] : prepared.named_parameters()) {

@@ -1,8 +1,6 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
-#include <cmath>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
@@ -24,6 +22,9 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/compare.h"
+#include "support/files.h"
+#include "support/tensors.h"
 
 // LSTM and MultiheadAttention from float to int8 by way of their observable forms, and custom
 // modules of users.
@@ -31,23 +32,9 @@
 namespace quanta {
 namespace {
 
-using nn::quantizable::GateForm;
+using test::sqnr_db;
 
-// Signal over error, in dB.
-double sqnr(const Tensor& want, const Tensor& got) {
-  REQUIRE(want.sizes() == got.sizes());
-  const std::vector<float> a = want.to_float_vector();
-  const std::vector<float> b = got.to_float_vector();
-  double signal = 0.0;
-  double noise = 0.0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const auto x = static_cast<double>(a[i]);
-    const double error = x - static_cast<double>(b[i]);
-    signal += x * x;
-    noise += error * error;
-  }
-  return 10.0 * std::log10(signal / noise);
-}
+using nn::quantizable::GateForm;
 
 // A sequence classifier: the last step's output, also with the state carried over a cut.
 struct Recurrent : nn::Module {
@@ -114,13 +101,13 @@ TEST_CASE("quantize: an LSTM of a network becomes int8 and the same forward runs
     CHECK(prepared.get_submodule("lstm")->activation_post_process() == nullptr);
     CHECK(prepared.get_submodule("lstm.layers.1.layer_fw.cell.gates")->activation_post_process() !=
           nullptr);
-    CHECK(sqnr(net(x), prepared(x)) > 90.0);
+    CHECK(sqnr_db(net(x), prepared(x)) > 90.0);
     const Recurrent int8 = convert(prepared);
     CHECK(int8.get_submodule("lstm")->type_name() == "QuantizedLSTM");
     CHECK(int8.get_submodule("lstm")->qconfig() == nullptr);
-    CHECK(sqnr(net(x), int8(x)) > 24.0);
+    CHECK(sqnr_db(net(x), int8(x)) > 24.0);
     const Recurrent finer = int8_of(net, x, eight_bits());
-    CHECK(sqnr(net(x), finer(x)) > 29.0);
+    CHECK(sqnr_db(net(x), finer(x)) > 29.0);
     // The float network stays as it was.
     CHECK(net.get_submodule("lstm")->type_name() == "LSTM");
   }
@@ -171,15 +158,14 @@ TEST_CASE("prepare: an LSTM without an observable form is named and nothing chan
 
 TEST_CASE("save_model: an int8 LSTM comes back bit for bit") {
   manual_seed(22);
-  Generator generator(22);
-  const auto path = std::filesystem::temp_directory_path() / "quanta_lstm_test.safetensors";
-  const Tensor x = randn({4, 6, 8}, generator);
+  const test::TemporaryFile file;
+  const Tensor x = test::random_tensor({4, 6, 8}, 22);
   const Recurrent net(2, true);
   SUBCASE("with joined gates") {
     const Recurrent int8 = int8_of(net, x);
-    save_model(int8, path);
+    save_model(int8, file.path);
     Recurrent loaded(2, true);
-    load_model(loaded, path);
+    load_model(loaded, file.path);
     CHECK(loaded(x).equal(int8(x)));
     CHECK(to_string(loaded) == to_string(int8));
   }
@@ -197,24 +183,22 @@ TEST_CASE("save_model: an int8 LSTM comes back bit for bit") {
     CHECK(int8.has_child("lstm"));
     CHECK(int8.get_submodule("lstm.layers.0.layer_fw.cell.igates.forget")->type_name() ==
           "QuantizedLinear");
-    CHECK(sqnr(net(x), int8(x)) > 24.0);
-    save_model(int8, path);
+    CHECK(sqnr_db(net(x), int8(x)) > 24.0);
+    save_model(int8, file.path);
     Recurrent loaded(2, true);
-    load_model(loaded, path);
+    load_model(loaded, file.path);
     CHECK(loaded(x).equal(int8(x)));
     // Another architecture is refused and stays.
     Recurrent other(1, true);
-    CHECK_THROWS_AS(load_model(other, path), ArgumentError);
+    CHECK_THROWS_AS(load_model(other, file.path), ArgumentError);
     CHECK(other.get_submodule("lstm")->type_name() == "LSTM");
   }
-  std::filesystem::remove(path);
 }
 
 TEST_CASE("quantized LSTM: many threads at once get one thread's integers") {
   manual_seed(23);
-  Generator generator(23);
   const Recurrent net(2, true);
-  const Tensor x = randn({8, 7, 8}, generator);
+  const Tensor x = test::random_tensor({8, 7, 8}, 23);
   check_threads(int8_of(net, x), x);
 }
 
@@ -255,19 +239,18 @@ TEST_CASE("quantize: an attention of a network becomes int8 and the same forward
     const Attending prepared = prepare(net, get_default_qconfig());
     CHECK(prepared.get_submodule("attention")->type_name() == "QuantizableMultiheadAttention");
     CHECK(prepared.get_submodule("attention")->activation_post_process() == nullptr);
-    CHECK(sqnr(net(x), prepared(x)) > 90.0);
+    CHECK(sqnr_db(net(x), prepared(x)) > 90.0);
     const Attending int8 = convert(prepared);
     CHECK(int8.get_submodule("attention")->type_name() == "QuantizedMultiheadAttention");
     CHECK(int8.get_submodule("attention.out_proj")->type_name() == "QuantizedLinear");
-    CHECK(sqnr(net(x), int8(x)) > 28.0);
-    CHECK(sqnr(net(x), int8_of(net, x, eight_bits())(x)) > 32.0);
+    CHECK(sqnr_db(net(x), int8(x)) > 28.0);
+    CHECK(sqnr_db(net(x), int8_of(net, x, eight_bits())(x)) > 32.0);
 
-    const auto path = std::filesystem::temp_directory_path() / "quanta_attention_test.safetensors";
-    save_model(int8, path);
+    const test::TemporaryFile file;
+    save_model(int8, file.path);
     Attending loaded(extended);
-    load_model(loaded, path);
+    load_model(loaded, file.path);
     CHECK(loaded(x).equal(int8(x)));
-    std::filesystem::remove(path);
   }
 }
 
@@ -281,8 +264,7 @@ TEST_CASE("convert: an attention whose parts saw no data is listed by path") {
 
 TEST_CASE("quantized MultiheadAttention: many threads at once get one thread's integers") {
   manual_seed(26);
-  Generator generator(26);
-  const Tensor x = randn({8, 7, 16}, generator);
+  const Tensor x = test::random_tensor({8, 7, 16}, 26);
   const Attending int8 = int8_of(Attending(true), x);
   check_threads(int8, x);
 }
@@ -328,8 +310,7 @@ std::shared_ptr<nn::Module> observed_twice(const nn::Module& module) {
 
 TEST_CASE("prepare and convert: custom modules of users take both steps") {
   manual_seed(24);
-  Generator generator(24);
-  const Tensor x = randn({4, 6}, generator);
+  const Tensor x = test::random_tensor({4, 6}, 24);
   Doubling net;
   int calls = 0;
   net.twice->register_forward_hook([&](const nn::Module&, const Tensor&, const Tensor& y) {
@@ -366,7 +347,7 @@ TEST_CASE("prepare and convert: custom modules of users take both steps") {
       const Doubling int8 = convert(prepared, options);
       CHECK(int8.get_submodule("twice")->type_name() == "QuantizedTwice");
       CHECK(int8.get_submodule("twice")->activation_post_process() == nullptr);
-      CHECK(sqnr(net(x), int8(x)) > 30.0);
+      CHECK(sqnr_db(net(x), int8(x)) > 30.0);
       CHECK(calls == 3);
     }
   }

@@ -27,8 +27,9 @@
 #include "quanta/runtime/pt_file.h"
 #include "quanta/runtime/random.h"
 #include "small_network.h"
+#include "support/files.h"
 #include "support/paths.h"
-#include "temporary_file.h"
+#include "support/tensors.h"
 
 namespace quanta::test {
 namespace {
@@ -61,10 +62,7 @@ struct SmallRnn : nn::Module {
   }
 };
 
-Tensor sequences(std::uint64_t seed = 2) {
-  Generator generator(seed);
-  return randn({3, 5, 6}, generator);
-}
+Tensor sequences(std::uint64_t seed = 2) { return random_tensor({3, 5, 6}, seed); }
 
 // The modules whose type is a quantized one, by path.
 std::set<std::string> swapped(const nn::Module& model) {
@@ -156,8 +154,7 @@ TEST_CASE("quantize_dynamic: a fused linear layer is taken when the spec names i
   const nn::Sequential both = quantize_dynamic(
       net, DynamicSpec().add_type<nn::Linear>().add_type<nn::intrinsic::LinearReLU>());
   CHECK(swapped(both) == Paths{"0", "2"});
-  Generator generator(3);
-  const Tensor x = randn({4, 6}, generator);
+  const Tensor x = random_tensor({4, 6}, 3);
   CHECK(largest_difference(both(x), net(x)) < 0.1F);
 }
 
@@ -241,7 +238,7 @@ TEST_CASE("check: a dynamically quantized network needs no QuantStub") {
 }
 
 TEST_CASE("save_model: dynamically quantized networks come back") {
-  const TemporaryFile file("quanta_dynamic_");
+  const TemporaryFile file;
   const SmallRnn net;
   DynamicSpec mixed;
   mixed.add_name("").add_name("lstm", float16_dynamic_qconfig()).add_name("cell", std::nullopt);
@@ -261,7 +258,7 @@ TEST_CASE("save_model: dynamically quantized networks come back") {
 }
 
 TEST_CASE("save_model: fused and embedded dynamic layers and cells come back") {
-  const TemporaryFile file("quanta_dynamic_fused_");
+  const TemporaryFile file;
   const auto build = [] {
     nn::Sequential net{
         nn::EmbeddingBag(
@@ -297,7 +294,7 @@ TEST_CASE("save_model: fused and embedded dynamic layers and cells come back") {
 }
 
 TEST_CASE("save_model: dynamic convolutions of a mapping of one's own come back") {
-  const TemporaryFile file("quanta_dynamic_conv_");
+  const TemporaryFile file;
   const auto build = [] {
     nn::Sequential net{
         nn::Conv2d({.in_channels = 3, .out_channels = 4, .kernel_size = {3}}),
@@ -314,13 +311,12 @@ TEST_CASE("save_model: dynamic convolutions of a mapping of one's own come back"
   nn::Sequential loaded = build();
   load_model(loaded, file.path);
   CHECK(to_string(loaded) == to_string(net));
-  Generator generator(6);
-  const Tensor x = randn({2, 3, 6, 6}, generator);
+  const Tensor x = random_tensor({2, 3, 6, 6}, 6);
   CHECK(loaded(x).equal(net(x)));
 }
 
 TEST_CASE("save_model: the projection of an attention comes back as a dynamic linear layer") {
-  const TemporaryFile file("quanta_dynamic_out_proj_");
+  const TemporaryFile file;
   const auto build = [] {
     nn::Sequential net{nn::NonDynamicallyQuantizableLinear({.in_features = 6, .out_features = 4})};
     net.eval();
@@ -331,8 +327,7 @@ TEST_CASE("save_model: the projection of an attention comes back as a dynamic li
   save_model(net, file.path);
   nn::Sequential loaded = build();
   load_model(loaded, file.path);
-  Generator generator(7);
-  const Tensor x = randn({2, 6}, generator);
+  const Tensor x = random_tensor({2, 6}, 7);
   CHECK(loaded(x).equal(net(x)));
 }
 

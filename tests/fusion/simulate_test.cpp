@@ -2,10 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include <cmath>
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "quanta/observers/aimet/affine_quantizer.h"
 #include "quanta/observers/aimet_fake_quantize.h"
@@ -15,24 +12,15 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "small_network.h"
+#include "support/compare.h"
+#include "support/tensors.h"
 
 namespace quanta {
 namespace {
 
 using test::small_input;
 using test::SmallNetwork;
-
-double sqnr_db(const Tensor& reference, const Tensor& value) {
-  const std::vector<float> want = reference.to_float_vector();
-  const std::vector<float> got = value.to_float_vector();
-  double signal = 0.0;
-  double noise = 0.0;
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    signal += std::pow(static_cast<double>(want[i]), 2);
-    noise += std::pow(static_cast<double>(want[i]) - static_cast<double>(got[i]), 2);
-  }
-  return 10.0 * std::log10(signal / noise);
-}
+using test::sqnr_db;
 
 SmallNetwork fused_network() {
   SmallNetwork network;
@@ -72,8 +60,7 @@ TEST_CASE("simulate_quantization: a layer computes with rounded weights and roun
   const OneLayer layer;
   const OneLayer simulated =
       simulate_quantization(layer, qconfig_for_format("mxfp8"), [](const nn::Module&) {});
-  Generator generator(2);
-  const Tensor x = randn({3, 40}, generator);
+  const Tensor x = test::random_tensor({3, 40}, 2);
   const QConfig qconfig = qconfig_for_format("mxfp8");
   const Tensor weight = qconfig.weight()->forward(layer.fc->weight);
   const Tensor expected = qconfig.activation()->forward(linear(x, weight, layer.fc->bias));

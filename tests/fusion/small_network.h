@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "../nn/close.h"
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/fuse_modules.h"
 #include "quanta/fusion/prepare.h"
@@ -17,6 +16,7 @@
 #include "quanta/nn/pooling.h"
 #include "quanta/nn/stubs.h"
 #include "quanta/runtime/random.h"
+#include "support/compare.h"
 
 namespace quanta::test {
 

@@ -10,7 +10,7 @@
 #include "quanta/nn/quantized/linear.h"
 #include "quanta/nn/quantized/stubs.h"
 #include "quanta/nn/stubs.h"
-#include "quanta/runtime/random.h"
+#include "support/tensors.h"
 
 namespace quanta {
 namespace {
@@ -36,8 +36,7 @@ TEST_CASE("add_observer_: only modules that have a QConfig are observed") {
 TEST_CASE("swap_module: an observed module is replaced and others are given back") {
   nn::Sequential net = network();
   prepare_(net, default_qconfig());
-  Generator generator(3);
-  net(randn({5, 3}, generator));
+  net(test::random_tensor({5, 3}, 3));
   const ModuleMapping& mapping = default_static_quant_module_mappings();
   const auto stub = swap_module(net.ptr(0), mapping);
   CHECK(dynamic_cast<nn::quantized::Quantize*>(stub.get()) != nullptr);

@@ -1,7 +1,6 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -13,8 +12,8 @@
 #include "quanta/nn/linear.h"
 #include "quanta/nn/weight_only/linear.h"
 #include "quanta/runtime/error.h"
-#include "quanta/runtime/random.h"
-#include "temporary_file.h"
+#include "support/files.h"
+#include "support/tensors.h"
 
 namespace quanta::test {
 namespace {
@@ -53,10 +52,7 @@ std::vector<std::string> packed_paths(const nn::Module& model) {
   return paths;
 }
 
-Tensor some_input() {
-  Generator generator(1);
-  return randn({5, 64}, generator);
-}
+Tensor some_input() { return random_tensor({5, 64}, 1); }
 
 double relative_error(const Tensor& got, const Tensor& expected) {
   const std::vector<float> lhs = got.to_float_vector();
@@ -173,7 +169,7 @@ TEST_CASE("quantize_weight_only: a layer that stands in two places stays one lay
 }
 
 TEST_CASE("save_model and load_model: weight-only layers come back bit by bit") {
-  const TemporaryFile file("quanta_weight_only_");
+  const TemporaryFile file;
   const Tensor x = some_input();
   for (const WeightOnlyOptions& options :
        {WeightOnlyOptions{}, WeightOnlyOptions{8, 64, false}, WeightOnlyOptions{4, 32, true},
@@ -188,7 +184,7 @@ TEST_CASE("save_model and load_model: weight-only layers come back bit by bit") 
 }
 
 TEST_CASE("load_model: weight-only layers of other sizes leave the model as it was") {
-  const TemporaryFile file("quanta_weight_only_other_");
+  const TemporaryFile file;
   save_model(quantize_weight_only(Network(), {4, 32, true}), file.path);
   struct Wider : Network {
     Wider() {

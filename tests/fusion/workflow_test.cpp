@@ -15,17 +15,11 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/error.h"
 #include "small_network.h"
+#include "support/modules.h"
+#include "support/tensors.h"
 
 namespace quanta::test {
-namespace {
-
-template <typename T>
-bool is(const nn::Module& model, const std::string& path) {
-  const nn::Module& module = *model.get_submodule(path);
-  return typeid(module) == typeid(T);
-}
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("fuse_modules: the fused network computes what the parts did") {
   SmallNetwork net;
@@ -265,8 +259,7 @@ TEST_CASE("add_quant_dequant: wrapped leaves take and give float tensors") {
   CHECK(net[0].type_name() == "QuantWrapper");
   CHECK(net[1].type_name() == "ReLU");
   prepare_(net);
-  Generator generator(1);
-  const Tensor x = randn({8, 4}, generator);
+  const Tensor x = random_tensor({8, 4}, 1);
   const Tensor want = net(x);
   convert_(net);
   CHECK(net(x).dtype() == DType::Float32);

@@ -7,13 +7,14 @@
 #include <limits>
 #include <vector>
 
-#include "close.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/attention.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/random.h"
+#include "support/compare.h"
+#include "support/threads.h"
 
 namespace quanta::nn {
 namespace {
@@ -193,12 +194,10 @@ TEST_CASE("scaled_dot_product_attention: the steps for dropout give the same whe
 TEST_CASE("scaled_dot_product_attention: the number of threads does not change the result") {
   manual_seed(7);
   const Tensor q = randn({2, 3, 50, 8});
-  const int before = get_num_threads();
-  set_num_threads(1);
+  const test::Threads guard(1);
   const Tensor one = scaled_dot_product_attention(q, q, q);
   set_num_threads(3);
   const Tensor three = scaled_dot_product_attention(q, q, q);
-  set_num_threads(before);
   CHECK(one.equal(three));
 }
 

@@ -3,18 +3,17 @@
 #include <doctest/doctest.h>
 
 #include <array>
-#include <cmath>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "../runtime/file_test_util.h"
-#include "close.h"
 #include "quanta/nn/transformer.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
 #include "quanta/runtime/safetensors.h"
+#include "support/compare.h"
 
 namespace quanta::nn::models {
 namespace {

@@ -12,21 +12,15 @@
 #include "quanta/ops/activation.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/compare.h"
 
 namespace quanta::nn {
 namespace {
 
+using test::check_close;
+
 Conv2d small_conv() {
   return Conv2d({.in_channels = 4, .out_channels = 6, .kernel_size = {3}, .padding = {1}});
-}
-
-void check_close(const Tensor& got, const Tensor& want) {
-  REQUIRE(got.sizes() == want.sizes());
-  const std::vector<float> lhs = got.to_float_vector();
-  const std::vector<float> rhs = want.to_float_vector();
-  for (std::size_t i = 0; i < lhs.size(); ++i) {
-    CHECK_MESSAGE(std::abs(lhs[i] - rhs[i]) <= 1e-5F * (1.0F + std::abs(rhs[i])), i);
-  }
 }
 
 TEST_CASE("Conv2d: new weights lie within one over the square root of the fan-in") {

@@ -1,6 +1,5 @@
 #include <doctest/doctest.h>
 
-#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -18,20 +17,17 @@
 #include "quanta/ops/linear_dynamic.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
-#include "quanta/runtime/random.h"
+#include "support/tensors.h"
 
 namespace quanta::nn {
 namespace {
+
+using test::random_tensor;
 
 namespace qd = quantized::dynamic;
 namespace niqd = intrinsic::quantized::dynamic;
 using qd::ReduceRange;
 using test::names;
-
-Tensor numbers(const Dims& sizes, std::uint64_t seed = 1) {
-  Generator generator(seed);
-  return randn(sizes, generator);
-}
 
 std::shared_ptr<Linear> float_linear(const QConfig& qconfig, bool bias = true) {
   auto source =
@@ -81,7 +77,7 @@ TEST_CASE("dynamic Linear: from_float takes the weight observer of the qconfig")
   CHECK(half->weight().equal(source->weight.to(DType::Float16)));
   CHECK(half->bias().equal(source->bias));
 
-  const Tensor x = numbers({3, 20});
+  const Tensor x = random_tensor({3, 20});
   const quanta::quantized::LinearPackedParams packed(per_channel->weight().as_quantized(),
                                                      per_channel->bias());
   CHECK((*per_channel)(x).equal(quanta::quantized::linear_dynamic(x, packed, ReduceRange::Yes)));
@@ -105,7 +101,7 @@ TEST_CASE("dynamic Linear: state has torch's names and round trips in both dtype
   CHECK(names(saved->state_dict()) == std::vector<std::string>{"scale", "zero_point",
                                                                "_packed_params._packed_params/0",
                                                                "_packed_params._packed_params/1"});
-  const Tensor x = numbers({2, 20});
+  const Tensor x = random_tensor({2, 20});
   for (const QConfig& qconfig :
        {default_dynamic_qconfig(), per_channel_dynamic_qconfig(), float16_dynamic_qconfig()}) {
     for (const bool bias : {false, true}) {
@@ -136,30 +132,30 @@ TEST_CASE("dynamic Linear: states of torch load without scale and with Float32 f
   older.set("_packed_params.weight", codes->weight());
   older.set("_packed_params.bias", codes->bias());
   loaded->load_state_dict(older);
-  CHECK((*loaded)(numbers({2, 20})).equal((*codes)(numbers({2, 20}))));
+  CHECK((*loaded)(random_tensor({2, 20})).equal((*codes)(random_tensor({2, 20}))));
 }
 
 TEST_CASE("dynamic Linear: a wrong state is refused and changes nothing") {
   const auto linear = dynamic_linear();
-  const Tensor before = (*linear)(numbers({2, 20}));
+  const Tensor before = (*linear)(random_tensor({2, 20}));
   CHECK_THROWS_WITH_AS(linear->load_state_dict(float_linear({})->state_dict()),
                        doctest::Contains("weight: expected QInt8, got Float32"), Error);
   CHECK_THROWS_WITH_AS(linear->load_state_dict(StateDict()),
                        doctest::Contains("_packed_params._packed_params/0"), Error);
   StateDict wrong = linear->state_dict();
-  wrong.set("_packed_params._packed_params/0", numbers({6, 21}));
+  wrong.set("_packed_params._packed_params/0", random_tensor({6, 21}));
   CHECK_THROWS_WITH_AS(linear->load_state_dict(wrong), doctest::Contains("expected sizes [6, 20]"),
                        Error);
-  CHECK((*linear)(numbers({2, 20})).equal(before));
+  CHECK((*linear)(random_tensor({2, 20})).equal(before));
 }
 
 TEST_CASE("dynamic Linear: set_weight_bias packs again") {
   const auto linear = dynamic_linear();
   const auto other = dynamic_linear(float16_dynamic_qconfig(), false);
   linear->set_weight_bias(other->weight(), other->bias());
-  const Tensor x = numbers({4, 20});
+  const Tensor x = random_tensor({4, 20});
   CHECK((*linear)(x).equal((*other)(x)));
-  CHECK_THROWS_WITH_AS(linear->set_weight_bias(numbers({6, 19}), Tensor()),
+  CHECK_THROWS_WITH_AS(linear->set_weight_bias(random_tensor({6, 19}), Tensor()),
                        doctest::Contains("set_weight_bias: weight: expected sizes [6, 20]"),
                        ArgumentError);
   CHECK((*linear)(x).equal((*other)(x)));
@@ -194,7 +190,7 @@ TEST_CASE("dynamic LinearReLU: is Linear with relu at the end") {
     const auto linear = qd::Linear::from_float(*source);
     const auto both = niqd::LinearReLU::from_float(fused);
     CHECK(to_string(*both).starts_with("DynamicQuantizedLinearReLU(in_features=20"));
-    const Tensor x = numbers({5, 20});
+    const Tensor x = random_tensor({5, 20});
     CHECK((*both)(x).equal(relu((*linear)(x))));
   }
 }
@@ -202,9 +198,9 @@ TEST_CASE("dynamic LinearReLU: is Linear with relu at the end") {
 TEST_CASE("dynamic Linear: a clone is its own and threads do not disturb each other") {
   const auto linear = dynamic_linear();
   const auto copy = std::dynamic_pointer_cast<qd::Linear>(linear->clone());
-  linear->set_weight_bias(numbers({6, 20}), Tensor());
+  linear->set_weight_bias(random_tensor({6, 20}), Tensor());
   CHECK(copy->weight_dtype() == DType::QInt8);
-  const Tensor x = numbers({1, 20});
+  const Tensor x = random_tensor({1, 20});
   const Tensor expected = (*copy)(x);
   std::vector<int> failures(3, 0);
   std::vector<std::thread> workers;
@@ -237,7 +233,7 @@ void check_conv(const Dims& input, std::string_view name) {
   source.set_qconfig(default_dynamic_qconfig());
   const auto module = std::dynamic_pointer_cast<Dynamic>(Dynamic::from_float(source));
   CHECK(to_string(*module).starts_with("DynamicQuantized" + std::string(name) + "(4, 6, "));
-  const Tensor x = numbers(input);
+  const Tensor x = random_tensor(input);
   const Options options{.stride = {2}, .padding = {1}};
   CHECK((*module)(x).equal(
       conv_reference<Static>(options, module->weight(), module->bias(), x, true)));
@@ -250,7 +246,7 @@ void check_conv(const Dims& input, std::string_view name) {
   CHECK(loaded->reduce_range() == ReduceRange::No);
   CHECK((*loaded)(x).equal((*module)(x)));
   CHECK_THROWS_AS((*module)(quantize_per_tensor(x, 0.1, 0, DType::QUInt8)), ArgumentError);
-  CHECK_THROWS_AS((*module)(numbers({1, 5, 8, 8, 8, 8})), ArgumentError);
+  CHECK_THROWS_AS((*module)(random_tensor({1, 5, 8, 8, 8, 8})), ArgumentError);
 }
 
 }  // namespace
@@ -275,7 +271,7 @@ TEST_CASE("dynamic convolutions: padding by reflection and refused weights") {
                  .padding_mode = PaddingMode::Reflect});
   source.set_qconfig(default_dynamic_qconfig());
   const auto module = qd::Conv2d::from_float(source);
-  CHECK((*module)(numbers({1, 3, 6, 6})).sizes() == Dims{1, 2, 6, 6});
+  CHECK((*module)(random_tensor({1, 3, 6, 6})).sizes() == Dims{1, 2, 6, 6});
   source.set_qconfig(float16_dynamic_qconfig());
   CHECK_THROWS_WITH_AS(qd::Conv2d::from_float(source),
                        doctest::Contains("qconfig.weight: expected an observer for QInt8"),

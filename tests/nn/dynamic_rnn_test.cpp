@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cmath>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -15,6 +14,8 @@
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/random.h"
+#include "support/tensors.h"
+#include "support/threads.h"
 
 namespace quanta::test {
 namespace {
@@ -37,11 +38,6 @@ std::shared_ptr<Dynamic> dynamic_of(const nn::RecurrentOptions& options,
   auto module = std::dynamic_pointer_cast<Dynamic>(Dynamic::from_float(*source));
   module->eval();
   return module;
-}
-
-Tensor random_tensor(const Dims& sizes, std::uint64_t seed) {
-  Generator generator(seed);
-  return randn(sizes, generator);
 }
 
 // W x + b of rows [rows, K], by linear_dynamic: its arithmetic has tests of its own.
@@ -173,12 +169,10 @@ TEST_CASE("dynamic LSTM: any number of threads gives the same floats") {
   const auto lstm =
       dynamic_of<nn::LSTM, qd::LSTM>({.input_size = 96, .hidden_size = 520, .bidirectional = true});
   const Tensor x = random_tensor({5, 12, 96}, 3);
-  const int before = get_num_threads();
-  set_num_threads(1);
+  const Threads guard(1);
   const Tensor one = (*lstm)(x);
   set_num_threads(3);
   const Tensor three = (*lstm)(x);
-  set_num_threads(before);
   CHECK(three.equal(one));
 }
 

@@ -5,18 +5,15 @@
 #include "quanta/nn/embedding.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/gradcheck.h"
-#include "quanta/runtime/random.h"
+#include "support/tensors.h"
 
 namespace quanta::nn {
 namespace {
 
-Tensor indices(std::initializer_list<std::int64_t> values) {
-  return Tensor::from_int64({values.begin(), values.size()});
-}
+using test::indices;
 
 Tensor float64_leaf(const Dims& sizes, std::uint64_t seed) {
-  Generator generator(seed);
-  return randn(sizes, generator).to(DType::Float64).set_requires_grad();
+  return test::random_tensor(sizes, seed).to(DType::Float64).set_requires_grad();
 }
 
 }  // namespace

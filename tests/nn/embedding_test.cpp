@@ -2,12 +2,9 @@
 
 #include <doctest/doctest.h>
 
-#include <cmath>
-#include <filesystem>
 #include <string>
 #include <vector>
 
-#include "close.h"
 #include "observed.h"
 #include "quanta/fusion/model_file.h"
 #include "quanta/fusion/quantize.h"
@@ -16,17 +13,19 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/compare.h"
+#include "support/files.h"
+#include "support/tensors.h"
 
 namespace quanta::nn {
 namespace {
 
+using test::indices;
 using test::largest_difference;
 
 using test::names;
 
 constexpr const char* kWeightName = "_packed_params._packed_weight";
-
-Tensor indices(const std::vector<std::int64_t>& values) { return Tensor::from_int64(values); }
 
 // Rows 0..count-1 with values row * 10 + column.
 Tensor counting_table(std::int64_t rows, std::int64_t columns) {
@@ -278,13 +277,12 @@ TEST_CASE("convert: embeddings of a model become quantized without calibration")
   CHECK(int8.get_submodule("bag")->type_name() == "QuantizedEmbeddingBag");
   CHECK(largest_difference(int8(x), want) < 0.6F);
 
-  const auto path = std::filesystem::temp_directory_path() / "quanta_embedding_test.safetensors";
-  save_model(int8, path);
+  const test::TemporaryFile file;
+  save_model(int8, file.path);
   Words loaded;
-  load_model(loaded, path);
+  load_model(loaded, file.path);
   CHECK(loaded(x).equal(int8(x)));
   CHECK((*loaded.get_submodule("table"))(x).equal((*int8.get_submodule("table"))(x)));
-  std::filesystem::remove(path);
 }
 
 TEST_CASE("convert: embeddings with a qconfig for activations are named with what they need") {

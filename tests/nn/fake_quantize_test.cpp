@@ -10,9 +10,12 @@
 #include "quanta/observers/learnable_fake_quantize.h"
 #include "quanta/ops/linear.h"
 #include "quanta/runtime/error.h"
+#include "support/modules.h"
 
 namespace quanta {
 namespace {
+
+using test::parameter_names;
 
 /// A linear layer that fake-quantizes its weight.
 struct WeightQuantized : nn::Module {
@@ -32,12 +35,6 @@ struct WeightQuantized : nn::Module {
     return {{"weight_fake_quant", weight_fake_quant}};
   }
 };
-
-std::vector<std::string> parameter_names(const nn::Module& module) {
-  std::vector<std::string> names;
-  for (const auto& entry : module.named_parameters()) names.push_back(entry.path);
-  return names;
-}
 
 }  // namespace
 

@@ -2,7 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <cmath>
 #include <vector>
 
 #include "observed.h"
@@ -16,18 +15,12 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/compare.h"
 
 namespace quanta::nn {
 namespace {
 
-void check_close(const Tensor& got, const Tensor& want) {
-  REQUIRE(got.sizes() == want.sizes());
-  const std::vector<float> lhs = got.to_float_vector();
-  const std::vector<float> rhs = want.to_float_vector();
-  for (std::size_t i = 0; i < lhs.size(); ++i) {
-    CHECK_MESSAGE(std::abs(lhs[i] - rhs[i]) <= 1e-5F * (1.0F + std::abs(rhs[i])), i);
-  }
-}
+using test::check_close;
 
 std::shared_ptr<Conv2d> small_conv() {
   return make_module<Conv2d>(

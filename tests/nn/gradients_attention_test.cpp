@@ -14,12 +14,14 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/attention.h"
 #include "quanta/ops/reduce.h"
+#include "support/tensors.h"
 
 namespace quanta {
 namespace {
 
 using test::check_float32;
 using test::check_gradients;
+using test::flat;
 using test::Inputs;
 using test::leaf;
 using test::Op;
@@ -30,14 +32,6 @@ Tensor bools(const Dims& sizes, const std::vector<int>& values) {
   const Tensor mask = Tensor::empty(sizes, DType::Bool);
   for (std::size_t i = 0; i < values.size(); ++i) mask.mutable_data<bool>()[i] = values[i] != 0;
   return mask;
-}
-
-Tensor flat(const std::vector<Tensor>& tensors) {
-  std::vector<Tensor> parts;
-  for (const Tensor& x : tensors) {
-    if (x.defined()) parts.push_back(x.reshape({-1}));
-  }
-  return cat(parts, 0);
 }
 
 void check_both(const Op& op, const std::vector<Tensor>& inputs) {

@@ -16,9 +16,12 @@
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
 #include "quanta/runtime/tensor.h"
+#include "support/compare.h"
 
 namespace quanta::nn::models {
 namespace {
+
+using test::sqnr_db;
 
 std::int64_t count_parameters(const Module& model) {
   std::int64_t count = 0;
@@ -51,20 +54,6 @@ MobileNetV3 lively(const MobileNetV3Options& options) {
   model.load_state_dict(state);
   model.eval();
   return model;
-}
-
-double sqnr_db(const Tensor& reference, const Tensor& value) {
-  const std::vector<float> want = reference.to_float_vector();
-  const std::vector<float> got = value.to_float_vector();
-  REQUIRE(want.size() == got.size());
-  double signal = 0.0;
-  double noise = 0.0;
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    const double difference = static_cast<double>(want[i]) - static_cast<double>(got[i]);
-    signal += static_cast<double>(want[i]) * static_cast<double>(want[i]);
-    noise += difference * difference;
-  }
-  return 10.0 * std::log10(signal / noise);
 }
 
 // The converted form, the float model fused on the way.

@@ -2,9 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <cmath>
-#include <utility>
-
 #include "quanta/nn/activation.h"
 #include "quanta/nn/conv.h"
 #include "quanta/nn/intrinsic/fused.h"
@@ -16,9 +13,14 @@
 #include "quanta/ops/norm.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/random.h"
+#include "support/compare.h"
+#include "support/tensors.h"
 
 namespace quanta::nn {
 namespace {
+
+using test::check_close;
+using test::random_tensor;
 
 constexpr double kScale = 0.1;
 constexpr std::int64_t kZeroPoint = 60;
@@ -30,13 +32,8 @@ Dims image(std::int64_t spatial) {
   return sizes;
 }
 
-Tensor values(const Dims& sizes, std::uint64_t seed = 1) {
-  Generator generator(seed);
-  return randn(sizes, generator);
-}
-
 QTensor codes(const Dims& sizes, DType dtype = DType::QUInt8) {
-  return quantize_per_tensor(values(sizes), 0.03, dtype == DType::QUInt8 ? 100 : -20, dtype);
+  return quantize_per_tensor(random_tensor(sizes), 0.03, dtype == DType::QUInt8 ? 100 : -20, dtype);
 }
 
 Tensor positive(std::int64_t count) {
@@ -50,10 +47,10 @@ template <typename T, typename Options>
 std::shared_ptr<T> evaluated(const Options& options) {
   auto module = make_module<T>(options);
   if constexpr (requires { module->running_var; }) {
-    module->running_mean = values({kChannels}, 9);
+    module->running_mean = random_tensor({kChannels}, 9);
     module->running_var = positive(kChannels);
-    module->weight = values({kChannels}, 10);
-    module->bias = values({kChannels}, 11);
+    module->weight = random_tensor({kChannels}, 10);
+    module->bias = random_tensor({kChannels}, 11);
   }
   module->eval();
   return module;
@@ -72,19 +69,10 @@ std::shared_ptr<Norm> norm() {
 
 std::shared_ptr<ReLU> relu() { return make_module<ReLU>(); }
 
-void check_close(const Tensor& got, const Tensor& want) {
-  REQUIRE(got.sizes() == want.sizes());
-  const std::vector<float> lhs = got.to_float_vector();
-  const std::vector<float> rhs = want.to_float_vector();
-  for (std::size_t i = 0; i < lhs.size(); ++i) {
-    CHECK(std::abs(lhs[i] - rhs[i]) <= 1e-5F * (1.0F + std::abs(rhs[i])));
-  }
-}
-
 template <typename Conv, typename Norm, typename ConvBn, typename ConvBnReLU, typename ConvReLU>
 void check_conv_forms(std::int64_t spatial) {
   CAPTURE(spatial);
-  const Tensor x = values(image(spatial));
+  const Tensor x = random_tensor(image(spatial));
   const auto c = conv<Conv>();
   const auto b = norm<Norm>();
   ConvBn conv_bn(c, b);
@@ -108,7 +96,7 @@ TEST_CASE("intrinsic modules: each computes what its parts do in one to three di
   const auto b1 = norm<BatchNorm1d>();
   LinearBn1d linear_bn(l, b1);
   linear_bn.eval();
-  const Tensor rows = values({4, 7});
+  const Tensor rows = random_tensor({4, 7});
   check_close(linear_bn(rows), (*b1)((*l)(rows)));
 
   const auto b2 = norm<BatchNorm2d>();
@@ -117,14 +105,14 @@ TEST_CASE("intrinsic modules: each computes what its parts do in one to three di
   BNReLU3d bn_relu3(b3, relu());
   bn_relu2.eval();
   bn_relu3.eval();
-  check_close(bn_relu2(values(image(2))), quanta::relu((*b2)(values(image(2)))));
-  check_close(bn_relu3(values(image(3))), quanta::relu((*b3)(values(image(3)))));
+  check_close(bn_relu2(random_tensor(image(2))), quanta::relu((*b2)(random_tensor(image(2)))));
+  check_close(bn_relu3(random_tensor(image(3))), quanta::relu((*b3)(random_tensor(image(3)))));
 }
 
 QTensor weight(std::int64_t spatial) {
   Dims sizes{kChannels, kChannels};
   for (std::int64_t d = 0; d < spatial; ++d) sizes.push_back(2);
-  return quantize_per_tensor(values(sizes, 3), 0.01, 0, DType::QInt8);
+  return quantize_per_tensor(random_tensor(sizes, 3), 0.01, 0, DType::QInt8);
 }
 
 template <typename Conv, typename ConvReLU, typename ConvTranspose>
@@ -132,7 +120,7 @@ void check_quantized_conv(std::int64_t spatial) {
   CAPTURE(spatial);
   const QTensor x = codes(image(spatial));
   const QTensor w = weight(spatial);
-  const Tensor bias = values({kChannels}, 5);
+  const Tensor bias = random_tensor({kChannels}, 5);
   const ConvOptions options{.stride = {2}, .padding = {1}};
   const quanta::quantized::ConvPackedParams packed(w, bias, options, spatial);
   CHECK(Conv(options, w, bias, kScale, kZeroPoint)(x).equal(
@@ -162,9 +150,9 @@ void check_quantized_batch_norm(std::int64_t spatial, DType dtype) {
   BNReLU fused({.num_features = kChannels}, kScale, zero_point);
   for (auto* module : {static_cast<quantized::BatchNormNd*>(&plain),
                        static_cast<quantized::BatchNormNd*>(&fused)}) {
-    module->weight = values({kChannels}, 6);
-    module->bias = values({kChannels}, 7);
-    module->running_mean = values({kChannels}, 8);
+    module->weight = random_tensor({kChannels}, 6);
+    module->bias = random_tensor({kChannels}, 7);
+    module->running_mean = random_tensor({kChannels}, 8);
     module->running_var = positive(kChannels);
   }
   CHECK(
@@ -180,8 +168,8 @@ TEST_CASE("quantized norm modules: each gives what its op gives") {
     check_quantized_batch_norm<quantized::BatchNorm2d, intrinsic::quantized::BNReLU2d>(2, dtype);
     check_quantized_batch_norm<quantized::BatchNorm3d, intrinsic::quantized::BNReLU3d>(3, dtype);
   }
-  const Tensor w = values({kChannels}, 6);
-  const Tensor b = values({kChannels}, 7);
+  const Tensor w = random_tensor({kChannels}, 6);
+  const Tensor b = random_tensor({kChannels}, 7);
   const auto want = [&](std::int64_t spatial) {
     return quanta::quantized::instance_norm(codes(image(spatial)), w, b, 1e-5, kScale, kZeroPoint);
   };

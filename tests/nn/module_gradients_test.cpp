@@ -15,9 +15,12 @@
 #include "quanta/ops/loss.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/error.h"
+#include "support/modules.h"
 
 namespace quanta {
 namespace {
+
+using test::parameter_names;
 
 // Goes through the same matrix twice, as language models do.
 struct Tied : nn::Module {
@@ -31,12 +34,6 @@ struct Tied : nn::Module {
   }
   Tensor forward(const Tensor& x) const override { return out(in(x)); }
 };
-
-std::vector<std::string> parameter_names(const nn::Module& module) {
-  std::vector<std::string> names;
-  for (const auto& entry : module.named_parameters()) names.push_back(entry.path);
-  return names;
-}
 
 Tensor ramp(const Dims& sizes) {
   Tensor x = Tensor::empty(sizes);

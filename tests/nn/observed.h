@@ -3,14 +3,13 @@
 // Modules as prepare leaves them, for the tests of from_float.
 
 #include <memory>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "quanta/nn/module.h"
 #include "quanta/observers/min_max_observer.h"
 #include "quanta/observers/qconfig.h"
 #include "quanta/runtime/tensor.h"
+#include "support/modules.h"
 
 namespace quanta::test {
 
@@ -21,12 +20,6 @@ inline void observe(nn::Module& module, const Tensor& seen,
   auto observer = std::make_shared<MinMaxObserver>();
   observer->forward(seen);
   module.set_activation_post_process(std::move(observer));
-}
-
-inline std::vector<std::string> names(const StateDict& state) {
-  std::vector<std::string> result;
-  for (const auto& [name, value] : state) result.push_back(name);
-  return result;
 }
 
 }  // namespace quanta::test

@@ -4,10 +4,8 @@
 
 #include <cmath>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "close.h"
 #include "quanta/fusion/convert.h"
 #include "quanta/nn/activation.h"
 #include "quanta/nn/embedding.h"
@@ -22,6 +20,8 @@
 #include "quanta/ops/linear.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/compare.h"
+#include "support/tensors.h"
 
 namespace quanta {
 namespace {
@@ -31,15 +31,13 @@ namespace niq = nn::intrinsic::qat;
 using ModulePtr = std::shared_ptr<nn::Module>;
 
 Tensor leaf(const Dims& sizes, std::uint64_t seed) {
-  Generator generator(seed);
-  Tensor x = randn(sizes, generator);
+  Tensor x = test::random_tensor(sizes, seed);
   x.set_requires_grad();
   return x;
 }
 
 void randomize(const Tensor& tensor, std::uint64_t seed, double offset = 0.0) {
-  Generator generator(seed);
-  const std::vector<float> values = randn(tensor.sizes(), generator).to_float_vector();
+  const std::vector<float> values = test::random_tensor(tensor.sizes(), seed).to_float_vector();
   std::vector<float> moved;
   for (const float value : values) moved.push_back(value + static_cast<float>(offset));
   tensor.copy_(Tensor::from_values(moved, tensor.sizes()));
@@ -90,8 +88,7 @@ std::shared_ptr<Qat> layer_bn(const Options& options, nn::BatchNormOptions bn_op
 // With and without ReLU, against the float module after to_float with the weight put in.
 template <typename Conv, typename ConvReLU>
 void check_convolution(const Dims& sizes) {
-  Generator generator(9);
-  const Tensor x = randn(sizes, generator);
+  const Tensor x = test::random_tensor(sizes, 9);
   Conv conv(conv_options(x.dim() - 2), get_default_qat_qconfig());
   randomize(conv.weight, 1);
   const Tensor weight = fake_quant(conv).forward(conv.weight).clone();

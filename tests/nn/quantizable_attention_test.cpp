@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "close.h"
 #include "observed.h"
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/prepare.h"
@@ -25,6 +24,8 @@
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/compare.h"
+#include "support/tensors.h"
 
 namespace quanta::nn {
 namespace {
@@ -206,11 +207,10 @@ TEST_CASE("quantized MultiheadAttention: masks and batch order are those of the 
 
 TEST_CASE("quantized MultiheadAttention: keeps torch's names and its own learned rows") {
   manual_seed(34);
-  Generator generator(34);
   const auto source = attention({.embed_dim = 8, .num_heads = 2, .add_bias_kv = true});
   // Ranges that differ, so that the parameters of one do not suit the other.
   source->bias_v.copy_(mul_scalar(source->bias_v, 20.0));
-  const Tensor x = randn({5, 2, 8}, generator);
+  const Tensor x = test::random_tensor({5, 2, 8}, 34);
   const auto int8 = int8_form(source, x, x, x);
   const std::vector<std::string> names = test::names(int8->state_dict());
   for (const char* name :

@@ -4,12 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "close.h"
 #include "observed.h"
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/prepare.h"
@@ -24,6 +22,7 @@
 #include "quanta/ops/shape.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/compare.h"
 
 namespace quanta::nn {
 namespace {

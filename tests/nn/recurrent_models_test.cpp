@@ -4,10 +4,10 @@
 
 #include <string>
 
-#include "close.h"
 #include "quanta/ops/activation.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/compare.h"
 
 namespace quanta::nn::models {
 namespace {

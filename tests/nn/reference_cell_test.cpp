@@ -10,6 +10,7 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/tensors.h"
 
 namespace quanta::nn {
 namespace {
@@ -45,8 +46,7 @@ void check_cell(const std::string& name) {
   dequantized->bias_ih = source->bias_ih;
   dequantized->bias_hh = source->bias_hh;
   CHECK_FALSE(dequantized->weight_hh.equal(source->weight_hh));
-  Generator generator(8);
-  const Tensor x = randn({4, kInputs}, generator);
+  const Tensor x = test::random_tensor({4, kInputs}, 8);
   const Tensor got = cell(x);
   const Tensor want = (*dequantized)(x);
   const std::vector<float> lhs = got.to_float_vector();
@@ -79,8 +79,7 @@ TEST_CASE("reference cells: the state has torch's names and loads into another c
   other_source->eval();
   other_source->set_qconfig(per_channel_dynamic_qconfig());
   const auto other = reference::LSTMCell::from_float(static_cast<const Module&>(*other_source));
-  Generator generator(8);
-  const Tensor x = randn({4, kInputs}, generator);
+  const Tensor x = test::random_tensor({4, kInputs}, 8);
   CHECK_FALSE((*other)(x).equal((*cell)(x)));
   other->load_state_dict(state);
   CHECK((*other)(x).equal((*cell)(x)));

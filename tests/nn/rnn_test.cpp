@@ -15,9 +15,12 @@
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/modules.h"
 
 namespace quanta::nn {
 namespace {
+
+using test::parameter_names;
 
 // Floats that went through products of other shapes.
 void check_near(const Tensor& got, const Tensor& want) {
@@ -33,12 +36,6 @@ RecurrentOptions both_ways() {
   return {.input_size = 6, .hidden_size = 5, .num_layers = 2, .bidirectional = true};
 }
 
-std::vector<std::string> names_of(const Module& module) {
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : module.named_parameters()) names.push_back(name);
-  return names;
-}
-
 TEST_CASE("LSTM: the names and sizes of torch") {
   const LSTM lstm(
       {.input_size = 3, .hidden_size = 6, .num_layers = 2, .bidirectional = true, .proj_size = 4});
@@ -50,7 +47,7 @@ TEST_CASE("LSTM: the names and sizes of torch") {
   CHECK(state.at("weight_ih_l1_reverse").sizes() == Dims{24, 8});
   CHECK(state.at("bias_hh_l1_reverse").sizes() == Dims{24});
   const GRU gru({.input_size = 2, .hidden_size = 3, .bias = false});
-  CHECK(names_of(gru) == std::vector<std::string>{"weight_ih_l0", "weight_hh_l0"});
+  CHECK(parameter_names(gru) == std::vector<std::string>{"weight_ih_l0", "weight_hh_l0"});
   CHECK(gru.state_dict().at("weight_ih_l0").sizes() == Dims{9, 2});
 }
 

@@ -11,6 +11,7 @@
 #include "quanta/nn/rnn.h"
 #include "quanta/runtime/allocator.h"
 #include "quanta/runtime/random.h"
+#include "support/tensors.h"
 
 namespace quanta::test {
 namespace {
@@ -55,8 +56,7 @@ TEST_CASE("SkipInit: a loaded state is the whole network") {
   }
   empty->eval();
   load_state_dict(*empty, net.state_dict());
-  Generator generator(3);
-  const Tensor x = randn({1, 3, 32, 32}, generator);
+  const Tensor x = random_tensor({1, 3, 32, 32}, 3);
   CHECK((*empty)(x).equal(net(x)));
 }
 

@@ -29,6 +29,7 @@
 #include "quanta/observers/defaults.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/random.h"
+#include "support/tensors.h"
 
 namespace quanta::test {
 namespace {
@@ -87,8 +88,7 @@ struct Mixed : nn::Module {
 
 /// Values of both signs, so that the zero point is not 0 and padding is not either.
 Tensor mixed_input(std::int64_t batch, std::uint64_t seed) {
-  Generator generator(seed);
-  return randn({batch, 3, 12, 12}, generator);
+  return random_tensor({batch, 3, 12, 12}, seed);
 }
 
 Mixed calibrated_network() {

@@ -23,7 +23,7 @@
 namespace {
 
 using namespace quanta;
-using test::TemporaryFolder;
+using quanta::test::TemporaryFolder;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 

@@ -3,11 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <limits>
-#include <string>
-#include <vector>
 
-#include "close.h"
 #include "quanta/fusion/quantize_dynamic.h"
 #include "quanta/nn/models/detail/attend_heads.h"
 #include "quanta/nn/models/encoder_classifier.h"
@@ -16,6 +12,7 @@
 #include "quanta/ops/attention.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/compare.h"
 
 namespace quanta::nn {
 namespace {

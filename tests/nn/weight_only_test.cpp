@@ -12,6 +12,7 @@
 #include "quanta/nn/weight_only/linear.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/tensors.h"
 
 namespace quanta::nn {
 namespace {
@@ -47,8 +48,7 @@ TEST_CASE("weight_only Linear: forward is linear_weight_only of the quantized we
 }
 
 TEST_CASE("weight_only Linear: a state loads into a layer of other bits and groups") {
-  Generator generator(3);
-  const Tensor x = randn({2, 64}, generator);
+  const Tensor x = test::random_tensor({2, 64}, 3);
   for (const bool bias : {true, false}) {
     const Linear source({.in_features = 64, .out_features = 10, .bias = bias});
     const Linear other({.in_features = 64, .out_features = 10});
@@ -81,9 +81,8 @@ TEST_CASE("weight_only Linear: the state has the documented names and dtypes") {
 }
 
 TEST_CASE("weight_only Linear: a corrupt state is refused whole") {
-  Generator generator(5);
   const Linear source({.in_features = 64, .out_features = 10});
-  const Tensor x = randn({2, 64}, generator);
+  const Tensor x = test::random_tensor({2, 64}, 5);
   const auto layer = quantized(source, {4, 16, false});
   const Tensor before = (*layer)(x);
   const auto format = [](std::int64_t bits, std::int64_t group, std::int64_t columns,

@@ -1,7 +1,6 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -10,15 +9,14 @@
 #include "quanta/ops/quantize_affine.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/compare.h"
 
 namespace quanta::aimet {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+using test::says;
 
-void says(const std::function<void()>& call, const char* text) {
-  CHECK_THROWS_WITH_AS(call(), doctest::Contains(text), ArgumentError);
-}
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 Tensor normal(const Dims& sizes, std::uint64_t seed) {
   Generator generator(seed);

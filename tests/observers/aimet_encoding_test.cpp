@@ -1,7 +1,6 @@
 #include <doctest/doctest.h>
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,24 +11,14 @@
 #include "quanta/ops/activation.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
-#include "quanta/runtime/random.h"
+#include "support/compare.h"
+#include "support/tensors.h"
 
 namespace quanta::aimet {
 namespace {
 
-void says(const std::function<void()>& call, const char* text) {
-  CHECK_THROWS_WITH_AS(call(), doctest::Contains(text), ArgumentError);
-}
-
-Tensor random(const Dims& sizes, std::uint64_t seed) {
-  Generator generator(seed);
-  Tensor x = Tensor::empty(sizes);
-  auto* values = x.mutable_data<float>();
-  for (std::int64_t i = 0; i < x.numel(); ++i) {
-    values[i] = 4.0F * static_cast<float>(generator.uniform()) - 2.0F;
-  }
-  return x;
-}
+using test::says;
+using test::uniform_tensor;
 
 EncodedTensor dequantized(const Tensor& x, const Dims& shape = {}, bool symmetric = false) {
   QuantizeDequantize quantizer({.shape = shape, .bitwidth = 8, .symmetric = symmetric});
@@ -40,7 +29,7 @@ EncodedTensor dequantized(const Tensor& x, const Dims& shape = {}, bool symmetri
 // Tensors with encodings -------------------------------------------------------------------------
 
 TEST_CASE("quantize and dequantize of an encoded tensor lose nothing and are idempotent") {
-  const EncodedTensor y = dequantized(random({5, 7}, 1), {5, 1});
+  const EncodedTensor y = dequantized(uniform_tensor({5, 7}, 1), {5, 1});
   const EncodedTensor q = y.quantize();
   CHECK(q.type_name() == "QuantizedTensor");
   CHECK(q.quantize().tensor().is_same(q.tensor()));
@@ -52,8 +41,8 @@ TEST_CASE("quantize and dequantize of an encoded tensor lose nothing and are ide
 }
 
 TEST_CASE("per-tensor encodings travel through views and others do not") {
-  const EncodedTensor one = dequantized(random({4, 6}, 1));
-  const EncodedTensor rows = dequantized(random({4, 6}, 1), {4, 1});
+  const EncodedTensor one = dequantized(uniform_tensor({4, 6}, 1));
+  const EncodedTensor rows = dequantized(uniform_tensor({4, 6}, 1), {4, 1});
   const std::vector<std::function<EncodedTensor(const EncodedTensor&)>> views{
       [](const EncodedTensor& x) { return x.reshape({24}); },
       [](const EncodedTensor& x) {
@@ -84,7 +73,7 @@ TEST_CASE("per-tensor encodings travel through views and others do not") {
 }
 
 TEST_CASE("scaled dequantized tensors stay on the grid of the scaled encoding") {
-  const EncodedTensor y = dequantized(random({4, 6}, 1));
+  const EncodedTensor y = dequantized(uniform_tensor({4, 6}, 1));
   for (const double factor : {2.0, -3.0, 0.5}) {
     const EncodedTensor scaled = y.mul(factor);
     REQUIRE(scaled.has_encoding());
@@ -95,13 +84,13 @@ TEST_CASE("scaled dequantized tensors stay on the grid of the scaled encoding") 
   }
   CHECK(y.mul(0.0).kind() == EncodedTensor::Kind::Plain);
   CHECK(y.quantize().mul(2.0).kind() == EncodedTensor::Kind::Plain);
-  const EncodedTensor symmetric = dequantized(random({4, 6}, 1), {}, true);
+  const EncodedTensor symmetric = dequantized(uniform_tensor({4, 6}, 1), {}, true);
   CHECK(symmetric.mul(-1.0).kind() == EncodedTensor::Kind::Plain);
   CHECK(symmetric.div(2.0).has_encoding());
 }
 
 TEST_CASE("what is no function of encoded tensors gives plain ones") {
-  EncodedTensor y = dequantized(random({4, 6}, 1));
+  EncodedTensor y = dequantized(uniform_tensor({4, 6}, 1));
   const EncodedTensor plain = relu(y);
   CHECK(plain.type_name() == "Tensor");
   CHECK(y.to(DType::Int32).type_name() == "Tensor");
@@ -116,7 +105,7 @@ TEST_CASE("what is no function of encoded tensors gives plain ones") {
 }
 
 TEST_CASE("embedding takes rows of a quantized table with their scales") {
-  const EncodedTensor table = dequantized(random({6, 8}, 3), {6, 1});
+  const EncodedTensor table = dequantized(uniform_tensor({6, 8}, 3), {6, 1});
   const std::vector<std::int64_t> indices{5, 0, 5};
   const EncodedTensor rows = embedding(Tensor::from_int64(indices), table);
   CHECK(rows.tensor().sizes() == Dims{3, 8});
@@ -125,7 +114,7 @@ TEST_CASE("embedding takes rows of a quantized table with their scales") {
 }
 
 TEST_CASE("affine results go to QTensor and back without loss") {
-  const Tensor x = random({6, 4, 3}, 3);
+  const Tensor x = uniform_tensor({6, 4, 3}, 3);
   for (const Dims& shape : {Dims{}, Dims{4, 1}, Dims{6, 1, 1}}) {
     for (const bool symmetric : {false, true}) {
       const EncodedTensor y = dequantized(x, shape, symmetric);
@@ -146,19 +135,21 @@ TEST_CASE("to_qtensor refuses what a QTensor cannot hold") {
   blocks.set_range(-1.0, 1.0);
   says(
       [&] {
-        blocks.forward(random({2, 8}, 1)).to_qtensor();
+        blocks.forward(uniform_tensor({2, 8}, 1)).to_qtensor();
       },
       "to_qtensor: encoding: expected no blocks, got block_size [1, 4]");
   QuantizeDequantize wide({.bitwidth = 16, .symmetric = true});
   wide.set_range(-1.0, 1.0);
   says(
       [&] {
-        wide.forward(random({2, 8}, 1)).to_qtensor();
+        wide.forward(uniform_tensor({2, 8}, 1)).to_qtensor();
       },
       "expected a grid within 8 or 32 bits, got -32768..32767");
   FloatQuantizeDequantize floating({.dtype = "float8_e4m3fn"});
-  says([&] { floating.forward(random({2}, 1)).to_qtensor(); }, "expected an affine one, got float");
-  says([&] { floating.forward(random({2}, 1)).quantized_repr(); }, "expected an affine encoding");
+  says([&] { floating.forward(uniform_tensor({2}, 1)).to_qtensor(); },
+       "expected an affine one, got float");
+  says([&] { floating.forward(uniform_tensor({2}, 1)).quantized_repr(); },
+       "expected an affine encoding");
 }
 
 TEST_CASE("AffineEncoding refuses parameters that do not belong together") {
@@ -179,7 +170,7 @@ TEST_CASE("AffineEncoding refuses parameters that do not belong together") {
 
 TEST_CASE("per-tensor encodings come back from their JSON") {
   for (const bool symmetric : {false, true}) {
-    const EncodedTensor y = dequantized(random({4, 6}, 1), {}, symmetric);
+    const EncodedTensor y = dequantized(uniform_tensor({4, 6}, 1), {}, symmetric);
     const auto& from = dynamic_cast<const AffineEncoding&>(*y.encoding());
     const auto back = encoding_from_json(to_json(from, EncodingVersion::V2_0_0, Dims{4, 6}));
     CHECK(to_json(from, EncodingVersion::V2_0_0) ==
@@ -192,8 +183,8 @@ TEST_CASE("per-tensor encodings come back from their JSON") {
 }
 
 TEST_CASE("an encoding file names its tensors and comes back") {
-  const EncodedTensor x = dequantized(random({4, 6}, 1));
-  const EncodedTensor weight = dequantized(random({4, 6}, 2), {4, 1}, true);
+  const EncodedTensor x = dequantized(uniform_tensor({4, 6}, 1));
+  const EncodedTensor weight = dequantized(uniform_tensor({4, 6}, 2), {4, 1}, true);
   EncodingFile file;
   file.activations = {{"x", x.encoding(), Dims{4, 6}}};
   const EncodingFile back = encoding_file_from_json(to_json(file));

@@ -1,33 +1,22 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <vector>
 
 #include "quanta/observers/aimet/float_quantizer.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/error.h"
-#include "quanta/runtime/random.h"
+#include "support/compare.h"
+#include "support/tensors.h"
 
 namespace quanta::aimet {
 namespace {
 
+using test::says;
+using test::uniform_tensor;
+
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-void says(const std::function<void()>& call, const char* text) {
-  CHECK_THROWS_WITH_AS(call(), doctest::Contains(text), ArgumentError);
-}
-
-Tensor random(const Dims& sizes, std::uint64_t seed, float width = 4.0F) {
-  Generator generator(seed);
-  Tensor x = Tensor::empty(sizes);
-  auto* values = x.mutable_data<float>();
-  for (std::int64_t i = 0; i < x.numel(); ++i) {
-    values[i] = width * (2.0F * static_cast<float>(generator.uniform()) - 1.0F);
-  }
-  return x;
-}
 
 const std::vector<FloatSpec> kSpecs{FloatSpec::from_name("float16"),
                                     FloatSpec::from_name("bfloat16"),
@@ -68,7 +57,7 @@ TEST_CASE("float_quantize_dequantize agrees with the arithmetic fake cast away f
   for (const FloatSpec& spec : kSpecs) {
     if (spec.is_builtin()) continue;
     CAPTURE(spec.name());
-    const Tensor x = random({4000}, 3, static_cast<float>(std::min(spec.max(), 1e4)));
+    const Tensor x = uniform_tensor({4000}, 3, static_cast<float>(std::min(spec.max(), 1e4)));
     const Tensor y = float_quantize_dequantize(x, Tensor::scalar(1.0), spec);
     const Tensor cast =
         fake_cast_to_ieee_float(x, spec.max(), spec.exponent_bits, spec.mantissa_bits);
@@ -86,7 +75,7 @@ TEST_CASE("float_quantize_dequantize is idempotent and saturates") {
   for (const FloatSpec& spec : kSpecs) {
     CAPTURE(spec.name());
     const Tensor scale = Tensor::scalar(0.25);
-    const Tensor x = random({500}, 4);
+    const Tensor x = uniform_tensor({500}, 4);
     const Tensor y = float_quantize_dequantize(x, scale, spec);
     CHECK(float_quantize_dequantize(y, scale, spec).equal(y));
     const Tensor ends = float_quantize_dequantize(
@@ -101,8 +90,8 @@ TEST_CASE("float_quantize_dequantize is idempotent and saturates") {
 
 TEST_CASE("float_quantize_dequantize: scales of channels and blocks belong to their elements") {
   const FloatSpec spec = FloatSpec::from_name("float8_e5m2");
-  const Tensor x = random({6, 24}, 5);
-  const Tensor scale = random({6, 3}, 6);
+  const Tensor x = uniform_tensor({6, 24}, 5);
+  const Tensor scale = uniform_tensor({6, 3}, 6);
   auto* scales = scale.mutable_data<float>();
   for (std::int64_t i = 0; i < scale.numel(); ++i) scales[i] = std::fabs(scales[i]) + 0.1F;
   const Tensor y = float_quantize_dequantize(x, scale, spec, {1, 8});
@@ -149,7 +138,7 @@ TEST_CASE("FloatQuantizeDequantize says which of its options do not fit") {
 TEST_CASE("FloatQuantizeDequantize: calibration sets maxval below 16 bits") {
   FloatQuantizeDequantize narrow({.dtype = "float8_e4m3fn", .shape = {3, 1}});
   FloatQuantizeDequantize wide({.dtype = "float16"});
-  const Tensor x = random({3, 50}, 7);
+  const Tensor x = uniform_tensor({3, 50}, 7);
   CHECK(narrow.get_scale().equal(Tensor::ones({3, 1})));
   for (FloatQuantizeDequantize* one : {&narrow, &wide}) {
     one->compute_encodings([&] { one->forward(x); });
@@ -193,12 +182,12 @@ TEST_CASE("FloatQuantizeDequantize leaves integers alone and prints itself") {
 
 TEST_CASE("a float quantizer's state brings back its format and maxval") {
   FloatQuantizeDequantize from({.exponent_bits = 3, .mantissa_bits = 2, .shape = {4, 1}});
-  from.compute_encodings([&] { from.forward(random({4, 16}, 1)); });
+  from.compute_encodings([&] { from.forward(uniform_tensor({4, 16}, 1)); });
   StateDict state;
   from.save_state(state, "q.");
   FloatQuantizeDequantize to({.dtype = "float8_e5m2"});
   to.load_state(state, "q.");
-  const Tensor x = random({4, 16}, 2);
+  const Tensor x = uniform_tensor({4, 16}, 2);
   CHECK(Tensor(to.forward(x)).equal(from.forward(x)));
   state.erase("q.maxval");
   to.load_state(state, "q.");

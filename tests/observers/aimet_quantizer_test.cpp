@@ -1,7 +1,6 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <stdexcept>
@@ -10,24 +9,14 @@
 #include "quanta/observers/aimet/affine_quantizer.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/error.h"
-#include "quanta/runtime/random.h"
+#include "support/compare.h"
+#include "support/tensors.h"
 
 namespace quanta::aimet {
 namespace {
 
-void says(const std::function<void()>& call, const char* text) {
-  CHECK_THROWS_WITH_AS(call(), doctest::Contains(text), ArgumentError);
-}
-
-Tensor random(const Dims& sizes, std::uint64_t seed, float low = -2.0F, float high = 2.0F) {
-  Generator generator(seed);
-  Tensor x = Tensor::empty(sizes);
-  auto* values = x.mutable_data<float>();
-  for (std::int64_t i = 0; i < x.numel(); ++i) {
-    values[i] = low + (high - low) * static_cast<float>(generator.uniform());
-  }
-  return x;
-}
+using test::says;
+using test::uniform_tensor;
 
 QuantizeDequantize unsigned_8() { return QuantizeDequantize({.bitwidth = 8, .symmetric = false}); }
 
@@ -207,7 +196,7 @@ TEST_CASE("set_range by scale and offset needs both ends the first time") {
 
 TEST_CASE("use_scale_offset keeps range and results") {
   QuantizeDequantize quantizer({.shape = {3, 1}, .bitwidth = 8, .symmetric = false});
-  const Tensor x = random({3, 20}, 1);
+  const Tensor x = uniform_tensor({3, 20}, 1);
   quantizer.compute_encodings([&] { quantizer.forward(x); });
   const Tensor before = quantizer.forward(x);
   quantizer.use_scale_offset();
@@ -233,7 +222,7 @@ TEST_CASE("a state brings back grid, shape, blocks and range") {
   for (const bool by_scale : {false, true}) {
     QuantizeDequantize from(
         {.shape = {4, 2}, .qmin = -7, .qmax = 7, .symmetric = true, .block_size = {1, 8}});
-    from.compute_encodings([&] { from.forward(random({4, 16}, 1)); });
+    from.compute_encodings([&] { from.forward(uniform_tensor({4, 16}, 1)); });
     if (by_scale) from.use_scale_offset();
     StateDict state;
     from.save_state(state, "w.");
@@ -241,7 +230,7 @@ TEST_CASE("a state brings back grid, shape, blocks and range") {
     to.load_state(state, "w.");
     CHECK(to.to_string() ==
           "QuantizeDequantize(shape=(4, 2), block_size=(1, 8), qmin=-7, qmax=7, symmetric=True)");
-    const Tensor x = random({4, 16}, 2);
+    const Tensor x = uniform_tensor({4, 16}, 2);
     CHECK(Tensor(to.forward(x)).equal(from.forward(x)));
     state.erase("w._extra_state.qmin");
     says([&] { to.load_state(state, "w."); }, "w._extra_state.qmin");
@@ -270,7 +259,7 @@ TEST_CASE("a clone has parameters of its own") {
 TEST_CASE("grouped blocks share whole multiples of one scale") {
   GroupedBlockQuantizeDequantize quantizer(
       {{.shape = {3, 8}, .bitwidth = 4, .symmetric = true, .block_size = {1, 4}}, 8, {1, 4}});
-  const Tensor x = random({3, 32}, 5);
+  const Tensor x = uniform_tensor({3, 32}, 5);
   quantizer.compute_encodings([&] { quantizer.forward(x); });
   const std::vector<float> scale = quantizer.get_scale()->to_float_vector();
   const std::vector<float> channel = quantizer.per_channel_scale()->to_float_vector();

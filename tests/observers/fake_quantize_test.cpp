@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <string>
 #include <thread>
@@ -18,31 +17,23 @@
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/quant_math.h"
 #include "quanta/runtime/random.h"
+#include "support/compare.h"
+#include "support/modules.h"
+#include "support/tensors.h"
 
 namespace quanta {
 namespace {
 
+using test::leaf;
+using test::names;
+using test::says;
+
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-Tensor leaf(const Tensor& tensor) {
-  tensor.set_requires_grad();
-  return tensor;
-}
-
-void says(const std::function<void()>& call, const char* text) {
-  CHECK_THROWS_WITH_AS(call(), doctest::Contains(text), ArgumentError);
-}
 
 StateDict state_of(const Observer& observer) {
   StateDict state;
   observer.save_state(state, "");
   return state;
-}
-
-std::vector<std::string> names_of(const StateDict& state) {
-  std::vector<std::string> names;
-  for (const auto& [name, value] : state) names.push_back(name);
-  return names;
 }
 
 std::vector<ObserverFactory> all_factories() {
@@ -109,20 +100,20 @@ TEST_CASE("FakeQuantize: dtype and codes and axis are those of its observer") {
 TEST_CASE("FakeQuantize: names and state are torch's") {
   const std::shared_ptr<Observer> plain = default_fake_quant()();
   const StateDict state = state_of(*plain);
-  CHECK(names_of(state) ==
-        std::vector<std::string>{"fake_quant_enabled", "observer_enabled", "scale", "zero_point",
-                                 "activation_post_process.eps", "activation_post_process.min_val",
-                                 "activation_post_process.max_val"});
+  CHECK(names(state) == std::vector<std::string>{"fake_quant_enabled", "observer_enabled", "scale",
+                                                 "zero_point", "activation_post_process.eps",
+                                                 "activation_post_process.min_val",
+                                                 "activation_post_process.max_val"});
   CHECK(state.at("fake_quant_enabled").dtype() == DType::UInt8);
   CHECK(state.at("zero_point").dtype() == DType::Int32);
   CHECK(state.at("scale").sizes() == Dims{1});
   CHECK(state_of(*default_fused_act_fake_quant()()).at("observer_enabled").dtype() == DType::Int64);
   CHECK(state_of(*default_embedding_fake_quant()()).at("zero_point").dtype() == DType::Float32);
-  CHECK(names_of(state_of(*default_fixed_qparams_range_0to1_fake_quant()())) ==
+  CHECK(names(state_of(*default_fixed_qparams_range_0to1_fake_quant()())) ==
         std::vector<std::string>{"fake_quant_enabled", "observer_enabled", "scale", "zero_point",
                                  "activation_post_process.scale",
                                  "activation_post_process.zero_point"});
-  CHECK(names_of(state_of(LearnableFakeQuantize())) ==
+  CHECK(names(state_of(LearnableFakeQuantize())) ==
         std::vector<std::string>{"scale", "zero_point", "fake_quant_enabled", "observer_enabled",
                                  "static_enabled", "learning_enabled", "eps",
                                  "activation_post_process.eps", "activation_post_process.min_val",
@@ -157,14 +148,13 @@ TEST_CASE("fake quantizers: a loaded state and a clone give the same result") {
 }
 
 TEST_CASE("fake quantizers: a broken state is refused and changes nothing") {
-  Generator generator(82);
-  const Tensor x = randn({3, 4}, generator);
+  const Tensor x = test::random_tensor({3, 4}, 82);
   for (const ObserverFactory& factory : all_factories()) {
     CAPTURE(factory.name);
     const std::shared_ptr<Observer> fake = factory();
     fake->forward(x);
     const StateDict good = state_of(*fake);
-    for (const std::string& name : names_of(good)) {
+    for (const std::string& name : names(good)) {
       if (name == "observer_enabled" && fake->name() == "LearnableFakeQuantize") continue;
       CAPTURE(name);
       StateDict missing = good;
@@ -190,8 +180,7 @@ TEST_CASE("fake quantizers: tensors without elements pass") {
 }
 
 TEST_CASE("fake quantizers: many threads may call forward") {
-  Generator generator(83);
-  const Tensor x = randn({3, 400}, generator);
+  const Tensor x = test::random_tensor({3, 400}, 83);
   for (const ObserverFactory& factory : all_factories()) {
     CAPTURE(factory.name);
     const std::shared_ptr<Observer> fake = factory();
@@ -278,8 +267,7 @@ TEST_CASE("fused_moving_avg_obs_fake_quant: parameters are those of dynamic quan
 }
 
 TEST_CASE("fused_moving_avg_obs_fake_quant: rows lie along any axis") {
-  Generator generator(84);
-  const Tensor x = randn({3, 5, 4}, generator);
+  const Tensor x = test::random_tensor({3, 5, 4}, 84);
   for (const std::int64_t axis : {0, 1, -1}) {
     MovingAverageState state{Tensor::empty({0}), Tensor::empty({0}), Tensor::ones({1}),
                              Tensor::zeros({1}, DType::Int32)};
@@ -386,8 +374,7 @@ TEST_CASE("LearnableFakeQuantize: channels are given or counted before training"
 }
 
 TEST_CASE("LearnableFakeQuantize: a step along the gradient lowers the error of the result") {
-  Generator generator(85);
-  const Tensor x = randn({1000}, generator);
+  const Tensor x = test::random_tensor({1000}, 85);
   LearnableFakeQuantize fake(
       {.observer = MovingAverageMinMaxObserver::with_args({.dtype = DType::QInt8,
                                                            .qscheme = QScheme::PerTensorSymmetric,

@@ -4,17 +4,18 @@
 
 #include <cmath>
 #include <limits>
-#include <string>
 #include <vector>
 
 #include "quanta/observers/format_qconfig.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/amax_math.h"
 #include "quanta/runtime/error.h"
-#include "quanta/runtime/random.h"
+#include "support/tensors.h"
 
 namespace quanta {
 namespace {
+
+using test::random_tensor;
 
 constexpr FormatOptions kFp8{};
 constexpr FormatOptions kFp8E5m2{.num_bits = NumBits::floating(5, 2)};
@@ -29,11 +30,6 @@ constexpr FormatOptions kInt4Rows{.kind = FormatKind::IntegerBlocks,
                                   .num_bits = NumBits::integer(4),
                                   .block_size = 32,
                                   .block_axis = BlockAxis::Rows};
-
-Tensor random_tensor(const Dims& sizes, std::uint64_t seed = 3) {
-  Generator generator(seed);
-  return randn(sizes, generator);
-}
 
 TEST_CASE("FormatFakeQuantize: fp8 rounds to multiples of the largest magnitude over all batches") {
   for (const FormatOptions& options : {kFp8, kFp8E5m2}) {

@@ -2,7 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <cmath>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -12,6 +11,7 @@
 #include "quanta/observers/min_max_observer.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/parallel.h"
+#include "support/threads.h"
 
 namespace quanta {
 namespace {
@@ -154,14 +154,12 @@ TEST_CASE("HistogramObserver: the search drops a far outlier") {
 
 TEST_CASE("HistogramObserver: threads and memory order do not change the result") {
   const Tensor x = random_tensor({4, 16, 50, 50}, 21);
-  const int threads = get_num_threads();
-  set_num_threads(1);
+  const test::Threads guard(1);
   HistogramObserver one;
   one.forward(x);
   set_num_threads(3);
   HistogramObserver three;
   three.forward(x.contiguous(MemoryFormat::ChannelsLast));
-  set_num_threads(threads);
   CHECK(one.histogram().equal(three.histogram()));
   CHECK(one.search_range().min == three.search_range().min);
   CHECK(one.search_range().max == three.search_range().max);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "quanta/observers/modelopt/calibrator.h"
@@ -10,15 +9,12 @@
 #include "quanta/observers/modelopt/reduce.h"
 #include "quanta/ops/tensor_quant.h"
 #include "quanta/runtime/error.h"
-#include "quanta/runtime/random.h"
+#include "support/tensors.h"
 
 namespace quanta::modelopt {
 namespace {
 
-Tensor random_tensor(const Dims& sizes, std::uint64_t seed) {
-  Generator generator(seed);
-  return randn(sizes, generator);
-}
+using test::random_tensor;
 
 TEST_CASE("reduce_amax: the largest magnitudes are those of a plain loop over every axis") {
   const Tensor x = random_tensor({3, 5, 19}, 1);

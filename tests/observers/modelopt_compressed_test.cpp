@@ -8,25 +8,14 @@
 #include "quanta/observers/modelopt/tensor_quantizer.h"
 #include "quanta/ops/tensor_quant.h"
 #include "quanta/runtime/error.h"
-#include "quanta/runtime/random.h"
+#include "support/compare.h"
+#include "support/tensors.h"
 
 namespace quanta::modelopt {
 namespace {
 
-Tensor random_tensor(const Dims& sizes, std::uint64_t seed) {
-  Generator generator(seed);
-  return randn(sizes, generator);
-}
-
-double largest_error(const Tensor& a, const Tensor& b) {
-  const std::vector<float> x = a.to_float_vector();
-  const std::vector<float> y = b.to_float_vector();
-  double error = 0.0;
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    error = std::max(error, static_cast<double>(std::fabs(x[i] - y[i])));
-  }
-  return error;
-}
+using test::largest_difference;
+using test::random_tensor;
 
 using Compress = std::function<CompressedTensor(const Tensor&)>;
 struct Kind {
@@ -70,7 +59,7 @@ TEST_CASE("compressed tensors: what comes back lies within half a step") {
       const Tensor back = packed.dequantize();
       CHECK(back.sizes() == sizes);
       CHECK(back.dtype() == DType::Float32);
-      CHECK(largest_error(x, back) <= kind.relative_error * reduce_amax(x).item());
+      CHECK(largest_difference(x, back) <= kind.relative_error * reduce_amax(x).item());
       for (const DType dtype : {DType::Float16, DType::BFloat16}) {
         CHECK(kind.compress(x.to(dtype)).dequantize().dtype() == dtype);
       }
@@ -99,7 +88,8 @@ TEST_CASE("compressed tensors: quantizing what came back changes nothing") {
     if (std::string_view(kind.name) == "nf4") continue;  // its scales are rounded themselves
     CAPTURE(kind.name);
     const Tensor once = kind.compress(x).dequantize();
-    CHECK(largest_error(kind.compress(once).dequantize(), once) <= 1e-6 * reduce_amax(once).item());
+    CHECK(largest_difference(kind.compress(once).dequantize(), once) <=
+          1e-6 * reduce_amax(once).item());
   }
 }
 
@@ -149,7 +139,7 @@ TEST_CASE("mxfp4_to_nvfp4: blocks within reach come back without loss") {
   const Tensor again =
       static_fp4(values.reshape({3, 4, 16}), conversion.block_amax.reshape({3, 4, 1}), {{}, global})
           .reshape({3, 64});
-  CHECK(largest_error(again, values) == 0.0);
+  CHECK(largest_difference(again, values) == 0.0);
 }
 
 }  // namespace

@@ -12,16 +12,13 @@
 #include "quanta/ops/block_quant.h"
 #include "quanta/ops/tensor_quant.h"
 #include "quanta/runtime/error.h"
-#include "quanta/runtime/random.h"
 #include "quanta/runtime/state_dict.h"
+#include "support/tensors.h"
 
 namespace quanta::modelopt {
 namespace {
 
-Tensor random_tensor(const Dims& sizes, std::uint64_t seed = 3) {
-  Generator generator(seed);
-  return randn(sizes, generator);
-}
+using test::random_tensor;
 
 void check_equal(const Tensor& got, const Tensor& want) {
   CHECK(got.sizes() == want.sizes());

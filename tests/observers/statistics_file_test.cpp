@@ -7,13 +7,13 @@
 #include <mutex>
 #include <string>
 
-#include "fusion/temporary_file.h"
 #include "observers/collector_support.h"
 #include "quanta/observers/aimet/analyzer.h"
 #include "quanta/observers/detail/state.h"
 #include "quanta/observers/min_max_observer.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/safetensors.h"
+#include "support/files.h"
 
 namespace quanta {
 namespace {
@@ -66,7 +66,7 @@ class Counter final : public Collector {
 }  // namespace
 
 TEST_CASE("statistics: collectors of every kind come back from one file") {
-  const TemporaryFile file("statistics");
+  const TemporaryFile file;
   Statistics collectors;
   for (const CollectorKind& kind : collector_kinds()) {
     const CollectorPtr collector = fresh(kind);
@@ -94,7 +94,7 @@ TEST_CASE("statistics: collectors of every kind come back from one file") {
 }
 
 TEST_CASE("statistics: what is no file of statistics is refused") {
-  const TemporaryFile file("no_statistics");
+  const TemporaryFile file;
   CHECK_THROWS_WITH_AS(save_statistics(file.path, {{"a", nullptr}}), doctest::Contains("null"),
                        ArgumentError);
   write_safetensors(file.path, {});
@@ -127,7 +127,7 @@ TEST_CASE("add_collector_kind: a class of one's own is made and stored by name")
   CHECK_THROWS_WITH_AS(add_collector_kind(kind), doctest::Contains("Counter"), ArgumentError);
   const CollectorPtr counter = make_collector("Counter", {{"step", 2}});
   counter->update(batch(1));
-  const TemporaryFile file("counter");
+  const TemporaryFile file;
   save_statistics(file.path, {{"c", counter}});
   check_equal(state_of(*load_statistics(file.path).at("c")), state_of(*counter));
   CHECK(to_string(*counter) == "Counter(step=2)");

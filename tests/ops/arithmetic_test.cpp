@@ -10,6 +10,7 @@
 #include "elementwise_support.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
+#include "support/threads.h"
 
 namespace quanta {
 namespace {
@@ -215,12 +216,10 @@ TEST_CASE("quantized::add: the number of threads does not change a code") {
   Generator generator(8);
   const QTensor lhs = test::random_codes({200001}, DType::QUInt8, 0.1, 7, generator);
   const QTensor rhs = test::random_codes({200001}, DType::QUInt8, 0.03, 4, generator);
-  const int threads = get_num_threads();
-  set_num_threads(1);
+  const test::Threads guard(1);
   const QTensor one = quantized::add(lhs, rhs, 0.11, 3);
   set_num_threads(3);
   const QTensor three = quantized::add(lhs, rhs, 0.11, 3);
-  set_num_threads(threads);
   CHECK(one.equal(three));
 }
 

@@ -14,6 +14,8 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/tensor.h"
+#include "support/compare.h"
+#include "support/tensors.h"
 
 // For each family of ops: bad arguments give a quanta::Error whose text names the op, the argument,
 // what was expected and what came.
@@ -26,24 +28,6 @@ namespace q = quanta::quantized;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr std::array<double, 5> kBadScales{0.0, -0.1, kNan, kInf, 1e-60};
-
-/// Calls `body` and checks that the message of its error has all the parts.
-template <typename Body>
-void refuses(const std::vector<std::string>& parts, const Body& body) {
-  std::string text;
-  try {
-    static_cast<void>(body());
-  } catch (const Error& error) {
-    text = error.what();
-  }
-  CAPTURE(text);
-  REQUIRE_FALSE(text.empty());
-  for (const std::string& part : parts) {
-    CAPTURE(part);
-    CHECK(text.find(part) != std::string::npos);
-  }
-  CHECK(text.find("expected") != std::string::npos);
-}
 
 /// The parameters of an output: no op takes a bad one.
 template <typename Op>
@@ -69,12 +53,6 @@ QTensor channel_codes(const Dims& sizes, std::int64_t axis, DType dtype) {
                                             std::vector<std::int64_t>(count, 0), axis));
   x.fill_(0.0);
   return x;
-}
-
-Dims image(std::int64_t batch, std::int64_t channels, std::int64_t spatial, std::int64_t side) {
-  Dims sizes{batch, channels};
-  for (std::int64_t i = 0; i < spatial; ++i) sizes.push_back(side);
-  return sizes;
 }
 
 using FloatConv = Tensor (*)(const Tensor&, const Tensor&, const Tensor&, const ConvOptions&);
@@ -137,16 +115,16 @@ TEST_CASE("bad input: float convolutions of 1 to 3 dimensions") {
     const FloatConv conv = kConvs[static_cast<std::size_t>(spatial - 1)];
     const std::string op = "conv" + std::to_string(spatial) + "d";
     CAPTURE(op);
-    const Tensor x = Tensor::zeros(image(1, 4, spatial, 5));
-    const Tensor weight = Tensor::zeros(image(6, 4, spatial, 3));
+    const Tensor x = Tensor::zeros(image_sizes(1, 4, spatial, 5));
+    const Tensor weight = Tensor::zeros(image_sizes(6, 4, spatial, 3));
     refuses({op, "x", "Float32", "Int32"},
             [&] { return conv(x.to(DType::Int32), weight, {}, {}); });
     refuses({op, "x", "DeQuantStub"}, [&] { return conv(codes(x.sizes()), weight, {}, {}); });
     refuses({op, "x", "4 channels", "5"},
-            [&] { return conv(Tensor::zeros(image(1, 5, spatial, 5)), weight, {}, {}); });
+            [&] { return conv(Tensor::zeros(image_sizes(1, 5, spatial, 5)), weight, {}, {}); });
     refuses({op, "x", "dimensions"}, [&] { return conv(Tensor::zeros({4}), weight, {}, {}); });
     refuses({op, "x", "kernel"},
-            [&] { return conv(Tensor::zeros(image(1, 4, spatial, 2)), weight, {}, {}); });
+            [&] { return conv(Tensor::zeros(image_sizes(1, 4, spatial, 2)), weight, {}, {}); });
     refuses({op, "x", "undefined"}, [&] { return conv({}, weight, {}, {}); });
     refuses({op, "weight", "undefined"}, [&] { return conv(x, {}, {}, {}); });
     refuses({op, "weight", "dimensions"}, [&] { return conv(x, Tensor::zeros({6, 4}), {}, {}); });
@@ -170,10 +148,10 @@ TEST_CASE("bad input: float transposed convolutions") {
     const FloatConvTranspose conv = kTransposed[static_cast<std::size_t>(spatial - 1)];
     const std::string op = "conv_transpose" + std::to_string(spatial) + "d";
     CAPTURE(op);
-    const Tensor x = Tensor::zeros(image(1, 4, spatial, 5));
-    const Tensor weight = Tensor::zeros(image(4, 6, spatial, 3));
+    const Tensor x = Tensor::zeros(image_sizes(1, 4, spatial, 5));
+    const Tensor weight = Tensor::zeros(image_sizes(4, 6, spatial, 3));
     refuses({op, "x", "4 channels"},
-            [&] { return conv(Tensor::zeros(image(1, 5, spatial, 5)), weight, {}, {}); });
+            [&] { return conv(Tensor::zeros(image_sizes(1, 5, spatial, 5)), weight, {}, {}); });
     refuses({op, "x", "Float32"}, [&] { return conv(codes(x.sizes()), weight, {}, {}); });
     refuses({op, "groups", "4", "3"}, [&] { return conv(x, weight, {}, {.groups = 3}); });
     refuses({op, "output_padding", "2"},
@@ -186,7 +164,7 @@ TEST_CASE("bad input: quantized convolutions check weight, input and output para
   for (std::int64_t spatial = 1; spatial <= 3; ++spatial) {
     const std::string op = "conv" + std::to_string(spatial) + "d";
     CAPTURE(op);
-    const Dims weight_sizes = image(6, 4, spatial, 3);
+    const Dims weight_sizes = image_sizes(6, 4, spatial, 3);
     const auto pack = [&](const QTensor& weight, const Tensor& bias = {},
                           const ConvOptions& options = {}) {
       return q::ConvPackedParams(weight, bias, options, spatial);
@@ -201,7 +179,7 @@ TEST_CASE("bad input: quantized convolutions check weight, input and output para
     refuses({op, "dilation", "0"}, [&] { return pack(weight, {}, {.dilation = {0}}); });
 
     const q::ConvPackedParams packed = pack(weight);
-    const QTensor x = codes(image(1, 4, spatial, 5));
+    const QTensor x = codes(image_sizes(1, 4, spatial, 5));
     refuses_bad_output_params(op, [&](double scale, std::int64_t zero_point) {
       return q::conv(x, packed, scale, zero_point);
     });
@@ -213,9 +191,9 @@ TEST_CASE("bad input: quantized convolutions check weight, input and output para
     refuses({op, "x", "per tensor", "PerChannelAffine"},
             [&] { return q::conv(channel_codes(x.sizes(), 1, DType::QUInt8), packed, 0.1, 0); });
     refuses({op, "x", "4 channels", "5"},
-            [&] { return q::conv(codes(image(1, 5, spatial, 5)), packed, 0.1, 0); });
+            [&] { return q::conv(codes(image_sizes(1, 5, spatial, 5)), packed, 0.1, 0); });
     refuses({op, "x", "kernel"},
-            [&] { return q::conv(codes(image(1, 4, spatial, 2)), packed, 0.1, 0); });
+            [&] { return q::conv(codes(image_sizes(1, 4, spatial, 2)), packed, 0.1, 0); });
     refuses({op, "x", "undefined"}, [&] { return q::conv(QTensor(), packed, 0.1, 0); });
     refuses({op, "accum", "sizes"}, [&] { return q::conv_add(x, x, packed, 0.1, 0); });
     refuses({"conv", "packed", "empty"}, [&] { return q::conv(x, q::ConvPackedParams(), 0.1, 0); });

@@ -13,8 +13,8 @@
 
 #include "instruction_sets.h"
 #include "quanta/ops/conv/cpu_depthwise.h"
-#include "quanta/runtime/parallel.h"
 #include "quanta/runtime/quant_math.h"
+#include "support/threads.h"
 
 namespace quanta::cpu {
 namespace {
@@ -22,15 +22,13 @@ namespace {
 /// Runs `body` with every instruction set, with one thread and with two.
 template <typename Body>
 void for_each_target(const Body& body) {
-  const int threads = get_num_threads();
   test::for_each_instruction_set([&] {
     for (const int count : {1, 2}) {
       CAPTURE(count);
-      set_num_threads(count);
+      const test::Threads guard(count);
       body();
     }
   });
-  set_num_threads(threads);
 }
 
 enum class Values { Any, Extreme };

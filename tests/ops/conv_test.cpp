@@ -12,7 +12,7 @@
 #include "quanta/ops/activation.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/error.h"
-#include "quanta/runtime/parallel.h"
+#include "support/threads.h"
 
 namespace quanta {
 namespace {
@@ -20,17 +20,6 @@ namespace {
 using testing::Codes;
 using testing::OutputQParams;
 using testing::WeightKind;
-
-class Threads {
- public:
-  explicit Threads(int count) : before_(get_num_threads()) { set_num_threads(count); }
-  ~Threads() { set_num_threads(before_); }
-  Threads(const Threads&) = delete;
-  Threads& operator=(const Threads&) = delete;
-
- private:
-  int before_;
-};
 
 struct Case {
   std::int64_t spatial = 2;
@@ -144,7 +133,7 @@ TEST_CASE("quantized::conv: random convolutions give the integers of the scalar 
     CAPTURE(describe(tested));
     const std::vector<std::int64_t> expected = tested.expected();
     for (const int threads : {1, 2}) {
-      const Threads scope(threads);
+      const test::Threads scope(threads);
       const quantized::ConvPackedParams packed = tested.pack();
       const QTensor out = tested.run(packed);
       CHECK(out.to_int64_vector() == expected);
@@ -188,7 +177,7 @@ TEST_CASE("quantized::conv: first layers of any border give the integers of the 
     const std::vector<std::int64_t> expected = tested.expected();
     const quantized::ConvPackedParams packed = tested.pack();
     for (const int threads : {1, 2}) {
-      const Threads scope(threads);
+      const test::Threads scope(threads);
       CHECK(tested.run(packed).to_int64_vector() == expected);
     }
   }
@@ -226,7 +215,7 @@ TEST_CASE("quantized::conv: layers large enough for two threads give the referen
       const std::vector<std::int64_t> expected = tested.expected();
       const quantized::ConvPackedParams packed = tested.pack();
       for (const int threads : {1, 2, 1}) {
-        const Threads scope(threads);
+        const test::Threads scope(threads);
         CHECK(tested.run(packed).to_int64_vector() == expected);
       }
     }

@@ -14,6 +14,7 @@
 #include "quanta/ops/pooling.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
+#include "support/tensors.h"
 
 namespace quanta {
 namespace {
@@ -190,8 +191,7 @@ TEST_CASE("per-channel views: one that merges or tears the channel axis is refus
 }
 
 TEST_CASE("quantize_per_channel: channels-last input may have its axis anywhere") {
-  Generator generator(8);
-  const Tensor x = randn({2, 3, 4, 5}, generator);
+  const Tensor x = test::random_tensor({2, 3, 4, 5}, 8);
   for (std::int64_t axis = 0; axis < 4; ++axis) {
     const std::int64_t count = x.size(axis);
     const Tensor scales = Tensor::full({count}, kScale);
@@ -224,8 +224,7 @@ TEST_CASE("ops: an output zero point outside the dtype's range is refused") {
 TEST_CASE("copy_: float values may go into a quantized view with gaps") {
   const QTensor x = QTensor::empty({4, 6}, kScale, 10, DType::QUInt8);
   x.fill_(0.0);
-  Generator generator(9);
-  const Tensor values = randn({4, 3}, generator);
+  const Tensor values = test::random_tensor({4, 3}, 9);
   x.slice(1, 0, 6, 2).copy_(values);
   CHECK(test::codes_of(x.slice(1, 0, 6, 2)) ==
         test::codes_of(quantize_per_tensor(values, kScale, 10, DType::QUInt8)));
@@ -284,8 +283,7 @@ TEST_CASE("avg_pool2d: count_include_pad and divisor_override are followed") {
 }
 
 TEST_CASE("embedding_bag: modes other than the sum are refused") {
-  Generator generator(2);
-  const Tensor packed = quantized::embedding_bag_byte_prepack(randn({4, 8}, generator));
+  const Tensor packed = quantized::embedding_bag_byte_prepack(test::random_tensor({4, 8}, 2));
   const Tensor indices = Tensor::zeros({2, 2}, DType::Int64);
   for (const auto mode : {quantized::EmbeddingBagMode::Mean, quantized::EmbeddingBagMode::Max}) {
     CHECK_THROWS_WITH_AS(

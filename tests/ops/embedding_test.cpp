@@ -11,9 +11,12 @@
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/half.h"
 #include "quanta/runtime/random.h"
+#include "support/tensors.h"
 
 namespace quanta::quantized {
 namespace {
+
+using test::indices;
 
 // Codes 0, 1, 2, ... (modulo the range) with a scale and zero point of its own for each row.
 QTensor table(std::int64_t rows, std::int64_t columns, DType dtype) {
@@ -34,10 +37,6 @@ QTensor table(std::int64_t rows, std::int64_t columns, DType dtype) {
     byte = static_cast<std::uint8_t>(byte | ((i % 16) << (i % 2 * 4)));
   }
   return QTensor::from_packed_bytes(bytes, {rows, columns}, dtype, quantizer);
-}
-
-Tensor indices(std::initializer_list<std::int64_t> values) {
-  return Tensor::from_int64({values.begin(), values.size()});
 }
 
 }  // namespace
@@ -145,8 +144,7 @@ TEST_CASE("embedding_bag: sums are those of the definition for any number of col
 }
 
 TEST_CASE("embedding prepack: unpacked rows are within half a step of the floats") {
-  Generator generator(71);
-  const Tensor weight = randn({9, 24}, generator);
+  const Tensor weight = test::random_tensor({9, 24}, 71);
   const std::vector<float> want = weight.to_float_vector();
   const auto worst = [&](const Tensor& unpacked) {
     const std::vector<float> got = unpacked.to_float_vector();

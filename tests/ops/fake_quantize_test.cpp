@@ -11,6 +11,8 @@
 #include "quanta/runtime/gradcheck.h"
 #include "quanta/runtime/quant_math.h"
 #include "quanta/runtime/random.h"
+#include "support/tensors.h"
+#include "support/threads.h"
 
 namespace quanta {
 namespace {
@@ -19,14 +21,10 @@ using test::for_each_target;
 using test::in_layout;
 using test::kLayouts;
 using test::Layout;
+using test::leaf;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-Tensor leaf(const Tensor& tensor) {
-  tensor.set_requires_grad();
-  return tensor;
-}
 
 struct Expected {
   std::vector<float> y;
@@ -315,12 +313,10 @@ TEST_CASE("fake_quantize_learnable: sums do not depend on the threads and double
         .backward(grad.to(dtype));
     return std::pair{scale.grad().item(), zero_point.grad().item()};
   };
-  const int threads = get_num_threads();
-  set_num_threads(1);
+  const test::Threads guard(1);
   const auto one = gradients(DType::Float32);
   set_num_threads(3);
   const auto three = gradients(DType::Float32);
-  set_num_threads(threads);
   CHECK(one == three);
   for_each_target([&] { CHECK(gradients(DType::Float32) == one); });
   const auto exact = gradients(DType::Float64);

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "instruction_sets.h"
@@ -18,17 +16,15 @@
 #include "quanta/ops/linear/dynamic_fused.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
-#include "quanta/runtime/parallel.h"
 #include "quanta/runtime/random.h"
+#include "support/compare.h"
+#include "support/threads.h"
 
 namespace quanta::cpu {
 namespace {
 
 using test::for_each_instruction_set;
-
-bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
+using test::same_bits;
 
 /// Random operands of one product; rows of codes are readable as gemm_int8.h says.
 struct Problem {
@@ -257,14 +253,9 @@ LinearPackedParams random_weight(std::int64_t channels, std::int64_t depth, bool
       randn({channels}));
 }
 
-bool same_bits(const Tensor& lhs, const Tensor& rhs) {
-  return lhs.sizes() == rhs.sizes() && same_bits(lhs.to_float_vector(), rhs.to_float_vector());
-}
-
 TEST_CASE("linear_dynamic fused: the bits are those of the ops one by one") {
-  const int threads = get_num_threads();
   for (const int count : {1, 2}) {
-    set_num_threads(count);
+    const test::Threads guard(count);
     for (const std::int64_t rows : {1, 5, 20, 70}) {
       for (const std::int64_t depth : {64, 130}) {
         for (const bool zero_points : {false, true}) {
@@ -289,7 +280,6 @@ TEST_CASE("linear_dynamic fused: the bits are those of the ops one by one") {
       }
     }
   }
-  set_num_threads(threads);
 }
 
 TEST_CASE("linear_dynamic fused: an addend gets its gradient and x is refused") {

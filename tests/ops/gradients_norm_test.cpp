@@ -5,7 +5,7 @@
 #include "quanta/ops/norm.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/error.h"
-#include "quanta/runtime/parallel.h"
+#include "support/threads.h"
 
 namespace quanta {
 namespace {
@@ -122,11 +122,9 @@ TEST_CASE("gradients of batch_norm do not depend on the number of threads") {
       leaf({16, 24, 20, 20}).detach().to(DType::Float32).contiguous(MemoryFormat::ChannelsLast);
   const Tensor gradient = leaf({16, 24, 20, 20}, 3).detach().to(DType::Float32);
   const auto run = [&](int threads) {
-    const int before = get_num_threads();
-    set_num_threads(threads);
+    const test::Threads guard(threads);
     const Tensor input = x.clone().set_requires_grad();
     batch_norm_train(input, {}, {}, {}, {}).backward(gradient);
-    set_num_threads(before);
     return input.grad();
   };
   CHECK(run(1).equal(run(2)));

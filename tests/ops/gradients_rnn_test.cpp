@@ -4,10 +4,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <memory>
 #include <vector>
 
-#include "../nn/close.h"
 #include "elementwise_support.h"
 #include "gradients_support.h"
 #include "quanta/nn/quantizable/lstm.h"
@@ -17,13 +15,16 @@
 #include "quanta/ops/reduce.h"
 #include "quanta/ops/rnn.h"
 #include "quanta/runtime/error.h"
-#include "quanta/runtime/parallel.h"
+#include "support/compare.h"
+#include "support/tensors.h"
+#include "support/threads.h"
 
 namespace quanta {
 namespace {
 
 using test::check_float32;
 using test::check_gradients;
+using test::flat;
 using test::Inputs;
 using test::largest_difference;
 using test::leaf;
@@ -111,12 +112,11 @@ TEST_CASE("recurrent steps: Float32 gradients agree with Float64, on every instr
 }
 
 TEST_CASE("recurrent steps: any number of threads gives the same gradients") {
-  const int before = get_num_threads();
   for (const RecurrentKind kind : kKinds) {
     const Layer layer{.kind = kind, .hidden = 600, .batch_sizes = {9, 9, 4}};
     std::vector<std::vector<float>> gates;
     for (const int threads : {1, 3}) {
-      set_num_threads(threads);
+      const test::Threads guard(threads);
       std::vector<Tensor> inputs;
       for (const Tensor& x : layer.inputs()) {
         inputs.push_back(x.detach().to(DType::Float32));
@@ -125,7 +125,6 @@ TEST_CASE("recurrent steps: any number of threads gives the same gradients") {
       sum(layer.op()(inputs)).backward();
       gates.push_back(inputs[0].grad().to_float_vector());
     }
-    set_num_threads(before);
     double worst = 0.0;
     for (std::size_t i = 0; i < gates[0].size(); ++i) {
       worst = std::max(worst, static_cast<double>(std::abs(gates[0][i] - gates[1][i])));
@@ -210,14 +209,6 @@ std::vector<Tensor> leaves_like(const std::vector<Tensor>& tensors) {
     result.push_back(leaf(x.sizes(), 10 + result.size(), -0.8, 0.8));
   }
   return result;
-}
-
-Tensor flat(std::initializer_list<Tensor> tensors) {
-  std::vector<Tensor> parts;
-  for (const Tensor& x : tensors) {
-    if (x.defined()) parts.push_back(x.reshape({-1}));
-  }
-  return cat(parts, 0);
 }
 
 std::vector<Tensor> joined(std::vector<Tensor> first, const std::vector<Tensor>& second) {

@@ -7,20 +7,20 @@
 #include "elementwise_support.h"
 #include "quanta/ops/compare.h"
 #include "quanta/runtime/error.h"
+#include "support/tensors.h"
 
 namespace quanta {
 namespace {
 
 using test::codes_of;
 using test::in_layout;
+using test::iota;
 using test::kLayouts;
 using test::Layout;
 using test::random_codes;
 using Codes = std::vector<std::int64_t>;
 
 Tensor positions(const Codes& values) { return Tensor::from_int64(values); }
-
-Tensor iota(const Dims& sizes) { return Tensor::arange(product(sizes)).view(sizes); }
 
 QTensor per_channel(const Dims& sizes, std::int64_t axis) {
   const std::int64_t channels = sizes[static_cast<std::size_t>(axis)];

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -17,10 +15,13 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/half.h"
-#include "quanta/runtime/parallel.h"
+#include "support/compare.h"
+#include "support/threads.h"
 
 namespace quanta {
 namespace {
+
+using test::same_bits;
 
 using quantized::LinearPackedParams;
 using quantized::LinearPackedParamsFp16;
@@ -28,12 +29,6 @@ using quantized::ReduceRange;
 using testing::Codes;
 
 using test::for_each_instruction_set;
-
-bool same_bits(const Tensor& lhs, const Tensor& rhs) {
-  const std::vector<float> a = lhs.to_float_vector();
-  const std::vector<float> b = rhs.to_float_vector();
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-}
 
 /// One float32 operation after the other, as the header says.
 std::vector<float> reference(const Tensor& x, const QTensor& weight, const Tensor& bias,
@@ -100,7 +95,6 @@ Tensor random_input(const Dims& sizes, Generator& generator) {
 
 TEST_CASE("linear_dynamic: random layers give the floats of the scalar reference bit by bit") {
   Generator generator(51);
-  const int threads = get_num_threads();
   for (int i = 0; i < 200; ++i) {
     const std::int64_t k =
         generator.integer(1, 5) == 1 ? generator.integer(500, 1100) : generator.integer(1, 140);
@@ -119,10 +113,9 @@ TEST_CASE("linear_dynamic: random layers give the floats of the scalar reference
     const Tensor expected = Tensor::from_values(reference(x, weight, bias, range, relu), {rows, n});
     const LinearPackedParams packed(weight, bias);
     for (const int count : {1, 3}) {
-      set_num_threads(count);
+      const test::Threads guard(count);
       CHECK(same_bits(dynamic(x, packed, range, relu), expected));
     }
-    set_num_threads(threads);
     if (i % 5 == 0) {
       for_each_instruction_set(
           [&] { CHECK(same_bits(dynamic(x, packed, range, relu), expected)); });

@@ -11,7 +11,7 @@
 #include "quanta/ops/activation.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/error.h"
-#include "quanta/runtime/parallel.h"
+#include "support/threads.h"
 
 namespace quanta {
 namespace {
@@ -48,7 +48,6 @@ std::vector<std::int64_t> reference_codes(const QTensor& x, const QTensor& weigh
 
 TEST_CASE("quantized::linear: random layers give the integers of the scalar reference") {
   Generator generator(7);
-  const int threads = get_num_threads();
   for (int i = 0; i < 150; ++i) {
     const std::int64_t k =
         generator.integer(1, 5) == 1 ? generator.integer(500, 1100) : generator.integer(1, 130);
@@ -72,7 +71,7 @@ TEST_CASE("quantized::linear: random layers give the integers of the scalar refe
     const std::vector<std::int64_t> expected = reference_codes(x, weight, bias, out);
     const quantized::LinearPackedParams packed(weight, bias);
     for (const int count : {1, 2}) {
-      set_num_threads(count);
+      const test::Threads guard(count);
       for (int repeat = 0; repeat < 2; ++repeat) {
         const QTensor got = out.relu ? quantized::linear_relu(x, packed, out.scale, out.zero_point)
                                      : quantized::linear(x, packed, out.scale, out.zero_point);
@@ -80,13 +79,11 @@ TEST_CASE("quantized::linear: random layers give the integers of the scalar refe
       }
     }
   }
-  set_num_threads(threads);
 }
 
 TEST_CASE(
     "quantized::linear: a layer large enough for two threads gives the reference's integers") {
   Generator generator(41);
-  const int threads = get_num_threads();
   const QTensor weight = testing::random_weight({130, 515}, {0}, generator);
   const Tensor bias = randn({130}, generator);
   const quantized::LinearPackedParams packed(weight, bias);
@@ -95,16 +92,14 @@ TEST_CASE(
     const OutputQParams out{testing::spreading_scale(x, weight, 515), zero_point, false};
     const std::vector<std::int64_t> expected = reference_codes(x, weight, bias, out);
     for (const int count : {1, 2}) {
-      set_num_threads(count);
+      const test::Threads guard(count);
       CHECK(quantized::linear(x, packed, out.scale, out.zero_point).to_int64_vector() == expected);
     }
   }
-  set_num_threads(threads);
 }
 
 TEST_CASE("quantized::linear: few rows give the reference's integers on every instruction set") {
   Generator generator(43);
-  const int threads = get_num_threads();
   for (const std::int64_t k : {1, 6, 64, 301}) {
     const std::int64_t n = k == 301 ? 1030 : generator.integer(1, 90);
     const QTensor weight = testing::random_weight({n, k}, {0, false, Codes::Extreme}, generator);
@@ -119,7 +114,7 @@ TEST_CASE("quantized::linear: few rows give the reference's integers on every in
       const std::vector<std::int64_t> expected = reference_codes(x, weight, bias, out);
       test::for_each_target([&] {
         for (const int count : {1, 2, 3, 4}) {
-          set_num_threads(count);
+          const test::Threads guard(count);
           const QTensor got = out.relu ? quantized::linear_relu(x, packed, out.scale, 12)
                                        : quantized::linear(x, packed, out.scale, 12);
           CHECK(got.to_int64_vector() == expected);
@@ -127,7 +122,6 @@ TEST_CASE("quantized::linear: few rows give the reference's integers on every in
       });
     }
   }
-  set_num_threads(threads);
 }
 
 TEST_CASE("quantized::linear: sums beyond 2^24 keep the reference's rounding") {

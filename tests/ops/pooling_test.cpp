@@ -10,6 +10,7 @@
 
 #include "elementwise_support.h"
 #include "quanta/runtime/error.h"
+#include "support/threads.h"
 
 namespace quanta {
 namespace {
@@ -274,19 +275,17 @@ TEST_CASE("pooling: planes of every width agree with the plain loops") {
 
 TEST_CASE("pooling: any number of threads gives the same result") {
   Generator generator(33);
-  const int threads = get_num_threads();
   const Tensor x = random_codes({2, 300, 40, 41}, DType::QUInt8, 0.1, 77, generator)
                        .contiguous(MemoryFormat::ChannelsLast);
   const Tensor f = randn({2, 300, 40, 41}, generator).contiguous(MemoryFormat::ChannelsLast);
   std::vector<Tensor> first;
   for (const int count : {1, 2, 3}) {
-    set_num_threads(count);
+    const test::Threads guard(count);
     const std::vector<Tensor> results{max_pool2d(x, {{3}, {2}, {1}}), adaptive_avg_pool2d(x, {1}),
                                       avg_pool2d(f, {{3}, {2}, {1}}), adaptive_avg_pool2d(f, {1})};
     if (first.empty()) first = results;
     for (std::size_t i = 0; i < results.size(); ++i) CHECK(results[i].equal(first[i]));
   }
-  set_num_threads(threads);
 }
 
 TEST_CASE("pooling: one and three dimensions follow the same rules") {

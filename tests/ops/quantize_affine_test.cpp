@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <vector>
 
@@ -13,11 +12,16 @@
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/half.h"
-#include "quanta/runtime/parallel.h"
-#include "quanta/runtime/random.h"
+#include "support/compare.h"
+#include "support/tensors.h"
+#include "support/threads.h"
 
 namespace quanta {
 namespace {
+
+using test::check_same;
+using test::says;
+using test::uniform_tensor;
 
 using Function = Tensor (*)(const Tensor&, const Tensor&, const Tensor&, const AffineOptions&);
 
@@ -47,19 +51,8 @@ const std::vector<Shapes> kShapes{
     {{5, 4}, {5, 4}, {}},
 };
 
-Tensor random(const Dims& sizes, std::uint64_t seed, float low, float high,
-              DType dtype = DType::Float32) {
-  Generator generator(seed);
-  Tensor x = Tensor::empty(sizes);
-  auto* values = x.mutable_data<float>();
-  for (std::int64_t i = 0; i < x.numel(); ++i) {
-    values[i] = low + (high - low) * static_cast<float>(generator.uniform());
-  }
-  return x.to(dtype);
-}
-
 Tensor random_offsets(const Dims& sizes, std::uint64_t seed) {
-  Tensor x = random(sizes, seed, -6.0F, 6.0F);
+  Tensor x = uniform_tensor(sizes, seed, -6.0F, 6.0F);
   auto* values = x.mutable_data<float>();
   for (std::int64_t i = 0; i < x.numel(); ++i) values[i] = std::nearbyint(values[i]);
   return x;
@@ -90,20 +83,9 @@ AffineOptions options_of(const Shapes& shapes) {
   return options;
 }
 
-void check_same(const Tensor& got, const std::vector<float>& want) {
-  const std::vector<float> values = got.detach().to_float_vector();
-  REQUIRE(values.size() == want.size());
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    const bool both_nan = std::isnan(values[i]) && std::isnan(want[i]);
-    if (both_nan || values[i] == want[i]) continue;
-    FAIL_CHECK("at " << i << ": got " << values[i] << ", expected " << want[i]);
-    return;
-  }
-}
-
 // Values with ties, infinities and NaN among them.
 Tensor special_values(const Dims& sizes, std::uint64_t seed) {
-  Tensor x = random(sizes, seed, -3.0F, 3.0F);
+  Tensor x = uniform_tensor(sizes, seed, -3.0F, 3.0F);
   auto* values = x.mutable_data<float>();
   const float specials[] = {kInfinity, -kInfinity, NAN, 0.0F, -0.0F, 1e30F, 0.25F, -0.75F};
   for (std::int64_t i = 0; i < x.numel(); i += 5) values[i] = specials[(i / 5) % 8];
@@ -115,7 +97,7 @@ TEST_CASE("quantize_affine and its kin give the scalar arithmetic's numbers for 
     CAPTURE(to_string(shapes.x));
     CAPTURE(to_string(shapes.scale));
     const Tensor x = special_values(shapes.x, 3);
-    const Tensor scale = random(shapes.scale, 4, 0.05F, 0.4F);
+    const Tensor scale = uniform_tensor(shapes.scale, 4, 0.05F, 0.4F);
     const Tensor offset = random_offsets(shapes.scale, 5);
     const auto* from = x.data<float>();
     const auto* s = scale.data<float>();
@@ -143,8 +125,8 @@ TEST_CASE("quantize_affine and its kin give the scalar arithmetic's numbers for 
 }
 
 TEST_CASE("quantize_dequantize_affine keeps channels-last order and its values") {
-  const Tensor x = random({2, 5, 7, 3}, 1, -2.0F, 2.0F);
-  const Tensor scale = random({5, 1, 1}, 2, 0.1F, 0.3F);
+  const Tensor x = uniform_tensor({2, 5, 7, 3}, 1, -2.0F, 2.0F);
+  const Tensor scale = uniform_tensor({5, 1, 1}, 2, 0.1F, 0.3F);
   const Tensor offset = random_offsets({5, 1, 1}, 3);
   const AffineOptions options = options_of({});
   const Tensor y = quantize_dequantize_affine(x, scale, offset, options);
@@ -163,8 +145,8 @@ TEST_CASE("quantize_dequantize_affine rounds halves away from zero when asked") 
 }
 
 TEST_CASE("quantize_dequantize_affine: the kernels agree but near ties") {
-  const Tensor x = random({64, 64}, 9, -2.0F, 2.0F);
-  const Tensor scale = random({64, 1}, 10, 0.1F, 0.3F);
+  const Tensor x = uniform_tensor({64, 64}, 9, -2.0F, 2.0F);
+  const Tensor scale = uniform_tensor({64, 1}, 10, 0.1F, 0.3F);
   const Tensor offset = Tensor::zeros({64, 1});
   AffineOptions options = options_of({});
   const std::vector<float> divide =
@@ -178,7 +160,7 @@ TEST_CASE("quantize_dequantize_affine: the kernels agree but near ties") {
 }
 
 TEST_CASE("quantize_affine calculates half precision in steps of that precision") {
-  const Tensor x = random({200}, 1, -2.0F, 2.0F, DType::Float16);
+  const Tensor x = uniform_tensor({200}, 1).to(DType::Float16);
   const Tensor scale = Tensor::scalar(0.0301, DType::Float16);
   const Tensor offset = Tensor::scalar(3.0, DType::Float16);
   AffineOptions options;
@@ -201,7 +183,7 @@ TEST_CASE("quantize_affine: a grid that float32 cannot calculate runs in float64
   AffineOptions options;
   options.qmin = -(std::int64_t{1} << 23);
   options.qmax = (std::int64_t{1} << 23) - 1;
-  const Tensor x = random({100}, 1, -1.0F, 1.0F);
+  const Tensor x = uniform_tensor({100}, 1, -1.0F, 1.0F);
   const Tensor scale = Tensor::scalar(1.0 / 8388608.0);
   const Tensor y = quantize_dequantize_affine(x, scale, Tensor::scalar(0.0), options);
   const std::vector<float> in = x.to_float_vector();
@@ -307,22 +289,20 @@ TEST_CASE("quantize_dequantize_affine: float32 gradients agree with float64 ones
 }
 
 TEST_CASE("quantize_dequantize_affine: sums of gradients do not depend on threads") {
-  const int before = get_num_threads();
   std::vector<Tensor> sums;
   for (const int threads : {1, 2, 3}) {
-    set_num_threads(threads);
-    const Tensor x = random({300, 700}, 1, -4.0F, 4.0F);
-    const Tensor scale = random({300, 1}, 2, 0.1F, 0.2F);
+    const test::Threads guard(threads);
+    const Tensor x = uniform_tensor({300, 700}, 1, -4.0F, 4.0F);
+    const Tensor scale = uniform_tensor({300, 1}, 2, 0.1F, 0.2F);
     const Tensor offset = random_offsets({300, 1}, 3);
     x.set_requires_grad();
     scale.set_requires_grad();
     offset.set_requires_grad();
     quantize_dequantize_affine(x, scale, offset, options_of({}))
-        .backward(random({300, 700}, 4, -1.0F, 1.0F));
+        .backward(uniform_tensor({300, 700}, 4, -1.0F, 1.0F));
     sums.push_back(scale.grad());
     sums.push_back(offset.grad());
   }
-  set_num_threads(before);
   CHECK(sums[0].equal(sums[2]));
   CHECK(sums[0].equal(sums[4]));
   CHECK(sums[1].equal(sums[3]));
@@ -340,10 +320,6 @@ TEST_CASE("quantize_dequantize_affine multiplies gradients near ties when asked"
 }
 
 // Bad input --------------------------------------------------------------------------------------
-
-void says(const std::function<void()>& call, const char* text) {
-  CHECK_THROWS_WITH_AS(call(), doctest::Contains(text), ArgumentError);
-}
 
 TEST_CASE("quantize_affine names what is wrong with its arguments") {
   const Tensor x = Tensor::ones({4, 12});

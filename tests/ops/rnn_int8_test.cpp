@@ -1,6 +1,5 @@
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <array>
 #include <limits>
 #include <memory>
@@ -10,9 +9,12 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/ops/rnn_dynamic.h"
 #include "quanta/runtime/error.h"
+#include "support/threads.h"
 
 namespace quanta {
 namespace {
+
+using test::with_threads;
 
 using quantized::LinearPackedParams;
 using quantized::ReduceRange;
@@ -85,17 +87,6 @@ void check_same(const RecurrentResult& got, const RecurrentResult& want) {
   CHECK(got.output.equal(want.output));
   CHECK(got.h_n.equal(want.h_n));
   if (want.c_n.defined()) CHECK(got.c_n.equal(want.c_n));
-}
-
-template <typename Body>
-void with_threads(const std::vector<int>& counts, const Body& body) {
-  const int before = get_num_threads();
-  for (const int threads : counts) {
-    set_num_threads(threads);
-    CAPTURE(threads);
-    body();
-  }
-  set_num_threads(before);
 }
 
 TEST_CASE("recurrent_steps: int8 steps at once are the steps one by one on every instruction set") {

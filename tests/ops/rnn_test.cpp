@@ -12,6 +12,7 @@
 #include "elementwise_support.h"
 #include "quanta/ops/rnn/cpu_kernels.h"
 #include "quanta/runtime/error.h"
+#include "support/threads.h"
 
 namespace quanta {
 namespace {
@@ -254,14 +255,12 @@ TEST_CASE("recurrent_steps: the same floats on every instruction set and with an
     const RecurrentSteps steps{kind, 300, problem.batch_sizes, problem.order, &halves, nullptr};
     const RecurrentResult want = recurrent_steps(steps, problem.gates, problem.h, problem.c);
     for_each_target([&] {
-      const int before = get_num_threads();
       for (const int threads : {1, 2, 5}) {
-        set_num_threads(threads);
+        const test::Threads guard(threads);
         const RecurrentResult got = recurrent_steps(steps, problem.gates, problem.h, problem.c);
         CHECK(got.output.equal(want.output));
         CHECK(got.h_n.equal(want.h_n));
       }
-      set_num_threads(before);
     });
   }
 }

@@ -18,9 +18,12 @@
 #include "quanta/runtime/block_math.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/gradcheck.h"
+#include "support/compare.h"
 
 namespace quanta {
 namespace {
+
+using test::check_same;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -37,16 +40,6 @@ Tensor random_amax(std::mt19937& rng, const Dims& sizes) {
   std::vector<float> values(static_cast<std::size_t>(product(sizes)));
   for (float& value : values) value = uniform(rng);
   return Tensor::from_values(values, sizes);
-}
-
-void check_same(const Tensor& got, const std::vector<float>& want) {
-  const std::vector<float> values = got.to_float_vector();
-  REQUIRE(values.size() == want.size());
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    const bool both_nan = std::isnan(values[i]) && std::isnan(want[i]);
-    INFO(i << ": got " << values[i] << ", expected " << want[i]);
-    CHECK((both_nan || values[i] == want[i]));
-  }
 }
 
 struct Shapes {

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <string>
 #include <thread>
 #include <vector>
 
@@ -12,6 +11,8 @@
 #include "quanta/runtime/half.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/random.h"
+#include "support/tensors.h"
+#include "support/threads.h"
 
 namespace quanta {
 namespace {
@@ -91,7 +92,7 @@ WeightOnlyOptions random_options(Generator& generator, std::int64_t& k) {
 
 TEST_CASE("linear_weight_only: random layers agree with a sum in double on each instruction set") {
   Generator generator(3);
-  const int threads = get_num_threads();
+  const test::Threads threads(1);
   for (int i = 0; i < 120; ++i) {
     std::int64_t k = generator.integer(1, 300);
     const WeightOnlyOptions options = random_options(generator, k);
@@ -117,12 +118,11 @@ TEST_CASE("linear_weight_only: random layers agree with a sum in double on each 
       CHECK(linear_weight_only(x, packed).equal(one));
     });
   }
-  set_num_threads(threads);
 }
 
 TEST_CASE("linear_weight_only: a layer large enough for two threads gives the bits of one") {
   Generator generator(5);
-  const int threads = get_num_threads();
+  const test::Threads threads(1);
   const Tensor weight = randn({517, 1056}, generator);
   for (const WeightOnlyOptions& options :
        {WeightOnlyOptions{}, WeightOnlyOptions{4, 32, true}, WeightOnlyOptions{4, 32, false}}) {
@@ -136,7 +136,6 @@ TEST_CASE("linear_weight_only: a layer large enough for two threads gives the bi
       CHECK(linear_weight_only(x, packed).equal(one));
     }
   }
-  set_num_threads(threads);
 }
 
 TEST_CASE("linear_weight_only: leading dimensions and strides of x do not change the rows") {
@@ -251,8 +250,7 @@ TEST_CASE("WeightOnlyPackedParams: dequantize gives the formula's floats on each
 }
 
 TEST_CASE("WeightOnlyPackedParams: four bits take half the bytes of eight") {
-  Generator generator(19);
-  const Tensor weight = randn({64, 256}, generator);
+  const Tensor weight = test::random_tensor({64, 256}, 19);
   CHECK(quantize_weight_only(weight, {}).nbytes() == 64 * 256 + 64 * 4);
   CHECK(quantize_weight_only(weight, {}, {4, 64, true}).nbytes() == 64 * 128 + 64 * 4 * 4);
   CHECK(quantize_weight_only(weight, {}, {4, 64, false}).nbytes() == 64 * 128 + 64 * 4 * 5);

@@ -4,22 +4,21 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 
 #include "file_test_util.h"
 #include "quanta/runtime/error.h"
+#include "support/files.h"
 
 namespace quanta {
 namespace {
 
+using test::files_in;
+
 namespace fs = std::filesystem;
 using test::read_bytes;
-
-std::size_t files_in(const fs::path& folder) {
-  return static_cast<std::size_t>(
-      std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
-}
 
 void save(const fs::path& path, std::string_view text) {
   write_file_atomically(path, [&](const auto& sink) { sink(test::as_bytes(text)); });

@@ -3,8 +3,6 @@
 
 #include <doctest/doctest.h>
 
-#include <functional>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -15,23 +13,17 @@
 #include "quanta/ops/shape.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/error.h"
+#include "support/compare.h"
 
 namespace quanta {
 namespace {
+
+using test::message_of;
 
 Tensor leaf(std::initializer_list<float> values) {
   const Tensor x = Tensor::from_values(values);
   x.set_requires_grad();
   return x;
-}
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return {};
 }
 
 bool mentions(const std::string& text, const std::string& part) {

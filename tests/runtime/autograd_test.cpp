@@ -9,19 +9,19 @@
 
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/gradcheck.h"
+#include "support/compare.h"
+#include "support/tensors.h"
 
 namespace {
+
+using quanta::test::leaf;
+using quanta::test::message_of;
 
 using quanta::ArgumentError;
 using quanta::Dims;
 using quanta::DType;
 using quanta::Tensor;
 namespace autograd = quanta::autograd;
-
-Tensor leaf(const Tensor& tensor) {
-  tensor.set_requires_grad();
-  return tensor;
-}
 
 // y = factor * x * x, by hand, so that the tape is tested without the library's ops.
 Tensor scaled_square(const Tensor& x, double factor) {
@@ -45,15 +45,6 @@ Tensor scaled_square(const Tensor& x, double factor) {
         }
         return std::vector<Tensor>{result.to(backward.saved(0).dtype())};
       });
-}
-
-std::string message_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const quanta::Error& error) {
-    return error.what();
-  }
-  return {};
 }
 
 }  // namespace

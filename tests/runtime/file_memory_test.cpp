@@ -8,8 +8,8 @@
 
 #include "file_test_util.h"
 #include "quanta/runtime/detail/mapped_file.h"
-#include "quanta/runtime/random.h"
 #include "quanta/runtime/safetensors.h"
+#include "support/tensors.h"
 
 namespace quanta::test {
 namespace {
@@ -23,8 +23,7 @@ struct SavedTensor {
   Tensor values;
 
   explicit SavedTensor(std::int64_t count) {
-    Generator generator(1);
-    values = randn({count}, generator);
+    values = random_tensor({count}, 1);
     StateDict state;
     state.set("x", values);
     write_safetensors(path, state);

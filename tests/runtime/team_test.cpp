@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "quanta/runtime/parallel.h"
+#include "support/threads.h"
 
 namespace quanta {
 namespace {
@@ -34,17 +35,14 @@ void check_rounds(int threads) {
 }
 
 TEST_CASE("run_team: what a thread wrote before a barrier is seen by all after it") {
-  const int before = get_num_threads();
   for (const int threads : {1, 2, 3, 8}) {
-    set_num_threads(threads);
+    const test::Threads guard(threads);
     check_rounds(threads);
   }
-  set_num_threads(before);
 }
 
 TEST_CASE("run_team: no more threads than are set and one inside a parallel loop") {
-  const int before = get_num_threads();
-  set_num_threads(2);
+  const test::Threads guard(2);
   check_rounds(5);
   parallel_for(2, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
@@ -53,7 +51,6 @@ TEST_CASE("run_team: no more threads than are set and one inside a parallel loop
       if (get_num_threads() == 1) CHECK(size == 1);
     }
   });
-  set_num_threads(before);
 }
 
 }  // namespace

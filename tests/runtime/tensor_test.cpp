@@ -11,11 +11,12 @@
 #include "quanta/runtime/half.h"
 #include "quanta/runtime/quant_math.h"
 #include "quanta/runtime/random.h"
+#include "support/tensors.h"
 
 namespace quanta {
 namespace {
 
-Tensor iota(const Dims& sizes) { return Tensor::arange(product(sizes)).view(sizes); }
+using test::iota;
 
 QTensor per_channel_codes(const Dims& sizes, std::int64_t axis) {
   std::vector<double> scales;

@@ -8,4 +8,6 @@ std::filesystem::path source_folder() { return QUANTA_SOURCE_DIR; }
 
 std::filesystem::path golden_cases() { return source_folder() / "tests" / "golden"; }
 
+std::filesystem::path golden_folder() { return golden_cases() / "torch"; }
+
 }  // namespace quanta::test

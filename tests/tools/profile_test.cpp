@@ -9,10 +9,10 @@
 
 #include "quanta/fusion/model_file.h"
 #include "quanta/runtime/error.h"
-#include "quanta/runtime/random.h"
 #include "quanta/runtime/safetensors.h"
 #include "quanta/tools/cli/networks.h"
 #include "quanta/tools/cli/profile.h"
+#include "support/tensors.h"
 
 namespace quanta::cli {
 namespace {
@@ -27,9 +27,8 @@ class Files {
     fs::create_directories(folder_);
     const NetworkKind& kind = network_kind("mlp");
     write_safetensors(folder_ / "weights.safetensors", kind.make()->state_dict());
-    Generator generator(1);
     StateDict inputs;
-    inputs.set("x", randn({4, 784}, generator));
+    inputs.set("x", test::random_tensor({4, 784}, 1));
     write_safetensors(folder_ / "x.safetensors", inputs);
   }
   ~Files() {

@@ -17,8 +17,8 @@ namespace {
 
 using namespace quanta;
 using data::ImageMode;
-using test::TemporaryFolder;
-using test::write_bytes;
+using quanta::test::TemporaryFolder;
+using quanta::test::write_bytes;
 
 // 8 rows of 16 pixels: the left half (200, 100, 50), the right half (40, 40, 200).
 constexpr std::string_view kJpegHex =

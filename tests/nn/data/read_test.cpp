@@ -15,8 +15,8 @@
 namespace {
 
 using namespace quanta;
-using test::TemporaryFolder;
-using test::write_bytes;
+using quanta::test::TemporaryFolder;
+using quanta::test::write_bytes;
 
 std::string idx(std::string_view header, std::string_view data) {
   return std::string(header) + std::string(data);
