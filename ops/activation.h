@@ -4,40 +4,61 @@
 
 #include "quanta/runtime/tensor.h"
 
+/// Activation functions: each element by itself, but for softmax and log_softmax.
+///
+/// They take Float32, Float64, or per-tensor quantized tensors (QUInt8, QInt8, QInt32). A quantized
+/// result keeps the input's parameters, except where the function's range fixes them as in torch:
+/// sigmoid and hardsigmoid have scale 1/256 and zero point 0 (QInt8: -128), tanh has scale 1/128
+/// and zero point 128 (QInt8: 0); for QInt32 the scales are 2^-32 and 2^-31 and the zero point is
+/// 0. Shape and memory order are kept.
+///
+/// All throw ArgumentError for per-channel tensors and for settings out of range, UnsupportedError
+/// for other dtypes. Many threads may call them at once while nobody writes to the arguments; relu_
+/// writes to its own, and dropout draws from default_generator(), which threads have to guard.
 namespace quanta {
 
-// Each takes Float32, Float64, or a per-tensor quantized tensor (QUInt8, QInt8, QInt32) and then
-// keeps the input's parameters, except where the function's range fixes them as in torch: sigmoid,
-// hardsigmoid (scale 1/256, zero point 0 or -128) and tanh (scale 1/128, zero point 128 or 0);
-// QInt32: 2^-32 and 2^-31, zero point 0. Shape and memory order are kept. Per-channel input is
-// refused with ArgumentError.
-
+/// max(x, 0).
 Tensor relu(const Tensor& x);
-/// In place, returns its argument. Views of one element by several indices (expand) are refused.
+/// relu in place; returns its argument. A tensor whose elements share memory (expand) is refused.
 const Tensor& relu_(const Tensor& x);
+/// min(max(x, 0), 6).
 Tensor relu6(const Tensor& x);
-/// At least one bound. When low > high the upper bound wins, as in torch.
+/// min(max(x, low), high) with one bound at least. When low > high the upper bound wins, as in
+/// torch.
 Tensor clamp(const Tensor& x, std::optional<double> low, std::optional<double> high);
+/// min(max(x, low), high).
 Tensor hardtanh(const Tensor& x, double low = -1.0, double high = 1.0);
 /// x > threshold ? x : value.
 Tensor threshold(const Tensor& x, double threshold, double value);
+/// x > 0 ? x : negative_slope * x.
 Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);
+/// relu6(x + 3) / 6.
 Tensor hardsigmoid(const Tensor& x);
+/// 1 / (1 + exp(-x)).
 Tensor sigmoid(const Tensor& x);
+/// The hyperbolic tangent.
 Tensor tanh(const Tensor& x);
 enum class GeluApproximation : std::uint8_t { None, Tanh };
+/// x times the normal distribution's probability of values below x; with Tanh its approximation
+/// 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))).
 Tensor gelu(const Tensor& x, GeluApproximation approximate = GeluApproximation::None);
 
-// Floats only here; their quantized forms need output parameters (namespace quantized).
+/// x * relu6(x + 3) / 6. Floats; quantized::hardswish takes codes.
 Tensor hardswish(const Tensor& x);
+/// x * sigmoid(x). Floats; quantized::silu takes codes.
 Tensor silu(const Tensor& x);
+/// x > 0 ? x : alpha * expm1(x). Floats; quantized::elu takes codes.
 Tensor elu(const Tensor& x, double alpha = 1.0);
+/// x > 0 ? x : alpha * expm1(x / alpha). Floats; quantized::celu takes codes.
 Tensor celu(const Tensor& x, double alpha = 1.0);
-/// `weight` has one value, or one for each index of dimension 1.
+/// x > 0 ? x : weight * x; `weight` has one value, or one for each index of dimension 1. Floats;
+/// quantized::prelu takes codes.
 Tensor prelu(const Tensor& x, const Tensor& weight);
+/// exp(x) divided by its sum along `dim`. Floats; quantized::softmax takes codes.
 Tensor softmax(const Tensor& x, std::int64_t dim);
 
-// Float only, here and in torch.
+// Floats only, here and in torch.
+
 /// log(softmax(x, dim)), without the loss of digits.
 Tensor log_softmax(const Tensor& x, std::int64_t dim);
 /// log(1 + exp(beta * x)) / beta; x where beta * x > threshold. Throws ArgumentError for a beta
@@ -58,9 +79,9 @@ Tensor dropout(const Tensor& x, double p = 0.5);
 
 namespace quantized {
 
-// Per-tensor QUInt8, QInt8 or QInt32 in; the result has the given scale and zero point and the
-// input's dtype. Each value is f(dequantize(q)) quantized; for 8 bits it is looked up in a table of
-// all 256 codes.
+// The same function on per-tensor QUInt8, QInt8 or QInt32 codes, as quantize(f(dequantize(q))): the
+// result has the given scale and zero point and the input's dtype. Codes of 8 bits are looked up in
+// a table of all 256.
 QTensor leaky_relu(const QTensor& x, double negative_slope, double scale, std::int64_t zero_point);
 QTensor hardswish(const QTensor& x, double scale, std::int64_t zero_point);
 /// x >= 0 ? x * scale : expm1(x * input_scale) * alpha * scale.

@@ -6,11 +6,15 @@
 #include "quanta/ops/matmul.h"  // IWYU pragma: export
 #include "quanta/runtime/tensor.h"
 
+/// Sums, products and quotients, with torch's broadcasting.
+///
+/// Functions on floats throw UnsupportedError for a quantized operand, with the advice to use
+/// nn::FloatFunctional (it keeps the output's scale) or to dequantize, and for dtypes that they do
+/// not list; all throw ArgumentError for sizes that do not broadcast and unequal dtypes. Many
+/// threads may call them at once while nobody writes to the arguments.
 namespace quanta {
 
-// Float tensors (Float32, Float64; all but div also Int32 and Int64), with torch's broadcasting.
-// A quantized operand is refused with UnsupportedError, whose text says to use
-// nn::FloatFunctional (it keeps the output's scale) or dequantize.
+// Float32 or Float64; all but div also take Int32 and Int64.
 Tensor add(const Tensor& lhs, const Tensor& rhs);
 Tensor sub(const Tensor& lhs, const Tensor& rhs);
 Tensor mul(const Tensor& lhs, const Tensor& rhs);
@@ -25,19 +29,23 @@ Tensor operator/(const Tensor& lhs, const Tensor& rhs);
 
 namespace quantized {
 
-// Both operands per-tensor quantized with one dtype (QUInt8, QInt8, QInt32); the result has the
-// given scale and zero point, torch's broadcast shape and the first operand's memory order.
-// Errors: ArgumentError for plain or per-channel operands, unequal dtypes, bad output parameters.
-
-/// dequantize, add in float32, quantize: torch's quantized::add.
+/// Dequantize, add in float32, quantize: torch's quantized::add.
+///
+/// Both operands are quantized per tensor with one dtype (QUInt8, QInt8, QInt32); the result has
+/// the given scale and zero point, the broadcast sizes and the first operand's memory order. Throws
+/// ArgumentError for plain or per-channel operands, unequal dtypes, and output parameters that the
+/// dtype cannot have.
 QTensor add(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point);
+/// The same with relu before the sum is quantized.
 QTensor add_relu(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point);
-/// q = clamp(zp + round_half_even(float((a - za) * (b - zb)) * float(sa * sb / s))).
+/// q = clamp(zp + round_half_even(float((a - za) * (b - zb)) * float(sa * sb / s))), with operands
+/// and errors as in add.
 QTensor mul(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point);
+/// The same with relu before the product is quantized.
 QTensor mul_relu(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point);
 
-// With a number: the codes stay where possible and the parameters move (torch's rules, which add
-// round(value / scale) * scale rather than value).
+// A tensor and a number: the codes stay where that is possible and the parameters move. These are
+// torch's rules, which add round(value / scale) * scale rather than value.
 QTensor add_scalar(const QTensor& x, double value);
 QTensor add_scalar_relu(const QTensor& x, double value);
 QTensor mul_scalar(const QTensor& x, double value);

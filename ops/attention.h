@@ -4,12 +4,17 @@
 
 #include "quanta/runtime/tensor.h"
 
+/// Attention: products of queries and keys, softmax, and a sum of values with these weights.
+///
+/// All functions throw ArgumentError for sizes that do not fit and UnsupportedError for other
+/// dtypes. Many threads may call them at once while nobody writes to the arguments; dropout draws
+/// from default_generator(), which threads have to guard.
 namespace quanta {
 
 struct AttentionOptions {
   /// Share of the weights that are dropped (the others are scaled by 1 / (1 - p)); 0 in eval mode.
   double dropout_p = 0.0;
-  /// Query i takes part in keys 0..i only; together with a mask this is refused, as in torch.
+  /// Query i takes part in keys 0..i only. Together with a mask this is refused, as in torch.
   bool is_causal = false;
   /// Factor of the products; default 1 / sqrt(E).
   std::optional<double> scale{};

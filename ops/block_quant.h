@@ -6,6 +6,9 @@
 #include "quanta/ops/tensor_quant.h"
 #include "quanta/runtime/tensor.h"
 
+/// Quantization in blocks that find their own scales: the MX formats and NVFP4.
+///
+/// Many threads may call these functions at once while nobody writes to the arguments.
 namespace quanta {
 
 /// ModelOpt's `num_bits`: the bits of an integer, or the exponent and mantissa bits of a float.
@@ -32,7 +35,7 @@ struct DynamicBlockOptions {
   /// amax (NVFP4) when there is one.
   NumBits scale_bits = NumBits::floating(4, 3);
   std::int64_t block_size = 16;
-  /// Clip only acts when there is an amax.
+  /// Clip acts only when there is an amax.
   GradientRule gradient = GradientRule::PassThrough;
 };
 
@@ -54,7 +57,8 @@ struct BlockQuantized {
 /// BFloat16 with at least one axis; `amax` is undefined or its largest element counts.
 ///   MXFP8, MXFP6, MXFP4, MXINT8: (4,3), (3,2) or (2,3), (2,1), 8 with (8,0) and blocks of 32.
 ///   NVFP4: (2,1) with (4,3) and blocks of 16.
-/// Throws ArgumentError, and UnsupportedError for other formats.
+/// Throws ArgumentError for other dtypes and for sizes that do not fit, UnsupportedError for other
+/// formats.
 Tensor dynamic_block_quant(const Tensor& x, const Tensor& amax = {},
                            const DynamicBlockOptions& options = {});
 /// The same with the scales; nothing is recorded.

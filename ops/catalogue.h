@@ -14,8 +14,9 @@ const Catalogue& operations();
 /// name that is taken.
 ///
 ///   register_operation({.name = "square", .header = "square.h", .dtypes = kDTypes},
-///                      [](DType dtype) { return sample_call(Square{}, {sample_tensor({2, 3},
-///                      dtype)}); });
+///                      [](DType dtype) {
+///                        return sample_call(Square{}, {sample_tensor({2, 3}, dtype)});
+///                      });
 void register_operation(const OperationInfo& info, SampleFunction sample);
 
 }  // namespace quanta

@@ -4,9 +4,14 @@
 
 #include "quanta/runtime/tensor.h"
 
+/// Convolutions in one to three dimensions and transposed, in float and int8.
+///
+/// All throw ArgumentError for dtypes, sizes, groups and options that do not fit. Many threads may
+/// call them at once while nobody writes to the arguments; packed weights are immutable, and copies
+/// share them.
 namespace quanta {
 
-/// One number per spatial dimension, or one for all.
+/// Settings of a convolution. Each has one number per spatial dimension, or one for all.
 struct ConvOptions {
   Dims stride{1};
   Dims padding{0};
@@ -14,6 +19,7 @@ struct ConvOptions {
   std::int64_t groups = 1;
 };
 
+/// Settings of a transposed convolution, as in ConvOptions.
 struct ConvTransposeOptions {
   Dims stride{1};
   Dims padding{0};
@@ -25,9 +31,10 @@ struct ConvTransposeOptions {
 /// What is done to a sum before it is written.
 enum class Fusion : std::uint8_t { None, ReLU };
 
-// Float32. x [N, C, spatial...] or [C, spatial...]; weight [O, C/groups, kernel...] (transposed:
-// [C, O/groups, kernel...]); bias [O] or undefined. Result channels-last (1d: contiguous).
-// Throws ArgumentError for wrong ranks, channel or group counts, or an output size < 1.
+// The convolution of Float32 tensors: `x` is [N, C, spatial...] or [C, spatial...], `weight`
+// [O, C/groups, kernel...] (transposed: [C, O/groups, kernel...]), `bias` [O] or undefined. The
+// result is channels-last (1d: contiguous). Throws ArgumentError for wrong ranks, channel or group
+// counts, or an output size < 1.
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
               const ConvOptions& options = {});
 Tensor conv2d(const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -41,7 +48,8 @@ Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Tensor& bia
 Tensor conv_transpose3d(const Tensor& x, const Tensor& weight, const Tensor& bias,
                         const ConvTransposeOptions& options = {});
 
-/// A float convolution whose weight is packed once, for modules. Copies share the packing.
+/// A float convolution whose weight is packed once, for modules. Immutable; copies share the
+/// packing.
 class PackedConv {
  public:
   PackedConv() = default;
@@ -50,7 +58,7 @@ class PackedConv {
              std::int64_t spatial, Fusion fusion = Fusion::None);
   bool defined() const noexcept { return impl_ != nullptr; }
   Tensor operator()(const Tensor& x) const;
-  /// The same with the tensors that were packed, which get the gradients: for modules.
+  /// The same call, given the tensors that were packed, so that they get the gradients.
   Tensor operator()(const Tensor& x, const Tensor& weight, const Tensor& bias) const;
 
  private:
@@ -60,13 +68,15 @@ class PackedConv {
 
 namespace quantized {
 
-/// The weight and bias of a quantized convolution, packed once in the backend's layout.
-/// Copies share the packing; calling is safe from many threads.
+/// The weight and bias of a quantized convolution, packed once in the backend's layout. Immutable;
+/// copies share the packing.
 ///
 /// `weight` is QInt8, per tensor or per channel along the axis of the output channels (0;
 /// transposed: 1, with groups 1 only), shape as in the float op; `bias` is Float32 [O] or undefined
 /// and stays float:
+///
 ///   q = clamp(zp + round_half_even((acc + bias / (sx * sw)) * (sx * sw / s)))
+///
 /// with acc the exact int32 sum of (x - zx) * (w - zw); padding counts as real zero.
 class ConvPackedParams {
  public:
@@ -93,13 +103,14 @@ class ConvPackedParams {
   std::shared_ptr<Impl> impl_;
 };
 
-// `x` is per-tensor QUInt8 [N, C, spatial...] or [C, spatial...]; the result is QUInt8 with the
-// given parameters, channels-last (1d: contiguous). Works for 1d, 2d, 3d and transposed, as packed.
+// The convolution that was packed, of per-tensor QUInt8 `x` [N, C, spatial...] or [C, spatial...].
+// The result is QUInt8 with the given parameters, channels-last (1d: contiguous).
 QTensor conv(const QTensor& x, const ConvPackedParams& packed, double scale,
              std::int64_t zero_point);
 QTensor conv_relu(const QTensor& x, const ConvPackedParams& packed, double scale,
                   std::int64_t zero_point);
-/// conv(x) + accum in float, then (relu and) quantize: torch's conv2d_add, conv2d_add_relu.
+// conv(x) + accum in float, relu where the name says so, then quantize: torch's conv2d_add and
+// conv2d_add_relu.
 QTensor conv_add(const QTensor& x, const QTensor& accum, const ConvPackedParams& packed,
                  double scale, std::int64_t zero_point);
 QTensor conv_add_relu(const QTensor& x, const QTensor& accum, const ConvPackedParams& packed,

@@ -4,6 +4,9 @@
 #include "quanta/ops/linear_dynamic.h"
 #include "quanta/runtime/tensor.h"
 
+/// Convolutions of float activations with int8 weights.
+///
+/// Many threads may call these at once while nobody writes to the arguments.
 namespace quanta::quantized {
 
 /// A convolution whose activation is quantized anew in each call: Float32 x [N, C, spatial...] or

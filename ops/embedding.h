@@ -5,13 +5,19 @@
 
 #include "quanta/runtime/tensor.h"
 
+/// Embedding tables in float, and in 8, 4 and 2 bits.
+///
+/// A packed table is a UInt8 tensor [rows, bytes]: each row holds its codes (below 8 bits the
+/// lowest column in the lowest bits) and then scale and bias, float32 for 8 bits and float16 below.
+/// The values of a row are scale * code + bias.
+///
+/// All functions throw ArgumentError for tables, indices and offsets that do not fit, and for an
+/// index outside the table, UnsupportedError for float tables of other dtypes. Many threads may
+/// call them at once while nobody writes to the arguments.
 namespace quanta::quantized {
 
-// Embedding tables in 8, 4 and 2 bits. A packed table is a UInt8 tensor [rows, bytes]: each row
-// holds its codes (below 8 bits the lowest column in the lowest bits) and then scale and bias,
-// float32 for 8 bits and float16 below. A row's values are scale * code + bias.
-
-/// A quantized table ready for lookups; made by embedding_bag_prepack. Copies share the rows.
+/// A quantized table ready for lookups; made by embedding_bag_prepack. Immutable; copies share the
+/// rows.
 class EmbeddingPackedParams {
  public:
   EmbeddingPackedParams() = default;
@@ -50,10 +56,10 @@ struct EmbeddingBagOptions {
   /// Where each bag starts in 1-d indices (Int32 or Int64, first 0, not decreasing). Left
   /// undefined for 2-d indices, of which each row is a bag.
   Tensor offsets{};
-  /// The only one of quantized tables; torch ignores the others there.
+  /// Quantized tables have Sum only; torch ignores the other modes there.
   EmbeddingBagMode mode = EmbeddingBagMode::Sum;
-  /// Of the table's float type (Float32 for quantized ones), one for each index, or undefined: 1.
-  /// With Sum only.
+  /// Factors of the rows, one for each index, in the table's float type (Float32 for quantized
+  /// ones); undefined: 1. With Sum only.
   Tensor per_sample_weights{};
   bool include_last_offset = false;           ///< the last offset only ends the last bag
   std::optional<std::int64_t> padding_idx{};  ///< a row that no bag counts
@@ -101,8 +107,8 @@ Tensor embedding_bag_2bit_unpack(const Tensor& packed_weight);
 
 namespace quanta {
 
-/// The rows of a Float32 or Float64 table [rows, columns] that `indices` (Int32 or Int64, any shape)
-/// name: [...indices, columns]. The row `padding_idx` gets no gradient. Same as
+/// The rows of a Float32 or Float64 table [rows, columns] that `indices` (Int32 or Int64, any
+/// shape) name: [...indices, columns]. The row `padding_idx` gets no gradient. Same as
 /// torch.nn.functional.embedding. Throws ArgumentError for an index outside the table.
 Tensor embedding(const Tensor& weight, const Tensor& indices,
                  std::optional<std::int64_t> padding_idx = std::nullopt);

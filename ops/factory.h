@@ -4,19 +4,21 @@
 
 #include "quanta/runtime/tensor.h"
 
+/// Quantized tensors from codes and parameters, and tensors like another one.
+///
+/// All throw ArgumentError for a scale that is not finite or not > 0, for a zero point outside the
+/// dtype's range and for a wrong axis. Many threads may call them at once while nobody writes to
+/// the arguments.
 namespace quanta {
-
-// Quantized tensors from codes and parameters. All check scale (finite, > 0), zero point (within
-// the dtype's range) and axis, and throw ArgumentError.
 
 /// A copy of integer codes (UInt8 -> QUInt8, Int8 -> QInt8, Int32 -> QInt32) with one scale and
 /// zero point. Same as torch._make_per_tensor_quantized_tensor; QTensor::from_int_repr does not
 /// copy.
 QTensor make_per_tensor_quantized_tensor(const Tensor& codes, double scale,
                                          std::int64_t zero_point);
-/// The same with one of each for every index along `axis`: `scales` is a floating tensor of
-/// codes.size(axis) elements, `zero_points` an integer one, or a floating one for the float-qparams
-/// scheme. Same as torch._make_per_channel_quantized_tensor.
+/// The same with a scale and a zero point for every index along `axis`: `scales` is a floating
+/// tensor of codes.size(axis) elements, `zero_points` an integer one, or a floating one for the
+/// float-qparams scheme. Same as torch._make_per_channel_quantized_tensor.
 QTensor make_per_channel_quantized_tensor(const Tensor& codes, const Tensor& scales,
                                           const Tensor& zero_points, std::int64_t axis);
 
@@ -36,7 +38,7 @@ QTensor empty_per_channel_affine_quantized(const Dims& sizes, const Tensor& scal
 /// Undefined elements with the sizes, memory order, dtype and parameters of `x`. Same as
 /// torch.empty_like.
 Tensor empty_like(const Tensor& x);
-/// The same filled with 1 (quantized: its code). Same as torch.ones_like.
+/// A tensor like `x` filled with 1 (quantized: its code). Same as torch.ones_like.
 Tensor ones_like(const Tensor& x);
 
 }  // namespace quanta

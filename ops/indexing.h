@@ -9,12 +9,15 @@
 
 #include "quanta/runtime/tensor.h"
 
+/// Picking and replacing elements.
+///
+/// Results keep dtype, scale and zero point. Tensors have any dtype of whole bytes and any strides;
+/// index tensors are Int64 or Int32. A tensor quantized per channel is refused with
+/// UnsupportedError where elements are picked one by one, as in torch; slices and single indices
+/// (views) follow the channel axis. An index out of range throws ArgumentError before anything is
+/// written. Many threads may call these functions at once while nobody writes to the arguments;
+/// those whose names end in an underscore write to their first.
 namespace quanta {
-
-// Picking and replacing elements. Results keep dtype, scale and zero point. Any whole-byte dtype,
-// any strides. Quantized per channel is refused with UnsupportedError where elements are picked one
-// by one, as in torch; slices and single indices (views) follow the channel axis. Index tensors are
-// Int64 or Int32; an index out of range throws ArgumentError before anything is written.
 
 /// start:stop:step of a dimension, as in Python; step > 0.
 struct Slice {

@@ -5,6 +5,8 @@
 
 #include "quanta/runtime/tensor.h"
 
+/// Resizing images and signals. Many threads may call interpolate at once while nobody writes to
+/// the tensor.
 namespace quanta {
 
 enum class InterpolateMode : std::uint8_t { Nearest, NearestExact, Linear, Bilinear, Trilinear };
@@ -28,11 +30,12 @@ struct InterpolateOptions {
 ///   ...linear      (o + 0.5) * scale - 0.5, not below 0; with align_corners
 ///                  o * (input - 1) / (output - 1)
 ///
-/// Float32 and Float64: all modes, Linear for one, Bilinear for two, Trilinear for three spatial
-/// dimensions. QUInt8 and QInt8 per tensor: the nearest modes, and Bilinear as rne(blend of codes -
-/// zero point)
-/// + zero point; the result keeps the parameters. Same as torch.nn.functional.interpolate.
-/// Throws ArgumentError, and UnsupportedError for other dtypes and modes.
+/// Float32 and Float64 tensors have all modes: Linear for one, Bilinear for two, Trilinear for
+/// three spatial dimensions. QUInt8 and QInt8 per tensor have the nearest modes, and Bilinear as
+/// round_half_even(blend of codes - zero point) + zero point; the result keeps the parameters.
+///
+/// Same as torch.nn.functional.interpolate. Throws ArgumentError for sizes and factors that do not
+/// fit, UnsupportedError for other dtypes and modes.
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options);
 
 }  // namespace quanta

@@ -5,19 +5,23 @@
 #include "quanta/ops/conv.h"
 #include "quanta/runtime/tensor.h"
 
+/// Linear layers in float and int8.
+///
+/// All throw ArgumentError for dtypes and sizes that do not fit. Many threads may call them at once
+/// while nobody writes to the arguments; packed weights are immutable, and copies share them.
 namespace quanta {
 
-/// x [..., K] times weight [N, K] transposed, plus bias [N] (may be undefined). Float32.
+/// `x` [..., K] times `weight` [N, K] transposed, plus `bias` [N] (may be undefined), in Float32.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
-/// A float linear layer whose weight is packed once, for modules.
+/// A float linear layer whose weight is packed once, for modules. Immutable; copies share it.
 class PackedLinear {
  public:
   PackedLinear() = default;
   PackedLinear(const Tensor& weight, const Tensor& bias, Fusion fusion = Fusion::None);
   bool defined() const noexcept { return impl_ != nullptr; }
   Tensor operator()(const Tensor& x) const;
-  /// The same with the tensors that were packed, which get the gradients: for modules.
+  /// The same call, given the tensors that were packed, so that they get the gradients.
   Tensor operator()(const Tensor& x, const Tensor& weight, const Tensor& bias) const;
 
  private:
@@ -27,8 +31,8 @@ class PackedLinear {
 
 namespace quantized {
 
-/// Weight QInt8 [N, K] (per tensor, or per channel along axis 0) and float bias [N] of a
-/// quantized linear layer, packed once. Arithmetic as for ConvPackedParams.
+/// The weight and bias of a quantized linear layer, packed once: QInt8 [N, K], per tensor or per
+/// channel along axis 0, and Float32 [N] or undefined. The arithmetic is that of ConvPackedParams.
 class LinearPackedParams {
  public:
   LinearPackedParams() = default;
@@ -44,15 +48,16 @@ class LinearPackedParams {
   std::shared_ptr<Impl> impl_;
 };
 
-// `x` is per-tensor QUInt8 [..., K]; the result is QUInt8 [..., N] with the given parameters.
+// The layer that was packed, of per-tensor QUInt8 `x` [..., K]; the result is QUInt8 [..., N] with
+// the given parameters. With relu, leaky relu or tanh where the name says so.
 QTensor linear(const QTensor& x, const LinearPackedParams& packed, double scale,
                std::int64_t zero_point);
 QTensor linear_relu(const QTensor& x, const LinearPackedParams& packed, double scale,
                     std::int64_t zero_point);
-/// The sum in float, leaky relu, then quantized.
+/// Leaky relu of the sum in float, then quantized.
 QTensor linear_leaky_relu(const QTensor& x, const LinearPackedParams& packed, double scale,
                           std::int64_t zero_point, double negative_slope);
-/// The sum in float, tanh, then quantized.
+/// Tanh of the sum in float, then quantized.
 QTensor linear_tanh(const QTensor& x, const LinearPackedParams& packed, double scale,
                     std::int64_t zero_point);
 

@@ -7,6 +7,10 @@
 #include "quanta/ops/linear.h"
 #include "quanta/runtime/tensor.h"
 
+/// Linear layers with int8 or float16 weights whose activations are float.
+///
+/// All throw ArgumentError for an x that is not Float32 or whose last size is not K. Many threads
+/// may call them at once while nobody writes to the arguments; packed weights are immutable.
 namespace quanta::quantized {
 
 /// Whether the codes of an activation use 7 bits only (0..127), as torch's dynamic modules do.
@@ -17,8 +21,7 @@ enum class ReduceRange : bool { No, Yes };
 ///   scale, zero point = choose_qparams(min(x), max(x))      over the whole of x, QUInt8
 ///   y = float(sum of code products) * (x scale * weight scale[n]) + bias[n]
 ///
-/// Throws ArgumentError for an x that is not Float32 or whose last size is not K. An empty x gives
-/// an empty result.
+/// An empty x gives an empty result.
 Tensor linear_dynamic(const Tensor& x, const LinearPackedParams& packed,
                       ReduceRange reduce_range = ReduceRange::No);
 /// The same with relu at the end.
@@ -43,7 +46,8 @@ class LinearPackedParamsFp16 {
   std::shared_ptr<Impl> impl_;
 };
 
-/// Float32 x times the Float16 weight, summed in Float32, plus bias.
+// Float32 `x` times the Float16 weight, summed in Float32, plus bias; with relu where the name says
+// so.
 Tensor linear_dynamic_fp16(const Tensor& x, const LinearPackedParamsFp16& packed);
 Tensor linear_relu_dynamic_fp16(const Tensor& x, const LinearPackedParamsFp16& packed);
 

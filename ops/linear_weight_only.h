@@ -6,10 +6,12 @@
 
 #include "quanta/runtime/tensor.h"
 
+/// Linear layers whose weight alone is quantized: activations stay in float, and what is saved is
+/// memory traffic, which limits a layer at batch 1.
+///
+/// All throw ArgumentError for what does not fit. Many threads may call them at once while nobody
+/// writes to the arguments; packed weights are immutable, and copies share them.
 namespace quanta {
-
-// Linear layers whose weight alone is quantized: activations stay in float, and what is saved is
-// memory traffic, which limits a layer at batch 1.
 
 /// How a weight [N, K] is quantized.
 struct WeightOnlyOptions {
@@ -43,7 +45,7 @@ class WeightOnlyPackedParams {
   const WeightOnlyOptions& options() const;
   std::int64_t in_features() const;
   std::int64_t out_features() const;
-  /// As in the constructor: new tensors.
+  // What the constructor takes, as new tensors.
   Tensor codes() const;
   Tensor scales() const;
   Tensor zero_points() const;
@@ -80,7 +82,7 @@ WeightOnlyPackedParams quantize_weight_only(const Tensor& weight, const Tensor& 
 /// x [..., K], Float32 or BFloat16, times the weight transposed, plus bias: [..., N] of x's dtype.
 /// Products and sums are float32 for both; a BFloat16 result is rounded once, at the end. The
 /// result does not depend on the number of threads; its last bits may depend on the instruction set
-/// and on the number of rows, which decide the order of the sums. Throws ArgumentError.
+/// and on the number of rows, which decide the order of the sums.
 Tensor linear_weight_only(const Tensor& x, const WeightOnlyPackedParams& packed);
 
 }  // namespace quanta

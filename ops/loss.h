@@ -4,17 +4,19 @@
 
 #include "quanta/runtime/tensor.h"
 
+/// What a network is trained on. Same as in torch.nn.functional.
+///
+/// Losses take Float32 or Float64, are differentiable, and take their sums in double. They throw
+/// ArgumentError for sizes and dtypes that do not fit together, UnsupportedError for other dtypes;
+/// where torch broadcasts input and target with a warning, sizes that differ are refused. Many
+/// threads may call them at once while nobody writes to the arguments.
 namespace quanta {
 
-// What a network is trained on; Float32 or Float64, differentiable, sums taken in double. Same as
-// in torch.nn.functional. Throw ArgumentError for sizes and dtypes that do not fit,
-// UnsupportedError for dtypes. Where torch broadcasts input and target with a warning sizes that
-// differ are refused.
-
-/// None: the loss of each element; Mean and Sum give a 0-d tensor.
+/// What becomes of the losses of single elements: None gives them all, Mean and Sum a 0-d tensor.
 enum class Reduction : std::uint8_t { None, Mean, Sum };
 
-/// (input - target)^2. Both sides may require a gradient, as in all of the next four.
+/// (input - target)^2. Both sides may require a gradient here, in l1_loss, in smooth_l1_loss and in
+/// binary_cross_entropy_with_logits.
 Tensor mse_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::Mean);
 /// |input - target|.
 Tensor l1_loss(const Tensor& input, const Tensor& target, Reduction reduction = Reduction::Mean);
@@ -24,8 +26,8 @@ Tensor smooth_l1_loss(const Tensor& input, const Tensor& target,
                       Reduction reduction = Reduction::Mean, double beta = 1.0);
 
 struct BinaryLossOptions {
-  Tensor weight{};      ///< of each element's loss; broadcasts to input's sizes
-  Tensor pos_weight{};  ///< of the positive answers' part; broadcasts so as well
+  Tensor weight{};      ///< factors of the elements' losses; broadcasts to input's sizes
+  Tensor pos_weight{};  ///< factors of the positive answers' part; broadcasts as well
   Reduction reduction = Reduction::Mean;
 };
 /// -(pos_weight * target * log(s) + (1 - target) * log(1 - s)) * weight with s = sigmoid(input).
@@ -33,8 +35,8 @@ Tensor binary_cross_entropy_with_logits(const Tensor& input, const Tensor& targe
                                         const BinaryLossOptions& options = {});
 
 struct ClassLossOptions {
-  Tensor weight{};  ///< [C], of each class
-  /// Targets that count for nothing; class indices only.
+  Tensor weight{};  ///< [C], one factor for each class
+  /// Class indices of this value count for nothing.
   std::int64_t ignore_index = -100;
   Reduction reduction = Reduction::Mean;
   /// Takes this share of each target and spreads it over all classes; cross_entropy only.
@@ -46,9 +48,9 @@ struct ClassLossOptions {
 /// of the targets. Throws ArgumentError for a class outside of 0..C-1.
 Tensor nll_loss(const Tensor& input, const Tensor& target, const ClassLossOptions& options = {});
 
-/// The same for scores that log_softmax was not applied to; or, with targets of input's sizes and
-/// dtype, that are probabilities, -sum over classes of weight * target * log_softmax(input), where
-/// Mean divides by N times the spatial sizes.
+/// nll_loss of log_softmax(input). Targets of input's sizes and dtype are probabilities: the loss
+/// is then -sum over classes of weight * target * log_softmax(input), and Mean divides by N times
+/// the spatial sizes.
 Tensor cross_entropy(const Tensor& input, const Tensor& target,
                      const ClassLossOptions& options = {});
 

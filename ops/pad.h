@@ -4,6 +4,7 @@
 
 #include "quanta/runtime/tensor.h"
 
+/// Padding. Many threads may call pad at once while nobody writes to the tensor.
 namespace quanta {
 
 enum class PadMode : std::uint8_t { Constant, Reflect, Replicate, Circular };
@@ -14,7 +15,8 @@ enum class PadMode : std::uint8_t { Constant, Reflect, Replicate, Circular };
 /// Constant takes any number of dimensions; of quantized tensors it writes the code that `value`
 /// quantizes to. Reflect (pad < size), Replicate and Circular (pad <= size) take the last one to
 /// three dimensions of a tensor with one or two more. Any whole-byte dtype, quantized per tensor.
-/// Same as torch.nn.functional.pad. Throws ArgumentError, UnsupportedError for dtypes.
+/// Same as torch.nn.functional.pad. Throws ArgumentError for widths that do not fit,
+/// UnsupportedError for other dtypes.
 Tensor pad(const Tensor& x, const Dims& pad, PadMode mode = PadMode::Constant, double value = 0.0);
 
 }  // namespace quanta

@@ -4,13 +4,17 @@
 
 #include "quanta/runtime/tensor.h"
 
+/// Pooling over windows, and adaptive pooling to a given size.
+///
+/// `x` is Float32 or per-tensor quantized (QUInt8, QInt8; max_pool also QInt32), [N, C, spatial...]
+/// or [C, spatial...] in any memory order, which the result has as well; quantized results keep the
+/// input's parameters. Each Dims has one number per spatial dimension, or one for all; an empty
+/// stride means the kernel size.
+///
+/// All throw ArgumentError for a kernel or stride < 1, a padding > kernel / 2, an output size < 1,
+/// or a wrong number of dimensions, UnsupportedError for other dtypes. Many threads may call them
+/// at once while nobody writes to the arguments.
 namespace quanta {
-
-// Float32 or per-tensor quantized (QUInt8, QInt8; max_pool also QInt32); quantized results keep
-// the input's parameters. Input [N, C, spatial...] or [C, spatial...], any memory order; the result
-// has the input's order. Each Dims has one number per spatial dimension, or one for all; an empty
-// stride means the kernel size. Throws ArgumentError for a kernel or stride < 1, a
-// padding > kernel / 2, an output size < 1, or a wrong number of dimensions.
 
 struct MaxPoolOptions {
   Dims kernel_size{};
@@ -19,6 +23,7 @@ struct MaxPoolOptions {
   Dims dilation{1};
   bool ceil_mode = false;
 };
+// The largest element of each window; padding never counts.
 Tensor max_pool1d(const Tensor& x, const MaxPoolOptions& options);
 Tensor max_pool2d(const Tensor& x, const MaxPoolOptions& options);
 Tensor max_pool3d(const Tensor& x, const MaxPoolOptions& options);
@@ -31,11 +36,13 @@ struct AvgPoolOptions {
   bool count_include_pad = true;
   std::optional<std::int64_t> divisor_override{};  ///< not 0
 };
+// The mean of each window, of codes rounded to the nearest code.
 Tensor avg_pool1d(const Tensor& x, const AvgPoolOptions& options);
 Tensor avg_pool2d(const Tensor& x, const AvgPoolOptions& options);
 Tensor avg_pool3d(const Tensor& x, const AvgPoolOptions& options);
 
-/// `output_size`: one number per spatial dimension or one for all; -1 keeps the input's size.
+// Windows of about equal size such that the result has `output_size`: one number per spatial
+// dimension or one for all; -1 keeps the input's size.
 Tensor adaptive_avg_pool1d(const Tensor& x, const Dims& output_size);
 Tensor adaptive_avg_pool2d(const Tensor& x, const Dims& output_size);
 Tensor adaptive_avg_pool3d(const Tensor& x, const Dims& output_size);

@@ -10,12 +10,15 @@
 /// Affine quantization as AIMET writes it: values stay in the floating dtype of x, parameters are
 /// tensors that are broadcast or belong to blocks, and everything has a gradient. The offset is the
 /// negated zero point: real value = (q + offset) * scale.
+///
+/// Many threads may call these functions at once while nobody writes to the arguments.
 namespace quanta {
 
 /// Which arithmetic quantize_dequantize_affine uses; they differ in the last place near ties.
 enum class AffineKernel : std::uint8_t {
-  /// InverseMultiply where it can be: no gradient asked for scale or offset, no blocks, no shift,
-  /// one scale or one per channel, integer offsets that lie in the range. Else Divide.
+  /// InverseMultiply where that is possible: no gradient is asked for scale or offset, there are no
+  /// blocks and no shift, one scale or one per channel, and integer offsets that lie in the range.
+  /// Else Divide.
   Automatic,
   Divide,
   InverseMultiply,  ///< torch's fake quantization: x * (1 / scale). Throws where it cannot be.
@@ -54,7 +57,7 @@ struct AffineOptions {
 Tensor quantize_affine(const Tensor& x, const Tensor& scale, const Tensor& offset,
                        const AffineOptions& options = {});
 
-/// (q + offset) * scale, of codes in a floating dtype. dq = g * scale, dscale = g * (q + offset),
+/// (q + offset) * scale, for codes in a floating dtype. dq = g * scale, dscale = g * (q + offset),
 /// doffset = g * scale. Of the options only block_size counts.
 Tensor dequantize_affine(const Tensor& q, const Tensor& scale, const Tensor& offset,
                          const AffineOptions& options = {});

@@ -4,10 +4,14 @@
 
 #include "quanta/runtime/tensor.h"
 
+/// Reductions: extrema, sums, means and deviations, of a whole tensor or along dimensions.
+///
+/// Per-tensor quantized tensors (QUInt8, QInt8, QInt32) keep their scale and zero point;
+/// per-channel and sub-byte ones are refused with UnsupportedError. Strides may be any. Functions
+/// throw ArgumentError for dimensions that a tensor does not have. Many threads may call them at
+/// once while nobody writes to the arguments; those whose names end in _out write to the first
+/// ones.
 namespace quanta {
-
-// Reductions. Per-tensor quantized tensors (QUInt8, QInt8, QInt32) keep their scale and zero point;
-// per-channel and sub-byte ones are refused with UnsupportedError. Any strides.
 
 /// Values with their positions along a dimension (Int64).
 struct ValuesIndices {
@@ -15,9 +19,8 @@ struct ValuesIndices {
   Tensor indices;
 };
 
-/// `keepdim`: reduced dimensions stay, with size 1.
 struct ReduceOptions {
-  bool keepdim = false;
+  bool keepdim = false;  ///< reduced dimensions stay, with size 1
 };
 
 /// The largest or smallest element as a 0-d tensor of the same dtype and parameters. Codes are
@@ -25,7 +28,7 @@ struct ReduceOptions {
 /// torch.max and torch.min. Throws ArgumentError for a tensor without elements.
 Tensor max(const Tensor& x);
 Tensor min(const Tensor& x);
-/// Along `dim`, with the position of the first such element.
+/// The largest or smallest elements along `dim`, with the positions of the first of them.
 ValuesIndices max(const Tensor& x, std::int64_t dim, const ReduceOptions& options = {});
 ValuesIndices min(const Tensor& x, std::int64_t dim, const ReduceOptions& options = {});
 /// The position of the largest element: of the flattened tensor, or along `dim`. Plain dtypes, as
@@ -41,7 +44,7 @@ Tensor argmax(const Tensor& x, std::int64_t dim, const ReduceOptions& options = 
 Tensor mean(const Tensor& x);
 Tensor mean(const Tensor& x, const Dims& dims, const ReduceOptions& options = {});
 
-/// The divisor of std and var is the number of elements less `correction`; where that is 0 or less
+/// The divisor of std and var is the number of elements less `correction`. Where that is 0 or less,
 /// the result is NaN or infinite, as in torch (of quantized tensors: the code that
 /// quantize_per_tensor gives for it).
 struct StdOptions {
@@ -54,7 +57,7 @@ struct StdOptions {
 /// Same as torch.std.
 Tensor std(const Tensor& x);
 Tensor std(const Tensor& x, const Dims& dims, const StdOptions& options = {});
-/// Its square, for Float32 and Float64 only. Same as torch.var.
+/// The variance, the square of std, for Float32 and Float64 only. Same as torch.var.
 Tensor var(const Tensor& x);
 Tensor var(const Tensor& x, const Dims& dims, const StdOptions& options = {});
 
@@ -63,8 +66,8 @@ Tensor var(const Tensor& x, const Dims& dims, const StdOptions& options = {});
 Tensor sum(const Tensor& x);
 Tensor sum(const Tensor& x, const Dims& dims, const ReduceOptions& options = {});
 
-// The same into tensors that exist, results first. `out` has the result's dtype, and its sizes
-// unless it is empty, when it takes them; a quantized one takes over the parameters of `x`.
+// The same functions into tensors that exist, results first. `out` has the result's dtype, and its
+// sizes unless it is empty, when it takes them; a quantized one takes over the parameters of `x`.
 // Throws ArgumentError before anything is written.
 void max_out(const Tensor& out, const Tensor& x);
 void min_out(const Tensor& out, const Tensor& x);

@@ -6,29 +6,31 @@
 
 #include "quanta/runtime/tensor.h"
 
+/// The steps of one recurrent layer in one direction, which float, float16 and int8 layers share:
+/// only the product with the hidden state differs between them.
+///
+/// Many threads may call these functions at once while nobody writes to the arguments. What each
+/// throws is said below.
 namespace quanta {
 
-// The steps of one recurrent layer in one direction, which float, float16 and int8 layers share:
-// only the product with the hidden state differs between them.
-
-/// The formulas are torch's. x are the input gates (W_ih x + b_ih of the step), h the hidden gates
-/// (W_hh h + b_hh), both [gates * hidden] in this order:
+/// The kind of a layer. With the input gates x (W_ih x + b_ih of the step) and the hidden gates h
+/// (W_hh h + b_hh), both [gates * hidden] in this order, torch's formulas are:
 ///
 ///   RnnTanh, RnnRelu  h' = tanh(x + h) or relu(x + h)
 ///   Lstm  i, f, g, o  c' = sigmoid(f) * c + sigmoid(i) * tanh(g);  h' = sigmoid(o) * tanh(c')
 ///   Gru   r, z, n     n = tanh(xn + sigmoid(xr + hr) * hn);  h' = (h - n) * sigmoid(xz + hz) + n
 enum class RecurrentKind : std::uint8_t { RnnTanh, RnnRelu, Lstm, Gru };
 
-/// 1, 4 or 3.
+/// How many gates a kind has: 1 (RNN), 4 (LSTM) or 3 (GRU).
 std::int64_t gate_count(RecurrentKind kind);
 
 namespace detail {
 struct LayerSteps;
 }
 
-/// A product of hidden states with a packed weight, W h + b: of W_hh in every step, and of an
-/// LSTM's projection W_hr. Safe from many threads at once. quanta::freeze shares it, so it has to
-/// be in a shared_ptr there.
+/// A product of hidden states with a packed weight, W h + b: that of W_hh in every step, and that
+/// of an LSTM's projection W_hr. Many threads may call one at once. Plans share it, so it lives in
+/// a shared_ptr where a network is frozen.
 class HiddenProduct : public std::enable_shared_from_this<HiddenProduct> {
  public:
   HiddenProduct() = default;
@@ -43,7 +45,7 @@ class HiddenProduct : public std::enable_shared_from_this<HiddenProduct> {
 };
 
 /// The product with a Float32 weight [N, K] and bias [N] (may be undefined), copied and packed.
-/// Throws ArgumentError for others.
+/// Throws ArgumentError for other dtypes and sizes.
 std::shared_ptr<const HiddenProduct> float_hidden_product(const Tensor& weight, const Tensor& bias);
 
 enum class StepOrder : std::uint8_t { Forward, Reverse };
@@ -87,8 +89,8 @@ struct StepWeights {
 };
 
 /// The same with plain weights in place of `steps.hidden` and `steps.projection`, which are not
-/// read: with gradients, of the gates, the weights and h_0 and c_0. All tensors are Float32, or all
-/// Float64 (plain loops, for proofs of gradients).
+/// read, and with gradients of the gates, the weights, h_0 and c_0. All tensors are Float32, or all
+/// Float64 (plain loops, for checks of gradients).
 ///
 /// When a gradient is asked for, the gates of every step are kept (LSTM 6, GRU 4 numbers a unit);
 /// the way back is one matrix product a step and one for all steps for each weight.

@@ -5,6 +5,10 @@
 #include "quanta/ops/linear_dynamic.h"
 #include "quanta/ops/rnn.h"
 
+/// Recurrent steps with int8 and float16 weights.
+///
+/// Both functions throw ArgumentError for packed parameters that are empty. Products are immutable,
+/// and many threads may call one at once.
 namespace quanta::quantized {
 
 /// linear_dynamic as the product of a recurrent step: the hidden states of all sequences of a step

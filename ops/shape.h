@@ -6,15 +6,19 @@
 
 #include "quanta/runtime/tensor.h"
 
+/// Taking tensors apart and putting them together. Views and simple copies are methods of Tensor.
+///
+/// All throw ArgumentError for sizes and dimensions that do not fit, UnsupportedError for quantized
+/// tensors that they do not take. Many threads may call them at once while nobody writes to the
+/// arguments; resize_ writes to its own.
 namespace quanta {
 
-// Taking apart and putting together. Views and simple copies are methods of Tensor.
-
-/// Joins tensors of equal sizes along a new dimension. Quantized per tensor: the result has the
-/// first one's parameters, the others are requantized, as in cat. Same as torch.stack.
+/// Joins tensors of equal sizes along a new dimension. Of tensors quantized per tensor the result
+/// has the first one's parameters; the others are requantized, as in cat. Same as torch.stack.
 Tensor stack(std::span<const Tensor> tensors, std::int64_t dim = 0);
 
-// Views along `dim`; per-channel tensors are followed, along their axis as well.
+// The functions from here to unbind give views along `dim`. Tensors quantized per channel are taken
+// apart as well, along their axis too.
 
 /// At most `chunks` (> 0) equal parts, the last one smaller where it does not come out even. Same
 /// as torch.chunk.
@@ -38,10 +42,10 @@ Tensor flip(const Tensor& x, const Dims& dims);
 /// per-tensor quantized. Same as Tensor.repeat.
 Tensor repeat(const Tensor& x, const Dims& repeats);
 
-/// Other sizes for this tensor, contiguous, in place: the first elements of its memory stay, new
-/// ones are undefined. Where its memory does not reach the tensor gets new memory, and views of the
-/// old one stay there. Plain or per-tensor quantized (torch refuses per channel as well). Returns
-/// `x`. Same as Tensor.resize_.
+/// Gives `x` other sizes in place, contiguous, and returns it. The first elements of its memory
+/// stay, new ones are undefined; where the memory is too small, the tensor gets new memory and
+/// views of the old one keep that. Plain or per-tensor quantized, as in torch. Same as
+/// Tensor.resize_.
 const Tensor& resize_(const Tensor& x, const Dims& sizes);
 
 }  // namespace quanta

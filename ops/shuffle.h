@@ -4,11 +4,13 @@
 
 #include "quanta/runtime/tensor.h"
 
+/// Rearrangements of channels. Same as in torch.nn.functional.
+///
+/// Tensors have any dtype of whole bytes, quantized ones per tensor. Results are new tensors with
+/// the input's memory order and parameters. All throw ArgumentError for sizes that do not divide,
+/// UnsupportedError for other dtypes. Many threads may call them at once while nobody writes to the
+/// arguments.
 namespace quanta {
-
-// Rearrangements of channels; any whole-byte dtype, quantized ones per tensor. Results are new
-// tensors with the input's memory order and parameters. Throw ArgumentError for sizes that do not
-// divide, UnsupportedError for dtypes. Same as in torch.nn.functional.
 
 /// x [N, C, spatial...]: channel g * (C / groups) + i becomes channel i * groups + g.
 Tensor channel_shuffle(const Tensor& x, std::int64_t groups);

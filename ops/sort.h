@@ -5,11 +5,14 @@
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/tensor.h"
 
+/// Ordering elements along a dimension.
+///
+/// Values keep the dtype, scale and zero point; indices are Int64. Codes are compared as integers,
+/// and NaN counts as the largest number. Tensors are Float32, Float64, integers, Bool or per-tensor
+/// QUInt8, QInt8, QInt32 with any strides; others are refused with UnsupportedError. Functions
+/// throw ArgumentError for a dimension that the tensor does not have. Many threads may call them at
+/// once while nobody writes to the arguments.
 namespace quanta {
-
-// Ordering. Values keep the dtype, scale and zero point; indices are Int64. Codes are compared as
-// integers, NaN counts as the largest number. Float32, Float64, integers, Bool and per-tensor
-// QUInt8, QInt8, QInt32 of any strides; others are refused with UnsupportedError.
 
 struct SortOptions {
   std::int64_t dim = -1;
@@ -30,8 +33,9 @@ struct TopkOptions {
   bool sorted = true;  ///< torch may leave the order open otherwise; here it is always sorted
 };
 
-/// The `k` largest or smallest elements along a dimension, best first; of equal ones those that
-/// come first. 0 <= k <= size. Same as torch.topk, whose choice among equal ones is open.
+/// The `k` largest or smallest elements along a dimension, best first; among equal ones those that
+/// come first count as better. 0 <= k <= size. Same as torch.topk, which leaves the choice among
+/// equal ones open.
 ValuesIndices topk(const Tensor& x, std::int64_t k, const TopkOptions& options = {});
 
 }  // namespace quanta

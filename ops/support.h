@@ -6,6 +6,8 @@
 #include "quanta/runtime/device.h"
 #include "quanta/runtime/dtype.h"
 
+/// What can run on which device with which dtype. Nothing here throws, and many threads may ask at
+/// once.
 namespace quanta {
 
 /// One row of the table of what can run: torch's op name, where it is declared, device and dtype.

@@ -5,22 +5,23 @@
 #include "quanta/runtime/tensor.h"
 
 /// Quantization described by amax, the largest magnitude that is represented, as
-/// pytorch-quantization and ModelOpt have it. Zero points do not exist here:
+/// pytorch-quantization and ModelOpt have it. There are no zero points:
 ///
 ///   scale = max_code / amax                           0 where amax <= 2^-24
 ///   code  = clamp(round_half_even(x * scale), min_code, max_code)
 ///   value = code / scale                              0 where amax <= 2^-24
 ///
-/// In all of these `x` is Float32, Float64, Float16 or BFloat16 of any shape and `amax` a floating
-/// tensor whose shape broadcasts to that of `x`: one value, one for each channel, one for each
+/// In all functions `x` is Float32, Float64, Float16 or BFloat16 of any shape and `amax` a floating
+/// tensor whose shape broadcasts to that of `x`: one value, one for each channel, or one for each
 /// block of a tensor that was split into blocks. Results have the sizes and the dtype of `x`;
 /// Float64 is calculated in float32. Gradients go straight through to `x` where |x| <= amax and
-/// are 0 elsewhere; amax gets none, and one that asks for a gradient is refused with
-/// UnsupportedError. Anything else throws ArgumentError.
+/// are 0 elsewhere; amax gets none, and an amax that asks for one is refused with UnsupportedError.
+/// Anything else throws ArgumentError. Many threads may call these functions at once while nobody
+/// writes to the arguments.
 namespace quanta {
 
-/// The integer codes: -(2^(b-1)-1)..2^(b-1)-1 for b bits, one more below without narrow_range,
-/// 0..2^b-1 unsigned. num_bits is 2..32, unsigned 1..32.
+/// The integer codes. With b bits they are -(2^(b-1)-1)..2^(b-1)-1, one more below without
+/// narrow_range, and unsigned 0..2^b-1. num_bits is 2..32, unsigned 1..32.
 struct TensorQuantOptions {
   std::int64_t num_bits = 8;
   bool is_unsigned = false;
@@ -35,7 +36,7 @@ enum class GradientRule : std::uint8_t {
 /// Codes as floats, and what to divide them by.
 struct TensorQuantResult {
   Tensor values;
-  Tensor scale;  ///< of amax's sizes; 1 where amax counts as 0
+  Tensor scale;  ///< has the sizes of amax; 1 where amax counts as 0
 };
 /// Same as pytorch_quantization.tensor_quant. Float16 is calculated in float32 and the codes and
 /// the scale are returned as Float16; a scale beyond its range is refused. BFloat16 rounds every
@@ -88,10 +89,10 @@ struct ScaledE4M3Options {
 };
 /// Rounds to float8 E4M3FN as multiples of amax / 448:
 ///
-///   y = e4m3(clamp(x * (448 / amax), -448, 448)) * (1 / (448 / amax))     amax <= 2^-24 counts as
-///   1
+///   y = e4m3(clamp(x * (448 / amax), -448, 448)) * (1 / (448 / amax))
 ///
-/// Without amax (undefined): e4m3(x), saturating, and gradients always pass.
+/// An amax <= 2^-24 counts as 1. Without amax (undefined) y is e4m3(x), saturating, and gradients
+/// always pass.
 Tensor scaled_e4m3(const Tensor& x, const Tensor& amax = {}, const ScaledE4M3Options& options = {});
 
 /// Rounds to E2M1 (0, .5, 1, 1.5, 2, 3, 4, 6; ties to the even mantissa); the gradient passes where
@@ -104,8 +105,9 @@ struct Fp4ScaleOptions {
   /// The largest E4M3 scale that is used: 448, or 256 in "four over six" mode.
   double fp8_max = 448.0;
 };
-/// amax / 6, rounded to a multiple of (global_amax * 448 / fp8_max / 6) / 448 in E4M3.
-/// `global_amax` has one element; undefined: the largest amax.
+/// The scales of fp4 blocks: amax / 6, rounded to a multiple of
+/// (global_amax * 448 / fp8_max / 6) / 448 in E4M3. `global_amax` has one element; undefined: the
+/// largest amax.
 Tensor compute_fp4_scales(const Tensor& amax, const Tensor& global_amax = {},
                           const Fp4ScaleOptions& options = {});
 

@@ -5,10 +5,9 @@
 
 #include "quanta/runtime/quant_math.h"
 
-// The scalar arithmetic of affine quantizers with an offset, as AIMET writes it: the offset is the
-// negated zero point and scales divide. Every line is one rounded operation. CPU kernels and tests
-// include this.
-
+/// The scalar arithmetic of affine quantizers with an offset, as AIMET writes it: the offset is the
+/// negated zero point, and scales divide. Every line is one rounded operation. CPU kernels and
+/// tests include this. Nothing here throws, and many threads may call it at once.
 namespace quanta {
 
 /// How codes are rounded.
@@ -25,7 +24,7 @@ namespace quanta::math {
 QUANTA_HOST_DEVICE inline float round_half_away(float x) { return truncf(x + copysignf(0.5F, x)); }
 QUANTA_HOST_DEVICE inline double round_half_away(double x) { return trunc(x + copysign(0.5, x)); }
 
-/// What is the same for all elements of a tensor.
+/// The numbers that all elements of a tensor share.
 template <typename T>
 struct AffineLimits {
   T qmin = T{0};
@@ -39,7 +38,8 @@ QUANTA_HOST_DEVICE inline T affine_round(T x, AffineRounding rounding) {
   return rounding == AffineRounding::HalfEven ? round_half_even(x) : round_half_away(x);
 }
 
-/// `step` rounds the result of every operation; this one is for float and double themselves.
+/// The functions below round the result of every operation with a `step`; this one is for float and
+/// double, which need none.
 struct NativeStep {
   template <typename T>
   QUANTA_HOST_DEVICE T operator()(T x) const {
@@ -80,7 +80,7 @@ struct AffineGradient {
   T offset;
 };
 
-/// Of affine_quantize.
+/// The gradient of affine_quantize.
 template <typename T>
 QUANTA_HOST_DEVICE inline AffineGradient<T> affine_quantize_gradient(T x, T scale, T offset,
                                                                      const AffineLimits<T>& limits,
@@ -92,7 +92,7 @@ QUANTA_HOST_DEVICE inline AffineGradient<T> affine_quantize_gradient(T x, T scal
   return {for_x, -for_x * steps, -grad};
 }
 
-/// Of affine_dequantize.
+/// The gradient of affine_dequantize.
 template <typename T>
 QUANTA_HOST_DEVICE inline AffineGradient<T> affine_dequantize_gradient(T q, T scale, T offset,
                                                                        T grad) {
@@ -100,7 +100,7 @@ QUANTA_HOST_DEVICE inline AffineGradient<T> affine_dequantize_gradient(T q, T sc
   return {scaled, grad * (q + offset), scaled};
 }
 
-/// Of affine_quantize_dequantize: x passes straight through inside the range.
+/// The gradient of affine_quantize_dequantize: x passes straight through inside the range.
 template <typename T>
 QUANTA_HOST_DEVICE inline AffineGradient<T> affine_quantize_dequantize_gradient(
     T x, T scale, T offset, const AffineLimits<T>& limits, T grad) {

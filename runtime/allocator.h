@@ -3,21 +3,26 @@
 #include <cstddef>
 #include <cstdint>
 
+/// The CPU's memory: blocks that tensors have let go of are handed out again.
+///
+/// All functions may be called by many threads at once. allocate throws BackendError when the
+/// system has no memory left; the others throw nothing.
 namespace quanta {
 
 /// What the CPU's caching allocator holds, in bytes.
 struct AllocatorStats {
-  std::size_t in_use = 0;       ///< handed out now
+  std::size_t in_use = 0;       ///< handed out
   std::size_t cached = 0;       ///< kept for reuse
   std::size_t peak_in_use = 0;  ///< highest `in_use` since the start or reset_allocator_peak()
   std::uint64_t system_allocations = 0;  ///< times the system was asked for memory
 };
 
 /// Aligned memory (64 bytes) from size-class free lists. Blocks go back to the lists, up to
-/// 1 GiB in total, and are handed out again without a system call. Safe from many threads.
+/// 1 GiB in total, and are handed out again without a system call.
 void* allocate(std::size_t bytes);
 /// The same filled with zeros. A large new block takes no memory before it is written to.
 void* allocate_zeros(std::size_t bytes);
+/// Gives a block of allocate() back; `bytes` is what was asked for.
 void deallocate(void* data, std::size_t bytes) noexcept;
 
 AllocatorStats allocator_stats();

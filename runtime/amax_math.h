@@ -6,10 +6,10 @@
 #include "quanta/runtime/float_format.h"
 #include "quanta/runtime/quant_math.h"
 
-// The scalar arithmetic of quantizers that are described by the largest magnitude they represent
-// (amax), as pytorch-quantization and ModelOpt have it: kernels and tests include this. No fused
-// multiply-adds (-ffp-contract=off).
-
+/// The scalar arithmetic of quantizers that are described by the largest magnitude they represent
+/// (amax), as pytorch-quantization and ModelOpt have it: kernels and tests include this. There are
+/// no fused multiply-adds (-ffp-contract=off). Nothing here throws, and many threads may call it at
+/// once.
 namespace quanta::math {
 
 /// Magnitudes up to here count as 0: such elements quantize to 0.

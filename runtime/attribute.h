@@ -16,12 +16,15 @@
 
 /// The settings of an operation by name: what a printed plan, a graph file, an equality test and a
 /// tool read and write without knowing the operation.
+///
+/// Reading throws nothing; writing throws ArgumentError for values that do not fit. Operations that
+/// threads share are not written to.
 namespace quanta {
 
 class Operation;
 
-/// Settings that are an object of their own, such as packed weights or a lookup table. They are
-/// equal when they are the same object.
+/// A setting that is an object of its own, such as packed weights or a lookup table. Two are equal
+/// when they are the same object.
 using OpaqueAttribute = std::shared_ptr<const void>;
 
 /// One setting. std::monostate stands for an optional setting that is left out; enumerators are
@@ -41,7 +44,7 @@ bool same_attribute(const Attribute& a, const Attribute& b);
 struct AttributeInfo {
   std::string_view name;
   Attribute (*get)(const Operation& operation);
-  /// Throws ArgumentError for a value of another type. Null: it follows from other settings.
+  /// Throws ArgumentError for a value of another type. Null where the setting follows from others.
   void (*set)(Operation& operation, const Attribute& value);
 };
 
@@ -50,7 +53,7 @@ std::span<const std::string_view> enumerators(MemoryFormat format);
 
 namespace detail {
 
-/// Throws ArgumentError: `name`: expected `expected`, got another type.
+/// Throws ArgumentError: `name: expected ..., got` another type.
 [[noreturn]] void throw_attribute_type(std::string_view name, std::string_view expected,
                                        const Attribute& value);
 /// Throws ArgumentError unless `text` is one of `names`; gives its position.

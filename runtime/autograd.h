@@ -10,7 +10,8 @@
 
 #include "quanta/runtime/tensor.h"
 
-/// The tape: ops on tensors that require a gradient note how to go back, Tensor::backward goes.
+/// The gradient tape: ops on tensors that require a gradient note how to go back, and
+/// Tensor::backward goes.
 ///
 ///   Tensor w = Tensor::ones({3});
 ///   w.set_requires_grad();

@@ -5,9 +5,9 @@
 
 #include "quanta/runtime/float_format.h"
 
-// The scalar arithmetic of dynamic block quantization: a block's scale from its largest magnitude,
-// its elements in a small float format. Kernels and tests include this.
-
+/// The scalar arithmetic of dynamic block quantization: a block's scale from its largest magnitude,
+/// its elements in a small float format. Kernels and tests include this. Nothing here throws, and
+/// many threads may call it at once.
 namespace quanta::math {
 
 // Element formats that exist in blocks only. Integers of 8 bits without -128 are steps without an
@@ -29,14 +29,14 @@ struct BlockFormat {
   float global_amax = 0.0F;     ///< TwoLevel only
 };
 
-/// Elements are multiplied by the one, rounded, and multiplied by the other.
+/// Elements are multiplied by `scale`, rounded, and multiplied by `unscale`.
 struct BlockScale {
   float scale = 1.0F;
   float unscale = 1.0F;
 };
 
-/// The scale of a block with this largest magnitude. Of a block of zeros or with infinity or NaN:
-/// 1. Both are 0 when the scale rounds to 0, so that the block becomes 0.
+/// The scale of a block with this largest magnitude: 1 where that is 0, infinite or NaN. Both
+/// numbers are 0 when the scale rounds to 0, so that the block becomes 0.
 inline BlockScale block_scale(float amax, const BlockFormat& format) {
   if (amax == 0.0F || !std::isfinite(amax)) return {};
   const float max = format.element.max();

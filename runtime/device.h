@@ -3,11 +3,12 @@
 #include <cstdint>
 #include <string>
 
+/// Devices. Plain values: nothing here throws, and threads may share what none of them changes.
 namespace quanta {
 
 enum class DeviceType : std::uint8_t { CPU, CUDA };
 
-/// Where a tensor lives. Only the CPU exists so far.
+/// Where a tensor lives. Kernels are there for the CPU.
 struct Device {
   DeviceType type = DeviceType::CPU;
   std::int8_t index = 0;

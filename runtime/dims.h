@@ -8,10 +8,12 @@
 #include <string>
 #include <vector>
 
+/// Sizes and strides. Plain values: threads may share what none of them changes.
 namespace quanta {
 
 /// Sizes, strides, kernel sizes: up to kMaxDims signed 64-bit numbers, a plain value without
-/// allocation. Also used for "one number per spatial dimension" arguments.
+/// allocation. Also used for "one number per spatial dimension" arguments. More than kMaxDims
+/// numbers throw ArgumentError.
 class Dims {
  public:
   static constexpr std::size_t kMaxDims = 10;

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string_view>
 
+/// Element types. Functions of plain values, which many threads may call at once; what throws says
+/// so.
 namespace quanta {
 
 /// Element types, named as torch names them. The quantized ones (Q...) store integers and carry

@@ -3,6 +3,8 @@
 #include <stdexcept>
 #include <string>
 
+/// What Quanta throws. Errors are plain values: a thread may hand one to another
+/// (std::exception_ptr).
 namespace quanta {
 
 /// Base of everything Quanta throws. The text reads `op: argument: expected ..., got ...`.

@@ -3,9 +3,9 @@
 #include <bit>
 #include <cstdint>
 
-// The arithmetic of small floating point formats, once, for any split into exponent and mantissa:
-// every kernel and test that rounds to one of them, or packs its bits, includes this.
-
+/// The arithmetic of small floating point formats, once, for any split into exponent and mantissa:
+/// every kernel and test that rounds to one of them, or packs its bits, includes this. Nothing here
+/// throws, and many threads may call it at once.
 namespace quanta::math {
 
 /// A binary floating point format that fits into 16 bits, and into float32:

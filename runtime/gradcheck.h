@@ -19,7 +19,8 @@ struct GradcheckOptions {
 ///
 /// `function` maps the inputs to one Float64 tensor and gives the same result each time. The inputs
 /// that require a gradient are checked; they have to be Float64 leaves. Returns true, or throws
-/// ArgumentError that names the input, the element and both numbers.
+/// ArgumentError that names the input, the element and both numbers. Changes the inputs' elements
+/// while it runs, so no other thread may use them.
 bool gradcheck(const std::function<Tensor(std::span<const Tensor>)>& function,
                const std::vector<Tensor>& inputs, const GradcheckOptions& options = {});
 

@@ -5,10 +5,10 @@
 
 #include "quanta/runtime/float_format.h"
 
-// Conversions between float32 and the floating point dtypes of tensors, as bit patterns. Rounding
-// is to nearest, ties to even. Those of 16 bits are written out because they are hot; the tests
-// hold them to float_format.h, which is what the others call.
-
+/// Conversions between float32 and the floating point dtypes of tensors, as bit patterns. Rounding
+/// is to nearest, ties to even. Those of 16 bits are written out because they are hot; the tests
+/// hold them to float_format.h, which the others call. Nothing here throws, and many threads may
+/// call it at once.
 namespace quanta::math {
 
 /// IEEE half -> float32, exact.

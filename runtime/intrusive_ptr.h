@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <utility>
 
+/// Objects that count their owners. Counts are atomic: threads may share an object, each through
+/// pointers of its own. Nothing here throws.
 namespace quanta {
 
 /// Base of objects that count their own references.
@@ -23,7 +25,7 @@ class RefCounted {
   mutable std::atomic<std::uint32_t> count_{0};
 };
 
-/// One pointer wide owner of a RefCounted object.
+/// An owner of a RefCounted object, as wide as one pointer.
 template <typename T>
 class IntrusivePtr {
  public:

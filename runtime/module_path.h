@@ -2,6 +2,8 @@
 
 #include <string>
 
+/// Which module a thread runs. Setting the function and asking are safe from many threads at once,
+/// and throw nothing.
 namespace quanta {
 
 /// While a thread runs a module's forward, errors and verbose lines name the module. nn::Module

@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <string_view>
 
+/// Hearing of ops as they run. A listener belongs to the thread that made its scope. What a
+/// listener throws is dropped, and nothing else here throws.
 namespace quanta {
 
-/// What an op had to do, for rates. 0: not told.
+/// What an op had to do, for rates. 0 stands for unknown.
 struct OpWork {
   std::int64_t multiply_adds = 0;  ///< a multiplication and an addition count as one
   std::int64_t bytes = 0;          ///< of the tensors that are read and written, each counted once
@@ -36,7 +38,8 @@ class OpListener {
   virtual void module_ended();
 };
 
-/// The innermost of the calling thread is the one that hears.
+/// Makes a listener hear of the calling thread's ops while it lives. Of several the innermost
+/// hears.
 class ListenScope {
  public:
   explicit ListenScope(OpListener& listener) noexcept;
@@ -50,12 +53,12 @@ class ListenScope {
 
 namespace detail {
 
-/// Of all threads: listeners, and one more while ops print lines (set_verbose). Ops and modules
-/// look at nothing else while it is 0.
+/// The number of listeners of all threads, and one more while ops print lines (set_verbose). Ops
+/// and modules look at nothing else while it is 0.
 extern std::atomic<int> op_watchers;
 inline bool ops_are_watched() noexcept { return op_watchers.load(std::memory_order_relaxed) != 0; }
 
-/// The calling thread's, or null.
+/// The calling thread's listener, or null.
 OpListener* op_listener() noexcept;
 void tell_module_started(const void* module, std::size_t depth) noexcept;
 void tell_module_ended() noexcept;

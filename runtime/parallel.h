@@ -3,10 +3,11 @@
 #include <cstdint>
 #include <type_traits>
 
+/// Threads of kernels. Functions here may be called by many threads at once; what throws says so.
 namespace quanta {
 
-/// Threads that ops use, those of OpenMP (oneDNN uses the same). At least 1; throws ArgumentError
-/// for less. Applies to the calling thread and those started by it.
+/// Sets how many threads ops use; they are OpenMP's, which oneDNN uses as well. Throws
+/// ArgumentError for less than 1. Applies to the calling thread and those started by it.
 void set_num_threads(int threads);
 int get_num_threads();
 

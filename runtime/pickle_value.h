@@ -10,6 +10,7 @@
 
 #include "quanta/runtime/tensor.h"
 
+/// What PyTorch's files hold. Plain values: threads may share what none of them changes.
 namespace quanta {
 
 /// What a pickle can hold: None, bool, int, float, str, tensors, lists, tuples, sets, dicts,

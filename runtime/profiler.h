@@ -15,24 +15,24 @@ namespace quanta {
 struct ProfileEvent {
   enum class Kind : std::uint8_t { Op, Module };
   Kind kind = Kind::Op;
-  std::string name;    ///< the op's, or the module's path (its class's name for a whole network)
-  std::string kernel;  ///< that the op chose
+  std::string name;    ///< the op's name, or the module's path (a whole network: its class's name)
+  std::string kernel;  ///< the one that the op chose
   /// Dotted path of the module itself, or of the innermost one that ran the op; "" for the whole
   /// network and outside of modules.
   std::string module;
   double start_us = 0.0;  ///< since the profiler began
   double duration_us = 0.0;
-  int depth = 0;  ///< of ops: 0, or 1 and more for ops that run within another op
-  OpWork work;    ///< of ops
+  int depth = 0;  ///< for ops: 0, or 1 and more for those that run within another op
+  OpWork work;    ///< for ops
 };
 
 /// What the ops of one module did, those of its children not included.
 struct ModuleProfile {
   std::string path;
   std::vector<std::string> ops;      ///< names, each once
-  std::vector<std::string> kernels;  ///< that they chose, each once
-  std::int64_t calls = 0;            ///< of the module; 0 outside of modules
-  double op_us = 0.0;                ///< in ops; an op within another one is part of that
+  std::vector<std::string> kernels;  ///< those that they chose, each once
+  std::int64_t calls = 0;            ///< how often the module ran; 0 outside of modules
+  double op_us = 0.0;                ///< time in ops; an op within another one is part of that
   double inclusive_us = 0.0;         ///< from start to end of the module, children included
   OpWork work;
 };
@@ -56,7 +56,7 @@ class Profiler {
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;
 
-  /// In the order in which they ended.
+  /// What has ended, in that order.
   const std::vector<ProfileEvent>& events() const noexcept;
   /// Forgets the events.
   void clear();
@@ -76,16 +76,18 @@ class Profiler {
   std::unique_ptr<ListenScope> scope_;
 };
 
-/// 10^9 per second: operations, of which a multiply-add is two, and bytes. 0 where it is not known.
+// Rates in 10^9 a second: operations, of which a multiply-add is two, and bytes. 0 where the work
+// is not known.
 double giga_ops_per_second(const OpWork& work, double microseconds) noexcept;
 double giga_bytes_per_second(const OpWork& work, double microseconds) noexcept;
 
-/// The same file from events of several runs, each a process with a name of its own. Each run
-/// begins at time 0, so that they stand below each other.
+/// A run of a file of several, which the trace shows as a process with a name of its own.
 struct ProfiledRun {
   std::string name;
   std::vector<ProfileEvent> events;
 };
+/// The file of Profiler::write_chrome_trace for several runs. Each begins at time 0, so that they
+/// stand below each other. Throws FileError.
 void write_chrome_trace(const std::filesystem::path& path, const std::vector<ProfiledRun>& runs);
 
 }  // namespace quanta

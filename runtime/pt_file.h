@@ -8,6 +8,7 @@
 #include "quanta/runtime/pickle_value.h"
 #include "quanta/runtime/state_dict.h"
 
+/// Reading PyTorch's files. Many threads may read at once.
 namespace quanta {
 
 /// Reads a file that torch.save wrote: the zip container or the older stream of pickles. Runs no

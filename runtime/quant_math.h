@@ -6,7 +6,8 @@
 
 // The scalar arithmetic of quantization, once: CPU kernels, CUDA kernels and tests include this.
 // Everything here must stay free of dependencies and of fused multiply-adds (the build passes
-// -ffp-contract=off), because results are compared bit by bit.
+// -ffp-contract=off), because results are compared bit by bit. Nothing throws, and
+// many threads may call it at once.
 
 #if defined(__CUDACC__)
 #define QUANTA_HOST_DEVICE __host__ __device__

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+/// Quantization parameters. Plain values: threads may share what none of them changes.
 namespace quanta {
 
 /// How codes map to real numbers, named as in torch. A tensor carries one of the affine ones; the

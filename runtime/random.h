@@ -7,6 +7,8 @@
 
 #include "quanta/runtime/tensor.h"
 
+/// Random numbers. A Generator is for one thread at a time, the default one too: guard it where
+/// many threads draw.
 namespace quanta {
 
 /// A seeded source of random numbers. The sequence is the same on every machine.
@@ -23,9 +25,10 @@ class Generator {
   /// Uniform integer in [low, high].
   std::int64_t integer(std::int64_t low, std::int64_t high);
 
-  /// Where the sequence stands, as text, and going on from there. set_state throws ArgumentError
-  /// for what state() did not give; then nothing was changed.
+  /// Where the sequence stands, as text.
   std::string state() const;
+  /// Goes on from there. Throws ArgumentError for a text that state() did not give, and then
+  /// changes nothing.
   void set_state(std::string_view state);
 
  private:
@@ -34,15 +37,16 @@ class Generator {
   bool has_spare_ = false;
 };
 
-/// The generator used where none is given. Guard it yourself when many threads draw.
+/// The generator of all functions that are given none. Threads have to guard it.
 Generator& default_generator();
 /// Seeds the default generator.
 void manual_seed(std::uint64_t seed);
 
-/// Float32 tensors of the given sizes: uniform in [0, 1), standard normal.
+// Float32 tensors of the given sizes: rand is uniform in [0, 1), randn standard normal. Throw
+// ArgumentError for negative sizes.
 Tensor rand(const Dims& sizes, Generator& generator = default_generator());
 Tensor randn(const Dims& sizes, Generator& generator = default_generator());
-/// Integers in [low, high), of `dtype` (a plain integer type).
+/// Integers in [low, high), of `dtype`. Throws ArgumentError unless low < high.
 Tensor randint(std::int64_t low, std::int64_t high, const Dims& sizes, DType dtype = DType::Int64,
                Generator& generator = default_generator());
 

@@ -8,6 +8,8 @@
 
 #include "quanta/runtime/state_dict.h"
 
+/// Reading and writing .safetensors files. Many threads may read and write at once; of several that
+/// write to one path, the last one's file stays.
 namespace quanta {
 
 /// A read .safetensors file: tensors and the free-text metadata of its header.

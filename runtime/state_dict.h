@@ -10,6 +10,7 @@
 
 #include "quanta/runtime/tensor.h"
 
+/// States by name. Plain values: threads may share what none of them changes.
 namespace quanta {
 
 /// Tensors by name in a fixed order: what a module saves and loads. Names are torch's

@@ -8,6 +8,8 @@
 #include "quanta/runtime/device.h"
 #include "quanta/runtime/intrusive_ptr.h"
 
+/// The memory of tensors. Owners are counted atomically, so that threads may share a storage; its
+/// bytes are for one thread while it writes to them.
 namespace quanta {
 
 /// A block of bytes that tensors share: from the caching allocator, or the user's own memory.

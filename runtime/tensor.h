@@ -20,6 +20,20 @@
 #include "quanta/runtime/quantizer.h"
 #include "quanta/runtime/storage.h"
 
+/// Tensors: handles, views, copies, and their gradients.
+///
+/// A copy of a Tensor is another handle for the same elements, and so is a view; references are
+/// counted atomically. Many threads may read a tensor at once, each through a handle of its own or
+/// through one that nobody assigns to: calling const methods that do not change elements, running
+/// ops on it, making views. Writing to elements (mutable_data, methods and functions whose names
+/// end in an underscore) is for one thread while no other uses the tensor or a view of it. What
+/// asks for gradients (set_requires_grad, set_grad, register_hook) is for one thread as well;
+/// backward may be called from several threads on tapes of their own that meet in leaves
+/// (runtime/autograd.h).
+///
+/// Methods throw ArgumentError for sizes, dimensions, dtypes and parameters that do not fit,
+/// UnsupportedError for a device without kernels, BackendError when memory is out. Only defined()
+/// may be asked of an undefined tensor.
 namespace quanta {
 
 /// Memory order of the elements. Logical order is always N, C, [[D,] H,] W; channels-last keeps
@@ -102,7 +116,7 @@ class Tensor {
   Device device() const noexcept { return impl_->device; }
   bool is_quantized() const noexcept { return quanta::is_quantized(impl_->dtype); }
   bool is_floating_point() const noexcept { return quanta::is_floating_point(impl_->dtype); }
-  /// Bytes of the elements, as if contiguous.
+  /// The bytes that the elements take, as if contiguous.
   std::size_t nbytes() const noexcept { return storage_bytes(impl_->dtype, impl_->numel); }
   /// Elements between the storage's begin and the first element.
   std::int64_t storage_offset() const noexcept;
@@ -110,12 +124,12 @@ class Tensor {
   /// Whether the elements lie in memory without gaps in that order. Dimensions of size 1 do not
   /// matter, so a tensor can be both Contiguous and ChannelsLast.
   bool is_contiguous(MemoryFormat format = MemoryFormat::Contiguous) const noexcept;
-  /// Without gaps or overlap in some order of the dimensions.
+  /// Whether the elements lie without gaps or overlap in some order of the dimensions.
   bool is_dense() const noexcept;
-  /// ChannelsLast for a 3, 4 or 5-d tensor whose elements lie so and not contiguous,
-  /// else Contiguous: the order that an op should give its result.
+  /// The order that an op should give its result: ChannelsLast for a 3, 4 or 5-d tensor whose
+  /// elements lie so and are not contiguous, else Contiguous.
   MemoryFormat suggested_format() const noexcept;
-  /// Same handle.
+  /// Whether both are handles of the same tensor; views of the same elements are not.
   bool is_same(const Tensor& other) const noexcept { return impl_ == other.impl_; }
 
   // Data -----------------------------------------------------------------------------------
@@ -132,6 +146,7 @@ class Tensor {
     require_type(size_and_kind<T>());
     return reinterpret_cast<const T*>(impl_->data);
   }
+  /// The same for writing, which counts as a change.
   template <typename T>
   T* mutable_data() const {
     require_type(size_and_kind<T>());
@@ -276,10 +291,11 @@ class QTensor : public Tensor {
   const Quantizer& quantizer() const noexcept { return impl_->quantizer; }
   QScheme qscheme() const noexcept { return impl_->quantizer.scheme; }
   bool is_per_channel() const noexcept { return quanta::is_per_channel(qscheme()); }
-  /// Per tensor only; ArgumentError otherwise.
+  // The parameters of a tensor quantized per tensor. Throw ArgumentError for one per channel.
   double q_scale() const;
   std::int64_t q_zero_point() const;
-  /// Per channel only: Float64 [C] (float qparams: Float32), Int64 [C] (float qparams: Float32).
+  // The parameters of a tensor quantized per channel: Float64 [C] and Int64 [C], for float qparams
+  // Float32 [C] both. Throw ArgumentError for one quantized per tensor.
   Tensor q_per_channel_scales() const;
   Tensor q_per_channel_zero_points() const;
   std::int64_t q_per_channel_axis() const;
@@ -297,7 +313,7 @@ class QTensor : public Tensor {
 void check_quantizer(std::string_view op, const Quantizer& quantizer, DType dtype,
                      const Dims& sizes);
 
-/// Row-major (or channels-last) strides for the sizes.
+/// The strides of a row-major (or channels-last) tensor of these sizes.
 Dims contiguous_strides(const Dims& sizes, MemoryFormat format = MemoryFormat::Contiguous);
 
 /// `dim` counted from the front. Throws ArgumentError `op: argument: ...` outside [-rank, rank).

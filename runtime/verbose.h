@@ -6,6 +6,8 @@
 
 #include "quanta/runtime/op_listener.h"
 
+/// Lines about ops on stderr. Switching them on and off is for any thread, applies to all of them
+/// and throws nothing.
 namespace quanta {
 
 /// Prints a line on stderr for every op: name, shape, kernel chosen, microseconds.
@@ -13,8 +15,9 @@ namespace quanta {
 void set_verbose(bool on);
 bool is_verbose() noexcept;
 
-/// Used by run() and plans: names the op while it runs, tells the thread's OpListener and, when verbose,
-/// prints the line at its end. Costs a look at one global number when nobody wants to know.
+/// Used by run() and plans: names the op while it runs, tells the thread's OpListener and, when
+/// verbose, prints the line at its end. Costs a look at one global number when nobody wants to
+/// know.
 class OpScope {
  public:
   explicit OpScope(std::string_view op) noexcept : op_(op) {
