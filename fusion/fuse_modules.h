@@ -32,11 +32,11 @@ using FuserTable = std::vector<std::pair<std::vector<std::type_index>, Fuser>>;
 void fuse_modules(nn::Module& model, const std::vector<std::vector<std::string>>& groups,
                   const FuserTable& additional = {});
 
-/// fuse_modules for training with quantization in the loop: batch norms are not folded but trained with
-/// their layer (intrinsic::ConvBn2d, ConvBnReLU2d, LinearBn1d ...), as torch's fuse_modules_qat.
-/// Conv + ReLU, Linear + ReLU and BatchNorm + ReLU as above; ConvTranspose + BatchNorm is refused.
-/// Takes models in either mode, all of a group's modules in the same. Throws ArgumentError also for
-/// a batch norm without affine parameters or running statistics.
+/// fuse_modules for training with quantization in the loop: batch norms are not folded but trained
+/// with their layer (intrinsic::ConvBn2d, ConvBnReLU2d, LinearBn1d ...), as torch's
+/// fuse_modules_qat. Conv + ReLU, Linear + ReLU and BatchNorm + ReLU as above; ConvTranspose +
+/// BatchNorm is refused. Takes models in either mode, all of a group's modules in the same. Throws
+/// ArgumentError also for a batch norm without affine parameters or running statistics.
 void fuse_modules_qat(nn::Module& model, const std::vector<std::vector<std::string>>& groups,
                       const FuserTable& additional = {});
 

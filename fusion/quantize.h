@@ -16,7 +16,7 @@
 namespace quanta {
 
 /// Post-training static quantization in one call: eval(), prepare, `run(prepared)`, convert.
-/// `run` feeds calibration data.
+/// `run` feeds calibration data. Throws what prepare, `run` and convert throw.
 template <typename T>
 requires std::is_base_of_v<nn::Module, T> T quantize(const T& model, const QConfigMapping& qconfigs,
                                                      const std::function<void(const T&)>& run,
@@ -30,7 +30,8 @@ requires std::is_base_of_v<nn::Module, T> T quantize(const T& model, const QConf
 }
 
 /// Training with quantization in the loop in one call: train(), prepare_qat, `run(prepared)`,
-/// eval(), convert. `run` trains: it calls requires_grad_(), makes an optimizer and steps.
+/// eval(), convert. `run` trains: it calls requires_grad_(), makes an optimizer and steps. Throws
+/// what prepare_qat, `run` and convert throw.
 template <typename T>
 requires std::is_base_of_v<nn::Module, T> T quantize_qat(const T& model,
                                                          const QConfigMapping& qconfigs,

@@ -28,8 +28,8 @@ namespace quanta {
 ///   QUInt4x2         EmbeddingBag, weights only
 class DynamicSpec {
  public:
-  /// By exact type: a subclass of nn::Linear is not nn::Linear. std::nullopt leaves the type in
-  /// float.
+  /// QConfigs by exact type: a subclass of nn::Linear is not nn::Linear. std::nullopt leaves the
+  /// type in float.
   template <typename T>
   DynamicSpec& add_type() {
     return add_type(typeid(T));

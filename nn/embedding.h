@@ -82,7 +82,7 @@ class EmbeddingBag : public Module {
   /// Without a float table, for the quantized module.
   struct NoTable {};
   EmbeddingBag(const EmbeddingBagOptions& options, NoTable);
-  /// As of Embedding.
+  /// The table that is looked up in, as for Embedding.
   virtual Tensor lookup_table() const { return weight; }
   virtual Tensor run(const Tensor& indices, const Tensor& offsets,
                      const Tensor& per_sample_weights) const;

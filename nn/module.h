@@ -53,8 +53,8 @@ class ChildSlot {
   friend class Module;
 };
 
-/// Reads a StateDict during load_state_dict: notes which names were used and which are missing,
-/// and runs the changes only when everything was found to be right. A reader belongs to one call and
+/// Reads a StateDict during load_state_dict: notes which names were used and which are missing, and
+/// runs the changes only when everything was found to be right. A reader belongs to one call and
 /// one thread. Its functions throw nothing; load_state_dict throws for what was noted.
 class StateReader {
  public:
@@ -111,9 +111,9 @@ using ForwardHook = std::function<Tensor(const Module&, const Tensor& input, con
 /// Copying a module copies the tree; parameters share storage (clone() copies them too).
 ///
 /// A module in eval mode may be called from many threads at once, unless hooks of its own forbid
-/// it. Everything that is not const (training, swapping children, loading a state, hooks) is for one
-/// thread at a time, while nobody calls the module. Wrong arguments throw ArgumentError; where a
-/// function throws something else, it says so.
+/// it. Everything that is not const (training, swapping children, loading a state, hooks) is for
+/// one thread at a time, while nobody calls the module. Wrong arguments throw ArgumentError; where
+/// a function throws something else, it says so.
 class Module {
  public:
   Module();
@@ -324,8 +324,8 @@ std::shared_ptr<T> make_module(Args&&... args) {
   return module;
 }
 
-/// A slot for a T. Calling it calls the occupant, whatever it is by now; `->` reaches the members
-/// of a T and throws ArgumentError when the occupant is no T any more.
+/// A slot for a T. Calling it calls the occupant, whatever that is; `->` reaches the members of a T
+/// and throws ArgumentError when the occupant is no T.
 template <typename T>
 class Child : public ChildSlot {
  public:
@@ -382,8 +382,8 @@ void Child<T>::throw_wrong_occupant(const Module* occupant, std::type_index want
   detail::throw_wrong_occupant(occupant, wanted);
 }
 
-/// A deep copy with the same static type. Throws ArgumentError as Module::clone does for what stands
-/// below.
+/// A deep copy with the same static type. Throws ArgumentError as Module::clone does for what
+/// stands below.
 template <typename T>
 requires std::is_base_of_v<Module, T> T deep_copy(const T& module) {
   const detail::CloneScope scope;

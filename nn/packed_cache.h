@@ -7,10 +7,12 @@
 #include "quanta/ops/conv.h"
 #include "quanta/runtime/tensor.h"
 
+// Throws what packing throws.
+
 namespace quanta::nn::detail {
 
 /// Keeps the packed form of a float layer's weight and bias until one of them becomes another
-/// tensor or is written to. Safe from many threads; copies share the packing.
+/// tensor or is written to. Many threads may call one at once; copies share the packing.
 template <typename Packed>
 class PackedCache {
  public:
@@ -26,7 +28,7 @@ class PackedCache {
   }
   ~PackedCache() = default;
 
-  /// What `pack()` gave for these tensors, now or earlier.
+  /// What `pack()` gives for these tensors, or gave when it was last called for them.
   template <typename Pack>
   Packed get(const Tensor& weight, const Tensor& bias, Fusion fusion, Pack&& pack) {
     const std::lock_guard lock(mutex_);

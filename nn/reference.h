@@ -35,7 +35,7 @@ struct WeightQParams {
   WeightQParams affine() const;
   /// The weight quantized. Throws ArgumentError if it does not suit the parameters.
   QTensor quantize(const Tensor& weight) const;
-  /// As `<name>_scale`, `<name>_zero_point` and `<name>_axis`.
+  /// Saves the parameters as `<name>_scale`, `<name>_zero_point` and `<name>_axis`.
   void save(StateDict& state, const std::string& name) const;
   /// Changes this object, a part of the module that reads, on commit. Notes a problem for
   /// parameters that do not suit the weight.
@@ -53,7 +53,7 @@ class ReferenceModule : public Module {
   Tensor bias;
 
   const WeightQParams& weight_qparams() const noexcept { return qparams_; }
-  /// The weight quantized. Throws ArgumentError if it does not suit the parameters any more.
+  /// The weight quantized. Throws ArgumentError if it does not suit the parameters.
   QTensor get_quantized_weight() const;
   /// The weight quantized and dequantized again: what forward computes with.
   Tensor get_weight() const;

@@ -1,5 +1,7 @@
 #pragma once
 
+// Nothing here throws. A scope belongs to the thread that made it.
+
 namespace quanta::nn {
 
 /// While it lives, weights of layers that this thread makes are zeros instead of random starting
@@ -20,7 +22,7 @@ class SkipInit {
   SkipInit(const SkipInit&) = delete;
   SkipInit& operator=(const SkipInit&) = delete;
 
-  /// Whether one lives on this thread.
+  /// Whether a scope lives on the calling thread.
   static bool active() noexcept;
 };
 

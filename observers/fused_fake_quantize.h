@@ -22,7 +22,7 @@ struct FusedFakeQuantOptions {
   double averaging_const = 0.01;
   std::int64_t quant_min = 0;
   std::int64_t quant_max = 255;
-  std::int64_t ch_axis = 0;         ///< of the rows; negative counts from the end
+  std::int64_t ch_axis = 0;         ///< the axis of the rows; negative counts from the end
   bool per_row_fake_quant = false;  ///< a scale and zero point for each index along ch_axis
   bool symmetric_quant = false;
   bool observer_on = true;

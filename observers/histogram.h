@@ -4,6 +4,8 @@
 #include <limits>
 #include <vector>
 
+// Plain values: nothing here throws, and threads may share what none of them changes.
+
 namespace quanta {
 
 /// Values counted in bins that lie side by side. `Count` is float for torch's and AIMET's

@@ -9,6 +9,9 @@
 #include "quanta/observers/uniform_observer.h"
 #include "quanta/observers/value_range.h"
 
+// Constructors throw ArgumentError for settings that do not fit. Many threads may share an observer
+// (see observers/collector.h).
+
 namespace quanta {
 
 struct MinMaxObserverOptions {
@@ -79,8 +82,8 @@ class RangeObserver : public UniformObserver {
   /// 0-d (+inf before data), or [C] ([0] before data).
   Tensor min_val() const;
   Tensor max_val() const;
-  /// As if the data seen had this range: Float32 tensors of the sizes that min_val() has, per
-  /// channel of any length. Throws ArgumentError.
+  /// Goes on as if the data seen had this range: Float32 tensors of the sizes that min_val() has,
+  /// per channel of any length. Throws ArgumentError for others.
   void set_range(const Tensor& min_val, const Tensor& max_val);
 
  protected:
@@ -149,7 +152,7 @@ class PerChannelMinMaxObserver : public RangeObserver {
   Options options_;
 };
 
-/// The moving average for each channel.
+/// A moving average of minima and maxima for each channel.
 class MovingAveragePerChannelMinMaxObserver : public RangeObserver {
  public:
   using Options = MovingAveragePerChannelMinMaxObserverOptions;

@@ -8,6 +8,8 @@
 #include "quanta/observers/qconfig.h"
 #include "quanta/observers/uniform_observer.h"
 
+// What throws says so. Many threads may share an observer (see observers/collector.h).
+
 namespace quanta {
 
 struct FixedQParamsObserverOptions {

@@ -8,6 +8,9 @@
 
 #include "quanta/observers/observer.h"
 
+// What throws says so. QConfigs are plain values, and many threads may call these functions at
+// once.
+
 namespace quanta {
 
 /// Makes a fresh observer or fake quantizer each time it is called; `name` identifies it in

@@ -7,6 +7,8 @@
 #include "quanta/runtime/dtype.h"
 #include "quanta/runtime/quantizer.h"
 
+// What throws says so. Plain values, and functions that many threads may call at once.
+
 namespace quanta {
 
 /// Turns an observed range into scale and zero point. A plain value, as the results are.

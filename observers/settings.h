@@ -100,7 +100,7 @@ class SettingFields {
     seen_.set(std::string(name), std::move(text));
   }
 
-  /// The fields as they are now.
+  /// The values of the fields.
   const Settings& settings() const noexcept { return seen_; }
   /// The same without the required ones, and the names of those.
   Settings defaults() const;

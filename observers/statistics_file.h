@@ -7,17 +7,19 @@
 
 #include "quanta/observers/collector.h"
 
+// What each function throws is said below. Many threads may read and write files at once.
+
 namespace quanta {
 
-/// Collectors by name: the path of a layer, say.
+/// Collectors by name, such as the path of a layer.
 using Statistics = std::map<std::string, std::shared_ptr<Collector>>;
 
 /// Writes collectors of any kind, with their settings and what they have gathered, as one
 /// .safetensors file:
 ///
-///   save_statistics("part-1.safetensors", {{"conv1", observer}});   // in each of several
-///   processes
-///
+///   // In each of several processes:
+///   save_statistics("part-1.safetensors", {{"conv1", observer}});
+///   // In one of them:
 ///   Statistics all = load_statistics("part-1.safetensors");
 ///   for (auto& [name, other] : load_statistics("part-2.safetensors")) all.at(name)->merge(*other);
 ///
@@ -26,9 +28,9 @@ using Statistics = std::map<std::string, std::shared_ptr<Collector>>;
 /// collector and for a class that collector_kinds() does not know, FileError as write_safetensors.
 void save_statistics(const std::filesystem::path& path, const Statistics& collectors);
 
-/// Makes them again. Functions are no part of a file: an MseCalibrator has its errors, and takes in
-/// nothing more. Throws FileError for a file that is no such file, ArgumentError for unknown
-/// classes and for settings and tensors that cannot be.
+/// Makes the collectors of a file again. Functions are no part of it: an MseCalibrator comes back
+/// with its errors and takes in nothing more. Throws FileError for a file that is no such file,
+/// ArgumentError for unknown classes and for settings and tensors that cannot be.
 Statistics load_statistics(const std::filesystem::path& path);
 
 }  // namespace quanta

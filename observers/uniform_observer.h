@@ -26,7 +26,7 @@ struct UniformSettings {
 /// for that and the lock that lets many threads observe at once.
 class UniformObserver : public Observer {
  public:
-  /// The rule as it is now (eps is part of the state_dict).
+  /// The rule in force (eps is part of the state_dict).
   QParamsRule rule() const;
 
  protected:

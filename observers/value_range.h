@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <vector>
 
+// Plain values: nothing here throws, and threads may share what none of them changes.
+
 namespace quanta {
 
 /// Smallest and largest values: one of each, or one for each entry of some statistics (a channel, a

@@ -36,7 +36,7 @@ using SampleFunction = Sample (*)(DType dtype);
 struct OperationInfo {
   std::string_view name;          ///< Operation::name() of its sample calls
   std::string_view header;        ///< "quanta/ops/activation.h": where its function is declared
-  std::span<const DType> dtypes;  ///< of its first tensor; lives as long as the process
+  std::span<const DType> dtypes;  ///< what its first tensor may be; lives as long as the process
   bool cuda = false;              ///< whether it has kernels for CUDA
 };
 

@@ -13,7 +13,7 @@ namespace quanta {
 /// What an op had to do, for rates. 0 stands for unknown.
 struct OpWork {
   std::int64_t multiply_adds = 0;  ///< a multiplication and an addition count as one
-  std::int64_t bytes = 0;          ///< of the tensors that are read and written, each counted once
+  std::int64_t bytes = 0;          ///< tensors that are read and written, each counted once
 };
 
 /// A call of an op that has ended. The texts live until op_ended returns.

@@ -23,7 +23,7 @@ struct Step {
   std::shared_ptr<const Operation> operation;
   std::vector<Tensor> inputs;  ///< by position; those left out are undefined
   std::vector<Tensor> outputs;
-  std::string path{};  ///< of the module; record() fills it in
+  std::string path{};  ///< the module's path; record() fills it in
 };
 
 /// Notes the steps of the calling thread while it lives. Recordings do not nest.

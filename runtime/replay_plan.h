@@ -32,8 +32,8 @@ class ReplayPlan {
   struct Info {
     std::size_t recorded_steps = 0;
     std::size_t steps = 0;
-    std::size_t arena_bytes = 0;   ///< of the shared block
-    std::size_t result_bytes = 0;  ///< of all results, had each its own memory
+    std::size_t arena_bytes = 0;   ///< the size of the shared block
+    std::size_t result_bytes = 0;  ///< what all results would take, had each its own memory
   };
   const Info& info() const noexcept { return info_; }
   /// A line for each step: module path, op, sizes of the results, where they lie.

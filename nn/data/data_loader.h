@@ -18,9 +18,9 @@ struct DataLoaderOptions {
   bool shuffle = false;
   /// Leaves out the last batch of an epoch when it is not full.
   bool drop_last = false;
-  /// Batches that a thread makes ahead; 0: each is made when it is asked for.
+  /// How many batches a thread makes ahead; with 0 each is made when it is asked for.
   std::int64_t prefetch = 2;
-  /// Of each input, before they are put together.
+  /// Applied to each input before they are put together.
   Transform transform{};
   /// Makes all epochs the same in every run; without it each epoch draws from default_generator().
   std::optional<std::uint64_t> seed{};
@@ -39,14 +39,14 @@ class DataLoader {
   /// Throws ArgumentError: no data set, batch_size < 1, prefetch < 0, or not a single batch.
   DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions options);
 
-  /// Batches an epoch.
+  /// How many batches an epoch has.
   std::int64_t size() const noexcept { return batches_; }
   const DataLoaderOptions& options() const noexcept { return options_; }
 
   /// Where it stands, for a training that goes on later: plain numbers to save.
   struct Position {
     std::int64_t epoch = 0;
-    std::uint64_t seed = 0;  ///< of this epoch's order and transforms; below 2^63
+    std::uint64_t seed = 0;  ///< gives this epoch's order and transforms; below 2^63
     std::int64_t batch = 0;  ///< batches of the epoch that were given out
     bool operator==(const Position&) const = default;
   };

@@ -9,8 +9,8 @@
 /// ahead. A library of its own, quanta::data, so that the core needs no zlib, libpng or libjpeg.
 namespace quanta::data {
 
-/// What a network gets and what it should answer (undefined: nothing is known). Of one item, or of
-/// a batch of them along a new first dimension.
+/// What a network gets and what it should answer (undefined where nothing is known), for one item,
+/// or for a batch of them along a new first dimension.
 struct Example {
   Tensor input;
   Tensor target{};

@@ -8,6 +8,9 @@
 #include "quanta/nn/data/transforms.h"
 #include "quanta/runtime/tensor.h"
 
+// What each function throws is said below. A data set is immutable once it is made: many threads
+// may read it at once.
+
 namespace quanta::data {
 
 /// Photographs of ten kinds of clothes, 28 x 28 grey pixels, as Debian's package

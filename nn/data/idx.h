@@ -4,6 +4,8 @@
 
 #include "quanta/runtime/tensor.h"
 
+// Many threads may read files at once.
+
 namespace quanta::data {
 
 /// Reads an idx file as MNIST and Fashion-MNIST come in, plain or compressed by gzip: UInt8, Int8,

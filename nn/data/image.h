@@ -8,6 +8,8 @@
 
 #include "quanta/runtime/tensor.h"
 
+// Many threads may read files at once.
+
 namespace quanta::data {
 
 enum class ImageMode : std::uint8_t {

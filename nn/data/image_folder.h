@@ -8,6 +8,9 @@
 #include "quanta/nn/data/dataset.h"
 #include "quanta/nn/data/image.h"
 
+// What each function throws is said below. A data set is immutable once it is made: many threads
+// may read it at once.
+
 namespace quanta::data {
 
 /// Images in one folder a class, as torchvision's ImageFolder: `root/dog/1.png`,
@@ -21,7 +24,7 @@ class ImageFolder : public Dataset {
   explicit ImageFolder(const std::filesystem::path& root, ImageMode mode = ImageMode::Rgb);
 
   std::int64_t size() const override { return static_cast<std::int64_t>(files_.size()); }
-  /// Throws FileError for a file that is no image (any more).
+  /// Reads an item. Throws FileError for a file that is no image.
   Example item(std::int64_t index) const override;
   /// The folders' names, by class number.
   const std::vector<std::string>& classes() const noexcept { return classes_; }

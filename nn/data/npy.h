@@ -4,6 +4,9 @@
 
 #include "quanta/runtime/tensor.h"
 
+// Many threads may read and write files at once; of several that write to one path, the last one's
+// file stays.
+
 namespace quanta::data {
 
 /// Reads an array that numpy.save wrote (format 1.0 to 3.0), in C or Fortran order: bool, int8,

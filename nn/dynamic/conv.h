@@ -40,8 +40,9 @@ extern template class DynamicConv<quantized::ConvTranspose1d>;
 extern template class DynamicConv<quantized::ConvTranspose2d>;
 extern template class DynamicConv<quantized::ConvTranspose3d>;
 
-/// Conv1d, Conv2d and Conv3d; N is the number of spatial dimensions. from_float takes the float module
-/// with a qconfig that observes weights as QInt8 and throws ArgumentError for another one or none.
+/// Conv1d, Conv2d and Conv3d; N is the number of spatial dimensions. from_float takes the float
+/// module with a qconfig that observes weights as QInt8 and throws ArgumentError for another one or
+/// none.
 template <int N>
 class Conv : public DynamicConv<quantized::Conv<N>> {
  public:

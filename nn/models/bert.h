@@ -12,6 +12,9 @@
 #include "quanta/nn/models/tokenizer.h"
 #include "quanta/nn/norm.h"
 
+// What each function throws is said below. A module in eval mode, and a SentenceEncoder, may be
+// called from many threads at once (see nn/module.h).
+
 /// BERT (Devlin et al. 2018) with the names of Hugging Face's BertModel, so that its checkpoints
 /// load as they are. Every projection is a Child<Linear> that quantize_dynamic can swap.
 namespace quanta::nn::models {

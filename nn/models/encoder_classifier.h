@@ -6,6 +6,9 @@
 #include "quanta/nn/linear.h"
 #include "quanta/nn/norm.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 /// A BERT-shaped encoder fed with embeddings and a classifier on its first token: the benchmark
 /// network `bert4`, with its names.
 namespace quanta::nn::models {

@@ -13,6 +13,9 @@
 #include "quanta/nn/pooling.h"
 #include "quanta/nn/stubs.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 /// Two small networks for 28x28 grey images (Fashion-MNIST), x [N, 1, 28, 28] Float32, result
 /// [N, num_classes]. Names as in the checkpoints fashion_resnet and fashion_mobilenet.
 namespace quanta::nn::models {

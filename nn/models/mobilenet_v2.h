@@ -13,6 +13,9 @@
 #include "quanta/nn/norm.h"
 #include "quanta/nn/stubs.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn::models {
 
 /// What follows the batch norms. torchvision trains with ReLU6 and puts ReLU in its place when

@@ -14,6 +14,9 @@
 #include "quanta/nn/pooling.h"
 #include "quanta/nn/stubs.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 namespace quanta::nn::models {
 
 enum class MobileNetV3Size : std::uint8_t { Large, Small };

@@ -9,6 +9,9 @@
 #include "quanta/nn/rnn.h"
 #include "quanta/nn/stubs.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 /// Small networks of recurrent and linear layers, with the names of the checkpoints and benchmark
 /// networks that they load.
 namespace quanta::nn::models {

@@ -15,6 +15,9 @@
 #include "quanta/nn/pooling.h"
 #include "quanta/nn/stubs.h"
 
+// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// called from many threads at once (see nn/module.h).
+
 /// Networks with torchvision's child names, so that its checkpoints load as they are.
 namespace quanta::nn::models {
 

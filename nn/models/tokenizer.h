@@ -11,6 +11,9 @@
 
 #include "quanta/runtime/tensor.h"
 
+// A tokenizer is immutable: many threads may call one at once. What each function throws is said
+// below.
+
 namespace quanta::nn::models {
 
 struct TokenizerOptions {
@@ -69,7 +72,7 @@ class WordPieceTokenizer {
   explicit WordPieceTokenizer(const TokenizerOptions& options) : options_(options) {}
   void add_token(std::string_view token, const std::string& name);
   void add_pieces(std::string_view word, std::vector<std::int64_t>& ids) const;
-  /// Of whole words, until there are `enough`.
+  /// The pieces of whole words, until there are `enough`.
   std::vector<std::int64_t> pieces(std::string_view text, std::size_t enough) const;
 
   TokenizerOptions options_;

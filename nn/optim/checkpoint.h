@@ -10,6 +10,9 @@
 #include "quanta/nn/optim/optimizer.h"
 #include "quanta/runtime/random.h"
 
+// A training is for one thread at a time, its checkpoints too. What each function throws is said
+// below.
+
 namespace quanta::optim {
 
 /// Whole numbers by name that a training counts or that say where its data loader stands

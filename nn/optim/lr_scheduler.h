@@ -5,6 +5,9 @@
 
 #include "quanta/nn/optim/optimizer.h"
 
+// Constructors and functions throw ArgumentError for numbers out of range. A schedule is for one
+// thread at a time, as its optimizer is.
+
 namespace quanta::optim {
 
 /// A learning rate that changes with the number of steps. Construct it after the optimizer, which

@@ -27,7 +27,7 @@ struct ParameterGroup {
   double initial_lr = 0.0;  ///< what a schedule starts from
 };
 
-/// What optimizers share. One thread at a time.
+/// What optimizers share. An optimizer is for one thread at a time.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -43,11 +43,11 @@ class Optimizer {
   /// More parameters, with a learning rate and weight decay of their own. Throws ArgumentError for
   /// a parameter that is there already or requires no gradient.
   void add_param_group(const std::vector<Tensor>& parameters, double lr, double weight_decay);
-  /// Of the first group.
+  /// The learning rate of the first group.
   double lr() const noexcept { return groups_.front().lr; }
   /// Throws ArgumentError unless `lr` is finite and >= 0.
   void set_lr(std::size_t group, double lr);
-  /// Calls of step() so far.
+  /// How often step() was called.
   std::int64_t steps() const noexcept { return steps_; }
 
   /// What is needed to go on exactly: `step`, `lr.GROUP`, `initial_lr.GROUP`, and for each

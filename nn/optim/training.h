@@ -8,6 +8,8 @@
 #include "quanta/nn/optim/checkpoint.h"
 #include "quanta/runtime/tensor.h"
 
+// A training is for one thread at a time. What each function throws is said below.
+
 namespace quanta::optim {
 
 /// The loss as a number. Throws NumericError that names the step when it is NaN or infinite,

@@ -10,7 +10,8 @@
 #include "quanta/nn/qat/module.h"
 
 // Constructors and calls throw ArgumentError for what does not fit. While a module is trained one
-// thread at a time may call it; in eval mode with observers switched off many may (see nn/module.h).
+// thread at a time may call it; in eval mode with observers switched off many may (see
+// nn/module.h).
 
 /// Layers with the batch norm that follows them, trained together so that the weight is
 /// fake-quantized as it will be folded (torch.ao.nn.intrinsic.qat):
@@ -25,7 +26,7 @@ namespace quanta::nn::intrinsic::qat {
 class BatchNormControl {
  public:
   virtual ~BatchNormControl() = default;
-  /// From now on the running statistics are used and stay as they are, in train mode as well.
+  /// Freezes the running statistics: they are used and stay as they are, in train mode as well.
   virtual void freeze_bn_stats() = 0;
   /// Undoes it.
   virtual void update_bn_stats() = 0;

@@ -8,7 +8,8 @@
 #include "quanta/nn/qat/module.h"
 
 // Constructors and calls throw ArgumentError for what does not fit. While a module is trained one
-// thread at a time may call it; in eval mode with observers switched off many may (see nn/module.h).
+// thread at a time may call it; in eval mode with observers switched off many may (see
+// nn/module.h).
 
 namespace quanta::nn::qat {
 

@@ -7,7 +7,8 @@
 #include "quanta/nn/module.h"
 
 // Constructors and calls throw ArgumentError for what does not fit. While a module is trained one
-// thread at a time may call it; in eval mode with observers switched off many may (see nn/module.h).
+// thread at a time may call it; in eval mode with observers switched off many may (see
+// nn/module.h).
 
 /// Float modules that train with quantization in the loop: forward uses the weight as quantizing
 /// would leave it, backward goes straight through (torch.ao.nn.qat). prepare_qat puts them in the

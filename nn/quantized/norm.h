@@ -58,7 +58,7 @@ extern template class BatchNorm<3>;
 
 class LayerNorm : public OutputQuantized {
  public:
-  /// As in the float module; may be undefined.
+  /// Float32 as in the float module, or undefined.
   Tensor weight;
   Tensor bias;
 

@@ -8,6 +8,9 @@
 #include "quanta/runtime/float_format.h"
 #include "quanta/runtime/tensor.h"
 
+// What each function throws is said below. Many threads may call these functions at once while
+// nobody writes to the arguments.
+
 namespace quanta::aimet {
 
 /// A floating format as AIMET describes it: bits of exponent and mantissa, whether it leaves out

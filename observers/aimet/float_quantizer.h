@@ -64,7 +64,7 @@ struct FloatQuantizerOptions {
   std::optional<std::int64_t> mantissa_bits{};
   std::optional<bool> finite{};         ///< false
   std::optional<bool> unsigned_zero{};  ///< false
-  Dims shape{};                         ///< of the scale
+  Dims shape{};                         ///< the scale's sizes
   Dims block_size{};                    ///< see AffineOptions
   /// Null: MinMaxAnalyzer below 16 bits; with 16 bits or more none, and calibration does nothing.
   std::shared_ptr<EncodingAnalyzer> analyzer{};

@@ -5,6 +5,8 @@
 
 #include "quanta/runtime/dtype.h"
 
+// Plain values: threads may share what none of them changes. What throws says so.
+
 namespace quanta::aimet {
 
 /// The integers that an affine quantizer maps to: qmin..qmax, both included. A plain value.

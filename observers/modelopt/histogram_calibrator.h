@@ -10,6 +10,8 @@
 #include "quanta/observers/modelopt/calibrator.h"
 #include "quanta/ops/block_quant.h"
 
+// What throws says so. Many threads may share a calibrator (see observers/collector.h).
+
 namespace quanta::modelopt {
 
 enum class HistogramMethod : std::uint8_t { Entropy, Mse, Percentile };
@@ -17,8 +19,8 @@ enum class HistogramMethod : std::uint8_t { Entropy, Mse, Percentile };
 HistogramMethod histogram_method_from_name(std::string_view name);
 
 struct HistogramSearch {
-  std::int64_t stride = 1;       ///< Entropy, Mse: of the candidates
-  std::int64_t start_bin = 128;  ///< Entropy, Mse: the first of them
+  std::int64_t stride = 1;       ///< Entropy, Mse: bins from one candidate to the next
+  std::int64_t start_bin = 128;  ///< Entropy, Mse: the first candidate
   double percentile = 99.99;     ///< Percentile: 0..100
 };
 
@@ -37,7 +39,7 @@ class HistogramCalibrator : public Calibrator {
     /// Has to be empty: histograms are per tensor.
     Dims axis{};
     bool is_unsigned = false;
-    std::int64_t num_bins = 2048;  ///< of the first batch; later ones add bins of the same width
+    std::int64_t num_bins = 2048;  ///< for the first batch; later ones add bins of the same width
     bool skip_zeros = false;
     Kind kind = Kind::Torch;
     /// What compute_amax() without arguments uses.

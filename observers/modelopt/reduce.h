@@ -34,7 +34,7 @@ Tensor reduce_block_amax(const Tensor& x, const BlockSizes& block_sizes);
 /// `x` with every axis that has a block size split into (blocks, block).
 struct SplitBlocks {
   Tensor values;
-  Dims inner_axes;  ///< of `values`: those within a block
+  Dims inner_axes;  ///< the axes of `values` within a block
 };
 /// Throws ArgumentError for a block size that does not divide.
 SplitBlocks split_blocks(const Tensor& x, const BlockSizes& block_sizes);
