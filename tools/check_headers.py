@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks an installed include folder: each header compiles alone, quanta.h brings all of them.
+"""Checks an installed include folder: each header compiles alone, quanta.h brings all of them, and
+each says what throws and what threads may share.
 
     tools/check_headers.py FOLDER [COMPILER [OPTIONS]]   FOLDER holds quanta/quanta.h
 
@@ -15,6 +16,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+# Headers that declare nothing.
+SILENT = {"quanta/quanta.h", "quanta/observers.h"}
+
 INCLUDE = re.compile(r'^\s*#\s*include\s+["<](quanta/[^">]+)[">]', re.MULTILINE)
 
 
@@ -27,6 +31,14 @@ def reached(folder):
             seen.add(name)
             left += INCLUDE.findall((folder / name).read_text())
     return seen
+
+
+def unsaid(name, text):
+    """What the comments of a header leave open."""
+    comments = " ".join(re.findall(r"//.*", text))
+    topics = {"what throws": r"\bthrow", "what threads may share": r"\bthread"}
+    return [f"{name} does not say {topic}" for topic, word in topics.items()
+            if name not in SILENT and not re.search(word, comments, re.IGNORECASE)]
 
 
 def compile_alone(folder, name, command, scratch):
@@ -52,6 +64,7 @@ def main():
     wrong = []
     for name in names:
         text = (folder / name).read_text()
+        wrong += unsaid(name, text)
         for target in INCLUDE.findall(text):
             if target not in names:
                 wrong.append(f"{name} includes {target}, which is not installed")
@@ -62,7 +75,8 @@ def main():
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
             texts = pool.map(lambda name: compile_alone(folder, name, command, scratch), names)
             wrong += [text for text in texts if text]
-    print("\n".join(wrong) if wrong else f"headers: {len(names)}, each compiles alone")
+    fine = f"headers: {len(names)}, each compiles alone and says what throws and what threads share"
+    print("\n".join(wrong) if wrong else fine)
     return 1 if wrong else 0
 
 
