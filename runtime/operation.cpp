@@ -111,12 +111,14 @@ std::shared_ptr<const Operation> Operation::for_gradient(std::uint64_t) const { 
 
 PlanUse Operation::plan_use(const Arguments&, std::span<const Tensor>) const { return {}; }
 
+// NOLINTBEGIN(performance-unnecessary-value-param): operations that have such a form keep the table.
 std::shared_ptr<const Operation> Operation::with_table(std::shared_ptr<const ByteTable>) const {
   return nullptr;
 }
 std::shared_ptr<const Operation> Operation::with_codes(std::shared_ptr<const ByteTable>) const {
   return nullptr;
 }
+// NOLINTEND(performance-unnecessary-value-param)
 
 std::span<const AttributeInfo> Operation::attributes() const noexcept { return {}; }
 

@@ -244,8 +244,9 @@ inline QParams choose_qparams(float min, float max, std::int32_t qmin, std::int3
     qmax /= 2;
   }
   if (options.preserve_sparsity && min < 0.0F && max > 0.0F) {
-    const auto lowest = static_cast<float>(-((qmax - qmin) / 2 + 1));
-    const auto highest = static_cast<float>((qmax - qmin) / 2);
+    const std::int32_t half = (qmax - qmin) / 2;
+    const auto lowest = static_cast<float>(-(half + 1));
+    const auto highest = static_cast<float>(half);
     const float from_min = std::fabs(min / lowest);
     const float from_max = std::fabs(max / highest);
     const float step = from_min < from_max ? from_max : from_min;

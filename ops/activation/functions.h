@@ -148,18 +148,18 @@ struct Gelu : PointwiseFunction {
   }
   template <typename T>
   T slope(T gradient, T x) const {
-    constexpr T half = static_cast<T>(0.5);
+    constexpr T kHalf = static_cast<T>(0.5);
     if (approximate == GeluApproximation::Tanh) {
       constexpr auto kSqrtTwoOverPi = static_cast<T>(0.79788456080286535588);
       constexpr auto kCubic = static_cast<T>(0.044715);
       const T t = std::tanh(kSqrtTwoOverPi * (x + kCubic * x * x * x));
       const T inner = kSqrtTwoOverPi * (T{1} + T{3} * kCubic * x * x);
-      return gradient * half * (T{1} + t + x * (T{1} - t * t) * inner);
+      return gradient * kHalf * (T{1} + t + x * (T{1} - t * t) * inner);
     }
     constexpr auto kSqrtHalf = static_cast<T>(0.70710678118654752440);
     constexpr auto kDensity = static_cast<T>(0.39894228040143267794);  // 1 / sqrt(2 pi)
-    const T share = half * (T{1} + std::erf(x * kSqrtHalf));
-    return gradient * (share + x * kDensity * std::exp(-half * x * x));
+    const T share = kHalf * (T{1} + std::erf(x * kSqrtHalf));
+    return gradient * (share + x * kDensity * std::exp(-kHalf * x * x));
   }
   std::array<double, 3> parameters() const {
     return {approximate == GeluApproximation::Tanh ? 1.0 : 0.0};

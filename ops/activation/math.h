@@ -8,6 +8,7 @@
 
 namespace quanta::cpu {
 
+// NOLINTBEGIN(readability-identifier-naming): they are called like functions.
 inline constexpr auto hard_gate = [](auto x) {
   using T = decltype(x);
   const T shifted = x + T{3};
@@ -40,5 +41,6 @@ inline constexpr auto gelu_tanh = [](auto x) {
   const T inner = kSqrtTwoOverPi * (x + static_cast<T>(0.044715) * (x * x * x));
   return static_cast<T>(0.5) * x * (T{1} + std::tanh(inner));
 };
+// NOLINTEND(readability-identifier-naming)
 
 }  // namespace quanta::cpu

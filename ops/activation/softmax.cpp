@@ -154,7 +154,7 @@ struct Line {
   std::int64_t step;
 };
 
-constexpr auto softmax_slopes = [](const auto& line) {
+constexpr auto kSoftmaxSlopes = [](const auto& line) {
   double sum = 0.0;
   for (std::int64_t i = 0; i < line.count * line.step; i += line.step) {
     sum += static_cast<double>(line.gradient[i]) * static_cast<double>(line.y[i]);
@@ -166,7 +166,7 @@ constexpr auto softmax_slopes = [](const auto& line) {
   }
 };
 
-constexpr auto log_softmax_slopes = [](const auto& line) {
+constexpr auto kLogSoftmaxSlopes = [](const auto& line) {
   double sum = 0.0;
   for (std::int64_t i = 0; i < line.count * line.step; i += line.step) {
     sum += static_cast<double>(line.gradient[i]);
@@ -262,7 +262,7 @@ struct LogSoftmax final : SoftmaxOperation<LogSoftmax> {
   }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     const Tensor y = context.output();
-    return {map_lines(context.grad(), y, wrap_dim(dim, y.dim(), kName), log_softmax_slopes)};
+    return {map_lines(context.grad(), y, wrap_dim(dim, y.dim(), kName), kLogSoftmaxSlopes)};
   }
 };
 
@@ -325,7 +325,7 @@ QuantizedSoftmax along(std::int64_t dim, double scale, std::int64_t zero_point) 
 }  // namespace
 
 Tensor softmax_gradient(const Tensor& gradient, const Tensor& y, std::int64_t axis) {
-  return map_lines(gradient, y, axis, softmax_slopes);
+  return map_lines(gradient, y, axis, kSoftmaxSlopes);
 }
 
 void add_softmax(Catalogue& catalogue) {

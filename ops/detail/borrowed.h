@@ -13,8 +13,10 @@ class Borrowed {
   Borrowed(const T& value) noexcept : value_(&value) {}
   Borrowed(const Borrowed& other) : own_(*other.value_), value_(&own_) {}
   Borrowed& operator=(const Borrowed& other) {
-    own_ = *other.value_;
-    value_ = &own_;
+    if (this != &other) {
+      own_ = *other.value_;
+      value_ = &own_;
+    }
     return *this;
   }
   ~Borrowed() = default;

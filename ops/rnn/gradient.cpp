@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -57,7 +56,7 @@ class BackwardLoop {
   }
 
   RecurrentGradients run() {
-    for (const RecurrentStep& step : std::views::reverse(steps_)) run_step(step);
+    for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) run_step(*step);
     Tensor for_weight, for_bias, for_projection;
     if (call_.needs_weight_hh) for_weight = matmul(for_hidden_.t(), h_before_steps());
     if (call_.needs_bias_hh) for_bias = autograd::sum_to_size(for_hidden_, {gates_});

@@ -51,9 +51,10 @@ void release_file_memory(const Tensor& x) {
   if (MappedFile::holding(bytes) == nullptr) return;
   // Whole pages only: what lies beside may have been written to.
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = (reinterpret_cast<std::uintptr_t>(bytes.data()) + page - 1) / page * page;
-  const auto end = (reinterpret_cast<std::uintptr_t>(bytes.data()) + bytes.size()) / page * page;
-  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
+  const auto begin = (address + page - 1) / page * page;
+  const auto end = (address + bytes.size()) / page * page;
+  if (begin < end) ::madvise(bytes.data() + (begin - address), end - begin, MADV_DONTNEED);
 }
 
 }  // namespace quanta::detail
