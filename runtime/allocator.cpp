@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/detail/large_pages.h"
 
 namespace quanta {
@@ -28,11 +29,11 @@ struct SizeClass {
 };
 
 SizeClass size_class(std::size_t bytes) {
-  const std::size_t units = bytes <= kAlignment ? 1 : (bytes + kAlignment - 1) / kAlignment;
+  const std::size_t units = bytes <= kAlignment ? 1 : ceil_div(bytes, kAlignment);
   if (units < kClassesPerOctave) return {units, units * kAlignment};
   const auto octave = static_cast<std::size_t>(std::bit_width(units)) - 4;  // units >= 8
   const std::size_t step = std::size_t{1} << octave;
-  const std::size_t rounded = (units + step - 1) / step;  // 8..16
+  const std::size_t rounded = ceil_div(units, step);  // 8..16
   return {kClassesPerOctave * (octave + 1) + (rounded - kClassesPerOctave),
           rounded * step * kAlignment};
 }

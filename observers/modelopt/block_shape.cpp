@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "quanta/observers/modelopt/detail/block_shape.h"
+#include "quanta/runtime/detail/ceil_div.h"
 
 namespace quanta::modelopt::detail {
 
@@ -11,7 +12,7 @@ BlockShape::BlockShape(const Dims& input, const BlockSizes& sizes)
     axis = wrap_dim(axis, rank, "TensorQuantizer", "block_sizes");
     const auto d = static_cast<std::size_t>(axis);
     if (!block) block = input[d];
-    padded_[d] = (input[d] + *block - 1) / *block * *block;
+    padded_[d] = round_up(input[d], *block);
   }
   if (sizes_.size() == 1 && sizes_[0].first == rank - 1) {
     row_block_ = *sizes_[0].second;

@@ -9,6 +9,7 @@
 #include "quanta/observers/modelopt/detail/scaled_blocks.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/float_format.h"
 
 namespace quanta::modelopt {
@@ -92,7 +93,7 @@ Tensor decode_blocks(const Tensor& codes, const Tensor& scales, std::int64_t blo
   const auto* factors = static_cast<const float*>(scales.data_ptr());
   auto* to = static_cast<float*>(values.data_ptr());
   const std::int64_t length = codes.size(-1);
-  const std::int64_t blocks = (length + block_size - 1) / block_size;
+  const std::int64_t blocks = ceil_div(length, block_size);
   for (std::int64_t i = 0; i < codes.numel(); ++i) {
     to[i] = decode(from[i]) * factors[i / length * blocks + i % length / block_size];
   }

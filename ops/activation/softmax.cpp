@@ -11,6 +11,7 @@
 #include "quanta/ops/cpu/softmax.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/quantize.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta {
@@ -45,7 +46,7 @@ void softmax_rows(const T* src, T* dst, const cpu::ChannelLayout& layout) {
   }
   // Rows that lie across memory are copied together, a cache line of neighbours at a time.
   constexpr std::int64_t kGroup = 16;
-  const std::int64_t groups = (step + kGroup - 1) / kGroup;
+  const std::int64_t groups = ceil_div(step, kGroup);
   auto run = [&](std::int64_t begin, std::int64_t end) {
     std::vector<T> rows(static_cast<std::size_t>(length * kGroup));
     for (std::int64_t item = begin; item < end; ++item) {

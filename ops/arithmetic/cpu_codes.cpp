@@ -13,6 +13,7 @@
 
 #include "quanta/ops/cpu/code_blocks.h"
 #include "quanta/ops/cpu/simd/simd.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/quant_math.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -255,8 +256,8 @@ void binary_channels(const T* lhs, const T* rhs, T* dst, std::int64_t rows, std:
 #if QUANTA_VECTORS
   using Op = OpOf<Args>;
   if (rows * channels >= 16) {
-    const std::int64_t parts = (channels + kMaxTermChannels - 1) / kMaxTermChannels;
-    const std::int64_t width = (channels + parts - 1) / parts;
+    const std::int64_t parts = ceil_div(channels, kMaxTermChannels);
+    const std::int64_t width = ceil_div(channels, parts);
     for (std::int64_t c = 0; c < channels; c += width) {
       const std::int64_t count = std::min(width, channels - c);
       if (fits_int32(args)) {

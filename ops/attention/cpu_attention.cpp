@@ -5,6 +5,7 @@
 
 #include "quanta/ops/attention/cpu_kernels.h"
 #include "quanta/ops/cpu/onednn/onednn.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::cpu {
@@ -47,8 +48,8 @@ class BlockRunner {
  public:
   explicit BlockRunner(const AttentionProblem& problem)
       : problem_(problem),
-        blocks_((problem.queries + kBlockRows - 1) / kBlockRows),
-        block_rows_((problem.queries + blocks_ - 1) / blocks_) {}
+        blocks_(ceil_div(problem.queries, kBlockRows)),
+        block_rows_(ceil_div(problem.queries, blocks_)) {}
 
   std::int64_t tasks() const { return problem_.batch * problem_.heads * blocks_; }
 

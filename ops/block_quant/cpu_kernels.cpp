@@ -15,6 +15,7 @@
 #include "quanta/ops/cpu/simd/format_rounding.h"
 #include "quanta/ops/cpu/simd/magnitude_simd.h"
 #include "quanta/ops/cpu/simd/simd.h"
+#include "quanta/runtime/detail/ceil_div.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
@@ -206,7 +207,7 @@ void block_row(const float* src, std::int64_t count, std::int64_t block,
   ChunkScales chunk;
   for (std::int64_t begin = 0; begin < count; begin += kChunk * block) {
     const std::int64_t end = std::min(count, begin + kChunk * block);
-    const std::int64_t blocks = (end - begin + block - 1) / block;
+    const std::int64_t blocks = ceil_div(end - begin, block);
     for (std::int64_t k = 0; k < blocks; ++k) {
       const std::int64_t at = begin + k * block;
       chunk.amax[k] = largest(src + at, std::min(block, end - at));

@@ -13,6 +13,7 @@
 #include "quanta/ops/conv/cpu_depthwise_call.h"
 #include "quanta/ops/conv/cpu_depthwise_lines.h"
 #include "quanta/ops/cpu/simd/requantize_simd.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/parallel.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -62,12 +63,12 @@ class LineRunner {
     const ConvShape& s = call.shape;
     rows_ = s.kernel[0] * s.kernel[1];
     shape_.width = s.in[2];
-    shape_.groups = (rows_ + kGroup - 1) / kGroup;
+    shape_.groups = ceil_div(rows_, kGroup);
     shape_.kernel_width = s.kernel[2];
     shape_.stride = s.stride[2];
     shape_.dilation = s.dilation[2];
-    const std::int64_t tiles = (s.out[2] + kMostOutputs - 1) / kMostOutputs;
-    tile_ = (s.out[2] + tiles - 1) / tiles;
+    const std::int64_t tiles = ceil_div(s.out[2], kMostOutputs);
+    tile_ = ceil_div(s.out[2], tiles);
     blocks_ = depthwise_blocks(s);
     can_pair_lines_ = s.kernel[0] == 1 && s.stride[1] == 1 && s.dilation[1] == 1 &&
                       rows_ < shape_.groups * kGroup;

@@ -5,6 +5,7 @@
 
 #include "quanta/ops/conv/cpu_depthwise.h"
 #include "quanta/ops/conv/cpu_depthwise_call.h"
+#include "quanta/runtime/detail/ceil_div.h"
 
 namespace quanta::cpu {
 namespace {
@@ -28,7 +29,7 @@ AlignedVector<T> pack(const std::vector<std::int16_t>& centred, const ConvShape&
   const std::int64_t rows = shape.kernel[0] * shape.kernel[1];
   const std::int64_t columns = shape.kernel[2];
   const std::int64_t blocks = depthwise_blocks(shape);
-  const std::int64_t groups = (rows + rows_of_group - 1) / rows_of_group;
+  const std::int64_t groups = ceil_div(rows, rows_of_group);
   const auto copy_size = static_cast<std::size_t>(groups * columns * 16 * blocks * rows_of_group);
   const std::int64_t copies = rows % rows_of_group == 0 ? 1 : 2;
   AlignedVector<T> result(copy_size * static_cast<std::size_t>(copies));

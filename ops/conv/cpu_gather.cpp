@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "quanta/ops/cpu/gemm/int8_kernel.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::cpu {
@@ -95,7 +96,7 @@ class Gatherer {
   template <int kCopies>
   void copy_rows(std::uint8_t* rows) const {
     const std::int64_t bytes = line_bytes(shape_);
-    const std::int64_t copied = kCopies > 0 ? kCopies * kCopy : (bytes + kCopy - 1) / kCopy * kCopy;
+    const std::int64_t copied = kCopies > 0 ? kCopies * kCopy : round_up(bytes, kCopy);
     const std::int64_t step = shape_.stride[2] * shape_.in_channels;
     const std::int64_t stride = row_bytes(shape_);
     const std::int64_t lines = kernel_lines(shape_);
@@ -175,7 +176,7 @@ void conv_gather_u8(const GatherCall& call, int threads) {
   const std::int64_t lines = shape.batch * shape.out[0] * shape.out[1];
   if (lines * shape.out[2] * shape.out_channels == 0) return;
   if (threads <= 1) return convolve_lines(call, 0, lines);
-  parallel_for(lines, (lines + threads - 1) / threads,
+  parallel_for(lines, ceil_div(lines, threads),
                [&](std::int64_t begin, std::int64_t end) { convolve_lines(call, begin, end); });
 }
 

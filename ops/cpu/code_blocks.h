@@ -18,6 +18,7 @@
 
 #include "quanta/ops/cpu/elementwise_kernels.h"
 #include "quanta/ops/cpu/simd/requantize_simd.h"
+#include "quanta/runtime/detail/ceil_div.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
@@ -117,8 +118,7 @@ template <std::size_t kTerms>
 class ChannelTerms {
  public:
   explicit ChannelTerms(std::int64_t channels)
-      : channels_(static_cast<std::size_t>(channels)),
-        period_((kVectorBytes + channels_ - 1) / channels_ * channels_) {}
+      : channels_(static_cast<std::size_t>(channels)), period_(round_up(kVectorBytes, channels_)) {}
 
   /// The array to be filled for each channel; whole vectors may be stored.
   float* term(std::size_t k) { return terms_[k]; }

@@ -14,6 +14,7 @@
 #include "quanta/ops/cpu/simd/simd.h"
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/detail/floating.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/operation.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -416,7 +417,7 @@ void learned_gradients(const T* x, const T* grad, const FakeQuantizeRows& rows,
   }
   // Blocks of a fixed length, so that the sums do not depend on the threads.
   const std::int64_t block = std::max<std::int64_t>(1, std::min(rows.length, kElementGrain));
-  const std::int64_t blocks = (rows.length + block - 1) / block;
+  const std::int64_t blocks = ceil_div(rows.length, block);
   std::vector<LearnedSums> sums(static_cast<std::size_t>(rows.count * blocks));
   parallel_for(rows.count * blocks, std::max<std::int64_t>(1, kElementGrain / block),
                [&](std::int64_t begin, std::int64_t end) {

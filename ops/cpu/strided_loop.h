@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "quanta/ops/cpu/elementwise_kernels.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/dims.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/tensor.h"
@@ -32,7 +33,7 @@ void parallel_elements(std::int64_t count, Body&& body) {
     return;
   }
   constexpr std::int64_t kBlock = 1024;
-  parallel_for((count + kBlock - 1) / kBlock, kElementGrain / kBlock,
+  parallel_for(ceil_div(count, kBlock), kElementGrain / kBlock,
                [&](std::int64_t begin, std::int64_t end) {
                  body(begin * kBlock, std::min(end * kBlock, count));
                });

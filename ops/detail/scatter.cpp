@@ -6,6 +6,7 @@
 
 #include "quanta/ops/detail/floating.h"
 #include "quanta/runtime/autograd.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::detail {
@@ -40,7 +41,7 @@ Tensor add_slices(const Tensor& gradient, const Tensor& index, const Dims& sizes
     auto* to = static_cast<T*>(sum.data_ptr());
     // Columns go to threads, so that each sum is taken by one, in order.
     constexpr std::int64_t kBlock = 64;
-    const std::int64_t blocks = (inner + kBlock - 1) / kBlock;
+    const std::int64_t blocks = ceil_div(inner, kBlock);
     const std::int64_t work = std::max<std::int64_t>(1, count * std::min(inner, kBlock));
     parallel_for(outer * blocks, std::max<std::int64_t>(1, 32768 / work),
                  [&](std::int64_t begin, std::int64_t end) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/half.h"
 #include "quanta/runtime/quant_math.h"
 
@@ -23,7 +24,7 @@ struct EmbeddingRows {
   std::int64_t columns = 0;
 
   std::int64_t per_byte() const noexcept { return 8 / bits; }
-  std::int64_t code_bytes() const noexcept { return (columns + per_byte() - 1) / per_byte(); }
+  std::int64_t code_bytes() const noexcept { return ceil_div(columns, per_byte()); }
   std::int64_t parameter_bytes() const noexcept { return parameter_bytes(bits); }
   static std::int64_t parameter_bytes(int bits) noexcept { return bits == 8 ? 8 : 4; }
   std::int64_t row_bytes() const noexcept { return code_bytes() + parameter_bytes(); }

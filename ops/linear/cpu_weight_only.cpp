@@ -7,6 +7,7 @@
 
 #include "quanta/ops/cpu/onednn/onednn.h"
 #include "quanta/ops/cpu/work_size.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/half.h"
 #include "quanta/runtime/parallel.h"
 
@@ -15,8 +16,6 @@ namespace {
 
 // Rows that are multiplied with a block before the next one: their activations stay in the cache.
 constexpr std::int64_t kRowsAtOnce = 96;
-
-std::int64_t whole(std::int64_t count, std::int64_t step) { return (count + step - 1) / step; }
 
 float to_float(float value) { return value; }
 float to_float(std::uint16_t bits) { return math::bfloat16_to_float(bits); }
@@ -149,7 +148,7 @@ WeightOnlyLinear::WeightOnlyLinear(const WeightOnlyCodes& weight, Tensor bias)
     : bits_(weight.bits),
       out_features_(weight.out_features),
       in_features_(weight.in_features),
-      depth_(whole(weight.in_features, kWeightOnlyStep) * kWeightOnlyStep),
+      depth_(round_up(weight.in_features, kWeightOnlyStep)),
       bias_(std::move(bias)) {
   group_ = weight.group == in_features_ ? depth_ : weight.group;
   pack_codes(weight);
@@ -157,9 +156,9 @@ WeightOnlyLinear::WeightOnlyLinear(const WeightOnlyCodes& weight, Tensor bias)
 }
 
 std::int64_t WeightOnlyLinear::blocks() const noexcept {
-  return whole(out_features_, kWeightOnlyBlock);
+  return ceil_div(out_features_, kWeightOnlyBlock);
 }
-std::int64_t WeightOnlyLinear::groups() const noexcept { return whole(depth_, group_); }
+std::int64_t WeightOnlyLinear::groups() const noexcept { return ceil_div(depth_, group_); }
 
 void WeightOnlyLinear::pack_codes(const WeightOnlyCodes& weight) {
   const std::int64_t block_bytes = depth_ * kWeightOnlyBlock * bits_ / 8;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "quanta/ops/cpu/simd/simd.h"
+#include "quanta/runtime/detail/ceil_div.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
@@ -219,8 +220,8 @@ void source_panel(const WeightOnlyBlock& block, std::int64_t begin, std::int64_t
 std::int64_t tile_rows(std::int64_t left) {
   // Tiles of about the same height: two of eight rows take less time than one of twelve and one of
   // four.
-  const std::int64_t tiles = (left + kMostRows - 1) / kMostRows;
-  const std::int64_t share = (left + tiles - 1) / tiles;
+  const std::int64_t tiles = ceil_div(left, kMostRows);
+  const std::int64_t share = ceil_div(left, tiles);
   for (const std::int64_t rows : {1, 2, 4, 8}) {
     if (share <= rows && rows < kMostRows) return rows;
   }

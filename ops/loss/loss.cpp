@@ -14,6 +14,7 @@
 #include "quanta/ops/loss/families.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/operation.h"
 #include "quanta/runtime/parallel.h"
 
@@ -125,7 +126,7 @@ struct LossElements {
 template <typename Value>
 double sum_of(std::int64_t count, const Value& value) {
   constexpr std::int64_t kBlock = 16384;
-  std::vector<double> sums(static_cast<std::size_t>((count + kBlock - 1) / kBlock));
+  std::vector<double> sums(static_cast<std::size_t>(ceil_div(count, kBlock)));
   parallel_for(static_cast<std::int64_t>(sums.size()), 1,
                [&](std::int64_t begin, std::int64_t end) {
                  for (std::int64_t block = begin; block < end; ++block) {

@@ -6,6 +6,7 @@
 #include "quanta/ops/cpu/gradient_kernels.h"
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/norm/cpu_kernels.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::cpu {
@@ -95,7 +96,7 @@ void for_each_run(const ChannelGeometry& geometry, const Row& row) {
   }
   const std::int64_t width = rows_at_once(geometry) * channels;
   const std::int64_t total = geometry.count() * channels;
-  parallel_for((total + width - 1) / width, std::max<std::int64_t>(1, kGrainElements / width),
+  parallel_for(ceil_div(total, width), std::max<std::int64_t>(1, kGrainElements / width),
                [&](std::int64_t begin, std::int64_t end) {
                  for (std::int64_t i = begin; i < end; ++i) {
                    row(i * width, std::min(width, total - i * width), std::int64_t{0},
@@ -112,9 +113,9 @@ std::vector<double> sums_over_rows(const ChannelGeometry& geometry, const Add& a
   const std::int64_t channels = geometry.channels;
   const std::int64_t at_once = rows_at_once(geometry);
   const std::int64_t rows = geometry.count();
-  const std::int64_t most = (rows + kBlocks - 1) / kBlocks;
-  const std::int64_t block_rows = (most + at_once - 1) / at_once * at_once;
-  const std::int64_t blocks = block_rows == 0 ? 0 : (rows + block_rows - 1) / block_rows;
+  const std::int64_t most = ceil_div(rows, kBlocks);
+  const std::int64_t block_rows = round_up(most, at_once);
+  const std::int64_t blocks = block_rows == 0 ? 0 : ceil_div(rows, block_rows);
   const std::int64_t columns = channels * at_once;
   std::vector<double> partial(static_cast<std::size_t>(2 * columns * blocks));
   std::vector<double> sums(static_cast<std::size_t>(2 * channels));

@@ -467,6 +467,7 @@ void AverageRow(const PoolRow& row, const AverageRule& rule, DType dtype, const 
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::cpu {
@@ -486,7 +487,7 @@ void for_each_row(const PoolGeometry& geometry, DType dtype, Body&& body) {
   const auto& axes = geometry.axes;
   const std::int64_t rows = geometry.batch * axes[0].output * axes[1].output;
   const std::int64_t block = rows >= 8 ? geometry.channels : kChannelBlock;
-  const std::int64_t blocks = (geometry.channels + block - 1) / block;
+  const std::int64_t blocks = ceil_div(geometry.channels, block);
   const std::int64_t window = std::max<std::int64_t>(
       1, geometry.axes[0].window(0).end * axes[1].window(0).end * axes[2].window(0).end);
   const std::int64_t grain =

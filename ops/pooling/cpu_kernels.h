@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/dtype.h"
 
 namespace quanta::cpu {
@@ -30,13 +31,12 @@ struct PoolAxis {
   PoolWindow window(std::int64_t position) const noexcept {
     if (adaptive) {
       const std::int64_t begin = position * input / output;
-      const std::int64_t end = ((position + 1) * input + output - 1) / output;
+      const std::int64_t end = ceil_div((position + 1) * input, output);
       return {begin, end, end - begin};
     }
     const std::int64_t start = position * stride - padding;
     const std::int64_t padded = std::min(start + kernel, input + padding) - start;
-    const std::int64_t begin =
-        start >= 0 ? start : start + (-start + dilation - 1) / dilation * dilation;
+    const std::int64_t begin = start >= 0 ? start : start + round_up(-start, dilation);
     const std::int64_t end = std::min(start + (kernel - 1) * dilation + 1, input);
     return {begin, std::max(begin, end), padded};
   }

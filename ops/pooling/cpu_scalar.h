@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "quanta/ops/pooling/cpu_kernels.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/quant_math.h"
 
 namespace quanta::cpu {
@@ -34,7 +35,7 @@ struct PoolTaps {
 inline std::int64_t count_taps(const PoolWindow& window, std::int64_t dilation) noexcept {
   // Divisions are slow, and this one is taken for each output pixel.
   const std::int64_t length = window.end - window.begin;
-  return dilation == 1 ? length : (length + dilation - 1) / dilation;
+  return dilation == 1 ? length : ceil_div(length, dilation);
 }
 
 /// The elements that windows reach along `axis`, from the begin of the left padding on.

@@ -5,6 +5,7 @@
 
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/pooling/cpu_scalar.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::pooling {
@@ -126,7 +127,7 @@ template <typename Body>
 void for_each_block(const PoolGeometry& geometry, const Body& body) {
   const Steps steps = steps_of(geometry);
   const std::int64_t block = geometry.layout == PoolLayout::ChannelsLast ? kChannelBlock : 1;
-  const std::int64_t blocks = (geometry.channels + block - 1) / block;
+  const std::int64_t blocks = ceil_div(geometry.channels, block);
   parallel_for(geometry.batch * blocks, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t first = i % blocks * block;

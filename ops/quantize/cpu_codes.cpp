@@ -3,6 +3,7 @@
 #include "quanta/ops/cpu/elementwise_kernels.h"
 #include "quanta/ops/cpu/per_channel.h"
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/quant_math.h"
 
 namespace quanta::cpu {
@@ -12,7 +13,7 @@ namespace {
 template <typename Code>
 void pack_codes(std::int64_t count, int bits, std::uint8_t* packed, Code&& code) {
   const std::int64_t per_byte = 8 / bits;
-  const std::int64_t bytes = (count + per_byte - 1) / per_byte;
+  const std::int64_t bytes = ceil_div(count, per_byte);
   parallel_for(bytes, kElementGrain, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t b = begin; b < end; ++b) {
       std::uint32_t value = 0;

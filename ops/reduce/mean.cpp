@@ -14,6 +14,7 @@
 #include "quanta/ops/reduce/gradient.h"
 #include "quanta/ops/reduce/layout.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/parallel.h"
 
 // sum, mean, std and var: sums of a function of the elements.
@@ -45,7 +46,7 @@ Sum sum_row(const T* x, std::int64_t count, const Term& term) {
 template <typename Sum, typename T, typename Term>
 Sum sum_long_row(const T* x, std::int64_t count, const Term& term) {
   constexpr std::int64_t kBlock = 65536;
-  const std::int64_t blocks = (count + kBlock - 1) / kBlock;
+  const std::int64_t blocks = ceil_div(count, kBlock);
   std::vector<Sum> partial(static_cast<std::size_t>(blocks));
   parallel_for(blocks, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t b = begin; b < end; ++b) {
@@ -80,7 +81,7 @@ std::vector<Sum> sums_of(const ReduceLayout& layout, const T* x, const TermAt& t
     return sums;
   }
   constexpr std::int64_t kBlock = 512;
-  const std::int64_t blocks = (inner + kBlock - 1) / kBlock;
+  const std::int64_t blocks = ceil_div(inner, kBlock);
   const std::int64_t work = std::max<std::int64_t>(count, 1) * std::min(inner, kBlock);
   parallel_for(layout.outer * blocks, std::max<std::int64_t>(1, kGrain / work),
                [&](std::int64_t begin, std::int64_t end) {

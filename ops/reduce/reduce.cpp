@@ -15,6 +15,7 @@
 #include "quanta/ops/reduce/gradient.h"
 #include "quanta/ops/reduce/layout.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/parallel.h"
 
 // max, min and argmax.
@@ -86,7 +87,7 @@ T extreme_of(const T* x, std::int64_t count) {
 template <Extreme kExtreme, typename T>
 T extreme_of_all(const T* x, std::int64_t count) {
   constexpr std::int64_t kBlock = 65536;
-  const std::int64_t blocks = (count + kBlock - 1) / kBlock;
+  const std::int64_t blocks = ceil_div(count, kBlock);
   std::vector<T> partial(static_cast<std::size_t>(blocks));
   parallel_for(blocks, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t b = begin; b < end; ++b) {
@@ -121,7 +122,7 @@ void extremes_of_rows(const T* x, const ReduceLayout& layout, T* values, std::in
 template <Extreme kExtreme, typename Position, typename T>
 void extremes_of_columns(const T* x, const ReduceLayout& layout, T* values, std::int64_t* indices) {
   constexpr std::int64_t kBlock = 512;
-  const std::int64_t blocks = (layout.inner + kBlock - 1) / kBlock;
+  const std::int64_t blocks = ceil_div(layout.inner, kBlock);
   const std::int64_t work = layout.count * std::min(layout.inner, kBlock);
   parallel_for(layout.outer * blocks, std::max<std::int64_t>(1, kGrain / work),
                [&](std::int64_t begin, std::int64_t end) {

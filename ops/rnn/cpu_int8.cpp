@@ -10,6 +10,7 @@
 #include "quanta/ops/cpu/gemm/gemm_int8.h"
 #include "quanta/ops/cpu/onednn/onednn.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/detail/team.h"
 #include "quanta/runtime/quant_math.h"
 
@@ -123,8 +124,7 @@ void LayerRun::operator()(const detail::Team& team) noexcept {
   const std::int64_t end = weight_.blocks() * (team.rank() + 1) / team.size();
   const std::int64_t hidden = weight_.hidden;
 
-  Codes codes{
-      nullptr, (weight_.depth + kCodeRowAlignment - 1) / kCodeRowAlignment * kCodeRowAlignment, {}};
+  Codes codes{nullptr, round_up(weight_.depth, kCodeRowAlignment), {}};
   const std::int64_t bytes = layer_.sequences * codes.stride;
   codes.data = reinterpret_cast<std::uint8_t*>(
       onednn::thread_buffer(onednn::Buffer::Padded, static_cast<std::size_t>(bytes)));

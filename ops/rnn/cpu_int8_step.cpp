@@ -16,6 +16,7 @@
 #include "quanta/ops/cpu/gemm/int8_kernel.h"
 #include "quanta/ops/cpu/simd/int8_dot_simd.h"
 #include "quanta/ops/rnn/cpu_gate_simd.h"
+#include "quanta/runtime/detail/ceil_div.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
@@ -332,7 +333,7 @@ QUANTA_TILES void tile_blocks(const GateStep& step, std::int64_t begin, std::int
   const std::int64_t chunks = weight.depth / kTileBytes;
   constexpr std::int64_t kChunkBytes = kTileRows * kTileBytes * kGates;
   constexpr std::int64_t kParts = 4;
-  const std::int64_t part_rows = (step.rows + 2 * kParts - 1) / (2 * kParts) * 2;
+  const std::int64_t part_rows = ceil_div(step.rows, 2 * kParts) * 2;
   BlockTerms<kGates> terms[2];
   alignas(64) RowSums<kGates> sums[2][kMaxStepRows];
   for (std::int64_t block = begin; block <= end; ++block) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <utility>
 
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/detail/mapped_file.h"
 
 namespace quanta::detail {
@@ -52,7 +53,7 @@ void release_file_memory(const Tensor& x) {
   // Whole pages only: what lies beside may have been written to.
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
-  const auto begin = (address + page - 1) / page * page;
+  const auto begin = round_up(address, page);
   const auto end = (address + bytes.size()) / page * page;
   if (begin < end) ::madvise(bytes.data() + (begin - address), end - begin, MADV_DONTNEED);
 }

@@ -5,6 +5,7 @@
 
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/detail/strided.h"
 #include "quanta/runtime/parallel.h"
 
@@ -43,7 +44,7 @@ Tensor sum_middle(const Tensor& x, std::int64_t outer, std::int64_t middle, std:
   T* to = result.mutable_data<T>();
   // Columns in blocks, so that one long row of sums is shared out as well.
   constexpr std::int64_t kBlock = 256;
-  const std::int64_t blocks = (inner + kBlock - 1) / kBlock;
+  const std::int64_t blocks = ceil_div(inner, kBlock);
   const std::int64_t grain = std::max<std::int64_t>(
       1, 32768 / std::max<std::int64_t>(1, middle * std::min(inner, kBlock)));
   parallel_for(outer * blocks, grain, [&](std::int64_t begin, std::int64_t end) {

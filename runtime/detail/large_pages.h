@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "quanta/runtime/detail/ceil_div.h"
+
 namespace quanta::detail {
 
 inline constexpr std::size_t kLargePage = std::size_t{1} << 21;
@@ -21,7 +23,7 @@ inline void* map_large_pages(std::size_t bytes) noexcept {
   constexpr std::size_t kPage = 4096;
   auto* begin = static_cast<std::byte*>(data);
   const std::size_t before = -reinterpret_cast<std::uintptr_t>(data) % kLargePage;
-  const std::size_t used = (bytes + kPage - 1) / kPage * kPage;
+  const std::size_t used = round_up(bytes, kPage);
   if (before > 0) ::munmap(begin, before);
   if (wanted > before + used) ::munmap(begin + before + used, wanted - before - used);
 #ifdef MADV_HUGEPAGE

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/detail/large_pages.h"
 
 namespace quanta::detail {
@@ -53,13 +54,12 @@ struct Pool {
 }  // namespace
 
 std::shared_ptr<std::byte> lasting_memory(std::size_t bytes) {
-  const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const std::size_t rounded = round_up(bytes, kAlignment);
   Pool& pool = Pool::instance();
   const std::lock_guard lock(pool.mutex);
   std::shared_ptr<Chunk> chunk = pool.current.lock();
   if (chunk == nullptr || chunk->left() < rounded) {
-    const std::size_t wanted =
-        rounded <= kChunkBytes ? kChunkBytes : (rounded + kLargePage - 1) / kLargePage * kLargePage;
+    const std::size_t wanted = rounded <= kChunkBytes ? kChunkBytes : round_up(rounded, kLargePage);
     auto fresh = std::make_shared<Chunk>(wanted);
     // What is left of either stays for the next ones: of the chunk that has more.
     if (chunk == nullptr || chunk->left() < wanted - rounded) pool.current = fresh;

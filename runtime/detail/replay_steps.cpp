@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/quant_math.h"
 
 namespace quanta::replay::detail {
@@ -341,8 +342,7 @@ std::size_t place_buffers(Program& program) {
   });
   const auto room = [&](std::size_t b) {
     const std::size_t bytes = program.buffers[b].bytes;
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment +
-           (bytes >= kLarge ? kStagger : kAlignment);
+    return round_up(bytes, kAlignment) + (bytes >= kLarge ? kStagger : kAlignment);
   };
   std::size_t total = 0;
   std::vector<std::size_t> placed;

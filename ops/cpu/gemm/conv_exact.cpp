@@ -12,6 +12,7 @@
 
 #include "quanta/ops/cpu/gemm/int16_gemm.h"
 #include "quanta/ops/cpu/simd/requantize_simd.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/parallel.h"
 
 #ifndef QUANTA_OPS_CPU_CONV_EXACT_CPP_
@@ -205,12 +206,12 @@ void convolve_tile(const PhaseCall& call, const Tile& tile, std::int16_t* rows,
                    std::int32_t* sums) {
   const ConvShape& shape = call.shape;
   const std::int64_t out_group = shape.out_channels / shape.groups;
-  const std::int64_t group_panels = (out_group + kPanel - 1) / kPanel;
+  const std::int64_t group_panels = ceil_div(out_group, kPanel);
   const std::int64_t row_stride = call.phase.pairs * 2;
   const std::int64_t panel_stride = call.phase.pairs * kPanel * 2;
   const std::int64_t panels = tile.panel_end - tile.panel_begin;
   // Steps of equal width: 6 panels are 3 and 3, not 4 and 2.
-  const std::int64_t steps = (panels + kMaxPanels - 1) / kMaxPanels;
+  const std::int64_t steps = ceil_div(panels, kMaxPanels);
   for (std::int64_t group = 0; group < shape.groups; ++group) {
     Position position(call, tile.row_begin);
     for (std::int64_t row = 0; row < tile.rows; ++row, position.advance(call)) {
@@ -269,9 +270,9 @@ Tiling choose_tiling(std::int64_t rows, std::int64_t pairs, std::int64_t panels)
   const std::int64_t most =
       std::clamp<std::int64_t>(kTileBytes / std::max<std::int64_t>(pairs * 4, 1), 24, kMostRows);
   const std::int64_t share = tiling.splits > 1 ? 1 : threads;
-  const std::int64_t rounds = (rows + share * most - 1) / (share * most);
-  tiling.tile_rows = (rows + share * rounds - 1) / (share * rounds);
-  tiling.row_tiles = (rows + tiling.tile_rows - 1) / tiling.tile_rows;
+  const std::int64_t rounds = ceil_div(rows, share * most);
+  tiling.tile_rows = ceil_div(rows, share * rounds);
+  tiling.row_tiles = ceil_div(rows, tiling.tile_rows);
   return tiling;
 }
 
@@ -280,7 +281,7 @@ void convolve_phase(const PhaseCall& call) {
   const std::int64_t rows = shape.batch * call.counts[0] * call.counts[1] * call.counts[2];
   if (rows == 0 || shape.out_channels == 0) return;
   constexpr std::int64_t kPanel = ExactWeights::kPanel;
-  const std::int64_t panels = (shape.out_channels / shape.groups + kPanel - 1) / kPanel;
+  const std::int64_t panels = ceil_div(shape.out_channels / shape.groups, kPanel);
   const Tiling tiling = choose_tiling(rows, call.phase.pairs, panels);
   const auto run = HWY_DYNAMIC_DISPATCH(convolve_tile);
   parallel_for(tiling.splits * tiling.row_tiles, 1, [&](std::int64_t begin, std::int64_t end) {
@@ -316,8 +317,8 @@ void convolve(const std::uint8_t* src, std::int32_t src_zero_point, const ExactW
                    .dst_s32 = dst_s32};
     for (std::size_t dim = 0; dim < 3; ++dim) {
       const ExactDim& plan = phase.dims[dim];
-      call.counts[dim] = std::max<std::int64_t>(
-          (shape.out[dim] - plan.first + plan.out_step - 1) / plan.out_step, 0);
+      call.counts[dim] =
+          std::max<std::int64_t>(ceil_div(shape.out[dim] - plan.first, plan.out_step), 0);
     }
     convolve_phase(call);
   }

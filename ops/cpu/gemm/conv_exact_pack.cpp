@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "quanta/ops/cpu/gemm/conv_exact.h"
+#include "quanta/runtime/detail/ceil_div.h"
 
 namespace quanta::cpu {
 namespace {
@@ -50,7 +51,7 @@ void pack_phase(const WeightSource& source, const ConvShape& shape, const ExactP
   constexpr std::int64_t kPanel = ExactWeights::kPanel;
   const std::int64_t in_group = shape.in_channels / shape.groups;
   const std::int64_t out_group = shape.out_channels / shape.groups;
-  const std::int64_t panels_of_group = (out_group + kPanel - 1) / kPanel;
+  const std::int64_t panels_of_group = ceil_div(out_group, kPanel);
   const std::int64_t kernel_size = shape.kernel[0] * shape.kernel[1] * shape.kernel[2];
   for (std::int64_t out = 0; out < shape.out_channels; ++out) {
     const std::int64_t group = out / out_group;
@@ -83,7 +84,7 @@ ExactWeights pack_exact_weights(const std::int8_t* weight,
   constexpr std::int64_t kPanel = ExactWeights::kPanel;
   const std::int64_t in_group = shape.in_channels / shape.groups;
   const std::int64_t out_group = shape.out_channels / shape.groups;
-  const std::int64_t panels = shape.groups * ((out_group + kPanel - 1) / kPanel);
+  const std::int64_t panels = shape.groups * (ceil_div(out_group, kPanel));
   const auto phases_of = [&](std::size_t dim) { return shape.transposed ? shape.stride[dim] : 1; };
 
   ExactWeights result;

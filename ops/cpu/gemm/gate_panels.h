@@ -7,6 +7,7 @@
 
 #include "quanta/ops/cpu/gemm/panels.h"
 #include "quanta/ops/cpu/gemm/quantized_weight.h"
+#include "quanta/runtime/detail/ceil_div.h"
 
 namespace quanta::cpu {
 
@@ -26,7 +27,7 @@ struct GatePanels {
   std::vector<std::int32_t> zero_points;  ///< of w; empty when all are 0
   std::vector<float> bias;
 
-  std::int64_t blocks() const noexcept { return (hidden + kUnitBlock - 1) / kUnitBlock; }
+  std::int64_t blocks() const noexcept { return ceil_div(hidden, kUnitBlock); }
 };
 
 }  // namespace quanta::cpu

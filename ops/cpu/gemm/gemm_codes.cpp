@@ -16,6 +16,7 @@
 #include "quanta/ops/cpu/simd/int8_dot_simd.h"
 #include "quanta/ops/cpu/simd/lookup_simd.h"
 #include "quanta/ops/cpu/simd/requantize_simd.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/parallel.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -315,10 +316,6 @@ HWY_EXPORT(LooksUp);
 
 namespace {
 
-std::int64_t rounded_up(std::int64_t value, std::int64_t step) {
-  return (value + step - 1) / step * step;
-}
-
 bool looks_up() { return HWY_DYNAMIC_DISPATCH(LooksUp)(); }
 
 void multiply_part(const GemmCodes& call, std::int64_t row_begin, std::int64_t row_end,
@@ -335,7 +332,7 @@ PanelRequantize panel_requantize(const RequantizeParams& params, const std::int3
                                  const CodePanels& weight) {
   PanelRequantize result;
   const auto channels = static_cast<std::size_t>(weight.out_features);
-  const auto padded = static_cast<std::size_t>(rounded_up(weight.out_features, 32));
+  const auto padded = static_cast<std::size_t>(round_up(weight.out_features, 32));
   result.bias.resize(padded);
   result.multiplier.resize(padded);
   result.compensation.resize(padded);
@@ -383,16 +380,15 @@ void parallel_gemm_codes(const GemmCodes& call, int threads) {
   if (threads <= 1) return gemm_codes(call, 0, call.rows, 0, panels);
   // Parts of rows, or of panels where there are few rows.
   constexpr std::int64_t kRowBlock = 48;
-  const std::int64_t blocks = (call.rows + kRowBlock - 1) / kRowBlock;
+  const std::int64_t blocks = ceil_div(call.rows, kRowBlock);
   if (blocks >= 2 * threads) {
-    parallel_for(
-        blocks, (blocks + threads - 1) / threads, [&](std::int64_t begin, std::int64_t end) {
-          gemm_codes(call, begin * kRowBlock, std::min(end * kRowBlock, call.rows), 0, panels);
-        });
+    parallel_for(blocks, ceil_div(blocks, threads), [&](std::int64_t begin, std::int64_t end) {
+      gemm_codes(call, begin * kRowBlock, std::min(end * kRowBlock, call.rows), 0, panels);
+    });
     return;
   }
   const std::int64_t pairs = panels / 2;
-  parallel_for(pairs, (pairs + threads - 1) / threads, [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(pairs, ceil_div(pairs, threads), [&](std::int64_t begin, std::int64_t end) {
     gemm_codes(call, 0, call.rows, begin * 2, end * 2);
   });
 }

@@ -15,6 +15,7 @@
 #include "quanta/ops/cpu/gemm/int8_kernel.h"
 #include "quanta/ops/cpu/simd/gelu_simd.h"
 #include "quanta/ops/cpu/simd/int8_dot_simd.h"
+#include "quanta/runtime/detail/ceil_div.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
@@ -176,7 +177,7 @@ class CodePointers {
 
  private:
   static constexpr int kRowsOfOne = 3;
-  static constexpr int kPointers = (kRows + kRowsOfOne - 1) / kRowsOfOne;
+  static constexpr int kPointers = ceil_div(kRows, kRowsOfOne);
   const std::uint8_t* at_[kPointers];
   std::int64_t stride_;
 };

@@ -2,6 +2,7 @@
 
 #include "quanta/ops/cpu/gemm/amx_tiles.h"
 #include "quanta/ops/cpu/gemm/gemm_int8.h"
+#include "quanta/runtime/detail/ceil_div.h"
 
 #include <algorithm>
 #include <array>
@@ -18,7 +19,7 @@ class NextWeights {
  public:
   /// `bytes` from `begin` on within `steps` steps.
   NextWeights(const std::int8_t* begin, std::int64_t bytes, std::int64_t steps)
-      : at_(begin), end_(begin + bytes), lines_((bytes / kLine + steps - 1) / steps) {}
+      : at_(begin), end_(begin + bytes), lines_(ceil_div(bytes / kLine, steps)) {}
   void operator()() {
     for (std::int64_t i = 0; i < lines_ && at_ < end_; ++i, at_ += kLine) {
       _mm_prefetch(reinterpret_cast<const char*>(at_), _MM_HINT_T1);
@@ -81,7 +82,7 @@ class TileProduct {
     const std::int64_t next_panels =
         std::clamp<std::int64_t>(end - panel - kGemmPanels, 0, kGemmPanels);
     NextWeights next(first + kGemmPanels * panel_bytes, next_panels * panel_bytes,
-                     (rows + kBlockRows - 1) / kBlockRows * steps);
+                     ceil_div(rows, kBlockRows) * steps);
     const std::int64_t row_end = row + rows;
     for (; row < row_end; row += kBlockRows, turn_ ^= 1) {
       const std::int64_t block_rows = std::min(kBlockRows, row_end - row);
@@ -127,9 +128,9 @@ void gemm_int8_tiles(const PanelProduct& call, const GemmOutput& output, std::in
   // Rows that stay in the L2 cache while all panels pass.
   constexpr std::int64_t kMaxBytes = std::int64_t{384} * 1024;
   const std::int64_t fitting = std::max(kMaxBytes / call.src_stride / kBlockRows, std::int64_t{1});
-  const std::int64_t blocks = (call.rows + kBlockRows - 1) / kBlockRows;
-  const std::int64_t parts = (blocks + fitting - 1) / fitting;
-  const std::int64_t part_rows = (blocks + parts - 1) / parts * kBlockRows;
+  const std::int64_t blocks = ceil_div(call.rows, kBlockRows);
+  const std::int64_t parts = ceil_div(blocks, fitting);
+  const std::int64_t part_rows = ceil_div(blocks, parts) * kBlockRows;
   for (std::int64_t row = 0; row < call.rows; row += part_rows) {
     const std::int64_t rows = std::min(part_rows, call.rows - row);
     for (std::int64_t panel = begin; panel < end; panel += kGemmPanels) {

@@ -13,6 +13,7 @@
 #include "quanta/ops/cpu/gemm/sums_to_floats.h"
 #include "quanta/ops/cpu/work_size.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/quant_math.h"
 
 namespace quanta::cpu {
@@ -60,10 +61,6 @@ FloatRange range_of(const float* x, std::int64_t count) {
     all = {std::min(all.min, range.min), std::max(all.max, range.max)};
   }
   return all;
-}
-
-std::int64_t round_up(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit * unit;
 }
 
 struct Activation {
@@ -126,7 +123,7 @@ void few_rows(const Activation& src, std::int64_t rows, const LinearInt8& kernel
                           channels,  depth};
   const std::int64_t unit = panels != nullptr ? kPanelChannels : 1;
   const std::int64_t grain = channel_grain(rows * depth * channels, channels);
-  parallel_for((channels + unit - 1) / unit, (grain + unit - 1) / unit,
+  parallel_for(ceil_div(channels, unit), ceil_div(grain, unit),
                [&](std::int64_t begin, std::int64_t end) {
                  auto* sums = reinterpret_cast<std::int32_t*>(out);
                  if (panels != nullptr) {
@@ -150,7 +147,7 @@ void many_rows(const PanelProduct& call, const GemmOutput& output) {
   const std::int64_t grain =
       channel_grain(call.rows * weight.in_features * weight.out_features, weight.out_features);
   constexpr std::int64_t kUnit = kGemmPanels;
-  parallel_for((panels + kUnit - 1) / kUnit, grain / (kUnit * kPanelChannels) + 1,
+  parallel_for(ceil_div(panels, kUnit), grain / (kUnit * kPanelChannels) + 1,
                [&](std::int64_t begin, std::int64_t end) {
                  gemm_int8(call, output, begin * kUnit, std::min(end * kUnit, panels));
                });

@@ -5,6 +5,7 @@
 
 #include "quanta/ops/cpu/gemm/half_product.h"
 #include "quanta/ops/cpu/work_size.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::cpu {
@@ -29,7 +30,7 @@ constexpr std::int64_t kMinFloatRows = 4;
 HalfLinearWeight::HalfLinearWeight(const Tensor& weight, Tensor packed_bias)
     : out_features(weight.size(0)),
       in_features(weight.size(1)),
-      panels(Tensor::zeros({(out_features + kHalfPanel - 1) / kHalfPanel, in_features, kHalfPanel},
+      panels(Tensor::zeros({ceil_div(out_features, kHalfPanel), in_features, kHalfPanel},
                            DType::Float16)),
       bias(std::move(packed_bias)) {
   const auto* src = static_cast<const std::uint16_t*>(weight.data_ptr());
@@ -71,7 +72,7 @@ std::string_view linear_half_rows(const float* x, std::int64_t rows, const HalfL
                          relu};
   const std::int64_t grain = channel_grain(rows * depth * channels * 4, channels);
   parallel_for(
-      packed.panels.size(0), (grain + kHalfPanel - 1) / kHalfPanel,
+      packed.panels.size(0), ceil_div(grain, kHalfPanel),
       [&](std::int64_t begin, std::int64_t end) { multiply_halves(call, begin, end, out); });
   return rows == 1 ? "quanta:gemv" : "quanta:gemm";
 }

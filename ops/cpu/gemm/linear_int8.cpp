@@ -6,6 +6,7 @@
 
 #include "quanta/ops/cpu/gemm/gemv_int8.h"
 #include "quanta/ops/cpu/work_size.h"
+#include "quanta/runtime/detail/ceil_div.h"
 
 namespace quanta::cpu {
 namespace {
@@ -76,12 +77,12 @@ void LinearInt8::few_rows(std::int64_t rows, int threads, const std::uint8_t* sr
                     .code_bits = CodeBits::Eight,
                     .weight = &panels()};
   if (depth % kPanelDepth != 0) {
-    call.src_stride = (depth + kPanelDepth - 1) / kPanelDepth * kPanelDepth;
+    call.src_stride = round_up(depth, kPanelDepth);
     call.src = filled_up_rows(src, rows, depth, call.src_stride);
   }
   const std::int64_t panel_count = panels().count();
   parallel_for(
-      panel_count, (panel_count + threads - 1) / threads,
+      panel_count, ceil_div(panel_count, threads),
       [&](std::int64_t begin, std::int64_t end) { gemv_int8_panels(call, begin, end, dst); });
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "quanta/ops/cpu/features.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/detail/lasting_memory.h"
 #include "quanta/runtime/parallel.h"
 
@@ -20,7 +21,7 @@ CodePanels pack(std::int64_t out_features, std::int64_t in_features, std::int64_
   result.together = together;
   result.tiles = features().tiles;
   const std::int64_t unit = result.tiles ? kTileBytes : kPanelDepth;
-  result.depth = (in_features + unit - 1) / unit * unit;
+  result.depth = round_up(in_features, unit);
   const auto bytes = static_cast<std::size_t>(result.panels() * result.panel_bytes());
   const std::shared_ptr<std::byte> memory = detail::lasting_memory(bytes);
   auto* data = reinterpret_cast<std::int8_t*>(memory.get());

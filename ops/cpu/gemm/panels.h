@@ -12,6 +12,8 @@
 #include <memory>
 #include <span>
 
+#include "quanta/runtime/detail/ceil_div.h"
+
 namespace quanta::cpu {
 
 /// How large codes can be.
@@ -48,14 +50,12 @@ struct CodePanels {
   bool tiles = false;         ///< whether products of many rows use tiles
 
   /// Panels that have channels.
-  std::int64_t count() const noexcept {
-    return (out_features + kPanelChannels - 1) / kPanelChannels;
-  }
+  std::int64_t count() const noexcept { return ceil_div(out_features, kPanelChannels); }
   /// The same filled up to an even number.
   std::int64_t panels() const noexcept { return (count() + 1) / 2 * 2; }
   std::int64_t panel_bytes() const noexcept { return depth * kPanelChannels; }
   /// Groups of a panel that have codes.
-  std::int64_t groups() const noexcept { return (in_features + kPanelDepth - 1) / kPanelDepth; }
+  std::int64_t groups() const noexcept { return ceil_div(in_features, kPanelDepth); }
   /// Where panel `index` begins. Its groups follow each other at group_bytes().
   const std::int8_t* panel(std::int64_t index) const noexcept {
     return reinterpret_cast<const std::int8_t*>(memory.get()) + panel_offset(index);
