@@ -140,9 +140,9 @@ FormSettings parse_settings(const Json::Object& object, const auto& refuse) {
 }
 
 // What describe wrote.
-ModuleEntry parse_module(const std::string& path, const Json::Array& values, const auto& refuse_) {
+ModuleEntry parse_module(const std::string& path, const Json::Array& values, const auto& fail) {
   const auto refuse = [&](const std::string& text) {
-    refuse_(fmt::format("'{}': {}", path, text));
+    fail(fmt::format("'{}': {}", path, text));
   };
   ModuleEntry entry{.path = path};
   if (values.empty() || values[0].as_string() == nullptr) {

@@ -58,8 +58,8 @@ Assignments planned_qconfigs(Module& model, const QConfigMapping& mapping) {
   return assignments;
 }
 
-void assign(Assignments assignments) {
-  for (auto& [module, qconfig] : assignments) module->set_qconfig(std::move(qconfig));
+void assign(const Assignments& assignments) {
+  for (const auto& [module, qconfig] : assignments) module->set_qconfig(qconfig);
 }
 
 }  // namespace

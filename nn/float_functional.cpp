@@ -5,7 +5,7 @@
 
 namespace quanta::nn {
 
-Tensor FloatFunctional::observed(Tensor result) const {
+Tensor FloatFunctional::observed(const Tensor& result) const {
   const std::shared_ptr<Observer>& observer = activation_post_process();
   return observer != nullptr ? observer->forward(result) : result;
 }

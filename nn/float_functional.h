@@ -36,7 +36,7 @@ class FloatFunctional : public Module {
 
  protected:
   /// What the observer makes of a result; the result itself without one.
-  Tensor observed(Tensor result) const;
+  Tensor observed(const Tensor& result) const;
 };
 
 /// The same operations without an observer, for graphs whose observers are modules of their own.

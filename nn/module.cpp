@@ -449,7 +449,7 @@ std::vector<Module::NamedTensor> Module::named_parameters() const {
     for (const NamedObserver& observed : entry.module->named_observers()) {
       for (const auto& [name, value] : observed.observer->named_parameters()) {
         if (!seen.insert(value.impl().get()).second) continue;
-        result.push_back({prefix + observed.name + "." + name, value});
+        result.push_back({fmt::format("{}{}.{}", prefix, observed.name, name), value});
       }
     }
   }

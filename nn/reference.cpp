@@ -23,8 +23,8 @@ QScheme affine_scheme(QScheme scheme) {
 }
 
 template <typename Reference, typename Float>
-std::shared_ptr<Reference> make(const Float& source, WeightQParams qparams) {
-  auto module = make_module<Reference>(source, std::move(qparams));
+std::shared_ptr<Reference> make(const Float& source, const WeightQParams& qparams) {
+  auto module = make_module<Reference>(source, qparams);
   module->train(source.is_training());
   return module;
 }
@@ -89,7 +89,7 @@ void WeightQParams::load(StateReader& reader, const std::string& name, const Ten
 }
 
 ReferenceModule::ReferenceModule(const Tensor& float_weight, const Tensor& float_bias,
-                                 WeightQParams qparams, std::string repr)
+                                 const WeightQParams& qparams, std::string repr)
     : weight(float_weight.clone()), qparams_(qparams.affine()), repr_(std::move(repr)) {
   if (float_bias.defined()) bias = float_bias.clone();
   static_cast<void>(get_quantized_weight());
@@ -111,18 +111,18 @@ void ReferenceModule::save_state(StateDict& state, const std::string& prefix) co
 
 void ReferenceModule::load_state(StateReader& reader) { qparams_.load(reader, "weight", weight); }
 
-Linear::Linear(const nn::Linear& source, WeightQParams qparams)
-    : ReferenceModule(source.weight, source.bias, std::move(qparams), source.extra_repr()),
+Linear::Linear(const nn::Linear& source, const WeightQParams& qparams)
+    : ReferenceModule(source.weight, source.bias, qparams, source.extra_repr()),
       options_(source.options()) {}
 
-std::shared_ptr<Linear> Linear::from_float(const nn::Linear& source, WeightQParams qparams) {
-  return make<Linear>(source, std::move(qparams));
+std::shared_ptr<Linear> Linear::from_float(const nn::Linear& source, const WeightQParams& qparams) {
+  return make<Linear>(source, qparams);
 }
 
 Tensor Linear::forward(const Tensor& x) const { return quanta::linear(x, get_weight(), bias); }
 
-ConvNd::ConvNd(const nn::ConvNd& source, WeightQParams qparams)
-    : ReferenceModule(source.weight, source.bias, std::move(qparams), source.extra_repr()),
+ConvNd::ConvNd(const nn::ConvNd& source, const WeightQParams& qparams)
+    : ReferenceModule(source.weight, source.bias, qparams, source.extra_repr()),
       options_(source.options()),
       spatial_(source.spatial()) {}
 
@@ -131,16 +131,17 @@ Tensor ConvNd::forward(const Tensor& x) const {
 }
 
 template <int N>
-std::shared_ptr<Conv<N>> Conv<N>::from_float(const nn::Conv<N>& source, WeightQParams qparams) {
-  return make<Conv>(source, std::move(qparams));
+std::shared_ptr<Conv<N>> Conv<N>::from_float(const nn::Conv<N>& source,
+                                             const WeightQParams& qparams) {
+  return make<Conv>(source, qparams);
 }
 
 template class Conv<1>;
 template class Conv<2>;
 template class Conv<3>;
 
-ConvTransposeNd::ConvTransposeNd(const nn::ConvTransposeNd& source, WeightQParams qparams)
-    : ReferenceModule(source.weight, source.bias, std::move(qparams), source.extra_repr()),
+ConvTransposeNd::ConvTransposeNd(const nn::ConvTransposeNd& source, const WeightQParams& qparams)
+    : ReferenceModule(source.weight, source.bias, qparams, source.extra_repr()),
       options_(source.options()),
       spatial_(source.spatial()) {}
 
@@ -150,23 +151,23 @@ Tensor ConvTransposeNd::forward(const Tensor& x) const {
 
 template <int N>
 std::shared_ptr<ConvTranspose<N>> ConvTranspose<N>::from_float(const nn::ConvTranspose<N>& source,
-                                                               WeightQParams qparams) {
-  return make<ConvTranspose>(source, std::move(qparams));
+                                                               const WeightQParams& qparams) {
+  return make<ConvTranspose>(source, qparams);
 }
 
 template class ConvTranspose<1>;
 template class ConvTranspose<2>;
 template class ConvTranspose<3>;
 
-Embedding::Embedding(const nn::Embedding& source, WeightQParams qparams)
+Embedding::Embedding(const nn::Embedding& source, const WeightQParams& qparams)
     : nn::Embedding(source.options()), qparams_(qparams.affine()) {
   weight.copy_(source.weight);
   static_cast<void>(get_quantized_weight());
 }
 
 std::shared_ptr<Embedding> Embedding::from_float(const nn::Embedding& source,
-                                                 WeightQParams qparams) {
-  return make<Embedding>(source, std::move(qparams));
+                                                 const WeightQParams& qparams) {
+  return make<Embedding>(source, qparams);
 }
 
 QTensor Embedding::get_quantized_weight() const { return qparams_.quantize(weight); }
@@ -184,7 +185,7 @@ void Embedding::save_state(StateDict& state, const std::string& prefix) const {
 
 void Embedding::load_state(StateReader& reader) { qparams_.load(reader, "weight", weight); }
 
-EmbeddingBag::EmbeddingBag(const nn::EmbeddingBag& source, WeightQParams qparams)
+EmbeddingBag::EmbeddingBag(const nn::EmbeddingBag& source, const WeightQParams& qparams)
     : nn::EmbeddingBag(source.options()), qparams_(qparams.affine()) {
   QUANTA_CHECK(source.weight.defined(),
                "reference::EmbeddingBag: source: expected a float EmbeddingBag, got {}",
@@ -194,8 +195,8 @@ EmbeddingBag::EmbeddingBag(const nn::EmbeddingBag& source, WeightQParams qparams
 }
 
 std::shared_ptr<EmbeddingBag> EmbeddingBag::from_float(const nn::EmbeddingBag& source,
-                                                       WeightQParams qparams) {
-  return make<EmbeddingBag>(source, std::move(qparams));
+                                                       const WeightQParams& qparams) {
+  return make<EmbeddingBag>(source, qparams);
 }
 
 QTensor EmbeddingBag::get_quantized_weight() const { return qparams_.quantize(weight); }

@@ -65,7 +65,7 @@ class ReferenceModule : public Module {
  protected:
   /// Copies of weight and bias; `repr` is the float module's. Throws ArgumentError for parameters
   /// that do not suit the weight.
-  ReferenceModule(const Tensor& weight, const Tensor& bias, WeightQParams qparams,
+  ReferenceModule(const Tensor& weight, const Tensor& bias, const WeightQParams& qparams,
                   std::string repr);
   void save_state(StateDict& state, const std::string& prefix) const override;
   void load_state(StateReader& reader) override;
@@ -77,8 +77,8 @@ class ReferenceModule : public Module {
 
 class Linear : public ReferenceModule {
  public:
-  Linear(const nn::Linear& source, WeightQParams qparams);
-  static std::shared_ptr<Linear> from_float(const nn::Linear& source, WeightQParams qparams);
+  Linear(const nn::Linear& source, const WeightQParams& qparams);
+  static std::shared_ptr<Linear> from_float(const nn::Linear& source, const WeightQParams& qparams);
   const LinearOptions& options() const noexcept { return options_; }
   Tensor forward(const Tensor& x) const override;
 
@@ -94,7 +94,7 @@ class ConvNd : public ReferenceModule {
   Tensor forward(const Tensor& x) const override;
 
  protected:
-  ConvNd(const nn::ConvNd& source, WeightQParams qparams);
+  ConvNd(const nn::ConvNd& source, const WeightQParams& qparams);
 
  private:
   ConvNdOptions options_;
@@ -105,8 +105,8 @@ class ConvNd : public ReferenceModule {
 template <int N>
 class Conv : public ConvNd {
  public:
-  Conv(const nn::Conv<N>& source, WeightQParams qparams) : ConvNd(source, std::move(qparams)) {}
-  static std::shared_ptr<Conv> from_float(const nn::Conv<N>& source, WeightQParams qparams);
+  Conv(const nn::Conv<N>& source, const WeightQParams& qparams) : ConvNd(source, qparams) {}
+  static std::shared_ptr<Conv> from_float(const nn::Conv<N>& source, const WeightQParams& qparams);
 };
 using Conv1d = Conv<1>;
 using Conv2d = Conv<2>;
@@ -123,7 +123,7 @@ class ConvTransposeNd : public ReferenceModule {
   Tensor forward(const Tensor& x) const override;
 
  protected:
-  ConvTransposeNd(const nn::ConvTransposeNd& source, WeightQParams qparams);
+  ConvTransposeNd(const nn::ConvTransposeNd& source, const WeightQParams& qparams);
 
  private:
   ConvTransposeNdOptions options_;
@@ -134,10 +134,10 @@ class ConvTransposeNd : public ReferenceModule {
 template <int N>
 class ConvTranspose : public ConvTransposeNd {
  public:
-  ConvTranspose(const nn::ConvTranspose<N>& source, WeightQParams qparams)
-      : ConvTransposeNd(source, std::move(qparams)) {}
+  ConvTranspose(const nn::ConvTranspose<N>& source, const WeightQParams& qparams)
+      : ConvTransposeNd(source, qparams) {}
   static std::shared_ptr<ConvTranspose> from_float(const nn::ConvTranspose<N>& source,
-                                                   WeightQParams qparams);
+                                                   const WeightQParams& qparams);
 };
 using ConvTranspose1d = ConvTranspose<1>;
 using ConvTranspose2d = ConvTranspose<2>;
@@ -149,8 +149,9 @@ extern template class ConvTranspose<3>;
 /// A float Embedding whose rows are as quantizing leaves them. State as of ReferenceModule.
 class Embedding : public nn::Embedding {
  public:
-  Embedding(const nn::Embedding& source, WeightQParams qparams);
-  static std::shared_ptr<Embedding> from_float(const nn::Embedding& source, WeightQParams qparams);
+  Embedding(const nn::Embedding& source, const WeightQParams& qparams);
+  static std::shared_ptr<Embedding> from_float(const nn::Embedding& source,
+                                               const WeightQParams& qparams);
 
   const WeightQParams& weight_qparams() const noexcept { return qparams_; }
   /// See ReferenceModule.
@@ -171,9 +172,9 @@ class Embedding : public nn::Embedding {
 /// ReferenceModule.
 class EmbeddingBag : public nn::EmbeddingBag {
  public:
-  EmbeddingBag(const nn::EmbeddingBag& source, WeightQParams qparams);
+  EmbeddingBag(const nn::EmbeddingBag& source, const WeightQParams& qparams);
   static std::shared_ptr<EmbeddingBag> from_float(const nn::EmbeddingBag& source,
-                                                  WeightQParams qparams);
+                                                  const WeightQParams& qparams);
 
   const WeightQParams& weight_qparams() const noexcept { return qparams_; }
   QTensor get_quantized_weight() const;

@@ -71,6 +71,7 @@ std::shared_ptr<Collector> make_collector(std::string_view name, const Settings&
   const std::vector<CollectorKind> kinds = collector_kinds();
   if (const CollectorKind* kind = find_kind(kinds, name)) return kind->make(settings);
   std::vector<std::string_view> names;
+  names.reserve(kinds.size());
   for (const CollectorKind& kind : kinds) names.push_back(kind.name);
   throw ArgumentError(fmt::format("make_collector: name: expected one of {}, got {}",
                                   fmt::join(names, ", "), name));

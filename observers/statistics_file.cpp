@@ -71,7 +71,7 @@ std::shared_ptr<Collector> collector_from(const Json& entry, const std::string& 
   }
   Settings settings;
   for (const auto& [name, value] : *listed->as_object()) {
-    settings.set(name, setting_from(value, where + ": " + name));
+    settings.set(name, setting_from(value, fmt::format("{}: {}", where, name)));
   }
   return make_collector(*kind->as_string(), settings);
 }

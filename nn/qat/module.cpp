@@ -13,7 +13,7 @@ QatModule::QatModule(std::string_view op, const QConfig& qconfig) {
 }
 
 QatModule& QatModule::operator=(const QatModule& other) {
-  fake_quant_ = other.fake_quant_->clone();
+  if (this != &other) fake_quant_ = other.fake_quant_->clone();
   return *this;
 }
 

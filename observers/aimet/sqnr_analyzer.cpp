@@ -58,7 +58,8 @@ std::vector<float> deltas(float largest, std::int64_t count, float at_least) {
 std::vector<Candidate> symmetric_candidates(float low, float high, std::int64_t num_steps,
                                             std::int64_t count) {
   const float largest = 2.0F * std::max(high, -low) / static_cast<float>(num_steps);
-  const auto offset = static_cast<float>(-((num_steps + 1) / 2));
+  const std::int64_t half = num_steps / 2;
+  const auto offset = static_cast<float>(half - num_steps);
   std::vector<Candidate> all;
   for (const float delta : deltas(largest, count, minimum_scale(num_steps))) {
     all.push_back({delta, offset});

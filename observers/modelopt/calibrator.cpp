@@ -197,10 +197,11 @@ void describe(MseCalibrator::Options& options, SettingFields& fields) {
   fields("stop_multiplier", options.stop_multiplier);
 }
 
-MseCalibrator::MseCalibrator(Tensor initial_amax, Options options)
-    : MseCalibrator(std::move(initial_amax), options, steps_between(options)) {}
+MseCalibrator::MseCalibrator(const Tensor& initial_amax, const Options& options)
+    : MseCalibrator(initial_amax, options, steps_between(options)) {}
 
-MseCalibrator::MseCalibrator(Tensor initial_amax, Options options, std::vector<float> multipliers)
+MseCalibrator::MseCalibrator(const Tensor& initial_amax, Options options,
+                             std::vector<float> multipliers)
     : options_(std::move(options)),
       multipliers_(std::move(multipliers)),
       initial_amax_(own_floats("MseCalibrator: initial_amax", initial_amax)) {}

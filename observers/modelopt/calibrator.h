@@ -85,7 +85,7 @@ class MseCalibrator : public Calibrator {
     QuantFunction quant_func{};
   };
   /// Throws ArgumentError unless 0 < start <= stop, step > 0.
-  MseCalibrator(Tensor initial_amax, Options options);
+  MseCalibrator(const Tensor& initial_amax, const Options& options);
   std::string name() const override { return "MseCalibrator"; }
   Settings settings() const override;
 
@@ -102,7 +102,7 @@ class MseCalibrator : public Calibrator {
   Tensor losses() const;
 
  protected:
-  MseCalibrator(Tensor initial_amax, Options options, std::vector<float> multipliers);
+  MseCalibrator(const Tensor& initial_amax, Options options, std::vector<float> multipliers);
   std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
 
   /// The amax of candidate `i`. Called with the lock.

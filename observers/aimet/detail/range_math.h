@@ -28,8 +28,9 @@ inline Ends clamp_to_finite(Ends ends) {
 /// that are -ceil(n / 2) and floor(n / 2) times one scale.
 inline Ends widen(Ends ends, std::int64_t num_steps, bool symmetric, TwoBitRule rule) {
   const auto n = static_cast<float>(num_steps);
-  const auto positive = static_cast<float>(num_steps / 2);
-  const auto negative = static_cast<float>((num_steps + 1) / 2);
+  const std::int64_t half = num_steps / 2;
+  const auto positive = static_cast<float>(half);
+  const auto negative = static_cast<float>(num_steps - half);
   const float smallest = minimum_scale(num_steps);
   float low = ends.min < 0.0F ? ends.min : 0.0F;
   float high = ends.max > 0.0F ? ends.max : 0.0F;
