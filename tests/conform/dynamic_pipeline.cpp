@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <memory>
 #include <utility>
 
 #include "quanta/nn/dynamic/linear.h"

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include "network.h"
 #include "quanta/fusion/quantize_dynamic.h"
 #include "suite.h"

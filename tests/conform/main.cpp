@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>

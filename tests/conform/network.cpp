@@ -104,6 +104,9 @@ std::shared_ptr<nn::Module> make_module(const std::string& type, const Json& arg
     throw UnsupportedError(fmt::format("modules: no type {} here", type));
   }
   const Arguments given(arguments);
+  // Whether an activation works in place does not change its results.
+  bool in_place = false;
+  given("inplace", in_place);
   std::shared_ptr<nn::Module> module = found->second(given);
   given.require_all_used(type);
   return module;
@@ -117,74 +120,6 @@ StateDict state_dict_from(const Object& values) {
     state.set(name, *tensor);
   }
   return state;
-}
-
-const Json* Arguments::find(const char* name) const {
-  used_.insert(name);
-  const auto found = json_->find(name);
-  return found == json_->end() || found->is_null() ? nullptr : &*found;
-}
-
-std::int64_t Arguments::integer(const char* name) const {
-  const Json* value = find(name);
-  if (value == nullptr) throw FormatError(fmt::format("args: '{}' is missing", name));
-  return value->get<std::int64_t>();
-}
-
-std::int64_t Arguments::integer(const char* name, std::int64_t otherwise) const {
-  const Json* value = find(name);
-  return value == nullptr ? otherwise : value->get<std::int64_t>();
-}
-
-double Arguments::number(const char* name, double otherwise) const {
-  const Json* value = find(name);
-  return value == nullptr ? otherwise : value->get<double>();
-}
-
-std::vector<double> Arguments::numbers(const char* name,
-                                       const std::vector<double>& otherwise) const {
-  const Json* value = find(name);
-  return value == nullptr ? otherwise : value->get<std::vector<double>>();
-}
-
-bool Arguments::flag(const char* name, bool otherwise) const {
-  const Json* value = find(name);
-  return value == nullptr ? otherwise : value->get<bool>();
-}
-
-std::string Arguments::text(const char* name, const std::string& otherwise) const {
-  const Json* value = find(name);
-  return value == nullptr ? otherwise : value->get<std::string>();
-}
-
-bool Arguments::is_text(const char* name) const {
-  const Json* value = find(name);
-  return value != nullptr && value->is_string();
-}
-
-bool Arguments::is_null(const char* name) const {
-  used_.insert(name);
-  const auto found = json_->find(name);
-  return found != json_->end() && found->is_null();
-}
-
-Dims Arguments::dims(const char* name) const {
-  const Json* value = find(name);
-  if (value == nullptr) throw FormatError(fmt::format("args: '{}' is missing", name));
-  return dims_from_json(*value);
-}
-
-Dims Arguments::dims(const char* name, const Dims& otherwise) const {
-  const Json* value = find(name);
-  return value == nullptr ? otherwise : dims_from_json(*value);
-}
-
-void Arguments::require_all_used(std::string_view type) const {
-  for (const auto& [name, value] : json_->items()) {
-    if (!used_.contains(name)) {
-      throw UnsupportedError(fmt::format("modules: {}: argument '{}'", type, name));
-    }
-  }
 }
 
 ModuleRegistration::ModuleRegistration(

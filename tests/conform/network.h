@@ -1,49 +1,20 @@
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <functional>
 #include <initializer_list>
 #include <memory>
-#include <set>
 #include <string>
-#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "arguments.h"
 #include "quanta/nn/container.h"
 #include "quanta/nn/float_functional.h"
 #include "quanta/nn/module.h"
-#include "suite.h"
 
 namespace quanta::conform {
-
-/// Constructor arguments of a module by torch's names. Notes which were asked for, so that one that
-/// no factory knows is not passed over in silence.
-class Arguments {
- public:
-  explicit Arguments(const Json& json) : json_(&json) {}
-
-  std::int64_t integer(const char* name) const;
-  std::int64_t integer(const char* name, std::int64_t otherwise) const;
-  double number(const char* name, double otherwise) const;
-  std::vector<double> numbers(const char* name, const std::vector<double>& otherwise) const;
-  bool flag(const char* name, bool otherwise) const;
-  std::string text(const char* name, const std::string& otherwise) const;
-  bool is_text(const char* name) const;
-  /// Whether it was given as null (None).
-  bool is_null(const char* name) const;
-  Dims dims(const char* name) const;
-  Dims dims(const char* name, const Dims& otherwise) const;
-
-  /// Throws UnsupportedError for an argument that was given but never asked for.
-  void require_all_used(std::string_view type) const;
-
- private:
-  const Json* find(const char* name) const;
-
-  const Json* json_;
-  mutable std::set<std::string> used_;
-};
 
 /// Tensors by name, as cases hold a module's parameters. Throws FormatError for other values.
 StateDict state_dict_from(const Object& values);
@@ -55,6 +26,18 @@ class ModuleRegistration {
  public:
   ModuleRegistration(std::initializer_list<std::pair<const char*, ModuleFactory>> factories);
 };
+
+/// The factory of a module whose constructor takes P..., from their names; options have none.
+template <typename T, typename... P>
+ModuleFactory factory(std::initializer_list<Parameter> parameters = {}) {
+  return [list = std::vector<Parameter>(parameters)](const Arguments& given) {
+    Parameters names(list);
+    // The braces give the order from left to right.
+    const std::tuple<P...> values{read_setting<P>(given, names)...};
+    names.require_all_used();
+    return std::apply([](const P&... each) { return nn::make_module<T>(each...); }, values);
+  };
+}
 
 /// A module of a registered type. Throws UnsupportedError for a type or an argument that is not
 /// known here.

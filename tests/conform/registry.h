@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <initializer_list>
-#include <string>
 #include <string_view>
 #include <utility>
 

@@ -1,47 +1,13 @@
 // Attention and transformer layers: modules of several inputs, with masks.
 
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "float_modules.h"
 #include "network.h"
-#include "quanta/nn/transformer.h"
-#include "registry.h"
+#include "options.h"
 
 namespace quanta::conform {
 namespace {
-
-std::shared_ptr<nn::MultiheadAttention> make_attention(const Arguments& arguments) {
-  nn::MultiheadAttentionOptions options;
-  options.embed_dim = arguments.integer("embed_dim");
-  options.num_heads = arguments.integer("num_heads");
-  options.dropout = arguments.number("dropout", options.dropout);
-  options.bias = arguments.flag("bias", options.bias);
-  options.add_bias_kv = arguments.flag("add_bias_kv", options.add_bias_kv);
-  options.add_zero_attn = arguments.flag("add_zero_attn", options.add_zero_attn);
-  options.kdim = arguments.integer("kdim", options.kdim);
-  options.vdim = arguments.integer("vdim", options.vdim);
-  options.batch_first = arguments.flag("batch_first", options.batch_first);
-  return nn::make_module<nn::MultiheadAttention>(options);
-}
-
-template <typename Layer>
-std::shared_ptr<Layer> make_layer(const Arguments& arguments) {
-  nn::TransformerLayerOptions options;
-  options.d_model = arguments.integer("d_model");
-  options.nhead = arguments.integer("nhead");
-  options.dim_feedforward = arguments.integer("dim_feedforward", options.dim_feedforward);
-  options.dropout = arguments.number("dropout", options.dropout);
-  if (arguments.text("activation", "relu") == "gelu") {
-    options.activation = nn::TransformerActivation::GELU;
-  }
-  options.layer_norm_eps = arguments.number("layer_norm_eps", options.layer_norm_eps);
-  options.batch_first = arguments.flag("batch_first", options.batch_first);
-  options.norm_first = arguments.flag("norm_first", options.norm_first);
-  options.bias = arguments.flag("bias", options.bias);
-  return nn::make_module<Layer>(options);
-}
 
 std::vector<Tensor> forward_attention(const ModuleCall& call) {
   const Case& test = call.test;
@@ -78,9 +44,11 @@ std::vector<Tensor> forward_decoder_layer(const ModuleCall& call) {
 }
 
 const ModuleRegistration kTypes{
-    {"MultiheadAttention", make_attention},
-    {"TransformerEncoderLayer", make_layer<nn::TransformerEncoderLayer>},
-    {"TransformerDecoderLayer", make_layer<nn::TransformerDecoderLayer>},
+    {"MultiheadAttention", factory<nn::MultiheadAttention, nn::MultiheadAttentionOptions>()},
+    {"TransformerEncoderLayer",
+     factory<nn::TransformerEncoderLayer, nn::TransformerLayerOptions>()},
+    {"TransformerDecoderLayer",
+     factory<nn::TransformerDecoderLayer, nn::TransformerLayerOptions>()},
 };
 
 const ForwardRegistration kForwards{

@@ -1,135 +1,20 @@
-#include <span>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "calls.h"
+#include "options.h"
 #include "quanta/ops/compare.h"
 #include "quanta/ops/indexing.h"
-#include "quanta/ops/reduce.h"
 #include "quanta/ops/shape.h"
-#include "quanta/ops/sort.h"
 #include "quanta/runtime/tensor.h"
-#include "registry.h"
 
 namespace quanta::conform {
 namespace {
 
-Outputs run_view(const Case& test) { return single(test.x().view(test.dims("shape"))); }
-
-Outputs run_reshape(const Case& test) { return single(test.x().reshape(test.dims("shape"))); }
-
-Outputs run_flatten(const Case& test) {
-  const std::int64_t start = test.has_attr("start_dim") ? test.integer("start_dim") : 0;
-  const std::int64_t end = test.has_attr("end_dim") ? test.integer("end_dim") : -1;
-  return single(test.x().flatten(start, end));
-}
-
-Outputs run_permute(const Case& test) { return single(test.x().permute(test.dims("dims"))); }
-
-Outputs run_transpose(const Case& test) {
-  return single(test.x().transpose(test.integer("dim0"), test.integer("dim1")));
-}
-
-Outputs run_t(const Case& test) { return single(test.x().t()); }
-
-Outputs run_select(const Case& test) {
-  return single(test.x().select(test.integer("dim"), test.integer("index")));
-}
-
-Outputs run_slice(const Case& test) {
-  const std::int64_t step = test.has_attr("step") ? test.integer("step") : 1;
-  return single(
-      test.x().slice(test.integer("dim"), test.integer("start"), test.integer("end"), step));
-}
-
-Outputs run_narrow(const Case& test) {
-  return single(
-      test.x().narrow(test.integer("dim"), test.integer("start"), test.integer("length")));
-}
-
-Outputs run_expand(const Case& test) { return single(test.x().expand(test.dims("size"))); }
-
-Outputs run_squeeze(const Case& test) {
-  return single(test.has_attr("dim") ? test.x().squeeze(test.integer("dim")) : test.x().squeeze());
-}
-
-Outputs run_unsqueeze(const Case& test) { return single(test.x().unsqueeze(test.integer("dim"))); }
-
-Outputs run_as_strided(const Case& test) {
-  const std::int64_t offset = test.has_attr("storage_offset") ? test.integer("storage_offset") : 0;
-  return single(test.x().as_strided(test.dims("size"), test.dims("stride"), offset));
-}
-
-Outputs run_clone(const Case& test) { return single(test.x().clone()); }
-
 Outputs run_contiguous(const Case& test) {
   const Tensor x = test.has_attr("permute") ? test.x().permute(test.dims("permute")) : test.x();
   return single(x.contiguous());
-}
-
-Outputs run_copy_in_place(const Case& test) {
-  const Tensor x = test.x();
-  x.copy_(test.tensor("src"));
-  return single(x);
-}
-
-Outputs run_fill_in_place(const Case& test) {
-  const Tensor x = test.x();
-  x.fill_(test.number("value"));
-  return single(x);
-}
-
-Outputs run_equal(const Case& test) {
-  return single(Tensor::scalar(test.x().equal(test.tensor("y")) ? 1.0 : 0.0, DType::Bool));
-}
-
-Outputs run_detach(const Case& test) { return single(test.x().detach()); }
-
-Outputs run_resize_in_place(const Case& test) {
-  const Tensor x = test.x();
-  resize_(x, test.dims("size"));
-  return single(x);
-}
-
-// out0, out1, ...
-Outputs listed(const std::vector<Tensor>& parts) {
-  Outputs outputs;
-  for (std::size_t i = 0; i < parts.size(); ++i) outputs.set("out" + std::to_string(i), parts[i]);
-  return outputs;
-}
-
-Outputs run_stack(const Case& test) {
-  return single(stack(test.tensors("tensors"), test.integer("dim")));
-}
-
-Outputs run_chunk(const Case& test) {
-  return listed(chunk(test.x(), test.integer("chunks"), test.integer("dim")));
-}
-
-Outputs run_split(const Case& test) {
-  if (test.attr("split_size").is_array()) {
-    return listed(
-        split_with_sizes(test.x(), test.dims("split_size").to_vector(), test.integer("dim")));
-  }
-  return listed(split(test.x(), test.integer("split_size"), test.integer("dim")));
-}
-
-Outputs run_unbind(const Case& test) { return listed(unbind(test.x(), test.integer("dim"))); }
-
-Outputs run_flip(const Case& test) { return single(flip(test.x(), test.dims("dims"))); }
-
-Outputs run_repeat(const Case& test) { return single(repeat(test.x(), test.dims("repeats"))); }
-
-Outputs run_unfold(const Case& test) {
-  return single(
-      unfold(test.x(), test.integer("dimension"), test.integer("size"), test.integer("step")));
-}
-
-Outputs run_index_select(const Case& test) {
-  return single(index_select(test.x(), test.integer("dim"), test.tensor("index")));
-}
-
-Outputs run_gather(const Case& test) {
-  return single(gather(test.x(), test.integer("dim"), test.tensor("index")));
 }
 
 // "1:3", ":", "::2".
@@ -172,20 +57,6 @@ Outputs run_index_put_in_place(const Case& test) {
   return single(x);
 }
 
-Outputs run_masked_fill(const Case& test) {
-  return single(masked_fill(test.x(), test.tensor("mask"), test.number("value")));
-}
-
-Outputs run_masked_fill_in_place(const Case& test) {
-  const Tensor x = test.x();
-  masked_fill_(x, test.tensor("mask"), test.number("value"));
-  return single(x);
-}
-
-Outputs run_where(const Case& test) {
-  return single(where(test.tensor("condition"), test.x(), test.tensor("y")));
-}
-
 using CompareTensors = Tensor (*)(const Tensor&, const Tensor&);
 using CompareNumber = Tensor (*)(const Tensor&, double);
 
@@ -197,102 +68,67 @@ Runner comparison(CompareTensors tensors, CompareNumber number) {
   };
 }
 
-Outputs values_and_indices(const ValuesIndices& result) {
-  Outputs outputs;
-  outputs.set("values", result.values);
-  outputs.set("indices", result.indices);
-  return outputs;
-}
-
 using ExtremeFull = Tensor (*)(const Tensor&);
 using ExtremeAlong = ValuesIndices (*)(const Tensor&, std::int64_t, const ReduceOptions&);
 
 Runner extreme(ExtremeFull full, ExtremeAlong along) {
-  return [=](const Case& test) {
-    if (!test.has_attr("dim")) return single(full(test.x()));
-    return values_and_indices(
-        along(test.x(), test.integer("dim"), {.keepdim = test.flag("keepdim", false)}));
-  };
+  return if_given("dim", calls(along, {"x", "dim"}), calls(full, {"x"}));
 }
 
-Outputs run_mean(const Case& test) {
-  return single(mean(test.x(), test.dims("dim", {}), {.keepdim = test.flag("keepdim", false)}));
+Outputs run_split(const Case& test) {
+  static const Runner kBySizes = calls(split_with_sizes, {"x", "split_size", "dim"});
+  static const Runner kBySize = calls(split, {"x", "split_size", "dim"});
+  return test.attr("split_size").is_array() ? kBySizes(test) : kBySize(test);
 }
 
-Outputs run_std(const Case& test) {
-  StdOptions options{.keepdim = test.flag("keepdim", false)};
-  if (test.has_attr("unbiased")) options.correction = test.flag("unbiased", true) ? 1.0 : 0.0;
-  if (test.has_attr("correction")) options.correction = test.number("correction");
-  return single(std(test.x(), test.dims("dim", {}), options));
+const auto kMean = overload<Tensor(const Tensor&, const Dims&, const ReduceOptions&)>(mean);
+const auto kStd = overload<Tensor(const Tensor&, const Dims&, const StdOptions&)>(std);
+const Parameter kAllDims{"dim", Json::array()};
+
+// Methods with overloads, and some that are not called plainly.
+Tensor squeeze(const Tensor& x, std::optional<std::int64_t> dim) {
+  return dim ? x.squeeze(*dim) : x.squeeze();
 }
-
-SortOptions sort_options(const Case& test) {
-  SortOptions options{.descending = test.flag("descending", false)};
-  if (test.has_attr("dim")) options.dim = test.integer("dim");
-  return options;
+Tensor clone(const Tensor& x) { return x.clone(); }
+Tensor equal(const Tensor& x, const Tensor& y) {
+  return Tensor::scalar(x.equal(y) ? 1.0 : 0.0, DType::Bool);
 }
-
-Outputs run_sort(const Case& test) {
-  return values_and_indices(sort(test.x(), sort_options(test)));
-}
-
-Outputs run_argsort(const Case& test) { return single(argsort(test.x(), sort_options(test))); }
-
-Outputs run_msort(const Case& test) { return single(msort(test.x())); }
-
-Outputs run_topk(const Case& test) {
-  TopkOptions options{.largest = test.flag("largest", true), .sorted = test.flag("sorted", true)};
-  if (test.has_attr("dim")) options.dim = test.integer("dim");
-  return values_and_indices(topk(test.x(), test.integer("k"), options));
-}
-
-Outputs run_q_scale(const Case& test) { return single(test.qx().q_scale()); }
-
-Outputs run_q_zero_point(const Case& test) { return single(test.qx().q_zero_point()); }
-
-Outputs run_q_scales(const Case& test) { return single(test.qx().q_per_channel_scales()); }
-
-Outputs run_q_zero_points(const Case& test) {
-  return single(test.qx().q_per_channel_zero_points());
-}
-
-Outputs run_q_axis(const Case& test) { return single(test.qx().q_per_channel_axis()); }
 
 const Registration kOps{
-    {"view", run_view},
-    {"reshape", run_reshape},
-    {"flatten", run_flatten},
-    {"permute", run_permute},
-    {"transpose", run_transpose},
-    {"t", run_t},
-    {"select", run_select},
-    {"slice", run_slice},
-    {"narrow", run_narrow},
-    {"expand", run_expand},
-    {"squeeze", run_squeeze},
-    {"unsqueeze", run_unsqueeze},
-    {"as_strided", run_as_strided},
-    {"clone", run_clone},
+    {"view", calls(&Tensor::view, {"x", "shape"})},
+    {"reshape", calls(&Tensor::reshape, {"x", "shape"})},
+    {"flatten", calls(&Tensor::flatten, {"x", {"start_dim", 0}, {"end_dim", -1}})},
+    {"permute", calls(&Tensor::permute, {"x", "dims"})},
+    {"transpose", calls(&Tensor::transpose, {"x", "dim0", "dim1"})},
+    {"t", calls(&Tensor::t, {"x"})},
+    {"select", calls(&Tensor::select, {"x", "dim", "index"})},
+    {"slice", calls(&Tensor::slice, {"x", "dim", "start", "end", {"step", 1}})},
+    {"narrow", calls(&Tensor::narrow, {"x", "dim", "start", "length"})},
+    {"expand", calls(&Tensor::expand, {"x", "size"})},
+    {"squeeze", calls(squeeze, {"x", "dim"})},
+    {"unsqueeze", calls(&Tensor::unsqueeze, {"x", "dim"})},
+    {"as_strided", calls(&Tensor::as_strided, {"x", "size", "stride", {"storage_offset", 0}})},
+    {"clone", calls(clone, {"x"})},
     {"contiguous", run_contiguous},
-    {"copy_", run_copy_in_place},
-    {"fill_", run_fill_in_place},
-    {"equal", run_equal},
-    {"detach", run_detach},
-    {"resize_", run_resize_in_place},
-    {"stack", run_stack},
-    {"chunk", run_chunk},
+    {"copy_", calls(&Tensor::copy_, {"x", "src"})},
+    {"fill_", calls(&Tensor::fill_, {"x", "value"})},
+    {"equal", calls(equal, {"x", "y"})},
+    {"detach", calls(&Tensor::detach, {"x"})},
+    {"resize_", calls(resize_, {"x", "size"})},
+    {"stack", calls(stack, {"tensors", "dim"})},
+    {"chunk", calls(chunk, {"x", "chunks", "dim"})},
     {"split", run_split},
-    {"unbind", run_unbind},
-    {"flip", run_flip},
-    {"repeat", run_repeat},
-    {"unfold", run_unfold},
-    {"index_select", run_index_select},
-    {"gather", run_gather},
+    {"unbind", calls(unbind, {"x", "dim"})},
+    {"flip", calls(flip, {"x", "dims"})},
+    {"repeat", calls(repeat, {"x", "repeats"})},
+    {"unfold", calls(unfold, {"x", "dimension", "size", "step"})},
+    {"index_select", calls(index_select, {"x", "dim", "index"})},
+    {"gather", calls(gather, {"x", "dim", "index"})},
     {"index", run_index},
     {"index_put_", run_index_put_in_place},
-    {"masked_fill", run_masked_fill},
-    {"masked_fill_", run_masked_fill_in_place},
-    {"where", run_where},
+    {"masked_fill", calls(masked_fill, {"x", "mask", "value"})},
+    {"masked_fill_", calls(masked_fill_, {"x", "mask", "value"})},
+    {"where", calls(where, {"condition", "x", "y"})},
     {"eq", comparison(eq, eq)},
     {"ne", comparison(ne, ne)},
     {"lt", comparison(lt, lt)},
@@ -301,17 +137,17 @@ const Registration kOps{
     {"ge", comparison(ge, ge)},
     {"max", extreme(max, max)},
     {"min", extreme(min, min)},
-    {"mean", run_mean},
-    {"std", run_std},
-    {"sort", run_sort},
-    {"argsort", run_argsort},
-    {"msort", run_msort},
-    {"topk", run_topk},
-    {"q_scale", run_q_scale},
-    {"q_zero_point", run_q_zero_point},
-    {"q_per_channel_scales", run_q_scales},
-    {"q_per_channel_zero_points", run_q_zero_points},
-    {"q_per_channel_axis", run_q_axis},
+    {"mean", calls(kMean, {"x", kAllDims})},
+    {"std", calls(kStd, {"x", kAllDims})},
+    {"sort", calls(sort, {"x"})},
+    {"argsort", calls(argsort, {"x"})},
+    {"msort", calls(msort, {"x"})},
+    {"topk", calls(topk, {"x", "k"})},
+    {"q_scale", calls(&QTensor::q_scale, {"x"})},
+    {"q_zero_point", calls(&QTensor::q_zero_point, {"x"})},
+    {"q_per_channel_scales", calls(&QTensor::q_per_channel_scales, {"x"})},
+    {"q_per_channel_zero_points", calls(&QTensor::q_per_channel_zero_points, {"x"})},
+    {"q_per_channel_axis", calls(&QTensor::q_per_channel_axis, {"x"})},
 };
 
 }  // namespace

@@ -1,7 +1,6 @@
 // The functions of pytorch-quantization and ModelOpt that quantize a tensor.
 
 #include <functional>
-#include <string>
 
 #include "expected_error.h"
 #include "modelopt_values.h"

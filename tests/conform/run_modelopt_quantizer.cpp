@@ -1,7 +1,5 @@
 // ModelOpt's TensorQuantizer.
 
-#include <string>
-
 #include "expected_error.h"
 #include "modelopt_values.h"
 #include "quanta/observers/modelopt/tensor_quantizer.h"

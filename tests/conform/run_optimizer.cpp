@@ -1,45 +1,32 @@
 #include <memory>
+#include <string>
 #include <vector>
 
-#include "network.h"
-#include "quanta/nn/optim/optimizer.h"
+#include "options.h"
 #include "quanta/runtime/error.h"
 #include "registry.h"
 
 namespace quanta::conform {
 namespace {
 
+template <typename T, typename Options>
+std::unique_ptr<optim::Optimizer> make(const Case& test, const std::vector<Tensor>& parameters,
+                                       Options options = {}) {
+  const Arguments given(test.attr("args"));
+  take(given, options);
+  given.require_all_used(test.text("class"));
+  return std::make_unique<T>(parameters, options);
+}
+
 std::unique_ptr<optim::Optimizer> make_optimizer(const Case& test,
                                                  const std::vector<Tensor>& parameters) {
-  const Arguments arguments(test.attr("args"));
   const std::string type = test.text("class");
-  std::unique_ptr<optim::Optimizer> optimizer;
-  if (type == "SGD") {
-    optimizer = std::make_unique<optim::SGD>(
-        parameters, optim::SGDOptions{.lr = arguments.number("lr", 1e-3),
-                                      .momentum = arguments.number("momentum", 0.0),
-                                      .dampening = arguments.number("dampening", 0.0),
-                                      .weight_decay = arguments.number("weight_decay", 0.0),
-                                      .nesterov = arguments.flag("nesterov", false)});
-  } else if (type == "Adam" || type == "AdamW") {
-    optim::AdamOptions options{
-        .lr = arguments.number("lr", 1e-3),
-        .eps = arguments.number("eps", 1e-8),
-        .weight_decay = arguments.number("weight_decay", type == "AdamW" ? 0.01 : 0.0),
-        .amsgrad = arguments.flag("amsgrad", false)};
-    const std::vector<double> betas = arguments.numbers("betas", {0.9, 0.999});
-    options.beta1 = betas.at(0);
-    options.beta2 = betas.at(1);
-    if (type == "Adam") {
-      optimizer = std::make_unique<optim::Adam>(parameters, options);
-    } else {
-      optimizer = std::make_unique<optim::AdamW>(parameters, options);
-    }
-  } else {
-    throw UnsupportedError("optimizer " + type);
+  if (type == "SGD") return make<optim::SGD, optim::SGDOptions>(test, parameters);
+  if (type == "Adam") return make<optim::Adam, optim::AdamOptions>(test, parameters);
+  if (type == "AdamW") {
+    return make<optim::AdamW, optim::AdamOptions>(test, parameters, {.weight_decay = 0.01});
   }
-  arguments.require_all_used(type);
-  return optimizer;
+  throw UnsupportedError("optimizer " + type);
 }
 
 // The parameters after each of the steps whose gradients are given.

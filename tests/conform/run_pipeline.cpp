@@ -1,7 +1,5 @@
 #include <set>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "dynamic_pipeline.h"
 #include "network.h"

@@ -1,22 +1,14 @@
 #include "quanta/ops/quantize.h"
-#include "registry.h"
+
+#include "calls.h"
 
 namespace quanta::conform {
 namespace {
 
-Outputs run_quantize_per_tensor(const Case& test) {
-  if (test.has_input("scale")) {
-    return single(quantize_per_tensor(test.x(), test.tensor("scale"), test.tensor("zero_point"),
-                                      test.dtype()));
-  }
-  return single(quantize_per_tensor(test.x(), test.number("scale"), test.integer("zero_point"),
-                                    test.dtype()));
-}
-
-Outputs run_quantize_per_channel(const Case& test) {
-  return single(quantize_per_channel(test.x(), test.tensor("scales"), test.tensor("zero_points"),
-                                     test.integer("axis"), test.dtype()));
-}
+const auto kByNumbers =
+    overload<QTensor(const Tensor&, double, std::int64_t, DType)>(quantize_per_tensor);
+const auto kByTensors =
+    overload<QTensor(const Tensor&, const Tensor&, const Tensor&, DType)>(quantize_per_tensor);
 
 Outputs run_float_qparams(const Case& test) {
   const QTensor y =
@@ -28,22 +20,17 @@ Outputs run_float_qparams(const Case& test) {
   return outputs;
 }
 
-Outputs run_dynamic(const Case& test) {
-  return single(
-      quantize_per_tensor_dynamic(test.x(), test.dtype(), test.flag("reduce_range", false)));
-}
-
-Outputs run_dequantize(const Case& test) { return single(dequantize(test.x())); }
-
-Outputs run_int_repr(const Case& test) { return single(int_repr(test.qx())); }
-
 const Registration kOps{
-    {"quantize_per_tensor", run_quantize_per_tensor},
-    {"quantize_per_channel", run_quantize_per_channel},
+    {"quantize_per_tensor",
+     if_given("scale", calls(kByNumbers, {"x", "scale", "zero_point", "dtype"}),
+              calls(kByTensors, {"x", "scale", "zero_point", "dtype"}))},
+    {"quantize_per_channel",
+     calls(quantize_per_channel, {"x", "scales", "zero_points", "axis", "dtype"})},
     {"quantize_per_channel_float_qparams", run_float_qparams},
-    {"quantize_per_tensor_dynamic", run_dynamic},
-    {"dequantize", run_dequantize},
-    {"int_repr", run_int_repr},
+    {"quantize_per_tensor_dynamic",
+     calls(quantize_per_tensor_dynamic, {"x", "dtype", {"reduce_range", false}})},
+    {"dequantize", calls(dequantize, {"x"})},
+    {"int_repr", calls(int_repr, {"x"})},
 };
 
 }  // namespace

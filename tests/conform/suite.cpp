@@ -42,12 +42,6 @@ Tolerance read_tolerance(const Json& json) {
   return tolerance;
 }
 
-DType dtype_from_json(const std::string& name) {
-  const std::optional<DType> dtype = dtype_from_torch_name(name);
-  if (!dtype) throw FormatError(fmt::format("dtype: unknown name '{}'", name));
-  return *dtype;
-}
-
 Value plain_value(const Json& json) {
   if (json.is_null()) return {};
   if (json.is_boolean()) return json.get<bool>();
@@ -85,6 +79,12 @@ Dims dims_from_json(const Json& json) {
   Dims dims;
   for (const Json& value : json) dims.push_back(entry(value));
   return dims;
+}
+
+DType dtype_from_json(const std::string& name) {
+  const std::optional<DType> dtype = dtype_from_torch_name(name);
+  if (!dtype) throw FormatError(fmt::format("dtype: unknown name '{}'", name));
+  return *dtype;
 }
 
 bool Case::has_attr(std::string_view name) const {

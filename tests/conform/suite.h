@@ -79,6 +79,8 @@ class Case {
 
 /// A number or list of numbers as Dims; null entries become -1.
 Dims dims_from_json(const Json& json);
+/// By torch's name. Throws FormatError.
+DType dtype_from_json(const std::string& name);
 
 /// A suite's cases and tensors.
 class Suite {
