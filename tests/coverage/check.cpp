@@ -152,21 +152,36 @@ void check_operation(const OperationEntry& row, Files& files, std::vector<std::s
   }
 }
 
+/// The text with single blanks in the place of line breaks and indentation.
+std::string in_one_line(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    const bool is_blank = std::isspace(static_cast<unsigned char>(c)) != 0;
+    if (!is_blank) {
+      result += c;
+    } else if (!result.ends_with(' ')) {
+      result += ' ';
+    }
+  }
+  return result;
+}
+
 /// Every `file` "test case" on the page of differences has to be there.
 void check_differences(Files& files, std::vector<std::string>& found) {
   constexpr std::string_view kPage = "docs/differences.md";
-  const auto& page = files.text(kPage);
-  if (!page) {
+  const auto& lines = files.text(kPage);
+  if (!lines) {
     found.push_back(fmt::format("no {}", kPage));
     return;
   }
+  const std::string page = in_one_line(*lines);
   constexpr std::string_view kStart = "`tests/";
-  for (std::size_t at = page->find(kStart); at != std::string::npos;
-       at = page->find(kStart, at + 1)) {
-    const std::size_t path_end = page->find('`', at + 1);
-    const std::size_t name_end = page->find('"', path_end + 3);
-    const std::string path = page->substr(at + 1, path_end - at - 1);
-    const std::string name = page->substr(path_end + 3, name_end - path_end - 3);
+  for (std::size_t at = page.find(kStart); at != std::string::npos;
+       at = page.find(kStart, at + 1)) {
+    const std::size_t path_end = page.find('`', at + 1);
+    const std::size_t name_end = page.find('"', path_end + 3);
+    const std::string path = page.substr(at + 1, path_end - at - 1);
+    const std::string name = page.substr(path_end + 3, name_end - path_end - 3);
     const auto& test = files.text(path);
     if (!test || test->find(fmt::format("TEST_CASE(\"{}\")", name)) == std::string::npos) {
       found.push_back(fmt::format("{}: no test {} \"{}\"", kPage, path, name));

@@ -94,9 +94,10 @@ std::string test_of(const OperationEntry& row) {
 std::string operations_to_markdown() {
   std::string out = fmt::format(
       "\n## Operations\n\n"
-      "The catalogue (`quanta/ops/catalogue.h`), {} operations: where each is declared, the dtypes "
-      "of its first argument, whether that gets a gradient, the settings that files and printed "
-      "plans name, and the test of its values. `tests/ops/catalogue_test.cpp` tests all of them: "
+      "The catalogue (`quanta/ops/catalogue.h`), {} operations: where each is declared, the "
+      "dtypes\n"
+      "of its first argument, whether that gets a gradient, the settings that files and printed\n"
+      "plans name, and the test of its values. `tests/ops/catalogue_test.cpp` tests all of them:\n"
       "recorded and replayed, differentiated, empty, strided, with wrong arguments.\n\n"
       "| operation | declared in | dtypes | gradient | settings | test |\n"
       "|---|---|---|---|---|---|\n",

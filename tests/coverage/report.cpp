@@ -64,18 +64,17 @@ void add_row(std::string& out, const Row& row, bool is_tried) {
 std::string to_markdown() {
   std::string out =
       "# Coverage of torch.ao.quantization\n\n"
-      "Printed by `quanta-coverage` from the tables in `tests/coverage` and, at the end, from the "
+      "Printed by `quanta-coverage` from the tables in `tests/coverage` and, at the end, from the\n"
       "catalogue of operations; a test fails when this file differs. Do not edit.\n\n"
-      "Each call is compiled, and where element types are given it was run on small tensors of "
-      "every "
-      "type and memory order: `x` [2, 4, 6, 6], `signal` [2, 4, 6], `volume` [2, 4, 6, 6, 6], "
+      "Each call is compiled, and where element types are given it was run on small tensors of\n"
+      "every type and memory order: `x` [2, 4, 6, 6], `signal` [2, 4, 6], `volume` [2, 4, 6, 6, "
+      "6],\n"
       "`matrix` [6, 4]. `ones`, `weight`, `indices` and `packed_...` stand for arguments of "
-      "fitting "
-      "sizes. Types: of `x`; quantized ones per tensor, those quantized along dimension 1 "
-      "under \"per channel\". Memory orders: those in which all of these types work; strided is "
-      "every "
-      "second element of a larger tensor. Suites are those of `tests/golden`, with the op's "
-      "name there after the slash.\n";
+      "fitting\n"
+      "sizes. Types: of `x`; quantized ones per tensor, those quantized along dimension 1 under\n"
+      "\"per channel\". Memory orders: those in which all of these types work; strided is every\n"
+      "second element of a larger tensor. Suites are those of `tests/golden`, with the op's name\n"
+      "there after the slash.\n";
   std::size_t done = 0;
   std::size_t open = 0;
   std::string body;
