@@ -79,9 +79,9 @@ Tensor dropout(const Tensor& x, double p = 0.5);
 
 namespace quantized {
 
-// The same function on per-tensor QUInt8, QInt8 or QInt32 codes, as quantize(f(dequantize(q))): the
-// result has the given scale and zero point and the input's dtype. Codes of 8 bits are looked up in
-// a table of all 256.
+// The function of this name in namespace quanta on per-tensor QUInt8, QInt8 or QInt32 codes, that
+// is quantize(f(dequantize(q))). The result has the given scale and zero point and the input's
+// dtype. Codes of 8 bits are looked up in a table of all 256.
 QTensor leaky_relu(const QTensor& x, double negative_slope, double scale, std::int64_t zero_point);
 QTensor hardswish(const QTensor& x, double scale, std::int64_t zero_point);
 /// x >= 0 ? x * scale : expm1(x * input_scale) * alpha * scale.

@@ -21,7 +21,7 @@
 /// a call and knows how to check the arguments, what comes out, how that is calculated, what its
 /// gradient is and what a plan may do with it. run() is the one place where an operation meets the
 /// device, the allocator, the profiler, the tape and a recording: no operation asks whether
-/// something is being recorded or differentiated.
+/// something is recorded or differentiated. Threads may share an operation that nobody changes.
 ///
 ///   struct Square : Op<Square> {
 ///     static constexpr std::string_view kName = "square";
@@ -66,10 +66,10 @@ class Results {
  public:
   /// A plain tensor. Throws ArgumentError for sizes that no tensor can have.
   void add(const Dims& sizes, DType dtype, MemoryFormat format = MemoryFormat::Contiguous);
-  /// Codes. The parameters are trusted: see check_quantizer.
+  /// A tensor of codes. The parameters are trusted: see check_quantizer.
   void add(const Dims& sizes, DType dtype, const Quantizer& quantizer,
            MemoryFormat format = MemoryFormat::Contiguous);
-  /// As `like` in dtype and quantizer, with sizes and strides of its own.
+  /// A tensor with the dtype and quantizer of `like`, and with these sizes and strides.
   void add_like(const Tensor& like, const Dims& sizes, const Dims& strides);
   void add_like(const Tensor& like, const Dims& sizes,
                 MemoryFormat format = MemoryFormat::Contiguous);
@@ -105,7 +105,7 @@ class Results {
   std::array<Tensor, 3> few_;
   std::vector<Tensor> many_;  // all of them, once there are more than few_ holds
   std::size_t count_ = 0;
-  /// MemoryFormat::Preserve: as it is.
+  /// MemoryFormat::Preserve stands for any order.
   std::array<MemoryFormat, kArranged> arranged_{MemoryFormat::Preserve, MemoryFormat::Preserve,
                                                 MemoryFormat::Preserve, MemoryFormat::Preserve,
                                                 MemoryFormat::Preserve, MemoryFormat::Preserve,
@@ -128,7 +128,7 @@ struct GradientUse {
   std::uint64_t outputs = 0;
 
   static constexpr GradientUse none() { return {Kind::None, 0, 0}; }
-  /// Sizes and dtypes of all arguments are known anyway.
+  /// For a gradient that needs these; sizes and dtypes of all arguments are known to it anyway.
   static constexpr GradientUse of(std::uint64_t inputs, std::uint64_t outputs = 0) {
     return {Kind::Defined, inputs, outputs};
   }
@@ -243,7 +243,7 @@ using Op = detail::OpBase<Derived, Operation>;
 template <typename Derived>
 using ComposedOp = detail::OpBase<Derived, Composition>;
 
-/// Same type, name and settings.
+/// Whether both have the same type, name and settings.
 bool operator==(const Operation& a, const Operation& b);
 /// "leaky_relu(negative_slope=0.01)".
 std::string to_string(const Operation& operation);
@@ -258,9 +258,9 @@ void set_attribute(Operation& operation, std::string_view name, const Attribute&
 void require_tensor(std::string_view op, std::string_view argument, const Tensor& x,
                     std::initializer_list<DType> dtypes);
 
-/// Copies what other operations have calculated, of the sizes, dtype and quantizer of `out`, into
-/// it: for an operation whose cpu() calls others. Throws UnsupportedError where they differ, as
-/// values that change from call to call decide about them.
+/// Copies `result`, which other operations have calculated, into `out`: for an operation whose
+/// cpu() calls others. Throws UnsupportedError where sizes, dtype or quantizer differ, which
+/// happens when values that change from call to call decide about them.
 void copy_result(const Tensor& result, const Tensor& out);
 
 namespace detail {

@@ -57,7 +57,7 @@ class Recording {
 
 namespace detail {
 extern thread_local constinit Recording* recording;
-/// Of new storages, while steps are not recorded too.
+/// The recording that hears of new storages, while steps are not recorded too.
 extern thread_local constinit Recording* noting;
 }  // namespace detail
 
