@@ -16,6 +16,7 @@ import json
 import os
 import statistics
 import subprocess
+import textwrap
 
 # How many times faster than the fastest int8 peer each network has to be.
 TARGETS = {
@@ -237,6 +238,14 @@ def grouped(rows, value, mark):
     return [threads_text(count) for count in threads], complete
 
 
+def wrapped(line):
+    """Prose in lines of at most 100 columns; tables and pictures as they are."""
+    if line.startswith(("|", "!", "#")) or len(line) <= 100:
+        return line
+    return textwrap.fill(line, 100, subsequent_indent="  " if line.startswith("- ") else "",
+                         break_long_words=False, break_on_hyphens=False)
+
+
 def write(path, text):
     temporary = path + ".part"
     with open(temporary, "w", encoding="utf-8") as file:
@@ -300,7 +309,8 @@ def main():
             op_rows(runs),
         ]  # fmt: skip
     parts.append("Slower in int8 than in float: " + (", ".join(slower) if slower else "none of these") + ".")
-    write(arguments.output, "\n\n".join(parts) + "\n")
+    lines = "\n\n".join(parts).split("\n")
+    write(arguments.output, "\n".join(map(wrapped, lines)) + "\n")
 
 
 main()
