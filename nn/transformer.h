@@ -108,7 +108,7 @@ class TransformerDecoderLayer : public Module {
   TransformerLayerOptions options_;
 };
 
-/// As TransformerEncoder, of decoder layers.
+/// A stack of decoder layers, with the rules of TransformerEncoder.
 class TransformerDecoder : public Module {
  public:
   Child<ModuleList> layers;

@@ -24,8 +24,8 @@ enum class FormatKind : std::uint8_t {
 
 /// The direction in which blocks run: the values that are multiplied and summed up with each other.
 enum class BlockAxis : std::uint8_t {
-  Rows,      ///< of weights: all values of an index along axis 0, in order
-  Channels,  ///< of activations: axis 1 of tensors with four or five axes, else the last one
+  Rows,      ///< for weights: all values of an index along axis 0, in order
+  Channels,  ///< for activations: axis 1 of tensors with four or five axes, else the last one
 };
 
 struct FormatOptions {

@@ -76,7 +76,7 @@ class GRU : public DynamicLayer<nn::GRU> {
  public:
   GRU(const RecurrentOptions& options, std::vector<GateWeights> weights)
       : DynamicLayer(options, std::move(weights)) {}
-  /// As LSTM::from_float.
+  /// Takes an nn::GRU; otherwise the same as LSTM::from_float.
   static std::shared_ptr<Module> from_float(const Module& module);
 };
 

@@ -11,7 +11,7 @@
 
 namespace quanta::arithmetic {
 
-/// Of lhs op rhs, broadcast; `needed` as in Operation::gradient_use.
+/// The gradient of lhs op rhs with broadcasting; `needed` as in Operation::gradient_use.
 GradientUse binary_gradient_use(cpu::FloatBinary op, std::uint64_t needed);
 std::vector<Tensor> binary_gradient(cpu::FloatBinary op, const autograd::BackwardContext& context);
 

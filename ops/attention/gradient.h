@@ -13,7 +13,7 @@ namespace quanta::attention {
 Tensor weights_or_zeros(const Tensor& query, const Tensor& key, const Tensor& mask, double scale,
                         bool is_causal);
 
-/// Of query, key, value and the mask of numbers to add, as far as they are needed.
+/// The gradients of query, key, value and the mask of numbers to add, where they are needed.
 std::vector<Tensor> attention_gradients(const autograd::BackwardContext& context, double scale,
                                         bool is_causal);
 

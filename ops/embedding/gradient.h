@@ -11,7 +11,7 @@
 
 namespace quanta::embeddings {
 
-/// Of a table of these sizes whose rows were taken; the row padding_idx gets nothing.
+/// The gradient of a table of these sizes whose rows were taken; the row padding_idx gets none.
 Tensor embedding_gradient(const Tensor& gradient, const Tensor& indices, const Dims& sizes,
                           std::optional<std::int64_t> padding_idx);
 
