@@ -42,10 +42,20 @@ std::shared_ptr<Module> convert_conv(std::string_view op, const Module& module,
 
 constexpr std::string_view kConvReLU = "quantized::conv_relu";
 
-template <typename Fused>
-const nn::Linear& linear_part(std::string_view op, const Module& module, std::string_view wanted) {
-  const Fused& fused = detail::expect_module<Fused>(op, module, wanted);
-  return detail::expect_module<nn::Linear>(op, fused[0], "Linear");
+template <typename Float>
+constexpr std::string_view kConvAdd =
+    std::is_same_v<Float, intrinsic::ConvAddReLU2d> ? "ConvAddReLU2d" : "ConvAdd2d";
+
+// `settings` of the activation come between bias and scale.
+template <typename Quantized, typename Fused, typename... Settings>
+std::shared_ptr<Module> convert_linear(std::string_view name, const Module& module,
+                                       Settings... settings) {
+  const std::string op = fmt::format("{}.from_float", name);
+  const Fused& fused = detail::expect_module<Fused>(op, module, name);
+  const auto& source = detail::expect_module<nn::Linear>(op, fused[0], "Linear");
+  const detail::OutputParams output = detail::quint8_output_params(op, module);
+  return make_module<Quantized>(detail::quantize_weight(op, module, source.weight), source.bias,
+                                settings..., output.scale, output.zero_point);
 }
 
 }  // namespace
@@ -72,71 +82,56 @@ template class ConvReLU<1>;
 template class ConvReLU<2>;
 template class ConvReLU<3>;
 
-ConvAdd2d::ConvAdd2d(const ConvOptions& options, const QTensor& weight, const Tensor& bias,
-                     double output_scale, std::int64_t output_zero_point)
+template <typename Float>
+ConvAdd<Float>::ConvAdd(const ConvOptions& options, const QTensor& weight, const Tensor& bias,
+                        double output_scale, std::int64_t output_zero_point)
     : scale(output_scale), zero_point(output_zero_point), packed_(weight, bias, options, 2) {
-  detail::check_qparams("ConvAdd2d", output_scale, output_zero_point, {0, 255});
+  detail::check_qparams(kConvAdd<Float>, output_scale, output_zero_point, {0, 255});
 }
 
-std::shared_ptr<Module> ConvAdd2d::from_float(const Module& module) {
-  return convert_conv<ConvAdd2d, intrinsic::ConvAdd2d>("ConvAdd2d.from_float", module, "ConvAdd2d");
+template <typename Float>
+std::shared_ptr<Module> ConvAdd<Float>::from_float(const Module& module) {
+  const std::string name(kConvAdd<Float>);
+  return convert_conv<ConvAdd, Float>(name + ".from_float", module, name);
 }
 
-std::string ConvAdd2d::extra_repr() const { return detail::conv_repr(packed_, scale, zero_point); }
-
-Tensor ConvAdd2d::run(const Tensor& x, const Tensor& accum) const {
-  return ops::conv_add(x.as_quantized("quantized::conv2d_add", "x"),
-                       accum.as_quantized("quantized::conv2d_add", "accum"), packed_, scale,
-                       zero_point);
+template <typename Float>
+std::string ConvAdd<Float>::type_name() const {
+  return "Quantized" + std::string(kConvAdd<Float>);
 }
 
-void ConvAdd2d::save_state(StateDict& state, const std::string& prefix) const {
-  detail::save_conv(state, prefix, packed_);
-  detail::save_qparams(state, prefix, scale, zero_point);
-}
-
-void ConvAdd2d::load_state(StateReader& reader) {
-  detail::load_conv(reader, packed_);
-  detail::load_qparams(reader, scale, zero_point, {0, 255});
-}
-
-ConvAddReLU2d::ConvAddReLU2d(const ConvOptions& options, const QTensor& weight, const Tensor& bias,
-                             double output_scale, std::int64_t output_zero_point)
-    : scale(output_scale), zero_point(output_zero_point), packed_(weight, bias, options, 2) {
-  detail::check_qparams("ConvAddReLU2d", output_scale, output_zero_point, {0, 255});
-}
-
-std::shared_ptr<Module> ConvAddReLU2d::from_float(const Module& module) {
-  return convert_conv<ConvAddReLU2d, intrinsic::ConvAddReLU2d>("ConvAddReLU2d.from_float", module,
-                                                               "ConvAddReLU2d");
-}
-
-std::string ConvAddReLU2d::extra_repr() const {
+template <typename Float>
+std::string ConvAdd<Float>::extra_repr() const {
   return detail::conv_repr(packed_, scale, zero_point);
 }
 
-Tensor ConvAddReLU2d::run(const Tensor& x, const Tensor& accum) const {
-  return ops::conv_add_relu(x.as_quantized("quantized::conv2d_add_relu", "x"),
-                            accum.as_quantized("quantized::conv2d_add_relu", "accum"), packed_,
-                            scale, zero_point);
+template <typename Float>
+Tensor ConvAdd<Float>::run(const Tensor& x, const Tensor& accum) const {
+  constexpr bool kReLU = std::is_same_v<Float, intrinsic::ConvAddReLU2d>;
+  constexpr std::string_view kOp = kReLU ? "quantized::conv2d_add_relu" : "quantized::conv2d_add";
+  const QTensor codes = x.as_quantized(kOp, "x");
+  const QTensor added = accum.as_quantized(kOp, "accum");
+  return kReLU ? ops::conv_add_relu(codes, added, packed_, scale, zero_point)
+               : ops::conv_add(codes, added, packed_, scale, zero_point);
 }
 
-void ConvAddReLU2d::save_state(StateDict& state, const std::string& prefix) const {
+template <typename Float>
+void ConvAdd<Float>::save_state(StateDict& state, const std::string& prefix) const {
   detail::save_conv(state, prefix, packed_);
   detail::save_qparams(state, prefix, scale, zero_point);
 }
 
-void ConvAddReLU2d::load_state(StateReader& reader) {
+template <typename Float>
+void ConvAdd<Float>::load_state(StateReader& reader) {
   detail::load_conv(reader, packed_);
   detail::load_qparams(reader, scale, zero_point, {0, 255});
 }
 
+template class ConvAdd<intrinsic::ConvAdd2d>;
+template class ConvAdd<intrinsic::ConvAddReLU2d>;
+
 std::shared_ptr<Module> LinearReLU::from_float(const Module& module) {
-  constexpr std::string_view kOp = "LinearReLU.from_float";
-  const nn::Linear& source = linear_part<intrinsic::LinearReLU>(kOp, module, "LinearReLU");
-  const detail::OutputParams output = detail::quint8_output_params(kOp, module);
-  return make_module<LinearReLU>(detail::quantize_weight(kOp, module, source.weight), source.bias,
-                                 output.scale, output.zero_point);
+  return convert_linear<LinearReLU, intrinsic::LinearReLU>("LinearReLU", module);
 }
 
 std::shared_ptr<Module> LinearReLU::from_reference(const nn::reference::Linear& module,
@@ -150,15 +145,13 @@ Tensor LinearReLU::forward(const Tensor& x) const {
 }
 
 std::shared_ptr<Module> LinearLeakyReLU::from_float(const Module& module) {
-  constexpr std::string_view kOp = "LinearLeakyReLU.from_float";
-  const nn::Linear& source =
-      linear_part<intrinsic::LinearLeakyReLU>(kOp, module, "LinearLeakyReLU");
-  const auto& fused = dynamic_cast<const intrinsic::LinearLeakyReLU&>(module);
-  const auto& activation = detail::expect_module<nn::LeakyReLU>(kOp, fused[1], "LeakyReLU");
-  const detail::OutputParams output = detail::quint8_output_params(kOp, module);
-  return make_module<LinearLeakyReLU>(detail::quantize_weight(kOp, module, source.weight),
-                                      source.bias, activation.negative_slope(), output.scale,
-                                      output.zero_point);
+  constexpr std::string_view kName = "LinearLeakyReLU";
+  const auto& fused = detail::expect_module<intrinsic::LinearLeakyReLU>(
+      "LinearLeakyReLU.from_float", module, kName);
+  const auto& activation =
+      detail::expect_module<nn::LeakyReLU>("LinearLeakyReLU.from_float", fused[1], "LeakyReLU");
+  return convert_linear<LinearLeakyReLU, intrinsic::LinearLeakyReLU>(kName, module,
+                                                                     activation.negative_slope());
 }
 
 std::shared_ptr<Module> LinearLeakyReLU::from_reference(const nn::reference::Linear& module,
@@ -174,11 +167,7 @@ Tensor LinearLeakyReLU::forward(const Tensor& x) const {
 }
 
 std::shared_ptr<Module> LinearTanh::from_float(const Module& module) {
-  constexpr std::string_view kOp = "LinearTanh.from_float";
-  const nn::Linear& source = linear_part<intrinsic::LinearTanh>(kOp, module, "LinearTanh");
-  const detail::OutputParams output = detail::quint8_output_params(kOp, module);
-  return make_module<LinearTanh>(detail::quantize_weight(kOp, module, source.weight), source.bias,
-                                 output.scale, output.zero_point);
+  return convert_linear<LinearTanh, intrinsic::LinearTanh>("LinearTanh", module);
 }
 
 std::shared_ptr<Module> LinearTanh::from_reference(const nn::reference::Linear& module,

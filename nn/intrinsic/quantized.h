@@ -33,21 +33,23 @@ extern template class ConvReLU<1>;
 extern template class ConvReLU<2>;
 extern template class ConvReLU<3>;
 
-/// conv(x) + accum, `conv->forward(x, accum)`; both QUInt8. A float ConvAdd2d too, so that it fits
-/// into that one's slot. State as of nn::quantized::Conv2d.
-class ConvAdd2d : public intrinsic::ConvAdd2d {
+/// ConvAdd2d: conv(x) + accum, `conv->forward(x, accum)`; both QUInt8. ConvAddReLU2d: the relu of
+/// that. A `Float`, the float class of that name, too, so that it fits into that one's slot. State
+/// as of nn::quantized::Conv2d.
+template <typename Float>
+class ConvAdd : public Float {
  public:
   double scale = 1.0;
   std::int64_t zero_point = 0;
 
-  ConvAdd2d(const ConvOptions& options, const QTensor& weight, const Tensor& bias,
-            double scale = 1.0, std::int64_t zero_point = 0);
+  ConvAdd(const ConvOptions& options, const QTensor& weight, const Tensor& bias, double scale = 1.0,
+          std::int64_t zero_point = 0);
   static std::shared_ptr<Module> from_float(const Module& module);
 
   const QTensor& weight() const { return packed_.weight(); }
   const Tensor& bias() const { return packed_.bias(); }
   const quanta::quantized::ConvPackedParams& packed() const noexcept { return packed_; }
-  std::string type_name() const override { return "QuantizedConvAdd2d"; }
+  std::string type_name() const override;
   std::string extra_repr() const override;
 
  protected:
@@ -58,31 +60,10 @@ class ConvAdd2d : public intrinsic::ConvAdd2d {
  private:
   quanta::quantized::ConvPackedParams packed_;
 };
-
-/// relu(conv(x) + accum), otherwise as ConvAdd2d.
-class ConvAddReLU2d : public intrinsic::ConvAddReLU2d {
- public:
-  double scale = 1.0;
-  std::int64_t zero_point = 0;
-
-  ConvAddReLU2d(const ConvOptions& options, const QTensor& weight, const Tensor& bias,
-                double scale = 1.0, std::int64_t zero_point = 0);
-  static std::shared_ptr<Module> from_float(const Module& module);
-
-  const QTensor& weight() const { return packed_.weight(); }
-  const Tensor& bias() const { return packed_.bias(); }
-  const quanta::quantized::ConvPackedParams& packed() const noexcept { return packed_; }
-  std::string type_name() const override { return "QuantizedConvAddReLU2d"; }
-  std::string extra_repr() const override;
-
- protected:
-  Tensor run(const Tensor& x, const Tensor& accum) const override;
-  void save_state(StateDict& state, const std::string& prefix) const override;
-  void load_state(StateReader& reader) override;
-
- private:
-  quanta::quantized::ConvPackedParams packed_;
-};
+using ConvAdd2d = ConvAdd<intrinsic::ConvAdd2d>;
+using ConvAddReLU2d = ConvAdd<intrinsic::ConvAddReLU2d>;
+extern template class ConvAdd<intrinsic::ConvAdd2d>;
+extern template class ConvAdd<intrinsic::ConvAddReLU2d>;
 
 class LinearReLU : public nn::quantized::Linear {
  public:

@@ -11,7 +11,6 @@ namespace ops = quanta::quantized;
 using detail::python_bool;
 using detail::python_float;
 
-// The module's own copy: the float model goes on training without an effect here.
 Tensor copy_of(const Tensor& tensor) { return tensor.defined() ? tensor.clone() : Tensor(); }
 
 }  // namespace
@@ -78,12 +77,11 @@ std::shared_ptr<Module> BatchNorm<N>::from_float(const Module& module) {
 template class BatchNorm<2>;
 template class BatchNorm<3>;
 
-LayerNorm::LayerNorm(const LayerNormOptions& options, const Tensor& norm_weight,
-                     const Tensor& norm_bias, double output_scale, std::int64_t output_zero_point)
+AffineNorm::AffineNorm(const Tensor& norm_weight, const Tensor& norm_bias, double output_scale,
+                       std::int64_t output_zero_point)
     : OutputQuantized(output_scale, output_zero_point),
       weight(copy_of(norm_weight)),
-      bias(copy_of(norm_bias)),
-      options_(options) {
+      bias(copy_of(norm_bias)) {
   register_parameter("weight", weight);
   register_parameter("bias", bias);
 }
@@ -107,16 +105,6 @@ std::string LayerNorm::extra_repr() const {
                      python_bool(options_.elementwise_affine));
 }
 
-GroupNorm::GroupNorm(const GroupNormOptions& options, const Tensor& norm_weight,
-                     const Tensor& norm_bias, double output_scale, std::int64_t output_zero_point)
-    : OutputQuantized(output_scale, output_zero_point),
-      weight(copy_of(norm_weight)),
-      bias(copy_of(norm_bias)),
-      options_(options) {
-  register_parameter("weight", weight);
-  register_parameter("bias", bias);
-}
-
 std::shared_ptr<Module> GroupNorm::from_float(const Module& module) {
   constexpr std::string_view kOp = "GroupNorm.from_float";
   const auto& source = detail::expect_module<nn::GroupNorm>(kOp, module, "GroupNorm");
@@ -133,18 +121,6 @@ Tensor GroupNorm::forward(const Tensor& x) const {
 std::string GroupNorm::extra_repr() const {
   return fmt::format("{}, {}, eps={}, affine={}", options_.num_groups, options_.num_channels,
                      python_float(options_.eps), python_bool(options_.affine));
-}
-
-InstanceNormNd::InstanceNormNd(const InstanceNormOptions& options, std::int64_t spatial,
-                               const Tensor& norm_weight, const Tensor& norm_bias,
-                               double output_scale, std::int64_t output_zero_point)
-    : OutputQuantized(output_scale, output_zero_point),
-      weight(copy_of(norm_weight)),
-      bias(copy_of(norm_bias)),
-      options_(options),
-      spatial_(spatial) {
-  register_parameter("weight", weight);
-  register_parameter("bias", bias);
 }
 
 Tensor InstanceNormNd::forward(const Tensor& x) const {

@@ -56,14 +56,23 @@ using BatchNorm3d = BatchNorm<3>;
 extern template class BatchNorm<2>;
 extern template class BatchNorm<3>;
 
-class LayerNorm : public OutputQuantized {
+/// What the norms by the input's own statistics share.
+class AffineNorm : public OutputQuantized {
  public:
   /// Float32 as in the float module, or undefined.
   Tensor weight;
   Tensor bias;
 
+ protected:
+  /// Keeps copies: the float model goes on training without an effect here.
+  AffineNorm(const Tensor& weight, const Tensor& bias, double scale, std::int64_t zero_point);
+};
+
+class LayerNorm : public AffineNorm {
+ public:
   LayerNorm(const LayerNormOptions& options, const Tensor& weight, const Tensor& bias, double scale,
-            std::int64_t zero_point);
+            std::int64_t zero_point)
+      : AffineNorm(weight, bias, scale, zero_point), options_(options) {}
   static std::shared_ptr<Module> from_float(const Module& module);
   Tensor forward(const Tensor& x) const override;
   std::string extra_repr() const override;
@@ -72,13 +81,11 @@ class LayerNorm : public OutputQuantized {
   LayerNormOptions options_;
 };
 
-class GroupNorm : public OutputQuantized {
+class GroupNorm : public AffineNorm {
  public:
-  Tensor weight;
-  Tensor bias;
-
   GroupNorm(const GroupNormOptions& options, const Tensor& weight, const Tensor& bias, double scale,
-            std::int64_t zero_point);
+            std::int64_t zero_point)
+      : AffineNorm(weight, bias, scale, zero_point), options_(options) {}
   static std::shared_ptr<Module> from_float(const Module& module);
   Tensor forward(const Tensor& x) const override;
   std::string extra_repr() const override;
@@ -88,17 +95,15 @@ class GroupNorm : public OutputQuantized {
 };
 
 /// What the quantized instance norms share.
-class InstanceNormNd : public OutputQuantized {
+class InstanceNormNd : public AffineNorm {
  public:
-  Tensor weight;
-  Tensor bias;
-
   Tensor forward(const Tensor& x) const override;
   std::string extra_repr() const override;
 
  protected:
   InstanceNormNd(const InstanceNormOptions& options, std::int64_t spatial, const Tensor& weight,
-                 const Tensor& bias, double scale, std::int64_t zero_point);
+                 const Tensor& bias, double scale, std::int64_t zero_point)
+      : AffineNorm(weight, bias, scale, zero_point), options_(options), spatial_(spatial) {}
 
  private:
   InstanceNormOptions options_;
