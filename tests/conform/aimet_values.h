@@ -1,7 +1,6 @@
 #pragma once
 
-#include <optional>
-
+#include "arguments.h"
 #include "quanta/observers/aimet/affine_quantizer.h"
 #include "suite.h"
 
@@ -10,19 +9,14 @@ namespace quanta::conform {
 /// Settings of an affine quantizer, as far as the case gives them.
 inline aimet::AffineQuantizerOptions affine_options_of(const Case& test) {
   aimet::AffineQuantizerOptions options;
-  options.shape = test.dims("shape", {});
-  const auto integer = [&](const char* name) {
-    return test.has_attr(name) ? std::optional(test.integer(name)) : std::nullopt;
-  };
-  const bool by_ends = test.has_attr("qmin");
-  options.qmin = integer("qmin");
-  options.qmax = integer("qmax");
-  if (!by_ends) options.bitwidth = integer("bitwidth");
-  if (test.has_attr("symmetric")) options.symmetric = test.flag("symmetric", false);
-  options.block_size = test.dims("block_size", {});
-  if (test.has_attr("zero_point_shift")) {
-    options.zero_point_shift = test.number("zero_point_shift");
-  }
+  const Arguments given(test.attrs);
+  given("shape", options.shape);
+  given("qmin", options.qmin);
+  given("qmax", options.qmax);
+  if (!options.qmin) given("bitwidth", options.bitwidth);
+  given("symmetric", options.symmetric);
+  given("block_size", options.block_size);
+  given("zero_point_shift", options.zero_point_shift);
   return options;
 }
 

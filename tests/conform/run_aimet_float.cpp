@@ -1,8 +1,8 @@
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "aimet_values.h"
+#include "arguments.h"
 #include "expected_error.h"
 #include "quanta/observers/aimet/float_quantizer.h"
 #include "quanta/runtime/error.h"
@@ -13,19 +13,14 @@ namespace {
 
 aimet::FloatQuantizerOptions float_options(const Case& test) {
   aimet::FloatQuantizerOptions options;
-  const auto integer = [&](const char* name) {
-    return test.has_attr(name) ? std::optional(test.integer(name)) : std::nullopt;
-  };
-  const auto flag = [&](const char* name) {
-    return test.has_attr(name) ? std::optional(test.flag(name, false)) : std::nullopt;
-  };
-  if (test.has_attr("dtype")) options.dtype = test.text("dtype");
-  options.exponent_bits = integer("exponent_bits");
-  options.mantissa_bits = integer("mantissa_bits");
-  options.finite = flag("finite");
-  options.unsigned_zero = flag("unsigned_zero");
-  options.shape = test.dims("shape", {});
-  options.block_size = test.dims("block_size", {});
+  const Arguments given(test.attrs);
+  given("dtype", options.dtype);
+  given("exponent_bits", options.exponent_bits);
+  given("mantissa_bits", options.mantissa_bits);
+  given("finite", options.finite);
+  given("unsigned_zero", options.unsigned_zero);
+  given("shape", options.shape);
+  given("block_size", options.block_size);
   if (test.has_attr("analyzer")) {
     if (test.text("analyzer") != "minmax") throw FormatError("analyzer: unknown one");
     options.analyzer = std::make_shared<aimet::MinMaxAnalyzer>(options.shape, options.block_size);

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "arguments.h"
 #include "quanta/observers/defaults.h"
 #include "quanta/observers/fake_quantize.h"
 #include "quanta/observers/fused_fake_quantize.h"
@@ -124,12 +125,13 @@ Outputs as_steps(List results) {
 
 Outputs run_fused(const Case& test) {
   FusedFakeQuantOptions options;
-  options.averaging_const = test.number("averaging_const");
-  options.quant_min = test.integer("quant_min");
-  options.quant_max = test.integer("quant_max");
-  options.ch_axis = test.integer("ch_axis");
-  options.per_row_fake_quant = test.flag("per_row_fake_quant", false);
-  options.symmetric_quant = test.flag("symmetric_quant", false);
+  const Arguments given(test.attrs);
+  given("averaging_const", options.averaging_const);
+  given("quant_min", options.quant_min);
+  given("quant_max", options.quant_max);
+  given("ch_axis", options.ch_axis);
+  given("per_row_fake_quant", options.per_row_fake_quant);
+  given("symmetric_quant", options.symmetric_quant);
   const std::vector<Step> steps = steps_of(test);
   const std::int64_t rows =
       options.per_row_fake_quant ? steps.at(0).x.size(options.ch_axis) : std::int64_t{1};

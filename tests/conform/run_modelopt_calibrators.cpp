@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 
+#include "arguments.h"
 #include "collector_settings.h"
 #include "expected_error.h"
 #include "modelopt_values.h"
@@ -35,9 +36,10 @@ Outputs run_histogram(const Case& test) {
       std::dynamic_pointer_cast<modelopt::HistogramCalibrator>(make(test, "HistogramCalibrator"));
   for (const Tensor& batch : test.tensors("batches")) calibrator->collect(batch);
   modelopt::HistogramSearch search;
-  if (test.has_attr("stride")) search.stride = test.integer("stride");
-  if (test.has_attr("start_bin")) search.start_bin = test.integer("start_bin");
-  if (test.has_attr("percentile")) search.percentile = test.number("percentile");
+  const Arguments given(test.attrs);
+  given("stride", search.stride);
+  given("start_bin", search.start_bin);
+  given("percentile", search.percentile);
   Outputs outputs;
   outputs.set("amax", calibrator->compute_amax(
                           modelopt::histogram_method_from_name(test.text("method")), search));
@@ -48,13 +50,11 @@ Outputs run_histogram(const Case& test) {
 
 Outputs run_mse(const Case& test) {
   modelopt::MseCalibrator::Options options;
-  options.axis = test.dims("axis", {});
-  const auto number = [&](const char* name, double& to) {
-    if (test.has_attr(name)) to = test.number(name);
-  };
-  number("step_size", options.step_size);
-  number("start_multiplier", options.start_multiplier);
-  number("stop_multiplier", options.stop_multiplier);
+  const Arguments given(test.attrs);
+  given("axis", options.axis);
+  given("step_size", options.step_size);
+  given("start_multiplier", options.start_multiplier);
+  given("stop_multiplier", options.stop_multiplier);
   if (test.has_attr("num_bits")) {
     const TensorQuantOptions codes{test.integer("num_bits"), false,
                                    test.flag("narrow_range", false)};
