@@ -13,6 +13,7 @@ using namespace quanta;
 
 struct SquaredReLU : Op<SquaredReLU> {
   static constexpr std::string_view kName = "my::squared_relu";
+  static constexpr ArgumentCount kArguments{1};
   double scale = 1.0;  // of a result of codes
   std::int64_t zero_point = 0;
 

@@ -60,6 +60,7 @@ Tensor channels_back(const Tensor& x) {
 // As scaled_e4m3, for either format. Arguments: x, amax.
 struct ScaledFloat final : detail::AmaxOperation<ScaledFloat> {
   static constexpr std::string_view kName = kOp;
+  static constexpr ArgumentCount kArguments{2};
   std::int64_t exponent_bits = 4;
   std::int64_t mantissa_bits = 3;
 

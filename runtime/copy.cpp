@@ -384,6 +384,7 @@ void fill_elements(const Tensor& x, double value) {
 
 struct Clone final : Op<Clone> {
   static constexpr std::string_view kName = "clone";
+  static constexpr ArgumentCount kArguments{1};
   MemoryFormat format = MemoryFormat::Preserve;
 
   Clone() = default;
@@ -416,6 +417,7 @@ struct Clone final : Op<Clone> {
 
 struct To final : Op<To> {
   static constexpr std::string_view kName = "to";
+  static constexpr ArgumentCount kArguments{1};
   DType dtype = DType::Float32;
 
   To() = default;
@@ -450,6 +452,7 @@ struct To final : Op<To> {
 class CopyInto final : public Op<CopyInto> {
  public:
   static constexpr std::string_view kName = "copy_";
+  static constexpr ArgumentCount kArguments{1};
   explicit CopyInto(const Tensor& target) : target_(target) {}
 
   void infer(const Arguments& in, Results& out) const override {
@@ -487,6 +490,7 @@ class CopyInto final : public Op<CopyInto> {
 class Fill final : public Op<Fill> {
  public:
   static constexpr std::string_view kName = "fill_";
+  static constexpr ArgumentCount kArguments{0};
   Fill(const Tensor& target, double value) : target_(target), value_(value) {}
 
   void infer(const Arguments&, Results& out) const override { out.add_in_place(target_); }

@@ -396,7 +396,20 @@ void run(const Operation& operation, const Arguments& in, Results& out) {
 
 }  // namespace detail
 
+namespace {
+
+std::string to_string(ArgumentCount count) {
+  if (count.most == ArgumentCount::kNoLimit) return fmt::format("at least {}", count.least);
+  if (count.most == count.least) return fmt::format("{}", count.least);
+  return fmt::format("{} to {}", count.least, count.most);
+}
+
+}  // namespace
+
 Results run_all(const Operation& operation, const Arguments& in) {
+  const ArgumentCount count = operation.argument_count();
+  QUANTA_CHECK(count.takes(in.size()), "{}: arguments: expected {}, got {}", operation.name(),
+               to_string(count), in.size());
   Results results;
   Runner::run(operation, in, results);
   return results;

@@ -25,6 +25,7 @@
 ///
 ///   struct Square : Op<Square> {
 ///     static constexpr std::string_view kName = "square";
+///     static constexpr ArgumentCount kArguments{1};
 ///     void infer(const Arguments& in, Results& out) const override {
 ///       require_tensor(kName, "x", in[0], {DType::Float32});
 ///       out.arrange(0, in[0].suggested_format());
@@ -58,6 +59,20 @@ class Arguments {
  private:
   const Tensor* const* tensors_ = nullptr;
   std::size_t count_ = 0;
+};
+
+/// How many tensors an operation takes. An optional one that is left out counts: it is undefined.
+struct ArgumentCount {
+  std::size_t least = 0;
+  std::size_t most = 0;
+
+  constexpr explicit ArgumentCount(std::size_t count) : least(count), most(count) {}
+  constexpr ArgumentCount(std::size_t at_least, std::size_t at_most)
+      : least(at_least), most(at_most) {}
+  static constexpr ArgumentCount at_least(std::size_t count) { return {count, kNoLimit}; }
+  constexpr bool takes(std::size_t count) const noexcept { return count >= least && count <= most; }
+
+  static constexpr std::size_t kNoLimit = static_cast<std::size_t>(-1);
 };
 
 /// What a call gives. Operation::infer adds one tensor after the other, of which only sizes,
@@ -160,6 +175,9 @@ class Operation {
   /// "quantized::conv2d_relu". Lives as long as the process.
   virtual std::string_view name() const noexcept = 0;
 
+  /// With these settings. run() checks it before infer().
+  virtual ArgumentCount argument_count() const noexcept = 0;
+
   /// Checks the arguments, and says what comes out. Throws ArgumentError or UnsupportedError that
   /// names operation and argument. Changes nothing.
   virtual void infer(const Arguments& in, Results& out) const = 0;
@@ -210,8 +228,7 @@ class Composition : public Operation {
 };
 
 namespace detail {
-/// What Op and ComposedOp share: `Derived` names itself by kName or name(), and its settings by a
-/// constexpr array kAttributes.
+/// What Op and ComposedOp share: what `Derived` says by constants.
 template <typename Derived, typename Base>
 class OpBase : public Base {
  public:
@@ -221,6 +238,12 @@ class OpBase : public Base {
     } else {
       return {};  // Derived says it
     }
+  }
+  ArgumentCount argument_count() const noexcept override {
+    static_assert(
+        requires { Derived::kArguments; },
+        "an operation says how many tensors it takes: static constexpr ArgumentCount kArguments");
+    return Derived::kArguments;
   }
   std::span<const AttributeInfo> attributes() const noexcept override {
     if constexpr (requires { Derived::attribute_table(); }) {
@@ -237,6 +260,8 @@ class OpBase : public Base {
 
 /// Base of an operation: `struct ReLU : Op<ReLU>`. It has a copy constructor and
 /// - `static constexpr std::string_view kName`, or name() where one type serves several names;
+/// - `static constexpr ArgumentCount kArguments`, the range over all settings; argument_count() as
+///   well where the settings decide;
 /// - `static std::span<const AttributeInfo> attribute_table()` when it has settings.
 template <typename Derived>
 using Op = detail::OpBase<Derived, Operation>;
@@ -264,12 +289,13 @@ void require_tensor(std::string_view op, std::string_view argument, const Tensor
 void copy_result(const Tensor& result, const Tensor& out);
 
 namespace detail {
+/// Trusts the number of arguments.
 void run(const Operation& operation, const Arguments& in, Results& out);
 }  // namespace detail
 
-/// Runs an operation; gives all results. Throws what its infer() throws, UnsupportedError for a
-/// device without a kernel, for a tensor that requires a gradient where there is none, and for what
-/// a recording cannot replay.
+/// Runs an operation; gives all results. Throws ArgumentError for too few or too many arguments;
+/// what its infer() throws; UnsupportedError for a device without a kernel, for a tensor that
+/// requires a gradient where there is none, and for what a recording cannot replay.
 Results run_all(const Operation& operation, const Arguments& in);
 Results run_all(const Operation& operation, std::span<const Tensor> in);
 
@@ -277,9 +303,15 @@ template <typename Kind, typename... Tensors>
 requires(std::is_base_of_v<Operation, Kind> && (std::is_base_of_v<Tensor, Tensors> && ...)) Results
     run_all(const Kind& operation, const Tensors&... tensors) {
   const std::array<const Tensor*, sizeof...(tensors)> list{&tensors...};
-  Results results;
-  detail::run(operation, {list.data(), list.size()}, results);
-  return results;
+  const Arguments in(list.data(), list.size());
+  if constexpr (requires { Kind::kArguments; }) {
+    static_assert(Kind::kArguments.takes(sizeof...(tensors)), "not as many as kArguments says");
+    Results results;
+    detail::run(operation, in, results);
+    return results;
+  } else {
+    return run_all(static_cast<const Operation&>(operation), in);
+  }
 }
 
 /// Runs an operation; gives its first result.

@@ -73,6 +73,7 @@ namespace {
 
 struct CopyBytes final : Op<CopyBytes> {
   static constexpr std::string_view kName = "constant";
+  static constexpr ArgumentCount kArguments{1};
   void infer(const Arguments& in, Results& out) const override {
     out.add(in[0].sizes(), in[0].dtype());
   }

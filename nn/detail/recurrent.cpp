@@ -112,6 +112,7 @@ namespace {
 // weights as they are where a gradient is asked for.
 struct RecurrentLayer final : ComposedOp<RecurrentLayer> {
   static constexpr std::string_view kName = "recurrent_layer";
+  static constexpr ArgumentCount kArguments{8};
   const RecurrentSteps* steps = nullptr;
   const RecurrentWeights* weights = nullptr;
   RecurrentCache* cache = nullptr;  // null: no packed weights

@@ -80,6 +80,7 @@ constexpr std::string_view kOp = "fake_cast_to_ieee_float";
 // Arguments: x, and the largest value of each element where it is not one for all.
 struct FakeCastToIeeeFloat final : Op<FakeCastToIeeeFloat> {
   static constexpr std::string_view kName = kOp;
+  static constexpr ArgumentCount kArguments{1, 2};
   std::optional<double> maxval;
   std::int64_t exponent_bits = 4;
   std::int64_t mantissa_bits = 3;
@@ -90,6 +91,7 @@ struct FakeCastToIeeeFloat final : Op<FakeCastToIeeeFloat> {
                       bool is_finite)
       : maxval(largest), exponent_bits(exponent), mantissa_bits(mantissa), finite(is_finite) {}
 
+  ArgumentCount argument_count() const noexcept override { return ArgumentCount(maxval ? 1 : 2); }
   void infer(const Arguments& in, Results& out) const override {
     const Tensor& x = in[0];
     check_bits(kOp, exponent_bits, mantissa_bits);

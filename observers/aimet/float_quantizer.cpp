@@ -78,6 +78,7 @@ Tensor by_fake_cast(const Tensor& x, const Tensor& scale, const FloatSpec& spec,
 // Arguments: x, scale.
 struct FloatQuantization final : Op<FloatQuantization> {
   static constexpr std::string_view kName = kOp;
+  static constexpr ArgumentCount kArguments{2};
   FloatSpec spec;
   Dims block_size;
   FloatGradient gradient_rule = FloatGradient::Aimet;

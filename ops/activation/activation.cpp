@@ -39,6 +39,7 @@ void check_probability(std::string_view op, double p) {
 
 struct Dropout final : ComposedOp<Dropout> {
   static constexpr std::string_view kName = "dropout";
+  static constexpr ArgumentCount kArguments{1};
   double p = 0.5;
 
   Dropout() = default;
@@ -67,6 +68,7 @@ struct Dropout final : ComposedOp<Dropout> {
 
 struct QuantizedDropout final : ComposedOp<QuantizedDropout> {
   static constexpr std::string_view kName = "quantized::dropout";
+  static constexpr ArgumentCount kArguments{1};
   double p = 0.5;
 
   QuantizedDropout() = default;

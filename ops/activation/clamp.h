@@ -19,6 +19,7 @@ inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 /// gradient unless that passes where low < result < high.
 template <typename Derived>
 struct ClampOperation : Op<Derived> {
+  static constexpr ArgumentCount kArguments{1};
   void infer(const Arguments& in, Results& out) const override {
     const Tensor& x = in[0];
     check_unary(this->name(), x);
@@ -135,6 +136,7 @@ struct Clamp final : ClampOperation<Clamp> {
 
 struct ReLUInPlace final : Op<ReLUInPlace> {
   static constexpr std::string_view kName = "relu_";
+  static constexpr ArgumentCount kArguments{1};
   void infer(const Arguments& in, Results& out) const override;
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override;
 };

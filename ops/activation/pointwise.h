@@ -128,6 +128,7 @@ std::string_view map_floats(const F& function, const Tensor& x, const Tensor& ou
 template <typename F>
 struct Pointwise final : Op<Pointwise<F>> {
   static constexpr std::string_view kName = F::kName;
+  static constexpr ArgumentCount kArguments{1};
   F function;
 
   Pointwise() = default;
@@ -209,6 +210,7 @@ struct Pointwise final : Op<Pointwise<F>> {
 template <typename F>
 struct QuantizedPointwise final : Op<QuantizedPointwise<F>> {
   static constexpr std::string_view kName = F::kQuantizedName;
+  static constexpr ArgumentCount kArguments{1};
   F function;
   double scale = 1.0;
   std::int64_t zero_point = 0;

@@ -77,6 +77,7 @@ void prelu_to(const QTensor& x, const QTensor& weight, const QTensor& out) {
 
 struct PReLU final : Op<PReLU> {
   static constexpr std::string_view kName = "prelu";
+  static constexpr ArgumentCount kArguments{2};
 
   void infer(const Arguments& in, Results& out) const override {
     const Tensor& x = in[0];
@@ -135,6 +136,7 @@ struct PReLU final : Op<PReLU> {
 
 struct QuantizedPReLU final : Op<QuantizedPReLU> {
   static constexpr std::string_view kName = "quantized::prelu";
+  static constexpr ArgumentCount kArguments{2};
   double scale = 1.0;
   std::int64_t zero_point = 0;
 

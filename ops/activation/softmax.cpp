@@ -211,6 +211,7 @@ Tensor map_lines(const Tensor& gradient, const Tensor& y, std::int64_t axis,
 // What softmax and log_softmax share. `dim` may count from the end.
 template <typename Derived>
 struct SoftmaxOperation : Op<Derived> {
+  static constexpr ArgumentCount kArguments{1};
   std::int64_t dim = 0;
 
   void infer(const Arguments& in, Results& out) const override {
@@ -269,6 +270,7 @@ struct LogSoftmax final : SoftmaxOperation<LogSoftmax> {
 
 struct QuantizedSoftmax final : Op<QuantizedSoftmax> {
   static constexpr std::string_view kName = "quantized::softmax";
+  static constexpr ArgumentCount kArguments{1};
   std::int64_t dim = 0;
   double scale = 1.0;
   std::int64_t zero_point = 0;

@@ -172,6 +172,7 @@ constexpr std::string_view name_of(FloatBinary op) {
 template <FloatBinary kOp>
 struct Binary final : Op<Binary<kOp>> {
   static constexpr std::string_view kName = name_of(kOp);
+  static constexpr ArgumentCount kArguments{2};
 
   void infer(const Arguments& in, Results& out) const override {
     infer_binary(kName, kOp, in[0], in[1], out);
@@ -191,6 +192,7 @@ struct Binary final : Op<Binary<kOp>> {
 template <FloatBinary kOp>
 struct WithNumber final : Op<WithNumber<kOp>> {
   static constexpr std::string_view kName = kOp == FloatBinary::Add ? "add_scalar" : "mul_scalar";
+  static constexpr ArgumentCount kArguments{1};
   double other = 1.0;
 
   WithNumber() = default;

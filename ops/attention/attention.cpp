@@ -177,6 +177,7 @@ double scale_of(const AttentionOptions& options, std::int64_t features) {
 /// query, key, value and a mask of numbers to add, which may be undefined.
 struct Attention final : Op<Attention> {
   static constexpr std::string_view kName = kOp;
+  static constexpr ArgumentCount kArguments{4};
   AttentionOptions options;
 
   explicit Attention(const AttentionOptions& given) : options(given) {}
@@ -241,6 +242,7 @@ struct Attention final : Op<Attention> {
 /// The same with dropout, op by op.
 struct DropoutAttention final : ComposedOp<DropoutAttention> {
   static constexpr std::string_view kName = kOp;
+  static constexpr ArgumentCount kArguments{4};
   AttentionOptions options;
 
   explicit DropoutAttention(const AttentionOptions& given) : options(given) {}
@@ -269,6 +271,7 @@ struct DropoutAttention final : ComposedOp<DropoutAttention> {
 /// query, key and a mask of numbers to add, which may be undefined.
 struct AttentionWeights final : ComposedOp<AttentionWeights> {
   static constexpr std::string_view kName = "attention_weights";
+  static constexpr ArgumentCount kArguments{3};
   double scale;
 
   explicit AttentionWeights(double factor) : scale(factor) {}
@@ -288,6 +291,7 @@ struct AttentionWeights final : ComposedOp<AttentionWeights> {
 /// Truth values as numbers to add.
 struct AdditiveMask final : Op<AdditiveMask> {
   static constexpr std::string_view kName = "additive_mask";
+  static constexpr ArgumentCount kArguments{1};
   bool left_out;
   DType dtype;
 
@@ -322,6 +326,7 @@ struct AdditiveMask final : Op<AdditiveMask> {
 /// constant.
 struct CausalMask final : Op<CausalMask> {
   static constexpr std::string_view kName = "causal_mask";
+  static constexpr ArgumentCount kArguments{0};
   std::int64_t queries;
   std::int64_t keys;
   DType dtype;

@@ -22,6 +22,7 @@ namespace {
 // be left out.
 struct DynamicBlockQuant final : detail::AmaxOperation<DynamicBlockQuant> {
   static constexpr std::string_view kName = "dynamic_block_quant";
+  static constexpr ArgumentCount kArguments{2};
   DynamicBlockOptions options;
 
   DynamicBlockQuant() = default;

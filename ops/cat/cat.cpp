@@ -31,7 +31,6 @@ const Tensor& model_of(const Arguments& tensors) {
 
 // The sizes of the result; checks all but the quantization.
 Dims joined_sizes(std::string_view op, const Arguments& tensors, std::int64_t dim) {
-  QUANTA_CHECK(tensors.size() > 0, "{}: tensors: expected at least one, got none", op);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     QUANTA_CHECK(tensors[i].defined(), "{}: tensors[{}]: expected a tensor, got an undefined one",
                  op, i);
@@ -107,6 +106,7 @@ void fill_pieces(const Arguments& tensors, const Tensor& out, std::int64_t dim, 
 
 struct Cat final : Op<Cat> {
   static constexpr std::string_view kName = "cat";
+  static constexpr ArgumentCount kArguments = ArgumentCount::at_least(1);
   std::int64_t dim = 0;
 
   Cat() = default;
@@ -195,6 +195,7 @@ template <Relu kRelu>
 struct QuantizedCat final : Op<QuantizedCat<kRelu>> {
   static constexpr std::string_view kName =
       kRelu == Relu::Yes ? "quantized::cat_relu" : "quantized::cat";
+  static constexpr ArgumentCount kArguments = ArgumentCount::at_least(1);
   std::int64_t dim = 0;
   std::optional<double> scale;
   std::optional<std::int64_t> zero_point;
@@ -231,6 +232,7 @@ struct QuantizedCat final : Op<QuantizedCat<kRelu>> {
 
 template <typename TensorType>
 Tensor run_list(const Operation& operation, std::span<const TensorType> tensors) {
+  QUANTA_CHECK(!tensors.empty(), "{}: tensors: expected at least one, got none", operation.name());
   std::vector<const Tensor*> list(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) list[i] = &tensors[i];
   return std::move(run_all(operation, Arguments(list.data(), list.size()))[0]);

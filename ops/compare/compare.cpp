@@ -149,10 +149,12 @@ inline constexpr std::string_view kCompareName<std::greater_equal<>> = "ge";
 template <typename Compare>
 struct Comparison final : Op<Comparison<Compare>> {
   static constexpr std::string_view kName = kCompareName<Compare>;
+  static constexpr ArgumentCount kArguments{1, 2};
   std::optional<double> other;
 
   Comparison() = default;
   explicit Comparison(double number) : other(number) {}
+  ArgumentCount argument_count() const noexcept override { return ArgumentCount(other ? 1 : 2); }
   void infer(const Arguments& in, Results& out) const override {
     if (other) {
       detail::check_defined(kName, "x", in[0]);
@@ -187,6 +189,7 @@ Tensor compared(const Tensor& x, double other) {
 // Arguments: x, y, condition.
 struct Where final : Op<Where> {
   static constexpr std::string_view kName = "where";
+  static constexpr ArgumentCount kArguments{3};
 
   void infer(const Arguments& in, Results& out) const override {
     const Tensor& x = in[0];

@@ -61,6 +61,7 @@ void convolve_doubles(const ConvGeometry& geometry, const Tensor& x, const Tenso
 
 /// x [N, C, spatial...], weight and bias (may be undefined).
 struct Conv final : Op<Conv> {
+  static constexpr ArgumentCount kArguments{3};
   std::string_view op = "conv2d";
   std::int64_t spatial = 2;
   bool transposed = false;

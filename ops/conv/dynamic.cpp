@@ -22,6 +22,7 @@ using quantized::ReduceRange;
 
 struct ConvDynamic final : Op<ConvDynamic> {
   static constexpr std::string_view kName = "conv_dynamic";
+  static constexpr ArgumentCount kArguments{1};
   detail::Borrowed<ConvPackedParams> packed;
   ReduceRange reduce_range = ReduceRange::No;
 

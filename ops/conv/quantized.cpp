@@ -131,6 +131,7 @@ struct QuantizedConvOperation : Op<Derived> {
 };
 
 struct QuantizedConv final : QuantizedConvOperation<QuantizedConv> {
+  static constexpr ArgumentCount kArguments{1};
   using QuantizedConvOperation::QuantizedConvOperation;
 
   std::string_view name_of(const QuantizedNames& names) const noexcept {
@@ -149,6 +150,7 @@ struct QuantizedConv final : QuantizedConvOperation<QuantizedConv> {
 
 /// The sum of the convolution and the second argument, in float.
 struct QuantizedConvAdd final : QuantizedConvOperation<QuantizedConvAdd> {
+  static constexpr ArgumentCount kArguments{2};
   using QuantizedConvOperation::QuantizedConvOperation;
 
   std::string_view name_of(const QuantizedNames& names) const noexcept {

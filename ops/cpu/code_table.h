@@ -60,6 +60,7 @@ void map_bytes(const Tensor& src, const Tensor& dst, const CodeTable& table);
 class LookUp final : public Op<LookUp> {
  public:
   static constexpr std::string_view kName = "look_up";
+  static constexpr ArgumentCount kArguments{1};
   LookUp() = default;
   explicit LookUp(std::shared_ptr<const CodeTable> given) : table(std::move(given)) {}
 

@@ -85,6 +85,7 @@ Tensor rows_of(const EmbeddingPackedParams& weight) { return weight.packed_weigh
 
 /// Of indices.
 struct Lookup final : Op<Lookup> {
+  static constexpr ArgumentCount kArguments{1};
   static constexpr std::string_view kByte = "embedding_byte";
   static constexpr std::string_view k4Bit = "embedding_4bit";
   DType dtype;  ///< that the function is for
@@ -198,6 +199,7 @@ constexpr std::array<AttributeInfo, 2> bag_settings() {
 
 /// Of indices, offsets and per_sample_weights; the latter two may be undefined.
 struct PackedBags final : BagSum<PackedBags> {
+  static constexpr ArgumentCount kArguments{3};
   static constexpr std::size_t kFirst = 0;
   static constexpr std::string_view kByte = "embedding_bag_byte";
   static constexpr std::string_view k4Bit = "embedding_bag_4bit";
@@ -223,6 +225,7 @@ struct PackedBags final : BagSum<PackedBags> {
 
 /// Of packed rows and the same.
 struct RowwiseBags final : BagSum<RowwiseBags> {
+  static constexpr ArgumentCount kArguments{4};
   static constexpr std::size_t kFirst = 1;
   static constexpr std::string_view kByte = "embedding_bag_byte_rowwise_offsets";
   static constexpr std::string_view k4Bit = "embedding_bag_4bit_rowwise_offsets";
@@ -259,6 +262,7 @@ RowRange range_of(std::string_view op, const float* row, std::int64_t columns) {
 
 /// Float rows to codes, scale and bias.
 struct Prepack final : Op<Prepack> {
+  static constexpr ArgumentCount kArguments{1};
   static constexpr std::string_view kByte = "embedding_bag_byte_prepack";
   static constexpr std::string_view k4Bit = "embedding_bag_4bit_prepack";
   static constexpr std::string_view k2Bit = "embedding_bag_2bit_prepack";
@@ -344,6 +348,7 @@ struct Prepack final : Op<Prepack> {
 
 /// Packed rows to floats.
 struct Unpack final : Op<Unpack> {
+  static constexpr ArgumentCount kArguments{1};
   static constexpr std::string_view kByte = "embedding_bag_byte_unpack";
   static constexpr std::string_view k4Bit = "embedding_bag_4bit_unpack";
   static constexpr std::string_view k2Bit = "embedding_bag_2bit_unpack";
@@ -371,6 +376,7 @@ struct Unpack final : Op<Unpack> {
 /// The codes of a table with float zero points along axis 0 to packed rows.
 struct PackCodes final : Op<PackCodes> {
   static constexpr std::string_view kName = "embedding_bag_prepack";
+  static constexpr ArgumentCount kArguments{1};
 
   void infer(const Arguments& in, Results& out) const override {
     const Tensor& weight = in[0];

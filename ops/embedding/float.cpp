@@ -51,6 +51,7 @@ void check_table(std::string_view op, const Tensor& weight,
 /// A table, and indices.
 struct Embedding final : Op<Embedding> {
   static constexpr std::string_view kName = "embedding";
+  static constexpr ArgumentCount kArguments{2};
   std::optional<std::int64_t> padding_idx;
 
   explicit Embedding(std::optional<std::int64_t> padding) : padding_idx(padding) {}
@@ -123,6 +124,7 @@ void reduce_bag(const T* table, std::int64_t columns, const std::int64_t* rows, 
 /// A table, indices, offsets and per_sample_weights; the latter two may be undefined.
 struct EmbeddingBag final : Op<EmbeddingBag> {
   static constexpr std::string_view kName = "embedding_bag";
+  static constexpr ArgumentCount kArguments{4};
   enum Argument : std::size_t { kTable, kIndices, kOffsets, kWeights };
   EmbeddingBagMode mode;
   bool include_last_offset;

@@ -50,6 +50,7 @@ Tensor labelled(std::string_view op, const Tensor& codes, const Quantizer& quant
 
 struct MakePerTensor final : ComposedOp<MakePerTensor> {
   static constexpr std::string_view kName = "make_per_tensor_quantized_tensor";
+  static constexpr ArgumentCount kArguments{1};
   double scale = 1.0;
   std::int64_t zero_point = 0;
 
@@ -71,6 +72,7 @@ struct MakePerTensor final : ComposedOp<MakePerTensor> {
 // Codes, scales, zero points.
 struct MakePerChannel final : ComposedOp<MakePerChannel> {
   static constexpr std::string_view kName = "make_per_channel_quantized_tensor";
+  static constexpr ArgumentCount kArguments{3};
   std::int64_t axis = 0;
 
   MakePerChannel() = default;
@@ -89,6 +91,7 @@ struct MakePerChannel final : ComposedOp<MakePerChannel> {
 // Nothing is calculated: a recording has nothing to replay.
 struct EmptyQuantized final : ComposedOp<EmptyQuantized> {
   static constexpr std::string_view kName = "empty_quantized";
+  static constexpr ArgumentCount kArguments{1};
   Dims sizes;
   MemoryFormat format = MemoryFormat::Contiguous;
 

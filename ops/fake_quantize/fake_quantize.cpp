@@ -123,6 +123,7 @@ struct StraightThrough : Op<Derived> {
 
 struct FakeQuantizePerTensor final : StraightThrough<FakeQuantizePerTensor> {
   static constexpr std::string_view kName = "fake_quantize_per_tensor_affine";
+  static constexpr ArgumentCount kArguments{1, 3};
   /// Left out where they are tensors: arguments 1 and 2.
   std::optional<double> scale;
   std::optional<std::int64_t> zero_point;
@@ -139,6 +140,7 @@ struct FakeQuantizePerTensor final : StraightThrough<FakeQuantizePerTensor> {
     zero_point = one_zero_point;
   }
 
+  ArgumentCount argument_count() const noexcept override { return ArgumentCount(scale ? 1 : 3); }
   void check(const Arguments& in) const {
     if (in.size() == 1) {
       QUANTA_CHECK(scale && zero_point, "{}: scale: expected scale and zero point, got none",
@@ -173,6 +175,7 @@ struct FakeQuantizePerTensor final : StraightThrough<FakeQuantizePerTensor> {
 
 struct FakeQuantizePerChannel final : StraightThrough<FakeQuantizePerChannel> {
   static constexpr std::string_view kName = "fake_quantize_per_channel_affine";
+  static constexpr ArgumentCount kArguments{3};
   std::int64_t axis = 0;
 
   FakeQuantizePerChannel() = default;
@@ -226,6 +229,7 @@ Tensor from_doubles(const std::vector<double>& values, double factor, const Dims
 // Arguments: x, scale, zero point. Derived has axis_of(x).
 template <typename Derived>
 struct Learnable : Op<Derived> {
+  static constexpr ArgumentCount kArguments{3};
   std::int64_t quant_min = 0;
   std::int64_t quant_max = 255;
   double grad_factor = 1.0;

@@ -227,6 +227,7 @@ Tensor values_for(std::string_view op, const Tensor& x, const Tensor& values) {
 // The view, then the index tensor of each of its dimensions.
 struct Index final : Op<Index> {
   static constexpr std::string_view kName = "index";
+  static constexpr ArgumentCount kArguments = ArgumentCount::at_least(1);
 
   void infer(const Arguments& in, Results& out) const override {
     detail::check_uniform(kName, "x", in[0]);
@@ -272,6 +273,7 @@ struct Index final : Op<Index> {
 // dimension.
 struct IndexPut final : Op<IndexPut> {
   static constexpr std::string_view kName = "index_put_";
+  static constexpr ArgumentCount kArguments = ArgumentCount::at_least(2);
 
   void infer(const Arguments& in, Results& out) const override {
     detail::check_uniform(kName, "x", in[0]);

@@ -43,6 +43,7 @@ Tensor wrapped_positions(const Tensor& positions, std::int64_t length) {
 // Along one dimension, by an Int64 or Int32 index.
 template <typename Derived>
 struct AlongDim : Op<Derived> {
+  static constexpr ArgumentCount kArguments{2};
   std::int64_t dim = 0;
 
   AlongDim() = default;
@@ -171,6 +172,7 @@ struct Gather final : AlongDim<Gather> {
 
 struct Take final : Op<Take> {
   static constexpr std::string_view kName = "take";
+  static constexpr ArgumentCount kArguments{2};
 
   void infer(const Arguments& in, Results& out) const override {
     detail::check_uniform(kName, "x", in[0]);
@@ -242,6 +244,7 @@ void check_mask(std::string_view op, const Tensor& x, const Tensor& mask) {
 // The tensor and the mask.
 struct MaskedFillInPlace final : Op<MaskedFillInPlace> {
   static constexpr std::string_view kName = "masked_fill_";
+  static constexpr ArgumentCount kArguments{2};
   double value = 0.0;
 
   MaskedFillInPlace() = default;
@@ -270,6 +273,7 @@ struct MaskedFillInPlace final : Op<MaskedFillInPlace> {
 
 struct MaskedFill final : Op<MaskedFill> {
   static constexpr std::string_view kName = "masked_fill";
+  static constexpr ArgumentCount kArguments{2};
   double value = 0.0;
 
   MaskedFill() = default;
@@ -306,6 +310,7 @@ struct MaskedFill final : Op<MaskedFill> {
 
 struct Nonzero final : Op<Nonzero> {
   static constexpr std::string_view kName = "nonzero";
+  static constexpr ArgumentCount kArguments{1};
 
   void infer(const Arguments& in, Results& out) const override {
     const Tensor& x = in[0];

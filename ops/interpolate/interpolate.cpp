@@ -168,6 +168,7 @@ cpu::LinearTables linear_tables(const Axes& axes, bool align_corners, SourceRoun
 
 struct Interpolate final : Op<Interpolate> {
   static constexpr std::string_view kName = kOp;
+  static constexpr ArgumentCount kArguments{1};
   InterpolateOptions options;
 
   explicit Interpolate(const InterpolateOptions& given) : options(given) {}

@@ -55,6 +55,7 @@ std::span<const std::string_view> enumerators(Tail) {
 
 /// With Tail::Add, argument 1 is added to the result.
 struct LinearDynamic final : Op<LinearDynamic> {
+  static constexpr ArgumentCount kArguments{1, 2};
   detail::Borrowed<LinearPackedParams> packed;
   ReduceRange reduce_range = ReduceRange::No;
   Tail tail = Tail::None;
@@ -77,6 +78,9 @@ struct LinearDynamic final : Op<LinearDynamic> {
     return "linear_dynamic";
   }
 
+  ArgumentCount argument_count() const noexcept override {
+    return ArgumentCount(tail == Tail::Add ? 2 : 1);
+  }
   void infer(const Arguments& in, Results& out) const override {
     const cpu::LinearInt8& kernel = checked_impl(name(), *packed).kernel;
     check_rows(name(), in[0]);
@@ -134,6 +138,7 @@ struct LinearDynamic final : Op<LinearDynamic> {
 /// One result for each weight, with x quantized once.
 struct LinearEachDynamic final : Op<LinearEachDynamic> {
   static constexpr std::string_view kName = "linear_each_dynamic";
+  static constexpr ArgumentCount kArguments{1};
   using Weights = std::vector<LinearPackedParams>;
   std::shared_ptr<const Weights> weights;
   ReduceRange reduce_range = ReduceRange::No;
@@ -188,6 +193,7 @@ struct LinearEachDynamic final : Op<LinearEachDynamic> {
 };
 
 struct LinearDynamicFp16 final : Op<LinearDynamicFp16> {
+  static constexpr ArgumentCount kArguments{1};
   detail::Borrowed<LinearPackedParamsFp16> packed;
   Fusion fusion = Fusion::None;
 

@@ -47,6 +47,7 @@ void multiply_doubles(const Tensor& x, const Tensor& weight, const Tensor& bias,
 /// x [..., K], weight [N, K] and bias [N] (may be undefined).
 struct Linear final : Op<Linear> {
   static constexpr std::string_view kName = "linear";
+  static constexpr ArgumentCount kArguments{3};
   Fusion fusion = Fusion::None;
   /// Of the weight and bias of every call. Null: packed in each call.
   std::shared_ptr<const cpu::LinearFloat> packed;

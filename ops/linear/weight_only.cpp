@@ -291,6 +291,7 @@ namespace {
 
 struct LinearWeightOnly final : Op<LinearWeightOnly> {
   static constexpr std::string_view kName = "linear_weight_only";
+  static constexpr ArgumentCount kArguments{1};
   detail::Borrowed<WeightOnlyPackedParams> packed;
 
   LinearWeightOnly() = default;

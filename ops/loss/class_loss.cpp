@@ -257,6 +257,7 @@ Tensor targets_gradient(const Question<T>& question, const Tensor& gradient,
 // out. Derived says kScores.
 template <typename Derived>
 struct ClassLoss : Op<Derived> {
+  static constexpr ArgumentCount kArguments{3};
   std::int64_t ignore_index = -100;
   Reduction reduction = Reduction::Mean;
   double label_smoothing = 0.0;

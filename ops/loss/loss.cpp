@@ -180,6 +180,7 @@ Tensor expanded(const Tensor& weight, const Dims& sizes) {
 template <typename Loss>
 struct PointwiseLoss final : Op<PointwiseLoss<Loss>> {
   static constexpr std::string_view kName = Loss::kName;
+  static constexpr ArgumentCount kArguments{std::is_same_v<Loss, BinaryCrossEntropy> ? 4U : 2U};
   Loss loss;
   Reduction reduction = Reduction::Mean;
 

@@ -124,6 +124,7 @@ enum class Form : std::uint8_t { Matmul, Bmm };
 template <Form kForm>
 struct MatrixProduct final : Op<MatrixProduct<kForm>> {
   static constexpr std::string_view kName = kForm == Form::Bmm ? "bmm" : "matmul";
+  static constexpr ArgumentCount kArguments{2};
 
   void infer(const Arguments& in, Results& out) const override {
     const Tensor& lhs = in[0];
@@ -158,6 +159,7 @@ template <Form kForm>
 struct QuantizedMatrixProduct final : ComposedOp<QuantizedMatrixProduct<kForm>> {
   static constexpr std::string_view kName =
       kForm == Form::Bmm ? "quantized::bmm" : "quantized::matmul";
+  static constexpr ArgumentCount kArguments{2};
   double scale = 1.0;
   std::int64_t zero_point = 0;
 

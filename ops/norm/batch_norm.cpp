@@ -64,6 +64,7 @@ std::vector<double> doubles_of(const Tensor& parameter, std::int64_t count, doub
 /// 1 / sqrt(var + eps), as running statistics may move on before it comes.
 struct BatchNorm final : Op<BatchNorm> {
   static constexpr std::string_view kName = kTorchName;
+  static constexpr ArgumentCount kArguments{5};
   double eps = 1e-5;
 
   explicit BatchNorm(double epsilon) : eps(epsilon) {}
@@ -137,6 +138,7 @@ struct BatchNorm final : Op<BatchNorm> {
 struct QuantizedBatchNorm final : Op<QuantizedBatchNorm> {
   static constexpr std::array<std::string_view, 2> kNames{"quantized::batch_norm",
                                                           "quantized::batch_norm_relu"};
+  static constexpr ArgumentCount kArguments{5};
   Clamp clamp;
   double eps;
   double scale;
@@ -267,6 +269,7 @@ cpu::ChannelMoments moments_of(const Tensor& dense) {
 /// Gives y, and for the way back the mean and the factor that took the place of 1 / sqrt(var).
 struct BatchNormTrain final : Op<BatchNormTrain> {
   static constexpr std::string_view kName = "batch_norm_train";
+  static constexpr ArgumentCount kArguments{7};
   enum Argument : std::size_t {
     kX,
     kRunningMean,

@@ -110,6 +110,7 @@ std::vector<AttributeInfo> with_settings(std::span<const AttributeInfo> settings
 /// What both forms share: x, and a weight and a bias that may be left out.
 template <typename Derived, typename Kind>
 struct Normalization : Op<Derived> {
+  static constexpr ArgumentCount kArguments{3};
   Kind kind;
   double eps = 1e-5;
 

@@ -133,6 +133,7 @@ namespace {
 
 struct Pad final : Op<Pad> {
   static constexpr std::string_view kName = kOp;
+  static constexpr ArgumentCount kArguments{1};
   Dims pad;
   PadMode mode = PadMode::Constant;
   double value = 0.0;

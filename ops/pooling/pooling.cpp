@@ -150,6 +150,7 @@ struct AdaptiveWindows {
 /// windows(), and pool() and back() for the calculation.
 template <typename Derived>
 struct Pool : Op<Derived> {
+  static constexpr ArgumentCount kArguments{1};
   const std::size_t spatial;
 
   explicit Pool(std::size_t dimensions) : spatial(dimensions) {}

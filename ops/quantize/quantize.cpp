@@ -45,6 +45,7 @@ struct Quantization : Op<Derived> {
 
 struct QuantizePerTensor final : Quantization<QuantizePerTensor> {
   static constexpr std::string_view kName = "quantize_per_tensor";
+  static constexpr ArgumentCount kArguments{1};
   double scale = 1.0;
   std::int64_t zero_point = 0;
   DType dtype = DType::QUInt8;
@@ -94,6 +95,7 @@ void check_channel_vector(std::string_view argument, const Tensor& values, std::
 // The parameters become part of the result, so that they have to be constants of a plan.
 struct QuantizePerChannel final : Quantization<QuantizePerChannel> {
   static constexpr std::string_view kName = "quantize_per_channel";
+  static constexpr ArgumentCount kArguments{3};
   std::int64_t axis = 0;
   DType dtype = DType::QInt8;
 
@@ -152,6 +154,7 @@ cpu::FloatRange range_of(std::string_view op, const Tensor& x, Results& out) {
 
 struct QuantizePerTensorDynamic final : Quantization<QuantizePerTensorDynamic> {
   static constexpr std::string_view kName = "quantize_per_tensor_dynamic";
+  static constexpr ArgumentCount kArguments{1};
   DType dtype = DType::QInt8;
   bool reduce_range = false;
 
@@ -209,6 +212,7 @@ void check_dequantizable(const Tensor& x, bool of_codes) {
 
 struct Dequantize final : Op<Dequantize> {
   static constexpr std::string_view kName = "dequantize";
+  static constexpr ArgumentCount kArguments{1};
 
   void infer(const Arguments& in, Results& out) const override {
     const Tensor& x = in[0];
@@ -230,6 +234,7 @@ struct Dequantize final : Op<Dequantize> {
 // Floats are no codes: they are only made Float32.
 struct DequantizeFloats final : ComposedOp<DequantizeFloats> {
   static constexpr std::string_view kName = Dequantize::kName;
+  static constexpr ArgumentCount kArguments{1};
   std::vector<Tensor> compose(const Arguments& in) const override {
     check_dequantizable(in[0], false);
     return {in[0].to(DType::Float32)};
@@ -238,6 +243,7 @@ struct DequantizeFloats final : ComposedOp<DequantizeFloats> {
 
 struct IntRepr final : Op<IntRepr> {
   static constexpr std::string_view kName = "int_repr";
+  static constexpr ArgumentCount kArguments{1};
 
   void infer(const Arguments& in, Results& out) const override {
     const Tensor& x = in[0];

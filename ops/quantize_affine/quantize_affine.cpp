@@ -166,6 +166,7 @@ void check_options(std::string_view op, AffineOp kind, const AffineOptions& opti
 // What the three operations share. Arguments: x, scale, offset. Derived says which it is by kKind.
 template <typename Derived>
 struct AffineOperation : Op<Derived> {
+  static constexpr ArgumentCount kArguments{3};
   AffineOptions options;
 
   void infer(const Arguments& in, Results& out) const override {
@@ -366,6 +367,7 @@ struct QuantizeDequantizeAffine final : AffineOperation<QuantizeDequantizeAffine
 // The form of quantize_dequantize_affine with a gradient that its kernel decides about.
 struct WithGradient final : ComposedOp<WithGradient> {
   static constexpr std::string_view kName = QuantizeDequantizeAffine::kName;
+  static constexpr ArgumentCount kArguments{3};
   AffineOptions options;
   bool is_learned = false;  // scale or offset
 

@@ -224,6 +224,7 @@ void infer_averaged(std::string_view op, const Tensor& x, const Dims& dims, bool
 // What sum and mean have in common: their settings.
 template <typename Derived>
 struct OverDims : Op<Derived> {
+  static constexpr ArgumentCount kArguments{1};
   Dims dim;
   bool keepdim = false;
 
@@ -308,6 +309,7 @@ enum class Spread : std::uint8_t { Std, Var };
 template <Spread kSpread>
 struct Deviation final : Op<Deviation<kSpread>> {
   static constexpr std::string_view kName = kSpread == Spread::Std ? "std" : "var";
+  static constexpr ArgumentCount kArguments{1};
   Dims dim;
   double correction = 1.0;
   bool keepdim = false;

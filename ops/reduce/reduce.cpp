@@ -184,6 +184,7 @@ void check_not_empty(std::string_view op, const Tensor& x) {
 template <Extreme kExtreme>
 struct ExtremeElement final : Op<ExtremeElement<kExtreme>> {
   static constexpr std::string_view kName = kExtreme == Extreme::Max ? "max" : "min";
+  static constexpr ArgumentCount kArguments{1};
   std::optional<std::int64_t> dim;
   bool keepdim = false;
 
@@ -237,6 +238,7 @@ using Min = ExtremeElement<Extreme::Min>;
 // The position of the largest element: of the flattened tensor, or along `dim`.
 struct Argmax final : Op<Argmax> {
   static constexpr std::string_view kName = "argmax";
+  static constexpr ArgumentCount kArguments{1};
   std::optional<std::int64_t> dim;
   bool keepdim = false;
 

@@ -301,6 +301,7 @@ struct Steps : Op<Derived> {
 
 /// With packed weights. A call's own products are looked at where they are; a clone shares them.
 struct PackedSteps final : Steps<PackedSteps> {
+  static constexpr ArgumentCount kArguments{3};
   explicit PackedSteps(const RecurrentSteps& given)
       : Steps(given), hidden_(given.hidden), projection_(given.projection) {}
 
@@ -365,6 +366,7 @@ struct PackedSteps final : Steps<PackedSteps> {
 
 /// With plain weights, of which the bias and the projection may be undefined.
 struct WeightSteps final : Steps<WeightSteps> {
+  static constexpr ArgumentCount kArguments{6};
   /// What the gates leave for the gradient is one result more.
   bool keeps = false;
 

@@ -22,6 +22,8 @@ constexpr std::size_t at(std::int64_t d) { return static_cast<std::size_t>(d); }
 // `dim` of a tensor that has dimensions, counted from the front.
 std::int64_t checked_dim(std::string_view op, const Tensor& x, std::int64_t dim) {
   detail::check_defined(op, "x", x);
+  QUANTA_SUPPORTED(!is_sub_byte(x.dtype()), "{}: x: expected a whole-byte dtype, got {}", op,
+                   x.dtype());
   QUANTA_CHECK(x.dim() > 0, "{}: x: expected a tensor with dimensions, got a 0-d one", op);
   return wrap_dim(dim, x.dim(), op);
 }
@@ -63,6 +65,7 @@ void fill_repeated(const Tensor& x, const Dims& repeats, const Tensor& out) {
 // Views along one dimension: the tape and a recording see the views.
 template <typename Derived>
 struct Parts : ComposedOp<Derived> {
+  static constexpr ArgumentCount kArguments{1};
   std::int64_t dim = 0;
 };
 
@@ -156,9 +159,9 @@ struct Unbind final : Parts<Unbind> {
 
 struct Stack final : Parts<Stack> {
   static constexpr std::string_view kName = "stack";
+  static constexpr ArgumentCount kArguments = ArgumentCount::at_least(1);
 
   std::vector<Tensor> compose(const Arguments& in) const override {
-    QUANTA_CHECK(in.size() > 0, "{}: tensors: expected at least one, got none", kName);
     std::vector<Tensor> expanded;
     expanded.reserve(in.size());
     for (std::size_t i = 0; i < in.size(); ++i) {
@@ -182,6 +185,7 @@ struct Stack final : Parts<Stack> {
 
 struct Unfold final : Op<Unfold> {
   static constexpr std::string_view kName = "unfold";
+  static constexpr ArgumentCount kArguments{1};
   std::int64_t dimension = 0;
   std::int64_t size = 1;
   std::int64_t step = 1;
@@ -232,6 +236,7 @@ struct Unfold final : Op<Unfold> {
 
 struct Flip final : Op<Flip> {
   static constexpr std::string_view kName = "flip";
+  static constexpr ArgumentCount kArguments{1};
   Dims dims;
 
   void infer(const Arguments& in, Results& out) const override {
@@ -281,6 +286,7 @@ struct Flip final : Op<Flip> {
 
 struct Repeat final : Op<Repeat> {
   static constexpr std::string_view kName = "repeat";
+  static constexpr ArgumentCount kArguments{1};
   Dims repeats;
 
   void infer(const Arguments& in, Results& out) const override {
@@ -326,6 +332,7 @@ struct Repeat final : Op<Repeat> {
 // It changes the tensor itself, not its elements, so there is nothing to replay.
 struct Resize final : ComposedOp<Resize> {
   static constexpr std::string_view kName = "resize_";
+  static constexpr ArgumentCount kArguments{1};
   Dims sizes;
 
   std::vector<Tensor> compose(const Arguments& in) const override {
@@ -372,6 +379,7 @@ Kind with(Value Kind::*member, const Value& value) {
 }  // namespace
 
 Tensor stack(std::span<const Tensor> tensors, std::int64_t dim) {
+  QUANTA_CHECK(!tensors.empty(), "stack: tensors: expected at least one, got none");
   Stack operation;
   operation.dim = dim;
   return run(operation, tensors);

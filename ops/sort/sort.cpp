@@ -161,6 +161,7 @@ void infer_ordered(std::string_view op, const Tensor& x, const Dims& sizes, Resu
 
 struct Sort final : Op<Sort> {
   static constexpr std::string_view kName = "sort";
+  static constexpr ArgumentCount kArguments{1};
   std::int64_t dim = -1;
   bool descending = false;
 
@@ -190,6 +191,7 @@ struct Sort final : Op<Sort> {
 // The indices of sort.
 struct Argsort final : ComposedOp<Argsort> {
   static constexpr std::string_view kName = "argsort";
+  static constexpr ArgumentCount kArguments{1};
   std::int64_t dim = -1;
   bool descending = false;
 
@@ -208,6 +210,7 @@ struct Argsort final : ComposedOp<Argsort> {
 // The values of sort along dimension 0.
 struct Msort final : ComposedOp<Msort> {
   static constexpr std::string_view kName = "msort";
+  static constexpr ArgumentCount kArguments{1};
   std::vector<Tensor> compose(const Arguments& in) const override {
     return {sort(in[0], {.dim = 0}).values};
   }
@@ -215,6 +218,7 @@ struct Msort final : ComposedOp<Msort> {
 
 struct Topk final : Op<Topk> {
   static constexpr std::string_view kName = "topk";
+  static constexpr ArgumentCount kArguments{1};
   std::int64_t k = 1;
   std::int64_t dim = -1;
   bool largest = true;

@@ -36,6 +36,7 @@ void write_fp4(const Tensor& x, const Tensor& scales, const Tensor& out) {
 // Arguments: x, low, high.
 struct Clip final : Op<Clip> {
   static constexpr std::string_view kName = "clip";
+  static constexpr ArgumentCount kArguments{3};
 
   void infer(const Arguments& in, Results& out) const override {
     detail::check_floats(kName, "x", in[0]);
@@ -116,6 +117,7 @@ struct Clip final : Op<Clip> {
 // Arguments: x, and amax and a bias that may be left out.
 struct ScaledE4M3 final : AmaxOperation<ScaledE4M3> {
   static constexpr std::string_view kName = "scaled_e4m3";
+  static constexpr ArgumentCount kArguments{3};
   GradientRule gradient_rule = GradientRule::PassThrough;
   std::int64_t exponent_bits = 4;
   std::int64_t mantissa_bits = 3;
@@ -157,6 +159,7 @@ struct ScaledE4M3 final : AmaxOperation<ScaledE4M3> {
 
 struct Fp4Cast final : Op<Fp4Cast> {
   static constexpr std::string_view kName = "fp4_cast_ste";
+  static constexpr ArgumentCount kArguments{1};
 
   void infer(const Arguments& in, Results& out) const override {
     check_quantizable(kName, in[0]);
@@ -177,6 +180,7 @@ struct Fp4Cast final : Op<Fp4Cast> {
 // Arguments: x, amax, and global_amax that may be left out.
 struct StaticFp4 final : AmaxOperation<StaticFp4> {
   static constexpr std::string_view kName = "static_fp4";
+  static constexpr ArgumentCount kArguments{3};
   Fp4ScaleOptions scale;
   GradientRule gradient_rule = GradientRule::PassThrough;
 

@@ -91,6 +91,7 @@ void write_codes(const Tensor& x, const Tensor& amax, const math::AmaxGrid& grid
 // Results: codes, and what to divide them by.
 struct TensorQuant final : AmaxOperation<TensorQuant> {
   static constexpr std::string_view kName = "tensor_quant";
+  static constexpr ArgumentCount kArguments{2};
   TensorQuantOptions options;
 
   TensorQuant() = default;
@@ -126,6 +127,7 @@ struct TensorQuant final : AmaxOperation<TensorQuant> {
 
 struct LegacyFakeTensorQuant final : AmaxOperation<LegacyFakeTensorQuant> {
   static constexpr std::string_view kName = "legacy_fake_tensor_quant";
+  static constexpr ArgumentCount kArguments{2};
   TensorQuantOptions options;
 
   LegacyFakeTensorQuant() = default;
@@ -157,6 +159,7 @@ struct LegacyFakeTensorQuant final : AmaxOperation<LegacyFakeTensorQuant> {
 // Arguments: x, amax, and a bias that may be left out.
 struct FakeTensorQuant final : AmaxOperation<FakeTensorQuant> {
   static constexpr std::string_view kName = "fake_tensor_quant";
+  static constexpr ArgumentCount kArguments{3};
   TensorQuantOptions codes;
   GradientRule gradient_rule = GradientRule::PassThrough;
 
@@ -220,6 +223,7 @@ Tensor gradient_within(const Tensor& gradient, const Tensor& x, float low, float
 // Arguments: x, min_range, max_range.
 struct FakeAffineTensorQuant final : Op<FakeAffineTensorQuant> {
   static constexpr std::string_view kName = "fake_affine_tensor_quant";
+  static constexpr ArgumentCount kArguments{3};
   std::int64_t num_bits = 8;
 
   FakeAffineTensorQuant() = default;
@@ -269,6 +273,7 @@ struct FakeAffineTensorQuant final : Op<FakeAffineTensorQuant> {
 
 struct IntCast final : Op<IntCast> {
   static constexpr std::string_view kName = "int_cast_ste";
+  static constexpr ArgumentCount kArguments{1};
   TensorQuantOptions options;
 
   IntCast() = default;

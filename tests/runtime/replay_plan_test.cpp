@@ -37,6 +37,7 @@ void combine(const Tensor& a, const Tensor& b, float factor, const Tensor& out) 
 
 struct Combine : Op<Combine> {
   static constexpr std::string_view kName = "combine";
+  static constexpr ArgumentCount kArguments{2};
   double factor = 1.0;
   bool in_place = false;
 
@@ -56,6 +57,42 @@ struct Combine : Op<Combine> {
     static constexpr std::array kTable{attribute<Combine, &Combine::factor>("factor")};
     return kTable;
   }
+};
+
+/// What combine() makes of one argument.
+struct Outer : Op<Outer> {
+  static constexpr std::string_view kName = "outer";
+  static constexpr ArgumentCount kArguments{1};
+  void infer(const Arguments& in, Results& out) const override {
+    out.add(in[0].sizes(), in[0].dtype());
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    combine(in[0], in[0], 0.5F, out[0]);
+    return "scalar";
+  }
+};
+
+/// Two results.
+struct Both : Op<Both> {
+  static constexpr std::string_view kName = "both";
+  static constexpr ArgumentCount kArguments{1};
+  void infer(const Arguments& in, Results& out) const override {
+    out.add(in[0].sizes(), in[0].dtype());
+    out.add(in[0].sizes(), in[0].dtype());
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    combine(in[0], in[0], 0.25F, out[0]);
+    combine(in[0], in[0], 0.75F, out[1]);
+    return "scalar";
+  }
+};
+
+/// A view.
+struct Turned : Op<Turned> {
+  static constexpr std::string_view kName = "turned";
+  static constexpr ArgumentCount kArguments{1};
+  void infer(const Arguments& in, Results& out) const override { out.add_view(in[0].t()); }
+  std::string_view cpu(const Arguments&, std::span<const Tensor>) const override { return {}; }
 };
 
 /// Into memory that there is: a part of a result, say.
@@ -222,16 +259,6 @@ TEST_CASE("replay: a step in place lies where its input lay") {
 }
 
 TEST_CASE("replay: an outer op takes the place of the ops that it is made of") {
-  struct Outer : Op<Outer> {
-    std::string_view name() const noexcept override { return "outer"; }
-    void infer(const Arguments& in, Results& out) const override {
-      out.add(in[0].sizes(), in[0].dtype());
-    }
-    std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
-      combine(in[0], in[0], 0.5F, out[0]);
-      return "scalar";
-    }
-  };
   const Recorded outer([](const Tensor& x) {
     const Tensor y = combined(x, x, 0.5F);
     if (is_recording()) {
@@ -253,18 +280,6 @@ TEST_CASE("replay: steps of constants are done while recording") {
 }
 
 TEST_CASE("replay: an operation is one step with all of its results") {
-  struct Both : Op<Both> {
-    std::string_view name() const noexcept override { return "both"; }
-    void infer(const Arguments& in, Results& out) const override {
-      out.add(in[0].sizes(), in[0].dtype());
-      out.add(in[0].sizes(), in[0].dtype());
-    }
-    std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
-      combine(in[0], in[0], 0.25F, out[0]);
-      combine(in[0], in[0], 0.75F, out[1]);
-      return "scalar";
-    }
-  };
   const auto network = [](const Tensor& x) {
     const Results both = run_all(Both{}, x);
     return combined(both[0], both[1], 1.0F);
@@ -276,11 +291,6 @@ TEST_CASE("replay: an operation is one step with all of its results") {
 }
 
 TEST_CASE("replay: a view is nothing that has to be done") {
-  struct Turned : Op<Turned> {
-    std::string_view name() const noexcept override { return "turned"; }
-    void infer(const Arguments& in, Results& out) const override { out.add_view(in[0].t()); }
-    std::string_view cpu(const Arguments&, std::span<const Tensor>) const override { return {}; }
-  };
   const Recorded viewed([](const Tensor& x) { return run(Turned{}, x); });
   CHECK(viewed.plan->info().steps == 0);
   CHECK(viewed.plan->run(viewed.x).equal(viewed.x.t()));

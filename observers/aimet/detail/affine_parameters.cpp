@@ -30,6 +30,7 @@ float product_of(float grad, float factor) { return grad * factor; }
 // Arguments: x, and y of other values, which has a gradient as if it were x.
 struct StraightThrough final : Op<StraightThrough> {
   static constexpr std::string_view kName = "straight_through";
+  static constexpr ArgumentCount kArguments{2};
   void infer(const Arguments& in, Results& out) const override {
     out.arrange(1, MemoryFormat::Contiguous);
     out.add(in[1].sizes(), in[1].dtype());
@@ -49,6 +50,7 @@ struct StraightThrough final : Op<StraightThrough> {
 // Derived gives a number for each pair of elements of two Float32 tensors of the same sizes.
 template <typename Derived>
 struct PairOperation : Op<Derived> {
+  static constexpr ArgumentCount kArguments{2};
   void infer(const Arguments& in, Results& out) const override {
     require_tensor(Derived::kName, "x", in[0], {DType::Float32});
     out.arrange(0, MemoryFormat::Contiguous);
