@@ -15,7 +15,8 @@ namespace quanta {
 class Generator {
  public:
   explicit Generator(std::uint64_t seed = 0) : engine_(seed) {}
-  void manual_seed(std::uint64_t seed) { engine_.seed(seed); }
+  /// Starts anew: the numbers of a new Generator(seed).
+  void manual_seed(std::uint64_t seed) { *this = Generator(seed); }
   /// 64 random bits.
   std::uint64_t next() { return engine_(); }
   /// Uniform in [0, 1), 24 bits.

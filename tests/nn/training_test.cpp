@@ -180,6 +180,15 @@ TEST_CASE("Generator: its state goes on with the same numbers") {
   CHECK(a.state() == state);
 }
 
+TEST_CASE("Generator: a seed starts anew whatever was drawn before") {
+  Generator used(3);
+  used.normal();  // the second number of the pair waits
+  used.manual_seed(9);
+  Generator fresh(9);
+  CHECK(used.state() == fresh.state());
+  for (int i = 0; i < 3; ++i) CHECK(used.normal() == fresh.normal());
+}
+
 TEST_CASE("require_finite_loss: NaN and infinity are told with the step") {
   CHECK(optim::require_finite_loss(Tensor::scalar(0.5), 1) == 0.5);
   CHECK_THROWS_WITH_AS(optim::require_finite_loss(Tensor::scalar(kNan), 12),
