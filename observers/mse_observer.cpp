@@ -1,0 +1,127 @@
+#include "quanta/observers/mse_observer.h"
+
+#include <cmath>
+
+#include "quanta/observers/collector_kinds.h"
+#include "quanta/observers/detail/observer_factory.h"
+#include "quanta/observers/detail/reduce.h"
+#include "quanta/ops/arithmetic.h"
+#include "quanta/ops/fake_quantize.h"
+#include "quanta/ops/reduce.h"
+#include "quanta/runtime/autograd.h"
+#include "quanta/runtime/check.h"
+
+namespace quanta {
+namespace {
+
+// torchao's start of the search.
+constexpr float kLargestLoss = 1e9F;
+
+UniformSettings settings_from(const AffineQuantizedMSEObserverOptions& options) {
+  return {.dtype = options.dtype,
+          .qscheme = options.qscheme,
+          .reduce_range = options.reduce_range,
+          .quant_min = options.quant_min,
+          .quant_max = options.quant_max,
+          .eps = options.eps};
+}
+
+std::optional<std::int64_t> channel_axis(const AffineQuantizedMSEObserverOptions& options) {
+  return is_per_channel(options.qscheme) ? std::optional(options.ch_axis) : std::nullopt;
+}
+
+// What quantizing loses of channels x elements: the mean of the squares for each channel.
+std::vector<float> losses(const Tensor& rows, const ObservedQParams& qparams, IntRange range) {
+  const Tensor quantized = fake_quantize_per_channel_affine(rows, qparams.scale, qparams.zero_point,
+                                                            0, range.min, range.max);
+  const Tensor lost = sub(quantized, rows);
+  return mean(mul(lost, lost), {1}).to_float_vector();
+}
+
+}  // namespace
+
+AffineQuantizedMSEObserver::AffineQuantizedMSEObserver(const Options& options)
+    : RangeObserver("AffineQuantizedMSEObserver", settings_from(options), channel_axis(options),
+                    std::nullopt),
+      options_(options) {
+  QUANTA_CHECK(options.steps >= 1, "{}: steps: expected at least 1, got {}", name(), options.steps);
+  QUANTA_SUPPORTED(options.qscheme != QScheme::PerChannelAffineFloatQParams,
+                   "{}: qscheme: expected a scheme with integer zero points, got {}", name(),
+                   options.qscheme);
+}
+
+void AffineQuantizedMSEObserver::update(const Tensor& x) {
+  require_floating(x);
+  if (x.numel() == 0) return;
+  const std::lock_guard lock(search_mutex_);
+  if (options_.run_once && has_data()) return;
+
+  const autograd::NoGradGuard no_grad;
+  Tensor rows = detail::dense_floats(x);
+  if (is_per_channel(qscheme_)) {
+    const std::int64_t axis = wrap_dim(ch_axis(), x.dim(), name(), "ch_axis");
+    rows = rows.transpose(0, axis).contiguous().reshape({x.size(axis), -1});
+  } else {
+    rows = rows.reshape({1, -1});
+  }
+  ValueRange best = detail::channel_range(rows, 0);
+  const std::size_t channels = best.min.size();
+  std::vector<float> largest(channels);
+  for (std::size_t c = 0; c < channels; ++c) {
+    largest[c] = std::max(std::abs(best.min[c]), best.max[c]);
+  }
+
+  const QParamsRule rule = this->rule();
+  std::vector<float> least(channels, kLargestLoss);
+  ValueRange tried = best;
+  for (std::int64_t i = 1; i <= options_.steps; ++i) {
+    for (std::size_t c = 0; c < channels; ++c) {
+      tried.max[c] = largest[c] / static_cast<float>(options_.steps) * static_cast<float>(i);
+      tried.min[c] = -tried.max[c];
+    }
+    const std::vector<float> loss = losses(rows, qparams(tried.min, tried.max, rule), range_);
+    for (std::size_t c = 0; c < channels; ++c) {
+      if (!(loss[c] < least[c])) continue;
+      least[c] = loss[c];
+      best.min[c] = tried.min[c];
+      best.max[c] = tried.max[c];
+    }
+  }
+  const Dims sizes{static_cast<std::int64_t>(channels)};
+  set_range(Tensor::from_values(best.min, sizes), Tensor::from_values(best.max, sizes));
+}
+
+void AffineQuantizedMSEObserver::merge(const Collector& other) {
+  require_same_kind(other);
+  throw UnsupportedError(
+      fmt::format("{}: merge: expected an observer that does not depend on the order of batches: "
+                  "MinMaxObserver, PerChannelMinMaxObserver and HistogramObserver can be merged",
+                  name()));
+}
+
+// Settings and factories -------------------------------------------------------------------------
+
+void describe(AffineQuantizedMSEObserverOptions& options, SettingFields& fields) {
+  fields("dtype", options.dtype);
+  fields("qscheme", options.qscheme);
+  fields("ch_axis", options.ch_axis);
+  fields("steps", options.steps);
+  fields("run_once", options.run_once);
+  fields("reduce_range", options.reduce_range);
+  fields("quant_min", options.quant_min);
+  fields("quant_max", options.quant_max);
+  fields("eps", options.eps);
+}
+
+ObserverFactory AffineQuantizedMSEObserver::with_args(const Options& options) {
+  return detail::observer_factory<AffineQuantizedMSEObserver>(options);
+}
+
+namespace detail {
+
+std::vector<CollectorKind> kinds_of_mse_observer() {
+  return {collector_kind<AffineQuantizedMSEObserver>("AffineQuantizedMSEObserver")};
+}
+
+}  // namespace detail
+}  // namespace quanta
