@@ -205,7 +205,7 @@ void add_embedding_and_norm(Section& s) {
         QUANTA_QUANTIZED_CALL(
             quantized::embedding_bag_4bit(packed_embedding(x), indices(), {.offsets = indices()})),
         "functional_norm/embedding_bag_4bit functional_norm/embedding_bag_4bit_rowwise_offsets")
-      .tested_in("tests/ops/support_test.cpp");
+      .tested_in("tests/ops/embedding_test.cpp");
   s.row("embedding_bag_byte_prepack", QUANTA_CALL(quantized::embedding_bag_byte_prepack(matrix)),
         "functional_norm/embedding_bag_byte_prepack functional_norm/embedding_bag_byte_unpack");
   s.row("embedding_bag_4bit_prepack", QUANTA_CALL(quantized::embedding_bag_4bit_prepack(matrix)),
