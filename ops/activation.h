@@ -73,6 +73,9 @@ Tensor logsigmoid(const Tensor& x);
 /// x / (1 + |x|).
 Tensor softsign(const Tensor& x);
 
+/// |x| > lambd ? x : 0; NaN stays.
+Tensor hardshrink(const Tensor& x, double lambd = 0.5);
+
 /// Each element becomes 0 with probability p, else x / (1 - p); drawn from default_generator(). As
 /// torch.nn.functional.dropout in train mode. Throws ArgumentError for p outside [0, 1].
 Tensor dropout(const Tensor& x, double p = 0.5);

@@ -141,6 +141,9 @@ Tensor mish(const Tensor& x) { return run(Pointwise<Mish>{}, x); }
 Tensor selu(const Tensor& x) { return run(Pointwise<Selu>{}, x); }
 Tensor logsigmoid(const Tensor& x) { return run(Pointwise<LogSigmoid>{}, x); }
 Tensor softsign(const Tensor& x) { return run(Pointwise<Softsign>{}, x); }
+Tensor hardshrink(const Tensor& x, double lambd) {
+  return run(Pointwise(HardShrink{{}, lambd}), x);
+}
 Tensor dropout(const Tensor& x, double p) { return run(Dropout{p}, x); }
 
 namespace quantized {
@@ -233,6 +236,7 @@ void detail::add_activations(Catalogue& catalogue) {
   add_function<Selu>(catalogue);
   add_function<LogSigmoid>(catalogue);
   add_function<Softsign>(catalogue);
+  add_function<HardShrink>(catalogue);
   add_quantized<LeakyReLU>(catalogue);
   add_quantized<HardSwish>(catalogue);
   add_quantized<Elu>(catalogue);

@@ -355,5 +355,28 @@ struct Softsign : PointwiseFunction {
   }
 };
 
+struct HardShrink : PointwiseFunction {
+  static constexpr std::string_view kName = "hardshrink";
+  double lambd = 0.5;
+
+  template <typename T>
+  bool is_cut(T v) const {
+    return v >= -static_cast<T>(lambd) && v <= static_cast<T>(lambd);
+  }
+  template <typename T>
+  T operator()(T v) const {
+    return is_cut(v) ? T{0} : v;
+  }
+  template <typename T>
+  T slope(T gradient, T value) const {
+    return is_cut(value) ? T{0} : gradient;
+  }
+  template <typename Op>
+  static std::span<const AttributeInfo> settings() {
+    static constexpr std::array kTable{attribute<Op, &Op::function, &HardShrink::lambd>("lambd")};
+    return kTable;
+  }
+};
+
 }  // namespace activation
 }  // namespace quanta

@@ -208,6 +208,22 @@ TEST_CASE("quantized activations: a table is not reused for other parameters") {
   CHECK_FALSE(codes_of(quantized::leaky_relu(a, .1, .05, 11)) == first);
 }
 
+TEST_CASE("hardshrink: values up to lambd become zero and NaN stays") {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Tensor x =
+      Tensor::from_values({-infinity, -0.75F, -0.5F, -0.25F, 0.0F, 0.5F, 0.50001F, 2.0F, nan});
+  std::vector<float> y = hardshrink(x).to_float_vector();
+  CHECK(std::isnan(y.back()));
+  y.pop_back();
+  CHECK(y == std::vector<float>{-infinity, -0.75F, 0.0F, 0.0F, 0.0F, 0.0F, 0.50001F, 2.0F});
+  CHECK(hardshrink(x, 0.25).to_float_vector()[2] == -0.5F);
+  // As in torch, nothing lies between 1 and -1.
+  CHECK(hardshrink(x, -1.0).to_float_vector()[3] == -0.25F);
+  CHECK_THROWS_WITH_AS(hardshrink(example_a()),
+                       doctest::Contains("hardshrink: x: expected Float32"), UnsupportedError);
+}
+
 TEST_CASE("relu_: works through views and refuses elements with two addresses") {
   const Tensor x = Tensor::from_values({-1, 2, -3, -4, 5, -6}, {2, 3});
   relu_(x.slice(1, 0, 2));
