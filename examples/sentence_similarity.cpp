@@ -40,6 +40,7 @@ std::vector<std::string> read_lines(const std::string& path) {
 std::vector<std::vector<float>> encode(const SentenceEncoder& encoder,
                                        const std::vector<std::string>& sentences) {
   std::vector<std::vector<float>> vectors;
+  vectors.reserve(sentences.size());
   for (const std::string& sentence : sentences) {
     vectors.push_back(encoder.encode(sentence).to_float_vector());
   }
@@ -88,6 +89,7 @@ int run(const std::string& directory, const std::string& sentences_path) {
                                    {.bits = 4, .group_size = 32, .symmetric = false}));
 
   std::vector<std::function<void()>> calls;
+  calls.reserve(encoders.size());
   for (const auto& [name, one] : encoders) {
     calls.emplace_back([&encoder = one, &sentences] { encode(encoder, sentences); });
   }

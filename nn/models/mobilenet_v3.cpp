@@ -125,7 +125,8 @@ MobileNetV3Block::MobileNetV3Block(const MobileNetV3BlockOptions& options) {
                                     .groups = expanded},
                                    kNorm, activation(options.hardswish)));
   if (options.squeeze_excitation) {
-    const std::int64_t squeezed = detail::make_divisible(static_cast<double>(expanded / 4));
+    const std::int64_t quarter = expanded / 4;
+    const std::int64_t squeezed = detail::make_divisible(static_cast<double>(quarter));
     block->push_back(make_module<SqueezeExcitation>(expanded, squeezed));
   }
   block->push_back(detail::conv_norm_activation(
@@ -162,9 +163,10 @@ MobileNetV3::MobileNetV3(const MobileNetV3Options& options) {
       {.in_channels = blocks.back().out_channels, .out_channels = last, .kernel_size = {1}}, kNorm,
       activation(true)));
   register_module("avgpool", avgpool, Dims{1});
-  const std::int64_t hidden = detail::make_divisible(
-      static_cast<double>((large ? 1280 : 1024) / (options.reduced_tail ? 2 : 1)) *
-      options.width_mult);
+  const int full_hidden = large ? 1280 : 1024;
+  const int base_hidden = options.reduced_tail ? full_hidden / 2 : full_hidden;
+  const std::int64_t hidden =
+      detail::make_divisible(static_cast<double>(base_hidden) * options.width_mult);
   register_module("classifier", classifier);
   classifier->push_back(
       make_module<Linear>(LinearOptions{.in_features = last, .out_features = hidden}));

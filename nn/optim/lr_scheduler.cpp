@@ -38,7 +38,8 @@ StepLR::StepLR(Optimizer& optimizer, std::int64_t step_size, double gamma)
 }
 
 double StepLR::lr_at(std::int64_t step, double initial_lr) const {
-  return initial_lr * std::pow(gamma_, static_cast<double>(step / step_size_));
+  const std::int64_t periods = step / step_size_;
+  return initial_lr * std::pow(gamma_, static_cast<double>(periods));
 }
 
 MultiStepLR::MultiStepLR(Optimizer& optimizer, std::vector<std::int64_t> milestones, double gamma)

@@ -66,7 +66,8 @@ void attention(benchmark::State& state) {
     return heads.transpose(1, 2).reshape({1, tokens, kFeatures});
   };
   const auto fused = [&] { return join(scaled_dot_product_attention(q, k, v)); };
-  const double scale = 1.0 / std::sqrt(static_cast<double>(kFeatures / kHeads));
+  constexpr std::int64_t kHeadFeatures = kFeatures / kHeads;
+  const double scale = 1.0 / std::sqrt(static_cast<double>(kHeadFeatures));
   const auto steps = [&] { return join(matmul(attention_weights(q, k, {}, scale), v)); };
   for (auto _ : state) benchmark::DoNotOptimize(fused());
   const double fused_seconds = median_seconds(fused);

@@ -1,7 +1,6 @@
-#include <fmt/core.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -139,9 +138,7 @@ void add_bench_command(CLI::App& app, quanta::cli::BenchOptions& bench,
                     "Speak the harness's line protocol on stdin and stdout");
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app{"quanta: quantized networks in C++"};
   app.require_subcommand(1);
   app.failure_message(CLI::FailureMessage::help);
@@ -170,15 +167,21 @@ int main(int argc, char** argv) {
   app.add_subcommand("info", "Tell what this machine offers: threads, instruction sets");
 
   CLI11_PARSE(app, argc, argv);
+  if (app.got_subcommand("demo")) return quanta::cli::run_demo(demo);
+  if (app.got_subcommand("inspect")) return quanta::cli::run_inspect(inspect);
+  if (app.got_subcommand("bench")) return quanta::cli::run_bench(bench);
+  if (app.got_subcommand("networks")) return quanta::cli::run_network_suite(suite);
+  if (app.got_subcommand("profile")) return quanta::cli::run_profile(profile);
+  return quanta::cli::run_info();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
   try {
-    if (app.got_subcommand("demo")) return quanta::cli::run_demo(demo);
-    if (app.got_subcommand("inspect")) return quanta::cli::run_inspect(inspect);
-    if (app.got_subcommand("bench")) return quanta::cli::run_bench(bench);
-    if (app.got_subcommand("networks")) return quanta::cli::run_network_suite(suite);
-    if (app.got_subcommand("profile")) return quanta::cli::run_profile(profile);
-    return quanta::cli::run_info();
+    return run(argc, argv);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "quanta: {}\n", error.what());
+    std::fprintf(stderr, "quanta: %s\n", error.what());
     return 1;
   }
 }
