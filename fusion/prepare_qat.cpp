@@ -30,7 +30,7 @@ class QatPlan {
   void visit(Module& parent, const std::string& prefix) {
     for (const Module::NamedChild& child : parent.named_children()) {
       const auto [made, first_visit] = made_.try_emplace(child.module.get(), nullptr);
-      if (first_visit) made->second = replacement_of(child.module, prefix + child.name);
+      if (first_visit) made->second = make_replacement(child.module, prefix + child.name);
       if (made->second != nullptr) replacements_.push_back({&parent, child.name, made->second});
     }
   }
@@ -49,7 +49,7 @@ class QatPlan {
   };
 
   // Null: the module stays. Fused modules are one, whether they have a qat form or not.
-  ModulePtr replacement_of(const ModulePtr& module, const std::string& path) {
+  ModulePtr make_replacement(const ModulePtr& module, const std::string& path) {
     if (module->qconfig() != nullptr && custom_.find_observed(*module) != nullptr) return nullptr;
     if (module->qconfig() == nullptr || mapping_.find(*module) == nullptr) {
       if (!is_fused(*module)) visit(*module, path + ".");

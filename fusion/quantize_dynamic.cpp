@@ -97,13 +97,13 @@ class DynamicPlan {
       const auto [made, first_visit] = made_.try_emplace(child.module.get(), child.module);
       if (first_visit) {
         if (!is_fused(*child.module)) plan(*child.module, path + ".");
-        made->second = replacement_of(child.module, path);
+        made->second = make_replacement(child.module, path);
       }
       if (made->second != child.module) swaps_.push_back({&parent, child.name, path, made->second});
     }
   }
 
-  ModulePtr replacement_of(const ModulePtr& module, const std::string& path) {
+  ModulePtr make_replacement(const ModulePtr& module, const std::string& path) {
     try {
       return swap_module(module, mapping_);
     } catch (const Error& error) {

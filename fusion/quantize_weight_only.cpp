@@ -25,7 +25,7 @@ bool stands_in(std::string_view path, const std::vector<std::string>& names) {
 }
 
 // The row whose modules stand for ones of this exact class, or null.
-const nn::ModuleForm* weight_only_form_of(const Module& module) {
+const nn::ModuleForm* find_weight_only_form(const Module& module) {
   const nn::ModuleForm* last = nullptr;
   for (const nn::ModuleForm& row : nn::module_forms().rows()) {
     const bool is_source = std::find(row.sources.begin(), row.sources.end(),
@@ -45,7 +45,7 @@ class WeightOnlySwap {
     for (const Module::NamedChild& child : parent.named_children()) {
       const std::string path = prefix + child.name;
       const Module& module = *child.module;
-      if (const nn::ModuleForm* form = weight_only_form_of(module)) {
+      if (const nn::ModuleForm* form = find_weight_only_form(module)) {
         if (wants(path, module)) {
           replacements_.push_back({&parent, child.name, replacement(module, *form, path)});
         }

@@ -85,7 +85,7 @@ Tensor mask_of_keys(const Tensor& mask, const Layout& layout, std::int64_t batch
   return additive_mask(kOp, "key_padding_mask", mask, true, dtype).reshape({batch, 1, 1, keys});
 }
 
-Tensor sum_of(const Tensor& lhs, const Tensor& rhs) {
+Tensor add_defined(const Tensor& lhs, const Tensor& rhs) {
   if (!lhs.defined()) return rhs;
   return rhs.defined() ? add(lhs, rhs) : lhs;
 }
@@ -277,10 +277,11 @@ AttentionOutput MultiheadAttention::attend(const Heads& heads, const Tensor& mas
     const bool causal =
         call.is_causal && !padding.defined() && !options_.add_bias_kv && !options_.add_zero_attn;
     return {scaled_dot_product_attention(
-        heads.query, heads.key, heads.value, causal ? Tensor() : sum_of(mask, padding),
+        heads.query, heads.key, heads.value, causal ? Tensor() : add_defined(mask, padding),
         AttentionOptions{.dropout_p = dropped, .is_causal = causal, .scale = heads.scale})};
   }
-  Tensor weights = attention_weights(heads.query, heads.key, sum_of(mask, padding), heads.scale);
+  Tensor weights =
+      attention_weights(heads.query, heads.key, add_defined(mask, padding), heads.scale);
   if (dropped > 0.0) weights = dropout(weights, dropped);
   return {matmul(weights, heads.value), weights};
 }

@@ -52,7 +52,7 @@ Numbers inverse(const Numbers& order) {
 }
 
 // `lengths` do not grow.
-Numbers batch_sizes_of(const Numbers& lengths) {
+Numbers count_batch_sizes(const Numbers& lengths) {
   Numbers sizes(at(lengths[0]));
   std::size_t running = lengths.size();
   for (std::size_t step = 0; step < sizes.size(); ++step) {
@@ -122,7 +122,7 @@ PackedSequence pack_padded_sequence(const Tensor& x, const Tensor& lengths,
   }
   Numbers sorted(given.size());
   for (std::size_t i = 0; i < sorted.size(); ++i) sorted[i] = given[at(order[i])];
-  const Numbers batch_sizes = batch_sizes_of(sorted);
+  const Numbers batch_sizes = count_batch_sizes(sorted);
   Numbers rows;
   for (std::size_t step = 0; step < batch_sizes.size(); ++step) {
     const auto t = static_cast<std::int64_t>(step);

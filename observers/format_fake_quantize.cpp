@@ -98,7 +98,7 @@ struct ScaledFloat final : detail::AmaxOperation<ScaledFloat> {
 };
 
 // "FormatFakeQuantize(DynamicBlocks, num_bits=(2, 1), scale_bits=(8, 0), block_size=32, rows)".
-std::string text_of(const FormatOptions& options) {
+std::string describe(const FormatOptions& options) {
   std::string text = fmt::format("FormatFakeQuantize({}, num_bits={}", kind_name(options.kind),
                                  to_string(options.num_bits));
   if (options.kind == FormatKind::DynamicBlocks) {
@@ -130,10 +130,10 @@ FormatFakeQuantize::FormatFakeQuantize(const FormatFakeQuantize& other)
 
 ObserverFactory FormatFakeQuantize::with_args(const Options& options) {
   const FormatFakeQuantize checked(options);
-  return {text_of(options), [options] { return std::make_shared<FormatFakeQuantize>(options); }};
+  return {describe(options), [options] { return std::make_shared<FormatFakeQuantize>(options); }};
 }
 
-Settings FormatFakeQuantize::settings() const { return {{"format", text_of(options_)}}; }
+Settings FormatFakeQuantize::settings() const { return {{"format", describe(options_)}}; }
 
 std::shared_ptr<Collector> FormatFakeQuantize::copy() const {
   return std::shared_ptr<FormatFakeQuantize>(new FormatFakeQuantize(*this));

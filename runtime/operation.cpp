@@ -151,7 +151,7 @@ std::string to_string(const Operation& operation) {
 
 namespace {
 
-const AttributeInfo& info_of(const Operation& operation, std::string_view name) {
+const AttributeInfo& find_attribute(const Operation& operation, std::string_view name) {
   for (const AttributeInfo& info : operation.attributes()) {
     if (info.name == name) return info;
   }
@@ -166,11 +166,11 @@ const AttributeInfo& info_of(const Operation& operation, std::string_view name) 
 }  // namespace
 
 Attribute attribute_of(const Operation& operation, std::string_view name) {
-  return info_of(operation, name).get(operation);
+  return find_attribute(operation, name).get(operation);
 }
 
 void set_attribute(Operation& operation, std::string_view name, const Attribute& value) {
-  const AttributeInfo& info = info_of(operation, name);
+  const AttributeInfo& info = find_attribute(operation, name);
   QUANTA_CHECK(
       info.set != nullptr,
       "{}: {}: expected an attribute that can be written, got one that follows from others",
@@ -242,7 +242,7 @@ struct Runner {
     return {arranged.arguments.data(), arranged.arguments.size()};
   }
 
-  static Device device_of(const Operation& operation, const Arguments& in) {
+  static Device common_device(const Operation& operation, const Arguments& in) {
     Device device;
     bool is_first = true;
     for (const Tensor* x : in) {
@@ -342,7 +342,7 @@ struct Runner {
         autograd::throw_not_differentiable(operation.name());
       }
     }
-    const Device device = device_of(operation, in);
+    const Device device = common_device(operation, in);
     if (requiring == 0 && !replay::is_recording()) [[likely]] {
       if (are_arranged(in, out)) [[likely]] {
         return unattended(operation, in, out, device, scope);

@@ -57,7 +57,7 @@ ModulePtr float_source(const ModulePtr& occupant, const SavedForm& saved) {
                                   fmt::join(wanted, " or "), occupant.type_name()));
 }
 
-ModulePtr source_of(const ModuleForm& row, const ModulePtr& occupant, const SavedForm& saved) {
+ModulePtr make_source(const ModuleForm& row, const ModulePtr& occupant, const SavedForm& saved) {
   const Module& module = *occupant;
   if (is_source(row, typeid(module))) return float_source(occupant, saved);
   for (const Form form : {Form::Fused, Form::Observed}) {
@@ -100,7 +100,7 @@ ModulePtr made_quantized(const ModuleForm& row, const ModulePtr& occupant, const
   if (observed != nullptr && is_source(*observed, typeid(module))) {
     return made_of_parts(row, *observed, module);
   }
-  return from_uncalibrated(source_of(row, occupant, saved), row.make, saved.dtype(), weight);
+  return from_uncalibrated(make_source(row, occupant, saved), row.make, saved.dtype(), weight);
 }
 
 ModulePtr made(const ModuleForm& row, const ModulePtr& occupant, const SavedForm& saved) {
@@ -112,7 +112,7 @@ ModulePtr made(const ModuleForm& row, const ModulePtr& occupant, const SavedForm
     case Form::Observed:
       return made_observed(row, occupant);
     case Form::Qat: {
-      const ModulePtr source = source_of(row, occupant, saved);
+      const ModulePtr source = make_source(row, occupant, saved);
       source->set_qconfig(expect_qconfig(row, *occupant));
       return row.make(*source);
     }
@@ -120,7 +120,7 @@ ModulePtr made(const ModuleForm& row, const ModulePtr& occupant, const SavedForm
     case Form::Reference:
     case Form::WeightOnly: {
       // The dtype of the weights follows from the state.
-      const ModulePtr source = source_of(row, occupant, saved);
+      const ModulePtr source = make_source(row, occupant, saved);
       source->set_qconfig(QConfig{default_dynamic_qconfig().activation, weight});
       return row.make(*source);
     }

@@ -194,7 +194,7 @@ std::pair<std::size_t, std::size_t> header_range(std::string_view bytes, const s
 }
 
 // Fortran order: the first dimension has the smallest step.
-Dims strides_of(const Dims& sizes, bool fortran_order) {
+Dims compute_strides(const Dims& sizes, bool fortran_order) {
   Dims strides = Dims::filled(sizes.size(), 1);
   std::int64_t step = 1;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
@@ -232,7 +232,7 @@ Tensor read_npy(const std::filesystem::path& path) {
   }
   const std::span<std::byte> data = bytes.subspan(end);
   if (dtype == DType::Bool) check_bools(data, where);
-  const Dims strides = strides_of(sizes, *header.fortran_order);
+  const Dims strides = compute_strides(sizes, *header.fortran_order);
   const bool swap = header.big_endian && item_size(dtype) > 1;
   if (!swap && end % item_size(dtype) == 0) {
     return Tensor::from_blob(data.data(), sizes, strides, dtype,

@@ -57,7 +57,7 @@ DynamicLayer<Float>::DynamicLayer(const RecurrentOptions& options, std::vector<G
 }
 
 template <typename Float>
-std::size_t DynamicLayer<Float>::number_of(std::int64_t layer, std::int64_t direction) const {
+std::size_t DynamicLayer<Float>::layer_index(std::int64_t layer, std::int64_t direction) const {
   const std::int64_t layers = this->options().num_layers;
   QUANTA_CHECK(layer >= 0 && layer < layers, "weights: layer: expected 0..{}, got {}", layers - 1,
                layer);
@@ -68,7 +68,7 @@ std::size_t DynamicLayer<Float>::number_of(std::int64_t layer, std::int64_t dire
 
 template <typename Float>
 RecurrentWeights DynamicLayer<Float>::weights(std::int64_t layer, std::int64_t direction) const {
-  return weights_[number_of(layer, direction)].unpacked();
+  return weights_[layer_index(layer, direction)].unpacked();
 }
 
 template <typename Float>
@@ -80,7 +80,7 @@ template <typename Float>
 typename DynamicLayer<Float>::StepsOutput DynamicLayer<Float>::run_layer(
     std::int64_t layer, std::int64_t direction, const Tensor& x,
     std::span<const std::int64_t> batch_sizes, const Tensor& h, const Tensor& c) const {
-  const GateWeights& gates = weights_[number_of(layer, direction)];
+  const GateWeights& gates = weights_[layer_index(layer, direction)];
   const std::shared_ptr<const HiddenProduct> hidden = gates.hh.hidden_product(reduce_range_);
   const RecurrentSteps steps{.kind = this->kind(),
                              .hidden_size = this->options().hidden_size,

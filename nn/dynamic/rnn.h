@@ -55,7 +55,7 @@ class DynamicLayer : public Float, public DynamicModule {
   void load_state(StateReader& reader) override;
 
  private:
-  std::size_t number_of(std::int64_t layer, std::int64_t direction) const;
+  std::size_t layer_index(std::int64_t layer, std::int64_t direction) const;
 
   std::vector<GateWeights> weights_;
 };

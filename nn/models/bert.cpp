@@ -32,7 +32,7 @@ const BertConfig& checked(const BertConfig& config) {
 }
 
 // The part of attention_mask that attention takes; nothing where all tokens are seen.
-Tensor mask_of(const Tensor& attention_mask, const Tensor& input_ids) {
+Tensor make_additive_mask(const Tensor& attention_mask, const Tensor& input_ids) {
   if (!attention_mask.defined()) return {};
   QUANTA_CHECK(attention_mask.sizes() == input_ids.sizes(),
                "BertModel: attention_mask: expected sizes {} as input_ids has, got {}",
@@ -166,7 +166,7 @@ Tensor BertModel::forward(const Tensor& input_ids, const Tensor& attention_mask,
   QUANTA_CHECK(!token_type_ids.defined() || token_type_ids.sizes() == input_ids.sizes(),
                "BertModel: token_type_ids: expected sizes {} as input_ids has, got {}",
                input_ids.sizes(), token_type_ids.sizes());
-  const Tensor mask = mask_of(attention_mask, input_ids);
+  const Tensor mask = make_additive_mask(attention_mask, input_ids);
   return encoder->forward(embeddings->forward(input_ids, token_type_ids), mask);
 }
 

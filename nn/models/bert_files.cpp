@@ -84,7 +84,7 @@ class Settings {
   std::string name_;
 };
 
-BertActivation activation_of(const Settings& settings) {
+BertActivation parse_activation(const Settings& settings) {
   const std::string name = settings.text("hidden_act").value_or("gelu");
   if (name == "gelu") return BertActivation::Gelu;
   if (name == "gelu_new" || name == "gelu_pytorch_tanh") return BertActivation::GeluTanh;
@@ -108,7 +108,7 @@ BertConfig config_from(const Settings& settings) {
   config.intermediate_size = settings.required_size("intermediate_size");
   config.max_position_embeddings = settings.required_size("max_position_embeddings");
   config.type_vocab_size = settings.size("type_vocab_size").value_or(config.type_vocab_size);
-  config.hidden_act = activation_of(settings);
+  config.hidden_act = parse_activation(settings);
   if (const Json* eps = settings.find("layer_norm_eps")) {
     if (!eps->is_number()) settings.fail("layer_norm_eps", "a number", eps->kind());
     config.layer_norm_eps = eps->as_number();

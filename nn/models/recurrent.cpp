@@ -18,7 +18,7 @@ constexpr RecurrentOptions kFashionGru{
     .input_size = kImage, .hidden_size = 96, .batch_first = true, .bidirectional = true};
 
 // Rows of pixels as steps.
-Tensor steps_of(std::string_view op, const Tensor& x) {
+Tensor rows_as_steps(std::string_view op, const Tensor& x) {
   QUANTA_CHECK(x.dim() == 4 && x.size(1) == 1 && x.size(2) == kImage && x.size(3) == kImage,
                "{}: x: expected sizes [N, 1, {}, {}], got {}", op, kImage, kImage, x.sizes());
   return x.reshape({x.size(0), kImage, kImage});
@@ -44,7 +44,7 @@ FashionLstm::FashionLstm(std::int64_t num_classes) {
 }
 
 Tensor FashionLstm::forward(const Tensor& x) const {
-  return fc(last_step(lstm(steps_of("FashionLstm", x))));
+  return fc(last_step(lstm(rows_as_steps("FashionLstm", x))));
 }
 
 FashionGru::FashionGru(std::int64_t num_classes) {
@@ -53,7 +53,7 @@ FashionGru::FashionGru(std::int64_t num_classes) {
 }
 
 Tensor FashionGru::forward(const Tensor& x) const {
-  return fc(last_step(gru(steps_of("FashionGru", x))));
+  return fc(last_step(gru(rows_as_steps("FashionGru", x))));
 }
 
 Mlp::Mlp(std::int64_t in_features, std::int64_t hidden, std::int64_t num_classes) {

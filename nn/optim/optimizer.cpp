@@ -38,7 +38,7 @@ void for_elements(std::int64_t count, Body&& body) {
 }
 
 // Gradients in the parameter's memory order, so that elements can be walked together.
-Tensor in_order_of(const Tensor& gradient, const Tensor& parameter) {
+Tensor arrange_like(const Tensor& gradient, const Tensor& parameter) {
   if (gradient.strides() == parameter.strides()) return gradient;
   Tensor result = parameter.detach().clone(MemoryFormat::Preserve);
   result.copy_(gradient);
@@ -100,7 +100,7 @@ void Optimizer::step() {
     for (const Tensor& parameter : group.parameters) {
       std::vector<Tensor>& buffers = buffers_[number++];
       const Tensor gradient = parameter.grad();
-      if (gradient.defined()) update(group, parameter, in_order_of(gradient, parameter), buffers);
+      if (gradient.defined()) update(group, parameter, arrange_like(gradient, parameter), buffers);
     }
   }
 }
@@ -160,7 +160,7 @@ void Optimizer::load_state_dict(const StateDict& state) {
         QUANTA_CHECK(value->sizes() == sizes && value->dtype() == parameter.dtype(),
                      "{}: state: expected '{}' of {} {}, got {} {}", name_, name, parameter.dtype(),
                      sizes, value->dtype(), value->sizes());
-        buffers[p][b] = is_count ? value->clone() : in_order_of(value->clone(), parameter);
+        buffers[p][b] = is_count ? value->clone() : arrange_like(value->clone(), parameter);
       }
       ++p;
     }

@@ -13,7 +13,7 @@ namespace {
 // weight_format: bits, group size (0: one group a channel), in_features, 1 for symmetric codes.
 constexpr std::int64_t kFormatSize = 4;
 
-Tensor format_of(const WeightOnlyPackedParams& packed) {
+Tensor describe_format(const WeightOnlyPackedParams& packed) {
   const WeightOnlyOptions& options = packed.options();
   return Tensor::from_int64(std::array<std::int64_t, kFormatSize>{
       options.bits, options.group_size, packed.in_features(), options.symmetric ? 1 : 0});
@@ -57,7 +57,7 @@ void Linear::save_state(StateDict& state, const std::string& prefix) const {
   state.set(prefix + "weight_packed", packed_.bytes());
   state.set(prefix + "weight_scale", packed_.scales());
   if (!options().symmetric) state.set(prefix + "weight_zero_point", packed_.zero_points());
-  state.set(prefix + "weight_format", format_of(packed_));
+  state.set(prefix + "weight_format", describe_format(packed_));
   if (bias().defined()) state.set(prefix + "bias", bias());
 }
 

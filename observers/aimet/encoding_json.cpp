@@ -98,7 +98,7 @@ Json v0_6_1(const AffineEncoding& encoding) {
 // 1.0.0 ------------------------------------------------------------------------------------------
 
 // The block along the axis that is cut into blocks.
-std::int64_t block_of(const Encoding& encoding) {
+std::int64_t find_block(const Encoding& encoding) {
   std::int64_t block = 1;
   const Dims& sizes = encoding.scale().sizes();
   for (std::size_t d = 0; d < sizes.size(); ++d) {
@@ -124,7 +124,7 @@ Json v1_0_0(const AffineEncoding& encoding) {
     object.emplace_back("offset",
                         flat(parts.per_channel_scale, [lowest](float) { return Json(lowest); }));
     object.emplace_back("enc_type", "LPBQ");
-    object.emplace_back("block_size", block_of(encoding));
+    object.emplace_back("block_size", find_block(encoding));
     object.emplace_back("compressed_bw", bitwidth);
     object.emplace_back("per_block_int_scale", flat(parts.per_block_int_scale, whole));
     return object;
@@ -143,7 +143,7 @@ Json v1_0_0(const AffineEncoding& encoding) {
   const std::string_view granularity = encoding.granularity();
   if (granularity == "blockwise") {
     object.emplace_back("enc_type", "PER_BLOCK");
-    object.emplace_back("block_size", block_of(encoding));
+    object.emplace_back("block_size", find_block(encoding));
   } else {
     QUANTA_CHECK(granularity != "unknown", "{}: scale: expected at most one channel axis, got {}",
                  kOp, encoding.scale().sizes());
@@ -161,7 +161,7 @@ struct Axes {
   std::int64_t block_size = 1;
 };
 
-Axes axes_of(const Encoding& encoding, const std::optional<Dims>& input_shape) {
+Axes find_axes(const Encoding& encoding, const std::optional<Dims>& input_shape) {
   Axes axes;
   const Dims& sizes = encoding.scale().sizes();
   if (encoding.scale().numel() == 1 && !input_shape.has_value()) return axes;
@@ -227,7 +227,7 @@ Json grouped_json(const GroupedBlockEncoding& encoding, const Axes& axes, Encodi
 
 Json v2(const AffineEncoding& encoding, EncodingVersion version,
         const std::optional<Dims>& input_shape) {
-  const Axes axes = axes_of(encoding, input_shape);
+  const Axes axes = find_axes(encoding, input_shape);
   if (const GroupedBlockEncoding* groups = grouped(encoding)) {
     return grouped_json(*groups, axes, version);
   }
@@ -254,7 +254,7 @@ Json v2(const FloatEncoding& encoding, EncodingVersion version,
       encoding.spec() == FloatSpec::from_name("bfloat16")) {
     return Json::Object{};
   }
-  const Axes axes = axes_of(encoding, input_shape);
+  const Axes axes = find_axes(encoding, input_shape);
   Json::Object object{{"output_dtype", encoding.spec().onnx_name()}};
   if (encoding.meta_scale().defined()) {
     QUANTA_CHECK(version == EncodingVersion::V2_1_0,
@@ -441,7 +441,7 @@ float positive(std::string_view name, const Json& value) {
   return single;
 }
 
-float zero_point_of(const Json& object, const Grid& grid) {
+float read_zero_point(const Json& object, const Grid& grid) {
   const Json* value = object.find("y_zero_point");
   if (value == nullptr) return 0.0F;
   QUANTA_CHECK(value->as_int() != nullptr, "{}: y_zero_point: expected a whole number, got {}",
@@ -466,7 +466,7 @@ std::shared_ptr<const AffineEncoding> affine_from(const Json& object) {
   QUANTA_CHECK(dtype.as_string() != nullptr, "{}: output_dtype: expected a string, got {}", kReader,
                dtype.kind());
   const Grid grid = grid_from_name(*dtype.as_string());
-  const float offset = -zero_point_of(object, grid);
+  const float offset = -read_zero_point(object, grid);
   const bool symmetric = grid.qmin() < 0 && offset == 0.0F;
   return std::make_shared<AffineEncoding>(
       Tensor::scalar(static_cast<double>(positive("y_scale", scale))),

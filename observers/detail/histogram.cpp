@@ -78,7 +78,7 @@ Tensor counts_tensor(const std::vector<Count>& values, const Dims& sizes) {
 }
 
 template <typename Count>
-std::vector<Count> counts_of(const StateDict& state, const std::string& name) {
+std::vector<Count> read_counts(const StateDict& state, const std::string& name) {
   std::vector<Count> counts;
   if constexpr (std::is_same_v<Count, float>) {
     counts = tensor_state(state, name).to_float_vector();
@@ -101,7 +101,7 @@ Dims with_last(Dims shape, std::size_t size) {
 }
 
 // The sizes behind those of `shape`: how many there are for each entry.
-std::int64_t length_of(const StateDict& state, const std::string& name, const Dims& shape) {
+std::int64_t read_length(const StateDict& state, const std::string& name, const Dims& shape) {
   const Dims& sizes = require_state(state, name).sizes();
   const bool fits =
       sizes.size() == shape.size() + 1 && std::equal(shape.begin(), shape.end(), sizes.begin());
@@ -173,14 +173,14 @@ std::vector<Histogram<Count>> load_histograms(const StateDict& state, const std:
                                               const Dims& shape) {
   const std::string name = prefix + "histogram";
   const std::string edges_name = prefix + "bin_edges";
-  const auto bins = length_of(state, name, shape);
-  const std::vector<Count> counts = counts_of<Count>(state, name);
+  const auto bins = read_length(state, name, shape);
+  const std::vector<Count> counts = read_counts<Count>(state, name);
   const std::size_t entries = at(product(shape));
   const ValueRange range = load_range(state, prefix, entries);
   std::int64_t edge_count = 0;
   std::vector<float> edges;
   if (state.contains(edges_name)) {
-    edge_count = length_of(state, edges_name, shape);
+    edge_count = read_length(state, edges_name, shape);
     QUANTA_CHECK(edge_count > bins, "load_state_dict: {}: expected more than {} edges, got {}",
                  edges_name, bins, edge_count);
     edges = tensor_state(state, edges_name).to_float_vector();

@@ -77,7 +77,7 @@ std::vector<float> e4m3_parts() {
   return parts;
 }
 
-Tensor larger_of(const Tensor& lhs, const Tensor& rhs) {
+Tensor elementwise_max(const Tensor& lhs, const Tensor& rhs) {
   Tensor result = lhs.clone();
   auto* to = result.mutable_data<float>();
   const auto* from = rhs.data<float>();
@@ -102,7 +102,7 @@ void MaxCalibrator::take(const Tensor& amax, std::string_view what) {
   QUANTA_CHECK(amax.sizes() == amax_.sizes(),
                "MaxCalibrator: {}: expected amax to keep the shape {}, got {}", what, amax_.sizes(),
                amax.sizes());
-  amax_ = larger_of(amax_, amax);
+  amax_ = elementwise_max(amax_, amax);
 }
 
 void MaxCalibrator::update(const Tensor& x) {

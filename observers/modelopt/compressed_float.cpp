@@ -73,7 +73,7 @@ Tensor e4m3_codes(const Tensor& rows, const Tensor& exponents) {
 
 constexpr std::int64_t kMxBlock = 32;
 
-CompressedTensor mxfp8_of(const Tensor& x, const Tensor& rows, const Tensor& scale) {
+CompressedTensor compress_mxfp8(const Tensor& x, const Tensor& rows, const Tensor& scale) {
   CompressedTensor result{CompressedKind::MxFp8, x.sizes(), x.dtype()};
   result.block_size = kMxBlock;
   result.scale = scale;
@@ -190,7 +190,7 @@ CompressedTensor quantize_mxfp8(const Tensor& x) {
     const int exponent = block_exponent(static_cast<const float*>(amax.data_ptr())[i], 448.0F);
     static_cast<std::uint8_t*>(scale.data_ptr())[i] = static_cast<std::uint8_t>(exponent + 127);
   }
-  return mxfp8_of(x, rows.contiguous(), scale);
+  return compress_mxfp8(x, rows.contiguous(), scale);
 }
 
 CompressedTensor quantize_mxfp8_with_scale(const Tensor& x, const Tensor& scale) {
@@ -203,7 +203,7 @@ CompressedTensor quantize_mxfp8_with_scale(const Tensor& x, const Tensor& scale)
                "{}: scale: expected UInt8 {}, got {} {}", kOp, sizes,
                scale.defined() ? to_string(scale.dtype()) : "undefined",
                scale.defined() ? scale.sizes() : Dims{});
-  return mxfp8_of(x, rows.contiguous(), scale.contiguous());
+  return compress_mxfp8(x, rows.contiguous(), scale.contiguous());
 }
 
 Tensor cast_fp4(const Tensor& x) {

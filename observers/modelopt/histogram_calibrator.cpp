@@ -42,8 +42,8 @@ std::vector<float> magnitudes(const Tensor& x, bool skip_zeros) {
 }
 
 // numpy.histogram with these edges.
-std::vector<std::int64_t> histogram_of(const std::vector<float>& values,
-                                       const std::vector<float>& edges) {
+std::vector<std::int64_t> count_histogram(const std::vector<float>& values,
+                                          const std::vector<float>& edges) {
   std::vector<std::int64_t> counts(edges.size() - 1);
   for (const float value : values) {
     if (value < edges.front() || value > edges.back()) continue;
@@ -157,7 +157,7 @@ void HistogramCalibrator::update(const Tensor& x) {
   add_counts(seen.counts, torch
                               ? count_values(values, static_cast<std::int64_t>(seen.counts.size()),
                                              0.0F, seen.edges.back(), Outside::Skipped)
-                              : histogram_of(values, seen.edges));
+                              : count_histogram(values, seen.edges));
   seen.min = seen.edges.front();
   seen.max = seen.edges.back();
 }
@@ -301,7 +301,7 @@ Tensor calibrate_weight(const Tensor& weight, const WeightCalibration& options) 
     const std::vector<float> channel(begin, begin + static_cast<std::ptrdiff_t>(length));
     Counts histogram;
     histogram.edges = edges_between(0.0F, each > 0.0F ? each : 1.0F, options.num_bins);
-    histogram.counts = histogram_of(channel, histogram.edges);
+    histogram.counts = count_histogram(channel, histogram.edges);
     result.push_back(options.method == WeightMethod::Mse
                          ? detail::amax_by_mse(histogram, {options.num_bits, false, 1, 128})
                          : detail::amax_by_percentile(histogram, options.percentile));

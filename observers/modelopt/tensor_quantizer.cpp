@@ -56,7 +56,7 @@ void check_supported(const QuantizerConfig& config) {
   }
 }
 
-QuantizerConfig config_of(const ScaledQuantDescriptor& descriptor) {
+QuantizerConfig make_config(const ScaledQuantDescriptor& descriptor) {
   descriptor.check();
   QuantizerConfig config;
   config.num_bits = descriptor.num_bits;
@@ -110,7 +110,7 @@ TensorQuantizer::TensorQuantizer(QuantizerConfig config) : config_(std::move(con
 }
 
 TensorQuantizer::TensorQuantizer(const ScaledQuantDescriptor& descriptor)
-    : TensorQuantizer(config_of(descriptor)) {
+    : TensorQuantizer(make_config(descriptor)) {
   if (!descriptor.amax.defined()) return;
   Tensor amax = descriptor.amax;
   if (descriptor.scale_amax) amax = mul(amax, Tensor::scalar(*descriptor.scale_amax));

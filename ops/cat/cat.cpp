@@ -22,7 +22,7 @@ namespace {
 bool is_skipped(const Dims& sizes) { return sizes.size() == 1 && sizes[0] == 0; }
 
 // The first tensor that is not skipped, or the last one.
-const Tensor& model_of(const Arguments& tensors) {
+const Tensor& find_model(const Arguments& tensors) {
   for (const Tensor* x : tensors) {
     if (!is_skipped(x->sizes())) return *x;
   }
@@ -38,7 +38,7 @@ Dims joined_sizes(std::string_view op, const Arguments& tensors, std::int64_t di
                  "{}: tensors[{}]: expected {} as the first has, got {}", op, i, tensors[0].dtype(),
                  tensors[i].dtype());
   }
-  const Tensor& model = model_of(tensors);
+  const Tensor& model = find_model(tensors);
   const Dims& wanted = model.sizes();
   QUANTA_CHECK(!wanted.empty(), "{}: tensors[{}]: expected at least 1 dimension, got 0", op,
                std::find(tensors.begin(), tensors.end(), &model) - tensors.begin());
@@ -116,7 +116,7 @@ struct Cat final : Op<Cat> {
     QUANTA_SUPPORTED(!in[0].is_quantized(),
                      "{}: tensors: expected plain ones (quantized::cat takes others), got {}",
                      kName, in[0].dtype());
-    out.add(sizes, in[0].dtype(), model_of(in).suggested_format());
+    out.add(sizes, in[0].dtype(), find_model(in).suggested_format());
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     fill_pieces(in, out[0], dim, copy_bits);
@@ -213,7 +213,7 @@ struct QuantizedCat final : Op<QuantizedCat<kRelu>> {
     const Quantizer quantizer =
         Quantizer::per_tensor(scale.value_or(first.scale), zero_point.value_or(first.zero_point));
     check_quantizer(kName, quantizer, in[0].dtype(), sizes);
-    out.add(sizes, in[0].dtype(), quantizer, model_of(in).suggested_format());
+    out.add(sizes, in[0].dtype(), quantizer, find_model(in).suggested_format());
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     fill_pieces(in, out[0], dim, [&](const Tensor& piece, const Tensor& part) {

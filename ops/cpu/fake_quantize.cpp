@@ -359,7 +359,7 @@ struct LearnedSums {
   double zero_point = 0.0;
 };
 
-LearnedSums sum_of(const LearnedLanes& lanes) {
+LearnedSums sum_lanes(const LearnedLanes& lanes) {
   LearnedSums sums;
   for (std::int64_t lane = 0; lane < LearnedLanes::kCount; ++lane) {
     sums.scale += lanes.scale[lane];
@@ -373,7 +373,7 @@ LearnedSums learned_part(const float* x, const float* grad, std::int64_t count,
                          const math::FakeQuantizeParams& params, float* dst) {
   LearnedLanes lanes;
   HWY_DYNAMIC_DISPATCH(learned_block)(x, grad, count, params, dst, lanes);
-  return sum_of(lanes);
+  return sum_lanes(lanes);
 }
 
 LearnedSums learned_part(const double* x, const double* grad, std::int64_t count,
@@ -383,7 +383,7 @@ LearnedSums learned_part(const double* x, const double* grad, std::int64_t count
     const std::int64_t lane = i % LearnedLanes::kCount;
     dst[i] = add_learned(x[i], grad[i], params, lanes.scale[lane], lanes.zero_point[lane]);
   }
-  return sum_of(lanes);
+  return sum_lanes(lanes);
 }
 
 // Channels innermost: sums by column, each over all rows in order.

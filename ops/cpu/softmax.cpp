@@ -67,7 +67,7 @@ HWY_INLINE void store_part(const Block& block, std::size_t count, float* dst) {
 }
 
 // The largest element in every lane.
-HWY_INLINE Vector largest_of(const float* src, std::int64_t whole, std::size_t rest) {
+HWY_INLINE Vector find_largest(const float* src, std::int64_t whole, std::size_t rest) {
   const Tag d;
   Block best = load_part(src + whole, rest);
   for (std::int64_t i = 0; i < whole; i += kBlock) {
@@ -119,7 +119,7 @@ void SoftmaxRow(const float* src, std::int64_t count, float* dst) {
   const Tag d;
   const auto rest = static_cast<std::size_t>(count % kBlock);
   const std::int64_t whole = count - static_cast<std::int64_t>(rest);
-  const auto largest = largest_of(src, whole, rest);
+  const auto largest = find_largest(src, whole, rest);
   Block sums;
   for (std::size_t k = 0; k < kVectors; ++k) sums.part[k] = hn::Zero(d);
   for (std::int64_t i = 0; i < whole; i += kBlock) {

@@ -253,7 +253,7 @@ struct RowwiseBags final : BagSum<RowwiseBags> {
 
 // Packing ---------------------------------------------------------------------------------------
 
-RowRange range_of(std::string_view op, const float* row, std::int64_t columns) {
+RowRange find_range(std::string_view op, const float* row, std::int64_t columns) {
   const auto [low, high] = std::minmax_element(row, row + columns);
   QUANTA_CHECK(std::all_of(row, row + columns, [](float x) { return std::isfinite(x); }),
                "{}: weight: expected finite numbers, got {}..{} or NaN", op, *low, *high);
@@ -322,13 +322,13 @@ struct Prepack final : Op<Prepack> {
 
  private:
   void pack_bytes(const EmbeddingRows& layout, const float* values, std::uint8_t* row) const {
-    const RowRange range = range_of(name(), values, layout.columns);
+    const RowRange range = find_range(name(), values, layout.columns);
     const float width = range.max - range.min;
     set_codes(layout, values, range.min, 255.0F / (width + 1e-8F), row);
     layout.set_parameters(row, {width / 255.0F, range.min});
   }
   void pack_few_bits(const EmbeddingRows& layout, const float* values, std::uint8_t* row) const {
-    RowRange range = range_of(name(), values, layout.columns);
+    RowRange range = find_range(name(), values, layout.columns);
     if (options.optimized_qparams) {
       range =
           detail::narrow_range(values, layout.columns, range, bits, options.nbins, options.ratio);

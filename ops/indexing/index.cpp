@@ -130,7 +130,7 @@ struct Layout {
   }
 };
 
-std::vector<std::int64_t> offsets_of(const Dims& sizes, const Dims& strides) {
+std::vector<std::int64_t> compute_offsets(const Dims& sizes, const Dims& strides) {
   std::vector<std::int64_t> offsets{0};
   for (std::size_t d = 0; d < sizes.size(); ++d) {
     std::vector<std::int64_t> next;
@@ -144,7 +144,7 @@ std::vector<std::int64_t> offsets_of(const Dims& sizes, const Dims& strides) {
 }
 
 // tensors[d] is the index tensor of dimension d of x, or undefined.
-Layout layout_of(std::string_view op, const Tensor& x, std::span<const Tensor* const> tensors) {
+Layout make_layout(std::string_view op, const Tensor& x, std::span<const Tensor* const> tensors) {
   Layout result;
   bool first = true;
   bool adjacent = true;
@@ -192,7 +192,7 @@ template <typename Visitor>
 void visit_block(std::string_view op, const Tensor& x, std::span<const Tensor* const> tensors,
                  const Layout& layout, Visitor&& visitor) {
   const std::vector<std::int64_t> offsets = picked_offsets(op, x, tensors, layout.picked);
-  const std::vector<std::int64_t> rest = offsets_of(layout.rest, layout.rest_strides);
+  const std::vector<std::int64_t> rest = compute_offsets(layout.rest, layout.rest_strides);
   for (const std::int64_t offset : offsets) {
     for (const std::int64_t each : rest) visitor(offset + each);
   }
@@ -234,12 +234,12 @@ struct Index final : Op<Index> {
     QUANTA_CHECK(in.size() == in[0].sizes().size() + 1,
                  "{}: indices: expected one for each of {} dimensions, got {}", kName, in[0].dim(),
                  in.size() - 1);
-    out.add_like(in[0], layout_of(kName, in[0], index_tensors(in, 1)).result_sizes());
+    out.add_like(in[0], make_layout(kName, in[0], index_tensors(in, 1)).result_sizes());
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const Tensor& x = in[0];
     const auto tensors = index_tensors(in, 1);
-    const Layout layout = layout_of(kName, x, tensors);
+    const Layout layout = make_layout(kName, x, tensors);
     // What index tensors pick comes first, and then goes to its place.
     const bool in_order = layout.position == 0;
     const Tensor block = in_order ? out[0]
@@ -281,7 +281,7 @@ struct IndexPut final : Op<IndexPut> {
     QUANTA_CHECK(in.size() == in[0].sizes().size() + 2,
                  "{}: indices: expected one for each of {} dimensions, got {}", kName, in[0].dim(),
                  in.size() - 2);
-    const Dims sizes = layout_of(kName, in[0], index_tensors(in, 2)).block_sizes();
+    const Dims sizes = make_layout(kName, in[0], index_tensors(in, 2)).block_sizes();
     QUANTA_CHECK(in[1].dtype() == in[0].dtype() && in[1].sizes() == sizes,
                  "{}: values: expected {} {}, got {} {}", kName, in[0].dtype(), sizes,
                  in[1].dtype(), in[1].sizes());
@@ -291,7 +291,7 @@ struct IndexPut final : Op<IndexPut> {
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const Tensor& x = out[0];
     const auto tensors = index_tensors(in, 2);
-    const Layout layout = layout_of(kName, x, tensors);
+    const Layout layout = make_layout(kName, x, tensors);
     const Tensor values = detail::memory_meets(x, in[1]) ? in[1].clone() : in[1];
     // All positions are checked before the first is written.
     picked_offsets(kName, x, tensors, layout.picked);
@@ -305,7 +305,7 @@ struct IndexPut final : Op<IndexPut> {
   }
 };
 
-std::vector<Tensor> arguments_of(std::initializer_list<Tensor> first, const Indexed& indexed) {
+std::vector<Tensor> join_arguments(std::initializer_list<Tensor> first, const Indexed& indexed) {
   std::vector<Tensor> arguments(first);
   arguments.insert(arguments.end(), indexed.tensors.begin(), indexed.tensors.end());
   return arguments;
@@ -338,7 +338,7 @@ using namespace indexing;
 Tensor index(const Tensor& x, std::span<const TensorIndex> indices) {
   const Indexed indexed = apply_views(Index::kName, x, indices);
   if (!indexed.has_tensors()) return indexed.view;
-  return run(Index{}, std::span<const Tensor>(arguments_of({indexed.view}, indexed)));
+  return run(Index{}, std::span<const Tensor>(join_arguments({indexed.view}, indexed)));
 }
 
 Tensor index(const Tensor& x, std::initializer_list<TensorIndex> indices) {
@@ -353,7 +353,7 @@ const Tensor& index_put_(const Tensor& x, std::span<const TensorIndex> indices,
   const Indexed indexed = apply_views(kOp, x, indices);
   std::vector<const Tensor*> tensors;
   for (const Tensor& tensor : indexed.tensors) tensors.push_back(&tensor);
-  const Layout layout = layout_of(kOp, indexed.view, tensors);
+  const Layout layout = make_layout(kOp, indexed.view, tensors);
   const Dims sizes = layout.result_sizes();
   detail::check_defined(kOp, "values", values);
   autograd::require_no_grad(kOp, values);
@@ -366,7 +366,7 @@ const Tensor& index_put_(const Tensor& x, std::span<const TensorIndex> indices,
     to_block[static_cast<std::size_t>(to_result[i])] = static_cast<std::int64_t>(i);
   }
   const Tensor block = values_for(kOp, x, values).expand(sizes).permute(to_block);
-  run(IndexPut{}, std::span<const Tensor>(arguments_of({indexed.view, block}, indexed)));
+  run(IndexPut{}, std::span<const Tensor>(join_arguments({indexed.view, block}, indexed)));
   return x;
 }
 

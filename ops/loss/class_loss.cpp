@@ -43,7 +43,7 @@ Tensor classes_second(const Tensor& x) {
   return x.permute(order);
 }
 
-std::int64_t classes_of(std::string_view op, const Tensor& input) {
+std::int64_t check_classes(std::string_view op, const Tensor& input) {
   detail::check_floats(op, "input", input);
   QUANTA_CHECK(input.dim() >= 1, "{}: input: expected [C] or [N, C, ...], got a 0-d tensor", op);
   const std::int64_t classes = input.size(input.dim() == 1 ? 0 : 1);
@@ -163,7 +163,7 @@ std::int64_t row_grain(std::int64_t classes) {
 
 // What the mean divides by, and 1 for a sum.
 template <typename T>
-double divisor_of(const Question<T>& question, std::int64_t rows, Reduction reduction) {
+double find_divisor(const Question<T>& question, std::int64_t rows, Reduction reduction) {
   if (reduction != Reduction::Mean) return 1.0;
   double divisor = 0.0;
   for (std::int64_t row = 0; row < rows; ++row) divisor += question.part_of_mean(row);
@@ -188,17 +188,17 @@ void reduce_rows(const Question<T>& question, const Tensor& log_probabilities, s
   }
   double sum = 0.0;
   for (const double each : losses) sum += each;
-  *to = static_cast<T>(sum / divisor_of(question, rows, reduction));
+  *to = static_cast<T>(sum / find_divisor(question, rows, reduction));
 }
 
 // How far a loss is from the scores: by nothing, or by a log_softmax.
 enum class Scores : bool { LogProbabilities, Logits };
 
 // exp of log-probabilities; a softmax changes nothing else in them, and has vectors.
-void probabilities_of(const float* row, std::int64_t classes, float* to) {
+void compute_probabilities(const float* row, std::int64_t classes, float* to) {
   cpu::softmax_row(row, classes, to);
 }
-void probabilities_of(const double* row, std::int64_t classes, double* to) {
+void compute_probabilities(const double* row, std::int64_t classes, double* to) {
   for (std::int64_t c = 0; c < classes; ++c) to[c] = std::exp(row[c]);
 }
 
@@ -226,7 +226,7 @@ Tensor rows_gradient(const Question<T>& question, const Tensor& gradient,
         std::fill_n(to, classes, T{0});
       } else {
         const T scale = factor * static_cast<T>(question.total(row));
-        probabilities_of(from + row * classes, classes, to);
+        compute_probabilities(from + row * classes, classes, to);
         for (std::int64_t c = 0; c < classes; ++c) to[c] *= scale;
       }
       question.subtract(row, factor, to);
@@ -264,7 +264,7 @@ struct ClassLoss : Op<Derived> {
 
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const Tensor& input = in[0];
-    const std::int64_t classes = classes_of(Derived::kName, input);
+    const std::int64_t classes = check_classes(Derived::kName, input);
     const Tensor target = target_rows(in[1], classes);
     Tensor log_probabilities = classes_last(input).contiguous();
     if constexpr (Derived::kScores == Scores::Logits) {
@@ -286,7 +286,7 @@ struct ClassLoss : Op<Derived> {
     detail::visit_floats(rows.dtype(), [&](auto zero) {
       using T = decltype(zero);
       const Question<T> asked = question<T>(target, context.input(2), classes);
-      const double divisor = divisor_of(asked, rows.numel() / classes, reduction);
+      const double divisor = find_divisor(asked, rows.numel() / classes, reduction);
       if (context.needs(0)) {
         results[0] = classes_second(rows_gradient<T>(asked, context.grad(), rows, classes,
                                                      reduction, divisor, Derived::kScores));
@@ -303,7 +303,7 @@ struct ClassLoss : Op<Derived> {
   void check(const Arguments& in) const {
     const Tensor& input = in[0];
     const Tensor& weight = in[2];
-    const std::int64_t classes = classes_of(Derived::kName, input);
+    const std::int64_t classes = check_classes(Derived::kName, input);
     QUANTA_CHECK(
         !weight.defined() || (weight.dtype() == input.dtype() && weight.sizes() == Dims{classes}),
         "{}: weight: expected {} [{}], got {} {}", Derived::kName, input.dtype(), classes,

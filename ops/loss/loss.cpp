@@ -124,7 +124,7 @@ struct LossElements {
 
 // The sum of value(i), block by block in an order that does not depend on the threads.
 template <typename Value>
-double sum_of(std::int64_t count, const Value& value) {
+double sum_terms(std::int64_t count, const Value& value) {
   constexpr std::int64_t kBlock = 16384;
   std::vector<double> sums(static_cast<std::size_t>(ceil_div(count, kBlock)));
   parallel_for(static_cast<std::int64_t>(sums.size()), 1,
@@ -225,7 +225,7 @@ struct PointwiseLoss final : Op<PointwiseLoss<Loss>> {
         return;
       }
       const double divisor = reduction == Reduction::Mean ? static_cast<double>(count) : 1.0;
-      *to = static_cast<T>(sum_of(count, value) / divisor);
+      *to = static_cast<T>(sum_terms(count, value) / divisor);
     });
     return "scalar";
   }

@@ -48,13 +48,13 @@ void apply(const Tensor& x, const cpu::ChannelAffine<T>& affine, const Tensor& o
 }
 
 template <typename T>
-std::vector<T> numbers_of(const Tensor& parameter, std::int64_t count, T fallback) {
+std::vector<T> copy_numbers(const Tensor& parameter, std::int64_t count, T fallback) {
   const Numbers<T> numbers(parameter, count, fallback);
   return {numbers.data(), numbers.data() + count};
 }
 
-std::vector<double> doubles_of(const Tensor& parameter, std::int64_t count, double fallback) {
-  return numbers_of<double>(
+std::vector<double> copy_as_doubles(const Tensor& parameter, std::int64_t count, double fallback) {
+  return copy_numbers<double>(
       parameter.defined() ? parameter.to(DType::Float64).contiguous() : parameter, count, fallback);
 }
 
@@ -92,8 +92,8 @@ struct BatchNorm final : Op<BatchNorm> {
       const Numbers<T> vars(in[2], channels, T{1});
       // x * scale + shift, with torch's order of roundings in the two numbers.
       cpu::ChannelAffine<T> affine{std::vector<T>(static_cast<std::size_t>(channels)),
-                                   numbers_of<T>(in[3], channels, T{1}),
-                                   numbers_of<T>(in[4], channels, T{0})};
+                                   copy_numbers<T>(in[3], channels, T{1}),
+                                   copy_numbers<T>(in[4], channels, T{0})};
       for (std::size_t c = 0; c < affine.scale.size(); ++c) {
         affine.scale[c] *= T{1} / std::sqrt(vars.data()[c] + static_cast<T>(eps));
         affine.shift[c] -= means.data()[c] * affine.scale[c];
@@ -172,8 +172,8 @@ struct QuantizedBatchNorm final : Op<QuantizedBatchNorm> {
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const Tensor& x = in[0];
     const std::int64_t channels = x.sizes()[1];
-    std::vector<float> alpha = numbers_of<float>(in[1], channels, 1.0F);
-    std::vector<float> beta = numbers_of<float>(in[2], channels, 0.0F);
+    std::vector<float> alpha = copy_numbers<float>(in[1], channels, 1.0F);
+    std::vector<float> beta = copy_numbers<float>(in[2], channels, 0.0F);
     const Numbers<float> means(in[3], channels, 0.0F);
     const Numbers<float> vars(in[4], channels, 1.0F);
     const Quantizer& from = x.impl()->quantizer;
@@ -212,7 +212,8 @@ struct QuantizedBatchNorm final : Op<QuantizedBatchNorm> {
 class Quotient {
  public:
   Quotient(const Tensor& divisor, const Tensor& shift, std::int64_t channels)
-      : divisors_(doubles_of(divisor, channels, 1.0)), shifts_(doubles_of(shift, channels, 0.0)) {}
+      : divisors_(copy_as_doubles(divisor, channels, 1.0)),
+        shifts_(copy_as_doubles(shift, channels, 0.0)) {}
 
   std::vector<double> inverse_stds(const std::vector<double>& variances, double eps) const {
     std::vector<double> result(variances.size());
@@ -226,8 +227,8 @@ class Quotient {
   void apply(cpu::ChannelMoments& moments, const Tensor& running_mean,
              const Tensor& running_var) const {
     const auto count = static_cast<std::int64_t>(divisors_.size());
-    const std::vector<double> means = doubles_of(running_mean, count, 0.0);
-    const std::vector<double> vars = doubles_of(running_var, count, 0.0);
+    const std::vector<double> means = copy_as_doubles(running_mean, count, 0.0);
+    const std::vector<double> vars = copy_as_doubles(running_var, count, 0.0);
     for (std::size_t c = 0; c < divisors_.size(); ++c) {
       const double d = divisors_[c];
       moments.mean[c] = d == 0.0 ? means[c] : moments.mean[c] / d + shifts_[c];
@@ -254,7 +255,7 @@ void move_running(const Tensor& running, const std::vector<double>& now, double 
   });
 }
 
-cpu::ChannelMoments moments_of(const Tensor& dense) {
+cpu::ChannelMoments compute_moments(const Tensor& dense) {
   if (dense.numel() == 0) {
     const std::vector<double> nothing(static_cast<std::size_t>(dense.sizes()[1]));
     return {nothing, nothing};
@@ -314,7 +315,7 @@ struct BatchNormTrain final : Op<BatchNormTrain> {
     const Tensor& x = in[kX];
     const std::int64_t channels = x.sizes()[1];
     const Quotient quotient(in[kDivisor], in[kShift], channels);
-    cpu::ChannelMoments moments = moments_of(x);
+    cpu::ChannelMoments moments = compute_moments(x);
     const std::vector<double> inv_std = quotient.inverse_stds(moments.variance, eps);
     std::copy(moments.mean.begin(), moments.mean.end(), out[1].mutable_data<double>());
     std::copy(inv_std.begin(), inv_std.end(), out[2].mutable_data<double>());
@@ -322,8 +323,8 @@ struct BatchNormTrain final : Op<BatchNormTrain> {
       detail::visit_floats(x.dtype(), [&](auto zero) {
         using T = decltype(zero);
         cpu::ChannelAffine<T> affine{std::vector<T>(moments.mean.begin(), moments.mean.end()),
-                                     numbers_of<T>(in[kWeight], channels, T{1}),
-                                     numbers_of<T>(in[kBias], channels, T{0})};
+                                     copy_numbers<T>(in[kWeight], channels, T{1}),
+                                     copy_numbers<T>(in[kBias], channels, T{0})};
         for (std::size_t c = 0; c < inv_std.size(); ++c) {
           affine.scale[c] = static_cast<T>(static_cast<double>(affine.scale[c]) * inv_std[c]);
         }

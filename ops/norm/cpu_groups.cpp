@@ -31,7 +31,7 @@ struct Moments {
 
 // For codes, `scale` is that of the input: the variance is that of real numbers, and inv_std
 // takes differences of codes.
-Moments moments_of(const NormSums& sums, std::int64_t count, double scale, double eps) {
+Moments compute_moments(const NormSums& sums, std::int64_t count, double scale, double eps) {
   const auto n = static_cast<double>(count);
   const double mean = sums.sum / n;
   const double difference = sums.squares / n - mean * mean;
@@ -92,21 +92,21 @@ void norm_groups(const NormGeometry& geometry, std::int64_t groups, const NormCa
   const std::int64_t members = channels / groups;
   const std::int64_t count = members * volume;
   if (!geometry.channels_last) {
-    parallel_for(
-        geometry.batch * groups, grain_for(count), [&](std::int64_t begin, std::int64_t end) {
-          for (std::int64_t item = begin; item < end; ++item) {
-            const Moments moments =
-                moments_of(norm_sums(call.dtype, at(call.src, item * count, call.dtype), count),
-                           count, scale, eps);
-            for (std::int64_t member = 0; member < members; ++member) {
-              const auto c = static_cast<std::size_t>(item % groups * members + member);
-              const std::int64_t offset = item * count + member * volume;
-              norm_run(call.dtype, at(call.src, offset, call.dtype), moments.center,
-                       moments.inv_std * call.weight[c], call.bias[c], volume, call.output,
-                       at(call.dst, offset, call.dtype));
-            }
-          }
-        });
+    parallel_for(geometry.batch * groups, grain_for(count),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t item = begin; item < end; ++item) {
+                     const Moments moments = compute_moments(
+                         norm_sums(call.dtype, at(call.src, item * count, call.dtype), count),
+                         count, scale, eps);
+                     for (std::int64_t member = 0; member < members; ++member) {
+                       const auto c = static_cast<std::size_t>(item % groups * members + member);
+                       const std::int64_t offset = item * count + member * volume;
+                       norm_run(call.dtype, at(call.src, offset, call.dtype), moments.center,
+                                moments.inv_std * call.weight[c], call.bias[c], volume, call.output,
+                                at(call.dst, offset, call.dtype));
+                     }
+                   }
+                 });
     return;
   }
   std::vector<NormSums> sums(static_cast<std::size_t>(channels));
@@ -124,7 +124,7 @@ void norm_groups(const NormGeometry& geometry, std::int64_t groups, const NormCa
         total.sum += sums[c].sum;
         total.squares += sums[c].squares;
       }
-      const Moments moments = moments_of(total, count, scale, eps);
+      const Moments moments = compute_moments(total, count, scale, eps);
       for (std::size_t c = first; c < last; ++c) {
         center[c] = moments.center;
         factor[c] = moments.inv_std * call.weight[c];
@@ -144,7 +144,8 @@ void norm_each_row(std::int64_t rows, std::int64_t count, const NormCall& call, 
     std::vector<float> factor(static_cast<std::size_t>(count));
     for (std::int64_t row = begin; row < end; ++row) {
       const std::byte* from = at(call.src, row * count, call.dtype);
-      const Moments moments = moments_of(norm_sums(call.dtype, from, count), count, scale, eps);
+      const Moments moments =
+          compute_moments(norm_sums(call.dtype, from, count), count, scale, eps);
       float_binary(FloatBinary::Mul, call.weight, &moments.inv_std, factor.data(), count,
                    Rhs::Scalar, Store::Cached);
       norm_row(call.dtype, from, moments.center, factor.data(), call.bias, count, call.output,

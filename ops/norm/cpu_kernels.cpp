@@ -183,7 +183,7 @@ void NormRows(DType dtype, const void* src, const NormParameters& parameters, st
 constexpr std::int64_t kFlush = 8192;
 
 template <class D>
-HWY_INLINE std::int64_t total_of(D d32, hn::Vec<D> v) {
+HWY_INLINE std::int64_t sum_lanes(D d32, hn::Vec<D> v) {
   std::int32_t lanes[hn::MaxLanes(d32)];
   hn::StoreU(v, d32, lanes);
   std::int64_t total = 0;
@@ -210,8 +210,8 @@ HWY_INLINE void code_sums(const T* HWY_RESTRICT src, std::int64_t count, CodeSum
       sum = hn::ReorderWidenMulAccumulate(d32, x, one, sum, sum_high);
       squares = hn::ReorderWidenMulAccumulate(d32, x, x, squares, squares_high);
     }
-    sums.sum += total_of(d32, sum) + total_of(d32, sum_high);
-    sums.squares += total_of(d32, squares) + total_of(d32, squares_high);
+    sums.sum += sum_lanes(d32, sum) + sum_lanes(d32, sum_high);
+    sums.squares += sum_lanes(d32, squares) + sum_lanes(d32, squares_high);
   }
   for (; i < count; ++i) {
     sums.sum += src[i];

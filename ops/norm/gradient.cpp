@@ -13,7 +13,7 @@ namespace {
 
 // The numbers of a parameter of `count` elements; `fallback` for each if it is undefined.
 template <typename T>
-std::vector<T> numbers_of(const Tensor& parameter, std::int64_t count, double fallback) {
+std::vector<T> copy_numbers(const Tensor& parameter, std::int64_t count, double fallback) {
   const auto size = static_cast<std::size_t>(count);
   if (!parameter.defined()) return std::vector<T>(size, static_cast<T>(fallback));
   const Tensor dense = parameter.to(DType::Float64).contiguous();
@@ -70,9 +70,9 @@ BatchNormGradients backward(const BatchNormBackward& given, const Tensor& gradie
   const auto* x = static_cast<const T*>(x_tensor.data_ptr());
   const Dims channels{geometry.channels};
   const DType dtype = x_tensor.dtype();
-  const std::vector<double> mean = numbers_of<double>(given.mean, geometry.channels, 0.0);
-  const std::vector<double> inv_std = numbers_of<double>(given.inv_std, geometry.channels, 1.0);
-  const std::vector<double> weight = numbers_of<double>(given.weight, geometry.channels, 1.0);
+  const std::vector<double> mean = copy_numbers<double>(given.mean, geometry.channels, 0.0);
+  const std::vector<double> inv_std = copy_numbers<double>(given.inv_std, geometry.channels, 1.0);
+  const std::vector<double> weight = copy_numbers<double>(given.weight, geometry.channels, 1.0);
   const bool of_batch = given.moments == Moments::OfBatch;
   BatchNormGradients results;
   std::vector<double> sums;
@@ -106,7 +106,7 @@ BatchNormGradients backward(const BatchNormBackward& given, const Tensor& gradie
   if (given.needs.bias) results.bias = parameter_gradient(sums.data(), channels, dtype);
   if (given.needs.divisor) {
     const std::vector<double> for_divisor =
-        divisor_gradient(numbers_of<double>(given.divisor, geometry.channels, 1.0), given.eps,
+        divisor_gradient(copy_numbers<double>(given.divisor, geometry.channels, 1.0), given.eps,
                          inv_std, weight, sums.data() + mean.size());
     results.divisor = parameter_gradient(for_divisor.data(), channels, dtype);
   }
@@ -153,7 +153,7 @@ template <typename T>
 std::vector<Tensor> groups_backward(const GroupNormBackward& given, const GroupShape& shape) {
   const Tensor x = given.x.contiguous();
   const Tensor gradient = given.gradient.contiguous();
-  const std::vector<double> weight = numbers_of<double>(given.weight, shape.channels, 1.0);
+  const std::vector<double> weight = copy_numbers<double>(given.weight, shape.channels, 1.0);
   const Tensor result = Tensor::empty(x.sizes(), x.dtype());
   // Sums over blocks of samples that do not depend on the number of threads.
   const std::int64_t blocks = std::min<std::int64_t>(shape.samples, 16);

@@ -20,7 +20,7 @@ struct Steps {
   std::int64_t pixel, in_channel, out_channel;
 };
 
-Steps steps_of(const PoolGeometry& geometry) {
+Steps element_steps(const PoolGeometry& geometry) {
   if (geometry.layout == PoolLayout::ChannelsLast) return {geometry.channels, 1, 1};
   return {1, geometry.input_volume(), geometry.output_volume()};
 }
@@ -125,7 +125,7 @@ struct AverageBackward {
 // body for each image and block of channels, over threads.
 template <typename Body>
 void for_each_block(const PoolGeometry& geometry, const Body& body) {
-  const Steps steps = steps_of(geometry);
+  const Steps steps = element_steps(geometry);
   const std::int64_t block = geometry.layout == PoolLayout::ChannelsLast ? kChannelBlock : 1;
   const std::int64_t blocks = ceil_div(geometry.channels, block);
   parallel_for(geometry.batch * blocks, 1, [&](std::int64_t begin, std::int64_t end) {

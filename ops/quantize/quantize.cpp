@@ -75,7 +75,7 @@ struct QuantizePerTensor final : Quantization<QuantizePerTensor> {
 };
 
 template <typename T>
-std::vector<T> values_of(const Tensor& x, DType dtype) {
+std::vector<T> copy_values(const Tensor& x, DType dtype) {
   const Tensor converted = x.to(dtype).contiguous();
   const T* data = converted.data<T>();
   return {data, data + converted.numel()};
@@ -124,11 +124,11 @@ struct QuantizePerChannel final : Quantization<QuantizePerChannel> {
     out.reads_values(kName, zero_points);
     const Quantizer quantizer =
         float_qparams
-            ? Quantizer::per_channel_float_qparams(values_of<float>(scales, DType::Float32),
-                                                   values_of<float>(zero_points, DType::Float32),
+            ? Quantizer::per_channel_float_qparams(copy_values<float>(scales, DType::Float32),
+                                                   copy_values<float>(zero_points, DType::Float32),
                                                    axis)
-            : Quantizer::per_channel(values_of<double>(scales, DType::Float64),
-                                     values_of<std::int64_t>(zero_points, DType::Int64), axis);
+            : Quantizer::per_channel(copy_values<double>(scales, DType::Float64),
+                                     copy_values<std::int64_t>(zero_points, DType::Int64), axis);
     infer_codes(kName, x, dtype, quantizer, out);
   }
   static std::span<const AttributeInfo> attribute_table() {
@@ -140,7 +140,7 @@ struct QuantizePerChannel final : Quantization<QuantizePerChannel> {
 };
 
 // What choosing parameters for x needs to know of it, which is not the same in every run of a plan.
-cpu::FloatRange range_of(std::string_view op, const Tensor& x, Results& out) {
+cpu::FloatRange find_range(std::string_view op, const Tensor& x, Results& out) {
   check_float_input(op, x);
   out.reads_values(op, x);
   if (x.numel() == 0) return {0.0F, 0.0F};
@@ -169,7 +169,7 @@ struct QuantizePerTensorDynamic final : Quantization<QuantizePerTensorDynamic> {
       check_float_input(kName, x);
       return out.add(x.sizes(), dtype, x.suggested_format());
     }
-    const cpu::FloatRange range = range_of(kName, x, out);
+    const cpu::FloatRange range = find_range(kName, x, out);
     const math::QParams qparams =
         choose_qparams(range.min, range.max, quant_range(dtype), reduce_range);
     infer_codes(kName, x, dtype, Quantizer::per_tensor(qparams.scale, qparams.zero_point), out);
@@ -332,7 +332,7 @@ math::QParams choose_qparams(float min, float max, IntRange range, bool reduce_r
 
 math::QParams choose_qparams_per_tensor(const Tensor& x, bool reduce_range) {
   Results none;  // no tensor comes out
-  const cpu::FloatRange range = range_of("choose_qparams_per_tensor", x, none);
+  const cpu::FloatRange range = find_range("choose_qparams_per_tensor", x, none);
   return choose_qparams(range.min, range.max, quant_range(DType::QUInt8), reduce_range);
 }
 

@@ -314,8 +314,8 @@ struct Inverse {
 };
 
 // Nothing where torch's fake quantization does not apply.
-std::optional<Inverse> inverse_of(const Tensor& x, const Tensor& scale, const Tensor& offset,
-                                  const AffineOptions& options) {
+std::optional<Inverse> find_inverse(const Tensor& x, const Tensor& scale, const Tensor& offset,
+                                    const AffineOptions& options) {
   constexpr std::int64_t kLargestCode = std::int64_t{1} << 24;
   if (options.kernel == AffineKernel::Divide || !options.block_size.empty() ||
       options.zero_point_shift != 0.0 || options.rounding != AffineRounding::HalfEven ||
@@ -345,7 +345,7 @@ struct QuantizeDequantizeAffine final : AffineOperation<QuantizeDequantizeAffine
   explicit QuantizeDequantizeAffine(AffineOptions given) { options = std::move(given); }
 
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
-    const std::optional<Inverse> inverse = inverse_of(in[0], in[1], in[2], options);
+    const std::optional<Inverse> inverse = find_inverse(in[0], in[1], in[2], options);
     if (!inverse) {
       require_automatic(kName, options, in[1]);
       return AffineOperation::cpu(in, out);
@@ -382,7 +382,7 @@ struct WithGradient final : ComposedOp<WithGradient> {
     Results checked;
     division.infer(in, checked);
     if (!is_learned) {
-      if (const std::optional<Inverse> inverse = inverse_of(x, in[1], in[2], options)) {
+      if (const std::optional<Inverse> inverse = find_inverse(x, in[1], in[2], options)) {
         const auto& [axis, scales, zero_points] = *inverse;
         return {axis < 0 ? fake_quantize_per_tensor_affine(x, scales, zero_points, options.qmin,
                                                            options.qmax)
@@ -424,7 +424,7 @@ namespace {
 
 // One scale for each channel; one for each block where x is Float64.
 template <typename Kind>
-Sample sample_of(DType dtype) {
+Sample make_sample(DType dtype) {
   Kind operation;
   const bool in_blocks = dtype == DType::Float64;
   if (in_blocks) operation.options.block_size = {1, 3, 2, 4};
@@ -438,7 +438,7 @@ template <typename Kind>
 void add(Catalogue& catalogue) {
   catalogue.add(
       {.name = Kind::kName, .header = "quanta/ops/quantize_affine.h", .dtypes = dtypes::kFloating},
-      sample_of<Kind>);
+      make_sample<Kind>);
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ Tensor with_reduced(const Tensor& result, const Dims& sizes, const Dims& dims) {
   return result.reshape(kept);
 }
 
-std::int64_t count_of(const Dims& sizes, const Dims& dims) {
+std::int64_t count_reduced(const Dims& sizes, const Dims& dims) {
   if (dims.empty()) return product(sizes);
   const auto rank = static_cast<std::int64_t>(sizes.size());
   std::int64_t count = 1;
@@ -40,7 +40,8 @@ Tensor spread_back(const Tensor& gradient, const Dims& sizes, const Dims& dims) 
 
 // x - its mean over `dims`, times the factor that the gradient of the variance has before it.
 Tensor scaled_differences(const Tensor& x, const Dims& dims, double correction) {
-  const double divisor = std::max(0.0, static_cast<double>(count_of(x.sizes(), dims)) - correction);
+  const double divisor =
+      std::max(0.0, static_cast<double>(count_reduced(x.sizes(), dims)) - correction);
   return mul_scalar(sub(x, mean(x, dims, {.keepdim = true})), 2.0 / divisor);
 }
 
@@ -52,7 +53,7 @@ Tensor sum_gradient(const BackwardContext& context, const Dims& dims) {
 
 Tensor mean_gradient(const BackwardContext& context, const Dims& dims) {
   const Dims& sizes = context.input_sizes(0);
-  const auto count = static_cast<double>(count_of(sizes, dims));
+  const auto count = static_cast<double>(count_reduced(sizes, dims));
   const Tensor& gradient = context.grad();
   return spread_back(count == 1.0 ? gradient : mul_scalar(gradient, 1.0 / count), sizes, dims);
 }

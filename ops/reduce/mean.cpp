@@ -61,7 +61,7 @@ Sum sum_long_row(const T* x, std::int64_t count, const Term& term) {
 
 // The sum of term_at(position)(element) for each position of the result.
 template <typename Sum, typename T, typename TermAt>
-std::vector<Sum> sums_of(const ReduceLayout& layout, const T* x, const TermAt& term_at) {
+std::vector<Sum> compute_sums(const ReduceLayout& layout, const T* x, const TermAt& term_at) {
   const std::int64_t count = layout.count;
   const std::int64_t inner = layout.inner;
   std::vector<Sum> sums(static_cast<std::size_t>(layout.outer * inner));
@@ -116,18 +116,18 @@ struct Dequantized {
 };
 
 template <typename T, typename Value>
-std::vector<double> means_of(const ReduceLayout& layout, const T* x, const Value& value) {
-  std::vector<double> means = sums_of<double>(layout, x, [&](std::int64_t) { return value; });
+std::vector<double> compute_means(const ReduceLayout& layout, const T* x, const Value& value) {
+  std::vector<double> means = compute_sums<double>(layout, x, [&](std::int64_t) { return value; });
   for (double& mean : means) mean /= static_cast<double>(layout.count);
   return means;
 }
 
 // Two passes: the second one sums squares of differences, which cannot cancel.
 template <typename T, typename Value>
-std::vector<double> variances_of(const ReduceLayout& layout, const T* x, const Value& value,
-                                 double correction) {
-  const std::vector<double> means = means_of(layout, x, value);
-  std::vector<double> variances = sums_of<double>(layout, x, [&](std::int64_t position) {
+std::vector<double> compute_variances(const ReduceLayout& layout, const T* x, const Value& value,
+                                      double correction) {
+  const std::vector<double> means = compute_means(layout, x, value);
+  std::vector<double> variances = compute_sums<double>(layout, x, [&](std::int64_t position) {
     return [&value, mean = means[static_cast<std::size_t>(position)]](T element) {
       const double difference = value(element) - mean;
       return difference * difference;
@@ -175,7 +175,7 @@ template <typename T>
 void mean_codes(const ReduceLayout& layout, const T* x, const Tensor& like, const Tensor& out) {
   const auto count = static_cast<float>(layout.count);
   if (layout.innermost) {
-    const auto sums = sums_of<std::int64_t>(layout, x, [](std::int64_t) {
+    const auto sums = compute_sums<std::int64_t>(layout, x, [](std::int64_t) {
       return [](T code) { return static_cast<std::int64_t>(code); };
     });
     write<T>(sums, out, [&](std::int64_t sum) {
@@ -184,7 +184,7 @@ void mean_codes(const ReduceLayout& layout, const T* x, const Tensor& like, cons
     return;
   }
   const Dequantized<T> value = dequantized<T>(like);
-  const auto sums = sums_of<double>(layout, x, [&](std::int64_t) { return value; });
+  const auto sums = compute_sums<double>(layout, x, [&](std::int64_t) { return value; });
   const cpu::ScalarQuantizer quantizer(like);
   write<T>(sums, out, [&](double sum) { return quantizer(static_cast<float>(sum) / count); });
 }
@@ -195,12 +195,12 @@ void std_codes(const ReduceLayout& layout, const T* x, const Tensor& like, doubl
   const cpu::ScalarQuantizer quantizer(like);
   if (layout.innermost) {
     const double scale = like.impl()->quantizer.scale;
-    write<T>(variances_of(layout, x, AsIs<T>{}, correction), out, [&](double variance) {
+    write<T>(compute_variances(layout, x, AsIs<T>{}, correction), out, [&](double variance) {
       return quantizer(static_cast<float>(std::sqrt(variance) * scale));
     });
     return;
   }
-  write<T>(variances_of(layout, x, dequantized<T>(like), correction), out,
+  write<T>(compute_variances(layout, x, dequantized<T>(like), correction), out,
            [&](double variance) { return quantizer(static_cast<float>(std::sqrt(variance))); });
 }
 
@@ -253,7 +253,7 @@ struct Mean final : OverDims<Mean> {
       using T = decltype(element);
       const auto* x = static_cast<const T*>(block.data_ptr());
       if constexpr (std::is_floating_point_v<T>) {
-        write<T>(means_of(layout, x, AsIs<T>{}), out[0], [](double mean) { return mean; });
+        write<T>(compute_means(layout, x, AsIs<T>{}), out[0], [](double mean) { return mean; });
       } else {
         mean_codes(layout, x, in[0], out[0]);
       }
@@ -285,11 +285,11 @@ struct Sum final : OverDims<Sum> {
       using T = decltype(element);
       const auto* x = static_cast<const T*>(block.data_ptr());
       if constexpr (std::is_floating_point_v<T>) {
-        const auto sums = sums_of<double>(layout, x, [](std::int64_t) { return AsIs<T>{}; });
+        const auto sums = compute_sums<double>(layout, x, [](std::int64_t) { return AsIs<T>{}; });
         write<T>(sums, out[0], [](double sum) { return sum; });
       } else {
         // Unsigned, where a sum that does not fit wraps as torch's does.
-        const auto sums = sums_of<std::uint64_t>(layout, x, [](std::int64_t) {
+        const auto sums = compute_sums<std::uint64_t>(layout, x, [](std::int64_t) {
           return
               [](T value) { return static_cast<std::uint64_t>(static_cast<std::int64_t>(value)); };
         });
@@ -330,7 +330,7 @@ struct Deviation final : Op<Deviation<kSpread>> {
       using T = decltype(element);
       const auto* x = static_cast<const T*>(block.data_ptr());
       if constexpr (std::is_floating_point_v<T>) {
-        write<T>(variances_of(layout, x, AsIs<T>{}, correction), out[0], [](double variance) {
+        write<T>(compute_variances(layout, x, AsIs<T>{}, correction), out[0], [](double variance) {
           return kSpread == Spread::Std ? std::sqrt(variance) : variance;
         });
       } else if constexpr (kSpread == Spread::Std) {

@@ -38,7 +38,7 @@ bool wins(T a, T b) {
 }
 
 template <Extreme kExtreme, typename T>
-T better_of(T a, T b) {
+T more_extreme(T a, T b) {
   return (kExtreme == Extreme::Max ? a > b : a < b) ? a : b;
 }
 
@@ -51,7 +51,7 @@ T find_nan(const T* x, std::int64_t count) {
 
 // Lanes that the compiler keeps in vector registers; NaN is only noted in the loop.
 template <Extreme kExtreme, typename T>
-T extreme_of(const T* x, std::int64_t count) {
+T find_extreme(const T* x, std::int64_t count) {
   constexpr std::int64_t kLanes = 64 / static_cast<std::int64_t>(sizeof(T));
   T best = x[0];
   bool unordered = false;
@@ -63,17 +63,17 @@ T extreme_of(const T* x, std::int64_t count) {
     for (; i + kLanes <= count; i += kLanes) {
       for (std::size_t lane = 0; lane < kLanes; ++lane) {
         const T value = x[i + static_cast<std::int64_t>(lane)];
-        lanes[lane] = better_of<kExtreme>(value, lanes[lane]);
+        lanes[lane] = more_extreme<kExtreme>(value, lanes[lane]);
         if constexpr (std::is_floating_point_v<T>) sums[lane] += value * T{0};
       }
     }
     for (std::size_t lane = 0; lane < kLanes; ++lane) {
-      best = better_of<kExtreme>(lanes[lane], best);
+      best = more_extreme<kExtreme>(lanes[lane], best);
       if constexpr (std::is_floating_point_v<T>) unordered |= sums[lane] != sums[lane];
     }
   }
   for (; i < count; ++i) {
-    best = better_of<kExtreme>(x[i], best);
+    best = more_extreme<kExtreme>(x[i], best);
     if constexpr (std::is_floating_point_v<T>) unordered |= x[i] != x[i];
   }
   // Infinities end here as well, as inf * 0 is NaN.
@@ -92,10 +92,10 @@ T extreme_of_all(const T* x, std::int64_t count) {
   parallel_for(blocks, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t b = begin; b < end; ++b) {
       const std::int64_t length = std::min(kBlock, count - b * kBlock);
-      partial[static_cast<std::size_t>(b)] = extreme_of<kExtreme>(x + b * kBlock, length);
+      partial[static_cast<std::size_t>(b)] = find_extreme<kExtreme>(x + b * kBlock, length);
     }
   });
-  return extreme_of<kExtreme>(partial.data(), blocks);
+  return find_extreme<kExtreme>(partial.data(), blocks);
 }
 
 // One row after the other of `count` neighbours.
@@ -106,7 +106,7 @@ void extremes_of_rows(const T* x, const ReduceLayout& layout, T* values, std::in
                [&](std::int64_t begin, std::int64_t end) {
                  for (std::int64_t row = begin; row < end; ++row) {
                    const T* from = x + row * count;
-                   const T best = extreme_of<kExtreme>(from, count);
+                   const T best = find_extreme<kExtreme>(from, count);
                    values[row] = best;
                    indices[row] =
                        std::find_if(from, from + count,

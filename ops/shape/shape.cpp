@@ -28,7 +28,7 @@ std::int64_t checked_dim(std::string_view op, const Tensor& x, std::int64_t dim)
   return wrap_dim(dim, x.dim(), op);
 }
 
-std::vector<Tensor> parts_of(const Tensor& x, std::int64_t dim, std::int64_t part) {
+std::vector<Tensor> split_parts(const Tensor& x, std::int64_t dim, std::int64_t part) {
   std::vector<Tensor> parts;
   const std::int64_t length = x.sizes()[at(dim)];
   // One empty part of an empty dimension, as in torch.
@@ -79,7 +79,7 @@ struct Chunk final : Parts<Chunk> {
     QUANTA_CHECK(chunks > 0, "{}: chunks: expected > 0, got {}", kName, chunks);
     const std::int64_t length = x.sizes()[at(d)];
     if (length == 0) return std::vector<Tensor>(static_cast<std::size_t>(chunks), x);
-    return parts_of(x, d, length / chunks + (length % chunks != 0 ? 1 : 0));
+    return split_parts(x, d, length / chunks + (length % chunks != 0 ? 1 : 0));
   }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<Chunk, &Chunk::chunks>("chunks"),
@@ -98,8 +98,8 @@ struct Split final : Parts<Split> {
     const std::int64_t length = x.sizes()[at(d)];
     QUANTA_CHECK(split_size > 0 || (split_size == 0 && length == 0),
                  "{}: split_size: expected > 0, got {}", kName, split_size);
-    return parts_of(x, d,
-                    std::clamp<std::int64_t>(split_size, 1, std::max<std::int64_t>(1, length)));
+    return split_parts(x, d,
+                       std::clamp<std::int64_t>(split_size, 1, std::max<std::int64_t>(1, length)));
   }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<Split, &Split::split_size>("split_size"),

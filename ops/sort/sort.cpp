@@ -278,7 +278,7 @@ ValuesIndices topk(const Tensor& x, std::int64_t k, const TopkOptions& options) 
 namespace {
 
 template <typename Kind, typename... Settings>
-Sample sample_of(DType dtype, const Settings&... settings) {
+Sample make_sample(DType dtype, const Settings&... settings) {
   return sample_call(Kind(settings...), {sample_tensor({2, 3, 5, 4}, dtype)});
 }
 
@@ -288,14 +288,14 @@ void detail::add_sort(Catalogue& catalogue) {
   constexpr std::string_view kHeader = "quanta/ops/sort.h";
   catalogue.add({.name = Sort::kName, .header = kHeader, .dtypes = dtypes::kOrdered},
                 [](DType dtype) {
-                  return sample_of<Sort>(dtype, SortOptions{2, true});
+                  return make_sample<Sort>(dtype, SortOptions{2, true});
                 });
   catalogue.add({.name = Argsort::kName, .header = kHeader, .dtypes = dtypes::kOrdered},
-                [](DType dtype) { return sample_of<Argsort>(dtype); });
+                [](DType dtype) { return make_sample<Argsort>(dtype); });
   catalogue.add({.name = Msort::kName, .header = kHeader, .dtypes = dtypes::kOrdered},
-                [](DType dtype) { return sample_of<Msort>(dtype); });
+                [](DType dtype) { return make_sample<Msort>(dtype); });
   catalogue.add({.name = Topk::kName, .header = kHeader, .dtypes = dtypes::kOrdered},
-                [](DType dtype) { return sample_of<Topk>(dtype, 2, TopkOptions{}); });
+                [](DType dtype) { return make_sample<Topk>(dtype, 2, TopkOptions{}); });
 }
 
 }  // namespace quanta

@@ -66,7 +66,7 @@ void bfloat16_codes(const Tensor& x, const Tensor& scale, const math::AmaxGrid& 
 // The scale of each amax: what codes are multiplied with, or divided by.
 enum class ScaleUse : bool { Multiply, Divide };
 
-Tensor scale_of(const Tensor& amax, const math::AmaxGrid& grid, ScaleUse use) {
+Tensor compute_scale(const Tensor& amax, const math::AmaxGrid& grid, ScaleUse use) {
   Tensor scale = Tensor::empty(amax.sizes());
   const auto* src = static_cast<const float*>(amax.data_ptr());
   auto* dst = static_cast<float*>(scale.data_ptr());
@@ -80,7 +80,7 @@ Tensor scale_of(const Tensor& amax, const math::AmaxGrid& grid, ScaleUse use) {
 void write_codes(const Tensor& x, const Tensor& amax, const math::AmaxGrid& grid,
                  const Tensor& out) {
   if (x.dtype() == DType::BFloat16) {
-    const Tensor steps = scale_of(amax, grid, ScaleUse::Multiply).to(DType::BFloat16);
+    const Tensor steps = compute_scale(amax, grid, ScaleUse::Multiply).to(DType::BFloat16);
     return bfloat16_codes(x, steps.to(DType::Float32), grid, out);
   }
   map_amax_runs(x, amax, out, [&](const float* src, const cpu::AmaxRun& run, float* dst) {
@@ -108,7 +108,7 @@ struct TensorQuant final : AmaxOperation<TensorQuant> {
     const Tensor& x = in[0];
     const Tensor values = amax_values(kName, in[1]);
     const math::AmaxGrid grid = checked_grid(kName, options);
-    const Tensor scale = scale_of(values, grid, ScaleUse::Divide);
+    const Tensor scale = compute_scale(values, grid, ScaleUse::Divide);
     if (x.dtype() == DType::Float16 && values.numel() > 0) {
       const double largest = max(scale).item();
       QUANTA_CHECK(!(largest > 65504.0),
@@ -146,7 +146,7 @@ struct LegacyFakeTensorQuant final : AmaxOperation<LegacyFakeTensorQuant> {
     check_sign(kName, x, options);
     const Tensor codes = Tensor::empty(x.sizes(), x.dtype(), x.suggested_format());
     write_codes(x, values, grid, codes);
-    const Tensor scale = scale_of(values, grid, ScaleUse::Divide).to(x.dtype());
+    const Tensor scale = compute_scale(values, grid, ScaleUse::Divide).to(x.dtype());
     const Tensor y = div(codes.to(DType::Float32), scale.to(DType::Float32));
     copy_result(y.to(x.dtype()), out[0]);
     return "simd";
@@ -340,7 +340,7 @@ Tensor sample_amax(DType dtype) {
 }
 
 template <typename Kind>
-Sample sample_of(DType dtype) {
+Sample make_sample(DType dtype) {
   return sample_call(Kind{kSixBits}, {sample_image(dtype), sample_amax(dtype)});
 }
 
@@ -350,8 +350,8 @@ void detail::add_tensor_quant(Catalogue& catalogue) {
   const auto add = [&](std::string_view name, SampleFunction sample) {
     catalogue.add({.name = name, .header = kHeader, .dtypes = dtypes::kFloating}, sample);
   };
-  add(TensorQuant::kName, sample_of<TensorQuant>);
-  add(LegacyFakeTensorQuant::kName, sample_of<LegacyFakeTensorQuant>);
+  add(TensorQuant::kName, make_sample<TensorQuant>);
+  add(LegacyFakeTensorQuant::kName, make_sample<LegacyFakeTensorQuant>);
   // With and without a bias.
   add(FakeTensorQuant::kName, [](DType dtype) {
     const bool has_bias = dtype != DType::Float64;

@@ -16,11 +16,11 @@ using GlobalKind = PickleGlobal::Kind;
 constexpr std::size_t kBudget = std::size_t{1} << 26;
 constexpr std::size_t kBudgetPerByte = 2 * sizeof(PickleValue);
 
-PickleValue tuple_of(std::vector<PickleValue> items) {
+PickleValue make_tuple_value(std::vector<PickleValue> items) {
   return PickleValue(PickleValue::Sequence{PickleValue::Sequence::Kind::Tuple, std::move(items)});
 }
 
-PickleValue object_of(std::string type, PickleValue state) {
+PickleValue make_object(std::string type, PickleValue state) {
   return PickleValue(
       PickleValue::Object{std::move(type), std::make_shared<PickleValue>(std::move(state))});
 }
@@ -200,7 +200,7 @@ PickleValue PtBuilder::convert_open(const PickleNode& node, int depth) {
     case Kind::String:
       return PickleValue(node.text);
     case Kind::Bytes:
-      return object_of("bytes", PickleValue(node.text));
+      return make_object("bytes", PickleValue(node.text));
     case Kind::List:
     case Kind::Tuple:
     case Kind::Set: {
@@ -250,8 +250,8 @@ PickleValue PtBuilder::convert_dict(const PickleNode& node, int depth) {
 PickleValue PtBuilder::convert_object(const PickleNode& node, int depth) {
   const PickleNode& type = *node.items[0];
   if (type.global.kind == GlobalKind::ScriptClass) {
-    return object_of(type.text,
-                     node.state == nullptr ? PickleValue() : convert(*node.state, depth + 1));
+    return make_object(type.text,
+                       node.state == nullptr ? PickleValue() : convert(*node.state, depth + 1));
   }
   const PickleNode* state = node.state;
   if (state == nullptr || state->kind != Kind::Tuple || state->items.size() != 2 ||
@@ -260,7 +260,7 @@ PickleValue PtBuilder::convert_object(const PickleNode& node, int depth) {
     fail(node, "expected the state of a script object and its type name, got another value");
   }
   charge(node, state->items[1]->text.size());
-  return object_of(state->items[1]->text, convert(*state->items[0], depth + 1));
+  return make_object(state->items[1]->text, convert(*state->items[0], depth + 1));
 }
 
 PickleValue PtBuilder::convert_global(const PickleNode& node) const {
@@ -270,7 +270,7 @@ PickleValue PtBuilder::convert_global(const PickleNode& node) const {
     case GlobalKind::QSchemeValue:
       return PickleValue(node.global.qscheme);
     case GlobalKind::Layout:
-      return object_of("torch.layout", PickleValue(node.text));
+      return make_object("torch.layout", PickleValue(node.text));
     case GlobalKind::UnsupportedDType:
       fail(node, fmt::format("expected a dtype that Quanta has, got {}", node.text));
     default:
@@ -287,28 +287,29 @@ PickleValue PtBuilder::convert_call(const PickleNode& node, int depth) {
   switch (node.global.kind) {
     case GlobalKind::Complex:
       expect(arguments.size() == 2, "two numbers");
-      return object_of("complex",
-                       tuple_of({PickleValue(number(node, *arguments[0], "real part")),
-                                 PickleValue(number(node, *arguments[1], "imaginary part"))}));
+      return make_object(
+          "complex",
+          make_tuple_value({PickleValue(number(node, *arguments[0], "real part")),
+                            PickleValue(number(node, *arguments[1], "imaginary part"))}));
     case GlobalKind::CodecsEncode:
       expect(arguments.size() == 2, "a string and an encoding");
-      return object_of("bytes", PickleValue(decode_bytes(node, node)));
+      return make_object("bytes", PickleValue(decode_bytes(node, node)));
     case GlobalKind::ByteArray:
       expect(arguments.size() <= 2, "at most two arguments");
-      return object_of("bytearray",
-                       PickleValue(arguments.empty()       ? std::string()
-                                   : arguments.size() == 1 ? decode_bytes(node, *arguments[0])
-                                                           : decode_bytes(node, node)));
+      return make_object("bytearray",
+                         PickleValue(arguments.empty()       ? std::string()
+                                     : arguments.size() == 1 ? decode_bytes(node, *arguments[0])
+                                                             : decode_bytes(node, node)));
     case GlobalKind::Device: {
       expect(!arguments.empty() && arguments.size() <= 2 && arguments[0]->kind == Kind::String,
              "the type of a device");
       std::vector<PickleValue> items;
       for (const PickleNode* argument : arguments) items.push_back(convert(*argument, depth + 1));
-      return object_of("torch.device", tuple_of(std::move(items)));
+      return make_object("torch.device", make_tuple_value(std::move(items)));
     }
     case GlobalKind::GetLayout:
       expect(arguments.size() == 1 && arguments[0]->kind == Kind::String, "the name of a layout");
-      return object_of("torch.layout", convert(*arguments[0], depth + 1));
+      return make_object("torch.layout", convert(*arguments[0], depth + 1));
     default:
       fail(node, fmt::format("expected a known function, got {}", node.items[0]->text));
   }

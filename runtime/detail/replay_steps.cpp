@@ -21,10 +21,12 @@ class ProgramBuilder {
 
   Value value(const Tensor& x) {
     const std::byte* begin = x.storage()->data();
-    return {
-        buffer_of(x), static_cast<std::size_t>(static_cast<const std::byte*>(x.data_ptr()) - begin),
-        x.sizes(),    x.strides(),
-        x.dtype(),    x.impl()->quantizer};
+    return {find_buffer(x),
+            static_cast<std::size_t>(static_cast<const std::byte*>(x.data_ptr()) - begin),
+            x.sizes(),
+            x.strides(),
+            x.dtype(),
+            x.impl()->quantizer};
   }
 
   PlannedStep planned(const Step& step) {
@@ -61,7 +63,7 @@ class ProgramBuilder {
     return at->second;
   }
 
-  std::size_t buffer_of(const Tensor& x) {
+  std::size_t find_buffer(const Tensor& x) {
     return add(x.storage(), recording_.is_constant(x) ? BufferKind::Constant : BufferKind::Arena);
   }
 
@@ -93,7 +95,7 @@ std::size_t count_writers(const Program& program, std::size_t buffer) {
 }
 
 // The only step that writes these elements, and nothing else of their buffer; none for several.
-std::optional<std::size_t> writer_of(const Program& program, const Value& value) {
+std::optional<std::size_t> find_writer(const Program& program, const Value& value) {
   if (count_writers(program, value.buffer) != 1) return std::nullopt;
   for (std::size_t i = 0; i < program.steps.size(); ++i) {
     const PlannedStep& step = program.steps[i];
@@ -158,7 +160,7 @@ void erase_step(Program& program, std::size_t index) {
 bool join_quantize(Program& program, std::size_t index) {
   PlannedStep& step = program.steps[index];
   if (step.role != PlanUse::Role::Quantize || !are_codes(step.outputs[0])) return false;
-  const auto producer = writer_of(program, step.inputs[0]);
+  const auto producer = find_writer(program, step.inputs[0]);
   if (!producer || program.steps[*producer].role != PlanUse::Role::Dequantize) return false;
   const Value codes = program.steps[*producer].inputs[0];
   const Value& out = step.outputs[0];
@@ -190,7 +192,7 @@ bool join_with_producer(Program& program, std::size_t index) {
   const PlannedStep& step = program.steps[index];
   if (step.table == nullptr) return false;
   const Value& in = step.inputs[0];
-  const auto found = writer_of(program, in);
+  const auto found = find_writer(program, in);
   if (!found || *found >= index || count_readers(program, in.buffer) != 1) return false;
   PlannedStep& producer = program.steps[*found];
   if (!program.is_whole(in) || !program.is_whole(step.outputs[0]) ||

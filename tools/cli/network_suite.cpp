@@ -27,7 +27,7 @@ constexpr std::int64_t kCalibrationInputs = 8;
 constexpr int kRounds = 5;
 
 /// What one run of a network has to do, as its ops say.
-OpWork work_of(const nn::Module& model, const Tensor& x) {
+OpWork measure_work(const nn::Module& model, const Tensor& x) {
   const Profiler profiler;
   static_cast<void>(model(x));
   OpWork work;
@@ -117,7 +117,7 @@ json time_pair(const NetworkKind& kind, const Pair& pair, int batch, double seco
   const bench::Int8Peak& peak = bench::int8_peak();
   // Weights are read again in each run, from whatever cache holds them.
   const double weights = state_bytes(*pair.quantized);
-  const auto moved = static_cast<double>(work_of(*pair.quantized, x).bytes);
+  const auto moved = static_cast<double>(measure_work(*pair.quantized, x).bytes);
   json row{
       {"model", kind.name},
       {"dtype", kind.is_static ? "int8" : "dynamic-int8"},

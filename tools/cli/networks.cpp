@@ -14,7 +14,7 @@ namespace models = nn::models;
 using Groups = std::vector<std::vector<std::string>>;
 
 template <typename Net>
-Groups groups_of(const nn::Module& model) {
+Groups find_groups(const nn::Module& model) {
   return models::fusion_groups(dynamic_cast<const Net&>(model));
 }
 Groups no_groups(const nn::Module&) { return {}; }
@@ -37,14 +37,14 @@ std::vector<NetworkKind> make_network_kinds() {
   const Dims image{3, 224, 224};
   return {
       {"resnet18", image, 1814.1e6, true, false, [] { return boxed(models::resnet18()); },
-       groups_of<models::ResNet>},
+       find_groups<models::ResNet>},
       {"resnet50", image, 4089.2e6, true, false, [] { return boxed(models::resnet50()); },
-       groups_of<models::ResNet>},
+       find_groups<models::ResNet>},
       {"mobilenet_v2", image, 300.8e6, true, false,
        [] { return boxed(models::MobileNetV2(mobilenet_v2_options())); },
-       groups_of<models::MobileNetV2>},
+       find_groups<models::MobileNetV2>},
       {"mobilenet_v3_large", image, 216.6e6, true, false,
-       [] { return boxed(models::mobilenet_v3_large()); }, groups_of<models::MobileNetV3>},
+       [] { return boxed(models::mobilenet_v3_large()); }, find_groups<models::MobileNetV3>},
       {"lstm",
        {64, 256},
        235.4e6,
@@ -72,7 +72,7 @@ std::vector<NetworkKind> make_network_kinds() {
        true,
        true,
        [] { return boxed(models::Mlp()); },
-       groups_of<models::Mlp>},
+       find_groups<models::Mlp>},
   };
 }
 

@@ -41,7 +41,7 @@ namespace {
 /// Elements for which a second thread pays.
 constexpr std::int64_t kElementGrain = 65536;
 
-FloatRange range_of(const float* x, std::int64_t count) {
+FloatRange find_range(const float* x, std::int64_t count) {
   constexpr std::int64_t kMaxParts = 64;
   const std::int64_t parts =
       std::min<std::int64_t>({kMaxParts, get_num_threads(), count / kElementGrain});
@@ -73,7 +73,7 @@ struct Activation {
 /// x [rows, depth] as codes in a buffer of this thread, rows `stride` apart and filled with zeros.
 Activation quantize_rows(const float* x, std::int64_t rows, std::int64_t depth, std::int64_t stride,
                          CodeBits bits) {
-  const FloatRange range = range_of(x, rows * depth);
+  const FloatRange range = find_range(x, rows * depth);
   QUANTA_CHECK(std::isfinite(range.min) && std::isfinite(range.max),
                "linear_dynamic: x: expected finite values, got a range of {}..{}", range.min,
                range.max);
@@ -101,7 +101,7 @@ Activation quantize_rows(const float* x, std::int64_t rows, std::int64_t depth, 
   return {codes, stride, scale, zero_point};
 }
 
-std::int32_t sum_of(const std::uint8_t* codes, std::int64_t count) {
+std::int32_t sum_codes(const std::uint8_t* codes, std::int64_t count) {
   std::uint32_t sum = 0;
   for (std::int64_t k = 0; k < count; ++k) sum += codes[k];
   return static_cast<std::int32_t>(sum);
@@ -115,7 +115,7 @@ void few_rows(const Activation& src, std::int64_t rows, const LinearInt8& kernel
   std::array<std::int32_t, kMaxFewRows> src_sums{};
   if (terms.zero_points != nullptr) {
     for (std::int64_t row = 0; row < rows; ++row) {
-      src_sums[static_cast<std::size_t>(row)] = sum_of(src.codes + row * src.stride, depth);
+      src_sums[static_cast<std::size_t>(row)] = sum_codes(src.codes + row * src.stride, depth);
     }
   }
   const PanelProduct in_panels{src.codes, rows, src.stride, bits, panels};
