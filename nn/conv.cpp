@@ -64,6 +64,28 @@ Dims weight_sizes(std::int64_t first, std::int64_t second, const Dims& kernel_si
   return sizes;
 }
 
+// What both kinds of convolutions print, in torch's order.
+template <typename Options>
+std::string repr_of(const Options& options, std::int64_t spatial, bool has_bias) {
+  std::string text =
+      fmt::format("{}, {}, kernel_size={}, stride={}", options.in_channels, options.out_channels,
+                  python_tuple(options.kernel_size), python_tuple(options.stride));
+  const auto count = static_cast<std::size_t>(spatial);
+  const auto add = [&](const char* name, const Dims& value, std::int64_t usual) {
+    if (value != Dims::filled(count, usual)) {
+      text += fmt::format(", {}={}", name, python_tuple(value));
+    }
+  };
+  add("padding", options.padding, 0);
+  add("dilation", options.dilation, 1);
+  if constexpr (requires { options.output_padding; }) {
+    add("output_padding", options.output_padding, 0);
+  }
+  if (options.groups != 1) text += fmt::format(", groups={}", options.groups);
+  if (!has_bias) text += ", bias=False";
+  return text;
+}
+
 }  // namespace
 
 ConvNd::ConvNd(const ConvNdOptions& options, std::int64_t spatial)
@@ -89,18 +111,7 @@ Tensor ConvNd::forward(const Tensor& input, Fusion fusion) const {
 }
 
 std::string ConvNd::extra_repr() const {
-  std::string text =
-      fmt::format("{}, {}, kernel_size={}, stride={}", options_.in_channels, options_.out_channels,
-                  python_tuple(options_.kernel_size), python_tuple(options_.stride));
-  const auto count = static_cast<std::size_t>(spatial_);
-  if (options_.padding != Dims::filled(count, 0)) {
-    text += ", padding=" + python_tuple(options_.padding);
-  }
-  if (options_.dilation != Dims::filled(count, 1)) {
-    text += ", dilation=" + python_tuple(options_.dilation);
-  }
-  if (options_.groups != 1) text += fmt::format(", groups={}", options_.groups);
-  if (!bias.defined()) text += ", bias=False";
+  std::string text = repr_of(options_, spatial_, bias.defined());
   if (options_.padding_mode != PaddingMode::Zeros) {
     text += fmt::format(", padding_mode={}", detail::to_string(options_.padding_mode));
   }
@@ -122,22 +133,7 @@ Tensor ConvTransposeNd::forward(const Tensor& x) const {
 }
 
 std::string ConvTransposeNd::extra_repr() const {
-  std::string text =
-      fmt::format("{}, {}, kernel_size={}, stride={}", options_.in_channels, options_.out_channels,
-                  python_tuple(options_.kernel_size), python_tuple(options_.stride));
-  const auto count = static_cast<std::size_t>(spatial_);
-  if (options_.padding != Dims::filled(count, 0)) {
-    text += ", padding=" + python_tuple(options_.padding);
-  }
-  if (options_.dilation != Dims::filled(count, 1)) {
-    text += ", dilation=" + python_tuple(options_.dilation);
-  }
-  if (options_.output_padding != Dims::filled(count, 0)) {
-    text += ", output_padding=" + python_tuple(options_.output_padding);
-  }
-  if (options_.groups != 1) text += fmt::format(", groups={}", options_.groups);
-  if (!bias.defined()) text += ", bias=False";
-  return text;
+  return repr_of(options_, spatial_, bias.defined());
 }
 
 }  // namespace quanta::nn
