@@ -17,6 +17,7 @@ std::string to_string(const Dims& dims) {
 std::int64_t checked_numel(const Dims& sizes) {
   // Without the zeros, so that strides over an empty tensor do not overflow either. A 64th of the
   // range: the bits of 64-bit elements fit as well.
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 64;
   std::int64_t nonzero = 1;
   bool has_zero = false;
   for (const std::int64_t size : sizes) {
@@ -25,9 +26,9 @@ std::int64_t checked_numel(const Dims& sizes) {
       has_zero = true;
       continue;
     }
-    QUANTA_CHECK(nonzero <= std::numeric_limits<std::int64_t>::max() / 64 / size,
+    // Not by a division, which takes as long as the rest of this loop.
+    QUANTA_CHECK(!__builtin_mul_overflow(nonzero, size, &nonzero) && nonzero <= kMost,
                  "Tensor: sizes: expected at most 2^57 elements, got {}", sizes);
-    nonzero *= size;
   }
   return has_zero ? 0 : nonzero;
 }
