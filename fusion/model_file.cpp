@@ -141,9 +141,7 @@ FormSettings parse_settings(const Json::Object& object, const auto& refuse) {
 
 // What describe wrote.
 ModuleEntry parse_module(const std::string& path, const Json::Array& values, const auto& fail) {
-  const auto refuse = [&](const std::string& text) {
-    fail(fmt::format("'{}': {}", path, text));
-  };
+  const auto refuse = [&](const std::string& text) { fail(fmt::format("'{}': {}", path, text)); };
   ModuleEntry entry{.path = path};
   if (values.empty() || values[0].as_string() == nullptr) {
     refuse("expected an array that begins with a type name");
