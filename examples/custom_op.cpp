@@ -8,7 +8,6 @@
 #include "quanta/quanta.h"
 
 namespace {
-
 using namespace quanta;
 
 struct SquaredReLU : Op<SquaredReLU> {
