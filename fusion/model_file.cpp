@@ -258,11 +258,12 @@ class Swaps {
   Swaps(const Swaps&) = delete;
   Swaps& operator=(const Swaps&) = delete;
   ~Swaps() {
-    for (auto swap = done_.rbegin(); swap != done_.rend(); ++swap) {
-      swap->parent->replace_child(swap->name, swap->before);
-    }
+    // First, as modules that were put in go with the swaps.
     for (const auto& [module, observer] : observed_) {
       module->set_activation_post_process(observer);
+    }
+    for (auto swap = done_.rbegin(); swap != done_.rend(); ++swap) {
+      swap->parent->replace_child(swap->name, swap->before);
     }
   }
 
