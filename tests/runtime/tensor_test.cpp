@@ -112,6 +112,11 @@ TEST_CASE("Tensor: sizes that overflow are refused") {
   CHECK_THROWS_AS(Tensor::empty({std::int64_t{1} << 40, std::int64_t{1} << 40}), ArgumentError);
   CHECK_THROWS_AS(Tensor::empty({std::int64_t{1} << 58}, DType::Float64), ArgumentError);
   CHECK_THROWS_AS(Tensor::empty({0, std::int64_t{1} << 62, std::int64_t{1} << 62}), ArgumentError);
+  // Of none, as a size is 0: the bound without the memory.
+  constexpr std::int64_t kMost = (std::int64_t{1} << 57) - 1;
+  CHECK(Tensor::empty({0, kMost}).numel() == 0);
+  CHECK_THROWS_AS(Tensor::empty({0, kMost + 1}), ArgumentError);
+  CHECK_THROWS_AS(Tensor::empty({0, std::int64_t{1} << 29, std::int64_t{1} << 28}), ArgumentError);
   CHECK_THROWS_AS(Tensor::empty({-1}), ArgumentError);
   CHECK_THROWS_AS(iota({4}).as_strided({2, 2}, {3, 1}, 1), ArgumentError);
   CHECK(iota({5}).as_strided({2, 2}, {2, 1}, 1).to_float_vector() ==
