@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quanta/fusion/graph/graph.h"
+#include "quanta/nn/module.h"
+#include "quanta/runtime/onnx_file.h"
+
+/// Networks that come as ONNX files. Functions throw FileError for what is wrong in a file,
+/// UnsupportedError for operators that Quanta does not have, ArgumentError for wrong arguments.
+/// A model that nobody changes may be called from many threads at once.
+namespace quanta::graph {
+
+using NamedTensors = std::map<std::string, Tensor, std::less<>>;
+
+struct LoadOptions {
+  /// Inputs that are the same in every run, by name ({"sr", Tensor::scalar(16000, Int64)}): what
+  /// depends on them alone is calculated once, and they are inputs no more.
+  NamedTensors constants{};
+  /// The file as it is written, QuantizeLinear and DequantizeLinear in float arithmetic: the truth
+  /// that the int8 form is compared with.
+  bool literal = false;
+  /// What constants that the file asks to be calculated may take (a file of a few bytes may ask for
+  /// terabytes); 0: half of the machine's memory.
+  std::size_t max_bytes = 0;
+  OnnxLimits limits{};
+};
+
+/// A graph as a module: nodes with weights are child modules, by the nodes' names, so that printing,
+/// state_dict, hooks, QConfigs, the profiler and the swapping functions work on it as on a network
+/// that was written as a class. Copies share constants.
+class Model : public nn::Module {
+ public:
+  /// Nodes whose `module` names a child find it in `children`. Throws ArgumentError where one is
+  /// missing.
+  explicit Model(Graph graph, std::vector<NamedChild> children = {});
+
+  /// For a graph with one input and one output; throws ArgumentError for another.
+  Tensor forward(const Tensor& x) const override;
+  /// All outputs by name. Throws ArgumentError for inputs that are missing, unknown or of another
+  /// dtype; declared sizes are hints, others are tried.
+  NamedTensors run(const NamedTensors& inputs) const;
+  /// By position: as many as input_names().
+  std::vector<Tensor> run(std::span<const Tensor> inputs) const;
+
+  std::vector<std::string> input_names() const;
+  std::vector<std::string> output_names() const;
+
+  const Graph& graph() const noexcept { return *graph_; }
+  /// From the file: producer, opsets, metadata.
+  const OnnxModel& file() const noexcept { return *file_; }
+  void set_file(std::shared_ptr<const OnnxModel> file) { file_ = std::move(file); }
+
+  std::string type_name() const override { return "GraphModule"; }
+
+ private:
+  std::shared_ptr<const Graph> graph_;
+  std::shared_ptr<const OnnxModel> file_;  ///< without graph and functions
+};
+
+/// Reads a network. All operators that Quanta does not have are listed in one UnsupportedError, by
+/// domain, name and version, before anything runs.
+Model load_onnx(const std::filesystem::path& path, const LoadOptions& options = {});
+/// The same of a model that was read already.
+Model from_onnx(const OnnxModel& model, const LoadOptions& options = {});
+
+/// The graph of a model as it stands in the file: functions inlined, nothing folded, no modules.
+Graph import_graph(const OnnxModel& model);
+
+/// Called with each value as it is made.
+using Watch = std::function<void(ValueId id, const Tensor& value)>;
+/// Runs a graph eagerly: nodes in order; values are let go after their last use. `owner` has the
+/// child modules that nodes name (null: none do).
+std::vector<Tensor> run_graph(const Graph& graph, std::span<const Tensor> inputs,
+                              const nn::Module* owner = nullptr, const Watch& watch = {});
+
+}  // namespace quanta::graph

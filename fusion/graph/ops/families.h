@@ -1,0 +1,11 @@
+#pragma once
+
+// Private: what adds the rows of each family of ONNX operators. One line a file.
+
+#include "quanta/fusion/graph/op_table.h"
+
+namespace quanta::graph {
+
+void add_control_ops(OpTable& table);
+
+}  // namespace quanta::graph
