@@ -73,12 +73,20 @@ struct OnnxTensor {
 
 struct OnnxGraph;
 
+/// A value of a kind that Quanta has no use for, kept as it stands in the file: sparse tensors and
+/// types, one or a list.
+struct OnnxOpaque {
+  std::int32_t kind = 0;              ///< AttributeProto.AttributeType: 11 to 14
+  std::vector<std::string> messages;  ///< one, or those of the list
+};
+
 /// An attribute's value. A list of graphs or tensors has its own alternative; lists of strings and
 /// numbers too.
 using OnnxAttribute =
     std::variant<std::int64_t, float, std::string, OnnxTensor, std::shared_ptr<const OnnxGraph>,
                  std::vector<std::int64_t>, std::vector<float>, std::vector<std::string>,
-                 std::vector<OnnxTensor>, std::vector<std::shared_ptr<const OnnxGraph>>>;
+                 std::vector<OnnxTensor>, std::vector<std::shared_ptr<const OnnxGraph>>,
+                 OnnxOpaque>;
 
 using OnnxAttributes = std::map<std::string, OnnxAttribute, std::less<>>;
 
@@ -86,9 +94,13 @@ struct OnnxNode {
   std::string name;
   std::string op_type;
   std::string domain;                ///< "" stands for ai.onnx
+  std::string overload;              ///< which of the functions of one name
   std::vector<std::string> inputs;   ///< "" for one that is left out
   std::vector<std::string> outputs;  ///< "" for one that nobody wants
   OnnxAttributes attributes;
+  /// Within a function: attributes (keys) that take the value of an attribute of the call, if that
+  /// has it. Not in `attributes`.
+  std::map<std::string, std::string, std::less<>> references;
 };
 
 /// A dimension as declared: a number, or a name ("" for unknown).
@@ -113,19 +125,17 @@ struct OnnxGraph {
   std::vector<OnnxValue> values;  ///< value_info
 };
 
-/// A function of the file's own (ModelProto.functions): calls of it are nodes of this domain and
-/// name.
+/// A function of the file's own (ModelProto.functions): calls of it are nodes of this domain, name
+/// and overload.
 struct OnnxFunction {
   std::string name;
   std::string domain;
+  std::string overload;
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
   std::vector<std::string> attribute_names;  ///< without a default
   OnnxAttributes attributes;                 ///< with their defaults
-  std::vector<OnnxNode> nodes;               ///< attributes that refer to the function's own are
-                                             ///< strings in `references`
-  /// For node i of `nodes`: its attributes that take the value of an attribute of the call.
-  std::vector<std::map<std::string, std::string, std::less<>>> references;
+  std::vector<OnnxNode> nodes;
   std::map<std::string, std::int64_t, std::less<>> opsets;
 };
 
