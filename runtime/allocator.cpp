@@ -1,11 +1,14 @@
 #include "quanta/runtime/allocator.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <mutex>
 #include <new>
 #include <vector>
@@ -159,7 +162,13 @@ class CachingAllocator {
   std::array<std::vector<void*>, kClassesPerOctave*(kOctaves + 2)> free_;
 };
 
+thread_local constinit std::size_t allocation_limit = std::numeric_limits<std::size_t>::max();
+
 void* checked_allocate(std::size_t bytes, Contents contents) {
+  if (bytes > allocation_limit) [[unlikely]] {
+    throw BackendError(fmt::format("allocate: {} bytes at once are asked for, the limit is {}",
+                                   bytes, allocation_limit));
+  }
   QUANTA_CHECK(bytes < (std::size_t{1} << 52), "allocate: bytes: expected less than 2^52, got {}",
                bytes);
   return CachingAllocator::instance().allocate(bytes, contents);
@@ -177,5 +186,17 @@ void deallocate(void* data, std::size_t bytes) noexcept {
 AllocatorStats allocator_stats() { return CachingAllocator::instance().stats(); }
 void reset_allocator_peak() { CachingAllocator::instance().reset_peak(); }
 void empty_cache() { CachingAllocator::instance().empty_cache(); }
+
+AllocationLimit::AllocationLimit(std::size_t bytes) noexcept : before_(allocation_limit) {
+  allocation_limit = std::min(allocation_limit, bytes);
+}
+AllocationLimit::~AllocationLimit() { allocation_limit = before_; }
+
+std::size_t default_allocation_limit() noexcept {
+  const long pages = sysconf(_SC_PHYS_PAGES);
+  const long page = sysconf(_SC_PAGESIZE);
+  if (pages <= 0 || page <= 0) return std::numeric_limits<std::size_t>::max();
+  return static_cast<std::size_t>(pages) / 2 * static_cast<std::size_t>(page);
+}
 
 }  // namespace quanta

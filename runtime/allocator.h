@@ -30,4 +30,20 @@ void reset_allocator_peak();
 /// Returns all cached blocks to the system.
 void empty_cache();
 
+/// While it lives, allocate() on this thread throws BackendError for a block of more bytes: a file
+/// of a few bytes may ask for a tensor of terabytes. The stricter of two that nest holds.
+class AllocationLimit {
+ public:
+  explicit AllocationLimit(std::size_t bytes) noexcept;
+  ~AllocationLimit();
+  AllocationLimit(const AllocationLimit&) = delete;
+  AllocationLimit& operator=(const AllocationLimit&) = delete;
+
+ private:
+  std::size_t before_;
+};
+
+/// Half of the machine's memory.
+std::size_t default_allocation_limit() noexcept;
+
 }  // namespace quanta

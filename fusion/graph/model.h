@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "quanta/fusion/graph/graph.h"
+#include "quanta/fusion/graph/run.h"
 #include "quanta/nn/module.h"
 #include "quanta/runtime/onnx_file.h"
 
@@ -55,6 +56,8 @@ class Model : public nn::Module {
   std::vector<std::string> output_names() const;
 
   const Graph& graph() const noexcept { return *graph_; }
+  /// All outputs by position; `watch` sees each value as it is made.
+  std::vector<Tensor> run(std::span<const Tensor> inputs, const Watch& watch) const;
   /// From the file: producer, opsets, metadata.
   const OnnxModel& file() const noexcept { return *file_; }
   void set_file(std::shared_ptr<const OnnxModel> file) { file_ = std::move(file); }
@@ -62,8 +65,12 @@ class Model : public nn::Module {
   std::string type_name() const override { return "GraphModule"; }
 
  private:
+  std::vector<Tensor> in_order(const NamedTensors& inputs) const;
+
   std::shared_ptr<const Graph> graph_;
   std::shared_ptr<const OnnxModel> file_;  ///< without graph and functions
+  /// For each node the position of its module among the children, or -1.
+  std::shared_ptr<const std::vector<std::ptrdiff_t>> children_of_nodes_;
 };
 
 /// Reads a network. All operators that Quanta does not have are listed in one UnsupportedError, by
@@ -74,12 +81,5 @@ Model from_onnx(const OnnxModel& model, const LoadOptions& options = {});
 
 /// The graph of a model as it stands in the file: functions inlined, nothing folded, no modules.
 Graph import_graph(const OnnxModel& model);
-
-/// Called with each value as it is made.
-using Watch = std::function<void(ValueId id, const Tensor& value)>;
-/// Runs a graph eagerly: nodes in order; values are let go after their last use. `owner` has the
-/// child modules that nodes name (null: none do).
-std::vector<Tensor> run_graph(const Graph& graph, std::span<const Tensor> inputs,
-                              const nn::Module* owner = nullptr, const Watch& watch = {});
 
 }  // namespace quanta::graph

@@ -16,6 +16,7 @@
 #include "compare.h"
 #include "integer_hash.h"
 #include "isa.h"
+#include "onnx_cases.h"
 #include "quanta/runtime/error.h"
 #include "registry.h"
 #include "report.h"
@@ -29,6 +30,8 @@ constexpr int kBadUsage = 2;
 
 struct Options {
   std::vector<std::string> suites;
+  std::vector<std::string> onnx;
+  std::string left_out;
   std::string json;
   std::string only;
   std::string device = "cpu";
@@ -40,6 +43,7 @@ struct Options {
   bool dump_hash = false;
   bool summary = false;
   bool list_isa = false;
+  bool literal = false;
 };
 
 /// A line that counts up on a terminal; nothing elsewhere.
@@ -146,6 +150,13 @@ int run(const Options& options) {
     std::fflush(stdout);
     reports.push_back(report);
   }
+  OnnxOptions onnx{.literal = options.literal, .verbose = options.verbose, .only = options.only};
+  if (!options.left_out.empty()) onnx.left_out = read_left_out(options.left_out);
+  for (const std::string& folder : options.onnx) {
+    const SuiteReport report = run_onnx_cases(folder, onnx);
+    if (!options.summary) print_table(report);
+    reports.push_back(report);
+  }
   if (options.summary || reports.size() > 1) print_summary(reports);
   const Counts total = total_of(reports);
   if (!options.only.empty() && total.cases == 0) {
@@ -169,6 +180,13 @@ int main(int argc, char** argv) {
   auto* list_isa = app.add_flag("--list-isa", options.list_isa,
                                 "Print what --isa takes on this machine, and nothing else");
   app.add_option("SUITE", options.suites, "Suites: <name>.json beside <name>.safetensors");
+  app.add_option("--onnx", options.onnx,
+                 "Folders with cases in ONNX's own layout: model.onnx, test_data_set_*/*.pb")
+      ->check(CLI::ExistingDirectory);
+  app.add_flag("--literal", options.literal,
+               "Of --onnx: QuantizeLinear and DequantizeLinear in float arithmetic");
+  app.add_option("--left-out", options.left_out,
+                 "Of --onnx: a file of 'name: reason' lines, cases that are not run");
   app.add_option("--json", options.json, "Write the counts to this file");
   app.add_flag("--allow-unsupported", options.allow_unsupported,
                "Exit 0 although cases are unsupported, if none failed");
@@ -176,7 +194,8 @@ int main(int argc, char** argv) {
                  "Exit 0 although this many cases are unsupported, if none failed");
   app.add_flag("--forward-only", options.forward_only,
                "Of cases with gradients, compare what forward gives and nothing else");
-  app.add_option("--only", options.only, "Only cases of this op");
+  app.add_option("--only", options.only,
+                 "Only cases of this op; of --onnx, with this in their name");
   app.add_option("--device", options.device, "Where to run")->check(CLI::IsMember({"cpu"}));
   app.add_option("--isa", options.isa, "Use no instructions beyond these")
       ->check(CLI::IsMember(quanta::conform::isa_names()));
@@ -186,7 +205,8 @@ int main(int argc, char** argv) {
   app.add_flag("--verbose", options.verbose, "A line for every case");
   try {
     app.parse(argc, argv);
-    if (options.suites.empty() && list_isa->count() == 0) throw CLI::RequiredError("SUITE");
+    if (options.suites.empty() && options.onnx.empty() && list_isa->count() == 0)
+      throw CLI::RequiredError("SUITE");
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error);
     return code == 0 ? 0 : kBadUsage;
