@@ -54,16 +54,16 @@ struct Value {
 /// graph::Model that runs the graph).
 struct Node {
   std::string name;
-  std::string op;      ///< "Conv"; what stands in the file
-  std::string domain;  ///< "" is ai.onnx
+  std::string op;        ///< "Conv"; what stands in the file
+  std::string domain{};  ///< "" is ai.onnx
   std::int64_t opset = 0;
-  std::vector<ValueId> inputs;
-  std::vector<ValueId> outputs;
-  OnnxAttributes attributes;
+  std::vector<ValueId> inputs{};
+  std::vector<ValueId> outputs{};
+  OnnxAttributes attributes{};
   const OpRow* row = nullptr;
   /// Graphs within (If, Loop, Scan), by attribute. Their inputs are the formal ones and then what
   /// they capture, which are the node's last inputs: `captured` of them, in this order for each.
-  std::map<std::string, std::shared_ptr<const Graph>, std::less<>> graphs;
+  std::map<std::string, std::shared_ptr<const Graph>, std::less<>> graphs{};
   std::size_t captured = 0;
 
   /// Runs instead of the row, where a pass has put one. Inputs as the operation takes them.

@@ -2,6 +2,7 @@
 // within nodes say what they capture.
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <set>
@@ -69,7 +70,7 @@ class Importer {
  public:
   explicit Importer(const OnnxModel& model) : model_(model) {
     for (const OnnxFunction& function : model.functions) {
-      functions_[{plain_domain(function.domain), function.name}] = &function;
+      functions_[{plain_domain(function.domain), function.name, function.overload}] = &function;
     }
   }
 
@@ -107,7 +108,7 @@ class Importer {
       graph.inputs.push_back(id);
     }
     for (const OnnxNode* node : in_order(file.nodes, scope)) {
-      add_node(*node, nullptr, scope, frame, declared);
+      add_node(*node, scope, frame, declared);
     }
     for (const OnnxValue& output : file.outputs) {
       const ValueId id = find(scope, output.name);
@@ -198,9 +199,7 @@ class Importer {
     return sorted;
   }
 
-  void add_node(const OnnxNode& file,
-                const std::map<std::string, std::string, std::less<>>* references, Scope& scope,
-                const Frame& frame, const Declared& declared) {
+  void add_node(const OnnxNode& file, Scope& scope, const Frame& frame, const Declared& declared) {
     if (++nodes_ > kMaxInlinedNodes) {
       throw FileError(
           fmt::format("more than {} nodes when functions are written out", kMaxInlinedNodes));
@@ -209,10 +208,10 @@ class Importer {
     node.op = file.op_type;
     node.domain = plain_domain(file.domain);
     node.attributes = file.attributes;
-    if (references != nullptr) resolve_references(*references, frame, node.attributes);
+    resolve_references(file.references, frame, node.attributes);
     const std::string base = file.name.empty() ? first_output(file) : file.name;
     node.name = frame.prefix + base;
-    const auto function = functions_.find({node.domain, node.op});
+    const auto function = functions_.find({node.domain, node.op, file.overload});
     const auto opset = frame.opsets->find(node.domain);
     const auto opset_of_default = frame.opsets->find("ai.onnx");
     if (opset != frame.opsets->end()) {
@@ -333,15 +332,12 @@ class Importer {
     return text;
   }
 
+  /// What the call of the function leaves out is left out within, so that defaults hold.
   static void resolve_references(const std::map<std::string, std::string, std::less<>>& references,
                                  const Frame& frame, OnnxAttributes& attributes) {
     for (const auto& [name, outer] : references) {
       const auto given = frame.attributes.find(outer);
-      if (given != frame.attributes.end()) {
-        attributes[name] = given->second;
-      } else {
-        attributes.erase(name);  // the call leaves it out, so the node's own default holds
-      }
+      if (given != frame.attributes.end()) attributes[name] = given->second;
     }
   }
 
@@ -382,16 +378,8 @@ class Importer {
       define(names, function.inputs[i], id);
     }
     std::vector<OnnxNode> nodes = function.nodes;
-    std::map<const OnnxNode*, std::size_t> positions;
-    for (std::size_t i = 0; i < nodes.size(); ++i) {
-      positions[&nodes[i]] = i;
-      drop_missing_inputs(nodes[i], names);
-    }
-    for (const OnnxNode* node : in_order(nodes, names)) {
-      const std::size_t i = positions.at(node);
-      add_node(*node, i < function.references.size() ? &function.references[i] : nullptr, names,
-               inside, {});
-    }
+    for (OnnxNode& node : nodes) drop_missing_inputs(node, names);
+    for (const OnnxNode* node : in_order(nodes, names)) add_node(*node, names, inside, {});
     for (std::size_t i = 0; i < file.outputs.size(); ++i) {
       if (file.outputs[i].empty()) continue;
       const auto made = names.ids.find(function.outputs[i]);
@@ -415,7 +403,7 @@ class Importer {
   }
 
   const OnnxModel& model_;
-  std::map<std::pair<std::string, std::string>, const OnnxFunction*> functions_;
+  std::map<std::array<std::string, 3>, const OnnxFunction*> functions_;
   Unknown unknown_;
   std::set<std::string> names_;
   std::map<std::string, int> counts_;
