@@ -16,6 +16,14 @@ quanta_find_package(OpenMP libgomp1 COMPONENTS CXX)
 quanta_find_package(fmt libfmt-dev CONFIG)
 quanta_find_package(hwy libhwy-dev CONFIG)
 
+# protozero, for ONNX files, is headers only and has no CMake package.
+find_path(QUANTA_PROTOZERO_INCLUDE_DIR protozero/pbf_reader.hpp)
+mark_as_advanced(QUANTA_PROTOZERO_INCLUDE_DIR)
+if(NOT QUANTA_PROTOZERO_INCLUDE_DIR)
+  message(FATAL_ERROR "Quanta needs protozero, which was not found. Run tools/setup, or install the "
+                      "Debian package libprotozero-dev.")
+endif()
+
 # A system oneDNN comes first; Debian 12 has only 2.6, so tools/setup unpacks the wheel of 3.2.
 set(quanta_onednn_dir "${PROJECT_SOURCE_DIR}/third_party/onednn")
 find_package(dnnl 3.2 CONFIG QUIET)
