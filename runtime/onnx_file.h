@@ -90,6 +90,12 @@ using OnnxAttribute =
 
 using OnnxAttributes = std::map<std::string, OnnxAttribute, std::less<>>;
 
+/// The attribute of a function's call whose value an attribute within it takes.
+struct OnnxReference {
+  std::string name;
+  std::int32_t kind = 0;  ///< AttributeProto.AttributeType
+};
+
 struct OnnxNode {
   std::string name;
   std::string op_type;
@@ -100,7 +106,7 @@ struct OnnxNode {
   OnnxAttributes attributes;
   /// Within a function: attributes (keys) that take the value of an attribute of the call, if that
   /// has it. Not in `attributes`.
-  std::map<std::string, std::string, std::less<>> references;
+  std::map<std::string, OnnxReference, std::less<>> references;
 };
 
 /// A dimension as declared: a number, or a name ("" for unknown).

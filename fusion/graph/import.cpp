@@ -333,10 +333,11 @@ class Importer {
   }
 
   /// What the call of the function leaves out is left out within, so that defaults hold.
-  static void resolve_references(const std::map<std::string, std::string, std::less<>>& references,
-                                 const Frame& frame, OnnxAttributes& attributes) {
+  static void resolve_references(
+      const std::map<std::string, OnnxReference, std::less<>>& references, const Frame& frame,
+      OnnxAttributes& attributes) {
     for (const auto& [name, outer] : references) {
-      const auto given = frame.attributes.find(outer);
+      const auto given = frame.attributes.find(outer.name);
       if (given != frame.attributes.end()) attributes[name] = given->second;
     }
   }

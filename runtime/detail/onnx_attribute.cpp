@@ -113,7 +113,7 @@ OnnxReader::Attribute OnnxReader::read_attribute(OnnxMessage& message, Where whe
         result.name = message.text();
         break;
       case onnx_attribute::kReference:
-        result.reference = message.text();
+        result.reference.name = message.text();
         break;
       case onnx_attribute::kType: {
         const std::int64_t number = message.integer();
@@ -176,7 +176,8 @@ OnnxReader::Attribute OnnxReader::read_attribute(OnnxMessage& message, Where whe
         message.skip();
     }
   }
-  if (!result.reference.empty()) {
+  if (!result.reference.name.empty()) {
+    result.reference.kind = static_cast<std::int32_t>(declared);
     if (!where.in_function) message.fail("ref_attr_name: expected it in functions only");
     if (result.value) message.fail("expected a value or ref_attr_name, got both");
     return result;

@@ -30,7 +30,7 @@ class OnnxReader {
   struct Attribute {
     std::string name;
     std::optional<OnnxAttribute> value;  ///< nothing for a reference
-    std::string reference;
+    OnnxReference reference;
   };
 
   OnnxGraph read_graph(OnnxMessage& message, Where where);
