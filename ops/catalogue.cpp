@@ -20,6 +20,7 @@ Catalogue& catalogue() {
     detail::add_factory(made);
     detail::add_fake_quantize(made);
     detail::add_indexing(made);
+    detail::add_integer(made);
     detail::add_interpolate(made);
     detail::add_linears(made);
     detail::add_loss(made);
@@ -29,6 +30,7 @@ Catalogue& catalogue() {
     detail::add_pooling(made);
     detail::add_quantize(made);
     detail::add_quantize_affine(made);
+    detail::add_quantize_linear(made);
     detail::add_recurrent(made);
     detail::add_reduce(made);
     detail::add_shape(made);

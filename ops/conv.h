@@ -78,6 +78,9 @@ namespace quantized {
 ///   q = clamp(zp + round_half_even((acc + bias / (sx * sw)) * (sx * sw / s)))
 ///
 /// with acc the exact int32 sum of (x - zx) * (w - zw); padding counts as real zero.
+///
+/// An Int32 bias, as ONNX has it, is in units of sx * sw: q = clamp(zp + round_half_even((acc +
+/// bias) * (sx * sw / s))).
 class ConvPackedParams {
  public:
   ConvPackedParams() = default;
@@ -115,6 +118,11 @@ QTensor conv_add(const QTensor& x, const QTensor& accum, const ConvPackedParams&
                  double scale, std::int64_t zero_point);
 QTensor conv_add_relu(const QTensor& x, const QTensor& accum, const ConvPackedParams& packed,
                       double scale, std::int64_t zero_point);
+
+/// The same convolution with a Float32 result, channels-last (1d: contiguous):
+///
+///   y = float(acc + integer bias) * (sx * sw) + float bias
+Tensor conv_to_float(const QTensor& x, const ConvPackedParams& packed);
 
 }  // namespace quantized
 }  // namespace quanta

@@ -21,4 +21,8 @@ namespace quanta::quantized {
 Tensor conv_dynamic(const Tensor& x, const ConvPackedParams& packed,
                     ReduceRange reduce_range = ReduceRange::No);
 
+/// The convolution of codes that were chosen elsewhere, as linear_of_codes.
+Tensor conv_of_codes(const Tensor& codes, const Tensor& scale, const Tensor& zero_point,
+                     const ConvPackedParams& packed);
+
 }  // namespace quanta::quantized

@@ -32,7 +32,8 @@ class PackedLinear {
 namespace quantized {
 
 /// The weight and bias of a quantized linear layer, packed once: QInt8 [N, K], per tensor or per
-/// channel along axis 0, and Float32 [N] or undefined. The arithmetic is that of ConvPackedParams.
+/// channel along axis 0, and Float32 or Int32 [N] or undefined. The arithmetic is that of
+/// ConvPackedParams.
 class LinearPackedParams {
  public:
   LinearPackedParams() = default;
@@ -60,6 +61,9 @@ QTensor linear_leaky_relu(const QTensor& x, const LinearPackedParams& packed, do
 /// Tanh of the sum in float, then quantized.
 QTensor linear_tanh(const QTensor& x, const LinearPackedParams& packed, double scale,
                     std::int64_t zero_point);
+
+/// The same layer with a Float32 result, as conv_to_float.
+Tensor linear_to_float(const QTensor& x, const LinearPackedParams& packed);
 
 }  // namespace quantized
 }  // namespace quanta

@@ -28,6 +28,14 @@ Tensor linear_dynamic(const Tensor& x, const LinearPackedParams& packed,
 Tensor linear_relu_dynamic(const Tensor& x, const LinearPackedParams& packed,
                            ReduceRange reduce_range = ReduceRange::No);
 
+/// The product of codes [..., K] that were chosen elsewhere (ops/quantize_linear.h), UInt8, with
+/// one Float32 scale and one UInt8 zero point, which may be others in each call; the bias is Float32
+/// or none:
+///
+///   y = float(sum of (code - zero_point) * weight codes) * (scale * weight scale[n]) + bias[n]
+Tensor linear_of_codes(const Tensor& codes, const Tensor& scale, const Tensor& zero_point,
+                       const LinearPackedParams& packed);
+
 /// A Float16 weight [N, K] and Float32 bias of a linear layer, packed once.
 class LinearPackedParamsFp16 {
  public:

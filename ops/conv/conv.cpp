@@ -253,6 +253,8 @@ void detail::add_convolutions(Catalogue& catalogue) {
   add_float<3, true>(catalogue);
   conv::add_quantized(catalogue);
   conv::add_dynamic(catalogue);
+  conv::add_integer(catalogue);
+  conv::add_to_float(catalogue);
 }
 
 }  // namespace quanta

@@ -28,6 +28,8 @@ const LinearPackedParams::Impl& checked_impl(std::string_view op,
                                              const LinearPackedParams& packed) {
   QUANTA_CHECK(packed.defined(),
                "{}: packed: expected packed parameters, got empty LinearPackedParams", op);
+  QUANTA_CHECK(!packed.impl().kernel.weight().has_integer_bias(),
+               "{}: packed: expected a Float32 bias, got an integer one", op);
   return packed.impl();
 }
 

@@ -162,6 +162,7 @@ void detail::add_linears(Catalogue& catalogue) {
                 });
   linear_layers::add_quantized(catalogue);
   linear_layers::add_dynamic(catalogue);
+  linear_layers::add_to_float(catalogue);
   linear_layers::add_weight_only(catalogue);
 }
 

@@ -21,7 +21,9 @@ inline void check_weight(const Tensor& weight, const Tensor& bias, DType dtype) 
                "linear: weight: expected sizes [N, K] of 1 or more, got {}", weight.sizes());
   if (!bias.defined()) return;
   const DType wanted = dtype == DType::Float64 ? dtype : DType::Float32;
-  QUANTA_CHECK(bias.dtype() == wanted, "linear: bias: expected {}, got {}", wanted, bias.dtype());
+  const bool integers = dtype == DType::QInt8 && bias.dtype() == DType::Int32;
+  QUANTA_CHECK(bias.dtype() == wanted || integers, "linear: bias: expected {}, got {}", wanted,
+               bias.dtype());
   QUANTA_CHECK(bias.dim() == 1 && bias.sizes()[0] == weight.sizes()[0],
                "linear: bias: expected one number for each of {} output features, got sizes {}",
                weight.sizes()[0], bias.sizes());
@@ -46,6 +48,7 @@ inline OpWork linear_work(const Tensor& x, const Tensor& out, std::size_t weight
 
 void add_quantized(Catalogue& catalogue);
 void add_dynamic(Catalogue& catalogue);
+void add_to_float(Catalogue& catalogue);
 void add_weight_only(Catalogue& catalogue);
 
 }  // namespace quanta::linear_layers

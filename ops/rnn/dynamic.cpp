@@ -54,6 +54,8 @@ std::shared_ptr<const HiddenProduct> dynamic_hidden_product(const LinearPackedPa
                                                             ReduceRange reduce_range) {
   QUANTA_CHECK(packed.defined(),
                "dynamic_hidden_product: packed: expected a packed weight, got none");
+  QUANTA_CHECK(!packed.impl().kernel.weight().has_integer_bias(),
+               "dynamic_hidden_product: packed: expected a Float32 bias, got an integer one");
   return std::make_shared<Int8Product>(packed, reduce_range);
 }
 

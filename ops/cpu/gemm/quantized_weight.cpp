@@ -52,12 +52,29 @@ std::vector<float> QuantizedWeight::multipliers(const CallQParams& qparams) cons
 std::vector<float> QuantizedWeight::bias_over_scale(float src_scale) const {
   std::vector<float> result(static_cast<std::size_t>(channels_), 0.0F);
   if (!has_bias()) return result;
+  if (has_integer_bias()) {
+    const auto* units = static_cast<const std::int32_t*>(bias_.data_ptr());
+    for (std::size_t n = 0; n < result.size(); ++n) result[n] = static_cast<float>(units[n]);
+    return result;
+  }
   const std::vector<float> scales = sum_scales(src_scale);
   const auto* bias = static_cast<const float*>(bias_.data_ptr());
   const bool per_channel = weight_.is_per_channel();
   for (std::size_t n = 0; n < result.size(); ++n) {
     result[n] = per_channel ? bias[n] / scales[n] : bias[n] * (1.0F / scales[n]);
   }
+  return result;
+}
+
+std::vector<float> QuantizedWeight::real_bias(float src_scale) const {
+  if (!has_bias()) return {};
+  if (!has_integer_bias()) {
+    const auto* bias = static_cast<const float*>(bias_.data_ptr());
+    return {bias, bias + channels_};
+  }
+  std::vector<float> result = bias_over_scale(src_scale);
+  const std::vector<float> scales = sum_scales(src_scale);
+  for (std::size_t n = 0; n < result.size(); ++n) result[n] *= scales[n];
   return result;
 }
 

@@ -24,8 +24,8 @@ enum class SumOutput : std::uint8_t { Codes, CodesReLU, Sums };
 
 class QuantizedWeight {
  public:
-  /// `weight` is QInt8 and contiguous, per tensor or per channel along axis 0, `bias` Float32
-  /// [channels] or undefined. Both have been checked.
+  /// `weight` is QInt8 and contiguous, per tensor or per channel along axis 0, `bias` Float32 or
+  /// Int32 [channels] or undefined. Both have been checked.
   QuantizedWeight(QTensor weight, Tensor bias, std::int64_t channels);
 
   const QTensor& weight() const noexcept { return weight_; }
@@ -37,13 +37,20 @@ class QuantizedWeight {
   const std::vector<std::int64_t>& zero_points() const noexcept { return zero_points_; }
   bool has_zero_points() const noexcept { return has_zero_points_; }
   bool has_bias() const noexcept { return bias_.defined(); }
+  /// Int32, in units of the sums.
+  bool has_integer_bias() const noexcept {
+    return bias_.defined() && bias_.dtype() == DType::Int32;
+  }
 
   /// t[n] = sx * sw[n].
   std::vector<float> sum_scales(float src_scale) const;
   /// t[n] / so.
   std::vector<float> multipliers(const CallQParams& qparams) const;
-  /// bias / t: per-tensor weights multiply with 1 / t, as fbgemm does. 0 without bias.
+  /// bias / t: per-tensor weights multiply with 1 / t, as fbgemm does. 0 without bias. An integer
+  /// bias as it is.
   std::vector<float> bias_over_scale(float src_scale) const;
+  /// The bias in real units: t * an integer one. Empty without bias.
+  std::vector<float> real_bias(float src_scale) const;
 
   /// -zx * sum(w[n]) for each channel n: what sums of x * w lack to be sums of (x - zx) * w. The
   /// weight is [channels, ...].

@@ -29,8 +29,8 @@ void sums_to_codes(const Int8Sums& sums, const QuantizedWeight& weight, const Ca
                    const FloatFunction& function, const QuantizedAddend* addend, std::int64_t rows,
                    std::int64_t channels, std::uint8_t* dst) {
   const std::vector<float> scales = weight.sum_scales(qparams.src_scale);
-  const auto* bias =
-      weight.has_bias() ? static_cast<const float*>(weight.bias().data_ptr()) : nullptr;
+  const std::vector<float> biases = weight.real_bias(qparams.src_scale);
+  const float* bias = biases.empty() ? nullptr : biases.data();
   const float inv_scale = math::inverse_scale(qparams.dst_scale);
   constexpr std::int64_t kGrain = 8192;
   parallel_for(rows, kGrain / channels + 1, [&](std::int64_t begin, std::int64_t end) {

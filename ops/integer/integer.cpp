@@ -1,0 +1,293 @@
+#include "quanta/ops/integer.h"
+
+#include <array>
+#include <vector>
+
+#include "quanta/ops/cpu/gemm/conv_exact.h"
+#include "quanta/ops/cpu/gemm/requantize_rows.h"
+#include "quanta/ops/detail/byte_operands.h"
+#include "quanta/ops/detail/families.h"
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/operation.h"
+
+namespace quanta {
+namespace integer {
+namespace {
+
+using detail::check_byte_zero_point;
+using detail::check_bytes;
+using detail::turned_bytes;
+using detail::zero_points_of_bytes;
+
+struct MatrixSizes {
+  Dims left, right;  ///< with the 1 that a vector stands for
+  Dims result;       ///< [batch..., M, N]
+};
+
+MatrixSizes matrix_sizes(std::string_view op, const Tensor& a, const Tensor& b) {
+  QUANTA_CHECK(a.dim() >= 1 && b.dim() >= 1, "{}: a: expected at least 1 dimension", op);
+  MatrixSizes sizes{a.sizes(), b.sizes(), {}};
+  if (sizes.left.size() == 1) sizes.left.insert(0, 1);
+  if (sizes.right.size() == 1) sizes.right.push_back(1);
+  QUANTA_CHECK(sizes.left.back() == sizes.right[sizes.right.size() - 2],
+               "{}: b: expected {} rows for a of sizes {}, got sizes {}", op, sizes.left.back(),
+               a.sizes(), b.sizes());
+  const auto batch = [](Dims all) {
+    all.resize(all.size() - 2);
+    return all;
+  };
+  sizes.result = broadcast_sizes(batch(sizes.left), batch(sizes.right), op);
+  sizes.result.push_back(sizes.left[sizes.left.size() - 2]);
+  sizes.result.push_back(sizes.right.back());
+  return sizes;
+}
+
+/// All matrices of the result's batch, one after the other: [batch, rows, columns].
+Tensor expanded(const Tensor& x, const Dims& own, const Dims& result) {
+  Dims sizes = result;
+  sizes[sizes.size() - 2] = own[own.size() - 2];
+  sizes[sizes.size() - 1] = own.back();
+  return x.view(own).expand(sizes);
+}
+
+/// The sums over k of b[k][n] - zero points, for each column n of packed [N, K].
+std::vector<std::int32_t> column_sums(const std::int8_t* weight,
+                                      const std::vector<std::int64_t>& zeros, std::int64_t columns,
+                                      std::int64_t depth) {
+  std::vector<std::int32_t> sums(static_cast<std::size_t>(columns));
+  for (std::int64_t n = 0; n < columns; ++n) {
+    const std::int64_t zero = zeros[zeros.size() == 1 ? 0 : static_cast<std::size_t>(n)];
+    std::int64_t sum = -zero * depth;
+    for (std::int64_t k = 0; k < depth; ++k) sum += weight[n * depth + k];
+    sums[static_cast<std::size_t>(n)] = static_cast<std::int32_t>(sum);
+  }
+  return sums;
+}
+
+// Wraps, as sums do.
+void subtract_rows(const std::vector<std::int64_t>& zeros, const std::vector<std::int32_t>& sums,
+                   std::int32_t* dst) {
+  for (const std::int64_t zero : zeros) {
+    for (const std::int32_t sum : sums) {
+      const auto term = static_cast<std::uint32_t>(static_cast<std::uint64_t>(zero * sum));
+      *dst = static_cast<std::int32_t>(static_cast<std::uint32_t>(*dst) - term);
+      ++dst;
+    }
+  }
+}
+
+/// All products of a batch, one after the other, of contiguous operands with at least one row in
+/// `b`.
+void multiply(const Tensor& a, const Tensor& b, const MatrixSizes& sizes,
+              const std::vector<std::int64_t>& a_zeros, const std::vector<std::int64_t>& b_zeros,
+              std::int32_t* dst) {
+  cpu::ConvShape shape;  // a 1x1 convolution over one row of pixels
+  shape.batch = sizes.left[sizes.left.size() - 2];
+  shape.in_channels = sizes.left.back();
+  shape.out_channels = sizes.right.back();
+  const Tensor left = expanded(a, sizes.left, sizes.result).contiguous();
+  const std::vector<std::uint8_t> rows = turned_bytes<std::uint8_t>(left, false);
+  const bool one_right = b.numel() == shape.in_channels * shape.out_channels;
+  const Tensor right = one_right
+                           ? b.view({shape.in_channels, shape.out_channels}).t().contiguous()
+                           : expanded(b, sizes.right, sizes.result).transpose(-1, -2).contiguous();
+  const std::vector<std::int8_t> weights = turned_bytes<std::int8_t>(right, true);
+
+  const std::int64_t left_step = shape.batch * shape.in_channels;
+  const std::int64_t right_step = one_right ? 0 : shape.in_channels * shape.out_channels;
+  const std::int64_t out_step = shape.batch * shape.out_channels;
+  const std::int64_t count = left_step == 0 ? 0 : left.numel() / left_step;
+  const bool by_rows = a_zeros.size() > 1;
+  cpu::ExactWeights packed;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int8_t* matrix = weights.data() + i * right_step;
+    if (i == 0 || !one_right) packed = cpu::pack_exact_weights(matrix, b_zeros, shape);
+    cpu::conv_exact_s32(rows.data() + i * left_step,
+                        by_rows ? 0 : static_cast<std::int32_t>(a_zeros[0]), packed, shape,
+                        dst + i * out_step);
+    if (by_rows) {
+      subtract_rows(a_zeros, column_sums(matrix, b_zeros, shape.out_channels, shape.in_channels),
+                    dst + i * out_step);
+    }
+  }
+}
+
+/// The result's sizes without the 1 that a vector stands for.
+Dims product_sizes(const MatrixSizes& sizes, const Tensor& a, const Tensor& b) {
+  Dims result = sizes.result;
+  if (b.dim() == 1) result.erase(result.size() - 1);
+  if (a.dim() == 1) result.erase(result.size() - (b.dim() == 1 ? 1 : 2));
+  return result;
+}
+
+OpWork product_work(const Tensor& a, const Tensor& b, const Tensor& out) {
+  return {.multiply_adds = out.numel() * a.sizes().back(),
+          .bytes = static_cast<std::int64_t>(a.nbytes() + b.nbytes() + out.nbytes())};
+}
+
+struct MatmulInteger final : Op<MatmulInteger> {
+  static constexpr std::string_view kName = "matmul_integer";
+  static constexpr ArgumentCount kArguments{4};
+
+  void infer(const Arguments& in, Results& out) const override {
+    check_bytes(kName, "a", in[0]);
+    check_bytes(kName, "b", in[1]);
+    const MatrixSizes sizes = matrix_sizes(kName, in[0], in[1]);
+    check_byte_zero_point(kName, "a_zero_point", in[2], in[0].dtype(),
+                          sizes.result[sizes.result.size() - 2]);
+    check_byte_zero_point(kName, "b_zero_point", in[3], in[1].dtype(), sizes.result.back());
+    out.arrange(0, MemoryFormat::Contiguous);
+    out.arrange(1, MemoryFormat::Contiguous);
+    out.add(product_sizes(sizes, in[0], in[1]), DType::Int32);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    if (in[0].sizes().back() == 0) {
+      out[0].fill_(0.0);
+      return "fill";
+    }
+    multiply(in[0], in[1], matrix_sizes(kName, in[0], in[1]),
+             zero_points_of_bytes(in[2], in[0].dtype(), false),
+             zero_points_of_bytes(in[3], in[1].dtype(), true),
+             static_cast<std::int32_t*>(out[0].data_ptr()));
+    return "exact";
+  }
+  OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
+    return product_work(in[0], in[1], out[0]);
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
+};
+
+/// What the products of two activations share.
+MatrixSizes infer_codes(std::string_view op, const Arguments& in, Results& out) {
+  for (std::size_t i = 0; i < 2; ++i) {
+    const std::string_view argument = i == 0 ? "lhs" : "rhs";
+    require_tensor(op, argument, in[i], {DType::QUInt8});
+    QUANTA_CHECK(!is_per_channel(in[i].impl()->quantizer.scheme),
+                 "{}: {}: expected a tensor quantized per tensor, got per channel", op, argument);
+    out.arrange(i, MemoryFormat::Contiguous);
+  }
+  return matrix_sizes(op, in[0], in[1]);
+}
+
+/// The exact sums of two activations; zeros for an inner dimension of 0.
+std::vector<std::int32_t> code_products(std::string_view op, const Arguments& in,
+                                        const Tensor& out) {
+  std::vector<std::int32_t> sums(static_cast<std::size_t>(out.numel()), 0);
+  if (in[0].sizes().back() == 0) return sums;
+  const Tensor left = QTensor(in[0]).int_repr_view();
+  const Tensor right = QTensor(in[1]).int_repr_view();
+  multiply(left, right, matrix_sizes(op, left, right), {in[0].impl()->quantizer.zero_point},
+           {in[1].impl()->quantizer.zero_point - 128}, sums.data());
+  return sums;
+}
+
+float product_scale(const Arguments& in) {
+  return static_cast<float>(in[0].impl()->quantizer.scale) *
+         static_cast<float>(in[1].impl()->quantizer.scale);
+}
+
+struct MatmulExact final : Op<MatmulExact> {
+  static constexpr std::string_view kName = "quantized::matmul_exact";
+  static constexpr ArgumentCount kArguments{2};
+  double scale = 1.0;
+  std::int64_t zero_point = 0;
+
+  MatmulExact() = default;
+  MatmulExact(double scale_out, std::int64_t zero_point_out)
+      : scale(scale_out), zero_point(zero_point_out) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    const MatrixSizes sizes = infer_codes(kName, in, out);
+    const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
+    const Dims result = product_sizes(sizes, in[0], in[1]);
+    check_quantizer(kName, quantizer, DType::QUInt8, result);
+    out.add(result, DType::QUInt8, quantizer);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const std::vector<std::int32_t> sums = code_products(kName, in, out[0]);
+    const std::int64_t columns = matrix_sizes(kName, in[0], in[1]).right.back();
+    const std::vector<float> multipliers(static_cast<std::size_t>(columns),
+                                         product_scale(in) / static_cast<float>(scale));
+    cpu::requantize_rows(sums.data(), nullptr, out[0].numel() / columns, columns,
+                         {.bias = nullptr,
+                          .multiplier = multipliers.data(),
+                          .zero_point = static_cast<std::int32_t>(zero_point)},
+                         static_cast<std::uint8_t*>(out[0].data_ptr()));
+    return "exact";
+  }
+  OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
+    return product_work(in[0], in[1], out[0]);
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
+  static std::span<const AttributeInfo> attribute_table() {
+    using Self = MatmulExact;
+    static constexpr std::array kTable{attribute<Self, &Self::scale>("scale"),
+                                       attribute<Self, &Self::zero_point>("zero_point")};
+    return kTable;
+  }
+};
+
+struct MatmulToFloat final : Op<MatmulToFloat> {
+  static constexpr std::string_view kName = "quantized::matmul_to_float";
+  static constexpr ArgumentCount kArguments{2};
+
+  void infer(const Arguments& in, Results& out) const override {
+    const MatrixSizes sizes = infer_codes(kName, in, out);
+    out.add(product_sizes(sizes, in[0], in[1]), DType::Float32);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const std::vector<std::int32_t> sums = code_products(kName, in, out[0]);
+    const float scale = product_scale(in);
+    auto* dst = static_cast<float*>(out[0].data_ptr());
+    for (std::size_t i = 0; i < sums.size(); ++i) dst[i] = static_cast<float>(sums[i]) * scale;
+    return "exact";
+  }
+  OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
+    return product_work(in[0], in[1], out[0]);
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
+};
+
+}  // namespace
+}  // namespace integer
+
+using namespace integer;
+
+Tensor matmul_integer(const Tensor& a, const Tensor& b, const Tensor& a_zero_point,
+                      const Tensor& b_zero_point) {
+  return run(MatmulInteger{}, a, b, a_zero_point, b_zero_point);
+}
+
+QTensor quantized::matmul_exact(const QTensor& lhs, const QTensor& rhs, double scale,
+                                std::int64_t zero_point) {
+  return QTensor(run(MatmulExact(scale, zero_point), lhs, rhs));
+}
+
+Tensor quantized::matmul_to_float(const QTensor& lhs, const QTensor& rhs) {
+  return run(MatmulToFloat{}, lhs, rhs);
+}
+
+// The catalogue --------------------------------------------------------------------------------
+
+void detail::add_integer(Catalogue& catalogue) {
+  static constexpr std::string_view kHeader = "quanta/ops/integer.h";
+  static constexpr std::array kBytes{DType::UInt8, DType::Int8};
+  catalogue.add({.name = MatmulInteger::kName, .header = kHeader, .dtypes = kBytes},
+                [](DType dtype) {
+                  return sample_call(MatmulInteger{}, {sample_tensor({2, 3, 5, 4}, dtype),
+                                                       sample_tensor({3, 4, 2}, DType::Int8, 2),
+                                                       Tensor::ones({}, dtype), Tensor()});
+                });
+  catalogue.add({.name = MatmulExact::kName, .header = kHeader, .dtypes = dtypes::kQUInt8},
+                [](DType dtype) {
+                  return sample_call(MatmulExact(0.04, 9), {sample_tensor({2, 3, 5, 4}, dtype),
+                                                            sample_tensor({3, 4, 2}, dtype, 2)});
+                });
+  catalogue.add({.name = MatmulToFloat::kName, .header = kHeader, .dtypes = dtypes::kQUInt8},
+                [](DType dtype) {
+                  return sample_call(MatmulToFloat{}, {sample_tensor({2, 3, 5, 4}, dtype),
+                                                       sample_tensor({3, 4, 2}, dtype, 2)});
+                });
+}
+
+}  // namespace quanta
