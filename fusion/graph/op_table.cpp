@@ -13,6 +13,9 @@ namespace {
 OpTable built_in_ops() {
   OpTable table;
   add_control_ops(table);
+  add_microsoft_ops(table);
+  add_qlinear_ops(table);
+  add_quantize_ops(table);
   return table;
 }
 

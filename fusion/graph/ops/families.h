@@ -7,5 +7,8 @@
 namespace quanta::graph {
 
 void add_control_ops(OpTable& table);
+void add_microsoft_ops(OpTable& table);
+void add_qlinear_ops(OpTable& table);
+void add_quantize_ops(OpTable& table);
 
 }  // namespace quanta::graph
