@@ -70,6 +70,40 @@ Tensor take(const Tensor& x, const Tensor& index);
 const Tensor& masked_fill_(const Tensor& x, const Tensor& mask, double value);
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
 
+/// What becomes of an element and of those that are scattered to its place.
+enum class ScatterReduce : std::uint8_t { None, Add, Multiply, Minimum, Maximum };
+
+// The functions from here to one_hot are those of ONNX: negative indices count from the end. Where
+// a place comes more than once, elements follow each other in the order of `index`. Results are
+// new and contiguous. Reductions take plain tensors that C++ can order; of Bool, Add and Maximum
+// are "or", the others "and".
+
+/// A copy of x with src[i][j] at [index[i][j]][j] for dim 0, and so on. `index` has the sizes of
+/// `src`, which are nowhere larger than those of x but along `dim`. Same as ScatterElements, and as
+/// torch.scatter and torch.scatter_reduce for indices >= 0.
+Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& src,
+               ScatterReduce reduce = ScatterReduce::None);
+/// A copy of x with the slices of `updates` where the rows of `index` [..., k] say: a row names a
+/// slice by its first k dimensions. `updates` has the sizes of `index` without the last, then those
+/// of a slice. Same as ScatterND.
+Tensor scatter_nd(const Tensor& x, const Tensor& index, const Tensor& updates,
+                  ScatterReduce reduce = ScatterReduce::None);
+/// The slices of x that the rows of `index` [..., k] name; the first `batch_dims` dimensions of
+/// both belong together. Same as GatherND.
+Tensor gather_nd(const Tensor& x, const Tensor& index, std::int64_t batch_dims = 0);
+/// A copy of the cache [batch, ..., length, ...] with `update` written along `dim` from
+/// start[batch] on (undefined: from 0); `circular` goes on at the front behind the end. Same as
+/// TensorScatter.
+Tensor scatter_cache(const Tensor& x, const Tensor& update, const Tensor& start, std::int64_t dim,
+                     bool circular = false);
+/// index with `length` added to negative numbers, as Int64: for functions that take none.
+Tensor wrap_indices(const Tensor& index, std::int64_t length);
+/// values[1] where `index` along a new dimension `dim` of size `depth` says, values[0] elsewhere;
+/// an index outside -depth..depth-1 gives a line without values[1]. `values` is a plain tensor of
+/// two elements. Same as OneHot.
+Tensor one_hot(const Tensor& index, std::int64_t depth, const Tensor& values,
+               std::int64_t dim = -1);
+
 /// The positions of the elements that are not 0, one row each: Int64 [count, x.dim()]. Plain
 /// dtypes. Same as torch.nonzero.
 Tensor nonzero(const Tensor& x);

@@ -2,10 +2,11 @@
 
 #include "quanta/runtime/catalogue.h"
 
-// Private: index and index_put_, the other half of this family.
+// Private: the other parts of this family: index and index_put_, and the scattering operations.
 
 namespace quanta::indexing {
 
 void add_index(Catalogue& catalogue);
+void add_scatter(Catalogue& catalogue);
 
 }  // namespace quanta::indexing

@@ -17,7 +17,8 @@
 #include "quanta/runtime/operation.h"
 #include "quanta/runtime/parallel.h"
 
-// The operations with one index or mask; index and index_put_ are in index.cpp.
+// The operations with one index or mask; index and index_put_ are in index.cpp, those that scatter
+// in scatter.cpp.
 
 namespace quanta {
 namespace indexing {
@@ -413,6 +414,7 @@ void detail::add_indexing(Catalogue& catalogue) {
         return sample_call(indexing::Nonzero{}, {sample_tensor({2, 3}, dtype)});
       });
   indexing::add_index(catalogue);
+  indexing::add_scatter(catalogue);
 }
 
 }  // namespace quanta

@@ -1,0 +1,545 @@
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/detail/elements.h"
+#include "quanta/ops/detail/families.h"
+#include "quanta/ops/detail/scatter.h"
+#include "quanta/ops/indexing.h"
+#include "quanta/ops/indexing/index.h"
+#include "quanta/runtime/autograd.h"
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/operation.h"
+#include "quanta/runtime/parallel.h"
+
+// Elements and slices that are put where, or taken from where, an index says: ONNX's forms.
+
+namespace quanta {
+
+std::span<const std::string_view> enumerators(ScatterReduce) {
+  static constexpr std::array<std::string_view, 5> kNames{"none", "add", "mul", "min", "max"};
+  return kNames;
+}
+
+namespace indexing {
+namespace {
+
+constexpr std::size_t at(std::int64_t d) { return static_cast<std::size_t>(d); }
+
+// The elements of a slice behind the first `dims` dimensions.
+std::int64_t slice_length(const Dims& sizes, std::size_t dims) {
+  std::int64_t length = 1;
+  for (std::size_t d = dims; d < sizes.size(); ++d) length *= sizes[d];
+  return length;
+}
+
+std::int64_t wrapped(std::string_view op, std::int64_t position, std::int64_t length) {
+  QUANTA_CHECK(position >= -length && position < length, "{}: index: expected {}..{}, got {}", op,
+               -length, length - 1, position);
+  return position < 0 ? position + length : position;
+}
+
+template <typename T>
+T combine(ScatterReduce reduce, T old, T update) {
+  switch (reduce) {
+    case ScatterReduce::Add:
+    case ScatterReduce::Multiply:
+      if constexpr (std::is_floating_point_v<T>) {
+        return reduce == ScatterReduce::Add ? old + update : old * update;
+      } else {
+        // Integers wrap around; the product of small ones is calculated in an int otherwise.
+        const auto a = static_cast<std::uint64_t>(old);
+        const auto b = static_cast<std::uint64_t>(update);
+        return static_cast<T>(reduce == ScatterReduce::Add ? a + b : a * b);
+      }
+    case ScatterReduce::Minimum:
+      if (old != old) return old;
+      return update < old || update != update ? update : old;
+    case ScatterReduce::Maximum:
+      if (old != old) return old;
+      return update > old || update != update ? update : old;
+    case ScatterReduce::None:
+      break;
+  }
+  return update;
+}
+
+// Bool is 0 or 1 before and after.
+ScatterReduce reduction_for(DType dtype, ScatterReduce reduce) {
+  if (dtype != DType::Bool) return reduce;
+  if (reduce == ScatterReduce::Add) return ScatterReduce::Maximum;
+  if (reduce == ScatterReduce::Multiply) return ScatterReduce::Minimum;
+  return reduce;
+}
+
+// Update i, `length` elements, goes to slice targets[i] of out; one after the other, as several may
+// go to one place.
+void apply(ScatterReduce reduce, const std::vector<std::int64_t>& targets, std::int64_t length,
+           const Tensor& updates, const Tensor& out, std::string_view op) {
+  if (reduce == ScatterReduce::None) {
+    const std::size_t bytes = at(length) * item_size(out.dtype());
+    const auto* from = static_cast<const std::byte*>(updates.data_ptr());
+    auto* to = static_cast<std::byte*>(out.data_ptr());
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      std::memcpy(to + at(targets[i]) * bytes, from + i * bytes, bytes);
+    }
+    return;
+  }
+  const ScatterReduce how = reduction_for(out.dtype(), reduce);
+  detail::visit_ordered(op, out.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const auto* from = static_cast<const T*>(updates.data_ptr());
+    auto* to = static_cast<T*>(out.data_ptr());
+    for (const std::int64_t target : targets) {
+      T* line = to + target * length;
+      for (std::int64_t i = 0; i < length; ++i) line[i] = combine(how, line[i], *from++);
+    }
+  });
+}
+
+void check_updates(std::string_view op, std::string_view argument, const Tensor& x,
+                   const Tensor& updates) {
+  detail::check_uniform(op, argument, updates);
+  QUANTA_CHECK(updates.dtype() == x.dtype() &&
+                   (!x.is_quantized() || updates.impl()->quantizer == x.impl()->quantizer),
+               "{}: {}: expected {} with the parameters of x, got {}", op, argument, x.dtype(),
+               updates.dtype());
+}
+
+void check_reduce(std::string_view op, const Tensor& x, ScatterReduce reduce) {
+  if (reduce == ScatterReduce::None) return;
+  QUANTA_SUPPORTED(!x.is_quantized(), "{}: x: expected a plain tensor for a reduction, got {}", op,
+                   x.dtype());
+  detail::check_ordered(op, x.dtype());
+}
+
+template <typename Derived>
+struct Scattering : Op<Derived> {
+  static constexpr ArgumentCount kArguments{3};
+  ScatterReduce reduce = ScatterReduce::None;
+};
+
+struct Scatter final : Scattering<Scatter> {
+  static constexpr std::string_view kName = "scatter";
+  std::int64_t dim = 0;
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    detail::check_uniform(kName, "x", x);
+    detail::check_indices(kName, "index", in[1]);
+    check_updates(kName, "src", x, in[2]);
+    check_reduce(kName, x, reduce);
+    QUANTA_CHECK(x.dim() > 0, "{}: x: expected a tensor with dimensions, got a 0-d one", kName);
+    const std::int64_t d = wrap_dim(dim, x.dim(), kName);
+    QUANTA_CHECK(in[1].dim() == x.dim(), "{}: index: expected {} dimensions as x has, got {}",
+                 kName, x.dim(), in[1].sizes());
+    QUANTA_CHECK(in[2].sizes() == in[1].sizes(), "{}: src: expected the sizes of index {}, got {}",
+                 kName, in[1].sizes(), in[2].sizes());
+    for (std::int64_t i = 0; i < x.dim() && in[1].numel() > 0; ++i) {
+      QUANTA_CHECK(i == d || in[1].size(i) <= x.size(i),
+                   "{}: index: expected sizes up to {} but along dim {}, got {}", kName, x.sizes(),
+                   d, in[1].sizes());
+    }
+    out.arrange(2, MemoryFormat::Contiguous);
+    out.add_like(x, x.sizes());
+  }
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const Tensor index = detail::int64_indices(kName, "index", in[1]);
+    const std::size_t d = at(wrap_dim(dim, x.dim(), kName));
+    const Dims& sizes = index.sizes();
+    const Dims& strides = out[0].strides();
+    const auto* positions = static_cast<const std::int64_t*>(index.data_ptr());
+    std::vector<std::int64_t> targets(at(index.numel()));
+    Dims place = Dims::filled(sizes.size(), 0);
+    std::int64_t other = 0;  // the target but for what `dim` adds
+    for (std::size_t i = 0; i < targets.size(); ++i) {
+      targets[i] = other + wrapped(kName, positions[i], x.sizes()[d]) * strides[d];
+      for (std::size_t k = sizes.size(); k-- > 0;) {
+        const std::int64_t step = k == d ? 0 : strides[k];
+        ++place[k];
+        other += step;
+        if (place[k] < sizes[k]) break;
+        other -= step * sizes[k];
+        place[k] = 0;
+      }
+    }
+    out[0].copy_(x.detach());
+    apply(reduce, targets, 1, in[2], out[0], kName);
+    return "scatter";
+  }
+
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<Scatter, &Scatter::dim>("dim"),
+                                       attribute<Scatter, &Scatter::reduce>("reduce")};
+    return kTable;
+  }
+};
+
+// The slices of x that rows of `index` [count, k] name, by their number among all such slices: those
+// behind the first `batch` dimensions, which the rows share out evenly, and k more.
+std::vector<std::int64_t> slice_numbers(std::string_view op, const Tensor& x, const Tensor& index,
+                                        std::size_t batch, std::size_t k) {
+  const std::int64_t rows = index.numel() / std::max<std::int64_t>(1, static_cast<std::int64_t>(k));
+  const std::int64_t batches =
+      product(x.sizes()) == 0 ? 1 : product(x.sizes()) / slice_length(x.sizes(), batch);
+  const std::int64_t together = std::max<std::int64_t>(1, rows / batches);
+  std::int64_t of_batch = 1;
+  for (std::size_t d = 0; d < k; ++d) of_batch *= x.sizes()[batch + d];
+  std::vector<std::int64_t> numbers(at(rows));
+  const auto* position = static_cast<const std::int64_t*>(index.data_ptr());
+  for (std::size_t row = 0; row < numbers.size(); ++row) {
+    std::int64_t number = 0;
+    for (std::size_t d = 0; d < k; ++d) {
+      const std::int64_t length = x.sizes()[batch + d];
+      number = number * length + wrapped(op, *position++, length);
+    }
+    numbers[row] = static_cast<std::int64_t>(row) / together * of_batch + number;
+  }
+  return numbers;
+}
+
+// How many dimensions the rows of `index` name, checked.
+std::size_t row_length(std::string_view op, const Tensor& x, const Tensor& index,
+                       std::size_t batch) {
+  detail::check_indices(op, "index", index);
+  QUANTA_CHECK(index.dim() >= 1 && index.sizes().size() > batch,
+               "{}: index: expected more than {} dimensions, got {}", op,
+               std::max<std::size_t>(batch, 0), index.sizes());
+  const std::int64_t k = index.sizes().back();
+  QUANTA_CHECK(k >= 1 && at(k) + batch <= x.sizes().size(),
+               "{}: index: expected 1..{} numbers in a row, got {}", op, x.sizes().size() - batch,
+               k);
+  return at(k);
+}
+
+struct ScatterNd final : Scattering<ScatterNd> {
+  static constexpr std::string_view kName = "scatter_nd";
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    detail::check_uniform(kName, "x", x);
+    check_updates(kName, "updates", x, in[2]);
+    check_reduce(kName, x, reduce);
+    const std::size_t k = row_length(kName, x, in[1], 0);
+    Dims expected = in[1].sizes();
+    expected.erase(expected.size() - 1);
+    for (std::size_t d = k; d < x.sizes().size(); ++d) expected.push_back(x.sizes()[d]);
+    QUANTA_CHECK(in[2].sizes() == expected, "{}: updates: expected {}, got {}", kName, expected,
+                 in[2].sizes());
+    out.arrange(2, MemoryFormat::Contiguous);
+    out.add_like(x, x.sizes());
+  }
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor index = detail::int64_indices(kName, "index", in[1]);
+    const std::size_t k = at(index.sizes().back());
+    const std::vector<std::int64_t> targets = slice_numbers(kName, in[0], index, 0, k);
+    out[0].copy_(in[0].detach());
+    apply(reduce, targets, slice_length(in[0].sizes(), k), in[2], out[0], kName);
+    return "scatter";
+  }
+
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<ScatterNd, &ScatterNd::reduce>("reduce")};
+    return kTable;
+  }
+};
+
+struct GatherNd final : Op<GatherNd> {
+  static constexpr std::string_view kName = "gather_nd";
+  static constexpr ArgumentCount kArguments{2};
+  std::int64_t batch_dims = 0;
+
+  GatherNd() = default;
+  explicit GatherNd(std::int64_t batch) : batch_dims(batch) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    detail::check_uniform(kName, "x", x);
+    QUANTA_CHECK(batch_dims >= 0 && batch_dims < std::max<std::int64_t>(1, x.dim()),
+                 "{}: batch_dims: expected 0..{}, got {}", kName, x.dim() - 1, batch_dims);
+    const std::size_t k = row_length(kName, x, in[1], at(batch_dims));
+    Dims sizes = in[1].sizes();
+    for (std::size_t d = 0; d < at(batch_dims); ++d) {
+      QUANTA_CHECK(sizes[d] == x.sizes()[d],
+                   "{}: index: expected the first {} sizes of x {}, got {}", kName, batch_dims,
+                   x.sizes(), sizes);
+    }
+    sizes.erase(sizes.size() - 1);
+    for (std::size_t d = at(batch_dims) + k; d < x.sizes().size(); ++d) {
+      sizes.push_back(x.sizes()[d]);
+    }
+    out.arrange(0, MemoryFormat::Contiguous);
+    out.add_like(x, sizes);
+  }
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const Tensor index = detail::int64_indices(kName, "index", in[1]);
+    const std::size_t k = at(index.sizes().back());
+    const std::vector<std::int64_t> sources = slice_numbers(kName, x, index, at(batch_dims), k);
+    const std::int64_t length = slice_length(x.sizes(), at(batch_dims) + k);
+    const std::size_t bytes = at(length) * item_size(x.dtype());
+    const auto* from = static_cast<const std::byte*>(x.data_ptr());
+    auto* to = static_cast<std::byte*>(out[0].data_ptr());
+    parallel_for(static_cast<std::int64_t>(sources.size()),
+                 std::max<std::int64_t>(1, cpu::kElementGrain / std::max<std::int64_t>(1, length)),
+                 [&](std::int64_t begin, std::int64_t end) {
+                   for (std::size_t i = at(begin); i < at(end); ++i) {
+                     std::memcpy(to + i * bytes, from + at(sources[i]) * bytes, bytes);
+                   }
+                 });
+    return "copy";
+  }
+
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b10); }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    const Dims& sizes = context.input_sizes(0);
+    const Tensor index = detail::int64_indices(kName, "index", context.input(1));
+    const std::size_t k = at(index.sizes().back());
+    const std::int64_t length = slice_length(sizes, at(batch_dims) + k);
+    if (product(sizes) == 0 || index.numel() == 0) {
+      return {Tensor::zeros(sizes, context.grad().dtype()), Tensor()};
+    }
+    const std::vector<std::int64_t> numbers =
+        slice_numbers(kName, Tensor::scalar(0).expand(sizes), index, at(batch_dims), k);
+    const Tensor slices =
+        context.grad().reshape({static_cast<std::int64_t>(numbers.size()), length});
+    return {detail::add_slices(slices, Tensor::from_int64(numbers),
+                               {product(sizes) / length, length}, 0)
+                .view(sizes),
+            Tensor()};
+  }
+
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<GatherNd, &GatherNd::batch_dims>("batch_dims")};
+    return kTable;
+  }
+};
+
+// The cache, what is written to it, and where each batch begins (may be left out).
+struct ScatterCache final : Op<ScatterCache> {
+  static constexpr std::string_view kName = "scatter_cache";
+  static constexpr ArgumentCount kArguments{3};
+  std::int64_t dim = -2;
+  bool circular = false;
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    detail::check_uniform(kName, "x", x);
+    check_updates(kName, "update", x, in[1]);
+    QUANTA_CHECK(x.dim() >= 2, "{}: x: expected at least 2 dimensions, got {}", kName, x.sizes());
+    const std::int64_t d = wrap_dim(dim, x.dim(), kName);
+    QUANTA_CHECK(d > 0, "{}: dim: expected another than the batch dimension, got {}", kName, dim);
+    Dims expected = x.sizes();
+    if (in[1].dim() == x.dim()) expected[at(d)] = std::min(x.size(d), in[1].size(d));
+    QUANTA_CHECK(in[1].sizes() == expected,
+                 "{}: update: expected {} with up to {} along dim {}, got {}", kName, x.sizes(),
+                 x.size(d), d, in[1].sizes());
+    if (in[2].defined()) {
+      detail::check_indices(kName, "start", in[2]);
+      QUANTA_CHECK(in[2].sizes() == Dims{x.size(0)}, "{}: start: expected [{}], got {}", kName,
+                   x.size(0), in[2].sizes());
+    }
+    out.arrange(1, MemoryFormat::Contiguous);
+    out.add_like(x, x.sizes());
+  }
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Dims& sizes = in[0].sizes();
+    const std::size_t d = at(wrap_dim(dim, in[0].dim(), kName));
+    const std::int64_t length = sizes[d];
+    const std::int64_t count = in[1].sizes()[d];
+    const Tensor start = in[2].defined() ? detail::int64_indices(kName, "start", in[2])
+                                         : Tensor::zeros({sizes[0]}, DType::Int64);
+    const auto* first = static_cast<const std::int64_t*>(start.data_ptr());
+    for (std::int64_t b = 0; b < sizes[0]; ++b) {
+      const std::int64_t last = circular ? length - 1 : length - count;
+      QUANTA_CHECK(first[b] >= 0 && first[b] <= last, "{}: start: expected 0..{}, got {}", kName,
+                   last, first[b]);
+    }
+    out[0].copy_(in[0].detach());
+    std::int64_t lines = 1;
+    for (std::size_t k = 1; k < d; ++k) lines *= sizes[k];
+    const std::size_t bytes = at(slice_length(sizes, d + 1)) * item_size(in[0].dtype());
+    const auto* from = static_cast<const std::byte*>(in[1].data_ptr());
+    auto* to = static_cast<std::byte*>(out[0].data_ptr());
+    for (std::int64_t line = 0; line < sizes[0] * lines; ++line) {
+      const std::int64_t begin = first[line / lines];
+      for (std::int64_t i = 0; i < count; ++i, from += bytes) {
+        std::memcpy(to + at(line * length + (begin + i) % length) * bytes, from, bytes);
+      }
+    }
+    return "copy";
+  }
+
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{
+        attribute<ScatterCache, &ScatterCache::dim>("dim"),
+        attribute<ScatterCache, &ScatterCache::circular>("circular")};
+    return kTable;
+  }
+};
+
+struct WrapIndices final : Op<WrapIndices> {
+  static constexpr std::string_view kName = "wrap_indices";
+  static constexpr ArgumentCount kArguments{1};
+  std::int64_t length = 0;
+
+  WrapIndices() = default;
+  explicit WrapIndices(std::int64_t count) : length(count) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    detail::check_indices(kName, "index", in[0]);
+    out.arrange(0, MemoryFormat::Contiguous);
+    out.add(in[0].sizes(), DType::Int64);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    auto* to = static_cast<std::int64_t*>(out[0].data_ptr());
+    const auto wrap = [&](const auto* from) {
+      for (std::int64_t i = 0; i < out[0].numel(); ++i) {
+        const std::int64_t position = from[i];
+        to[i] = position < 0 ? position + length : position;
+      }
+    };
+    if (in[0].dtype() == DType::Int64) {
+      wrap(static_cast<const std::int64_t*>(in[0].data_ptr()));
+    } else {
+      wrap(static_cast<const std::int32_t*>(in[0].data_ptr()));
+    }
+    return "scalar";
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<WrapIndices, &WrapIndices::length>("length")};
+    return kTable;
+  }
+};
+
+struct OneHot final : Op<OneHot> {
+  static constexpr std::string_view kName = "one_hot";
+  static constexpr ArgumentCount kArguments{2};
+  std::int64_t depth = 1;
+  std::int64_t dim = -1;
+
+  void infer(const Arguments& in, Results& out) const override {
+    detail::check_indices(kName, "index", in[0]);
+    detail::check_uniform(kName, "values", in[1]);
+    QUANTA_CHECK(in[1].sizes() == Dims{2}, "{}: values: expected 2 of them, got {}", kName,
+                 in[1].sizes());
+    QUANTA_CHECK(depth >= 0, "{}: depth: expected a number >= 0, got {}", kName, depth);
+    Dims sizes = in[0].sizes();
+    sizes.insert(at(wrap_dim(dim, in[0].dim() + 1, kName)), depth);
+    out.arrange(1, MemoryFormat::Contiguous);
+    out.add_like(in[1], sizes);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor index = detail::int64_indices(kName, "index", in[0]);
+    const auto* position = static_cast<const std::int64_t*>(index.data_ptr());
+    const std::size_t axis = at(wrap_dim(dim, index.dim() + 1, kName));
+    const std::int64_t inner = slice_length(index.sizes(), axis);
+    detail::visit_bits(in[1].dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      const auto* values = static_cast<const T*>(in[1].data_ptr());
+      auto* to = static_cast<T*>(out[0].data_ptr());
+      std::fill_n(to, out[0].numel(), values[0]);
+      for (std::int64_t i = 0; i < index.numel(); ++i) {
+        const std::int64_t k = position[i] < 0 ? position[i] + depth : position[i];
+        if (k >= 0 && k < depth) to[(i / inner * depth + k) * inner + i % inner] = values[1];
+      }
+    });
+    return "fill";
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse(); }
+  static std::span<const AttributeInfo> attribute_table() {
+    static constexpr std::array kTable{attribute<OneHot, &OneHot::depth>("depth"),
+                                       attribute<OneHot, &OneHot::dim>("dim")};
+    return kTable;
+  }
+};
+
+constexpr std::string_view kHeader = "quanta/ops/indexing.h";
+
+Tensor positions(std::initializer_list<std::int64_t> numbers, const Dims& sizes) {
+  return Tensor::from_int64({numbers.begin(), numbers.size()}).view(sizes);
+}
+
+}  // namespace
+
+void add_scatter(Catalogue& catalogue) {
+  catalogue.add(
+      {.name = Scatter::kName, .header = kHeader, .dtypes = dtypes::kWholeBytes}, [](DType dtype) {
+        return sample_call(Scatter{}, {sample_tensor({2, 3}, dtype), positions({1, 0, -1}, {1, 3}),
+                                       sample_tensor({1, 3}, dtype, 2)});
+      });
+  catalogue.add({.name = ScatterNd::kName, .header = kHeader, .dtypes = dtypes::kWholeBytes},
+                [](DType dtype) {
+                  return sample_call(ScatterNd{},
+                                     {sample_tensor({2, 3}, dtype), positions({1, 0}, {2, 1}),
+                                      sample_tensor({2, 3}, dtype, 2)});
+                });
+  catalogue.add(
+      {.name = GatherNd::kName, .header = kHeader, .dtypes = dtypes::kWholeBytes}, [](DType dtype) {
+        return sample_call(GatherNd{},
+                           {sample_tensor({2, 3, 2}, dtype), positions({1, 0, 0, -1}, {2, 2})});
+      });
+  catalogue.add({.name = ScatterCache::kName, .header = kHeader, .dtypes = dtypes::kWholeBytes},
+                [](DType dtype) {
+                  return sample_call(ScatterCache{},
+                                     {sample_tensor({2, 4, 3}, dtype),
+                                      sample_tensor({2, 2, 3}, dtype, 2), positions({2, 1}, {2})});
+                });
+  catalogue.add({.name = WrapIndices::kName, .header = kHeader, .dtypes = dtypes::kIndices},
+                [](DType dtype) {
+                  return sample_call(WrapIndices{6}, {sample_tensor({2, 3}, dtype)});
+                });
+  catalogue.add({.name = OneHot::kName, .header = kHeader, .dtypes = dtypes::kIndices},
+                [](DType dtype) {
+                  OneHot operation;
+                  operation.depth = 6;
+                  return sample_call(operation, {sample_tensor({2, 3}, dtype), sample_tensor({2})});
+                });
+}
+
+}  // namespace indexing
+
+Tensor scatter(const Tensor& x, std::int64_t dim, const Tensor& index, const Tensor& src,
+               ScatterReduce reduce) {
+  indexing::Scatter operation;
+  operation.reduce = reduce;
+  operation.dim = dim;
+  return run(operation, x, index, src);
+}
+Tensor scatter_nd(const Tensor& x, const Tensor& index, const Tensor& updates,
+                  ScatterReduce reduce) {
+  indexing::ScatterNd operation;
+  operation.reduce = reduce;
+  return run(operation, x, index, updates);
+}
+Tensor gather_nd(const Tensor& x, const Tensor& index, std::int64_t batch_dims) {
+  return run(indexing::GatherNd{batch_dims}, x, index);
+}
+Tensor scatter_cache(const Tensor& x, const Tensor& update, const Tensor& start, std::int64_t dim,
+                     bool circular) {
+  indexing::ScatterCache operation;
+  operation.dim = dim;
+  operation.circular = circular;
+  return run(operation, x, update, start);
+}
+Tensor wrap_indices(const Tensor& index, std::int64_t length) {
+  return run(indexing::WrapIndices{length}, index);
+}
+Tensor one_hot(const Tensor& index, std::int64_t depth, const Tensor& values, std::int64_t dim) {
+  indexing::OneHot operation;
+  operation.depth = depth;
+  operation.dim = dim;
+  return run(operation, index, values);
+}
+
+}  // namespace quanta
