@@ -42,6 +42,16 @@ Tensor flip(const Tensor& x, const Dims& dims);
 /// per-tensor quantized. Same as Tensor.repeat.
 Tensor repeat(const Tensor& x, const Dims& repeats);
 
+/// A copy of [..., rows, columns] with 0 below, or above, the diagonal that is `diagonal` columns to
+/// the right of the main one. Plain or per-tensor quantized. Same as torch.triu and torch.tril.
+Tensor triu(const Tensor& x, std::int64_t diagonal = 0);
+Tensor tril(const Tensor& x, std::int64_t diagonal = 0);
+/// A copy in which the first lengths[b] elements along `time_dim` of batch b come in reverse.
+/// `lengths` is Int64 or Int32 [batch] with numbers 0..size. Plain or per-tensor quantized. Same as
+/// ONNX's ReverseSequence.
+Tensor reverse_sequence(const Tensor& x, const Tensor& lengths, std::int64_t time_dim = 0,
+                        std::int64_t batch_dim = 1);
+
 /// Gives `x` other sizes in place, contiguous, and returns it. The first elements of its memory
 /// stay, new ones are undefined; where the memory is too small, the tensor gets new memory and
 /// views of the old one keep that. Plain or per-tensor quantized, as in torch. Same as

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/tensor.h"
@@ -37,5 +38,22 @@ struct TopkOptions {
 /// come first count as better. 0 <= k <= size. Same as torch.topk, which leaves the choice among
 /// equal ones open.
 ValuesIndices topk(const Tensor& x, std::int64_t k, const TopkOptions& options = {});
+
+struct UniqueResult {
+  Tensor values;   ///< each value (or slice) once
+  Tensor first;    ///< Int64: where it comes first
+  Tensor inverse;  ///< Int64: for each element (or slice) of x, which of `values` it is
+  Tensor counts;   ///< Int64: how often it comes
+};
+
+struct UniqueOptions {
+  /// The slices along this dimension are compared; left out: the elements of the flattened x.
+  std::optional<std::int64_t> dim = {};
+  bool sorted = true;  ///< else in the order in which they come first
+};
+
+/// The different elements. The sizes depend on values, so that a recording refuses it. Same as
+/// ONNX's Unique and, sorted, as numpy.unique.
+UniqueResult unique(const Tensor& x, const UniqueOptions& options = {});
 
 }  // namespace quanta

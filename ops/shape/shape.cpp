@@ -10,6 +10,7 @@
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/reduce.h"
+#include "quanta/ops/shape/reorder.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/operation.h"
@@ -452,6 +453,7 @@ void detail::add_shape(Catalogue& catalogue) {
   add_row<[] { return with(&Flip::dims, Dims{0, 2}); }>(catalogue);
   add_row<[] { return with(&Repeat::repeats, Dims{2, 1, 3, 1}); }>(catalogue);
   add_row<[] { return with(&Resize::sizes, Dims{4, 3}); }>(catalogue);
+  shapes::add_reorder(catalogue);
   catalogue.add({.name = Stack::kName, .header = kHeader, .dtypes = dtypes::kWholeBytes},
                 [](DType dtype) {
                   return sample_call(

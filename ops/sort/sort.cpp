@@ -13,6 +13,7 @@
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/spatial.h"
 #include "quanta/ops/reduce/gradient.h"
+#include "quanta/ops/sort/unique.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/operation.h"
 #include "quanta/runtime/parallel.h"
@@ -296,6 +297,7 @@ void detail::add_sort(Catalogue& catalogue) {
                 [](DType dtype) { return make_sample<Msort>(dtype); });
   catalogue.add({.name = Topk::kName, .header = kHeader, .dtypes = dtypes::kOrdered},
                 [](DType dtype) { return make_sample<Topk>(dtype, 2, TopkOptions{}); });
+  ordering::add_unique(catalogue);
 }
 
 }  // namespace quanta
