@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "quanta/runtime/tensor.h"
 
-/// Resizing images and signals. Many threads may call interpolate at once while nobody writes to
+/// Resizing images and signals. Many threads may call these functions at once while nobody writes to
 /// the tensor.
 namespace quanta {
 
@@ -37,5 +39,56 @@ struct InterpolateOptions {
 /// Same as torch.nn.functional.interpolate. Throws ArgumentError for sizes and factors that do not
 /// fit, UnsupportedError for other dtypes and modes.
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options);
+
+enum class ResampleMode : std::uint8_t { Nearest, Linear, Cubic };
+
+/// The source position of output index o (float32), where n is a dimension's size, scale its factor
+/// and m = scale * n:
+enum class ResamplePosition : std::uint8_t {
+  HalfPixel,           ///< (o + 0.5) / scale - 0.5
+  HalfPixelSymmetric,  ///< the same, moved so that the centres of input and output meet
+  PytorchHalfPixel,    ///< (o + 0.5) / scale - 0.5, or 0 when m is 1
+  AlignCorners,        ///< o * (n - 1) / (m - 1)
+  Asymmetric,          ///< o / scale
+  CropAndResize,       ///< of the part that `roi` names
+  HalfPixelNearest,    ///< (o + 0.5) / scale
+};
+
+/// How Nearest rounds a position. FloorOrCeil: up where the dimension gets smaller, else down.
+enum class ResampleRounding : std::uint8_t {
+  RoundPreferFloor,
+  RoundPreferCeil,
+  Floor,
+  Ceil,
+  FloorOrCeil,
+};
+
+/// ONNX's names of the modes, "half_pixel" and so on, in the order of the enumerators.
+std::span<const std::string_view> enumerators(ResampleMode mode);
+std::span<const std::string_view> enumerators(ResamplePosition position);
+std::span<const std::string_view> enumerators(ResampleRounding rounding);
+
+struct ResampleOptions {
+  Dims size{};                  ///< of the result, a number for each dimension
+  std::vector<double> scale{};  ///< for each dimension; empty: size / that of x
+  ResampleMode mode = ResampleMode::Nearest;
+  ResamplePosition position = ResamplePosition::HalfPixel;
+  ResampleRounding rounding = ResampleRounding::RoundPreferFloor;
+  double cubic_coeff_a = -0.75;
+  bool exclude_outside = false;    ///< weights of what is not in x are 0, the others sum up to 1
+  bool antialias = false;          ///< Linear and Cubic: wider where a dimension gets smaller
+  std::vector<double> roi{};       ///< CropAndResize: starts of all dimensions, then ends, in 0..1
+  double extrapolation_value = 0;  ///< CropAndResize: of positions that are not in x
+};
+
+/// Resizes any dimensions of x, in its memory order: ONNX's Resize, whose modes these are
+/// (half_pixel, round_prefer_floor ...). One dimension after the other; a dimension that keeps its
+/// size at a scale of 1 is left alone.
+///
+/// Nearest takes any dtype of whole bytes, quantized per tensor. Linear and Cubic take Float32 and
+/// Float64, integers (calculated in floats, rounded half to even, saturated), and QUInt8 and QInt8
+/// per tensor, whose codes count. No gradient. Throws ArgumentError for sizes, scales and regions
+/// that do not fit, UnsupportedError for other dtypes.
+Tensor resample(const Tensor& x, const ResampleOptions& options);
 
 }  // namespace quanta

@@ -11,6 +11,7 @@
 #include "quanta/ops/detail/spatial.h"
 #include "quanta/ops/interpolate/cpu_kernels.h"
 #include "quanta/ops/interpolate/gradient.h"
+#include "quanta/ops/interpolate/resample.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/operation.h"
@@ -274,6 +275,7 @@ void detail::add_interpolate(Catalogue& catalogue) {
                   return sample_call(interpolation::Interpolate(options),
                                      {sample_tensor({2, 3, 5, 4}, dtype)});
                 });
+  interpolation::add_resample(catalogue);
 }
 
 }  // namespace quanta
