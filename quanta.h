@@ -117,6 +117,7 @@
 #include "quanta/ops/sort.h"
 #include "quanta/ops/support.h"
 #include "quanta/ops/tensor_quant.h"
+#include "quanta/ops/vision.h"
 #include "quanta/runtime/affine_math.h"
 #include "quanta/runtime/allocator.h"
 #include "quanta/runtime/amax_math.h"

@@ -1,6 +1,7 @@
 #include "quanta/ops/catalogue.h"
 
 #include "quanta/ops/detail/families.h"
+#include "quanta/ops/vision/families.h"
 
 namespace quanta {
 namespace {
@@ -37,6 +38,7 @@ Catalogue& catalogue() {
     detail::add_shuffle(made);
     detail::add_sort(made);
     detail::add_tensor_quant(made);
+    vision::add_vision(made);
     return made;
   }();
   return all;
