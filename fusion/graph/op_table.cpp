@@ -13,9 +13,14 @@ namespace {
 OpTable built_in_ops() {
   OpTable table;
   add_control_ops(table);
+  add_create_ops(table);
+  add_indexing_ops(table);
   add_microsoft_ops(table);
   add_qlinear_ops(table);
   add_quantize_ops(table);
+  add_resize_ops(table);
+  add_shape_ops(table);
+  add_vision_ops(table);
   return table;
 }
 

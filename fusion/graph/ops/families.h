@@ -7,8 +7,13 @@
 namespace quanta::graph {
 
 void add_control_ops(OpTable& table);
+void add_create_ops(OpTable& table);
+void add_indexing_ops(OpTable& table);
 void add_microsoft_ops(OpTable& table);
 void add_qlinear_ops(OpTable& table);
 void add_quantize_ops(OpTable& table);
+void add_resize_ops(OpTable& table);
+void add_shape_ops(OpTable& table);
+void add_vision_ops(OpTable& table);
 
 }  // namespace quanta::graph
