@@ -147,7 +147,7 @@ TEST_CASE("resample: every mode and position agrees with the formulas in any mem
 }
 
 TEST_CASE("resample: nearest rounds as it is told and takes any dtype") {
-  const Tensor x = Tensor::arange(4).view({1, 4});
+  const Tensor x = Tensor::arange(4, DType::Int64).view({1, 4});
   const auto sources = [&](std::int64_t size, ResamplePosition position,
                            ResampleRounding rounding) {
     return resample(x, {.size = {1, size}, .position = position, .rounding = rounding})

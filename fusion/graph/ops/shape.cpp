@@ -166,7 +166,7 @@ Outputs split_parts(const NodeCall& call) {
   return split_with_sizes(x, sizes, axis);
 }
 
-// x[start:end:step] of one dimension, as numpy has it; a view but for negative steps.
+// x[start:end:step] of one dimension; a view but for negative steps.
 Tensor sliced(const Tensor& x, std::int64_t axis, std::int64_t start, std::int64_t end,
               std::int64_t step) {
   const std::int64_t length = x.size(axis);
@@ -181,7 +181,9 @@ Tensor sliced(const Tensor& x, std::int64_t axis, std::int64_t start, std::int64
                    std::min(step, longest));
   }
   const std::int64_t stride = -std::max(step, -longest);
-  const std::int64_t first = from_front(start, -1, length - 1);
+  if (length == 0) return x;
+  // Unlike numpy, a start before the front is the front.
+  const std::int64_t first = from_front(start, 0, length - 1);
   const std::int64_t last = from_front(end, -1, length - 1);  // not taken
   if (first <= last) return x.narrow(axis, 0, 0);
   const std::int64_t low = first - (first - last - 1) / stride * stride;
