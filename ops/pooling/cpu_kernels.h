@@ -15,7 +15,7 @@ namespace quanta::cpu {
 struct PoolWindow {
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  std::int64_t padded = 0;  ///< length with padding, clipped to the padded input (average pooling)
+  std::int64_t padded = 0;  ///< taps with padding, clipped to the padded input (average pooling)
 };
 
 /// One spatial dimension of a pooling.
@@ -24,7 +24,8 @@ struct PoolAxis {
   std::int64_t output = 1;
   std::int64_t kernel = 1;
   std::int64_t stride = 1;
-  std::int64_t padding = 0;
+  std::int64_t padding = 0;      ///< before the input
+  std::int64_t padding_end = 0;  ///< behind it
   std::int64_t dilation = 1;
   bool adaptive = false;
 
@@ -35,10 +36,12 @@ struct PoolAxis {
       return {begin, end, end - begin};
     }
     const std::int64_t start = position * stride - padding;
-    const std::int64_t padded = std::min(start + kernel, input + padding) - start;
+    const std::int64_t reach = start + (kernel - 1) * dilation + 1;
+    const std::int64_t padded = std::min(reach, input + padding_end) - start;
     const std::int64_t begin = start >= 0 ? start : start + round_up(-start, dilation);
-    const std::int64_t end = std::min(start + (kernel - 1) * dilation + 1, input);
-    return {begin, std::max(begin, end), padded};
+    // Divisions are slow, and this one is taken for each output pixel.
+    return {begin, std::max(begin, std::min(reach, input)),
+            dilation == 1 ? padded : ceil_div(padded, dilation)};
   }
 };
 
@@ -78,13 +81,24 @@ struct AverageRule {
   std::int32_t zero_point = 0;
 };
 
-/// Float32, QUInt8, QInt8 or QInt32. A window without any element gives the type's lowest value.
+/// Float32, Float64, QUInt8, QInt8, QInt32, or UInt8 and Int8, which are compared as codes are. A
+/// window without any element gives the type's lowest value.
 /// NaN wins over numbers. Returns the name of the kernel for verbose output.
 const char* max_pool(const PoolGeometry& geometry, DType dtype, const void* src, void* dst);
 
 /// Float32, QUInt8 or QInt8.
 const char* avg_pool(const PoolGeometry& geometry, const AverageRule& rule, DType dtype,
                      const void* src, void* dst);
+
+/// Where the largest element of each window stands: its offset in the whole input, the first of
+/// equals; NaN wins. -1 for a window without any element. `column_major` counts within each
+/// channel's plane with the first spatial dimension as the fastest. `src` and `dst` are contiguous. dtypes as for max_pool.
+const char* max_pool_indices(const PoolGeometry& geometry, DType dtype, bool column_major,
+                             const void* src, std::int64_t* dst);
+
+/// (sum of |x|^p)^(1/p) of each window. Float32 or Float64.
+const char* lp_pool(const PoolGeometry& geometry, double p, DType dtype, const void* src,
+                    void* dst);
 
 /// max_pool and avg_pool of codes in contiguous order, where takes_planes() allows it.
 bool takes_planes(const PoolGeometry& geometry, DType dtype);

@@ -157,7 +157,8 @@ void max_planes(const PoolGeometry& geometry, const T* src, T* dst, std::int64_t
 // Sums to codes for one row of outputs: average_code() in vectors.
 class RowAverage {
  public:
-  RowAverage(const PoolGeometry& geometry, const AverageRule& rule) : rule_(rule) {
+  RowAverage(const PoolGeometry& geometry, const AverageRule& rule)
+      : rule_(rule), dilation_(geometry.axes[2].dilation) {
     const PoolAxis& width = geometry.axes[2];
     const auto size = static_cast<std::size_t>(width.output + kSlack);
     offsets_.resize(size);
@@ -210,7 +211,7 @@ class RowAverage {
   void prepare(PoolTaps& taps) {
     for (std::size_t w = 0; w < windows_.size(); ++w) {
       taps.w = windows_[w];
-      taps.width_count = taps.w.end - taps.w.begin;
+      taps.width_count = count_taps(taps.w, dilation_);
       const std::int64_t offset =
           rule_.rounding == AverageRounding::RawCodes ? 0 : taps.count() * rule_.zero_point;
       offsets_[w] = static_cast<std::int32_t>(offset);
@@ -219,6 +220,7 @@ class RowAverage {
   }
 
   const AverageRule& rule_;
+  std::int64_t dilation_;
   std::vector<PoolWindow> windows_;
   std::vector<std::int32_t> offsets_;
   std::vector<float> inverses_;

@@ -126,7 +126,8 @@ inline std::int64_t divisor_of(const AverageRule& rule, const PoolTaps& taps) no
 
 /// torch multiplies by the reciprocal, in float32.
 inline float reciprocal(std::int64_t divisor) noexcept {
-  return 1.0F / static_cast<float>(divisor);
+  // No element and no divisor: the mean of nothing is the zero point.
+  return divisor == 0 ? 0.0F : 1.0F / static_cast<float>(divisor);
 }
 
 /// The rounded mean of `count` codes whose sum is `sum`.

@@ -3,9 +3,11 @@
 #include <array>
 #include <limits>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "quanta/ops/detail/families.h"
+#include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/spatial.h"
 #include "quanta/ops/pooling/cpu_kernels.h"
 #include "quanta/ops/pooling/gradient.h"
@@ -14,6 +16,12 @@
 #include "quanta/runtime/operation.h"
 
 namespace quanta {
+
+std::span<const std::string_view> enumerators(IndexOrder) {
+  static constexpr std::array<std::string_view, 2> kNames{"row_major", "column_major"};
+  return kNames;
+}
+
 namespace pooling {
 namespace {
 
@@ -54,10 +62,22 @@ Tensor with_batch(const Tensor& x, std::size_t spatial) {
   return rank_of(x) == spatial + 1 ? x.unsqueeze(0) : x;
 }
 
-void check_input(std::string_view op, const Tensor& x, std::size_t spatial, bool allow_qint32) {
-  // Float64 as well, for proofs of gradients.
-  if (!x.defined() || x.dtype() != DType::Float64) {
-    detail::check_float_or_quantized(op, x, allow_qint32);
+// Which dtypes a pooling takes.
+enum class Takes : std::uint8_t {
+  Floats,          // Float64 as well, for proofs of gradients
+  FloatsAndCodes,  // with QUInt8 and QInt8
+  Ordered,         // with QInt32, UInt8 and Int8 too
+};
+
+void check_input(std::string_view op, const Tensor& x, std::size_t spatial, Takes takes) {
+  const bool is_plain =
+      x.defined() &&
+      (x.dtype() == DType::Float64 ||
+       (takes == Takes::Ordered && (x.dtype() == DType::UInt8 || x.dtype() == DType::Int8)));
+  if (takes == Takes::Floats) {
+    detail::check_floats(op, "x", x);
+  } else if (!is_plain) {
+    detail::check_float_or_quantized(op, x, takes == Takes::Ordered);
   }
   QUANTA_CHECK(rank_of(x) == spatial + 1 || rank_of(x) == spatial + 2,
                "{}: x: expected {} or {} dimensions, got {}", op, spatial + 1, spatial + 2,
@@ -79,6 +99,7 @@ struct Windows {
   const Dims& kernel_size;
   const Dims& stride;
   const Dims& padding;
+  const Dims& padding_end;  // empty: as padding
   const Dims& dilation;
   bool ceil_mode;
 
@@ -86,6 +107,7 @@ struct Windows {
     check_count(op, "kernel_size", kernel_size, spatial);
     if (!stride.empty()) check_count(op, "stride", stride, spatial);
     check_count(op, "padding", padding, spatial);
+    if (!padding_end.empty()) check_count(op, "padding_end", padding_end, spatial);
     check_count(op, "dilation", dilation, spatial);
     // Products of two of these numbers (three kernel sizes) stay within 63 bits.
     const std::int64_t kernel_limit = spatial == 3 ? std::int64_t{1} << 20 : kLimit;
@@ -100,15 +122,25 @@ struct Windows {
                    op, kLimit, all(stride));
       QUANTA_CHECK(axis.dilation >= 1 && axis.dilation <= kLimit,
                    "{}: dilation: expected 1..{}, got {}", op, kLimit, all(dilation));
-      QUANTA_CHECK(axis.padding >= 0 && axis.padding <= axis.kernel / 2,
-                   "{}: padding: expected 0 to half of kernel_size {}, got {}", op,
-                   all(kernel_size), all(padding));
+      if (padding_end.empty()) {
+        QUANTA_CHECK(axis.padding >= 0 && axis.padding <= axis.kernel / 2,
+                     "{}: padding: expected 0 to half of kernel_size {}, got {}", op,
+                     all(kernel_size), all(padding));
+        continue;
+      }
+      // A longer one would have windows that see nothing else.
+      const std::int64_t reach = axis.dilation * (axis.kernel - 1);
+      QUANTA_CHECK(axis.padding >= 0 && axis.padding <= reach,
+                   "{}: padding: expected 0..{}, got {}", op, reach, all(padding));
+      QUANTA_CHECK(axis.padding_end >= 0 && axis.padding_end <= reach,
+                   "{}: padding_end: expected 0..{}, got {}", op, reach, all(padding_end));
     }
   }
 
   void set(PoolAxis& axis, std::size_t d) const {
     axis = axis_of(axis.input, d);
-    const std::int64_t span = axis.input + 2 * axis.padding - axis.dilation * (axis.kernel - 1) - 1;
+    const std::int64_t span =
+        axis.input + axis.padding + axis.padding_end - axis.dilation * (axis.kernel - 1) - 1;
     axis.output = span < 0 ? 0 : (span + (ceil_mode ? axis.stride - 1 : 0)) / axis.stride + 1;
     // With ceil_mode the last window still has to start inside the input or its left padding.
     if (ceil_mode && (axis.output - 1) * axis.stride >= axis.input + axis.padding) --axis.output;
@@ -121,6 +153,7 @@ struct Windows {
     axis.kernel = at(kernel_size, d);
     axis.stride = stride.empty() ? axis.kernel : at(stride, d);
     axis.padding = at(padding, d);
+    axis.padding_end = padding_end.empty() ? axis.padding : at(padding_end, d);
     axis.dilation = at(dilation, d);
     return axis;
   }
@@ -146,7 +179,7 @@ struct AdaptiveWindows {
   }
 };
 
-/// What all poolings share. `Derived` has kNames for one to three spatial dimensions, kTakesQInt32,
+/// What all poolings share. `Derived` has kNames for one to three spatial dimensions, kTakes,
 /// windows(), and pool() and back() for the calculation.
 template <typename Derived>
 struct Pool : Op<Derived> {
@@ -159,7 +192,7 @@ struct Pool : Op<Derived> {
 
   void infer(const Arguments& in, Results& out) const override {
     const Tensor& x = in[0];
-    check_input(name(), x, spatial, Derived::kTakesQInt32);
+    check_input(name(), x, spatial, Derived::kTakes);
     derived().check(name(), spatial);
     const PoolLayout layout = layout_of(x, spatial);
     if (layout == PoolLayout::Contiguous && !suits_both_layouts(x, spatial)) {
@@ -216,13 +249,19 @@ struct Pool : Op<Derived> {
   const Derived& derived() const { return static_cast<const Derived&>(*this); }
 };
 
+// UInt8 and Int8 are compared as codes are.
+DType code_type(DType dtype) {
+  if (dtype == DType::UInt8) return DType::QUInt8;
+  return dtype == DType::Int8 ? DType::QInt8 : dtype;
+}
+
 template <typename Derived>
 struct MaximumPool : Pool<Derived> {
   using Pool<Derived>::Pool;
-  static constexpr bool kTakesQInt32 = true;
+  static constexpr Takes kTakes = Takes::Ordered;
 
   std::string_view pool(const PoolGeometry& geometry, const Tensor& x, const Tensor& out) const {
-    return cpu::max_pool(geometry, x.dtype(), x.data_ptr(), out.data_ptr());
+    return cpu::max_pool(geometry, code_type(x.dtype()), x.data_ptr(), out.data_ptr());
   }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(1); }
   Tensor back(const autograd::BackwardContext& context) const {
@@ -236,7 +275,7 @@ struct MaximumPool : Pool<Derived> {
 template <typename Derived>
 struct AveragePool : Pool<Derived> {
   using Pool<Derived>::Pool;
-  static constexpr bool kTakesQInt32 = false;
+  static constexpr Takes kTakes = Takes::FloatsAndCodes;
 
   std::string_view pool(const PoolGeometry& geometry, const Tensor& x, const Tensor& out) const {
     cpu::AverageRule rule = static_cast<const Derived&>(*this).rule(geometry.layout);
@@ -263,8 +302,8 @@ struct MaxPool final : MaximumPool<MaxPool> {
   MaxPool(std::size_t dimensions, const MaxPoolOptions& given)
       : MaximumPool(dimensions), options(given) {}
   Windows windows() const {
-    return {options.kernel_size, options.stride, options.padding, options.dilation,
-            options.ceil_mode};
+    return {options.kernel_size, options.stride,   options.padding,
+            options.padding_end, options.dilation, options.ceil_mode};
   }
   void check(std::string_view op, std::size_t dimensions) const { windows().check(op, dimensions); }
   static std::span<const AttributeInfo> attribute_table() {
@@ -273,7 +312,8 @@ struct MaxPool final : MaximumPool<MaxPool> {
         attribute<MaxPool, &MaxPool::options, &MaxPoolOptions::stride>("stride"),
         attribute<MaxPool, &MaxPool::options, &MaxPoolOptions::padding>("padding"),
         attribute<MaxPool, &MaxPool::options, &MaxPoolOptions::dilation>("dilation"),
-        attribute<MaxPool, &MaxPool::options, &MaxPoolOptions::ceil_mode>("ceil_mode")};
+        attribute<MaxPool, &MaxPool::options, &MaxPoolOptions::ceil_mode>("ceil_mode"),
+        attribute<MaxPool, &MaxPool::options, &MaxPoolOptions::padding_end>("padding_end")};
     return kTable;
   }
 };
@@ -285,8 +325,8 @@ struct AvgPool final : AveragePool<AvgPool> {
   AvgPool(std::size_t dimensions, const AvgPoolOptions& given)
       : AveragePool(dimensions), options(given) {}
   Windows windows() const {
-    static const Dims kNoDilation{1};
-    return {options.kernel_size, options.stride, options.padding, kNoDilation, options.ceil_mode};
+    return {options.kernel_size, options.stride,   options.padding,
+            options.padding_end, options.dilation, options.ceil_mode};
   }
   void check(std::string_view op, std::size_t dimensions) const {
     windows().check(op, dimensions);
@@ -316,7 +356,9 @@ struct AvgPool final : AveragePool<AvgPool> {
         attribute<AvgPool, &AvgPool::options, &AvgPoolOptions::count_include_pad>(
             "count_include_pad"),
         attribute<AvgPool, &AvgPool::options, &AvgPoolOptions::divisor_override>(
-            "divisor_override")};
+            "divisor_override"),
+        attribute<AvgPool, &AvgPool::options, &AvgPoolOptions::dilation>("dilation"),
+        attribute<AvgPool, &AvgPool::options, &AvgPoolOptions::padding_end>("padding_end")};
     return kTable;
   }
 };
@@ -355,6 +397,113 @@ struct AdaptiveAvgPool final : Adaptive<AdaptiveAvgPool, AveragePool<AdaptiveAvg
   }
 };
 
+/// Poolings that are calculated in contiguous order, whatever the input's.
+template <typename Derived>
+struct PlainPool : Op<Derived> {
+  static constexpr ArgumentCount kArguments{1};
+  std::int64_t spatial = 2;
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Derived& self = static_cast<const Derived&>(*this);
+    QUANTA_CHECK(spatial >= 1 && spatial <= 3, "{}: spatial: expected 1, 2 or 3, got {}",
+                 Derived::kName, spatial);
+    check_input(Derived::kName, in[0], rank(), Derived::kTakes);
+    self.check();
+    out.arrange(0, MemoryFormat::Contiguous);
+    const PoolGeometry pool = geometry(in[0].sizes());
+    Dims sizes = in[0].sizes();
+    for (std::size_t d = 0; d < rank(); ++d) {
+      const PoolAxis& axis = pool.axes[3 - rank() + d];
+      QUANTA_CHECK(axis.output >= 1, "{}: x: expected at least one window of {}, got size {}",
+                   Derived::kName, axis.kernel, axis.input);
+      sizes[sizes.size() - rank() + d] = axis.output;
+    }
+    out.add(sizes, self.result_dtype(in[0].dtype()));
+  }
+
+ protected:
+  std::size_t rank() const { return static_cast<std::size_t>(spatial); }
+  PoolGeometry geometry(const Dims& sizes) const {
+    PoolGeometry pool;
+    pool.batch = sizes.size() == rank() + 1 ? 1 : sizes[0];
+    pool.channels = sizes[sizes.size() - rank() - 1];
+    const Windows windows = static_cast<const Derived&>(*this).windows();
+    for (std::size_t d = 0; d < rank(); ++d) {
+      PoolAxis& axis = pool.axes[3 - rank() + d];
+      axis.input = sizes[sizes.size() - rank() + d];
+      windows.set(axis, d);
+    }
+    return pool;
+  }
+};
+
+struct MaxPoolIndices final : PlainPool<MaxPoolIndices> {
+  static constexpr std::string_view kName = "max_pool_indices";
+  static constexpr Takes kTakes = Takes::Ordered;
+  MaxPoolOptions options;
+  IndexOrder order = IndexOrder::RowMajor;
+
+  Windows windows() const {
+    return {options.kernel_size, options.stride,   options.padding,
+            options.padding_end, options.dilation, options.ceil_mode};
+  }
+  void check() const { windows().check(kName, rank()); }
+  DType result_dtype(DType) const { return DType::Int64; }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    return cpu::max_pool_indices(geometry(in[0].sizes()), in[0].dtype(),
+                                 order == IndexOrder::ColumnMajor, in[0].data_ptr(),
+                                 out[0].mutable_data<std::int64_t>());
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
+  static std::span<const AttributeInfo> attribute_table() {
+    using Self = MaxPoolIndices;
+    static constexpr std::array kTable{
+        attribute<Self, &Self::options, &MaxPoolOptions::kernel_size>("kernel_size"),
+        attribute<Self, &Self::options, &MaxPoolOptions::stride>("stride"),
+        attribute<Self, &Self::options, &MaxPoolOptions::padding>("padding"),
+        attribute<Self, &Self::options, &MaxPoolOptions::dilation>("dilation"),
+        attribute<Self, &Self::options, &MaxPoolOptions::ceil_mode>("ceil_mode"),
+        attribute<Self, &Self::options, &MaxPoolOptions::padding_end>("padding_end"),
+        attribute<Self, &Self::order>("order"),
+        attribute<Self, &Self::spatial>("spatial")};
+    return kTable;
+  }
+};
+
+struct LpPool final : PlainPool<LpPool> {
+  static constexpr std::string_view kName = "lp_pool";
+  static constexpr Takes kTakes = Takes::Floats;
+  LpPoolOptions options;
+
+  Windows windows() const {
+    return {options.kernel_size, options.stride,   options.padding,
+            options.padding_end, options.dilation, options.ceil_mode};
+  }
+  void check() const {
+    windows().check(kName, rank());
+    QUANTA_CHECK(options.p > 0.0 && options.p < std::numeric_limits<double>::infinity(),
+                 "{}: p: expected a finite number > 0, got {}", kName, options.p);
+  }
+  DType result_dtype(DType dtype) const { return dtype; }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    return cpu::lp_pool(geometry(in[0].sizes()), options.p, in[0].dtype(), in[0].data_ptr(),
+                        out[0].data_ptr());
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    using Self = LpPool;
+    static constexpr std::array kTable{
+        attribute<Self, &Self::options, &LpPoolOptions::kernel_size>("kernel_size"),
+        attribute<Self, &Self::options, &LpPoolOptions::stride>("stride"),
+        attribute<Self, &Self::options, &LpPoolOptions::padding>("padding"),
+        attribute<Self, &Self::options, &LpPoolOptions::dilation>("dilation"),
+        attribute<Self, &Self::options, &LpPoolOptions::ceil_mode>("ceil_mode"),
+        attribute<Self, &Self::options, &LpPoolOptions::padding_end>("padding_end"),
+        attribute<Self, &Self::options, &LpPoolOptions::p>("p"),
+        attribute<Self, &Self::spatial>("spatial")};
+    return kTable;
+  }
+};
+
 constexpr std::string_view kHeader = "quanta/ops/pooling.h";
 
 template <typename Kind, std::size_t kSpatial>
@@ -374,10 +523,13 @@ Sample sample(DType dtype) {
   }
 }
 
+constexpr std::array kComparable{DType::Float32, DType::Float64, DType::QUInt8, DType::QInt8,
+                                 DType::QInt32,  DType::UInt8,   DType::Int8};
+
 template <typename Kind>
 void add(Catalogue& catalogue) {
-  const auto dtypes = Kind::kTakesQInt32 ? std::span<const DType>(dtypes::kFloatsQ)
-                                         : std::span<const DType>(dtypes::kFloatsQ8);
+  const auto dtypes = Kind::kTakes == Takes::Ordered ? std::span<const DType>(kComparable)
+                                                     : std::span<const DType>(dtypes::kFloatsQ8);
   constexpr std::array<SampleFunction, 3> kSamples{sample<Kind, 1>, sample<Kind, 2>,
                                                    sample<Kind, 3>};
   for (std::size_t i = 0; i < kSamples.size(); ++i) {
@@ -398,6 +550,22 @@ Tensor max_pool2d(const Tensor& x, const MaxPoolOptions& options) {
 }
 Tensor max_pool3d(const Tensor& x, const MaxPoolOptions& options) {
   return run(MaxPool(3, options), x);
+}
+
+Tensor max_pool_indices(const Tensor& x, const MaxPoolOptions& options, std::int64_t spatial,
+                        IndexOrder order) {
+  MaxPoolIndices operation;
+  operation.spatial = spatial;
+  operation.options = options;
+  operation.order = order;
+  return run(operation, x);
+}
+
+Tensor lp_pool(const Tensor& x, const LpPoolOptions& options, std::int64_t spatial) {
+  LpPool operation;
+  operation.spatial = spatial;
+  operation.options = options;
+  return run(operation, x);
 }
 
 Tensor avg_pool1d(const Tensor& x, const AvgPoolOptions& options) {
@@ -435,6 +603,18 @@ void detail::add_pooling(Catalogue& catalogue) {
   add<AvgPool>(catalogue);
   add<AdaptiveMaxPool>(catalogue);
   add<AdaptiveAvgPool>(catalogue);
+  catalogue.add({.name = MaxPoolIndices::kName, .header = kHeader, .dtypes = kComparable},
+                [](DType dtype) {
+                  MaxPoolIndices pool;
+                  pool.options = {.kernel_size = {3}, .stride = {2}, .padding = {1}};
+                  return sample_call(std::move(pool), {sample_tensor({2, 3, 6, 5}, dtype)});
+                });
+  catalogue.add({.name = LpPool::kName, .header = kHeader, .dtypes = dtypes::kFloats},
+                [](DType dtype) {
+                  LpPool pool;
+                  pool.options = {.kernel_size = {3}, .stride = {2}, .padding = {1}, .p = 3.0};
+                  return sample_call(std::move(pool), {sample_tensor({2, 3, 6, 5}, dtype)});
+                });
 }
 
 }  // namespace quanta

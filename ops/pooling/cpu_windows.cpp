@@ -1,0 +1,131 @@
+// Poolings one window at a time: positions of maxima, and means of powers.
+
+#include <cmath>
+#include <cstdint>
+
+#include "quanta/ops/pooling/cpu_kernels.h"
+#include "quanta/ops/pooling/cpu_scalar.h"
+#include "quanta/runtime/parallel.h"
+
+namespace quanta::cpu {
+namespace {
+
+// body(offset of the plane, output position, taps) for every output element in contiguous order.
+template <typename Body>
+void for_each_window(const PoolGeometry& geometry, Body&& body) {
+  const auto& axes = geometry.axes;
+  const std::int64_t in = geometry.input_volume();
+  const std::int64_t out = geometry.output_volume();
+  const std::int64_t grain = std::max<std::int64_t>(1, 8192 / std::max<std::int64_t>({1, in, out}));
+  parallel_for(
+      geometry.batch * geometry.channels, grain, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t plane = begin; plane < end; ++plane) {
+          std::int64_t to = plane * out;
+          for (std::int64_t d = 0; d < axes[0].output; ++d) {
+            const PoolWindow depth = axes[0].window(d);
+            for (std::int64_t h = 0; h < axes[1].output; ++h) {
+              const PoolWindow height = axes[1].window(h);
+              for (std::int64_t w = 0; w < axes[2].output; ++w, ++to) {
+                body(plane * in, to, pool_taps(geometry, depth, height, axes[2].window(w), 1));
+              }
+            }
+          }
+        }
+      });
+}
+
+template <typename T>
+std::int64_t position_of_max(const T* plane, const PoolTaps& taps) {
+  std::int64_t best = -1;
+  T largest{};
+  for (std::int64_t d = 0; d < taps.depth_count; ++d) {
+    for (std::int64_t h = 0; h < taps.height_count; ++h) {
+      std::int64_t at = taps.first + d * taps.depth_step + h * taps.height_step;
+      for (std::int64_t w = 0; w < taps.width_count; ++w, at += taps.width_step) {
+        const T value = plane[at];
+        bool wins = best < 0 || value > largest;
+        if constexpr (std::is_floating_point_v<T>) wins = wins || std::isnan(value);
+        if (wins) {
+          best = at;
+          largest = value;
+        }
+      }
+    }
+  }
+  return best;
+}
+
+template <typename T>
+void max_indices(const PoolGeometry& geometry, bool column_major, const T* src, std::int64_t* dst) {
+  const std::int64_t width = geometry.axes[2].input;
+  const std::int64_t height = geometry.axes[1].input;
+  const std::int64_t depth = geometry.axes[0].input;
+  for_each_window(geometry, [&](std::int64_t plane, std::int64_t to, const PoolTaps& taps) {
+    const std::int64_t at = position_of_max(src + plane, taps);
+    if (at < 0) {
+      dst[to] = -1;
+    } else if (column_major) {
+      const std::int64_t across = at % width;
+      const std::int64_t down = at / width % height;
+      dst[to] = plane + at / (width * height) + (down + across * height) * depth;
+    } else {
+      dst[to] = plane + at;
+    }
+  });
+}
+
+template <typename T>
+void powers(const PoolGeometry& geometry, double p, const T* src, T* dst) {
+  for_each_window(geometry, [&](std::int64_t plane, std::int64_t to, const PoolTaps& taps) {
+    double sum = 0.0;
+    if (p == 1.0) {
+      for_each_tap(src + plane, taps, [&](T value) { sum += std::abs(double{value}); });
+    } else if (p == 2.0) {
+      for_each_tap(src + plane, taps, [&](T value) { sum += double{value} * double{value}; });
+      sum = std::sqrt(sum);
+    } else {
+      for_each_tap(src + plane, taps,
+                   [&](T value) { sum += std::pow(std::abs(double{value}), p); });
+      sum = std::pow(sum, 1.0 / p);
+    }
+    dst[to] = static_cast<T>(sum);
+  });
+}
+
+}  // namespace
+
+const char* max_pool_indices(const PoolGeometry& geometry, DType dtype, bool column_major,
+                             const void* src, std::int64_t* dst) {
+  switch (dtype) {
+    case DType::QUInt8:
+    case DType::UInt8:
+      max_indices(geometry, column_major, static_cast<const std::uint8_t*>(src), dst);
+      break;
+    case DType::QInt8:
+    case DType::Int8:
+      max_indices(geometry, column_major, static_cast<const std::int8_t*>(src), dst);
+      break;
+    case DType::QInt32:
+      max_indices(geometry, column_major, static_cast<const std::int32_t*>(src), dst);
+      break;
+    case DType::Float64:
+      max_indices(geometry, column_major, static_cast<const double*>(src), dst);
+      break;
+    default:
+      max_indices(geometry, column_major, static_cast<const float*>(src), dst);
+      break;
+  }
+  return "scalar";
+}
+
+const char* lp_pool(const PoolGeometry& geometry, double p, DType dtype, const void* src,
+                    void* dst) {
+  if (dtype == DType::Float64) {
+    powers(geometry, p, static_cast<const double*>(src), static_cast<double*>(dst));
+  } else {
+    powers(geometry, p, static_cast<const float*>(src), static_cast<float*>(dst));
+  }
+  return "scalar";
+}
+
+}  // namespace quanta::cpu
