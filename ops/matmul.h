@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <string_view>
 
 #include "quanta/runtime/tensor.h"
 
@@ -10,7 +12,8 @@
 namespace quanta {
 
 /// Matrix product with torch.matmul's rules for 1-d, 2-d and batched operands: a vector on the left
-/// is a row, one on the right a column, and leading dimensions broadcast. Float32 or Float64.
+/// is a row, one on the right a column, and leading dimensions broadcast. Float32, Float64, or Int32 and
+/// Int64, whose sums wrap around.
 ///
 /// Throws ArgumentError for sizes that do not fit or unequal dtypes, UnsupportedError for other
 /// dtypes; for quantized operands it says to use nn::FloatFunctional or dequantize.
@@ -18,6 +21,16 @@ Tensor matmul(const Tensor& lhs, const Tensor& rhs);
 /// The products of two batches of matrices, [B, M, K] and [B, K, N]: matmul without broadcasting.
 /// Throws ArgumentError for other ranks or unequal batches.
 Tensor bmm(const Tensor& lhs, const Tensor& rhs);
+
+/// Einstein's sum: `equation` is "ij,jk->ik" as in torch.einsum and ONNX, letters for dimensions, one
+/// list an operand. Letters that the result leaves out are summed; a letter that stands twice in one
+/// list takes the diagonal; "..." stands for leading or other dimensions, which broadcast. Without
+/// "->" the result has "..." and then the letters that occur once, in alphabetical order.
+///
+/// Operands are joined from left to right, each pair by one matmul. Float32, Float64, Int32 or
+/// Int64. Has gradients, which are those of its pieces. Throws ArgumentError for an equation that is
+/// not of this form or does not fit the operands, UnsupportedError for other dtypes.
+Tensor einsum(std::string_view equation, std::span<const Tensor> operands);
 
 namespace quantized {
 

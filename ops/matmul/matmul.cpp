@@ -1,11 +1,14 @@
 #include "quanta/ops/matmul.h"
 
 #include <array>
+#include <cstdint>
+#include <type_traits>
 
 #include "quanta/ops/cpu/quantized_operands.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/matmul/cpu_matmul.h"
+#include "quanta/ops/matmul/families.h"
 #include "quanta/ops/matmul/gradient.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/check.h"
@@ -55,8 +58,11 @@ Tensor with_rank(const Tensor& x, const Dims& matrix_sizes, std::size_t rank) {
   return x.view(sizes);
 }
 
-// For proofs of gradients: out = lhs x rhs in Float64, batch dimensions broadcast.
-void double_matmul(const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
+// Plain loops, for proofs of gradients and for integers, which wrap around as torch's do: out = lhs
+// x rhs, batch dimensions broadcast.
+template <typename T>
+void plain_matmul(const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
+  using Sum = std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>;
   const auto expanded = [&](const Tensor& x) {
     Dims sizes = batch_of(out.sizes());
     sizes.push_back(x.size(-2));
@@ -68,15 +74,17 @@ void double_matmul(const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
   const std::int64_t rows = left.size(-2);
   const std::int64_t inner = left.size(-1);
   const std::int64_t columns = right.size(-1);
-  double* results = out.mutable_data<double>();
+  T* results = out.mutable_data<T>();
   for (std::int64_t i = 0; i < out.numel(); ++i) {
     const std::int64_t column = i % columns;
     const std::int64_t row = i / columns;  // of all batches
-    const double* a = left.data<double>() + row * inner;
-    const double* b = right.data<double>() + row / rows * inner * columns + column;
-    double sum = 0.0;
-    for (std::int64_t k = 0; k < inner; ++k) sum += a[k] * b[k * columns];
-    results[i] = sum;
+    const T* a = left.data<T>() + row * inner;
+    const T* b = right.data<T>() + row / rows * inner * columns + column;
+    Sum sum = 0;
+    for (std::int64_t k = 0; k < inner; ++k) {
+      sum += static_cast<Sum>(a[k]) * static_cast<Sum>(b[k * columns]);
+    }
+    results[i] = static_cast<T>(sum);
   }
 }
 
@@ -90,9 +98,18 @@ std::string_view multiply(const Tensor& lhs, const Tensor& rhs, const Tensor& ou
   const Tensor left = with_rank(lhs, left_sizes(lhs), sizes.size());
   const Tensor right = with_rank(rhs, right_sizes(rhs), sizes.size());
   const Tensor result = with_rank(out, sizes, sizes.size());
-  if (out.dtype() == DType::Float64) {
-    double_matmul(left, right, result);
-    return "doubles";
+  switch (out.dtype()) {
+    case DType::Float64:
+      plain_matmul<double>(left, right, result);
+      return "doubles";
+    case DType::Int32:
+      plain_matmul<std::int32_t>(left, right, result);
+      return "scalar";
+    case DType::Int64:
+      plain_matmul<std::int64_t>(left, right, result);
+      return "scalar";
+    default:
+      break;
   }
   cpu::matmul(left, right, result);
   return "onednn";
@@ -105,9 +122,10 @@ void check_operand(std::string_view op, std::string_view argument, const Tensor&
                    "{}: {}: expected Float32, got a quantized tensor ({}), and the result's "
                    "scale is not known here: use nn::FloatFunctional, or dequantize first",
                    op, argument, x.dtype());
-  QUANTA_SUPPORTED(detail::is_float32_or_64(x.dtype()),
-                   "{}: {}: expected Float32 (or Float64) on the CPU, got {}", op, argument,
-                   x.dtype());
+  QUANTA_SUPPORTED(
+      detail::is_float32_or_64(x.dtype()) || x.dtype() == DType::Int32 || x.dtype() == DType::Int64,
+      "{}: {}: expected Float32, Float64, Int32 or Int64 on the CPU, got {}", op, argument,
+      x.dtype());
 }
 
 void check_batches(std::string_view op, const Tensor& lhs, const Tensor& rhs) {
@@ -231,9 +249,9 @@ Sample batch_sample(DType dtype, Settings... settings) {
 }  // namespace
 
 void detail::add_matmul(Catalogue& catalogue) {
-  catalogue.add({.name = Matmul::kName, .header = kHeader, .dtypes = dtypes::kFloats},
+  catalogue.add({.name = Matmul::kName, .header = kHeader, .dtypes = dtypes::kNumbers},
                 [](DType dtype) { return broadcast_sample<Matmul>(dtype); });
-  catalogue.add({.name = Bmm::kName, .header = kHeader, .dtypes = dtypes::kFloats},
+  catalogue.add({.name = Bmm::kName, .header = kHeader, .dtypes = dtypes::kNumbers},
                 [](DType dtype) { return batch_sample<Bmm>(dtype); });
   catalogue.add(
       {.name = QuantizedMatmul::kName, .header = kHeader, .dtypes = dtypes::kQ8},
@@ -241,6 +259,7 @@ void detail::add_matmul(Catalogue& catalogue) {
   catalogue.add(
       {.name = QuantizedBmm::kName, .header = kHeader, .dtypes = dtypes::kQ8},
       [](DType dtype) { return batch_sample<QuantizedBmm>(dtype, 0.1, std::int64_t{12}); });
+  add_einsum(catalogue);
 }
 
 }  // namespace quanta
