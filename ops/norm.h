@@ -52,6 +52,35 @@ Tensor group_norm(const Tensor& x, std::int64_t num_groups, const Tensor& weight
 /// group_norm with one group a channel; x has at least 3 dimensions.
 Tensor instance_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps = 1e-5);
 
+/// x / sqrt(mean(x^2) + eps) * weight over the last dimensions, which have the sizes
+/// `normalized_shape`; the squares are summed in double, and the result is contiguous. Same as
+/// torch.nn.functional.rms_norm.
+Tensor rms_norm(const Tensor& x, const Dims& normalized_shape, const Tensor& weight = {},
+                double eps = 1e-5);
+
+/// Mean and 1 / sqrt(var + eps) of each row.
+struct RowStatistics {
+  Tensor mean;
+  Tensor inv_std;
+};
+/// The statistics by which layer_norm normalizes over the last `dims` dimensions (0: each element by
+/// itself), of x's dtype; these dimensions stay, with size 1.
+RowStatistics row_statistics(const Tensor& x, std::int64_t dims, double eps = 1e-5);
+
+/// x / (sum of |x|^p)^(1/p) along `dim`, contiguous; zeros where that sum is 0. p > 0.
+Tensor lp_normalize(const Tensor& x, std::int64_t dim = -1, double p = 2.0);
+
+struct LocalResponseNormOptions {
+  std::int64_t size = 5;  ///< channels that are looked at, at least 1
+  double alpha = 1e-4;
+  double beta = 0.75;
+  double bias = 1.0;
+};
+/// x / (bias + alpha / size * sum of x^2)^beta, the sum over the channels (dimension 1) from
+/// floor((size - 1) / 2) before to ceil((size - 1) / 2) behind; contiguous. That is ONNX's LRN;
+/// torch's window lies the other way where the size is even.
+Tensor local_response_norm(const Tensor& x, const LocalResponseNormOptions& options = {});
+
 namespace quantized {
 
 /// Batch norm in eval mode over dimension 1 of a tensor of rank 2 to 5. `x` is per-tensor QUInt8 or

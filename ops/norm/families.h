@@ -7,5 +7,6 @@
 namespace quanta::norm {
 
 void add_batch_norms(Catalogue& catalogue);
+void add_row_norms(Catalogue& catalogue);
 
 }  // namespace quanta::norm

@@ -327,6 +327,7 @@ void detail::add_norms(Catalogue& catalogue) {
   add<GroupNorm>(catalogue);
   add<InstanceNorm>(catalogue);
   add_batch_norms(catalogue);
+  add_row_norms(catalogue);
 }
 
 }  // namespace quanta
