@@ -112,6 +112,7 @@
 #include "quanta/ops/reduce.h"
 #include "quanta/ops/rnn.h"
 #include "quanta/ops/rnn_dynamic.h"
+#include "quanta/ops/rnn_general.h"
 #include "quanta/ops/shape.h"
 #include "quanta/ops/shuffle.h"
 #include "quanta/ops/sort.h"

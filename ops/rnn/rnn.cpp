@@ -13,6 +13,7 @@
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/rnn/cpu_kernels.h"
+#include "quanta/ops/rnn/families.h"
 #include "quanta/ops/rnn/gradient.h"
 #include "quanta/ops/rnn/loop.h"
 #include "quanta/runtime/autograd.h"
@@ -512,6 +513,7 @@ void detail::add_recurrent(Catalogue& catalogue) {
                        sample_tensor({2, 3}, dtype, 3), sample_tensor({12, 3}, dtype, 4), Tensor(),
                        Tensor()});
                 });
+  recurrent::add_general(catalogue);
 }
 
 }  // namespace quanta
