@@ -12,13 +12,19 @@ namespace {
 
 OpTable built_in_ops() {
   OpTable table;
+  add_attention_ops(table);
   add_control_ops(table);
+  add_conv_ops(table);
   add_create_ops(table);
   add_indexing_ops(table);
+  add_matmul_ops(table);
   add_microsoft_ops(table);
+  add_norm_ops(table);
+  add_pool_ops(table);
   add_qlinear_ops(table);
   add_quantize_ops(table);
   add_resize_ops(table);
+  add_rnn_ops(table);
   add_shape_ops(table);
   add_vision_ops(table);
   return table;

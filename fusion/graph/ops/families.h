@@ -6,13 +6,19 @@
 
 namespace quanta::graph {
 
+void add_attention_ops(OpTable& table);
 void add_control_ops(OpTable& table);
+void add_conv_ops(OpTable& table);
 void add_create_ops(OpTable& table);
 void add_indexing_ops(OpTable& table);
+void add_matmul_ops(OpTable& table);
 void add_microsoft_ops(OpTable& table);
+void add_norm_ops(OpTable& table);
+void add_pool_ops(OpTable& table);
 void add_qlinear_ops(OpTable& table);
 void add_quantize_ops(OpTable& table);
 void add_resize_ops(OpTable& table);
+void add_rnn_ops(OpTable& table);
 void add_shape_ops(OpTable& table);
 void add_vision_ops(OpTable& table);
 
