@@ -22,6 +22,10 @@ Tensor matmul(const Tensor& lhs, const Tensor& rhs);
 /// Throws ArgumentError for other ranks or unequal batches.
 Tensor bmm(const Tensor& lhs, const Tensor& rhs);
 
+/// The determinants of square matrices [..., N, N], [...]; 1 where N is 0. Float32 or Float64,
+/// eliminated in double. Same as torch.linalg.det. Throws ArgumentError for other sizes,
+/// UnsupportedError for other dtypes.
+Tensor det(const Tensor& x);
 /// Einstein's sum: `equation` is "ij,jk->ik" as in torch.einsum and ONNX, letters for dimensions, one
 /// list an operand. Letters that the result leaves out are summed; a letter that stands twice in one
 /// list takes the diagonal; "..." stands for leading or other dimensions, which broadcast. Without

@@ -6,6 +6,7 @@
 
 namespace quanta::matrix_product {
 
+void add_det(Catalogue& catalogue);
 void add_einsum(Catalogue& catalogue);
 
 }  // namespace quanta::matrix_product

@@ -259,6 +259,7 @@ void detail::add_matmul(Catalogue& catalogue) {
   catalogue.add(
       {.name = QuantizedBmm::kName, .header = kHeader, .dtypes = dtypes::kQ8},
       [](DType dtype) { return batch_sample<QuantizedBmm>(dtype, 0.1, std::int64_t{12}); });
+  add_det(catalogue);
   add_einsum(catalogue);
 }
 

@@ -127,6 +127,22 @@ TEST_CASE("einsum: wrong equations and sizes are refused by name") {
   refuses("ii,kl->k", "expected equal sizes for a letter that stands twice");
 }
 
+TEST_CASE("det: determinants of products are products of determinants") {
+  const Tensor known = Tensor::from_values({0, 2, 1, 3, 1, 2, 3, 6, 5, 4, 2, 1}, {3, 2, 2});
+  CHECK(det(known).to_float_vector() == std::vector<float>{-2, 0, -3});
+  CHECK(det(Tensor::zeros({2, 0, 0})).to_float_vector() == std::vector<float>{1, 1});
+  Generator generator(23);
+  const Tensor a = randn({5, 6, 6}, generator).to(DType::Float64);
+  const Tensor b = randn({5, 6, 6}, generator).to(DType::Float64);
+  const Tensor product = det(matmul(a, b));
+  for (std::int64_t i = 0; i < 5; ++i) {
+    CHECK(product.data<double>()[i] ==
+          doctest::Approx(det(a).data<double>()[i] * det(b).data<double>()[i]).epsilon(1e-9));
+  }
+  CHECK_THROWS_WITH_AS(det(Tensor::zeros({2, 3})), doctest::Contains("expected square matrices"),
+                       ArgumentError);
+}
+
 TEST_CASE("matmul: products of integers wrap around") {
   const Tensor lhs = Tensor::from_int64(std::vector<std::int64_t>{1, 2, 3, 4}).view({2, 2});
   const Tensor rhs = Tensor::from_int64(std::vector<std::int64_t>{5, 6, 7, 8}).view({2, 2});

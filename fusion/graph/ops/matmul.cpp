@@ -1,4 +1,4 @@
-// Gemm, MatMul and Einsum.
+// Gemm, MatMul, Einsum and Det.
 
 #include "quanta/ops/matmul.h"
 
@@ -98,6 +98,8 @@ Outputs evaluate_matmul(const NodeCall& call) {
   return {matmul(call.input(0, "A"), call.input(1, "B"))};
 }
 
+Outputs evaluate_det(const NodeCall& call) { return {det(call.input(0, "X"))}; }
+
 Outputs evaluate_einsum(const NodeCall& call) {
   return {einsum(call.text("equation", ""), call.inputs())};
 }
@@ -113,6 +115,7 @@ void add_matmul_ops(OpTable& table) {
              .evaluate = evaluate_matmul,
              .rule = CodeRule::Layer,
              .make_module = make_matmul});
+  table.add({.name = "Det", .evaluate = evaluate_det});
   table.add({.name = "Einsum", .evaluate = evaluate_einsum});
 }
 
