@@ -92,6 +92,7 @@
 #include "quanta/ops/compare.h"
 #include "quanta/ops/conv.h"
 #include "quanta/ops/conv_dynamic.h"
+#include "quanta/ops/elementwise.h"
 #include "quanta/ops/embedding.h"
 #include "quanta/ops/factory.h"
 #include "quanta/ops/fake_quantize.h"

@@ -14,14 +14,15 @@
 /// threads may call them at once while nobody writes to the arguments.
 namespace quanta {
 
-// Float32 or Float64; all but div also take Int32 and Int64.
+// Float32 or Float64; all but div also take integers, which wrap around. See also div_trunc.
 Tensor add(const Tensor& lhs, const Tensor& rhs);
 Tensor sub(const Tensor& lhs, const Tensor& rhs);
 Tensor mul(const Tensor& lhs, const Tensor& rhs);
 Tensor div(const Tensor& lhs, const Tensor& rhs);
+Tensor add_relu(const Tensor& lhs, const Tensor& rhs);
+// Float32, Float64, Int32 or Int64.
 Tensor add_scalar(const Tensor& x, double value);
 Tensor mul_scalar(const Tensor& x, double value);
-Tensor add_relu(const Tensor& lhs, const Tensor& rhs);
 Tensor operator+(const Tensor& lhs, const Tensor& rhs);
 Tensor operator-(const Tensor& lhs, const Tensor& rhs);
 Tensor operator*(const Tensor& lhs, const Tensor& rhs);

@@ -17,6 +17,7 @@ Catalogue& catalogue() {
     detail::add_cat(made);
     detail::add_compare(made);
     detail::add_convolutions(made);
+    detail::add_elementwise(made);
     detail::add_embeddings(made);
     detail::add_factory(made);
     detail::add_fake_quantize(made);

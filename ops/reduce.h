@@ -35,6 +35,29 @@ ValuesIndices min(const Tensor& x, std::int64_t dim, const ReduceOptions& option
 /// in torch; a quantized tensor is refused (max(x, dim) gives its indices).
 Tensor argmax(const Tensor& x);
 Tensor argmax(const Tensor& x, std::int64_t dim, const ReduceOptions& options = {});
+/// The same of the smallest element.
+Tensor argmin(const Tensor& x);
+Tensor argmin(const Tensor& x, std::int64_t dim, const ReduceOptions& options = {});
+
+/// The largest or smallest element over `dims` (all when they are empty); NaN wins. What has no
+/// elements gives the dtype's lowest or highest value, which is infinite for floats. Float32, Float64, integers or Bool. Same as torch.amax and torch.amin, which refuse to
+/// reduce what has no elements.
+Tensor amax(const Tensor& x, const Dims& dims = {}, const ReduceOptions& options = {});
+Tensor amin(const Tensor& x, const Dims& dims = {}, const ReduceOptions& options = {});
+/// The product over `dims`, 1 without elements: Float32 and Float64 keep their dtype, integers and
+/// Bool give Int64, which wraps around. Same as torch.prod.
+Tensor prod(const Tensor& x, const Dims& dims = {}, const ReduceOptions& options = {});
+
+struct CumulativeOptions {
+  bool exclusive = false;  ///< each element's result leaves the element itself out
+  bool reverse = false;    ///< from the end of the dimension to its begin
+};
+
+/// Running sums and products along `dim`, accumulated in double (integers wrap around). Float32,
+/// Float64 or integers, whose dtype stays (torch's integers become Int64). Same as torch.cumsum and
+/// torch.cumprod, with ONNX's options.
+Tensor cumsum(const Tensor& x, std::int64_t dim, const CumulativeOptions& options = {});
+Tensor cumprod(const Tensor& x, std::int64_t dim, const CumulativeOptions& options = {});
 
 /// The mean over `dims` (all without them, or when they are empty). Float32, Float64 or quantized.
 ///

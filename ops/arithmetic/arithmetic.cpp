@@ -24,7 +24,8 @@ using cpu::FloatBinary;
 // Integers wrap around, as torch's do.
 template <typename T>
 T integer_binary(FloatBinary op, T lhs, T rhs) {
-  using Bits = std::make_unsigned_t<T>;
+  // int would not hold products of uint16.
+  using Bits = std::conditional_t<(sizeof(T) < 4), std::uint32_t, std::make_unsigned_t<T>>;
   const auto left = static_cast<Bits>(lhs);
   const auto right = static_cast<Bits>(rhs);
   switch (op) {
@@ -85,17 +86,30 @@ void run_integers(FloatBinary op, const Tensor& lhs, const Tensor& rhs, const Te
 // Gives the name of the kernel.
 std::string_view run_binary(FloatBinary op, const Tensor& lhs, const Tensor& rhs,
                             const Tensor& out) {
-  if (lhs.dtype() == DType::Int32) {
-    run_integers<std::int32_t>(op, lhs, rhs, out);
-    return "integers";
-  }
-  if (lhs.dtype() == DType::Int64) {
-    run_integers<std::int64_t>(op, lhs, rhs, out);
-    return "integers";
-  }
-  if (lhs.dtype() == DType::Float64) {
-    run_doubles(op, lhs, rhs, out);
-    return "doubles";
+  switch (lhs.dtype()) {
+    case DType::UInt8:
+      run_integers<std::uint8_t>(op, lhs, rhs, out);
+      return "integers";
+    case DType::Int8:
+      run_integers<std::int8_t>(op, lhs, rhs, out);
+      return "integers";
+    case DType::Int16:
+      run_integers<std::int16_t>(op, lhs, rhs, out);
+      return "integers";
+    case DType::UInt16:
+      run_integers<std::uint16_t>(op, lhs, rhs, out);
+      return "integers";
+    case DType::Int32:
+      run_integers<std::int32_t>(op, lhs, rhs, out);
+      return "integers";
+    case DType::Int64:
+      run_integers<std::int64_t>(op, lhs, rhs, out);
+      return "integers";
+    case DType::Float64:
+      run_doubles(op, lhs, rhs, out);
+      return "doubles";
+    default:
+      break;
   }
   cpu::broadcast_binary<float>(
       lhs, rhs, out,
@@ -130,13 +144,13 @@ void check_plain(std::string_view op, std::string_view argument, const Tensor& x
                    op, argument, x.dtype());
 }
 
-void check_number_dtype(std::string_view name, FloatBinary op, std::string_view argument,
+void check_binary_dtype(std::string_view name, FloatBinary op, std::string_view argument,
                         const Tensor& x) {
-  const bool integers = x.dtype() == DType::Int32 || x.dtype() == DType::Int64;
+  const bool integers = std::ranges::find(dtypes::kIntegers, x.dtype()) != dtypes::kIntegers.end();
   QUANTA_SUPPORTED(
       detail::is_float32_or_64(x.dtype()) || (integers && op != FloatBinary::Div),
       "{}: {}: expected {} on the CPU, got {}", name, argument,
-      op == FloatBinary::Div ? "Float32 or Float64" : "Float32, Float64, Int32 or Int64",
+      op == FloatBinary::Div ? "Float32 or Float64" : "Float32, Float64 or an integer dtype",
       x.dtype());
 }
 
@@ -146,7 +160,7 @@ void infer_binary(std::string_view name, FloatBinary op, const Tensor& lhs, cons
   check_plain(name, "rhs", rhs);
   QUANTA_CHECK(lhs.dtype() == rhs.dtype(), "{}: rhs: expected {} as lhs has, got {}", name,
                lhs.dtype(), rhs.dtype());
-  check_number_dtype(name, op, "lhs", lhs);
+  check_binary_dtype(name, op, "lhs", lhs);
   const Dims sizes =
       lhs.sizes() == rhs.sizes() ? lhs.sizes() : broadcast_sizes(lhs.sizes(), rhs.sizes(), name);
   out.add(sizes, lhs.dtype(), cpu::broadcast_format(lhs, rhs, sizes));
@@ -202,7 +216,10 @@ struct WithNumber final : Op<WithNumber<kOp>> {
     check_plain(kName, "x", x);
     QUANTA_CHECK(x.is_floating_point() || other == std::nearbyint(other),
                  "{}: value: expected a whole number for {}, got {}", kName, x.dtype(), other);
-    check_number_dtype(kName, kOp, "x", x);
+    // The number has to be one of the dtype, which narrow integers often are not.
+    QUANTA_SUPPORTED(std::ranges::find(dtypes::kNumbers, x.dtype()) != dtypes::kNumbers.end(),
+                     "{}: x: expected Float32, Float64, Int32 or Int64 on the CPU, got {}", kName,
+                     x.dtype());
     out.add(x.sizes(), x.dtype(), x.suggested_format());
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
@@ -274,11 +291,11 @@ void add_with_number(Catalogue& catalogue) {
 }  // namespace
 
 void detail::add_arithmetic(Catalogue& catalogue) {
-  add_binary<FloatBinary::Add>(catalogue, dtypes::kNumbers);
-  add_binary<FloatBinary::Sub>(catalogue, dtypes::kNumbers);
-  add_binary<FloatBinary::Mul>(catalogue, dtypes::kNumbers);
+  add_binary<FloatBinary::Add>(catalogue, dtypes::kFloatsIntegers);
+  add_binary<FloatBinary::Sub>(catalogue, dtypes::kFloatsIntegers);
+  add_binary<FloatBinary::Mul>(catalogue, dtypes::kFloatsIntegers);
   add_binary<FloatBinary::Div>(catalogue, dtypes::kFloats);
-  add_binary<FloatBinary::AddReLU>(catalogue, dtypes::kNumbers);
+  add_binary<FloatBinary::AddReLU>(catalogue, dtypes::kFloatsIntegers);
   add_with_number<FloatBinary::Add>(catalogue);
   add_with_number<FloatBinary::Mul>(catalogue);
   add_quantized(catalogue);

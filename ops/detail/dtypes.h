@@ -20,6 +20,18 @@ inline constexpr std::array kFloatsQ8{DType::Float32, DType::Float64, DType::QUI
 inline constexpr std::array kFloatsQuantized{DType::Float32, DType::Float64, DType::QUInt8,
                                              DType::QInt8,   DType::QInt32,  DType::QUInt4x2,
                                              DType::QUInt2x4};
+inline constexpr std::array kIntegers{DType::UInt8,  DType::Int8,  DType::Int16,
+                                      DType::UInt16, DType::Int32, DType::Int64};
+inline constexpr std::array kIntegersBool{DType::UInt8, DType::Int8,  DType::Int16, DType::UInt16,
+                                          DType::Int32, DType::Int64, DType::Bool};
+inline constexpr std::array kFloatsIntegers{DType::Float32, DType::Float64, DType::UInt8,
+                                            DType::Int8,    DType::Int16,   DType::UInt16,
+                                            DType::Int32,   DType::Int64};
+/// Plain dtypes.
+inline constexpr std::array kPlain{
+    DType::Float32,    DType::Float64, DType::Float16, DType::BFloat16, DType::Float8E4M3FN,
+    DType::Float8E5M2, DType::UInt8,   DType::Int8,    DType::Int16,    DType::UInt16,
+    DType::Int32,      DType::Int64,   DType::Bool};
 inline constexpr std::array kNumbers{DType::Float32, DType::Float64, DType::Int32, DType::Int64};
 inline constexpr std::array kIndices{DType::Int64, DType::Int32};
 inline constexpr std::array kQUInt8{DType::QUInt8};

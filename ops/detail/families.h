@@ -15,6 +15,7 @@ void add_block_quant(Catalogue& catalogue);
 void add_cat(Catalogue& catalogue);
 void add_compare(Catalogue& catalogue);
 void add_convolutions(Catalogue& catalogue);
+void add_elementwise(Catalogue& catalogue);
 void add_embeddings(Catalogue& catalogue);
 void add_factory(Catalogue& catalogue);
 void add_fake_quantize(Catalogue& catalogue);

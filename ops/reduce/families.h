@@ -6,6 +6,10 @@
 
 namespace quanta::reduction {
 
+/// cumsum and cumprod.
+void add_cumulative(Catalogue& catalogue);
+/// amax, amin and prod.
+void add_folds(Catalogue& catalogue);
 /// sum, mean, std and var.
 void add_sums(Catalogue& catalogue);
 

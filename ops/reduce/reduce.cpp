@@ -235,22 +235,23 @@ struct ExtremeElement final : Op<ExtremeElement<kExtreme>> {
 using Max = ExtremeElement<Extreme::Max>;
 using Min = ExtremeElement<Extreme::Min>;
 
-// The position of the largest element: of the flattened tensor, or along `dim`.
-struct Argmax final : Op<Argmax> {
-  static constexpr std::string_view kName = "argmax";
+// The position of the largest or smallest element: of the flattened tensor, or along `dim`.
+template <Extreme kExtreme>
+struct ArgExtreme final : Op<ArgExtreme<kExtreme>> {
+  static constexpr std::string_view kName = kExtreme == Extreme::Max ? "argmax" : "argmin";
   static constexpr ArgumentCount kArguments{1};
   std::optional<std::int64_t> dim;
   bool keepdim = false;
 
-  Argmax() = default;
-  Argmax(std::int64_t along, bool keep) : dim(along), keepdim(keep) {}
+  ArgExtreme() = default;
+  ArgExtreme(std::int64_t along, bool keep) : dim(along), keepdim(keep) {}
   void infer(const Arguments& in, Results& out) const override {
     const Tensor& x = in[0];
     detail::check_defined(kName, "x", x);
     QUANTA_SUPPORTED(!x.is_quantized(),
-                     "argmax: x: expected a plain tensor (max(x, dim) gives the indices of a "
-                     "quantized one), got {}",
-                     x.dtype());
+                     "{}: x: expected a plain tensor (max(x, dim) and min(x, dim) give the indices "
+                     "of a quantized one), got {}",
+                     kName, x.dtype());
     detail::check_ordered(kName, x.dtype());
     if (!dim) {
       check_not_empty(kName, x);
@@ -263,17 +264,20 @@ struct Argmax final : Op<Argmax> {
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const Tensor x = dim ? in[0] : in[0].reshape({-1});
     const Tensor values = Tensor::empty(out[0].sizes(), x.dtype());
-    extremes_along<Extreme::Max>(x, layout_along(kName, x, dim.value_or(0), keepdim),
-                                 values.data_ptr(), static_cast<std::int64_t*>(out[0].data_ptr()));
+    extremes_along<kExtreme>(x, layout_along(kName, x, dim.value_or(0), keepdim), values.data_ptr(),
+                             static_cast<std::int64_t*>(out[0].data_ptr()));
     return "scalar";
   }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
   static std::span<const AttributeInfo> attribute_table() {
-    static constexpr std::array kTable{attribute<Argmax, &Argmax::dim>("dim"),
-                                       attribute<Argmax, &Argmax::keepdim>("keepdim")};
+    static constexpr std::array kTable{attribute<ArgExtreme, &ArgExtreme::dim>("dim"),
+                                       attribute<ArgExtreme, &ArgExtreme::keepdim>("keepdim")};
     return kTable;
   }
 };
+
+using Argmax = ArgExtreme<Extreme::Max>;
+using Argmin = ArgExtreme<Extreme::Min>;
 
 ValuesIndices values_and_indices(Results results) {
   return {std::move(results[0]), std::move(results[1])};
@@ -295,6 +299,10 @@ ValuesIndices min(const Tensor& x, std::int64_t dim, const ReduceOptions& option
 Tensor argmax(const Tensor& x) { return run(Argmax{}, x); }
 Tensor argmax(const Tensor& x, std::int64_t dim, const ReduceOptions& options) {
   return run(Argmax{dim, options.keepdim}, x);
+}
+Tensor argmin(const Tensor& x) { return run(Argmin{}, x); }
+Tensor argmin(const Tensor& x, std::int64_t dim, const ReduceOptions& options) {
+  return run(Argmin{dim, options.keepdim}, x);
 }
 
 void max_out(const Tensor& out, const Tensor& x) {
@@ -332,7 +340,13 @@ void detail::add_reduce(Catalogue& catalogue) {
                 [](DType dtype) {
                   return sample_call(Argmax{-1, false}, {sample_tensor({2, 3, 5, 4}, dtype)});
                 });
+  catalogue.add({.name = Argmin::kName, .header = kHeader, .dtypes = dtypes::kOrderedPlain},
+                [](DType dtype) {
+                  return sample_call(Argmin{-1, false}, {sample_tensor({2, 3, 5, 4}, dtype)});
+                });
   add_sums(catalogue);
+  add_folds(catalogue);
+  add_cumulative(catalogue);
 }
 
 }  // namespace quanta

@@ -1,0 +1,329 @@
+#include <cmath>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "quanta/ops/activation.h"
+#include "quanta/ops/arithmetic.h"
+#include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/detail/dtypes.h"
+#include "quanta/ops/detail/floating.h"
+#include "quanta/ops/detail/pointwise_gradient.h"
+#include "quanta/ops/elementwise.h"
+#include "quanta/ops/elementwise/cpu_math.h"
+#include "quanta/ops/elementwise/families.h"
+#include "quanta/runtime/autograd.h"
+#include "quanta/runtime/catalogue.h"
+#include "quanta/runtime/operation.h"
+
+// Functions of one float.
+
+namespace quanta {
+namespace elementwise {
+namespace {
+
+// What the base of a function says where the function does not.
+struct PointwiseFunction {
+  /// Whether slope() takes the function's value instead of its argument.
+  static constexpr bool kSlopeOfResult = false;
+};
+
+// function(x) for each float or double. F has a value for one number, its slope, and perhaps rows(),
+// which does many floats at once.
+template <typename F>
+struct Pointwise final : Op<Pointwise<F>> {
+  static constexpr std::string_view kName = F::kName;
+  static constexpr ArgumentCount kArguments{1};
+
+  void infer(const Arguments& in, Results& out) const override {
+    const Tensor& x = in[0];
+    detail::check_floats(kName, "x", x);
+    const MemoryFormat format = x.suggested_format();
+    out.arrange(0, format);
+    out.add(x.sizes(), x.dtype(), format);
+  }
+
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    constexpr bool kHasRows = requires(const F& function) {
+      function.rows(nullptr, std::int64_t{0}, nullptr);
+    };
+    std::string_view kernel = "scalar";
+    detail::visit_floats(in[0].dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      const F function;
+      const auto* src = static_cast<const T*>(in[0].data_ptr());
+      auto* dst = static_cast<T*>(out[0].data_ptr());
+      quanta::cpu::parallel_elements(in[0].numel(), [&](std::int64_t begin, std::int64_t end) {
+        if constexpr (kHasRows && std::is_same_v<T, float>) {
+          function.rows(src + begin, end - begin, dst + begin);
+        } else {
+          for (std::int64_t i = begin; i < end; ++i) dst[i] = function(src[i]);
+        }
+      });
+      if (kHasRows && std::is_same_v<T, float>) kernel = "simd";
+    });
+    return kernel;
+  }
+
+  PlanUse plan_use(const Arguments&, std::span<const Tensor>) const override {
+    return {.in_place = true};
+  }
+  GradientUse gradient_use(std::uint64_t) const override {
+    return F::kSlopeOfResult ? GradientUse::of(0, 1) : GradientUse::of(1);
+  }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    const Tensor at = F::kSlopeOfResult ? context.output() : context.input(0);
+    return {detail::map_pair(context.grad(), at,
+                             [](auto gradient, auto value) { return F().slope(gradient, value); })};
+  }
+};
+
+// Functions of the standard library, which calculate floats in double: the result is then the same
+// whichever variant of the library's code a machine takes.
+template <typename T, typename Function>
+T through_double(T value, Function&& function) {
+  return static_cast<T>(function(static_cast<double>(value)));
+}
+
+struct Reciprocal : PointwiseFunction {
+  static constexpr std::string_view kName = "reciprocal";
+  static constexpr bool kSlopeOfResult = true;
+  template <typename T>
+  T operator()(T v) const {
+    return T{1} / v;
+  }
+  void rows(const float* src, std::int64_t count, float* dst) const {
+    cpu::math_row(cpu::MathFunction::Reciprocal, src, count, dst);
+  }
+  template <typename T>
+  T slope(T gradient, T result) const {
+    return -gradient * result * result;
+  }
+};
+
+struct Sqrt : PointwiseFunction {
+  static constexpr std::string_view kName = "sqrt";
+  static constexpr bool kSlopeOfResult = true;
+  template <typename T>
+  T operator()(T v) const {
+    return std::sqrt(v);
+  }
+  void rows(const float* src, std::int64_t count, float* dst) const {
+    cpu::math_row(cpu::MathFunction::Sqrt, src, count, dst);
+  }
+  template <typename T>
+  T slope(T gradient, T result) const {
+    return gradient / (T{2} * result);
+  }
+};
+
+struct Exp : PointwiseFunction {
+  static constexpr std::string_view kName = "exp";
+  static constexpr bool kSlopeOfResult = true;
+  template <typename T>
+  T operator()(T v) const {
+    return std::exp(v);
+  }
+  void rows(const float* src, std::int64_t count, float* dst) const {
+    cpu::math_row(cpu::MathFunction::Exp, src, count, dst);
+  }
+  template <typename T>
+  T slope(T gradient, T result) const {
+    return gradient * result;
+  }
+};
+
+struct Erf : PointwiseFunction {
+  static constexpr std::string_view kName = "erf";
+  template <typename T>
+  T operator()(T v) const {
+    return std::erf(v);
+  }
+  void rows(const float* src, std::int64_t count, float* dst) const {
+    cpu::math_row(cpu::MathFunction::Erf, src, count, dst);
+  }
+  template <typename T>
+  T slope(T gradient, T v) const {
+    constexpr auto kFactor = static_cast<T>(1.12837916709551257390);  // 2 / sqrt(pi)
+    return gradient * kFactor * std::exp(-v * v);
+  }
+};
+
+// Steps: their slope is 0 wherever they have one.
+template <typename T>
+T no_slope(T gradient) {
+  return gradient * T{0};
+}
+
+struct Floor : PointwiseFunction {
+  static constexpr std::string_view kName = "floor";
+  template <typename T>
+  T operator()(T v) const {
+    return std::floor(v);
+  }
+  template <typename T>
+  T slope(T gradient, T) const {
+    return no_slope(gradient);
+  }
+};
+struct Ceil : PointwiseFunction {
+  static constexpr std::string_view kName = "ceil";
+  template <typename T>
+  T operator()(T v) const {
+    return std::ceil(v);
+  }
+  template <typename T>
+  T slope(T gradient, T) const {
+    return no_slope(gradient);
+  }
+};
+struct Round : PointwiseFunction {
+  static constexpr std::string_view kName = "round";
+  template <typename T>
+  T operator()(T v) const {
+    return std::nearbyint(v);  // ties to even, as nobody changes the rounding mode
+  }
+  template <typename T>
+  T slope(T gradient, T) const {
+    return no_slope(gradient);
+  }
+};
+
+// A function of the standard library and its slope as an expression of the argument v. The
+// functions that networks use seldom are all alike but for these.
+template <typename Derived>
+struct LibraryFunction : PointwiseFunction {
+  template <typename T>
+  T operator()(T v) const {
+    return through_double(v, Derived::value);
+  }
+  template <typename T>
+  T slope(T gradient, T v) const {
+    return gradient * through_double(v, Derived::derivative);
+  }
+};
+
+struct Log : LibraryFunction<Log> {
+  static constexpr std::string_view kName = "log";
+  static double value(double v) { return std::log(v); }
+  static double derivative(double v) { return 1.0 / v; }
+};
+struct Sin : LibraryFunction<Sin> {
+  static constexpr std::string_view kName = "sin";
+  static double value(double v) { return std::sin(v); }
+  static double derivative(double v) { return std::cos(v); }
+};
+struct Cos : LibraryFunction<Cos> {
+  static constexpr std::string_view kName = "cos";
+  static double value(double v) { return std::cos(v); }
+  static double derivative(double v) { return -std::sin(v); }
+};
+struct Tan : LibraryFunction<Tan> {
+  static constexpr std::string_view kName = "tan";
+  static double value(double v) { return std::tan(v); }
+  static double derivative(double v) { return 1.0 + std::tan(v) * std::tan(v); }
+};
+struct Asin : LibraryFunction<Asin> {
+  static constexpr std::string_view kName = "asin";
+  static double value(double v) { return std::asin(v); }
+  static double derivative(double v) { return 1.0 / std::sqrt(1.0 - v * v); }
+};
+struct Acos : LibraryFunction<Acos> {
+  static constexpr std::string_view kName = "acos";
+  static double value(double v) { return std::acos(v); }
+  static double derivative(double v) { return -1.0 / std::sqrt(1.0 - v * v); }
+};
+struct Atan : LibraryFunction<Atan> {
+  static constexpr std::string_view kName = "atan";
+  static double value(double v) { return std::atan(v); }
+  static double derivative(double v) { return 1.0 / (1.0 + v * v); }
+};
+struct Sinh : LibraryFunction<Sinh> {
+  static constexpr std::string_view kName = "sinh";
+  static double value(double v) { return std::sinh(v); }
+  static double derivative(double v) { return std::cosh(v); }
+};
+struct Cosh : LibraryFunction<Cosh> {
+  static constexpr std::string_view kName = "cosh";
+  static double value(double v) { return std::cosh(v); }
+  static double derivative(double v) { return std::sinh(v); }
+};
+struct Asinh : LibraryFunction<Asinh> {
+  static constexpr std::string_view kName = "asinh";
+  static double value(double v) { return std::asinh(v); }
+  static double derivative(double v) { return 1.0 / std::sqrt(v * v + 1.0); }
+};
+struct Acosh : LibraryFunction<Acosh> {
+  static constexpr std::string_view kName = "acosh";
+  static double value(double v) { return std::acosh(v); }
+  static double derivative(double v) { return 1.0 / std::sqrt(v * v - 1.0); }
+};
+struct Atanh : LibraryFunction<Atanh> {
+  static constexpr std::string_view kName = "atanh";
+  static double value(double v) { return std::atanh(v); }
+  static double derivative(double v) { return 1.0 / (1.0 - v * v); }
+};
+
+// Sample arguments lie where a function has values: normal ones, 1 + x^2, or within (-0.9, 0.9).
+Tensor any_number(DType dtype) { return sample_tensor({2, 3, 5, 4}, dtype); }
+Tensor above_one(DType dtype) {
+  const Tensor x = any_number(dtype);
+  return add_scalar(mul(x, x), 1.25);
+}
+Tensor within_one(DType dtype) { return mul_scalar(tanh(any_number(dtype)), 0.9); }
+
+template <typename F, Tensor (*kArgument)(DType)>
+void add_function(Catalogue& catalogue) {
+  catalogue.add({.name = F::kName, .header = "quanta/ops/elementwise.h", .dtypes = dtypes::kFloats},
+                [](DType dtype) { return sample_call(Pointwise<F>{}, {kArgument(dtype)}); });
+}
+
+}  // namespace
+
+void add_float_functions(Catalogue& catalogue) {
+  add_function<Reciprocal, above_one>(catalogue);
+  add_function<Sqrt, above_one>(catalogue);
+  add_function<Exp, any_number>(catalogue);
+  add_function<Log, above_one>(catalogue);
+  add_function<Erf, any_number>(catalogue);
+  add_function<Floor, any_number>(catalogue);
+  add_function<Ceil, any_number>(catalogue);
+  add_function<Round, any_number>(catalogue);
+  add_function<Sin, any_number>(catalogue);
+  add_function<Cos, any_number>(catalogue);
+  add_function<Tan, within_one>(catalogue);
+  add_function<Asin, within_one>(catalogue);
+  add_function<Acos, within_one>(catalogue);
+  add_function<Atan, any_number>(catalogue);
+  add_function<Sinh, any_number>(catalogue);
+  add_function<Cosh, any_number>(catalogue);
+  add_function<Asinh, any_number>(catalogue);
+  add_function<Acosh, above_one>(catalogue);
+  add_function<Atanh, within_one>(catalogue);
+}
+
+}  // namespace elementwise
+
+using namespace elementwise;
+
+Tensor reciprocal(const Tensor& x) { return run(Pointwise<Reciprocal>{}, x); }
+Tensor sqrt(const Tensor& x) { return run(Pointwise<Sqrt>{}, x); }
+Tensor exp(const Tensor& x) { return run(Pointwise<Exp>{}, x); }
+Tensor log(const Tensor& x) { return run(Pointwise<Log>{}, x); }
+Tensor erf(const Tensor& x) { return run(Pointwise<Erf>{}, x); }
+Tensor floor(const Tensor& x) { return run(Pointwise<Floor>{}, x); }
+Tensor ceil(const Tensor& x) { return run(Pointwise<Ceil>{}, x); }
+Tensor round(const Tensor& x) { return run(Pointwise<Round>{}, x); }
+Tensor sin(const Tensor& x) { return run(Pointwise<Sin>{}, x); }
+Tensor cos(const Tensor& x) { return run(Pointwise<Cos>{}, x); }
+Tensor tan(const Tensor& x) { return run(Pointwise<Tan>{}, x); }
+Tensor asin(const Tensor& x) { return run(Pointwise<Asin>{}, x); }
+Tensor acos(const Tensor& x) { return run(Pointwise<Acos>{}, x); }
+Tensor atan(const Tensor& x) { return run(Pointwise<Atan>{}, x); }
+Tensor sinh(const Tensor& x) { return run(Pointwise<Sinh>{}, x); }
+Tensor cosh(const Tensor& x) { return run(Pointwise<Cosh>{}, x); }
+Tensor asinh(const Tensor& x) { return run(Pointwise<Asinh>{}, x); }
+Tensor acosh(const Tensor& x) { return run(Pointwise<Acosh>{}, x); }
+Tensor atanh(const Tensor& x) { return run(Pointwise<Atanh>{}, x); }
+
+}  // namespace quanta

@@ -1,0 +1,100 @@
+#pragma once
+
+// Private: the dtypes of this family's operations, and their loops.
+
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/tensor.h"
+
+namespace quanta::elementwise {
+
+/// Which dtypes an operation takes.
+enum class Numbers : std::uint8_t { FloatsAndIntegers, Integers, IntegersAndBool, All };
+
+constexpr std::string_view names_of(Numbers numbers) {
+  switch (numbers) {
+    case Numbers::FloatsAndIntegers:
+      return "Float32, Float64 or an integer dtype";
+    case Numbers::Integers:
+      return "an integer dtype";
+    case Numbers::IntegersAndBool:
+      return "an integer dtype or Bool";
+    case Numbers::All:
+      break;
+  }
+  return "Float32, Float64, an integer dtype or Bool";
+}
+
+constexpr bool takes(Numbers numbers, DType dtype) {
+  switch (dtype) {
+    case DType::UInt8:
+    case DType::Int8:
+    case DType::Int16:
+    case DType::UInt16:
+    case DType::Int32:
+    case DType::Int64:
+      return true;
+    case DType::Float32:
+    case DType::Float64:
+      return numbers == Numbers::FloatsAndIntegers || numbers == Numbers::All;
+    case DType::Bool:
+      return numbers == Numbers::IntegersAndBool || numbers == Numbers::All;
+    case DType::Float16:
+    case DType::BFloat16:
+    case DType::Float8E4M3FN:
+    case DType::Float8E5M2:
+    case DType::QUInt8:
+    case DType::QInt8:
+    case DType::QInt32:
+    case DType::QUInt4x2:
+    case DType::QUInt2x4:
+      break;
+  }
+  return false;
+}
+
+inline void check_numbers(std::string_view op, std::string_view argument, const Tensor& x,
+                          Numbers numbers) {
+  QUANTA_CHECK(x.defined(), "{}: {}: expected a tensor, got an undefined one", op, argument);
+  QUANTA_SUPPORTED(takes(numbers, x.dtype()), "{}: {}: expected {} on the CPU, got {}", op,
+                   argument, names_of(numbers), x.dtype());
+}
+
+/// Calls visitor(T{}) with the type of elements that takes(Numbers::All) lets through. Bool counts
+/// as the bytes 0 and 1.
+template <typename Visitor>
+void visit_numbers(DType dtype, Visitor&& visitor) {
+  switch (dtype) {
+    case DType::Float32:
+      return visitor(float{});
+    case DType::Float64:
+      return visitor(double{});
+    case DType::Int8:
+      return visitor(std::int8_t{});
+    case DType::Int16:
+      return visitor(std::int16_t{});
+    case DType::UInt16:
+      return visitor(std::uint16_t{});
+    case DType::Int32:
+      return visitor(std::int32_t{});
+    case DType::Int64:
+      return visitor(std::int64_t{});
+    default:
+      return visitor(std::uint8_t{});
+  }
+}
+
+/// An unsigned type in which sums and products of T wrap around; int would not hold those of
+/// uint16.
+template <typename T>
+using Bits = std::conditional_t<(sizeof(T) < 4), std::uint32_t, std::make_unsigned_t<T>>;
+
+template <typename T>
+constexpr Bits<T> bits_of(T value) {
+  return static_cast<Bits<T>>(value);
+}
+
+}  // namespace quanta::elementwise
