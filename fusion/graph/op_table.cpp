@@ -12,10 +12,14 @@ namespace {
 
 OpTable built_in_ops() {
   OpTable table;
+  add_activation_ops(table);
   add_attention_ops(table);
+  add_cast_ops(table);
+  add_compare_ops(table);
   add_control_ops(table);
   add_conv_ops(table);
   add_create_ops(table);
+  add_elementwise_ops(table);
   add_indexing_ops(table);
   add_matmul_ops(table);
   add_microsoft_ops(table);
@@ -23,6 +27,7 @@ OpTable built_in_ops() {
   add_pool_ops(table);
   add_qlinear_ops(table);
   add_quantize_ops(table);
+  add_reduce_ops(table);
   add_resize_ops(table);
   add_rnn_ops(table);
   add_shape_ops(table);
