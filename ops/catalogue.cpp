@@ -1,7 +1,6 @@
 #include "quanta/ops/catalogue.h"
 
 #include "quanta/ops/detail/families.h"
-#include "quanta/ops/vision/families.h"
 
 namespace quanta {
 namespace {
@@ -39,7 +38,7 @@ Catalogue& catalogue() {
     detail::add_shuffle(made);
     detail::add_sort(made);
     detail::add_tensor_quant(made);
-    vision::add_vision(made);
+    detail::add_vision(made);
     return made;
   }();
   return all;

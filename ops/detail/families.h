@@ -37,5 +37,6 @@ void add_shape(Catalogue& catalogue);
 void add_shuffle(Catalogue& catalogue);
 void add_sort(Catalogue& catalogue);
 void add_tensor_quant(Catalogue& catalogue);
+void add_vision(Catalogue& catalogue);
 
 }  // namespace quanta::detail

@@ -79,13 +79,14 @@ struct Part {
 
 Part part_of(const Axes& axes, std::size_t first, std::size_t count) {
   Part part{first, count, {}};
-  part.geometry.channels_last = true;
   part.geometry.batch = 1;
   part.geometry.channels = 1;
   for (std::size_t d = 0; d < first; ++d) part.geometry.batch *= axes[d].output;
   for (std::size_t d = first + count; d < axes.size(); ++d) {
     part.geometry.channels *= axes[d].input;
   }
+  // Single elements are copied without memcpy.
+  part.geometry.channels_last = part.geometry.channels != 1;
   for (std::size_t i = 0; i < count; ++i) {
     part.geometry.input[3 - count + i] = axes[first + i].input;
     part.geometry.output[3 - count + i] = axes[first + i].output;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "quanta/ops/cpu/strided_loop.h"
-#include "quanta/ops/detail/dtypes.h"
+#include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/vision.h"
 #include "quanta/ops/vision/families.h"
@@ -294,7 +294,7 @@ Tensor affine_grid(const Tensor& theta, const Dims& size, bool align_corners) {
   return run(operation, theta);
 }
 
-void vision::add_vision(Catalogue& catalogue) {
+void detail::add_vision(Catalogue& catalogue) {
   catalogue.add(
       {.name = vision::GridSample::kName, .header = vision::kHeader, .dtypes = dtypes::kFloats},
       [](DType dtype) {

@@ -11,6 +11,7 @@
 #include "quanta/ops/indexing.h"
 #include "quanta/ops/shape.h"
 #include "quanta/ops/sort.h"
+#include "quanta/runtime/check.h"
 
 namespace quanta::graph {
 namespace {

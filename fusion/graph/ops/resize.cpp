@@ -12,6 +12,7 @@
 #include "quanta/fusion/graph/ops/arguments.h"
 #include "quanta/fusion/graph/ops/families.h"
 #include "quanta/ops/interpolate.h"
+#include "quanta/runtime/check.h"
 
 namespace quanta::graph {
 namespace {

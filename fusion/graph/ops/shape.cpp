@@ -19,6 +19,7 @@
 #include "quanta/ops/pad.h"
 #include "quanta/ops/shape.h"
 #include "quanta/ops/shuffle.h"
+#include "quanta/runtime/check.h"
 
 namespace quanta::graph {
 namespace {

@@ -10,6 +10,7 @@
 #include "quanta/ops/indexing.h"
 #include "quanta/ops/pad.h"
 #include "quanta/ops/vision.h"
+#include "quanta/runtime/check.h"
 
 namespace quanta::graph {
 namespace {
