@@ -104,6 +104,7 @@
 #include "quanta/ops/linear_weight_only.h"
 #include "quanta/ops/loss.h"
 #include "quanta/ops/matmul.h"
+#include "quanta/ops/mean_of_codes.h"
 #include "quanta/ops/norm.h"
 #include "quanta/ops/pad.h"
 #include "quanta/ops/pooling.h"

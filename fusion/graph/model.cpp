@@ -126,8 +126,12 @@ Model from_onnx(const OnnxModel& model, const LoadOptions& options) {
                                                      : options.max_bytes);
   Graph graph = import_graph(model);
   bind_constants(graph, options.constants);
-  fold_constants(graph);
-  std::vector<nn::Module::NamedChild> children = make_modules(graph);
+  fold_constants(graph, options.literal ? Fold::All : Fold::AllButCodes);
+  std::vector<nn::Module::NamedChild> children;
+  if (!options.literal) lower_quantized(graph, children);
+  for (nn::Module::NamedChild& child : make_modules(graph, children)) {
+    children.push_back(std::move(child));
+  }
   Model net(std::move(graph), std::move(children));
   net.set_file(without_graph(model));
   return net;

@@ -10,6 +10,7 @@
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/spatial.h"
 #include "quanta/ops/pooling/cpu_kernels.h"
+#include "quanta/ops/pooling/families.h"
 #include "quanta/ops/pooling/gradient.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
@@ -599,6 +600,7 @@ Tensor adaptive_avg_pool3d(const Tensor& x, const Dims& output_size) {
 }
 
 void detail::add_pooling(Catalogue& catalogue) {
+  pooling::add_mean_of_codes(catalogue);
   add<MaxPool>(catalogue);
   add<AvgPool>(catalogue);
   add<AdaptiveMaxPool>(catalogue);

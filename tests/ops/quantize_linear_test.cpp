@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "quanta/ops/activation.h"
+#include "quanta/ops/mean_of_codes.h"
 #include "quanta/runtime/catalogue.h"
 #include "quanta/runtime/error.h"
 
@@ -62,9 +62,9 @@ TEST_CASE("quantize_linear and dequantize_linear by channels and by blocks") {
   const Tensor scales = Tensor::from_values({1.0F, 2.0F});
   const Tensor zeros = Tensor::from_int64(std::vector<std::int64_t>{0, 5}).to(DType::UInt8);
   const Tensor rows = quantize_linear(x, scales, zeros, {.axis = -2});
-  CHECK(integers(rows) == std::vector<std::int64_t>{1, 2, 3, 4, 5, 8, 8, 9, 9, 10});
+  CHECK(integers(rows) == std::vector<std::int64_t>{1, 2, 3, 4, 5, 8, 9, 9, 9, 10});
   CHECK(dequantize_linear(rows, scales, zeros, {.axis = 0}).to_float_vector() ==
-        std::vector<float>{1, 2, 3, 4, 5, 6, 6, 8, 8, 10});
+        std::vector<float>{1, 2, 3, 4, 5, 6, 8, 8, 8, 10});
 
   const Tensor blocks = Tensor::from_values({1.0F, 2.0F, 4.0F, 0.5F}, {2, 2});
   const Tensor coded =
@@ -119,4 +119,20 @@ TEST_CASE("map_codes and map_codes_to_float look each code up") {
   CHECK(integers(quantized::map_codes(x, bytes, 0.5, 7))[3] == 252);
   CHECK(quantized::map_codes(x, bytes, 0.5, 7).quantizer().scale == 0.5);
   CHECK(quantized::map_codes_to_float(x, floats).to_float_vector()[9] == 2.25F);
+}
+
+TEST_CASE("global_mean_to_float: means of exact sums") {
+  const Tensor codes = quantize_linear(sample_tensor({2, 5, 7, 3}), Tensor::scalar(0.02),
+                                       Tensor::full({}, 128.0, DType::UInt8));
+  const Tensor means = quantized::global_mean_to_float(quantized::from_codes(codes, 0.5, 100));
+  REQUIRE(means.sizes() == Dims{2, 5, 1, 1});
+  const std::vector<std::int64_t> all = integers(codes);
+  const std::vector<float> got = means.to_float_vector();
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    std::int64_t sum = 0;
+    for (std::size_t p = 0; p < 21; ++p) sum += all[i * 21 + p] - 100;
+    CHECK(got[i] == static_cast<float>(static_cast<double>(sum) * 0.5 / 21.0));
+  }
+  CHECK_THROWS_AS(quantized::global_mean_to_float(quantized::from_codes(codes[0][0], 0.5, 0)),
+                  ArgumentError);
 }

@@ -73,7 +73,7 @@ std::vector<Node> inline_graph(Graph& graph, const Node& node, const Graph& body
 
 class Folder {
  public:
-  explicit Folder(Graph& graph) : graph_(graph) {}
+  Folder(Graph& graph, Fold fold) : graph_(graph), fold_(fold) {}
 
   bool run() {
     std::vector<Node> todo = std::move(graph_.nodes);
@@ -112,6 +112,7 @@ class Folder {
 
   bool evaluate(const Node& node) {
     if (node.row == nullptr || !node.graphs.empty() || is_random(node)) return false;
+    if (fold_ == Fold::AllButCodes && node.op == "DequantizeLinear") return false;
     std::vector<Tensor> inputs;
     std::vector<OnnxType> types;
     for (const ValueId id : node.inputs) {
@@ -152,12 +153,13 @@ class Folder {
         }
         std::replace(copy->outputs.begin(), copy->outputs.end(), inside, constant);
       }
-      fold_constants(*copy);
+      fold_constants(*copy, fold_);
       body = std::move(copy);
     }
   }
 
   Graph& graph_;
+  Fold fold_;
   bool changed_ = false;
 };
 
@@ -182,6 +184,6 @@ bool bind_constants(Graph& graph, const NamedTensors& constants) {
   return !constants.empty();
 }
 
-bool fold_constants(Graph& graph) { return Folder(graph).run(); }
+bool fold_constants(Graph& graph, Fold fold) { return Folder(graph, fold).run(); }
 
 }  // namespace quanta::graph

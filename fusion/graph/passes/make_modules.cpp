@@ -19,11 +19,13 @@ std::string child_name(const Node& node) {
 
 }  // namespace
 
-std::vector<nn::Module::NamedChild> make_modules(Graph& graph) {
+std::vector<nn::Module::NamedChild> make_modules(Graph& graph,
+                                                 const std::vector<nn::Module::NamedChild>& taken) {
   std::vector<nn::Module::NamedChild> children;
-  const auto is_taken = [&children](const std::string& name) {
-    return std::any_of(children.begin(), children.end(),
-                       [&name](const auto& child) { return child.name == name; });
+  const auto is_taken = [&](const std::string& name) {
+    const auto is_it = [&name](const auto& child) { return child.name == name; };
+    return std::any_of(children.begin(), children.end(), is_it) ||
+           std::any_of(taken.begin(), taken.end(), is_it);
   };
   for (Node& node : graph.nodes) {
     if (node.row == nullptr || node.row->make_module == nullptr || node.operation != nullptr ||

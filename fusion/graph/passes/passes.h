@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "quanta/fusion/graph/graph.h"
@@ -18,13 +19,50 @@ bool bind_constants(Graph& graph, const NamedTensors& constants);
 /// Calculates what depends on constants alone; takes the branch of an If whose condition is constant
 /// into the graph. Constants of more than a megabyte that an operator blows up (ConstantOfShape,
 /// Expand, Tile ...) are left to be calculated in each run.
-bool fold_constants(Graph& graph);
+/// With Fold::AllButCodes DequantizeLinear of constants stays, for the passes that make int8 layers
+/// of it.
+enum class Fold : std::uint8_t { All, AllButCodes };
+bool fold_constants(Graph& graph, Fold fold = Fold::All);
 
 /// Drops Identity, Dropout, Cast and Reshape that change nothing.
 bool drop_identity(Graph& graph);
 
+/// QLinearConv and its like become the operator of ONNX between DequantizeLinear and
+/// QuantizeLinear, where their scales are constants.
+bool expand_qoperators(Graph& graph);
+
+/// DynamicQuantizeLinear, MatMulInteger or ConvInteger, Cast, Mul and Add become one layer behind
+/// DynamicQuantizeLinear.
+bool lower_dynamic(Graph& graph);
+
+/// MatMulNBits, and MatMul and Gemm with a constant in blocks or of 4 bits, become weight-only linear
+/// layers, which are added to `children`.
+bool lower_weight_only(Graph& graph, std::vector<nn::Module::NamedChild>& children);
+
+/// Transpose, Reshape and their like of dequantized constants are done on the codes.
+bool move_constant_codes(Graph& graph);
+
+/// All passes that make an int8 graph of quantized operators, in order.
+bool lower_quantized(Graph& graph, std::vector<nn::Module::NamedChild>& children);
+
+/// QuantizeLinear and DequantizeLinear of 8 bits and one scale become annotations: a value with
+/// `codes` stands for the numbers of its codes, for all who take it, and nodes "Quantize" make such
+/// values of floats. All codes are QUInt8: signed ones and their zero points grow by 128.
+bool absorb_qdq(Graph& graph);
+
+/// Codes go through what only moves numbers: forward from where they are made, backward from where
+/// they are wanted.
+bool spread_codes(Graph& graph);
+
+/// Nodes between codes become int8 operations and modules, which are added to `children`; functions
+/// of one code become tables, and what stays in float gets its codes dequantized, and says why in
+/// Node::float_reason. After absorb_qdq, whose annotations no float operator can read.
+bool lower_codes(Graph& graph, std::vector<nn::Module::NamedChild>& children);
+
 /// A child module for each node whose row has one (see OpRow::make_module), named after the node;
 /// the node's constants that the module holds are its parameters.
-std::vector<nn::Module::NamedChild> make_modules(Graph& graph);
+/// Names of `taken` are not given again.
+std::vector<nn::Module::NamedChild> make_modules(
+    Graph& graph, const std::vector<nn::Module::NamedChild>& taken = {});
 
 }  // namespace quanta::graph
