@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "quanta/nn/data/detail/byte_order.h"
+#include "quanta/nn/data/detail/npy_array.h"
 #include "quanta/runtime/atomic_file.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/file_sizes.h"
@@ -215,11 +216,10 @@ void check_bools(std::span<const std::byte> data, const std::string& where) {
 
 }  // namespace
 
-Tensor read_npy(const std::filesystem::path& path) {
-  const std::string where = "read_npy: " + path.string();
-  std::shared_ptr<quanta::detail::MappedFile> file =
-      quanta::detail::MappedFile::open(path, "read_npy");
-  const std::span<std::byte> bytes = file->bytes();
+namespace detail {
+
+Tensor npy_array(std::span<std::byte> bytes, const std::string& where,
+                 const std::shared_ptr<void>& owner) {
   const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   const auto [begin, end] = header_range(text, where);
   const Header header = HeaderParser(text.substr(begin, end - begin), where).parse();
@@ -234,22 +234,23 @@ Tensor read_npy(const std::filesystem::path& path) {
   if (dtype == DType::Bool) check_bools(data, where);
   const Dims strides = compute_strides(sizes, *header.fortran_order);
   const bool swap = header.big_endian && item_size(dtype) > 1;
-  if (!swap && end % item_size(dtype) == 0) {
+  const bool aligned = reinterpret_cast<std::uintptr_t>(data.data()) % item_size(dtype) == 0;
+  if (!swap && aligned) {
     return Tensor::from_blob(data.data(), sizes, strides, dtype,
-                             [file](void*) mutable { file.reset(); });
+                             [owner = owner](void*) mutable { owner.reset(); });
   }
   const Tensor flat = Tensor::empty({static_cast<std::int64_t>(wanted / item_size(dtype))}, dtype);
   const std::span<std::byte> copy(static_cast<std::byte*>(flat.data_ptr()), wanted);
   std::copy(data.begin(), data.end(), copy.begin());
-  if (swap) detail::reverse_each(copy, item_size(dtype));
+  if (swap) reverse_each(copy, item_size(dtype));
   return flat.as_strided(sizes, strides, 0);
 }
 
-void write_npy(const std::filesystem::path& path, const Tensor& x) {
+std::string npy_header(const Tensor& x, std::string_view op) {
   const auto* type = std::find_if(kTypes.begin(), kTypes.end(), [&](const TypeName& candidate) {
     return x.defined() && candidate.dtype == x.dtype();
   });
-  QUANTA_CHECK(type != kTypes.end(), "write_npy: x: expected a plain dtype that numpy has, got {}",
+  QUANTA_CHECK(type != kTypes.end(), "{}: x: expected a plain dtype that numpy has, got {}", op,
                x.defined() ? to_string(x.dtype()) : "an undefined tensor");
   std::string shape;
   for (const std::int64_t size : x.sizes()) shape += fmt::format("{}, ", size);
@@ -260,8 +261,20 @@ void write_npy(const std::filesystem::path& path, const Tensor& x) {
   while ((kStart + header.size() + 1) % 64 != 0) header += ' ';
   header += '\n';
   const auto length = header.size();
-  header = std::string(kMagic) + std::string("\x01\x00", 2) + static_cast<char>(length & 0xFFU) +
-           static_cast<char>(length >> 8U) + header;
+  return std::string(kMagic) + std::string("\x01\x00", 2) + static_cast<char>(length & 0xFFU) +
+         static_cast<char>(length >> 8U) + header;
+}
+
+}  // namespace detail
+
+Tensor read_npy(const std::filesystem::path& path) {
+  const std::shared_ptr<quanta::detail::MappedFile> file =
+      quanta::detail::MappedFile::open(path, "read_npy");
+  return detail::npy_array(file->bytes(), "read_npy: " + path.string(), file);
+}
+
+void write_npy(const std::filesystem::path& path, const Tensor& x) {
+  const std::string header = detail::npy_header(x, "write_npy");
   const Tensor values = x.contiguous();
   write_file_atomically(path, [&](const auto& sink) {
     sink(std::as_bytes(std::span(header)));

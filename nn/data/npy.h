@@ -1,6 +1,9 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
 
 #include "quanta/runtime/tensor.h"
 
@@ -21,5 +24,17 @@ Tensor read_npy(const std::filesystem::path& path);
 /// Writes the elements of a plain tensor in C order; the tensor is made contiguous. Atomic. Throws
 /// FileError, and ArgumentError for dtypes that numpy does not have.
 void write_npy(const std::filesystem::path& path, const Tensor& x);
+
+/// Arrays by name, as numpy.savez and savez_compressed write them (a zip archive of .npy files).
+using NamedArrays = std::map<std::string, Tensor, std::less<>>;
+
+/// Reads all arrays of a .npz file; what is stored without compression points into the mapped file as
+/// in read_npy. Throws FileError as read_npy, and for archives that are damaged, encrypted or hold
+/// anything but arrays, each under one name; nothing is made larger than the file can fill.
+NamedArrays read_npz(const std::filesystem::path& path);
+
+/// Writes arrays without compression. Atomic. Throws FileError, and ArgumentError for dtypes that
+/// numpy does not have, for an empty name and from 4 GiB in all.
+void write_npz(const std::filesystem::path& path, const NamedArrays& arrays);
 
 }  // namespace quanta::data
