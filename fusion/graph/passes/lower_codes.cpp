@@ -21,6 +21,15 @@ bool is_heavy(const Node& node) {
          std::ranges::find(kHeavy, std::string_view(node.op)) != kHeavy.end();
 }
 
+/// Each element by itself, at most with others at its place.
+bool is_pointwise(const Node& node) {
+  constexpr std::array kOps{"Add", "Clip",  "Div", "LeakyRelu", "Max", "Min",
+                            "Mul", "PRelu", "Pow", "Relu",      "Sub"};
+  return is_plain(node) && node.domain.empty() &&
+         (node.row->rule == CodeRule::Table ||
+          std::ranges::find(kOps, std::string_view(node.op)) != kOps.end());
+}
+
 /// The one user of a value, where nobody else takes it.
 const Node* only_user(const Graph& graph, const Uses& uses, ValueId id, NodeId& user) {
   if (id == kNone || !uses.used_once(id)) return nullptr;
@@ -234,13 +243,7 @@ void Lowering::run() {
 }
 
 bool Lowering::lower_table(const Node& node) {
-  constexpr std::array kBinary{"Add", "Div", "Max", "Min", "Mul", "Pow", "Sub"};
-  constexpr std::array kUnary{"Clip", "Relu", "LeakyRelu", "PRelu"};
-  const std::string_view op = node.op;
-  const bool pointwise = node.row->rule == CodeRule::Table ||
-                         std::ranges::find(kBinary, op) != kBinary.end() ||
-                         std::ranges::find(kUnary, op) != kUnary.end();
-  if (!pointwise || node.outputs.size() != 1 || node.outputs[0] == kNone) return false;
+  if (!is_pointwise(node) || node.outputs.size() != 1 || node.outputs[0] == kNone) return false;
   std::vector<Tensor> inputs;
   std::vector<OnnxType> types;
   ValueId source = kNone;
@@ -265,7 +268,43 @@ bool Lowering::lower_table(const Node& node) {
   if (source == kNone) return false;
   const Tensor result = run_node(node, nullptr, inputs, types)[0];
   if (result.dtype() != DType::Float32 || result.numel() != 256) return false;
-  tables_[node.outputs[0]] = {source, result.reshape({256}).contiguous()};
+  const ValueTable table{source, result.reshape({256}).contiguous()};
+  if (!stays_coded(node, table)) tables_[node.outputs[0]] = table;
+  return true;
+}
+
+bool Lowering::stays_coded(const Node& node, const ValueTable& table) {
+  const ValueId output = node.outputs[0];
+  if (graph.is_output(output)) return false;
+  // A table that another one follows is one with it.
+  const auto ends_here = [&](NodeId id) {
+    const Node& user = graph.nodes[index_of(id)];
+    if (is_made(user, "Quantize")) return false;
+    return !is_pointwise(user) || std::ranges::any_of(user.inputs, [&](ValueId input) {
+      if (input == kNone || input == output) return false;
+      const Tensor constant = constant_floats(graph, input);
+      return !constant.defined() || constant.numel() != 1;
+    });
+  };
+  if (std::ranges::none_of(uses.users(output), ends_here)) return false;
+  const Codes own = *codes(table.source);
+  const std::shared_ptr<const ByteTable> bytes = codes_table(table.floats, own);
+  const std::optional<ValueTable> all = table_of(table.source);
+  const auto* numbers = static_cast<const float*>(all->floats.data_ptr());
+  const auto* answers = static_cast<const float*>(table.floats.data_ptr());
+  bool same = true;
+  for (std::size_t i = 0; i < bytes->size(); ++i) {
+    if (numbers[(*bytes)[i]] != answers[i]) return false;
+    same = same && (*bytes)[i] == i;
+  }
+  if (same) {
+    same_[output] = table.source;
+    return true;
+  }
+  graph.values[index_of(output)].codes = own;
+  emit(made_node(node.name, "MapCodes",
+                 quantized::map_codes_operation(bytes, own.scale, own.zero_point), {table.source},
+                 {output}));
   return true;
 }
 

@@ -88,6 +88,9 @@ class Lowering {
   void visit(Node node);
   void visit_quantize(const Node& node);
   void keep(Node node);
+  /// A function of codes whose answers are numbers that these codes stand for, as relu's are, keeps
+  /// the codes where more than another table takes it.
+  bool stays_coded(const Node& node, const ValueTable& table);
   /// A Gather from dequantized constants takes the codes.
   void take_coded_table(Node& node);
   void emit_clip(const Node& node, const Wanted& want, ValueId whole);
