@@ -288,7 +288,6 @@ struct DynamicQuantizeLinear final : Op<DynamicQuantizeLinear> {
     });
     return "simd";
   }
-  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
 };
 
 /// The same numbers as codes that carry scale and zero point.
