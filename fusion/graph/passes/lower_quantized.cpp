@@ -75,6 +75,7 @@ bool lower_quantized(Graph& graph, std::vector<nn::Module::NamedChild>& children
   bool changed = drop_identity(graph);
   if (expand_qoperators(graph)) changed = true;
   if (move_constant_codes(graph)) changed = true;
+  if (fold_channel_scales(graph)) changed = true;
   if (lower_dynamic(graph)) changed = true;
   if (absorb_qdq(graph)) changed = true;
   if (spread_codes(graph)) changed = true;

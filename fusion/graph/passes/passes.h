@@ -31,6 +31,10 @@ bool drop_identity(Graph& graph);
 /// QuantizeLinear, where their scales are constants.
 bool expand_qoperators(Graph& graph);
 
+/// Scales of each channel of what depthwise convolutions take move into the scales of weights, so
+/// that one scale is left.
+bool fold_channel_scales(Graph& graph);
+
 /// DynamicQuantizeLinear, MatMulInteger or ConvInteger, Cast, Mul and Add become one layer behind
 /// DynamicQuantizeLinear.
 bool lower_dynamic(Graph& graph);

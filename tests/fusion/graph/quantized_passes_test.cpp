@@ -281,6 +281,39 @@ TEST_CASE("lower_codes: products of two activations") {
   for (const Node& node : lowered.graph().nodes) CHECK(node.row == nullptr);
 }
 
+TEST_CASE("fold_channel_scales: a scale a channel before a depthwise convolution") {
+  for (const bool clipped : {true, false}) {
+    NetBuilder net;
+    const std::string x = net.coded(net.input("x"), 0.0513, 120);
+    const std::string w = net.weight(codes({4, 3, 1, 1}, DType::Int8, 2), Tensor::scalar(0.0107),
+                                     Tensor::zeros({}, DType::Int8));
+    const std::string bias = net.constant(Tensor::from_values({0.1F, 0.2F, -0.3F, 0.4F}));
+    const std::string y = net.node("Conv", {x, w, bias});
+    const std::string six = net.constant(Tensor::scalar(6.0));
+    const std::string none = net.constant(Tensor::scalar(0.0));
+    const std::string end = clipped ? net.node("Clip", {y, none, six}) : net.node("Sigmoid", {y});
+    const std::string scales =
+        net.constant(Tensor::from_values({0.0201F, 0.0113F, 0.0233F, 0.0059F}));
+    const std::string zeros = net.constant(Tensor::full({4}, -128.0, DType::Int8));
+    const OnnxAttributes axis{{"axis", std::int64_t{1}}};
+    const std::string coded =
+        net.node("DequantizeLinear",
+                 {net.node("QuantizeLinear", {end, scales, zeros}, axis), scales, zeros}, axis);
+    const std::string deep = net.weight(codes({4, 1, 3, 3}, DType::Int8, 3),
+                                        Tensor::from_values({0.013F, 0.011F, 0.017F, 0.019F}),
+                                        Tensor::zeros({4}, DType::Int8));
+    const std::string z = net.node("Conv", {coded, deep}, {{"group", std::int64_t{4}}});
+    const OnnxModel file = net.finish({net.quantize(z, 0.0471, 128)});
+    check_codes(file, {sample_tensor({4, 3, 19, 16})});
+    Graph graph = imported(file);
+    CHECK(graph::fold_channel_scales(graph));
+    CHECK(count_of(graph, "Div") == (clipped ? 0 : 1));
+    const Model lowered = graph::from_onnx(file);
+    CHECK(count_of(lowered.graph(), "QuantizeLinear") == 0);
+    CHECK(lowered.graph().nodes.back().op == "ToCodes");
+  }
+}
+
 TEST_CASE("expand_qoperators: operators of codes are lowered as Q and DQ around them are") {
   NetBuilder net;
   const std::string x = net.input("x", OnnxType::UInt8);
