@@ -28,12 +28,18 @@ struct Recording::Seen {
   std::unordered_map<const Storage*, Memory> made;
 };
 
-Recording::Recording(const Tensor& input) : seen_(std::make_unique<Seen>()) {
+Recording::Recording(std::span<const Tensor> inputs) : seen_(std::make_unique<Seen>()) {
   QUANTA_CHECK(!is_recording(), "freeze: recording: expected one at a time, got another inside");
-  seen_->made.emplace(input.storage().get(), Seen::Memory{.storage = input.storage(),
-                                                          .is_written = true,
-                                                          .is_input = true,
-                                                          .version = input.version()});
+  for (const Tensor& input : inputs) {
+    const bool is_new =
+        seen_->made
+            .emplace(input.storage().get(), Seen::Memory{.storage = input.storage(),
+                                                         .is_written = true,
+                                                         .is_input = true,
+                                                         .version = input.version()})
+            .second;
+    QUANTA_CHECK(is_new, "freeze: inputs: expected memory of its own for each, got two that share");
+  }
   detail::recording = this;
   detail::noting = this;
 }
@@ -97,6 +103,7 @@ Tensor all_bytes(const IntrusivePtr<Storage>& storage) {
 }  // namespace
 
 void mark_constant(const Tensor& x) {
+  if (!is_recording()) return;
   const auto found = detail::recording->seen_->made.find(x.storage().get());
   if (found == detail::recording->seen_->made.end()) return;
   found->second.is_constant = true;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,8 +30,10 @@ struct Step {
 /// Notes the steps of the calling thread while it lives. Recordings do not nest.
 class Recording {
  public:
-  /// `input` is what the run is given: what another run will have other values in.
-  explicit Recording(const Tensor& input);
+  /// `inputs` is what the run is given: what another run will have other values in. Each has
+  /// memory of its own.
+  explicit Recording(std::span<const Tensor> inputs);
+  explicit Recording(const Tensor& input) : Recording(std::span<const Tensor>(&input, 1)) {}
   ~Recording();
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
@@ -71,7 +74,8 @@ void record(Step step);
 /// before the first write is put there in every run. Does nothing unless is_recording().
 void before_write(std::string_view op, const Tensor& x);
 
-/// Says that this new tensor holds the same values in every run. Only while is_recording().
+/// Says that this new tensor holds the same values in every run. Does nothing unless
+/// is_recording().
 void mark_constant(const Tensor& x);
 
 /// Throws UnsupportedError while recording, when values that a run has calculated are about to be

@@ -42,8 +42,14 @@ Tensor tensor_of(const Value& value, IntrusivePtr<Storage> storage, std::byte* b
 
 struct ReplayPlan::Layout {
   Program program;
-  Value input;  ///< of the recorded run; its offset is where the elements began
+  std::vector<Value> inputs;  ///< of the recorded run; offsets are where the elements began
   std::size_t arena_bytes = 0;
+};
+
+/// Where an input or output lies in this run.
+struct ReplayPlan::Place {
+  IntrusivePtr<Storage> storage;
+  std::byte* begin = nullptr;
 };
 
 /// The tensors of all steps over one block of memory. Those that lie in the input or the output get
@@ -52,6 +58,7 @@ struct ReplayPlan::Instance {
   struct Moving {
     TensorImpl* tensor;
     std::size_t offset;
+    std::size_t number;  ///< of the input or output
   };
   IntrusivePtr<Storage> arena;
   std::vector<Tensor> tensors;           // inputs, then outputs, step by step
@@ -72,11 +79,20 @@ struct ReplayPlan::Instance {
     }
   }
 
-  static void move(const std::vector<Moving>& group, const IntrusivePtr<Storage>& storage,
-                   std::byte* begin) {
+  static void move(const std::vector<Moving>& group, std::span<const Place> places) {
     for (const Moving& moving : group) {
-      moving.tensor->storage = storage;
-      moving.tensor->data = begin + moving.offset;
+      const Place& place = places[moving.number];
+      moving.tensor->storage = place.storage;
+      moving.tensor->data = place.begin + moving.offset;
+    }
+  }
+  /// Lets go of the caller's memory.
+  void forget() noexcept {
+    for (const auto* group : {&in_input, &in_output}) {
+      for (const Moving& moving : *group) {
+        moving.tensor->storage = arena;
+        moving.tensor->data = arena->data();
+      }
     }
   }
 
@@ -88,29 +104,30 @@ struct ReplayPlan::Instance {
       return;
     }
     tensors.push_back(tensor_of(value, arena, arena->data() + buffer.offset));
-    const Moving moving{tensors.back().impl().get(), value.offset};
+    const Moving moving{tensors.back().impl().get(), value.offset, buffer.number};
     if (buffer.kind == BufferKind::Input) in_input.push_back(moving);
     if (buffer.kind == BufferKind::Output) in_output.push_back(moving);
   }
 };
 
-ReplayPlan::ReplayPlan(const Recording& recording, const Tensor& input, const Tensor& output) {
+ReplayPlan::ReplayPlan(const Recording& recording, std::span<const Tensor> inputs,
+                       std::span<const Tensor> outputs) {
   auto layout = std::make_unique<Layout>();
   Program& program = layout->program;
-  program = detail::make_program(recording, input, output);
+  program = detail::make_program(recording, inputs, outputs);
   info_.recorded_steps = program.steps.size();
   info_.result_bytes = written_bytes(program);
   detail::drop_unused(program);
   detail::share_equal_steps(program);
   detail::join_tables(program);
   layout->arena_bytes = detail::place_buffers(program);
-  layout->input = {0,
-                   static_cast<std::size_t>(static_cast<const std::byte*>(input.data_ptr()) -
-                                            input.storage()->data()),
-                   input.sizes(),
-                   input.strides(),
-                   input.dtype(),
-                   input.impl()->quantizer};
+  for (const Tensor& input : inputs) {
+    layout->inputs.push_back(
+        {0,
+         static_cast<std::size_t>(static_cast<const std::byte*>(input.data_ptr()) -
+                                  input.storage()->data()),
+         input.sizes(), input.strides(), input.dtype(), input.impl()->quantizer});
+  }
   info_.steps = program.steps.size();
   info_.arena_bytes = layout->arena_bytes;
   layout_ = std::move(layout);
@@ -131,9 +148,7 @@ std::unique_ptr<ReplayPlan::Instance> ReplayPlan::take() const {
 }
 
 void ReplayPlan::give(std::unique_ptr<Instance> instance) const noexcept {
-  // The caller's memory is not kept.
-  Instance::move(instance->in_input, instance->arena, instance->arena->data());
-  Instance::move(instance->in_output, instance->arena, instance->arena->data());
+  instance->forget();
   try {
     const std::lock_guard lock(mutex_);
     free_.push_back(std::move(instance));
@@ -141,38 +156,27 @@ void ReplayPlan::give(std::unique_ptr<Instance> instance) const noexcept {
   }
 }
 
-Tensor ReplayPlan::run(const Tensor& x) const {
-  const Program& program = layout_->program;
-  const Value& expected = layout_->input;
-  QUANTA_CHECK(x.defined(), "freeze: x: expected a tensor, got an undefined one");
-  QUANTA_CHECK(x.dtype() == expected.dtype && x.sizes() == expected.sizes,
-               "freeze: x: expected {} {} as the example was, got {} {} (freeze the network for "
-               "these sizes too)",
-               expected.dtype, expected.sizes, x.dtype(), x.sizes());
-  QUANTA_CHECK(!x.is_quantized() || x.impl()->quantizer == expected.quantizer,
-               "freeze: x: expected the quantization parameters of the example, got others");
-  if (x.strides() != expected.strides) {
-    const bool last = expected.strides == contiguous_strides(x.sizes(), MemoryFormat::ChannelsLast);
-    const Tensor copy = x.clone(last ? MemoryFormat::ChannelsLast : MemoryFormat::Contiguous);
-    return run(copy);
+void ReplayPlan::check(std::span<const Tensor> inputs) const {
+  QUANTA_CHECK(inputs.size() == layout_->inputs.size(),
+               "freeze: inputs: expected {} as in the example, got {}", layout_->inputs.size(),
+               inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& x = inputs[i];
+    const Value& expected = layout_->inputs[i];
+    QUANTA_CHECK(x.defined(), "freeze: x: expected a tensor, got an undefined one");
+    QUANTA_CHECK(x.dtype() == expected.dtype && x.sizes() == expected.sizes,
+                 "freeze: x: expected {} {} as the example was, got {} {} (freeze the network for "
+                 "these sizes too)",
+                 expected.dtype, expected.sizes, x.dtype(), x.sizes());
+    QUANTA_CHECK(!x.is_quantized() || x.impl()->quantizer == expected.quantizer,
+                 "freeze: x: expected the quantization parameters of the example, got others");
   }
-  std::unique_ptr<Instance> instance = take();
-  const Buffer& result = program.buffers[program.output.buffer];
-  IntrusivePtr<Storage> storage;
-  if (result.kind == BufferKind::Output) {
-    storage = IntrusivePtr<Storage>(new Storage(result.bytes, Device::cpu()));
-  } else {
-    storage = result.kind == BufferKind::Constant ? result.constant : x.storage();
-  }
-  // Offsets count from the recorded input's storage.
-  std::byte* input_begin = static_cast<std::byte*>(x.data_ptr()) - expected.offset;
-  Instance::move(instance->in_input, x.storage(), input_begin);
-  if (result.kind == BufferKind::Output) {
-    Instance::move(instance->in_output, storage, storage->data());
-  }
-  const Tensor* next = instance->tensors.data();
-  const Tensor* const* arguments = instance->arguments.data();
-  for (const PlannedStep& step : program.steps) {
+}
+
+void ReplayPlan::run_steps(Instance& instance) const {
+  const Tensor* next = instance.tensors.data();
+  const Tensor* const* arguments = instance.arguments.data();
+  for (const PlannedStep& step : layout_->program.steps) {
     const PathOverride path(step.path);
     OpScope scope([&] { return step.operation->name(); });
     const Arguments in(arguments, step.is_given.size());
@@ -182,9 +186,76 @@ Tensor ReplayPlan::run(const Tensor& x) const {
     scope.kernel(step.operation->cpu(in, out));
     scope.work([&] { return step.operation->work(in, out); });
   }
+}
+
+void ReplayPlan::run_between(std::span<const Tensor> inputs, std::span<Place> in_places,
+                             std::span<Place> out_places) const {
+  check(inputs);
+  const Program& program = layout_->program;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Value& expected = layout_->inputs[i];
+    const Tensor& x = inputs[i];
+    // Offsets count from the recorded input's storage.
+    const auto place = [&](const Tensor& from) {
+      in_places[i] = {from.storage(), static_cast<std::byte*>(from.data_ptr()) - expected.offset};
+    };
+    if (x.strides() == expected.strides) {
+      place(x);
+    } else {
+      const bool last =
+          expected.strides == contiguous_strides(x.sizes(), MemoryFormat::ChannelsLast);
+      place(x.clone(last ? MemoryFormat::ChannelsLast : MemoryFormat::Contiguous));
+    }
+  }
+  for (std::size_t i = 0; i < out_places.size(); ++i) {
+    const Buffer& buffer = program.buffers[program.outputs[i].buffer];
+    Place& place = out_places[i];
+    switch (buffer.kind) {
+      case BufferKind::Input:
+        place = in_places[buffer.number];
+        break;
+      case BufferKind::Constant:
+        place = {buffer.constant, buffer.constant->data()};
+        break;
+      case BufferKind::Output:
+      case BufferKind::Arena:
+        if (buffer.number != i) {  // several results in one buffer
+          place = out_places[buffer.number];
+        } else {
+          place.storage = IntrusivePtr<Storage>(new Storage(buffer.bytes, Device::cpu()));
+          place.begin = place.storage->data();
+        }
+        break;
+    }
+  }
+  std::unique_ptr<Instance> instance = take();
+  Instance::move(instance->in_input, in_places);
+  Instance::move(instance->in_output, out_places);
+  run_steps(*instance);
   give(std::move(instance));
-  std::byte* begin = result.kind == BufferKind::Input ? input_begin : storage->data();
-  return tensor_of(program.output, std::move(storage), begin);
+}
+
+Tensor ReplayPlan::run(const Tensor& x) const {
+  QUANTA_CHECK(layout_->program.outputs.size() == 1,
+               "freeze: x: expected all inputs of a plan with {} results, got one tensor",
+               layout_->program.outputs.size());
+  Place in;
+  Place out;
+  run_between({&x, 1}, {&in, 1}, {&out, 1});
+  return tensor_of(layout_->program.outputs[0], std::move(out.storage), out.begin);
+}
+
+std::vector<Tensor> ReplayPlan::run(std::span<const Tensor> inputs) const {
+  std::vector<Place> in_places(inputs.size());
+  std::vector<Place> out_places(layout_->program.outputs.size());
+  run_between(inputs, in_places, out_places);
+  std::vector<Tensor> results;
+  results.reserve(out_places.size());
+  for (std::size_t i = 0; i < out_places.size(); ++i) {
+    results.push_back(tensor_of(layout_->program.outputs[i], std::move(out_places[i].storage),
+                                out_places[i].begin));
+  }
+  return results;
 }
 
 std::string ReplayPlan::to_string() const {

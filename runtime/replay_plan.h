@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,13 @@ namespace quanta::replay {
 /// for later runs.
 class ReplayPlan {
  public:
-  /// `input` is what was recorded with, `output` what came out. Throws UnsupportedError when the
+  /// `inputs` is what was recorded with, `outputs` what came out. Throws UnsupportedError when an
   /// output is not the result of recorded steps.
-  ReplayPlan(const Recording& recording, const Tensor& input, const Tensor& output);
+  ReplayPlan(const Recording& recording, std::span<const Tensor> inputs,
+             std::span<const Tensor> outputs);
+  ReplayPlan(const Recording& recording, const Tensor& input, const Tensor& output)
+      : ReplayPlan(recording, std::span<const Tensor>(&input, 1),
+                   std::span<const Tensor>(&output, 1)) {}
   ~ReplayPlan();
   ReplayPlan(const ReplayPlan&) = delete;
   ReplayPlan& operator=(const ReplayPlan&) = delete;
@@ -28,6 +33,8 @@ class ReplayPlan {
   /// Throws ArgumentError unless x has the sizes, dtype and quantization parameters of the recorded
   /// input. Another memory order is copied first.
   Tensor run(const Tensor& x) const;
+  /// The same of a plan with any number of inputs and outputs.
+  std::vector<Tensor> run(std::span<const Tensor> inputs) const;
 
   struct Info {
     std::size_t recorded_steps = 0;
@@ -42,6 +49,12 @@ class ReplayPlan {
  private:
   struct Instance;
   struct Layout;
+  struct Place;
+  /// Throws ArgumentError unless the inputs are as the examples were.
+  void check(std::span<const Tensor> inputs) const;
+  void run_between(std::span<const Tensor> inputs, std::span<Place> in_places,
+                   std::span<Place> out_places) const;
+  void run_steps(Instance& instance) const;
   std::unique_ptr<Instance> take() const;
   void give(std::unique_ptr<Instance> instance) const noexcept;
 

@@ -55,19 +55,28 @@ Model::Model(Graph graph, std::vector<NamedChild> children)
   eval();
 }
 
-std::vector<Tensor> Model::run(std::span<const Tensor> inputs, const Watch& watch) const {
+void Model::check_inputs(std::span<const Tensor> inputs) const {
   QUANTA_CHECK(inputs.size() == graph_->inputs.size(),
                "graph::Model: inputs: expected {} ({}), got {}", graph_->inputs.size(),
                fmt::join(input_names(), ", "), inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     check_input(graph_->values[static_cast<std::size_t>(graph_->inputs[i])], inputs[i]);
   }
+}
+
+std::vector<const nn::Module*> Model::node_modules() const {
   std::vector<const nn::Module*> modules(children_of_nodes_->size(), nullptr);
   for (std::size_t i = 0; i < modules.size(); ++i) {
     const std::ptrdiff_t child = (*children_of_nodes_)[i];
     if (child >= 0) modules[i] = child_at(static_cast<std::size_t>(child)).get();
   }
-  return run_graph(*graph_, inputs, modules, watch);
+  return modules;
+}
+
+std::vector<Tensor> Model::run(std::span<const Tensor> inputs, const Watch& watch) const {
+  check_inputs(inputs);
+  const AllocationLimit limit(default_allocation_limit());
+  return run_graph(*graph_, inputs, node_modules(), watch);
 }
 
 std::vector<Tensor> Model::run(std::span<const Tensor> inputs) const { return run(inputs, {}); }
@@ -88,12 +97,15 @@ std::vector<Tensor> Model::in_order(const NamedTensors& inputs) const {
   return ordered;
 }
 
-NamedTensors Model::run(const NamedTensors& inputs) const {
-  const std::vector<Tensor> results = run(in_order(inputs));
+NamedTensors Model::name_results(std::span<const Tensor> results) const {
   const std::vector<std::string> names = output_names();
   NamedTensors named;
   for (std::size_t i = 0; i < names.size(); ++i) named[names[i]] = results[i];
   return named;
+}
+
+NamedTensors Model::run(const NamedTensors& inputs) const {
+  return name_results(run(in_order(inputs)));
 }
 
 Tensor Model::forward(const Tensor& x) const {
@@ -128,6 +140,8 @@ Model from_onnx(const OnnxModel& model, const LoadOptions& options) {
   bind_constants(graph, options.constants);
   fold_constants(graph, options.literal ? Fold::All : Fold::AllButCodes);
   std::vector<nn::Module::NamedChild> children;
+  drop_identity(graph);
+  if (!options.literal) fold_batch_norm(graph);
   if (!options.literal) lower_quantized(graph, children);
   for (nn::Module::NamedChild& child : make_modules(graph, children)) {
     children.push_back(std::move(child));

@@ -52,6 +52,14 @@ class Model : public nn::Module {
   /// By position: as many as input_names().
   std::vector<Tensor> run(std::span<const Tensor> inputs) const;
 
+  /// Throws ArgumentError unless these are tensors of the dtypes that the graph declares.
+  void check_inputs(std::span<const Tensor> inputs) const;
+  /// By position what run takes by name; throws as run.
+  std::vector<Tensor> in_order(const NamedTensors& inputs) const;
+  NamedTensors name_results(std::span<const Tensor> results) const;
+  /// The child module of each node of the graph, null where it has none.
+  std::vector<const nn::Module*> node_modules() const;
+
   std::vector<std::string> input_names() const;
   std::vector<std::string> output_names() const;
 
@@ -65,8 +73,6 @@ class Model : public nn::Module {
   std::string type_name() const override { return "GraphModule"; }
 
  private:
-  std::vector<Tensor> in_order(const NamedTensors& inputs) const;
-
   std::shared_ptr<const Graph> graph_;
   std::shared_ptr<const OnnxModel> file_;  ///< without graph and functions
   /// For each node the position of its module among the children, or -1.

@@ -33,6 +33,7 @@ OpTable built_in_ops() {
   add_rnn_ops(table);
   add_shape_ops(table);
   add_vision_ops(table);
+  add_workflow_ops(table);
   return table;
 }
 

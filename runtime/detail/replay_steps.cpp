@@ -13,10 +13,18 @@ namespace {
 
 class ProgramBuilder {
  public:
-  ProgramBuilder(const Recording& recording, const Tensor& input, const Tensor& output)
+  ProgramBuilder(const Recording& recording, std::span<const Tensor> inputs,
+                 std::span<const Tensor> outputs)
       : recording_(recording) {
-    add(input.storage(), BufferKind::Input);
-    if (!recording.is_constant(output)) add(output.storage(), BufferKind::Output);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      buffers_[add(inputs[i].storage(), BufferKind::Input)].number = i;
+    }
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      if (recording.is_constant(outputs[i])) continue;
+      const std::size_t known = buffers_.size();
+      const std::size_t at = add(outputs[i].storage(), BufferKind::Output);
+      if (at == known) buffers_[at].number = i;
+    }
   }
 
   Value value(const Tensor& x) {
@@ -83,7 +91,9 @@ bool writes(const PlannedStep& step, std::size_t buffer) {
 }
 
 std::size_t count_readers(const Program& program, std::size_t buffer) {
-  std::size_t count = program.output.buffer == buffer ? 1 : 0;
+  auto count = static_cast<std::size_t>(
+      std::count_if(program.outputs.begin(), program.outputs.end(),
+                    [&](const Value& value) { return value.buffer == buffer; }));
   for (const PlannedStep& step : program.steps) count += reads(step, buffer) ? 1 : 0;
   return count;
 }
@@ -115,7 +125,7 @@ void replace_buffer(Program& program, std::size_t from, std::size_t to) {
     std::for_each(step.inputs.begin(), step.inputs.end(), replace);
     std::for_each(step.outputs.begin(), step.outputs.end(), replace);
   }
-  replace(program.output);
+  std::for_each(program.outputs.begin(), program.outputs.end(), replace);
 }
 
 bool are_codes(const Value& value) {
@@ -254,19 +264,20 @@ void reuse_inputs(Program& program) {
 
 }  // namespace
 
-Program make_program(const Recording& recording, const Tensor& input, const Tensor& output) {
-  recording.require_known("the network", "output", output);
-  ProgramBuilder builder(recording, input, output);
+Program make_program(const Recording& recording, std::span<const Tensor> inputs,
+                     std::span<const Tensor> outputs) {
+  for (const Tensor& output : outputs) recording.require_known("the network", "output", output);
+  ProgramBuilder builder(recording, inputs, outputs);
   Program program;
   for (const Step& step : recording.steps()) program.steps.push_back(builder.planned(step));
-  program.output = builder.value(output);
+  for (const Tensor& output : outputs) program.outputs.push_back(builder.value(output));
   program.buffers = builder.take_buffers();
   return program;
 }
 
 void drop_unused(Program& program) {
   std::vector<bool> is_needed(program.buffers.size(), false);
-  is_needed[program.output.buffer] = true;
+  for (const Value& output : program.outputs) is_needed[output.buffer] = true;
   std::vector<PlannedStep> kept;
   for (auto step = program.steps.rbegin(); step != program.steps.rend(); ++step) {
     const bool is_used = std::any_of(step->outputs.begin(), step->outputs.end(),

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -21,6 +22,7 @@ struct Buffer {
   std::size_t bytes = 0;
   IntrusivePtr<Storage> constant;  ///< of a Constant
   std::size_t offset = 0;          ///< in the arena
+  std::size_t number = 0;          ///< of an Input: which; of an Output: which one it first is
 };
 
 /// A tensor whose elements lie in a buffer.
@@ -58,7 +60,7 @@ struct PlannedStep {
 struct Program {
   std::vector<Buffer> buffers;
   std::vector<PlannedStep> steps;
-  Value output;
+  std::vector<Value> outputs;
 
   /// Whether the elements fill the buffer, from its begin to its end.
   bool is_whole(const Value& value) const noexcept {
@@ -66,7 +68,8 @@ struct Program {
   }
 };
 
-Program make_program(const Recording& recording, const Tensor& input, const Tensor& output);
+Program make_program(const Recording& recording, std::span<const Tensor> inputs,
+                     std::span<const Tensor> outputs);
 
 /// Steps whose results are never used go; so do those that repeat another step.
 void drop_unused(Program& program);

@@ -30,9 +30,9 @@ namespace fs = std::filesystem;
 /// Where a case's files are.
 struct OnnxCase {
   std::string name;
-  fs::path model;
-  std::vector<fs::path> sets;  ///< folders with input_*.pb and output_*.pb
-  fs::path light_output{};     ///< of a case without inputs
+  fs::path model{};
+  std::vector<fs::path> sets{};  ///< folders with input_*.pb and output_*.pb
+  fs::path light_output{};       ///< of a case without inputs
   fs::path expect{};
 };
 

@@ -209,7 +209,7 @@ TEST_CASE("replay: plans of random networks give what the networks give") {
       const Recording recording(example);
       const Tensor y = random_network(example, seed);
       plan = std::make_unique<ReplayPlan>(recording, example, y);
-      Program program = detail::make_program(recording, example, y);
+      Program program = detail::make_program(recording, {&example, 1}, {&y, 1});
       detail::drop_unused(program);
       detail::share_equal_steps(program);
       const std::size_t bytes = detail::place_buffers(program);

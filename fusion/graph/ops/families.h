@@ -27,5 +27,6 @@ void add_resize_ops(OpTable& table);
 void add_rnn_ops(OpTable& table);
 void add_shape_ops(OpTable& table);
 void add_vision_ops(OpTable& table);
+void add_workflow_ops(OpTable& table);
 
 }  // namespace quanta::graph

@@ -63,6 +63,13 @@ bool spread_codes(Graph& graph);
 /// Node::float_reason. After absorb_qdq, whose annotations no float operator can read.
 bool lower_codes(Graph& graph, std::vector<nn::Module::NamedChild>& children);
 
+/// A BatchNormalization behind a Conv or ConvTranspose of its own, all with constant parameters, goes
+/// into the weight and bias, by the same arithmetic as fuse_modules.
+bool fold_batch_norm(Graph& graph);
+
+/// Element types of values that the file does not declare, as they follow from the operators.
+bool follow_types(Graph& graph);
+
 /// A child module for each node whose row has one (see OpRow::make_module), named after the node;
 /// the node's constants that the module holds are its parameters.
 /// Names of `taken` are not given again.

@@ -1,0 +1,202 @@
+#include <algorithm>
+#include <string>
+#include <typeindex>
+#include <utility>
+#include <vector>
+
+#include "quanta/fusion/graph/detail/parts.h"
+#include "quanta/fusion/graph/op_table.h"
+#include "quanta/nn/conv.h"
+#include "quanta/nn/linear.h"
+#include "quanta/nn/module_forms.h"
+#include "quanta/nn/norm.h"
+#include "quanta/ops/arithmetic.h"
+
+namespace quanta::graph::detail {
+namespace {
+
+using ModulePtr = std::shared_ptr<nn::Module>;
+
+std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
+
+std::type_index type_of(const nn::Module& module) { return typeid(module); }
+
+bool is_batch_norm(const nn::Module& module) {
+  const std::type_index type = type_of(module);
+  return type == typeid(nn::BatchNorm1d) || type == typeid(nn::BatchNorm2d) ||
+         type == typeid(nn::BatchNorm3d);
+}
+
+/// The node that alone takes the only result of `node`; kNone where there is none.
+NodeId only_user(const Graph& graph, const Uses& uses, NodeId node) {
+  const Node& from = graph.nodes[index(node)];
+  if (from.outputs.empty() || from.outputs[0] == kNone || !uses.used_once(from.outputs[0])) {
+    return kNone;
+  }
+  const NodeId user = uses.users(from.outputs[0]).front();
+  const Node& to = graph.nodes[index(user)];
+  return !to.inputs.empty() && to.inputs[0] == from.outputs[0] ? user : kNone;
+}
+
+const Fuser* find_rule(const std::vector<std::type_index>& types) {
+  const auto& rules = nn::module_forms().fusions();
+  const auto found = std::find_if(rules.rbegin(), rules.rend(), [&](const nn::FusionRule& rule) {
+    return rule.use == nn::FuseFor::Inference && rule.sequence == types;
+  });
+  return found == rules.rend() ? nullptr : &found->fuse;
+}
+
+ModulePtr shared_child(const Parts& parts, const Node& node) {
+  for (const auto& child : parts.children) {
+    if (child.name == node.module) return child.module;
+  }
+  return nullptr;
+}
+
+void set_child(Parts& parts, const std::string& name, ModulePtr module) {
+  for (auto& child : parts.children) {
+    if (child.name == name) child.module = std::move(module);
+  }
+}
+
+/// The last node's result becomes the first's; the nodes between go.
+void join(Graph& graph, const std::vector<NodeId>& chain) {
+  graph.nodes[index(chain.front())].outputs = {graph.nodes[index(chain.back())].outputs[0]};
+  for (std::size_t i = 1; i < chain.size(); ++i) graph.nodes[index(chain[i])].outputs.clear();
+  std::erase_if(graph.nodes, [](const Node& node) { return node.outputs.empty(); });
+}
+
+/// Fuses the first chain that a rule fits, the longest first. False when there is none.
+bool fuse_one(Parts& parts, bool only_batch_norm) {
+  const Uses uses(parts.graph);
+  for (std::size_t n = 0; n < parts.graph.nodes.size(); ++n) {
+    std::vector<NodeId> chain{static_cast<NodeId>(n)};
+    std::vector<ModulePtr> modules;
+    while (chain.size() <= 3) {
+      const ModulePtr module = shared_child(parts, parts.graph.nodes[index(chain.back())]);
+      if (module == nullptr) {
+        chain.pop_back();
+        break;
+      }
+      modules.push_back(module);
+      const NodeId next = only_user(parts.graph, uses, chain.back());
+      if (next == kNone || chain.size() == 3) break;
+      chain.push_back(next);
+    }
+    for (; chain.size() >= 2; chain.pop_back(), modules.pop_back()) {
+      if (only_batch_norm && (chain.size() != 2 || !is_batch_norm(*modules[1]))) continue;
+      std::vector<std::type_index> types;
+      for (const ModulePtr& module : modules) types.push_back(type_of(*module));
+      const Fuser* rule = find_rule(types);
+      if (rule == nullptr) continue;
+      set_child(parts, parts.graph.nodes[n].module, (*rule)(modules));
+      join(parts.graph, chain);
+      return true;
+    }
+  }
+  return false;
+}
+
+/// The constant as one number a channel, if it is that: of one element, or [1, C, 1, 1] and the
+/// like. Undefined otherwise.
+Tensor per_channel(const Tensor& constant, std::int64_t channels, std::int64_t spatial_dims) {
+  if (constant.dtype() != DType::Float32) return {};
+  if (constant.numel() == 1) return constant.reshape({1}).expand({channels}).contiguous();
+  if (constant.numel() != channels) return {};
+  const std::int64_t axis = constant.dim() - 1 - spatial_dims;
+  if (axis < 0 || constant.size(axis) != channels) return {};
+  return constant.reshape({channels}).contiguous();
+}
+
+/// weight and bias of a layer, and how many dimensions stand behind the channels of its result.
+struct Layer {
+  Tensor* weight = nullptr;
+  Tensor* bias = nullptr;
+  std::int64_t spatial_dims = 0;
+};
+
+template <typename Conv>
+Layer layer_of(nn::Module& module, std::int64_t spatial_dims) {
+  auto& conv = static_cast<Conv&>(module);
+  return {&conv.weight, &conv.bias, spatial_dims};
+}
+
+Layer layer_of(nn::Module& module) {
+  const std::type_index type = type_of(module);
+  if (type == typeid(nn::Conv1d)) return layer_of<nn::Conv1d>(module, 1);
+  if (type == typeid(nn::Conv2d)) return layer_of<nn::Conv2d>(module, 2);
+  if (type == typeid(nn::Conv3d)) return layer_of<nn::Conv3d>(module, 3);
+  if (type == typeid(nn::Linear)) return layer_of<nn::Linear>(module, 0);
+  return {};
+}
+
+bool fold_scale(Parts& parts, const Node& layer_node, const Node& scale_node) {
+  const bool is_mul = scale_node.op == "Mul";
+  if ((!is_mul && scale_node.op != "Add") || !scale_node.domain.empty() ||
+      scale_node.inputs.size() != 2) {
+    return false;
+  }
+  nn::Module* module = parts.module_of(layer_node);
+  if (module == nullptr) return false;
+  const Layer layer = layer_of(*module);
+  if (layer.weight == nullptr) return false;
+  const ValueId result = layer_node.outputs[0];
+  const ValueId other = scale_node.inputs[scale_node.inputs[0] == result ? 1 : 0];
+  if (!parts.graph.is_constant(other)) return false;
+  const std::int64_t channels = layer.weight->size(0);
+  const Tensor factor =
+      per_channel(parts.graph.values[index(other)].constant, channels, layer.spatial_dims);
+  if (!factor.defined()) return false;
+  if (is_mul) {
+    Dims sizes{channels};
+    for (std::int64_t d = 1; d < layer.weight->dim(); ++d) sizes.push_back(1);
+    *layer.weight = mul(*layer.weight, factor.reshape(sizes));
+    if (layer.bias->defined()) *layer.bias = mul(*layer.bias, factor);
+  } else {
+    *layer.bias = layer.bias->defined() ? add(*layer.bias, factor) : factor.clone();
+  }
+  return true;
+}
+
+}  // namespace
+
+bool fuse_layers(Parts& parts, bool only_batch_norm) {
+  bool changed = false;
+  while (fuse_one(parts, only_batch_norm)) changed = true;
+  return changed;
+}
+
+bool fold_scales(Parts& parts) {
+  bool changed = false;
+  for (std::size_t n = 0; n < parts.graph.nodes.size(); ++n) {
+    for (;;) {
+      const Node& layer = parts.graph.nodes[n];
+      if (layer.outputs.size() != 1 || layer.outputs[0] == kNone) break;
+      const Uses uses(parts.graph);
+      if (!uses.used_once(layer.outputs[0])) break;
+      const NodeId user = uses.users(layer.outputs[0]).front();
+      if (!fold_scale(parts, layer, parts.graph.nodes[index(user)])) break;
+      join(parts.graph, {static_cast<NodeId>(n), user});
+      changed = true;
+    }
+  }
+  return changed;
+}
+
+bool fuse_add_relu(Parts& parts) {
+  bool changed = false;
+  for (std::size_t n = 0; n < parts.graph.nodes.size(); ++n) {
+    Node& add = parts.graph.nodes[n];
+    if (add.op != "Add" || add.module.empty()) continue;
+    const NodeId user = only_user(parts.graph, Uses(parts.graph), static_cast<NodeId>(n));
+    if (user == kNone || parts.graph.nodes[index(user)].op != "Relu") continue;
+    add.op = "AddRelu";
+    add.domain = "quanta";
+    add.row = op_table().find("quanta", "AddRelu", 1);
+    join(parts.graph, {static_cast<NodeId>(n), user});
+    changed = true;
+  }
+  return changed;
+}
+
+}  // namespace quanta::graph::detail

@@ -1,0 +1,157 @@
+// Where codes begin and end: a graph needs no stubs from its user.
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <typeindex>
+#include <utility>
+#include <vector>
+
+#include "quanta/fusion/detail/whole_modules.h"
+#include "quanta/fusion/graph/detail/parts.h"
+#include "quanta/fusion/graph/op_table.h"
+#include "quanta/fusion/mapping.h"
+#include "quanta/nn/module_forms.h"
+#include "quanta/nn/stubs.h"
+
+namespace quanta::graph::detail {
+namespace {
+
+std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
+
+bool is_mode(const Node& node, std::string_view mode) {
+  const auto found = node.attributes.find("mode");
+  const auto* text =
+      found == node.attributes.end() ? nullptr : std::get_if<std::string>(&found->second);
+  return text == nullptr ? mode == "nearest" : *text == mode;
+}
+
+/// Works on codes and gives codes of the same parameters (or fixed ones), as in eager mode.
+bool passes_codes(const Parts& parts, const Node& node) {
+  if (const nn::Module* module = parts.module_of(node)) {
+    const nn::FloatKind& kind = nn::module_forms().kind(*module);
+    return nn::module_forms().find(*module) != nullptr && kind.observe == nn::Observe::Nothing;
+  }
+  if (node.row == nullptr || !node.domain.empty()) return false;
+  if (node.op == "Resize" || node.op == "Upsample") return is_mode(node, "nearest");
+  return node.row->rule == CodeRule::Pass || node.op == "AveragePool" ||
+         node.op == "GlobalAveragePool";
+}
+
+class StubInserter {
+ public:
+  explicit StubInserter(Parts& parts) : parts_(parts), graph_(parts.graph) {}
+
+  bool run() {
+    std::vector<Node> nodes = std::move(graph_.nodes);
+    graph_.nodes.clear();
+    has_codes_.assign(graph_.values.size(), false);
+    for (Node& node : nodes) {
+      const QConfig* qconfig = int8_config(node);
+      bool gives_codes = qconfig != nullptr;
+      if (qconfig != nullptr) {
+        for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+          if (is_activation(node, i)) node.inputs[i] = as_codes(node.inputs[i], *qconfig);
+        }
+      } else if (!node.inputs.empty() && node.inputs[0] != kNone &&
+                 has_codes_[index(node.inputs[0])] && passes_codes(parts_, node)) {
+        gives_codes = true;
+      } else {
+        for (ValueId& id : node.inputs) id = as_floats(id);
+      }
+      for (std::size_t i = 0; gives_codes && i < node.outputs.size(); ++i) {
+        // Indices, the second result of MaxPool, are no codes.
+        if (node.outputs[i] != kNone && (i == 0 || node.op == "Split")) {
+          has_codes_[index(node.outputs[i])] = true;
+        }
+      }
+      graph_.nodes.push_back(std::move(node));
+    }
+    for (ValueId& id : graph_.outputs) {
+      const ValueId floats = as_floats(id);
+      if (floats != id) std::swap(graph_.values[index(id)].name, graph_.values[index(floats)].name);
+      id = floats;
+    }
+    return changed_;
+  }
+
+ private:
+  /// The QConfig of a node whose module has an int8 form; null where it stays in float.
+  const QConfig* int8_config(const Node& node) const {
+    const nn::Module* module = parts_.module_of(node);
+    if (module == nullptr || module->qconfig() == nullptr || !module->qconfig()->activation) {
+      return nullptr;
+    }
+    if (default_static_quant_module_mappings().find(*module) == nullptr) return nullptr;
+    const nn::FloatKind& kind = nn::module_forms().kind(*module);
+    if (kind.observe == nn::Observe::Nothing || kind.float_result) return nullptr;
+    // Integers (sizes that are calculated) stay integers.
+    if (node.inputs.empty() || node.inputs[0] == kNone) return nullptr;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i] == kNone || !is_activation(node, i)) continue;
+      const OnnxType type = graph_.values[index(node.inputs[i])].type;
+      if (type != OnnxType::Undefined && type != OnnxType::Float) return nullptr;
+    }
+    return module->qconfig();
+  }
+
+  /// Whether input i is data: of a layer the first, of additions and the like all.
+  static bool is_activation(const Node& node, std::size_t i) {
+    const CodeRule rule = node.row == nullptr ? CodeRule::Layer : node.row->rule;
+    return i == 0 || rule == CodeRule::Binary || rule == CodeRule::Join;
+  }
+
+  ValueId as_codes(ValueId id, const QConfig& qconfig) {
+    if (id == kNone || has_codes_[index(id)]) return id;
+    const auto known = codes_.find(id);
+    if (known != codes_.end()) return known->second;
+    auto stub = nn::make_module<nn::QuantStub>(qconfig);
+    const ValueId made = add_stub(id, "quant", "QuantStub", std::move(stub));
+    has_codes_[index(made)] = true;
+    codes_[id] = made;
+    return made;
+  }
+
+  ValueId as_floats(ValueId id) {
+    if (id == kNone || !has_codes_[index(id)]) return id;
+    const auto known = floats_.find(id);
+    if (known != floats_.end()) return known->second;
+    auto stub = nn::make_module<nn::DeQuantStub>();
+    const ValueId made = add_stub(id, "dequant", "DeQuantStub", std::move(stub));
+    floats_[id] = made;
+    return made;
+  }
+
+  ValueId add_stub(ValueId from, const char* suffix, const char* op,
+                   std::shared_ptr<nn::Module> stub) {
+    std::string base = graph_.values[index(from)].name;
+    while (!base.empty() && base.front() == '/') base.erase(base.begin());
+    std::replace(base.begin(), base.end(), '.', '_');
+    Node node{.name = base + "_" + suffix, .op = op, .domain = "quanta", .opset = 1};
+    node.row = op_table().find("quanta", op, 1);
+    node.module = parts_.unique_child_name(node.name);
+    Value value{.name = graph_.unique_value_name(node.name), .type = OnnxType::Float};
+    const ValueId made = graph_.add_value(std::move(value));
+    has_codes_.push_back(false);
+    node.inputs = {from};
+    node.outputs = {made};
+    stub->eval();
+    parts_.children.push_back({node.module, std::move(stub)});
+    graph_.nodes.push_back(std::move(node));
+    changed_ = true;
+    return made;
+  }
+
+  Parts& parts_;
+  Graph& graph_;
+  std::vector<bool> has_codes_;
+  std::map<ValueId, ValueId> codes_;
+  std::map<ValueId, ValueId> floats_;
+  bool changed_ = false;
+};
+
+}  // namespace
+
+bool insert_stubs(Parts& parts) { return StubInserter(parts).run(); }
+
+}  // namespace quanta::graph::detail

@@ -1,0 +1,48 @@
+#pragma once
+
+// Private: a model taken apart, so that graph and children can be changed together.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "quanta/fusion/graph/model.h"
+
+namespace quanta::graph::detail {
+
+struct Parts {
+  Graph graph;
+  std::vector<nn::Module::NamedChild> children;
+  std::shared_ptr<const OnnxModel> file;
+
+  nn::Module* find(const std::string& name) const {
+    for (const auto& child : children) {
+      if (child.name == name) return child.module.get();
+    }
+    return nullptr;
+  }
+  /// The child that a node calls, or null.
+  nn::Module* module_of(const Node& node) const {
+    return node.module.empty() ? nullptr : find(node.module);
+  }
+  std::string unique_child_name(const std::string& base) const;
+};
+
+/// Copies of the graph and of the children.
+Parts take_apart(const Model& model);
+/// Children that no node calls any more are left out.
+Model put_together(Parts parts);
+
+/// Layers that belong together become one (the fusion rules of the table of module forms); with
+/// `only_batch_norm`, only layers and batch norms.
+bool fuse_layers(Parts& parts, bool only_batch_norm);
+/// Multiplications by and additions of constants, behind a layer, go into its weight and bias.
+bool fold_scales(Parts& parts);
+/// Add with a Relu behind it becomes one node, AddRelu.
+bool fuse_add_relu(Parts& parts);
+/// Stubs where codes begin and end, given the QConfigs that the children have.
+bool insert_stubs(Parts& parts);
+/// What a prepared model becomes with quantize and dequantize nodes instead of quantized modules.
+Model convert_literally(const Model& prepared);
+
+}  // namespace quanta::graph::detail
