@@ -1,0 +1,210 @@
+// Graph mode quantization beside the eager workflow.
+
+#include "quanta/fusion/graph/quantize_jit.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "fusion/graph/net_builder.h"
+#include "quanta/fusion/convert.h"
+#include "quanta/fusion/fuse_modules.h"
+#include "quanta/fusion/prepare.h"
+#include "quanta/nn/conv.h"
+#include "quanta/nn/float_functional.h"
+#include "quanta/nn/linear.h"
+#include "quanta/nn/norm.h"
+#include "quanta/nn/pooling.h"
+#include "quanta/nn/stubs.h"
+#include "quanta/observers/defaults.h"
+#include "quanta/runtime/error.h"
+#include "quanta/runtime/random.h"
+#include "support/compare.h"
+
+namespace quanta::graph {
+namespace {
+
+using test::NetBuilder;
+
+/// A residual block and a classifier, as a class.
+struct EagerNet : nn::Module {
+  nn::Child<nn::QuantStub> quant;
+  nn::Child<nn::Conv2d> conv1, conv2;
+  nn::Child<nn::BatchNorm2d> bn1, bn2;
+  nn::Child<nn::ReLU> relu1, relu2;
+  nn::Child<nn::FloatFunctional> add;
+  nn::Child<nn::AdaptiveAvgPool2d> pool;
+  nn::Child<nn::Linear> fc;
+  nn::Child<nn::DeQuantStub> dequant;
+
+  EagerNet() {
+    const nn::Conv2dOptions first{
+        .in_channels = 3, .out_channels = 8, .kernel_size = {3}, .padding = {1}, .bias = false};
+    const nn::Conv2dOptions second{
+        .in_channels = 8, .out_channels = 8, .kernel_size = {3}, .padding = {1}, .bias = false};
+    register_module("quant", quant);
+    register_module("conv1", conv1, first);
+    register_module("bn1", bn1, nn::BatchNorm2dOptions{.num_features = 8});
+    register_module("relu1", relu1);
+    register_module("conv2", conv2, second);
+    register_module("bn2", bn2, nn::BatchNorm2dOptions{.num_features = 8});
+    register_module("add", add);
+    register_module("relu2", relu2);
+    register_module("pool", pool, Dims{1});
+    register_module("fc", fc, nn::LinearOptions{.in_features = 8, .out_features = 5});
+    register_module("dequant", dequant);
+  }
+  Tensor forward(const Tensor& x) const override {
+    const Tensor y = relu1(bn1(conv1(quant(x))));
+    const Tensor z = relu2(add->add(bn2(conv2(y)), y));
+    return dequant(fc(pool(z).flatten(1)));
+  }
+};
+
+EagerNet random_net() {
+  EagerNet net;
+  Generator generator(11);
+  for (nn::BatchNorm2d* norm : {net.bn1.operator->(), net.bn2.operator->()}) {
+    norm->running_mean.copy_(randn({8}, generator));
+    norm->running_var.copy_(rand({8}, generator));
+    norm->weight.copy_(rand({8}, generator));
+    norm->bias.copy_(randn({8}, generator));
+  }
+  net.eval();
+  return net;
+}
+
+/// The same network as a file.
+Model file_net(const EagerNet& net) {
+  NetBuilder builder;
+  const std::vector<std::int64_t> ones(4, 1);
+  const auto norm = [&](const std::string& x, const nn::BatchNorm2d& bn) {
+    const std::string weight = builder.constant(bn.weight), bias = builder.constant(bn.bias);
+    const std::string mean = builder.constant(bn.running_mean);
+    return builder.node("BatchNormalization",
+                        {x, weight, bias, mean, builder.constant(bn.running_var)});
+  };
+  const std::string x = builder.input("x");
+  const std::string y = builder.node(
+      "Relu",
+      {norm(builder.node("Conv", {x, builder.constant(net.conv1->weight)}, {{"pads", ones}}),
+            *net.bn1.operator->())});
+  const std::string z =
+      norm(builder.node("Conv", {y, builder.constant(net.conv2->weight)}, {{"pads", ones}}),
+           *net.bn2.operator->());
+  const std::string sum = builder.node("Relu", {builder.node("Add", {z, y})});
+  const std::string flat = builder.node("Flatten", {builder.node("GlobalAveragePool", {sum})});
+  const std::string weight = builder.constant(net.fc->weight);
+  const std::string bias = builder.constant(net.fc->bias);
+  return from_onnx(
+      builder.finish({builder.node("Gemm", {flat, weight, bias}, {{"transB", std::int64_t{1}}})}));
+}
+
+std::vector<Tensor> batches(std::uint64_t seed) {
+  Generator generator(seed);
+  std::vector<Tensor> data;
+  for (int i = 0; i < 4; ++i) data.push_back(randn({4, 3, 9, 9}, generator));
+  return data;
+}
+
+TEST_CASE("quantize_jit: the bits of the eager workflow for the same network") {
+  const EagerNet net = random_net();
+  const Model graph = file_net(net);
+  const std::vector<Tensor> data = batches(12);
+  test::check_close(graph(data[0]), net(data[0]), 1e-4F);
+
+  EagerNet fused = nn::deep_copy(net);
+  fuse_modules(fused, {{"conv1", "bn1", "relu1"}, {"conv2", "bn2"}});
+  const EagerNet prepared = prepare(fused, get_default_qconfig());
+  for (const Tensor& x : data) prepared(x);
+  const EagerNet eager = convert(prepared);
+  const Model jit = quantize_jit(graph, get_default_qconfig(), [&](const Model& m) {
+    for (const Tensor& x : data) m(x);
+  });
+  for (const Tensor& x : batches(13)) CHECK(jit(x).equal(eager(x)));
+}
+
+TEST_CASE("quantize_jit: with debug the layers are float between quantize and dequantize") {
+  const Model graph = file_net(random_net());
+  const std::vector<Tensor> data = batches(14);
+  const Model prepared = prepare_jit(graph, get_default_qconfig());
+  for (const Tensor& x : data) prepared(x);
+  const Model int8 = convert_jit(prepared);
+  const Model literal = convert_jit(prepared, {.debug = true});
+  const std::string text = to_string(literal.graph());
+  CHECK(text.find("quantize_per_tensor(") != std::string::npos);
+  CHECK(text.find("dequantize") != std::string::npos);
+  CHECK(test::sqnr_db(literal(data[0]), int8(data[0])) > 30.0);
+}
+
+TEST_CASE("quantize_jit: layers without a QConfig are float islands") {
+  const EagerNet net = random_net();
+  const Model graph = file_net(net);
+  const std::vector<Tensor> data = batches(15);
+  const auto run = [&](const Model& m) {
+    for (const Tensor& x : data) m(x);
+  };
+  QConfigMapping qconfigs(get_default_qconfig());
+  qconfigs.set_module_name("Conv_3", std::nullopt);
+  REQUIRE(graph.has_child("Conv_3"));
+  const Model int8 = quantize_jit(graph, qconfigs, run);
+  CHECK(int8.get_submodule("Conv_3")->type_name() == "Conv2d");
+  CHECK(int8.get_submodule("Conv_0")->type_name() != "Conv2d");
+  const Tensor all = quantize_jit(graph, get_default_qconfig(), run)(data[0]);
+  CHECK_FALSE(int8(data[0]).equal(all));
+  test::check_close(int8(data[0]), graph(data[0]), 0.2F);
+  CHECK_THROWS_AS(prepare_jit(graph, QConfigMapping()), ArgumentError);
+}
+
+TEST_CASE("quantize_jit: a model that saw no data is refused and stays as it was") {
+  const Model graph = file_net(random_net());
+  const Tensor before = graph(batches(16)[0]);
+  CHECK_THROWS_WITH_AS(quantize_jit(graph, get_default_qconfig(), [](const Model&) {}),
+                       doctest::Contains("Conv_0"), ArgumentError);
+  CHECK(graph(batches(16)[0]).equal(before));
+  CHECK_THROWS_AS(quantize_jit(graph, get_default_qconfig(), {}), ArgumentError);
+}
+
+TEST_CASE("quantize_jit: an addition and its ReLU can be one operation") {
+  const Model graph = file_net(random_net());
+  const std::vector<Tensor> data = batches(17);
+  const Model int8 = quantize_jit(graph, get_default_qconfig(),
+                                  [&](const Model& m) {
+                                    for (const Tensor& x : data) m(x);
+                                  },
+                                  {.prepare = {.fuse_add_relu = true}});
+  CHECK(to_string(int8.graph()).find("Relu_") == std::string::npos);
+  test::check_close(int8(data[0]), graph(data[0]), 0.2F);
+}
+
+TEST_CASE("quantize_dynamic_jit: linear layers get int8 weights") {
+  const EagerNet net = random_net();
+  const Model graph = file_net(net);
+  const Model dynamic = quantize_dynamic_jit(graph);
+  const EagerNet eager = quantize_dynamic(net);
+  for (const Tensor& x : batches(18)) {
+    test::check_close(dynamic(x), eager(x), 1e-2F);
+    CHECK_FALSE(dynamic(x).equal(graph(x)));
+  }
+  const Model weights = quantize_weight_only_jit(graph);
+  test::check_close(weights(batches(18)[0]), graph(batches(18)[0]), 0.05F);
+}
+
+TEST_CASE("fuse_conv_bn_jit: scales and shifts behind a convolution go into its weight") {
+  Generator generator(19);
+  NetBuilder builder;
+  const std::string x = builder.input("x");
+  std::string y = builder.node("Conv", {x, builder.constant(randn({4, 3, 1, 1}, generator))});
+  y = builder.node("Mul", {y, builder.constant(Tensor::from_values({0.5F}))});
+  y = builder.node("Add", {builder.constant(randn({1, 4, 1, 1}, generator)), y});
+  const Model net = from_onnx(builder.finish({y}));
+  const Model fused = fuse_conv_bn_jit(net);
+  CHECK(net.graph().nodes.size() == 3);
+  CHECK(fused.graph().nodes.size() == 1);
+  const Tensor input = randn({2, 3, 4, 4}, generator);
+  test::check_close(fused(input), net(input), 1e-5F);
+}
+
+}  // namespace
+}  // namespace quanta::graph
