@@ -32,7 +32,7 @@ Outputs unary(const NodeCall& call) {
 // A module without settings.
 template <typename Kind>
 Module make_plain(const NodeCall&) {
-  return std::make_shared<Kind>();
+  return nn::make_module<Kind>();
 }
 
 Outputs evaluate_relu(const NodeCall& call) {
@@ -45,19 +45,19 @@ Outputs evaluate_leaky_relu(const NodeCall& call) {
   return {leaky_relu(x_of(call), leaky_alpha(call))};
 }
 Module make_leaky_relu(const NodeCall& call) {
-  return std::make_shared<nn::LeakyReLU>(leaky_alpha(call));
+  return nn::make_module<nn::LeakyReLU>(leaky_alpha(call));
 }
 
 Outputs evaluate_elu(const NodeCall& call) { return {elu(x_of(call), call.number("alpha", 1.0))}; }
 Module make_elu(const NodeCall& call) {
-  return std::make_shared<nn::ELU>(call.number("alpha", 1.0));
+  return nn::make_module<nn::ELU>(call.number("alpha", 1.0));
 }
 
 Outputs evaluate_celu(const NodeCall& call) {
   return {celu(x_of(call), call.number("alpha", 1.0))};
 }
 Module make_celu(const NodeCall& call) {
-  return std::make_shared<nn::CELU>(call.number("alpha", 1.0));
+  return nn::make_module<nn::CELU>(call.number("alpha", 1.0));
 }
 
 Outputs evaluate_selu(const NodeCall& call) {
@@ -83,7 +83,7 @@ Outputs evaluate_hard_sigmoid(const NodeCall& call) {
 }
 Module make_hard_sigmoid(const NodeCall& call) {
   if (!hard_sigmoid_settings(call).is_torch()) return nullptr;
-  return std::make_shared<nn::Hardsigmoid>();
+  return nn::make_module<nn::Hardsigmoid>();
 }
 
 Outputs evaluate_thresholded_relu(const NodeCall& call) {
@@ -104,7 +104,7 @@ GeluApproximation approximation(const NodeCall& call) {
   return name == "tanh" ? GeluApproximation::Tanh : GeluApproximation::None;
 }
 Outputs evaluate_gelu(const NodeCall& call) { return {gelu(x_of(call), approximation(call))}; }
-Module make_gelu(const NodeCall& call) { return std::make_shared<nn::GELU>(approximation(call)); }
+Module make_gelu(const NodeCall& call) { return nn::make_module<nn::GELU>(approximation(call)); }
 
 Outputs evaluate_swish(const NodeCall& call) {
   const Tensor& x = x_of(call);
@@ -114,7 +114,7 @@ Outputs evaluate_swish(const NodeCall& call) {
 }
 Module make_swish(const NodeCall& call) {
   if (call.number("alpha", 1.0) != 1.0) return nullptr;
-  return std::make_shared<nn::SiLU>();
+  return nn::make_module<nn::SiLU>();
 }
 
 // x + bias below -lambd, x - bias above lambd, else 0.
@@ -194,8 +194,8 @@ Module make_clip(const NodeCall& call) {
   const auto low = bound(call, 1, "min");
   const auto high = bound(call, 2, "max");
   if (!low || !high || !(*low < *high)) return nullptr;
-  if (*low == 0.0 && *high == 6.0) return std::make_shared<nn::ReLU6>();
-  return std::make_shared<nn::Hardtanh>(*low, *high);
+  if (*low == 0.0 && *high == 6.0) return nn::make_module<nn::ReLU6>();
+  return nn::make_module<nn::Hardtanh>(*low, *high);
 }
 
 // Softmax -------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ Module make_softmax(const NodeCall& call) {
   const bool flattens = call.opset() < 13;
   const std::int64_t axis = call.integer("axis", flattens ? 1 : -1);
   if (flattens && axis != -1) return nullptr;  // what is flattened depends on the rank
-  return std::make_shared<nn::Softmax>(axis);
+  return nn::make_module<nn::Softmax>(axis);
 }
 
 // Dropout -----------------------------------------------------------------------------------

@@ -94,7 +94,7 @@ bool absent_or_constant(const NodeCall& call, std::size_t i) {
 template <typename Layer, typename Options>
 std::shared_ptr<nn::Module> layer_of(const NodeCall& constants, const Options& options) {
   const nn::SkipInit no_random_weights;
-  auto layer = std::make_shared<Layer>(options);
+  auto layer = nn::make_module<Layer>(options);
   layer->weight = constants.optional(1);
   layer->bias = constants.optional(2);
   layer->eval();

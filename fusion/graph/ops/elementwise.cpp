@@ -132,7 +132,7 @@ std::shared_ptr<nn::Module> make_functional(const NodeCall& constants) {
   for (const Tensor& x : constants.inputs()) {
     if (x.defined() && x.dtype() != DType::Float32) return nullptr;
   }
-  return std::make_shared<nn::FloatFunctional>();
+  return nn::make_module<nn::FloatFunctional>();
 }
 
 using Method = Tensor (nn::FloatFunctional::*)(const Tensor&, const Tensor&) const;

@@ -59,7 +59,7 @@ bool is_float_matrix(const Tensor& x) {
 /// `weight` is [out, in].
 std::shared_ptr<nn::Module> linear_layer(const Tensor& weight, const Tensor& bias) {
   const nn::SkipInit no_random_weights;
-  auto layer = std::make_shared<nn::Linear>(
+  auto layer = nn::make_module<nn::Linear>(
       nn::LinearOptions{weight.size(1), weight.size(0), bias.defined()});
   layer->weight = weight;
   layer->bias = bias;

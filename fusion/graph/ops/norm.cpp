@@ -117,7 +117,7 @@ std::shared_ptr<nn::Module> make_group_norm(const NodeCall& constants) {
   if (constants.opset() < 21 || !fits(weight) || !fits(bias)) return nullptr;
   const std::int64_t groups = groups_of(constants);
   if (weight.numel() % groups != 0 || bias.numel() != weight.numel()) return nullptr;
-  auto layer = std::make_shared<nn::GroupNorm>(
+  auto layer = nn::make_module<nn::GroupNorm>(
       nn::GroupNormOptions{.num_groups = groups,
                            .num_channels = weight.numel(),
                            .eps = constants.number("epsilon", 1e-5)});
@@ -200,9 +200,9 @@ std::shared_ptr<nn::Module> make_layer_norm(const NodeCall& constants) {
   // A size of 1 may broadcast.
   if (std::ranges::find(weight.sizes(), 1) != weight.sizes().end()) return nullptr;
   auto layer =
-      std::make_shared<nn::LayerNorm>(nn::LayerNormOptions{.normalized_shape = weight.sizes(),
-                                                           .eps = constants.number("epsilon", 1e-5),
-                                                           .bias = has_bias});
+      nn::make_module<nn::LayerNorm>(nn::LayerNormOptions{.normalized_shape = weight.sizes(),
+                                                          .eps = constants.number("epsilon", 1e-5),
+                                                          .bias = has_bias});
   layer->weight = weight;
   layer->bias = bias;
   layer->eval();

@@ -148,11 +148,11 @@ std::shared_ptr<nn::Module> make_max_pool(const NodeCall& constants) {
   if (!options) return nullptr;
   switch (options->kernel_size.size()) {
     case 1:
-      return in_eval_mode(std::make_shared<nn::MaxPool1d>(*options));
+      return in_eval_mode(nn::make_module<nn::MaxPool1d>(*options));
     case 2:
-      return in_eval_mode(std::make_shared<nn::MaxPool2d>(*options));
+      return in_eval_mode(nn::make_module<nn::MaxPool2d>(*options));
     default:
-      return in_eval_mode(std::make_shared<nn::MaxPool3d>(*options));
+      return in_eval_mode(nn::make_module<nn::MaxPool3d>(*options));
   }
 }
 
@@ -162,11 +162,11 @@ std::shared_ptr<nn::Module> make_average_pool(const NodeCall& constants) {
   const AvgPoolOptions options = with_divisor(constants, *static_part);
   switch (options.kernel_size.size()) {
     case 1:
-      return in_eval_mode(std::make_shared<nn::AvgPool1d>(options));
+      return in_eval_mode(nn::make_module<nn::AvgPool1d>(options));
     case 2:
-      return in_eval_mode(std::make_shared<nn::AvgPool2d>(options));
+      return in_eval_mode(nn::make_module<nn::AvgPool2d>(options));
     default:
-      return in_eval_mode(std::make_shared<nn::AvgPool3d>(options));
+      return in_eval_mode(nn::make_module<nn::AvgPool3d>(options));
   }
 }
 

@@ -270,15 +270,15 @@ std::shared_ptr<nn::RecurrentLayer> make_layer(const nn::RecurrentOptions& optio
   const nn::SkipInit no_random_weights;
   switch (direction.cell) {
     case GeneralCell::Lstm:
-      return std::make_shared<nn::LSTM>(options);
+      return nn::make_module<nn::LSTM>(options);
     case GeneralCell::Gru:
-      return std::make_shared<nn::GRU>(options);
+      return nn::make_module<nn::GRU>(options);
     case GeneralCell::Rnn:
       break;
   }
-  return std::make_shared<nn::RNN>(options, direction.functions[0] == GateFunction::Relu
-                                                ? nn::RnnNonlinearity::Relu
-                                                : nn::RnnNonlinearity::Tanh);
+  return nn::make_module<nn::RNN>(options, direction.functions[0] == GateFunction::Relu
+                                               ? nn::RnnNonlinearity::Relu
+                                               : nn::RnnNonlinearity::Tanh);
 }
 
 std::shared_ptr<nn::Module> make_recurrent(const NodeCall& constants) {

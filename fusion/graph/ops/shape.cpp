@@ -129,7 +129,7 @@ std::shared_ptr<nn::Module> make_concat(const NodeCall& constants) {
     const OnnxType type = constants.input_type(i);
     if (type != OnnxType::Undefined && type != OnnxType::Float) return nullptr;
   }
-  return std::make_shared<nn::FloatFunctional>();
+  return nn::make_module<nn::FloatFunctional>();
 }
 
 Outputs call_concat(const nn::Module& module, const NodeCall& call) {

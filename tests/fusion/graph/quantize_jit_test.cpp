@@ -11,6 +11,7 @@
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/fuse_modules.h"
 #include "quanta/fusion/prepare.h"
+#include "quanta/nn/activation.h"
 #include "quanta/nn/conv.h"
 #include "quanta/nn/float_functional.h"
 #include "quanta/nn/linear.h"
