@@ -203,6 +203,7 @@ void ReplayPlan::run_between(std::span<const Tensor> inputs, std::span<Place> in
       place(x);
     } else {
       const bool last =
+          x.dim() >= 3 && x.dim() <= 5 &&
           expected.strides == contiguous_strides(x.sizes(), MemoryFormat::ChannelsLast);
       place(x.clone(last ? MemoryFormat::ChannelsLast : MemoryFormat::Contiguous));
     }

@@ -5,7 +5,8 @@
 
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/graph/detail/parts.h"
-#include "quanta/nn/quantized/activation.h"
+#include "quanta/nn/float_functional.h"
+#include "quanta/nn/stubs.h"
 #include "quanta/ops/catalogue.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/operation.h"
@@ -47,8 +48,10 @@ Model convert_literally(const Model& prepared) {
     const auto& observer = child.module->activation_post_process();
     if (observer != nullptr) codes[child.name] = codes_of(*observer);
   }
-  Parts parts =
-      take_apart(convert(prepared, {.mapping = default_static_quant_reference_module_mappings()}));
+  // Weights as quantizing leaves them; what only marks or joins activations stays as it is.
+  ModuleMapping mapping = default_static_quant_reference_module_mappings();
+  mapping.remove<nn::QuantStub>().remove<nn::DeQuantStub>().remove<nn::FloatFunctional>();
+  Parts parts = take_apart(convert(prepared, {.mapping = std::move(mapping)}));
   Graph& graph = parts.graph;
   std::vector<Node> nodes;
   for (Node& node : graph.nodes) {

@@ -1,8 +1,10 @@
 // Where codes begin and end: a graph needs no stubs from its user.
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <string>
+#include <string_view>
 #include <typeindex>
 #include <utility>
 #include <vector>
@@ -28,14 +30,19 @@ bool is_mode(const Node& node, std::string_view mode) {
 
 /// Works on codes and gives codes of the same parameters (or fixed ones), as in eager mode.
 bool passes_codes(const Parts& parts, const Node& node) {
-  if (const nn::Module* module = parts.module_of(node)) {
-    const nn::FloatKind& kind = nn::module_forms().kind(*module);
-    return nn::module_forms().find(*module) != nullptr && kind.observe == nn::Observe::Nothing;
+  const nn::Module* module = parts.module_of(node);
+  if (module != nullptr) {
+    // One that could be int8 and has no QConfig is to stay in float.
+    const bool has_int8_form = default_static_quant_module_mappings().find(*module) != nullptr;
+    if (nn::module_forms().kind(*module).observe == nn::Observe::Nothing) return true;
+    if (has_int8_form) return false;
   }
   if (node.row == nullptr || !node.domain.empty()) return false;
   if (node.op == "Resize" || node.op == "Upsample") return is_mode(node, "nearest");
-  return node.row->rule == CodeRule::Pass || node.op == "AveragePool" ||
-         node.op == "GlobalAveragePool";
+  constexpr std::array<std::string_view, 4> kOnCodes{"AveragePool", "GlobalAveragePool", "Sigmoid",
+                                                     "Tanh"};
+  return node.row->rule == CodeRule::Pass ||
+         std::find(kOnCodes.begin(), kOnCodes.end(), node.op) != kOnCodes.end();
 }
 
 class StubInserter {

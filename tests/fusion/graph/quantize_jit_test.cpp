@@ -123,6 +123,7 @@ TEST_CASE("quantize_jit: the bits of the eager workflow for the same network") {
   const Model jit = quantize_jit(graph, get_default_qconfig(), [&](const Model& m) {
     for (const Tensor& x : data) m(x);
   });
+  INFO(to_string(jit.graph()), nn::to_string(jit), nn::to_string(eager));
   for (const Tensor& x : batches(13)) CHECK(jit(x).equal(eager(x)));
 }
 
@@ -152,8 +153,7 @@ TEST_CASE("quantize_jit: layers without a QConfig are float islands") {
   const Model int8 = quantize_jit(graph, qconfigs, run);
   CHECK(int8.get_submodule("Conv_3")->type_name() == "Conv2d");
   CHECK(int8.get_submodule("Conv_0")->type_name() != "Conv2d");
-  const Tensor all = quantize_jit(graph, get_default_qconfig(), run)(data[0]);
-  CHECK_FALSE(int8(data[0]).equal(all));
+  CHECK(int8.has_child("Relu_2_out0_dequant"));
   test::check_close(int8(data[0]), graph(data[0]), 0.2F);
   CHECK_THROWS_AS(prepare_jit(graph, QConfigMapping()), ArgumentError);
 }
@@ -175,7 +175,8 @@ TEST_CASE("quantize_jit: an addition and its ReLU can be one operation") {
                                     for (const Tensor& x : data) m(x);
                                   },
                                   {.prepare = {.fuse_add_relu = true}});
-  CHECK(to_string(int8.graph()).find("Relu_") == std::string::npos);
+  CHECK(graph.has_child("Relu_6"));
+  CHECK_FALSE(int8.has_child("Relu_6"));
   test::check_close(int8(data[0]), graph(data[0]), 0.2F);
 }
 
