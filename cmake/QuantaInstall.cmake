@@ -60,6 +60,7 @@ install(
   PATTERN "*.h"
   REGEX "/(detail|cpu|cuda|yaml)$" EXCLUDE
   REGEX "/ops/[a-z_]+$" EXCLUDE # a family's folder is its own
+  REGEX "/fusion/graph/(ops|passes)$" EXCLUDE # what rows and passes share
   REGEX "/runtime/check\\.h$" EXCLUDE)
 
 # What a program that links the static quanta::data has to find.
