@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/fusion/graph/detail/onnx_arithmetic.h"
 #include "quanta/fusion/graph/passes/passes.h"
 #include "quanta/runtime/allocator.h"
 #include "quanta/runtime/check.h"
@@ -142,7 +143,12 @@ Model from_onnx(const OnnxModel& model, const LoadOptions& options) {
   std::vector<nn::Module::NamedChild> children;
   drop_identity(graph);
   if (!options.literal) fold_batch_norm(graph);
-  if (!options.literal) lower_quantized(graph, children);
+  if (!options.literal) {
+    const auto arithmetic = model.metadata.find(detail::kArithmeticKey);
+    lower_quantized(
+        graph, children,
+        arithmetic != model.metadata.end() && arithmetic->second == detail::kTorchArithmetic);
+  }
   for (nn::Module::NamedChild& child : make_modules(graph, children)) {
     children.push_back(std::move(child));
   }

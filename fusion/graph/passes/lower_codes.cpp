@@ -8,6 +8,7 @@
 #include "quanta/fusion/graph/passes/lowering.h"
 #include "quanta/fusion/graph/passes/passes.h"
 #include "quanta/fusion/graph/run.h"
+#include "quanta/ops/quantize.h"
 #include "quanta/ops/quantize_linear.h"
 #include "quanta/runtime/check.h"
 
@@ -45,9 +46,13 @@ std::uint8_t code_of(double value, const Codes& codes) {
   return *static_cast<const std::uint8_t*>(coded.data_ptr());
 }
 
-std::shared_ptr<const ByteTable> codes_table(const Tensor& floats, const Codes& codes) {
+std::shared_ptr<const ByteTable> codes_table(const Tensor& floats, const Codes& codes,
+                                             bool torch_arithmetic) {
+  const Tensor x = floats.contiguous();
   const Tensor coded =
-      quantized::quantize_linear(floats.contiguous(), codes.scale, codes.zero_point, DType::QUInt8);
+      torch_arithmetic
+          ? quantize_per_tensor(x, codes.scale, codes.zero_point, DType::QUInt8)
+          : quantized::quantize_linear(x, codes.scale, codes.zero_point, DType::QUInt8);
   auto table = std::make_shared<ByteTable>();
   std::copy_n(static_cast<const std::uint8_t*>(coded.data_ptr()), table->size(), table->begin());
   return table;
@@ -180,7 +185,8 @@ void Lowering::visit_quantize(const Node& node) {
   const std::optional<ValueTable> table = table_of(source);
   if (!table) return emit(node);
   const Codes& wanted_codes = *codes(node.outputs[0]);
-  const std::shared_ptr<const ByteTable> bytes = codes_table(table->floats, wanted_codes);
+  const std::shared_ptr<const ByteTable> bytes =
+      codes_table(table->floats, wanted_codes, torch_arithmetic);
   bool same = *codes(table->source) == wanted_codes;
   for (std::size_t i = 0; i < bytes->size() && same; ++i) same = (*bytes)[i] == i;
   if (same) {
@@ -233,6 +239,9 @@ void Lowering::take_coded_table(Node& node) {
 }
 
 void Lowering::run() {
+  torch_arithmetic = std::ranges::any_of(graph.nodes, [](const Node& node) {
+    return is_made(node, "Quantize") && node.operation->name() == "quantize_per_tensor";
+  });
   for (std::size_t n = 0; n < graph.nodes.size(); ++n) {
     if (!done[n]) visit(graph.nodes[n]);
   }
@@ -288,7 +297,7 @@ bool Lowering::stays_coded(const Node& node, const ValueTable& table) {
   };
   if (std::ranges::none_of(uses.users(output), ends_here)) return false;
   const Codes own = *codes(table.source);
-  const std::shared_ptr<const ByteTable> bytes = codes_table(table.floats, own);
+  const std::shared_ptr<const ByteTable> bytes = codes_table(table.floats, own, torch_arithmetic);
   const std::optional<ValueTable> all = table_of(table.source);
   const auto* numbers = static_cast<const float*>(all->floats.data_ptr());
   const auto* answers = static_cast<const float*>(table.floats.data_ptr());

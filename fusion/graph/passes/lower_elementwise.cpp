@@ -99,7 +99,7 @@ bool Lowering::lower_concat(const Node& node) {
       want->relu ? static_cast<std::uint8_t>(want->codes.zero_point) : want->low;
   std::vector<ValueId> operands;
   for (const auto& [source, answers] : tables) {
-    auto bytes = std::make_shared<ByteTable>(*codes_table(answers, want->codes));
+    auto bytes = std::make_shared<ByteTable>(*codes_table(answers, want->codes, torch_arithmetic));
     bool same = *codes(source) == want->codes;
     for (std::size_t i = 0; i < bytes->size(); ++i) {
       (*bytes)[i] = std::min(std::max((*bytes)[i], low), want->high);

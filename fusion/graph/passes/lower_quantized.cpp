@@ -71,13 +71,29 @@ bool move_constant_codes(Graph& graph) {
   return changed;
 }
 
-bool lower_quantized(Graph& graph, std::vector<nn::Module::NamedChild>& children) {
+bool use_torch_arithmetic(Graph& graph) {
+  bool changed = false;
+  for (Node& node : graph.nodes) {
+    if (!is_made(node, "Quantize")) continue;
+    std::vector<std::pair<std::string_view, Attribute>> settings;
+    for (const char* name : {"scale", "zero_point", "dtype"}) {
+      settings.emplace_back(name, attribute_of(*node.operation, name));
+    }
+    node.operation = make_operation("quantize_per_tensor", std::move(settings));
+    changed = true;
+  }
+  return changed;
+}
+
+bool lower_quantized(Graph& graph, std::vector<nn::Module::NamedChild>& children,
+                     bool torch_arithmetic) {
   bool changed = drop_identity(graph);
   if (expand_qoperators(graph)) changed = true;
   if (move_constant_codes(graph)) changed = true;
   if (fold_channel_scales(graph)) changed = true;
   if (lower_dynamic(graph)) changed = true;
   if (absorb_qdq(graph)) changed = true;
+  if (torch_arithmetic) use_torch_arithmetic(graph);
   if (spread_codes(graph)) changed = true;
   if (lower_codes(graph, children)) changed = true;
   if (lower_weight_only(graph, children)) changed = true;

@@ -25,6 +25,27 @@ std::span<const AttributeInfo> packed_table() {
   return kTable;
 }
 
+/// Those, and the convolution's settings.
+template <typename Self>
+std::span<const AttributeInfo> packed_conv_table() {
+  static constexpr std::array kTable{
+      read_only_attribute<Self, [](const Self& op) { return op.packed.weight(); }>("weight"),
+      read_only_attribute<Self, [](const Self& op) { return op.packed.bias(); }>("bias"),
+      read_only_attribute<Self, [](const Self& op) { return op.packed.options().stride; }>(
+          "stride"),
+      read_only_attribute<Self, [](const Self& op) { return op.packed.options().padding; }>(
+          "padding"),
+      read_only_attribute<Self, [](const Self& op) { return op.packed.options().output_padding; }>(
+          "output_padding"),
+      read_only_attribute<Self, [](const Self& op) { return op.packed.options().dilation; }>(
+          "dilation"),
+      read_only_attribute<Self, [](const Self& op) { return op.packed.options().groups; }>(
+          "groups"),
+      read_only_attribute<Self, [](const Self& op) { return op.packed.is_transposed(); }>(
+          "transposed")};
+  return kTable;
+}
+
 struct ConvToFloat final : ComposedOp<ConvToFloat> {
   static constexpr std::string_view kName = "conv_to_float";
   static constexpr ArgumentCount kArguments{1};
@@ -32,7 +53,9 @@ struct ConvToFloat final : ComposedOp<ConvToFloat> {
   std::vector<Tensor> compose(const Arguments& in) const override {
     return {quantized::conv_to_float(QTensor(in[0]), packed)};
   }
-  static std::span<const AttributeInfo> attribute_table() { return packed_table<ConvToFloat>(); }
+  static std::span<const AttributeInfo> attribute_table() {
+    return packed_conv_table<ConvToFloat>();
+  }
 };
 
 struct LinearToFloat final : ComposedOp<LinearToFloat> {
@@ -52,7 +75,9 @@ struct ConvOfCodes final : ComposedOp<ConvOfCodes> {
   std::vector<Tensor> compose(const Arguments& in) const override {
     return {quantized::conv_of_codes(in[0], in[1], in[2], packed)};
   }
-  static std::span<const AttributeInfo> attribute_table() { return packed_table<ConvOfCodes>(); }
+  static std::span<const AttributeInfo> attribute_table() {
+    return packed_conv_table<ConvOfCodes>();
+  }
 };
 
 struct LinearOfCodes final : ComposedOp<LinearOfCodes> {

@@ -82,7 +82,8 @@ class Lowering {
   std::vector<nn::Module::NamedChild>& children;
   std::vector<Node> nodes;
   std::vector<bool> done;
-  std::string reason;  ///< why the last node was not lowered
+  std::string reason;             ///< why the last node was not lowered
+  bool torch_arithmetic = false;  ///< see use_torch_arithmetic
 
  private:
   void visit(Node node);
@@ -112,6 +113,8 @@ LayerBias layer_bias(const Graph& graph, ValueId id, double x_scale, const QTens
 
 /// Codes of numbers under these parameters, by division.
 std::uint8_t code_of(double value, const Codes& codes);
-std::shared_ptr<const ByteTable> codes_table(const Tensor& floats, const Codes& codes);
+/// The same of 256 numbers; with torch's arithmetic by multiplication.
+std::shared_ptr<const ByteTable> codes_table(const Tensor& floats, const Codes& codes,
+                                             bool torch_arithmetic);
 
 }  // namespace quanta::graph

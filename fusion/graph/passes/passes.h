@@ -47,12 +47,18 @@ bool lower_weight_only(Graph& graph, std::vector<nn::Module::NamedChild>& childr
 bool move_constant_codes(Graph& graph);
 
 /// All passes that make an int8 graph of quantized operators, in order.
-bool lower_quantized(Graph& graph, std::vector<nn::Module::NamedChild>& children);
+bool lower_quantized(Graph& graph, std::vector<nn::Module::NamedChild>& children,
+                     bool torch_arithmetic = false);
 
 /// QuantizeLinear and DequantizeLinear of 8 bits and one scale become annotations: a value with
 /// `codes` stands for the numbers of its codes, for all who take it, and nodes "Quantize" make such
 /// values of floats. All codes are QUInt8: signed ones and their zero points grow by 128.
 bool absorb_qdq(Graph& graph);
+
+/// What absorb_qdq has made quantizes by multiplication with the reciprocal of the scale, as torch
+/// and Quanta's own quantization do, and not by division: for files of models that were quantized
+/// here.
+bool use_torch_arithmetic(Graph& graph);
 
 /// Codes go through what only moves numbers: forward from where they are made, backward from where
 /// they are wanted.
