@@ -1,0 +1,28 @@
+#pragma once
+
+// Private: constants of codes as DequantizeLinear takes them.
+
+#include <cstdint>
+
+#include "quanta/runtime/onnx_file.h"
+#include "quanta/runtime/tensor.h"
+
+namespace quanta::graph::detail {
+
+struct CodedWeight {
+  Tensor codes;          ///< plain integers
+  Tensor scales;         ///< Float32: a scalar, one a channel, or [..., blocks, ...]
+  Tensor zero_points{};  ///< as codes; undefined: 0
+  std::int64_t axis = -1;
+  std::int64_t block_size = 0;
+  OnnxType type = OnnxType::Undefined;  ///< of the codes, where the dtype does not say it
+};
+
+/// The same numbers. Throws UnsupportedError for codes of fewer than 8 bits and float zero points.
+CodedWeight coded_of(const QTensor& tensor);
+/// Of a matrix.
+CodedWeight transposed(const CodedWeight& matrix);
+/// In units of x_scale times the weight's scales, as Int32.
+CodedWeight coded_bias(const Tensor& bias, double x_scale, const QTensor& weight);
+
+}  // namespace quanta::graph::detail

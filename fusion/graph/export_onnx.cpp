@@ -1,0 +1,85 @@
+#include "quanta/fusion/graph/export_onnx.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "quanta/fusion/graph/detail/onnx_arithmetic.h"
+#include "quanta/fusion/graph/detail/onnx_versions.h"
+#include "quanta/fusion/graph/detail/onnx_writer.h"
+#include "quanta/runtime/check.h"
+
+namespace quanta::graph {
+namespace {
+
+/// Where neither a file nor a node says it.
+constexpr std::int64_t kUsualOpset = 17;
+
+/// The opset of the operators that are there.
+std::int64_t own_opset(const Model& model) {
+  const OnnxModel& file = model.file();
+  for (const char* domain : {"", "ai.onnx"}) {
+    const auto found = file.opsets.find(domain);
+    if (found != file.opsets.end()) return found->second;
+  }
+  std::int64_t opset = 0;
+  for (const Node& node : model.graph().nodes) {
+    if (node.domain.empty()) opset = std::max(opset, node.opset);
+  }
+  return opset == 0 ? kUsualOpset : opset;
+}
+
+struct Written {
+  detail::ExportState state;
+  OnnxGraph graph;
+};
+
+Written write_graph(const Model& model, const ExportOptions& options, std::int64_t opset) {
+  Written written;
+  written.state.options = options;
+  written.state.opset = opset;
+  detail::GraphWriter writer(model.graph(), written.state, true);
+  written.graph = writer.run(model.node_modules(), {}, model.graph().inputs.size());
+  return written;
+}
+
+}  // namespace
+
+OnnxModel to_onnx(const Model& model, const ExportOptions& options) {
+  const std::int64_t own = own_opset(model);
+  std::int64_t opset = options.opset.value_or(own);
+  QUANTA_CHECK(opset >= 6 && opset <= detail::kNewestOpset,
+               "to_onnx: opset: expected 6 to {}, got {}", detail::kNewestOpset, opset);
+  Written written = write_graph(model, options, opset);
+  if (written.state.needed > opset) {
+    if (options.opset) {
+      throw UnsupportedError(fmt::format("to_onnx: opset: expected at least {} ({}), got {}",
+                                         written.state.needed, written.state.needed_for, opset));
+    }
+    opset = written.state.needed;
+    written = write_graph(model, options, opset);
+  }
+  if (!written.state.refused.empty()) {
+    throw UnsupportedError(fmt::format("to_onnx: nodes that ONNX has no form for:\n  {}",
+                                       fmt::join(written.state.refused, "\n  ")));
+  }
+  OnnxModel file;
+  file.producer_name = "quanta";
+  file.metadata = model.file().metadata;
+  file.metadata.erase(detail::kArithmeticKey);
+  if (written.state.torch_arithmetic && !written.state.onnx_arithmetic) {
+    file.metadata[detail::kArithmeticKey] = detail::kTorchArithmetic;
+  }
+  file.opsets[""] = opset;
+  for (const auto& [domain, version] : written.state.domains) file.opsets[domain] = version;
+  file.graph = std::move(written.graph);
+  if (options.format == OnnxFormat::QOperator) detail::make_qoperators(file);
+  if (options.target == OnnxTarget::TensorRT) detail::check_tensorrt(file);
+  return file;
+}
+
+void save_onnx(const std::filesystem::path& path, const Model& model,
+               const ExportOptions& options) {
+  write_onnx(path, to_onnx(model, options), {.external_data_above = options.external_data_above});
+}
+
+}  // namespace quanta::graph

@@ -1,0 +1,189 @@
+// Graphs written as ONNX: what stands in the file, and that reading it gives the same numbers.
+
+#include "quanta/fusion/graph/export_onnx.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "quanta/fusion/graph/quantize_jit.h"
+#include "quanta/nn/conv.h"
+#include "quanta/observers/defaults.h"
+#include "quanta/runtime/error.h"
+#include "quanta/runtime/random.h"
+#include "support/compare.h"
+
+namespace quanta::graph {
+namespace {
+
+using Integers = std::vector<std::int64_t>;
+
+OnnxValue floats(std::string name, Integers sizes) {
+  OnnxValue value{.name = std::move(name), .type = OnnxType::Float, .sizes = {{}}};
+  for (const std::int64_t size : sizes) value.sizes->push_back({.size = size, .name = {}});
+  return value;
+}
+
+OnnxNode node(std::string op, std::vector<std::string> inputs, std::string output,
+              OnnxAttributes attributes = {}) {
+  OnnxNode made;
+  made.name = op + "_" + output;
+  made.op_type = std::move(op);
+  made.inputs = std::move(inputs);
+  made.outputs = {std::move(output)};
+  made.attributes = std::move(attributes);
+  return made;
+}
+
+void add_weight(OnnxModel& file, const std::string& name, const Tensor& value) {
+  file.graph.initializers.push_back(
+      {.name = name, .type = onnx_type_of(value.dtype()), .value = value});
+}
+
+/// Conv - Relu - Conv - Add - Concat - MaxPool - Flatten - Gemm, with a batch norm.
+OnnxModel small_file(std::int64_t opset = 13) {
+  manual_seed(7);
+  OnnxModel file;
+  file.opsets[""] = opset;
+  file.graph.name = "small";
+  file.graph.inputs = {floats("x", {2, 3, 8, 8})};
+  file.graph.outputs = {floats("y", {2, 5})};
+  add_weight(file, "w1", randn({6, 3, 3, 3}));
+  add_weight(file, "b1", randn({6}));
+  add_weight(file, "w2", randn({6, 1, 3, 3}));
+  add_weight(file, "w3", randn({192, 5}));
+  add_weight(file, "b3", randn({5}));
+  const OnnxAttributes padded{{"pads", Integers{1, 1, 1, 1}}};
+  OnnxAttributes grouped = padded;
+  grouped["group"] = std::int64_t{6};
+  file.graph.nodes = {
+      node("Conv", {"x", "w1", "b1"}, "c1", padded),
+      node("Relu", {"c1"}, "r1"),
+      node("Conv", {"r1", "w2"}, "c2", grouped),
+      node("Add", {"c2", "r1"}, "sum"),
+      node("Concat", {"sum", "r1"}, "joined", {{"axis", std::int64_t{1}}}),
+      node("MaxPool", {"joined"}, "pooled",
+           {{"kernel_shape", Integers{2, 2}}, {"strides", Integers{2, 2}}}),
+      node("Flatten", {"pooled"}, "flat"),
+      node("Gemm", {"flat", "w3", "b3"}, "y"),
+  };
+  return file;
+}
+
+Tensor sample() {
+  manual_seed(3);
+  return randn({2, 3, 8, 8});
+}
+
+Model quantized(const Model& net, const QConfig& qconfig = get_default_qconfig()) {
+  return quantize_jit(net, qconfig, [](const Model& m) { static_cast<void>(m(sample())); });
+}
+
+std::size_t count(const OnnxModel& file, std::string_view op) {
+  std::size_t found = 0;
+  for (const OnnxNode& made : file.graph.nodes) found += made.op_type == op ? 1 : 0;
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("a float model is written as it was read") {
+  const OnnxModel file = small_file();
+  const Model net = from_onnx(file);
+  const OnnxModel written = to_onnx(net);
+  CHECK(written.opsets.at("") == 13);
+  REQUIRE(written.graph.nodes.size() == file.graph.nodes.size());
+  for (std::size_t i = 0; i < file.graph.nodes.size(); ++i) {
+    CHECK(written.graph.nodes[i].op_type == file.graph.nodes[i].op_type);
+    CHECK(written.graph.nodes[i].name == file.graph.nodes[i].name);
+    CHECK(written.graph.nodes[i].inputs == file.graph.nodes[i].inputs);
+    CHECK(written.graph.nodes[i].outputs == file.graph.nodes[i].outputs);
+  }
+  CHECK(from_onnx(written)(sample()).equal(net(sample())));
+}
+
+TEST_CASE("weights that were changed are written as they are now") {
+  Model net = from_onnx(small_file());
+  for (const auto& [name, tensor] : net.named_parameters()) tensor.fill_(0.25);
+  CHECK(from_onnx(to_onnx(net))(sample()).equal(net(sample())));
+  CHECK(count(to_onnx(net), "Conv") == 2);
+}
+
+TEST_CASE("a quantized model comes back with the same bits") {
+  const Model net = quantized(from_onnx(small_file()));
+  const OnnxModel written = to_onnx(net);
+  CHECK(written.metadata.at("quanta.arithmetic") == "torch");
+  CHECK(count(written, "Conv") == 2);
+  CHECK(count(written, "Gemm") == 1);
+  CHECK(count(written, "QuantizeLinear") == 8);
+  CHECK(from_onnx(written)(sample()).equal(net(sample())));
+}
+
+TEST_CASE("QOperator form has no float layers") {
+  const Model net = quantized(from_onnx(small_file()));
+  const OnnxModel written = to_onnx(net, {.format = OnnxFormat::QOperator});
+  CHECK(count(written, "QLinearConv") == 2);
+  CHECK(count(written, "QLinearAdd") == 1);
+  CHECK(count(written, "QLinearConcat") == 1);
+  CHECK(count(written, "QGemm") == 1);
+  CHECK(count(written, "MaxPool") == 1);
+  CHECK(count(written, "QuantizeLinear") == 1);
+  CHECK(count(written, "DequantizeLinear") == 1);
+  CHECK(written.opsets.at("com.microsoft") == 1);
+}
+
+TEST_CASE("the opset is the lowest that has it all") {
+  const Model net = quantized(from_onnx(small_file(11)));
+  CHECK(to_onnx(net).opsets.at("") == 13);
+  CHECK(to_onnx(net, {.opset = 17}).opsets.at("") == 17);
+  CHECK_THROWS_AS(to_onnx(net, {.opset = 11}), UnsupportedError);
+  OnnxModel old = small_file(11);
+  old.graph.nodes.push_back(node("Softmax", {"y"}, "z", {{"axis", std::int64_t{0}}}));
+  old.graph.outputs = {floats("z", {2, 5})};
+  const Model plain = from_onnx(old);
+  CHECK(to_onnx(plain).opsets.at("") == 11);
+  // Softmax has another meaning since 13.
+  CHECK_THROWS_WITH_AS(to_onnx(plain, {.opset = 13}), doctest::Contains("Softmax_z"),
+                       UnsupportedError);
+}
+
+TEST_CASE("TensorRT is told what it does not take") {
+  const Model net = quantized(from_onnx(small_file()));
+  CHECK_THROWS_WITH_AS(to_onnx(net, {.target = OnnxTarget::TensorRT}), doctest::Contains("x_quant"),
+                       ArgumentError);
+}
+
+TEST_CASE("weights of 4 bits in blocks") {
+  OnnxModel file;
+  manual_seed(5);
+  file.opsets[""] = 13;
+  file.graph.inputs = {floats("x", {3, 64})};
+  file.graph.outputs = {floats("y", {3, 16})};
+  add_weight(file, "w", randn({64, 16}));
+  file.graph.nodes = {node("MatMul", {"x", "w"}, "y")};
+  const Tensor x = randn({3, 64});
+  for (const bool symmetric : {true, false}) {
+    const Model net = quantize_weight_only_jit(
+        from_onnx(file), {.bits = 4, .group_size = 32, .symmetric = symmetric});
+    const OnnxModel written = to_onnx(net);
+    CHECK(written.opsets.at("") == 21);
+    CHECK(test::largest_difference(from_onnx(written)(x), net(x)) < 1e-4);
+    const OnnxModel packed = to_onnx(net, {.target = OnnxTarget::OnnxRuntime});
+    CHECK(count(packed, "MatMulNBits") == 1);
+    CHECK(packed.opsets.at("") == 13);
+    CHECK(test::largest_difference(from_onnx(packed)(x), net(x)) < 1e-4);
+  }
+}
+
+TEST_CASE("dynamic linear layers become integer products") {
+  const Model net = quantize_dynamic_jit(from_onnx(small_file()));
+  const OnnxModel written = to_onnx(net);
+  CHECK(count(written, "DynamicQuantizeLinear") == 1);
+  CHECK(count(written, "MatMulInteger") == 1);
+  CHECK(count(written, "Conv") == 2);
+}
+
+}  // namespace quanta::graph
