@@ -5,18 +5,16 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "bench_subject.h"
 #include "json_file.h"
 #include "layer_report.h"
-#include "networks.h"
 #include "process_memory.h"
 #include "quanta/quanta.h"
-#include "quanta/runtime/detail/file_memory.h"
 
 namespace quanta::cli {
 namespace {
@@ -34,81 +32,8 @@ std::int64_t median(std::vector<std::int64_t> values) {
   return *middle;
 }
 
-/// Inputs to calibrate a network of random weights with.
-constexpr std::int64_t kRandomCalibration = 8;
-
-/// A network that is ready to run, with the inputs to run it on.
-class Subject {
- public:
-  explicit Subject(const BenchOptions& options)
-      : kind_(network_kind(options.model)),
-        batch_(options.batch),
-        inputs_(options.input.empty() ? random_inputs(kind_, options.batch)
-                                      : read_inputs(kind_, options.input)) {
-    if (inputs_.size(0) < batch_) {
-      throw ArgumentError(
-          fmt::format("bench: --batch: expected at most the {} inputs of {}, got {}",
-                      inputs_.size(0), options.input, batch_));
-    }
-    if (!options.input.empty()) {
-      const StateDict file = read_safetensors(options.input);
-      if (const Tensor* expected = file.find("float_out")) expected_ = *expected;
-    }
-    make_model(options);
-    x_ = inputs_.slice(0, 0, batch_).clone();
-    if (x_.dim() == 4) x_ = x_.contiguous(MemoryFormat::ChannelsLast);
-    if (!options.eager) {
-      frozen_ = freeze(*model_, x_);
-      model_.reset();
-    }
-  }
-
-  void run() const { static_cast<void>(call(x_)); }
-
-  /// The outputs for as many inputs as whole batches hold.
-  Tensor outputs() const {
-    std::vector<Tensor> parts;
-    for (std::int64_t begin = 0; begin + batch_ <= inputs_.size(0); begin += batch_) {
-      parts.push_back(call(inputs_.slice(0, begin, begin + batch_)));
-      // The figures tell of the network's memory, not of how many inputs a file holds.
-      quanta::detail::release_file_memory(inputs_);
-    }
-    return cat(parts, 0);
-  }
-
-  const Tensor& expected() const { return expected_; }
-  double operations() const { return 2.0 * kind_.multiply_adds * static_cast<double>(batch_); }
-  double file_megabytes() const { return file_bytes_ / 1e6; }
-
- private:
-  void make_model(const BenchOptions& options) {
-    const NetworkForm form = network_form(options.dtype);
-    const bool is_random = options.weights.empty();
-    Tensor calibration;
-    if (!options.calib.empty()) {
-      calibration = read_inputs(kind_, options.calib);
-    } else if (is_random) {
-      calibration = random_inputs(kind_, kRandomCalibration);
-    }
-    model_ = is_random ? make_random_network(kind_, form, calibration)
-                       : load_network(kind_, form, options.weights, calibration);
-    if (!options.save.empty()) save_model(*model_, options.save);
-    const std::string& file = options.save.empty() ? options.weights : options.save;
-    if (!file.empty()) file_bytes_ = static_cast<double>(std::filesystem::file_size(file));
-  }
-
-  Tensor call(const Tensor& x) const { return model_ != nullptr ? (*model_)(x) : frozen_(x); }
-
-  const NetworkKind& kind_;
-  std::int64_t batch_;
-  Tensor inputs_, expected_, x_;
-  std::shared_ptr<nn::Module> model_;  // null when frozen
-  FrozenModel frozen_;
-  double file_bytes_ = 0.0;
-};
-
 /// Calls for so many seconds, at least one; nanoseconds of each.
-std::vector<std::int64_t> time_calls(const Subject& subject, double seconds) {
+std::vector<std::int64_t> time_calls(const BenchSubject& subject, double seconds) {
   std::vector<std::int64_t> times;
   const Clock::time_point stop = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                                     std::chrono::duration<double>(seconds));
@@ -121,7 +46,7 @@ std::vector<std::int64_t> time_calls(const Subject& subject, double seconds) {
   }
 }
 
-json accuracy(const Subject& subject) {
+json accuracy(const BenchSubject& subject) {
   const Tensor got = subject.outputs();
   const Tensor expected = subject.expected().slice(0, 0, got.size(0));
   const std::vector<std::int64_t> a = argmax(got, 1).to_int64_vector();
@@ -132,7 +57,7 @@ json accuracy(const Subject& subject) {
           {"top1", static_cast<double>(same) / static_cast<double>(a.size())}};
 }
 
-json answer(const Subject& subject, const json& request, std::int64_t& last_median) {
+json answer(const BenchSubject& subject, const json& request, std::int64_t& last_median) {
   const std::string command = request.at("cmd");
   if (command == "accuracy") {
     if (!subject.expected().defined()) {
@@ -155,11 +80,11 @@ void say(const json& message) { std::cout << message.dump() << std::endl; }
 
 // One JSON object a line; errors become one as well, so that the harness can tell them.
 int run_worker(const BenchOptions& options) {
-  std::unique_ptr<const Subject> subject;
+  std::unique_ptr<const BenchSubject> subject;
   const double before = process_memory().resident;
   double first_result_ms = 0.0;
   try {
-    subject = std::make_unique<const Subject>(options);
+    subject = make_bench_subject(options);
     subject->run();
     first_result_ms = milliseconds_since_start();
     for (int i = 0; i < 2; ++i) subject->run();
@@ -198,8 +123,8 @@ int run_worker(const BenchOptions& options) {
 }
 
 void print_text(const BenchOptions& options, const json& figures) {
-  fmt::print("{} {}, batch {}, {} threads\n", options.model, options.dtype, options.batch,
-             figures["threads"].get<int>());
+  fmt::print("{} {}, batch {}, {} threads\n", figures["model"].get<std::string>(),
+             figures["dtype"].get<std::string>(), options.batch, figures["threads"].get<int>());
   const auto row = [&](const char* label, const char* key, const char* unit) {
     if (figures.contains(key)) {
       fmt::print("  {:<28} {:>12.3f} {}\n", label, figures[key].get<double>(), unit);
@@ -220,23 +145,24 @@ void print_text(const BenchOptions& options, const json& figures) {
 int run_bench(const BenchOptions& options) {
   if (options.threads > 0) set_num_threads(options.threads);
   if (options.worker) return run_worker(options);
-  const Subject subject(options);
+  const std::unique_ptr<const BenchSubject> made = make_bench_subject(options);
+  const BenchSubject& subject = *made;
   subject.run();
   const double first_result_ms = milliseconds_since_start();
   for (int i = 0; i < 2; ++i) subject.run();
   const std::vector<std::int64_t> times = time_calls(subject, options.seconds);
   const double middle = static_cast<double>(median(times));
-  json figures{{"model", options.model},
-               {"dtype", options.dtype},
+  json figures{{"model", options.onnx.empty() ? options.model : options.onnx},
+               {"dtype", options.onnx.empty() ? options.dtype : "onnx"},
                {"batch", options.batch},
                {"threads", get_num_threads()},
                {"median_ms", middle / 1e6},
                {"min_ms", static_cast<double>(*std::min_element(times.begin(), times.end())) / 1e6},
                {"reps", times.size()},
-               {"gops_median", subject.operations() / middle},
                {"first_result_ms", first_result_ms},
                {"file_mb", subject.file_megabytes()},
                {"rss_peak_mb", process_memory().peak}};
+  if (subject.operations() > 0.0) figures["gops_median"] = subject.operations() / middle;
   if (subject.expected().defined()) figures.update(accuracy(subject));
   if (!options.output.empty()) {
     StateDict outputs;

@@ -1,10 +1,14 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace quanta::cli {
 
 struct BenchOptions {
+  std::string onnx;                    ///< an ONNX file instead of `model`
+  std::vector<std::string> constants;  ///< of its inputs: "sr=16000"
+  std::vector<std::string> sizes;      ///< of its inputs: "x=1,3,224,224"
   std::string model = "resnet18";
   std::string weights;
   std::string calib;

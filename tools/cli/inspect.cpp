@@ -1,10 +1,15 @@
 #include "inspect.h"
 
 #include <fmt/core.h>
-
+#include <fmt/ranges.h>
 #include <hwy/targets.h>
-#include <filesystem>
 
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+
+#include "quanta/fusion/graph/op_table.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/pt_file.h"
 #include "quanta/runtime/safetensors.h"
@@ -21,10 +26,23 @@ std::string qparams_text(const Tensor& tensor) {
   return fmt::format("{} scales along axis {}", quantizer.channel->scales.size(), quantizer.axis);
 }
 
+/// By domain, in order.
+void print_onnx_operators() {
+  std::map<std::string, std::set<std::string>> domains;
+  for (const graph::OpRow& row : graph::op_table().rows()) {
+    if (row.domain == "quanta") continue;  // what passes write
+    domains[row.domain.empty() ? "ai.onnx" : std::string(row.domain)].emplace(row.name);
+  }
+  for (const auto& [domain, names] : domains) {
+    fmt::print("{} ({}): {}\n", domain, names.size(), fmt::join(names, ", "));
+  }
+}
+
 }  // namespace
 
 int run_inspect(const InspectOptions& options) {
   const std::filesystem::path path(options.path);
+  if (path.extension() == ".onnx") return inspect_onnx(options);
   const bool is_safetensors = path.extension() == ".safetensors";
   StateDict tensors;
   if (is_safetensors) {
@@ -46,7 +64,11 @@ int run_inspect(const InspectOptions& options) {
   return 0;
 }
 
-int run_info() {
+int run_info(const InfoOptions& options) {
+  if (options.onnx) {
+    print_onnx_operators();
+    return 0;
+  }
   fmt::print("threads: {}\n", get_num_threads());
   fmt::print("vector targets:");
   const std::int64_t targets = hwy::SupportedTargets();

@@ -9,6 +9,7 @@
 #include "inspect.h"
 #include "network_suite.h"
 #include "networks.h"
+#include "onnx_commands.h"
 #include "profile.h"
 #include "quanta/observers/format_qconfig.h"
 #include "quanta/runtime/error.h"
@@ -106,6 +107,7 @@ void add_bench_command(CLI::App& app, quanta::cli::BenchOptions& bench,
   command->add_option("--model", bench.model, "The network")
       ->check(CLI::IsMember(networks))
       ->capture_default_str();
+  quanta::cli::add_bench_onnx_options(*command, bench);
   command
       ->add_option("--weights", bench.weights,
                    "Float weights under torch's names, or a model saved by --save (.safetensors; "
@@ -147,9 +149,9 @@ int run(int argc, char** argv) {
   add_demo_command(app, demo);
 
   quanta::cli::InspectOptions inspect;
-  CLI::App* inspect_command =
-      app.add_subcommand("inspect", "List the tensors of a .safetensors or .pt file");
-  inspect_command->add_option("file", inspect.path, "The file")->required();
+  quanta::cli::add_inspect_command(app, inspect);
+  quanta::cli::RunOptions run_options;
+  quanta::cli::add_run_command(app, run_options);
 
   std::vector<std::string> networks;
   for (const quanta::cli::NetworkKind& kind : quanta::cli::network_kinds()) {
@@ -164,15 +166,18 @@ int run(int argc, char** argv) {
   quanta::cli::NetworkSuiteOptions suite;
   add_networks_command(app, suite, networks);
 
-  app.add_subcommand("info", "Tell what this machine offers: threads, instruction sets");
+  quanta::cli::InfoOptions info;
+  app.add_subcommand("info", "Tell what this machine offers: threads, instruction sets")
+      ->add_flag("--onnx", info.onnx, "List the ONNX operators that Quanta has instead");
 
   CLI11_PARSE(app, argc, argv);
   if (app.got_subcommand("demo")) return quanta::cli::run_demo(demo);
   if (app.got_subcommand("inspect")) return quanta::cli::run_inspect(inspect);
+  if (app.got_subcommand("run")) return quanta::cli::run_onnx(run_options);
   if (app.got_subcommand("bench")) return quanta::cli::run_bench(bench);
   if (app.got_subcommand("networks")) return quanta::cli::run_network_suite(suite);
   if (app.got_subcommand("profile")) return quanta::cli::run_profile(profile);
-  return quanta::cli::run_info();
+  return quanta::cli::run_info(info);
 }
 
 }  // namespace

@@ -1,0 +1,116 @@
+#include "onnx_commands.h"
+
+#include <string>
+#include <vector>
+
+namespace quanta::cli {
+namespace {
+
+/// An option that may be given several times, one value each time: what follows it is not swallowed.
+CLI::Option* add_list(CLI::App& command, const std::string& name, std::vector<std::string>& values,
+                      const std::string& text) {
+  return command.add_option(name, values, text)->allow_extra_args(false);
+}
+
+void add_constants(CLI::App& command, std::vector<std::string>& constants) {
+  add_list(command, "--set", constants,
+           "An input that is the same in every run, as sr=16000: what depends on it alone is "
+           "calculated once");
+}
+
+void add_sizes(CLI::App& command, std::vector<std::string>& sizes, const std::string& text) {
+  add_list(command, "--sizes", sizes, text);
+}
+
+void add_picture_options(CLI::App& command, PictureOptions& pictures) {
+  command.add_option("--size", pictures.size,
+                     "HEIGHTxWIDTH that pictures are resized to (default: what the file declares)");
+  command.add_option("--mean", pictures.mean, "Of pictures: (pixel / 255 - mean) / std")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->expected(1, 3);
+  command.add_option("--std", pictures.std, "Of pictures: one number, or one for each channel")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->expected(1, 3)
+      ->check(CLI::PositiveNumber);
+}
+
+void add_threads(CLI::App& command, int& threads) {
+  command.add_option("--threads", threads, "Threads (default: all)")->check(CLI::Range(1, 1024));
+}
+
+}  // namespace
+
+void add_inspect_command(CLI::App& app, InspectOptions& options) {
+  CLI::App* command = app.add_subcommand(
+      "inspect", "Tell what is in an ONNX file, or list the tensors of a .safetensors or .pt file");
+  command->add_option("file", options.path, "The file")->required()->check(CLI::ExistingFile);
+  add_sizes(*command, options.sizes,
+            "Of an ONNX file's inputs: run it on zeros and print the sizes of all results");
+  add_constants(*command, options.constants);
+  command->footer(
+      "Examples:\n"
+      "  quanta inspect resnet50.onnx\n"
+      "  quanta inspect det.onnx --sizes x=1,3,640,640\n"
+      "  quanta inspect silero_vad.onnx --set sr=16000 --sizes input=1,576 --sizes state=2,1,128\n"
+      "  quanta inspect weights.safetensors");
+}
+
+void add_run_command(CLI::App& app, RunOptions& options) {
+  CLI::App* command = app.add_subcommand("run", "Run an ONNX file, and time it");
+  command->add_option("file", options.path, "The ONNX file")->required()->check(CLI::ExistingFile);
+  add_list(*command, "--input", options.inputs,
+           "NAME=random, or a .npy, .npz, .pb, .safetensors, .png or .jpg file, or a folder of "
+           "pictures; NAME= may be left out for an only input (default: random)");
+  add_constants(*command, options.constants);
+  add_sizes(*command, options.sizes, "Of random inputs and pictures, as x=1,3,224,224");
+  add_picture_options(*command, options.pictures);
+  command->add_option("--output", options.output,
+                      "Where to write the results: .npz, .safetensors, or .npy for an only one");
+  command
+      ->add_option("--golden", options.golden,
+                   "A folder with input_*.pb and output_*.pb: run these, and compare")
+      ->check(CLI::ExistingDirectory);
+  command->add_option("--rtol", options.rtol, "Of --golden: |got - want| <= atol + rtol |want|")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--atol", options.atol, "The same")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->add_option("--repeat", options.repeats, "Runs to time")
+      ->check(CLI::Range(1, 10000000))
+      ->capture_default_str();
+  add_threads(*command, options.threads);
+  command->add_option("--plan", options.plan, "Off: node by node instead of a recorded plan")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->capture_default_str();
+  command->add_flag("--literal", options.literal,
+                    "QuantizeLinear and DequantizeLinear as they stand, in float arithmetic");
+  command->footer(
+      "Examples:\n"
+      "  quanta run resnet50.onnx --input photo.jpg --mean 0.485,0.456,0.406 --std "
+      "0.229,0.224,0.225\n"
+      "  quanta run bert.onnx --input ids=ids.npy --input mask=mask.npy --output out.npz\n"
+      "  quanta run silero_vad.onnx --set sr=16000 --sizes input=1,576 --sizes state=2,1,128 "
+      "--repeat 100 --threads 1\n"
+      "  quanta run test_relu/model.onnx --golden test_relu/test_data_set_0\n"
+      "Exit status: 0; 1 when results differ from --golden or something fails.");
+}
+
+void add_bench_onnx_options(CLI::App& command, BenchOptions& options) {
+  command
+      .add_option("--onnx", options.onnx,
+                  "An ONNX file instead of --model; --input has arrays by its inputs' names")
+      ->check(CLI::ExistingFile);
+  add_constants(command, options.constants);
+  add_sizes(command, options.sizes, "Of the ONNX file's inputs, as x=1,3,224,224");
+  command.footer(
+      "Examples:\n"
+      "  quanta bench --model resnet18 --dtype int8 --threads 1\n"
+      "  quanta bench --onnx det_int8.onnx --sizes x=1,3,640,640 --seconds 5\n"
+      "  peers.py ... --extra 'quanta=quanta bench --worker --onnx model.onnx --input "
+      "test.safetensors'");
+}
+
+}  // namespace quanta::cli

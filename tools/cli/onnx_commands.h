@@ -1,0 +1,17 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "bench.h"
+#include "inspect.h"
+#include "run_onnx.h"
+
+namespace quanta::cli {
+
+// The options of the commands that take ONNX files. What they fill has to outlive `app`.
+void add_inspect_command(CLI::App& app, InspectOptions& options);
+void add_run_command(CLI::App& app, RunOptions& options);
+/// Those of `bench` that are about ONNX files.
+void add_bench_onnx_options(CLI::App& command, BenchOptions& options);
+
+}  // namespace quanta::cli
