@@ -220,7 +220,7 @@ void Lowering::visit(Node node) {
   reason.clear();
   if (is_plain(node) && node.domain.empty() &&
       (lower_conv(node) || lower_linear(node) || lower_matmul(node) || lower_table(node) ||
-       lower_binary(node) || lower_concat(node) || lower_mean(node))) {
+       lower_binary(node) || lower_concat(node) || lower_torch_mean(node) || lower_mean(node))) {
     return;
   }
   take_coded_table(node);

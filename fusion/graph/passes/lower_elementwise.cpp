@@ -58,6 +58,21 @@ bool Lowering::lower_binary(const Node& node) {
   return true;
 }
 
+// torch's means of codes are codes with the same parameters, in integer arithmetic.
+bool Lowering::lower_torch_mean(const Node& node) {
+  const bool is_mean = node.op == "AveragePool" || node.op == "GlobalAveragePool";
+  if (!torch_arithmetic || !is_mean || node.inputs.empty() || !is_coded(node.inputs[0])) {
+    return false;
+  }
+  const std::optional<Wanted> want = wanted(node.outputs[0]);
+  if (!want || want->relu || want->clips() || want->codes != *codes(node.inputs[0])) return false;
+  for (const NodeId id : want->consumed) done[index_of(id)] = true;
+  Node on_codes = node;
+  on_codes.outputs = {want->result};
+  emit(std::move(on_codes));
+  return true;
+}
+
 bool Lowering::lower_mean(const Node& node) {
   if (node.op != "GlobalAveragePool" || node.inputs.empty() || !is_coded(node.inputs[0])) {
     return false;

@@ -93,8 +93,8 @@ bool lower_quantized(Graph& graph, std::vector<nn::Module::NamedChild>& children
   if (fold_channel_scales(graph)) changed = true;
   if (lower_dynamic(graph)) changed = true;
   if (absorb_qdq(graph)) changed = true;
-  if (torch_arithmetic) use_torch_arithmetic(graph);
   if (spread_codes(graph)) changed = true;
+  if (torch_arithmetic) use_torch_arithmetic(graph);
   if (lower_codes(graph, children)) changed = true;
   if (lower_weight_only(graph, children)) changed = true;
   if (fold_constants(graph)) changed = true;

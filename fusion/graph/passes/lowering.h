@@ -76,6 +76,7 @@ class Lowering {
   bool lower_concat(const Node& node);
   bool lower_table(const Node& node);
   bool lower_mean(const Node& node);
+  bool lower_torch_mean(const Node& node);
 
   Graph& graph;
   Uses uses;
