@@ -286,9 +286,9 @@ std::optional<std::vector<OnnxDim>> GraphWriter::declared_sizes(ValueId id) cons
   if (made == kNone) return value(id).sizes;
   // Where codes end at an output, the declaration stands at the codes.
   const Node& node = graph.nodes[static_cast<std::size_t>(made)];
-  const bool dequantizes =
-      node.op == "DeQuantStub" || node.op == "Dequantize" || node.op == "dequantize";
-  return dequantizes ? value(node.inputs[0]).sizes : std::nullopt;
+  const bool ends_codes = node.op == "DeQuantStub" || node.op == "Dequantize" ||
+                          node.op == "dequantize" || node.op == "ToCodes";
+  return ends_codes ? value(node.inputs[0]).sizes : std::nullopt;
 }
 
 void GraphWriter::write_outputs() {
