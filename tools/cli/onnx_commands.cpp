@@ -1,5 +1,6 @@
 #include "onnx_commands.h"
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -96,6 +97,61 @@ void add_run_command(CLI::App& app, RunOptions& options) {
       "--repeat 100 --threads 1\n"
       "  quanta run test_relu/model.onnx --golden test_relu/test_data_set_0\n"
       "Exit status: 0; 1 when results differ from --golden or something fails.");
+}
+
+void add_quantize_command(CLI::App& app, QuantizeOptions& options) {
+  CLI::App* command =
+      app.add_subcommand("quantize", "Quantize an ONNX file, and write an int8 one");
+  command->add_option("file", options.path, "The float ONNX file")
+      ->required()
+      ->check(CLI::ExistingFile);
+  command->add_option("--out", options.out, "Where to write the int8 file")->required();
+  command->add_option(
+      "--calib", options.calib,
+      "Inputs to calibrate with: a folder of pictures, of .npz, .npy or .safetensors files (a "
+      "sample each) or of test_data_set_*; a .npz, .npy or .safetensors file whose arrays have the "
+      "inputs' names and hold samples along their first dimension; or random, to try");
+  command->add_option("--batch", options.batch, "Samples at a time, of such a file")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command->add_option("--samples", options.samples, "At most so many calls")
+      ->check(CLI::Range(std::int64_t{1}, std::numeric_limits<std::int64_t>::max()))
+      ->capture_default_str();
+  CLI::Option* dynamic = command->add_flag(
+      "--dynamic", options.dynamic,
+      "Weights of Gemm, MatMul, LSTM and GRU in int8, activations quantized in each run");
+  command
+      ->add_option(
+          "--weight-only", options.weight_only,
+          "Weights of Gemm and MatMul in int8, or int4 in blocks of 32 (16, or whole rows, where "
+          "that does not divide); float arithmetic")
+      ->check(CLI::IsMember({"int4", "int8"}))
+      ->excludes(dynamic);
+  command->add_option("--observer", options.observer, "How activations are observed")
+      ->check(CLI::IsMember({"histogram", "minmax"}))
+      ->capture_default_str();
+  command->add_flag("--per-tensor", options.per_tensor,
+                    "One scale for each weight instead of one for each output channel");
+  add_list(*command, "--exclude", options.exclude,
+           "A regular expression: layers whose whole name it matches stay in float");
+  command->add_option("--format", options.format, "How int8 layers are written")
+      ->check(CLI::IsMember({"qdq", "qoperator"}))
+      ->capture_default_str();
+  command->add_option("--target", options.target, "Who will run the file")
+      ->check(CLI::IsMember({"any", "onnxruntime", "tensorrt"}))
+      ->capture_default_str();
+  add_constants(*command, options.constants);
+  add_sizes(*command, options.sizes, "Of random inputs and pictures, as x=1,3,224,224");
+  add_picture_options(*command, options.pictures);
+  add_threads(*command, options.threads);
+  command->footer(
+      "Examples:\n"
+      "  quanta quantize resnet50.onnx --calib photos/ --size 224x224 --mean 0.485,0.456,0.406 "
+      "--std 0.229,0.224,0.225 --out resnet50_int8.onnx\n"
+      "  quanta quantize det.onnx --calib x.npz --observer minmax --exclude '.*Sigmoid.*' --out "
+      "det_int8.onnx\n"
+      "  quanta quantize bert.onnx --dynamic --out bert_int8.onnx\n"
+      "  quanta quantize llm.onnx --weight-only int4 --target onnxruntime --out llm_int4.onnx");
 }
 
 void add_bench_onnx_options(CLI::App& command, BenchOptions& options) {

@@ -21,9 +21,9 @@ namespace quanta::cli {
 /// How pictures become inputs: (pixel / 255 - mean) / std, resized to `size` ("224x224"; else the
 /// sizes that the file declares, else the picture's own).
 struct PictureOptions {
-  std::string size;
-  std::vector<float> mean;  ///< none: 0 and 1
-  std::vector<float> std;
+  std::string size{};
+  std::vector<float> mean{};  ///< none: 0 and 1
+  std::vector<float> std{};
 };
 
 using SizesByName = std::map<std::string, Dims, std::less<>>;
