@@ -94,6 +94,8 @@ class GraphWriter {
   void write_workflow(const Node& node);
   void write_weight_only(const Node& node, const nn::weight_only::Linear& linear);
   void write_dynamic(const Node& node, const nn::quantized::dynamic::Linear& linear);
+  /// False for a module that is no dynamic LSTM or GRU.
+  bool write_recurrent(const Node& node, const nn::Module& module);
 
   const Graph& graph;
   ExportState& state;

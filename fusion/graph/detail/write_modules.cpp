@@ -429,6 +429,7 @@ void GraphWriter::write_module(const Node& node, const nn::Module& module) {
   if (const auto* dynamic = dynamic_cast<const nn::quantized::dynamic::Linear*>(&module)) {
     return write_dynamic(node, *dynamic);
   }
+  if (write_recurrent(node, module)) return;
   if (const auto* fused = dynamic_cast<const nn::intrinsic::FusedModule*>(&module)) {
     if (!write_fused(*this, node, *fused)) refuse(node, "no form for " + module.type_name());
     return;
