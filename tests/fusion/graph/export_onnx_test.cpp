@@ -5,12 +5,11 @@
 #include <doctest/doctest.h>
 
 #include <filesystem>
-#include <set>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "quanta/fusion/graph/quantize_jit.h"
-#include "quanta/nn/conv.h"
 #include "quanta/observers/defaults.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
@@ -184,6 +183,50 @@ TEST_CASE("dynamic linear layers become integer products") {
   CHECK(count(written, "DynamicQuantizeLinear") == 1);
   CHECK(count(written, "MatMulInteger") == 1);
   CHECK(count(written, "Conv") == 2);
+}
+
+TEST_CASE("biases as integers") {
+  const Model net = quantized(from_onnx(small_file()));
+  const OnnxModel written = to_onnx(net, {.bias = OnnxBias::Int32});
+  std::size_t integers = 0;
+  for (const OnnxTensor& tensor : written.graph.initializers) {
+    integers += tensor.type == OnnxType::Int32 ? 1 : 0;
+  }
+  CHECK(integers == 2);
+  CHECK(test::sqnr_db(net(sample()), from_onnx(written)(sample())) > 30.0);
+}
+
+TEST_CASE("graphs within nodes name what they capture") {
+  OnnxModel file = small_file();
+  file.graph.inputs.push_back({.name = "flag", .type = OnnxType::Bool, .sizes = {{}}});
+  const auto branch = [](const char* op, const char* result) {
+    auto body = std::make_shared<OnnxGraph>();
+    body->name = op;
+    body->nodes = {node(op, {"y"}, result)};
+    body->outputs = {floats(result, {2, 5})};
+    return std::shared_ptr<const OnnxGraph>(std::move(body));
+  };
+  file.graph.nodes.push_back(
+      node("If", {"flag"}, "z",
+           {{"then_branch", branch("Relu", "a")}, {"else_branch", branch("Neg", "b")}}));
+  file.graph.outputs = {floats("z", {2, 5})};
+  const Model net = from_onnx(file);
+  const Model back = from_onnx(to_onnx(net));
+  for (const double flag : {0.0, 1.0}) {
+    const NamedTensors inputs{{"x", sample()}, {"flag", Tensor::scalar(flag, DType::Bool)}};
+    CHECK(back.run(inputs).at("z").equal(net.run(inputs).at("z")));
+  }
+}
+
+TEST_CASE("files are written whole") {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / "quanta_export_onnx_test";
+  std::filesystem::create_directories(folder);
+  const Model net = from_onnx(small_file());
+  save_onnx(folder / "net.onnx", net, {.external_data_above = 100});
+  CHECK(load_onnx(folder / "net.onnx")(sample()).equal(net(sample())));
+  CHECK(std::filesystem::exists(folder / "net.onnx.data"));
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace quanta::graph
