@@ -11,6 +11,7 @@
 
 #include "quanta/fusion/graph/quantize_jit.h"
 #include "quanta/observers/defaults.h"
+#include "quanta/observers/min_max_observer.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
 #include "support/compare.h"
@@ -153,6 +154,12 @@ TEST_CASE("TensorRT is told what it does not take") {
   const Model net = quantized(from_onnx(small_file()));
   CHECK_THROWS_WITH_AS(to_onnx(net, {.target = OnnxTarget::TensorRT}), doctest::Contains("x_quant"),
                        ArgumentError);
+  QConfig symmetric;
+  symmetric.activation = MinMaxObserver::with_args({.qscheme = QScheme::PerTensorSymmetric});
+  symmetric.weight = default_per_channel_weight_observer();
+  const Model fitting = quantized(from_onnx(small_file()), symmetric);
+  const OnnxModel written = to_onnx(fitting, {.target = OnnxTarget::TensorRT});
+  CHECK(from_onnx(written)(sample()).equal(fitting(sample())));
 }
 
 TEST_CASE("weights of 4 bits in blocks") {
