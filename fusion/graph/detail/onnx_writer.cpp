@@ -24,6 +24,11 @@ bool takes_input(const Graph& graph, std::size_t i) {
   return graph.is_output(id) || !graph.users(id).empty();
 }
 
+bool is_softmax(const Node& node) {
+  return node.domain.empty() &&
+         (node.op == "Softmax" || node.op == "LogSoftmax" || node.op == "Hardmax");
+}
+
 }  // namespace
 
 void ExportState::need(std::int64_t at_least, std::string_view what) {
@@ -229,8 +234,12 @@ void GraphWriter::write_plain(const Node& node, const std::map<std::size_t, std:
   }
   const std::vector<std::string> made_names = outputs;
   follow_opset(node, inputs, attributes);
-  emit(node.name, node.op, std::move(inputs), std::move(outputs), std::move(attributes),
-       node.domain);
+  if (works_on_rows(node)) {
+    write_rows(node, inputs[0], outputs[0], std::move(attributes));
+  } else {
+    emit(node.name, node.op, std::move(inputs), std::move(outputs), std::move(attributes),
+         node.domain);
+  }
   for (const auto& [i, own] : coded) quantize(node.outputs[i], made_names[i], own);
 }
 
@@ -265,18 +274,33 @@ void GraphWriter::follow_opset(const Node& node, std::vector<std::string>& input
   attributes.erase(found);
 }
 
+bool GraphWriter::works_on_rows(const Node& node) const {
+  if (!is_softmax(node) || node.opset >= 13 || state.opset < 13) return false;
+  const auto axis = node.attributes.find("axis");
+  if (axis == node.attributes.end()) return true;  // 1
+  const auto* number = std::get_if<std::int64_t>(&axis->second);
+  // Along the last axis alone it does what it did before.
+  return number == nullptr || *number != -1;
+}
+
+void GraphWriter::write_rows(const Node& node, const std::string& x, const std::string& y,
+                             OnnxAttributes attributes) {
+  const std::string shape = state.unique_value(node.name + "_shape");
+  const std::string rows = state.unique_value(node.name + "_rows");
+  const std::string result = state.unique_value(node.name + "_result");
+  attributes.try_emplace("axis", std::int64_t{1});
+  emit(node.name + "_Shape", "Shape", {x}, {shape});
+  emit(node.name + "_Flatten", "Flatten", {x}, {rows}, std::move(attributes));
+  emit(node.name, node.op, {rows}, {result}, {{"axis", std::int64_t{-1}}});
+  emit(node.name + "_Reshape", "Reshape", {result, shape}, {y});
+}
+
 void GraphWriter::check_meaning(const Node& node) {
   // Identity is put into graphs without regard to their opset.
   if (!node.domain.empty() || node.op == "Identity") return;
   if (keeps_meaning(node.op, node.opset, state.opset)) return;
   if (moved_input(node) != nullptr) return;
-  // Along the last axis alone it does what it did before.
-  const bool is_softmax = node.op == "Softmax" || node.op == "LogSoftmax" || node.op == "Hardmax";
-  const auto axis = node.attributes.find("axis");
-  if (is_softmax && node.opset >= 7 && state.opset >= 13 && axis != node.attributes.end()) {
-    const auto* number = std::get_if<std::int64_t>(&axis->second);
-    if (number != nullptr && *number == -1) return;
-  }
+  if (is_softmax(node) && node.opset < 13 && state.opset >= 13) return;  // write_rows
   refuse(node, fmt::format("of opset {}, means something else or does not exist in opset {}",
                            node.opset, state.opset));
 }

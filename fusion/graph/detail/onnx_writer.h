@@ -110,6 +110,11 @@ class GraphWriter {
   };
   bool is_graph_output(ValueId id) const { return outputs_.contains(id); }
   void check_meaning(const Node& node);
+  /// Softmax and its like until opset 12, in a newer file: they work on rows of all dimensions from
+  /// `axis` on.
+  bool works_on_rows(const Node& node) const;
+  void write_rows(const Node& node, const std::string& x, const std::string& y,
+                  OnnxAttributes attributes);
   /// The attribute that is an input in the opset that is written; null for none.
   const char* moved_input(const Node& node) const;
   void follow_opset(const Node& node, std::vector<std::string>& inputs, OnnxAttributes& attributes);
