@@ -16,7 +16,6 @@
 #include "console/progress.h"
 #include "quanta/fusion/graph/export_onnx.h"
 #include "quanta/fusion/graph/quantize_jit.h"
-#include "quanta/nn/activation.h"
 #include "quanta/nn/conv.h"
 #include "quanta/nn/linear.h"
 #include "quanta/nn/rnn.h"
@@ -59,12 +58,6 @@ graph::Model quantize_static(const graph::Model& net, const QuantizeOptions& opt
   qconfigs.set_object_type<nn::ConvTranspose1d>(per_tensor)
       .set_object_type<nn::ConvTranspose2d>(per_tensor)
       .set_object_type<nn::ConvTranspose3d>(per_tensor);
-  if (options.target == "tensorrt") {
-    // Their codes begin at 0, whatever is observed.
-    qconfigs.set_object_type<nn::Sigmoid>(std::nullopt)
-        .set_object_type<nn::Hardsigmoid>(std::nullopt)
-        .set_object_type<nn::Softmax>(std::nullopt);
-  }
   for (const std::string& pattern : options.exclude) {
     qconfigs.set_module_name_regex(pattern, std::nullopt);
   }
