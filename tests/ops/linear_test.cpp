@@ -266,8 +266,8 @@ TEST_CASE("quantized::linear: bad arguments are refused by name") {
           "linear_leaky_relu: negative_slope");
   refused([&] { quantized::LinearPackedParams(weight, Tensor::zeros({7})); },
           "linear: bias: expected one number for each of 8 output features, got sizes [7]");
-  refused([&] { quantized::LinearPackedParams(weight, Tensor::zeros({8}, DType::Int32)); },
-          "linear: bias: expected Float32, got Int32");
+  refused([&] { quantized::LinearPackedParams(weight, Tensor::zeros({8}, DType::Int64)); },
+          "linear: bias: expected Float32");
   refused([&] { quantized::LinearPackedParams(x, {}); },
           "linear: weight: expected QInt8, got QUInt8");
   refused(

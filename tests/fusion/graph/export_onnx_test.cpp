@@ -147,7 +147,7 @@ TEST_CASE("the opset is the lowest that has it all") {
   CHECK(to_onnx(plain).opsets.at("") == 11);
   // Before 13 Softmax works on rows of all dimensions from its axis on: here on all numbers at once.
   const OnnxModel newer = to_onnx(plain, {.opset = 13});
-  CHECK(count(newer, "Flatten") == 1);
+  CHECK(count(newer, "Flatten") == count(to_onnx(plain), "Flatten") + 1);
   CHECK(from_onnx(newer)(sample()).equal(plain(sample())));
 }
 
