@@ -1,14 +1,35 @@
 #include "quanta/fusion/graph/quantize_jit.h"
 
+#include <optional>
 #include <utility>
 
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/graph/detail/parts.h"
 #include "quanta/fusion/graph/passes/passes.h"
 #include "quanta/fusion/prepare.h"
+#include "quanta/nn/module_forms.h"
+#include "quanta/observers/defaults.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::graph {
+namespace {
+
+/// Transposed convolutions have one scale for all of their weight: where the mapping asks for one a
+/// channel they get the default per-tensor observer, as torch's default mapping does.
+void use_per_tensor_weights(const Model& model, const QConfigMapping& qconfigs) {
+  for (const auto& [name, module] : model.named_children()) {
+    if (!nn::module_forms().kind(*module).per_tensor_weight || module->has_qconfig_attribute()) {
+      continue;
+    }
+    const auto found = qconfigs.find(*module, name);
+    std::optional<QConfig> qconfig = found ? *found : qconfigs.global();
+    if (!qconfig || !qconfig->weight || !is_per_channel(qconfig->weight()->qscheme())) continue;
+    qconfig->weight = default_weight_observer();
+    module->set_qconfig(std::move(qconfig));
+  }
+}
+
+}  // namespace
 
 Model fuse_conv_bn_jit(const Model& model) {
   detail::Parts parts = detail::take_apart(model);
@@ -24,6 +45,7 @@ Model prepare_jit(const Model& model, const QConfigMapping& qconfigs,
   detail::fuse_layers(parts, false);
   if (options.fuse_add_relu) detail::fuse_add_relu(parts);
   Model fused = detail::put_together(std::move(parts));
+  use_per_tensor_weights(fused, qconfigs);
   // Where codes begin and end depends on which layers have a QConfig.
   propagate_qconfig_(fused, qconfigs);
   parts = detail::take_apart(fused);
@@ -31,7 +53,8 @@ Model prepare_jit(const Model& model, const QConfigMapping& qconfigs,
       detail::insert_stubs(parts),
       "prepare_jit: qconfigs: expected a QConfig for some layer with an int8 form, got none");
   Model prepared = detail::put_together(std::move(parts));
-  prepare_(prepared, qconfigs);
+  // Recurrent layers stay in float here: their int8 forms are the dynamic ones.
+  prepare_(prepared, qconfigs, default_static_quant_module_mappings(), CustomModuleMapping());
   return prepared;
 }
 

@@ -84,7 +84,7 @@ class StubInserter {
 
  private:
   /// The QConfig of a node whose module has an int8 form; null where it stays in float.
-  const QConfig* int8_config(const Node& node) const {
+  const QConfig* int8_config(const Node& node) {
     const nn::Module* module = parts_.module_of(node);
     if (module == nullptr || module->qconfig() == nullptr || !module->qconfig()->activation) {
       return nullptr;
@@ -97,7 +97,9 @@ class StubInserter {
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       if (node.inputs[i] == kNone || !is_activation(node, i)) continue;
       const OnnxType type = graph_.values[index(node.inputs[i])].type;
-      if (type != OnnxType::Undefined && type != OnnxType::Float) return nullptr;
+      if (type == OnnxType::Undefined || type == OnnxType::Float) continue;
+      parts_.module_of(node)->set_qconfig(std::nullopt);  // or prepare would observe it
+      return nullptr;
     }
     return module->qconfig();
   }

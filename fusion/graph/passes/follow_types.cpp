@@ -17,6 +17,10 @@ constexpr std::array<std::string_view, 11> kGiveBool{
     "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or",
     "Xor",   "Not",     "IsNaN",          "IsInf"};
 
+/// All inputs are of one type, which one of them may tell.
+constexpr std::array<std::string_view, 10> kAlike{"Add", "Concat", "Div", "Max", "Mean",
+                                                  "Min", "Mod",    "Mul", "Sub", "Sum"};
+
 OnnxType type_attribute(const Node& node, std::string_view name, OnnxType otherwise) {
   const auto found = node.attributes.find(name);
   if (found == node.attributes.end()) return otherwise;
@@ -45,6 +49,11 @@ OnnxType followed(const Graph& graph, const Node& node) {
   }
   if (node.op == "If" || node.op == "Loop" || node.op == "Scan" || node.op == "QuantizeLinear") {
     return OnnxType::Undefined;
+  }
+  if (is_one_of(node.op, kAlike)) {
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      if (type_of(i) != OnnxType::Undefined) return type_of(i);
+    }
   }
   return type_of(0);
 }

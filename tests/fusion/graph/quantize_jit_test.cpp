@@ -180,6 +180,30 @@ TEST_CASE("quantize_jit: an addition and its ReLU can be one operation") {
   test::check_close(int8(data[0]), graph(data[0]), 0.2F);
 }
 
+TEST_CASE("quantize_jit: calculations of sizes stay integers and transposed layers are taken") {
+  Generator generator(21);
+  NetBuilder builder;
+  const std::string x = builder.input("x");
+  const std::string weight = builder.constant(randn({3, 4, 2, 2}, generator));
+  const std::string up =
+      builder.node("ConvTranspose", {x, weight}, {{"strides", std::vector<std::int64_t>{2, 2}}});
+  const std::string sizes = builder.node("Shape", {up});
+  const std::string zero = builder.constant(Tensor::from_int64(std::vector<std::int64_t>{0}));
+  const std::string rows = builder.node("Gather", {sizes, zero});
+  const std::string rest = builder.constant(Tensor::from_int64(std::vector<std::int64_t>{-1}));
+  const std::string shape = builder.node("Concat", {builder.node("Mul", {rows, rest}), rest},
+                                         {{"axis", std::int64_t{0}}});
+  const std::string one = builder.node("Mul", {shape, rest});
+  const std::string first = builder.constant(Tensor::from_int64(std::vector<std::int64_t>{0}));
+  const std::string lines = builder.node("Concat", {builder.node("Gather", {one, first}), rest},
+                                         {{"axis", std::int64_t{0}}});
+  const Model net = from_onnx(builder.finish({builder.node("Reshape", {up, lines})}));
+  const Tensor data = randn({2, 3, 5, 5}, generator);
+  const Model int8 = quantize_jit(net, get_default_qconfig(), [&](const Model& m) { m(data); });
+  CHECK(int8(data).sizes() == Dims{2, 400});
+  CHECK(test::sqnr_db(net(data), int8(data)) > 25.0);
+}
+
 TEST_CASE("quantize_dynamic_jit: linear layers get int8 weights") {
   const EagerNet net = random_net();
   const Model graph = file_net(net);
