@@ -1,5 +1,6 @@
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/fuse_modules.h"
+#include "quanta/fusion/graph/quantize_jit.h"
 #include "quanta/fusion/mapping.h"
 #include "quanta/fusion/prepare.h"
 #include "quanta/fusion/quantize.h"
@@ -61,7 +62,11 @@ Section workflow() {
   s.row("update_bn_stats", QUANTA_CODE(update_bn_stats(net)));
   s.from("fusion/quantize.h", kQatTest);
   s.row("quantize_qat", QUANTA_CODE(quantize_qat(net, get_default_qat_qconfig(), {})));
-  s.not_yet("graph mode", {"quantize_jit", "quantize_dynamic_jit"});
+  s.from("fusion/graph/quantize_jit.h", "tests/fusion/graph/quantize_jit_test.cpp");
+  s.row("quantize_jit",
+        QUANTA_CODE(graph::quantize_jit(graph::load_onnx("net.onnx"), default_qconfig(), {})));
+  s.row("quantize_dynamic_jit",
+        QUANTA_CODE(graph::quantize_dynamic_jit(graph::load_onnx("net.onnx"))));
   return s;
 }
 
