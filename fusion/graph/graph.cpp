@@ -1,7 +1,6 @@
 #include "quanta/fusion/graph/graph.h"
 
 #include <algorithm>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -10,8 +9,6 @@
 
 namespace quanta::graph {
 namespace {
-
-std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
 
 template <typename Taken>
 std::string unique_name(std::string_view base, const Taken& is_taken) {
@@ -22,7 +19,7 @@ std::string unique_name(std::string_view base, const Taken& is_taken) {
 
 std::string value_text(const Graph& graph, ValueId id) {
   if (id == kNone) return "-";
-  const Value& value = graph.values[index(id)];
+  const Value& value = graph.values[index_of(id)];
   std::string text = "%" + value.name;
   if (value.constant.defined()) {
     text +=
@@ -33,6 +30,12 @@ std::string value_text(const Graph& graph, ValueId id) {
                         value.codes->zero_point);
   }
   return text;
+}
+
+template <typename T>
+const T* attribute_of(const Node& node, std::string_view name) {
+  const auto found = node.attributes.find(name);
+  return found == node.attributes.end() ? nullptr : std::get_if<T>(&found->second);
 }
 
 }  // namespace
@@ -55,15 +58,8 @@ std::string Graph::unique_value_name(std::string_view base) const {
   });
 }
 
-std::string Graph::unique_node_name(std::string_view base) const {
-  return unique_name(base, [this](const std::string& text) {
-    return std::any_of(nodes.begin(), nodes.end(),
-                       [&text](const Node& node) { return node.name == text; });
-  });
-}
-
 bool Graph::is_constant(ValueId id) const {
-  return id != kNone && values.at(index(id)).constant.defined();
+  return id != kNone && values.at(index_of(id)).constant.defined();
 }
 bool Graph::is_input(ValueId id) const {
   return std::find(inputs.begin(), inputs.end(), id) != inputs.end();
@@ -95,7 +91,7 @@ void Graph::replace_all_uses(ValueId from, ValueId to) {
   for (Node& node : nodes) std::replace(node.inputs.begin(), node.inputs.end(), from, to);
   if (!is_output(from)) return;
   // The result is known to the caller by its name.
-  std::swap(values.at(index(from)).name, values.at(index(to)).name);
+  std::swap(values.at(index_of(from)).name, values.at(index_of(to)).name);
   std::replace(outputs.begin(), outputs.end(), from, to);
 }
 
@@ -106,32 +102,32 @@ Uses::Uses(const Graph& graph)
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const auto node = static_cast<NodeId>(i);
     for (const ValueId id : graph.nodes[i].outputs) {
-      if (id != kNone) producers_[index(id)] = node;
+      if (id != kNone) producers_[index_of(id)] = node;
     }
     for (const ValueId id : graph.nodes[i].inputs) {
       if (id == kNone) continue;
-      auto& users = users_[index(id)];
+      auto& users = users_[index_of(id)];
       if (users.empty() || users.back() != node) users.push_back(node);
     }
   }
-  for (const ValueId id : graph.outputs) is_output_[index(id)] = true;
+  for (const ValueId id : graph.outputs) is_output_[index_of(id)] = true;
 }
 
 bool Uses::used_once(ValueId id) const {
-  return !is_output_[index(id)] && users_[index(id)].size() == 1;
+  return !is_output_[index_of(id)] && users_[index_of(id)].size() == 1;
 }
 
 bool erase_dead(Graph& graph) {
   std::vector<bool> live(graph.values.size(), false);
-  for (const ValueId id : graph.outputs) live[index(id)] = true;
+  for (const ValueId id : graph.outputs) live[index_of(id)] = true;
   std::vector<bool> keep(graph.nodes.size(), false);
   for (std::size_t i = graph.nodes.size(); i-- > 0;) {
     const Node& node = graph.nodes[i];
     keep[i] = std::any_of(node.outputs.begin(), node.outputs.end(),
-                          [&live](ValueId id) { return id != kNone && live[index(id)]; });
+                          [&live](ValueId id) { return id != kNone && live[index_of(id)]; });
     if (!keep[i]) continue;
     for (const ValueId id : node.inputs) {
-      if (id != kNone) live[index(id)] = true;
+      if (id != kNone) live[index_of(id)] = true;
     }
   }
   std::vector<Node> nodes;
@@ -142,10 +138,10 @@ bool erase_dead(Graph& graph) {
   graph.nodes = std::move(nodes);
 
   // Inputs stay although nobody takes them; so do results of nodes that stay.
-  for (const ValueId id : graph.inputs) live[index(id)] = true;
+  for (const ValueId id : graph.inputs) live[index_of(id)] = true;
   for (const Node& node : graph.nodes) {
     for (const ValueId id : node.outputs) {
-      if (id != kNone) live[index(id)] = true;
+      if (id != kNone) live[index_of(id)] = true;
     }
   }
   std::vector<ValueId> moved(graph.values.size(), kNone);
@@ -159,7 +155,7 @@ bool erase_dead(Graph& graph) {
   graph.values = std::move(values);
   const auto move_all = [&moved](std::vector<ValueId>& ids) {
     for (ValueId& id : ids) {
-      if (id != kNone) id = moved[index(id)];
+      if (id != kNone) id = moved[index_of(id)];
     }
   };
   for (Node& node : graph.nodes) {
@@ -169,43 +165,6 @@ bool erase_dead(Graph& graph) {
   move_all(graph.inputs);
   move_all(graph.outputs);
   return changed || fewer;
-}
-
-void sort_nodes(Graph& graph) {
-  const Uses uses(graph);
-  std::vector<std::size_t> missing(graph.nodes.size(), 0);
-  std::set<NodeId> ready;
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
-    std::set<ValueId> seen;
-    for (const ValueId id : graph.nodes[i].inputs) {
-      if (id != kNone && seen.insert(id).second && uses.producer(id) != kNone) ++missing[i];
-    }
-    if (missing[i] == 0) ready.insert(static_cast<NodeId>(i));
-  }
-  // The first that is ready comes first, so that a sorted list stays as it is.
-  std::vector<Node> sorted;
-  std::vector<bool> done(graph.nodes.size(), false);
-  while (!ready.empty()) {
-    const NodeId next = *ready.begin();
-    ready.erase(ready.begin());
-    done[index(next)] = true;
-    for (const ValueId id : graph.nodes[index(next)].outputs) {
-      if (id == kNone) continue;
-      for (const NodeId user : uses.users(id)) {
-        if (--missing[index(user)] == 0) ready.insert(user);
-      }
-    }
-    sorted.push_back(graph.nodes[index(next)]);
-  }
-  if (sorted.size() != graph.nodes.size()) {
-    std::vector<std::string> names;
-    for (std::size_t i = 0; i < done.size() && names.size() < 8; ++i) {
-      if (!done[i]) names.push_back(fmt::format("{} '{}'", graph.nodes[i].op, graph.nodes[i].name));
-    }
-    throw FileError(fmt::format("graph '{}': nodes that wait for each other: {}", graph.name,
-                                fmt::join(names, ", ")));
-  }
-  graph.nodes = std::move(sorted);
 }
 
 std::string to_string(const Graph& graph) {
@@ -226,6 +185,23 @@ std::string to_string(const Graph& graph) {
   std::vector<std::string> results;
   for (const ValueId id : graph.outputs) results.push_back(value_text(graph, id));
   return text + fmt::format("  return {}\n", fmt::join(results, ", "));
+}
+
+std::int64_t integer_attribute(const Node& node, std::string_view name, std::int64_t otherwise) {
+  const auto* value = attribute_of<std::int64_t>(node, name);
+  return value == nullptr ? otherwise : *value;
+}
+double number_attribute(const Node& node, std::string_view name, double otherwise) {
+  const auto* value = attribute_of<float>(node, name);
+  return value == nullptr ? otherwise : static_cast<double>(*value);
+}
+std::string text_attribute(const Node& node, std::string_view name, std::string_view otherwise) {
+  const auto* value = attribute_of<std::string>(node, name);
+  return value == nullptr ? std::string(otherwise) : *value;
+}
+std::vector<std::int64_t> list_attribute(const Node& node, std::string_view name) {
+  const auto* value = attribute_of<std::vector<std::int64_t>>(node, name);
+  return value == nullptr ? std::vector<std::int64_t>() : *value;
 }
 
 }  // namespace quanta::graph

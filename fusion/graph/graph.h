@@ -28,6 +28,8 @@ using ValueId = std::int32_t;
 using NodeId = std::int32_t;
 /// An input that is left out, an output that nobody wants; a value that no node makes.
 inline constexpr std::int32_t kNone = -1;
+/// The position that an id stands for; not for kNone.
+inline std::size_t index_of(std::int32_t id) { return static_cast<std::size_t>(id); }
 
 /// Codes that stand for a value: x = (code - zero_point) * scale.
 struct Codes {
@@ -74,6 +76,13 @@ struct Node {
   std::string float_reason{};
 };
 
+/// An attribute of a node; `otherwise` where it is absent or of another type.
+std::int64_t integer_attribute(const Node& node, std::string_view name, std::int64_t otherwise);
+double number_attribute(const Node& node, std::string_view name, double otherwise);
+std::string text_attribute(const Node& node, std::string_view name, std::string_view otherwise);
+/// Empty where it is absent.
+std::vector<std::int64_t> list_attribute(const Node& node, std::string_view name);
+
 /// A network, or a graph within one of its nodes.
 struct Graph {
   std::string name;
@@ -86,7 +95,6 @@ struct Graph {
   ValueId add_constant(std::string name, Tensor constant);
   /// "base", or "base_2" and so on where there is one already.
   std::string unique_value_name(std::string_view base) const;
-  std::string unique_node_name(std::string_view base) const;
 
   bool is_constant(ValueId id) const;
   bool is_input(ValueId id) const;
@@ -118,9 +126,6 @@ class Uses {
 /// Removes nodes whose results nobody takes, and values that nothing refers to (so ids change).
 /// Gives whether there were any.
 bool erase_dead(Graph& graph);
-/// Brings nodes into an order in which each comes after those whose results it takes. Throws
-/// FileError that names the nodes of a cycle.
-void sort_nodes(Graph& graph);
 
 /// Reads graphs as text, a line for each node: for tests, logs and people.
 std::string to_string(const Graph& graph);

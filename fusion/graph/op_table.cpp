@@ -43,12 +43,6 @@ OpTable& mutable_op_table() {
 }
 
 template <typename T>
-const T* find_attribute(const Node& node, std::string_view name) {
-  const auto found = node.attributes.find(name);
-  return found == node.attributes.end() ? nullptr : std::get_if<T>(&found->second);
-}
-
-template <typename T>
 const T* require_type(const NodeCall& call, std::string_view name, std::string_view what) {
   const auto found = call.node().attributes.find(name);
   if (found == call.node().attributes.end()) return nullptr;

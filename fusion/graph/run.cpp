@@ -41,8 +41,7 @@ Outputs call_node(const Node& node, const nn::Module* module, std::span<const Te
     return {(*module)(NodeCall(node, inputs, types).input(0, "X"))};
   }
   if (node.operation != nullptr) {
-    Results results;
-    results = run_all(*node.operation, inputs);
+    const Results results = run_all(*node.operation, inputs);
     return {results.begin(), results.end()};
   }
   if (node.row == nullptr) {
@@ -88,7 +87,6 @@ Outputs run_node(const Node& node, const nn::Module* module, std::span<const Ten
 
 std::vector<Tensor> run_graph(const Graph& graph, std::span<const Tensor> inputs,
                               std::span<const nn::Module* const> modules, const Watch& watch) {
-  const auto index = [](std::int32_t id) { return static_cast<std::size_t>(id); };
   if (inputs.size() != graph.inputs.size()) {
     throw ArgumentError(fmt::format("graph '{}': inputs: expected {}, got {}", graph.name,
                                     graph.inputs.size(), inputs.size()));
@@ -97,13 +95,13 @@ std::vector<Tensor> run_graph(const Graph& graph, std::span<const Tensor> inputs
   std::vector<std::int32_t> uses(graph.values.size(), 0);
   for (const Node& node : graph.nodes) {
     for (const ValueId id : node.inputs) {
-      if (id != kNone) ++uses[index(id)];
+      if (id != kNone) ++uses[index_of(id)];
     }
   }
-  for (const ValueId id : graph.outputs) ++uses[index(id)];
+  for (const ValueId id : graph.outputs) ++uses[index_of(id)];
   for (std::size_t i = 0; i < graph.values.size(); ++i) values[i] = graph.values[i].constant;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    values[index(graph.inputs[i])] = inputs[i];
+    values[index_of(graph.inputs[i])] = inputs[i];
     if (watch && inputs[i].defined()) watch(graph.inputs[i], inputs[i]);
   }
   std::vector<Tensor> given;
@@ -113,9 +111,9 @@ std::vector<Tensor> run_graph(const Graph& graph, std::span<const Tensor> inputs
     given.clear();
     types.clear();
     for (const ValueId id : node.inputs) {
-      given.push_back(id == kNone ? Tensor() : values[index(id)]);
-      types.push_back(id == kNone ? OnnxType::Undefined : graph.values[index(id)].type);
-      if (id != kNone && --uses[index(id)] == 0) values[index(id)] = Tensor();
+      given.push_back(id == kNone ? Tensor() : values[index_of(id)]);
+      types.push_back(id == kNone ? OnnxType::Undefined : graph.values[index_of(id)].type);
+      if (id != kNone && --uses[index_of(id)] == 0) values[index_of(id)] = Tensor();
     }
     Outputs results = run_node(node, n < modules.size() ? modules[n] : nullptr, given, types);
     given.clear();
@@ -123,11 +121,11 @@ std::vector<Tensor> run_graph(const Graph& graph, std::span<const Tensor> inputs
       const ValueId id = node.outputs[i];
       if (id == kNone) continue;
       if (watch) watch(id, results[i]);
-      if (uses[index(id)] > 0) values[index(id)] = std::move(results[i]);
+      if (uses[index_of(id)] > 0) values[index_of(id)] = std::move(results[i]);
     }
   }
   std::vector<Tensor> results;
-  for (const ValueId id : graph.outputs) results.push_back(values[index(id)]);
+  for (const ValueId id : graph.outputs) results.push_back(values[index_of(id)]);
   return results;
 }
 

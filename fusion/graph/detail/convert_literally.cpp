@@ -5,22 +5,12 @@
 
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/graph/detail/parts.h"
+#include "quanta/fusion/graph/passes/codes.h"
 #include "quanta/nn/float_functional.h"
 #include "quanta/nn/stubs.h"
-#include "quanta/ops/catalogue.h"
-#include "quanta/runtime/check.h"
-#include "quanta/runtime/operation.h"
 
 namespace quanta::graph::detail {
 namespace {
-
-std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
-
-std::shared_ptr<Operation> make(std::string_view name) {
-  const OperationEntry* entry = operations().find(name);
-  if (entry == nullptr) throw InternalError(fmt::format("no operation '{}'", name));
-  return entry->make();
-}
 
 /// The codes that an observer chose, per tensor.
 Codes codes_of(const Observer& observer) {
@@ -28,16 +18,6 @@ Codes codes_of(const Observer& observer) {
   return {.dtype = observer.dtype(),
           .scale = qparams.scale.to_float_vector().at(0),
           .zero_point = qparams.zero_point.to_int64_vector().at(0)};
-}
-
-/// A node that runs an operation.
-Node call(const std::string& name, std::shared_ptr<const Operation> operation, ValueId from,
-          ValueId to) {
-  Node node{.name = name, .op = std::string(operation->name()), .domain = "quanta", .opset = 1};
-  node.operation = std::move(operation);
-  node.inputs = {from};
-  node.outputs = {to};
-  return node;
 }
 
 }  // namespace
@@ -61,20 +41,21 @@ Model convert_literally(const Model& prepared) {
       continue;
     }
     const ValueId result = node.outputs[0];
-    const std::string& base = graph.values[index(result)].name;
+    const std::string& base = graph.values[index_of(result)].name;
     const ValueId raw =
         graph.add_value({.name = graph.unique_value_name(base + "_raw"), .type = OnnxType::Float});
     const ValueId quantized = graph.add_value(
-        {.name = graph.unique_value_name(graph.values[index(result)].name + "_codes")});
+        {.name = graph.unique_value_name(graph.values[index_of(result)].name + "_codes")});
     node.outputs[0] = raw;
     const std::string name = node.name;
     nodes.push_back(std::move(node));
-    const std::shared_ptr<Operation> quantize = make("quantize_per_tensor");
-    set_attribute(*quantize, "scale", found->second.scale);
-    set_attribute(*quantize, "zero_point", found->second.zero_point);
-    set_attribute(*quantize, "dtype", found->second.dtype);
-    nodes.push_back(call(name + "_quantize", quantize, raw, quantized));
-    nodes.push_back(call(name + "_dequantize", make("dequantize"), quantized, result));
+    auto quantize = make_operation("quantize_per_tensor", {{"scale", found->second.scale},
+                                                           {"zero_point", found->second.zero_point},
+                                                           {"dtype", found->second.dtype}});
+    nodes.push_back(made_node(name + "_quantize", "quantize_per_tensor", std::move(quantize), {raw},
+                              {quantized}));
+    nodes.push_back(made_node(name + "_dequantize", "dequantize", make_operation("dequantize"),
+                              {quantized}, {result}));
   }
   graph.nodes = std::move(nodes);
   return put_together(std::move(parts));

@@ -17,8 +17,6 @@ namespace {
 
 using ModulePtr = std::shared_ptr<nn::Module>;
 
-std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
-
 std::type_index type_of(const nn::Module& module) { return typeid(module); }
 
 bool is_batch_norm(const nn::Module& module) {
@@ -29,12 +27,12 @@ bool is_batch_norm(const nn::Module& module) {
 
 /// The node that alone takes the only result of `node`; kNone where there is none.
 NodeId only_user(const Graph& graph, const Uses& uses, NodeId node) {
-  const Node& from = graph.nodes[index(node)];
+  const Node& from = graph.nodes[index_of(node)];
   if (from.outputs.empty() || from.outputs[0] == kNone || !uses.used_once(from.outputs[0])) {
     return kNone;
   }
   const NodeId user = uses.users(from.outputs[0]).front();
-  const Node& to = graph.nodes[index(user)];
+  const Node& to = graph.nodes[index_of(user)];
   return !to.inputs.empty() && to.inputs[0] == from.outputs[0] ? user : kNone;
 }
 
@@ -61,8 +59,8 @@ void set_child(Parts& parts, const std::string& name, ModulePtr module) {
 
 /// The last node's result becomes the first's; the nodes between go.
 void join(Graph& graph, const std::vector<NodeId>& chain) {
-  graph.nodes[index(chain.front())].outputs = {graph.nodes[index(chain.back())].outputs[0]};
-  for (std::size_t i = 1; i < chain.size(); ++i) graph.nodes[index(chain[i])].outputs.clear();
+  graph.nodes[index_of(chain.front())].outputs = {graph.nodes[index_of(chain.back())].outputs[0]};
+  for (std::size_t i = 1; i < chain.size(); ++i) graph.nodes[index_of(chain[i])].outputs.clear();
   std::erase_if(graph.nodes, [](const Node& node) { return node.outputs.empty(); });
 }
 
@@ -73,7 +71,7 @@ bool fuse_one(Parts& parts, bool only_batch_norm) {
     std::vector<NodeId> chain{static_cast<NodeId>(n)};
     std::vector<ModulePtr> modules;
     while (chain.size() <= 3) {
-      const ModulePtr module = shared_child(parts, parts.graph.nodes[index(chain.back())]);
+      const ModulePtr module = shared_child(parts, parts.graph.nodes[index_of(chain.back())]);
       if (module == nullptr) {
         chain.pop_back();
         break;
@@ -145,7 +143,7 @@ bool fold_scale(Parts& parts, const Node& layer_node, const Node& scale_node) {
   if (!parts.graph.is_constant(other)) return false;
   const std::int64_t channels = layer.weight->size(0);
   const Tensor factor =
-      per_channel(parts.graph.values[index(other)].constant, channels, layer.spatial_dims);
+      per_channel(parts.graph.values[index_of(other)].constant, channels, layer.spatial_dims);
   if (!factor.defined()) return false;
   if (is_mul) {
     Dims sizes{channels};
@@ -175,7 +173,7 @@ bool fold_scales(Parts& parts) {
       const Uses uses(parts.graph);
       if (!uses.used_once(layer.outputs[0])) break;
       const NodeId user = uses.users(layer.outputs[0]).front();
-      if (!fold_scale(parts, layer, parts.graph.nodes[index(user)])) break;
+      if (!fold_scale(parts, layer, parts.graph.nodes[index_of(user)])) break;
       join(parts.graph, {static_cast<NodeId>(n), user});
       changed = true;
     }
@@ -189,7 +187,7 @@ bool fuse_add_relu(Parts& parts) {
     Node& add = parts.graph.nodes[n];
     if (add.op != "Add" || add.module.empty()) continue;
     const NodeId user = only_user(parts.graph, Uses(parts.graph), static_cast<NodeId>(n));
-    if (user == kNone || parts.graph.nodes[index(user)].op != "Relu") continue;
+    if (user == kNone || parts.graph.nodes[index_of(user)].op != "Relu") continue;
     add.op = "AddRelu";
     add.domain = "quanta";
     add.row = op_table().find("quanta", "AddRelu", 1);

@@ -19,15 +19,6 @@
 namespace quanta::graph::detail {
 namespace {
 
-std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
-
-bool is_mode(const Node& node, std::string_view mode) {
-  const auto found = node.attributes.find("mode");
-  const auto* text =
-      found == node.attributes.end() ? nullptr : std::get_if<std::string>(&found->second);
-  return text == nullptr ? mode == "nearest" : *text == mode;
-}
-
 /// Works on codes and gives codes of the same parameters (or fixed ones), as in eager mode.
 bool passes_codes(const Parts& parts, const Node& node) {
   const nn::Module* module = parts.module_of(node);
@@ -38,7 +29,9 @@ bool passes_codes(const Parts& parts, const Node& node) {
     if (has_int8_form) return false;
   }
   if (node.row == nullptr || !node.domain.empty()) return false;
-  if (node.op == "Resize" || node.op == "Upsample") return is_mode(node, "nearest");
+  if (node.op == "Resize" || node.op == "Upsample") {
+    return text_attribute(node, "mode", "nearest") == "nearest";
+  }
   constexpr std::array<std::string_view, 4> kOnCodes{"AveragePool", "GlobalAveragePool", "Sigmoid",
                                                      "Tanh"};
   return node.row->rule == CodeRule::Pass ||
@@ -61,7 +54,7 @@ class StubInserter {
           if (is_activation(node, i)) node.inputs[i] = as_codes(node.inputs[i], *qconfig);
         }
       } else if (!node.inputs.empty() && node.inputs[0] != kNone &&
-                 has_codes_[index(node.inputs[0])] && passes_codes(parts_, node)) {
+                 has_codes_[index_of(node.inputs[0])] && passes_codes(parts_, node)) {
         gives_codes = true;
       } else {
         for (ValueId& id : node.inputs) id = as_floats(id);
@@ -69,14 +62,15 @@ class StubInserter {
       for (std::size_t i = 0; gives_codes && i < node.outputs.size(); ++i) {
         // Indices, the second result of MaxPool, are no codes.
         if (node.outputs[i] != kNone && (i == 0 || node.op == "Split")) {
-          has_codes_[index(node.outputs[i])] = true;
+          has_codes_[index_of(node.outputs[i])] = true;
         }
       }
       graph_.nodes.push_back(std::move(node));
     }
     for (ValueId& id : graph_.outputs) {
       const ValueId floats = as_floats(id);
-      if (floats != id) std::swap(graph_.values[index(id)].name, graph_.values[index(floats)].name);
+      if (floats != id)
+        std::swap(graph_.values[index_of(id)].name, graph_.values[index_of(floats)].name);
       id = floats;
     }
     return changed_;
@@ -96,7 +90,7 @@ class StubInserter {
     if (node.inputs.empty() || node.inputs[0] == kNone) return nullptr;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       if (node.inputs[i] == kNone || !is_activation(node, i)) continue;
-      const OnnxType type = graph_.values[index(node.inputs[i])].type;
+      const OnnxType type = graph_.values[index_of(node.inputs[i])].type;
       if (type == OnnxType::Undefined || type == OnnxType::Float) continue;
       parts_.module_of(node)->set_qconfig(std::nullopt);  // or prepare would observe it
       return nullptr;
@@ -111,18 +105,18 @@ class StubInserter {
   }
 
   ValueId as_codes(ValueId id, const QConfig& qconfig) {
-    if (id == kNone || has_codes_[index(id)]) return id;
+    if (id == kNone || has_codes_[index_of(id)]) return id;
     const auto known = codes_.find(id);
     if (known != codes_.end()) return known->second;
     auto stub = nn::make_module<nn::QuantStub>(qconfig);
     const ValueId made = add_stub(id, "quant", "QuantStub", std::move(stub));
-    has_codes_[index(made)] = true;
+    has_codes_[index_of(made)] = true;
     codes_[id] = made;
     return made;
   }
 
   ValueId as_floats(ValueId id) {
-    if (id == kNone || !has_codes_[index(id)]) return id;
+    if (id == kNone || !has_codes_[index_of(id)]) return id;
     const auto known = floats_.find(id);
     if (known != floats_.end()) return known->second;
     auto stub = nn::make_module<nn::DeQuantStub>();
@@ -133,7 +127,7 @@ class StubInserter {
 
   ValueId add_stub(ValueId from, const char* suffix, const char* op,
                    std::shared_ptr<nn::Module> stub) {
-    std::string base = graph_.values[index(from)].name;
+    std::string base = graph_.values[index_of(from)].name;
     while (!base.empty() && base.front() == '/') base.erase(base.begin());
     std::replace(base.begin(), base.end(), '.', '_');
     Node node{.name = base + "_" + suffix, .op = op, .domain = "quanta", .opset = 1};

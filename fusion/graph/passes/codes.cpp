@@ -13,12 +13,6 @@
 namespace quanta::graph {
 namespace {
 
-template <typename T>
-const T* attribute_of(const Node& node, std::string_view name) {
-  const auto found = node.attributes.find(name);
-  return found == node.attributes.end() ? nullptr : std::get_if<T>(&found->second);
-}
-
 const Tensor& constant_of(const Graph& graph, ValueId id) {
   static const Tensor none;
   return id == kNone ? none : graph.values[index_of(id)].constant;
@@ -239,23 +233,6 @@ bool moves_codes(const Graph& graph, const Node& node) {
   if (node.inputs.size() < 3 || node.inputs[2] == kNone) return true;
   const Tensor value = constant_floats(graph, node.inputs[2]);
   return value.defined() && value.is_floating_point() && value.numel() == 1 && value.item() == 0.0;
-}
-
-std::int64_t integer_attribute(const Node& node, std::string_view name, std::int64_t otherwise) {
-  const auto* value = attribute_of<std::int64_t>(node, name);
-  return value == nullptr ? otherwise : *value;
-}
-double number_attribute(const Node& node, std::string_view name, double otherwise) {
-  const auto* value = attribute_of<float>(node, name);
-  return value == nullptr ? otherwise : static_cast<double>(*value);
-}
-std::string text_attribute(const Node& node, std::string_view name, std::string_view otherwise) {
-  const auto* value = attribute_of<std::string>(node, name);
-  return value == nullptr ? std::string(otherwise) : *value;
-}
-std::vector<std::int64_t> list_attribute(const Node& node, std::string_view name) {
-  const auto* value = attribute_of<std::vector<std::int64_t>>(node, name);
-  return value == nullptr ? std::vector<std::int64_t>() : *value;
 }
 
 }  // namespace quanta::graph

@@ -15,8 +15,6 @@
 
 namespace quanta::graph {
 
-inline std::size_t index_of(std::int32_t id) { return static_cast<std::size_t>(id); }
-
 /// Nodes that the passes make have this domain, and an operation.
 inline constexpr std::string_view kQuantaDomain = "quanta";
 
@@ -66,11 +64,5 @@ Node made_node(std::string name, std::string_view op, std::shared_ptr<const Oper
 
 /// Whether a node only moves what input 0 has, so that its codes stay what they are.
 bool moves_codes(const Graph& graph, const Node& node);
-
-/// An integer attribute.
-std::int64_t integer_attribute(const Node& node, std::string_view name, std::int64_t otherwise);
-double number_attribute(const Node& node, std::string_view name, double otherwise);
-std::string text_attribute(const Node& node, std::string_view name, std::string_view otherwise);
-std::vector<std::int64_t> list_attribute(const Node& node, std::string_view name);
 
 }  // namespace quanta::graph

@@ -7,25 +7,10 @@
 namespace quanta::graph {
 namespace {
 
-std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
-
 Tensor constant_input(const Graph& graph, const Node& node, std::size_t i) {
   if (i >= node.inputs.size() || node.inputs[i] == kNone) return {};
-  const Tensor& constant = graph.values[index(node.inputs[i])].constant;
+  const Tensor& constant = graph.values[index_of(node.inputs[i])].constant;
   return constant.defined() && constant.dtype() == DType::Float32 ? constant : Tensor();
-}
-
-std::int64_t integer(const Node& node, std::string_view name, std::int64_t otherwise) {
-  const auto found = node.attributes.find(name);
-  const auto* value =
-      found == node.attributes.end() ? nullptr : std::get_if<std::int64_t>(&found->second);
-  return value == nullptr ? otherwise : *value;
-}
-
-double epsilon_of(const Node& node) {
-  const auto found = node.attributes.find("epsilon");
-  const auto* value = found == node.attributes.end() ? nullptr : std::get_if<float>(&found->second);
-  return value == nullptr ? 1e-5 : static_cast<double>(*value);
 }
 
 /// In inference, with one result and constant parameters of `channels` each.
@@ -33,7 +18,9 @@ bool is_constant_norm(const Graph& graph, const Node& node, std::int64_t channel
   if (node.op != "BatchNormalization" || !node.domain.empty() || node.inputs.size() != 5) {
     return false;
   }
-  if (integer(node, "training_mode", 0) != 0 || integer(node, "spatial", 1) != 1) return false;
+  if (integer_attribute(node, "training_mode", 0) != 0 ||
+      integer_attribute(node, "spatial", 1) != 1)
+    return false;
   for (std::size_t i = 1; i < node.outputs.size(); ++i) {
     if (node.outputs[i] != kNone) return false;
   }
@@ -50,13 +37,14 @@ bool fold(Graph& graph, Node& conv, Node& norm) {
   const bool has_bias = conv.inputs.size() > 2 && conv.inputs[2] != kNone;
   const Tensor bias = constant_input(graph, conv, 2);
   if (!weight.defined() || weight.dim() < 3 || (has_bias && !bias.defined())) return false;
-  const std::int64_t groups = conv.op == "Conv" ? 0 : integer(conv, "group", 1);
+  const std::int64_t groups = conv.op == "Conv" ? 0 : integer_attribute(conv, "group", 1);
   const std::int64_t channels = groups == 0 ? weight.size(0) : weight.size(1) * groups;
   if (!is_constant_norm(graph, norm, channels)) return false;
   const FoldedWeights folded = quanta::fold_batch_norm(
       weight, bias, constant_input(graph, norm, 3), constant_input(graph, norm, 4),
-      epsilon_of(norm), constant_input(graph, norm, 1), constant_input(graph, norm, 2), groups);
-  const std::string base = graph.values[index(conv.inputs[1])].name;
+      number_attribute(norm, "epsilon", 1e-5), constant_input(graph, norm, 1),
+      constant_input(graph, norm, 2), groups);
+  const std::string base = graph.values[index_of(conv.inputs[1])].name;
   const ValueId new_weight =
       graph.add_constant(graph.unique_value_name(base + "_folded"), folded.weight);
   const ValueId new_bias =
@@ -76,7 +64,7 @@ bool fold_batch_norm(Graph& graph) {
     if (conv.outputs.size() != 1 || conv.outputs[0] == kNone || !uses.used_once(conv.outputs[0])) {
       continue;
     }
-    Node& norm = graph.nodes[index(uses.users(conv.outputs[0]).front())];
+    Node& norm = graph.nodes[index_of(uses.users(conv.outputs[0]).front())];
     if (norm.inputs.empty() || norm.inputs[0] != conv.outputs[0]) continue;
     changed = fold(graph, conv, norm) || changed;
   }

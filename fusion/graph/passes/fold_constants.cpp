@@ -17,8 +17,6 @@ namespace {
 
 constexpr std::size_t kKeptBytes = std::size_t{1} << 20U;
 
-std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
-
 /// Whether what comes out may be larger than what goes in.
 bool can_blow_up(const Node& node) {
   constexpr std::array kOps{"ConstantOfShape", "Expand", "Tile",    "Range", "Pad",
@@ -34,9 +32,9 @@ bool is_random(const Node& node) {
 std::vector<Node> inline_graph(Graph& graph, const Node& node, const Graph& body,
                                std::span<const ValueId> inputs) {
   std::vector<ValueId> moved(body.values.size(), kNone);
-  for (std::size_t i = 0; i < body.inputs.size(); ++i) moved[index(body.inputs[i])] = inputs[i];
+  for (std::size_t i = 0; i < body.inputs.size(); ++i) moved[index_of(body.inputs[i])] = inputs[i];
   for (std::size_t i = 0; i < body.outputs.size() && i < node.outputs.size(); ++i) {
-    ValueId& target = moved[index(body.outputs[i])];
+    ValueId& target = moved[index_of(body.outputs[i])];
     if (target == kNone && !body.is_constant(body.outputs[i]) && node.outputs[i] != kNone) {
       target = node.outputs[i];
     }
@@ -50,16 +48,16 @@ std::vector<Node> inline_graph(Graph& graph, const Node& node, const Graph& body
   std::vector<Node> nodes;
   for (Node inner : body.nodes) {
     inner.name = node.name + "/" + inner.name;
-    for (ValueId& id : inner.inputs) id = id == kNone ? kNone : moved[index(id)];
-    for (ValueId& id : inner.outputs) id = id == kNone ? kNone : moved[index(id)];
+    for (ValueId& id : inner.inputs) id = id == kNone ? kNone : moved[index_of(id)];
+    for (ValueId& id : inner.outputs) id = id == kNone ? kNone : moved[index_of(id)];
     nodes.push_back(std::move(inner));
   }
   // A branch may give a constant or what it was given: then nothing makes the node's output yet.
   for (std::size_t i = 0; i < body.outputs.size() && i < node.outputs.size(); ++i) {
-    const ValueId made = moved[index(body.outputs[i])];
+    const ValueId made = moved[index_of(body.outputs[i])];
     if (node.outputs[i] == kNone || made == node.outputs[i]) continue;
     if (graph.is_constant(made)) {
-      graph.values[index(node.outputs[i])].constant = graph.values[index(made)].constant;
+      graph.values[index_of(node.outputs[i])].constant = graph.values[index_of(made)].constant;
       continue;
     }
     Node copy{.name = fmt::format("{}/result_{}", node.name, i), .op = "Identity", .opset = 13};
@@ -99,7 +97,7 @@ class Folder {
         !graph_.is_constant(node.inputs[0])) {
       return false;
     }
-    const Tensor& condition = graph_.values[index(node.inputs[0])].constant;
+    const Tensor& condition = graph_.values[index_of(node.inputs[0])].constant;
     if (condition.numel() != 1) return false;
     const auto body = node.graphs.find(condition.item() != 0.0 ? "then_branch" : "else_branch");
     if (body == node.graphs.end()) return false;
@@ -117,8 +115,8 @@ class Folder {
     std::vector<OnnxType> types;
     for (const ValueId id : node.inputs) {
       if (id != kNone && !graph_.is_constant(id)) return false;
-      inputs.push_back(id == kNone ? Tensor() : graph_.values[index(id)].constant);
-      types.push_back(id == kNone ? OnnxType::Undefined : graph_.values[index(id)].type);
+      inputs.push_back(id == kNone ? Tensor() : graph_.values[index_of(id)].constant);
+      types.push_back(id == kNone ? OnnxType::Undefined : graph_.values[index_of(id)].type);
     }
     const Outputs results = run_node(node, nullptr, inputs, types);
     if (can_blow_up(node)) {
@@ -128,7 +126,7 @@ class Folder {
     }
     for (std::size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] == kNone) continue;
-      Value& value = graph_.values[index(node.outputs[i])];
+      Value& value = graph_.values[index_of(node.outputs[i])];
       // A view would keep a whole weight alive for the sake of a part of it.
       value.constant = results[i];
       if (value.type == OnnxType::Undefined) value.type = onnx_type_of(results[i].dtype());
@@ -147,7 +145,7 @@ class Folder {
         if (!graph_.is_constant(outside)) continue;
         // The input stays, so that all graphs of the node have the same; nobody takes it any more.
         const ValueId inside = copy->inputs[formal + i];
-        const ValueId constant = copy->add_value(graph_.values[index(outside)]);
+        const ValueId constant = copy->add_value(graph_.values[index_of(outside)]);
         for (Node& user : copy->nodes) {
           std::replace(user.inputs.begin(), user.inputs.end(), inside, constant);
         }
@@ -169,11 +167,11 @@ bool bind_constants(Graph& graph, const NamedTensors& constants) {
   for (const auto& [name, tensor] : constants) {
     const auto found = std::find_if(graph.inputs.begin(), graph.inputs.end(),
                                     [&, key = std::string_view(name)](ValueId id) {
-                                      return graph.values[index(id)].name == key;
+                                      return graph.values[index_of(id)].name == key;
                                     });
     QUANTA_CHECK(found != graph.inputs.end(),
                  "load_onnx: constants: expected names of inputs, got '{}'", name);
-    Value& value = graph.values[index(*found)];
+    Value& value = graph.values[index_of(*found)];
     const std::optional<DType> wanted = dtype_of(value.type);
     QUANTA_CHECK(tensor.defined() && (!wanted || tensor.dtype() == *wanted),
                  "load_onnx: constants: '{}': expected {}, got {}", name, to_string(value.type),

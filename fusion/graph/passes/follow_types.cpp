@@ -21,13 +21,6 @@ constexpr std::array<std::string_view, 11> kGiveBool{
 constexpr std::array<std::string_view, 10> kAlike{"Add", "Concat", "Div", "Max", "Mean",
                                                   "Min", "Mod",    "Mul", "Sub", "Sum"};
 
-OnnxType type_attribute(const Node& node, std::string_view name, OnnxType otherwise) {
-  const auto found = node.attributes.find(name);
-  if (found == node.attributes.end()) return otherwise;
-  const auto* value = std::get_if<std::int64_t>(&found->second);
-  return value == nullptr ? otherwise : static_cast<OnnxType>(*value);
-}
-
 OnnxType followed(const Graph& graph, const Node& node) {
   const auto type_of = [&](std::size_t i) {
     return i < node.inputs.size() && node.inputs[i] != kNone
@@ -36,7 +29,9 @@ OnnxType followed(const Graph& graph, const Node& node) {
   };
   if (is_one_of(node.op, kGiveInt64)) return OnnxType::Int64;
   if (is_one_of(node.op, kGiveBool)) return OnnxType::Bool;
-  if (node.op == "Cast") return type_attribute(node, "to", OnnxType::Undefined);
+  if (node.op == "Cast") {
+    return static_cast<OnnxType>(integer_attribute(node, "to", 0));
+  }
   if (node.op == "CastLike") return type_of(1);
   if (node.op == "Where") return type_of(1);
   if (node.op == "DequantizeLinear") return type_of(1);
