@@ -20,14 +20,6 @@ namespace {
 
 constexpr std::string_view kDomain = "com.microsoft";
 
-OnnxAttributes attributes_but(const NodeCall& call, std::initializer_list<std::string_view> names) {
-  OnnxAttributes result = call.node().attributes;
-  for (const std::string_view name : names) {
-    if (const auto at = result.find(name); at != result.end()) result.erase(at);
-  }
-  return result;
-}
-
 // Codes in, codes out --------------------------------------------------------------------------
 
 Outputs binary_of_codes(const NodeCall& call, std::string_view op) {
@@ -79,7 +71,7 @@ Outputs pool_of_codes(const NodeCall& call, std::string_view op) {
   Tensor x = floats_of(call, 0);
   if (last) x = channels_second(x);
   const std::vector<Tensor> floats{x};
-  Tensor y = call_operator(call, op, floats, attributes_but(call, {"channels_last"}))[0];
+  Tensor y = call_operator(call, op, floats, attributes_without(call, {"channels_last"}))[0];
   if (last) y = channels_behind(y);
   return {codes_of(call, y, 3)};
 }
@@ -106,7 +98,7 @@ Outputs evaluate_reduce_mean(const NodeCall& call) {
   const std::vector<std::int64_t> axes = call.integer_list("axes", {});
   std::vector<Tensor> inputs{floats_of(call, 0)};
   if (!axes.empty()) inputs.push_back(Tensor::from_int64(axes));
-  const Tensor y = call_operator(call, "ReduceMean", inputs, attributes_but(call, {"axes"}))[0];
+  const Tensor y = call_operator(call, "ReduceMean", inputs, attributes_without(call, {"axes"}))[0];
   return {codes_of(call, y, 3)};
 }
 

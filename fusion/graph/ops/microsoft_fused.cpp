@@ -14,14 +14,6 @@ namespace {
 
 constexpr std::string_view kDomain = "com.microsoft";
 
-OnnxAttributes without(const NodeCall& call, std::initializer_list<std::string_view> names) {
-  OnnxAttributes result = call.node().attributes;
-  for (const std::string_view name : names) {
-    if (const auto at = result.find(name); at != result.end()) result.erase(at);
-  }
-  return result;
-}
-
 Tensor run_one(const NodeCall& call, std::string_view op, std::vector<Tensor> inputs,
                OnnxAttributes attributes = {}) {
   return call_operator(call, op, inputs, std::move(attributes))[0];
@@ -49,15 +41,15 @@ Tensor activated(const NodeCall& call, const Tensor& x, const std::vector<double
 
 Outputs evaluate_conv(const NodeCall& call) {
   Tensor y = run_one(call, "Conv", {call.input(0, "X"), call.input(1, "W"), call.optional(2)},
-                     without(call, {"activation", "activation_params"}));
+                     attributes_without(call, {"activation", "activation_params"}));
   if (call.has(3)) y = add(y, call.input(3, "Z"));
   return {activated(call, y, call.number_list("activation_params", {}))};
 }
 
 Outputs evaluate_gemm(const NodeCall& call) {
-  const Tensor y = run_one(
-      call, "Gemm", {call.input(0, "A"), call.input(1, "B"), call.optional(2)},
-      without(call, {"activation", "activation_alpha", "activation_beta", "activation_gamma"}));
+  const Tensor y = run_one(call, "Gemm", {call.input(0, "A"), call.input(1, "B"), call.optional(2)},
+                           attributes_without(call, {"activation", "activation_alpha",
+                                                     "activation_beta", "activation_gamma"}));
   std::vector<double> parameters;
   if (call.has_attribute("activation_alpha")) {
     parameters = {call.number("activation_alpha"), call.number("activation_beta", 0.5)};

@@ -38,6 +38,15 @@ Outputs call_operator(const NodeCall& call, std::string_view op, std::span<const
   return row->evaluate(NodeCall(node, inputs, types));
 }
 
+OnnxAttributes attributes_without(const NodeCall& call,
+                                  std::initializer_list<std::string_view> names) {
+  OnnxAttributes result = call.node().attributes;
+  for (const std::string_view name : names) {
+    if (const auto at = result.find(name); at != result.end()) result.erase(at);
+  }
+  return result;
+}
+
 Tensor floats_of(const NodeCall& call, std::size_t i, std::int64_t axis) {
   const Tensor scale = call.input(i + 1, "scale").to(DType::Float32);
   return dequantize_linear(call.input(i, "x"), scale, zero_point_for(call.optional(i + 2), scale),

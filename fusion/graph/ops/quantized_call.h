@@ -3,6 +3,8 @@
 // Private: what the rows of quantized operators share.
 
 #include <cstddef>
+#include <initializer_list>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -14,6 +16,10 @@ namespace quanta::graph {
 /// Runs another operator of ONNX on these inputs, as that of opset 21.
 Outputs call_operator(const NodeCall& call, std::string_view op, std::span<const Tensor> inputs,
                       OnnxAttributes attributes = {});
+
+/// The call's attributes but for these.
+OnnxAttributes attributes_without(const NodeCall& call,
+                                  std::initializer_list<std::string_view> names);
 
 /// The floats of input `i`, whose scale and zero point are inputs i + 1 and i + 2, along `axis`
 /// where there are several.
