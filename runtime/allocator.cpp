@@ -193,10 +193,14 @@ AllocationLimit::AllocationLimit(std::size_t bytes) noexcept : before_(allocatio
 AllocationLimit::~AllocationLimit() { allocation_limit = before_; }
 
 std::size_t default_allocation_limit() noexcept {
-  const long pages = sysconf(_SC_PHYS_PAGES);
-  const long page = sysconf(_SC_PAGESIZE);
-  if (pages <= 0 || page <= 0) return std::numeric_limits<std::size_t>::max();
-  return static_cast<std::size_t>(pages) / 2 * static_cast<std::size_t>(page);
+  // Asked once: it is a system call, and every run of a graph wants to know.
+  static const std::size_t limit = [] {
+    const long pages = sysconf(_SC_PHYS_PAGES);
+    const long page = sysconf(_SC_PAGESIZE);
+    if (pages <= 0 || page <= 0) return std::numeric_limits<std::size_t>::max();
+    return static_cast<std::size_t>(pages) / 2 * static_cast<std::size_t>(page);
+  }();
+  return limit;
 }
 
 }  // namespace quanta

@@ -17,8 +17,6 @@ namespace {
 
 constexpr std::size_t kPlans = 8;
 
-std::size_t index(std::int32_t id) { return static_cast<std::size_t>(id); }
-
 /// What a plan is for.
 struct Shape {
   Dims sizes;
@@ -56,23 +54,23 @@ Segment make_segment(const Graph& whole, std::size_t first, std::size_t last,
                      std::span<const nn::Module* const> modules) {
   Segment segment;
   std::vector<bool> taken_later(whole.values.size(), false);
-  for (const ValueId id : whole.outputs) taken_later[index(id)] = true;
+  for (const ValueId id : whole.outputs) taken_later[index_of(id)] = true;
   for (std::size_t n = last; n < whole.nodes.size(); ++n) {
     for (const ValueId id : whole.nodes[n].inputs) {
-      if (id != kNone) taken_later[index(id)] = true;
+      if (id != kNone) taken_later[index_of(id)] = true;
     }
   }
   std::vector<ValueId> inner(whole.values.size(), kNone);
   const auto value = [&](ValueId id) {
-    if (id != kNone && inner[index(id)] == kNone) {
-      inner[index(id)] = segment.graph.add_value(whole.values[index(id)]);
+    if (id != kNone && inner[index_of(id)] == kNone) {
+      inner[index_of(id)] = segment.graph.add_value(whole.values[index_of(id)]);
     }
-    return id == kNone ? kNone : inner[index(id)];
+    return id == kNone ? kNone : inner[index_of(id)];
   };
   for (std::size_t n = first; n < last; ++n) {
     Node node = whole.nodes[n];
     for (ValueId& id : node.inputs) {
-      const bool is_new = id != kNone && inner[index(id)] == kNone;
+      const bool is_new = id != kNone && inner[index_of(id)] == kNone;
       const ValueId outside = id;
       id = value(id);
       if (is_new && !whole.is_constant(outside)) {
@@ -83,7 +81,7 @@ Segment make_segment(const Graph& whole, std::size_t first, std::size_t last,
     for (ValueId& id : node.outputs) {
       const ValueId outside = id;
       id = value(id);
-      if (outside != kNone && taken_later[index(outside)]) {
+      if (outside != kNone && taken_later[index_of(outside)]) {
         segment.gives.push_back(outside);
         segment.graph.outputs.push_back(id);
       }
@@ -122,21 +120,23 @@ struct FrozenGraph::State {
     const Graph& graph = model.graph();
     model.check_inputs(inputs);
     std::vector<Tensor> values(graph.values.size());
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = graph.values[i].constant;
-    for (std::size_t i = 0; i < inputs.size(); ++i) values[index(graph.inputs[i])] = inputs[i];
+    // Segments have the constants that they take.
+    for (const ValueId id : graph.outputs)
+      values[index_of(id)] = graph.values[index_of(id)].constant;
+    for (std::size_t i = 0; i < inputs.size(); ++i) values[index_of(graph.inputs[i])] = inputs[i];
     for (std::size_t node = 0; node < graph.nodes.size();) {
       const auto [segment, next] = segment_at(node);
       std::vector<Tensor> given;
-      for (const ValueId id : segment->takes) given.push_back(values[index(id)]);
+      for (const ValueId id : segment->takes) given.push_back(values[index_of(id)]);
       const std::optional<std::vector<Tensor>> results = run_segment(*segment, node, given);
       if (!results) continue;  // it was cut; the first part of it is tried next
       for (std::size_t i = 0; i < results->size(); ++i) {
-        values[index(segment->gives[i])] = (*results)[i];
+        values[index_of(segment->gives[i])] = (*results)[i];
       }
       node = next;
     }
     std::vector<Tensor> results;
-    for (const ValueId id : graph.outputs) results.push_back(values[index(id)]);
+    for (const ValueId id : graph.outputs) results.push_back(values[index_of(id)]);
     return results;
   }
 
@@ -192,7 +192,7 @@ struct FrozenGraph::State {
       const Uses uses(segment.graph);
       const std::vector<Tensor> results =
           run_graph(segment.graph, own, segment.modules, [&](ValueId id, const Tensor&) {
-            if (uses.producer(id) != kNone) done = index(uses.producer(id)) + 1;
+            if (uses.producer(id) != kNone) done = index_of(uses.producer(id)) + 1;
           });
       plan = std::make_shared<const replay::ReplayPlan>(recording, own, results);
     } catch (const UnsupportedError&) {
@@ -240,6 +240,7 @@ FrozenGraph::FrozenGraph(const Model& model) {
 
 std::vector<Tensor> FrozenGraph::run(std::span<const Tensor> inputs) const {
   const autograd::NoGradGuard no_grad;
+  const AllocationLimit limit(default_allocation_limit());
   return state_->run(inputs);
 }
 
