@@ -103,7 +103,6 @@ Tensor all_bytes(const IntrusivePtr<Storage>& storage) {
 }  // namespace
 
 void mark_constant(const Tensor& x) {
-  if (!is_recording()) return;
   const auto found = detail::recording->seen_->made.find(x.storage().get());
   if (found == detail::recording->seen_->made.end()) return;
   found->second.is_constant = true;

@@ -74,8 +74,7 @@ void record(Step step);
 /// before the first write is put there in every run. Does nothing unless is_recording().
 void before_write(std::string_view op, const Tensor& x);
 
-/// Says that this new tensor holds the same values in every run. Does nothing unless
-/// is_recording().
+/// Says that this new tensor holds the same values in every run. Only while is_recording().
 void mark_constant(const Tensor& x);
 
 /// Throws UnsupportedError while recording, when values that a run has calculated are about to be
