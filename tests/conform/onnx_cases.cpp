@@ -1,14 +1,9 @@
 #include "onnx_cases.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <cctype>
-#include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,7 +12,6 @@
 #include "onnx_compare.h"
 #include "onnx_wheel.h"
 #include "quanta/fusion/graph/model.h"
-#include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/onnx_file.h"
 #include "suite.h"
