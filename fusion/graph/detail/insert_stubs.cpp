@@ -12,6 +12,7 @@
 #include "quanta/fusion/detail/whole_modules.h"
 #include "quanta/fusion/graph/detail/parts.h"
 #include "quanta/fusion/graph/op_table.h"
+#include "quanta/fusion/graph/passes/child_name.h"
 #include "quanta/fusion/mapping.h"
 #include "quanta/nn/module_forms.h"
 #include "quanta/nn/stubs.h"
@@ -127,9 +128,7 @@ class StubInserter {
 
   ValueId add_stub(ValueId from, const char* suffix, const char* op,
                    std::shared_ptr<nn::Module> stub) {
-    std::string base = graph_.values[index_of(from)].name;
-    while (!base.empty() && base.front() == '/') base.erase(base.begin());
-    std::replace(base.begin(), base.end(), '.', '_');
+    const std::string base = in_module_tree(graph_.values[index_of(from)].name);
     Node node{.name = base + "_" + suffix, .op = op, .domain = "quanta", .opset = 1};
     node.row = op_table().find("quanta", op, 1);
     node.module = parts_.unique_child_name(node.name);

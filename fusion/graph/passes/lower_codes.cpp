@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "quanta/fusion/graph/op_table.h"
+#include "quanta/fusion/graph/passes/child_name.h"
 #include "quanta/fusion/graph/passes/lowering.h"
 #include "quanta/fusion/graph/passes/passes.h"
 #include "quanta/fusion/graph/run.h"
@@ -157,15 +158,7 @@ std::optional<ValueId> Lowering::coded_operand(ValueId id) {
 }
 
 std::string Lowering::add_child(const Node& node, std::shared_ptr<nn::Module> module) {
-  std::string base = node.name;
-  while (!base.empty() && base.front() == '/') base.erase(base.begin());
-  std::ranges::replace(base, '.', '_');
-  if (base.empty()) base = node.op;
-  std::string name = base;
-  const auto is_taken = [&] {
-    return std::ranges::any_of(children, [&](const auto& child) { return child.name == name; });
-  };
-  for (int i = 2; is_taken(); ++i) name = base + "_" + std::to_string(i);
+  std::string name = child_name(node, children);
   children.push_back({name, std::move(module)});
   return name;
 }

@@ -24,7 +24,7 @@ bool bind_constants(Graph& graph, const NamedTensors& constants);
 enum class Fold : std::uint8_t { All, AllButCodes };
 bool fold_constants(Graph& graph, Fold fold = Fold::All);
 
-/// Drops Identity, Dropout, Cast and Reshape that change nothing.
+/// Drops Identity, Dropout and Cast that change nothing.
 bool drop_identity(Graph& graph);
 
 /// QLinearConv and its like become the operator of ONNX between DequantizeLinear and
