@@ -60,14 +60,15 @@ TEST_CASE("onnx inputs: arrays of a file become samples of a batch each") {
   const std::vector<OnnxValue> inputs = free_inputs(two_inputs());
   const std::string path = (folder / "data.npz").string();
   const Tensor x = test::random_tensor({7, 3, 4, 4}, 1);
-  const Tensor rates = Tensor::arange(3, DType::Int64);
+  const Tensor rates = Tensor::arange(4, DType::Int64);
   data::write_npz(path, {{"x", x}, {"sr", rates}});
   const Samples samples = Samples::open(path, inputs, {}, {}, 2, 100);
-  REQUIRE(samples.size() == 3);  // seven in pairs, one left over
-  const graph::NamedTensors last = samples[2];
-  CHECK(last.find("x")->second.equal(x.slice(0, 4, 6)));
-  CHECK(last.find("sr")->second.dim() == 0);
-  CHECK(last.find("sr")->second.item() == 2);
+  REQUIRE(samples.size() == 4);  // seven in pairs, and the last one
+  const graph::NamedTensors third = samples[2];
+  CHECK(third.find("x")->second.equal(x.slice(0, 4, 6)));
+  CHECK(third.find("sr")->second.dim() == 0);
+  CHECK(third.find("sr")->second.item() == 2);
+  CHECK(samples[3].find("x")->second.equal(x.slice(0, 6, 7)));
   CHECK(Samples::open(path, inputs, {}, {}, 2, 1).size() == 1);
 
   data::write_npz(path, {{"x", x}, {"rate", rates}});
@@ -78,6 +79,17 @@ TEST_CASE("onnx inputs: arrays of a file become samples of a batch each") {
   CHECK_THROWS_WITH_AS(Samples::open(path, inputs, {}, {}, 2, 100),
                        doctest::Contains("expected float32 for input 'x', got int64"),
                        ArgumentError);
+}
+
+TEST_CASE("onnx inputs: fewer samples than a network takes at once are refused") {
+  const test::TemporaryFolder folder;
+  const std::string path = (folder / "x.npy").string();
+  const std::vector<OnnxValue> inputs{value("x", OnnxType::Float, {{4, ""}, {3, ""}})};
+  data::write_npy(path, test::random_tensor({7, 3}, 1));
+  CHECK(Samples::open(path, inputs, {}, {}, 8, 100).size() == 1);
+  data::write_npy(path, test::random_tensor({3, 3}, 1));
+  CHECK_THROWS_WITH_AS(Samples::open(path, inputs, {}, {}, 8, 100),
+                       doctest::Contains("expected at least 4 samples"), ArgumentError);
 }
 
 TEST_CASE("onnx inputs: a folder's files are samples in the order of their names") {

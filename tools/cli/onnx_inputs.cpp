@@ -211,6 +211,15 @@ NamedTensors read_test_set(const fs::path& folder, const std::vector<OnnxValue>&
 struct Slicing {
   std::int64_t step = 1;
   bool drops = false;  ///< the dimension counts calls, and is none of the input's
+  bool whole = false;  ///< the network takes that many only: what is left over is left out
+
+  std::int64_t calls(std::int64_t size) const {
+    return whole ? size / step : (size + step - 1) / step;
+  }
+  Tensor piece(const Tensor& array, std::int64_t call) const {
+    if (drops) return array.select(0, call);
+    return array.slice(0, call * step, std::min((call + 1) * step, array.size(0)));
+  }
 };
 
 Slicing slicing_of(const OnnxValue& input, const Tensor& array, std::int64_t batch,
@@ -224,7 +233,14 @@ Slicing slicing_of(const OnnxValue& input, const Tensor& array, std::int64_t bat
                     input.name, declared_text(input), array.sizes()));
   }
   const std::optional<std::int64_t> fixed = input.sizes->front().size;
-  return {.step = fixed && *fixed > 0 ? *fixed : batch};
+  if (!fixed || *fixed <= 0) return {.step = batch};
+  if (array.size(0) < *fixed) {
+    throw ArgumentError(
+        fmt::format("{}: '{}': expected at least {} samples, as the network takes, "
+                    "got {}",
+                    path, input.name, *fixed, array.size(0)));
+  }
+  return {.step = *fixed, .whole = true};
 }
 
 }  // namespace
@@ -411,7 +427,7 @@ Samples Samples::open(const std::string& text, const std::vector<OnnxValue>& inp
     for (const OnnxValue& input : inputs) {
       const Tensor array = array_for(input, path, inputs.size() == 1);
       const Slicing slicing = slicing_of(input, array, batch, text);
-      const std::int64_t count = array.size(0) / slicing.step;
+      const std::int64_t count = slicing.calls(array.size(0));
       if (calls >= 0 && calls != count) {
         throw ArgumentError(
             fmt::format("{}: '{}': expected {} samples, as the other inputs have, got {}", text,
@@ -425,10 +441,7 @@ Samples Samples::open(const std::string& text, const std::vector<OnnxValue>& inp
         NamedTensors sample;
         for (const OnnxValue& input : inputs) {
           const Tensor& array = arrays.find(input.name)->second;
-          const Slicing slicing = slicing_of(input, array, batch, text);
-          sample[input.name] = slicing.drops
-                                   ? array.select(0, i)
-                                   : array.slice(0, i * slicing.step, (i + 1) * slicing.step);
+          sample[input.name] = slicing_of(input, array, batch, text).piece(array, i);
         }
         return sample;
       });
