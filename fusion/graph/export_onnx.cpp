@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "quanta/fusion/graph/detail/onnx_arithmetic.h"
+#include "quanta/fusion/graph/detail/onnx_metadata.h"
 #include "quanta/fusion/graph/detail/onnx_versions.h"
 #include "quanta/fusion/graph/detail/onnx_writer.h"
 #include "quanta/runtime/check.h"
@@ -65,7 +65,8 @@ OnnxModel to_onnx(const Model& model, const ExportOptions& options) {
   OnnxModel file;
   file.producer_name = "quanta";
   file.metadata = model.file().metadata;
-  file.metadata.erase(detail::kArithmeticKey);
+  detail::erase_notes(file.metadata);
+  file.metadata.insert(written.state.notes.begin(), written.state.notes.end());
   if (written.state.torch_arithmetic && !written.state.onnx_arithmetic) {
     file.metadata[detail::kArithmeticKey] = detail::kTorchArithmetic;
   }

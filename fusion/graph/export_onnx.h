@@ -28,7 +28,7 @@ enum class OnnxTarget : std::uint8_t {
 
 /// How the biases of int8 layers are written.
 enum class OnnxBias : std::uint8_t {
-  Float,  ///< as they are: read back, the model gives the same bits
+  Float,  ///< as they are
   Int32,  ///< codes in units of the input's scale times the weight's; always so in QOperator form
 };
 
@@ -44,11 +44,11 @@ struct ExportOptions {
 };
 
 /// The model as an ONNX file would say it. Operators of the file it came from stand as they stood,
-/// layers with their parameters of now; codes become QuantizeLinear and DequantizeLinear. A model
-/// that was quantized here says so in its metadata (`quanta.arithmetic` = `torch`), and from_onnx
-/// makes the same bits of it. Throws UnsupportedError for nodes that ONNX has no form for and for
-/// operators that mean something else in the opset that is asked for, ArgumentError that lists what
-/// the target does not take.
+/// layers with their parameters of now; codes become QuantizeLinear and DequantizeLinear. What ONNX
+/// has no words for (torch's rounding, which nodes are one layer, floats of integer biases) stands
+/// in the metadata (docs/onnx.md), so that from_onnx makes a model with the same bits of it. Throws
+/// UnsupportedError for nodes that ONNX has no form for and for operators that mean something else
+/// in the opset that is asked for, ArgumentError that lists what the target does not take.
 OnnxModel to_onnx(const Model& model, const ExportOptions& options = {});
 
 /// Writes to_onnx of a model. Atomic: the file is complete or as it was. Throws as to_onnx, and

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "quanta/fusion/graph/detail/onnx_arithmetic.h"
+#include "quanta/fusion/graph/detail/onnx_metadata.h"
 #include "quanta/fusion/graph/passes/passes.h"
 #include "quanta/runtime/allocator.h"
 #include "quanta/runtime/check.h"
@@ -139,15 +139,16 @@ Model from_onnx(const OnnxModel& model, const LoadOptions& options) {
                                                      : options.max_bytes);
   Graph graph = import_graph(model);
   bind_constants(graph, options.constants);
-  fold_constants(graph, options.literal ? Fold::All : Fold::AllButCodes);
   std::vector<nn::Module::NamedChild> children;
-  drop_identity(graph);
-  if (!options.literal) fold_batch_norm(graph);
   if (!options.literal) {
-    const auto arithmetic = model.metadata.find(detail::kArithmeticKey);
-    lower_quantized(
-        graph, children,
-        arithmetic != model.metadata.end() && arithmetic->second == detail::kTorchArithmetic);
+    restore_biases(graph, model.metadata);
+    restore_layers(graph, model.metadata, children);
+  }
+  fold_constants(graph, options.literal ? Fold::All : Fold::AllButCodes);
+  drop_identity(graph);
+  if (!options.literal) {
+    fold_batch_norm(graph);
+    lower_quantized(graph, children, detail::has_torch_arithmetic(model.metadata));
   }
   for (nn::Module::NamedChild& child : make_modules(graph, children)) {
     children.push_back(std::move(child));

@@ -42,6 +42,18 @@ CodedWeight transposed(const CodedWeight& matrix) {
   return result;
 }
 
+CodedWeight as_unsigned(const CodedWeight& coded) {
+  const auto grown = [](const Tensor& x) {
+    std::vector<std::int64_t> codes = x.to_int64_vector();
+    for (std::int64_t& code : codes) code += 128;
+    return Tensor::from_int64(codes).to(DType::UInt8).reshape(x.sizes());
+  };
+  CodedWeight result = coded;
+  result.codes = grown(coded.codes);
+  result.zero_points = grown(coded.zero_points);
+  return result;
+}
+
 CodedWeight coded_bias(const Tensor& bias, double x_scale, const QTensor& weight) {
   const auto x_unit = static_cast<float>(x_scale);
   std::vector<float> units;

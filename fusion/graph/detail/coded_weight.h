@@ -22,6 +22,9 @@ struct CodedWeight {
 CodedWeight coded_of(const QTensor& tensor);
 /// Of a matrix.
 CodedWeight transposed(const CodedWeight& matrix);
+/// The same numbers as UInt8: codes and zero points grow by 128. Products of unsigned codes are exact
+/// everywhere; with signed ones ONNX Runtime's saturate on processors without VNNI.
+CodedWeight as_unsigned(const CodedWeight& coded);
 /// In units of x_scale times the weight's scales, as Int32.
 CodedWeight coded_bias(const Tensor& bias, double x_scale, const QTensor& weight);
 

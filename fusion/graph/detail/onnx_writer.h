@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "quanta/fusion/graph/detail/coded_weight.h"
+#include "quanta/fusion/graph/detail/onnx_metadata.h"
 #include "quanta/fusion/graph/export_onnx.h"
 #include "quanta/fusion/graph/graph.h"
 
@@ -38,6 +39,8 @@ struct ExportState {
   /// "Op 'node': why"
   std::vector<std::string> refused;
   bool torch_arithmetic = false, onnx_arithmetic = false;
+  /// For the metadata.
+  OnnxMetadata notes;
 
   void need(std::int64_t at_least, std::string_view what);
   std::string unique_value(std::string_view base);
@@ -82,6 +85,9 @@ class GraphWriter {
             std::vector<std::string> outputs, OnnxAttributes attributes = {},
             std::string_view domain = "");
   void refuse(const Node& node, const std::string& why);
+  /// Says in the metadata that the node that was written last has the weight of `module`.
+  /// `added_bias`: the Add behind it belongs to it.
+  void note_layer(const nn::Module& module, bool added_bias);
 
   // Nodes by what they run.
   void write(const Node& node, const nn::Module* module);

@@ -228,7 +228,11 @@ std::string layer_bias(GraphWriter& writer, const Node& node, const Tensor& bias
   const bool as_codes = bias.dtype() == DType::Int32 || options.bias == OnnxBias::Int32 ||
                         options.format == OnnxFormat::QOperator;
   if (!as_codes || x == nullptr) return writer.weight(base, bias);
-  return writer.coded_weight(base, coded_bias(bias, x->scale, weight));
+  std::string floats = writer.coded_weight(base, coded_bias(bias, x->scale, weight));
+  if (bias.dtype() == DType::Float32) {
+    put_bias(writer.state.notes, writer.out.nodes.back().inputs[0], bias.to_float_vector());
+  }
+  return floats;
 }
 
 template <template <int> typename Kind>

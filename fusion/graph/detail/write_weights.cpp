@@ -50,32 +50,19 @@ Tensor packed_halves(const Tensor& x, std::int64_t shift) {
   return Tensor::from_int64(packed).to(DType::UInt8).reshape({rows, bytes});
 }
 
-/// The same numbers as UInt8: codes and zero points grow by 128. Products of unsigned codes are exact
-/// everywhere; with signed ones ONNX Runtime's saturate on processors without VNNI.
-CodedWeight as_unsigned(const CodedWeight& coded) {
-  const auto grown = [](const Tensor& x) {
-    std::vector<std::int64_t> codes = x.to_int64_vector();
-    for (std::int64_t& code : codes) code += 128;
-    return Tensor::from_int64(codes).to(DType::UInt8).reshape(x.sizes());
-  };
-  CodedWeight result = coded;
-  result.codes = grown(coded.codes);
-  result.zero_points = grown(coded.zero_points);
-  return result;
-}
-
 /// MatMul and what is added, by the node's own operator.
-void emit_product(GraphWriter& writer, const Node& node, const std::string& weight,
-                  const std::string& bias) {
+void emit_product(GraphWriter& writer, const Node& node, const nn::Module& layer,
+                  const std::string& weight, const std::string& bias) {
   const std::string x = writer.input(node.inputs[0]);
   const std::string y = writer.output(node.outputs[0]);
   if (is_gemm(node)) {
     writer.state.need(bias.empty() ? 11 : 7, "Gemm");
     writer.emit(node.name, "Gemm", {x, weight, bias}, {y}, {{"transB", std::int64_t{1}}});
-    return;
+    return writer.note_layer(layer, false);
   }
   const std::string product = bias.empty() ? y : writer.state.unique_value(node.name + "_product");
   writer.emit(node.name, "MatMul", {x, weight}, {product});
+  writer.note_layer(layer, !bias.empty());
   if (bias.empty()) return;
   writer.state.need(7, "Add");
   writer.emit(node.name + "_bias", "Add", {product, bias}, {y});
@@ -119,12 +106,13 @@ void GraphWriter::write_weight_only(const Node& node, const nn::weight_only::Lin
       linear.bias().defined() ? weight(node.module + ".bias", linear.bias()) : "";
   if (options.bits == 4 && options.group_size != 0 &&
       state.options.target == OnnxTarget::OnnxRuntime) {
-    return emit_nbits(*this, node, packed, bias);
+    emit_nbits(*this, node, packed, bias);
+    return note_layer(linear, false);
   }
   const CodedWeight coded = coded_of_packed(packed);
   const std::string floats =
       coded_weight(node.module + ".weight", is_gemm(node) ? coded : transposed(coded));
-  emit_product(*this, node, floats, bias);
+  emit_product(*this, node, linear, floats, bias);
 }
 
 void GraphWriter::write_dynamic(const Node& node, const nn::quantized::dynamic::Linear& linear) {
@@ -139,6 +127,7 @@ void GraphWriter::write_dynamic(const Node& node, const nn::quantized::dynamic::
     if (relu) emit(node.name + "_Relu", "Relu", {sum}, {y});
   };
   const std::string x = input(node.inputs[0]);
+  state.torch_arithmetic = true;
   state.need(7, "Add");
   if (linear.weight_dtype() == DType::Float16) {
     // Halves in the file, floats in the product.
@@ -147,10 +136,11 @@ void GraphWriter::write_dynamic(const Node& node, const nn::quantized::dynamic::
     emit(node.name + "_Cast", "Cast", {halves}, {floats}, {{"to", std::int64_t{1}}});
     const std::string product = bias.empty() ? sum : state.unique_value(node.name + "_product");
     emit(node.name, "MatMul", {x, floats}, {product});
+    note_layer(linear, !bias.empty());
     if (!bias.empty()) emit(node.name + "_bias", "Add", {product, bias}, {sum});
     return finish();
   }
-  // The input's parameters are chosen by ONNX's rule here, which is not torch's: codes of 8 bits.
+  // Others choose the input's parameters by ONNX's rule, which is not torch's: codes of 8 bits.
   state.need(11, "DynamicQuantizeLinear");
   const CodedWeight coded = as_unsigned(transposed(coded_of(QTensor(linear.weight()))));
   const auto inner = [&](const char* suffix) { return state.unique_value(node.name + suffix); };
@@ -165,6 +155,7 @@ void GraphWriter::write_dynamic(const Node& node, const nn::quantized::dynamic::
        {codes, weight(base + "_quantized", coded.codes), zero,
         weight(base + "_zero_point", coded.zero_points)},
        {product});
+  note_layer(linear, !bias.empty());
   emit(node.name + "_Cast", "Cast", {product}, {floats}, {{"to", std::int64_t{1}}});
   emit(node.name + "_unit", "Mul", {scale, weight(base + "_scale", coded.scales)}, {unit});
   const std::string scaled = bias.empty() ? sum : inner("_scaled");

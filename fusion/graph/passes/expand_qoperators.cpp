@@ -148,6 +148,11 @@ class Expander {
   void add_bias(const Node& node, std::size_t i, ValueId scale, ValueId weight_scale, double factor,
                 std::vector<ValueId>& inputs) {
     if (i >= node.inputs.size() || node.inputs[i] == kNone) return;
+    const Tensor& bias = graph_.values[index_of(node.inputs[i])].constant;
+    if (bias.defined() && bias.dtype() == DType::Float32) {  // of restore_biases
+      inputs.push_back(node.inputs[i]);
+      return;
+    }
     const Tensor unit =
         mul_scalar(mul(graph_.values[index_of(scale)].constant.to(DType::Float32).reshape({}),
                        graph_.values[index_of(weight_scale)].constant.to(DType::Float32)),

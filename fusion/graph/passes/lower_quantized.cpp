@@ -93,6 +93,7 @@ bool lower_quantized(Graph& graph, std::vector<nn::Module::NamedChild>& children
   if (fold_channel_scales(graph)) changed = true;
   if (lower_dynamic(graph)) changed = true;
   if (absorb_qdq(graph)) changed = true;
+  if (absorb_tables(graph)) changed = true;
   if (spread_codes(graph)) changed = true;
   if (torch_arithmetic) use_torch_arithmetic(graph);
   if (lower_codes(graph, children)) changed = true;

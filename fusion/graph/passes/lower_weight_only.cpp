@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "quanta/fusion/graph/passes/codes.h"
+#include "quanta/fusion/graph/passes/grouped_weight.h"
 #include "quanta/fusion/graph/passes/lowering.h"
 #include "quanta/fusion/graph/passes/passes.h"
 #include "quanta/nn/weight_only/linear.h"
@@ -14,51 +15,10 @@
 namespace quanta::graph {
 namespace {
 
-/// Codes of a weight in groups along its input features.
-struct GroupedWeight {
-  Tensor codes;        ///< UInt8 or Int8 [N, K]
-  Tensor scales;       ///< Float32 [N, groups]
-  Tensor zero_points;  ///< as codes, [N, groups]; undefined: 0
-  std::int64_t bits = 8, group_size = 0;
-};
-
 Tensor shifted(const Tensor& x, std::int64_t by, DType dtype) {
   std::vector<std::int64_t> values = x.to_int64_vector();
   for (std::int64_t& value : values) value += by;
   return Tensor::from_int64(values).to(dtype).reshape(x.sizes());
-}
-
-/// As the kernels take it, or nothing where they cannot.
-std::optional<WeightOnlyPackedParams> packed_weight(const GroupedWeight& weight,
-                                                    const Tensor& bias) {
-  const std::int64_t k = weight.codes.size(1);
-  const std::int64_t group = weight.group_size;
-  if (group != 0 && (group < 16 || (group & (group - 1)) != 0 || k % group != 0)) return {};
-  for (const float scale : weight.scales.to_float_vector()) {
-    if (!std::isfinite(scale) || !(scale > 0.0F)) return {};
-  }
-  const std::int64_t half = std::int64_t{1} << (weight.bits - 1);
-  const bool is_signed = weight.codes.dtype() == DType::Int8;
-  const std::int64_t centre = is_signed ? 0 : half;
-  bool symmetric = is_signed && !weight.zero_points.defined();
-  if (weight.zero_points.defined()) {
-    const std::vector<std::int64_t> zeros = weight.zero_points.to_int64_vector();
-    symmetric = std::ranges::all_of(zeros, [&](std::int64_t zero) { return zero == centre; });
-  }
-  const WeightOnlyOptions options{
-      .bits = static_cast<int>(weight.bits), .group_size = group, .symmetric = symmetric};
-  if (symmetric) {
-    const Tensor codes = is_signed ? weight.codes : shifted(weight.codes, -half, DType::Int8);
-    return WeightOnlyPackedParams(codes.contiguous(), weight.scales.contiguous(), {}, bias,
-                                  options);
-  }
-  const std::int64_t by = is_signed ? half : 0;
-  const Tensor zeros = weight.zero_points.defined()
-                           ? weight.zero_points
-                           : Tensor::zeros(weight.scales.sizes(), weight.codes.dtype());
-  return WeightOnlyPackedParams(shifted(weight.codes, by, DType::UInt8).contiguous(),
-                                weight.scales.contiguous(),
-                                shifted(zeros, by, DType::UInt8).contiguous(), bias, options);
 }
 
 Tensor constant_of(const Graph& graph, const Node& node, std::size_t i) {
@@ -80,7 +40,40 @@ std::int64_t bits_of(OnnxType type) {
   }
 }
 
-/// Of com.microsoft's MatMulNBits.
+}  // namespace
+
+std::optional<WeightOnlyPackedParams> packed_weight(const GroupedWeight& weight,
+                                                    const Tensor& bias) {
+  const std::int64_t k = weight.codes.size(1);
+  const std::int64_t group = weight.group_size;
+  if (group != 0 && (group < 16 || (group & (group - 1)) != 0 || k % group != 0)) return {};
+  for (const float scale : weight.scales.to_float_vector()) {
+    if (!std::isfinite(scale) || !(scale > 0.0F)) return {};
+  }
+  const std::int64_t half = std::int64_t{1} << (weight.bits - 1);
+  const bool is_signed = weight.codes.dtype() == DType::Int8;
+  const std::int64_t centre = is_signed ? 0 : half;
+  bool symmetric = weight.symmetric.value_or(is_signed && !weight.zero_points.defined());
+  if (!weight.symmetric && weight.zero_points.defined()) {
+    const std::vector<std::int64_t> zeros = weight.zero_points.to_int64_vector();
+    symmetric = std::ranges::all_of(zeros, [&](std::int64_t zero) { return zero == centre; });
+  }
+  const WeightOnlyOptions options{
+      .bits = static_cast<int>(weight.bits), .group_size = group, .symmetric = symmetric};
+  if (symmetric) {
+    const Tensor codes = is_signed ? weight.codes : shifted(weight.codes, -half, DType::Int8);
+    return WeightOnlyPackedParams(codes.contiguous(), weight.scales.contiguous(), {}, bias,
+                                  options);
+  }
+  const std::int64_t by = is_signed ? half : 0;
+  const Tensor zeros = weight.zero_points.defined()
+                           ? weight.zero_points
+                           : Tensor::zeros(weight.scales.sizes(), weight.codes.dtype());
+  return WeightOnlyPackedParams(shifted(weight.codes, by, DType::UInt8).contiguous(),
+                                weight.scales.contiguous(),
+                                shifted(zeros, by, DType::UInt8).contiguous(), bias, options);
+}
+
 std::optional<GroupedWeight> weight_of_nbits(const Graph& graph, const Node& node) {
   const std::int64_t k = integer_attribute(node, "K", 0);
   const std::int64_t n = integer_attribute(node, "N", 0);
@@ -119,8 +112,7 @@ std::optional<GroupedWeight> weight_of_nbits(const Graph& graph, const Node& nod
   return weight;
 }
 
-/// Of a MatMul or Gemm with a dequantized constant in blocks, or of 4 bits.
-std::optional<GroupedWeight> weight_of_blocks(const Graph& graph, const Node& node) {
+std::optional<GroupedWeight> weight_of_blocks(const Graph& graph, const Node& node, ByteRows rows) {
   if (node.inputs.size() < 2 || node.inputs[0] == kNone || node.inputs[1] == kNone) return {};
   const NodeId made = graph.is_constant(node.inputs[1]) ? kNone : graph.producer(node.inputs[1]);
   if (made == kNone) return {};
@@ -139,7 +131,8 @@ std::optional<GroupedWeight> weight_of_blocks(const Graph& graph, const Node& no
   GroupedWeight weight;
   weight.bits = bits_of(graph.values[index_of(dequantize.inputs[0])].type);
   weight.group_size = integer_attribute(dequantize, "block_size", 0);
-  if (weight.bits == 2 || (weight.group_size == 0 && weight.bits == 8)) return {};
+  const bool byte_rows = weight.group_size == 0 && weight.bits == 8;
+  if (weight.bits == 2 || (byte_rows && rows == ByteRows::No)) return {};
   std::int64_t axis = integer_attribute(dequantize, "axis", 1);
   if (axis < 0) axis += 2;
   // Output features first.
@@ -166,8 +159,6 @@ std::optional<GroupedWeight> weight_of_blocks(const Graph& graph, const Node& no
   return weight;
 }
 
-}  // namespace
-
 bool lower_weight_only(Graph& graph, std::vector<nn::Module::NamedChild>& children) {
   Lowering lowering(graph, children);
   bool changed = false;
@@ -178,7 +169,9 @@ bool lower_weight_only(Graph& graph, std::vector<nn::Module::NamedChild>& childr
                       number_attribute(node, "beta", 1.0) == 1.0;
     std::optional<GroupedWeight> weight;
     if (nbits) weight = weight_of_nbits(graph, node);
-    if (gemm || is_op(node, "MatMul")) weight = weight_of_blocks(graph, node);
+    if (gemm || is_op(node, "MatMul")) {
+      weight = weight_of_blocks(graph, node, ByteRows::No);
+    }
     const std::size_t bias_at = nbits ? 5 : 2;
     const bool has_bias = node.inputs.size() > bias_at && node.inputs[bias_at] != kNone;
     const Tensor bias = has_bias ? constant_floats(graph, node.inputs[bias_at]) : Tensor();

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "quanta/fusion/graph/graph.h"
@@ -23,6 +25,16 @@ bool bind_constants(Graph& graph, const NamedTensors& constants);
 /// of it.
 enum class Fold : std::uint8_t { All, AllButCodes };
 bool fold_constants(Graph& graph, Fold fold = Fold::All);
+
+/// Layers that save_onnx wrote as several nodes become the modules again that they were, as the
+/// file's metadata says, and are added to `children`. Nodes that somebody else has changed since
+/// then are left to the other passes. Before anything is folded.
+bool restore_layers(Graph& graph, const std::map<std::string, std::string>& metadata,
+                    std::vector<nn::Module::NamedChild>& children);
+
+/// The float biases of which save_onnx wrote Int32 codes take their places, where the codes are
+/// still theirs.
+bool restore_biases(Graph& graph, const std::map<std::string, std::string>& metadata);
 
 /// Drops Identity, Dropout and Cast that change nothing.
 bool drop_identity(Graph& graph);
@@ -54,6 +66,10 @@ bool lower_quantized(Graph& graph, std::vector<nn::Module::NamedChild>& children
 /// `codes` stands for the numbers of its codes, for all who take it, and nodes "Quantize" make such
 /// values of floats. All codes are QUInt8: signed ones and their zero points grow by 128.
 bool absorb_qdq(Graph& graph);
+
+/// Gather from 256 constants at the places that codes say becomes an operation on the codes, and
+/// coded values begin before what only moves the file's integers. After absorb_qdq.
+bool absorb_tables(Graph& graph);
 
 /// What absorb_qdq has made quantizes by multiplication with the reciprocal of the scale, as torch
 /// and Quanta's own quantization do, and not by division: for files of models that were quantized
