@@ -48,7 +48,7 @@ enum class ResamplePosition : std::uint8_t {
   HalfPixel,           ///< (o + 0.5) / scale - 0.5
   HalfPixelSymmetric,  ///< the same, moved so that the centres of input and output meet
   PytorchHalfPixel,    ///< (o + 0.5) / scale - 0.5, or 0 when m is 1
-  AlignCorners,        ///< o * (n - 1) / (m - 1)
+  AlignCorners,        ///< o * (n - 1) / (m - 1), where m is the size that results if scale > 1
   Asymmetric,          ///< o / scale
   CropAndResize,       ///< of the part that `roi` names
   HalfPixelNearest,    ///< (o + 0.5) / scale

@@ -22,8 +22,12 @@ float position_of(const ResampleAxis& axis, ResamplePosition kind, std::int64_t 
     }
     case ResamplePosition::PytorchHalfPixel:
       return axis.output > 1 ? (o + 0.5F) / scale - 0.5F : 0.0F;
-    case ResamplePosition::AlignCorners:
-      return output == 1.0F ? 0.0F : o * last / (output - 1.0F);
+    case ResamplePosition::AlignCorners: {
+      // Corners meet where the size counts, as torch and ONNX Runtime have it; ONNX's own cases,
+      // all of which get smaller, count size * scale.
+      const float length = axis.scale > 1.0 ? static_cast<float>(axis.output) : output;
+      return length == 1.0F ? 0.0F : o * last / (length - 1.0F);
+    }
     case ResamplePosition::Asymmetric:
       return o / scale;
     case ResamplePosition::CropAndResize: {

@@ -227,6 +227,16 @@ TEST_CASE("resample: antialiasing averages what falls together") {
   CHECK(got[0] == doctest::Approx((3.0 * 1 + 3 * 2 + 3) / 7));
 }
 
+TEST_CASE("resample: corners meet when a dimension grows by a factor that does not come out even") {
+  const Tensor x = Tensor::from_values({0, 1, 2, 3}, {4});
+  const Tensor result = resample(x, {.size = {6},
+                                     .scale = {1.7},
+                                     .mode = ResampleMode::Linear,
+                                     .position = ResamplePosition::AlignCorners});
+  CHECK(result.to_float_vector().back() == 3.0F);
+  CHECK(result.to_float_vector()[1] == doctest::Approx(0.6));
+}
+
 TEST_CASE("resample: a region that is cropped, and what lies outside of it") {
   const Tensor x = Tensor::arange(16).view({4, 4});
   const ResampleOptions options{.size = {3, 3},
