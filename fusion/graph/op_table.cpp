@@ -32,6 +32,7 @@ OpTable built_in_ops() {
   add_resize_ops(table);
   add_rnn_ops(table);
   add_shape_ops(table);
+  add_signal_ops(table);
   add_vision_ops(table);
   add_workflow_ops(table);
   return table;
