@@ -39,8 +39,11 @@ Tensor turned(const Tensor& codes, DType from, DType to) {
   return result;
 }
 
+/// Products with codes and the reciprocal have to be finite in float32: the scale of a mask whose
+/// least number is float32's is not.
 bool usable(double scale) {
-  return std::isfinite(static_cast<float>(scale)) && static_cast<float>(scale) > 0.0F;
+  const auto narrow = static_cast<float>(scale);
+  return narrow > 0.0F && std::isfinite(256.0F * narrow) && std::isfinite(1.0F / narrow);
 }
 
 }  // namespace

@@ -235,6 +235,17 @@ TEST_CASE("lower_codes: functions of one code are tables, islands of them too") 
   CHECK(lowered.graph().nodes.size() == 4);  // and Quantize, ToCodes
 }
 
+TEST_CASE("lower_codes: codes of a mask that ends at the least float stay as they are") {
+  constexpr double kScale = 2.6793887e36;
+  NetBuilder net;
+  const auto x = net.coded(net.input("x"), 0.01, 0, DType::Int8);
+  const auto mask = net.weight(Tensor::from_values({0, -127, 0, 0}, {2, 2}).to(DType::Int8),
+                               Tensor::scalar(kScale), Tensor::zeros({}, DType::Int8));
+  const auto sum = net.coded(net.node("Add", {x, mask}), kScale, 0, DType::Int8);
+  const Tensor values = Tensor::from_values({1.2F, 0.1F, -0.7F, 0.3F}, {2, 2});
+  check_codes(net.finish({net.node("Softmax", {sum})}), {values});
+}
+
 TEST_CASE("lower_codes: what stays in float says why") {
   NetBuilder net;
   const std::string a = net.coded(net.input("a"), 0.05, 120);
