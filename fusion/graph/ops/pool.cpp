@@ -5,6 +5,7 @@
 
 #include "quanta/fusion/graph/op_table.h"
 #include "quanta/fusion/graph/ops/families.h"
+#include "quanta/fusion/graph/ops/math_support.h"
 #include "quanta/fusion/graph/ops/windows.h"
 #include "quanta/nn/pooling.h"
 #include "quanta/ops/pooling.h"
@@ -177,9 +178,12 @@ void add_pool_ops(OpTable& table) {
   table.add({.name = "MaxPool",
              .evaluate = evaluate_max_pool,
              .rule = CodeRule::Pass,
-             .make_module = make_max_pool});
-  table.add(
-      {.name = "AveragePool", .evaluate = evaluate_average_pool, .make_module = make_average_pool});
+             .make_module = make_max_pool,
+             .call_module = call_unary_module<evaluate_max_pool>});
+  table.add({.name = "AveragePool",
+             .evaluate = evaluate_average_pool,
+             .make_module = make_average_pool,
+             .call_module = call_unary_module<evaluate_average_pool>});
   table.add({.name = "LpPool", .evaluate = evaluate_lp_pool});
   // No modules: the number of dimensions is known in a run only.
   table.add({.name = "GlobalAveragePool", .evaluate = evaluate_global_average_pool});

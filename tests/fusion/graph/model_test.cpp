@@ -245,6 +245,21 @@ TEST_CASE("graph model: layers are children under the names of their nodes") {
   CHECK_FALSE(net(input).equal(before));
 }
 
+TEST_CASE("graph model: layers without weights take 16-bit floats") {
+  NetBuilder builder;
+  const std::string x = builder.input("x", OnnxType::Float16);
+  const OnnxAttributes window{{"kernel_shape", std::vector<std::int64_t>{2, 2}}};
+  const Model net = from_onnx(builder.finish(
+      {builder.node("MaxPool", {x}, window), builder.node("AveragePool", {x}, window),
+       builder.node("Concat", {x, x}, {{"axis", std::int64_t{1}}})}));
+  const Tensor values = Tensor::arange(9).view({1, 1, 3, 3}).to(DType::Float16);
+  const std::vector<Tensor> results = net.run(std::vector{values});
+  CHECK(results[0].dtype() == DType::Float16);
+  CHECK(results[0].to_float_vector() == std::vector<float>{4, 5, 7, 8});
+  CHECK(results[1].to_float_vector() == std::vector<float>{2, 3, 5, 6});
+  CHECK(results[2].sizes() == Dims{1, 2, 3, 3});
+}
+
 TEST_CASE("graph model: a batch norm goes into the convolution before it") {
   Generator generator(4);
   NetBuilder builder;
