@@ -57,15 +57,20 @@ Outputs evaluate_gemm(const NodeCall& call) {
   return {activated(call, y, parameters)};
 }
 
+/// Dimension 0 goes behind those of the batch, then the last two change places; vectors are what
+/// they are.
+Tensor turned(const Tensor& x, bool batch, bool matrix) {
+  if (x.dim() < 2) return x;
+  Tensor result = x;
+  for (std::int64_t d = 0; batch && d + 2 < x.dim(); ++d) result = result.transpose(d, d + 1);
+  return matrix ? result.transpose(-1, -2) : result;
+}
+
 Outputs evaluate_matmul(const NodeCall& call) {
-  if (call.flag("transBatchA", false) || call.flag("transBatchB", false)) {
-    call.unsupported("transBatchA and transBatchB");
-  }
-  Tensor a = call.input(0, "A");
-  Tensor b = call.input(1, "B");
-  // Vectors are what they are.
-  if (call.flag("transA", false) && a.dim() > 1) a = a.transpose(-1, -2);
-  if (call.flag("transB", false) && b.dim() > 1) b = b.transpose(-1, -2);
+  const Tensor a =
+      turned(call.input(0, "A"), call.flag("transBatchA", false), call.flag("transA", false));
+  const Tensor b =
+      turned(call.input(1, "B"), call.flag("transBatchB", false), call.flag("transB", false));
   return {mul_scalar(run_one(call, "MatMul", {a, b}), call.number("alpha", 1.0))};
 }
 

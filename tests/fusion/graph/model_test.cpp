@@ -10,6 +10,8 @@
 #include "fusion/graph/net_builder.h"
 #include "quanta/fusion/graph/op_table.h"
 #include "quanta/fusion/graph/passes/passes.h"
+#include "quanta/ops/arithmetic.h"
+#include "quanta/ops/matmul.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
 #include "support/compare.h"
@@ -258,6 +260,23 @@ TEST_CASE("graph model: layers without weights take 16-bit floats") {
   CHECK(results[0].to_float_vector() == std::vector<float>{4, 5, 7, 8});
   CHECK(results[1].to_float_vector() == std::vector<float>{2, 3, 5, 6});
   CHECK(results[2].sizes() == Dims{1, 2, 3, 3});
+}
+
+TEST_CASE("graph model: FusedMatMul turns matrices and what stands before them") {
+  Generator generator(11);
+  const Tensor a = randn({5, 2, 3, 4}, generator);
+  const Tensor b = randn({6, 2, 3, 4}, generator);
+  NetBuilder builder;
+  const std::string left = builder.input("a");
+  const std::string right = builder.input("b");
+  const OnnxAttributes attributes{{"transBatchA", std::int64_t{1}},
+                                  {"transBatchB", std::int64_t{1}},
+                                  {"transB", std::int64_t{1}},
+                                  {"alpha", 0.5F}};
+  const Model net = from_onnx(
+      builder.finish({builder.node("FusedMatMul", {left, right}, attributes, "com.microsoft")}));
+  const Tensor want = mul_scalar(matmul(a.permute({1, 2, 0, 3}), b.permute({1, 2, 3, 0})), 0.5);
+  test::check_close(net.run(std::vector{a, b})[0], want);
 }
 
 TEST_CASE("graph model: a batch norm goes into the convolution before it") {
