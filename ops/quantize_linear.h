@@ -32,7 +32,7 @@ struct QuantizeLinearOptions {
 ///   q = clamp(round_half_even(x / scale) + zero_point, qmin, qmax)
 ///
 /// `scale` is Float32 and `zero_point` (undefined: 0) of the codes' dtype and the scale's sizes.
-/// NaN gives qmax.
+/// NaN gives qmin, as in ONNX Runtime.
 Tensor quantize_linear(const Tensor& x, const Tensor& scale, const Tensor& zero_point,
                        const QuantizeLinearOptions& options = {});
 /// ONNX's DequantizeLinear: float(q - zero_point) * scale, for codes UInt8, Int8, UInt16, Int16 or

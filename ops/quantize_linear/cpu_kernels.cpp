@@ -22,10 +22,12 @@ struct QuotientSource {
   template <std::size_t kBytes>
   HWY_INLINE hn::Vec<Floats<kBytes>> at(std::int64_t i) const {
     const Floats<kBytes> d;
-    return hn::Div(hn::LoadU(d, src + i), hn::Set(d, scale));
+    const auto quotient = hn::Div(hn::LoadU(d, src + i), hn::Set(d, scale));
+    return hn::IfThenElse(hn::Eq(quotient, quotient), quotient, hn::Set(d, of_nan));
   }
   const float* src;
   float scale;
+  float of_nan;
 };
 #endif
 
@@ -35,8 +37,8 @@ void quotients(const float* src, T* dst, std::int64_t count, float scale, std::i
   constexpr std::int32_t kMax = std::numeric_limits<T>::max();
   std::int64_t i = 0;
 #if QUANTA_VECTORS
-  i = write_codes<Reach::Any>(QuotientSource{src, scale}, {1.0F, zero_point, kMin, kMax, kMax}, dst,
-                              count);
+  const QuotientSource source{src, scale, static_cast<float>(kMin - zero_point)};
+  i = write_codes<Reach::Any>(source, {1.0F, zero_point, kMin, kMax, kMin}, dst, count);
 #endif
   for (; i < count; ++i) {
     dst[i] = static_cast<T>(quantize_quotient(src[i], scale, zero_point, kMin, kMax));

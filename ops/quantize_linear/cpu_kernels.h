@@ -8,12 +8,12 @@
 
 namespace quanta::cpu {
 
-/// q = clamp(round_half_even(x / scale) + zero_point, min, max); NaN gives max. Ranges of 16 bits
+/// q = clamp(round_half_even(x / scale) + zero_point, min, max); NaN gives min. Ranges of 16 bits
 /// or fewer.
 inline std::int32_t quantize_quotient(float x, float scale, std::int32_t zero_point,
                                       std::int32_t min, std::int32_t max) {
   // The ends are integers, and a product with 1 changes nothing.
-  return math::quantize(x / scale, 1.0F, zero_point, min, max);
+  return math::quantize(x / scale, 1.0F, zero_point, min, max, min);
 }
 
 /// The same over `count` neighbours, with all codes of the dtype. `dst` may not be `src`.

@@ -26,19 +26,19 @@ TEST_CASE("quantize_linear divides, where torch multiplies by the reciprocal") {
   CHECK(integers(quantized::quantize_linear(x, 0.00214854861, 0, DType::QUInt8))[0] == 127);
 }
 
-TEST_CASE("quantize_linear rounds to even, saturates and takes NaN as the largest") {
+TEST_CASE("quantize_linear rounds to even, saturates and takes NaN as the least") {
   const float infinity = std::numeric_limits<float>::infinity();
   const Tensor x = Tensor::from_values(
       {0.5F, 1.5F, -2.5F, 300.0F, -300.0F, infinity, -infinity, std::nanf(""), 1e30F, -1e30F});
   const Tensor one = Tensor::scalar(1.0);
   const Tensor zero = Tensor::full({}, 10.0, DType::UInt8);
   CHECK(integers(quantize_linear(x, one, zero)) ==
-        std::vector<std::int64_t>{10, 12, 8, 255, 0, 255, 0, 255, 255, 0});
+        std::vector<std::int64_t>{10, 12, 8, 255, 0, 255, 0, 0, 255, 0});
   const Tensor signed_zero = Tensor::full({}, -3.0, DType::Int8);
   CHECK(integers(quantize_linear(x, one, signed_zero, {.dtype = DType::Int8})) ==
-        std::vector<std::int64_t>{-3, -1, -5, 127, -128, 127, -128, 127, 127, -128});
+        std::vector<std::int64_t>{-3, -1, -5, 127, -128, 127, -128, -128, 127, -128});
   CHECK(integers(quantize_linear(x, one, {}, {.dtype = DType::Int8, .bits = 4})) ==
-        std::vector<std::int64_t>{0, 2, -2, 7, -8, 7, -8, 7, 7, -8});
+        std::vector<std::int64_t>{0, 2, -2, 7, -8, 7, -8, -8, 7, -8});
   CHECK(integers(quantize_linear(x, one, {}, {.dtype = DType::UInt16}))[3] == 300);
 }
 
@@ -54,6 +54,17 @@ TEST_CASE("quantize_linear: whole vectors are as single elements") {
     const double code = std::nearbyint(values[i] / 0.0123F) + 77.0;
     REQUIRE(all[i] == static_cast<std::int64_t>(std::min(255.0, std::max(0.0, code))));
     REQUIRE(all[i] == carried[i]);
+  }
+}
+
+TEST_CASE("quantize_linear: NaN is the least code in whole vectors too") {
+  const Tensor x = Tensor::full({100}, std::nan(""));
+  const Tensor scale = Tensor::scalar(0.5);
+  for (const DType dtype : {DType::UInt8, DType::Int8, DType::UInt16, DType::Int16}) {
+    const std::int64_t least = dtype == DType::Int8 ? -128 : dtype == DType::Int16 ? -32768 : 0;
+    const Tensor zero = Tensor::full({}, 3.0, dtype);
+    CHECK(integers(quantize_linear(x, scale, zero, {.dtype = dtype})) ==
+          std::vector<std::int64_t>(100, least));
   }
 }
 
