@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "quanta/fusion/graph/detail/onnx_metadata.h"
+#include "quanta/fusion/graph/detail/parts.h"
 #include "quanta/fusion/graph/passes/passes.h"
 #include "quanta/runtime/allocator.h"
 #include "quanta/runtime/check.h"
@@ -147,15 +148,18 @@ Model from_onnx(const OnnxModel& model, const LoadOptions& options) {
   fold_constants(graph, options.literal ? Fold::All : Fold::AllButCodes);
   drop_identity(graph);
   if (!options.literal) {
-    fold_batch_norm(graph);
+    // A norm may stand behind a shift, and the reverse.
+    while (fold_scales(graph) || fold_batch_norm(graph)) {
+    }
+    fuse_activations(graph);
     lower_quantized(graph, children, detail::has_torch_arithmetic(model.metadata));
   }
   for (nn::Module::NamedChild& child : make_modules(graph, children)) {
     children.push_back(std::move(child));
   }
-  Model net(std::move(graph), std::move(children));
-  net.set_file(without_graph(model));
-  return net;
+  detail::Parts parts{std::move(graph), std::move(children), without_graph(model)};
+  if (!options.literal) detail::fold_linear_scales(parts);
+  return detail::put_together(std::move(parts));
 }
 
 Model load_onnx(const std::filesystem::path& path, const LoadOptions& options) {

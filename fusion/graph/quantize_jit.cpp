@@ -34,7 +34,7 @@ void use_per_tensor_weights(const Model& model, const QConfigMapping& qconfigs) 
 Model fuse_conv_bn_jit(const Model& model) {
   detail::Parts parts = detail::take_apart(model);
   detail::fuse_layers(parts, true);
-  detail::fold_scales(parts);
+  detail::fold_linear_scales(parts);
   return detail::put_together(std::move(parts));
 }
 

@@ -6,7 +6,6 @@
 
 #include "quanta/fusion/graph/detail/parts.h"
 #include "quanta/fusion/graph/op_table.h"
-#include "quanta/nn/conv.h"
 #include "quanta/nn/linear.h"
 #include "quanta/nn/module_forms.h"
 #include "quanta/nn/norm.h"
@@ -95,39 +94,7 @@ bool fuse_one(Parts& parts, bool only_batch_norm) {
   return false;
 }
 
-/// The constant as one number a channel, if it is that: of one element, or [1, C, 1, 1] and the
-/// like. Undefined otherwise.
-Tensor per_channel(const Tensor& constant, std::int64_t channels, std::int64_t spatial_dims) {
-  if (constant.dtype() != DType::Float32) return {};
-  if (constant.numel() == 1) return constant.reshape({1}).expand({channels}).contiguous();
-  if (constant.numel() != channels) return {};
-  const std::int64_t axis = constant.dim() - 1 - spatial_dims;
-  if (axis < 0 || constant.size(axis) != channels) return {};
-  return constant.reshape({channels}).contiguous();
-}
-
-/// weight and bias of a layer, and how many dimensions stand behind the channels of its result.
-struct Layer {
-  Tensor* weight = nullptr;
-  Tensor* bias = nullptr;
-  std::int64_t spatial_dims = 0;
-};
-
-template <typename Conv>
-Layer layer_of(nn::Module& module, std::int64_t spatial_dims) {
-  auto& conv = static_cast<Conv&>(module);
-  return {&conv.weight, &conv.bias, spatial_dims};
-}
-
-Layer layer_of(nn::Module& module) {
-  const std::type_index type = type_of(module);
-  if (type == typeid(nn::Conv1d)) return layer_of<nn::Conv1d>(module, 1);
-  if (type == typeid(nn::Conv2d)) return layer_of<nn::Conv2d>(module, 2);
-  if (type == typeid(nn::Conv3d)) return layer_of<nn::Conv3d>(module, 3);
-  if (type == typeid(nn::Linear)) return layer_of<nn::Linear>(module, 0);
-  return {};
-}
-
+/// Goes into the linear layer before it: a Mul or Add with a constant number, or one for each feature.
 bool fold_scale(Parts& parts, const Node& layer_node, const Node& scale_node) {
   const bool is_mul = scale_node.op == "Mul";
   if ((!is_mul && scale_node.op != "Add") || !scale_node.domain.empty() ||
@@ -135,23 +102,21 @@ bool fold_scale(Parts& parts, const Node& layer_node, const Node& scale_node) {
     return false;
   }
   nn::Module* module = parts.module_of(layer_node);
-  if (module == nullptr) return false;
-  const Layer layer = layer_of(*module);
-  if (layer.weight == nullptr) return false;
+  if (module == nullptr || type_of(*module) != typeid(nn::Linear)) return false;
+  auto& layer = static_cast<nn::Linear&>(*module);
   const ValueId result = layer_node.outputs[0];
   const ValueId other = scale_node.inputs[scale_node.inputs[0] == result ? 1 : 0];
   if (!parts.graph.is_constant(other)) return false;
-  const std::int64_t channels = layer.weight->size(0);
-  const Tensor factor =
-      per_channel(parts.graph.values[index_of(other)].constant, channels, layer.spatial_dims);
-  if (!factor.defined()) return false;
+  const Tensor& constant = parts.graph.values[index_of(other)].constant;
+  const std::int64_t features = layer.weight.size(0);
+  if (constant.dtype() != DType::Float32 || constant.dim() > 1) return false;
+  if (constant.numel() != 1 && constant.numel() != features) return false;
+  const Tensor numbers = constant.reshape({-1}).expand({features}).contiguous();
   if (is_mul) {
-    Dims sizes{channels};
-    for (std::int64_t d = 1; d < layer.weight->dim(); ++d) sizes.push_back(1);
-    *layer.weight = mul(*layer.weight, factor.reshape(sizes));
-    if (layer.bias->defined()) *layer.bias = mul(*layer.bias, factor);
+    layer.weight = mul(layer.weight, numbers.reshape({features, 1}));
+    if (layer.bias.defined()) layer.bias = mul(layer.bias, numbers);
   } else {
-    *layer.bias = layer.bias->defined() ? add(*layer.bias, factor) : factor.clone();
+    layer.bias = layer.bias.defined() ? add(layer.bias, numbers) : numbers;
   }
   return true;
 }
@@ -164,7 +129,7 @@ bool fuse_layers(Parts& parts, bool only_batch_norm) {
   return changed;
 }
 
-bool fold_scales(Parts& parts) {
+bool fold_linear_scales(Parts& parts) {
   bool changed = false;
   for (std::size_t n = 0; n < parts.graph.nodes.size(); ++n) {
     for (;;) {
@@ -178,6 +143,7 @@ bool fold_scales(Parts& parts) {
       changed = true;
     }
   }
+  if (changed) erase_dead(parts.graph);
   return changed;
 }
 

@@ -249,6 +249,8 @@ void GraphWriter::write_plain(const Node& node, const std::map<std::size_t, std:
   follow_opset(node, inputs, attributes);
   if (works_on_rows(node)) {
     write_rows(node, inputs[0], outputs[0], std::move(attributes));
+  } else if (has_parts(node)) {
+    write_parts(node, inputs[0], outputs[0]);
   } else {
     emit(node.name, node.op, std::move(inputs), std::move(outputs), std::move(attributes),
          node.domain);
@@ -312,7 +314,7 @@ void GraphWriter::check_meaning(const Node& node) {
   // Identity is put into graphs without regard to their opset.
   if (!node.domain.empty() || node.op == "Identity") return;
   if (keeps_meaning(node.op, node.opset, state.opset)) return;
-  if (moved_input(node) != nullptr) return;
+  if (moved_input(node) != nullptr || has_parts(node)) return;
   if (is_softmax(node) && node.opset < 13 && state.opset >= 13) return;  // write_rows
   refuse(node, fmt::format("of opset {}, means something else or does not exist in opset {}",
                            node.opset, state.opset));

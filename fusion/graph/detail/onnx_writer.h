@@ -121,6 +121,9 @@ class GraphWriter {
   bool works_on_rows(const Node& node) const;
   void write_rows(const Node& node, const std::string& x, const std::string& y,
                   OnnxAttributes attributes);
+  /// An activation that the opset does not have yet, written as what it is made of.
+  bool has_parts(const Node& node) const;
+  void write_parts(const Node& node, const std::string& x, const std::string& y);
   /// The attribute that is an input in the opset that is written; null for none.
   const char* moved_input(const Node& node) const;
   void follow_opset(const Node& node, std::vector<std::string>& inputs, OnnxAttributes& attributes);

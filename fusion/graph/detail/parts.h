@@ -36,8 +36,9 @@ Model put_together(Parts parts);
 /// Layers that belong together become one (the fusion rules of the table of module forms); with
 /// `only_batch_norm`, only layers and batch norms.
 bool fuse_layers(Parts& parts, bool only_batch_norm);
-/// Multiplications by and additions of constants, behind a layer, go into its weight and bias.
-bool fold_scales(Parts& parts);
+/// Multiplications by and additions of constants behind a linear layer go into its weight and bias;
+/// those behind convolutions: passes.h.
+bool fold_linear_scales(Parts& parts);
 /// Add with a Relu behind it becomes one node, AddRelu.
 bool fuse_add_relu(Parts& parts);
 /// Stubs where codes begin and end, given the QConfigs that the children have.

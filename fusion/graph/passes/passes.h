@@ -39,6 +39,9 @@ bool restore_biases(Graph& graph, const std::map<std::string, std::string>& meta
 /// Drops Identity, Dropout and Cast that change nothing.
 bool drop_identity(Graph& graph);
 
+/// HardSwish, HardSigmoid, Swish (SiLU) and Gelu that are written as several operators become one.
+bool fuse_activations(Graph& graph);
+
 /// QLinearConv and its like become the operator of ONNX between DequantizeLinear and
 /// QuantizeLinear, where their scales are constants.
 bool expand_qoperators(Graph& graph);
@@ -88,6 +91,10 @@ bool lower_codes(Graph& graph, std::vector<nn::Module::NamedChild>& children);
 /// A BatchNormalization behind a Conv or ConvTranspose of its own, all with constant parameters, goes
 /// into the weight and bias, by the same arithmetic as fuse_modules.
 bool fold_batch_norm(Graph& graph);
+
+/// Mul, Div, Add and Sub with a constant number, or one for each channel, behind a Conv or
+/// ConvTranspose of their own with constant parameters go into the weight and bias.
+bool fold_scales(Graph& graph);
 
 /// Element types of values that the file does not declare, as they follow from the operators.
 bool follow_types(Graph& graph);

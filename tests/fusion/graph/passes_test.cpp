@@ -4,11 +4,14 @@
 
 #include <doctest/doctest.h>
 
+#include <numbers>
 #include <string>
 #include <vector>
 
 #include "fusion/graph/net_builder.h"
+#include "quanta/fusion/graph/export_onnx.h"
 #include "quanta/fusion/graph/op_table.h"
+#include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
 #include "support/compare.h"
@@ -167,6 +170,138 @@ TEST_CASE("follow_types: element types of what the file does not declare") {
   CHECK(type_of(graph.nodes[5], 0) == OnnxType::Float);
   CHECK(type_of(graph.nodes[5], 1) == OnnxType::Int64);
   CHECK_FALSE(follow_types(graph));
+}
+
+TEST_CASE("fold_scales: numbers behind a convolution go into its weight and bias") {
+  Generator generator(6);
+  for (const bool transposed : {false, true}) {
+    CAPTURE(transposed);
+    NetBuilder builder;
+    const std::string x = builder.input("x");
+    const Dims sizes = transposed ? Dims{4, 3, 2, 2} : Dims{6, 2, 3, 3};
+    std::string y =
+        builder.node(transposed ? "ConvTranspose" : "Conv",
+                     {x, builder.constant(randn(sizes, generator))}, {{"group", std::int64_t{2}}});
+    const auto channels = [&](const Dims& dims) { return builder.constant(rand(dims, generator)); };
+    y = builder.node("Mul", {channels({1, 6, 1, 1}), y});
+    y = builder.node("Add", {y, channels({6, 1, 1})});
+    y = builder.node("Div", {y, channels({})});
+    y = builder.node("Sub", {y, channels({1})});
+    y = builder.node("BatchNormalization",
+                     {y, channels({6}), channels({6}), channels({6}), channels({6})});
+    y = builder.node("Add", {y, channels({1, 1, 1, 1})});
+    const OnnxModel file = builder.finish({y});
+    const Model folded = from_onnx(file);
+    CHECK(folded.graph().nodes.size() == 1);
+    const Tensor input = randn({2, 4, 5, 5}, generator);
+    test::check_close(folded(input), from_onnx(file, {.literal = true})(input), 1e-4F);
+  }
+}
+
+TEST_CASE("fold_scales: other shapes, and results that others take, stay") {
+  Generator generator(7);
+  NetBuilder builder;
+  const std::string x = builder.input("x");
+  const auto conv = [&] {
+    return builder.node("Conv", {x, builder.constant(randn({4, 2, 1, 1}, generator))});
+  };
+  const std::string wide = builder.node("Mul", {conv(), builder.constant(rand({4}, generator))});
+  const std::string twice = conv();
+  const std::string scaled = builder.node("Mul", {twice, builder.constant(floats({2.0F}))});
+  const std::string inverse = builder.node("Div", {builder.constant(floats({2.0F})), conv()});
+  Graph graph = import_graph(builder.finish({wide, twice, scaled, inverse}));
+  CHECK_FALSE(fold_scales(graph));
+}
+
+/// Activations as exporters write them that have no operator for them.
+struct Parts : NetBuilder {
+  Parts() : NetBuilder(13) {}
+  std::string x = input("x");
+
+  std::string number(float value) { return constant(Tensor::scalar(value)); }
+  std::string clipped() {
+    return node("Clip", {node("Add", {number(3.0F), x}), number(0.0F), number(6.0F)});
+  }
+  std::string one_and_erf() {
+    const std::string scaled = node("Div", {x, number(std::numbers::sqrt2_v<float>)});
+    return node("Add", {node("Erf", {scaled}), number(1.0F)});
+  }
+};
+
+// The file has `parts` operators, the graph one; both give the same, also when written again.
+void check_fused(Parts& net, const std::string& y, const std::string& op) {
+  const OnnxModel file = net.finish({y});
+  Graph graph = import_graph(file);
+  CHECK(fuse_activations(graph));
+  CHECK(ops_of(graph) == std::vector<std::string>{op});
+  CHECK_FALSE(fuse_activations(graph));
+  Generator generator(5);
+  const Tensor input = mul(randn({2, 3, 40}, generator), Tensor::scalar(4.0));
+  const Model fused = from_onnx(file);
+  CHECK(fused.graph().nodes.size() == 1);
+  test::check_close(fused(input), from_onnx(file, {.literal = true})(input), 1e-5F);
+  const OnnxModel again = to_onnx(fused);
+  CHECK(again.opsets.at("") == 13);
+  CHECK(from_onnx(again)(input).equal(fused(input)));
+}
+
+TEST_CASE("fuse_activations: HardSwish, HardSigmoid, Swish and Gelu from what they are made of") {
+  {
+    Parts net;
+    const std::string product = net.node("Mul", {net.x, net.clipped()});
+    check_fused(net, net.node("Div", {product, net.number(6.0F)}), "HardSwish");
+  }
+  {
+    Parts net;
+    const std::string gate = net.node("Mul", {net.clipped(), net.number(1.0F / 6.0F)});
+    check_fused(net, net.node("Mul", {gate, net.x}), "HardSwish");
+  }
+  {
+    Parts net;
+    const std::string gate =
+        net.node("HardSigmoid", {net.x}, {{"alpha", 1.0F / 6.0F}, {"beta", 0.5F}});
+    check_fused(net, net.node("Mul", {net.x, gate}), "HardSwish");
+  }
+  {
+    Parts net;
+    check_fused(net, net.node("Div", {net.clipped(), net.number(6.0F)}), "HardSigmoid");
+  }
+  {
+    Parts net;
+    check_fused(net, net.node("Mul", {net.node("Sigmoid", {net.x}), net.x}), "Swish");
+  }
+  {
+    Parts net;
+    const std::string product = net.node("Mul", {net.x, net.one_and_erf()});
+    check_fused(net, net.node("Mul", {product, net.number(0.5F)}), "Gelu");
+  }
+  {
+    Parts net;
+    const std::string half = net.node("Mul", {net.x, net.number(0.5F)});
+    check_fused(net, net.node("Mul", {half, net.one_and_erf()}), "Gelu");
+  }
+}
+
+TEST_CASE("fuse_activations: other numbers, other inputs and parts that others take stay") {
+  {
+    Parts net;
+    const std::string product = net.node("Mul", {net.x, net.clipped()});
+    Graph graph = import_graph(net.finish({net.node("Div", {product, net.number(5.0F)})}));
+    CHECK_FALSE(fuse_activations(graph));
+  }
+  {
+    Parts net;
+    const std::string other = net.input("other");
+    Graph graph =
+        import_graph(net.finish({net.node("Mul", {net.node("Sigmoid", {net.x}), other})}));
+    CHECK_FALSE(fuse_activations(graph));
+  }
+  {
+    Parts net;
+    const std::string gate = net.node("Sigmoid", {net.x});
+    Graph graph = import_graph(net.finish({net.node("Mul", {gate, net.x}), gate}));
+    CHECK_FALSE(fuse_activations(graph));
+  }
 }
 
 TEST_CASE("make_modules: children for layers, each with a name of its own") {
