@@ -97,6 +97,7 @@ bool lower_quantized(Graph& graph, std::vector<nn::Module::NamedChild>& children
   if (spread_codes(graph)) changed = true;
   if (torch_arithmetic) use_torch_arithmetic(graph);
   if (lower_codes(graph, children)) changed = true;
+  if (merge_tables(graph)) changed = true;
   if (lower_weight_only(graph, children)) changed = true;
   if (fold_constants(graph)) changed = true;
   return changed;

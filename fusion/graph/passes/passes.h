@@ -92,6 +92,10 @@ bool lower_codes(Graph& graph, std::vector<nn::Module::NamedChild>& children);
 /// into the weight and bias, by the same arithmetic as fuse_modules.
 bool fold_batch_norm(Graph& graph);
 
+/// Additions, multiplications and functions of codes that all come from the codes of one value, each
+/// element from the one at its place, become one table: the same codes, looked up. After lower_codes.
+bool merge_tables(Graph& graph);
+
 /// Mul, Div, Add and Sub with a constant number, or one for each channel, behind a Conv or
 /// ConvTranspose of their own with constant parameters go into the weight and bias.
 bool fold_scales(Graph& graph);

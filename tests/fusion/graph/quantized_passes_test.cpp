@@ -9,6 +9,7 @@
 #include "fusion/graph/net_builder.h"
 #include "quanta/fusion/graph/model.h"
 #include "quanta/fusion/graph/passes/passes.h"
+#include "quanta/ops/arithmetic.h"
 #include "quanta/ops/quantize_linear.h"
 #include "quanta/runtime/catalogue.h"
 
@@ -244,6 +245,29 @@ TEST_CASE("lower_codes: codes of a mask that ends at the least float stay as the
   const auto sum = net.coded(net.node("Add", {x, mask}), kScale, 0, DType::Int8);
   const Tensor values = Tensor::from_values({1.2F, 0.1F, -0.7F, 0.3F}, {2, 2});
   check_codes(net.finish({net.node("Softmax", {sum})}), {values});
+}
+
+TEST_CASE("merge_tables: what is calculated from one value's codes is one table") {
+  // HardSwish in its parts, each with codes of its own, as ONNX Runtime quantizes it.
+  NetBuilder net;
+  const std::string x = net.coded(net.input("x"), 0.0517, 120);
+  const std::string sum =
+      net.coded(net.node("Add", {x, net.constant(Tensor::scalar(3.0))}), 0.0613, 60);
+  const std::string clip = net.coded(
+      net.node("Clip", {sum, net.constant(Tensor::scalar(0.0)), net.constant(Tensor::scalar(6.0))}),
+      0.0239, 0);
+  const std::string product = net.coded(net.node("Mul", {x, clip}), 0.1523, 8);
+  const std::string scaled =
+      net.coded(net.node("Div", {product, net.constant(Tensor::scalar(6.0))}), 0.0251, 8);
+  const std::string other = net.coded(net.input("other"), 0.0517, 120);
+  const std::string gated = net.coded(net.node("Mul", {scaled, other}), 0.1031, 100);
+  const OnnxModel file = net.finish({scaled, gated});
+  const std::vector<Tensor> inputs{mul_scalar(sample_tensor({3, 100}, DType::Float32, 1), 3.0),
+                                   sample_tensor({3, 100}, DType::Float32, 2)};
+  check_codes(file, inputs);
+  const Model lowered = graph::from_onnx(file);
+  CHECK(count_of(lowered.graph(), "MapCodes") == 1);
+  CHECK(count_of(lowered.graph(), "Mul") == 1);  // of two values
 }
 
 TEST_CASE("lower_codes: what stays in float says why") {
