@@ -22,6 +22,7 @@ OpTable built_in_ops() {
   add_elementwise_ops(table);
   add_indexing_ops(table);
   add_matmul_ops(table);
+  add_microsoft_attention_ops(table);
   add_microsoft_fused_ops(table);
   add_microsoft_ops(table);
   add_norm_ops(table);

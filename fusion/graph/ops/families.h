@@ -16,6 +16,7 @@ void add_create_ops(OpTable& table);
 void add_elementwise_ops(OpTable& table);
 void add_indexing_ops(OpTable& table);
 void add_matmul_ops(OpTable& table);
+void add_microsoft_attention_ops(OpTable& table);
 void add_microsoft_fused_ops(OpTable& table);
 void add_microsoft_ops(OpTable& table);
 void add_norm_ops(OpTable& table);
