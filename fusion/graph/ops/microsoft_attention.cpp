@@ -273,7 +273,7 @@ Outputs evaluate_rotary(const NodeCall& call) {
   return {by_heads ? turned : turned.transpose(1, 2).reshape(x.sizes())};
 }
 
-// Embeddings ----------------------------------------------------------------------------------------
+// Embeddings -------------------------------------------------------------------------------------
 
 Tensor rows_of(const Tensor& table, const Tensor& ids) {
   Dims sizes = ids.sizes();
