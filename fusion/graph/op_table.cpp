@@ -32,6 +32,7 @@ OpTable built_in_ops() {
   add_reduce_ops(table);
   add_resize_ops(table);
   add_rnn_ops(table);
+  add_sequence_ops(table);
   add_shape_ops(table);
   add_signal_ops(table);
   add_vision_ops(table);

@@ -26,6 +26,7 @@ void add_quantize_ops(OpTable& table);
 void add_reduce_ops(OpTable& table);
 void add_resize_ops(OpTable& table);
 void add_rnn_ops(OpTable& table);
+void add_sequence_ops(OpTable& table);
 void add_shape_ops(OpTable& table);
 void add_signal_ops(OpTable& table);
 void add_vision_ops(OpTable& table);

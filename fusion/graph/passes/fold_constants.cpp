@@ -2,6 +2,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "quanta/fusion/graph/op_table.h"
 #include "quanta/fusion/graph/passes/passes.h"
+#include "quanta/fusion/graph/passes/sequences.h"
 #include "quanta/fusion/graph/run.h"
 #include "quanta/runtime/check.h"
 
@@ -71,7 +73,7 @@ std::vector<Node> inline_graph(Graph& graph, const Node& node, const Graph& body
 
 class Folder {
  public:
-  Folder(Graph& graph, Fold fold) : graph_(graph), fold_(fold) {}
+  Folder(Graph& graph, Fold fold) : graph_(graph), fold_(fold), sequences_(graph) {}
 
   bool run() {
     std::vector<Node> todo = std::move(graph_.nodes);
@@ -80,7 +82,7 @@ class Folder {
     while (!todo.empty()) {
       Node node = std::move(todo.back());
       todo.pop_back();
-      if (take_branch(node, todo) || evaluate(node)) {
+      if (take_branch(node, todo) || resolve_sequence(node, todo) || evaluate(node)) {
         changed_ = true;
         continue;
       }
@@ -88,6 +90,7 @@ class Folder {
       kept.push_back(std::move(node));
     }
     graph_.nodes = std::move(kept);
+    sequences_.check_outputs();
     return erase_dead(graph_) || changed_;
   }
 
@@ -105,6 +108,14 @@ class Folder {
     std::vector<Node> inner = inline_graph(graph_, node, *body->second, captured);
     todo.insert(todo.end(), std::make_move_iterator(inner.rbegin()),
                 std::make_move_iterator(inner.rend()));
+    return true;
+  }
+
+  bool resolve_sequence(const Node& node, std::vector<Node>& todo) {
+    std::optional<std::vector<Node>> nodes = sequences_.resolve(node);
+    if (!nodes) return false;
+    todo.insert(todo.end(), std::make_move_iterator(nodes->rbegin()),
+                std::make_move_iterator(nodes->rend()));
     return true;
   }
 
@@ -158,6 +169,7 @@ class Folder {
 
   Graph& graph_;
   Fold fold_;
+  Sequences sequences_;
   bool changed_ = false;
 };
 
