@@ -31,6 +31,21 @@ struct PhaseCall {
   const RequantizeParams* requantize;
   std::uint8_t* dst_u8;  ///< null: dst_s32
   std::int32_t* dst_s32;
+
+  /// Results lie in the order of the rows.
+  bool in_order() const {
+    return std::all_of(std::begin(phase.dims), std::end(phase.dims),
+                       [](const ExactDim& dim) { return dim.first == 0 && dim.out_step == 1; });
+  }
+  /// The rows are the input, pixel after pixel.
+  bool is_pointwise() const {
+    const auto is_point = [](const ExactDim& dim) {
+      return dim.taps.size() == 1 && dim.taps[0].offset == 0 && dim.in_step == 1;
+    };
+    return shape.groups == 1 && phase.inner % 2 == 0 && in_order() &&
+           std::all_of(std::begin(phase.dims), std::end(phase.dims), is_point) &&
+           std::equal(std::begin(counts), std::end(counts), std::begin(shape.in));
+  }
 };
 
 /// Rows (output positions) and panels of one piece of work.
@@ -181,24 +196,110 @@ void gather_row(const PhaseCall& call, const Position& position, std::int64_t gr
   if (call.phase.inner % 2 != 0) *row = 0;
 }
 
+/// Where the results of a tile's rows lie among all.
+class Places {
+ public:
+  Places(const PhaseCall& call, const Tile& tile)
+      : call_(call),
+        position_(call, tile.row_begin),
+        row_(tile.row_begin),
+        in_order_(call.in_order()) {}
+  /// That of the next row.
+  std::int64_t next() {
+    if (in_order_) return row_++;
+    const std::int64_t place = position_.out_index(call_);
+    position_.advance(call_);
+    return place;
+  }
+
+ private:
+  const PhaseCall& call_;
+  Position position_;
+  std::int64_t row_;
+  bool in_order_;
+};
+
+#if QUANTA_VECTORS
+/// The codes of a panel's first `count` channels, for all rows of a tile: two rows at a time, with
+/// bias and multiplier in registers.
+void write_panel(const PhaseCall& call, const Tile& tile, const std::int32_t* sums,
+                 std::int64_t sums_stride, std::int64_t channel, std::int64_t count) {
+  constexpr std::size_t kBytes = 2 * kPanel;
+  const Ints<kBytes> di;
+  const Floats<kBytes> df;
+  const hn::FixedTag<std::uint8_t, kPanel> half;
+  constexpr std::int64_t kHalf = kPanel / 2;
+  const Requantizer<kBytes> requantizer(*call.requantize);
+  alignas(64) float bias[kPanel] = {};
+  alignas(64) float multiplier[kPanel] = {};
+  if (call.requantize->bias != nullptr) std::copy_n(call.requantize->bias + channel, count, bias);
+  std::copy_n(call.requantize->multiplier + channel, count, multiplier);
+  const auto bias_low = hn::Load(df, bias), bias_high = hn::Load(df, bias + kHalf);
+  const auto times_low = hn::Load(df, multiplier), times_high = hn::Load(df, multiplier + kHalf);
+  const auto scaled = [&](const std::int32_t* acc, bool high) {
+    return high ? requantizer.scaled(hn::LoadU(di, acc + kHalf), bias_high, times_high)
+                : requantizer.scaled(hn::LoadU(di, acc), bias_low, times_low);
+  };
+  Places places(call, tile);
+  const auto store = [&](hn::Vec<decltype(half)> codes) {
+    std::uint8_t* dst = call.dst_u8 + places.next() * call.shape.out_channels + channel;
+    if (count == kPanel) return hn::StoreU(codes, half, dst);
+    alignas(16) std::uint8_t all[kPanel];
+    hn::Store(codes, half, all);
+    std::memcpy(dst, all, static_cast<std::size_t>(count));
+  };
+  for (std::int64_t row = 0; row < tile.rows; row += 2) {
+    // The last strip of rows is whole: the second row can be read.
+    const std::int32_t* acc = sums + row * sums_stride;
+    const auto codes = in_order<kBytes>(requantizer.codes(scaled(acc, false), scaled(acc, true),
+                                                          scaled(acc + sums_stride, false),
+                                                          scaled(acc + sums_stride, true)));
+    store(hn::LowerHalf(half, codes));
+    if (row + 1 < tile.rows) store(hn::UpperHalf(half, codes));
+  }
+}
+#endif
+
 /// Channels [channel, channel + count) of the rows of a tile.
 void write_sums(const PhaseCall& call, const Tile& tile, const std::int32_t* sums,
                 std::int64_t sums_stride, std::int64_t channel, std::int64_t count) {
   const bool quantized = call.dst_u8 != nullptr;
+#if QUANTA_VECTORS
+  if (quantized && kVectorBytes >= 2 * kPanel) {
+    for (std::int64_t first = 0; first < count; first += kPanel) {
+      write_panel(call, tile, sums + first, sums_stride, channel + first,
+                  std::min(kPanel, count - first));
+    }
+    return;
+  }
+#endif
   RequantizeSpan span{};
   if (quantized) {
     span.bias = call.requantize->bias != nullptr ? call.requantize->bias + channel : nullptr;
     span.multiplier = call.requantize->multiplier + channel;
   }
-  Position position(call, tile.row_begin);
-  for (std::int64_t row = 0; row < tile.rows; ++row, position.advance(call)) {
-    const std::int64_t at = position.out_index(call) * call.shape.out_channels + channel;
+  Places places(call, tile);
+  for (std::int64_t row = 0; row < tile.rows; ++row) {
+    const std::int64_t at = places.next() * call.shape.out_channels + channel;
     span.acc = sums + row * sums_stride;
     if (quantized) {
       requantize_channels(span, count, *call.requantize, call.dst_u8 + at);
     } else {
       std::memcpy(call.dst_s32 + at, span.acc, static_cast<std::size_t>(count) * sizeof(*span.acc));
     }
+  }
+}
+
+/// All rows of a tile, for one group.
+void gather_rows(const PhaseCall& call, const Tile& tile, std::int64_t group, std::int16_t* rows) {
+  const std::int64_t row_stride = call.phase.pairs * 2;
+  if (call.is_pointwise()) {
+    return widen(call.src + tile.row_begin * row_stride, tile.rows * row_stride,
+                 call.src_zero_point, rows);
+  }
+  Position position(call, tile.row_begin);
+  for (std::int64_t row = 0; row < tile.rows; ++row, position.advance(call)) {
+    gather_row(call, position, group, rows + row * row_stride);
   }
 }
 
@@ -213,10 +314,7 @@ void convolve_tile(const PhaseCall& call, const Tile& tile, std::int16_t* rows,
   // Steps of equal width: 6 panels are 3 and 3, not 4 and 2.
   const std::int64_t steps = ceil_div(panels, kMaxPanels);
   for (std::int64_t group = 0; group < shape.groups; ++group) {
-    Position position(call, tile.row_begin);
-    for (std::int64_t row = 0; row < tile.rows; ++row, position.advance(call)) {
-      gather_row(call, position, group, rows + row * row_stride);
-    }
+    gather_rows(call, tile, group, rows);
     for (std::int64_t step = 0; step < steps; ++step) {
       const std::int64_t begin = tile.panel_begin + panels * step / steps;
       const std::int64_t end = tile.panel_begin + panels * (step + 1) / steps;
