@@ -39,7 +39,9 @@ class LayerRestorer {
   /// dimension `axis`, or Float16. Undefined for anything else.
   Tensor coded_weight(ValueId id, std::int64_t axis) const;
 
-  // Each gives whether it has put the module in.
+  // Each gives whether it has put the module in; `restore` throws ArgumentError where no module can
+  // be made of what stands in the file.
+  bool fits(const Node& node, const detail::LayerNote& note);
   bool restore(const Node& node, const detail::LayerNote& note);
   bool restore_linear(const Node& node, const detail::LayerNote& note);
   bool restore_halves(const Node& node, const detail::LayerNote& note);

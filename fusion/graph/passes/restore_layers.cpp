@@ -8,6 +8,7 @@
 #include "quanta/fusion/graph/passes/restore.h"
 #include "quanta/nn/dynamic/linear.h"
 #include "quanta/nn/weight_only/linear.h"
+#include "quanta/runtime/error.h"
 
 namespace quanta::graph {
 namespace {
@@ -172,13 +173,21 @@ bool LayerRestorer::restore(const Node& node, const detail::LayerNote& note) {
   return false;
 }
 
+bool LayerRestorer::fits(const Node& node, const detail::LayerNote& note) {
+  try {
+    return restore(node, note);
+  } catch (const ArgumentError&) {  // sizes or numbers that the layer cannot have
+    return false;
+  }
+}
+
 bool LayerRestorer::run() {
   bool changed = false;
   for (std::size_t n = 0; n < graph_.nodes.size(); ++n) {
     if (lowering_.done[n]) continue;
     const Node& node = graph_.nodes[n];
     const std::optional<detail::LayerNote> note = detail::find_layer(metadata_, node.name);
-    if (note && restore(node, *note)) {
+    if (note && fits(node, *note)) {
       changed = true;
     } else {
       lowering_.emit(node);

@@ -94,6 +94,7 @@ std::vector<Tensor> LayerRestorer::packed_directions(const Node& node, std::size
     return {};
   }
   const std::int64_t directions = all.size(0);
+  if (directions < 1) return {};
   const std::int64_t count = scales.numel() / directions;
   if (scales.numel() % directions != 0 || (count != 1 && count != all.size(2))) return {};
   std::vector<Tensor> weights;
@@ -109,6 +110,20 @@ std::vector<Tensor> LayerRestorer::packed_directions(const Node& node, std::size
   return weights;
 }
 
+namespace {
+
+/// Whether torch's layer does the same.
+bool is_usual(const Node& node, std::int64_t directions) {
+  const std::string direction = text_attribute(node, "direction", "forward");
+  return direction == (directions == 2 ? "bidirectional" : "forward") &&
+         number_attribute(node, "clip", 0.0) == 0.0 &&
+         integer_attribute(node, "input_forget", 0) == 0 &&
+         integer_attribute(node, "layout", 0) == 0 &&
+         (node.op != "GRU" || integer_attribute(node, "linear_before_reset", 0) == 1);
+}
+
+}  // namespace
+
 bool LayerRestorer::restore_recurrent(const Node& node, const detail::LayerNote& note) {
   namespace dynamic = nn::quantized::dynamic;
   const bool lstm = note.form == "DynamicLSTM";
@@ -120,7 +135,9 @@ bool LayerRestorer::restore_recurrent(const Node& node, const detail::LayerNote&
   const std::vector<Tensor> hh =
       packed ? packed_directions(node, 2, 10) : direction_weights(node.inputs[2], gates);
   const auto directions = static_cast<std::int64_t>(ih.size());
-  if (ih.empty() || ih.size() > 2 || hh.size() != ih.size()) return false;
+  if (ih.empty() || ih.size() > 2 || hh.size() != ih.size() || !is_usual(node, directions)) {
+    return false;
+  }
   const std::int64_t hidden = hh[0].size(1);
   const std::int64_t rows = static_cast<std::int64_t>(gates) * hidden;
   const Tensor bias = constant(node, 3);

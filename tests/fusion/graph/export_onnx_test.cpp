@@ -214,6 +214,30 @@ TEST_CASE("nodes that somebody has changed since are read as they stand") {
   CHECK(from_onnx(written)(sample()).equal(y));
 }
 
+TEST_CASE("a recurrent layer that was made another one is no layer of torch's any more") {
+  manual_seed(2);
+  OnnxModel file;
+  file.opsets[""] = 14;
+  file.graph.inputs = {floats("x", {3, 2, 8})};
+  file.graph.outputs = {floats("y", {3, 1, 2, 8})};
+  add_weight(file, "w", randn({1, 24, 8}));
+  add_weight(file, "r", randn({1, 24, 8}));
+  file.graph.nodes = {
+      node("GRU", {"x", "w", "r"}, "y",
+           {{"hidden_size", std::int64_t{8}}, {"linear_before_reset", std::int64_t{1}}})};
+  const Model net = quantize_dynamic_jit(from_onnx(file));
+  OnnxModel written = to_onnx(net);
+  const Tensor x = randn({3, 2, 8});
+  CHECK(from_onnx(written).get_submodule("GRU_y")->type_name() == "DynamicQuantizedGRU");
+  CHECK(from_onnx(written)(x).equal(net(x)));
+  for (OnnxNode& made : written.graph.nodes) {
+    if (made.op_type == "GRU") made.attributes["linear_before_reset"] = std::int64_t{0};
+  }
+  const Model other = from_onnx(written);
+  CHECK(other(x).equal(from_onnx(written, {.literal = true})(x)));
+  CHECK_FALSE(other(x).equal(net(x)));
+}
+
 TEST_CASE("notes of an earlier file do not stay") {
   const Model net = from_onnx(to_onnx(quantize_dynamic_jit(from_onnx(small_file()))));
   OnnxModel rest = net.file();
