@@ -1,5 +1,6 @@
 #include "quanta/fusion/model_file.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <map>
@@ -12,6 +13,7 @@
 #include "quanta/fusion/detail/qconfig_scope.h"
 #include "quanta/fusion/detail/restore_form.h"
 #include "quanta/fusion/detail/whole_modules.h"
+#include "quanta/fusion/graph/model.h"
 #include "quanta/fusion/prepare.h"
 #include "quanta/nn/dynamic/module.h"
 #include "quanta/nn/misc.h"
@@ -31,6 +33,7 @@
 //                      "fc": ["LinearLeakyReLU", 0.1, 7, {"negative_slope": 0.2}],
 //                      "": ["bn1", "relu"]}
 //   quanta.observers  {"conv1": "HistogramObserver"}
+//   quanta.graphs     {"": "12 nodes, 9f86d081884c7d65"}
 //
 // The modules are those that differ from the float network: the name of the form, scale and zero
 // point of the result (scales are float32 numbers), its dtype, and the settings of the form, as far
@@ -38,6 +41,9 @@
 // are not tensors because the header line of a tensor takes twenty times the bytes of the number.
 //
 // The observers are those of the results of a prepared model. What they saw is in the state.
+//
+// The graphs are those of a graph::Model: their nodes are in no state, so they have to be there
+// already when the state is loaded.
 
 namespace quanta {
 namespace {
@@ -53,6 +59,7 @@ using ModulePtr = std::shared_ptr<Module>;
 constexpr const char* kFormatKey = "quanta.format";
 constexpr const char* kModulesKey = "quanta.modules";
 constexpr const char* kObserversKey = "quanta.observers";
+constexpr const char* kGraphsKey = "quanta.graphs";
 
 // The double with the fewest digits that rounds to this float32 number.
 double short_double(float value) {
@@ -204,14 +211,18 @@ std::vector<ModuleEntry> parse_modules(const Json& modules, const std::string& w
   return entries;
 }
 
-// The classes of observers, by the paths of their modules.
-std::vector<std::pair<std::string, std::string>> parse_observers(const Json& observers,
-                                                                 const std::string& where) {
-  const auto refuse = [&](const std::string& text) {
-    throw FileError(fmt::format("load_model: {}: {}: {}", where, kObserversKey, text));
+using Names = std::vector<std::pair<std::string, std::string>>;
+
+// A name for each path (classes of observers, graphs); empty where the file has no such property.
+Names parse_names(const SafetensorsFile& file, const char* key, const std::string& where) {
+  const auto text = file.metadata.find(key);
+  if (text == file.metadata.end()) return {};
+  const auto refuse = [&](const std::string& what) {
+    throw FileError(fmt::format("load_model: {}: {}: {}", where, key, what));
   };
-  std::vector<std::pair<std::string, std::string>> result;
-  for (const auto& [path, name] : expect_object(observers, refuse)) {
+  const Json parsed = detail::parse_json(text->second, where);
+  Names result;
+  for (const auto& [path, name] : expect_object(parsed, refuse)) {
     if (name.as_string() == nullptr) refuse(fmt::format("'{}': expected a name", path));
     result.emplace_back(path, *name.as_string());
   }
@@ -220,7 +231,8 @@ std::vector<std::pair<std::string, std::string>> parse_observers(const Json& obs
 
 struct ModelDescription {
   std::vector<ModuleEntry> modules;
-  std::vector<std::pair<std::string, std::string>> observers;
+  Names observers;
+  Names graphs;
   bool is_prepared() const {
     for (const ModuleEntry& entry : modules) {
       if (entry.form->form == Form::Qat || entry.form->form == Form::Observed) return true;
@@ -244,11 +256,28 @@ ModelDescription parse_metadata(const SafetensorsFile& file, const std::string& 
   }
   ModelDescription result;
   result.modules = parse_modules(detail::parse_json(tree->second, where), where);
-  const auto observers = file.metadata.find(kObserversKey);
-  if (observers != file.metadata.end()) {
-    result.observers = parse_observers(detail::parse_json(observers->second, where), where);
-  }
+  result.observers = parse_names(file, kObserversKey, where);
+  result.graphs = parse_names(file, kGraphsKey, where);
   return result;
+}
+
+// Modules are swapped and filled by name; nodes that came or went would not be noticed.
+void check_graphs(const Module& model, const Names& graphs, const std::string& where) {
+  for (const auto& [path, saved] : graphs) {
+    const auto modules = model.named_modules();
+    const auto found = std::find_if(
+        modules.begin(), modules.end(),
+        [&, &wanted = path](const Module::NamedModule& entry) { return entry.path == wanted; });
+    const auto* net =
+        found == modules.end() ? nullptr : dynamic_cast<const graph::Model*>(found->module);
+    const std::string given = net == nullptr ? "none" : graph::fingerprint(net->graph());
+    QUANTA_CHECK(
+        given == saved,
+        "load_model: model: expected the graph that was saved in {} ({}), got {}: fuse_conv_bn_jit "
+        "and prepare_jit change the nodes of a graph, so that the model has to go through them as "
+        "the saved one did; save_onnx and load_onnx keep the graph as well as its layers",
+        where, saved, given);
+  }
 }
 
 // Swaps modules in a tree one after the other and undoes it unless told otherwise.
@@ -343,7 +372,7 @@ class Builder {
     add_missing_parameters();
   }
 
-  void observe(const std::vector<std::pair<std::string, std::string>>& observers) {
+  void observe(const Names& observers) {
     for (const auto& [path, name] : observers) {
       try {
         Module& module = path.empty() ? model_ : *model_.get_submodule(path);
@@ -417,6 +446,7 @@ void save_model(const Module& model, const std::filesystem::path& path) {
   StateDict state = model.state_dict();
   Json::Object modules;
   Json::Object observers;
+  Json::Object graphs;
   Json::Array identities;
   std::string whole;     // the path of a module that comes back with all below it, and a dot
   std::string observed;  // the same of one whose parts have forms of their own
@@ -424,6 +454,9 @@ void save_model(const Module& model, const std::filesystem::path& path) {
     const Module& module = *entry.module;
     if (module.activation_post_process() != nullptr) {
       observers.emplace_back(entry.path, Json(module.activation_post_process()->name()));
+    }
+    if (const auto* net = dynamic_cast<const graph::Model*>(&module)) {
+      graphs.emplace_back(entry.path, Json(graph::fingerprint(net->graph())));
     }
     if (entry.path.empty() || (!whole.empty() && entry.path.starts_with(whole))) continue;
     const ModuleForm* row = forms.find(module);
@@ -443,12 +476,14 @@ void save_model(const Module& model, const std::filesystem::path& path) {
   if (!observers.empty()) {
     metadata[kObserversKey] = detail::to_json_text(Json(std::move(observers)));
   }
+  if (!graphs.empty()) metadata[kGraphsKey] = detail::to_json_text(Json(std::move(graphs)));
   write_safetensors(path, state, metadata);
 }
 
 void load_model(Module& model, const std::filesystem::path& path, const QConfigMapping& qconfigs) {
   const SafetensorsFile file = load_safetensors(path);
   const ModelDescription description = parse_metadata(file, path.string());
+  check_graphs(model, description.graphs, path.string());
   StateDict state = file.tensors;
   QConfigScope scope(model);
   Builder builder(model, state);

@@ -24,6 +24,10 @@ void save_model(const nn::Module& model, const std::filesystem::path& path);
 /// `qconfigs` make the observers and fake quantizers of a prepared model: give those that it was
 /// prepared with (or load into a model that is prepared). Other files do not need them.
 ///
+/// A graph::Model has to have the graph that was saved: float, dynamic and weight-only models load
+/// into a fresh load_onnx of the same file, fused, prepared and converted ones into a model that
+/// went through fuse_conv_bn_jit or prepare_jit; save_onnx needs none of that.
+///
 /// Throws FileError for a file that is not save_model's, and ArgumentError listing everything that
 /// does not fit, by path; then the model is as it was.
 void load_model(nn::Module& model, const std::filesystem::path& path,

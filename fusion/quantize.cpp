@@ -4,6 +4,7 @@
 #include <set>
 
 #include "quanta/fusion/detail/whole_modules.h"
+#include "quanta/fusion/graph/model.h"
 #include "quanta/fusion/mapping.h"
 #include "quanta/nn/module_forms.h"
 #include "quanta/nn/qat/module.h"
@@ -103,12 +104,14 @@ std::vector<Problem> check(const Module& model, Device device) {
   }
   // One from quantize_dynamic takes and gives floats: nothing is missing.
   if (is_dynamic && !any_qconfig && !has_quant && !has_dequant) return problems;
-  if (has_layers && !has_quant) {
+  // prepare_jit puts stubs around what has an int8 form, and leaves the rest in float.
+  const bool places_stubs = is_any<graph::Model>(model);
+  if (has_layers && !has_quant && !places_stubs) {
     problems.push_back({"",
                         "no QuantStub: the float input would reach quantized layers (add a "
                         "QuantStub before the first one, or wrap the model in QuantWrapper)"});
   }
-  if (has_layers && !has_dequant) {
+  if (has_layers && !has_dequant && !places_stubs) {
     problems.push_back({"",
                         "no DeQuantStub: the output would stay quantized (add a DeQuantStub "
                         "after the last layer, or wrap the model in QuantWrapper)"});
@@ -128,9 +131,11 @@ std::vector<Problem> check(const Module& model, Device device) {
       problems.push_back({entry.path, module.type_name() + " is in train mode (call eval())"});
     }
     const nn::FloatKind& kind = forms.kind(module);
-    if (!quantizable && !kind.advice.empty()) {
+    if (quantizable || places_stubs) {
+      // Nothing stands in the wrong place.
+    } else if (!kind.advice.empty()) {
       problems.push_back({entry.path, kind.advice});
-    } else if (!quantizable && module.named_children().empty() && !module.parameters().empty()) {
+    } else if (module.named_children().empty() && !module.parameters().empty()) {
       problems.push_back({entry.path, module.type_name() +
                                           " has parameters but no quantized form: it would get "
                                           "quantized tensors (exclude it with a null QConfig and "

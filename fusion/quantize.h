@@ -63,6 +63,7 @@ struct Problem {
 /// converted and run on `device`: no QuantStub or DeQuantStub, a BatchNorm that was not fused and
 /// has no quantized form, train mode (unless it is made for training with quantization in the
 /// loop), observers without data (once prepared), unsupported types.
+/// In a graph::Model, where prepare_jit places the stubs, train mode and observers are what counts.
 /// Runs nothing.
 std::vector<Problem> check(const nn::Module& model, Device device = Device::cpu());
 

@@ -187,6 +187,31 @@ std::string to_string(const Graph& graph) {
   return text + fmt::format("  return {}\n", fmt::join(results, ", "));
 }
 
+std::string fingerprint(const Graph& graph) {
+  std::string text;
+  const auto add = [&](const std::vector<ValueId>& ids, bool constants) {
+    for (const ValueId id : ids) {
+      // What a layer holds is the layer's business.
+      if (constants || !graph.is_constant(id)) text += value_text(graph, id) + ", ";
+    }
+    text += ";\n";
+  };
+  add(graph.inputs, true);
+  for (const Node& node : graph.nodes) {
+    text += fmt::format("{}.{} {} {}: ", node.domain, node.op, node.module,
+                        node.operation ? to_string(*node.operation) : "");
+    add(node.inputs, node.module.empty());
+    add(node.outputs, true);
+    for (const auto& [name, body] : node.graphs) text += name + fingerprint(*body);
+  }
+  add(graph.outputs, true);
+  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
+  for (const char letter : text) {
+    hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3U;
+  }
+  return fmt::format("{} nodes, {:016x}", graph.nodes.size(), hash);
+}
+
 std::int64_t integer_attribute(const Node& node, std::string_view name, std::int64_t otherwise) {
   const auto* value = attribute_of<std::int64_t>(node, name);
   return value == nullptr ? otherwise : *value;

@@ -130,4 +130,8 @@ bool erase_dead(Graph& graph);
 /// Reads graphs as text, a line for each node: for tests, logs and people.
 std::string to_string(const Graph& graph);
 
+/// "12 nodes, 9f86d081884c7d65": the same for graphs with the same nodes, names and connections,
+/// whatever their weights are.
+std::string fingerprint(const Graph& graph);
+
 }  // namespace quanta::graph

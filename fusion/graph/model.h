@@ -82,7 +82,8 @@ class Model : public nn::Module {
 /// Reads a network. All operators that Quanta does not have are listed in one UnsupportedError, by
 /// domain, name and version, before anything runs.
 Model load_onnx(const std::filesystem::path& path, const LoadOptions& options = {});
-/// The same of a model that was read already.
+/// The same of a model that was read already. Weights share its memory where they can: what is
+/// written to them is written to `model` as well.
 Model from_onnx(const OnnxModel& model, const LoadOptions& options = {});
 
 /// The graph of a model as it stands in the file: functions inlined, nothing folded, no modules.
