@@ -42,6 +42,7 @@ Model prepare_jit(const Model& model, const QConfigMapping& qconfigs,
                   const PrepareJitOptions& options) {
   detail::Parts parts = detail::take_apart(fuse_conv_bn_jit(model));
   follow_types(parts.graph);
+  if (options.fuse_relu6) detail::split_relu6(parts);
   detail::fuse_layers(parts, false);
   if (options.fuse_add_relu) detail::fuse_add_relu(parts);
   Model fused = detail::put_together(std::move(parts));
@@ -59,7 +60,11 @@ Model prepare_jit(const Model& model, const QConfigMapping& qconfigs,
 }
 
 Model convert_jit(const Model& prepared, const ConvertJitOptions& options) {
-  if (!options.debug) return convert(prepared);
+  if (!options.debug) {
+    detail::Parts parts = detail::take_apart(convert(prepared));
+    detail::absorb_relu6(parts, prepared);
+    return detail::put_together(std::move(parts));
+  }
   // What cannot be converted is refused in the same words.
   static_cast<void>(convert(prepared));
   return detail::convert_literally(prepared);

@@ -23,6 +23,9 @@ struct PrepareJitOptions {
   /// An addition with a ReLU behind it becomes one operation whose result is observed, as torch's
   /// graph mode does: a bit more resolution than eager mode, which observes the sum.
   bool fuse_add_relu = false;
+  /// A convolution or linear layer with a ReLU6 behind it is observed behind that, and gives codes of
+  /// 0..6 at most: eager mode observes the layer alone, whose codes reach below 0 and beyond 6.
+  bool fuse_relu6 = false;
 };
 
 struct ConvertJitOptions {

@@ -68,7 +68,8 @@ graph::Model quantize_static(const graph::Model& net, const QuantizeOptions& opt
       bar.advance(1);
     }
   };
-  return graph::quantize_jit(net, qconfigs, calibrate, {.prepare = {.fuse_add_relu = true}});
+  return graph::quantize_jit(net, qconfigs, calibrate,
+                             {.prepare = {.fuse_add_relu = true, .fuse_relu6 = true}});
 }
 
 graph::Model quantize_dynamically(const graph::Model& net, const QuantizeOptions& options) {

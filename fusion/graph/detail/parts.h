@@ -41,6 +41,12 @@ bool fuse_layers(Parts& parts, bool only_batch_norm);
 bool fold_linear_scales(Parts& parts);
 /// Add with a Relu behind it becomes one node, AddRelu.
 bool fuse_add_relu(Parts& parts);
+/// A ReLU6 behind a convolution or linear layer of its own becomes a ReLU, which fuses with the layer,
+/// and what is left to clip.
+bool split_relu6(Parts& parts);
+/// The other half, when `converted` was made of `prepared`: layers with a ReLU whose codes go beyond 6
+/// get those of 0..6, and the clip behind them goes where it has nothing to do any more.
+bool absorb_relu6(Parts& converted, const Model& prepared);
 /// Stubs where codes begin and end, given the QConfigs that the children have.
 bool insert_stubs(Parts& parts);
 /// What a prepared model becomes with quantize and dequantize nodes instead of quantized modules.

@@ -4,12 +4,14 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "fusion/graph/net_builder.h"
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/fuse_modules.h"
+#include "quanta/fusion/graph/export_onnx.h"
 #include "quanta/fusion/prepare.h"
 #include "quanta/nn/activation.h"
 #include "quanta/nn/conv.h"
@@ -19,6 +21,7 @@
 #include "quanta/nn/pooling.h"
 #include "quanta/nn/stubs.h"
 #include "quanta/observers/defaults.h"
+#include "quanta/observers/min_max_observer.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
 #include "support/compare.h"
@@ -178,6 +181,36 @@ TEST_CASE("quantize_jit: an addition and its ReLU can be one operation") {
   CHECK(graph.has_child("Relu_6"));
   CHECK_FALSE(int8.has_child("Relu_6"));
   test::check_close(int8(data[0]), graph(data[0]), 0.2F);
+}
+
+TEST_CASE("quantize_jit: a layer and its ReLU6 can be observed as one") {
+  Generator generator(21);
+  NetBuilder builder;
+  const std::string x = builder.input("x");
+  const auto number = [&](float value) { return builder.constant(Tensor::scalar(value)); };
+  std::string y = builder.node("Conv", {x, builder.constant(randn({8, 3, 3, 3}, generator))});
+  y = builder.node("Clip", {y, number(0.0F), number(6.0F)});
+  y = builder.node("Conv", {y, builder.constant(randn({4, 8, 1, 1}, generator))});
+  const Model net =
+      from_onnx(builder.finish({builder.node("Clip", {y, number(0.0F), number(6.0F)})}));
+  const Tensor input = randn({4, 3, 12, 12}, generator);
+  const QConfig all_bits{.activation = MinMaxObserver::with_args({}),
+                         .weight = default_per_channel_weight_observer()};
+  const auto quantized = [&](bool fuse) {
+    return quantize_jit(net, QConfigMapping(all_bits), [&](const Model& model) { model(input); },
+                        {.prepare = {.fuse_relu6 = fuse}});
+  };
+  const Model apart = quantized(false);
+  const Model fused = quantized(true);
+  const auto clips = [](const Model& model) {
+    return std::ranges::count_if(model.graph().nodes,
+                                 [](const Node& node) { return node.op == "Clip"; });
+  };
+  CHECK(clips(apart) == 2);
+  CHECK(clips(fused) == 0);
+  const Tensor truth = net(input);
+  CHECK(test::sqnr_db(truth, fused(input)) > test::sqnr_db(truth, apart(input)) + 2.0);
+  CHECK(from_onnx(to_onnx(fused))(input).equal(fused(input)));
 }
 
 TEST_CASE("quantize_jit: calculations of sizes stay integers and transposed layers are taken") {
