@@ -9,6 +9,7 @@
 #include "quanta/ops/elementwise/families.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/detail/element.h"
+#include "quanta/runtime/detail/float_casts.h"
 #include "quanta/runtime/float_format.h"
 #include "quanta/runtime/operation.h"
 
@@ -115,6 +116,23 @@ void store(const std::int64_t* block, std::int64_t begin, std::int64_t count, vo
   }
 }
 
+// Between Float32 and 16-bit floats, whole vectors at a time. Answers whether that is asked for.
+bool cast_half(const Tensor& x, const Tensor& result) {
+  const DType narrow = x.dtype() == DType::Float32 ? result.dtype() : x.dtype();
+  if (narrow != DType::Float16 && narrow != DType::BFloat16) return false;
+  const math::FloatFormat& format = narrow == DType::Float16 ? math::kFloat16 : math::kBFloat16;
+  if (x.dtype() == DType::Float32) {
+    quanta::detail::encode_floats(static_cast<const float*>(x.data_ptr()), x.numel(), format,
+                                  math::Overflow::Special,
+                                  static_cast<std::uint16_t*>(result.data_ptr()));
+    return true;
+  }
+  if (result.dtype() != DType::Float32) return false;
+  quanta::detail::decode_floats(static_cast<const std::uint16_t*>(x.data_ptr()), x.numel(), format,
+                                static_cast<float*>(result.data_ptr()));
+  return true;
+}
+
 struct Cast final : Op<Cast> {
   static constexpr std::string_view kName = "cast";
   static constexpr ArgumentCount kArguments{1};
@@ -143,6 +161,7 @@ struct Cast final : Op<Cast> {
 
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const Tensor& x = in[0];
+    if (cast_half(x, out[0])) return "simd";
     const Target target{
         dtype, options.saturate ? math::Overflow::Saturate : math::Overflow::Special, options.bits};
     const bool integers = is_integral(x.dtype()) && is_integral(dtype);

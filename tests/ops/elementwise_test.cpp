@@ -11,6 +11,7 @@
 #include "elementwise_support.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/error.h"
+#include "quanta/runtime/half.h"
 
 namespace quanta {
 namespace {
@@ -239,6 +240,24 @@ TEST_CASE("cast: integers keep their low bits and are exact") {
   CHECK(cast(x, DType::Int8, {.bits = 4}).to_int64_vector() == Integers{-8, -1, 1, 0});
   CHECK(cast(x, DType::UInt8, {.bits = 4}).to_int64_vector() == Integers{8, 15, 1, 0});
   CHECK(cast(x, DType::UInt8, {.bits = 2}).to_int64_vector() == Integers{0, 3, 1, 0});
+}
+
+TEST_CASE("cast: 16-bit floats are those that the formats round to") {
+  const float infinity = std::numeric_limits<float>::infinity();
+  std::vector<float> values{infinity, -infinity, std::nanf(""), 65519.0F, 65520.0F, -0.0F, 6e-8F};
+  for (int i = -20; i < 20; ++i) values.push_back(std::ldexp(1.2345F, i) * (i % 2 == 0 ? 1 : -1));
+  const Tensor x = Tensor::from_values(values, {static_cast<std::int64_t>(values.size())});
+  const Tensor half = cast(x, DType::Float16);
+  const Tensor brain = cast(x, DType::BFloat16);
+  const std::vector<float> halves = cast(half, DType::Float32).to_float_vector();
+  const std::vector<float> brains = cast(brain, DType::Float32).to_float_vector();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    CAPTURE(values[i]);
+    const float of_half = math::float16_to_float(math::float_to_float16(values[i]));
+    const float of_brain = math::bfloat16_to_float(math::float_to_bfloat16(values[i]));
+    CHECK(std::bit_cast<std::uint32_t>(halves[i]) == std::bit_cast<std::uint32_t>(of_half));
+    CHECK(std::bit_cast<std::uint32_t>(brains[i]) == std::bit_cast<std::uint32_t>(of_brain));
+  }
 }
 
 TEST_CASE("cast: floats lose their fraction and saturate where that is asked for") {
