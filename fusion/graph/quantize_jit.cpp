@@ -51,7 +51,7 @@ Model prepare_jit(const Model& model, const QConfigMapping& qconfigs,
   propagate_qconfig_(fused, qconfigs);
   parts = detail::take_apart(fused);
   QUANTA_CHECK(
-      detail::insert_stubs(parts),
+      detail::insert_stubs(parts, options.observe_means),
       "prepare_jit: qconfigs: expected a QConfig for some layer with an int8 form, got none");
   Model prepared = detail::put_together(std::move(parts));
   // Recurrent layers stay in float here: their int8 forms are the dynamic ones.
@@ -63,6 +63,7 @@ Model convert_jit(const Model& prepared, const ConvertJitOptions& options) {
   if (!options.debug) {
     detail::Parts parts = detail::take_apart(convert(prepared));
     detail::absorb_relu6(parts, prepared);
+    detail::absorb_means(parts);
     return detail::put_together(std::move(parts));
   }
   // What cannot be converted is refused in the same words.

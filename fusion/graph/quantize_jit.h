@@ -26,6 +26,9 @@ struct PrepareJitOptions {
   /// A convolution or linear layer with a ReLU6 behind it is observed behind that, and gives codes of
   /// 0..6 at most: eager mode observes the layer alone, whose codes reach below 0 and beyond 6.
   bool fuse_relu6 = false;
+  /// The results of GlobalAveragePool are observed: in eager mode they have the codes of what they are
+  /// the means of, whose range is several times theirs.
+  bool observe_means = false;
 };
 
 struct ConvertJitOptions {

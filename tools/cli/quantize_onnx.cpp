@@ -68,8 +68,9 @@ graph::Model quantize_static(const graph::Model& net, const QuantizeOptions& opt
       bar.advance(1);
     }
   };
-  return graph::quantize_jit(net, qconfigs, calibrate,
-                             {.prepare = {.fuse_add_relu = true, .fuse_relu6 = true}});
+  const graph::PrepareJitOptions exact{
+      .fuse_add_relu = true, .fuse_relu6 = true, .observe_means = true};
+  return graph::quantize_jit(net, qconfigs, calibrate, {.prepare = exact});
 }
 
 graph::Model quantize_dynamically(const graph::Model& net, const QuantizeOptions& options) {

@@ -21,7 +21,7 @@ namespace quanta::graph::detail {
 namespace {
 
 /// Works on codes and gives codes of the same parameters (or fixed ones), as in eager mode.
-bool passes_codes(const Parts& parts, const Node& node) {
+bool passes_codes(const Parts& parts, const Node& node, bool observe_means) {
   const nn::Module* module = parts.module_of(node);
   if (module != nullptr) {
     // One that could be int8 and has no QConfig is to stay in float.
@@ -30,6 +30,7 @@ bool passes_codes(const Parts& parts, const Node& node) {
     if (has_int8_form) return false;
   }
   if (node.row == nullptr || !node.domain.empty()) return false;
+  if (observe_means && node.op == "GlobalAveragePool") return false;
   if (node.op == "Resize" || node.op == "Upsample") {
     return text_attribute(node, "mode", "nearest") == "nearest";
   }
@@ -41,7 +42,8 @@ bool passes_codes(const Parts& parts, const Node& node) {
 
 class StubInserter {
  public:
-  explicit StubInserter(Parts& parts) : parts_(parts), graph_(parts.graph) {}
+  StubInserter(Parts& parts, bool observe_means)
+      : parts_(parts), graph_(parts.graph), observe_means_(observe_means) {}
 
   bool run() {
     std::vector<Node> nodes = std::move(graph_.nodes);
@@ -55,7 +57,8 @@ class StubInserter {
           if (is_activation(node, i)) node.inputs[i] = as_codes(node.inputs[i], *qconfig);
         }
       } else if (!node.inputs.empty() && node.inputs[0] != kNone &&
-                 has_codes_[index_of(node.inputs[0])] && passes_codes(parts_, node)) {
+                 has_codes_[index_of(node.inputs[0])] &&
+                 passes_codes(parts_, node, observe_means_)) {
         gives_codes = true;
       } else {
         for (ValueId& id : node.inputs) id = as_floats(id);
@@ -146,6 +149,7 @@ class StubInserter {
 
   Parts& parts_;
   Graph& graph_;
+  bool observe_means_;
   std::vector<bool> has_codes_;
   std::map<ValueId, ValueId> codes_;
   std::map<ValueId, ValueId> floats_;
@@ -154,6 +158,8 @@ class StubInserter {
 
 }  // namespace
 
-bool insert_stubs(Parts& parts) { return StubInserter(parts).run(); }
+bool insert_stubs(Parts& parts, bool observe_means) {
+  return StubInserter(parts, observe_means).run();
+}
 
 }  // namespace quanta::graph::detail

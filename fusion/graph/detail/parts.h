@@ -47,8 +47,11 @@ bool split_relu6(Parts& parts);
 /// The other half, when `converted` was made of `prepared`: layers with a ReLU whose codes go beyond 6
 /// get those of 0..6, and the clip behind them goes where it has nothing to do any more.
 bool absorb_relu6(Parts& converted, const Model& prepared);
-/// Stubs where codes begin and end, given the QConfigs that the children have.
-bool insert_stubs(Parts& parts);
+/// Stubs where codes begin and end, given the QConfigs that the children have. With `observe_means`
+/// the results of GlobalAveragePool get codes of their own.
+bool insert_stubs(Parts& parts, bool observe_means);
+/// In a converted model: GlobalAveragePool of dequantized codes sums the codes.
+bool absorb_means(Parts& converted);
 /// What a prepared model becomes with quantize and dequantize nodes instead of quantized modules.
 Model convert_literally(const Model& prepared);
 

@@ -213,6 +213,30 @@ TEST_CASE("quantize_jit: a layer and its ReLU6 can be observed as one") {
   CHECK(from_onnx(to_onnx(fused))(input).equal(fused(input)));
 }
 
+TEST_CASE("quantize_jit: means can have codes of their own") {
+  Generator generator(22);
+  NetBuilder builder;
+  const std::string x = builder.input("x");
+  std::string y = builder.node("Conv", {x, builder.constant(randn({8, 3, 3, 3}, generator))});
+  y = builder.node("GlobalAveragePool", {y});
+  y = builder.node("Conv", {y, builder.constant(randn({4, 8, 1, 1}, generator))});
+  const Model net = from_onnx(builder.finish({y}));
+  const Tensor input = randn({8, 3, 12, 12}, generator);
+  const auto quantized = [&](bool observe) {
+    return quantize_jit(net, get_default_qconfig(), [&](const Model& model) { model(input); },
+                        {.prepare = {.observe_means = observe}});
+  };
+  const Model same = quantized(false);
+  const Model own = quantized(true);
+  const Tensor truth = net(input);
+  CHECK(test::sqnr_db(truth, own(input)) > test::sqnr_db(truth, same(input)) + 6.0);
+  // The sums are of codes.
+  CHECK(std::ranges::any_of(own.graph().nodes, [](const Node& node) {
+    return node.op == "GlobalAveragePool" && node.operation != nullptr;
+  }));
+  CHECK(from_onnx(to_onnx(own))(input).equal(own(input)));
+}
+
 TEST_CASE("quantize_jit: calculations of sizes stay integers and transposed layers are taken") {
   Generator generator(21);
   NetBuilder builder;

@@ -8,13 +8,15 @@
 
 #include "quanta/fusion/graph/detail/parts.h"
 #include "quanta/fusion/graph/op_table.h"
+#include "quanta/fusion/graph/passes/codes.h"
 #include "quanta/nn/activation.h"
 #include "quanta/nn/conv.h"
 #include "quanta/nn/linear.h"
 #include "quanta/nn/quantized/activation.h"
+#include "quanta/nn/quantized/stubs.h"
 
-// ReLU6 where layers are observed: the codes of a layer that is observed before it would reach over
-// numbers that nobody sees.
+// Where eager mode has codes that reach over numbers which nobody sees: of layers before a ReLU6, and
+// of means, which have those of what they are taken of.
 
 namespace quanta::graph::detail {
 namespace {
@@ -95,6 +97,24 @@ bool absorb_relu6(Parts& converted, const Model& prepared) {
     changed = true;
   }
   std::erase_if(graph.nodes, [](const Node& node) { return node.outputs.empty(); });
+  return erase_dead(graph) || changed;
+}
+
+bool absorb_means(Parts& converted) {
+  Graph& graph = converted.graph;
+  const Uses uses(graph);
+  bool changed = false;
+  for (Node& node : graph.nodes) {
+    if (!is_op(node, "GlobalAveragePool") || node.inputs[0] == kNone) continue;
+    const NodeId made = uses.producer(node.inputs[0]);
+    if (made == kNone) continue;
+    const Node& dequantize = graph.nodes[index_of(made)];
+    const nn::Module* module = converted.module_of(dequantize);
+    if (module == nullptr || typeid(*module) != typeid(nn::quantized::DeQuantize)) continue;
+    node = made_node(node.name, node.op, make_operation("quantized::global_mean_to_float"),
+                     {dequantize.inputs[0]}, node.outputs);
+    changed = true;
+  }
   return erase_dead(graph) || changed;
 }
 
