@@ -86,9 +86,10 @@ struct ResampleOptions {
 /// size at a scale of 1 is left alone.
 ///
 /// Nearest takes any dtype of whole bytes, quantized per tensor. Linear and Cubic take Float32 and
-/// Float64, integers (calculated in floats, rounded half to even, saturated), and QUInt8 and QInt8
-/// per tensor, whose codes count. No gradient. Throws ArgumentError for sizes, scales and regions
-/// that do not fit, UnsupportedError for other dtypes.
+/// Float64, integers (calculated in floats, saturated; Linear drops the fraction, as ONNX Runtime
+/// does, the others round half to even), and QUInt8 and QInt8 per tensor, whose codes count. No
+/// gradient. Throws ArgumentError for sizes, scales and regions that do not fit,
+/// UnsupportedError for other dtypes.
 Tensor resample(const Tensor& x, const ResampleOptions& options);
 
 }  // namespace quanta

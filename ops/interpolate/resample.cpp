@@ -169,13 +169,14 @@ void weigh_part(const Part& part, const ResampleAxis& axis, const ResampleOption
   });
 }
 
-// Half to even, saturated. The limits are compared as floats: 2^63 is one too many.
+// Saturated. The limits are compared as floats: 2^63 is one too many.
+enum class Rest : std::uint8_t { Rounded, Dropped };
 template <typename T, typename Float>
-void round_to(const Float* from, std::int64_t count, T* to) {
+void store_integers(const Float* from, std::int64_t count, Rest rest, T* to) {
   constexpr auto kMin = static_cast<Float>(std::numeric_limits<T>::min());
   constexpr auto kMax = static_cast<Float>(std::numeric_limits<T>::max());
   for (std::int64_t i = 0; i < count; ++i) {
-    const Float value = std::nearbyint(from[i]);
+    const Float value = rest == Rest::Rounded ? std::nearbyint(from[i]) : std::trunc(from[i]);
     to[i] = value >= kMax   ? std::numeric_limits<T>::max()
             : value <= kMin ? std::numeric_limits<T>::min()
                             : static_cast<T>(value == value ? value : Float{});
@@ -316,15 +317,13 @@ struct Resample final : Op<Resample> {
                 });
       return "gather";
     }
-    const bool is_byte = bytes == 1;
+    const bool is_byte = bytes == 1 && x.is_quantized();
     if (options.mode == ResampleMode::Linear && !options.antialias &&
         (is_byte || x.dtype() == DType::Float32)) {
       const std::vector<Part> parts = parts_of(axes, 3);
       // Codes are rounded once.
       if (!is_byte || parts.size() == 1) {
-        const bool is_signed = x.dtype() == DType::Int8 || x.dtype() == DType::QInt8;
-        const DType kernel_dtype =
-            !is_byte ? DType::Float32 : (is_signed ? DType::QInt8 : DType::QUInt8);
+        const DType kernel_dtype = is_byte ? x.dtype() : DType::Float32;
         const auto zero_point =
             x.is_quantized() ? static_cast<std::int32_t>(x.impl()->quantizer.zero_point) : 0;
         run_parts(parts, bytes, x.data_ptr(), out.data_ptr(),
@@ -365,7 +364,11 @@ struct Resample final : Op<Resample> {
         std::vector<Float> to(static_cast<std::size_t>(out.numel()));
         for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<Float>(codes[i]);
         weigh(from.data(), to.data());
-        round_to(to.data(), out.numel(), static_cast<T*>(out.data_ptr()));
+        // As ONNX Runtime has it for plain integers.
+        const bool drops =
+            !x.is_quantized() && options.mode == ResampleMode::Linear && !options.antialias;
+        store_integers(to.data(), out.numel(), drops ? Rest::Dropped : Rest::Rounded,
+                       static_cast<T*>(out.data_ptr()));
       }
     });
   }

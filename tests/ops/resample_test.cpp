@@ -186,14 +186,18 @@ TEST_CASE("resample: more than three dimensions change one after the other") {
   }
 }
 
-TEST_CASE("resample: integers are rounded half to even and saturate") {
+TEST_CASE("resample: plain integers lose their fraction and saturate") {
   const Tensor x = Tensor::from_values({0, 1, 2, 255}, {1, 1, 1, 4});
   const ResampleOptions linear{.size = {1, 1, 1, 7},
                                .mode = ResampleMode::Linear,
                                .position = ResamplePosition::AlignCorners};
   for (const DType dtype : {DType::UInt8, DType::Int16, DType::Int32, DType::Int64}) {
-    CHECK(resample(x.to(dtype), linear).to_int64_vector() == Integers{0, 0, 1, 2, 2, 128, 255});
+    CHECK(resample(x.to(dtype), linear).to_int64_vector() == Integers{0, 0, 1, 1, 2, 128, 255});
   }
+  const Tensor below = Tensor::from_values({-1, -2, 5}, {1, 1, 1, 3}).to(DType::Int8);
+  ResampleOptions five = linear;
+  five.size = {1, 1, 1, 5};
+  CHECK(resample(below, five).to_int64_vector() == Integers{-1, -1, -2, 1, 5});
   // Cubic overshoots.
   const Tensor steps = Tensor::from_values({0, 0, 255, 255}, {1, 1, 1, 4}).to(DType::UInt8);
   const Integers codes =
