@@ -148,6 +148,7 @@ Model from_onnx(const OnnxModel& model, const LoadOptions& options) {
   fold_constants(graph, options.literal ? Fold::All : Fold::AllButCodes);
   drop_identity(graph);
   if (!options.literal) {
+    widen_layers(graph);
     // A norm may stand behind a shift, and the reverse.
     while (fold_scales(graph) || fold_batch_norm(graph)) {
     }

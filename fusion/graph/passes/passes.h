@@ -39,6 +39,10 @@ bool restore_biases(Graph& graph, const std::map<std::string, std::string>& meta
 /// Drops Identity, Dropout and Cast that change nothing.
 bool drop_identity(Graph& graph);
 
+/// Layers with constant weights of 16-bit floats become layers of Float32 between casts, which is
+/// what they mean here: so they are modules, whose weights are prepared once.
+bool widen_layers(Graph& graph);
+
 /// HardSwish, HardSigmoid, Swish (SiLU) and Gelu that are written as several operators become one.
 bool fuse_activations(Graph& graph);
 

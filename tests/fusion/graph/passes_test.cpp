@@ -172,6 +172,31 @@ TEST_CASE("follow_types: element types of what the file does not declare") {
   CHECK_FALSE(follow_types(graph));
 }
 
+TEST_CASE("widen_layers: layers of 16-bit floats are modules of Float32 between casts") {
+  Generator generator(8);
+  for (const DType dtype : {DType::Float16, DType::BFloat16}) {
+    CAPTURE(dtype);
+    NetBuilder builder;
+    const std::string x = builder.input("x", onnx_type_of(dtype));
+    const auto weight = [&](const Dims& sizes) {
+      return builder.constant(randn(sizes, generator).to(dtype));
+    };
+    std::string y = builder.node("Conv", {x, weight({4, 3, 3, 3}), weight({4})});
+    y = builder.node("MatMul", {builder.node("Relu", {y}), weight({6, 5})});
+    const OnnxModel file = builder.finish({y});
+    const Model net = from_onnx(file);
+    CHECK(ops_of(net.graph()) ==
+          std::vector<std::string>{"Cast", "Conv", "Cast", "Relu", "Cast", "MatMul", "Cast"});
+    CHECK(net.has_child("Conv_0"));
+    const Tensor input = randn({2, 3, 8, 8}, generator).to(dtype);
+    const Tensor got = net(input);
+    CHECK(got.dtype() == dtype);
+    const Tensor wanted = from_onnx(file, {.literal = true})(input).to(DType::Float32);
+    test::check_close(got.to(DType::Float32), wanted, dtype == DType::Float16 ? 0.02F : 0.2F);
+    CHECK(from_onnx(to_onnx(net))(input).equal(got));
+  }
+}
+
 TEST_CASE("fold_scales: numbers behind a convolution go into its weight and bias") {
   Generator generator(6);
   for (const bool transposed : {false, true}) {
