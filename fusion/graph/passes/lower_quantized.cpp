@@ -92,6 +92,7 @@ bool lower_quantized(Graph& graph, std::vector<nn::Module::NamedChild>& children
   if (move_constant_codes(graph)) changed = true;
   if (fold_channel_scales(graph)) changed = true;
   if (lower_dynamic(graph)) changed = true;
+  if (split_wide_codes(graph)) changed = true;
   if (absorb_qdq(graph)) changed = true;
   if (absorb_tables(graph)) changed = true;
   if (spread_codes(graph)) changed = true;

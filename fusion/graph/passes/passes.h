@@ -69,6 +69,11 @@ bool move_constant_codes(Graph& graph);
 bool lower_quantized(Graph& graph, std::vector<nn::Module::NamedChild>& children,
                      bool torch_arithmetic = false);
 
+/// Layers of 16-bit codes with weights of 8 bits become two layers of 8-bit codes, of the high and of
+/// the low bytes, whose results are added: sums of codes are exact, where float arithmetic is off by
+/// hundredths of a code. Before absorb_qdq.
+bool split_wide_codes(Graph& graph);
+
 /// QuantizeLinear and DequantizeLinear of 8 bits and one scale become annotations: a value with
 /// `codes` stands for the numbers of its codes, for all who take it, and nodes "Quantize" make such
 /// values of floats. All codes are QUInt8: signed ones and their zero points grow by 128.
