@@ -3,9 +3,9 @@
 #include <string>
 #include <utility>
 
+#include "quanta/fusion/graph/detail/layer_restorer.h"
 #include "quanta/fusion/graph/passes/grouped_weight.h"
 #include "quanta/fusion/graph/passes/passes.h"
-#include "quanta/fusion/graph/passes/restore.h"
 #include "quanta/nn/dynamic/linear.h"
 #include "quanta/nn/weight_only/linear.h"
 #include "quanta/runtime/error.h"

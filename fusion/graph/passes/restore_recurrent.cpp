@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "quanta/fusion/graph/detail/layer_restorer.h"
 #include "quanta/fusion/graph/op_table.h"
-#include "quanta/fusion/graph/passes/restore.h"
 #include "quanta/nn/dynamic/rnn.h"
 #include "quanta/ops/cat.h"
 
