@@ -33,8 +33,6 @@ class LayerRestorer {
   void put(const Node& node, std::shared_ptr<nn::Module> module, ValueId x, const End& end);
 
   const Node* producer(ValueId id) const;
-  /// Undefined where input i is no constant.
-  Tensor constant(const Node& node, std::size_t i) const;
   /// The numbers of a DequantizeLinear, or a Cast of halves: QInt8 with the channels along
   /// dimension `axis`, or Float16. Undefined for anything else.
   Tensor coded_weight(ValueId id, std::int64_t axis) const;

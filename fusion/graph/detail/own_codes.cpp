@@ -36,7 +36,7 @@ template <typename Clip>
 NodeId layer_before(const Parts& parts, const Uses& uses, const Node& node) {
   const nn::Module* module = parts.module_of(node);
   if (module == nullptr || typeid(*module) != typeid(Clip)) return kNone;
-  const ValueId x = node.inputs[0];
+  const ValueId x = input_of(node, 0);
   return x != kNone && uses.used_once(x) ? uses.producer(x) : kNone;
 }
 
@@ -105,8 +105,9 @@ bool absorb_means(Parts& converted) {
   const Uses uses(graph);
   bool changed = false;
   for (Node& node : graph.nodes) {
-    if (!is_op(node, "GlobalAveragePool") || node.inputs[0] == kNone) continue;
-    const NodeId made = uses.producer(node.inputs[0]);
+    const ValueId x = is_op(node, "GlobalAveragePool") ? input_of(node, 0) : kNone;
+    if (x == kNone) continue;
+    const NodeId made = uses.producer(x);
     if (made == kNone) continue;
     const Node& dequantize = graph.nodes[index_of(made)];
     const nn::Module* module = converted.module_of(dequantize);

@@ -73,7 +73,7 @@ class TableAbsorber {
     if (cast == nullptr || !is_op(*cast, "Cast")) return {};
     const auto to = static_cast<OnnxType>(integer_attribute(*cast, "to", 0));
     if (to != OnnxType::Int32 && to != OnnxType::Int64) return {};
-    by = answers(cast->inputs[0]);
+    by = answers(input_of(*cast, 0));
     return by ? table.contiguous() : Tensor();
   }
 

@@ -59,6 +59,14 @@ bool is_made(const Node& node, std::string_view op) {
   return node.domain == kQuantaDomain && node.op == op;
 }
 
+ValueId input_of(const Node& node, std::size_t i) {
+  return i < node.inputs.size() ? node.inputs[i] : kNone;
+}
+
+Tensor constant_input(const Graph& graph, const Node& node, std::size_t i) {
+  return constant_of(graph, input_of(node, i));
+}
+
 std::optional<TensorCodes> tensor_codes(const Graph& graph, const Node& node) {
   const bool quantizes = is_linear(node, "QuantizeLinear");
   if (!quantizes && !is_linear(node, "DequantizeLinear")) return {};

@@ -24,6 +24,10 @@ bool is_plain(const Node& node);
 bool is_op(const Node& node, std::string_view op);
 /// A node of these passes.
 bool is_made(const Node& node, std::string_view op);
+/// Input i; kNone where the node has not so many: files may leave out what operators need.
+ValueId input_of(const Node& node, std::size_t i);
+/// The constant that input i is; undefined where it is none.
+Tensor constant_input(const Graph& graph, const Node& node, std::size_t i);
 
 /// Scale and zero point of a QuantizeLinear or DequantizeLinear with one constant of each and 8-bit
 /// codes: `codes` has them as QUInt8, whatever the file stores.

@@ -1,15 +1,15 @@
 #include <string>
 #include <vector>
 
+#include "quanta/fusion/graph/passes/codes.h"
 #include "quanta/fusion/graph/passes/passes.h"
 #include "quanta/nn/fold_batch_norm.h"
 
 namespace quanta::graph {
 namespace {
 
-Tensor constant_input(const Graph& graph, const Node& node, std::size_t i) {
-  if (i >= node.inputs.size() || node.inputs[i] == kNone) return {};
-  const Tensor& constant = graph.values[index_of(node.inputs[i])].constant;
+Tensor float_input(const Graph& graph, const Node& node, std::size_t i) {
+  const Tensor constant = constant_input(graph, node, i);
   return constant.defined() && constant.dtype() == DType::Float32 ? constant : Tensor();
 }
 
@@ -25,7 +25,7 @@ bool is_constant_norm(const Graph& graph, const Node& node, std::int64_t channel
     if (node.outputs[i] != kNone) return false;
   }
   for (std::size_t i = 1; i < 5; ++i) {
-    const Tensor parameter = constant_input(graph, node, i);
+    const Tensor parameter = float_input(graph, node, i);
     if (!parameter.defined() || parameter.dim() != 1 || parameter.size(0) != channels) return false;
   }
   return true;
@@ -33,17 +33,17 @@ bool is_constant_norm(const Graph& graph, const Node& node, std::int64_t channel
 
 bool fold(Graph& graph, Node& conv, Node& norm) {
   if (!conv.domain.empty() || (conv.op != "Conv" && conv.op != "ConvTranspose")) return false;
-  const Tensor weight = constant_input(graph, conv, 1);
+  const Tensor weight = float_input(graph, conv, 1);
   const bool has_bias = conv.inputs.size() > 2 && conv.inputs[2] != kNone;
-  const Tensor bias = constant_input(graph, conv, 2);
+  const Tensor bias = float_input(graph, conv, 2);
   if (!weight.defined() || weight.dim() < 3 || (has_bias && !bias.defined())) return false;
   const std::int64_t groups = conv.op == "Conv" ? 0 : integer_attribute(conv, "group", 1);
   const std::int64_t channels = groups == 0 ? weight.size(0) : weight.size(1) * groups;
   if (!is_constant_norm(graph, norm, channels)) return false;
-  const FoldedWeights folded = quanta::fold_batch_norm(
-      weight, bias, constant_input(graph, norm, 3), constant_input(graph, norm, 4),
-      number_attribute(norm, "epsilon", 1e-5), constant_input(graph, norm, 1),
-      constant_input(graph, norm, 2), groups);
+  const FoldedWeights folded =
+      quanta::fold_batch_norm(weight, bias, float_input(graph, norm, 3),
+                              float_input(graph, norm, 4), number_attribute(norm, "epsilon", 1e-5),
+                              float_input(graph, norm, 1), float_input(graph, norm, 2), groups);
   const std::string base = graph.values[index_of(conv.inputs[1])].name;
   const ValueId new_weight =
       graph.add_constant(graph.unique_value_name(base + "_folded"), folded.weight);

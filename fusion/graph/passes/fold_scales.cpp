@@ -21,17 +21,17 @@ struct ConvParts {
 
 std::optional<ConvParts> conv_parts(const Graph& graph, const Node& node) {
   const bool transposed = is_op(node, "ConvTranspose");
-  if ((!transposed && !is_op(node, "Conv")) || node.inputs.size() < 2) return {};
+  if (!transposed && !is_op(node, "Conv")) return {};
   const auto floats = [&](std::size_t i) {
-    const Tensor& constant = graph.values[index_of(node.inputs[i])].constant;
+    const Tensor constant = constant_input(graph, node, i);
     return constant.defined() && constant.dtype() == DType::Float32 ? constant : Tensor();
   };
   ConvParts parts{.weight = floats(1), .bias = {}, .transposed = transposed};
   parts.groups = integer_attribute(node, "group", 1);
-  const bool has_bias = node.inputs.size() > 2 && node.inputs[2] != kNone;
+  const bool has_bias = input_of(node, 2) != kNone;
   if (has_bias) parts.bias = floats(2);
   if (!parts.weight.defined() || parts.weight.dim() < 3 || parts.groups < 1 ||
-      (has_bias && !parts.bias.defined())) {
+      parts.groups > parts.weight.size(0) || (has_bias && !parts.bias.defined())) {
     return {};
   }
   if (parts.bias.defined() && parts.bias.numel() != parts.channels()) return {};

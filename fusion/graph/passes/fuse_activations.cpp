@@ -29,13 +29,11 @@ class Pattern {
     const NodeId made = uses_.producer(id);
     if (made == kNone) return nullptr;
     const Node& node = graph_.nodes[index_of(made)];
-    return is_op(node, op) ? &node : nullptr;
+    return is_op(node, op) && !node.inputs.empty() ? &node : nullptr;
   }
   /// A constant number that every element meets.
   std::optional<double> number(const Node& node, std::size_t i) const {
-    if (i >= node.inputs.size() || node.inputs[i] == kNone) return {};
-    const Value& value = graph_.values[index_of(node.inputs[i])];
-    const Tensor& constant = value.constant;
+    const Tensor constant = constant_input(graph_, node, i);
     if (!constant.defined() || constant.dtype() != DType::Float32 || constant.numel() != 1 ||
         constant.dim() > 1) {
       return {};

@@ -21,12 +21,6 @@ Tensor shifted(const Tensor& x, std::int64_t by, DType dtype) {
   return Tensor::from_int64(values).to(dtype).reshape(x.sizes());
 }
 
-Tensor constant_of(const Graph& graph, const Node& node, std::size_t i) {
-  return i < node.inputs.size() && node.inputs[i] != kNone
-             ? graph.values[index_of(node.inputs[i])].constant
-             : Tensor();
-}
-
 std::int64_t bits_of(OnnxType type) {
   switch (type) {
     case OnnxType::UInt4:
@@ -84,9 +78,9 @@ std::optional<GroupedWeight> weight_of_nbits(const Graph& graph, const Node& nod
   if (k < 1 || n < 1 || group < 1 || k % group != 0 || (weight.bits != 4 && weight.bits != 8)) {
     return {};
   }
-  const Tensor bytes = constant_of(graph, node, 1);
-  const Tensor scales = constant_of(graph, node, 2);
-  const Tensor zeros = constant_of(graph, node, 3);
+  const Tensor bytes = constant_input(graph, node, 1);
+  const Tensor scales = constant_input(graph, node, 2);
+  const Tensor zeros = constant_input(graph, node, 3);
   const bool has_zeros = node.inputs.size() > 3 && node.inputs[3] != kNone;
   const bool has_index = node.inputs.size() > 4 && node.inputs[4] != kNone;
   const std::int64_t groups = k / group;
@@ -118,9 +112,9 @@ std::optional<GroupedWeight> weight_of_blocks(const Graph& graph, const Node& no
   if (made == kNone) return {};
   const Node& dequantize = graph.nodes[index_of(made)];
   if (!is_op(dequantize, "DequantizeLinear")) return {};
-  Tensor codes = constant_of(graph, dequantize, 0);
-  Tensor scales = constant_of(graph, dequantize, 1);
-  Tensor zeros = constant_of(graph, dequantize, 2);
+  Tensor codes = constant_input(graph, dequantize, 0);
+  Tensor scales = constant_input(graph, dequantize, 1);
+  Tensor zeros = constant_input(graph, dequantize, 2);
   const bool has_zeros = dequantize.inputs.size() > 2 && dequantize.inputs[2] != kNone;
   if (!codes.defined() || codes.dim() != 2 || !scales.defined() ||
       scales.dtype() != DType::Float32 ||

@@ -19,7 +19,7 @@ class BiasRestorer {
     for (std::size_t n = 0; n < graph_.nodes.size(); ++n) {
       const Node& node = graph_.nodes[n];
       if (!is_plain(node)) continue;
-      if (is_op(node, "DequantizeLinear")) dequantized(node);
+      if (is_op(node, "DequantizeLinear") && !node.outputs.empty()) dequantized(node);
       if (node.op == "QLinearConv" && node.domain.empty()) of_codes(n, 8, 1.0);
       if (node.op == "QGemm" && node.domain == "com.microsoft") {
         of_codes(n, 6, number_attribute(node, "alpha", 1.0));

@@ -42,12 +42,6 @@ const Node* LayerRestorer::producer(ValueId id) const {
   return made == kNone ? nullptr : &graph_.nodes[index_of(made)];
 }
 
-Tensor LayerRestorer::constant(const Node& node, std::size_t i) const {
-  return i < node.inputs.size() && node.inputs[i] != kNone
-             ? graph_.values[index_of(node.inputs[i])].constant
-             : Tensor();
-}
-
 const Node* LayerRestorer::step(End& end, std::string_view op) const {
   if (end.output == kNone || !uses_.used_once(end.output)) return nullptr;
   const NodeId user = uses_.users(end.output)[0];
@@ -62,7 +56,7 @@ bool LayerRestorer::find_tail(End& end, const detail::LayerNote& note) const {
   if (note.bias) {
     const Node* add = step(end, "Add");
     if (add == nullptr || add->inputs.size() != 2) return false;
-    end.bias = constant(*add, 1);
+    end.bias = constant_input(graph_, *add, 1);
     if (!end.bias.defined() || end.bias.dtype() != DType::Float32 || end.bias.dim() != 1) {
       return false;
     }
@@ -80,7 +74,7 @@ Tensor LayerRestorer::coded_weight(ValueId id, std::int64_t axis) const {
   const Node* made = producer(id);
   if (made == nullptr) return {};
   if (is_op(*made, "Cast")) {
-    const Tensor halves = constant(*made, 0);
+    const Tensor halves = constant_input(graph_, *made, 0);
     return halves.defined() && halves.dtype() == DType::Float16 ? halves : Tensor();
   }
   const std::optional<WeightCodes> codes = weight_codes(graph_, id);
@@ -91,8 +85,8 @@ Tensor LayerRestorer::coded_weight(ValueId id, std::int64_t axis) const {
 // DynamicQuantizeLinear - MatMulInteger - Cast - Mul(x scale * weight scale) - Add - Relu.
 bool LayerRestorer::restore_linear(const Node& node, const detail::LayerNote& note) {
   const Node* quantize = producer(node.inputs[0]);
-  const Tensor codes = constant(node, 1);
-  const Tensor zeros = constant(node, 3);
+  const Tensor codes = constant_input(graph_, node, 1);
+  const Tensor zeros = constant_input(graph_, node, 3);
   if (quantize == nullptr || !is_op(*quantize, "DynamicQuantizeLinear") || !codes.defined() ||
       codes.dim() != 2 || codes.dtype() != DType::UInt8 || !zeros.defined()) {
     return false;
@@ -100,9 +94,9 @@ bool LayerRestorer::restore_linear(const Node& node, const detail::LayerNote& no
   End end{.output = node.outputs[0], .nodes = {}, .bias = {}};
   if (step(end, "Cast") == nullptr) return false;
   const Node* scaled = step(end, "Mul");
-  const Node* unit = scaled == nullptr ? nullptr : producer(scaled->inputs[1]);
+  const Node* unit = scaled == nullptr ? nullptr : producer(input_of(*scaled, 1));
   if (unit == nullptr || !is_op(*unit, "Mul") || !find_tail(end, note)) return false;
-  const Tensor scales = constant(*unit, 1);
+  const Tensor scales = constant_input(graph_, *unit, 1);
   const std::int64_t features = codes.size(1);
   if (!scales.defined() || scales.dtype() != DType::Float32 || zeros.numel() != scales.numel() ||
       (scales.numel() != 1 && scales.numel() != features) ||
@@ -114,7 +108,7 @@ bool LayerRestorer::restore_linear(const Node& node, const detail::LayerNote& no
                                                        .zero_points = zeros.to_int64_vector()},
                                                       0);
   if (!weight) return false;
-  put(node, dynamic_linear(*weight, end.bias, note), quantize->inputs[0], end);
+  put(node, dynamic_linear(*weight, end.bias, note), input_of(*quantize, 0), end);
   return true;
 }
 
@@ -144,7 +138,7 @@ bool LayerRestorer::restore_weight_only(const Node& node, const detail::LayerNot
   End end{.output = node.outputs[0], .nodes = {}, .bias = {}};
   if (!find_tail(end, note)) return false;
   const std::size_t bias_at = nbits ? 5 : 2;
-  if (node.inputs.size() > bias_at) end.bias = constant(node, bias_at);
+  if (node.inputs.size() > bias_at) end.bias = constant_input(graph_, node, bias_at);
   if (end.bias.defined() && (end.bias.dtype() != DType::Float32 || end.bias.dim() != 1 ||
                              end.bias.numel() != weight->codes.size(0))) {
     return false;

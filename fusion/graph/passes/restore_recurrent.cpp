@@ -69,7 +69,7 @@ std::vector<Tensor> LayerRestorer::direction_weights(ValueId id, std::size_t gat
   for (const ValueId part : parts) {
     const Node* reshape = producer(part);
     if (reshape == nullptr || !is_op(*reshape, "Reshape")) return {};
-    const ValueId floats = reshape->inputs[0];
+    const ValueId floats = input_of(*reshape, 0);
     Tensor weight = coded_weight(floats, 0);
     if (!weight.defined() || weight.dim() != 2 ||
         weight.size(0) % static_cast<std::int64_t>(gates) != 0) {
@@ -86,9 +86,9 @@ std::vector<Tensor> LayerRestorer::direction_weights(ValueId id, std::size_t gat
 // Codes [directions, in, 4 * hidden] with one scale and zero point a direction, or one a column.
 std::vector<Tensor> LayerRestorer::packed_directions(const Node& node, std::size_t codes,
                                                      std::size_t scale) const {
-  const Tensor all = constant(node, codes);
-  const Tensor scales = constant(node, scale);
-  const Tensor zeros = constant(node, scale + 1);
+  const Tensor all = constant_input(graph_, node, codes);
+  const Tensor scales = constant_input(graph_, node, scale);
+  const Tensor zeros = constant_input(graph_, node, scale + 1);
   if (!all.defined() || all.dim() != 3 || all.size(2) % 4 != 0 || !scales.defined() ||
       scales.dtype() != DType::Float32 || !zeros.defined() || zeros.numel() != scales.numel()) {
     return {};
@@ -131,17 +131,17 @@ bool LayerRestorer::restore_recurrent(const Node& node, const detail::LayerNote&
   const std::size_t gates = lstm ? 4 : 3;
   if (!(packed && lstm) && !is_op(node, lstm ? "LSTM" : "GRU")) return false;
   const std::vector<Tensor> ih =
-      packed ? packed_directions(node, 1, 8) : direction_weights(node.inputs[1], gates);
+      packed ? packed_directions(node, 1, 8) : direction_weights(input_of(node, 1), gates);
   const std::vector<Tensor> hh =
-      packed ? packed_directions(node, 2, 10) : direction_weights(node.inputs[2], gates);
+      packed ? packed_directions(node, 2, 10) : direction_weights(input_of(node, 2), gates);
   const auto directions = static_cast<std::int64_t>(ih.size());
   if (ih.empty() || ih.size() > 2 || hh.size() != ih.size() || !is_usual(node, directions)) {
     return false;
   }
   const std::int64_t hidden = hh[0].size(1);
   const std::int64_t rows = static_cast<std::int64_t>(gates) * hidden;
-  const Tensor bias = constant(node, 3);
-  const bool has_bias = node.inputs.size() > 3 && node.inputs[3] != kNone;
+  const Tensor bias = constant_input(graph_, node, 3);
+  const bool has_bias = input_of(node, 3) != kNone;
   if (has_bias && (!bias.defined() || bias.dtype() != DType::Float32 ||
                    bias.sizes() != Dims{directions, 2 * rows})) {
     return false;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "quanta/fusion/graph/op_table.h"
+#include "quanta/fusion/graph/passes/codes.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::graph {
@@ -73,7 +74,7 @@ std::optional<std::vector<Node>> Sequences::resolve(const Node& node) {
       const std::size_t at = position(node, inserts ? 2 : 1, members.size(), inserts);
       const auto place = members.begin() + static_cast<std::ptrdiff_t>(at);
       if (inserts) {
-        members.insert(place, node.inputs.at(1));
+        members.insert(place, input_of(node, 1));
       } else {
         members.erase(place);
       }
@@ -122,7 +123,8 @@ std::vector<std::int64_t> Sequences::constants(const Node& node, std::size_t inp
 }
 
 std::vector<Node> Sequences::split(const Node& node) {
-  Sequence parts{.source = node.inputs.at(0), .axis = integer_attribute(node, "axis", 0)};
+  Sequence parts{.source = input_of(node, 0), .axis = integer_attribute(node, "axis", 0)};
+  if (parts.source == kNone) refuse(node, "it needs a tensor");
   const ValueId output = node.outputs[0];
   if (node.inputs.size() < 2 || node.inputs[1] == kNone) {
     parts.keeps_dimension = integer_attribute(node, "keepdims", 1) != 0;
@@ -167,6 +169,9 @@ std::vector<Node> Sequences::take(const Node& node) {
     return graph_.add_constant(fmt::format("{}_{}", node.name, name),
                                Tensor::from_int64({&value, 1}));
   };
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  if (at[0] < -kMost || at[0] > kMost || sequence.size > kMost / 2)
+    refuse(node, "too many members");
   const std::int64_t begin = at[0] * sequence.size;
   const ValueId axis = one("axis", sequence.axis);
   const ValueId part =

@@ -52,12 +52,12 @@ struct WideCodes {
 
 /// What a DequantizeLinear of codes of 16 bits with one scale reads.
 std::optional<WideCodes> wide_codes(const Graph& graph, const Node& node) {
-  if (!is_op(node, "DequantizeLinear") || node.inputs.size() < 3 || node.inputs[0] == kNone ||
-      node.inputs[2] == kNone || graph.is_constant(node.inputs[0])) {
+  if (!is_op(node, "DequantizeLinear") || input_of(node, 0) == kNone ||
+      graph.is_constant(node.inputs[0])) {
     return {};
   }
-  const Tensor& scale = graph.values[index_of(node.inputs[1])].constant;
-  const Tensor& zero = graph.values[index_of(node.inputs[2])].constant;
+  const Tensor scale = constant_input(graph, node, 1);
+  const Tensor zero = constant_input(graph, node, 2);
   if (!scale.defined() || scale.numel() != 1 || scale.dtype() != DType::Float32 ||
       !zero.defined() || zero.numel() != 1) {
     return {};

@@ -23,13 +23,12 @@ bool has_narrow_weight(const Graph& graph, const Node& node) {
       node.outputs.size() != 1 || std::ranges::find(kLayers, node.op) == kLayers.end()) {
     return false;
   }
-  const auto constant = [&](ValueId id) {
-    return id == kNone ? Tensor() : graph.values[index_of(id)].constant;
-  };
-  if (node.inputs[0] == kNone || constant(node.inputs[0]).defined()) return false;
-  return is_narrow(constant(node.inputs[1])) &&
-         std::all_of(node.inputs.begin() + 2, node.inputs.end(),
-                     [&](ValueId id) { return id == kNone || is_narrow(constant(id)); });
+  if (node.inputs[0] == kNone || graph.is_constant(node.inputs[0])) return false;
+  bool narrow = is_narrow(constant_input(graph, node, 1));
+  for (std::size_t i = 2; i < node.inputs.size(); ++i) {
+    narrow = narrow && (node.inputs[i] == kNone || is_narrow(constant_input(graph, node, i)));
+  }
+  return narrow;
 }
 
 Node cast_node(const Node& layer, std::string_view suffix, OnnxType to) {

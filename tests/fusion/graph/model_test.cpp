@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -205,6 +206,33 @@ TEST_CASE("graph model: inputs that are missing, unknown or of another type are 
   CHECK_THROWS_WITH_AS(net.run({{"a", x}, {"b", integers({1})}}),
                        doctest::Contains("input 'b': expected Float32, got Int64"), ArgumentError);
   CHECK_THROWS_WITH_AS(net(x), doctest::Contains("use run"), ArgumentError);
+}
+
+TEST_CASE("graph model: operators without the inputs that they need are errors") {
+  const std::vector<std::vector<std::string>> inputs{
+      {}, {""}, {"x"}, {"", "w"}, {"x", ""}, {"x", "w"}, {"x", "w", ""}, {"x", "", "w", ""}};
+  const std::vector<std::string> notes{"", "DynamicLinear, bias, 8 bits", "WeightOnlyLinear",
+                                       "DynamicLSTM", "DynamicGRU"};
+  int refused = 0;
+  for (const OpRow& row : op_table().rows()) {
+    for (const std::vector<std::string>& given : inputs) {
+      for (const std::string& note : notes) {
+        OnnxNode first = make_node(std::string(row.name), given, {"y"});
+        first.domain = row.domain;
+        OnnxModel model = model_of({first, make_node("Mul", {"y", "w"}, {"z"})}, "x", "z");
+        model.opsets[std::string(row.domain)] = std::max<std::int64_t>(row.since, 17);
+        const Tensor w = Tensor::ones({4, 4, 1, 1});
+        model.graph.initializers.push_back({.name = "w", .type = OnnxType::Float, .value = w});
+        if (!note.empty()) model.metadata["quanta.layer." + first.name] = note;
+        try {
+          static_cast<void>(from_onnx(model));
+        } catch (const Error&) {
+          ++refused;
+        }
+      }
+    }
+  }
+  CHECK(refused > 0);
 }
 
 TEST_CASE("graph model: errors name the node and the sizes of its inputs") {
