@@ -32,7 +32,7 @@ class LayerRestorer {
   bool find_tail(End& end, const detail::LayerNote& note) const;
   void put(const Node& node, std::shared_ptr<nn::Module> module, ValueId x, const End& end);
 
-  const Node* producer(ValueId id) const;
+  const Node* producer(ValueId id) const { return producer_of(graph_, uses_, id); }
   /// The numbers of a DequantizeLinear, or a Cast of halves: QInt8 with the channels along
   /// dimension `axis`, or Float16. Undefined for anything else.
   Tensor coded_weight(ValueId id, std::int64_t axis) const;

@@ -107,13 +107,12 @@ bool absorb_means(Parts& converted) {
   for (Node& node : graph.nodes) {
     const ValueId x = is_op(node, "GlobalAveragePool") ? input_of(node, 0) : kNone;
     if (x == kNone) continue;
-    const NodeId made = uses.producer(x);
-    if (made == kNone) continue;
-    const Node& dequantize = graph.nodes[index_of(made)];
-    const nn::Module* module = converted.module_of(dequantize);
+    const Node* dequantize = producer_of(graph, uses, x);
+    if (dequantize == nullptr) continue;
+    const nn::Module* module = converted.module_of(*dequantize);
     if (module == nullptr || typeid(*module) != typeid(nn::quantized::DeQuantize)) continue;
     node = made_node(node.name, node.op, make_operation("quantized::global_mean_to_float"),
-                     {dequantize.inputs[0]}, node.outputs);
+                     {dequantize->inputs[0]}, node.outputs);
     changed = true;
   }
   return erase_dead(graph) || changed;

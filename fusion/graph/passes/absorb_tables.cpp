@@ -57,10 +57,7 @@ class TableAbsorber {
     bool looked_up = false;
   };
 
-  const Node* producer(ValueId id) const {
-    const NodeId made = id == kNone || graph_.is_constant(id) ? kNone : uses_.producer(id);
-    return made == kNone ? nullptr : &graph_.nodes[index_of(made)];
-  }
+  const Node* producer(ValueId id) const { return producer_of(graph_, uses_, id); }
 
   /// The 256 numbers from which a node gathers, and by what; undefined for another one.
   Tensor looked_up(const Node& node, DType dtype, std::optional<Answers>& by) const {

@@ -63,6 +63,11 @@ ValueId input_of(const Node& node, std::size_t i) {
   return i < node.inputs.size() ? node.inputs[i] : kNone;
 }
 
+const Node* producer_of(const Graph& graph, const Uses& uses, ValueId id) {
+  const NodeId made = id == kNone || graph.is_constant(id) ? kNone : uses.producer(id);
+  return made == kNone ? nullptr : &graph.nodes[index_of(made)];
+}
+
 Tensor constant_input(const Graph& graph, const Node& node, std::size_t i) {
   return constant_of(graph, input_of(node, i));
 }

@@ -26,6 +26,8 @@ bool is_op(const Node& node, std::string_view op);
 bool is_made(const Node& node, std::string_view op);
 /// Input i; kNone where the node has not so many: files may leave out what operators need.
 ValueId input_of(const Node& node, std::size_t i);
+/// The node that makes a value; null for constants, inputs and kNone.
+const Node* producer_of(const Graph& graph, const Uses& uses, ValueId id);
 /// The constant that input i is; undefined where it is none.
 Tensor constant_input(const Graph& graph, const Node& node, std::size_t i);
 

@@ -37,11 +37,6 @@ std::shared_ptr<nn::Module> dynamic_linear(const Tensor& weight, const Tensor& b
 
 }  // namespace
 
-const Node* LayerRestorer::producer(ValueId id) const {
-  const NodeId made = id == kNone || graph_.is_constant(id) ? kNone : uses_.producer(id);
-  return made == kNone ? nullptr : &graph_.nodes[index_of(made)];
-}
-
 const Node* LayerRestorer::step(End& end, std::string_view op) const {
   if (end.output == kNone || !uses_.used_once(end.output)) return nullptr;
   const NodeId user = uses_.users(end.output)[0];

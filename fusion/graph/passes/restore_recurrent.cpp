@@ -16,15 +16,21 @@
 namespace quanta::graph {
 namespace {
 
-/// Rows in torch's order of gates: ONNX has i, o, f, c for i, f, g, o and z, r, h for r, z, n.
+/// Where ONNX has torch's gates: i, o, f, c for i, f, g, o and z, r, h for r, z, n.
+std::span<const std::int64_t> gate_order(std::size_t gates) {
+  static constexpr std::array<std::int64_t, 4> kLstm{0, 2, 3, 1};
+  static constexpr std::array<std::int64_t, 3> kGru{1, 0, 2};
+  if (gates == kLstm.size()) return kLstm;
+  return kGru;
+}
+
+/// Rows in torch's order of gates.
 Tensor in_order_of_torch(const Tensor& x, std::size_t gates) {
-  constexpr std::array<std::int64_t, 4> kLstm{0, 2, 3, 1};
-  constexpr std::array<std::int64_t, 3> kGru{1, 0, 2};
   const std::int64_t hidden = x.size(0) / static_cast<std::int64_t>(gates);
-  const std::span<const std::int64_t> order =
-      gates == 4 ? std::span<const std::int64_t>(kLstm) : std::span<const std::int64_t>(kGru);
   std::vector<Tensor> parts;
-  for (const std::int64_t gate : order) parts.push_back(x.narrow(0, gate * hidden, hidden));
+  for (const std::int64_t gate : gate_order(gates)) {
+    parts.push_back(x.narrow(0, gate * hidden, hidden));
+  }
   return cat(parts, 0);
 }
 
@@ -32,14 +38,11 @@ Tensor in_order_of_torch(const Tensor& x, std::size_t gates) {
 template <typename T>
 std::vector<T> in_order_of_torch(const std::vector<T>& x, std::size_t gates) {
   if (x.size() == 1) return x;
-  const std::size_t hidden = x.size() / gates;
-  constexpr std::array<std::size_t, 4> kLstm{0, 2, 3, 1};
-  constexpr std::array<std::size_t, 3> kGru{1, 0, 2};
+  const auto hidden = static_cast<std::ptrdiff_t>(x.size() / gates);
   std::vector<T> result;
-  for (std::size_t gate = 0; gate < gates; ++gate) {
-    const std::size_t from = (gates == 4 ? kLstm[gate] : kGru[gate]) * hidden;
-    result.insert(result.end(), x.begin() + static_cast<std::ptrdiff_t>(from),
-                  x.begin() + static_cast<std::ptrdiff_t>(from + hidden));
+  for (const std::int64_t gate : gate_order(gates)) {
+    const auto from = x.begin() + gate * hidden;
+    result.insert(result.end(), from, from + hidden);
   }
   return result;
 }

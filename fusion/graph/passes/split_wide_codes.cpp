@@ -97,9 +97,9 @@ class WideLayers {
     bool changed = false;
     for (const Node& node : graph_.nodes) {
       std::optional<WideCodes> wide;
-      if (is_coded_layer(graph_, node) && node.inputs[0] != kNone) {
-        const NodeId made = uses_.producer(node.inputs[0]);
-        if (made != kNone) wide = wide_codes(graph_, graph_.nodes[index_of(made)]);
+      if (is_coded_layer(graph_, node)) {
+        const Node* made = producer_of(graph_, uses_, node.inputs[0]);
+        if (made != nullptr) wide = wide_codes(graph_, *made);
       }
       if (!wide) {
         nodes_.push_back(node);
