@@ -155,6 +155,7 @@
 #include "quanta/runtime/random.h"
 #include "quanta/runtime/safetensors.h"
 #include "quanta/runtime/state_dict.h"
+#include "quanta/runtime/state_names.h"
 #include "quanta/runtime/storage.h"
 #include "quanta/runtime/tensor.h"
 #include "quanta/runtime/verbose.h"

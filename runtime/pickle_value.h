@@ -14,7 +14,8 @@
 namespace quanta {
 
 /// What a pickle can hold: None, bool, int, float, str, tensors, lists, tuples, sets, dicts,
-/// dtypes, qschemes, and objects of a few other types (their type name and state).
+/// dtypes, qschemes, objects of a few other types (their type name and state), and the class names
+/// of all other objects.
 class PickleValue {
  public:
   struct None {
@@ -46,8 +47,15 @@ class PickleValue {
     Tensor tensor;
     bool requires_grad = false;
   };
+  /// What stands in the place of a Python object that Quanta does not know: its class, or the
+  /// function that would make it ("argparse.Namespace", "numpy.core.multiarray.scalar"). What it
+  /// is made of is not kept.
+  struct Opaque {
+    std::string type;
+    bool is_module = false;  ///< a whole pickled torch.nn.Module
+  };
   using Variant = std::variant<None, bool, std::int64_t, BigInt, double, std::string, TensorValue,
-                               Sequence, Dict, DType, QScheme, Object>;
+                               Sequence, Dict, DType, QScheme, Object, Opaque>;
 
   PickleValue() = default;
   PickleValue(Variant value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)

@@ -6,9 +6,11 @@
 
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/byte_reader.h"
+#include "quanta/runtime/detail/file_kind.h"
 #include "quanta/runtime/detail/mapped_file.h"
 #include "quanta/runtime/detail/pickle_reader.h"
 #include "quanta/runtime/detail/pt_builder.h"
+#include "quanta/runtime/detail/pt_select.h"
 #include "quanta/runtime/detail/zip_reader.h"
 
 namespace quanta {
@@ -23,6 +25,22 @@ constexpr std::int64_t kLegacyProtocol = 1001;
 /// The packed weights of a dynamically quantized LSTM or GRU.
 constexpr std::string_view kCellParams = "__torch__.torch.classes.rnn.CellParamsBase";
 constexpr std::int64_t kMaxVersion = 10;  // torch's kMaxSupportedFileFormatVersion
+
+/// What is read of a file.
+struct Request {
+  std::string_view key;
+  bool is_state_dict = false;  ///< refuse what holds one somewhere below
+  std::string where;
+};
+
+/// The node that is asked for, checked before any storage is read.
+const PickleNode& select(const detail::Pickle& pickle, const Request& request) {
+  const PickleNode& value = detail::select_value(*pickle.root, request.key, request.where);
+  if (request.is_state_dict || value.kind == PickleNode::Kind::Opaque) {
+    detail::expect_state_dict(value, request.key, request.where);
+  }
+  return value;
+}
 
 std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -43,17 +61,25 @@ std::string find_root(const detail::ZipReader& zip, const std::string& where) {
     }
     root = record.name.substr(0, slash + 1);
   }
-  if (root.empty()) {
-    throw FileError(
-        fmt::format("{}: expected a file of torch.save, got a zip archive without a record "
-                    "data.pkl",
-                    where));
+  const auto refuse = [&](std::string_view what) {
+    throw FileError(fmt::format("{}: expected a file of torch.save, got {}", where, what));
+  };
+  for (const auto& record : zip.records()) {
+    if (record.name.ends_with(".npy")) {
+      refuse("an .npz archive of numpy: data::read_npz reads its arrays, numpy.load in Python");
+    }
+    if (record.name.ends_with("/archive_format") ||
+        record.name.ends_with("serialized_exported_program.json")) {
+      refuse(
+          "an exported program (.pt2 of torch.export.save); save its weights instead: "
+          "torch.save(exported_program.state_dict, path)");
+    }
   }
+  if (root.empty()) refuse("a zip archive without a record data.pkl");
   if (zip.find(root + "constants.pkl") != nullptr) {
-    throw FileError(
-        fmt::format("{}: expected a file of torch.save, got a TorchScript archive of "
-                    "torch.jit.save; save the module's state_dict() instead",
-                    where));
+    refuse(
+        "a TorchScript archive of torch.jit.save; save the module's state_dict() instead: "
+        "torch.save(torch.jit.load(path).state_dict(), new_path)");
   }
   return root;
 }
@@ -89,7 +115,8 @@ ByteOrder read_byte_order(const detail::ZipReader& zip, const std::string& root,
                   root, text.size()));
 }
 
-PickleValue parse_zip(std::span<const std::byte> bytes, const std::string& where) {
+PickleValue parse_zip(std::span<const std::byte> bytes, const Request& request) {
+  const std::string& where = request.where;
   const detail::ZipReader zip(bytes, where);
   const std::string root = find_root(zip, where);
   check_version(zip, root, where);
@@ -116,7 +143,7 @@ PickleValue parse_zip(std::span<const std::byte> bytes, const std::string& where
     }
     return zip.read(*record);
   };
-  return builder.build(read_storage, order);
+  return builder.build(select(pickle, request), read_storage, order);
 }
 
 // The older stream of pickles
@@ -179,11 +206,14 @@ std::unordered_map<std::string_view, std::span<const std::byte>> read_legacy_sto
   return result;
 }
 
-PickleValue parse_legacy(std::span<const std::byte> bytes, const std::string& where) {
+PickleValue parse_legacy(std::span<const std::byte> bytes, const Request& request) {
+  const std::string& where = request.where;
   const detail::Pickle magic = detail::read_pickle(bytes, 0, where);
   if (magic.root->kind != PickleNode::Kind::BigInt || magic.root->text != kLegacyMagic) {
-    throw FileError(fmt::format("{}: byte 0: expected the magic number of torch.save, got {}",
-                                where, describe(*magic.root)));
+    throw FileError(
+        fmt::format("{}: byte 0: expected the magic number of torch.save, got {}: a "
+                    "pickle of something else; save it from Python with torch.save",
+                    where, describe(*magic.root)));
   }
   const detail::Pickle protocol = detail::read_pickle(bytes, magic.end, where);
   if (protocol.root->kind != PickleNode::Kind::Int || protocol.root->integer != kLegacyProtocol) {
@@ -211,12 +241,16 @@ PickleValue parse_legacy(std::span<const std::byte> bytes, const std::string& wh
     }
     return found->second;
   };
-  return builder.build(read_storage, order);
+  return builder.build(select(object, request), read_storage, order);
 }
 
-PickleValue parse(std::span<const std::byte> bytes, const std::string& where) {
-  if (detail::is_zip(bytes)) return parse_zip(bytes, where);
-  if (bytes.size() >= 2 && bytes[0] == std::byte{0x80}) return parse_legacy(bytes, where);
+PickleValue parse(std::span<const std::byte> bytes, const Request& request) {
+  const std::string& where = request.where;
+  if (detail::is_zip(bytes)) return parse_zip(bytes, request);
+  const std::string known = detail::recognize_file(bytes);
+  if (bytes.size() >= 2 && bytes[0] == std::byte{0x80} && !known.starts_with("a .safetensors")) {
+    return parse_legacy(bytes, request);
+  }
   constexpr std::size_t kTarMagic = 257;
   if (bytes.size() > kTarMagic + 5 && as_text(bytes.subspan(kTarMagic, 5)) == "ustar") {
     throw FileError(
@@ -224,21 +258,35 @@ PickleValue parse(std::span<const std::byte> bytes, const std::string& where) {
                     "archive; load and save it again with a newer PyTorch",
                     where));
   }
-  throw FileError(
-      fmt::format("{}: byte 0: expected a file of torch.save (a zip archive or pickles), got "
-                  "other bytes ({} in all)",
-                  where, bytes.size()));
+  throw FileError(fmt::format(
+      "{}: byte 0: expected a file of torch.save (a zip archive or pickles), got {}", where,
+      known.empty() ? fmt::format("other bytes ({} in all)", bytes.size()) : known));
+}
+
+PickleValue read_value(const std::filesystem::path& path, std::string_view key,
+                       bool is_state_dict) {
+  const auto file = detail::MappedFile::open(path, "read_pt");
+  return parse(file->bytes(), {key, is_state_dict, fmt::format("read_pt: {}", path.string())});
 }
 
 }  // namespace
 
-PickleValue read_pt(const std::filesystem::path& path) {
-  const auto file = detail::MappedFile::open(path, "read_pt");
-  return parse(file->bytes(), fmt::format("read_pt: {}", path.string()));
+PickleValue read_pt(const std::filesystem::path& path, std::string_view key) {
+  return read_value(path, key, false);
 }
 
-PickleValue parse_pt(std::span<const std::byte> bytes, const std::string& name) {
-  return parse(bytes, fmt::format("read_pt: {}", name));
+PickleValue parse_pt(std::span<const std::byte> bytes, const std::string& name,
+                     std::string_view key) {
+  return parse(bytes, {key, false, fmt::format("read_pt: {}", name)});
+}
+
+std::vector<OpaqueValue> opaque_values(const PickleValue& value) {
+  std::vector<OpaqueValue> result;
+  visit_leaves(value, [&](const std::string& path, const PickleValue& leaf) {
+    const auto* opaque = leaf.get_if<PickleValue::Opaque>();
+    if (opaque != nullptr) result.push_back({path, opaque->type});
+  });
+  return result;
 }
 
 StateDict flatten_tensors(const PickleValue& value) {
@@ -261,13 +309,17 @@ StateDict flatten_tensors(const PickleValue& value) {
   return result;
 }
 
-StateDict read_pt_state_dict(const std::filesystem::path& path) {
-  const PickleValue value = read_pt(path);
+PtFile load_pt(const std::filesystem::path& path, std::string_view key) {
+  const PickleValue value = read_value(path, key, true);
   try {
-    return flatten_tensors(value);
+    return {flatten_tensors(value), opaque_values(value)};
   } catch (const ArgumentError& error) {
     throw FileError(fmt::format("read_pt: {}: {}", path.string(), error.what()));
   }
+}
+
+StateDict read_pt_state_dict(const std::filesystem::path& path, std::string_view key) {
+  return load_pt(path, key).tensors;
 }
 
 }  // namespace quanta

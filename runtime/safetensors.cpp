@@ -8,10 +8,12 @@
 
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/byte_reader.h"
+#include "quanta/runtime/detail/file_kind.h"
 #include "quanta/runtime/detail/file_sizes.h"
 #include "quanta/runtime/detail/json.h"
 #include "quanta/runtime/detail/mapped_file.h"
 #include "quanta/runtime/detail/safetensors_format.h"
+#include "quanta/runtime/detail/safetensors_index.h"
 
 // Format: https://huggingface.co/docs/safetensors/index#format
 
@@ -185,7 +187,15 @@ void restore_quantized(SafetensorsFile& result, const std::string& file) {
   result.metadata.erase(found);
 }
 
+/// Files that are taken for .safetensors by mistake. The length that they begin with is absurd.
+void refuse_foreign(std::span<const std::byte> bytes, const std::string& file) {
+  const std::string known = detail::recognize_file(bytes);
+  if (known.empty() || known.starts_with("a .safetensors")) return;
+  throw FileError(fmt::format("{}: byte 0: expected a .safetensors file, got {}", file, known));
+}
+
 SafetensorsFile parse(const Source& file_bytes, const std::string& file) {
+  refuse_foreign(file_bytes.data, file);
   detail::ByteReader reader(file_bytes.data, file);
   const auto length = reader.take_number<std::uint64_t>("the header's length");
   if (length > detail::kMaxHeaderBytes) {
@@ -217,11 +227,69 @@ SafetensorsFile parse(const Source& file_bytes, const std::string& file) {
   return result;
 }
 
+/// One file of tensors: an index within an index is refused.
+SafetensorsFile load_safetensors_file(const std::filesystem::path& path) {
+  const auto file = detail::MappedFile::open(path, "read_safetensors");
+  return parse({file->bytes(), file}, fmt::format("read_safetensors: {}", path.string()));
+}
+
+/// The bytes that a tensor takes in its file.
+std::int64_t file_bytes(const Tensor& tensor) {
+  return static_cast<std::int64_t>(storage_bytes(tensor.dtype(), tensor.numel()));
+}
+
+/// All tensors of the shards, in the order of the index, and the metadata that is the same in each.
+SafetensorsFile load_shards(const std::filesystem::path& path,
+                            const detail::SafetensorsIndex& index, const std::string& where) {
+  std::vector<SafetensorsFile> shards;
+  std::int64_t total = 0;
+  for (const std::string& name : index.shards) {
+    shards.push_back(load_safetensors_file(path.parent_path() / name));
+    for (const auto& [tensor_name, tensor] : shards.back().tensors) {
+      const auto found = index.weight_map.find(tensor_name);
+      if (found == index.weight_map.end() || found->second != shards.size() - 1) {
+        throw FileError(fmt::format(
+            "{}: weight_map: expected '{}' to be in {}, which holds it, got {}", where, tensor_name,
+            name, found == index.weight_map.end() ? "no such name" : index.shards[found->second]));
+      }
+      total += file_bytes(tensor);
+    }
+  }
+  if (index.total_size && *index.total_size != total) {
+    throw FileError(
+        fmt::format("{}: metadata: total_size: expected the {} bytes of the shards' tensors, got "
+                    "{}: shards of another model, or of another version",
+                    where, total, *index.total_size));
+  }
+  SafetensorsFile result;
+  for (const std::string& name : index.names) {
+    const std::size_t shard = index.weight_map.at(name);
+    const Tensor* tensor = shards[shard].tensors.find(name);
+    if (tensor == nullptr) {
+      throw FileError(fmt::format("{}: weight_map: expected '{}' in {}, got no such tensor", where,
+                                  name, index.shards[shard]));
+    }
+    result.tensors.set(name, *tensor);
+  }
+  if (!shards.empty()) result.metadata = shards.front().metadata;
+  for (const SafetensorsFile& shard : shards) {
+    std::erase_if(result.metadata, [&](const auto& entry) {
+      const auto other = shard.metadata.find(entry.first);
+      return other == shard.metadata.end() || other->second != entry.second;
+    });
+  }
+  return result;
+}
+
 }  // namespace
 
 SafetensorsFile load_safetensors(const std::filesystem::path& path) {
   const auto file = detail::MappedFile::open(path, "read_safetensors");
-  return parse({file->bytes(), file}, fmt::format("read_safetensors: {}", path.string()));
+  const std::string where = fmt::format("read_safetensors: {}", path.string());
+  if (detail::is_safetensors_index(file->bytes())) {
+    return load_shards(path, detail::parse_safetensors_index(file->bytes(), where), where);
+  }
+  return parse({file->bytes(), file}, where);
 }
 
 StateDict read_safetensors(const std::filesystem::path& path) {

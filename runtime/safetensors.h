@@ -22,7 +22,13 @@ struct SafetensorsFile {
 /// (private, copy on write), so that loading costs no copy. Tensors that write_safetensors saved
 /// as quantized come back quantized. Throws FileError (path, what, where) when the file is
 /// missing, truncated, has overlapping or out-of-range offsets, gaps, an unknown dtype, sizes that
-/// do not match their bytes, duplicate names, or a header of more than 100 MB.
+/// do not match their bytes, duplicate names, or a header of more than 100 MB; other files (.pt,
+/// git-lfs pointers, ...) are named with what to do.
+///
+/// Also takes the index of a model in shards (`model.safetensors.index.json`: recognised by its
+/// first bytes): all tensors of the files that it names, which have to lie in its folder, and the
+/// metadata on which these agree. Throws FileError when a shard lacks a tensor or has one that the
+/// index does not know, and when `total_size` is not the bytes of all tensors.
 SafetensorsFile load_safetensors(const std::filesystem::path& path);
 
 /// Only the tensors: load_safetensors(path).tensors.

@@ -1,6 +1,8 @@
 #include "quanta/runtime/detail/pickle_globals.h"
 
+#include <algorithm>
 #include <array>
+#include <span>
 
 namespace quanta::detail {
 namespace {
@@ -89,6 +91,29 @@ constexpr std::array kSchemes{
     QScheme::PerChannelSymmetric, QScheme::PerChannelAffineFloatQParams,
 };
 
+// Modules (and all below them) of which a pickle takes functions only to run them.
+constexpr std::array<std::string_view, 17> kRefusedModules{
+    "os",     "posix",  "nt",     "sys",     "subprocess", "shutil",  "importlib",  "runpy", "pty",
+    "ctypes", "socket", "pickle", "_pickle", "marshal",    "asyncio", "webbrowser", "pdb"};
+
+// Parts of torch whose names make tensors, storages and dtypes.
+constexpr std::array<std::string_view, 6> kTensorModules{
+    "torch", "torch._utils", "torch._tensor", "torch._C", "torch.storage", "torch.serialization"};
+
+// Builtins that stand in checkpoints; getattr makes the bound methods of schedulers.
+constexpr std::array<std::string_view, 8> kOpaqueBuiltins{
+    "object", "slice", "range", "frozenset", "type", "bytes", "Ellipsis", "getattr"};
+
+bool contains(std::span<const std::string_view> names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+bool may_be_opaque(std::string_view module, std::string_view name) {
+  const std::string_view top = module.substr(0, module.find('.'));
+  if (top == "builtins" || top == "__builtin__") return contains(kOpaqueBuiltins, name);
+  return !contains(kRefusedModules, top) && !contains(kTensorModules, module);
+}
+
 PickleGlobal of_kind(Kind kind) {
   PickleGlobal global;
   global.kind = kind;
@@ -105,9 +130,9 @@ std::optional<PickleGlobal> find_pickle_global(std::string_view module, std::str
     for (const Builtin& entry : kBuiltins) {
       if (entry.name == name) return of_kind(entry.kind);
     }
-    return std::nullopt;
   }
   if (module.starts_with("__torch__.torch.classes.")) return of_kind(Kind::ScriptClass);
+  if (may_be_opaque(module, name)) return of_kind(Kind::Opaque);
   if (module != "torch") return std::nullopt;
 
   for (const StorageName& entry : kStorages) {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Private: the only names that a pickle may mention. Each stands for data or for a way to build
-// data that Quanta knows; none can run code.
+// Private: the names that a pickle may mention. Each stands for data, for a way to build data that
+// Quanta knows, or for something that is left out; none can run code.
 
 #include <cstdint>
 #include <optional>
@@ -40,13 +40,17 @@ struct PickleGlobal {
     QSchemeValue,
     ScriptObjectType,  ///< torch.ScriptObject: the class name stands in the state
     ScriptClass,       ///< __torch__.torch.classes.*: the class name is the global itself
+    Opaque,            ///< another class or function: what it would make is left out
   };
   Kind kind = Kind::PlainType;
   DType dtype = DType::Float32;
   QScheme qscheme = QScheme::PerTensorAffine;
 };
 
-/// Nothing when the name is not on the list.
+/// Names outside the list are Opaque, save for two kinds, which give nothing: modules whose
+/// functions reach beyond the file (os, sys, subprocess, most of builtins, ...), which no honest
+/// file mentions, and those of torch that make tensors, storages and dtypes, as a tensor may not
+/// be left out in silence.
 std::optional<PickleGlobal> find_pickle_global(std::string_view module, std::string_view name);
 
 }  // namespace quanta::detail

@@ -19,6 +19,20 @@ using GlobalKind = PickleGlobal::Kind;
 // A node takes about 100 bytes and an opcode may be one byte: together some 900 MB at worst.
 constexpr std::size_t kMaxNodes = std::size_t{1} << 23;
 constexpr std::size_t kMaxLongBytes = 255;
+constexpr std::size_t kMaxShownName = 200;  // of a module or a name, in messages
+constexpr std::size_t kMaxOpaqueName = 1000;
+// A torch.nn.Module sets its own attributes first; a bound, as a state may be given many times.
+constexpr std::size_t kMaxModuleAttributes = 64;
+
+/// Whether the class is one of which whole networks are made.
+bool is_module_class(std::string_view name) {
+  for (const std::string_view prefix :
+       {"torch.nn.modules.", "torch.ao.nn.", "torch.fx.", "torch.nn.quantized.",
+        "torchvision.models.", "timm.", "transformers.models."}) {
+    if (name.starts_with(prefix)) return true;
+  }
+  return false;
+}
 
 /// Little-endian two's complement -> decimal digits.
 std::string to_decimal(std::span<const std::byte> bytes) {
@@ -182,16 +196,20 @@ class Machine {
   }
 
   void push_global(std::string_view module, std::string_view name) {
-    const auto global = find_pickle_global(module, name);
+    const bool printable = is_utf8(module) && is_utf8(name);
+    const auto global = printable ? find_pickle_global(module, name) : std::nullopt;
     if (!global) {
-      const bool printable = is_utf8(module) && is_utf8(name);
-      const bool is_class = module.starts_with("torch.nn") || module.starts_with("torch.ao") ||
-                            module.starts_with("torchvision") || module == "__main__";
-      fail(fmt::format(
-          "expected a name from the list of known ones, got {}{}",
-          printable ? fmt::format("'{}.{}'", module.substr(0, 200), name.substr(0, 200))
-                    : "other bytes",
-          is_class ? " (the file holds a whole module; save its state_dict() instead)" : ""));
+      fail(fmt::format("expected a name from the list of known ones, got {}{}",
+                       printable ? fmt::format("'{}.{}'", module.substr(0, kMaxShownName),
+                                               name.substr(0, kMaxShownName))
+                                 : "other bytes",
+                       printable && !module.starts_with("torch")
+                           ? " (a file with weights has no use for it; do not trust the file)"
+                           : ""));
+    }
+    if (global->kind == GlobalKind::Opaque && module.size() + name.size() > kMaxOpaqueName) {
+      fail(fmt::format("expected the name of a class of at most {} bytes, got {}", kMaxOpaqueName,
+                       module.size() + name.size()));
     }
     PickleNode& node = push(Kind::Global);
     node.global = *global;
@@ -213,6 +231,7 @@ class Machine {
 
   void append(std::vector<PickleNode*> items, Kind kind, std::string_view opcode) {
     PickleNode& target = top(opcode);
+    if (target.kind == Kind::Opaque) return;
     if (target.kind != kind) {
       fail(fmt::format("{}: expected a {} on the stack, got another value", opcode,
                        kind == Kind::List ? "list" : "set"));
@@ -222,6 +241,7 @@ class Machine {
 
   void set_items(const std::vector<PickleNode*>& items, std::string_view opcode) {
     PickleNode& target = top(opcode);
+    if (target.kind == Kind::Opaque) return;
     if (target.kind != Kind::Dict)
       fail(fmt::format("{}: expected a dict on the stack, got another value", opcode));
     if (items.size() % 2 != 0)
@@ -234,6 +254,9 @@ class Machine {
   void reduce() {
     PickleNode* arguments = pop("REDUCE");
     PickleNode* callable = pop("REDUCE");
+    if (is_opaque(*callable) && arguments->kind == Kind::Tuple) {
+      return push_opaque(*callable, *arguments);
+    }
     if (callable->kind != Kind::Global) fail("REDUCE: expected a known name, got another value");
     if (arguments->kind != Kind::Tuple)
       fail("REDUCE: expected a tuple of arguments, got another value");
@@ -272,9 +295,30 @@ class Machine {
       case GlobalKind::QSchemeValue:
       case GlobalKind::ScriptObjectType:
       case GlobalKind::ScriptClass:
+      case GlobalKind::Opaque:
         break;
     }
     fail(fmt::format("REDUCE: expected a known function, got '{}'", callable->text));
+  }
+
+  static bool is_opaque(const PickleNode& node) {
+    return node.kind == Kind::Opaque ||
+           (node.kind == Kind::Global && node.global.kind == GlobalKind::Opaque);
+  }
+
+  /// What `callable` would make. copyreg's function makes an object of the class that is its
+  /// argument.
+  void push_opaque(const PickleNode& callable, const PickleNode& arguments) {
+    const bool names_class = callable.text == "copyreg._reconstructor" ||
+                             callable.text == "copy_reg._reconstructor" ||
+                             callable.text == "copyreg.__newobj__";
+    const PickleNode* type = &callable;
+    if (names_class && !arguments.items.empty() && arguments.items[0]->kind == Kind::Global) {
+      type = arguments.items[0];
+    }
+    PickleNode& node = push(Kind::Opaque);
+    node.text = type->text;
+    node.integer = is_module_class(node.text) ? 1 : 0;
   }
 
   void push_dict(const PickleNode& callable, const PickleNode& arguments) {
@@ -283,6 +327,7 @@ class Machine {
       // defaultdict(factory), Counter(dict), OrderedDict([(key, value), ...]).
       if (argument->kind == Kind::Global && argument->global.kind == GlobalKind::PlainType)
         continue;
+      if (is_opaque(*argument)) continue;
       if (argument->kind == Kind::None) continue;
       if (argument->kind == Kind::Dict) {
         charge(argument->items.size());
@@ -323,6 +368,7 @@ class Machine {
   void new_object() {
     const PickleNode* arguments = pop("NEWOBJ");
     PickleNode* type = pop("NEWOBJ");
+    if (is_opaque(*type) && arguments->kind == Kind::Tuple) return push_opaque(*type, *arguments);
     if (type->kind != Kind::Global || (type->global.kind != GlobalKind::ScriptObjectType &&
                                        type->global.kind != GlobalKind::ScriptClass)) {
       fail("NEWOBJ: expected the class of a script object, got another value");
@@ -333,9 +379,22 @@ class Machine {
     push(Kind::Object).items = {type};
   }
 
+  static bool has_key(const PickleNode& dict, std::string_view name) {
+    if (dict.kind != Kind::Dict) return false;
+    const std::size_t end = std::min(dict.items.size(), 2 * kMaxModuleAttributes);
+    for (std::size_t i = 0; i < end; i += 2) {
+      if (dict.items[i]->kind == Kind::String && dict.items[i]->text == name) return true;
+    }
+    return false;
+  }
+
   void build() {
     PickleNode* state = pop("BUILD");
     PickleNode& target = top("BUILD");
+    if (target.kind == Kind::Opaque) {
+      if (has_key(*state, "_parameters") && has_key(*state, "_modules")) target.integer = 1;
+      return;
+    }
     if (target.kind != Kind::Dict && target.kind != Kind::Object) {
       fail("BUILD: expected a dict or a script object on the stack, got another value");
     }

@@ -1,7 +1,8 @@
 #pragma once
 
 // Private: reads a pickle into a graph of plain nodes. Nothing is called: REDUCE, NEWOBJ and BUILD
-// make nodes that say what was asked for, over the fixed list of names of pickle_globals.h.
+// make nodes that say what was asked for, over the names of pickle_globals.h. What names outside
+// its list would make is one Opaque node; its parts are dropped.
 
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +33,7 @@ struct PickleNode {
     Persistent,  ///< `items`: the id
     Call,        ///< `items`: the Global and the tuple of arguments
     Object,      ///< `items`: the Global
+    Opaque,      ///< `text`: the class or function; `integer`: 1 for a module (torch.nn.Module)
   };
   Kind kind = Kind::None;
   PickleGlobal global;

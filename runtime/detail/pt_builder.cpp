@@ -75,6 +75,8 @@ std::string_view describe(const PickleNode& node) {
       return is_tensor_call(node) ? "a tensor" : "the result of a call";
     case Kind::Object:
       return "a script object";
+    case Kind::Opaque:
+      return node.text;
   }
   return "another value";
 }
@@ -103,10 +105,10 @@ PtBuilder::PtBuilder(const Pickle& pickle, std::size_t pickle_bytes, std::string
   }
 }
 
-PickleValue PtBuilder::build(ReadStorage read_storage, ByteOrder order) {
+PickleValue PtBuilder::build(const PickleNode& node, ReadStorage read_storage, ByteOrder order) {
   read_storage_ = std::move(read_storage);
   order_ = order;
-  return convert(*pickle_.root, 0);
+  return convert(node, 0);
 }
 
 void PtBuilder::fail(const PickleNode& node, std::string_view text) const {
@@ -222,6 +224,8 @@ PickleValue PtBuilder::convert_open(const PickleNode& node, int depth) {
       return convert_call(node, depth);
     case Kind::Object:
       return convert_object(node, depth);
+    case Kind::Opaque:
+      return PickleValue(PickleValue::Opaque{node.text, node.integer != 0});
   }
   fail(node, "expected a value, got something else");
 }
@@ -271,6 +275,8 @@ PickleValue PtBuilder::convert_global(const PickleNode& node) const {
       return PickleValue(node.global.qscheme);
     case GlobalKind::Layout:
       return make_object("torch.layout", PickleValue(node.text));
+    case GlobalKind::Opaque:
+      return PickleValue(PickleValue::Opaque{node.text, false});
     case GlobalKind::UnsupportedDType:
       fail(node, fmt::format("expected a dtype that Quanta has, got {}", node.text));
     default:

@@ -46,7 +46,8 @@ class PtBuilder {
   /// The storages by key, in the order of the file; each key once.
   const std::vector<StorageReference>& storages() const noexcept { return storages_; }
 
-  PickleValue build(ReadStorage read_storage, ByteOrder order);
+  /// The value of `node`, which is one of the pickle's. Storages that it does not need are not read.
+  PickleValue build(const PickleNode& node, ReadStorage read_storage, ByteOrder order);
 
  private:
   struct LoadedStorage {

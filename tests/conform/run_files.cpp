@@ -37,6 +37,9 @@ Value other_value(const PickleValue& leaf) {
     Value operator()(const PickleValue::Object& object) const {
       return named("object", object.type);
     }
+    Value operator()(const PickleValue::Opaque& opaque) const {
+      return named("opaque", opaque.type);
+    }
     Value operator()(const PickleValue::TensorValue&) const { return {}; }
     Value operator()(const PickleValue::Sequence&) const { return List(); }
     Value operator()(const PickleValue::Dict&) const { return Object(); }

@@ -17,8 +17,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         // A view with strides of zero may have any number of elements.
         if (tensor != nullptr && tensor->tensor.numel() < 100000) tensor->tensor.to_float_vector();
       });
+      quanta::opaque_values(value);
     } catch (const quanta::ArgumentError&) {
     }
+  } catch (const quanta::FileError&) {
+  }
+  try {
+    quanta::parse_pt(std::as_bytes(std::span(data, size)), "fuzz", "model");
   } catch (const quanta::FileError&) {
   }
   return 0;

@@ -43,7 +43,7 @@ void print_onnx_operators() {
 int run_inspect(const InspectOptions& options) {
   const std::filesystem::path path(options.path);
   if (path.extension() == ".onnx") return inspect_onnx(options);
-  const bool is_safetensors = path.extension() == ".safetensors";
+  const bool is_safetensors = path.extension() == ".safetensors" || path.extension() == ".json";
   StateDict tensors;
   if (is_safetensors) {
     SafetensorsFile file = load_safetensors(path);
@@ -52,7 +52,11 @@ int run_inspect(const InspectOptions& options) {
     }
     tensors = std::move(file.tensors);
   } else {
-    tensors = read_pt_state_dict(path);
+    const PickleValue value = read_pt(path);
+    for (const OpaqueValue& opaque : opaque_values(value)) {
+      fmt::print("# {}: {} (not read)\n", opaque.path, opaque.type);
+    }
+    tensors = flatten_tensors(value);
   }
   std::size_t bytes = 0;
   for (const auto& [name, tensor] : tensors) {
