@@ -31,7 +31,9 @@ void describe(HistogramObserverOptions& options, SettingFields& fields);
 /// When a batch widens the range, the old counts are spread over the new bins (each old bin in 16
 /// parts, each part to the bin its centre lies in), so the counts depend a little on the order of
 /// batches. Infinite values are skipped; NaN throws ArgumentError. The arithmetic is that of torch
-/// 2.5 and later. State: eps [1], histogram [bins], min_val [], max_val [].
+/// 2.5 and later: one histogram and range give torch's scale and zero point to the last bit (beyond
+/// 32768 bins torch may sum on several threads). State: eps [1], histogram [bins], min_val [],
+/// max_val [].
 class HistogramObserver : public UniformObserver {
  public:
   using Options = HistogramObserverOptions;

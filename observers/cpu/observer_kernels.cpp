@@ -141,6 +141,22 @@ void count_in_bins(const float* x, std::int64_t count, const BinRule& rule, std:
   }
 }
 
+// The largest integer that is not above a / b, b > 0: torch's division with rounding_mode "floor".
+// The rounded quotient of an a just below a multiple of b can be that multiple; the remainder shows
+// it.
+inline float floor_division(float a, float b) {
+  const float quotient = std::floor(a / b);
+  return std::fma(-quotient, b, a) < 0.0F ? quotient - 1.0F : quotient;
+}
+#if QUANTA_VECTORS
+HWY_INLINE FloatVec floor_division(FloatVec a, FloatVec b) {
+  const FloatTag d;
+  const auto quotient = hn::Floor(hn::Div(a, b));
+  const auto is_above = hn::Lt(hn::NegMulAdd(quotient, b, a), hn::Zero(d));
+  return hn::Sub(quotient, hn::IfThenElseZero(is_above, hn::Set(d, 1.0F)));
+}
+#endif
+
 // One source bin: the values are spread evenly over [begin, end), and every value is moved to the
 // centre of the step it lies in. The integral of squared distance is taken in three parts: up to
 // the end of the first step, whole steps, and the last step.
@@ -154,9 +170,9 @@ void errors_of_bins(const float* index, const float* density, std::int64_t count
     const float begin = (position - terms.start) * terms.bin_width;
     const float end = begin + terms.bin_width;
     const float step_begin =
-        std::min(std::max(std::floor(begin / terms.dst_width), 0.0F), terms.last_dst);
+        std::min(std::max(floor_division(begin, terms.dst_width), 0.0F), terms.last_dst);
     const float step_end =
-        std::min(std::max(std::floor(end / terms.dst_width), 0.0F), terms.last_dst);
+        std::min(std::max(floor_division(end, terms.dst_width), 0.0F), terms.last_dst);
     const float from = begin - (step_begin + 0.5F) * terms.dst_width;
     const float to = end - (step_end * terms.dst_width + half);
     const float head = rho * ((half_cubed - from * from * from) / 3.0F);
@@ -182,8 +198,8 @@ void errors_of_bins(const float* index, const float* density, std::int64_t count
     const auto rho = hn::LoadU(d, density + i);
     const auto begin = hn::Mul(hn::Sub(hn::LoadU(d, index + i), start), bin_width);
     const auto end = hn::Add(begin, bin_width);
-    const auto step_begin = hn::Min(hn::Max(hn::Floor(hn::Div(begin, dst_width)), zero), last_dst);
-    const auto step_end = hn::Min(hn::Max(hn::Floor(hn::Div(end, dst_width)), zero), last_dst);
+    const auto step_begin = hn::Min(hn::Max(floor_division(begin, dst_width), zero), last_dst);
+    const auto step_end = hn::Min(hn::Max(floor_division(end, dst_width), zero), last_dst);
     const auto from = hn::Sub(begin, hn::Mul(hn::Add(step_begin, half_step), dst_width));
     const auto to = hn::Sub(end, hn::Add(hn::Mul(step_end, dst_width), hn::Set(d, terms.half_dst)));
     const auto from_cubed = hn::Mul(hn::Mul(from, from), from);

@@ -1,12 +1,11 @@
 #include "quanta/observers/detail/torch_histogram.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "quanta/observers/cpu/observer_kernels.h"
+#include "quanta/observers/detail/cascade_sum.h"
 #include "quanta/observers/detail/histogram.h"
 
 namespace quanta::detail {
@@ -62,9 +61,9 @@ std::vector<float> rescale_histogram(const std::vector<float>& histogram, float 
                                      float old_max, float new_min, float new_max) {
   const auto bins = static_cast<std::int64_t>(histogram.size());
   if (old_min == old_max) {
-    const double total = std::accumulate(histogram.begin(), histogram.end(), 0.0);
+    const float total = cascade_sum(histogram);
     std::vector<float> result = torch_histc({&old_min, 1}, bins, new_min, new_max);
-    for (float& value : result) value *= static_cast<float>(total);
+    for (float& value : result) value *= total;
     return result;
   }
 
@@ -91,7 +90,8 @@ std::vector<float> rescale_histogram(const std::vector<float>& histogram, float 
 
 namespace {
 
-// The error of keeping a part of the bins. Bins without counts add nothing and are left out.
+// The error of keeping a part of the bins. Bins without counts have none: it is not calculated, but
+// they have their places in the sum.
 class CropError {
  public:
   CropError(const std::vector<float>& histogram, float min, float max, double levels)
@@ -101,10 +101,12 @@ class CropError {
     const auto width = static_cast<float>(bin_width_);
     for (std::size_t i = 0; i < histogram.size(); ++i) {
       if (histogram[i] == 0.0F) continue;
+      bins_.push_back(i);
       index_.push_back(static_cast<float>(i));
       density_.push_back(histogram[i] / width);
     }
     errors_.resize(index_.size());
+    error_of_bin_.resize(histogram.size());
   }
 
   float operator()(std::int64_t first, std::int64_t last) {
@@ -115,37 +117,33 @@ class CropError {
                                 static_cast<float>(levels_ - 1.0)};
     cpu::quantization_errors(index_.data(), density_.data(),
                              static_cast<std::int64_t>(index_.size()), terms, errors_.data());
-    // In double and in a fixed order: the same on every machine, whatever the vector length. The
-    // lanes only break the chain of additions.
-    std::array<double, 8> lanes{};
-    std::size_t i = 0;
-    for (; i + 8 <= errors_.size(); i += 8) {
-      for (std::size_t lane = 0; lane < 8; ++lane) lanes[lane] += errors_[i + lane];
-    }
-    for (; i < errors_.size(); ++i) lanes[0] += errors_[i];
-    return static_cast<float>(std::accumulate(lanes.begin(), lanes.end(), 0.0));
+    for (std::size_t i = 0; i < bins_.size(); ++i) error_of_bin_[bins_[i]] = errors_[i];
+    return cascade_sum(error_of_bin_);
   }
 
  private:
   double bin_width_;
   double levels_;
+  std::vector<std::size_t> bins_;
   std::vector<float> index_;
   std::vector<float> density_;
   std::vector<float> errors_;
+  std::vector<float> error_of_bin_;
 };
 
 }  // namespace
 
 BinRange search_bins(const std::vector<float>& histogram, float min, float max, double levels) {
   const auto bins = static_cast<std::int64_t>(histogram.size());
-  // torch.cumsum adds in double and stores float32.
+  // torch.cumsum adds in double and stores float32; torch.sum adds in float32, in its own order.
+  // The first steps of the search go by the last bit of the two.
   std::vector<float> cumulative(histogram.size());
   double sum = 0.0;
   for (std::size_t i = 0; i < histogram.size(); ++i) {
     sum += static_cast<double>(histogram[i]);
     cumulative[i] = static_cast<float>(sum);
   }
-  const auto total = static_cast<double>(static_cast<float>(sum));
+  const auto total = static_cast<double>(cascade_sum(histogram));
 
   CropError error(histogram, min, max, levels);
   constexpr double kStep = 1e-5;

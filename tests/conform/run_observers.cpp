@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "collector_settings.h"
+#include "network.h"
 #include "quanta/observers/histogram_observer.h"
 #include "registry.h"
 
@@ -35,6 +36,14 @@ Tensor stack(const std::vector<Tensor>& parts) {
   return result;
 }
 
+void set_search_range(Outputs& outputs, const Observer& observer) {
+  const auto* histogram = dynamic_cast<const HistogramObserver*>(&observer);
+  if (histogram == nullptr || !histogram->has_data()) return;
+  const HistogramObserver::Range range = histogram->search_range();
+  outputs.set("search_min", Tensor::scalar(static_cast<double>(range.min)));
+  outputs.set("search_max", Tensor::scalar(static_cast<double>(range.max)));
+}
+
 Outputs run_observer(const Case& test) {
   const std::shared_ptr<Observer> observer = make_observer(test);
   std::vector<Tensor> min_after_batch;
@@ -61,16 +70,23 @@ Outputs run_observer(const Case& test) {
     outputs.set("min_after_batch", stack(min_after_batch));
     outputs.set("max_after_batch", stack(max_after_batch));
   }
-  const auto* histogram = dynamic_cast<const HistogramObserver*>(observer.get());
-  if (histogram != nullptr && histogram->has_data()) {
-    const HistogramObserver::Range range = histogram->search_range();
-    outputs.set("search_min", Tensor::scalar(static_cast<double>(range.min)));
-    outputs.set("search_max", Tensor::scalar(static_cast<double>(range.max)));
-  }
+  set_search_range(outputs, *observer);
   return outputs;
 }
 
-const Registration kOps{{"observer", run_observer}};
+/// What follows from a state that PyTorch had.
+Outputs run_observer_state(const Case& test) {
+  const std::shared_ptr<Observer> observer = make_observer(test);
+  observer->load_state(state_dict_from(test.object("state_dict")), "");
+  Outputs outputs;
+  const ObservedQParams qparams = observer->calculate_qparams();
+  outputs.set("scale", qparams.scale);
+  outputs.set("zero_point", qparams.zero_point);
+  set_search_range(outputs, *observer);
+  return outputs;
+}
+
+const Registration kOps{{"observer", run_observer}, {"observer_state", run_observer_state}};
 
 }  // namespace
 }  // namespace quanta::conform
