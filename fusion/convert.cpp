@@ -67,6 +67,12 @@ class Converter {
   void commit(Module& root) {
     QUANTA_CHECK(problems_.empty(),
                  "convert: model: expected a prepared and calibrated model, got:{}", problems_);
+    QUANTA_CHECK(
+        !replacements_.empty() || !root.named_children().empty(),
+        "convert: model: expected a network with layers below it, got a single {}: the "
+        "root itself is not replaced; wrap it in nn::QuantWrapper or nn::Sequential before "
+        "prepare",
+        root.type_name());
     QUANTA_CHECK(!replacements_.empty(),
                  "convert: model: expected modules with a QConfig that can be quantized (call "
                  "prepare first; the root itself is not replaced), got none in {}",

@@ -12,9 +12,11 @@ namespace {
 
 void check_model(const nn::Module& model) {
   for (const auto& [path, module] : model.named_modules()) {
-    QUANTA_CHECK(!module->is_training(),
-                 "freeze: model: expected a model in eval mode, got {} in train mode",
-                 path.empty() ? "the model" : path);
+    QUANTA_CHECK(
+        !module->is_training(),
+        "freeze: model: expected a model in eval mode (call eval() first), got {} in train "
+        "mode",
+        path.empty() ? "the model" : path);
     QUANTA_CHECK(module->is_plain_call(),
                  "freeze: model: expected no hooks and observers, got one on {}",
                  path.empty() ? "the model" : path);

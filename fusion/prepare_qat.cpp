@@ -100,6 +100,10 @@ void prepare_qat_(Module& model, const QConfigMapping& qconfigs, const ModuleMap
   QUANTA_CHECK(has_usable_qconfig(model),
                "prepare_qat: qconfigs: expected a QConfig for some module (pass "
                "get_default_qat_qconfig()), got none");
+  QUANTA_CHECK(!model.named_children().empty() || mapping.find(model) == nullptr,
+               "prepare_qat: model: expected a network with layers below it, got a single {}: the "
+               "root itself is not replaced; wrap it in nn::QuantWrapper or nn::Sequential first",
+               model.type_name());
   QatPlan plan(mapping, custom);
   plan.visit(model, "");
   CustomModulePlan custom_plan(custom);

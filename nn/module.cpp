@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "quanta/nn/detail/class_name.h"
+#include "quanta/nn/detail/state_advice.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/module_path.h"
@@ -610,6 +611,9 @@ LoadResult Module::load_state_dict(const StateDict& state, Strict strict) {
     text += fmt::format("\n  unexpected names: {}", joined(result.unexpected_keys));
   }
   for (const std::string& problem : reader.problems_) text += "\n  " + problem;
+  if (!text.empty()) {
+    text += detail::state_advice(state, state_dict(), result.missing_keys, result.unexpected_keys);
+  }
   QUANTA_CHECK(text.empty(), "load_state_dict: state: expected the names and sizes of {}, got:{}",
                type_name(), text);
   const autograd::NoGradGuard guard;

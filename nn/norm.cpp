@@ -43,7 +43,9 @@ BatchNormNd::BatchNormNd(const BatchNormOptions& options, std::int64_t min_rank,
 
 void BatchNormNd::check_input(const Tensor& x) const {
   QUANTA_CHECK(x.dim() >= min_rank_ && x.dim() <= max_rank_,
-               "{}: x: expected {} to {} dimensions, got {}", type_name(), min_rank_, max_rank_,
+               "{}: x: expected {} dimensions, got {}", type_name(),
+               min_rank_ == max_rank_ ? fmt::format("{}", min_rank_)
+                                      : fmt::format("{} to {}", min_rank_, max_rank_),
                x.sizes());
   QUANTA_CHECK(x.size(1) == options_.num_features, "{}: x: expected {} channels, got {}",
                type_name(), options_.num_features, x.sizes());

@@ -270,13 +270,54 @@ bool Tensor::matches_type(ElementKind wanted) const noexcept {
   return false;
 }
 
+namespace {
+
+/// The C++ type of a dtype's elements, or of the bytes or codes that stand for them.
+const char* element_type(DType dtype) noexcept {
+  switch (dtype) {
+    case DType::Float32:
+      return "float";
+    case DType::Float64:
+      return "double";
+    case DType::Float16:
+    case DType::BFloat16:
+    case DType::UInt16:
+      return "std::uint16_t";
+    case DType::Int16:
+      return "std::int16_t";
+    case DType::Int32:
+    case DType::QInt32:
+      return "std::int32_t";
+    case DType::Int64:
+      return "std::int64_t";
+    case DType::Int8:
+    case DType::QInt8:
+      return "std::int8_t";
+    case DType::Bool:
+      return "bool";
+    case DType::Float8E4M3FN:
+    case DType::Float8E5M2:
+    case DType::UInt8:
+    case DType::QUInt8:
+    case DType::QUInt4x2:
+    case DType::QUInt2x4:
+      return "std::uint8_t";
+  }
+  return "std::byte";
+}
+
+}  // namespace
+
 void Tensor::throw_type_mismatch(ElementKind wanted) const {
-  const char* kind = wanted.kind == 'f'   ? "floating"
-                     : wanted.kind == 'i' ? "signed"
-                     : wanted.kind == 'u' ? "unsigned"
-                                          : "bool";
-  throw ArgumentError(fmt::format("Tensor::data: dtype: expected a type of {} bytes ({}), got {}",
-                                  wanted.bytes, kind, impl_->dtype));
+  std::string type = "bool";
+  if (wanted.kind == 'f') type = wanted.bytes == 4 ? "float" : "double";
+  if (wanted.kind == 'i') type = fmt::format("std::int{}_t", 8 * wanted.bytes);
+  if (wanted.kind == 'u') type = fmt::format("std::uint{}_t", 8 * wanted.bytes);
+  throw ArgumentError(
+      fmt::format("Tensor::data: dtype: expected a tensor whose elements are {0}, got {1}: ask a "
+                  "{1} tensor for "
+                  "data<{2}>(), or convert it with to(DType)",
+                  type, impl_->dtype, element_type(impl_->dtype)));
 }
 
 double Tensor::item() const {

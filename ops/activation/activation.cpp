@@ -46,6 +46,10 @@ struct Dropout final : ComposedOp<Dropout> {
   explicit Dropout(double probability) : p(probability) {}
   std::vector<Tensor> compose(const Arguments& in) const override {
     const Tensor& x = in[0];
+    QUANTA_SUPPORTED(!x.defined() || !x.is_quantized(),
+                     "dropout: x: expected Float32, got {}: codes pass unchanged through "
+                     "quantized::dropout, and through a module nn::Dropout in eval mode",
+                     x.dtype());
     check_float_unary(kName, x);
     check_probability(kName, p);
     Tensor mask = Tensor::empty(x.sizes(), x.dtype());

@@ -33,13 +33,24 @@ inline void check_unary(std::string_view op, const Tensor& x) {
   }
 }
 
+/// The module that convert gives the result's scale and zero point; empty for an op without one.
+constexpr std::string_view module_of(std::string_view op) noexcept {
+  if (op == "softmax") return "nn::Softmax";
+  if (op == "hardswish") return "nn::Hardswish";
+  if (op == "elu") return "nn::ELU";
+  return {};
+}
+
 /// For operations whose quantized form lives in namespace quantized.
 inline void check_float_unary(std::string_view op, const Tensor& x) {
   QUANTA_CHECK(x.defined(), "{}: x: expected a Float32 tensor, got an undefined one", op);
+  const std::string_view module = x.is_quantized() ? module_of(op) : std::string_view();
   QUANTA_SUPPORTED(!x.is_quantized(),
-                   "{}: x: expected Float32, got {}; quantized::{} takes the result's scale and "
-                   "zero point",
-                   op, x.dtype(), op);
+                   "{0}: x: expected Float32, got {1}; quantized::{0} takes the result's scale and "
+                   "zero point{2}{3}",
+                   op, x.dtype(),
+                   module.empty() ? "" : ": in a network that is converted, call a module ",
+                   module);
   detail::check_floats(op, "x", x);
 }
 

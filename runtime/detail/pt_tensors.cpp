@@ -92,7 +92,9 @@ PickleValue::TensorValue PtBuilder::call_rebuild(const PickleNode& node, const P
   const Arguments& arguments = arguments_node.items;
   const auto expect_count = [&](std::size_t least, std::size_t most) {
     if (arguments.size() < least || arguments.size() > most) {
-      fail(node, fmt::format("{}: expected {} to {} arguments, got {}", function.text, least, most,
+      fail(node, fmt::format("{}: expected {} arguments, got {}", function.text,
+                             least == most ? fmt::format("{}", least)
+                                           : fmt::format("{} to {}", least, most),
                              arguments.size()));
     }
   };

@@ -1,6 +1,7 @@
 #include "quanta/nn/models/detail/conv_norm.h"
 
 #include <algorithm>
+#include <string_view>
 #include <typeinfo>
 #include <utility>
 
@@ -56,6 +57,14 @@ std::vector<std::vector<std::string>> conv_norm_groups(const Module& model) {
 void read_unused_skip_add(StateReader& reader) {
   reader.find("skip_add.scale");
   reader.find("skip_add.zero_point");
+  // The states of torch's observers and fake quantizers, those of the observer within included.
+  for (const std::string_view name :
+       {"eps", "min_val", "max_val", "histogram", "scale", "zero_point", "fake_quant_enabled",
+        "observer_enabled", "static_enabled", "learning_enabled"}) {
+    const std::string suffix = "activation_post_process." + std::string(name);
+    reader.find("skip_add." + suffix);
+    reader.find("skip_add.activation_post_process." + suffix);
+  }
 }
 
 }  // namespace quanta::nn::models::detail

@@ -28,8 +28,9 @@ std::shared_ptr<Sequential> conv_norm_activation(const Conv2dOptions& conv, Batc
 /// In every Sequential of `model`: a convolution, the batch norm after it, and a ReLU after that.
 std::vector<std::vector<std::string>> conv_norm_groups(const Module& model);
 
-/// Takes note of what torchvision's converted networks save for a skip_add that is never called,
-/// scale 1 and zero point 0, so that their files load strictly into blocks without one.
+/// Takes note of what torchvision's networks save for a skip_add that is never called, so that
+/// their files load strictly into blocks without one: scale 1 and zero point 0 of converted ones,
+/// the observers and fake quantizers of prepared ones.
 void read_unused_skip_add(StateReader& reader);
 
 }  // namespace quanta::nn::models::detail
