@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "quanta/runtime/check.h"
@@ -14,6 +15,7 @@
 #include "quanta/runtime/detail/mapped_file.h"
 #include "quanta/runtime/detail/safetensors_format.h"
 #include "quanta/runtime/detail/safetensors_index.h"
+#include "quanta/runtime/detail/torchao.h"
 
 // Format: https://huggingface.co/docs/safetensors/index#format
 
@@ -194,6 +196,67 @@ void refuse_foreign(std::span<const std::byte> bytes, const std::string& file) {
   throw FileError(fmt::format("{}: byte 0: expected a .safetensors file, got {}", file, known));
 }
 
+/// The weights of torchao's flatten_tensor_state_dict: "fc.weight" is described in the metadata, and
+/// its parts are "fc._weight_qdata", "fc._weight_scale" and "fc._weight_zero_point".
+void restore_torchao(SafetensorsFile& result, const std::string& file) {
+  if (!result.metadata.contains("tensor_names")) return;
+  // Weights and their names by the name of their codes.
+  std::map<std::string, std::pair<std::string, QTensor>> weights;
+  std::set<std::string> parts;
+  for (const auto& [name, text] : result.metadata) {
+    if (name == "tensor_names" || !text.starts_with('{')) continue;
+    const std::string where = fmt::format("{}: metadata of '{}'", file, name);
+    const Json json = detail::parse_json(text, where);
+    const Json* type = json.find("_type");
+    if (type == nullptr || type->as_string() == nullptr || *type->as_string() != "Int8Tensor") {
+      continue;
+    }
+    const std::size_t dot = name.rfind('.');
+    const std::string prefix =
+        dot == std::string::npos
+            ? fmt::format("_{}_", name)
+            : fmt::format("{}._{}_", name.substr(0, dot), name.substr(dot + 1));
+    detail::TorchaoInt8 int8;
+    const auto take = [&](std::string_view part) {
+      const Tensor* tensor = result.tensors.find(prefix + std::string(part));
+      if (tensor == nullptr) return Tensor();
+      parts.insert(prefix + std::string(part));
+      return *tensor;
+    };
+    int8.qdata = take("qdata");
+    int8.scale = take("scale");
+    int8.zero_point = take("zero_point");
+    const Json* data = json.find("_data");
+    const Json* block = data == nullptr ? nullptr : data->find("block_size");
+    const Json* activation = data == nullptr ? nullptr : data->find("act_quant_kwargs");
+    if (activation != nullptr && !activation->is_null()) {
+      throw FileError(fmt::format("{}: act_quant_kwargs: expected null (weights only), got {}",
+                                  where, activation->kind()));
+    }
+    if (block != nullptr && block->as_array() != nullptr && block->as_array()->size() == 2) {
+      for (const Json& size : *block->as_array()) {
+        int8.block_size.push_back(size.as_int() == nullptr ? -1 : *size.as_int());
+      }
+    }
+    if (result.tensors.contains(name)) {
+      throw FileError(
+          fmt::format("{}: expected its parts alone, got a tensor '{}' too", where, name));
+    }
+    weights.emplace(prefix + "qdata", std::pair(name, detail::restore_torchao_int8(int8, where)));
+  }
+  if (weights.empty()) return;
+  StateDict restored;
+  for (const auto& [name, tensor] : result.tensors) {
+    const auto weight = weights.find(name);
+    if (weight != weights.end()) {
+      restored.set(weight->second.first, weight->second.second);
+    } else if (!parts.contains(name)) {
+      restored.set(name, tensor);
+    }
+  }
+  result.tensors = std::move(restored);
+}
+
 SafetensorsFile parse(const Source& file_bytes, const std::string& file) {
   refuse_foreign(file_bytes.data, file);
   detail::ByteReader reader(file_bytes.data, file);
@@ -224,6 +287,7 @@ SafetensorsFile parse(const Source& file_bytes, const std::string& file) {
     result.tensors.set(entry.name, make_tensor(entry, source, file));
   }
   restore_quantized(result, file);
+  restore_torchao(result, file);
   return result;
 }
 

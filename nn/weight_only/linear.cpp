@@ -1,11 +1,13 @@
 #include "quanta/nn/weight_only/linear.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
 #include "quanta/nn/detail/from_float.h"
 #include "quanta/nn/detail/layer_options.h"
 #include "quanta/nn/linear.h"
+#include "quanta/ops/quantize.h"
 
 namespace quanta::nn::weight_only {
 namespace {
@@ -61,7 +63,35 @@ void Linear::save_state(StateDict& state, const std::string& prefix) const {
   if (bias().defined()) state.set(prefix + "bias", bias());
 }
 
+// A weight of torchao: codes with a scale for each output feature (see read_pt_state_dict).
+bool Linear::load_codes(StateReader& reader) {
+  const Tensor* weight = reader.find("weight");
+  if (weight == nullptr || weight->dtype() != DType::QInt8) return false;
+  const Tensor* new_bias = reader.find("bias");
+  try {
+    const QTensor codes(*weight);
+    QUANTA_CHECK(codes.is_per_channel() && codes.q_per_channel_axis() == 0,
+                 "expected a weight quantized per channel along axis 0, got another");
+    const std::vector<float> zero_points = codes.q_per_channel_zero_points().to_float_vector();
+    QUANTA_CHECK(
+        std::all_of(zero_points.begin(), zero_points.end(), [](float z) { return z == 0; }),
+        "expected zero points 0, got others");
+    QUANTA_CHECK(codes.sizes() == (Dims{packed_.out_features(), packed_.in_features()}),
+                 "expected [{}, {}], got {}", packed_.out_features(), packed_.in_features(),
+                 codes.sizes());
+    WeightOnlyPackedParams loaded(
+        int_repr(codes),
+        codes.q_per_channel_scales().to(DType::Float32).view({packed_.out_features(), 1}), Tensor(),
+        new_bias == nullptr ? Tensor() : *new_bias, WeightOnlyOptions{});
+    reader.on_commit([this, loaded = std::move(loaded)] { packed_ = loaded; });
+  } catch (const Error& error) {
+    reader.problem(fmt::format("{}: {}", reader.full_name("weight"), error.what()));
+  }
+  return true;
+}
+
 void Linear::load_state(StateReader& reader) {
+  if (load_codes(reader)) return;
   const Tensor* bytes = reader.require("weight_packed");
   const Tensor* scales = reader.require("weight_scale");
   const Tensor* format = reader.require("weight_format");

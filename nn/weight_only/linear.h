@@ -18,7 +18,8 @@ namespace quanta::nn::weight_only {
 ///
 /// State, described byte by byte in docs/files.md: `weight_packed`, `weight_scale`,
 /// `weight_zero_point` (asymmetric only), `weight_format` and `bias` (absent without one). A state
-/// decides on bits, group size, symmetry and bias; the features have to be the layer's own.
+/// decides on bits, group size, symmetry and bias; the features have to be the layer's own. A state
+/// with a QInt8 `weight` per channel (torchao's int8 weights) is taken as well.
 class Linear : public Module {
  public:
   /// Throws ArgumentError for empty parameters.
@@ -43,6 +44,8 @@ class Linear : public Module {
   void load_state(StateReader& reader) override;
 
  private:
+  bool load_codes(StateReader& reader);
+
   WeightOnlyPackedParams packed_;
 };
 

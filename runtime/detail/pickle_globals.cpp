@@ -27,6 +27,7 @@ constexpr std::array kNamed{
     Named{"torch._utils", "_rebuild_parameter", Kind::RebuildParameter},
     Named{"torch._utils", "_rebuild_parameter_with_state", Kind::RebuildParameterWithState},
     Named{"torch._tensor", "_rebuild_from_type_v2", Kind::RebuildFromType},
+    Named{"torch._utils", "_rebuild_wrapper_subclass", Kind::RebuildWrapperSubclass},
     Named{"torch.nn.parameter", "Parameter", Kind::TensorType},
     Named{"torch.nn", "Parameter", Kind::TensorType},
     Named{"torch", "Tensor", Kind::TensorType},

@@ -28,7 +28,8 @@ struct PickleGlobal {
     RebuildParameter,
     RebuildParameterWithState,
     RebuildFromType,
-    TensorType,  ///< torch.Tensor, Parameter: an argument of RebuildFromType
+    RebuildWrapperSubclass,  ///< an argument of RebuildFromType: tensors made of tensors
+    TensorType,              ///< torch.Tensor, Parameter: an argument of RebuildFromType
     Device,
     GetLayout,
     Layout,

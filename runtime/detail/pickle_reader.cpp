@@ -295,6 +295,7 @@ class Machine {
       case GlobalKind::QSchemeValue:
       case GlobalKind::ScriptObjectType:
       case GlobalKind::ScriptClass:
+      case GlobalKind::RebuildWrapperSubclass:
       case GlobalKind::Opaque:
         break;
     }

@@ -81,6 +81,8 @@ class PtBuilder {
   PickleValue::TensorValue build_tensor(const PickleNode& node, int depth);
   PickleValue::TensorValue call_rebuild(const PickleNode& node, const PickleNode& function,
                                         const PickleNode& arguments, int depth);
+  Tensor build_torchao(const PickleNode& node, const PickleNode& type, const PickleNode& state,
+                       int depth);
   View read_view(const PickleNode& node, const Arguments& arguments) const;
   Tensor make_tensor(const PickleNode& node, const View& view, DType dtype,
                      const Quantizer& quantizer);

@@ -5,6 +5,7 @@
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/file_sizes.h"
 #include "quanta/runtime/detail/pt_builder.h"
+#include "quanta/runtime/detail/torchao.h"
 
 // The half of PtBuilder that makes tensors: torch/_utils.py's _rebuild_* functions.
 
@@ -164,6 +165,10 @@ PickleValue::TensorValue PtBuilder::call_rebuild(const PickleNode& node, const P
     case GlobalKind::RebuildFromType:
       // (function, type, arguments, state): a tensor with Python attributes, which are dropped.
       expect_count(4, 4);
+      if (arguments[0]->kind == Kind::Global &&
+          arguments[0]->global.kind == GlobalKind::RebuildWrapperSubclass) {
+        return {build_torchao(node, *arguments[1], *arguments[3], depth + 1), false};
+      }
       if (arguments[1]->kind != Kind::Global ||
           arguments[1]->global.kind != GlobalKind::TensorType) {
         fail(node, fmt::format("{}: expected torch.Tensor or Parameter, got {}", function.text,
@@ -173,6 +178,44 @@ PickleValue::TensorValue PtBuilder::call_rebuild(const PickleNode& node, const P
     default:
       fail(node, fmt::format("expected a function that rebuilds a tensor, got {}", function.text));
   }
+}
+
+// torchao's Int8Tensor: its parts are attributes of a tensor without elements of its own.
+Tensor PtBuilder::build_torchao(const PickleNode& node, const PickleNode& type,
+                                const PickleNode& state, int depth) {
+  if (type.kind != Kind::Global || !type.text.starts_with("torchao.") ||
+      !type.text.ends_with(".Int8Tensor")) {
+    fail(node, fmt::format("expected a plain tensor or torchao's Int8Tensor, got {}: dequantize it "
+                           "in Python before saving",
+                           describe(type)));
+  }
+  if (state.kind != Kind::Dict) {
+    fail(node,
+         fmt::format("{}: expected a dict of attributes, got {}", type.text, describe(state)));
+  }
+  TorchaoInt8 parts;
+  const auto tensor = [&](std::size_t i) {
+    const PickleNode& value = *state.items[i + 1];
+    if (value.kind == Kind::None) return Tensor();
+    if (!is_tensor_call(value)) {
+      fail(node, fmt::format("{}: {}: expected a tensor, got {}", type.text, state.items[i]->text,
+                             describe(value)));
+    }
+    return build_tensor(value, depth).tensor;
+  };
+  for (std::size_t i = 0; i < state.items.size(); i += 2) {
+    const std::string& name = state.items[i]->text;
+    const PickleNode& value = *state.items[i + 1];
+    if (name == "qdata") parts.qdata = tensor(i);
+    if (name == "scale") parts.scale = tensor(i);
+    if (name == "zero_point") parts.zero_point = tensor(i);
+    if (name == "block_size") parts.block_size = dims(node, value, name);
+    if (name.starts_with("act_") && value.kind != Kind::None) {
+      fail(node, fmt::format("{}: {}: expected None (weights only), got {}", type.text, name,
+                             describe(value)));
+    }
+  }
+  return restore_torchao_int8(parts, fmt::format("{}: byte {}", where_, node.offset));
 }
 
 void PtBuilder::refuse_flags(const PickleNode& node, const Arguments& arguments,

@@ -242,13 +242,14 @@ TEST_CASE("read_pt: every truncation and change of a checkpoint gives an answer"
     REQUIRE_THROWS_AS(parse(whole.substr(0, length), "model"), FileError);
   }
   for (const char* name : {"checkpoint_legacy.pt", "checkpoint.pt", "torchao_int8.pt"}) {
-    const std::string bytes = test::read_bytes(file(name));
+    const std::string bytes = test::without_checksums(test::read_bytes(file(name)));
+    const char* key = bytes.find("Int8Tensor") == std::string::npos ? "model" : "";
     for (std::size_t i = 0; i < bytes.size(); ++i) {
       for (const int change : {0x01, 0x80, 0xff}) {
         std::string changed = bytes;
         changed[i] = static_cast<char>(changed[i] ^ change);
         try {
-          parse(changed, "model");
+          parse(changed, key);
         } catch (const FileError&) {
         }
       }
