@@ -133,12 +133,15 @@ QUANTA_HOST_DEVICE inline float dequantize_float_qparams(std::int32_t q, float s
 }
 
 /// The end of an integer convolution or matmul (fbgemm's order, one float32 operation a step):
-///   q = clamp(zero_point + round_half_even((float(acc) + bias_over_scale) * multiplier), min, max)
-/// where bias_over_scale = bias / (scale_x * scale_w), multiplier = scale_x * scale_w / scale_out.
-QUANTA_HOST_DEVICE inline std::int32_t requantize(std::int32_t acc, float bias_over_scale,
+///   q = clamp(zero_point + round_half_even(fma(bias, bias_factor, float(acc)) * multiplier), min,
+///             max)
+/// where multiplier = scale_x * scale_w / scale_out. Per-channel weights have
+/// bias / (scale_x * scale_w) for `bias`, and 1 for `bias_factor`, so that they add. Per-tensor
+/// weights have the bias itself, and 1 / (scale_x * scale_w).
+QUANTA_HOST_DEVICE inline std::int32_t requantize(std::int32_t acc, float bias, float bias_factor,
                                                   float multiplier, std::int32_t zero_point,
                                                   std::int32_t min, std::int32_t max) {
-  const float scaled = (static_cast<float>(acc) + bias_over_scale) * multiplier;
+  const float scaled = fmaf(bias, bias_factor, static_cast<float>(acc)) * multiplier;
   const float low = static_cast<float>(min - zero_point);
   const float high = static_cast<float>(max - zero_point);
   const float rounded = round_half_even(scaled);

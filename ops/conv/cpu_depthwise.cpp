@@ -233,8 +233,8 @@ std::uint8_t convolve_output(const DepthwiseCall& call, const DepthwiseLine& lin
     }
   }
   const RequantizeParams& p = call.requantize;
-  return static_cast<std::uint8_t>(
-      math::requantize(sum, call.bias[own], call.multiplier[own], p.zero_point, p.min, p.max));
+  return static_cast<std::uint8_t>(math::requantize(
+      sum, call.bias[own], p.bias_factor, call.multiplier[own], p.zero_point, p.min, p.max));
 }
 
 void convolve_lines(const DepthwiseCall& call, std::int64_t begin, std::int64_t end,

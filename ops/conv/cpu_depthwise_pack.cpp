@@ -166,7 +166,8 @@ DepthwiseEpilogue depthwise_epilogue(const DepthwiseWeights& weights, std::int32
   bool bounded = requantize.max == 255;
   for (std::size_t i = 0; i < channels; ++i) {
     offset[i] = -src_zero_point * weights.channel_sums[i];
-    const float most = static_cast<float>(weights.channel_bounds[i]) * 255.0F + std::fabs(bias[i]);
+    const float most = static_cast<float>(weights.channel_bounds[i]) * 255.0F +
+                       std::fabs(bias[i] * requantize.bias_factor);
     // False for NaN.
     bounded = bounded && most * std::fabs(multiplier[i]) < kFar;
   }

@@ -182,7 +182,7 @@ std::shared_ptr<const ConvInt8::Plan> ConvInt8::make_plan(const ConvShape& shape
 
 void ConvInt8::use_onednn(const ConvShape& shape, const Key& key, Plan& plan) const {
   const CallQParams& qparams = key.qparams;
-  const Int8Epilog epilog = Int8Plan::epilog(weight_, qparams, key.output);
+  const Int8Epilog epilog = plan.epilog(weight_, qparams, key.output);
   // oneDNN pads with 0, which is the real zero only for a zero point of 0.
   const bool pad_first = qparams.src_zero_point != 0 && has_padding(shape);
   if (pad_first && !can_pad_first(shape)) return;

@@ -160,8 +160,8 @@ std::vector<std::uint8_t> naive_codes(const std::vector<std::int32_t>& sums,
   for (std::size_t i = 0; i < sums.size(); ++i) {
     const std::size_t n = i % channels;
     const float bias = p.bias != nullptr ? p.bias[n] : 0.0F;
-    result.push_back(static_cast<std::uint8_t>(
-        math::requantize(sums[i], bias, p.multiplier[n], p.zero_point, p.min, p.max)));
+    result.push_back(static_cast<std::uint8_t>(math::requantize(
+        sums[i], bias, p.bias_factor, p.multiplier[n], p.zero_point, p.min, p.max)));
   }
   return result;
 }

@@ -185,14 +185,17 @@ inline std::int64_t reference_code(double sum, std::int64_t channel, double src_
   const double weight_scale =
       weight.is_per_channel() ? weight.quantizer().channel->scales[n] : weight.quantizer().scale;
   const float t = static_cast<float>(src_scale) * static_cast<float>(weight_scale);
-  float shift = 0.0F;
-  if (bias.defined()) {
-    const float value = bias.data<float>()[n];
-    shift = weight.is_per_channel() ? value / t : value * (1.0F / t);
+  float value = bias.defined() ? bias.data<float>()[n] : 0.0F;
+  float factor = 1.0F;
+  if (weight.is_per_channel()) {
+    value /= t;
+  } else if (bias.defined()) {
+    factor = 1.0F / t;
   }
   const auto zero_point = static_cast<std::int32_t>(out.zero_point);
-  return math::requantize(static_cast<std::int32_t>(sum), shift, t / static_cast<float>(out.scale),
-                          zero_point, out.relu ? zero_point : 0, 255);
+  return math::requantize(static_cast<std::int32_t>(sum), value, factor,
+                          t / static_cast<float>(out.scale), zero_point, out.relu ? zero_point : 0,
+                          255);
 }
 
 /// The codes of a quantized convolution, in logical order.

@@ -43,7 +43,8 @@ Problem make_problem(const Case& c, Generator& generator, std::int32_t min, std:
     p.multiplier.push_back(1e-6F + 1e-6F * static_cast<float>(generator.integer(0, 4999)));
     p.compensation.push_back(static_cast<std::int32_t>(generator.integer(0, 200000)) - 100000);
   }
-  p.requantize = {p.bias.data(), p.multiplier.data(), 70, min, max};
+  const float bias_factor = generator.integer(0, 1) == 0 ? 1.0F : 37.3F;
+  p.requantize = {p.bias.data(), p.multiplier.data(), 70, min, max, bias_factor};
   return p;
 }
 
@@ -56,9 +57,10 @@ std::vector<std::uint8_t> reference(const Case& c, const Problem& p) {
         sum += p.src[static_cast<std::size_t>(r * c.depth + k)] *
                p.weight[static_cast<std::size_t>(n * c.depth + k)];
       }
-      codes.push_back(static_cast<std::uint8_t>(math::requantize(
-          sum, p.bias[static_cast<std::size_t>(n)], p.multiplier[static_cast<std::size_t>(n)],
-          p.requantize.zero_point, p.requantize.min, p.requantize.max)));
+      codes.push_back(static_cast<std::uint8_t>(
+          math::requantize(sum, p.bias[static_cast<std::size_t>(n)], p.requantize.bias_factor,
+                           p.multiplier[static_cast<std::size_t>(n)], p.requantize.zero_point,
+                           p.requantize.min, p.requantize.max)));
     }
   }
   return codes;

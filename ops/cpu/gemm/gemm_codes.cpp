@@ -71,7 +71,8 @@ struct PairTerms {
 };
 
 inline RequantizeParams params_of(const PanelRequantize& requantize) {
-  return {nullptr, nullptr, requantize.zero_point, requantize.min, requantize.max};
+  return {nullptr,        nullptr,        requantize.zero_point,
+          requantize.min, requantize.max, requantize.bias_factor};
 }
 
 /// Four vectors of sums, `sum(i)`, of which each row has `row_vectors`, to codes in their order.
@@ -278,8 +279,8 @@ void CodesOfSums(const GemmCodes& call, const std::int32_t* sums, std::int64_t r
       const std::int64_t n = panel * 16 + c;
       const auto i = static_cast<std::size_t>(n);
       call.dst[(row + r) * call.weight.out_features + n] = static_cast<std::uint8_t>(
-          math::requantize(sums[r * kPairColumns + c], to_code.bias[i], to_code.multiplier[i],
-                           to_code.zero_point, to_code.min, to_code.max));
+          math::requantize(sums[r * kPairColumns + c], to_code.bias[i], to_code.bias_factor,
+                           to_code.multiplier[i], to_code.zero_point, to_code.min, to_code.max));
     }
   }
 }
@@ -342,11 +343,13 @@ PanelRequantize panel_requantize(const RequantizeParams& params, const std::int3
   result.zero_point = params.zero_point;
   result.min = params.min;
   result.max = params.max;
+  result.bias_factor = params.bias_factor;
   // The largest sum: 255 * 128 for each code, twice for the compensation.
   const double most = 2.0 * 255.0 * 128.0 * static_cast<double>(weight.in_features);
   result.bounded = params.max == 255;
   for (std::size_t n = 0; n < channels; ++n) {
-    const double reach = (most + std::fabs(result.bias[n])) * std::fabs(result.multiplier[n]);
+    const double bias = static_cast<double>(result.bias[n]) * result.bias_factor;
+    const double reach = (most + std::fabs(bias)) * std::fabs(result.multiplier[n]);
     result.bounded = result.bounded && reach < 1073741824.0;  // false for NaN
   }
   return result;

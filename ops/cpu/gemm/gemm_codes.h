@@ -20,6 +20,7 @@ struct PanelRequantize {
   AlignedVector<float> bias, multiplier;
   AlignedVector<std::int32_t> compensation;
   std::int32_t zero_point = 0, min = 0, max = 255;
+  float bias_factor = 1.0F;
   bool bounded = false;  ///< results before the clamp are within the range of int32, and max is 255
 };
 /// `compensation` is what is added to the sums; null: 0.

@@ -3,16 +3,23 @@
 #include <cstddef>
 #include <utility>
 
+#include "quanta/ops/cpu/gemm/added_bias.h"
+
 namespace quanta::cpu {
 
 using onednn::Executable;
 
 Int8Plan::Int8Plan(const QuantizedWeight& weight, const CallQParams& qparams, SumOutput output) {
   if (output == SumOutput::Sums) return;
-  bias = weight.bias_over_scale(qparams.src_scale);
+  BiasTerms terms = weight.bias_terms(qparams.src_scale);
+  bias = std::move(terms.bias);
   multiplier = weight.multipliers(qparams);
-  requantize = {bias.data(), multiplier.data(), qparams.dst_zero_point,
-                output == SumOutput::CodesReLU ? qparams.dst_zero_point : 0, 255};
+  requantize = {bias.data(),
+                multiplier.data(),
+                qparams.dst_zero_point,
+                output == SumOutput::CodesReLU ? qparams.dst_zero_point : 0,
+                255,
+                terms.factor};
 }
 
 void Int8Plan::compensate(const QuantizedWeight& weight, std::int32_t src_zero_point) {
@@ -30,6 +37,12 @@ Int8Epilog Int8Plan::epilog(const QuantizedWeight& weight, const CallQParams& qp
   Int8Epilog result;
   const bool shifted = qparams.src_zero_point != 0;
   if (output == SumOutput::Sums || (shifted && !weight.exact_in_float())) return result;
+  const auto channels = static_cast<std::int64_t>(bias.size());
+  const std::int64_t depth = weight.weight().numel() / channels;
+  std::optional<std::vector<float>> found =
+      biases_to_add(requantize, channels, 255.0 * 128.0 * static_cast<double>(depth));
+  if (!found) return result;
+  added_bias = *std::move(found);
   result.kind = shifted ? Int8Epilogue::Compensate : Int8Epilogue::Multiply;
   result.added = shifted && weight.has_bias();
   result.relu = output == SumOutput::CodesReLU;
@@ -47,9 +60,9 @@ std::vector<Executable::Argument> Int8Plan::constants(const dnnl::memory& weight
   const std::vector<float> sums(compensation.begin(), compensation.end());
   const bool shifted = epilog.kind == Int8Epilogue::Compensate;
   result.push_back(
-      {DNNL_ARG_BIAS, onednn::floats(descs.bias, shifted ? sums.data() : bias.data())});
+      {DNNL_ARG_BIAS, onednn::floats(descs.bias, shifted ? sums.data() : added_bias.data())});
   if (epilog.added) {
-    result.push_back({post_op_argument(index.added), onednn::floats(descs.row, bias.data())});
+    result.push_back({post_op_argument(index.added), onednn::floats(descs.row, added_bias.data())});
   }
   result.push_back(
       {post_op_argument(index.multiplier), onednn::floats(descs.row, multiplier.data())});

@@ -29,6 +29,7 @@ struct Int8Plan {
   std::string_view name = "quanta:exact";
   int threads = 1;
   std::vector<float> bias, multiplier;
+  std::vector<float> added_bias;  ///< what oneDNN adds to sums; set by epilog()
   RequantizeParams requantize;
   std::vector<std::int32_t> compensation;  ///< what sums lack for the input's zero point; empty: 0
   PanelRequantize panels;                  ///< Codes and Gather
@@ -44,9 +45,9 @@ struct Int8Plan {
   /// Makes it a plan of gemm_codes.
   void use_codes(Int8Kernel which, const CodePanels& weight, int with_threads);
 
-  /// What oneDNN is to do behind the sums: nothing where float32 would not be exact.
-  static Int8Epilog epilog(const QuantizedWeight& weight, const CallQParams& qparams,
-                           SumOutput output);
+  /// What oneDNN is to do behind the sums: nothing where float32 would not be exact, or where adding
+  /// a bias is not enough.
+  Int8Epilog epilog(const QuantizedWeight& weight, const CallQParams& qparams, SumOutput output);
   /// Descriptors of the epilogue's constants.
   struct EpilogDescs {
     onednn::Md bias;  ///< what the primitive calls its bias

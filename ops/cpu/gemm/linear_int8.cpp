@@ -105,7 +105,7 @@ std::shared_ptr<const Int8Plan> LinearInt8::make_plan(const Key& key) const {
     return plan;
   }
 
-  const Int8Epilog epilog = Int8Plan::epilog(weight_, key.qparams, key.output);
+  const Int8Epilog epilog = plan->epilog(weight_, key.qparams, key.output);
   const bool fused = epilog.kind != Int8Epilogue::None;
   const Md row = matrix(1, out_features(), DataType::f32);
   const Md one = matrix(1, 1, DataType::f32);

@@ -1,6 +1,7 @@
 #include "quanta/ops/cpu/gemm/quantized_weight.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "quanta/ops/cpu/gemm/code_sums.h"
@@ -49,19 +50,22 @@ std::vector<float> QuantizedWeight::multipliers(const CallQParams& qparams) cons
   return result;
 }
 
-std::vector<float> QuantizedWeight::bias_over_scale(float src_scale) const {
-  std::vector<float> result(static_cast<std::size_t>(channels_), 0.0F);
+BiasTerms QuantizedWeight::bias_terms(float src_scale) const {
+  BiasTerms result{std::vector<float>(static_cast<std::size_t>(channels_), 0.0F)};
   if (!has_bias()) return result;
   if (has_integer_bias()) {
     const auto* units = static_cast<const std::int32_t*>(bias_.data_ptr());
-    for (std::size_t n = 0; n < result.size(); ++n) result[n] = static_cast<float>(units[n]);
+    std::transform(units, units + channels_, result.bias.begin(),
+                   [](std::int32_t value) { return static_cast<float>(value); });
     return result;
   }
-  const std::vector<float> scales = sum_scales(src_scale);
   const auto* bias = static_cast<const float*>(bias_.data_ptr());
-  const bool per_channel = weight_.is_per_channel();
-  for (std::size_t n = 0; n < result.size(); ++n) {
-    result[n] = per_channel ? bias[n] / scales[n] : bias[n] * (1.0F / scales[n]);
+  if (weight_.is_per_channel()) {
+    const std::vector<float> scales = sum_scales(src_scale);
+    std::transform(bias, bias + channels_, scales.begin(), result.bias.begin(), std::divides<>());
+  } else {
+    std::copy_n(bias, channels_, result.bias.begin());
+    result.factor = 1.0F / (src_scale * scales_[0]);
   }
   return result;
 }
@@ -72,7 +76,7 @@ std::vector<float> QuantizedWeight::real_bias(float src_scale) const {
     const auto* bias = static_cast<const float*>(bias_.data_ptr());
     return {bias, bias + channels_};
   }
-  std::vector<float> result = bias_over_scale(src_scale);
+  std::vector<float> result = bias_terms(src_scale).bias;
   const std::vector<float> scales = sum_scales(src_scale);
   for (std::size_t n = 0; n < result.size(); ++n) result[n] *= scales[n];
   return result;

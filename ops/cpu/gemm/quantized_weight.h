@@ -19,6 +19,12 @@ struct CallQParams {
   bool operator==(const CallQParams&) const = default;
 };
 
+/// The bias as math::requantize has it.
+struct BiasTerms {
+  std::vector<float> bias;  ///< one a channel
+  float factor = 1.0F;
+};
+
 /// What becomes of the exact int32 sums.
 enum class SumOutput : std::uint8_t { Codes, CodesReLU, Sums };
 
@@ -46,9 +52,9 @@ class QuantizedWeight {
   std::vector<float> sum_scales(float src_scale) const;
   /// t[n] / so.
   std::vector<float> multipliers(const CallQParams& qparams) const;
-  /// bias / t: per-tensor weights multiply with 1 / t, as fbgemm does. 0 without bias. An integer
-  /// bias as it is.
-  std::vector<float> bias_over_scale(float src_scale) const;
+  /// As fbgemm has it: bias / t where the weight is per channel, else the bias and the factor 1 / t.
+  /// Zeros without bias, an integer one as it is, both with the factor 1.
+  BiasTerms bias_terms(float src_scale) const;
   /// The bias in real units: t * an integer one. Empty without bias.
   std::vector<float> real_bias(float src_scale) const;
 

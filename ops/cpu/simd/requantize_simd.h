@@ -98,22 +98,20 @@ class Requantizer {
   explicit Requantizer(const RequantizeParams& params)
       : high_(hn::Set(Floats<kBytes>(), static_cast<float>(params.max - params.zero_point))),
         zero_point_(hn::Set(Words<kBytes>(), static_cast<std::int16_t>(params.zero_point))),
-        min_(hn::Set(Bytes<kBytes>(), static_cast<std::uint8_t>(params.min))) {}
+        min_(hn::Set(Bytes<kBytes>(), static_cast<std::uint8_t>(params.min))),
+        bias_factor_(hn::Set(Floats<kBytes>(), params.bias_factor)) {}
 
   /// The rounded integer before the zero point is added. Clamped from above only (NaN too: minps
   /// answers its second argument): what is too low stays too low until codes().
   HWY_INLINE IntVector scaled(IntVector acc, FloatVector bias, FloatVector multiplier) const {
-    const Floats<kBytes> df;
-    const auto value = hn::Mul(hn::Add(hn::ConvertTo(df, acc), bias), multiplier);
-    return round_to_int(hn::Min(value, high_));
+    return round_to_int(hn::Min(value(acc, bias, multiplier), high_));
   }
 
   /// scaled() for results that are known to be within the range of int32, where params.max is 255:
   /// packing clamps them.
   HWY_INLINE IntVector scaled_bounded(IntVector acc, FloatVector bias,
                                       FloatVector multiplier) const {
-    const Floats<kBytes> df;
-    return round_to_int(hn::Mul(hn::Add(hn::ConvertTo(df, acc), bias), multiplier));
+    return round_to_int(value(acc, bias, multiplier));
   }
 
   /// Four results of scaled() to codes; the order is that of pack_words and pack_bytes.
@@ -125,9 +123,15 @@ class Requantizer {
   }
 
  private:
+  HWY_INLINE FloatVector value(IntVector acc, FloatVector bias, FloatVector multiplier) const {
+    const auto sum = hn::ConvertTo(Floats<kBytes>(), acc);
+    return hn::Mul(hn::MulAdd(bias, bias_factor_, sum), multiplier);
+  }
+
   FloatVector high_;
   hn::Vec<Words<kBytes>> zero_point_;
   hn::Vec<Bytes<kBytes>> min_;
+  FloatVector bias_factor_;
 };
 
 /// The sums, compensations, biases and multipliers of neighbouring channels; null: 0.
@@ -197,8 +201,8 @@ inline void requantize_channels(const RequantizeSpan& span, std::int64_t count,
     const std::int32_t compensation = span.compensation != nullptr ? span.compensation[i] : 0;
     const float bias = span.bias != nullptr ? span.bias[i] : 0.0F;
     dst[i] = static_cast<std::uint8_t>(math::requantize(span.acc[i] + compensation, bias,
-                                                        span.multiplier[i], params.zero_point,
-                                                        params.min, params.max));
+                                                        params.bias_factor, span.multiplier[i],
+                                                        params.zero_point, params.min, params.max));
   }
 }
 

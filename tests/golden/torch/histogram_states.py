@@ -14,7 +14,6 @@ import warnings
 
 import torch
 import torch.ao.quantization as aq
-import torchvision
 
 NETWORKS = [
     # network, engine, images, seed, size
@@ -37,7 +36,13 @@ SYNTHETIC = [
     ({"bins": 7}, 1),
     ({"bins": 1}, 1),
 ]
-DTYPES = {torch.float32: ("F32", "float32"), torch.int64: ("I64", "int64"), torch.int32: ("I32", "int32")}
+DTYPES = {
+    torch.float32: ("F32", "float32"),
+    torch.int64: ("I64", "int64"),
+    torch.int32: ("I32", "int32"),
+    torch.uint8: ("U8", "uint8"),
+    torch.int8: ("I8", "int8"),
+}
 
 
 def images(kind, batch, size):
@@ -53,6 +58,8 @@ def images(kind, batch, size):
 
 
 def observers_of(name, engine, kind, seed, size):
+    import torchvision
+
     torch.manual_seed(seed)
     torch.backends.quantized.engine = engine
     more = {"aux_logits": False, "init_weights": True} if name in ("googlenet", "inception_v3") else {}
@@ -121,7 +128,7 @@ class Suite:
         })
 
     def write(self, stem):
-        source = f"PyTorch {torch.__version__} torch.ao.quantization.HistogramObserver, CPU; {stem.name}.py"
+        source = f"PyTorch {torch.__version__}, CPU; {stem.name}.py"
         cases = ",\n".join(json.dumps(case, separators=(",", ":")) for case in self.cases)
         head = json.dumps({"suite": stem.name, "source": source}, separators=(",", ":"))[:-1]
         stem.with_suffix(".json").write_text(f'{head},"cases":[\n{cases}\n]}}\n')
