@@ -83,6 +83,7 @@ class GELU : public Module {
  public:
   explicit GELU(GeluApproximation approximate = GeluApproximation::None)
       : approximate_(approximate) {}
+  GeluApproximation approximate() const noexcept { return approximate_; }
   Tensor forward(const Tensor& x) const override { return gelu(x, approximate_); }
   std::string extra_repr() const override;
 
@@ -120,6 +121,8 @@ class Softplus : public Module {
  public:
   explicit Softplus(double beta = 1.0, double threshold = 20.0)
       : beta_(beta), threshold_(threshold) {}
+  double beta() const noexcept { return beta_; }
+  double threshold() const noexcept { return threshold_; }
   Tensor forward(const Tensor& x) const override { return softplus(x, beta_, threshold_); }
   std::string extra_repr() const override;
 

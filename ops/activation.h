@@ -57,7 +57,7 @@ Tensor prelu(const Tensor& x, const Tensor& weight);
 /// exp(x) divided by its sum along `dim`. Floats; quantized::softmax takes codes.
 Tensor softmax(const Tensor& x, std::int64_t dim);
 
-// Floats only, here and in torch.
+// Floats only in torch; their forms in namespace quantized are Quanta's own.
 
 /// log(softmax(x, dim)), without the loss of digits.
 Tensor log_softmax(const Tensor& x, std::int64_t dim);
@@ -72,6 +72,8 @@ Tensor selu(const Tensor& x);
 Tensor logsigmoid(const Tensor& x);
 /// x / (1 + |x|).
 Tensor softsign(const Tensor& x);
+
+// Floats only.
 
 /// |x| > lambd ? x : 0; NaN stays.
 Tensor hardshrink(const Tensor& x, double lambd = 0.5);
@@ -96,11 +98,18 @@ QTensor tanh(const QTensor& x, double scale, std::int64_t zero_point);
 QTensor gelu(const QTensor& x, double scale, std::int64_t zero_point,
              GeluApproximation approximate = GeluApproximation::None);
 QTensor silu(const QTensor& x, double scale, std::int64_t zero_point);
+QTensor softplus(const QTensor& x, double scale, std::int64_t zero_point, double beta = 1.0,
+                 double threshold = 20.0);
+QTensor mish(const QTensor& x, double scale, std::int64_t zero_point);
+QTensor selu(const QTensor& x, double scale, std::int64_t zero_point);
+QTensor logsigmoid(const QTensor& x, double scale, std::int64_t zero_point);
+QTensor softsign(const QTensor& x, double scale, std::int64_t zero_point);
 /// `weight` is per-tensor, of x's dtype, with one value, or one for each index of dimension 1. In
 /// integers, with 1.0 as `weight`'s parameters round it:
 ///   q = clamp(zp + round((x - zx) * (x > zx ? Qw(1.0) - zw : w - zw) * (sx * sw / s)))
 QTensor prelu(const QTensor& x, const QTensor& weight, double scale, std::int64_t zero_point);
 QTensor softmax(const QTensor& x, std::int64_t dim, double scale, std::int64_t zero_point);
+QTensor log_softmax(const QTensor& x, std::int64_t dim, double scale, std::int64_t zero_point);
 
 /// The tensor itself: nothing is dropped at inference, and its parameters stay (torch's
 /// quantized::dropout). Throws ArgumentError for p outside [0, 1].

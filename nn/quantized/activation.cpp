@@ -99,6 +99,125 @@ Tensor Softmax::forward(const Tensor& x) const {
 
 std::string Softmax::extra_repr() const { return fmt::format("dim={}", dim_); }
 
+std::shared_ptr<Module> GELU::from_float(const Module& module) {
+  constexpr std::string_view kOp = "GELU.from_float";
+  const auto& source = detail::expect_module<nn::GELU>(kOp, module, "GELU");
+  const detail::OutputParams output = detail::output_params(kOp, module);
+  return make_module<GELU>(output.scale, output.zero_point, source.approximate());
+}
+
+Tensor GELU::forward(const Tensor& x) const {
+  return ops::gelu(x.as_quantized("quantized::gelu", "x"), scale, zero_point, approximate_);
+}
+
+std::string GELU::extra_repr() const { return nn::GELU(approximate_).extra_repr(); }
+
+std::shared_ptr<Module> SiLU::from_float(const Module& module) {
+  constexpr std::string_view kOp = "SiLU.from_float";
+  static_cast<void>(detail::expect_module<nn::SiLU>(kOp, module, "SiLU"));
+  const detail::OutputParams output = detail::output_params(kOp, module);
+  return make_module<SiLU>(output.scale, output.zero_point);
+}
+
+Tensor SiLU::forward(const Tensor& x) const {
+  return ops::silu(x.as_quantized("quantized::silu", "x"), scale, zero_point);
+}
+
+std::shared_ptr<Module> Mish::from_float(const Module& module) {
+  constexpr std::string_view kOp = "Mish.from_float";
+  static_cast<void>(detail::expect_module<nn::Mish>(kOp, module, "Mish"));
+  const detail::OutputParams output = detail::output_params(kOp, module);
+  return make_module<Mish>(output.scale, output.zero_point);
+}
+
+Tensor Mish::forward(const Tensor& x) const {
+  return ops::mish(x.as_quantized("quantized::mish", "x"), scale, zero_point);
+}
+
+std::shared_ptr<Module> CELU::from_float(const Module& module) {
+  constexpr std::string_view kOp = "CELU.from_float";
+  const auto& source = detail::expect_module<nn::CELU>(kOp, module, "CELU");
+  const detail::OutputParams output = detail::output_params(kOp, module);
+  return make_module<CELU>(output.scale, output.zero_point, source.alpha());
+}
+
+Tensor CELU::forward(const Tensor& x) const {
+  return ops::celu(x.as_quantized("quantized::celu", "x"), scale, zero_point, alpha_);
+}
+
+std::string CELU::extra_repr() const { return "alpha=" + detail::python_float(alpha_); }
+
+std::shared_ptr<Module> SELU::from_float(const Module& module) {
+  constexpr std::string_view kOp = "SELU.from_float";
+  static_cast<void>(detail::expect_module<nn::SELU>(kOp, module, "SELU"));
+  const detail::OutputParams output = detail::output_params(kOp, module);
+  return make_module<SELU>(output.scale, output.zero_point);
+}
+
+Tensor SELU::forward(const Tensor& x) const {
+  return ops::selu(x.as_quantized("quantized::selu", "x"), scale, zero_point);
+}
+
+std::shared_ptr<Module> Softplus::from_float(const Module& module) {
+  constexpr std::string_view kOp = "Softplus.from_float";
+  const auto& source = detail::expect_module<nn::Softplus>(kOp, module, "Softplus");
+  const detail::OutputParams output = detail::output_params(kOp, module);
+  return make_module<Softplus>(output.scale, output.zero_point, source.beta(), source.threshold());
+}
+
+Tensor Softplus::forward(const Tensor& x) const {
+  return ops::softplus(x.as_quantized("quantized::softplus", "x"), scale, zero_point, beta_,
+                       threshold_);
+}
+
+std::string Softplus::extra_repr() const { return nn::Softplus(beta_, threshold_).extra_repr(); }
+
+std::shared_ptr<Module> Softsign::from_float(const Module& module) {
+  constexpr std::string_view kOp = "Softsign.from_float";
+  static_cast<void>(detail::expect_module<nn::Softsign>(kOp, module, "Softsign"));
+  const detail::OutputParams output = detail::output_params(kOp, module);
+  return make_module<Softsign>(output.scale, output.zero_point);
+}
+
+Tensor Softsign::forward(const Tensor& x) const {
+  return ops::softsign(x.as_quantized("quantized::softsign", "x"), scale, zero_point);
+}
+
+std::shared_ptr<Module> LogSigmoid::from_float(const Module& module) {
+  constexpr std::string_view kOp = "LogSigmoid.from_float";
+  static_cast<void>(detail::expect_module<nn::LogSigmoid>(kOp, module, "LogSigmoid"));
+  const detail::OutputParams output = detail::output_params(kOp, module);
+  return make_module<LogSigmoid>(output.scale, output.zero_point);
+}
+
+Tensor LogSigmoid::forward(const Tensor& x) const {
+  return ops::logsigmoid(x.as_quantized("quantized::logsigmoid", "x"), scale, zero_point);
+}
+
+std::shared_ptr<Module> Tanh::from_float(const Module& module) {
+  constexpr std::string_view kOp = "Tanh.from_float";
+  static_cast<void>(detail::expect_module<nn::Tanh>(kOp, module, "Tanh"));
+  const detail::OutputParams output = detail::output_params(kOp, module);
+  return make_module<Tanh>(output.scale, output.zero_point);
+}
+
+Tensor Tanh::forward(const Tensor& x) const {
+  return ops::tanh(x.as_quantized("quantized::tanh", "x"), scale, zero_point);
+}
+
+std::shared_ptr<Module> LogSoftmax::from_float(const Module& module) {
+  constexpr std::string_view kOp = "LogSoftmax.from_float";
+  const auto& source = detail::expect_module<nn::LogSoftmax>(kOp, module, "LogSoftmax");
+  const detail::OutputParams output = detail::output_params(kOp, module);
+  return make_module<LogSoftmax>(source.dim(), output.scale, output.zero_point);
+}
+
+Tensor LogSoftmax::forward(const Tensor& x) const {
+  return ops::log_softmax(x.as_quantized("quantized::log_softmax", "x"), dim_, scale, zero_point);
+}
+
+std::string LogSoftmax::extra_repr() const { return fmt::format("dim={}", dim_); }
+
 PReLU::PReLU(const QTensor& weight, double output_scale, std::int64_t output_zero_point)
     : OutputQuantizedUnsaved(output_scale, output_zero_point), weight_(weight) {
   QUANTA_CHECK(weight.defined() && weight.dtype() == DType::QUInt8 && !weight.is_per_channel() &&

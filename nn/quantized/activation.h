@@ -5,6 +5,7 @@
 #include <string>
 
 #include "quanta/nn/quantized/module.h"
+#include "quanta/ops/activation.h"
 
 // Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
 // called from many threads at once (see nn/module.h).
@@ -81,7 +82,6 @@ class Sigmoid : public OutputQuantizedUnsaved {
   Tensor forward(const Tensor& x) const override;
 };
 
-/// Not put in by convert.
 class Softmax : public OutputQuantizedUnsaved {
  public:
   explicit Softmax(std::int64_t dim, double scale = 1.0, std::int64_t zero_point = 0)
@@ -92,6 +92,103 @@ class Softmax : public OutputQuantizedUnsaved {
 
  private:
   std::int64_t dim_;
+};
+
+// Those that torch has no quantized module for: there nn.GELU keeps its input's scale and the others
+// fail on codes. Each result is quantize(function(dequantize(code))), looked up in a table of 256.
+
+class GELU : public OutputQuantized {
+ public:
+  GELU(double scale, std::int64_t zero_point,
+       GeluApproximation approximate = GeluApproximation::None)
+      : OutputQuantized(scale, zero_point), approximate_(approximate) {}
+  static std::shared_ptr<Module> from_float(const Module& module);
+  Tensor forward(const Tensor& x) const override;
+  std::string extra_repr() const override;
+
+ private:
+  GeluApproximation approximate_;
+};
+
+class SiLU : public OutputQuantized {
+ public:
+  SiLU(double scale, std::int64_t zero_point) : OutputQuantized(scale, zero_point) {}
+  static std::shared_ptr<Module> from_float(const Module& module);
+  Tensor forward(const Tensor& x) const override;
+};
+
+class Mish : public OutputQuantized {
+ public:
+  Mish(double scale, std::int64_t zero_point) : OutputQuantized(scale, zero_point) {}
+  static std::shared_ptr<Module> from_float(const Module& module);
+  Tensor forward(const Tensor& x) const override;
+};
+
+class CELU : public OutputQuantized {
+ public:
+  CELU(double scale, std::int64_t zero_point, double alpha = 1.0)
+      : OutputQuantized(scale, zero_point), alpha_(alpha) {}
+  static std::shared_ptr<Module> from_float(const Module& module);
+  Tensor forward(const Tensor& x) const override;
+  std::string extra_repr() const override;
+
+ private:
+  double alpha_;
+};
+
+class SELU : public OutputQuantized {
+ public:
+  SELU(double scale, std::int64_t zero_point) : OutputQuantized(scale, zero_point) {}
+  static std::shared_ptr<Module> from_float(const Module& module);
+  Tensor forward(const Tensor& x) const override;
+};
+
+class Softplus : public OutputQuantized {
+ public:
+  Softplus(double scale, std::int64_t zero_point, double beta = 1.0, double threshold = 20.0)
+      : OutputQuantized(scale, zero_point), beta_(beta), threshold_(threshold) {}
+  static std::shared_ptr<Module> from_float(const Module& module);
+  Tensor forward(const Tensor& x) const override;
+  std::string extra_repr() const override;
+
+ private:
+  double beta_;
+  double threshold_;
+};
+
+class Softsign : public OutputQuantized {
+ public:
+  Softsign(double scale, std::int64_t zero_point) : OutputQuantized(scale, zero_point) {}
+  static std::shared_ptr<Module> from_float(const Module& module);
+  Tensor forward(const Tensor& x) const override;
+};
+
+class LogSigmoid : public OutputQuantized {
+ public:
+  LogSigmoid(double scale, std::int64_t zero_point) : OutputQuantized(scale, zero_point) {}
+  static std::shared_ptr<Module> from_float(const Module& module);
+  Tensor forward(const Tensor& x) const override;
+};
+
+/// Along `dim`, so without a table.
+class LogSoftmax : public OutputQuantized {
+ public:
+  LogSoftmax(std::int64_t dim, double scale, std::int64_t zero_point)
+      : OutputQuantized(scale, zero_point), dim_(dim) {}
+  static std::shared_ptr<Module> from_float(const Module& module);
+  Tensor forward(const Tensor& x) const override;
+  std::string extra_repr() const override;
+
+ private:
+  std::int64_t dim_;
+};
+
+/// With free output parameters; not put in by convert, which keeps nn::Tanh with its fixed ones.
+class Tanh : public OutputQuantized {
+ public:
+  Tanh(double scale, std::int64_t zero_point) : OutputQuantized(scale, zero_point) {}
+  static std::shared_ptr<Module> from_float(const Module& module);
+  Tensor forward(const Tensor& x) const override;
 };
 
 /// The weight is per-tensor QUInt8, saved as `weight` (torch does not save it; files without it

@@ -100,6 +100,20 @@ ModuleForm prelu_row() {
   return result;
 }
 
+// Those that torch's static mapping lacks.
+void add_own_activations(ModuleForms& forms) {
+  forms.add(row<q::GELU, GELU>("GELU"));
+  forms.add(row<q::SiLU, SiLU>("SiLU"));
+  forms.add(row<q::Mish, Mish>("Mish"));
+  forms.add(row<q::CELU, CELU>("CELU"));
+  forms.add(row<q::SELU, SELU>("SELU"));
+  forms.add(row<q::Softplus, Softplus>("Softplus"));
+  forms.add(row<q::Softsign, Softsign>("Softsign"));
+  forms.add(row<q::LogSigmoid, LogSigmoid>("LogSigmoid"));
+  forms.add(row<q::Softmax, Softmax>("Softmax"));
+  forms.add(row<q::LogSoftmax, LogSoftmax>("LogSoftmax"));
+}
+
 void add_lstm(ModuleForms& forms) {
   using nn::quantizable::GateForm;
   ModuleForm joined = custom_row<q::LSTM, nn::quantizable::LSTM>("LSTM", "quantizable.LSTM");
@@ -136,9 +150,10 @@ void add_quantized_forms(ModuleForms& forms) {
   forms.add(row<q::LeakyReLU, LeakyReLU>("LeakyReLU"));
   forms.add(row<q::ELU, ELU>("ELU"));
   forms.add(prelu_row());
+  add_own_activations(forms);
   forms.add(row<q::Dropout, Dropout>("Dropout"));
   forms.add(optional_row<q::Sigmoid, Sigmoid>("Sigmoid"));
-  forms.add(optional_row<q::Softmax, Softmax>("Softmax"));
+  forms.add(optional_row<q::Tanh, Tanh>("Tanh"));
   forms.add(optional_row<q::MaxPool2d, MaxPool2d>("MaxPool2d"));
   forms.add(table_row<q::Embedding, Embedding>("Embedding"));
   forms.add(table_row<q::EmbeddingBag, EmbeddingBag>("EmbeddingBag"));

@@ -179,6 +179,22 @@ QTensor gelu(const QTensor& x, double scale, std::int64_t zero_point,
 QTensor silu(const QTensor& x, double scale, std::int64_t zero_point) {
   return QTensor(run(QuantizedPointwise(Silu{}, scale, zero_point), x));
 }
+QTensor softplus(const QTensor& x, double scale, std::int64_t zero_point, double beta,
+                 double threshold) {
+  return QTensor(run(QuantizedPointwise(Softplus{{}, beta, threshold}, scale, zero_point), x));
+}
+QTensor mish(const QTensor& x, double scale, std::int64_t zero_point) {
+  return QTensor(run(QuantizedPointwise(Mish{}, scale, zero_point), x));
+}
+QTensor selu(const QTensor& x, double scale, std::int64_t zero_point) {
+  return QTensor(run(QuantizedPointwise(Selu{}, scale, zero_point), x));
+}
+QTensor logsigmoid(const QTensor& x, double scale, std::int64_t zero_point) {
+  return QTensor(run(QuantizedPointwise(LogSigmoid{}, scale, zero_point), x));
+}
+QTensor softsign(const QTensor& x, double scale, std::int64_t zero_point) {
+  return QTensor(run(QuantizedPointwise(Softsign{}, scale, zero_point), x));
+}
 QTensor dropout(const QTensor& x, double p) { return QTensor(run(QuantizedDropout{p}, x)); }
 
 }  // namespace quantized
@@ -249,6 +265,11 @@ void detail::add_activations(Catalogue& catalogue) {
   add_quantized<Tanh>(catalogue);
   add_quantized<Gelu>(catalogue);
   add_quantized<Silu>(catalogue);
+  add_quantized<Softplus>(catalogue);
+  add_quantized<Mish>(catalogue);
+  add_quantized<Selu>(catalogue);
+  add_quantized<LogSigmoid>(catalogue);
+  add_quantized<Softsign>(catalogue);
   add_plain<Dropout>(catalogue, dtypes::kFloats);
   add_plain<QuantizedDropout>(catalogue, dtypes::kQuantized);
   activation::add_softmax(catalogue);

@@ -269,6 +269,8 @@ struct Celu : PointwiseFunction {
 
 struct Softplus : PointwiseFunction {
   static constexpr std::string_view kName = "softplus";
+  static constexpr std::string_view kQuantizedName = "quantized::softplus";
+  static constexpr Takes kTakes = Takes::FloatsOrScaled;
   double beta = 1.0;
   double threshold = 20.0;
 
@@ -287,6 +289,7 @@ struct Softplus : PointwiseFunction {
     const T scaled = value * static_cast<T>(beta);
     return scaled > static_cast<T>(threshold) ? gradient : gradient * cpu::sigmoid(scaled);
   }
+  std::array<double, 3> parameters() const { return {beta, threshold}; }
   template <typename Op>
   static std::span<const AttributeInfo> settings() {
     static constexpr std::array kTable{
@@ -298,6 +301,8 @@ struct Softplus : PointwiseFunction {
 
 struct Mish : PointwiseFunction {
   static constexpr std::string_view kName = "mish";
+  static constexpr std::string_view kQuantizedName = "quantized::mish";
+  static constexpr Takes kTakes = Takes::FloatsOrScaled;
 
   template <typename T>
   T operator()(T v) const {
@@ -313,6 +318,8 @@ struct Mish : PointwiseFunction {
 
 struct Selu : PointwiseFunction {
   static constexpr std::string_view kName = "selu";
+  static constexpr std::string_view kQuantizedName = "quantized::selu";
+  static constexpr Takes kTakes = Takes::FloatsOrScaled;
   // Klambauer et al., Self-Normalizing Neural Networks.
   static constexpr double kAlpha = 1.6732632423543772848170429916717;
   static constexpr double kScale = 1.0507009873554804934193349852946;
@@ -329,6 +336,8 @@ struct Selu : PointwiseFunction {
 
 struct LogSigmoid : PointwiseFunction {
   static constexpr std::string_view kName = "logsigmoid";
+  static constexpr std::string_view kQuantizedName = "quantized::logsigmoid";
+  static constexpr Takes kTakes = Takes::FloatsOrScaled;
 
   template <typename T>
   T operator()(T v) const {
@@ -343,6 +352,8 @@ struct LogSigmoid : PointwiseFunction {
 
 struct Softsign : PointwiseFunction {
   static constexpr std::string_view kName = "softsign";
+  static constexpr std::string_view kQuantizedName = "quantized::softsign";
+  static constexpr Takes kTakes = Takes::FloatsOrScaled;
 
   template <typename T>
   T operator()(T v) const {

@@ -126,9 +126,10 @@ void log_softmax_lines(const Tensor& x, const Tensor& out, std::int64_t axis) {
   });
 }
 
-// Rows of `length` codes, through floats that stay in the L1 cache.
-template <typename T>
-void softmax_codes(const QTensor& x, const QTensor& out, std::int64_t length) {
+// function(src, dst, length) of rows of `length` codes, through floats that stay in the L1 cache.
+template <typename T, typename RowFunction>
+void map_rows_of_codes(const QTensor& x, const QTensor& out, std::int64_t length,
+                       const RowFunction& function) {
   const auto* src = static_cast<const T*>(x.data_ptr());
   auto* dst = static_cast<T*>(out.data_ptr());
   const auto scale = static_cast<float>(x.quantizer().scale);
@@ -137,10 +138,11 @@ void softmax_codes(const QTensor& x, const QTensor& out, std::int64_t length) {
   const std::int64_t grain = std::max<std::int64_t>(1, cpu::kElementGrain / 8 / length);
   parallel_for(x.numel() / length, grain, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> row(static_cast<std::size_t>(length));
+    std::vector<float> result(static_cast<std::size_t>(length));
     for (std::int64_t i = begin * length; i < end * length; i += length) {
       cpu::dequantize(src + i, row.data(), length, scale, zero_point, cpu::Store::Cached);
-      cpu::softmax_row(row.data(), length, row.data());
-      cpu::quantize(row.data(), dst + i, length, args, cpu::Store::Cached);
+      function(row.data(), result.data(), length);
+      cpu::quantize(result.data(), dst + i, length, args, cpu::Store::Cached);
     }
   });
 }
@@ -273,8 +275,9 @@ struct LogSoftmax final : SoftmaxOperation<LogSoftmax> {
   }
 };
 
-struct QuantizedSoftmax final : Op<QuantizedSoftmax> {
-  static constexpr std::string_view kName = "quantized::softmax";
+// What the two have in common on codes: quantize(function(dequantize(codes), dim)).
+template <typename Derived>
+struct SoftmaxOfCodes : Op<Derived> {
   static constexpr ArgumentCount kArguments{1};
   std::int64_t dim = 0;
   double scale = 1.0;
@@ -282,35 +285,54 @@ struct QuantizedSoftmax final : Op<QuantizedSoftmax> {
 
   void infer(const Arguments& in, Results& out) const override {
     const Tensor& x = in[0];
-    cpu::check_per_tensor(kName, "x", x);
+    cpu::check_per_tensor(Derived::kName, "x", x);
     const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
-    check_quantizer(kName, quantizer, x.dtype(), x.sizes());
-    wrap_dim(dim, x.dim(), kName);
+    check_quantizer(Derived::kName, quantizer, x.dtype(), x.sizes());
+    wrap_dim(dim, x.dim(), Derived::kName);
     out.add(x.sizes(), x.dtype(), quantizer, x.suggested_format());
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const Tensor& x = in[0];
     const bool in_rows = x.dim() > 0 && x.dtype() != DType::QInt32 && x.is_contiguous() &&
-                         wrap_dim(dim, x.dim(), kName) == x.dim() - 1;
+                         wrap_dim(dim, x.dim(), Derived::kName) == x.dim() - 1;
     if (!in_rows) {
-      copy_result(quantize_per_tensor(quanta::softmax(dequantize(QTensor(x)), dim), scale,
+      copy_result(quantize_per_tensor(Derived::of_floats(dequantize(QTensor(x)), dim), scale,
                                       zero_point, x.dtype()),
                   out[0]);
-      return "dequantize, softmax, quantize";
+      return Derived::kSteps;
     }
     if (x.dtype() == DType::QUInt8) {
-      softmax_codes<std::uint8_t>(QTensor(x), QTensor(out[0]), x.size(-1));
+      map_rows_of_codes<std::uint8_t>(QTensor(x), QTensor(out[0]), x.size(-1), Derived::row);
     } else {
-      softmax_codes<std::int8_t>(QTensor(x), QTensor(out[0]), x.size(-1));
+      map_rows_of_codes<std::int8_t>(QTensor(x), QTensor(out[0]), x.size(-1), Derived::row);
     }
     return "simd";
   }
   static std::span<const AttributeInfo> attribute_table() {
-    static constexpr std::array kTable{
-        attribute<QuantizedSoftmax, &QuantizedSoftmax::dim>("dim"),
-        attribute<QuantizedSoftmax, &QuantizedSoftmax::scale>("scale"),
-        attribute<QuantizedSoftmax, &QuantizedSoftmax::zero_point>("zero_point")};
+    static constexpr std::array kTable{attribute<Derived, &Derived::dim>("dim"),
+                                       attribute<Derived, &Derived::scale>("scale"),
+                                       attribute<Derived, &Derived::zero_point>("zero_point")};
     return kTable;
+  }
+};
+
+struct QuantizedSoftmax final : SoftmaxOfCodes<QuantizedSoftmax> {
+  static constexpr std::string_view kName = "quantized::softmax";
+  static constexpr std::string_view kSteps = "dequantize, softmax, quantize";
+  static Tensor of_floats(const Tensor& x, std::int64_t axis) { return quanta::softmax(x, axis); }
+  static void row(const float* src, float* dst, std::int64_t length) {
+    cpu::softmax_row(src, length, dst);
+  }
+};
+
+struct QuantizedLogSoftmax final : SoftmaxOfCodes<QuantizedLogSoftmax> {
+  static constexpr std::string_view kName = "quantized::log_softmax";
+  static constexpr std::string_view kSteps = "dequantize, log_softmax, quantize";
+  static Tensor of_floats(const Tensor& x, std::int64_t axis) {
+    return quanta::log_softmax(x, axis);
+  }
+  static void row(const float* src, float* dst, std::int64_t length) {
+    log_softmax_row(src, dst, length);
   }
 };
 
@@ -323,8 +345,9 @@ Kind along(std::int64_t dim) {
   return operation;
 }
 
-QuantizedSoftmax along(std::int64_t dim, double scale, std::int64_t zero_point) {
-  auto operation = along<QuantizedSoftmax>(dim);
+template <typename Kind>
+Kind along(std::int64_t dim, double scale, std::int64_t zero_point) {
+  auto operation = along<Kind>(dim);
   operation.scale = scale;
   operation.zero_point = zero_point;
   return operation;
@@ -347,7 +370,13 @@ void add_softmax(Catalogue& catalogue) {
                 });
   catalogue.add({.name = QuantizedSoftmax::kName, .header = kHeader, .dtypes = dtypes::kQ},
                 [](DType dtype) {
-                  return sample_call(along(-1, 1.0 / 256, 0), {sample_tensor({2, 3, 5, 4}, dtype)});
+                  return sample_call(along<QuantizedSoftmax>(-1, 1.0 / 256, 0),
+                                     {sample_tensor({2, 3, 5, 4}, dtype)});
+                });
+  catalogue.add({.name = QuantizedLogSoftmax::kName, .header = kHeader, .dtypes = dtypes::kQ},
+                [](DType dtype) {
+                  return sample_call(along<QuantizedLogSoftmax>(-1, 0.04, 9),
+                                     {sample_tensor({2, 3, 5, 4}, dtype)});
                 });
 }
 
@@ -362,7 +391,12 @@ Tensor log_softmax(const Tensor& x, std::int64_t dim) {
 
 QTensor quantized::softmax(const QTensor& x, std::int64_t dim, double scale,
                            std::int64_t zero_point) {
-  return QTensor(run(activation::along(dim, scale, zero_point), x));
+  return QTensor(run(activation::along<activation::QuantizedSoftmax>(dim, scale, zero_point), x));
+}
+QTensor quantized::log_softmax(const QTensor& x, std::int64_t dim, double scale,
+                               std::int64_t zero_point) {
+  return QTensor(
+      run(activation::along<activation::QuantizedLogSoftmax>(dim, scale, zero_point), x));
 }
 
 }  // namespace quanta

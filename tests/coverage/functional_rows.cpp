@@ -67,6 +67,12 @@ void add_activations(Section& s) {
   s.row("tanh", QUANTA_CALL(tanh(x)), "functional_activations/tanh");
   s.row("gelu", QUANTA_CALL(gelu(x)), "functional_activations/gelu");
   s.row("silu", QUANTA_QUANTIZED_CALL(quantized::silu(x, scale, zero_point)));
+  s.row("softplus", QUANTA_QUANTIZED_CALL(quantized::softplus(x, scale, zero_point)));
+  s.row("mish", QUANTA_QUANTIZED_CALL(quantized::mish(x, scale, zero_point)));
+  s.row("selu", QUANTA_QUANTIZED_CALL(quantized::selu(x, scale, zero_point)));
+  s.row("logsigmoid", QUANTA_QUANTIZED_CALL(quantized::logsigmoid(x, scale, zero_point)));
+  s.row("softsign", QUANTA_QUANTIZED_CALL(quantized::softsign(x, scale, zero_point)));
+  s.row("log_softmax", QUANTA_QUANTIZED_CALL(quantized::log_softmax(x, 1, scale, zero_point)));
   s.row("softmax", QUANTA_QUANTIZED_CALL(quantized::softmax(x, 1, scale, zero_point)),
         "functional_activations/softmax");
   s.row("clamp", QUANTA_CALL(clamp(x, 0.0, 1.0)), "functional_activations/clamp");

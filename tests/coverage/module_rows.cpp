@@ -202,6 +202,16 @@ void add_activations(Section& s) {
         "functional_activations/prelu");
   s.row("Softmax", QUANTA_MODULE(nn::quantized::Softmax, Type(1, scale, zero_point)(x)),
         "functional_activations/softmax");
+  s.row("GELU", QUANTA_MODULE(nn::quantized::GELU, Type(scale, zero_point)(x)));
+  s.row("SiLU", QUANTA_MODULE(nn::quantized::SiLU, Type(scale, zero_point)(x)));
+  s.row("Mish", QUANTA_MODULE(nn::quantized::Mish, Type(scale, zero_point)(x)));
+  s.row("CELU", QUANTA_MODULE(nn::quantized::CELU, Type(scale, zero_point)(x)));
+  s.row("SELU", QUANTA_MODULE(nn::quantized::SELU, Type(scale, zero_point)(x)));
+  s.row("Softplus", QUANTA_MODULE(nn::quantized::Softplus, Type(scale, zero_point)(x)));
+  s.row("Softsign", QUANTA_MODULE(nn::quantized::Softsign, Type(scale, zero_point)(x)));
+  s.row("LogSigmoid", QUANTA_MODULE(nn::quantized::LogSigmoid, Type(scale, zero_point)(x)));
+  s.row("Tanh", QUANTA_MODULE(nn::quantized::Tanh, Type(scale, zero_point)(x)));
+  s.row("LogSoftmax", QUANTA_MODULE(nn::quantized::LogSoftmax, Type(1, scale, zero_point)(x)));
   s.row("Dropout", QUANTA_MODULE(nn::quantized::Dropout, Type()(x)));
 }
 

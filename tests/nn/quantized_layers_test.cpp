@@ -101,6 +101,38 @@ TEST_CASE("quantized activations: results are those of the float function") {
         "QuantizedLeakyReLU(negative_slope=0.1)");
 }
 
+template <typename Quantized, typename Float>
+std::string check_own_activation(Float source, const QTensor& x) {
+  observe(source, Tensor::from_values({-6.0F, 3.0F}));
+  const auto module = Quantized::from_float(source);
+  check_against_float(source, *module, x);
+  CHECK(names(module->state_dict()) == std::vector<std::string>{"scale", "zero_point"});
+  const QTensor y = (*module)(x).as_quantized();
+  CHECK(y.q_scale() == doctest::Approx(9.0 / 255.0));
+  CHECK(y.q_zero_point() == 170);
+  CHECK_THROWS_WITH_AS(Quantized::from_float(ReLU()), doctest::Contains("got ReLU"), ArgumentError);
+  CHECK_THROWS_WITH_AS((*module)(kSeen), doctest::Contains("QuantStub"), ArgumentError);
+  return to_string(*module);
+}
+
+TEST_CASE("quantized activations: those that torch lacks give the float function's codes") {
+  const QTensor x = quantized_input({4, 3, 5});
+  CHECK(check_own_activation<quantized::GELU>(GELU(), x) == "QuantizedGELU(approximate='none')");
+  CHECK(check_own_activation<quantized::GELU>(GELU(GeluApproximation::Tanh), x) ==
+        "QuantizedGELU(approximate='tanh')");
+  CHECK(check_own_activation<quantized::SiLU>(SiLU(), x) == "QuantizedSiLU()");
+  CHECK(check_own_activation<quantized::Mish>(Mish(), x) == "QuantizedMish()");
+  CHECK(check_own_activation<quantized::CELU>(CELU(0.7), x) == "QuantizedCELU(alpha=0.7)");
+  CHECK(check_own_activation<quantized::SELU>(SELU(), x) == "QuantizedSELU()");
+  CHECK(check_own_activation<quantized::Softplus>(Softplus(1.5, 2.0), x) ==
+        "QuantizedSoftplus(beta=1.5, threshold=2.0)");
+  CHECK(check_own_activation<quantized::Softsign>(Softsign(), x) == "QuantizedSoftsign()");
+  CHECK(check_own_activation<quantized::LogSigmoid>(LogSigmoid(), x) == "QuantizedLogSigmoid()");
+  CHECK(check_own_activation<quantized::LogSoftmax>(LogSoftmax(1), x) ==
+        "QuantizedLogSoftmax(dim=1)");
+  CHECK(check_own_activation<quantized::Tanh>(Tanh(), x) == "QuantizedTanh()");
+}
+
 TEST_CASE("quantized activations: a float tensor is refused with what is missing") {
   CHECK_THROWS_WITH_AS(quantized::Hardswish(0.1, 0)(kSeen), doctest::Contains("QuantStub"),
                        ArgumentError);

@@ -178,6 +178,14 @@ TEST_CASE("quantized activations: the table holds what the float function gives"
         {quantized::elu(x, 0.07, 9, 1.5), elu(values, 1.5)},
         {quantized::celu(x, 0.07, 9, 0.7), celu(values, 0.7)},
         {quantized::gelu(x, 0.07, 9), gelu(values)},
+        {quantized::gelu(x, 0.07, 9, GeluApproximation::Tanh),
+         gelu(values, GeluApproximation::Tanh)},
+        {quantized::softplus(x, 0.07, 9, 1.5, 2.0), softplus(values, 1.5, 2.0)},
+        {quantized::softplus(x, 0.07, 9, 0.5, 2.0), softplus(values, 0.5, 2.0)},
+        {quantized::mish(x, 0.07, 9), mish(values)},
+        {quantized::selu(x, 0.07, 9), selu(values)},
+        {quantized::logsigmoid(x, 0.07, 99), logsigmoid(values)},
+        {quantized::softsign(x, 0.008, 3), softsign(values)},
         {quantized::sigmoid(x, 0.004, 3), sigmoid(values)},
         {quantized::tanh(x, 0.008, 3), tanh(values)},
         {quantized::leaky_relu(x, 0.3, 0.07, 9), leaky_relu(values, 0.3)},
@@ -195,6 +203,23 @@ TEST_CASE("quantized activations: the table holds what the float function gives"
       CHECK(different <= codes.size() / 50);
     }
   }
+}
+
+TEST_CASE("quantized log_softmax: the codes of the float function along any dimension and layout") {
+  Generator generator(22);
+  for (const DType dtype : {DType::QUInt8, DType::QInt8, DType::QInt32}) {
+    for (const Layout layout : test::kLayouts) {
+      const QTensor x(in_layout(layout, 5, 3, 7, [&](const Dims& sizes) {
+        return test::random_codes(sizes, dtype, 0.05, 17, generator);
+      }));
+      for (const std::int64_t dim : {std::int64_t{0}, std::int64_t{1}, std::int64_t{-1}}) {
+        const QTensor got = quantized::log_softmax(x, dim, 0.07, 99);
+        CHECK(got.equal(quantize_per_tensor(log_softmax(dequantize(x), dim), 0.07, 99, dtype)));
+      }
+    }
+  }
+  CHECK_THROWS_WITH_AS(quantized::log_softmax(example_a(), 1, 0.1, 0),
+                       doctest::Contains("quantized::log_softmax: dim"), ArgumentError);
 }
 
 TEST_CASE("quantized activations: a table is not reused for other parameters") {

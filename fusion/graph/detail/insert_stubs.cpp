@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 #include <typeindex>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "quanta/fusion/graph/op_table.h"
 #include "quanta/fusion/graph/passes/child_name.h"
 #include "quanta/fusion/mapping.h"
+#include "quanta/nn/activation.h"
 #include "quanta/nn/module_forms.h"
 #include "quanta/nn/stubs.h"
 
@@ -38,6 +40,19 @@ bool passes_codes(const Parts& parts, const Node& node, bool observe_means) {
                                                      "Tanh"};
   return node.row->rule == CodeRule::Pass ||
          std::find(kOnCodes.begin(), kOnCodes.end(), node.op) != kOnCodes.end();
+}
+
+template <typename... Types>
+bool is_one_of(const nn::Module& module) {
+  return ((typeid(module) == typeid(Types)) || ...);
+}
+
+/// Whether codes are no gain: a function of floats stays one, and shares (a network's result, or
+/// attention in float) keep their small values.
+bool is_better_in_float(const nn::Module& module, bool has_codes) {
+  if (is_one_of<nn::Softmax, nn::LogSoftmax>(module)) return true;
+  return !has_codes && is_one_of<nn::GELU, nn::SiLU, nn::Mish, nn::CELU, nn::SELU, nn::Softplus,
+                                 nn::Softsign, nn::LogSigmoid>(module);
 }
 
 class StubInserter {
@@ -90,8 +105,12 @@ class StubInserter {
     if (default_static_quant_module_mappings().find(*module) == nullptr) return nullptr;
     const nn::FloatKind& kind = nn::module_forms().kind(*module);
     if (kind.observe == nn::Observe::Nothing || kind.float_result) return nullptr;
-    // Integers (sizes that are calculated) stay integers.
     if (node.inputs.empty() || node.inputs[0] == kNone) return nullptr;
+    if (is_better_in_float(*module, has_codes_[index_of(node.inputs[0])])) {
+      parts_.module_of(node)->set_qconfig(std::nullopt);
+      return nullptr;
+    }
+    // Integers (sizes that are calculated) stay integers.
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       if (node.inputs[i] == kNone || !is_activation(node, i)) continue;
       const OnnxType type = graph_.values[index_of(node.inputs[i])].type;
