@@ -24,6 +24,9 @@ constexpr std::string_view kLegacyMagic = "119547037146038801333356";  // 0x1950
 constexpr std::int64_t kLegacyProtocol = 1001;
 /// The packed weights of a dynamically quantized LSTM or GRU.
 constexpr std::string_view kCellParams = "__torch__.torch.classes.rnn.CellParamsBase";
+constexpr std::string_view kTorchScript =
+    "a TorchScript archive of torch.jit.save; save the module's state_dict() instead: "
+    "torch.save(torch.jit.load(path).state_dict(), new_path)";
 constexpr std::int64_t kMaxVersion = 10;  // torch's kMaxSupportedFileFormatVersion
 
 /// What is read of a file.
@@ -77,9 +80,7 @@ std::string find_root(const detail::ZipReader& zip, const std::string& where) {
   }
   if (root.empty()) refuse("a zip archive without a record data.pkl");
   if (zip.find(root + "constants.pkl") != nullptr) {
-    refuse(
-        "a TorchScript archive of torch.jit.save; save the module's state_dict() instead: "
-        "torch.save(torch.jit.load(path).state_dict(), new_path)");
+    refuse(kTorchScript);
   }
   return root;
 }
@@ -115,9 +116,26 @@ ByteOrder read_byte_order(const detail::ZipReader& zip, const std::string& root,
                   root, text.size()));
 }
 
+/// torch.save does not compress; of archives that do, some are told by the names in them.
+detail::ZipReader open_zip(std::span<const std::byte> bytes, const std::string& where) {
+  try {
+    return {bytes, where};
+  } catch (const FileError& error) {
+    const std::string_view text = as_text(bytes);
+    if (std::string_view(error.what()).find("compressed ones") == std::string_view::npos) throw;
+    if (text.find("/code/__torch__") != std::string_view::npos) {
+      throw FileError(
+          fmt::format("{}: expected a file of torch.save, got {}", where, kTorchScript));
+    }
+    const std::string known = detail::recognize_file(bytes);
+    if (!known.starts_with("an .npz")) throw;
+    throw FileError(fmt::format("{}: expected a file of torch.save, got {}", where, known));
+  }
+}
+
 PickleValue parse_zip(std::span<const std::byte> bytes, const Request& request) {
   const std::string& where = request.where;
-  const detail::ZipReader zip(bytes, where);
+  const detail::ZipReader zip = open_zip(bytes, where);
   const std::string root = find_root(zip, where);
   check_version(zip, root, where);
   const ByteOrder order = read_byte_order(zip, root, where);
@@ -206,9 +224,24 @@ std::unordered_map<std::string_view, std::span<const std::byte>> read_legacy_sto
   return result;
 }
 
+/// The first pickle. A pickle of another program may fail anywhere; what it is matters more.
+detail::Pickle read_magic(std::span<const std::byte> bytes, const std::string& where) {
+  try {
+    return detail::read_pickle(bytes, 0, where);
+  } catch (const FileError& error) {
+    constexpr std::string_view kMagicBytes = "\x6c\xfc\x9c\x46";
+    const std::string_view start = as_text(bytes).substr(0, 32);
+    if (start.size() < 32 || start.find(kMagicBytes) != std::string_view::npos) throw;
+    throw FileError(
+        fmt::format("{}; the file does not begin as those of torch.save do: a pickle of something "
+                    "else is to be saved from Python with torch.save",
+                    error.what()));
+  }
+}
+
 PickleValue parse_legacy(std::span<const std::byte> bytes, const Request& request) {
   const std::string& where = request.where;
-  const detail::Pickle magic = detail::read_pickle(bytes, 0, where);
+  const detail::Pickle magic = read_magic(bytes, where);
   if (magic.root->kind != PickleNode::Kind::BigInt || magic.root->text != kLegacyMagic) {
     throw FileError(
         fmt::format("{}: byte 0: expected the magic number of torch.save, got {}: a "

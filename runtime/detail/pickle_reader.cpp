@@ -406,6 +406,12 @@ class Machine {
 
   void push_persistent() {
     PickleNode* id = pop("BINPERSID");
+    // The older files save classes of modules with their source: ("module", class, file, text).
+    if (id->kind == Kind::Tuple && id->items.size() >= 2 && id->items[0]->kind == Kind::String &&
+        id->items[0]->text == "module" && id->items[1]->kind == Kind::Global) {
+      stack_.push_back(id->items[1]);
+      return;
+    }
     PickleNode& node = push(Kind::Persistent);
     node.items = {id};
     pickle_.persistent.push_back(&node);

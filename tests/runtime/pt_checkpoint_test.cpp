@@ -137,6 +137,22 @@ TEST_CASE("read_pt: a whole module is refused by the name of its class") {
                      "holds an object of Python, 'argparse.Namespace'");
 }
 
+TEST_CASE("read_pt: classes of older files stand with their source and are not looked at") {
+  const std::string type = test::tuple({text("module"), global("torch.nn.modules.linear", "Linear"),
+                                        text("linear.py"), text("class Linear: ...")}) +
+                           "Q";
+  const std::string module = type + ")\x81}" + text("_modules") + "}sb";
+  CHECK_THROWS_WITH_AS(parse(make_pt(pickle(module))),
+                       doctest::Contains("holds a whole module, 'torch.nn.modules.linear.Linear'"),
+                       FileError);
+  const std::string body = "}(" + text("model") + state_body() + text("whole") + module + "u";
+  CHECK(parse(make_pt(pickle(body), "ab"), "model").get_if<PickleValue::Dict>() != nullptr);
+  const std::string refused =
+      test::tuple({text("module"), global("os", "system"), text(""), text("")}) + "Q";
+  CHECK_THROWS_WITH_AS(parse(make_pt(pickle(refused))), doctest::Contains("got 'os.system'"),
+                       FileError);
+}
+
 TEST_CASE("read_pt: names that reach beyond a file are refused wherever they stand") {
   for (const auto& [module, name] :
        std::vector<std::pair<const char*, const char*>>{{"os", "system"},
@@ -277,6 +293,12 @@ TEST_CASE("read_pt: files of other kinds are named with what to do") {
       make_zip({{.name = "m/data.pkl", .data = none}, {.name = "m/constants.pkl", .data = none}}),
       "a TorchScript archive of torch.jit.save; save the module's state_dict() instead: "
       "torch.save(torch.jit.load(path).state_dict()");
+  refuses(make_zip({{.name = "m/data.pkl", .data = none},
+                    {.name = "m/code/__torch__/net.py", .data = none, .method = 8}}),
+          "a TorchScript archive of torch.jit.save");
+  refuses(make_zip({{.name = "a.npy", .data = "x", .method = 8}}), "an .npz archive of numpy");
+  refuses(pickle(global("torch.storage", "_load_from_bytes") + text("some bytes") + "\x85R"),
+          "the file does not begin as those of torch.save do");
   refuses("\x93NUMPY\x01", "an .npy array of numpy");
   refuses("\x89HDF\r\n", "an HDF5 file (Keras)");
   refuses("GGUF\x03", "a GGUF file");
