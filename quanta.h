@@ -90,6 +90,7 @@
 #include "quanta/observers.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
+#include "quanta/ops/arithmetic_quantized.h"
 #include "quanta/ops/attention.h"
 #include "quanta/ops/block_quant.h"
 #include "quanta/ops/cat.h"

@@ -1,6 +1,8 @@
 #include "quanta/nn/float_functional.h"
 
+#include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
+#include "quanta/ops/elementwise.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::nn {
@@ -33,6 +35,42 @@ Tensor FloatFunctional::add_relu(const Tensor& lhs, const Tensor& rhs) const {
 Tensor FloatFunctional::matmul(const Tensor& lhs, const Tensor& rhs) const {
   const detail::PathScope scope(this);
   return observed(quanta::matmul(lhs, rhs));
+}
+
+Tensor FloatFunctional::sub(const Tensor& lhs, const Tensor& rhs) const {
+  const detail::PathScope scope(this);
+  return observed(quanta::sub(lhs, rhs));
+}
+
+Tensor FloatFunctional::div(const Tensor& lhs, const Tensor& rhs) const {
+  const detail::PathScope scope(this);
+  return observed(quanta::div(lhs, rhs));
+}
+
+Tensor FloatFunctional::minimum(const Tensor& lhs, const Tensor& rhs) const {
+  const detail::PathScope scope(this);
+  return observed(quanta::minimum(lhs, rhs));
+}
+
+Tensor FloatFunctional::maximum(const Tensor& lhs, const Tensor& rhs) const {
+  const detail::PathScope scope(this);
+  return observed(quanta::maximum(lhs, rhs));
+}
+
+Tensor FloatFunctional::neg(const Tensor& x) const {
+  const detail::PathScope scope(this);
+  return observed(quanta::neg(x));
+}
+
+Tensor FloatFunctional::mean(const Tensor& x, const Dims& dims,
+                             const ReduceOptions& options) const {
+  const detail::PathScope scope(this);
+  return observed(quanta::mean(x, dims, options));
+}
+
+Tensor FloatFunctional::softmax(const Tensor& x, std::int64_t dim) const {
+  const detail::PathScope scope(this);
+  return observed(quanta::softmax(x, dim));
 }
 
 Tensor FloatFunctional::add_scalar(const Tensor& x, double value) const {

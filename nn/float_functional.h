@@ -5,13 +5,14 @@
 #include <span>
 
 #include "quanta/nn/module.h"
+#include "quanta/ops/reduce.h"
 
 // Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
 // called from many threads at once (see nn/module.h).
 
 namespace quanta::nn {
 
-/// Operations of two tensors as a module, so that their results can be observed and quantized: in
+/// Operations as a module, so that their results can be observed and quantized: in
 /// a network that is to be quantized, `skip->add(a, b)` takes the place of `a + b`.
 ///
 /// One FloatFunctional has one scale for all its results: use one for each place in forward, made
@@ -27,6 +28,16 @@ class FloatFunctional : public Module {
   }
   virtual Tensor add_relu(const Tensor& lhs, const Tensor& rhs) const;
   virtual Tensor matmul(const Tensor& lhs, const Tensor& rhs) const;
+
+  // Beyond torch's.
+  virtual Tensor sub(const Tensor& lhs, const Tensor& rhs) const;
+  virtual Tensor div(const Tensor& lhs, const Tensor& rhs) const;
+  virtual Tensor neg(const Tensor& x) const;
+  virtual Tensor minimum(const Tensor& lhs, const Tensor& rhs) const;
+  virtual Tensor maximum(const Tensor& lhs, const Tensor& rhs) const;
+  /// Over `dims`, or all of them when it is empty.
+  virtual Tensor mean(const Tensor& x, const Dims& dims, const ReduceOptions& options = {}) const;
+  virtual Tensor softmax(const Tensor& x, std::int64_t dim) const;
 
   // Not observed: the result's parameters follow from those of `x`.
   virtual Tensor add_scalar(const Tensor& x, double value) const;

@@ -6,7 +6,9 @@
 #include "quanta/nn/detail/from_float.h"
 #include "quanta/nn/detail/layer_options.h"
 #include "quanta/nn/detail/quantized_state.h"
+#include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
+#include "quanta/ops/arithmetic_quantized.h"
 
 namespace quanta::nn::quantized {
 
@@ -57,6 +59,46 @@ Tensor QFunctional::matmul(const Tensor& lhs, const Tensor& rhs) const {
   const nn::detail::PathScope scope(this);
   return observed(ops::matmul(lhs.as_quantized("quantized::matmul", "lhs"),
                               rhs.as_quantized("quantized::matmul", "rhs"), scale, zero_point));
+}
+
+Tensor QFunctional::sub(const Tensor& lhs, const Tensor& rhs) const {
+  const nn::detail::PathScope scope(this);
+  return observed(ops::sub(lhs.as_quantized("quantized::sub", "lhs"),
+                           rhs.as_quantized("quantized::sub", "rhs"), scale, zero_point));
+}
+
+Tensor QFunctional::div(const Tensor& lhs, const Tensor& rhs) const {
+  const nn::detail::PathScope scope(this);
+  return observed(ops::div(lhs.as_quantized("quantized::div", "lhs"),
+                           rhs.as_quantized("quantized::div", "rhs"), scale, zero_point));
+}
+
+Tensor QFunctional::minimum(const Tensor& lhs, const Tensor& rhs) const {
+  const nn::detail::PathScope scope(this);
+  return observed(ops::minimum(lhs.as_quantized("quantized::minimum", "lhs"),
+                               rhs.as_quantized("quantized::minimum", "rhs"), scale, zero_point));
+}
+
+Tensor QFunctional::maximum(const Tensor& lhs, const Tensor& rhs) const {
+  const nn::detail::PathScope scope(this);
+  return observed(ops::maximum(lhs.as_quantized("quantized::maximum", "lhs"),
+                               rhs.as_quantized("quantized::maximum", "rhs"), scale, zero_point));
+}
+
+Tensor QFunctional::neg(const Tensor& x) const {
+  const nn::detail::PathScope scope(this);
+  return observed(ops::neg(x.as_quantized("quantized::neg", "x"), scale, zero_point));
+}
+
+Tensor QFunctional::mean(const Tensor& x, const Dims& dims, const ReduceOptions& options) const {
+  const nn::detail::PathScope scope(this);
+  return observed(
+      ops::mean(x.as_quantized("quantized::mean", "x"), dims, scale, zero_point, options));
+}
+
+Tensor QFunctional::softmax(const Tensor& x, std::int64_t dim) const {
+  const nn::detail::PathScope scope(this);
+  return observed(ops::softmax(x.as_quantized("quantized::softmax", "x"), dim, scale, zero_point));
 }
 
 Tensor QFunctional::add_scalar(const Tensor& x, double value) const {

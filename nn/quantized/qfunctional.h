@@ -31,6 +31,13 @@ class QFunctional : public FloatFunctional {
   Tensor cat(std::span<const Tensor> tensors, std::int64_t dim = 0) const override;
   Tensor add_relu(const Tensor& lhs, const Tensor& rhs) const override;
   Tensor matmul(const Tensor& lhs, const Tensor& rhs) const override;
+  Tensor sub(const Tensor& lhs, const Tensor& rhs) const override;
+  Tensor div(const Tensor& lhs, const Tensor& rhs) const override;
+  Tensor neg(const Tensor& x) const override;
+  Tensor minimum(const Tensor& lhs, const Tensor& rhs) const override;
+  Tensor maximum(const Tensor& lhs, const Tensor& rhs) const override;
+  Tensor mean(const Tensor& x, const Dims& dims, const ReduceOptions& options = {}) const override;
+  Tensor softmax(const Tensor& x, std::int64_t dim) const override;
   Tensor add_scalar(const Tensor& x, double value) const override;
   Tensor mul_scalar(const Tensor& x, double value) const override;
 

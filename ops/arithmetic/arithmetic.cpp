@@ -299,6 +299,7 @@ void detail::add_arithmetic(Catalogue& catalogue) {
   add_with_number<FloatBinary::Add>(catalogue);
   add_with_number<FloatBinary::Mul>(catalogue);
   add_quantized(catalogue);
+  add_quantized_functions(catalogue);
 }
 
 }  // namespace quanta

@@ -40,10 +40,11 @@ float scalar_join(std::int32_t lhs, std::int32_t rhs, const PReluArgs& args) {
 template <std::size_t kBytes>
 using FloatVector = hn::Vec<Floats<kBytes>>;
 
-// Whether no result is beyond what an int32 holds, before the clamp.
+// Whether no result is beyond what an int32 holds, before the clamp. The scale of a term that is
+// subtracted is negative.
 bool fits_int32(const AddArgs& args) {
-  const double lhs = 256.0 * args.lhs_scale + std::fabs(args.lhs_offset);
-  const double rhs = 256.0 * args.rhs_scale + std::fabs(args.rhs_offset);
+  const double lhs = 256.0 * std::fabs(args.lhs_scale) + std::fabs(args.lhs_offset);
+  const double rhs = 256.0 * std::fabs(args.rhs_scale) + std::fabs(args.rhs_offset);
   return (lhs + rhs) * args.out.inv_scale < 1073741824.0;
 }
 bool fits_int32(const MulArgs& args) { return 65536.0 * args.out.inv_scale < 1073741824.0; }

@@ -7,5 +7,6 @@
 namespace quanta::arithmetic {
 
 void add_quantized(Catalogue& catalogue);
+void add_quantized_functions(Catalogue& catalogue);
 
 }  // namespace quanta::arithmetic

@@ -4,7 +4,9 @@
 #include <cstring>
 
 #include "quanta/ops/arithmetic.h"
+#include "quanta/ops/arithmetic/code_operands.h"
 #include "quanta/ops/arithmetic/families.h"
+#include "quanta/ops/arithmetic_quantized.h"
 #include "quanta/ops/cpu/code_table.h"
 #include "quanta/ops/cpu/elementwise_kernels.h"
 #include "quanta/ops/cpu/quantized_operands.h"
@@ -16,25 +18,53 @@
 
 namespace quanta {
 namespace arithmetic {
+
+void infer_code_binary(std::string_view op, const Tensor& lhs, const Tensor& rhs, double scale,
+                       std::int64_t zero_point, Results& out) {
+  cpu::check_per_tensor(op, "lhs", lhs);
+  cpu::check_per_tensor(op, "rhs", rhs);
+  QUANTA_CHECK(lhs.dtype() == rhs.dtype(), "{}: rhs: expected {} as lhs has, got {}", op,
+               lhs.dtype(), rhs.dtype());
+  const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
+  if (lhs.sizes() == rhs.sizes()) {
+    check_quantizer(op, quantizer, lhs.dtype(), lhs.sizes());
+    out.add(lhs.sizes(), lhs.dtype(), quantizer, lhs.suggested_format());
+    return;
+  }
+  const Dims sizes = broadcast_sizes(lhs.sizes(), rhs.sizes(), op);
+  check_quantizer(op, quantizer, lhs.dtype(), sizes);
+  out.add(sizes, lhs.dtype(), quantizer, cpu::broadcast_format(lhs, rhs, sizes));
+}
+
 namespace {
 
 enum class Relu : bool { No, Yes };
-enum class CodeBinary : std::uint8_t { Add, Mul };
+enum class CodeBinary : std::uint8_t { Add, Sub, Mul };
 
 constexpr std::string_view named(CodeBinary kind, Relu relu, std::string_view add,
                                  std::string_view add_relu, std::string_view mul,
                                  std::string_view mul_relu) {
+  if (kind == CodeBinary::Sub) return "quantized::sub";
   if (kind == CodeBinary::Add) return relu == Relu::Yes ? add_relu : add;
   return relu == Relu::Yes ? mul_relu : mul;
 }
 
 // Of two tensors -------------------------------------------------------------------------------
 
-cpu::AddArgs add_args(const Tensor& lhs, const Tensor& rhs, const cpu::ScalarQuantizer& quantizer) {
-  const cpu::ScalarDequantizer left(lhs);
-  const cpu::ScalarDequantizer right(rhs);
-  return {left.scale, left.offset, right.scale, right.offset, quantizer.args()};
+// Negative numbers from a negated scale: what sub makes of its second operand.
+cpu::ScalarDequantizer dequantizer(const Tensor& x, bool negated) {
+  cpu::ScalarDequantizer result(x);
+  if (negated) {
+    result.scale = -result.scale;
+    result.offset = -result.offset;
+  }
+  return result;
 }
+
+// The terms of a sum, which may be negated.
+struct Terms {
+  cpu::ScalarDequantizer lhs, rhs;
+};
 
 // torch's order of roundings: (sa * sb) * (1 / s), each step in float32.
 cpu::MulArgs mul_args(const Tensor& lhs, const Tensor& rhs, const cpu::ScalarQuantizer& quantizer) {
@@ -48,11 +78,11 @@ cpu::MulArgs mul_args(const Tensor& lhs, const Tensor& rhs, const cpu::ScalarQua
 }
 
 template <typename T>
-void add_codes(const Tensor& lhs, const Tensor& rhs, const Tensor& out,
+void add_codes(const Tensor& lhs, const Tensor& rhs, const Tensor& out, const Terms& terms,
                const cpu::ScalarQuantizer& quantizer) {
-  const cpu::ScalarDequantizer left(lhs);
-  const cpu::ScalarDequantizer right(rhs);
-  const cpu::AddArgs args = add_args(lhs, rhs, quantizer);
+  const cpu::ScalarDequantizer& left = terms.lhs;
+  const cpu::ScalarDequantizer& right = terms.rhs;
+  const cpu::AddArgs args{left.scale, left.offset, right.scale, right.offset, quantizer.args()};
   cpu::broadcast_binary<T>(
       lhs, rhs, out,
       [&](const T* left_row, const T* right_row, T* dst, std::int64_t count, cpu::Rhs kind,
@@ -109,20 +139,24 @@ void mul_codes(const Tensor& lhs, const Tensor& rhs, const Tensor& out,
       });
 }
 
-// Gives the name of the kernel. The operands may be swapped: sum and product are the same either
-// way round, and the kernels want the broadcast one on the right.
+// Gives the name of the kernel. The operands may be swapped: sum (of negated terms too) and product
+// are the same either way round, and the kernels want the broadcast one on the right.
 std::string_view run_code_binary(CodeBinary kind, const Tensor& lhs, const Tensor& rhs,
                                  const Tensor& out, Relu relu) {
-  const Tensor& left = lhs.numel() < rhs.numel() ? rhs : lhs;
-  const Tensor& right = lhs.numel() < rhs.numel() ? lhs : rhs;
+  const bool is_swapped = lhs.numel() < rhs.numel();
+  const Tensor& left = is_swapped ? rhs : lhs;
+  const Tensor& right = is_swapped ? lhs : rhs;
+  const bool is_difference = kind == CodeBinary::Sub;
   cpu::ScalarQuantizer quantizer(out);
   if (relu == Relu::Yes) quantizer.min = quantizer.zero_point;
   const auto calculate = [&](auto code) {
     using T = decltype(code);
-    if (kind == CodeBinary::Add) {
-      add_codes<T>(left, right, out, quantizer);
-    } else {
+    if (kind == CodeBinary::Mul) {
       mul_codes<T>(left, right, out, quantizer);
+    } else {
+      const Terms terms{dequantizer(left, is_difference && is_swapped),
+                        dequantizer(right, is_difference && !is_swapped)};
+      add_codes<T>(left, right, out, terms, quantizer);
     }
   };
   switch (lhs.dtype()) {
@@ -136,23 +170,6 @@ std::string_view run_code_binary(CodeBinary kind, const Tensor& lhs, const Tenso
       calculate(std::int32_t{});
       return "reference";
   }
-}
-
-void infer_code_binary(std::string_view op, const Tensor& lhs, const Tensor& rhs, double scale,
-                       std::int64_t zero_point, Results& out) {
-  cpu::check_per_tensor(op, "lhs", lhs);
-  cpu::check_per_tensor(op, "rhs", rhs);
-  QUANTA_CHECK(lhs.dtype() == rhs.dtype(), "{}: rhs: expected {} as lhs has, got {}", op,
-               lhs.dtype(), rhs.dtype());
-  const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
-  if (lhs.sizes() == rhs.sizes()) {
-    check_quantizer(op, quantizer, lhs.dtype(), lhs.sizes());
-    out.add(lhs.sizes(), lhs.dtype(), quantizer, lhs.suggested_format());
-    return;
-  }
-  const Dims sizes = broadcast_sizes(lhs.sizes(), rhs.sizes(), op);
-  check_quantizer(op, quantizer, lhs.dtype(), sizes);
-  out.add(sizes, lhs.dtype(), quantizer, cpu::broadcast_format(lhs, rhs, sizes));
 }
 
 template <CodeBinary kKind, Relu kRelu>
@@ -339,6 +356,7 @@ struct QuantizedWithNumber final : Op<QuantizedWithNumber<kKind, kRelu>> {
 
 using Add = QuantizedBinary<CodeBinary::Add, Relu::No>;
 using AddReLU = QuantizedBinary<CodeBinary::Add, Relu::Yes>;
+using Sub = QuantizedBinary<CodeBinary::Sub, Relu::No>;
 using Mul = QuantizedBinary<CodeBinary::Mul, Relu::No>;
 using MulReLU = QuantizedBinary<CodeBinary::Mul, Relu::Yes>;
 using AddScalar = QuantizedWithNumber<CodeBinary::Add, Relu::No>;
@@ -351,8 +369,8 @@ using MulScalarReLU = QuantizedWithNumber<CodeBinary::Mul, Relu::Yes>;
 constexpr std::string_view kHeader = "quanta/ops/arithmetic.h";
 
 template <typename Kind>
-void add_two(Catalogue& catalogue) {
-  catalogue.add({.name = Kind::kName, .header = kHeader, .dtypes = dtypes::kQ}, [](DType dtype) {
+void add_two(Catalogue& catalogue, std::string_view header = kHeader) {
+  catalogue.add({.name = Kind::kName, .header = header, .dtypes = dtypes::kQ}, [](DType dtype) {
     return sample_call(Kind{0.04, 9},
                        {sample_tensor({2, 3, 5, 4}, dtype), sample_tensor({3, 1, 1}, dtype, 2)});
   });
@@ -373,6 +391,7 @@ Sample sample_with(double number, DType dtype) {
 void add_quantized(Catalogue& catalogue) {
   add_two<Add>(catalogue);
   add_two<AddReLU>(catalogue);
+  add_two<Sub>(catalogue, "quanta/ops/arithmetic_quantized.h");
   add_two<Mul>(catalogue);
   add_two<MulReLU>(catalogue);
   add_number_form<AddScalar>(catalogue,
@@ -395,6 +414,9 @@ QTensor add(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t z
 }
 QTensor add_relu(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point) {
   return QTensor(run(arithmetic::AddReLU{scale, zero_point}, lhs, rhs));
+}
+QTensor sub(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point) {
+  return QTensor(run(arithmetic::Sub{scale, zero_point}, lhs, rhs));
 }
 QTensor mul(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point) {
   return QTensor(run(arithmetic::Mul{scale, zero_point}, lhs, rhs));

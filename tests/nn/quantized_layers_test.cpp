@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "quanta/nn/quantized/qfunctional.h"
 #include "quanta/nn/quantized/stubs.h"
 #include "quanta/nn/stubs.h"
+#include "quanta/observers/min_max_observer.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
@@ -224,6 +226,48 @@ TEST_CASE("quantized norms: the float module's parameters are copied") {
   const auto module = quantized::LayerNorm::from_float(source);
   source.weight.fill_(5.0);
   CHECK(module->state_dict().at("weight").equal(Tensor::ones({4})));
+}
+
+TEST_CASE("QFunctional: each operation gives the codes of the float one that was observed") {
+  manual_seed(3);
+  using Operation = std::function<Tensor(const FloatFunctional&, const Tensor&, const Tensor&)>;
+  using F = const FloatFunctional&;
+  using T = const Tensor&;
+  const std::vector<Operation> operations = {
+      [](F f, T a, T b) { return f.sub(a, b); },
+      [](F f, T a, T b) { return f.div(a, b); },
+      [](F f, T a, T) { return f.neg(a); },
+      [](F f, T a, T b) { return f.minimum(a, b); },
+      [](F f, T a, T b) { return f.maximum(a, b); },
+      [](F f, T a, T) {
+        return f.mean(a, {2, 3}, {.keepdim = true});
+      },
+      [](F f, T a, T) { return f.mean(a, {}); },
+      [](F f, T a, T) { return f.softmax(a, 1); },
+  };
+  const QTensor x = quantize_per_tensor(randn({2, 3, 5, 4}), 0.03, 70, DType::QUInt8);
+  // No zeros: it is a divisor.
+  const QTensor y = quantize_per_tensor(Tensor::from_values({0.5F, 1.0F, 2.0F}).view({3, 1, 1}),
+                                        0.02, 0, DType::QUInt8);
+  for (const Operation& operation : operations) {
+    FloatFunctional functional;
+    functional.set_qconfig(default_qconfig());
+    const auto observer = std::make_shared<MinMaxObserver>();
+    functional.set_activation_post_process(observer, Module::Observation::Explicit);
+    observer->forward(Tensor::from_values({-3.0F, 3.0F}));
+    const Tensor floats = operation(functional, dequantize(x), dequantize(y));
+    CHECK(observer->has_data());
+    const auto module = quantized::QFunctional::from_float(functional);
+    const auto& quantized = dynamic_cast<const FloatFunctional&>(*module);
+    const QTensor got = operation(quantized, x, y).as_quantized();
+    const auto want = quantize_per_tensor(floats, got.q_scale(), got.q_zero_point(), DType::QUInt8)
+                          .to_int64_vector();
+    REQUIRE(got.sizes() == floats.sizes());
+    const auto codes = got.to_int64_vector();
+    for (std::size_t i = 0; i < codes.size(); ++i) CHECK(std::abs(codes[i] - want[i]) <= 1);
+    CHECK_THROWS_WITH_AS(operation(quantized, dequantize(x), dequantize(y)),
+                         doctest::Contains("QuantStub"), ArgumentError);
+  }
 }
 
 TEST_CASE("QFunctional: stands in the slot of a FloatFunctional and sets the parameters") {
