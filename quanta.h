@@ -14,6 +14,7 @@
 #include "quanta/fusion/mapping.h"
 #include "quanta/fusion/model_file.h"
 #include "quanta/fusion/prepare.h"
+#include "quanta/fusion/qconfig_mapping.h"
 #include "quanta/fusion/quantize.h"
 #include "quanta/fusion/quantize_dynamic.h"
 #include "quanta/fusion/quantize_weight_only.h"

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/fusion/detail/assign_qconfigs.h"
+#include "quanta/fusion/detail/fitting_qconfig.h"
 #include "quanta/fusion/detail/observe.h"
 #include "quanta/fusion/detail/qconfig_scope.h"
 #include "quanta/nn/module_forms.h"
@@ -27,45 +29,52 @@ bool has_qconfig(const Module& model) {
 // The QConfig that each module below gets, found before the first one is set.
 using Assignments = std::vector<std::pair<Module*, std::optional<QConfig>>>;
 
+// QConfigs that a user gave to this very module, or to its type, are taken as they are.
+void check_own_qconfig(const Module& module, const std::string& path,
+                       const std::optional<QConfig>& qconfig) {
+  if (!qconfig || !qconfig->weight || !nn::module_forms().kind(module).per_tensor_weight) return;
+  QUANTA_CHECK(!is_per_channel(qconfig->weight()->qscheme()),
+               "prepare: qconfig: expected a per-tensor weight observer for {} '{}' (it has no "
+               "per-channel weights; without a QConfig of its own it gets one that fits), got {}",
+               module.type_name(), path, qconfig->weight.name);
+}
+
 void propagate(Module& module, const QConfigMapping& mapping, const std::string& path,
-               const std::optional<QConfig>& inherited, std::set<const Module*>& seen,
-               Assignments& assignments) {
+               const std::optional<QConfig>& inherited, Inherited inherited_form,
+               std::set<const Module*>& seen, Assignments& assignments) {
   if (!seen.insert(&module).second) return;
   std::optional<QConfig> effective = inherited;
+  bool is_own = true;
   if (module.has_qconfig_attribute()) {
     effective = module.qconfig() == nullptr ? std::nullopt : std::optional(*module.qconfig());
   } else if (const auto found = mapping.find(module, path)) {
     effective = *found;
+  } else {
+    is_own = false;
   }
-  if (effective && effective->weight && nn::module_forms().kind(module).per_tensor_weight) {
-    const std::shared_ptr<Observer> weight = effective->weight();
-    QUANTA_CHECK(!is_per_channel(weight->qscheme()),
-                 "prepare: qconfig: expected a per-tensor weight observer for {} '{}' (it has no "
-                 "per-channel weights), got {}",
-                 module.type_name(), path, effective->weight.name);
-  }
+  if (is_own) check_own_qconfig(module, path, effective);
   for (const Module::NamedChild& child : module.named_children()) {
     propagate(*child.module, mapping, path.empty() ? child.name : path + "." + child.name,
-              effective, seen, assignments);
+              effective, inherited_form, seen, assignments);
+  }
+  // Modules below inherit the QConfig as it was given.
+  if (effective && !is_own && inherited_form == Inherited::Fitting) {
+    effective = fitting_qconfig(module, *effective);
   }
   assignments.emplace_back(&module, std::move(effective));
 }
 
-Assignments planned_qconfigs(Module& model, const QConfigMapping& mapping) {
+}  // namespace
+
+void assign_qconfigs(Module& model, const QConfigMapping& mapping, Inherited inherited) {
   std::set<const Module*> seen;
   Assignments assignments;
-  propagate(model, mapping, "", mapping.global(), seen, assignments);
-  return assignments;
-}
-
-void assign(const Assignments& assignments) {
+  propagate(model, mapping, "", mapping.global(), inherited, seen, assignments);
   for (const auto& [module, qconfig] : assignments) module->set_qconfig(qconfig);
 }
 
-}  // namespace
-
 void propagate_qconfig_(Module& model, const QConfigMapping& mapping) {
-  assign(planned_qconfigs(model, mapping));
+  assign_qconfigs(model, mapping, Inherited::Fitting);
 }
 
 void prepare_(Module& model, const QConfigMapping& qconfigs, const ModuleMapping& mapping,

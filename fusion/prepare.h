@@ -13,7 +13,13 @@
 
 namespace quanta {
 
-/// Gives every module below `model` its QConfig; see QConfigMapping for who wins.
+/// Gives every module below `model` its QConfig; see QConfigMapping for who wins. One that a module
+/// inherits from its parent or the mapping's global one is fitted to it, so that
+/// get_default_qconfig() alone serves every network: transposed convolutions get per-tensor weights,
+/// embeddings float_qparams_weight_only_qconfig() (training: default_embedding_qat_qconfig(); bags
+/// that have no quantized form stay in float), PReLU QUInt8 weights whose range holds 1. One that
+/// was set for the module, its path or its type is taken as it is; throws ArgumentError for
+/// per-channel weights of a transposed convolution then.
 void propagate_qconfig_(nn::Module& model, const QConfigMapping& mapping = {});
 
 /// Attaches an activation observer to every module that will be quantized and has a QConfig:
@@ -26,7 +32,7 @@ void add_observer_(nn::Module& model,
 
 /// In place: propagate_qconfig_, then custom modules that have a QConfig (LSTM, MultiheadAttention)
 /// are replaced by their observed forms, hooks included, then add_observer_. Throws ArgumentError
-/// when no module has a QConfig, a transposed convolution has a per-channel weight observer, or a
+/// when no module has a QConfig, as propagate_qconfig_ does, or when a
 /// custom module is refused by its from_float; then nothing was changed.
 void prepare_(nn::Module& model, const QConfigMapping& qconfigs = {},
               const ModuleMapping& mapping = default_static_quant_module_mappings(),

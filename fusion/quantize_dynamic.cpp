@@ -6,9 +6,9 @@
 #include <regex>
 
 #include "quanta/fusion/convert.h"
+#include "quanta/fusion/detail/assign_qconfigs.h"
 #include "quanta/fusion/detail/qconfig_scope.h"
 #include "quanta/fusion/detail/whole_modules.h"
-#include "quanta/fusion/prepare.h"
 #include "quanta/nn/module_forms.h"
 #include "quanta/runtime/check.h"
 
@@ -64,7 +64,7 @@ class DynamicPlan {
     const QConfigMapping qconfigs = to_mapping(used, dtype);
     find_unmatched(used);
     const QConfigScope scope(root);
-    propagate_qconfig_(root, qconfigs);
+    assign_qconfigs(root, qconfigs, Inherited::AsGiven);
     plan(root, "");
     if (!problems_.empty()) return;
     find_without_effect(used);

@@ -138,7 +138,10 @@ TEST_CASE("bad input: quantization parameters in a state dict are checked") {
 TEST_CASE("bad input: prepare_ that fails leaves the model as it was") {
   Upscaler net;
   const std::string before = snapshot(net);
-  refuses({"prepare", "'up'", "per-tensor"}, [&] { prepare_(net, get_default_qconfig()); });
+  refuses({"prepare", "'up'", "per-tensor"}, [&] {
+    prepare_(net,
+             QConfigMapping(get_default_qconfig()).set_module_name("up", get_default_qconfig()));
+  });
   CHECK(snapshot(net) == before);
   refuses({"prepare", "qconfigs", "got none"}, [&] { prepare_(net); });
   CHECK(snapshot(net) == before);

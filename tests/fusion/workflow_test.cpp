@@ -160,7 +160,7 @@ TEST_CASE("prepare: a null QConfig leaves a module and what is below it in float
   CHECK(mapped.get_submodule("bn2")->activation_post_process()->name() == "HistogramObserver");
 }
 
-TEST_CASE("prepare: per-channel weights of a transposed convolution are refused by path") {
+TEST_CASE("prepare: a transposed convolution's own per-channel weights are refused by path") {
   struct Upscale : nn::Module {
     nn::Child<nn::ConvTranspose2d> up;
     Upscale() {
@@ -170,8 +170,16 @@ TEST_CASE("prepare: per-channel weights of a transposed convolution are refused 
     }
     Tensor forward(const Tensor& x) const override { return up(x); }
   };
-  CHECK_THROWS_WITH_AS(prepare(Upscale(), get_default_qconfig()), doctest::Contains("'up'"),
+  Upscale own;
+  own.up->set_qconfig(get_default_qconfig());
+  CHECK_THROWS_WITH_AS(prepare(own), doctest::Contains("per-tensor weight observer for "),
                        ArgumentError);
+  CHECK_THROWS_WITH_AS(prepare(Upscale(), QConfigMapping().set_object_type<nn::ConvTranspose2d>(
+                                              get_default_qconfig())),
+                       doctest::Contains("'up'"), ArgumentError);
+  // One that it inherits is fitted to it.
+  CHECK(prepare(Upscale(), get_default_qconfig()).up->qconfig()->weight.name ==
+        default_weight_observer().name);
 }
 
 TEST_CASE("a plain + in forward is refused once the model is int8 and the module is named") {

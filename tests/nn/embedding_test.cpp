@@ -287,7 +287,8 @@ TEST_CASE("convert: embeddings of a model become quantized without calibration")
 
 TEST_CASE("convert: embeddings with a qconfig for activations are named with what they need") {
   Words net;
-  const Words prepared = prepare(net, get_default_qconfig());
+  const Words prepared =
+      prepare(net, QConfigMapping().set_object_type<Embedding>(get_default_qconfig()));
   prepared(indices({4, 1, 0}));
   CHECK_THROWS_WITH_AS(convert(prepared),
                        doctest::Contains("Embedding 'table': Embedding.from_float: qconfig.weight"),
