@@ -9,6 +9,7 @@
 #include "quanta/fusion/detail/assign_qconfigs.h"
 #include "quanta/fusion/detail/qconfig_scope.h"
 #include "quanta/fusion/detail/whole_modules.h"
+#include "quanta/nn/attention.h"
 #include "quanta/nn/module_forms.h"
 #include "quanta/runtime/check.h"
 
@@ -19,16 +20,19 @@ using nn::Module;
 using ModulePtr = std::shared_ptr<Module>;
 using Kind = DynamicSpec::Kind;
 
-// torch's qconfig_spec of None.
-DynamicSpec default_spec(DType dtype) {
+// The types whose rows name the dtype, but for `left_out`.
+DynamicSpec spec_of_types(DType dtype, std::type_index left_out) {
   static_cast<void>(default_dynamic_qconfig_for(dtype));  // refuses other dtypes
   DynamicSpec spec;
   for (const nn::ModuleForm& row : nn::module_forms().rows()) {
     const std::vector<DType>& dtypes = row.kind.dynamic_dtypes;
-    if (std::find(dtypes.begin(), dtypes.end(), dtype) != dtypes.end()) spec.add_type(row.type);
+    const bool is_named = std::find(dtypes.begin(), dtypes.end(), dtype) != dtypes.end();
+    if (is_named && row.type != left_out) spec.add_type(row.type);
   }
   return spec;
 }
+
+DynamicSpec default_spec(DType dtype) { return spec_of_types(dtype, typeid(void)); }
 
 QConfigMapping to_mapping(const DynamicSpec& spec, DType dtype) {
   QConfigMapping mapping;
@@ -94,12 +98,15 @@ class DynamicPlan {
   void plan(Module& parent, const std::string& prefix) {
     for (const Module::NamedChild& child : parent.named_children()) {
       const std::string path = prefix + child.name;
-      const auto [made, first_visit] = made_.try_emplace(child.module.get(), child.module);
+      const bool first_visit = made_.try_emplace(child.module.get(), child.module).second;
       if (first_visit) {
-        if (!is_fused(*child.module)) plan(*child.module, path + ".");
-        made->second = make_replacement(child.module, path);
+        const ModulePtr after = make_replacement(child.module, path);
+        // What is replaced goes with its parts.
+        if (after == child.module && !is_fused(*child.module)) plan(*child.module, path + ".");
+        made_[child.module.get()] = after;
       }
-      if (made->second != child.module) swaps_.push_back({&parent, child.name, path, made->second});
+      const ModulePtr& after = made_.at(child.module.get());
+      if (after != child.module) swaps_.push_back({&parent, child.name, path, after});
     }
   }
 
@@ -134,8 +141,10 @@ class DynamicPlan {
     for (const DynamicSpec::Entry& entry : spec.entries()) {
       const bool is_wanted = !entry.has_qconfig || entry.qconfig.has_value();
       if (entry.kind != Kind::Name || entry.text.empty() || !is_wanted) continue;
+      // Also of a part of what was replaced.
       const auto is_below = [&](const Swap& swap) {
-        return swap.path == entry.text || swap.path.starts_with(entry.text + ".");
+        return swap.path == entry.text || swap.path.starts_with(entry.text + ".") ||
+               entry.text.starts_with(swap.path + ".");
       };
       if (std::none_of(swaps_.begin(), swaps_.end(), is_below)) {
         problems_.push_back(
@@ -179,6 +188,10 @@ DynamicSpec& DynamicSpec::add_regex(std::string pattern, std::optional<QConfig> 
               .text = std::move(pattern),
               .has_qconfig = true,
               .qconfig = std::move(qconfig)});
+}
+
+DynamicSpec torch_dynamic_spec(DType dtype) {
+  return spec_of_types(dtype, typeid(nn::MultiheadAttention));
 }
 
 QConfig default_dynamic_qconfig_for(DType dtype) {

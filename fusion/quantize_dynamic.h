@@ -23,9 +23,12 @@ namespace quanta {
 /// path, a regular expression, its type. An empty spec stands for the dtype's types, those whose
 /// row in the table of module forms (nn/module_forms.h) names the dtype:
 ///
-///   QInt8, Float16   Linear, LSTM, GRU, LSTMCell, GRUCell, RNNCell
+///   QInt8, Float16   Linear, MultiheadAttention, LSTM, GRU, LSTMCell, GRUCell, RNNCell
 ///   QUInt8           Embedding, EmbeddingBag, weights only
 ///   QUInt4x2         EmbeddingBag, weights only
+///
+/// A MultiheadAttention is taken whole, its four projections as they would be as Linear layers;
+/// PyTorch leaves it in float (torch_dynamic_spec).
 class DynamicSpec {
  public:
   /// QConfigs by exact type: a subclass of nn::Linear is not nn::Linear. std::nullopt leaves the
@@ -64,6 +67,11 @@ class DynamicSpec {
 
   std::vector<Entry> entries_;
 };
+
+/// What torch.ao.quantization.quantize_dynamic takes without a spec: the dtype's types without
+/// MultiheadAttention. Throws ArgumentError as default_dynamic_qconfig_for does.
+///   auto as_torch = quantize_dynamic(net, torch_dynamic_spec());
+DynamicSpec torch_dynamic_spec(DType dtype = DType::QInt8);
 
 /// default_dynamic_qconfig, float16_dynamic_qconfig, float_qparams_weight_only_qconfig or its 4-bit
 /// form. Throws ArgumentError for another dtype, listing these four.

@@ -61,8 +61,9 @@ class WeightOnlySwap {
                  "can be left out with the filter), got:{}",
                  problems_);
     QUANTA_CHECK(!replacements_.empty(),
-                 "quantize_weight_only: model: expected at least one nn::Linear that the filter "
-                 "takes (the root itself is not replaced), got none in {}",
+                 "quantize_weight_only: model: expected at least one nn::Linear or "
+                 "nn::MultiheadAttention that the filter takes (the root itself is not replaced), "
+                 "got none in {}",
                  root.type_name());
     for (const Replacement& each : replacements_)
       each.parent->replace_child(each.name, each.module);

@@ -22,8 +22,8 @@ struct WeightOnlyFilter {
   std::function<bool(const std::string& path, const nn::Module& layer)> accept{};
 };
 
-/// In place: replaces each nn::Linear by a weight_only::Linear with its weight in 8 or 4 bits;
-/// hooks stay. Nothing needs to be prepared or calibrated. The exact type counts: layers that
+/// In place: replaces each nn::Linear by a weight_only::Linear with its weight in 8 or 4 bits, and
+/// each nn::MultiheadAttention by one whose four projections are such layers; hooks stay. Nothing needs to be prepared or calibrated. The exact type counts: layers that
 /// derive from nn::Linear, those inside fused modules and the root itself are left alone. Throws
 /// ArgumentError, and changes nothing: a name that is not in the tree, no layer at all, a layer
 /// that cannot be quantized so (all are listed: a group size that does not divide, ...).

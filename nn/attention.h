@@ -14,8 +14,8 @@
 
 namespace quanta::nn {
 
-/// A Linear that quantize_dynamic leaves in float: it looks types up by their own name. The output
-/// projection of MultiheadAttention, as in torch.
+/// A Linear that quantize_dynamic leaves in float unless a spec names it or what it stands in: it
+/// looks types up by their own name. The output projection of MultiheadAttention, as in torch.
 class NonDynamicallyQuantizableLinear : public Linear {
  public:
   using Linear::Linear;

@@ -56,6 +56,8 @@ void add_float_forms(ModuleForms& forms) {
   forms.add(layer_row<ConvTranspose3d>("nn.ConvTranspose3d", {.per_tensor_weight = true}));
   forms.add(layer_row<Linear>("nn.Linear", {.dynamic_dtypes = by_default}));
   forms.add(layer_row<NonDynamicallyQuantizableLinear>("nn.NonDynamicallyQuantizableLinear"));
+  forms.add(
+      float_form<MultiheadAttention>("nn.MultiheadAttention", {.dynamic_dtypes = by_default}));
   forms.add(float_form<LSTM>("nn.LSTM", {.dynamic_dtypes = by_default}));
   forms.add(float_form<GRU>("nn.GRU", {.dynamic_dtypes = by_default}));
   forms.add(float_form<LSTMCell>("nn.LSTMCell", {.dynamic_dtypes = by_default}));

@@ -8,6 +8,7 @@
 #include "quanta/nn/conv.h"
 #include "quanta/nn/detail/forms.h"
 #include "quanta/nn/detail/saved_layers.h"
+#include "quanta/nn/dynamic/attention.h"
 #include "quanta/nn/dynamic/conv.h"
 #include "quanta/nn/dynamic/linear.h"
 #include "quanta/nn/dynamic/rnn.h"
@@ -93,6 +94,7 @@ void add_dynamic_forms(ModuleForms& forms) {
   forms.add(linear_row<niqd::LinearReLU, intrinsic::LinearReLU>("DynamicLinearReLU"));
   forms.add(recurrent_row<qd::LSTM, LSTM>("DynamicLSTM"));
   forms.add(recurrent_row<qd::GRU, GRU>("DynamicGRU"));
+  forms.add(row<qd::MultiheadAttention, MultiheadAttention>("DynamicMultiheadAttention"));
   forms.add(row<qd::LSTMCell, LSTMCell>("DynamicLSTMCell"));
   forms.add(row<qd::GRUCell, GRUCell>("DynamicGRUCell"));
   forms.add(row<qd::RNNCell, RNNCell>("DynamicRNNCell"));

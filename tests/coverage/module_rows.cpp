@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "quanta/nn/activation.h"
+#include "quanta/nn/dynamic/attention.h"
 #include "quanta/nn/dynamic/conv.h"
 #include "quanta/nn/dynamic/linear.h"
 #include "quanta/nn/dynamic/rnn.h"
@@ -313,6 +314,8 @@ Section dynamic_modules() {
         QUANTA_FLOAT_MODULE(nn::intrinsic::quantized::dynamic::LinearReLU,
                             Type(weight({3, 6}), {})(signal)),
         "dynamic/linear_dynamic");
+  s.from("nn/dynamic/attention.h", "tests/fusion/attention_workflow_test.cpp");
+  s.row("MultiheadAttention", QUANTA_TYPE(nn::quantized::dynamic::MultiheadAttention));
   s.from("nn/dynamic/conv.h", "tests/nn/dynamic_linear_test.cpp");
   s.row("Conv1d", QUANTA_FLOAT_MODULE(nn::quantized::dynamic::Conv1d,
                                       Type({}, weight({4, 4, 1}), {})(signal)));

@@ -132,7 +132,8 @@ TEST_CASE("quantize_weight_only: what cannot be done is listed and nothing chang
   CHECK_THROWS_WITH_AS(quantize_weight_only_(net, {}, {.skip = {"first.middle"}}),
                        doctest::Contains("filter.skip: expected paths"), ArgumentError);
   CHECK_THROWS_WITH_AS(quantize_weight_only_(net, {}, {.skip = {"first", "second", "head"}}),
-                       doctest::Contains("expected at least one nn::Linear that the filter takes"),
+                       doctest::Contains("expected at least one nn::Linear or "
+                                         "nn::MultiheadAttention that the filter takes"),
                        ArgumentError);
   CHECK(to_string(net) == before);
   nn::Linear root({.in_features = 4, .out_features = 4});
