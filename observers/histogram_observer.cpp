@@ -77,7 +77,8 @@ void HistogramObserver::update(const Tensor& x) {
   if (x.numel() == 0) return;
   Tensor values = detail::dense_floats(x);
   ValueRange range = detail::tensor_range(values);
-  QUANTA_CHECK(!std::isnan(range.min[0]), "{}: x: expected numbers, got NaN", name());
+  QUANTA_CHECK(!std::isnan(range.min[0]),
+               "{}: x: expected numbers, got NaN; this batch was left out", name());
   if (range.min[0] == -kInfinity || range.max[0] == kInfinity) {
     values = finite_values(values);
     if (values.numel() == 0) return;

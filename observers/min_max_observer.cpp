@@ -63,6 +63,7 @@ void RangeObserver::update(const Tensor& x) {
   ValueRange batch =
       per_channel_ ? detail::channel_range(dense, wrap_dim(ch_axis_, x.dim(), name(), "ch_axis"))
                    : detail::tensor_range(dense);
+  detail::require_finite(name(), batch);
 
   const std::lock_guard lock(mutex_);
   if (is_empty()) {

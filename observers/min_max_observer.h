@@ -64,8 +64,8 @@ void describe(PerChannelMinMaxObserverOptions& options, SettingFields& fields);
 void describe(MovingAveragePerChannelMinMaxObserverOptions& options, SettingFields& fields);
 
 /// What the min/max observers share: a smallest and a largest value, of all elements or of each
-/// channel, in float32. Inputs may be of any floating dtype and memory order; a NaN makes the range
-/// NaN, an infinity infinite. State: eps [1], min_val and max_val ([] or [C], [0] before data).
+/// channel, in float32. Inputs may be of any floating dtype and memory order; NaN and infinity throw
+/// ArgumentError. State: eps [1], min_val and max_val ([] or [C], [0] before data).
 class RangeObserver : public UniformObserver {
  public:
   void update(const Tensor& x) override;

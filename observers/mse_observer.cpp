@@ -65,6 +65,7 @@ void AffineQuantizedMSEObserver::update(const Tensor& x) {
     rows = rows.reshape({1, -1});
   }
   ValueRange best = detail::channel_range(rows, 0);
+  detail::require_finite(name(), best);
   const std::size_t channels = best.min.size();
   std::vector<float> largest(channels);
   for (std::size_t c = 0; c < channels; ++c) {

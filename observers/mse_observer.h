@@ -28,7 +28,7 @@ void describe(AffineQuantizedMSEObserverOptions& options, SettingFields& fields)
 ///   loss_i = mean((fake_quantize(x; qparams of -t_i .. t_i) - x)^2)
 ///
 /// and the range becomes that of the first t_i whose loss is the smallest; it stays min .. max of x
-/// where no loss is below 1e9 (a NaN in x). As torchao's observer of this name, with granularity
+/// where no loss is below 1e9. NaN and infinity throw ArgumentError. As torchao's observer of this name, with granularity
 /// PerTensor or PerAxis(ch_axis); the search is that of Outlier Suppression (Wei et al.,
 /// arXiv:2209.13325). Scale and zero point follow from the range as in MinMaxObserver.
 ///

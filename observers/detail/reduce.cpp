@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "quanta/observers/cpu/observer_kernels.h"
+#include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta {
@@ -105,6 +106,14 @@ std::vector<float> largest_magnitudes(const ValueRange& range) {
 Tensor dense_floats(const Tensor& x) {
   const Tensor floats = x.dtype() == DType::Float32 ? x : x.to(DType::Float32);
   return floats.is_dense() ? floats : floats.contiguous();
+}
+
+void require_finite(std::string_view op, const ValueRange& batch) {
+  for (std::size_t i = 0; i < batch.min.size(); ++i) {
+    QUANTA_CHECK(std::isfinite(batch.min[i]) && std::isfinite(batch.max[i]),
+                 "{}: x: expected finite values, got a range of {}..{}; this batch was left out",
+                 op, batch.min[i], batch.max[i]);
+  }
 }
 
 ValueRange tensor_range(const Tensor& dense) {

@@ -19,6 +19,9 @@ std::vector<float> largest_magnitudes(const ValueRange& range);
 /// `x` as Float32 without gaps in memory, in whatever order of the dimensions.
 Tensor dense_floats(const Tensor& x);
 
+/// Throws ArgumentError `op: x: expected finite values, ...` for a batch with an infinity or a NaN.
+void require_finite(std::string_view op, const ValueRange& batch);
+
 /// Range of all elements of a dense, not empty Float32 tensor.
 ValueRange tensor_range(const Tensor& dense);
 

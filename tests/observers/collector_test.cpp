@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+#include <limits>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -12,6 +15,7 @@
 #include "quanta/observers/histogram_observer.h"
 #include "quanta/observers/modelopt/calibrator.h"
 #include "quanta/observers/modelopt/histogram_calibrator.h"
+#include "quanta/observers/observer.h"
 #include "quanta/runtime/error.h"
 
 namespace quanta {
@@ -64,6 +68,36 @@ TEST_CASE("collectors: empty tensors change nothing and integers are refused by 
         ArgumentError);
     CHECK_THROWS_AS(collector->update(Tensor()), ArgumentError);
     check_equal(state_of(*collector), before);
+  }
+}
+
+TEST_CASE("collectors: a batch with NaN or infinity leaves every observer as it was") {
+  for (const CollectorKind& kind : collector_kinds()) {
+    CAPTURE(kind.name);
+    const CollectorPtr collector = fresh(kind);
+    const bool observes = dynamic_cast<const Observer*>(collector.get()) != nullptr;
+    if (!observes || takes_anything(*collector)) continue;
+    collector->update(batch(1));
+    for (const float odd :
+         {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+          -std::numeric_limits<float>::infinity()}) {
+      CAPTURE(odd);
+      const StateDict before = state_of(*collector);
+      const Tensor x = batch(2);
+      x.mutable_data<float>()[7] = odd;
+      try {
+        collector->update(x);
+        // As torch has it: only infinite values are left out.
+        CHECK(kind.name == "HistogramObserver");
+        for (const auto& [name, tensor] : state_of(*collector)) {
+          CAPTURE(name);
+          for (const float value : tensor.to_float_vector()) CHECK(std::isfinite(value));
+        }
+      } catch (const ArgumentError& error) {
+        CHECK(std::string(error.what()).find(kind.name + ": x: expected") != std::string::npos);
+        check_equal(state_of(*collector), before);
+      }
+    }
   }
 }
 
