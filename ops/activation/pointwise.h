@@ -37,7 +37,15 @@ inline void check_unary(std::string_view op, const Tensor& x) {
 constexpr std::string_view module_of(std::string_view op) noexcept {
   if (op == "softmax") return "nn::Softmax";
   if (op == "hardswish") return "nn::Hardswish";
+  if (op == "log_softmax") return "nn::LogSoftmax";
+  if (op == "silu") return "nn::SiLU";
   if (op == "elu") return "nn::ELU";
+  if (op == "celu") return "nn::CELU";
+  if (op == "selu") return "nn::SELU";
+  if (op == "mish") return "nn::Mish";
+  if (op == "softplus") return "nn::Softplus";
+  if (op == "softsign") return "nn::Softsign";
+  if (op == "logsigmoid") return "nn::LogSigmoid";
   return {};
 }
 

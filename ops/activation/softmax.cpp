@@ -253,12 +253,7 @@ struct Softmax final : SoftmaxOperation<Softmax> {
 
 struct LogSoftmax final : SoftmaxOperation<LogSoftmax> {
   static constexpr std::string_view kName = "log_softmax";
-  static void check(const Tensor& x) {
-    QUANTA_SUPPORTED(!x.defined() || !x.is_quantized(),
-                     "log_softmax: x: expected Float32 or Float64, got {}: dequantize it first",
-                     x.dtype());
-    detail::check_floats(kName, "x", x);
-  }
+  static void check(const Tensor& x) { check_float_unary(kName, x); }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     if (in[0].dim() == 0) {
       out[0].fill_(0.0);

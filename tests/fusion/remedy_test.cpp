@@ -153,7 +153,8 @@ TEST_CASE("activations: codes are sent to the module that knows the result's sca
         "hardswish: x: expected Float32, got QUInt8; quantized::hardswish takes the result's scale "
         "and zero point: in a network that is converted, call a module nn::Hardswish");
   tells([] { softmax(codes(), 1); }, "in a network that is converted, call a module nn::Softmax");
-  tells([] { log_softmax(codes(), 1); }, "got QUInt8: dequantize it first");
+  tells([] { log_softmax(codes(), 1); }, "call a module nn::LogSoftmax");
+  tells([] { silu(codes()); }, "call a module nn::SiLU");
   tells(
       [] { dropout(codes()); },
       "dropout: x: expected Float32, got QUInt8: codes pass unchanged through quantized::dropout, "
