@@ -313,7 +313,16 @@ struct Runner {
                      });
   }
 
+  static bool is_guided(const Operation& operation, const Arguments& in, Results& out) {
+    OpGuide* const guide = detail::op_guide;
+    if (guide == nullptr) [[likely]]
+      return false;
+    const GuideScope nobody(nullptr);
+    return guide->guide(operation, in, out);
+  }
+
   static void run(const Operation& operation, const Arguments& in, Results& out) {
+    if (is_guided(operation, in, out)) return;
     OpScope scope([&] { return operation.name(); });
     const std::uint64_t requiring = autograd::is_grad_enabled() ? needed(in) : 0;
     if (requiring != 0) [[unlikely]] {
@@ -389,6 +398,8 @@ struct Runner {
 };
 
 namespace detail {
+
+thread_local constinit OpGuide* op_guide = nullptr;
 
 void run(const Operation& operation, const Arguments& in, Results& out) {
   Runner::run(operation, in, out);

@@ -288,10 +288,38 @@ void require_tensor(std::string_view op, std::string_view argument, const Tensor
 /// happens when values that change from call to call decide about them.
 void copy_result(const Tensor& result, const Tensor& out);
 
+/// Stands between a caller and the operations that it runs, on one thread: see GuideScope.
+class OpGuide {
+ public:
+  /// Runs the call in a way of its own and returns true, or returns false: run() goes on as if there
+  /// were no guide. No guide hears of the operations that are run meanwhile. What it throws, the
+  /// caller gets.
+  virtual bool guide(const Operation& operation, const Arguments& in, Results& out) = 0;
+
+ protected:
+  ~OpGuide() = default;
+};
+
 namespace detail {
 /// Trusts the number of arguments.
 void run(const Operation& operation, const Arguments& in, Results& out);
+/// The calling thread's guide, or null.
+extern thread_local constinit OpGuide* op_guide;
 }  // namespace detail
+
+/// Makes `guide` (or nobody, for null) the guide of the calling thread's operations while it lives.
+class GuideScope {
+ public:
+  explicit GuideScope(OpGuide* guide) noexcept : outer_(detail::op_guide) {
+    detail::op_guide = guide;
+  }
+  ~GuideScope() { detail::op_guide = outer_; }
+  GuideScope(const GuideScope&) = delete;
+  GuideScope& operator=(const GuideScope&) = delete;
+
+ private:
+  OpGuide* outer_;
+};
 
 /// Runs an operation; gives all results. Throws ArgumentError for too few or too many arguments;
 /// what its infer() throws; UnsupportedError for a device without a kernel, for a tensor that
