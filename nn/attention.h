@@ -67,6 +67,7 @@ struct AttentionOutput {
 ///   Tensor y = attention(x);  // self-attention, the output alone
 class MultiheadAttention : public Module {
  public:
+  using Options = MultiheadAttentionOptions;
   /// Undefined where the module has the other form, or in derived classes with projections of
   /// their own.
   Tensor in_proj_weight, q_proj_weight, k_proj_weight, v_proj_weight;

@@ -40,6 +40,7 @@ using Conv3dOptions = ConvNdOptions;
 /// In eval mode the weight is packed once and again after it was changed.
 class ConvNd : public Module {
  public:
+  using Options = ConvNdOptions;
   /// [out_channels, in_channels / groups, kernel...]
   Tensor weight;
   /// [out_channels], or undefined.
@@ -94,6 +95,7 @@ using ConvTranspose3dOptions = ConvTransposeNdOptions;
 /// What the transposed convolutions share; use ConvTranspose1d, ConvTranspose2d, ConvTranspose3d.
 class ConvTransposeNd : public Module {
  public:
+  using Options = ConvTransposeNdOptions;
   /// [in_channels, out_channels / groups, kernel...]
   Tensor weight;
   /// [out_channels], or undefined.

@@ -23,6 +23,7 @@ struct EmbeddingOptions {
 /// new table is standard normal, from default_generator().
 class Embedding : public Module {
  public:
+  using Options = EmbeddingOptions;
   /// [num_embeddings, embedding_dim]
   Tensor weight;
 
@@ -63,6 +64,7 @@ struct EmbeddingBagOptions {
 /// a quantized::EmbeddingBag, which is an EmbeddingBag too, stands in the slot.
 class EmbeddingBag : public Module {
  public:
+  using Options = EmbeddingBagOptions;
   /// [num_embeddings, embedding_dim]; undefined in a quantized::EmbeddingBag.
   Tensor weight;
 

@@ -4,12 +4,23 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/elementwise.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/module_path.h"
+#include "quanta/runtime/warning.h"
 
 namespace quanta::nn {
 
 Tensor FloatFunctional::observed(const Tensor& result) const {
   const std::shared_ptr<Observer>& observer = activation_post_process();
-  return observer != nullptr ? observer->forward(result) : result;
+  if (observer == nullptr) return result;
+  const std::uint64_t caller = detail::number_of_caller();
+  if (last_caller_.number.exchange(caller, std::memory_order_relaxed) == caller) {
+    warn(
+        fmt::format("FloatFunctional '{}' is called twice in one forward: both results would get "
+                    "one scale, that of "
+                    "the wider one (register a FloatFunctional for each place in forward)",
+                    current_module_path()));
+  }
+  return observer->forward(result);
 }
 
 Tensor FloatFunctional::add(const Tensor& lhs, const Tensor& rhs) const {

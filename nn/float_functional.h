@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
@@ -16,7 +17,7 @@ namespace quanta::nn {
 /// a network that is to be quantized, `skip->add(a, b)` takes the place of `a + b`.
 ///
 /// One FloatFunctional has one scale for all its results: use one for each place in forward, made
-/// in the constructor. Float tensors here; after convert a quantized::QFunctional, which is a
+/// in the constructor. While it observes, a second call in the same forward is warned of. Float tensors here; after convert a quantized::QFunctional, which is a
 /// FloatFunctional too, stands in the slot. forward() throws UnsupportedError.
 class FloatFunctional : public Module {
  public:
@@ -48,6 +49,16 @@ class FloatFunctional : public Module {
  protected:
   /// What the observer makes of a result; the result itself without one.
   Tensor observed(const Tensor& result) const;
+
+ private:
+  // The call of the module that called this one last; nobody has called a copy yet.
+  struct LastCaller {
+    std::atomic<std::uint64_t> number{0};
+    LastCaller() = default;
+    LastCaller(const LastCaller&) noexcept {}
+    LastCaller& operator=(const LastCaller&) noexcept { return *this; }
+  };
+  mutable LastCaller last_caller_;
 };
 
 /// The same operations without an observer, for graphs whose observers are modules of their own.

@@ -23,6 +23,7 @@ struct LinearOptions {
 /// packed once and again after it was changed.
 class Linear : public Module {
  public:
+  using Options = LinearOptions;
   /// [out_features, in_features]
   Tensor weight;
   /// [out_features], or undefined.

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <ostream>
 #include <set>
 #include <typeinfo>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "quanta/nn/detail/class_name.h"
 #include "quanta/nn/detail/state_advice.h"
@@ -21,7 +23,9 @@ namespace {
 constexpr std::size_t kMaxPathDepth = 256;
 struct PathStack {
   std::array<const Module*, kMaxPathDepth> modules{};
+  std::array<std::uint64_t, kMaxPathDepth> numbers{};  // of the calls
   std::size_t depth = 0;
+  std::uint64_t calls = 0;
 };
 thread_local PathStack path_stack;
 
@@ -40,6 +44,12 @@ std::string running_module_path() {
   return root->type_name();
 }
 
+// Numbers that no other thread has.
+std::uint64_t first_call_of_thread() noexcept {
+  static std::atomic<std::uint64_t> threads{0};
+  return threads.fetch_add(1) << 40U;
+}
+
 const bool kPathFunctionInstalled = [] {
   set_module_path_function(&running_module_path);
   return true;
@@ -50,6 +60,7 @@ struct CloneMemory {
   std::unordered_map<const Module*, std::shared_ptr<Module>> copies;
   // Each tensor, kept so that its place in memory stays its own, and its copy.
   std::unordered_map<const TensorImpl*, std::pair<Tensor, Tensor>> tensors;
+  std::unordered_set<const TensorImpl*> owned;  // the copies
   int depth = 0;
 };
 thread_local CloneMemory clone_memory;
@@ -59,7 +70,10 @@ void print_tree(const Module& module, std::string& text, int indent) {
   const std::string extra = module.extra_repr();
   const auto children = module.named_children();
   const std::shared_ptr<Observer>& observer = module.activation_post_process();
-  if (children.empty() && observer == nullptr) {
+  const std::shared_ptr<ForwardCalls>& calls = module.forward_calls();
+  const std::vector<std::string> call_lines =
+      calls == nullptr ? std::vector<std::string>() : calls->to_strings();
+  if (children.empty() && observer == nullptr && call_lines.empty()) {
     text += extra + ")";
     return;
   }
@@ -71,6 +85,7 @@ void print_tree(const Module& module, std::string& text, int indent) {
     print_tree(*child.module, text, indent + 2);
     text += "\n";
   }
+  for (const std::string& line : call_lines) text += margin + line + "\n";
   if (observer != nullptr) {
     text += margin + "(activation_post_process): " + observer->name() + "()\n";
   }
@@ -92,7 +107,7 @@ std::string joined(const std::vector<std::string>& names) {
 // ChildSlot --------------------------------------------------------------------------------------
 
 ChildSlot::ChildSlot(const ChildSlot& other) : cast_(other.cast_) {
-  if (other.module_ != nullptr) assign(other.module_->clone());
+  if (other.module_ != nullptr) assign(other.module_->copy_sharing_tensors());
 }
 
 ChildSlot& ChildSlot::operator=(const ChildSlot& other) {
@@ -126,8 +141,8 @@ const Tensor* StateReader::require(std::string_view name) {
 // Module: life -----------------------------------------------------------------------------------
 
 struct Module::Hooks {
-  std::vector<std::pair<HookId, ForwardPreHook>> pre;
-  std::vector<std::pair<HookId, ForwardHook>> post;
+  std::vector<std::pair<HookId, PreHook>> pre;
+  std::vector<std::pair<HookId, PostHook>> post;
   HookId next = 1;
 };
 
@@ -142,6 +157,10 @@ Module::Module(const Module& other)
       hooks_(other.hooks_ == nullptr ? nullptr : std::make_unique<Hooks>(*other.hooks_)),
       observer_(other.observer_ == nullptr ? nullptr : other.observer_->clone()),
       qconfig_(other.qconfig_),
+      forward_calls_(other.forward_calls_ == nullptr
+                         ? nullptr
+                         : std::make_shared<ForwardCalls>(*other.forward_calls_)),
+      float_call_name_(other.float_call_name_),
       qconfig_assigned_(other.qconfig_assigned_),
       training_(other.training_),
       plain_call_(other.plain_call_),
@@ -171,6 +190,10 @@ Module& Module::operator=(const Module& other) {
   hooks_ = other.hooks_ == nullptr ? nullptr : std::make_unique<Hooks>(*other.hooks_);
   observer_ = other.observer_ == nullptr ? nullptr : other.observer_->clone();
   qconfig_ = other.qconfig_;
+  forward_calls_ = other.forward_calls_ == nullptr
+                       ? nullptr
+                       : std::make_shared<ForwardCalls>(*other.forward_calls_);
+  float_call_name_ = other.float_call_name_;
   qconfig_assigned_ = other.qconfig_assigned_;
   training_ = other.training_;
   plain_call_ = other.plain_call_;
@@ -179,7 +202,8 @@ Module& Module::operator=(const Module& other) {
   return *this;
 }
 
-std::shared_ptr<Module> Module::clone() const {
+// A module that stands in the tree twice is copied once.
+std::shared_ptr<Module> Module::copy_sharing_tensors() const {
   QUANTA_CHECK(
       clone_function_ != nullptr,
       "clone: module: expected one made through Child, make_module or clone, got a bare {}",
@@ -188,8 +212,14 @@ std::shared_ptr<Module> Module::clone() const {
   const auto known = clone_memory.copies.find(this);
   if (known != clone_memory.copies.end()) return known->second;
   std::shared_ptr<Module> copy = clone_function_(*this);
-  detail::own_tensors(*copy);
   clone_memory.copies.emplace(this, copy);
+  return copy;
+}
+
+std::shared_ptr<Module> Module::clone() const {
+  const detail::CloneScope scope;
+  std::shared_ptr<Module> copy = copy_sharing_tensors();
+  detail::own_tensors(*copy);
   return copy;
 }
 
@@ -200,30 +230,51 @@ CloneScope::~CloneScope() {
   if (--clone_memory.depth > 0) return;
   clone_memory.copies.clear();
   clone_memory.tensors.clear();
+  clone_memory.owned.clear();
 }
 
-// Children made their tensors their own when they were cloned.
-void own_tensors(Module& module) {
-  for (const Module::TensorEntry& entry : module.tensors_) {
-    Tensor& tensor = module.tensor(entry);
-    if (!tensor.defined()) continue;
-    auto [known, is_new] = clone_memory.tensors.try_emplace(tensor.impl().get());
-    if (is_new) {
-      const Tensor copy = tensor.detach().clone();
-      if (tensor.requires_grad()) copy.set_requires_grad();
-      known->second = {tensor, copy};
+// Tied tensors stay tied.
+void own_tensors(Module& root) {
+  const CloneScope scope;
+  for (const Module::NamedModule& entry : root.named_modules()) {
+    for (const Module::TensorEntry& member : entry.module->tensors_) {
+      Tensor& tensor = entry.module->tensor(member);
+      if (!tensor.defined() || clone_memory.owned.contains(tensor.impl().get())) continue;
+      auto [known, is_new] = clone_memory.tensors.try_emplace(tensor.impl().get());
+      if (is_new) {
+        const Tensor copy = tensor.detach().clone();
+        if (tensor.requires_grad()) copy.set_requires_grad();
+        known->second = {tensor, copy};
+        clone_memory.owned.insert(copy.impl().get());
+      }
+      tensor = known->second.second;
     }
-    tensor = known->second.second;
   }
 }
 
-PathScope::PathScope(const Module* module) noexcept {
-  if (path_stack.depth < kMaxPathDepth) path_stack.modules[path_stack.depth] = module;
+std::uint64_t number_of_caller() noexcept {
+  const std::size_t depth = path_stack.depth;
+  if (depth == 0 || depth > kMaxPathDepth) return 0;
+  return path_stack.numbers[depth < 2 ? 0 : depth - 2];
+}
+
+PathScope::PathScope(const Module* module) noexcept
+    : outer_(quanta::detail::op_guide), frame_(module->forward_calls_.get()) {
+  if (outer_ != nullptr || module->forward_calls_ != nullptr) [[unlikely]]
+    quanta::detail::op_guide = module->forward_calls_ == nullptr ? nullptr : &frame_;
+  if (path_stack.calls == 0) [[unlikely]]
+    path_stack.calls = first_call_of_thread();
+  ++path_stack.calls;
+  if (path_stack.depth < kMaxPathDepth) {
+    path_stack.modules[path_stack.depth] = module;
+    path_stack.numbers[path_stack.depth] = path_stack.calls;
+  }
   ++path_stack.depth;
   if (quanta::detail::ops_are_watched()) [[unlikely]]
     quanta::detail::tell_module_started(module, path_stack.depth - 1);
 }
 PathScope::~PathScope() {
+  quanta::detail::op_guide = outer_;
   --path_stack.depth;
   if (quanta::detail::ops_are_watched()) [[unlikely]]
     quanta::detail::tell_module_ended();
@@ -244,43 +295,128 @@ void throw_wrong_occupant(const Module* occupant, std::type_index wanted) {
 
 // Module: calling --------------------------------------------------------------------------------
 
+Tensor Module::forward(const Tensor&) const {
+  throw UnsupportedError(with_module_path(fmt::format(
+      "{}: forward: expected a class that overrides forward(x), got one that does not (a module "
+      "of several tensors is called with all of them: module({{x, mask}}))",
+      type_name())));
+}
+
+std::vector<Tensor> Module::forward_all(std::span<const Tensor> inputs) const {
+  require_inputs(inputs, 1);
+  return {forward(inputs[0])};
+}
+
+void Module::require_inputs(std::span<const Tensor> inputs, std::size_t count) const {
+  QUANTA_CHECK(inputs.size() == count, "{}: inputs: expected {} tensor{}, got {}", type_name(),
+               count, count == 1 ? "" : "s", inputs.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    QUANTA_CHECK(inputs[i].defined(), "{}: inputs[{}]: expected a tensor, got an undefined one",
+                 type_name(), i);
+  }
+}
+
+Tensor Module::only_result(std::vector<Tensor> results) const {
+  QUANTA_CHECK(results.size() == 1,
+               "{}: outputs: expected one for module(x, y), got {} (module({{x, y}}) gives all)",
+               type_name(), results.size());
+  return std::move(results[0]);
+}
+
 Tensor Module::operator()(const Tensor& x) const {
   const detail::PathScope scope(this);
-  if (plain_call_) [[likely]]
+  if (plain_call_ && float_call_name_.empty()) [[likely]]
     return forward(x);
-  return call_with_hooks(x);
+  return call_with_hooks(x, scope);
 }
 
-Tensor Module::call_with_hooks(const Tensor& x) const {
-  Tensor input = x;
-  if (hooks_ != nullptr) {
-    for (const auto& [id, hook] : hooks_->pre) input = hook(*this, input);
-  }
-  if (observer_ != nullptr && observation_ == Observation::Input) {
-    input = observer_->forward(input);
-  }
-  Tensor output = forward(input);
-  if (observer_ != nullptr && observation_ == Observation::Output) {
-    output = observer_->forward(output);
-  }
-  if (hooks_ != nullptr) {
-    for (const auto& [id, hook] : hooks_->post) output = hook(*this, input, output);
-  }
-  return output;
+Tensor Module::call_with_hooks(const Tensor& x, const detail::PathScope& scope) const {
+  const ForwardCalls::Forward run = [this](std::span<const Tensor> inputs) {
+    return run_hooks(
+        inputs, [this](std::span<const Tensor> in) { return std::vector<Tensor>{forward(in[0])}; });
+  };
+  const std::span<const Tensor> inputs(&x, 1);
+  CallFrame* caller = float_call_name_.empty() ? nullptr : scope.caller();
+  if (caller == nullptr) return run(inputs)[0];
+  return caller->run_module(float_call_name_, inputs, run)[0];
 }
 
-Module::HookId Module::register_forward_pre_hook(ForwardPreHook hook) {
+std::vector<Tensor> Module::operator()(std::span<const Tensor> inputs) const {
+  return call_all(inputs, [this](std::span<const Tensor> in) { return forward_all(in); });
+}
+
+std::vector<Tensor> Module::call_all(std::span<const Tensor> inputs,
+                                     const ForwardCalls::Forward& forward) const {
+  const detail::PathScope scope(this);
+  const ForwardCalls::Forward run = [&](std::span<const Tensor> in) {
+    return plain_call_ ? forward(in) : run_hooks(in, forward);
+  };
+  CallFrame* caller = float_call_name_.empty() ? nullptr : scope.caller();
+  return caller == nullptr ? run(inputs) : caller->run_module(float_call_name_, inputs, run);
+}
+
+std::vector<Tensor> Module::run_hooks(std::span<const Tensor> given,
+                                      const ForwardCalls::Forward& forward) const {
+  std::vector<Tensor> inputs(given.begin(), given.end());
+  if (hooks_ != nullptr) {
+    for (const auto& [id, hook] : hooks_->pre) hook(*this, inputs);
+  }
+  const auto observe = [&](std::vector<Tensor>& tensors) {
+    for (Tensor& x : tensors) {
+      const bool is_data = tensors.size() == 1 || (x.defined() && x.dtype() == DType::Float32);
+      if (is_data) x = observer_->forward(x);
+    }
+  };
+  if (observer_ != nullptr && observation_ == Observation::Input) observe(inputs);
+  std::vector<Tensor> outputs = forward(inputs);
+  if (observer_ != nullptr && observation_ == Observation::Output) observe(outputs);
+  if (hooks_ != nullptr) {
+    for (const auto& [id, hook] : hooks_->post) hook(*this, inputs, outputs);
+  }
+  return outputs;
+}
+
+Module::HookId Module::add_pre_hook(PreHook hook) {
   if (hooks_ == nullptr) hooks_ = std::make_unique<Hooks>();
   plain_call_ = false;
   hooks_->pre.emplace_back(hooks_->next, std::move(hook));
   return hooks_->next++;
 }
 
-Module::HookId Module::register_forward_hook(ForwardHook hook) {
+Module::HookId Module::add_post_hook(PostHook hook) {
   if (hooks_ == nullptr) hooks_ = std::make_unique<Hooks>();
   plain_call_ = false;
   hooks_->post.emplace_back(hooks_->next, std::move(hook));
   return hooks_->next++;
+}
+
+Module::HookId Module::register_forward_pre_hook(ForwardPreHook hook) {
+  return add_pre_hook([hook = std::move(hook)](const Module& module, std::vector<Tensor>& inputs) {
+    if (!inputs.empty()) inputs[0] = hook(module, inputs[0]);
+  });
+}
+
+Module::HookId Module::register_forward_hook(ForwardHook hook) {
+  return add_post_hook([hook = std::move(hook)](const Module& module,
+                                                std::span<const Tensor> inputs,
+                                                std::vector<Tensor>& outputs) {
+    if (outputs.empty()) return;
+    outputs[0] = hook(module, inputs.empty() ? Tensor() : inputs[0], outputs[0]);
+  });
+}
+
+Module::HookId Module::register_forward_all_pre_hook(ForwardAllPreHook hook) {
+  return add_pre_hook([hook = std::move(hook)](const Module& module, std::vector<Tensor>& inputs) {
+    inputs = hook(module, inputs);
+  });
+}
+
+Module::HookId Module::register_forward_all_hook(ForwardAllHook hook) {
+  return add_post_hook([hook = std::move(hook)](const Module& module,
+                                                std::span<const Tensor> inputs,
+                                                std::vector<Tensor>& outputs) {
+    outputs = hook(module, inputs, outputs);
+  });
 }
 
 void Module::remove_hook(HookId id) {
@@ -293,12 +429,12 @@ void Module::remove_hook(HookId id) {
 
 void Module::take_pre_hooks_from(const Module& from) {
   if (from.hooks_ == nullptr) return;
-  for (const auto& [id, hook] : from.hooks_->pre) register_forward_pre_hook(hook);
+  for (const auto& [id, hook] : from.hooks_->pre) add_pre_hook(hook);
 }
 
 void Module::take_forward_hooks_from(const Module& from) {
   if (from.hooks_ == nullptr) return;
-  for (const auto& [id, hook] : from.hooks_->post) register_forward_hook(hook);
+  for (const auto& [id, hook] : from.hooks_->post) add_post_hook(hook);
 }
 
 void Module::clear_pre_hooks() {
@@ -544,6 +680,7 @@ void Module::collect_state(StateDict& state, const std::string& prefix) const {
     if (value.defined()) state.set(prefix + entry.name, value);
   }
   save_state(state, prefix);
+  if (forward_calls_ != nullptr) forward_calls_->save_state(state, prefix);
   for (const NamedObserver& entry : named_observers()) {
     entry.observer->save_state(state, prefix + entry.name + ".");
   }
@@ -574,6 +711,7 @@ void Module::read_state(StateReader& reader, const std::string& prefix) {
     reader.on_commit([handle = target, value = *source] { handle.copy_(value); });
   }
   load_state(reader);
+  if (forward_calls_ != nullptr) forward_calls_->load_state(reader);
   for (const NamedObserver& entry : named_observers()) {
     const std::string observer_prefix = prefix + entry.name + ".";
     for (const auto& [name, value] : *reader.state_) {
@@ -643,6 +781,10 @@ void Module::set_activation_post_process(std::shared_ptr<Observer> observer,
 std::vector<Module::NamedObserver> Module::named_observers() const {
   std::vector<NamedObserver> result = own_observers();
   if (observer_ != nullptr) result.push_back({"activation_post_process", observer_});
+  if (forward_calls_ == nullptr) return result;
+  for (auto& [name, observer] : forward_calls_->observers()) {
+    result.push_back({std::move(name), std::move(observer)});
+  }
   return result;
 }
 

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <iosfwd>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -12,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/nn/forward_calls.h"
 #include "quanta/observers/qconfig.h"
 #include "quanta/runtime/state_dict.h"
 #include "quanta/runtime/tensor.h"
@@ -21,14 +26,14 @@ namespace quanta::nn {
 class Module;
 
 namespace detail {
-/// Gives every parameter and buffer below its own storage.
+/// Gives every parameter and buffer of the module and all below its own storage.
 void own_tensors(Module& module);
 }  // namespace detail
 
 /// A place for a child module in its parent. Whoever occupies it answers the call; the workflow
 /// swaps occupants by name, so the parent's forward stays as it is written.
-/// Copying a slot clones its occupant, which throws ArgumentError as Module::clone does. See
-/// Child<T>.
+/// Copying a slot copies its occupant as copying a module does (see Module), and throws
+/// ArgumentError where Module::clone does. See Child<T>.
 class ChildSlot {
  public:
   ChildSlot() = default;
@@ -93,6 +98,39 @@ struct LoadResult {
 
 using ForwardPreHook = std::function<Tensor(const Module&, const Tensor& input)>;
 using ForwardHook = std::function<Tensor(const Module&, const Tensor& input, const Tensor& output)>;
+/// Hooks that see all inputs and outputs of a call, and may give others.
+using ForwardAllPreHook =
+    std::function<std::vector<Tensor>(const Module&, std::span<const Tensor> inputs)>;
+using ForwardAllHook = std::function<std::vector<Tensor>(
+    const Module&, std::span<const Tensor> inputs, std::span<const Tensor> outputs)>;
+
+template <typename T>
+class Child;
+
+namespace detail {
+
+/// Names `module` in errors and verbose lines while it lives, and lets the module's forward_calls()
+/// hear of its operations. Module::operator() makes one; so do modules that are called by other
+/// functions than forward (FloatFunctional::add).
+class PathScope {
+ public:
+  explicit PathScope(const Module* module) noexcept;
+  ~PathScope();
+  PathScope(const PathScope&) = delete;
+  PathScope& operator=(const PathScope&) = delete;
+
+  /// Where the caller is in its own forward, or null.
+  CallFrame* caller() const noexcept { return dynamic_cast<CallFrame*>(outer_); }
+
+ private:
+  OpGuide* outer_;
+  CallFrame frame_;
+};
+
+/// Within a module that is called by another one: a number that only this call of the other has.
+std::uint64_t number_of_caller() noexcept;
+
+}  // namespace detail
 
 /// Base of all layers and networks. Derive, name parameters and children in the constructor with
 /// the register_ functions, write forward:
@@ -101,14 +139,17 @@ using ForwardHook = std::function<Tensor(const Module&, const Tensor& input, con
 ///     nn::Child<nn::Conv2d> conv;
 ///     nn::Child<nn::ReLU> relu;
 ///     Block() {
-///       const nn::Conv2dOptions options{.in_channels = 3, .out_channels = 8, .kernel_size = {3}};
-///       register_module("conv", conv, options);
+///       register_module("conv", conv, {.in_channels = 3, .out_channels = 8, .kernel_size = 3});
 ///       register_module("relu", relu);
 ///     }
 ///     Tensor forward(const Tensor& x) const override { return relu(conv(x)); }
 ///   };
 ///
-/// Copying a module copies the tree; parameters share storage (clone() copies them too).
+/// Copying, one rule for all: a copy (`Net b = a`, a Child, an element of Sequential) is a tree of
+/// its own, so that its modules can be swapped, set to train mode or given hooks apart from the
+/// original's; all parameters and buffers, at every depth, share their storage with the original's,
+/// as Tensor handles do. deep_copy(net) and clone() copy the tensors as well. Observers and QConfigs
+/// are copied either way.
 ///
 /// A module in eval mode may be called from many threads at once, unless hooks of its own forbid
 /// it. Everything that is not const (training, swapping children, loading a state, hooks) is for
@@ -117,15 +158,36 @@ using ForwardHook = std::function<Tensor(const Module&, const Tensor& input, con
 class Module {
  public:
   Module();
-  virtual ~Module();
+  virtual ~Module() = 0;  // so that no Module is made that is nothing more
   Module(const Module& other);
   Module& operator=(const Module& other);
   Module(Module&&) noexcept;
   Module& operator=(Module&&) noexcept;
 
-  virtual Tensor forward(const Tensor& x) const = 0;
+  /// What the module calculates. Override it, or forward_all, or both; throws UnsupportedError where
+  /// it is not.
+  virtual Tensor forward(const Tensor& x) const;
+  /// For modules with several inputs or outputs (masks, states, detection heads). By default forward
+  /// of the one input; throws ArgumentError for another number of them.
+  ///
+  ///   std::vector<Tensor> forward_all(std::span<const Tensor> inputs) const override {
+  ///     require_inputs(inputs, 2);
+  ///     return {forward(inputs[0], inputs[1])};
+  ///   }
+  virtual std::vector<Tensor> forward_all(std::span<const Tensor> inputs) const;
+
   /// Hooks, forward, hooks and the observer. Errors thrown inside name the module's path.
   Tensor operator()(const Tensor& x) const;
+  /// The same of forward_all: `net({x, mask})` gives all results.
+  std::vector<Tensor> operator()(std::span<const Tensor> inputs) const;
+  std::vector<Tensor> operator()(std::initializer_list<Tensor> inputs) const {
+    return (*this)(std::span<const Tensor>(inputs.begin(), inputs.size()));
+  }
+  /// `net(x, mask)` of a module with one result. Throws ArgumentError when it gives several.
+  template <std::convertible_to<Tensor>... More>
+  requires(sizeof...(More) > 0) Tensor operator()(const Tensor& first, const More&... more) const {
+    return only_result((*this)({first, Tensor(more)...}));
+  }
 
   // The tree --------------------------------------------------------------------------------
 
@@ -186,6 +248,10 @@ class Module {
   using HookId = std::uint64_t;
   HookId register_forward_pre_hook(ForwardPreHook hook);
   HookId register_forward_hook(ForwardHook hook);
+  /// Hooks for calls with any number of inputs and outputs. Of such a call the hooks above see the
+  /// first input and output.
+  HookId register_forward_all_pre_hook(ForwardAllPreHook hook);
+  HookId register_forward_all_hook(ForwardAllHook hook);
   void remove_hook(HookId id);
   /// Whether a call is forward and nothing else: no hooks, no observer. Fused modules run their
   /// parts in one step only then.
@@ -214,6 +280,15 @@ class Module {
   enum class Observation : std::uint8_t { Output, Explicit, Input };
   void set_activation_post_process(std::shared_ptr<Observer> observer,
                                    Observation observation = Observation::Output);
+
+  /// What prepare and convert do about operations on floats and float modules in this module's own
+  /// forward. Null: nothing.
+  const std::shared_ptr<ForwardCalls>& forward_calls() const noexcept { return forward_calls_; }
+  void set_forward_calls(std::shared_ptr<ForwardCalls> calls) { forward_calls_ = std::move(calls); }
+  /// The name under which this module stands in the forward_calls() of the module that calls it:
+  /// it is left in float where that one is quantized. Empty: it is not.
+  const std::string& float_call_name() const noexcept { return float_call_name_; }
+  void set_float_call_name(std::string name) { float_call_name_ = std::move(name); }
 
   // About -----------------------------------------------------------------------------------
 
@@ -247,7 +322,17 @@ class Module {
   /// Names a slot that is a member of the derived class and fills it: `args` construct a T.
   template <typename Slot, typename... Args>
   void register_module(const std::string& name, Slot& slot, Args&&... args) {
+    static_assert(std::is_base_of_v<ChildSlot, Slot>,
+                  "register_module takes a slot: declare the member as nn::Child<T>");
     slot.emplace(std::forward<Args>(args)...);
+    register_slot(name, slot);
+  }
+  /// The same with the layer's options in braces:
+  ///   register_module("fc", fc, {.in_features = 4, .out_features = 2});
+  template <typename T>
+  void register_module(const std::string& name, Child<T>& slot,
+                       const typename T::Options& options) {
+    slot.emplace(options);
     register_slot(name, slot);
   }
   void register_slot(std::string name, ChildSlot& slot);
@@ -258,6 +343,9 @@ class Module {
   const std::shared_ptr<Module>& child_at(std::size_t index) const {
     return slot(children_[index]).module();
   }
+
+  /// Throws ArgumentError, naming the module, unless there are `count` defined inputs.
+  void require_inputs(std::span<const Tensor> inputs, std::size_t count) const;
 
   /// Writes what is not a registered tensor (packed weights, scale, zero point).
   virtual void save_state(StateDict& state, const std::string& prefix) const;
@@ -280,10 +368,21 @@ class Module {
     std::shared_ptr<Tensor> owned{};  // made by add_parameter
   };
   struct Hooks;
+  using PreHook = std::function<void(const Module&, std::vector<Tensor>& inputs)>;
+  using PostHook = std::function<void(const Module&, std::span<const Tensor> inputs,
+                                      std::vector<Tensor>& outputs)>;
+  HookId add_pre_hook(PreHook hook);
+  HookId add_post_hook(PostHook hook);
 
   ChildSlot& slot(const Entry& entry) const;
   Tensor& tensor(const TensorEntry& entry) const;
-  Tensor call_with_hooks(const Tensor& x) const;
+  Tensor call_with_hooks(const Tensor& x, const detail::PathScope& scope) const;
+  std::vector<Tensor> call_all(std::span<const Tensor> inputs,
+                               const ForwardCalls::Forward& forward) const;
+  std::vector<Tensor> run_hooks(std::span<const Tensor> inputs,
+                                const ForwardCalls::Forward& forward) const;
+  Tensor only_result(std::vector<Tensor> results) const;
+  std::shared_ptr<Module> copy_sharing_tensors() const;
   void update_plain_call() noexcept;
   void copy_owned_tensors();
   void drop_empty_hooks() noexcept;
@@ -298,12 +397,18 @@ class Module {
   std::unique_ptr<Hooks> hooks_;
   std::shared_ptr<Observer> observer_;
   std::shared_ptr<const QConfig> qconfig_;
+  std::shared_ptr<ForwardCalls> forward_calls_;
+  std::string float_call_name_;
   bool qconfig_assigned_ = false;
   bool training_ = true;
   bool plain_call_ = true;  // no hooks, no observer: operator() goes straight to forward
   Observation observation_ = Observation::Output;
   std::shared_ptr<Module> (*clone_function_)(const Module&) = nullptr;
 
+  friend class ChildSlot;
+  friend class detail::PathScope;
+  template <typename T>
+  friend class Child;
   friend void detail::own_tensors(Module& module);
   template <typename T>
   requires std::is_base_of_v<Module, T>
@@ -315,6 +420,11 @@ class Module {
 /// Makes a module that knows how to clone itself.
 template <typename T, typename... Args>
 std::shared_ptr<T> make_module(Args&&... args) {
+  static_assert(std::is_base_of_v<Module, T>, "expected a class that is derived from nn::Module");
+  static_assert(!std::is_abstract_v<T>, "the class has pure virtual functions: override them");
+  static_assert(std::is_copy_constructible_v<T>,
+                "modules are copied with the networks they stand in: give the class a copy "
+                "constructor (members such as std::unique_ptr and std::mutex have none)");
   auto module = std::make_shared<T>(std::forward<Args>(args)...);
   static_cast<const Module&>(*module).require_members(module.get(), sizeof(T));
   static_cast<Module&>(*module).clone_function_ =
@@ -337,6 +447,25 @@ class Child : public ChildSlot {
     return *static_cast<T*>(typed_);
   }
   Tensor operator()(const Tensor& x) const { return (*checked())(x); }
+  /// What T::forward makes of these arguments, or where it takes none such, the occupant of several
+  /// tensors. Hooks run where all are tensors.
+  template <typename... More>
+  requires(sizeof...(More) > 0) decltype(auto) operator()(const Tensor& first,
+                                                          const More&... more) const {
+    if constexpr (!requires(const T& module) { module.forward(first, more...); }) {
+      return (*checked())(first, more...);
+    } else {
+      const T& module = *operator->();
+      if constexpr ((std::is_base_of_v<Tensor, More> && ...) &&
+                    std::same_as<decltype(module.forward(first, more...)), Tensor>) {
+        const Tensor inputs[] = {first, more...};
+        return call_tensors(module, inputs, std::make_index_sequence<1 + sizeof...(More)>());
+      } else {
+        const detail::PathScope scope(&module);
+        return module.forward(first, more...);
+      }
+    }
+  }
   T* operator->() const {
     if (typed_ == nullptr) throw_not_a(typeid(T));
     return static_cast<T*>(typed_);
@@ -344,6 +473,14 @@ class Child : public ChildSlot {
 
  private:
   static void* cast(Module* module) { return dynamic_cast<T*>(module); }
+  template <std::size_t... kIndex>
+  static Tensor call_tensors(const T& module, std::span<const Tensor> inputs,
+                             std::index_sequence<kIndex...>) {
+    const Module& base = module;
+    return base.only_result(base.call_all(inputs, [&](std::span<const Tensor> in) {
+      return std::vector<Tensor>{module.forward(in[kIndex]...)};
+    }));
+  }
   const Module* checked() const {
     if (module_ == nullptr) throw_not_a(typeid(T));
     return module_.get();
@@ -355,16 +492,6 @@ class Child : public ChildSlot {
 };
 
 namespace detail {
-/// Names `module` in errors and verbose lines while it lives. Module::operator() makes one; so do
-/// modules that are called by other functions than forward (FloatFunctional::add).
-class PathScope {
- public:
-  explicit PathScope(const Module* module) noexcept;
-  ~PathScope();
-  PathScope(const PathScope&) = delete;
-  PathScope& operator=(const PathScope&) = delete;
-};
-
 [[noreturn]] void throw_wrong_occupant(const Module* occupant, std::type_index wanted);
 /// While it lives, modules that are copied share one memory of what was already copied, so that
 /// a module that stands in the tree twice is copied once.

@@ -32,6 +32,7 @@ using BatchNorm3dOptions = BatchNormOptions;
 /// then. Files without num_batches_tracked, of old versions, load too.
 class BatchNormNd : public Module {
  public:
+  using Options = BatchNormOptions;
   /// [num_features] each; weight and bias are undefined when not affine, what follows them when
   /// running statistics are not tracked.
   Tensor weight;
@@ -85,6 +86,7 @@ struct LayerNormOptions {
 /// Normalizes over the last dimensions, whose sizes are normalized_shape.
 class LayerNorm : public Module {
  public:
+  using Options = LayerNormOptions;
   /// [normalized_shape...], or undefined.
   Tensor weight;
   Tensor bias;
@@ -109,6 +111,7 @@ struct GroupNormOptions {
 /// Normalizes over groups of channels (dimension 1) and all that follows.
 class GroupNorm : public Module {
  public:
+  using Options = GroupNormOptions;
   /// [num_channels], or undefined when not affine.
   Tensor weight;
   Tensor bias;
@@ -142,6 +145,7 @@ using InstanceNorm3dOptions = InstanceNormOptions;
 /// [C, spatial...].
 class InstanceNormNd : public Module {
  public:
+  using Options = InstanceNormOptions;
   /// [num_features] each, or undefined when not affine or not tracked.
   Tensor weight;
   Tensor bias;

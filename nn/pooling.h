@@ -36,18 +36,21 @@ class MaxPoolNd : public Module {
 
 class MaxPool1d : public MaxPoolNd {
  public:
+  using Options = MaxPool1dOptions;
   explicit MaxPool1d(const MaxPool1dOptions& options) : MaxPoolNd(options, 1) {}
   Tensor forward(const Tensor& x) const override { return max_pool1d(x, options()); }
 };
 
 class MaxPool2d : public MaxPoolNd {
  public:
+  using Options = MaxPool2dOptions;
   explicit MaxPool2d(const MaxPool2dOptions& options) : MaxPoolNd(options, 2) {}
   Tensor forward(const Tensor& x) const override { return max_pool2d(x, options()); }
 };
 
 class MaxPool3d : public MaxPoolNd {
  public:
+  using Options = MaxPool3dOptions;
   explicit MaxPool3d(const MaxPool3dOptions& options) : MaxPoolNd(options, 3) {}
   Tensor forward(const Tensor& x) const override { return max_pool3d(x, options()); }
 };
@@ -68,18 +71,21 @@ class AvgPoolNd : public Module {
 
 class AvgPool1d : public AvgPoolNd {
  public:
+  using Options = AvgPool1dOptions;
   explicit AvgPool1d(const AvgPool1dOptions& options) : AvgPoolNd(options, 1) {}
   Tensor forward(const Tensor& x) const override { return avg_pool1d(x, options()); }
 };
 
 class AvgPool2d : public AvgPoolNd {
  public:
+  using Options = AvgPool2dOptions;
   explicit AvgPool2d(const AvgPool2dOptions& options) : AvgPoolNd(options, 2) {}
   Tensor forward(const Tensor& x) const override { return avg_pool2d(x, options()); }
 };
 
 class AvgPool3d : public AvgPoolNd {
  public:
+  using Options = AvgPool3dOptions;
   explicit AvgPool3d(const AvgPool3dOptions& options) : AvgPoolNd(options, 3) {}
   Tensor forward(const Tensor& x) const override { return avg_pool3d(x, options()); }
 };

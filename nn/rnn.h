@@ -137,6 +137,7 @@ struct RecurrentWeights {
 /// such calls need no change.
 class RecurrentLayer : public Module {
  public:
+  using Options = RecurrentOptions;
   const RecurrentOptions& options() const noexcept { return options_; }
   std::int64_t num_directions() const noexcept { return options_.bidirectional ? 2 : 1; }
   /// Features of h: proj_size if there is a projection, else hidden_size.

@@ -24,6 +24,7 @@ struct CellOptions {
 /// Throws ArgumentError for an x or a state of other sizes.
 class RecurrentCell : public Module {
  public:
+  using Options = CellOptions;
   Tensor weight_ih;
   Tensor weight_hh;
   Tensor bias_ih;

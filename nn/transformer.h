@@ -52,6 +52,7 @@ struct DecoderMasks {
 /// train mode. State names are torch's. Calls with masks go to forward by name.
 class TransformerEncoderLayer : public Module {
  public:
+  using Options = TransformerLayerOptions;
   Child<MultiheadAttention> self_attn;
   Child<Linear> linear1;
   Child<Dropout> dropout;
@@ -91,6 +92,7 @@ class TransformerEncoder : public Module {
 /// ArgumentError.
 class TransformerDecoderLayer : public Module {
  public:
+  using Options = TransformerLayerOptions;
   Child<MultiheadAttention> self_attn, multihead_attn;
   Child<Linear> linear1;
   Child<Dropout> dropout;

@@ -22,30 +22,34 @@ void save_qparams(StateDict& state, const std::string& prefix, double scale,
             Tensor::full(sizes, static_cast<double>(zero_point), DType::Int64));
 }
 
-void load_qparams(StateReader& reader, double& scale, std::int64_t& zero_point, IntRange range) {
-  const Tensor* new_scale = reader.require("scale");
-  const Tensor* new_zero_point = reader.require("zero_point");
+void load_qparams(StateReader& reader, double& scale, std::int64_t& zero_point, IntRange range,
+                  const std::string& below) {
+  const std::string scale_name = below + "scale";
+  const std::string zero_point_name = below + "zero_point";
+  const Tensor* new_scale = reader.require(scale_name);
+  const Tensor* new_zero_point = reader.require(zero_point_name);
   if (new_scale == nullptr || new_zero_point == nullptr) return;
   if (new_scale->numel() != 1 || !new_scale->is_floating_point()) {
-    reader.problem(fmt::format("{}: expected one Float32, got {} {}", reader.full_name("scale"),
+    reader.problem(fmt::format("{}: expected one Float32, got {} {}", reader.full_name(scale_name),
                                new_scale->dtype(), new_scale->sizes()));
     return;
   }
   if (new_zero_point->numel() != 1 || new_zero_point->is_floating_point() ||
       new_zero_point->is_quantized()) {
-    reader.problem(fmt::format("{}: expected one Int64, got {} {}", reader.full_name("zero_point"),
-                               new_zero_point->dtype(), new_zero_point->sizes()));
+    reader.problem(fmt::format("{}: expected one Int64, got {} {}",
+                               reader.full_name(zero_point_name), new_zero_point->dtype(),
+                               new_zero_point->sizes()));
     return;
   }
   const double scale_value = new_scale->item();
   const std::int64_t zero_point_value = new_zero_point->to_int64_vector()[0];
   if (!(std::isfinite(scale_value) && scale_value > 0.0)) {
     reader.problem(fmt::format("{}: expected a finite number > 0, got {}",
-                               reader.full_name("scale"), scale_value));
+                               reader.full_name(scale_name), scale_value));
     return;
   }
   if (zero_point_value < range.min || zero_point_value > range.max) {
-    reader.problem(fmt::format("{}: expected {}..{}, got {}", reader.full_name("zero_point"),
+    reader.problem(fmt::format("{}: expected {}..{}, got {}", reader.full_name(zero_point_name),
                                range.min, range.max, zero_point_value));
     return;
   }

@@ -18,9 +18,10 @@ void check_qparams(std::string_view op, double scale, std::int64_t zero_point,
 /// `scale` Float32 and `zero_point` Int64, of no dimension or of sizes [1].
 void save_qparams(StateDict& state, const std::string& prefix, double scale,
                   std::int64_t zero_point, const Dims& sizes = {});
-/// One-element tensors of any floating and any integer dtype. Changes the two on commit.
+/// One-element tensors of any floating and any integer dtype, their names after `below`. Changes the
+/// two on commit.
 void load_qparams(StateReader& reader, double& scale, std::int64_t& zero_point,
-                  IntRange range = {-128, 255});
+                  IntRange range = {-128, 255}, const std::string& below = {});
 
 /// Whether a state holds the very tensors that are packed already, unchanged since.
 bool is_packed_already(const Tensor& weight, const Tensor& bias, const Tensor& packed_weight,

@@ -16,7 +16,6 @@ using test::check_float32;
 using test::check_gradients;
 using test::Inputs;
 using test::leaf;
-using test::Op;
 
 constexpr std::array kReductions{Reduction::None, Reduction::Mean, Reduction::Sum};
 
@@ -35,7 +34,7 @@ double row_loss(const Tensor& scores, std::int64_t target) {
 
 TEST_CASE("gradients of losses of elements agree with finite differences on both sides") {
   for (const Reduction reduction : kReductions) {
-    const std::vector<Op> ops{
+    const std::vector<test::Op> ops{
         [=](Inputs in) { return mse_loss(in[0], in[1], reduction); },
         [=](Inputs in) { return l1_loss(in[0], in[1], reduction); },
         [=](Inputs in) { return smooth_l1_loss(in[0], in[1], reduction, 0.7); },
@@ -50,7 +49,7 @@ TEST_CASE("gradients of losses of elements agree with finite differences on both
                .pos_weight = Tensor::full({3, 1}, 2.5, in[0].dtype()),
                .reduction = reduction});
         }};
-    for (const Op& op : ops) {
+    for (const test::Op& op : ops) {
       check_gradients(op, {leaf({3, 4}, 1), leaf({3, 4}, 2, 0.0, 1.0)});
       check_gradients(op, {leaf({3, 4}, 1), leaf({3, 4}, 2, 0.0, 1.0).detach()});
       check_float32(op, {leaf({3, 4}, 1), leaf({3, 4}, 2, 0.0, 1.0)});
