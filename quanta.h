@@ -3,7 +3,10 @@
 /// All of Quanta's public API. Most of it is in the library quanta::quanta; what stands in nn/models
 /// is in quanta::models, nn/optim in quanta::training, nn/data in quanta::data.
 
+#include "quanta/fusion/check.h"
 #include "quanta/fusion/convert.h"
+#include "quanta/fusion/find_fusion_groups.h"
+#include "quanta/fusion/float_islands.h"
 #include "quanta/fusion/freeze.h"
 #include "quanta/fusion/fuse_modules.h"
 #include "quanta/fusion/graph/export_onnx.h"
@@ -41,6 +44,7 @@
 #include "quanta/nn/embedding.h"
 #include "quanta/nn/float_functional.h"
 #include "quanta/nn/fold_batch_norm.h"
+#include "quanta/nn/forward_calls.h"
 #include "quanta/nn/intrinsic/fused.h"
 #include "quanta/nn/intrinsic/quantized.h"
 #include "quanta/nn/linear.h"
@@ -164,3 +168,4 @@
 #include "quanta/runtime/storage.h"
 #include "quanta/runtime/tensor.h"
 #include "quanta/runtime/verbose.h"
+#include "quanta/runtime/warning.h"

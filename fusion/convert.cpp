@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "quanta/fusion/detail/float_islands.h"
 #include "quanta/fusion/detail/uncalibrated.h"
 #include "quanta/fusion/detail/whole_modules.h"
 #include "quanta/nn/module_forms.h"
@@ -65,6 +66,7 @@ class Converter {
   }
 
   void commit(Module& root) {
+    const ConvertedCalls calls = convert_forward_calls(root, problems_);
     QUANTA_CHECK(problems_.empty(),
                  "convert: model: expected a prepared and calibrated model, got:{}", problems_);
     QUANTA_CHECK(
@@ -78,6 +80,7 @@ class Converter {
                  "prepare first; the root itself is not replaced), got none in {}",
                  root.type_name());
     put_in_place();
+    for (const auto& [module, converted] : calls) module->set_forward_calls(converted);
     for (const Module::NamedModule& entry : root.named_modules()) {
       entry.module->clear_qconfig();
       entry.module->set_activation_post_process(nullptr);

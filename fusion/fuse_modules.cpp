@@ -41,8 +41,18 @@ Place find_place(Module& model, const std::string& path) {
   return {model.get_submodule(path.substr(0, dot)).get(), path.substr(dot + 1)};
 }
 
+void require_unprepared(const Module& model) {
+  for (const Module::NamedModule& entry : model.named_modules()) {
+    QUANTA_CHECK(entry.module->activation_post_process() == nullptr,
+                 "fuse_modules: model: expected one that is not prepared yet, as fused modules are "
+                 "observed as one, got an observer on '{}' (fuse first, then prepare)",
+                 entry.path);
+  }
+}
+
 void fuse(Module& model, const std::vector<std::vector<std::string>>& groups,
           const FuserTable& additional, nn::FuseFor use) {
+  require_unprepared(model);
   struct Replacement {
     Place place;
     ModulePtr module;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/fusion/find_fusion_groups.h"
 #include "quanta/nn/fold_batch_norm.h"
 #include "quanta/nn/module.h"
 #include "quanta/nn/module_forms.h"
@@ -27,10 +28,20 @@ using FuserTable = std::vector<std::pair<std::vector<std::type_index>, Fuser>>;
 /// LeakyReLU; Linear + Tanh; and what nn::register_fusion added. `additional` extends the table for
 /// this call. Pre-forward hooks of the first and
 /// forward hooks of the last module move to the fused one. Throws ArgumentError for an unknown path
-/// or sequence, modules in train mode where a BatchNorm is folded, or unequal channel counts; then
-/// nothing was changed.
+/// or sequence, modules in train mode where a BatchNorm is folded, unequal channel counts, or a
+/// prepared model; then nothing was changed.
 void fuse_modules(nn::Module& model, const std::vector<std::vector<std::string>>& groups,
                   const FuserTable& additional = {});
+
+/// fuse_modules after a run of `example` on a copy has shown that in each group every module alone
+/// takes the result of the one before it. Throws ArgumentError, naming the modules, when not.
+template <typename T>
+requires std::is_base_of_v<nn::Module, T>
+void fuse_modules(T& model, const FusionGroups& groups, const Tensor& example) {
+  T copy = nn::deep_copy(model);
+  detail::require_adjacent(copy, std::span<const Tensor>(&example, 1), groups);
+  fuse_modules(model, groups);
+}
 
 /// fuse_modules for training with quantization in the loop: batch norms are not folded but trained
 /// with their layer (intrinsic::ConvBn2d, ConvBnReLU2d, LinearBn1d ...), as torch's

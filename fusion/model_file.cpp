@@ -12,6 +12,7 @@
 #include "quanta/fusion/detail/observe.h"
 #include "quanta/fusion/detail/qconfig_scope.h"
 #include "quanta/fusion/detail/restore_form.h"
+#include "quanta/fusion/detail/saved_calls.h"
 #include "quanta/fusion/detail/whole_modules.h"
 #include "quanta/fusion/graph/model.h"
 #include "quanta/fusion/prepare.h"
@@ -60,6 +61,7 @@ constexpr const char* kFormatKey = "quanta.format";
 constexpr const char* kModulesKey = "quanta.modules";
 constexpr const char* kObserversKey = "quanta.observers";
 constexpr const char* kGraphsKey = "quanta.graphs";
+constexpr const char* kCallsKey = "quanta.calls";  // see saved_calls.h
 
 // The double with the fewest digits that rounds to this float32 number.
 double short_double(float value) {
@@ -231,6 +233,7 @@ Names parse_names(const SafetensorsFile& file, const char* key, const std::strin
 
 struct ModelDescription {
   std::vector<ModuleEntry> modules;
+  Json calls = Json(Json::Object{});
   Names observers;
   Names graphs;
   bool is_prepared() const {
@@ -258,6 +261,9 @@ ModelDescription parse_metadata(const SafetensorsFile& file, const std::string& 
   result.modules = parse_modules(detail::parse_json(tree->second, where), where);
   result.observers = parse_names(file, kObserversKey, where);
   result.graphs = parse_names(file, kGraphsKey, where);
+  if (const auto calls = file.metadata.find(kCallsKey); calls != file.metadata.end()) {
+    result.calls = detail::parse_json(calls->second, where);
+  }
   return result;
 }
 
@@ -477,6 +483,9 @@ void save_model(const Module& model, const std::filesystem::path& path) {
     metadata[kObserversKey] = detail::to_json_text(Json(std::move(observers)));
   }
   if (!graphs.empty()) metadata[kGraphsKey] = detail::to_json_text(Json(std::move(graphs)));
+  if (const Json calls = describe_calls(model); !calls.as_object()->empty()) {
+    metadata[kCallsKey] = detail::to_json_text(calls);
+  }
   write_safetensors(path, state, metadata);
 }
 
@@ -494,7 +503,10 @@ void load_model(Module& model, const std::filesystem::path& path, const QConfigM
   QUANTA_CHECK(builder.problems().empty(),
                "load_model: model: expected the architecture saved in {}, got:{}", path.string(),
                builder.problems());
+  RestoredCalls calls;
+  calls.put(model, description.calls, path.string());
   model.load_state_dict(state);
+  calls.keep();
   builder.keep();
   scope.keep();
 }

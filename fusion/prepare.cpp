@@ -8,12 +8,18 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/fusion/convert.h"
 #include "quanta/fusion/detail/assign_qconfigs.h"
 #include "quanta/fusion/detail/fitting_qconfig.h"
+#include "quanta/fusion/detail/float_islands.h"
 #include "quanta/fusion/detail/observe.h"
 #include "quanta/fusion/detail/qconfig_scope.h"
+#include "quanta/fusion/float_islands.h"
+#include "quanta/fusion/graph/model.h"
 #include "quanta/nn/module_forms.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/warning.h"
 
 namespace quanta {
 namespace {
@@ -64,6 +70,30 @@ void propagate(Module& module, const QConfigMapping& mapping, const std::string&
   assignments.emplace_back(&module, std::move(effective));
 }
 
+void require_unprepared(const Module& model) {
+  for (const Module::NamedModule& entry : model.named_modules()) {
+    const Module& module = *entry.module;
+    QUANTA_CHECK(module.activation_post_process() == nullptr && module.forward_calls() == nullptr,
+                 "prepare: model: expected a float network, got one that is prepared already: {} "
+                 "'{}' has an observer (start from the float network again)",
+                 module.type_name(), entry.path);
+    QUANTA_CHECK(nn::module_forms().form(module) != nn::Form::Quantized,
+                 "prepare: model: expected a float network, got one that is converted already: "
+                 "'{}' is a quantized {} (start from the float network again)",
+                 entry.path, module.type_name());
+  }
+}
+
+// Dropout and batch norms would change what calibration sees.
+void warn_of_train_mode(const Module& model) {
+  if (!model.is_training()) return;
+  warn(
+      fmt::format("prepare: {} is in train mode: call eval() before it is prepared for calibration "
+                  "(prepare_qat "
+                  "is for training)",
+                  model.type_name()));
+}
+
 }  // namespace
 
 void assign_qconfigs(Module& model, const QConfigMapping& mapping, Inherited inherited) {
@@ -79,6 +109,8 @@ void propagate_qconfig_(Module& model, const QConfigMapping& mapping) {
 
 void prepare_(Module& model, const QConfigMapping& qconfigs, const ModuleMapping& mapping,
               const CustomModuleMapping& custom) {
+  require_unprepared(model);
+  warn_of_train_mode(model);
   QConfigScope scope(model);
   propagate_qconfig_(model, qconfigs);
   QUANTA_CHECK(
@@ -91,7 +123,28 @@ void prepare_(Module& model, const QConfigMapping& qconfigs, const ModuleMapping
   scope.keep();
   add_observer_(model, mapping);
   plan.observe_outputs();
+  // A graph's nodes were looked through when it was made ready.
+  if (dynamic_cast<const graph::Model*>(&model) == nullptr) {
+    watch_forward_calls(model, mapping, custom);
+  }
 }
+
+namespace detail {
+
+void keep_needed_calls(Module& prepared, Module& trial, std::span<const Tensor> example,
+                       const ModuleMapping& mapping, const CustomModuleMapping& custom) {
+  const autograd::NoGradGuard no_grad;
+  trial.eval();
+  trial(example);
+  convert_(trial, {.mapping = mapping, .uncalibrated = Uncalibrated::Allow, .custom = custom});
+  trial(example);
+  for (const FloatIsland& island : float_islands(trial)) {
+    if (!island.is_int8) warn("prepare: " + island.to_string());
+  }
+  keep_calls_that_ran(prepared, trial);
+}
+
+}  // namespace detail
 
 std::map<std::string, std::shared_ptr<Observer>> get_observer_dict(const Module& model) {
   std::map<std::string, std::shared_ptr<Observer>> result;

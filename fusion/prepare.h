@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <type_traits>
 
@@ -31,12 +32,22 @@ void add_observer_(nn::Module& model,
                    const ModuleMapping& mapping = default_static_quant_module_mappings());
 
 /// In place: propagate_qconfig_, then custom modules that have a QConfig (LSTM, MultiheadAttention)
-/// are replaced by their observed forms, hooks included, then add_observer_. Throws ArgumentError
-/// when no module has a QConfig, as propagate_qconfig_ does, or when a
+/// are replaced by their observed forms, hooks included, then add_observer_. Modules that have a
+/// QConfig and are not replaced observe the float operations in their own forward, and modules below
+/// them that have none as if they were such operations: see nn/forward_calls.h. Warns when the model
+/// is in train mode. Throws ArgumentError when the model is prepared or converted already, when no
+/// module has a QConfig, as propagate_qconfig_ does, or when a
 /// custom module is refused by its from_float; then nothing was changed.
 void prepare_(nn::Module& model, const QConfigMapping& qconfigs = {},
               const ModuleMapping& mapping = default_static_quant_module_mappings(),
               const CustomModuleMapping& custom = default_custom_module_mapping());
+
+namespace detail {
+/// Runs `trial`, a copy of `prepared`, before and after it is converted, and leaves those calls of
+/// float operations in `prepared` that the quantized part needs.
+void keep_needed_calls(nn::Module& prepared, nn::Module& trial, std::span<const Tensor> example,
+                       const ModuleMapping& mapping, const CustomModuleMapping& custom);
+}  // namespace detail
 
 /// A copy of `model` that observes its activations: run calibration data through it, then convert.
 ///   auto prepared = prepare(net, get_default_qconfig());
@@ -48,6 +59,28 @@ prepare(const T& model, const QConfigMapping& qconfigs = {},
   T copy = nn::deep_copy(model);
   prepare_(copy, qconfigs, mapping, custom);
   return copy;
+}
+
+/// The same with a look at where float operations and modules stand: `example`, what one call of the
+/// model takes, runs through a trial that is prepared, converted and called. So prepare warns, once
+/// (see set_warning_handler), of what will run in float between quantized layers, only those places
+/// are observed, and what would fail in the converted model fails here. Without an example every
+/// float operation in forward is observed, and what it means is seen when the converted model runs
+/// (see float_islands).
+template <typename T>
+requires std::is_base_of_v<nn::Module, T> T
+prepare(const T& model, const QConfigMapping& qconfigs, std::span<const Tensor> example,
+        const ModuleMapping& mapping = default_static_quant_module_mappings(),
+        const CustomModuleMapping& custom = default_custom_module_mapping()) {
+  T prepared = prepare(model, qconfigs, mapping, custom);
+  T trial = nn::deep_copy(prepared);
+  detail::keep_needed_calls(prepared, trial, example, mapping, custom);
+  return prepared;
+}
+template <typename T>
+requires std::is_base_of_v<nn::Module, T> T prepare(const T& model, const QConfigMapping& qconfigs,
+                                                    const Tensor& example) {
+  return prepare(model, qconfigs, std::span<const Tensor>(&example, 1));
 }
 
 /// In place, for training with quantization in the loop, as torch's prepare_qat: layers become qat

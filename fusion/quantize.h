@@ -1,14 +1,16 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "quanta/fusion/check.h"
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/prepare.h"
-#include "quanta/runtime/device.h"
+#include "quanta/observers/defaults.h"
 
 // What changes a model (names that end in an underscore) is for one thread at a time for each
 // model, while nobody calls it; what takes a const model may run in many threads at once.
@@ -53,18 +55,60 @@ void default_eval_fn(const nn::Module& model, std::span<const Tensor> batches);
 /// gives float tensors. A root that is a leaf itself is refused with ArgumentError.
 void add_quant_dequant(nn::Module& model);
 
-/// One thing that will not work, and where.
-struct Problem {
-  std::string path;
-  std::string text;
+/// How quantize(model, example, data) goes about it.
+struct QuantizeOptions {
+  QConfigMapping qconfigs = get_default_qconfig();
+  /// Whether groups of layers are fused first (find_fusion_groups).
+  bool fuse = true;
+  /// Called after each batch of calibration data, for a progress bar.
+  std::function<void(std::size_t done, std::size_t total)> progress{};
+  ConvertOptions convert{};
 };
 
-/// Everything in the tree that would fail or stay in float by mistake once the model is prepared,
-/// converted and run on `device`: no QuantStub or DeQuantStub, a BatchNorm that was not fused and
-/// has no quantized form, train mode (unless it is made for training with quantization in the
-/// loop), observers without data (once prepared), unsupported types.
-/// In a graph::Model, where prepare_jit places the stubs, train mode and observers are what counts.
-/// Runs nothing.
-std::vector<Problem> check(const nn::Module& model, Device device = Device::cpu());
+namespace detail {
+/// eval(), fuse and check, in place. Throws ArgumentError that lists what check() finds.
+void make_ready(nn::Module& model, nn::Module& copy, std::span<const Tensor> example,
+                const QuantizeOptions& options);
+void calibrate(const nn::Module& prepared, std::span<const Tensor> data,
+               const QuantizeOptions& options);
+}  // namespace detail
+
+/// Post-training static quantization in one call: a copy of `model` is fused (find_fusion_groups),
+/// checked, prepared, calibrated with `run`, and converted. `example` is what one call of the model
+/// takes. Where the network needs float arithmetic inside its quantized part, dequantize and quantize
+/// are put around it, and a warning says so once (float_islands lists them).
+///
+///   auto int8 = quantize(net, x, [&](const Net& prepared) {
+///     for (const auto& [image, mask] : data) prepared(image, mask);
+///   });
+///
+/// Throws ArgumentError that lists what check() finds; what `run` and the model throw.
+template <typename T>
+requires std::is_base_of_v<nn::Module, T> T quantize(const T& model,
+                                                     std::span<const Tensor> example,
+                                                     const std::function<void(const T&)>& run,
+                                                     const QuantizeOptions& options = {}) {
+  T ready = nn::deep_copy(model);
+  {
+    T copy = nn::deep_copy(model);
+    detail::make_ready(ready, copy, example, options);
+  }
+  T prepared =
+      prepare(ready, options.qconfigs, example, options.convert.mapping, options.convert.custom);
+  run(prepared);
+  convert_(prepared, options.convert);
+  return prepared;
+}
+
+/// The same for a network of one input, calibrated with batches:
+///   auto int8 = quantize(net, batches[0], batches);
+template <typename T>
+requires std::is_base_of_v<nn::Module, T> T quantize(const T& model, const Tensor& example,
+                                                     std::span<const Tensor> data,
+                                                     const QuantizeOptions& options = {}) {
+  return quantize<T>(
+      model, std::span<const Tensor>(&example, 1),
+      [&](const T& prepared) { detail::calibrate(prepared, data, options); }, options);
+}
 
 }  // namespace quanta

@@ -182,33 +182,32 @@ TEST_CASE("prepare: a transposed convolution's own per-channel weights are refus
         default_weight_observer().name);
 }
 
-TEST_CASE("a plain + in forward is refused once the model is int8 and the module is named") {
+TEST_CASE("a plain + in forward has the codes of a FloatFunctional") {
   struct Adds : nn::Module {
     nn::Child<nn::Conv2d> conv;
-    Adds() {
+    nn::Child<nn::FloatFunctional> sum;
+    explicit Adds(bool by_hand) : by_hand_(by_hand) {
       register_module("conv", conv,
                       nn::Conv2dOptions{.in_channels = 3, .out_channels = 3, .kernel_size = {1}});
+      if (by_hand) register_module("sum", sum);
     }
-    Tensor forward(const Tensor& x) const override { return conv(x) + x; }
-  };
-  struct Outer : nn::Module {
-    nn::Child<nn::QuantStub> quant;
-    nn::Child<Adds> block;
-    nn::Child<nn::DeQuantStub> dequant;
-    Outer() {
-      register_module("quant", quant);
-      register_module("block", block);
-      register_module("dequant", dequant);
-      eval();
+    Tensor forward(const Tensor& x) const override {
+      return by_hand_ ? sum->add(conv(x), x) : conv(x) + x;
     }
-    Tensor forward(const Tensor& x) const override { return dequant(block(quant(x))); }
+
+   private:
+    bool by_hand_;
   };
-  const Outer prepared = prepare(Outer(), get_default_qconfig());
-  prepared(small_input(1));
-  const Outer int8 = convert(prepared);
-  CHECK_THROWS_WITH_AS(int8(small_input(1)), doctest::Contains("FloatFunctional"),
-                       UnsupportedError);
-  CHECK_THROWS_WITH_AS(int8(small_input(1)), doctest::Contains("'block'"), UnsupportedError);
+  const auto codes = [](bool by_hand) {
+    manual_seed(11);
+    nn::Sequential net{nn::QuantStub(), Adds(by_hand)};
+    net.eval();
+    const nn::Sequential prepared = prepare(net, get_default_qconfig());
+    prepared(small_input(1));
+    return convert(prepared)(small_input(2));
+  };
+  CHECK(codes(false).is_quantized());
+  CHECK(codes(false).equal(codes(true)));
 }
 
 TEST_CASE("a missing QuantStub is reported by module path") {
