@@ -166,7 +166,7 @@ std::string in_one_line(std::string_view text) {
   return result;
 }
 
-/// Every `file` "test case" on the page of differences has to be there.
+/// Every `file` "test case" and every `suite.json` on the page of differences has to be there.
 void check_differences(Files& files, std::vector<std::string>& found) {
   constexpr std::string_view kPage = "docs/differences.md";
   const auto& lines = files.text(kPage);
@@ -179,8 +179,12 @@ void check_differences(Files& files, std::vector<std::string>& found) {
   for (std::size_t at = page.find(kStart); at != std::string::npos;
        at = page.find(kStart, at + 1)) {
     const std::size_t path_end = page.find('`', at + 1);
-    const std::size_t name_end = page.find('"', path_end + 3);
     const std::string path = page.substr(at + 1, path_end - at - 1);
+    if (path.ends_with(".json")) {
+      if (!files.text(path)) found.push_back(fmt::format("{}: no suite {}", kPage, path));
+      continue;
+    }
+    const std::size_t name_end = page.find('"', path_end + 3);
     const std::string name = page.substr(path_end + 3, name_end - path_end - 3);
     const auto& test = files.text(path);
     if (!test || test->find(fmt::format("TEST_CASE(\"{}\")", name)) == std::string::npos) {
