@@ -4,6 +4,7 @@
 /// is in quanta::models, nn/optim in quanta::training, nn/data in quanta::data.
 
 #include "quanta/fusion/check.h"
+#include "quanta/fusion/compare_layers.h"
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/find_fusion_groups.h"
 #include "quanta/fusion/float_islands.h"
@@ -132,6 +133,7 @@
 #include "quanta/ops/shape.h"
 #include "quanta/ops/shuffle.h"
 #include "quanta/ops/sort.h"
+#include "quanta/ops/sqnr.h"
 #include "quanta/ops/support.h"
 #include "quanta/ops/tensor_quant.h"
 #include "quanta/ops/vision.h"

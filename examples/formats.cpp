@@ -6,7 +6,6 @@
 //   formats [IMAGES [FOLDER-WITH-FASHION-MNIST [WEIGHTS.safetensors]]]
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -29,19 +28,6 @@ using quanta::nn::models::FashionResNet;
 
 constexpr std::int64_t kBatch = 64;
 constexpr std::int64_t kCalibrationImages = 512;
-
-/// Ten times the logarithm of signal over noise.
-double sqnr_db(const Tensor& reference, const Tensor& value) {
-  const std::vector<float> want = reference.to_float_vector();
-  const std::vector<float> got = value.to_float_vector();
-  double signal = 0.0;
-  double noise = 0.0;
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    signal += std::pow(static_cast<double>(want[i]), 2);
-    noise += std::pow(static_cast<double>(want[i]) - static_cast<double>(got[i]), 2);
-  }
-  return 10.0 * std::log10(signal / noise);
-}
 
 int run(std::int64_t images, const std::string& folder, const std::string& weights) {
   const FashionMnist train(folder, FashionMnist::Split::Train);
@@ -78,7 +64,7 @@ int run(std::int64_t images, const std::string& folder, const std::string& weigh
     char line[128];
     std::snprintf(line, sizeof line, "%-14s %16.2f %9.2f%% %10.1f",
                   std::string(format.name).c_str(), format.weight_bits, accuracy,
-                  sqnr_db(reference, simulated(probe)));
+                  quanta::sqnr(reference, simulated(probe)));
     lines.emplace_back(line);
   }
 

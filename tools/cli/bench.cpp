@@ -12,7 +12,6 @@
 
 #include "bench_subject.h"
 #include "json_file.h"
-#include "layer_report.h"
 #include "process_memory.h"
 #include "quanta/quanta.h"
 
@@ -53,7 +52,7 @@ json accuracy(const BenchSubject& subject) {
   const std::vector<std::int64_t> b = argmax(expected, 1).to_int64_vector();
   std::size_t same = 0;
   for (std::size_t i = 0; i < a.size(); ++i) same += a[i] == b[i] ? 1 : 0;
-  return {{"sqnr_db", sqnr_db(expected, got)},
+  return {{"sqnr_db", sqnr(expected, got)},
           {"top1", static_cast<double>(same) / static_cast<double>(a.size())}};
 }
 

@@ -9,7 +9,6 @@
 
 #include "console/measure.h"
 #include "console/progress.h"
-#include "layer_report.h"
 #include "quanta/nn/data/fashion_mnist.h"
 #include "quanta/quanta.h"
 
@@ -46,15 +45,6 @@ Timings time_models(const nn::Module& float_model, const nn::Module& int8_model,
   const std::vector<double> ms =
       console::median_ms({[&] { float_model(x); }, [&] { int8_model(x); }}, rounds);
   return {ms[0], ms[1]};
-}
-
-void print_layers(const std::vector<LayerRow>& rows) {
-  fmt::print("\n{:<24} {:<22} {:>12} {:>11} {:>9}\n", "layer", "type", "scale", "zero point",
-             "SQNR dB");
-  for (const LayerRow& row : rows) {
-    fmt::print("{:<24} {:<22} {:>12.6f} {:>11} {:>9.1f}\n", row.path, row.type, row.scale,
-               row.zero_point, row.sqnr_db);
-  }
 }
 
 // Told before the work begins, not minutes later.
@@ -132,11 +122,8 @@ int run_format(const DemoOptions& options) {
   fmt::print("{:<26} {:>11.2f}% {:>11.2f}% {:>+11.2f} points\n", "top-1", float_top1, format_top1,
              format_top1 - float_top1);
   fmt::print("{:<26} {:>12} {:>9.1f} dB\n", "SQNR of the output", "",
-             sqnr_db(net(probe), simulated(probe)));
-  fmt::print("\n{:<24} {:<22} {:>9}\n", "layer", "type", "SQNR dB");
-  for (const LayerRow& row : layer_report(net, simulated, probe)) {
-    fmt::print("{:<24} {:<22} {:>9.1f}\n", row.path, row.type, row.sqnr_db);
-  }
+             sqnr(net(probe), simulated(probe)));
+  fmt::print("\n{}", to_string(compare_layers(net, simulated, {probe})));
   return 0;
 }
 
@@ -196,7 +183,7 @@ int run(const DemoOptions& options) {
       100.0 * static_cast<double>(weight_bytes(int8)) / static_cast<double>(weight_bytes(net)));
   fmt::print("{:<26} {:>12} {:>12} {:>11.1f}%\n", "file bytes", float_file, int8_file,
              100.0 * static_cast<double>(int8_file) / static_cast<double>(float_file));
-  print_layers(layer_report(net, int8, probe));
+  fmt::print("\n{}", to_string(compare_layers(net, int8, {probe})));
   fmt::print("\nsaved to {}; loaded again: outputs {}\n", saved.string(),
              identical ? "identical" : "DIFFER");
   return identical ? 0 : 1;
