@@ -159,6 +159,7 @@
 #include "quanta/runtime/operation.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/pickle_value.h"
+#include "quanta/runtime/profile_table.h"
 #include "quanta/runtime/profiler.h"
 #include "quanta/runtime/pt_file.h"
 #include "quanta/runtime/quant_math.h"

@@ -43,6 +43,8 @@ void add_profile_command(CLI::App& app, quanta::cli::ProfileOptions& profile,
   command->add_option("--repeats", profile.repeats, "Runs of each network, in turns")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
+  command->add_flag("--wide", profile.wide,
+                    "All columns, however long the lines get (default: 100 columns)");
   command->add_option("--trace", profile.trace, "Where to write a Chrome trace");
   command->add_option("--json", profile.json, "Where to write the figures");
 }

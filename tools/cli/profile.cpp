@@ -2,7 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -11,7 +13,6 @@
 
 #include "networks.h"
 #include "profile_output.h"
-#include "profile_report.h"
 #include "quanta/quanta.h"
 
 namespace quanta::cli {
@@ -21,6 +22,13 @@ using Clock = std::chrono::steady_clock;
 
 double microseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+/// The middle one of one or more values.
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
 double op_us(const std::vector<ModuleProfile>& modules) {
@@ -165,7 +173,7 @@ int run_profile(const ProfileOptions& options) {
                        .form = form == NetworkForm::Int8 ? "int8" : "dynamic-int8",
                        .machine = machine,
                        .types = {},
-                       .comparison = compare(quantized.times(), in_float.times()),
+                       .comparison = compare_profiles(quantized.times(), in_float.times()),
                        .quantized = quantized.totals(),
                        .in_float = in_float.totals(),
                        .plan = {},

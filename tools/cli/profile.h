@@ -13,6 +13,7 @@ struct ProfileOptions {
   int batch = 1;
   int threads = 0;  ///< 0: all
   int repeats = 20;
+  bool wide = false;  ///< all columns, however long the lines get
   std::string trace;  ///< where to write a Chrome trace
   std::string json;   ///< where to write the figures
 };

@@ -37,74 +37,21 @@ std::string type_of(const ProfileResult& result, const std::string& path) {
   return found == result.types.end() ? std::string() : found->second;
 }
 
-std::string shortened(const std::string& text, std::size_t length) {
-  return text.size() <= length ? text : text.substr(0, length - 2) + "..";
-}
-
-std::string number_or_dash(double value, int digits) {
-  return value > 0.0 ? fmt::format("{:.{}f}", value, digits) : "-";
-}
-std::string percent_or_dash(double share) {
-  return share > 0.0 ? fmt::format("{:.1f}%", 100.0 * share) : "-";
-}
-
-std::string plan_cell(const ProfileResult& result, const std::string& path) {
-  const auto found = result.plan_us.find(path);
-  return found == result.plan_us.end() ? "-" : fmt::format("{:.1f}", found->second);
-}
-
-using Cells = std::vector<std::string>;
-
-/// Text to the left in the first `left` columns, numbers to the right in the others.
-void print_table(const std::vector<Cells>& rows, std::size_t left) {
-  std::vector<std::size_t> widths(rows.front().size(), 0);
-  for (const Cells& row : rows) {
-    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
-  }
-  for (const Cells& row : rows) {
-    std::string line;
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      line += c < left ? fmt::format("{:<{}}  ", row[c], widths[c])
-                       : fmt::format("{:>{}}  ", row[c], widths[c]);
+/// Lines of at most 100 columns, broken at blanks; those after the first are indented.
+void print_wrapped(const std::string& text) {
+  constexpr std::size_t kWidth = 100;
+  std::string line;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    if (line.size() + 1 + end - begin > kWidth && line.find_first_not_of(' ') != line.npos) {
+      fmt::print("{}\n", line);
+      line = "   ";
     }
-    line.erase(line.find_last_not_of(' ') + 1);
-    fmt::print("{}\n", line);
+    if (begin > 0) line += ' ';
+    line += text.substr(begin, end - begin);
+    begin = end + 1;
   }
-}
-
-Cells header(const ProfileResult& result) {
-  Cells cells{"module", "type", "kernel", "us", "share", "plan us", "GOP/s"};
-  cells.push_back(fmt::format("of {}", result.machine.int8.instruction));
-  if (result.machine.int8.tile_ops > 0.0) cells.push_back("of AMX");
-  for (const char* name : {"GB/s", "of read", "float us", "float/int8", ""}) cells.push_back(name);
-  return cells;
-}
-
-Cells table_row(const ProfileResult& result, const ComparedModule& row) {
-  const ModuleTime& module = row.quantized;
-  const Rates rates(module.work, module.us, result.machine);
-  Cells cells{label(module.path),
-              shortened(type_of(result, module.path), 24),
-              shortened(fmt::format("{}", fmt::join(module.kernels, ", ")), 32),
-              fmt::format("{:.1f}", module.us),
-              percent_or_dash(module.us / result.quantized.sum()),
-              plan_cell(result, module.path),
-              number_or_dash(rates.giga_ops, 1),
-              percent_or_dash(rates.of_vector_peak)};
-  if (result.machine.int8.tile_ops > 0.0) cells.push_back(percent_or_dash(rates.of_tile_peak));
-  cells.push_back(number_or_dash(rates.giga_bytes, 1));
-  cells.push_back(percent_or_dash(rates.of_bandwidth));
-  if (row.float_us) {
-    cells.push_back(fmt::format("{:.1f}", *row.float_us));
-    cells.push_back(fmt::format("{:.2f}", *row.float_us / row.compared_us));
-    cells.push_back(row.is_slower() ? "slower" : "");
-  } else {
-    const bool elsewhere = row.compared_at && *row.compared_at != module.path;
-    cells.push_back(elsewhere ? fmt::format("with {}", label(*row.compared_at)) : "-");
-    cells.push_back("");
-    cells.push_back("");
-  }
-  return cells;
+  fmt::print("{}\n", line);
 }
 
 void print_slower(const ProfileResult& result) {
@@ -118,8 +65,9 @@ void print_slower(const ProfileResult& result) {
   }
   fmt::print("slower in {} than in float:\n", result.form);
   for (const ComparedModule* row : slower) {
-    fmt::print("  {} ({}): {:.1f} us, float {:.1f} us\n", label(*row->compared_at),
-               fmt::join(row->quantized.ops, ", "), row->compared_us, *row->float_us);
+    print_wrapped(fmt::format("  {} ({}): {:.1f} us, float {:.1f} us", label(*row->compared_at),
+                              fmt::join(row->quantized.ops, ", "), row->compared_us,
+                              *row->float_us));
   }
 }
 
@@ -166,34 +114,39 @@ void print_profile(const ProfileResult& result) {
   const Machine& machine = result.machine;
   fmt::print("{} {}, batch {}, {} threads, medians of {} runs\n", result.options.model, result.form,
              result.options.batch, get_num_threads(), result.options.repeats);
-  fmt::print("this machine: {:.0f} GOP/s of int8 {}", machine.int8.vector_ops / 1e9,
-             machine.int8.instruction);
+  std::string peaks = fmt::format("this machine: {:.0f} GOP/s of int8 {} (the peak)",
+                                  machine.int8.vector_ops / 1e9, machine.int8.instruction);
   if (machine.int8.tile_ops > 0.0) {
-    fmt::print(", {:.0f} GOP/s of AMX tiles", machine.int8.tile_ops / 1e9);
+    peaks += fmt::format(", {:.0f} GOP/s of AMX tiles", machine.int8.tile_ops / 1e9);
   }
-  fmt::print(", reads {:.1f} GB/s from caches and {:.1f} GB/s from memory, copies {:.1f} GB/s\n\n",
-             machine.read.from_cache() / 1e9, machine.read.from_memory() / 1e9, machine.copy / 1e9);
-
-  std::vector<Cells> rows{header(result)};
-  for (const ComparedModule& row : result.comparison.modules) {
-    rows.push_back(table_row(result, row));
-  }
-  print_table(rows, 3);
-  fmt::print("\n");
+  print_wrapped(fmt::format(
+      "{}, reads {:.1f} GB/s from caches and {:.1f} GB/s from memory, copies {:.1f} GB/s", peaks,
+      machine.read.from_cache() / 1e9, machine.read.from_memory() / 1e9, machine.copy / 1e9));
+  fmt::print(
+      "\n{}\n",
+      profile_table(
+          result.comparison,
+          {.types = result.types,
+           .plan_us = result.plan_us,
+           .outside_us = result.quantized.outside,
+           .machine = {.int8_ops = machine.int8.vector_ops,
+                       .tile_ops = machine.int8.tile_ops,
+                       .read_bandwidth = [&](std::size_t bytes) { return machine.read(bytes); }},
+           .width = result.options.wide ? std::size_t{0} : std::size_t{100}}));
 
   print_totals(result.form, result.quantized);
   if (result.plan) {
     print_totals("plan", *result.plan);
   } else {
-    fmt::print("plan          none: {}\n", result.plan_refusal);
+    print_wrapped(fmt::format("plan          none: {}", result.plan_refusal));
   }
   print_totals("float32", result.in_float);
   fmt::print("{:<12}  {:.2f}", "float/int8", result.in_float.call / result.quantized.call);
   if (result.plan) fmt::print(", {:.2f} as a plan", result.in_float.call / result.plan->call);
   fmt::print("\n\n");
   for (const ModuleTime& module : result.comparison.float_only) {
-    fmt::print("only in float: {} ({}), {:.1f} us\n", label(module.path),
-               fmt::join(module.ops, ", "), module.us);
+    print_wrapped(fmt::format("only in float: {} ({}), {:.1f} us", label(module.path),
+                              fmt::join(module.ops, ", "), module.us));
   }
   print_slower(result);
 }

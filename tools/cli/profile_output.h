@@ -7,7 +7,7 @@
 
 #include "../bench/peak.h"
 #include "profile.h"
-#include "profile_report.h"
+#include "quanta/runtime/profile_table.h"
 
 namespace quanta::cli {
 
@@ -32,7 +32,7 @@ struct ProfileResult {
   std::string form;  ///< "int8", "dynamic-int8"
   const Machine& machine;
   std::map<std::string, std::string> types;  ///< of the quantized network's modules, by path
-  Comparison comparison;
+  ProfileComparison comparison;
   Totals quantized, in_float;
   std::optional<Totals> plan;             ///< of the frozen network
   std::map<std::string, double> plan_us;  ///< by path

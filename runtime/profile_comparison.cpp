@@ -1,4 +1,4 @@
-#include "profile_report.h"
+#include "quanta/runtime/profile_table.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -6,7 +6,7 @@
 #include <set>
 #include <string_view>
 
-namespace quanta::cli {
+namespace quanta {
 namespace {
 
 bool is_at_or_below(std::string_view path, std::string_view outer) {
@@ -43,13 +43,14 @@ std::optional<std::string> innermost(const std::set<std::string>& paths, std::st
   }
 }
 
-}  // namespace
-
+/// The middle one of one or more values.
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
+
+}  // namespace
 
 std::vector<ModuleTime> median_times(const std::vector<std::vector<ModuleProfile>>& runs) {
   std::vector<ModuleTime> modules;
@@ -65,15 +66,15 @@ std::vector<ModuleTime> median_times(const std::vector<std::vector<ModuleProfile
   return modules;
 }
 
-Comparison compare(const std::vector<ModuleTime>& quantized,
-                   const std::vector<ModuleTime>& in_float) {
+ProfileComparison compare_profiles(const std::vector<ModuleTime>& quantized,
+                                   const std::vector<ModuleTime>& in_float) {
   const std::set<std::string> paths = common_paths(quantized, in_float);
   struct Sums {
     double quantized_us = 0.0;
     std::optional<double> float_us;
   };
   std::map<std::string, Sums> sums;
-  Comparison result;
+  ProfileComparison result;
   for (const ModuleTime& module : in_float) {
     if (const auto path = innermost(paths, module.path)) {
       Sums& at = sums[*path];
@@ -100,4 +101,4 @@ Comparison compare(const std::vector<ModuleTime>& quantized,
   return result;
 }
 
-}  // namespace quanta::cli
+}  // namespace quanta
