@@ -3,19 +3,39 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/cpu_limit.h"
 
 namespace quanta {
+namespace {
+
+// OpenMP keeps a number for each thread, and knows of affinities but not of containers' quotas.
+thread_local bool has_number = false;
+
+void choose_number() {
+  has_number = true;
+  static const int usable =
+      std::getenv("OMP_NUM_THREADS") == nullptr ? detail::usable_processors() : 0;
+  if (usable > 0 && omp_get_max_threads() > usable) omp_set_num_threads(usable);
+}
+
+}  // namespace
 
 void set_num_threads(int threads) {
   QUANTA_CHECK(threads >= 1, "set_num_threads: threads: expected >= 1, got {}", threads);
+  has_number = true;
   omp_set_num_threads(threads);
 }
 
 // Inside a parallel region everything runs on the calling thread.
-int get_num_threads() { return omp_in_parallel() != 0 ? 1 : omp_get_max_threads(); }
+int get_num_threads() {
+  if (!has_number) [[unlikely]]
+    choose_number();
+  return omp_in_parallel() != 0 ? 1 : omp_get_max_threads();
+}
 
 namespace detail {
 

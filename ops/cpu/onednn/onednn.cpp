@@ -9,6 +9,7 @@
 #include "quanta/runtime/allocator.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/lasting_memory.h"
+#include "quanta/runtime/parallel.h"
 
 namespace quanta::cpu::onednn {
 namespace {
@@ -47,6 +48,7 @@ void throw_backend_error(std::string_view call, const dnnl::error& error) {
 }
 
 const dnnl::engine& engine() {
+  static_cast<void>(get_num_threads());  // oneDNN asks OpenMP for the thread's number
   static const dnnl::engine instance =
       checked("engine", [] { return dnnl::engine(dnnl::engine::kind::cpu, 0); });
   return instance;
