@@ -14,6 +14,7 @@
 #include "quanta/nn/qat/module.h"
 #include "quanta/nn/quantized/stubs.h"
 #include "quanta/nn/stubs.h"
+#include "quanta/observers/fake_quantize.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/warning_capture.h"
@@ -127,6 +128,16 @@ std::vector<Problem> check(const Module& model, Device device) {
     }
     if (quantizable && module.is_training() && !is_for_qat) {
       problems.push_back({entry.path, module.type_name() + " is in train mode (call eval())"});
+    }
+    const auto* fake =
+        dynamic_cast<const FakeQuantizeBase*>(module.activation_post_process().get());
+    if (fake != nullptr && !model.is_training() && fake->is_observer_enabled()) {
+      problems.push_back(
+          {entry.path,
+           module.type_name() +
+               ": its observer still runs, so that evaluating changes the scale (call "
+               "disable_observer(model) once training is over)",
+           Severity::Note});
     }
     const nn::FloatKind& kind = forms.kind(module);
     if (quantizable || places_stubs) {

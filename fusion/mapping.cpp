@@ -187,6 +187,12 @@ const CustomModuleMapping& default_custom_module_mapping() {
   return mapping.get();
 }
 
+std::vector<std::string> QConfigMapping::module_names() const {
+  std::vector<std::string> names;
+  for (const auto& [path, qconfig] : by_name_) names.push_back(path);
+  return names;
+}
+
 QConfigMapping& QConfigMapping::set_global(std::optional<QConfig> qconfig) {
   global_ = std::move(qconfig);
   return *this;

@@ -136,6 +136,8 @@ class QConfigMapping {
   QConfigMapping& set_module_name_regex(std::string pattern, std::optional<QConfig> qconfig);
 
   const std::optional<QConfig>& global() const noexcept { return global_; }
+  /// The paths of set_module_name, sorted.
+  std::vector<std::string> module_names() const;
   /// What the mapping says of this module itself, or nothing.
   std::optional<std::optional<QConfig>> find(const nn::Module& module,
                                              const std::string& path) const;

@@ -94,6 +94,18 @@ void warn_of_train_mode(const Module& model) {
                   model.type_name()));
 }
 
+// A path that is misspelled would leave its layer quantized in silence.
+void require_known_names(const Module& model, const QConfigMapping& mapping) {
+  std::set<std::string> paths;
+  for (const Module::NamedModule& entry : model.named_modules()) paths.insert(entry.path);
+  for (const std::string& name : mapping.module_names()) {
+    QUANTA_CHECK(paths.contains(name),
+                 "prepare: qconfigs: expected paths of modules in {} (named_modules() lists them), "
+                 "got '{}'",
+                 model.type_name(), name);
+  }
+}
+
 }  // namespace
 
 void assign_qconfigs(Module& model, const QConfigMapping& mapping, Inherited inherited) {
@@ -104,6 +116,7 @@ void assign_qconfigs(Module& model, const QConfigMapping& mapping, Inherited inh
 }
 
 void propagate_qconfig_(Module& model, const QConfigMapping& mapping) {
+  require_known_names(model, mapping);
   assign_qconfigs(model, mapping, Inherited::Fitting);
 }
 

@@ -47,6 +47,8 @@ namespace detail {
 /// float operations in `prepared` that the quantized part needs.
 void keep_needed_calls(nn::Module& prepared, nn::Module& trial, std::span<const Tensor> example,
                        const ModuleMapping& mapping, const CustomModuleMapping& custom);
+/// Lets the modules of a model that prepare_qat_ made watch the calls in their forward.
+void watch_calls(nn::Module& prepared, const CustomModuleMapping& custom);
 }  // namespace detail
 
 /// A copy of `model` that observes its activations: run calibration data through it, then convert.
@@ -88,7 +90,8 @@ requires std::is_base_of_v<nn::Module, T> T prepare(const T& model, const QConfi
 /// and fake-quantize their weights, and every module that will be quantized fake-quantizes its
 /// result. Custom modules (LSTM, MultiheadAttention) become their observed forms, with copies of
 /// their parameters. `model` has to be in train mode, and parameters require gradients only once
-/// requires_grad_() is called. Throws ArgumentError; then nothing was changed.
+/// requires_grad_() is called. Throws ArgumentError, also for a QConfig whose weight observer is no
+/// fake quantizer; then nothing was changed.
 void prepare_qat_(nn::Module& model, const QConfigMapping& qconfigs = {},
                   const ModuleMapping& mapping = default_qat_module_mappings(),
                   const CustomModuleMapping& custom = default_custom_module_mapping());
@@ -108,6 +111,28 @@ prepare_qat(const T& model, const QConfigMapping& qconfigs = {},
   T copy = nn::deep_copy(model);
   prepare_qat_(copy, qconfigs, mapping, custom);
   return copy;
+}
+
+/// The same with a look at where float operations and modules stand, as prepare with an example has
+/// it: those within the quantized part are fake-quantized too, and a warning names what will run in
+/// float once the model is converted. Without an example they are trained as they are.
+template <typename T>
+requires std::is_base_of_v<nn::Module, T> T
+prepare_qat(const T& model, const QConfigMapping& qconfigs, std::span<const Tensor> example,
+            const ModuleMapping& mapping = default_qat_module_mappings(),
+            const CustomModuleMapping& custom = default_custom_module_mapping()) {
+  T prepared = prepare_qat(model, qconfigs, mapping, custom);
+  detail::watch_calls(prepared, custom);
+  T trial = nn::deep_copy(prepared);
+  detail::keep_needed_calls(prepared, trial, example, default_static_quant_module_mappings(),
+                            custom);
+  return prepared;
+}
+template <typename T>
+requires std::is_base_of_v<nn::Module, T> T prepare_qat(const T& model,
+                                                        const QConfigMapping& qconfigs,
+                                                        const Tensor& example) {
+  return prepare_qat(model, qconfigs, std::span<const Tensor>(&example, 1));
 }
 
 /// Switches of all fake quantizers below `model`, those of weights as well: torch's

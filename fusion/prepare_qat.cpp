@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "quanta/fusion/convert.h"
+#include "quanta/fusion/detail/float_islands.h"
 #include "quanta/fusion/detail/observe.h"
 #include "quanta/fusion/detail/qconfig_scope.h"
 #include "quanta/fusion/detail/whole_modules.h"
@@ -68,6 +69,20 @@ class QatPlan {
   std::vector<Replacement> replacements_;
 };
 
+// Layers that are trained with observers instead of fake quantizers would learn nothing of
+// quantization.
+void require_fake_quantizers(const Module& model, const ModuleMapping& mapping) {
+  for (const Module::NamedModule& entry : model.named_modules()) {
+    const QConfig* qconfig = entry.module->qconfig();
+    if (qconfig == nullptr || !qconfig->weight || mapping.find(*entry.module) == nullptr) continue;
+    const std::shared_ptr<Observer> weight = qconfig->weight();
+    QUANTA_CHECK(dynamic_cast<const FakeQuantizeBase*>(weight.get()) != nullptr,
+                 "prepare_qat: qconfigs: expected fake quantizers (get_default_qat_qconfig(), "
+                 "get_default_qat_qconfig_mapping()), got {} for the weight of '{}'",
+                 qconfig->weight.name, entry.path);
+  }
+}
+
 // Whether some module has a QConfig. Observers are made once, so that a factory that throws does so
 // before the model has changed.
 bool has_usable_qconfig(const Module& model) {
@@ -104,6 +119,7 @@ void prepare_qat_(Module& model, const QConfigMapping& qconfigs, const ModuleMap
                "prepare_qat: model: expected a network with layers below it, got a single {}: the "
                "root itself is not replaced; wrap it in nn::QuantWrapper or nn::Sequential first",
                model.type_name());
+  require_fake_quantizers(model, mapping);
   QatPlan plan(mapping, custom);
   plan.visit(model, "");
   CustomModulePlan custom_plan(custom);
@@ -118,6 +134,10 @@ void prepare_qat_(Module& model, const QConfigMapping& qconfigs, const ModuleMap
   scope.keep();
   add_observer_(model, default_static_quant_module_mappings());
   custom_plan.observe_outputs();
+}
+
+void detail::watch_calls(Module& prepared, const CustomModuleMapping& custom) {
+  watch_forward_calls(prepared, default_static_quant_module_mappings(), custom);
 }
 
 void enable_observer(Module& model) {

@@ -7,6 +7,7 @@
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
+#include "quanta/runtime/warning.h"
 
 namespace quanta::optim {
 namespace {
@@ -96,13 +97,22 @@ void Optimizer::step() {
   const autograd::NoGradGuard guard;
   ++steps_;
   std::size_t number = 0;
+  bool any = false;
   for (const ParameterGroup& group : groups_) {
     for (const Tensor& parameter : group.parameters) {
       std::vector<Tensor>& buffers = buffers_[number++];
       const Tensor gradient = parameter.grad();
-      if (gradient.defined()) update(group, parameter, arrange_like(gradient, parameter), buffers);
+      if (!gradient.defined()) continue;
+      any = true;
+      update(group, parameter, arrange_like(gradient, parameter), buffers);
     }
   }
+  if (any || number == 0) return;
+  warn(name_ +
+       ": step: no parameter has a gradient, nothing changes: call backward() before step(), and "
+       "make "
+       "the optimizer from the parameters of the model that is trained (prepare_qat and deep_copy "
+       "return a copy with parameters of its own; prepare_qat_ keeps them)");
 }
 
 void Optimizer::zero_grad() {

@@ -96,11 +96,8 @@ TEST_CASE("simulate_quantization: modules of a mapping keep formats of their own
 
 TEST_CASE("simulate_quantization: plain observers and missing data are refused by name") {
   const SmallNetwork network = fused_network();
-  CHECK_THROWS_WITH_AS(
-      simulate_quantization(network, get_default_qconfig(), calibrate),
-      doctest::Contains("expected fake quantizers (qconfig_for_format, get_default_qat_qconfig), "
-                        "got "),
-      ArgumentError);
+  CHECK_THROWS_WITH_AS(simulate_quantization(network, get_default_qconfig(), calibrate),
+                       doctest::Contains("expected fake quantizers ("), ArgumentError);
   CHECK_THROWS_WITH_AS(
       simulate_quantization(network, qconfig_for_format("fp8"), [](const nn::Module&) {}),
       doctest::Contains("got none at quant.activation_post_process, conv1.weight_fake_quant"),
