@@ -6,6 +6,7 @@
 #include "quanta/nn/detail/float_conv.h"
 #include "quanta/nn/detail/layer_options.h"
 #include "quanta/nn/detail/padding.h"
+#include "quanta/nn/detail/put_size.h"
 #include "quanta/ops/activation.h"
 #include "quanta/runtime/autograd.h"
 
@@ -87,6 +88,32 @@ std::string repr_of(const Options& options, std::int64_t spatial, bool has_bias)
 }
 
 }  // namespace
+
+namespace {
+
+// The options with the sizes that were given before them.
+template <typename Options>
+Options joined(std::int64_t in_channels, std::int64_t out_channels, const Dims& kernel_size,
+               Options more) {
+  detail::put_size("Conv", "in_channels", in_channels, more.in_channels);
+  detail::put_size("Conv", "out_channels", out_channels, more.out_channels);
+  detail::put_size("Conv", "kernel_size", kernel_size, more.kernel_size);
+  return more;
+}
+
+}  // namespace
+
+ConvNdOptions ConvNd::with_sizes(std::int64_t in_channels, std::int64_t out_channels,
+                                 const Dims& kernel_size, const ConvNdOptions& more) {
+  return joined(in_channels, out_channels, kernel_size, more);
+}
+
+ConvTransposeNdOptions ConvTransposeNd::with_sizes(std::int64_t in_channels,
+                                                   std::int64_t out_channels,
+                                                   const Dims& kernel_size,
+                                                   const ConvTransposeNdOptions& more) {
+  return joined(in_channels, out_channels, kernel_size, more);
+}
 
 ConvNd::ConvNd(const ConvNdOptions& options, std::int64_t spatial)
     : options_(checked(options, spatial)), spatial_(spatial) {

@@ -59,6 +59,8 @@ class ConvNd : public Module {
   /// Throws ArgumentError for channels < 1 or not divisible by groups, and for kernel sizes,
   /// strides, dilations < 1 or a padding < 0.
   ConvNd(const ConvNdOptions& options, std::int64_t spatial);
+  static ConvNdOptions with_sizes(std::int64_t in_channels, std::int64_t out_channels,
+                                  const Dims& kernel_size, const ConvNdOptions& more);
 
  private:
   ConvNdOptions options_;
@@ -71,6 +73,11 @@ template <int N>
 class Conv : public ConvNd {
  public:
   explicit Conv(const ConvNdOptions& options) : ConvNd(options, N) {}
+  /// torch's order, and what follows by name: Conv2d(3, 8, 3, {.stride = 2, .padding = 1}).
+  /// Throws ArgumentError as well if `more` has other channels or another kernel_size.
+  explicit Conv(std::int64_t in_channels, std::int64_t out_channels, const Dims& kernel_size,
+                const ConvNdOptions& more = {})
+      : ConvNd(with_sizes(in_channels, out_channels, kernel_size, more), N) {}
 };
 using Conv1d = Conv<1>;
 using Conv2d = Conv<2>;
@@ -112,6 +119,9 @@ class ConvTransposeNd : public Module {
   /// Throws ArgumentError as ConvNd does, and for an output_padding that is neither smaller than
   /// the stride nor than the dilation.
   ConvTransposeNd(const ConvTransposeNdOptions& options, std::int64_t spatial);
+  static ConvTransposeNdOptions with_sizes(std::int64_t in_channels, std::int64_t out_channels,
+                                           const Dims& kernel_size,
+                                           const ConvTransposeNdOptions& more);
 
  private:
   ConvTransposeNdOptions options_;
@@ -123,6 +133,11 @@ template <int N>
 class ConvTranspose : public ConvTransposeNd {
  public:
   explicit ConvTranspose(const ConvTransposeNdOptions& options) : ConvTransposeNd(options, N) {}
+  /// torch's order, and what follows by name: ConvTranspose2d(3, 8, 3, {.stride = 2, .padding = 1}).
+  /// Throws ArgumentError as well if `more` has other channels or another kernel_size.
+  explicit ConvTranspose(std::int64_t in_channels, std::int64_t out_channels,
+                         const Dims& kernel_size, const ConvTransposeNdOptions& more = {})
+      : ConvTransposeNd(with_sizes(in_channels, out_channels, kernel_size, more), N) {}
 };
 using ConvTranspose1d = ConvTranspose<1>;
 using ConvTranspose2d = ConvTranspose<2>;

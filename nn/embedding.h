@@ -29,6 +29,9 @@ class Embedding : public Module {
 
   /// Throws ArgumentError for sizes < 1 or a padding_idx outside of the table.
   explicit Embedding(const EmbeddingOptions& options);
+  explicit Embedding(std::int64_t num_embeddings, std::int64_t embedding_dim,
+                     std::optional<std::int64_t> padding_idx = {})
+      : Embedding(EmbeddingOptions{num_embeddings, embedding_dim, padding_idx}) {}
   /// With padding_idx counted from the front.
   const EmbeddingOptions& options() const noexcept { return options_; }
 
@@ -70,6 +73,9 @@ class EmbeddingBag : public Module {
 
   /// Throws ArgumentError as Embedding does.
   explicit EmbeddingBag(const EmbeddingBagOptions& options);
+  explicit EmbeddingBag(std::int64_t num_embeddings, std::int64_t embedding_dim,
+                        EmbeddingBagMode mode = EmbeddingBagMode::Mean)
+      : EmbeddingBag(EmbeddingBagOptions{num_embeddings, embedding_dim, mode}) {}
   /// With padding_idx counted from the front.
   const EmbeddingBagOptions& options() const noexcept { return options_; }
 

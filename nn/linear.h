@@ -31,6 +31,8 @@ class Linear : public Module {
 
   /// Throws ArgumentError for features < 1.
   explicit Linear(const LinearOptions& options);
+  explicit Linear(std::int64_t in_features, std::int64_t out_features, bool with_bias = true)
+      : Linear(LinearOptions{in_features, out_features, with_bias}) {}
   const LinearOptions& options() const noexcept { return options_; }
 
   Tensor forward(const Tensor& x) const override { return forward(x, Fusion::None); }

@@ -1,6 +1,7 @@
 #include "quanta/nn/norm.h"
 
 #include "quanta/nn/detail/layer_options.h"
+#include "quanta/nn/detail/put_size.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/norm.h"
 #include "quanta/ops/reduce.h"
@@ -18,6 +19,11 @@ void move_running(const Tensor& running, const Tensor& now, double momentum) {
 }
 
 }  // namespace
+
+BatchNormOptions BatchNormNd::with_features(std::int64_t num_features, BatchNormOptions more) {
+  detail::put_size("BatchNorm", "num_features", num_features, more.num_features);
+  return more;
+}
 
 BatchNormNd::BatchNormNd(const BatchNormOptions& options, std::int64_t min_rank,
                          std::int64_t max_rank)

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "quanta/nn/module.h"
 
@@ -54,6 +57,7 @@ class BatchNormNd : public Module {
   /// Accepts inputs of `min_rank` to `max_rank` dimensions. Throws ArgumentError for
   /// num_features < 1.
   BatchNormNd(const BatchNormOptions& options, std::int64_t min_rank, std::int64_t max_rank);
+  static BatchNormOptions with_features(std::int64_t num_features, BatchNormOptions more);
 
  private:
   void check_input(const Tensor& x) const;
@@ -71,6 +75,11 @@ class BatchNorm : public BatchNormNd {
  public:
   explicit BatchNorm(const BatchNormOptions& options)
       : BatchNormNd(options, N == 1 ? 2 : N + 2, N + 2) {}
+  /// BatchNorm2d(8), BatchNorm2d(8, {.eps = 1e-3}). Throws ArgumentError if `more` has another
+  /// num_features.
+  template <std::integral T>
+  explicit BatchNorm(T num_features, const BatchNormOptions& more = {})
+      : BatchNorm(with_features(static_cast<std::int64_t>(num_features), more)) {}
 };
 using BatchNorm1d = BatchNorm<1>;
 using BatchNorm2d = BatchNorm<2>;
@@ -93,11 +102,23 @@ class LayerNorm : public Module {
 
   /// Throws ArgumentError for an empty normalized_shape or a size < 1.
   explicit LayerNorm(const LayerNormOptions& options);
+  /// LayerNorm(32), LayerNorm({4, 32}).
+  template <std::integral T>
+  explicit LayerNorm(T size, double eps = 1e-5)
+      : LayerNorm(LayerNormOptions{.normalized_shape = size, .eps = eps}) {}
+  template <std::integral T, std::size_t N>
+  explicit LayerNorm(const T (&normalized_shape)[N], double eps = 1e-5)
+      : LayerNorm(LayerNormOptions{.eps = eps}, normalized_shape, N) {}
   const LayerNormOptions& options() const noexcept { return options_; }
   Tensor forward(const Tensor& x) const override;
   std::string extra_repr() const override;
 
  private:
+  template <typename T>
+  LayerNorm(LayerNormOptions options, const T* sizes, std::size_t count)
+      : LayerNorm((options.normalized_shape = Dims(std::vector<std::int64_t>(sizes, sizes + count)),
+                   options)) {}
+
   LayerNormOptions options_;
 };
 
@@ -118,6 +139,9 @@ class GroupNorm : public Module {
 
   /// Throws ArgumentError unless num_channels is a multiple of num_groups.
   explicit GroupNorm(const GroupNormOptions& options);
+  explicit GroupNorm(std::int64_t num_groups, std::int64_t num_channels, double eps = 1e-5)
+      : GroupNorm(
+            GroupNormOptions{.num_groups = num_groups, .num_channels = num_channels, .eps = eps}) {}
   const GroupNormOptions& options() const noexcept { return options_; }
   Tensor forward(const Tensor& x) const override;
   std::string extra_repr() const override;

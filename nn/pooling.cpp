@@ -1,6 +1,7 @@
 #include "quanta/nn/pooling.h"
 
 #include "quanta/nn/detail/layer_options.h"
+#include "quanta/nn/detail/put_size.h"
 
 namespace quanta::nn {
 namespace {
@@ -17,6 +18,11 @@ Options checked(Options options, const std::string& op, std::int64_t spatial) {
 
 }  // namespace
 
+MaxPoolOptions MaxPoolNd::with_kernel(const Dims& kernel_size, MaxPoolOptions more) {
+  detail::put_size("MaxPool", "kernel_size", kernel_size, more.kernel_size);
+  return more;
+}
+
 MaxPoolNd::MaxPoolNd(MaxPoolOptions options, std::int64_t spatial)
     : options_(checked(std::move(options), fmt::format("MaxPool{}d", spatial), spatial)) {
   static_cast<void>(detail::expand_spatial(fmt::format("MaxPool{}d", spatial), "dilation",
@@ -29,6 +35,11 @@ std::string MaxPoolNd::extra_repr() const {
       detail::python_int_or_tuple(options_.kernel_size),
       detail::python_int_or_tuple(options_.stride), detail::python_int_or_tuple(options_.padding),
       detail::python_int_or_tuple(options_.dilation), detail::python_bool(options_.ceil_mode));
+}
+
+AvgPoolOptions AvgPoolNd::with_kernel(const Dims& kernel_size, AvgPoolOptions more) {
+  detail::put_size("AvgPool", "kernel_size", kernel_size, more.kernel_size);
+  return more;
 }
 
 AvgPoolNd::AvgPoolNd(AvgPoolOptions options, std::int64_t spatial)

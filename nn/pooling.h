@@ -1,5 +1,8 @@
 #pragma once
 
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
 #include <string>
 
 #include "quanta/nn/module.h"
@@ -29,6 +32,7 @@ class MaxPoolNd : public Module {
  protected:
   /// Throws ArgumentError when kernel_size is missing or no number is given per dimension.
   MaxPoolNd(MaxPoolOptions options, std::int64_t spatial);
+  static MaxPoolOptions with_kernel(const Dims& kernel_size, MaxPoolOptions more);
 
  private:
   MaxPoolOptions options_;
@@ -38,6 +42,11 @@ class MaxPool1d : public MaxPoolNd {
  public:
   using Options = MaxPool1dOptions;
   explicit MaxPool1d(const MaxPool1dOptions& options) : MaxPoolNd(options, 1) {}
+  /// MaxPool1d(2), MaxPool1d(3, {.stride = 2}). Throws ArgumentError if `more` has another
+  /// kernel_size.
+  template <std::integral T>
+  explicit MaxPool1d(T kernel_size, const MaxPool1dOptions& more = {})
+      : MaxPoolNd(with_kernel(kernel_size, more), 1) {}
   Tensor forward(const Tensor& x) const override { return max_pool1d(x, options()); }
 };
 
@@ -45,6 +54,11 @@ class MaxPool2d : public MaxPoolNd {
  public:
   using Options = MaxPool2dOptions;
   explicit MaxPool2d(const MaxPool2dOptions& options) : MaxPoolNd(options, 2) {}
+  /// MaxPool2d(2), MaxPool2d(3, {.stride = 2}). Throws ArgumentError if `more` has another
+  /// kernel_size.
+  template <std::integral T>
+  explicit MaxPool2d(T kernel_size, const MaxPool2dOptions& more = {})
+      : MaxPoolNd(with_kernel(kernel_size, more), 2) {}
   Tensor forward(const Tensor& x) const override { return max_pool2d(x, options()); }
 };
 
@@ -52,6 +66,11 @@ class MaxPool3d : public MaxPoolNd {
  public:
   using Options = MaxPool3dOptions;
   explicit MaxPool3d(const MaxPool3dOptions& options) : MaxPoolNd(options, 3) {}
+  /// MaxPool3d(2), MaxPool3d(3, {.stride = 2}). Throws ArgumentError if `more` has another
+  /// kernel_size.
+  template <std::integral T>
+  explicit MaxPool3d(T kernel_size, const MaxPool3dOptions& more = {})
+      : MaxPoolNd(with_kernel(kernel_size, more), 3) {}
   Tensor forward(const Tensor& x) const override { return max_pool3d(x, options()); }
 };
 
@@ -64,6 +83,7 @@ class AvgPoolNd : public Module {
  protected:
   /// Throws ArgumentError when kernel_size is missing or no number is given per dimension.
   AvgPoolNd(AvgPoolOptions options, std::int64_t spatial);
+  static AvgPoolOptions with_kernel(const Dims& kernel_size, AvgPoolOptions more);
 
  private:
   AvgPoolOptions options_;
@@ -73,6 +93,11 @@ class AvgPool1d : public AvgPoolNd {
  public:
   using Options = AvgPool1dOptions;
   explicit AvgPool1d(const AvgPool1dOptions& options) : AvgPoolNd(options, 1) {}
+  /// AvgPool1d(2), AvgPool1d(3, {.stride = 2}). Throws ArgumentError if `more` has another
+  /// kernel_size.
+  template <std::integral T>
+  explicit AvgPool1d(T kernel_size, const AvgPool1dOptions& more = {})
+      : AvgPoolNd(with_kernel(kernel_size, more), 1) {}
   Tensor forward(const Tensor& x) const override { return avg_pool1d(x, options()); }
 };
 
@@ -80,6 +105,11 @@ class AvgPool2d : public AvgPoolNd {
  public:
   using Options = AvgPool2dOptions;
   explicit AvgPool2d(const AvgPool2dOptions& options) : AvgPoolNd(options, 2) {}
+  /// AvgPool2d(2), AvgPool2d(3, {.stride = 2}). Throws ArgumentError if `more` has another
+  /// kernel_size.
+  template <std::integral T>
+  explicit AvgPool2d(T kernel_size, const AvgPool2dOptions& more = {})
+      : AvgPoolNd(with_kernel(kernel_size, more), 2) {}
   Tensor forward(const Tensor& x) const override { return avg_pool2d(x, options()); }
 };
 
@@ -87,6 +117,11 @@ class AvgPool3d : public AvgPoolNd {
  public:
   using Options = AvgPool3dOptions;
   explicit AvgPool3d(const AvgPool3dOptions& options) : AvgPoolNd(options, 3) {}
+  /// AvgPool3d(2), AvgPool3d(3, {.stride = 2}). Throws ArgumentError if `more` has another
+  /// kernel_size.
+  template <std::integral T>
+  explicit AvgPool3d(T kernel_size, const AvgPool3dOptions& more = {})
+      : AvgPoolNd(with_kernel(kernel_size, more), 3) {}
   Tensor forward(const Tensor& x) const override { return avg_pool3d(x, options()); }
 };
 
@@ -107,36 +142,48 @@ class AdaptivePoolNd : public Module {
 class AdaptiveAvgPool1d : public AdaptivePoolNd {
  public:
   explicit AdaptiveAvgPool1d(const Dims& output_size) : AdaptivePoolNd(output_size, 1) {}
+  explicit AdaptiveAvgPool1d(std::initializer_list<std::int64_t> output_size)
+      : AdaptiveAvgPool1d(Dims(output_size)) {}
   Tensor forward(const Tensor& x) const override { return adaptive_avg_pool1d(x, output_size()); }
 };
 
 class AdaptiveMaxPool1d : public AdaptivePoolNd {
  public:
   explicit AdaptiveMaxPool1d(const Dims& output_size) : AdaptivePoolNd(output_size, 1) {}
+  explicit AdaptiveMaxPool1d(std::initializer_list<std::int64_t> output_size)
+      : AdaptiveMaxPool1d(Dims(output_size)) {}
   Tensor forward(const Tensor& x) const override { return adaptive_max_pool1d(x, output_size()); }
 };
 
 class AdaptiveAvgPool2d : public AdaptivePoolNd {
  public:
   explicit AdaptiveAvgPool2d(const Dims& output_size) : AdaptivePoolNd(output_size, 2) {}
+  explicit AdaptiveAvgPool2d(std::initializer_list<std::int64_t> output_size)
+      : AdaptiveAvgPool2d(Dims(output_size)) {}
   Tensor forward(const Tensor& x) const override { return adaptive_avg_pool2d(x, output_size()); }
 };
 
 class AdaptiveMaxPool2d : public AdaptivePoolNd {
  public:
   explicit AdaptiveMaxPool2d(const Dims& output_size) : AdaptivePoolNd(output_size, 2) {}
+  explicit AdaptiveMaxPool2d(std::initializer_list<std::int64_t> output_size)
+      : AdaptiveMaxPool2d(Dims(output_size)) {}
   Tensor forward(const Tensor& x) const override { return adaptive_max_pool2d(x, output_size()); }
 };
 
 class AdaptiveAvgPool3d : public AdaptivePoolNd {
  public:
   explicit AdaptiveAvgPool3d(const Dims& output_size) : AdaptivePoolNd(output_size, 3) {}
+  explicit AdaptiveAvgPool3d(std::initializer_list<std::int64_t> output_size)
+      : AdaptiveAvgPool3d(Dims(output_size)) {}
   Tensor forward(const Tensor& x) const override { return adaptive_avg_pool3d(x, output_size()); }
 };
 
 class AdaptiveMaxPool3d : public AdaptivePoolNd {
  public:
   explicit AdaptiveMaxPool3d(const Dims& output_size) : AdaptivePoolNd(output_size, 3) {}
+  explicit AdaptiveMaxPool3d(std::initializer_list<std::int64_t> output_size)
+      : AdaptiveMaxPool3d(Dims(output_size)) {}
   Tensor forward(const Tensor& x) const override { return adaptive_max_pool3d(x, output_size()); }
 };
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "quanta/nn/detail/layer_options.h"
+#include "quanta/nn/detail/put_size.h"
 #include "quanta/nn/detail/recurrent.h"
 #include "quanta/nn/misc.h"
 #include "quanta/ops/arithmetic.h"
@@ -255,6 +256,13 @@ std::string RecurrentLayer::extra_repr() const {
 }
 
 // RNN, LSTM, GRU --------------------------------------------------------------------------------
+
+RecurrentOptions RecurrentLayer::with_sizes(std::int64_t input_size, std::int64_t hidden_size,
+                                            RecurrentOptions more) {
+  detail::put_size("RNN", "input_size", input_size, more.input_size);
+  detail::put_size("RNN", "hidden_size", hidden_size, more.hidden_size);
+  return more;
+}
 
 RNN::RNN(const RecurrentOptions& options, RnnNonlinearity nonlinearity)
     : RecurrentLayer(

@@ -158,6 +158,8 @@ class RecurrentLayer : public Module {
   enum class FloatWeights : bool { None, Make };
   /// Throws ArgumentError for sizes < 1, a dropout outside 0..1, a proj_size not below hidden_size.
   RecurrentLayer(const RecurrentOptions& options, RecurrentKind kind, FloatWeights weights);
+  static RecurrentOptions with_sizes(std::int64_t input_size, std::int64_t hidden_size,
+                                     RecurrentOptions more);
 
   /// One layer in one direction over sequences that are packed (all of one length: batch_sizes are
   /// equal): x [sum of lengths, features], h and c [batch, features] (c: LSTM only). Gives the
@@ -201,6 +203,9 @@ class RNN : public RecurrentLayer {
  public:
   explicit RNN(const RecurrentOptions& options,
                RnnNonlinearity nonlinearity = RnnNonlinearity::Tanh);
+  /// RNN(4, 8), RNN(4, 8, {.num_layers = 2}). Throws ArgumentError if `more` has other sizes.
+  explicit RNN(std::int64_t input_size, std::int64_t hidden_size, const RecurrentOptions& more = {})
+      : RNN(with_sizes(input_size, hidden_size, more)) {}
   using RecurrentLayer::forward;
   RnnOutput forward(const Tensor& x, const Tensor& h_0) const;
   PackedRnnOutput forward(const PackedSequence& x, const Tensor& h_0 = {}) const;
@@ -213,6 +218,10 @@ class RNN : public RecurrentLayer {
 class LSTM : public RecurrentLayer {
  public:
   explicit LSTM(const RecurrentOptions& options);
+  /// LSTM(4, 8), LSTM(4, 8, {.num_layers = 2}). Throws ArgumentError if `more` has other sizes.
+  explicit LSTM(std::int64_t input_size, std::int64_t hidden_size,
+                const RecurrentOptions& more = {})
+      : LSTM(with_sizes(input_size, hidden_size, more)) {}
   using RecurrentLayer::forward;
   LstmOutput forward(const Tensor& x, const LstmState& state) const;
   PackedLstmOutput forward(const PackedSequence& x, const LstmState& state = {}) const;
@@ -225,6 +234,9 @@ class LSTM : public RecurrentLayer {
 class GRU : public RecurrentLayer {
  public:
   explicit GRU(const RecurrentOptions& options);
+  /// GRU(4, 8), GRU(4, 8, {.num_layers = 2}). Throws ArgumentError if `more` has other sizes.
+  explicit GRU(std::int64_t input_size, std::int64_t hidden_size, const RecurrentOptions& more = {})
+      : GRU(with_sizes(input_size, hidden_size, more)) {}
   using RecurrentLayer::forward;
   RnnOutput forward(const Tensor& x, const Tensor& h_0) const;
   PackedRnnOutput forward(const PackedSequence& x, const Tensor& h_0 = {}) const;

@@ -1,6 +1,7 @@
 #include "quanta/runtime/dims.h"
 
 #include <limits>
+#include <ostream>
 
 #include "quanta/runtime/check.h"
 
@@ -31,6 +32,10 @@ std::int64_t checked_numel(const Dims& sizes) {
                  "Tensor: sizes: expected at most 2^57 elements, got {}", sizes);
   }
   return has_zero ? 0 : nonzero;
+}
+
+std::ostream& operator<<(std::ostream& stream, const Dims& dims) {
+  return stream << to_string(dims);
 }
 
 }  // namespace quanta

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +23,10 @@ class Dims {
   constexpr Dims() = default;
   constexpr Dims(std::initializer_list<std::int64_t> values)
       : Dims(values.begin(), values.size()) {}
+  /// One number, without braces: `.kernel_size = 3`. A bool is no size.
+  template <std::integral T>
+  requires(!std::same_as<T, bool>) constexpr Dims(T value)
+      : Dims({static_cast<std::int64_t>(value)}) {}
   explicit Dims(std::span<const std::int64_t> values) : Dims(values.data(), values.size()) {}
   explicit Dims(const std::vector<std::int64_t>& values) : Dims(values.data(), values.size()) {}
 
@@ -81,6 +87,7 @@ class Dims {
 
 /// "[2, 3, 4]".
 std::string to_string(const Dims& dims);
+std::ostream& operator<<(std::ostream& stream, const Dims& dims);
 
 /// Product of all entries (1 for none). Throws ArgumentError when an entry is negative or the
 /// product of those that are not 0 exceeds 2^57.

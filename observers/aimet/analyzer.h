@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <memory>
 #include <string>
@@ -57,6 +58,8 @@ class EncodingAnalyzer : public Collector {
 class MinMaxAnalyzer final : public EncodingAnalyzer {
  public:
   explicit MinMaxAnalyzer(const Dims& shape = {}, const Dims& block_size = {});
+  explicit MinMaxAnalyzer(std::initializer_list<std::int64_t> shape, const Dims& block_size = {})
+      : MinMaxAnalyzer(Dims(shape), block_size) {}
   std::string name() const override { return "MinMaxAnalyzer"; }
   Settings settings() const override;
 
