@@ -28,6 +28,32 @@ Tensor operator-(const Tensor& lhs, const Tensor& rhs);
 Tensor operator*(const Tensor& lhs, const Tensor& rhs);
 Tensor operator/(const Tensor& lhs, const Tensor& rhs);
 
+// A tensor and a number, which is taken as one of the tensor's dtype: dtypes and errors as in
+// add_scalar and mul_scalar; number - x as in sub, quotients as in div.
+Tensor operator+(const Tensor& x, double value);
+Tensor operator+(double value, const Tensor& x);
+Tensor operator-(const Tensor& x, double value);
+Tensor operator-(double value, const Tensor& x);
+Tensor operator*(const Tensor& x, double value);
+Tensor operator*(double value, const Tensor& x);
+Tensor operator/(const Tensor& x, double value);
+Tensor operator/(double value, const Tensor& x);
+/// neg(x) (ops/elementwise.h).
+Tensor operator-(const Tensor& x);
+
+// In place, as in torch: the elements of x change, for every handle and view of them. The sizes of
+// x stay: `other` is broadcast to them. Throw ArgumentError, as all functions in place do, for an x
+// whose changes the tape would have to know (x = x + other is recorded) or whose elements share
+// memory or may not be written to; UnsupportedError for a quantized x.
+const Tensor& operator+=(const Tensor& x, const Tensor& other);
+const Tensor& operator-=(const Tensor& x, const Tensor& other);
+const Tensor& operator*=(const Tensor& x, const Tensor& other);
+const Tensor& operator/=(const Tensor& x, const Tensor& other);
+const Tensor& operator+=(const Tensor& x, double value);
+const Tensor& operator-=(const Tensor& x, double value);
+const Tensor& operator*=(const Tensor& x, double value);
+const Tensor& operator/=(const Tensor& x, double value);
+
 namespace quantized {
 
 /// Dequantize, add in float32, quantize: torch's quantized::add.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <span>
 
@@ -17,6 +18,10 @@ namespace quanta {
 ///
 /// Throws ArgumentError for an empty list, unequal dtypes or sizes, or a bad `dim`.
 Tensor cat(std::span<const Tensor> tensors, std::int64_t dim = 0);
+/// The same for tensors that are named one by one: cat({a, b}, 1).
+inline Tensor cat(std::initializer_list<Tensor> tensors, std::int64_t dim = 0) {
+  return cat(std::span<const Tensor>(tensors.begin(), tensors.size()), dim);
+}
 
 namespace quantized {
 

@@ -56,6 +56,9 @@ Tensor logical_not(const Tensor& x);
 /// lhs to the power rhs. Integers wrap around; a negative exponent gives the whole part of the
 /// quotient (0 for a base of 0, which has none).
 Tensor pow(const Tensor& lhs, const Tensor& rhs);
+/// The same with a number, which is taken as one of x's dtype: throws ArgumentError for one that is
+/// not whole where x has integers.
+Tensor pow(const Tensor& x, double exponent);
 /// The larger and the smaller one; NaN wins.
 Tensor maximum(const Tensor& lhs, const Tensor& rhs);
 Tensor minimum(const Tensor& lhs, const Tensor& rhs);

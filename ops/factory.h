@@ -40,5 +40,14 @@ QTensor empty_per_channel_affine_quantized(const Dims& sizes, const Tensor& scal
 Tensor empty_like(const Tensor& x);
 /// A tensor like `x` filled with 1 (quantized: its code). Same as torch.ones_like.
 Tensor ones_like(const Tensor& x);
+/// The same with 0. Same as torch.zeros_like.
+Tensor zeros_like(const Tensor& x);
+/// The same with `value`. Same as torch.full_like.
+Tensor full_like(const Tensor& x, double value);
+
+/// `steps` numbers at equal distances from `start` to `end`, both included, calculated in double:
+/// [steps]. Same as torch.linspace. Throws ArgumentError for steps < 0 and a dtype that is not
+/// floating point.
+Tensor linspace(double start, double end, std::int64_t steps, DType dtype = DType::Float32);
 
 }  // namespace quanta

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -214,6 +215,10 @@ std::string to_string(const Tensor& tensor) {
       dtype == DType::Float32 || (!empty && (dtype == DType::Int64 || dtype == DType::Bool));
   if (!implied) suffixes.push_back(dtype_text);
   return with_suffixes("tensor(" + values_text(tensor), suffixes);
+}
+
+std::ostream& operator<<(std::ostream& stream, const Tensor& tensor) {
+  return stream << to_string(tensor);
 }
 
 }  // namespace quanta

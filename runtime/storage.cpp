@@ -32,6 +32,20 @@ Storage::Storage(void* data, std::size_t bytes, Device device, std::function<voi
     replay::note_storage(this);
 }
 
+Storage::Storage(const void* data, std::size_t bytes, Device device,
+                 std::function<void(const void*)> deleter)
+    : Storage(
+          const_cast<void*>(data), bytes, device,
+          deleter ? [deleter](void* memory) { deleter(memory); } : std::function<void(void*)>()) {
+  read_only_ = true;
+}
+
+void Storage::throw_read_only() {
+  throw ArgumentError(
+      "Tensor: x: expected a tensor whose elements may be written, got one over read-only memory "
+      "(from_blob of a pointer to const): write to its clone()");
+}
+
 Storage::~Storage() {
   if (owned_by_allocator_) {
     deallocate(data_, bytes_);

@@ -54,6 +54,21 @@ std::int64_t reach(const Dims& sizes, const Dims& strides, std::string_view op) 
   return last + 1;
 }
 
+// The bytes of the user's memory that a tensor reaches, after the checks of from_blob.
+std::size_t blob_bytes(const void* data, const Dims& sizes, const Dims& strides, DType dtype) {
+  QUANTA_CHECK(
+      !quanta::is_quantized(dtype),
+      "Tensor::from_blob: dtype: expected a plain dtype (use QTensor::from_int_repr), got {}",
+      dtype);
+  QUANTA_CHECK(sizes.size() == strides.size(),
+               "Tensor::from_blob: strides: expected {} numbers, got {}", sizes.size(),
+               strides.size());
+  QUANTA_CHECK(data != nullptr || checked_numel(sizes) == 0,
+               "Tensor::from_blob: data: expected a pointer for sizes {}, got null", sizes);
+  checked_numel(sizes);
+  return storage_bytes(dtype, reach(sizes, strides, "Tensor::from_blob"));
+}
+
 }  // namespace
 
 Dims contiguous_strides(const Dims& sizes, MemoryFormat format) {
@@ -163,19 +178,39 @@ Tensor Tensor::from_blob(void* data, const Dims& sizes, DType dtype,
 
 Tensor Tensor::from_blob(void* data, const Dims& sizes, const Dims& strides, DType dtype,
                          std::function<void(void*)> deleter) {
-  QUANTA_CHECK(
-      !quanta::is_quantized(dtype),
-      "Tensor::from_blob: dtype: expected a plain dtype (use QTensor::from_int_repr), got {}",
-      dtype);
-  QUANTA_CHECK(sizes.size() == strides.size(),
-               "Tensor::from_blob: strides: expected {} numbers, got {}", sizes.size(),
-               strides.size());
-  QUANTA_CHECK(data != nullptr || checked_numel(sizes) == 0,
-               "Tensor::from_blob: data: expected a pointer for sizes {}, got null", sizes);
-  checked_numel(sizes);
-  const auto bytes = storage_bytes(dtype, reach(sizes, strides, "Tensor::from_blob"));
+  const auto bytes = blob_bytes(data, sizes, strides, dtype);
   IntrusivePtr<Storage> storage(new Storage(data, bytes, Device::cpu(), std::move(deleter)));
   return make_tensor(std::move(storage), static_cast<std::byte*>(data), sizes, strides, dtype);
+}
+
+Tensor Tensor::from_blob(const void* data, const Dims& sizes, DType dtype,
+                         std::function<void(const void*)> deleter) {
+  checked_numel(sizes);
+  return from_blob(data, sizes, contiguous_strides(sizes), dtype, std::move(deleter));
+}
+
+Tensor Tensor::from_blob(const void* data, const Dims& sizes, const Dims& strides, DType dtype,
+                         std::function<void(const void*)> deleter) {
+  const auto bytes = blob_bytes(data, sizes, strides, dtype);
+  IntrusivePtr<Storage> storage(new Storage(data, bytes, Device::cpu(), std::move(deleter)));
+  std::byte* begin = storage->data();
+  return make_tensor(std::move(storage), begin, sizes, strides, dtype);
+}
+
+Tensor Tensor::copy_of(const void* values, std::size_t count, const Dims& sizes, DType dtype) {
+  QUANTA_CHECK(checked_numel(sizes) == static_cast<std::int64_t>(count),
+               "Tensor::from_span: values: expected {} for sizes {}, got {}", product(sizes), sizes,
+               count);
+  Tensor result = empty(sizes, dtype);
+  if (count > 0) std::memcpy(result.data_ptr(), values, result.nbytes());
+  return constant(std::move(result));
+}
+
+void Tensor::require_contiguous(std::string_view op) const {
+  QUANTA_CHECK(is_contiguous(),
+               "{}: x: expected a contiguous tensor (contiguous() makes one), got sizes {} and "
+               "strides {}",
+               op, sizes(), strides());
 }
 
 std::int64_t Tensor::size(std::int64_t d) const {

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
+#include <iosfwd>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,6 +54,33 @@ struct MetaDelete {
 using Hook = std::function<Tensor(const Tensor& grad)>;
 }  // namespace autograd
 
+/// Whether a tensor can be asked for its elements as T: a number of 8 to 64 bits, bool, std::byte.
+template <typename T>
+inline constexpr bool is_element_type = std::is_same_v<T, std::remove_cvref_t<T>> &&
+                                        (std::is_same_v<T, std::byte> || std::is_same_v<T, float> ||
+                                         std::is_same_v<T, double> ||
+                                         (std::is_integral_v<T> &&
+                                          (std::is_signed_v<T> || sizeof(T) <= 2)));
+
+/// The dtype whose elements are T: Float32 for float, Int64 for std::int64_t, ...
+template <typename T>
+constexpr DType dtype_of() {
+  static_assert(is_element_type<T> && !std::is_same_v<T, std::byte>,
+                "quanta: no dtype has elements of this type: use float, double, bool, a signed "
+                "integer of 8 to 64 bits, std::uint8_t or std::uint16_t");
+  if constexpr (std::is_same_v<T, bool>) {
+    return DType::Bool;
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return sizeof(T) == 4 ? DType::Float32 : DType::Float64;
+  } else if constexpr (sizeof(T) == 1) {
+    return std::is_signed_v<T> ? DType::Int8 : DType::UInt8;
+  } else if constexpr (sizeof(T) == 2) {
+    return std::is_signed_v<T> ? DType::Int16 : DType::UInt16;
+  } else {
+    return sizeof(T) == 4 ? DType::Int32 : DType::Int64;
+  }
+}
+
 /// What a Tensor handle points to. Internal; use Tensor.
 struct TensorImpl : RefCounted {
   IntrusivePtr<Storage> storage;
@@ -93,6 +122,21 @@ class Tensor {
     return from_values({values.begin(), values.size()}, sizes);
   }
   static Tensor from_int64(std::span<const std::int64_t> values);
+  /// A copy of a vector, array or span of numbers, in row-major order; the dtype is that of its
+  /// elements (dtype_of). Throws ArgumentError when the counts differ.
+  template <typename Range>
+  static Tensor from_span(const Range& values, const Dims& sizes) {
+    static_assert(
+        std::ranges::contiguous_range<const Range> && std::ranges::sized_range<const Range>,
+        "quanta: Tensor::from_span takes numbers that lie one behind the other: a "
+        "std::vector (not of bool), std::array or std::span");
+    using T = std::remove_cvref_t<std::ranges::range_value_t<const Range>>;
+    return copy_of(std::ranges::data(values), std::ranges::size(values), sizes, dtype_of<T>());
+  }
+  template <typename Range>
+  static Tensor from_span(const Range& values) {
+    return from_span(values, Dims(static_cast<std::int64_t>(std::ranges::size(values))));
+  }
   /// A 0-d tensor.
   static Tensor scalar(double value, DType dtype = DType::Float32);
   /// The user's own memory, not copied: `sizes` with row-major or given strides (in elements,
@@ -101,6 +145,15 @@ class Tensor {
                           std::function<void(void*)> deleter = {});
   static Tensor from_blob(void* data, const Dims& sizes, const Dims& strides, DType dtype,
                           std::function<void(void*)> deleter = {});
+  /// The same for constant memory: mutable_data and functions that change elements throw
+  /// ArgumentError for this tensor and its views. clone() can be written to.
+  static Tensor from_blob(const void* data, const Dims& sizes, DType dtype,
+                          std::function<void(const void*)> deleter = {});
+  static Tensor from_blob(const void* data, const Dims& sizes, const Dims& strides, DType dtype,
+                          std::function<void(const void*)> deleter = {});
+  static Tensor from_blob(std::nullptr_t, const Dims& sizes, DType dtype) {
+    return from_blob(static_cast<void*>(nullptr), sizes, dtype);
+  }
 
   // What it is -----------------------------------------------------------------------------
 
@@ -143,15 +196,35 @@ class Tensor {
   /// Throws ArgumentError when T does not match the dtype.
   template <typename T>
   const T* data() const {
+    static_assert(is_element_type<T>,
+                  "quanta: Tensor::data<T>: no dtype has elements of this type: ask for float, "
+                  "double, bool, a signed integer, std::uint8_t or std::uint16_t, without const");
     require_type(size_and_kind<T>());
     return reinterpret_cast<const T*>(impl_->data);
   }
   /// The same for writing, which counts as a change.
   template <typename T>
   T* mutable_data() const {
+    static_assert(is_element_type<T>,
+                  "quanta: Tensor::mutable_data<T>: no dtype has elements of this type: ask for "
+                  "float, double, bool, a signed integer, std::uint8_t or std::uint16_t");
     require_type(size_and_kind<T>());
     impl_->storage->bump_version();
     return reinterpret_cast<T*>(impl_->data);
+  }
+  /// The elements (of sub-byte dtypes: the packed bytes) as a span, in row-major order; valid while
+  /// a tensor shares the storage. Throws ArgumentError when T does not match the dtype, or when the
+  /// tensor is not contiguous.
+  template <typename T>
+  std::span<const T> span() const {
+    require_contiguous("Tensor::span");
+    return {data<T>(), nbytes() / sizeof(T)};
+  }
+  /// The same for writing, which counts as a change.
+  template <typename T>
+  std::span<T> mutable_span() const {
+    require_contiguous("Tensor::mutable_span");
+    return {mutable_data<T>(), nbytes() / sizeof(T)};
   }
   /// The only element as a double (quantized: dequantized). Throws ArgumentError if numel() != 1.
   double item() const;
@@ -215,6 +288,28 @@ class Tensor {
   /// Checked view of this as quantized: throws ArgumentError naming `op` and `argument`.
   QTensor as_quantized(std::string_view op = "as_quantized", std::string_view argument = "x") const;
 
+  // Functions as members: what the functions of these names do (ops/reduce.h, ops/elementwise.h,
+  // ops/activation.h, ops/matmul.h), which say what dtypes they take and what they throw. ------
+  Tensor sum() const;
+  Tensor sum(const Dims& dims, bool keepdim = false) const;
+  Tensor mean() const;
+  Tensor mean(const Dims& dims, bool keepdim = false) const;
+  Tensor max() const;
+  Tensor min() const;
+  Tensor argmax() const;
+  Tensor argmax(std::int64_t dim, bool keepdim = false) const;
+  Tensor abs() const;
+  Tensor exp() const;
+  Tensor log() const;
+  Tensor sqrt() const;
+  Tensor pow(double exponent) const;
+  Tensor pow(const Tensor& exponent) const;
+  Tensor relu() const;
+  Tensor sigmoid() const;
+  Tensor tanh() const;
+  Tensor softmax(std::int64_t dim) const;
+  Tensor matmul(const Tensor& other) const;
+
   // Gradients: see runtime/autograd.h ------------------------------------------------------
   /// Whether ops on this tensor are recorded, so that backward() reaches it.
   bool requires_grad() const noexcept { return impl_->autograd != nullptr; }
@@ -257,6 +352,8 @@ class Tensor {
       return {sizeof(T), std::is_signed_v<T> ? 'i' : 'u'};
     }
   }
+  static Tensor copy_of(const void* values, std::size_t count, const Dims& sizes, DType dtype);
+  void require_contiguous(std::string_view op) const;
   void require_type(ElementKind wanted) const {
     if (!matches_type(wanted)) throw_type_mismatch(wanted);
   }
@@ -326,5 +423,6 @@ Dims broadcast_sizes(const Dims& lhs, const Dims& rhs, std::string_view op);
 /// As torch prints: values in brackets, then size, dtype, and for quantized tensors
 /// `quantization_scheme=..., scale=..., zero_point=...`. Long tensors are summarised.
 std::string to_string(const Tensor& tensor);
+std::ostream& operator<<(std::ostream& stream, const Tensor& tensor);
 
 }  // namespace quanta

@@ -12,6 +12,7 @@
 #include "quanta/ops/elementwise/families.h"
 #include "quanta/ops/elementwise/numbers.h"
 #include "quanta/runtime/autograd.h"
+#include "quanta/runtime/check.h"
 #include "quanta/runtime/operation.h"
 
 // Functions of two numbers.
@@ -355,6 +356,14 @@ void add_binary(Catalogue& catalogue) {
 using namespace elementwise;
 
 Tensor pow(const Tensor& lhs, const Tensor& rhs) { return run(Binary<Pow>{}, lhs, rhs); }
+Tensor pow(const Tensor& x, double exponent) {
+  QUANTA_CHECK(x.defined(), "pow: x: expected a tensor, got an undefined one");
+  QUANTA_CHECK(x.is_floating_point() || exponent == std::nearbyint(exponent),
+               "pow: exponent: expected a whole number for {}, got {}", x.dtype(), exponent);
+  QUANTA_SUPPORTED(!x.is_quantized(), "pow: x: expected a plain tensor, got {}: dequantize first",
+                   x.dtype());
+  return pow(x, Tensor::scalar(exponent, x.dtype()));
+}
 Tensor maximum(const Tensor& lhs, const Tensor& rhs) { return run(Binary<Maximum>{}, lhs, rhs); }
 Tensor minimum(const Tensor& lhs, const Tensor& rhs) { return run(Binary<Minimum>{}, lhs, rhs); }
 Tensor fmod(const Tensor& lhs, const Tensor& rhs) { return run(Binary<Fmod>{}, lhs, rhs); }

@@ -155,6 +155,31 @@ Tensor ones_like(const Tensor& x) {
   return result;
 }
 
+Tensor zeros_like(const Tensor& x) { return full_like(x, 0.0); }
+
+Tensor full_like(const Tensor& x, double value) {
+  detail::check_defined("full_like", "x", x);
+  const Tensor result = empty_like(x);
+  result.fill_(value);
+  return result;
+}
+
+Tensor linspace(double start, double end, std::int64_t steps, DType dtype) {
+  QUANTA_CHECK(steps >= 0, "linspace: steps: expected a number >= 0, got {}", steps);
+  QUANTA_CHECK(is_floating_point(dtype), "linspace: dtype: expected a floating point dtype, got {}",
+               dtype);
+  std::vector<double> values(static_cast<std::size_t>(steps));
+  const double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0.0;
+  // From both ends, as torch does, so that the last one is `end`.
+  for (std::int64_t i = 0; i < steps; ++i) {
+    values[static_cast<std::size_t>(i)] = i == 0 || i < steps / 2
+                                              ? start + step * static_cast<double>(i)
+                                              : end - step * static_cast<double>(steps - 1 - i);
+  }
+  const Tensor result = Tensor::from_span(values);
+  return dtype == DType::Float64 ? result : result.to(dtype);
+}
+
 void detail::add_factory(Catalogue& catalogue) {
   constexpr std::string_view kHeader = "quanta/ops/factory.h";
   catalogue.add({.name = MakePerTensor::kName, .header = kHeader, .dtypes = dtypes::kCodes},

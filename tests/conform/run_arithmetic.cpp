@@ -1,3 +1,5 @@
+#include <span>
+
 #include "calls.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/cat.h"
@@ -7,6 +9,7 @@ namespace quanta::conform {
 namespace {
 
 using Binary = QTensor (*)(const QTensor&, const QTensor&, double, std::int64_t);
+using Cat = Tensor (*)(std::span<const Tensor>, std::int64_t);
 using WithScalar = QTensor (*)(const QTensor&, double);
 
 Runner binary(Binary op) { return calls(op, {"x", "y", "scale", "zero_point"}); }
@@ -16,7 +19,7 @@ Runner scalar(WithScalar op) { return calls(op, {"x", "other"}); }
 /// torch.cat and quantized::cat share their name; only the latter has output parameters.
 Outputs run_cat(const Case& test) {
   static const Runner kQuantized = calls(quantized::cat, {"tensors", "dim", "scale", "zero_point"});
-  static const Runner kPlain = calls(cat, {"tensors", "dim"});
+  static const Runner kPlain = calls(static_cast<Cat>(cat), {"tensors", "dim"});
   return test.attrs.contains("scale") ? kQuantized(test) : kPlain(test);
 }
 
