@@ -147,6 +147,7 @@
 #include "quanta/runtime/catalogue.h"
 #include "quanta/runtime/device.h"
 #include "quanta/runtime/dims.h"
+#include "quanta/runtime/dlpack.h"
 #include "quanta/runtime/dtype.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/float_format.h"
