@@ -56,7 +56,7 @@ int run(int argc, char** argv) {
   net.eval();
   net.requires_grad_(false);
   const double accuracy = quanta::console::top1(net, test, test.size(), "test images");
-  quanta::write_safetensors(out, net.state_dict());
+  quanta::write_safetensors(net.state_dict(), out);
   std::filesystem::remove(checkpoint);  // the training is done
   std::printf("top-1 on %lld test images: %.2f %%, weights in %s\n",
               static_cast<long long>(test.size()), accuracy, out.c_str());

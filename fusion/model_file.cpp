@@ -486,7 +486,7 @@ void save_model(const Module& model, const std::filesystem::path& path) {
   if (const Json calls = describe_calls(model); !calls.as_object()->empty()) {
     metadata[kCallsKey] = detail::to_json_text(calls);
   }
-  write_safetensors(path, state, metadata);
+  write_safetensors(state, path, metadata);
 }
 
 void load_model(Module& model, const std::filesystem::path& path, const QConfigMapping& qconfigs) {

@@ -78,7 +78,7 @@ std::shared_ptr<Collector> collector_from(const Json& entry, const std::string& 
 
 }  // namespace
 
-void save_statistics(const std::filesystem::path& path, const Statistics& collectors) {
+void save_statistics(const Statistics& collectors, const std::filesystem::path& path) {
   StateDict state;
   Json::Object entries;
   for (const auto& [name, collector] : collectors) {
@@ -89,7 +89,7 @@ void save_statistics(const std::filesystem::path& path, const Statistics& collec
                                             {"settings", to_json(collector->settings())}});
     collector->save_state(state, name + ".");
   }
-  write_safetensors(path, state, {{kKey, detail::to_json_text(Json(std::move(entries)))}});
+  write_safetensors(state, path, {{kKey, detail::to_json_text(Json(std::move(entries)))}});
 }
 
 Statistics load_statistics(const std::filesystem::path& path) {

@@ -184,9 +184,18 @@ struct OnnxWriteOptions {
 
 /// Writes a model: IR 8 and up as its opset asks for, weights as raw data. Atomic, as
 /// write_safetensors. Throws FileError, and ArgumentError for an undefined tensor.
-void write_onnx(const std::filesystem::path& path, const OnnxModel& model,
+void write_onnx(const OnnxModel& model, const std::filesystem::path& path,
                 const OnnxWriteOptions& options = {});
+/// The same with the path first, as earlier versions had it.
+inline void write_onnx(const std::filesystem::path& path, const OnnxModel& model,
+                       const OnnxWriteOptions& options = {}) {
+  write_onnx(model, path, options);
+}
 /// Writes a TensorProto file. Throws FileError, and ArgumentError for an undefined tensor.
-void write_onnx_tensor(const std::filesystem::path& path, const OnnxTensor& tensor);
+void write_onnx_tensor(const OnnxTensor& tensor, const std::filesystem::path& path);
+/// The same with the path first, as earlier versions had it.
+inline void write_onnx_tensor(const std::filesystem::path& path, const OnnxTensor& tensor) {
+  write_onnx_tensor(tensor, path);
+}
 
 }  // namespace quanta

@@ -412,7 +412,7 @@ void check_file_size(const std::string& bytes, const std::string& op,
 
 }  // namespace
 
-void write_onnx(const std::filesystem::path& path, const OnnxModel& model,
+void write_onnx(const OnnxModel& model, const std::filesystem::path& path,
                 const OnnxWriteOptions& options) {
   Writer writer("write_onnx");
   if (weight_bytes(model.graph) > options.external_data_above) {
@@ -432,7 +432,7 @@ void write_onnx(const std::filesystem::path& path, const OnnxModel& model,
   });
 }
 
-void write_onnx_tensor(const std::filesystem::path& path, const OnnxTensor& tensor) {
+void write_onnx_tensor(const OnnxTensor& tensor, const std::filesystem::path& path) {
   std::string bytes;
   pbf_writer message(bytes);
   Writer("write_onnx_tensor").write_tensor(message, tensor, /*is_weight=*/false);

@@ -180,7 +180,7 @@ std::vector<ModuleProfile> Profiler::modules() const {
 }
 
 void Profiler::write_chrome_trace(const std::filesystem::path& path) const {
-  quanta::write_chrome_trace(path, {{"quanta", recorder_->events}});
+  quanta::write_chrome_trace({{"quanta", recorder_->events}}, path);
 }
 
 double giga_ops_per_second(const OpWork& work, double microseconds) noexcept {
@@ -193,7 +193,7 @@ double giga_bytes_per_second(const OpWork& work, double microseconds) noexcept {
   return static_cast<double>(work.bytes) / microseconds * 1e-3;
 }
 
-void write_chrome_trace(const std::filesystem::path& path, const std::vector<ProfiledRun>& runs) {
+void write_chrome_trace(const std::vector<ProfiledRun>& runs, const std::filesystem::path& path) {
   write_file_atomically(path, [&](const std::function<void(std::span<const std::byte>)>& sink) {
     std::string text = R"({"displayTimeUnit":"ns","traceEvents":[)";
     const auto flush = [&] {

@@ -88,6 +88,11 @@ struct ProfiledRun {
 };
 /// The file of Profiler::write_chrome_trace for several runs. Each begins at time 0, so that they
 /// stand below each other. Throws FileError.
-void write_chrome_trace(const std::filesystem::path& path, const std::vector<ProfiledRun>& runs);
+void write_chrome_trace(const std::vector<ProfiledRun>& runs, const std::filesystem::path& path);
+/// The same with the path first, as earlier versions had it.
+inline void write_chrome_trace(const std::filesystem::path& path,
+                               const std::vector<ProfiledRun>& runs) {
+  write_chrome_trace(runs, path);
+}
 
 }  // namespace quanta

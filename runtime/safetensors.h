@@ -44,7 +44,12 @@ SafetensorsFile parse_safetensors(std::span<const std::byte> bytes, const std::s
 /// in the tensor "quanta.scales", which holds those of all such weights.
 /// Atomic: temporary file in the same folder, fsync, rename; on failure the old file is untouched.
 /// Throws FileError, and ArgumentError for an undefined tensor.
-void write_safetensors(const std::filesystem::path& path, const StateDict& tensors,
+void write_safetensors(const StateDict& tensors, const std::filesystem::path& path,
                        const std::map<std::string, std::string>& metadata = {});
+/// The same with the path first, as earlier versions had it.
+inline void write_safetensors(const std::filesystem::path& path, const StateDict& tensors,
+                              const std::map<std::string, std::string>& metadata = {}) {
+  write_safetensors(tensors, path, metadata);
+}
 
 }  // namespace quanta

@@ -40,7 +40,7 @@ Tensor pooled_scales(const std::vector<double>& scales) {
 
 }  // namespace
 
-void write_safetensors(const std::filesystem::path& path, const StateDict& tensors,
+void write_safetensors(const StateDict& tensors, const std::filesystem::path& path,
                        const std::map<std::string, std::string>& metadata) {
   std::vector<Stored> entries;
   std::vector<double> scales;

@@ -78,9 +78,9 @@ OnnxModel to_onnx(const Model& model, const ExportOptions& options) {
   return file;
 }
 
-void save_onnx(const std::filesystem::path& path, const Model& model,
+void save_onnx(const Model& model, const std::filesystem::path& path,
                const ExportOptions& options) {
-  write_onnx(path, to_onnx(model, options), {.external_data_above = options.external_data_above});
+  write_onnx(to_onnx(model, options), path, {.external_data_above = options.external_data_above});
 }
 
 }  // namespace quanta::graph

@@ -53,7 +53,12 @@ OnnxModel to_onnx(const Model& model, const ExportOptions& options = {});
 
 /// Writes to_onnx of a model. Atomic: the file is complete or as it was. Throws as to_onnx, and
 /// FileError.
-void save_onnx(const std::filesystem::path& path, const Model& model,
+void save_onnx(const Model& model, const std::filesystem::path& path,
                const ExportOptions& options = {});
+/// The same with the path first, as earlier versions had it.
+inline void save_onnx(const std::filesystem::path& path, const Model& model,
+                      const ExportOptions& options = {}) {
+  save_onnx(model, path, options);
+}
 
 }  // namespace quanta::graph

@@ -273,7 +273,7 @@ Tensor read_npy(const std::filesystem::path& path) {
   return detail::npy_array(file->bytes(), "read_npy: " + path.string(), file);
 }
 
-void write_npy(const std::filesystem::path& path, const Tensor& x) {
+void write_npy(const Tensor& x, const std::filesystem::path& path) {
   const std::string header = detail::npy_header(x, "write_npy");
   const Tensor values = x.contiguous();
   write_file_atomically(path, [&](const auto& sink) {

@@ -23,7 +23,9 @@ Tensor read_npy(const std::filesystem::path& path);
 
 /// Writes the elements of a plain tensor in C order; the tensor is made contiguous. Atomic. Throws
 /// FileError, and ArgumentError for dtypes that numpy does not have.
-void write_npy(const std::filesystem::path& path, const Tensor& x);
+void write_npy(const Tensor& x, const std::filesystem::path& path);
+/// The same with the path first, as earlier versions had it.
+inline void write_npy(const std::filesystem::path& path, const Tensor& x) { write_npy(x, path); }
 
 /// Arrays by name, as numpy.savez and savez_compressed write them (a zip archive of .npy files).
 using NamedArrays = std::map<std::string, Tensor, std::less<>>;
@@ -35,6 +37,10 @@ NamedArrays read_npz(const std::filesystem::path& path);
 
 /// Writes arrays without compression. Atomic. Throws FileError, and ArgumentError for dtypes that
 /// numpy does not have, for an empty name and from 4 GiB in all.
-void write_npz(const std::filesystem::path& path, const NamedArrays& arrays);
+void write_npz(const NamedArrays& arrays, const std::filesystem::path& path);
+/// The same with the path first, as earlier versions had it.
+inline void write_npz(const std::filesystem::path& path, const NamedArrays& arrays) {
+  write_npz(arrays, path);
+}
 
 }  // namespace quanta::data

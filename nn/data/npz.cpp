@@ -260,7 +260,7 @@ NamedArrays read_npz(const std::filesystem::path& path) {
   return arrays;
 }
 
-void write_npz(const std::filesystem::path& path, const NamedArrays& arrays) {
+void write_npz(const NamedArrays& arrays, const std::filesystem::path& path) {
   struct Part {
     Member member;
     std::string begin;  ///< local header and the array's

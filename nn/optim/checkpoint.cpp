@@ -82,7 +82,7 @@ Contents read_contents(const std::filesystem::path& path) {
 
 }  // namespace
 
-void save_checkpoint(const std::filesystem::path& path, const TrainingParts& training,
+void save_checkpoint(const TrainingParts& training, const std::filesystem::path& path,
                      const Counters& counters) {
   StateDict tensors;
   add_with_prefix(tensors, kModel, training.model.state_dict());
@@ -95,7 +95,7 @@ void save_checkpoint(const std::filesystem::path& path, const TrainingParts& tra
   for (const auto& [name, value] : counters) {
     metadata.emplace(std::string(kCounter) + name, std::to_string(value));
   }
-  write_safetensors(path, tensors, metadata);
+  write_safetensors(tensors, path, metadata);
 }
 
 Counters load_checkpoint(const std::filesystem::path& path, const TrainingParts& training) {

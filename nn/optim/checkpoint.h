@@ -33,8 +33,13 @@ struct TrainingParts {
 /// the random numbers and the counters; one .safetensors file, named `model.NAME`,
 /// `optimizer.NAME`, the rest in the metadata. To be called between two steps: gradients are not
 /// saved. Atomic as write_safetensors. Throws FileError.
-void save_checkpoint(const std::filesystem::path& path, const TrainingParts& training,
+void save_checkpoint(const TrainingParts& training, const std::filesystem::path& path,
                      const Counters& counters = {});
+/// The same with the path first, as earlier versions had it.
+inline void save_checkpoint(const std::filesystem::path& path, const TrainingParts& training,
+                            const Counters& counters = {}) {
+  save_checkpoint(training, path, counters);
+}
 
 /// Reads it into a training that was built in the same way, and gives the counters. Throws
 /// FileError for a file that is missing, damaged or no checkpoint, and ArgumentError for one of

@@ -103,7 +103,7 @@ void TrainingLoop::save(const Counters& counters) {
     refuse(fmt::format("training: {}: expected finite parameters, got others after step {}", broken,
                        training_.optimizer.steps()));
   }
-  save_checkpoint(options_.checkpoint, training_, counters);
+  save_checkpoint(training_, options_.checkpoint, counters);
   saved_step_ = training_.optimizer.steps();
 }
 

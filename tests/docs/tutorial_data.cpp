@@ -63,7 +63,7 @@ quanta::OnnxModel exported(const Net& net) {
 void save(const std::string& path, const Tensor& x) {
   quanta::StateDict state;
   state.set("x", x);
-  quanta::write_safetensors(path, state);
+  quanta::write_safetensors(state, path);
 }
 
 }  // namespace
@@ -75,8 +75,8 @@ int main() {
   const Tensor images = quanta::randn({96, 1, 28, 28}, generator);
   static_cast<void>(net(images));  // batch norms see data
   net.eval();
-  quanta::write_safetensors("net.safetensors", net.state_dict());
+  quanta::write_safetensors(net.state_dict(), "net.safetensors");
   save("calibration.safetensors", images);
   save("image.safetensors", images.narrow(0, 0, 1).clone());
-  quanta::write_onnx("net.onnx", exported(net));
+  quanta::write_onnx(exported(net), "net.onnx");
 }

@@ -82,7 +82,7 @@ TEST_CASE("statistics: collectors of every kind come back from one file") {
                                                          .quant_min = -127,
                                                          .quant_max = 127}));
   collectors.at("limited")->update(batch(3));
-  save_statistics(file.path, collectors);
+  save_statistics(collectors, file.path);
   const Statistics loaded = load_statistics(file.path);
   REQUIRE(loaded.size() == collectors.size());
   for (const auto& [name, collector] : collectors) {
@@ -95,13 +95,13 @@ TEST_CASE("statistics: collectors of every kind come back from one file") {
 
 TEST_CASE("statistics: what is no file of statistics is refused") {
   const TemporaryFile file;
-  CHECK_THROWS_WITH_AS(save_statistics(file.path, {{"a", nullptr}}), doctest::Contains("null"),
+  CHECK_THROWS_WITH_AS(save_statistics({{"a", nullptr}}, file.path), doctest::Contains("null"),
                        ArgumentError);
-  write_safetensors(file.path, {});
+  write_safetensors({}, file.path);
   CHECK_THROWS_WITH_AS(load_statistics(file.path), doctest::Contains("quanta.collectors"),
                        FileError);
   const auto refuses = [&](const char* text, const char* reason) {
-    write_safetensors(file.path, {}, {{"quanta.collectors", text}});
+    write_safetensors({}, file.path, {{"quanta.collectors", text}});
     CAPTURE(text);
     CHECK_THROWS_WITH_AS(load_statistics(file.path), doctest::Contains(reason), Error);
   };
@@ -128,7 +128,7 @@ TEST_CASE("add_collector_kind: a class of one's own is made and stored by name")
   const CollectorPtr counter = make_collector("Counter", {{"step", 2}});
   counter->update(batch(1));
   const TemporaryFile file;
-  save_statistics(file.path, {{"c", counter}});
+  save_statistics({{"c", counter}}, file.path);
   check_equal(state_of(*load_statistics(file.path).at("c")), state_of(*counter));
   CHECK(to_string(*counter) == "Counter(step=2)");
 }

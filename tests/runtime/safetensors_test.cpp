@@ -53,7 +53,7 @@ TEST_CASE("safetensors: every plain dtype survives a round trip") {
       tensors.set(std::string(to_string(dtype)) + to_string(sizes), tensor);
     }
   }
-  write_safetensors(folder / "all", tensors, {{"format", "pt"}, {"note", "\"x\"\n\xe2\x82\xac"}});
+  write_safetensors(tensors, folder / "all", {{"format", "pt"}, {"note", "\"x\"\n\xe2\x82\xac"}});
   const SafetensorsFile file = load_safetensors(folder / "all");
   CHECK(file.metadata.at("format") == "pt");
   CHECK(file.metadata.at("note") == "\"x\"\n\xe2\x82\xac");
@@ -82,7 +82,7 @@ TEST_CASE("safetensors: views and channels-last tensors are written in logical o
   tensors.set("expanded", base.select(0, 1).unsqueeze(0).expand({3, 6}));
   tensors.set("nhwc",
               Tensor::arange(48).reshape({1, 3, 4, 4}).contiguous(MemoryFormat::ChannelsLast));
-  write_safetensors(folder / "views", tensors);
+  write_safetensors(tensors, folder / "views");
   const StateDict back = read_safetensors(folder / "views");
   for (const auto& [name, tensor] : tensors) {
     CAPTURE(name);
@@ -110,7 +110,7 @@ TEST_CASE("safetensors: quantized tensors come back with their parameters") {
                         Quantizer::per_channel_float_qparams({0.1F, 0.7F, 2.0F}, {0, 1, 2}, 0)));
   tensors.set("two_bits", quantized({9}, DType::QUInt2x4, Quantizer::per_tensor(0.5, 3)));
   tensors.set("plain", Tensor::ones({3}));
-  write_safetensors(folder / "q", tensors);
+  write_safetensors(tensors, folder / "q");
   const SafetensorsFile file = load_safetensors(folder / "q");
   CHECK(file.metadata.empty());
   for (const auto& [name, tensor] : tensors) {
@@ -126,11 +126,11 @@ TEST_CASE("safetensors: tensors outlive the file and writes do not reach it") {
   const test::TemporaryFolder folder;
   StateDict tensors;
   tensors.set("x", Tensor::arange(1000));
-  write_safetensors(folder / "x", tensors);
+  write_safetensors(tensors, folder / "x");
   Tensor x = read_safetensors(folder / "x").at("x");
   std::filesystem::remove(folder / "x");
   CHECK(x.equal(tensors.at("x")));
-  write_safetensors(folder / "x", tensors);
+  write_safetensors(tensors, folder / "x");
   Tensor written = read_safetensors(folder / "x").at("x");
   written.fill_(3);
   CHECK(read_safetensors(folder / "x").at("x").equal(tensors.at("x")));
@@ -268,7 +268,7 @@ TEST_CASE("safetensors: every truncation and many byte changes of a file give an
   tensors.set("b", Tensor::ones({2, 2}, DType::Bool));
   tensors.set("q", quantized({2, 2}, DType::QInt8, Quantizer::per_channel({0.5, 1}, {0, 1}, 0)));
   tensors.set("p", quantized({3}, DType::QUInt4x2, Quantizer::per_tensor(0.5, 1)));
-  write_safetensors(folder / "x", tensors, {{"k", "v"}});
+  write_safetensors(tensors, folder / "x", {{"k", "v"}});
   const std::string file = test::read_bytes(folder / "x");
   for (std::size_t length = 0; length < file.size(); ++length) {
     REQUIRE_THROWS_AS(parse(file.substr(0, length)), FileError);
@@ -304,19 +304,19 @@ TEST_CASE("safetensors: a save that fails leaves the old file as it was") {
   const test::TemporaryFolder folder;
   StateDict tensors;
   tensors.set("x", Tensor::ones({3}));
-  write_safetensors(folder / "x", tensors);
+  write_safetensors(tensors, folder / "x");
   const std::string before = test::read_bytes(folder / "x");
   StateDict broken = tensors;
   broken.set("y", Tensor());
-  CHECK_THROWS_AS(write_safetensors(folder / "x", broken), ArgumentError);
+  CHECK_THROWS_AS(write_safetensors(broken, folder / "x"), ArgumentError);
   StateDict reserved;
   reserved.set("__metadata__", Tensor::ones({1}));
-  CHECK_THROWS_AS(write_safetensors(folder / "x", reserved), ArgumentError);
-  CHECK_THROWS_AS(write_safetensors(folder / "x", tensors, {{"quanta.quantized", "{}"}}),
+  CHECK_THROWS_AS(write_safetensors(reserved, folder / "x"), ArgumentError);
+  CHECK_THROWS_AS(write_safetensors(tensors, folder / "x", {{"quanta.quantized", "{}"}}),
                   ArgumentError);
   StateDict not_text;
   not_text.set("\xff", Tensor::ones({1}));
-  CHECK_THROWS_AS(write_safetensors(folder / "x", not_text), ArgumentError);
+  CHECK_THROWS_AS(write_safetensors(not_text, folder / "x"), ArgumentError);
   CHECK(test::read_bytes(folder / "x") == before);
 }
 

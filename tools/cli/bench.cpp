@@ -166,7 +166,7 @@ int run_bench(const BenchOptions& options) {
   if (!options.output.empty()) {
     StateDict outputs;
     outputs.set("y", subject.outputs());
-    write_safetensors(options.output, outputs);
+    write_safetensors(outputs, options.output);
   }
   if (!options.json.empty()) write_json(options.json, figures);
   print_text(options, figures);

@@ -196,7 +196,7 @@ int run_profile(const ProfileOptions& options) {
     std::vector<ProfiledRun> runs{{result.form, quantized.last_events()},
                                   {"float32", in_float.last_events()}};
     if (plan != nullptr) runs.push_back({result.form + ", plan", plan->last_events()});
-    write_chrome_trace(options.trace, runs);
+    write_chrome_trace(runs, options.trace);
   }
   return 0;
 }

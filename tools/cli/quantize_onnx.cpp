@@ -223,7 +223,7 @@ int quantize_onnx(const QuantizeOptions& options) {
   if (options.format == "qoperator") form.format = graph::OnnxFormat::QOperator;
   if (options.target == "onnxruntime") form.target = graph::OnnxTarget::OnnxRuntime;
   if (options.target == "tensorrt") form.target = graph::OnnxTarget::TensorRT;
-  graph::save_onnx(options.out, quantized, form);
+  graph::save_onnx(quantized, options.out, form);
 
   const double before = megabytes(options.path);
   const double after = megabytes(options.out);

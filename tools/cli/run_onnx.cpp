@@ -52,13 +52,13 @@ void print_result(const std::string& name, const Tensor& x) {
 
 void write_results(const fs::path& path, const NamedTensors& results) {
   if (path.extension() == ".npz") {
-    data::write_npz(path, results);
+    data::write_npz(results, path);
   } else if (path.extension() == ".npy" && results.size() == 1) {
-    data::write_npy(path, results.begin()->second);
+    data::write_npy(results.begin()->second, path);
   } else if (path.extension() == ".safetensors") {
     StateDict tensors;
     for (const auto& [name, tensor] : results) tensors.set(name, tensor.contiguous());
-    write_safetensors(path, tensors);
+    write_safetensors(tensors, path);
   } else {
     throw ArgumentError(
         fmt::format("run: --output: expected .npz or .safetensors (or .npy for one result), got {}",

@@ -202,7 +202,7 @@ TEST_CASE("read_npy: Fortran order comes as strides and 0-d arrays as 0-d tensor
 
 TEST_CASE("read_npy: writing to the tensor leaves the file alone") {
   const TemporaryFolder folder;
-  data::write_npy(folder / "x.npy", Tensor::from_values({1.0F, 2.0F}));
+  data::write_npy(Tensor::from_values({1.0F, 2.0F}), folder / "x.npy");
   {
     const Tensor x = data::read_npy(folder / "x.npy");
     x.fill_(7.0);
@@ -217,14 +217,14 @@ TEST_CASE("write_npy: what it writes read_npy reads") {
                             DType::UInt8, DType::Int16, DType::Int32, DType::Int64}) {
     for (const Dims& sizes : {Dims{}, Dims{0}, Dims{17}, Dims{2, 3, 5}}) {
       const Tensor x = Tensor::full(sizes, 3.0, dtype);
-      data::write_npy(folder / "x.npy", x);
+      data::write_npy(x, folder / "x.npy");
       CHECK(data::read_npy(folder / "x.npy").equal(x));
     }
   }
   const Tensor turned = Tensor::arange(6).reshape({2, 3}).t();
-  data::write_npy(folder / "x.npy", turned);
+  data::write_npy(turned, folder / "x.npy");
   CHECK(data::read_npy(folder / "x.npy").equal(turned));
-  CHECK_THROWS_AS(data::write_npy(folder / "x.npy", Tensor::zeros({1}, DType::BFloat16)),
+  CHECK_THROWS_AS(data::write_npy(Tensor::zeros({1}, DType::BFloat16), folder / "x.npy"),
                   ArgumentError);
 }
 
