@@ -74,6 +74,15 @@ endforeach()
 if(TARGET quanta_cli)
   set_target_properties(quanta_cli PROPERTIES INSTALL_RPATH "${quanta_program_rpath}")
   install(TARGETS quanta_cli)
+  # What `quanta demo` needs, and what shells read.
+  install(FILES examples/data/fashion_mobilenet.safetensors examples/data/fashion_resnet.safetensors
+          DESTINATION "${CMAKE_INSTALL_DATADIR}/quanta")
+  if(NOT CMAKE_CROSSCOMPILING)
+    install(FILES "${PROJECT_BINARY_DIR}/tools/completion/quanta"
+            DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions")
+    install(FILES "${PROJECT_BINARY_DIR}/tools/completion/_quanta"
+            DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions")
+  endif()
 endif()
 
 configure_package_config_file(

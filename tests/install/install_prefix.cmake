@@ -16,4 +16,15 @@ endforeach()
 # The installed command finds its libraries.
 if(EXISTS "${WORK_DIR}/prefix/bin/quanta")
   run("${WORK_DIR}/prefix/bin/quanta" --help)
+  # It finds the demo's weights beside itself.
+  execute_process(COMMAND "${WORK_DIR}/prefix/bin/quanta" demo --help OUTPUT_VARIABLE help)
+  if(NOT help MATCHES "${WORK_DIR}/prefix/[^ ]*share/quanta")
+    message(FATAL_ERROR "expected ${WORK_DIR}/prefix/share/quanta for --weights, got ${help}")
+  endif()
+  foreach(file share/quanta/fashion_resnet.safetensors share/quanta/fashion_mobilenet.safetensors
+          share/bash-completion/completions/quanta share/zsh/site-functions/_quanta)
+    if(NOT EXISTS "${WORK_DIR}/prefix/${file}")
+      message(FATAL_ERROR "not installed: ${file}")
+    endif()
+  endforeach()
 endif()

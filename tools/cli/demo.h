@@ -12,10 +12,10 @@ struct DemoOptions {
   std::string observer = "histogram";
   bool per_tensor = false;
   int images = 10000;
-  int threads = 0;  ///< 0: all
-  std::string save_path;
+  int threads = 0;        ///< 0: all
+  std::string save_path;  ///< empty: nothing is written
   std::string data_folder = "/usr/share/datasets/fashion-mnist";
-  std::string weights_folder = QUANTA_DEMO_DATA_DIR;
+  std::string weights_folder;
 };
 
 /// The main job: float weights in, int8 network out, both measured; with a format, float beside the

@@ -13,18 +13,11 @@
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/pt_file.h"
 #include "quanta/runtime/safetensors.h"
+#include "saved_model.h"
+#include "version.h"
 
 namespace quanta::cli {
 namespace {
-
-std::string qparams_text(const Tensor& tensor) {
-  if (!tensor.is_quantized()) return {};
-  const Quantizer& quantizer = tensor.impl()->quantizer;
-  if (!is_per_channel(quantizer.scheme)) {
-    return fmt::format("scale {:.6g}, zero point {}", quantizer.scale, quantizer.zero_point);
-  }
-  return fmt::format("{} scales along axis {}", quantizer.channel->scales.size(), quantizer.axis);
-}
 
 /// By domain, in order.
 void print_onnx_operators() {
@@ -47,6 +40,10 @@ int run_inspect(const InspectOptions& options) {
   StateDict tensors;
   if (is_safetensors) {
     SafetensorsFile file = load_safetensors(path);
+    if (is_saved_model_file(file)) {
+      print_saved_model(file, options.path);
+      return 0;
+    }
     for (const auto& [key, value] : file.metadata) {
       fmt::print("# {}: {}\n", key, value.size() > 100 ? value.substr(0, 97) + "..." : value);
     }
@@ -58,13 +55,7 @@ int run_inspect(const InspectOptions& options) {
     }
     tensors = flatten_tensors(value);
   }
-  std::size_t bytes = 0;
-  for (const auto& [name, tensor] : tensors) {
-    bytes += tensor.nbytes();
-    fmt::print("{:<48} {:<10} {:<22} {}\n", name, torch_name(tensor.dtype()),
-               to_string(tensor.sizes()), qparams_text(tensor));
-  }
-  fmt::print("{} tensors, {} bytes of elements\n", tensors.size(), bytes);
+  print_tensors(tensors);
   return 0;
 }
 
@@ -74,6 +65,7 @@ int run_info(const InfoOptions& options) {
     return 0;
   }
   fmt::print("threads: {}\n", get_num_threads());
+  fmt::print("instructions: {}\n", instruction_set());
   fmt::print("vector targets:");
   const std::int64_t targets = hwy::SupportedTargets();
   for (std::int64_t rest = targets; rest != 0; rest &= rest - 1) {

@@ -11,8 +11,8 @@ struct InspectOptions {
   std::vector<std::string> constants;  ///< "sr=16000"
 };
 
-/// Prints name, dtype, sizes and quantization parameters of every tensor in the file; of an ONNX file
-/// what is in it and how it would run (inspect_onnx). Returns the exit status; throws what the
+/// Prints name, dtype, sizes and quantization parameters of every tensor in the file, of a model of
+/// save_model its modules before that (print_saved_model); of an ONNX file what is in it and how it would run (inspect_onnx). Returns the exit status; throws what the
 /// readers throw.
 int run_inspect(const InspectOptions& options);
 

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "bench.h"
+#include "completion.h"
+#include "data_folder.h"
 #include "demo.h"
 #include "inspect.h"
 #include "network_suite.h"
@@ -13,6 +15,8 @@
 #include "profile.h"
 #include "quanta/observers/format_qconfig.h"
 #include "quanta/runtime/error.h"
+#include "usage.h"
+#include "version.h"
 
 namespace {
 
@@ -93,9 +97,10 @@ void add_demo_command(CLI::App& app, quanta::cli::DemoOptions& demo) {
       ->capture_default_str();
   command->add_option("--threads", demo.threads, "Threads (default: all)")
       ->check(CLI::Range(1, 1024));
-  command->add_option("--save", demo.save_path, "Where to write the int8 model")
-      ->excludes(format)
-      ->capture_default_str();
+  command
+      ->add_option("--save", demo.save_path,
+                   "Where to write the int8 model, and load it again (default: nowhere)")
+      ->excludes(format);
   command->add_option("--data", demo.data_folder, "Folder with the Fashion-MNIST .gz files")
       ->capture_default_str();
   command->add_option("--weights", demo.weights_folder, "Folder with the float weights")
@@ -142,12 +147,17 @@ void add_bench_command(CLI::App& app, quanta::cli::BenchOptions& bench,
                     "Speak the harness's line protocol on stdin and stdout");
 }
 
+/// A mistake in the arguments that a command found itself: its text names the option.
+bool is_about_option(const std::string& text) { return text.find("--") != std::string::npos; }
+
 int run(int argc, char** argv) {
-  CLI::App app{"quanta: quantized networks in C++"};
+  CLI::App app{"quanta: quantized networks in C++", "quanta"};
   app.require_subcommand(1);
-  app.failure_message(CLI::FailureMessage::help);
+  app.set_version_flag("--version", quanta::cli::version_text, "Print the versions");
+  app.footer("quanta COMMAND --help tells the options of a command.");
 
   quanta::cli::DemoOptions demo;
+  demo.weights_folder = quanta::cli::demo_data_folder().string();
   add_demo_command(app, demo);
 
   quanta::cli::InspectOptions inspect;
@@ -174,7 +184,13 @@ int run(int argc, char** argv) {
   app.add_subcommand("info", "Tell what this machine offers: threads, instruction sets")
       ->add_flag("--onnx", info.onnx, "List the ONNX operators that Quanta has instead");
 
-  CLI11_PARSE(app, argc, argv);
+  std::string shell;
+  app.add_subcommand("completion", "Print a script that completes these commands in a shell")
+      ->add_option("shell", shell, "The shell")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh"}));
+
+  if (const auto status = quanta::cli::parse_command_line(app, argc, argv)) return *status;
   if (app.got_subcommand("demo")) return quanta::cli::run_demo(demo);
   if (app.got_subcommand("inspect")) return quanta::cli::run_inspect(inspect);
   if (app.got_subcommand("run")) return quanta::cli::run_onnx(run_options);
@@ -182,6 +198,10 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("bench")) return quanta::cli::run_bench(bench);
   if (app.got_subcommand("networks")) return quanta::cli::run_network_suite(suite);
   if (app.got_subcommand("profile")) return quanta::cli::run_profile(profile);
+  if (app.got_subcommand("completion")) {
+    std::fputs(quanta::cli::completion_script(app, shell).c_str(), stdout);
+    return 0;
+  }
   return quanta::cli::run_info(info);
 }
 
@@ -192,6 +212,9 @@ int main(int argc, char** argv) {
     return run(argc, argv);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "quanta: %s\n", error.what());
+    if (argc > 1 && is_about_option(error.what())) {
+      std::fprintf(stderr, "see: quanta %s --help\n", argv[1]);
+    }
     return 1;
   }
 }

@@ -16,16 +16,19 @@ CLI::Option* add_list(CLI::App& command, const std::string& name, std::vector<st
 void add_constants(CLI::App& command, std::vector<std::string>& constants) {
   add_list(command, "--set", constants,
            "An input that is the same in every run, as sr=16000: what depends on it alone is "
-           "calculated once");
+           "calculated once")
+      ->type_name("NAME=VALUE");
 }
 
 void add_sizes(CLI::App& command, std::vector<std::string>& sizes, const std::string& text) {
-  add_list(command, "--sizes", sizes, text);
+  add_list(command, "--sizes", sizes, text)->type_name("SIZES");
 }
 
 void add_picture_options(CLI::App& command, PictureOptions& pictures) {
-  command.add_option("--size", pictures.size,
-                     "HEIGHTxWIDTH that pictures are resized to (default: what the file declares)");
+  command
+      .add_option("--size", pictures.size,
+                  "That pictures are resized to (default: what the file declares)")
+      ->type_name("HEIGHTxWIDTH");
   command.add_option("--mean", pictures.mean, "Of pictures: (pixel / 255 - mean) / std")
       ->delimiter(',')
       ->allow_extra_args(false)
@@ -45,7 +48,9 @@ void add_threads(CLI::App& command, int& threads) {
 
 void add_inspect_command(CLI::App& app, InspectOptions& options) {
   CLI::App* command = app.add_subcommand(
-      "inspect", "Tell what is in an ONNX file, or list the tensors of a .safetensors or .pt file");
+      "inspect",
+      "Tell what is in an ONNX file or a saved model, or list the tensors of a .safetensors or .pt "
+      "file");
   command->add_option("file", options.path, "The file")->required()->check(CLI::ExistingFile);
   add_sizes(*command, options.sizes,
             "Of an ONNX file's inputs: run it on zeros and print the sizes of all results");
@@ -55,7 +60,7 @@ void add_inspect_command(CLI::App& app, InspectOptions& options) {
       "  quanta inspect resnet50.onnx\n"
       "  quanta inspect det.onnx --sizes x=1,3,640,640\n"
       "  quanta inspect silero_vad.onnx --set sr=16000 --sizes input=1,576 --sizes state=2,1,128\n"
-      "  quanta inspect weights.safetensors");
+      "  quanta inspect int8.safetensors");
 }
 
 void add_run_command(CLI::App& app, RunOptions& options) {
@@ -133,7 +138,8 @@ void add_quantize_command(CLI::App& app, QuantizeOptions& options) {
   command->add_flag("--per-tensor", options.per_tensor,
                     "One scale for each weight instead of one for each output channel");
   add_list(*command, "--exclude", options.exclude,
-           "A regular expression: layers whose whole name it matches stay in float");
+           "A regular expression: layers whose whole name it matches stay in float")
+      ->type_name("REGEX");
   command->add_option("--format", options.format, "How int8 layers are written")
       ->check(CLI::IsMember({"qdq", "qoperator"}))
       ->capture_default_str();
