@@ -2,10 +2,13 @@
 // with a gradient and on codes. It trains, converts, freezes, shows in the profiler and is saved
 // within its network as Quanta's own do.
 
+#include <unistd.h>
+
 #include <cstdio>
 #include <filesystem>
 
 #include "quanta/quanta.h"
+#include "support/help.h"
 
 namespace {
 using namespace quanta;
@@ -67,7 +70,11 @@ nn::Sequential make_network() {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  constexpr const char* kUsage =
+      "custom_op\n"
+      "An operation and a module of one's own: trained, quantized, frozen, saved and loaded.";
+  if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
   // Once, at the start: files and tools then know both by name.
   static constexpr std::array kTypes{DType::Float32, DType::QUInt8};
   register_operation({.name = SquaredReLU::kName, .header = "custom_op.cpp", .dtypes = kTypes},
@@ -88,10 +95,12 @@ int main() {
   Profiler profiler;
   const Tensor y = frozen(x);
   for (const ProfileEvent& event : profiler.events()) std::printf("%s\n", event.name.c_str());
-  const auto file = std::filesystem::temp_directory_path() / "quanta_custom_op.safetensors";
+  const auto file = std::filesystem::temp_directory_path() /
+                    ("quanta_custom_op_" + std::to_string(::getpid()) + ".safetensors");
   save_model(int8, file);
   nn::Sequential loaded = make_network();
   load_model(loaded, file);
+  std::filesystem::remove(file);
   const bool same = loaded(x).equal(int8(x)) && y.equal(int8(x));
   std::printf("%ssaved, loaded and frozen: %s bits\n", frozen.to_string().c_str(),
               same ? "the same" : "other");

@@ -15,6 +15,7 @@
 #include "console/measure.h"
 #include "quanta/nn/data/fashion_mnist.h"
 #include "quanta/quanta.h"
+#include "support/help.h"
 
 namespace {
 
@@ -78,6 +79,10 @@ int run(std::int64_t images, const std::string& folder, const std::string& weigh
 }  // namespace
 
 int main(int argc, char** argv) {
+  constexpr const char* kUsage =
+      "formats [IMAGES [FOLDER-WITH-FASHION-MNIST [WEIGHTS.safetensors]]]\n"
+      "One network in every number format: top-1 and SQNR of each.";
+  if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
   try {
     return run(argc > 1 ? std::atoll(argv[1]) : 10000,
                argc > 2 ? argv[2] : FashionMnist::kDebianFolder,

@@ -11,6 +11,7 @@
 #include "console/measure.h"
 #include "quanta/nn/data/fashion_mnist.h"
 #include "quanta/quanta.h"
+#include "support/help.h"
 
 namespace {
 
@@ -68,6 +69,10 @@ int run(const std::string& weights, const std::string& folder) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  constexpr const char* kUsage =
+      "frozen [WEIGHTS.safetensors [FOLDER-WITH-FASHION-MNIST]]\n"
+      "An int8 network as a plan, timed beside the eager one.";
+  if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
   try {
     return run(argc > 1 ? argv[1] : QUANTA_DEMO_DATA_DIR "/fashion_mobilenet.safetensors",
                argc > 2 ? argv[2] : FashionMnist::kDebianFolder);

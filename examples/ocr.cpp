@@ -21,6 +21,7 @@
 #include "quanta/nn/data/image.h"
 #include "quanta/nn/data/transforms.h"
 #include "quanta/quanta.h"
+#include "support/help.h"
 
 namespace {
 
@@ -139,6 +140,10 @@ int run(const std::string& path, const std::string& folder) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  constexpr const char* kUsage =
+      "ocr [PICTURE [FOLDER-WITH-THE-ONNX-FILES]]\n"
+      "PP-OCR reads a picture in float and in int8.";
+  if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
   try {
     return run(argc > 1 ? argv[1] : QUANTA_DEMO_DATA_DIR "/ocr_text.png",
                argc > 2 ? argv[2] : QUANTA_OCR_DIR);

@@ -15,6 +15,7 @@
 #include "console/measure.h"
 #include "quanta/nn/data/fashion_mnist.h"
 #include "quanta/quanta.h"
+#include "support/help.h"
 #include "support/train.h"
 
 namespace {
@@ -139,6 +140,11 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  constexpr const char* kUsage =
+      "qat [--epochs N] [--weights FLOAT-FILE] [--out INT8-FILE] [--data FOLDER] [--images N]\n"
+      "Trains with quantization in the loop; writes fashion_mobilenet_qat.safetensors without "
+      "--out.";
+  if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
   try {
     return run(argc, argv);
   } catch (const std::exception& error) {

@@ -15,6 +15,7 @@
 #include "console/measure.h"
 #include "quanta/nn/data/fashion_mnist.h"
 #include "quanta/quanta.h"
+#include "support/help.h"
 
 namespace {
 
@@ -63,6 +64,10 @@ void compare(const char* name, const std::string& weights, const FashionMnist& t
 }  // namespace
 
 int main(int argc, char** argv) {
+  constexpr const char* kUsage =
+      "recurrent [TEST-IMAGES [FOLDER-WITH-WEIGHTS [FOLDER-WITH-FASHION-MNIST]]]\n"
+      "An LSTM and a GRU in dynamic int8 beside float.";
+  if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
   try {
     const FashionMnist test(argc > 3 ? argv[3] : FashionMnist::kDebianFolder,
                             FashionMnist::Split::Test);

@@ -18,6 +18,7 @@
 
 #include "console/measure.h"
 #include "quanta/quanta.h"
+#include "support/help.h"
 
 namespace {
 
@@ -120,6 +121,10 @@ int run(const std::string& directory, const std::string& sentences_path) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  constexpr const char* kUsage =
+      "sentence_similarity [MODEL-DIRECTORY [SENTENCES.txt]]\n"
+      "all-MiniLM-L6-v2 quantized three ways.";
+  if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
   try {
     return run(argc > 1 ? argv[1] : QUANTA_MINILM_DIR,
                argc > 2 ? argv[2] : QUANTA_DEMO_DATA_DIR "/sentences.txt");

@@ -2,7 +2,9 @@
 // network, is measured, saved, loaded again and compared. `quanta demo` does the same with options
 // and tables. Needs Debian's package dataset-fashion-mnist.
 //
-//   static_quantization [WEIGHTS.safetensors [FOLDER-WITH-FASHION-MNIST]]
+//   static_quantization [WEIGHTS.safetensors [FOLDER-WITH-FASHION-MNIST [INT8-FILE]]]
+
+#include <unistd.h>
 
 #include <cstdio>
 #include <exception>
@@ -13,6 +15,7 @@
 #include "console/progress.h"
 #include "quanta/nn/data/fashion_mnist.h"
 #include "quanta/quanta.h"
+#include "support/help.h"
 
 namespace {
 
@@ -25,7 +28,13 @@ using quanta::nn::models::FashionResNet;
 
 constexpr std::int64_t kBatch = 64;
 
-int run(const std::string& weights, const std::string& folder) {
+// To be removed again.
+std::string scratch_file() {
+  const std::string name = "static_quantization_" + std::to_string(::getpid()) + ".safetensors";
+  return (std::filesystem::temp_directory_path() / name).string();
+}
+
+int run(const std::string& weights, const std::string& folder, const std::string& kept) {
   const FashionMnist train(folder, FashionMnist::Split::Train);
   const FashionMnist test(folder, FashionMnist::Split::Test);
 
@@ -53,8 +62,7 @@ int run(const std::string& weights, const std::string& folder) {
   const double int8_top1 = top1(int8, test, test.size(), "int8 accuracy");
 
   // Saved, and loaded into a network built afresh.
-  const std::string file =
-      (std::filesystem::temp_directory_path() / "static_quantization_int8.safetensors").string();
+  const std::string file = kept.empty() ? scratch_file() : kept;
   quanta::save_model(int8, file);
   FashionResNet loaded;
   loaded.eval();
@@ -69,16 +77,25 @@ int run(const std::string& weights, const std::string& folder) {
   std::printf("%16s %7.3f ms %7.3f ms\n", "latency, 1 image", ms[0], ms[1]);
   std::printf("%16s %10ju %10ju\n", "file bytes", std::filesystem::file_size(weights),
               std::filesystem::file_size(file));
-  std::printf("%s loaded again: outputs %s\n", file.c_str(), identical ? "identical" : "differ");
+  std::printf("loaded again: outputs %s\n", identical ? "identical" : "differ");
+  if (kept.empty()) {
+    std::filesystem::remove(file);
+  } else {
+    std::printf("saved to %s\n", kept.c_str());
+  }
   return identical ? 0 : 1;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  constexpr const char* kUsage =
+      "static_quantization [WEIGHTS.safetensors [FOLDER-WITH-FASHION-MNIST [INT8-FILE]]]\n"
+      "Float weights in, an int8 network out; it is kept if INT8-FILE is given.";
+  if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
   try {
     return run(argc > 1 ? argv[1] : QUANTA_DEMO_DATA_DIR "/fashion_resnet.safetensors",
-               argc > 2 ? argv[2] : FashionMnist::kDebianFolder);
+               argc > 2 ? argv[2] : FashionMnist::kDebianFolder, argc > 3 ? argv[3] : "");
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

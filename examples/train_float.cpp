@@ -14,6 +14,7 @@
 #include "console/measure.h"
 #include "quanta/nn/data/fashion_mnist.h"
 #include "quanta/quanta.h"
+#include "support/help.h"
 #include "support/train.h"
 
 namespace {
@@ -66,6 +67,11 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  constexpr const char* kUsage =
+      "train_float [--epochs N] [--out WEIGHTS.safetensors] [--checkpoint FILE] [--data FOLDER]\n"
+      "                   [--images N]\n"
+      "Trains fashion_resnet; writes fashion_resnet.safetensors without --out.";
+  if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
   try {
     return run(argc, argv);
   } catch (const std::exception& error) {

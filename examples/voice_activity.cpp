@@ -14,6 +14,7 @@
 
 #include "quanta/fusion/graph/frozen.h"
 #include "quanta/quanta.h"
+#include "support/help.h"
 #include "support/wav.h"
 
 namespace {
@@ -76,6 +77,10 @@ int run(const std::string& wav_path, const std::string& model_path) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  constexpr const char* kUsage =
+      "voice_activity [RECORDING.wav [silero_vad.onnx]]\n"
+      "Where somebody speaks in a recording.";
+  if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
   try {
     return run(argc > 1 ? argv[1] : QUANTA_DEMO_DATA_DIR "/speech.wav",
                argc > 2 ? argv[2]
