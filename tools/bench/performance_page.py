@@ -26,6 +26,28 @@ TARGETS = {
 INT8_PEERS = ("torch_int8", "torch_dyn", "ort_int8", "ort_dyn", "ov_int8")
 
 
+# What the page's columns mean.
+WORDS = [
+    "- **batch**: inputs that one call takes. Times are of a whole call, not of an input.",
+    "- **threads**: that ops may use, in float and in int8 alike. One thread tells how good a kernel is, all of them what a program gets.",
+    "- **float ms, int8 ms**: the median time of a call once caches, plans and packed weights are there; loading and quantizing are not in it.",
+    "- **float / int8**: Quanta's own float time over its int8 time. Above 1 int8 is faster; below 1 the row says `slower`.",
+    "- **rounds, paired**: both sides have a turn in every round, so that whatever else runs on the machine slows both. A ratio is taken within each "
+    "round, and the median of these is shown: it need not be the quotient of the two times beside it.",
+    "- **GOP/s**: 10^9 operations a second of the int8 form. A multiply-add counts as two; what is added, pooled or looked up counts as none.",
+    "- **of int8 peak**: the share of what these threads reach in chains of the vector instruction named above, which do nothing else: "
+    "the most that a kernel without AMX could get. **of AMX**: the share of the tiles' rate; kernels with AMX can be above 100 % of the former.",
+    "- **GB/s, of bandwidth**: bytes of all tensors that ops read and write, each counted once an op, in 10^9 a second, and the share of what the "
+    "machine reads (or copies) from a set of that size. Above 100 % the data lay in a nearer cache.",
+    "- **fastest int8 peer, ratio, wanted**: of PyTorch, ONNX Runtime and OpenVINO in int8 the one that took least time in the paired rounds; its time "
+    "over Quanta's, above 1 Quanta is faster; and the ratio that the project has set itself. `short` marks what is below.",
+    "- **SQNR dB**: 10 log10(signal / noise) of the int8 output beside float, higher is nearer. "
+    "**peak MB**: the most memory that the process held.",
+    "- **The chart**: bars are ratios at batch 1, one for each number of threads, and the dashed line is 1, where both take the same time. Above: float "
+    "over int8. Below, where there are peers: the fastest int8 peer over Quanta, with a red mark at the ratio that is wanted.",
+]
+
+
 def number(value, digits=3):
     if value is None:
         return ""
@@ -289,17 +311,17 @@ def main():
         "Written by `tools/run bench`, which measures on the machine that it runs on; nothing here is written by hand.",
         machine_text(machines),
         f"![chart]({os.path.basename(chart_path)})",
+        "## What the words mean",
+        "\n".join(WORDS),
         "## Networks",
         "Random weights; float and int8 in turns, five rounds, frozen where that can be (else marked eager); medians, and of ratios the median of the rounds. "
-        "lstm, gru and bert4 are quantized dynamically. Of int8 peak: beside the vector units' peak above; with AMX "
-        "it can be above 100 %. Bytes are those of all ops, read and written, beside what the machine reads from a set as large as the weights.",
+        "lstm, gru and bert4 are quantized dynamically. Bandwidth is beside reading from a set as large as the weights.",
         network_rows(networks),
     ]  # fmt: skip
     if compared:
         parts += [
             "## Beside PyTorch, ONNX Runtime and OpenVINO",
-            "Each in its own process, a slice in every round; the ratio is the median of the rounds, above 1 Quanta is faster. "
-            "`short` marks ratios below what is wanted.",
+            "Each in its own process, a slice in every round.",
             peer_rows(compared),
         ]  # fmt: skip
     if runs:
