@@ -13,8 +13,17 @@ quanta_add_command_test("quanta: the nearest option is named"
   "^quanta bench: the argument --bacth is not known\nexpected: --batch INT [^\n]*Inputs at a time .the nearest.\nsee: quanta bench --help\n$"
   bench --bacth 3)
 quanta_add_command_test("quanta: an option that is near to none is told what there is"
-  "^quanta info: the argument --xyzzyxyzzy is not known\nexpected: no more, or one of --help, --onnx\nsee: quanta info --help\n$"
+  "^quanta info: the argument --xyzzyxyzzy is not known\nexpected: one of --help, --onnx\nsee: quanta info --help\n$"
   info --xyzzyxyzzy)
+quanta_add_command_test("quanta: the nearest option of the command itself is named"
+  "^quanta: the argument --verison is not known\nexpected: --version: Print the versions .the nearest.\nsee: quanta --help\n$"
+  --verison)
+quanta_add_command_test("quanta: an argument too many is told"
+  "^quanta bench: the argument 2 is one too many\nexpected: nothing more, or options\nsee: quanta bench --help\n$"
+  bench --batch 1 2)
+quanta_add_command_test("quanta: an option that another one needs is told"
+  "^quanta profile: --calib requires --weights\nexpected: --weights FILE: Float weights [^\n]*\nsee: quanta profile --help\n$"
+  profile --calib "${CMAKE_CURRENT_LIST_FILE}")
 quanta_add_command_test("quanta: a value out of range is told with what was expected"
   "^quanta profile: --batch: [^\n]*0[^\n]*\nexpected: --batch INT in .1 - 4096.: Inputs at a time\nsee: quanta profile --help\n$"
   profile --batch 0)

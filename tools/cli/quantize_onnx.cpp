@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <filesystem>
-#include <limits>
 #include <map>
 #include <optional>
 #include <regex>
@@ -22,6 +20,7 @@
 #include "quanta/observers/defaults.h"
 #include "quanta/observers/histogram_observer.h"
 #include "quanta/observers/min_max_observer.h"
+#include "quanta/ops/sqnr.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/parallel.h"
 
@@ -132,36 +131,37 @@ graph::Model quantize_weights(const graph::Model& net, const QuantizeOptions& op
   return result;
 }
 
-/// Signal and noise of each floating-point result, over several runs.
+/// How near each floating-point result is, over several runs.
 class Nearness {
  public:
   void add(const NamedTensors& want, const NamedTensors& got) {
     for (const auto& [name, reference] : want) {
       if (!reference.is_floating_point()) continue;
-      const std::vector<float> a = reference.to_float_vector();
-      const std::vector<float> b = got.find(name)->second.to_float_vector();
-      Sums& sums = sums_[name];
-      for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-        const double error = static_cast<double>(a[i]) - static_cast<double>(b[i]);
-        sums.signal += static_cast<double>(a[i]) * static_cast<double>(a[i]);
-        sums.noise += error * error;
+      const Tensor& value = got.find(name)->second;
+      Figures& figures = figures_[name];
+      if (value.sizes() == reference.sizes()) {
+        figures.sum.add(reference, value);
+      } else {
+        ++figures.other_sizes;  // as many as there are objects in a picture
       }
     }
   }
   void print() const {
-    for (const auto& [name, sums] : sums_) {
-      fmt::print("  {:<32} SQNR {:.2f} dB against float\n", name,
-                 sums.noise == 0.0 ? std::numeric_limits<double>::infinity()
-                                   : 10.0 * std::log10(sums.signal / sums.noise));
+    for (const auto& [name, figures] : figures_) {
+      fmt::print("  {:<32} SQNR {:.2f} dB against float", name, figures.sum.decibels());
+      if (figures.other_sizes > 0) {
+        fmt::print("; {} results of other sizes left out", figures.other_sizes);
+      }
+      fmt::print("\n");
     }
   }
 
  private:
-  struct Sums {
-    double signal = 0.0;
-    double noise = 0.0;
+  struct Figures {
+    SqnrSum sum;
+    int other_sizes = 0;
   };
-  std::map<std::string, Sums> sums_;
+  std::map<std::string, Figures> figures_;
 };
 
 void compare(const graph::Model& net, const graph::Model& quantized, const Samples& samples) {

@@ -91,11 +91,15 @@ std::vector<std::string> option_names(const CLI::App& command) {
 }
 
 Mistake unknown_argument(const CLI::App& command, const std::string& given) {
+  if (!given.starts_with('-')) {
+    return {.wrong = fmt::format("the argument {} is one too many", given),
+            .expected = "nothing more, or options"};
+  }
   const std::vector<std::string> names = option_names(command);
   const auto near = nearest(given.substr(0, given.find('=')), names);
   return {.wrong = fmt::format("the argument {} is not known", given),
           .expected = near ? fmt::format("{} (the nearest)", describe(*command.get_option(*near)))
-                           : fmt::format("no more, or one of {}", fmt::join(names, ", "))};
+                           : fmt::format("one of {}", fmt::join(names, ", "))};
 }
 
 /// The text of CLI11's exception without a line break at its end.
@@ -114,6 +118,13 @@ Mistake mistake_of(const CLI::App& command, const CLI::ParseError& error) {
     if (!extras.empty()) return unknown_argument(command, extras.front());
   }
   const std::string text = text_of(error);
+  if (dynamic_cast<const CLI::RequiresError*>(&error) != nullptr) {
+    // "--calib requires --weights": the second one is missing.
+    const std::size_t second = text.find(" requires ");
+    const CLI::Option* missing =
+        second == std::string::npos ? nullptr : named_option(command, text.substr(second));
+    if (missing != nullptr) return {.wrong = text, .expected = describe(*missing)};
+  }
   const CLI::Option* option = named_option(command, text);
   if (option != nullptr) return {.wrong = text, .expected = describe(*option)};
   return {.wrong = text, .expected = "what the help says"};
@@ -164,6 +175,11 @@ std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
     return app.exit(done);
   } catch (const CLI::ParseError& error) {
     const CLI::App& command = is_command ? *app.get_subcommand(given) : app;
+    const std::vector<std::string> known = option_names(app);
+    if (!is_command && given != "-h" &&
+        std::find(known.begin(), known.end(), given) == known.end()) {
+      return tell("quanta", unknown_argument(app, given));
+    }
     return tell(is_command ? "quanta " + given : "quanta", mistake_of(command, error));
   }
   return std::nullopt;
