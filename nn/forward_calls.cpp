@@ -42,6 +42,10 @@ std::vector<Tensor> dequantized(std::span<const Tensor> tensors) {
 }
 
 bool is_finite(const Tensor& x) {
+  if (x.is_dense()) {
+    const auto* values = static_cast<const float*>(x.data_ptr());
+    return std::all_of(values, values + x.numel(), [](float value) { return std::isfinite(value); });
+  }
   const std::vector<float> values = x.to_float_vector();
   return std::all_of(values.begin(), values.end(),
                      [](float value) { return std::isfinite(value); });
@@ -243,7 +247,9 @@ const ForwardCalls::Call* ForwardCalls::find(std::size_t place, std::string_view
 
 void ForwardCalls::observe(std::size_t place, std::string_view name, bool is_module,
                            std::span<Tensor> results) {
-  const auto is_float = [](const Tensor& x) { return x.defined() && x.dtype() == DType::Float32; };
+  const auto is_float = [](const Tensor& x) {
+    return x.defined() && x.dtype() == DType::Float32 && x.numel() > 0;
+  };
   std::vector<std::shared_ptr<Observer>> observers;
   {
     const std::lock_guard lock(mutex_);
