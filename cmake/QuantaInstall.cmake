@@ -1,5 +1,6 @@
 # Install rules: the libraries, the public headers, the command and the package that find_package
-# reads.
+# reads. Components: runtime (shared libraries), dev (static libraries, CMake files), headers, tools
+# (the command).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -9,7 +10,11 @@ set(quanta_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/quanta")
 set(quanta_installed_onednn "")
 if(quanta_onednn_bundled)
   set(quanta_installed_onednn "${CMAKE_INSTALL_LIBDIR}/quanta/onednn")
-  install(DIRECTORY "${quanta_onednn_dir}/" DESTINATION "${quanta_installed_onednn}")
+  install(DIRECTORY "${quanta_onednn_dir}/" DESTINATION "${quanta_installed_onednn}"
+          COMPONENT runtime FILES_MATCHING PATTERN "libdnnl.so*" PATTERN "include" EXCLUDE
+                                           PATTERN "cmake" EXCLUDE)
+  install(DIRECTORY "${quanta_onednn_dir}/" DESTINATION "${quanta_installed_onednn}"
+          COMPONENT dev PATTERN "libdnnl.so*" EXCLUDE)
   set(quanta_onednn_libraries "${CMAKE_INSTALL_PREFIX}/${quanta_installed_onednn}/lib")
   file(RELATIVE_PATH quanta_program_rpath "${CMAKE_INSTALL_FULL_BINDIR}" "${quanta_onednn_libraries}")
   file(RELATIVE_PATH quanta_library_rpath "${CMAKE_INSTALL_FULL_LIBDIR}" "${quanta_onednn_libraries}")
@@ -38,14 +43,21 @@ foreach(kind IN LISTS quanta_kinds)
       set(export quanta_${kind}_data)
     endif()
     set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN;${quanta_library_rpath}")
-    install(TARGETS ${target} EXPORT ${export} INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+    install(
+      TARGETS ${target}
+      EXPORT ${export}
+      LIBRARY COMPONENT runtime NAMELINK_COMPONENT dev
+      ARCHIVE COMPONENT dev
+      INCLUDES
+      DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
   endforeach()
   foreach(export IN ITEMS quanta_${kind} quanta_${kind}_data)
     if(export STREQUAL "quanta_${kind}" OR QUANTA_BUILD_DATA)
       install(
         EXPORT ${export}
         NAMESPACE quanta::
-        DESTINATION "${quanta_package_dir}")
+        DESTINATION "${quanta_package_dir}"
+        COMPONENT dev)
     endif()
   endforeach()
 endforeach()
@@ -73,15 +85,18 @@ endforeach()
 
 if(TARGET quanta_cli)
   set_target_properties(quanta_cli PROPERTIES INSTALL_RPATH "${quanta_program_rpath}")
-  install(TARGETS quanta_cli)
+  install(TARGETS quanta_cli COMPONENT tools)
   # What `quanta demo` needs, and what shells read.
   install(FILES examples/data/fashion_mobilenet.safetensors examples/data/fashion_resnet.safetensors
-          DESTINATION "${CMAKE_INSTALL_DATADIR}/quanta")
+          DESTINATION "${CMAKE_INSTALL_DATADIR}/quanta"
+          COMPONENT tools)
   if(NOT CMAKE_CROSSCOMPILING)
     install(FILES "${PROJECT_BINARY_DIR}/tools/completion/quanta"
-            DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions")
+            DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions"
+            COMPONENT tools)
     install(FILES "${PROJECT_BINARY_DIR}/tools/completion/_quanta"
-            DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions")
+            DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/site-functions"
+            COMPONENT tools)
   endif()
 endif()
 
@@ -92,4 +107,9 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/quantaConfigVersion.cmak
                                  COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/quantaConfig.cmake"
               "${PROJECT_BINARY_DIR}/quantaConfigVersion.cmake"
-        DESTINATION "${quanta_package_dir}")
+        DESTINATION "${quanta_package_dir}"
+        COMPONENT dev)
+
+if(PROJECT_IS_TOP_LEVEL)
+  include(cmake/QuantaPackage.cmake)
+endif()

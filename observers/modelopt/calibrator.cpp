@@ -222,6 +222,8 @@ void MseCalibrator::update(const Tensor& x) {
   check_more();
   if (x.numel() == 0) return;
   const Tensor values = x.detach().to(DType::Float32);
+  quanta::detail::require_finite(
+      op, quanta::detail::tensor_range(quanta::detail::dense_floats(values)));
   Dims reduced;
   const Dims kept = wrap_axes(options_.axis, x.dim(), op, "axis");
   for (std::int64_t axis = 0; axis < x.dim(); ++axis) {
@@ -405,6 +407,7 @@ void BiasCalibrator::update(const Tensor& x) {
   for (const std::int64_t axis : axes) batch.shape[static_cast<std::size_t>(axis)] = 1;
   batch.mean = (axes.empty() ? values : quanta::mean(values, axes, {true})).to_float_vector();
   batch.range = quanta::detail::EntryElements(name(), values, batch.shape).range();
+  quanta::detail::require_finite(name(), batch.range);
   const std::lock_guard lock(mutex_);
   add(batch, "x");
 }

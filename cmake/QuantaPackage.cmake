@@ -1,0 +1,36 @@
+# `cpack` in the build folder makes a .tar.gz of everything that is installed, and Debian packages:
+# libquanta (shared libraries), libquanta-dev (headers, static libraries, CMake files) and
+# quanta-tools (the command).
+set(CPACK_PACKAGE_VENDOR "Quanta")
+set(CPACK_PACKAGE_CONTACT "Quanta maintainers <maintainers@quanta.invalid>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+set(CPACK_GENERATOR TGZ DEB)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_VERBATIM_VARIABLES ON)
+
+set(CPACK_COMPONENTS_ALL runtime dev headers tools)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_COMPONENTS_GROUPING ONE_PER_GROUP)
+set(CPACK_COMPONENT_RUNTIME_GROUP runtime)
+set(CPACK_COMPONENT_DEV_GROUP dev)
+set(CPACK_COMPONENT_HEADERS_GROUP dev)
+set(CPACK_COMPONENT_TOOLS_GROUP tools)
+
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${PROJECT_BINARY_DIR}")
+if(quanta_onednn_bundled)
+  list(APPEND CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${quanta_onednn_dir}/lib")
+endif()
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME libquanta)
+set(CPACK_DEBIAN_DEV_PACKAGE_NAME libquanta-dev)
+set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libfmt-dev, libhwy-dev, zlib1g-dev, g++")
+set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME quanta-tools)
+set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION utils)
+set(CPACK_DEBIAN_ENABLE_COMPONENT_DEPENDS ON)
+set(CPACK_COMPONENT_DEV_DEPENDS runtime)
+set(CPACK_COMPONENT_TOOLS_DEPENDS runtime)
+
+include(CPack)
