@@ -1,6 +1,7 @@
 #include "quanta/fusion/check.h"
 
 #include <algorithm>
+#include <exception>
 #include <set>
 
 #include "quanta/fusion/convert.h"
@@ -178,7 +179,7 @@ std::vector<Problem> detail::check_by_running(Module& copy, std::span<const Tens
     for (const FloatIsland& island : float_islands(copy)) {
       if (!island.is_int8) problems.push_back({island.path, island.to_string(), Severity::Note});
     }
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     problems.push_back({"", error.what()});
   }
   for (const std::string& text : warnings.texts()) problems.push_back({"", text});

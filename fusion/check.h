@@ -42,7 +42,7 @@ std::vector<Problem> check_by_running(nn::Module& copy, std::span<const Tensor> 
 
 /// The same of a float model, with what only a run can show: a copy is prepared with `qconfigs`, run
 /// on `example` (what one call takes), converted and run. Float operations and modules within the
-/// quantized part are notes, a FloatFunctional that is called twice and whatever throws are errors.
+/// quantized part are notes, whatever throws or warns (a FloatFunctional that is called twice) are errors.
 template <typename T>
 requires std::is_base_of_v<nn::Module, T> std::vector<Problem> check(
     const T& model, std::span<const Tensor> example,

@@ -42,6 +42,9 @@ ModulePtr with_hooks(ModulePtr replacement, const Module& original) {
       original.type_name(), replacement == nullptr ? "null" : "the same one");
   replacement->take_pre_hooks_from(original);
   replacement->take_forward_hooks_from(original);
+  // Forms that are copies of the float module have its list as well.
+  replacement->set_forward_calls(nullptr);
+  replacement->set_float_call_name({});
   replacement->train(original.is_training());
   return replacement;
 }

@@ -37,7 +37,9 @@ class LeafRun {
         model(std::span<const Tensor>(inputs)));  // packs what is packed at the first call
     for (auto& [path, leaf] : leaves_) leaf.calls.clear();
     const replay::Recording recording(inputs);
-    for (const Tensor& y : model(std::span<const Tensor>(inputs))) ++uses_[y.storage().get()];
+    for (const Tensor& y : model(std::span<const Tensor>(inputs))) {
+      if (y.defined()) ++uses_[y.storage().get()];
+    }
     for (const replay::Step& step : recording.steps()) {
       std::set<const Storage*> read;
       for (const Tensor& x : step.inputs) {
@@ -58,9 +60,11 @@ class LeafRun {
     const Leaf& leaf = leaves_.at(path);
     if (leaf.calls.size() != 1) return {};
     const Tensor& result = leaf.calls[0].output;
+    if (!result.defined()) return {};
     for (const auto& [other_path, other] : leaves_) {
       if (other_path == path || other.calls.size() != 1) continue;
       const Tensor& taken = other.calls[0].input;
+      if (!taken.defined() || !other.calls[0].output.defined()) continue;
       const bool is_same = taken.storage().get() == result.storage().get() &&
                            taken.sizes() == result.sizes() && taken.strides() == result.strides();
       if (!is_same || dynamic_cast<const nn::Identity*>(other.module) != nullptr) continue;
@@ -95,6 +99,7 @@ class LeafRun {
   void watch(Module& module, Leaf& leaf) {
     const Module::HookId hook = module.register_forward_hook(
         [this, &leaf](const Module&, const Tensor& input, const Tensor& output) {
+          // A call without a tensor on both sides is noted all the same: it counts as one.
           leaf.calls.push_back({input, output, ++count_});
           return output;
         });

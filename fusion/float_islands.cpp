@@ -40,13 +40,12 @@ class Watcher {
     const QConfig* qconfig = module.qconfig();
     if (is_container(module)) return visit_children(module, path, caller);
     if (qconfig == nullptr) {
-      if (!caller || is_stub(module)) return;
-      if (observes_calls) {
+      if (caller && observes_calls) {
         module.set_forward_calls(std::make_shared<ForwardCalls>(caller));
-      } else {
+      } else if (caller && !is_stub(module)) {
         module.set_float_call_name(path);
       }
-      return;
+      return visit_children(module, path, {});  // some may have a QConfig of their own
     }
     const bool is_replaced =
         is_whole(module) || observes_calls || module.activation_post_process() != nullptr ||

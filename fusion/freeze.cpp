@@ -120,20 +120,36 @@ bool nearly_equal(const Tensor& a, const Tensor& b) {
   return difference <= kTolerance * largest;
 }
 
-// The first row of a batch, alone, has to give what it gives among others.
+// Rows that are unlike: of the sizes 1 to 1/2 of what they were.
+std::vector<Tensor> unlike_rows(std::span<const Tensor> inputs, const std::vector<bool>& is_batched,
+                                std::int64_t batch) {
+  std::vector<Tensor> result(inputs.begin(), inputs.end());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!is_batched[i] || inputs[i].dtype() != DType::Float32 || batch < 2) continue;
+    result[i] = inputs[i].clone(inputs[i].suggested_format());
+    for (std::int64_t row = 1; row < batch; ++row) {
+      const double factor = 1.0 - 0.5 * static_cast<double>(row) / static_cast<double>(batch - 1);
+      const Tensor part = result[i].narrow(0, row, 1);
+      part.copy_(mul_scalar(part, factor));
+    }
+  }
+  return result;
+}
+
+// The last row of a batch, the smallest one, has to give alone what it gives among others.
 void require_independent_rows(const nn::Module& model, const replay::ReplayPlan& plan,
-                              std::span<const Tensor> inputs, const std::vector<bool>& is_batched,
+                              std::span<const Tensor> example, const std::vector<bool>& is_batched,
                               std::int64_t batch) {
+  const std::vector<Tensor> inputs = unlike_rows(example, is_batched, batch);
   const std::vector<Tensor> results = plan.run(inputs);
-  const std::vector<Tensor> one =
-      model(std::span<const Tensor>(take_rows(inputs, is_batched, 0, 1)));
+  const std::vector<Tensor> one = model(take_rows(inputs, is_batched, batch - 1, 1));
   for (std::size_t i = 0; i < results.size(); ++i) {
     QUANTA_CHECK(
         results[i].dim() > 0 && results[i].size(0) == batch && one[i].size(0) == 1,
         "freeze: batch_sizes: expected outputs whose dimension 0 is the batch ({}), got {}", batch,
         results[i].sizes());
     QUANTA_CHECK(
-        nearly_equal(results[i].narrow(0, 0, 1), one[i]),
+        nearly_equal(results[i].narrow(0, batch - 1, 1), one[i]),
         "freeze: batch_sizes: expected a network that calculates each row by itself, got "
         "another result for a row in a batch of {} (dynamic quantization has one scale for "
         "the whole batch: freeze a plan for each size)",
@@ -172,6 +188,11 @@ Tensor FrozenModel::only_result(std::vector<Tensor> results) {
                "freeze: outputs: expected one for model(x, y), got {} (model({{x, y}}) gives all)",
                results.size());
   return std::move(results[0]);
+}
+
+const replay::ReplayPlan& FrozenModel::largest() const {
+  QUANTA_CHECK(!plans_.empty(), "freeze: model: expected a frozen model, got an empty one");
+  return *plans_.back().plan;
 }
 
 const FrozenModel::Plan& FrozenModel::plan_for(std::int64_t rows) const {
@@ -213,7 +234,7 @@ std::vector<Tensor> FrozenModel::operator()(std::span<const Tensor> inputs) cons
 }
 
 Tensor FrozenModel::operator()(const Tensor& x) const {
-  if (plans_.size() != 1 || eager_ != nullptr) {
+  if (has_range_ || plans_.size() != 1 || eager_ != nullptr) {
     return only_result((*this)(std::span<const Tensor>(&x, 1)));
   }
   return plans_[0].plan->run(x);

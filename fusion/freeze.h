@@ -38,8 +38,8 @@ class FrozenModel {
  public:
   /// The network's result, as the eager run gives it to the last bit. x must have the sizes and
   /// dtype of the example, but for the batch of a model that was frozen for several. In debug builds
-  /// every call is compared with an eager run of a copy of the network, and throws Error when they
-  /// differ. Throws ArgumentError for other inputs.
+  /// every call of a model with one plan is compared with an eager run of a copy of the network, and
+  /// throws Error when they differ. Throws ArgumentError for other inputs.
   Tensor operator()(const Tensor& x) const;
   /// All results of a network with several inputs or outputs.
   std::vector<Tensor> operator()(std::span<const Tensor> inputs) const;
@@ -53,9 +53,9 @@ class FrozenModel {
   }
 
   /// Steps before and after joining, bytes of planned memory; of the largest batch.
-  const replay::ReplayPlan::Info& info() const noexcept { return plans_.back().plan->info(); }
+  const replay::ReplayPlan::Info& info() const { return largest().info(); }
   /// The plan of the largest batch, a line for each step.
-  std::string to_string() const { return plans_.back().plan->to_string(); }
+  std::string to_string() const { return largest().to_string(); }
   /// The batches that there are plans for, ascending; empty unless frozen for several.
   std::vector<std::int64_t> batch_sizes() const;
 
@@ -69,6 +69,7 @@ class FrozenModel {
   static Tensor only_result(std::vector<Tensor> results);
   std::vector<Tensor> run_batches(std::span<const Tensor> inputs) const;
   const Plan& plan_for(std::int64_t rows) const;
+  const replay::ReplayPlan& largest() const;
 
   std::vector<Plan> plans_;  // by batch; one without when there is no range
   bool has_range_ = false;
@@ -86,6 +87,9 @@ class FrozenModel {
 ///   Tensor y = frozen(x);                                       // as int8(x), sooner
 ///   auto several = freeze(int8, x, {.batch_sizes = {1, 8, 32}});  // any number of images
 ///   auto masked = freeze(bert, {ids, mask});                    // masked({ids, mask})[0]
+///
+/// Inputs whose dimension 0 is that of the first one are divided with the batch; give an example of
+/// two rows or more where another input has one row for all.
 ///
 /// The network has to be in eval mode, without hooks and observers, and its steps may not depend on
 /// values that it calculates. For a range of batches every output has the batch as dimension 0, and

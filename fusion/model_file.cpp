@@ -504,7 +504,7 @@ void load_model(Module& model, const std::filesystem::path& path, const QConfigM
                "load_model: model: expected the architecture saved in {}, got:{}", path.string(),
                builder.problems());
   RestoredCalls calls;
-  calls.put(model, description.calls, path.string());
+  calls.put(model, description.calls, state, path.string());
   model.load_state_dict(state);
   calls.keep();
   builder.keep();

@@ -70,20 +70,6 @@ void propagate(Module& module, const QConfigMapping& mapping, const std::string&
   assignments.emplace_back(&module, std::move(effective));
 }
 
-void require_unprepared(const Module& model) {
-  for (const Module::NamedModule& entry : model.named_modules()) {
-    const Module& module = *entry.module;
-    QUANTA_CHECK(module.activation_post_process() == nullptr && module.forward_calls() == nullptr,
-                 "prepare: model: expected a float network, got one that is prepared already: {} "
-                 "'{}' has an observer (start from the float network again)",
-                 module.type_name(), entry.path);
-    QUANTA_CHECK(nn::module_forms().form(module) != nn::Form::Quantized,
-                 "prepare: model: expected a float network, got one that is converted already: "
-                 "'{}' is a quantized {} (start from the float network again)",
-                 entry.path, module.type_name());
-  }
-}
-
 // Dropout and batch norms would change what calibration sees.
 void warn_of_train_mode(const Module& model) {
   if (!model.is_training()) return;
@@ -122,7 +108,7 @@ void propagate_qconfig_(Module& model, const QConfigMapping& mapping) {
 
 void prepare_(Module& model, const QConfigMapping& qconfigs, const ModuleMapping& mapping,
               const CustomModuleMapping& custom) {
-  require_unprepared(model);
+  require_unprepared(model, "prepare");
   warn_of_train_mode(model);
   QConfigScope scope(model);
   propagate_qconfig_(model, qconfigs);

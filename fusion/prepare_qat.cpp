@@ -110,6 +110,7 @@ void prepare_qat_(Module& model, const QConfigMapping& qconfigs, const ModuleMap
                   const CustomModuleMapping& custom) {
   QUANTA_CHECK(model.is_training(),
                "prepare_qat: model: expected train mode (call train()), got eval mode");
+  require_unprepared(model, "prepare_qat");
   QConfigScope scope(model);
   propagate_qconfig_(model, qconfigs);
   QUANTA_CHECK(has_usable_qconfig(model),

@@ -82,7 +82,9 @@ void calibrate(const nn::Module& prepared, std::span<const Tensor> data,
 ///     for (const auto& [image, mask] : data) prepared(image, mask);
 ///   });
 ///
-/// Throws ArgumentError that lists what check() finds; what `run` and the model throw.
+/// Throws ArgumentError that lists what check() finds; what `run` and the model throw;
+/// UnsupportedError for a network whose run cannot be recorded to find groups (fuse it by name, and
+/// give `.fuse = false`).
 template <typename T>
 requires std::is_base_of_v<nn::Module, T> T quantize(const T& model,
                                                      std::span<const Tensor> example,

@@ -44,7 +44,8 @@ std::vector<Tensor> dequantized(std::span<const Tensor> tensors) {
 bool is_finite(const Tensor& x) {
   if (x.is_dense()) {
     const auto* values = static_cast<const float*>(x.data_ptr());
-    return std::all_of(values, values + x.numel(), [](float value) { return std::isfinite(value); });
+    return std::all_of(values, values + x.numel(),
+                       [](float value) { return std::isfinite(value); });
   }
   const std::vector<float> values = x.to_float_vector();
   return std::all_of(values.begin(), values.end(),
@@ -110,9 +111,10 @@ ForwardCalls::ForwardCalls(ObserverFactory activation) : activation_(std::move(a
   QUANTA_CHECK(activation_, "ForwardCalls: activation: expected an observer's factory, got none");
 }
 
-ForwardCalls::ForwardCalls(ObserverFactory activation, std::vector<Call> calls)
+ForwardCalls::ForwardCalls(ObserverFactory activation, std::vector<Call> calls, NewCalls new_calls)
     : ForwardCalls(std::move(activation)) {
   calls_ = std::move(calls);
+  is_complete_ = new_calls == NewCalls::Ignore;
 }
 
 ForwardCalls::ForwardCalls(std::vector<Call> calls)
@@ -169,11 +171,11 @@ std::shared_ptr<ForwardCalls> ForwardCalls::converted() const {
   return std::make_shared<ForwardCalls>(std::move(calls));
 }
 
-namespace {
-
-std::string name_of(std::size_t place, std::size_t result, std::size_t count) {
+std::string ForwardCalls::name_of(std::size_t place, std::size_t result, std::size_t count) {
   return count == 1 ? fmt::format("call_{}", place) : fmt::format("call_{}_{}", place, result);
 }
+
+namespace {
 
 // each(name, result) for all results of all calls.
 template <typename Calls, typename Each>
@@ -181,7 +183,7 @@ void for_results(Calls& calls, Each&& each) {
   for (std::size_t i = 0; i < calls.size(); ++i) {
     auto& results = calls[i].results;
     for (std::size_t j = 0; j < results.size(); ++j) {
-      each(name_of(i, j, results.size()), calls[i], results[j]);
+      each(ForwardCalls::name_of(i, j, results.size()), calls[i], results[j]);
     }
   }
 }
@@ -255,6 +257,9 @@ void ForwardCalls::observe(std::size_t place, std::string_view name, bool is_mod
     const std::lock_guard lock(mutex_);
     if (find(place, name) == nullptr) {
       if (is_complete_) return;
+      QUANTA_CHECK(place == calls_.size(),
+                   "forward: expected the same calls in every run, got {} as call {} of {}", name,
+                   place, calls_.size());
       Call call{.name = std::string(name), .is_module = is_module};
       for (const Tensor& x : results) {
         call.results.push_back({.observer = is_float(x) ? activation_() : nullptr});
@@ -282,25 +287,36 @@ bool ForwardCalls::run(std::size_t& next, const Operation& operation, const Argu
   std::string_view name = operation.name();
   const bool is_form = !is_observing() && name.starts_with(kQuantized);
   if (is_form) name.remove_prefix(kQuantized.size());
-  const bool is_expected = next < calls_.size() && calls_[next].name == name;
+  const bool is_expected = is_form && next < calls_.size() && calls_[next].name == name;
   if (is_form ? !is_expected : !watches(operation, in)) return false;
-  const std::size_t place = next++;
+  // A call that throws is none: forward may catch that and make another one in its place.
+  const std::size_t place = next;
   if (is_observing()) {
     quanta::detail::run(operation, in, out);
     observe(place, name, false, {out.begin(), out.size()});
+    ++next;
     return true;
   }
   const std::vector<Tensor> given = to_vector(in);
   const Call* call = find(place, name);
-  if (call == nullptr || !has_codes(given)) return false;
+  if (call == nullptr || !has_codes(given)) {
+    quanta::detail::run(operation, in, out);
+    ++next;
+    return true;
+  }
   if (forms_[place] != nullptr && is_int8_call(given, call->results[0].dtype)) {
     if (const auto form = with_settings(*forms_[place], operation)) {
       ran_[place].store(Ran::OnCodes, std::memory_order_relaxed);
       quanta::detail::run(*form, in, out);
+      ++next;
       return true;
     }
   }
-  if (is_form) return false;  // torch's rule for this operation, without a scale of its own
+  if (is_form) {  // torch's rule for this operation, without a scale of its own
+    quanta::detail::run(operation, in, out);
+    ++next;
+    return true;
+  }
   ran_[place].store(Ran::BetweenFloats, std::memory_order_relaxed);
   Results results = run_all(operation, dequantized(given));
   for (std::size_t i = 0; i < std::min(results.size(), call->results.size()); ++i) {
@@ -309,20 +325,26 @@ bool ForwardCalls::run(std::size_t& next, const Operation& operation, const Argu
     results[i] = quantize_per_tensor(results[i], result.scale, result.zero_point, result.dtype);
   }
   out = std::move(results);
+  ++next;
   return true;
 }
 
 std::vector<Tensor> ForwardCalls::run_module(std::size_t& next, const std::string& name,
                                              std::span<const Tensor> inputs,
                                              const Forward& forward) {
-  const std::size_t place = next++;
+  const std::size_t place = next;
   if (is_observing()) {
     std::vector<Tensor> results = forward(inputs);
     observe(place, name, true, results);
+    ++next;
     return results;
   }
   const Call* call = find(place, name);
-  if (call == nullptr || !has_codes(inputs)) return forward(inputs);
+  if (call == nullptr || !has_codes(inputs)) {
+    std::vector<Tensor> results = forward(inputs);
+    ++next;
+    return results;
+  }
   ran_[place].store(Ran::BetweenFloats, std::memory_order_relaxed);
   std::vector<Tensor> results = forward(dequantized(inputs));
   for (std::size_t i = 0; i < std::min(results.size(), call->results.size()); ++i) {
@@ -332,6 +354,7 @@ std::vector<Tensor> ForwardCalls::run_module(std::size_t& next, const std::strin
     }
     results[i] = quantize_per_tensor(results[i], result.scale, result.zero_point, result.dtype);
   }
+  ++next;
   return results;
 }
 

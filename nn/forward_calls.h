@@ -52,8 +52,10 @@ class ForwardCalls {
 
   /// Notes calls as they come and observes their results with what `activation` makes.
   explicit ForwardCalls(ObserverFactory activation);
+  /// What becomes of calls that are not in the list.
+  enum class NewCalls : bool { Note, Ignore };
   /// With calls that were noted before.
-  ForwardCalls(ObserverFactory activation, std::vector<Call> calls);
+  ForwardCalls(ObserverFactory activation, std::vector<Call> calls, NewCalls new_calls);
   /// Of a converted model.
   explicit ForwardCalls(std::vector<Call> calls);
   /// The calls of a converted list that has run, to be observed anew: those that had no codes to run
@@ -65,6 +67,7 @@ class ForwardCalls {
   ~ForwardCalls() = default;
 
   bool is_observing() const noexcept { return static_cast<bool>(activation_); }
+  NewCalls new_calls() const noexcept { return is_complete_ ? NewCalls::Ignore : NewCalls::Note; }
   /// What makes the observers; empty in a converted model.
   const ObserverFactory& activation() const noexcept { return activation_; }
   const std::vector<Call>& calls() const noexcept { return calls_; }
@@ -80,7 +83,8 @@ class ForwardCalls {
   /// numbers cannot be used.
   std::shared_ptr<ForwardCalls> converted() const;
 
-  /// "call_0", and "call_0_1" for the second of several results.
+  /// In states: "call_0", and "call_0_1" for the second of several results.
+  static std::string name_of(std::size_t place, std::size_t result, std::size_t count);
   std::vector<std::pair<std::string, std::shared_ptr<Observer>>> observers() const;
   /// "(call_0): softmax(scale=0.1, zero_point=3)", a line for each call with something to say.
   std::vector<std::string> to_strings() const;

@@ -140,10 +140,14 @@ const Tensor* StateReader::require(std::string_view name) {
 
 // Module: life -----------------------------------------------------------------------------------
 
+namespace {
+// No two hooks of the process have the same, so that an old one removes nobody else's.
+std::atomic<std::uint64_t> last_hook_id{0};
+}  // namespace
+
 struct Module::Hooks {
   std::vector<std::pair<HookId, PreHook>> pre;
   std::vector<std::pair<HookId, PostHook>> post;
-  HookId next = 1;
 };
 
 Module::Module() = default;
@@ -303,13 +307,17 @@ Tensor Module::forward(const Tensor&) const {
 }
 
 std::vector<Tensor> Module::forward_all(std::span<const Tensor> inputs) const {
-  require_inputs(inputs, 1);
+  require_count(inputs, 1);
   return {forward(inputs[0])};
 }
 
-void Module::require_inputs(std::span<const Tensor> inputs, std::size_t count) const {
+void Module::require_count(std::span<const Tensor> inputs, std::size_t count) const {
   QUANTA_CHECK(inputs.size() == count, "{}: inputs: expected {} tensor{}, got {}", type_name(),
                count, count == 1 ? "" : "s", inputs.size());
+}
+
+void Module::require_inputs(std::span<const Tensor> inputs, std::size_t count) const {
+  require_count(inputs, count);
   for (std::size_t i = 0; i < count; ++i) {
     QUANTA_CHECK(inputs[i].defined(), "{}: inputs[{}]: expected a tensor, got an undefined one",
                  type_name(), i);
@@ -332,13 +340,15 @@ Tensor Module::operator()(const Tensor& x) const {
 
 Tensor Module::call_with_hooks(const Tensor& x, const detail::PathScope& scope) const {
   const ForwardCalls::Forward run = [this](std::span<const Tensor> inputs) {
-    return run_hooks(
-        inputs, [this](std::span<const Tensor> in) { return std::vector<Tensor>{forward(in[0])}; });
+    return run_hooks(inputs, [this](std::span<const Tensor> in) {
+      require_count(in, 1);
+      return std::vector<Tensor>{forward(in[0])};
+    });
   };
   const std::span<const Tensor> inputs(&x, 1);
   CallFrame* caller = float_call_name_.empty() ? nullptr : scope.caller();
-  if (caller == nullptr) return run(inputs)[0];
-  return caller->run_module(float_call_name_, inputs, run)[0];
+  return only_result(caller == nullptr ? run(inputs)
+                                       : caller->run_module(float_call_name_, inputs, run));
 }
 
 std::vector<Tensor> Module::operator()(std::span<const Tensor> inputs) const {
@@ -379,15 +389,17 @@ std::vector<Tensor> Module::run_hooks(std::span<const Tensor> given,
 Module::HookId Module::add_pre_hook(PreHook hook) {
   if (hooks_ == nullptr) hooks_ = std::make_unique<Hooks>();
   plain_call_ = false;
-  hooks_->pre.emplace_back(hooks_->next, std::move(hook));
-  return hooks_->next++;
+  const HookId id = ++last_hook_id;
+  hooks_->pre.emplace_back(id, std::move(hook));
+  return id;
 }
 
 Module::HookId Module::add_post_hook(PostHook hook) {
   if (hooks_ == nullptr) hooks_ = std::make_unique<Hooks>();
   plain_call_ = false;
-  hooks_->post.emplace_back(hooks_->next, std::move(hook));
-  return hooks_->next++;
+  const HookId id = ++last_hook_id;
+  hooks_->post.emplace_back(id, std::move(hook));
+  return id;
 }
 
 Module::HookId Module::register_forward_pre_hook(ForwardPreHook hook) {

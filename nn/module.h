@@ -98,7 +98,8 @@ struct LoadResult {
 
 using ForwardPreHook = std::function<Tensor(const Module&, const Tensor& input)>;
 using ForwardHook = std::function<Tensor(const Module&, const Tensor& input, const Tensor& output)>;
-/// Hooks that see all inputs and outputs of a call, and may give others.
+/// Hooks that see all inputs and outputs of a call, and give those that take their places: the same
+/// ones where nothing is to change. A number that the module does not take throws ArgumentError.
 using ForwardAllPreHook =
     std::function<std::vector<Tensor>(const Module&, std::span<const Tensor> inputs)>;
 using ForwardAllHook = std::function<std::vector<Tensor>(
@@ -382,6 +383,7 @@ class Module {
   std::vector<Tensor> run_hooks(std::span<const Tensor> inputs,
                                 const ForwardCalls::Forward& forward) const;
   Tensor only_result(std::vector<Tensor> results) const;
+  void require_count(std::span<const Tensor> inputs, std::size_t count) const;
   std::shared_ptr<Module> copy_sharing_tensors() const;
   void update_plain_call() noexcept;
   void copy_owned_tensors();
@@ -448,7 +450,8 @@ class Child : public ChildSlot {
   }
   Tensor operator()(const Tensor& x) const { return (*checked())(x); }
   /// What T::forward makes of these arguments, or where it takes none such, the occupant of several
-  /// tensors. Hooks run where all are tensors.
+  /// tensors. Hooks and observers see calls whose arguments are all tensors and whose result is one;
+  /// others (masks in a struct, pairs) are calls of forward within the module's path.
   template <typename... More>
   requires(sizeof...(More) > 0) decltype(auto) operator()(const Tensor& first,
                                                           const More&... more) const {
@@ -478,6 +481,7 @@ class Child : public ChildSlot {
                              std::index_sequence<kIndex...>) {
     const Module& base = module;
     return base.only_result(base.call_all(inputs, [&](std::span<const Tensor> in) {
+      base.require_count(in, sizeof...(kIndex));
       return std::vector<Tensor>{module.forward(in[kIndex]...)};
     }));
   }

@@ -313,16 +313,15 @@ struct Runner {
                      });
   }
 
-  static bool is_guided(const Operation& operation, const Arguments& in, Results& out) {
+  static void run(const Operation& operation, const Arguments& in, Results& out) {
     OpGuide* const guide = detail::op_guide;
     if (guide == nullptr) [[likely]]
-      return false;
-    const GuideScope nobody(nullptr);
-    return guide->guide(operation, in, out);
+      return run_unguided(operation, in, out);
+    const GuideScope nobody(nullptr);  // nor for what the operation runs itself
+    if (!guide->guide(operation, in, out)) run_unguided(operation, in, out);
   }
 
-  static void run(const Operation& operation, const Arguments& in, Results& out) {
-    if (is_guided(operation, in, out)) return;
+  static void run_unguided(const Operation& operation, const Arguments& in, Results& out) {
     OpScope scope([&] { return operation.name(); });
     const std::uint64_t requiring = autograd::is_grad_enabled() ? needed(in) : 0;
     if (requiring != 0) [[unlikely]] {

@@ -10,7 +10,7 @@ namespace quanta {
 using WarningHandler = std::function<void(std::string_view text)>;
 
 /// Who gets warnings; gives the handler before. An empty one stands for the default: each text once,
-/// as a line on stderr that begins with "quanta: warning: ". What a handler throws, the caller of the
+/// a thousand texts at most, as a line on stderr that begins with "quanta: warning: ". What a handler throws, the caller of the
 /// function that warns gets.
 WarningHandler set_warning_handler(WarningHandler handler);
 

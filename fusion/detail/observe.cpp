@@ -36,6 +36,21 @@ void add_observers(Module& module, const ModuleMapping& mapping, std::set<const 
 
 }  // namespace
 
+void require_unprepared(const Module& model, std::string_view op) {
+  for (const Module::NamedModule& entry : model.named_modules()) {
+    const Module& module = *entry.module;
+    QUANTA_CHECK(module.named_observers().empty() && module.forward_calls() == nullptr,
+                 "{}: model: expected a float network, got one that is prepared already: {} '{}' "
+                 "has an observer (start from the float network again)",
+                 op, module.type_name(), entry.path);
+    QUANTA_CHECK(
+        nn::module_forms().form(module) != nn::Form::Quantized,
+        "{}: model: expected a float network, got one that is converted already: '{}' is a "
+        "quantized {} (start from the float network again)",
+        op, entry.path, module.type_name());
+  }
+}
+
 void insert_observer(Module& module) {
   const QConfig* qconfig = module.qconfig();
   if (qconfig == nullptr || !qconfig->activation) return;

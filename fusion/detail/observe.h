@@ -6,12 +6,16 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "quanta/fusion/mapping.h"
 #include "quanta/nn/module.h"
 
 namespace quanta {
+
+/// Throws ArgumentError for a model that is prepared or converted already; `op` is for the message.
+void require_unprepared(const nn::Module& model, std::string_view op);
 
 /// Attaches the activation observer of the module's QConfig, if it has one, as the module's kind is
 /// observed.

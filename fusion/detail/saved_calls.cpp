@@ -14,7 +14,15 @@ using nn::Module;
 
 constexpr const char* kObserved = "observed";
 
-Json describe(const ForwardCalls& calls) {
+// The path of the module that is called by this name; "" where it is not below the model.
+std::string path_of_called(const Module& model, const std::string& name) {
+  for (const Module::NamedModule& entry : model.named_modules()) {
+    if (entry.module->float_call_name() == name) return entry.path;
+  }
+  return {};
+}
+
+Json describe(const Module& model, const ForwardCalls& calls) {
   Json::Array list;
   for (const ForwardCalls::Call& call : calls.calls()) {
     Json::Array results;
@@ -25,12 +33,15 @@ Json describe(const ForwardCalls& calls) {
     }
     Json::Object entry;
     entry.emplace_back("name", Json(call.name));
-    if (call.is_module) entry.emplace_back("module", Json(true));
+    if (call.is_module) entry.emplace_back("module", Json(path_of_called(model, call.name)));
+    if (call.saw_infinite) entry.emplace_back("infinite", Json(true));
     entry.emplace_back("results", Json(std::move(results)));
     list.emplace_back(std::move(entry));
   }
   Json::Object object;
   if (calls.is_observing()) object.emplace_back(kObserved, Json(true));
+  const bool is_complete = calls.new_calls() == ForwardCalls::NewCalls::Ignore;
+  if (calls.is_observing() && is_complete) object.emplace_back("complete", Json(true));
   object.emplace_back("calls", Json(std::move(list)));
   return Json(std::move(object));
 }
@@ -40,6 +51,11 @@ const Json* find(const Json::Object& object, std::string_view name) {
     if (key == name) return &value;
   }
   return nullptr;
+}
+
+bool is_true(const Json::Object& object, std::string_view name) {
+  const Json* value = find(object, name);
+  return value != nullptr && value->as_bool() != nullptr && *value->as_bool();
 }
 
 class Parser {
@@ -73,6 +89,7 @@ class Parser {
     const Json::Object& entry = object(value);
     ForwardCalls::Call call{.name = string(find(entry, "name"))};
     call.is_module = find(entry, "module") != nullptr;
+    call.saw_infinite = is_true(entry, "infinite");
     for (const Json& result : array(entry, "results")) {
       call.results.push_back(this->result(string(&result), activation));
     }
@@ -111,7 +128,7 @@ Json describe_calls(const Module& model) {
   for (const Module::NamedModule& entry : model.named_modules()) {
     const std::shared_ptr<ForwardCalls>& calls = entry.module->forward_calls();
     if (calls != nullptr && (calls->is_observing() || !calls->calls().empty())) {
-      result.emplace_back(entry.path, describe(*calls));
+      result.emplace_back(entry.path, describe(model, *calls));
     }
   }
   return Json(std::move(result));
@@ -128,13 +145,34 @@ void RestoredCalls::note(Module& module) {
   before_.push_back({&module, module.forward_calls(), module.float_call_name()});
 }
 
-void RestoredCalls::put(Module& model, const Json& calls, const std::string& where) {
+namespace {
+
+// Loading lets scales be missing, as they are in files of PyTorch; in one of save_model they are not.
+void require_scales(const Parser& parser, const std::vector<ForwardCalls::Call>& list,
+                    const StateDict& state, const std::string& path) {
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const std::vector<ForwardCalls::Result>& results = list[i].results;
+    for (std::size_t j = 0; j < results.size(); ++j) {
+      if (results[j].scale <= 0.0) continue;
+      const std::string name = fmt::format("{}{}{}.scale", path, path.empty() ? "" : ".",
+                                           ForwardCalls::name_of(i, j, results.size()));
+      if (state.find(name) == nullptr) parser.refuse(fmt::format("the state has no '{}'", name));
+    }
+  }
+}
+
+}  // namespace
+
+void RestoredCalls::put(Module& model, const Json& calls, const StateDict& state,
+                        const std::string& where) {
   const std::string top;
   for (const auto& [path, value] : Parser(where, top).object(calls)) {
     const Parser parser(where, path);
     Module& module = path.empty() ? model : *model.get_submodule(path);
     const Json::Object& entry = parser.object(value);
-    const bool is_observing = find(entry, kObserved) != nullptr;
+    const bool is_observing = is_true(entry, kObserved);
+    const auto new_calls =
+        is_true(entry, "complete") ? ForwardCalls::NewCalls::Ignore : ForwardCalls::NewCalls::Note;
     const QConfig* qconfig = module.qconfig();
     const ObserverFactory activation = qconfig == nullptr ? ObserverFactory{} : qconfig->activation;
     QUANTA_CHECK(!is_observing || activation,
@@ -145,14 +183,17 @@ void RestoredCalls::put(Module& model, const Json& calls, const std::string& whe
     for (const Json& item : parser.array(entry, "calls")) {
       list.push_back(parser.call(item, activation));
       if (!list.back().is_module) continue;
-      const std::shared_ptr<Module> called = model.get_submodule(list.back().name);
+      const std::string& called_path = parser.string(find(parser.object(item), "module"));
+      if (called_path.empty()) continue;  // it stood outside of what was saved
+      const std::shared_ptr<Module> called = model.get_submodule(called_path);
       note(*called);
       called->set_float_call_name(list.back().name);
     }
+    require_scales(parser, list, state, path);
     note(module);
-    module.set_forward_calls(is_observing
-                                 ? std::make_shared<ForwardCalls>(activation, std::move(list))
-                                 : std::make_shared<ForwardCalls>(std::move(list)));
+    module.set_forward_calls(
+        is_observing ? std::make_shared<ForwardCalls>(activation, std::move(list), new_calls)
+                     : std::make_shared<ForwardCalls>(std::move(list)));
   }
 }
 

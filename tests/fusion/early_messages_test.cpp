@@ -69,6 +69,10 @@ TEST_CASE("prepare_qat: a QConfig of observers is refused") {
   CHECK_THROWS_WITH_AS(prepare_qat(net, get_default_qconfig()),
                        doctest::Contains("get_default_qat_qconfig()"), ArgumentError);
   CHECK_FALSE(net.conv1.module()->has_qconfig_attribute());
+  SmallNetwork prepared = prepare_qat(net, get_default_qat_qconfig());
+  CHECK_THROWS_WITH_AS(prepare_qat_(prepared, get_default_qat_qconfig()),
+                       doctest::Contains("prepare_qat: model: expected a float network"),
+                       ArgumentError);
 }
 
 TEST_CASE("an optimizer of parameters that are not trained is warned of") {

@@ -284,6 +284,86 @@ TEST_CASE("results that are not finite stay float") {
   CHECK(int8(x).to_float_vector()[1] == 0.0F);
 }
 
+TEST_CASE("a call that throws and is caught leaves its place to the next one") {
+  struct Careful : nn::Module {
+    nn::Child<nn::QuantStub> quant;
+    nn::Child<nn::Conv2d> conv;
+    nn::Child<nn::DeQuantStub> dequant;
+    Careful() {
+      register_module("quant", quant);
+      register_module("conv", conv, kConv);
+      register_module("dequant", dequant);
+      eval();
+    }
+    Tensor forward(const Tensor& image) const override {
+      const Tensor x = conv(quant(image));
+      Tensor y;
+      try {
+        y = x + Tensor::ones({7});
+      } catch (const Error&) {
+        y = exp(x);
+      }
+      return dequant(y);
+    }
+  };
+  manual_seed(12);
+  const Careful net;
+  const Tensor x = random_tensor({2, 4, 8, 8});
+  Careful prepared = prepare(net, min_max());
+  prepared(x);
+  prepared(x);
+  CHECK(sqnr_db(net(x), convert(prepared)(x)) > 25.0);
+}
+
+TEST_CASE("a block alone has a QConfig: its sums run on codes") {
+  struct Inner : nn::Module {
+    nn::Child<nn::QuantStub> quant;
+    nn::Child<nn::Conv2d> conv;
+    nn::Child<nn::DeQuantStub> dequant;
+    Inner() {
+      register_module("quant", quant);
+      register_module("conv", conv, kConv);
+      register_module("dequant", dequant);
+    }
+    Tensor forward(const Tensor& image) const override {
+      const Tensor x = quant(image);
+      return dequant(conv(x) + x);
+    }
+  };
+  manual_seed(13);
+  nn::Sequential net{nn::Conv2d(kConv), Inner()};
+  net.eval();
+  const Tensor x = random_tensor({2, 4, 8, 8});
+  const nn::Sequential prepared = prepare(net, QConfigMapping().set_module_name("1", min_max()));
+  prepared(x);
+  const nn::Sequential int8 = convert(prepared);
+  CHECK(sqnr_db(net(x), int8(x)) > 25.0);
+  REQUIRE(float_islands(int8).size() == 1);
+  CHECK(float_islands(int8)[0].path == "1");
+}
+
+TEST_CASE("a part of a converted model with a layer in float is saved on its own") {
+  struct Outer : nn::Module {
+    nn::Child<Three<false>> backbone;
+    Outer() {
+      register_module("backbone", backbone);
+      eval();
+    }
+    Tensor forward(const Tensor& x) const override { return backbone(x); }
+  };
+  manual_seed(14);
+  const Tensor x = random_tensor({2, 4, 8, 8});
+  const Outer prepared =
+      prepare(Outer(), QConfigMapping(min_max()).set_module_name("backbone.conv2", std::nullopt));
+  prepared(x);
+  const Outer int8 = convert(prepared);
+  const TemporaryFolder folder;
+  save_model(*int8.backbone.module(), folder / "part.safetensors");
+  Three<false> part;
+  load_model(part, folder / "part.safetensors");
+  CHECK(part(x).equal(int8(x)));
+}
+
 TEST_CASE("a FloatFunctional that is called twice in a forward is found") {
   struct Shared : nn::Module {
     nn::Child<nn::QuantStub> quant;

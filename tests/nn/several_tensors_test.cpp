@@ -79,6 +79,27 @@ TEST_CASE("modules of several tensors: calls, paths and hooks") {
   CHECK_FALSE(watched({x, y})[0].equal(doubled));
 }
 
+TEST_CASE("hooks that give another number of tensors are told, and old ids remove nothing") {
+  Heads net;
+  const Tensor x = random_tensor({2, 3}, 1);
+  const auto nothing = [](const nn::Module&, std::span<const Tensor>) {
+    return std::vector<Tensor>();
+  };
+  const auto id = net.two->register_forward_all_pre_hook(nothing);
+  CHECK_THROWS_WITH_AS(net({x, x}), doctest::Contains("expected 2 tensors, got 0"), ArgumentError);
+  net.two->remove_hook(id);
+  nn::Linear& fc = *net.two->fc.operator->();
+  const auto other = fc.register_forward_all_pre_hook(nothing);
+  CHECK(other != id);
+  CHECK_THROWS_WITH_AS(net({x, x}), doctest::Contains("expected 1 tensor, got 0"), ArgumentError);
+  fc.remove_hook(id);
+  CHECK_FALSE(fc.is_plain_call());
+  fc.remove_hook(other);
+  fc.register_forward_all_hook([](const nn::Module&, std::span<const Tensor>,
+                                  std::span<const Tensor>) { return std::vector<Tensor>(); });
+  CHECK_THROWS_WITH_AS(net({x, x}), doctest::Contains("outputs: expected one"), ArgumentError);
+}
+
 TEST_CASE("copying a module shares all tensors below, clone and deep_copy copy all") {
   nn::Sequential net{nn::Sequential{nn::Linear({.in_features = 2, .out_features = 2})},
                      nn::Linear({.in_features = 2, .out_features = 2})};

@@ -71,8 +71,7 @@ TEST_CASE("collectors: empty tensors change nothing and integers are refused by 
   }
 }
 
-TEST_CASE(
-    "collectors: a batch with NaN or infinity leaves observers and calibrators as they were") {
+TEST_CASE("collectors: a batch with NaN or infinity leaves what was seen before") {
   for (const CollectorKind& kind : collector_kinds()) {
     CAPTURE(kind.name);
     const CollectorPtr collector = fresh(kind);
