@@ -13,6 +13,7 @@
 #include "quanta/nn/container.h"
 #include "quanta/nn/optim/optimizer.h"
 #include "quanta/observers/defaults.h"
+#include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/warning.h"
 #include "small_network.h"
@@ -100,6 +101,34 @@ TEST_CASE("check: observers that still run after training are noted") {
   CHECK(has(problems[0].text, "disable_observer"));
   disable_observer(prepared);
   CHECK(check(prepared).empty());
+}
+
+TEST_CASE(
+    "check: a QConfig that cannot serve its layer, leaves without int8 form, and what throws") {
+  struct Bilinear : nn::Module {
+    Tensor weight = Tensor::ones({4});
+    Bilinear() { register_parameter("weight", weight); }
+    Tensor forward(const Tensor& x) const override { return mul(x, weight); }
+  };
+  nn::Sequential net{nn::QuantStub(), nn::Linear({.in_features = 4, .out_features = 4}), Bilinear(),
+                     nn::DeQuantStub()};
+  net.eval();
+  std::vector<Problem> problems = check(net, random_tensor({2, 4}));
+  REQUIRE(problems.size() == 2);
+  CHECK(problems[0].severity == Problem::Severity::Note);
+  CHECK(has(problems[0].text, "no quantized form"));
+  CHECK(has(problems[1].text, "mul runs in float"));
+  net.ptr(1)->set_qconfig(default_quint8_weight_qconfig());
+  problems = check(net);
+  REQUIRE_FALSE(problems.empty());
+  CHECK(problems[0].path == "1");
+  CHECK(has(problems[0].text, "its QConfig does not fit"));
+  problems =
+      check(nn::Sequential{nn::QuantStub(), nn::Linear({.in_features = 4, .out_features = 4}),
+                           nn::DeQuantStub()},
+            random_tensor({2, 5}));
+  CHECK(has(to_string(problems), "error: "));
+  CHECK(has(to_string(problems), "'1'"));
 }
 
 TEST_CASE("fuse_modules: layers that do not follow each other in the run are refused") {
