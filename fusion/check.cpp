@@ -175,6 +175,7 @@ std::vector<Problem> detail::check_by_running(Module& copy, std::span<const Tens
     prepare_(copy, qconfigs);
     copy(example);
     convert_(copy, {.uncalibrated = Uncalibrated::Allow});
+    const WarningCapture islands;  // listed below
     copy(example);
     for (const FloatIsland& island : float_islands(copy)) {
       if (!island.is_int8) problems.push_back({island.path, island.to_string(), Severity::Note});

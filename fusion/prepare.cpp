@@ -14,7 +14,6 @@
 #include "quanta/fusion/detail/float_islands.h"
 #include "quanta/fusion/detail/observe.h"
 #include "quanta/fusion/detail/qconfig_scope.h"
-#include "quanta/fusion/float_islands.h"
 #include "quanta/fusion/graph/model.h"
 #include "quanta/nn/module_forms.h"
 #include "quanta/runtime/autograd.h"
@@ -136,10 +135,7 @@ void keep_needed_calls(Module& prepared, Module& trial, std::span<const Tensor> 
   trial.eval();
   trial(example);
   convert_(trial, {.mapping = mapping, .uncalibrated = Uncalibrated::Allow, .custom = custom});
-  trial(example);
-  for (const FloatIsland& island : float_islands(trial)) {
-    if (!island.is_int8) warn("prepare: " + island.to_string());
-  }
+  trial(example);  // warns of what runs in float
   keep_calls_that_ran(prepared, trial);
 }
 

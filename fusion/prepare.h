@@ -67,8 +67,7 @@ prepare(const T& model, const QConfigMapping& qconfigs = {},
 /// model takes, runs through a trial that is prepared, converted and called. So prepare warns, once
 /// (see set_warning_handler), of what will run in float between quantized layers, only those places
 /// are observed, and what would fail in the converted model fails here. Without an example every
-/// float operation in forward is observed, and what it means is seen when the converted model runs
-/// (see float_islands).
+/// float operation in forward is observed, and the warning comes when the converted model first runs.
 template <typename T>
 requires std::is_base_of_v<nn::Module, T> T
 prepare(const T& model, const QConfigMapping& qconfigs, std::span<const Tensor> example,

@@ -11,6 +11,7 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/module_path.h"
+#include "quanta/runtime/warning.h"
 
 namespace quanta::nn {
 namespace {
@@ -168,7 +169,10 @@ std::shared_ptr<ForwardCalls> ForwardCalls::converted() const {
       made.results.push_back(call.saw_infinite ? Result{} : to_numbers(result, call.name));
     }
   }
-  return std::make_shared<ForwardCalls>(std::move(calls));
+  auto result = std::make_shared<ForwardCalls>(std::move(calls));
+  // What an example has shown was told then; what is found when the model runs is told there.
+  result->is_complete_ = is_complete_;
+  return result;
 }
 
 std::string ForwardCalls::name_of(std::size_t place, std::size_t result, std::size_t count) {
@@ -317,7 +321,12 @@ bool ForwardCalls::run(std::size_t& next, const Operation& operation, const Argu
     ++next;
     return true;
   }
-  ran_[place].store(Ran::BetweenFloats, std::memory_order_relaxed);
+  if (ran_[place].exchange(Ran::BetweenFloats) == Ran::AsItIs && !is_complete_) {
+    warn(fmt::format(
+        "{} in the forward of '{}' runs in float, between dequantize and quantize (float_islands "
+        "lists such places)",
+        name, current_module_path()));
+  }
   Results results = run_all(operation, dequantized(given));
   for (std::size_t i = 0; i < std::min(results.size(), call->results.size()); ++i) {
     const Result& result = call->results[i];
@@ -345,7 +354,9 @@ std::vector<Tensor> ForwardCalls::run_module(std::size_t& next, const std::strin
     ++next;
     return results;
   }
-  ran_[place].store(Ran::BetweenFloats, std::memory_order_relaxed);
+  if (ran_[place].exchange(Ran::BetweenFloats) == Ran::AsItIs && !is_complete_) {
+    warn(fmt::format("'{}' runs in float, between dequantize and quantize", name));
+  }
   std::vector<Tensor> results = forward(dequantized(inputs));
   for (std::size_t i = 0; i < std::min(results.size(), call->results.size()); ++i) {
     const Result& result = call->results[i];

@@ -121,7 +121,7 @@ TEST_CASE("float operations in forward: sums on codes, the rest between dequanti
   const Tensor x = random_tensor({2, 4, 8, 8}, 1);
   const Warnings warnings;
   Residual prepared = prepare(net, min_max(), x);
-  CHECK(warnings.has("forward: exp runs in float"));
+  CHECK(warnings.has("exp in the forward of 'Residual' runs in float"));
   CHECK_FALSE(warnings.has("softmax"));  // behind the DeQuantStub
   prepared(x);
   const Residual int8 = convert(prepared);
@@ -147,7 +147,14 @@ TEST_CASE("without an example the calls are noted while the model calibrates") {
   Residual shown = prepare(net, min_max(), x);
   noted(x);
   shown(x);
-  CHECK(convert(noted)(x).equal(convert(shown)(x)));
+  Warnings first_run;
+  const Residual int8 = convert(noted);
+  CHECK(first_run.text().empty());
+  CHECK(int8(x).equal(convert(shown)(x)));
+  CHECK(first_run.has("exp in the forward of 'Residual' runs in float"));
+  const std::string before = first_run.text();
+  int8(x);
+  CHECK(first_run.text() == before);
 }
 
 TEST_CASE("a layer that is excluded by name gets what explicit stubs would give") {
