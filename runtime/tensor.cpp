@@ -272,76 +272,54 @@ MemoryFormat Tensor::suggested_format() const noexcept {
                                                                        : MemoryFormat::Contiguous;
 }
 
-bool Tensor::matches_type(ElementKind wanted) const noexcept {
-  switch (impl_->dtype) {
-    case DType::Float32:
-      return wanted.kind == 'f' && wanted.bytes == 4;
-    case DType::Float64:
-      return wanted.kind == 'f' && wanted.bytes == 8;
-    case DType::Float16:
-    case DType::BFloat16:
-    case DType::UInt16:
-      return wanted.kind == 'u' && wanted.bytes == 2;
-    case DType::Int16:
-      return wanted.kind == 'i' && wanted.bytes == 2;
-    case DType::Int32:
-    case DType::QInt32:
-      return wanted.kind == 'i' && wanted.bytes == 4;
-    case DType::Int64:
-      return wanted.kind == 'i' && wanted.bytes == 8;
-    case DType::Int8:
-    case DType::QInt8:
-      return wanted.kind == 'i' && wanted.bytes == 1;
-    case DType::Bool:
-      return wanted.kind == 'b';
-    case DType::Float8E4M3FN:
-    case DType::Float8E5M2:
-    case DType::UInt8:
-    case DType::QUInt8:
-    case DType::QUInt4x2:
-    case DType::QUInt2x4:
-      return wanted.kind == 'u' && wanted.bytes == 1;
-  }
-  return false;
-}
-
 namespace {
 
 /// The C++ type of a dtype's elements, or of the bytes or codes that stand for them.
-const char* element_type(DType dtype) noexcept {
+struct ElementType {
+  char kind;
+  std::size_t bytes;
+  const char* name;
+};
+
+ElementType element_type(DType dtype) noexcept {
   switch (dtype) {
     case DType::Float32:
-      return "float";
+      return {'f', 4, "float"};
     case DType::Float64:
-      return "double";
+      return {'f', 8, "double"};
     case DType::Float16:
     case DType::BFloat16:
     case DType::UInt16:
-      return "std::uint16_t";
+      return {'u', 2, "std::uint16_t"};
     case DType::Int16:
-      return "std::int16_t";
+      return {'i', 2, "std::int16_t"};
     case DType::Int32:
     case DType::QInt32:
-      return "std::int32_t";
+      return {'i', 4, "std::int32_t"};
     case DType::Int64:
-      return "std::int64_t";
+      return {'i', 8, "std::int64_t"};
     case DType::Int8:
     case DType::QInt8:
-      return "std::int8_t";
+      return {'i', 1, "std::int8_t"};
     case DType::Bool:
-      return "bool";
+      return {'b', sizeof(bool), "bool"};
     case DType::Float8E4M3FN:
     case DType::Float8E5M2:
     case DType::UInt8:
     case DType::QUInt8:
     case DType::QUInt4x2:
     case DType::QUInt2x4:
-      return "std::uint8_t";
+      return {'u', 1, "std::uint8_t"};
   }
-  return "std::byte";
+  return {'?', 0, "std::byte"};
 }
 
 }  // namespace
+
+bool Tensor::matches_type(ElementKind wanted) const noexcept {
+  const ElementType type = element_type(impl_->dtype);
+  return wanted.kind == type.kind && wanted.bytes == type.bytes;
+}
 
 void Tensor::throw_type_mismatch(ElementKind wanted) const {
   std::string type = "bool";
@@ -352,7 +330,7 @@ void Tensor::throw_type_mismatch(ElementKind wanted) const {
       fmt::format("Tensor::data: dtype: expected a tensor whose elements are {0}, got {1}: ask a "
                   "{1} tensor for "
                   "data<{2}>(), or convert it with to(DType)",
-                  type, impl_->dtype, element_type(impl_->dtype)));
+                  type, impl_->dtype, element_type(impl_->dtype).name));
 }
 
 double Tensor::item() const {

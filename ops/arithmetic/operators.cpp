@@ -21,14 +21,12 @@ Tensor number_like(std::string_view op, double value, const Tensor& x) {
   return Tensor::scalar(value, x.dtype());
 }
 
-// What an operator in place asks before it calculates.
-void check_target(std::string_view op, const Tensor& x) {
+// The result of a binary op, calculated once x may be changed, into the elements of x.
+template <typename Calculate>
+const Tensor& change(std::string_view op, const Tensor& x, Calculate&& calculate) {
   QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", op);
   autograd::require_changeable(op, x);
-}
-
-// The result of a binary op into the elements of x.
-const Tensor& put(std::string_view op, const Tensor& x, const Tensor& result) {
+  const Tensor result = calculate();
   QUANTA_CHECK(result.sizes() == x.sizes(),
                "{}: other: expected sizes that broadcast to {}, got a result of {}", op, x.sizes(),
                result.sizes());
@@ -48,36 +46,28 @@ Tensor operator/(double value, const Tensor& x) { return div(number_like("div", 
 Tensor operator-(const Tensor& x) { return neg(x); }
 
 const Tensor& operator+=(const Tensor& x, const Tensor& other) {
-  check_target("operator+=", x);
-  return put("operator+=", x, x + other);
+  return change("operator+=", x, [&] { return x + other; });
 }
 const Tensor& operator-=(const Tensor& x, const Tensor& other) {
-  check_target("operator-=", x);
-  return put("operator-=", x, x - other);
+  return change("operator-=", x, [&] { return x - other; });
 }
 const Tensor& operator*=(const Tensor& x, const Tensor& other) {
-  check_target("operator*=", x);
-  return put("operator*=", x, x * other);
+  return change("operator*=", x, [&] { return x * other; });
 }
 const Tensor& operator/=(const Tensor& x, const Tensor& other) {
-  check_target("operator/=", x);
-  return put("operator/=", x, x / other);
+  return change("operator/=", x, [&] { return x / other; });
 }
 const Tensor& operator+=(const Tensor& x, double value) {
-  check_target("operator+=", x);
-  return put("operator+=", x, x + value);
+  return change("operator+=", x, [&] { return x + value; });
 }
 const Tensor& operator-=(const Tensor& x, double value) {
-  check_target("operator-=", x);
-  return put("operator-=", x, x - value);
+  return change("operator-=", x, [&] { return x - value; });
 }
 const Tensor& operator*=(const Tensor& x, double value) {
-  check_target("operator*=", x);
-  return put("operator*=", x, x * value);
+  return change("operator*=", x, [&] { return x * value; });
 }
 const Tensor& operator/=(const Tensor& x, double value) {
-  check_target("operator/=", x);
-  return put("operator/=", x, x / value);
+  return change("operator/=", x, [&] { return x / value; });
 }
 
 }  // namespace quanta
