@@ -45,11 +45,11 @@ void add_quant_dequant(Module& model) {
   wrap_leaves(model);
 }
 
-void detail::make_ready(Module& model, Module& copy, std::span<const Tensor> example,
+void detail::make_ready(Module& model, std::span<const Tensor> example,
                         const QuantizeOptions& options) {
   model.eval();
   if (options.fuse) {
-    fuse_modules(model, find_fusion_groups_in(copy, example, nn::FuseFor::Inference));
+    fuse_modules(model, find_fusion_groups_in(model, example, nn::FuseFor::Inference));
   }
   std::vector<Problem> errors = check(model);
   std::erase_if(

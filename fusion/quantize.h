@@ -67,8 +67,7 @@ struct QuantizeOptions {
 
 namespace detail {
 /// eval(), fuse and check, in place. Throws ArgumentError that lists what check() finds.
-void make_ready(nn::Module& model, nn::Module& copy, std::span<const Tensor> example,
-                const QuantizeOptions& options);
+void make_ready(nn::Module& model, std::span<const Tensor> example, const QuantizeOptions& options);
 void calibrate(const nn::Module& prepared, std::span<const Tensor> data,
                const QuantizeOptions& options);
 }  // namespace detail
@@ -91,10 +90,7 @@ requires std::is_base_of_v<nn::Module, T> T quantize(const T& model,
                                                      const std::function<void(const T&)>& run,
                                                      const QuantizeOptions& options = {}) {
   T ready = nn::deep_copy(model);
-  {
-    T copy = nn::deep_copy(model);
-    detail::make_ready(ready, copy, example, options);
-  }
+  detail::make_ready(ready, example, options);
   T prepared =
       prepare(ready, options.qconfigs, example, options.convert.mapping, options.convert.custom);
   run(prepared);

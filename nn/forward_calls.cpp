@@ -4,11 +4,13 @@
 #include <cmath>
 #include <utility>
 
+#include "quanta/nn/detail/from_float.h"
 #include "quanta/nn/detail/layer_options.h"
 #include "quanta/nn/detail/quantized_state.h"
 #include "quanta/nn/module.h"
 #include "quanta/ops/catalogue.h"
 #include "quanta/ops/quantize.h"
+#include "quanta/ops/reduce.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/module_path.h"
 #include "quanta/runtime/warning.h"
@@ -42,15 +44,10 @@ std::vector<Tensor> dequantized(std::span<const Tensor> tensors) {
   return result;
 }
 
+// NaN is the least and the greatest of what it is among.
 bool is_finite(const Tensor& x) {
-  if (x.is_dense()) {
-    const auto* values = static_cast<const float*>(x.data_ptr());
-    return std::all_of(values, values + x.numel(),
-                       [](float value) { return std::isfinite(value); });
-  }
-  const std::vector<float> values = x.to_float_vector();
-  return std::all_of(values.begin(), values.end(),
-                     [](float value) { return std::isfinite(value); });
+  const Tensor values = x.detach();
+  return std::isfinite(min(values).item()) && std::isfinite(max(values).item());
 }
 
 // "quantized::softmax" for "softmax": the form of the call on codes, with the scale and zero point of
@@ -91,19 +88,23 @@ bool is_int8_call(std::span<const Tensor> in, DType dtype) {
 }
 
 ForwardCalls::Result to_numbers(const ForwardCalls::Result& observed, const std::string& name) {
-  ForwardCalls::Result result;
   const std::shared_ptr<Observer>& observer = observed.observer;
-  if (observer == nullptr || !observer->has_data()) return result;
-  const ObservedQParams params = observer->calculate_qparams();
-  QUANTA_CHECK(is_quantized(observer->dtype()) && params.scale.numel() == 1,
-               "convert: {}: expected an observer of one scale for the whole tensor, got a {}",
-               name, observer->name());
-  result.scale = params.scale.item();
-  result.zero_point = params.zero_point.to_int64_vector()[0];
-  result.dtype = observer->dtype();
-  QUANTA_CHECK(std::isfinite(result.scale) && result.scale > 0.0,
-               "convert: {}: expected a finite scale > 0, got {}", name, result.scale);
-  return result;
+  if (observer == nullptr || !observer->has_data()) return {};
+  const detail::OutputParams params = detail::output_params("convert: " + name, *observer);
+  return {.observer = nullptr,
+          .scale = params.scale,
+          .zero_point = params.zero_point,
+          .dtype = params.dtype};
+}
+
+// Floats become codes where the call has scales for them.
+void quantize_results(const ForwardCalls::Call& call, std::span<Tensor> results) {
+  for (std::size_t i = 0; i < std::min(results.size(), call.results.size()); ++i) {
+    const ForwardCalls::Result& result = call.results[i];
+    Tensor& x = results[i];
+    if (result.scale <= 0.0 || !x.defined() || x.dtype() != DType::Float32) continue;
+    x = quantize_per_tensor(x, result.scale, result.zero_point, result.dtype);
+  }
 }
 
 }  // namespace
@@ -295,45 +296,29 @@ bool ForwardCalls::run(std::size_t& next, const Operation& operation, const Argu
   if (is_form ? !is_expected : !watches(operation, in)) return false;
   // A call that throws is none: forward may catch that and make another one in its place.
   const std::size_t place = next;
-  if (is_observing()) {
-    quanta::detail::run(operation, in, out);
-    observe(place, name, false, {out.begin(), out.size()});
-    ++next;
-    return true;
+  const Call* call = is_observing() ? nullptr : find(place, name);
+  const std::vector<Tensor> given = call == nullptr ? std::vector<Tensor>() : to_vector(in);
+  std::shared_ptr<const Operation> form;
+  if (call != nullptr && forms_[place] != nullptr && has_codes(given) &&
+      is_int8_call(given, call->results[0].dtype)) {
+    form = with_settings(*forms_[place], operation);
   }
-  const std::vector<Tensor> given = to_vector(in);
-  const Call* call = find(place, name);
-  if (call == nullptr || !has_codes(given)) {
-    quanta::detail::run(operation, in, out);
-    ++next;
-    return true;
-  }
-  if (forms_[place] != nullptr && is_int8_call(given, call->results[0].dtype)) {
-    if (const auto form = with_settings(*forms_[place], operation)) {
-      ran_[place].store(Ran::OnCodes, std::memory_order_relaxed);
-      quanta::detail::run(*form, in, out);
-      ++next;
-      return true;
+  if (form != nullptr) {
+    ran_[place].store(Ran::OnCodes, std::memory_order_relaxed);
+    quanta::detail::run(*form, in, out);
+  } else if (has_codes(given) && !is_form) {
+    if (ran_[place].exchange(Ran::BetweenFloats) == Ran::AsItIs && !is_complete_) {
+      warn(
+          fmt::format("{} in the forward of '{}' runs in float, between dequantize and quantize "
+                      "(float_islands lists such places)",
+                      name, current_module_path()));
     }
+    out = run_all(operation, dequantized(given));
+    quantize_results(*call, {out.begin(), out.size()});
+  } else {
+    quanta::detail::run(operation, in, out);  // in float, or by the operation's own rule for codes
   }
-  if (is_form) {  // torch's rule for this operation, without a scale of its own
-    quanta::detail::run(operation, in, out);
-    ++next;
-    return true;
-  }
-  if (ran_[place].exchange(Ran::BetweenFloats) == Ran::AsItIs && !is_complete_) {
-    warn(fmt::format(
-        "{} in the forward of '{}' runs in float, between dequantize and quantize (float_islands "
-        "lists such places)",
-        name, current_module_path()));
-  }
-  Results results = run_all(operation, dequantized(given));
-  for (std::size_t i = 0; i < std::min(results.size(), call->results.size()); ++i) {
-    const Result& result = call->results[i];
-    if (result.scale <= 0.0 || results[i].dtype() != DType::Float32) continue;
-    results[i] = quantize_per_tensor(results[i], result.scale, result.zero_point, result.dtype);
-  }
-  out = std::move(results);
+  if (is_observing()) observe(place, name, false, {out.begin(), out.size()});
   ++next;
   return true;
 }
@@ -342,29 +327,18 @@ std::vector<Tensor> ForwardCalls::run_module(std::size_t& next, const std::strin
                                              std::span<const Tensor> inputs,
                                              const Forward& forward) {
   const std::size_t place = next;
-  if (is_observing()) {
-    std::vector<Tensor> results = forward(inputs);
-    observe(place, name, true, results);
-    ++next;
-    return results;
-  }
-  const Call* call = find(place, name);
-  if (call == nullptr || !has_codes(inputs)) {
-    std::vector<Tensor> results = forward(inputs);
-    ++next;
-    return results;
-  }
-  if (ran_[place].exchange(Ran::BetweenFloats) == Ran::AsItIs && !is_complete_) {
-    warn(fmt::format("'{}' runs in float, between dequantize and quantize", name));
-  }
-  std::vector<Tensor> results = forward(dequantized(inputs));
-  for (std::size_t i = 0; i < std::min(results.size(), call->results.size()); ++i) {
-    const Result& result = call->results[i];
-    if (result.scale <= 0.0 || !results[i].defined() || results[i].dtype() != DType::Float32) {
-      continue;
+  const Call* call = is_observing() ? nullptr : find(place, name);
+  std::vector<Tensor> results;
+  if (call != nullptr && has_codes(inputs)) {
+    if (ran_[place].exchange(Ran::BetweenFloats) == Ran::AsItIs && !is_complete_) {
+      warn(fmt::format("'{}' runs in float, between dequantize and quantize", name));
     }
-    results[i] = quantize_per_tensor(results[i], result.scale, result.zero_point, result.dtype);
+    results = forward(dequantized(inputs));
+    quantize_results(*call, results);
+  } else {
+    results = forward(inputs);
   }
+  if (is_observing()) observe(place, name, true, results);
   ++next;
   return results;
 }

@@ -155,15 +155,19 @@ Module::~Module() = default;
 Module::Module(Module&&) noexcept = default;
 Module& Module::operator=(Module&&) noexcept = default;
 
+namespace {
+std::shared_ptr<ForwardCalls> copy_of(const std::shared_ptr<ForwardCalls>& calls) {
+  return calls == nullptr ? nullptr : std::make_shared<ForwardCalls>(*calls);
+}
+}  // namespace
+
 Module::Module(const Module& other)
     : children_(other.children_),
       tensors_(other.tensors_),
       hooks_(other.hooks_ == nullptr ? nullptr : std::make_unique<Hooks>(*other.hooks_)),
       observer_(other.observer_ == nullptr ? nullptr : other.observer_->clone()),
       qconfig_(other.qconfig_),
-      forward_calls_(other.forward_calls_ == nullptr
-                         ? nullptr
-                         : std::make_shared<ForwardCalls>(*other.forward_calls_)),
+      forward_calls_(copy_of(other.forward_calls_)),
       float_call_name_(other.float_call_name_),
       qconfig_assigned_(other.qconfig_assigned_),
       training_(other.training_),
@@ -194,9 +198,7 @@ Module& Module::operator=(const Module& other) {
   hooks_ = other.hooks_ == nullptr ? nullptr : std::make_unique<Hooks>(*other.hooks_);
   observer_ = other.observer_ == nullptr ? nullptr : other.observer_->clone();
   qconfig_ = other.qconfig_;
-  forward_calls_ = other.forward_calls_ == nullptr
-                       ? nullptr
-                       : std::make_shared<ForwardCalls>(*other.forward_calls_);
+  forward_calls_ = copy_of(other.forward_calls_);
   float_call_name_ = other.float_call_name_;
   qconfig_assigned_ = other.qconfig_assigned_;
   training_ = other.training_;

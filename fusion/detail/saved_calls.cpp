@@ -46,15 +46,8 @@ Json describe(const Module& model, const ForwardCalls& calls) {
   return Json(std::move(object));
 }
 
-const Json* find(const Json::Object& object, std::string_view name) {
-  for (const auto& [key, value] : object) {
-    if (key == name) return &value;
-  }
-  return nullptr;
-}
-
-bool is_true(const Json::Object& object, std::string_view name) {
-  const Json* value = find(object, name);
+bool is_true(const Json& object, std::string_view name) {
+  const Json* value = object.find(name);
   return value != nullptr && value->as_bool() != nullptr && *value->as_bool();
 }
 
@@ -71,8 +64,8 @@ class Parser {
     return *value.as_object();
   }
 
-  const Json::Array& array(const Json::Object& object, std::string_view name) const {
-    const Json* value = find(object, name);
+  const Json::Array& array(const Json& object, std::string_view name) const {
+    const Json* value = object.find(name);
     if (value == nullptr || value->as_array() == nullptr) {
       refuse(fmt::format("expected an array '{}'", name));
     }
@@ -86,11 +79,10 @@ class Parser {
 
   /// `activation` makes observers; empty when the module has no QConfig.
   ForwardCalls::Call call(const Json& value, const ObserverFactory& activation) const {
-    const Json::Object& entry = object(value);
-    ForwardCalls::Call call{.name = string(find(entry, "name"))};
-    call.is_module = find(entry, "module") != nullptr;
-    call.saw_infinite = is_true(entry, "infinite");
-    for (const Json& result : array(entry, "results")) {
+    ForwardCalls::Call call{.name = string(value.find("name"))};
+    call.is_module = value.find("module") != nullptr;
+    call.saw_infinite = is_true(value, "infinite");
+    for (const Json& result : array(value, "results")) {
       call.results.push_back(this->result(string(&result), activation));
     }
     return call;
@@ -180,10 +172,10 @@ void RestoredCalls::put(Module& model, const Json& calls, const StateDict& state
                  "saved model was prepared with), got none",
                  path);
     std::vector<ForwardCalls::Call> list;
-    for (const Json& item : parser.array(entry, "calls")) {
+    for (const Json& item : parser.array(value, "calls")) {
       list.push_back(parser.call(item, activation));
       if (!list.back().is_module) continue;
-      const std::string& called_path = parser.string(find(parser.object(item), "module"));
+      const std::string& called_path = parser.string(item.find("module"));
       if (called_path.empty()) continue;  // it stood outside of what was saved
       const std::shared_ptr<Module> called = model.get_submodule(called_path);
       note(*called);

@@ -40,20 +40,24 @@ OutputParams output_params(std::string_view op, const Module& module) {
                "{}: module: expected an observed {} (prepare the model first), got one without an "
                "observer",
                op, module.type_name());
-  QUANTA_CHECK(is_quantized(observer->dtype()),
+  return output_params(op, *observer);
+}
+
+OutputParams output_params(std::string_view op, const Observer& observer) {
+  QUANTA_CHECK(is_quantized(observer.dtype()),
                "{}: activation_post_process: expected an observer for a quantized dtype, got a {} "
                "for {}",
-               op, observer->name(), observer->dtype());
-  QUANTA_CHECK(observer->has_data(),
+               op, observer.name(), observer.dtype());
+  QUANTA_CHECK(observer.has_data(),
                "{}: activation_post_process: expected an observer that saw data (run calibration "
                "batches through the prepared model), got a {} that saw none",
-               op, observer->name());
-  const ObservedQParams observed = observer->calculate_qparams();
+               op, observer.name());
+  const ObservedQParams observed = observer.calculate_qparams();
   QUANTA_CHECK(observed.scale.numel() == 1,
                "{}: activation_post_process: expected one scale for the whole tensor, got {}", op,
                observed.scale.numel());
   OutputParams params{observed.scale.item(), observed.zero_point.to_int64_vector()[0],
-                      observer->dtype()};
+                      observer.dtype()};
   QUANTA_CHECK(std::isfinite(params.scale) && params.scale > 0.0,
                "{}: scale: expected a finite number > 0 (did the calibration data hold infinite "
                "values?), got {}",

@@ -28,6 +28,8 @@ struct OutputParams {
 /// Scale, zero point and dtype from the observer of the module's output. Throws ArgumentError
 /// without qconfig or observer, before it saw data, and for a dtype that no activation can have.
 OutputParams output_params(std::string_view op, const Module& module);
+/// The same of an observer.
+OutputParams output_params(std::string_view op, const Observer& observer);
 
 /// output_params of a module whose kernels write QUInt8 only. Throws UnsupportedError for another
 /// dtype.

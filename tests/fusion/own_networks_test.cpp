@@ -1,7 +1,9 @@
 #include <doctest/doctest.h>
 
+#include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "quanta/fusion/float_islands.h"
@@ -62,21 +64,34 @@ void check_saved_and_frozen(const Net& int8, const Net& fresh, const Tensor& x) 
   CHECK(freeze(loaded, x)(x).equal(y));
 }
 
+template <typename Net>
+struct OneCall {
+  Net int8;
+  std::vector<Tensor> data;
+  Tensor x;
+};
+
+/// A network of random weights, to int8 with one call, whose results have `least_db` at least.
+template <typename Net>
+OneCall<Net> check_one_call(std::uint64_t seed, const Dims& sizes, double least_db) {
+  manual_seed(seed);
+  const Net net = with_statistics(Net(), sizes);
+  std::vector<Tensor> data = batches(sizes, 4);
+  Net int8 = quantize(net, data[0], data);
+  const Tensor x = random_tensor(sizes, 7);
+  CHECK(sqnr_db(net(x), int8(x)) > least_db);
+  check_saved_and_frozen(int8, Net(), x);
+  return {std::move(int8), std::move(data), x};
+}
+
 }  // namespace
 
 TEST_CASE("a U-Net whose forward joins tensors with cat: one call to int8") {
-  manual_seed(1);
-  const Dims sizes{2, 3, 32, 32};
-  const UNet net = with_statistics(UNet(), sizes);
-  const std::vector<Tensor> data = batches(sizes, 4);
-  const UNet int8 = quantize(net, data[0], data);
-  const Tensor x = random_tensor(sizes, 7);
-  CHECK(sqnr_db(net(x), int8(x)) > 30.0);
+  const auto [int8, data, x] = check_one_call<UNet>(1, {2, 3, 32, 32}, 30.0);
   for (const FloatIsland& island : float_islands(int8)) {
     CHECK_MESSAGE(island.is_int8, island.to_string());
   }
   CHECK(float_islands(int8).size() == 2);
-  check_saved_and_frozen(int8, UNet(), x);
   FusionGroups groups;
   for (const char* block : {"down1", "down2", "bottom", "up2", "up1"}) {
     for (const char* i : {"1", "2"}) {
@@ -89,14 +104,7 @@ TEST_CASE("a U-Net whose forward joins tensors with cat: one call to int8") {
 }
 
 TEST_CASE("a ShuffleNet with chunk, cat and channel_shuffle: one call to int8") {
-  manual_seed(2);
-  const Dims sizes{2, 3, 32, 32};
-  const ShuffleNet net = with_statistics(ShuffleNet(), sizes);
-  const std::vector<Tensor> data = batches(sizes, 4);
-  const ShuffleNet int8 = quantize(net, data[0], data);
-  const Tensor x = random_tensor(sizes, 7);
-  CHECK(sqnr_db(net(x), int8(x)) > 30.0);
-  check_saved_and_frozen(int8, ShuffleNet(), x);
+  const auto [int8, data, x] = check_one_call<ShuffleNet>(2, {2, 3, 32, 32}, 30.0);
   FusionGroups groups{{"conv1", "bn1", "relu1"}};
   for (const char* i : {"0", "1", "2"}) {
     const std::string branch = std::string("stage.") + i + ".branch.";
@@ -109,14 +117,7 @@ TEST_CASE("a ShuffleNet with chunk, cat and channel_shuffle: one call to int8") 
 }
 
 TEST_CASE("a CRNN whose recurrent part stays in float or becomes dynamic") {
-  manual_seed(3);
-  const Dims sizes{2, 1, 16, 64};
-  const Crnn net = with_statistics(Crnn(), sizes);
-  const std::vector<Tensor> data = batches(sizes, 4);
-  const Crnn int8 = quantize(net, data[0], data);
-  const Tensor x = random_tensor(sizes, 7);
-  CHECK(sqnr_db(net(x), int8(x)) > 40.0);
-  check_saved_and_frozen(int8, Crnn(), x);
+  static_cast<void>(check_one_call<Crnn>(3, {2, 1, 16, 64}, 40.0));
 }
 
 TEST_CASE("a text encoder with a mask: dynamic, weight-only, saved and frozen with two inputs") {

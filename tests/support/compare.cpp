@@ -8,6 +8,7 @@
 #include <cstring>
 #include <exception>
 
+#include "quanta/ops/sqnr.h"
 #include "quanta/runtime/error.h"
 
 namespace quanta::test {
@@ -27,15 +28,7 @@ double largest_difference(const Tensor& lhs, const Tensor& rhs) {
 
 double sqnr_db(const Tensor& reference, const Tensor& value) {
   REQUIRE(reference.sizes() == value.sizes());
-  const std::vector<float> want = reference.to_float_vector();
-  const std::vector<float> got = value.to_float_vector();
-  double signal = 0.0;
-  double noise = 0.0;
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    signal += std::pow(static_cast<double>(want[i]), 2);
-    noise += std::pow(static_cast<double>(want[i]) - static_cast<double>(got[i]), 2);
-  }
-  return 10.0 * std::log10(signal / noise);
+  return sqnr(reference, value);
 }
 
 bool same_bits(const std::vector<float>& lhs, const std::vector<float>& rhs) {
