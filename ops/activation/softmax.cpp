@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "quanta/ops/activation.h"
+#include "quanta/ops/activation/cpu_softmax_codes.h"
 #include "quanta/ops/activation/families.h"
 #include "quanta/ops/activation/pointwise.h"
 #include "quanta/ops/activation/softmax_gradient.h"
@@ -126,23 +127,43 @@ void log_softmax_lines(const Tensor& x, const Tensor& out, std::int64_t axis) {
   });
 }
 
-// function(src, dst, length) of rows of `length` codes, through floats that stay in the L1 cache.
-template <typename T, typename RowFunction>
-void map_rows_of_codes(const QTensor& x, const QTensor& out, std::int64_t length,
-                       const RowFunction& function) {
+// function(first row, row behind the last one) of rows of `length` codes, in several threads.
+template <typename RowsFunction>
+void for_rows_of_codes(const Tensor& x, std::int64_t length, RowsFunction&& function) {
+  const std::int64_t grain = std::max<std::int64_t>(1, cpu::kElementGrain / 8 / length);
+  parallel_for(x.numel() / length, grain, function);
+}
+
+// log_softmax through floats that stay in the L1 cache.
+template <typename T>
+void log_softmax_rows_of_codes(const QTensor& x, const QTensor& out, std::int64_t length) {
   const auto* src = static_cast<const T*>(x.data_ptr());
   auto* dst = static_cast<T*>(out.data_ptr());
   const auto scale = static_cast<float>(x.quantizer().scale);
   const auto zero_point = static_cast<std::int32_t>(x.quantizer().zero_point);
   const cpu::QuantizeArgs args = cpu::ScalarQuantizer(out).args();
-  const std::int64_t grain = std::max<std::int64_t>(1, cpu::kElementGrain / 8 / length);
-  parallel_for(x.numel() / length, grain, [&](std::int64_t begin, std::int64_t end) {
+  for_rows_of_codes(x, length, [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> row(static_cast<std::size_t>(length));
     std::vector<float> result(static_cast<std::size_t>(length));
     for (std::int64_t i = begin * length; i < end * length; i += length) {
       cpu::dequantize(src + i, row.data(), length, scale, zero_point, cpu::Store::Cached);
-      function(row.data(), result.data(), length);
+      log_softmax_row(row.data(), result.data(), length);
       cpu::quantize(result.data(), dst + i, length, args, cpu::Store::Cached);
+    }
+  });
+}
+
+void softmax_rows_of_codes(const QTensor& x, const QTensor& out, std::int64_t length) {
+  const auto* src = static_cast<const std::uint8_t*>(x.data_ptr());
+  auto* dst = static_cast<std::uint8_t*>(out.data_ptr());
+  const cpu::SoftmaxSource source{static_cast<float>(x.quantizer().scale),
+                                  static_cast<std::int32_t>(x.quantizer().zero_point),
+                                  x.dtype() == DType::QInt8};
+  const cpu::QuantizeArgs args = cpu::ScalarQuantizer(out).args();
+  for_rows_of_codes(x, length, [&](std::int64_t begin, std::int64_t end) {
+    cpu::SoftmaxCodes& softmax = cpu::SoftmaxCodes::of_thread(source);
+    for (std::int64_t i = begin * length; i < end * length; i += length) {
+      softmax.row(src + i, length, args, dst + i);
     }
   });
 }
@@ -296,11 +317,7 @@ struct SoftmaxOfCodes : Op<Derived> {
                   out[0]);
       return Derived::kSteps;
     }
-    if (x.dtype() == DType::QUInt8) {
-      map_rows_of_codes<std::uint8_t>(QTensor(x), QTensor(out[0]), x.size(-1), Derived::row);
-    } else {
-      map_rows_of_codes<std::int8_t>(QTensor(x), QTensor(out[0]), x.size(-1), Derived::row);
-    }
+    Derived::rows(QTensor(x), QTensor(out[0]));
     return "simd";
   }
   static std::span<const AttributeInfo> attribute_table() {
@@ -315,8 +332,8 @@ struct QuantizedSoftmax final : SoftmaxOfCodes<QuantizedSoftmax> {
   static constexpr std::string_view kName = "quantized::softmax";
   static constexpr std::string_view kSteps = "dequantize, softmax, quantize";
   static Tensor of_floats(const Tensor& x, std::int64_t axis) { return quanta::softmax(x, axis); }
-  static void row(const float* src, float* dst, std::int64_t length) {
-    cpu::softmax_row(src, length, dst);
+  static void rows(const QTensor& x, const QTensor& out) {
+    softmax_rows_of_codes(x, out, x.size(-1));
   }
 };
 
@@ -326,8 +343,12 @@ struct QuantizedLogSoftmax final : SoftmaxOfCodes<QuantizedLogSoftmax> {
   static Tensor of_floats(const Tensor& x, std::int64_t axis) {
     return quanta::log_softmax(x, axis);
   }
-  static void row(const float* src, float* dst, std::int64_t length) {
-    log_softmax_row(src, dst, length);
+  static void rows(const QTensor& x, const QTensor& out) {
+    if (x.dtype() == DType::QUInt8) {
+      log_softmax_rows_of_codes<std::uint8_t>(x, out, x.size(-1));
+    } else {
+      log_softmax_rows_of_codes<std::int8_t>(x, out, x.size(-1));
+    }
   }
 };
 

@@ -11,7 +11,7 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
-#include "quanta/ops/cpu/simd/exp_simd.h"
+#include "quanta/ops/cpu/simd/softmax_simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
@@ -19,13 +19,11 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A row is taken 16 floats at a time on every instruction set; element i belongs to the partial
-// sum i % 16.
-constexpr std::int64_t kBlock = 16;
-using Tag = hn::CappedTag<float, kBlock>;
-constexpr std::size_t kStep = hn::MaxLanes(Tag());
-constexpr std::size_t kVectors = static_cast<std::size_t>(kBlock) / kStep;
-using Vector = hn::Vec<Tag>;
+constexpr std::int64_t kBlock = kSoftmaxBlock;
+using Tag = SoftmaxTag;
+constexpr std::size_t kStep = kSoftmaxStep;
+constexpr std::size_t kVectors = kSoftmaxVectors;
+using Vector = SoftmaxVector;
 
 struct Block {
   Vector part[kVectors];
@@ -79,49 +77,22 @@ HWY_INLINE Vector find_largest(const float* src, std::int64_t whole, std::size_t
 }
 
 // Turns a block into its exponentials and adds them to `sums`.
-HWY_INLINE void exp_block(Block& x, Vector largest, Block& sums) {
+HWY_INLINE void exp_block(Block& x, Vector largest, SoftmaxSums& sums) {
   for (std::size_t k = 0; k < kVectors; ++k) {
     x.part[k] = exp_of_negative(Tag(), hn::Sub(x.part[k], largest));
     sums.part[k] = hn::Add(sums.part[k], x.part[k]);
   }
 }
 
-// Division by the one sum, rounded as the instruction rounds: Markstein's two corrections of the
-// product with the rounded reciprocal, whose remainders are exact where nothing underflows.
-class Divisor {
- public:
-  explicit Divisor(float sum)
-      : sum_(hn::Set(Tag(), sum)), reciprocal_(hn::Div(hn::Set(Tag(), 1.0F), sum_)) {}
-
-  HWY_INLINE void operator()(Block& x) const {
-    for (std::size_t k = 0; k < kVectors; ++k) x.part[k] = quotient(x.part[k]);
-  }
-
- private:
-  HWY_INLINE Vector quotient(Vector x) const {
-#if QUANTA_VECTORS  // which has no fused multiply-add
-    const Tag d;
-    const auto exact = hn::Or(hn::Ge(x, hn::Set(d, 0x1p-100F)), hn::Eq(x, hn::Zero(d)));
-    if (HWY_LIKELY(hn::AllTrue(d, exact))) {
-      const auto first = hn::Mul(x, reciprocal_);
-      const auto second = hn::MulAdd(hn::NegMulAdd(first, sum_, x), reciprocal_, first);
-      return hn::MulAdd(hn::NegMulAdd(second, sum_, x), reciprocal_, second);
-    }
-#endif
-    return hn::Div(x, sum_);
-  }
-
-  Vector sum_;
-  Vector reciprocal_;
-};
+HWY_INLINE void divide_block(const SoftmaxDivisor& divide, Block& x) {
+  for (std::size_t k = 0; k < kVectors; ++k) x.part[k] = divide(x.part[k]);
+}
 
 void SoftmaxRow(const float* src, std::int64_t count, float* dst) {
-  const Tag d;
   const auto rest = static_cast<std::size_t>(count % kBlock);
   const std::int64_t whole = count - static_cast<std::int64_t>(rest);
   const auto largest = find_largest(src, whole, rest);
-  Block sums;
-  for (std::size_t k = 0; k < kVectors; ++k) sums.part[k] = hn::Zero(d);
+  SoftmaxSums sums;
   for (std::int64_t i = 0; i < whole; i += kBlock) {
     Block x = load_block(src + i);
     exp_block(x, largest, sums);
@@ -130,18 +101,13 @@ void SoftmaxRow(const float* src, std::int64_t count, float* dst) {
   Block last = load_part(src + whole, rest);
   exp_block(last, largest, sums);
 
-  float lanes[kBlock];
-  store_block(sums, lanes);
-  for (std::int64_t width = kBlock / 2; width > 0; width /= 2) {
-    for (std::int64_t k = 0; k < width; ++k) lanes[k] += lanes[k + width];
-  }
-  const Divisor divide(lanes[0]);
+  const SoftmaxDivisor divide(sums.total());
   for (std::int64_t i = 0; i < whole; i += kBlock) {
     Block x = load_block(dst + i);
-    divide(x);
+    divide_block(divide, x);
     store_block(x, dst + i);
   }
-  divide(last);
+  divide_block(divide, last);
   store_part(last, rest, dst + whole);
 }
 

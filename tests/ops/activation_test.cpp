@@ -7,8 +7,10 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <vector>
 
 #include "elementwise_support.h"
+#include "quanta/ops/activation/cpu_softmax_codes.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/cpu/lookup.h"
 #include "quanta/ops/quantize.h"
@@ -383,6 +385,41 @@ TEST_CASE("softmax: infinities and NaN come out as in torch on every instruction
       }
     }
   });
+}
+
+TEST_CASE("quantized::softmax: the codes of the float function on every instruction set") {
+  Generator generator(24);
+  for (const DType dtype : {DType::QUInt8, DType::QInt8}) {
+    const std::int64_t zero_point = dtype == DType::QInt8 ? -128 : 0;
+    // Exponentials that nearly all count, that fall off within a few codes, and infinite floats.
+    for (const double scale : {0.01, 0.3, 40.0, 3e36}) {
+      for (const std::int64_t length : {1, 3, 15, 16, 17, 40, 100, 255, 319, 320, 321, 1000}) {
+        const QTensor x = test::random_codes({7, length}, dtype, scale, 13, generator);
+        const QTensor want =
+            quantize_per_tensor(softmax(dequantize(x), 1), 1.0 / 256, zero_point, dtype);
+        const auto* src = static_cast<const std::uint8_t*>(x.data_ptr());
+        const auto* codes = static_cast<const std::uint8_t*>(want.data_ptr());
+        const cpu::QuantizeArgs out{256.0F, static_cast<std::int32_t>(zero_point),
+                                    static_cast<std::int32_t>(zero_point),
+                                    static_cast<std::int32_t>(zero_point + 255),
+                                    static_cast<std::int32_t>(zero_point + 255)};
+        for_each_target([&] {
+          CAPTURE(length);
+          CAPTURE(scale);
+          CHECK(quantized::softmax(x, 1, 1.0 / 256, zero_point).equal(want));
+          // Tables of this instruction set: the first rows have none yet.
+          cpu::SoftmaxCodes rows({static_cast<float>(scale), 13, dtype == DType::QInt8});
+          std::vector<std::uint8_t> got(static_cast<std::size_t>(length));
+          for (std::int64_t row = 0; row < 21; ++row) {
+            rows.row(src + row % 7 * length, length, out, got.data());
+            REQUIRE(std::equal(got.begin(), got.end(), codes + row % 7 * length));
+          }
+        });
+      }
+    }
+  }
+  const QTensor x = test::random_codes({2, 3}, DType::QUInt8, 0.1, 0, generator);
+  CHECK(quantized::softmax(x.slice(0, 0, 0).as_quantized(), 1, 1.0 / 256, 0).sizes() == Dims{0, 3});
 }
 
 TEST_CASE("activations: empty tensors stay empty") {

@@ -65,11 +65,16 @@ void add_activations() {
         quantized::prelu(x, weight, kScale, kZeroPoint);
       },
       [weight = Tensor::ones({64})](const Tensor& x) { prelu(x, weight); });
-  add_benchmark("softmax/128x512", {.bytes = 2.0 * 128 * 512}, [] {
-    const Dims sizes{128, 512};
-    return std::pair{[x = quint8_input(sizes)] { quantized::softmax(x, 1, 1.0 / 256, 0); },
-                     [x = float_input(sizes)] { softmax(x, 1); }};
-  });
+  // Long rows, and those of an encoder's attention over 128 tokens.
+  for (const Dims& sizes : {Dims{128, 512}, Dims{1536, 128}}) {
+    const double elements = static_cast<double>(sizes[0] * sizes[1]);
+    add_benchmark("softmax/" + std::to_string(sizes[0]) + "x" + std::to_string(sizes[1]),
+                  {.bytes = 2.0 * elements}, [sizes] {
+                    return std::pair{
+                        [x = quint8_input(sizes)] { quantized::softmax(x, 1, 1.0 / 256, 0); },
+                        [x = float_input(sizes)] { softmax(x, 1); }};
+                  });
+  }
 }
 
 void add_arithmetic() {
