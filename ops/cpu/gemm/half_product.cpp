@@ -11,9 +11,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <type_traits>
 
 #include "quanta/ops/cpu/onednn/onednn.h"
 #include "quanta/ops/cpu/simd/target.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/half.h"
 
 // Each output is the sum of the sums of kBlockDepth products each, one after the other, and each of
@@ -72,6 +74,7 @@ struct Block {
   std::int64_t row, panel, first_k, depth;
   const T* weight;  ///< of `panel` and `first_k`; panels lie `stride` apart
   std::int64_t stride;
+  const std::uint16_t* next = nullptr;  ///< halves that are wanted soon, panels as in the call
 };
 
 /// Adds the block's sums to what earlier blocks gave; the last one ends with the bias and relu.
@@ -118,6 +121,19 @@ HWY_INLINE void multiply_block(const HalfProduct& call, const Block<T>& block, f
   const Ending ending{block.first_k == 0, block.first_k + block.depth == call.in_features};
   const std::int64_t channel = block.panel * kHalfPanel;
   const bool whole = channel + kCount * kHalfPanel <= call.out_features;
+  if (whole && !ending.last) {
+    float* dst = out + block.row * call.out_features + channel;
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r, dst += call.out_features) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kWidth; ++v) {
+        float* at = dst + v * kLanes;
+        const auto sum = ending.first ? acc[r][v] : hn::Add(hn::LoadU(FloatTag(), at), acc[r][v]);
+        hn::StoreU(sum, FloatTag(), at);
+      }
+    }
+    return;
+  }
   const float* bias = call.bias != nullptr ? call.bias + channel : nullptr;
 #pragma GCC unroll 8
   for (int v = 0; v < kWidth; ++v) {
@@ -153,10 +169,30 @@ void multiply_panels(const HalfProduct& call, Block<T> block, std::int64_t count
   if constexpr (kCount > 1) multiply_panels<kRows, kCount / 2>(call, block, count, out);
 }
 
+/// Rows at a time with weights that are floats already: more sums are held, as no register is
+/// needed to convert.
+inline constexpr int kFloatRows = 6;
+
+/// A share of the next halves, which come from memory while the products of these rows are taken.
+HWY_INLINE void prefetch_share(const HalfProduct& call, const Block<float>& block,
+                               std::int64_t count) {
+  constexpr std::int64_t kLine = 32;  // halves
+  const std::int64_t groups = ceil_div(call.rows, std::int64_t{kFloatRows});
+  const std::int64_t lines = ceil_div(kBlockDepth * kHalfPanel / kLine, groups);
+  const std::int64_t first = block.row / kFloatRows * lines * kLine;
+  for (std::int64_t panel = 0; panel < count; ++panel) {
+    const std::uint16_t* at = block.next + panel * call.in_features * kHalfPanel + first;
+    for (std::int64_t line = 0; line < lines; ++line) __builtin_prefetch(at + line * kLine, 0, 2);
+  }
+}
+
 /// The rows of the call from the block's on, kRows at a time; the rest fewer at a time.
 template <int kRows, typename T>
 void multiply_rows(const HalfProduct& call, Block<T> block, std::int64_t count, float* out) {
   for (; block.row + kRows <= call.rows; block.row += kRows) {
+    if constexpr (kRows == kFloatRows && std::is_same_v<T, float>) {
+      if (block.next != nullptr) prefetch_share(call, block, count);
+    }
     multiply_panels<kRows, kBlocks.half_panels>(call, block, count, out);
   }
   if constexpr (kRows > 1) multiply_rows<kRows / 2>(call, block, count, out);
@@ -191,7 +227,7 @@ void multiply(const HalfProduct& call, std::int64_t begin, std::int64_t end, flo
         multiply_panels<1, kBlocks.half_panels_of_one>(call, block, count, out);
       } else if (call.floats != nullptr) {
         floats.weight += at;
-        multiply_rows<kBlocks.half_rows>(call, floats, count, out);
+        multiply_rows<kFloatRows>(call, floats, count, out);
       } else if (!converts) {
         multiply_rows<kBlocks.half_rows>(call, block, count, out);
       } else {
@@ -200,8 +236,13 @@ void multiply(const HalfProduct& call, std::int64_t begin, std::int64_t end, flo
             static_cast<std::size_t>(kConverted * kBlockDepth * kHalfPanel) * sizeof(float)));
         to_floats(block, count, converted);
         floats.weight = converted;
+        if (k + kBlockDepth < call.in_features) {
+          floats.next = call.panels + at + kBlockDepth * kHalfPanel;
+        } else if (panel + step < end) {
+          floats.next = call.panels + (panel + step) * stride;
+        }
         floats.stride = depth * kHalfPanel;
-        multiply_rows<kBlocks.half_rows>(call, floats, count, out);
+        multiply_rows<kFloatRows>(call, floats, count, out);
       }
     }
   }
