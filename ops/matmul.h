@@ -38,9 +38,14 @@ Tensor einsum(std::string_view equation, std::span<const Tensor> operands);
 
 namespace quantized {
 
-/// Dequantize, matrix product in float32, quantize into the given parameters. Operands are
-/// quantized per tensor with one dtype, QUInt8 or QInt8. Throws ArgumentError as the float function
-/// does, and for parameters that the dtype cannot have.
+/// What quantize makes of the product of the dequantized operands, with exact sums:
+///
+///   quantize(float(sum of (a - za) * (b - zb)) * (sa * sb))
+///
+/// torch adds up rounded products, so that its codes can be a unit away where the result lies
+/// between two. Operands are quantized per tensor with one dtype, QUInt8 or QInt8. An inner
+/// dimension of more than 33025, whose sums may not fit into 32 bits, goes through floats. Throws
+/// ArgumentError as the float function does, and for parameters that the dtype cannot have.
 QTensor matmul(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point);
 /// The same for two batches of matrices, [B, M, K] and [B, K, N].
 QTensor bmm(const QTensor& lhs, const QTensor& rhs, double scale, std::int64_t zero_point);

@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "quanta/ops/cpu/gemm/multiply_codes.h"
 #include "quanta/ops/cpu/quantized_operands.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
+#include "quanta/ops/matmul/cpu_codes.h"
 #include "quanta/ops/matmul/cpu_matmul.h"
 #include "quanta/ops/matmul/families.h"
 #include "quanta/ops/matmul/gradient.h"
@@ -47,6 +49,13 @@ Dims product_sizes(std::string_view op, const Tensor& lhs, const Tensor& rhs) {
   Dims sizes = broadcast_sizes(batch_of(left), batch_of(right), op);
   sizes.push_back(left[left.size() - 2]);
   sizes.push_back(right.back());
+  return sizes;
+}
+
+// The same without the 1 that a vector stands for.
+Dims without_vectors(Dims sizes, const Tensor& lhs, const Tensor& rhs) {
+  if (rhs.dim() == 1) sizes.erase(sizes.size() - 1);
+  if (lhs.dim() == 1) sizes.erase(sizes.size() - (rhs.dim() == 1 ? 1 : 2));
   return sizes;
 }
 
@@ -152,10 +161,7 @@ struct MatrixProduct final : Op<MatrixProduct<kForm>> {
     check_operand(kName, "rhs", rhs);
     QUANTA_CHECK(lhs.dtype() == rhs.dtype(), "{}: rhs: expected {} as lhs has, got {}", kName,
                  lhs.dtype(), rhs.dtype());
-    Dims sizes = product_sizes(kName, lhs, rhs);
-    if (rhs.dim() == 1) sizes.erase(sizes.size() - 1);
-    if (lhs.dim() == 1) sizes.erase(sizes.size() - (rhs.dim() == 1 ? 1 : 2));
-    out.add(sizes, lhs.dtype());
+    out.add(without_vectors(product_sizes(kName, lhs, rhs), lhs, rhs), lhs.dtype());
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     return multiply(in[0], in[1], out[0]);
@@ -174,7 +180,7 @@ struct MatrixProduct final : Op<MatrixProduct<kForm>> {
 };
 
 template <Form kForm>
-struct QuantizedMatrixProduct final : ComposedOp<QuantizedMatrixProduct<kForm>> {
+struct QuantizedMatrixProduct final : Op<QuantizedMatrixProduct<kForm>> {
   static constexpr std::string_view kName =
       kForm == Form::Bmm ? "quantized::bmm" : "quantized::matmul";
   static constexpr ArgumentCount kArguments{2};
@@ -184,7 +190,8 @@ struct QuantizedMatrixProduct final : ComposedOp<QuantizedMatrixProduct<kForm>> 
   QuantizedMatrixProduct() = default;
   QuantizedMatrixProduct(double scale_out, std::int64_t zero_point_out)
       : scale(scale_out), zero_point(zero_point_out) {}
-  std::vector<Tensor> compose(const Arguments& in) const override {
+
+  void infer(const Arguments& in, Results& out) const override {
     const Tensor& lhs = in[0];
     const Tensor& rhs = in[1];
     if (kForm == Form::Bmm) check_batches(kName, lhs, rhs);
@@ -194,11 +201,31 @@ struct QuantizedMatrixProduct final : ComposedOp<QuantizedMatrixProduct<kForm>> 
                  lhs.dtype(), rhs.dtype());
     QUANTA_SUPPORTED(lhs.dtype() != DType::QInt32,
                      "{}: lhs: expected QUInt8 or QInt8 on the CPU, got QInt32", kName);
-    check_quantizer(kName, Quantizer::per_tensor(scale, zero_point), lhs.dtype(), {});
-    product_sizes(kName, lhs, rhs);
-    return {quantize_per_tensor(matmul(dequantize(lhs), dequantize(rhs)), scale, zero_point,
-                                lhs.dtype())};
+    const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
+    check_quantizer(kName, quantizer, lhs.dtype(), {});
+    out.add(without_vectors(product_sizes(kName, lhs, rhs), lhs, rhs), lhs.dtype(), quantizer);
   }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const QTensor lhs(in[0]);
+    const QTensor rhs(in[1]);
+    const std::int64_t depth = lhs.sizes().back();
+    if (depth == 0 || depth > cpu::kMaxExactDepth) {
+      copy_result(quantize_per_tensor(quanta::matmul(dequantize(lhs), dequantize(rhs)), scale,
+                                      zero_point, lhs.dtype()),
+                  out[0]);
+      return "dequantize, matmul, quantize";
+    }
+    const Dims sizes = product_sizes(kName, lhs, rhs);
+    return cpu::matmul_codes(QTensor(with_rank(lhs, left_sizes(lhs), sizes.size())),
+                             QTensor(with_rank(rhs, right_sizes(rhs), sizes.size())),
+                             QTensor(with_rank(out[0], sizes, sizes.size())));
+  }
+  OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
+    OpWork work = Op<QuantizedMatrixProduct>::work(in, out);
+    work.multiply_adds = out[0].numel() * in[0].sizes().back();
+    return work;
+  }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{
         attribute<QuantizedMatrixProduct, &QuantizedMatrixProduct::scale>("scale"),

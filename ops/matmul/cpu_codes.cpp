@@ -1,0 +1,190 @@
+#include "quanta/ops/matmul/cpu_codes.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "quanta/ops/cpu/elementwise_kernels.h"
+#include "quanta/ops/cpu/gemm/multiply_codes.h"
+#include "quanta/ops/cpu/onednn/onednn.h"
+#include "quanta/ops/cpu/quantized_operands.h"
+#include "quanta/ops/cpu/work_size.h"
+#include "quanta/runtime/detail/ceil_div.h"
+#include "quanta/runtime/parallel.h"
+
+namespace quanta::cpu {
+namespace {
+
+// Rows and columns whose sums are taken at a time: they stay in the nearer caches until they are
+// codes again.
+constexpr std::int64_t kBlockRows = 64;
+constexpr std::int64_t kBlockPanels = 16;
+
+/// Views of one size that lie anywhere: all batches of an operand.
+class Matrices {
+ public:
+  Matrices(const Tensor& x, const Dims& result)
+      : src_(static_cast<const std::uint8_t*>(x.data_ptr())),
+        row_stride_(x.strides()[x.sizes().size() - 2]),
+        column_stride_(x.strides()[x.sizes().size() - 1]) {
+    for (std::size_t d = 0; d + 2 < result.size(); ++d) {
+      sizes_.push_back(result[d]);
+      strides_.push_back(x.sizes()[d] == 1 ? 0 : x.strides()[d]);
+    }
+  }
+  std::int64_t row_stride() const { return row_stride_; }
+  std::int64_t column_stride() const { return column_stride_; }
+  /// Whether all batches are one matrix.
+  bool is_one() const {
+    return std::all_of(strides_.begin(), strides_.end(), [](std::int64_t s) { return s == 0; });
+  }
+  /// The matrix of a batch of the result.
+  const std::uint8_t* operator[](std::int64_t batch) const {
+    std::int64_t offset = 0;
+    for (std::size_t d = sizes_.size(); d-- > 0;) {
+      offset += batch % sizes_[d] * strides_[d];
+      batch /= sizes_[d];
+    }
+    return src_ + offset;
+  }
+
+ private:
+  const std::uint8_t* src_;
+  std::int64_t row_stride_, column_stride_;
+  Dims sizes_, strides_;
+};
+
+/// The same codes with the last dimension dense, or for columns the last but one.
+Tensor readable(const Tensor& x, bool columns) {
+  const std::size_t last = x.sizes().size() - 1;
+  const bool dense = x.strides()[last] == 1 || (columns && x.strides()[last - 1] == 1);
+  return dense ? x : x.contiguous();
+}
+
+template <typename T>
+T* buffer(onednn::Buffer use, std::int64_t count) {
+  return reinterpret_cast<T*>(
+      onednn::thread_buffer(use, static_cast<std::size_t>(count) * sizeof(T)));
+}
+
+class CodesProduct {
+ public:
+  CodesProduct(const Tensor& lhs, const Tensor& rhs, const QTensor& out)
+      : lhs_(lhs, out.sizes()),
+        rhs_(rhs, out.sizes()),
+        dst_(static_cast<std::uint8_t*>(out.data_ptr())),
+        rows_(out.size(-2)),
+        columns_(out.size(-1)),
+        depth_(lhs.size(-1)),
+        batches_(out.numel() / (rows_ * columns_)),
+        lhs_flip_(lhs.dtype() == DType::QInt8 ? kFlip : std::uint8_t{0}),
+        rhs_flip_(static_cast<std::uint8_t>(kFlip - lhs_flip_)),
+        lhs_zero_(static_cast<std::int32_t>(lhs.impl()->quantizer.zero_point) + lhs_flip_),
+        rhs_zero_(static_cast<std::int32_t>(rhs.impl()->quantizer.zero_point) - rhs_flip_),
+        panels_(packed_panels(columns_)),
+        panel_bytes_(kPanelChannels * packed_depth(depth_)) {
+    const QuantizeArgs args = ScalarQuantizer(out).args();
+    to_codes_ = {static_cast<float>(lhs.impl()->quantizer.scale) *
+                     static_cast<float>(rhs.impl()->quantizer.scale),
+                 args.inv_scale, args.zero_point, args.min, args.max};
+  }
+
+  std::string_view run() {
+    const std::int64_t matrices = rhs_.is_one() ? 1 : batches_;
+    packed_ = buffer<std::int8_t>(onednn::Buffer::Padded,
+                                  matrices * panels_ * (panel_bytes_ + kTermBytes));
+    terms_ = reinterpret_cast<std::int32_t*>(packed_ + matrices * panels_ * panel_bytes_);
+    const bool one_thread = threads_for(batches_ * rows_ * columns_ * depth_) == 1;
+    const std::int64_t pairs = matrices * panels_ / 2;
+    parallel_for(pairs, one_thread ? pairs : 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t pair = begin; pair < end; ++pair) pack_pair(pair);
+    });
+    const std::int64_t blocks = batches_ * ceil_div(rows_, kBlockRows);
+    parallel_for(blocks, one_thread ? blocks : 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t block = begin; block < end; ++block) multiply_block(block);
+    });
+    return multiply_codes_name(std::min(rows_, kBlockRows));
+  }
+
+ private:
+  /// What turns signed codes into unsigned ones and back.
+  static constexpr std::uint8_t kFlip = 128;
+  /// One term for each column of a panel.
+  static constexpr std::int64_t kTermBytes = kPanelChannels * 4;
+
+  /// Two panels of the columns, and what their zero points and that of the rows add to sums:
+  ///   sum of (a - za) * (b - zb) =
+  ///       sum of a * b - zb * (sum of a) - za * (sum of b) + depth * za * zb
+  void pack_pair(std::int64_t pair) {
+    const std::int64_t matrix = pair / (panels_ / 2);
+    const std::int64_t first = pair % (panels_ / 2) * 2;
+    const CodeMatrix columns{rhs_[matrix], depth_, columns_, rhs_.row_stride(),
+                             rhs_.column_stride()};
+    std::int8_t* to = packed_ + pair * 2 * panel_bytes_;
+    pack_columns(columns, rhs_flip_, first, 2, to);
+    std::int32_t* terms = terms_ + pair * 2 * kPanelChannels;
+    // Their sums are the products with ones.
+    auto* ones = buffer<std::uint8_t>(onednn::Buffer::Scratchpad, packed_depth(depth_));
+    std::fill_n(ones, packed_depth(depth_), std::uint8_t{1});
+    multiply_codes({ones, 1, to, 2, depth_}, terms);
+    for (std::int64_t n = 0; n < 2 * kPanelChannels; ++n) terms[n] = term(-lhs_zero_, terms[n], 0);
+  }
+
+  void multiply_block(std::int64_t block) const {
+    const std::int64_t blocks_of_batch = ceil_div(rows_, kBlockRows);
+    const std::int64_t batch = block / blocks_of_batch;
+    const std::int64_t row = block % blocks_of_batch * kBlockRows;
+    const std::int64_t count = std::min(kBlockRows, rows_ - row);
+    auto* rows =
+        buffer<std::uint8_t>(onednn::Buffer::Scratchpad, kBlockRows * packed_depth(depth_));
+    std::array<std::int32_t, kBlockRows> row_terms;
+    pack_rows(lhs_[batch] + row * lhs_.row_stride(), lhs_.row_stride(), count, depth_, lhs_flip_,
+              rows, row_terms.data());
+    const std::int32_t both = term(static_cast<std::int32_t>(depth_), lhs_zero_ * rhs_zero_, 0);
+    for (std::size_t r = 0; r < static_cast<std::size_t>(count); ++r) {
+      row_terms[r] = term(-rhs_zero_, row_terms[r], both);
+    }
+    auto* sums =
+        buffer<std::int32_t>(onednn::Buffer::Sums, kBlockRows * kBlockPanels * kPanelChannels);
+    const std::int64_t matrix = rhs_.is_one() ? 0 : batch;
+    for (std::int64_t panel = 0; panel < panels_; panel += kBlockPanels) {
+      const std::int64_t panels = std::min(kBlockPanels, panels_ - panel);
+      const std::int64_t at = matrix * panels_ + panel;
+      multiply_codes({rows, count, packed_ + at * panel_bytes_, panels, depth_}, sums);
+      const std::int64_t column = panel * kPanelChannels;
+      const std::int64_t columns = std::min(panels * kPanelChannels, columns_ - column);
+      for (std::int64_t r = 0; r < count; ++r) {
+        sums_row_to_codes(to_codes_, sums + r * panels * kPanelChannels,
+                          terms_ + at * kPanelChannels, row_terms[static_cast<std::size_t>(r)],
+                          columns, dst_ + (batch * rows_ + row + r) * columns_ + column);
+      }
+    }
+  }
+
+  // a * b + c. Terms may leave 32 bits, but not their sum with the products: all wrap.
+  static std::int32_t term(std::int32_t a, std::int32_t b, std::int32_t c) {
+    return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) * static_cast<std::uint32_t>(b) +
+                                     static_cast<std::uint32_t>(c));
+  }
+
+  Matrices lhs_, rhs_;
+  std::uint8_t* dst_;
+  std::int64_t rows_, columns_, depth_, batches_;
+  std::uint8_t lhs_flip_, rhs_flip_;
+  std::int32_t lhs_zero_, rhs_zero_;
+  std::int64_t panels_, panel_bytes_;
+  SumsToCodes to_codes_{};
+  std::int8_t* packed_ = nullptr;
+  std::int32_t* terms_ = nullptr;
+};
+
+}  // namespace
+
+std::string_view matmul_codes(const QTensor& lhs, const QTensor& rhs, const QTensor& out) {
+  const Tensor rows = readable(lhs, false);
+  const Tensor columns = readable(rhs, true);
+  return CodesProduct(rows, columns, out).run();
+}
+
+}  // namespace quanta::cpu
