@@ -18,6 +18,8 @@ import statistics
 import subprocess
 import textwrap
 
+import peers as side_by_side
+
 # How many times faster than the fastest int8 peer each network has to be.
 TARGETS = {
     "resnet50": 1.00, "resnet18": 1.00, "mobilenet_v2": 1.30, "mobilenet_v3_large": 1.30,
@@ -169,12 +171,18 @@ def compare_with_peers(result):
     }  # fmt: skip
 
 
-def read_peers(folder):
-    compared = []
+def read_results(folder):
+    """Those with one request after the other, and those of many side by side."""
+    results = []
     for name in sorted(os.listdir(folder)):
         if name.endswith(".json"):
             with open(os.path.join(folder, name), encoding="utf-8") as file:
-                compared.append(compare_with_peers(json.load(file)))
+                results.append(json.load(file))
+    return [one for one in results if not one.get("streams")], [one for one in results if one.get("streams")]
+
+
+def read_peers(results):
+    compared = list(map(compare_with_peers, results))
     order = list(TARGETS)
     known = [row for row in compared if row is not None and row["model"] in order]
     return sorted(known, key=lambda row: (row["batch"], row["threads"], order.index(row["model"])))
@@ -292,7 +300,8 @@ def main():
     for path in arguments.ops:
         with open(path, encoding="utf-8") as file:
             runs += json.load(file)["benchmarks"]
-    compared = read_peers(arguments.peers) if arguments.peers else []
+    results, in_streams = read_results(arguments.peers) if arguments.peers else ([], [])
+    compared = read_peers(results)
 
     chart = Chart()
     legend, groups = grouped(networks, lambda row: row["float_over_int8"], lambda row: None)
@@ -324,6 +333,13 @@ def main():
             "Each in its own process, a slice in every round.",
             peer_rows(compared),
         ]  # fmt: skip
+    if in_streams:
+        parts += [
+            "## Many requests side by side",
+            "Streams of one thread each: Quanta's share one model, ONNX Runtime has a session for each, OpenVINO its throughput mode. "
+            "The ratio is of requests a second, Quanta's over the peer's, the median of paired rounds.",
+            side_by_side.table(in_streams),
+        ]  # fmt: skip
     if runs:
         parts += [
             "## Ops",
@@ -335,4 +351,5 @@ def main():
     write(arguments.output, "\n".join(map(wrapped, lines)) + "\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "bench_streams.h"
 #include "bench_subject.h"
 #include "json_file.h"
 #include "process_memory.h"
@@ -25,20 +26,14 @@ std::int64_t nanoseconds(Clock::duration duration) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
 }
 
-std::int64_t median(std::vector<std::int64_t> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 /// Calls for so many seconds, at least one; nanoseconds of each.
-std::vector<std::int64_t> time_calls(const BenchSubject& subject, double seconds) {
+std::vector<std::int64_t> time_calls(const std::function<void()>& run, double seconds) {
   std::vector<std::int64_t> times;
   const Clock::time_point stop = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                                     std::chrono::duration<double>(seconds));
   for (;;) {
     const Clock::time_point begin = Clock::now();
-    subject.run();
+    run();
     const Clock::time_point end = Clock::now();
     times.push_back(nanoseconds(end - begin));
     if (end >= stop) return times;
@@ -56,37 +51,70 @@ json accuracy(const BenchSubject& subject) {
           {"top1", static_cast<double>(same) / static_cast<double>(a.size())}};
 }
 
-json answer(const BenchSubject& subject, const json& request, std::int64_t& last_median) {
-  const std::string command = request.at("cmd");
-  if (command == "accuracy") {
-    if (!subject.expected().defined()) {
-      throw ArgumentError("bench: --input: expected a file with float_out, got one without");
+/// What a worker is asked for, as one stream or several.
+class Worker {
+ public:
+  explicit Worker(const BenchOptions& options)
+      : subject_(make_bench_subject(options)), inputs_(subject_->request()) {
+    run();
+    first_result_ms_ = milliseconds_since_start();
+    if (options.streams > 0) {
+      streams_ = make_streams(*subject_, options.streams, std::max(options.threads, 1));
+    } else {
+      for (int i = 0; i < 2; ++i) run();
     }
-    return accuracy(subject);
   }
-  const double seconds = request.at("seconds");
-  // Not timed: caches and clocks.
-  if (static_cast<double>(last_median) < seconds * 0.3e9) subject.run();
-  const double cpu = process_cpu_seconds();
-  const std::vector<std::int64_t> times = time_calls(subject, seconds);
-  last_median = median(times);
-  return {{"ns", times},
-          {"cpu_ns", static_cast<std::int64_t>(1e9 * (process_cpu_seconds() - cpu))},
-          {"reps", times.size()}};
-}
+
+  json answer(const json& request) {
+    const std::string command = request.at("cmd");
+    if (command == "accuracy") {
+      if (!subject_->expected().defined()) {
+        throw ArgumentError("bench: --input: expected a file with float_out, got one without");
+      }
+      return accuracy(*subject_);
+    }
+    const double seconds = request.at("seconds");
+    const double cpu = process_cpu_seconds();
+    json figures = streams_ != nullptr ? turn_of_streams(seconds) : turn_of_one(seconds);
+    figures["cpu_ns"] = static_cast<std::int64_t>(1e9 * (process_cpu_seconds() - cpu));
+    return figures;
+  }
+
+  const BenchSubject& subject() const { return *subject_; }
+  double first_result_ms() const { return first_result_ms_; }
+
+ private:
+  void run() const { subject_->run(inputs_); }
+
+  json turn_of_one(double seconds) {
+    // Not timed: caches and clocks.
+    if (static_cast<double>(last_median_) < seconds * 0.3e9) run();
+    const std::vector<std::int64_t> times = time_calls([&] { run(); }, seconds);
+    last_median_ = percentile(times, 0.5);
+    return {{"ns", times}, {"reps", times.size()}};
+  }
+  json turn_of_streams(double seconds) {
+    const StreamTurn turn = streams_->run(seconds);
+    return {{"ns", turn.ns},
+            {"reps", turn.ns.size()},
+            {"elapsed_ns", static_cast<std::int64_t>(1e9 * turn.seconds)}};
+  }
+
+  std::unique_ptr<const BenchSubject> subject_;
+  std::vector<Tensor> inputs_;
+  std::unique_ptr<Streams> streams_;  // null: requests one after the other
+  double first_result_ms_ = 0.0;
+  std::int64_t last_median_ = 0;
+};
 
 void say(const json& message) { std::cout << message.dump() << std::endl; }
 
 // One JSON object a line; errors become one as well, so that the harness can tell them.
 int run_worker(const BenchOptions& options) {
-  std::unique_ptr<const BenchSubject> subject;
+  std::unique_ptr<Worker> worker;
   const double before = process_memory().resident;
-  double first_result_ms = 0.0;
   try {
-    subject = make_bench_subject(options);
-    subject->run();
-    first_result_ms = milliseconds_since_start();
-    for (int i = 0; i < 2; ++i) subject->run();
+    worker = std::make_unique<Worker>(options);
   } catch (const std::exception& error) {
     say({{"error", error.what()}});
     return 1;
@@ -94,22 +122,21 @@ int run_worker(const BenchOptions& options) {
   const double start_peak = process_memory().peak;
   const bool was_reset = reset_memory_peak();
   say({{"ready", true},
-       {"file_mb", subject->file_megabytes()},
+       {"file_mb", worker->subject().file_megabytes()},
        {"rss_runtime_mb", before},
        {"rss_loaded_mb", process_memory().resident},
        {"info",
-        {{"first_result_ms", first_result_ms},
+        {{"first_result_ms", worker->first_result_ms()},
          {"start_peak_mb", start_peak},
          {"threads", get_num_threads()}}}});
   std::string line;
-  std::int64_t last_median = 0;
   double peak = 0.0;
   while (std::getline(std::cin, line)) {
     try {
       const json request = json::parse(line);
       if (request.at("cmd") == "quit") break;
       if (request.at("cmd") == "accuracy") peak = std::max(peak, process_memory().peak);
-      say(answer(*subject, request, last_median));
+      say(worker->answer(request));
     } catch (const std::exception& error) {
       say({{"error", error.what()}});
     }
@@ -121,9 +148,27 @@ int run_worker(const BenchOptions& options) {
   return 0;
 }
 
+/// One request after the other.
+json time_alone(const BenchSubject& subject, const std::function<void()>& run, double seconds) {
+  const std::vector<std::int64_t> times = time_calls(run, seconds);
+  const auto middle = static_cast<double>(percentile(times, 0.5));
+  const auto least = static_cast<double>(*std::min_element(times.begin(), times.end()));
+  json figures{{"threads", get_num_threads()},
+               {"median_ms", middle / 1e6},
+               {"min_ms", least / 1e6},
+               {"reps", times.size()}};
+  if (subject.operations() > 0.0) figures["gops_median"] = subject.operations() / middle;
+  return figures;
+}
+
 void print_text(const BenchOptions& options, const json& figures) {
-  fmt::print("{} {}, batch {}, {} threads\n", figures["model"].get<std::string>(),
-             figures["dtype"].get<std::string>(), options.batch, figures["threads"].get<int>());
+  fmt::print("{} {}, batch {}, ", figures["model"].get<std::string>(),
+             figures["dtype"].get<std::string>(), options.batch);
+  if (options.streams > 0) {
+    print_streams(figures);
+  } else {
+    fmt::print("{} threads\n", figures["threads"].get<int>());
+  }
   const auto row = [&](const char* label, const char* key, const char* unit) {
     if (figures.contains(key)) {
       fmt::print("  {:<28} {:>12.3f} {}\n", label, figures[key].get<double>(), unit);
@@ -142,26 +187,31 @@ void print_text(const BenchOptions& options, const json& figures) {
 }  // namespace
 
 int run_bench(const BenchOptions& options) {
-  if (options.threads > 0) set_num_threads(options.threads);
+  // A plan is made with as many threads as will run it.
+  if (options.streams > 0) {
+    set_num_threads(std::max(options.threads, 1));
+  } else if (options.threads > 0) {
+    set_num_threads(options.threads);
+  }
   if (options.worker) return run_worker(options);
   const std::unique_ptr<const BenchSubject> made = make_bench_subject(options);
   const BenchSubject& subject = *made;
-  subject.run();
+  const std::vector<Tensor> inputs = subject.request();
+  const auto run = [&] { subject.run(inputs); };
+  run();
   const double first_result_ms = milliseconds_since_start();
-  for (int i = 0; i < 2; ++i) subject.run();
-  const std::vector<std::int64_t> times = time_calls(subject, options.seconds);
-  const double middle = static_cast<double>(median(times));
+  for (int i = 0; i < 2; ++i) run();
   json figures{{"model", options.onnx.empty() ? options.model : options.onnx},
                {"dtype", options.onnx.empty() ? options.dtype : "onnx"},
                {"batch", options.batch},
-               {"threads", get_num_threads()},
-               {"median_ms", middle / 1e6},
-               {"min_ms", static_cast<double>(*std::min_element(times.begin(), times.end())) / 1e6},
-               {"reps", times.size()},
                {"first_result_ms", first_result_ms},
-               {"file_mb", subject.file_megabytes()},
-               {"rss_peak_mb", process_memory().peak}};
-  if (subject.operations() > 0.0) figures["gops_median"] = subject.operations() / middle;
+               {"file_mb", subject.file_megabytes()}};
+  if (options.streams > 0) {
+    figures.update(time_streams(subject, options));
+  } else {
+    figures.update(time_alone(subject, run, options.seconds));
+  }
+  figures["rss_peak_mb"] = process_memory().peak;
   if (subject.expected().defined()) figures.update(accuracy(subject));
   if (!options.output.empty()) {
     StateDict outputs;

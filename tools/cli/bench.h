@@ -15,7 +15,8 @@ struct BenchOptions {
   std::string input;
   std::string dtype = "int8";
   int batch = 1;
-  int threads = 0;  ///< 0: all
+  int streams = 0;  ///< requests side by side; 0: one after the other
+  int threads = 0;  ///< 0: all, or 1 for each of `streams`
   double seconds = 2.0;
   std::string json;    ///< where to write the figures
   std::string output;  ///< where to write the network's outputs for all inputs
@@ -26,7 +27,8 @@ struct BenchOptions {
 
 /// Times a network on inputs from a file, and prints latency, GOP/s, memory, and SQNR and top-1
 /// agreement with the float outputs when the file holds them. As a worker it speaks the line
-/// protocol of the side-by-side harness on stdin and stdout instead. Returns the exit status.
+/// protocol of the side-by-side harness on stdin and stdout instead. With `streams` it is asked by so
+/// many threads at once, and prints requests per second as well. Returns the exit status.
 int run_bench(const BenchOptions& options);
 
 }  // namespace quanta::cli

@@ -38,15 +38,20 @@ class KindSubject : public BenchSubject {
     }
     operations_ = 2.0 * kind_.multiply_adds * static_cast<double>(batch_);
     make_model(options);
-    x_ = inputs_.slice(0, 0, batch_).clone();
-    if (x_.dim() == 4) x_ = x_.contiguous(MemoryFormat::ChannelsLast);
     if (!options.eager) {
-      frozen_ = freeze(*model_, x_);
+      frozen_ = freeze(*model_, request().front());
       model_.reset();
     }
   }
 
-  void run() const override { static_cast<void>(call(x_)); }
+  std::vector<Tensor> request() const override {
+    Tensor x = inputs_.slice(0, 0, batch_).clone();
+    if (x.dim() == 4) x = x.contiguous(MemoryFormat::ChannelsLast);
+    return {x};
+  }
+  void run(const std::vector<Tensor>& request) const override {
+    static_cast<void>(call(request.front()));
+  }
 
   Tensor outputs() const override {
     std::vector<Tensor> parts;
@@ -79,7 +84,7 @@ class KindSubject : public BenchSubject {
 
   const NetworkKind& kind_;
   std::int64_t batch_;
-  Tensor inputs_, x_;
+  Tensor inputs_;
   std::shared_ptr<nn::Module> model_;  // null when frozen
   FrozenModel frozen_;
 };
@@ -110,7 +115,7 @@ class OnnxSubject : public BenchSubject {
         all_.push_back(random_input(input, sizes));
       }
     }
-    x_ = options.input.empty() ? all_ : batch_at(0);
+    has_rows_ = !options.input.empty();
     if (!options.input.empty() && options.input.ends_with(".safetensors")) {
       const StateDict tensors = read_safetensors(options.input);
       if (const Tensor* expected = tensors.find("float_out")) expected_ = *expected;
@@ -122,10 +127,16 @@ class OnnxSubject : public BenchSubject {
     }
   }
 
-  void run() const override { static_cast<void>(call(x_)); }
+  std::vector<Tensor> request() const override {
+    if (has_rows_) return batch_at(0);
+    std::vector<Tensor> inputs;
+    for (const Tensor& x : all_) inputs.push_back(x.clone());
+    return inputs;
+  }
+  void run(const std::vector<Tensor>& request) const override { static_cast<void>(call(request)); }
 
   Tensor outputs() const override {
-    if (all_.empty() || all_[0].dim() == 0) return call(x_);
+    if (all_.empty() || all_[0].dim() == 0) return call(all_);
     std::vector<Tensor> parts;
     for (std::int64_t begin = 0; begin + batch_ <= all_[0].size(0); begin += batch_) {
       parts.push_back(call(batch_at(begin)));
@@ -151,7 +162,8 @@ class OnnxSubject : public BenchSubject {
   }
 
   std::int64_t batch_;
-  std::vector<Tensor> all_, x_;
+  std::vector<Tensor> all_;
+  bool has_rows_ = false;  // of a file, of which a request takes some
   std::unique_ptr<const graph::Model> model_;
   std::unique_ptr<const graph::FrozenGraph> frozen_;
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "bench.h"
 #include "quanta/runtime/tensor.h"
@@ -15,7 +16,10 @@ class BenchSubject {
   BenchSubject(const BenchSubject&) = delete;
   BenchSubject& operator=(const BenchSubject&) = delete;
 
-  virtual void run() const = 0;
+  /// The inputs of one request: a batch of its own.
+  virtual std::vector<Tensor> request() const = 0;
+  /// Answers a request. From any number of threads at once.
+  virtual void run(const std::vector<Tensor>& request) const = 0;
   /// The outputs for as many inputs as whole batches hold.
   virtual Tensor outputs() const = 0;
 

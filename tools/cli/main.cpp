@@ -133,7 +133,12 @@ void add_bench_command(CLI::App& app, quanta::cli::BenchOptions& bench,
   command->add_option("--batch", bench.batch, "Inputs at a time")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  command->add_option("--threads", bench.threads, "Threads (default: all)")
+  command->add_option("--threads", bench.threads, "Threads (default: all; of each stream: 1)")
+      ->check(CLI::Range(1, 1024));
+  command
+      ->add_option("--streams", bench.streams,
+                   "Requests side by side, by so many callers that share the weights: requests a "
+                   "second beside those of one stream")
       ->check(CLI::Range(1, 1024));
   command->add_option("--seconds", bench.seconds, "How long to time it")
       ->check(CLI::Range(0.001, 3600.0))
