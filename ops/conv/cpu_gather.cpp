@@ -1,5 +1,7 @@
 #include "quanta/ops/conv/cpu_gather.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -153,18 +155,24 @@ bool prefers_gather(const ConvShape& shape) {
          seen_columns(shape) <= kMaxColumns && has_gemm_codes(row_bytes(shape));
 }
 
-CodePanels pack_gathered_panels(const std::int8_t* weight, const ConvShape& shape) {
+CodePanels pack_gathered_panels(const std::int8_t* weight, const ConvShape& shape,
+                                detail::PackedForms& forms) {
   const std::int64_t taps = kernel_lines(shape) * shape.kernel[2];
-  std::vector<std::int8_t> rows(static_cast<std::size_t>(shape.out_channels * row_bytes(shape)));
-  for (std::int64_t o = 0; o < shape.out_channels; ++o) {
-    for (std::int64_t c = 0; c < shape.in_channels; ++c) {
-      for (std::int64_t tap = 0; tap < taps; ++tap) {
-        const std::int64_t to = o * row_bytes(shape) + tap * shape.in_channels + c;
-        rows[static_cast<std::size_t>(to)] = weight[(o * shape.in_channels + c) * taps + tap];
+  const auto make_rows = [&] {
+    std::vector<std::int8_t> rows(static_cast<std::size_t>(shape.out_channels * row_bytes(shape)));
+    for (std::int64_t o = 0; o < shape.out_channels; ++o) {
+      for (std::int64_t c = 0; c < shape.in_channels; ++c) {
+        for (std::int64_t tap = 0; tap < taps; ++tap) {
+          const std::int64_t to = o * row_bytes(shape) + tap * shape.in_channels + c;
+          rows[static_cast<std::size_t>(to)] = weight[(o * shape.in_channels + c) * taps + tap];
+        }
       }
     }
-  }
-  CodePanels panels = pack_code_panels(rows.data(), shape.out_channels, row_bytes(shape));
+    return rows;
+  };
+  const std::string order = fmt::format("of {} taps of {} channels", taps, shape.in_channels);
+  CodePanels panels =
+      pack_code_panels(make_rows, shape.out_channels, row_bytes(shape), {&forms, order});
   // Short rows leave most of a tile empty: measured slower.
   constexpr std::int64_t kTileDepth = 64;
   panels.tiles = panels.tiles && row_bytes(shape) > kTileDepth;

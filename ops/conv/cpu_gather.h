@@ -15,7 +15,8 @@ namespace quanta::cpu {
 bool prefers_gather(const ConvShape& shape);
 
 /// `weight` is int8 in torch's order, [O, C, kD, kH, kW]; packed in that of the rows.
-CodePanels pack_gathered_panels(const std::int8_t* weight, const ConvShape& shape);
+CodePanels pack_gathered_panels(const std::int8_t* weight, const ConvShape& shape,
+                                detail::PackedForms& forms);
 
 struct GatherCall {
   const std::uint8_t* src;

@@ -102,7 +102,8 @@ ConvInt8::ConvInt8(QuantizedWeight weight, const ConvShape& geometry, int spatia
     : weight_(std::move(weight)),
       geometry_(geometry),
       spatial_(spatial),
-      packed_(conv_plain_weight_desc(geometry, spatial, onednn::DataType::s8), weight_.codes()) {}
+      packed_(conv_plain_weight_desc(geometry, spatial, onednn::DataType::s8), weight_.codes(),
+              weight_.forms()) {}
 
 const ExactWeights& ConvInt8::exact_weights() const {
   std::call_once(exact_once_, [this] {
@@ -115,8 +116,9 @@ const ExactWeights& ConvInt8::exact_weights() const {
 const CodePanels& ConvInt8::panels() const {
   std::call_once(panels_once_, [this] {
     panels_ = is_pointwise(geometry_)
-                  ? pack_code_panels(weight_.codes(), geometry_.out_channels, geometry_.in_channels)
-                  : pack_gathered_panels(weight_.codes(), geometry_);
+                  ? pack_code_panels(weight_.codes(), geometry_.out_channels, geometry_.in_channels,
+                                     {&weight_.forms()})
+                  : pack_gathered_panels(weight_.codes(), geometry_, weight_.forms());
     weight_.release_codes();
   });
   return panels_;

@@ -1,5 +1,9 @@
 #include "quanta/ops/cpu/gemm/gate_panels.h"
 
+#include <fmt/format.h>
+
+#include <string>
+
 namespace quanta::cpu {
 
 GatePanels::GatePanels(const QuantizedWeight& weight, std::int64_t gate_count)
@@ -26,7 +30,8 @@ GatePanels::GatePanels(const QuantizedWeight& weight, std::int64_t gate_count)
     if (!zero_points.empty()) zero_points[to] = plain.zero_points[from];
     if (plain_bias.defined()) bias[to] = static_cast<const float*>(plain_bias.data_ptr())[n];
   }
-  codes = pack_code_panels(weight.codes(), rows, depth, gates);
+  const std::string order = fmt::format("of {} gates", gates);
+  codes = pack_code_panels(weight.codes(), rows, depth, gates, {&weight.forms(), order});
 }
 
 }  // namespace quanta::cpu

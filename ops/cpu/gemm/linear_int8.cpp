@@ -45,7 +45,8 @@ const std::uint8_t* filled_up_rows(const std::uint8_t* src, std::int64_t rows, s
 LinearInt8::LinearInt8(QuantizedWeight weight)
     : weight_(std::move(weight)),
       shape_(one_row(weight_.weight())),
-      packed_({{in_features(), out_features()}, DataType::s8, Tag::ba}, weight_.codes()) {}
+      packed_({{in_features(), out_features()}, DataType::s8, Tag::ba}, weight_.codes(),
+              weight_.forms()) {}
 
 ConvShape LinearInt8::shape(std::int64_t rows) const {
   ConvShape result = shape_;
@@ -63,7 +64,7 @@ const ExactWeights& LinearInt8::exact_weights() const {
 
 const CodePanels& LinearInt8::panels() const {
   std::call_once(panels_once_, [this] {
-    panels_ = pack_code_panels(weight_.codes(), out_features(), in_features());
+    panels_ = pack_code_panels(weight_.codes(), out_features(), in_features(), {&weight_.forms()});
   });
   return panels_;
 }

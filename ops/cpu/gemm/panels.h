@@ -9,10 +9,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
+#include <string_view>
+#include <vector>
 
 #include "quanta/runtime/detail/ceil_div.h"
+#include "quanta/runtime/detail/packed_forms.h"
 
 namespace quanta::cpu {
 
@@ -66,13 +70,25 @@ struct CodePanels {
   }
 };
 
+/// Where packed panels are looked for and kept: `forms` of the weight (null: nowhere), under a name
+/// that says which of its codes are in which row.
+struct PanelForms {
+  detail::PackedForms* forms = nullptr;
+  std::string_view rows = "as they are";
+};
+
 /// `weight` is [N, K], row after row.
 CodePanels pack_code_panels(const std::int8_t* weight, std::int64_t out_features,
-                            std::int64_t in_features);
+                            std::int64_t in_features, const PanelForms& forms = {});
+/// The same of rows that `make_rows` makes when they are needed.
+CodePanels pack_code_panels(const std::function<std::vector<std::int8_t>()>& make_rows,
+                            std::int64_t out_features, std::int64_t in_features,
+                            const PanelForms& forms);
 /// Channel n is row rows[n] of `weight` [.., K], zeros where that is negative. `together` panels
 /// take turns, and there is a multiple of them.
 CodePanels pack_code_panels(const std::int8_t* weight, std::span<const std::int64_t> rows,
-                            std::int64_t in_features, std::int64_t together);
+                            std::int64_t in_features, std::int64_t together,
+                            const PanelForms& forms = {});
 
 /// Adds the products of a row of codes with a panel's channels to sums [16]. Sums wrap. This is the
 /// product of plain code and the reference of all others.

@@ -9,7 +9,10 @@
 namespace quanta::cpu {
 
 QuantizedWeight::QuantizedWeight(QTensor weight, Tensor bias, std::int64_t channels)
-    : weight_(std::move(weight)), bias_(std::move(bias)), channels_(channels) {
+    : weight_(std::move(weight)),
+      forms_(detail::PackedForms::make(weight_)),
+      bias_(std::move(bias)),
+      channels_(channels) {
   if (weight_.is_per_channel()) {
     const ChannelQParams& qparams = *weight_.quantizer().channel;
     for (const double scale : qparams.scales) scales_.push_back(static_cast<float>(scale));

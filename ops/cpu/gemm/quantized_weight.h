@@ -3,9 +3,11 @@
 // Private: a quantized weight with its bias, and the numbers that turn integer sums into codes.
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "quanta/runtime/detail/file_memory.h"
+#include "quanta/runtime/detail/packed_forms.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta::cpu {
@@ -40,6 +42,8 @@ class QuantizedWeight {
   /// Gives the memory of the codes back, where it is a file's, until somebody looks at them again.
   /// Kernels call it when they have packed the codes.
   void release_codes() const { detail::release_file_memory(weight_); }
+  /// What kernels made of the codes.
+  detail::PackedForms& forms() const noexcept { return *forms_; }
   const std::vector<std::int64_t>& zero_points() const noexcept { return zero_points_; }
   bool has_zero_points() const noexcept { return has_zero_points_; }
   bool has_bias() const noexcept { return bias_.defined(); }
@@ -67,6 +71,7 @@ class QuantizedWeight {
 
  private:
   QTensor weight_;
+  std::shared_ptr<detail::PackedForms> forms_;
   Tensor bias_;
   std::int64_t channels_;
   std::vector<float> scales_;  // one, or one a channel

@@ -40,6 +40,23 @@ class GrowingBuffer {
   std::size_t bytes_ = 0;
 };
 
+/// All that a reordered weight's bytes depend on, besides its codes. Descriptors have parts that
+/// cannot be asked for (scales of kernels without VNNI): these follow from the others, the version
+/// and the instructions. Empty for layouts that are not of blocks.
+std::string layout_name(const Md& from, const Md& to) {
+  if (to.get_format_kind() != dnnl::memory::format_kind::blocked) return {};
+  const dnnl_version_t& version = *dnnl_version();
+  const auto list = [](const std::vector<dnnl::memory::dim>& values) {
+    return fmt::format("{}", fmt::join(values, "x"));
+  };
+  return fmt::format("onednn {}.{}.{}, isa {:x}, type {}, {} of {}, in {} of {}, by {} of {}",
+                     version.major, version.minor, version.patch,
+                     static_cast<unsigned>(dnnl_get_effective_cpu_isa()),
+                     static_cast<int>(to.get_data_type()), list(from.get_dims()),
+                     list(from.get_strides()), list(to.get_padded_dims()), list(to.get_strides()),
+                     list(to.get_inner_blks()), list(to.get_inner_idxs()));
+}
+
 }  // namespace
 
 void throw_backend_error(std::string_view call, const dnnl::error& error) {
@@ -84,16 +101,29 @@ dnnl::memory PackedWeights::in_layout(const Md& desc) const {
   for (const Packed& packed : packed_) {
     if (packed.memory.get_desc() == desc) return packed.memory;
   }
-  const std::shared_ptr<std::byte> bytes = detail::lasting_memory(desc.get_size());
-  return checked("reorder of weights", [&] {
-    // oneDNN takes addresses as non-const; a source is only read.
-    dnnl::memory from(source_desc_, engine(), const_cast<void*>(source_));
-    dnnl::memory to(desc, engine(), bytes.get());
-    dnnl::reorder(from, to).execute(stream(), from, to);
-    stream().wait();
-    packed_.push_back({bytes, to});
-    return to;
+  const std::shared_ptr<const std::byte> bytes = packed(desc);
+  return checked("memory", [&] {
+    // oneDNN takes addresses as non-const; weights are only read.
+    dnnl::memory memory(desc, engine(), const_cast<std::byte*>(bytes.get()));
+    packed_.push_back({bytes, memory});
+    return memory;
   });
+}
+
+std::shared_ptr<const std::byte> PackedWeights::packed(const Md& desc) const {
+  const auto pack = [&](std::byte* to) {
+    checked("reorder of weights", [&] {
+      dnnl::memory from(source_desc_, engine(), const_cast<void*>(source_));
+      dnnl::memory target(desc, engine(), to);
+      dnnl::reorder(from, target).execute(stream(), from, target);
+      stream().wait();
+    });
+  };
+  const std::string layout = forms_ == nullptr ? std::string() : layout_name(source_desc_, desc);
+  if (!layout.empty()) return forms_->get(layout, desc.get_size(), pack);
+  const std::shared_ptr<std::byte> bytes = detail::lasting_memory(desc.get_size());
+  pack(bytes.get());
+  return bytes;
 }
 
 std::string_view interned(std::string_view name) {

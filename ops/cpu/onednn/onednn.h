@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/runtime/detail/packed_forms.h"
+
 namespace quanta::cpu::onednn {
 
 using Md = dnnl::memory::desc;
@@ -61,16 +63,22 @@ class PackedWeights {
   /// `source` is the weight in `source_desc`'s plain layout; it has to outlive this object.
   PackedWeights(Md source_desc, const void* source)
       : source_desc_(std::move(source_desc)), source_(source) {}
+  /// The same for int8 weights, whose layouts are looked for and kept in `forms`; these have to
+  /// outlive this object as well.
+  PackedWeights(Md source_desc, const void* source, detail::PackedForms& forms)
+      : source_desc_(std::move(source_desc)), source_(source), forms_(&forms) {}
   dnnl::memory in_layout(const Md& desc) const;
 
  private:
+  std::shared_ptr<const std::byte> packed(const Md& desc) const;
   struct Packed {
-    std::shared_ptr<std::byte> bytes;
+    std::shared_ptr<const std::byte> bytes;
     dnnl::memory memory;
   };
 
   Md source_desc_;
   const void* source_;
+  detail::PackedForms* forms_ = nullptr;
   mutable std::vector<Packed> packed_;
   mutable std::mutex mutex_;
 };
