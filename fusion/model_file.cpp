@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "quanta/fusion/detail/observe.h"
+#include "quanta/fusion/detail/packed_weights.h"
 #include "quanta/fusion/detail/qconfig_scope.h"
 #include "quanta/fusion/detail/restore_form.h"
 #include "quanta/fusion/detail/saved_calls.h"
@@ -45,6 +46,8 @@
 //
 // The graphs are those of a graph::Model: their nodes are in no state, so they have to be there
 // already when the state is loaded.
+//
+// Packed weights are told about in packed_weights.h.
 
 namespace quanta {
 namespace {
@@ -447,7 +450,8 @@ class Builder {
 
 }  // namespace
 
-void save_model(const Module& model, const std::filesystem::path& path) {
+void save_model(const Module& model, const std::filesystem::path& path,
+                const SaveOptions& options) {
   const nn::ModuleForms& forms = nn::module_forms();
   StateDict state = model.state_dict();
   Json::Object modules;
@@ -486,6 +490,7 @@ void save_model(const Module& model, const std::filesystem::path& path) {
   if (const Json calls = describe_calls(model); !calls.as_object()->empty()) {
     metadata[kCallsKey] = detail::to_json_text(calls);
   }
+  if (options.packed == SavePacked::Yes) add_packed_weights(state, metadata);
   write_safetensors(state, path, metadata);
 }
 
@@ -494,6 +499,7 @@ void load_model(Module& model, const std::filesystem::path& path, const QConfigM
   const ModelDescription description = parse_metadata(file, path.string());
   check_graphs(model, description.graphs, path.string());
   StateDict state = file.tensors;
+  const detail::SavedForms::Scope forms(take_packed_weights(state, file.metadata, path.string()));
   QConfigScope scope(model);
   Builder builder(model, state);
   builder.build_float(description.modules);

@@ -18,10 +18,11 @@ struct BenchOptions {
   int streams = 0;  ///< requests side by side; 0: one after the other
   int threads = 0;  ///< 0: all, or 1 for each of `streams`
   double seconds = 2.0;
-  std::string json;    ///< where to write the figures
-  std::string output;  ///< where to write the network's outputs for all inputs
-  std::string save;    ///< where to write the quantized model
-  bool eager = false;  ///< run the modules instead of the frozen plan
+  std::string json;     ///< where to write the figures
+  std::string output;   ///< where to write the network's outputs for all inputs
+  std::string save;     ///< where to write the quantized model
+  bool packed = false;  ///< with `save`: with packed weights
+  bool eager = false;   ///< run the modules instead of the frozen plan
   bool worker = false;
 };
 

@@ -75,7 +75,11 @@ class KindSubject : public BenchSubject {
     }
     model_ = is_random ? make_random_network(kind_, form, calibration)
                        : load_network(kind_, form, options.weights, calibration);
-    if (!options.save.empty()) save_model(*model_, options.save);
+    if (!options.save.empty()) {
+      if (options.packed) static_cast<void>((*model_)(request().front()));
+      save_model(*model_, options.save,
+                 {.packed = options.packed ? SavePacked::Yes : SavePacked::No});
+    }
     const std::string& file = options.save.empty() ? options.weights : options.save;
     if (!file.empty()) file_bytes_ = static_cast<double>(std::filesystem::file_size(file));
   }

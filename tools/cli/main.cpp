@@ -146,7 +146,12 @@ void add_bench_command(CLI::App& app, quanta::cli::BenchOptions& bench,
   command->add_option("--json", bench.json, "Where to write the figures");
   command->add_option("--output", bench.output,
                       "Where to write the outputs for all inputs (.safetensors)");
-  command->add_option("--save", bench.save, "Where to write the quantized model");
+  CLI::Option* save =
+      command->add_option("--save", bench.save, "Where to write the quantized model");
+  command
+      ->add_flag("--packed", bench.packed,
+                 "With --save: with the weights as this machine's kernels want them")
+      ->needs(save);
   command->add_flag("--eager", bench.eager, "Call the modules instead of the frozen plan");
   command->add_flag("--worker", bench.worker,
                     "Speak the harness's line protocol on stdin and stdout");
