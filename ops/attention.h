@@ -31,6 +31,9 @@ struct AttentionOptions {
 /// 2)` is as fast as [B, H, L, E]. The result has the memory order of `query`, so that
 /// `.transpose(1, 2).reshape({B, L, H * Ev})` is a view then.
 ///
+/// In Float32 every instruction set and any number of threads give the same floats, and so do other
+/// queries beside a query.
+///
 /// Has gradients of query, key, value and a mask of numbers; without dropout the weights are not
 /// kept for them but calculated again.
 ///

@@ -213,7 +213,7 @@ struct Attention final : Op<Attention> {
     }
     attend(as_heads(query, batch), as_heads(key, batch), as_heads(in[2], batch), mask,
            as_heads(out[0], batch), static_cast<float>(scale), options.is_causal);
-    return "onednn:sgemm, simd";
+    return "simd";
   }
 
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {

@@ -27,7 +27,8 @@ struct AttentionProblem {
 };
 
 /// out = softmax(scale * query key^T + mask) value for each head; a row without any key gives
-/// zeros. No size is 0. Throws BackendError.
+/// zeros. No size is 0. Each query's floats are the same on every instruction set and for any number
+/// of threads (cpu_kernels.h).
 void attention(const AttentionProblem& problem);
 
 }  // namespace quanta::cpu

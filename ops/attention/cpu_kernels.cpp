@@ -9,150 +9,289 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
+#include <type_traits>
 
+#include "quanta/ops/attention/cpu_softmax_simd.h"
 #include "quanta/ops/cpu/simd/fused_simd.h"
+#include "quanta/runtime/detail/ceil_div.h"
+
+// Queries lie in the lanes of vectors, for the products as for softmax: a key's feature is one
+// number for all of them, softmax needs no sum over lanes, and the weights lie as the second product
+// broadcasts them. Only the queries are turned, each once.
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
 namespace {
 
-namespace hn = hwy::HWY_NAMESPACE;
+/// Vectors and rows of a tile of sums: with what they are multiplied with they fill the registers.
+#if QUANTA_AVX512
+constexpr int kTileVectors = 4;
+constexpr int tile_rows(int vectors) { return vectors <= 2 ? 12 : vectors == 3 ? 8 : 6; }
+#else
+constexpr int kTileVectors = 2;
+constexpr int tile_rows(int) { return 6; }
+#endif
+/// What rows are left in after tiles of so many.
+constexpr int fewer_rows(int rows) { return rows == 12 ? 8 : rows == 6 ? 4 : rows / 2; }
 
-// Element i belongs to partial sum i % 64 on every instruction set, so that four vectors of the
-// widest one are under way at once.
-constexpr std::int64_t kSums = 64;
-using Tag = hn::CappedTag<float, 16>;
-using Vector = hn::Vec<Tag>;
-constexpr auto kLanes = static_cast<std::int64_t>(hn::MaxLanes(Tag()));
-constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-
-/// exp(x) for x <= 0 or NaN; 0 below -87.
-HWY_INLINE Vector exp_normal(Vector x) {
-  const Tag d;
-  const hn::RebindToSigned<Tag> di;
-  // Adding 1.5 * 2^23 rounds; with 127 more the low bits are the exponent of the power of two.
-  const auto magic = hn::Set(d, 12582912.0F + 127.0F);
-  const auto shifted = fused_add(d, x, hn::Set(d, 1.44269504088896341F), magic);
-  const auto power = hn::Sub(shifted, magic);
-  // ln 2 in two parts.
-  auto r = fused_add(d, power, hn::Set(d, -0.693359375F), x);
-  r = fused_add(d, power, hn::Set(d, 2.12194440e-4F), r);
-  // 1 + r + r^2 p(r) for |r| <= ln(2) / 2; p meets it at the Chebyshev nodes.
-  auto p = hn::Set(d, 1.3926213e-3F);
-  p = fused_add(d, p, r, hn::Set(d, 8.363203e-3F));
-  p = fused_add(d, p, r, hn::Set(d, 4.1666556e-2F));
-  p = fused_add(d, p, r, hn::Set(d, 1.6666576e-1F));
-  p = fused_add(d, p, r, hn::Set(d, 0.5F));
-  const auto y = hn::Add(fused_add(d, p, hn::Mul(r, r), r), hn::Set(d, 1.0F));
-  const auto scale = hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, shifted)));
-  return hn::IfThenElse(hn::Lt(x, hn::Set(d, -87.0F)), hn::Zero(d), hn::Mul(y, scale));
-}
-
-/// Calls body(place) for whole vectors, then rest(place, count) for what is left.
-template <class Body, class Rest>
-HWY_INLINE void for_vectors(std::int64_t count, Body&& body, Rest&& rest) {
-  std::int64_t i = 0;
-  for (; i + kLanes <= count; i += kLanes) body(i);
-  if (i < count) rest(i, count - i);
-}
-
-/// The first `count` floats, then minus infinity.
-HWY_INLINE Vector load_rest(const float* src, std::int64_t count) {
-  float rest[kLanes];
-  std::fill_n(rest, kLanes, kMinusInfinity);
-  std::copy_n(src, count, rest);
-  return hn::LoadU(Tag(), rest);
-}
-HWY_INLINE void store_rest(Vector x, std::int64_t count, float* dst) {
-  float rest[kLanes];
-  hn::StoreU(x, Tag(), rest);
-  std::copy_n(rest, count, dst);
-}
-
-HWY_INLINE void add_mask(float* row, std::int64_t count, const float* mask) {
-  const Tag d;
-  for_vectors(
-      count,
-      [&](std::int64_t i) HWY_ATTR {
-        hn::StoreU(hn::Add(hn::LoadU(d, row + i), hn::LoadU(d, mask + i)), d, row + i);
-      },
-      [&](std::int64_t i, std::int64_t left) {
-        for (std::int64_t k = i; k < i + left; ++k) row[k] += mask[k];
-      });
-}
-
-HWY_INLINE float largest(const float* row, std::int64_t count) {
-  const Tag d;
-  auto best = hn::Set(d, kMinusInfinity);
-  for_vectors(
-      count, [&](std::int64_t i) HWY_ATTR { best = hn::Max(best, hn::LoadU(d, row + i)); },
-      [&](std::int64_t i, std::int64_t left)
-          HWY_ATTR { best = hn::Max(best, load_rest(row + i, left)); });
-  return hn::GetLane(hn::MaxOfLanes(d, best));
-}
-
-float ExpRow(float* row, std::int64_t count, const float* mask) {
-  const Tag d;
-  if (mask != nullptr) add_mask(row, count, mask);
-  const float top = largest(row, count);
-  if (top == kMinusInfinity) {
-    // NaN hides from the maximum.
-    float sum = 0.0F;
-    for (std::int64_t i = 0; i < count; ++i) {
-      row[i] = row[i] == kMinusInfinity ? 0.0F : row[i];
-      sum += row[i];
-    }
-    return sum;
+/// Numbers of kRows rows that are broadcast, `stride` apart: three rows to a pointer, as there are
+/// fewer pointers than rows.
+template <int kRows>
+class Broadcasts {
+ public:
+  Broadcasts(const float* first, std::int64_t stride) : stride_(stride) {
+    for (int i = 0; i < kPointers; ++i) at_[i] = first + i * kRowsOfOne * stride;
   }
-  const auto tops = hn::Set(d, top);
-  alignas(64) float sums[kSums] = {};
-  // Whole groups keep their sums in registers.
-  constexpr auto kVectors = static_cast<int>(kSums / kLanes);
-  constexpr int kHeld = kVectors < 8 ? kVectors : 8;
-  std::int64_t i = 0;
-  for (int part = 0; part < kVectors; part += kHeld) {
-    Vector held[kHeld];
-    for (int k = 0; k < kHeld; ++k) held[k] = hn::Zero(d);
-    for (i = 0; i + kSums <= count; i += kSums) {
-      for (int k = 0; k < kHeld; ++k) {
-        float* at = row + i + (part + k) * kLanes;
-        const auto y = exp_normal(hn::Sub(hn::LoadU(d, at), tops));
-        hn::StoreU(y, d, at);
-        held[k] = hn::Add(held[k], y);
+  HWY_INLINE AttentionVector operator[](int r) const {
+    return hn::Set(AttentionTag(), at_[r / kRowsOfOne][r % kRowsOfOne * stride_]);
+  }
+  HWY_INLINE void advance(std::int64_t step) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kPointers; ++i) {
+      at_[i] += step;
+      // Keeps the compiler from making pointers of its own for every row.
+      asm("" : "+r"(at_[i]));
+    }
+  }
+
+ private:
+  static constexpr int kRowsOfOne = 3;
+  static constexpr int kPointers = ceil_div(kRows, kRowsOfOne);
+  const float* at_[kPointers];
+  std::int64_t stride_;
+};
+
+/// Numbers that are neighbours.
+class Neighbours {
+ public:
+  explicit Neighbours(const float* first) : at_(first) {}
+  HWY_INLINE AttentionVector operator[](int r) const { return hn::Set(AttentionTag(), at_[r]); }
+  HWY_INLINE void advance(std::int64_t step) { at_ += step; }
+
+ private:
+  const float* at_;
+};
+
+/// sums[r][v] += a broadcast number times a vector of `vectors`, for `count` steps.
+template <int kRows, int kVectors, class Rows>
+HWY_INLINE void add_products(AttentionVector (&sums)[kRows][kVectors], Rows rows,
+                             std::int64_t row_step, const float* vectors, std::int64_t vector_step,
+                             std::int64_t count) {
+  for (; count > 0; --count, vectors += vector_step) {
+    AttentionVector x[kVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      x[v] = hn::LoadU(AttentionTag(), vectors + v * kAttentionLanes);
+    }
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r) {
+      const auto y = rows[r];
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        sums[r][v] = fused_add(AttentionTag(), y, x[v], sums[r][v]);
       }
     }
-    for (int k = 0; k < kHeld; ++k) hn::Store(held[k], d, sums + (part + k) * kLanes);
+    rows.advance(row_step);
   }
-  for (float* sum = sums; i < count; i += kLanes, sum += kLanes) {
-    const std::int64_t left = std::min(kLanes, count - i);
-    const auto y = exp_normal(hn::Sub(load_rest(row + i, left), tops));
-    store_rest(y, left, row + i);
-    hn::Store(hn::Add(hn::Load(d, sum), y), d, sum);
-  }
-  std::int64_t width = kSums / 2;
-  for (; width >= kLanes; width /= 2) {
-    for (std::int64_t k = 0; k < width; k += kLanes) {
-      hn::Store(hn::Add(hn::Load(d, sums + k), hn::Load(d, sums + k + width)), d, sums + k);
-    }
-  }
-  for (; width > 0; width /= 2) {
-    for (std::int64_t k = 0; k < width; ++k) sums[k] += sums[k + width];
-  }
-  return sums[0];
 }
 
-void ScaleRow(float* row, std::int64_t count, float factor) {
-  const Tag d;
-  const auto factors = hn::Set(d, factor);
-  for_vectors(
-      count,
-      [&](std::int64_t i)
-          HWY_ATTR { hn::StoreU(hn::Mul(hn::LoadU(d, row + i), factors), d, row + i); },
-      [&](std::int64_t i, std::int64_t left) {
-        for (std::int64_t k = i; k < i + left; ++k) row[k] *= factor;
-      });
+class BlockOfQueries {
+ public:
+  BlockOfQueries(const AttentionBlock& block, float* buffer)
+      : block_(block),
+        width_(round_up(block.queries, kAttentionPad)),
+        columns_(round_up(block.value_features, kAttentionPad)),
+        weights_(buffer),
+        turned_(weights_ + block.keys * width_),
+        result_(turned_ + block.features * width_),
+        values_(result_ + width_ * columns_),
+        tops_(values_ + kAttentionKeys * columns_),
+        totals_(tops_ + width_) {}
+
+  void run() {
+    turn_queries();
+    std::fill_n(tops_, width_, -std::numeric_limits<float>::infinity());
+    std::fill_n(totals_, width_, 0.0F);
+    for (std::int64_t key = 0; key < block_.keys; key += kAttentionKeys) {
+      scores(key, std::min(key + kAttentionKeys, block_.keys));
+    }
+    finish_tops(tops_, width_);
+    for (std::int64_t key = 0; key < block_.keys; key += kAttentionKeys) {
+      const std::int64_t end = std::min(key + kAttentionKeys, block_.keys);
+      to_weights(weights_ + key * width_, end - key, width_, tops_, totals_);
+      add_values(key, end);
+    }
+    for (std::int64_t i = 0; i < block_.queries; ++i) {
+      const float factor = totals_[i] == 0.0F ? 0.0F : 1.0F / totals_[i];
+      scale_row(result_ + i * columns_, block_.value_features, factor,
+                block_.out + i * block_.out_row);
+    }
+  }
+
+ private:
+  /// turned_[feature][query] = scale * query; zeros in lanes without one.
+  void turn_queries() {
+    turn_rows(block_.query, block_.query_row, block_.queries, block_.features, block_.scale, width_,
+              turned_);
+  }
+
+  /// kVectors vectors of queries from `lane` on times the keys [key, end).
+  template <int kVectors, int kRows = tile_rows(kVectors)>
+  HWY_INLINE void score_tiles(std::int64_t lane, std::int64_t key, std::int64_t end) {
+    const AttentionTag d;
+    for (; key + kRows <= end; key += kRows) {
+      AttentionVector sums[kRows][kVectors];
+#pragma GCC unroll 12
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) sums[r][v] = hn::Zero(d);
+      }
+      prefetch_rows(block_.key, block_.key_row, key + kRows, kRows, block_.features);
+      if (lane == 0) {
+        prefetch_rows(block_.value, block_.value_row, key, kRows, block_.value_features);
+      }
+      add_products(sums, Broadcasts<kRows>(block_.key + key * block_.key_row, block_.key_row), 1,
+                   turned_ + lane, width_, block_.features);
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        float* top = tops_ + lane + v * kAttentionLanes;
+        auto best = hn::LoadU(d, top);
+#pragma GCC unroll 12
+        for (int r = 0; r < kRows; ++r) {
+          hn::StoreU(sums[r][v], d, weights_ + (key + r) * width_ + lane + v * kAttentionLanes);
+          best = hn::Max(best, sums[r][v]);
+        }
+        hn::StoreU(best, d, top);
+      }
+    }
+    if constexpr (kRows > 1) score_tiles<kVectors, fewer_rows(kRows)>(lane, key, end);
+  }
+
+  void scores(std::int64_t key, std::int64_t end) {
+    const bool changes = block_.mask != nullptr || end - 1 > block_.visible;
+    // Of what the mask makes of the products, not of these themselves.
+    float tops[kMostQueries];
+    if (changes) std::copy_n(tops_, width_, tops);
+    for_groups(width_, [&](auto count, std::int64_t lane)
+                           HWY_ATTR { score_tiles<decltype(count)::value>(lane, key, end); });
+    if (!changes) return;
+    std::copy_n(tops, width_, tops_);
+    for (; key < end; ++key) {
+      const float* mask = block_.mask == nullptr ? nullptr : block_.mask + key;
+      mask_scores({mask, block_.mask_row, block_.queries, key - block_.visible}, width_,
+                  weights_ + key * width_, tops_);
+    }
+  }
+
+  /// Rows that are wanted soon: `stride` keeps the processor from seeing them come.
+  HWY_INLINE void prefetch_rows(const float* rows, std::int64_t stride, std::int64_t first,
+                                std::int64_t count, std::int64_t width) const {
+    constexpr std::int64_t kLine = 16;
+    const std::int64_t end = std::min(first + count, block_.keys);
+    for (const float* row = rows + first * stride; first < end; ++first, row += stride) {
+      for (std::int64_t i = 0; i < width; i += kLine) __builtin_prefetch(row + i, 0, 2);
+    }
+  }
+
+  /// values_[key][feature] of the keys [key, end), zeros behind the last feature. Rows that lie
+  /// further apart fall on the same few lines of the cache.
+  void pack_values(std::int64_t key, std::int64_t end) {
+    const AttentionTag d;
+    const std::int64_t count = block_.value_features;
+    float* dst = values_;
+    for (; key < end; ++key, dst += columns_) {
+      const float* src = block_.value + key * block_.value_row;
+      std::int64_t i = 0;
+      for (; i + kAttentionLanes <= count; i += kAttentionLanes) {
+        hn::StoreU(hn::LoadU(d, src + i), d, dst + i);
+      }
+      for (; i < count; ++i) dst[i] = src[i];
+      for (; i < columns_; ++i) dst[i] = 0.0F;
+    }
+  }
+
+  /// Whole vectors of values, the first of them those of some key.
+  struct Values {
+    const float* first;
+    std::int64_t row;
+  };
+
+  /// kVectors vectors of features from `column` on for all queries from `row` on: adds the weighted
+  /// values of the keys [key, end).
+  template <int kVectors, int kRows = tile_rows(kVectors)>
+  HWY_INLINE void value_tiles(const Values& values, std::int64_t column, std::int64_t row,
+                              std::int64_t key, std::int64_t end) {
+    const AttentionTag d;
+    for (; row + kRows <= block_.queries; row += kRows) {
+      float* dst = result_ + row * columns_ + column;
+      AttentionVector sums[kRows][kVectors];
+#pragma GCC unroll 12
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+          sums[r][v] =
+              key == 0 ? hn::Zero(d) : hn::LoadU(d, dst + r * columns_ + v * kAttentionLanes);
+        }
+      }
+      add_products(sums, Neighbours(weights_ + key * width_ + row), width_, values.first + column,
+                   values.row, end - key);
+#pragma GCC unroll 12
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) {
+          hn::StoreU(sums[r][v], d, dst + r * columns_ + v * kAttentionLanes);
+        }
+      }
+    }
+    if constexpr (kRows > 1)
+      value_tiles<kVectors, fewer_rows(kRows)>(values, column, row, key, end);
+  }
+
+  void add_values(std::int64_t key, std::int64_t end) {
+    Values values{values_, columns_};
+    // What few queries read but once or twice is not worth a copy.
+    constexpr std::int64_t kFewQueries = 12;
+    if (block_.queries <= kFewQueries && block_.value_features == columns_) {
+      values = {block_.value + key * block_.value_row, block_.value_row};
+    } else {
+      pack_values(key, end);
+    }
+    for_groups(columns_, [&](auto count, std::int64_t column) HWY_ATTR {
+      value_tiles<decltype(count)::value>(values, column, 0, key, end);
+    });
+  }
+
+  /// Calls body(vectors, first) for groups of vectors that cover [0, width), kTileVectors of them or
+  /// fewer; width is a multiple of kAttentionPad.
+  template <class Body>
+  static HWY_INLINE void for_groups(std::int64_t width, const Body& body) {
+    std::int64_t first = 0;
+    const auto groups = [&](auto count) HWY_ATTR {
+      constexpr std::int64_t kWidth = decltype(count)::value * kAttentionLanes;
+      for (; first + kWidth <= width; first += kWidth) body(count, first);
+    };
+    groups(std::integral_constant<int, kTileVectors>());
+    if constexpr (kTileVectors * kAttentionLanes > kAttentionPad) {
+      groups(std::integral_constant<int, 3>());
+      groups(std::integral_constant<int, 2>());
+      groups(std::integral_constant<int, 1>());
+    }
+  }
+
+  const AttentionBlock& block_;
+  std::int64_t width_;    ///< lanes
+  std::int64_t columns_;  ///< of the result
+  float* weights_;        ///< [keys][width_]
+  float* turned_;         ///< [features][width_]
+  float* result_;         ///< [width_][columns_]
+  float* values_;         ///< [kAttentionKeys][columns_]
+  float* tops_;           ///< [width_], as are
+  float* totals_;
+};
+
+void AttendBlock(const AttentionBlock& block, float* buffer) {
+  BlockOfQueries(block, buffer).run();
 }
 
 }  // namespace
@@ -162,15 +301,19 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace quanta::cpu {
 
-HWY_EXPORT(ExpRow);
-HWY_EXPORT(ScaleRow);
+HWY_EXPORT(AttendBlock);
 
-float exp_row(float* row, std::int64_t count, const float* mask) {
-  return HWY_DYNAMIC_DISPATCH(ExpRow)(row, count, mask);
+std::size_t attention_floats(std::int64_t queries, std::int64_t keys, std::int64_t features,
+                             std::int64_t value_features) {
+  constexpr std::int64_t kPad = 16;
+  const std::int64_t width = round_up(queries, kPad);
+  const std::int64_t columns = round_up(value_features, kPad);
+  return static_cast<std::size_t>(width * (keys + features + columns + 2) +
+                                  kAttentionKeys * columns);
 }
 
-void scale_row(float* row, std::int64_t count, float factor) {
-  HWY_DYNAMIC_DISPATCH(ScaleRow)(row, count, factor);
+void attend_block(const AttentionBlock& block, float* buffer) {
+  HWY_DYNAMIC_DISPATCH(AttendBlock)(block, buffer);
 }
 
 }  // namespace quanta::cpu

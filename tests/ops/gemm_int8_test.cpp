@@ -11,7 +11,6 @@
 #include "instruction_sets.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
-#include "quanta/ops/attention/cpu_kernels.h"
 #include "quanta/ops/cpu/gelu.h"
 #include "quanta/ops/linear/dynamic_fused.h"
 #include "quanta/ops/quantize.h"
@@ -186,57 +185,6 @@ TEST_CASE("gelu_row: NaN stays and infinities follow x * Phi(x)") {
     CHECK(std::isnan(y[0]));
     CHECK(y[1] == kInfinity);
     CHECK(std::isnan(y[2]));  // as torch: -infinity * 0
-  });
-}
-
-TEST_CASE("exp_row: exponentials and their sum are close and the same everywhere") {
-  constexpr double kMaxError = 2e-7;  // of the element's size
-  std::mt19937 random(13);
-  std::uniform_real_distribution<float> uniform(-30.0F, 30.0F);
-  for (const std::int64_t count : {1, 7, 16, 63, 64, 65, 128, 200}) {
-    CAPTURE(count);
-    std::vector<float> x, mask;
-    for (std::int64_t i = 0; i < count; ++i) {
-      x.push_back(uniform(random));
-      mask.push_back(i % 5 == 1 ? -std::numeric_limits<float>::infinity() : uniform(random));
-    }
-    double top = -1e30;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      top = std::max(top, static_cast<double>(x[i] + mask[i]));
-    }
-    std::vector<float> first;
-    for_each_instruction_set([&] {
-      std::vector<float> y = x;
-      const float sum = exp_row(y.data(), count, mask.data());
-      double expected_sum = 0.0;
-      for (std::size_t i = 0; i < x.size(); ++i) {
-        const float shifted = (x[i] + mask[i]) - static_cast<float>(top);
-        const double expected = std::exp(static_cast<double>(shifted));
-        expected_sum += expected;
-        CHECK(std::abs(y[i] - expected) <= kMaxError * expected + 1e-37);
-      }
-      CHECK(std::abs(sum - expected_sum) <= 1e-5 * expected_sum);
-      y.push_back(sum);
-      if (first.empty()) first = y;
-      CHECK(same_bits(y, first));
-    });
-  }
-}
-
-TEST_CASE("exp_row: nothing but minus infinity gives zeros and NaN gives NaN") {
-  constexpr float kNothing = -std::numeric_limits<float>::infinity();
-  for_each_instruction_set([&] {
-    std::vector<float> nothing(21, kNothing);
-    CHECK(exp_row(nothing.data(), 21, nullptr) == 0.0F);
-    CHECK(std::all_of(nothing.begin(), nothing.end(), [](float y) { return y == 0.0F; }));
-    for (const std::size_t place : {0, 5, 19, 20}) {
-      std::vector<float> x(21, kNothing);
-      x[place] = std::numeric_limits<float>::quiet_NaN();
-      CHECK(std::isnan(exp_row(x.data(), 21, nullptr)));
-      std::vector<float> y(21, 1.5F);
-      y[place] = std::numeric_limits<float>::infinity();
-      CHECK(std::isnan(exp_row(y.data(), 21, nullptr)));
-    }
   });
 }
 

@@ -67,6 +67,28 @@ __attribute__((target("avx2"))) void pair_chains(std::int64_t steps) {
   }
 }
 
+__attribute__((target("avx512f"))) void fma_chains_512(std::int64_t steps) {
+  __m512 sums[16];
+#pragma GCC unroll 16
+  for (__m512& sum : sums) sum = _mm512_setzero_ps();
+  const __m512 x = _mm512_set1_ps(0.5F);
+  for (std::int64_t i = 0; i < steps; ++i) {
+#pragma GCC unroll 16
+    for (__m512& sum : sums) asm volatile("vfmadd231ps %1, %1, %0" : "+v"(sum) : "v"(x));
+  }
+}
+
+__attribute__((target("avx2,fma"))) void fma_chains_256(std::int64_t steps) {
+  __m256 sums[12];
+#pragma GCC unroll 12
+  for (__m256& sum : sums) sum = _mm256_setzero_ps();
+  const __m256 x = _mm256_set1_ps(0.5F);
+  for (std::int64_t i = 0; i < steps; ++i) {
+#pragma GCC unroll 12
+    for (__m256& sum : sums) asm volatile("vfmadd231ps %1, %1, %0" : "+x"(sum) : "x"(x));
+  }
+}
+
 /// What ldtilecfg reads: palette 1, eight tiles of 16 rows of 64 bytes.
 struct alignas(64) TileConfig {
   std::uint8_t palette = 1;
@@ -127,9 +149,20 @@ Int8Peak measure() {
   return peak;
 }
 
+double measure_floats(int vector_bytes) {
+  if (vector_bytes == 64 && __builtin_cpu_supports("avx512f") != 0) {
+    return best_rate(16 * 16 * 2, fma_chains_512);
+  }
+  if (vector_bytes == 32 && __builtin_cpu_supports("fma") != 0) {
+    return best_rate(12 * 8 * 2, fma_chains_256);
+  }
+  return 0.0;
+}
+
 #else
 
 Int8Peak measure() { return {"none", 0.0, 0.0}; }
+double measure_floats(int) { return 0.0; }
 
 #endif
 
@@ -215,6 +248,12 @@ double ReadBandwidths::operator()(std::size_t bytes) const {
   std::size_t step = 0;
   while (step + 1 < rates_.size() && (kSmallest << (2 * step)) < bytes) ++step;
   return rates_[step];
+}
+
+double float_peak(int vector_bytes) {
+  static const double shorter = measure_floats(32);
+  static const double longer = measure_floats(64);
+  return vector_bytes == 64 ? longer : shorter;
 }
 
 const Int8Peak& int8_peak() {

@@ -15,6 +15,10 @@ struct Int8Peak {
 };
 const Int8Peak& int8_peak();
 
+/// Float32 operations per second (a fused multiply-add counts as two) that vectors of 32 or 64 bytes
+/// give and nothing else, in the same way; 0 where the machine has none.
+double float_peak(int vector_bytes);
+
 /// Bytes per second that all threads together read from a buffer of `bytes`, again and again: a
 /// small one stays in the caches. The median of what fits into `seconds`.
 double read_bandwidth(std::size_t bytes, double seconds = 0.3);
