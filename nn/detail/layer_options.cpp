@@ -1,6 +1,7 @@
 #include "quanta/nn/detail/layer_options.h"
 
 #include "quanta/nn/skip_init.h"
+#include "quanta/runtime/detail/lasting_memory.h"
 #include "quanta/runtime/random.h"
 
 namespace quanta::nn::detail {
@@ -37,8 +38,24 @@ std::string python_float(const std::optional<double>& value) {
 
 std::string_view python_bool(bool value) { return value ? "True" : "False"; }
 
+namespace {
+
+/// Zeros in the place of starting values.
+Tensor without_values(const Dims& sizes) {
+  // Those of a small tensor are written faster than they are looked after.
+  constexpr std::int64_t kSmall = 1024;
+  const std::int64_t count = checked_numel(sizes);
+  if (count < kSmall) return Tensor::zeros(sizes);
+  const auto bytes = static_cast<std::size_t>(count) * sizeof(float);
+  const std::shared_ptr<std::byte> memory = quanta::detail::lasting_zeros(bytes);
+  return Tensor::from_blob(memory.get(), sizes, DType::Float32,
+                           [owner = memory](void*) mutable { owner.reset(); });
+}
+
+}  // namespace
+
 Tensor uniform(const Dims& sizes, double bound) {
-  if (SkipInit::active()) return Tensor::zeros(sizes);
+  if (SkipInit::active()) return without_values(sizes);
   Tensor tensor = Tensor::empty(sizes);
   auto* values = tensor.mutable_data<float>();
   Generator& generator = default_generator();
@@ -49,7 +66,7 @@ Tensor uniform(const Dims& sizes, double bound) {
 }
 
 Tensor normal(const Dims& sizes) {
-  return SkipInit::active() ? Tensor::zeros(sizes) : randn(sizes);
+  return SkipInit::active() ? without_values(sizes) : randn(sizes);
 }
 
 }  // namespace quanta::nn::detail

@@ -43,19 +43,11 @@ class Chunk {
 struct Pool {
   std::mutex mutex;
   std::weak_ptr<Chunk> current;  // not kept for its own sake
-
-  // Never destroyed: weights with static lifetime may be packed after the end of main.
-  static Pool& instance() {
-    static auto* pool = new Pool;
-    return *pool;
-  }
 };
 
-}  // namespace
-
-std::shared_ptr<std::byte> lasting_memory(std::size_t bytes) {
+// No piece is given out twice, so that what a pool gives is as the system gave it: zeros.
+std::shared_ptr<std::byte> piece_of(Pool& pool, std::size_t bytes) {
   const std::size_t rounded = round_up(bytes, kAlignment);
-  Pool& pool = Pool::instance();
   const std::lock_guard lock(pool.mutex);
   std::shared_ptr<Chunk> chunk = pool.current.lock();
   if (chunk == nullptr || chunk->left() < rounded) {
@@ -66,6 +58,21 @@ std::shared_ptr<std::byte> lasting_memory(std::size_t bytes) {
     chunk = std::move(fresh);
   }
   return {chunk, chunk->cut(rounded)};
+}
+
+}  // namespace
+
+// Pools are never destroyed: weights with static lifetime may be packed after the end of main.
+
+std::shared_ptr<std::byte> lasting_memory(std::size_t bytes) {
+  static auto* pool = new Pool;
+  return piece_of(*pool, bytes);
+}
+
+std::shared_ptr<std::byte> lasting_zeros(std::size_t bytes) {
+  // Not between pieces that are in use: their pages would be taken as well.
+  static auto* pool = new Pool;
+  return piece_of(*pool, bytes);
 }
 
 }  // namespace quanta::detail

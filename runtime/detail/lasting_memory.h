@@ -12,4 +12,8 @@ namespace quanta::detail {
 /// Throws BackendError when memory is out. Safe from many threads.
 std::shared_ptr<std::byte> lasting_memory(std::size_t bytes);
 
+/// The same of zeros, which take no memory before they are written to: for what another value takes
+/// the place of, as a rule.
+std::shared_ptr<std::byte> lasting_zeros(std::size_t bytes);
+
 }  // namespace quanta::detail

@@ -12,6 +12,7 @@
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/cpu/gelu.h"
+#include "quanta/ops/cpu/gemm/code_sums.h"
 #include "quanta/ops/linear/dynamic_fused.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
@@ -256,4 +257,20 @@ TEST_CASE("linear_dynamic fused: wrong operands are refused by name") {
 }
 
 }  // namespace
+TEST_CASE("code_sums: rows of any length") {
+  std::vector<std::int8_t> codes(400);
+  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = static_cast<std::int8_t>(i * 37 - 128);
+  test::for_each_code([&] {
+    for (std::size_t count = 0; count <= 200; ++count) {
+      const std::int8_t* row = codes.data() + count;
+      std::int64_t positive = 0;
+      std::int64_t negative = 0;
+      for (std::size_t i = 0; i < count; ++i) (row[i] > 0 ? positive : negative) += row[i];
+      const CodeSums sums = code_sums(row, static_cast<std::int64_t>(count));
+      CHECK(sums.positive == positive);
+      CHECK(sums.negative == negative);
+    }
+  });
+}
+
 }  // namespace quanta::cpu

@@ -64,4 +64,19 @@ TEST_CASE("lasting_memory: threads get pieces of their own") {
   for (const Piece& piece : pieces) CHECK(piece.is_intact());
 }
 
+TEST_CASE("lasting_zeros: pieces are zeros beside pieces that are in use") {
+  std::vector<Piece> in_use;
+  std::vector<Piece> zeros;
+  for (const std::size_t bytes : {100, 70000, 5000000, 64}) {
+    in_use.push_back(filled(bytes, 9));
+    zeros.push_back({detail::lasting_zeros(bytes), bytes, 0});
+  }
+  for (const Piece& piece : zeros) CHECK(piece.is_intact());
+  std::memset(zeros[1].data.get(), 5, zeros[1].bytes);
+  const Piece next{detail::lasting_zeros(1000), 1000, 0};
+  CHECK(next.is_intact());
+  CHECK(zeros[0].is_intact());
+  for (const Piece& piece : in_use) CHECK(piece.is_intact());
+}
+
 }  // namespace quanta::test

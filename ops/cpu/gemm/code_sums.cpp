@@ -1,5 +1,7 @@
 #include "quanta/ops/cpu/gemm/code_sums.h"
 
+#include <cstring>
+
 #include "quanta/ops/cpu/simd/highway.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -29,6 +31,15 @@ CodeSums sum_codes(const std::int8_t* codes, std::int64_t count) {
     const auto below = hn::Sub(zero, hn::Min(v, zero));
     positive = hn::Add(positive, hn::SumsOf8(hn::BitCast(bytes, hn::Max(v, zero))));
     negative = hn::Add(negative, hn::SumsOf8(hn::BitCast(bytes, below)));
+  }
+  if (i < count) {
+    // Short rows consist of little else.
+    alignas(64) std::int8_t rest[kStep] = {};
+    std::memcpy(rest, codes + i, static_cast<std::size_t>(count - i));
+    i = count;
+    const auto v = hn::Load(d, rest);
+    positive = hn::Add(positive, hn::SumsOf8(hn::BitCast(bytes, hn::Max(v, zero))));
+    negative = hn::Add(negative, hn::SumsOf8(hn::BitCast(bytes, hn::Sub(zero, hn::Min(v, zero)))));
   }
   sums.positive = static_cast<std::int64_t>(hn::GetLane(hn::SumOfLanes(wide, positive)));
   sums.negative = -static_cast<std::int64_t>(hn::GetLane(hn::SumOfLanes(wide, negative)));
