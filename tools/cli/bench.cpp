@@ -12,6 +12,7 @@
 
 #include "bench_streams.h"
 #include "bench_subject.h"
+#include "first_result.h"
 #include "json_file.h"
 #include "process_memory.h"
 #include "quanta/quanta.h"
@@ -194,6 +195,7 @@ int run_bench(const BenchOptions& options) {
     set_num_threads(options.threads);
   }
   if (options.worker) return run_worker(options);
+  if (options.first) return run_first_result(options);
   const std::unique_ptr<const BenchSubject> made = make_bench_subject(options);
   const BenchSubject& subject = *made;
   const std::vector<Tensor> inputs = subject.request();

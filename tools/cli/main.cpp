@@ -153,8 +153,13 @@ void add_bench_command(CLI::App& app, quanta::cli::BenchOptions& bench,
                  "With --save: with the weights as this machine's kernels want them")
       ->needs(save);
   command->add_flag("--eager", bench.eager, "Call the modules instead of the frozen plan");
-  command->add_flag("--worker", bench.worker,
-                    "Speak the harness's line protocol on stdin and stdout");
+  CLI::Option* worker = command->add_flag("--worker", bench.worker,
+                                          "Speak the harness's line protocol on stdin and stdout");
+  command
+      ->add_flag("--first", bench.first,
+                 "Load the model of --weights, that --save wrote, run it once, and print as JSON "
+                 "when what was there")
+      ->excludes(worker, save);
 }
 
 /// A mistake in the arguments that a command found itself: its text names the option.

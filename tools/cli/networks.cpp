@@ -156,16 +156,19 @@ std::shared_ptr<nn::Module> make_random_network(const NetworkKind& kind, Network
   return model;
 }
 
+std::shared_ptr<nn::Module> load_saved_network(const NetworkKind& kind,
+                                               const std::filesystem::path& path) {
+  std::shared_ptr<nn::Module> model = make_network(kind);
+  model->eval();
+  load_model(*model, path);
+  return model;
+}
+
 std::shared_ptr<nn::Module> load_network(const NetworkKind& kind, NetworkForm form,
                                          const std::filesystem::path& weights,
                                          const Tensor& calibration) {
   check_form(kind, form);
-  if (is_saved_model(weights)) {
-    std::shared_ptr<nn::Module> model = make_network(kind);
-    model->eval();
-    load_model(*model, weights);
-    return model;
-  }
+  if (is_saved_model(weights)) return load_saved_network(kind, weights);
   std::shared_ptr<nn::Module> model = load_float_network(kind, weights);
   quantize_network(*model, kind, form, calibration);
   return model;

@@ -45,6 +45,10 @@ std::shared_ptr<nn::Module> load_network(const NetworkKind& kind, NetworkForm fo
                                          const std::filesystem::path& weights,
                                          const Tensor& calibration);
 
+/// The network that save_model wrote to `path`. Throws what load_model throws.
+std::shared_ptr<nn::Module> load_saved_network(const NetworkKind& kind,
+                                               const std::filesystem::path& path);
+
 /// The network in that form with starting values of default_generator() for weights. Int8 needs
 /// calibration data as in load_network.
 std::shared_ptr<nn::Module> make_random_network(const NetworkKind& kind, NetworkForm form,
