@@ -2,24 +2,26 @@
 
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "bench_support.h"
+#include "quanta/fusion/quantize_dynamic.h"
+#include "quanta/nn/models/efficientnet.h"
+#include "quanta/nn/models/encoder_classifier.h"
 #include "quanta/nn/models/fashion.h"
 #include "quanta/nn/models/mobilenet_v2.h"
 #include "quanta/nn/models/mobilenet_v3.h"
 #include "quanta/nn/models/resnet.h"
+#include "quanta/nn/models/vision_transformer.h"
 #include "quanta/runtime/random.h"
+#include "quanta/tools/networks/detector.h"
 
 namespace quanta::bench {
 namespace {
 
-template <typename Net>
-void run_network(benchmark::State& state, Net net, const Dims& input) {
-  Generator generator(11);
-  const Tensor x = randn(input, generator);
-  net.eval();
-  const Net int8 = quantized_copy(net, x);
-  const nn::Module& float_model = net;
-  const nn::Module& int8_model = int8;
+void time_both(benchmark::State& state, const nn::Module& float_model, const nn::Module& int8_model,
+               const Tensor& x) {
   for (auto _ : state) benchmark::DoNotOptimize(int8_model(x));
   // In turn, so that a busy machine slows both.
   std::vector<double> ratios;
@@ -34,6 +36,25 @@ void run_network(benchmark::State& state, Net net, const Dims& input) {
   state.counters["float/int8"] = ratios[2];
 }
 
+Tensor network_input(const Dims& sizes) {
+  Generator generator(11);
+  return randn(sizes, generator);
+}
+
+template <typename Net>
+void run_network(benchmark::State& state, Net net, const Dims& input) {
+  const Tensor x = network_input(input);
+  net.eval();
+  const Net int8 = quantized_copy(net, x);
+  time_both(state, net, int8, x);
+}
+
+template <typename Net>
+void run_dynamic_network(benchmark::State& state, Net net, const Dims& input) {
+  net.eval();
+  time_both(state, net, quantize_dynamic(net), network_input(input));
+}
+
 void resnet50_batch1(benchmark::State& state) {
   run_network(state, nn::models::resnet50(), {1, 3, 224, 224});
 }
@@ -46,6 +67,18 @@ void mobilenet_v2_batch1(benchmark::State& state) {
 void mobilenet_v3_large_batch1(benchmark::State& state) {
   run_network(state, nn::models::mobilenet_v3_large(), {1, 3, 224, 224});
 }
+void efficientnet_b0_batch1(benchmark::State& state) {
+  run_network(state, nn::models::efficientnet_b0(), {1, 3, 224, 224});
+}
+void yolo_n_batch1(benchmark::State& state) {
+  run_network(state, networks::Detector(), {1, 3, 320, 320});
+}
+void vit_tiny_batch1(benchmark::State& state) {
+  run_dynamic_network(state, nn::models::VisionTransformer(), {1, 3, 224, 224});
+}
+void distilbert_16_batch1(benchmark::State& state) {
+  run_dynamic_network(state, nn::models::EncoderClassifier(6), {1, 16, 768});
+}
 void fashion_resnet_batch1(benchmark::State& state) {
   run_network(state, nn::models::FashionResNet(), {1, 1, 28, 28});
 }
@@ -57,6 +90,10 @@ BENCHMARK(resnet50_batch1)->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK(resnet18_batch1)->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK(mobilenet_v2_batch1)->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK(mobilenet_v3_large_batch1)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(efficientnet_b0_batch1)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(yolo_n_batch1)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(vit_tiny_batch1)->Unit(benchmark::kMillisecond)->UseRealTime();
+BENCHMARK(distilbert_16_batch1)->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK(fashion_resnet_batch1)->Unit(benchmark::kMillisecond)->UseRealTime();
 BENCHMARK(fashion_mobilenet_batch1)->Unit(benchmark::kMillisecond)->UseRealTime();
 

@@ -324,7 +324,8 @@ def main():
         "\n".join(WORDS),
         "## Networks",
         "Random weights; float and int8 in turns, five rounds, frozen where that can be (else marked eager); medians, and of ratios the median of the rounds. "
-        "lstm, gru and bert4 are quantized dynamically. Bandwidth is beside reading from a set as large as the weights.",
+        "Recurrent networks and transformers are quantized dynamically, crnn's convolutions statically and its LSTM dynamically; ocr_* are "
+        "the ONNX files of examples/ocr.cpp, calibrated with random inputs. Bandwidth is beside reading from a set as large as the weights.",
         network_rows(networks),
     ]  # fmt: skip
     if compared:

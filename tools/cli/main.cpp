@@ -59,6 +59,8 @@ void add_networks_command(CLI::App& app, quanta::cli::NetworkSuiteOptions& suite
       "networks", "Time the benchmark networks with random weights, float and int8 in turns");
   command->add_option("--model", suite.models, "These networks (default: all)")
       ->check(CLI::IsMember(networks));
+  command->add_option("--onnx", suite.onnx,
+                      "ONNX files as well: for each a name, the file and sizes as x=1,3,640,640");
   command->add_option("--batch", suite.batches, "Inputs at a time")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();

@@ -1,12 +1,15 @@
 #pragma once
 
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace quanta::cli {
 
 struct NetworkSuiteOptions {
   std::vector<std::string> models;  ///< empty: all
+  /// ONNX files beside them: a name, the path, and sizes as "x=1,3,640,640".
+  std::vector<std::tuple<std::string, std::string, std::string>> onnx;
   std::vector<int> batches{1, 8};
   int threads = 0;       ///< 0: all
   double seconds = 1.0;  ///< for each network and batch
@@ -14,7 +17,7 @@ struct NetworkSuiteOptions {
 };
 
 /// Times the networks of the side-by-side benchmarks with random weights, so that no file is
-/// needed: float and quantized in turns, frozen where that can be. Prints a line for each network
+/// needed, and networks of ONNX files: float and quantized in turns, frozen where that can be. Prints a line for each network
 /// and batch. Returns the exit status.
 int run_network_suite(const NetworkSuiteOptions& options);
 

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <typeinfo>
 
 #include "quanta/quanta.h"
+#include "quanta/tools/networks/crnn.h"
+#include "quanta/tools/networks/detector.h"
 
 namespace quanta::cli {
 namespace {
@@ -15,7 +18,7 @@ using Groups = std::vector<std::vector<std::string>>;
 
 template <typename Net>
 Groups find_groups(const nn::Module& model) {
-  return models::fusion_groups(dynamic_cast<const Net&>(model));
+  return fusion_groups(dynamic_cast<const Net&>(model));
 }
 Groups no_groups(const nn::Module&) { return {}; }
 
@@ -66,6 +69,45 @@ std::vector<NetworkKind> make_network_kinds() {
        true,
        [] { return boxed(models::EncoderClassifier()); },
        no_groups},
+      {"efficientnet_b0", image, 385.9e6, true, false,
+       [] { return boxed(models::efficientnet_b0()); }, find_groups<models::EfficientNet>},
+      {"yolo_n",
+       {3, 320, 320},
+       558.5e6,
+       true,
+       false,
+       [] { return boxed(networks::Detector()); },
+       find_groups<networks::Detector>},
+      {"crnn",
+       {1, 32, 160},
+       1111.0e6,
+       true,
+       true,
+       [] { return boxed(networks::Crnn()); },
+       find_groups<networks::Crnn>},
+      {"vit_tiny", image, 1253.7e6, false, true, [] { return boxed(models::VisionTransformer()); },
+       no_groups},
+      {"bert_base",
+       {128, 768},
+       11175.0e6,
+       false,
+       true,
+       [] { return boxed(models::EncoderClassifier(12)); },
+       no_groups},
+      {"distilbert_16",
+       {16, 768},
+       683.2e6,
+       false,
+       true,
+       [] { return boxed(models::EncoderClassifier(6)); },
+       no_groups},
+      {"distilbert_512",
+       {512, 768},
+       24160.6e6,
+       false,
+       true,
+       [] { return boxed(models::EncoderClassifier(6)); },
+       no_groups},
       {"mlp",
        {784},
        1.862e6,
@@ -91,10 +133,19 @@ void convert_network(nn::Module& model, const NetworkKind& kind, const Tensor& c
   convert_(model);
 }
 
+bool has_dynamic_tail(const nn::Module& model) {
+  const auto modules = model.named_modules();
+  return std::any_of(modules.begin(), modules.end(), [](const nn::Module::NamedModule& entry) {
+    return typeid(*entry.module) == typeid(nn::LSTM);
+  });
+}
+
 void quantize_network(nn::Module& model, const NetworkKind& kind, NetworkForm form,
                       const Tensor& calibration) {
   if (form == NetworkForm::Int8) convert_network(model, kind, calibration);
-  if (form == NetworkForm::DynamicInt8) quantize_dynamic_(model);
+  // Layers that a static network has set apart, behind its DeQuantStub.
+  const bool has_tail = form == NetworkForm::Int8 && has_dynamic_tail(model);
+  if (form == NetworkForm::DynamicInt8 || has_tail) quantize_dynamic_(model);
 }
 
 void check_form(const NetworkKind& kind, NetworkForm form) {

@@ -48,30 +48,6 @@ QConfig static_qconfig(const QuantizeOptions& options) {
   return qconfig;
 }
 
-graph::Model quantize_static(const graph::Model& net, const QuantizeOptions& options,
-                             const Samples& samples) {
-  QConfig per_tensor = static_qconfig(options);
-  QConfigMapping qconfigs(per_tensor);
-  // Transposed convolutions have no weights with a scale for each channel.
-  per_tensor.weight = default_weight_observer();
-  qconfigs.set_object_type<nn::ConvTranspose1d>(per_tensor)
-      .set_object_type<nn::ConvTranspose2d>(per_tensor)
-      .set_object_type<nn::ConvTranspose3d>(per_tensor);
-  for (const std::string& pattern : options.exclude) {
-    qconfigs.set_module_name_regex(pattern, std::nullopt);
-  }
-  const auto calibrate = [&](const graph::Model& prepared) {
-    console::ProgressBar bar("calibrating", samples.size());
-    for (std::int64_t i = 0; i < samples.size(); ++i) {
-      static_cast<void>(prepared.run(samples[i]));
-      bar.advance(1);
-    }
-  };
-  const graph::PrepareJitOptions exact{
-      .fuse_add_relu = true, .fuse_relu6 = true, .observe_means = true};
-  return graph::quantize_jit(net, qconfigs, calibrate, {.prepare = exact});
-}
-
 graph::Model quantize_dynamically(const graph::Model& net, const QuantizeOptions& options) {
   DynamicSpec spec;
   if (options.per_tensor) {
@@ -195,6 +171,30 @@ double megabytes(const std::string& path) {
 }
 
 }  // namespace
+
+graph::Model quantize_static(const graph::Model& net, const QuantizeOptions& options,
+                             const Samples& samples) {
+  QConfig per_tensor = static_qconfig(options);
+  QConfigMapping qconfigs(per_tensor);
+  // Transposed convolutions have no weights with a scale for each channel.
+  per_tensor.weight = default_weight_observer();
+  qconfigs.set_object_type<nn::ConvTranspose1d>(per_tensor)
+      .set_object_type<nn::ConvTranspose2d>(per_tensor)
+      .set_object_type<nn::ConvTranspose3d>(per_tensor);
+  for (const std::string& pattern : options.exclude) {
+    qconfigs.set_module_name_regex(pattern, std::nullopt);
+  }
+  const auto calibrate = [&](const graph::Model& prepared) {
+    console::ProgressBar bar("calibrating", samples.size());
+    for (std::int64_t i = 0; i < samples.size(); ++i) {
+      static_cast<void>(prepared.run(samples[i]));
+      bar.advance(1);
+    }
+  };
+  const graph::PrepareJitOptions exact{
+      .fuse_add_relu = true, .fuse_relu6 = true, .observe_means = true};
+  return graph::quantize_jit(net, qconfigs, calibrate, {.prepare = exact});
+}
 
 int quantize_onnx(const QuantizeOptions& options) {
   if (options.threads > 0) set_num_threads(options.threads);

@@ -27,6 +27,11 @@ struct QuantizeOptions {
   int threads = 0;  ///< 0: all
 };
 
+/// The network in static int8, calibrated with `samples`: observer, target, per_tensor and exclude of
+/// the options count. Shows its progress.
+graph::Model quantize_static(const graph::Model& net, const QuantizeOptions& options,
+                             const Samples& samples);
+
 /// Quantizes an ONNX file and writes another; prints what became of the layers, the files' sizes and,
 /// with calibration inputs, how near the results are to those in float. Returns the exit status.
 int quantize_onnx(const QuantizeOptions& options);
