@@ -28,7 +28,8 @@ namespace quanta {
 ///   QUInt4x2         EmbeddingBag, weights only
 ///
 /// A MultiheadAttention is taken whole, its four projections as they would be as Linear layers;
-/// PyTorch leaves it in float (torch_dynamic_spec).
+/// PyTorch leaves it in float (torch_dynamic_spec). The products of queries, keys and values stay in
+/// float until nn::set_attention_dtype (nn/attention.h) or the module's option says QInt8.
 class DynamicSpec {
  public:
   /// QConfigs by exact type: a subclass of nn::Linear is not nn::Linear. std::nullopt leaves the

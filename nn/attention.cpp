@@ -17,6 +17,11 @@ namespace {
 
 constexpr std::string_view kOp = "MultiheadAttention";
 
+void check_attention_dtype(DType dtype) {
+  QUANTA_CHECK(dtype == DType::Float32 || dtype == DType::QInt8,
+               "{}: attention_dtype: expected Float32 or QInt8, got {}", kOp, dtype);
+}
+
 MultiheadAttentionOptions filled_in(MultiheadAttentionOptions options) {
   QUANTA_CHECK(options.embed_dim >= 1, "{}: embed_dim: expected at least 1, got {}", kOp,
                options.embed_dim);
@@ -29,6 +34,7 @@ MultiheadAttentionOptions filled_in(MultiheadAttentionOptions options) {
                options.kdim);
   QUANTA_CHECK(options.vdim >= 0, "{}: vdim: expected at least 1, or 0 for embed_dim, got {}", kOp,
                options.vdim);
+  check_attention_dtype(options.attention_dtype);
   if (options.kdim == 0) options.kdim = options.embed_dim;
   if (options.vdim == 0) options.vdim = options.embed_dim;
   return options;
@@ -278,7 +284,11 @@ AttentionOutput MultiheadAttention::attend(const Heads& heads, const Tensor& mas
         call.is_causal && !padding.defined() && !options_.add_bias_kv && !options_.add_zero_attn;
     return {scaled_dot_product_attention(
         heads.query, heads.key, heads.value, causal ? Tensor() : add_defined(mask, padding),
-        AttentionOptions{.dropout_p = dropped, .is_causal = causal, .scale = heads.scale})};
+        AttentionOptions{
+            .dropout_p = dropped,
+            .is_causal = causal,
+            .scale = heads.scale,
+            .attention_dtype = is_training() ? DType::Float32 : options_.attention_dtype})};
   }
   Tensor weights =
       attention_weights(heads.query, heads.key, add_defined(mask, padding), heads.scale);
@@ -297,7 +307,29 @@ AttentionOutput MultiheadAttention::forward(const Tensor& query, const Tensor& k
 }
 
 std::string MultiheadAttention::extra_repr() const {
-  return fmt::format("embed_dim={}, num_heads={}", options_.embed_dim, options_.num_heads);
+  std::string text =
+      fmt::format("embed_dim={}, num_heads={}", options_.embed_dim, options_.num_heads);
+  if (options_.attention_dtype != DType::Float32) {
+    text += fmt::format(", attention_dtype={}", options_.attention_dtype);
+  }
+  return text;
+}
+
+void MultiheadAttention::set_attention_dtype(DType dtype) {
+  check_attention_dtype(dtype);
+  options_.attention_dtype = dtype;
+}
+
+void set_attention_dtype(Module& model, DType dtype) {
+  check_attention_dtype(dtype);
+  bool found = false;
+  for (const auto& [path, module] : model.named_modules()) {
+    auto* attention = dynamic_cast<MultiheadAttention*>(module);
+    if (attention == nullptr) continue;
+    attention->set_attention_dtype(dtype);
+    found = true;
+  }
+  QUANTA_CHECK(found, "set_attention_dtype: model: expected a MultiheadAttention in it, got none");
 }
 
 }  // namespace quanta::nn

@@ -31,6 +31,9 @@ struct MultiheadAttentionOptions {
   std::int64_t kdim = 0;       ///< features of keys; 0: embed_dim
   std::int64_t vdim = 0;       ///< features of values; 0: embed_dim
   bool batch_first = false;  ///< inputs are [batch, steps, features], else [steps, batch, features]
+  /// What the products of queries, keys and values are calculated in, in eval mode and where no
+  /// weights are asked for: Float32, or QInt8 (ops/attention.h). torch has no such option.
+  DType attention_dtype = DType::Float32;
 };
 
 /// Masks and wishes of one call. Masks are Bool, true for what is left out, or Float32 that is
@@ -80,6 +83,8 @@ class MultiheadAttention : public Module {
   explicit MultiheadAttention(const MultiheadAttentionOptions& options);
   /// With kdim and vdim filled in.
   const MultiheadAttentionOptions& options() const noexcept { return options_; }
+  /// Changes the option of that name. Throws ArgumentError for other dtypes than Float32 and QInt8.
+  void set_attention_dtype(DType dtype);
   std::int64_t head_dim() const noexcept { return options_.embed_dim / options_.num_heads; }
 
   Tensor forward(const Tensor& x) const override;
@@ -132,5 +137,16 @@ class MultiheadAttention : public Module {
   MultiheadAttentionOptions options_;
   mutable std::array<detail::PackedCache<PackedLinear>, kParts> packed_;
 };
+
+/// MultiheadAttention::set_attention_dtype for every MultiheadAttention in `model`, in any of its
+/// forms; while nobody calls the model.
+///
+///   auto int8 = quantize_dynamic(net);          // the projections
+///   nn::set_attention_dtype(int8, DType::QInt8);  // and the products between them
+///
+/// save_model keeps it. The quantizable form of prepare observes weights and calculates them in
+/// Float32 whatever it is. Throws ArgumentError, and changes nothing, for another dtype and for a
+/// model without a MultiheadAttention.
+void set_attention_dtype(Module& model, DType dtype);
 
 }  // namespace quanta::nn

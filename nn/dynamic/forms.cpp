@@ -6,6 +6,7 @@
 
 #include "quanta/nn/attention.h"
 #include "quanta/nn/conv.h"
+#include "quanta/nn/detail/attention_form.h"
 #include "quanta/nn/detail/forms.h"
 #include "quanta/nn/detail/saved_layers.h"
 #include "quanta/nn/dynamic/attention.h"
@@ -94,7 +95,9 @@ void add_dynamic_forms(ModuleForms& forms) {
   forms.add(linear_row<niqd::LinearReLU, intrinsic::LinearReLU>("DynamicLinearReLU"));
   forms.add(recurrent_row<qd::LSTM, LSTM>("DynamicLSTM"));
   forms.add(recurrent_row<qd::GRU, GRU>("DynamicGRU"));
-  forms.add(row<qd::MultiheadAttention, MultiheadAttention>("DynamicMultiheadAttention"));
+  auto attention = row<qd::MultiheadAttention, MultiheadAttention>("DynamicMultiheadAttention");
+  keep_attention_dtype(attention);
+  forms.add(std::move(attention));
   forms.add(row<qd::LSTMCell, LSTMCell>("DynamicLSTMCell"));
   forms.add(row<qd::GRUCell, GRUCell>("DynamicGRUCell"));
   forms.add(row<qd::RNNCell, RNNCell>("DynamicRNNCell"));

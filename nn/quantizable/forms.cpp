@@ -1,6 +1,7 @@
 // The rows of the modules that prepare puts in the place of layers that it cannot look into.
 
 #include "quanta/nn/detail/forms.h"
+#include "quanta/nn/detail/attention_form.h"
 #include "quanta/nn/quantizable/attention.h"
 #include "quanta/nn/quantizable/lstm.h"
 
@@ -34,6 +35,7 @@ void add_quantizable_forms(ModuleForms& forms) {
   forms.add(lstm_row<qa::GateForm::Split>("quantizable.LSTM of split gates"));
   ModuleForm attention = form_of<qa::MultiheadAttention, MultiheadAttention>(
       Form::Observed, "quantizable.MultiheadAttention");
+  keep_attention_dtype(attention);
   attention.output = OutputObserver::None;
   forms.add(std::move(attention));
 }

@@ -4,6 +4,7 @@
 #include "quanta/nn/activation.h"
 #include "quanta/nn/attention.h"
 #include "quanta/nn/conv.h"
+#include "quanta/nn/detail/attention_form.h"
 #include "quanta/nn/detail/saved_layers.h"
 #include "quanta/nn/embedding.h"
 #include "quanta/nn/float_functional.h"
@@ -158,8 +159,10 @@ void add_quantized_forms(ModuleForms& forms) {
   forms.add(table_row<q::Embedding, Embedding>("Embedding"));
   forms.add(table_row<q::EmbeddingBag, EmbeddingBag>("EmbeddingBag"));
   add_lstm(forms);
-  forms.add(
-      custom_row<q::MultiheadAttention, nn::quantizable::MultiheadAttention>("MultiheadAttention"));
+  auto attention =
+      custom_row<q::MultiheadAttention, nn::quantizable::MultiheadAttention>("MultiheadAttention");
+  keep_attention_dtype(attention);
+  forms.add(std::move(attention));
 }
 
 }  // namespace quanta::nn::detail

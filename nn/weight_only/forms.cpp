@@ -2,6 +2,7 @@
 
 #include "quanta/nn/detail/forms.h"
 #include "quanta/nn/attention.h"
+#include "quanta/nn/detail/attention_form.h"
 #include "quanta/nn/linear.h"
 #include "quanta/nn/weight_only/attention.h"
 #include "quanta/nn/weight_only/linear.h"
@@ -16,6 +17,7 @@ void add_weight_only_forms(ModuleForms& forms) {
   ModuleForm attention = form_of<weight_only::MultiheadAttention, MultiheadAttention>(
       Form::WeightOnly, "WeightOnlyMultiheadAttention");
   attention.make_weight_only = &weight_only::MultiheadAttention::from_float;
+  keep_attention_dtype(attention);
   forms.add(std::move(attention));
 }
 

@@ -10,6 +10,7 @@
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/attention/cpu_attention.h"
+#include "quanta/ops/attention/cpu_int8.h"
 #include "quanta/ops/attention/gradient.h"
 #include "quanta/ops/compare.h"
 #include "quanta/ops/detail/families.h"
@@ -52,6 +53,19 @@ void check(const Tensor& query, const Tensor& key, const Tensor& value, const Te
                "{}: dropout_p: expected 0..1, got {}", kOp, options.dropout_p);
   QUANTA_CHECK(!options.scale || !std::isnan(*options.scale),
                "{}: scale: expected a number, got NaN", kOp);
+  const DType products = options.attention_dtype;
+  QUANTA_CHECK(products == DType::Float32 || products == DType::QInt8,
+               "{}: attention_dtype: expected Float32 or QInt8, got {}", kOp, products);
+  if (products == DType::QInt8) {
+    QUANTA_SUPPORTED(!is_double, "{}: query: expected Float32 with attention_dtype QInt8, got {}",
+                     kOp, query.dtype());
+    QUANTA_CHECK(options.dropout_p == 0.0,
+                 "{}: dropout_p: expected 0 with attention_dtype QInt8, got {}", kOp,
+                 options.dropout_p);
+    QUANTA_SUPPORTED(key.size(-2) <= cpu::kMostInt8Keys,
+                     "{}: key: expected at most {} rows with attention_dtype QInt8, got sizes {}",
+                     kOp, cpu::kMostInt8Keys, key.sizes());
+  }
   QUANTA_CHECK(!mask.defined() || !options.is_causal,
                "{}: is_causal: expected false together with attn_mask, got true", kOp);
   QUANTA_CHECK(!mask.defined() || mask.dtype() == dtype, "{}: attn_mask: expected {}, got {}", kOp,
@@ -138,8 +152,8 @@ Dims result_strides(const Tensor& query, const Dims& batch, std::int64_t feature
 }
 
 // All as [batch, heads, rows, features]; the mask may be undefined.
-void attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
-            const Tensor& out, float scale, bool causal) {
+std::string_view attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
+                        const Tensor& out, float scale, const AttentionOptions& options) {
   cpu::AttentionProblem problem{.batch = q.size(0),
                                 .heads = q.size(1),
                                 .queries = q.size(2),
@@ -157,12 +171,14 @@ void attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mas
                                 .out_strides = strides_of(out),
                                 .mask_strides = {},
                                 .scale = scale,
-                                .causal = causal};
+                                .causal = options.is_causal};
   if (mask.defined()) {
     problem.mask = static_cast<const float*>(mask.data_ptr());
     problem.mask_strides = strides_of(mask);
   }
+  if (options.attention_dtype == DType::QInt8) return cpu::attention_int8(problem);
   cpu::attention(problem);
+  return "simd";
 }
 
 Dims batch_sizes(const Tensor& query, const Tensor& key, const Tensor& value) {
@@ -211,9 +227,8 @@ struct Attention final : Op<Attention> {
     if (in[3].defined()) {
       mask = as_heads(expand_mask(in[3], with_last(batch, query.size(-2), key.size(-2))), batch);
     }
-    attend(as_heads(query, batch), as_heads(key, batch), as_heads(in[2], batch), mask,
-           as_heads(out[0], batch), static_cast<float>(scale), options.is_causal);
-    return "simd";
+    return attend(as_heads(query, batch), as_heads(key, batch), as_heads(in[2], batch), mask,
+                  as_heads(out[0], batch), static_cast<float>(scale), options);
   }
 
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
@@ -225,7 +240,9 @@ struct Attention final : Op<Attention> {
   }
 
   // The weights are calculated again on the way back: they take more memory than all the inputs.
-  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b1111); }
+  GradientUse gradient_use(std::uint64_t) const override {
+    return options.attention_dtype == DType::QInt8 ? GradientUse{} : GradientUse::of(0b1111);
+  }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     return attention_gradients(context, scale_of(options, context.input_sizes(0).back()),
                                options.is_causal);
@@ -234,7 +251,9 @@ struct Attention final : Op<Attention> {
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{
         attribute<Attention, &Attention::options, &AttentionOptions::is_causal>("is_causal"),
-        attribute<Attention, &Attention::options, &AttentionOptions::scale>("scale")};
+        attribute<Attention, &Attention::options, &AttentionOptions::scale>("scale"),
+        attribute<Attention, &Attention::options, &AttentionOptions::attention_dtype>(
+            "attention_dtype")};
     return kTable;
   }
 };

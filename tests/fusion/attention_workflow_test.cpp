@@ -16,6 +16,7 @@
 #include "quanta/nn/dynamic/linear.h"
 #include "quanta/nn/dynamic/module.h"
 #include "quanta/nn/linear.h"
+#include "quanta/nn/module_forms.h"
 #include "quanta/nn/transformer.h"
 #include "quanta/nn/weight_only/attention.h"
 #include "quanta/ops/attention.h"
@@ -202,6 +203,89 @@ TEST_CASE("quantized attention: encoder layers are reached and saved and loaded"
     CHECK(to_string(loaded) == to_string(quantized));
     CHECK(same_bits(loaded(x), quantized(x)));
   }
+}
+
+TEST_CASE("attention_dtype: int8 products go through quantizing and saving with the module") {
+  const Tensor x = test::random_tensor({2, 40, kWidth}, 4);
+  for (const auto& [name, quantize] : ways()) {
+    CAPTURE(name);
+    manual_seed(5);
+    const nn::Sequential net = transformer();
+    nn::Sequential quantized = nn::deep_copy(net);
+    quantize(quantized);
+    const Tensor float_products = quantized(x);
+    nn::set_attention_dtype(quantized, DType::QInt8);
+    const Tensor y = quantized(x);
+    CHECK_FALSE(same_bits(y, float_products));
+    CHECK(sqnr_db(float_products, y) > 35.0);
+    CHECK(to_string(quantized).find("attention_dtype=QInt8") != std::string::npos);
+
+    const test::TemporaryFile file;
+    save_model(quantized, file.path);
+    manual_seed(6);
+    nn::Sequential loaded = transformer();
+    load_model(loaded, file.path);
+    CHECK(to_string(loaded) == to_string(quantized));
+    CHECK(same_bits(loaded(x), y));
+    // The option of the float module is taken over.
+    nn::Sequential asked = nn::deep_copy(net);
+    nn::set_attention_dtype(asked, DType::QInt8);
+    quantize(asked);
+    CHECK(same_bits(asked(x), y));
+    nn::set_attention_dtype(quantized, DType::Float32);
+    CHECK(same_bits(quantized(x), float_products));
+  }
+}
+
+TEST_CASE("attention_dtype: the products alone and in eval mode alone") {
+  manual_seed(11);
+  Network net({.attention_dtype = DType::QInt8});
+  const Network plain = [&] {
+    Network copy = nn::deep_copy(net);
+    nn::set_attention_dtype(copy, DType::Float32);
+    return copy;
+  }();
+  const Tensor x = randn({2, 30, kWidth});
+  CHECK_FALSE(same_bits(net(x), plain(x)));
+  CHECK(sqnr_db(plain(x), net(x)) > 30.0);
+  // Weights are numbers of softmax, so that a call that asks for them is in float.
+  CHECK(
+      same_bits(net.attention->forward(x, x, x).output, plain.attention->forward(x, x, x).output));
+  net.train();
+  CHECK(same_bits(net(x), [&] {
+    Network copy = nn::deep_copy(plain);
+    copy.train();
+    return copy(x);
+  }()));
+
+  CHECK_THROWS_WITH_AS(nn::set_attention_dtype(net, DType::Float16),
+                       doctest::Contains("attention_dtype: expected Float32 or QInt8, got Float16"),
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(
+      nn::MultiheadAttention({.embed_dim = 4, .num_heads = 2, .attention_dtype = DType::QUInt8}),
+      doctest::Contains("attention_dtype: expected Float32 or QInt8, got QUInt8"), ArgumentError);
+  nn::Sequential without(nn::Linear(4, 4));
+  CHECK_THROWS_WITH_AS(nn::set_attention_dtype(without, DType::QInt8),
+                       doctest::Contains("expected a MultiheadAttention in it, got none"),
+                       ArgumentError);
+}
+
+TEST_CASE("attention_dtype: what a file says of it is checked") {
+  manual_seed(12);
+  const nn::Sequential net = transformer();
+  nn::Sequential quantized = quantize_dynamic(net);
+  nn::set_attention_dtype(quantized, DType::QInt8);
+  nn::Module& attention = *quantized.get_submodule("0.self_attn");
+  const nn::ModuleForm* form = nn::module_forms().find("DynamicMultiheadAttention");
+  REQUIRE(form != nullptr);
+  CHECK(form->settings(attention).words.at("attention_dtype") == "qint8");
+  for (const std::string word : {"quint8", "QInt8", "", "qint8 and more"}) {
+    nn::FormSettings settings;
+    settings.words["attention_dtype"] = word;
+    CHECK_THROWS_AS(form->configure(attention, settings), ArgumentError);
+  }
+  form->configure(attention, {});
+  CHECK(form->settings(attention).words.empty());
 }
 
 TEST_CASE("quantized attention: decoder layers are reached") {

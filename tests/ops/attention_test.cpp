@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "instruction_sets.h"
+#include "quanta/ops/arithmetic.h"
+#include "quanta/runtime/error.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/random.h"
 #include "support/compare.h"
@@ -211,6 +213,174 @@ TEST_CASE("scaled_dot_product_attention: NaN and infinity stay in their query") 
       }
     }
   });
+}
+
+// --- attention_dtype QInt8 ---------------------------------------------------------------------
+
+/// round(x / scale) with one scale for these `count` numbers, `step` apart.
+double to_codes(double* x, std::int64_t count, std::int64_t step) {
+  double largest = 0.0;
+  for (std::int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(x[i * step]));
+  const auto scale = static_cast<double>(static_cast<float>(largest) / 127.0F);
+  for (std::int64_t i = 0; i < count && scale > 0.0; ++i) {
+    x[i * step] = std::nearbyint(x[i * step] / scale);
+  }
+  return scale;
+}
+
+std::vector<double> doubles_of(const Tensor& x) {
+  const std::vector<float> values = x.to_float_vector();
+  return {values.begin(), values.end()};
+}
+
+/// The formula of ops/attention.h, exponentials in double.
+std::vector<double> int8_reference(const Problem& problem) {
+  const std::int64_t heads = problem.query.size(0);
+  const std::int64_t queries = problem.query.size(1);
+  const std::int64_t keys = problem.key.size(1);
+  const std::int64_t features = problem.query.size(2);
+  const std::int64_t width = problem.value.size(2);
+  std::vector<double> q = doubles_of(problem.query);
+  std::vector<double> k = doubles_of(problem.key);
+  std::vector<double> v = doubles_of(problem.value);
+  const double scale =
+      problem.options.scale.value_or(1.0 / std::sqrt(static_cast<double>(features)));
+  const Tensor mask =
+      problem.mask.defined() ? problem.mask.expand({heads, queries, keys}) : Tensor();
+  std::vector<double> out;
+  for (std::int64_t h = 0; h < heads; ++h) {
+    double* key = k.data() + h * keys * features;
+    double* value = v.data() + h * keys * width;
+    std::vector<double> key_scales;
+    std::vector<double> value_scales;
+    for (std::int64_t j = 0; j < keys; ++j) {
+      key_scales.push_back(to_codes(key + j * features, features, 1));
+    }
+    for (std::int64_t e = 0; e < width; ++e)
+      value_scales.push_back(to_codes(value + e, keys, width));
+    for (std::int64_t i = 0; i < queries; ++i) {
+      double* query = q.data() + (h * queries + i) * features;
+      const double query_scale = to_codes(query, features, 1);
+      std::vector<double> scores;
+      for (std::int64_t j = 0; j < keys; ++j) {
+        double sum = 0.0;
+        for (std::int64_t e = 0; e < features; ++e) sum += query[e] * key[j * features + e];
+        double score = sum * key_scales[static_cast<std::size_t>(j)] * query_scale * scale;
+        if (mask.defined()) score += element(mask, h, i, j);
+        scores.push_back(problem.options.is_causal && j > i ? -kInfinity : score);
+      }
+      const double top = *std::max_element(scores.begin(), scores.end());
+      double total = 0.0;
+      for (double& score : scores) {
+        score = top == -kInfinity ? 0.0 : std::nearbyint(255.0 * std::exp(score - top));
+        total += score;
+      }
+      for (std::int64_t e = 0; e < width; ++e) {
+        double sum = 0.0;
+        for (std::int64_t j = 0; j < keys; ++j) {
+          sum += scores[static_cast<std::size_t>(j)] * value[j * width + e];
+        }
+        out.push_back(total == 0.0 ? 0.0 : sum * value_scales[static_cast<std::size_t>(e)] / total);
+      }
+    }
+  }
+  return out;
+}
+
+TEST_CASE("scaled_dot_product_attention: int8 products are those of the formula") {
+  Generator generator(76);
+  for (int i = 0; i < 80; ++i) {
+    Problem problem = random_problem(i, generator);
+    problem.options.attention_dtype = DType::QInt8;
+    CAPTURE(to_string(problem.query.sizes()));
+    CAPTURE(to_string(problem.value.sizes()));
+    CAPTURE(i % 5);
+    const std::vector<double> want = int8_reference(problem);
+    const std::vector<float> got = attend(problem).to_float_vector();
+    const double largest = 5.0;  // of the values
+    for (std::size_t k = 0; k < want.size(); ++k) {
+      // A code of a weight that lies between two may be the other one.
+      REQUIRE(std::abs(static_cast<double>(got[k]) - want[k]) <= largest / 255 + 1e-5);
+    }
+    std::size_t equal = 0;
+    for (std::size_t k = 0; k < want.size(); ++k) {
+      equal += std::abs(static_cast<double>(got[k]) - want[k]) <= 1e-5 ? 1 : 0;
+    }
+    CHECK(equal * 10 >= want.size() * 9);
+  }
+}
+
+TEST_CASE("scaled_dot_product_attention: int8 products give the same floats everywhere") {
+  Generator generator(77);
+  const int threads = get_num_threads();
+  for (int i = 0; i < 40; ++i) {
+    Problem problem = random_problem(i, generator);
+    problem.options.attention_dtype = DType::QInt8;
+    CAPTURE(to_string(problem.query.sizes()));
+    CAPTURE(to_string(problem.value.sizes()));
+    const Tensor want = attend(problem);
+    test::for_each_instruction_set([&] {
+      for (const int count : {1, 2, 7}) {
+        set_num_threads(count);
+        CHECK(test::same_bits(attend(problem), want));
+      }
+      set_num_threads(threads);
+    });
+  }
+}
+
+TEST_CASE("scaled_dot_product_attention: int8 products stay near float ones") {
+  Generator generator(78);
+  for (const std::int64_t tokens : {16, 128, 512}) {
+    for (const double spread : {0.5, 1.0, 3.0}) {
+      const Tensor q = mul_scalar(randn({12, tokens, 64}, generator), spread);
+      const Tensor k = randn({12, tokens, 64}, generator);
+      const Tensor v = randn({12, tokens, 64}, generator);
+      const double db = test::sqnr_db(
+          scaled_dot_product_attention(q, k, v),
+          scaled_dot_product_attention(q, k, v, {}, {.attention_dtype = DType::QInt8}));
+      CAPTURE(tokens);
+      CAPTURE(spread);
+      // Where one key has nearly all the weight, what is left of the others falls below a step.
+      CHECK(db >= (spread > 1.0 ? 27.0 : 35.0));
+    }
+  }
+}
+
+TEST_CASE("scaled_dot_product_attention: what int8 products cannot take is refused by name") {
+  constexpr AttentionOptions kInt8{.attention_dtype = DType::QInt8};
+  const Tensor x = Tensor::ones({2, 3, 4});
+  const auto bad = [&] {
+    const Tensor y = x.clone();
+    y.select(0, 1).select(0, 2).slice(0, 1, 2).fill_(kInfinity);
+    return y;
+  }();
+  CHECK_THROWS_WITH_AS(scaled_dot_product_attention(bad, x, x, {}, kInt8),
+                       doctest::Contains("query: expected finite numbers"), ArgumentError);
+  CHECK_THROWS_WITH_AS(scaled_dot_product_attention(x, bad, x, {}, kInt8),
+                       doctest::Contains("key: expected finite numbers"), ArgumentError);
+  CHECK_THROWS_WITH_AS(scaled_dot_product_attention(x, x, bad, {}, kInt8),
+                       doctest::Contains("value: expected finite numbers"), ArgumentError);
+  CHECK_THROWS_WITH_AS(
+      scaled_dot_product_attention(x, x, x, {}, {.attention_dtype = DType::Float16}),
+      doctest::Contains("attention_dtype: expected Float32 or QInt8, got Float16"), ArgumentError);
+  CHECK_THROWS_WITH_AS(scaled_dot_product_attention(
+                           x, x, x, {}, {.dropout_p = 0.5, .attention_dtype = DType::QInt8}),
+                       doctest::Contains("dropout_p: expected 0 with attention_dtype QInt8"),
+                       ArgumentError);
+  const Tensor wide = x.to(DType::Float64);
+  CHECK_THROWS_AS(scaled_dot_product_attention(wide, wide, wide, {}, kInt8), UnsupportedError);
+  const Tensor many = Tensor::zeros({1, 66312, 1});
+  CHECK_THROWS_WITH_AS(scaled_dot_product_attention(x.slice(2, 0, 1), many, many, {}, kInt8),
+                       doctest::Contains("key: expected at most 66311 rows"), UnsupportedError);
+  // A query without any key gives zeros, NaN in the mask gives NaN in its row alone.
+  const Tensor mask = Tensor::zeros({3, 3});
+  mask.select(0, 0).fill_(-kInfinity);
+  mask.select(0, 2).slice(0, 1, 2).fill_(std::numeric_limits<double>::quiet_NaN());
+  const Tensor y = scaled_dot_product_attention(x, x, x, mask, kInt8);
+  for (const float value : y.select(1, 0).to_float_vector()) CHECK(value == 0.0F);
+  for (const float value : y.select(1, 1).to_float_vector()) CHECK(value == doctest::Approx(1.0));
+  for (const float value : y.select(1, 2).to_float_vector()) CHECK(std::isnan(value));
 }
 
 }  // namespace

@@ -53,6 +53,30 @@ const Family kEncoders([] {
   add_encoder(1, 16);
 });
 
+// Both products of attention in int8, beside float.
+void add_int8_attention(std::int64_t tokens) {
+  add_benchmark("attention/int8/tokens" + std::to_string(tokens),
+                {.operations = attention_operations(1, tokens)}, [tokens] {
+                  const Tensor all = float_input({1, tokens, 3 * kFeatures});
+                  const auto part = [&](std::int64_t i) {
+                    return all.narrow(-1, i * kFeatures, kFeatures)
+                        .view({1, tokens, kHeads, kFeatures / kHeads})
+                        .transpose(1, 2);
+                  };
+                  const auto attend = [q = part(0), k = part(1), v = part(2)](DType dtype) {
+                    scaled_dot_product_attention(q, k, v, {}, {.attention_dtype = dtype});
+                  };
+                  return std::pair([attend] { attend(DType::QInt8); },
+                                   [attend] { attend(DType::Float32); });
+                });
+}
+
+const Family kInt8Attention([] {
+  add_int8_attention(16);
+  add_int8_attention(kTokens);
+  add_int8_attention(512);
+});
+
 // Float both: "steps" is the product, softmax and product by themselves and a copy that joins the
 // heads. With vectors of 32 bytes kernels are held down to AVX2; its share of the peak is of
 // vectors as long.
