@@ -12,8 +12,9 @@
 #include <limits>
 #include <type_traits>
 
+#include "quanta/ops/attention/cpu_few_queries_simd.h"
+#include "quanta/ops/attention/cpu_products_simd.h"
 #include "quanta/ops/attention/cpu_softmax_simd.h"
-#include "quanta/ops/cpu/simd/fused_simd.h"
 #include "quanta/runtime/detail/ceil_div.h"
 
 // Queries lie in the lanes of vectors, for the products as for softmax: a key's feature is one
@@ -23,78 +24,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
 namespace {
-
-/// Vectors and rows of a tile of sums: with what they are multiplied with they fill the registers.
-#if QUANTA_AVX512
-constexpr int kTileVectors = 4;
-constexpr int tile_rows(int vectors) { return vectors <= 2 ? 12 : vectors == 3 ? 8 : 6; }
-#else
-constexpr int kTileVectors = 2;
-constexpr int tile_rows(int) { return 6; }
-#endif
-/// What rows are left in after tiles of so many.
-constexpr int fewer_rows(int rows) { return rows == 12 ? 8 : rows == 6 ? 4 : rows / 2; }
-
-/// Numbers of kRows rows that are broadcast, `stride` apart: three rows to a pointer, as there are
-/// fewer pointers than rows.
-template <int kRows>
-class Broadcasts {
- public:
-  Broadcasts(const float* first, std::int64_t stride) : stride_(stride) {
-    for (int i = 0; i < kPointers; ++i) at_[i] = first + i * kRowsOfOne * stride;
-  }
-  HWY_INLINE AttentionVector operator[](int r) const {
-    return hn::Set(AttentionTag(), at_[r / kRowsOfOne][r % kRowsOfOne * stride_]);
-  }
-  HWY_INLINE void advance(std::int64_t step) {
-#pragma GCC unroll 8
-    for (int i = 0; i < kPointers; ++i) {
-      at_[i] += step;
-      // Keeps the compiler from making pointers of its own for every row.
-      asm("" : "+r"(at_[i]));
-    }
-  }
-
- private:
-  static constexpr int kRowsOfOne = 3;
-  static constexpr int kPointers = ceil_div(kRows, kRowsOfOne);
-  const float* at_[kPointers];
-  std::int64_t stride_;
-};
-
-/// Numbers that are neighbours.
-class Neighbours {
- public:
-  explicit Neighbours(const float* first) : at_(first) {}
-  HWY_INLINE AttentionVector operator[](int r) const { return hn::Set(AttentionTag(), at_[r]); }
-  HWY_INLINE void advance(std::int64_t step) { at_ += step; }
-
- private:
-  const float* at_;
-};
-
-/// sums[r][v] += a broadcast number times a vector of `vectors`, for `count` steps.
-template <int kRows, int kVectors, class Rows>
-HWY_INLINE void add_products(AttentionVector (&sums)[kRows][kVectors], Rows rows,
-                             std::int64_t row_step, const float* vectors, std::int64_t vector_step,
-                             std::int64_t count) {
-  for (; count > 0; --count, vectors += vector_step) {
-    AttentionVector x[kVectors];
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
-      x[v] = hn::LoadU(AttentionTag(), vectors + v * kAttentionLanes);
-    }
-#pragma GCC unroll 12
-    for (int r = 0; r < kRows; ++r) {
-      const auto y = rows[r];
-#pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) {
-        sums[r][v] = fused_add(AttentionTag(), y, x[v], sums[r][v]);
-      }
-    }
-    rows.advance(row_step);
-  }
-}
 
 class BlockOfQueries {
  public:
@@ -107,20 +36,16 @@ class BlockOfQueries {
         result_(turned_ + block.features * width_),
         values_(result_ + width_ * columns_),
         tops_(values_ + kAttentionKeys * columns_),
-        totals_(tops_ + width_) {}
+        totals_(tops_ + width_),
+        few_(totals_ + width_) {}
 
   void run() {
-    turn_queries();
-    std::fill_n(tops_, width_, -std::numeric_limits<float>::infinity());
-    std::fill_n(totals_, width_, 0.0F);
-    for (std::int64_t key = 0; key < block_.keys; key += kAttentionKeys) {
-      scores(key, std::min(key + kAttentionKeys, block_.keys));
-    }
-    finish_tops(tops_, width_);
-    for (std::int64_t key = 0; key < block_.keys; key += kAttentionKeys) {
-      const std::int64_t end = std::min(key + kAttentionKeys, block_.keys);
-      to_weights(weights_ + key * width_, end - key, width_, tops_, totals_);
-      add_values(key, end);
+    if (block_.queries <= kFewQueries) {
+      FewQueries(block_, turned_, few_, few_ + block_.features * kFewKeys)
+          .run(width_, weights_, totals_);
+      for_blocks_of_keys([&](std::int64_t key, std::int64_t end) { add_values(key, end); });
+    } else {
+      weigh_and_add();
     }
     for (std::int64_t i = 0; i < block_.queries; ++i) {
       const float factor = totals_[i] == 0.0F ? 0.0F : 1.0F / totals_[i];
@@ -130,6 +55,25 @@ class BlockOfQueries {
   }
 
  private:
+  void weigh_and_add() {
+    turn_queries();
+    std::fill_n(tops_, width_, -std::numeric_limits<float>::infinity());
+    std::fill_n(totals_, width_, 0.0F);
+    for_blocks_of_keys([&](std::int64_t key, std::int64_t end) { scores(key, end); });
+    finish_tops(tops_, width_);
+    for_blocks_of_keys([&](std::int64_t key, std::int64_t end) {
+      to_weights(weights_ + key * width_, end - key, width_, tops_, totals_);
+      add_values(key, end);
+    });
+  }
+
+  template <class Body>
+  void for_blocks_of_keys(const Body& body) const {
+    for (std::int64_t key = 0; key < block_.keys; key += kAttentionKeys) {
+      body(key, std::min(key + kAttentionKeys, block_.keys));
+    }
+  }
+
   /// turned_[feature][query] = scale * query; zeros in lanes without one.
   void turn_queries() {
     turn_rows(block_.query, block_.query_row, block_.queries, block_.features, block_.scale, width_,
@@ -251,8 +195,8 @@ class BlockOfQueries {
   void add_values(std::int64_t key, std::int64_t end) {
     Values values{values_, columns_};
     // What few queries read but once or twice is not worth a copy.
-    constexpr std::int64_t kFewQueries = 12;
-    if (block_.queries <= kFewQueries && block_.value_features == columns_) {
+    constexpr std::int64_t kDirect = 12;
+    if (block_.queries <= kDirect && block_.value_features == columns_) {
       values = {block_.value + key * block_.value_row, block_.value_row};
     } else {
       pack_values(key, end);
@@ -288,6 +232,7 @@ class BlockOfQueries {
   float* values_;         ///< [kAttentionKeys][columns_]
   float* tops_;           ///< [width_], as are
   float* totals_;
+  float* few_;  ///< what FewQueries works on
 };
 
 void AttendBlock(const AttentionBlock& block, float* buffer) {
@@ -308,8 +253,10 @@ std::size_t attention_floats(std::int64_t queries, std::int64_t keys, std::int64
   constexpr std::int64_t kPad = 16;
   const std::int64_t width = round_up(queries, kPad);
   const std::int64_t columns = round_up(value_features, kPad);
+  // The last block of many queries may have few of them.
+  const std::int64_t few = features * kFewKeys + kFewQueries * round_up(keys, kFewKeys);
   return static_cast<std::size_t>(width * (keys + features + columns + 2) +
-                                  kAttentionKeys * columns);
+                                  kAttentionKeys * columns + few);
 }
 
 void attend_block(const AttentionBlock& block, float* buffer) {

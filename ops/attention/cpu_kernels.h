@@ -26,6 +26,10 @@ inline constexpr std::int64_t kMostQueries = 64;
 /// Keys whose weights and values stay in the L1 cache for the second product.
 inline constexpr std::int64_t kAttentionKeys = 72;
 
+/// So many queries would leave most lanes empty: keys lie in these instead, so many at a time.
+inline constexpr int kFewQueries = 6;
+inline constexpr std::int64_t kFewKeys = 64;
+
 /// Floats that attend_block works on, aligned to 64 bytes.
 std::size_t attention_floats(std::int64_t queries, std::int64_t keys, std::int64_t features,
                              std::int64_t value_features);
