@@ -15,7 +15,7 @@ namespace quanta::cpu {
 namespace {
 
 // Rows that are multiplied with a block before the next one: their activations stay in the cache.
-constexpr std::int64_t kRowsAtOnce = 96;
+constexpr std::int64_t kRowsAtOnce = 192;
 
 float to_float(float value) { return value; }
 float to_float(std::uint16_t bits) { return math::bfloat16_to_float(bits); }
