@@ -36,7 +36,7 @@ PEER = """\
             say({{"error": "lost"}})
         else:
             ns = 1e6 * (2.0 if word == "later" else float(word))
-            say({{"ns": [ns] * 4 * streams, "elapsed_ns": 4 * ns}})
+            say({{"ns": [ns] * 4 * streams, "elapsed_ns": 4 * ns, "cpu_ns": 2 * ns * 4 * streams}})
 """
 
 
@@ -80,7 +80,10 @@ class PeersTest(unittest.TestCase):
 
     def test_the_table_names_the_nearest_peer(self):
         text = peers.table([self.measured(quanta="2", ort_dyn="3", ov_int8="1")])
-        self.assertIn("| net | 1 | 1 |  | 2 (2) | 500 | 12 | ov_int8 | 1 (1) | 1000 | 12 | 0.50 |", text)
+        self.assertIn("| net | 1 | 1 |  | 2 (2) | 500 | 12 | ov_int8 | 1 (1) | 1000 | 12 | 0.50 | 0.50 |", text)
+
+    def test_the_ratio_of_processor_time_is_of_a_request(self):
+        self.assertEqual(peers.cpu_ratio(self.measured(quanta="2", ort_dyn="3"), "ort_dyn"), 1.5)
 
     def options(self, *arguments):
         return peers.parse([self.folder, "--python", "py", "--quanta", "quanta", *arguments])

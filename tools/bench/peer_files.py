@@ -117,10 +117,16 @@ def main():
     parser.add_argument("--model", nargs="+", help="these networks (default: all of FOLDER)")
     parser.add_argument("--sizes", action="append", default=[], help="of inputs whose sizes the file leaves open")
     options = parser.parse_args()
-    for model in options.model or sorted(os.listdir(options.folder)):
-        path = os.path.join(options.folder, model)
-        if os.path.exists(os.path.join(path, "float.onnx")):
-            write(path, parse_sizes(options.sizes))
+    sizes, root = parse_sizes(options.sizes), os.path.abspath(options.folder)
+    here = os.getcwd()
+    # ONNX Runtime leaves files of its own in the working folder.
+    with tempfile.TemporaryDirectory() as scratch:
+        os.chdir(scratch)
+        for model in options.model or sorted(os.listdir(root)):
+            path = os.path.join(root, model)
+            if os.path.exists(os.path.join(path, "float.onnx")):
+                write(path, sizes)
+        os.chdir(here)
     return 0
 
 

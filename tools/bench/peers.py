@@ -16,7 +16,8 @@ whose results `tools/run bench --peers` reads):
 --python is that of an environment with numpy, onnxruntime and openvino. Each peer is a process of its
 own with a turn in every round, in an order that changes. Without --streams the ratio is the peer's
 median time over Quanta's; with it, Quanta's requests a second over the peer's: above 1 Quanta is
-ahead. In streams ONNX Runtime has a session and a thread for each, OpenVINO its throughput mode with
+ahead. The ratio of processor time for a request stands beside it: with other load on the machine it
+tells more, for one thread; several wait actively. In streams ONNX Runtime has a session and a thread for each, OpenVINO its throughput mode with
 as many streams and its asynchronous queue, Quanta one model that as many threads call.
 """
 
@@ -70,7 +71,7 @@ class Peer:
 
     def take_turn(self, seconds):
         turn = self.ask(cmd="run", seconds=seconds)
-        self.turns.append({"ns": turn["ns"], "elapsed_ns": turn.get("elapsed_ns", sum(turn["ns"]))})
+        self.turns.append({"ns": turn["ns"], "elapsed_ns": turn.get("elapsed_ns", sum(turn["ns"])), "cpu_ns": turn["cpu_ns"]})
 
     def close(self):
         self.process.kill()
@@ -84,12 +85,17 @@ class Peer:
     def rate(self, turn):
         return 1e9 * len(turn["ns"]) / turn["elapsed_ns"]
 
+    def cpu_ms(self, turn):
+        return turn["cpu_ns"] / len(turn["ns"]) / 1e6
+
     def figures(self):
         ns = sorted(time for turn in self.turns for time in turn["ns"])
         return {"median_ms": statistics.median(ns) / 1e6, "p99_ms": ns[(99 * (len(ns) - 1)) // 100] / 1e6, "reps": len(ns),
                 "requests_per_second": statistics.median(map(self.rate, self.turns)),
                 "round_medians_ms": [self.median_ms(turn) for turn in self.turns],
-                "round_rates": [self.rate(turn) for turn in self.turns]}  # fmt: skip
+                "round_rates": [self.rate(turn) for turn in self.turns],
+                "round_cpu_ms": [self.cpu_ms(turn) for turn in self.turns],
+                "cpu_ms_per_call": statistics.median(map(self.cpu_ms, self.turns))}  # fmt: skip
 
 
 def with_batch(sizes, batch):
@@ -174,6 +180,12 @@ def ratios(result):
     return answer
 
 
+def cpu_ratio(result, name):
+    """The peer's processor time for a request over Quanta's. On a machine with other load it tells more
+    than the clock, which counts what interrupts a long request and not a short one."""
+    return Row(name, result["peers"]["quanta"]["round_cpu_ms"], result["peers"][name]["round_cpu_ms"]).ratio()
+
+
 def fastest(result):
     """The peer that Quanta is least ahead of, and the ratio; None without one."""
     found = ratios(result)
@@ -182,20 +194,20 @@ def fastest(result):
 
 def table(results):
     """Markdown, a row for each case."""
-    lines = ["| network | batch | threads | streams | Quanta ms (99 %) | requests/s | peak MB | fastest peer | its ms (99 %) | requests/s | peak MB | ratio |",
-             "|" + "---|" * 12]  # fmt: skip
+    lines = ["| network | batch | threads | streams | Quanta ms (99 %) | requests/s | peak MB | fastest peer | its ms (99 %) | requests/s | peak MB | ratio | of CPU time |",
+             "|" + "---|" * 13]  # fmt: skip
     for result in results:
         best = fastest(result)
         if best is None:
             told = "; ".join(result["failed"].values()) or "no peer"
-            lines.append(f"| {result['model']} | {result['batch']} | {result['threads']} | {result['streams'] or ''} | {told[:80]} |" + " |" * 7)
+            lines.append(f"| {result['model']} | {result['batch']} | {result['threads']} | {result['streams'] or ''} | {told[:80]} |" + " |" * 8)
             continue
         cells = [result["model"], result["batch"], result["threads"], result["streams"] or ""]
         for name in ("quanta", best[1]):
             peer = result["peers"][name]
             cells += [name] * (name != "quanta")
             cells += [f"{peer['median_ms']:.3g} ({peer['p99_ms']:.3g})", f"{peer['requests_per_second']:.4g}", f"{peer['rss_peak_mb']:.0f}"]
-        lines.append("| " + " | ".join(map(str, [*cells, f"{best[0]:.2f}"])) + " |")
+        lines.append("| " + " | ".join(map(str, [*cells, f"{best[0]:.2f}", f"{cpu_ratio(result, best[1]):.2f}"])) + " |")
     return "\n".join(lines)
 
 
@@ -238,7 +250,7 @@ def main(arguments=None):
             for text in result["failed"].values():
                 print(f"peers: {text}", file=sys.stderr)
             for name, (ratio, first, third) in sorted(ratios(result).items()):
-                print(f"  {name:<20} {result['peers'][name]['median_ms']:>9.3f} ms  Quanta is {ratio:.2f} times as fast ({first:.2f} .. {third:.2f})", file=sys.stderr)
+                print(f"  {name:<20} {result['peers'][name]['median_ms']:>9.3f} ms  Quanta is {ratio:.2f} times as fast ({first:.2f} .. {third:.2f}), {cpu_ratio(result, name):.2f} in CPU time", file=sys.stderr)
             if options.json:
                 os.makedirs(options.json, exist_ok=True)
                 name = f"{model}_b{case[0]}_t{case[1]}" + (f"_s{case[2]}" if case[2] else "")
