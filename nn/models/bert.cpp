@@ -46,7 +46,7 @@ Tensor make_additive_mask(const Tensor& attention_mask, const Tensor& input_ids)
 }  // namespace
 
 BertSelfAttention::BertSelfAttention(const BertConfig& config)
-    : heads_(config.num_attention_heads) {
+    : heads_(config.num_attention_heads), attention_dtype_(config.attention_dtype) {
   const LinearOptions square{config.hidden_size, config.hidden_size};
   register_module("query", query, square);
   register_module("key", key, square);
@@ -54,7 +54,8 @@ BertSelfAttention::BertSelfAttention(const BertConfig& config)
 }
 
 Tensor BertSelfAttention::forward(const Tensor& x, const Tensor& mask) const {
-  return detail::attend_heads(query(x), key(x), value(x), heads_, mask);
+  return detail::attend_heads(query(x), key(x), value(x), heads_, mask,
+                              is_training() ? DType::Float32 : attention_dtype_);
 }
 
 BertOutput::BertOutput(std::int64_t in_features, const BertConfig& config) {

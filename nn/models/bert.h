@@ -33,6 +33,9 @@ struct BertConfig {
   double layer_norm_eps = 1e-12;
   BertActivation hidden_act = BertActivation::Gelu;
   bool pooler = true;
+  /// Of the products of queries, keys and values in eval mode: Float32 or QInt8 (ops/attention.h).
+  /// Not a member of config.json.
+  DType attention_dtype = DType::Float32;
 
   /// Reads config.json. Throws FileError for a missing file, JSON that is none, members of another
   /// kind or out of range, an activation, model type or kind of position embedding that is not
@@ -52,6 +55,7 @@ struct BertSelfAttention : Module {
 
  private:
   std::int64_t heads_;
+  DType attention_dtype_;
 };
 
 /// dense, then the norm of the sum with the layer's input.

@@ -7,7 +7,8 @@
 
 namespace quanta::nn::models {
 
-EncoderLayer::EncoderLayer(const EncoderOptions& options) : heads_(options.heads) {
+EncoderLayer::EncoderLayer(const EncoderOptions& options)
+    : heads_(options.heads), attention_dtype_(options.attention_dtype) {
   const std::int64_t width = options.features;
   QUANTA_CHECK(heads_ >= 1 && width % heads_ == 0,
                "EncoderLayer: heads: expected a divisor of {} features, got {}", width, heads_);
@@ -25,7 +26,8 @@ EncoderLayer::EncoderLayer(const EncoderOptions& options) : heads_(options.heads
 
 Tensor EncoderLayer::forward(const Tensor& x) const {
   const auto [queries, keys, values] = nn::detail::linear_of_three(query, key, value, x);
-  const Tensor attended = detail::attend_heads(queries, keys, values, heads_);
+  const Tensor attended = detail::attend_heads(queries, keys, values, heads_, {},
+                                               is_training() ? DType::Float32 : attention_dtype_);
   const Tensor y = ln1(nn::detail::add_linear(x, out, attended));
   return ln2(nn::detail::add_linear(y, fc2, nn::detail::gelu_of_linear(fc1, y)));
 }

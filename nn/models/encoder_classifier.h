@@ -17,6 +17,8 @@ struct EncoderOptions {
   std::int64_t features = 768;
   std::int64_t heads = 12;
   std::int64_t feed_forward = 3072;
+  /// Of the products of queries, keys and values in eval mode: Float32 or QInt8 (ops/attention.h).
+  DType attention_dtype = DType::Float32;
 };
 
 /// x = ln1(x + out(attention(x))); x = ln2(x + fc2(gelu(fc1(x)))).
@@ -32,6 +34,7 @@ struct EncoderLayer : Module {
 
  private:
   std::int64_t heads_;
+  DType attention_dtype_;
 };
 
 struct EncoderClassifier : Module {

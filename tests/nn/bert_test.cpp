@@ -4,6 +4,7 @@
 
 #include <array>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -101,6 +102,24 @@ TEST_CASE("BertModel: layers give what torch's encoder layers give with the same
   }
   CHECK(largest_difference(model.forward(input, mask, types), x) < kTolerance);
   CHECK(model.pooler(x).sizes() == Dims{2, 8});
+}
+
+TEST_CASE("BertModel: attention_dtype is that of the products") {
+  const auto layer = [](DType dtype) {
+    manual_seed(2);
+    BertConfig config{.hidden_size = 64, .num_attention_heads = 4};
+    config.attention_dtype = dtype;
+    BertSelfAttention made(config);
+    made.eval();
+    return made;
+  };
+  const Tensor x = randn({2, 21, 64});
+  const Tensor mask = Tensor::zeros({2, 1, 1, 21});
+  mask.slice(3, 15, 21).fill_(-std::numeric_limits<double>::infinity());
+  const Tensor float32 = layer(DType::Float32).forward(x, mask);
+  const Tensor int8 = layer(DType::QInt8).forward(x, mask);
+  CHECK(largest_difference(int8, float32) > 0.0);
+  CHECK(test::sqnr_db(float32, int8) > 35.0);
 }
 
 TEST_CASE("BertModel: embeddings are words and positions and types added and normalized") {

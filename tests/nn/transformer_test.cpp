@@ -176,6 +176,23 @@ TEST_CASE("EncoderClassifier: forward is attention and feed-forward by the names
                        doctest::Contains("heads: expected a divisor of 10"), ArgumentError);
 }
 
+TEST_CASE("EncoderLayer: attention_dtype is that of the products in eval mode") {
+  const auto layer = [](DType dtype) {
+    manual_seed(9);
+    models::EncoderLayer made(
+        {.features = 64, .heads = 2, .feed_forward = 128, .attention_dtype = dtype});
+    made.eval();
+    return made;
+  };
+  models::EncoderLayer int8 = layer(DType::QInt8);
+  const models::EncoderLayer float32 = layer(DType::Float32);
+  const Tensor x = randn({2, 33, 64});
+  CHECK(largest_difference(int8(x), float32(x)) > 0.0);
+  CHECK(test::sqnr_db(float32(x), int8(x)) > 40.0);
+  int8.train();
+  CHECK(largest_difference(int8(x), float32(x)) == 0.0);
+}
+
 TEST_CASE("EncoderLayer: dynamic layers together give the bits of the calls one by one") {
   manual_seed(8);
   models::EncoderClassifier model(1, {.features = 64, .heads = 2, .feed_forward = 128}, 5);

@@ -15,6 +15,7 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/attention.h"
 #include "quanta/ops/cpu/features.h"
+#include "quanta/runtime/random.h"
 
 namespace quanta::bench {
 namespace {
@@ -47,7 +48,25 @@ void add_encoder(std::int64_t batch, std::int64_t tokens) {
                 });
 }
 
+// Both quantized dynamically: products of queries, keys and values in int8 beside float.
+void add_int8_attention_encoder(std::int64_t tokens) {
+  add_benchmark("encoder4/attention_int8/batch1/tokens" + std::to_string(tokens), {}, [tokens] {
+    const auto make = [](DType dtype) {
+      manual_seed(1);
+      EncoderClassifier net(kLayers, {.attention_dtype = dtype});
+      net.eval();
+      return std::make_shared<EncoderClassifier>(quantize_dynamic(net));
+    };
+    const auto int8 = make(DType::QInt8);
+    const auto float32 = make(DType::Float32);
+    const Tensor x = float_input({1, tokens, kFeatures});
+    return std::pair([int8, x] { (*int8)(x); }, [float32, x] { (*float32)(x); });
+  });
+}
+
 const Family kEncoders([] {
+  add_int8_attention_encoder(kTokens);
+  add_int8_attention_encoder(512);
   add_encoder(1, kTokens);
   add_encoder(8, kTokens);
   add_encoder(1, 16);
