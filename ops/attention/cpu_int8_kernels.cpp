@@ -59,10 +59,14 @@ HWY_INLINE hn::Vec<AttentionInts> rounded(AttentionVector x) {
   return hn::Sub(hn::BitCast(di, hn::Add(x, magic)), hn::BitCast(di, magic));
 }
 
-/// Lanes of 0..255 as bytes, all or the first `count` of them.
+/// The lowest bytes of all lanes, or of the first `count`.
 template <bool kWhole>
 HWY_INLINE void store_bytes(hn::Vec<AttentionInts> x, std::int64_t count, std::uint8_t* dst) {
-  const auto bytes = hn::DemoteTo(ByteLanes(), x);
+#if QUANTA_AVX512
+  const hn::Vec<ByteLanes> bytes{_mm512_cvtepi32_epi8(x.raw)};
+#else
+  const auto bytes = hn::DemoteTo(ByteLanes(), hn::And(x, hn::Set(AttentionInts(), 0xff)));
+#endif
   if constexpr (kWhole) {
     hn::StoreU(bytes, ByteLanes(), dst);
   } else {
@@ -92,13 +96,22 @@ HWY_INLINE hn::Vec<AttentionInts> signed_codes(AttentionVector x, AttentionVecto
   return rounded(hn::Mul(x, inverse));
 }
 
+/// The processor does not see rows come that lie far apart.
+constexpr std::int64_t kRowsAhead = 8;
+HWY_INLINE void prefetch_row(const SymmetricRows& call, std::int64_t row) {
+  if (row >= call.rows) return;
+  constexpr std::int64_t kLine = 16;
+  const float* src = call.src + row * call.src_row;
+  for (std::int64_t i = 0; i < call.width; i += kLine) __builtin_prefetch(src + i);
+}
+
 bool QuantizeEachRow(const SymmetricRows& call, std::int32_t* sums) {
   const AttentionInts di;
   const AttentionTag d;
   const auto offset = hn::Set(di, call.offset);
-  const auto bits = hn::Set(di, 0xff);
   for (std::int64_t r = 0; r < call.rows; ++r) {
     const float* src = call.src + r * call.src_row;
+    prefetch_row(call, r + kRowsAhead);
     auto largest = hn::Zero(di);
     for_vectors(call.width, [&](std::int64_t i, auto whole) HWY_ATTR {
       largest = hn::Max(largest, magnitude(load_part<decltype(whole)::value>(src, i, call.width)));
@@ -114,7 +127,7 @@ bool QuantizeEachRow(const SymmetricRows& call, std::int32_t* sums) {
       constexpr bool kWhole = decltype(whole)::value;
       const auto code = signed_codes(load_part<kWhole>(src, i, call.width), inverse);
       sum = hn::Add(sum, code);
-      store_bytes<kWhole>(hn::And(hn::Add(code, offset), bits), call.width - i, codes + i);
+      store_bytes<kWhole>(hn::Add(code, offset), call.width - i, codes + i);
     });
     std::fill(codes + call.width, codes + call.codes_row, std::uint8_t{0});
     sums[r] = hn::GetLane(hn::SumOfLanes(di, sum));
@@ -129,6 +142,7 @@ HWY_INLINE bool quantize_columns(const SymmetricRows& call, std::int64_t first) 
   const std::int64_t count = call.width - first;
   auto largest = hn::Zero(di);
   for (std::int64_t r = 0; r < call.rows; ++r) {
+    if (first == 0) prefetch_row(call, r + kRowsAhead);
     largest = hn::Max(largest, magnitude(load_some(call.src + r * call.src_row + first, count)));
   }
   std::int32_t most[kAttentionLanes];
@@ -142,11 +156,10 @@ HWY_INLINE bool quantize_columns(const SymmetricRows& call, std::int64_t first) 
   }
   const auto inverse = hn::LoadU(d, inverses);
   const auto offset = hn::Set(di, call.offset);
-  const auto bits = hn::Set(di, 0xff);
   for (std::int64_t r = 0; r < call.rows; ++r) {
     const auto code = signed_codes(load_some(call.src + r * call.src_row + first, count), inverse);
     std::uint8_t* codes = call.codes + r * call.codes_row + first;
-    const auto bytes = hn::And(hn::Add(code, offset), bits);
+    const auto bytes = hn::Add(code, offset);
     if (count >= kAttentionLanes) {
       store_bytes<true>(bytes, count, codes);
     } else {
@@ -196,19 +209,18 @@ WeightSum WeightsOfRow(const ScoreRow& row) {
   const float top = hn::GetLane(hn::MaxOfLanes(d, best));
   const auto tops = hn::Set(d, top == kNothing ? 0.0F : top);
   auto sum = hn::Zero(di);
-  auto wrong = hn::Zero(d);
+  auto weights = hn::Zero(d);  // NaN where one is
   std::int64_t j = 0;
   for (; j < row.visible; j += kAttentionLanes) {
     const auto weight = exp_normal(hn::Sub(hn::LoadU(d, row.scores + j), tops));
-    // Neither adds anything but where a weight is NaN.
-    wrong = hn::Add(wrong, hn::Sub(weight, weight));
+    weights = hn::Add(weights, weight);
     const auto code = rounded(hn::Mul(weight, hn::Set(d, 255.0F)));
     sum = hn::Add(sum, code);
     // There is room for whole vectors: codes_row is a multiple of 64.
-    store_bytes<true>(hn::And(code, hn::Set(di, 0xff)), kAttentionLanes, row.codes + j);
+    store_bytes<true>(code, kAttentionLanes, row.codes + j);
   }
   if (j < row.codes_row) std::fill(row.codes + j, row.codes + row.codes_row, std::uint8_t{0});
-  const bool is_nan = !hn::AllTrue(d, hn::Eq(wrong, hn::Zero(d)));
+  const bool is_nan = !hn::AllTrue(d, hn::Eq(weights, weights));
   return {hn::GetLane(hn::SumOfLanes(di, sum)), is_nan};
 }
 
