@@ -195,7 +195,7 @@ void multiply_rows(const HalfProduct& call, Block<T> block, std::int64_t count, 
     }
     multiply_panels<kRows, kBlocks.half_panels>(call, block, count, out);
   }
-  if constexpr (kRows > 1) multiply_rows<kRows / 2>(call, block, count, out);
+  if constexpr (kRows > 1) multiply_rows<kRows == 6 ? 4 : kRows / 2>(call, block, count, out);
 }
 
 /// Panels [panel, panel + count) of the block as floats.
