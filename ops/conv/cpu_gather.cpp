@@ -129,7 +129,8 @@ void convolve_lines(const GatherCall& call, std::int64_t begin, std::int64_t end
   const std::int64_t line_size = shape.out[2] * shape.out_channels;
   const std::int64_t rows_of_line = shape.out[2] * row_bytes(shape);
   // Vectors reach beyond the last row, tiles further.
-  Gatherer::grow(scratch.rows, together * rows_of_line + line_bytes(shape) + 256);
+  constexpr std::int64_t kBeyond = 256;
+  Gatherer::grow(scratch.rows, together * rows_of_line + line_bytes(shape) + kBeyond);
   Gatherer gatherer(call, scratch);
   for (std::int64_t line = begin; line < end; line += together) {
     const std::int64_t lines = std::min(together, end - line);
@@ -137,20 +138,25 @@ void convolve_lines(const GatherCall& call, std::int64_t begin, std::int64_t end
       gatherer.gather(line + i, scratch.rows.data() + i * rows_of_line);
     }
     const std::int64_t rows = lines * shape.out[2];
-    gemm_codes({scratch.rows.data(), rows, call.weight, call.requantize,
-                call.dst + line * line_size, call.table},
-               0, rows, 0, call.weight.panels());
+    CodeRows dense = dense_rows(scratch.rows.data(), rows, row_bytes(shape));
+    dense.beyond = kBeyond;
+    gemm_codes({dense, call.weight, call.requantize, call.dst + line * line_size, call.table}, 0,
+               call.weight.panels());
   }
 }
 
 }  // namespace
 
-bool prefers_gather(const ConvShape& shape) {
+bool has_few_channels(const ConvShape& shape) {
   constexpr std::int64_t kFewChannels = 4;
+  return shape.in_channels <= kFewChannels;
+}
+
+bool prefers_gather(const ConvShape& shape) {
   constexpr std::int64_t kMaxDepth = 1024;
   // Strides may be far beyond the input.
   constexpr std::int64_t kMaxColumns = 1 << 16;
-  return !shape.transposed && shape.groups == 1 && shape.in_channels <= kFewChannels &&
+  return !shape.transposed && shape.groups == 1 && has_few_channels(shape) &&
          shape.dilation[2] == 1 && row_bytes(shape) <= kMaxDepth &&
          seen_columns(shape) <= kMaxColumns && has_gemm_codes(row_bytes(shape));
 }

@@ -11,6 +11,8 @@
 
 namespace quanta::cpu {
 
+/// Whether a convolution has so few input channels that rows are gathered, if at all.
+bool has_few_channels(const ConvShape& shape);
 /// Whether this was measured to be faster than oneDNN for the shape, on this machine.
 bool prefers_gather(const ConvShape& shape);
 

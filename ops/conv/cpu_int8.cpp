@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "quanta/ops/conv/cpu_gather.h"
+#include "quanta/ops/conv/cpu_implicit.h"
 #include "quanta/ops/cpu/work_size.h"
 
 namespace quanta::cpu {
@@ -96,6 +97,7 @@ struct ConvInt8::Plan : Int8Plan {
   using Int8Plan::Int8Plan;
   bool pad_first = false;
   DepthwiseEpilogue depthwise;
+  ImplicitRows rows;  ///< Implicit
 };
 
 ConvInt8::ConvInt8(QuantizedWeight weight, const ConvShape& geometry, int spatial)
@@ -115,10 +117,14 @@ const ExactWeights& ConvInt8::exact_weights() const {
 
 const CodePanels& ConvInt8::panels() const {
   std::call_once(panels_once_, [this] {
-    panels_ = is_pointwise(geometry_)
-                  ? pack_code_panels(weight_.codes(), geometry_.out_channels, geometry_.in_channels,
-                                     {&weight_.forms()})
-                  : pack_gathered_panels(weight_.codes(), geometry_, weight_.forms());
+    if (is_pointwise(geometry_)) {
+      panels_ = pack_code_panels(weight_.codes(), geometry_.out_channels, geometry_.in_channels,
+                                 {&weight_.forms()});
+    } else if (has_few_channels(geometry_)) {
+      panels_ = pack_gathered_panels(weight_.codes(), geometry_, weight_.forms());
+    } else {
+      panels_ = pack_implicit_panels(weight_.codes(), geometry_, weight_.forms());
+    }
     weight_.release_codes();
   });
   return panels_;
@@ -153,6 +159,7 @@ std::shared_ptr<const ConvInt8::Plan> ConvInt8::make_plan(const ConvShape& shape
       .weight_zero_points = weight_.has_zero_points(),
       .pointwise = pointwise,
       .gathers = !pointwise && prefers_gather(shape),
+      .implicit = !pointwise && prefers_implicit(shape),
       .codes = key.output != SumOutput::Sums,
       .in_channels = shape.in_channels,
       .pixels = pixels(shape),
@@ -170,6 +177,12 @@ std::shared_ptr<const ConvInt8::Plan> ConvInt8::make_plan(const ConvShape& shape
       plan->use_codes(kernel, panels(), key.threads);
       plan->name =
           kernel == Int8Kernel::Codes ? gemm_codes_name(panels(), pixels(shape)) : "quanta:gather";
+      break;
+    case Int8Kernel::Implicit:
+      plan->compensate(weight_, qparams.src_zero_point);
+      plan->use_codes(kernel, panels(), key.threads);
+      plan->rows = ImplicitRows(shape);
+      plan->name = panels().tiles ? "quanta:conv:amx" : "quanta:conv:vnni";
       break;
     case Int8Kernel::OneDnn:
       use_onednn(shape, key, *plan);
@@ -227,12 +240,17 @@ std::string_view ConvInt8::codes(const ConvShape& shape, const CallQParams& qpar
       conv_depthwise_u8(src, depthwise_weights(), chosen->depthwise, shape, dst);
       break;
     case Int8Kernel::Codes:
-      parallel_gemm_codes({src, pixels(shape), panels(), chosen->panels, dst, table},
-                          chosen->threads);
+      parallel_gemm_codes(
+          {dense_rows(src, pixels(shape), shape.in_channels), panels(), chosen->panels, dst, table},
+          chosen->threads);
       return chosen->name;
     case Int8Kernel::Gather:
       conv_gather_u8({src, zero_point, shape, panels(), chosen->panels, dst, table},
                      chosen->threads);
+      return chosen->name;
+    case Int8Kernel::Implicit:
+      conv_implicit_u8({src, zero_point, shape, chosen->rows, panels(), chosen->panels, dst, table},
+                       chosen->threads);
       return chosen->name;
     case Int8Kernel::FewRows:
     case Int8Kernel::Floats:

@@ -120,7 +120,7 @@ constexpr Blocks blocks_of(Code code) {
               .gemv_weights_of_one = 8,
               .panel_rows = 8,
               .panel_sums = 16,
-              .gemm_codes_rows = 12,
+              .gemm_codes_rows = 14,
               .gemm_int8_rows = 6,
               .gate_rows = 8,
               .gate_sums = 24,

@@ -74,19 +74,19 @@ void check(const Case& c, Generator& generator, std::int32_t min, std::int32_t m
   const std::vector<std::uint8_t> expected = reference(c, p);
   CodePanels panels = pack_code_panels(p.weight.data(), c.channels, c.depth);
   const PanelRequantize requantize = panel_requantize(p.requantize, p.compensation.data(), panels);
+  const CodeRows rows = dense_rows(p.src.data(), c.rows, c.depth);
   CodeTable table{};
   for (auto& code : table) code = static_cast<std::uint8_t>(generator.integer(0, 255));
   for (const bool tiles : {panels.tiles, false}) {
     panels.tiles = tiles;
     for (const int threads : {1, 2, 3}) {
       std::vector<std::uint8_t> got(expected.size() + 64, 170);
-      parallel_gemm_codes({p.src.data(), c.rows, panels, requantize, got.data()}, threads);
+      parallel_gemm_codes({rows, panels, requantize, got.data()}, threads);
       CHECK(std::equal(expected.begin(), expected.end(), got.begin()));
       CHECK(std::all_of(got.end() - 64, got.end(), [](std::uint8_t x) { return x == 170; }));
 
       std::vector<std::uint8_t> mapped(expected.size());
-      parallel_gemm_codes({p.src.data(), c.rows, panels, requantize, mapped.data(), &table},
-                          threads);
+      parallel_gemm_codes({rows, panels, requantize, mapped.data(), &table}, threads);
       CHECK(std::equal(expected.begin(), expected.end(), mapped.begin(),
                        [&](std::uint8_t a, std::uint8_t b) { return table[a] == b; }));
     }

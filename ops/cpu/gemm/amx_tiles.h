@@ -11,8 +11,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "quanta/ops/cpu/features.h"
+#include "quanta/runtime/detail/ceil_div.h"
 
 namespace quanta::cpu {
 
@@ -25,6 +27,21 @@ struct alignas(64) TileShapes {
 /// All eight tiles in their full size.
 inline constexpr TileShapes kTileShapes;
 
+/// The same, but for tiles 0 to 5, of codes and sums, which have fewer rows.
+template <std::size_t... kIndex>
+constexpr std::array<TileShapes, sizeof...(kIndex)> make_tile_shapes(
+    std::index_sequence<kIndex...>) {
+  const auto of_rows = [](std::uint8_t rows) {
+    TileShapes shapes;
+    for (std::size_t tile = 0; tile < 6; ++tile) shapes.rows[tile] = rows;
+    return shapes;
+  };
+  return {of_rows(static_cast<std::uint8_t>(kIndex + 1))...};
+}
+/// [rows - 1]
+inline constexpr std::array<TileShapes, 16> kTileShapesOfRows =
+    make_tile_shapes(std::make_index_sequence<16>());
+
 /// The tiles are set up while it lives. `shapes` is a constant: GCC 12 takes the first eight bytes
 /// of a local variable only to be read.
 class TileScope {
@@ -35,6 +52,26 @@ class TileScope {
   QUANTA_TILES ~TileScope() { _tile_release(); }
   TileScope(const TileScope&) = delete;
   TileScope& operator=(const TileScope&) = delete;
+};
+
+/// Weights of the next panels, asked for bit by bit while these are multiplied: a weight is read
+/// once from memory, and waiting for it would take as long as the products.
+class NextBytes {
+ public:
+  /// `bytes` from `begin` on within `steps` steps.
+  NextBytes(const std::int8_t* begin, std::int64_t bytes, std::int64_t steps)
+      : at_(begin), end_(begin + bytes), lines_(ceil_div(bytes / kLine, steps)) {}
+  void operator()() {
+    for (std::int64_t i = 0; i < lines_ && at_ < end_; ++i, at_ += kLine) {
+      _mm_prefetch(reinterpret_cast<const char*>(at_), _MM_HINT_T1);
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kLine = 64;
+  const std::int8_t* at_;
+  const std::int8_t* end_;
+  std::int64_t lines_;
 };
 
 /// Sums of a block, [rows][32].

@@ -13,9 +13,9 @@
 #include <cstring>
 
 #include "quanta/ops/cpu/gemm/int8_kernel.h"
+#include "quanta/ops/cpu/simd/code_end_simd.h"
+#include "quanta/ops/cpu/simd/code_rows_simd.h"
 #include "quanta/ops/cpu/simd/int8_dot_simd.h"
-#include "quanta/ops/cpu/simd/lookup_simd.h"
-#include "quanta/ops/cpu/simd/requantize_simd.h"
 #include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/parallel.h"
 
@@ -25,245 +25,165 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-inline constexpr std::int64_t kPairColumns = 32;
-
-/// How sums end: whether results before the clamp are known to be within the range of int32, and
-/// whether codes are looked up in a table while they are in a register.
-enum class Ending : std::uint8_t { Any, Bounded, BoundedTable };
-
-inline Ending ending_of(const GemmCodes& call) {
-  if (!call.requantize.bounded) return Ending::Any;
-  return call.table != nullptr ? Ending::BoundedTable : Ending::Bounded;
-}
-
-// The columns of a pair of panels that there are.
-inline std::int64_t columns_of(const GemmCodes& call, std::int64_t panel) {
-  return std::min(kPairColumns, call.weight.out_features - panel * 16);
-}
-
-inline void copy_columns(const std::uint8_t* codes, std::int64_t columns, std::uint8_t* dst) {
-  std::int64_t i = 0;
-  for (; i + 8 <= columns; i += 8) std::memcpy(dst + i, codes + i, 8);
-  for (; i < columns; ++i) dst[i] = codes[i];
-}
-
 #if QUANTA_VECTORS
 
 using SumVector = hn::Vec<Sums>;
-inline constexpr std::size_t kBytes = kVectorBytes;
-inline constexpr auto kLanes = static_cast<std::int64_t>(kBytes / 4);
+inline constexpr auto kLanes = static_cast<std::int64_t>(kVectorBytes / 4);
 /// Vectors of sums in a row of a pair of panels: 2 or 4.
 inline constexpr int kRowVectors = static_cast<int>(kPairColumns / kLanes);
-
-/// The numbers of a pair of panels, in registers.
-struct PairTerms {
-  hn::Vec<Floats<kBytes>> bias[kRowVectors], multiplier[kRowVectors];
-
-  HWY_INLINE PairTerms(const PanelRequantize& requantize, std::int64_t panel) {
-    const std::int64_t n = panel * 16;
-#pragma GCC unroll 4
-    for (int v = 0; v < kRowVectors; ++v) {
-      const std::int64_t at = n + v * kLanes;
-      bias[v] = hn::LoadU(Floats<kBytes>(), requantize.bias.data() + at);
-      multiplier[v] = hn::LoadU(Floats<kBytes>(), requantize.multiplier.data() + at);
-    }
-  }
-};
-
-inline RequantizeParams params_of(const PanelRequantize& requantize) {
-  return {nullptr,        nullptr,        requantize.zero_point,
-          requantize.min, requantize.max, requantize.bias_factor};
-}
-
-/// Four vectors of sums, `sum(i)`, of which each row has `row_vectors`, to codes in their order.
-template <Ending kEnding, class Sum>
-HWY_INLINE hn::Vec<Bytes<kBytes>> codes_of(const Sum& sum, int row_vectors, const PairTerms& terms,
-                                           const Requantizer<kBytes>& requantizer,
-                                           const CodeTable* table) {
-  hn::Vec<Ints<kBytes>> part[4];
-#pragma GCC unroll 4
-  for (int i = 0; i < 4; ++i) {
-    const int v = i % row_vectors;
-    if constexpr (kEnding != Ending::Any) {
-      part[i] = requantizer.scaled_bounded(sum(i), terms.bias[v], terms.multiplier[v]);
-    } else {
-      part[i] = requantizer.scaled(sum(i), terms.bias[v], terms.multiplier[v]);
-    }
-  }
-  const auto codes = in_order<kBytes>(requantizer.codes(part[0], part[1], part[2], part[3]));
-  if constexpr (kEnding == Ending::BoundedTable) return TableVectors(*table)(codes);
-  return codes;
-}
-
-/// Writes the rows that lie one after the other in `codes`, `there` of them.
-template <int kVectors>
-HWY_INLINE void store_codes(hn::Vec<Bytes<kBytes>> codes, std::uint8_t* dst, std::int64_t stride,
-                            std::int64_t columns, int there) {
-  constexpr std::int64_t kWidth = kVectors * kLanes;
-  constexpr int kGroup = 4 / kVectors;
-  alignas(64) std::uint8_t rows[kBytes];
-  hn::Store(codes, Bytes<kBytes>(), rows);
-  if (columns >= kWidth) {
-    const hn::FixedTag<std::uint8_t, kWidth> d;
-#pragma GCC unroll 4
-    for (int r = 0; r < kGroup; ++r) {
-      if (r < there) hn::StoreU(hn::Load(d, rows + r * kWidth), d, dst + r * stride);
-    }
-    return;
-  }
-  for (int r = 0; r < there; ++r) copy_columns(rows + r * kWidth, columns, dst + r * stride);
-}
 
 template <Ending kEnding, int kVectors>
 HWY_INLINE void codes_of_block(const GemmCodes& call, const std::int32_t* sums, std::int64_t row,
                                std::int64_t rows, std::int64_t panel) {
-  constexpr int kGroup = 4 / kVectors;
-  const PairTerms terms(call.requantize, panel);
-  const Requantizer<kBytes> requantizer(params_of(call.requantize));
-  const std::int64_t stride = call.weight.out_features;
-  const std::int64_t columns = columns_of(call, panel);
-  std::uint8_t* dst = call.dst + row * stride + panel * 16;
-  for (std::int64_t r = 0; r < rows; r += kGroup) {
+  using End = CodeEnd<kEnding, kVectors>;
+  const End end(call, panel);
+  const auto sum_from = [sums](std::int64_t r) HWY_ATTR {
     const std::int32_t* at = sums + r * kPairColumns;
-    const auto codes = codes_of<kEnding>(
-        [at](int i) {
-          return hn::LoadU(Sums(), at + i / kVectors * kPairColumns + i % kVectors * kLanes);
-        },
-        kVectors, terms, requantizer, call.table);
-    store_codes<kVectors>(codes, dst + r * stride, stride, columns,
-                          static_cast<int>(std::min<std::int64_t>(kGroup, rows - r)));
+    return [at](int i) HWY_ATTR {
+      return hn::LoadU(Sums(), at + i / kVectors * kPairColumns + i % kVectors * kLanes);
+    };
+  };
+  std::int64_t r = 0;
+  if (end.is_whole()) {
+    for (; r + End::kGroup <= rows; r += End::kGroup) end.write(sum_from(r), row + r);
+  }
+  for (; r < rows; r += End::kGroup) {
+    end.write_some(sum_from(r), row + r,
+                   static_cast<int>(std::min<std::int64_t>(End::kGroup, rows - r)));
   }
 }
 
-template <Ending kEnding>
-HWY_INLINE void codes_of_columns(const GemmCodes& call, const std::int32_t* sums, std::int64_t row,
-                                 std::int64_t rows, std::int64_t panel) {
-  if (columns_of(call, panel) > 16) {
-    codes_of_block<kEnding, kRowVectors>(call, sums, row, rows, panel);
-  } else {
-    codes_of_block<kEnding, kRowVectors / 2>(call, sums, row, rows, panel);
-  }
-}
-
-void CodesOfSums(const GemmCodes& call, const std::int32_t* sums, std::int64_t row,
-                 std::int64_t rows, std::int64_t panel) {
-  switch (ending_of(call)) {
-    case Ending::Any:
-      return codes_of_columns<Ending::Any>(call, sums, row, rows, panel);
-    case Ending::Bounded:
-      return codes_of_columns<Ending::Bounded>(call, sums, row, rows, panel);
-    case Ending::BoundedTable:
-      return codes_of_columns<Ending::BoundedTable>(call, sums, row, rows, panel);
-  }
+void EndSums(const GemmCodes& call, const std::int32_t* sums, std::int64_t row, std::int64_t rows,
+             std::int64_t panel) {
+  with_ending(ending_of(call), [&](auto ending) HWY_ATTR {
+    if (columns_of(call, panel) > 16) {
+      codes_of_block<ending(), kRowVectors>(call, sums, row, rows, panel);
+    } else {
+      codes_of_block<ending(), kRowVectors / 2>(call, sums, row, rows, panel);
+    }
+  });
 }
 
 inline constexpr int kMaxRows = kBlocks.gemm_codes_rows;
 
-/// The sums of kRows rows and kVectors vectors of channels from `panel` on, which start as the
-/// compensation.
+/// Adds the products of the four codes `group` groups on.
 template <int kRows, int kVectors>
-HWY_INLINE void multiply(const GemmCodes& call, std::int64_t row, std::int64_t panel,
-                         SumVector (&acc)[kRows][kRowVectors]) {
+HWY_INLINE void add_group(const RowPointers<kRows>& codes, int group, const std::int8_t* weight,
+                          std::int64_t panel_bytes, SumVector (&acc)[kRows][kVectors]) {
   constexpr int kPanelVectors = kRowVectors / 2;
+  hn::Vec<Weights> w[kVectors];
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) {
+    w[v] = hn::LoadU(Weights(), weight + v / kPanelVectors * panel_bytes +
+                                    v % kPanelVectors * static_cast<std::int64_t>(kVectorBytes));
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    const auto x = codes.four(r, group);
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) acc[r][v] = Vnni::add(acc[r][v], x, w[v]);
+  }
+}
+
+/// The sums [kRows][32] of kRows rows and kVectors vectors of channels from `panel` on, which start
+/// as the compensation.
+template <int kRows, int kVectors>
+HWY_INLINE void multiply(const GemmCodes& call, const std::uint8_t* src, std::int64_t panel,
+                         std::int32_t* HWY_RESTRICT sums) {
+  constexpr int kUnroll = 4;
+  const CodeRows& rows = call.rows;
   const std::int64_t panel_bytes = call.weight.panel_bytes();
-  const std::int64_t depth = call.weight.in_features;
   const std::int8_t* weight = call.weight.panel(panel);
-  const std::uint8_t* src = call.src + row * depth;
   const std::int32_t* start = call.requantize.compensation.data() + panel * 16;
+  SumVector acc[kRows][kVectors];
 #pragma GCC unroll 4
   for (int v = 0; v < kVectors; ++v) {
     const auto first = hn::LoadU(Sums(), start + v * kLanes);
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) acc[r][v] = first;
   }
-  for (std::int64_t k = 0; k < depth; k += 4) {
-    hn::Vec<Weights> w[kVectors];
+  const std::int64_t groups = ceil_div(rows.run, kPanelDepth);
+  const auto runs = std::max<std::int64_t>(static_cast<std::int64_t>(rows.offsets.size()), 1);
+  const std::int64_t filling =
+      (call.weight.in_features / runs - groups * kPanelDepth) * kPanelChannels;
+  for (std::int64_t run = 0; run < runs; ++run, weight += filling) {
+    const std::int64_t offset =
+        rows.offsets.empty() ? 0 : rows.offsets[static_cast<std::size_t>(run)];
+    RowPointers<kRows> codes(src + offset, rows.stride);
+    std::int64_t left = groups;
+    for (; left >= kUnroll; left -= kUnroll) {
+#pragma GCC unroll 4
+      for (int group = 0; group < kUnroll; ++group) {
+        add_group<kRows, kVectors>(codes, group, weight + group * kPanelGroup, panel_bytes, acc);
+      }
+      codes.advance(kUnroll);
+      weight += kUnroll * kPanelGroup;
+    }
+    for (; left > 0; --left) {
+      add_group<kRows, kVectors>(codes, 0, weight, panel_bytes, acc);
+      codes.advance(1);
+      weight += kPanelGroup;
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      w[v] = hn::LoadU(Weights(), weight + k * 16 + v / kPanelVectors * panel_bytes +
-                                      v % kPanelVectors * static_cast<std::int64_t>(kBytes));
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      std::int32_t four;
-      std::memcpy(&four, src + r * depth + k, sizeof(four));
-      const auto x = hn::BitCast(Codes(), hn::Set(Sums(), four));
-#pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) acc[r][v] = Vnni::add(acc[r][v], x, w[v]);
+      hn::StoreU(acc[r][v], Sums(), sums + r * kPairColumns + v * kLanes);
     }
   }
 }
 
-/// Sums to the codes of kVectors vectors of a row, in groups of rows that fill a vector of bytes.
-template <Ending kEnding, int kRows, int kVectors>
-HWY_INLINE void store_rows(const GemmCodes& call, std::int64_t row, std::int64_t panel,
-                           const SumVector (&acc)[kRows][kRowVectors],
-                           const Requantizer<kBytes>& requantizer) {
-  constexpr int kGroup = 4 / kVectors;
-  const PairTerms terms(call.requantize, panel);
-  const std::int64_t stride = call.weight.out_features;
-  const std::int64_t columns = columns_of(call, panel);
-  std::uint8_t* dst = call.dst + row * stride + panel * 16;
-#pragma GCC unroll 16
-  for (int r = 0; r < kRows; r += kGroup) {
-    const int there = std::min(kGroup, kRows - r);
-    const auto codes = codes_of<kEnding>(
-        [&](int i) { return acc[r + std::min(i / kVectors, there - 1)][i % kVectors]; }, kVectors,
-        terms, requantizer, call.table);
-    store_codes<kVectors>(codes, dst + r * stride, stride, columns, there);
-  }
-}
+/// Rows [begin, end) of a line.
+struct LinePart {
+  std::int64_t line, begin, end;
+};
 
-/// kRows rows times a pair of panels, or the first of one, to codes.
-template <Ending kEnding, int kRows, int kVectors>
-HWY_INLINE void multiply_block(const GemmCodes& call, std::int64_t row, std::int64_t panel,
-                               const Requantizer<kBytes>& requantizer) {
-  SumVector acc[kRows][kRowVectors];
-  multiply<kRows, kVectors>(call, row, panel, acc);
-  store_rows<kEnding, kRows, kVectors>(call, row, panel, acc, requantizer);
-}
-
-template <Ending kEnding, int kRows, int kVectors>
-HWY_INLINE void multiply_rows(const GemmCodes& call, std::int64_t row, std::int64_t end,
-                              std::int64_t panel, const Requantizer<kBytes>& requantizer) {
-  for (; row + kRows <= end; row += kRows) {
-    multiply_block<kEnding, kRows, kVectors>(call, row, panel, requantizer);
+/// kRows rows at a time times a pair of panels, or the first of one, to codes; then those that are
+/// left in fewer.
+template <int kRows, int kVectors>
+HWY_INLINE void multiply_rows(const GemmCodes& call, LinePart part, std::int64_t panel) {
+  const CodeRows& rows = call.rows;
+  const std::uint8_t* src = rows.src + part.line * rows.line_stride;
+  alignas(64) std::int32_t sums[kRows * kPairColumns];
+  for (; part.begin + kRows <= part.end; part.begin += kRows) {
+    multiply<kRows, kVectors>(call, src + part.begin * rows.stride, panel, sums);
+    EndSums(call, sums, part.line * rows.count + part.begin, kRows, panel);
   }
   if constexpr (kRows > 1) {
-    constexpr int kFewer = kRows == 12 ? 6 : (kRows == 6 ? 4 : kRows / 2);
-    multiply_rows<kEnding, kFewer, kVectors>(call, row, end, panel, requantizer);
+    constexpr int kFewer = kRows == 14 ? 8 : (kRows == 8 ? 7 : (kRows == 7 ? 4 : kRows / 2));
+    multiply_rows<kFewer, kVectors>(call, part, panel);
   }
 }
 
-template <Ending kEnding>
-void multiply_all(const GemmCodes& call, std::int64_t row_begin, std::int64_t row_end,
-                  std::int64_t panel_begin, std::int64_t panel_end) {
+void multiply_part(const GemmCodes& call, const LinePart& part, std::int64_t panel) {
+  if (columns_of(call, panel) > 16) {
+    multiply_rows<kMaxRows, kRowVectors>(call, part, panel);
+  } else {
+    multiply_rows<kMaxRows, kRowVectors / 2>(call, part, panel);
+  }
+}
+
+void GemmCodesSimd(const GemmCodes& call, std::int64_t panel_begin, std::int64_t panel_end) {
+  const CodeRows& rows = call.rows;
+  if (rows.lines > 1) {
+    // Lines share most of their codes.
+    for (std::int64_t panel = panel_begin; panel < panel_end; panel += 2) {
+      for (std::int64_t line = 0; line < rows.lines; ++line) {
+        multiply_part(call, {line, 0, rows.count}, panel);
+      }
+    }
+    return;
+  }
   // Rows of codes that stay in the L1 cache while all panels pass.
   constexpr std::int64_t kCachedBytes = 16384;
   const std::int64_t chunk =
       std::max<std::int64_t>(kCachedBytes / call.weight.in_features / kMaxRows, 2) * kMaxRows;
-  const Requantizer<kBytes> requantizer(params_of(call.requantize));
-  for (std::int64_t row = row_begin; row < row_end; row += chunk) {
-    const std::int64_t end = std::min(row + chunk, row_end);
+  for (std::int64_t row = 0; row < rows.count; row += chunk) {
+    const LinePart part{0, row, std::min(row + chunk, rows.count)};
     for (std::int64_t panel = panel_begin; panel < panel_end; panel += 2) {
-      if (columns_of(call, panel) > 16) {
-        multiply_rows<kEnding, kMaxRows, kRowVectors>(call, row, end, panel, requantizer);
-      } else {
-        multiply_rows<kEnding, kMaxRows, kRowVectors / 2>(call, row, end, panel, requantizer);
-      }
+      multiply_part(call, part, panel);
     }
-  }
-}
-
-void GemmCodesSimd(const GemmCodes& call, std::int64_t row_begin, std::int64_t row_end,
-                   std::int64_t panel_begin, std::int64_t panel_end) {
-  switch (ending_of(call)) {
-    case Ending::Any:
-      return multiply_all<Ending::Any>(call, row_begin, row_end, panel_begin, panel_end);
-    case Ending::Bounded:
-      return multiply_all<Ending::Bounded>(call, row_begin, row_end, panel_begin, panel_end);
-    case Ending::BoundedTable:
-      return multiply_all<Ending::BoundedTable>(call, row_begin, row_end, panel_begin, panel_end);
   }
 }
 
@@ -271,31 +191,53 @@ bool LooksUp() { return true; }
 
 #else  // !QUANTA_VECTORS
 
-void CodesOfSums(const GemmCodes& call, const std::int32_t* sums, std::int64_t row,
-                 std::int64_t rows, std::int64_t panel) {
+void EndSums(const GemmCodes& call, const std::int32_t* sums, std::int64_t row, std::int64_t rows,
+             std::int64_t panel) {
   const PanelRequantize& to_code = call.requantize;
+  const std::int64_t channels = call.weight.out_features;
   for (std::int64_t r = 0; r < rows; ++r) {
+    const std::int64_t first = (row + r) * channels + panel * 16;
     for (std::int64_t c = 0; c < columns_of(call, panel); ++c) {
-      const std::int64_t n = panel * 16 + c;
-      const auto i = static_cast<std::size_t>(n);
-      call.dst[(row + r) * call.weight.out_features + n] = static_cast<std::uint8_t>(
+      const auto i = static_cast<std::size_t>(panel * 16 + c);
+      call.dst[first + c] = static_cast<std::uint8_t>(
           math::requantize(sums[r * kPairColumns + c], to_code.bias[i], to_code.bias_factor,
                            to_code.multiplier[i], to_code.zero_point, to_code.min, to_code.max));
     }
+    if (call.addend.codes == nullptr) continue;
+    std::uint8_t codes[kPairColumns];
+    const std::int64_t count = columns_of(call, panel);
+    std::copy_n(call.dst + first, count, codes);
+    add(codes, call.addend.codes + first, call.dst + first, count, call.addend.args, Rhs::Row);
   }
 }
 
-void GemmCodesSimd(const GemmCodes& call, std::int64_t row_begin, std::int64_t row_end,
-                   std::int64_t panel_begin, std::int64_t panel_end) {
-  for (std::int64_t panel = panel_begin; panel < panel_end; panel += 2) {
-    for (std::int64_t row = row_begin; row < row_end; ++row) {
-      const std::uint8_t* src = call.src + row * call.weight.in_features;
+/// The codes of a row in the weight's order.
+void copy_row(const CodeRows& rows, std::int64_t row, const CodePanels& weight, std::uint8_t* to) {
+  const std::uint8_t* src =
+      rows.src + row / rows.count * rows.line_stride + row % rows.count * rows.stride;
+  if (rows.offsets.empty()) {
+    std::copy_n(src, rows.run, to);
+    return;
+  }
+  const std::int64_t step = weight.in_features / static_cast<std::int64_t>(rows.offsets.size());
+  for (const std::int64_t offset : rows.offsets) {
+    std::copy_n(src + offset, rows.run, to);
+    to += step;
+  }
+}
+
+void GemmCodesSimd(const GemmCodes& call, std::int64_t panel_begin, std::int64_t panel_end) {
+  const CodeRows& rows = call.rows;
+  AlignedVector<std::uint8_t> row_codes(static_cast<std::size_t>(call.weight.in_features));
+  for (std::int64_t row = 0; row < rows.rows(); ++row) {
+    copy_row(rows, row, call.weight, row_codes.data());
+    for (std::int64_t panel = panel_begin; panel < panel_end; panel += 2) {
       std::int32_t sums[kPairColumns];
       std::copy_n(&call.requantize.compensation[static_cast<std::size_t>(panel * 16)], kPairColumns,
                   sums);
-      add_panel_products(src, call.weight, panel, sums);
-      add_panel_products(src, call.weight, panel + 1, sums + kPanelChannels);
-      CodesOfSums(call, sums, row, 1, panel);
+      add_panel_products(row_codes.data(), call.weight, panel, sums);
+      add_panel_products(row_codes.data(), call.weight, panel + 1, sums + kPanelChannels);
+      EndSums(call, sums, row, 1, panel);
     }
   }
 }
@@ -304,6 +246,8 @@ bool LooksUp() { return false; }
 
 #endif  // QUANTA_VECTORS
 
+CodesOfSums* EndOfSums() { return EndSums; }
+
 }  // namespace
 }  // namespace quanta::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -311,23 +255,25 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace quanta::cpu {
 
-HWY_EXPORT(CodesOfSums);
+HWY_EXPORT(EndOfSums);
 HWY_EXPORT(GemmCodesSimd);
 HWY_EXPORT(LooksUp);
 
 namespace {
 
-bool looks_up() { return HWY_DYNAMIC_DISPATCH(LooksUp)(); }
-
-void multiply_part(const GemmCodes& call, std::int64_t row_begin, std::int64_t row_end,
-                   std::int64_t panel_begin, std::int64_t panel_end) {
-  if (gemm_codes_uses_tiles(call.weight.tiles, row_end - row_begin)) {
-    return gemm_codes_tiles(call, row_begin, row_end, panel_begin, panel_end);
-  }
-  HWY_DYNAMIC_DISPATCH(GemmCodesSimd)(call, row_begin, row_end, panel_begin, panel_end);
+/// Whether the table was looked up with the sums.
+bool has_looked_up(const GemmCodes& call) {
+  return (call.requantize.bounded || call.addend.codes != nullptr) &&
+         HWY_DYNAMIC_DISPATCH(LooksUp)();
 }
 
 }  // namespace
+
+CodeRows dense_rows(const std::uint8_t* src, std::int64_t rows, std::int64_t depth) {
+  return {.src = src, .count = rows, .stride = depth, .run = depth};
+}
+
+CodesOfSums* codes_of_sums() { return HWY_DYNAMIC_DISPATCH(EndOfSums)(); }
 
 PanelRequantize panel_requantize(const RequantizeParams& params, const std::int32_t* compensation,
                                  const CodePanels& weight) {
@@ -355,20 +301,17 @@ PanelRequantize panel_requantize(const RequantizeParams& params, const std::int3
   return result;
 }
 
-void codes_of_sums(const GemmCodes& call, const std::int32_t* sums, std::int64_t row,
-                   std::int64_t rows, std::int64_t panel) {
-  HWY_DYNAMIC_DISPATCH(CodesOfSums)(call, sums, row, rows, panel);
-}
-
-void gemm_codes(const GemmCodes& call, std::int64_t row_begin, std::int64_t row_end,
-                std::int64_t panel_begin, std::int64_t panel_end) {
-  multiply_part(call, row_begin, row_end, panel_begin, panel_end);
-  // Bounded sums have been looked up already.
-  if (call.table == nullptr || (call.requantize.bounded && looks_up())) return;
+void gemm_codes(const GemmCodes& call, std::int64_t panel_begin, std::int64_t panel_end) {
+  if (gemm_codes_uses_tiles(call.weight.tiles, call.rows.rows())) {
+    gemm_codes_tiles(call, panel_begin, panel_end);
+  } else {
+    HWY_DYNAMIC_DISPATCH(GemmCodesSimd)(call, panel_begin, panel_end);
+  }
+  if (call.table == nullptr || has_looked_up(call)) return;
   const std::int64_t channels = call.weight.out_features;
   const std::int64_t first = panel_begin * 16;
   const std::int64_t count = std::min(panel_end * 16, channels) - first;
-  for (std::int64_t row = row_begin; row < row_end; ++row) {
+  for (std::int64_t row = 0; row < call.rows.rows(); ++row) {
     std::uint8_t* codes = call.dst + row * channels + first;
     lookup(codes, codes, count, *call.table, Store::Cached);
   }
@@ -378,22 +321,34 @@ std::string_view gemm_codes_name(const CodePanels& weight, std::int64_t rows) {
   return gemm_codes_uses_tiles(weight.tiles, rows) ? "quanta:gemm:amx" : "quanta:gemm:vnni";
 }
 
+GemmCodes part_of_line(const GemmCodes& call, std::int64_t row, std::int64_t count) {
+  GemmCodes part = call;
+  const std::int64_t behind = call.rows.count - row - count;
+  part.rows.src += row * call.rows.stride;
+  part.rows.count = count;
+  part.rows.beyond += behind * call.rows.stride;
+  part.dst += row * call.weight.out_features;
+  if (part.addend.codes != nullptr) part.addend.codes += row * call.weight.out_features;
+  return part;
+}
+
 void parallel_gemm_codes(const GemmCodes& call, int threads) {
   const std::int64_t panels = call.weight.panels();
-  if (threads <= 1) return gemm_codes(call, 0, call.rows, 0, panels);
+  if (threads <= 1) return gemm_codes(call, 0, panels);
   // Parts of rows, or of panels where there are few rows.
   constexpr std::int64_t kRowBlock = 48;
-  const std::int64_t blocks = ceil_div(call.rows, kRowBlock);
+  const std::int64_t rows = call.rows.count;
+  const std::int64_t blocks = ceil_div(rows, kRowBlock);
   if (blocks >= 2 * threads) {
     parallel_for(blocks, ceil_div(blocks, threads), [&](std::int64_t begin, std::int64_t end) {
-      gemm_codes(call, begin * kRowBlock, std::min(end * kRowBlock, call.rows), 0, panels);
+      const std::int64_t first = begin * kRowBlock;
+      gemm_codes(part_of_line(call, first, std::min(end * kRowBlock, rows) - first), 0, panels);
     });
     return;
   }
   const std::int64_t pairs = panels / 2;
-  parallel_for(pairs, ceil_div(pairs, threads), [&](std::int64_t begin, std::int64_t end) {
-    gemm_codes(call, 0, call.rows, begin * 2, end * 2);
-  });
+  parallel_for(pairs, ceil_div(pairs, threads),
+               [&](std::int64_t begin, std::int64_t end) { gemm_codes(call, begin * 2, end * 2); });
 }
 
 }  // namespace quanta::cpu

@@ -1,14 +1,16 @@
 #pragma once
 
 // Private: products of rows of 8-bit codes with a weight in panels, that become codes again block
-// by block while their sums are in registers or the L1 cache: pointwise convolutions and linear
-// layers. Exact sums on every instruction set.
+// by block while their sums are in registers or the L1 cache: convolutions and linear layers. Exact
+// sums on every instruction set.
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
 #include "quanta/ops/cpu/aligned_vector.h"
+#include "quanta/ops/cpu/elementwise_kernels.h"
 #include "quanta/ops/cpu/gemm/panels.h"
 #include "quanta/ops/cpu/gemm/requantize_rows.h"
 #include "quanta/ops/cpu/lookup.h"
@@ -27,30 +29,59 @@ struct PanelRequantize {
 PanelRequantize panel_requantize(const RequantizeParams& params, const std::int32_t* compensation,
                                  const CodePanels& weight);
 
-/// dst[r][n] = code of sum over k of src[r][k] * weight[n][k], all rows dense. On the calling
-/// thread: panels [panel_begin, panel_end), both even, of rows [row_begin, row_end).
+/// Where the rows of a product lie: lines of them, the rows of a line at one distance. They may
+/// overlap: the pixels under a kernel are rows of an image as it is.
+struct CodeRows {
+  const std::uint8_t* src = nullptr;
+  std::int64_t count = 0;   ///< rows of a line
+  std::int64_t stride = 0;  ///< from row to row
+  std::int64_t lines = 1, line_stride = 0;
+  /// A row's codes are `run` neighbours at each of these offsets from its begin, one after the other
+  /// in the weight, which fills each run up to a multiple of 4, with tiles of 64; empty: only at its
+  /// begin.
+  std::span<const std::int64_t> offsets{};
+  std::int64_t run = 0;
+  /// Bytes that can be read behind the last row's last code. Several lines need 64.
+  std::int64_t beyond = 0;
+
+  std::int64_t rows() const { return lines * count; }
+};
+/// Dense rows [rows, depth].
+CodeRows dense_rows(const std::uint8_t* src, std::int64_t rows, std::int64_t depth);
+
+/// The codes of a tensor like the result, which are added to the product's codes: torch's
+/// quantized::add after it. The product's codes are `lhs`.
+struct CodeAddend {
+  const std::uint8_t* codes = nullptr;  ///< null: nothing is added
+  AddArgs args{};
+};
+
+/// dst[r][n] = code of sum over k of row r[k] * weight[n][k], all results dense. On the calling
+/// thread: panels [panel_begin, panel_end), both even.
 struct GemmCodes {
-  const std::uint8_t* src;
-  std::int64_t rows;
+  CodeRows rows;
   const CodePanels& weight;
   const PanelRequantize& requantize;
   std::uint8_t* dst;
   const CodeTable* table = nullptr;  ///< what becomes of each code at last; null: nothing
+  CodeAddend addend{};               ///< what is added before that
 };
-void gemm_codes(const GemmCodes& call, std::int64_t row_begin, std::int64_t row_end,
-                std::int64_t panel_begin, std::int64_t panel_end);
+void gemm_codes(const GemmCodes& call, std::int64_t panel_begin, std::int64_t panel_end);
 std::string_view gemm_codes_name(const CodePanels& weight, std::int64_t rows);
 
-/// gemm_codes for all rows and panels on up to `threads` threads.
+/// The part of a call with one line that has `count` rows from `row` on.
+GemmCodes part_of_line(const GemmCodes& call, std::int64_t row, std::int64_t count);
+/// gemm_codes of a call with one line for all rows and panels, on up to `threads` threads.
 void parallel_gemm_codes(const GemmCodes& call, int threads);
 
 // What gemm_codes is made of.
 
 /// Sums [rows][32] that have the compensation in them, of panels `panel` and the next, to codes.
-void codes_of_sums(const GemmCodes& call, const std::int32_t* sums, std::int64_t row,
-                   std::int64_t rows, std::int64_t panel);
-/// AMX; at least 16 rows.
-void gemm_codes_tiles(const GemmCodes& call, std::int64_t row_begin, std::int64_t row_end,
-                      std::int64_t panel_begin, std::int64_t panel_end);
+using CodesOfSums = void(const GemmCodes& call, const std::int32_t* sums, std::int64_t row,
+                         std::int64_t rows, std::int64_t panel);
+/// The one for this machine.
+CodesOfSums* codes_of_sums();
+/// AMX.
+void gemm_codes_tiles(const GemmCodes& call, std::int64_t panel_begin, std::int64_t panel_end);
 
 }  // namespace quanta::cpu

@@ -2,6 +2,7 @@
 
 #include "quanta/ops/cpu/gemm/amx_tiles.h"
 #include "quanta/ops/cpu/gemm/gemm_codes.h"
+#include "quanta/runtime/detail/ceil_div.h"
 
 #include <algorithm>
 #include <array>
@@ -13,82 +14,221 @@ namespace quanta::cpu {
 
 namespace {
 
-template <bool kTwo>
-QUANTA_TILES inline void block_sums(const TileBlock& block, std::int64_t steps,
-                                    const std::int32_t* start, std::int32_t* sums) {
-  const auto nothing = [] {};
-  start_block<kTwo>(start);
-  multiply_block<kTwo>(block, 0, steps, nothing);
-  store_block<kTwo>(sums);
-}
-
-/// The last rows of the codes, when tiles would read beyond them: a row is read up to a multiple of
-/// 64 codes, and weights are zeros there.
-class LastRows {
+/// Rows in tiles of 16. Fewer take as long: where lines are short, tiles go on over what lies between
+/// them, whose sums nobody wants.
+class RowTiles {
  public:
-  LastRows(const GemmCodes& call, std::int64_t begin) : begin_(begin) {
-    const CodePanels& weight = call.weight;
-    if (begin >= call.rows) return;
-    copy_.resize(static_cast<std::size_t>((call.rows - begin) * weight.in_features + weight.depth -
-                                          weight.in_features));
-    std::memcpy(copy_.data(), call.src + begin * weight.in_features,
-                static_cast<std::size_t>((call.rows - begin) * weight.in_features));
+  explicit RowTiles(const CodeRows& rows) : rows_(rows) {
+    const std::int64_t by_lines = rows.lines * ceil_div(rows.count, kTileRows);
+    if (rows.line_stride % rows.stride == 0 && rows.line_stride >= rows.count * rows.stride) {
+      const std::int64_t pitch = rows.line_stride / rows.stride;
+      const std::int64_t flat = (rows.lines - 1) * pitch + rows.count;
+      if (rows.lines > 1 && flat >= kTileRows && ceil_div(flat, kTileRows) < by_lines) {
+        pitch_ = pitch;
+        of_line_ = ceil_div(flat, kTileRows);
+        last_ = flat;
+        count_ = of_line_;
+        return;
+      }
+    }
+    pitch_ = rows.count;
+    of_line_ = ceil_div(rows.count, kTileRows);
+    last_ = rows.count;
+    count_ = by_lines;
   }
-  /// Where row `row` lies, for `count` rows from there on.
-  const std::uint8_t* find(const GemmCodes& call, std::int64_t row, std::int64_t count) const {
-    const std::int64_t depth = call.weight.in_features;
-    const bool is_last = row + count == call.rows && call.weight.depth != depth;
-    return is_last ? copy_.data() + (row - begin_) * depth : call.src + row * depth;
+
+  std::int64_t count() const { return count_; }
+  std::int64_t height() const { return std::min(kTileRows, last_); }
+
+  struct Tile {
+    const std::uint8_t* src;
+    std::int64_t line, row;  ///< of its first row; rows go on from line to line
+    std::int64_t skip;       ///< rows that the tile before has had
+  };
+  /// The last tile is moved back to end with the rows.
+  Tile at(std::int64_t index) const {
+    const std::int64_t line = index / of_line_;
+    const std::int64_t begin = index % of_line_ * kTileRows;
+    const std::int64_t moved = std::min(begin, last_ - height());
+    return {rows_.src + line * rows_.line_stride + moved * rows_.stride, line + moved / pitch_,
+            moved % pitch_, begin - moved};
+  }
+  /// Whether the rows of `second` go on where those of `first` end.
+  bool follows(const Tile& first, const Tile& second) const {
+    return (second.line - first.line) * pitch_ + second.row - first.row == kTileRows;
+  }
+  /// Makes the codes of the sums of `rows` rows from a tile's first on.
+  void end(const GemmCodes& call, CodesOfSums* end_sums, const Tile& tile, std::int64_t rows,
+           const std::int32_t* sums, std::int64_t panel) const {
+    std::int64_t line = tile.line;
+    std::int64_t row = tile.row + tile.skip;
+    for (std::int64_t i = tile.skip; i < rows;) {
+      for (; row >= pitch_; row -= pitch_) ++line;
+      const std::int64_t there = std::min(rows_.count - row, rows - i);
+      if (there > 0) {
+        end_sums(call, sums + i * kBlockColumns, line * rows_.count + row, there, panel);
+      }
+      const std::int64_t step = there > 0 ? there : pitch_ - row;
+      i += step;
+      row += step;
+    }
   }
 
  private:
-  std::int64_t begin_;
+  const CodeRows& rows_;
+  std::int64_t pitch_, of_line_, last_, count_;
+};
+
+/// A copy of the last rows, when tiles would read beyond the memory: a row is read up to a multiple
+/// of 64 codes, and weights are zeros there.
+class LastRows {
+ public:
+  LastRows(const GemmCodes& call, const RowTiles& tiles) {
+    const CodeRows& rows = call.rows;
+    const std::int64_t filling = call.weight.depth - rows.run;
+    if (rows.lines != 1 || !rows.offsets.empty() || filling <= rows.beyond) return;
+    const std::int64_t tile_bytes = (tiles.height() - 1) * rows.stride + call.weight.depth;
+    const std::uint8_t* end = rows.src + (rows.count - 1) * rows.stride + rows.run;
+    std::int64_t tile = tiles.count();
+    while (tile > 0 && tiles.at(tile - 1).src + tile_bytes > end + rows.beyond) {
+      first_ = tiles.at(--tile).src;
+    }
+    const auto bytes = static_cast<std::size_t>(end - first_);
+    copy_.resize(bytes + static_cast<std::size_t>(filling));
+    std::memcpy(copy_.data(), first_, bytes);
+  }
+  const std::uint8_t* find(const std::uint8_t* src) const {
+    return first_ != nullptr && src >= first_ ? copy_.data() + (src - first_) : src;
+  }
+
+ private:
+  const std::uint8_t* first_ = nullptr;
   AlignedVector<std::uint8_t> copy_;
+};
+
+/// Where the steps of 64 codes begin in a row.
+AlignedVector<std::int64_t> step_offsets(const GemmCodes& call) {
+  const std::int64_t steps = call.weight.depth / kTileBytes;
+  AlignedVector<std::int64_t> result(static_cast<std::size_t>(steps));
+  const auto& offsets = call.rows.offsets;
+  const std::int64_t of_run =
+      offsets.empty() ? steps : steps / static_cast<std::int64_t>(offsets.size());
+  for (std::int64_t step = 0; step < steps; ++step) {
+    const std::int64_t offset =
+        offsets.empty() ? 0 : offsets[static_cast<std::size_t>(step / of_run)];
+    result[static_cast<std::size_t>(step)] = offset + step % of_run * kTileBytes;
+  }
+  return result;
+}
+
+class TileCodes {
+ public:
+  explicit TileCodes(const GemmCodes& call)
+      : call_(call),
+        end_sums_(codes_of_sums()),
+        tiles_(call.rows),
+        last_(call, tiles_),
+        offsets_(step_offsets(call)),
+        is_shifted_(std::any_of(call.requantize.compensation.begin(),
+                                call.requantize.compensation.end(),
+                                [](std::int32_t value) { return value != 0; })) {}
+
+  const RowTiles& tiles() const { return tiles_; }
+
+  /// Tiles [begin, end) of rows times the two panels from `panel` on. Asks for `ahead` bytes behind
+  /// them while it does so.
+  QUANTA_TILES void multiply(std::int64_t begin, std::int64_t end, std::int64_t panel,
+                             std::int64_t ahead) {
+    const auto steps = static_cast<std::int64_t>(offsets_.size());
+    NextBytes next(call_.weight.panel(panel + 2), ahead,
+                   ceil_div(end - begin, std::int64_t{2}) * steps);
+    for (std::int64_t index = begin; index < end; index += 2) {
+      const RowTiles::Tile first = tiles_.at(index);
+      if (index + 1 == end) {
+        multiply_block<false>(first, first, panel, next);
+        tiles_.end(call_, end_sums_, first, tiles_.height(), sums_.data(), panel);
+        return;
+      }
+      const RowTiles::Tile second = tiles_.at(index + 1);
+      multiply_block<true>(first, second, panel, next);
+      if (tiles_.follows(first, second)) {
+        tiles_.end(call_, end_sums_, first, kBlockRows, sums_.data(), panel);
+        continue;
+      }
+      tiles_.end(call_, end_sums_, first, tiles_.height(), sums_.data(), panel);
+      tiles_.end(call_, end_sums_, second, tiles_.height(),
+                 sums_.data() + kTileRows * kBlockColumns, panel);
+    }
+  }
+
+ private:
+  template <bool kTwo>
+  QUANTA_TILES void multiply_block(const RowTiles::Tile& upper, const RowTiles::Tile& lower,
+                                   std::int64_t panel, NextBytes& next) {
+    if (is_shifted_) {
+      start_block<kTwo>(call_.requantize.compensation.data() + panel * kPanelChannels);
+    } else {
+      start_block_from_zero();
+    }
+    constexpr std::int64_t kStepBytes = kTileRows * kTileBytes;
+    const auto stride = static_cast<std::size_t>(call_.rows.stride);
+    const std::uint8_t* first = last_.find(upper.src);
+    const std::uint8_t* second = last_.find(lower.src);
+    const std::int8_t* weight = call_.weight.panel(panel);
+    const std::int8_t* next_weight = weight + call_.weight.panel_bytes();
+    for (const std::int64_t at : offsets_) {
+      next();
+      _tile_loadd(6, weight, kTileBytes);
+      _tile_loadd(4, first + at, stride);
+      _tile_dpbusd(0, 4, 6);
+      _tile_loadd(7, next_weight, kTileBytes);
+      _tile_dpbusd(1, 4, 7);
+      if constexpr (kTwo) {
+        _tile_loadd(5, second + at, stride);
+        _tile_dpbusd(2, 5, 6);
+        _tile_dpbusd(3, 5, 7);
+      }
+      weight += kStepBytes;
+      next_weight += kStepBytes;
+    }
+    store_block<kTwo>(sums_.data());
+  }
+
+  const GemmCodes& call_;
+  CodesOfSums* end_sums_;
+  RowTiles tiles_;
+  LastRows last_;
+  AlignedVector<std::int64_t> offsets_;
+  bool is_shifted_;
+  alignas(64) std::array<std::int32_t, kBlockRows * kBlockColumns> sums_;
 };
 
 }  // namespace
 
-void gemm_codes_tiles(const GemmCodes& call, std::int64_t row_begin, std::int64_t row_end,
-                      std::int64_t panel_begin, std::int64_t panel_end) {
-  const CodePanels& weight = call.weight;
-  const std::int64_t steps = weight.depth / kTileBytes;
-  const bool is_padded = weight.depth != weight.in_features;
-  const LastRows last(call, is_padded && row_end == call.rows
-                                ? std::max<std::int64_t>(row_end - kBlockRows, 0)
-                                : call.rows);
-  // Rows of codes that stay in the L1 cache while all panels pass.
+void gemm_codes_tiles(const GemmCodes& call, std::int64_t panel_begin, std::int64_t panel_end) {
+  TileCodes product(call);
+  const std::int64_t tiles = product.tiles().count();
+  const TileScope scope(kTileShapesOfRows[static_cast<std::size_t>(product.tiles().height() - 1)]);
+  // Rows of codes that stay in the L1 cache while all panels pass; those of several lines share
+  // theirs.
   constexpr std::int64_t kCachedBytes = 32768;
+  const std::int64_t fitting = kCachedBytes / (kBlockRows * call.rows.run);
   const std::int64_t chunk =
-      std::max<std::int64_t>(kCachedBytes / weight.in_features / kBlockRows, 2) * kBlockRows;
-  alignas(64) std::array<std::int32_t, kBlockRows * kBlockColumns> sums;
-  const TileScope scope;
-  for (std::int64_t first = row_begin; first < row_end; first += chunk) {
-    const std::int64_t end = std::min(first + chunk, row_end);
+      call.rows.lines > 1 ? tiles : std::min(2 * std::max<std::int64_t>(fitting, 2), tiles);
+  const std::int64_t pair_bytes = 2 * call.weight.panel_bytes();
+  for (std::int64_t tile = 0; tile < tiles; tile += chunk) {
+    const std::int64_t end = std::min(tile + chunk, tiles);
     for (std::int64_t panel = panel_begin; panel < panel_end; panel += 2) {
-      const std::int8_t* panels = weight.panel(panel);
-      for (std::int64_t row = first; row < end;) {
-        const std::int64_t left = end - row;
-        const std::int64_t count = left >= kBlockRows ? kBlockRows : kTileRows;
-        // The last block is moved back to end with the rows; the same sums are calculated twice.
-        const std::int64_t from = std::max(row_begin, std::min(row, row_end - count));
-        const TileBlock block{last.find(call, from, count), weight.in_features, panels,
-                              panels + weight.panel_bytes()};
-        const std::int32_t* start = call.requantize.compensation.data() + panel * 16;
-        if (count == kBlockRows) {
-          block_sums<true>(block, steps, start, sums.data());
-        } else {
-          block_sums<false>(block, steps, start, sums.data());
-        }
-        codes_of_sums(call, sums.data(), from, count, panel);
-        row = from + count;
-      }
+      // The first rows bring the weight into the cache.
+      const bool is_cold = tile == 0 && panel + 2 < panel_end;
+      product.multiply(tile, end, panel, is_cold ? pair_bytes : 0);
     }
   }
 }
 
 #else
 
-void gemm_codes_tiles(const GemmCodes&, std::int64_t, std::int64_t, std::int64_t, std::int64_t) {}
+void gemm_codes_tiles(const GemmCodes&, std::int64_t, std::int64_t) {}
 
 #endif  // QUANTA_HAS_TILES
 

@@ -13,26 +13,6 @@ namespace quanta::cpu {
 
 namespace {
 
-/// Weights of the next panels, asked for bit by bit while these are multiplied: a weight is read
-/// once from memory, and waiting for it would take as long as the products.
-class NextWeights {
- public:
-  /// `bytes` from `begin` on within `steps` steps.
-  NextWeights(const std::int8_t* begin, std::int64_t bytes, std::int64_t steps)
-      : at_(begin), end_(begin + bytes), lines_(ceil_div(bytes / kLine, steps)) {}
-  void operator()() {
-    for (std::int64_t i = 0; i < lines_ && at_ < end_; ++i, at_ += kLine) {
-      _mm_prefetch(reinterpret_cast<const char*>(at_), _MM_HINT_T1);
-    }
-  }
-
- private:
-  static constexpr std::int64_t kLine = 64;
-  const std::int8_t* at_;
-  const std::int8_t* end_;
-  std::int64_t lines_;
-};
-
 /// The floats of a block are made while the tiles work on the next one: the two use different
 /// units, and in turns of a few hundred cycles the processor overlaps them.
 class PendingFloats {
@@ -81,8 +61,8 @@ class TileProduct {
         std::min(pair ? kBlockColumns : kPanelChannels, weight.out_features - channel);
     const std::int64_t next_panels =
         std::clamp<std::int64_t>(end - panel - kGemmPanels, 0, kGemmPanels);
-    NextWeights next(first + kGemmPanels * panel_bytes, next_panels * panel_bytes,
-                     ceil_div(rows, kBlockRows) * steps);
+    NextBytes next(first + kGemmPanels * panel_bytes, next_panels * panel_bytes,
+                   ceil_div(rows, kBlockRows) * steps);
     const std::int64_t row_end = row + rows;
     for (; row < row_end; row += kBlockRows, turn_ ^= 1) {
       const std::int64_t block_rows = std::min(kBlockRows, row_end - row);
@@ -102,7 +82,7 @@ class TileProduct {
 
  private:
   template <bool kTwo>
-  QUANTA_TILES void block_sums(const TileBlock& block, std::int64_t steps, NextWeights& next,
+  QUANTA_TILES void block_sums(const TileBlock& block, std::int64_t steps, NextBytes& next,
                                std::int32_t* sums) const {
     start_block_from_zero();
     for (std::int64_t part = 0; part < PendingFloats::kParts; ++part) {

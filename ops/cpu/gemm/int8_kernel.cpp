@@ -26,7 +26,8 @@ Int8Kernel choose_kernel(const Int8Convolution& convolution) {
     return is_short && has_gemm_codes(convolution.in_channels) ? Int8Kernel::Codes
                                                                : Int8Kernel::OneDnn;
   }
-  return convolution.gathers ? Int8Kernel::Gather : Int8Kernel::OneDnn;
+  if (convolution.gathers) return Int8Kernel::Gather;
+  return convolution.implicit ? Int8Kernel::Implicit : Int8Kernel::OneDnn;
 }
 
 Int8Kernel choose_kernel(const Int8Linear& linear) {

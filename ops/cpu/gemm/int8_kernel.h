@@ -11,6 +11,7 @@ enum class Int8Kernel : std::uint8_t {
   FewRows,    ///< gemv_int8, with the weight in panels or as it is
   Codes,      ///< gemm_codes
   Gather,     ///< gemm_codes over rows that are gathered from an image
+  Implicit,   ///< gemm_codes over rows that lie in an image
   Floats,     ///< gemm_int8
   Depthwise,  ///< kernels of depthwise convolutions
   OneDnn,     ///< a primitive of oneDNN
@@ -29,6 +30,7 @@ struct Int8Convolution {
   bool depthwise, transposed, weight_zero_points;
   bool pointwise;  ///< a product of matrices with a row for each pixel
   bool gathers;    ///< the family has found that gathered rows are faster
+  bool implicit;   ///< or rows in the image
   bool codes;      ///< codes are wanted, not sums
   std::int64_t in_channels;
   std::int64_t pixels;  ///< of the result

@@ -32,7 +32,7 @@ struct Int8Plan {
   std::vector<float> added_bias;  ///< what oneDNN adds to sums; set by epilog()
   RequantizeParams requantize;
   std::vector<std::int32_t> compensation;  ///< what sums lack for the input's zero point; empty: 0
-  PanelRequantize panels;                  ///< Codes and Gather
+  PanelRequantize panels;                  ///< Codes, Gather and Implicit
   std::optional<onednn::Executable> executable;  ///< OneDnn
   bool gives_sums = false;                       ///< OneDnn: sums come out, not codes
 

@@ -101,6 +101,12 @@ class Requantizer {
         min_(hn::Set(Bytes<kBytes>(), static_cast<std::uint8_t>(params.min))),
         bias_factor_(hn::Set(Floats<kBytes>(), params.bias_factor)) {}
 
+  /// The result before it is rounded and the zero point is added.
+  HWY_INLINE FloatVector value(IntVector acc, FloatVector bias, FloatVector multiplier) const {
+    const auto sum = hn::ConvertTo(Floats<kBytes>(), acc);
+    return hn::Mul(hn::MulAdd(bias, bias_factor_, sum), multiplier);
+  }
+
   /// The rounded integer before the zero point is added. Clamped from above only (NaN too: minps
   /// answers its second argument): what is too low stays too low until codes().
   HWY_INLINE IntVector scaled(IntVector acc, FloatVector bias, FloatVector multiplier) const {
@@ -123,11 +129,6 @@ class Requantizer {
   }
 
  private:
-  HWY_INLINE FloatVector value(IntVector acc, FloatVector bias, FloatVector multiplier) const {
-    const auto sum = hn::ConvertTo(Floats<kBytes>(), acc);
-    return hn::Mul(hn::MulAdd(bias, bias_factor_, sum), multiplier);
-  }
-
   FloatVector high_;
   hn::Vec<Words<kBytes>> zero_point_;
   hn::Vec<Bytes<kBytes>> min_;

@@ -1,0 +1,60 @@
+// Private: rows of codes that take turns in a product, inside Highway's foreach_target (hence the
+// guard that toggles).
+
+#if defined(QUANTA_OPS_CPU_CODE_ROWS_SIMD_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef QUANTA_OPS_CPU_CODE_ROWS_SIMD_H_
+#undef QUANTA_OPS_CPU_CODE_ROWS_SIMD_H_
+#else
+#define QUANTA_OPS_CPU_CODE_ROWS_SIMD_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "quanta/ops/cpu/gemm/panels.h"
+#include "quanta/ops/cpu/simd/int8_dot_simd.h"
+#include "quanta/runtime/detail/ceil_div.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace quanta::cpu::HWY_NAMESPACE {
+#if QUANTA_VECTORS
+
+/// Rows of codes at one distance, three to a pointer: a register for each row may be more than
+/// there are.
+template <int kRows>
+class RowPointers {
+ public:
+  HWY_INLINE RowPointers(const std::uint8_t* src, std::int64_t stride) : stride_(stride) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kPointers; ++i) at_[i] = src + i * kRowsOfOne * stride_;
+  }
+  /// The four codes of row r, `group` groups on.
+  HWY_INLINE hn::Vec<Codes> four(int r, int group) const {
+    const std::uint8_t* at = at_[r / kRowsOfOne] + r % kRowsOfOne * stride_ + group * kPanelDepth;
+    std::int32_t codes;
+    std::memcpy(&codes, at, sizeof(codes));
+    return hn::BitCast(Codes(), hn::Set(Sums(), codes));
+  }
+  HWY_INLINE void advance(int groups) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kPointers; ++i) {
+      at_[i] += groups * kPanelDepth;
+      // Keeps the compiler from making pointers of its own for every row.
+      asm("" : "+r"(at_[i]));
+    }
+  }
+
+ private:
+  static constexpr int kRowsOfOne = 3;
+  static constexpr int kPointers = ceil_div(kRows, kRowsOfOne);
+  const std::uint8_t* at_[kPointers];
+  std::int64_t stride_;
+};
+
+#endif  // QUANTA_VECTORS
+}  // namespace quanta::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // include guard
