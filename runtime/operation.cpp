@@ -119,6 +119,11 @@ std::shared_ptr<const Operation> Operation::with_codes(std::shared_ptr<const Byt
   return nullptr;
 }
 // NOLINTEND(performance-unnecessary-value-param)
+std::shared_ptr<const Operation> Operation::with_sum(const PlanUse::CodeSum&,
+                                                     const Quantizer&) const {
+  return nullptr;
+}
+std::span<const std::byte> Operation::weight_memory() const noexcept { return {}; }
 
 std::span<const AttributeInfo> Operation::attributes() const noexcept { return {}; }
 

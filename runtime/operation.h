@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -166,6 +167,12 @@ struct PlanUse {
   /// Set for a call that maps the bytes of argument 0, in their order in memory, to those of
   /// result 0.
   std::shared_ptr<const ByteTable> table{};
+  /// Set for a call that adds the codes of its two arguments, quantized per tensor and of one size,
+  /// by the formula of quantized::add; `relu` follows.
+  struct CodeSum {
+    bool relu = false;
+  };
+  std::optional<CodeSum> sum{};
 };
 
 class Operation {
@@ -206,8 +213,16 @@ class Operation {
   /// The same operation with each byte of result 0 looked up in a table at the end; for one that is
   /// a table, that of another table. Null: it has no such form.
   virtual std::shared_ptr<const Operation> with_table(std::shared_ptr<const ByteTable> table) const;
+  /// The same operation with the codes of a further argument, the last one, added to those of result
+  /// 0; the sum has the parameters of `to`. Null: it has no such form.
+  virtual std::shared_ptr<const Operation> with_sum(const PlanUse::CodeSum& sum,
+                                                    const Quantizer& to) const;
   /// For PlanUse::Role::Quantize: the operation from 8-bit codes instead of floats, by a table.
   virtual std::shared_ptr<const Operation> with_codes(std::shared_ptr<const ByteTable> table) const;
+
+  /// The memory of what cpu() reads beside its arguments, packed weights, once it has run; empty
+  /// where that is not known. A plan lets kernels ask for it while the step before runs.
+  virtual std::span<const std::byte> weight_memory() const noexcept;
 
   /// A list of calls whose results are this one's: empty but for a Composition.
   virtual bool is_composition() const noexcept { return false; }

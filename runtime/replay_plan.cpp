@@ -6,6 +6,7 @@
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/path_override.h"
 #include "quanta/runtime/detail/replay_steps.h"
+#include "quanta/runtime/detail/upcoming_memory.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta::replay {
@@ -119,7 +120,7 @@ ReplayPlan::ReplayPlan(const Recording& recording, std::span<const Tensor> input
   info_.result_bytes = written_bytes(program);
   detail::drop_unused(program);
   detail::share_equal_steps(program);
-  detail::join_tables(program);
+  detail::join_steps(program);
   layout->arena_bytes = detail::place_buffers(program);
   for (const Tensor& input : inputs) {
     layout->inputs.push_back(
@@ -176,8 +177,13 @@ void ReplayPlan::check(std::span<const Tensor> inputs) const {
 void ReplayPlan::run_steps(Instance& instance) const {
   const Tensor* next = instance.tensors.data();
   const Tensor* const* arguments = instance.arguments.data();
-  for (const PlannedStep& step : layout_->program.steps) {
+  const std::vector<PlannedStep>& steps = layout_->program.steps;
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const PlannedStep& step = steps[i];
     const PathOverride path(step.path);
+    const quanta::detail::UpcomingMemory upcoming(i + 1 < steps.size()
+                                                      ? steps[i + 1].operation->weight_memory()
+                                                      : std::span<const std::byte>());
     OpScope scope([&] { return step.operation->name(); });
     const Arguments in(arguments, step.is_given.size());
     arguments += step.is_given.size();

@@ -190,6 +190,13 @@ struct QuantizedBinary final : Op<QuantizedBinary<kKind, kRelu>> {
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     return run_code_binary(kKind, in[0], in[1], out[0], kRelu);
   }
+  PlanUse plan_use(const Arguments& in, std::span<const Tensor>) const override {
+    PlanUse use;
+    if (kKind == CodeBinary::Add && in[0].sizes() == in[1].sizes()) {
+      use.sum = PlanUse::CodeSum{kRelu == Relu::Yes};
+    }
+    return use;
+  }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{
         attribute<QuantizedBinary, &QuantizedBinary::scale>("scale"),

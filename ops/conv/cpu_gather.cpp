@@ -8,6 +8,7 @@
 
 #include "quanta/ops/cpu/gemm/int8_kernel.h"
 #include "quanta/runtime/detail/ceil_div.h"
+#include "quanta/runtime/detail/upcoming_memory.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::cpu {
@@ -120,7 +121,8 @@ class Gatherer {
 };
 
 /// Output lines [begin, end).
-void convolve_lines(const GatherCall& call, std::int64_t begin, std::int64_t end) {
+void convolve_lines(const GatherCall& call, std::span<const std::byte> upcoming, std::int64_t begin,
+                    std::int64_t end) {
   thread_local Scratch scratch;
   const ConvShape& shape = call.shape;
   // Rows of a product: enough to fill tiles, few enough for the L1 cache.
@@ -132,6 +134,8 @@ void convolve_lines(const GatherCall& call, std::int64_t begin, std::int64_t end
   constexpr std::int64_t kBeyond = 256;
   Gatherer::grow(scratch.rows, together * rows_of_line + line_bytes(shape) + kBeyond);
   Gatherer gatherer(call, scratch);
+  MemoryAhead ahead =
+      memory_ahead(upcoming, call.weight, (end - begin) * shape.out[2], call.weight.panels());
   for (std::int64_t line = begin; line < end; line += together) {
     const std::int64_t lines = std::min(together, end - line);
     for (std::int64_t i = 0; i < lines; ++i) {
@@ -140,8 +144,10 @@ void convolve_lines(const GatherCall& call, std::int64_t begin, std::int64_t end
     const std::int64_t rows = lines * shape.out[2];
     CodeRows dense = dense_rows(scratch.rows.data(), rows, row_bytes(shape));
     dense.beyond = kBeyond;
-    gemm_codes({dense, call.weight, call.requantize, call.dst + line * line_size, call.table}, 0,
-               call.weight.panels());
+    GemmCodes product{dense,      call.weight, call.requantize, call.dst + line * line_size,
+                      call.table, call.addend, &ahead};
+    if (product.addend.codes != nullptr) product.addend.codes += line * line_size;
+    gemm_codes(product, 0, call.weight.panels());
   }
 }
 
@@ -189,9 +195,11 @@ void conv_gather_u8(const GatherCall& call, int threads) {
   const ConvShape& shape = call.shape;
   const std::int64_t lines = shape.batch * shape.out[0] * shape.out[1];
   if (lines * shape.out[2] * shape.out_channels == 0) return;
-  if (threads <= 1) return convolve_lines(call, 0, lines);
-  parallel_for(lines, ceil_div(lines, threads),
-               [&](std::int64_t begin, std::int64_t end) { convolve_lines(call, begin, end); });
+  const std::span<const std::byte> upcoming = detail::upcoming_memory();
+  if (threads <= 1) return convolve_lines(call, upcoming, 0, lines);
+  parallel_for(lines, ceil_div(lines, threads), [&](std::int64_t begin, std::int64_t end) {
+    convolve_lines(call, upcoming, begin, end);
+  });
 }
 
 }  // namespace quanta::cpu

@@ -28,6 +28,7 @@ struct GatherCall {
   const PanelRequantize& requantize;
   std::uint8_t* dst;
   const CodeTable* table = nullptr;  ///< as of GemmCodes
+  CodeAddend addend{};
 };
 void conv_gather_u8(const GatherCall& call, int threads);
 

@@ -9,6 +9,7 @@
 #include "quanta/ops/cpu/features.h"
 #include "quanta/ops/cpu/gemm/int8_kernel.h"
 #include "quanta/runtime/detail/ceil_div.h"
+#include "quanta/runtime/detail/upcoming_memory.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::cpu {
@@ -198,12 +199,14 @@ CodeRows ImplicitRows::rows(const ConvShape& shape, const std::uint8_t* copy,
 namespace {
 
 /// Output lines [begin, end) of all images and planes, and a range of panels.
-void convolve(const ImplicitCall& call, std::int64_t begin, std::int64_t end,
-              std::int64_t panel_begin, std::int64_t panel_end) {
+void convolve(const ImplicitCall& call, std::span<const std::byte> upcoming, std::int64_t begin,
+              std::int64_t end, std::int64_t panel_begin, std::int64_t panel_end) {
   thread_local AlignedVector<std::uint8_t> copy;
   const ConvShape& shape = call.shape;
   const auto bytes = static_cast<std::size_t>(call.rows.bytes());
   if (copy.size() < bytes) copy.resize(bytes);
+  MemoryAhead ahead =
+      memory_ahead(upcoming, call.weight, (end - begin) * shape.out[2], panel_end - panel_begin);
   for (std::int64_t index = begin; index < end;) {
     const std::int64_t line = index % shape.out[1];
     const std::int64_t lines = std::min({call.rows.lines(), shape.out[1] - line, end - index});
@@ -215,7 +218,8 @@ void convolve(const ImplicitCall& call, std::int64_t begin, std::int64_t end,
                       call.requantize,
                       call.dst + first,
                       call.table,
-                      call.addend};
+                      call.addend,
+                      &ahead};
     if (product.addend.codes != nullptr) product.addend.codes += first;
     gemm_codes(product, panel_begin, panel_end);
     index += lines;
@@ -229,18 +233,19 @@ void conv_implicit_u8(const ImplicitCall& call, int threads) {
   const std::int64_t lines = shape.batch * shape.out[0] * shape.out[1];
   const std::int64_t panels = call.weight.panels();
   if (lines * shape.out[2] * shape.out_channels == 0) return;
-  if (threads <= 1) return convolve(call, 0, lines, 0, panels);
+  const std::span<const std::byte> upcoming = detail::upcoming_memory();
+  if (threads <= 1) return convolve(call, upcoming, 0, lines, 0, panels);
   // Lines for each thread, or panels where there are few lines.
   constexpr std::int64_t kRows = 128;
   if (lines / threads * shape.out[2] >= kRows || panels < 2 * threads) {
     parallel_for(lines, ceil_div(lines, threads), [&](std::int64_t begin, std::int64_t end) {
-      convolve(call, begin, end, 0, panels);
+      convolve(call, upcoming, begin, end, 0, panels);
     });
     return;
   }
   const std::int64_t pairs = panels / 2;
   parallel_for(pairs, ceil_div(pairs, threads), [&](std::int64_t begin, std::int64_t end) {
-    convolve(call, 0, lines, 2 * begin, 2 * end);
+    convolve(call, upcoming, 0, lines, 2 * begin, 2 * end);
   });
 }
 

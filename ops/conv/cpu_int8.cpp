@@ -7,6 +7,7 @@
 
 #include "quanta/ops/conv/cpu_gather.h"
 #include "quanta/ops/conv/cpu_implicit.h"
+#include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/cpu/work_size.h"
 
 namespace quanta::cpu {
@@ -126,6 +127,7 @@ const CodePanels& ConvInt8::panels() const {
       panels_ = pack_implicit_panels(weight_.codes(), geometry_, weight_.forms());
     }
     weight_.release_codes();
+    has_panels_.store(true, std::memory_order_release);
   });
   return panels_;
 }
@@ -162,7 +164,6 @@ std::shared_ptr<const ConvInt8::Plan> ConvInt8::make_plan(const ConvShape& shape
       .implicit = !pointwise && prefers_implicit(shape),
       .codes = key.output != SumOutput::Sums,
       .in_channels = shape.in_channels,
-      .pixels = pixels(shape),
   });
   switch (kernel) {
     case Int8Kernel::Depthwise:
@@ -219,47 +220,70 @@ void ConvInt8::use_onednn(const ConvShape& shape, const Key& key, Plan& plan) co
   plan.use_onednn(primitive, found->desc, std::move(constants), epilog, key.threads);
 }
 
+std::span<const std::byte> ConvInt8::packed_memory() const noexcept {
+  if (!has_panels_.load(std::memory_order_acquire)) return {};
+  return {panels_.memory.get(), static_cast<std::size_t>(panels_.panels() * panels_.panel_bytes())};
+}
+
 std::string_view ConvInt8::codes(const ConvShape& shape, const CallQParams& qparams,
                                  SumOutput output, const std::uint8_t* src, std::uint8_t* dst,
-                                 const CodeTable* table) const {
+                                 const After& after) const {
   const std::shared_ptr<const Plan> chosen = plan(shape, qparams, output);
   const std::int32_t zero_point = qparams.src_zero_point;
-  if (chosen->pad_first) src = padded_copy(shape, zero_point, src);
   switch (chosen->kernel) {
-    case Int8Kernel::OneDnn:
-      if (chosen->gives_sums) {
-        std::int32_t* sums = sums_buffer(pixels(shape) * shape.out_channels);
-        chosen->executable->run(src, sums);
-        requantize_rows(sums, chosen->compensation_or_null(), pixels(shape), shape.out_channels,
-                        chosen->requantize, dst);
-      } else {
-        chosen->executable->run(src, dst);
-      }
-      break;
-    case Int8Kernel::Depthwise:
-      conv_depthwise_u8(src, depthwise_weights(), chosen->depthwise, shape, dst);
-      break;
     case Int8Kernel::Codes:
-      parallel_gemm_codes(
-          {dense_rows(src, pixels(shape), shape.in_channels), panels(), chosen->panels, dst, table},
-          chosen->threads);
+      parallel_gemm_codes({dense_rows(src, pixels(shape), shape.in_channels), panels(),
+                           chosen->panels, dst, after.table, after.addend},
+                          chosen->threads);
       return chosen->name;
     case Int8Kernel::Gather:
-      conv_gather_u8({src, zero_point, shape, panels(), chosen->panels, dst, table},
-                     chosen->threads);
+      conv_gather_u8(
+          {src, zero_point, shape, panels(), chosen->panels, dst, after.table, after.addend},
+          chosen->threads);
       return chosen->name;
     case Int8Kernel::Implicit:
-      conv_implicit_u8({src, zero_point, shape, chosen->rows, panels(), chosen->panels, dst, table},
+      conv_implicit_u8({src, zero_point, shape, chosen->rows, panels(), chosen->panels, dst,
+                        after.table, after.addend},
                        chosen->threads);
       return chosen->name;
+    case Int8Kernel::OneDnn:
+    case Int8Kernel::Depthwise:
     case Int8Kernel::FewRows:
     case Int8Kernel::Floats:
     case Int8Kernel::Exact:
-      conv_exact_u8(src, zero_point, exact_weights(), shape, chosen->requantize, dst);
       break;
   }
-  if (table != nullptr) parallel_lookup(dst, dst, pixels(shape) * shape.out_channels, *table);
+  const std::int64_t count = pixels(shape) * shape.out_channels;
+  if (after.addend.codes == nullptr) {
+    plain_codes(*chosen, shape, zero_point, src, dst);
+  } else {
+    auto* codes = reinterpret_cast<std::uint8_t*>(
+        onednn::thread_buffer(onednn::Buffer::Codes, static_cast<std::size_t>(count)));
+    plain_codes(*chosen, shape, zero_point, src, codes);
+    parallel_elements(count, [&](std::int64_t begin, std::int64_t end) {
+      add(codes + begin, after.addend.codes + begin, dst + begin, end - begin, after.addend.args,
+          Rhs::Row);
+    });
+  }
+  if (after.table != nullptr) parallel_lookup(dst, dst, count, *after.table);
   return chosen->name;
+}
+
+void ConvInt8::plain_codes(const Plan& plan, const ConvShape& shape, std::int32_t src_zero_point,
+                           const std::uint8_t* src, std::uint8_t* dst) const {
+  if (plan.pad_first) src = padded_copy(shape, src_zero_point, src);
+  if (plan.kernel == Int8Kernel::Depthwise) {
+    conv_depthwise_u8(src, depthwise_weights(), plan.depthwise, shape, dst);
+  } else if (plan.kernel != Int8Kernel::OneDnn) {
+    conv_exact_u8(src, src_zero_point, exact_weights(), shape, plan.requantize, dst);
+  } else if (!plan.gives_sums) {
+    plan.executable->run(src, dst);
+  } else {
+    std::int32_t* sums = sums_buffer(pixels(shape) * shape.out_channels);
+    plan.executable->run(src, sums);
+    requantize_rows(sums, plan.compensation_or_null(), pixels(shape), shape.out_channels,
+                    plan.requantize, dst);
+  }
 }
 
 Int8Sums ConvInt8::sums(const ConvShape& shape, std::int32_t src_zero_point,

@@ -3,9 +3,12 @@
 // Private: the quantized convolution of one packed weight.
 
 #include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string_view>
 
 #include "quanta/ops/conv/cpu_depthwise.h"
@@ -23,11 +26,16 @@ class ConvInt8 {
 
   const QuantizedWeight& weight() const noexcept { return weight_; }
 
-  /// Codes of the whole result, channels-last and dense like `src`, each of them looked up in
-  /// `table` (null: not). Returns the kernel's name.
+  /// What follows the codes.
+  struct After {
+    const CodeTable* table = nullptr;  ///< null: nothing is looked up
+    CodeAddend addend{};               ///< what is added before that
+  };
+  /// Codes of the whole result, channels-last and dense like `src`. Returns the kernel's name.
   std::string_view codes(const ConvShape& shape, const CallQParams& qparams, SumOutput output,
-                         const std::uint8_t* src, std::uint8_t* dst,
-                         const CodeTable* table = nullptr) const;
+                         const std::uint8_t* src, std::uint8_t* dst, const After& after) const;
+  /// The weight in the form that kernels of ours read, if there is one.
+  std::span<const std::byte> packed_memory() const noexcept;
   Int8Sums sums(const ConvShape& shape, std::int32_t src_zero_point, const std::uint8_t* src) const;
 
  private:
@@ -46,6 +54,9 @@ class ConvInt8 {
   std::shared_ptr<const Plan> make_plan(const ConvShape& shape, const Key& key) const;
   /// Leaves the plan as it is when oneDNN has nothing.
   void use_onednn(const ConvShape& shape, const Key& key, Plan& plan) const;
+  /// The kernels that do nothing behind the codes.
+  void plain_codes(const Plan& plan, const ConvShape& shape, std::int32_t src_zero_point,
+                   const std::uint8_t* src, std::uint8_t* dst) const;
   const ExactWeights& exact_weights() const;
   /// The weight of a pointwise convolution, or in the order of gathered rows.
   const CodePanels& panels() const;
@@ -59,6 +70,7 @@ class ConvInt8 {
   mutable std::once_flag exact_once_, depthwise_once_, panels_once_;
   mutable ExactWeights exact_;
   mutable CodePanels panels_;
+  mutable std::atomic<bool> has_panels_{false};
   mutable DepthwiseWeights depthwise_;
 };
 

@@ -7,6 +7,7 @@
 #include "quanta/ops/conv/packed.h"
 #include "quanta/ops/cpu/gemm/sums_to_codes.h"
 #include "quanta/ops/cpu/lookup.h"
+#include "quanta/ops/cpu/quantized_operands.h"
 #include "quanta/ops/detail/borrowed.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/fusion.h"
@@ -83,6 +84,9 @@ struct QuantizedConvOperation : Op<Derived> {
 
   /// Checks x, and adds the result.
   void infer_codes(const Tensor& x, Results& out) const {
+    infer_codes(x, Quantizer::per_tensor(scale, zero_point), out);
+  }
+  void infer_codes(const Tensor& x, const Quantizer& quantizer, Results& out) const {
     const detail::ConvGeometry& geometry = checked_params(*packed).geometry;
     const std::string_view op = geometry.op;
     QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", op);
@@ -91,7 +95,6 @@ struct QuantizedConvOperation : Op<Derived> {
     const QScheme scheme = x.impl()->quantizer.scheme;
     QUANTA_CHECK(!is_per_channel(scheme), "{}: x: expected a tensor quantized per tensor, got {}",
                  op, scheme);
-    const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
     check_quantizer(op, quantizer, DType::QUInt8, x.sizes());
     const cpu::ConvShape shape = detail::conv_shape(geometry, x.sizes());
     out.arrange(0, MemoryFormat::ChannelsLast);
@@ -111,6 +114,32 @@ struct QuantizedConvOperation : Op<Derived> {
       work.bytes += static_cast<std::int64_t>(in[i].nbytes());
     }
     return work;
+  }
+
+  /// Checks the codes that are added to the result, which `out` has.
+  void infer_addend(const Tensor& accum, Results& out) const {
+    const std::string_view op = packed->impl().geometry.op;
+    QUANTA_CHECK(accum.defined() && accum.dtype() == DType::QUInt8 &&
+                     !is_per_channel(accum.impl()->quantizer.scheme),
+                 "{}: accum: expected QUInt8 quantized per tensor, got {}", op,
+                 accum.defined() ? to_string(accum.dtype()) : "an undefined tensor");
+    QUANTA_CHECK(accum.sizes() == out[0].sizes(), "{}: accum: expected sizes {}, got {}", op,
+                 out[0].sizes(), accum.sizes());
+    out.arrange(1, MemoryFormat::ChannelsLast);
+  }
+
+  std::string_view run_codes(const Tensor& x, const Tensor& out,
+                             const cpu::CodeAddend& addend) const {
+    const ConvPackedParams::Impl& params = packed->impl();
+    return params.kernel.codes(
+        detail::conv_shape(params.geometry, x.sizes()), call_qparams(x),
+        fusion == Fusion::ReLU ? cpu::SumOutput::CodesReLU : cpu::SumOutput::Codes,
+        static_cast<const std::uint8_t*>(x.data_ptr()), static_cast<std::uint8_t*>(out.data_ptr()),
+        {table.get(), addend});
+  }
+
+  std::span<const std::byte> weight_memory() const noexcept override {
+    return packed->defined() ? packed->impl().kernel.packed_memory() : std::span<const std::byte>();
   }
 
   std::shared_ptr<const Operation> with_table(
@@ -139,14 +168,61 @@ struct QuantizedConv final : QuantizedConvOperation<QuantizedConv> {
   }
   void infer(const Arguments& in, Results& out) const override { infer_codes(in[0], out); }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
-    const ConvPackedParams::Impl& params = packed->impl();
-    return params.kernel.codes(
-        detail::conv_shape(params.geometry, in[0].sizes()), call_qparams(in[0]),
-        fusion == Fusion::ReLU ? cpu::SumOutput::CodesReLU : cpu::SumOutput::Codes,
-        static_cast<const std::uint8_t*>(in[0].data_ptr()),
-        static_cast<std::uint8_t*>(out[0].data_ptr()), table.get());
+    return run_codes(in[0], out[0], {});
+  }
+  std::shared_ptr<const Operation> with_sum(const PlanUse::CodeSum& sum,
+                                            const Quantizer& to) const override;
+};
+
+/// What a plan makes of a convolution and a quantized::add behind it: the codes of the convolution,
+/// quantized with `scale` and `zero_point`, and those of the second argument are added as
+/// quantized::add does it.
+struct QuantizedConvThenAdd final : QuantizedConvOperation<QuantizedConvThenAdd> {
+  static constexpr ArgumentCount kArguments{2};
+  double sum_scale = 1.0;
+  std::int64_t sum_zero_point = 0;
+  bool sum_relu = false;
+
+  using QuantizedConvOperation::QuantizedConvOperation;
+
+  std::string_view name_of(const QuantizedNames& names) const noexcept {
+    return fusion == Fusion::ReLU ? names.relu : names.plain;
+  }
+  void infer(const Arguments& in, Results& out) const override {
+    infer_codes(in[0], Quantizer::per_tensor(sum_scale, sum_zero_point), out);
+    infer_addend(in[1], out);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const cpu::ScalarDequantizer left(scale, zero_point);
+    const cpu::ScalarDequantizer right(in[1]);
+    cpu::ScalarQuantizer to_code(sum_scale, sum_zero_point, DType::QUInt8);
+    if (sum_relu) to_code.min = to_code.zero_point;
+    return run_codes(in[0], out[0],
+                     {static_cast<const std::uint8_t*>(in[1].data_ptr()),
+                      {left.scale, left.offset, right.scale, right.offset, to_code.args()}});
+  }
+  static std::span<const AttributeInfo> attribute_table() {
+    using This = QuantizedConvThenAdd;
+    static constexpr auto kTable = packed_attributes<This>(
+        attribute<This, &This::scale>("scale"), attribute<This, &This::zero_point>("zero_point"),
+        attribute<This, &This::fusion>("fusion"), attribute<This, &This::sum_scale>("sum_scale"),
+        attribute<This, &This::sum_zero_point>("sum_zero_point"),
+        attribute<This, &This::sum_relu>("sum_relu"),
+        read_only_attribute<This, [](const This& op) { return op.table; }>("table"));
+    return kTable;
   }
 };
+
+std::shared_ptr<const Operation> QuantizedConv::with_sum(const PlanUse::CodeSum& sum,
+                                                         const Quantizer& to) const {
+  if (table != nullptr) return nullptr;
+  auto result = std::make_shared<QuantizedConvThenAdd>(*packed, scale, zero_point, fusion);
+  result->packed = packed;
+  result->sum_scale = to.scale;
+  result->sum_zero_point = to.zero_point;
+  result->sum_relu = sum.relu;
+  return result;
+}
 
 /// The sum of the convolution and the second argument, in float.
 struct QuantizedConvAdd final : QuantizedConvOperation<QuantizedConvAdd> {
@@ -158,15 +234,7 @@ struct QuantizedConvAdd final : QuantizedConvOperation<QuantizedConvAdd> {
   }
   void infer(const Arguments& in, Results& out) const override {
     infer_codes(in[0], out);
-    const std::string_view op = packed->impl().geometry.op;
-    const Tensor& accum = in[1];
-    QUANTA_CHECK(accum.defined() && accum.dtype() == DType::QUInt8 &&
-                     !is_per_channel(accum.impl()->quantizer.scheme),
-                 "{}: accum: expected QUInt8 quantized per tensor, got {}", op,
-                 accum.defined() ? to_string(accum.dtype()) : "an undefined tensor");
-    QUANTA_CHECK(accum.sizes() == out[0].sizes(), "{}: accum: expected sizes {}, got {}", op,
-                 out[0].sizes(), accum.sizes());
-    out.arrange(1, MemoryFormat::ChannelsLast);
+    infer_addend(in[1], out);
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const ConvPackedParams::Impl& params = packed->impl();

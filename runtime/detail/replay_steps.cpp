@@ -54,6 +54,7 @@ class ProgramBuilder {
     result.repeatable = use.repeatable;
     result.role = use.role;
     result.table = use.table;
+    result.sum = use.sum;
     return result;
   }
 
@@ -222,6 +223,53 @@ bool join_with_producer(Program& program, std::size_t index) {
   return true;
 }
 
+// A sum of codes goes into the step that writes one of them, which then runs where the sum did. True
+// when changed.
+bool join_sum(Program& program, std::size_t index) {
+  const PlannedStep& step = program.steps[index];
+  if (!step.sum || step.inputs.size() != 2) return false;
+  const Value& out = step.outputs[0];
+  const auto fits = [&](const Value& value) {
+    return program.is_whole(value) && value.strides == out.strides && value.sizes == out.sizes;
+  };
+  if (!program.is_whole(out) || !fits(step.inputs[0]) || !fits(step.inputs[1]) ||
+      step.inputs[0].buffer == step.inputs[1].buffer) {
+    return false;
+  }
+  // The later one of the two, if that can take it: nothing has to be kept for longer.
+  std::optional<std::size_t> best;
+  std::shared_ptr<const Operation> operation;
+  for (const Value& in : step.inputs) {
+    const auto found = find_writer(program, in);
+    if (!found || *found >= index || (best && *found < *best)) continue;
+    const PlannedStep& producer = program.steps[*found];
+    const auto is_kept = [&](const Value& value) {
+      return count_writers(program, value.buffer) <= 1;
+    };
+    if (producer.table != nullptr || producer.joined != nullptr ||
+        count_readers(program, in.buffer) != 1 ||
+        !std::all_of(producer.inputs.begin(), producer.inputs.end(), is_kept)) {
+      continue;
+    }
+    auto joined = producer.operation->with_sum(*step.sum, out.quantizer);
+    if (joined == nullptr) continue;
+    best = found;
+    operation = std::move(joined);
+  }
+  if (!best) return false;
+  PlannedStep joined = program.steps[*best];
+  joined.inputs.push_back(joined.outputs[0].same_place(step.inputs[0]) ? step.inputs[1]
+                                                                       : step.inputs[0]);
+  joined.is_given.push_back(true);
+  joined.outputs = step.outputs;
+  joined.operation = std::move(operation);
+  joined.note += " + " + std::string(step.operation->name());
+  joined.in_place = false;
+  program.steps[index] = std::move(joined);
+  erase_step(program, *best);
+  return true;
+}
+
 struct Lifetime {
   std::size_t first = std::numeric_limits<std::size_t>::max();
   std::size_t last = 0;
@@ -326,12 +374,12 @@ void share_equal_steps(Program& program) {
   }
 }
 
-void join_tables(Program& program) {
+void join_steps(Program& program) {
   bool changed = true;
   while (changed) {
     changed = false;
     for (std::size_t i = 0; i < program.steps.size() && !changed; ++i) {
-      changed = join_quantize(program, i) || join_with_producer(program, i);
+      changed = join_quantize(program, i) || join_with_producer(program, i) || join_sum(program, i);
     }
     if (changed) drop_unused(program);
   }

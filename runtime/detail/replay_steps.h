@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -53,6 +54,7 @@ struct PlannedStep {
   bool repeatable = true;
   PlanUse::Role role = PlanUse::Role::Other;
   std::shared_ptr<const ByteTable> table;   ///< as of PlanUse
+  std::optional<PlanUse::CodeSum> sum;      ///< as of PlanUse
   std::shared_ptr<const ByteTable> joined;  ///< what with_table was called with
   std::string note;                         ///< what was joined with it: " + hardswish"
 };
@@ -75,8 +77,9 @@ Program make_program(const Recording& recording, std::span<const Tensor> inputs,
 void drop_unused(Program& program);
 void share_equal_steps(Program& program);
 /// Quantize after dequantize becomes nothing or a table of codes; tables are joined with the step
-/// before them where that one can take them.
-void join_tables(Program& program);
+/// before them where that one can take them, and so are sums of codes with a step that makes one of
+/// the two.
+void join_steps(Program& program);
 /// Lays the Arena buffers into one block; returns its size.
 std::size_t place_buffers(Program& program);
 

@@ -93,6 +93,49 @@ void check(const Case& c, Generator& generator, std::int32_t min, std::int32_t m
   }
 }
 
+/// quantized::add of the product's codes and others.
+void check_sum(const Case& c, Generator& generator, bool relu) {
+  CAPTURE(c.rows);
+  CAPTURE(c.channels);
+  CAPTURE(c.depth);
+  const Problem p = make_problem(c, generator, 0, 255);
+  const std::vector<std::uint8_t> products = reference(c, p);
+  std::vector<std::uint8_t> others(products.size());
+  for (auto& code : others) code = static_cast<std::uint8_t>(generator.integer(0, 255));
+  CodeTable table{};
+  for (auto& code : table) code = static_cast<std::uint8_t>(generator.integer(0, 255));
+  const float scale = 0.011F;
+  const float other_scale = 0.03F;
+  const AddArgs args{scale,
+                     math::dequantize_offset(scale, 70),
+                     other_scale,
+                     math::dequantize_offset(other_scale, 19),
+                     {1.0F / 0.027F, 31, relu ? 31 : 0, 255, 255}};
+  std::vector<std::uint8_t> expected;
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    const float sum = math::dequantize_fused(products[i], args.lhs_scale, args.lhs_offset) +
+                      math::dequantize_fused(others[i], args.rhs_scale, args.rhs_offset);
+    expected.push_back(static_cast<std::uint8_t>(
+        math::quantize(sum, args.out.inv_scale, args.out.zero_point, args.out.min, 255)));
+  }
+  CodePanels panels = pack_code_panels(p.weight.data(), c.channels, c.depth);
+  const PanelRequantize requantize = panel_requantize(p.requantize, p.compensation.data(), panels);
+  const CodeRows rows = dense_rows(p.src.data(), c.rows, c.depth);
+  for (const bool tiles : {panels.tiles, false}) {
+    panels.tiles = tiles;
+    for (const int threads : {1, 2}) {
+      std::vector<std::uint8_t> got(expected.size());
+      parallel_gemm_codes({rows, panels, requantize, got.data(), nullptr, {others.data(), args}},
+                          threads);
+      CHECK(got == expected);
+      parallel_gemm_codes({rows, panels, requantize, got.data(), &table, {others.data(), args}},
+                          threads);
+      CHECK(std::equal(expected.begin(), expected.end(), got.begin(),
+                       [&](std::uint8_t a, std::uint8_t b) { return table[a] == b; }));
+    }
+  }
+}
+
 /// Runs `body` with every instruction set that gemm_codes runs on.
 template <typename Body>
 void for_each_product(const Body& body) {
@@ -122,6 +165,18 @@ TEST_CASE("gemm_codes: many rows, long rows, few channels, a clamp from above, t
     check({100, 64, 64}, generator, 10, 200);
     check({33, 48, 512, true}, generator, 0, 255);
     check({1, 1, 4}, generator, 0, 255);
+  });
+}
+
+TEST_CASE("gemm_codes: codes that are added give those of quantized::add") {
+  for_each_product([] {
+    Generator generator(23);
+    for (int i = 0; i < 25; ++i) {
+      check_sum({1 + (generator.integer(0, 99)), 1 + (generator.integer(0, 109)),
+                 4 * (1 + (generator.integer(0, 29)))},
+                generator, i % 2 == 0);
+    }
+    check_sum({49, 96, 512, true}, generator, true);
   });
 }
 

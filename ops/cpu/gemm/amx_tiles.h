@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "quanta/ops/cpu/features.h"
-#include "quanta/runtime/detail/ceil_div.h"
 
 namespace quanta::cpu {
 
@@ -52,26 +51,6 @@ class TileScope {
   QUANTA_TILES ~TileScope() { _tile_release(); }
   TileScope(const TileScope&) = delete;
   TileScope& operator=(const TileScope&) = delete;
-};
-
-/// Weights of the next panels, asked for bit by bit while these are multiplied: a weight is read
-/// once from memory, and waiting for it would take as long as the products.
-class NextBytes {
- public:
-  /// `bytes` from `begin` on within `steps` steps.
-  NextBytes(const std::int8_t* begin, std::int64_t bytes, std::int64_t steps)
-      : at_(begin), end_(begin + bytes), lines_(ceil_div(bytes / kLine, steps)) {}
-  void operator()() {
-    for (std::int64_t i = 0; i < lines_ && at_ < end_; ++i, at_ += kLine) {
-      _mm_prefetch(reinterpret_cast<const char*>(at_), _MM_HINT_T1);
-    }
-  }
-
- private:
-  static constexpr std::int64_t kLine = 64;
-  const std::int8_t* at_;
-  const std::int8_t* end_;
-  std::int64_t lines_;
 };
 
 /// Sums of a block, [rows][32].

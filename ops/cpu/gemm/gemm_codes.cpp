@@ -17,6 +17,7 @@
 #include "quanta/ops/cpu/simd/code_rows_simd.h"
 #include "quanta/ops/cpu/simd/int8_dot_simd.h"
 #include "quanta/runtime/detail/ceil_div.h"
+#include "quanta/runtime/detail/upcoming_memory.h"
 #include "quanta/runtime/parallel.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -103,6 +104,9 @@ HWY_INLINE void multiply(const GemmCodes& call, const std::uint8_t* src, std::in
     for (int r = 0; r < kRows; ++r) acc[r][v] = first;
   }
   const std::int64_t groups = ceil_div(rows.run, kPanelDepth);
+  MemoryAhead::Lines ahead{reinterpret_cast<const std::byte*>(weight), 0};
+  if (call.ahead != nullptr)
+    ahead = call.ahead->take(call.weight.in_features / (kUnroll * kPanelDepth));
   const auto runs = std::max<std::int64_t>(static_cast<std::int64_t>(rows.offsets.size()), 1);
   const std::int64_t filling =
       (call.weight.in_features / runs - groups * kPanelDepth) * kPanelChannels;
@@ -112,6 +116,8 @@ HWY_INLINE void multiply(const GemmCodes& call, const std::uint8_t* src, std::in
     RowPointers<kRows> codes(src + offset, rows.stride);
     std::int64_t left = groups;
     for (; left >= kUnroll; left -= kUnroll) {
+      __builtin_prefetch(ahead.begin, 0, 2);
+      ahead.begin += ahead.stride;
 #pragma GCC unroll 4
       for (int group = 0; group < kUnroll; ++group) {
         add_group<kRows, kVectors>(codes, group, weight + group * kPanelGroup, panel_bytes, acc);
@@ -332,9 +338,23 @@ GemmCodes part_of_line(const GemmCodes& call, std::int64_t row, std::int64_t cou
   return part;
 }
 
+MemoryAhead memory_ahead(std::span<const std::byte> memory, const CodePanels& weight,
+                         std::int64_t rows, std::int64_t panels) {
+  if (memory.empty()) return {};
+  // Products ask once for each block of 32 rows and 64 codes.
+  const std::int64_t blocks = ceil_div(rows, std::int64_t{2} * kTileRows) * (panels / 2);
+  return {memory, blocks * ceil_div(weight.depth, kTileBytes)};
+}
+
 void parallel_gemm_codes(const GemmCodes& call, int threads) {
   const std::int64_t panels = call.weight.panels();
-  if (threads <= 1) return gemm_codes(call, 0, panels);
+  const std::span<const std::byte> upcoming = detail::upcoming_memory();
+  const auto run = [&](GemmCodes part, std::int64_t begin, std::int64_t end) {
+    MemoryAhead ahead = memory_ahead(upcoming, part.weight, part.rows.rows(), end - begin);
+    part.ahead = &ahead;
+    gemm_codes(part, begin, end);
+  };
+  if (threads <= 1) return run(call, 0, panels);
   // Parts of rows, or of panels where there are few rows.
   constexpr std::int64_t kRowBlock = 48;
   const std::int64_t rows = call.rows.count;
@@ -342,13 +362,13 @@ void parallel_gemm_codes(const GemmCodes& call, int threads) {
   if (blocks >= 2 * threads) {
     parallel_for(blocks, ceil_div(blocks, threads), [&](std::int64_t begin, std::int64_t end) {
       const std::int64_t first = begin * kRowBlock;
-      gemm_codes(part_of_line(call, first, std::min(end * kRowBlock, rows) - first), 0, panels);
+      run(part_of_line(call, first, std::min(end * kRowBlock, rows) - first), 0, panels);
     });
     return;
   }
   const std::int64_t pairs = panels / 2;
   parallel_for(pairs, ceil_div(pairs, threads),
-               [&](std::int64_t begin, std::int64_t end) { gemm_codes(call, begin * 2, end * 2); });
+               [&](std::int64_t begin, std::int64_t end) { run(call, begin * 2, end * 2); });
 }
 
 }  // namespace quanta::cpu

@@ -4,6 +4,7 @@
 // by block while their sums are in registers or the L1 cache: convolutions and linear layers. Exact
 // sums on every instruction set.
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include "quanta/ops/cpu/aligned_vector.h"
 #include "quanta/ops/cpu/elementwise_kernels.h"
+#include "quanta/ops/cpu/gemm/memory_ahead.h"
 #include "quanta/ops/cpu/gemm/panels.h"
 #include "quanta/ops/cpu/gemm/requantize_rows.h"
 #include "quanta/ops/cpu/lookup.h"
@@ -65,9 +67,15 @@ struct GemmCodes {
   std::uint8_t* dst;
   const CodeTable* table = nullptr;  ///< what becomes of each code at last; null: nothing
   CodeAddend addend{};               ///< what is added before that
+  MemoryAhead* ahead = nullptr;      ///< what this thread asks for on the way
 };
 void gemm_codes(const GemmCodes& call, std::int64_t panel_begin, std::int64_t panel_end);
 std::string_view gemm_codes_name(const CodePanels& weight, std::int64_t rows);
+
+/// What comes after a call (quanta::detail::upcoming_memory), for one of its threads, which
+/// multiplies `rows` rows with `panels` panels.
+MemoryAhead memory_ahead(std::span<const std::byte> memory, const CodePanels& weight,
+                         std::int64_t rows, std::int64_t panels);
 
 /// The part of a call with one line that has `count` rows from `row` on.
 GemmCodes part_of_line(const GemmCodes& call, std::int64_t row, std::int64_t count);

@@ -125,6 +125,7 @@ class TileCodes {
  public:
   explicit TileCodes(const GemmCodes& call)
       : call_(call),
+        ahead_(call.ahead != nullptr ? call.ahead : &nothing_),
         end_sums_(codes_of_sums()),
         tiles_(call.rows),
         last_(call, tiles_),
@@ -140,8 +141,9 @@ class TileCodes {
   QUANTA_TILES void multiply(std::int64_t begin, std::int64_t end, std::int64_t panel,
                              std::int64_t ahead) {
     const auto steps = static_cast<std::int64_t>(offsets_.size());
-    NextBytes next(call_.weight.panel(panel + 2), ahead,
-                   ceil_div(end - begin, std::int64_t{2}) * steps);
+    MemoryAhead next({reinterpret_cast<const std::byte*>(call_.weight.panel(panel + 2)),
+                      static_cast<std::size_t>(ahead)},
+                     ceil_div(end - begin, std::int64_t{2}) * steps);
     for (std::int64_t index = begin; index < end; index += 2) {
       const RowTiles::Tile first = tiles_.at(index);
       if (index + 1 == end) {
@@ -164,7 +166,7 @@ class TileCodes {
  private:
   template <bool kTwo>
   QUANTA_TILES void multiply_block(const RowTiles::Tile& upper, const RowTiles::Tile& lower,
-                                   std::int64_t panel, NextBytes& next) {
+                                   std::int64_t panel, MemoryAhead& next) {
     if (is_shifted_) {
       start_block<kTwo>(call_.requantize.compensation.data() + panel * kPanelChannels);
     } else {
@@ -177,7 +179,8 @@ class TileCodes {
     const std::int8_t* weight = call_.weight.panel(panel);
     const std::int8_t* next_weight = weight + call_.weight.panel_bytes();
     for (const std::int64_t at : offsets_) {
-      next();
+      next.fetch();
+      ahead_->fetch();
       _tile_loadd(6, weight, kTileBytes);
       _tile_loadd(4, first + at, stride);
       _tile_dpbusd(0, 4, 6);
@@ -195,6 +198,8 @@ class TileCodes {
   }
 
   const GemmCodes& call_;
+  MemoryAhead nothing_;
+  MemoryAhead* ahead_;
   CodesOfSums* end_sums_;
   RowTiles tiles_;
   LastRows last_;

@@ -2,6 +2,7 @@
 
 #include "quanta/ops/cpu/gemm/amx_tiles.h"
 #include "quanta/ops/cpu/gemm/gemm_int8.h"
+#include "quanta/ops/cpu/gemm/memory_ahead.h"
 #include "quanta/runtime/detail/ceil_div.h"
 
 #include <algorithm>
@@ -61,8 +62,9 @@ class TileProduct {
         std::min(pair ? kBlockColumns : kPanelChannels, weight.out_features - channel);
     const std::int64_t next_panels =
         std::clamp<std::int64_t>(end - panel - kGemmPanels, 0, kGemmPanels);
-    NextBytes next(first + kGemmPanels * panel_bytes, next_panels * panel_bytes,
-                   ceil_div(rows, kBlockRows) * steps);
+    MemoryAhead next({reinterpret_cast<const std::byte*>(first + kGemmPanels * panel_bytes),
+                      static_cast<std::size_t>(next_panels * panel_bytes)},
+                     ceil_div(rows, kBlockRows) * steps);
     const std::int64_t row_end = row + rows;
     for (; row < row_end; row += kBlockRows, turn_ ^= 1) {
       const std::int64_t block_rows = std::min(kBlockRows, row_end - row);
@@ -82,7 +84,7 @@ class TileProduct {
 
  private:
   template <bool kTwo>
-  QUANTA_TILES void block_sums(const TileBlock& block, std::int64_t steps, NextBytes& next,
+  QUANTA_TILES void block_sums(const TileBlock& block, std::int64_t steps, MemoryAhead& next,
                                std::int32_t* sums) const {
     start_block_from_zero();
     for (std::int64_t part = 0; part < PendingFloats::kParts; ++part) {

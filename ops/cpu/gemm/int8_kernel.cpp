@@ -18,13 +18,7 @@ Int8Kernel choose_kernel(const Int8Convolution& convolution) {
   }
   if (!convolution.codes) return Int8Kernel::OneDnn;
   if (convolution.pointwise) {
-    // With AMX and VNNI gemm_codes is at least as fast as oneDNN for all but long rows, of which
-    // oneDNN makes copies in an order of its own.
-    constexpr std::int64_t kMaxDepth = 1024;
-    constexpr std::int64_t kFewRows = 16;
-    const bool is_short = convolution.in_channels <= kMaxDepth || convolution.pixels <= kFewRows;
-    return is_short && has_gemm_codes(convolution.in_channels) ? Int8Kernel::Codes
-                                                               : Int8Kernel::OneDnn;
+    return has_gemm_codes(convolution.in_channels) ? Int8Kernel::Codes : Int8Kernel::OneDnn;
   }
   if (convolution.gathers) return Int8Kernel::Gather;
   return convolution.implicit ? Int8Kernel::Implicit : Int8Kernel::OneDnn;

@@ -33,7 +33,6 @@ struct Int8Convolution {
   bool implicit;   ///< or rows in the image
   bool codes;      ///< codes are wanted, not sums
   std::int64_t in_channels;
-  std::int64_t pixels;  ///< of the result
 };
 Int8Kernel choose_kernel(const Int8Convolution& convolution);
 

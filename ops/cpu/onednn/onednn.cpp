@@ -77,7 +77,7 @@ dnnl::stream& stream() {
 }
 
 std::byte* thread_buffer(Buffer use, std::size_t bytes) {
-  thread_local std::array<GrowingBuffer, 3> buffers;
+  thread_local std::array<GrowingBuffer, 4> buffers;
   return buffers[static_cast<std::size_t>(use)].at_least(bytes);
 }
 

@@ -38,7 +38,7 @@ auto checked(std::string_view call, Body&& body) -> decltype(body()) {
 
 /// The calling thread's buffers, one for each use: aligned to 64 bytes, growing, valid until the
 /// thread's next request for the same use.
-enum class Buffer : std::uint8_t { Scratchpad, Padded, Sums };
+enum class Buffer : std::uint8_t { Scratchpad, Padded, Sums, Codes };
 std::byte* thread_buffer(Buffer use, std::size_t bytes);
 
 /// The threads that OpenMP, hence oneDNN, uses on this thread while the scope lives.
