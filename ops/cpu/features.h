@@ -80,7 +80,8 @@ struct Blocks {
   int panel_rows = 1;           ///< gemv_int8_panels: rows,
   int panel_sums = 1;           ///< and vectors of sums
   int gemm_codes_rows = 1;      ///< gemm_codes: rows of two panels
-  int gemm_int8_rows = 1;       ///< gemm_int8: rows of four panels
+  int gemm_int8_rows = 1;       ///< gemm_int8: rows,
+  int gemm_int8_panels = 1;     ///< and panels
   int gate_rows = 1;            ///< steps of recurrent layers: rows,
   int gate_sums = 1;            ///< and vectors of sums
   int half_rows = 1;            ///< half_product: rows,
@@ -104,6 +105,7 @@ constexpr Blocks blocks_of(Code code) {
               .panel_sums = 8,
               .gemm_codes_rows = 2,
               .gemm_int8_rows = 2,
+              .gemm_int8_panels = 2,
               .gate_rows = 4,
               .gate_sums = 8,
               .half_rows = 4,
@@ -121,7 +123,8 @@ constexpr Blocks blocks_of(Code code) {
               .panel_rows = 8,
               .panel_sums = 16,
               .gemm_codes_rows = 14,
-              .gemm_int8_rows = 6,
+              .gemm_int8_rows = 14,
+              .gemm_int8_panels = 2,
               .gate_rows = 8,
               .gate_sums = 24,
               .half_rows = 4,

@@ -67,25 +67,6 @@ void EndSums(const GemmCodes& call, const std::int32_t* sums, std::int64_t row, 
 
 inline constexpr int kMaxRows = kBlocks.gemm_codes_rows;
 
-/// Adds the products of the four codes `group` groups on.
-template <int kRows, int kVectors>
-HWY_INLINE void add_group(const RowPointers<kRows>& codes, int group, const std::int8_t* weight,
-                          std::int64_t panel_bytes, SumVector (&acc)[kRows][kVectors]) {
-  constexpr int kPanelVectors = kRowVectors / 2;
-  hn::Vec<Weights> w[kVectors];
-#pragma GCC unroll 4
-  for (int v = 0; v < kVectors; ++v) {
-    w[v] = hn::LoadU(Weights(), weight + v / kPanelVectors * panel_bytes +
-                                    v % kPanelVectors * static_cast<std::int64_t>(kVectorBytes));
-  }
-#pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
-    const auto x = codes.four(r, group);
-#pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) acc[r][v] = Vnni::add(acc[r][v], x, w[v]);
-  }
-}
-
 /// The sums [kRows][32] of kRows rows and kVectors vectors of channels from `panel` on, which start
 /// as the compensation.
 template <int kRows, int kVectors>
@@ -120,13 +101,14 @@ HWY_INLINE void multiply(const GemmCodes& call, const std::uint8_t* src, std::in
       ahead.begin += ahead.stride;
 #pragma GCC unroll 4
       for (int group = 0; group < kUnroll; ++group) {
-        add_group<kRows, kVectors>(codes, group, weight + group * kPanelGroup, panel_bytes, acc);
+        add_group<Vnni, kRows, kVectors>(codes, group, weight + group * kPanelGroup, panel_bytes,
+                                         acc);
       }
       codes.advance(kUnroll);
       weight += kUnroll * kPanelGroup;
     }
     for (; left > 0; --left) {
-      add_group<kRows, kVectors>(codes, 0, weight, panel_bytes, acc);
+      add_group<Vnni, kRows, kVectors>(codes, 0, weight, panel_bytes, acc);
       codes.advance(1);
       weight += kPanelGroup;
     }
@@ -181,10 +163,7 @@ void GemmCodesSimd(const GemmCodes& call, std::int64_t panel_begin, std::int64_t
     }
     return;
   }
-  // Rows of codes that stay in the L1 cache while all panels pass.
-  constexpr std::int64_t kCachedBytes = 16384;
-  const std::int64_t chunk =
-      std::max<std::int64_t>(kCachedBytes / call.weight.in_features / kMaxRows, 2) * kMaxRows;
+  const std::int64_t chunk = rows_together(call, panel_end - panel_begin, 16384, kMaxRows);
   for (std::int64_t row = 0; row < rows.count; row += chunk) {
     const LinePart part{0, row, std::min(row + chunk, rows.count)};
     for (std::int64_t panel = panel_begin; panel < panel_end; panel += 2) {
@@ -277,6 +256,21 @@ bool has_looked_up(const GemmCodes& call) {
 
 CodeRows dense_rows(const std::uint8_t* src, std::int64_t rows, std::int64_t depth) {
   return {.src = src, .count = rows, .stride = depth, .run = depth};
+}
+
+bool stays_in_cache(const CodePanels& weight, std::int64_t panels) {
+  constexpr std::int64_t kCachedBytes = std::int64_t{1} << 20;
+  return panels * weight.panel_bytes() <= kCachedBytes;
+}
+
+std::int64_t rows_together(const GemmCodes& call, std::int64_t panels, std::int64_t l1_bytes,
+                           std::int64_t block) {
+  constexpr std::int64_t kL2Bytes = std::int64_t{384} * 1024;
+  constexpr std::int64_t kLong = 512;
+  const bool is_long = call.rows.run >= kLong || !stays_in_cache(call.weight, panels);
+  const std::int64_t bytes = is_long ? kL2Bytes : l1_bytes;
+  const std::int64_t fitting = bytes / (std::max<std::int64_t>(call.rows.run, 1) * block);
+  return std::max<std::int64_t>(fitting, 2) * block;
 }
 
 CodesOfSums* codes_of_sums() { return HWY_DYNAMIC_DISPATCH(EndOfSums)(); }

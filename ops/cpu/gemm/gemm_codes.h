@@ -84,6 +84,15 @@ void parallel_gemm_codes(const GemmCodes& call, int threads);
 
 // What gemm_codes is made of.
 
+/// How many rows of a line are multiplied with all panels before the next ones: so many that they
+/// stay in `l1_bytes` while the weight comes from the L2 cache. Long rows would be too few for that,
+/// and a weight that the L2 cache does not hold should come once: then as many as that holds, while
+/// two panels stay in the L1 cache. A multiple of `block`.
+std::int64_t rows_together(const GemmCodes& call, std::int64_t panels, std::int64_t l1_bytes,
+                           std::int64_t block);
+/// Whether a weight of that many panels stays in the L2 cache from some rows to the next.
+bool stays_in_cache(const CodePanels& weight, std::int64_t panels);
+
 /// Sums [rows][32] that have the compensation in them, of panels `panel` and the next, to codes.
 using CodesOfSums = void(const GemmCodes& call, const std::int32_t* sums, std::int64_t row,
                          std::int64_t rows, std::int64_t panel);

@@ -47,6 +47,11 @@ class RowTiles {
   };
   /// The last tile is moved back to end with the rows.
   Tile at(std::int64_t index) const {
+    if (rows_.lines == 1) {  // without the divisions, which short rows would notice
+      const std::int64_t first = index * kTileRows;
+      const std::int64_t row = std::min(first, last_ - height());
+      return {rows_.src + row * rows_.stride, 0, row, first - row};
+    }
     const std::int64_t line = index / of_line_;
     const std::int64_t begin = index % of_line_ * kTileRows;
     const std::int64_t moved = std::min(begin, last_ - height());
@@ -214,18 +219,17 @@ void gemm_codes_tiles(const GemmCodes& call, std::int64_t panel_begin, std::int6
   TileCodes product(call);
   const std::int64_t tiles = product.tiles().count();
   const TileScope scope(kTileShapesOfRows[static_cast<std::size_t>(product.tiles().height() - 1)]);
-  // Rows of codes that stay in the L1 cache while all panels pass; those of several lines share
-  // theirs.
-  constexpr std::int64_t kCachedBytes = 32768;
-  const std::int64_t fitting = kCachedBytes / (kBlockRows * call.rows.run);
-  const std::int64_t chunk =
-      call.rows.lines > 1 ? tiles : std::min(2 * std::max<std::int64_t>(fitting, 2), tiles);
+  // Rows of several lines share their codes.
+  const std::int64_t panels = panel_end - panel_begin;
+  const std::int64_t together = rows_together(call, panels, 32768, kBlockRows) / kTileRows;
+  const std::int64_t chunk = call.rows.lines > 1 ? tiles : std::min(together, tiles);
+  const bool stays = stays_in_cache(call.weight, panels);
   const std::int64_t pair_bytes = 2 * call.weight.panel_bytes();
   for (std::int64_t tile = 0; tile < tiles; tile += chunk) {
     const std::int64_t end = std::min(tile + chunk, tiles);
     for (std::int64_t panel = panel_begin; panel < panel_end; panel += 2) {
-      // The first rows bring the weight into the cache.
-      const bool is_cold = tile == 0 && panel + 2 < panel_end;
+      // The first rows bring the weight into the cache, if it stays there.
+      const bool is_cold = (tile == 0 || !stays) && panel + 2 < panel_end;
       product.multiply(tile, end, panel, is_cold ? pair_bytes : 0);
     }
   }

@@ -10,9 +10,10 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
-#include <cstring>
+#include <type_traits>
 
 #include "quanta/ops/cpu/gemm/int8_kernel.h"
+#include "quanta/ops/cpu/simd/code_rows_simd.h"
 #include "quanta/ops/cpu/simd/gelu_simd.h"
 #include "quanta/ops/cpu/simd/int8_dot_simd.h"
 #include "quanta/runtime/detail/ceil_div.h"
@@ -140,90 +141,43 @@ void FloatsOfBlock(const SumBlock& block, const GemmOutput& output, std::int64_t
   }
 }
 
-/// Sums of a block of rows, for its floats.
-inline constexpr std::int64_t kSimdPanels = 4;
-inline constexpr std::int64_t kBlockColumns = kSimdPanels * kPanelChannels;
-
 #if QUANTA_VECTORS
 
-inline constexpr int kMaxRows = kBlocks.gemm_int8_rows;
+/// Panels that are multiplied together, and the sums of a row of them.
+inline constexpr std::int64_t kSimdPanels = kBlocks.gemm_int8_panels;
+inline constexpr std::int64_t kBlockColumns = kSimdPanels * kPanelChannels;
 inline constexpr auto kBytes = static_cast<std::int64_t>(kVectorBytes);
 inline constexpr int kSumLanes = static_cast<int>(hn::MaxLanes(Sums()));
 inline constexpr int kVectorsOfPanel = static_cast<int>(kPanelChannels) / kSumLanes;
 
-/// Rows of codes from `row` on, three to a pointer: a register for each row may be more than there
-/// are.
-template <int kRows>
-class CodePointers {
- public:
-  CodePointers(const PanelProduct& call, std::int64_t row) : stride_(call.src_stride) {
-    for (int i = 0; i < kPointers; ++i) at_[i] = call.src + (row + i * kRowsOfOne) * stride_;
-  }
-  /// The four codes of row r, `group` groups on.
-  HWY_INLINE hn::Vec<Codes> four(int r, int group) const {
-    const std::uint8_t* at = at_[r / kRowsOfOne] + r % kRowsOfOne * stride_ + group * kPanelDepth;
-    std::int32_t codes;
-    std::memcpy(&codes, at, sizeof(codes));
-    return hn::BitCast(Codes(), hn::Set(Sums(), codes));
-  }
-  HWY_INLINE void advance(int groups) {
-#pragma GCC unroll 8
-    for (int i = 0; i < kPointers; ++i) {
-      at_[i] += groups * kPanelDepth;
-      // Keeps the compiler from making pointers of its own for every row.
-      asm("" : "+r"(at_[i]));
-    }
-  }
-
- private:
-  static constexpr int kRowsOfOne = 3;
-  static constexpr int kPointers = ceil_div(kRows, kRowsOfOne);
-  const std::uint8_t* at_[kPointers];
-  std::int64_t stride_;
-};
-
 /// kRows rows times kCount panels. Asks for a line from `next` on with every few steps.
 template <class Product, int kRows, int kCount>
 HWY_INLINE void multiply_block(const PanelProduct& call, std::int64_t row, std::int64_t panel,
-                               const std::int8_t* next, std::int32_t* sums) {
+                               const std::int8_t* next, std::int32_t* HWY_RESTRICT sums) {
   constexpr int kWidth = kCount * kVectorsOfPanel;
   constexpr int kUnroll = 4;
   const std::int64_t panel_bytes = call.weight->panel_bytes();
   const std::int8_t* weight = call.weight->panel(panel);
-  CodePointers<kRows> src(call, row);
+  RowPointers<kRows> src(call.src + row * call.src_stride, call.src_stride);
   hn::Vec<Sums> acc[kRows][kWidth];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v) acc[r][v] = hn::Zero(Sums());
   }
-  const auto step = [&](int group) HWY_ATTR {
-    hn::Vec<Weights> w[kWidth];
-#pragma GCC unroll 8
-    for (int v = 0; v < kWidth; ++v) {
-      w[v] = hn::LoadU(Weights(), weight + v / kVectorsOfPanel * panel_bytes + group * kPanelGroup +
-                                      v % kVectorsOfPanel * kBytes);
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      const auto x = Product::prepare(src.four(r, group));
-#pragma GCC unroll 8
-      for (int v = 0; v < kWidth; ++v) acc[r][v] = Product::add(acc[r][v], x, w[v]);
-    }
-  };
   std::int64_t left = call.weight->groups();
   for (; left >= kUnroll; left -= kUnroll) {
     __builtin_prefetch(next, 0, 2);
     next += 64;
-    step(0);
-    step(1);
-    step(2);
-    step(3);
+#pragma GCC unroll 4
+    for (int group = 0; group < kUnroll; ++group) {
+      add_group<Product, kRows, kWidth>(src, group, weight + group * kPanelGroup, panel_bytes, acc);
+    }
     src.advance(kUnroll);
     weight += kUnroll * kPanelGroup;
   }
   for (; left > 0; --left) {
-    step(0);
+    add_group<Product, kRows, kWidth>(src, 0, weight, panel_bytes, acc);
     src.advance(1);
     weight += kPanelGroup;
   }
@@ -240,7 +194,7 @@ HWY_INLINE void multiply_block(const PanelProduct& call, std::int64_t row, std::
 template <class Product, int kRows, int kCount>
 HWY_INLINE void multiply_rows(const PanelProduct& call, const GemmOutput& output, std::int64_t row,
                               std::int64_t panel) {
-  std::int32_t sums[kRows * kBlockColumns];
+  alignas(64) std::int32_t sums[kRows * kBlockColumns];
   const std::int64_t channel = panel * kPanelChannels;
   const std::int64_t channels = call.weight->out_features;
   const std::int64_t columns = std::min(kCount * kPanelChannels, channels - channel);
@@ -253,9 +207,17 @@ HWY_INLINE void multiply_rows(const PanelProduct& call, const GemmOutput& output
     FloatsOfBlock({sums, kBlockColumns, row, kRows, channel, columns}, output, channels);
   }
   if constexpr (kRows > 1) {
-    multiply_rows<Product, kRows == 6 ? 4 : kRows / 2, kCount>(call, output, row, panel);
+    constexpr int kFewer = kRows == 14 ? 8 : (kRows == 8 ? 7 : (kRows == 7 ? 4 : kRows / 2));
+    multiply_rows<Product, kFewer, kCount>(call, output, row, panel);
   }
 }
+
+/// The rows of a block: its sums and one operand fit into the registers, and products that are made
+/// of several instructions want some for themselves.
+template <class Product>
+inline constexpr int kRowsWith = std::is_same_v<Product, Vnni>
+                                     ? kBlocks.gemm_int8_rows
+                                     : std::min(kBlocks.gemm_int8_rows, 8);
 
 template <class Product>
 void multiply(const PanelProduct& call, const GemmOutput& output, std::int64_t begin,
@@ -263,9 +225,11 @@ void multiply(const PanelProduct& call, const GemmOutput& output, std::int64_t b
   // The panels stay in the L1 cache while all rows pass.
   std::int64_t panel = begin;
   for (; panel + kSimdPanels <= end; panel += kSimdPanels) {
-    multiply_rows<Product, kMaxRows, kSimdPanels>(call, output, 0, panel);
+    multiply_rows<Product, kRowsWith<Product>, kSimdPanels>(call, output, 0, panel);
   }
-  for (; panel < end; ++panel) multiply_rows<Product, kMaxRows, 1>(call, output, 0, panel);
+  for (; panel < end; ++panel) {
+    multiply_rows<Product, kRowsWith<Product>, 1>(call, output, 0, panel);
+  }
 }
 
 void GemmInt8(const PanelProduct& call, const GemmOutput& output, std::int64_t begin,

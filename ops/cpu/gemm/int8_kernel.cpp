@@ -29,7 +29,9 @@ Int8Kernel choose_kernel(const Int8Linear& linear) {
   // a call of oneDNN costs; with tiles oneDNN's products take less.
   const std::int64_t few = features().tiles ? 3 : 8;
   if (linear.rows <= few && !linear.weight_zero_points) return Int8Kernel::FewRows;
-  return has_exact_onednn(linear.weight_zero_points) ? Int8Kernel::OneDnn : Int8Kernel::Exact;
+  if (!has_exact_onednn(linear.weight_zero_points)) return Int8Kernel::Exact;
+  const bool is_ours = linear.codes && running_code() >= Code::Avx512;
+  return is_ours && has_gemm_codes(linear.in_features) ? Int8Kernel::Codes : Int8Kernel::OneDnn;
 }
 
 Int8Kernel choose_kernel(const DynamicLinear& linear) {
@@ -41,9 +43,7 @@ Int8Kernel choose_kernel(const DynamicLinear& linear) {
   if (linear.rows <= few) return Int8Kernel::FewRows;
   if (!linear.weight_zero_points) {
     if (gemm_int8_uses_tiles(linear.rows, linear.in_features)) return Int8Kernel::Floats;
-    // Without tiles oneDNN's product alone is a little faster.
-    const bool is_long = running_code() >= Code::Avx512 && features().vnni;
-    if (linear.has_tail && is_long) return Int8Kernel::Floats;
+    if (running_code() >= Code::Avx512 && features().vnni) return Int8Kernel::Floats;
   }
   return onednn ? Int8Kernel::OneDnn : Int8Kernel::Exact;
 }

@@ -38,8 +38,9 @@ Int8Kernel choose_kernel(const Int8Convolution& convolution);
 
 /// A quantized linear layer, to codes or to sums.
 struct Int8Linear {
-  std::int64_t rows;
+  std::int64_t rows, in_features;
   bool weight_zero_points;
+  bool codes;  ///< codes are wanted, not sums
 };
 Int8Kernel choose_kernel(const Int8Linear& linear);
 
@@ -48,8 +49,7 @@ Int8Kernel choose_kernel(const Int8Linear& linear);
 struct DynamicLinear {
   std::int64_t rows, in_features;
   bool weight_zero_points;
-  bool panels;    ///< a few rows find the weight in panels
-  bool has_tail;  ///< more than relu follows on the floats
+  bool panels;  ///< a few rows find the weight in panels
 };
 Int8Kernel choose_kernel(const DynamicLinear& linear);
 

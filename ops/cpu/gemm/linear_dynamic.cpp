@@ -179,8 +179,7 @@ class RowsProduct {
             DynamicLinear{.rows = rows,
                           .in_features = packed.kernel.in_features(),
                           .weight_zero_points = packed.kernel.weight().has_zero_points(),
-                          .panels = small_panels_ != nullptr,
-                          .has_tail = tail.end == GemmEnd::Gelu || tail.addend != nullptr})) {}
+                          .panels = small_panels_ != nullptr})) {}
 
   /// Bytes from one row of codes to the next.
   std::int64_t src_stride() const {

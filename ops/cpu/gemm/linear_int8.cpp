@@ -96,9 +96,17 @@ std::shared_ptr<const Int8Plan> LinearInt8::plan(std::int64_t rows, const CallQP
 std::shared_ptr<const Int8Plan> LinearInt8::make_plan(const Key& key) const {
   const auto plan = std::make_shared<Int8Plan>(weight_, key.qparams, key.output);
   const Int8Kernel kernel =
-      choose_kernel(Int8Linear{.rows = key.rows, .weight_zero_points = weight_.has_zero_points()});
+      choose_kernel(Int8Linear{.rows = key.rows,
+                               .in_features = in_features(),
+                               .weight_zero_points = weight_.has_zero_points(),
+                               .codes = key.output != SumOutput::Sums});
   if (kernel == Int8Kernel::Exact) return plan;
   plan->compensate(weight_, key.qparams.src_zero_point);
+  if (kernel == Int8Kernel::Codes) {
+    plan->use_codes(kernel, panels(), key.threads);
+    plan->name = gemm_codes_name(panels(), key.rows);
+    return plan;
+  }
   if (kernel == Int8Kernel::FewRows) {
     plan->kernel = kernel;
     plan->threads = key.threads;
@@ -138,6 +146,9 @@ std::string_view LinearInt8::codes(std::int64_t rows, const CallQParams& qparams
   if (chosen->kernel == Int8Kernel::Exact) {
     conv_exact_u8(src, qparams.src_zero_point, exact_weights(), shape(rows), chosen->requantize,
                   dst);
+  } else if (chosen->kernel == Int8Kernel::Codes) {
+    parallel_gemm_codes({dense_rows(src, rows, in_features()), panels(), chosen->panels, dst},
+                        chosen->threads);
   } else if (chosen->kernel == Int8Kernel::OneDnn && !chosen->gives_sums) {
     chosen->executable->run(src, dst);
   } else {

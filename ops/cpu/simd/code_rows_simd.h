@@ -53,6 +53,27 @@ class RowPointers {
   std::int64_t stride_;
 };
 
+/// Adds to the sums of kRows rows and kVectors vectors of channels the products of the four codes
+/// `group` groups on; `weight` is where those of the first panel are, the next one `panel_bytes`
+/// behind it.
+template <class Product, int kRows, int kVectors>
+HWY_INLINE void add_group(const RowPointers<kRows>& codes, int group, const std::int8_t* weight,
+                          std::int64_t panel_bytes, hn::Vec<Sums> (&acc)[kRows][kVectors]) {
+  constexpr int kPanelVectors = static_cast<int>(kPanelGroup / kVectorBytes);
+  hn::Vec<Weights> w[kVectors];
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) {
+    w[v] = hn::LoadU(Weights(), weight + v / kPanelVectors * panel_bytes +
+                                    v % kPanelVectors * static_cast<std::int64_t>(kVectorBytes));
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    const auto x = Product::prepare(codes.four(r, group));
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) acc[r][v] = Product::add(acc[r][v], x, w[v]);
+  }
+}
+
 #endif  // QUANTA_VECTORS
 }  // namespace quanta::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
