@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -594,7 +595,7 @@ bool Tensor::equal(const Tensor& other) const {
     return QTensor(*this).int_repr_view().equal(QTensor(other).int_repr_view());
   }
   const detail::StridedPair pair(sizes(), strides(), other.strides());
-  bool same = true;
+  std::atomic<bool> same = true;
   detail::visit_plain(dtype(), "equal", [&](auto element) {
     using Element = decltype(element);
     const auto* lhs = static_cast<const typename Element::Storage*>(data_ptr());
@@ -611,8 +612,7 @@ bool Tensor::equal(const Tensor& other) const {
         }
       }
       if (!equal_run) {
-#pragma omp atomic write
-        same = false;
+        same.store(false, std::memory_order_relaxed);
       }
     });
   });

@@ -5,9 +5,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
+#include <mutex>
 
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/cpu_limit.h"
+#include "quanta/runtime/detail/openmp.h"
+#include "quanta/runtime/detail/team.h"
+#include "quanta/runtime/detail/workers.h"
 
 namespace quanta {
 namespace {
@@ -30,14 +34,56 @@ void set_num_threads(int threads) {
   omp_set_num_threads(threads);
 }
 
-// Inside a parallel region everything runs on the calling thread.
+// Inside a parallel loop everything runs on the calling thread.
 int get_num_threads() {
   if (!has_number) [[unlikely]]
     choose_number();
-  return omp_in_parallel() != 0 ? 1 : omp_get_max_threads();
+  return detail::Workers::is_inside() || omp_in_parallel() != 0 ? 1 : omp_get_max_threads();
 }
 
 namespace detail {
+
+namespace {
+
+// OpenMP's threads wait for some milliseconds after each region, actively: helpers of ours beside
+// them would get no processor. Where oneDNN runs now and then, the other loops use its threads.
+constexpr int kOtherLoops = 256;
+thread_local int loops_since_openmp = kOtherLoops;
+
+bool openmp_is_awake() {
+  if (loops_since_openmp >= kOtherLoops) return false;
+  ++loops_since_openmp;
+  return true;
+}
+
+/// A loop in parts, whose exceptions are kept.
+struct Loop {
+  std::int64_t count;
+  std::int64_t parts;
+  void* body;
+  void (*call)(void*, std::int64_t, std::int64_t);
+  std::mutex mutex{};
+  std::exception_ptr error{};
+
+  void run(std::int64_t part, std::int64_t of) noexcept {
+    const std::int64_t begin = count * part / of;
+    const std::int64_t end = count * (part + 1) / of;
+    try {
+      if (begin < end) call(body, begin, end);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      error = std::current_exception();
+    }
+  }
+};
+
+}  // namespace
+
+void note_openmp() noexcept {
+  if (omp_get_max_threads() > 1) loops_since_openmp = 0;
+}
+
+void forget_openmp() noexcept { loops_since_openmp = kOtherLoops; }
 
 void parallel_for_impl(std::int64_t count, std::int64_t grain, void* body,
                        void (*call)(void*, std::int64_t, std::int64_t)) {
@@ -47,21 +93,43 @@ void parallel_for_impl(std::int64_t count, std::int64_t grain, void* body,
     call(body, 0, count);
     return;
   }
-  std::exception_ptr error;
+  Loop loop{count, parts, body, call};
+  if (openmp_is_awake()) {
 #pragma omp parallel num_threads(static_cast <int>(parts))
-  {
-    const std::int64_t team = omp_get_num_threads();
-    const std::int64_t rank = omp_get_thread_num();
-    const std::int64_t begin = count * rank / team;
-    const std::int64_t end = count * (rank + 1) / team;
-    try {
-      if (begin < end) call(body, begin, end);
-    } catch (...) {
-#pragma omp critical(quanta_parallel_for_error)
-      error = std::current_exception();
-    }
+    loop.run(omp_get_thread_num(), omp_get_num_threads());
+  } else {
+    Workers::mine().run(static_cast<int>(parts), &loop, [](void* self, int part) noexcept {
+      auto& of = *static_cast<Loop*>(self);
+      of.run(part, of.parts);
+    });
   }
-  if (error) std::rethrow_exception(error);
+  if (loop.error) std::rethrow_exception(loop.error);
+}
+
+void run_team_impl(int threads, void* body, void (*call)(void*, const Team&) noexcept) {
+  Team::Meeting meeting;
+  const int wanted = std::min(threads, get_num_threads());
+  if (wanted <= 1) {
+    call(body, Team(0, 1, meeting));
+    return;
+  }
+  if (openmp_is_awake()) {
+#pragma omp parallel num_threads(wanted)
+    call(body, Team(omp_get_thread_num(), omp_get_num_threads(), meeting));
+    return;
+  }
+  struct Joined {
+    Team::Meeting& meeting;
+    void* body;
+    void (*call)(void*, const Team&) noexcept;
+  } joined{meeting, body, call};
+  Workers& workers = Workers::mine();
+  const int size =
+      workers.run_together(wanted, &joined, [](void* self, int rank, int size) noexcept {
+        const auto& team = *static_cast<const Joined*>(self);
+        team.call(team.body, Team(rank, size, team.meeting));
+      });
+  if (size > 1) workers.note_team(meeting.waited.load(std::memory_order_relaxed));
 }
 
 }  // namespace detail

@@ -6,8 +6,8 @@
 /// Threads of kernels. Functions here may be called by many threads at once; what throws says so.
 namespace quanta {
 
-/// Sets how many threads the ops of the calling thread use; they are OpenMP's, which oneDNN uses as
-/// well. Throws ArgumentError for less than 1. Unless set, it is OMP_NUM_THREADS, or else what the
+/// Sets how many threads the ops of the calling thread use, those of oneDNN (OpenMP's) among them.
+/// Throws ArgumentError for less than 1. Unless set, it is OMP_NUM_THREADS, or else what the
 /// process may use at once: its affinity, and the quota of its cgroup (see docs/threads.md).
 void set_num_threads(int threads);
 int get_num_threads();

@@ -1,10 +1,6 @@
-#include <omp.h>
-
-#include <algorithm>
-#include <thread>
-
 #include "quanta/runtime/detail/team.h"
-#include "quanta/runtime/parallel.h"
+
+#include <thread>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -38,20 +34,12 @@ void Team::barrier() const noexcept {
       ++spins;
       pause();
     } else {
+      // Some hundred microseconds, or more where others run meanwhile.
+      constexpr int kManyYields = 200;
+      if (++spins == kSpins + kManyYields) meeting_->waited.store(true, std::memory_order_relaxed);
       std::this_thread::yield();
     }
   }
-}
-
-void run_team_impl(int threads, void* body, void (*call)(void*, const Team&) noexcept) {
-  Team::Meeting meeting;
-  const int wanted = std::min(threads, get_num_threads());
-  if (wanted <= 1) {
-    call(body, Team(0, 1, meeting));
-    return;
-  }
-#pragma omp parallel num_threads(wanted)
-  call(body, Team(omp_get_thread_num(), omp_get_num_threads(), meeting));
 }
 
 }  // namespace quanta::detail

@@ -22,6 +22,7 @@ class Team {
   struct Meeting {
     alignas(64) std::atomic<int> arrived{0};
     alignas(64) std::atomic<std::uint32_t> round{0};
+    std::atomic<bool> waited{false};  ///< long, for a thread that did not come
   };
   Team(int rank, int size, Meeting& meeting) noexcept
       : rank_(rank), size_(size), meeting_(&meeting) {}

@@ -9,6 +9,7 @@
 #include "quanta/runtime/allocator.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/lasting_memory.h"
+#include "quanta/runtime/detail/openmp.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::cpu::onednn {
@@ -72,6 +73,7 @@ const dnnl::engine& engine() {
 }
 
 dnnl::stream& stream() {
+  detail::note_openmp();
   thread_local dnnl::stream instance = checked("stream", [] { return dnnl::stream(engine()); });
   return instance;
 }

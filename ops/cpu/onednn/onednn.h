@@ -21,7 +21,7 @@ using DataType = dnnl::memory::data_type;
 using Tag = dnnl::memory::format_tag;
 
 const dnnl::engine& engine();
-/// The calling thread's.
+/// The calling thread's, to run something on it at once.
 dnnl::stream& stream();
 
 [[noreturn]] void throw_backend_error(std::string_view call, const dnnl::error& error);

@@ -1,0 +1,83 @@
+#pragma once
+
+// Private: the threads that help one thread with loops and teams.
+//
+// Helpers take parts as they come to them. A helper that the system does not run takes none, and its
+// caller does not wait for it: it takes the parts itself. Helpers wait actively for the next work
+// for a short time only, and then sleep. Where a helper that has taken a part loses its processor
+// to another process, or where there is none for it but its caller's, the caller works alone for a
+// while.
+
+#include <sched.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace quanta::detail {
+
+class Workers {
+ public:
+  /// The calling thread's. They end with it.
+  static Workers& mine();
+  /// Whether the calling thread runs a part at the moment: what that calls has one thread.
+  static bool is_inside() noexcept;
+
+  Workers() = default;
+  ~Workers();
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  using Clock = std::chrono::steady_clock;
+  using Call = void (*)(void* body, int part) noexcept;
+  /// Runs call(body, 0) .. call(body, parts - 1), on this thread and on helpers; parts >= 1.
+  void run(int parts, void* body, Call call);
+
+  using TeamCall = void (*)(void* body, int rank, int size) noexcept;
+  /// Runs call(body, rank, size) on all threads of a team at once: this one, and as many of
+  /// `threads - 1` helpers as come within some ten microseconds. Gives the number of threads.
+  int run_together(int threads, void* body, TeamCall call);
+  /// Says that the last team had to wait for one of its helpers, or that it had not.
+  void note_team(bool waited) noexcept { note_wait(waited); }
+
+ private:
+  // A number that grows with each job, and how many of its parts nobody has taken.
+  using Ticket = std::uint64_t;
+  static std::uint32_t job_of(Ticket ticket) { return static_cast<std::uint32_t>(ticket >> 32U); }
+  static std::uint32_t left_of(Ticket ticket) { return static_cast<std::uint32_t>(ticket); }
+
+  void add_helpers(int count);
+  void help();
+  void publish(int parts, void* body, Call call);
+  /// Takes parts until there are none. Gives the job that it saw last.
+  std::uint32_t take_parts(Ticket ticket);
+  Ticket wait_for_job_after(std::uint32_t job);
+  bool shares_processor() const noexcept;
+  bool move_away(const cpu_set_t& allowed) const noexcept;
+  bool works_alone(Clock::time_point now) noexcept;
+  void note_wait(bool was_long) noexcept;
+  void wait_for_parts() const;
+
+  // Written by the owner before the ticket, while no part is taken; read by who has taken a part.
+  void* body_ = nullptr;
+  Call call_ = nullptr;
+  std::uint32_t parts_ = 0;
+
+  alignas(64) std::atomic<Ticket> ticket_{0};
+  alignas(64) std::atomic<std::uint32_t> unfinished_{0};
+  alignas(64) std::atomic<int> sleeping_{0};
+  std::atomic<int> processor_{-1};    // the owner's
+  std::atomic<bool> crowded_{false};  // a helper found itself there
+  std::atomic<bool> stopping_{false};
+  std::mutex mutex_;
+  std::condition_variable work_;
+  std::vector<std::thread> helpers_;
+  Clock::time_point alone_until_{};
+  Clock::duration alone_{};  // the last time without helpers; 0: they were there
+};
+
+}  // namespace quanta::detail
