@@ -34,6 +34,23 @@ bool fills_tiles(const ConvShape& shape) {
   return features().tiles && 10 * run >= 6 * round_up(run, kTileBytes);
 }
 
+/// At most what one output line's copy takes. Strides, paddings and dilations may be far beyond the
+/// input.
+double line_copy_bytes(const ConvShape& shape) {
+  const auto channels = static_cast<double>(shape.in_channels);
+  double line = channels * static_cast<double>(shape.out[2]);
+  double lines = static_cast<double>(shape.kernel[0]);
+  for (int dim = 1; dim < 3; ++dim) {
+    const double reach =
+        static_cast<double>(shape.kernel[dim] - 1) * static_cast<double>(shape.dilation[dim]);
+    const auto phases = static_cast<double>(std::min(shape.stride[dim], shape.kernel[dim]));
+    if (dim == 1) lines *= phases * (reach / static_cast<double>(shape.stride[dim]) + 1.0);
+    if (dim == 2)
+      line = phases * (line + channels * reach / static_cast<double>(shape.stride[dim]));
+  }
+  return line * lines;
+}
+
 /// Output lines that share a copy of `line_bytes` each.
 std::int64_t lines_of_band(std::int64_t line_bytes, std::int64_t above, std::int64_t lines) {
   constexpr std::int64_t kBandBytes = std::int64_t{256} * 1024;
@@ -45,23 +62,17 @@ std::int64_t lines_of_band(std::int64_t line_bytes, std::int64_t above, std::int
 
 bool prefers_implicit(const ConvShape& shape) {
   constexpr std::int64_t kFewChannels = 16;
-  // Strides, paddings and dilations may be far beyond the input.
-  constexpr std::int64_t kMaxBytes = std::int64_t{1} << 24;
   const std::int64_t channels = shape.in_channels;
   if (shape.transposed || shape.groups != 1 || channels < kFewChannels || channels % 4 != 0 ||
       !has_gemm_codes(channels) || running_code() < Code::Avx512) {
     return false;
   }
-  double line = static_cast<double>(channels) * static_cast<double>(shape.out[2]);
-  double taps = static_cast<double>(shape.kernel[0]);
-  for (int dim = 1; dim < 3; ++dim) {
-    const double reach =
-        static_cast<double>(shape.kernel[dim] - 1) * static_cast<double>(shape.dilation[dim]);
-    taps *= static_cast<double>(std::min(shape.stride[dim], shape.kernel[dim])) *
-            (reach / static_cast<double>(shape.stride[dim]) + 2.0);
-    if (dim == 2) line += reach * static_cast<double>(channels);
-  }
-  return line * taps <= static_cast<double>(kMaxBytes);
+  // Threads share lines or channels, not the pixels of a line.
+  const std::int64_t threads = get_num_threads();
+  const std::int64_t lines = shape.batch * shape.out[0] * shape.out[1];
+  const std::int64_t pairs = ceil_div(shape.out_channels, std::int64_t{32});
+  constexpr double kMaxLineBytes = 1 << 20;
+  return (lines >= 2 * threads || pairs >= threads) && line_copy_bytes(shape) <= kMaxLineBytes;
 }
 
 CodePanels pack_implicit_panels(const std::int8_t* weight, const ConvShape& shape,

@@ -246,7 +246,9 @@ bool join_sum(Program& program, std::size_t index) {
     const auto is_kept = [&](const Value& value) {
       return count_writers(program, value.buffer) <= 1;
     };
+    // What is read with other parameters than it was written with stays as it is.
     if (producer.table != nullptr || producer.joined != nullptr ||
+        !(in.quantizer == producer.outputs[0].quantizer) ||
         count_readers(program, in.buffer) != 1 ||
         !std::all_of(producer.inputs.begin(), producer.inputs.end(), is_kept)) {
       continue;

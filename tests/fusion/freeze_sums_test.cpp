@@ -105,5 +105,35 @@ TEST_CASE("freeze: a convolution whose result is wanted otherwise too keeps its 
   CHECK(test::same_bits(frozen(x), static_cast<const nn::Module&>(block)(x)));
 }
 
+/// The convolution's codes with other parameters, by two ways, and a sum.
+struct Reread : nn::Module {
+  quantized::ConvPackedParams conv;
+  bool by_view = false;
+
+  Tensor forward(const Tensor& x) const override {
+    const QTensor codes(quantize_per_tensor(x, 0.04, 121, DType::QUInt8));
+    const QTensor left = quantized::conv(codes, conv, 0.1, 97);
+    const QTensor again =
+        by_view ? QTensor::from_int_repr(left.int_repr_view(), Quantizer::per_tensor(0.3, 5))
+                : QTensor(quantize_per_tensor(dequantize(left), 0.1002, 97, DType::QUInt8));
+    return dequantize(quantized::add(again, codes, 0.31, 40));
+  }
+};
+
+TEST_CASE("freeze: codes that are read with other parameters than a convolution's are not joined") {
+  Generator generator(73);
+  for (const bool by_view : {false, true}) {
+    CAPTURE(by_view);
+    Reread net;
+    net.conv = packed({{16, 16, 1, 1}}, generator);
+    net.by_view = by_view;
+    net.eval();
+    const Tensor x = randn({1, 16, 6, 6}, generator).contiguous(MemoryFormat::ChannelsLast);
+    const FrozenModel frozen = freeze(net, x);
+    CHECK(count(frozen.to_string(), " + quantized::add") == 0);
+    CHECK(test::same_bits(frozen(x), static_cast<const nn::Module&>(net)(x)));
+  }
+}
+
 }  // namespace
 }  // namespace quanta

@@ -85,10 +85,9 @@ HWY_INLINE void multiply(const GemmCodes& call, const std::uint8_t* src, std::in
     for (int r = 0; r < kRows; ++r) acc[r][v] = first;
   }
   const std::int64_t groups = ceil_div(rows.run, kPanelDepth);
-  MemoryAhead::Lines ahead{reinterpret_cast<const std::byte*>(weight), 0};
-  if (call.ahead != nullptr)
-    ahead = call.ahead->take(call.weight.in_features / (kUnroll * kPanelDepth));
   const auto runs = std::max<std::int64_t>(static_cast<std::int64_t>(rows.offsets.size()), 1);
+  MemoryAhead::Lines ahead{reinterpret_cast<const std::byte*>(weight), 0};
+  if (call.ahead != nullptr) ahead = call.ahead->take(runs * (groups / kUnroll));
   const std::int64_t filling =
       (call.weight.in_features / runs - groups * kPanelDepth) * kPanelChannels;
   for (std::int64_t run = 0; run < runs; ++run, weight += filling) {
@@ -133,7 +132,7 @@ template <int kRows, int kVectors>
 HWY_INLINE void multiply_rows(const GemmCodes& call, LinePart part, std::int64_t panel) {
   const CodeRows& rows = call.rows;
   const std::uint8_t* src = rows.src + part.line * rows.line_stride;
-  alignas(64) std::int32_t sums[kRows * kPairColumns];
+  alignas(64) std::int32_t sums[(kRows + kSpareRows) * kPairColumns];
   for (; part.begin + kRows <= part.end; part.begin += kRows) {
     multiply<kRows, kVectors>(call, src + part.begin * rows.stride, panel, sums);
     EndSums(call, sums, part.line * rows.count + part.begin, kRows, panel);
@@ -353,7 +352,7 @@ void parallel_gemm_codes(const GemmCodes& call, int threads) {
   constexpr std::int64_t kRowBlock = 48;
   const std::int64_t rows = call.rows.count;
   const std::int64_t blocks = ceil_div(rows, kRowBlock);
-  if (blocks >= 2 * threads) {
+  if (blocks >= 2 * threads || blocks > panels / 2) {
     parallel_for(blocks, ceil_div(blocks, threads), [&](std::int64_t begin, std::int64_t end) {
       const std::int64_t first = begin * kRowBlock;
       run(part_of_line(call, first, std::min(end * kRowBlock, rows) - first), 0, panels);

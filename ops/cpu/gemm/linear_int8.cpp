@@ -104,6 +104,7 @@ std::shared_ptr<const Int8Plan> LinearInt8::make_plan(const Key& key) const {
   plan->compensate(weight_, key.qparams.src_zero_point);
   if (kernel == Int8Kernel::Codes) {
     plan->use_codes(kernel, panels(), key.threads);
+    weight_.release_codes();
     plan->name = gemm_codes_name(panels(), key.rows);
     return plan;
   }
