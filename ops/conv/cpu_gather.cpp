@@ -128,7 +128,6 @@ void convolve_lines(const GatherCall& call, std::span<const std::byte> upcoming,
   // Rows of a product: enough to fill tiles, few enough for the L1 cache.
   constexpr std::int64_t kRows = 96;
   const std::int64_t together = std::max<std::int64_t>(kRows / shape.out[2], 1);
-  const std::int64_t line_size = shape.out[2] * shape.out_channels;
   const std::int64_t rows_of_line = shape.out[2] * row_bytes(shape);
   // Vectors reach beyond the last row, tiles further.
   constexpr std::int64_t kBeyond = 256;
@@ -144,9 +143,9 @@ void convolve_lines(const GatherCall& call, std::span<const std::byte> upcoming,
     const std::int64_t rows = lines * shape.out[2];
     CodeRows dense = dense_rows(scratch.rows.data(), rows, row_bytes(shape));
     dense.beyond = kBeyond;
-    GemmCodes product{dense,      call.weight, call.requantize, call.dst + line * line_size,
+    GemmCodes product{dense,      call.weight, call.requantize, call.dst,
                       call.table, call.addend, &ahead};
-    if (product.addend.codes != nullptr) product.addend.codes += line * line_size;
+    skip_results(product, line * shape.out[2]);
     gemm_codes(product, 0, call.weight.panels());
   }
 }

@@ -223,15 +223,14 @@ void convolve(const ImplicitCall& call, std::span<const std::byte> upcoming, std
     const std::int64_t lines = std::min({call.rows.lines(), shape.out[1] - line, end - index});
     call.rows.copy(shape, call.src, call.src_zero_point, index / shape.out[1], line, lines,
                    copy.data());
-    const std::int64_t first = index * shape.out[2] * shape.out_channels;
     GemmCodes product{call.rows.rows(shape, copy.data(), lines),
                       call.weight,
                       call.requantize,
-                      call.dst + first,
+                      call.dst,
                       call.table,
                       call.addend,
                       &ahead};
-    if (product.addend.codes != nullptr) product.addend.codes += first;
+    skip_results(product, index * shape.out[2]);
     gemm_codes(product, panel_begin, panel_end);
     index += lines;
   }

@@ -138,8 +138,7 @@ HWY_INLINE void multiply_rows(const GemmCodes& call, LinePart part, std::int64_t
     EndSums(call, sums, part.line * rows.count + part.begin, kRows, panel);
   }
   if constexpr (kRows > 1) {
-    constexpr int kFewer = kRows == 14 ? 8 : (kRows == 8 ? 7 : (kRows == 7 ? 4 : kRows / 2));
-    multiply_rows<kFewer, kVectors>(call, part, panel);
+    multiply_rows<fewer_rows(kRows), kVectors>(call, part, panel);
   }
 }
 
@@ -320,14 +319,18 @@ std::string_view gemm_codes_name(const CodePanels& weight, std::int64_t rows) {
   return gemm_codes_uses_tiles(weight.tiles, rows) ? "quanta:gemm:amx" : "quanta:gemm:vnni";
 }
 
+void skip_results(GemmCodes& call, std::int64_t rows) {
+  call.dst += rows * call.weight.out_features;
+  if (call.addend.codes != nullptr) call.addend.codes += rows * call.weight.out_features;
+}
+
 GemmCodes part_of_line(const GemmCodes& call, std::int64_t row, std::int64_t count) {
   GemmCodes part = call;
   const std::int64_t behind = call.rows.count - row - count;
   part.rows.src += row * call.rows.stride;
   part.rows.count = count;
   part.rows.beyond += behind * call.rows.stride;
-  part.dst += row * call.weight.out_features;
-  if (part.addend.codes != nullptr) part.addend.codes += row * call.weight.out_features;
+  skip_results(part, row);
   return part;
 }
 

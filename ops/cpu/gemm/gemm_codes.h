@@ -77,6 +77,8 @@ std::string_view gemm_codes_name(const CodePanels& weight, std::int64_t rows);
 MemoryAhead memory_ahead(std::span<const std::byte> memory, const CodePanels& weight,
                          std::int64_t rows, std::int64_t panels);
 
+/// Moves where a call's results go, and what is added to them, down by so many rows.
+void skip_results(GemmCodes& call, std::int64_t rows);
 /// The part of a call with one line that has `count` rows from `row` on.
 GemmCodes part_of_line(const GemmCodes& call, std::int64_t row, std::int64_t count);
 /// gemm_codes of a call with one line for all rows and panels, on up to `threads` threads.
@@ -93,7 +95,10 @@ std::int64_t rows_together(const GemmCodes& call, std::int64_t panels, std::int6
 /// Whether a weight of that many panels stays in the L2 cache from some rows to the next.
 bool stays_in_cache(const CodePanels& weight, std::int64_t panels);
 
-/// Sums [rows][32] that have the compensation in them, of panels `panel` and the next, to codes.
+/// Sums [rows][32] that have the compensation in them, of panels `panel` and the next, to codes. Rows
+/// become codes in groups of up to four: kSpareRows rows behind the last one are read, whatever they
+/// hold.
+inline constexpr std::int64_t kSpareRows = 3;
 using CodesOfSums = void(const GemmCodes& call, const std::int32_t* sums, std::int64_t row,
                          std::int64_t rows, std::int64_t panel);
 /// The one for this machine.

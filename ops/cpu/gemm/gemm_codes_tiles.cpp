@@ -210,8 +210,7 @@ class TileCodes {
   LastRows last_;
   AlignedVector<std::int64_t> offsets_;
   bool is_shifted_;
-  // Rows become codes in groups, which reach up to three rows beyond the last one.
-  alignas(64) std::array<std::int32_t, (kBlockRows + 3) * kBlockColumns> sums_;
+  alignas(64) std::array<std::int32_t, (kBlockRows + kSpareRows) * kBlockColumns> sums_;
 };
 
 }  // namespace

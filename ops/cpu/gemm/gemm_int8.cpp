@@ -207,8 +207,7 @@ HWY_INLINE void multiply_rows(const PanelProduct& call, const GemmOutput& output
     FloatsOfBlock({sums, kBlockColumns, row, kRows, channel, columns}, output, channels);
   }
   if constexpr (kRows > 1) {
-    constexpr int kFewer = kRows == 14 ? 8 : (kRows == 8 ? 7 : (kRows == 7 ? 4 : kRows / 2));
-    multiply_rows<Product, kFewer, kCount>(call, output, row, panel);
+    multiply_rows<Product, fewer_rows(kRows), kCount>(call, output, row, panel);
   }
 }
 

@@ -25,9 +25,6 @@ HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
 
 inline constexpr std::int64_t kPairColumns = 32;
-/// Rows behind the last one of a block of sums that are read, whatever they hold: rows become codes
-/// in groups of up to four.
-inline constexpr int kSpareRows = 3;
 
 /// How sums end. The shorter forms are for what is known before a call.
 enum class Ending : std::uint8_t {

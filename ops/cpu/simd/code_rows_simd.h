@@ -21,6 +21,14 @@ HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
 #if QUANTA_VECTORS
 
+/// The rows of the block that takes what blocks of `rows` rows leave. Lines of 7, 14 or 28 pixels are
+/// common.
+constexpr int fewer_rows(int rows) {
+  if (rows == 14) return 8;
+  if (rows == 8) return 7;
+  return rows == 7 ? 4 : rows / 2;
+}
+
 /// Rows of codes at one distance, three to a pointer: a register for each row may be more than
 /// there are.
 template <int kRows>
