@@ -39,23 +39,6 @@ std::shared_ptr<Sequential> make_stage(const Stage& stage) {
 
 }  // namespace
 
-EfficientNetSqueeze::EfficientNetSqueeze(std::int64_t channels, std::int64_t squeeze_channels) {
-  register_module("avgpool", avgpool, Dims{1});
-  register_module(
-      "fc1", fc1,
-      Conv2dOptions{.in_channels = channels, .out_channels = squeeze_channels, .kernel_size = {1}});
-  register_module(
-      "fc2", fc2,
-      Conv2dOptions{.in_channels = squeeze_channels, .out_channels = channels, .kernel_size = {1}});
-  register_module("activation", activation);
-  register_module("scale_activation", scale_activation);
-  register_module("skip_mul", skip_mul);
-}
-
-Tensor EfficientNetSqueeze::forward(const Tensor& x) const {
-  return skip_mul->mul(scale_activation(fc2(activation(fc1(avgpool(x))))), x);
-}
-
 MBConv::MBConv(const MBConvOptions& options) {
   const std::int64_t in = options.in_channels;
   const std::int64_t out = options.out_channels;

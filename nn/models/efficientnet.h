@@ -10,6 +10,7 @@
 #include "quanta/nn/float_functional.h"
 #include "quanta/nn/linear.h"
 #include "quanta/nn/misc.h"
+#include "quanta/nn/models/squeeze_excitation.h"
 #include "quanta/nn/norm.h"
 #include "quanta/nn/pooling.h"
 #include "quanta/nn/stubs.h"
@@ -22,16 +23,8 @@ namespace quanta::nn::models {
 
 /// Scales each channel of x by a number in (0, 1) that follows from the channels' averages;
 /// torchvision.ops.SqueezeExcitation with SiLU and Sigmoid.
-struct EfficientNetSqueeze : Module {
-  Child<AdaptiveAvgPool2d> avgpool;
-  Child<Conv2d> fc1, fc2;
-  Child<SiLU> activation;
-  Child<Sigmoid> scale_activation;
-  Child<FloatFunctional> skip_mul;
-
-  EfficientNetSqueeze(std::int64_t channels, std::int64_t squeeze_channels);
-  /// x [N, channels, H, W].
-  Tensor forward(const Tensor& x) const override;
+struct EfficientNetSqueeze : ChannelGate<SiLU, Sigmoid> {
+  using ChannelGate::ChannelGate;
 };
 
 /// What one block of EfficientNet is made of.

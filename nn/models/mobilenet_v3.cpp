@@ -89,23 +89,6 @@ std::vector<MobileNetV3BlockOptions> block_options(std::span<const Row> rows,
 
 }  // namespace
 
-SqueezeExcitation::SqueezeExcitation(std::int64_t channels, std::int64_t squeeze_channels) {
-  register_module("avgpool", avgpool, Dims{1});
-  register_module(
-      "fc1", fc1,
-      Conv2dOptions{.in_channels = channels, .out_channels = squeeze_channels, .kernel_size = {1}});
-  register_module(
-      "fc2", fc2,
-      Conv2dOptions{.in_channels = squeeze_channels, .out_channels = channels, .kernel_size = {1}});
-  register_module("activation", activation);
-  register_module("scale_activation", scale_activation);
-  register_module("skip_mul", skip_mul);
-}
-
-Tensor SqueezeExcitation::forward(const Tensor& x) const {
-  return skip_mul->mul(scale_activation(fc2(activation(fc1(avgpool(x))))), x);
-}
-
 MobileNetV3Block::MobileNetV3Block(const MobileNetV3BlockOptions& options) {
   const std::int64_t in = options.in_channels;
   const std::int64_t expanded = options.expanded_channels;

@@ -10,6 +10,7 @@
 #include "quanta/nn/float_functional.h"
 #include "quanta/nn/linear.h"
 #include "quanta/nn/misc.h"
+#include "quanta/nn/models/squeeze_excitation.h"
 #include "quanta/nn/norm.h"
 #include "quanta/nn/pooling.h"
 #include "quanta/nn/stubs.h"
@@ -34,15 +35,8 @@ struct MobileNetV3Options {
 
 /// Scales each channel of x by a number in [0, 1] that follows from the channels' averages;
 /// torchvision.models.quantization.mobilenetv3's QuantizableSqueezeExcitation.
-struct SqueezeExcitation : Module {
-  Child<AdaptiveAvgPool2d> avgpool;
-  Child<Conv2d> fc1, fc2;
-  Child<ReLU> activation;
-  Child<Hardsigmoid> scale_activation;
-  Child<FloatFunctional> skip_mul;
-
-  SqueezeExcitation(std::int64_t channels, std::int64_t squeeze_channels);
-  Tensor forward(const Tensor& x) const override;
+struct SqueezeExcitation : ChannelGate<ReLU, Hardsigmoid> {
+  using ChannelGate::ChannelGate;
 };
 
 /// What one block of MobileNetV3 is made of.
