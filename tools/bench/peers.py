@@ -211,6 +211,11 @@ def table(results):
     return "\n".join(lines)
 
 
+def networks_in(folder):
+    """The networks that FOLDER has a folder for."""
+    return sorted(name for name in os.listdir(folder) if os.path.isdir(os.path.join(folder, name)))
+
+
 def parse(arguments):
     parser = argparse.ArgumentParser(prog="tools/run bench peers", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
@@ -236,7 +241,7 @@ def parse(arguments):
 
 def main(arguments=None):
     options = parse(arguments)
-    models = options.model or sorted(name for name in os.listdir(options.folder) if os.path.isdir(os.path.join(options.folder, name)))
+    models = options.model or networks_in(options.folder)
     results = []
     for model in models:
         for case in [(batch, threads, streams) for streams in options.streams for threads in options.threads for batch in options.batch]:

@@ -24,7 +24,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from peers import DYNAMIC  # noqa: E402
+from peers import DYNAMIC, networks_in  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -164,7 +164,7 @@ def parse(arguments):
 
 def main(arguments=None):
     options = parse(arguments)
-    models = options.model or sorted(name for name in os.listdir(options.folder) if os.path.isdir(os.path.join(options.folder, name)))
+    models = options.model or networks_in(options.folder)
     results = []
     for model in models:
         for threads in options.threads:
