@@ -77,10 +77,12 @@ std::string misfit(const Module::NamedModule& entry) {
 
 std::vector<Problem> check(const Module& model, Device device) {
   std::vector<Problem> problems;
-  if (device.type != DeviceType::CPU) {
-    problems.push_back(
-        {"", fmt::format("device: expected cpu (the CUDA backend is not built), got {}",
-                         to_string(device))});
+  if (device.is_cuda()) {
+    try {
+      device_name(device);
+    } catch (const BackendError& error) {
+      problems.push_back({"", error.what()});
+    }
   }
   const auto modules = checked_modules(model);
   const ModuleMapping& mapping = default_static_quant_module_mappings();

@@ -674,6 +674,34 @@ Module& Module::train(bool on) {
   return *this;
 }
 
+Module& Module::to(Device device) {
+  // Tied tensors stay tied. All copies are made before the first one takes its place.
+  std::unordered_map<const TensorImpl*, Tensor> copies;
+  const auto modules = named_modules();
+  const auto for_each = [&](const auto& visit) {
+    for (const NamedModule& entry : modules) {
+      for (const TensorEntry& member : entry.module->tensors_) {
+        Tensor& tensor = entry.module->tensor(member);
+        if (tensor.defined()) visit(tensor);
+      }
+    }
+  };
+  for_each([&](const Tensor& tensor) {
+    auto [place, is_new] = copies.try_emplace(tensor.impl().get());
+    if (!is_new) return;
+    place->second = tensor.detach().to(device);
+    if (tensor.requires_grad()) place->second.set_requires_grad();
+  });
+  std::vector<Tensor> kept;  // until the end, so that no new tensor has an old one's address
+  for_each([&](Tensor& tensor) {
+    const auto copy = copies.find(tensor.impl().get());
+    if (copy == copies.end() || tensor.device() == device) return;
+    kept.push_back(tensor);
+    tensor = copy->second;
+  });
+  return *this;
+}
+
 Module& Module::requires_grad_(bool on) {
   for (const Tensor& parameter : parameters()) parameter.set_requires_grad(on);
   return *this;

@@ -38,7 +38,7 @@ std::vector<OpSupport> make_table() {
     if (name.starts_with(kQuantizedPrefix)) name.remove_prefix(kQuantizedPrefix.size());
     for (const DType dtype : row.dtypes) {
       table.push_back({name, row.header, DeviceType::CPU, dtype});
-      if (row.cuda) table.push_back({name, row.header, DeviceType::CUDA, dtype});
+      if (row.takes_on_cuda(dtype)) table.push_back({name, row.header, DeviceType::CUDA, dtype});
       for (const Alias& alias : kAliases) {
         if (alias.operation != name) continue;
         table.push_back({alias.name, row.header, DeviceType::CPU, dtype});

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "quanta/runtime/device.h"
+
 /// The CPU's memory: blocks that tensors have let go of are handed out again.
 ///
 /// All functions may be called by many threads at once. allocate throws BackendError when the
@@ -29,6 +31,9 @@ AllocatorStats allocator_stats();
 void reset_allocator_peak();
 /// Returns all cached blocks to the system.
 void empty_cache();
+/// The same for the memory of a device; all zeros, and nothing to do, for one that nobody has used.
+AllocatorStats allocator_stats(Device device);
+void empty_cache(Device device);
 
 /// While it lives, allocate() on this thread throws BackendError for a block of more bytes: a file
 /// of a few bytes may ask for a tensor of terabytes. The stricter of two that nest holds.

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "quanta/runtime/float_format.h"
+#include "quanta/runtime/host_device.h"
 #include "quanta/runtime/quant_math.h"
 
 /// The scalar arithmetic of quantizers that are described by the largest magnitude they represent
@@ -21,7 +22,8 @@ struct AmaxGrid {
   float max = 127.0F;
 };
 
-inline AmaxGrid amax_grid(std::int64_t num_bits, bool is_unsigned, bool narrow_range) {
+QUANTA_HOST_DEVICE inline AmaxGrid amax_grid(std::int64_t num_bits, bool is_unsigned,
+                                             bool narrow_range) {
   const auto max =
       static_cast<float>((std::int64_t{1} << (num_bits - 1 + (is_unsigned ? 1 : 0))) - 1);
   if (is_unsigned) return {0.0F, max};
@@ -56,13 +58,13 @@ T fake_tensor_quant(T x, T amax, const AmaxGrid& grid) {
 }
 
 /// x as a multiple of amax / 448 in E4M3.
-inline float scaled_e4m3(float x, float amax) {
+QUANTA_HOST_DEVICE inline float scaled_e4m3(float x, float amax) {
   const float scale = 448.0F / (amax <= kSmallestAmax ? 1.0F : amax);
   return round_to_format(x * scale, kE4M3FN) * (1.0F / scale);
 }
 
 /// x as a multiple of `scale` in E2M1: 0 for a scale of 0; one that is not finite counts as 1.
-inline float static_fp4(float x, float scale) {
+QUANTA_HOST_DEVICE inline float static_fp4(float x, float scale) {
   if (scale == 0.0F) return 0.0F;
   const float divisor = std::isfinite(scale) ? scale : 1.0F;
   return round_to_format(x / divisor, kE2M1, Overflow::Saturate, NanRule::Saturate) * divisor;
@@ -75,7 +77,7 @@ struct AffineRange {
   float low, high;
 };
 
-inline AffineRange affine_range(float min, float max, std::int64_t num_bits) {
+QUANTA_HOST_DEVICE inline AffineRange affine_range(float min, float max, std::int64_t num_bits) {
   const auto levels = static_cast<float>(std::int64_t{1} << num_bits);
   AffineRange range{};
   range.step = (max - min) / (levels - 1.0F);
@@ -85,7 +87,7 @@ inline AffineRange affine_range(float min, float max, std::int64_t num_bits) {
   return range;
 }
 
-inline float fake_affine(float x, const AffineRange& range) {
+QUANTA_HOST_DEVICE inline float fake_affine(float x, const AffineRange& range) {
   return (clamp(round_half_even(x / range.step) - range.zero, range.low, range.high) + range.zero) *
          range.step;
 }

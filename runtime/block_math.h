@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "quanta/runtime/float_format.h"
+#include "quanta/runtime/host_device.h"
 
 /// The scalar arithmetic of dynamic block quantization: a block's scale from its largest magnitude,
 /// its elements in a small float format. Kernels and tests include this. Nothing here throws, and
@@ -37,7 +38,7 @@ struct BlockScale {
 
 /// The scale of a block with this largest magnitude: 1 where that is 0, infinite or NaN. Both
 /// numbers are 0 when the scale rounds to 0, so that the block becomes 0.
-inline BlockScale block_scale(float amax, const BlockFormat& format) {
+QUANTA_HOST_DEVICE inline BlockScale block_scale(float amax, const BlockFormat& format) {
   if (amax == 0.0F || !std::isfinite(amax)) return {};
   const float max = format.element.max();
   switch (format.kind) {
@@ -66,7 +67,7 @@ inline BlockScale block_scale(float amax, const BlockFormat& format) {
 }
 
 /// To nearest and saturating. Ties go to the even mantissa, in E3M0 away from zero.
-inline float round_block_element(float x, const FloatFormat& format) {
+QUANTA_HOST_DEVICE inline float round_block_element(float x, const FloatFormat& format) {
   // E3M0's smallest number is a normal one: half of it is the only tie that would go to zero.
   if (format == kE3M0 && std::fabs(x) == 0.125F) return std::copysign(0.25F, x);
   return round_to_format(x, format, Overflow::Saturate, NanRule::Saturate);

@@ -12,6 +12,13 @@ bool OperationEntry::takes(DType dtype) const noexcept {
   return std::find(dtypes.begin(), dtypes.end(), dtype) != dtypes.end();
 }
 
+bool OperationEntry::takes_on_cuda(DType dtype) const {
+  if (!takes(dtype)) return false;
+  const Sample call = sample(dtype);
+  const std::span<const DType> on_cuda = call.operation->cuda_dtypes();
+  return std::find(on_cuda.begin(), on_cuda.end(), call.inputs.front().dtype()) != on_cuda.end();
+}
+
 void Catalogue::add(const OperationInfo& info, SampleFunction sample) {
   QUANTA_CHECK(find(info.name) == nullptr, "catalogue: name: expected a new one, got {} again",
                info.name);

@@ -37,7 +37,6 @@ struct OperationInfo {
   std::string_view name;          ///< Operation::name() of its sample calls
   std::string_view header;        ///< "quanta/ops/activation.h": where its function is declared
   std::span<const DType> dtypes;  ///< what its first tensor may be; lives as long as the process
-  bool cuda = false;              ///< whether it has kernels for CUDA
 };
 
 /// A row of the catalogue. An operation without a sample call does not compile.
@@ -48,6 +47,8 @@ struct OperationEntry : OperationInfo {
   SampleFunction sample;
 
   bool takes(DType dtype) const noexcept;
+  /// Whether a CUDA device can run it on a first tensor of this dtype.
+  bool takes_on_cuda(DType dtype) const;
   /// An operation of this kind with the settings of the sample, to be changed by set_attribute.
   std::shared_ptr<Operation> make() const { return sample(dtypes.front()).operation->clone(); }
 };

@@ -7,6 +7,7 @@
 
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/cuda/copy.h"
 #include "quanta/runtime/detail/element.h"
 #include "quanta/runtime/detail/float_casts.h"
 #include "quanta/runtime/detail/interleave.h"
@@ -383,6 +384,14 @@ void fill_elements(const Tensor& x, double value) {
   });
 }
 
+// All dtypes: copies look at widths only.
+constexpr std::array kAllDTypes{
+    DType::Float32,    DType::Float64,  DType::Float16, DType::BFloat16, DType::Float8E4M3FN,
+    DType::Float8E5M2, DType::UInt8,    DType::Int8,    DType::Int16,    DType::UInt16,
+    DType::Int32,      DType::Int64,    DType::Bool,    DType::QUInt8,   DType::QInt8,
+    DType::QInt32,     DType::QUInt4x2, DType::QUInt2x4};
+constexpr std::span<const DType> kPlainDTypes = std::span(kAllDTypes).first<13>();
+
 struct Clone final : Op<Clone> {
   static constexpr std::string_view kName = "clone";
   static constexpr ArgumentCount kArguments{1};
@@ -406,6 +415,11 @@ struct Clone final : Op<Clone> {
     copy_same_dtype(out[0], in[0]);
     return "copy";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::copy_same_dtype(out[0], in[0]);
+    return "copy_items";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return kAllDTypes; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     return {context.grad()};
@@ -437,6 +451,11 @@ struct To final : Op<To> {
     copy_converting(out[0], in[0]);
     return "convert";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::copy_converting(out[0], in[0]);
+    return "convert_items";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return kPlainDTypes; }
   GradientUse gradient_use(std::uint64_t) const override {
     return is_floating_point(dtype) ? GradientUse::of(0) : GradientUse::none();
   }
@@ -447,6 +466,38 @@ struct To final : Op<To> {
     static constexpr std::array kTable{attribute<To, &To::dtype>("dtype")};
     return kTable;
   }
+};
+
+// The same elements on another device. Dense arguments only: Tensor::to sees to that.
+struct ToDevice final : Op<ToDevice> {
+  static constexpr std::string_view kName = "to_device";
+  static constexpr ArgumentCount kArguments{1};
+  Device device;
+
+  ToDevice() = default;
+  explicit ToDevice(Device wanted) : device(wanted) {}
+
+  void infer(const Arguments& in, Results& out) const override {
+    out.add_like(in[0], in[0].sizes(), in[0].strides());
+    out.place(device);
+  }
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::transfer(out[0], in[0]);
+    return "transfer";
+  }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::transfer(out[0], in[0]);
+    return "transfer";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return kAllDTypes; }
+  GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    const Tensor grad = context.grad();
+    return {grad.to(from_)};
+  }
+
+  // Where the argument was: gradients go back there.
+  Device from_;
 };
 
 // The argument is `src`; the target is the result.
@@ -480,6 +531,22 @@ class CopyInto final : public Op<CopyInto> {
     copy_into(out[0], in[0]);
     return "copy";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& to = out[0];
+    QUANTA_SUPPORTED(to.is_quantized() == in[0].is_quantized(),
+                     "copy_: src: expected {} on {} (quantize it with quantize_per_tensor), got {}",
+                     to.dtype(), to_string(to.device()), in[0].dtype());
+    if (in[0].is_quantized()) to.impl()->quantizer = in[0].impl()->quantizer;
+    if (to.numel() == 0) return "copy_items";
+    const Tensor src = in[0].sizes() == to.sizes() ? in[0] : in[0].expand(to.sizes());
+    if (src.dtype() == to.dtype()) {
+      cuda::copy_same_dtype(to, src);
+      return "copy_items";
+    }
+    cuda::copy_converting(to, src);
+    return "convert_items";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return kAllDTypes; }
   /// A recording keeps the operation, but not the tensor of the recorded run.
   std::shared_ptr<Operation> clone() const override { return std::make_shared<CopyInto>(Tensor()); }
 
@@ -499,6 +566,11 @@ class Fill final : public Op<Fill> {
     fill_elements(out[0], value_);
     return "fill";
   }
+  std::string_view cuda(const Arguments&, std::span<const Tensor> out) const override {
+    cuda::fill(out[0], value_);
+    return "fill_items";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return kPlainDTypes; }
   /// A recording keeps the operation, but not the tensor of the recorded run.
   std::shared_ptr<Operation> clone() const override {
     return std::make_shared<Fill>(Tensor(), value_);
@@ -522,8 +594,18 @@ Tensor Tensor::to(DType wanted) const {
   return run(To{wanted}, *this);
 }
 
+Tensor Tensor::to(Device wanted) const {
+  QUANTA_CHECK(defined(), "to: x: expected a tensor, got an undefined one");
+  if (wanted == device()) return *this;
+  if (!is_dense()) return clone().to(wanted);
+  ToDevice operation(wanted);
+  operation.from_ = device();
+  return run(operation, *this);
+}
+
 const Tensor& Tensor::copy_(const Tensor& src) const {
   QUANTA_CHECK(src.defined(), "copy_: src: expected a tensor, got an undefined one");
+  if (src.device() != device()) return copy_(src.to(device()));
   if (is_same(src)) return *this;
   detail::check_writable("copy_", "x", *this);
   autograd::require_no_grad("copy_", src);
@@ -545,6 +627,7 @@ const Tensor& Tensor::fill_(double value) const {
 }
 
 std::vector<float> Tensor::to_float_vector() const {
+  if (!device().is_cpu()) return cpu().to_float_vector();
   replay::check_read("to_float_vector", *this);
   std::vector<float> result(static_cast<std::size_t>(numel()));
   if (is_quantized()) {
@@ -566,6 +649,7 @@ std::vector<float> Tensor::to_float_vector() const {
 }
 
 std::vector<std::int64_t> Tensor::to_int64_vector() const {
+  if (!device().is_cpu()) return cpu().to_int64_vector();
   replay::check_read("to_int64_vector", *this);
   QUANTA_CHECK(!is_floating_point(), "to_int64_vector: x: expected integers or codes, got {}",
                dtype());
@@ -587,6 +671,7 @@ std::vector<std::int64_t> Tensor::to_int64_vector() const {
 }
 
 bool Tensor::equal(const Tensor& other) const {
+  if (!device().is_cpu() || !other.device().is_cpu()) return cpu().equal(other.cpu());
   if (dtype() != other.dtype() || sizes() != other.sizes()) return false;
   if (is_quantized() && !(impl_->quantizer == other.impl_->quantizer)) return false;
   if (numel() == 0 || (is_same(other) && !is_floating_point())) return true;

@@ -6,6 +6,7 @@
 
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/cuda/launch.h"
 #include "quanta/runtime/recorder.h"
 #include "quanta/runtime/verbose.h"
 
@@ -31,6 +32,14 @@ void allocate(const Tensor& x, Device device) {
   impl.device = device;
   impl.storage = IntrusivePtr<Storage>(new Storage(storage_bytes(impl.dtype, impl.numel), device));
   impl.data = impl.storage->data();
+}
+
+std::string names_of(std::span<const DType> dtypes) {
+  std::string names;
+  for (const DType dtype : dtypes) {
+    names += (names.empty() ? "" : ", ") + std::string(to_string(dtype));
+  }
+  return names;
 }
 
 std::int64_t byte_count(const Tensor& x) {
@@ -89,10 +98,9 @@ void Results::reads_values(std::string_view op, const Tensor& argument) {
 // Operation ------------------------------------------------------------------------------------
 
 std::string_view Operation::cuda(const Arguments&, std::span<const Tensor>) const {
-  throw UnsupportedError(with_module_path(fmt::format(
-      "{}: x: expected a tensor on the CPU, as {} has no kernel for CUDA, got one on a CUDA device",
-      name(), name())));
+  throw InternalError(fmt::format("{}: cuda: expected a kernel for its cuda_dtypes()", name()));
 }
+std::span<const DType> Operation::cuda_dtypes() const noexcept { return {}; }
 
 OpWork Operation::work(const Arguments& in, std::span<const Tensor> out) const {
   OpWork work;
@@ -185,16 +193,10 @@ void set_attribute(Operation& operation, std::string_view name, const Attribute&
 
 void require_tensor(std::string_view op, std::string_view argument, const Tensor& x,
                     std::initializer_list<DType> dtypes) {
-  const auto list = [&] {
-    std::string names;
-    for (const DType dtype : dtypes) {
-      names += (names.empty() ? "" : ", ") + std::string(to_string(dtype));
-    }
-    return names;
-  };
   QUANTA_CHECK(x.defined(), "{}: {}: expected a tensor, got an undefined one", op, argument);
   QUANTA_SUPPORTED(std::find(dtypes.begin(), dtypes.end(), x.dtype()) != dtypes.end(),
-                   "{}: {}: expected {} on the CPU, got {}", op, argument, list(), x.dtype());
+                   "{}: {}: expected {} on the CPU, got {}", op, argument, names_of(dtypes),
+                   x.dtype());
 }
 
 void copy_result(const Tensor& result, const Tensor& out) {
@@ -205,7 +207,7 @@ void copy_result(const Tensor& result, const Tensor& out) {
       result.dtype(), result.sizes(),
       result.is_quantized() ? " (or other quantization parameters)" : "");
   if (result.numel() == 0) return;
-  if (out.is_dense() && result.strides() == out.strides()) {
+  if (out.is_dense() && result.strides() == out.strides() && out.device().is_cpu()) {
     std::memcpy(out.data_ptr(), result.data_ptr(), result.nbytes());
   } else {
     out.copy_(result);
@@ -213,6 +215,23 @@ void copy_result(const Tensor& result, const Tensor& out) {
 }
 
 // run ------------------------------------------------------------------------------------------
+
+namespace {
+
+class RunningScope {
+ public:
+  explicit RunningScope(const Operation& operation) noexcept : outer_(detail::running_operation) {
+    detail::running_operation = &operation;
+  }
+  ~RunningScope() { detail::running_operation = outer_; }
+  RunningScope(const RunningScope&) = delete;
+  RunningScope& operator=(const RunningScope&) = delete;
+
+ private:
+  const Operation* outer_;
+};
+
+}  // namespace
 
 struct Runner {
   // Copies of arguments in the order that the kernel wants.
@@ -254,10 +273,28 @@ struct Runner {
       if (!x->defined()) continue;
       if (is_first) device = x->device();
       is_first = false;
-      QUANTA_CHECK(x->device() == device, "{}: arguments: expected all on one device, got several",
-                   operation.name());
+      if (x->device() != device) [[unlikely]] {
+        throw ArgumentError(with_module_path(
+            fmt::format("{}: arguments: expected all on one device, got {} and {}",
+                        operation.name(), to_string(device), to_string(x->device()))));
+      }
     }
     return device;
+  }
+
+  // Before anything is allocated.
+  static void require_cuda(const Operation& operation, const Arguments& in, const Results& out,
+                           Device device) {
+    const std::span<const DType> dtypes = operation.cuda_dtypes();
+    const DType given = in.size() > 0 ? in[0].dtype() : out[0].dtype();
+    if (std::ranges::find(dtypes, given) != dtypes.end()) return;
+    throw UnsupportedError(with_module_path(
+        dtypes.empty()
+            ? fmt::format("{}: x: expected a tensor on cpu (there is no kernel for CUDA), got one "
+                          "on {}: copy it with cpu()",
+                          operation.name(), to_string(device))
+            : fmt::format("{}: x: expected {} on {}, got {}: copy it with cpu()", operation.name(),
+                          names_of(dtypes), to_string(device), given)));
   }
 
   // Gives memory to the results; whether there is anything to calculate.
@@ -265,7 +302,7 @@ struct Runner {
     if (out.views_) return false;
     bool any = out.empty();
     for (Tensor& x : out) {
-      if (!x.impl()->storage) allocate(x, device);  // the others are changed in place
+      if (!x.impl()->storage) allocate(x, out.place_.value_or(device));  // else in place
       any = any || x.numel() > 0;
     }
     return any;
@@ -273,8 +310,13 @@ struct Runner {
 
   static void calculate(const Operation& operation, const Arguments& in, const Results& out,
                         Device device, OpScope& scope) {
-    scope.kernel(device.type == DeviceType::CUDA ? operation.cuda(in, out.span())
-                                                 : operation.cpu(in, out.span()));
+    if (device.is_cpu()) [[likely]] {
+      scope.kernel(operation.cpu(in, out.span()));
+      return;
+    }
+    scope.kernel(operation.cuda(in, out.span()));
+    // Else the device is still at work, and the time would be that of asking.
+    if (scope.active() || cuda::synchronizes_each_op()) synchronize(device);
   }
 
   static std::uint64_t needed(const Arguments& in) {
@@ -289,9 +331,11 @@ struct Runner {
     for (const Tensor& x : out) autograd::require_changeable(operation.name(), x);
   }
 
-  static void before_writes(const Operation& operation, const Results& out) {
+  static void before_writes(const Operation& operation, const Results& out, Device device) {
     for (const Tensor& x : out) {
       if (!x.impl()->storage) continue;  // a new one
+      QUANTA_CHECK(x.device() == device, "{}: x: expected a tensor on {}, got one on {}",
+                   operation.name(), to_string(device), to_string(x.device()));
       replay::before_write(operation.name(), x);
       x.storage()->bump_version();
     }
@@ -328,6 +372,7 @@ struct Runner {
 
   static void run_unguided(const Operation& operation, const Arguments& in, Results& out) {
     OpScope scope([&] { return operation.name(); });
+    const RunningScope running(operation);
     const std::uint64_t requiring = autograd::is_grad_enabled() ? needed(in) : 0;
     if (requiring != 0) [[unlikely]] {
       if (const auto form = operation.for_gradient(requiring)) {
@@ -355,7 +400,10 @@ struct Runner {
         autograd::throw_not_differentiable(operation.name());
       }
     }
-    const Device device = common_device(operation, in);
+    // One that only changes a tensor in place has no arguments.
+    const Device device =
+        in.size() == 0 && out.in_place_ ? out[0].device() : common_device(operation, in);
+    if (!device.is_cpu() && !out.views_) require_cuda(operation, in, out, device);
     if (requiring == 0 && !replay::is_recording()) [[likely]] {
       if (are_arranged(in, out)) [[likely]] {
         return unattended(operation, in, out, device, scope);
@@ -368,7 +416,7 @@ struct Runner {
 
   static void unattended(const Operation& operation, const Arguments& in, Results& out,
                          Device device, OpScope& scope) {
-    if (out.in_place_) before_writes(operation, out);
+    if (out.in_place_) before_writes(operation, out, device);
     if (allocate_all(out, device)) calculate(operation, in, out, device, scope);
     scope.work([&] { return operation.work(in, out.span()); });
   }
@@ -383,7 +431,7 @@ struct Runner {
       const autograd::NoGradGuard no_grad;
       if (!are_arranged(in, out)) given = arrange(in, out, arranged);
     }
-    if (out.in_place_) before_writes(operation, out);
+    if (out.in_place_) before_writes(operation, out, device);
     {
       const autograd::NoGradGuard no_grad;
       any = allocate_all(out, device);
@@ -404,6 +452,7 @@ struct Runner {
 namespace detail {
 
 thread_local constinit OpGuide* op_guide = nullptr;
+thread_local constinit const Operation* running_operation = nullptr;
 
 void run(const Operation& operation, const Arguments& in, Results& out) {
   Runner::run(operation, in, out);

@@ -98,6 +98,8 @@ class Results {
   /// The kernel wants argument `i` dense in this order; run() copies it where it is not. For the
   /// first kArranged arguments.
   void arrange(std::size_t i, MemoryFormat format);
+  /// The results belong on this device, not on that of the arguments.
+  void place(Device device) noexcept { place_ = device; }
   /// infer() has looked at the values of this argument, so that a recorded call can only be
   /// replayed when they never change.
   void reads_values(std::string_view op, const Tensor& argument);
@@ -129,6 +131,7 @@ class Results {
   bool arranges_ = false;
   bool in_place_ = false;
   bool views_ = false;
+  std::optional<Device> place_;
 };
 
 /// What an operation's gradient is made of.
@@ -193,8 +196,12 @@ class Operation {
   /// name of the kernel that was chosen, which lives as long as the process. Safe from many
   /// threads.
   virtual std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const = 0;
-  /// The same on a CUDA device. Throws UnsupportedError where there is no kernel.
+  /// The same on a CUDA device: called for arguments on one, when the first one's dtype is among
+  /// cuda_dtypes(). What it starts may still run when it returns.
   virtual std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const;
+  /// What the first argument may be on a CUDA device; empty: there is no kernel. A composition says
+  /// what all that it calls takes.
+  virtual std::span<const DType> cuda_dtypes() const noexcept;
 
   /// What there is to do, for rates. By default the bytes of all arguments and results.
   virtual OpWork work(const Arguments& in, std::span<const Tensor> out) const;
@@ -320,6 +327,8 @@ namespace detail {
 void run(const Operation& operation, const Arguments& in, Results& out);
 /// The calling thread's guide, or null.
 extern thread_local constinit OpGuide* op_guide;
+/// The innermost operation that the calling thread runs, or null.
+extern thread_local constinit const Operation* running_operation;
 }  // namespace detail
 
 /// Makes `guide` (or nobody, for null) the guide of the calling thread's operations while it lives.

@@ -197,6 +197,7 @@ std::vector<std::string> quantizer_texts(const QTensor& x) {
 
 std::string to_string(const Tensor& tensor) {
   if (!tensor.defined()) return "tensor(undefined)";
+  if (!tensor.device().is_cpu()) return to_string(tensor.cpu());
   const DType dtype = tensor.dtype();
   std::vector<std::string> suffixes;
   const std::string dtype_text = fmt::format("dtype=torch.{}", torch_name(dtype));

@@ -4,16 +4,12 @@
 #include <cstdint>
 #include <limits>
 
+#include "quanta/runtime/host_device.h"
+
 // The scalar arithmetic of quantization, once: CPU kernels, CUDA kernels and tests include this.
 // Everything here must stay free of dependencies and of fused multiply-adds (the build passes
 // -ffp-contract=off), because results are compared bit by bit. Nothing throws, and
 // many threads may call it at once.
-
-#if defined(__CUDACC__)
-#define QUANTA_HOST_DEVICE __host__ __device__
-#else
-#define QUANTA_HOST_DEVICE
-#endif
 
 namespace quanta::math {
 

@@ -107,7 +107,7 @@ void write_safetensors(const StateDict& tensors, const std::filesystem::path& pa
     sink(std::as_bytes(std::span(&length, 1)));
     sink(std::as_bytes(std::span(text)));
     for (const std::size_t i : order) {
-      const Tensor contiguous = entries[i].tensor.contiguous();
+      const Tensor contiguous = entries[i].tensor.cpu().contiguous();
       sink({static_cast<const std::byte*>(contiguous.data_ptr()), contiguous.nbytes()});
     }
   });

@@ -3,22 +3,16 @@
 #include <utility>
 
 #include "quanta/runtime/allocator.h"
-#include "quanta/runtime/check.h"
+#include "quanta/runtime/cuda/memory.h"
+#include "quanta/runtime/error.h"
 #include "quanta/runtime/recorder.h"
 
 namespace quanta {
 
-std::string to_string(Device device) {
-  if (device.type == DeviceType::CPU) return "cpu";
-  return fmt::format("cuda:{}", device.index);
-}
-
 Storage::Storage(std::size_t bytes, Device device)
     : bytes_(bytes), device_(device), owned_by_allocator_(true) {
-  QUANTA_SUPPORTED(device.type == DeviceType::CPU,
-                   "Tensor: device: expected cpu (the CUDA backend is not built), got {}",
-                   to_string(device));
-  data_ = static_cast<std::byte*>(allocate(bytes));
+  data_ =
+      static_cast<std::byte*>(device.is_cpu() ? allocate(bytes) : cuda::allocate(device, bytes));
   if (replay::detail::noting != nullptr) [[unlikely]]
     replay::note_storage(this);
 }
@@ -48,7 +42,7 @@ void Storage::throw_read_only() {
 
 Storage::~Storage() {
   if (owned_by_allocator_) {
-    deallocate(data_, bytes_);
+    device_.is_cpu() ? deallocate(data_, bytes_) : cuda::deallocate(device_, data_, bytes_);
   } else if (deleter_) {
     deleter_(data_);
   }

@@ -8,6 +8,7 @@
 #include "quanta/runtime/allocator.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/element.h"
+#include "quanta/runtime/operation.h"
 #include "quanta/runtime/recorder.h"
 
 namespace quanta {
@@ -22,6 +23,7 @@ Tensor constant(Tensor x) {
 Tensor make_tensor(IntrusivePtr<Storage> storage, std::byte* data, const Dims& sizes,
                    const Dims& strides, DType dtype) {
   IntrusivePtr<TensorImpl> impl(new TensorImpl);
+  impl->device = storage->device();
   impl->storage = std::move(storage);
   impl->data = data;
   impl->sizes = sizes;
@@ -31,9 +33,9 @@ Tensor make_tensor(IntrusivePtr<Storage> storage, std::byte* data, const Dims& s
   return Tensor(std::move(impl));
 }
 
-Tensor allocate_tensor(const Dims& sizes, DType dtype, MemoryFormat format) {
+Tensor allocate_tensor(const Dims& sizes, DType dtype, MemoryFormat format, Device device) {
   const std::int64_t numel = checked_numel(sizes);
-  IntrusivePtr<Storage> storage(new Storage(storage_bytes(dtype, numel), Device::cpu()));
+  IntrusivePtr<Storage> storage(new Storage(storage_bytes(dtype, numel), device));
   std::byte* data = storage->data();
   return make_tensor(std::move(storage), data, sizes, contiguous_strides(sizes, format), dtype);
 }
@@ -116,10 +118,10 @@ Dims broadcast_sizes(const Dims& lhs, const Dims& rhs, std::string_view op) {
   return result;
 }
 
-Tensor Tensor::empty(const Dims& sizes, DType dtype, MemoryFormat format) {
+Tensor Tensor::empty(const Dims& sizes, DType dtype, MemoryFormat format, Device device) {
   QUANTA_CHECK(!quanta::is_quantized(dtype),
                "Tensor::empty: dtype: expected a plain dtype (use QTensor::empty), got {}", dtype);
-  return allocate_tensor(sizes, dtype, format);
+  return allocate_tensor(sizes, dtype, format, device);
 }
 
 Tensor Tensor::zeros(const Dims& sizes, DType dtype) {
@@ -333,9 +335,18 @@ void Tensor::throw_type_mismatch(ElementKind wanted) const {
                   type, impl_->dtype, element_type(impl_->dtype).name));
 }
 
+void Tensor::throw_not_on_host() const {
+  const Operation* const op = detail::running_operation;
+  throw UnsupportedError(with_module_path(
+      fmt::format("{}: x: expected a tensor on cpu, got {} {} on {}: copy it with cpu()",
+                  op == nullptr ? "Tensor::data" : op->name(), impl_->dtype, impl_->sizes,
+                  to_string(impl_->device))));
+}
+
 double Tensor::item() const {
   replay::check_read("item", *this);
   QUANTA_CHECK(numel() == 1, "Tensor::item: expected one element, got {}", sizes());
+  if (!device().is_cpu()) return cpu().item();
   if (dtype() == DType::Float64) return *data<double>();
   if (dtype() == DType::Int64) return static_cast<double>(*data<std::int64_t>());
   return to_float_vector()[0];

@@ -107,7 +107,8 @@ class Tensor {
 
   /// Uninitialised memory. `dtype` may not be quantized (see QTensor::empty_*).
   static Tensor empty(const Dims& sizes, DType dtype = DType::Float32,
-                      MemoryFormat format = MemoryFormat::Contiguous);
+                      MemoryFormat format = MemoryFormat::Contiguous,
+                      Device device = Device::cpu());
   static Tensor zeros(const Dims& sizes, DType dtype = DType::Float32);
   static Tensor ones(const Dims& sizes, DType dtype = DType::Float32);
   static Tensor full(const Dims& sizes, double value, DType dtype = DType::Float32);
@@ -187,8 +188,16 @@ class Tensor {
 
   // Data -----------------------------------------------------------------------------------
 
+  // The elements of a tensor on the CPU. For one on a CUDA device these throw UnsupportedError, and
+  // name the operation that asked: cpu() copies it.
+
   /// The address of the first element. Write through mutable_data, which counts as a change.
-  void* data_ptr() const noexcept { return impl_->data; }
+  void* data_ptr() const {
+    require_host();
+    return impl_->data;
+  }
+  /// The address of the first element on whatever device; only code of that device can follow it.
+  std::byte* device_ptr() const noexcept { return impl_->data; }
   /// Grows with every write to the storage (mutable_data, copy_, fill_, in-place ops).
   std::uint32_t version() const noexcept { return impl_->storage->version(); }
   /// The elements as T. QUInt8/QUInt4x2 are std::uint8_t, QInt8 std::int8_t, QInt32 std::int32_t,
@@ -200,6 +209,7 @@ class Tensor {
                   "quanta: Tensor::data<T>: no dtype has elements of this type: ask for float, "
                   "double, bool, a signed integer, std::uint8_t or std::uint16_t, without const");
     require_type(size_and_kind<T>());
+    require_host();
     return reinterpret_cast<const T*>(impl_->data);
   }
   /// The same for writing, which counts as a change.
@@ -209,6 +219,7 @@ class Tensor {
                   "quanta: Tensor::mutable_data<T>: no dtype has elements of this type: ask for "
                   "float, double, bool, a signed integer, std::uint8_t or std::uint16_t");
     require_type(size_and_kind<T>());
+    require_host();
     impl_->storage->bump_version();
     return reinterpret_cast<T*>(impl_->data);
   }
@@ -270,6 +281,11 @@ class Tensor {
   Tensor clone(MemoryFormat format = MemoryFormat::Preserve) const;
   /// Another plain dtype (not from or to quantized ones: see quantize_per_tensor, dequantize).
   Tensor to(DType dtype) const;
+  /// Itself when it is on that device, else a copy there, with the same strides where the elements
+  /// lie without gaps. Gradients come back. Throws BackendError for a device that is not there.
+  Tensor to(Device device) const;
+  Tensor cpu() const { return to(Device::cpu()); }
+  Tensor cuda(std::int8_t index = 0) const { return to(Device::cuda(index)); }
   /// Overwrites the elements with those of `src` (broadcast to sizes()). Plain to plain converts;
   /// quantized to quantized of the same dtype and sizes takes over the parameters of `src`;
   /// float to quantized quantizes with this tensor's parameters; quantized to float is refused.
@@ -358,6 +374,11 @@ class Tensor {
     if (!matches_type(wanted)) throw_type_mismatch(wanted);
   }
   bool matches_type(ElementKind wanted) const noexcept;
+  void require_host() const {
+    if (!impl_->device.is_cpu()) [[unlikely]]
+      throw_not_on_host();
+  }
+  [[noreturn]] void throw_not_on_host() const;
   [[noreturn]] void throw_type_mismatch(ElementKind wanted) const;
 
  protected:

@@ -1,0 +1,30 @@
+#pragma once
+
+// Private: what the emulation counts and which of its calls are to fail.
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "quanta/runtime/cuda/emulation.h"
+
+namespace quanta::cuda::emulation {
+
+struct State {
+  std::atomic<std::uint64_t> launches{0};
+  std::atomic<std::uint64_t> allocations{0};
+  std::atomic<std::uint64_t> copies{0};
+  std::atomic<std::uint64_t> bytes_to_device{0};
+  std::atomic<std::uint64_t> bytes_to_host{0};
+  std::atomic<std::uint64_t> bytes_to_shared{0};
+  std::atomic<std::uint64_t> matrix_loads{0};
+  std::atomic<std::uint64_t> matrix_passes{0};
+  std::array<std::atomic<std::uint64_t>, 3> until_failure{};  // by Call
+
+  /// Whether this call is the one that fails.
+  bool fails(Call call) noexcept;
+};
+
+State& shared_state();
+
+}  // namespace quanta::cuda::emulation

@@ -1,0 +1,9 @@
+#pragma once
+
+/// What marks a function that CUDA kernels call as well as the CPU's; nothing for a compiler that
+/// does not know CUDA.
+#if defined(__CUDACC__)
+#define QUANTA_HOST_DEVICE __host__ __device__
+#else
+#define QUANTA_HOST_DEVICE
+#endif

@@ -1,0 +1,53 @@
+#include "support/device_guide.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "quanta/runtime/autograd.h"
+
+namespace quanta::test {
+namespace {
+
+bool asks_for_gradients(const Arguments& in) {
+  return autograd::is_grad_enabled() && std::any_of(in.begin(), in.end(), [](const Tensor* x) {
+           return x->defined() && x->requires_grad();
+         });
+}
+
+bool runs_on_cuda(const Operation& operation, const Arguments& in) {
+  if (in.size() == 0 || !in[0].defined() || operation.name().ends_with('_')) return false;
+  const auto dtypes = operation.cuda_dtypes();
+  return std::ranges::find(dtypes, in[0].dtype()) != dtypes.end() && !asks_for_gradients(in) &&
+         std::all_of(in.begin(), in.end(),
+                     [](const Tensor* x) { return !x->defined() || x->device().is_cpu(); });
+}
+
+}  // namespace
+
+bool DeviceGuide::guide(const Operation& operation, const Arguments& in, Results& out) {
+  if (operation.is_composition()) {
+    // What it calls is guided too.
+    const GuideScope again(this);
+    for (Tensor& x : static_cast<const Composition&>(operation).compose(in)) {
+      out.add_view(std::move(x));
+    }
+    return true;
+  }
+  if (!runs_on_cuda(operation, in)) {
+    ++left_[std::string(operation.name())];
+    return false;
+  }
+  std::vector<Tensor> there;
+  for (const Tensor* x : in) there.push_back(x->defined() ? x->to(device_) : *x);
+  Results results = run_all(operation, there);
+  for (const Tensor& x : results) out.add_view(x.cpu());
+  ++on_device_[std::string(operation.name())];
+  // Copies do not make a test of it.
+  if (operation.name() != "clone" && operation.name() != "to") ++count_;
+  return true;
+}
+
+std::int64_t DeviceGuide::take_count() noexcept { return std::exchange(count_, 0); }
+
+}  // namespace quanta::test
