@@ -56,6 +56,7 @@ void check_equal(std::span<const Tensor> frozen, std::span<const Tensor> eager) 
 // Other values of nearly the same distribution: the elements in reverse, and smaller.
 Tensor other_values(const Tensor& x) {
   if (x.dtype() != DType::Float32 || x.numel() == 0) return x;
+  if (!x.device().is_cpu()) return other_values(x.cpu()).to(x.device());
   const Tensor flat = mul_scalar(x.contiguous().view({x.numel()}), 0.875);
   return flip(flat, {0}).view(x.sizes()).clone(x.suggested_format());
 }
@@ -126,12 +127,13 @@ std::vector<Tensor> unlike_rows(std::span<const Tensor> inputs, const std::vecto
   std::vector<Tensor> result(inputs.begin(), inputs.end());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!is_batched[i] || inputs[i].dtype() != DType::Float32 || batch < 2) continue;
-    result[i] = inputs[i].clone(inputs[i].suggested_format());
+    result[i] = inputs[i].cpu().clone(inputs[i].suggested_format());
     for (std::int64_t row = 1; row < batch; ++row) {
       const double factor = 1.0 - 0.5 * static_cast<double>(row) / static_cast<double>(batch - 1);
       const Tensor part = result[i].narrow(0, row, 1);
       part.copy_(mul_scalar(part, factor));
     }
+    result[i] = result[i].to(inputs[i].device());
   }
   return result;
 }

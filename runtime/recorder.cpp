@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/cuda/copy.h"
 #include "quanta/runtime/detail/state.h"
 #include "quanta/runtime/module_path.h"
 
@@ -86,6 +87,14 @@ struct CopyBytes final : Op<CopyBytes> {
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     std::memcpy(out[0].data_ptr(), in[0].data_ptr(), in[0].nbytes());
     return "copy";
+  }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::copy_same_dtype(out[0], in[0]);
+    return "copy";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override {
+    static constexpr std::array kBytes{DType::UInt8};
+    return kBytes;
   }
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/cuda/launch.h"
 #include "quanta/runtime/detail/path_override.h"
 #include "quanta/runtime/detail/replay_steps.h"
 #include "quanta/runtime/detail/upcoming_memory.h"
@@ -29,6 +30,7 @@ std::size_t written_bytes(const Program& program) {
 
 Tensor tensor_of(const Value& value, IntrusivePtr<Storage> storage, std::byte* begin) {
   IntrusivePtr<TensorImpl> impl(new TensorImpl);
+  impl->device = storage->device();
   impl->storage = std::move(storage);
   impl->data = begin + value.offset;
   impl->sizes = value.sizes;
@@ -45,6 +47,7 @@ struct ReplayPlan::Layout {
   Program program;
   std::vector<Value> inputs;  ///< of the recorded run; offsets are where the elements began
   std::size_t arena_bytes = 0;
+  Device device;  ///< of all its memory
 };
 
 /// Where an input or output lies in this run.
@@ -67,7 +70,7 @@ struct ReplayPlan::Instance {
   std::vector<Moving> in_input, in_output;
 
   explicit Instance(const Layout& layout)
-      : arena(new Storage(std::max<std::size_t>(layout.arena_bytes, 1), Device::cpu())) {
+      : arena(new Storage(std::max<std::size_t>(layout.arena_bytes, 1), layout.device)) {
     for (const PlannedStep& step : layout.program.steps) {
       for (const Value& value : step.inputs) add(layout.program, value);
       for (const Value& value : step.outputs) add(layout.program, value);
@@ -111,9 +114,31 @@ struct ReplayPlan::Instance {
   }
 };
 
+namespace {
+
+// The device of all tensors of a recorded run.
+Device common_device(const Recording& recording, std::span<const Tensor> inputs) {
+  const Device device = inputs.empty() ? Device::cpu() : inputs[0].device();
+  const auto require = [&](const Tensor& x) {
+    QUANTA_SUPPORTED(!x.defined() || x.device() == device,
+                     "freeze: model: expected one that runs on one device (move it with to()), got "
+                     "tensors on {} and {}",
+                     quanta::to_string(device), quanta::to_string(x.device()));
+  };
+  for (const Tensor& x : inputs) require(x);
+  for (const Step& step : recording.steps()) {
+    for (const Tensor& x : step.inputs) require(x);
+    for (const Tensor& x : step.outputs) require(x);
+  }
+  return device;
+}
+
+}  // namespace
+
 ReplayPlan::ReplayPlan(const Recording& recording, std::span<const Tensor> inputs,
                        std::span<const Tensor> outputs) {
   auto layout = std::make_unique<Layout>();
+  layout->device = common_device(recording, inputs);
   Program& program = layout->program;
   program = detail::make_program(recording, inputs, outputs);
   info_.recorded_steps = program.steps.size();
@@ -124,10 +149,8 @@ ReplayPlan::ReplayPlan(const Recording& recording, std::span<const Tensor> input
   layout->arena_bytes = detail::place_buffers(program);
   for (const Tensor& input : inputs) {
     layout->inputs.push_back(
-        {0,
-         static_cast<std::size_t>(static_cast<const std::byte*>(input.data_ptr()) -
-                                  input.storage()->data()),
-         input.sizes(), input.strides(), input.dtype(), input.impl()->quantizer});
+        {0, static_cast<std::size_t>(input.device_ptr() - input.storage()->data()), input.sizes(),
+         input.strides(), input.dtype(), input.impl()->quantizer});
   }
   info_.steps = program.steps.size();
   info_.arena_bytes = layout->arena_bytes;
@@ -165,6 +188,9 @@ void ReplayPlan::check(std::span<const Tensor> inputs) const {
     const Tensor& x = inputs[i];
     const Value& expected = layout_->inputs[i];
     QUANTA_CHECK(x.defined(), "freeze: x: expected a tensor, got an undefined one");
+    QUANTA_CHECK(x.device() == layout_->device,
+                 "freeze: x: expected a tensor on {} as the example was, got one on {}",
+                 quanta::to_string(layout_->device), quanta::to_string(x.device()));
     QUANTA_CHECK(x.dtype() == expected.dtype && x.sizes() == expected.sizes,
                  "freeze: x: expected {} {} as the example was, got {} {} (freeze the network for "
                  "these sizes too)",
@@ -178,10 +204,11 @@ void ReplayPlan::run_steps(Instance& instance) const {
   const Tensor* next = instance.tensors.data();
   const Tensor* const* arguments = instance.arguments.data();
   const std::vector<PlannedStep>& steps = layout_->program.steps;
+  const bool on_cpu = layout_->device.is_cpu();
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const PlannedStep& step = steps[i];
     const PathOverride path(step.path);
-    const quanta::detail::UpcomingMemory upcoming(i + 1 < steps.size()
+    const quanta::detail::UpcomingMemory upcoming(on_cpu && i + 1 < steps.size()
                                                       ? steps[i + 1].operation->weight_memory()
                                                       : std::span<const std::byte>());
     OpScope scope([&] { return step.operation->name(); });
@@ -189,7 +216,12 @@ void ReplayPlan::run_steps(Instance& instance) const {
     arguments += step.is_given.size();
     const std::span<const Tensor> out(next + step.inputs.size(), step.outputs.size());
     next += step.inputs.size() + step.outputs.size();
-    scope.kernel(step.operation->cpu(in, out));
+    if (on_cpu) {
+      scope.kernel(step.operation->cpu(in, out));
+    } else {
+      scope.kernel(step.operation->cuda(in, out));
+      if (scope.active() || cuda::synchronizes_each_op()) synchronize(layout_->device);
+    }
     scope.work([&] { return step.operation->work(in, out); });
   }
 }
@@ -203,7 +235,7 @@ void ReplayPlan::run_between(std::span<const Tensor> inputs, std::span<Place> in
     const Tensor& x = inputs[i];
     // Offsets count from the recorded input's storage.
     const auto place = [&](const Tensor& from) {
-      in_places[i] = {from.storage(), static_cast<std::byte*>(from.data_ptr()) - expected.offset};
+      in_places[i] = {from.storage(), from.device_ptr() - expected.offset};
     };
     if (x.strides() == expected.strides) {
       place(x);
@@ -229,7 +261,7 @@ void ReplayPlan::run_between(std::span<const Tensor> inputs, std::span<Place> in
         if (buffer.number != i) {  // several results in one buffer
           place = out_places[buffer.number];
         } else {
-          place.storage = IntrusivePtr<Storage>(new Storage(buffer.bytes, Device::cpu()));
+          place.storage = IntrusivePtr<Storage>(new Storage(buffer.bytes, layout_->device));
           place.begin = place.storage->data();
         }
         break;

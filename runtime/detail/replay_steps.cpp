@@ -29,12 +29,9 @@ class ProgramBuilder {
 
   Value value(const Tensor& x) {
     const std::byte* begin = x.storage()->data();
-    return {find_buffer(x),
-            static_cast<std::size_t>(static_cast<const std::byte*>(x.data_ptr()) - begin),
-            x.sizes(),
-            x.strides(),
-            x.dtype(),
-            x.impl()->quantizer};
+    return {find_buffer(x), static_cast<std::size_t>(x.device_ptr() - begin),
+            x.sizes(),      x.strides(),
+            x.dtype(),      x.impl()->quantizer};
   }
 
   PlannedStep planned(const Step& step) {
