@@ -10,6 +10,7 @@
 
 #include "quanta/ops/activation/cpu_clamp.h"
 #include "quanta/ops/activation/pointwise.h"
+#include "quanta/ops/detail/look_up.h"
 
 namespace quanta::activation {
 
@@ -32,12 +33,17 @@ struct ClampOperation : Op<Derived> {
     cpu::clamp(in[0], out[0], self().bounds(in[0]));
     return "simd";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::look_up(in[0], out[0], *cpu::clamp_table(in[0].dtype(), self().bounds(in[0])));
+    return "look_up_codes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQ8; }
   PlanUse plan_use(const Arguments& in, std::span<const Tensor>) const override {
     return {.in_place = true, .table = cpu::clamp_table(in[0].dtype(), self().bounds(in[0]))};
   }
   std::shared_ptr<const Operation> with_table(
       std::shared_ptr<const ByteTable> table) const override {
-    return std::make_shared<cpu::LookUp>(std::move(table));
+    return std::make_shared<detail::LookUp>(std::move(table));
   }
   /// The result lies on a bound where x does or is beyond it. It is kept anyway, as the next
   /// operation's argument.

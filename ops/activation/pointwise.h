@@ -13,7 +13,10 @@
 #include "quanta/ops/cpu/code_table.h"
 #include "quanta/ops/cpu/quantized_operands.h"
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/cuda/codes.h"
+#include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/floating.h"
+#include "quanta/ops/detail/look_up.h"
 #include "quanta/ops/detail/pointwise_gradient.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
@@ -182,6 +185,17 @@ struct Pointwise final : Op<Pointwise<F>> {
     }
     return map_floats(function, in[0], out[0]);
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::look_up(in[0], out[0], *code_table(kName, function, in[0], out[0]));
+    return "look_up_codes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override {
+    if constexpr (F::kTakes == Takes::FloatsAndCodes) {
+      return dtypes::kQ8;
+    } else {
+      return {};
+    }
+  }
 
   PlanUse plan_use(const Arguments& in, std::span<const Tensor> out) const override {
     PlanUse use{.in_place = true};
@@ -193,7 +207,7 @@ struct Pointwise final : Op<Pointwise<F>> {
   std::shared_ptr<const Operation> with_table(
       std::shared_ptr<const ByteTable> table) const override {
     if constexpr (F::kTakes == Takes::FloatsAndCodes) {
-      return std::make_shared<cpu::LookUp>(std::move(table));
+      return std::make_shared<detail::LookUp>(std::move(table));
     } else {
       return nullptr;
     }
@@ -252,12 +266,17 @@ struct QuantizedPointwise final : Op<QuantizedPointwise<F>> {
     map_codes(kName, function, in[0], out[0]);
     return "lookup";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::look_up(in[0], out[0], *code_table(kName, function, in[0], out[0]));
+    return "look_up_codes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQ8; }
   PlanUse plan_use(const Arguments& in, std::span<const Tensor> out) const override {
     return {.in_place = true, .table = code_table(kName, function, in[0], out[0])};
   }
   std::shared_ptr<const Operation> with_table(
       std::shared_ptr<const ByteTable> table) const override {
-    return std::make_shared<cpu::LookUp>(std::move(table));
+    return std::make_shared<detail::LookUp>(std::move(table));
   }
   static std::span<const AttributeInfo> attribute_table() {
     static const std::vector<AttributeInfo> table = [] {

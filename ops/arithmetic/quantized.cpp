@@ -11,7 +11,9 @@
 #include "quanta/ops/cpu/elementwise_kernels.h"
 #include "quanta/ops/cpu/quantized_operands.h"
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/cuda/codes.h"
 #include "quanta/ops/detail/dtypes.h"
+#include "quanta/ops/detail/look_up.h"
 #include "quanta/runtime/check.h"
 
 // Sums and products of codes, of two tensors or of one and a number.
@@ -172,6 +174,28 @@ std::string_view run_code_binary(CodeBinary kind, const Tensor& lhs, const Tenso
   }
 }
 
+cuda::CodeBinaryParams combine_params(CodeBinary kind, const Tensor& lhs, const Tensor& rhs,
+                                      const Tensor& out, Relu relu) {
+  const cpu::ScalarQuantizer quantizer(out);
+  const cpu::ScalarDequantizer left(lhs);
+  const cpu::ScalarDequantizer right = dequantizer(rhs, kind == CodeBinary::Sub);
+  const cpu::MulArgs product = mul_args(lhs, rhs, quantizer);
+  cuda::CodeBinaryParams params;
+  cuda::set_places(params, lhs, rhs, out);
+  params.is_product = kind == CodeBinary::Mul;
+  params.lhs_scale = left.scale;
+  params.lhs_offset = left.offset;
+  params.rhs_scale = right.scale;
+  params.rhs_offset = right.offset;
+  params.lhs_zero_point = product.lhs_zero_point;
+  params.rhs_zero_point = product.rhs_zero_point;
+  params.inv_scale = params.is_product ? product.out.inv_scale : quantizer.inv_scale;
+  params.zero_point = quantizer.zero_point;
+  params.low = relu == Relu::Yes ? quantizer.zero_point : quantizer.min;
+  params.high = quantizer.max;
+  return params;
+}
+
 template <CodeBinary kKind, Relu kRelu>
 struct QuantizedBinary final : Op<QuantizedBinary<kKind, kRelu>> {
   static constexpr std::string_view kName =
@@ -190,6 +214,11 @@ struct QuantizedBinary final : Op<QuantizedBinary<kKind, kRelu>> {
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     return run_code_binary(kKind, in[0], in[1], out[0], kRelu);
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::combine_codes(out[0].device(), combine_params(kKind, in[0], in[1], out[0], kRelu));
+    return "combine_codes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQ8; }
   PlanUse plan_use(const Arguments& in, std::span<const Tensor>) const override {
     PlanUse use;
     if (kKind == CodeBinary::Add && in[0].sizes() == in[1].sizes()) {
@@ -329,6 +358,13 @@ struct QuantizedWithNumber final : Op<QuantizedWithNumber<kKind, kRelu>> {
     cpu::map_codes(x, out[0], key(x, step), function(x, step));
     return "lookup";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const NumberStep step = step_for(x);
+    cuda::look_up(x, out[0], cpu::code_table(key(x, step), function(x, step)));
+    return "look_up_codes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQ8; }
   PlanUse plan_use(const Arguments& in, std::span<const Tensor>) const override {
     const Tensor& x = in[0];
     if (x.dtype() == DType::QInt32) return {.in_place = true};
@@ -339,7 +375,7 @@ struct QuantizedWithNumber final : Op<QuantizedWithNumber<kKind, kRelu>> {
   }
   std::shared_ptr<const Operation> with_table(
       std::shared_ptr<const ByteTable> table) const override {
-    return std::make_shared<cpu::LookUp>(std::move(table));
+    return std::make_shared<detail::LookUp>(std::move(table));
   }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{

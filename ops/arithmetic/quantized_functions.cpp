@@ -10,7 +10,9 @@
 #include "quanta/ops/cpu/code_table.h"
 #include "quanta/ops/cpu/quantized_operands.h"
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/cuda/codes.h"
 #include "quanta/ops/detail/dtypes.h"
+#include "quanta/ops/detail/look_up.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/catalogue.h"
 #include "quanta/runtime/quant_math.h"
@@ -121,6 +123,11 @@ struct Neg final : WithOutput<Neg> {
     cpu::map_codes(in[0], out[0], key(in[0]), function(in[0]));
     return "lookup";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::look_up(in[0], out[0], cpu::code_table(key(in[0]), function(in[0])));
+    return "look_up_codes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQ8; }
   PlanUse plan_use(const Arguments& in, std::span<const Tensor>) const override {
     if (in[0].dtype() == DType::QInt32) return {.in_place = true};
     return {
@@ -129,7 +136,7 @@ struct Neg final : WithOutput<Neg> {
   }
   std::shared_ptr<const Operation> with_table(
       std::shared_ptr<const ByteTable> table) const override {
-    return std::make_shared<cpu::LookUp>(std::move(table));
+    return std::make_shared<detail::LookUp>(std::move(table));
   }
 
  private:

@@ -8,6 +8,8 @@
 #include "quanta/ops/cpu/code_table.h"
 #include "quanta/ops/cpu/quantized_operands.h"
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/cuda/codes.h"
+#include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/runtime/autograd.h"
@@ -122,6 +124,13 @@ struct Cat final : Op<Cat> {
     fill_pieces(in, out[0], dim, copy_bits);
     return "copy";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    fill_pieces(in, out[0], dim, [](const Tensor& piece, const Tensor& part) {
+      cuda::copy_same_dtype(part, piece);
+    });
+    return "copy_items";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kPlain; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     const Tensor& gradient = context.grad();
@@ -155,7 +164,9 @@ void requantize_piece(const Tensor& src, const Tensor& dst, const Tensor& out, R
   const Quantizer& from = src.impl()->quantizer;
   const Quantizer& to = out.impl()->quantizer;
   const bool same = from == to;
-  if (same && relu == Relu::No) return copy_bits(src, dst);
+  if (same && relu == Relu::No) {
+    return src.device().is_cuda() ? cuda::copy_same_dtype(dst, src) : copy_bits(src, dst);
+  }
 
   const float scale = static_cast<float>(from.scale);
   const auto zero_point = static_cast<std::int32_t>(from.zero_point);
@@ -183,6 +194,7 @@ void requantize_piece(const Tensor& src, const Tensor& dst, const Tensor& out, R
       to.scale,
       to.zero_point};
   const cpu::CodeTable& table = cpu::code_table(key, function);
+  if (src.device().is_cuda()) return cuda::look_up(src, dst, table);
   for_each_pair<std::uint8_t>(
       src, dst,
       [&](const std::uint8_t* x, std::uint8_t* y, std::int64_t count) {
@@ -221,6 +233,11 @@ struct QuantizedCat final : Op<QuantizedCat<kRelu>> {
     });
     return "lookup";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cpu(in, out);
+    return "look_up_codes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQ8; }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{
         attribute<QuantizedCat, &QuantizedCat::dim>("dim"),

@@ -138,6 +138,18 @@ struct QuantizedConvOperation : Op<Derived> {
         {table.get(), addend});
   }
 
+  /// The same on a CUDA device; `call` but for what the operation knows.
+  std::string_view run_on_cuda(const Tensor& x, const Tensor& out, cuda::ProductCall call) const {
+    const ConvPackedParams::Impl& params = packed->impl();
+    call.qparams = call_qparams(x);
+    call.table = table.get();
+    params.on_cuda.run(x.device(), params.kernel.weight(),
+                       detail::conv_shape(params.geometry, x.sizes()), call, x.device_ptr(),
+                       out.device_ptr());
+    return "multiply_codes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQUInt8; }
+
   std::span<const std::byte> weight_memory() const noexcept override {
     return packed->defined() ? packed->impl().kernel.packed_memory() : std::span<const std::byte>();
   }
@@ -170,6 +182,9 @@ struct QuantizedConv final : QuantizedConvOperation<QuantizedConv> {
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     return run_codes(in[0], out[0], {});
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    return run_on_cuda(in[0], out[0], {.relu = fusion == Fusion::ReLU});
+  }
   std::shared_ptr<const Operation> with_sum(const PlanUse::CodeSum& sum,
                                             const Quantizer& to) const override;
 };
@@ -200,6 +215,21 @@ struct QuantizedConvThenAdd final : QuantizedConvOperation<QuantizedConvThenAdd>
     return run_codes(in[0], out[0],
                      {static_cast<const std::uint8_t*>(in[1].data_ptr()),
                       {left.scale, left.offset, right.scale, right.offset, to_code.args()}});
+  }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const cpu::ScalarDequantizer own(scale, zero_point);
+    const cpu::ScalarDequantizer other(in[1]);
+    const cpu::ScalarQuantizer to_code(sum_scale, sum_zero_point, DType::QUInt8);
+    cuda::ProductCall call{.relu = fusion == Fusion::ReLU};
+    call.addend.codes = reinterpret_cast<const std::uint8_t*>(in[1].device_ptr());
+    call.addend.scale = other.scale;
+    call.addend.offset = other.offset;
+    call.addend.own_scale = own.scale;
+    call.addend.own_offset = own.offset;
+    call.addend.inv_scale = to_code.inv_scale;
+    call.addend.out_zero_point = to_code.zero_point;
+    call.addend.low = sum_relu ? to_code.zero_point : to_code.min;
+    return run_on_cuda(in[0], out[0], call);
   }
   static std::span<const AttributeInfo> attribute_table() {
     using This = QuantizedConvThenAdd;
@@ -253,6 +283,15 @@ struct QuantizedConvAdd final : QuantizedConvOperation<QuantizedConvAdd> {
                        out[0].numel() / shape.out_channels, shape.out_channels, codes);
     if (table != nullptr) cpu::parallel_lookup(codes, codes, out[0].numel(), *table);
     return sums.kernel;
+  }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Quantizer& quantizer = in[1].impl()->quantizer;
+    cuda::ProductCall call{.end = cuda::ProductEnd::Float};
+    if (fusion == Fusion::ReLU) call.function = cuda::ProductFunction::ReLU;
+    call.addend.codes = reinterpret_cast<const std::uint8_t*>(in[1].device_ptr());
+    call.addend.scale = static_cast<float>(quantizer.scale);
+    call.addend.zero_point = static_cast<std::int32_t>(quantizer.zero_point);
+    return run_on_cuda(in[0], out[0], call);
   }
 };
 

@@ -2,14 +2,10 @@
 
 #include <array>
 #include <cstdint>
-#include <memory>
-#include <span>
 #include <string_view>
-#include <utility>
 
 #include "quanta/ops/cpu/lookup.h"
 #include "quanta/ops/cpu/strided_loop.h"
-#include "quanta/runtime/operation.h"
 #include "quanta/runtime/tensor.h"
 
 // Private: functions from codes to codes over whole tensors.
@@ -54,25 +50,6 @@ const CodeTable& code_table(const TableKey& key, Function&& function) {
 
 /// dst = table[src] over all bytes of two dense tensors, in several threads.
 void map_bytes(const Tensor& src, const Tensor& dst, const CodeTable& table);
-
-/// Each byte of x through a table: what a plan makes of functions of one code. Not in the
-/// catalogue, as no user calls it.
-class LookUp final : public Op<LookUp> {
- public:
-  static constexpr std::string_view kName = "look_up";
-  static constexpr ArgumentCount kArguments{1};
-  LookUp() = default;
-  explicit LookUp(std::shared_ptr<const CodeTable> given) : table(std::move(given)) {}
-
-  void infer(const Arguments& in, Results& out) const override;
-  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override;
-  PlanUse plan_use(const Arguments& in, std::span<const Tensor> out) const override;
-  std::shared_ptr<const Operation> with_table(
-      std::shared_ptr<const CodeTable> other) const override;
-  static std::span<const AttributeInfo> attribute_table();
-
-  std::shared_ptr<const CodeTable> table;
-};
 
 /// out = function(x), element by element; both dense, of one memory order and dtype QUInt8, QInt8
 /// (through the table) or QInt32.

@@ -9,6 +9,7 @@
 
 #include "quanta/ops/cpu/gemm/linear_dynamic.h"
 #include "quanta/ops/cpu/gemm/linear_half.h"
+#include "quanta/ops/cuda/int8_weight.h"
 #include "quanta/ops/linear.h"
 #include "quanta/ops/linear_dynamic.h"
 
@@ -16,6 +17,9 @@ namespace quanta::quantized {
 
 struct LinearPackedParams::Impl : cpu::LinearWeight {
   using LinearWeight::LinearWeight;
+
+  /// The weight on CUDA devices.
+  mutable cuda::Int8Weight on_cuda{};
 };
 
 struct LinearPackedParamsFp16::Impl : cpu::HalfLinearWeight {

@@ -99,6 +99,33 @@ struct QuantizedLinear final : Op<QuantizedLinear> {
     return name;
   }
 
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const cpu::LinearInt8& kernel = packed->impl().kernel;
+    const Quantizer& quantizer = in[0].impl()->quantizer;
+    cuda::ProductCall call;
+    call.qparams = {static_cast<float>(quantizer.scale),
+                    static_cast<std::int32_t>(quantizer.zero_point), static_cast<float>(scale),
+                    static_cast<std::int32_t>(zero_point)};
+    call.relu = activation == Activation::ReLU;
+    if (activation == Activation::LeakyReLU) {
+      call.end = cuda::ProductEnd::Float;
+      call.function = cuda::ProductFunction::LeakyReLU;
+      call.negative_slope = static_cast<float>(negative_slope);
+    }
+    call.table = table.get();
+    const cpu::ConvShape shape{.batch = in[0].numel() / kernel.in_features(),
+                               .in_channels = kernel.in_features(),
+                               .out_channels = kernel.out_features()};
+    packed->impl().on_cuda.run(in[0].device(), kernel.weight(), shape, call, in[0].device_ptr(),
+                               out[0].device_ptr());
+    return "multiply_codes";
+  }
+  /// The CPU's tanh is its library's: the device has another one.
+  std::span<const DType> cuda_dtypes() const noexcept override {
+    if (activation == Activation::Tanh) return {};
+    return dtypes::kQUInt8;
+  }
+
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
     return linear_work(in[0], out[0], packed->weight().nbytes());
   }

@@ -8,6 +8,7 @@
 
 #include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/dtype.h"
+#include "quanta/runtime/host_device.h"
 
 namespace quanta::cpu {
 
@@ -29,7 +30,7 @@ struct PoolAxis {
   std::int64_t dilation = 1;
   bool adaptive = false;
 
-  PoolWindow window(std::int64_t position) const noexcept {
+  QUANTA_HOST_DEVICE PoolWindow window(std::int64_t position) const noexcept {
     if (adaptive) {
       const std::int64_t begin = position * input / output;
       const std::int64_t end = ceil_div((position + 1) * input, output);

@@ -28,26 +28,30 @@ struct PoolTaps {
   std::int64_t height_count = 0;
   std::int64_t width_count = 0;
 
-  std::int64_t count() const noexcept { return depth_count * height_count * width_count; }
-  std::int64_t padded() const noexcept { return d.padded * h.padded * w.padded; }
+  QUANTA_HOST_DEVICE std::int64_t count() const noexcept {
+    return depth_count * height_count * width_count;
+  }
+  QUANTA_HOST_DEVICE std::int64_t padded() const noexcept { return d.padded * h.padded * w.padded; }
 };
 
-inline std::int64_t count_taps(const PoolWindow& window, std::int64_t dilation) noexcept {
+QUANTA_HOST_DEVICE inline std::int64_t count_taps(const PoolWindow& window,
+                                                  std::int64_t dilation) noexcept {
   // Divisions are slow, and this one is taken for each output pixel.
   const std::int64_t length = window.end - window.begin;
   return dilation == 1 ? length : ceil_div(length, dilation);
 }
 
 /// The elements that windows reach along `axis`, from the begin of the left padding on.
-inline std::int64_t plane_line_length(const PoolAxis& axis) noexcept {
+QUANTA_HOST_DEVICE inline std::int64_t plane_line_length(const PoolAxis& axis) noexcept {
   if (axis.adaptive) return axis.input;
   return axis.padding + std::max(axis.input, (axis.output - 1) * axis.stride - axis.padding +
                                                  (axis.kernel - 1) * axis.dilation + 1);
 }
 
 /// `pixel` elements lie between neighbours along the width.
-inline PoolTaps pool_taps(const PoolGeometry& geometry, const PoolWindow& d, const PoolWindow& h,
-                          const PoolWindow& w, std::int64_t pixel) noexcept {
+QUANTA_HOST_DEVICE inline PoolTaps pool_taps(const PoolGeometry& geometry, const PoolWindow& d,
+                                             const PoolWindow& h, const PoolWindow& w,
+                                             std::int64_t pixel) noexcept {
   const auto& axes = geometry.axes;
   const std::int64_t row = axes[2].input * pixel;
   const std::int64_t plane = axes[1].input * row;
@@ -78,7 +82,7 @@ struct PoolRow {
 
 /// What max pooling starts from: never wins, and is the answer where there is nothing.
 template <typename T>
-constexpr T pool_lowest() noexcept {
+QUANTA_HOST_DEVICE constexpr T pool_lowest() noexcept {
   if constexpr (std::is_floating_point_v<T>) {
     return -std::numeric_limits<T>::infinity();
   } else {
@@ -88,7 +92,7 @@ constexpr T pool_lowest() noexcept {
 
 /// Calls body(element) for each tap in order.
 template <typename T, typename Body>
-inline void for_each_tap(const T* src, const PoolTaps& taps, Body&& body) {
+QUANTA_HOST_DEVICE inline void for_each_tap(const T* src, const PoolTaps& taps, Body&& body) {
   const T* depth = src + taps.first;
   for (std::int64_t d = 0; d < taps.depth_count; ++d, depth += taps.depth_step) {
     const T* height = depth;
@@ -100,7 +104,7 @@ inline void for_each_tap(const T* src, const PoolTaps& taps, Body&& body) {
 }
 
 template <typename T>
-inline T max_of_taps(const T* src, const PoolTaps& taps) {
+QUANTA_HOST_DEVICE inline T max_of_taps(const T* src, const PoolTaps& taps) {
   T best = pool_lowest<T>();
   for_each_tap(src, taps, [&](T value) {
     if constexpr (std::is_floating_point_v<T>) {
@@ -112,7 +116,8 @@ inline T max_of_taps(const T* src, const PoolTaps& taps) {
   return best;
 }
 
-inline std::int64_t divisor_of(const AverageRule& rule, const PoolTaps& taps) noexcept {
+QUANTA_HOST_DEVICE inline std::int64_t divisor_of(const AverageRule& rule,
+                                                  const PoolTaps& taps) noexcept {
   switch (rule.divisor) {
     case AverageDivisor::PaddedWindow:
       return taps.padded();
@@ -125,15 +130,15 @@ inline std::int64_t divisor_of(const AverageRule& rule, const PoolTaps& taps) no
 }
 
 /// torch multiplies by the reciprocal, in float32.
-inline float reciprocal(std::int64_t divisor) noexcept {
+QUANTA_HOST_DEVICE inline float reciprocal(std::int64_t divisor) noexcept {
   // No element and no divisor: the mean of nothing is the zero point.
   return divisor == 0 ? 0.0F : 1.0F / static_cast<float>(divisor);
 }
 
 /// The rounded mean of `count` codes whose sum is `sum`.
 template <typename T>
-inline T average_code(std::int64_t sum, std::int64_t count, float inverse_divisor,
-                      const AverageRule& rule) {
+QUANTA_HOST_DEVICE inline T average_code(std::int64_t sum, std::int64_t count,
+                                         float inverse_divisor, const AverageRule& rule) {
   constexpr float kMin = std::numeric_limits<T>::min();
   constexpr float kMax = std::numeric_limits<T>::max();
   const auto zero_point = static_cast<float>(rule.zero_point);
@@ -154,7 +159,8 @@ inline T average_code(std::int64_t sum, std::int64_t count, float inverse_diviso
 }
 
 template <typename T>
-inline T average_of_taps(const T* src, const PoolTaps& taps, const AverageRule& rule) {
+QUANTA_HOST_DEVICE inline T average_of_taps(const T* src, const PoolTaps& taps,
+                                            const AverageRule& rule) {
   const std::int64_t divisor = divisor_of(rule, taps);
   if constexpr (std::is_floating_point_v<T>) {
     T sum = 0;

@@ -6,10 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/spatial.h"
 #include "quanta/ops/pooling/cpu_kernels.h"
+#include "quanta/ops/pooling/cuda_kernels.h"
 #include "quanta/ops/pooling/families.h"
 #include "quanta/ops/pooling/gradient.h"
 #include "quanta/runtime/autograd.h"
@@ -224,6 +226,15 @@ struct Pool : Op<Derived> {
     const Tensor x = layout == PoolLayout::Contiguous ? in[0].contiguous() : in[0];
     return derived().pool(geometry(x.sizes(), layout), x, out[0]);
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const PoolLayout layout = layout_of(in[0], spatial);
+    const Tensor x = layout == PoolLayout::Contiguous ? in[0].contiguous() : in[0];
+    cuda::PoolParams params;
+    params.geometry = geometry(x.sizes(), layout);
+    params.x = x.device_ptr();
+    params.y = out[0].device_ptr();
+    return derived().pool_on_cuda(params, x);
+  }
 
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     const Tensor result = derived().back(context);
@@ -264,6 +275,16 @@ struct MaximumPool : Pool<Derived> {
   std::string_view pool(const PoolGeometry& geometry, const Tensor& x, const Tensor& out) const {
     return cpu::max_pool(geometry, code_type(x.dtype()), x.data_ptr(), out.data_ptr());
   }
+  std::string_view pool_on_cuda(cuda::PoolParams& params, const Tensor& x) const {
+    params.dtype = code_type(x.dtype());
+    cuda::pool_largest(x.device(), params);
+    return "pool_largest";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override {
+    static constexpr std::array kTypes{DType::QUInt8,  DType::QInt8, DType::QInt32,
+                                       DType::Float32, DType::UInt8, DType::Int8};
+    return kTypes;
+  }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(1); }
   Tensor back(const autograd::BackwardContext& context) const {
     const Tensor x = context.input(0);
@@ -285,6 +306,15 @@ struct AveragePool : Pool<Derived> {
     }
     return cpu::avg_pool(geometry, rule, x.dtype(), x.data_ptr(), out.data_ptr());
   }
+  std::string_view pool_on_cuda(cuda::PoolParams& params, const Tensor& x) const {
+    params.rule = static_cast<const Derived&>(*this).rule(params.geometry.layout);
+    params.rule.zero_point = static_cast<std::int32_t>(x.impl()->quantizer.zero_point);
+    params.dtype = x.dtype();
+    cuda::pool_average(x.device(), params);
+    return "pool_average";
+  }
+  /// Sums of floats would depend on their order.
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQ8; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
   Tensor back(const autograd::BackwardContext& context) const {
     const PoolLayout layout = layout_of(context.grad(), this->spatial);

@@ -6,7 +6,10 @@
 
 #include "quanta/ops/cpu/code_table.h"
 #include "quanta/ops/cpu/elementwise_kernels.h"
+#include "quanta/ops/cuda/codes.h"
+#include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
+#include "quanta/ops/detail/look_up.h"
 #include "quanta/ops/quantize/cpu_codes.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
@@ -40,6 +43,14 @@ struct Quantization : Op<Derived> {
     cpu::quantize_tensor(in[0], out[0]);
     return "simd";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::quantize_tensor(in[0], out[0]);
+    return "quantize_floats";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override {
+    if (is_sub_byte(static_cast<const Derived&>(*this).dtype)) return {};
+    return dtypes::kFloat;
+  }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
 };
 
@@ -63,7 +74,7 @@ struct QuantizePerTensor final : Quantization<QuantizePerTensor> {
   }
   std::shared_ptr<const Operation> with_codes(
       std::shared_ptr<const ByteTable> table) const override {
-    return std::make_shared<cpu::LookUp>(std::move(table));
+    return std::make_shared<detail::LookUp>(std::move(table));
   }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{
@@ -76,7 +87,7 @@ struct QuantizePerTensor final : Quantization<QuantizePerTensor> {
 
 template <typename T>
 std::vector<T> copy_values(const Tensor& x, DType dtype) {
-  const Tensor converted = x.to(dtype).contiguous();
+  const Tensor converted = x.to(dtype).contiguous().cpu();
   const T* data = converted.data<T>();
   return {data, data + converted.numel()};
 }
@@ -179,6 +190,8 @@ struct QuantizePerTensorDynamic final : Quantization<QuantizePerTensorDynamic> {
     out[0].copy_(in[0]);
     return "cast";
   }
+  /// The range is looked for on the CPU.
+  std::span<const DType> cuda_dtypes() const noexcept override { return {}; }
   GradientUse gradient_use(std::uint64_t) const override {
     return is_cast() ? GradientUse::of(0) : GradientUse::none();
   }
@@ -225,6 +238,11 @@ struct Dequantize final : Op<Dequantize> {
     cpu::dequantize_tensor(in[0], out[0]);
     return "simd";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::dequantize_tensor(in[0], out[0]);
+    return "dequantize_codes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQ; }
   PlanUse plan_use(const Arguments& in, std::span<const Tensor>) const override {
     return {.role = is_per_channel(in[0].impl()->quantizer.scheme) ? PlanUse::Role::Other
                                                                    : PlanUse::Role::Dequantize};
@@ -260,6 +278,10 @@ struct IntRepr final : Op<IntRepr> {
     copy_result(QTensor(in[0]).int_repr_view(), out[0]);
     return "copy";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    return cpu(in, out);
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQuantized; }
 };
 
 // Scales and zero points given as tensors.

@@ -82,6 +82,16 @@ std::string dtypes_of(const OperationEntry& row) {
   return text;
 }
 
+std::string cuda_dtypes_of(const OperationEntry& row) {
+  std::string text;
+  for (const DType dtype : row.dtypes) {
+    if (!row.takes_on_cuda(dtype)) continue;
+    text += text.empty() ? "" : ", ";
+    text += torch_name(dtype);
+  }
+  return text.empty() ? "-" : text;
+}
+
 /// Whether the first argument gets a gradient, where it is floating at all.
 std::string gradient_of(const OperationEntry& row) {
   const auto floating = std::ranges::find_if(row.dtypes, is_floating_point);
@@ -126,15 +136,18 @@ std::string operations_to_markdown() {
       "\n## Operations\n\n"
       "The catalogue (`quanta/ops/catalogue.h`), {} operations: where each is declared, the "
       "dtypes\n"
-      "of its first argument, whether that gets a gradient, the settings that files and printed\n"
-      "plans name, and the test of its values. `tests/ops/catalogue_test.cpp` tests all of them:\n"
+      "of its first argument, those of them that CUDA devices have a kernel for, whether it gets "
+      "a\n"
+      "gradient, the settings that files and printed plans name, and the test of its values.\n"
+      "`tests/ops/catalogue_test.cpp` tests all of them:\n"
       "recorded and replayed, differentiated, empty, strided, with wrong arguments.\n\n"
-      "| operation | declared in | dtypes | gradient | settings | test |\n"
-      "|---|---|---|---|---|---|\n",
+      "| operation | declared in | dtypes | on CUDA | gradient | settings | test |\n"
+      "|---|---|---|---|---|---|---|\n",
       operations().entries().size());
   for (const OperationEntry& row : operations().entries()) {
-    out += fmt::format("| {} | {} | {} | {} | {} | {} |\n", row.name, row.header.substr(7),
-                       dtypes_of(row), gradient_of(row), settings_of(row), test_of(row));
+    out += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", row.name, row.header.substr(7),
+                       dtypes_of(row), cuda_dtypes_of(row), gradient_of(row), settings_of(row),
+                       test_of(row));
   }
   return out;
 }

@@ -1,0 +1,258 @@
+#include "quanta/ops/cuda/int8_product.h"
+
+#include "quanta/runtime/cuda/simt.h"
+#include "quanta/runtime/quant_math.h"
+
+namespace quanta::cuda {
+namespace {
+
+// Where a row of the tile begins in the input, before padding and taps.
+struct RowPlace {
+  std::int64_t image = 0;  // offset of the image
+  int at[3] = {0, 0, 0};   // output position times stride, less padding (transposed: plus padding)
+  int real = 0;            // whether there is such a pixel
+};
+
+// Four channels' codes at once need vectors of 4 bytes.
+SIMT_DEVICE std::uint8_t end_as_codes(const ProductParams& p, std::int32_t sum, int channel,
+                                      std::int64_t at) {
+  std::int32_t code = math::requantize(sum, p.bias[channel], p.bias_factor, p.multiplier[channel],
+                                       p.zero_point, p.low, 255);
+  const ProductAddend& addend = p.addend;
+  if (addend.codes != nullptr) {
+    const float own = math::dequantize_fused(code, addend.own_scale, addend.own_offset);
+    const float other = math::dequantize_fused(addend.codes[at], addend.scale, addend.offset);
+    code = math::quantize(own + other, addend.inv_scale, addend.out_zero_point, addend.low, 255);
+  }
+  return static_cast<std::uint8_t>(code);
+}
+
+SIMT_DEVICE std::uint8_t end_as_float(const ProductParams& p, std::int32_t sum, int channel,
+                                      std::int64_t at) {
+  float value = static_cast<float>(sum) * p.multiplier[channel];
+  if (p.bias != nullptr) value = value + p.bias[channel];
+  if (p.addend.codes != nullptr) {
+    value = value + math::dequantize(p.addend.codes[at], p.addend.scale, p.addend.zero_point);
+  }
+  if (p.function == ProductFunction::ReLU) {
+    value = value > 0.0F ? value : 0.0F;
+  } else if (p.function == ProductFunction::LeakyReLU) {
+    value = value > 0.0F ? value : value * p.negative_slope;
+  }
+  return static_cast<std::uint8_t>(math::quantize(value, p.inv_scale, p.zero_point, 0, 255));
+}
+
+template <int kPiece>
+struct MultiplyCodes {
+  static constexpr const char* kName = "multiply_codes";
+  static constexpr int kRows = ProductParams::kRows;
+  static constexpr int kColumns = ProductParams::kColumns;
+  static constexpr int kDepth = ProductParams::kDepth;
+  static constexpr int kThreads = 128;  // four warps, each of 32 x 32 sums
+  static constexpr int kStages = 4;
+  static constexpr int kStageBytes = (kRows + kColumns) * kDepth;
+  static constexpr int kPitch = kColumns + 4;  // of the sums in shared memory
+  static constexpr int kPipeBytes = kStages * kStageBytes;
+  static constexpr int kSumBytes = kRows * kPitch * 4;
+  static constexpr int kWorkBytes = kPipeBytes > kSumBytes ? kPipeBytes : kSumBytes;
+  static constexpr int kShared = kWorkBytes + kRows * static_cast<int>(sizeof(RowPlace));
+  static constexpr bool kTogether = true;
+  using Params = ProductParams;
+
+  // Chunks of 16 bytes change places from row to row, so that the eight rows of a matrix lie in
+  // different banks.
+  static SIMT_DEVICE int swizzled(int row, int chunk) {
+    return row * kDepth + ((chunk ^ ((row >> 1) & 3)) << 4);
+  }
+
+  // Where a thread stands along the depth: the channel, and the tap that it belongs to.
+  struct Tap {
+    int channel;
+    int at[3];
+    int part;
+    SIMT_DEVICE void advance(const Params& p, int channels) {
+      channel += channels;
+      while (channel >= p.group_channels) {
+        channel -= p.group_channels;
+        if (++at[2] < p.kernel[2]) continue;
+        at[2] = 0;
+        if (++at[1] < p.kernel[1]) continue;
+        at[1] = 0;
+        if (++at[0] < p.kernel[0]) continue;
+        at[0] = 0;
+        ++part;
+      }
+    }
+  };
+
+  static SIMT_DEVICE void place_rows(const Params& p, RowPlace* places, std::int64_t first) {
+    for (int row = simt::thread(); row < kRows; row += kThreads) {
+      RowPlace place;
+      std::int64_t pixel = first + row;
+      place.real = pixel < p.pixels ? 1 : 0;
+      if (place.real == 0) pixel = 0;
+      for (int d = 2; d >= 0; --d) {
+        const int position = static_cast<int>(pixel % p.out[d]);
+        pixel /= p.out[d];
+        place.at[d] =
+            p.transposed ? position + p.padding[d] : position * p.stride[d] - p.padding[d];
+      }
+      place.image = pixel * p.in[0] * p.in[1] * p.in[2] * p.channels;
+      places[row] = place;
+    }
+  }
+
+  // The input that a tap of a row reads, or null beyond the image.
+  static SIMT_DEVICE const std::uint8_t* source(const Params& p, const RowPlace& place,
+                                                const Tap& tap, int first_channel) {
+    if (place.real == 0 || tap.part >= p.parts) return nullptr;
+    std::int64_t pixel = 0;
+    for (int d = 0; d < 3; ++d) {
+      int position = place.at[d] + tap.at[d] * p.dilation[d];
+      if (p.transposed) {
+        position = place.at[d] - tap.at[d] * p.dilation[d];
+        if (position < 0 || position % p.stride[d] != 0) return nullptr;
+        position /= p.stride[d];
+      }
+      if (position < 0 || position >= p.in[d]) return nullptr;
+      pixel = pixel * p.in[d] + position;
+    }
+    return p.x + place.image + pixel * p.channels + first_channel + tap.channel;
+  }
+
+  static SIMT_DEVICE void run(const Params& p, unsigned char* shared) {
+    const int t = simt::thread();
+    const int lane = t % 32;
+    const int warp = t / 32;
+    const int group = simt::block_z();
+    const std::int64_t first_pixel = static_cast<std::int64_t>(simt::block_x()) * kRows;
+    const int first_column = simt::block_y() * kColumns;
+    auto* places = reinterpret_cast<RowPlace*>(shared + kWorkBytes);
+    place_rows(p, places, first_pixel);
+    simt::sync();
+
+    constexpr int kPieces = kDepth / kPiece;  // of a row
+    constexpr int kRowsAtOnce = kThreads / kPieces;
+    const int piece = t % kPieces;
+    Tap tap{0, {0, 0, 0}, 0};
+    tap.advance(p, piece * kPiece);
+    const int padded_columns = (p.columns + kColumns - 1) / kColumns * kColumns;
+    const std::int8_t* const weights =
+        p.w + (static_cast<std::int64_t>(group) * padded_columns + first_column) * p.depth;
+    const int steps = p.depth / kDepth;
+    const auto load = [&](int step, int stage) {
+      unsigned char* a = shared + stage * kStageBytes;
+      unsigned char* b = a + kRows * kDepth;
+      for (int row = t / kPieces; row < kRows; row += kRowsAtOnce) {
+        const std::uint8_t* from = source(p, places[row], tap, group * p.group_channels);
+        if (from == nullptr) from = p.pad;
+        unsigned char* to = a + swizzled(row, piece * kPiece / 16) + piece * kPiece % 16;
+        if constexpr (kPiece == 1) {
+          *to = *from;
+        } else {
+          simt::copy_async<kPiece>(to, from);
+        }
+      }
+      for (int i = t; i < kColumns * 4; i += kThreads) {
+        simt::copy_async<16>(
+            b + swizzled(i / 4, i % 4),
+            weights + static_cast<std::int64_t>(i / 4) * p.depth + step * kDepth + i % 4 * 16);
+      }
+      tap.advance(p, kDepth);
+    };
+
+    std::int32_t sums[2][4][4] = {};
+    for (int i = 0; i < kStages - 1; ++i) {
+      if (i < steps) load(i, i);
+      simt::commit();
+    }
+    const int warp_row = warp % 2 * 32;
+    const int warp_column = warp / 2 * 32;
+    for (int step = 0; step < steps; ++step) {
+      simt::wait<kStages - 2>();
+      simt::sync();
+      if (step + kStages - 1 < steps) load(step + kStages - 1, (step + kStages - 1) % kStages);
+      simt::commit();
+      const unsigned char* a = shared + step % kStages * kStageBytes;
+      const unsigned char* b = a + kRows * kDepth;
+      for (int half = 0; half < 2; ++half) {
+        std::uint32_t left[2][4];
+        std::uint32_t right[4][2];
+        for (int i = 0; i < 2; ++i) {
+          simt::load_matrix_x4(left[i],
+                               a + swizzled(warp_row + i * 16 + lane % 16, half * 2 + lane / 16));
+        }
+        for (int j = 0; j < 2; ++j) {
+          std::uint32_t both[4];
+          simt::load_matrix_x4(both, b + swizzled(warp_column + j * 16 + lane % 8 + lane / 16 * 8,
+                                                  half * 2 + lane / 8 % 2));
+          right[j * 2][0] = both[0];
+          right[j * 2][1] = both[1];
+          right[j * 2 + 1][0] = both[2];
+          right[j * 2 + 1][1] = both[3];
+        }
+        simt::multiply_u8s8(sums, left, right);
+      }
+    }
+    simt::wait<0>();
+    simt::sync();
+    store(p, shared, sums, warp_row, warp_column, lane);
+  }
+
+  // The sums go through shared memory, so that neighbours in memory are written by neighbours.
+  static SIMT_DEVICE void store(const Params& p, unsigned char* shared,
+                                const std::int32_t (&sums)[2][4][4], int warp_row, int warp_column,
+                                int lane) {
+    auto* all = reinterpret_cast<std::int32_t*>(shared);
+    for (int i = 0; i < 2; ++i) {
+      for (int j = 0; j < 4; ++j) {
+        for (int e = 0; e < 4; ++e) {
+          const int row = warp_row + i * 16 + lane / 4 + e / 2 * 8;
+          all[row * kPitch + warp_column + j * 8 + lane % 4 * 2 + e % 2] = sums[i][j][e];
+        }
+      }
+    }
+    simt::sync();
+    const std::int64_t first_pixel = static_cast<std::int64_t>(simt::block_x()) * kRows;
+    const int first_column = simt::block_y() * kColumns;
+    for (int i = simt::thread(); i < kRows * kColumns; i += kThreads) {
+      const int row = i / kColumns;
+      const int column = first_column + i % kColumns;
+      const std::int64_t pixel = first_pixel + row;
+      if (pixel >= p.pixels || column >= p.columns) continue;
+      const int channel = simt::block_z() * p.columns + column;
+      const std::int64_t at = pixel * p.groups * p.columns + channel;
+      const std::int32_t sum = all[row * kPitch + i % kColumns] + p.compensation[channel];
+      if (p.end == ProductEnd::Sums) {
+        static_cast<std::int32_t*>(p.y)[at] = sum;
+        continue;
+      }
+      const std::uint8_t code = p.end == ProductEnd::Codes ? end_as_codes(p, sum, channel, at)
+                                                           : end_as_float(p, sum, channel, at);
+      static_cast<std::uint8_t*>(p.y)[at] = p.has_table ? p.table[code] : code;
+    }
+  }
+};
+
+}  // namespace
+
+namespace QUANTA_SIMT_BACKEND {
+
+void multiply_codes(Device device, const ProductParams& params) {
+  const simt::Grid grid{(params.pixels + ProductParams::kRows - 1) / ProductParams::kRows,
+                        (params.columns + ProductParams::kColumns - 1) / ProductParams::kColumns,
+                        params.groups};
+  switch (params.piece) {
+    case 16:
+      return simt::launch<MultiplyCodes<16>>(device, grid, params);
+    case 8:
+      return simt::launch<MultiplyCodes<8>>(device, grid, params);
+    case 4:
+      return simt::launch<MultiplyCodes<4>>(device, grid, params);
+    default:
+      return simt::launch<MultiplyCodes<1>>(device, grid, params);
+  }
+}
+
+}  // namespace QUANTA_SIMT_BACKEND
+}  // namespace quanta::cuda

@@ -1,0 +1,170 @@
+#include "quanta/ops/cuda/int8_weight.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/ceil_div.h"
+
+namespace quanta::cuda {
+namespace {
+
+// Calls with other quantization parameters that a weight remembers.
+constexpr std::size_t kMostTerms = 8;
+
+std::int64_t taps_of(const cpu::ConvShape& shape) {
+  return shape.kernel[0] * shape.kernel[1] * shape.kernel[2];
+}
+
+template <typename T>
+Buffer upload(Device device, const std::vector<T>& values) {
+  return {device, values.data(), values.size() * sizeof(T)};
+}
+
+int to_int(std::int64_t value) {
+  QUANTA_SUPPORTED(value <= (std::int64_t{1} << 30),
+                   "conv: x: expected sizes up to 2^30 on a CUDA device, got {}", value);
+  return static_cast<int>(value);
+}
+
+// How many bytes of a pixel's channels can be copied at once.
+int piece_of(const cpu::ConvShape& shape, const void* x) {
+  const std::int64_t group_channels = shape.in_channels / shape.groups;
+  for (const int piece : {16, 8, 4}) {
+    const bool is_aligned = reinterpret_cast<std::uintptr_t>(x) % static_cast<unsigned>(piece) == 0;
+    if (shape.in_channels % piece == 0 && group_channels % piece == 0 && is_aligned) return piece;
+  }
+  return 1;
+}
+
+}  // namespace
+
+Int8Weight::Packed Int8Weight::pack(Device device, const cpu::QuantizedWeight& weight,
+                                    const cpu::ConvShape& shape) {
+  const std::int64_t taps = taps_of(shape);
+  const std::int64_t channels = shape.in_channels / shape.groups;
+  const std::int64_t columns = shape.out_channels / shape.groups;
+  const std::int64_t padded = round_up(columns, std::int64_t{ProductParams::kColumns});
+  Packed result;
+  result.parts = weight.has_zero_points() ? 2 : 1;
+  const std::int64_t one = taps * channels;
+  const std::int64_t depth = round_up(one * result.parts, std::int64_t{ProductParams::kDepth});
+  result.depth = to_int(depth);
+  result.channel_sums.assign(static_cast<std::size_t>(shape.out_channels), 0);
+  std::vector<std::int8_t> codes(static_cast<std::size_t>(shape.groups * padded * depth));
+  const std::int8_t* from = weight.codes();
+  const std::vector<std::int64_t>& zero_points = weight.zero_points();
+  for (std::int64_t g = 0; g < shape.groups; ++g) {
+    for (std::int64_t n = 0; n < columns; ++n) {
+      const std::int64_t out = g * columns + n;
+      const std::int64_t zero_point =
+          zero_points[zero_points.size() == 1 ? 0 : static_cast<std::size_t>(out)];
+      std::int8_t* row = codes.data() + (g * padded + n) * depth;
+      for (std::int64_t tap = 0; tap < taps; ++tap) {
+        for (std::int64_t c = 0; c < channels; ++c) {
+          // torch's order: [O, C/groups, taps], transposed [C, O/groups, taps].
+          const std::int64_t at = shape.transposed ? ((g * channels + c) * columns + n) * taps + tap
+                                                   : (out * channels + c) * taps + tap;
+          const std::int64_t value = from[at] - zero_point;  // -255..255
+          const std::int64_t first = std::clamp<std::int64_t>(value, -128, 127);
+          row[tap * channels + c] = static_cast<std::int8_t>(first);
+          if (result.parts == 2) {
+            row[one + tap * channels + c] = static_cast<std::int8_t>(value - first);
+          }
+          result.channel_sums[static_cast<std::size_t>(out)] += value;
+        }
+      }
+    }
+  }
+  result.codes = upload(device, codes);
+  return result;
+}
+
+std::shared_ptr<const Int8Weight::Terms> Int8Weight::make_terms(Device device,
+                                                                const cpu::QuantizedWeight& weight,
+                                                                const Packed& packed,
+                                                                const ProductCall& call) {
+  auto terms = std::make_shared<Terms>();
+  const cpu::CallQParams& qparams = call.qparams;
+  terms->qparams = qparams;
+  terms->end = call.end;
+  terms->pad = upload(
+      device, std::vector<std::uint8_t>(16, static_cast<std::uint8_t>(qparams.src_zero_point)));
+  std::vector<std::int32_t> compensation;
+  for (const std::int64_t sum : packed.channel_sums) {
+    compensation.push_back(static_cast<std::int32_t>(-qparams.src_zero_point * sum));
+  }
+  terms->compensation = upload(device, compensation);
+  if (call.end == ProductEnd::Codes) {
+    terms->multiplier = upload(device, weight.multipliers(qparams));
+    const cpu::BiasTerms bias = weight.bias_terms(qparams.src_scale);
+    terms->bias = upload(device, bias.bias);
+    terms->bias_factor = bias.factor;
+    terms->has_bias = true;
+  } else {
+    terms->multiplier = upload(device, weight.sum_scales(qparams.src_scale));
+    terms->has_bias = weight.has_bias();
+    if (terms->has_bias) terms->bias = upload(device, weight.real_bias(qparams.src_scale));
+  }
+  return terms;
+}
+
+void Int8Weight::run(Device device, const cpu::QuantizedWeight& weight, const cpu::ConvShape& shape,
+                     const ProductCall& call, const void* x, void* y) {
+  ProductParams params;
+  std::shared_ptr<const Terms> terms;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto known = devices_.find(device.index);
+    if (known == devices_.end()) {
+      OnDevice made{pack(device, weight, shape), {}};
+      devices_.emplace(device.index, std::move(made));
+    }
+    OnDevice& on_device = devices_.at(device.index);
+    for (const auto& entry : on_device.terms) {
+      if (entry->qparams == call.qparams && entry->end == call.end) terms = entry;
+    }
+    if (terms == nullptr) {
+      terms = make_terms(device, weight, on_device.packed, call);
+      if (on_device.terms.size() == kMostTerms) on_device.terms.erase(on_device.terms.begin());
+      on_device.terms.push_back(terms);
+    }
+    params.w = on_device.packed.codes.as<std::int8_t>();
+    params.depth = on_device.packed.depth;
+    params.parts = on_device.packed.parts;
+  }
+  params.x = static_cast<const std::uint8_t*>(x);
+  params.y = y;
+  params.pad = terms->pad.as<std::uint8_t>();
+  params.pixels = shape.batch * shape.out[0] * shape.out[1] * shape.out[2];
+  for (int d = 0; d < 3; ++d) {
+    params.in[d] = to_int(shape.in[d]);
+    params.out[d] = to_int(shape.out[d]);
+    params.kernel[d] = to_int(shape.kernel[d]);
+    params.stride[d] = to_int(shape.stride[d]);
+    params.padding[d] = to_int(shape.padding[d]);
+    params.dilation[d] = to_int(shape.dilation[d]);
+  }
+  params.transposed = shape.transposed;
+  params.groups = to_int(shape.groups);
+  params.channels = to_int(shape.in_channels);
+  params.group_channels = to_int(shape.in_channels / shape.groups);
+  params.columns = to_int(shape.out_channels / shape.groups);
+  params.piece = piece_of(shape, x);
+  params.end = call.end;
+  params.function = call.function;
+  params.negative_slope = call.negative_slope;
+  params.compensation = terms->compensation.as<std::int32_t>();
+  params.multiplier = terms->multiplier.as<float>();
+  params.bias = terms->has_bias ? terms->bias.as<float>() : nullptr;
+  params.bias_factor = terms->bias_factor;
+  params.inv_scale = 1.0F / call.qparams.dst_scale;
+  params.zero_point = call.qparams.dst_zero_point;
+  params.low = call.relu ? call.qparams.dst_zero_point : 0;
+  params.addend = call.addend;
+  params.has_table = call.table != nullptr;
+  if (call.table != nullptr) std::copy(call.table->begin(), call.table->end(), params.table);
+  multiply_codes(device, params);
+}
+
+}  // namespace quanta::cuda

@@ -1,0 +1,66 @@
+#pragma once
+
+// Private: a quantized weight on CUDA devices.
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "quanta/ops/cpu/conv_shape.h"
+#include "quanta/ops/cpu/gemm/quantized_weight.h"
+#include "quanta/ops/cuda/int8_product.h"
+#include "quanta/runtime/cuda/memory.h"
+
+namespace quanta::cuda {
+
+/// How the sums of one call end.
+struct ProductCall {
+  cpu::CallQParams qparams{};
+  ProductEnd end = ProductEnd::Codes;
+  bool relu = false;  ///< ProductEnd::Codes: none below the zero point
+  ProductFunction function = ProductFunction::None;
+  float negative_slope = 0.0F;
+  ProductAddend addend{};
+  const std::array<std::uint8_t, 256>* table = nullptr;
+};
+
+/// The packed weight of a convolution or linear layer on each device that it is used on: made when
+/// an input first comes from there. Safe from many threads.
+class Int8Weight {
+ public:
+  /// y = the convolution of the codes x, of these sizes; both channels-last on `device`. `weight`
+  /// and the shape but for sizes of the image are the same in all calls.
+  void run(Device device, const cpu::QuantizedWeight& weight, const cpu::ConvShape& shape,
+           const ProductCall& call, const void* x, void* y);
+
+ private:
+  struct Packed {
+    Buffer codes;
+    int depth = 0;
+    int parts = 1;
+    std::vector<std::int64_t> channel_sums;  // of w - (zero point of w)
+  };
+  // What depends on the quantization parameters of a call.
+  struct Terms {
+    cpu::CallQParams qparams;
+    ProductEnd end = ProductEnd::Codes;
+    Buffer pad, compensation, multiplier, bias;
+    float bias_factor = 1.0F;
+    bool has_bias = false;
+  };
+  struct OnDevice {
+    Packed packed;
+    std::vector<std::shared_ptr<const Terms>> terms;  // the latest calls', oldest first
+  };
+  static Packed pack(Device device, const cpu::QuantizedWeight& weight,
+                     const cpu::ConvShape& shape);
+  static std::shared_ptr<const Terms> make_terms(Device device, const cpu::QuantizedWeight& weight,
+                                                 const Packed& packed, const ProductCall& call);
+
+  std::mutex mutex_;
+  std::map<std::int8_t, OnDevice> devices_;
+};
+
+}  // namespace quanta::cuda

@@ -1,0 +1,199 @@
+#include <doctest/doctest.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "quanta/ops/arithmetic_quantized.h"
+#include "quanta/ops/conv.h"
+#include "quanta/ops/linear.h"
+#include "quanta/ops/quantize.h"
+#include "quanta/runtime/cuda/emulation.h"
+#include "quanta/runtime/error.h"
+#include "quanta/runtime/random.h"
+#include "support/device_guide.h"
+
+// Convolutions and linear layers of codes: on the device as on the CPU, to the last bit.
+
+namespace quanta {
+namespace {
+
+using cuda::emulation::Schedule;
+
+const Device kDevice = Device::cuda_emulated();
+
+QTensor random_codes(const Dims& sizes, DType dtype, std::int64_t zero_point,
+                     Generator& generator) {
+  return quantize_per_tensor(randn(sizes, generator), 0.02, zero_point, dtype);
+}
+
+QTensor random_weight(const Dims& sizes, std::int64_t axis, Generator& generator) {
+  const Tensor values = randn(sizes, generator);
+  const bool with_zero_points = generator.integer(0, 2) == 0;
+  const std::int64_t channels = sizes[static_cast<std::size_t>(axis)];
+  if (generator.integer(0, 1) == 0) {
+    return quantize_per_tensor(values, 0.03, with_zero_points ? generator.integer(-20, 20) : 0,
+                               DType::QInt8);
+  }
+  const Tensor scales = Tensor::empty({channels});
+  const Tensor zero_points = Tensor::zeros({channels}, DType::Int64);
+  for (std::int64_t n = 0; n < channels; ++n) {
+    scales.mutable_data<float>()[n] = 0.01F + 0.001F * static_cast<float>(n % 7);
+    if (with_zero_points)
+      zero_points.mutable_data<std::int64_t>()[n] = generator.integer(-128, 127);
+  }
+  return quantize_per_channel(values, scales, zero_points, axis, DType::QInt8);
+}
+
+template <typename T, std::size_t kCount>
+T pick(Generator& generator, const T (&values)[kCount]) {
+  return values[static_cast<std::size_t>(
+      generator.integer(0, static_cast<std::int64_t>(kCount) - 1))];
+}
+
+struct ScheduleScope {
+  ScheduleScope(Schedule schedule, std::uint64_t seed) {
+    cuda::emulation::set_schedule(schedule, seed);
+  }
+  ~ScheduleScope() { cuda::emulation::set_schedule(Schedule::Lockstep, 0); }
+};
+
+// Any convolution: rank, groups, strides, dilations, paddings, zero points, transposed or not.
+void check_random_conv(Generator& generator) {
+  const std::int64_t spatial = pick(generator, {1, 2, 2, 2, 3});
+  const bool transposed = generator.integer(0, 4) == 0;
+  const std::int64_t channels[] = {1, 2, 3, 4, 5, 8, 13, 16, 17, 24, 32, 40, 48};
+  std::int64_t in = pick(generator, channels);
+  std::int64_t out = pick(generator, channels);
+  std::int64_t groups = 1;
+  const std::int64_t kind = generator.integer(0, 3);
+  if (kind == 0) groups = out = in;  // depthwise
+  if (kind == 1) {
+    groups = generator.integer(2, 4);
+    in = groups * pick(generator, {1, 4, 5, 8, 16});
+    out = groups * generator.integer(1, 9);
+  }
+  ConvTransposeOptions options;
+  options.groups = groups;
+  Dims sizes{generator.integer(1, 2), in};
+  Dims weight_sizes = transposed ? Dims{in, out / groups} : Dims{out, in / groups};
+  Dims stride, padding, dilation;
+  for (std::int64_t d = 0; d < spatial; ++d) {
+    const std::int64_t kernel = generator.integer(1, 4);
+    weight_sizes.push_back(kernel);
+    stride.push_back(generator.integer(1, 3));
+    dilation.push_back(generator.integer(1, 2));
+    padding.push_back(generator.integer(0, kernel / 2));
+    sizes.push_back(generator.integer((kernel - 1) * dilation.back() + 1, 11));
+  }
+  options.stride = stride;
+  options.padding = padding;
+  options.dilation = dilation;
+  if (transposed && groups > 1) {
+    weight_sizes[1] = out / groups;
+  }
+  QTensor x = random_codes(sizes, DType::QUInt8, generator.integer(0, 255), generator);
+  const QTensor weight = transposed && groups > 1
+                             ? random_codes(weight_sizes, DType::QInt8, 0, generator)
+                             : random_weight(weight_sizes, transposed ? 1 : 0, generator);
+  const Tensor bias = generator.integer(0, 2) == 0 ? Tensor() : randn({out}, generator);
+  const auto packed =
+      transposed ? quantized::ConvPackedParams::transposed(weight, bias, options, spatial)
+                 : quantized::ConvPackedParams(weight, bias,
+                                               ConvOptions{options.stride, options.padding,
+                                                           options.dilation, options.groups},
+                                               spatial);
+  const bool relu = generator.integer(0, 1) == 0;
+  const std::int64_t zero_point = generator.integer(0, 255);
+  const auto call = [&](const QTensor& input) {
+    return relu ? quantized::conv_relu(input, packed, 0.05, zero_point)
+                : quantized::conv(input, packed, 0.05, zero_point);
+  };
+  const QTensor expected = call(x);
+  CAPTURE(sizes);
+  CAPTURE(weight_sizes);
+  CAPTURE(groups);
+  CAPTURE(transposed);
+  CHECK(call(QTensor(x.to(kDevice))).cpu().equal(expected));
+  if (transposed) return;
+  const QTensor addend =
+      random_codes(expected.sizes(), DType::QUInt8, generator.integer(0, 255), generator);
+  const auto added = [&](const QTensor& input, const QTensor& other) {
+    return relu ? quantized::conv_add_relu(input, other, packed, 0.05, zero_point)
+                : quantized::conv_add(input, other, packed, 0.05, zero_point);
+  };
+  CHECK(added(QTensor(x.to(kDevice)), QTensor(addend.to(kDevice))).cpu().equal(added(x, addend)));
+}
+
+}  // namespace
+
+TEST_CASE("cuda products: any convolution, in several orders of threads") {
+  Generator generator(2026);
+  for (int round = 0; round < 40; ++round) {
+    const ScheduleScope scope(round % 2 == 0 ? Schedule::Lockstep : Schedule::Greedy,
+                              static_cast<std::uint64_t>(round / 2));
+    check_random_conv(generator);
+  }
+}
+
+TEST_CASE("cuda products: several tiles of rows and columns") {
+  Generator generator(7);
+  const QTensor x = random_codes({2, 32, 9, 11}, DType::QUInt8, 100, generator);
+  const QTensor weight = random_weight({130, 32, 3, 3}, 0, generator);
+  const quantized::ConvPackedParams packed(weight, randn({130}, generator),
+                                           ConvOptions{.padding = {1}}, 2);
+  cuda::emulation::reset_counters();
+  const QTensor got = quantized::conv(QTensor(x.to(kDevice)), packed, 0.1, 20);
+  CHECK(got.cpu().equal(quantized::conv(x, packed, 0.1, 20)));
+  // No two rows of a matrix in one bank.
+  const auto counters = cuda::emulation::counters();
+  CHECK(counters.matrix_loads > 0);
+  CHECK(counters.matrix_passes == counters.matrix_loads);
+}
+
+TEST_CASE("cuda products: linear layers and what may follow them") {
+  Generator generator(5);
+  for (int round = 0; round < 12; ++round) {
+    const std::int64_t in = pick(generator, {1, 3, 16, 50, 64, 100});
+    const std::int64_t out = pick(generator, {1, 7, 64, 70});
+    const QTensor x = random_codes({generator.integer(1, 70), in}, DType::QUInt8,
+                                   generator.integer(0, 255), generator);
+    const quantized::LinearPackedParams packed(random_weight({out, in}, 0, generator),
+                                               randn({out}, generator));
+    const QTensor there(x.to(kDevice));
+    CHECK(quantized::linear(there, packed, 0.05, 3)
+              .cpu()
+              .equal(quantized::linear(x, packed, 0.05, 3)));
+    CHECK(quantized::linear_relu(there, packed, 0.05, 30)
+              .cpu()
+              .equal(quantized::linear_relu(x, packed, 0.05, 30)));
+    CHECK(quantized::linear_leaky_relu(there, packed, 0.05, 30, 0.2)
+              .cpu()
+              .equal(quantized::linear_leaky_relu(x, packed, 0.05, 30, 0.2)));
+    CHECK_THROWS_AS(quantized::linear_tanh(there, packed, 0.01, 128), UnsupportedError);
+  }
+}
+
+TEST_CASE("cuda products: nothing to do, and many threads on one weight") {
+  Generator generator(5);
+  const quantized::LinearPackedParams packed(random_weight({8, 16}, 0, generator), {});
+  const QTensor none = random_codes({0, 16}, DType::QUInt8, 3, generator);
+  CHECK(quantized::linear(QTensor(none.to(kDevice)), packed, 0.05, 3).sizes() == Dims{0, 8});
+  const QTensor x = random_codes({5, 16}, DType::QUInt8, 3, generator);
+  const QTensor expected = quantized::linear(x, packed, 0.05, 3);
+  std::vector<std::thread> threads;
+  std::vector<int> right(8, 0);
+  for (std::size_t t = 0; t < right.size(); ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 5; ++i) {
+        right[t] += quantized::linear(QTensor(x.to(kDevice)), packed, 0.05, 3).cpu().equal(expected)
+                        ? 1
+                        : 0;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const int count : right) CHECK(count == 5);
+}
+
+}  // namespace quanta

@@ -1,0 +1,75 @@
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "quanta/fusion/freeze.h"
+#include "quanta/fusion/quantize.h"
+#include "quanta/nn/models/fashion.h"
+#include "quanta/ops/quantize.h"
+#include "quanta/runtime/error.h"
+#include "quanta/runtime/random.h"
+
+// Whole networks on the device: the same program, the same codes.
+
+namespace quanta {
+namespace {
+
+const Device kDevice = Device::cuda_emulated();
+
+template <typename Network>
+void check_network(std::uint64_t seed) {
+  manual_seed(seed);
+  Network network;
+  network.eval();
+  Generator generator(seed);
+  std::vector<Tensor> batches;
+  for (int i = 0; i < 2; ++i) batches.push_back(randn({2, 1, 28, 28}, generator));
+  Network int8 = quantize(network, batches[0], batches);
+  const Tensor x = randn({1, 1, 28, 28}, generator);
+  const Tensor expected = int8(x);
+  int8.to(kDevice);
+  const Tensor got = int8(x.to(kDevice));
+  CHECK(got.device() == kDevice);
+  CHECK(got.cpu().equal(expected));
+  // A plan keeps its memory there.
+  const auto frozen = freeze(int8, x.to(kDevice));
+  for (int run = 0; run < 2; ++run) CHECK(frozen(x.to(kDevice)).cpu().equal(expected));
+  CHECK_THROWS_AS(frozen(x), ArgumentError);
+  // And back.
+  int8.to(Device::cpu());
+  CHECK(int8(x).equal(expected));
+}
+
+}  // namespace
+
+TEST_CASE("cuda networks: a residual network gives the CPU's codes") {
+  check_network<nn::models::FashionResNet>(1);
+}
+
+TEST_CASE("cuda networks: inverted residuals give the CPU's codes") {
+  check_network<nn::models::FashionMobileNet>(2);
+}
+
+TEST_CASE("cuda networks: parameters move with the module, tied ones stay tied") {
+  struct Tied : nn::Module {
+    nn::Child<nn::Linear> first, second;
+    Tied() {
+      register_module("first", first, {.in_features = 3, .out_features = 3});
+      register_module("second", second, {.in_features = 3, .out_features = 3});
+      second->weight = first->weight;
+    }
+    Tensor forward(const Tensor& x) const override { return second(first(x)); }
+  };
+  Tied network;
+  const Tensor before = network.first->weight;
+  network.to(kDevice);
+  CHECK(before.device().is_cpu());
+  for (const auto& [path, tensor] : network.named_parameters()) CHECK(tensor.device() == kDevice);
+  CHECK(network.first->weight.is_same(network.second->weight));
+  // A float layer has no kernel there yet, and says so.
+  CHECK_THROWS_AS(network(Tensor::ones({1, 3}).to(kDevice)), UnsupportedError);
+  network.to(Device::cpu());
+  CHECK(network.first->weight.equal(before));
+}
+
+}  // namespace quanta
