@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,6 +22,7 @@
 #include "registry.h"
 #include "report.h"
 #include "suite.h"
+#include "support/device_guide.h"
 
 namespace quanta::conform {
 namespace {
@@ -112,7 +114,8 @@ CaseResult run_case(const Suite& suite, std::size_t index, const Options& option
   return result;
 }
 
-SuiteReport run_suite(const Suite& suite, const Options& options) {
+SuiteReport run_suite(const Suite& suite, const Options& options, test::DeviceGuide& guide,
+                      std::int64_t& cases_on_device) {
   SuiteReport report;
   report.name = suite.name();
   IntegerHash hash;
@@ -122,6 +125,7 @@ SuiteReport run_suite(const Suite& suite, const Options& options) {
     const std::string op = suite.op(i);
     if (!options.only.empty() && op != options.only) continue;
     const CaseResult result = run_case(suite, i, options, hash);
+    if (guide.take_count() > 0) ++cases_on_device;
     report.add(op, result.outcome, result.comparison);
     const bool failed = result.outcome == Outcome::Failed;
     if (failed || options.verbose) {
@@ -136,15 +140,35 @@ SuiteReport run_suite(const Suite& suite, const Options& options) {
   return report;
 }
 
+Device chosen_device(const std::string& text) {
+  const Device device = Device::parse(text);
+  return text == "cuda" && !cuda_is_available() ? Device::cuda_emulated() : device;
+}
+
+void print_device_use(Device device, const test::DeviceGuide& guide, std::int64_t cases) {
+  const auto print_calls = [](const std::map<std::string, std::int64_t>& calls) {
+    for (const auto& [name, count] : calls) fmt::print("  {} {}\n", count, name);
+  };
+  fmt::print("\n{} cases ran operations on {} ({}); calls there:\n", cases, to_string(device),
+             device_name(device));
+  print_calls(guide.on_device());
+  fmt::print("calls that stayed on the CPU:\n");
+  print_calls(guide.left());
+}
+
 int run(const Options& options) {
   if (options.list_isa) {
     for (const std::string& name : usable_isa_names()) fmt::print("{}\n", name);
     return 0;
   }
   hold_isa_down(options.isa);
+  const Device device = chosen_device(options.device);
+  test::DeviceGuide guide(device);
+  const GuideScope scope(device.is_cpu() ? nullptr : &guide);
   std::vector<SuiteReport> reports;
+  std::int64_t cases_on_device = 0;
   for (const std::string& path : options.suites) {
-    const SuiteReport report = run_suite(Suite::read(path), options);
+    const SuiteReport report = run_suite(Suite::read(path), options, guide, cases_on_device);
     if (!options.summary) print_table(report);
     if (options.dump_hash) fmt::print("hash {} {}\n\n", report.name, report.hash);
     std::fflush(stdout);
@@ -159,6 +183,7 @@ int run(const Options& options) {
   }
   if (options.summary || reports.size() > 1) print_summary(reports);
   const Counts total = total_of(reports);
+  if (device.is_cuda()) print_device_use(device, guide, cases_on_device);
   if (!options.only.empty() && total.cases == 0) {
     fmt::print(stderr, "quanta-conform: --only: no case with op '{}' in these suites\n",
                options.only);
@@ -196,7 +221,9 @@ int main(int argc, char** argv) {
                "Of cases with gradients, compare what forward gives and nothing else");
   app.add_option("--only", options.only,
                  "Only cases of this op; of --onnx, with this in their name");
-  app.add_option("--device", options.device, "Where to run")->check(CLI::IsMember({"cpu"}));
+  app.add_option("--device", options.device,
+                 "Where to run what has a kernel there: cpu, cuda (without a GPU the emulated "
+                 "device), cuda:0, cuda:emulated");
   app.add_option("--isa", options.isa, "Use no instructions beyond these")
       ->check(CLI::IsMember(quanta::conform::isa_names()));
   app.add_flag("--dump-hash", options.dump_hash,
