@@ -142,11 +142,8 @@ const DepthwiseWeights& ConvInt8::depthwise_weights() const {
 std::shared_ptr<const ConvInt8::Plan> ConvInt8::plan(const ConvShape& shape,
                                                      const CallQParams& qparams,
                                                      SumOutput output) const {
-  const Key key{shape.batch,
-                {shape.in[0], shape.in[1], shape.in[2]},
-                qparams,
-                output,
-                threads_for(multiply_adds(shape))};
+  const Key key{shape.batch, {shape.in[0], shape.in[1], shape.in[2]}, qparams,
+                output,      threads_for(multiply_adds(shape)),       running_code()};
   return plans_.get(key, [&] { return make_plan(shape, key); });
 }
 

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "quanta/ops/conv/cpu_depthwise.h"
+#include "quanta/ops/cpu/features.h"
 #include "quanta/ops/cpu/gemm/conv_exact.h"
 #include "quanta/ops/cpu/gemm/int8_plan.h"
 #include "quanta/ops/cpu/gemm/int8_sums.h"
@@ -45,6 +46,7 @@ class ConvInt8 {
     CallQParams qparams;
     SumOutput output;
     int threads;
+    Code code;  ///< tests hold kernels down to less than what a plan was made for
     bool operator==(const Key&) const = default;
   };
   struct Plan;

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string_view>
 
+#include "quanta/ops/cpu/features.h"
 #include "quanta/ops/cpu/gemm/conv_exact.h"
 #include "quanta/ops/cpu/gemm/int8_plan.h"
 #include "quanta/ops/cpu/gemm/int8_sums.h"
@@ -38,6 +39,7 @@ class LinearInt8 {
     CallQParams qparams;
     SumOutput output;
     int threads;
+    Code code;  ///< tests hold kernels down to less than what a plan was made for
     bool operator==(const Key&) const = default;
   };
 
