@@ -13,7 +13,6 @@ struct RowPlace {
   int real = 0;            // whether there is such a pixel
 };
 
-// Four channels' codes at once need vectors of 4 bytes.
 SIMT_DEVICE std::uint8_t end_as_codes(const ProductParams& p, std::int32_t sum, int channel,
                                       std::int64_t at) {
   std::int32_t code = math::requantize(sum, p.bias[channel], p.bias_factor, p.multiplier[channel],
@@ -41,6 +40,90 @@ SIMT_DEVICE std::uint8_t end_as_float(const ProductParams& p, std::int32_t sum, 
   }
   return static_cast<std::uint8_t>(math::quantize(value, p.inv_scale, p.zero_point, 0, 255));
 }
+
+// Writes what becomes of a sum; `at` is its place in the result.
+SIMT_DEVICE void store_sum(const ProductParams& p, std::int32_t sum, int channel, std::int64_t at) {
+  sum += p.compensation[channel];
+  if (p.end == ProductEnd::Sums) {
+    static_cast<std::int32_t*>(p.y)[at] = sum;
+    return;
+  }
+  const std::uint8_t code = p.end == ProductEnd::Codes ? end_as_codes(p, sum, channel, at)
+                                                       : end_as_float(p, sum, channel, at);
+  static_cast<std::uint8_t*>(p.y)[at] = p.has_table ? p.table[code] : code;
+}
+
+// The place of an output pixel, which there is.
+SIMT_DEVICE RowPlace place_of(const ProductParams& p, std::int64_t pixel) {
+  RowPlace place;
+  place.real = 1;
+  for (int d = 2; d >= 0; --d) {
+    const int position = static_cast<int>(pixel % p.out[d]);
+    pixel /= p.out[d];
+    place.at[d] = p.transposed ? position + p.padding[d] : position * p.stride[d] - p.padding[d];
+  }
+  place.image = pixel * p.in[0] * p.in[1] * p.in[2] * p.channels;
+  return place;
+}
+
+// The offset of the input pixel that a tap reads, in elements from x; -1 beyond the image.
+SIMT_DEVICE std::int64_t source_offset(const ProductParams& p, const RowPlace& place,
+                                       const int (&tap)[3]) {
+  std::int64_t pixel = 0;
+  for (int d = 0; d < 3; ++d) {
+    int position = place.at[d] + tap[d] * p.dilation[d];
+    if (p.transposed) {
+      position = place.at[d] - tap[d] * p.dilation[d];
+      if (position < 0 || position % p.stride[d] != 0) return -1;
+      position /= p.stride[d];
+    }
+    if (position < 0 || position >= p.in[d]) return -1;
+    pixel = pixel * p.in[d] + position;
+  }
+  return place.image + pixel * p.channels;
+}
+
+// Depthwise convolutions and their like: a tile would be zeros for the most part. Each thread
+// calculates one sum; neighbours are channels of one pixel.
+struct MultiplyFew {
+  static constexpr const char* kName = "multiply_few_codes";
+  static constexpr int kThreads = 256;
+  static constexpr int kShared = 0;
+  static constexpr bool kTogether = false;
+  using Params = ProductParams;
+
+  static SIMT_DEVICE void run(const Params& p, unsigned char*) {
+    const std::int64_t i = simt::global_thread();
+    const int channels = p.groups * p.columns;
+    if (i >= p.pixels * channels) return;
+    const int channel = static_cast<int>(i % channels);
+    const int group = channel / p.columns;
+    const RowPlace place = place_of(p, i / channels);
+    const int padded_columns = (p.columns + ProductParams::kColumns - 1) / ProductParams::kColumns *
+                               ProductParams::kColumns;
+    const std::int64_t row =
+        static_cast<std::int64_t>(group) * padded_columns + channel % p.columns;
+    const std::int8_t* w = p.w + row * p.depth;
+    const std::int32_t zero_point = p.pad[0];
+    std::int32_t sum = 0;
+    for (int part = 0; part < p.parts; ++part) {
+      int tap[3];
+      for (tap[0] = 0; tap[0] < p.kernel[0]; ++tap[0]) {
+        for (tap[1] = 0; tap[1] < p.kernel[1]; ++tap[1]) {
+          for (tap[2] = 0; tap[2] < p.kernel[2]; ++tap[2]) {
+            const std::int64_t from = source_offset(p, place, tap);
+            for (int c = 0; c < p.group_channels; ++c, ++w) {
+              const std::int32_t x =
+                  from < 0 ? zero_point : p.x[from + group * p.group_channels + c];
+              sum += x * *w;
+            }
+          }
+        }
+      }
+    }
+    store_sum(p, sum, channel, i);
+  }
+};
 
 template <int kPiece>
 struct MultiplyCodes {
@@ -87,17 +170,9 @@ struct MultiplyCodes {
 
   static SIMT_DEVICE void place_rows(const Params& p, RowPlace* places, std::int64_t first) {
     for (int row = simt::thread(); row < kRows; row += kThreads) {
-      RowPlace place;
-      std::int64_t pixel = first + row;
+      const std::int64_t pixel = first + row;
+      RowPlace place = place_of(p, pixel < p.pixels ? pixel : 0);
       place.real = pixel < p.pixels ? 1 : 0;
-      if (place.real == 0) pixel = 0;
-      for (int d = 2; d >= 0; --d) {
-        const int position = static_cast<int>(pixel % p.out[d]);
-        pixel /= p.out[d];
-        place.at[d] =
-            p.transposed ? position + p.padding[d] : position * p.stride[d] - p.padding[d];
-      }
-      place.image = pixel * p.in[0] * p.in[1] * p.in[2] * p.channels;
       places[row] = place;
     }
   }
@@ -106,18 +181,8 @@ struct MultiplyCodes {
   static SIMT_DEVICE const std::uint8_t* source(const Params& p, const RowPlace& place,
                                                 const Tap& tap, int first_channel) {
     if (place.real == 0 || tap.part >= p.parts) return nullptr;
-    std::int64_t pixel = 0;
-    for (int d = 0; d < 3; ++d) {
-      int position = place.at[d] + tap.at[d] * p.dilation[d];
-      if (p.transposed) {
-        position = place.at[d] - tap.at[d] * p.dilation[d];
-        if (position < 0 || position % p.stride[d] != 0) return nullptr;
-        position /= p.stride[d];
-      }
-      if (position < 0 || position >= p.in[d]) return nullptr;
-      pixel = pixel * p.in[d] + position;
-    }
-    return p.x + place.image + pixel * p.channels + first_channel + tap.channel;
+    const std::int64_t from = source_offset(p, place, tap.at);
+    return from < 0 ? nullptr : p.x + from + first_channel + tap.channel;
   }
 
   static SIMT_DEVICE void run(const Params& p, unsigned char* shared) {
@@ -222,14 +287,7 @@ struct MultiplyCodes {
       if (pixel >= p.pixels || column >= p.columns) continue;
       const int channel = simt::block_z() * p.columns + column;
       const std::int64_t at = pixel * p.groups * p.columns + channel;
-      const std::int32_t sum = all[row * kPitch + i % kColumns] + p.compensation[channel];
-      if (p.end == ProductEnd::Sums) {
-        static_cast<std::int32_t*>(p.y)[at] = sum;
-        continue;
-      }
-      const std::uint8_t code = p.end == ProductEnd::Codes ? end_as_codes(p, sum, channel, at)
-                                                           : end_as_float(p, sum, channel, at);
-      static_cast<std::uint8_t*>(p.y)[at] = p.has_table ? p.table[code] : code;
+      store_sum(p, all[row * kPitch + i % kColumns], channel, at);
     }
   }
 };
@@ -239,6 +297,11 @@ struct MultiplyCodes {
 namespace QUANTA_SIMT_BACKEND {
 
 void multiply_codes(Device device, const ProductParams& params) {
+  constexpr int kFew = 4;
+  if (params.columns <= kFew && params.group_channels <= kFew) {
+    const std::int64_t sums = params.pixels * params.groups * params.columns;
+    return simt::launch<MultiplyFew>(device, simt::grid_for(sums), params);
+  }
   const simt::Grid grid{(params.pixels + ProductParams::kRows - 1) / ProductParams::kRows,
                         (params.columns + ProductParams::kColumns - 1) / ProductParams::kColumns,
                         params.groups};

@@ -5,6 +5,9 @@
 #include "quanta/fusion/freeze.h"
 #include "quanta/fusion/quantize.h"
 #include "quanta/nn/models/fashion.h"
+#include "quanta/nn/models/mobilenet_v2.h"
+#include "quanta/nn/models/mobilenet_v3.h"
+#include "quanta/nn/models/resnet.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
@@ -17,24 +20,25 @@ namespace {
 const Device kDevice = Device::cuda_emulated();
 
 template <typename Network>
-void check_network(std::uint64_t seed) {
-  manual_seed(seed);
-  Network network;
+void check_network(Network network, std::int64_t channels, std::int64_t size,
+                   bool with_plan = true) {
   network.eval();
-  Generator generator(seed);
+  Generator generator(3);
   std::vector<Tensor> batches;
-  for (int i = 0; i < 2; ++i) batches.push_back(randn({2, 1, 28, 28}, generator));
+  for (int i = 0; i < 2; ++i) batches.push_back(randn({2, channels, size, size}, generator));
   Network int8 = quantize(network, batches[0], batches);
-  const Tensor x = randn({1, 1, 28, 28}, generator);
+  const Tensor x = randn({1, channels, size, size}, generator);
   const Tensor expected = int8(x);
   int8.to(kDevice);
   const Tensor got = int8(x.to(kDevice));
   CHECK(got.device() == kDevice);
   CHECK(got.cpu().equal(expected));
-  // A plan keeps its memory there.
-  const auto frozen = freeze(int8, x.to(kDevice));
-  for (int run = 0; run < 2; ++run) CHECK(frozen(x.to(kDevice)).cpu().equal(expected));
-  CHECK_THROWS_AS(frozen(x), ArgumentError);
+  if (with_plan) {
+    // It keeps its memory there.
+    const auto frozen = freeze(int8, x.to(kDevice));
+    for (int run = 0; run < 2; ++run) CHECK(frozen(x.to(kDevice)).cpu().equal(expected));
+    CHECK_THROWS_AS(frozen(x), ArgumentError);
+  }
   // And back.
   int8.to(Device::cpu());
   CHECK(int8(x).equal(expected));
@@ -43,11 +47,18 @@ void check_network(std::uint64_t seed) {
 }  // namespace
 
 TEST_CASE("cuda networks: a residual network gives the CPU's codes") {
-  check_network<nn::models::FashionResNet>(1);
+  check_network(nn::models::FashionResNet(), 1, 28);
 }
 
 TEST_CASE("cuda networks: inverted residuals give the CPU's codes") {
-  check_network<nn::models::FashionMobileNet>(2);
+  check_network(nn::models::FashionMobileNet(), 1, 28);
+}
+
+TEST_CASE("cuda networks: torchvision's networks give the CPU's codes") {
+  check_network(nn::models::resnet18(10), 3, 32, false);
+  check_network(nn::models::resnet50(10), 3, 32, false);
+  check_network(nn::models::MobileNetV2({.num_classes = 10}), 3, 32, false);
+  check_network(nn::models::MobileNetV3({.num_classes = 10}), 3, 32, false);
 }
 
 TEST_CASE("cuda networks: parameters move with the module, tied ones stay tied") {
