@@ -10,6 +10,7 @@
 
 #include "quanta/ops/activation/cpu_clamp.h"
 #include "quanta/ops/activation/pointwise.h"
+#include "quanta/ops/cuda/floats.h"
 #include "quanta/ops/detail/look_up.h"
 
 namespace quanta::activation {
@@ -34,10 +35,15 @@ struct ClampOperation : Op<Derived> {
     return "simd";
   }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
-    cuda::look_up(in[0], out[0], *cpu::clamp_table(in[0].dtype(), self().bounds(in[0])));
+    const cpu::ClampBounds limits = self().bounds(in[0]);
+    if (!in[0].is_quantized()) {
+      cuda::clamp(in[0], out[0], static_cast<float>(limits.low), static_cast<float>(limits.high));
+      return "clamp_floats";
+    }
+    cuda::look_up(in[0], out[0], *cpu::clamp_table(in[0].dtype(), limits));
     return "look_up_codes";
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQ8; }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloatQ8; }
   PlanUse plan_use(const Arguments& in, std::span<const Tensor>) const override {
     return {.in_place = true, .table = cpu::clamp_table(in[0].dtype(), self().bounds(in[0]))};
   }

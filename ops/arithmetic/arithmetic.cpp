@@ -9,6 +9,8 @@
 #include "quanta/ops/arithmetic/gradient.h"
 #include "quanta/ops/cpu/elementwise_kernels.h"
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/cuda/floats.h"
+#include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/runtime/check.h"
@@ -182,6 +184,22 @@ constexpr std::string_view name_of(FloatBinary op) {
   return "add_relu";
 }
 
+constexpr cuda::FloatStep cuda_step(FloatBinary op) {
+  switch (op) {
+    case FloatBinary::Add:
+      return cuda::FloatStep::Add;
+    case FloatBinary::Sub:
+      return cuda::FloatStep::Sub;
+    case FloatBinary::Mul:
+      return cuda::FloatStep::Mul;
+    case FloatBinary::Div:
+      return cuda::FloatStep::Div;
+    case FloatBinary::AddReLU:
+      break;
+  }
+  return cuda::FloatStep::AddReLU;
+}
+
 // lhs op rhs, broadcast.
 template <FloatBinary kOp>
 struct Binary final : Op<Binary<kOp>> {
@@ -194,6 +212,11 @@ struct Binary final : Op<Binary<kOp>> {
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     return run_binary(kOp, in[0], in[1], out[0]);
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::combine(cuda_step(kOp), in[0], in[1], 0.0F, out[0]);
+    return "combine_floats";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
   GradientUse gradient_use(std::uint64_t needed) const override {
     return binary_gradient_use(kOp, needed);
   }
@@ -225,6 +248,11 @@ struct WithNumber final : Op<WithNumber<kOp>> {
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     return run_with_number(kOp, in[0], other, out[0]);
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::combine(cuda_step(kOp), in[0], Tensor(), static_cast<float>(other), out[0]);
+    return "combine_floats";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     return {kOp == FloatBinary::Add ? context.grad() : mul_scalar(context.grad(), other)};

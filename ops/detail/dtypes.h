@@ -37,6 +37,7 @@ inline constexpr std::array kIndices{DType::Int64, DType::Int32};
 inline constexpr std::array kQUInt8{DType::QUInt8};
 inline constexpr std::array kQUInt4x2{DType::QUInt4x2};
 inline constexpr std::array kQ8{DType::QUInt8, DType::QInt8};
+inline constexpr std::array kFloatQ8{DType::Float32, DType::QUInt8, DType::QInt8};
 inline constexpr std::array kQ{DType::QUInt8, DType::QInt8, DType::QInt32};
 inline constexpr std::array kQuantized{DType::QUInt8, DType::QInt8, DType::QInt32, DType::QUInt4x2,
                                        DType::QUInt2x4};

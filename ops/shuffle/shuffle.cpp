@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
@@ -83,6 +84,10 @@ struct ChannelShuffle final : Op<ChannelShuffle> {
     out[0].view(shuffled).copy_(x.detach().view(split).transpose(1, 2));
     return "copy";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    return cpu(in, out);
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     const std::int64_t channels = context.grad().size(1);
@@ -125,6 +130,10 @@ struct PixelShuffle final : Op<PixelShuffle> {
     out[0].view(joined(head, {channels, x.size(-2), r, x.size(-1), r})).copy_(source);
     return "copy";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    return cpu(in, out);
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     return {pixel_unshuffle(context.grad(), upscale_factor)};
@@ -167,6 +176,10 @@ struct PixelUnshuffle final : Op<PixelUnshuffle> {
     out[0].view(joined(head, {channels, r, r, height, width})).copy_(source);
     return "copy";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    return cpu(in, out);
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     return {pixel_shuffle(context.grad(), downscale_factor)};
