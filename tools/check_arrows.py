@@ -45,6 +45,7 @@ FAMILY_EXCEPTIONS = {
 # Other includes that a rule forbids. (file that includes, file included): why
 OTHER_EXCEPTIONS = {
     ("quanta.h", "observers.h"): "written by observers/CMakeLists.txt from its list of sources",
+    ("runtime/cuda/launch.h", "built_with.h"): "written by cmake/QuantaCuda.cmake",
     ("ops/cpu/fake_quantize.cpp", "ops/detail/floating.h"): "the gradients are of either float dtype",
 }
 

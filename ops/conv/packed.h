@@ -9,7 +9,7 @@
 #include "quanta/ops/conv.h"
 #include "quanta/ops/conv/cpu_int8.h"
 #include "quanta/ops/conv/geometry.h"
-#include "quanta/ops/cuda/int8_weight.h"
+#include "quanta/ops/detail/cuda_int8_weight.h"
 #include "quanta/runtime/attribute.h"
 #include "quanta/runtime/check.h"
 
@@ -31,7 +31,7 @@ struct quantized::ConvPackedParams::Impl {
 
   detail::ConvGeometry geometry;
   cpu::ConvInt8 kernel;
-  mutable cuda::Int8Weight on_cuda;
+  mutable detail::CudaInt8Weight on_cuda;
   const conv::QuantizedNames& names;
 };
 

@@ -139,7 +139,7 @@ struct QuantizedConvOperation : Op<Derived> {
   }
 
   /// The same on a CUDA device; `call` but for what the operation knows.
-  std::string_view run_on_cuda(const Tensor& x, const Tensor& out, cuda::ProductCall call) const {
+  std::string_view run_on_cuda(const Tensor& x, const Tensor& out, detail::ProductCall call) const {
     const ConvPackedParams::Impl& params = packed->impl();
     call.qparams = call_qparams(x);
     call.table = table.get();
@@ -220,7 +220,7 @@ struct QuantizedConvThenAdd final : QuantizedConvOperation<QuantizedConvThenAdd>
     const cpu::ScalarDequantizer own(scale, zero_point);
     const cpu::ScalarDequantizer other(in[1]);
     const cpu::ScalarQuantizer to_code(sum_scale, sum_zero_point, DType::QUInt8);
-    cuda::ProductCall call{.relu = fusion == Fusion::ReLU};
+    detail::ProductCall call{.relu = fusion == Fusion::ReLU};
     call.addend.codes = reinterpret_cast<const std::uint8_t*>(in[1].device_ptr());
     call.addend.scale = other.scale;
     call.addend.offset = other.offset;
@@ -286,7 +286,7 @@ struct QuantizedConvAdd final : QuantizedConvOperation<QuantizedConvAdd> {
   }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     const Quantizer& quantizer = in[1].impl()->quantizer;
-    cuda::ProductCall call{.end = cuda::ProductEnd::Float};
+    detail::ProductCall call{.end = cuda::ProductEnd::Float};
     if (fusion == Fusion::ReLU) call.function = cuda::ProductFunction::ReLU;
     call.addend.codes = reinterpret_cast<const std::uint8_t*>(in[1].device_ptr());
     call.addend.scale = static_cast<float>(quantizer.scale);

@@ -9,7 +9,7 @@
 
 #include "quanta/ops/cpu/gemm/linear_dynamic.h"
 #include "quanta/ops/cpu/gemm/linear_half.h"
-#include "quanta/ops/cuda/int8_weight.h"
+#include "quanta/ops/detail/cuda_int8_weight.h"
 #include "quanta/ops/linear.h"
 #include "quanta/ops/linear_dynamic.h"
 
@@ -19,7 +19,7 @@ struct LinearPackedParams::Impl : cpu::LinearWeight {
   using LinearWeight::LinearWeight;
 
   /// The weight on CUDA devices.
-  mutable cuda::Int8Weight on_cuda{};
+  mutable detail::CudaInt8Weight on_cuda{};
 };
 
 struct LinearPackedParamsFp16::Impl : cpu::HalfLinearWeight {

@@ -102,7 +102,7 @@ struct QuantizedLinear final : Op<QuantizedLinear> {
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     const cpu::LinearInt8& kernel = packed->impl().kernel;
     const Quantizer& quantizer = in[0].impl()->quantizer;
-    cuda::ProductCall call;
+    detail::ProductCall call;
     call.qparams = {static_cast<float>(quantizer.scale),
                     static_cast<std::int32_t>(quantizer.zero_point), static_cast<float>(scale),
                     static_cast<std::int32_t>(zero_point)};

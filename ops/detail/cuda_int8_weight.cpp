@@ -1,4 +1,4 @@
-#include "quanta/ops/cuda/int8_weight.h"
+#include "quanta/ops/detail/cuda_int8_weight.h"
 
 #include <algorithm>
 #include <vector>
@@ -6,7 +6,7 @@
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/ceil_div.h"
 
-namespace quanta::cuda {
+namespace quanta::detail {
 namespace {
 
 // Calls with other quantization parameters that a weight remembers.
@@ -17,7 +17,7 @@ std::int64_t taps_of(const cpu::ConvShape& shape) {
 }
 
 template <typename T>
-Buffer upload(Device device, const std::vector<T>& values) {
+cuda::Buffer upload(Device device, const std::vector<T>& values) {
   return {device, values.data(), values.size() * sizeof(T)};
 }
 
@@ -39,16 +39,17 @@ int piece_of(const cpu::ConvShape& shape, const void* x) {
 
 }  // namespace
 
-Int8Weight::Packed Int8Weight::pack(Device device, const cpu::QuantizedWeight& weight,
-                                    const cpu::ConvShape& shape) {
+CudaInt8Weight::Packed CudaInt8Weight::pack(Device device, const cpu::QuantizedWeight& weight,
+                                            const cpu::ConvShape& shape) {
   const std::int64_t taps = taps_of(shape);
   const std::int64_t channels = shape.in_channels / shape.groups;
   const std::int64_t columns = shape.out_channels / shape.groups;
-  const std::int64_t padded = round_up(columns, std::int64_t{ProductParams::kColumns});
+  const std::int64_t padded = round_up(columns, std::int64_t{cuda::ProductParams::kColumns});
   Packed result;
   result.parts = weight.has_zero_points() ? 2 : 1;
   const std::int64_t one = taps * channels;
-  const std::int64_t depth = round_up(one * result.parts, std::int64_t{ProductParams::kDepth});
+  const std::int64_t depth =
+      round_up(one * result.parts, std::int64_t{cuda::ProductParams::kDepth});
   result.depth = to_int(depth);
   result.channel_sums.assign(static_cast<std::size_t>(shape.out_channels), 0);
   std::vector<std::int8_t> codes(static_cast<std::size_t>(shape.groups * padded * depth));
@@ -80,10 +81,9 @@ Int8Weight::Packed Int8Weight::pack(Device device, const cpu::QuantizedWeight& w
   return result;
 }
 
-std::shared_ptr<const Int8Weight::Terms> Int8Weight::make_terms(Device device,
-                                                                const cpu::QuantizedWeight& weight,
-                                                                const Packed& packed,
-                                                                const ProductCall& call) {
+std::shared_ptr<const CudaInt8Weight::Terms> CudaInt8Weight::make_terms(
+    Device device, const cpu::QuantizedWeight& weight, const Packed& packed,
+    const ProductCall& call) {
   auto terms = std::make_shared<Terms>();
   const cpu::CallQParams& qparams = call.qparams;
   terms->qparams = qparams;
@@ -95,7 +95,7 @@ std::shared_ptr<const Int8Weight::Terms> Int8Weight::make_terms(Device device,
     compensation.push_back(static_cast<std::int32_t>(-qparams.src_zero_point * sum));
   }
   terms->compensation = upload(device, compensation);
-  if (call.end == ProductEnd::Codes) {
+  if (call.end == cuda::ProductEnd::Codes) {
     terms->multiplier = upload(device, weight.multipliers(qparams));
     const cpu::BiasTerms bias = weight.bias_terms(qparams.src_scale);
     terms->bias = upload(device, bias.bias);
@@ -109,9 +109,10 @@ std::shared_ptr<const Int8Weight::Terms> Int8Weight::make_terms(Device device,
   return terms;
 }
 
-void Int8Weight::run(Device device, const cpu::QuantizedWeight& weight, const cpu::ConvShape& shape,
-                     const ProductCall& call, const void* x, void* y) {
-  ProductParams params;
+void CudaInt8Weight::run(Device device, const cpu::QuantizedWeight& weight,
+                         const cpu::ConvShape& shape, const ProductCall& call, const void* x,
+                         void* y) {
+  cuda::ProductParams params;
   std::shared_ptr<const Terms> terms;
   {
     const std::lock_guard lock(mutex_);
@@ -164,7 +165,7 @@ void Int8Weight::run(Device device, const cpu::QuantizedWeight& weight, const cp
   params.addend = call.addend;
   params.has_table = call.table != nullptr;
   if (call.table != nullptr) std::copy(call.table->begin(), call.table->end(), params.table);
-  multiply_codes(device, params);
+  cuda::multiply_codes(device, params);
 }
 
-}  // namespace quanta::cuda
+}  // namespace quanta::detail

@@ -13,22 +13,22 @@
 #include "quanta/ops/cuda/int8_product.h"
 #include "quanta/runtime/cuda/memory.h"
 
-namespace quanta::cuda {
+namespace quanta::detail {
 
 /// How the sums of one call end.
 struct ProductCall {
   cpu::CallQParams qparams{};
-  ProductEnd end = ProductEnd::Codes;
-  bool relu = false;  ///< ProductEnd::Codes: none below the zero point
-  ProductFunction function = ProductFunction::None;
+  cuda::ProductEnd end = cuda::ProductEnd::Codes;
+  bool relu = false;  ///< cuda::ProductEnd::Codes: none below the zero point
+  cuda::ProductFunction function = cuda::ProductFunction::None;
   float negative_slope = 0.0F;
-  ProductAddend addend{};
+  cuda::ProductAddend addend{};
   const std::array<std::uint8_t, 256>* table = nullptr;
 };
 
 /// The packed weight of a convolution or linear layer on each device that it is used on: made when
 /// an input first comes from there. Safe from many threads.
-class Int8Weight {
+class CudaInt8Weight {
  public:
   /// y = the convolution of the codes x, of these sizes; both channels-last on `device`. `weight`
   /// and the shape but for sizes of the image are the same in all calls.
@@ -37,7 +37,7 @@ class Int8Weight {
 
  private:
   struct Packed {
-    Buffer codes;
+    cuda::Buffer codes;
     int depth = 0;
     int parts = 1;
     std::vector<std::int64_t> channel_sums;  // of w - (zero point of w)
@@ -45,8 +45,8 @@ class Int8Weight {
   // What depends on the quantization parameters of a call.
   struct Terms {
     cpu::CallQParams qparams;
-    ProductEnd end = ProductEnd::Codes;
-    Buffer pad, compensation, multiplier, bias;
+    cuda::ProductEnd end = cuda::ProductEnd::Codes;
+    cuda::Buffer pad, compensation, multiplier, bias;
     float bias_factor = 1.0F;
     bool has_bias = false;
   };
@@ -63,4 +63,4 @@ class Int8Weight {
   std::map<std::int8_t, OnDevice> devices_;
 };
 
-}  // namespace quanta::cuda
+}  // namespace quanta::detail
