@@ -70,6 +70,8 @@ TEST_CASE("cuda codes: quantize and dequantize") {
     check_same([&] { return dequantize(channels); });
     const Tensor float_zero_points = Tensor::from_values({1.5F, 2, 3.25F, 100, 0});
     check_same([&] { return quantize_per_channel(x, scales, float_zero_points, 1, dtype); });
+    const QTensor between = quantize_per_channel(x, scales, float_zero_points, 1, dtype);
+    check_same([&] { return dequantize(between); });
     check_same([&] { return int_repr(channels); });
   }
 }
@@ -84,6 +86,8 @@ TEST_CASE("cuda codes: functions of one code are tables") {
     check_same([&] { return quantized::hardswish(x, 0.03, 20); });
     check_same([&] { return quantized::add_scalar(x, 0.7); });
     check_same([&] { return quantized::mul_scalar_relu(x, -1.7); });
+    // Read with other strides than written.
+    check_same([&] { return relu(QTensor(x.slice(2, 0, 17, 2))); });
   }
 }
 

@@ -151,6 +151,19 @@ TEST_CASE("cuda products: several tiles of rows and columns") {
   CHECK(counters.matrix_passes == counters.matrix_loads);
 }
 
+TEST_CASE("cuda products: weights of few channels with zero points") {
+  Generator generator(8);
+  const QTensor x = random_codes({2, 6, 5, 7}, DType::QUInt8, 90, generator);
+  // Codes from -128 to 127, so that what is left of the zero point needs nine bits.
+  const QTensor weight =
+      quantize_per_tensor(randn({12, 1, 3, 2}, generator), 0.01, 60, DType::QInt8);
+  const quantized::ConvPackedParams packed(weight, randn({12}, generator),
+                                           ConvOptions{.padding = {1, 0}, .groups = 6}, 2);
+  CHECK(quantized::conv(QTensor(x.to(kDevice)), packed, 0.3, 100)
+            .cpu()
+            .equal(quantized::conv(x, packed, 0.3, 100)));
+}
+
 TEST_CASE("cuda products: linear layers and what may follow them") {
   Generator generator(5);
   for (int round = 0; round < 12; ++round) {

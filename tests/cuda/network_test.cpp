@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <string>
 #include <vector>
 
 #include "quanta/fusion/freeze.h"
@@ -8,6 +9,8 @@
 #include "quanta/nn/models/mobilenet_v2.h"
 #include "quanta/nn/models/mobilenet_v3.h"
 #include "quanta/nn/models/resnet.h"
+#include "quanta/ops/arithmetic.h"
+#include "quanta/ops/conv.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
@@ -44,7 +47,37 @@ void check_network(Network network, std::int64_t channels, std::int64_t size,
   CHECK(int8(x).equal(expected));
 }
 
+// A convolution and a sum that a plan makes one step of. Its zero point is not 0, as it is behind
+// most relus.
+struct Residual : nn::Module {
+  quantized::ConvPackedParams conv;
+  bool relu = false;
+
+  Tensor forward(const Tensor& x) const override {
+    const QTensor codes(quantize_per_tensor(x, 0.04, 121, DType::QUInt8));
+    const QTensor y = quantized::conv(codes, conv, 0.11, 97);
+    return dequantize(relu ? quantized::add_relu(y, codes, 0.13, 20)
+                           : quantized::add(y, codes, 0.17, 110));
+  }
+};
+
 }  // namespace
+
+TEST_CASE("cuda networks: sums that a plan joins keep their zero point and their relu") {
+  Generator generator(4);
+  const QTensor weight = quantize_per_tensor(randn({8, 8, 3, 3}, generator), 0.02, 0, DType::QInt8);
+  const Tensor x = randn({1, 8, 6, 7}, generator).contiguous(MemoryFormat::ChannelsLast);
+  for (const bool relu : {false, true}) {
+    Residual block;
+    block.conv = {weight, randn({8}, generator), ConvOptions{.padding = {1}}, 2};
+    block.relu = relu;
+    block.eval();
+    const Tensor expected = static_cast<const nn::Module&>(block)(x);
+    const auto frozen = freeze(block, x.to(kDevice));
+    CHECK(frozen.to_string().find(" + quantized::add") != std::string::npos);
+    CHECK(frozen(x.to(kDevice)).cpu().equal(expected));
+  }
+}
 
 TEST_CASE("cuda networks: a residual network gives the CPU's codes") {
   check_network(nn::models::FashionResNet(), 1, 28);

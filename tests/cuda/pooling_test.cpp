@@ -58,4 +58,22 @@ TEST_CASE("cuda pooling: as on the CPU, over sizes, strides, paddings and orders
   }
 }
 
+TEST_CASE("cuda pooling: three dimensions in either order of memory") {
+  Generator generator(12);
+  for (const DType dtype : {DType::QUInt8, DType::QInt8}) {
+    const Tensor codes = quantize_per_tensor(randn({2, 5, 7, 6, 9}, generator), 0.02, 9, dtype);
+    for (const Tensor& x : {codes, codes.contiguous(MemoryFormat::ChannelsLast)}) {
+      check_same([&] { return max_pool3d(x, {.kernel_size = {3, 2, 2}, .padding = {1, 0, 1}}); });
+      check_same([&] { return avg_pool3d(x, {.kernel_size = {2, 3, 2}, .stride = {2, 1, 3}}); });
+      check_same([&] { return adaptive_avg_pool3d(x, {3, 2, 4}); });
+    }
+  }
+}
+
+TEST_CASE("cuda pooling: the largest of codes of 32 bits") {
+  Generator generator(13);
+  const Tensor x = quantize_per_tensor(randn({2, 3, 6, 7}, generator), 1e-7, -5, DType::QInt32);
+  check_same([&] { return max_pool2d(x, {.kernel_size = 2, .stride = 1}); });
+}
+
 }  // namespace quanta

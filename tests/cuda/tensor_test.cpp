@@ -71,7 +71,20 @@ TEST_CASE("cuda tensor: conversions are the CPU's") {
       CAPTURE(to_string(to));
       const Tensor x = sample_tensor({3, 37}, from);
       CHECK(x.to(kDevice).to(to).cpu().equal(x.to(to)));
+      const Tensor columns = x.slice(1, 3, 37, 4);
+      CHECK(columns.to(to).equal(x.to(kDevice).slice(1, 3, 37, 4).to(to).cpu()));
     }
+  }
+}
+
+TEST_CASE("cuda tensor: conversions keep all bits that they can") {
+  const Tensor wide =
+      Tensor::from_int64(std::vector<std::int64_t>{0, 40000, 65535, 16777217, 2147483647});
+  for (const DType dtype : {DType::Int32, DType::Int64, DType::UInt16, DType::Float64}) {
+    CAPTURE(to_string(dtype));
+    const Tensor x = wide.narrow(0, 0, dtype == DType::UInt16 ? 3 : 5);
+    CHECK(x.to(kDevice).to(dtype).cpu().equal(x.to(dtype)));
+    CHECK(x.to(dtype).to(kDevice).to(DType::Int64).cpu().equal(x));
   }
 }
 
@@ -82,6 +95,9 @@ TEST_CASE("cuda tensor: copy_ and fill_") {
   CHECK(there.cpu().equal(x));
   there.narrow(0, 1, 1).fill_(2.5);
   x.narrow(0, 1, 1).fill_(2.5);
+  CHECK(there.cpu().equal(x));
+  there.narrow(1, 2, 2).fill_(-7.5);  // with gaps
+  x.narrow(1, 2, 2).fill_(-7.5);
   CHECK(there.cpu().equal(x));
   const Tensor back = Tensor::zeros({3, 5});
   back.copy_(there);
