@@ -11,6 +11,7 @@
 #include "quanta/fusion/prepare.h"
 #include "quanta/nn/data/fashion_mnist.h"
 #include "quanta/nn/models/fashion.h"
+#include "quanta/runtime/device.h"
 #include "quanta/runtime/safetensors.h"
 #include "support/files.h"
 #include "support/paths.h"
@@ -68,6 +69,11 @@ void check_network(const std::string& name) {
       std::filesystem::file_size(file.path) * 10 <=
       std::filesystem::file_size(source_folder() / "examples" / "data" / (name + ".safetensors")) *
           3);
+
+  // Real pictures give the same codes on another device.
+  const Tensor expected = int8(test.images(0, 3));
+  loaded.to(Device::cuda_emulated());
+  CHECK(loaded(test.images(0, 3).to(Device::cuda_emulated())).cpu().equal(expected));
 }
 
 }  // namespace

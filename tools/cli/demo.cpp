@@ -145,6 +145,39 @@ bool save_and_compare(const Net& int8, const std::filesystem::path& saved,
   return identical;
 }
 
+// Whether the int8 network gives on the device what it gives on the CPU: to the last bit, for each
+// of the images.
+template <typename Net>
+bool run_on_device(const Net& int8, Device device, const FashionMnist& test, std::int64_t images) {
+  const std::int64_t batch = device.is_emulated() ? 4 : kBatch;  // it is slow: the bar shall move
+  Net there = deep_copy(int8);
+  there.to(device);
+  ProgressBar bar(fmt::format("int8 on {}", to_string(device)), images);
+  std::int64_t equal = 0;
+  for (std::int64_t begin = 0; begin < images; begin += batch) {
+    const std::int64_t count = std::min(batch, images - begin);
+    const Tensor x = test.images(begin, count);
+    const Tensor expected = int8(x);
+    const Tensor given = there(x.to(device)).cpu();
+    for (std::int64_t i = 0; i < count; ++i) {
+      equal += given.select(0, i).equal(expected.select(0, i)) ? 1 : 0;
+    }
+    bar.advance(count);
+  }
+  fmt::print("\non {} ({}): the outputs of {} of {} images are the CPU's\n", to_string(device),
+             device_name(device), equal, images);
+  // A test device's time says nothing.
+  if (!device.is_emulated()) {
+    const Tensor one = test.images(0, 1).to(device);
+    const Tensor many = test.images(0, kBatch).to(device);
+    const double one_ms = console::median_ms({[&] { there(one).cpu(); }}, 200)[0];
+    const double many_ms = console::median_ms({[&] { there(many).cpu(); }}, 50)[0];
+    fmt::print("latency, batch 1: {:.3f} ms; batch {}: {:.0f} images/s\n", one_ms, kBatch,
+               1000.0 * static_cast<double>(kBatch) / many_ms);
+  }
+  return equal == images;
+}
+
 template <typename Net>
 int run(const DemoOptions& options) {
   if (!options.format.empty()) return run_format<Net>(options);
@@ -152,6 +185,8 @@ int run(const DemoOptions& options) {
   const std::filesystem::path saved = options.save_path;
   if (!saved.empty()) check_saved(saved);
   check_inputs(options, weights);
+  const Device device = options.device.empty() ? Device::cpu() : Device::parse(options.device);
+  device_name(device);  // throws now where there is none, not after minutes
   const FashionMnist train(options.data_folder, FashionMnist::Split::Train);
   const FashionMnist test(options.data_folder, FashionMnist::Split::Test);
   const std::int64_t images = std::min<std::int64_t>(options.images, test.size());
@@ -188,7 +223,9 @@ int run(const DemoOptions& options) {
       "{:<26} {:>12} {:>12} {:>11.1f}%\n", "weight bytes", weight_bytes(net), weight_bytes(int8),
       100.0 * static_cast<double>(weight_bytes(int8)) / static_cast<double>(weight_bytes(net)));
   fmt::print("\n{}", to_string(compare_layers(net, int8, {probe})));
-  return saved.empty() || save_and_compare(int8, saved, weights, probe) ? 0 : 1;
+  const bool same = device.is_cpu() || run_on_device(int8, device, test, images);
+  const bool kept = saved.empty() || save_and_compare(int8, saved, weights, probe);
+  return same && kept ? 0 : 1;
 }
 
 }  // namespace

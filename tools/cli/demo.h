@@ -13,13 +13,15 @@ struct DemoOptions {
   bool per_tensor = false;
   int images = 10000;
   int threads = 0;        ///< 0: all
+  std::string device;     ///< where the int8 network runs as well; empty: the CPU alone
   std::string save_path;  ///< empty: nothing is written
   std::string data_folder = "/usr/share/datasets/fashion-mnist";
   std::string weights_folder;
 };
 
 /// The main job: float weights in, int8 network out, both measured; with a format, float beside the
-/// simulated format. Returns the exit status: 1 when the reloaded model's outputs differ.
+/// simulated format. Returns the exit status: 1 when the outputs of the reloaded model, or those on
+/// the device, differ.
 int run_demo(const DemoOptions& options);
 
 }  // namespace quanta::cli

@@ -103,6 +103,11 @@ void add_demo_command(CLI::App& app, quanta::cli::DemoOptions& demo) {
       ->add_option("--save", demo.save_path,
                    "Where to write the int8 model, and load it again (default: nowhere)")
       ->excludes(format);
+  command
+      ->add_option("--device", demo.device,
+                   "Run the int8 network there as well, and compare: cuda, cuda:1, cuda:emulated "
+                   "(a test device: take few --images)")
+      ->excludes(format);
   command->add_option("--data", demo.data_folder, "Folder with the Fashion-MNIST .gz files")
       ->capture_default_str();
   command->add_option("--weights", demo.weights_folder, "Folder with the float weights")
