@@ -58,7 +58,7 @@ struct ProductParams {
   int group_channels = 0;  // that a group reads
   int columns = 0;         // output channels of a group
   int depth = 0;           // padded
-  int parts = 1;           // 2: the weight is a sum of two, one behind the other along the depth
+  int parts = 1;           // the weight is a sum of as many, one behind the other along the depth
   int piece = 1;           // bytes that may be copied at once: 16, 8, 4 or 1
 
   ProductEnd end = ProductEnd::Codes;

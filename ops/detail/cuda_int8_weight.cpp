@@ -27,6 +27,14 @@ int to_int(std::int64_t value) {
   return static_cast<int>(value);
 }
 
+// As how many int8 matrices, whose sum they are, codes less their zero points are multiplied.
+int parts_of(const cpu::QuantizedWeight& weight) {
+  if (!weight.has_zero_points()) return 1;
+  // -255..255, of which two reach -256..254: one more for 127 with a zero point of -128.
+  const std::vector<std::int64_t>& zero_points = weight.zero_points();
+  return *std::min_element(zero_points.begin(), zero_points.end()) == -128 ? 3 : 2;
+}
+
 // How many bytes of a pixel's channels can be copied at once.
 int piece_of(const cpu::ConvShape& shape, const void* x) {
   const std::int64_t group_channels = shape.in_channels / shape.groups;
@@ -46,7 +54,7 @@ CudaInt8Weight::Packed CudaInt8Weight::pack(Device device, const cpu::QuantizedW
   const std::int64_t columns = shape.out_channels / shape.groups;
   const std::int64_t padded = round_up(columns, std::int64_t{cuda::ProductParams::kColumns});
   Packed result;
-  result.parts = weight.has_zero_points() ? 2 : 1;
+  result.parts = parts_of(weight);
   const std::int64_t one = taps * channels;
   const std::int64_t depth =
       round_up(one * result.parts, std::int64_t{cuda::ProductParams::kDepth});
@@ -67,10 +75,11 @@ CudaInt8Weight::Packed CudaInt8Weight::pack(Device device, const cpu::QuantizedW
           const std::int64_t at = shape.transposed ? ((g * channels + c) * columns + n) * taps + tap
                                                    : (out * channels + c) * taps + tap;
           const std::int64_t value = from[at] - zero_point;  // -255..255
-          const std::int64_t first = std::clamp<std::int64_t>(value, -128, 127);
-          row[tap * channels + c] = static_cast<std::int8_t>(first);
-          if (result.parts == 2) {
-            row[one + tap * channels + c] = static_cast<std::int8_t>(value - first);
+          std::int64_t rest = value;
+          for (int part = 0; part < result.parts; ++part) {
+            const std::int64_t of_part = std::clamp<std::int64_t>(rest, -128, 127);
+            row[part * one + tap * channels + c] = static_cast<std::int8_t>(of_part);
+            rest -= of_part;
           }
           result.channel_sums[static_cast<std::size_t>(out)] += value;
         }

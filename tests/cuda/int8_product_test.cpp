@@ -127,6 +127,24 @@ void check_random_conv(Generator& generator) {
 
 }  // namespace
 
+TEST_CASE("products on a device: the largest weights that zero points leave") {
+  Generator generator(4);
+  for (const std::int64_t zero_point : {-128, -127, 127}) {
+    const Tensor values = Tensor::full({3, 20}, zero_point < 0 ? 1000.0 : -1000.0);
+    const QTensor weight = quantize_per_tensor(values, 0.01, zero_point, DType::QInt8);
+    const quantized::LinearPackedParams packed(weight, Tensor());
+    const QTensor x = random_codes({5, 20}, DType::QUInt8, 100, generator);
+    CHECK(quantized::linear(QTensor(x.to(kDevice)), packed, 0.5, 90)
+              .cpu()
+              .equal(quantized::linear(x, packed, 0.5, 90)));
+    const quantized::ConvPackedParams few(QTensor(weight.reshape({3, 1, 4, 5})), Tensor(), {}, 2);
+    const QTensor image = random_codes({1, 1, 6, 7}, DType::QUInt8, 3, generator);
+    CHECK(quantized::conv(QTensor(image.to(kDevice)), few, 0.5, 90)
+              .cpu()
+              .equal(quantized::conv(image, few, 0.5, 90)));
+  }
+}
+
 TEST_CASE("cuda products: any convolution, in several orders of threads") {
   Generator generator(2026);
   for (int round = 0; round < 40; ++round) {
