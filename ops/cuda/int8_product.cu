@@ -41,8 +41,26 @@ SIMT_DEVICE std::uint8_t end_as_float(const ProductParams& p, std::int32_t sum, 
   return static_cast<std::uint8_t>(math::quantize(value, p.inv_scale, p.zero_point, 0, 255));
 }
 
+// As cpu::SumsToFloats: integers that wrap, then floats one by one.
+SIMT_DEVICE float end_dynamic(const ProductParams& p, std::int32_t sum, int channel,
+                              std::int64_t at) {
+  const DynamicInput& input = p.dynamic;
+  const auto full = static_cast<std::int32_t>(
+      static_cast<std::uint32_t>(sum) - static_cast<std::uint32_t>(input.zero_point) *
+                                            static_cast<std::uint32_t>(input.weight_sums[channel]));
+  float value = static_cast<float>(full) * (input.scale * p.multiplier[channel]);
+  if (p.bias != nullptr) value += p.bias[channel];
+  if (p.function == ProductFunction::ReLU) value = value > 0.0F ? value : 0.0F;
+  if (input.addend != nullptr) value += input.addend[at];
+  return value;
+}
+
 // Writes what becomes of a sum; `at` is its place in the result.
 SIMT_DEVICE void store_sum(const ProductParams& p, std::int32_t sum, int channel, std::int64_t at) {
+  if (p.end == ProductEnd::Dynamic) {
+    static_cast<float*>(p.y)[at] = end_dynamic(p, sum, channel, at);
+    return;
+  }
   sum += p.compensation[channel];
   if (p.end == ProductEnd::Sums) {
     static_cast<std::int32_t*>(p.y)[at] = sum;

@@ -14,9 +14,10 @@ namespace quanta::cuda {
 
 /// What becomes of a sum.
 enum class ProductEnd : std::uint8_t {
-  Codes,  ///< math::requantize, and then an addend as quantized::add has it
-  Float,  ///< sum * multiplier + bias, an addend in float, a function, quantize
-  Sums,   ///< int32
+  Codes,    ///< math::requantize, and then an addend as quantized::add has it
+  Float,    ///< sum * multiplier + bias, an addend in float, a function, quantize
+  Sums,     ///< int32
+  Dynamic,  ///< float(sum - zero point * weight sum) * (scale * multiplier) + bias, as floats
 };
 
 enum class ProductFunction : std::uint8_t { None, ReLU, LeakyReLU };
@@ -33,6 +34,14 @@ struct ProductAddend {
   float inv_scale = 1.0F;
   std::int32_t out_zero_point = 0;
   std::int32_t low = 0;
+};
+
+/// ProductEnd::Dynamic: the numbers of the input, which differ from call to call.
+struct DynamicInput {
+  float scale = 1.0F;
+  std::int32_t zero_point = 0;
+  const std::int32_t* weight_sums = nullptr;  // of each channel
+  const float* addend = nullptr;              // added last, one float for each; null: nothing
 };
 
 struct ProductParams {
@@ -72,6 +81,7 @@ struct ProductParams {
   std::int32_t zero_point = 0;
   std::int32_t low = 0;
   ProductAddend addend;
+  DynamicInput dynamic;
   bool has_table = false;
   std::uint8_t table[256] = {};
 };

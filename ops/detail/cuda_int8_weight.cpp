@@ -118,6 +118,66 @@ std::shared_ptr<const CudaInt8Weight::Terms> CudaInt8Weight::make_terms(
   return terms;
 }
 
+std::shared_ptr<const CudaInt8Weight::DynamicTerms> CudaInt8Weight::make_dynamic_terms(
+    Device device, const cpu::QuantizedWeight& weight, const Packed& packed) {
+  auto terms = std::make_shared<DynamicTerms>();
+  std::vector<std::int32_t> sums;
+  for (const std::int64_t sum : packed.channel_sums) {
+    sums.push_back(static_cast<std::int32_t>(sum));
+  }
+  terms->weight_sums = upload(device, sums);
+  terms->scales = upload(device, weight.sum_scales(1.0F));
+  terms->has_bias = weight.has_bias();
+  if (terms->has_bias) terms->bias = upload(device, weight.real_bias(1.0F));
+  return terms;
+}
+
+CudaInt8Weight::OnDevice& CudaInt8Weight::on_device(Device device,
+                                                    const cpu::QuantizedWeight& weight,
+                                                    const cpu::ConvShape& shape) {
+  const auto known = devices_.find(device.index);
+  if (known != devices_.end()) return known->second;
+  OnDevice made{pack(device, weight, shape), nullptr, {}};
+  return devices_.emplace(device.index, std::move(made)).first->second;
+}
+
+void CudaInt8Weight::run_dynamic(Device device, const cpu::QuantizedWeight& weight,
+                                 std::int64_t rows, const DynamicCall& call, const void* x,
+                                 float* y) {
+  const cpu::ConvShape shape{.batch = rows,
+                             .in_channels = weight.weight().size(1),
+                             .out_channels = weight.weight().size(0)};
+  cuda::ProductParams params;
+  std::shared_ptr<const DynamicTerms> terms;
+  {
+    const std::lock_guard lock(mutex_);
+    OnDevice& mine = on_device(device, weight, shape);
+    if (mine.dynamic == nullptr) mine.dynamic = make_dynamic_terms(device, weight, mine.packed);
+    terms = mine.dynamic;
+    params.w = mine.packed.codes.as<std::int8_t>();
+    params.depth = mine.packed.depth;
+    params.parts = mine.packed.parts;
+  }
+  params.x = static_cast<const std::uint8_t*>(x);
+  params.y = y;
+  // A linear layer has no border: what is read beyond its depth meets a weight of 0.
+  params.pad = reinterpret_cast<const std::uint8_t*>(params.w);
+  params.pixels = rows;
+  params.channels = to_int(shape.in_channels);
+  params.group_channels = params.channels;
+  params.columns = to_int(shape.out_channels);
+  params.piece = piece_of(shape, x);
+  params.end = cuda::ProductEnd::Dynamic;
+  params.function = call.relu ? cuda::ProductFunction::ReLU : cuda::ProductFunction::None;
+  params.multiplier = terms->scales.as<float>();
+  params.bias = terms->has_bias ? terms->bias.as<float>() : nullptr;
+  params.dynamic = {.scale = call.src_scale,
+                    .zero_point = call.src_zero_point,
+                    .weight_sums = terms->weight_sums.as<std::int32_t>(),
+                    .addend = call.addend};
+  cuda::multiply_codes(device, params);
+}
+
 void CudaInt8Weight::run(Device device, const cpu::QuantizedWeight& weight,
                          const cpu::ConvShape& shape, const ProductCall& call, const void* x,
                          void* y) {
@@ -125,23 +185,18 @@ void CudaInt8Weight::run(Device device, const cpu::QuantizedWeight& weight,
   std::shared_ptr<const Terms> terms;
   {
     const std::lock_guard lock(mutex_);
-    const auto known = devices_.find(device.index);
-    if (known == devices_.end()) {
-      OnDevice made{pack(device, weight, shape), {}};
-      devices_.emplace(device.index, std::move(made));
-    }
-    OnDevice& on_device = devices_.at(device.index);
-    for (const auto& entry : on_device.terms) {
+    OnDevice& mine = on_device(device, weight, shape);
+    for (const auto& entry : mine.terms) {
       if (entry->qparams == call.qparams && entry->end == call.end) terms = entry;
     }
     if (terms == nullptr) {
-      terms = make_terms(device, weight, on_device.packed, call);
-      if (on_device.terms.size() == kMostTerms) on_device.terms.erase(on_device.terms.begin());
-      on_device.terms.push_back(terms);
+      terms = make_terms(device, weight, mine.packed, call);
+      if (mine.terms.size() == kMostTerms) mine.terms.erase(mine.terms.begin());
+      mine.terms.push_back(terms);
     }
-    params.w = on_device.packed.codes.as<std::int8_t>();
-    params.depth = on_device.packed.depth;
-    params.parts = on_device.packed.parts;
+    params.w = mine.packed.codes.as<std::int8_t>();
+    params.depth = mine.packed.depth;
+    params.parts = mine.packed.parts;
   }
   params.x = static_cast<const std::uint8_t*>(x);
   params.y = y;

@@ -26,6 +26,14 @@ struct ProductCall {
   const std::array<std::uint8_t, 256>* table = nullptr;
 };
 
+/// How the sums of one call of a dynamic layer end.
+struct DynamicCall {
+  float src_scale = 1.0F;
+  std::int32_t src_zero_point = 0;
+  bool relu = false;
+  const float* addend = nullptr;  ///< on the device, of the result's sizes; null: nothing
+};
+
 /// The packed weight of a convolution or linear layer on each device that it is used on: made when
 /// an input first comes from there. Safe from many threads.
 class CudaInt8Weight {
@@ -34,6 +42,9 @@ class CudaInt8Weight {
   /// and the shape but for sizes of the image are the same in all calls.
   void run(Device device, const cpu::QuantizedWeight& weight, const cpu::ConvShape& shape,
            const ProductCall& call, const void* x, void* y);
+  /// y = the linear layer of `rows` rows of the codes x, as floats.
+  void run_dynamic(Device device, const cpu::QuantizedWeight& weight, std::int64_t rows,
+                   const DynamicCall& call, const void* x, float* y);
 
  private:
   struct Packed {
@@ -50,12 +61,24 @@ class CudaInt8Weight {
     float bias_factor = 1.0F;
     bool has_bias = false;
   };
+  // What dynamic calls need, whatever their parameters.
+  struct DynamicTerms {
+    cuda::Buffer weight_sums, scales, bias;
+    bool has_bias = false;
+  };
   struct OnDevice {
     Packed packed;
+    std::shared_ptr<const DynamicTerms> dynamic;      // null before the first such call
     std::vector<std::shared_ptr<const Terms>> terms;  // the latest calls', oldest first
   };
   static Packed pack(Device device, const cpu::QuantizedWeight& weight,
                      const cpu::ConvShape& shape);
+  // That of the device, packed now if it is not yet; under mutex_.
+  OnDevice& on_device(Device device, const cpu::QuantizedWeight& weight,
+                      const cpu::ConvShape& shape);
+  static std::shared_ptr<const DynamicTerms> make_dynamic_terms(Device device,
+                                                                const cpu::QuantizedWeight& weight,
+                                                                const Packed& packed);
   static std::shared_ptr<const Terms> make_terms(Device device, const cpu::QuantizedWeight& weight,
                                                  const Packed& packed, const ProductCall& call);
 

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/ops/cuda/codes.h"
+#include "quanta/ops/cuda/range.h"
 #include "quanta/ops/detail/borrowed.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/fusion.h"
@@ -13,6 +15,7 @@
 #include "quanta/ops/linear/rows.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/cuda/memory.h"
 #include "quanta/runtime/operation.h"
 #include "quanta/runtime/quant_math.h"
 
@@ -46,6 +49,39 @@ void check_rows(std::string_view op, const Tensor& x) {
   QUANTA_CHECK(x.dtype() == DType::Float32, "{}: x: expected Float32, got {}{}", op, x.dtype(),
                x.is_quantized() ? " (dynamic layers take float activations)" : "");
 }
+
+/// Codes of a dynamic layer's input on a CUDA device, as the CPU makes them.
+struct CodesOnDevice {
+  cuda::Buffer codes;
+  float scale;
+  std::int32_t zero_point;
+
+  CodesOnDevice(const Tensor& x, ReduceRange reduce_range)
+      : codes(x.device(), static_cast<std::size_t>(x.numel())) {
+    const auto* floats = reinterpret_cast<const float*>(x.device_ptr());
+    const cuda::RangeOfFloats range = cuda::range_of(x.device(), floats, x.numel());
+    const math::QParams qparams =
+        cpu::dynamic_qparams({range.min, range.max}, cpu::code_bits(reduce_range));
+    scale = static_cast<float>(qparams.scale);
+    zero_point = static_cast<std::int32_t>(qparams.zero_point);
+    cuda::quantize_floats(x.device(), {.count = x.numel(),
+                                       .floats = floats,
+                                       .codes = codes.as<void>(),
+                                       .dtype = DType::QUInt8,
+                                       .low = 0,
+                                       .high = 255,
+                                       .qparams = {.scale = scale, .zero_point = zero_point}});
+  }
+
+  void multiply(const LinearPackedParams& packed, bool relu, const float* addend,
+                const Tensor& out) const {
+    const cpu::LinearInt8& kernel = packed.impl().kernel;
+    packed.impl().on_cuda.run_dynamic(
+        out.device(), kernel.weight(), out.numel() / kernel.out_features(),
+        {.src_scale = scale, .src_zero_point = zero_point, .relu = relu, .addend = addend},
+        codes.as<void>(), reinterpret_cast<float*>(out.device_ptr()));
+  }
+};
 
 /// What follows the product.
 enum class Tail : std::uint8_t { None, ReLU, Gelu, Add };
@@ -104,6 +140,18 @@ struct LinearDynamic final : Op<LinearDynamic> {
     return cpu::linear_dynamic_rows(static_cast<const float*>(in[0].data_ptr()),
                                     in[0].numel() / packed->impl().kernel.in_features(),
                                     {&target, 1}, reduce_range, {end(), addend});
+  }
+
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const auto* addend =
+        tail == Tail::Add ? reinterpret_cast<const float*>(in[1].device_ptr()) : nullptr;
+    const CodesOnDevice codes(in[0], reduce_range);
+    codes.multiply(*packed, tail == Tail::ReLU, addend, out[0]);
+    return "multiply_codes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override {
+    if (tail == Tail::Gelu) return {};
+    return dtypes::kFloat;
   }
 
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
@@ -173,6 +221,15 @@ struct LinearEachDynamic final : Op<LinearEachDynamic> {
                                     in[0].numel() / weights->front().impl().kernel.in_features(),
                                     targets, reduce_range, {});
   }
+
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const CodesOnDevice codes(in[0], reduce_range);
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      codes.multiply((*weights)[i], false, nullptr, out[i]);
+    }
+    return "multiply_codes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
 
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
     OpWork work;

@@ -5,6 +5,7 @@
 
 #include "quanta/fusion/freeze.h"
 #include "quanta/fusion/quantize.h"
+#include "quanta/fusion/quantize_dynamic.h"
 #include "quanta/nn/models/fashion.h"
 #include "quanta/nn/models/mobilenet_v2.h"
 #include "quanta/nn/models/mobilenet_v3.h"
@@ -114,6 +115,17 @@ TEST_CASE("cuda networks: parameters move with the module, tied ones stay tied")
   CHECK_THROWS_AS(network(Tensor::ones({1, 3}).to(kDevice)), UnsupportedError);
   network.to(Device::cpu());
   CHECK(network.first->weight.equal(before));
+}
+
+TEST_CASE("a dynamic network on the device: the CPU's floats") {
+  nn::Sequential net{nn::Linear(20, 33), nn::ReLU(), nn::Linear(33, 7)};
+  net.eval();
+  auto int8 = quantize_dynamic(net);
+  Generator generator(5);
+  const Tensor x = randn({4, 3, 20}, generator);
+  const Tensor expected = int8(x);
+  int8.to(kDevice);
+  CHECK(int8(x.to(kDevice)).cpu().equal(expected));
 }
 
 }  // namespace quanta

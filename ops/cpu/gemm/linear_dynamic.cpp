@@ -36,6 +36,15 @@ std::shared_ptr<const GatePanels> LinearWeight::gate_panels(std::int64_t gate_co
   return gate_panels_;
 }
 
+math::QParams dynamic_qparams(const FloatRange& range, CodeBits bits) {
+  QUANTA_CHECK(std::isfinite(range.min) && std::isfinite(range.max),
+               "linear_dynamic: x: expected finite values, got a range of {}..{}", range.min,
+               range.max);
+  math::ChooseOptions options;
+  options.reduce_range = bits == CodeBits::Seven;
+  return math::choose_qparams(range.min, range.max, 0, 255, options);
+}
+
 namespace {
 
 /// Elements for which a second thread pays.
@@ -73,13 +82,7 @@ struct Activation {
 /// x [rows, depth] as codes in a buffer of this thread, rows `stride` apart and filled with zeros.
 Activation quantize_rows(const float* x, std::int64_t rows, std::int64_t depth, std::int64_t stride,
                          CodeBits bits) {
-  const FloatRange range = find_range(x, rows * depth);
-  QUANTA_CHECK(std::isfinite(range.min) && std::isfinite(range.max),
-               "linear_dynamic: x: expected finite values, got a range of {}..{}", range.min,
-               range.max);
-  math::ChooseOptions options;
-  options.reduce_range = bits == CodeBits::Seven;
-  const math::QParams qparams = math::choose_qparams(range.min, range.max, 0, 255, options);
+  const math::QParams qparams = dynamic_qparams(find_range(x, rows * depth), bits);
   const auto scale = static_cast<float>(qparams.scale);
   const auto zero_point = static_cast<std::int32_t>(qparams.zero_point);
   // A reduced range, too, is cut off beyond 255 only, as in torch.

@@ -9,9 +9,11 @@
 #include <span>
 #include <string_view>
 
+#include "quanta/ops/cpu/elementwise_kernels.h"
 #include "quanta/ops/cpu/gemm/gate_panels.h"
 #include "quanta/ops/cpu/gemm/gemm_int8.h"
 #include "quanta/ops/cpu/gemm/linear_int8.h"
+#include "quanta/runtime/quant_math.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta::cpu {
@@ -32,6 +34,9 @@ struct LinearWeight {
   mutable std::mutex gate_panels_mutex_;
   mutable std::shared_ptr<const GatePanels> gate_panels_;
 };
+
+/// What codes of that range are quantized with. Throws ArgumentError for NaN and infinities.
+math::QParams dynamic_qparams(const FloatRange& range, CodeBits bits);
 
 /// What follows on each float: a function, then a sum with the same element of [rows, N] floats.
 struct LinearTail {
