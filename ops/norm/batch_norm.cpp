@@ -14,10 +14,12 @@
 #include "quanta/ops/norm/checks.h"
 #include "quanta/ops/norm/cpu_batch_norm.h"
 #include "quanta/ops/norm/cpu_groups.h"
+#include "quanta/ops/norm/cuda_groups.h"
 #include "quanta/ops/norm/families.h"
 #include "quanta/ops/norm/gradient.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/detail/state.h"
+#include "quanta/runtime/norm_math.h"
 #include "quanta/runtime/operation.h"
 
 namespace quanta {
@@ -90,13 +92,14 @@ struct BatchNorm final : Op<BatchNorm> {
       auto* statistics = out[1].mutable_data<double>();
       const Numbers<T> means(in[1], channels, T{0});
       const Numbers<T> vars(in[2], channels, T{1});
-      // x * scale + shift, with torch's order of roundings in the two numbers.
       cpu::ChannelAffine<T> affine{std::vector<T>(static_cast<std::size_t>(channels)),
                                    copy_numbers<T>(in[3], channels, T{1}),
                                    copy_numbers<T>(in[4], channels, T{0})};
       for (std::size_t c = 0; c < affine.scale.size(); ++c) {
-        affine.scale[c] *= T{1} / std::sqrt(vars.data()[c] + static_cast<T>(eps));
-        affine.shift[c] -= means.data()[c] * affine.scale[c];
+        const math::BatchNormLine<T> line = math::batch_norm_line(
+            means.data()[c], vars.data()[c], affine.scale[c], affine.shift[c], eps);
+        affine.scale[c] = line.scale;
+        affine.shift[c] = line.shift;
         statistics[c] = static_cast<double>(means.data()[c]);
         statistics[affine.scale.size() + c] =
             1.0 / std::sqrt(static_cast<double>(vars.data()[c]) + eps);
@@ -105,6 +108,23 @@ struct BatchNorm final : Op<BatchNorm> {
     });
     return in[0].dtype() == DType::Float64 ? "doubles" : "simd";
   }
+
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const NormCall call{x.dtype(),
+                        x.device_ptr(),
+                        cuda_floats_or_null(in[3]),
+                        cuda_floats_or_null(in[4]),
+                        out[0].device_ptr(),
+                        {}};
+    cuda::batch_norm(x.device(), NormGeometry(x, format_of(x)), call,
+                     {.mean = cuda_floats_or_null(in[1]),
+                      .var = cuda_floats_or_null(in[2]),
+                      .eps = eps,
+                      .statistics = reinterpret_cast<double*>(out[1].device_ptr())});
+    return "normalize";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
 
   PlanUse plan_use(const Arguments&, std::span<const Tensor>) const override {
     return {.in_place = true};
@@ -177,24 +197,35 @@ struct QuantizedBatchNorm final : Op<QuantizedBatchNorm> {
     const Numbers<float> means(in[3], channels, 0.0F);
     const Numbers<float> vars(in[4], channels, 1.0F);
     const Quantizer& from = x.impl()->quantizer;
-    // torch's mix of float and double steps; it decides the codes at ties.
     for (std::size_t c = 0; c < alpha.size(); ++c) {
-      const auto inv_sigma = static_cast<float>(
-          1.0 / static_cast<double>(std::sqrt(vars.data()[c] + static_cast<float>(eps))));
-      const float slope = inv_sigma * alpha[c];
-      const float offset = beta[c] - means.data()[c] * inv_sigma * alpha[c];
-      alpha[c] = static_cast<float>(static_cast<double>(slope) * (from.scale / scale));
-      beta[c] = static_cast<float>(static_cast<double>(offset) / scale);
+      const math::BatchNormLine<float> line = math::batch_norm_line_of_codes(
+          means.data()[c], vars.data()[c], alpha[c], beta[c], eps, from.scale, scale);
+      alpha[c] = line.scale;
+      beta[c] = line.shift;
     }
-    cpu::NormOutput output = output_of(out[0], clamp);
-    output.inv_scale = 1.0F;  // it is part of alpha and beta
-    const MemoryFormat format = x.dim() >= 4 ? MemoryFormat::ChannelsLast : format_of(out[0]);
     cpu::norm_per_channel(
-        cpu::NormGeometry(x, format),
-        {x.dtype(), x.data_ptr(), alpha.data(), beta.data(), out[0].data_ptr(), output},
+        geometry(x, out[0]),
+        {x.dtype(), x.data_ptr(), alpha.data(), beta.data(), out[0].data_ptr(), output(out[0])},
         static_cast<float>(from.zero_point));
     return "simd";
   }
+
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const Quantizer& from = x.impl()->quantizer;
+    const NormCall call{
+        x.dtype(),           x.device_ptr(), cuda_floats_or_null(in[1]), cuda_floats_or_null(in[2]),
+        out[0].device_ptr(), output(out[0])};
+    cuda::batch_norm(x.device(), geometry(x, out[0]), call,
+                     {.mean = cuda_floats_or_null(in[3]),
+                      .var = cuda_floats_or_null(in[4]),
+                      .eps = eps,
+                      .scale_in = from.scale,
+                      .scale_out = scale,
+                      .zero_point_in = from.zero_point});
+    return "normalize";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQ8; }
 
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{
@@ -202,6 +233,16 @@ struct QuantizedBatchNorm final : Op<QuantizedBatchNorm> {
         attribute<QuantizedBatchNorm, &QuantizedBatchNorm::scale>("scale"),
         attribute<QuantizedBatchNorm, &QuantizedBatchNorm::zero_point>("zero_point")};
     return kTable;
+  }
+
+ private:
+  NormOutput output(const Tensor& result) const {
+    NormOutput output = output_of(result, clamp);
+    output.inv_scale = 1.0F;  // it is part of both numbers of a channel
+    return output;
+  }
+  static NormGeometry geometry(const Tensor& x, const Tensor& result) {
+    return {x, x.dim() >= 4 ? MemoryFormat::ChannelsLast : format_of(result)};
   }
 };
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "quanta/ops/norm/cpu_kernels.h"
+#include "quanta/ops/norm/call.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/quantizer.h"
 #include "quanta/runtime/tensor.h"
@@ -41,15 +41,20 @@ inline MemoryFormat format_of(const Tensor& x) {
 enum class Clamp : bool { No, ReLU };
 
 /// How values become the codes of `result`.
-inline cpu::NormOutput output_of(const Tensor& result, Clamp clamp) {
+inline NormOutput output_of(const Tensor& result, Clamp clamp) {
   const Quantizer& quantizer = result.impl()->quantizer;
   const IntRange range = quant_range(result.dtype());
-  cpu::NormOutput output;
+  NormOutput output;
   output.zero_point = static_cast<std::int32_t>(quantizer.zero_point);
   output.min = clamp == Clamp::ReLU ? output.zero_point : static_cast<std::int32_t>(range.min);
   output.max = static_cast<std::int32_t>(range.max);
   output.inv_scale = 1.0F / static_cast<float>(quantizer.scale);
   return output;
+}
+
+/// The numbers of a dense Float32 parameter on a CUDA device; null where it is left out.
+inline const float* cuda_floats_or_null(const Tensor& values) {
+  return values.defined() ? reinterpret_cast<const float*>(values.device_ptr()) : nullptr;
 }
 
 /// The numbers of a dense parameter, or as many of `fallback`.

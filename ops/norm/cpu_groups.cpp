@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "quanta/ops/cpu/elementwise_kernels.h"
+#include "quanta/ops/norm/cpu_kernels.h"
+#include "quanta/runtime/norm_math.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::cpu {
@@ -23,22 +25,7 @@ std::byte* at(void* data, std::int64_t index, DType dtype) {
   return static_cast<std::byte*>(data) + index * static_cast<std::int64_t>(item_size(dtype));
 }
 
-// What remains of a group's statistics: value = (x - center) * inv_std.
-struct Moments {
-  float center = 0.0F;
-  float inv_std = 0.0F;
-};
-
-// For codes, `scale` is that of the input: the variance is that of real numbers, and inv_std
-// takes differences of codes.
-Moments compute_moments(const NormSums& sums, std::int64_t count, double scale, double eps) {
-  const auto n = static_cast<double>(count);
-  const double mean = sums.sum / n;
-  const double difference = sums.squares / n - mean * mean;
-  const double variance = difference < 0.0 ? 0.0 : difference;  // NaN stays
-  return {static_cast<float>(mean),
-          static_cast<float>(scale / std::sqrt(variance * scale * scale + eps))};
-}
+using math::NormMoments;
 
 template <typename T>
 GroupMoments moments_in_two_passes(const T* x, std::int64_t count, double eps) {
@@ -54,13 +41,6 @@ GroupMoments moments_in_two_passes(const T* x, std::int64_t count, double eps) {
 }
 
 }  // namespace
-
-NormGeometry::NormGeometry(const Tensor& x, MemoryFormat format)
-    : batch(x.sizes()[0]), channels(x.sizes()[1]) {
-  for (std::size_t d = 2; d < x.sizes().size(); ++d) volume *= x.sizes()[d];
-  // Rank 2, or a single pixel: channels are innermost anyway.
-  channels_last = format == MemoryFormat::ChannelsLast || volume == 1;
-}
 
 void norm_per_channel(const NormGeometry& geometry, const NormCall& call, float center) {
   const std::int64_t channels = geometry.channels;
@@ -95,9 +75,10 @@ void norm_groups(const NormGeometry& geometry, std::int64_t groups, const NormCa
     parallel_for(geometry.batch * groups, grain_for(count),
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t item = begin; item < end; ++item) {
-                     const Moments moments = compute_moments(
-                         norm_sums(call.dtype, at(call.src, item * count, call.dtype), count),
-                         count, scale, eps);
+                     const NormSums sums =
+                         norm_sums(call.dtype, at(call.src, item * count, call.dtype), count);
+                     const NormMoments moments =
+                         math::norm_moments(sums.sum, sums.squares, count, scale, eps);
                      for (std::int64_t member = 0; member < members; ++member) {
                        const auto c = static_cast<std::size_t>(item % groups * members + member);
                        const std::int64_t offset = item * count + member * volume;
@@ -124,7 +105,7 @@ void norm_groups(const NormGeometry& geometry, std::int64_t groups, const NormCa
         total.sum += sums[c].sum;
         total.squares += sums[c].squares;
       }
-      const Moments moments = compute_moments(total, count, scale, eps);
+      const NormMoments moments = math::norm_moments(total.sum, total.squares, count, scale, eps);
       for (std::size_t c = first; c < last; ++c) {
         center[c] = moments.center;
         factor[c] = moments.inv_std * call.weight[c];
@@ -144,8 +125,8 @@ void norm_each_row(std::int64_t rows, std::int64_t count, const NormCall& call, 
     std::vector<float> factor(static_cast<std::size_t>(count));
     for (std::int64_t row = begin; row < end; ++row) {
       const std::byte* from = at(call.src, row * count, call.dtype);
-      const Moments moments =
-          compute_moments(norm_sums(call.dtype, from, count), count, scale, eps);
+      const NormSums sums = norm_sums(call.dtype, from, count);
+      const NormMoments moments = math::norm_moments(sums.sum, sums.squares, count, scale, eps);
       float_binary(FloatBinary::Mul, call.weight, &moments.inv_std, factor.data(), count,
                    Rhs::Scalar, Store::Cached);
       norm_row(call.dtype, from, moments.center, factor.data(), call.bias, count, call.output,

@@ -1,45 +1,17 @@
 #pragma once
 
-// Private: normalizations over whole tensors, on the kernels of cpu_kernels.h. Everything is dense.
+// Private: normalizations over whole tensors, on the kernels of cpu_kernels.h.
 
 #include <cstdint>
 
-#include "quanta/ops/norm/cpu_kernels.h"
+#include "quanta/ops/norm/call.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta::cpu {
 
-/// Batch, channels, everything behind them.
-struct NormGeometry {
-  std::int64_t batch = 0;
-  std::int64_t channels = 0;
-  std::int64_t volume = 1;
-  bool channels_last = false;
-
-  NormGeometry(const Tensor& x, MemoryFormat format);
-};
-
-/// x [samples, channels, volume]: each of `groups` groups of channels of a sample has its
-/// statistics, each channel its weight. A layer norm has one group and a volume of 1.
-struct GroupShape {
-  std::int64_t samples = 0;
-  std::int64_t channels = 0;
-  std::int64_t volume = 1;
-  std::int64_t groups = 1;
-
-  std::int64_t members() const noexcept { return channels / groups; }
-  std::int64_t count() const noexcept { return members() * volume; }
-};
-
-/// What goes in and out: Float32, or codes.
-struct NormCall {
-  DType dtype;
-  const void* src;
-  const float* weight;  ///< of each channel
-  const float* bias;
-  void* dst;
-  NormOutput output;
-};
+using norm::GroupShape;
+using norm::NormCall;
+using norm::NormGeometry;
 
 /// dst = quantize((x - center) * weight[c] + bias[c]).
 void norm_per_channel(const NormGeometry& geometry, const NormCall& call, float center);

@@ -4,17 +4,12 @@
 
 #include <cstdint>
 
+#include "quanta/ops/norm/call.h"
 #include "quanta/runtime/dtype.h"
 
 namespace quanta::cpu {
 
-/// How a value of the map becomes a code: math::quantize with these numbers.
-struct NormOutput {
-  float inv_scale = 1.0F;
-  std::int32_t zero_point = 0;
-  std::int32_t min = 0;  ///< lowest code; the zero point where relu follows
-  std::int32_t max = 255;
-};
+using norm::NormOutput;
 
 /// dst[i] = quantize((src[i] - center) * scale + shift) for i in [0, count). Each number is float32
 /// and each step is rounded, so that no instruction set gives other codes. `dtype` is QUInt8 or

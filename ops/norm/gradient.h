@@ -9,8 +9,6 @@
 
 namespace quanta::norm {
 
-using cpu::GroupShape;
-
 /// Whether mean and variance are functions of x.
 enum class Moments : bool { OfBatch, Given };
 

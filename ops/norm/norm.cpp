@@ -8,11 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/spatial.h"
 #include "quanta/ops/norm/checks.h"
 #include "quanta/ops/norm/cpu_groups.h"
+#include "quanta/ops/norm/cuda_groups.h"
 #include "quanta/ops/norm/families.h"
 #include "quanta/ops/norm/gradient.h"
 #include "quanta/runtime/autograd.h"
@@ -135,32 +137,56 @@ struct Normalization : Op<Derived> {
   }
 
   void run_floats_or_codes(const Arguments& in, const Tensor& out, double scale,
-                           const cpu::NormOutput& output) const {
+                           const NormOutput& output) const {
     const Tensor& x = in[0];
     const GroupShape shape = kind.shape(x.sizes());
     const Numbers<float> weight(in[1], shape.channels, 1.0F);
     const Numbers<float> bias(in[2], shape.channels, 0.0F);
     const auto call = [&](const Tensor& result) {
-      return cpu::NormCall{x.dtype(),   x.data_ptr(),      weight.data(),
-                           bias.data(), result.data_ptr(), output};
+      return NormCall{x.dtype(),   x.data_ptr(),      weight.data(),
+                      bias.data(), result.data_ptr(), output};
     };
     if constexpr (Kind::kOfRows) {
       in_contiguous_order(out, [&](const Tensor& result) {
         cpu::norm_each_row(shape.samples, shape.channels, call(result), scale, eps);
       });
     } else {
-      cpu::norm_groups(cpu::NormGeometry(x, format_of(out)), shape.groups, call(out), scale, eps);
+      cpu::norm_groups(NormGeometry(x, format_of(out)), shape.groups, call(out), scale, eps);
     }
+  }
+
+  std::string_view run_on_cuda(const Arguments& in, const Tensor& out, double scale,
+                               const NormOutput& output) const {
+    const Tensor& x = in[0];
+    const GroupShape shape = kind.shape(x.sizes());
+    const auto call = [&](const Tensor& result) {
+      return NormCall{x.dtype(),
+                      x.device_ptr(),
+                      cuda_floats_or_null(in[1]),
+                      cuda_floats_or_null(in[2]),
+                      result.device_ptr(),
+                      output};
+    };
+    if constexpr (Kind::kOfRows) {
+      in_contiguous_order(out, [&](const Tensor& result) {
+        cuda::norm_each_row(x.device(), shape.samples, shape.channels, call(result), scale, eps);
+      });
+    } else {
+      cuda::norm_groups(x.device(), NormGeometry(x, format_of(out)), shape.groups, call(out), scale,
+                        eps);
+    }
+    return "normalize";
   }
 
   // calculate(result) for a contiguous result.
   template <typename Calculate>
   static void in_contiguous_order(const Tensor& out, const Calculate& calculate) {
     if (out.is_contiguous()) return calculate(out);
-    const Tensor result = out.is_quantized()
-                              ? QTensor::empty(out.sizes(), out.dtype(), out.impl()->quantizer,
-                                               MemoryFormat::Contiguous)
-                              : Tensor::empty(out.sizes(), out.dtype());
+    const Tensor memory =
+        Tensor::empty(out.sizes(), out.is_quantized() ? int_repr_dtype(out.dtype()) : out.dtype(),
+                      MemoryFormat::Contiguous, out.device());
+    const Tensor result =
+        out.is_quantized() ? QTensor::from_int_repr(memory, out.impl()->quantizer) : memory;
     calculate(result);
     copy_result(result, out);
   }
@@ -189,6 +215,11 @@ struct Normalize final : Normalization<Normalize<Kind>, Kind> {
     });
     return "doubles";
   }
+
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    return this->run_on_cuda(in, out[0], 1.0, {});
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
 
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b11); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
@@ -231,11 +262,14 @@ struct QuantizedNormalize final : Normalization<QuantizedNormalize<Kind>, Kind> 
   }
 
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
-    const double input_scale =
-        static_cast<double>(static_cast<float>(in[0].impl()->quantizer.scale));
-    this->run_floats_or_codes(in, out[0], input_scale, output_of(out[0], Clamp::No));
+    this->run_floats_or_codes(in, out[0], input_scale(in), output_of(out[0], Clamp::No));
     return "simd";
   }
+
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    return this->run_on_cuda(in, out[0], input_scale(in), output_of(out[0], Clamp::No));
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQ8; }
 
   static std::span<const AttributeInfo> attribute_table() {
     using Self = QuantizedNormalize;
@@ -244,6 +278,11 @@ struct QuantizedNormalize final : Normalization<QuantizedNormalize<Kind>, Kind> 
         {attribute<Self, &Self::eps>("eps"), attribute<Self, &Self::scale>("scale"),
          attribute<Self, &Self::zero_point>("zero_point")});
     return table;
+  }
+
+ private:
+  static double input_scale(const Arguments& in) {
+    return static_cast<double>(static_cast<float>(in[0].impl()->quantizer.scale));
   }
 };
 

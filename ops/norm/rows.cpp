@@ -10,6 +10,7 @@
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/norm.h"
 #include "quanta/ops/norm/checks.h"
+#include "quanta/ops/norm/cuda_kernels.h"
 #include "quanta/ops/norm/families.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/autograd.h"
@@ -92,6 +93,19 @@ struct RmsNorm final : Op<RmsNorm> {
     return "scalar";
   }
 
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const std::int64_t width = product_of(normalized_shape);
+    cuda::normalize_rows(in[0].device(), {.step = cuda::RowStep::RmsNorm,
+                                          .x = cuda_floats_or_null(in[0]),
+                                          .rows = in[0].numel() / width,
+                                          .width = width,
+                                          .weight = cuda_floats_or_null(in[1]),
+                                          .eps = eps,
+                                          .y = reinterpret_cast<float*>(out[0].device_ptr())});
+    return "normalize_rows";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
+
   // With r = 1 / sqrt(mean(x^2) + eps) and g the gradient times the weight:
   //   dx = r g - x r^3 mean(g x),  dw = sum over rows of (gradient x r)
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b11); }
@@ -173,6 +187,19 @@ struct RowStatisticsOp final : Op<RowStatisticsOp> {
     });
     return "scalar";
   }
+
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const std::int64_t rows = out[0].numel();
+    cuda::normalize_rows(in[0].device(), {.step = cuda::RowStep::Statistics,
+                                          .x = cuda_floats_or_null(in[0]),
+                                          .rows = rows,
+                                          .width = in[0].numel() / rows,
+                                          .eps = eps,
+                                          .y = reinterpret_cast<float*>(out[0].device_ptr()),
+                                          .second = reinterpret_cast<float*>(out[1].device_ptr())});
+    return "normalize_rows";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
 
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<RowStatisticsOp, &RowStatisticsOp::dims>("dims"),
