@@ -29,7 +29,7 @@ using AttentionVector = hn::Vec<AttentionTag>;
 using AttentionInts = hn::RebindToSigned<AttentionTag>;
 constexpr auto kAttentionLanes = static_cast<std::int64_t>(hn::MaxLanes(AttentionTag()));
 
-/// exp(x) for x <= 0 or NaN; 0 below -87.
+/// math::exp_normal in vectors, for x <= 0 or NaN.
 HWY_INLINE AttentionVector exp_normal(AttentionVector x) {
   const AttentionTag d;
   const AttentionInts di;

@@ -25,7 +25,7 @@ struct Erf {
   HWY_INLINE Vector operator()(Vector x) const { return gelu_erf(Tag(), x); }
 };
 
-// x (1 + tanh(u)) / 2 = x / (1 + exp(-2u)), the share from its smaller half.
+// math::gelu_tanh_float in vectors.
 struct Tanh {
   HWY_INLINE Vector operator()(Vector x) const {
     const Tag d;

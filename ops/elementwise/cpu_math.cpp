@@ -25,7 +25,7 @@ HWY_INLINE Vector step(Vector sum, Vector x, float coefficient) {
   return hn::Add(hn::Mul(sum, x), hn::Set(Tag(), coefficient));
 }
 
-// As exp_of_negative, for both signs.
+// math::exp_float; as exp_of_negative, for both signs.
 struct Exp {
   HWY_INLINE Vector operator()(Vector x) const {
     const Tag d;
@@ -52,8 +52,7 @@ struct Exp {
   }
 };
 
-// Below 1 x times a polynomial in x^2; above it 1 - exp(-x^2) P(1 / x) / x, as Cephes' erfc has it
-// for float.
+// math::erf_float, both of its pieces.
 struct Erf {
   HWY_INLINE Vector operator()(Vector x) const {
     const Tag d;

@@ -125,7 +125,7 @@ HWY_INLINE V scaled(V y, V power) {
   return each(one, y, power);
 }
 
-/// exp(-|x|), within a unit in the last place; NaN stays.
+/// math::exp_of_minus_size in vectors.
 template <class V>
 HWY_INLINE V exp_of_minus_size(V x) {
   // exp(-150) is 0 in float32.

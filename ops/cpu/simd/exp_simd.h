@@ -13,9 +13,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
 
-/// exp(x) for x <= 0 or NaN, within a unit in the last place. Highway's own uses fused
-/// multiply-adds where there are some; products and sums rounded one by one are the same on every
-/// machine.
+/// math::exp_float in vectors, for x <= 0 or NaN. Highway's own uses fused multiply-adds where there
+/// are some; products and sums rounded one by one are the same on every machine.
 template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
 HWY_INLINE V exp_of_negative(D d, V x) {
   namespace hn = hwy::HWY_NAMESPACE;

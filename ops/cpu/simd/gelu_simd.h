@@ -11,7 +11,7 @@
 #include <hwy/highway.h>
 
 #include "quanta/ops/cpu/simd/fused_simd.h"
-#include "quanta/ops/cpu/simd/gelu_table.h"
+#include "quanta/runtime/gelu_math.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
@@ -36,23 +36,23 @@ HWY_INLINE V entry_of_16(D d, const float* HWY_RESTRICT table, VI i) {
 #endif
 }
 
-/// x * (1 + erf(x / sqrt(2))) / 2 within 5e-7: x times a share that is symmetric to 1/2, whose
-/// smaller half is known without the cancellation of 1 + erf. See gelu_table.h.
+/// math::gelu_float in vectors.
 template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
 HWY_INLINE V gelu_erf(D d, V x) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::RebindToSigned<D> di;
+  using Table = math::GeluTable;
+  const auto& table = math::gelu_table().coefficients;
   // x86's minimum answers its second operand when one is NaN.
-  const auto a = hn::Min(hn::Set(d, kGeluZeroFrom), hn::Abs(x));
-  // Adding 1.5 * 2^23 rounds and leaves the integer in the low bits.
+  const auto a = hn::Min(hn::Set(d, Table::kZeroFrom), hn::Abs(x));
   const auto magic = hn::Set(d, 12582912.0F);
-  const auto shifted = fused_add(d, a, hn::Set(d, 1.0F / kGeluStep), magic);
+  const auto shifted = fused_add(d, a, hn::Set(d, 1.0F / Table::kStep), magic);
   const auto interval = hn::And(hn::BitCast(di, shifted), hn::Set(di, 15));
-  const auto t = fused_add(d, hn::Sub(shifted, magic), hn::Set(d, -kGeluStep), a);
-  auto below = entry_of_16(d, kGeluTable[0], interval);
+  const auto t = fused_add(d, hn::Sub(shifted, magic), hn::Set(d, -Table::kStep), a);
+  auto below = entry_of_16(d, table[0], interval);
 #pragma GCC unroll 8
-  for (int i = 1; i < kGeluTerms; ++i) {
-    below = fused_add(d, below, t, entry_of_16(d, kGeluTable[i], interval));
+  for (int i = 1; i < Table::kTerms; ++i) {
+    below = fused_add(d, below, t, entry_of_16(d, table[i], interval));
   }
   const auto above = hn::Sub(hn::Set(d, 1.0F), below);
   return hn::Mul(x, hn::IfThenElse(hn::Lt(x, hn::Zero(d)), below, above));
