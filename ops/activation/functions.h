@@ -7,10 +7,11 @@
 #include <limits>
 
 #include "quanta/ops/activation.h"
-#include "quanta/ops/activation/math.h"
 #include "quanta/ops/activation/pointwise.h"
 #include "quanta/ops/cpu/gelu.h"
 #include "quanta/ops/cpu/gradient_kernels.h"
+#include "quanta/ops/cuda/float_map.h"
+#include "quanta/runtime/activation_math.h"
 
 namespace quanta {
 
@@ -40,7 +41,11 @@ struct Threshold : PointwiseFunction {
 
   template <typename T>
   T operator()(T v) const {
-    return cpu::threshold(v, static_cast<T>(threshold), static_cast<T>(value));
+    return math::threshold(v, static_cast<T>(threshold), static_cast<T>(value));
+  }
+  cuda::FloatCall on_cuda() const {
+    return {cuda::FloatFunction::Threshold,
+            {static_cast<float>(threshold), static_cast<float>(value)}};
   }
   template <typename T>
   T slope(T gradient, T v) const {
@@ -64,7 +69,10 @@ struct LeakyReLU : PointwiseFunction {
 
   template <typename T>
   T operator()(T v) const {
-    return cpu::leaky_relu(v, static_cast<T>(negative_slope));
+    return math::leaky_relu(v, static_cast<T>(negative_slope));
+  }
+  cuda::FloatCall on_cuda() const {
+    return {cuda::FloatFunction::LeakyReLU, {static_cast<float>(negative_slope)}};
   }
   template <typename T>
   T slope(T gradient, T v) const {
@@ -85,8 +93,9 @@ struct HardSigmoid : PointwiseFunction {
 
   template <typename T>
   T operator()(T v) const {
-    return cpu::hardsigmoid(v);
+    return math::hardsigmoid(v);
   }
+  cuda::FloatCall on_cuda() const { return {cuda::FloatFunction::HardSigmoid}; }
   template <typename T>
   T slope(T gradient, T v) const {
     return v <= T{-3} || v >= T{3} ? T{0} : gradient * static_cast<T>(1.0 / 6.0);
@@ -105,8 +114,9 @@ struct Sigmoid : PointwiseFunction {
 
   template <typename T>
   T operator()(T v) const {
-    return cpu::sigmoid(v);
+    return math::sigmoid(v);
   }
+  cuda::FloatCall on_cuda() const { return {cuda::FloatFunction::Sigmoid}; }
   template <typename T>
   T slope(T gradient, T result) const {
     return gradient * (T{1} - result) * result;
@@ -124,6 +134,7 @@ struct Tanh : PointwiseFunction {
   T operator()(T v) const {
     return std::tanh(v);
   }
+  cuda::FloatCall on_cuda() const { return {cuda::FloatFunction::Tanh}; }
   template <typename T>
   T slope(T gradient, T result) const {
     return gradient * (T{1} - result * result);
@@ -139,7 +150,11 @@ struct Gelu : PointwiseFunction {
 
   template <typename T>
   T operator()(T v) const {
-    return approximate == GeluApproximation::Tanh ? cpu::gelu_tanh(v) : cpu::gelu(v);
+    return approximate == GeluApproximation::Tanh ? math::gelu_tanh(v) : math::gelu(v);
+  }
+  cuda::FloatCall on_cuda() const {
+    return {approximate == GeluApproximation::Tanh ? cuda::FloatFunction::GeluTanh
+                                                   : cuda::FloatFunction::Gelu};
   }
   void rows(const float* src, std::int64_t count, float* dst) const {
     const auto kind =
@@ -179,8 +194,9 @@ struct HardSwish : PointwiseFunction {
 
   template <typename T>
   T operator()(T v) const {
-    return cpu::hardswish(v);
+    return math::hardswish(v);
   }
+  cuda::FloatCall on_cuda() const { return {cuda::FloatFunction::HardSwish}; }
   template <typename T>
   T slope(T gradient, T x) const {
     if (x <= T{-3}) return T{0};
@@ -198,11 +214,12 @@ struct Silu : PointwiseFunction {
 
   template <typename T>
   T operator()(T v) const {
-    return cpu::silu(v);
+    return math::silu(v);
   }
+  cuda::FloatCall on_cuda() const { return {cuda::FloatFunction::Silu}; }
   template <typename T>
   T slope(T gradient, T x) const {
-    const T share = cpu::sigmoid(x);
+    const T share = math::sigmoid(x);
     return gradient * share * (T{1} + x * (T{1} - share));
   }
 };
@@ -225,7 +242,12 @@ struct Elu : PointwiseFunction {
 
   template <typename T>
   T operator()(T v) const {
-    return cpu::elu(v, static_cast<T>(alpha), static_cast<T>(scale), static_cast<T>(input_scale));
+    return math::elu(v, static_cast<T>(alpha), static_cast<T>(scale), static_cast<T>(input_scale));
+  }
+  cuda::FloatCall on_cuda() const {
+    return {
+        cuda::FloatFunction::Elu,
+        {static_cast<float>(alpha), static_cast<float>(scale), static_cast<float>(input_scale)}};
   }
   template <typename T>
   T slope(T gradient, T value) const {
@@ -253,7 +275,11 @@ struct Celu : PointwiseFunction {
   }
   template <typename T>
   T operator()(T v) const {
-    return cpu::elu(v, static_cast<T>(alpha), T{1}, static_cast<T>(1.0 / alpha));
+    return math::elu(v, static_cast<T>(alpha), T{1}, static_cast<T>(1.0 / alpha));
+  }
+  cuda::FloatCall on_cuda() const {
+    return {cuda::FloatFunction::Elu,
+            {static_cast<float>(alpha), 1.0F, static_cast<float>(1.0 / alpha)}};
   }
   template <typename T>
   T slope(T gradient, T value) const {
@@ -280,14 +306,16 @@ struct Softplus : PointwiseFunction {
   }
   template <typename T>
   T operator()(T v) const {
-    const T scaled = v * static_cast<T>(beta);
-    if (scaled > static_cast<T>(threshold)) return v;
-    return std::log1p(std::exp(scaled)) / static_cast<T>(beta);
+    return math::softplus(v, static_cast<T>(beta), static_cast<T>(threshold));
+  }
+  cuda::FloatCall on_cuda() const {
+    return {cuda::FloatFunction::Softplus,
+            {static_cast<float>(beta), static_cast<float>(threshold)}};
   }
   template <typename T>
   T slope(T gradient, T value) const {
     const T scaled = value * static_cast<T>(beta);
-    return scaled > static_cast<T>(threshold) ? gradient : gradient * cpu::sigmoid(scaled);
+    return scaled > static_cast<T>(threshold) ? gradient : gradient * math::sigmoid(scaled);
   }
   std::array<double, 3> parameters() const { return {beta, threshold}; }
   template <typename Op>
@@ -306,11 +334,12 @@ struct Mish : PointwiseFunction {
 
   template <typename T>
   T operator()(T v) const {
-    return v * std::tanh(std::log1p(std::exp(v)));
+    return math::mish(v);
   }
+  cuda::FloatCall on_cuda() const { return {cuda::FloatFunction::Mish}; }
   template <typename T>
   T slope(T gradient, T value) const {
-    const T share = cpu::sigmoid(value);
+    const T share = math::sigmoid(value);
     const T t = std::tanh(std::log1p(std::exp(value)));
     return gradient * (t + value * share * (T{1} - t * t));
   }
@@ -326,7 +355,11 @@ struct Selu : PointwiseFunction {
 
   template <typename T>
   T operator()(T v) const {
-    return cpu::elu(v, static_cast<T>(kAlpha), static_cast<T>(kScale), T{1});
+    return math::elu(v, static_cast<T>(kAlpha), static_cast<T>(kScale), T{1});
+  }
+  cuda::FloatCall on_cuda() const {
+    return {cuda::FloatFunction::Elu,
+            {static_cast<float>(kAlpha), static_cast<float>(kScale), 1.0F}};
   }
   template <typename T>
   T slope(T gradient, T value) const {
@@ -341,12 +374,12 @@ struct LogSigmoid : PointwiseFunction {
 
   template <typename T>
   T operator()(T v) const {
-    const T low = v >= T{0} ? T{0} : v;
-    return low - std::log1p(std::exp(-std::abs(v)));
+    return math::logsigmoid(v);
   }
+  cuda::FloatCall on_cuda() const { return {cuda::FloatFunction::LogSigmoid}; }
   template <typename T>
   T slope(T gradient, T value) const {
-    return gradient * cpu::sigmoid(-value);
+    return gradient * math::sigmoid(-value);
   }
 };
 
@@ -357,8 +390,9 @@ struct Softsign : PointwiseFunction {
 
   template <typename T>
   T operator()(T v) const {
-    return v / (T{1} + std::abs(v));
+    return math::softsign(v);
   }
+  cuda::FloatCall on_cuda() const { return {cuda::FloatFunction::Softsign}; }
   template <typename T>
   T slope(T gradient, T value) const {
     const T width = T{1} + std::abs(value);
@@ -371,16 +405,15 @@ struct HardShrink : PointwiseFunction {
   double lambd = 0.5;
 
   template <typename T>
-  bool is_cut(T v) const {
-    return v >= -static_cast<T>(lambd) && v <= static_cast<T>(lambd);
-  }
-  template <typename T>
   T operator()(T v) const {
-    return is_cut(v) ? T{0} : v;
+    return math::hardshrink(v, static_cast<T>(lambd));
+  }
+  cuda::FloatCall on_cuda() const {
+    return {cuda::FloatFunction::HardShrink, {static_cast<float>(lambd)}};
   }
   template <typename T>
   T slope(T gradient, T value) const {
-    return is_cut(value) ? T{0} : gradient;
+    return math::is_shrunk(value, static_cast<T>(lambd)) ? T{0} : gradient;
   }
   template <typename Op>
   static std::span<const AttributeInfo> settings() {

@@ -14,6 +14,7 @@
 #include "quanta/ops/cpu/quantized_operands.h"
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/cuda/codes.h"
+#include "quanta/ops/cuda/float_map.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/look_up.h"
@@ -186,14 +187,20 @@ struct Pointwise final : Op<Pointwise<F>> {
     return map_floats(function, in[0], out[0]);
   }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
-    cuda::look_up(in[0], out[0], *code_table(kName, function, in[0], out[0]));
-    return "look_up_codes";
+    if constexpr (F::kTakes == Takes::FloatsAndCodes) {
+      if (in[0].is_quantized()) {
+        cuda::look_up(in[0], out[0], *code_table(kName, function, in[0], out[0]));
+        return "look_up_codes";
+      }
+    }
+    cuda::map(function.on_cuda(), in[0], out[0]);
+    return "map_floats";
   }
   std::span<const DType> cuda_dtypes() const noexcept override {
     if constexpr (F::kTakes == Takes::FloatsAndCodes) {
-      return dtypes::kQ8;
+      return dtypes::kFloatQ8;
     } else {
-      return {};
+      return dtypes::kFloat;
     }
   }
 

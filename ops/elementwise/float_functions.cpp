@@ -6,6 +6,7 @@
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/cuda/float_map.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/pointwise_gradient.h"
@@ -28,8 +29,8 @@ struct PointwiseFunction {
   static constexpr bool kSlopeOfResult = false;
 };
 
-// function(x) for each float or double. F has a value for one number, its slope, and perhaps rows(),
-// which does many floats at once.
+// function(x) for each float or double. F has a value for one number, its slope, its name on CUDA
+// and perhaps rows(), which does many floats at once.
 template <typename F>
 struct Pointwise final : Op<Pointwise<F>> {
   static constexpr std::string_view kName = F::kName;
@@ -65,6 +66,12 @@ struct Pointwise final : Op<Pointwise<F>> {
     return kernel;
   }
 
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::map({F::kOnCuda}, in[0], out[0]);
+    return "map_floats";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
+
   PlanUse plan_use(const Arguments&, std::span<const Tensor>) const override {
     return {.in_place = true};
   }
@@ -87,6 +94,7 @@ T through_double(T value, Function&& function) {
 
 struct Reciprocal : PointwiseFunction {
   static constexpr std::string_view kName = "reciprocal";
+  static constexpr auto kOnCuda = cuda::FloatFunction::Reciprocal;
   static constexpr bool kSlopeOfResult = true;
   template <typename T>
   T operator()(T v) const {
@@ -103,6 +111,7 @@ struct Reciprocal : PointwiseFunction {
 
 struct Sqrt : PointwiseFunction {
   static constexpr std::string_view kName = "sqrt";
+  static constexpr auto kOnCuda = cuda::FloatFunction::Sqrt;
   static constexpr bool kSlopeOfResult = true;
   template <typename T>
   T operator()(T v) const {
@@ -119,6 +128,7 @@ struct Sqrt : PointwiseFunction {
 
 struct Exp : PointwiseFunction {
   static constexpr std::string_view kName = "exp";
+  static constexpr auto kOnCuda = cuda::FloatFunction::Exp;
   static constexpr bool kSlopeOfResult = true;
   template <typename T>
   T operator()(T v) const {
@@ -135,6 +145,7 @@ struct Exp : PointwiseFunction {
 
 struct Erf : PointwiseFunction {
   static constexpr std::string_view kName = "erf";
+  static constexpr auto kOnCuda = cuda::FloatFunction::Erf;
   template <typename T>
   T operator()(T v) const {
     return std::erf(v);
@@ -157,6 +168,7 @@ T no_slope(T gradient) {
 
 struct Floor : PointwiseFunction {
   static constexpr std::string_view kName = "floor";
+  static constexpr auto kOnCuda = cuda::FloatFunction::Floor;
   template <typename T>
   T operator()(T v) const {
     return std::floor(v);
@@ -168,6 +180,7 @@ struct Floor : PointwiseFunction {
 };
 struct Ceil : PointwiseFunction {
   static constexpr std::string_view kName = "ceil";
+  static constexpr auto kOnCuda = cuda::FloatFunction::Ceil;
   template <typename T>
   T operator()(T v) const {
     return std::ceil(v);
@@ -179,6 +192,7 @@ struct Ceil : PointwiseFunction {
 };
 struct Round : PointwiseFunction {
   static constexpr std::string_view kName = "round";
+  static constexpr auto kOnCuda = cuda::FloatFunction::Round;
   template <typename T>
   T operator()(T v) const {
     return std::nearbyint(v);  // ties to even, as nobody changes the rounding mode
@@ -205,61 +219,73 @@ struct LibraryFunction : PointwiseFunction {
 
 struct Log : LibraryFunction<Log> {
   static constexpr std::string_view kName = "log";
+  static constexpr auto kOnCuda = cuda::FloatFunction::Log;
   static double value(double v) { return std::log(v); }
   static double derivative(double v) { return 1.0 / v; }
 };
 struct Sin : LibraryFunction<Sin> {
   static constexpr std::string_view kName = "sin";
+  static constexpr auto kOnCuda = cuda::FloatFunction::Sin;
   static double value(double v) { return std::sin(v); }
   static double derivative(double v) { return std::cos(v); }
 };
 struct Cos : LibraryFunction<Cos> {
   static constexpr std::string_view kName = "cos";
+  static constexpr auto kOnCuda = cuda::FloatFunction::Cos;
   static double value(double v) { return std::cos(v); }
   static double derivative(double v) { return -std::sin(v); }
 };
 struct Tan : LibraryFunction<Tan> {
   static constexpr std::string_view kName = "tan";
+  static constexpr auto kOnCuda = cuda::FloatFunction::Tan;
   static double value(double v) { return std::tan(v); }
   static double derivative(double v) { return 1.0 + std::tan(v) * std::tan(v); }
 };
 struct Asin : LibraryFunction<Asin> {
   static constexpr std::string_view kName = "asin";
+  static constexpr auto kOnCuda = cuda::FloatFunction::Asin;
   static double value(double v) { return std::asin(v); }
   static double derivative(double v) { return 1.0 / std::sqrt(1.0 - v * v); }
 };
 struct Acos : LibraryFunction<Acos> {
   static constexpr std::string_view kName = "acos";
+  static constexpr auto kOnCuda = cuda::FloatFunction::Acos;
   static double value(double v) { return std::acos(v); }
   static double derivative(double v) { return -1.0 / std::sqrt(1.0 - v * v); }
 };
 struct Atan : LibraryFunction<Atan> {
   static constexpr std::string_view kName = "atan";
+  static constexpr auto kOnCuda = cuda::FloatFunction::Atan;
   static double value(double v) { return std::atan(v); }
   static double derivative(double v) { return 1.0 / (1.0 + v * v); }
 };
 struct Sinh : LibraryFunction<Sinh> {
   static constexpr std::string_view kName = "sinh";
+  static constexpr auto kOnCuda = cuda::FloatFunction::Sinh;
   static double value(double v) { return std::sinh(v); }
   static double derivative(double v) { return std::cosh(v); }
 };
 struct Cosh : LibraryFunction<Cosh> {
   static constexpr std::string_view kName = "cosh";
+  static constexpr auto kOnCuda = cuda::FloatFunction::Cosh;
   static double value(double v) { return std::cosh(v); }
   static double derivative(double v) { return std::sinh(v); }
 };
 struct Asinh : LibraryFunction<Asinh> {
   static constexpr std::string_view kName = "asinh";
+  static constexpr auto kOnCuda = cuda::FloatFunction::Asinh;
   static double value(double v) { return std::asinh(v); }
   static double derivative(double v) { return 1.0 / std::sqrt(v * v + 1.0); }
 };
 struct Acosh : LibraryFunction<Acosh> {
   static constexpr std::string_view kName = "acosh";
+  static constexpr auto kOnCuda = cuda::FloatFunction::Acosh;
   static double value(double v) { return std::acosh(v); }
   static double derivative(double v) { return 1.0 / std::sqrt(v * v - 1.0); }
 };
 struct Atanh : LibraryFunction<Atanh> {
   static constexpr std::string_view kName = "atanh";
+  static constexpr auto kOnCuda = cuda::FloatFunction::Atanh;
   static double value(double v) { return std::atanh(v); }
   static double derivative(double v) { return 1.0 / (1.0 - v * v); }
 };

@@ -4,6 +4,7 @@
 
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/cuda/float_map.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/elementwise.h"
@@ -43,6 +44,7 @@ void infer_same(const Tensor& x, DType dtype, Results& out) {
 
 struct NegFunction {
   static constexpr std::string_view kName = "neg";
+  static constexpr auto kOnCuda = cuda::FloatFunction::Neg;
   static constexpr Numbers kNumbers = Numbers::FloatsAndIntegers;
   template <typename T>
   static T value(T v) {
@@ -59,6 +61,7 @@ struct NegFunction {
 
 struct AbsFunction {
   static constexpr std::string_view kName = "abs";
+  static constexpr auto kOnCuda = cuda::FloatFunction::Abs;
   static constexpr Numbers kNumbers = Numbers::FloatsAndIntegers;
   template <typename T>
   static T value(T v) {
@@ -75,6 +78,7 @@ struct AbsFunction {
 
 struct SignFunction {
   static constexpr std::string_view kName = "sign";
+  static constexpr auto kOnCuda = cuda::FloatFunction::Sign;
   static constexpr Numbers kNumbers = Numbers::FloatsAndIntegers;
   template <typename T>
   static T value(T v) {
@@ -105,6 +109,7 @@ struct NotFunction {
 template <typename F>
 struct SameDType final : Op<SameDType<F>> {
   static constexpr std::string_view kName = F::kName;
+  static constexpr bool kHasFloats = F::kNumbers == Numbers::FloatsAndIntegers;
   static constexpr ArgumentCount kArguments{1};
 
   void infer(const Arguments& in, Results& out) const override {
@@ -121,6 +126,21 @@ struct SameDType final : Op<SameDType<F>> {
       map<T, T>(in[0], out[0], [](T v) { return F::template value<T>(v); });
     });
     return "scalar";
+  }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    if constexpr (kHasFloats) {
+      cuda::map({F::kOnCuda}, in[0], out[0]);
+      return "map_floats";
+    } else {
+      return Operation::cuda(in, out);
+    }
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override {
+    if constexpr (kHasFloats) {
+      return dtypes::kFloat;
+    } else {
+      return {};
+    }
   }
   PlanUse plan_use(const Arguments&, std::span<const Tensor>) const override {
     return {.in_place = true};

@@ -1,0 +1,133 @@
+#include "quanta/ops/cuda/float_map.h"
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <limits>
+#include <vector>
+
+#include "quanta/ops/activation.h"
+#include "quanta/ops/elementwise.h"
+#include "quanta/runtime/error.h"
+#include "quanta/runtime/random.h"
+#include "support/compare.h"
+#include "support/device_guide.h"
+
+// Functions of one float: on the emulated device the library is the CPU's own, so that all are equal.
+
+namespace quanta {
+namespace {
+
+struct Function {
+  const char* name;
+  std::function<Tensor(const Tensor&)> call;
+};
+
+std::vector<Function> all_functions() {
+  return {
+      {"exp", exp},
+      {"erf", erf},
+      {"gelu", [](const Tensor& x) { return gelu(x); }},
+      {"gelu with tanh", [](const Tensor& x) { return gelu(x, GeluApproximation::Tanh); }},
+      {"sqrt", sqrt},
+      {"reciprocal", reciprocal},
+      {"floor", floor},
+      {"ceil", ceil},
+      {"round", round},
+      {"neg", neg},
+      {"abs", abs},
+      {"sign", sign},
+      {"hardsigmoid", hardsigmoid},
+      {"hardswish", hardswish},
+      {"leaky_relu", [](const Tensor& x) { return leaky_relu(x, 0.3); }},
+      {"threshold", [](const Tensor& x) { return threshold(x, -0.4, 7.5); }},
+      {"hardshrink", [](const Tensor& x) { return hardshrink(x, 0.7); }},
+      {"softsign", softsign},
+      {"log", log},
+      {"sin", sin},
+      {"cos", cos},
+      {"tan", tan},
+      {"asin", asin},
+      {"acos", acos},
+      {"atan", atan},
+      {"sinh", sinh},
+      {"cosh", cosh},
+      {"asinh", asinh},
+      {"acosh", acosh},
+      {"atanh", atanh},
+      {"sigmoid", sigmoid},
+      {"tanh", tanh},
+      {"silu", silu},
+      {"elu", [](const Tensor& x) { return elu(x, 0.6); }},
+      {"celu", [](const Tensor& x) { return celu(x, 1.7); }},
+      {"selu", selu},
+      {"softplus", [](const Tensor& x) { return softplus(x, 0.8, 3.0); }},
+      {"mish", mish},
+      {"logsigmoid", logsigmoid},
+  };
+}
+
+/// Normal numbers of several sizes, and what is at an edge of some function.
+Tensor numbers(const Dims& sizes, Generator& generator) {
+  const Tensor x = randn(sizes, generator);
+  auto* values = x.mutable_data<float>();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> edges{
+      0.0F,       -0.0F, 1.0F,    -1.0F,  3.0F,
+      -3.0F,      0.5F,  -1.5F,   2.5F,   -0.4F,
+      0.7F,       -0.7F, 90.0F,   -90.0F, kInfinity,
+      -kInfinity, 1e30F, -1e-40F, 6.1F,   std::numeric_limits<float>::quiet_NaN()};
+  for (std::int64_t i = 0; i < x.numel(); ++i) {
+    values[i] *= i % 3 == 0 ? 0.1F : i % 3 == 1 ? 1.0F : 20.0F;
+  }
+  for (std::size_t i = 0; i < edges.size() && 3 * static_cast<std::int64_t>(i) < x.numel(); ++i) {
+    values[3 * i] = edges[i];
+  }
+  return x;
+}
+
+}  // namespace
+
+TEST_CASE("cuda float map: every function is the CPU's for dense floats") {
+  Generator generator(31);
+  const Device device = Device::cuda_emulated();
+  for (const Function& function : all_functions()) {
+    CAPTURE(function.name);
+    for (const std::int64_t count : {1, 61, 1023, 1024, 2051}) {
+      const Tensor x = numbers({count}, generator);
+      test::check_same(function.call(x.to(device)).cpu(), function.call(x).to_float_vector());
+    }
+  }
+}
+
+TEST_CASE("cuda float map: any layout") {
+  Generator generator(32);
+  const Device device = Device::cuda_emulated();
+  const Tensor image = numbers({2, 5, 7, 3}, generator);
+  const Tensor row = numbers({2100}, generator);
+  for (const Function& function : all_functions()) {
+    CAPTURE(function.name);
+    for (const Tensor& x :
+         {image.contiguous(MemoryFormat::ChannelsLast), image.permute({3, 1, 0, 2}),
+          image.narrow(2, 1, 3), image.narrow(1, 2, 1).expand({2, 4, 7, 3})}) {
+      const Tensor got = function.call(x.to(device));
+      CHECK(got.suggested_format() == function.call(x).suggested_format());
+      test::check_same(got.cpu(), function.call(x).to_float_vector());
+    }
+    // Dense, but not at an address for four floats at once.
+    const Tensor there = row.to(device).narrow(0, 1, 2049);
+    test::check_same(function.call(there).cpu(),
+                     function.call(row.narrow(0, 1, 2049)).to_float_vector());
+    CHECK(function.call(Tensor::zeros({0, 3}).to(device)).sizes() == Dims{0, 3});
+    CHECK(function.call(numbers({}, generator).to(device)).numel() == 1);
+  }
+}
+
+TEST_CASE("cuda float map: doubles and integers are refused by name") {
+  const Device device = Device::cuda_emulated();
+  test::fails({"gelu", "Float64", "cuda"},
+              [&] { gelu(Tensor::zeros({3}, DType::Float64).to(device)); });
+  test::fails({"neg", "Int32", "cuda"}, [&] { neg(Tensor::zeros({3}, DType::Int32).to(device)); });
+}
+
+}  // namespace quanta
