@@ -1,12 +1,11 @@
 #include "quanta/nn/qat/batch_norm.h"
 
-#include <cmath>
-
 #include "quanta/nn/detail/float_conv.h"
 #include "quanta/nn/detail/qat_from_float.h"
 #include "quanta/nn/fold_batch_norm.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
+#include "quanta/ops/elementwise.h"
 #include "quanta/ops/linear.h"
 
 namespace quanta::nn::intrinsic::qat {
@@ -44,13 +43,7 @@ Tensor as_channels(const Tensor& values, std::int64_t rank) {
 
 // sqrt(var + eps) of running statistics, which are no part of the tape.
 Tensor standard_deviation(const Tensor& variance, double eps) {
-  const Tensor from = variance.detach().contiguous();
-  Tensor result = Tensor::empty(from.sizes());
-  float* values = result.mutable_data<float>();
-  for (std::int64_t i = 0; i < from.numel(); ++i) {
-    values[i] = std::sqrt(from.data<float>()[i] + static_cast<float>(eps));
-  }
-  return result;
+  return sqrt(add_scalar(variance.detach(), eps));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "quanta/ops/norm/checks.h"
 #include "quanta/ops/norm/cpu_batch_norm.h"
 #include "quanta/ops/norm/cpu_groups.h"
+#include "quanta/ops/norm/cuda_gradient.h"
 #include "quanta/ops/norm/cuda_groups.h"
 #include "quanta/ops/norm/families.h"
 #include "quanta/ops/norm/gradient.h"
@@ -248,52 +249,17 @@ struct QuantizedBatchNorm final : Op<QuantizedBatchNorm> {
 
 // By those of the batch ------------------------------------------------------------------------
 
-// x / divisor + shift in place of x: (x / d - mean / d) / sqrt(var / d^2 + eps)
-//                                  = (x - mean) * sign(d) / sqrt(var + eps * d^2).
-class Quotient {
- public:
-  Quotient(const Tensor& divisor, const Tensor& shift, std::int64_t channels)
-      : divisors_(copy_as_doubles(divisor, channels, 1.0)),
-        shifts_(copy_as_doubles(shift, channels, 0.0)) {}
-
-  std::vector<double> inverse_stds(const std::vector<double>& variances, double eps) const {
-    std::vector<double> result(variances.size());
-    for (std::size_t c = 0; c < result.size(); ++c) {
-      const double d = divisors_[c];
-      if (d != 0.0) result[c] = std::copysign(1.0, d) / std::sqrt(variances[c] + eps * d * d);
-    }
-    return result;
-  }
-  // In place: the moments of the quotient. Where the divisor is 0 they stay the running ones.
-  void apply(cpu::ChannelMoments& moments, const Tensor& running_mean,
-             const Tensor& running_var) const {
-    const auto count = static_cast<std::int64_t>(divisors_.size());
-    const std::vector<double> means = copy_as_doubles(running_mean, count, 0.0);
-    const std::vector<double> vars = copy_as_doubles(running_var, count, 0.0);
-    for (std::size_t c = 0; c < divisors_.size(); ++c) {
-      const double d = divisors_[c];
-      moments.mean[c] = d == 0.0 ? means[c] : moments.mean[c] / d + shifts_[c];
-      moments.variance[c] = d == 0.0 ? vars[c] : moments.variance[c] / (d * d);
-    }
-  }
-
- private:
-  std::vector<double> divisors_;
-  std::vector<double> shifts_;
-};
-
-// running += momentum * (now - running), in torch's order.
-void move_running(const Tensor& running, const std::vector<double>& now, double momentum) {
+// A new tensor with running * (1 - momentum) + now * momentum.
+Tensor moved_statistics(const Tensor& running, const std::vector<double>& now, double momentum) {
+  const Tensor dense = running.contiguous();
+  Tensor moved = Tensor::empty(running.sizes(), running.dtype());
   detail::visit_floats(running.dtype(), [&](auto zero) {
     using T = decltype(zero);
-    const Tensor dense = running.contiguous();
-    const Tensor moved = Tensor::empty(running.sizes(), running.dtype());
     for (std::size_t c = 0; c < now.size(); ++c) {
-      moved.mutable_data<T>()[c] = static_cast<T>(
-          (1.0 - momentum) * static_cast<double>(dense.data<T>()[c]) + momentum * now[c]);
+      moved.mutable_data<T>()[c] = math::moved_statistic(dense.data<T>()[c], now[c], momentum);
     }
-    running.copy_(moved);
   });
+  return moved;
 }
 
 cpu::ChannelMoments compute_moments(const Tensor& dense) {
@@ -355,9 +321,12 @@ struct BatchNormTrain final : Op<BatchNormTrain> {
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const Tensor& x = in[kX];
     const std::int64_t channels = x.sizes()[1];
-    const Quotient quotient(in[kDivisor], in[kShift], channels);
-    cpu::ChannelMoments moments = compute_moments(x);
-    const std::vector<double> inv_std = quotient.inverse_stds(moments.variance, eps);
+    const cpu::ChannelMoments moments = compute_moments(x);
+    const std::vector<double> divisors = copy_as_doubles(in[kDivisor], channels, 1.0);
+    std::vector<double> inv_std(moments.mean.size());
+    for (std::size_t c = 0; c < inv_std.size(); ++c) {
+      inv_std[c] = math::inverse_std_of_quotient(moments.variance[c], divisors[c], eps);
+    }
     std::copy(moments.mean.begin(), moments.mean.end(), out[1].mutable_data<double>());
     std::copy(inv_std.begin(), inv_std.end(), out[2].mutable_data<double>());
     if (x.numel() > 0) {
@@ -372,9 +341,24 @@ struct BatchNormTrain final : Op<BatchNormTrain> {
         apply(x, affine, out[0]);
       });
     }
-    move_statistics(in, quotient, std::move(moments));
+    move_statistics(in, moments, divisors);
     return x.dtype() == DType::Float64 ? "doubles" : "simd";
   }
+
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[kX];
+    cuda::BatchNormTraining training{.running_mean = in[kRunningMean],
+                                     .running_var = in[kRunningVar],
+                                     .weight = in[kWeight],
+                                     .bias = in[kBias],
+                                     .divisor = in[kDivisor],
+                                     .shift = in[kShift],
+                                     .eps = eps,
+                                     .momentum = momentum};
+    cuda::batch_norm_train(NormGeometry(x, format_of(x)), x, training, out[0], out[1], out[2]);
+    return "normalize";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
 
   GradientUse gradient_use(std::uint64_t) const override {
     return GradientUse::of(1U << kX | 1U << kWeight | 1U << kDivisor, 0b110);
@@ -400,7 +384,8 @@ struct BatchNormTrain final : Op<BatchNormTrain> {
     results[kDivisor] = gradients.divisor;
     // The mean takes the shift out again.
     if (context.needs(kShift)) {
-      results[kShift] = Tensor::zeros(context.input_sizes(kShift), context.input_dtype(kShift));
+      results[kShift] = Tensor::zeros(context.input_sizes(kShift), context.input_dtype(kShift))
+                            .to(context.grad().device());
     }
     return results;
   }
@@ -417,17 +402,26 @@ struct BatchNormTrain final : Op<BatchNormTrain> {
     return x.sizes()[1] == 0 ? 0 : x.numel() / x.sizes()[1];
   }
 
-  void move_statistics(const Arguments& in, const Quotient& quotient,
-                       cpu::ChannelMoments moments) const {
+  void move_statistics(const Arguments& in, const cpu::ChannelMoments& moments,
+                       const std::vector<double>& divisors) const {
     const std::int64_t count = values_a_channel(in[kX]);
-    // Unlike the one that normalizes, the running variance is an estimate without bias.
-    const double factor =
-        count == 0 ? 1.0 : static_cast<double>(count) / static_cast<double>(count - 1);
-    for (double& variance : moments.variance) variance *= factor;
-    quotient.apply(moments, in[kRunningMean], in[kRunningVar]);
+    const auto channels = static_cast<std::int64_t>(divisors.size());
+    const std::vector<double> shifts = copy_as_doubles(in[kShift], channels, 0.0);
+    const std::vector<double> means = copy_as_doubles(in[kRunningMean], channels, 0.0);
+    const std::vector<double> vars = copy_as_doubles(in[kRunningVar], channels, 0.0);
+    cpu::ChannelMoments now = moments;
+    for (std::size_t c = 0; c < divisors.size(); ++c) {
+      const math::MeanAndVariance statistics =
+          math::statistics_of_quotient({moments.mean[c], moments.variance[c]}, count, divisors[c],
+                                       shifts[c], {means[c], vars[c]});
+      now.mean[c] = statistics.mean;
+      now.variance[c] = statistics.variance;
+    }
     const double step = count == 0 ? 0.0 : momentum;
-    if (in[kRunningMean].defined()) move_running(in[kRunningMean], moments.mean, step);
-    if (in[kRunningVar].defined()) move_running(in[kRunningVar], moments.variance, step);
+    for (const auto& [running, values] :
+         {std::pair(&in[kRunningMean], &now.mean), std::pair(&in[kRunningVar], &now.variance)}) {
+      if (running->defined()) running->copy_(moved_statistics(*running, *values, step));
+    }
   }
 };
 

@@ -7,6 +7,7 @@
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/norm/cpu_kernels.h"
 #include "quanta/runtime/detail/ceil_div.h"
+#include "quanta/runtime/norm_math.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::cpu {
@@ -181,12 +182,11 @@ ChannelMoments channel_moments(const ChannelGeometry& geometry, const T* x) {
   const auto channels = static_cast<std::size_t>(geometry.channels);
   const std::vector<double> sums = channel_gradient_sums(geometry, x, x, std::vector<T>(channels));
   ChannelMoments moments;
-  const auto count = static_cast<double>(geometry.count());
   for (std::size_t c = 0; c < channels; ++c) {
-    const double mean = sums[c] / count;
-    const double variance = sums[channels + c] / count - mean * mean;
-    moments.mean.push_back(mean);
-    moments.variance.push_back(variance < 0.0 ? 0.0 : variance);  // NaN stays
+    const math::MeanAndVariance of_channel =
+        math::mean_and_variance(sums[c], sums[channels + c], geometry.count());
+    moments.mean.push_back(of_channel.mean);
+    moments.variance.push_back(of_channel.variance);
   }
   return moments;
 }

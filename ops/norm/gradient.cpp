@@ -6,6 +6,8 @@
 
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/norm/cpu_batch_norm.h"
+#include "quanta/ops/norm/cuda_gradient.h"
+#include "quanta/runtime/norm_math.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::norm {
@@ -39,25 +41,24 @@ cpu::ChannelGradient<T> batch_norm_gradient(const std::vector<double>& sums, std
                                             const std::vector<double>& weight) {
   cpu::ChannelGradient<T> result;
   const std::size_t channels = mean.size();
-  const auto n = static_cast<double>(count);
   for (std::size_t c = 0; c < channels; ++c) {
-    const double a = weight[c] * inv_std[c];
-    result.a.push_back(static_cast<T>(a));
+    const math::BatchNormSlope slope =
+        math::batch_norm_slope(sums[c], sums[channels + c], count, inv_std[c], weight[c]);
+    result.a.push_back(static_cast<T>(slope.a));
     result.center.push_back(static_cast<T>(mean[c]));
-    result.b.push_back(static_cast<T>(-a * inv_std[c] * inv_std[c] * sums[channels + c] / n));
-    result.c.push_back(static_cast<T>(-a * sums[c] / n));
+    result.b.push_back(static_cast<T>(slope.b));
+    result.c.push_back(static_cast<T>(slope.c));
   }
   return result;
 }
 
-// The divisor d only scales eps: normalized x = (x - mean) * sign(d) / sqrt(var + eps * d^2), whose
-// derivative by d is -eps * d * inv_std^2 times itself. `sums` are of gradient * (x - mean).
+// `sums` are of gradient * (x - mean).
 std::vector<double> divisor_gradient(const std::vector<double>& divisor, double eps,
                                      const std::vector<double>& inv_std,
                                      const std::vector<double>& weight, const double* sums) {
   std::vector<double> result(divisor.size());
   for (std::size_t c = 0; c < result.size(); ++c) {
-    result[c] = -eps * divisor[c] * inv_std[c] * inv_std[c] * inv_std[c] * weight[c] * sums[c];
+    result[c] = math::divisor_slope(divisor[c], eps, inv_std[c], weight[c], sums[c]);
   }
   return result;
 }
@@ -194,11 +195,13 @@ BatchNormGradients batch_norm_gradients(const BatchNormBackward& given) {
   const MemoryFormat format = given.x.suggested_format();
   const Tensor gradient = given.gradient.contiguous(format);
   const Tensor x = given.x.contiguous(format);
+  if (x.device().is_cuda()) return cuda::batch_norm_gradients(given, gradient, x);
   return detail::visit_floats(
       x.dtype(), [&](auto zero) { return backward<decltype(zero)>(given, gradient, x); });
 }
 
 std::vector<Tensor> group_norm_gradients(const GroupNormBackward& given, const GroupShape& shape) {
+  if (given.x.device().is_cuda()) return cuda::group_norm_gradients(given, shape);
   return detail::visit_floats(
       given.x.dtype(), [&](auto zero) { return groups_backward<decltype(zero)>(given, shape); });
 }

@@ -10,6 +10,7 @@
 #include "quanta/runtime/cuda/memory.h"
 #include "quanta/runtime/cuda/simt.h"
 #include "quanta/runtime/error.h"
+#include "schedule_scope.h"
 
 // What the emulated device finds in kernels that are wrong: each mistake that it is for, once.
 
@@ -18,6 +19,7 @@ namespace {
 
 using cuda::Buffer;
 using cuda::emulation::Schedule;
+using test::ScheduleScope;
 
 const Device kDevice = Device::cuda_emulated();
 
@@ -130,13 +132,6 @@ std::string error_of(const NumbersParams& params) {
   }
   return "no error";
 }
-
-struct ScheduleScope {
-  ScheduleScope(Schedule schedule, std::uint64_t seed) {
-    cuda::emulation::set_schedule(schedule, seed);
-  }
-  ~ScheduleScope() { cuda::emulation::set_schedule(Schedule::Lockstep, 0); }
-};
 
 bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;

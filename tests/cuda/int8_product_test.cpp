@@ -11,6 +11,7 @@
 #include "quanta/runtime/cuda/emulation.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "schedule_scope.h"
 #include "support/device_guide.h"
 
 // Convolutions and linear layers of codes: on the device as on the CPU, to the last bit.
@@ -19,6 +20,7 @@ namespace quanta {
 namespace {
 
 using cuda::emulation::Schedule;
+using test::ScheduleScope;
 
 const Device kDevice = Device::cuda_emulated();
 
@@ -50,13 +52,6 @@ T pick(Generator& generator, const T (&values)[kCount]) {
   return values[static_cast<std::size_t>(
       generator.integer(0, static_cast<std::int64_t>(kCount) - 1))];
 }
-
-struct ScheduleScope {
-  ScheduleScope(Schedule schedule, std::uint64_t seed) {
-    cuda::emulation::set_schedule(schedule, seed);
-  }
-  ~ScheduleScope() { cuda::emulation::set_schedule(Schedule::Lockstep, 0); }
-};
 
 // Any convolution: rank, groups, strides, dilations, paddings, zero points, transposed or not.
 void check_random_conv(Generator& generator) {
