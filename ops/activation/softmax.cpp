@@ -5,6 +5,7 @@
 
 #include "quanta/ops/activation.h"
 #include "quanta/ops/activation/cpu_softmax_codes.h"
+#include "quanta/ops/activation/cuda_softmax.h"
 #include "quanta/ops/activation/families.h"
 #include "quanta/ops/activation/pointwise.h"
 #include "quanta/ops/activation/softmax_gradient.h"
@@ -13,6 +14,7 @@
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/detail/ceil_div.h"
+#include "quanta/runtime/exp_math.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta {
@@ -82,6 +84,9 @@ void softmax_to(const Tensor& x, const Tensor& out, std::int64_t axis) {
   });
 }
 
+float exp_of(float x) { return math::exp_float(x); }
+double exp_of(double x) { return std::exp(x); }
+
 // log(sum of exp) is taken from what is left after the maximum, in double: a line's length does not
 // cost digits then.
 template <typename T>
@@ -90,7 +95,7 @@ void log_softmax_line(const T* src, T* dst, std::int64_t length, std::int64_t st
   for (std::int64_t i = 0; i < length; ++i) largest = std::max(largest, src[i * step]);
   double sum = 0.0;
   for (std::int64_t i = 0; i < length; ++i) {
-    sum += static_cast<double>(std::exp(src[i * step] - largest));
+    sum += static_cast<double>(exp_of(src[i * step] - largest));
   }
   const T log_sum = static_cast<T>(std::log(sum));
   for (std::int64_t i = 0; i < length; ++i) dst[i * step] = src[i * step] - largest - log_sum;
@@ -101,7 +106,7 @@ void log_softmax_row(const float* src, float* dst, std::int64_t length) {
   cpu::softmax_row(src, length, dst);
   const std::int64_t top = std::max_element(src, src + length) - src;
   const float largest = src[top];
-  const float log_share = std::log(dst[top]);
+  const float log_share = math::log_float(dst[top]);
   for (std::int64_t i = 0; i < length; ++i) dst[i] = src[i] - largest + log_share;
 }
 void log_softmax_row(const double* src, double* dst, std::int64_t length) {
@@ -245,6 +250,7 @@ struct SoftmaxOperation : Op<Derived> {
     out.arrange(0, format);
     out.add(x.sizes(), x.dtype(), format);
   }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
   PlanUse plan_use(const Arguments&, std::span<const Tensor>) const override {
     return {.in_place = true};
   }
@@ -266,6 +272,14 @@ struct Softmax final : SoftmaxOperation<Softmax> {
     }
     return "simd";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    if (in[0].dim() == 0) {
+      out[0].fill_(1.0);
+      return "fill_items";
+    }
+    return cuda::softmax(cuda::SoftmaxKind::Softmax, in[0], out[0],
+                         wrap_dim(dim, in[0].dim(), kName));
+  }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     const Tensor y = context.output();
     return {softmax_gradient(context.grad(), y, wrap_dim(dim, y.dim(), kName))};
@@ -284,6 +298,14 @@ struct LogSoftmax final : SoftmaxOperation<LogSoftmax> {
       });
     }
     return "scalar";
+  }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    if (in[0].dim() == 0) {
+      out[0].fill_(0.0);
+      return "fill_items";
+    }
+    return cuda::softmax(cuda::SoftmaxKind::LogSoftmax, in[0], out[0],
+                         wrap_dim(dim, in[0].dim(), kName));
   }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     const Tensor y = context.output();
@@ -305,7 +327,9 @@ struct SoftmaxOfCodes : Op<Derived> {
     const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
     check_quantizer(Derived::kName, quantizer, x.dtype(), x.sizes());
     wrap_dim(dim, x.dim(), Derived::kName);
-    out.add(x.sizes(), x.dtype(), quantizer, x.suggested_format());
+    const MemoryFormat format = x.suggested_format();
+    out.arrange(0, format);
+    out.add(x.sizes(), x.dtype(), quantizer, format);
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const Tensor& x = in[0];
@@ -320,6 +344,11 @@ struct SoftmaxOfCodes : Op<Derived> {
     Derived::rows(QTensor(x), QTensor(out[0]));
     return "simd";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    return cuda::softmax(Derived::kOnCuda, in[0], out[0],
+                         wrap_dim(dim, in[0].dim(), Derived::kName));
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQ; }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<Derived, &Derived::dim>("dim"),
                                        attribute<Derived, &Derived::scale>("scale"),
@@ -331,6 +360,7 @@ struct SoftmaxOfCodes : Op<Derived> {
 struct QuantizedSoftmax final : SoftmaxOfCodes<QuantizedSoftmax> {
   static constexpr std::string_view kName = "quantized::softmax";
   static constexpr std::string_view kSteps = "dequantize, softmax, quantize";
+  static constexpr auto kOnCuda = cuda::SoftmaxKind::Softmax;
   static Tensor of_floats(const Tensor& x, std::int64_t axis) { return quanta::softmax(x, axis); }
   static void rows(const QTensor& x, const QTensor& out) {
     softmax_rows_of_codes(x, out, x.size(-1));
@@ -340,6 +370,7 @@ struct QuantizedSoftmax final : SoftmaxOfCodes<QuantizedSoftmax> {
 struct QuantizedLogSoftmax final : SoftmaxOfCodes<QuantizedLogSoftmax> {
   static constexpr std::string_view kName = "quantized::log_softmax";
   static constexpr std::string_view kSteps = "dequantize, log_softmax, quantize";
+  static constexpr auto kOnCuda = cuda::SoftmaxKind::LogSoftmax;
   static Tensor of_floats(const Tensor& x, std::int64_t axis) {
     return quanta::log_softmax(x, axis);
   }
