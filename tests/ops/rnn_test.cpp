@@ -12,6 +12,7 @@
 #include "elementwise_support.h"
 #include "quanta/ops/rnn/cpu_kernels.h"
 #include "quanta/runtime/error.h"
+#include "quanta/runtime/gate_math.h"
 #include "support/threads.h"
 
 namespace quanta {
@@ -86,6 +87,54 @@ TEST_CASE("sigmoid_row and tanh_row: NaN and infinity and a signed zero") {
     CHECK(std::isnan(results[2]));
     CHECK((results[3] == 0.0F && std::signbit(results[3])));
   });
+}
+
+TEST_CASE("gate functions: the scalar arithmetic gives the floats of every instruction set") {
+  const std::vector<float> values = all_sizes();
+  const auto count = static_cast<std::int64_t>(values.size());
+  // Gates and states of one row: all floats in other orders, some of them large.
+  const auto moved = [&](std::int64_t places) {
+    std::vector<float> row = values;
+    std::rotate(row.begin(), row.begin() + places, row.end());
+    return row;
+  };
+  std::vector<float> x;
+  for (std::int64_t gate = 0; gate < 4; ++gate) {
+    const std::vector<float> row = moved(gate * 7919);
+    x.insert(x.end(), row.begin(), row.end());
+  }
+  std::vector<float> h(x.size());
+  for (std::size_t i = 0; i < h.size(); ++i) h[i] = static_cast<float>(i % 17) - 8.0F;
+  const std::vector<float> before = moved(31);
+  const auto same = [](float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); };
+  for_each_target([&] {
+    std::vector<float> sigmoids(values.size());
+    std::vector<float> tanhs(values.size());
+    cpu::sigmoid_row(values.data(), count, sigmoids.data());
+    cpu::tanh_row(values.data(), count, tanhs.data());
+    std::vector<float> cells = before;
+    std::vector<float> lstm(values.size());
+    std::vector<float> gru = before;
+    cpu::lstm_gates({x.data(), h.data(), cells.data(), count}, lstm.data());
+    cpu::gru_gates({x.data(), h.data(), gru.data(), count});
+    std::int64_t wrong = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto input = [&](std::size_t gate) { return x[gate * values.size() + i]; };
+      const auto hidden = [&](std::size_t gate) { return h[gate * values.size() + i]; };
+      const auto sum = [&](std::size_t gate) { return input(gate) + hidden(gate); };
+      const math::LstmUnit unit = math::lstm_unit(sum(0), sum(1), sum(2), sum(3), before[i]);
+      const bool is_right =
+          same(sigmoids[i], math::value_of(math::gate_sigmoid(values[i]))) &&
+          same(tanhs[i], math::value_of(math::gate_tanh(values[i]))) && same(cells[i], unit.cell) &&
+          same(lstm[i], unit.hidden) &&
+          same(gru[i], math::gru_unit(sum(0), sum(1), input(2), hidden(2), before[i]));
+      wrong += is_right ? 0 : 1;
+    }
+    CHECK(wrong == 0);
+  });
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  CHECK(std::isnan(math::value_of(math::gate_sigmoid(nan))));
+  CHECK(std::isnan(math::value_of(math::gate_tanh(nan))));
 }
 
 struct Problem {
