@@ -236,8 +236,9 @@ struct ChooseOptions {
 
 /// fbgemm's ChooseQuantizationParams as torch has it, for values in [min, max] (finite, min <= max)
 /// and codes in [qmin, qmax]. Ends are float32 after every step, the rest is double.
-inline QParams choose_qparams(float min, float max, std::int32_t qmin, std::int32_t qmax,
-                              const ChooseOptions& options = {}) {
+QUANTA_HOST_DEVICE inline QParams choose_qparams(float min, float max, std::int32_t qmin,
+                                                 std::int32_t qmax,
+                                                 const ChooseOptions& options = {}) {
   if (options.reduce_range) {
     qmin /= 2;
     qmax /= 2;
