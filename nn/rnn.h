@@ -175,7 +175,7 @@ class RecurrentLayer : public Module {
   virtual bool takes_quantized() const { return false; }
   /// The state where none is given, for this x.
   virtual Tensor zero_state(const Dims& sizes, const Tensor& x) const {
-    return Tensor::zeros(sizes, x.dtype());
+    return Tensor::zeros(sizes, x.dtype()).to(x.device());
   }
 
   /// All layers and directions: checks x and state, orders them, calls run_layer. c is undefined

@@ -42,7 +42,7 @@ class RecurrentCell : public Module {
   /// See RecurrentLayer.
   virtual bool takes_quantized() const { return false; }
   virtual Tensor zero_state(const Dims& sizes, const Tensor& x) const {
-    return Tensor::zeros(sizes, x.dtype());
+    return Tensor::zeros(sizes, x.dtype()).to(x.device());
   }
   /// Checks x and state, adds the batch dimension where there is none, calls step.
   LstmState run(const Tensor& x, const LstmState& state) const;

@@ -25,8 +25,9 @@ enum class RecurrentKind : std::uint8_t { RnnTanh, RnnRelu, Lstm, Gru };
 std::int64_t gate_count(RecurrentKind kind);
 
 namespace detail {
+class CudaProduct;
 struct LayerSteps;
-}
+}  // namespace detail
 
 /// A product of hidden states with a packed weight, W h + b: that of W_hh in every step, and that
 /// of an LSTM's projection W_hr. Many threads may call one at once. Plans share it, so it lives in
@@ -42,6 +43,8 @@ class HiddenProduct : public std::enable_shared_from_this<HiddenProduct> {
   /// Runs all steps of a layer at once, if the product has a kernel for them; else false, and
   /// nothing has happened. recurrent_steps asks this first.
   virtual bool run_layer(const detail::LayerSteps& layer) const;
+  /// What recurrent_steps multiplies with on CUDA devices; null: there is no kernel for them.
+  virtual const detail::CudaProduct* on_cuda() const noexcept;
 };
 
 /// The product with a Float32 weight [N, K] and bias [N] (may be undefined), copied and packed.
@@ -74,7 +77,8 @@ struct RecurrentResult {
 /// Reverse order it joins at its last step. No memory is allocated per step.
 ///
 /// sigmoid and tanh are vectorised: within 5 units in the last place of the exact value where that
-/// is a normal number; the same floats on every instruction set and with any number of threads.
+/// is a normal number; the same floats on every instruction set and with any number of threads, and
+/// on CUDA devices, which run products with int8 weights (ops/rnn_dynamic.h).
 /// Throws ArgumentError for sizes that do not fit together, UnsupportedError for a tensor that
 /// requires a gradient.
 RecurrentResult recurrent_steps(const RecurrentSteps& steps, const Tensor& input_gates,

@@ -9,6 +9,7 @@
 
 #include "quanta/ops/cpu/gemm/linear_dynamic.h"
 #include "quanta/ops/cpu/gemm/linear_half.h"
+#include "quanta/ops/detail/cuda_gate_weight.h"
 #include "quanta/ops/detail/cuda_int8_weight.h"
 #include "quanta/ops/linear.h"
 #include "quanta/ops/linear_dynamic.h"
@@ -20,6 +21,8 @@ struct LinearPackedParams::Impl : cpu::LinearWeight {
 
   /// The weight on CUDA devices.
   mutable detail::CudaInt8Weight on_cuda{};
+  /// The same as the hidden weight of a recurrent layer.
+  mutable detail::CudaGateWeight gates_on_cuda{};
 };
 
 struct LinearPackedParamsFp16::Impl : cpu::HalfLinearWeight {

@@ -4,12 +4,13 @@
 
 #include "quanta/ops/detail/packed_linear.h"
 #include "quanta/ops/rnn/cpu_int8.h"
+#include "quanta/ops/rnn/cuda_steps.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::quantized {
 namespace {
 
-class Int8Product final : public HiddenProduct {
+class Int8Product final : public HiddenProduct, public quanta::detail::CudaProduct {
  public:
   Int8Product(LinearPackedParams packed, ReduceRange reduce_range)
       : packed_(std::move(packed)), reduce_range_(reduce_range) {}
@@ -31,6 +32,11 @@ class Int8Product final : public HiddenProduct {
                          .cell = layer.cell});
     return true;
   }
+  const quanta::detail::CudaProduct* on_cuda() const noexcept override { return this; }
+  cuda::GateWeight weight_on(Device device, std::int64_t gates) const override {
+    return packed_.impl().gates_on_cuda.on(device, packed_.impl().kernel.weight(), gates);
+  }
+  bool reduces_range() const noexcept override { return reduce_range_ == ReduceRange::Yes; }
 
  private:
   LinearPackedParams packed_;

@@ -13,11 +13,13 @@
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/rnn/cpu_kernels.h"
+#include "quanta/ops/rnn/cuda_steps.h"
 #include "quanta/ops/rnn/families.h"
 #include "quanta/ops/rnn/gradient.h"
 #include "quanta/ops/rnn/loop.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/cuda/copy.h"
 #include "quanta/runtime/operation.h"
 #include "quanta/runtime/parallel.h"
 
@@ -74,6 +76,10 @@ std::int64_t check_batch_sizes(std::span<const std::int64_t> batch_sizes) {
 template <typename T>
 T* numbers(const Tensor& x) {
   return x.defined() ? static_cast<T*>(x.data_ptr()) : nullptr;
+}
+
+float* device_numbers(const Tensor& x) {
+  return x.defined() ? reinterpret_cast<float*>(x.device_ptr()) : nullptr;
 }
 
 /// The products of a call, W_hh h + b_hh and that of a projection if there is one.
@@ -324,6 +330,34 @@ struct PackedSteps final : Steps<PackedSteps> {
     return run_loop<float>(steps(), products, input(in), result(out), {});
   }
 
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const LoopInput given = input(in);
+    const RecurrentResult result = this->result(out);
+    if (is_lstm()) cuda::copy_same_dtype(result.c_n, given.c);
+    const std::vector<detail::RecurrentStep> order =
+        detail::steps_in_order(batch_sizes(), this->order);
+    detail::run_cuda_layer(given.gates.device(),
+                           {.kind = kind,
+                            .hidden_size = hidden_size,
+                            .output_size = result.h_n.sizes()[1],
+                            .steps = order,
+                            .hidden = hidden_->on_cuda(),
+                            .projection = projection_ == nullptr ? nullptr : projection_->on_cuda(),
+                            .input_gates = device_numbers(given.gates),
+                            .h_0 = device_numbers(given.h),
+                            .cell = device_numbers(result.c_n),
+                            .output = device_numbers(result.output),
+                            .h_n = device_numbers(result.h_n)});
+    return "gate_step";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override {
+    const auto has_kernel = [](const HiddenProduct* product) {
+      return product == nullptr || product->on_cuda() != nullptr;
+    };
+    if (!has_kernel(hidden_) || !has_kernel(projection_)) return {};
+    return dtypes::kFloat;
+  }
+
   GradientUse gradient_use(std::uint64_t) const override {
     autograd::throw_not_differentiable("recurrent_steps (packed)");
   }
@@ -456,6 +490,7 @@ RecurrentResult result_of(const Results& results, RecurrentKind kind) {
 }  // namespace recurrent
 
 bool HiddenProduct::run_layer(const detail::LayerSteps& /*layer*/) const { return false; }
+const detail::CudaProduct* HiddenProduct::on_cuda() const noexcept { return nullptr; }
 
 std::int64_t gate_count(RecurrentKind kind) {
   switch (kind) {
