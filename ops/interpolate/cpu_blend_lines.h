@@ -4,10 +4,8 @@
 
 #include <array>
 #include <cstdint>
-#include <limits>
-#include <type_traits>
 
-#include "quanta/runtime/quant_math.h"
+#include "quanta/runtime/resample_math.h"
 
 namespace quanta::cpu {
 
@@ -23,18 +21,6 @@ struct BlendLines {
   float depth_high = 0.0F;
 };
 
-template <typename T>
-T rounded_blend(float blend, float zero_point) {
-  if constexpr (std::is_same_v<T, float>) {
-    static_cast<void>(zero_point);
-    return blend;
-  } else {
-    const float code = math::round_half_even(blend - zero_point) + zero_point;
-    return static_cast<T>(math::clamp(code, static_cast<float>(std::numeric_limits<T>::min()),
-                                      static_cast<float>(std::numeric_limits<T>::max())));
-  }
-}
-
 /// The scalar form of one output line, from element `begin` on.
 template <int kLines, typename T>
 void blend_rest(const BlendLines& lines, std::int64_t begin, std::int64_t end, float zero_point,
@@ -48,7 +34,7 @@ void blend_rest(const BlendLines& lines, std::int64_t begin, std::int64_t end, f
     if constexpr (kLines == 4) {
       value = lines.depth_low * along_height(0, i) + lines.depth_high * along_height(2, i);
     }
-    dst[i] = rounded_blend<T>(value, zero_point);
+    dst[i] = math::rounded_blend<T>(value, zero_point);
   }
 }
 

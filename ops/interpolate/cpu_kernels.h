@@ -9,16 +9,11 @@
 
 #include "quanta/ops/cpu/resample.h"
 #include "quanta/runtime/dtype.h"
+#include "quanta/runtime/resample_math.h"
 
 namespace quanta::cpu {
 
-/// weight_low * x[low] + weight_high * x[high].
-struct LinearTap {
-  std::int64_t low = 0;
-  std::int64_t high = 0;
-  float weight_low = 1.0F;
-  float weight_high = 0.0F;
-};
+using math::LinearTap;
 using LinearTables = std::array<std::vector<LinearTap>, 3>;
 
 /// Blends along the last `spatial` dimensions in float32, width first. Codes (QUInt8, QInt8) are

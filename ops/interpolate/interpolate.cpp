@@ -7,14 +7,17 @@
 #include <string_view>
 #include <vector>
 
+#include "quanta/ops/cuda/gather.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/spatial.h"
 #include "quanta/ops/interpolate/cpu_kernels.h"
+#include "quanta/ops/interpolate/cuda_blend.h"
 #include "quanta/ops/interpolate/gradient.h"
 #include "quanta/ops/interpolate/resample.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/operation.h"
+#include "quanta/runtime/resample_math.h"
 
 namespace quanta {
 
@@ -74,49 +77,47 @@ Axis resolve_axis(std::int64_t input, std::size_t d, std::size_t spatial,
   return axis;
 }
 
+math::SourceAxis nearest_axis(const Axis& axis, InterpolateMode mode) {
+  return {.rule = mode == InterpolateMode::NearestExact ? math::SourceRule::NearestExact
+                                                        : math::SourceRule::Nearest,
+          .input = axis.input,
+          .output = axis.output,
+          .scale = axis.scale()};
+}
+
 std::vector<std::int64_t> nearest_table(const Axis& axis, InterpolateMode mode) {
   std::vector<std::int64_t> table(static_cast<std::size_t>(axis.output));
-  const float scale = axis.scale();
+  const math::SourceAxis sources = nearest_axis(axis, mode);
   for (std::int64_t o = 0; o < axis.output; ++o) {
-    std::int64_t source = 0;
-    if (mode == InterpolateMode::NearestExact) {
-      source = static_cast<std::int64_t>(std::floor((static_cast<float>(o) + 0.5F) * scale));
-    } else if (axis.output == axis.input) {
-      source = o;  // torch's shortcut, whatever the scale factor
-    } else if (axis.output == 2 * axis.input) {
-      source = o / 2;  // the same
-    } else {
-      source = static_cast<std::int64_t>(std::floor(static_cast<float>(o) * scale));
-    }
-    table[static_cast<std::size_t>(o)] = std::min(source, axis.input - 1);
+    table[static_cast<std::size_t>(o)] = math::source_of(sources, o);
   }
   return table;
 }
 
-// How (o + 0.5) * scale - 0.5 is rounded: torch's quantized channels-last kernel is compiled with
-// fused multiply-adds, which moves values at ties; std::fma gives the same on every machine.
-enum class SourceRounding { Separate, Fused };
+// torch's quantized channels-last kernel is compiled with fused multiply-adds, which moves values at
+// ties.
+math::LinearRule linear_rule(const Tensor& x, bool align_corners) {
+  if (align_corners) return math::LinearRule::AlignCorners;
+  return x.is_quantized() && x.is_contiguous(MemoryFormat::ChannelsLast)
+             ? math::LinearRule::HalfPixelFused
+             : math::LinearRule::HalfPixel;
+}
 
-std::vector<cpu::LinearTap> linear_table(const Axis& axis, bool align_corners,
-                                         SourceRounding rounding) {
-  std::vector<cpu::LinearTap> table(static_cast<std::size_t>(axis.output));
-  float scale = axis.scale();
-  if (align_corners) {
-    scale = axis.output > 1
-                ? static_cast<float>(axis.input - 1) / static_cast<float>(axis.output - 1)
-                : 0.0F;
+math::LinearAxis linear_axis(const Axis& axis, math::LinearRule rule) {
+  math::LinearAxis linear{rule, axis.input, axis.output, axis.scale()};
+  if (rule == math::LinearRule::AlignCorners) {
+    linear.scale = axis.output > 1
+                       ? static_cast<float>(axis.input - 1) / static_cast<float>(axis.output - 1)
+                       : 0.0F;
   }
+  return linear;
+}
+
+std::vector<cpu::LinearTap> linear_table(const Axis& axis, math::LinearRule rule) {
+  std::vector<cpu::LinearTap> table(static_cast<std::size_t>(axis.output));
+  const math::LinearAxis linear = linear_axis(axis, rule);
   for (std::int64_t o = 0; o < axis.output; ++o) {
-    const auto position = static_cast<float>(o);
-    const float half_pixel = rounding == SourceRounding::Fused
-                                 ? std::fma(scale, position + 0.5F, -0.5F)
-                                 : scale * (position + 0.5F) - 0.5F;
-    const float source = align_corners ? scale * position : std::max(half_pixel, 0.0F);
-    cpu::LinearTap& tap = table[static_cast<std::size_t>(o)];
-    tap.low = std::min(static_cast<std::int64_t>(source), axis.input - 1);
-    tap.high = std::min(tap.low + 1, axis.input - 1);
-    tap.weight_high = std::min(std::max(source - static_cast<float>(tap.low), 0.0F), 1.0F);
-    tap.weight_low = 1.0F - tap.weight_high;
+    table[static_cast<std::size_t>(o)] = math::linear_tap(linear, o);
   }
   return table;
 }
@@ -159,12 +160,22 @@ cpu::GatherTables gather_tables(const Axes& axes, InterpolateMode mode) {
   return tables;
 }
 
-cpu::LinearTables linear_tables(const Axes& axes, bool align_corners, SourceRounding rounding) {
+cpu::LinearTables linear_tables(const Axes& axes, math::LinearRule rule) {
   cpu::LinearTables tables;
-  for (std::size_t d = 0; d < 3; ++d) {
-    tables[d] = linear_table(axes[d], align_corners, rounding);
-  }
+  for (std::size_t d = 0; d < 3; ++d) tables[d] = linear_table(axes[d], rule);
   return tables;
+}
+
+cpu::ResampleGeometry geometry_of(const Tensor& x, const Axes& axes) {
+  cpu::ResampleGeometry geometry;
+  geometry.batch = x.sizes()[0];
+  geometry.channels = x.sizes()[1];
+  geometry.channels_last = x.suggested_format() == MemoryFormat::ChannelsLast;
+  for (std::size_t d = 0; d < 3; ++d) {
+    geometry.input[d] = axes[d].input;
+    geometry.output[d] = axes[d].output;
+  }
+  return geometry;
 }
 
 struct Interpolate final : Op<Interpolate> {
@@ -198,35 +209,45 @@ struct Interpolate final : Op<Interpolate> {
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const Tensor& x = in[0];
     const Axes axes = axes_of(x.sizes(), options);
-    cpu::ResampleGeometry geometry;
-    geometry.batch = x.sizes()[0];
-    geometry.channels = x.sizes()[1];
-    geometry.channels_last = x.suggested_format() == MemoryFormat::ChannelsLast;
-    for (std::size_t d = 0; d < 3; ++d) {
-      geometry.input[d] = axes[d].input;
-      geometry.output[d] = axes[d].output;
-    }
-    // torch's quantized bilinear copies then, whatever the scale factor.
-    const bool copies = x.is_quantized() && options.mode == InterpolateMode::Bilinear &&
-                        x.sizes() == out[0].sizes();
-    if (is_nearest(options.mode) || copies) {
-      cpu::gather_spatial(geometry,
-                          gather_tables(axes, copies ? InterpolateMode::Nearest : options.mode),
-                          item_size(x.dtype()), x.data_ptr(), out[0].data_ptr());
+    const cpu::ResampleGeometry geometry = geometry_of(x, axes);
+    if (copies(x, out[0])) {
+      cpu::gather_spatial(geometry, gather_tables(axes, copying_mode()), item_size(x.dtype()),
+                          x.data_ptr(), out[0].data_ptr());
       return "gather";
     }
-    const bool fuses = x.is_quantized() && x.is_contiguous(MemoryFormat::ChannelsLast);
-    const cpu::LinearTables tables = linear_tables(
-        axes, options.align_corners, fuses ? SourceRounding::Fused : SourceRounding::Separate);
+    const cpu::LinearTables tables = linear_tables(axes, linear_rule(x, options.align_corners));
     if (x.dtype() == DType::Float64) {
       copy_result(blend(x, tables, out[0].sizes()), out[0]);
     } else {
-      const auto zero_point =
-          x.is_quantized() ? static_cast<std::int32_t>(x.impl()->quantizer.zero_point) : 0;
-      cpu::blend_spatial(geometry, tables, x.sizes().size() - 2, x.dtype(), zero_point,
+      cpu::blend_spatial(geometry, tables, x.sizes().size() - 2, x.dtype(), zero_point_of(x),
                          x.data_ptr(), out[0].data_ptr());
     }
     return "blend";
+  }
+
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const Axes axes = axes_of(x.sizes(), options);
+    const std::size_t spatial = x.sizes().size() - 2;
+    if (copies(x, out[0])) {
+      std::array<cuda::GatherAxis, 5> all;
+      for (std::size_t d = 0; d < spatial + 2; ++d) {
+        all[d] = cuda::kept_axis(x.sizes()[d], x.strides()[d]);
+        if (d >= 2) all[d].source = nearest_axis(axes[d + 1 - spatial], copying_mode());
+      }
+      cuda::gather(x, std::span(all).first(spatial + 2), out[0]);
+      return "gather_items";
+    }
+    std::array<cuda::BlendAxis, 3> blended;
+    const math::LinearRule rule = linear_rule(x, options.align_corners);
+    for (std::size_t d = 0; d < 3; ++d) blended[d].linear = linear_axis(axes[d], rule);
+    cuda::blend(x.device(), geometry_of(x, axes), blended, spatial, x.dtype(), zero_point_of(x),
+                x.device_ptr(), out[0].device_ptr());
+    return "blend_packs";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override {
+    if (is_nearest(options.mode)) return dtypes::kFloatsQ8;
+    return dtypes::kFloatQ8;
   }
 
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
@@ -238,7 +259,8 @@ struct Interpolate final : Op<Interpolate> {
       const cpu::GatherTables sources = gather_tables(axes, options.mode);
       for (std::size_t d = 0; d < 3; ++d) taps[d] = copying_taps(sources[d]);
     } else {
-      taps = linear_tables(axes, options.align_corners, SourceRounding::Separate);
+      taps = linear_tables(axes, options.align_corners ? math::LinearRule::AlignCorners
+                                                       : math::LinearRule::HalfPixel);
     }
     return {blend_gradient(context.grad(), taps, sizes)};
   }
@@ -254,6 +276,20 @@ struct Interpolate final : Op<Interpolate> {
         attribute<Self, &Self::options, &Options::recompute_scale_factor>(
             "recompute_scale_factor")};
     return kTable;
+  }
+
+ private:
+  bool copies(const Tensor& x, const Tensor& out) const {
+    // torch's quantized bilinear copies between equal sizes, whatever the scale factor.
+    return is_nearest(options.mode) ||
+           (x.is_quantized() && options.mode == InterpolateMode::Bilinear &&
+            x.sizes() == out.sizes());
+  }
+  InterpolateMode copying_mode() const {
+    return is_nearest(options.mode) ? options.mode : InterpolateMode::Nearest;
+  }
+  static std::int32_t zero_point_of(const Tensor& x) {
+    return x.is_quantized() ? static_cast<std::int32_t>(x.impl()->quantizer.zero_point) : 0;
   }
 };
 

@@ -15,10 +15,12 @@
 #include "quanta/ops/detail/spatial.h"
 #include "quanta/ops/interpolate.h"
 #include "quanta/ops/interpolate/cpu_kernels.h"
+#include "quanta/ops/interpolate/cuda_resample.h"
 #include "quanta/ops/interpolate/resample_axis.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/operation.h"
 #include "quanta/runtime/parallel.h"
+#include "quanta/runtime/resample_math.h"
 
 namespace quanta {
 
@@ -46,8 +48,6 @@ constexpr std::string_view kOp = "resample";
 /// Positions are float32 numbers and tables take memory.
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
 
-using Axes = std::vector<ResampleAxis>;
-
 // In the order of memory, so that dimensions before and after those that change are one each.
 Axes axes_of(const Tensor& x, const ResampleOptions& options, MemoryFormat format) {
   const std::size_t rank = x.sizes().size();
@@ -70,48 +70,6 @@ Axes axes_of(const Tensor& x, const ResampleOptions& options, MemoryFormat forma
   return axes;
 }
 
-// Dense memory as [before, middle..., after], where at most three dimensions change.
-struct Part {
-  std::size_t first = 0;  ///< of the axes
-  std::size_t count = 0;
-  cpu::ResampleGeometry geometry;
-};
-
-Part part_of(const Axes& axes, std::size_t first, std::size_t count) {
-  Part part{first, count, {}};
-  part.geometry.batch = 1;
-  part.geometry.channels = 1;
-  for (std::size_t d = 0; d < first; ++d) part.geometry.batch *= axes[d].output;
-  for (std::size_t d = first + count; d < axes.size(); ++d) {
-    part.geometry.channels *= axes[d].input;
-  }
-  // Single elements are copied without memcpy.
-  part.geometry.channels_last = part.geometry.channels != 1;
-  for (std::size_t i = 0; i < count; ++i) {
-    part.geometry.input[3 - count + i] = axes[first + i].input;
-    part.geometry.output[3 - count + i] = axes[first + i].output;
-  }
-  return part;
-}
-
-// The parts to do one after the other: what lies between the first and the last dimension that
-// changes, three dimensions at a time from the front, or one at a time.
-std::vector<Part> parts_of(const Axes& axes, std::size_t most) {
-  std::vector<Part> parts;
-  std::size_t d = 0;
-  while (d < axes.size()) {
-    if (axes[d].is_kept()) {
-      ++d;
-      continue;
-    }
-    std::size_t end = std::min(d + most, axes.size());
-    while (axes[end - 1].is_kept()) --end;
-    parts.push_back(part_of(axes, d, end - d));
-    d = end;
-  }
-  return parts;
-}
-
 void gather_part(const Part& part, const Axes& axes, const ResampleOptions& options,
                  std::size_t item_bytes, const void* src, void* dst) {
   cpu::GatherTables tables{std::vector<std::int64_t>{0}, {0}, {0}};
@@ -119,20 +77,6 @@ void gather_part(const Part& part, const Axes& axes, const ResampleOptions& opti
     tables[3 - part.count + i] = nearest_sources(axes[part.first + i], options);
   }
   cpu::gather_spatial(part.geometry, tables, item_bytes, src, dst);
-}
-
-std::vector<cpu::LinearTap> taps_of(const ResampleAxis& axis, const ResampleOptions& options) {
-  std::vector<cpu::LinearTap> taps(static_cast<std::size_t>(axis.output));
-  if (axis.is_kept()) {
-    for (std::int64_t o = 0; o < axis.output; ++o) taps[static_cast<std::size_t>(o)] = {o, o, 1, 0};
-    return taps;
-  }
-  const WeightedSources sources = weighted_sources(axis, options);
-  for (std::size_t o = 0; o < taps.size(); ++o) {
-    taps[o] = {sources.sources[2 * o], sources.sources[2 * o + 1], sources.weights[2 * o],
-               sources.weights[2 * o + 1]};
-  }
-  return taps;
 }
 
 void blend_part(const Part& part, const Axes& axes, const ResampleOptions& options, DType dtype,
@@ -167,26 +111,6 @@ void weigh_part(const Part& part, const ResampleAxis& axis, const ResampleOption
       }
     }
   });
-}
-
-// Saturated. The limits are compared as floats: 2^63 is one too many.
-enum class Rest : std::uint8_t { Rounded, Dropped };
-template <typename T, typename Float>
-void store_integers(const Float* from, std::int64_t count, Rest rest, T* to) {
-  constexpr auto kMin = static_cast<Float>(std::numeric_limits<T>::min());
-  constexpr auto kMax = static_cast<Float>(std::numeric_limits<T>::max());
-  for (std::int64_t i = 0; i < count; ++i) {
-    const Float value = rest == Rest::Rounded ? std::nearbyint(from[i]) : std::trunc(from[i]);
-    to[i] = value >= kMax   ? std::numeric_limits<T>::max()
-            : value <= kMin ? std::numeric_limits<T>::min()
-                            : static_cast<T>(value == value ? value : Float{});
-  }
-}
-
-// The integers that floats of 32 bits do not hold are calculated in Float64.
-DType working_dtype(DType dtype) {
-  const bool wide = dtype == DType::Float64 || dtype == DType::Int32 || dtype == DType::Int64;
-  return wide ? DType::Float64 : DType::Float32;
 }
 
 // Runs step(part, from, to) over memory that goes from part to part.
@@ -270,6 +194,15 @@ struct Resample final : Op<Resample> {
     return kernel;
   }
 
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const std::string_view kernel =
+        cuda::resample(x, axes_of(x, options, x.suggested_format()), options, out[0]);
+    if (options.position == ResamplePosition::CropAndResize) fill_outside(x, out[0]);
+    return kernel;
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
+
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
     return {.bytes = static_cast<std::int64_t>(in[0].nbytes() + out[0].nbytes())};
   }
@@ -305,8 +238,7 @@ struct Resample final : Op<Resample> {
 
   std::string_view resample_all(const Tensor& x, const Axes& axes, std::size_t bytes,
                                 const Tensor& out) const {
-    const bool kept = std::ranges::all_of(axes, [](const ResampleAxis& a) { return a.is_kept(); });
-    if (kept) {
+    if (parts_of(axes, 1).empty()) {
       out.copy_(x.detach());
       return "copy";
     }
@@ -317,21 +249,14 @@ struct Resample final : Op<Resample> {
                 });
       return "gather";
     }
-    const bool is_byte = bytes == 1 && x.is_quantized();
-    if (options.mode == ResampleMode::Linear && !options.antialias &&
-        (is_byte || x.dtype() == DType::Float32)) {
-      const std::vector<Part> parts = parts_of(axes, 3);
-      // Codes are rounded once.
-      if (!is_byte || parts.size() == 1) {
-        const DType kernel_dtype = is_byte ? x.dtype() : DType::Float32;
-        const auto zero_point =
-            x.is_quantized() ? static_cast<std::int32_t>(x.impl()->quantizer.zero_point) : 0;
-        run_parts(parts, bytes, x.data_ptr(), out.data_ptr(),
-                  [&](const Part& part, const void* from, void* to) {
-                    blend_part(part, axes, options, kernel_dtype, zero_point, from, to);
-                  });
-        return "blend";
-      }
+    if (const std::vector<Part> parts = blended_parts(x.dtype(), axes, options); !parts.empty()) {
+      const auto zero_point =
+          x.is_quantized() ? static_cast<std::int32_t>(x.impl()->quantizer.zero_point) : 0;
+      run_parts(parts, bytes, x.data_ptr(), out.data_ptr(),
+                [&](const Part& part, const void* from, void* to) {
+                  blend_part(part, axes, options, x.dtype(), zero_point, from, to);
+                });
+      return "blend";
     }
     weigh_all(x, axes, out);
     return "weights";
@@ -364,11 +289,9 @@ struct Resample final : Op<Resample> {
         std::vector<Float> to(static_cast<std::size_t>(out.numel()));
         for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<Float>(codes[i]);
         weigh(from.data(), to.data());
-        // As ONNX Runtime has it for plain integers.
-        const bool drops =
-            !x.is_quantized() && options.mode == ResampleMode::Linear && !options.antialias;
-        store_integers(to.data(), out.numel(), drops ? Rest::Dropped : Rest::Rounded,
-                       static_cast<T*>(out.data_ptr()));
+        const math::Fraction fraction = rest_of(x.dtype(), options);
+        std::transform(to.begin(), to.end(), static_cast<T*>(out.data_ptr()),
+                       [&](Float number) { return math::saturated<T>(number, fraction); });
       }
     });
   }

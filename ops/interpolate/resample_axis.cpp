@@ -74,6 +74,23 @@ double cubic(double distance, double a) {
   return 0.0;
 }
 
+Part part_of(const Axes& axes, std::size_t first, std::size_t count) {
+  Part part{first, count, {}};
+  part.geometry.batch = 1;
+  part.geometry.channels = 1;
+  for (std::size_t d = 0; d < first; ++d) part.geometry.batch *= axes[d].output;
+  for (std::size_t d = first + count; d < axes.size(); ++d) {
+    part.geometry.channels *= axes[d].input;
+  }
+  // Single elements are copied without memcpy.
+  part.geometry.channels_last = part.geometry.channels != 1;
+  for (std::size_t i = 0; i < count; ++i) {
+    part.geometry.input[3 - count + i] = axes[first + i].input;
+    part.geometry.output[3 - count + i] = axes[first + i].output;
+  }
+  return part;
+}
+
 }  // namespace
 
 std::vector<std::int64_t> nearest_sources(const ResampleAxis& axis,
@@ -134,6 +151,60 @@ std::vector<std::int64_t> positions_outside(const ResampleAxis& axis,
     if (!(position >= 0.0F && position <= static_cast<float>(axis.input - 1))) outside.push_back(o);
   }
   return outside;
+}
+
+std::vector<Part> parts_of(const Axes& axes, std::size_t most) {
+  std::vector<Part> parts;
+  std::size_t d = 0;
+  while (d < axes.size()) {
+    if (axes[d].is_kept()) {
+      ++d;
+      continue;
+    }
+    std::size_t end = std::min(d + most, axes.size());
+    while (axes[end - 1].is_kept()) --end;
+    parts.push_back(part_of(axes, d, end - d));
+    d = end;
+  }
+  return parts;
+}
+
+std::vector<Part> blended_parts(DType dtype, const Axes& axes, const ResampleOptions& options) {
+  const bool is_code = is_quantized(dtype);
+  if (options.mode != ResampleMode::Linear || options.antialias ||
+      (!is_code && dtype != DType::Float32)) {
+    return {};
+  }
+  std::vector<Part> parts = parts_of(axes, 3);
+  // Codes are rounded once.
+  if (is_code && parts.size() != 1) parts.clear();
+  return parts;
+}
+
+std::vector<math::LinearTap> taps_of(const ResampleAxis& axis, const ResampleOptions& options) {
+  std::vector<math::LinearTap> taps(static_cast<std::size_t>(axis.output));
+  if (axis.is_kept()) {
+    for (std::int64_t o = 0; o < axis.output; ++o) taps[static_cast<std::size_t>(o)] = {o, o, 1, 0};
+    return taps;
+  }
+  const WeightedSources sources = weighted_sources(axis, options);
+  for (std::size_t o = 0; o < taps.size(); ++o) {
+    taps[o] = {sources.sources[2 * o], sources.sources[2 * o + 1], sources.weights[2 * o],
+               sources.weights[2 * o + 1]};
+  }
+  return taps;
+}
+
+DType working_dtype(DType dtype) {
+  const bool wide = dtype == DType::Float64 || dtype == DType::Int32 || dtype == DType::Int64;
+  return wide ? DType::Float64 : DType::Float32;
+}
+
+math::Fraction rest_of(DType dtype, const ResampleOptions& options) {
+  // As ONNX Runtime has it for plain integers.
+  const bool drops =
+      !is_quantized(dtype) && options.mode == ResampleMode::Linear && !options.antialias;
+  return drops ? math::Fraction::Dropped : math::Fraction::Rounded;
 }
 
 }  // namespace quanta::interpolation
