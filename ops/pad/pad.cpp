@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "quanta/ops/cpu/resample.h"
+#include "quanta/ops/cuda/gather.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/scatter.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/operation.h"
-#include "quanta/runtime/quant_math.h"
+#include "quanta/runtime/resample_math.h"
 
 namespace quanta {
 namespace {
@@ -58,26 +59,25 @@ void pad_constant(const Tensor& x, const Dims& pad, double value, const Tensor& 
   target.copy_(source);
 }
 
+math::SourceRule rule_of(PadMode mode) {
+  switch (mode) {
+    case PadMode::Reflect:
+      return math::SourceRule::Reflect;
+    case PadMode::Circular:
+      return math::SourceRule::Circular;
+    case PadMode::Replicate:
+      return math::SourceRule::Replicate;
+    case PadMode::Constant:
+      break;
+  }
+  return math::SourceRule::Shifted;
+}
+
 // The input position behind each output position.
-std::vector<std::int64_t> source_table(std::int64_t size, std::int64_t before, std::int64_t output,
-                                       PadMode mode) {
-  std::vector<std::int64_t> table(static_cast<std::size_t>(output));
-  for (std::int64_t o = 0; o < output; ++o) {
-    std::int64_t source = o - before;
-    switch (mode) {
-      case PadMode::Reflect:
-        if (source < 0) source = -source;
-        if (source >= size) source = 2 * (size - 1) - source;
-        break;
-      case PadMode::Circular:
-        source = (source + size) % size;
-        break;
-      case PadMode::Constant:
-      case PadMode::Replicate:
-        source = math::clamp<std::int64_t>(source, 0, size - 1);
-        break;
-    }
-    table[static_cast<std::size_t>(o)] = source;
+std::vector<std::int64_t> source_table(const math::SourceAxis& axis) {
+  std::vector<std::int64_t> table(static_cast<std::size_t>(axis.output));
+  for (std::int64_t o = 0; o < axis.output; ++o) {
+    table[static_cast<std::size_t>(o)] = math::source_of(axis, o);
   }
   return table;
 }
@@ -99,7 +99,10 @@ struct Gather {
       const std::int64_t before = pad[2 * (spatial - 1 - d)];
       geometry.input[slot] = input.sizes()[d + 2 - added];
       geometry.output[slot] = out[d + 2 - added];
-      tables[slot] = source_table(geometry.input[slot], before, geometry.output[slot], mode);
+      tables[slot] = source_table({.rule = rule_of(mode),
+                                   .input = geometry.input[slot],
+                                   .output = geometry.output[slot],
+                                   .before = before});
     }
   }
 };
@@ -175,6 +178,22 @@ struct Pad final : Op<Pad> {
                         out[0].data_ptr());
     return "gather";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const std::size_t rank = x.sizes().size();
+    std::array<cuda::GatherAxis, Dims::kMaxDims> axes;
+    for (std::size_t d = 0; d < rank; ++d) axes[d] = cuda::kept_axis(x.sizes()[d], x.strides()[d]);
+    for (std::size_t i = 0; i < pad.size() / 2; ++i) {
+      math::SourceAxis& source = axes[rank - 1 - i].source;
+      source.rule = rule_of(mode);
+      source.output = out[0].sizes()[rank - 1 - i];
+      source.before = pad[2 * i];
+    }
+    const std::uint64_t other = mode == PadMode::Constant ? cuda::bits_of(x, value) : 0;
+    cuda::gather(x, std::span(axes).first(rank), out[0], other);
+    return "gather_items";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
 
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {

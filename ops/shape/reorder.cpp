@@ -7,9 +7,11 @@
 #include <vector>
 
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/cuda/gather.h"
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/shape.h"
+#include "quanta/ops/shape/cuda_reorder.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/operation.h"
@@ -59,6 +61,22 @@ struct Triangle final : Op<Triangle<half>> {
     });
     return "copy";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const std::int64_t rows = x.size(-2);
+    const std::int64_t columns = x.size(-1);
+    cuda::keep_triangle(x.device(), {.count = x.numel(),
+                                     .rows = rows,
+                                     .columns = columns,
+                                     .diagonal = std::clamp(diagonal, -rows, columns),
+                                     .upper = half == Half::Upper,
+                                     .item_bytes = static_cast<int>(item_size(x.dtype())),
+                                     .zero = cuda::bits_of(x, 0.0),
+                                     .x = x.device_ptr(),
+                                     .y = out[0].device_ptr()});
+    return "keep_triangle";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
 
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
@@ -95,10 +113,7 @@ struct ReverseSequence final : Op<ReverseSequence> {
     const std::int64_t time = wrap_dim(time_dim, x.dim(), kName, "time_dim");
     const std::int64_t batch = wrap_dim(batch_dim, x.dim(), kName, "batch_dim");
     const std::vector<std::int64_t> lengths = in[1].to_int64_vector();
-    for (const std::int64_t length : lengths) {
-      QUANTA_CHECK(length >= 0 && length <= x.size(time), "{}: lengths: expected 0..{}, got {}",
-                   kName, x.size(time), length);
-    }
+    check_lengths(lengths, x.size(time));
     // One batch after the other; within it the dimension of time comes first.
     const std::int64_t time_within = time < batch ? time : time - 1;
     for (std::size_t b = 0; b < lengths.size(); ++b) {
@@ -113,6 +128,28 @@ struct ReverseSequence final : Op<ReverseSequence> {
     return "copy";
   }
 
+  // The host looks at the lengths, so that it waits for the device.
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const std::int64_t time = wrap_dim(time_dim, x.dim(), kName, "time_dim");
+    check_lengths(in[1].to_int64_vector(), x.size(time));
+    const Tensor lengths = in[1].to(DType::Int64).contiguous();
+    cuda::ReverseParams params;
+    params.count = x.numel();
+    params.rank = static_cast<int>(x.dim());
+    params.time = static_cast<int>(time);
+    params.batch = static_cast<int>(wrap_dim(batch_dim, x.dim(), kName, "batch_dim"));
+    std::copy(x.sizes().begin(), x.sizes().end(), params.sizes);
+    std::copy(x.strides().begin(), x.strides().end(), params.strides);
+    params.lengths = reinterpret_cast<const std::int64_t*>(lengths.device_ptr());
+    params.item_bytes = static_cast<int>(item_size(x.dtype()));
+    params.x = x.device_ptr();
+    params.y = out[0].device_ptr();
+    cuda::reverse_sequences(x.device(), params);
+    return "reverse_sequences";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
+
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b10); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     return {run(*this, context.grad(), context.input(1)), Tensor()};
@@ -122,6 +159,14 @@ struct ReverseSequence final : Op<ReverseSequence> {
         attribute<ReverseSequence, &ReverseSequence::time_dim>("time_dim"),
         attribute<ReverseSequence, &ReverseSequence::batch_dim>("batch_dim")};
     return kTable;
+  }
+
+ private:
+  static void check_lengths(const std::vector<std::int64_t>& lengths, std::int64_t size) {
+    for (const std::int64_t length : lengths) {
+      QUANTA_CHECK(length >= 0 && length <= size, "{}: lengths: expected 0..{}, got {}", kName,
+                   size, length);
+    }
   }
 };
 

@@ -7,12 +7,14 @@
 
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/cuda/gather.h"
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/ops/shape/reorder.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/cuda/driver.h"
 #include "quanta/runtime/operation.h"
 
 namespace quanta {
@@ -68,6 +70,8 @@ template <typename Derived>
 struct Parts : ComposedOp<Derived> {
   static constexpr ArgumentCount kArguments{1};
   std::int64_t dim = 0;
+
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
 };
 
 struct Chunk final : Parts<Chunk> {
@@ -178,6 +182,10 @@ struct Stack final : Parts<Stack> {
     }
     return {cat(expanded, wrap_dim(dim, in[0].dim() + 1, kName))};
   }
+  // As cat and quantized::cat have them: all but QInt32.
+  std::span<const DType> cuda_dtypes() const noexcept override {
+    return std::span(dtypes::kWholeBytes).first(dtypes::kWholeBytes.size() - 1);
+  }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<Stack, &Stack::dim>("dim")};
     return kTable;
@@ -210,6 +218,7 @@ struct Unfold final : Op<Unfold> {
     out.add_view(x.detach().as_strided(sizes, strides, x.storage_offset()));
   }
   std::string_view cpu(const Arguments&, std::span<const Tensor>) const override { return "view"; }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     const Tensor& gradient = context.grad();
@@ -275,6 +284,20 @@ struct Flip final : Op<Flip> {
     });
     return "copy";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    std::array<cuda::GatherAxis, Dims::kMaxDims> axes;
+    for (std::size_t d = 0; d < x.sizes().size(); ++d) {
+      axes[d] = cuda::kept_axis(x.sizes()[d], x.strides()[d]);
+    }
+    for (const std::int64_t dim : dims) {
+      if (x.dim() == 0) continue;
+      axes[at(wrap_dim(dim, x.dim(), kName, "dims"))].source.rule = math::SourceRule::Reversed;
+    }
+    cuda::gather(x, std::span(axes).first(x.sizes().size()), out[0]);
+    return "gather_items";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     return {flip(context.grad(), dims)};
@@ -310,6 +333,20 @@ struct Repeat final : Op<Repeat> {
     fill_repeated(in[0], repeats, out[0]);
     return "copy";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const std::size_t added = repeats.size() - x.sizes().size();
+    std::array<cuda::GatherAxis, Dims::kMaxDims> axes;
+    for (std::size_t d = 0; d < repeats.size(); ++d) {
+      axes[d] = d < added ? cuda::kept_axis(1, 0)
+                          : cuda::kept_axis(x.sizes()[d - added], x.strides()[d - added]);
+      axes[d].source.output = out[0].sizes()[d];
+      if (repeats[d] != 1) axes[d].source.rule = math::SourceRule::Circular;
+    }
+    cuda::gather(x, std::span(axes).first(repeats.size()), out[0]);
+    return "gather_items";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     const Dims& sizes = context.input_sizes(0);
@@ -347,7 +384,12 @@ struct Resize final : ComposedOp<Resize> {
     const auto offset = static_cast<std::size_t>(impl.data - impl.storage->data());
     if (numel > 0 && offset + bytes > impl.storage->bytes()) {
       IntrusivePtr<Storage> storage(new Storage(offset + bytes, x.device()));
-      std::memcpy(storage->data(), impl.storage->data(), impl.storage->bytes());
+      if (x.device().is_cpu()) {
+        std::memcpy(storage->data(), impl.storage->data(), impl.storage->bytes());
+      } else {
+        cuda::driver(x.device())
+            .copy_on_device(storage->data(), impl.storage->data(), impl.storage->bytes());
+      }
       impl.data = storage->data() + offset;
       impl.storage = std::move(storage);
     }
@@ -357,6 +399,7 @@ struct Resize final : ComposedOp<Resize> {
     impl.numel = numel;
     return {x};
   }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<Resize, &Resize::sizes>("sizes")};
     return kTable;
