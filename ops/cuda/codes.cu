@@ -27,6 +27,10 @@ SIMT_DEVICE std::int32_t read_code(const void* codes, DType dtype, std::int64_t 
       return static_cast<const std::uint8_t*>(codes)[i];
     case DType::QInt8:
       return static_cast<const std::int8_t*>(codes)[i];
+    case DType::QUInt4x2:
+      return (static_cast<const std::uint8_t*>(codes)[i / 2] >> (i % 2 * 4)) & 15;
+    case DType::QUInt2x4:
+      return (static_cast<const std::uint8_t*>(codes)[i / 4] >> (i % 4 * 2)) & 3;
     default:
       return static_cast<const std::int32_t*>(codes)[i];
   }
@@ -74,6 +78,27 @@ struct QuantizeFloats {
   static SIMT_DEVICE void run(const Params& p, unsigned char*) {
     const std::int64_t i = simt::global_thread();
     if (i < p.count) write_code(p.codes, p.dtype, i, quantize_one(p, i));
+  }
+};
+
+// Codes of less than a byte: a thread makes all of one, so that nobody else writes to it. The first
+// code has the lowest bits; those behind the last one are 0.
+struct QuantizePacked {
+  static constexpr const char* kName = "quantize_packed";
+  static constexpr int kThreads = 256;
+  static constexpr int kShared = 0;
+  static constexpr bool kTogether = false;
+  using Params = QuantizeParams;
+  static SIMT_DEVICE void run(const Params& p, unsigned char*) {
+    const int bits = p.dtype == DType::QUInt4x2 ? 4 : 2;
+    const int codes = 8 / bits;
+    const std::int64_t first = simt::global_thread() * codes;
+    if (first >= p.count) return;
+    std::int32_t packed = 0;
+    for (int k = 0; k < codes && first + k < p.count; ++k) {
+      packed |= quantize_one(p, first + k) << (k * bits);
+    }
+    static_cast<std::uint8_t*>(p.codes)[first / codes] = static_cast<std::uint8_t>(packed);
   }
 };
 
@@ -142,6 +167,11 @@ void look_up_codes(Device device, const LookUpParams& params) {
   simt::launch<LookUpCodes>(device, simt::grid_for(params.walk.count), params);
 }
 void quantize_floats(Device device, const QuantizeParams& params) {
+  if (params.dtype == DType::QUInt4x2 || params.dtype == DType::QUInt2x4) {
+    const int codes = params.dtype == DType::QUInt4x2 ? 2 : 4;
+    simt::launch<QuantizePacked>(device, simt::grid_for(params.count, 256, codes), params);
+    return;
+  }
   simt::launch<QuantizeFloats>(device, simt::grid_for(params.count), params);
 }
 void dequantize_codes(Device device, const QuantizeParams& params) {

@@ -47,10 +47,7 @@ struct Quantization : Op<Derived> {
     cuda::quantize_tensor(in[0], out[0]);
     return "quantize_floats";
   }
-  std::span<const DType> cuda_dtypes() const noexcept override {
-    if (is_sub_byte(static_cast<const Derived&>(*this).dtype)) return {};
-    return dtypes::kFloat;
-  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
 };
 
@@ -242,7 +239,7 @@ struct Dequantize final : Op<Dequantize> {
     cuda::dequantize_tensor(in[0], out[0]);
     return "dequantize_codes";
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQ; }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQuantized; }
   PlanUse plan_use(const Arguments& in, std::span<const Tensor>) const override {
     return {.role = is_per_channel(in[0].impl()->quantizer.scheme) ? PlanUse::Role::Other
                                                                    : PlanUse::Role::Dequantize};

@@ -129,4 +129,33 @@ TEST_CASE("cuda codes: nothing to do") {
   CHECK(dequantize(none.to(kDevice)).device() == kDevice);
 }
 
+TEST_CASE("cuda codes: several in a byte, per tensor and per channel") {
+  Generator generator(15);
+  for (const DType dtype : {DType::QUInt4x2, DType::QUInt2x4}) {
+    for (const Dims& sizes : {Dims{1}, Dims{7}, Dims{3, 5}, Dims{2, 3, 4, 9}, Dims{33, 31}}) {
+      const Tensor x = randn(sizes, generator);
+      x.mutable_data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+      const QTensor per_tensor = quantize_per_tensor(x, 0.4, 2, dtype);
+      check_same([&] { return quantize_per_tensor(x, 0.4, 2, dtype); });
+      check_same([&] { return dequantize(per_tensor); });
+      CHECK(per_tensor.to(kDevice).clone().equal(per_tensor));
+      if (sizes.size() < 2) continue;
+      const auto axis = static_cast<std::int64_t>(sizes.size()) - 2;
+      Tensor scales = randn({x.size(axis)}, generator);
+      scales = add_scalar(mul(scales, scales), 0.1);
+      const Tensor zero_points = randn({x.size(axis)}, generator);
+      const QTensor channels = quantize_per_channel(x, scales, zero_points, axis, dtype);
+      check_same([&] { return quantize_per_channel(x, scales, zero_points, axis, dtype); });
+      check_same([&] { return dequantize(channels); });
+    }
+  }
+  // Bits behind the last code are 0, as on the CPU.
+  const Tensor ones = Tensor::ones({3}).to(kDevice);
+  const QTensor packed = quantize_per_tensor(ones, 1.0, 0, DType::QUInt4x2);
+  const Tensor copy = packed.cpu();
+  const auto* const bytes = static_cast<const std::uint8_t*>(copy.data_ptr());
+  CHECK(bytes[0] == 0x11);
+  CHECK(bytes[1] == 0x01);
+}
+
 }  // namespace quanta
