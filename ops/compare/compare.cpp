@@ -5,7 +5,9 @@
 #include <functional>
 #include <optional>
 #include <string_view>
+#include <type_traits>
 
+#include "quanta/ops/compare/cuda_compare.h"
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/detail/families.h"
@@ -116,17 +118,76 @@ std::string_view compare_tensors(const Tensor& lhs, const Tensor& rhs, const Ten
   return "values";
 }
 
+// The dtype that a tensor's values are compared with a number in.
+DType number_dtype(DType values, double other) {
+  if (is_floating_point(values)) return values;
+  constexpr double kExact = 9007199254740992.0;  // 2^53: a whole double below is an exact int64
+  const bool whole = std::trunc(other) == other && std::fabs(other) <= kExact;
+  return whole ? DType::Int64 : DType::Float32;
+}
+
 template <typename Compare>
 std::string_view compare_number(const Tensor& x, double other, const Tensor& out, Compare compare) {
   const Tensor values = plain_values(x);
-  DType dtype = values.dtype();
-  if (!is_floating_point(dtype)) {
-    constexpr double kExact = 9007199254740992.0;  // 2^53: a whole double below is an exact int64
-    const bool whole = std::trunc(other) == other && std::fabs(other) <= kExact;
-    dtype = whole ? DType::Int64 : DType::Float32;
-  }
+  const DType dtype = number_dtype(values.dtype(), other);
   compare_plain(values, Tensor::scalar(other, kernel_dtype(dtype)), dtype, out, compare);
   return "values";
+}
+
+// On a CUDA device --------------------------------------------------------------------------------
+
+template <typename Compare>
+constexpr cuda::Relation relation_of() {
+  if (std::is_same_v<Compare, std::equal_to<>>) return cuda::Relation::Equal;
+  if (std::is_same_v<Compare, std::not_equal_to<>>) return cuda::Relation::NotEqual;
+  if (std::is_same_v<Compare, std::less<>>) return cuda::Relation::Less;
+  if (std::is_same_v<Compare, std::less_equal<>>) return cuda::Relation::LessEqual;
+  return std::is_same_v<Compare, std::greater<>> ? cuda::Relation::Greater
+                                                 : cuda::Relation::GreaterEqual;
+}
+
+// All integers become Int64 there.
+DType computed_on_cuda(DType dtype) {
+  const DType kernel = kernel_dtype(dtype);
+  return is_floating_point(kernel) ? kernel : DType::Int64;
+}
+
+// Plain tensors; an undefined rhs stands for the number.
+std::string_view compare_on_cuda(cuda::Relation relation, const Tensor& lhs, const Tensor& rhs,
+                                 double number, DType dtype, const Tensor& out) {
+  const Dims& sizes = out.sizes();
+  const Dims lhs_strides = cpu::broadcast_strides(lhs, sizes);
+  const Dims rhs_strides = rhs.defined() ? cpu::broadcast_strides(rhs, sizes) : lhs_strides;
+  cuda::CompareParams params;
+  params.walk = {sizes, {&out.strides(), &lhs_strides, &rhs_strides}};
+  params.relation = relation;
+  params.computed = computed_on_cuda(dtype);
+  params.lhs_dtype = lhs.dtype();
+  params.lhs = lhs.device_ptr();
+  params.number = number;
+  if (rhs.defined()) {
+    params.rhs_dtype = rhs.dtype();
+    params.rhs = rhs.device_ptr();
+  }
+  params.out = reinterpret_cast<bool*>(out.device_ptr());
+  cuda::compare_items(out.device(), params);
+  return "compare_items";
+}
+
+std::string_view compare_tensors_on_cuda(cuda::Relation relation, const Tensor& lhs,
+                                         const Tensor& rhs, const Tensor& out) {
+  const bool by_codes = compare_as_codes(lhs, rhs);
+  const Tensor left = by_codes ? QTensor(lhs).int_repr_view() : plain_values(lhs);
+  const Tensor right = by_codes ? QTensor(rhs).int_repr_view() : plain_values(rhs);
+  return compare_on_cuda(relation, left, right, 0.0, common_dtype(left.dtype(), right.dtype()),
+                         out);
+}
+
+std::string_view compare_number_on_cuda(cuda::Relation relation, const Tensor& x, double other,
+                                        const Tensor& out) {
+  const Tensor values = plain_values(x);
+  return compare_on_cuda(relation, values, Tensor(), other, number_dtype(values.dtype(), other),
+                         out);
 }
 
 // Names of the comparisons that C++ has as function objects.
@@ -170,6 +231,12 @@ struct Comparison final : Op<Comparison<Compare>> {
     return other ? compare_number(in[0], *other, out[0], Compare())
                  : compare_tensors(in[0], in[1], out[0], Compare());
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    constexpr cuda::Relation kRelation = relation_of<Compare>();
+    return other ? compare_number_on_cuda(kRelation, in[0], *other, out[0])
+                 : compare_tensors_on_cuda(kRelation, in[0], in[1], out[0]);
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kEvery; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<Comparison, &Comparison::other>("other")};
@@ -236,6 +303,22 @@ struct Where final : Op<Where> {
     });
     return "scalar";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Dims& sizes = out[0].sizes();
+    const Dims condition_strides = cpu::broadcast_strides(in[2], sizes);
+    const Dims x_strides = cpu::broadcast_strides(in[0], sizes);
+    const Dims y_strides = cpu::broadcast_strides(in[1], sizes);
+    cuda::choose_items(
+        out[0].device(),
+        {.walk = {sizes, {&out[0].strides(), &condition_strides, &x_strides, &y_strides}},
+         .condition = reinterpret_cast<const bool*>(in[2].device_ptr()),
+         .x = in[0].device_ptr(),
+         .y = in[1].device_ptr(),
+         .out = out[0].device_ptr(),
+         .item_bytes = static_cast<int>(item_size(in[0].dtype()))});
+    return "choose_items";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
 
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b100); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {

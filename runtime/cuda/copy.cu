@@ -1,8 +1,8 @@
 #include "quanta/runtime/cuda/copy.h"
 
+#include "quanta/runtime/cuda/elements.h"
 #include "quanta/runtime/cuda/simt.h"
 #include "quanta/runtime/cuda/walk.h"
-#include "quanta/runtime/detail/plain_element.h"
 
 namespace quanta::cuda {
 namespace {
@@ -34,51 +34,6 @@ struct CopyItems {
     }
   }
 };
-
-// Calls visit(element) with the struct of a plain dtype.
-template <typename Visit>
-SIMT_DEVICE void visit_element(DType dtype, const Visit& visit) {
-  using namespace quanta::detail;
-  switch (dtype) {
-    case DType::Float32:
-      return visit(NativeElement<float>{});
-    case DType::Float64:
-      return visit(NativeElement<double>{});
-    case DType::Float16:
-      return visit(Float16Element{});
-    case DType::BFloat16:
-      return visit(BFloat16Element{});
-    case DType::Float8E4M3FN:
-      return visit(Float8E4M3FNElement{});
-    case DType::Float8E5M2:
-      return visit(Float8E5M2Element{});
-    case DType::UInt8:
-      return visit(NativeElement<std::uint8_t>{});
-    case DType::Int8:
-      return visit(NativeElement<std::int8_t>{});
-    case DType::Int16:
-      return visit(NativeElement<std::int16_t>{});
-    case DType::UInt16:
-      return visit(NativeElement<std::uint16_t>{});
-    case DType::Int32:
-      return visit(NativeElement<std::int32_t>{});
-    case DType::Int64:
-      return visit(NativeElement<std::int64_t>{});
-    case DType::Bool:
-      return visit(NativeElement<bool>{});
-    default:  // not plain: callers check
-      return;
-  }
-}
-
-template <typename Element>
-SIMT_DEVICE double read_item(const void* from, std::int64_t at, Element) {
-  return Element::to_double(static_cast<const typename Element::Storage*>(from)[at]);
-}
-template <typename Element>
-SIMT_DEVICE void write_item(void* to, std::int64_t at, double value, Element) {
-  static_cast<typename Element::Storage*>(to)[at] = Element::from_double(value);
-}
 
 struct ConvertItems {
   static constexpr const char* kName = "convert_items";
