@@ -62,8 +62,9 @@ struct Dropout final : ComposedOp<Dropout> {
         values[i] = static_cast<double>(generator.uniform()) < p ? T{0} : kept;
       }
     });
-    return {mul(x, mask)};
+    return {mul(x, mask.to(x.device()))};
   }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<Dropout, &Dropout::p>("p")};
     return kTable;
@@ -85,6 +86,7 @@ struct QuantizedDropout final : ComposedOp<QuantizedDropout> {
     check_probability(kName, p);
     return {in[0]};
   }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQuantized; }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<QuantizedDropout, &QuantizedDropout::p>("p")};
     return kTable;
