@@ -1,32 +1,63 @@
 # The CUDA backend for GPUs. Without it there is the emulated device alone, which needs nothing.
 #
-# QUANTA_CUDA=ON builds it with a toolkit of 13.0 or later: the one in third_party/cuda
-# (tools/setup --cuda), that of CMAKE_CUDA_COMPILER, or the first nvcc of the PATH. AUTO is OFF for
-# now: the operations with kernels for CUDA are too few for everybody to pay for nvcc.
+# It is built with a toolkit of 13.0 or later: the one in third_party/cuda (tools/setup --cuda), that
+# of CMAKE_CUDA_COMPILER, or the first nvcc of the PATH. cuBLAS, cuDNN 9 and cudnn-frontend are
+# needed for their headers only: programs open the libraries when they want a float product.
+# QUANTA_CUDA=AUTO builds it where all of that is there, else says what is missing, without asking
+# nvcc anything; ON ends with an error then.
 
 set(QUANTA_HAS_CUDA FALSE)
-if(QUANTA_CUDA STREQUAL "ON")
-  if(NOT CMAKE_CUDA_COMPILER)
-    find_program(quanta_nvcc nvcc PATHS "${PROJECT_SOURCE_DIR}/third_party/cuda/bin"
-                 NO_DEFAULT_PATH)
+set(quanta_cuda_dir "${PROJECT_SOURCE_DIR}/third_party/cuda")
+set(quanta_cuda_missing "")
+if(NOT QUANTA_CUDA STREQUAL "OFF")
+  if(CMAKE_CUDA_COMPILER)
+    set(quanta_nvcc "${CMAKE_CUDA_COMPILER}")
+  else()
+    find_program(quanta_nvcc nvcc PATHS "${quanta_cuda_dir}/bin" NO_DEFAULT_PATH)
     find_program(quanta_nvcc nvcc PATHS /usr/local/cuda/bin)
     mark_as_advanced(quanta_nvcc)
-    if(NOT quanta_nvcc)
-      message(FATAL_ERROR "QUANTA_CUDA=ON: no nvcc was found. Run tools/setup --cuda, or set "
-                          "CMAKE_CUDA_COMPILER to that of a CUDA toolkit 13.0 or later.")
-    endif()
-    set(CMAKE_CUDA_COMPILER "${quanta_nvcc}")
   endif()
+  if(NOT quanta_nvcc)
+    list(APPEND quanta_cuda_missing "nvcc of CUDA 13.0 or later")
+  endif()
+  get_filename_component(quanta_cuda_root "${quanta_nvcc}" REALPATH)
+  get_filename_component(quanta_cuda_root "${quanta_cuda_root}/../.." ABSOLUTE)
+  foreach(header IN ITEMS cublasLt.h cudnn.h cudnn_frontend.h)
+    find_path(quanta_${header}_dir "${header}"
+              HINTS "${quanta_cuda_root}/include" "${quanta_cuda_root}/targets/x86_64-linux/include"
+                    "${quanta_cuda_dir}/include")
+    mark_as_advanced(quanta_${header}_dir)
+    if(NOT quanta_${header}_dir)
+      list(APPEND quanta_cuda_missing "${header}")
+    endif()
+  endforeach()
+  list(JOIN quanta_cuda_missing ", " quanta_cuda_missing)
+endif()
+
+if(QUANTA_CUDA STREQUAL "ON" AND quanta_cuda_missing)
+  message(FATAL_ERROR
+    "QUANTA_CUDA=ON: missing: ${quanta_cuda_missing}. tools/setup --cuda fetches what is not there "
+    "into third_party/cuda; CMAKE_CUDA_COMPILER and CMAKE_PREFIX_PATH say where it is elsewhere. "
+    "nvcc and cublasLt.h are of the CUDA toolkit 13, cudnn.h is of cuDNN 9 (PyPI: "
+    "nvidia-cudnn-cu13), cudnn_frontend.h of cudnn-frontend (PyPI: nvidia-cudnn-frontend).")
+elseif(QUANTA_CUDA STREQUAL "AUTO" AND quanta_cuda_missing)
+  message(STATUS "Without CUDA for GPUs: missing: ${quanta_cuda_missing} (tools/setup --cuda)")
+elseif(NOT QUANTA_CUDA STREQUAL "OFF")
+  set(CMAKE_CUDA_COMPILER "${quanta_nvcc}")
   # PTX of the latest, for what comes after it.
   set(CMAKE_CUDA_ARCHITECTURES "80-real;90-real;90-virtual" CACHE STRING "GPUs to build for")
   enable_language(CUDA)
-  if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 13.0)
+  if(NOT CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 13.0)
+    find_package(CUDAToolkit 13.0 REQUIRED)
+    set(QUANTA_HAS_CUDA TRUE)
+    message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION} (${CMAKE_CUDA_COMPILER})")
+  elseif(QUANTA_CUDA STREQUAL "ON")
     message(FATAL_ERROR "QUANTA_CUDA=ON: expected a CUDA toolkit 13.0 or later, got "
                         "${CMAKE_CUDA_COMPILER_VERSION} (${CMAKE_CUDA_COMPILER})")
+  else()
+    message(STATUS "Without CUDA for GPUs: expected a CUDA toolkit 13.0 or later, got "
+                   "${CMAKE_CUDA_COMPILER_VERSION} (${CMAKE_CUDA_COMPILER})")
   endif()
-  find_package(CUDAToolkit 13.0 REQUIRED)
-  set(QUANTA_HAS_CUDA TRUE)
-  message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION} (${CMAKE_CUDA_COMPILER})")
 endif()
 
 # What private headers ask.
