@@ -9,6 +9,7 @@
 #include <string>
 
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/cuda/cudart.h"
 #include "quanta/runtime/cuda/driver.h"
 
 namespace quanta::cuda {
@@ -211,8 +212,6 @@ int real_device_count() noexcept {
 }
 
 Driver& real_driver(int index) { return cuda_driver(index); }
-
-// For simt_cuda.h.
 
 cudaStream_t stream_of(Device device) { return cuda_driver(device.index).stream(); }
 

@@ -4,16 +4,10 @@
 
 #include <cuda_runtime.h>
 
+#include "quanta/runtime/cuda/cudart.h"
+
 #define SIMT_DEVICE __device__ __forceinline__
 #define QUANTA_SIMT_BACKEND real
-
-namespace quanta::cuda {
-
-/// Throws BackendError for a launch that failed. `stream`: the device's.
-void check_launch(Device device, const char* kernel);
-cudaStream_t stream_of(Device device);
-
-}  // namespace quanta::cuda
 
 namespace quanta::simt {
 
