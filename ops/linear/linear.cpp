@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "quanta/ops/cpu/onednn/linear_float.h"
+#include "quanta/ops/cuda/matrices.h"
+#include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/fusion.h"
 #include "quanta/ops/detail/pointwise_gradient.h"
@@ -49,7 +51,7 @@ struct Linear final : Op<Linear> {
   static constexpr std::string_view kName = "linear";
   static constexpr ArgumentCount kArguments{3};
   Fusion fusion = Fusion::None;
-  /// Of the weight and bias of every call. Null: packed in each call.
+  /// Of the weight and bias of every call on the CPU. Null: packed in each call.
   std::shared_ptr<const cpu::LinearFloat> packed;
 
   void infer(const Arguments& in, Results& out) const override {
@@ -69,6 +71,14 @@ struct Linear final : Op<Linear> {
       return "scalar";
     }
     return multiply_floats(packed_floats(in[1], in[2], fusion), in[0], out[0]);
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Dims& sizes = in[1].sizes();
+    return cuda::multiply(
+        in[0].view({-1, sizes[1]}), in[1].t(),
+        {.bias = in[2].defined() ? in[2].contiguous() : in[2], .relu = fusion == Fusion::ReLU},
+        out[0].view({-1, sizes[0]}));
   }
 
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
@@ -135,7 +145,7 @@ PackedLinear::PackedLinear(const Tensor& weight, const Tensor& bias, Fusion fusi
   impl.weight = weight.clone(MemoryFormat::Contiguous);
   if (bias.defined()) impl.bias = bias.clone(MemoryFormat::Contiguous);
   impl.operation.fusion = fusion;
-  if (!is_double) {
+  if (!is_double && weight.device().is_cpu()) {
     impl.operation.packed = std::make_shared<const cpu::LinearFloat>(
         impl.weight, impl.bias,
         fusion == Fusion::ReLU ? cpu::FloatEpilogue::ReLU : cpu::FloatEpilogue::None);

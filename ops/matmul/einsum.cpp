@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/matmul.h"
 #include "quanta/ops/matmul/families.h"
@@ -239,6 +240,7 @@ struct Einsum final : ComposedOp<Einsum> {
     }
     return {ordered(summed(all, result), result)};
   }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
 
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<Einsum, &Einsum::equation>("equation")};

@@ -6,6 +6,8 @@
 
 #include "quanta/ops/cpu/gemm/multiply_codes.h"
 #include "quanta/ops/cpu/quantized_operands.h"
+#include "quanta/ops/cuda/matrices.h"
+#include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/matmul/cpu_codes.h"
@@ -97,16 +99,24 @@ void plain_matmul(const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
   }
 }
 
+// Matrices of one rank, with the 1 that a vector stands for.
+struct Operands {
+  Operands(const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
+    const Dims sizes = product_sizes("matmul", lhs, rhs);
+    left = with_rank(lhs, left_sizes(lhs), sizes.size());
+    right = with_rank(rhs, right_sizes(rhs), sizes.size());
+    result = with_rank(out, sizes, sizes.size());
+  }
+  Tensor left, right, result;
+};
+
 // Gives the name of the kernel.
 std::string_view multiply(const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
   if (lhs.sizes().back() == 0) {
     out.fill_(0.0);
     return "fill";
   }
-  const Dims sizes = product_sizes("matmul", lhs, rhs);
-  const Tensor left = with_rank(lhs, left_sizes(lhs), sizes.size());
-  const Tensor right = with_rank(rhs, right_sizes(rhs), sizes.size());
-  const Tensor result = with_rank(out, sizes, sizes.size());
+  const auto [left, right, result] = Operands(lhs, rhs, out);
   switch (out.dtype()) {
     case DType::Float64:
       plain_matmul<double>(left, right, result);
@@ -165,6 +175,15 @@ struct MatrixProduct final : Op<MatrixProduct<kForm>> {
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     return multiply(in[0], in[1], out[0]);
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    if (in[0].sizes().back() == 0) {
+      out[0].fill_(0.0);
+      return "fill";
+    }
+    const auto [left, right, result] = Operands(in[0], in[1], out[0]);
+    return cuda::multiply(left, right, {}, result);
   }
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
     OpWork work = Op<MatrixProduct>::work(in, out);

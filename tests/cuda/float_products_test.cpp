@@ -1,0 +1,128 @@
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "cuda/float_bounds.h"
+#include "quanta/ops/activation.h"
+#include "quanta/ops/linear.h"
+#include "quanta/ops/matmul.h"
+#include "quanta/runtime/error.h"
+
+namespace quanta {
+namespace {
+
+using namespace test;
+
+void check_matmul(const Tensor& lhs, const Tensor& rhs) {
+  CAPTURE(lhs.sizes());
+  CAPTURE(rhs.sizes());
+  const auto product = [](const Tensor& a, const Tensor& b) { return matmul(a, b); };
+  check_within(product(on_device(lhs), on_device(rhs)), product(doubles(lhs), doubles(rhs)),
+               product(magnitudes(lhs), magnitudes(rhs)), lhs.sizes().back());
+}
+
+}  // namespace
+
+TEST_CASE("cuda float products: matmul of vectors and matrices and broadcast batches") {
+  Generator generator(1);
+  const std::pair<Dims, Dims> cases[] = {
+      {{7}, {7}},          {{7}, {7, 3}},         {{4, 7}, {7}},
+      {{1, 1}, {1, 1}},    {{33, 17}, {17, 9}},   {{2, 3, 5, 4}, {3, 4, 2}},
+      {{5, 4}, {3, 4, 2}}, {{6, 5, 4}, {4, 2}},   {{2, 1, 5, 4}, {1, 3, 4, 2}},
+      {{3, 1, 4}, {4, 6}}, {{4, 1, 5}, {4, 5, 1}}};
+  for (const auto& [left, right] : cases) {
+    check_matmul(randn(left, generator), randn(right, generator));
+  }
+}
+
+TEST_CASE("cuda float products: operands of any strides") {
+  Generator generator(2);
+  const Tensor a = randn({6, 9, 8}, generator);
+  const Tensor b = randn({6, 8, 10}, generator);
+  check_matmul(a, b.transpose(1, 2).contiguous().transpose(1, 2));
+  check_matmul(a.transpose(1, 2).contiguous().transpose(1, 2), b);
+  check_matmul(a.transpose(0, 1).contiguous().transpose(0, 1), b);
+  check_matmul(a.slice(1, 1, 9, 3), b.slice(2, 0, 10, 2));
+  check_matmul(a.slice(0, 0, 6, 2), b.slice(0, 1, 6, 2));
+  check_matmul(a.select(0, 1).expand({6, 9, 8}), b.select(0, 0));
+  check_matmul(a.slice(0, 3, 4), b);
+  check_matmul(a.slice(2, 3, 4), b.slice(1, 2, 3));
+  check_matmul(randn({2, 3, 5, 4}, generator).transpose(0, 1), randn({3, 2, 4, 6}, generator));
+}
+
+TEST_CASE("cuda float products: bmm and einsum") {
+  Generator generator(3);
+  const Tensor a = randn({5, 7, 3}, generator);
+  const Tensor b = randn({5, 3, 2}, generator);
+  check_within(bmm(on_device(a), on_device(b)), bmm(doubles(a), doubles(b)),
+               bmm(magnitudes(a), magnitudes(b)), 3);
+  const auto sum = [&](const auto& prepare) {
+    const Tensor tensors[] = {prepare(a), prepare(b)};
+    return einsum("bij,bjk->kbi", tensors);
+  };
+  check_within(sum(on_device), sum(doubles), sum(magnitudes), 3);
+}
+
+TEST_CASE("cuda float products: nothing to sum is zero and nothing to give is empty") {
+  const Tensor empty = on_device(Tensor::zeros({3, 0}));
+  CHECK(matmul(empty, on_device(Tensor::zeros({0, 4}))).cpu().equal(Tensor::zeros({3, 4})));
+  CHECK(matmul(on_device(Tensor::zeros({0, 4})), on_device(Tensor::zeros({4, 2}))).sizes() ==
+        Dims{0, 2});
+  CHECK(linear(on_device(Tensor::zeros({0, 4})), on_device(Tensor::zeros({2, 4}))).sizes() ==
+        Dims{0, 2});
+}
+
+TEST_CASE("cuda float products: NaN and infinity go where IEEE takes them") {
+  const float inf = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Tensor x = Tensor::from_values({1.0F, inf, -inf, nan}, {4, 1}).to(kDevice);
+  const Tensor weight = Tensor::from_values({2.0F, 0.0F}, {2, 1}).to(kDevice);
+  const std::vector<float> y = PackedLinear(weight, {}, Fusion::ReLU)(x).cpu().to_float_vector();
+  CHECK(y[0] == 2.0F);
+  CHECK(y[1] == 0.0F);
+  CHECK(y[2] == inf);
+  CHECK(std::isnan(y[3]));
+  CHECK(y[4] == 0.0F);  // -inf behind relu
+  CHECK(std::isnan(y[5]));
+  CHECK(std::isnan(y[6]));
+}
+
+TEST_CASE("cuda float products: linear layers with and without bias and relu") {
+  Generator generator(4);
+  for (int round = 0; round < 12; ++round) {
+    const std::int64_t in = generator.integer(1, 40);
+    const std::int64_t out = generator.integer(1, 40);
+    const Tensor x = randn({generator.integer(1, 3), generator.integer(1, 6), in}, generator);
+    const Tensor weight = randn({out, in}, generator);
+    const Tensor bias = round % 2 == 0 ? randn({out}, generator) : Tensor();
+    const auto call = [&](const auto& prepare) {
+      return linear(prepare(x), prepare(weight), prepare(bias));
+    };
+    check_within(call(on_device), call(doubles), call(magnitudes), in + 1);
+    const Tensor with_relu =
+        PackedLinear(on_device(weight), on_device(bias), Fusion::ReLU)(on_device(x));
+    CHECK(with_relu.cpu().equal(relu(call(on_device).cpu())));
+  }
+}
+
+TEST_CASE("cuda float products: gradients of matmul and linear") {
+  Generator generator(6);
+  check_call([](const std::vector<Tensor>& in) { return matmul(in[0], in[1]); },
+             {randn({3, 5, 4}, generator), randn({3, 4, 7}, generator)}, {4, 7, 5});
+  check_call([](const std::vector<Tensor>& in) { return matmul(in[0], in[1]); },
+             {randn({9}, generator), randn({9, 7}, generator)}, {9, 7, 1});
+  check_call([](const std::vector<Tensor>& in) { return linear(in[0], in[1]); },
+             {randn({6, 5}, generator), randn({4, 5}, generator)}, {5, 4, 6});
+}
+
+TEST_CASE("cuda float products: what is not there is refused by name") {
+  const Tensor x = on_device(Tensor::zeros({2, 3}, DType::Float64));
+  CHECK_THROWS_WITH_AS(matmul(x, x.t()), doctest::Contains("matmul: x: expected Float32 on cuda"),
+                       UnsupportedError);
+  CHECK_THROWS_WITH_AS(linear(x, x), doctest::Contains("linear: x: expected Float32 on cuda"),
+                       UnsupportedError);
+  CHECK_THROWS_WITH_AS(linear(Tensor::zeros({2, 3}), on_device(Tensor::zeros({2, 3}))),
+                       doctest::Contains("expected all on one device"), ArgumentError);
+}
+
+}  // namespace quanta
