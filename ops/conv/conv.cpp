@@ -6,10 +6,12 @@
 #include <utility>
 
 #include "quanta/ops/conv/cpu_float.h"
+#include "quanta/ops/conv/cuda_float.h"
 #include "quanta/ops/conv/families.h"
 #include "quanta/ops/conv/geometry.h"
 #include "quanta/ops/conv/gradient.h"
 #include "quanta/ops/conv/products.h"
+#include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/fusion.h"
 #include "quanta/ops/detail/pointwise_gradient.h"
@@ -67,7 +69,7 @@ struct Conv final : Op<Conv> {
   bool transposed = false;
   ConvTransposeOptions options;
   Fusion fusion = Fusion::None;
-  /// Of the weight and bias of every call. Null: packed in each call.
+  /// Of the weight and bias of every call on the CPU. Null: packed in each call.
   std::shared_ptr<const PackedFloats> packed;
 
   Conv() = default;
@@ -109,6 +111,11 @@ struct Conv final : Op<Conv> {
       return "scalar";
     }
     return PackedFloats(std::move(checked), in[1], in[2], fusion).run(in[0], out[0]);
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    return cuda::convolve(detail::conv_geometry(in[1], in[2], options, spatial, transposed), in[0],
+                          in[1], in[2], fusion, out[0]);
   }
 
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
@@ -204,7 +211,7 @@ PackedConv::PackedConv(const Tensor& weight, const Tensor& bias, const ConvOptio
   const autograd::NoGradGuard no_grad;
   const Tensor own_weight = weight.clone(MemoryFormat::Contiguous);
   const Tensor own_bias = bias.defined() ? bias.clone(MemoryFormat::Contiguous) : bias;
-  if (weight.dtype() == DType::Float32) {
+  if (weight.dtype() == DType::Float32 && weight.device().is_cpu()) {
     operation.packed = std::make_shared<const conv::PackedFloats>(std::move(geometry), own_weight,
                                                                   own_bias, fusion);
   }

@@ -1,6 +1,7 @@
 #include "quanta/ops/conv/gradient.h"
 
 #include "quanta/ops/conv/cpu_gradients.h"
+#include "quanta/ops/conv/cuda_float.h"
 #include "quanta/ops/conv/products.h"
 #include "quanta/runtime/autograd.h"
 
@@ -56,6 +57,25 @@ Gradients in_float64(const ConvGeometry& geometry, const cpu::ConvShape& shape, 
   return result;
 }
 
+Gradients on_cuda(const ConvGeometry& geometry, const Tensor& x, const Tensor& weight,
+                  const Tensor& gradient, const BackwardContext& context) {
+  Gradients result;
+  const Tensor diff_dst = gradient.contiguous(MemoryFormat::ChannelsLast);
+  if (context.needs(0)) result.x = cuda::conv_input_gradient(geometry, weight, diff_dst, x.sizes());
+  if (context.needs(1)) {
+    result.weight = cuda::conv_weight_gradient(geometry, x.contiguous(MemoryFormat::ChannelsLast),
+                                               diff_dst, weight.sizes());
+  }
+  if (context.needs(2)) result.bias = cuda::channel_sums(diff_dst);
+  return result;
+}
+
+Tensor zeros(const Dims& sizes, const Tensor& like) {
+  const Tensor result = Tensor::empty(sizes, like.dtype(), MemoryFormat::Contiguous, like.device());
+  result.fill_(0.0);
+  return result;
+}
+
 }  // namespace
 
 std::vector<Tensor> conv_gradient(const ConvGeometry& geometry, const Tensor& gradient,
@@ -64,10 +84,11 @@ std::vector<Tensor> conv_gradient(const ConvGeometry& geometry, const Tensor& gr
   const Tensor weight = context.input(1);
   const cpu::ConvShape shape = detail::conv_shape(geometry, x.sizes());
   if (x.numel() == 0) {
-    return {Tensor::zeros(x.sizes(), x.dtype()), Tensor::zeros(weight.sizes(), x.dtype()),
-            context.needs(2) ? Tensor::zeros({shape.out_channels}, x.dtype()) : Tensor()};
+    return {zeros(x.sizes(), x), zeros(weight.sizes(), x),
+            context.needs(2) ? zeros({shape.out_channels}, x) : Tensor()};
   }
-  const Gradients result = x.dtype() == DType::Float64
+  const Gradients result = x.device().is_cuda() ? on_cuda(geometry, x, weight, gradient, context)
+                           : x.dtype() == DType::Float64
                                ? in_float64(geometry, shape, x, weight, gradient)
                                : in_float32(geometry, shape, x, weight, gradient, context);
   return {result.x, result.weight, result.bias};
