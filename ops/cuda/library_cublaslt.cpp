@@ -10,6 +10,7 @@
 
 #include "quanta/ops/cpu/onednn/plan_cache.h"
 #include "quanta/ops/cuda/library.h"
+#include "quanta/ops/cuda/library_checks.h"
 #include "quanta/ops/cuda/shared_library.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/cuda/cudart.h"
@@ -243,6 +244,15 @@ void libraries::multiply(Device device, const FloatProduct& product,
                          operands.out, description.out.get(), operands.out, description.out.get(),
                          &found->algorithm, workspace.as<void>(), found->workspace, stream),
       "cublasLtMatmul");
+}
+
+std::string missing_cublaslt() {
+  try {
+    functions();
+    return {};
+  } catch (const BackendError& error) {
+    return error.what();
+  }
 }
 
 }  // namespace quanta::cuda

@@ -3,8 +3,6 @@
 
 #define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
 #define CUDNN_FRONTEND_SKIP_JSON_LIB
-#include "quanta/ops/cuda/library_cudnn.h"
-
 #include <cudnn_frontend.h>
 
 #include <array>
@@ -14,6 +12,8 @@
 #include <unordered_map>
 
 #include "quanta/ops/cpu/onednn/plan_cache.h"
+#include "quanta/ops/cuda/library.h"
+#include "quanta/ops/cuda/library_checks.h"
 #include "quanta/ops/cuda/shared_library.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/cuda/cudart.h"
@@ -275,14 +275,14 @@ void libraries::convolve(Device device, const FloatConvolution& convolution,
 }
 
 std::vector<std::string> cudnn_plans(const FloatConvolution& convolution,
-                                     std::string_view device_properties) {
+                                     std::string_view device_properties, std::int64_t alignment) {
   open_cudnn();
   return guarded(to_string(convolution), [&] {
     auto properties = std::make_shared<fe::DeviceProperties>();
     check(properties->deserialize({device_properties.begin(), device_properties.end()}),
           "DeviceProperties::deserialize");
     std::vector<std::string> names;
-    Plan plan = first_plan(convolution, make_graph(convolution, 16, properties));
+    Plan plan = first_plan(convolution, make_graph(convolution, alignment, properties));
     names.push_back(plan.name);
     for (std::int64_t i = plan.index + 1; i < plan.graph->get_execution_plan_count(); ++i) {
       if (plan.graph->build_plan_at_index(i).is_bad()) continue;

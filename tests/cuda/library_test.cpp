@@ -12,6 +12,7 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/conv.h"
 #include "quanta/ops/cuda/library_loops.h"
+#include "quanta/runtime/error.h"
 
 namespace quanta {
 namespace {
@@ -239,6 +240,17 @@ TEST_CASE("cuda library: a convolution that is turned around goes from output to
   CHECK(turned.out_channels == 6);
   CHECK(turned.in[2] == 11);
   CHECK(turned.out[2] == 5);
+}
+
+TEST_CASE("cuda library: a GPU that is not there is told before any library is asked for") {
+  if (cuda_is_available()) {
+    MESSAGE("skipped: there is a GPU");
+    return;
+  }
+  CHECK_THROWS_WITH_AS(cuda::multiply_floats(Device::cuda(0), {}, {}),
+                       doctest::Contains("cuda:0: expected "), BackendError);
+  CHECK_THROWS_WITH_AS(cuda::convolve_floats(Device::cuda(0), {}, {}),
+                       doctest::Contains("cuda:0: expected "), BackendError);
 }
 
 }  // namespace quanta
