@@ -47,6 +47,9 @@ OTHER_EXCEPTIONS = {
     ("quanta.h", "observers.h"): "written by observers/CMakeLists.txt from its list of sources",
     ("runtime/cuda/launch.h", "built_with.h"): "written by cmake/QuantaCuda.cmake",
     ("ops/cpu/fake_quantize.cpp", "ops/detail/floating.h"): "the gradients are of either float dtype",
+    ("ops/cuda/library.h", "ops/cpu/conv_shape.h"): "sizes that all kernels for convolutions take",
+    ("ops/cuda/library_cublaslt.cpp", "ops/cpu/onednn/plan_cache.h"): "it knows nothing of oneDNN",
+    ("ops/cuda/library_cudnn.cpp", "ops/cpu/onednn/plan_cache.h"): "it knows nothing of oneDNN",
 }
 
 # Words that belong to the one place where an op is run (design.md, section 2a): only runtime and
