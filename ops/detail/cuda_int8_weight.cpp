@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/cuda/graph.h"
 #include "quanta/runtime/detail/ceil_div.h"
 
 namespace quanta::detail {
@@ -198,6 +199,7 @@ void CudaInt8Weight::run(Device device, const cpu::QuantizedWeight& weight,
     params.depth = mine.packed.depth;
     params.parts = mine.packed.parts;
   }
+  cuda::keep_for_graph(terms);  // others may take its place while the graph lives
   params.x = static_cast<const std::uint8_t*>(x);
   params.y = y;
   params.pad = terms->pad.as<std::uint8_t>();

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/cuda/cudart.h"
@@ -96,6 +97,60 @@ class Staging {
   std::size_t turn_ = 0;
 };
 
+class CudaEvent final : public Event {
+ public:
+  explicit CudaEvent(cudaStream_t stream) {
+    check(cudaEventCreate(&event_), "cudaEventCreate");
+    const cudaError_t status = cudaEventRecord(event_, stream);
+    if (status != cudaSuccess) cudaEventDestroy(event_);
+    check(status, "cudaEventRecord");
+  }
+  ~CudaEvent() override { cudaEventDestroy(event_); }
+  cudaEvent_t get() const noexcept { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+cudaEvent_t get(const Event& event) { return dynamic_cast<const CudaEvent&>(event).get(); }
+
+class CudaWork final : public CapturedWork {
+ public:
+  // Takes the graph.
+  CudaWork(cudaGraph_t graph, int index, cudaStream_t stream) : index_(index), stream_(stream) {
+    const cudaError_t status = cudaGraphInstantiate(&work_, graph, 0);
+    cudaGraphDestroy(graph);
+    check(status, "cudaGraphInstantiate");
+  }
+  ~CudaWork() override {
+    // It may still run.
+    if (cudaSetDevice(index_) == cudaSuccess) cudaStreamSynchronize(stream_);
+    cudaGraphExecDestroy(work_);
+  }
+  void launch() override {
+    check(cudaSetDevice(index_), "cudaSetDevice");
+    check(cudaGraphLaunch(work_, stream_), "cudaGraphLaunch");
+  }
+
+ private:
+  int index_;
+  cudaStream_t stream_;
+  cudaGraphExec_t work_ = nullptr;
+};
+
+// What the calling thread captures: a stream of its own, so that others' work is not caught.
+struct OpenCapture {
+  int index = -1;  // of the device; -1: none
+  cudaStream_t stream = nullptr;
+};
+thread_local OpenCapture open_capture;
+
+void refuse_capture(const char* what) {
+  if (open_capture.index < 0) return;
+  throw CaptureError(
+      fmt::format("cuda:{}: {}: cannot be part of captured work", open_capture.index, what));
+}
+
 class CudaDriver final : public Driver {
  public:
   explicit CudaDriver(int index) : index_(index) {
@@ -136,34 +191,89 @@ class CudaDriver final : public Driver {
   void* take_back(void* data, std::size_t, std::size_t) noexcept override { return data; }
 
   void copy_to_device(void* to, const void* from, std::size_t bytes) override {
+    refuse_capture("a copy from the host");
     use();
     const std::lock_guard lock(staging_mutex_);
     staging().to_device(to, from, bytes, stream_);
   }
   void copy_to_host(void* to, const void* from, std::size_t bytes) override {
+    refuse_capture("a copy to the host");
     use();
     const std::lock_guard lock(staging_mutex_);
     staging().to_host(to, from, bytes, stream_);
   }
   void copy_on_device(void* to, const void* from, std::size_t bytes) override {
-    use();
-    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_),
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream()),
           fmt::format("cudaMemcpyAsync({} bytes on the device)", bytes));
   }
   void fill(void* to, unsigned char value, std::size_t bytes) override {
-    use();
-    check(cudaMemsetAsync(to, value, bytes, stream_),
+    check(cudaMemsetAsync(to, value, bytes, stream()),
           fmt::format("cudaMemsetAsync({} bytes)", bytes));
   }
 
   void synchronize() override {
+    refuse_capture("waiting for the device");
     use();
     check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   }
   std::string name() const override { return name_; }
+
+  std::unique_ptr<Event> record_event() override {
+    refuse_capture("an event");
+    use();
+    return std::make_unique<CudaEvent>(stream_);
+  }
+  bool has_passed(const Event& event) override {
+    use();
+    const cudaError_t status = cudaEventQuery(get(event));
+    if (status == cudaErrorNotReady) {
+      cudaGetLastError();
+      return false;
+    }
+    check(status, "cudaEventQuery");
+    return true;
+  }
+  double elapsed(const Event& begin, const Event& end) override {
+    refuse_capture("waiting for an event");
+    use();
+    check(cudaEventSynchronize(get(end)), "cudaEventSynchronize");
+    float milliseconds = 0.0F;
+    check(cudaEventElapsedTime(&milliseconds, get(begin), get(end)), "cudaEventElapsedTime");
+    return static_cast<double>(milliseconds);
+  }
+
+  // Memory is asked for on the device's own stream while another one captures, which only the
+  // relaxed mode surely allows; what may not happen meanwhile is refused here.
+  void begin_capture() override {
+    refuse_capture("another capture");
+    use();
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    const cudaError_t status = cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed);
+    if (status != cudaSuccess) cudaStreamDestroy(stream);
+    check(status, "cudaStreamBeginCapture");
+    open_capture = {index_, stream};
+  }
+  std::unique_ptr<CapturedWork> end_capture() override {
+    cudaGraph_t graph = nullptr;
+    const cudaError_t status = cudaStreamEndCapture(open_capture.stream, &graph);
+    cudaStreamDestroy(std::exchange(open_capture, OpenCapture{}).stream);
+    check(status, "cudaStreamEndCapture");
+    return std::make_unique<CudaWork>(graph, index_, stream_);
+  }
+  void drop_capture() noexcept override {
+    if (open_capture.index < 0) return;
+    cudaGraph_t graph = nullptr;
+    cudaStreamEndCapture(open_capture.stream, &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    cudaStreamDestroy(std::exchange(open_capture, OpenCapture{}).stream);
+    cudaGetLastError();  // of a capture that had failed
+  }
+
+  // Where the calling thread's work goes.
   cudaStream_t stream() {
     use();
-    return stream_;
+    return open_capture.index == index_ ? open_capture.stream : stream_;
   }
 
  private:

@@ -4,11 +4,41 @@
 // emulation; nothing above knows which.
 
 #include <cstddef>
+#include <memory>
 #include <string>
 
 #include "quanta/runtime/device.h"
+#include "quanta/runtime/error.h"
 
 namespace quanta::cuda {
+
+/// A call that cannot be part of captured work: one that waits for the device, or that takes bytes
+/// from the host, which are others the next time.
+class CaptureError : public BackendError {
+ public:
+  using BackendError::BackendError;
+};
+
+/// A moment in the device's work. Threads may share one.
+class Event {
+ public:
+  Event() = default;
+  virtual ~Event() = default;
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+};
+
+/// Captured work.
+class CapturedWork {
+ public:
+  CapturedWork() = default;
+  virtual ~CapturedWork() = default;
+  CapturedWork(const CapturedWork&) = delete;
+  CapturedWork& operator=(const CapturedWork&) = delete;
+
+  /// Starts all of it, in its order, behind what the device was asked for before.
+  virtual void launch() = 0;
+};
 
 /// One device with one stream: what it is asked for happens in that order, and a block that is
 /// freed may be handed out again at once. Safe from many threads. What fails throws BackendError
@@ -34,6 +64,22 @@ class Driver {
 
   virtual void synchronize() = 0;
   virtual std::string name() const = 0;
+
+  /// The moment at which the device has done what it was asked for so far.
+  virtual std::unique_ptr<Event> record_event() = 0;
+  /// Whether the device has come so far.
+  virtual bool has_passed(const Event& event) = 0;
+  /// Milliseconds between two moments; waits for the later one.
+  virtual double elapsed(const Event& begin, const Event& end) = 0;
+
+  /// From here on, what the calling thread asks of the device (kernels, copies on the device, fills)
+  /// is noted instead of done; other threads are not concerned. Copies from and to the host, waiting
+  /// and events throw CaptureError, and the capture goes on. For cuda::Capture (graph.h), which
+  /// keeps the memory that the work needs.
+  virtual void begin_capture() = 0;
+  virtual std::unique_ptr<CapturedWork> end_capture() = 0;
+  /// Ends it; what was noted is forgotten.
+  virtual void drop_capture() noexcept = 0;
 };
 
 /// Throws ArgumentError for the CPU, BackendError for a device that is not there, with the reason.

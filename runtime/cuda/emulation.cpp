@@ -7,7 +7,9 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "quanta/runtime/check.h"
@@ -54,6 +56,7 @@ namespace {
 constexpr int kWarp = 32;
 constexpr int kMostThreads = 1024;
 constexpr std::size_t kStackBytes = 256 * 1024;
+constexpr std::align_val_t kParamsAlignment{64};
 
 // Pages with one behind (or, for a stack, before) them that nobody can touch.
 class GuardedPages {
@@ -135,7 +138,7 @@ class Machine {
     return *machine;
   }
 
-  void run(const Launch& launch, void* data, Body body);
+  void run(const Launch& launch, const void* params, Body body);
 
   void barrier() {
     const std::uint64_t at = barriers_;
@@ -194,7 +197,7 @@ class Machine {
   std::uint64_t barriers_ = 0;
   std::uint64_t progress_ = 0;  // grows when threads have met or ended
   std::string error_;
-  void* data_ = nullptr;
+  const void* params_ = nullptr;
   Body body_ = nullptr;
 #if defined(__SANITIZE_ADDRESS__)
   const void* main_bottom_ = nullptr;
@@ -234,7 +237,7 @@ void Machine::entry() {
   __sanitizer_finish_switch_fiber(nullptr, &machine.main_bottom_, &machine.main_bytes_);
 #endif
   try {
-    machine.body_(machine.data_, machine.shared_);
+    machine.body_(machine.params_, machine.shared_);
   } catch (const Fault&) {  // the error is noted
   }
   machine.fiber().done = true;
@@ -305,9 +308,9 @@ void Machine::run_block() {
   }
 }
 
-void Machine::run(const Launch& launch, void* data, Body body) {
+void Machine::run(const Launch& launch, const void* params, Body body) {
   prepare(launch.threads, launch.shared);
-  data_ = data;
+  params_ = params;
   body_ = body;
   error_.clear();
   Generator generator(order().seed);
@@ -332,7 +335,7 @@ void Machine::run(const Launch& launch, void* data, Body body) {
 }
 
 // Threads that do not meet, one after the other.
-void run_apart(const Launch& launch, void* data, Body body) {
+void run_apart(const Launch& launch, const void* params, Body body) {
   std::string error;
   for (std::int64_t z = 0; z < launch.blocks[2]; ++z) {
     for (std::int64_t y = 0; y < launch.blocks[1]; ++y) {
@@ -341,7 +344,7 @@ void run_apart(const Launch& launch, void* data, Body body) {
                     static_cast<int>(z)};
         for (int i = 0; i < launch.threads; ++i) {
           position.thread = i;
-          body(data, nullptr);
+          body(params, nullptr);
         }
       }
     }
@@ -411,7 +414,34 @@ void count_matrix_load(int passes) noexcept {
   shared_state().matrix_passes += static_cast<std::uint64_t>(passes);
 }
 
-void launch(const Launch& launch, void* data, Body body) {
+namespace {
+
+void run_kernel(const Launch& launch, const void* params, Body body) {
+  const Memory::Access access(Memory::instance());
+  if (launch.together) {
+    const std::lock_guard lock(order_mutex);
+    runs_together = true;
+    try {
+      Machine::instance().run(launch, params, body);
+    } catch (...) {
+      runs_together = false;
+      throw;
+    }
+    runs_together = false;
+    return;
+  }
+  try {
+    run_apart(launch, params, body);
+  } catch (const Fault&) {
+    throw BackendError(fmt::format("cuda:emulated: {}: {} (thread {} of block {}, {}, {})",
+                                   launch.kernel, apart_error, position.thread, position.block_x,
+                                   position.block_y, position.block_z));
+  }
+}
+
+}  // namespace
+
+void launch(const Launch& launch, const void* params, std::size_t params_bytes, Body body) {
   const bool fits = launch.threads >= 1 && launch.threads <= kMostThreads &&
                     (!launch.together || launch.threads % kWarp == 0) && launch.blocks[0] >= 0 &&
                     launch.blocks[0] < (std::int64_t{1} << 31) && launch.blocks[1] >= 0 &&
@@ -422,31 +452,22 @@ void launch(const Launch& launch, void* data, Body body) {
         "within 2^31 - 1, 65535, 65535, got {} threads and {} x {} x {} blocks",
         launch.kernel, launch.threads, launch.blocks[0], launch.blocks[1], launch.blocks[2]));
   }
-  ++shared_state().launches;
   if (shared_state().fails(Call::Launch)) {
     throw BackendError(
         fmt::format("cuda:emulated: {}: launch failed as it was asked to", launch.kernel));
   }
-  const Memory::Access access(Memory::instance());
-  if (launch.together) {
-    const std::lock_guard lock(order_mutex);
-    runs_together = true;
-    try {
-      Machine::instance().run(launch, data, body);
-    } catch (...) {
-      runs_together = false;
-      throw;
-    }
-    runs_together = false;
+  if (capturing != nullptr) {
+    // The caller's params are gone when the graph runs.
+    std::shared_ptr<std::byte[]> copy(
+        static_cast<std::byte*>(::operator new[](params_bytes, kParamsAlignment)),
+        [](std::byte* bytes) { ::operator delete[](bytes, kParamsAlignment); });
+    std::memcpy(copy.get(), params, params_bytes);
+    capturing->emplace_back(
+        [launch, copy = std::move(copy), body] { run_kernel(launch, copy.get(), body); });
     return;
   }
-  try {
-    run_apart(launch, data, body);
-  } catch (const Fault&) {
-    throw BackendError(fmt::format("cuda:emulated: {}: {} (thread {} of block {}, {}, {})",
-                                   launch.kernel, apart_error, position.thread, position.block_x,
-                                   position.block_y, position.block_z));
-  }
+  ++shared_state().launches;
+  run_kernel(launch, params, body);
 }
 
 void set_schedule(Schedule schedule, std::uint64_t seed) {

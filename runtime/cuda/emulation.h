@@ -51,14 +51,15 @@ struct Launch {
   int shared;
   bool together;
 };
-using Body = void (*)(void* data, unsigned char* shared);
-void launch(const Launch& launch, void* data, Body body);
+using Body = void (*)(const void* params, unsigned char* shared);
+/// Captured launches have a copy of the params, which are plain bytes.
+void launch(const Launch& launch, const void* params, std::size_t params_bytes, Body body);
 
 // For tests ------------------------------------------------------------------------------------
 
 /// What the device has done since reset_counters().
 struct Counters {
-  std::uint64_t launches = 0;
+  std::uint64_t launches = 0;     ///< of kernels, one by one
   std::uint64_t allocations = 0;  ///< that were asked of the driver, not of the cache above it
   std::uint64_t copies = 0;
   std::uint64_t bytes_to_device = 0;
@@ -66,14 +67,19 @@ struct Counters {
   std::uint64_t bytes_to_shared = 0;  ///< by copy_async
   std::uint64_t matrix_loads = 0;
   std::uint64_t matrix_passes = 0;  ///< as many as matrix_loads when no banks collide
+  std::uint64_t waits = 0;          ///< of the host for the device, copies not counted
+  std::uint64_t captures = 0;       ///< that have ended with a graph
+  std::uint64_t graph_launches = 0;
+  std::uint64_t graph_steps = 0;  ///< kernels, copies and fills that graphs have run
 };
 Counters counters();
 void reset_counters();
 
-enum class Call : std::uint8_t { Allocation, Copy, Launch };
-/// The n-th call from now (1: the next) fails, as if memory were out or the device lost.
-/// 0: none does.
-void fail_later(Call call, std::uint64_t n);
+/// Launch: of a kernel, captured or not, and of a graph. Capture: its begin and its end.
+enum class Call : std::uint8_t { Allocation, Copy, Launch, Capture };
+/// The n-th call from now (1: the next) fails, as if memory were out or the device lost, and so do
+/// those behind it, `times` in all. 0: none does. Memory that is out is asked for twice.
+void fail_later(Call call, std::uint64_t n, std::uint64_t times = 1);
 
 /// The order in which threads run between the places where they meet.
 enum class Schedule : std::uint8_t {

@@ -8,6 +8,7 @@
 
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/cuda/driver.h"
+#include "quanta/runtime/cuda/graph.h"
 #include "quanta/runtime/detail/block_cache.h"
 
 namespace quanta::cuda {
@@ -59,6 +60,19 @@ Memory& memory(Device device) {
 }  // namespace
 
 void* allocate(Device device, std::size_t bytes) {
+  GraphMemory* const graph = graph_memory;
+  if (graph != nullptr && graph->device() == device) return graph->take(bytes);
+  return allocate_block(device, bytes);
+}
+
+void deallocate(Device device, void* data, std::size_t bytes) noexcept {
+  if (data == nullptr) return;
+  GraphMemory* const graph = graph_memory;
+  if (graph != nullptr && graph->device() == device) return graph->give_back(data, bytes);
+  deallocate_block(device, data, bytes);
+}
+
+void* allocate_block(Device device, std::size_t bytes) {
   QUANTA_CHECK(bytes < (std::size_t{1} << 52), "allocate: bytes: expected less than 2^52, got {}",
                bytes);
   detail::BlockCache& cache = memory(device).cache;
@@ -66,8 +80,7 @@ void* allocate(Device device, std::size_t bytes) {
   return driver(device).hand_out(block, bytes, detail::BlockCache::block_bytes(bytes));
 }
 
-void deallocate(Device device, void* data, std::size_t bytes) noexcept {
-  if (data == nullptr) return;
+void deallocate_block(Device device, void* data, std::size_t bytes) noexcept {
   Memory& from = *memories[slot(device)].load(std::memory_order_acquire);
   void* block = driver(device).take_back(data, bytes, detail::BlockCache::block_bytes(bytes));
   from.cache.deallocate(block, bytes);

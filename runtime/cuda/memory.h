@@ -10,9 +10,13 @@
 namespace quanta::cuda {
 
 /// At least so many bytes on the device, aligned to 16, contents undefined. Throws BackendError
-/// when memory is out; what was there stays usable.
+/// when memory is out; what was there stays usable. While the calling thread captures, blocks
+/// come from and go to the graph (graph.h), which keeps them.
 void* allocate(Device device, std::size_t bytes);
 void deallocate(Device device, void* data, std::size_t bytes) noexcept;
+/// The same for memory that is nobody's graph's.
+void* allocate_block(Device device, std::size_t bytes);
+void deallocate_block(Device device, void* data, std::size_t bytes) noexcept;
 
 AllocatorStats memory_stats(Device device);
 /// Gives what nobody uses back to the device.

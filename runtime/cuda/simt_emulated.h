@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <type_traits>
 
 #include "quanta/runtime/cuda/emulation.h"
 
@@ -153,16 +154,15 @@ inline void store(void* to, const T& value) {
 
 template <typename Kernel>
 void launch(Device, Grid grid, const typename Kernel::Params& params) {
-  struct Call {
-    const typename Kernel::Params* params;
-  } call{&params};
+  using Params = typename Kernel::Params;
+  static_assert(std::is_trivially_copyable_v<Params>, "params are copied as bytes");
   emulation::launch({.kernel = Kernel::kName,
                      .blocks = {grid.x, grid.y, grid.z},
                      .threads = Kernel::kThreads,
                      .shared = Kernel::kShared,
                      .together = Kernel::kTogether},
-                    &call, [](void* data, unsigned char* shared) {
-                      Kernel::run(*static_cast<Call*>(data)->params, shared);
+                    &params, sizeof(Params), [](const void* given, unsigned char* shared) {
+                      Kernel::run(*static_cast<const Params*>(given), shared);
                     });
 }
 
