@@ -148,6 +148,7 @@
 #include "quanta/runtime/block_math.h"
 #include "quanta/runtime/catalogue.h"
 #include "quanta/runtime/device.h"
+#include "quanta/runtime/device_span.h"
 #include "quanta/runtime/dims.h"
 #include "quanta/runtime/dlpack.h"
 #include "quanta/runtime/dtype.h"

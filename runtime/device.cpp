@@ -4,6 +4,7 @@
 
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/cuda/driver.h"
+#include "quanta/runtime/verbose.h"
 
 namespace quanta {
 
@@ -40,7 +41,9 @@ std::string device_name(Device device) {
 }
 
 void synchronize(Device device) {
-  if (device.is_cuda()) cuda::driver(device).synchronize();
+  if (device.is_cpu()) return;
+  cuda::driver(device).synchronize();
+  if (detail::ops_are_watched()) detail::print_waiting_lines();
 }
 
 namespace cuda {

@@ -10,6 +10,8 @@
 /// listener throws is dropped, and nothing else here throws.
 namespace quanta {
 
+class DeviceSpan;
+
 /// What an op had to do, for rates. 0 stands for unknown.
 struct OpWork {
   std::int64_t multiply_adds = 0;  ///< a multiplication and an addition count as one
@@ -24,6 +26,9 @@ struct OpEvent {
   std::chrono::steady_clock::duration duration;
   int depth = 0;  ///< ops that were running on the thread when it started: 1 within another op
   OpWork work;    ///< its own report, or the sum of what the ops within it reported
+  /// For an op that ran on a CUDA device: when (runtime/device_span.h). The device may still be at
+  /// work, and `duration` is the time that asking it took. Else null. Lives until op_ended returns.
+  const DeviceSpan* on_device = nullptr;
 };
 
 /// Hears of every op that the calling thread runs, and of the modules that run them, while a

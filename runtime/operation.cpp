@@ -314,9 +314,10 @@ struct Runner {
       scope.kernel(operation.cpu(in, out.span()));
       return;
     }
+    scope.device_begins(device);
     scope.kernel(operation.cuda(in, out.span()));
-    // Else the device is still at work, and the time would be that of asking.
-    if (scope.active() || cuda::synchronizes_each_op()) synchronize(device);
+    scope.device_ends();
+    if (cuda::synchronizes_each_op()) synchronize(device);
   }
 
   static std::uint64_t needed(const Arguments& in) {

@@ -8,6 +8,7 @@
 
 #include "quanta/runtime/atomic_file.h"
 #include "quanta/runtime/detail/json.h"
+#include "quanta/runtime/device_span.h"
 #include "quanta/runtime/module_path.h"
 
 namespace quanta {
@@ -73,14 +74,18 @@ std::vector<const ProfileEvent*> by_start(const std::vector<ProfileEvent>& event
 class Profiler::Recorder final : public OpListener {
  public:
   void op_ended(const OpEvent& event) override {
-    events.push_back({.kind = ProfileEvent::Kind::Op,
-                      .name = std::string(event.op),
-                      .kernel = std::string(event.kernel),
-                      .module = running_.empty() ? current_module_path() : path_of(running_.back()),
-                      .start_us = microseconds(event.start - begin_),
-                      .duration_us = microseconds(event.duration),
-                      .depth = event.depth,
-                      .work = event.work});
+    events_.push_back(
+        {.kind = ProfileEvent::Kind::Op,
+         .name = std::string(event.op),
+         .kernel = std::string(event.kernel),
+         .module = running_.empty() ? current_module_path() : path_of(running_.back()),
+         .start_us = microseconds(event.start - begin_),
+         .duration_us = microseconds(event.duration),
+         .depth = event.depth,
+         .work = event.work});
+    if (event.on_device == nullptr) return;
+    unresolved_.push_back({events_.size() - 1, *event.on_device});
+    if (!running_.empty()) running_.back().span.extend(*event.on_device);
   }
 
   void module_started(const void* module, std::size_t depth) override {
@@ -95,7 +100,7 @@ class Profiler::Recorder final : public OpListener {
       // The outermost module's path is its class's name there.
       places_.push_back({depth == 0 ? std::string() : name, name});
     }
-    running_.push_back({module, known->second, Clock::now()});
+    running_.push_back({module, known->second, Clock::now(), {}});
   }
 
   void module_ended() override {
@@ -103,19 +108,53 @@ class Profiler::Recorder final : public OpListener {
     if (--running_.back().forwards > 0) return;
     const Running call = running_.back();
     running_.pop_back();
-    events.push_back({.kind = ProfileEvent::Kind::Module,
-                      .name = places_[call.place].name,
-                      .kernel = {},
-                      .module = places_[call.place].path,
-                      .start_us = microseconds(call.start - begin_),
-                      .duration_us = microseconds(Clock::now() - call.start),
-                      .depth = 0,
-                      .work = {}});
+    events_.push_back({.kind = ProfileEvent::Kind::Module,
+                       .name = places_[call.place].name,
+                       .kernel = {},
+                       .module = places_[call.place].path,
+                       .start_us = microseconds(call.start - begin_),
+                       .duration_us = microseconds(Clock::now() - call.start),
+                       .depth = 0,
+                       .work = {}});
+    if (call.span.is_empty()) return;
+    unresolved_.push_back({events_.size() - 1, call.span});
+    if (!running_.empty()) running_.back().span.extend(call.span);
   }
 
-  std::vector<ProfileEvent> events;
+  /// Waits for the device where it is still at work on what was noted.
+  const std::vector<ProfileEvent>& events() noexcept {
+    for (const Unresolved& event : unresolved_) {
+      try {
+        resolve(event);
+      } catch (...) {  // the device is broken: the time is that of asking
+      }
+    }
+    unresolved_.clear();
+    return events_;
+  }
+  void clear() noexcept {
+    events_.clear();
+    unresolved_.clear();
+  }
 
  private:
+  /// An event whose time the device knows.
+  struct Unresolved {
+    std::size_t event;
+    DeviceSpan span;
+  };
+
+  // The device's clock is set by the first event: it began when it was asked for.
+  void resolve(const Unresolved& unresolved) {
+    ProfileEvent& event = events_[unresolved.event];
+    if (first_.is_empty()) {
+      first_ = unresolved.span;
+      first_start_us_ = event.start_us;
+    }
+    event.duration_us = unresolved.span.microseconds();
+    event.start_us = first_start_us_ + first_.microseconds_until(unresolved.span);
+  }
+
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   struct Place {
     std::string path, name;
@@ -124,6 +163,7 @@ class Profiler::Recorder final : public OpListener {
     const void* module;
     std::size_t place;
     Clock::time_point start;
+    DeviceSpan span;   // of its ops, where those ran on a device
     int forwards = 1;  // one may call another of the same module
   };
   struct Key {
@@ -140,6 +180,10 @@ class Profiler::Recorder final : public OpListener {
   const std::string& path_of(const Running& call) const { return places_[call.place].path; }
 
   Clock::time_point begin_ = Clock::now();
+  std::vector<ProfileEvent> events_;
+  std::vector<Unresolved> unresolved_;
+  DeviceSpan first_;
+  double first_start_us_ = 0.0;
   std::vector<Place> places_;
   std::unordered_map<Key, std::size_t, KeyHash> places_by_module_;
   std::vector<Running> running_;
@@ -149,8 +193,8 @@ Profiler::Profiler()
     : recorder_(std::make_unique<Recorder>()), scope_(std::make_unique<ListenScope>(*recorder_)) {}
 Profiler::~Profiler() = default;
 
-const std::vector<ProfileEvent>& Profiler::events() const noexcept { return recorder_->events; }
-void Profiler::clear() { recorder_->events.clear(); }
+const std::vector<ProfileEvent>& Profiler::events() const noexcept { return recorder_->events(); }
+void Profiler::clear() { recorder_->clear(); }
 void Profiler::stop() { scope_.reset(); }
 void Profiler::start() {
   if (scope_ == nullptr) scope_ = std::make_unique<ListenScope>(*recorder_);
@@ -159,7 +203,7 @@ void Profiler::start() {
 std::vector<ModuleProfile> Profiler::modules() const {
   std::vector<ModuleProfile> rows;
   std::unordered_map<std::string_view, std::size_t> row_of;
-  for (const ProfileEvent& event : recorder_->events) {
+  for (const ProfileEvent& event : recorder_->events()) {
     if (event.kind != ProfileEvent::Kind::Op || event.depth > 0) continue;
     const auto [known, is_new] = row_of.try_emplace(event.module, rows.size());
     if (is_new) rows.emplace_back().path = event.module;
@@ -170,7 +214,7 @@ std::vector<ModuleProfile> Profiler::modules() const {
     row.work.multiply_adds += event.work.multiply_adds;
     row.work.bytes += event.work.bytes;
   }
-  for (const ProfileEvent& event : recorder_->events) {
+  for (const ProfileEvent& event : recorder_->events()) {
     const auto known = row_of.find(event.module);
     if (event.kind != ProfileEvent::Kind::Module || known == row_of.end()) continue;
     ++rows[known->second].calls;
@@ -180,7 +224,7 @@ std::vector<ModuleProfile> Profiler::modules() const {
 }
 
 void Profiler::write_chrome_trace(const std::filesystem::path& path) const {
-  quanta::write_chrome_trace({{"quanta", recorder_->events}}, path);
+  quanta::write_chrome_trace({{"quanta", recorder_->events()}}, path);
 }
 
 double giga_ops_per_second(const OpWork& work, double microseconds) noexcept {

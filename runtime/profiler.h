@@ -49,6 +49,9 @@ struct ModuleProfile {
 /// Modules are told apart by their addresses: one may not go away and another take its place while
 /// the profiler lives, or the new one appears under the old name.
 /// An event costs some tenths of a microsecond, which the modules around it show.
+/// On a CUDA device, which goes on while the thread asks for more, times are the device's own:
+/// nothing waits for it before events(), modules() or a trace are asked for. A module's time there
+/// is from the begin of its first op to the end of its last.
 class Profiler {
  public:
   Profiler();

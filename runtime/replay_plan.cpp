@@ -219,8 +219,10 @@ void ReplayPlan::run_steps(Instance& instance) const {
     if (on_cpu) {
       scope.kernel(step.operation->cpu(in, out));
     } else {
+      scope.device_begins(layout_->device);
       scope.kernel(step.operation->cuda(in, out));
-      if (scope.active() || cuda::synchronizes_each_op()) synchronize(layout_->device);
+      scope.device_ends();
+      if (cuda::synchronizes_each_op()) synchronize(layout_->device);
     }
     scope.work([&] { return step.operation->work(in, out); });
   }

@@ -1,16 +1,21 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <string_view>
 #include <type_traits>
 
+#include "quanta/runtime/device.h"
+#include "quanta/runtime/device_span.h"
 #include "quanta/runtime/op_listener.h"
 
 /// Lines about ops on stderr. Switching them on and off is for any thread, applies to all of them
 /// and throws nothing.
 namespace quanta {
 
-/// Prints a line on stderr for every op: name, shape, kernel chosen, microseconds.
+/// Prints a line on stderr for every op: name, kernel chosen, microseconds. On a CUDA device the
+/// microseconds are the device's, and the line comes once the device has done the op: with one of
+/// the lines behind it, with synchronize(), or at the thread's end.
 /// Also switched on by the environment variable QUANTA_VERBOSE=1.
 void set_verbose(bool on);
 bool is_verbose() noexcept;
@@ -44,6 +49,17 @@ class OpScope {
   void kernel(std::string_view name) noexcept { kernel_ = name; }
   bool active() const noexcept { return active_; }
 
+  /// The op asks the device for work from now on, and until device_ends(): its time is the
+  /// device's. What cannot be timed has the time that asking took.
+  void device_begins(Device device) noexcept {
+    if (active_) [[unlikely]]
+      begin_span(device);
+  }
+  void device_ends() noexcept {
+    if (span_ != nullptr) [[unlikely]]
+      end_span();
+  }
+
   /// Says what there is to do: `work()` gives an OpWork and is only called for a listener.
   template <typename Work>
   void work(Work&& work) {
@@ -54,6 +70,9 @@ class OpScope {
  private:
   void begin() noexcept;
   void end() noexcept;
+  void begin_span(Device device) noexcept;
+  void end_span() noexcept;
+  void tell(std::chrono::steady_clock::duration elapsed, const OpWork& work) const;
 
   std::string_view op_;
   std::string_view kernel_ = "reference";
@@ -63,6 +82,12 @@ class OpScope {
   OpWork work_;
   OpWork inner_work_;
   std::chrono::steady_clock::time_point start_;
+  std::unique_ptr<DeviceSpan> span_;  // of what this op asked for, else of the ops within it
 };
+
+namespace detail {
+/// Prints the calling thread's lines that wait for a device; waits for it.
+void print_waiting_lines() noexcept;
+}  // namespace detail
 
 }  // namespace quanta
