@@ -1,12 +1,15 @@
 #include "quanta/runtime/replay_plan.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/cuda/copy.h"
 #include "quanta/runtime/cuda/launch.h"
 #include "quanta/runtime/detail/path_override.h"
 #include "quanta/runtime/detail/replay_steps.h"
+#include "quanta/runtime/detail/step_graphs.h"
 #include "quanta/runtime/detail/upcoming_memory.h"
 #include "quanta/runtime/verbose.h"
 
@@ -56,8 +59,9 @@ struct ReplayPlan::Place {
   std::byte* begin = nullptr;
 };
 
-/// The tensors of all steps over one block of memory. Those that lie in the input or the output get
-/// their address for each run.
+/// The tensors of all steps over one block of memory. On the CPU those that lie in the input or the
+/// output get their address for each run. On a CUDA device, whose graphs know addresses, there is
+/// memory for inputs and outputs too, and their bytes are copied.
 struct ReplayPlan::Instance {
   struct Moving {
     TensorImpl* tensor;
@@ -68,6 +72,16 @@ struct ReplayPlan::Instance {
   std::vector<Tensor> tensors;           // inputs, then outputs, step by step
   std::vector<const Tensor*> arguments;  // step by step, those that are left out too
   std::vector<Moving> in_input, in_output;
+  /// Where a step's own begin: in `arguments`, and its outputs in `tensors`.
+  struct Begin {
+    std::size_t arguments;
+    std::size_t outputs;
+  };
+  std::vector<Begin> begins;
+  // On a CUDA device, by number.
+  std::vector<Place> own_inputs, own_outputs;
+  std::vector<Tensor> input_tensors;
+  std::optional<detail::StepGraphs> graphs;  // after the first run
 
   explicit Instance(const Layout& layout)
       : arena(new Storage(std::max<std::size_t>(layout.arena_bytes, 1), layout.device)) {
@@ -76,11 +90,15 @@ struct ReplayPlan::Instance {
       for (const Value& value : step.outputs) add(layout.program, value);
     }
     static const Tensor undefined;
-    const Tensor* next = tensors.data();
+    std::size_t next = 0;
     for (const PlannedStep& step : layout.program.steps) {
-      for (const bool is_given : step.is_given) arguments.push_back(is_given ? next++ : &undefined);
+      begins.push_back({arguments.size(), next + step.inputs.size()});
+      for (const bool is_given : step.is_given) {
+        arguments.push_back(is_given ? &tensors[next++] : &undefined);
+      }
       next += step.outputs.size();
     }
+    if (layout.device.is_cuda()) own_ends(layout);
   }
 
   static void move(const std::vector<Moving>& group, std::span<const Place> places) {
@@ -101,6 +119,27 @@ struct ReplayPlan::Instance {
   }
 
  private:
+  // Memory for the inputs and outputs.
+  void own_ends(const Layout& layout) {
+    own_inputs.resize(layout.inputs.size());
+    own_outputs.resize(layout.program.outputs.size());
+    for (const Buffer& buffer : layout.program.buffers) {
+      if (buffer.kind != BufferKind::Input && buffer.kind != BufferKind::Output) continue;
+      auto& places = buffer.kind == BufferKind::Input ? own_inputs : own_outputs;
+      IntrusivePtr<Storage> storage(new Storage(buffer.bytes, layout.device));
+      places[buffer.number] = {storage, storage->data()};
+    }
+    for (std::size_t i = 0; i < own_inputs.size(); ++i) {
+      const Place& place = own_inputs[i];
+      // The same tensor may have been given twice.
+      input_tensors.push_back(place.begin == nullptr
+                                  ? Tensor()
+                                  : tensor_of(layout.inputs[i], place.storage, place.begin));
+    }
+    move(in_input, own_inputs);
+    move(in_output, own_outputs);
+  }
+
   void add(const Program& program, const Value& value) {
     const Buffer& buffer = program.buffers[value.buffer];
     if (buffer.kind == BufferKind::Constant) {
@@ -172,7 +211,7 @@ std::unique_ptr<ReplayPlan::Instance> ReplayPlan::take() const {
 }
 
 void ReplayPlan::give(std::unique_ptr<Instance> instance) const noexcept {
-  instance->forget();
+  if (layout_->device.is_cpu()) instance->forget();
   try {
     const std::lock_guard lock(mutex_);
     free_.push_back(std::move(instance));
@@ -200,22 +239,19 @@ void ReplayPlan::check(std::span<const Tensor> inputs) const {
   }
 }
 
-void ReplayPlan::run_steps(Instance& instance) const {
-  const Tensor* next = instance.tensors.data();
-  const Tensor* const* arguments = instance.arguments.data();
+void ReplayPlan::run_steps(const Instance& instance, std::size_t begin, std::size_t end) const {
   const std::vector<PlannedStep>& steps = layout_->program.steps;
   const bool on_cpu = layout_->device.is_cpu();
-  for (std::size_t i = 0; i < steps.size(); ++i) {
+  for (std::size_t i = begin; i < end; ++i) {
     const PlannedStep& step = steps[i];
+    const Instance::Begin& at = instance.begins[i];
     const PathOverride path(step.path);
     const quanta::detail::UpcomingMemory upcoming(on_cpu && i + 1 < steps.size()
                                                       ? steps[i + 1].operation->weight_memory()
                                                       : std::span<const std::byte>());
     OpScope scope([&] { return step.operation->name(); });
-    const Arguments in(arguments, step.is_given.size());
-    arguments += step.is_given.size();
-    const std::span<const Tensor> out(next + step.inputs.size(), step.outputs.size());
-    next += step.inputs.size() + step.outputs.size();
+    const Arguments in(instance.arguments.data() + at.arguments, step.is_given.size());
+    const std::span<const Tensor> out(instance.tensors.data() + at.outputs, step.outputs.size());
     if (on_cpu) {
       scope.kernel(step.operation->cpu(in, out));
     } else {
@@ -226,6 +262,42 @@ void ReplayPlan::run_steps(Instance& instance) const {
     }
     scope.work([&] { return step.operation->work(in, out); });
   }
+}
+
+// Launch by launch the first time, which packs what is not packed yet, and while somebody wants to
+// know about each operation; else by graphs.
+void ReplayPlan::run_on_device(Instance& instance, std::span<const Tensor> inputs,
+                               std::span<const Place> out_places) const {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const Tensor& own = instance.input_tensors[i];
+    if (own.defined()) cuda::copy_same_dtype(own, inputs[i]);
+  }
+  const auto run = [&](std::size_t begin, std::size_t end) { run_steps(instance, begin, end); };
+  const std::size_t steps = layout_->program.steps.size();
+  const bool is_watched =
+      cuda::synchronizes_each_op() || is_verbose() || quanta::detail::op_listener() != nullptr;
+  if (is_watched) {
+    run(0, steps);
+  } else if (instance.graphs) {
+    instance.graphs->launch(run);
+  } else {
+    run(0, steps);
+    std::vector<bool> alone = launched_alone();
+    instance.graphs.emplace(layout_->device, steps, alone, run);
+    const std::lock_guard lock(mutex_);
+    alone_ = std::move(alone);
+  }
+  for (std::size_t i = 0; i < out_places.size(); ++i) {
+    const Place& own = instance.own_outputs[i];
+    if (own.begin == nullptr) continue;  // an input, a constant, or in another one's buffer
+    cuda::driver(layout_->device)
+        .copy_on_device(out_places[i].begin, own.begin, own.storage->bytes());
+  }
+}
+
+std::vector<bool> ReplayPlan::launched_alone() const {
+  const std::lock_guard lock(mutex_);
+  return alone_;
 }
 
 void ReplayPlan::run_between(std::span<const Tensor> inputs, std::span<Place> in_places,
@@ -270,9 +342,13 @@ void ReplayPlan::run_between(std::span<const Tensor> inputs, std::span<Place> in
     }
   }
   std::unique_ptr<Instance> instance = take();
-  Instance::move(instance->in_input, in_places);
-  Instance::move(instance->in_output, out_places);
-  run_steps(*instance);
+  if (layout_->device.is_cpu()) {
+    Instance::move(instance->in_input, in_places);
+    Instance::move(instance->in_output, out_places);
+    run_steps(*instance, 0, program.steps.size());
+  } else {
+    run_on_device(*instance, inputs, out_places);
+  }
   give(std::move(instance));
 }
 
@@ -304,14 +380,23 @@ std::string ReplayPlan::to_string() const {
   std::string text =
       fmt::format("{} steps (of {} recorded), {} bytes shared by results of {}\n", info_.steps,
                   info_.recorded_steps, info_.arena_bytes, info_.result_bytes);
-  for (const PlannedStep& step : program.steps) {
+  const std::vector<bool> alone = launched_alone();
+  const auto count = std::ranges::count(alone, true);
+  if (layout_->device.is_cuda()) {
+    text += alone.empty() ? "launch by launch: no graph is captured yet\n"
+                          : fmt::format("CUDA graphs: {} steps captured, {} launched one by one\n",
+                                        info_.steps - static_cast<std::size_t>(count), count);
+  }
+  for (std::size_t i = 0; i < program.steps.size(); ++i) {
+    const PlannedStep& step = program.steps[i];
     const Value& out = step.outputs[0];
     const Buffer& buffer = program.buffers[out.buffer];
     const std::string place = buffer.kind == BufferKind::Output
                                   ? "result"
                                   : fmt::format("at {}", buffer.offset + out.offset);
-    text += fmt::format("{:<32} {}{} -> {} {} {}\n", step.path, quanta::to_string(*step.operation),
-                        step.note, out.dtype, out.sizes, place);
+    text += fmt::format("{:<32} {}{} -> {} {} {}{}\n", step.path,
+                        quanta::to_string(*step.operation), step.note, out.dtype, out.sizes, place,
+                        i < alone.size() && alone[i] ? " (launched alone)" : "");
   }
   return text;
 }

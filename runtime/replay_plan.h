@@ -17,6 +17,10 @@ namespace quanta::replay {
 /// block of memory where those share bytes that are not needed at the same time.
 /// run() is safe from many threads; each that runs at the same time has a block of its own, kept
 /// for later runs.
+/// On a CUDA device a block's first run is captured: later ones are a copy of the inputs, one graph
+/// launch and a copy of the outputs. Steps that wait for the host (dynamic layers, which choose their
+/// scale there) run launch by launch between graphs; to_string() says which. All steps do while a
+/// Profiler or set_verbose() watches them, or with QUANTA_CUDA_SYNC=1.
 class ReplayPlan {
  public:
   /// `inputs` is what was recorded with, `outputs` what came out. Throws UnsupportedError when an
@@ -54,7 +58,11 @@ class ReplayPlan {
   void check(std::span<const Tensor> inputs) const;
   void run_between(std::span<const Tensor> inputs, std::span<Place> in_places,
                    std::span<Place> out_places) const;
-  void run_steps(Instance& instance) const;
+  void run_steps(const Instance& instance, std::size_t begin, std::size_t end) const;
+  void run_on_device(Instance& instance, std::span<const Tensor> inputs,
+                     std::span<const Place> out_places) const;
+  /// Which steps no graph holds; empty before the first graph.
+  std::vector<bool> launched_alone() const;
   std::unique_ptr<Instance> take() const;
   void give(std::unique_ptr<Instance> instance) const noexcept;
 
@@ -62,6 +70,7 @@ class ReplayPlan {
   std::unique_ptr<const Layout> layout_;
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Instance>> free_;
+  mutable std::vector<bool> alone_;
 };
 
 }  // namespace quanta::replay
