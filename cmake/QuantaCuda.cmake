@@ -31,6 +31,11 @@ if(NOT QUANTA_CUDA STREQUAL "OFF")
       list(APPEND quanta_cuda_missing "${header}")
     endif()
   endforeach()
+  # cudnn-frontend 1.19 and later want this one too, though nothing of it is called.
+  if(EXISTS "${quanta_cudnn_frontend.h_dir}/cudnn_frontend/experimental/nvrtc_shim.h"
+     AND NOT EXISTS "${quanta_cuda_root}/include/nvrtc.h")
+    list(APPEND quanta_cuda_missing "nvrtc.h (or a cudnn-frontend before 1.19)")
+  endif()
   list(JOIN quanta_cuda_missing ", " quanta_cuda_missing)
 endif()
 

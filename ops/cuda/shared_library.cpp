@@ -7,6 +7,10 @@
 namespace quanta::cuda {
 namespace {
 
+// Where the build found the toolkit, and what tools/setup --cuda fetches beside it.
+constexpr std::string_view kToolkitFolders[] = {QUANTA_CUDA_LIBRARY_DIR,
+                                                QUANTA_CUDA_FETCHED_DIR "/lib"};
+
 // dlerror() belongs to the calling thread.
 std::string last_error() {
   const char* text = dlerror();
@@ -19,14 +23,14 @@ SharedLibrary::SharedLibrary(const char* name, std::string_view source)
     : name_(name), handle_(dlopen(name, RTLD_NOW)) {
   if (handle_ != nullptr) return;
   const std::string why = last_error();
-  const std::string in_toolkit = fmt::format("{}/{}", QUANTA_CUDA_LIBRARY_DIR, name);
-  handle_ = dlopen(in_toolkit.c_str(), RTLD_NOW);
-  if (handle_ == nullptr) {
-    throw BackendError(
-        fmt::format("cuda: {}: expected the library that {} brings, got none: {} (LD_LIBRARY_PATH "
-                    "may name its folder)",
-                    name, source, why));
+  for (const std::string_view folder : kToolkitFolders) {
+    handle_ = dlopen(fmt::format("{}/{}", folder, name).c_str(), RTLD_NOW);
+    if (handle_ != nullptr) return;
   }
+  throw BackendError(
+      fmt::format("cuda: {}: expected the library that {} brings, got none: {} (LD_LIBRARY_PATH "
+                  "may name its folder)",
+                  name, source, why));
 }
 
 void* SharedLibrary::symbol(const char* function_name) const {
