@@ -101,6 +101,9 @@ template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads)
     kernel(const __grid_constant__ typename Kernel::Params params) {
   extern __shared__ __align__(1024) unsigned char shared[];
+#ifdef QUANTA_CHECK_KERNELS  // what tools/gpu/check_kernels reads in the PTX
+  asm volatile("// quanta: threads %0 shared %1" ::"n"(Kernel::kThreads), "n"(Kernel::kShared));
+#endif
   Kernel::run(params, shared);
 }
 
