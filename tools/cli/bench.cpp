@@ -164,8 +164,9 @@ json time_alone(const BenchSubject& subject, const std::function<void()>& run, d
 }
 
 void print_text(const BenchOptions& options, const json& figures) {
-  fmt::print("{} {}, batch {}, ", figures["model"].get<std::string>(),
-             figures["dtype"].get<std::string>(), options.batch);
+  fmt::print("{} {}, batch {}, {}", figures["model"].get<std::string>(),
+             figures["dtype"].get<std::string>(), options.batch,
+             options.device.empty() ? "" : options.device + ", ");
   if (options.streams > 0) {
     print_streams(figures);
   } else {
@@ -207,6 +208,7 @@ int run_bench(const BenchOptions& options) {
   json figures{{"model", options.onnx.empty() ? options.model : options.onnx},
                {"dtype", options.onnx.empty() ? options.dtype : "onnx"},
                {"batch", options.batch},
+               {"device", options.device.empty() ? "cpu" : options.device},
                {"first_result_ms", first_result_ms},
                {"file_mb", subject.file_megabytes()}};
   if (options.streams > 0) {

@@ -14,6 +14,7 @@ struct BenchOptions {
   std::string calib;
   std::string input;
   std::string dtype = "int8";
+  std::string device;  ///< where to run it; "": on the CPU
   int batch = 1;
   int streams = 0;  ///< requests side by side; 0: one after the other
   int threads = 0;  ///< 0: all, or 1 for each of `streams`

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "networks.h"
+#include "on_device.h"
 #include "onnx_inputs.h"
 #include "quanta/fusion/graph/frozen.h"
 #include "quanta/quanta.h"
@@ -24,6 +25,7 @@ class KindSubject : public BenchSubject {
  public:
   explicit KindSubject(const BenchOptions& options)
       : kind_(network_kind(options.model)),
+        device_(device_option(options.device)),
         batch_(options.batch),
         inputs_(options.input.empty() ? random_inputs(kind_, options.batch)
                                       : read_inputs(kind_, options.input)) {
@@ -38,25 +40,23 @@ class KindSubject : public BenchSubject {
     }
     operations_ = 2.0 * kind_.multiply_adds * static_cast<double>(batch_);
     make_model(options);
+    move_to_device("bench", *model_, on_cpu(), device_);
     if (!options.eager) {
       frozen_ = freeze(*model_, request().front());
       model_.reset();
     }
   }
 
-  std::vector<Tensor> request() const override {
-    Tensor x = inputs_.slice(0, 0, batch_).clone();
-    if (x.dim() == 4) x = x.contiguous(MemoryFormat::ChannelsLast);
-    return {x};
-  }
+  std::vector<Tensor> request() const override { return {on_cpu().to(device_)}; }
   void run(const std::vector<Tensor>& request) const override {
     static_cast<void>(call(request.front()));
+    synchronize(device_);
   }
 
   Tensor outputs() const override {
     std::vector<Tensor> parts;
     for (std::int64_t begin = 0; begin + batch_ <= inputs_.size(0); begin += batch_) {
-      parts.push_back(call(inputs_.slice(0, begin, begin + batch_)));
+      parts.push_back(call(inputs_.slice(0, begin, begin + batch_).to(device_)).cpu());
       // The figures tell of the network's memory, not of how many inputs a file holds.
       quanta::detail::release_file_memory(inputs_);
     }
@@ -76,7 +76,7 @@ class KindSubject : public BenchSubject {
     model_ = is_random ? make_random_network(kind_, form, calibration)
                        : load_network(kind_, form, options.weights, calibration);
     if (!options.save.empty()) {
-      if (options.packed) static_cast<void>((*model_)(request().front()));
+      if (options.packed) static_cast<void>((*model_)(on_cpu()));
       save_model(*model_, options.save,
                  {.packed = options.packed ? SavePacked::Yes : SavePacked::No});
     }
@@ -84,9 +84,14 @@ class KindSubject : public BenchSubject {
     if (!file.empty()) file_bytes_ = static_cast<double>(std::filesystem::file_size(file));
   }
 
+  Tensor on_cpu() const {
+    const Tensor x = inputs_.slice(0, 0, batch_).clone();
+    return x.dim() == 4 ? x.contiguous(MemoryFormat::ChannelsLast) : x;
+  }
   Tensor call(const Tensor& x) const { return model_ != nullptr ? (*model_)(x) : frozen_(x); }
 
   const NetworkKind& kind_;
+  Device device_;
   std::int64_t batch_;
   Tensor inputs_;
   std::shared_ptr<nn::Module> model_;  // null when frozen
@@ -176,6 +181,13 @@ class OnnxSubject : public BenchSubject {
 
 std::unique_ptr<const BenchSubject> make_bench_subject(const BenchOptions& options) {
   if (options.onnx.empty()) return std::make_unique<const KindSubject>(options);
+  if (!options.device.empty() && Device::parse(options.device).is_cuda()) {
+    throw UnsupportedError(
+        "bench: --onnx: expected --device cpu beside it, as the constants of ONNX graphs stay on "
+        "the "
+        "CPU, got " +
+        options.device);
+  }
   if (!options.weights.empty() || !options.calib.empty() || !options.save.empty()) {
     throw ArgumentError(
         "bench: --onnx: expected no --weights, --calib or --save beside it: quanta quantize makes "

@@ -27,6 +27,10 @@ int run_first_result(const BenchOptions& options) {
         fmt::format("bench: --first: expected --weights with a model that --save wrote, got {}",
                     options.onnx.empty() ? "none" : "--onnx"));
   }
+  if (!options.device.empty() && Device::parse(options.device).is_cuda()) {
+    throw UnsupportedError("bench: --first: expected --device cpu beside it, got " +
+                           options.device);
+  }
   const NetworkKind& kind = network_kind(options.model);
   Tensor x = options.input.empty() ? random_inputs(kind, options.batch)
                                    : read_inputs(kind, options.input).slice(0, 0, options.batch);

@@ -20,6 +20,11 @@
 
 namespace {
 
+void add_device_option(CLI::App& command, std::string& device) {
+  command.add_option("--device", device,
+                     "Where it runs: cuda, cuda:1, cuda:emulated (a test device) (default: cpu)");
+}
+
 void add_profile_command(CLI::App& app, quanta::cli::ProfileOptions& profile,
                          const std::vector<std::string>& networks) {
   CLI::App* command = app.add_subcommand(
@@ -39,6 +44,7 @@ void add_profile_command(CLI::App& app, quanta::cli::ProfileOptions& profile,
       ->check(CLI::ExistingFile);
   command->add_option("--dtype", profile.dtype, "The arithmetic (default: what the network has)")
       ->check(CLI::IsMember({"int8", "dynamic-int8"}));
+  add_device_option(*command, profile.device);
   command->add_option("--batch", profile.batch, "Inputs at a time")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
@@ -61,6 +67,7 @@ void add_networks_command(CLI::App& app, quanta::cli::NetworkSuiteOptions& suite
       ->check(CLI::IsMember(networks));
   command->add_option("--onnx", suite.onnx,
                       "ONNX files as well: for each a name, the file and sizes as x=1,3,640,640");
+  add_device_option(*command, suite.device);
   command->add_option("--batch", suite.batches, "Inputs at a time")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
@@ -137,6 +144,7 @@ void add_bench_command(CLI::App& app, quanta::cli::BenchOptions& bench,
   command->add_option("--dtype", bench.dtype, "The arithmetic")
       ->check(CLI::IsMember({"float32", "int8", "dynamic-int8"}))
       ->capture_default_str();
+  add_device_option(*command, bench.device);
   command->add_option("--batch", bench.batch, "Inputs at a time")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();

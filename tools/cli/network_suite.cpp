@@ -15,6 +15,7 @@
 #include "../bench/peak.h"
 #include "json_file.h"
 #include "networks.h"
+#include "on_device.h"
 #include "quanta/quanta.h"
 #include "suite_network.h"
 
@@ -80,6 +81,8 @@ json time_pair(const SuiteNetwork& network, int batch, double seconds) {
       {"dtype", network.dtype()},
       {"frozen", quantized.is_frozen},
       {"batch", batch},
+      {"device", to_string(quantized.device)},
+      {"float_device", to_string(in_float.device)},
       {"threads", get_num_threads()},
       {"float_ms", 1e3 * middle(float_times)},
       {"int8_ms", 1e3 * time},
@@ -108,9 +111,18 @@ json machine() {
 
 int run_network_suite(const NetworkSuiteOptions& options) {
   if (options.threads > 0) set_num_threads(options.threads);
+  const Device device = device_option(options.device);
+  if (device.is_cuda() && !options.onnx.empty()) {
+    throw UnsupportedError(
+        "networks: --onnx: expected --device cpu beside it, as the constants of ONNX graphs stay "
+        "on "
+        "the CPU, got " +
+        options.device);
+  }
   json figures{{"machine", machine()}, {"networks", json::array()}};
   fmt::print("{:<20} {:>5} {:>7} {:>10} {:>10} {:>8}\n", "network", "batch", "threads", "float ms",
              "int8 ms", "ratio");
+  bool float_on_cpu = false;
   const auto time_all = [&](const SuiteNetwork& network) {
     for (const int batch : options.batches) {
       const json row = time_pair(network, batch, options.seconds);
@@ -118,14 +130,24 @@ int run_network_suite(const NetworkSuiteOptions& options) {
                  get_num_threads(), row["float_ms"].get<double>(), row["int8_ms"].get<double>(),
                  row["float_over_int8"].get<double>());
       std::fflush(stdout);
+      float_on_cpu = float_on_cpu || row["device"] != row["float_device"];
       figures["networks"].push_back(row);
     }
   };
   for (const NetworkKind& kind : network_kinds()) {
     const bool wanted = options.models.empty() ||
                         std::ranges::find(options.models, kind.name) != options.models.end();
-    if (wanted) time_all(*make_suite_network(kind));
+    if (!wanted) continue;
+    try {
+      time_all(*make_suite_network(kind, device));
+    } catch (const UnsupportedError& error) {
+      if (device.is_cpu()) throw;
+      fmt::print("{:<20} {}\n", kind.name, error.what());
+      figures["networks"].push_back({{"model", kind.name}, {"unsupported", error.what()}});
+    }
   }
+  if (float_on_cpu)
+    fmt::print("float ms are the CPU's: float layers have no kernels on {}\n", to_string(device));
   for (const auto& [name, path, sizes] : options.onnx) {
     time_all(*make_suite_network(name, path, sizes));
   }

@@ -10,6 +10,9 @@ struct NetworkSuiteOptions {
   std::vector<std::string> models;  ///< empty: all
   /// ONNX files beside them: a name, the path, and sizes as "x=1,3,640,640".
   std::vector<std::tuple<std::string, std::string, std::string>> onnx;
+  /// Where the networks of `models` run, quantized, and in float where float operations have kernels
+  /// there; "": on the CPU.
+  std::string device;
   std::vector<int> batches{1, 8};
   int threads = 0;       ///< 0: all
   double seconds = 1.0;  ///< for each network and batch

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "networks.h"
+#include "on_device.h"
 #include "profile_output.h"
 #include "quanta/quanta.h"
 
@@ -40,21 +41,23 @@ double op_us(const std::vector<ModuleProfile>& modules) {
 /// One form of a network, and what several runs of it took.
 class Subject {
  public:
-  explicit Subject(std::function<Tensor(const Tensor&)> run) : run_(std::move(run)) {
+  /// Of runs on x, which lies where the network does.
+  Subject(std::function<Tensor(const Tensor&)> run, Tensor x)
+      : run_(std::move(run)), x_(std::move(x)) {
     profiler_.stop();
   }
 
-  void warm_up(const Tensor& x) {
-    for (int i = 0; i < 3; ++i) static_cast<void>(run_(x));
-    static_cast<void>(profiled_us(x));  // the profiler knows the modules' names then
+  void warm_up() {
+    for (int i = 0; i < 3; ++i) call();
+    static_cast<void>(profiled_us());  // the profiler knows the modules' names then
   }
-  void run(const Tensor& x) {
+  void run() {
     // The other form has just used the caches.
-    static_cast<void>(run_(x));
+    call();
     const auto start = Clock::now();
-    static_cast<void>(run_(x));
+    call();
     call_us_.push_back(microseconds_since(start));
-    const double us = profiled_us(x);
+    const double us = profiled_us();
     runs_.push_back(profiler_.modules());
     // Differences of one run: on a busy machine those of medians would tell of other runs' delays.
     outside_us_.push_back(us - op_us(runs_.back()));
@@ -69,24 +72,29 @@ class Subject {
   const std::vector<ProfileEvent>& last_events() const { return profiler_.events(); }
 
  private:
-  double profiled_us(const Tensor& x) {
+  void call() const {
+    static_cast<void>(run_(x_));
+    synchronize(x_.device());
+  }
+  double profiled_us() {
     profiler_.clear();
     profiler_.start();
     const auto start = Clock::now();
-    static_cast<void>(run_(x));
+    call();
     const double us = microseconds_since(start);
     profiler_.stop();
     return us;
   }
 
   std::function<Tensor(const Tensor&)> run_;
+  Tensor x_;
   std::vector<double> call_us_, outside_us_;
   std::vector<std::vector<ModuleProfile>> runs_;
   Profiler profiler_;
 };
 
-Subject eager(std::shared_ptr<nn::Module> model) {
-  return Subject([model = std::move(model)](const Tensor& x) { return (*model)(x); });
+Subject eager(std::shared_ptr<nn::Module> model, const Tensor& x) {
+  return {[model = std::move(model)](const Tensor& input) { return (*model)(input); }, x};
 }
 
 NetworkForm chosen_form(const NetworkKind& kind, const std::string& dtype) {
@@ -141,7 +149,7 @@ Networks load_networks(const NetworkKind& kind, NetworkForm form, const ProfileO
 std::unique_ptr<Subject> frozen(const nn::Module& model, const Tensor& x, std::string& refusal) {
   try {
     return std::make_unique<Subject>(
-        [plan = freeze(model, x)](const Tensor& input) { return plan(input); });
+        [plan = freeze(model, x)](const Tensor& input) { return plan(input); }, x);
   } catch (const Error& error) {
     refusal = error.what();
     return nullptr;
@@ -154,19 +162,30 @@ int run_profile(const ProfileOptions& options) {
   if (options.threads > 0) set_num_threads(options.threads);
   const NetworkKind& kind = network_kind(options.model);
   const NetworkForm form = chosen_form(kind, options.dtype);
-  const Tensor x = first_batch(kind, options);
+  const Device device = device_option(options.device);
+  const Tensor on_cpu = first_batch(kind, options);
   const Networks networks = load_networks(kind, form, options);
+  move_to_device("profile", *networks.quantized, on_cpu, device);
+  const bool moves_float = missing_kernels(*networks.in_float, on_cpu, device).empty();
+  if (moves_float) networks.in_float->to(device);
+  if (device.is_cuda()) {
+    fmt::print(
+        "on {} ({}), {}; shares of peaks are those of the CPU's peaks\n", to_string(device),
+        device_name(device),
+        moves_float ? "float32 too" : "float32 on the CPU, as float layers have no kernels there");
+  }
+  const Tensor x = on_cpu.to(device);
   std::string refusal;
-  Subject in_float = eager(networks.in_float);
-  Subject quantized = eager(networks.quantized);
+  Subject in_float = eager(networks.in_float, moves_float ? x : on_cpu);
+  Subject quantized = eager(networks.quantized, x);
   const std::unique_ptr<Subject> plan = frozen(*networks.quantized, x, refusal);
   std::vector<Subject*> subjects{&in_float, &quantized};
   if (plan != nullptr) subjects.push_back(plan.get());
 
-  for (Subject* subject : subjects) subject->warm_up(x);
+  for (Subject* subject : subjects) subject->warm_up();
   const Machine machine;
   for (int i = 0; i < options.repeats; ++i) {
-    for (Subject* subject : subjects) subject->run(x);
+    for (Subject* subject : subjects) subject->run();
   }
 
   ProfileResult result{.options = options,

@@ -9,7 +9,8 @@ struct ProfileOptions {
   std::string weights;  ///< empty: random weights, inputs and calibration data
   std::string calib;
   std::string input;
-  std::string dtype;  ///< empty: int8 where the network has it, else dynamic-int8
+  std::string dtype;   ///< empty: int8 where the network has it, else dynamic-int8
+  std::string device;  ///< where it runs; "": on the CPU
   int batch = 1;
   int threads = 0;  ///< 0: all
   int repeats = 20;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "on_device.h"
 #include "onnx_inputs.h"
 #include "quanta/fusion/graph/frozen.h"
 #include "quanta/fusion/graph/quantize_jit.h"
@@ -38,36 +39,52 @@ double state_bytes(const nn::Module& model) {
 
 class KindNetwork : public SuiteNetwork {
  public:
-  explicit KindNetwork(const NetworkKind& kind) : kind_(kind) {
+  KindNetwork(const NetworkKind& kind, Device device) : kind_(kind), device_(device) {
     const NetworkForm form = kind.is_static ? NetworkForm::Int8 : NetworkForm::DynamicInt8;
     manual_seed(kSeed);
     float_ = make_random_network(kind, NetworkForm::Float32, {});
     manual_seed(kSeed);
     quantized_ = make_random_network(kind, form, random_inputs(kind, kCalibrationInputs));
+    const Tensor x = random_inputs(kind, 1);
+    move_to_device("networks", *quantized_, x, device);
+    if (missing_kernels(*float_, x, device).empty()) {
+      float_->to(device);
+      float_device_ = device;
+    }
   }
 
   std::string name() const override { return std::string(kind_.name); }
   std::string dtype() const override { return kind_.is_static ? "int8" : "dynamic-int8"; }
-  SuiteSide in_float(int batch) const override { return side(float_, batch); }
-  SuiteSide quantized(int batch) const override { return side(quantized_, batch); }
+  SuiteSide in_float(int batch) const override { return side(float_, float_device_, batch); }
+  SuiteSide quantized(int batch) const override { return side(quantized_, device_, batch); }
   double multiply_adds() const override { return kind_.multiply_adds; }
   double moved_bytes(int batch) const override {
-    const Tensor x = random_inputs(kind_, batch);
+    const Tensor x = random_inputs(kind_, batch).to(device_);
     return static_cast<double>(measure_work([&] { static_cast<void>((*quantized_)(x)); }).bytes);
   }
   double weight_bytes() const override { return state_bytes(*quantized_); }
 
  private:
-  SuiteSide side(const std::shared_ptr<nn::Module>& model, int batch) const {
-    const Tensor x = random_inputs(kind_, batch);
+  SuiteSide side(const std::shared_ptr<nn::Module>& model, Device device, int batch) const {
+    const Tensor x = random_inputs(kind_, batch).to(device);
     try {
-      return {[frozen = freeze(*model, x), x] { static_cast<void>(frozen(x)); }, true};
+      return {[frozen = freeze(*model, x), x, device] {
+                static_cast<void>(frozen(x));
+                synchronize(device);
+              },
+              true, device};
     } catch (const UnsupportedError&) {
-      return {[model, x] { static_cast<void>((*model)(x)); }, false};
+      return {[model, x, device] {
+                static_cast<void>((*model)(x));
+                synchronize(device);
+              },
+              false, device};
     }
   }
 
   const NetworkKind& kind_;
+  Device device_;
+  Device float_device_;
   std::shared_ptr<nn::Module> float_, quantized_;
 };
 
@@ -128,8 +145,8 @@ class OnnxNetwork : public SuiteNetwork {
 
 }  // namespace
 
-std::unique_ptr<const SuiteNetwork> make_suite_network(const NetworkKind& kind) {
-  return std::make_unique<const KindNetwork>(kind);
+std::unique_ptr<const SuiteNetwork> make_suite_network(const NetworkKind& kind, Device device) {
+  return std::make_unique<const KindNetwork>(kind, device);
 }
 
 std::unique_ptr<const SuiteNetwork> make_suite_network(const std::string& name,

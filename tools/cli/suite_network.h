@@ -5,6 +5,7 @@
 #include <string>
 
 #include "networks.h"
+#include "quanta/runtime/device.h"
 #include "quanta/runtime/profiler.h"
 
 namespace quanta::cli {
@@ -14,6 +15,7 @@ namespace quanta::cli {
 struct SuiteSide {
   std::function<void()> run;
   bool is_frozen = false;
+  Device device{};
 };
 
 /// A network in float and quantized, made once and timed at several batches.
@@ -37,8 +39,10 @@ class SuiteNetwork {
   virtual double weight_bytes() const = 0;
 };
 
-/// A network of random weights. One that is static is calibrated with random inputs.
-std::unique_ptr<const SuiteNetwork> make_suite_network(const NetworkKind& kind);
+/// A network of random weights. One that is static is calibrated with random inputs. Its quantized
+/// form runs on `device`; throws UnsupportedError where that lacks kernels. The float form runs there
+/// too if it can, else on the CPU.
+std::unique_ptr<const SuiteNetwork> make_suite_network(const NetworkKind& kind, Device device);
 
 /// The network of an ONNX file, to static int8 with random inputs of the sizes "x=1,3,640,640", whose
 /// first number makes way for the batch. Throws ArgumentError for a text that is not of this form, and
