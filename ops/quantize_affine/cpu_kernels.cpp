@@ -365,7 +365,8 @@ void affine_forward(AffineOp op, const float* src, const AffineLayout& layout, c
   if (step == AffineStep::BFloat16) {
     return scalar_forward(op, src, rows, scale, offset, limits, BFloat16Step(), dst);
   }
-  if (limits.rounding != AffineRounding::HalfEven) {
+  // Vectors take neighbouring parameters, or one.
+  if (limits.rounding != AffineRounding::HalfEven || rows.step() > 1) {
     return scalar_forward(op, src, rows, scale, offset, limits, math::NativeStep(), dst);
   }
   vector_forward(op, src, rows, scale, offset, limits, dst);

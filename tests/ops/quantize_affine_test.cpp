@@ -136,6 +136,22 @@ TEST_CASE("quantize_dequantize_affine keeps channels-last order and its values")
   CHECK(last.equal(y));
 }
 
+TEST_CASE(
+    "affine quantizers: scales of channels and rows belong to their elements in channels-last") {
+  const Tensor x = uniform_tensor({2, 5, 7, 3}, 1, -2.0F, 2.0F);
+  for (const Dims& sizes : {Dims{5, 7, 1}, Dims{2, 5, 7, 3}, Dims{5, 1, 3}}) {
+    const Tensor scale = uniform_tensor(sizes, 2, 0.1F, 0.3F);
+    const Tensor offset = random_offsets(sizes, 3);
+    for (const Function function :
+         {&quantize_affine, &dequantize_affine, &quantize_dequantize_affine}) {
+      const Tensor y = function(x, scale, offset, options_of({}));
+      const Tensor last =
+          function(x.contiguous(MemoryFormat::ChannelsLast), scale, offset, options_of({}));
+      CHECK(last.equal(y));
+    }
+  }
+}
+
 TEST_CASE("quantize_dequantize_affine rounds halves away from zero when asked") {
   AffineOptions options = options_of({});
   options.rounding = AffineRounding::HalfAwayFromZero;
