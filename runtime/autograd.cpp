@@ -295,9 +295,15 @@ struct Engine {
                  "backward: graph: expected one that was not freed, got {} again (give "
                  "retain_graph=true to the first backward)",
                  node.op);
+    // A node is visited because a gradient came, which is where the others belong.
+    const auto came =
+        std::ranges::find_if(gradients, [](const Tensor& each) { return each.defined(); });
+    const Device device = came->device();
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       const Kind& kind = node.outputs[i].kind;
-      if (!gradients[i].defined()) gradients[i] = Tensor::zeros(kind.sizes, kind.dtype);
+      if (gradients[i].defined()) continue;
+      gradients[i] = Tensor::empty(kind.sizes, kind.dtype, MemoryFormat::Contiguous, device);
+      gradients[i].fill_(0.0);
     }
     BackwardContext context;
     context.op_ = node.op;
@@ -418,9 +424,12 @@ Tensor initial_gradient(const Tensor& output, const Tensor& given) {
                  "backward: gradient: expected one for a tensor of sizes {} (it may be left out "
                  "for a single element only), got none",
                  output.sizes());
-    return Tensor::full(output.sizes(), 1.0, output.dtype());
+    return Tensor::full(output.sizes(), 1.0, output.dtype()).to(output.device());
   }
   check_kind(kind_of(output), given, "gradient");
+  QUANTA_CHECK(given.device() == output.device(),
+               "backward: gradient: expected one on {}, got one on {}", to_string(output.device()),
+               to_string(given.device()));
   return off_tape(given);
 }
 

@@ -5,6 +5,7 @@
 
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/cuda/sums.h"
 #include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/detail/strided.h"
 #include "quanta/runtime/parallel.h"
@@ -22,6 +23,13 @@ Tensor in_working_dtype(const Tensor& x, Body&& body) {
 
 template <typename T>
 void add_elements(const Tensor& sum, const Tensor& gradient) {
+  if (!sum.device().is_cpu()) {
+    sum.storage()->bump_version();
+    return cuda::add_items(sum.device(), {.walk = cuda::strided_walk(sum, gradient),
+                                          .is_double = sum.dtype() == DType::Float64,
+                                          .to = sum.device_ptr(),
+                                          .from = gradient.device_ptr()});
+  }
   T* to = sum.mutable_data<T>();
   const T* from = gradient.data<T>();
   const quanta::detail::StridedPair pair(sum.sizes(), sum.strides(), gradient.strides());
@@ -39,7 +47,16 @@ void add_elements(const Tensor& sum, const Tensor& gradient) {
 // x [outer, middle, inner] contiguous to [outer, inner], summed in double.
 template <typename T>
 Tensor sum_middle(const Tensor& x, std::int64_t outer, std::int64_t middle, std::int64_t inner) {
-  Tensor result = Tensor::empty({outer, inner}, x.dtype());
+  Tensor result = Tensor::empty({outer, inner}, x.dtype(), MemoryFormat::Contiguous, x.device());
+  if (!x.device().is_cpu()) {
+    cuda::sum_middle(x.device(), {.is_double = x.dtype() == DType::Float64,
+                                  .outer = outer,
+                                  .middle = middle,
+                                  .inner = inner,
+                                  .x = x.device_ptr(),
+                                  .sums = result.device_ptr()});
+    return result;
+  }
   const T* from = x.data<T>();
   T* to = result.mutable_data<T>();
   // Columns in blocks, so that one long row of sums is shared out as well.
