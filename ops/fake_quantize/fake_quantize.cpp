@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "quanta/ops/cpu/fake_quantize.h"
+#include "quanta/ops/detail/cuda_fake_quantize.h"
+#include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/runtime/autograd.h"
@@ -64,8 +66,8 @@ MemoryFormat infer_like(const Tensor& x, Results& out) {
   return format;
 }
 
-// What the forms with a straight-through gradient share. Derived has axis(x) and channels(in), the
-// parameters, whose values it checks; check(in) looks at all but values.
+// What the forms with a straight-through gradient share. Derived has axis(x), channels(in) and
+// channels_on_device(in), the parameters, whose values it checks; check(in) looks at all but values.
 template <typename Derived>
 struct StraightThrough : Op<Derived> {
   std::int64_t quant_min = 0;
@@ -89,6 +91,12 @@ struct StraightThrough : Op<Derived> {
                               keeps_mask ? static_cast<std::uint8_t*>(out[1].data_ptr()) : nullptr);
     return "simd";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::fake_quantize_tensor(in[0], self().axis_of(in[0]), self().channels_on_device(in), out[0],
+                               keeps_mask ? out[1] : Tensor());
+    return "fake_quantize_rows";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloating; }
 
   /// Scale and zero point get no gradient, as in torch.
   GradientUse gradient_use(std::uint64_t needed) const override {
@@ -105,13 +113,18 @@ struct StraightThrough : Op<Derived> {
     const Tensor real =
         cpu::in_real(context.grad())
             .contiguous(mask.dim() == 1 ? MemoryFormat::Contiguous : MemoryFormat::ChannelsLast);
-    const Tensor result = Tensor::empty(real.sizes(), real.dtype(), real.suggested_format());
-    detail::visit_floats(real.dtype(), [&](auto zero) {
-      using T = decltype(zero);
-      cpu::masked_gradient(static_cast<const T*>(real.data_ptr()),
-                           cpu::fake_quantize_rows(real, self().axis_of(real)),
-                           mask.data<std::uint8_t>(), static_cast<T*>(result.data_ptr()));
-    });
+    const Tensor result =
+        Tensor::empty(real.sizes(), real.dtype(), real.suggested_format(), real.device());
+    if (real.device().is_cpu()) {
+      detail::visit_floats(real.dtype(), [&](auto zero) {
+        using T = decltype(zero);
+        cpu::masked_gradient(static_cast<const T*>(real.data_ptr()),
+                             cpu::fake_quantize_rows(real, self().axis_of(real)),
+                             mask.data<std::uint8_t>(), static_cast<T*>(result.data_ptr()));
+      });
+    } else {
+      cuda::masked_gradient(real, self().axis_of(real), mask, result);
+    }
     std::vector<Tensor> results(context.input_count());
     results[0] = result.to(context.input_dtype(0));
     return results;
@@ -162,6 +175,12 @@ struct FakeQuantizePerTensor final : StraightThrough<FakeQuantizePerTensor> {
     }
     return cpu::fake_quantize_channels(floats_of(in[1]), floats_of(in[2]), quant_min, quant_max);
   }
+  cuda::FakeQuantizeChannelsOf channels_on_device(const Arguments& in) const {
+    if (in.size() == 1) {
+      return {static_cast<float>(*scale), static_cast<float>(*zero_point), quant_min, quant_max};
+    }
+    return {in[1], in[2], quant_min, quant_max};
+  }
   static std::span<const AttributeInfo> attribute_table() {
     using Self = FakeQuantizePerTensor;
     static constexpr std::array kTable{attribute<Self, &Self::scale>("scale"),
@@ -193,15 +212,16 @@ struct FakeQuantizePerChannel final : StraightThrough<FakeQuantizePerChannel> {
   }
   std::int64_t axis_of(const Tensor& x) const { return wrap_dim(axis, x.dim(), kName, "axis"); }
   FakeQuantizeChannels channels(const Arguments& in) const {
-    const bool is_float = in[2].is_floating_point();
-    if (!is_float) {
-      for (const std::int64_t one : in[2].to(DType::Int64).to_int64_vector()) {
-        check_zero_point(kName, one, quant_min, quant_max);
-      }
-    }
+    check_zero_points(in[2]);
     FakeQuantizeChannels channels =
         cpu::fake_quantize_channels(floats_of(in[1]), floats_of(in[2]), quant_min, quant_max);
-    channels.float_zero_point = is_float;
+    channels.float_zero_point = in[2].is_floating_point();
+    return channels;
+  }
+  cuda::FakeQuantizeChannelsOf channels_on_device(const Arguments& in) const {
+    check_zero_points(in[2]);
+    cuda::FakeQuantizeChannelsOf channels(in[1], in[2], quant_min, quant_max);
+    channels.qparams.float_zero_point = in[2].is_floating_point();
     return channels;
   }
   static std::span<const AttributeInfo> attribute_table() {
@@ -211,6 +231,15 @@ struct FakeQuantizePerChannel final : StraightThrough<FakeQuantizePerChannel> {
                                        attribute<Self, &Self::quant_max>("quant_max"),
                                        attribute<Self, &Self::keeps_mask>("keeps_mask")};
     return kTable;
+  }
+
+ private:
+  // Those of a device are copied to the host for it.
+  void check_zero_points(const Tensor& zero_points) const {
+    if (zero_points.is_floating_point()) return;
+    for (const std::int64_t one : zero_points.to(DType::Int64).to_int64_vector()) {
+      check_zero_point(kName, one, quant_min, quant_max);
+    }
   }
 };
 
@@ -251,15 +280,23 @@ struct Learnable : Op<Derived> {
                               channels(Direction::Forward, in[0], in[1], in[2]), out[0], nullptr);
     return "simd";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::fake_quantize_tensor(in[0], self().axis_of(in[0]),
+                               {in[1], in[2], quant_min, quant_max, cuda::ZeroPointUse::Learned},
+                               out[0], Tensor());
+    return "fake_quantize_rows";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloating; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b111); }
   std::vector<Tensor> gradient(const BackwardContext& context) const override {
     const Tensor x = cpu::in_real(context.input(0));
-    const FakeQuantizeChannels parameters =
-        channels(Direction::Backward, x, context.input(1), context.input(2));
     const MemoryFormat format = x.suggested_format();
     const Tensor dense = x.contiguous(format);
     const Tensor grad = cpu::in_real(context.grad()).contiguous(format);
-    const Tensor x_grad = Tensor::empty(dense.sizes(), dense.dtype(), format);
+    const Tensor x_grad = Tensor::empty(dense.sizes(), dense.dtype(), format, dense.device());
+    if (!dense.device().is_cpu()) return gradient_on_device(context, dense, grad, x_grad);
+    const FakeQuantizeChannels parameters =
+        channels(Direction::Backward, x, context.input(1), context.input(2));
     std::vector<double> scale_grad(parameters.scale.size());
     std::vector<double> zero_point_grad(parameters.scale.size());
     detail::visit_floats(dense.dtype(), [&](auto zero) {
@@ -276,11 +313,33 @@ struct Learnable : Op<Derived> {
   }
 
  private:
+  // Of the backward, per tensor, torch has another zero point than of the forward.
+  bool is_shifted(Direction direction, const Tensor& x) const {
+    return direction == Direction::Backward && self().axis_of(x) == kAllChannels;
+  }
+  std::vector<Tensor> gradient_on_device(const BackwardContext& context, const Tensor& x,
+                                         const Tensor& grad, const Tensor& x_grad) const {
+    const cuda::FakeQuantizeChannelsOf parameters(
+        context.input(1), context.input(2), quant_min, quant_max,
+        is_shifted(Direction::Backward, x) ? cuda::ZeroPointUse::LearnedBackward
+                                           : cuda::ZeroPointUse::Learned);
+    const auto sums = [&] {
+      return Tensor::empty({parameters.count}, DType::Float64, MemoryFormat::Contiguous,
+                           x.device());
+    };
+    const Tensor scale_grad = sums();
+    const Tensor zero_point_grad = sums();
+    cuda::learned_gradients(x, grad, self().axis_of(x), parameters, grad_factor, x_grad, scale_grad,
+                            zero_point_grad);
+    return {x_grad.to(context.input_dtype(0)),
+            scale_grad.to(context.input_dtype(1)).reshape(context.input_sizes(1)),
+            zero_point_grad.to(context.input_dtype(2)).reshape(context.input_sizes(2))};
+  }
   FakeQuantizeChannels channels(Direction direction, const Tensor& x, const Tensor& scale,
                                 const Tensor& zero_point) const {
     const auto min = static_cast<float>(quant_min);
     const auto max = static_cast<float>(quant_max);
-    const bool shifted = direction == Direction::Backward && self().axis_of(x) == kAllChannels;
+    const bool shifted = is_shifted(direction, x);
     std::vector<float> zero_points = floats_of(zero_point);
     for (float& one : zero_points) {
       one = shifted ? math::learned_zero_point_backward(one, min, max)
