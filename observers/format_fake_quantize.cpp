@@ -72,21 +72,16 @@ struct ScaledFloat final : detail::AmaxOperation<ScaledFloat> {
     detail::check_quantizable(kName, in[0]);
     infer_like(in[0], out);
   }
-  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+  std::string_view calculate(const Arguments& in, std::span<const Tensor> out) const {
     const auto seen = static_cast<float>(in[1].item());
     const math::FloatFormat format =
         *detail::element_format(NumBits::floating(exponent_bits, mantissa_bits));
     const float scale = format.max() / (seen <= math::kSmallestAmax ? 1.0F : seen);
-    const float unscale = 1.0F / scale;
-    const Tensor values = detail::dense_float(in[0]);
-    const bool is_direct = out[0].dtype() == DType::Float32;
-    const Tensor y = is_direct
-                         ? out[0]
-                         : Tensor::empty(values.sizes(), DType::Float32, values.suggested_format());
-    cpu::round_to_format(values.data<float>(), {.sizes = {values.numel()}, .strides = {0}},
-                         {format, cpu::FloatScaling::Multiply}, &scale, &unscale,
-                         static_cast<float*>(y.data_ptr()));
-    if (!is_direct) copy_result(y.to(out[0].dtype()), out[0]);
+    detail::map_amax({.step = detail::AmaxStep::Round,
+                      .format = format,
+                      .scale = scale,
+                      .unscale = 1.0F / scale},
+                     in[0], Tensor(), out[0]);
     return "simd";
   }
   static std::span<const AttributeInfo> attribute_table() {

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "quanta/runtime/float_format.h"
+#include "quanta/runtime/half.h"
 #include "quanta/runtime/host_device.h"
 #include "quanta/runtime/quant_math.h"
 
@@ -32,19 +33,19 @@ QUANTA_HOST_DEVICE inline AmaxGrid amax_grid(std::int64_t num_bits, bool is_unsi
 
 /// Codes for one unit of x; 0 where amax counts as 0.
 template <typename T>
-T amax_scale(T amax, float max_code) {
+QUANTA_HOST_DEVICE inline T amax_scale(T amax, float max_code) {
   return amax <= static_cast<T>(kSmallestAmax) ? T{0} : static_cast<T>(max_code) / amax;
 }
 
 /// What codes are divided by.
 template <typename T>
-T amax_divisor(T amax, T scale) {
+QUANTA_HOST_DEVICE inline T amax_divisor(T amax, T scale) {
   return amax <= static_cast<T>(kSmallestAmax) ? T{1} : scale;
 }
 
 /// clamp(round_half_even(x * scale), min, max); NaN stays.
 template <typename T>
-T amax_code(T x, T scale, const AmaxGrid& grid) {
+QUANTA_HOST_DEVICE inline T amax_code(T x, T scale, const AmaxGrid& grid) {
   const T code = round_half_even(x * scale);
   const T at_least = code < static_cast<T>(grid.min) ? static_cast<T>(grid.min) : code;
   return static_cast<T>(grid.max) < at_least ? static_cast<T>(grid.max) : at_least;
@@ -52,22 +53,36 @@ T amax_code(T x, T scale, const AmaxGrid& grid) {
 
 /// Quantize and dequantize in one.
 template <typename T>
-T fake_tensor_quant(T x, T amax, const AmaxGrid& grid) {
+QUANTA_HOST_DEVICE inline T fake_tensor_quant(T x, T amax, const AmaxGrid& grid) {
   const T scale = amax_scale(amax, grid.max);
   return amax_code(x, scale, grid) / amax_divisor(amax, scale);
 }
 
+/// amax_code where every step is rounded to bfloat16, as `scale` and the grid have been.
+QUANTA_HOST_DEVICE inline float amax_code_bfloat16(float x, float scale, const AmaxGrid& grid) {
+  return amax_code(bfloat16_to_float(float_to_bfloat16(x * scale)), 1.0F, grid);
+}
+
+/// The gradient that passes: that of elements up to amax.
+QUANTA_HOST_DEVICE inline float amax_gradient(float x, float grad, float amax) {
+  return fabsf(x) <= amax ? grad : 0.0F;
+}
+
+// The formats are copied within functions: device code cannot refer to the host's constants.
+
 /// x as a multiple of amax / 448 in E4M3.
 QUANTA_HOST_DEVICE inline float scaled_e4m3(float x, float amax) {
+  constexpr FloatFormat kFormat = kE4M3FN;
   const float scale = 448.0F / (amax <= kSmallestAmax ? 1.0F : amax);
-  return round_to_format(x * scale, kE4M3FN) * (1.0F / scale);
+  return round_to_format(x * scale, kFormat) * (1.0F / scale);
 }
 
 /// x as a multiple of `scale` in E2M1: 0 for a scale of 0; one that is not finite counts as 1.
 QUANTA_HOST_DEVICE inline float static_fp4(float x, float scale) {
+  constexpr FloatFormat kFormat = kE2M1;
   if (scale == 0.0F) return 0.0F;
   const float divisor = std::isfinite(scale) ? scale : 1.0F;
-  return round_to_format(x / divisor, kE2M1, Overflow::Saturate, NanRule::Saturate) * divisor;
+  return round_to_format(x / divisor, kFormat, Overflow::Saturate, NanRule::Saturate) * divisor;
 }
 
 /// The step size and the shift of an affine grid over [min, max].

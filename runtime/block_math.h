@@ -68,8 +68,9 @@ QUANTA_HOST_DEVICE inline BlockScale block_scale(float amax, const BlockFormat& 
 
 /// To nearest and saturating. Ties go to the even mantissa, in E3M0 away from zero.
 QUANTA_HOST_DEVICE inline float round_block_element(float x, const FloatFormat& format) {
+  constexpr FloatFormat kTiesAway = kE3M0;  // device code cannot refer to the host's constants
   // E3M0's smallest number is a normal one: half of it is the only tie that would go to zero.
-  if (format == kE3M0 && std::fabs(x) == 0.125F) return std::copysign(0.25F, x);
+  if (format == kTiesAway && std::fabs(x) == 0.125F) return std::copysign(0.25F, x);
   return round_to_format(x, format, Overflow::Saturate, NanRule::Saturate);
 }
 

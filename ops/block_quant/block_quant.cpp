@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "quanta/ops/block_quant/cpu_kernels.h"
+#include "quanta/ops/block_quant/cuda_kernels.h"
 #include "quanta/ops/detail/amax.h"
 #include "quanta/ops/detail/element_format.h"
 #include "quanta/ops/detail/families.h"
-#include "quanta/ops/reduce.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
 
@@ -49,20 +49,47 @@ struct DynamicBlockQuant final : detail::AmaxOperation<DynamicBlockQuant> {
     out.add(scale_sizes, DType::Float32);
   }
 
-  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+  std::string_view calculate(const Arguments& in, std::span<const Tensor> out) const {
     math::BlockFormat format = this->format();
     if (in[1].defined() && format.kind == math::BlockScaleKind::Plain) {
       format.kind = math::BlockScaleKind::TwoLevel;
-      format.global_amax = static_cast<float>(largest(in[1]).item());
+      format.global_amax = largest(in[1]);
     }
     const Tensor rows = in[0].to(DType::Float32);
     const bool is_direct = out[0].dtype() == DType::Float32;
-    const Tensor values = is_direct ? out[0] : Tensor::empty(rows.sizes());
+    const Tensor values = is_direct ? out[0]
+                                    : Tensor::empty(rows.sizes(), DType::Float32,
+                                                    MemoryFormat::Contiguous, rows.device());
+    rows.device().is_cpu() ? quantize_on_cpu(format, rows, values, out[1])
+                           : quantize_on_cuda(format, rows, values, out[1]);
+    if (!is_direct) copy_result(values.to(out[0].dtype()), out[0]);
+    return "simd";
+  }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    calculate(in, out);
+    return "quantize_blocks";
+  }
+
+  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
+    if (rule() == GradientRule::PassThrough || !context.has_input(1)) return {context.grad(), {}};
+    const Tensor amax = Tensor::scalar(static_cast<double>(largest(context.input(1))));
+    const Tensor& grad = context.grad();
+    return {detail::gradient_within_amax(grad, context.input(0), amax.to(grad.device())), {}};
+  }
+
+  static std::span<const AttributeInfo> attribute_table();
+
+ private:
+  static float largest(const Tensor& amax) {
+    return detail::largest_of(detail::amax_values(kName, amax));
+  }
+  void quantize_on_cpu(const math::BlockFormat& format, const Tensor& rows, const Tensor& values,
+                       const Tensor& scales) const {
     const std::int64_t length = rows.size(-1);
     const std::int64_t block_count = blocks(length);
     const auto* src = static_cast<const float*>(rows.data_ptr());
     auto* dst = static_cast<float*>(values.data_ptr());
-    auto* unscales = static_cast<float*>(out[1].data_ptr());
+    auto* unscales = static_cast<float*>(scales.data_ptr());
     parallel_for(rows.numel() / length, std::max<std::int64_t>(1, cpu::kElementGrain / length),
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t row = begin; row < end; ++row) {
@@ -70,21 +97,20 @@ struct DynamicBlockQuant final : detail::AmaxOperation<DynamicBlockQuant> {
                                             dst + row * length, unscales + row * block_count);
                    }
                  });
-    if (!is_direct) copy_result(values.to(out[0].dtype()), out[0]);
-    return "simd";
   }
-
-  std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
-    if (rule() == GradientRule::PassThrough || !context.has_input(1)) return {context.grad(), {}};
-    return {
-        detail::gradient_within_amax(context.grad(), context.input(0), largest(context.input(1))),
-        {}};
+  void quantize_on_cuda(const math::BlockFormat& format, const Tensor& rows, const Tensor& values,
+                        const Tensor& scales) const {
+    const std::int64_t length = rows.size(-1);
+    cuda::quantize_blocks(rows.device(),
+                          {.format = format,
+                           .count = rows.numel() / length * blocks(length),
+                           .length = length,
+                           .block = options.block_size,
+                           .blocks = blocks(length),
+                           .src = reinterpret_cast<const float*>(rows.device_ptr()),
+                           .dst = reinterpret_cast<float*>(values.device_ptr()),
+                           .unscales = reinterpret_cast<float*>(scales.device_ptr())});
   }
-
-  static std::span<const AttributeInfo> attribute_table();
-
- private:
-  static Tensor largest(const Tensor& amax) { return max(detail::amax_values(kName, amax)); }
   std::int64_t blocks(std::int64_t length) const {
     return length / options.block_size + (length % options.block_size == 0 ? 0 : 1);
   }

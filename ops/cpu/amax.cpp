@@ -185,7 +185,7 @@ void amax_mask(const float* src, const float* grad, const AmaxRun& run, float* d
   }
 #endif
   for (; i < run.count; ++i) {
-    dst[i] = std::fabs(src[i]) <= run.amax[i * run.step] ? grad[i] : 0.0F;
+    dst[i] = math::amax_gradient(src[i], grad[i], run.amax[i * run.step]);
   }
 }
 

@@ -10,8 +10,10 @@
 
 #include "quanta/ops/cpu/amax.h"
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/tensor_quant.h"
 #include "quanta/runtime/autograd.h"
+#include "quanta/runtime/detail/amax_function.h"
 #include "quanta/runtime/operation.h"
 #include "quanta/runtime/tensor.h"
 
@@ -32,7 +34,8 @@ void check_quantizable(std::string_view op, const Tensor& x);
 /// Throws ArgumentError unless `amax` is a floating tensor that broadcasts to `sizes`.
 void check_amax(std::string_view op, const Dims& sizes, const Tensor& amax);
 
-/// `amax` as contiguous Float32. Throws ArgumentError when an element is negative.
+/// `amax` as contiguous Float32. Throws ArgumentError when an element is negative; a device finds
+/// that out itself and is waited for.
 Tensor amax_values(std::string_view op, const Tensor& amax);
 
 /// `x` as dense Float32, without its place on the tape.
@@ -65,21 +68,15 @@ void for_each_amax_run(const Tensor& x, const Tensor& values, Run&& run) {
   });
 }
 
-/// kernel(src, cpu::AmaxRun, dst) over the elements of `x`, a floating tensor, into those of `out`,
-/// a dense one of x's sizes and suggested format. `values` as above.
-template <typename Kernel>
-void map_amax_runs(const Tensor& x, const Tensor& values, const Tensor& out, Kernel&& kernel) {
-  const Tensor seen = dense_float(x);
-  const bool is_direct = out.dtype() == DType::Float32;
-  const Tensor y =
-      is_direct ? out : Tensor::empty(x.sizes(), DType::Float32, seen.suggested_format());
-  const auto* src = static_cast<const float*>(seen.data_ptr());
-  auto* dst = static_cast<float*>(y.data_ptr());
-  for_each_amax_run(seen, values, [&](std::int64_t offset, const cpu::AmaxRun& run) {
-    kernel(src + offset, run, dst + offset);
-  });
-  if (!is_direct) copy_result(y.to(out.dtype()), out);
-}
+/// out = function(x, amax) of every element, in float32: `x` is floating, `out` dense, of x's sizes
+/// and suggested format. `values` as above, undefined where the function needs no amax.
+void map_amax(const AmaxFunction& function, const Tensor& x, const Tensor& values,
+              const Tensor& out);
+
+/// The smallest and the largest of Float32 values without gaps, at least one; NaN if there is one.
+/// Those of a device are waited for.
+float smallest_of(const Tensor& values);
+float largest_of(const Tensor& values);
 
 /// The gradient where |seen| <= amax, else 0; `amax` as amax_values gives it.
 Tensor gradient_within_amax(const Tensor& gradient, const Tensor& seen, const Tensor& amax);
@@ -94,16 +91,31 @@ void add_bias(const Tensor& y, const Tensor& bias, const Tensor& out);
 template <typename Write>
 void with_bias(const Tensor& seen, const Tensor& bias, const Tensor& out, Write&& write) {
   if (!bias.defined()) return write(out);
-  const Tensor y = Tensor::empty(seen.sizes(), DType::Float32, seen.suggested_format());
+  const Tensor y =
+      Tensor::empty(seen.sizes(), DType::Float32, seen.suggested_format(), seen.device());
   write(y);
   add_bias(y, bias, out);
 }
+
+/// An operation whose calculate(in, out) is made of what runs on either device; it gives the name of
+/// the CPU's kernel.
+template <typename Derived>
+struct OnBothDevices : Op<Derived> {
+  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    return static_cast<const Derived&>(*this).calculate(in, out);
+  }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    static_cast<const Derived&>(*this).calculate(in, out);
+    return "map_by_amax";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloating; }
+};
 
 /// What the operations that are described by amax share: how results look and what the gradient is.
 /// Arguments are x, amax (may be left out where the operation says so) and, if the operation has
 /// one, a bias. Derived has rule().
 template <typename Derived>
-struct AmaxOperation : Op<Derived> {
+struct AmaxOperation : OnBothDevices<Derived> {
   /// amax and bias get no gradient, and one that asks for it is refused.
   GradientUse gradient_use(std::uint64_t needed) const override {
     if ((needed & ~std::uint64_t{1}) != 0) return {};

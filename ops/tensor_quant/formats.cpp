@@ -11,7 +11,6 @@
 #include "quanta/ops/detail/amax.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/floating.h"
-#include "quanta/ops/reduce.h"
 #include "quanta/ops/tensor_quant.h"
 #include "quanta/runtime/amax_math.h"
 #include "quanta/runtime/check.h"
@@ -22,15 +21,18 @@ namespace {
 using autograd::BackwardContext;
 using detail::amax_values;
 using detail::AmaxOperation;
+using detail::AmaxStep;
 using detail::check_amax;
 using detail::check_quantizable;
-using detail::map_amax_runs;
+using detail::map_amax;
+using detail::OnBothDevices;
+
+// A Float32 number where `x` is.
+Tensor scalar_like(const Tensor& x, double value) { return Tensor::scalar(value).to(x.device()); }
 
 // Elements as multiples of scales.
 void write_fp4(const Tensor& x, const Tensor& scales, const Tensor& out) {
-  map_amax_runs(x, scales, out, [](const float* src, const cpu::AmaxRun& run, float* dst) {
-    cpu::static_fp4_run(src, run, dst);
-  });
+  map_amax({.step = AmaxStep::StaticFp4}, x, scales, out);
 }
 
 // Arguments: x, low, high.
@@ -137,14 +139,12 @@ struct ScaledE4M3 final : AmaxOperation<ScaledE4M3> {
     if (in[1].defined()) check_amax(kName, in[0].sizes(), in[1]);
     infer_like(in[0], out);
   }
-  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+  std::string_view calculate(const Arguments& in, std::span<const Tensor> out) const {
     // Without amax numbers stay as they are: 448 / 448.
-    const Tensor values = in[1].defined() ? amax_values(kName, in[1]) : Tensor::scalar(448.0);
+    const Tensor values = in[1].defined() ? amax_values(kName, in[1]) : scalar_like(in[0], 448.0);
     const Tensor seen = detail::without_bias(in[0], in[2]);
     detail::with_bias(seen, in[2], out[0], [&](const Tensor& y) {
-      map_amax_runs(seen, values, y, [](const float* src, const cpu::AmaxRun& run, float* dst) {
-        cpu::scaled_e4m3_run(src, run, dst);
-      });
+      map_amax({.step = AmaxStep::ScaledE4M3}, seen, values, y);
     });
     return "simd";
   }
@@ -157,7 +157,7 @@ struct ScaledE4M3 final : AmaxOperation<ScaledE4M3> {
   }
 };
 
-struct Fp4Cast final : Op<Fp4Cast> {
+struct Fp4Cast final : OnBothDevices<Fp4Cast> {
   static constexpr std::string_view kName = "fp4_cast_ste";
   static constexpr ArgumentCount kArguments{1};
 
@@ -167,13 +167,14 @@ struct Fp4Cast final : Op<Fp4Cast> {
     out.arrange(0, format);
     out.add(in[0].sizes(), in[0].dtype(), format);
   }
-  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
-    write_fp4(in[0], Tensor::scalar(1.0), out[0]);
+  std::string_view calculate(const Arguments& in, std::span<const Tensor> out) const {
+    write_fp4(in[0], scalar_like(in[0], 1.0), out[0]);
     return "simd";
   }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(1); }
   std::vector<Tensor> gradient(const BackwardContext& context) const override {
-    return {detail::gradient_within_amax(context.grad(), context.input(0), Tensor::scalar(6.0))};
+    const Tensor& grad = context.grad();
+    return {detail::gradient_within_amax(grad, context.input(0), scalar_like(grad, 6.0))};
   }
 };
 
@@ -193,7 +194,7 @@ struct StaticFp4 final : AmaxOperation<StaticFp4> {
     check_amax(kName, in[0].sizes(), in[1]);
     infer_like(in[0], out);
   }
-  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+  std::string_view calculate(const Arguments& in, std::span<const Tensor> out) const {
     const Tensor scales = compute_fp4_scales(amax_values(kName, in[1]), in[2], scale);
     write_fp4(in[0], scales.contiguous(), out[0]);
     return "simd";
@@ -242,12 +243,14 @@ Tensor compute_fp4_scales(const Tensor& amax, const Tensor& global_amax,
   check_amax(kOp, amax.sizes(), amax);
   autograd::require_no_grad(kOp, amax);
   const Tensor values = amax_values(kOp, amax);
-  const Tensor scales = div(values, Tensor::scalar(6.0));
+  const Tensor scales = div(values, scalar_like(values, 6.0));
   if (!options.quantize_block_scales || values.numel() == 0) return scales;
-  Tensor global = global_amax.defined() ? global_amax.detach().to(DType::Float32) : max(values);
+  Tensor global = global_amax.defined()
+                      ? global_amax.detach().to(DType::Float32)
+                      : scalar_like(values, static_cast<double>(detail::largest_of(values)));
   QUANTA_CHECK(global.numel() == 1, "{}: global_amax: expected one element, got {}", kOp,
                global.sizes());
-  global = div(mul(global, Tensor::scalar(448.0 / options.fp8_max)), Tensor::scalar(6.0));
+  global = div(mul(global, scalar_like(values, 448.0 / options.fp8_max)), scalar_like(values, 6.0));
   return scaled_e4m3(scales, global.reshape({}));
 }
 

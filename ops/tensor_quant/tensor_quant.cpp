@@ -11,7 +11,6 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/detail/amax.h"
 #include "quanta/ops/detail/families.h"
-#include "quanta/ops/reduce.h"
 #include "quanta/ops/tensor_quant/formats.h"
 #include "quanta/runtime/amax_math.h"
 #include "quanta/runtime/check.h"
@@ -22,11 +21,13 @@ namespace {
 
 using autograd::BackwardContext;
 using detail::amax_values;
+using detail::AmaxFunction;
 using detail::AmaxOperation;
+using detail::AmaxStep;
 using detail::check_amax;
 using detail::check_quantizable;
-using detail::dense_float;
-using detail::map_amax_runs;
+using detail::map_amax;
+using detail::OnBothDevices;
 
 math::AmaxGrid checked_grid(std::string_view op, const TensorQuantOptions& options) {
   const std::int64_t fewest = options.is_unsigned ? 1 : 2;
@@ -38,9 +39,9 @@ math::AmaxGrid checked_grid(std::string_view op, const TensorQuantOptions& optio
 
 void check_sign(std::string_view op, const Tensor& x, const TensorQuantOptions& options) {
   if (!options.is_unsigned || x.numel() == 0) return;
-  const double lowest = min(x.to(DType::Float32)).item();
-  QUANTA_CHECK(!(lowest < 0.0), "{}: x: expected no negative values for unsigned codes, got {}", op,
-               lowest);
+  const float lowest = detail::smallest_of(detail::dense_float(x));
+  QUANTA_CHECK(!(lowest < 0.0F), "{}: x: expected no negative values for unsigned codes, got {}",
+               op, lowest);
 }
 
 template <typename Op, auto... options>
@@ -51,41 +52,25 @@ constexpr std::array kCodeSettings{
 
 float bfloat16(float value) { return math::bfloat16_to_float(math::float_to_bfloat16(value)); }
 
-// Codes where every step is rounded to BFloat16.
-void bfloat16_codes(const Tensor& x, const Tensor& scale, const math::AmaxGrid& grid,
-                    const Tensor& out) {
-  const math::AmaxGrid bounds{bfloat16(grid.min), bfloat16(grid.max)};
-  map_amax_runs(x, scale, out, [&](const float* src, const cpu::AmaxRun& run, float* dst) {
-    for (std::int64_t i = 0; i < run.count; ++i) {
-      const float scaled = bfloat16(src[i] * run.amax[i * run.step]);
-      dst[i] = math::amax_code(scaled, 1.0F, bounds);
-    }
-  });
-}
-
 // The scale of each amax: what codes are multiplied with, or divided by.
 enum class ScaleUse : bool { Multiply, Divide };
 
 Tensor compute_scale(const Tensor& amax, const math::AmaxGrid& grid, ScaleUse use) {
-  Tensor scale = Tensor::empty(amax.sizes());
-  const auto* src = static_cast<const float*>(amax.data_ptr());
-  auto* dst = static_cast<float*>(scale.data_ptr());
-  for (std::int64_t i = 0; i < amax.numel(); ++i) {
-    const float each = math::amax_scale(src[i], grid.max);
-    dst[i] = use == ScaleUse::Multiply ? each : math::amax_divisor(src[i], each);
-  }
+  Tensor scale =
+      Tensor::empty(amax.sizes(), DType::Float32, MemoryFormat::Contiguous, amax.device());
+  const AmaxStep step = use == ScaleUse::Multiply ? AmaxStep::Scale : AmaxStep::Divisor;
+  map_amax({.step = step, .grid = grid}, amax, amax, scale);
   return scale;
 }
 
 void write_codes(const Tensor& x, const Tensor& amax, const math::AmaxGrid& grid,
                  const Tensor& out) {
-  if (x.dtype() == DType::BFloat16) {
-    const Tensor steps = compute_scale(amax, grid, ScaleUse::Multiply).to(DType::BFloat16);
-    return bfloat16_codes(x, steps.to(DType::Float32), grid, out);
+  if (x.dtype() != DType::BFloat16) {
+    return map_amax({.step = AmaxStep::Codes, .grid = grid}, x, amax, out);
   }
-  map_amax_runs(x, amax, out, [&](const float* src, const cpu::AmaxRun& run, float* dst) {
-    cpu::tensor_quant_run(src, run, grid, dst);
-  });
+  const Tensor steps = compute_scale(amax, grid, ScaleUse::Multiply).to(DType::BFloat16);
+  map_amax({.step = AmaxStep::CodesInBFloat16, .grid = {bfloat16(grid.min), bfloat16(grid.max)}}, x,
+           steps.to(DType::Float32), out);
 }
 
 // Results: codes, and what to divide them by.
@@ -104,14 +89,14 @@ struct TensorQuant final : AmaxOperation<TensorQuant> {
     infer_like(in[0], out);
     out.add(in[1].sizes(), in[0].dtype());
   }
-  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+  std::string_view calculate(const Arguments& in, std::span<const Tensor> out) const {
     const Tensor& x = in[0];
     const Tensor values = amax_values(kName, in[1]);
     const math::AmaxGrid grid = checked_grid(kName, options);
     const Tensor scale = compute_scale(values, grid, ScaleUse::Divide);
     if (x.dtype() == DType::Float16 && values.numel() > 0) {
-      const double largest = max(scale).item();
-      QUANTA_CHECK(!(largest > 65504.0),
+      const float largest = detail::largest_of(scale);
+      QUANTA_CHECK(!(largest > 65504.0F),
                    "tensor_quant: amax: expected scales within Float16 (at most 65504), got {}",
                    largest);
     }
@@ -139,12 +124,12 @@ struct LegacyFakeTensorQuant final : AmaxOperation<LegacyFakeTensorQuant> {
     checked_grid(kName, options);
     infer_like(in[0], out);
   }
-  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+  std::string_view calculate(const Arguments& in, std::span<const Tensor> out) const {
     const Tensor& x = in[0];
     const Tensor values = amax_values(kName, in[1]);
     const math::AmaxGrid grid = checked_grid(kName, options);
     check_sign(kName, x, options);
-    const Tensor codes = Tensor::empty(x.sizes(), x.dtype(), x.suggested_format());
+    const Tensor codes = Tensor::empty(x.sizes(), x.dtype(), x.suggested_format(), x.device());
     write_codes(x, values, grid, codes);
     const Tensor scale = compute_scale(values, grid, ScaleUse::Divide).to(x.dtype());
     const Tensor y = div(codes.to(DType::Float32), scale.to(DType::Float32));
@@ -174,16 +159,14 @@ struct FakeTensorQuant final : AmaxOperation<FakeTensorQuant> {
     detail::check_bias(kName, in[0], in[2]);
     infer_like(in[0], out);
   }
-  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+  std::string_view calculate(const Arguments& in, std::span<const Tensor> out) const {
     const Tensor& bias = in[2];
     const Tensor values = amax_values(kName, in[1]);
     const math::AmaxGrid grid = checked_grid(kName, codes);
     const Tensor seen = detail::without_bias(in[0], bias);
     check_sign(kName, seen, codes);
     detail::with_bias(seen, bias, out[0], [&](const Tensor& y) {
-      map_amax_runs(seen, values, y, [&](const float* src, const cpu::AmaxRun& run, float* dst) {
-        cpu::fake_tensor_quant_run(src, run, grid, dst);
-      });
+      map_amax({.step = AmaxStep::FakeTensorQuant, .grid = grid}, seen, values, y);
     });
     return "simd";
   }
@@ -198,30 +181,15 @@ struct FakeTensorQuant final : AmaxOperation<FakeTensorQuant> {
   }
 };
 
-// function(float) for each element of x, a dense floating tensor.
-template <typename Function>
-void map_elements(const Tensor& x, const Tensor& out, Function&& function) {
-  const Tensor seen = dense_float(x);
-  const bool is_direct = out.dtype() == DType::Float32;
-  const Tensor y =
-      is_direct ? out : Tensor::empty(x.sizes(), DType::Float32, seen.suggested_format());
-  const auto* src = static_cast<const float*>(seen.data_ptr());
-  auto* dst = static_cast<float*>(y.data_ptr());
-  cpu::parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) dst[i] = function(src[i]);
-  });
-  if (!is_direct) copy_result(y.to(out.dtype()), out);
-}
-
 // The gradient passes where low <= x <= high.
 Tensor gradient_within(const Tensor& gradient, const Tensor& x, float low, float high) {
-  const Tensor inside = Tensor::empty(x.sizes(), DType::Float32, x.suggested_format());
-  map_elements(x, inside, [&](float v) { return low <= v && v <= high ? 1.0F : 0.0F; });
+  const Tensor inside = Tensor::empty(x.sizes(), DType::Float32, x.suggested_format(), x.device());
+  map_amax({.step = AmaxStep::Inside, .grid = {low, high}}, x, Tensor(), inside);
   return mul(gradient.to(DType::Float32), inside).to(gradient.dtype());
 }
 
 // Arguments: x, min_range, max_range.
-struct FakeAffineTensorQuant final : Op<FakeAffineTensorQuant> {
+struct FakeAffineTensorQuant final : OnBothDevices<FakeAffineTensorQuant> {
   static constexpr std::string_view kName = "fake_affine_tensor_quant";
   static constexpr ArgumentCount kArguments{3};
   std::int64_t num_bits = 8;
@@ -238,14 +206,14 @@ struct FakeAffineTensorQuant final : Op<FakeAffineTensorQuant> {
     out.arrange(0, format);
     out.add(in[0].sizes(), in[0].dtype(), format);
   }
-  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+  std::string_view calculate(const Arguments& in, std::span<const Tensor> out) const {
     const auto low = static_cast<float>(in[1].item());
     const auto high = static_cast<float>(in[2].item());
     QUANTA_CHECK(std::isfinite(low) && std::isfinite(high) && low < high,
                  "{}: max_range: expected a finite number above min_range {}, got {}", kName, low,
                  high);
     const math::AffineRange range = math::affine_range(low, high, num_bits);
-    map_elements(in[0], out[0], [&](float v) { return math::fake_affine(v, range); });
+    map_amax({.step = AmaxStep::FakeAffine, .affine = range}, in[0], Tensor(), out[0]);
     return "scalar";
   }
   /// The ends of the range get no gradient, and one that asks for it is refused.
@@ -271,7 +239,7 @@ struct FakeAffineTensorQuant final : Op<FakeAffineTensorQuant> {
   }
 };
 
-struct IntCast final : Op<IntCast> {
+struct IntCast final : OnBothDevices<IntCast> {
   static constexpr std::string_view kName = "int_cast_ste";
   static constexpr ArgumentCount kArguments{1};
   TensorQuantOptions options;
@@ -285,9 +253,9 @@ struct IntCast final : Op<IntCast> {
     out.arrange(0, format);
     out.add(in[0].sizes(), in[0].dtype(), format);
   }
-  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+  std::string_view calculate(const Arguments& in, std::span<const Tensor> out) const {
     const math::AmaxGrid grid = checked_grid(kName, options);
-    map_elements(in[0], out[0], [&](float v) { return math::amax_code(v, 1.0F, grid); });
+    map_amax({.step = AmaxStep::IntCast, .grid = grid}, in[0], Tensor(), out[0]);
     return "scalar";
   }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(1); }
