@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "quanta/runtime/half.h"
 #include "quanta/runtime/quant_math.h"
 
 /// The scalar arithmetic of affine quantizers with an offset, as AIMET writes it: the offset is the
@@ -44,6 +45,20 @@ struct NativeStep {
   template <typename T>
   QUANTA_HOST_DEVICE T operator()(T x) const {
     return x;
+  }
+};
+
+/// These round to the dtypes of 16 bits.
+struct Float16Step {
+  template <typename T>
+  QUANTA_HOST_DEVICE T operator()(T x) const {
+    return static_cast<T>(float16_to_float(float_to_float16(static_cast<float>(x))));
+  }
+};
+struct BFloat16Step {
+  template <typename T>
+  QUANTA_HOST_DEVICE T operator()(T x) const {
+    return static_cast<T>(bfloat16_to_float(float_to_bfloat16(static_cast<float>(x))));
   }
 };
 
@@ -110,6 +125,22 @@ QUANTA_HOST_DEVICE inline AffineGradient<T> affine_quantize_dequantize_gradient(
   if (code >= limits.qmin && code <= limits.qmax) return {grad, grad * (rounded - steps), T{0}};
   const T end = clamp(rounded, offset + limits.qmin, offset + limits.qmax);
   return {T{0}, grad * end, grad * scale};
+}
+
+/// Where gradients of x grow.
+template <typename T>
+struct AffineSpike {
+  T border = T{0.5};  ///< distance from the nearest code, in steps, from which on they do
+  T multiplier = T{1};
+};
+
+/// The gradient of affine_quantize_dequantize for an x that lies near a tie, multiplied.
+template <typename T>
+QUANTA_HOST_DEVICE inline T affine_spike(T x_grad, T x, T scale, const AffineLimits<T>& limits,
+                                         const AffineSpike<T>& spike) {
+  const T steps = x / scale - limits.shift;
+  const T distance = affine_round(steps, limits.rounding) - steps;
+  return distance > spike.border || -distance > spike.border ? x_grad * spike.multiplier : x_grad;
 }
 
 }  // namespace quanta::math

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "quanta/ops/cpu/simd/simd.h"
-#include "quanta/runtime/half.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
@@ -235,20 +234,6 @@ Store row_store(const AffineRows& rows, const float* dst) {
   return store_for(static_cast<std::size_t>(rows.count() * rows.length()) * sizeof(float));
 }
 
-struct Float16Step {
-  template <typename T>
-  T operator()(T x) const {
-    return static_cast<T>(math::float16_to_float(math::float_to_float16(static_cast<float>(x))));
-  }
-};
-
-struct BFloat16Step {
-  template <typename T>
-  T operator()(T x) const {
-    return static_cast<T>(math::bfloat16_to_float(math::float_to_bfloat16(static_cast<float>(x))));
-  }
-};
-
 // element(index, parameter) for all elements of the rows begin..end.
 template <typename Element>
 void for_each_element(const AffineRows& rows, std::int64_t begin, std::int64_t end,
@@ -269,16 +254,7 @@ void scalar_forward(AffineOp op, const T* src, const AffineRows& rows, const T* 
                     const T* offset, const math::AffineLimits<T>& limits, Step step, T* dst) {
   parallel_rows(rows, [&](std::int64_t begin, std::int64_t end) {
     for_each_element(rows, begin, end, [&](std::int64_t i, std::int64_t p) {
-      switch (op) {
-        case AffineOp::Quantize:
-          dst[i] = math::affine_quantize(src[i], scale[p], offset[p], limits, step);
-          return;
-        case AffineOp::Dequantize:
-          dst[i] = math::affine_dequantize(src[i], scale[p], offset[p], step);
-          return;
-        case AffineOp::QuantizeDequantize:
-          dst[i] = math::affine_quantize_dequantize(src[i], scale[p], offset[p], limits, step);
-      }
+      dst[i] = math::affine_value(op, src[i], scale[p], offset[p], limits, step);
     });
   });
 }
@@ -303,20 +279,6 @@ void vector_forward(AffineOp op, const float* src, const AffineRows& rows, const
   });
 }
 
-template <typename T>
-math::AffineGradient<T> gradient_of(AffineOp op, T x, T scale, T offset,
-                                    const math::AffineLimits<T>& limits, T grad) {
-  switch (op) {
-    case AffineOp::Quantize:
-      return math::affine_quantize_gradient(x, scale, offset, limits, grad);
-    case AffineOp::Dequantize:
-      return math::affine_dequantize_gradient(x, scale, offset, grad);
-    case AffineOp::QuantizeDequantize:
-      break;
-  }
-  return math::affine_quantize_dequantize_gradient(x, scale, offset, limits, grad);
-}
-
 // The rows begin..end of affine_backward, element by element.
 template <typename T>
 void backward_rows(AffineOp op, const T* src, const T* grad, const AffineRows& rows,
@@ -324,7 +286,7 @@ void backward_rows(AffineOp op, const T* src, const T* grad, const AffineRows& r
                    const math::AffineLimits<T>& limits, T* x_grad, double* scale_sums,
                    double* offset_sums) {
   for_each_element(rows, begin, end, [&](std::int64_t i, std::int64_t p) {
-    const auto one = gradient_of(op, src[i], scale[p], offset[p], limits, grad[i]);
+    const auto one = math::affine_gradient(op, src[i], scale[p], offset[p], limits, grad[i]);
     x_grad[i] = one.x;
     scale_sums[p] += static_cast<double>(one.scale);
     offset_sums[p] += static_cast<double>(one.offset);
@@ -360,10 +322,10 @@ void affine_forward(AffineOp op, const float* src, const AffineLayout& layout, c
                     float* dst) {
   const AffineRows rows(layout);
   if (step == AffineStep::Float16) {
-    return scalar_forward(op, src, rows, scale, offset, limits, Float16Step(), dst);
+    return scalar_forward(op, src, rows, scale, offset, limits, math::Float16Step(), dst);
   }
   if (step == AffineStep::BFloat16) {
-    return scalar_forward(op, src, rows, scale, offset, limits, BFloat16Step(), dst);
+    return scalar_forward(op, src, rows, scale, offset, limits, math::BFloat16Step(), dst);
   }
   // Vectors take neighbouring parameters, or one.
   if (limits.rounding != AffineRounding::HalfEven || rows.step() > 1) {
@@ -379,19 +341,20 @@ void affine_forward(AffineOp op, const double* src, const AffineLayout& layout, 
   scalar_forward(op, src, AffineRows(layout), scale, offset, limits, math::NativeStep(), dst);
 }
 
+std::int64_t gradient_parts(const AffineRows& rows, std::int64_t parameters) {
+  constexpr std::int64_t kMostSums = std::int64_t{1} << 20;
+  constexpr std::int64_t kMostParts = 64;
+  return std::clamp<std::int64_t>(kMostSums / std::max<std::int64_t>(parameters, 1), 1,
+                                  std::clamp<std::int64_t>(rows.count(), 1, kMostParts));
+}
+
 template <typename T>
 void affine_backward(AffineOp op, const T* src, const T* grad, const AffineLayout& layout,
                      const T* scale, const T* offset, const math::AffineLimits<T>& limits,
                      T* x_grad, double* scale_grad, double* offset_grad) {
   const AffineRows rows(layout);
   const auto parameters = static_cast<std::size_t>(layout.parameters);
-  // Parts are fixed, so that sums come out the same with any number of threads; each has sums of
-  // its own for all parameters.
-  constexpr std::int64_t kMostSums = std::int64_t{1} << 20;
-  constexpr std::int64_t kMostParts = 64;
-  const std::int64_t parts =
-      std::clamp<std::int64_t>(kMostSums / std::max<std::int64_t>(layout.parameters, 1), 1,
-                               std::clamp<std::int64_t>(rows.count(), 1, kMostParts));
+  const std::int64_t parts = gradient_parts(rows, layout.parameters);
   std::vector<double> sums(2 * parameters * static_cast<std::size_t>(parts));
   parallel_for(parts, 1, [&](std::int64_t first_part, std::int64_t end_part) {
     for (std::int64_t part = first_part; part < end_part; ++part) {
@@ -400,8 +363,7 @@ void affine_backward(AffineOp op, const T* src, const T* grad, const AffineLayou
       const std::int64_t begin = rows.count() * part / parts;
       const std::int64_t end = rows.count() * (part + 1) / parts;
       if constexpr (std::is_same_v<T, float>) {
-        if (op == AffineOp::QuantizeDequantize && rows.step() == 0 &&
-            limits.rounding == AffineRounding::HalfEven) {
+        if (sums_in_lanes(op, true, rows, limits.rounding)) {
           backward_rows_in_vectors(src, grad, rows, begin, end, scale, offset, limits, x_grad,
                                    of_scale, of_offset);
           continue;

@@ -6,12 +6,11 @@
 
 #include "quanta/ops/cpu/affine_rows.h"
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/quantize_affine/affine_op.h"
 #include "quanta/runtime/affine_math.h"
 #include "quanta/runtime/dims.h"
 
 namespace quanta::cpu {
-
-enum class AffineOp : std::uint8_t { Quantize, Dequantize, QuantizeDequantize };
 
 /// Sums of gradients, spread over as many lanes as the widest vector has: element i adds to lane
 /// i % kCount, so that every instruction set sums in the same order.
@@ -21,8 +20,17 @@ struct GradientLanes {
   double offset[kCount] = {};
 };
 
-/// How the results of single operations are rounded.
-enum class AffineStep : std::uint8_t { Native, Float16, BFloat16 };
+/// Sums of gradients are taken in so many parts of the rows, each with sums of its own for all
+/// parameters: fixed, so that they come out the same with any number of threads.
+std::int64_t gradient_parts(const AffineRows& rows, std::int64_t parameters);
+
+/// Whether a row's sums go over GradientLanes, which are then added to its part's one by one; else
+/// elements are added in order.
+inline bool sums_in_lanes(AffineOp op, bool is_float, const AffineRows& rows,
+                          AffineRounding rounding) {
+  return is_float && op == AffineOp::QuantizeDequantize && rows.step() == 0 &&
+         rounding == AffineRounding::HalfEven;
+}
 
 /// dst = the op for every element of `src`, with parameters scale[...] and offset[...]. T is float
 /// or double. Float with native steps and rounding to even runs in vectors and gives the numbers of

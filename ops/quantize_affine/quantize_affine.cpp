@@ -9,10 +9,13 @@
 
 #include "quanta/ops/cpu/fake_quantize.h"
 #include "quanta/ops/detail/affine_layout.h"
+#include "quanta/ops/detail/cuda_fake_quantize.h"
+#include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/fake_quantize.h"
 #include "quanta/ops/quantize_affine/cpu_kernels.h"
+#include "quanta/ops/quantize_affine/cuda.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/half.h"
@@ -32,8 +35,6 @@ namespace {
 
 using autograd::BackwardContext;
 using cpu::AffineLayout;
-using cpu::AffineOp;
-using cpu::AffineStep;
 
 double rounded_to(double value, DType dtype) {
   const auto single = static_cast<float>(value);
@@ -126,22 +127,25 @@ Tensor sums_as(const std::vector<double>& sums, const Tensor& like) {
   return result;
 }
 
+math::AffineSpike<double> spike_of(const AffineOptions& options) {
+  return {(1.0 - options.spike_epsilon) / 2.0, options.spike_multiplier};
+}
+
 // Multiplies the gradients of what lies near a tie.
 template <typename T>
 void spike(const AffineOptions& options, const T* src, const AffineLayout& layout, const T* scale,
            T* gradient) {
-  const auto shift = static_cast<T>(options.zero_point_shift);
-  const auto border = static_cast<T>((1.0 - options.spike_epsilon) / 2.0);
-  const auto multiplier = static_cast<T>(options.spike_multiplier);
+  const math::AffineSpike<double> exact = spike_of(options);
+  const math::AffineSpike<T> rule{static_cast<T>(exact.border), static_cast<T>(exact.multiplier)};
+  const math::AffineLimits<T> limits = limits_of<T>(options);
   const cpu::AffineRows rows(layout);
   rows.for_each_run(0, rows.count(), [&](std::int64_t first, std::int64_t count, std::int64_t at) {
     for (std::int64_t row = 0; row < count; ++row) {
       for (std::int64_t i = 0; i < rows.length(); ++i) {
         const std::int64_t element = (first + row) * rows.length() + i;
         const std::int64_t parameter = at + row * rows.run_stride() + i * rows.step();
-        const T steps = src[element] / scale[parameter] - shift;
-        const T rounded = math::affine_round(steps, options.rounding);
-        if (std::abs(rounded - steps) > border) gradient[element] *= multiplier;
+        gradient[element] =
+            math::affine_spike(gradient[element], src[element], scale[parameter], limits, rule);
       }
     }
   });
@@ -191,22 +195,14 @@ struct AffineOperation : Op<Derived> {
   }
 
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
-    const Precision precision(in[0].dtype(), options);
-    const Tensor x = precision.of(in[0]);
-    const Tensor scale = precision.of(in[1]);
-    const Tensor offset = precision.of(in[2]);
-    const bool is_direct = x.dtype() == out[0].dtype();
-    const MemoryFormat format = x.suggested_format();
-    const Tensor y = is_direct ? out[0] : Tensor::empty(x.sizes(), x.dtype(), format);
-    detail::visit_floats(x.dtype(), [&](auto zero) {
-      using T = decltype(zero);
-      cpu::affine_forward<T>(Derived::kKind, x.data<T>(), layout(x.sizes(), scale.sizes(), format),
-                             scale.data<T>(), offset.data<T>(), limits_of<T>(options),
-                             precision.step(), static_cast<T*>(y.data_ptr()));
-    });
-    if (!is_direct) copy_result(y.to(out[0].dtype()), out[0]);
+    calculate(in, out);
     return "simd";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    calculate(in, out);
+    return "apply_affine";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloating; }
 
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b111); }
   std::vector<Tensor> gradient(const BackwardContext& context) const override {
@@ -218,7 +214,22 @@ struct AffineOperation : Op<Derived> {
     const Tensor scales = precision.of(context.input(1)).contiguous();
     const Tensor offsets = precision.of(context.input(2)).contiguous();
     const AffineLayout parameters = layout(x.sizes(), scales.sizes(), format);
-    const Tensor x_grad = Tensor::empty(x.sizes(), x.dtype(), format);
+    const Tensor x_grad = Tensor::empty(x.sizes(), x.dtype(), format, x.device());
+    if (!x.device().is_cpu()) {
+      const Tensor scale_grad =
+          Tensor::empty(scales.sizes(), scales.dtype(), MemoryFormat::Contiguous, x.device());
+      const Tensor offset_grad =
+          Tensor::empty(scales.sizes(), scales.dtype(), MemoryFormat::Contiguous, x.device());
+      const cuda::AffineCall call = call_of(precision);
+      cuda::affine_backward(call, src, grad, parameters, scales, offsets,
+                            {x_grad, scale_grad, offset_grad});
+      if (spikes()) {
+        cuda::affine_spike(call, spike_of(options), src, parameters, scales, x_grad);
+      }
+      return {precision.back(x_grad, context.input_dtype(0)),
+              precision.back(scale_grad, context.input_dtype(1)),
+              precision.back(offset_grad, context.input_dtype(2))};
+    }
     std::vector<double> scale_grad(static_cast<std::size_t>(parameters.parameters));
     std::vector<double> offset_grad(scale_grad.size());
     detail::visit_floats(x.dtype(), [&](auto zero) {
@@ -227,7 +238,7 @@ struct AffineOperation : Op<Derived> {
       cpu::affine_backward<T>(Derived::kKind, src.data<T>(), grad.data<T>(), parameters,
                               scales.data<T>(), offsets.data<T>(), limits_of<T>(options), dst,
                               scale_grad.data(), offset_grad.data());
-      if (options.spike_multiplier != 1.0 && Derived::kKind == AffineOp::QuantizeDequantize) {
+      if (spikes()) {
         spike<T>(options, src.data<T>(), parameters, scales.data<T>(), dst);
       }
     });
@@ -236,7 +247,37 @@ struct AffineOperation : Op<Derived> {
             precision.back(sums_as(offset_grad, offsets), context.input_dtype(2))};
   }
 
+ protected:
+  // On either device.
+  void calculate(const Arguments& in, std::span<const Tensor> out) const {
+    const Precision precision(in[0].dtype(), options);
+    const Tensor x = precision.of(in[0]);
+    const Tensor scale = precision.of(in[1]);
+    const Tensor offset = precision.of(in[2]);
+    const bool is_direct = x.dtype() == out[0].dtype();
+    const MemoryFormat format = x.suggested_format();
+    const Tensor y = is_direct ? out[0] : Tensor::empty(x.sizes(), x.dtype(), format, x.device());
+    const AffineLayout parameters = layout(x.sizes(), scale.sizes(), format);
+    if (x.device().is_cpu()) {
+      detail::visit_floats(x.dtype(), [&](auto zero) {
+        using T = decltype(zero);
+        cpu::affine_forward<T>(Derived::kKind, x.data<T>(), parameters, scale.data<T>(),
+                               offset.data<T>(), limits_of<T>(options), precision.step(),
+                               static_cast<T*>(y.data_ptr()));
+      });
+    } else {
+      cuda::affine_forward(call_of(precision), x, parameters, scale, offset, y);
+    }
+    if (!is_direct) copy_result(y.to(out[0].dtype()), out[0]);
+  }
+
  private:
+  bool spikes() const {
+    return options.spike_multiplier != 1.0 && Derived::kKind == AffineOp::QuantizeDequantize;
+  }
+  cuda::AffineCall call_of(const Precision& precision) const {
+    return {Derived::kKind, precision.step(), limits_of<double>(options)};
+  }
   AffineLayout layout(const Dims& sizes, const Dims& shape, MemoryFormat format) const {
     return detail::affine_layout(Derived::kName, "scale", sizes, shape, options.block_size, format);
   }
@@ -291,7 +332,8 @@ std::optional<std::int64_t> channel_axis(const Tensor& x, const Tensor& scale) {
 
 bool is_whole(float value) { return value == std::trunc(value) && std::fabs(value) < 0x1p31F; }
 
-// Zero points as torch's fake quantization takes them, or nothing where it cannot.
+// Zero points as torch's fake quantization takes them, or nothing where it cannot. Offsets decide
+// about the arithmetic, so that those of a device are copied to the host.
 std::optional<Tensor> torch_zero_points(const Tensor& offset, const AffineOptions& options,
                                         bool in_range) {
   const std::vector<float> offsets = offset.detach().to_float_vector();
@@ -327,7 +369,7 @@ std::optional<Inverse> find_inverse(const Tensor& x, const Tensor& scale, const 
   if (!axis.has_value()) return std::nullopt;
   const std::optional<Tensor> zero_points = torch_zero_points(offset, options, *axis >= 0);
   if (!zero_points.has_value()) return std::nullopt;
-  return Inverse{*axis, scale.detach().reshape({scale.numel()}), *zero_points};
+  return Inverse{*axis, scale.detach().reshape({scale.numel()}), zero_points->to(x.device())};
 }
 
 void require_automatic(std::string_view op, const AffineOptions& options, const Tensor& scale) {
@@ -345,11 +387,8 @@ struct QuantizeDequantizeAffine final : AffineOperation<QuantizeDequantizeAffine
   explicit QuantizeDequantizeAffine(AffineOptions given) { options = std::move(given); }
 
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
-    const std::optional<Inverse> inverse = find_inverse(in[0], in[1], in[2], options);
-    if (!inverse) {
-      require_automatic(kName, options, in[1]);
-      return AffineOperation::cpu(in, out);
-    }
+    const std::optional<Inverse> inverse = inverse_of(in);
+    if (!inverse) return AffineOperation::cpu(in, out);
     cpu::fake_quantize_tensor(in[0], inverse->axis,
                               cpu::fake_quantize_channels(inverse->scales.to_float_vector(),
                                                           inverse->zero_points.to_float_vector(),
@@ -357,10 +396,26 @@ struct QuantizeDequantizeAffine final : AffineOperation<QuantizeDequantizeAffine
                               out[0], nullptr);
     return "simd";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const std::optional<Inverse> inverse = inverse_of(in);
+    if (!inverse) return AffineOperation::cuda(in, out);
+    cuda::fake_quantize_tensor(in[0], inverse->axis,
+                               {inverse->scales, inverse->zero_points, options.qmin, options.qmax},
+                               out[0], Tensor());
+    return "fake_quantize_rows";
+  }
   /// By division where scale or offset ask for a gradient, else as fake quantization has it.
   std::shared_ptr<const Operation> for_gradient(std::uint64_t needed) const override;
   static std::span<const AttributeInfo> attribute_table() {
     return kSettings<QuantizeDequantizeAffine>;
+  }
+
+ private:
+  // Nothing: by division, which the options allow then.
+  std::optional<Inverse> inverse_of(const Arguments& in) const {
+    std::optional<Inverse> inverse = find_inverse(in[0], in[1], in[2], options);
+    if (!inverse) require_automatic(kName, options, in[1]);
+    return inverse;
   }
 };
 
