@@ -6,6 +6,7 @@
 #include "quanta/ops/conv/geometry.h"
 #include "quanta/ops/cpu/gemm/conv_exact.h"
 #include "quanta/ops/detail/byte_operands.h"
+#include "quanta/ops/detail/cuda_code_product.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/integer.h"
 #include "quanta/runtime/check.h"
@@ -21,6 +22,8 @@ using detail::check_byte_zero_point;
 using detail::check_bytes;
 using detail::turned_bytes;
 using detail::zero_points_of_bytes;
+
+constexpr std::array kBytes{DType::UInt8, DType::Int8};
 
 struct ConvInteger final : Op<ConvInteger> {
   static constexpr std::string_view kName = "conv_integer";
@@ -62,6 +65,20 @@ struct ConvInteger final : Op<ConvInteger> {
                         static_cast<std::int32_t*>(out[0].data_ptr()));
     return "exact";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cpu::ConvShape shape = detail::conv_shape(geometry_of(in), padded_sizes(in[0]));
+    const std::size_t spatial = in[0].sizes().size() - 2;
+    for (std::size_t d = 0; d < spatial; ++d) {
+      const std::size_t to = 3 - spatial + d;
+      shape.in[to] = in[0].sizes()[d + 2];
+      shape.padding[to] = pads.empty() ? 0 : pads[d];
+    }
+    const auto dense = [](const Tensor& x) { return x.defined() ? x.contiguous() : x; };
+    detail::convolve_bytes_on_cuda({in[0], 0, dense(in[2])}, {in[1], 0, dense(in[3])}, shape,
+                                   out[0]);
+    return "multiply_codes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return kBytes; }
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
     return detail::conv_work(in[0], in[1], out[0], false);
   }
@@ -130,7 +147,6 @@ struct ConvInteger final : Op<ConvInteger> {
 }  // namespace
 
 void add_integer(Catalogue& catalogue) {
-  static constexpr std::array kBytes{DType::UInt8, DType::Int8};
   catalogue.add({.name = ConvInteger::kName, .header = "quanta/ops/integer.h", .dtypes = kBytes},
                 [](DType dtype) {
                   return sample_call(ConvInteger({.pads = {1, 0, 0, 1}}),

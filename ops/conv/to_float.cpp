@@ -45,6 +45,15 @@ struct ConvToFloatOperation : Op<Derived> {
     return sums.kernel;
   }
 
+  std::string_view floats_on_cuda(const Tensor& x, const detail::DynamicCall& call,
+                                  const Tensor& out) const {
+    const ConvPackedParams::Impl& params = packed->impl();
+    params.on_cuda.run_dynamic(x.device(), params.kernel.weight(),
+                               detail::conv_shape(params.geometry, x.sizes()), call, x.device_ptr(),
+                               reinterpret_cast<float*>(out.device_ptr()));
+    return "multiply_codes";
+  }
+
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
     return detail::conv_work(in[0], packed->weight(), out[0], packed->is_transposed());
   }
@@ -70,6 +79,14 @@ struct ConvToFloat final : ConvToFloatOperation<ConvToFloat> {
     return floats(in[0], static_cast<float>(quantizer.scale),
                   static_cast<std::int32_t>(quantizer.zero_point), out[0]);
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Quantizer& quantizer = in[0].impl()->quantizer;
+    return floats_on_cuda(in[0],
+                          {.src_scale = static_cast<float>(quantizer.scale),
+                           .src_zero_point = static_cast<std::int32_t>(quantizer.zero_point)},
+                          out[0]);
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQUInt8; }
 };
 
 /// Arguments: codes, scale, zero point.
@@ -90,6 +107,15 @@ struct ConvOfCodes final : ConvToFloatOperation<ConvOfCodes> {
     return floats(in[0], *static_cast<const float*>(in[1].data_ptr()),
                   *static_cast<const std::uint8_t*>(in[2].data_ptr()), out[0]);
   }
+  /// Nobody waits for the device: the kernel reads scale and zero point.
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    return floats_on_cuda(
+        in[0],
+        {.src_scale_at = reinterpret_cast<const float*>(in[1].device_ptr()),
+         .src_zero_point_at = reinterpret_cast<const std::uint8_t*>(in[2].device_ptr())},
+        out[0]);
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kUInt8; }
 };
 
 ConvPackedParams sample_params() {

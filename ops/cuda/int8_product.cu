@@ -1,5 +1,6 @@
 #include "quanta/ops/cuda/int8_product.h"
 
+#include "quanta/ops/cuda/product_ends.h"
 #include "quanta/runtime/cuda/simt.h"
 #include "quanta/runtime/quant_math.h"
 
@@ -37,6 +38,8 @@ SIMT_DEVICE std::uint8_t end_as_float(const ProductParams& p, std::int32_t sum, 
     value = value > 0.0F ? value : 0.0F;
   } else if (p.function == ProductFunction::LeakyReLU) {
     value = value > 0.0F ? value : value * p.negative_slope;
+  } else if (p.function == ProductFunction::Steps) {
+    return code_of_steps(p.steps, value);
   }
   return static_cast<std::uint8_t>(math::quantize(value, p.inv_scale, p.zero_point, 0, 255));
 }
@@ -45,10 +48,8 @@ SIMT_DEVICE std::uint8_t end_as_float(const ProductParams& p, std::int32_t sum, 
 SIMT_DEVICE float end_dynamic(const ProductParams& p, std::int32_t sum, int channel,
                               std::int64_t at) {
   const DynamicInput& input = p.dynamic;
-  const auto full = static_cast<std::int32_t>(
-      static_cast<std::uint32_t>(sum) - static_cast<std::uint32_t>(input.zero_point) *
-                                            static_cast<std::uint32_t>(input.weight_sums[channel]));
-  float value = static_cast<float>(full) * (input.scale * p.multiplier[channel]);
+  const std::int32_t full = dynamic_sum(input, sum, channel);
+  float value = static_cast<float>(full) * (scale_of(input) * p.multiplier[channel]);
   if (p.bias != nullptr) value += p.bias[channel];
   if (p.function == ProductFunction::ReLU) value = value > 0.0F ? value : 0.0F;
   if (input.addend != nullptr) value += input.addend[at];
@@ -61,6 +62,10 @@ SIMT_DEVICE void store_sum(const ProductParams& p, std::int32_t sum, int channel
     static_cast<float*>(p.y)[at] = end_dynamic(p, sum, channel, at);
     return;
   }
+  if (p.end == ProductEnd::Grid) {
+    static_cast<float*>(p.y)[at] = end_on_grid(p, sum, channel);
+    return;
+  }
   sum += p.compensation[channel];
   if (p.end == ProductEnd::Sums) {
     static_cast<std::int32_t*>(p.y)[at] = sum;
@@ -71,8 +76,21 @@ SIMT_DEVICE void store_sum(const ProductParams& p, std::int32_t sum, int channel
   static_cast<std::uint8_t*>(p.y)[at] = p.has_table ? p.table[code] : code;
 }
 
+// Writes a sum of one of the products, at its place.
+SIMT_DEVICE void store_sum(const ProductParams& p, std::int32_t sum, int matrix, std::int64_t pixel,
+                           int channel) {
+  const std::int64_t at = pixel * p.groups * p.columns + channel;
+  if (p.end != ProductEnd::Activations) return store_sum(p, sum, channel, at);
+  const std::int64_t row_sum =
+      (static_cast<std::int64_t>(matrix) * p.pixels + pixel) * p.groups + channel / p.columns;
+  const std::int64_t column_sum =
+      (p.matrix_w == 0 ? 0 : static_cast<std::int64_t>(matrix) * p.groups * p.columns) + channel;
+  store_of_activations(p, sum, static_cast<int>(pixel), channel, row_sum, column_sum,
+                       matrix * p.matrix_y + at);
+}
+
 // The place of an output pixel, which there is.
-SIMT_DEVICE RowPlace place_of(const ProductParams& p, std::int64_t pixel) {
+SIMT_DEVICE RowPlace place_of(const ProductParams& p, std::int64_t pixel, int matrix) {
   RowPlace place;
   place.real = 1;
   for (int d = 2; d >= 0; --d) {
@@ -80,7 +98,7 @@ SIMT_DEVICE RowPlace place_of(const ProductParams& p, std::int64_t pixel) {
     pixel /= p.out[d];
     place.at[d] = p.transposed ? position + p.padding[d] : position * p.stride[d] - p.padding[d];
   }
-  place.image = pixel * p.in[0] * p.in[1] * p.in[2] * p.channels;
+  place.image = pixel * p.in[0] * p.in[1] * p.in[2] * p.channels + matrix * p.matrix_x;
   return place;
 }
 
@@ -112,17 +130,18 @@ struct MultiplyFew {
 
   static SIMT_DEVICE void run(const Params& p, unsigned char*) {
     const std::int64_t i = simt::global_thread();
+    const int matrix = simt::block_z();
     const int channels = p.groups * p.columns;
     if (i >= p.pixels * channels) return;
     const int channel = static_cast<int>(i % channels);
     const int group = channel / p.columns;
-    const RowPlace place = place_of(p, i / channels);
+    const RowPlace place = place_of(p, i / channels, matrix);
     const int padded_columns = (p.columns + ProductParams::kColumns - 1) / ProductParams::kColumns *
                                ProductParams::kColumns;
     const std::int64_t row =
         static_cast<std::int64_t>(group) * padded_columns + channel % p.columns;
-    const std::int8_t* w = p.w + row * p.depth;
-    const std::int32_t zero_point = p.pad[0];
+    const std::int8_t* w = p.w + matrix * p.matrix_w + row * p.depth;
+    const std::int32_t zero_point = pad_of(p)[0];
     std::int32_t sum = 0;
     for (int part = 0; part < p.parts; ++part) {
       int tap[3];
@@ -139,7 +158,53 @@ struct MultiplyFew {
         }
       }
     }
-    store_sum(p, sum, channel, i);
+    store_sum(p, sum, matrix, i / channels, channel);
+  }
+};
+
+// The sum of a row, by a warp.
+struct SumWindows {
+  static constexpr const char* kName = "sum_windows";
+  static constexpr int kThreads = 256;
+  static constexpr int kRows = kThreads / 32;
+  static constexpr int kShared = 0;
+  static constexpr bool kTogether = true;
+  using Params = ProductParams;
+
+  static SIMT_DEVICE void run(const Params& p, unsigned char*) {
+    const std::int64_t row =
+        static_cast<std::int64_t>(simt::block_x()) * kRows + simt::thread() / 32;
+    const int lane = simt::thread() % 32;
+    const int matrix = simt::block_z();
+    if (row >= p.pixels * p.groups) return;
+    const int group = static_cast<int>(row % p.groups);
+    const RowPlace place = place_of(p, row / p.groups, matrix);
+    const std::int32_t zero_point = pad_of(p)[0];
+    std::int32_t sum = 0;
+    int tap[3];
+    for (tap[0] = 0; tap[0] < p.kernel[0]; ++tap[0]) {
+      for (tap[1] = 0; tap[1] < p.kernel[1]; ++tap[1]) {
+        for (tap[2] = 0; tap[2] < p.kernel[2]; ++tap[2]) {
+          const std::int64_t from = source_offset(p, place, tap);
+          if (from < 0) {
+            if (lane == 0) sum += zero_point * p.group_channels;
+            continue;
+          }
+          const std::uint8_t* x = p.x + from + group * p.group_channels;
+          if (p.piece < 4) {
+            for (int c = lane; c < p.group_channels; c += 32) sum += x[c];
+          } else {
+            for (int c = lane * 4; c < p.group_channels; c += 128) {
+              sum = simt::dot_u8s8(simt::load<std::uint32_t>(x + c), 0x01010101U, sum);
+            }
+          }
+        }
+      }
+    }
+    sum = simt::warp_sum(sum);
+    if (lane == 0) {
+      static_cast<std::int32_t*>(p.y)[matrix * p.pixels * p.groups + row] = sum;
+    }
   }
 };
 
@@ -187,9 +252,10 @@ struct MultiplyCodes {
   };
 
   static SIMT_DEVICE void place_rows(const Params& p, RowPlace* places, std::int64_t first) {
+    const int matrix = simt::block_z() / p.groups;
     for (int row = simt::thread(); row < kRows; row += kThreads) {
       const std::int64_t pixel = first + row;
-      RowPlace place = place_of(p, pixel < p.pixels ? pixel : 0);
+      RowPlace place = place_of(p, pixel < p.pixels ? pixel : 0, matrix);
       place.real = pixel < p.pixels ? 1 : 0;
       places[row] = place;
     }
@@ -207,7 +273,8 @@ struct MultiplyCodes {
     const int t = simt::thread();
     const int lane = t % 32;
     const int warp = t / 32;
-    const int group = simt::block_z();
+    const int group = simt::block_z() % p.groups;
+    const int matrix = simt::block_z() / p.groups;
     const std::int64_t first_pixel = static_cast<std::int64_t>(simt::block_x()) * kRows;
     const int first_column = simt::block_y() * kColumns;
     auto* places = reinterpret_cast<RowPlace*>(shared + kWorkBytes);
@@ -220,15 +287,17 @@ struct MultiplyCodes {
     Tap tap{0, {0, 0, 0}, 0};
     tap.advance(p, piece * kPiece);
     const int padded_columns = (p.columns + kColumns - 1) / kColumns * kColumns;
+    const std::uint8_t* const pad = pad_of(p);
     const std::int8_t* const weights =
-        p.w + (static_cast<std::int64_t>(group) * padded_columns + first_column) * p.depth;
+        p.w + matrix * p.matrix_w +
+        (static_cast<std::int64_t>(group) * padded_columns + first_column) * p.depth;
     const int steps = p.depth / kDepth;
     const auto load = [&](int step, int stage) {
       unsigned char* a = shared + stage * kStageBytes;
       unsigned char* b = a + kRows * kDepth;
       for (int row = t / kPieces; row < kRows; row += kRowsAtOnce) {
         const std::uint8_t* from = source(p, places[row], tap, group * p.group_channels);
-        if (from == nullptr) from = p.pad;
+        if (from == nullptr) from = pad;
         unsigned char* to = a + swizzled(row, piece * kPiece / 16) + piece * kPiece % 16;
         if constexpr (kPiece == 1) {
           *to = *from;
@@ -303,9 +372,8 @@ struct MultiplyCodes {
       const int column = first_column + i % kColumns;
       const std::int64_t pixel = first_pixel + row;
       if (pixel >= p.pixels || column >= p.columns) continue;
-      const int channel = simt::block_z() * p.columns + column;
-      const std::int64_t at = pixel * p.groups * p.columns + channel;
-      store_sum(p, all[row * kPitch + i % kColumns], channel, at);
+      const int channel = simt::block_z() % p.groups * p.columns + column;
+      store_sum(p, all[row * kPitch + i % kColumns], simt::block_z() / p.groups, pixel, channel);
     }
   }
 };
@@ -318,11 +386,13 @@ void multiply_codes(Device device, const ProductParams& params) {
   constexpr int kFew = 4;
   if (params.columns <= kFew && params.group_channels <= kFew) {
     const std::int64_t sums = params.pixels * params.groups * params.columns;
-    return simt::launch<MultiplyFew>(device, simt::grid_for(sums), params);
+    simt::Grid grid = simt::grid_for(sums);
+    grid.z = params.matrices;
+    return simt::launch<MultiplyFew>(device, grid, params);
   }
   const simt::Grid grid{(params.pixels + ProductParams::kRows - 1) / ProductParams::kRows,
                         (params.columns + ProductParams::kColumns - 1) / ProductParams::kColumns,
-                        params.groups};
+                        params.groups * params.matrices};
   switch (params.piece) {
     case 16:
       return simt::launch<MultiplyCodes<16>>(device, grid, params);
@@ -333,6 +403,12 @@ void multiply_codes(Device device, const ProductParams& params) {
     default:
       return simt::launch<MultiplyCodes<1>>(device, grid, params);
   }
+}
+
+void sum_windows(Device device, const ProductParams& params) {
+  simt::Grid grid = simt::grid_for(params.pixels * params.groups, SumWindows::kRows);
+  grid.z = params.matrices;
+  simt::launch<SumWindows>(device, grid, params);
 }
 
 }  // namespace QUANTA_SIMT_BACKEND

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "quanta/ops/detail/code_steps.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/cuda/graph.h"
 #include "quanta/runtime/detail/ceil_div.h"
@@ -47,6 +48,25 @@ int piece_of(const cpu::ConvShape& shape, const void* x) {
 }
 
 }  // namespace
+
+void set_shape(cuda::ProductParams& params, const cpu::ConvShape& shape, const void* x) {
+  params.x = static_cast<const std::uint8_t*>(x);
+  params.pixels = shape.batch * shape.out[0] * shape.out[1] * shape.out[2];
+  for (int d = 0; d < 3; ++d) {
+    params.in[d] = to_int(shape.in[d]);
+    params.out[d] = to_int(shape.out[d]);
+    params.kernel[d] = to_int(shape.kernel[d]);
+    params.stride[d] = to_int(shape.stride[d]);
+    params.padding[d] = to_int(shape.padding[d]);
+    params.dilation[d] = to_int(shape.dilation[d]);
+  }
+  params.transposed = shape.transposed;
+  params.groups = to_int(shape.groups);
+  params.channels = to_int(shape.in_channels);
+  params.group_channels = to_int(shape.in_channels / shape.groups);
+  params.columns = to_int(shape.out_channels / shape.groups);
+  params.piece = piece_of(shape, x);
+}
 
 CudaInt8Weight::Packed CudaInt8Weight::pack(Device device, const cpu::QuantizedWeight& weight,
                                             const cpu::ConvShape& shape) {
@@ -98,6 +118,7 @@ std::shared_ptr<const CudaInt8Weight::Terms> CudaInt8Weight::make_terms(
   const cpu::CallQParams& qparams = call.qparams;
   terms->qparams = qparams;
   terms->end = call.end;
+  terms->code = call.code;
   terms->pad = upload(
       device, std::vector<std::uint8_t>(16, static_cast<std::uint8_t>(qparams.src_zero_point)));
   std::vector<std::int32_t> compensation;
@@ -116,11 +137,15 @@ std::shared_ptr<const CudaInt8Weight::Terms> CudaInt8Weight::make_terms(
     terms->has_bias = weight.has_bias();
     if (terms->has_bias) terms->bias = upload(device, weight.real_bias(qparams.src_scale));
   }
+  if (call.code != nullptr) {
+    const CodeSteps steps = code_steps([&](float value) { return call.code(value, qparams); });
+    terms->steps = cuda::Buffer(device, steps.data(), sizeof(steps));
+  }
   return terms;
 }
 
 std::shared_ptr<const CudaInt8Weight::DynamicTerms> CudaInt8Weight::make_dynamic_terms(
-    Device device, const cpu::QuantizedWeight& weight, const Packed& packed) {
+    Device device, const cpu::QuantizedWeight& weight, const Packed& packed, bool with_pads) {
   auto terms = std::make_shared<DynamicTerms>();
   std::vector<std::int32_t> sums;
   for (const std::int64_t sum : packed.channel_sums) {
@@ -129,7 +154,17 @@ std::shared_ptr<const CudaInt8Weight::DynamicTerms> CudaInt8Weight::make_dynamic
   terms->weight_sums = upload(device, sums);
   terms->scales = upload(device, weight.sum_scales(1.0F));
   terms->has_bias = weight.has_bias();
-  if (terms->has_bias) terms->bias = upload(device, weight.real_bias(1.0F));
+  terms->has_integer_bias = weight.has_integer_bias();
+  if (terms->has_bias) {
+    terms->bias = cuda::Buffer(device, weight.bias().data_ptr(), weight.bias().nbytes());
+  }
+  if (with_pads) {
+    std::vector<std::uint8_t> pads;
+    for (int zero_point = 0; zero_point < 256; ++zero_point) {
+      pads.insert(pads.end(), 16, static_cast<std::uint8_t>(zero_point));
+    }
+    terms->pads = upload(device, pads);
+  }
   return terms;
 }
 
@@ -145,37 +180,51 @@ CudaInt8Weight::OnDevice& CudaInt8Weight::on_device(Device device,
 void CudaInt8Weight::run_dynamic(Device device, const cpu::QuantizedWeight& weight,
                                  std::int64_t rows, const DynamicCall& call, const void* x,
                                  float* y) {
-  const cpu::ConvShape shape{.batch = rows,
-                             .in_channels = weight.weight().size(1),
-                             .out_channels = weight.weight().size(0)};
+  run_dynamic(device, weight,
+              {.batch = rows,
+               .in_channels = weight.weight().size(1),
+               .out_channels = weight.weight().size(0)},
+              call, x, y);
+}
+
+void CudaInt8Weight::run_dynamic(Device device, const cpu::QuantizedWeight& weight,
+                                 const cpu::ConvShape& shape, const DynamicCall& call,
+                                 const void* x, float* y) {
+  // A linear layer has no border: what is read beyond its depth meets a weight of 0.
+  const bool with_pads = weight.weight().dim() > 2;
   cuda::ProductParams params;
   std::shared_ptr<const DynamicTerms> terms;
   {
     const std::lock_guard lock(mutex_);
     OnDevice& mine = on_device(device, weight, shape);
-    if (mine.dynamic == nullptr) mine.dynamic = make_dynamic_terms(device, weight, mine.packed);
+    if (mine.dynamic == nullptr) {
+      mine.dynamic = make_dynamic_terms(device, weight, mine.packed, with_pads);
+    }
     terms = mine.dynamic;
     params.w = mine.packed.codes.as<std::int8_t>();
     params.depth = mine.packed.depth;
     params.parts = mine.packed.parts;
   }
-  params.x = static_cast<const std::uint8_t*>(x);
+  set_shape(params, shape, x);
   params.y = y;
-  // A linear layer has no border: what is read beyond its depth meets a weight of 0.
-  params.pad = reinterpret_cast<const std::uint8_t*>(params.w);
-  params.pixels = rows;
-  params.channels = to_int(shape.in_channels);
-  params.group_channels = params.channels;
-  params.columns = to_int(shape.out_channels);
-  params.piece = piece_of(shape, x);
-  params.end = cuda::ProductEnd::Dynamic;
+  params.pad =
+      with_pads ? terms->pads.as<std::uint8_t>() : reinterpret_cast<const std::uint8_t*>(params.w);
+  params.end = call.on_grid ? cuda::ProductEnd::Grid : cuda::ProductEnd::Dynamic;
   params.function = call.relu ? cuda::ProductFunction::ReLU : cuda::ProductFunction::None;
   params.multiplier = terms->scales.as<float>();
-  params.bias = terms->has_bias ? terms->bias.as<float>() : nullptr;
   params.dynamic = {.scale = call.src_scale,
                     .zero_point = call.src_zero_point,
+                    .scale_at = call.src_scale_at,
                     .weight_sums = terms->weight_sums.as<std::int32_t>(),
-                    .addend = call.addend};
+                    .addend = call.addend,
+                    .bias_per_channel = weight.weight().is_per_channel()};
+  if (terms->has_integer_bias) {
+    params.dynamic.integer_bias = terms->bias.as<std::int32_t>();
+  } else if (terms->has_bias) {
+    params.bias = terms->bias.as<float>();
+  }
+  params.dynamic.zero_point_at = call.src_zero_point_at;
+  if (with_pads && call.src_zero_point_at == nullptr) params.pad += 16 * call.src_zero_point;
   cuda::multiply_codes(device, params);
 }
 
@@ -188,7 +237,9 @@ void CudaInt8Weight::run(Device device, const cpu::QuantizedWeight& weight,
     const std::lock_guard lock(mutex_);
     OnDevice& mine = on_device(device, weight, shape);
     for (const auto& entry : mine.terms) {
-      if (entry->qparams == call.qparams && entry->end == call.end) terms = entry;
+      if (entry->qparams == call.qparams && entry->end == call.end && entry->code == call.code) {
+        terms = entry;
+      }
     }
     if (terms == nullptr) {
       terms = make_terms(device, weight, mine.packed, call);
@@ -200,27 +251,13 @@ void CudaInt8Weight::run(Device device, const cpu::QuantizedWeight& weight,
     params.parts = mine.packed.parts;
   }
   cuda::keep_for_graph(terms);  // others may take its place while the graph lives
-  params.x = static_cast<const std::uint8_t*>(x);
+  set_shape(params, shape, x);
   params.y = y;
   params.pad = terms->pad.as<std::uint8_t>();
-  params.pixels = shape.batch * shape.out[0] * shape.out[1] * shape.out[2];
-  for (int d = 0; d < 3; ++d) {
-    params.in[d] = to_int(shape.in[d]);
-    params.out[d] = to_int(shape.out[d]);
-    params.kernel[d] = to_int(shape.kernel[d]);
-    params.stride[d] = to_int(shape.stride[d]);
-    params.padding[d] = to_int(shape.padding[d]);
-    params.dilation[d] = to_int(shape.dilation[d]);
-  }
-  params.transposed = shape.transposed;
-  params.groups = to_int(shape.groups);
-  params.channels = to_int(shape.in_channels);
-  params.group_channels = to_int(shape.in_channels / shape.groups);
-  params.columns = to_int(shape.out_channels / shape.groups);
-  params.piece = piece_of(shape, x);
   params.end = call.end;
   params.function = call.function;
   params.negative_slope = call.negative_slope;
+  params.steps = call.code == nullptr ? nullptr : terms->steps.as<float>();
   params.compensation = terms->compensation.as<std::int32_t>();
   params.multiplier = terms->multiplier.as<float>();
   params.bias = terms->has_bias ? terms->bias.as<float>() : nullptr;

@@ -15,6 +15,9 @@
 
 namespace quanta::detail {
 
+/// The sizes of a convolution whose input is `x`, and how that is copied.
+void set_shape(cuda::ProductParams& params, const cpu::ConvShape& shape, const void* x);
+
 /// How the sums of one call end.
 struct ProductCall {
   cpu::CallQParams qparams{};
@@ -22,14 +25,19 @@ struct ProductCall {
   bool relu = false;  ///< cuda::ProductEnd::Codes: none below the zero point
   cuda::ProductFunction function = cuda::ProductFunction::None;
   float negative_slope = 0.0F;
+  /// cuda::ProductFunction::Steps: the code of a sum in real units, which never falls.
+  std::int32_t (*code)(float value, const cpu::CallQParams& qparams) = nullptr;
   cuda::ProductAddend addend{};
   const std::array<std::uint8_t, 256>* table = nullptr;
 };
 
-/// How the sums of one call of a dynamic layer end.
+/// How the sums of one call end whose input has other parameters each time: as floats.
 struct DynamicCall {
   float src_scale = 1.0F;
   std::int32_t src_zero_point = 0;
+  const float* src_scale_at = nullptr;  ///< both on the device instead, if not null
+  const std::uint8_t* src_zero_point_at = nullptr;
+  bool on_grid = false;  ///< rounded to the input's codes, as ConvDynamic has it
   bool relu = false;
   const float* addend = nullptr;  ///< on the device, of the result's sizes; null: nothing
 };
@@ -42,6 +50,9 @@ class CudaInt8Weight {
   /// and the shape but for sizes of the image are the same in all calls.
   void run(Device device, const cpu::QuantizedWeight& weight, const cpu::ConvShape& shape,
            const ProductCall& call, const void* x, void* y);
+  /// The same as floats, channels-last.
+  void run_dynamic(Device device, const cpu::QuantizedWeight& weight, const cpu::ConvShape& shape,
+                   const DynamicCall& call, const void* x, float* y);
   /// y = the linear layer of `rows` rows of the codes x, as floats.
   void run_dynamic(Device device, const cpu::QuantizedWeight& weight, std::int64_t rows,
                    const DynamicCall& call, const void* x, float* y);
@@ -57,14 +68,17 @@ class CudaInt8Weight {
   struct Terms {
     cpu::CallQParams qparams;
     cuda::ProductEnd end = cuda::ProductEnd::Codes;
-    cuda::Buffer pad, compensation, multiplier, bias;
+    decltype(ProductCall::code) code = nullptr;
+    cuda::Buffer pad, compensation, multiplier, bias, steps;
     float bias_factor = 1.0F;
     bool has_bias = false;
   };
   // What dynamic calls need, whatever their parameters.
   struct DynamicTerms {
     cuda::Buffer weight_sums, scales, bias;
+    cuda::Buffer pads;  // 16 bytes for each zero point; empty for a weight without taps
     bool has_bias = false;
+    bool has_integer_bias = false;
   };
   struct OnDevice {
     Packed packed;
@@ -78,7 +92,8 @@ class CudaInt8Weight {
                       const cpu::ConvShape& shape);
   static std::shared_ptr<const DynamicTerms> make_dynamic_terms(Device device,
                                                                 const cpu::QuantizedWeight& weight,
-                                                                const Packed& packed);
+                                                                const Packed& packed,
+                                                                bool with_pads);
   static std::shared_ptr<const Terms> make_terms(Device device, const cpu::QuantizedWeight& weight,
                                                  const Packed& packed, const ProductCall& call);
 

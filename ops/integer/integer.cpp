@@ -6,6 +6,7 @@
 #include "quanta/ops/cpu/gemm/conv_exact.h"
 #include "quanta/ops/cpu/gemm/requantize_rows.h"
 #include "quanta/ops/detail/byte_operands.h"
+#include "quanta/ops/detail/cuda_code_product.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/operation.h"
@@ -18,6 +19,8 @@ using detail::check_byte_zero_point;
 using detail::check_bytes;
 using detail::turned_bytes;
 using detail::zero_points_of_bytes;
+
+constexpr std::array kBytes{DType::UInt8, DType::Int8};
 
 struct MatrixSizes {
   Dims left, right;  ///< with the 1 that a vector stands for
@@ -112,6 +115,22 @@ void multiply(const Tensor& a, const Tensor& b, const MatrixSizes& sizes,
   }
 }
 
+/// The same on a CUDA device.
+void multiply_on_cuda(const detail::ByteOperand& a, const detail::ByteOperand& b,
+                      const MatrixSizes& sizes, const detail::ByteProductEnd& end,
+                      const Tensor& out) {
+  const auto with_rank = [&](const detail::ByteOperand& x, Dims own) {
+    while (own.size() < sizes.result.size()) own.insert(0, 1);
+    return detail::ByteOperand{x.bytes.view(own), x.zero_point, x.zero_points};
+  };
+  detail::multiply_bytes_on_cuda(with_rank(a, sizes.left), with_rank(b, sizes.right), end,
+                                 out.view(sizes.result));
+}
+
+Tensor dense(const Tensor& zero_points) {
+  return zero_points.defined() ? zero_points.contiguous() : zero_points;
+}
+
 /// The result's sizes without the 1 that a vector stands for.
 Dims product_sizes(const MatrixSizes& sizes, const Tensor& a, const Tensor& b) {
   Dims result = sizes.result;
@@ -151,6 +170,12 @@ struct MatmulInteger final : Op<MatmulInteger> {
              static_cast<std::int32_t*>(out[0].data_ptr()));
     return "exact";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    multiply_on_cuda({in[0], 0, dense(in[2])}, {in[1], 0, dense(in[3])},
+                     matrix_sizes(kName, in[0], in[1]), {}, out[0]);
+    return "multiply_codes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return kBytes; }
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
     return product_work(in[0], in[1], out[0]);
   }
@@ -186,6 +211,15 @@ float product_scale(const Arguments& in) {
          static_cast<float>(in[1].impl()->quantizer.scale);
 }
 
+/// The product of two activations on a CUDA device.
+void multiply_codes_on_cuda(std::string_view op, const Arguments& in,
+                            const detail::ByteProductEnd& end, const Tensor& out) {
+  const auto operand = [](const Tensor& x) {
+    return detail::ByteOperand{QTensor(x).int_repr_view(), x.impl()->quantizer.zero_point};
+  };
+  multiply_on_cuda(operand(in[0]), operand(in[1]), matrix_sizes(op, in[0], in[1]), end, out);
+}
+
 struct MatmulExact final : Op<MatmulExact> {
   static constexpr std::string_view kName = "quantized::matmul_exact";
   static constexpr ArgumentCount kArguments{2};
@@ -215,6 +249,15 @@ struct MatmulExact final : Op<MatmulExact> {
                          static_cast<std::uint8_t*>(out[0].data_ptr()));
     return "exact";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    multiply_codes_on_cuda(kName, in,
+                           {.end = cuda::ActivationProduct::End::Requantize,
+                            .scale = product_scale(in) / static_cast<float>(scale),
+                            .zero_point = static_cast<std::int32_t>(zero_point)},
+                           out[0]);
+    return "multiply_codes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQUInt8; }
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
     return product_work(in[0], in[1], out[0]);
   }
@@ -242,6 +285,13 @@ struct MatmulToFloat final : Op<MatmulToFloat> {
     for (std::size_t i = 0; i < sums.size(); ++i) dst[i] = static_cast<float>(sums[i]) * scale;
     return "exact";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    multiply_codes_on_cuda(
+        kName, in, {.end = cuda::ActivationProduct::End::Floats, .scale = product_scale(in)},
+        out[0]);
+    return "multiply_codes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQUInt8; }
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
     return product_work(in[0], in[1], out[0]);
   }
@@ -271,7 +321,6 @@ Tensor quantized::matmul_to_float(const QTensor& lhs, const QTensor& rhs) {
 
 void detail::add_integer(Catalogue& catalogue) {
   static constexpr std::string_view kHeader = "quanta/ops/integer.h";
-  static constexpr std::array kBytes{DType::UInt8, DType::Int8};
   catalogue.add({.name = MatmulInteger::kName, .header = kHeader, .dtypes = kBytes},
                 [](DType dtype) {
                   return sample_call(MatmulInteger{}, {sample_tensor({2, 3, 5, 4}, dtype),

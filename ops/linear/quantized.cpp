@@ -12,6 +12,7 @@
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/file_memory.h"
 #include "quanta/runtime/operation.h"
+#include "quanta/runtime/quant_math.h"
 
 namespace quanta {
 namespace linear_layers {
@@ -111,6 +112,15 @@ struct QuantizedLinear final : Op<QuantizedLinear> {
       call.end = cuda::ProductEnd::Float;
       call.function = cuda::ProductFunction::LeakyReLU;
       call.negative_slope = static_cast<float>(negative_slope);
+    } else if (activation == Activation::Tanh) {
+      // The CPU's tanh is its library's, and the device has another one: the host says where codes
+      // change.
+      call.end = cuda::ProductEnd::Float;
+      call.function = cuda::ProductFunction::Steps;
+      call.code = [](float value, const cpu::CallQParams& result) {
+        return math::quantize(std::tanh(value), math::inverse_scale(result.dst_scale),
+                              result.dst_zero_point, 0, 255);
+      };
     }
     call.table = table.get();
     const cpu::ConvShape shape{.batch = in[0].numel() / kernel.in_features(),
@@ -120,11 +130,7 @@ struct QuantizedLinear final : Op<QuantizedLinear> {
                                out[0].device_ptr());
     return "multiply_codes";
   }
-  /// The CPU's tanh is its library's: the device has another one.
-  std::span<const DType> cuda_dtypes() const noexcept override {
-    if (activation == Activation::Tanh) return {};
-    return dtypes::kQUInt8;
-  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQUInt8; }
 
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
     return linear_work(in[0], out[0], packed->weight().nbytes());

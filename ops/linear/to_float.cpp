@@ -38,6 +38,14 @@ struct LinearToFloatOperation : Op<Derived> {
     out.arrange(0, MemoryFormat::Contiguous);
     out.add(output_sizes(op, x, kernel.in_features(), kernel.out_features()), DType::Float32);
   }
+  std::string_view floats_on_cuda(const Tensor& x, const detail::DynamicCall& call,
+                                  const Tensor& out) const {
+    const cpu::LinearInt8& kernel = packed->impl().kernel;
+    packed->impl().on_cuda.run_dynamic(x.device(), kernel.weight(),
+                                       x.numel() / kernel.in_features(), call, x.device_ptr(),
+                                       reinterpret_cast<float*>(out.device_ptr()));
+    return "multiply_codes";
+  }
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
     return linear_work(in[0], out[0], packed->weight().nbytes());
   }
@@ -71,6 +79,14 @@ struct LinearToFloat final : LinearToFloatOperation<LinearToFloat> {
                       kernel.out_features(), static_cast<float*>(out[0].data_ptr()));
     return sums.kernel;
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Quantizer& quantizer = in[0].impl()->quantizer;
+    return floats_on_cuda(in[0],
+                          {.src_scale = static_cast<float>(quantizer.scale),
+                           .src_zero_point = static_cast<std::int32_t>(quantizer.zero_point)},
+                          out[0]);
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQUInt8; }
 };
 
 /// Arguments: codes, scale, zero point. The zero point changes from call to call, so that the
@@ -113,6 +129,15 @@ struct LinearOfCodes final : LinearToFloatOperation<LinearOfCodes> {
     }
     return name;
   }
+  /// Nobody waits for the device: the kernel reads scale and zero point.
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    return floats_on_cuda(
+        in[0],
+        {.src_scale_at = reinterpret_cast<const float*>(in[1].device_ptr()),
+         .src_zero_point_at = reinterpret_cast<const std::uint8_t*>(in[2].device_ptr())},
+        out[0]);
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kUInt8; }
 };
 
 LinearPackedParams sample_params() {

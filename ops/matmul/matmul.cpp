@@ -7,6 +7,7 @@
 #include "quanta/ops/cpu/gemm/multiply_codes.h"
 #include "quanta/ops/cpu/quantized_operands.h"
 #include "quanta/ops/cuda/matrices.h"
+#include "quanta/ops/detail/cuda_code_product.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
@@ -239,6 +240,30 @@ struct QuantizedMatrixProduct final : Op<QuantizedMatrixProduct<kForm>> {
                              QTensor(with_rank(rhs, right_sizes(rhs), sizes.size())),
                              QTensor(with_rank(out[0], sizes, sizes.size())));
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const std::int64_t depth = in[0].sizes().back();
+    QUANTA_SUPPORTED(depth <= cpu::kMaxExactDepth,
+                     "{}: lhs: expected at most {} columns on a CUDA device, got {}", kName,
+                     cpu::kMaxExactDepth, depth);
+    const Dims sizes = product_sizes(kName, in[0], in[1]);
+    const auto operand = [&](const Tensor& x, const Dims& own) {
+      return detail::ByteOperand{with_rank(QTensor(x).int_repr_view(), own, sizes.size()),
+                                 x.impl()->quantizer.zero_point};
+    };
+    const cpu::QuantizeArgs args = cpu::ScalarQuantizer(QTensor(out[0])).args();
+    detail::multiply_bytes_on_cuda(operand(in[0], left_sizes(in[0])),
+                                   operand(in[1], right_sizes(in[1])),
+                                   {.end = cuda::ActivationProduct::End::Codes,
+                                    .scale = static_cast<float>(in[0].impl()->quantizer.scale) *
+                                             static_cast<float>(in[1].impl()->quantizer.scale),
+                                    .inv_scale = args.inv_scale,
+                                    .zero_point = args.zero_point,
+                                    .low = args.min,
+                                    .high = args.max},
+                                   with_rank(out[0], sizes, sizes.size()));
+    return "multiply_codes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQ8; }
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
     OpWork work = Op<QuantizedMatrixProduct>::work(in, out);
     work.multiply_adds = out[0].numel() * in[0].sizes().back();

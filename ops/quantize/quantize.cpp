@@ -7,6 +7,7 @@
 #include "quanta/ops/cpu/code_table.h"
 #include "quanta/ops/cpu/elementwise_kernels.h"
 #include "quanta/ops/cuda/codes.h"
+#include "quanta/ops/cuda/range.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/look_up.h"
@@ -147,14 +148,23 @@ struct QuantizePerChannel final : Quantization<QuantizePerChannel> {
   }
 };
 
+// Waits for a CUDA device.
+cpu::FloatRange range_of_dense(const Tensor& x) {
+  if (x.device().is_cpu()) {
+    return cpu::float_range(static_cast<const float*>(x.data_ptr()), x.numel());
+  }
+  const cuda::RangeOfFloats range =
+      cuda::range_of(x.device(), reinterpret_cast<const float*>(x.device_ptr()), x.numel());
+  return {range.min, range.max};
+}
+
 // What choosing parameters for x needs to know of it, which is not the same in every run of a plan.
 cpu::FloatRange find_range(std::string_view op, const Tensor& x, Results& out) {
   check_float_input(op, x);
   out.reads_values(op, x);
   if (x.numel() == 0) return {0.0F, 0.0F};
   const Tensor dense = x.contiguous(x.suggested_format());
-  const cpu::FloatRange range =
-      cpu::float_range(static_cast<const float*>(dense.data_ptr()), dense.numel());
+  const cpu::FloatRange range = range_of_dense(dense);
   QUANTA_CHECK(std::isfinite(range.min) && std::isfinite(range.max),
                "{}: x: expected finite values, got a range of {}..{}", op, range.min, range.max);
   return range;
@@ -187,8 +197,11 @@ struct QuantizePerTensorDynamic final : Quantization<QuantizePerTensorDynamic> {
     out[0].copy_(in[0]);
     return "cast";
   }
-  /// The range is looked for on the CPU.
-  std::span<const DType> cuda_dtypes() const noexcept override { return {}; }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    if (!is_cast()) return Quantization::cuda(in, out);
+    out[0].copy_(in[0]);
+    return "cast";
+  }
   GradientUse gradient_use(std::uint64_t) const override {
     return is_cast() ? GradientUse::of(0) : GradientUse::none();
   }

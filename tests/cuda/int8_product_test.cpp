@@ -196,7 +196,11 @@ TEST_CASE("cuda products: linear layers and what may follow them") {
     CHECK(quantized::linear_leaky_relu(there, packed, 0.05, 30, 0.2)
               .cpu()
               .equal(quantized::linear_leaky_relu(x, packed, 0.05, 30, 0.2)));
-    CHECK_THROWS_AS(quantized::linear_tanh(there, packed, 0.01, 128), UnsupportedError);
+    for (const double scale : {0.0078125, 0.01, 0.001, 0.3}) {
+      CHECK(quantized::linear_tanh(there, packed, scale, 128)
+                .cpu()
+                .equal(quantized::linear_tanh(x, packed, scale, 128)));
+    }
   }
 }
 
