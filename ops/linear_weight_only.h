@@ -82,7 +82,9 @@ WeightOnlyPackedParams quantize_weight_only(const Tensor& weight, const Tensor& 
 /// x [..., K], Float32 or BFloat16, times the weight transposed, plus bias: [..., N] of x's dtype.
 /// Products and sums are float32 for both; a BFloat16 result is rounded once, at the end. The
 /// result does not depend on the number of threads; its last bits may depend on the instruction set
-/// and on the number of rows, which decide the order of the sums.
+/// and on the number of rows, which decide the order of the sums. On a CUDA device the order is the
+/// same for any number of rows, and none of the CPU's: there are K + 2 roundings at most on the way
+/// to a sum.
 Tensor linear_weight_only(const Tensor& x, const WeightOnlyPackedParams& packed);
 
 }  // namespace quanta

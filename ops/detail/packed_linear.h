@@ -9,6 +9,7 @@
 
 #include "quanta/ops/cpu/gemm/linear_dynamic.h"
 #include "quanta/ops/cpu/gemm/linear_half.h"
+#include "quanta/ops/detail/cuda_float_weight.h"
 #include "quanta/ops/detail/cuda_gate_weight.h"
 #include "quanta/ops/detail/cuda_int8_weight.h"
 #include "quanta/ops/linear.h"
@@ -27,6 +28,9 @@ struct LinearPackedParams::Impl : cpu::LinearWeight {
 
 struct LinearPackedParamsFp16::Impl : cpu::HalfLinearWeight {
   using HalfLinearWeight::HalfLinearWeight;
+
+  /// The weight on CUDA devices.
+  mutable detail::CudaFloatWeight on_cuda{};
 };
 
 }  // namespace quanta::quantized

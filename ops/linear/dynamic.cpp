@@ -276,6 +276,20 @@ struct LinearDynamicFp16 final : Op<LinearDynamicFp16> {
                                          in[0].numel() / packed->impl().in_features, packed->impl(),
                                          fusion, static_cast<float*>(out[0].data_ptr()));
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const auto weight = [this] {
+      const Tensor halves = packed->impl().weight();
+      const auto* from = static_cast<const std::uint16_t*>(halves.data_ptr());
+      return detail::FloatWeight{.out_features = halves.size(0),
+                                 .in_features = halves.size(1),
+                                 .group = halves.size(1),
+                                 .halves = {from, from + halves.numel()},
+                                 .bias = packed->bias()};
+    };
+    packed->impl().on_cuda.run(weight, fusion == Fusion::ReLU, in[0], out[0]);
+    return "multiply_weights";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
 
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
     const auto items =

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "quanta/ops/detail/borrowed.h"
+#include "quanta/ops/detail/cuda_float_weight.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/linear/cpu_weight_only.h"
 #include "quanta/ops/linear/rows.h"
@@ -102,8 +103,12 @@ DType code_dtype(const WeightOnlyOptions& options) {
 }  // namespace
 
 struct WeightOnlyPackedParams::Impl {
+  Impl(const WeightOnlyOptions& given, cpu::WeightOnlyLinear packed)
+      : options(given), kernel(std::move(packed)) {}
+
   WeightOnlyOptions options;
   cpu::WeightOnlyLinear kernel;
+  mutable detail::CudaFloatWeight on_cuda{};
 };
 
 WeightOnlyPackedParams::WeightOnlyPackedParams(const Tensor& codes, const Tensor& scales,
@@ -136,7 +141,7 @@ WeightOnlyPackedParams::WeightOnlyPackedParams(const Tensor& codes, const Tensor
     weight.zero_points = centred<std::uint8_t>("zero_points", zero_points, range, offset);
   }
   impl_ = std::make_shared<const Impl>(
-      Impl{options, cpu::WeightOnlyLinear(weight, own_bias(kPacked, bias, rows))});
+      options, cpu::WeightOnlyLinear(weight, own_bias(kPacked, bias, rows)));
 }
 
 WeightOnlyPackedParams WeightOnlyPackedParams::from_bytes(const Tensor& bytes, const Tensor& scales,
@@ -313,6 +318,23 @@ struct LinearWeightOnly final : Op<LinearWeightOnly> {
     return kernel.run(in[0].numel() / kernel.in_features(), in[0].dtype(), in[0].data_ptr(),
                       out[0].data_ptr());
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const auto weight = [this] {
+      const cpu::WeightOnlyLinear& kernel = packed->impl().kernel;
+      cpu::WeightOnlyCodes codes = kernel.unpack();
+      return detail::FloatWeight{.bits = codes.bits,
+                                 .out_features = codes.out_features,
+                                 .in_features = codes.in_features,
+                                 .group = codes.group,
+                                 .codes = std::move(codes.codes),
+                                 .scales = std::move(codes.scales),
+                                 .zero_points = std::move(codes.zero_points),
+                                 .bias = kernel.bias()};
+    };
+    packed->impl().on_cuda.run(weight, false, in[0], out[0]);
+    return "multiply_weights";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloatBFloat16; }
 
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
     return linear_work(in[0], out[0], packed->nbytes());

@@ -74,6 +74,13 @@ SIMT_DEVICE std::int32_t dot_u8s8(std::uint32_t a, std::uint32_t b, std::int32_t
   return sum;
 }
 
+/// The Float16 number with these bits, exact.
+SIMT_DEVICE float half_to_float(std::uint16_t bits) {
+  float value;
+  asm("cvt.f32.f16 %0, %1;\n" : "=f"(value) : "h"(bits));
+  return value;
+}
+
 /// What the lane whose number differs in the bits of `mask` gives.
 template <typename T>
 SIMT_DEVICE T shuffle_xor(T value, int mask) {

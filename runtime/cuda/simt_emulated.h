@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "quanta/runtime/cuda/emulation.h"
+#include "quanta/runtime/half.h"
 
 #define SIMT_DEVICE inline
 #define QUANTA_SIMT_BACKEND emulated
@@ -116,6 +117,8 @@ inline std::int32_t dot_u8s8(std::uint32_t a, std::uint32_t b, std::int32_t sum)
   }
   return sum;
 }
+
+inline float half_to_float(std::uint16_t bits) { return math::float16_to_float(bits); }
 
 template <typename T>
 inline T shuffle_xor(T value, int mask) {
