@@ -24,7 +24,9 @@ struct FindRangeParams {
 };
 QUANTA_CUDA_ENTRY(find_ranges, FindRangeParams)
 
-/// That of `count` > 0 floats; waits for the device.
+/// That of `count` > 0 floats, to a place on the device.
+void find_range(Device device, const float* floats, std::int64_t count, RangeOfFloats* range);
+/// The same on the host; waits for the device.
 RangeOfFloats range_of(Device device, const float* floats, std::int64_t count);
 
 }  // namespace quanta::cuda

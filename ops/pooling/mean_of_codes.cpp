@@ -3,6 +3,7 @@
 
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/mean_of_codes.h"
+#include "quanta/ops/pooling/cuda_mean.h"
 #include "quanta/ops/pooling/families.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/operation.h"
@@ -29,6 +30,8 @@ void sum_rows(const std::uint8_t* src, std::int64_t pixels, std::int64_t channel
     for (std::size_t c = 0; c < block.size(); ++c) sums[c] += block[c];
   }
 }
+
+constexpr std::int64_t kMostChannelsOnCuda = std::int64_t{1} << 20;  // a grid holds 65535 times 32
 
 struct GlobalMeanToFloat final : Op<GlobalMeanToFloat> {
   static constexpr std::string_view kName = "quantized::global_mean_to_float";
@@ -71,6 +74,23 @@ struct GlobalMeanToFloat final : Op<GlobalMeanToFloat> {
     });
     return "sums";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Quantizer& quantizer = in[0].impl()->quantizer;
+    const std::int64_t channels = in[0].size(1);
+    QUANTA_SUPPORTED(channels <= kMostChannelsOnCuda,
+                     "{}: x: expected at most {} channels on a CUDA device, got {}", kName,
+                     kMostChannelsOnCuda, channels);
+    cuda::mean_of_codes(out[0].device(),
+                        {.x = reinterpret_cast<const std::uint8_t*>(in[0].device_ptr()),
+                         .y = reinterpret_cast<float*>(out[0].device_ptr()),
+                         .images = in[0].size(0),
+                         .pixels = in[0].numel() / (in[0].size(0) * channels),
+                         .channels = static_cast<int>(channels),
+                         .scale = static_cast<double>(static_cast<float>(quantizer.scale)),
+                         .zero_point = quantizer.zero_point});
+    return "mean_of_codes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQUInt8; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
 };
 

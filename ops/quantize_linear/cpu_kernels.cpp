@@ -11,6 +11,7 @@
 
 #include "quanta/ops/cpu/code_blocks.h"
 #include "quanta/ops/cpu/simd/simd.h"
+#include "quanta/runtime/quotient_math.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {
@@ -41,7 +42,7 @@ void quotients(const float* src, T* dst, std::int64_t count, float scale, std::i
   i = write_codes<Reach::Any>(source, {1.0F, zero_point, kMin, kMax, kMin}, dst, count);
 #endif
   for (; i < count; ++i) {
-    dst[i] = static_cast<T>(quantize_quotient(src[i], scale, zero_point, kMin, kMax));
+    dst[i] = static_cast<T>(math::quantize_quotient(src[i], scale, zero_point, kMin, kMax));
   }
 }
 

@@ -8,12 +8,16 @@
 
 #include "quanta/ops/cpu/elementwise_kernels.h"
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/cuda/range.h"
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/quantize_linear/cpu_kernels.h"
+#include "quanta/ops/quantize_linear/cuda_kernels.h"
 #include "quanta/ops/quantize_linear/families.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/cuda/memory.h"
 #include "quanta/runtime/operation.h"
+#include "quanta/runtime/quotient_math.h"
 
 namespace quanta {
 namespace linear_quantization {
@@ -132,6 +136,23 @@ std::int32_t zero_point_at(const T* zero_points, std::int64_t i) {
   return zero_points == nullptr ? 0 : static_cast<std::int32_t>(zero_points[i]);
 }
 
+/// What kernels on a device are told of the scales of arguments 1 and 2.
+cuda::QuotientParams quotient_params(const ScaleLayout& layout, const Arguments& in,
+                                     const Tensor& codes) {
+  cuda::QuotientParams params;
+  params.count = codes.numel();
+  params.codes = codes.device_ptr();
+  params.dtype = codes.dtype();
+  params.layout = {.length = layout.length,
+                   .inner = layout.inner,
+                   .block = layout.block,
+                   .groups = layout.block == 0 ? 1 : layout.groups(),
+                   .single = layout.single};
+  params.scales = reinterpret_cast<const float*>(in[1].device_ptr());
+  params.zero_points = in[2].defined() ? in[2].device_ptr() : nullptr;
+  return params;
+}
+
 struct QuantizeLinear final : Op<QuantizeLinear> {
   static constexpr std::string_view kName = "quantize_linear";
   static constexpr ArgumentCount kArguments{3};
@@ -178,13 +199,24 @@ struct QuantizeLinear final : Op<QuantizeLinear> {
                      }
                      for (std::int64_t i = 0; i < count; ++i) {
                        const std::int64_t s = at + i * step;
-                       dst[first + i] = static_cast<T>(cpu::quantize_quotient(
+                       dst[first + i] = static_cast<T>(math::quantize_quotient(
                            src[first + i], scales[s], zero_point_at(zeros, s), low, high));
                      }
                    });
     });
     return "simd";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const ScaleLayout layout = scale_layout(kName, in[0], in[1], {axis, block_size});
+    cuda::QuotientParams params = quotient_params(layout, in, out[0]);
+    const auto [low, high] = range(dtype == DType::Int8 || dtype == DType::Int16);
+    params.floats = reinterpret_cast<const float*>(in[0].device_ptr());
+    params.low = low;
+    params.high = high;
+    cuda::quantize_quotients(out[0].device(), params);
+    return "quantize_quotients";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
   static std::span<const AttributeInfo> attribute_table() {
     using Self = QuantizeLinear;
@@ -250,6 +282,14 @@ struct DequantizeLinear final : Op<DequantizeLinear> {
     });
     return "simd";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const ScaleLayout layout = scale_layout(kName, in[0], in[1], {axis, block_size});
+    cuda::QuotientParams params = quotient_params(layout, in, in[0]);
+    params.results = reinterpret_cast<float*>(out[0].device_ptr());
+    cuda::dequantize_quotients(out[0].device(), params);
+    return "dequantize_quotients";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return kCodeTypes; }
   static std::span<const AttributeInfo> attribute_table() {
     using Self = DequantizeLinear;
     static constexpr std::array kTable{attribute<Self, &Self::axis>("axis"),
@@ -275,19 +315,39 @@ struct DynamicQuantizeLinear final : Op<DynamicQuantizeLinear> {
     const std::int64_t count = in[0].numel();
     cpu::FloatRange range{0.0F, 0.0F};
     if (count > 0) range = cpu::float_range(src, count);
-    const float low = std::min(range.min, 0.0F);
-    const float high = std::max(range.max, 0.0F);
-    const float scale = high == low ? 1.0F : (high - low) / 255.0F;
-    const float zero = math::clamp(math::round_half_even(0.0F - low / scale), 0.0F, 255.0F);
-    const std::int32_t zero_point = zero == zero ? static_cast<std::int32_t>(zero) : 0;
-    *static_cast<float*>(out[1].data_ptr()) = scale;
-    *static_cast<std::uint8_t*>(out[2].data_ptr()) = static_cast<std::uint8_t>(zero_point);
+    const math::QuotientParams chosen = math::choose_quotient(range.min, range.max);
+    *static_cast<float*>(out[1].data_ptr()) = chosen.scale;
+    *static_cast<std::uint8_t*>(out[2].data_ptr()) = static_cast<std::uint8_t>(chosen.zero_point);
     auto* dst = static_cast<std::uint8_t*>(out[0].data_ptr());
     cpu::parallel_elements(count, [&](std::int64_t begin, std::int64_t end) {
-      cpu::quantize_quotients(src + begin, dst + begin, end - begin, scale, zero_point);
+      cpu::quantize_quotients(src + begin, dst + begin, end - begin, chosen.scale,
+                              chosen.zero_point);
     });
     return "simd";
   }
+  /// Nobody waits for the device: what comes next reads scale and zero point there.
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Device device = out[0].device();
+    const auto* floats = reinterpret_cast<const float*>(in[0].device_ptr());
+    const std::int64_t count = in[0].numel();
+    const cuda::Buffer range(device, sizeof(cuda::RangeOfFloats));
+    if (count > 0) cuda::find_range(device, floats, count, range.as<cuda::RangeOfFloats>());
+    auto* scale = reinterpret_cast<float*>(out[1].device_ptr());
+    auto* zero_point = reinterpret_cast<std::uint8_t*>(out[2].device_ptr());
+    cuda::choose_quotient(device, {.min_max = count > 0 ? range.as<float>() : nullptr,
+                                   .scale = scale,
+                                   .zero_point = zero_point});
+    cuda::quantize_quotients(device, {.count = count,
+                                      .floats = floats,
+                                      .codes = out[0].device_ptr(),
+                                      .dtype = DType::UInt8,
+                                      .low = 0,
+                                      .high = 255,
+                                      .scales = scale,
+                                      .zero_points = zero_point});
+    return "quantize_quotients";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
 };
 
 /// The same numbers as codes that carry scale and zero point.
@@ -327,6 +387,20 @@ struct QuantizeToCodes final : Op<QuantizeToCodes> {
     });
     return "simd";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const IntRange range = quant_range(dtype);
+    cuda::quantize_quotients(out[0].device(),
+                             {.count = in[0].numel(),
+                              .floats = reinterpret_cast<const float*>(in[0].device_ptr()),
+                              .codes = out[0].device_ptr(),
+                              .dtype = dtype,
+                              .low = static_cast<std::int32_t>(range.min),
+                              .high = static_cast<std::int32_t>(range.max),
+                              .scale = static_cast<float>(scale),
+                              .zero_point = static_cast<std::int32_t>(zero_point)});
+    return "quantize_quotients";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
   static std::span<const AttributeInfo> attribute_table() {
     using Self = QuantizeToCodes;
@@ -370,6 +444,15 @@ struct UnpackBits final : Op<UnpackBits> {
     });
     return "scalar";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::unpack_bytes(out[0].device(),
+                       {.count = in[0].numel(),
+                        .from = reinterpret_cast<const std::uint8_t*>(in[0].device_ptr()),
+                        .to = reinterpret_cast<std::uint8_t*>(out[0].device_ptr()),
+                        .bits = static_cast<int>(bits)});
+    return "unpack_bytes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kUInt8; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<UnpackBits, &UnpackBits::bits>("bits")};
@@ -379,6 +462,13 @@ struct UnpackBits final : Op<UnpackBits> {
 
 /// dst = src ^ mask: what is signed has its highest bit turned round.
 void copy_bytes(const Tensor& from, const Tensor& to, std::uint8_t mask) {
+  if (!to.device().is_cpu()) {
+    cuda::turn_bytes(to.device(), {.count = to.numel(),
+                                   .from = reinterpret_cast<const std::uint8_t*>(from.device_ptr()),
+                                   .to = reinterpret_cast<std::uint8_t*>(to.device_ptr()),
+                                   .mask = mask});
+    return;
+  }
   const auto* src = static_cast<const std::uint8_t*>(from.data_ptr());
   auto* dst = static_cast<std::uint8_t*>(to.data_ptr());
   cpu::parallel_elements(from.numel(), [&](std::int64_t begin, std::int64_t end) {
@@ -387,6 +477,7 @@ void copy_bytes(const Tensor& from, const Tensor& to, std::uint8_t mask) {
 }
 
 constexpr std::uint8_t kSignBit = 0x80;
+constexpr std::array kBytes{DType::UInt8, DType::Int8};
 
 struct FromCodes final : Op<FromCodes> {
   static constexpr std::string_view kName = "quantized::from_codes";
@@ -410,6 +501,10 @@ struct FromCodes final : Op<FromCodes> {
     copy_bytes(in[0], out[0], in[0].dtype() == DType::Int8 ? kSignBit : std::uint8_t{0});
     return "copy";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    return cpu(in, out);
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return kBytes; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<FromCodes, &FromCodes::scale>("scale"),
@@ -438,6 +533,10 @@ struct ToCodes final : Op<ToCodes> {
     copy_bytes(in[0], out[0], dtype == DType::Int8 ? kSignBit : std::uint8_t{0});
     return "copy";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    return cpu(in, out);
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQUInt8; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<ToCodes, &ToCodes::dtype>("dtype")};
@@ -513,7 +612,6 @@ void detail::add_quantize_linear(Catalogue& catalogue) {
                   return sample_call(QuantizeToCodes(0.05, 120, DType::QUInt8),
                                      {sample_tensor({2, 3, 5, 4}, dtype)});
                 });
-  static constexpr std::array kBytes{DType::UInt8, DType::Int8};
   catalogue.add({.name = FromCodes::kName, .header = kHeader, .dtypes = kBytes}, [](DType dtype) {
     return sample_call(FromCodes(0.05, 120), {sample_tensor({2, 3, 5, 4}, dtype)});
   });

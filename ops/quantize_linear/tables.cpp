@@ -7,8 +7,10 @@
 
 #include "quanta/ops/cpu/lookup.h"
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/cuda/codes.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/quantize_linear.h"
+#include "quanta/ops/quantize_linear/cuda_kernels.h"
 #include "quanta/ops/quantize_linear/families.h"
 #include "quanta/runtime/check.h"
 
@@ -48,6 +50,11 @@ struct MapCodes final : Op<MapCodes> {
                          static_cast<std::uint8_t*>(out[0].data_ptr()), in[0].numel(), *table);
     return "lookup";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::look_up(in[0], out[0], *table);
+    return "look_up_codes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQUInt8; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
   PlanUse plan_use(const Arguments&, std::span<const Tensor>) const override {
     return {.in_place = true, .table = table};
@@ -86,6 +93,16 @@ struct MapCodesToFloat final : Op<MapCodesToFloat> {
     });
     return "lookup";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::MapToFloatParams params;
+    params.count = in[0].numel();
+    params.from = reinterpret_cast<const std::uint8_t*>(in[0].device_ptr());
+    params.to = reinterpret_cast<float*>(out[0].device_ptr());
+    std::ranges::copy(*table, params.table);
+    cuda::map_codes_to_floats(out[0].device(), params);
+    return "map_codes_to_floats";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQUInt8; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
   static std::span<const AttributeInfo> attribute_table() {
     using Self = MapCodesToFloat;
