@@ -7,6 +7,7 @@
 //     static constexpr int kThreads = 256;      // of a block; a multiple of 32
 //     static constexpr int kShared = 0;         // bytes of shared memory
 //     static constexpr bool kTogether = false;  // whether threads meet: barriers, warps, copies
+//     static constexpr int kBlocks = 2;         // that share a multiprocessor at least; optional
 //     using Params = FillParams;
 //     static SIMT_DEVICE void run(const Params& p, unsigned char* shared);
 //   };

@@ -104,8 +104,18 @@ SIMT_DEVICE void store(void* to, const T& value) {
   *static_cast<T*>(to) = value;
 }
 
+/// Registers are allotted so that as many blocks share a multiprocessor; 0: as the compiler likes.
 template <typename Kernel>
-__global__ void __launch_bounds__(Kernel::kThreads)
+constexpr int blocks_wanted() {
+  if constexpr (requires { Kernel::kBlocks; }) {
+    return Kernel::kBlocks;
+  } else {
+    return 0;
+  }
+}
+
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads, blocks_wanted<Kernel>())
     kernel(const __grid_constant__ typename Kernel::Params params) {
   extern __shared__ __align__(1024) unsigned char shared[];
 #ifdef QUANTA_CHECK_KERNELS  // what tools/gpu/check_kernels reads in the PTX
