@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "quanta/ops/cuda/four_floats.h"
 #include "quanta/runtime/activation_math.h"
 #include "quanta/runtime/cuda/simt.h"
 #include "quanta/runtime/exp_math.h"
@@ -97,10 +98,6 @@ SIMT_DEVICE float value_of(float x, const float (&n)[3]) {
   }
   return math::logsigmoid(x);
 }
-
-struct alignas(16) FourFloats {
-  float of[4];
-};
 
 template <FloatFunction kFunction>
 struct MapFloats {
