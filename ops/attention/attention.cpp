@@ -11,8 +11,10 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/attention/cpu_attention.h"
 #include "quanta/ops/attention/cpu_int8.h"
+#include "quanta/ops/attention/cuda_attention.h"
 #include "quanta/ops/attention/gradient.h"
 #include "quanta/ops/compare.h"
+#include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/indexing.h"
@@ -151,35 +153,43 @@ Dims result_strides(const Tensor& query, const Dims& batch, std::int64_t feature
   return result;
 }
 
-// All as [batch, heads, rows, features]; the mask may be undefined.
-std::string_view attend(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
-                        const Tensor& out, float scale, const AttentionOptions& options) {
-  cpu::AttentionProblem problem{.batch = q.size(0),
-                                .heads = q.size(1),
-                                .queries = q.size(2),
-                                .keys = k.size(2),
-                                .features = q.size(3),
-                                .value_features = v.size(3),
-                                .query = static_cast<const float*>(q.data_ptr()),
-                                .key = static_cast<const float*>(k.data_ptr()),
-                                .value = static_cast<const float*>(v.data_ptr()),
-                                .out = static_cast<float*>(out.data_ptr()),
-                                .mask = nullptr,
-                                .query_strides = strides_of(q),
-                                .key_strides = strides_of(k),
-                                .value_strides = strides_of(v),
-                                .out_strides = strides_of(out),
-                                .mask_strides = {},
-                                .scale = scale,
-                                .causal = options.is_causal};
-  if (mask.defined()) {
-    problem.mask = static_cast<const float*>(mask.data_ptr());
+const float* floats_of(const Tensor& x) { return reinterpret_cast<const float*>(x.device_ptr()); }
+
+// A call's tensors as [batch, heads, rows, features], and where they lie; kept while a kernel works.
+struct Heads {
+  Tensor query, key, value, mask, out;
+  cpu::AttentionProblem problem;
+
+  Heads(const Arguments& in, const Tensor& result, double scale, const AttentionOptions& options) {
+    const Dims batch = batch_of(result);
+    query = as_heads(in[0], batch);
+    key = as_heads(in[1], batch);
+    value = as_heads(in[2], batch);
+    out = as_heads(result, batch);
+    problem = {.batch = query.size(0),
+               .heads = query.size(1),
+               .queries = query.size(2),
+               .keys = key.size(2),
+               .features = query.size(3),
+               .value_features = value.size(3),
+               .query = floats_of(query),
+               .key = floats_of(key),
+               .value = floats_of(value),
+               .out = reinterpret_cast<float*>(out.device_ptr()),
+               .mask = nullptr,
+               .query_strides = strides_of(query),
+               .key_strides = strides_of(key),
+               .value_strides = strides_of(value),
+               .out_strides = strides_of(out),
+               .mask_strides = {},
+               .scale = static_cast<float>(scale),
+               .causal = options.is_causal};
+    if (!in[3].defined()) return;
+    mask = as_heads(expand_mask(in[3], with_last(batch, in[0].size(-2), in[1].size(-2))), batch);
+    problem.mask = floats_of(mask);
     problem.mask_strides = strides_of(mask);
   }
-  if (options.attention_dtype == DType::QInt8) return cpu::attention_int8(problem);
-  cpu::attention(problem);
-  return "simd";
-}
+};
 
 Dims batch_sizes(const Tensor& query, const Tensor& key, const Tensor& value) {
   const Dims batch = broadcast_sizes(batch_of(query), batch_of(key), kOp);
@@ -222,13 +232,23 @@ struct Attention final : Op<Attention> {
       out[0].fill_(0.0);
       return "zeros";
     }
-    const Dims batch = batch_of(out[0]);
-    Tensor mask;
-    if (in[3].defined()) {
-      mask = as_heads(expand_mask(in[3], with_last(batch, query.size(-2), key.size(-2))), batch);
+    const Heads heads(in, out[0], scale, options);
+    if (options.attention_dtype == DType::QInt8) return cpu::attention_int8(heads.problem);
+    cpu::attention(heads.problem);
+    return "simd";
+  }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    if (in[1].size(-2) == 0) {
+      out[0].fill_(0.0);
+      return "fill_items";
     }
-    return attend(as_heads(query, batch), as_heads(key, batch), as_heads(in[2], batch), mask,
-                  as_heads(out[0], batch), static_cast<float>(scale), options);
+    const Heads heads(in, out[0], scale_of(options, in[0].size(-1)), options);
+    cuda::attention(out[0].device(), heads.problem);
+    return "attend_queries";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override {
+    if (options.attention_dtype == DType::QInt8) return {};
+    return dtypes::kFloat;
   }
 
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
@@ -332,6 +352,18 @@ struct AdditiveMask final : Op<AdditiveMask> {
       });
     });
     return "scalar";
+  }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::make_additive_mask(out[0].device(),
+                             {.count = in[0].numel(),
+                              .mask = reinterpret_cast<const bool*>(in[0].device_ptr()),
+                              .out = reinterpret_cast<float*>(out[0].device_ptr()),
+                              .left_out = left_out});
+    return "make_additive_mask";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override {
+    if (dtype != DType::Float32) return {};
+    return dtypes::kBool;
   }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
   static std::span<const AttributeInfo> attribute_table() {

@@ -21,10 +21,10 @@ std::int64_t offset(const AttentionStrides& strides, std::int64_t batch, std::in
 
 class BlockRunner {
  public:
-  explicit BlockRunner(const AttentionProblem& problem) : problem_(problem) {
-    while (block_rows_ > 16 && block_rows_ * problem.keys > kMostProducts) block_rows_ /= 2;
-    blocks_ = ceil_div(problem.queries, block_rows_);
-  }
+  explicit BlockRunner(const AttentionProblem& problem)
+      : problem_(problem),
+        block_rows_(attention_block_queries(problem.keys)),
+        blocks_(ceil_div(problem.queries, block_rows_)) {}
 
   std::int64_t tasks() const { return problem_.batch * problem_.heads * blocks_; }
 
@@ -64,11 +64,17 @@ class BlockRunner {
 
  private:
   const AttentionProblem& problem_;
-  std::int64_t block_rows_ = kMostQueries;
-  std::int64_t blocks_ = 0;
+  std::int64_t block_rows_;
+  std::int64_t blocks_;
 };
 
 }  // namespace
+
+std::int64_t attention_block_queries(std::int64_t keys) {
+  std::int64_t rows = kMostQueries;
+  while (rows > 16 && rows * keys > kMostProducts) rows /= 2;
+  return rows;
+}
 
 void attention(const AttentionProblem& problem) {
   const BlockRunner runner(problem);

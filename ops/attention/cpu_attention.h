@@ -26,6 +26,10 @@ struct AttentionProblem {
   bool causal;
 };
 
+/// Queries that are worked on together: 16, 32 or 64. In causal attention they all look at the keys
+/// that the last of them takes part in.
+std::int64_t attention_block_queries(std::int64_t keys);
+
 /// out = softmax(scale * query key^T + mask) value for each head; a row without any key gives
 /// zeros. No size is 0. Each query's floats are the same on every instruction set and for any number
 /// of threads (cpu_kernels.h).
