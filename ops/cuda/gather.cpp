@@ -4,7 +4,6 @@
 #include <array>
 #include <cstring>
 
-#include "quanta/ops/detail/spatial.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta::cuda {
@@ -81,7 +80,8 @@ void gather(const Tensor& x, std::span<const GatherAxis> axes, const Tensor& out
 }
 
 std::uint64_t bits_of(const Tensor& x, double value) {
-  const Tensor one = detail::empty_with_parameters_of(x, {}, MemoryFormat::Contiguous);
+  const Tensor one = x.is_quantized() ? QTensor::empty({}, x.dtype(), x.impl()->quantizer)
+                                      : Tensor::empty({}, x.dtype());
   one.fill_(value);
   std::uint64_t bits = 0;
   std::memcpy(&bits, one.data_ptr(), one.nbytes());
