@@ -27,6 +27,8 @@ inline constexpr std::array kIntegersBool{DType::UInt8, DType::Int8,  DType::Int
 inline constexpr std::array kFloatsIntegers{DType::Float32, DType::Float64, DType::UInt8,
                                             DType::Int8,    DType::Int16,   DType::UInt16,
                                             DType::Int32,   DType::Int64};
+inline constexpr std::array kFloatIntegers{DType::Float32, DType::UInt8, DType::Int8, DType::Int16,
+                                           DType::UInt16,  DType::Int32, DType::Int64};
 /// Plain dtypes.
 inline constexpr std::array kPlain{
     DType::Float32,    DType::Float64, DType::Float16, DType::BFloat16, DType::Float8E4M3FN,

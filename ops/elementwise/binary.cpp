@@ -9,6 +9,7 @@
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/elementwise.h"
+#include "quanta/ops/elementwise/cuda_numbers.h"
 #include "quanta/ops/elementwise/families.h"
 #include "quanta/ops/elementwise/numbers.h"
 #include "quanta/runtime/autograd.h"
@@ -23,174 +24,6 @@ namespace {
 
 constexpr std::string_view kHeader = "quanta/ops/elementwise.h";
 
-template <typename T>
-T divide(T lhs, T rhs) {
-  if (rhs == T{0}) return T{0};
-  // The only quotient that does not fit: it wraps around to itself.
-  if (std::is_signed_v<T> && rhs == static_cast<T>(-1)) {
-    return static_cast<T>(Bits<T>{0} - bits_of(lhs));
-  }
-  return static_cast<T>(lhs / rhs);
-}
-
-template <typename T>
-T rest_of(T lhs, T rhs) {
-  if (rhs == T{0} || (std::is_signed_v<T> && rhs == static_cast<T>(-1))) return T{0};
-  return static_cast<T>(lhs % rhs);
-}
-
-template <typename T>
-T integer_power(T base, T exponent) {
-  if constexpr (std::is_signed_v<T>) {
-    if (exponent < T{0}) {
-      if (base == T{1}) return T{1};
-      if (base != static_cast<T>(-1)) return T{0};
-      return exponent % 2 == 0 ? T{1} : static_cast<T>(-1);
-    }
-  }
-  Bits<T> result = 1;
-  Bits<T> square = bits_of(base);
-  for (auto rest = bits_of(exponent); rest != 0; rest >>= 1U) {
-    if ((rest & 1U) != 0) result *= square;
-    square *= square;
-  }
-  return static_cast<T>(result);
-}
-
-template <typename T>
-T shift_left(T value, T by) {
-  constexpr int kBits = std::numeric_limits<Bits<T>>::digits;
-  if (by < T{0} || static_cast<std::uint64_t>(by) >= kBits) return T{0};
-  return static_cast<T>(bits_of(value) << static_cast<int>(by));
-}
-
-template <typename T>
-T shift_right(T value, T by) {
-  constexpr int kBits = 8 * static_cast<int>(sizeof(T));
-  if (by < T{0} || static_cast<std::uint64_t>(by) >= kBits) {
-    return value < T{0} ? static_cast<T>(-1) : T{0};
-  }
-  return static_cast<T>(value >> static_cast<int>(by));
-}
-
-// Each function says which dtypes it takes and what becomes of two numbers.
-
-struct Pow {
-  static constexpr std::string_view kName = "pow";
-  static constexpr Numbers kNumbers = Numbers::FloatsAndIntegers;
-  template <typename T>
-  static T value(T lhs, T rhs) {
-    if constexpr (std::is_floating_point_v<T>) {
-      // In double, so that every variant of the library's code gives the same float.
-      return static_cast<T>(std::pow(static_cast<double>(lhs), static_cast<double>(rhs)));
-    } else {
-      return integer_power(lhs, rhs);
-    }
-  }
-};
-
-struct Maximum {
-  static constexpr std::string_view kName = "maximum";
-  static constexpr Numbers kNumbers = Numbers::FloatsAndIntegers;
-  template <typename T>
-  static T value(T lhs, T rhs) {
-    if constexpr (std::is_floating_point_v<T>) {
-      if (lhs != lhs) return lhs;
-      return lhs > rhs ? lhs : rhs;  // a NaN on the right stays
-    } else {
-      return std::max(lhs, rhs);
-    }
-  }
-};
-
-struct Minimum {
-  static constexpr std::string_view kName = "minimum";
-  static constexpr Numbers kNumbers = Numbers::FloatsAndIntegers;
-  template <typename T>
-  static T value(T lhs, T rhs) {
-    if constexpr (std::is_floating_point_v<T>) {
-      if (lhs != lhs) return lhs;
-      return lhs < rhs ? lhs : rhs;
-    } else {
-      return std::min(lhs, rhs);
-    }
-  }
-};
-
-struct Fmod {
-  static constexpr std::string_view kName = "fmod";
-  static constexpr Numbers kNumbers = Numbers::FloatsAndIntegers;
-  template <typename T>
-  static T value(T lhs, T rhs) {
-    if constexpr (std::is_floating_point_v<T>) {
-      return std::fmod(lhs, rhs);
-    } else {
-      return rest_of(lhs, rhs);
-    }
-  }
-};
-
-struct Remainder {
-  static constexpr std::string_view kName = "remainder";
-  static constexpr Numbers kNumbers = Numbers::FloatsAndIntegers;
-  template <typename T>
-  static T value(T lhs, T rhs) {
-    const T rest = Fmod::value(lhs, rhs);
-    const bool other_sign = rest != T{0} && (rest < T{0}) != (rhs < T{0});
-    return other_sign ? static_cast<T>(rest + rhs) : rest;
-  }
-};
-
-struct DivTrunc {
-  static constexpr std::string_view kName = "div_trunc";
-  static constexpr Numbers kNumbers = Numbers::Integers;
-  template <typename T>
-  static T value(T lhs, T rhs) {
-    return divide(lhs, rhs);
-  }
-};
-
-struct BitwiseAnd {
-  static constexpr std::string_view kName = "bitwise_and";
-  static constexpr Numbers kNumbers = Numbers::IntegersAndBool;
-  template <typename T>
-  static T value(T lhs, T rhs) {
-    return static_cast<T>(lhs & rhs);
-  }
-};
-struct BitwiseOr {
-  static constexpr std::string_view kName = "bitwise_or";
-  static constexpr Numbers kNumbers = Numbers::IntegersAndBool;
-  template <typename T>
-  static T value(T lhs, T rhs) {
-    return static_cast<T>(lhs | rhs);
-  }
-};
-struct BitwiseXor {
-  static constexpr std::string_view kName = "bitwise_xor";
-  static constexpr Numbers kNumbers = Numbers::IntegersAndBool;
-  template <typename T>
-  static T value(T lhs, T rhs) {
-    return static_cast<T>(lhs ^ rhs);
-  }
-};
-struct LeftShift {
-  static constexpr std::string_view kName = "bitwise_left_shift";
-  static constexpr Numbers kNumbers = Numbers::Integers;
-  template <typename T>
-  static T value(T lhs, T rhs) {
-    return shift_left(lhs, rhs);
-  }
-};
-struct RightShift {
-  static constexpr std::string_view kName = "bitwise_right_shift";
-  static constexpr Numbers kNumbers = Numbers::Integers;
-  template <typename T>
-  static T value(T lhs, T rhs) {
-    return shift_right(lhs, rhs);
-  }
-};
-
 template <typename F, typename T>
 void row(const T* lhs, const T* rhs, T* dst, std::int64_t count, cpu::Rhs kind) {
   if (kind == cpu::Rhs::Row) {
@@ -199,16 +32,12 @@ void row(const T* lhs, const T* rhs, T* dst, std::int64_t count, cpu::Rhs kind) 
   }
   const T value = *rhs;
   if constexpr (std::is_same_v<F, Pow> && std::is_floating_point_v<T>) {
-    // The powers of layer norms and gelus. Both give what std::pow gives but for the sign of 0.
     if (value == T{2}) {
-      for (std::int64_t i = 0; i < count; ++i) dst[i] = lhs[i] * lhs[i];
+      for (std::int64_t i = 0; i < count; ++i) dst[i] = Pow::square(lhs[i]);
       return;
     }
-    if (value == static_cast<T>(3)) {
-      for (std::int64_t i = 0; i < count; ++i) {
-        const double x = static_cast<double>(lhs[i]);
-        dst[i] = static_cast<T>(x * x * x);
-      }
+    if (value == T{3}) {
+      for (std::int64_t i = 0; i < count; ++i) dst[i] = Pow::cube(lhs[i]);
       return;
     }
   }
@@ -225,6 +54,38 @@ void broadcast(const Tensor& lhs, const Tensor& rhs, const Tensor& out, RowKerne
       lhs, rhs, out,
       [kernel](const T* left, const T* right, T* dst, std::int64_t count, cpu::Rhs kind,
                cpu::Store) { kernel(left, right, dst, count, kind); });
+}
+
+template <typename F>
+constexpr cuda::NumberPairFunction cuda_function() {
+  using Function = cuda::NumberPairFunction;
+  if (std::is_same_v<F, Pow>) return Function::Pow;
+  if (std::is_same_v<F, Maximum>) return Function::Maximum;
+  if (std::is_same_v<F, Minimum>) return Function::Minimum;
+  if (std::is_same_v<F, Fmod>) return Function::Fmod;
+  if (std::is_same_v<F, Remainder>) return Function::Remainder;
+  if (std::is_same_v<F, DivTrunc>) return Function::DivTrunc;
+  if (std::is_same_v<F, BitwiseAnd>) return Function::BitwiseAnd;
+  if (std::is_same_v<F, BitwiseOr>) return Function::BitwiseOr;
+  if (std::is_same_v<F, BitwiseXor>) return Function::BitwiseXor;
+  return std::is_same_v<F, LeftShift> ? Function::LeftShift : Function::RightShift;
+}
+
+template <typename F>
+constexpr std::span<const DType> cuda_dtypes_of() {
+  // Powers of doubles have no more digits than CUDA's.
+  if (std::is_same_v<F, Pow>) return dtypes::kFloatIntegers;
+  switch (F::kNumbers) {
+    case Numbers::FloatsAndIntegers:
+      return dtypes::kFloatsIntegers;
+    case Numbers::Integers:
+      return dtypes::kIntegers;
+    case Numbers::IntegersAndBool:
+      return dtypes::kIntegersBool;
+    case Numbers::All:
+      break;
+  }
+  return dtypes::kOrderedPlain;
 }
 
 template <typename F>
@@ -254,6 +115,11 @@ struct Binary final : Op<Binary<F>> {
     });
     return "scalar";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::combine(cuda_function<F>(), in[0], in[1], out[0]);
+    return "combine_numbers";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return cuda_dtypes_of<F>(); }
 
   GradientUse gradient_use(std::uint64_t) const override {
     if constexpr (std::is_same_v<F, Maximum> || std::is_same_v<F, Minimum>) {
@@ -362,7 +228,10 @@ Tensor pow(const Tensor& x, double exponent) {
                "pow: exponent: expected a whole number for {}, got {}", x.dtype(), exponent);
   QUANTA_SUPPORTED(!x.is_quantized(), "pow: x: expected a plain tensor, got {}: dequantize first",
                    x.dtype());
-  return pow(x, Tensor::scalar(exponent, x.dtype()));
+  if (x.device().is_cpu()) return pow(x, Tensor::scalar(exponent, x.dtype()));
+  // Filled there: a copy from here would wait for the device.
+  const Tensor there = Tensor::empty({}, x.dtype(), MemoryFormat::Contiguous, x.device());
+  return pow(x, there.fill_(exponent));
 }
 Tensor maximum(const Tensor& lhs, const Tensor& rhs) { return run(Binary<Maximum>{}, lhs, rhs); }
 Tensor minimum(const Tensor& lhs, const Tensor& rhs) { return run(Binary<Minimum>{}, lhs, rhs); }

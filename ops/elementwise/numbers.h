@@ -4,15 +4,12 @@
 
 #include <cstdint>
 #include <string_view>
-#include <type_traits>
 
+#include "quanta/ops/elementwise/functions.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta::elementwise {
-
-/// Which dtypes an operation takes.
-enum class Numbers : std::uint8_t { FloatsAndIntegers, Integers, IntegersAndBool, All };
 
 constexpr std::string_view names_of(Numbers numbers) {
   switch (numbers) {
@@ -85,16 +82,6 @@ void visit_numbers(DType dtype, Visitor&& visitor) {
     default:
       return visitor(std::uint8_t{});
   }
-}
-
-/// An unsigned type in which sums and products of T wrap around; int would not hold those of
-/// uint16.
-template <typename T>
-using Bits = std::conditional_t<(sizeof(T) < 4), std::uint32_t, std::make_unsigned_t<T>>;
-
-template <typename T>
-constexpr Bits<T> bits_of(T value) {
-  return static_cast<Bits<T>>(value);
 }
 
 }  // namespace quanta::elementwise

@@ -8,6 +8,7 @@
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/elementwise.h"
+#include "quanta/ops/elementwise/cuda_numbers.h"
 #include "quanta/ops/elementwise/families.h"
 #include "quanta/ops/elementwise/numbers.h"
 #include "quanta/runtime/autograd.h"
@@ -42,67 +43,29 @@ void infer_same(const Tensor& x, DType dtype, Results& out) {
   out.add(x.sizes(), dtype, format);
 }
 
-struct NegFunction {
-  static constexpr std::string_view kName = "neg";
-  static constexpr auto kOnCuda = cuda::FloatFunction::Neg;
-  static constexpr Numbers kNumbers = Numbers::FloatsAndIntegers;
-  template <typename T>
-  static T value(T v) {
-    if constexpr (std::is_floating_point_v<T>) {
-      return -v;
-    } else {
-      return static_cast<T>(Bits<T>{0} - bits_of(v));
-    }
-  }
+struct NegFunction : Neg {
+  static constexpr auto kOnCuda = cuda::NumberFunction::Neg;
+  static constexpr auto kOfFloats = cuda::FloatFunction::Neg;
   static Tensor gradient(const Tensor& gradient, const Tensor&) {
     return mul_scalar(gradient, -1.0);
   }
 };
-
-struct AbsFunction {
-  static constexpr std::string_view kName = "abs";
-  static constexpr auto kOnCuda = cuda::FloatFunction::Abs;
-  static constexpr Numbers kNumbers = Numbers::FloatsAndIntegers;
-  template <typename T>
-  static T value(T v) {
-    if constexpr (std::is_floating_point_v<T>) {
-      return std::fabs(v);
-    } else {
-      return v < T{0} ? NegFunction::value(v) : v;
-    }
-  }
+struct AbsFunction : Abs {
+  static constexpr auto kOnCuda = cuda::NumberFunction::Abs;
+  static constexpr auto kOfFloats = cuda::FloatFunction::Abs;
   static Tensor gradient(const Tensor& gradient, const Tensor& x) {
     return mul(gradient, quanta::sign(x));
   }
 };
-
-struct SignFunction {
-  static constexpr std::string_view kName = "sign";
-  static constexpr auto kOnCuda = cuda::FloatFunction::Sign;
-  static constexpr Numbers kNumbers = Numbers::FloatsAndIntegers;
-  template <typename T>
-  static T value(T v) {
-    if constexpr (std::is_floating_point_v<T>) {
-      if (v != v) return v;
-    }
-    return static_cast<T>(static_cast<int>(v > T{0}) - static_cast<int>(v < T{0}));
-  }
+struct SignFunction : Sign {
+  static constexpr auto kOnCuda = cuda::NumberFunction::Sign;
+  static constexpr auto kOfFloats = cuda::FloatFunction::Sign;
   static Tensor gradient(const Tensor& gradient, const Tensor&) {
     return mul_scalar(gradient, 0.0);
   }
 };
-
-struct NotFunction {
-  static constexpr std::string_view kName = "bitwise_not";
-  static constexpr Numbers kNumbers = Numbers::IntegersAndBool;
-  template <typename T>
-  static T value(T v) {
-    if constexpr (std::is_floating_point_v<T>) {
-      return v;  // not reached: floats are refused
-    } else {
-      return static_cast<T>(~bits_of(v));
-    }
-  }
+struct NotFunction : Not {
+  static constexpr auto kOnCuda = cuda::NumberFunction::BitwiseNot;
 };
 
 // A number of the same dtype for each.
@@ -129,17 +92,19 @@ struct SameDType final : Op<SameDType<F>> {
   }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     if constexpr (kHasFloats) {
-      cuda::map({F::kOnCuda}, in[0], out[0]);
-      return "map_floats";
-    } else {
-      return Operation::cuda(in, out);
+      if (in[0].dtype() == DType::Float32) {
+        cuda::map({F::kOfFloats}, in[0], out[0]);
+        return "map_floats";
+      }
     }
+    cuda::map(F::kOnCuda, in[0], out[0]);
+    return "map_numbers";
   }
   std::span<const DType> cuda_dtypes() const noexcept override {
     if constexpr (kHasFloats) {
-      return dtypes::kFloat;
+      return dtypes::kFloatsIntegers;
     } else {
-      return {};
+      return dtypes::kIntegersBool;
     }
   }
   PlanUse plan_use(const Arguments&, std::span<const Tensor>) const override {
@@ -176,6 +141,11 @@ struct LogicalNot final : Op<LogicalNot> {
     });
     return "scalar";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::map(cuda::NumberFunction::LogicalNot, in[0], out[0]);
+    return "map_numbers";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kOrderedPlain; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
 };
 
@@ -194,6 +164,11 @@ struct IsNan final : Op<IsNan> {
     });
     return "scalar";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::map(cuda::NumberFunction::IsNan, in[0], out[0]);
+    return "map_numbers";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloats; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
 };
 
@@ -220,6 +195,24 @@ struct IsInf final : Op<IsInf> {
     });
     return "scalar";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    switch (signs) {
+      case InfinitySigns::None:
+        out[0].fill_(0.0);
+        return "fill_items";
+      case InfinitySigns::Positive:
+        cuda::map(cuda::NumberFunction::IsPositiveInfinity, in[0], out[0]);
+        break;
+      case InfinitySigns::Negative:
+        cuda::map(cuda::NumberFunction::IsNegativeInfinity, in[0], out[0]);
+        break;
+      case InfinitySigns::Both:
+        cuda::map(cuda::NumberFunction::IsInfinity, in[0], out[0]);
+        break;
+    }
+    return "map_numbers";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloats; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<IsInf, &IsInf::signs>("signs")};

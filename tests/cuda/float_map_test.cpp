@@ -123,11 +123,10 @@ TEST_CASE("cuda float map: any layout") {
   }
 }
 
-TEST_CASE("cuda float map: doubles and integers are refused by name") {
-  const Device device = Device::cuda_emulated();
-  test::fails({"gelu", "Float64", "cuda"},
-              [&] { gelu(Tensor::zeros({3}, DType::Float64).to(device)); });
-  test::fails({"neg", "Int32", "cuda"}, [&] { neg(Tensor::zeros({3}, DType::Int32).to(device)); });
+TEST_CASE("cuda float map: doubles are refused by name") {
+  const Tensor x = Tensor::zeros({3}, DType::Float64).to(Device::cuda_emulated());
+  test::fails({"gelu", "Float64", "cuda"}, [&] { gelu(x); });
+  test::fails({"exp", "Float64", "cuda"}, [&] { exp(x); });
 }
 
 }  // namespace quanta
