@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "quanta/runtime/tensor.h"
@@ -26,6 +27,8 @@ class EmbeddingPackedParams {
   QTensor unpack() const;
   /// The rows, [num_embeddings, bytes].
   const Tensor& packed_weight() const noexcept { return packed_; }
+  /// The same on that device, copied there when it is first asked for and kept.
+  Tensor packed_weight(Device device) const;
   std::int64_t num_embeddings() const noexcept { return sizes_.empty() ? 0 : sizes_[0]; }
   std::int64_t embedding_dim() const noexcept { return sizes_.empty() ? 0 : sizes_[1]; }
   /// QUInt8 or QUInt4x2.
@@ -34,7 +37,10 @@ class EmbeddingPackedParams {
  private:
   friend EmbeddingPackedParams embedding_bag_prepack(const QTensor& weight);
 
+  struct Copies;
+
   Tensor packed_;
+  std::shared_ptr<Copies> copies_;  // on other devices
   Dims sizes_;
   DType dtype_ = DType::QUInt8;
   Quantizer quantizer_;

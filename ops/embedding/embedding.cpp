@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -12,6 +14,7 @@
 
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/embedding/cpu_kernels.h"
+#include "quanta/ops/embedding/cuda_bags.h"
 #include "quanta/ops/embedding/families.h"
 #include "quanta/ops/embedding/indices.h"
 #include "quanta/ops/embedding/rows.h"
@@ -76,6 +79,29 @@ void sum_rows(const PackedTable& table, const std::int64_t* rows, const float* f
   cpu::add_embedding_rows(table.layout, table.data, rows, factors, count, to);
 }
 
+/// The same on a CUDA device.
+PackedTable device_table(const Tensor& packed, const EmbeddingRows& layout) {
+  return {reinterpret_cast<const std::uint8_t*>(packed.device_ptr()), layout, packed.sizes()[0]};
+}
+
+PackedTable device_table(const EmbeddingPackedParams& weight, Device device) {
+  return device_table(weight.packed_weight(device),
+                      {item_bits(weight.dtype()), weight.embedding_dim()});
+}
+
+std::string_view sum_on_device(const PackedTable& table, const detail::CudaBags& bags,
+                               const Tensor& factors, const Tensor& out) {
+  cuda::CodeBagParams params;
+  params.bags = bags.rows();
+  params.layout = table.layout;
+  params.table = table.data;
+  if (factors.defined()) params.factors = reinterpret_cast<const float*>(factors.device_ptr());
+  params.out = reinterpret_cast<float*>(out.device_ptr());
+  cuda::sum_code_bags(out.device(), params);
+  bags.require_inside();
+  return "sum_code_bags";
+}
+
 // By bits of the codes.
 std::string_view name_of(DType dtype, std::string_view byte, std::string_view nibble) {
   return dtype == DType::QUInt8 ? byte : nibble;
@@ -115,6 +141,12 @@ struct Lookup final : Op<Lookup> {
                  });
     return "simd";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const PackedTable table = device_table(weight, in[0].device());
+    return sum_on_device(table, detail::CudaBags(name(), in[0], table.count), {}, out[0]);
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kIndices; }
+
   static Tensor rows(const Lookup& self) { return rows_of(self.weight); }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{read_only_attribute<Lookup, &Lookup::rows>("weight")};
@@ -184,6 +216,12 @@ struct BagSum : Op<Derived> {
     return "simd";
   }
 
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const PackedTable table = derived().table_on_device(in);
+    const detail::CudaBags bags(call(in), out[0].sizes()[0], table.count, padding_idx);
+    return sum_on_device(table, bags, in[Derived::kFirst + 2], out[0]);
+  }
+
  private:
   const Derived& derived() const { return static_cast<const Derived&>(*this); }
   BagCall call(const Arguments& in) const {
@@ -213,6 +251,10 @@ struct PackedBags final : BagSum<PackedBags> {
   void check_table(const Arguments&) const { check_packed(name(), weight, dtype); }
   std::int64_t columns(const Arguments&) const { return weight.embedding_dim(); }
   PackedTable table(const Arguments&) const { return table_of(weight); }
+  PackedTable table_on_device(const Arguments& in) const {
+    return device_table(weight, in[kFirst].device());
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kIndices; }
 
   static Tensor rows(const PackedBags& self) { return rows_of(self.weight); }
   static std::span<const AttributeInfo> attribute_table() {
@@ -240,6 +282,10 @@ struct RowwiseBags final : BagSum<RowwiseBags> {
   void check_table(const Arguments& in) const { check_packed(name(), "weight", in[0], bits); }
   std::int64_t columns(const Arguments& in) const { return layout_of(in[0], bits).columns; }
   PackedTable table(const Arguments& in) const { return table_of(in[0], bits); }
+  PackedTable table_on_device(const Arguments& in) const {
+    return device_table(in[0], layout_of(in[0], bits));
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kUInt8; }
 
   void infer(const Arguments& in, Results& out) const override {
     BagSum::infer(in, out);
@@ -371,6 +417,20 @@ struct Unpack final : Op<Unpack> {
     }
     return "simd";
   }
+  // A bag for each row: no indices are read.
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const PackedTable table = device_table(in[0], layout_of(in[0], bits));
+    cuda::CodeBagParams params;
+    params.bags.bag_size = 1;
+    params.bags.bags = table.count;
+    params.bags.rows = table.count;
+    params.layout = table.layout;
+    params.table = table.data;
+    params.out = reinterpret_cast<float*>(out[0].device_ptr());
+    cuda::sum_code_bags(out[0].device(), params);
+    return "sum_code_bags";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kUInt8; }
 };
 
 /// The codes of a table with float zero points along axis 0 to packed rows.
@@ -487,9 +547,25 @@ using namespace embeddings;
 
 namespace quantized {
 
+struct EmbeddingPackedParams::Copies {
+  std::mutex mutex;
+  std::map<std::int8_t, Tensor> of_device;
+};
+
+Tensor EmbeddingPackedParams::packed_weight(Device device) const {
+  QUANTA_CHECK(packed_.defined(),
+               "packed_weight: weight: expected packed parameters, got empty ones");
+  if (packed_.device() == device) return packed_;
+  const std::lock_guard lock(copies_->mutex);
+  Tensor& copy = copies_->of_device[device.index];
+  if (!copy.defined()) copy = packed_.to(device);
+  return copy;
+}
+
 EmbeddingPackedParams embedding_bag_prepack(const QTensor& weight) {
   EmbeddingPackedParams params;
   params.packed_ = run(PackCodes{}, weight);
+  params.copies_ = std::make_shared<EmbeddingPackedParams::Copies>();
   params.sizes_ = weight.sizes();
   params.dtype_ = weight.dtype();
   params.quantizer_ = weight.quantizer();

@@ -6,9 +6,11 @@
 #include <string_view>
 #include <vector>
 
+#include "quanta/ops/cuda/pick.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/embedding.h"
+#include "quanta/ops/embedding/cuda_bags.h"
 #include "quanta/ops/embedding/families.h"
 #include "quanta/ops/embedding/gradient.h"
 #include "quanta/ops/embedding/indices.h"
@@ -82,6 +84,19 @@ struct Embedding final : Op<Embedding> {
     });
     return "copy";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const std::int64_t columns = in[0].sizes()[1];
+    Dims table = Dims::filled(out[0].sizes().size(), 0);
+    table[table.size() - 1] = 1;
+    Dims positions = in[1].strides();
+    positions.push_back(0);
+    const cuda::PickedDim rows{in[1], positions, 0, in[0].sizes()[0], columns};
+    if (!cuda::pick(in[0], out[0], table, {&rows, 1})) {
+      checked_indices(kName, in[1].cpu(), in[0].sizes()[0]);  // throws
+    }
+    return "pick_items";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloats; }
 
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b10); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
@@ -176,6 +191,22 @@ struct EmbeddingBag final : Op<EmbeddingBag> {
     });
     return "scalar";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const detail::CudaBags bags(call(in[kIndices], in[kOffsets]), out[0].sizes()[0],
+                                in[kTable].sizes()[0], padding_idx);
+    const bool has_factors = in[kWeights].defined();
+    cuda::reduce_float_bags(out[0].device(),
+                            {.bags = bags.rows(),
+                             .mode = mode_on_device(),
+                             .dtype = in[kTable].dtype(),
+                             .table = in[kTable].device_ptr(),
+                             .columns = in[kTable].sizes()[1],
+                             .factors = has_factors ? in[kWeights].device_ptr() : nullptr,
+                             .out = out[0].device_ptr()});
+    bags.require_inside();
+    return "reduce_float_bags";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloats; }
 
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b1111); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
@@ -199,6 +230,17 @@ struct EmbeddingBag final : Op<EmbeddingBag> {
  private:
   BagCall call(const Tensor& indices, const Tensor& offsets) const {
     return {kName, indices, offsets, include_last_offset};
+  }
+  cuda::BagMode mode_on_device() const {
+    switch (mode) {
+      case EmbeddingBagMode::Sum:
+        return cuda::BagMode::Sum;
+      case EmbeddingBagMode::Mean:
+        return cuda::BagMode::Mean;
+      case EmbeddingBagMode::Max:
+        return cuda::BagMode::Max;
+    }
+    return {};
   }
 };
 

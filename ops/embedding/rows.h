@@ -9,6 +9,7 @@
 
 #include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/half.h"
+#include "quanta/runtime/host_device.h"
 #include "quanta/runtime/quant_math.h"
 
 namespace quanta::detail {
@@ -23,13 +24,19 @@ struct EmbeddingRows {
   int bits = 8;
   std::int64_t columns = 0;
 
-  std::int64_t per_byte() const noexcept { return 8 / bits; }
-  std::int64_t code_bytes() const noexcept { return ceil_div(columns, per_byte()); }
-  std::int64_t parameter_bytes() const noexcept { return parameter_bytes(bits); }
-  static std::int64_t parameter_bytes(int bits) noexcept { return bits == 8 ? 8 : 4; }
-  std::int64_t row_bytes() const noexcept { return code_bytes() + parameter_bytes(); }
+  QUANTA_HOST_DEVICE std::int64_t per_byte() const noexcept { return 8 / bits; }
+  QUANTA_HOST_DEVICE std::int64_t code_bytes() const noexcept {
+    return ceil_div(columns, per_byte());
+  }
+  QUANTA_HOST_DEVICE std::int64_t parameter_bytes() const noexcept { return parameter_bytes(bits); }
+  QUANTA_HOST_DEVICE static std::int64_t parameter_bytes(int bits) noexcept {
+    return bits == 8 ? 8 : 4;
+  }
+  QUANTA_HOST_DEVICE std::int64_t row_bytes() const noexcept {
+    return code_bytes() + parameter_bytes();
+  }
 
-  int code(const std::uint8_t* row, std::int64_t column) const noexcept {
+  QUANTA_HOST_DEVICE int code(const std::uint8_t* row, std::int64_t column) const noexcept {
     const int shift = static_cast<int>(column % per_byte()) * bits;
     return (row[column / per_byte()] >> shift) & ((1 << bits) - 1);
   }
@@ -40,7 +47,7 @@ struct EmbeddingRows {
     byte = static_cast<std::uint8_t>(byte | (code << shift));
   }
 
-  RowParameters parameters(const std::uint8_t* row) const noexcept {
+  QUANTA_HOST_DEVICE RowParameters parameters(const std::uint8_t* row) const noexcept {
     // The numbers follow the codes without padding, hence the copies.
     RowParameters result;
     if (bits == 8) {
@@ -65,12 +72,17 @@ struct EmbeddingRows {
     }
   }
 
-  /// to[c] += fma(scale, code(c), bias) for columns from `first` on. The product and the sum round
-  /// once together, as in torch: they may nearly cancel.
+  /// What a code stands for. The product and the sum round once together, as in torch: they may
+  /// nearly cancel.
+  QUANTA_HOST_DEVICE static float value(int code, float scale, float bias) noexcept {
+    return fmaf(scale, static_cast<float>(code), bias);
+  }
+
+  /// to[c] += value(code(c)) for columns from `first` on.
   void add_columns(const std::uint8_t* row, std::int64_t first, float scale, float bias,
                    float* to) const noexcept {
     for (std::int64_t c = first; c < columns; ++c) {
-      to[c] += std::fma(scale, static_cast<float>(code(row, c)), bias);
+      to[c] += value(code(row, c), scale, bias);
     }
   }
 };

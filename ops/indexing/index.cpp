@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "quanta/ops/cuda/pick.h"
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/scatter.h"
@@ -254,6 +255,38 @@ struct Index final : Op<Index> {
     if (!in_order) out[0].copy_(block.permute(layout.to_result()));
     return "pick";
   }
+
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const auto tensors = index_tensors(in, 1);
+    const Layout layout = make_layout(kName, x, tensors);
+    const Dims order = layout.to_result();
+    // [picked, rest] in the result's order: the strides of x, or those of an index tensor.
+    const auto in_result = [&](const Dims& of_picked, const Dims& of_rest) {
+      Dims strides = Dims::filled(order.size(), 0);
+      for (std::size_t i = 0; i < order.size(); ++i) {
+        const auto d = static_cast<std::size_t>(order[i]);
+        strides[i] = d < of_picked.size() ? of_picked[d] : of_rest[d - of_picked.size()];
+      }
+      return strides;
+    };
+    const Dims no_picked = Dims::filled(layout.picked.size(), 0);
+    const Dims no_rest = Dims::filled(layout.rest.size(), 0);
+    std::vector<Dims> strides;
+    std::vector<cuda::PickedDim> picked;
+    strides.reserve(tensors.size());  // picked looks at them
+    for (std::size_t d = 0; d < tensors.size(); ++d) {
+      if (!tensors[d]->defined()) continue;
+      strides.push_back(in_result(tensors[d]->expand(layout.picked).strides(), no_rest));
+      const std::int64_t length = x.sizes()[d];
+      picked.push_back({*tensors[d], strides.back(), -length, length, x.strides()[d]});
+    }
+    if (!cuda::pick(x, out[0], in_result(no_picked, layout.rest_strides), picked)) {
+      throw_outside(x, tensors, layout.picked);
+    }
+    return "pick_items";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
   GradientUse gradient_use(std::uint64_t) const override {
     return GradientUse::of(~std::uint64_t{1});
   }
@@ -266,6 +299,19 @@ struct Index final : Op<Index> {
     results[0] =
         detail::scatter_add(context.grad(), run(*this, std::span<const Tensor>(arguments)), sizes);
     return results;
+  }
+
+ private:
+  // The host finds what the device has found, and says which.
+  static void throw_outside(const Tensor& x, std::span<const Tensor* const> tensors,
+                            const Dims& picked) {
+    std::vector<Tensor> copies;
+    for (const Tensor* tensor : tensors) {
+      copies.push_back(tensor->defined() ? tensor->cpu() : Tensor());
+    }
+    std::vector<const Tensor*> on_host;
+    for (const Tensor& copy : copies) on_host.push_back(&copy);
+    picked_offsets(kName, x, on_host, picked);
   }
 };
 

@@ -1,15 +1,18 @@
 #include "quanta/ops/indexing.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string_view>
 #include <vector>
 
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/cuda/pick.h"
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/scatter.h"
 #include "quanta/ops/detail/spatial.h"
+#include "quanta/ops/indexing/cuda_kernels.h"
 #include "quanta/ops/indexing/index.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
@@ -31,6 +34,14 @@ void check_positions(std::string_view op, const Tensor& index, std::int64_t low,
     QUANTA_CHECK(at[i] >= low && at[i] < length, "{}: index: expected {}..{}, got {}", op, low,
                  length - 1, at[i]);
   }
+}
+
+// What the device has found, with the text of check_positions. Waits for the device.
+void pick_checked(std::string_view op, const Tensor& x, const Tensor& out, const Dims& strides,
+                  const cuda::PickedDim& picked) {
+  if (cuda::pick(x, out, strides, {&picked, 1})) return;
+  check_positions(op, detail::int64_indices(op, "index", picked.positions.cpu()), picked.low,
+                  picked.length);
 }
 
 // Negative numbers counted from the front.
@@ -100,6 +111,26 @@ struct IndexSelect final : AlongDim<IndexSelect> {
     return "copy";
   }
 
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const Tensor& index = in[1];
+    const auto axis = static_cast<std::size_t>(wrap_dim(dim, x.dim(), kName));
+    const std::int64_t each = index.dim() == 0 ? 0 : index.strides()[0];
+    Dims positions = Dims::filled(out[0].sizes().size(), 0);
+    if (!positions.empty()) positions[axis] = each;
+    if (x.dim() == 0) {
+      const Dims nothing = Dims::filled(positions.size(), 0);
+      pick_checked(kName, x, out[0], nothing, {index, positions, 0, 1, 0});
+      return "pick_items";
+    }
+    Dims strides = x.strides();
+    strides[axis] = 0;
+    pick_checked(kName, x, out[0], strides,
+                 {index, positions, 0, x.sizes()[axis], x.strides()[axis]});
+    return "pick_items";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
+
   OpWork work(const Arguments&, std::span<const Tensor> out) const override {
     return {.bytes = 2 * static_cast<std::int64_t>(out[0].nbytes())};
   }
@@ -162,6 +193,22 @@ struct Gather final : AlongDim<Gather> {
     return "copy";
   }
 
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    Dims strides = x.strides();
+    std::int64_t step = 0;
+    std::int64_t length = 1;
+    if (x.dim() > 0) {
+      const auto axis = static_cast<std::size_t>(wrap_dim(dim, x.dim(), kName));
+      step = strides[axis];
+      length = x.sizes()[axis];
+      strides[axis] = 0;
+    }
+    pick_checked(kName, x, out[0], strides, {in[1], in[1].strides(), 0, length, step});
+    return "pick_items";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
+
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     const Dims& sizes = context.input_sizes(0);
     const auto rank = static_cast<std::int64_t>(sizes.size());
@@ -199,6 +246,14 @@ struct Take final : Op<Take> {
     return "copy";
   }
 
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const std::int64_t length = in[0].numel();
+    pick_checked(kName, in[0], out[0], Dims::filled(in[1].sizes().size(), 0),
+                 {in[1], in[1].strides(), -length, length, 1});
+    return "pick_items";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
+
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b10); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     const Dims& sizes = context.input_sizes(0);
@@ -208,10 +263,16 @@ struct Take final : Op<Take> {
   }
 };
 
-// `mask` may broadcast.
-void fill_masked(const Tensor& x, const Tensor& mask, double value) {
+// The value as an element of x, on the host.
+Tensor one_element(const Tensor& x, double value) {
   const Tensor one = detail::empty_with_parameters_of(x, {}, MemoryFormat::Contiguous);
   one.fill_(value);
+  return one;
+}
+
+// `mask` may broadcast.
+void fill_masked(const Tensor& x, const Tensor& mask, double value) {
+  const Tensor one = one_element(x, value);
   const Dims mask_strides = cpu::broadcast_strides(mask, x.sizes());
   const cpu::StridedLoop<2> loop(x.sizes(), {&x.strides(), &mask_strides});
   const auto [x_step, mask_step] = loop.inner_strides();
@@ -234,6 +295,28 @@ void fill_masked(const Tensor& x, const Tensor& mask, double value) {
       }
     });
   });
+}
+
+// to = mask ? value : x on a CUDA device, broadcast to the result.
+std::string_view fill_masked_on_device(const Tensor& x, const Tensor& mask, double value,
+                                       const Tensor& to) {
+  const Tensor one = one_element(to, value);
+  cuda::FillMaskedParams params;
+  params.rank = static_cast<int>(to.dim());
+  params.count = to.numel();
+  std::copy(to.sizes().begin(), to.sizes().end(), params.sizes);
+  const Dims mask_strides = cpu::broadcast_strides(mask, to.sizes());
+  const Dims x_strides = cpu::broadcast_strides(x, to.sizes());
+  std::copy(to.strides().begin(), to.strides().end(), params.strides[0]);
+  std::copy(mask_strides.begin(), mask_strides.end(), params.strides[1]);
+  std::copy(x_strides.begin(), x_strides.end(), params.strides[2]);
+  params.to = to.device_ptr();
+  params.mask = reinterpret_cast<const bool*>(mask.device_ptr());
+  params.x = x.device_ptr();
+  params.item_bytes = static_cast<int>(item_size(to.dtype()));
+  std::memcpy(&params.item, one.data_ptr(), item_size(to.dtype()));
+  cuda::fill_masked_items(to.device(), params);
+  return "fill_masked_items";
 }
 
 void check_mask(std::string_view op, const Tensor& x, const Tensor& mask) {
@@ -265,6 +348,11 @@ struct MaskedFillInPlace final : Op<MaskedFillInPlace> {
     fill_masked(out[0], detail::memory_meets(out[0], mask) ? mask.clone() : mask, value);
     return "select";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor mask = detail::memory_meets(out[0], in[1]) ? in[1].clone() : in[1];
+    return fill_masked_on_device(out[0], mask, value, out[0]);
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{
         attribute<MaskedFillInPlace, &MaskedFillInPlace::value>("value")};
@@ -297,6 +385,10 @@ struct MaskedFill final : Op<MaskedFill> {
     fill_masked(out[0], in[1], value);
     return "select";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    return fill_masked_on_device(in[0], in[1], value, out[0]);
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b10); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     return {autograd::sum_to_size(masked_fill(context.grad(), context.input(1), 0.0),

@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/cuda/pick.h"
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/scatter.h"
 #include "quanta/ops/indexing.h"
+#include "quanta/ops/indexing/cuda_kernels.h"
 #include "quanta/ops/indexing/index.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
@@ -298,6 +300,34 @@ struct GatherNd final : Op<GatherNd> {
     return "copy";
   }
 
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const std::size_t batch = at(batch_dims);
+    const std::size_t rows = in[1].sizes().size() - 1;  // dimensions of the rows
+    const std::size_t k = at(in[1].sizes().back());
+    Dims strides = Dims::filled(out[0].sizes().size(), 0);
+    Dims positions = strides;
+    for (std::size_t d = 0; d < batch; ++d) strides[d] = x.strides()[d];
+    for (std::size_t d = rows; d < strides.size(); ++d) {
+      strides[d] = x.strides()[batch + k + d - rows];
+    }
+    for (std::size_t d = 0; d < rows; ++d) positions[d] = in[1].strides()[d];
+    std::vector<Tensor> numbers;
+    for (std::size_t i = 0; i < k; ++i) {
+      numbers.push_back(in[1].select(-1, static_cast<std::int64_t>(i)));
+    }
+    std::vector<cuda::PickedDim> picked;
+    for (std::size_t i = 0; i < k; ++i) {
+      const std::int64_t length = x.sizes()[batch + i];
+      picked.push_back({numbers[i], positions, -length, length, x.strides()[batch + i]});
+    }
+    if (!cuda::pick(x, out[0], strides, picked)) {
+      slice_numbers(kName, x, detail::int64_indices(kName, "index", in[1].cpu()), batch, k);
+    }
+    return "pick_items";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
+
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b10); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     const Dims& sizes = context.input_sizes(0);
@@ -387,6 +417,11 @@ struct ScatterCache final : Op<ScatterCache> {
   }
 };
 
+// On a CUDA device; dense.
+cuda::Positions device_positions(const Tensor& index) {
+  return {index.device_ptr(), index.dtype() == DType::Int64, index.numel()};
+}
+
 struct WrapIndices final : Op<WrapIndices> {
   static constexpr std::string_view kName = "wrap_indices";
   static constexpr ArgumentCount kArguments{1};
@@ -415,6 +450,14 @@ struct WrapIndices final : Op<WrapIndices> {
     }
     return "scalar";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::wrap_positions(in[0].device(),
+                         {.positions = device_positions(in[0]),
+                          .length = length,
+                          .to = reinterpret_cast<std::int64_t*>(out[0].device_ptr())});
+    return "wrap_positions";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kIndices; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<WrapIndices, &WrapIndices::length>("length")};
@@ -456,6 +499,18 @@ struct OneHot final : Op<OneHot> {
     });
     return "fill";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor index = in[0].contiguous();
+    const std::size_t axis = at(wrap_dim(dim, index.dim() + 1, kName));
+    cuda::one_hot_items(in[0].device(), {.positions = device_positions(index),
+                                         .depth = depth,
+                                         .inner = slice_length(index.sizes(), axis),
+                                         .values = in[1].device_ptr(),
+                                         .to = out[0].device_ptr(),
+                                         .item_bytes = static_cast<int>(item_size(in[1].dtype()))});
+    return "one_hot_items";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kIndices; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse(); }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<OneHot, &OneHot::depth>("depth"),

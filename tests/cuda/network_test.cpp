@@ -9,6 +9,7 @@
 #include "quanta/nn/models/fashion.h"
 #include "quanta/nn/models/mobilenet_v2.h"
 #include "quanta/nn/models/mobilenet_v3.h"
+#include "quanta/nn/models/recurrent.h"
 #include "quanta/nn/models/resnet.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/conv.h"
@@ -126,6 +127,22 @@ TEST_CASE("a dynamic network on the device: the CPU's floats") {
   const Tensor expected = int8(x);
   int8.to(kDevice);
   CHECK(int8(x.to(kDevice)).cpu().equal(expected));
+}
+
+TEST_CASE("cuda networks: recurrent networks quantized dynamically give the CPU's floats") {
+  const auto check = [](auto network) {
+    network.eval();
+    auto int8 = quantize_dynamic(network);
+    Generator generator(6);
+    const Tensor x = randn({3, 1, 28, 28}, generator);
+    const Tensor expected = int8(x);
+    int8.to(kDevice);
+    CHECK(int8(x.to(kDevice)).cpu().equal(expected));
+    const auto frozen = freeze(int8, x.to(kDevice));
+    for (int run = 0; run < 2; ++run) CHECK(frozen(x.to(kDevice)).cpu().equal(expected));
+  };
+  check(nn::models::FashionLstm());
+  check(nn::models::FashionGru());
 }
 
 }  // namespace quanta
