@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "quanta/runtime/cuda/elements.h"
 #include "quanta/runtime/cuda/simt.h"
 
 namespace quanta::cuda {
@@ -120,31 +121,6 @@ struct BlendPacks {
   }
 };
 
-// Calls visit(T{}) with the type of the elements or codes.
-template <typename Visit>
-SIMT_DEVICE void visit_numbers(DType dtype, const Visit& visit) {
-  switch (dtype) {
-    case DType::Float32:
-      return visit(float{});
-    case DType::Float64:
-      return visit(double{});
-    case DType::UInt8:
-    case DType::QUInt8:
-      return visit(std::uint8_t{});
-    case DType::Int8:
-    case DType::QInt8:
-      return visit(std::int8_t{});
-    case DType::Int16:
-      return visit(std::int16_t{});
-    case DType::UInt16:
-      return visit(std::uint16_t{});
-    case DType::Int32:
-      return visit(std::int32_t{});
-    default:
-      return visit(std::int64_t{});
-  }
-}
-
 struct WeighLines {
   static constexpr const char* kName = "weigh_lines";
   static constexpr int kThreads = 256;
@@ -170,8 +146,8 @@ struct WeighLines {
   template <typename Float>
   static SIMT_DEVICE void one(const Params& p, std::int64_t i) {
     Float sum = 0;
-    visit_numbers(p.from_dtype, [&](auto zero) { sum = sum_of<Float>(p, i, zero); });
-    visit_numbers(p.to_dtype, [&](auto zero) {
+    visit_ordered(p.from_dtype, [&](auto zero) { sum = sum_of<Float>(p, i, zero); });
+    visit_ordered(p.to_dtype, [&](auto zero) {
       using T = decltype(zero);
       if constexpr (std::is_floating_point_v<T>) {
         static_cast<T*>(p.y)[i] = static_cast<T>(sum);

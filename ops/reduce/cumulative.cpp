@@ -6,6 +6,7 @@
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/reduce.h"
+#include "quanta/ops/reduce/cuda_kernels.h"
 #include "quanta/ops/reduce/families.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
@@ -87,11 +88,7 @@ struct Cumulative final : Op<Cumulative<kRunning>> {
 
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const Tensor& x = in[0];
-    Block block;
-    const auto along = static_cast<std::size_t>(wrap_dim(dim, x.dim(), kName));
-    for (std::size_t d = 0; d < x.sizes().size(); ++d) {
-      (d < along ? block.outer : d == along ? block.count : block.inner) *= x.sizes()[d];
-    }
+    const Block block = block_of(x);
     detail::visit_ordered(kName, x.dtype(), [&](auto element) {
       using T = decltype(element);
       accumulate<kRunning>(static_cast<const T*>(x.data_ptr()), block, options,
@@ -99,6 +96,22 @@ struct Cumulative final : Op<Cumulative<kRunning>> {
     });
     return "scalar";
   }
+
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    const Block block = block_of(x);
+    cuda::run_along(x.device(), {.block = {.dtype = x.dtype(),
+                                           .x = x.device_ptr(),
+                                           .outer = block.outer,
+                                           .count = block.count,
+                                           .inner = block.inner},
+                                 .products = kRunning == Running::Product,
+                                 .exclusive = options.exclusive,
+                                 .reverse = options.reverse,
+                                 .out = out[0].device_ptr()});
+    return "run_along";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloatsIntegers; }
 
   GradientUse gradient_use(std::uint64_t) const override {
     return kRunning == Running::Sum ? GradientUse::of(0) : GradientUse{};
@@ -118,6 +131,16 @@ struct Cumulative final : Op<Cumulative<kRunning>> {
         attribute<Cumulative, &Cumulative::options, &CumulativeOptions::exclusive>("exclusive"),
         attribute<Cumulative, &Cumulative::options, &CumulativeOptions::reverse>("reverse")};
     return kTable;
+  }
+
+ private:
+  Block block_of(const Tensor& x) const {
+    Block block;
+    const auto along = static_cast<std::size_t>(wrap_dim(dim, x.dim(), kName));
+    for (std::size_t d = 0; d < x.sizes().size(); ++d) {
+      (d < along ? block.outer : d == along ? block.count : block.inner) *= x.sizes()[d];
+    }
+    return block;
   }
 };
 

@@ -10,6 +10,7 @@
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/elementwise.h"
 #include "quanta/ops/reduce.h"
+#include "quanta/ops/reduce/cuda_reduce.h"
 #include "quanta/ops/reduce/families.h"
 #include "quanta/ops/reduce/layout.h"
 #include "quanta/runtime/autograd.h"
@@ -152,6 +153,21 @@ struct Fold final : Op<Fold<F>> {
     });
     return "scalar";
   }
+
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const ReduceLayout layout(kName, in[0], dim, keepdim);
+    if constexpr (F::kIsExtreme) {
+      constexpr cuda::Extreme kExtreme =
+          std::is_same_v<F, Largest> ? cuda::Extreme::Largest : cuda::Extreme::Smallest;
+      cuda::find_extremes(in[0], layout, kExtreme, cuda::Equals::Last, out[0].device_ptr(),
+                          nullptr);
+      return "find_extremes";
+    } else {
+      cuda::product(in[0], layout, out[0]);
+      return "multiply_columns";
+    }
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kOrderedPlain; }
 
   GradientUse gradient_use(std::uint64_t) const override {
     return F::kIsExtreme ? GradientUse::of(1, 1) : GradientUse{};

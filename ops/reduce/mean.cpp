@@ -10,6 +10,7 @@
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/out.h"
 #include "quanta/ops/reduce.h"
+#include "quanta/ops/reduce/cuda_reduce.h"
 #include "quanta/ops/reduce/families.h"
 #include "quanta/ops/reduce/gradient.h"
 #include "quanta/ops/reduce/layout.h"
@@ -260,6 +261,11 @@ struct Mean final : OverDims<Mean> {
     });
     return "scalar";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::mean(in[0], ReduceLayout(kName, in[0], dim, keepdim), out[0]);
+    return "sum_rows";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloatsQ; }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     return {mean_gradient(context, dim)};
   }
@@ -298,6 +304,11 @@ struct Sum final : OverDims<Sum> {
     });
     return "scalar";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::sum(in[0], ReduceLayout(kName, in[0], dim, keepdim), out[0]);
+    return "sum_rows";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kOrderedPlain; }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     return {sum_gradient(context, dim)};
   }
@@ -338,6 +349,16 @@ struct Deviation final : Op<Deviation<kSpread>> {
       }
     });
     return "scalar";
+  }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::spread(in[0], ReduceLayout(kName, in[0], dim, keepdim),
+                 kSpread == Spread::Std ? cuda::Spread::Deviation : cuda::Spread::Variance,
+                 correction, out[0]);
+    return "sum_rows";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override {
+    if (kSpread == Spread::Std) return dtypes::kFloatsQ;
+    return dtypes::kFloats;
   }
   GradientUse gradient_use(std::uint64_t) const override {
     return GradientUse::of(1, kSpread == Spread::Std ? 1 : 0);

@@ -11,6 +11,7 @@
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/out.h"
+#include "quanta/ops/reduce/cuda_reduce.h"
 #include "quanta/ops/reduce/families.h"
 #include "quanta/ops/reduce/gradient.h"
 #include "quanta/ops/reduce/layout.h"
@@ -107,13 +108,11 @@ void extremes_of_rows(const T* x, const ReduceLayout& layout, T* values, std::in
                  for (std::int64_t row = begin; row < end; ++row) {
                    const T* from = x + row * count;
                    const T best = find_extreme<kExtreme>(from, count);
-                   values[row] = best;
-                   indices[row] =
-                       std::find_if(from, from + count,
-                                    [best](T value) {
-                                      return value == best || (value != value && best != best);
-                                    }) -
-                       from;
+                   const T* first = std::find_if(from, from + count, [best](T value) {
+                     return value == best || (value != value && best != best);
+                   });
+                   values[row] = *first;  // zeros of both signs are equal
+                   indices[row] = first - from;
                  }
                });
 }
@@ -168,6 +167,10 @@ void extremes_along(const Tensor& x, const ReduceLayout& layout, void* values,
   });
 }
 
+template <Extreme kExtreme>
+constexpr cuda::Extreme kOnCuda =
+    kExtreme == Extreme::Max ? cuda::Extreme::Largest : cuda::Extreme::Smallest;
+
 // The layout for a reduction along one dimension that has elements.
 ReduceLayout layout_along(std::string_view op, const Tensor& x, std::int64_t dim, bool keepdim) {
   const ReduceLayout layout(op, x, {dim}, keepdim);
@@ -218,6 +221,19 @@ struct ExtremeElement final : Op<ExtremeElement<kExtreme>> {
     });
     return "scalar";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = in[0];
+    if (dim) {
+      cuda::find_extremes(x, layout_along(kName, x, *dim, keepdim), kOnCuda<kExtreme>,
+                          cuda::Equals::First, out[0].device_ptr(),
+                          reinterpret_cast<std::int64_t*>(out[1].device_ptr()));
+    } else {
+      cuda::find_extremes(x, ReduceLayout(kName, x, {}, false), kOnCuda<kExtreme>,
+                          cuda::Equals::First, out[0].device_ptr(), nullptr);
+    }
+    return "find_extremes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kOrdered; }
   GradientUse gradient_use(std::uint64_t) const override {
     return dim ? GradientUse::of(0, 0b10) : GradientUse::of(1, 1);
   }
@@ -268,6 +284,14 @@ struct ArgExtreme final : Op<ArgExtreme<kExtreme>> {
                              static_cast<std::int64_t*>(out[0].data_ptr()));
     return "scalar";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor x = dim ? in[0] : in[0].reshape({-1});
+    cuda::find_extremes(x, layout_along(kName, x, dim.value_or(0), keepdim), kOnCuda<kExtreme>,
+                        cuda::Equals::First, nullptr,
+                        reinterpret_cast<std::int64_t*>(out[0].device_ptr()));
+    return "find_extremes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kOrderedPlain; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<ArgExtreme, &ArgExtreme::dim>("dim"),

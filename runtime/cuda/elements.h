@@ -84,4 +84,31 @@ SIMT_DEVICE std::int64_t integer_at(DType dtype, const void* from, std::int64_t 
   return value;
 }
 
+// Calls visit(T{}) with the type of elements (or codes) that C++ can order. Bool counts as 0, 1.
+template <typename Visit>
+SIMT_DEVICE void visit_ordered(DType dtype, const Visit& visit) {
+  switch (dtype) {
+    case DType::Float32:
+      return visit(float{});
+    case DType::Float64:
+      return visit(double{});
+    case DType::UInt8:
+    case DType::QUInt8:
+    case DType::Bool:
+      return visit(std::uint8_t{});
+    case DType::Int8:
+    case DType::QInt8:
+      return visit(std::int8_t{});
+    case DType::Int16:
+      return visit(std::int16_t{});
+    case DType::UInt16:
+      return visit(std::uint16_t{});
+    case DType::Int32:
+    case DType::QInt32:
+      return visit(std::int32_t{});
+    default:
+      return visit(std::int64_t{});
+  }
+}
+
 }  // namespace quanta::cuda
