@@ -4,6 +4,7 @@
 
 #include "quanta/ops/cpu/gradient_kernels.h"
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/cuda/gate.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/runtime/tensor.h"
 
@@ -50,9 +51,28 @@ Tensor map_pair_with(const Tensor& gradient, const Tensor& value, const Rows& ro
   return out;
 }
 
+/// through_gate of Float32 on a CUDA device.
+inline Tensor through_gate_on_cuda(const Tensor& gradient, const Tensor& value, float low,
+                                   float high) {
+  const MemoryFormat format = value.suggested_format();
+  Tensor out = Tensor::empty(value.sizes(), DType::Float32, format, value.device());
+  const Tensor from = gradient.contiguous(format);
+  const Tensor at = value.contiguous(format);
+  cuda::gate_floats(value.device(), {.count = out.numel(),
+                                     .gradient = from.device_ptr(),
+                                     .x = at.device_ptr(),
+                                     .dst = out.device_ptr(),
+                                     .low = low,
+                                     .high = high});
+  return out;
+}
+
 /// low < value < high ? gradient : 0, for each element.
 inline Tensor through_gate(const Tensor& gradient, const Tensor& value, double low, double high) {
   const cpu::Gate gate{static_cast<float>(low), static_cast<float>(high), 1.0F};
+  if (value.device().is_cuda()) {
+    return through_gate_on_cuda(gradient, value, gate.low, gate.high);
+  }
   return map_pair_with(
       gradient, value,
       [&](const float* from, const float* at, float* dst, std::int64_t count) {

@@ -120,6 +120,33 @@ TEST_CASE("cuda float convolutions: float modules run where their parameters are
   for (std::size_t i = 0; i < a.size(); ++i) CHECK(a[i] == doctest::Approx(b[i]).epsilon(1e-4));
 }
 
+TEST_CASE("cuda float convolutions: gradients go through relu where the result is positive") {
+  Generator generator(10);
+  const Tensor x = randn({2, 4, 6, 6}, generator);
+  const Tensor weight = randn({5, 4, 3, 3}, generator);
+  const Tensor bias = randn({5}, generator);
+  const auto differentiated = [&](const auto& prepare) {
+    const Tensor a = prepare(x).detach().set_requires_grad();
+    const Tensor w = prepare(weight).detach().set_requires_grad();
+    const Tensor b = prepare(bias).detach().set_requires_grad();
+    const Tensor y = PackedConv(w, b, {}, 2, Fusion::ReLU)(a, w, b);
+    y.backward(prepare(Tensor::ones(y.sizes())));
+    return std::vector<Tensor>{y.detach(), a.grad(), w.grad(), b.grad()};
+  };
+  const auto exact = differentiated(doubles);
+  const auto got = differentiated(on_device);
+  const Tensor sums = conv2d(magnitudes(x), magnitudes(weight), magnitudes(bias));
+  check_within(got[0], exact[0], sums, 37);
+  // No sum is so near to zero that its sign is not known.
+  const std::int64_t terms[] = {0, 5 * 9, 2 * 16, 2 * 16};
+  const auto all = [](const Tensor& t, double value) {
+    return Tensor::full(t.sizes(), value, DType::Float64);
+  };
+  check_within(got[1], exact[1], all(got[1], weight.abs().sum().item()), terms[1]);
+  check_within(got[2], exact[2], all(got[2], x.abs().sum().item()), terms[2]);
+  check_within(got[3], exact[3], all(got[3], 32.0), terms[3]);
+}
+
 TEST_CASE("cuda float convolutions: other dtypes are refused by name") {
   const Tensor image = on_device(Tensor::zeros({1, 3, 4, 4}, DType::Float64));
   CHECK_THROWS_WITH_AS(conv2d(image, image, {}),

@@ -115,6 +115,30 @@ TEST_CASE("cuda float products: gradients of matmul and linear") {
              {randn({6, 5}, generator), randn({4, 5}, generator)}, {5, 4, 6});
 }
 
+TEST_CASE("cuda float products: gradients of relu and clamp are the CPU's") {
+  Generator generator(11);
+  const Tensor image = randn({2, 5, 4, 3}, generator);
+  const float inf = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const Tensor edges = Tensor::from_values({-inf, -1.0F, -0.0F, 0.0F, 1.0F, 6.0F, inf, nan}, {8});
+  for (const Tensor& x : {image, image.contiguous(MemoryFormat::ChannelsLast), edges,
+                          image.transpose(0, 2), Tensor::zeros({0, 3})}) {
+    const Tensor of_result = randn(x.sizes(), generator);
+    const auto gradient = [&](const auto& function, Device device) {
+      const Tensor leaf = x.to(device).detach().set_requires_grad();
+      function(leaf).backward(of_result.to(device));
+      return leaf.grad();
+    };
+    const auto check = [&](const auto& function) {
+      const Tensor got = gradient(function, kDevice);
+      CHECK(got.device() == kDevice);
+      CHECK(got.cpu().equal(gradient(function, Device::cpu())));
+    };
+    check([](const Tensor& t) { return relu(t); });
+    check([](const Tensor& t) { return clamp(t, -1.0, 0.5); });
+  }
+}
+
 TEST_CASE("cuda float products: what is not there is refused by name") {
   const Tensor x = on_device(Tensor::zeros({2, 3}, DType::Float64));
   CHECK_THROWS_WITH_AS(matmul(x, x.t()), doctest::Contains("matmul: x: expected Float32 on cuda"),
