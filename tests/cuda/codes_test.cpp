@@ -10,13 +10,14 @@
 #include "quanta/runtime/catalogue.h"
 #include "quanta/runtime/random.h"
 #include "support/device_guide.h"
+#include "support/test_device.h"
 
 // Operations on codes: on the device as on the CPU, to the last bit.
 
 namespace quanta {
 namespace {
 
-const Device kDevice = Device::cuda_emulated();
+const Device kDevice = test::test_device();
 
 // The same call on both; whether all operations ran on the device.
 template <typename Call>

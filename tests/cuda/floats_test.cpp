@@ -8,6 +8,7 @@
 #include "quanta/runtime/catalogue.h"
 #include "quanta/runtime/random.h"
 #include "support/device_guide.h"
+#include "support/test_device.h"
 
 // Arithmetic on floats, and what only moves elements: on the device as on the CPU.
 
@@ -17,7 +18,7 @@ namespace {
 template <typename Call>
 void check_same(Call&& call) {
   const Tensor expected = call();
-  test::DeviceGuide guide(Device::cuda_emulated());
+  test::DeviceGuide guide(test::test_device());
   const GuideScope scope(&guide);
   const Tensor got = call();
   CHECK(guide.take_count() > 0);

@@ -11,6 +11,7 @@
 #include "quanta/runtime/cuda/emulation.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/test_device.h"
 
 // Dynamic linear layers: on the device as on the CPU, to the last bit.
 
@@ -20,7 +21,7 @@ namespace {
 using quantized::LinearPackedParams;
 using quantized::ReduceRange;
 
-const Device kDevice = Device::cuda_emulated();
+const Device kDevice = test::test_device();
 
 LinearPackedParams random_layer(std::int64_t out, std::int64_t in, Generator& generator) {
   const Tensor values = randn({out, in}, generator);

@@ -16,13 +16,14 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/test_device.h"
 
 // Whole networks on the device: the same program, the same codes.
 
 namespace quanta {
 namespace {
 
-const Device kDevice = Device::cuda_emulated();
+const Device kDevice = test::test_device();
 
 template <typename Network>
 void check_network(Network network, std::int64_t channels, std::int64_t size,

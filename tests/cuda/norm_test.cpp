@@ -9,6 +9,7 @@
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
 #include "support/device_guide.h"
+#include "support/test_device.h"
 
 // Normalizations on the device: the CPU's floats and codes, to the last bit.
 
@@ -33,7 +34,7 @@ void check_equal(const Tensor& got, const Tensor& expected) {
 template <typename Call>
 void check_same(Call&& call) {
   const std::vector<Tensor> expected = call();
-  test::DeviceGuide guide(Device::cuda_emulated());
+  test::DeviceGuide guide(test::test_device());
   const GuideScope scope(&guide);
   const std::vector<Tensor> got = call();
   CHECK(guide.take_count() > 0);
@@ -197,7 +198,7 @@ TEST_CASE("cuda norm: sums that cancel are added up in the CPU's order") {
 }
 
 TEST_CASE("cuda norm: no samples give none, and float64 is refused by name") {
-  const Device device = Device::cuda_emulated();
+  const Device device = test::test_device();
   const Tensor none = Tensor::empty({0, 4, 3}).to(device);
   CHECK(group_norm(none, 2, {}, {}).sizes() == Dims{0, 4, 3});
   CHECK(layer_norm(none, {3}, {}, {}).device() == device);

@@ -5,6 +5,7 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/random.h"
 #include "support/device_guide.h"
+#include "support/test_device.h"
 
 namespace quanta {
 namespace {
@@ -12,7 +13,7 @@ namespace {
 template <typename Call>
 void check_same(Call&& call) {
   const Tensor expected = call();
-  test::DeviceGuide guide(Device::cuda_emulated());
+  test::DeviceGuide guide(test::test_device());
   const GuideScope scope(&guide);
   const Tensor got = call();
   CHECK(guide.take_count() > 0);
