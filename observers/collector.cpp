@@ -25,10 +25,14 @@ void Collector::require_same_kind(const Collector& other) const {
                call_text(name(), ours), call_text(name(), theirs));
 }
 
-void Collector::require_floating(const Tensor& x) const {
+void Collector::require_floating(const Tensor& x, Devices devices) const {
   QUANTA_CHECK(x.defined(), "{}: x: expected a floating tensor, got an undefined one", name());
   QUANTA_CHECK(x.is_floating_point(), "{}: x: expected a floating tensor, got {}", name(),
                x.dtype());
+  QUANTA_SUPPORTED(devices == Devices::All || x.device().is_cpu(),
+                   "{}: x: expected a tensor on cpu (the class has no kernel for CUDA), got one on "
+                   "{}: copy it with cpu()",
+                   name(), to_string(x.device()));
 }
 
 }  // namespace quanta

@@ -69,8 +69,11 @@ class Collector {
   }
   /// Throws ArgumentError unless `other` is of the same class and has the same settings.
   void require_same_kind(const Collector& other) const;
-  /// Throws ArgumentError unless `x` is a floating tensor.
-  void require_floating(const Tensor& x) const;
+  /// Where the tensors may be that a class takes in.
+  enum class Devices : bool { CpuOnly, All };
+  /// Throws ArgumentError unless `x` is a floating tensor, and UnsupportedError for one on a device
+  /// that the class cannot look at: nothing is copied in silence.
+  void require_floating(const Tensor& x, Devices devices = Devices::CpuOnly) const;
 
   mutable CollectorMutex mutex_;
 };

@@ -73,22 +73,21 @@ void HistogramObserver::add(Histogram<float>& total, const Histogram<float>& bat
 }
 
 void HistogramObserver::update(const Tensor& x) {
-  require_floating(x);
+  require_floating(x, Devices::All);
   if (x.numel() == 0) return;
   Tensor values = detail::dense_floats(x);
   ValueRange range = detail::tensor_range(values);
   QUANTA_CHECK(!std::isnan(range.min[0]),
                "{}: x: expected numbers, got NaN; this batch was left out", name());
   if (range.min[0] == -kInfinity || range.max[0] == kInfinity) {
-    values = finite_values(values);
-    if (values.numel() == 0) return;
-    range = detail::tensor_range(values);
+    range = detail::finite_range(values);
+    if (range.min[0] > range.max[0]) return;
+    // On a device they stay among the values, and lie outside of what is counted.
+    if (values.device().is_cpu()) values = finite_values(values);
   }
 
   const auto count = [&](const Range& within) {
-    const std::span<const float> span(values.data<float>(),
-                                      static_cast<std::size_t>(values.numel()));
-    return Histogram<float>{detail::torch_histc(span, options_.bins, within.min, within.max),
+    return Histogram<float>{detail::torch_histc(values, options_.bins, within.min, within.max),
                             {},
                             within.min,
                             within.max};

@@ -57,7 +57,7 @@ bool RangeObserver::is_empty() const {
 }
 
 void RangeObserver::update(const Tensor& x) {
-  require_floating(x);
+  require_floating(x, Devices::All);
   if (x.numel() == 0) return;
   const Tensor dense = detail::dense_floats(x);
   ValueRange batch =

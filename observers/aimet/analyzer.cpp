@@ -76,7 +76,7 @@ void MinMaxAnalyzer::reset() {
 }
 
 void MinMaxAnalyzer::update(const Tensor& x) {
-  require_floating(x);
+  require_floating(x, Devices::All);
   if (x.numel() == 0) return;
   const ValueRange batch = quanta::detail::EntryElements(name(), x, shape_, block_size_).range();
   const std::lock_guard lock(mutex_);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 
+#include "quanta/observers/detail/bin_math.h"
 #include "quanta/ops/cpu/simd/highway.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -114,6 +115,8 @@ void count_in_bins(const float* x, std::int64_t count, const BinRule& rule, std:
   const auto bins = hn::Set(d, static_cast<float>(rule.bins));
   const auto first = hn::Zero(di);
   const auto last = hn::Set(di, rule.bins - 1);
+  const quanta::detail::BinScale scale{
+      .low = rule.low, .high = rule.low + rule.width, .width = rule.width, .bins = rule.bins};
   constexpr std::int64_t kBlock = 1024;
   HWY_ALIGN std::int32_t index[kBlock];
   const std::size_t stride = tables == 4 ? static_cast<std::size_t>(rule.bins) : 0;
@@ -125,8 +128,7 @@ void count_in_bins(const float* x, std::int64_t count, const BinRule& rule, std:
       hn::Store(hn::Max(hn::Min(hn::ConvertTo(di, place), last), first), di, index + i);
     }
     for (; i < block; ++i) {
-      const float place = (x[start + i] - rule.low) * static_cast<float>(rule.bins) / rule.width;
-      index[i] = std::max(std::min(static_cast<std::int32_t>(place), rule.bins - 1), 0);
+      index[i] = static_cast<std::int32_t>(quanta::detail::bin_of(x[start + i], scale));
     }
     std::uint32_t* const table1 = counts + stride;
     std::uint32_t* const table2 = table1 + stride;

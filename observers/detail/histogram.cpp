@@ -6,8 +6,10 @@
 #include <type_traits>
 
 #include "quanta/observers/cpu/observer_kernels.h"
+#include "quanta/observers/cuda/observer_kernels.h"
 #include "quanta/observers/detail/state.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/cuda/memory.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::detail {
@@ -21,6 +23,11 @@ constexpr std::int64_t kLongestRun = std::int64_t{1} << 30;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
+BinScale bin_scale(float low, float high, std::int64_t bins) {
+  const float width = high - low;
+  return {low, high, width, bins, !std::isfinite(width * static_cast<float>(bins))};
+}
+
 // All values lie in [low, high].
 void count_inside(std::span<const float> x, float low, float high,
                   std::vector<std::int64_t>& totals) {
@@ -31,14 +38,8 @@ void count_inside(std::span<const float> x, float low, float high,
     totals.front() += count;
     return;
   }
-  if (!std::isfinite(width * static_cast<float>(bins))) {
-    // The product leaves float32, where torch's bins are undefined.
-    const double exact_low = static_cast<double>(low);
-    const double scale = static_cast<double>(bins) / (static_cast<double>(high) - exact_low);
-    for (const float value : x) {
-      const auto bin = static_cast<std::int64_t>((static_cast<double>(value) - exact_low) * scale);
-      ++totals[at(std::clamp<std::int64_t>(bin, 0, bins - 1))];
-    }
+  if (const BinScale scale = bin_scale(low, high, bins); scale.is_wide) {
+    for (const float value : x) ++totals[at(bin_of(value, scale))];
     return;
   }
 
@@ -141,6 +142,27 @@ std::vector<std::int64_t> count_values(std::span<const float> x, std::int64_t bi
     counts.front() += below;
     counts.back() += above;
   }
+  return counts;
+}
+
+std::vector<std::int64_t> count_values(const Tensor& dense, std::int64_t bins, float low,
+                                       float high, Outside outside) {
+  if (dense.device().is_cpu()) {
+    return count_values({dense.data<float>(), at(dense.numel())}, bins, low, high, outside);
+  }
+  std::vector<std::int64_t> counts(at(bins));
+  const Device device = dense.device();
+  const cuda::Buffer there(device, counts.data(), counts.size() * sizeof(std::int64_t));
+  constexpr std::int64_t kOfBlock = 4096;  // for which another block pays
+  constexpr std::int64_t kMostBlocks = 264;
+  cuda::count_bins(device, {.scale = bin_scale(low, high, bins),
+                            .floats = reinterpret_cast<const float*>(dense.device_ptr()),
+                            .count = dense.numel(),
+                            .counts_ends = outside == Outside::AtEnds,
+                            .blocks = static_cast<int>(
+                                std::clamp<std::int64_t>(dense.numel() / kOfBlock, 1, kMostBlocks)),
+                            .counts = there.as<unsigned long long>()});
+  cuda::driver(device).copy_to_host(counts.data(), there.as<void>(), there.bytes());
   return counts;
 }
 

@@ -10,6 +10,7 @@
 #include "quanta/observers/histogram.h"
 #include "quanta/runtime/dims.h"
 #include "quanta/runtime/state_dict.h"
+#include "quanta/runtime/tensor.h"
 
 namespace quanta::detail {
 
@@ -28,6 +29,10 @@ enum class Outside : std::uint8_t {
 /// and `high` in the last one. `low` < `high`, both finite, or `low` == `high`: all values in that
 /// range are in the first bin then.
 std::vector<std::int64_t> count_values(std::span<const float> x, std::int64_t bins, float low,
+                                       float high, Outside outside);
+/// The same for a dense Float32 tensor on either device; on CUDA one counts what is Absent on the
+/// CPU as Skipped.
+std::vector<std::int64_t> count_values(const Tensor& dense, std::int64_t bins, float low,
                                        float high, Outside outside);
 
 /// Adds to float32 counts one by one, so that they stop growing at 2^24 as those of torch and AIMET

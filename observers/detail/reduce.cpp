@@ -6,7 +6,11 @@
 #include <mutex>
 
 #include "quanta/observers/cpu/observer_kernels.h"
+#include "quanta/observers/cuda/observer_kernels.h"
+#include "quanta/ops/cuda/range.h"
+#include "quanta/ops/detail/cuda_affine_places.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/cuda/memory.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta {
@@ -71,8 +75,43 @@ ValueRange range_of_values(const float* x, std::int64_t count) {
   return total;
 }
 
-ValueRange range_of_entries(const float* x, std::int64_t count, const cpu::AffineLayout& layout) {
-  if (layout.parameters == 1) return range_of_values(x, count);
+ValueRange range_on_device(const Tensor& dense, cuda::RangeOver over) {
+  const cuda::RangeOfFloats range = cuda::range_of(
+      dense.device(), reinterpret_cast<const float*>(dense.device_ptr()), dense.numel(), over);
+  return {{range.min}, {range.max}};
+}
+
+ValueRange entry_ranges_on_device(const Tensor& dense, const cpu::AffineLayout& layout) {
+  const Device device = dense.device();
+  const auto entries = static_cast<std::size_t>(layout.parameters);
+  constexpr std::int64_t kOfChunk = 4096;  // elements for which another chunk pays
+  constexpr std::int64_t kMostChunks = 64;
+  cuda::EntryRangesParams params;
+  params.places = affine_places(layout);
+  params.floats = reinterpret_cast<const float*>(dense.device_ptr());
+  params.chunks = static_cast<int>(
+      std::clamp<std::int64_t>(dense.numel() / layout.parameters / kOfChunk, 1, kMostChunks));
+  const auto chunks = static_cast<std::size_t>(params.chunks);
+  const cuda::Buffer ranges(device, (chunks + 1) * entries * sizeof(cuda::RangeOfFloats));
+  params.parts = ranges.as<cuda::RangeOfFloats>();
+  params.ranges = params.parts + chunks * entries;
+  cuda::find_entry_ranges(device, params);
+  cuda::join_entry_ranges(device, params);
+  std::vector<cuda::RangeOfFloats> found(entries);
+  cuda::driver(device).copy_to_host(found.data(), params.ranges,
+                                    entries * sizeof(cuda::RangeOfFloats));
+  ValueRange result;
+  for (const cuda::RangeOfFloats& each : found) {
+    result.min.push_back(each.min);
+    result.max.push_back(each.max);
+  }
+  return result;
+}
+
+ValueRange range_of_entries(const Tensor& dense, const cpu::AffineLayout& layout) {
+  if (layout.parameters == 1) return tensor_range(dense);
+  if (!dense.device().is_cpu()) return entry_ranges_on_device(dense, layout);
+  const auto* x = dense.data<float>();
   const cpu::AffineRows rows(layout);
   ValueRange total = ValueRange::unobserved(static_cast<std::size_t>(layout.parameters));
   // Every thread has a range of its own, which has to be worth its while.
@@ -117,7 +156,18 @@ void require_finite(std::string_view op, const ValueRange& batch) {
 }
 
 ValueRange tensor_range(const Tensor& dense) {
+  if (!dense.device().is_cpu()) return range_on_device(dense, cuda::RangeOver::All);
   return range_of_values(dense.data<float>(), dense.numel());
+}
+
+ValueRange finite_range(const Tensor& dense) {
+  if (!dense.device().is_cpu()) return range_on_device(dense, cuda::RangeOver::Finite);
+  ValueRange range = ValueRange::unobserved(1);
+  const auto* x = dense.data<float>();
+  for (std::int64_t i = 0; i < dense.numel(); ++i) {
+    if (std::fabs(x[i]) != kInfinity) widen_one(range.min[0], range.max[0], x[i], x[i]);
+  }
+  return range;
 }
 
 ValueRange channel_range(const Tensor& dense, std::int64_t axis) {
@@ -127,8 +177,7 @@ ValueRange channel_range(const Tensor& dense, std::int64_t axis) {
   const std::int64_t inner = dense.strides()[static_cast<std::size_t>(axis)];
   const std::int64_t outer = dense.numel() / (channels * inner);
   return range_of_entries(
-      dense.data<float>(), dense.numel(),
-      {.sizes = {outer, channels, inner}, .strides = {0, 1, 0}, .parameters = channels});
+      dense, {.sizes = {outer, channels, inner}, .strides = {0, 1, 0}, .parameters = channels});
 }
 
 EntryElements::EntryElements(std::string_view op, const Tensor& x, const Dims& shape,
@@ -136,9 +185,7 @@ EntryElements::EntryElements(std::string_view op, const Tensor& x, const Dims& s
     : layout_(affine_layout(op, "shape", x.sizes(), shape, block_size)),
       values_(x.detach().to(DType::Float32).contiguous()) {}
 
-ValueRange EntryElements::range() const {
-  return range_of_entries(values_.data<float>(), values_.numel(), layout_);
-}
+ValueRange EntryElements::range() const { return range_of_entries(values_, layout_); }
 
 }  // namespace detail
 }  // namespace quanta

@@ -22,8 +22,13 @@ Tensor dense_floats(const Tensor& x);
 /// Throws ArgumentError `op: x: expected finite values, ...` for a batch with an infinity or a NaN.
 void require_finite(std::string_view op, const ValueRange& batch);
 
+// Ranges of tensors on CUDA are found there; the host waits for them.
+
 /// Range of all elements of a dense, not empty Float32 tensor.
 ValueRange tensor_range(const Tensor& dense);
+
+/// That of its finite elements; infinity..-infinity when there are none. NaN makes it NaN.
+ValueRange finite_range(const Tensor& dense);
 
 /// Range of each index along `axis` (>= 0) of a dense, not empty Float32 tensor.
 ValueRange channel_range(const Tensor& dense, std::int64_t axis);
@@ -40,7 +45,7 @@ class EntryElements {
   /// The range of each entry; the tensor is not empty.
   ValueRange range() const;
 
-  /// visit(entry, value) for every element, in order.
+  /// visit(entry, value) for every element, in order; of a tensor on the CPU.
   template <typename Visit>
   void for_each(Visit&& visit) const {
     const cpu::AffineRows rows(layout_);

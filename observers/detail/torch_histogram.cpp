@@ -41,20 +41,29 @@ class Linspace {
   std::int64_t count_;
 };
 
-}  // namespace
-
-std::vector<float> torch_histc(std::span<const float> x, std::int64_t bins, float low, float high) {
+// A span of floats, or a tensor.
+template <typename Values>
+std::vector<float> histc(const Values& x, std::int64_t bins, float low, float high) {
   std::vector<float> histogram(at(bins));
   widen_single_value(low, high);
+  const std::vector<std::int64_t> counts = count_values(x, bins, low, high, Outside::Absent);
   if (low == high) {
     // A single value so large that adding 1 changes nothing: in the middle, like any other.
-    histogram[at(bins / 2)] = static_cast<float>(x.size());
+    histogram[at(bins / 2)] = static_cast<float>(counts.front());
     return histogram;
   }
-  const std::vector<std::int64_t> counts = count_values(x, bins, low, high, Outside::Absent);
   std::transform(counts.begin(), counts.end(), histogram.begin(),
                  [](std::int64_t n) { return static_cast<float>(n); });
   return histogram;
+}
+
+}  // namespace
+
+std::vector<float> torch_histc(std::span<const float> x, std::int64_t bins, float low, float high) {
+  return histc(x, bins, low, high);
+}
+std::vector<float> torch_histc(const Tensor& dense, std::int64_t bins, float low, float high) {
+  return histc(dense, bins, low, high);
 }
 
 std::vector<float> rescale_histogram(const std::vector<float>& histogram, float old_min,
@@ -62,7 +71,8 @@ std::vector<float> rescale_histogram(const std::vector<float>& histogram, float 
   const auto bins = static_cast<std::int64_t>(histogram.size());
   if (old_min == old_max) {
     const float total = cascade_sum(histogram);
-    std::vector<float> result = torch_histc({&old_min, 1}, bins, new_min, new_max);
+    std::vector<float> result =
+        torch_histc(std::span<const float>(&old_min, 1), bins, new_min, new_max);
     for (float& value : result) value *= total;
     return result;
   }

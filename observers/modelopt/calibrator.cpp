@@ -106,7 +106,7 @@ void MaxCalibrator::take(const Tensor& amax, std::string_view what) {
 }
 
 void MaxCalibrator::update(const Tensor& x) {
-  require_floating(x);
+  require_floating(x, Devices::All);
   if (x.numel() == 0) return;
   const Tensor amax = reduce_amax(x, axis_);
   for (const float value : amax.to_float_vector()) {

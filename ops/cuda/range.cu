@@ -1,5 +1,7 @@
 #include "quanta/ops/cuda/range.h"
 
+#include <limits>
+
 #include "quanta/runtime/cuda/simt.h"
 
 namespace quanta::cuda {
@@ -19,7 +21,12 @@ struct FindRanges {
 
   static SIMT_DEVICE RangeOfFloats element(const Params& p, std::int64_t i) {
     if (p.ranges != nullptr) return p.ranges[i];
-    return {p.floats[i], p.floats[i]};
+    const float x = p.floats[i];
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    if (p.over == RangeOver::Finite && (x == kInfinity || x == -kInfinity)) {
+      return {kInfinity, -kInfinity};
+    }
+    return {x, x};
   }
   static SIMT_DEVICE void join(RangeOfFloats& all, const RangeOfFloats& other) {
     all.min = lesser(all.min, other.min);

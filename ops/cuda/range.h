@@ -8,7 +8,10 @@
 
 namespace quanta::cuda {
 
-/// Smallest and largest of some floats; NaN, NaN when there is a NaN.
+/// Which floats count.
+enum class RangeOver : std::uint8_t { All, Finite };
+
+/// Smallest and largest of some floats; NaN, NaN when there is a NaN; infinity, -infinity of none.
 struct RangeOfFloats {
   float min = 0.0F;
   float max = 0.0F;
@@ -19,14 +22,17 @@ struct FindRangeParams {
   const RangeOfFloats* ranges = nullptr;  // null: `floats` are looked at
   const float* floats = nullptr;
   std::int64_t count = 0;  // > 0
+  RangeOver over = RangeOver::All;
   int blocks = 1;
   RangeOfFloats* out = nullptr;  // of each block
 };
 QUANTA_CUDA_ENTRY(find_ranges, FindRangeParams)
 
 /// That of `count` > 0 floats, to a place on the device.
-void find_range(Device device, const float* floats, std::int64_t count, RangeOfFloats* range);
+void find_range(Device device, const float* floats, std::int64_t count, RangeOver over,
+                RangeOfFloats* range);
 /// The same on the host; waits for the device.
-RangeOfFloats range_of(Device device, const float* floats, std::int64_t count);
+RangeOfFloats range_of(Device device, const float* floats, std::int64_t count,
+                       RangeOver over = RangeOver::All);
 
 }  // namespace quanta::cuda

@@ -331,7 +331,10 @@ struct DynamicQuantizeLinear final : Op<DynamicQuantizeLinear> {
     const auto* floats = reinterpret_cast<const float*>(in[0].device_ptr());
     const std::int64_t count = in[0].numel();
     const cuda::Buffer range(device, sizeof(cuda::RangeOfFloats));
-    if (count > 0) cuda::find_range(device, floats, count, range.as<cuda::RangeOfFloats>());
+    if (count > 0) {
+      cuda::find_range(device, floats, count, cuda::RangeOver::All,
+                       range.as<cuda::RangeOfFloats>());
+    }
     auto* scale = reinterpret_cast<float*>(out[1].device_ptr());
     auto* zero_point = reinterpret_cast<std::uint8_t*>(out[2].device_ptr());
     cuda::choose_quotient(device, {.min_max = count > 0 ? range.as<float>() : nullptr,

@@ -1,0 +1,38 @@
+#pragma once
+
+// Private: the bin of a value, for the CPU's loops and CUDA's kernels.
+
+#include <cstdint>
+
+#include "quanta/runtime/host_device.h"
+
+namespace quanta::detail {
+
+/// `bins` equal bins of [low, high].
+struct BinScale {
+  float low = 0.0F;
+  float high = 1.0F;
+  float width = 1.0F;  ///< high - low
+  std::int64_t bins = 1;
+  /// The product of width and bins leaves float32, where torch's bins are undefined: calculated in
+  /// double.
+  bool is_wide = false;
+};
+
+/// Of a value in [low, high]: trunc((value - low) * bins / width), in float32 from left to right.
+QUANTA_HOST_DEVICE inline std::int64_t bin_of(float value, const BinScale& scale) {
+  if (scale.width == 0.0F) return 0;
+  std::int64_t bin = 0;
+  if (scale.is_wide) {
+    const auto low = static_cast<double>(scale.low);
+    const double factor = static_cast<double>(scale.bins) / (static_cast<double>(scale.high) - low);
+    bin = static_cast<std::int64_t>((static_cast<double>(value) - low) * factor);
+  } else {
+    bin = static_cast<std::int64_t>((value - scale.low) * static_cast<float>(scale.bins) /
+                                    scale.width);
+  }
+  if (bin < 0) return 0;
+  return bin < scale.bins ? bin : scale.bins - 1;
+}
+
+}  // namespace quanta::detail
