@@ -14,7 +14,7 @@
 namespace quanta::math {
 
 /// 2^power for whole numbers from -126 to 127.
-QUANTA_HOST_DEVICE inline float power_of_two(std::int32_t power) {
+QUANTA_HOST_DEVICE inline float normal_power_of_two(std::int32_t power) {
   return std::bit_cast<float>((power + 127) << 23);
 }
 
@@ -23,7 +23,7 @@ QUANTA_HOST_DEVICE inline float times_power_of_two(float y, float power) {
   // Two factors, because 2^power alone may be too small for a normal float.
   const auto exponent = static_cast<std::int32_t>(power);
   const std::int32_t half = exponent >> 1;
-  return y * power_of_two(half) * power_of_two(exponent - half);
+  return y * normal_power_of_two(half) * normal_power_of_two(exponent - half);
 }
 
 /// exp(x) within a unit in the last place, products and sums rounded one by one: of softmax, and of
