@@ -11,7 +11,7 @@
 namespace quanta::math {
 
 QUANTA_HOST_DEVICE inline float square_root(float x) { return sqrtf(x); }
-QUANTA_HOST_DEVICE inline double square_root(double x) { return sqrt(x); }
+QUANTA_HOST_DEVICE inline double square_root(double x) { return ::sqrt(x); }
 
 /// A group's values become (x - center) * inv_std.
 struct NormMoments {

@@ -8,6 +8,7 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
+#include "quanta/ops/elementwise.h"
 #include "quanta/ops/norm.h"
 #include "quanta/ops/norm/checks.h"
 #include "quanta/ops/norm/cuda_kernels.h"
@@ -115,7 +116,7 @@ struct RmsNorm final : Op<RmsNorm> {
     const Tensor grad = context.grad().reshape({-1, width});
     const Tensor weight = context.input(1);
     const RowStatistics statistics = row_statistics(mul(x, x), 1, 0.0);
-    const Tensor factor = inverse_roots(statistics.mean);
+    const Tensor factor = reciprocal(sqrt(add_scalar(statistics.mean, eps)));
     const Tensor weighted = weight.defined() ? mul(grad, weight.reshape({width})) : grad;
     const Tensor along = mean(mul(weighted, x), Dims{1}, {.keepdim = true});
     const Tensor cubed = mul(mul(factor, factor), factor);
@@ -133,19 +134,6 @@ struct RmsNorm final : Op<RmsNorm> {
         attribute<RmsNorm, &RmsNorm::normalized_shape>("normalized_shape"),
         attribute<RmsNorm, &RmsNorm::eps>("eps")};
     return kTable;
-  }
-
- private:
-  // 1 / sqrt(x + eps)
-  Tensor inverse_roots(const Tensor& x) const {
-    Tensor roots = Tensor::empty(x.sizes(), x.dtype());
-    detail::visit_floats(x.dtype(), [&](auto zero) {
-      using T = decltype(zero);
-      for (std::int64_t i = 0; i < x.numel(); ++i) {
-        roots.mutable_data<T>()[i] = static_cast<T>(1.0 / std::sqrt(double{x.data<T>()[i]} + eps));
-      }
-    });
-    return roots;
   }
 };
 

@@ -10,6 +10,7 @@
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
 #include "support/compare.h"
+#include "support/test_device.h"
 
 // Attention has the CPU's floats: its order of products and of sums.
 
@@ -29,7 +30,7 @@ Tensor attend(const Call& call) {
 }
 
 void check_both(const Call& call) {
-  const Device device = Device::cuda_emulated();
+  const Device device = test::test_device();
   const Tensor want = attend(call);
   const Tensor got = attend({call.query.to(device), call.key.to(device), call.value.to(device),
                              call.mask.defined() ? call.mask.to(device) : Tensor(), call.options});
@@ -94,7 +95,7 @@ TEST_CASE("cuda attention: the CPU's floats over sizes, masks and orders of memo
 
 TEST_CASE("cuda attention: blocks of 16 and 32 and 64 queries give the same floats") {
   Generator generator(52);
-  const Device device = Device::cuda_emulated();
+  const Device device = test::test_device();
   for (const std::int64_t queries : {1, 33, 64, 70}) {
     for (const std::int64_t value_features : {5, 64, 70}) {
       for (const bool causal : {false, true}) {
@@ -212,7 +213,7 @@ TEST_CASE("cuda attention: what is no number, and queries without any key") {
 
 TEST_CASE("cuda attention: truth values as numbers to add") {
   Generator generator(56);
-  const Device device = Device::cuda_emulated();
+  const Device device = test::test_device();
   for (const Tensor& mask :
        {gt(randn({5, 300}, generator), 0.0), gt(randn({7, 6}, generator), 0.0).transpose(0, 1)}) {
     for (const bool left_out : {false, true}) {
@@ -224,11 +225,11 @@ TEST_CASE("cuda attention: truth values as numbers to add") {
 }
 
 TEST_CASE("cuda attention: codes and doubles are refused by name") {
-  const Tensor x = Tensor::zeros({2, 3, 4}).to(Device::cuda_emulated());
+  const Tensor x = Tensor::zeros({2, 3, 4}).to(test::test_device());
   test::fails({"scaled_dot_product_attention", "cuda"}, [&] {
     scaled_dot_product_attention(x, x, x, Tensor(), {.attention_dtype = DType::QInt8});
   });
-  const Tensor y = Tensor::zeros({2, 3, 4}, DType::Float64).to(Device::cuda_emulated());
+  const Tensor y = Tensor::zeros({2, 3, 4}, DType::Float64).to(test::test_device());
   test::fails({"scaled_dot_product_attention", "Float64", "cuda"},
               [&] { scaled_dot_product_attention(y, y, y); });
 }

@@ -9,6 +9,7 @@
 #include "quanta/runtime/cuda/emulation.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/test_device.h"
 
 // Products of two tensors of codes or bytes: on the device as on the CPU, to the last bit.
 
@@ -18,7 +19,7 @@ namespace {
 using cuda::emulation::Schedule;
 using test::check_same;
 
-const Device kDevice = Device::cuda_emulated();
+const Device kDevice = test::test_device();
 
 Tensor random_bytes(const Dims& sizes, DType dtype, Generator& generator) {
   const Tensor bytes = Tensor::empty(sizes, DType::Int32);

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include "support/device_guide.h"
+#include "support/test_device.h"
 
 namespace quanta::test {
 
@@ -13,7 +14,7 @@ namespace quanta::test {
 template <typename Call>
 void check_same(Call&& call) {
   const Tensor expected = call();
-  DeviceGuide guide(Device::cuda_emulated());
+  DeviceGuide guide(test::test_device());
   Tensor got;
   {
     const GuideScope scope(&guide);

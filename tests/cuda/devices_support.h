@@ -14,6 +14,7 @@
 #include "quanta/runtime/catalogue.h"
 #include "quanta/runtime/random.h"
 #include "quanta/runtime/tensor.h"
+#include "support/test_device.h"
 
 namespace quanta::test {
 
@@ -61,7 +62,7 @@ Tensor check_devices(const std::vector<Tensor>& inputs, std::uint64_t needed, Ca
     return results;
   };
   const std::vector<Tensor> expected = run_on(Device::cpu());
-  const std::vector<Tensor> got = run_on(Device::cuda_emulated());
+  const std::vector<Tensor> got = run_on(test::test_device());
   REQUIRE(got.size() == expected.size());
   for (std::size_t i = 0; i < got.size(); ++i) {
     CAPTURE(i);

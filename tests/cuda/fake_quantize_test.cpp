@@ -8,6 +8,7 @@
 #include "cuda/devices_support.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/error.h"
+#include "support/test_device.h"
 
 // Fake quantization, forward and backward: on the device as on the CPU, to the last bit.
 
@@ -68,7 +69,7 @@ TEST_CASE("cuda fake_quantize per tensor: tensors as parameters are not checked"
         });
   }
   // Without need for a gradient of x, or with the switch off, nothing is there to go back through.
-  const Tensor there = x.to(Device::cuda_emulated());
+  const Tensor there = x.to(test::test_device());
   const Tensor one = Tensor::ones({1}).to(there.device());
   const Tensor off = Tensor::zeros({1}).to(there.device());
   CHECK(fake_quantize_per_tensor_affine(there, one, one, off, 0, 255).device_ptr() ==
@@ -99,7 +100,7 @@ TEST_CASE("cuda fake_quantize per channel: every axis and layout") {
       return fake_quantize_per_channel_affine(in[0], in[1], in[2], axis, -16, 15);
     });
   }
-  const Tensor x = values({2, 3}, 7).to(Device::cuda_emulated());
+  const Tensor x = values({2, 3}, 7).to(test::test_device());
   const Tensor scale = Tensor::ones({3}).to(x.device());
   const Tensor zero_point = Tensor::full({3}, 16.0, DType::Int64).to(x.device());
   CHECK_THROWS_WITH_AS(fake_quantize_per_channel_affine(x, scale, zero_point, 1, -16, 15),

@@ -12,10 +12,11 @@
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/random.h"
 #include "quanta/runtime/tensor.h"
+#include "support/test_device.h"
 
 namespace quanta::test {
 
-inline constexpr Device kDevice = Device::cuda_emulated();
+inline const Device kDevice = test::test_device();
 
 inline Tensor doubles(const Tensor& x) { return x.defined() ? x.to(DType::Float64) : x; }
 inline Tensor on_device(const Tensor& x) { return x.defined() ? x.to(kDevice) : x; }

@@ -8,6 +8,7 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/test_device.h"
 
 // Products of codes that end as floats, and codes whose scale the values choose: on the device as on
 // the CPU, to the last bit.
@@ -20,7 +21,7 @@ using quantized::LinearPackedParams;
 using quantized::ReduceRange;
 using test::check_same;
 
-const Device kDevice = Device::cuda_emulated();
+const Device kDevice = test::test_device();
 
 QTensor random_weight(const Dims& sizes, std::int64_t axis, Generator& generator) {
   const Tensor values = randn(sizes, generator);

@@ -12,6 +12,7 @@
 #include "quanta/runtime/random.h"
 #include "support/compare.h"
 #include "support/device_guide.h"
+#include "support/test_device.h"
 
 // Functions of one float: on the emulated device the library is the CPU's own, so that all are equal.
 
@@ -90,7 +91,7 @@ Tensor numbers(const Dims& sizes, Generator& generator) {
 
 TEST_CASE("cuda float map: every function is the CPU's for dense floats") {
   Generator generator(31);
-  const Device device = Device::cuda_emulated();
+  const Device device = test::test_device();
   for (const Function& function : all_functions()) {
     CAPTURE(function.name);
     for (const std::int64_t count : {1, 61, 1023, 1024, 2051}) {
@@ -102,7 +103,7 @@ TEST_CASE("cuda float map: every function is the CPU's for dense floats") {
 
 TEST_CASE("cuda float map: any layout") {
   Generator generator(32);
-  const Device device = Device::cuda_emulated();
+  const Device device = test::test_device();
   const Tensor image = numbers({2, 5, 7, 3}, generator);
   const Tensor row = numbers({2100}, generator);
   for (const Function& function : all_functions()) {
@@ -124,7 +125,7 @@ TEST_CASE("cuda float map: any layout") {
 }
 
 TEST_CASE("cuda float map: doubles are refused by name") {
-  const Tensor x = Tensor::zeros({3}, DType::Float64).to(Device::cuda_emulated());
+  const Tensor x = Tensor::zeros({3}, DType::Float64).to(test::test_device());
   test::fails({"gelu", "Float64", "cuda"}, [&] { gelu(x); });
   test::fails({"exp", "Float64", "cuda"}, [&] { exp(x); });
 }

@@ -6,13 +6,14 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/fake_quantize.h"
 #include "quanta/runtime/error.h"
+#include "support/test_device.h"
 
 // The tape on a device: gradients that meet, and gradients of what was broadcast.
 
 namespace quanta {
 namespace {
 
-const Device kDevice = Device::cuda_emulated();
+const Device kDevice = test::test_device();
 
 Tensor random(const Dims& sizes, std::uint64_t seed, DType dtype = DType::Float32) {
   Generator generator(seed);

@@ -7,13 +7,14 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/test_device.h"
 
 // Picking elements and masks: on the device as on the CPU, for every dtype of whole bytes.
 
 namespace quanta {
 namespace {
 
-const Device kDevice = Device::cuda_emulated();
+const Device kDevice = test::test_device();
 
 constexpr DType kDTypes[] = {DType::Float32,      DType::Float64, DType::Float16, DType::BFloat16,
                              DType::Float8E4M3FN, DType::UInt8,   DType::Int8,    DType::Int16,

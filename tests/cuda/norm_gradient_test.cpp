@@ -9,6 +9,7 @@
 #include "quanta/runtime/random.h"
 #include "quanta/runtime/tensor.h"
 #include "schedule_scope.h"
+#include "support/test_device.h"
 
 // Norms in training and their gradients on the device. The sums are taken in another order than the
 // CPU's, in double: floats agree to a few units of the largest one's last bit.
@@ -16,7 +17,7 @@
 namespace quanta {
 namespace {
 
-const Device kDevice = Device::cuda_emulated();
+const Device kDevice = test::test_device();
 constexpr float kBound = 4e-6F;
 
 void check_near(const Tensor& got, const Tensor& expected) {
@@ -143,7 +144,7 @@ TEST_CASE("cuda norm gradients: batches by given statistics") {
   }
 }
 
-TEST_CASE("cuda norm gradients: groups, instances and layers") {
+TEST_CASE("cuda norm gradients: groups, instances, layers and roots of mean squares") {
   Generator generator(34);
   for (int round = 0; round < 25; ++round) {
     const std::int64_t groups = generator.integer(1, 5);
@@ -171,6 +172,8 @@ TEST_CASE("cuda norm gradients: groups, instances and layers") {
         },
         {leaf({3, 4, width}, generator), maybe({width}, generator), maybe({width}, generator)},
         generator);
+    check_call([&](const std::vector<Tensor>& in) { return rms_norm(in[0], {width}, in[1], 1e-3); },
+               {leaf({3, 4, width}, generator), maybe({width}, generator)}, generator);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
 #include "support/compare.h"
+#include "support/test_device.h"
 
 // Functions of one and of two numbers of any dtype.
 
@@ -48,7 +49,7 @@ using Binary = std::function<Tensor(const Tensor&, const Tensor&)>;
 
 void check_unary(const Unary& call, const Tensor& x) {
   const Tensor want = call(x);
-  const Tensor got = call(x.to(Device::cuda_emulated()));
+  const Tensor got = call(x.to(test::test_device()));
   CAPTURE(to_string(x.dtype()));
   CHECK(got.dtype() == want.dtype());
   CHECK(got.strides() == want.strides());
@@ -57,7 +58,7 @@ void check_unary(const Unary& call, const Tensor& x) {
 }
 
 void check_binary(const Binary& call, const Tensor& lhs, const Tensor& rhs) {
-  const Device device = Device::cuda_emulated();
+  const Device device = test::test_device();
   const Tensor want = call(lhs, rhs);
   const Tensor got = call(lhs.to(device), rhs.to(device));
   CAPTURE(to_string(lhs.dtype()));
@@ -142,7 +143,7 @@ TEST_CASE("cuda numbers: functions of two floats") {
 }
 
 TEST_CASE("cuda numbers: powers of doubles are refused by name") {
-  const Tensor x = Tensor::zeros({3}, DType::Float64).to(Device::cuda_emulated());
+  const Tensor x = Tensor::zeros({3}, DType::Float64).to(test::test_device());
   test::fails({"pow", "Float64", "cuda"}, [&] { pow(x, x); });
 }
 

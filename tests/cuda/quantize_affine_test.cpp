@@ -8,6 +8,7 @@
 #include "cuda/devices_support.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/error.h"
+#include "support/test_device.h"
 
 // AIMET's quantizers, forward and backward: on the device as on the CPU, to the last bit.
 
@@ -115,7 +116,7 @@ TEST_CASE("cuda affine quantizers: NaN stays and the reciprocal is taken where t
   }
   AffineOptions options;
   options.kernel = AffineKernel::InverseMultiply;
-  const Device device = Device::cuda_emulated();
+  const Device device = test::test_device();
   CHECK_THROWS_WITH_AS(quantize_dequantize_affine(x.to(device), Tensor::scalar(0.1).to(device),
                                                   Tensor::scalar(0.5).to(device), options),
                        doctest::Contains("kernel: expected what InverseMultiply can do"),

@@ -8,6 +8,7 @@
 #include "quanta/ops/quantize_linear.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/test_device.h"
 
 // Quantization as ONNX has it, and codes that become others: on the device as on the CPU, to the
 // last bit.
@@ -17,7 +18,7 @@ namespace {
 
 using test::check_same;
 
-const Device kDevice = Device::cuda_emulated();
+const Device kDevice = test::test_device();
 
 Tensor random_integers(const Dims& sizes, DType dtype, std::int64_t low, std::int64_t high,
                        Generator& generator) {

@@ -10,6 +10,7 @@
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
 #include "support/compare.h"
+#include "support/test_device.h"
 
 // softmax and log_softmax have the CPU's floats and codes: sums in its order, and its exp.
 
@@ -22,8 +23,8 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 /// call(x there) is call(x): the same bits or NaN in both, codes, and order of memory.
 void check_both(const Tensor& x, const std::function<Tensor(const Tensor&)>& call) {
   const Tensor want = call(x);
-  const Tensor got = call(x.to(Device::cuda_emulated()));
-  CHECK(got.device() == Device::cuda_emulated());
+  const Tensor got = call(x.to(test::test_device()));
+  CHECK(got.device() == test::test_device());
   CHECK(got.sizes() == want.sizes());
   CHECK(got.strides() == want.strides());
   if (want.is_quantized()) {
@@ -117,7 +118,7 @@ TEST_CASE("cuda softmax: codes") {
 }
 
 TEST_CASE("cuda softmax: doubles are refused by name") {
-  const Tensor x = Tensor::zeros({3, 4}, DType::Float64).to(Device::cuda_emulated());
+  const Tensor x = Tensor::zeros({3, 4}, DType::Float64).to(test::test_device());
   test::fails({"softmax", "Float64", "cuda"}, [&] { softmax(x, 1); });
   test::fails({"log_softmax", "Float64", "cuda"}, [&] { log_softmax(x, 1); });
 }

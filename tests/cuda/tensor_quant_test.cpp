@@ -9,6 +9,7 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/block_quant.h"
 #include "quanta/runtime/error.h"
+#include "support/test_device.h"
 
 // Quantizers that are described by amax: on the device as on the CPU, to the last bit.
 
@@ -17,7 +18,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-const Device kDevice = Device::cuda_emulated();
+const Device kDevice = test::test_device();
 
 struct Case {
   Dims sizes;

@@ -11,11 +11,12 @@
 #include "quanta/ops/support.h"
 #include "quanta/runtime/catalogue.h"
 #include "quanta/runtime/error.h"
+#include "support/test_device.h"
 
 namespace quanta {
 namespace {
 
-const Device kDevice = Device::cuda_emulated();
+const Device kDevice = test::test_device();
 
 template <typename Call>
 std::string error_of(Call&& call) {

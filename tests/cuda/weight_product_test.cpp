@@ -9,6 +9,7 @@
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/half.h"
 #include "quanta/runtime/random.h"
+#include "support/test_device.h"
 
 // Linear layers of floats whose weight has fewer bits. Float16 weights give the CPU's floats. Sums
 // with quantized weights have another order on the CPU, which depends on the instruction set: they
@@ -17,7 +18,7 @@
 namespace quanta {
 namespace {
 
-const Device kDevice = Device::cuda_emulated();
+const Device kDevice = test::test_device();
 
 // x times what the weight stands for, in double, and how far a float32 sum may be from it: one
 // rounding a product and a sum, of numbers no larger than the sum of all magnitudes.

@@ -9,15 +9,16 @@
 #include <cstdint>
 
 #include "quanta/runtime/tensor.h"
+#include "support/test_device.h"
 
 namespace quanta::test {
 
-inline Tensor on_device(const Tensor& x) { return x.to(Device::cuda_emulated()); }
+inline Tensor on_device(const Tensor& x) { return x.to(test::test_device()); }
 
 /// Checks that `got`, which is on the device, has the dtype, sizes, strides, parameters and bits of
 /// `expected`; one NaN is as good as another.
 inline void check_same_on_device(const Tensor& got, const Tensor& expected) {
-  REQUIRE(got.device() == Device::cuda_emulated());
+  REQUIRE(got.device() == test::test_device());
   REQUIRE(got.dtype() == expected.dtype());
   REQUIRE(got.sizes() == expected.sizes());
   CHECK(got.strides() == expected.strides());
