@@ -167,7 +167,8 @@ TEST_CASE("supports: torch's names for one rank, dtypes of tables, and what ther
   CHECK_FALSE(supports("embedding_4bit", Device::cpu(), DType::QUInt8));
   CHECK_FALSE(supports("conv4d", Device::cpu(), DType::Float32));
   CHECK(supports("conv2d", Device::cuda(), DType::QUInt8));
-  CHECK_FALSE(supports("conv2d", Device::cuda(), DType::Float32));
+  CHECK(supports("conv2d", Device::cuda(), DType::Float32));
+  CHECK_FALSE(supports("conv2d", Device::cuda(), DType::Float64));
 }
 
 TEST_CASE("catalogue: too few and too many arguments are refused by name and number") {
