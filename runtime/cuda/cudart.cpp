@@ -12,12 +12,10 @@
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/cuda/cudart.h"
 #include "quanta/runtime/cuda/driver.h"
+#include "quanta/runtime/cuda/requirements.h"
 
 namespace quanta::cuda {
 namespace {
-
-constexpr int kOldestDriver = 13000;  // that CUDA 13.0 runs on: 580
-constexpr int kOldestMajor = 8;       // compute capability 8.0: kernels are built for it and later
 
 void check(cudaError_t status, const std::string& call) {
   if (status == cudaSuccess) return;
@@ -29,15 +27,11 @@ void check(cudaError_t status, const std::string& call) {
 // Why no GPU can be used; empty when one can.
 std::string missing_driver() {
   int version = 0;
-  if (cudaDriverGetVersion(&version) != cudaSuccess || version == 0) {
+  if (cudaDriverGetVersion(&version) != cudaSuccess) {
     cudaGetLastError();
-    return "expected an NVIDIA driver (580 or later), got none";
+    version = 0;
   }
-  if (version < kOldestDriver) {
-    return fmt::format("expected an NVIDIA driver for CUDA 13.0 (580 or later), got one for {}.{}",
-                       version / 1000, version % 1000 / 10);
-  }
-  return {};
+  return fault_of_driver(version);
 }
 
 // Pinned host memory in two halves: while one is on its way, the other is filled.
@@ -158,12 +152,8 @@ class CudaDriver final : public Driver {
     cudaDeviceProp properties{};
     check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
     name_ = properties.name;
-    if (properties.major < kOldestMajor) {
-      throw BackendError(
-          fmt::format("cuda:{}: expected compute capability 8.0 or later (A100, RTX 30 and what "
-                      "came after), got {} with {}.{}",
-                      index, name_, properties.major, properties.minor));
-    }
+    const std::string fault = fault_of_gpu(name_, properties.major, properties.minor);
+    if (!fault.empty()) throw BackendError(fmt::format("cuda:{}: {}", index, fault));
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
     // Memory that was once got stays with the process.
     cudaMemPool_t pool = nullptr;

@@ -11,6 +11,7 @@
 
 #include "quanta/runtime/cuda/driver.h"
 #include "quanta/runtime/cuda/emulation.h"
+#include "quanta/runtime/cuda/requirements.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/tensor.h"
 
@@ -147,6 +148,19 @@ TEST_CASE("device: names, and what there is not") {
   const auto missing = Device::cuda(static_cast<std::int8_t>(cuda_device_count()));
   CHECK_THROWS_AS(device_name(missing), BackendError);
   CHECK_THROWS_AS(Tensor::ones({2}).to(missing), BackendError);
+}
+
+TEST_CASE("device: drivers and GPUs that are too old are told with what is expected") {
+  CHECK(cuda::fault_of_driver(0) == "expected an NVIDIA driver (580 or later), got none");
+  CHECK(cuda::fault_of_driver(12090) ==
+        "expected an NVIDIA driver for CUDA 13.0 (580 or later), got one for 12.9");
+  CHECK(cuda::fault_of_driver(13000).empty());
+  CHECK(cuda::fault_of_driver(13010).empty());
+  CHECK(cuda::fault_of_gpu("Tesla V100", 7, 0) ==
+        "expected compute capability 8.0 or later (A100, RTX 30 and what came after), got Tesla "
+        "V100 with 7.0");
+  CHECK(cuda::fault_of_gpu("NVIDIA A100", 8, 0).empty());
+  CHECK(cuda::fault_of_gpu("NVIDIA B200", 10, 0).empty());
 }
 
 }  // namespace quanta
