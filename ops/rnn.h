@@ -77,8 +77,10 @@ struct RecurrentResult {
 /// Reverse order it joins at its last step. No memory is allocated per step.
 ///
 /// sigmoid and tanh are vectorised: within 5 units in the last place of the exact value where that
-/// is a normal number; the same floats on every instruction set and with any number of threads, and
-/// on CUDA devices, which run products with int8 weights (ops/rnn_dynamic.h).
+/// is a normal number; the same floats on every instruction set and with any number of threads. On
+/// CUDA devices too, with int8 and Float16 weights (ops/rnn_dynamic.h); with Float32 ones the
+/// products there are cuBLASLt's, and differ by the order of their sums. Gradients have no kernel
+/// for CUDA.
 /// Throws ArgumentError for sizes that do not fit together, UnsupportedError for a tensor that
 /// requires a gradient.
 RecurrentResult recurrent_steps(const RecurrentSteps& steps, const Tensor& input_gates,

@@ -147,8 +147,10 @@ RecurrentResult run_recurrent(const RecurrentCall& call, const RecurrentWeights&
   RecurrentLayer layer;
   layer.steps = &steps;
   layer.weights = &weights;
-  // In train mode weights change from call to call; Float64 has no packed form.
-  if (!call.is_training && x.dtype() == DType::Float32) layer.cache = &cache;
+  // In train mode weights change from call to call; Float64 has no packed form, and weights on a
+  // device are what its kernels read.
+  const bool is_packed = x.dtype() == DType::Float32 && weights.weight_hh.device().is_cpu();
+  if (!call.is_training && is_packed) layer.cache = &cache;
   Results results = run_all(layer, x, state.h, state.c, weights.weight_ih, weights.weight_hh,
                             weights.bias_ih, weights.bias_hh, weights.weight_hr);
   return {results[0], results[1], results[2]};

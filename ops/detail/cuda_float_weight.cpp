@@ -109,24 +109,32 @@ CudaFloatWeight::Packed CudaFloatWeight::pack(Device device, const FloatWeight& 
 
 void CudaFloatWeight::run(const std::function<FloatWeight()>& weight, bool relu, const Tensor& x,
                           const Tensor& out) {
-  const Device device = out.device();
+  run(weight, relu,
+      {.device = out.device(),
+       .dtype = x.dtype(),
+       .rows = out.numel() / out.sizes().back(),
+       .x = x.device_ptr(),
+       .y = out.device_ptr()});
+}
+
+void CudaFloatWeight::run(const std::function<FloatWeight()>& weight, bool relu, const Rows& rows) {
   WeightProductParams params;
   {
     const std::lock_guard lock(mutex_);
-    auto known = devices_.find(device.index);
+    auto known = devices_.find(rows.device.index);
     if (known == devices_.end()) {
-      known = devices_.emplace(device.index, pack(device, weight())).first;
+      known = devices_.emplace(rows.device.index, pack(rows.device, weight())).first;
     }
     params = known->second.params;
   }
-  params.x = x.device_ptr();
-  params.y = out.device_ptr();
-  params.is_bfloat16 = x.dtype() == DType::BFloat16;
+  params.x = rows.x;
+  params.y = rows.y;
+  params.is_bfloat16 = rows.dtype == DType::BFloat16;
   params.aligned_x =
       params.depth % 4 == 0 && reinterpret_cast<std::uintptr_t>(params.x) % kChunkBytes == 0;
-  params.rows = out.numel() / params.columns;
+  params.rows = rows.rows;
   params.relu = relu;
-  cuda::multiply_weights(device, params);
+  cuda::multiply_weights(rows.device, params);
 }
 
 }  // namespace quanta::detail

@@ -31,8 +31,16 @@ struct FloatWeight {
 /// comes from there. Safe from many threads.
 class CudaFloatWeight {
  public:
-  /// x [..., K] to out [..., N], both dense, on one device, and Float32 or BFloat16. `weight` gives
-  /// the same in all calls, and is asked once a device.
+  /// Dense rows [rows, K] and their results [rows, N], both on `device`, and Float32 or BFloat16.
+  struct Rows {
+    Device device;
+    DType dtype = DType::Float32;
+    std::int64_t rows = 0;
+    const void* x = nullptr;
+    void* y = nullptr;
+  };
+  void run(const std::function<FloatWeight()>& weight, bool relu, const Rows& rows);
+  /// x [..., K] to out [..., N]. `weight` gives the same in all calls, and is asked once a device.
   void run(const std::function<FloatWeight()>& weight, bool relu, const Tensor& x,
            const Tensor& out);
 

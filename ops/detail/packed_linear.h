@@ -35,6 +35,13 @@ struct LinearPackedParamsFp16::Impl : cpu::HalfLinearWeight {
 
 }  // namespace quanta::quantized
 
+namespace quanta::detail {
+
+/// What CUDA devices pack.
+FloatWeight float_weight_of(const quantized::LinearPackedParamsFp16& packed);
+
+}  // namespace quanta::detail
+
 namespace quanta::cpu {
 
 /// The bits of codes whose range is reduced or not.

@@ -277,15 +277,7 @@ struct LinearDynamicFp16 final : Op<LinearDynamicFp16> {
                                          fusion, static_cast<float*>(out[0].data_ptr()));
   }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
-    const auto weight = [this] {
-      const Tensor halves = packed->impl().weight();
-      const auto* from = static_cast<const std::uint16_t*>(halves.data_ptr());
-      return detail::FloatWeight{.out_features = halves.size(0),
-                                 .in_features = halves.size(1),
-                                 .group = halves.size(1),
-                                 .halves = {from, from + halves.numel()},
-                                 .bias = packed->bias()};
-    };
+    const auto weight = [this] { return detail::float_weight_of(*packed); };
     packed->impl().on_cuda.run(weight, fusion == Fusion::ReLU, in[0], out[0]);
     return "multiply_weights";
   }
@@ -434,4 +426,15 @@ std::vector<Tensor> detail::linear_each_dynamic(const Tensor& x,
 }
 
 }  // namespace quantized
+
+detail::FloatWeight detail::float_weight_of(const quantized::LinearPackedParamsFp16& packed) {
+  const Tensor halves = packed.impl().weight();
+  const auto* from = static_cast<const std::uint16_t*>(halves.data_ptr());
+  return {.out_features = halves.size(0),
+          .in_features = halves.size(1),
+          .group = halves.size(1),
+          .halves = {from, from + halves.numel()},
+          .bias = packed.bias()};
+}
+
 }  // namespace quanta

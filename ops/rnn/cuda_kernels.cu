@@ -107,6 +107,25 @@ struct QuantizeStates {
   }
 };
 
+/// The state of a row and unit from its gates.
+template <int kGates, typename Unit>
+SIMT_DEVICE float new_state(StepKind kind, const Unit& unit) {
+  const auto gate = [&](int index) { return unit.input(index) + unit.hidden(index); };
+  if constexpr (kGates == 4) {
+    float* const cell = unit.cell();
+    const math::LstmUnit made = math::lstm_unit(gate(0), gate(1), gate(2), gate(3), *cell);
+    *cell = made.cell;
+    return made.hidden;
+  } else if constexpr (kGates == 3) {
+    return math::gru_unit(gate(0), gate(1), unit.input(2), unit.hidden(2), unit.before());
+  } else {
+    if (kind == StepKind::Projection) return unit.hidden(0);
+    const float sum = gate(0);
+    if (kind == StepKind::RnnTanh) return math::value_of(math::gate_tanh(sum));
+    return sum < 0.0F ? 0.0F : sum;
+  }
+}
+
 /// A block calculates 8 units of some tiles of rows. Its warps have a part of the depth each; one
 /// thread then adds up the sums of a row and unit, and goes on with its gates.
 template <int kGates, int kTiles>
@@ -216,24 +235,8 @@ struct GateStep {
           static_cast<float>(static_cast<std::int32_t>(sum)) * (numbers.scale * p.weight.scales[n]);
       return p.weight.bias == nullptr ? value : value + p.weight.bias[n];
     }
-    SIMT_DEVICE float gate(int gate) const { return input(gate) + hidden(gate); }
-
-    SIMT_DEVICE float state() const {
-      if constexpr (kGates == 4) {
-        float* const cell = p.cell + row * p.weight.units + unit;
-        const math::LstmUnit made = math::lstm_unit(gate(0), gate(1), gate(2), gate(3), *cell);
-        *cell = made.cell;
-        return made.hidden;
-      } else if constexpr (kGates == 3) {
-        const float before = state_row(p.states, row)[unit];
-        return math::gru_unit(gate(0), gate(1), input(2), hidden(2), before);
-      } else {
-        if (p.kind == StepKind::Projection) return hidden(0);
-        const float sum = gate(0);
-        if (p.kind == StepKind::RnnTanh) return math::value_of(math::gate_tanh(sum));
-        return sum < 0.0F ? 0.0F : sum;
-      }
-    }
+    SIMT_DEVICE float before() const { return state_row(p.states, row)[unit]; }
+    SIMT_DEVICE float* cell() const { return p.cell + row * p.weight.units + unit; }
   };
 
   static SIMT_DEVICE void run(const Params& p, unsigned char* shared) {
@@ -254,7 +257,7 @@ struct GateStep {
         t < kRows * kUnits && mine.row < p.states.rows && mine.unit < p.weight.units;
     std::int32_t bits = 0;
     if (is_real) {
-      const float state = mine.state();
+      const float state = new_state<kGates>(p.kind, mine);
       const std::int64_t at = mine.row * p.weight.units + mine.unit;
       p.out[at] = state;
       if (mine.row < p.next_rows) {
@@ -264,6 +267,38 @@ struct GateStep {
       }
     }
     if (p.next_range != nullptr) add_to_range(p.next_range, bits, bits);
+  }
+};
+
+/// A thread for each row and unit.
+template <int kGates>
+struct FinishGates {
+  static constexpr const char* kName = "finish_gates";
+  static constexpr int kThreads = 256;
+  static constexpr int kShared = 0;
+  static constexpr bool kTogether = false;
+  using Params = FinishGatesParams;
+
+  struct Unit {
+    const Params& p;
+    std::int64_t row;
+    std::int64_t unit;
+    SIMT_DEVICE float input(int gate) const {
+      return p.input_gates[(row * kGates + gate) * p.units + unit];
+    }
+    SIMT_DEVICE float hidden(int gate) const {
+      return p.hidden_gates[(row * kGates + gate) * p.units + unit];
+    }
+    SIMT_DEVICE float before() const {
+      return (row < p.before_rows ? p.before : p.start)[row * p.units + unit];
+    }
+    SIMT_DEVICE float* cell() const { return p.cell + row * p.units + unit; }
+  };
+
+  static SIMT_DEVICE void run(const Params& p, unsigned char*) {
+    const std::int64_t i = simt::global_thread();
+    if (i >= p.rows * p.units) return;
+    p.out[i] = new_state<kGates>(p.kind, Unit{p, i / p.units, i % p.units});
   }
 };
 
@@ -299,6 +334,20 @@ void gate_step(Device device, const GateStepParams& params) {
     case StepKind::RnnRelu:
     case StepKind::Projection:
       return start_step<1>(device, params);
+  }
+}
+
+void finish_gates(Device device, const FinishGatesParams& params) {
+  const simt::Grid grid = simt::grid_for(params.rows * params.units);
+  switch (params.kind) {
+    case StepKind::Lstm:
+      return simt::launch<FinishGates<4>>(device, grid, params);
+    case StepKind::Gru:
+      return simt::launch<FinishGates<3>>(device, grid, params);
+    case StepKind::RnnTanh:
+    case StepKind::RnnRelu:
+    case StepKind::Projection:
+      return simt::launch<FinishGates<1>>(device, grid, params);
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Private: the steps of a recurrent layer with an int8 hidden weight on a CUDA device. The range of
+// Private: the steps of a recurrent layer on a CUDA device. With an int8 hidden weight the range of
 // the hidden states is found where they are made, and the step that takes them chooses scale and
 // zero point from it on the device: no step waits for the host.
 
@@ -78,5 +78,20 @@ struct GateStepParams {
   float* last = nullptr;               // gets the other rows; null: nothing does
 };
 QUANTA_CUDA_ENTRY(gate_step, GateStepParams)
+
+/// The states of a step from both kinds of gates, where another kernel made the hidden ones.
+struct FinishGatesParams {
+  StepKind kind = StepKind::Lstm;
+  std::int64_t rows = 0;
+  std::int64_t units = 0;
+  const float* input_gates = nullptr;   // [rows, gates * units]
+  const float* hidden_gates = nullptr;  // the same
+  const float* before = nullptr;        // [before_rows, units], Gru: the states that it starts from
+  const float* start = nullptr;         // those of the rows from before_rows on
+  std::int64_t before_rows = 0;
+  float* cell = nullptr;  // [rows, units], Lstm: becomes the new one
+  float* out = nullptr;   // [rows, units]
+};
+QUANTA_CUDA_ENTRY(finish_gates, FinishGatesParams)
 
 }  // namespace quanta::cuda

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "quanta/ops/cuda/library.h"
 #include "quanta/ops/rnn/cuda_kernels.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/cuda/driver.h"
@@ -39,6 +40,15 @@ bool quantizes_itself(const cuda::StepStates& states) {
          states.chunks <= cuda::GateStepParams::kOwnChunks;
 }
 
+// The first step of a layer in reverse order has the fewest sequences.
+std::int64_t sequences_of(const CudaLayer& layer) {
+  return std::max(layer.steps.front().rows, layer.steps.back().rows);
+}
+
+cuda::Buffer floats(Device device, std::int64_t count) {
+  return {device, static_cast<std::size_t>(count) * sizeof(float)};
+}
+
 struct WeightSizes {
   std::int64_t gates, units, depth;
 };
@@ -46,7 +56,7 @@ struct WeightSizes {
 /// A product of a layer: its weight, and memory for the codes of a step.
 class Product {
  public:
-  Product(Device device, const CudaProduct& product, const WeightSizes& sizes,
+  Product(Device device, const CudaCodeProduct& product, const WeightSizes& sizes,
           std::int64_t sequences)
       : device_(device),
         weight_(product.weight_on(device, sizes.gates)),
@@ -115,22 +125,21 @@ class Ranges {
 
 }  // namespace
 
-void run_cuda_layer(Device device, const CudaLayer& layer) {
+void run_cuda_layer(Device device, const CudaLayer& layer,
+                    const CudaProducts<CudaCodeProduct>& products) {
   const std::int64_t gates = gate_count(layer.kind);
   const std::int64_t width = layer.output_size;
   const std::size_t count = layer.steps.size();
-  // The first step of a layer in reverse order has the fewest sequences.
-  const std::int64_t sequences = std::max(layer.steps.front().rows, layer.steps.back().rows);
-  const Product hidden(device, *layer.hidden, {gates, layer.hidden_size, width}, sequences);
+  const std::int64_t sequences = sequences_of(layer);
+  const Product hidden(device, *products.hidden, {gates, layer.hidden_size, width}, sequences);
   std::optional<Product> projection;
   cuda::Buffer unprojected;
-  if (layer.projection != nullptr) {
-    projection.emplace(device, *layer.projection, WeightSizes{1, width, layer.hidden_size},
+  if (products.projection != nullptr) {
+    projection.emplace(device, *products.projection, WeightSizes{1, width, layer.hidden_size},
                        sequences);
-    unprojected = cuda::Buffer(
-        device, static_cast<std::size_t>(sequences * layer.hidden_size) * sizeof(float));
+    unprojected = floats(device, sequences * layer.hidden_size);
   }
-  const Ranges ranges(device, layer.projection != nullptr ? 2 * count : count);
+  const Ranges ranges(device, products.projection != nullptr ? 2 * count : count);
 
   for (std::size_t i = 0; i < count; ++i) {
     const RecurrentStep& now = layer.steps[i];
@@ -174,6 +183,63 @@ void run_cuda_layer(Device device, const CudaLayer& layer) {
     projection->run(project);
   }
   ranges.require_finite();
+}
+
+void CudaLibraryProduct::multiply(Device device, const float* h, std::int64_t rows,
+                                  float* out) const {
+  cuda::FloatProduct product;
+  product.rows = rows;
+  product.columns = n_;
+  product.depth = k_;
+  product.lhs.stride = k_;
+  product.rhs = {.stride = k_, .transposed = true};
+  product.out.stride = n_;
+  product.has_bias = bias_ != nullptr;
+  cuda::multiply_floats(device, product, {.lhs = h, .rhs = weight_, .bias = bias_, .out = out});
+}
+
+void run_cuda_layer(Device device, const CudaLayer& layer,
+                    const CudaProducts<CudaFloatProduct>& products) {
+  const std::int64_t gates = gate_count(layer.kind) * layer.hidden_size;
+  const std::int64_t width = layer.output_size;
+  const std::int64_t sequences = sequences_of(layer);
+  const cuda::Buffer hidden_gates = floats(device, sequences * gates);
+  cuda::Buffer unprojected;
+  if (products.projection != nullptr) {
+    unprojected = floats(device, sequences * layer.hidden_size);
+  }
+  const std::size_t count = layer.steps.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    const RecurrentStep& now = layer.steps[i];
+    const float* const before = layer.output + now.before_first * width;
+    float* const output = layer.output + now.first * width;
+    // Sequences that join have their states elsewhere.
+    const std::int64_t known = std::min(now.before_rows, now.rows);
+    if (known > 0) products.hidden->multiply(device, before, known, hidden_gates.as<float>());
+    if (now.rows > known) {
+      products.hidden->multiply(device, layer.h_0 + known * width, now.rows - known,
+                                hidden_gates.as<float>() + known * gates);
+    }
+    float* const made = products.projection != nullptr ? unprojected.as<float>() : output;
+    cuda::finish_gates(device, {.kind = kind_of(layer.kind),
+                                .rows = now.rows,
+                                .units = layer.hidden_size,
+                                .input_gates = layer.input_gates + now.first * gates,
+                                .hidden_gates = hidden_gates.as<float>(),
+                                .before = before,
+                                .start = layer.h_0,
+                                .before_rows = known,
+                                .cell = layer.cell,
+                                .out = made});
+    if (products.projection != nullptr) {
+      products.projection->multiply(device, made, now.rows, output);
+    }
+    const std::int64_t next_rows = i + 1 == count ? 0 : std::min(layer.steps[i + 1].rows, now.rows);
+    if (next_rows == now.rows) continue;
+    cuda::driver(device).copy_on_device(
+        layer.h_n + next_rows * width, output + next_rows * width,
+        static_cast<std::size_t>((now.rows - next_rows) * width) * sizeof(float));
+  }
 }
 
 }  // namespace quanta::detail

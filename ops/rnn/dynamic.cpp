@@ -10,7 +10,7 @@
 namespace quanta::quantized {
 namespace {
 
-class Int8Product final : public HiddenProduct, public quanta::detail::CudaProduct {
+class Int8Product final : public HiddenProduct, public quanta::detail::CudaCodeProduct {
  public:
   Int8Product(LinearPackedParams packed, ReduceRange reduce_range)
       : packed_(std::move(packed)), reduce_range_(reduce_range) {}
@@ -43,11 +43,16 @@ class Int8Product final : public HiddenProduct, public quanta::detail::CudaProdu
   ReduceRange reduce_range_;
 };
 
-class Float16Product final : public HiddenProduct {
+class Float16Product final : public HiddenProduct, public quanta::detail::CudaFloatProduct {
  public:
   explicit Float16Product(LinearPackedParamsFp16 packed) : packed_(std::move(packed)) {}
   void operator()(const float* h, std::int64_t rows, float* out) const override {
     cpu::linear_dynamic_fp16_rows(h, rows, packed_.impl(), Fusion::None, out);
+  }
+  const quanta::detail::CudaProduct* on_cuda() const noexcept override { return this; }
+  void multiply(Device device, const float* h, std::int64_t rows, float* out) const override {
+    packed_.impl().on_cuda.run([this] { return quanta::detail::float_weight_of(packed_); }, false,
+                               {.device = device, .rows = rows, .x = h, .y = out});
   }
 
  private:

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -20,6 +22,7 @@
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/cuda/copy.h"
+#include "quanta/runtime/cuda/memory.h"
 #include "quanta/runtime/operation.h"
 #include "quanta/runtime/parallel.h"
 
@@ -39,17 +42,48 @@ namespace {
 
 constexpr std::string_view kOp = "recurrent_steps";
 
-class FloatProduct final : public HiddenProduct {
+class FloatProduct final : public HiddenProduct, public detail::CudaFloatProduct {
  public:
-  FloatProduct(Tensor weight, Tensor bias)
-      : kernel_(std::move(weight), std::move(bias), cpu::FloatEpilogue::None) {}
+  FloatProduct(const Tensor& weight, const Tensor& bias)
+      : weight_(weight), bias_(bias), kernel_(weight, bias, cpu::FloatEpilogue::None) {}
   void operator()(const float* h, std::int64_t rows, float* out) const override {
     kernel_.run(rows, h, out);
   }
+  const detail::CudaProduct* on_cuda() const noexcept override { return this; }
+  void multiply(Device device, const float* h, std::int64_t rows, float* out) const override {
+    const auto [weight, bias] = there(device);
+    detail::CudaLibraryProduct(weight, bias, weight_.size(0), weight_.size(1))
+        .multiply(device, h, rows, out);
+  }
 
  private:
+  // Copied there when states first come from the device.
+  std::pair<const float*, const float*> there(Device device) const {
+    const std::lock_guard lock(mutex_);
+    auto known = copies_.find(device.index);
+    if (known == copies_.end()) {
+      const auto copy = [&](const Tensor& x) {
+        return x.defined() ? cuda::Buffer(device, x.data_ptr(), x.nbytes()) : cuda::Buffer();
+      };
+      known = copies_.emplace(device.index, std::pair(copy(weight_), copy(bias_))).first;
+    }
+    return {known->second.first.as<float>(), known->second.second.as<float>()};
+  }
+
+  Tensor weight_, bias_;
   cpu::LinearFloat kernel_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::int8_t, std::pair<cuda::Buffer, cuda::Buffer>> copies_;
 };
+
+// All steps on a CUDA device, whose products are of one class.
+template <typename Product>
+std::string_view run_on_cuda(const detail::CudaLayer& layer, Device device,
+                             const detail::CudaProducts<Product>& products) {
+  if (layer.steps.empty()) return "nothing";
+  detail::run_cuda_layer(device, layer, products);
+  return std::is_same_v<Product, detail::CudaCodeProduct> ? "gate_step" : "finish_gates";
+}
 
 void check_tensor(std::string_view argument, const Tensor& x, DType dtype, const Dims& sizes) {
   QUANTA_CHECK(x.defined(), "{}: {}: expected a tensor, got an undefined one", kOp, argument);
@@ -277,6 +311,26 @@ struct Steps : Op<Derived> {
     return {out[0], out[1], is_lstm() ? out[2] : Tensor()};
   }
 
+  template <typename Product>
+  std::string_view run_steps_on_cuda(const Arguments& in, std::span<const Tensor> out,
+                                     const detail::CudaProducts<Product>& products) const {
+    const LoopInput given = input(in);
+    const RecurrentResult result = this->result(out);
+    if (is_lstm()) cuda::copy_same_dtype(result.c_n, given.c);
+    const std::vector<detail::RecurrentStep> order =
+        detail::steps_in_order(batch_sizes(), this->order);
+    return run_on_cuda({.kind = kind,
+                        .hidden_size = hidden_size,
+                        .output_size = result.h_n.sizes()[1],
+                        .steps = order,
+                        .input_gates = device_numbers(given.gates),
+                        .h_0 = device_numbers(given.h),
+                        .cell = device_numbers(result.c_n),
+                        .output = device_numbers(result.output),
+                        .h_n = device_numbers(result.h_n)},
+                       given.gates.device(), products);
+  }
+
   void own_batch_sizes() {
     owned_ =
         std::make_shared<const std::vector<std::int64_t>>(batch_sizes_.begin(), batch_sizes_.end());
@@ -331,31 +385,17 @@ struct PackedSteps final : Steps<PackedSteps> {
   }
 
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
-    const LoopInput given = input(in);
-    const RecurrentResult result = this->result(out);
-    if (is_lstm()) cuda::copy_same_dtype(result.c_n, given.c);
-    const std::vector<detail::RecurrentStep> order =
-        detail::steps_in_order(batch_sizes(), this->order);
-    detail::run_cuda_layer(given.gates.device(),
-                           {.kind = kind,
-                            .hidden_size = hidden_size,
-                            .output_size = result.h_n.sizes()[1],
-                            .steps = order,
-                            .hidden = hidden_->on_cuda(),
-                            .projection = projection_ == nullptr ? nullptr : projection_->on_cuda(),
-                            .input_gates = device_numbers(given.gates),
-                            .h_0 = device_numbers(given.h),
-                            .cell = device_numbers(result.c_n),
-                            .output = device_numbers(result.output),
-                            .h_n = device_numbers(result.h_n)});
-    return "gate_step";
+    using detail::CudaCodeProduct;
+    using detail::CudaFloatProduct;
+    if (const auto codes = products_on_cuda<CudaCodeProduct>(); codes.hidden != nullptr) {
+      return run_steps_on_cuda(in, out, codes);
+    }
+    return run_steps_on_cuda(in, out, products_on_cuda<CudaFloatProduct>());
   }
   std::span<const DType> cuda_dtypes() const noexcept override {
-    const auto has_kernel = [](const HiddenProduct* product) {
-      return product == nullptr || product->on_cuda() != nullptr;
-    };
-    if (!has_kernel(hidden_) || !has_kernel(projection_)) return {};
-    return dtypes::kFloat;
+    const bool has_kernel = products_on_cuda<detail::CudaCodeProduct>().hidden != nullptr ||
+                            products_on_cuda<detail::CudaFloatProduct>().hidden != nullptr;
+    return has_kernel ? std::span<const DType>(dtypes::kFloat) : std::span<const DType>();
   }
 
   GradientUse gradient_use(std::uint64_t) const override {
@@ -392,6 +432,17 @@ struct PackedSteps final : Steps<PackedSteps> {
     QUANTA_SUPPORTED(owner != nullptr,
                      "freeze: {}: hidden: expected a product in a shared_ptr, got another", kOp);
     return owner;
+  }
+
+  // Both of this class, or nothing.
+  template <typename Product>
+  detail::CudaProducts<Product> products_on_cuda() const noexcept {
+    const auto find = [](const HiddenProduct* product) {
+      return product == nullptr ? nullptr : dynamic_cast<const Product*>(product->on_cuda());
+    };
+    const detail::CudaProducts<Product> found{find(hidden_), find(projection_)};
+    if (projection_ != nullptr && found.projection == nullptr) return {nullptr, nullptr};
+    return found;
   }
 
   const HiddenProduct* hidden_;
@@ -439,6 +490,23 @@ struct WeightSteps final : Steps<WeightSteps> {
       return run_loop<T>(steps(), products, input(in), result(out),
                          kept_width() > 0 ? out[out.size() - 1] : Tensor());
     });
+  }
+
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const auto product = [](const Tensor& weight, const Tensor& bias) {
+      return detail::CudaLibraryProduct(device_numbers(weight), device_numbers(bias),
+                                        weight.size(0), weight.size(1));
+    };
+    const detail::CudaLibraryProduct hidden = product(in[kWeightHh], in[kBiasHh]);
+    if (!in[kWeightHr].defined()) {
+      return run_steps_on_cuda<detail::CudaFloatProduct>(in, out, {&hidden, nullptr});
+    }
+    const detail::CudaLibraryProduct projection = product(in[kWeightHr], Tensor());
+    return run_steps_on_cuda<detail::CudaFloatProduct>(in, out, {&hidden, &projection});
+  }
+  // What the way back reads is kept on the CPU only.
+  std::span<const DType> cuda_dtypes() const noexcept override {
+    return keeps ? std::span<const DType>() : std::span<const DType>(dtypes::kFloat);
   }
 
   std::shared_ptr<const Operation> for_gradient(std::uint64_t) const override {

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -10,6 +11,8 @@
 #include "quanta/nn/dynamic/rnn_cell.h"
 #include "quanta/nn/rnn.h"
 #include "quanta/nn/rnn_cell.h"
+#include "quanta/ops/arithmetic.h"
+#include "quanta/ops/elementwise.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/ops/rnn/cuda_kernels.h"
 #include "quanta/ops/rnn_dynamic.h"
@@ -18,7 +21,7 @@
 #include "quanta/runtime/random.h"
 #include "support/test_device.h"
 
-// Recurrent layers with int8 weights: on the device as on the CPU, to the last bit.
+// Recurrent layers: on the device as on the CPU, to the last bit where weights are of int8 or Float16.
 
 namespace quanta {
 namespace {
@@ -64,6 +67,8 @@ struct Layer {
   }
 };
 
+enum class Weights : std::uint8_t { Int8, Float16, Float32 };
+
 struct LayerSizes {
   RecurrentKind kind = RecurrentKind::Lstm;
   std::int64_t hidden = 1;
@@ -71,6 +76,7 @@ struct LayerSizes {
   std::int64_t steps = 1;
   std::int64_t projected = 0;
   ZeroPoints zero_points = ZeroPoints::None;
+  Weights weights = Weights::Int8;
 };
 
 Layer random_layer(const LayerSizes& sizes, Generator& generator) {
@@ -89,6 +95,13 @@ Layer random_layer(const LayerSizes& sizes, Generator& generator) {
   const std::int64_t width = sizes.projected > 0 ? sizes.projected : sizes.hidden;
   const auto product = [&](std::int64_t n, std::int64_t k) {
     const Tensor bias = generator.integer(0, 2) == 0 ? Tensor() : randn({n}, generator);
+    if (sizes.weights == Weights::Float32) {
+      return float_hidden_product(randn({n, k}, generator), bias);
+    }
+    if (sizes.weights == Weights::Float16) {
+      return quantized::dynamic_hidden_product(
+          quantized::LinearPackedParamsFp16(randn({n, k}, generator), bias));
+    }
     const auto range = generator.integer(0, 1) == 0 ? ReduceRange::Yes : ReduceRange::No;
     return quantized::dynamic_hidden_product(
         LinearPackedParams(random_weight(n, k, sizes.zero_points, generator), bias), range);
@@ -269,11 +282,82 @@ TEST_CASE("recurrent steps on a device: a whole sequence waits once") {
   CHECK(counters.launches <= 40 + 3);
 }
 
-TEST_CASE("recurrent steps on a device: float layers are refused by name") {
+namespace {
+
+LayerSizes sizes_of_round(int round, Weights weights, Generator& generator) {
+  LayerSizes sizes{.kind = kKinds[round % 4], .weights = weights};
+  sizes.hidden = generator.integer(1, 40);
+  sizes.sequences = generator.integer(1, 19);
+  sizes.steps = generator.integer(1, 5);
+  if (sizes.kind == RecurrentKind::Lstm && sizes.hidden > 2 && round % 8 < 4) {
+    sizes.projected = generator.integer(1, sizes.hidden - 1);
+  }
+  return sizes;
+}
+
+// Sums of floats in another order: the difference is small beside the largest element.
+void check_near(const Tensor& got, const Tensor& want) {
+  REQUIRE(got.defined() == want.defined());
+  if (!want.defined()) return;
+  CHECK(got.device() == kDevice);
+  const double largest = std::max(1.0, want.abs().max().item());
+  CHECK((got.cpu() - want).abs().max().item() <= 2e-5 * largest);
+}
+void check_near(const RecurrentResult& got, const RecurrentResult& want) {
+  check_near(got.output, want.output);
+  check_near(got.h_n, want.h_n);
+  check_near(got.c_n, want.c_n);
+}
+
+}  // namespace
+
+TEST_CASE("recurrent steps on a device: Float16 weights give the CPU's floats") {
   Generator generator(39);
-  Layer layer = random_layer({.hidden = 4, .sequences = 2}, generator);
-  layer.product = float_hidden_product(randn({16, 4}, generator), {});
-  CHECK_THROWS_WITH_AS(layer.on(kDevice),
+  for (int round = 0; round < 32; ++round) {
+    CAPTURE(round);
+    check_layer(random_layer(sizes_of_round(round, Weights::Float16, generator), generator));
+  }
+}
+
+TEST_CASE("recurrent steps on a device: Float32 weights, packed and plain") {
+  Generator generator(43);
+  for (int round = 0; round < 32; ++round) {
+    CAPTURE(round);
+    const LayerSizes sizes = sizes_of_round(round, Weights::Float32, generator);
+    const Layer layer = random_layer(sizes, generator);
+    check_near(layer.on(kDevice), layer.on(Device::cpu()));
+
+    const std::int64_t gates = gate_count(layer.kind) * layer.hidden;
+    const std::int64_t width = layer.h.size(1);
+    const StepWeights weights{
+        .weight_hh = randn({gates, width}, generator),
+        .bias_hh = round % 3 == 0 ? Tensor() : randn({gates}, generator),
+        .weight_hr = sizes.projected > 0 ? randn({width, layer.hidden}, generator) : Tensor()};
+    const auto plain = [&](Device device) {
+      const auto there = [&](const Tensor& x) { return x.defined() ? x.to(device) : x; };
+      const RecurrentSteps steps{layer.kind, layer.hidden, layer.batch_sizes, layer.order};
+      return recurrent_steps(
+          steps, {there(weights.weight_hh), there(weights.bias_hh), there(weights.weight_hr)},
+          there(layer.gates), there(layer.h), there(layer.c));
+    };
+    check_near(plain(kDevice), plain(Device::cpu()));
+  }
+}
+
+TEST_CASE("recurrent steps on a device: no sequences, and gradients that are refused by name") {
+  Generator generator(44);
+  const Tensor weight = randn({16, 4}, generator).to(kDevice);
+  const std::vector<std::int64_t> none{0, 0};
+  const RecurrentSteps empty{RecurrentKind::Lstm, 4, none};
+  const auto zeros = [](const Dims& sizes) { return Tensor::zeros(sizes).to(kDevice); };
+  const RecurrentResult nothing =
+      recurrent_steps(empty, {weight}, zeros({0, 16}), zeros({0, 4}), zeros({0, 4}));
+  CHECK(nothing.output.sizes() == Dims{0, 4});
+
+  const std::vector<std::int64_t> two{2};
+  const RecurrentSteps steps{RecurrentKind::Lstm, 4, two};
+  CHECK_THROWS_WITH_AS(recurrent_steps(steps, {weight.detach().set_requires_grad()}, zeros({2, 16}),
+                                       zeros({2, 4}), zeros({2, 4})),
                        doctest::Contains("recurrent_steps: x: expected a tensor"),
                        UnsupportedError);
 }
@@ -325,6 +409,19 @@ TEST_CASE("dynamic LSTM and GRU on a device: layers and directions and batch fir
   // One sequence without a batch.
   check_module(*dynamic<qd::GRU>(nn::GRU({.input_size = 7, .hidden_size = 11})),
                randn({3, 7}, generator));
+}
+
+TEST_CASE("float LSTM, GRU and RNN on a device: modules run where their parameters are") {
+  Generator generator(45);
+  const Tensor x = randn({5, 3, 7}, generator);
+  const auto check = [&](auto module) {
+    module.eval();
+    const Tensor want = module.forward(x, {}).output;
+    module.to(kDevice);
+    check_near(module.forward(x.to(kDevice), {}).output, want);
+  };
+  check(nn::LSTM({.input_size = 7, .hidden_size = 11, .num_layers = 2, .bidirectional = true}));
+  check(nn::GRU({.input_size = 7, .hidden_size = 11}));
 }
 
 TEST_CASE("dynamic cells on a device: the CPU's floats") {
