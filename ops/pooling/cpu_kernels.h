@@ -19,6 +19,12 @@ struct PoolWindow {
   std::int64_t padded = 0;  ///< taps with padding, clipped to the padded input (average pooling)
 };
 
+/// Output positions first..last; none where last < first.
+struct PoolOutputs {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+};
+
 /// One spatial dimension of a pooling.
 struct PoolAxis {
   std::int64_t input = 1;
@@ -43,6 +49,22 @@ struct PoolAxis {
     // Divisions are slow, and this one is taken for each output pixel.
     return {begin, std::max(begin, std::min(reach, input)),
             dilation == 1 ? padded : ceil_div(padded, dilation)};
+  }
+
+  /// The outputs that may see an input position: no others do, and with a dilation some of these
+  /// do not (sees()).
+  QUANTA_HOST_DEVICE PoolOutputs outputs(std::int64_t position) const noexcept {
+    if (adaptive) {
+      return {position * output / input, ceil_div((position + 1) * output, input) - 1};
+    }
+    const std::int64_t last = position + padding;
+    const std::int64_t first = last - (kernel - 1) * dilation;
+    return {first <= 0 ? 0 : ceil_div(first, stride), std::min(output - 1, last / stride)};
+  }
+  /// Whether a window has a tap there.
+  QUANTA_HOST_DEVICE bool sees(const PoolWindow& window, std::int64_t position) const noexcept {
+    return position >= window.begin && position < window.end &&
+           (dilation == 1 || (position - window.begin) % dilation == 0);
   }
 };
 

@@ -116,6 +116,38 @@ QUANTA_HOST_DEVICE inline T max_of_taps(const T* src, const PoolTaps& taps) {
   return best;
 }
 
+/// Where the largest element stands, the first of equals; NaN wins. -1 where there is none.
+template <typename T>
+QUANTA_HOST_DEVICE inline std::int64_t position_of_max(const T* src, const PoolTaps& taps) {
+  std::int64_t best = -1;
+  T largest{};
+  for (std::int64_t d = 0; d < taps.depth_count; ++d) {
+    for (std::int64_t h = 0; h < taps.height_count; ++h) {
+      std::int64_t at = taps.first + d * taps.depth_step + h * taps.height_step;
+      for (std::int64_t w = 0; w < taps.width_count; ++w, at += taps.width_step) {
+        const T value = src[at];
+        bool wins = best < 0 || value > largest;
+        if constexpr (std::is_floating_point_v<T>) wins = wins || value != value;
+        if (wins) {
+          best = at;
+          largest = value;
+        }
+      }
+    }
+  }
+  return best;
+}
+
+/// An offset in an input's plane, in row-major order, with the first dimension as the fastest.
+QUANTA_HOST_DEVICE inline std::int64_t column_major_offset(const PoolGeometry& geometry,
+                                                           std::int64_t offset) noexcept {
+  const std::int64_t width = geometry.axes[2].input;
+  const std::int64_t height = geometry.axes[1].input;
+  const std::int64_t across = offset % width;
+  const std::int64_t down = offset / width % height;
+  return offset / (width * height) + (down + across * height) * geometry.axes[0].input;
+}
+
 QUANTA_HOST_DEVICE inline std::int64_t divisor_of(const AverageRule& rule,
                                                   const PoolTaps& taps) noexcept {
   switch (rule.divisor) {
@@ -127,6 +159,13 @@ QUANTA_HOST_DEVICE inline std::int64_t divisor_of(const AverageRule& rule,
       return rule.fixed_divisor;
   }
   return 1;
+}
+
+/// What a mean's gradient is multiplied by on its way to each element.
+template <typename T = float>
+QUANTA_HOST_DEVICE inline T gradient_factor(const AverageRule& rule,
+                                            const PoolTaps& taps) noexcept {
+  return T{1} / static_cast<T>(divisor_of(rule, taps));
 }
 
 /// torch multiplies by the reciprocal, in float32.

@@ -35,41 +35,13 @@ void for_each_window(const PoolGeometry& geometry, Body&& body) {
 }
 
 template <typename T>
-std::int64_t position_of_max(const T* plane, const PoolTaps& taps) {
-  std::int64_t best = -1;
-  T largest{};
-  for (std::int64_t d = 0; d < taps.depth_count; ++d) {
-    for (std::int64_t h = 0; h < taps.height_count; ++h) {
-      std::int64_t at = taps.first + d * taps.depth_step + h * taps.height_step;
-      for (std::int64_t w = 0; w < taps.width_count; ++w, at += taps.width_step) {
-        const T value = plane[at];
-        bool wins = best < 0 || value > largest;
-        if constexpr (std::is_floating_point_v<T>) wins = wins || std::isnan(value);
-        if (wins) {
-          best = at;
-          largest = value;
-        }
-      }
-    }
-  }
-  return best;
-}
-
-template <typename T>
 void max_indices(const PoolGeometry& geometry, bool column_major, const T* src, std::int64_t* dst) {
-  const std::int64_t width = geometry.axes[2].input;
-  const std::int64_t height = geometry.axes[1].input;
-  const std::int64_t depth = geometry.axes[0].input;
   for_each_window(geometry, [&](std::int64_t plane, std::int64_t to, const PoolTaps& taps) {
     const std::int64_t at = position_of_max(src + plane, taps);
     if (at < 0) {
       dst[to] = -1;
-    } else if (column_major) {
-      const std::int64_t across = at % width;
-      const std::int64_t down = at / width % height;
-      dst[to] = plane + at / (width * height) + (down + across * height) * depth;
     } else {
-      dst[to] = plane + at;
+      dst[to] = plane + (column_major ? column_major_offset(geometry, at) : at);
     }
   });
 }

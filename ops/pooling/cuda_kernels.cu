@@ -1,6 +1,7 @@
 #include "quanta/ops/pooling/cuda_kernels.h"
 
 #include "quanta/ops/pooling/cpu_scalar.h"
+#include "quanta/ops/pooling/cuda_places.h"
 #include "quanta/runtime/cuda/simt.h"
 
 namespace quanta::cuda {
@@ -11,34 +12,32 @@ SIMT_DEVICE std::int64_t output_count(const PoolParams& p) {
          p.geometry.axes[1].output * p.geometry.axes[2].output;
 }
 
-// One element of the result, in memory order: calculate(taps from src) gives it.
-template <typename T, typename Calculate>
+// One element of the result, in memory order: calculate(plane's first element, taps) gives it.
+template <typename T, typename Result, typename Calculate>
 SIMT_DEVICE void pool_one(const PoolParams& p, std::int64_t i, const Calculate& calculate) {
   const cpu::PoolGeometry& geometry = p.geometry;
   const auto& axes = geometry.axes;
-  const bool is_last = geometry.layout == cpu::PoolLayout::ChannelsLast;
-  std::int64_t rest = i;
-  std::int64_t channel = 0;
-  if (is_last) {
-    channel = rest % geometry.channels;
-    rest /= geometry.channels;
+  const PoolPlace place = pool_place(geometry, output_sizes(geometry), i);
+  const T* src = static_cast<const T*>(p.x) + place.plane(geometry, input_sizes(geometry));
+  const cpu::PoolTaps taps =
+      cpu::pool_taps(geometry, axes[0].window(place.depth), axes[1].window(place.height),
+                     axes[2].window(place.width), PoolPlace::pixel_step(geometry));
+  static_cast<Result*>(p.y)[i] = calculate(src, taps);
+}
+
+// visit(T{}) with the type of what is compared.
+template <typename Visit>
+SIMT_DEVICE void visit_comparable(DType dtype, const Visit& visit) {
+  switch (dtype) {
+    case DType::Float32:
+      return visit(float{});
+    case DType::QUInt8:
+      return visit(std::uint8_t{});
+    case DType::QInt8:
+      return visit(std::int8_t{});
+    default:
+      return visit(std::int32_t{});
   }
-  const std::int64_t w = rest % axes[2].output;
-  rest /= axes[2].output;
-  const std::int64_t h = rest % axes[1].output;
-  rest /= axes[1].output;
-  const std::int64_t d = rest % axes[0].output;
-  rest /= axes[0].output;
-  if (!is_last) {
-    channel = rest % geometry.channels;
-    rest /= geometry.channels;
-  }
-  const std::int64_t volume = axes[0].input * axes[1].input * axes[2].input;
-  const std::int64_t image = rest * geometry.channels * volume;
-  const T* src = static_cast<const T*>(p.x) + image + (is_last ? channel : channel * volume);
-  const cpu::PoolTaps taps = cpu::pool_taps(geometry, axes[0].window(d), axes[1].window(h),
-                                            axes[2].window(w), is_last ? geometry.channels : 1);
-  static_cast<T*>(p.y)[i] = calculate(src, taps);
 }
 
 struct PoolLargest {
@@ -50,22 +49,13 @@ struct PoolLargest {
 
   template <typename T>
   static SIMT_DEVICE void one(const Params& p, std::int64_t i) {
-    pool_one<T>(
+    pool_one<T, T>(
         p, i, [](const T* src, const cpu::PoolTaps& taps) { return cpu::max_of_taps(src, taps); });
   }
   static SIMT_DEVICE void run(const Params& p, unsigned char*) {
     const std::int64_t i = simt::global_thread();
     if (i >= output_count(p)) return;
-    switch (p.dtype) {
-      case DType::Float32:
-        return one<float>(p, i);
-      case DType::QUInt8:
-        return one<std::uint8_t>(p, i);
-      case DType::QInt8:
-        return one<std::int8_t>(p, i);
-      default:
-        return one<std::int32_t>(p, i);
-    }
+    visit_comparable(p.dtype, [&](auto zero) { one<decltype(zero)>(p, i); });
   }
 };
 
@@ -78,14 +68,45 @@ struct PoolAverage {
 
   template <typename T>
   static SIMT_DEVICE void one(const Params& p, std::int64_t i) {
-    pool_one<T>(p, i, [&](const T* src, const cpu::PoolTaps& taps) {
+    pool_one<T, T>(p, i, [&](const T* src, const cpu::PoolTaps& taps) {
       return cpu::average_of_taps(src, taps, p.rule);
     });
   }
   static SIMT_DEVICE void run(const Params& p, unsigned char*) {
     const std::int64_t i = simt::global_thread();
     if (i >= output_count(p)) return;
-    return p.dtype == DType::QUInt8 ? one<std::uint8_t>(p, i) : one<std::int8_t>(p, i);
+    switch (p.dtype) {
+      case DType::Float32:
+        return one<float>(p, i);
+      case DType::QUInt8:
+        return one<std::uint8_t>(p, i);
+      default:
+        return one<std::int8_t>(p, i);
+    }
+  }
+};
+
+// Offsets of the largest in the whole input.
+struct FindLargest {
+  static constexpr const char* kName = "find_largest";
+  static constexpr int kThreads = 256;
+  static constexpr int kShared = 0;
+  static constexpr bool kTogether = false;
+  using Params = FindLargestParams;
+
+  template <typename T>
+  static SIMT_DEVICE void one(const Params& p, std::int64_t i) {
+    pool_one<T, std::int64_t>(p.pool, i, [&](const T* src, const cpu::PoolTaps& taps) {
+      const std::int64_t at = cpu::position_of_max(src, taps);
+      if (at < 0) return at;
+      const std::int64_t plane = src - static_cast<const T*>(p.pool.x);
+      return plane + (p.column_major ? cpu::column_major_offset(p.pool.geometry, at) : at);
+    });
+  }
+  static SIMT_DEVICE void run(const Params& p, unsigned char*) {
+    const std::int64_t i = simt::global_thread();
+    if (i >= output_count(p.pool)) return;
+    visit_comparable(p.pool.dtype, [&](auto zero) { one<decltype(zero)>(p, i); });
   }
 };
 
@@ -102,6 +123,9 @@ void pool_largest(Device device, const PoolParams& params) {
 }
 void pool_average(Device device, const PoolParams& params) {
   simt::launch<PoolAverage>(device, simt::grid_for(outputs(params)), params);
+}
+void find_largest(Device device, const FindLargestParams& params) {
+  simt::launch<FindLargest>(device, simt::grid_for(outputs(params.pool)), params);
 }
 
 }  // namespace QUANTA_SIMT_BACKEND

@@ -17,4 +17,12 @@ struct PoolParams {
 QUANTA_CUDA_ENTRY(pool_largest, PoolParams)
 QUANTA_CUDA_ENTRY(pool_average, PoolParams)
 
+/// y: Int64, the offset of each window's largest element in the whole input; -1 where there is
+/// none. `column_major`: as cpu::max_pool_indices, of contiguous images.
+struct FindLargestParams {
+  PoolParams pool;  // dtypes as of the largest
+  bool column_major = false;
+};
+QUANTA_CUDA_ENTRY(find_largest, FindLargestParams)
+
 }  // namespace quanta::cuda

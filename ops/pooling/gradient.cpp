@@ -5,6 +5,8 @@
 
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/pooling/cpu_scalar.h"
+#include "quanta/ops/pooling/cuda_gradient.h"
+#include "quanta/ops/pooling/cuda_kernels.h"
 #include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/parallel.h"
 
@@ -111,7 +113,7 @@ struct AverageBackward {
     const std::int64_t out =
         image * geometry.channels * geometry.output_volume() + first * steps.out_channel;
     for_each_output(geometry, steps.pixel, [&](const PoolTaps& taps, std::int64_t position) {
-      const T factor = T{1} / static_cast<T>(cpu::divisor_of(rule, taps));
+      const T factor = cpu::gradient_factor<T>(rule, taps);
       for_each_offset(taps, [&](std::int64_t offset) {
         for (std::int64_t c = 0; c < count; ++c) {
           result[in + offset + c * steps.in_channel] +=
@@ -150,9 +152,45 @@ Tensor backward(const Tensor& given, const Dims& sizes, const PoolGeometry& geom
   return result;
 }
 
+// The same on a device: spread(device, params) writes every element of the result.
+template <typename Spread>
+Tensor backward_on_cuda(const Tensor& given, const Dims& sizes, cuda::PoolGradientParams params,
+                        const Spread& spread) {
+  const MemoryFormat format = format_of(params.geometry);
+  const Tensor gradient = given.contiguous(format);
+  const Tensor result = Tensor::empty(sizes, gradient.dtype(), format, gradient.device());
+  if (result.numel() == 0) return result;
+  params.gradient = reinterpret_cast<const float*>(gradient.device_ptr());
+  params.result = reinterpret_cast<float*>(result.device_ptr());
+  spread(gradient.device(), params);
+  return result;
+}
+
+Tensor max_pool_gradient_on_cuda(const Tensor& gradient, const Tensor& x,
+                                 const PoolGeometry& geometry) {
+  const Tensor values = x.contiguous(format_of(geometry));
+  const Tensor where =
+      Tensor::empty(gradient.sizes(), DType::Int64, format_of(geometry), x.device());
+  cuda::PoolGradientParams params;
+  params.geometry = geometry;
+  params.where = reinterpret_cast<const std::int64_t*>(where.device_ptr());
+  return backward_on_cuda(gradient, x.sizes(), params,
+                          [&](Device device, const cuda::PoolGradientParams& spread) {
+                            cuda::FindLargestParams find;
+                            find.pool = {.geometry = geometry,
+                                         .rule = {},
+                                         .dtype = x.dtype(),
+                                         .x = values.device_ptr(),
+                                         .y = where.device_ptr()};
+                            cuda::find_largest(device, find);
+                            cuda::spread_to_largest(device, spread);
+                          });
+}
+
 }  // namespace
 
 Tensor max_pool_gradient(const Tensor& gradient, const Tensor& x, const PoolGeometry& geometry) {
+  if (x.device().is_cuda()) return max_pool_gradient_on_cuda(gradient, x, geometry);
   const Tensor values = x.contiguous(format_of(geometry));
   return backward(
       gradient, x.sizes(), geometry, [&](auto zero, const Tensor& from, const Tensor& result) {
@@ -164,6 +202,12 @@ Tensor max_pool_gradient(const Tensor& gradient, const Tensor& x, const PoolGeom
 
 Tensor avg_pool_gradient(const Tensor& gradient, const Dims& sizes, const PoolGeometry& geometry,
                          const cpu::AverageRule& rule) {
+  if (gradient.device().is_cuda()) {
+    cuda::PoolGradientParams params;
+    params.geometry = geometry;
+    params.rule = rule;
+    return backward_on_cuda(gradient, sizes, params, cuda::spread_to_all);
+  }
   return backward(
       gradient, sizes, geometry, [&](auto zero, const Tensor& from, const Tensor& result) {
         using T = decltype(zero);

@@ -267,6 +267,9 @@ DType code_type(DType dtype) {
   return dtype == DType::Int8 ? DType::QInt8 : dtype;
 }
 
+constexpr std::array kCudaComparable{DType::QUInt8,  DType::QInt8, DType::QInt32,
+                                     DType::Float32, DType::UInt8, DType::Int8};
+
 template <typename Derived>
 struct MaximumPool : Pool<Derived> {
   using Pool<Derived>::Pool;
@@ -280,11 +283,7 @@ struct MaximumPool : Pool<Derived> {
     cuda::pool_largest(x.device(), params);
     return "pool_largest";
   }
-  std::span<const DType> cuda_dtypes() const noexcept override {
-    static constexpr std::array kTypes{DType::QUInt8,  DType::QInt8, DType::QInt32,
-                                       DType::Float32, DType::UInt8, DType::Int8};
-    return kTypes;
-  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return kCudaComparable; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(1); }
   Tensor back(const autograd::BackwardContext& context) const {
     const Tensor x = context.input(0);
@@ -313,8 +312,10 @@ struct AveragePool : Pool<Derived> {
     cuda::pool_average(x.device(), params);
     return "pool_average";
   }
-  /// Sums of floats would depend on their order.
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQ8; }
+  std::span<const DType> cuda_dtypes() const noexcept override {
+    static constexpr std::array kTypes{DType::Float32, DType::QUInt8, DType::QInt8};
+    return kTypes;
+  }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
   Tensor back(const autograd::BackwardContext& context) const {
     const PoolLayout layout = layout_of(context.grad(), this->spatial);
@@ -485,6 +486,17 @@ struct MaxPoolIndices final : PlainPool<MaxPoolIndices> {
                                  order == IndexOrder::ColumnMajor, in[0].data_ptr(),
                                  out[0].mutable_data<std::int64_t>());
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::FindLargestParams params;
+    params.pool.geometry = geometry(in[0].sizes());
+    params.pool.dtype = code_type(in[0].dtype());
+    params.pool.x = in[0].device_ptr();
+    params.pool.y = out[0].device_ptr();
+    params.column_major = order == IndexOrder::ColumnMajor;
+    cuda::find_largest(in[0].device(), params);
+    return "find_largest";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return kCudaComparable; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
   static std::span<const AttributeInfo> attribute_table() {
     using Self = MaxPoolIndices;
