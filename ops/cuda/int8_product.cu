@@ -2,6 +2,7 @@
 
 #include "quanta/ops/cuda/product_ends.h"
 #include "quanta/runtime/cuda/simt.h"
+#include "quanta/runtime/gelu_math.h"
 #include "quanta/runtime/quant_math.h"
 
 namespace quanta::cuda {
@@ -51,7 +52,11 @@ SIMT_DEVICE float end_dynamic(const ProductParams& p, std::int32_t sum, int chan
   const std::int32_t full = dynamic_sum(input, sum, channel);
   float value = static_cast<float>(full) * (scale_of(input) * p.multiplier[channel]);
   if (p.bias != nullptr) value += p.bias[channel];
-  if (p.function == ProductFunction::ReLU) value = value > 0.0F ? value : 0.0F;
+  if (p.function == ProductFunction::ReLU) {
+    value = value > 0.0F ? value : 0.0F;
+  } else if (p.function == ProductFunction::Gelu) {
+    value = math::gelu_float(value);
+  }
   if (input.addend != nullptr) value += input.addend[at];
   return value;
 }

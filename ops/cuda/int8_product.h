@@ -26,6 +26,7 @@ enum class ProductFunction : std::uint8_t {
   None,
   ReLU,
   LeakyReLU,
+  Gelu,   ///< ProductEnd::Dynamic: math::gelu_float
   Steps,  ///< ProductEnd::Float: the code is the number of `steps` that the value has reached
 };
 

@@ -210,7 +210,7 @@ void CudaInt8Weight::run_dynamic(Device device, const cpu::QuantizedWeight& weig
   params.pad =
       with_pads ? terms->pads.as<std::uint8_t>() : reinterpret_cast<const std::uint8_t*>(params.w);
   params.end = call.on_grid ? cuda::ProductEnd::Grid : cuda::ProductEnd::Dynamic;
-  params.function = call.relu ? cuda::ProductFunction::ReLU : cuda::ProductFunction::None;
+  params.function = call.function;
   params.multiplier = terms->scales.as<float>();
   params.dynamic = {.scale = call.src_scale,
                     .zero_point = call.src_zero_point,

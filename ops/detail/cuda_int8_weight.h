@@ -38,7 +38,7 @@ struct DynamicCall {
   const float* src_scale_at = nullptr;  ///< both on the device instead, if not null
   const std::uint8_t* src_zero_point_at = nullptr;
   bool on_grid = false;  ///< rounded to the input's codes, as ConvDynamic has it
-  bool relu = false;
+  cuda::ProductFunction function = cuda::ProductFunction::None;  ///< ReLU or Gelu, if any
   const float* addend = nullptr;  ///< on the device, of the result's sizes; null: nothing
 };
 

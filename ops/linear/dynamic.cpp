@@ -73,12 +73,12 @@ struct CodesOnDevice {
                                        .qparams = {.scale = scale, .zero_point = zero_point}});
   }
 
-  void multiply(const LinearPackedParams& packed, bool relu, const float* addend,
-                const Tensor& out) const {
+  void multiply(const LinearPackedParams& packed, cuda::ProductFunction function,
+                const float* addend, const Tensor& out) const {
     const cpu::LinearInt8& kernel = packed.impl().kernel;
     packed.impl().on_cuda.run_dynamic(
         out.device(), kernel.weight(), out.numel() / kernel.out_features(),
-        {.src_scale = scale, .src_zero_point = zero_point, .relu = relu, .addend = addend},
+        {.src_scale = scale, .src_zero_point = zero_point, .function = function, .addend = addend},
         codes.as<void>(), reinterpret_cast<float*>(out.device_ptr()));
   }
 };
@@ -146,13 +146,10 @@ struct LinearDynamic final : Op<LinearDynamic> {
     const auto* addend =
         tail == Tail::Add ? reinterpret_cast<const float*>(in[1].device_ptr()) : nullptr;
     const CodesOnDevice codes(in[0], reduce_range);
-    codes.multiply(*packed, tail == Tail::ReLU, addend, out[0]);
+    codes.multiply(*packed, cuda_end(), addend, out[0]);
     return "multiply_codes";
   }
-  std::span<const DType> cuda_dtypes() const noexcept override {
-    if (tail == Tail::Gelu) return {};
-    return dtypes::kFloat;
-  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
 
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
     OpWork work = linear_work(in[0], out[0], packed->weight().nbytes());
@@ -182,6 +179,11 @@ struct LinearDynamic final : Op<LinearDynamic> {
     return tail == Tail::ReLU   ? cpu::GemmEnd::ReLU
            : tail == Tail::Gelu ? cpu::GemmEnd::Gelu
                                 : cpu::GemmEnd::None;
+  }
+  cuda::ProductFunction cuda_end() const {
+    return tail == Tail::ReLU   ? cuda::ProductFunction::ReLU
+           : tail == Tail::Gelu ? cuda::ProductFunction::Gelu
+                                : cuda::ProductFunction::None;
   }
 };
 
@@ -225,7 +227,7 @@ struct LinearEachDynamic final : Op<LinearEachDynamic> {
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     const CodesOnDevice codes(in[0], reduce_range);
     for (std::size_t i = 0; i < out.size(); ++i) {
-      codes.multiply((*weights)[i], false, nullptr, out[i]);
+      codes.multiply((*weights)[i], cuda::ProductFunction::None, nullptr, out[i]);
     }
     return "multiply_codes";
   }
