@@ -108,7 +108,7 @@ Tensor with_open_column(const Tensor& mask) {
   if (!mask.defined()) return mask;
   Dims sizes = mask.sizes();
   sizes[3] = 1;
-  const std::array<Tensor, 2> parts{mask, Tensor::zeros(sizes, mask.dtype())};
+  const std::array<Tensor, 2> parts{mask, Tensor::zeros(sizes, mask.dtype()).to(mask.device())};
   return cat(parts, 3);
 }
 
@@ -270,7 +270,7 @@ void MultiheadAttention::extend_keys(const Projected& projected, Heads& heads, T
     extend(projected.key_row.reshape(row), projected.value_row.reshape(row));
   }
   if (options_.add_zero_attn) {
-    const Tensor zeros = Tensor::zeros(row, heads.key.dtype());
+    const Tensor zeros = Tensor::zeros(row, heads.key.dtype()).to(heads.key.device());
     extend(zeros, zeros);
   }
 }

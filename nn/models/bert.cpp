@@ -136,10 +136,11 @@ BertEmbeddings::BertEmbeddings(const BertConfig& config) {
 }
 
 Tensor BertEmbeddings::forward(const Tensor& input_ids, const Tensor& token_type_ids) const {
+  const Device device = input_ids.device();
   const Tensor types =
-      token_type_ids.defined() ? token_type_ids : Tensor::zeros({1, 1}, DType::Int64);
+      token_type_ids.defined() ? token_type_ids : Tensor::zeros({1, 1}, DType::Int64).to(device);
   const Tensor words = add(word_embeddings(input_ids), token_type_embeddings(types));
-  const Tensor positions = Tensor::arange(input_ids.size(1), DType::Int64);
+  const Tensor positions = Tensor::arange(input_ids.size(1), DType::Int64).to(device);
   return layer_norm(add(words, position_embeddings(positions)));
 }
 

@@ -182,7 +182,7 @@ class SentenceEncoder {
   BertModel model;
   const WordPieceTokenizer& tokenizer() const noexcept { return tokenizer_; }
 
-  /// Float32 [texts, hidden_size]; rows have length 1.
+  /// Float32 [texts, hidden_size] on the CPU, wherever the model is; rows have length 1.
   Tensor encode(std::span<const std::string> texts) const;
   Tensor encode(const std::string& text) const { return encode(std::span(&text, 1)); }
 

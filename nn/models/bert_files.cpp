@@ -311,8 +311,11 @@ SentenceEncoder SentenceEncoder::from_directory(const fs::path& directory) {
 
 Tensor SentenceEncoder::encode(std::span<const std::string> texts) const {
   const TokenBatch batch = tokenizer_(texts);
-  const Tensor hidden = model.forward(batch.input_ids, batch.attention_mask);
-  return l2_normalize(mean_pooling(hidden, batch.attention_mask));
+  // Of the members that no form of the model replaces.
+  const Device device = model.embeddings->layer_norm->weight.device();
+  const Tensor mask = batch.attention_mask.to(device);
+  const Tensor hidden = model.forward(batch.input_ids.to(device), mask);
+  return l2_normalize(mean_pooling(hidden, mask).cpu());
 }
 
 }  // namespace quanta::nn::models
