@@ -134,6 +134,12 @@ struct Clamp final : ClampOperation<Clamp> {
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     const double least = min.value_or(-kInfinity);
     const double most = max.value_or(kInfinity);
+    if (context.input(0).device().is_cuda()) {
+      return {detail::gate_on_cuda(context.grad(), context.input(0),
+                                   {.low = static_cast<float>(least),
+                                    .high = static_cast<float>(most),
+                                    .passes_bounds = true})};
+    }
     return {detail::map_pair(context.grad(), context.input(0), [&](auto gradient, auto value) {
       using T = decltype(value);
       return value >= static_cast<T>(least) && value <= static_cast<T>(most) ? gradient : T{0};

@@ -12,6 +12,7 @@
 #include "quanta/ops/cpu/gradient_kernels.h"
 #include "quanta/ops/cuda/float_map.h"
 #include "quanta/runtime/activation_math.h"
+#include "quanta/runtime/slope_math.h"
 
 namespace quanta {
 
@@ -49,7 +50,7 @@ struct Threshold : PointwiseFunction {
   }
   template <typename T>
   T slope(T gradient, T v) const {
-    return v <= static_cast<T>(threshold) ? T{0} : gradient;
+    return math::threshold_slope(gradient, v, static_cast<T>(threshold));
   }
   std::array<double, 3> parameters() const { return {threshold, value}; }
   template <typename Op>
@@ -76,7 +77,7 @@ struct LeakyReLU : PointwiseFunction {
   }
   template <typename T>
   T slope(T gradient, T v) const {
-    return v > T{0} ? gradient : gradient * static_cast<T>(negative_slope);
+    return math::leaky_relu_slope(gradient, v, static_cast<T>(negative_slope));
   }
   std::array<double, 3> parameters() const { return {negative_slope}; }
   template <typename Op>
@@ -98,7 +99,7 @@ struct HardSigmoid : PointwiseFunction {
   cuda::FloatCall on_cuda() const { return {cuda::FloatFunction::HardSigmoid}; }
   template <typename T>
   T slope(T gradient, T v) const {
-    return v <= T{-3} || v >= T{3} ? T{0} : gradient * static_cast<T>(1.0 / 6.0);
+    return math::hardsigmoid_slope(gradient, v);
   }
   void slope_rows(const float* gradient, const float* value, float* dst, std::int64_t count) const {
     cpu::gate_gradient(gradient, value, dst, count, {-3.0F, 3.0F, static_cast<float>(1.0 / 6.0)});
@@ -119,7 +120,7 @@ struct Sigmoid : PointwiseFunction {
   cuda::FloatCall on_cuda() const { return {cuda::FloatFunction::Sigmoid}; }
   template <typename T>
   T slope(T gradient, T result) const {
-    return gradient * (T{1} - result) * result;
+    return math::sigmoid_slope(gradient, result);
   }
   std::optional<Quantizer> range(DType dtype) const { return unit_range(dtype); }
 };
@@ -137,7 +138,7 @@ struct Tanh : PointwiseFunction {
   cuda::FloatCall on_cuda() const { return {cuda::FloatFunction::Tanh}; }
   template <typename T>
   T slope(T gradient, T result) const {
-    return gradient * (T{1} - result * result);
+    return math::tanh_slope(gradient, result);
   }
   std::optional<Quantizer> range(DType dtype) const { return symmetric_range(dtype); }
 };
@@ -163,18 +164,8 @@ struct Gelu : PointwiseFunction {
   }
   template <typename T>
   T slope(T gradient, T x) const {
-    constexpr T kHalf = static_cast<T>(0.5);
-    if (approximate == GeluApproximation::Tanh) {
-      constexpr auto kSqrtTwoOverPi = static_cast<T>(0.79788456080286535588);
-      constexpr auto kCubic = static_cast<T>(0.044715);
-      const T t = std::tanh(kSqrtTwoOverPi * (x + kCubic * x * x * x));
-      const T inner = kSqrtTwoOverPi * (T{1} + T{3} * kCubic * x * x);
-      return gradient * kHalf * (T{1} + t + x * (T{1} - t * t) * inner);
-    }
-    constexpr auto kSqrtHalf = static_cast<T>(0.70710678118654752440);
-    constexpr auto kDensity = static_cast<T>(0.39894228040143267794);  // 1 / sqrt(2 pi)
-    const T share = kHalf * (T{1} + std::erf(x * kSqrtHalf));
-    return gradient * (share + x * kDensity * std::exp(-kHalf * x * x));
+    return approximate == GeluApproximation::Tanh ? math::gelu_tanh_slope(gradient, x)
+                                                  : math::gelu_slope(gradient, x);
   }
   std::array<double, 3> parameters() const {
     return {approximate == GeluApproximation::Tanh ? 1.0 : 0.0};
@@ -199,8 +190,7 @@ struct HardSwish : PointwiseFunction {
   cuda::FloatCall on_cuda() const { return {cuda::FloatFunction::HardSwish}; }
   template <typename T>
   T slope(T gradient, T x) const {
-    if (x <= T{-3}) return T{0};
-    return x < T{3} ? gradient * (x / T{3} + static_cast<T>(0.5)) : gradient;
+    return math::hardswish_slope(gradient, x);
   }
   void slope_rows(const float* gradient, const float* value, float* dst, std::int64_t count) const {
     cpu::hardswish_gradient(gradient, value, dst, count);
@@ -219,18 +209,26 @@ struct Silu : PointwiseFunction {
   cuda::FloatCall on_cuda() const { return {cuda::FloatFunction::Silu}; }
   template <typename T>
   T slope(T gradient, T x) const {
-    const T share = math::sigmoid(x);
-    return gradient * share * (T{1} + x * (T{1} - share));
+    return math::silu_slope(gradient, x);
   }
 };
 
-/// The slope of elu, celu and selu.
-template <typename T>
-T elu_slope(T gradient, T value, double alpha, double scale, double input_scale) {
-  if (value > T{0}) return gradient * static_cast<T>(scale);
-  const auto slope = static_cast<T>(alpha * scale * input_scale);
-  return gradient * slope * std::exp(value * static_cast<T>(input_scale));
-}
+/// What the slope of elu, celu and selu takes: its factor is rounded once, for both devices.
+struct EluSlope {
+  double slope, scale, input_scale;
+  EluSlope(double alpha, double of_scale, double of_input)
+      : slope(alpha * of_scale * of_input), scale(of_scale), input_scale(of_input) {}
+  template <typename T>
+  T operator()(T gradient, T value) const {
+    return math::elu_slope(gradient, value, static_cast<T>(slope), static_cast<T>(scale),
+                           static_cast<T>(input_scale));
+  }
+  cuda::FloatCall on_cuda() const {
+    return {
+        cuda::FloatFunction::Elu,
+        {static_cast<float>(slope), static_cast<float>(scale), static_cast<float>(input_scale)}};
+  }
+};
 
 struct Elu : PointwiseFunction {
   static constexpr std::string_view kName = "elu";
@@ -251,8 +249,9 @@ struct Elu : PointwiseFunction {
   }
   template <typename T>
   T slope(T gradient, T value) const {
-    return elu_slope(gradient, value, alpha, scale, input_scale);
+    return EluSlope(alpha, scale, input_scale)(gradient, value);
   }
+  cuda::FloatCall slope_on_cuda() const { return EluSlope(alpha, scale, input_scale).on_cuda(); }
   std::array<double, 3> parameters() const { return {alpha, scale, input_scale}; }
   template <typename Op>
   static std::span<const AttributeInfo> settings() {
@@ -283,8 +282,9 @@ struct Celu : PointwiseFunction {
   }
   template <typename T>
   T slope(T gradient, T value) const {
-    return elu_slope(gradient, value, alpha, 1.0, 1.0 / alpha);
+    return EluSlope(alpha, 1.0, 1.0 / alpha)(gradient, value);
   }
+  cuda::FloatCall slope_on_cuda() const { return EluSlope(alpha, 1.0, 1.0 / alpha).on_cuda(); }
   std::array<double, 3> parameters() const { return {alpha}; }
   template <typename Op>
   static std::span<const AttributeInfo> settings() {
@@ -314,8 +314,7 @@ struct Softplus : PointwiseFunction {
   }
   template <typename T>
   T slope(T gradient, T value) const {
-    const T scaled = value * static_cast<T>(beta);
-    return scaled > static_cast<T>(threshold) ? gradient : gradient * math::sigmoid(scaled);
+    return math::softplus_slope(gradient, value, static_cast<T>(beta), static_cast<T>(threshold));
   }
   std::array<double, 3> parameters() const { return {beta, threshold}; }
   template <typename Op>
@@ -339,9 +338,7 @@ struct Mish : PointwiseFunction {
   cuda::FloatCall on_cuda() const { return {cuda::FloatFunction::Mish}; }
   template <typename T>
   T slope(T gradient, T value) const {
-    const T share = math::sigmoid(value);
-    const T t = std::tanh(std::log1p(std::exp(value)));
-    return gradient * (t + value * share * (T{1} - t * t));
+    return math::mish_slope(gradient, value);
   }
 };
 
@@ -363,8 +360,9 @@ struct Selu : PointwiseFunction {
   }
   template <typename T>
   T slope(T gradient, T value) const {
-    return elu_slope(gradient, value, kAlpha, kScale, 1.0);
+    return EluSlope(kAlpha, kScale, 1.0)(gradient, value);
   }
+  cuda::FloatCall slope_on_cuda() const { return EluSlope(kAlpha, kScale, 1.0).on_cuda(); }
 };
 
 struct LogSigmoid : PointwiseFunction {
@@ -379,7 +377,7 @@ struct LogSigmoid : PointwiseFunction {
   cuda::FloatCall on_cuda() const { return {cuda::FloatFunction::LogSigmoid}; }
   template <typename T>
   T slope(T gradient, T value) const {
-    return gradient * math::sigmoid(-value);
+    return math::logsigmoid_slope(gradient, value);
   }
 };
 
@@ -395,8 +393,7 @@ struct Softsign : PointwiseFunction {
   cuda::FloatCall on_cuda() const { return {cuda::FloatFunction::Softsign}; }
   template <typename T>
   T slope(T gradient, T value) const {
-    const T width = T{1} + std::abs(value);
-    return gradient / (width * width);
+    return math::softsign_slope(gradient, value);
   }
 };
 
@@ -413,7 +410,7 @@ struct HardShrink : PointwiseFunction {
   }
   template <typename T>
   T slope(T gradient, T value) const {
-    return math::is_shrunk(value, static_cast<T>(lambd)) ? T{0} : gradient;
+    return math::hardshrink_slope(gradient, value, static_cast<T>(lambd));
   }
   template <typename Op>
   static std::span<const AttributeInfo> settings() {

@@ -225,6 +225,9 @@ struct Pointwise final : Op<Pointwise<F>> {
   }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     const Tensor at = F::kSlopeOfResult ? context.output() : context.input(0);
+    if (at.device().is_cuda()) {
+      return {detail::slope_on_cuda(slope_call(), context.grad(), at)};
+    }
     if constexpr (requires { function.slope_rows(nullptr, nullptr, nullptr, std::int64_t{0}); }) {
       if (at.dtype() == DType::Float32) {
         Tensor result = Tensor::empty(at.sizes(), DType::Float32, at.suggested_format());
@@ -243,6 +246,15 @@ struct Pointwise final : Op<Pointwise<F>> {
 
   static std::span<const AttributeInfo> attribute_table() {
     return F::template settings<Pointwise>();
+  }
+
+ private:
+  cuda::FloatCall slope_call() const {
+    if constexpr (requires { function.slope_on_cuda(); }) {
+      return function.slope_on_cuda();
+    } else {
+      return function.on_cuda();
+    }
   }
 };
 

@@ -4,7 +4,7 @@
 
 #include "quanta/ops/cpu/gradient_kernels.h"
 #include "quanta/ops/cpu/strided_loop.h"
-#include "quanta/ops/cuda/gate.h"
+#include "quanta/ops/cuda/float_slopes.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/runtime/tensor.h"
 
@@ -51,27 +51,18 @@ Tensor map_pair_with(const Tensor& gradient, const Tensor& value, const Rows& ro
   return out;
 }
 
-/// through_gate of Float32 on a CUDA device.
-inline Tensor through_gate_on_cuda(const Tensor& gradient, const Tensor& value, float low,
-                                   float high) {
-  const MemoryFormat format = value.suggested_format();
-  Tensor out = Tensor::empty(value.sizes(), DType::Float32, format, value.device());
-  const Tensor from = gradient.contiguous(format);
-  const Tensor at = value.contiguous(format);
-  cuda::gate_floats(value.device(), {.count = out.numel(),
-                                     .gradient = from.device_ptr(),
-                                     .x = at.device_ptr(),
-                                     .dst = out.device_ptr(),
-                                     .low = low,
-                                     .high = high});
-  return out;
-}
+// On CUDA devices, Float32 and in the value's memory order as above.
+
+/// The slope of a function: its gradient from that of the result, at its arguments or results.
+Tensor slope_on_cuda(const cuda::FloatCall& call, const Tensor& gradient, const Tensor& value);
+/// The gradient where the value lies between two bounds, else 0.
+Tensor gate_on_cuda(const Tensor& gradient, const Tensor& value, const cuda::GateBounds& bounds);
 
 /// low < value < high ? gradient : 0, for each element.
 inline Tensor through_gate(const Tensor& gradient, const Tensor& value, double low, double high) {
   const cpu::Gate gate{static_cast<float>(low), static_cast<float>(high), 1.0F};
   if (value.device().is_cuda()) {
-    return through_gate_on_cuda(gradient, value, gate.low, gate.high);
+    return gate_on_cuda(gradient, value, {.low = gate.low, .high = gate.high});
   }
   return map_pair_with(
       gradient, value,

@@ -16,6 +16,7 @@
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/catalogue.h"
 #include "quanta/runtime/operation.h"
+#include "quanta/runtime/slope_math.h"
 
 // Functions of one float.
 
@@ -80,6 +81,7 @@ struct Pointwise final : Op<Pointwise<F>> {
   }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     const Tensor at = F::kSlopeOfResult ? context.output() : context.input(0);
+    if (at.device().is_cuda()) return {detail::slope_on_cuda({F::kOnCuda}, context.grad(), at)};
     return {detail::map_pair(context.grad(), at,
                              [](auto gradient, auto value) { return F().slope(gradient, value); })};
   }
@@ -105,7 +107,7 @@ struct Reciprocal : PointwiseFunction {
   }
   template <typename T>
   T slope(T gradient, T result) const {
-    return -gradient * result * result;
+    return math::reciprocal_slope(gradient, result);
   }
 };
 
@@ -122,7 +124,7 @@ struct Sqrt : PointwiseFunction {
   }
   template <typename T>
   T slope(T gradient, T result) const {
-    return gradient / (T{2} * result);
+    return math::sqrt_slope(gradient, result);
   }
 };
 
@@ -139,7 +141,7 @@ struct Exp : PointwiseFunction {
   }
   template <typename T>
   T slope(T gradient, T result) const {
-    return gradient * result;
+    return math::exp_slope(gradient, result);
   }
 };
 
@@ -155,16 +157,9 @@ struct Erf : PointwiseFunction {
   }
   template <typename T>
   T slope(T gradient, T v) const {
-    constexpr auto kFactor = static_cast<T>(1.12837916709551257390);  // 2 / sqrt(pi)
-    return gradient * kFactor * std::exp(-v * v);
+    return math::erf_slope(gradient, v);
   }
 };
-
-// Steps: their slope is 0 wherever they have one.
-template <typename T>
-T no_slope(T gradient) {
-  return gradient * T{0};
-}
 
 struct Floor : PointwiseFunction {
   static constexpr std::string_view kName = "floor";
@@ -175,7 +170,7 @@ struct Floor : PointwiseFunction {
   }
   template <typename T>
   T slope(T gradient, T) const {
-    return no_slope(gradient);
+    return math::step_slope(gradient);
   }
 };
 struct Ceil : PointwiseFunction {
@@ -187,7 +182,7 @@ struct Ceil : PointwiseFunction {
   }
   template <typename T>
   T slope(T gradient, T) const {
-    return no_slope(gradient);
+    return math::step_slope(gradient);
   }
 };
 struct Round : PointwiseFunction {
@@ -199,7 +194,7 @@ struct Round : PointwiseFunction {
   }
   template <typename T>
   T slope(T gradient, T) const {
-    return no_slope(gradient);
+    return math::step_slope(gradient);
   }
 };
 
@@ -221,73 +216,73 @@ struct Log : LibraryFunction<Log> {
   static constexpr std::string_view kName = "log";
   static constexpr auto kOnCuda = cuda::FloatFunction::Log;
   static double value(double v) { return std::log(v); }
-  static double derivative(double v) { return 1.0 / v; }
+  static double derivative(double v) { return math::log_derivative(v); }
 };
 struct Sin : LibraryFunction<Sin> {
   static constexpr std::string_view kName = "sin";
   static constexpr auto kOnCuda = cuda::FloatFunction::Sin;
   static double value(double v) { return std::sin(v); }
-  static double derivative(double v) { return std::cos(v); }
+  static double derivative(double v) { return math::sin_derivative(v); }
 };
 struct Cos : LibraryFunction<Cos> {
   static constexpr std::string_view kName = "cos";
   static constexpr auto kOnCuda = cuda::FloatFunction::Cos;
   static double value(double v) { return std::cos(v); }
-  static double derivative(double v) { return -std::sin(v); }
+  static double derivative(double v) { return math::cos_derivative(v); }
 };
 struct Tan : LibraryFunction<Tan> {
   static constexpr std::string_view kName = "tan";
   static constexpr auto kOnCuda = cuda::FloatFunction::Tan;
   static double value(double v) { return std::tan(v); }
-  static double derivative(double v) { return 1.0 + std::tan(v) * std::tan(v); }
+  static double derivative(double v) { return math::tan_derivative(v); }
 };
 struct Asin : LibraryFunction<Asin> {
   static constexpr std::string_view kName = "asin";
   static constexpr auto kOnCuda = cuda::FloatFunction::Asin;
   static double value(double v) { return std::asin(v); }
-  static double derivative(double v) { return 1.0 / std::sqrt(1.0 - v * v); }
+  static double derivative(double v) { return math::asin_derivative(v); }
 };
 struct Acos : LibraryFunction<Acos> {
   static constexpr std::string_view kName = "acos";
   static constexpr auto kOnCuda = cuda::FloatFunction::Acos;
   static double value(double v) { return std::acos(v); }
-  static double derivative(double v) { return -1.0 / std::sqrt(1.0 - v * v); }
+  static double derivative(double v) { return math::acos_derivative(v); }
 };
 struct Atan : LibraryFunction<Atan> {
   static constexpr std::string_view kName = "atan";
   static constexpr auto kOnCuda = cuda::FloatFunction::Atan;
   static double value(double v) { return std::atan(v); }
-  static double derivative(double v) { return 1.0 / (1.0 + v * v); }
+  static double derivative(double v) { return math::atan_derivative(v); }
 };
 struct Sinh : LibraryFunction<Sinh> {
   static constexpr std::string_view kName = "sinh";
   static constexpr auto kOnCuda = cuda::FloatFunction::Sinh;
   static double value(double v) { return std::sinh(v); }
-  static double derivative(double v) { return std::cosh(v); }
+  static double derivative(double v) { return math::sinh_derivative(v); }
 };
 struct Cosh : LibraryFunction<Cosh> {
   static constexpr std::string_view kName = "cosh";
   static constexpr auto kOnCuda = cuda::FloatFunction::Cosh;
   static double value(double v) { return std::cosh(v); }
-  static double derivative(double v) { return std::sinh(v); }
+  static double derivative(double v) { return math::cosh_derivative(v); }
 };
 struct Asinh : LibraryFunction<Asinh> {
   static constexpr std::string_view kName = "asinh";
   static constexpr auto kOnCuda = cuda::FloatFunction::Asinh;
   static double value(double v) { return std::asinh(v); }
-  static double derivative(double v) { return 1.0 / std::sqrt(v * v + 1.0); }
+  static double derivative(double v) { return math::asinh_derivative(v); }
 };
 struct Acosh : LibraryFunction<Acosh> {
   static constexpr std::string_view kName = "acosh";
   static constexpr auto kOnCuda = cuda::FloatFunction::Acosh;
   static double value(double v) { return std::acosh(v); }
-  static double derivative(double v) { return 1.0 / std::sqrt(v * v - 1.0); }
+  static double derivative(double v) { return math::acosh_derivative(v); }
 };
 struct Atanh : LibraryFunction<Atanh> {
   static constexpr std::string_view kName = "atanh";
   static constexpr auto kOnCuda = cuda::FloatFunction::Atanh;
   static double value(double v) { return std::atanh(v); }
-  static double derivative(double v) { return 1.0 / (1.0 - v * v); }
+  static double derivative(double v) { return math::atanh_derivative(v); }
 };
 
 // Sample arguments lie where a function has values: normal ones, 1 + x^2, or within (-0.9, 0.9).

@@ -381,7 +381,7 @@ struct MaskedFill final : Op<MaskedFill> {
     }
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
-    out[0].copy_(in[0].detach());
+    out[0].copy_(in[0].detach().expand(out[0].sizes()));  // copy_ broadcasts no codes
     fill_masked(out[0], in[1], value);
     return "select";
   }

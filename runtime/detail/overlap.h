@@ -66,11 +66,9 @@ inline bool memory_meets(const Tensor& a, const Tensor& b) {
   const auto end = [](const Tensor& x) {
     std::int64_t last = 0;
     for (std::size_t d = 0; d < x.sizes().size(); ++d) last += (x.sizes()[d] - 1) * x.strides()[d];
-    return static_cast<const std::byte*>(x.data_ptr()) +
-           static_cast<std::size_t>(last + 1) * item_size(x.dtype());
+    return x.device_ptr() + static_cast<std::size_t>(last + 1) * item_size(x.dtype());
   };
-  return static_cast<const std::byte*>(a.data_ptr()) < end(b) &&
-         static_cast<const std::byte*>(b.data_ptr()) < end(a);
+  return a.device_ptr() < end(b) && b.device_ptr() < end(a);
 }
 
 }  // namespace quanta::detail
