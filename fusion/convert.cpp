@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "quanta/fusion/detail/float_islands.h"
+#include "quanta/fusion/detail/swap_on_cpu.h"
 #include "quanta/fusion/detail/uncalibrated.h"
 #include "quanta/fusion/detail/whole_modules.h"
 #include "quanta/nn/module_forms.h"
@@ -111,9 +112,11 @@ class Converter {
         custom == nullptr ? problem_with(*module, options_.uncalibrated) : std::string();
     if (problem.empty()) {
       try {
-        if (custom != nullptr) return swap_custom(module, *custom, path);
-        return has_missing_data(*module) ? swap_uncalibrated(module)
-                                         : swap_module(module, options_.mapping);
+        return swap_on_cpu(module, [&](const ModulePtr& here) {
+          if (custom != nullptr) return swap_custom(here, *custom, path);
+          return has_missing_data(*here) ? swap_uncalibrated(here)
+                                         : swap_module(here, options_.mapping);
+        });
       } catch (const Error& error) {
         problem = error.what();
       }

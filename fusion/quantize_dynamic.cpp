@@ -8,6 +8,7 @@
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/detail/assign_qconfigs.h"
 #include "quanta/fusion/detail/qconfig_scope.h"
+#include "quanta/fusion/detail/swap_on_cpu.h"
 #include "quanta/fusion/detail/whole_modules.h"
 #include "quanta/nn/attention.h"
 #include "quanta/nn/module_forms.h"
@@ -111,8 +112,10 @@ class DynamicPlan {
   }
 
   ModulePtr make_replacement(const ModulePtr& module, const std::string& path) {
+    if (module->qconfig() == nullptr || mapping_.find(*module) == nullptr) return module;
     try {
-      return swap_module(module, mapping_);
+      return swap_on_cpu(module,
+                         [&](const ModulePtr& here) { return swap_module(here, mapping_); });
     } catch (const Error& error) {
       problems_.push_back({path, fmt::format("{}: {}", module->type_name(), error.what())});
       return module;

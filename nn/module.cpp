@@ -686,11 +686,22 @@ Module& Module::to(Device device) {
       }
     }
   };
-  for_each([&](const Tensor& tensor) {
+  const auto copy_of = [&](const Tensor& tensor) {
     auto [place, is_new] = copies.try_emplace(tensor.impl().get());
     if (!is_new) return;
     place->second = tensor.detach().to(device);
     if (tensor.requires_grad()) place->second.set_requires_grad();
+  };
+  for_each(copy_of);
+  const auto for_each_observer = [&](const auto& visit) {
+    for (const NamedModule& entry : modules) {
+      for (const NamedObserver& observed : entry.module->named_observers()) {
+        visit(*observed.observer);
+      }
+    }
+  };
+  for_each_observer([&](const Observer& observer) {
+    for (const auto& [name, parameter] : observer.named_parameters()) copy_of(parameter);
   });
   std::vector<Tensor> kept;  // until the end, so that no new tensor has an old one's address
   for_each([&](Tensor& tensor) {
@@ -698,6 +709,16 @@ Module& Module::to(Device device) {
     if (copy == copies.end() || tensor.device() == device) return;
     kept.push_back(tensor);
     tensor = copy->second;
+  });
+  for_each_observer([&](Observer& observer) {
+    std::vector<Tensor> there;
+    for (const auto& [name, parameter] : observer.named_parameters()) {
+      const auto copy = copies.find(parameter.impl().get());
+      const bool stays = copy == copies.end() || parameter.device() == device;
+      there.push_back(stays ? parameter : copy->second);
+      kept.push_back(parameter);
+    }
+    observer.replace_parameters(there);
   });
   return *this;
 }

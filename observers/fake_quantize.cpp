@@ -111,13 +111,28 @@ FakeQuantize::QParams FakeQuantize::qparams() const {
   return qparams_;
 }
 
+FakeQuantize::QParams FakeQuantize::qparams_on(Device device) const {
+  const std::lock_guard lock(mutex_);
+  if (device.is_cpu()) return qparams_;
+  if (!copies_.scale.defined() || copies_.scale.device() != device) {
+    copies_ = {qparams_.scale.to(device), qparams_.zero_point.to(device)};
+  }
+  return copies_;
+}
+
 void FakeQuantize::set_qparams(const ObservedQParams& qparams) {
   QParams taken{qparams.scale, qparams.zero_point};
   if (!taken.zero_point.is_floating_point()) {
     taken.zero_point = taken.zero_point.to(DType::Int32);
   }
   const std::lock_guard lock(mutex_);
+  // A range that rests keeps its copies.
+  const bool is_new = !qparams_.scale.equal(taken.scale) ||
+                      qparams_.zero_point.dtype() != taken.zero_point.dtype() ||
+                      !qparams_.zero_point.equal(taken.zero_point);
+  if (!is_new) return;
   qparams_ = std::move(taken);
+  copies_ = {};
 }
 
 Tensor FakeQuantize::scale() const { return qparams().scale.clone(); }
@@ -141,7 +156,8 @@ Tensor FakeQuantize::forward(const Tensor& x) {
   const Switches now = switches();
   if (now.observer) update(x);
   if (!now.fake_quant) return x;
-  const QParams used = qparams();
+  QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", name());
+  const QParams used = qparams_on(x.device());
   if (!is_per_channel(qscheme_)) {
     return fake_quantize_per_tensor_affine(x, used.scale, used.zero_point, quant_min(),
                                            quant_max());
@@ -169,6 +185,7 @@ void FakeQuantize::load_state(const StateDict& state, const std::string& prefix)
   set_switches(loaded_switches);
   const std::lock_guard lock(mutex_);
   qparams_ = loaded;
+  copies_ = {};
 }
 
 // FixedQParamsFakeQuantize -----------------------------------------------------------------------

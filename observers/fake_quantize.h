@@ -104,6 +104,8 @@ class FakeQuantize : public FakeQuantizeBase {
     Tensor zero_point;
   };
   QParams qparams() const;
+  /// On that device: copies that are kept until scale and zero point change, for one device.
+  QParams qparams_on(Device device) const;
   /// Takes values as observers give them: zero points become Int32 unless they are floating.
   void set_qparams(const ObservedQParams& qparams);
   /// The dtype of the two switches in the state.
@@ -111,7 +113,9 @@ class FakeQuantize : public FakeQuantizeBase {
 
  private:
   std::shared_ptr<Observer> observer_;
-  QParams qparams_;  // guarded by mutex_; the tensors are replaced, never written to
+  // Guarded by mutex_; the tensors are replaced, never written to.
+  QParams qparams_;         // on the CPU, where observers calculate them
+  mutable QParams copies_;  // of qparams_, on the device of the last input that was not there
 };
 
 /// FakeQuantize with a scale and zero point that never change: its observer is a

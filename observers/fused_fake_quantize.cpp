@@ -106,12 +106,10 @@ void require_observed(const ValueRange& running) {
                kOp);
 }
 
-}  // namespace
-
-Tensor fused_moving_avg_obs_fake_quant(const Tensor& x, MovingAverageState& state,
-                                       const FusedFakeQuantOptions& options) {
+// Takes in x and chooses anew, as asked for; gives whether x is to be fake-quantized.
+bool advance(const Tensor& x, MovingAverageState& state, const FusedFakeQuantOptions& options) {
   check_call(x, state, options);
-  if ((!options.observer_on && !options.fake_quant_on) || x.numel() == 0) return x;
+  if ((!options.observer_on && !options.fake_quant_on) || x.numel() == 0) return false;
   ValueRange running = running_range(state);
   MovingAverageState next = state;
   if (options.observer_on) {
@@ -119,15 +117,33 @@ Tensor fused_moving_avg_obs_fake_quant(const Tensor& x, MovingAverageState& stat
     next.running_min = tensor_like(running.min, state.running_min);
     next.running_max = tensor_like(running.max, state.running_max);
   }
-  Tensor y = x;
   if (options.fake_quant_on) {
     require_observed(running);
     choose_parameters(running, options, next);
-    y = options.per_row_fake_quant
-            ? fake_quantize_per_channel_affine(x, next.scale, next.zero_point, options.ch_axis,
-                                               options.quant_min, options.quant_max)
-            : fake_quantize_per_tensor_affine(x, next.scale, next.zero_point, options.quant_min,
-                                              options.quant_max);
+  }
+  state = next;
+  return options.fake_quant_on;
+}
+
+// `scale` and `zero_point` are where x is.
+Tensor fake_quantized(const Tensor& x, const Tensor& scale, const Tensor& zero_point,
+                      const FusedFakeQuantOptions& options) {
+  return options.per_row_fake_quant
+             ? fake_quantize_per_channel_affine(x, scale, zero_point, options.ch_axis,
+                                                options.quant_min, options.quant_max)
+             : fake_quantize_per_tensor_affine(x, scale, zero_point, options.quant_min,
+                                               options.quant_max);
+}
+
+}  // namespace
+
+Tensor fused_moving_avg_obs_fake_quant(const Tensor& x, MovingAverageState& state,
+                                       const FusedFakeQuantOptions& options) {
+  MovingAverageState next = state;
+  const bool changes = advance(x, next, options);
+  Tensor y = x;
+  if (changes) {
+    y = fake_quantized(x, next.scale.to(x.device()), next.zero_point.to(x.device()), options);
   }
   state = next;
   return y;
@@ -186,10 +202,12 @@ Tensor FusedMovingAvgObsFakeQuantize::step(const Tensor& x, Switches on) {
   const QParams before = qparams();
   MovingAverageState state{range_observer().min_val(), range_observer().max_val(), before.scale,
                            before.zero_point};
-  Tensor y = fused_moving_avg_obs_fake_quant(x, state, options);
+  const bool changes = advance(x, state, options);
   if (on.observer) range_observer().set_range(state.running_min, state.running_max);
   set_qparams({state.scale, state.zero_point});
-  return y;
+  if (!changes) return x;
+  const QParams used = qparams_on(x.device());
+  return fake_quantized(x, used.scale, used.zero_point, options);
 }
 
 }  // namespace quanta

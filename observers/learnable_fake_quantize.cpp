@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "quanta/observers/detail/observer_factory.h"
 #include "quanta/observers/detail/state.h"
+#include "quanta/ops/activation.h"
 #include "quanta/ops/fake_quantize.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
@@ -139,6 +141,11 @@ std::vector<std::pair<std::string, Tensor>> LearnableFakeQuantize::named_paramet
   return {{"scale", own.scale}, {"zero_point", own.zero_point}};
 }
 
+void LearnableFakeQuantize::replace_parameters(std::span<const Tensor> parameters) {
+  const std::lock_guard lock(mutex_);
+  parameters_ = {parameters[0], parameters[1]};
+}
+
 Tensor LearnableFakeQuantize::scale() const { return own_parameters().scale; }
 Tensor LearnableFakeQuantize::zero_point() const { return own_parameters().zero_point; }
 
@@ -149,7 +156,9 @@ void LearnableFakeQuantize::take_over(const ObservedQParams& observed) {
                  "{}: channel_len: expected {}, the channels observed (give it, or observe before "
                  "gradients are asked for), got {}",
                  name(), observed.scale.numel(), parameters_.scale.numel());
-    parameters_ = {Tensor::empty(observed.scale.sizes()), Tensor::empty(observed.scale.sizes())};
+    const Tensor sized = Tensor::zeros(observed.scale.sizes());
+    const Device device = parameters_.scale.device();
+    parameters_ = {sized.to(device), sized.clone().to(device)};
   }
   overwrite(parameters_.scale, observed.scale);
   overwrite(parameters_.zero_point, observed.zero_point.to(DType::Float32));
@@ -159,6 +168,10 @@ void LearnableFakeQuantize::take_over(const ObservedQParams& observed) {
 // Called with the lock.
 void LearnableFakeQuantize::hold_bounds() {
   const Tensor scale = parameters_.scale.detach();
+  if (!scale.device().is_cpu()) {
+    overwrite(scale, clamp(scale, eps_, std::numeric_limits<double>::infinity()));
+    return;
+  }
   const auto count = static_cast<std::size_t>(scale.numel());
   const float* values = scale.data<float>();
   if (std::any_of(values, values + count, [&](float one) { return one < eps_; })) {
@@ -170,7 +183,8 @@ void LearnableFakeQuantize::hold_bounds() {
 // Called with the lock.
 void LearnableFakeQuantize::hold_symmetry() {
   if (!is_symmetric()) return;
-  overwrite(parameters_.zero_point, Tensor::zeros(parameters_.zero_point.sizes()));
+  const Tensor& zero_point = parameters_.zero_point;
+  overwrite(zero_point, Tensor::zeros(zero_point.sizes()).to(zero_point.device()));
 }
 
 void LearnableFakeQuantize::require_defined(const Tensor& x) const {
@@ -221,11 +235,12 @@ bool LearnableFakeQuantize::has_data() const {
 
 ObservedQParams LearnableFakeQuantize::calculate_qparams() const {
   const std::lock_guard lock(mutex_);
-  ObservedQParams result{parameters_.scale.detach().clone(),
+  ObservedQParams result{parameters_.scale.detach().cpu().clone(),
                          Tensor::empty(parameters_.scale.sizes(), DType::Int64)};
   auto* scale = result.scale.mutable_data<float>();
   auto* zero_point = result.zero_point.mutable_data<std::int64_t>();
-  const float* learned = parameters_.zero_point.data<float>();
+  const Tensor points = parameters_.zero_point.detach().cpu();
+  const float* learned = points.data<float>();
   for (std::int64_t c = 0; c < result.scale.numel(); ++c) {
     scale[c] = std::max(scale[c], eps_);
     zero_point[c] = static_cast<std::int64_t>(math::learned_zero_point(
@@ -273,7 +288,8 @@ void LearnableFakeQuantize::load_state(const StateDict& state, const std::string
   set_switches(switches);
   const std::lock_guard lock(mutex_);
   if (resized) {
-    parameters_ = {scale, zero_point};
+    const Device device = parameters_.scale.device();
+    parameters_ = {scale.to(device), zero_point.to(device)};
   } else {
     overwrite(parameters_.scale, scale);
     overwrite(parameters_.zero_point, zero_point);

@@ -58,6 +58,7 @@ class LearnableFakeQuantize : public FakeQuantizeBase {
   void save_state(StateDict& state, const std::string& prefix) const override;
   void load_state(const StateDict& state, const std::string& prefix) override;
   std::vector<std::pair<std::string, Tensor>> named_parameters() const override;
+  void replace_parameters(std::span<const Tensor> parameters) override;
   std::int64_t ch_axis() const noexcept override { return observer_->ch_axis(); }
   std::shared_ptr<Observer> observer() const override { return observer_; }
 

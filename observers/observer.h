@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,6 +45,10 @@ class Observer : public Collector {
   virtual std::int64_t ch_axis() const noexcept { return 0; }
   /// Tensors that are trained with the network, by the names they have in the state.
   virtual std::vector<std::pair<std::string, Tensor>> named_parameters() const { return {}; }
+  /// Takes these in their places, in the order of named_parameters(): their copies on a device.
+  virtual void replace_parameters(std::span<const Tensor> parameters) {
+    static_cast<void>(parameters);
+  }
 
  protected:
   Observer() = default;
