@@ -14,7 +14,10 @@
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/detail/floating.h"
+#include "quanta/ops/detail/sum_terms.h"
 #include "quanta/ops/loss.h"
+#include "quanta/ops/loss/class_question.h"
+#include "quanta/ops/loss/cuda_class_losses.h"
 #include "quanta/ops/loss/families.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
@@ -25,6 +28,10 @@ namespace quanta {
 namespace {
 
 using autograd::BackwardContext;
+using namespace loss;
+using detail::kRowLanes;
+using detail::sum_lanes;
+using detail::sum_terms;
 
 // The scores as rows: [N, C, spatial...] becomes [N, spatial..., C], which is a view.
 Tensor classes_last(const Tensor& x) {
@@ -62,100 +69,15 @@ void check_targets(std::string_view op, const Tensor& input, const Tensor& targe
                expected, input.sizes(), target.sizes());
 }
 
-// As contiguous Int64, in range or ignored.
-Tensor target_indices(std::string_view op, const Tensor& target, std::int64_t classes,
-                      std::int64_t ignore_index) {
-  const Tensor indices = detail::int64_indices(op, "target", target);
-  const auto* classes_at = indices.data<std::int64_t>();
-  for (std::int64_t i = 0; i < indices.numel(); ++i) {
-    QUANTA_CHECK((classes_at[i] >= 0 && classes_at[i] < classes) || classes_at[i] == ignore_index,
+// Contiguous Int64 on the CPU: in range or ignored.
+void check_allowed(std::string_view op, const Tensor& target,
+                   const ClassQuestion<float>& question) {
+  for (const std::int64_t one : target.to_int64_vector()) {
+    QUANTA_CHECK(question.is_allowed(one),
                  "{}: target: expected classes in 0..{} or ignore_index {}, got {}", op,
-                 classes - 1, ignore_index, classes_at[i]);
+                 question.classes - 1, question.ignore_index, one);
   }
-  return indices;
 }
-
-// What rows of scores are asked for. Row i has the loss -sum of q[c] * log_probability[c], where
-//   q[c] = ((1 - smoothing) * [c == target] + smoothing / C) * weight[c],
-// or q[c] = ((1 - smoothing) * target[c] + smoothing / C) * weight[c].
-template <typename T>
-class Question {
- public:
-  Question(std::int64_t classes, const Tensor& target, const Tensor& weight,
-           std::int64_t ignore_index, double smoothing)
-      : classes_(classes),
-        ignore_index_(ignore_index),
-        kept_(static_cast<T>(1.0 - smoothing)),
-        spread_(static_cast<T>(smoothing / static_cast<double>(classes))),
-        weight_(weight.defined() ? weight.data<T>() : nullptr) {
-    if (target.is_floating_point()) {
-      shares_ = target.data<T>();
-    } else {
-      indices_ = target.data<std::int64_t>();
-    }
-  }
-
-  bool ignores(std::int64_t row) const {
-    return indices_ != nullptr && indices_[row] == ignore_index_;
-  }
-  T weight(std::int64_t c) const { return weight_ == nullptr ? T{1} : weight_[c]; }
-  T kept() const { return kept_; }
-  T q(std::int64_t row, std::int64_t c) const {
-    const T share =
-        indices_ == nullptr ? shares_[row * classes_ + c] : static_cast<T>(indices_[row] == c);
-    return (kept_ * share + spread_) * weight(c);
-  }
-  bool is_one_hot() const { return indices_ != nullptr && spread_ == T{0}; }
-  std::int64_t target(std::int64_t row) const { return indices_[row]; }
-  // What a row adds to the divisor of the mean.
-  double part_of_mean(std::int64_t row) const {
-    if (indices_ == nullptr) return 1.0;
-    return ignores(row) ? 0.0 : static_cast<double>(weight(indices_[row]));
-  }
-
-  // The sum of q.
-  double total(std::int64_t row) const {
-    if (is_one_hot()) return static_cast<double>(weight(target(row)));
-    double sum = 0.0;
-    for (std::int64_t c = 0; c < classes_; ++c) sum += static_cast<double>(q(row, c));
-    return sum;
-  }
-  // to[c] -= factor * q[c].
-  void subtract(std::int64_t row, T factor, T* to) const {
-    if (is_one_hot()) {
-      to[target(row)] -= factor * weight(target(row));
-      return;
-    }
-    for (std::int64_t c = 0; c < classes_; ++c) to[c] -= factor * q(row, c);
-  }
-
-  // The row's loss for log-probabilities.
-  double loss(std::int64_t row, const T* log_probabilities) const {
-    if (ignores(row)) return 0.0;
-    if (is_one_hot()) {
-      const std::int64_t t = target(row);
-      return -static_cast<double>(weight(t)) * static_cast<double>(log_probabilities[t]);
-    }
-    double sum = 0.0;
-    for (std::int64_t c = 0; c < classes_; ++c) {
-      const T share = q(row, c);
-      // 0 * -inf counts for nothing.
-      if (share != T{0}) {
-        sum += static_cast<double>(share) * static_cast<double>(log_probabilities[c]);
-      }
-    }
-    return -sum;
-  }
-
- private:
-  std::int64_t classes_;
-  std::int64_t ignore_index_;
-  T kept_;
-  T spread_;
-  const T* weight_;
-  const T* shares_ = nullptr;
-  const std::int64_t* indices_ = nullptr;
-};
 
 std::int64_t row_grain(std::int64_t classes) {
   return std::max<std::int64_t>(1, cpu::kElementGrain / 4 / classes);
@@ -163,36 +85,48 @@ std::int64_t row_grain(std::int64_t classes) {
 
 // What the mean divides by, and 1 for a sum.
 template <typename T>
-double find_divisor(const Question<T>& question, std::int64_t rows, Reduction reduction) {
+double find_divisor(const ClassQuestion<T>& question, std::int64_t rows, Reduction reduction) {
   if (reduction != Reduction::Mean) return 1.0;
-  double divisor = 0.0;
-  for (std::int64_t row = 0; row < rows; ++row) divisor += question.part_of_mean(row);
-  return divisor;
+  return sum_terms(rows, [&](std::int64_t row) { return question.part_of_mean(row); });
 }
 
 template <typename T>
-void reduce_rows(const Question<T>& question, const Tensor& log_probabilities, std::int64_t classes,
+double loss_of_row(const ClassQuestion<T>& question, std::int64_t row, const T* log_probabilities) {
+  if (question.ignores(row)) return 0.0;
+  if (question.is_one_hot()) return question.one_hot_loss(row, log_probabilities);
+  return -sum_lanes<kRowLanes>(0, question.classes, [&](std::int64_t c) {
+    return question.gain_of_class(row, c, log_probabilities);
+  });
+}
+
+// The sum of q.
+template <typename T>
+double total_of_row(const ClassQuestion<T>& question, std::int64_t row) {
+  if (question.is_one_hot()) return question.one_hot_total(row);
+  return sum_lanes<kRowLanes>(0, question.classes,
+                              [&](std::int64_t c) { return question.q(row, c); });
+}
+
+template <typename T>
+void reduce_rows(const ClassQuestion<T>& question, const Tensor& log_probabilities,
                  Reduction reduction, const Tensor& out) {
-  const std::int64_t rows = log_probabilities.numel() / classes;
+  const std::int64_t rows = log_probabilities.numel() / question.classes;
   const auto* from = static_cast<const T*>(log_probabilities.data_ptr());
   auto* to = static_cast<T*>(out.data_ptr());
   std::vector<double> losses(static_cast<std::size_t>(rows));
-  parallel_for(rows, row_grain(classes), [&](std::int64_t begin, std::int64_t end) {
+  parallel_for(rows, row_grain(question.classes), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
-      losses[static_cast<std::size_t>(row)] = question.loss(row, from + row * classes);
+      losses[static_cast<std::size_t>(row)] = loss_of_row(question, row, from);
     }
   });
   if (reduction == Reduction::None) {
     std::transform(losses.begin(), losses.end(), to, [](double v) { return static_cast<T>(v); });
     return;
   }
-  double sum = 0.0;
-  for (const double each : losses) sum += each;
+  const double sum =
+      sum_terms(rows, [&](std::int64_t row) { return losses[static_cast<std::size_t>(row)]; });
   *to = static_cast<T>(sum / find_divisor(question, rows, reduction));
 }
-
-// How far a loss is from the scores: by nothing, or by a log_softmax.
-enum class Scores : bool { LogProbabilities, Logits };
 
 // exp of log-probabilities; a softmax changes nothing else in them, and has vectors.
 void compute_probabilities(const float* row, std::int64_t classes, float* to) {
@@ -204,32 +138,31 @@ void compute_probabilities(const double* row, std::int64_t classes, double* to) 
 
 // factor * (p * sum of q - q), or -factor * q, for each row.
 template <typename T>
-Tensor rows_gradient(const Question<T>& question, const Tensor& gradient,
-                     const Tensor& log_probabilities, std::int64_t classes, Reduction reduction,
-                     double divisor, Scores scores) {
+Tensor rows_gradient(const ClassQuestion<T>& question, const Tensor& gradient,
+                     const Tensor& log_probabilities, Reduction reduction, double divisor,
+                     Scores scores) {
   const Tensor result = Tensor::empty(log_probabilities.sizes(), log_probabilities.dtype());
   const Tensor dense = gradient.contiguous();
   const auto* factors = static_cast<const T*>(dense.data_ptr());
   const auto* from = static_cast<const T*>(log_probabilities.data_ptr());
   auto* dst = static_cast<T*>(result.data_ptr());
+  const std::int64_t classes = question.classes;
   const std::int64_t step = reduction == Reduction::None ? 1 : 0;
   const std::int64_t rows = result.numel() / classes;
   parallel_for(rows, row_grain(classes), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       T* to = dst + row * classes;
-      if (question.ignores(row)) {
-        std::fill_n(to, classes, T{0});
-        continue;
-      }
+      std::fill_n(to, classes, T{0});
+      if (question.ignores(row)) continue;
       const T factor = factors[row * step] / static_cast<T>(divisor);
-      if (scores == Scores::LogProbabilities) {
-        std::fill_n(to, classes, T{0});
-      } else {
-        const T scale = factor * static_cast<T>(question.total(row));
+      if (scores == Scores::Logits) {
+        const T scale = factor * static_cast<T>(total_of_row(question, row));
         compute_probabilities(from + row * classes, classes, to);
         for (std::int64_t c = 0; c < classes; ++c) to[c] *= scale;
       }
-      question.subtract(row, factor, to);
+      for (std::int64_t c = 0; c < classes; ++c) {
+        to[c] = score_gradient(question, row, c, factor, to[c]);
+      }
     }
   });
   return result;
@@ -237,9 +170,8 @@ Tensor rows_gradient(const Question<T>& question, const Tensor& gradient,
 
 // Of targets that are probabilities: -factor * (1 - smoothing) * weight * log_probability.
 template <typename T>
-Tensor targets_gradient(const Question<T>& question, const Tensor& gradient,
-                        const Tensor& log_probabilities, std::int64_t classes, Reduction reduction,
-                        double divisor) {
+Tensor targets_gradient(const ClassQuestion<T>& question, const Tensor& gradient,
+                        const Tensor& log_probabilities, Reduction reduction, double divisor) {
   const Tensor result = Tensor::empty(log_probabilities.sizes(), log_probabilities.dtype());
   const Tensor dense = gradient.contiguous();
   const auto* factors = static_cast<const T*>(dense.data_ptr());
@@ -247,8 +179,8 @@ Tensor targets_gradient(const Question<T>& question, const Tensor& gradient,
   auto* dst = static_cast<T*>(result.data_ptr());
   const std::int64_t step = reduction == Reduction::None ? 1 : 0;
   for (std::int64_t i = 0; i < result.numel(); ++i) {
-    const T factor = factors[i / classes * step] / static_cast<T>(divisor);
-    dst[i] = -factor * question.kept() * question.weight(i % classes) * from[i];
+    const T factor = factors[i / question.classes * step] / static_cast<T>(divisor);
+    dst[i] = share_gradient(question, i % question.classes, factor, from[i]);
   }
   return result;
 }
@@ -265,35 +197,67 @@ struct ClassLoss : Op<Derived> {
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const Tensor& input = in[0];
     const std::int64_t classes = check_classes(Derived::kName, input);
-    const Tensor target = target_rows(in[1], classes);
-    Tensor log_probabilities = classes_last(input).contiguous();
-    if constexpr (Derived::kScores == Scores::Logits) {
-      log_probabilities = log_softmax(log_probabilities, -1);
+    const Tensor target = target_rows(in[1]);
+    if (!target.is_floating_point()) {
+      check_allowed(Derived::kName, target, question<float>(classes, target, {}));
     }
+    const Tensor log_probabilities = scores_of(input);
     detail::visit_floats(input.dtype(), [&](auto zero) {
-      reduce_rows(question<decltype(zero)>(target, in[2], classes), log_probabilities, classes,
-                  reduction, out[0]);
+      const ClassQuestion<decltype(zero)> asked = question<decltype(zero)>(classes, target, in[2]);
+      reduce_rows(asked, log_probabilities, reduction, out[0]);
     });
     if (out.size() > 1 && out[1].numel() > 0) copy_result(log_probabilities, out[1]);
     return "scalar";
   }
 
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const std::int64_t classes = check_classes(Derived::kName, in[0]);
+    const Tensor target = target_rows(in[1]);
+    const ClassQuestion<float> asked = question<float>(classes, target, in[2]);
+    const cuda::ClassLossOnDevice call(asked, target.device(), target.numel());
+    if (!target.is_floating_point() && !call.targets_are_allowed()) {
+      const Tensor copy = target.cpu();
+      check_allowed(Derived::kName, copy, question<float>(classes, copy, {}));
+      throw InternalError("class losses: target: expected a fault that the host finds as well");
+    }
+    const Tensor log_probabilities = scores_of(in[0]);
+    call.reduce(log_probabilities, reduction, out[0]);
+    if (out.size() > 1 && out[1].numel() > 0) copy_result(log_probabilities, out[1]);
+    return "class_losses";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
+
   std::vector<Tensor> gradient(const BackwardContext& context) const override {
     const Tensor rows = self().log_probabilities(context);
     const std::int64_t classes = rows.size(-1);
-    const Tensor target = target_rows(context.input(1), classes);
+    const Tensor target = target_rows(context.input(1));
     std::vector<Tensor> results(3);
-    detail::visit_floats(rows.dtype(), [&](auto zero) {
-      using T = decltype(zero);
-      const Question<T> asked = question<T>(target, context.input(2), classes);
-      const double divisor = find_divisor(asked, rows.numel() / classes, reduction);
+    if (rows.device().is_cuda()) {
+      const cuda::ClassLossOnDevice call(question<float>(classes, target, context.input(2)),
+                                         rows.device(), target.numel());
       if (context.needs(0)) {
-        results[0] = classes_second(rows_gradient<T>(asked, context.grad(), rows, classes,
-                                                     reduction, divisor, Derived::kScores));
+        results[0] =
+            classes_second(call.scores_gradient(context.grad(), rows, reduction, Derived::kScores));
       }
       if (context.needs(1)) {
-        results[1] = classes_second(
-            targets_gradient<T>(asked, context.grad(), rows, classes, reduction, divisor));
+        results[1] = classes_second(call.shares_gradient(context.grad(), rows, reduction));
+      }
+      return results;
+    }
+    if (!target.is_floating_point()) {
+      check_allowed(Derived::kName, target, question<float>(classes, target, {}));
+    }
+    detail::visit_floats(rows.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      const ClassQuestion<T> asked = question<T>(classes, target, context.input(2));
+      const double divisor = find_divisor(asked, rows.numel() / classes, reduction);
+      if (context.needs(0)) {
+        results[0] = classes_second(
+            rows_gradient(asked, context.grad(), rows, reduction, divisor, Derived::kScores));
+      }
+      if (context.needs(1)) {
+        results[1] =
+            classes_second(targets_gradient(asked, context.grad(), rows, reduction, divisor));
       }
     });
     return results;
@@ -322,14 +286,31 @@ struct ClassLoss : Op<Derived> {
 
  private:
   const Derived& self() const { return static_cast<const Derived&>(*this); }
-  Tensor target_rows(const Tensor& target, std::int64_t classes) const {
+  // Dense: probabilities of classes, or Int64 classes.
+  Tensor target_rows(const Tensor& target) const {
     if (target.is_floating_point()) return classes_last(target).contiguous();
-    return target_indices(Derived::kName, target, classes, ignore_index);
+    return detail::int64_indices(Derived::kName, "target", target);
+  }
+  Tensor scores_of(const Tensor& input) const {
+    const Tensor rows = classes_last(input).contiguous();
+    return Derived::kScores == Scores::Logits ? log_softmax(rows, -1) : rows;
   }
   template <typename T>
-  Question<T> question(const Tensor& target, const Tensor& weight, std::int64_t classes) const {
+  ClassQuestion<T> question(std::int64_t classes, const Tensor& target,
+                            const Tensor& weight) const {
     QUANTA_DCHECK(!weight.defined() || weight.is_contiguous());
-    return Question<T>(classes, target, weight, ignore_index, label_smoothing);
+    ClassQuestion<T> asked;
+    asked.classes = classes;
+    asked.ignore_index = ignore_index;
+    asked.kept = static_cast<T>(1.0 - label_smoothing);
+    asked.spread = static_cast<T>(label_smoothing / static_cast<double>(classes));
+    if (weight.defined()) asked.weights = reinterpret_cast<const T*>(weight.device_ptr());
+    if (target.is_floating_point()) {
+      asked.shares = reinterpret_cast<const T*>(target.device_ptr());
+    } else {
+      asked.indices = reinterpret_cast<const std::int64_t*>(target.device_ptr());
+    }
+    return asked;
   }
 };
 

@@ -9,9 +9,13 @@
 #include <vector>
 
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
+#include "quanta/ops/detail/sum_terms.h"
+#include "quanta/ops/loss/cuda_losses.h"
 #include "quanta/ops/loss/families.h"
+#include "quanta/ops/loss/loss_math.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/ceil_div.h"
@@ -21,87 +25,22 @@
 namespace quanta {
 namespace {
 
-// Each loss has the value of an element and its derivatives by input and target; `positive` is the
-// weight of the positive answers.
+using namespace loss;
+using detail::sum_terms;
 
-struct SquaredError {
-  static constexpr std::string_view kName = "mse_loss";
-  template <typename T>
-  T value(T input, T target, T) const {
-    return (input - target) * (input - target);
-  }
-  template <typename T>
-  T by_input(T input, T target, T) const {
-    return T{2} * (input - target);
-  }
-  template <typename T>
-  T by_target(T input, T target, T) const {
-    return T{2} * (target - input);
-  }
-};
+// Which of the device's losses it is.
+constexpr cuda::LossKind kind_of(const SquaredError&) { return cuda::LossKind::Squared; }
+constexpr cuda::LossKind kind_of(const AbsoluteError&) { return cuda::LossKind::Absolute; }
+constexpr cuda::LossKind kind_of(const SmoothAbsoluteError&) {
+  return cuda::LossKind::SmoothAbsolute;
+}
+constexpr cuda::LossKind kind_of(const BinaryCrossEntropy&) {
+  return cuda::LossKind::BinaryCrossEntropy;
+}
 
-struct AbsoluteError {
-  static constexpr std::string_view kName = "l1_loss";
-  template <typename T>
-  T value(T input, T target, T) const {
-    return std::abs(input - target);
-  }
-  template <typename T>
-  T by_input(T input, T target, T) const {
-    return static_cast<T>(input > target) - static_cast<T>(input < target);
-  }
-  template <typename T>
-  T by_target(T input, T target, T positive) const {
-    return -by_input(input, target, positive);
-  }
-};
-
-struct SmoothAbsoluteError {
-  static constexpr std::string_view kName = "smooth_l1_loss";
-  double beta = 1.0;
-
-  template <typename T>
-  T value(T input, T target, T) const {
-    const T width = static_cast<T>(beta);
-    const T distance = std::abs(input - target);
-    if (distance < width) return static_cast<T>(0.5) * distance * distance / width;
-    return distance - static_cast<T>(0.5) * width;
-  }
-  template <typename T>
-  T by_input(T input, T target, T) const {
-    const T width = static_cast<T>(beta);
-    const T difference = input - target;
-    if (std::abs(difference) < width) return difference / width;
-    return static_cast<T>(difference > T{0}) - static_cast<T>(difference < T{0});
-  }
-  template <typename T>
-  T by_target(T input, T target, T positive) const {
-    return -by_input(input, target, positive);
-  }
-};
-
-struct BinaryCrossEntropy {
-  static constexpr std::string_view kName = "binary_cross_entropy_with_logits";
-  // log(1 + exp(-x)), without overflow.
-  template <typename T>
-  static T softplus_of_negative(T x) {
-    return std::log1p(std::exp(-std::abs(x))) + std::max(-x, T{0});
-  }
-  template <typename T>
-  T value(T input, T target, T positive) const {
-    return (T{1} - target) * input +
-           (T{1} + (positive - T{1}) * target) * softplus_of_negative(input);
-  }
-  template <typename T>
-  T by_input(T input, T target, T positive) const {
-    const T share = T{1} / (T{1} + std::exp(-input));
-    return (T{1} - target) * share - positive * target * (T{1} - share);
-  }
-  template <typename T>
-  T by_target(T input, T, T positive) const {
-    return (positive - T{1}) * softplus_of_negative(input) - input;
-  }
-};
+const float* floats_or_null(const Tensor& x) {
+  return x.defined() ? reinterpret_cast<const float*>(x.device_ptr()) : nullptr;
+}
 
 // One element after the other of contiguous tensors.
 template <typename T>
@@ -122,25 +61,10 @@ struct LossElements {
   T positive_at(std::int64_t i) const { return positive == nullptr ? T{1} : positive[i]; }
 };
 
-// The sum of value(i), block by block in an order that does not depend on the threads.
-template <typename Value>
-double sum_terms(std::int64_t count, const Value& value) {
-  constexpr std::int64_t kBlock = 16384;
-  std::vector<double> sums(static_cast<std::size_t>(ceil_div(count, kBlock)));
-  parallel_for(static_cast<std::int64_t>(sums.size()), 1,
-               [&](std::int64_t begin, std::int64_t end) {
-                 for (std::int64_t block = begin; block < end; ++block) {
-                   double sum = 0.0;
-                   const std::int64_t last = std::min(count, (block + 1) * kBlock);
-                   for (std::int64_t i = block * kBlock; i < last; ++i) {
-                     sum += static_cast<double>(value(i));
-                   }
-                   sums[static_cast<std::size_t>(block)] = sum;
-                 }
-               });
-  double total = 0.0;
-  for (const double sum : sums) total += sum;
-  return total;
+// What each element has of a mean.
+template <typename T>
+T mean_share(std::int64_t count) {
+  return T{1} / static_cast<T>(count);
 }
 
 // derivative(input, target, positive) times the weight and the gradient.
@@ -151,7 +75,7 @@ Tensor loss_gradient(const Tensor& gradient, const Dims& sizes, const LossElemen
   auto* to = static_cast<T*>(result.data_ptr());
   const Tensor dense = gradient.contiguous();
   const auto* from = static_cast<const T*>(dense.data_ptr());
-  const T share = reduction == Reduction::Mean ? T{1} / static_cast<T>(result.numel()) : T{1};
+  const T share = reduction == Reduction::Mean ? mean_share<T>(result.numel()) : T{1};
   const std::int64_t step = reduction == Reduction::None ? 1 : 0;
   cpu::parallel_elements(result.numel(), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
@@ -230,6 +154,26 @@ struct PointwiseLoss final : Op<PointwiseLoss<Loss>> {
     return "scalar";
   }
 
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Dims& sizes = in[0].sizes();
+    const Tensor weight = in.size() > 2 ? expanded(in[2], sizes) : Tensor();
+    const Tensor positive = in.size() > 3 ? expanded(in[3], sizes) : Tensor();
+    const cuda::PointwiseLossParams params = params_of(in[0], in[1], weight, positive);
+    auto* const to = reinterpret_cast<float*>(out[0].device_ptr());
+    if (reduction == Reduction::None) {
+      cuda::pointwise_losses(in[0].device(), {.elements = params, .losses = to});
+      return "pointwise_losses";
+    }
+    cuda::LossSums sums(in[0].device(), params.count);
+    if (params.count > 0) {
+      cuda::sum_pointwise_losses(in[0].device(), {.elements = params, .parts = sums.parts()});
+    }
+    const double divisor = reduction == Reduction::Mean ? static_cast<double>(params.count) : 1.0;
+    sums.join({.divisor = divisor, .y = to});
+    return "sum_pointwise_losses";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
+
   /// Weights get no gradient, and one that asks for it is refused.
   GradientUse gradient_use(std::uint64_t needed) const override {
     return (needed & ~std::uint64_t{0b11}) != 0 ? GradientUse{} : GradientUse::of(0b1111);
@@ -242,6 +186,16 @@ struct PointwiseLoss final : Op<PointwiseLoss<Loss>> {
     const Tensor weight = count > 2 ? expanded(context.input(2), sizes) : Tensor();
     const Tensor positive = count > 3 ? expanded(context.input(3), sizes) : Tensor();
     std::vector<Tensor> results(count);
+    if (input.device().is_cuda()) {
+      const cuda::PointwiseLossParams params = params_of(input, target, weight, positive);
+      for (std::size_t i = 0; i < 2; ++i) {
+        if (context.needs(i)) {
+          results[i] = gradient_on_cuda(context.grad(), sizes, params,
+                                        i == 0 ? cuda::LossSide::Input : cuda::LossSide::Target);
+        }
+      }
+      return results;
+    }
     detail::visit_floats(input.dtype(), [&](auto zero) {
       using T = decltype(zero);
       const LossElements<T> at(input, target, weight, positive);
@@ -269,6 +223,35 @@ struct PointwiseLoss final : Op<PointwiseLoss<Loss>> {
       static constexpr std::array kTable{attribute<Self, &Self::reduction>("reduction")};
       return kTable;
     }
+  }
+
+ private:
+  cuda::PointwiseLossParams params_of(const Tensor& input, const Tensor& target,
+                                      const Tensor& weight, const Tensor& positive) const {
+    cuda::PointwiseLossParams params;
+    params.kind = kind_of(loss);
+    if constexpr (requires { loss.beta; }) params.beta = loss.beta;
+    params.input = floats_or_null(input);
+    params.target = floats_or_null(target);
+    params.weight = floats_or_null(weight);
+    params.positive = floats_or_null(positive);
+    params.count = input.numel();
+    return params;
+  }
+  Tensor gradient_on_cuda(const Tensor& gradient, const Dims& sizes,
+                          const cuda::PointwiseLossParams& params, cuda::LossSide side) const {
+    const Device device = gradient.device();
+    const Tensor dense = gradient.contiguous();
+    const Tensor result = Tensor::empty(sizes, gradient.dtype(), MemoryFormat::Contiguous, device);
+    if (params.count == 0) return result;
+    cuda::pointwise_loss_gradient(
+        device, {.elements = params,
+                 .side = side,
+                 .gradient = floats_or_null(dense),
+                 .step = reduction == Reduction::None ? 1 : 0,
+                 .share = reduction == Reduction::Mean ? mean_share<float>(params.count) : 1.0F,
+                 .result = reinterpret_cast<float*>(result.device_ptr())});
+    return result;
   }
 };
 

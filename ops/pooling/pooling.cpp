@@ -312,10 +312,7 @@ struct AveragePool : Pool<Derived> {
     cuda::pool_average(x.device(), params);
     return "pool_average";
   }
-  std::span<const DType> cuda_dtypes() const noexcept override {
-    static constexpr std::array kTypes{DType::Float32, DType::QUInt8, DType::QInt8};
-    return kTypes;
-  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloatQ8; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
   Tensor back(const autograd::BackwardContext& context) const {
     const PoolLayout layout = layout_of(context.grad(), this->spatial);
