@@ -4,6 +4,11 @@
 #include <cmath>
 #include <string_view>
 
+#include "quanta/nn/optim/cuda_kernels.h"
+#include "quanta/nn/optim/gradient_norm.h"
+#include "quanta/nn/optim/update_math.h"
+#include "quanta/ops/activation.h"
+#include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
@@ -52,6 +57,13 @@ Tensor zeros_like(const Tensor& parameter) {
   return result;
 }
 
+// Float32 on a device, where elements are to be written to.
+float* written(const Tensor& x) {
+  x.impl()->storage->bump_version();
+  return reinterpret_cast<float*>(x.device_ptr());
+}
+const float* floats_of(const Tensor& x) { return reinterpret_cast<const float*>(x.device_ptr()); }
+
 }  // namespace
 
 Optimizer::Optimizer(std::string name, std::vector<std::string> buffers)
@@ -76,6 +88,9 @@ void Optimizer::add_param_group(const std::vector<Tensor>& parameters, double lr
                      parameter.is_dense(),
                  "{}: parameters: expected dense Float32 or Float64 tensors, got {} {}", name_,
                  parameter.dtype(), parameter.sizes());
+    QUANTA_SUPPORTED(parameter.device().is_cpu() || parameter.dtype() == DType::Float32,
+                     "{}: parameters: expected Float32 on {} (Float64 on the CPU alone), got {}",
+                     name_, to_string(parameter.device()), parameter.dtype());
     QUANTA_CHECK(std::none_of(all.begin(), all.end(),
                               [&](const Tensor& other) { return other.is_same(parameter); }),
                  "{}: parameters: expected each once, got one of sizes {} twice", name_,
@@ -170,7 +185,11 @@ void Optimizer::load_state_dict(const StateDict& state) {
         QUANTA_CHECK(value->sizes() == sizes && value->dtype() == parameter.dtype(),
                      "{}: state: expected '{}' of {} {}, got {} {}", name_, name, parameter.dtype(),
                      sizes, value->dtype(), value->sizes());
-        buffers[p][b] = is_count ? value->clone() : arrange_like(value->clone(), parameter);
+        if (is_count) {
+          buffers[p][b] = value->cpu().clone();
+        } else {
+          buffers[p][b] = arrange_like(value->clone().to(parameter.device()), parameter);
+        }
       }
       ++p;
     }
@@ -198,28 +217,33 @@ SGD::SGD(const std::vector<Tensor>& parameters, const SGDOptions& options)
 
 void SGD::update(const ParameterGroup& group, const Tensor& parameter, const Tensor& gradient,
                  std::vector<Tensor>& buffers) const {
+  const bool momentum = options_.momentum != 0.0;
+  const bool first = momentum && !buffers[0].defined();
+  if (first) buffers[0] = zeros_like(parameter);
   in_dtype(parameter, [&](auto zero) {
     using T = decltype(zero);
+    SGDStep<T> step;
+    step.lr = static_cast<T>(group.lr);
+    step.weight_decay = static_cast<T>(group.weight_decay);
+    step.momentum = static_cast<T>(options_.momentum);
+    step.taken = first ? T{1} : static_cast<T>(1.0 - options_.dampening);
+    step.nesterov = options_.nesterov;
+    if constexpr (std::is_same_v<T, float>) {
+      if (parameter.device().is_cuda()) {
+        if (parameter.numel() == 0) return;
+        cuda::sgd_step(parameter.device(), {.step = step,
+                                            .count = parameter.numel(),
+                                            .parameter = written(parameter),
+                                            .gradient = floats_of(gradient),
+                                            .buffer = momentum ? written(buffers[0]) : nullptr});
+        return;
+      }
+    }
     T* p = parameter.mutable_data<T>();
     const T* g = gradient.data<T>();
-    const auto decay = static_cast<T>(group.weight_decay);
-    const auto lr = static_cast<T>(group.lr);
-    const bool momentum = options_.momentum != 0.0;
-    const auto keep = static_cast<T>(options_.momentum);
-    bool first = false;
-    if (momentum && !buffers[0].defined()) {
-      buffers[0] = zeros_like(parameter);
-      first = true;
-    }
     T* buffer = momentum ? buffers[0].mutable_data<T>() : nullptr;
-    const T taken = first ? T{1} : static_cast<T>(1.0 - options_.dampening);
     for_elements(parameter.numel(), [&](std::int64_t i) {
-      T change = g[i] + decay * p[i];
-      if (momentum) {
-        buffer[i] = keep * buffer[i] + taken * change;
-        change = options_.nesterov ? change + keep * buffer[i] : buffer[i];
-      }
-      p[i] -= lr * change;
+      step(p[i], g[i], buffer == nullptr ? nullptr : buffer + i);
     });
   });
 }
@@ -243,7 +267,7 @@ Adam::Adam(const std::vector<Tensor>& parameters, const AdamOptions& options, De
 
 void Adam::update(const ParameterGroup& group, const Tensor& parameter, const Tensor& gradient,
                   std::vector<Tensor>& buffers) const {
-  // A parameter counts the steps in which it had a gradient.
+  // A parameter counts the steps in which it had a gradient, on the CPU.
   if (!buffers[1].defined()) {
     buffers[0] = Tensor::zeros({1}, parameter.dtype());
     buffers[1] = zeros_like(parameter);
@@ -255,29 +279,38 @@ void Adam::update(const ParameterGroup& group, const Tensor& parameter, const Te
     T* count = buffers[0].mutable_data<T>();
     const double step = static_cast<double>(count[0]) + 1.0;
     count[0] = static_cast<T>(step);
+    const double correction = std::sqrt(1.0 - std::pow(options_.beta2, step));
+    const bool on_weight = decay_ == Decay::Weight;
+    AdamStep<T> change;
+    change.rate = static_cast<T>(group.lr / (1.0 - std::pow(options_.beta1, step)));
+    change.root_correction = static_cast<T>(correction);
+    change.eps = static_cast<T>(options_.eps);
+    change.weight1 = static_cast<T>(1.0 - options_.beta1);
+    change.beta2 = static_cast<T>(options_.beta2);
+    change.weight2 = static_cast<T>(1.0 - options_.beta2);
+    change.shrink = static_cast<T>(on_weight ? 1.0 - group.lr * group.weight_decay : 1.0);
+    change.decay = static_cast<T>(on_weight ? 0.0 : group.weight_decay);
+    if constexpr (std::is_same_v<T, float>) {
+      if (parameter.device().is_cuda()) {
+        if (parameter.numel() == 0) return;
+        cuda::adam_step(parameter.device(),
+                        {.step = change,
+                         .count = parameter.numel(),
+                         .parameter = written(parameter),
+                         .gradient = floats_of(gradient),
+                         .mean = written(buffers[1]),
+                         .square = written(buffers[2]),
+                         .largest = options_.amsgrad ? written(buffers[3]) : nullptr});
+        return;
+      }
+    }
     T* p = parameter.mutable_data<T>();
     const T* g = gradient.data<T>();
     T* mean = buffers[1].mutable_data<T>();
     T* square = buffers[2].mutable_data<T>();
     T* largest = options_.amsgrad ? buffers[3].mutable_data<T>() : nullptr;
-    const double correction = std::sqrt(1.0 - std::pow(options_.beta2, step));
-    const auto rate = static_cast<T>(group.lr / (1.0 - std::pow(options_.beta1, step)));
-    const auto root_correction = static_cast<T>(correction);
-    const auto eps = static_cast<T>(options_.eps);
-    const auto weight1 = static_cast<T>(1.0 - options_.beta1);
-    const auto beta2 = static_cast<T>(options_.beta2);
-    const auto weight2 = static_cast<T>(1.0 - options_.beta2);
-    const bool on_weight = decay_ == Decay::Weight;
-    const auto shrink = static_cast<T>(on_weight ? 1.0 - group.lr * group.weight_decay : 1.0);
-    const auto decay = static_cast<T>(on_weight ? 0.0 : group.weight_decay);
     for_elements(parameter.numel(), [&](std::int64_t i) {
-      const T value = p[i] * shrink;
-      const T slope = g[i] + decay * value;
-      mean[i] += weight1 * (slope - mean[i]);
-      square[i] = beta2 * square[i] + weight2 * slope * slope;
-      T second = square[i];
-      if (largest != nullptr) second = largest[i] = std::max(largest[i], second);
-      p[i] = value - rate * (mean[i] / (std::sqrt(second) / root_correction + eps));
+      change(p[i], g[i], mean[i], square[i], largest == nullptr ? nullptr : largest + i);
     });
   });
 }
@@ -288,32 +321,17 @@ double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
                        bool error_if_nonfinite) {
   check_number("clip_grad_norm_", "max_norm", max_norm);
   QUANTA_CHECK(norm_type > 0.0, "clip_grad_norm_: norm_type: expected > 0, got {}", norm_type);
-  const bool largest = std::isinf(norm_type);
-  double total = 0.0;
-  for (const Tensor& parameter : parameters) {
-    if (!parameter.grad().defined()) continue;
-    in_dtype(parameter, [&](auto zero) {
-      using T = decltype(zero);
-      const Tensor gradient = parameter.grad().contiguous();
-      const T* g = gradient.data<T>();
-      for (std::int64_t i = 0; i < gradient.numel(); ++i) {
-        const double size = std::abs(static_cast<double>(g[i]));
-        if (largest) {
-          // Written so that NaN is kept.
-          total = size > total || std::isnan(size) ? size : total;
-        } else {
-          total += norm_type == 2.0 ? size * size : std::pow(size, norm_type);
-        }
-      }
-    });
-  }
-  const double norm = largest ? total : std::pow(total, 1.0 / norm_type);
+  const double norm = gradient_norm(parameters, norm_type);
   QUANTA_CHECK(!error_if_nonfinite || std::isfinite(norm),
                "clip_grad_norm_: parameters: expected gradients of a finite norm, got {}", norm);
   const double factor = max_norm / (norm + 1e-6);
   if (factor >= 1.0) return norm;
   for (const Tensor& parameter : parameters) {
     if (!parameter.grad().defined()) continue;
+    if (parameter.device().is_cuda()) {
+      parameter.set_grad(mul_scalar(parameter.grad().contiguous(), factor));
+      continue;
+    }
     in_dtype(parameter, [&](auto zero) {
       using T = decltype(zero);
       const Tensor scaled = parameter.grad().contiguous().clone();
@@ -329,6 +347,10 @@ void clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value) 
   check_number("clip_grad_value_", "clip_value", clip_value);
   for (const Tensor& parameter : parameters) {
     if (!parameter.grad().defined()) continue;
+    if (parameter.device().is_cuda()) {
+      parameter.set_grad(clamp(parameter.grad().contiguous(), -clip_value, clip_value));
+      continue;
+    }
     in_dtype(parameter, [&](auto zero) {
       using T = decltype(zero);
       const Tensor clipped = parameter.grad().contiguous().clone();

@@ -27,7 +27,8 @@ struct ParameterGroup {
   double initial_lr = 0.0;  ///< what a schedule starts from
 };
 
-/// What optimizers share. An optimizer is for one thread at a time.
+/// What optimizers share. An optimizer is for one thread at a time. Parameters on a CUDA device
+/// (Float32) are changed there, by one kernel each, with the CPU's floats.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -131,7 +132,8 @@ class AdamW : public Adam {
 };
 
 /// Scales all gradients so that their common norm (of order `norm_type`; infinity: the largest
-/// magnitude) is at most `max_norm`. Gives the norm before. Throws ArgumentError for max_norm < 0
+/// magnitude) is at most `max_norm`. Gives the norm before, for which it waits for the gradients'
+/// devices; orders but 1, 2 and infinity go through their pow there. Throws ArgumentError for max_norm < 0
 /// and, if `error_if_nonfinite`, for a norm that is no finite number; then nothing was changed.
 double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm,
                        double norm_type = 2.0, bool error_if_nonfinite = false);
