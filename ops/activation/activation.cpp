@@ -8,6 +8,7 @@
 #include "quanta/ops/activation/functions.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/detail/families.h"
+#include "quanta/runtime/cuda/copy.h"
 #include "quanta/runtime/random.h"
 
 namespace quanta {
@@ -108,6 +109,16 @@ void ReLUInPlace::infer(const Arguments& in, Results& out) const {
 std::string_view ReLUInPlace::cpu(const Arguments&, std::span<const Tensor> out) const {
   cpu::clamp_in_place(out[0], relu_bounds(out[0]));
   return "simd";
+}
+
+std::string_view ReLUInPlace::cuda(const Arguments&, std::span<const Tensor> out) const {
+  const Tensor& x = out[0];
+  if (x.is_quantized() || x.is_dense()) return clamp_on_cuda(x, x, relu_bounds(x));
+  const Tensor dense = Tensor::empty(x.sizes(), x.dtype(), MemoryFormat::Contiguous, x.device());
+  cuda::copy_same_dtype(dense, x);
+  const std::string_view kernel = clamp_on_cuda(dense, dense, relu_bounds(x));
+  cuda::copy_same_dtype(x, dense);
+  return kernel;
 }
 
 }  // namespace activation

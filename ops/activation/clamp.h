@@ -17,6 +17,17 @@ namespace quanta::activation {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+/// Floats are dense and of one order, codes may lie anywhere; `out` may be x. Gives the kernel.
+inline std::string_view clamp_on_cuda(const Tensor& x, const Tensor& out,
+                                      const cpu::ClampBounds& bounds) {
+  if (x.is_quantized()) {
+    cuda::look_up(x, out, *cpu::clamp_table(x.dtype(), bounds));
+    return "look_up_codes";
+  }
+  cuda::clamp(x, out, static_cast<float>(bounds.low), static_cast<float>(bounds.high));
+  return "clamp_floats";
+}
+
 /// min(max(x, low), high), with the parameters of x for codes. `Derived` gives bounds(x), and the
 /// gradient unless that passes where low < result < high.
 template <typename Derived>
@@ -35,13 +46,7 @@ struct ClampOperation : Op<Derived> {
     return "simd";
   }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
-    const cpu::ClampBounds limits = self().bounds(in[0]);
-    if (!in[0].is_quantized()) {
-      cuda::clamp(in[0], out[0], static_cast<float>(limits.low), static_cast<float>(limits.high));
-      return "clamp_floats";
-    }
-    cuda::look_up(in[0], out[0], *cpu::clamp_table(in[0].dtype(), limits));
-    return "look_up_codes";
+    return clamp_on_cuda(in[0], out[0], self().bounds(in[0]));
   }
   std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloatQ8; }
   PlanUse plan_use(const Arguments& in, std::span<const Tensor>) const override {
@@ -157,6 +162,8 @@ struct ReLUInPlace final : Op<ReLUInPlace> {
   static constexpr ArgumentCount kArguments{1};
   void infer(const Arguments& in, Results& out) const override;
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override;
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override;
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloatQ8; }
 };
 
 }  // namespace quanta::activation

@@ -6,7 +6,9 @@
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/elementwise.h"
+#include "quanta/ops/elementwise/cuda_cast.h"
 #include "quanta/ops/elementwise/families.h"
+#include "quanta/ops/elementwise/functions.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/detail/element.h"
 #include "quanta/runtime/detail/float_casts.h"
@@ -39,25 +41,9 @@ void load(const void* from, std::int64_t begin, std::int64_t count, T* block, DT
   });
 }
 
-// The low bits of an integer, with the sign that they have then.
-template <typename T>
-T low_bits(std::int64_t value, std::int64_t bits) {
-  const auto whole = static_cast<T>(static_cast<std::uint64_t>(value));
-  if (bits == 8 || sizeof(T) != 1) return whole;
-  const auto shift = static_cast<int>(8 - bits);
-  const auto raised = static_cast<T>(static_cast<unsigned>(whole) << shift);
-  return static_cast<T>(raised >> shift);
-}
-
 template <typename T>
 void store_integers(const std::int64_t* block, std::int64_t count, T* to, std::int64_t bits) {
-  for (std::int64_t i = 0; i < count; ++i) {
-    if constexpr (std::is_same_v<T, bool>) {
-      to[i] = block[i] != 0;
-    } else {
-      to[i] = low_bits<T>(block[i], bits);
-    }
-  }
+  for (std::int64_t i = 0; i < count; ++i) to[i] = low_bits<T>(block[i], bits);
 }
 
 std::uint8_t to_float8(double value, const math::FloatFormat& format, math::Overflow overflow) {
@@ -181,6 +167,18 @@ struct Cast final : Op<Cast> {
     });
     return "scalar";
   }
+
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::cast_items(in[0].device(), {.count = in[0].numel(),
+                                      .from_dtype = in[0].dtype(),
+                                      .to_dtype = dtype,
+                                      .saturates = options.saturate,
+                                      .bits = static_cast<int>(options.bits),
+                                      .from = in[0].device_ptr(),
+                                      .to = out[0].device_ptr()});
+    return "cast_items";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kPlain; }
 
   GradientUse gradient_use(std::uint64_t) const override {
     return is_floating_point(dtype) ? GradientUse::of(0) : GradientUse::none();

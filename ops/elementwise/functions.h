@@ -26,6 +26,20 @@ QUANTA_HOST_DEVICE constexpr Bits<T> bits_of(T value) {
   return static_cast<Bits<T>>(value);
 }
 
+/// The low bits of an integer, with the sign that they have then; of Bool whether it is not 0.
+template <typename T>
+QUANTA_HOST_DEVICE constexpr T low_bits(std::int64_t value, std::int64_t bits) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return value != 0;
+  } else {
+    const auto whole = static_cast<T>(static_cast<std::uint64_t>(value));
+    if (bits == 8 || sizeof(T) != 1) return whole;
+    const auto shift = static_cast<int>(8 - bits);
+    const auto raised = static_cast<T>(static_cast<unsigned>(whole) << shift);
+    return static_cast<T>(raised >> shift);
+  }
+}
+
 /// x < 0, which nvcc would call pointless for unsigned numbers.
 template <typename T>
 QUANTA_HOST_DEVICE constexpr bool is_negative(T x) {
