@@ -1,11 +1,14 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "quanta/ops/arithmetic/code_operands.h"
+#include "quanta/ops/arithmetic/cuda_pairs.h"
 #include "quanta/ops/arithmetic/families.h"
+#include "quanta/ops/arithmetic/pair_functions.h"
 #include "quanta/ops/arithmetic_quantized.h"
 #include "quanta/ops/cpu/code_table.h"
 #include "quanta/ops/cpu/quantized_operands.h"
@@ -34,18 +37,12 @@ struct Dequantizer {
   std::int32_t zero_point;
 };
 
-struct Divide {
-  static constexpr std::string_view kName = "quantized::div";
-  static float value(float lhs, float rhs) { return lhs / rhs; }
-};
-struct Minimum {
-  static constexpr std::string_view kName = "quantized::minimum";
-  static float value(float lhs, float rhs) { return std::min(lhs, rhs); }
-};
-struct Maximum {
-  static constexpr std::string_view kName = "quantized::maximum";
-  static float value(float lhs, float rhs) { return std::max(lhs, rhs); }
-};
+template <typename F>
+constexpr cuda::CodePairFunction cuda_function() {
+  if (std::is_same_v<F, Divide>) return cuda::CodePairFunction::Divide;
+  return std::is_same_v<F, Minimum> ? cuda::CodePairFunction::Minimum
+                                    : cuda::CodePairFunction::Maximum;
+}
 
 template <typename F, typename T>
 void map_pairs(const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
@@ -98,6 +95,30 @@ struct OfPairs final : WithOutput<OfPairs<F>> {
     }
     return "scalar";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Dims lhs_strides = cpu::broadcast_strides(in[0], out[0].sizes());
+    const Dims rhs_strides = cpu::broadcast_strides(in[1], out[0].sizes());
+    const Dequantizer left(in[0]);
+    const Dequantizer right(in[1]);
+    const cpu::ScalarQuantizer to_code(out[0]);
+    cuda::combine_code_pairs(
+        out[0].device(), {.function = cuda_function<F>(),
+                          .is_signed = out[0].dtype() == DType::QInt8,
+                          .walk = {out[0].sizes(), {&out[0].strides(), &lhs_strides, &rhs_strides}},
+                          .lhs = in[0].device_ptr(),
+                          .rhs = in[1].device_ptr(),
+                          .out = out[0].device_ptr(),
+                          .lhs_scale = left.scale,
+                          .rhs_scale = right.scale,
+                          .lhs_zero_point = left.zero_point,
+                          .rhs_zero_point = right.zero_point,
+                          .inv_scale = to_code.inv_scale,
+                          .zero_point = to_code.zero_point,
+                          .low = to_code.min,
+                          .high = to_code.max});
+    return "combine_code_pairs";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQ8; }
 };
 
 struct Negate {
@@ -163,6 +184,7 @@ struct Mean final : ComposedOp<Mean> {
     const Tensor floats = quanta::mean(dequantize(QTensor(x)), dim, {.keepdim = keepdim});
     return {quantize_per_tensor(floats, scale, zero_point, x.dtype())};
   }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQ8; }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{
         attribute<Mean, &Mean::scale>("scale"), attribute<Mean, &Mean::zero_point>("zero_point"),
