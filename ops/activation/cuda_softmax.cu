@@ -69,6 +69,7 @@ struct SoftmaxShortRows {
   static constexpr int kThreads = 128;
   static constexpr int kShared = 0;
   static constexpr bool kTogether = true;
+  static constexpr int kBlocks = 4;  // the longest rows would be spilled for more
   using Params = SoftmaxParams;
   static SIMT_DEVICE void run(const Params& p, unsigned char*) {
     const std::int64_t wanted = simt::global_thread() / kParts;
@@ -224,8 +225,9 @@ void launch_rows(Device device, const SoftmaxParams& params) {
     launch_short<T, 4>(device, params);
   } else if (params.length <= 16 * kParts) {
     launch_short<T, 16>(device, params);
-  } else if (params.length <= 32 * kParts) {
-    launch_short<T, 32>(device, params);
+  } else if (std::is_same_v<T, float> && params.length <= 32 * kParts) {
+    // With codes so many values are not kept in registers.
+    launch_short<float, 32>(device, params);
   } else {
     simt::launch<SoftmaxLongRows<T>>(device, {params.lines, 1, 1}, params);
   }
