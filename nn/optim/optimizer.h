@@ -133,8 +133,9 @@ class AdamW : public Adam {
 
 /// Scales all gradients so that their common norm (of order `norm_type`; infinity: the largest
 /// magnitude) is at most `max_norm`. Gives the norm before, for which it waits for the gradients'
-/// devices; orders but 1, 2 and infinity go through their pow there. Throws ArgumentError for max_norm < 0
-/// and, if `error_if_nonfinite`, for a norm that is no finite number; then nothing was changed.
+/// devices; orders but 1, 2 and infinity go through the pow of each. Throws ArgumentError for
+/// max_norm < 0 and, if `error_if_nonfinite`, for a norm that is no finite number; then nothing was
+/// changed.
 double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm,
                        double norm_type = 2.0, bool error_if_nonfinite = false);
 /// Clamps every gradient element to [-clip_value, clip_value].

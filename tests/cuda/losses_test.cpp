@@ -137,10 +137,9 @@ TEST_CASE("cuda losses: targets that are probabilities have a gradient") {
     for (const Reduction reduction : kReductions) {
       for (const double smoothing : {0.0, 0.3}) {
         check_devices({scores, target, weight}, 0b011, [&](const Tensors& in) {
-          return cross_entropy(in[0], in[1],
-                               {.weight = in[2],
-                                .reduction = reduction,
-                                .label_smoothing = smoothing});
+          return cross_entropy(
+              in[0], in[1],
+              {.weight = in[2], .reduction = reduction, .label_smoothing = smoothing});
         });
       }
     }
@@ -152,9 +151,8 @@ TEST_CASE("cuda losses: many rows and no rows and nothing but ignored ones") {
   const Tensor scores = randn({20000, 3}, generator);
   const Tensor target = random_classes({20000}, 3, -100, generator);
   const Tensor weight = randn({3}, generator).abs();
-  check_devices({scores, target, weight}, 0b001, [](const Tensors& in) {
-    return cross_entropy(in[0], in[1], {.weight = in[2]});
-  });
+  check_devices({scores, target, weight}, 0b001,
+                [](const Tensors& in) { return cross_entropy(in[0], in[1], {.weight = in[2]}); });
   for (const std::int64_t rows : {0, 4}) {
     const Tensor none = Tensor::full({rows}, -100.0, DType::Int64);
     check_devices({randn({rows, 3}, generator), none}, 0b001,
@@ -167,8 +165,8 @@ TEST_CASE("cuda losses: a class out of range is refused with its number as on th
   const Tensor scores = Tensor::zeros({3, 4}).to(device);
   for (const std::int64_t bad : {4, -1, -100}) {
     const Tensor target = Tensor::from_int64(std::vector<std::int64_t>{0, bad, 3}).to(device);
-    const std::string text = "target: expected classes in 0..3 or ignore_index 7, got " +
-                             std::to_string(bad);
+    const std::string text =
+        "target: expected classes in 0..3 or ignore_index 7, got " + std::to_string(bad);
     CHECK_THROWS_WITH_AS(cross_entropy(scores, target, {.ignore_index = 7}),
                          doctest::Contains(text.c_str()), ArgumentError);
     CHECK_THROWS_WITH_AS(nll_loss(scores, target, {.ignore_index = 7}),

@@ -10,9 +10,18 @@
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/fuse_modules.h"
 #include "quanta/fusion/prepare.h"
+#include "quanta/nn/activation.h"
+#include "quanta/nn/container.h"
+#include "quanta/nn/conv.h"
+#include "quanta/nn/linear.h"
+#include "quanta/nn/misc.h"
 #include "quanta/nn/models/fashion.h"
 #include "quanta/nn/optim/optimizer.h"
+#include "quanta/nn/pooling.h"
+#include "quanta/nn/stubs.h"
 #include "quanta/observers/defaults.h"
+#include "quanta/observers/learnable_fake_quantize.h"
+#include "quanta/observers/min_max_observer.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/elementwise.h"
 #include "quanta/ops/loss.h"
@@ -33,6 +42,54 @@ Network calibrated(const Network& network, const QConfig& qconfig,
   prepared.to(device);
   for (const Tensor& batch : batches) prepared(batch.to(device));
   return convert(prepared);
+}
+
+std::vector<LearnableFakeQuantize*> learnable_parts(const nn::Module& model) {
+  std::vector<LearnableFakeQuantize*> result;
+  for (const auto& [path, module] : model.named_modules()) {
+    for (const auto& [name, observer] : module->named_observers()) {
+      if (auto* fake = dynamic_cast<LearnableFakeQuantize*>(observer.get())) result.push_back(fake);
+    }
+  }
+  return result;
+}
+
+// Two steps on both devices and what they leave: the losses are near each other, and what is
+// converted on the device gives its codes on the CPU as well.
+template <typename Network>
+void check_training(const Network& network, const Tensor& x, const Tensor& target) {
+  const auto trained = [&](Device device) {
+    Network prepared = nn::deep_copy(network);
+    prepared.to(device);
+    prepared.requires_grad_();
+    optim::AdamW optimizer(prepared.parameters(), {.lr = 0.001, .weight_decay = 0.01});
+    std::vector<double> losses;
+    manual_seed(5);
+    for (int step = 0; step < 2; ++step) {
+      optimizer.zero_grad();
+      const Tensor loss = cross_entropy(prepared(x.to(device)), target.to(device));
+      loss.backward();
+      optim::clip_grad_norm_(prepared.parameters(), 1.0);
+      optimizer.step();
+      losses.push_back(loss.item());
+    }
+    for (const auto& [path, parameter] : prepared.named_parameters()) {
+      CAPTURE(path);
+      CHECK(parameter.device() == device);
+      CHECK(parameter.grad().defined());
+    }
+    prepared.eval();
+    auto int8 = convert(prepared);
+    const Tensor got = int8(x.to(device)).cpu();
+    int8.to(Device::cpu());
+    CHECK(int8(x).equal(got));
+    return losses;
+  };
+  const std::vector<double> expected = trained(Device::cpu());
+  const std::vector<double> got = trained(kDevice);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    CHECK(got[i] == doctest::Approx(expected[i]).epsilon(0.01));
+  }
 }
 
 }  // namespace
@@ -62,41 +119,46 @@ TEST_CASE("cuda workflow: prepared, calibrated and converted on the device") {
   }
 }
 
-TEST_CASE("cuda workflow: a step of quantization-aware training on the device") {
+TEST_CASE("cuda workflow: steps of quantization-aware training on the device") {
   Generator generator(2);
-  const Tensor x = randn({4, 1, 28, 28}, generator);
   const Tensor target = Tensor::from_span(std::vector<std::int64_t>{3, 1, 9, 0});
-  nn::models::FashionResNet network;
-  network.train();
-  fuse_modules_qat(network, fusion_groups(network));
-  const auto trained = [&](Device device) {
-    nn::models::FashionResNet prepared = prepare_qat(network, get_default_qat_qconfig("fbgemm"));
-    prepared.requires_grad_();
-    prepared.to(device);
-    optim::SGD optimizer(prepared.parameters(), {.lr = 0.01, .momentum = 0.9});
-    std::vector<double> losses;
-    for (int step = 0; step < 2; ++step) {
-      optimizer.zero_grad();
-      const Tensor loss = cross_entropy(prepared(x.to(device)), target.to(device));
-      loss.backward();
-      optimizer.step();
-      losses.push_back(loss.item());
-    }
-    for (const auto& [path, parameter] : prepared.named_parameters()) {
-      CAPTURE(path);
-      CHECK(parameter.device() == device);
-    }
-    prepared.eval();
-    auto int8 = convert(prepared);
-    const Tensor got = int8(x.to(device)).cpu();
-    int8.to(Device::cpu());
-    CHECK(int8(x).equal(got));
-    return losses;
+  const QConfig qconfig = get_default_qat_qconfig("fbgemm");
+  nn::models::FashionResNet resnet;
+  resnet.train();
+  fuse_modules_qat(resnet, fusion_groups(resnet));
+  check_training(prepare_qat(resnet, qconfig), randn({4, 1, 14, 14}, generator), target);
+  nn::models::FashionMobileNet mobile_net;
+  mobile_net.train();
+  fuse_modules_qat(mobile_net, fusion_groups(mobile_net));
+  check_training(prepare_qat(mobile_net, qconfig), randn({4, 1, 14, 14}, generator), target);
+}
+
+TEST_CASE("cuda workflow: training with dropout and with learned scales on the device") {
+  Generator generator(3);
+  const Tensor x = randn({4, 3, 9, 9}, generator);
+  const Tensor target = Tensor::from_span(std::vector<std::int64_t>{3, 1, 0, 0});
+  const auto learned = [](const ObserverFactory& observer) {
+    return LearnableFakeQuantize::with_args({.observer = observer, .use_grad_scaling = true});
   };
-  const std::vector<double> expected = trained(Device::cpu());
-  const std::vector<double> got = trained(kDevice);
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    CHECK(got[i] == doctest::Approx(expected[i]).epsilon(0.01));
+  for (const bool learns : {false, true}) {
+    CAPTURE(learns);
+    const QConfig usual = get_default_qat_qconfig("fbgemm");
+    const QConfig qconfig =
+        learns ? QConfig{learned(MovingAverageMinMaxObserver::with_args({.reduce_range = true})),
+                         learned(MinMaxObserver::with_args(
+                             {.dtype = DType::QInt8, .qscheme = QScheme::PerTensorSymmetric}))}
+               : usual;
+    nn::QuantWrapper network(nn::make_module<nn::Sequential>(
+        nn::Conv2d({.in_channels = 3, .out_channels = 6, .kernel_size = {3}}), nn::ReLU(),
+        nn::MaxPool2d({.kernel_size = {2}}), nn::Dropout(0.3), nn::Flatten(),
+        nn::Linear({.in_features = 54, .out_features = 4})));
+    network.train();
+    nn::QuantWrapper prepared = prepare_qat(network, qconfig);
+    if (learns) {
+      prepared(x);
+      for (LearnableFakeQuantize* fake : learnable_parts(prepared)) fake->enable_param_learning();
+    }
+    check_training(prepared, x, target);
   }
 }
 
