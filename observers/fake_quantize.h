@@ -63,7 +63,8 @@ class FakeQuantizeBase : public Observer {
 ///   Tensor y = fake.forward(x);
 ///
 /// Codes, dtype and scheme are the observer's; calculate_qparams() is its as well, so what convert
-/// uses follows from it. Input: Float32, Float64, Float16 or BFloat16. State as in torch:
+/// uses follows from it. Input: Float32, Float64, Float16 or BFloat16, on any device that the
+/// observer takes; scale and zero point stay on the CPU, with a copy there. State as in torch:
 /// fake_quant_enabled and observer_enabled UInt8 [1], scale Float32 and zero_point Int32 ([1] or
 /// [C]; Float32 with float qparams), the observer's under `activation_post_process`.
 class FakeQuantize : public FakeQuantizeBase {

@@ -201,13 +201,13 @@ Tensor FormatFakeQuantize::quantized(const Tensor& x) const {
 
 Tensor FormatFakeQuantize::scaled_float(const Tensor& x) const {
   return run(ScaledFloat{options_.num_bits.exponent, options_.num_bits.mantissa}, x,
-             Tensor::scalar(static_cast<double>(amax())));
+             Tensor::scalar(static_cast<double>(amax())).to(x.device()));
 }
 
 // Blocks along the last axis.
 Tensor FormatFakeQuantize::blocks(const Tensor& rows) const {
   if (options_.kind == FormatKind::DynamicBlocks) {
-    const Tensor global = needs_amax() ? Tensor::scalar(amax()) : Tensor();
+    const Tensor global = needs_amax() ? Tensor::scalar(amax()).to(rows.device()) : Tensor();
     return dynamic_block_quant(rows, global,
                                {.num_bits = options_.num_bits,
                                 .scale_bits = options_.scale_bits,
@@ -218,7 +218,8 @@ Tensor FormatFakeQuantize::blocks(const Tensor& rows) const {
   const std::int64_t missing = (block - length % block) % block;
   const Tensor padded = missing == 0 ? rows : pad(rows, {0, missing});
   const Tensor split = padded.reshape({padded.numel() / block, block});
-  const Tensor amax = modelopt::reduce_amax(split.detach(), {0}).reshape({split.size(0), 1});
+  const Tensor amax =
+      modelopt::reduce_amax(split.detach(), {0}).reshape({split.size(0), 1}).to(split.device());
   const FakeTensorQuantOptions options{
       .codes = {.num_bits = options_.num_bits.bits, .narrow_range = false}};
   const Tensor y = fake_tensor_quant(split, amax, options).reshape(padded.sizes());

@@ -30,8 +30,9 @@ void describe(LearnableFakeQuantizeOptions& options, SettingFields& fields);
 ///   enable_static_observation()  the same, but what passes is not changed
 ///   enable_param_learning()      they are trained; the observer rests
 ///
-/// Module::named_parameters lists the two, so that requires_grad_() and optimizers find them. A
-/// scale below eps is raised to it in place; symmetric schemes hold the zero point at 0.
+/// Module::named_parameters lists the two, so that requires_grad_() and optimizers find them, and
+/// Module::to takes them along: they have to be where the input is. A scale below eps is raised to
+/// it in place; symmetric schemes hold the zero point at 0.
 /// State: scale, zero_point (Float32 [1] or [C]), fake_quant_enabled, observer_enabled,
 /// static_enabled, learning_enabled (UInt8 [1]), eps, the observer's under activation_post_process.
 ///

@@ -341,16 +341,22 @@ void AffineQuantizer::load_state(const StateDict& state, const std::string& pref
 
 // Quantize, QuantizeDequantize -------------------------------------------------------------------
 
+namespace {
+
+// A parameter's function where x is: parameters themselves stay on the CPU, with their gradients.
+Tensor beside(const Tensor& values, const Tensor& x) { return values.to(x.device()).to(x.dtype()); }
+
+}  // namespace
+
 EncodedTensor Quantize::apply(const Tensor& x, const EncodingPtr& encoding) const {
   const auto& affine = static_cast<const AffineEncoding&>(*encoding);
-  return {
-      quantize_affine(x, affine.scale().to(x.dtype()), affine.offset().to(x.dtype()), op_options()),
-      EncodedTensor::Kind::Quantized, encoding};
+  return {quantize_affine(x, beside(affine.scale(), x), beside(affine.offset(), x), op_options()),
+          EncodedTensor::Kind::Quantized, encoding};
 }
 
 EncodedTensor QuantizeDequantize::apply(const Tensor& x, const EncodingPtr& encoding) const {
   const auto& affine = static_cast<const AffineEncoding&>(*encoding);
-  return {quantize_dequantize_affine(x, affine.scale().to(x.dtype()), affine.offset().to(x.dtype()),
+  return {quantize_dequantize_affine(x, beside(affine.scale(), x), beside(affine.offset(), x),
                                      op_options()),
           EncodedTensor::Kind::Dequantized, encoding};
 }

@@ -361,8 +361,9 @@ void FloatQuantizeDequantize::take_range(const Range& range) {
 
 EncodedTensor FloatQuantizeDequantize::apply(const Tensor& x, const EncodingPtr& encoding) const {
   if (!x.is_floating_point()) return x;
-  return {float_quantize_dequantize(x, encoding->scale(), spec_, block_size_, gradient_),
-          EncodedTensor::Kind::Dequantized, encoding};
+  return {
+      float_quantize_dequantize(x, encoding->scale().to(x.device()), spec_, block_size_, gradient_),
+      EncodedTensor::Kind::Dequantized, encoding};
 }
 
 std::string FloatQuantizeDequantize::to_string() const {

@@ -42,7 +42,8 @@ class CalibrationScope {
   int exceptions_;        // on their way when it began
 };
 
-/// Base of AIMET's quantizers. One thread at a time while calibrating or changing parameters; a
+/// Base of AIMET's quantizers. Statistics and parameters, with their gradients, are on the CPU; what
+/// follows from them is copied to the device of what passes. One thread at a time while calibrating or changing parameters; a
 /// calibrated quantizer may be used from many threads at once.
 class Quantizer {
  public:

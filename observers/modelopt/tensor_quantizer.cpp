@@ -331,6 +331,15 @@ Tensor TensorQuantizer::export_amax() const {
 
 // Forward ----------------------------------------------------------------------------------------
 
+namespace {
+
+// What the host keeps (maxima, biases, scales) where x is; undefined stays.
+Tensor beside(const Tensor& values, const Tensor& x) {
+  return values.defined() ? values.to(x.device()) : values;
+}
+
+}  // namespace
+
 Tensor TensorQuantizer::rotated(const Tensor& x) const {
   const QuantizerConfig::Rotate rotate = config_.rotation();
   if (!rotate.enable) return x;
@@ -341,7 +350,7 @@ Tensor TensorQuantizer::rotated(const Tensor& x) const {
                "{}: rotate: block_size: expected a power of two that divides {}, got {}", kOp,
                length, block);
   const Tensor rows = x.reshape({-1, block}).to(DType::Float32);
-  return matmul(rows, hadamard(block)).reshape(x.sizes()).to(x.dtype());
+  return matmul(rows, beside(hadamard(block), rows)).reshape(x.sizes()).to(x.dtype());
 }
 
 void TensorQuantizer::collect(const Tensor& values) {
@@ -382,7 +391,7 @@ Tensor TensorQuantizer::quantize_dynamic_blocks(const Tensor& x) const {
   options.block_size = *block;
   options.gradient =
       config_.pass_through_bwd || is_mx() ? GradientRule::PassThrough : GradientRule::Clip;
-  const Tensor amax = options.scale_bits == kE8M0 ? Tensor() : amax_for(x);
+  const Tensor amax = options.scale_bits == kE8M0 ? Tensor() : beside(amax_for(x), x);
   const std::int64_t along = wrap_dim(axis, x.dim(), kOp, "block_sizes");
   const std::int64_t last = x.dim() - 1;
   if (along == last) return dynamic_block_quant(x, amax, options);
@@ -393,8 +402,9 @@ Tensor TensorQuantizer::quantize(const Tensor& values) const {
   if (has_dynamic_blocks()) return quantize_dynamic_blocks(values);
   const GradientRule rule =
       config_.pass_through_bwd ? GradientRule::PassThrough : GradientRule::Clip;
-  const Tensor bias = bias_for(values);
-  const Tensor amax = amax_for(bias.defined() ? sub(values.detach(), bias) : values);
+  const Tensor bias = beside(bias_for(values), values);
+  const Tensor amax =
+      beside(amax_for(bias.defined() ? sub(values.detach(), bias) : values), values);
   if (config_.num_bits == kE4M3) return scaled_e4m3(values, amax, {rule, bias});
   if (config_.num_bits == kE2M1) {
     StaticFp4Options options;
@@ -405,7 +415,7 @@ Tensor TensorQuantizer::quantize(const Tensor& values) const {
     }
     {
       const std::lock_guard lock(mutex_);
-      options.global_amax = global_amax_;
+      options.global_amax = beside(global_amax_, values);
     }
     return static_fp4(values, amax, options);
   }
@@ -417,19 +427,20 @@ Tensor TensorQuantizer::quantize(const Tensor& values) const {
     const std::lock_guard lock(mutex_);
     global = global_amax_.defined() ? global_amax_ : reduce_amax(amax);
   }
-  const Tensor steps = scaled_e4m3(div(amax, Tensor::scalar(maxbound())),
-                                   div(global.reshape({}), Tensor::scalar(maxbound())));
-  return fake_tensor_quant(values, mul(steps, Tensor::scalar(maxbound())), {codes, rule, bias});
+  const Tensor bound = beside(Tensor::scalar(maxbound()), values);
+  const Tensor steps =
+      scaled_e4m3(div(amax, bound), div(beside(global, values).reshape({}), bound));
+  return fake_tensor_quant(values, mul(steps, bound), {codes, rule, bias});
 }
 
 // Scaled and rotated.
 Tensor TensorQuantizer::prepared(const Tensor& x) const {
   const Tensor scale = pre_quant_scale();
-  return rotated(scale.defined() ? mul(x, scale.to(x.dtype())) : x);
+  return rotated(scale.defined() ? mul(x, beside(scale, x).to(x.dtype())) : x);
 }
 
 void TensorQuantizer::update(const Tensor& x) {
-  require_floating(x);
+  require_floating(x, Devices::All);
   if (x.numel() == 0 || is_mx()) return;
   const Tensor turned = prepared(x.detach());
   const std::shared_ptr<const detail::BlockShape> shape = shape_for(turned);
@@ -437,7 +448,7 @@ void TensorQuantizer::update(const Tensor& x) {
 }
 
 Tensor TensorQuantizer::forward(const Tensor& x) {
-  require_floating(x);
+  require_floating(x, Devices::All);
   if (x.numel() == 0) return x;
   const Tensor turned = prepared(x);
   const bool back = config_.rotation().enable &&

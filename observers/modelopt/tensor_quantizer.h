@@ -51,6 +51,9 @@ class BlockShape;
 /// Static blocks fix the shape of what passes; sizes that are all None keep amax for the other axes
 /// instead. With fake_quant=False values pass through real compressed storage, without gradients.
 ///
+/// amax, bias and pre_quant_scale stay on the CPU and are copied to the device of what passes;
+/// histograms, biases and compressed storage take the CPU alone.
+///
 /// In a QConfig it observes and quantizes: with_args() gives one that calibrates and uses what the
 /// calibrator has seen so far. Integers of 2..8 bits per tensor or along one axis convert to QInt8
 /// (unsigned: QUInt8). Many threads may share one.
