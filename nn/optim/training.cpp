@@ -2,33 +2,32 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "quanta/nn/optim/gradient_norm.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::optim {
 namespace {
 
-template <typename T>
-bool all_finite(const Tensor& x) {
-  const T* data = x.data<T>();
-  return std::all_of(data, data + x.numel(), [](T value) { return std::isfinite(value); });
-}
-
-// Parameters are dense Float32 or Float64 tensors: the optimizer takes no others.
-bool is_finite(const Tensor& parameter) {
-  return parameter.dtype() == DType::Float64 ? all_finite<double>(parameter)
-                                             : all_finite<float>(parameter);
-}
-
 // The first parameter that is no number any more, or "".
 std::string broken_parameter(const nn::Module& model) {
+  std::vector<Tensor> values;
+  std::vector<std::string> paths;
   for (const auto& [path, parameter] : model.named_parameters()) {
-    if (parameter.is_floating_point() && !is_finite(parameter.contiguous())) return path;
+    if (!parameter.is_floating_point()) continue;
+    values.push_back(parameter.detach());
+    paths.push_back(path);
   }
-  return {};
+  const std::vector<double> largest =
+      powers_of_norms(values, std::numeric_limits<double>::infinity());
+  const auto broken = std::find_if_not(largest.begin(), largest.end(),
+                                       [](double size) { return std::isfinite(size); });
+  return broken == largest.end() ? std::string()
+                                 : paths[static_cast<std::size_t>(broken - largest.begin())];
 }
 
 }  // namespace

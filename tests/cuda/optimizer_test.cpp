@@ -10,8 +10,12 @@
 #include <vector>
 
 #include "cuda/devices_support.h"
+#include "quanta/nn/linear.h"
+#include "quanta/nn/optim/training.h"
+#include "quanta/ops/loss.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/files.h"
 
 namespace quanta {
 namespace {
@@ -20,6 +24,7 @@ using optim::Adam;
 using optim::AdamW;
 using optim::Optimizer;
 using optim::SGD;
+using test::same_numbers;
 
 const Device kDevice = test::test_device();
 
@@ -77,7 +82,7 @@ void check_steps(const Make& make) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     CAPTURE(i);
     CHECK(got[i].device() == kDevice);
-    CHECK(test::same_numbers(got[i].detach(), expected[i].detach()));
+    CHECK(same_numbers(got[i].detach(), expected[i].detach()));
     CHECK(got[i].strides() == values[i].strides());
   }
 }
@@ -121,7 +126,7 @@ TEST_CASE("cuda optimizers: a state saved on the CPU goes on on the device") {
   there[0].set_grad(gradient.to(kDevice));
   first.step();
   second.step();
-  CHECK(test::same_numbers(there[0].detach(), here[0].detach()));
+  CHECK(same_numbers(there[0].detach(), here[0].detach()));
 }
 
 TEST_CASE("cuda optimizers: the norm of gradients and what is clipped to it") {
@@ -143,7 +148,7 @@ TEST_CASE("cuda optimizers: the norm of gradients and what is clipped to it") {
       CHECK(optim::clip_grad_norm_(there, max_norm, norm_type) == norm);
       for (std::size_t i = 0; i < values.size(); ++i) {
         CHECK(there[i].grad().device() == kDevice);
-        CHECK(test::same_numbers(there[i].grad(), here[i].grad()));
+        CHECK(same_numbers(there[i].grad(), here[i].grad()));
       }
     }
   }
@@ -161,7 +166,41 @@ TEST_CASE("cuda optimizers: gradients of NaN have no norm and clamp to themselve
   std::vector<Tensor> there = leaves({gradient}, kDevice);
   there[0].set_grad(gradient.to(kDevice));
   optim::clip_grad_value_(there, 0.5);
-  CHECK(test::same_numbers(there[0].grad(), Tensor::from_values({0.5F, nan, -0.5F, 0.25F})));
+  CHECK(same_numbers(there[0].grad(), Tensor::from_values({0.5F, nan, -0.5F, 0.25F})));
+}
+
+TEST_CASE("cuda optimizers: a training loop on the device saves and resumes and refuses NaN") {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "run.safetensors";
+  Generator generator(5);
+  const Tensor x = randn({6, 4}, generator);
+  const Tensor target = Tensor::from_int64(std::vector<std::int64_t>{0, 2, 1, 1, 0, 2});
+  const auto trained = [&](Device device, int steps) {
+    nn::Linear net(4, 3);
+    net.to(device);
+    net.requires_grad_();
+    Adam optimizer(net.parameters(), {.lr = 0.1});
+    optim::TrainingLoop loop({net, optimizer}, {.checkpoint = path, .max_grad_norm = 0.5});
+    loop.resume();
+    for (int i = 0; i < steps; ++i) {
+      loop.step([&] { return cross_entropy(net(x.to(device)), target.to(device)); });
+    }
+    loop.save();
+    return net.weight.detach().clone();
+  };
+  trained(kDevice, 3);
+  const Tensor more = trained(kDevice, 2);
+  // The same file, read on the CPU.
+  CHECK(more.device() == kDevice);
+  CHECK(same_numbers(trained(Device::cpu(), 0), more));
+  nn::Linear net(4, 3);
+  net.to(kDevice);
+  net.requires_grad_();
+  SGD optimizer(net.parameters());
+  optim::TrainingLoop loop({net, optimizer}, {.checkpoint = path});
+  net.weight.detach().fill_(std::numeric_limits<double>::quiet_NaN());
+  CHECK_THROWS_WITH_AS(loop.save(), doctest::Contains("weight: expected finite parameters"),
+                       NumericError);
 }
 
 TEST_CASE("cuda optimizers: Float64 on a device is refused") {
