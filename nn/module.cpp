@@ -264,10 +264,16 @@ std::uint64_t number_of_caller() noexcept {
   return path_stack.numbers[depth < 2 ? 0 : depth - 2];
 }
 
+// The calls that a module names are its own, not those of the modules within it. Other guides see
+// all calls.
+static OpGuide* guide_within(OpGuide* outer) noexcept {
+  return dynamic_cast<CallFrame*>(outer) == nullptr ? outer : nullptr;
+}
+
 PathScope::PathScope(const Module* module) noexcept
     : outer_(quanta::detail::op_guide), frame_(module->forward_calls_.get()) {
   if (outer_ != nullptr || module->forward_calls_ != nullptr) [[unlikely]]
-    quanta::detail::op_guide = module->forward_calls_ == nullptr ? nullptr : &frame_;
+    quanta::detail::op_guide = module->forward_calls_ == nullptr ? guide_within(outer_) : &frame_;
   if (path_stack.calls == 0) [[unlikely]]
     path_stack.calls = first_call_of_thread();
   ++path_stack.calls;
