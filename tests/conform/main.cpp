@@ -39,6 +39,7 @@ struct Options {
   std::string device = "cpu";
   std::string isa = "native";
   std::int64_t max_unsupported = 0;
+  std::int64_t least_on_device = 0;
   bool allow_unsupported = false;
   bool forward_only = false;
   bool verbose = false;
@@ -114,8 +115,39 @@ CaseResult run_case(const Suite& suite, std::size_t index, const Options& option
   return result;
 }
 
-SuiteReport run_suite(const Suite& suite, const Options& options, test::DeviceGuide& guide,
-                      std::int64_t& cases_on_device) {
+/// What became of the cases where operations run on a device.
+struct DeviceUse {
+  explicit DeviceUse(Device device) : guide(device) {}
+
+  test::DeviceGuide guide;
+  std::int64_t cases = 0;  ///< that ran an operation there
+  // Others, by the op of the case.
+  std::map<std::string, std::int64_t> gradients_left;  ///< of those: there is no way back
+  std::map<std::string, std::int64_t> left_out;
+};
+
+CaseResult run_case_on(const Suite& suite, std::size_t index, const Options& options,
+                       IntegerHash& hash, DeviceUse& use) {
+  using GradientCalls = test::DeviceGuide::GradientCalls;
+  CaseResult result = run_case(suite, index, options, hash);
+  bool is_there = use.guide.take_count() > 0;
+  if (result.outcome == Outcome::Unsupported && is_there) {
+    // The way back has no kernel. What no gradient is asked of is run all the same.
+    use.guide.set_gradient_calls(GradientCalls::Left);
+    result = run_case(suite, index, options, hash);
+    use.guide.set_gradient_calls(GradientCalls::Guided);
+    is_there = use.guide.take_count() > 0;
+    if (result.outcome != Outcome::Unsupported) ++use.gradients_left[suite.op(index)];
+  }
+  if (is_there) {
+    ++use.cases;
+  } else {
+    ++use.left_out[suite.op(index)];
+  }
+  return result;
+}
+
+SuiteReport run_suite(const Suite& suite, const Options& options, DeviceUse& use) {
   SuiteReport report;
   report.name = suite.name();
   IntegerHash hash;
@@ -124,8 +156,7 @@ SuiteReport run_suite(const Suite& suite, const Options& options, test::DeviceGu
     progress.step();
     const std::string op = suite.op(i);
     if (!options.only.empty() && op != options.only) continue;
-    const CaseResult result = run_case(suite, i, options, hash);
-    if (guide.take_count() > 0) ++cases_on_device;
+    const CaseResult result = run_case_on(suite, i, options, hash, use);
     report.add(op, result.outcome, result.comparison);
     const bool failed = result.outcome == Outcome::Failed;
     if (failed || options.verbose) {
@@ -140,20 +171,18 @@ SuiteReport run_suite(const Suite& suite, const Options& options, test::DeviceGu
   return report;
 }
 
-Device chosen_device(const std::string& text) {
-  const Device device = Device::parse(text);
-  return text == "cuda" && !cuda_is_available() ? Device::cuda_emulated() : device;
-}
-
-void print_device_use(Device device, const test::DeviceGuide& guide, std::int64_t cases) {
-  const auto print_calls = [](const std::map<std::string, std::int64_t>& calls) {
-    for (const auto& [name, count] : calls) fmt::print("  {} {}\n", count, name);
+void print_device_use(Device device, const DeviceUse& use) {
+  const auto print = [](const char* title, const std::map<std::string, std::int64_t>& counts) {
+    if (counts.empty()) return;
+    fmt::print("{}:\n", title);
+    for (const auto& [name, count] : counts) fmt::print("  {} {}\n", count, name);
   };
-  fmt::print("\n{} cases ran operations on {} ({}); calls there:\n", cases, to_string(device),
+  fmt::print("\n{} cases ran operations on {} ({})\n", use.cases, to_string(device),
              device_name(device));
-  print_calls(guide.on_device());
-  fmt::print("calls that stayed on the CPU:\n");
-  print_calls(guide.left());
+  print("calls there", use.guide.on_device());
+  print("calls that stayed on the CPU", use.guide.left());
+  print("cases whose gradients stayed on the CPU, by op", use.gradients_left);
+  print("cases with nothing to run there, by op", use.left_out);
 }
 
 int run(const Options& options) {
@@ -162,13 +191,13 @@ int run(const Options& options) {
     return 0;
   }
   hold_isa_down(options.isa);
-  const Device device = chosen_device(options.device);
-  test::DeviceGuide guide(device);
-  const GuideScope scope(device.is_cpu() ? nullptr : &guide);
+  const Device device = Device::parse(options.device);
+  device_name(device);  // throws where there is none
+  DeviceUse use(device);
+  const GuideScope scope(device.is_cpu() ? nullptr : &use.guide);
   std::vector<SuiteReport> reports;
-  std::int64_t cases_on_device = 0;
   for (const std::string& path : options.suites) {
-    const SuiteReport report = run_suite(Suite::read(path), options, guide, cases_on_device);
+    const SuiteReport report = run_suite(Suite::read(path), options, use);
     if (!options.summary) print_table(report);
     if (options.dump_hash) fmt::print("hash {} {}\n\n", report.name, report.hash);
     std::fflush(stdout);
@@ -183,7 +212,7 @@ int run(const Options& options) {
   }
   if (options.summary || reports.size() > 1) print_summary(reports);
   const Counts total = total_of(reports);
-  if (device.is_cuda()) print_device_use(device, guide, cases_on_device);
+  if (device.is_cuda()) print_device_use(device, use);
   if (!options.only.empty() && total.cases == 0) {
     fmt::print(stderr, "quanta-conform: --only: no case with op '{}' in these suites\n",
                options.only);
@@ -192,6 +221,11 @@ int run(const Options& options) {
   if (!options.json.empty()) write_json(options.json, reports);
   const bool accepted = total.failed == 0 &&
                         (options.allow_unsupported || total.unsupported <= options.max_unsupported);
+  if (use.cases < options.least_on_device) {
+    fmt::print(stderr, "quanta-conform: --least-on-device: expected {} cases on {}, got {}\n",
+               options.least_on_device, to_string(device), use.cases);
+    return kSomeFailed;
+  }
   return accepted ? 0 : kSomeFailed;
 }
 
@@ -222,8 +256,9 @@ int main(int argc, char** argv) {
   app.add_option("--only", options.only,
                  "Only cases of this op; of --onnx, with this in their name");
   app.add_option("--device", options.device,
-                 "Where to run what has a kernel there: cpu, cuda (without a GPU the emulated "
-                 "device), cuda:0, cuda:emulated");
+                 "Where to run what has a kernel there: cpu, cuda, cuda:1, cuda:emulated");
+  app.add_option("--least-on-device", options.least_on_device,
+                 "Exit 1 if fewer cases ran an operation on --device");
   app.add_option("--isa", options.isa, "Use no instructions beyond these")
       ->check(CLI::IsMember(quanta::conform::isa_names()));
   app.add_flag("--dump-hash", options.dump_hash,

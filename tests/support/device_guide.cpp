@@ -15,15 +15,24 @@ bool asks_for_gradients(const Arguments& in) {
          });
 }
 
-bool runs_on_cuda(const Operation& operation, const Arguments& in) {
-  if (in.size() == 0 || !in[0].defined() || operation.name().ends_with('_')) return false;
-  const auto dtypes = operation.cuda_dtypes();
-  return std::ranges::find(dtypes, in[0].dtype()) != dtypes.end() && !asks_for_gradients(in) &&
-         std::all_of(in.begin(), in.end(),
-                     [](const Tensor* x) { return !x->defined() || x->device().is_cpu(); });
+// Copies of the arguments would change instead.
+bool changes_arguments(const Operation& operation) {
+  return operation.name().ends_with('_') || operation.name() == "batch_norm_train";
+}
+
+bool is_on_cuda(const Arguments& in) {
+  return std::any_of(in.begin(), in.end(),
+                     [](const Tensor* x) { return x->defined() && x->device().is_cuda(); });
 }
 
 }  // namespace
+
+bool DeviceGuide::runs_on_device(const Operation& operation, const Arguments& in) const {
+  if (in.size() == 0 || !in[0].defined() || changes_arguments(operation)) return false;
+  const auto dtypes = operation.cuda_dtypes();
+  return std::ranges::find(dtypes, in[0].dtype()) != dtypes.end() &&
+         (gradient_calls_ == GradientCalls::Guided || !asks_for_gradients(in));
+}
 
 bool DeviceGuide::guide(const Operation& operation, const Arguments& in, Results& out) {
   if (operation.is_composition()) {
@@ -34,7 +43,13 @@ bool DeviceGuide::guide(const Operation& operation, const Arguments& in, Results
     }
     return true;
   }
-  if (!runs_on_cuda(operation, in)) {
+  // On the way back: gradients that come from the device, and go there.
+  if (operation.name() == "to_device") return false;
+  if (is_on_cuda(in)) {
+    ++on_device_[std::string(operation.name())];
+    return false;
+  }
+  if (!runs_on_device(operation, in)) {
     ++left_[std::string(operation.name())];
     return false;
   }
