@@ -76,16 +76,19 @@ file(CONFIGURE OUTPUT "${quanta_include_dir}/quanta/built_with.h" CONTENT "#prag
 ")
 
 # Kernels have a library of objects of their own, as nvcc takes other options than the C++ compiler.
-if(QUANTA_HAS_CUDA)
-  add_library(quanta_cuda_kernels OBJECT)
-  target_include_directories(quanta_cuda_kernels PRIVATE "${quanta_include_dir}")
-  set_target_properties(quanta_cuda_kernels PROPERTIES POSITION_INDEPENDENT_CODE ON
-                                                       CUDA_VISIBILITY_PRESET default)
+function(quanta_add_kernel_objects name)
+  add_library(${name} OBJECT)
+  target_include_directories(${name} PRIVATE "${quanta_include_dir}")
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON
+                                           CUDA_VISIBILITY_PRESET default)
   # CMake 3.25 knows no C++20 for nvcc. No product and sum may become one, as on the CPU.
   set(warnings "$<$<BOOL:${QUANTA_WERROR}>:SHELL:-Werror all-warnings>")
   target_compile_options(
-    quanta_cuda_kernels PRIVATE -std=c++20 -fmad=false --expt-relaxed-constexpr "${warnings}"
-                                "SHELL:-Xcompiler -Wall,-Wextra,-ffp-contract=off")
+    ${name} PRIVATE -std=c++20 -fmad=false --expt-relaxed-constexpr "${warnings}"
+                    "SHELL:-Xcompiler -Wall,-Wextra,-ffp-contract=off")
+endfunction()
+if(QUANTA_HAS_CUDA)
+  quanta_add_kernel_objects(quanta_cuda_kernels)
 endif()
 
 # Adds kernels (.cu files) to the library: quanta_add_kernels(files...), relative to the calling
