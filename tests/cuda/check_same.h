@@ -1,6 +1,6 @@
 #pragma once
 
-// What the tests of kernels share: the same call on the CPU and on the emulated device.
+// What the tests of kernels share: the same call on the CPU and on the device that is named.
 
 #include <doctest/doctest.h>
 

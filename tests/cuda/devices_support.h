@@ -1,6 +1,6 @@
 #pragma once
 
-// One calculation on the CPU and on the emulated device, forward and backward, compared to the
+// One calculation on the CPU and on the device that is named, forward and backward, compared to the
 // last bit.
 
 #include <doctest/doctest.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-// Calls on the emulated CUDA device, compared with those on the CPU.
+// Calls on the CUDA device that is named, compared with those on the CPU.
 
 #include <doctest/doctest.h>
 
