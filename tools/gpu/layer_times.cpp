@@ -1,6 +1,6 @@
 // quanta-layers: int8 layers of known networks on a device, one by one: the time of each by the
-// device's own events, whether the codes are the CPU's, and what copies reach. JSON for
-// tools/gpu/first_run; what a choice of tiles is made from.
+// device's own events, whether the codes are the CPU's, and what copies reach; and each operation of
+// the catalogue once. JSON for tools/gpu/first_run; what a choice of tiles is made from.
 
 #include <fmt/core.h>
 
@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "operation_check.h"
 #include "quanta/quanta.h"
 
 namespace quanta {
@@ -69,6 +70,7 @@ struct Options {
   std::int64_t shrink = 1;
   double seconds = 0.02;
   std::int64_t megabytes = 256;
+  bool operations = false;
 };
 
 // Microseconds of a call on the device: the median of as many as fit into the time.
@@ -193,6 +195,7 @@ int time_all(const Options& options) {
   const Device device = Device::parse(options.device);
   if (device.is_cpu()) throw ArgumentError("--device: expected one of CUDA, got cpu");
   json figures{{"device", to_string(device)}, {"name", device_name(device)}};
+  if (options.operations) figures["operations"] = check_operations(device);
   if (options.megabytes > 0) figures["copies"] = time_copies(options, device);
   figures["layers"] = time_layers(options, device);
   if (!options.json.empty()) {
@@ -203,7 +206,9 @@ int time_all(const Options& options) {
   const auto& rows = figures["layers"];
   const bool all_equal =
       std::ranges::all_of(rows, [](const json& row) { return row.value("equal", true); });
-  return all_equal ? 0 : 1;
+  const bool all_ran = std::ranges::none_of(figures["operations"],
+                                            [](const json& row) { return row.contains("error"); });
+  return all_equal && all_ran ? 0 : 1;
 }
 
 }  // namespace
@@ -222,6 +227,8 @@ int main(int argc, char** argv) {
   app.add_option("--megabytes", options.megabytes, "Of the copies; 0: none")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
+  app.add_flag("--operations", options.operations,
+               "Each operation of the catalogue on the device and on the CPU");
   CLI11_PARSE(app, argc, argv);
   try {
     return quanta::time_all(options);

@@ -1,0 +1,94 @@
+#include "operation_check.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "quanta/quanta.h"
+#include "quanta/runtime/operation.h"
+
+namespace quanta {
+namespace {
+
+using nlohmann::json;
+
+std::vector<double> numbers(const Tensor& x) {
+  if (x.is_floating_point()) {
+    const Tensor wide = x.to(DType::Float64).contiguous();
+    return {wide.data<double>(), wide.data<double>() + wide.numel()};
+  }
+  std::vector<double> result;
+  for (const std::int64_t value : x.to_int64_vector()) result.push_back(static_cast<double>(value));
+  return result;
+}
+
+// 0 where nothing differs; infinite for a number and none.
+double largest_difference(const Tensor& got, const Tensor& expected) {
+  const std::vector<double> left = numbers(got);
+  const std::vector<double> right = numbers(expected);
+  double largest = 0.0;
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    if (left[i] == right[i] || (std::isnan(left[i]) && std::isnan(right[i]))) continue;
+    const double difference = std::abs(left[i] - right[i]);
+    largest = std::max(largest, std::isnan(difference) ? HUGE_VAL : difference);
+  }
+  return largest;
+}
+
+json check_operation(const OperationEntry& entry, DType dtype, Device device) {
+  json row{{"op", entry.name}, {"dtype", std::string(to_string(dtype))}};
+  try {
+    const auto run_on = [&](Device where) {
+      manual_seed(1);
+      const Sample sample = entry.sample(dtype);
+      std::vector<Tensor> inputs;
+      for (const Tensor& x : sample.inputs) inputs.push_back(x.defined() ? x.to(where) : x);
+      std::vector<Tensor> results;
+      for (const Tensor& x : run_all(*sample.operation, inputs)) results.push_back(x.cpu());
+      return results;
+    };
+    const std::vector<Tensor> expected = run_on(Device::cpu());
+    const std::vector<Tensor> got = run_on(device);
+    double largest = 0.0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      if (got[i].dtype() != expected[i].dtype() || got[i].sizes() != expected[i].sizes()) {
+        row["error"] = "another dtype or other sizes";
+        return row;
+      }
+      largest = std::max(largest, largest_difference(got[i], expected[i]));
+    }
+    row["equal"] = largest == 0.0;
+    if (largest != 0.0) row["largest_difference"] = largest;
+  } catch (const std::exception& error) {
+    row["error"] = error.what();
+  }
+  return row;
+}
+
+}  // namespace
+
+json check_operations(Device device) {
+  json rows = json::array();
+  int equal = 0;
+  int failed = 0;
+  for (const OperationEntry& entry : operations().entries()) {
+    for (const DType dtype : entry.dtypes) {
+      if (!supports(entry.name, device, dtype)) continue;
+      const json row = check_operation(entry, dtype, device);
+      equal += row.value("equal", false) ? 1 : 0;
+      failed += row.contains("error") ? 1 : 0;
+      if (!row.value("equal", false)) fmt::print("{}\n", row.dump());
+      rows.push_back(row);
+    }
+  }
+  fmt::print("{} operations with their dtypes on {}: {} equal, {} failed\n", rows.size(),
+             to_string(device), equal, failed);
+  return rows;
+}
+
+}  // namespace quanta
