@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <concepts>
 #include <filesystem>
 #include <vector>
 
@@ -22,6 +23,11 @@ using data::FashionMnist;
 
 constexpr std::int64_t kBatch = 64;
 constexpr std::int64_t kCalibrationImages = 1024;
+
+/// Recurrent networks are quantized dynamically: nothing is observed.
+template <typename Net>
+concept Recurrent =
+    std::same_as<Net, nn::models::FashionLstm> || std::same_as<Net, nn::models::FashionGru>;
 
 QConfig demo_qconfig(const DemoOptions& options) {
   QConfig qconfig = get_default_qconfig("x86");
@@ -178,16 +184,41 @@ bool run_on_device(const Net& int8, Device device, const FashionMnist& test, std
   return equal == images;
 }
 
+// The int8 network; convolutions of the float one are fused on the way.
+template <typename Net>
+Net quantize_demo(Net& net, const DemoOptions& options) {
+  const FashionMnist train(options.data_folder, FashionMnist::Split::Train);
+  fuse_modules(net, fusion_groups(net));
+  const auto prepared = prepare(net, demo_qconfig(options));
+  calibrate(prepared, train);
+  return convert(prepared);
+}
+template <Recurrent Net>
+Net quantize_demo(Net& net, const DemoOptions& /*options*/) {
+  return quantize_dynamic(net);
+}
+
+template <typename Net>
+std::string how_quantized(const DemoOptions& options) {
+  return fmt::format("{} calibration images, {} observer, {} weights", kCalibrationImages,
+                     options.observer, options.per_tensor ? "per-tensor" : "per-channel");
+}
+template <Recurrent Net>
+std::string how_quantized(const DemoOptions& /*options*/) {
+  return "quantized dynamically";
+}
+
 template <typename Net>
 int run(const DemoOptions& options) {
-  if (!options.format.empty()) return run_format<Net>(options);
+  if constexpr (!Recurrent<Net>) {
+    if (!options.format.empty()) return run_format<Net>(options);
+  }
   const std::filesystem::path weights = weights_path(options);
   const std::filesystem::path saved = options.save_path;
   if (!saved.empty()) check_saved(saved);
   check_inputs(options, weights);
   const Device device = options.device.empty() ? Device::cpu() : Device::parse(options.device);
   device_name(device);  // throws now where there is none, not after minutes
-  const FashionMnist train(options.data_folder, FashionMnist::Split::Train);
   const FashionMnist test(options.data_folder, FashionMnist::Split::Test);
   const std::int64_t images = std::min<std::int64_t>(options.images, test.size());
 
@@ -196,10 +227,7 @@ int run(const DemoOptions& options) {
   net.eval();
   const double float_top1 = top1(net, test, images, "float accuracy");
 
-  fuse_modules(net, fusion_groups(net));
-  const auto prepared = prepare(net, demo_qconfig(options));
-  calibrate(prepared, train);
-  const auto int8 = convert(prepared);
+  const Net int8 = quantize_demo(net, options);
   const double int8_top1 = top1(int8, test, images, "int8 accuracy");
 
   const Tensor probe = test.images(0, std::min<std::int64_t>(images, 256));
@@ -208,9 +236,8 @@ int run(const DemoOptions& options) {
   const auto images_per_second = [](double ms) {
     return 1000.0 * static_cast<double>(kBatch) / ms;
   };
-  fmt::print("\n{}: {} test images, {} calibration images, {} observer, {} weights, {} threads\n\n",
-             options.model, images, kCalibrationImages, options.observer,
-             options.per_tensor ? "per-tensor" : "per-channel", get_num_threads());
+  fmt::print("\n{}: {} test images, {}, {} threads\n\n", options.model, images,
+             how_quantized<Net>(options), get_num_threads());
   fmt::print("{:<26} {:>12} {:>12} {:>12}\n", "", "float32", "int8", "");
   fmt::print("{:<26} {:>11.2f}% {:>11.2f}% {:>+11.2f} points\n", "top-1", float_top1, int8_top1,
              int8_top1 - float_top1);
@@ -222,7 +249,9 @@ int run(const DemoOptions& options) {
   fmt::print(
       "{:<26} {:>12} {:>12} {:>11.1f}%\n", "weight bytes", weight_bytes(net), weight_bytes(int8),
       100.0 * static_cast<double>(weight_bytes(int8)) / static_cast<double>(weight_bytes(net)));
-  fmt::print("\n{}", to_string(compare_layers(net, int8, {probe})));
+  if constexpr (!Recurrent<Net>) {
+    fmt::print("\n{}", to_string(compare_layers(net, int8, {probe})));
+  }
   const bool same = device.is_cpu() || run_on_device(int8, device, test, images);
   const bool kept = saved.empty() || save_and_compare(int8, saved, weights, probe);
   return same && kept ? 0 : 1;
@@ -232,6 +261,18 @@ int run(const DemoOptions& options) {
 
 int run_demo(const DemoOptions& options) {
   if (options.threads > 0) set_num_threads(options.threads);
+  if (options.model == "fashion_lstm" || options.model == "fashion_gru") {
+    if (!options.format.empty() || options.observer != DemoOptions().observer ||
+        options.per_tensor) {
+      throw ArgumentError(
+          fmt::format("demo: --model: expected fashion_resnet or fashion_mobilenet with --format, "
+                      "--observer and "
+                      "--per-tensor, got {}, which is quantized dynamically",
+                      options.model));
+    }
+    if (options.model == "fashion_gru") return run<nn::models::FashionGru>(options);
+    return run<nn::models::FashionLstm>(options);
+  }
   if (options.model == "fashion_mobilenet") return run<nn::models::FashionMobileNet>(options);
   return run<nn::models::FashionResNet>(options);
 }

@@ -82,8 +82,10 @@ void add_networks_command(CLI::App& app, quanta::cli::NetworkSuiteOptions& suite
 void add_demo_command(CLI::App& app, quanta::cli::DemoOptions& demo) {
   CLI::App* command = app.add_subcommand(
       "demo", "Quantize a trained network and compare float with int8 on Fashion-MNIST");
-  command->add_option("--model", demo.model, "The network")
-      ->check(CLI::IsMember({"fashion_resnet", "fashion_mobilenet"}))
+  command
+      ->add_option("--model", demo.model,
+                   "The network; recurrent ones are quantized dynamically, without calibration")
+      ->check(CLI::IsMember({"fashion_resnet", "fashion_mobilenet", "fashion_lstm", "fashion_gru"}))
       ->capture_default_str();
   std::vector<std::string> formats;
   for (const quanta::NumberFormat& format : quanta::number_formats()) {
