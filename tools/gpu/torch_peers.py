@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times PyTorch's networks on a GPU with random weights, for tools/gpu/first_run: bfloat16 in
-channels-last, eager, compiled and as a CUDA graph. Prints a JSON object a line. Exit status 3 where
-PyTorch (or a GPU that it can use) is missing."""
+channels-last, eager, as a CUDA graph and compiled; and products of int8. Prints a JSON object a line.
+Exit status 3 where PyTorch (or a GPU that it can use) is missing."""
 
 import argparse
 import json
@@ -61,6 +61,27 @@ def median_ms(call, seconds):
     return statistics.median(times)
 
 
+def compiled(network, x):
+    fast = torch.compile(network, mode="max-autotune")
+    return lambda: fast(x)
+
+
+FORMS = {"eager": lambda network, x: lambda: network(x), "graph": captured, "compiled": compiled}
+# Rows for each input, columns and depth: of ResNet-50's and BERT's layers.
+INTEGER_PRODUCTS = {"bert 768 -> 3072": (128, 3072, 768), "bert 3072 -> 768": (128, 768, 3072),
+                    "resnet50 256 -> 64, 56x56": (3136, 64, 256)}
+
+
+def print_time(row, call, seconds):
+    """The milliseconds of what call() gives, or why there are none."""
+    try:
+        with torch.inference_mode():
+            row["ms"] = median_ms(call(), seconds)
+    except Exception as error:  # the next one may work
+        row["error"] = str(error)[:500]
+    print(json.dumps(row), flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 32, 256])
@@ -70,26 +91,25 @@ def main():
         print("not installed: a GPU that torch can use")
         sys.exit(3)
     torch.backends.cudnn.benchmark = True
-    for name, network, make_input in networks():
-        network = network.eval().cuda().to(torch.bfloat16)
-        network = network.to(memory_format=torch.channels_last)
-        for rows in options.batch:
-            x = make_input(rows).cuda().to(torch.bfloat16)
-            if x.dim() == 4:
-                x = x.to(memory_format=torch.channels_last)
-            forms = {"eager": lambda x=x: (lambda: network(x)),
-                     "graph": lambda x=x: captured(network, x),
-                     "compiled": lambda x=x: (
-                         lambda fast=torch.compile(network, mode="max-autotune"): fast(x))}
-            for form, make in forms.items():
-                row = {"peer": f"torch {torch.__version__} bfloat16 {form}", "model": name,
-                       "batch": rows}
-                try:
-                    with torch.inference_mode():
-                        row["ms"] = median_ms(make(), options.seconds)
-                except Exception as error:  # the next one may work
-                    row["error"] = str(error)[:500]
-                print(json.dumps(row), flush=True)
+    for name, (rows, columns, depth) in INTEGER_PRODUCTS.items():
+        for batch in options.batch:
+            def multiply(shape=(batch * rows, columns, depth)):
+                left = torch.ones(shape[0], shape[2], dtype=torch.int8, device="cuda")
+                right = torch.ones(shape[1], shape[2], dtype=torch.int8, device="cuda").t()
+                return lambda: torch._int_mm(left, right)
+            print_time({"peer": f"torch {torch.__version__} int8 _int_mm", "model": name,
+                        "batch": batch}, multiply, options.seconds)
+    # Compiling takes minutes: what is quick comes first.
+    for form, make in FORMS.items():
+        for name, network, make_input in networks():
+            network = network.eval().cuda().to(torch.bfloat16)
+            network = network.to(memory_format=torch.channels_last)
+            for batch in options.batch:
+                x = make_input(batch).cuda().to(torch.bfloat16)
+                if x.dim() == 4:
+                    x = x.to(memory_format=torch.channels_last)
+                print_time({"peer": f"torch {torch.__version__} bfloat16 {form}", "model": name,
+                            "batch": batch}, lambda: make(network, x), options.seconds)
 
 
 if __name__ == "__main__":
