@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "quanta/nn/optim/cuda_kernels.h"
+#include "quanta/nn/optim/cuda/kernels.h"
 #include "quanta/nn/optim/update_math.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/sum_terms.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string_view>
 
-#include "quanta/nn/optim/cuda_kernels.h"
+#include "quanta/nn/optim/cuda/kernels.h"
 #include "quanta/nn/optim/gradient_norm.h"
 #include "quanta/nn/optim/update_math.h"
 #include "quanta/ops/activation.h"

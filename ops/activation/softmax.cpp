@@ -5,12 +5,12 @@
 
 #include "quanta/ops/activation.h"
 #include "quanta/ops/activation/cpu_softmax_codes.h"
-#include "quanta/ops/activation/cuda_softmax.h"
 #include "quanta/ops/activation/families.h"
 #include "quanta/ops/activation/pointwise.h"
 #include "quanta/ops/activation/softmax_gradient.h"
 #include "quanta/ops/cpu/per_channel.h"
 #include "quanta/ops/cpu/softmax.h"
+#include "quanta/ops/detail/cuda_softmax.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/detail/ceil_div.h"

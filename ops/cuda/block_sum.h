@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
-#include "quanta/ops/detail/sum_order.h"
 #include "quanta/runtime/cuda/simt.h"
+#include "quanta/runtime/detail/sum_order.h"
 
 namespace quanta::cuda {
 

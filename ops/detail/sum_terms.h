@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "quanta/ops/detail/sum_order.h"
 #include "quanta/runtime/detail/ceil_div.h"
+#include "quanta/runtime/detail/sum_order.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::detail {

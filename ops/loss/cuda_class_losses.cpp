@@ -1,7 +1,7 @@
 #include "quanta/ops/loss/cuda_class_losses.h"
 
-#include "quanta/ops/activation/cuda_softmax.h"
 #include "quanta/ops/cuda/fault.h"
+#include "quanta/ops/detail/cuda_softmax.h"
 #include "quanta/ops/loss/cuda_losses.h"
 
 namespace quanta::cuda {

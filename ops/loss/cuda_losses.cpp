@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "quanta/ops/detail/sum_order.h"
 #include "quanta/runtime/detail/ceil_div.h"
+#include "quanta/runtime/detail/sum_order.h"
 
 namespace quanta::cuda {
 

@@ -5,14 +5,9 @@
 // a line's sum is CUDA's, in double (math::log_float says what that means).
 
 #include <cstdint>
-#include <string_view>
 
 #include "quanta/runtime/cuda/launch.h"
 #include "quanta/runtime/dtype.h"
-
-namespace quanta {
-class Tensor;
-}
 
 namespace quanta::cuda {
 
@@ -37,9 +32,5 @@ struct SoftmaxParams {
 /// Lines of neighbouring elements, and lines that lie side by side.
 QUANTA_CUDA_ENTRY(softmax_rows, SoftmaxParams)
 QUANTA_CUDA_ENTRY(softmax_lines, SoftmaxParams)
-
-/// Along `axis`, or of the one element of a tensor without dimensions. Both are dense, of one memory
-/// order and dtype: Float32, QUInt8, QInt8 or QInt32. Gives the kernel's name.
-std::string_view softmax(SoftmaxKind kind, const Tensor& x, const Tensor& out, std::int64_t axis);
 
 }  // namespace quanta::cuda

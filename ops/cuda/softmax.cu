@@ -1,4 +1,4 @@
-#include "quanta/ops/activation/cuda_softmax.h"
+#include "quanta/ops/cuda/softmax.h"
 
 #include <cmath>
 #include <type_traits>

@@ -1,4 +1,4 @@
-#include "quanta/nn/optim/cuda_kernels.h"
+#include "quanta/nn/optim/cuda/kernels.h"
 
 #include "quanta/ops/cuda/block_sum.h"
 #include "quanta/runtime/cuda/simt.h"

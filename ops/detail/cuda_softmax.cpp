@@ -1,4 +1,4 @@
-#include "quanta/ops/activation/cuda_softmax.h"
+#include "quanta/ops/detail/cuda_softmax.h"
 
 #include "quanta/ops/cpu/per_channel.h"
 #include "quanta/ops/cpu/quantized_operands.h"
