@@ -32,7 +32,8 @@ std::shared_ptr<nn::Module> swap_module(const std::shared_ptr<nn::Module>& modul
 
 /// In place: replaces every observed child by its quantized form and removes observers and
 /// QConfigs. Weights are quantized on the CPU; a module on a device is copied there for it, and its
-/// replacement put on the device. The root itself is not replaced (wrap a bare layer in QuantWrapper).
+/// replacement put on the device. The root itself is not replaced (wrap a bare layer in
+/// QuantWrapper).
 /// Throws ArgumentError that lists every module path with what is wrong (no data seen, model not
 /// prepared, a type that cannot be quantized as configured); then nothing was changed.
 void convert_(nn::Module& model, const ConvertOptions& options = {});

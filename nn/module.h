@@ -221,9 +221,10 @@ class Module {
   /// Drops the gradients of all parameters below.
   void zero_grad();
   /// Puts every parameter and buffer below on that device, those of learnable fake quantizers too;
-  /// handles that were taken before stay where they were. What observers gather stays on the CPU. Packed weights of converted layers are copied to a device when they first
-  /// meet an input there, and stay on the CPU as well, for files. Throws BackendError when a copy
-  /// fails: nothing has changed then.
+  /// handles that were taken before stay where they were. What observers gather stays on the CPU.
+  /// Packed weights of converted layers are copied to a device when they first meet an input there,
+  /// and stay on the CPU as well, for files. Throws BackendError when a copy fails: nothing has
+  /// changed then.
   Module& to(Device device);
   /// The child (or grandchild: dotted path) of that name. Throws ArgumentError naming the part
   /// that is missing and what there is.

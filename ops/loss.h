@@ -10,6 +10,10 @@
 /// ArgumentError for sizes and dtypes that do not fit together, UnsupportedError for other dtypes;
 /// where torch broadcasts input and target with a warning, sizes that differ are refused. Many
 /// threads may call them at once while nobody writes to the arguments.
+///
+/// On a CUDA device (Float32) losses and gradients are the CPU's to the last bit, but for what
+/// log_softmax and the logarithms and exponentials of binary_cross_entropy_with_logits, which are
+/// CUDA's there, may differ by. Losses over classes wait for the device, to refuse bad targets.
 namespace quanta {
 
 /// What becomes of the losses of single elements: None gives them all, Mean and Sum a 0-d tensor.

@@ -17,8 +17,8 @@ inline Device device_of(const nn::Module& module) {
   return Device::cpu();
 }
 
-/// swap(module), a module in its place. Weights are quantized and packed on the CPU, where they stay
-/// for files: of a module on a device a copy is swapped, and what comes out is put there.
+/// swap(module), a module in its place. Weights are quantized and packed on the CPU, where they
+/// stay for files: of a module on a device a copy is swapped, and what comes out is put there.
 template <typename Swap>
 std::shared_ptr<nn::Module> swap_on_cpu(const std::shared_ptr<nn::Module>& module,
                                         const Swap& swap) {

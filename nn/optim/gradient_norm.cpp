@@ -8,6 +8,7 @@
 #include "quanta/nn/optim/update_math.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/sum_terms.h"
+#include "quanta/runtime/cuda/driver.h"
 #include "quanta/runtime/cuda/memory.h"
 #include "quanta/runtime/detail/ceil_div.h"
 

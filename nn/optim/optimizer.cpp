@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string_view>
+#include <type_traits>
 
 #include "quanta/nn/optim/cuda/kernels.h"
 #include "quanta/nn/optim/gradient_norm.h"

@@ -53,8 +53,8 @@ struct AdamStep {
   }
 };
 
-/// What a gradient's element adds to the power of the norm. Orders but 2 go through pow, which is the
-/// C library's on the CPU and CUDA's on a GPU.
+/// What a gradient's element adds to the power of the norm. Orders but 2 go through pow, which is
+/// the C library's on the CPU and CUDA's on a GPU.
 QUANTA_HOST_DEVICE inline double norm_term(double gradient, double norm_type) {
   const double size = std::fabs(gradient);
   return norm_type == 2.0 ? size * size : std::pow(size, norm_type);

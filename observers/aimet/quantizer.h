@@ -42,9 +42,9 @@ class CalibrationScope {
   int exceptions_;        // on their way when it began
 };
 
-/// Base of AIMET's quantizers. Statistics and parameters, with their gradients, are on the CPU; what
-/// follows from them is copied to the device of what passes. One thread at a time while calibrating or changing parameters; a
-/// calibrated quantizer may be used from many threads at once.
+/// Base of AIMET's quantizers. Statistics and parameters, with their gradients, are on the CPU;
+/// what follows from them is copied to the device of what passes. One thread at a time while
+/// calibrating or changing parameters; a calibrated quantizer may be used from many threads at once.
 class Quantizer {
  public:
   virtual ~Quantizer() = default;

@@ -23,8 +23,8 @@ struct SumBlock {
     return simt::grid_for(terms, 1, static_cast<int>(detail::kBlockTerms));
   }
 
-  /// The sum of term(i) for first <= i < end, or what `join` makes of them instead. All threads call
-  /// it and get it.
+  /// The sum of term(i) for first <= i < end, or what `join` makes of them instead. All threads
+  /// call it and get it.
   template <typename Term, typename Join = Add>
   static SIMT_DEVICE double sum(std::int64_t first, std::int64_t end, unsigned char* shared,
                                 const Term& term, const Join& join = {}) {

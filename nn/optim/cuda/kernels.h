@@ -1,7 +1,7 @@
 #pragma once
 
-// Private: steps of optimizers on a CUDA device, with the CPU's arithmetic. All tensors of a call are
-// dense, Float32 and in one memory order.
+// Private: steps of optimizers on a CUDA device, with the CPU's arithmetic. All tensors of a call
+// are dense, Float32 and in one memory order.
 
 #include <cstdint>
 
