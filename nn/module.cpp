@@ -264,11 +264,15 @@ std::uint64_t number_of_caller() noexcept {
   return path_stack.numbers[depth < 2 ? 0 : depth - 2];
 }
 
+namespace {
+
 // The calls that a module names are its own, not those of the modules within it. Other guides see
 // all calls.
-static OpGuide* guide_within(OpGuide* outer) noexcept {
+OpGuide* guide_within(OpGuide* outer) noexcept {
   return dynamic_cast<CallFrame*>(outer) == nullptr ? outer : nullptr;
 }
+
+}  // namespace
 
 PathScope::PathScope(const Module* module) noexcept
     : outer_(quanta::detail::op_guide), frame_(module->forward_calls_.get()) {

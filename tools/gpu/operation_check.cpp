@@ -27,18 +27,27 @@ std::vector<double> numbers(const Tensor& x) {
   return result;
 }
 
-// 0 where nothing differs; infinite for a number and none.
-double largest_difference(const Tensor& got, const Tensor& expected) {
+struct Difference {
+  double largest = 0.0;
+  double magnitude = 0.0;  ///< of the largest finite number
+};
+
+// A number and none differ infinitely.
+Difference difference_of(const Tensor& got, const Tensor& expected) {
   const std::vector<double> left = numbers(got);
   const std::vector<double> right = numbers(expected);
-  double largest = 0.0;
+  Difference result;
   for (std::size_t i = 0; i < left.size(); ++i) {
+    if (std::isfinite(right[i])) result.magnitude = std::max(result.magnitude, std::abs(right[i]));
     if (left[i] == right[i] || (std::isnan(left[i]) && std::isnan(right[i]))) continue;
     const double difference = std::abs(left[i] - right[i]);
-    largest = std::max(largest, std::isnan(difference) ? HUGE_VAL : difference);
+    result.largest = std::max(result.largest, std::isnan(difference) ? HUGE_VAL : difference);
   }
-  return largest;
+  return result;
 }
+
+// Of float sums in another order, and of functions of another library.
+constexpr double kFloatTolerance = 1e-4;
 
 json check_operation(const OperationEntry& entry, DType dtype, Device device) {
   json row{{"op", entry.name}, {"dtype", std::string(to_string(dtype))}};
@@ -60,7 +69,11 @@ json check_operation(const OperationEntry& entry, DType dtype, Device device) {
         row["error"] = "another dtype or other sizes";
         return row;
       }
-      largest = std::max(largest, largest_difference(got[i], expected[i]));
+      const Difference difference = difference_of(got[i], expected[i]);
+      largest = std::max(largest, difference.largest);
+      const double allowed =
+          got[i].is_floating_point() ? kFloatTolerance * difference.magnitude : 0.0;
+      if (difference.largest > allowed) row["error"] = "differs from the CPU";
     }
     row["equal"] = largest == 0.0;
     if (largest != 0.0) row["largest_difference"] = largest;
