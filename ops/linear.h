@@ -11,7 +11,8 @@
 /// while nobody writes to the arguments; packed weights are immutable, and copies share them.
 namespace quanta {
 
-/// `x` [..., K] times `weight` [N, K] transposed, plus `bias` [N] (may be undefined), in Float32.
+/// `x` [..., K] times `weight` [N, K] transposed, plus `bias` [N] (may be undefined), in Float32; on
+/// a CUDA device also in Float16 or BFloat16, as all tensors are, summed in float and rounded once.
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
 /// A float linear layer whose weight is packed once, for modules. Immutable; copies share it.

@@ -13,7 +13,8 @@ namespace quanta {
 
 /// Matrix product with torch.matmul's rules for 1-d, 2-d and batched operands: a vector on the left
 /// is a row, one on the right a column, and leading dimensions broadcast. Float32, Float64, or Int32 and
-/// Int64, whose sums wrap around.
+/// Int64, whose sums wrap around; on a CUDA device Float32, Float16 or BFloat16, summed in float and
+/// rounded once.
 ///
 /// Throws ArgumentError for sizes that do not fit or unequal dtypes, UnsupportedError for other
 /// dtypes; for quantized operands it says to use nn::FloatFunctional or dequantize.
@@ -32,7 +33,8 @@ Tensor det(const Tensor& x);
 /// "->" the result has "..." and then the letters that occur once, in alphabetical order.
 ///
 /// Operands are joined from left to right, each pair by one matmul. Float32, Float64, Int32 or
-/// Int64. Has gradients, which are those of its pieces. Throws ArgumentError for an equation that is
+/// Int64; on a CUDA device also Float16 and BFloat16, where no letter of one operand alone is summed.
+/// Has gradients, which are those of its pieces. Throws ArgumentError for an equation that is
 /// not of this form or does not fit the operands, UnsupportedError for other dtypes.
 Tensor einsum(std::string_view equation, std::span<const Tensor> operands);
 

@@ -36,6 +36,10 @@ std::vector<OpSupport> make_table() {
   for (const OperationEntry& row : operations().entries()) {
     std::string_view name = row.name;
     if (name.starts_with(kQuantizedPrefix)) name.remove_prefix(kQuantizedPrefix.size());
+    for (const DType dtype : {DType::Float16, DType::BFloat16}) {
+      if (row.takes(dtype) || !row.takes_on_cuda(dtype)) continue;
+      table.push_back({name, row.header, DeviceType::CUDA, dtype});
+    }
     for (const DType dtype : row.dtypes) {
       table.push_back({name, row.header, DeviceType::CPU, dtype});
       if (row.takes_on_cuda(dtype)) table.push_back({name, row.header, DeviceType::CUDA, dtype});

@@ -13,10 +13,17 @@ bool OperationEntry::takes(DType dtype) const noexcept {
 }
 
 bool OperationEntry::takes_on_cuda(DType dtype) const {
-  if (!takes(dtype)) return false;
-  const Sample call = sample(dtype);
-  const std::span<const DType> on_cuda = call.operation->cuda_dtypes();
-  return std::find(on_cuda.begin(), on_cuda.end(), call.inputs.front().dtype()) != on_cuda.end();
+  const auto has_kernel = [](const Operation& operation, DType given) {
+    const std::span<const DType> on_cuda = operation.cuda_dtypes();
+    return std::find(on_cuda.begin(), on_cuda.end(), given) != on_cuda.end();
+  };
+  if (takes(dtype)) {
+    const Sample call = sample(dtype);
+    return has_kernel(*call.operation, call.inputs.front().dtype());
+  }
+  // Floats of 16 bits that the CPU has no kernel for.
+  const bool is_narrow = dtype == DType::Float16 || dtype == DType::BFloat16;
+  return is_narrow && takes(DType::Float32) && has_kernel(*make(), dtype);
 }
 
 void Catalogue::add(const OperationInfo& info, SampleFunction sample) {

@@ -11,6 +11,7 @@
 #include "quanta/ops/conv/geometry.h"
 #include "quanta/ops/conv/gradient.h"
 #include "quanta/ops/conv/products.h"
+#include "quanta/ops/detail/cuda_floats.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/fusion.h"
@@ -85,7 +86,11 @@ struct Conv final : Op<Conv> {
   ConvGeometry geometry(const Tensor& weight, const Tensor& bias) const {
     QUANTA_CHECK(weight.defined(), "{}: weight: expected a tensor, got an undefined one", op);
     const bool is_double = weight.dtype() == DType::Float64;
-    QUANTA_CHECK(is_double || weight.dtype() == DType::Float32,
+    QUANTA_SUPPORTED(!detail::is_float_of_16_bits(weight.dtype()) || weight.device().is_cuda(),
+                     "{}: weight: expected Float32 or Float64 on the CPU, got {}, which a CUDA "
+                     "device takes",
+                     op, weight.dtype());
+    QUANTA_CHECK(is_double || detail::is_float_of_cuda(weight) || weight.dtype() == DType::Float32,
                  "{}: weight: expected Float32, got {}", op, weight.dtype());
     ConvGeometry result = detail::conv_geometry(weight, bias, options, spatial, transposed);
     for (std::size_t i = 0; transposed && !is_double && i < result.options.stride.size(); ++i) {
@@ -112,7 +117,9 @@ struct Conv final : Op<Conv> {
     }
     return PackedFloats(std::move(checked), in[1], in[2], fusion).run(in[0], out[0]);
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
+  std::span<const DType> cuda_dtypes() const noexcept override {
+    return detail::kCudaProductDtypes;
+  }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     return cuda::convolve(detail::conv_geometry(in[1], in[2], options, spatial, transposed), in[0],
                           in[1], in[2], fusion, out[0]);
@@ -151,7 +158,7 @@ struct Conv final : Op<Conv> {
   void infer(const ConvGeometry& checked, DType dtype, const Tensor& x, Results& out) const {
     QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", op);
     QUANTA_CHECK(x.dtype() == dtype, "{}: x: expected {}{}, got {}{}", op, dtype,
-                 dtype == DType::Float64 ? " as the weight has" : "", x.dtype(),
+                 dtype == DType::Float32 ? "" : " as the weight has", x.dtype(),
                  x.is_quantized() ? " (is a DeQuantStub missing?)" : "");
     const MemoryFormat format =
         dtype == DType::Float64 ? MemoryFormat::Contiguous : MemoryFormat::ChannelsLast;

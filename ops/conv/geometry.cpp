@@ -23,7 +23,7 @@ Dims checked_parameter(std::string_view op, std::string_view name, const Dims& v
 
 void check_bias(std::string_view op, const Tensor& bias, DType weight, std::int64_t channels) {
   if (!bias.defined()) return;
-  const DType wanted = weight == DType::Float64 ? weight : DType::Float32;
+  const DType wanted = is_floating_point(weight) ? weight : DType::Float32;
   const bool integers = weight == DType::QInt8 && bias.dtype() == DType::Int32;
   QUANTA_CHECK(bias.dtype() == wanted || integers, "{}: bias: expected {}, got {}", op, wanted,
                bias.dtype());

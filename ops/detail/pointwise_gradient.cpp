@@ -8,6 +8,10 @@ const float* floats(const Tensor& x) { return reinterpret_cast<const float*>(x.d
 // start(gradients, values, out) with all three in one order.
 template <typename Start>
 Tensor with_pair(const Tensor& gradient, const Tensor& value, const Start& start) {
+  if (value.dtype() != DType::Float32) {  // floats of 16 bits, which are floats exactly
+    return with_pair(gradient.to(DType::Float32), value.to(DType::Float32), start)
+        .to(value.dtype());
+  }
   const MemoryFormat format = value.suggested_format();
   Tensor out = Tensor::empty(value.sizes(), DType::Float32, format, value.device());
   const Tensor from = gradient.contiguous(format);

@@ -51,7 +51,7 @@ Tensor map_pair_with(const Tensor& gradient, const Tensor& value, const Rows& ro
   return out;
 }
 
-// On CUDA devices, Float32 and in the value's memory order as above.
+// On CUDA devices, Float32 (Float16 and BFloat16 through it, rounded once) and in the value's memory order as above.
 
 /// The slope of a function: its gradient from that of the result, at its arguments or results.
 Tensor slope_on_cuda(const cuda::FloatCall& call, const Tensor& gradient, const Tensor& value);

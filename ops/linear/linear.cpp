@@ -7,6 +7,7 @@
 
 #include "quanta/ops/cpu/onednn/linear_float.h"
 #include "quanta/ops/cuda/matrices.h"
+#include "quanta/ops/detail/cuda_floats.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/fusion.h"
@@ -46,6 +47,17 @@ void multiply_doubles(const Tensor& x, const Tensor& weight, const Tensor& bias,
   }
 }
 
+/// What all tensors of a call with this weight have to be.
+DType dtype_of_call(const Tensor& weight) {
+  if (!weight.defined()) return DType::Float32;
+  QUANTA_SUPPORTED(!detail::is_float_of_16_bits(weight.dtype()) || weight.device().is_cuda(),
+                   "linear: weight: expected Float32 or Float64 on the CPU, got {}, which a CUDA "
+                   "device takes",
+                   weight.dtype());
+  const bool is_taken = weight.dtype() == DType::Float64 || detail::is_float_of_cuda(weight);
+  return is_taken ? weight.dtype() : DType::Float32;
+}
+
 /// x [..., K], weight [N, K] and bias [N] (may be undefined).
 struct Linear final : Op<Linear> {
   static constexpr std::string_view kName = "linear";
@@ -58,8 +70,7 @@ struct Linear final : Op<Linear> {
     if (packed != nullptr) {
       return infer(in[0], DType::Float32, packed->in_features(), packed->out_features(), out);
     }
-    const bool is_double = in[1].defined() && in[1].dtype() == DType::Float64;
-    const DType dtype = is_double ? DType::Float64 : DType::Float32;
+    const DType dtype = dtype_of_call(in[1]);
     check_weight(in[1], in[2], dtype);
     infer(in[0], dtype, in[1].sizes()[1], in[1].sizes()[0], out);
   }
@@ -72,7 +83,9 @@ struct Linear final : Op<Linear> {
     }
     return multiply_floats(packed_floats(in[1], in[2], fusion), in[0], out[0]);
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
+  std::span<const DType> cuda_dtypes() const noexcept override {
+    return detail::kCudaProductDtypes;
+  }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     const Dims& sizes = in[1].sizes();
     return cuda::multiply(
@@ -116,7 +129,7 @@ struct Linear final : Op<Linear> {
                     std::int64_t out_features, Results& out) {
     QUANTA_CHECK(x.defined(), "linear: x: expected a tensor, got an undefined one");
     QUANTA_CHECK(x.dtype() == dtype, "linear: x: expected {}{}, got {}{}", dtype,
-                 dtype == DType::Float64 ? " as the weight has" : "", x.dtype(),
+                 dtype == DType::Float32 ? "" : " as the weight has", x.dtype(),
                  x.is_quantized() ? " (is a DeQuantStub missing?)" : "");
     out.arrange(0, MemoryFormat::Contiguous);
     out.add(output_sizes(kName, x, in_features, out_features), dtype);
@@ -138,14 +151,14 @@ struct PackedLinear::Impl {
 };
 
 PackedLinear::PackedLinear(const Tensor& weight, const Tensor& bias, Fusion fusion) {
-  const bool is_double = weight.defined() && weight.dtype() == DType::Float64;
-  linear_layers::check_weight(weight, bias, is_double ? DType::Float64 : DType::Float32);
+  const DType dtype = linear_layers::dtype_of_call(weight);
+  linear_layers::check_weight(weight, bias, dtype);
   const autograd::NoGradGuard no_grad;
   Impl impl;
   impl.weight = weight.clone(MemoryFormat::Contiguous);
   if (bias.defined()) impl.bias = bias.clone(MemoryFormat::Contiguous);
   impl.operation.fusion = fusion;
-  if (!is_double && weight.device().is_cpu()) {
+  if (dtype == DType::Float32 && weight.device().is_cpu()) {
     impl.operation.packed = std::make_shared<const cpu::LinearFloat>(
         impl.weight, impl.bias,
         fusion == Fusion::ReLU ? cpu::FloatEpilogue::ReLU : cpu::FloatEpilogue::None);

@@ -20,7 +20,7 @@ inline void check_weight(const Tensor& weight, const Tensor& bias, DType dtype) 
   QUANTA_CHECK(weight.dim() == 2 && weight.numel() > 0,
                "linear: weight: expected sizes [N, K] of 1 or more, got {}", weight.sizes());
   if (!bias.defined()) return;
-  const DType wanted = dtype == DType::Float64 ? dtype : DType::Float32;
+  const DType wanted = is_floating_point(dtype) ? dtype : DType::Float32;
   const bool integers = dtype == DType::QInt8 && bias.dtype() == DType::Int32;
   QUANTA_CHECK(bias.dtype() == wanted || integers, "linear: bias: expected {}, got {}", wanted,
                bias.dtype());

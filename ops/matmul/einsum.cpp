@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/ops/detail/cuda_floats.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/matmul.h"
@@ -240,7 +241,9 @@ struct Einsum final : ComposedOp<Einsum> {
     }
     return {ordered(summed(all, result), result)};
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
+  std::span<const DType> cuda_dtypes() const noexcept override {
+    return detail::kCudaProductDtypes;
+  }
 
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<Einsum, &Einsum::equation>("equation")};
@@ -252,8 +255,10 @@ struct Einsum final : ComposedOp<Einsum> {
   std::int64_t check_operands(const Equation& parsed, const Arguments& in) const {
     std::int64_t most = 0;
     for (std::size_t i = 0; i < in.size(); ++i) {
-      require_tensor(kName, "operands", in[i],
-                     {DType::Float32, DType::Float64, DType::Int32, DType::Int64});
+      if (!in[i].defined() || !detail::is_float_of_cuda(in[i])) {
+        require_tensor(kName, "operands", in[i],
+                       {DType::Float32, DType::Float64, DType::Int32, DType::Int64});
+      }
       QUANTA_CHECK(in[i].dtype() == in[0].dtype(),
                    "{}: operands: expected {} as the first one has, got {}", kName, in[0].dtype(),
                    in[i].dtype());

@@ -8,6 +8,7 @@
 #include "quanta/ops/cpu/quantized_operands.h"
 #include "quanta/ops/cuda/matrices.h"
 #include "quanta/ops/detail/cuda_code_product.h"
+#include "quanta/ops/detail/cuda_floats.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
@@ -142,10 +143,11 @@ void check_operand(std::string_view op, std::string_view argument, const Tensor&
                    "{}: {}: expected Float32, got a quantized tensor ({}), and the result's "
                    "scale is not known here: use nn::FloatFunctional, or dequantize first",
                    op, argument, x.dtype());
-  QUANTA_SUPPORTED(
-      detail::is_float32_or_64(x.dtype()) || x.dtype() == DType::Int32 || x.dtype() == DType::Int64,
-      "{}: {}: expected Float32, Float64, Int32 or Int64 on the CPU, got {}", op, argument,
-      x.dtype());
+  QUANTA_SUPPORTED(detail::is_float32_or_64(x.dtype()) || x.dtype() == DType::Int32 ||
+                       x.dtype() == DType::Int64 || detail::is_float_of_cuda(x),
+                   "{}: {}: expected Float32, Float64, Int32 or Int64 on the CPU, got {}{}", op,
+                   argument, x.dtype(),
+                   detail::is_float_of_16_bits(x.dtype()) ? ", which a CUDA device takes" : "");
 }
 
 void check_batches(std::string_view op, const Tensor& lhs, const Tensor& rhs) {
@@ -177,7 +179,9 @@ struct MatrixProduct final : Op<MatrixProduct<kForm>> {
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     return multiply(in[0], in[1], out[0]);
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
+  std::span<const DType> cuda_dtypes() const noexcept override {
+    return detail::kCudaProductDtypes;
+  }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     if (in[0].sizes().back() == 0) {
       out[0].fill_(0.0);

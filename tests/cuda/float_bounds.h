@@ -5,7 +5,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <vector>
 
 #include "quanta/ops/elementwise.h"
@@ -22,11 +24,23 @@ inline Tensor doubles(const Tensor& x) { return x.defined() ? x.to(DType::Float6
 inline Tensor on_device(const Tensor& x) { return x.defined() ? x.to(kDevice) : x; }
 inline Tensor magnitudes(const Tensor& x) { return x.defined() ? doubles(x).abs() : x; }
 
-// |got - exact| <= (terms + 2) * 2^-24 * (sum of |a * b|).
+// How often a number is rounded to a dtype of 16 bits. A bias is added to what a convolution gives.
+enum class Roundings : std::uint8_t { One, Two };
+
+// Half the distance from a number to the next one of a dtype of 16 bits; 0 for Float32.
+inline double half_ulp(DType dtype, double value) {
+  if (dtype == DType::Float32) return 0.0;
+  const int bits = dtype == DType::Float16 ? 11 : 8;
+  const int smallest = dtype == DType::Float16 ? -14 : -126;
+  return std::ldexp(0.5, std::max(std::ilogb(value), smallest) - bits + 1);
+}
+
+// |got - exact| <= (terms + 2) * 2^-24 * (sum of |a * b|), and what rounding to 16 bits adds.
 inline void check_within(const Tensor& got, const Tensor& exact, const Tensor& sums,
-                         std::int64_t terms) {
+                         std::int64_t terms, DType dtype = DType::Float32,
+                         Roundings roundings = Roundings::One) {
   CHECK(got.device() == kDevice);
-  CHECK(got.dtype() == DType::Float32);
+  CHECK(got.dtype() == dtype);
   REQUIRE(got.sizes() == exact.sizes());
   const Tensor values = doubles(got.cpu()).contiguous();
   const Tensor wanted = exact.contiguous();
@@ -35,16 +49,21 @@ inline void check_within(const Tensor& got, const Tensor& exact, const Tensor& s
   std::int64_t beyond = 0;
   for (std::int64_t i = 0; i < values.numel(); ++i) {
     const double difference = std::abs(values.data<double>()[i] - wanted.data<double>()[i]);
-    if (!(difference <= unit * bounds.data<double>()[i])) ++beyond;
+    const double sum = bounds.data<double>()[i];
+    double bound = unit * sum;
+    bound += half_ulp(dtype, std::abs(wanted.data<double>()[i]) + bound);
+    if (roundings == Roundings::Two) bound += half_ulp(dtype, 2.0 * sum);
+    if (!(difference <= bound)) ++beyond;
   }
   CHECK(beyond == 0);
 }
 
-// call(tensors) in Float32 on the device, and its gradients, against Float64's. `terms`: of a sum of
-// the result, and of each gradient.
+// call(tensors) on the device in the dtype of its arguments, and its gradients, against Float64's.
+// `terms`: of a sum of the result, and of each gradient. `roundings`: of the result.
 template <typename Call>
 void check_call(const Call& call, const std::vector<Tensor>& arguments,
-                const std::vector<std::int64_t>& terms) {
+                const std::vector<std::int64_t>& terms, Roundings roundings = Roundings::One) {
+  const DType dtype = arguments.front().dtype();
   const auto differentiated = [&](const auto& prepare, const auto& of_result) {
     std::vector<Tensor> tensors;
     for (const Tensor& x : arguments) {
@@ -60,14 +79,14 @@ void check_call(const Call& call, const std::vector<Tensor>& arguments,
   Generator generator(5);
   Tensor of_sizes;
   const auto exact = differentiated(doubles, [&](const Tensor& y) {
-    of_sizes = randn(y.sizes(), generator);
+    of_sizes = randn(y.sizes(), generator).to(dtype);
     return doubles(of_sizes);
   });
   const auto sums = differentiated(magnitudes, [&](const Tensor&) { return magnitudes(of_sizes); });
   const auto got = differentiated(on_device, [&](const Tensor&) { return on_device(of_sizes); });
   for (std::size_t i = 0; i < got.size(); ++i) {
     CAPTURE(i);
-    check_within(got[i], exact[i], sums[i], terms[i]);
+    check_within(got[i], exact[i], sums[i], terms[i], dtype, i == 0 ? roundings : Roundings::One);
   }
 }
 

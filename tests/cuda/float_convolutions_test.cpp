@@ -78,6 +78,55 @@ TEST_CASE("cuda float convolutions: one to three dimensions and transposed and t
   }
 }
 
+TEST_CASE("cuda float convolutions: floats of 16 bits in one to three dimensions") {
+  Generator generator(14);
+  for (int round = 0; round < 36; ++round) {
+    const ConvCase test = ConvCase::random(1 + round % 3, generator.integer(0, 1) == 0, generator);
+    CAPTURE(round);
+    const DType dtype = round / 3 % 2 == 0 ? DType::Float16 : DType::BFloat16;
+    const std::int64_t positions = test.x.numel() * 27;
+    std::vector<Tensor> arguments{test.x.to(dtype), test.weight.to(dtype)};
+    if (test.bias.defined()) arguments.push_back(test.bias.to(dtype));
+    check_call(
+        [&](const std::vector<Tensor>& in) {
+          return test.run(in[0], in[1], in.size() > 2 ? in[2] : Tensor());
+        },
+        arguments, {test.terms(), test.terms(), positions, positions},
+        test.bias.defined() ? Roundings::Two : Roundings::One);
+  }
+}
+
+TEST_CASE("cuda float convolutions: gradients of 16 bits go through relu") {
+  Generator generator(15);
+  for (const DType dtype : {DType::Float16, DType::BFloat16}) {
+    const auto leaf = [&](const Dims& sizes) {
+      return on_device(randn(sizes, generator).to(dtype)).set_requires_grad();
+    };
+    const Tensor x = leaf({2, 4, 6, 6});
+    const Tensor weight = leaf({5, 4, 3, 3});
+    const Tensor y = PackedConv(weight, {}, {}, 2, Fusion::ReLU)(x, weight, {});
+    y.backward(on_device(Tensor::ones(y.sizes()).to(dtype)));
+    const std::vector<float> results = y.cpu().contiguous().to_float_vector();
+    std::vector<float> passed;
+    for (const float result : results) passed.push_back(result > 0.0F ? 1.0F : 0.0F);
+    const Tensor plain_weight = weight.detach().clone().set_requires_grad();
+    const Tensor plain_x = x.detach().clone().set_requires_grad();
+    conv2d(plain_x, plain_weight, {})
+        .backward(on_device(Tensor::from_values(passed, y.sizes()).to(dtype)));
+    CHECK(x.grad().cpu().equal(plain_x.grad().cpu()));
+    CHECK(weight.grad().cpu().equal(plain_weight.grad().cpu()));
+  }
+}
+
+TEST_CASE("cuda float convolutions: floats of 16 bits are refused by name on the CPU") {
+  const Tensor image = Tensor::zeros({1, 3, 4, 4}).to(DType::BFloat16);
+  CHECK_THROWS_WITH_AS(conv2d(image, image, {}), doctest::Contains("which a CUDA device takes"),
+                       UnsupportedError);
+  CHECK_THROWS_WITH_AS(conv2d(on_device(Tensor::zeros({1, 3, 4, 4})), on_device(image), {}),
+                       doctest::Contains("x: expected BFloat16 as the weight has, got Float32"),
+                       ArgumentError);
+}
+
 TEST_CASE("cuda float convolutions: results are channels-last whatever the input's order") {
   Generator generator(8);
   const Tensor x = randn({2, 6, 7, 5}, generator);
@@ -120,6 +169,24 @@ TEST_CASE("cuda float convolutions: float modules run where their parameters are
   for (std::size_t i = 0; i < a.size(); ++i) CHECK(a[i] == doctest::Approx(b[i]).epsilon(1e-4));
 }
 
+TEST_CASE("cuda float convolutions: modules with parameters of 16 bits run on the device") {
+  Generator generator(16);
+  const Tensor x = on_device(randn({2, 4, 6, 6}, generator).to(DType::BFloat16));
+  nn::Conv2d conv(4, 5, 3, {.padding = {1}});
+  nn::Linear layer(6, 3);
+  for (Tensor* parameter : {&conv.weight, &conv.bias, &layer.weight, &layer.bias}) {
+    *parameter = on_device(parameter->detach()).to(DType::BFloat16).set_requires_grad();
+  }
+  const Tensor trained = layer(conv(x));
+  CHECK(trained.dtype() == DType::BFloat16);
+  trained.backward(on_device(Tensor::ones(trained.sizes()).to(DType::BFloat16)));
+  CHECK(conv.weight.grad().dtype() == DType::BFloat16);
+  CHECK(layer.bias.grad().cpu().to_float_vector() == std::vector<float>(3, 60.0F));
+  conv.eval();
+  layer.eval();
+  CHECK(layer(conv(x)).cpu().equal(trained.cpu()));
+}
+
 TEST_CASE("cuda float convolutions: gradients go through relu where the result is positive") {
   Generator generator(10);
   const Tensor x = randn({2, 4, 6, 6}, generator);
@@ -150,7 +217,8 @@ TEST_CASE("cuda float convolutions: gradients go through relu where the result i
 TEST_CASE("cuda float convolutions: other dtypes are refused by name") {
   const Tensor image = on_device(Tensor::zeros({1, 3, 4, 4}, DType::Float64));
   CHECK_THROWS_WITH_AS(conv2d(image, image, {}),
-                       doctest::Contains("conv2d: x: expected Float32 on cuda"), UnsupportedError);
+                       doctest::Contains("conv2d: x: expected Float32, Float16, BFloat16 on cuda"),
+                       UnsupportedError);
 }
 
 }  // namespace quanta

@@ -6,6 +6,7 @@
 #include "quanta/ops/activation.h"
 #include "quanta/ops/linear.h"
 #include "quanta/ops/matmul.h"
+#include "quanta/ops/support.h"
 #include "quanta/runtime/error.h"
 
 namespace quanta {
@@ -115,6 +116,79 @@ TEST_CASE("cuda float products: gradients of matmul and linear") {
              {randn({6, 5}, generator), randn({4, 5}, generator)}, {5, 4, 6});
 }
 
+TEST_CASE("cuda float products: floats of 16 bits are summed in float and rounded once") {
+  Generator generator(12);
+  for (const DType dtype : {DType::Float16, DType::BFloat16}) {
+    CAPTURE(to_string(dtype));
+    const auto random = [&](const Dims& sizes) { return randn(sizes, generator).to(dtype); };
+    const auto product = [](const std::vector<Tensor>& in) { return matmul(in[0], in[1]); };
+    check_call(product, {random({3, 5, 4}), random({3, 4, 7})}, {4, 7, 5});
+    check_call(product, {random({2, 3, 33, 130}), random({2, 3, 130, 9})}, {130, 9, 33});
+    check_call(product, {random({9}), random({9, 7})}, {9, 7, 1});
+    check_call(product, {random({7, 9}), random({9})}, {9, 1, 7});
+    check_call([](const std::vector<Tensor>& in) { return bmm(in[0], in[1].transpose(1, 2)); },
+               {random({3, 5, 4}), random({3, 7, 4})}, {4, 7, 5});
+    check_call([](const std::vector<Tensor>& in) { return einsum("bij,kj->bik", in); },
+               {random({3, 5, 17}), random({6, 17})}, {17, 6, 15});
+    check_call([](const std::vector<Tensor>& in) { return linear(in[0], in[1]); },
+               {random({2, 6, 5}), random({4, 5})}, {5, 4, 12});
+    check_call([](const std::vector<Tensor>& in) { return linear(in[0], in[1], in[2]); },
+               {random({33, 65}), random({17, 65}), random({17})}, {66, 17, 33, 33});
+  }
+}
+
+TEST_CASE("cuda float products: a product of 16 bits holds more terms than its dtype can count") {
+  for (const DType dtype : {DType::Float16, DType::BFloat16}) {
+    const Tensor ones = on_device(Tensor::ones({1, 4096}).to(dtype));
+    CHECK(matmul(ones, ones.t()).cpu().to_float_vector() == std::vector<float>{4096.0F});
+    CHECK(linear(ones, ones).cpu().to_float_vector() == std::vector<float>{4096.0F});
+  }
+}
+
+TEST_CASE(
+    "cuda float products: gradients of 16 bits go through relu where the result is positive") {
+  Generator generator(13);
+  for (const DType dtype : {DType::Float16, DType::BFloat16}) {
+    const auto leaf = [&](const Dims& sizes) {
+      return on_device(randn(sizes, generator).to(dtype)).set_requires_grad();
+    };
+    const Tensor x = leaf({6, 5});
+    const Tensor weight = leaf({4, 5});
+    const Tensor bias = leaf({4});
+    const Tensor y = PackedLinear(weight, bias, Fusion::ReLU)(x, weight, bias);
+    CHECK(y.detach()
+              .cpu()
+              .to(DType::Float32)
+              .equal(relu(linear(x, weight, bias).detach().cpu().to(DType::Float32))));
+    const Tensor of_result = randn({6, 4}, generator).to(dtype);
+    y.backward(on_device(of_result));
+    std::vector<float> passed = of_result.to_float_vector();
+    const std::vector<float> results = y.cpu().to_float_vector();
+    for (std::size_t i = 0; i < passed.size(); ++i)
+      passed[i] = results[i] > 0.0F ? passed[i] : 0.0F;
+    const Tensor gated = on_device(Tensor::from_values(passed, {6, 4}).to(dtype));
+    CHECK(x.grad().cpu().equal(matmul(gated, weight.detach()).cpu()));
+    CHECK(weight.grad().cpu().equal(matmul(gated.t(), x.detach()).cpu()));
+  }
+}
+
+TEST_CASE("cuda float products: floats of 16 bits are for CUDA devices alone") {
+  for (const DType dtype : {DType::Float16, DType::BFloat16}) {
+    const Tensor x = Tensor::zeros({2, 2}).to(dtype);
+    CHECK_THROWS_WITH_AS(matmul(x, x), doctest::Contains("which a CUDA device takes"),
+                         UnsupportedError);
+    CHECK_THROWS_WITH_AS(linear(x, x), doctest::Contains("which a CUDA device takes"),
+                         UnsupportedError);
+    CHECK_THROWS_AS(linear(on_device(x), on_device(x), on_device(Tensor::zeros({2}))),
+                    ArgumentError);
+    CHECK_THROWS_AS(matmul(on_device(x), on_device(Tensor::zeros({2, 2}))), ArgumentError);
+    for (const std::string_view op : {"matmul", "bmm", "linear", "conv2d", "conv_transpose3d"}) {
+      CHECK(supports(op, Device::cuda(), dtype));
+      CHECK_FALSE(supports(op, Device::cpu(), dtype));
+    }
+  }
+}
+
 TEST_CASE("cuda float products: gradients of relu and clamp are the CPU's") {
   Generator generator(11);
   const Tensor image = randn({2, 5, 4, 3}, generator);
@@ -141,9 +215,11 @@ TEST_CASE("cuda float products: gradients of relu and clamp are the CPU's") {
 
 TEST_CASE("cuda float products: what is not there is refused by name") {
   const Tensor x = on_device(Tensor::zeros({2, 3}, DType::Float64));
-  CHECK_THROWS_WITH_AS(matmul(x, x.t()), doctest::Contains("matmul: x: expected Float32 on cuda"),
+  CHECK_THROWS_WITH_AS(matmul(x, x.t()),
+                       doctest::Contains("matmul: x: expected Float32, Float16, BFloat16 on cuda"),
                        UnsupportedError);
-  CHECK_THROWS_WITH_AS(linear(x, x), doctest::Contains("linear: x: expected Float32 on cuda"),
+  CHECK_THROWS_WITH_AS(linear(x, x),
+                       doctest::Contains("linear: x: expected Float32, Float16, BFloat16 on cuda"),
                        UnsupportedError);
   CHECK_THROWS_WITH_AS(linear(Tensor::zeros({2, 3}), on_device(Tensor::zeros({2, 3}))),
                        doctest::Contains("expected all on one device"), ArgumentError);
