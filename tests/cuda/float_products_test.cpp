@@ -4,9 +4,11 @@
 
 #include "cuda/float_bounds.h"
 #include "quanta/ops/activation.h"
+#include "quanta/ops/catalogue.h"
 #include "quanta/ops/linear.h"
 #include "quanta/ops/matmul.h"
 #include "quanta/ops/support.h"
+#include "quanta/runtime/catalogue.h"
 #include "quanta/runtime/error.h"
 
 namespace quanta {
@@ -187,6 +189,22 @@ TEST_CASE("cuda float products: floats of 16 bits are for CUDA devices alone") {
       CHECK_FALSE(supports(op, Device::cpu(), dtype));
     }
   }
+}
+
+TEST_CASE("cuda float products: what is said to be for CUDA devices alone runs there") {
+  std::int64_t calls = 0;
+  for (const OperationEntry& row : operations().entries()) {
+    for (const DType dtype : {DType::Float16, DType::BFloat16}) {
+      if (row.takes(dtype) || !row.takes_on_cuda(dtype)) continue;
+      CAPTURE(row.name);
+      const Sample sample = row.sample(dtype);
+      std::vector<Tensor> inputs;
+      for (const Tensor& x : sample.inputs) inputs.push_back(on_device(x));
+      CHECK(run(*sample.operation, inputs).device() == kDevice);
+      ++calls;
+    }
+  }
+  CHECK(calls >= 2 * 10);
 }
 
 TEST_CASE("cuda float products: gradients of relu and clamp are the CPU's") {
