@@ -359,6 +359,7 @@ struct Runner {
     }
     autograd::record(operation->name(), inputs, out.span(), saved,
                      [operation](const autograd::BackwardContext& context) {
+                       const RunningScope scope(*operation);  // whom errors name
                        return operation->gradient(context);
                      });
   }

@@ -83,8 +83,12 @@ std::string dtypes_of(const OperationEntry& row) {
 }
 
 std::string cuda_dtypes_of(const OperationEntry& row) {
+  std::vector<DType> dtypes(row.dtypes.begin(), row.dtypes.end());
+  for (const DType dtype : {DType::Float16, DType::BFloat16}) {  // on CUDA alone, of some
+    if (!row.takes(dtype)) dtypes.push_back(dtype);
+  }
   std::string text;
-  for (const DType dtype : row.dtypes) {
+  for (const DType dtype : dtypes) {
     if (!row.takes_on_cuda(dtype)) continue;
     text += text.empty() ? "" : ", ";
     text += torch_name(dtype);
@@ -136,8 +140,7 @@ std::string operations_to_markdown() {
       "\n## Operations\n\n"
       "The catalogue (`quanta/ops/catalogue.h`), {} operations: where each is declared, the "
       "dtypes\n"
-      "of its first argument, those of them that CUDA devices have a kernel for, whether it gets "
-      "a\n"
+      "of its first argument, those that CUDA devices have a kernel for, whether it gets a\n"
       "gradient, the settings that files and printed plans name, and the test of its values.\n"
       "`tests/ops/catalogue_test.cpp` tests all of them:\n"
       "recorded and replayed, differentiated, empty, strided, with wrong arguments.\n\n"

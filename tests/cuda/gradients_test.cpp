@@ -1,9 +1,11 @@
 #include <doctest/doctest.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "cuda/devices_support.h"
 #include "quanta/ops/arithmetic.h"
+#include "quanta/ops/embedding.h"
 #include "quanta/ops/fake_quantize.h"
 #include "quanta/runtime/error.h"
 #include "support/test_device.h"
@@ -64,6 +66,16 @@ TEST_CASE("cuda gradients: backward starts on the tensor's device") {
       "gradient: expected one on " + to_string(kDevice) + ", got one on cpu";
   CHECK_THROWS_WITH_AS(y.backward(Tensor::ones({1})), doctest::Contains(expected.c_str()),
                        ArgumentError);
+}
+
+TEST_CASE("cuda gradients: one without a kernel names its operation") {
+  const Tensor weight = random({5, 3}, 6).to(kDevice);
+  weight.set_requires_grad();
+  const Tensor indices = Tensor::from_int64(std::vector<std::int64_t>{4, 0}).to(kDevice);
+  const Tensor y = embedding(weight, indices);
+  CHECK_THROWS_WITH_AS(y.backward(Tensor::ones({2, 3}).to(kDevice)),
+                       doctest::Contains("embedding: x: expected a tensor on cpu"),
+                       UnsupportedError);
 }
 
 }  // namespace quanta
