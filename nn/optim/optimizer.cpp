@@ -6,8 +6,8 @@
 #include <type_traits>
 
 #include "quanta/nn/optim/cuda/kernels.h"
-#include "quanta/nn/optim/gradient_norm.h"
-#include "quanta/nn/optim/update_math.h"
+#include "quanta/nn/optim/detail/gradient_norm.h"
+#include "quanta/nn/optim/detail/update_math.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/autograd.h"

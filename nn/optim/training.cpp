@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "quanta/nn/optim/gradient_norm.h"
+#include "quanta/nn/optim/detail/gradient_norm.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::optim {

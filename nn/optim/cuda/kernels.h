@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "quanta/nn/optim/update_math.h"
+#include "quanta/nn/optim/detail/update_math.h"
 #include "quanta/runtime/cuda/launch.h"
 
 namespace quanta::cuda {

@@ -1,11 +1,11 @@
-#include "quanta/nn/optim/gradient_norm.h"
+#include "quanta/nn/optim/detail/gradient_norm.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 
 #include "quanta/nn/optim/cuda/kernels.h"
-#include "quanta/nn/optim/update_math.h"
+#include "quanta/nn/optim/detail/update_math.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/sum_terms.h"
 #include "quanta/runtime/cuda/driver.h"
