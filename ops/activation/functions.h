@@ -11,8 +11,8 @@
 #include "quanta/ops/cpu/gelu.h"
 #include "quanta/ops/cpu/gradient_kernels.h"
 #include "quanta/ops/cuda/float_map.h"
-#include "quanta/runtime/activation_math.h"
-#include "quanta/runtime/slope_math.h"
+#include "quanta/runtime/detail/activation_math.h"
+#include "quanta/runtime/detail/slope_math.h"
 
 namespace quanta {
 

@@ -14,7 +14,7 @@
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/detail/ceil_div.h"
-#include "quanta/runtime/exp_math.h"
+#include "quanta/runtime/detail/exp_math.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta {

@@ -4,7 +4,7 @@
 
 #include "quanta/ops/cuda/four_floats.h"
 #include "quanta/runtime/cuda/simt.h"
-#include "quanta/runtime/exp_math.h"
+#include "quanta/runtime/detail/exp_math.h"
 
 namespace quanta::cuda {
 namespace {

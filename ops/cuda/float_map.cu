@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "quanta/ops/cuda/four_floats.h"
-#include "quanta/runtime/activation_math.h"
 #include "quanta/runtime/cuda/simt.h"
-#include "quanta/runtime/exp_math.h"
-#include "quanta/runtime/gelu_math.h"
+#include "quanta/runtime/detail/activation_math.h"
+#include "quanta/runtime/detail/exp_math.h"
+#include "quanta/runtime/detail/gelu_math.h"
 
 namespace quanta::cuda {
 namespace {

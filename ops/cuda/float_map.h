@@ -2,9 +2,9 @@
 
 // Private: functions of one Float32 on a CUDA device.
 //
-// Exp, Erf, Gelu and GeluTanh (runtime/exp_math.h, gelu_math.h), and all that is made of sums,
-// products, quotients, roots and comparisons are the CPU's to the last bit. The others call CUDA's
-// library where the CPU calls its own:
+// Exp, Erf, Gelu and GeluTanh (runtime/detail/exp_math.h, gelu_math.h), and all that is made of
+// sums, products, quotients, roots and comparisons are the CPU's to the last bit. The others call
+// CUDA's library where the CPU calls its own:
 // - from Log to Atanh in double, rounded to float at the end: the same but where a double lies within
 //   some units of the middle between two floats, about once in 10^8 numbers;
 // - from Sigmoid to LogSigmoid in float: CUDA's exp and tanh are within 2 units in the last place of

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "quanta/runtime/cuda/simt.h"
-#include "quanta/runtime/slope_math.h"
+#include "quanta/runtime/detail/slope_math.h"
 
 namespace quanta::cuda {
 namespace {

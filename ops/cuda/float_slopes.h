@@ -1,7 +1,7 @@
 #pragma once
 
-// Private: gradients of functions of one Float32 on a CUDA device (runtime/slope_math.h). They are
-// the CPU's to the last bit where no function of a library is in them, as in float_map.h.
+// Private: gradients of functions of one Float32 on a CUDA device (runtime/detail/slope_math.h).
+// They are the CPU's to the last bit where no function of a library is in them, as in float_map.h.
 
 #include <cstdint>
 

@@ -7,7 +7,7 @@
 #include <span>
 
 #include "quanta/runtime/cuda/launch.h"
-#include "quanta/runtime/resample_math.h"
+#include "quanta/runtime/detail/resample_math.h"
 
 namespace quanta {
 class Tensor;

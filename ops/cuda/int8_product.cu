@@ -2,7 +2,7 @@
 
 #include "quanta/ops/cuda/product_ends.h"
 #include "quanta/runtime/cuda/simt.h"
-#include "quanta/runtime/gelu_math.h"
+#include "quanta/runtime/detail/gelu_math.h"
 #include "quanta/runtime/quant_math.h"
 
 namespace quanta::cuda {

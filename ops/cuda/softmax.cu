@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "quanta/runtime/cuda/simt.h"
-#include "quanta/runtime/exp_math.h"
+#include "quanta/runtime/detail/exp_math.h"
 #include "quanta/runtime/quant_math.h"
 
 namespace quanta::cuda {

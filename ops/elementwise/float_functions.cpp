@@ -15,8 +15,8 @@
 #include "quanta/ops/elementwise/families.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/catalogue.h"
+#include "quanta/runtime/detail/slope_math.h"
 #include "quanta/runtime/operation.h"
-#include "quanta/runtime/slope_math.h"
 
 // Functions of one float.
 

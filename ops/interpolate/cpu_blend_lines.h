@@ -5,7 +5,7 @@
 #include <array>
 #include <cstdint>
 
-#include "quanta/runtime/resample_math.h"
+#include "quanta/runtime/detail/resample_math.h"
 
 namespace quanta::cpu {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "quanta/ops/cpu/resample.h"
+#include "quanta/runtime/detail/resample_math.h"
 #include "quanta/runtime/dtype.h"
-#include "quanta/runtime/resample_math.h"
 
 namespace quanta::cpu {
 

@@ -7,8 +7,8 @@
 
 #include "quanta/ops/cpu/resample.h"
 #include "quanta/runtime/cuda/launch.h"
+#include "quanta/runtime/detail/resample_math.h"
 #include "quanta/runtime/dtype.h"
-#include "quanta/runtime/resample_math.h"
 
 namespace quanta::cuda {
 

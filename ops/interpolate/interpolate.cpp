@@ -16,8 +16,8 @@
 #include "quanta/ops/interpolate/resample.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/resample_math.h"
 #include "quanta/runtime/operation.h"
-#include "quanta/runtime/resample_math.h"
 
 namespace quanta {
 

@@ -18,9 +18,9 @@
 #include "quanta/ops/interpolate/cuda_resample.h"
 #include "quanta/ops/interpolate/resample_axis.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/resample_math.h"
 #include "quanta/runtime/operation.h"
 #include "quanta/runtime/parallel.h"
-#include "quanta/runtime/resample_math.h"
 
 namespace quanta {
 

@@ -7,7 +7,7 @@
 
 #include "quanta/ops/cpu/resample.h"
 #include "quanta/ops/interpolate.h"
-#include "quanta/runtime/resample_math.h"
+#include "quanta/runtime/detail/resample_math.h"
 
 namespace quanta::interpolation {
 

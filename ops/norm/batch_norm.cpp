@@ -19,8 +19,8 @@
 #include "quanta/ops/norm/families.h"
 #include "quanta/ops/norm/gradient.h"
 #include "quanta/runtime/autograd.h"
+#include "quanta/runtime/detail/norm_math.h"
 #include "quanta/runtime/detail/state.h"
-#include "quanta/runtime/norm_math.h"
 #include "quanta/runtime/operation.h"
 
 namespace quanta {

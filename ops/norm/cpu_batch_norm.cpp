@@ -7,7 +7,7 @@
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/norm/cpu_kernels.h"
 #include "quanta/runtime/detail/ceil_div.h"
-#include "quanta/runtime/norm_math.h"
+#include "quanta/runtime/detail/norm_math.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::cpu {

@@ -6,7 +6,7 @@
 
 #include "quanta/ops/cpu/elementwise_kernels.h"
 #include "quanta/ops/norm/cpu_kernels.h"
-#include "quanta/runtime/norm_math.h"
+#include "quanta/runtime/detail/norm_math.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::cpu {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "quanta/runtime/cuda/launch.h"
-#include "quanta/runtime/norm_math.h"
+#include "quanta/runtime/detail/norm_math.h"
 
 namespace quanta::cuda {
 

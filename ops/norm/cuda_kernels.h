@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "quanta/runtime/cuda/launch.h"
+#include "quanta/runtime/detail/norm_math.h"
 #include "quanta/runtime/dtype.h"
-#include "quanta/runtime/norm_math.h"
 
 namespace quanta::cuda {
 

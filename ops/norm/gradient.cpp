@@ -7,7 +7,7 @@
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/norm/cpu_batch_norm.h"
 #include "quanta/ops/norm/cuda_gradient.h"
-#include "quanta/runtime/norm_math.h"
+#include "quanta/runtime/detail/norm_math.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::norm {

@@ -11,8 +11,8 @@
 #include "quanta/ops/detail/scatter.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/resample_math.h"
 #include "quanta/runtime/operation.h"
-#include "quanta/runtime/resample_math.h"
 
 namespace quanta {
 namespace {

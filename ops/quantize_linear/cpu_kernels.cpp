@@ -11,7 +11,7 @@
 
 #include "quanta/ops/cpu/code_blocks.h"
 #include "quanta/ops/cpu/simd/simd.h"
-#include "quanta/runtime/quotient_math.h"
+#include "quanta/runtime/detail/quotient_math.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {

@@ -1,7 +1,7 @@
 #include "quanta/ops/quantize_linear/cuda_kernels.h"
 
 #include "quanta/runtime/cuda/simt.h"
-#include "quanta/runtime/quotient_math.h"
+#include "quanta/runtime/detail/quotient_math.h"
 
 namespace quanta::cuda {
 namespace {

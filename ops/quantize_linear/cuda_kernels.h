@@ -1,7 +1,7 @@
 #pragma once
 
 // Private: quantization by division, and codes that become others, on a CUDA device. The arithmetic
-// is that of runtime/quotient_math.h.
+// is that of runtime/detail/quotient_math.h.
 
 #include <cstdint>
 

@@ -16,8 +16,8 @@
 #include "quanta/ops/quantize_linear/families.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/cuda/memory.h"
+#include "quanta/runtime/detail/quotient_math.h"
 #include "quanta/runtime/operation.h"
-#include "quanta/runtime/quotient_math.h"
 
 namespace quanta {
 namespace linear_quantization {

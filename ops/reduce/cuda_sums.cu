@@ -3,7 +3,7 @@
 #include "quanta/ops/reduce/cuda_kernels.h"
 #include "quanta/runtime/cuda/elements.h"
 #include "quanta/runtime/cuda/simt.h"
-#include "quanta/runtime/norm_math.h"
+#include "quanta/runtime/detail/norm_math.h"
 #include "quanta/runtime/quant_math.h"
 
 namespace quanta::cuda {

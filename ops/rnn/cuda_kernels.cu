@@ -1,7 +1,7 @@
 #include "quanta/ops/rnn/cuda_kernels.h"
 
 #include "quanta/runtime/cuda/simt.h"
-#include "quanta/runtime/gate_math.h"
+#include "quanta/runtime/detail/gate_math.h"
 #include "quanta/runtime/quant_math.h"
 
 namespace quanta::cuda {

@@ -1,4 +1,4 @@
-#include "quanta/runtime/exp_math.h"
+#include "quanta/runtime/detail/exp_math.h"
 
 #include <doctest/doctest.h>
 
@@ -13,7 +13,7 @@
 #include "quanta/ops/cpu/gelu.h"
 #include "quanta/ops/cpu/softmax.h"
 #include "quanta/ops/elementwise/cpu_math.h"
-#include "quanta/runtime/gelu_math.h"
+#include "quanta/runtime/detail/gelu_math.h"
 #include "quanta/runtime/tensor.h"
 
 // The CPU's vector code against the scalar arithmetic that CUDA kernels share with it.

@@ -11,8 +11,8 @@
 
 #include "elementwise_support.h"
 #include "quanta/ops/rnn/cpu_kernels.h"
+#include "quanta/runtime/detail/gate_math.h"
 #include "quanta/runtime/error.h"
-#include "quanta/runtime/gate_math.h"
 #include "support/threads.h"
 
 namespace quanta {

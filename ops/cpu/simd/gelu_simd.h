@@ -11,7 +11,7 @@
 #include <hwy/highway.h>
 
 #include "quanta/ops/cpu/simd/fused_simd.h"
-#include "quanta/runtime/gelu_math.h"
+#include "quanta/runtime/detail/gelu_math.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quanta::cpu::HWY_NAMESPACE {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "quanta/runtime/exp_math.h"
+#include "quanta/runtime/detail/exp_math.h"
 #include "quanta/runtime/host_device.h"
 
 // gelu and erf of floats, once for the CPU's vector code, which is tested against this, and for CUDA

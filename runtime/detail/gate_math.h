@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "quanta/runtime/exp_math.h"
+#include "quanta/runtime/detail/exp_math.h"
 #include "quanta/runtime/host_device.h"
 
 /// The scalar arithmetic of recurrent gates: CUDA kernels calculate with it, and the CPU's vector

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "quanta/runtime/activation_math.h"
+#include "quanta/runtime/detail/activation_math.h"
 #include "quanta/runtime/host_device.h"
 
 // Slopes of functions of one number, float or double: the gradient of the argument x (or of the
