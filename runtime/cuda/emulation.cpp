@@ -18,7 +18,7 @@
 #include "quanta/runtime/random.h"
 
 #if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/common_interface_defs.h>
+#include <sanitizer/asan_interface.h>
 #endif
 
 // Saves what a call must keep on the stack it leaves, and goes on where the other one was left.
@@ -267,6 +267,10 @@ void Machine::start_fibers() {
   std::memset(shared_, 0xA5, static_cast<std::size_t>(shared_bytes_));
   for (int i = 0; i < threads_; ++i) {
     Fiber& fiber = fibers_[static_cast<std::size_t>(i)];
+#if defined(__SANITIZE_ADDRESS__)
+    // Calls that never returned have left their marks: entry(), and those that a fault ended.
+    __asan_unpoison_memory_region(fiber.stack->begin(), fiber.stack->bytes());
+#endif
     auto* top = reinterpret_cast<void**>(fiber.stack->end());
     *--top = nullptr;  // where entry() would return to: the stack is as behind a call
     *--top = reinterpret_cast<void*>(&entry);
