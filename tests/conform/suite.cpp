@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <fstream>
+#include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "quanta/runtime/safetensors.h"
@@ -20,10 +22,18 @@ Json read_json(const std::filesystem::path& path) {
   }
 }
 
+bool is_beyond_int64(const Json& json) {
+  constexpr std::uint64_t kMax = std::numeric_limits<std::int64_t>::max();
+  return json.is_number_unsigned() && json.get<std::uint64_t>() > kMax;
+}
+
 template <typename T>
 T get(const Json& json, std::string_view name) {
   const auto found = json.find(std::string(name));
   if (found == json.end()) throw FormatError(fmt::format("'{}' is missing", name));
+  if (std::is_same_v<T, std::int64_t> && is_beyond_int64(*found)) {
+    throw FormatError(fmt::format("'{}': {} is no int64", name, found->dump()));
+  }
   try {
     return found->get<T>();
   } catch (const Json::exception& error) {
@@ -45,7 +55,9 @@ Tolerance read_tolerance(const Json& json) {
 Value plain_value(const Json& json) {
   if (json.is_null()) return {};
   if (json.is_boolean()) return json.get<bool>();
-  if (json.is_number_integer()) return json.get<std::int64_t>();
+  // The maximum of float8_e7m0 is 2^63.
+  const bool is_whole = json.is_number_integer() && !is_beyond_int64(json);
+  if (is_whole) return json.get<std::int64_t>();
   if (json.is_number()) return json.get<double>();
   return json.get<std::string>();
 }

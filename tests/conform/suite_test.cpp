@@ -65,6 +65,15 @@ TEST_CASE("Suite: a plain tensor has the shape and dtype of its reference") {
   CHECK(test.tensor("mask").dtype() == DType::Bool);
 }
 
+TEST_CASE("Suite: an integer that no int64 holds is read as a double") {
+  const OneCase files(R"({"x": 9223372036854775808})",
+                      R"({"small": 9223372036854775807, "large": 9223372036854775808})");
+  const Case test = files.load();
+  CHECK(*test.inputs.find("x")->get_if<double>() == 0x1p63);
+  CHECK(test.integer("small") == 9223372036854775807);
+  CHECK_THROWS_WITH_AS(test.integer("large"), doctest::Contains("large"), FormatError);
+}
+
 TEST_CASE("Suite: quantized references get their parameters") {
   const OneCase files(R"({
     "x": {"tensor": "bytes", "dtype": "quint8", "shape": [2, 3], "qscheme": "per_tensor_affine",
