@@ -27,7 +27,8 @@ struct InterpolateOptions {
 /// Resizes the spatial dimensions of x [N, C, spatial...] with one to three of them, in its memory
 /// order. Source position of output index o (float32, scale = input / output or 1 / scale_factor):
 ///
-///   Nearest        floor(o * scale)
+///   Nearest        floor(o * scale); in some kernels of torch, and so here, a size that is kept or
+///                  doubled has o and floor(o / 2) instead, whatever the scale factor
 ///   NearestExact   floor((o + 0.5) * scale)
 ///   ...linear      (o + 0.5) * scale - 0.5, not below 0; with align_corners
 ///                  o * (input - 1) / (output - 1)

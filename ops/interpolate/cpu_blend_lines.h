@@ -19,20 +19,24 @@ struct BlendLines {
   float height_high = 0.0F;
   float depth_low = 1.0F;
   float depth_high = 0.0F;
+  std::int64_t pixel = 1;  ///< elements of a pixel
+  bool is_fused = false;   ///< see math::first_single_channel
 };
 
 /// The scalar form of one output line, from element `begin` on.
-template <int kLines, typename T>
+template <int kLines, math::Fusing kFusing, typename T>
 void blend_rest(const BlendLines& lines, std::int64_t begin, std::int64_t end, float zero_point,
                 T* dst) {
   const auto along_height = [&](std::size_t first, std::int64_t i) {
-    return lines.height_low * lines.line[first][i] + lines.height_high * lines.line[first + 1][i];
+    return math::blend_of<kFusing>(lines.height_low, lines.line[first][i], lines.height_high,
+                                   lines.line[first + 1][i]);
   };
   for (std::int64_t i = begin; i < end; ++i) {
     float value = lines.line[0][i];
     if constexpr (kLines == 2) value = along_height(0, i);
     if constexpr (kLines == 4) {
-      value = lines.depth_low * along_height(0, i) + lines.depth_high * along_height(2, i);
+      value = math::blend_of<kFusing>(lines.depth_low, along_height(0, i), lines.depth_high,
+                                      along_height(2, i));
     }
     dst[i] = math::rounded_blend<T>(value, zero_point);
   }

@@ -17,6 +17,7 @@
 #include <hwy/highway.h>
 
 #include "quanta/ops/cpu/code_blocks.h"
+#include "quanta/ops/cpu/simd/fused_simd.h"
 #include "quanta/runtime/parallel.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -36,8 +37,20 @@ HWY_INLINE hn::Vec<D> load_floats(D df, const T* src) {
   }
 }
 
+// math::blend_of in vectors.
+template <math::Fusing kFusing, class D, class V = hn::Vec<D>>
+HWY_INLINE V blend_of(D df, V weight_low, V low, V weight_high, V high) {
+  if constexpr (kFusing == math::Fusing::Low) {
+    return fused_add(df, weight_low, low, hn::Mul(weight_high, high));
+  } else if constexpr (kFusing == math::Fusing::High) {
+    return fused_add(df, weight_high, high, hn::Mul(weight_low, low));
+  } else {
+    return hn::Add(hn::Mul(weight_low, low), hn::Mul(weight_high, high));
+  }
+}
+
 // Channels [begin, ...) of one output pixel in whole vectors; returns where it stopped.
-template <class D, typename T>
+template <math::Fusing kFusing, class D, typename T>
 HWY_INLINE std::int64_t blend_pixel(D df, const T* low, const T* high, const LinearTap& tap,
                                     std::int64_t begin, std::int64_t end, float* dst) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(df));
@@ -45,47 +58,61 @@ HWY_INLINE std::int64_t blend_pixel(D df, const T* low, const T* high, const Lin
   const auto weight_high = hn::Set(df, tap.weight_high);
   std::int64_t c = begin;
   for (; c + lanes <= end; c += lanes) {
-    hn::StoreU(hn::Add(hn::Mul(weight_low, load_floats(df, low + c)),
-                       hn::Mul(weight_high, load_floats(df, high + c))),
+    hn::StoreU(blend_of<kFusing>(df, weight_low, load_floats(df, low + c), weight_high,
+                                 load_floats(df, high + c)),
                df, dst + c);
   }
   return c;
 }
 
+// Channels [begin, end) of one output pixel.
+template <math::Fusing kFusing, typename T>
+HWY_INLINE void blend_channels(const T* low, const T* high, const LinearTap& tap,
+                               std::int64_t begin, std::int64_t end, float* dst) {
+  std::int64_t c = begin;
+  if (end - begin >= 4) {
+    c = blend_pixel<kFusing>(hn::ScalableTag<float>(), low, high, tap, c, end, dst);
+    c = blend_pixel<kFusing>(hn::CappedTag<float, 4>(), low, high, tap, c, end, dst);
+  }
+  for (; c < end; ++c) {
+    dst[c] = math::blend_of<kFusing>(tap.weight_low, static_cast<float>(low[c]), tap.weight_high,
+                                     static_cast<float>(high[c]));
+  }
+}
+
 template <typename T>
 HWY_INLINE void blend_width(const T* src, const LinearTap* taps, std::int64_t width,
-                            std::int64_t pixel, float* dst) {
+                            std::int64_t pixel, bool is_fused, float* dst) {
+  using math::Fusing;
+  const std::int64_t single = math::first_single_channel(pixel);
   for (std::int64_t w = 0; w < width; ++w, dst += pixel) {
     const LinearTap tap = taps[w];
     const T* low = src + tap.low * pixel;
     const T* high = src + tap.high * pixel;
-    std::int64_t c = 0;
-    if (pixel >= 4) {
-      c = blend_pixel(hn::ScalableTag<float>(), low, high, tap, 0, pixel, dst);
-      c = blend_pixel(hn::CappedTag<float, 4>(), low, high, tap, c, pixel, dst);
-    }
-    for (; c < pixel; ++c) {
-      dst[c] = tap.weight_low * static_cast<float>(low[c]) +
-               tap.weight_high * static_cast<float>(high[c]);
+    if (!is_fused) {
+      blend_channels<Fusing::None>(low, high, tap, 0, pixel, dst);
+    } else {
+      blend_channels<Fusing::High>(low, high, tap, 0, single, dst);
+      blend_channels<Fusing::Low>(low, high, tap, single, pixel, dst);
     }
   }
 }
 
 // The blend of lines at elements i, i + 1, ...
-template <int kLines, class D>
+template <int kLines, math::Fusing kFusing, class D>
 HWY_INLINE hn::Vec<D> blend_at(D df, const BlendLines& lines, std::int64_t i) {
   const auto along_height = [&](std::size_t first) HWY_ATTR {
-    return hn::Add(
-        hn::Mul(hn::Set(df, lines.height_low), hn::LoadU(df, lines.line[first] + i)),
-        hn::Mul(hn::Set(df, lines.height_high), hn::LoadU(df, lines.line[first + 1] + i)));
+    return blend_of<kFusing>(df, hn::Set(df, lines.height_low),
+                             hn::LoadU(df, lines.line[first] + i), hn::Set(df, lines.height_high),
+                             hn::LoadU(df, lines.line[first + 1] + i));
   };
   if constexpr (kLines == 1) {
     return hn::LoadU(df, lines.line[0] + i);
   } else if constexpr (kLines == 2) {
     return along_height(0);
   } else {
-    return hn::Add(hn::Mul(hn::Set(df, lines.depth_low), along_height(0)),
-                   hn::Mul(hn::Set(df, lines.depth_high), along_height(2)));
+    return blend_of<kFusing>(df, hn::Set(df, lines.depth_low), along_height(0),
+                             hn::Set(df, lines.depth_high), along_height(2));
   }
 }
 
@@ -95,27 +122,27 @@ HWY_INLINE std::int64_t blend_floats(D df, const BlendLines& lines, std::int64_t
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(df));
   std::int64_t i = begin;
   for (; i + lanes <= count; i += lanes) {
-    hn::StoreU(blend_at<kLines>(df, lines, i), df, dst + i);
+    hn::StoreU(blend_at<kLines, math::Fusing::None>(df, lines, i), df, dst + i);
   }
   return i;
 }
 
 #if QUANTA_VECTORS
 // rounded_blend() in vectors.
-template <int kLines>
+template <int kLines, math::Fusing kFusing>
 struct BlendSource {
   HWY_INLINE void move_to(std::int64_t) const {}
   template <std::size_t kBytes>
   HWY_INLINE hn::Vec<Floats<kBytes>> at(std::int64_t i) const {
     const Floats<kBytes> d;
-    return hn::Sub(blend_at<kLines>(d, lines, i), hn::Set(d, zero_point));
+    return hn::Sub(blend_at<kLines, kFusing>(d, lines, i), hn::Set(d, zero_point));
   }
   BlendLines lines;
   float zero_point;
 };
 #endif
 
-template <int kLines, typename T>
+template <int kLines, math::Fusing kFusing, typename T>
 HWY_INLINE void blend_line(const BlendLines& lines, std::int64_t count, float zero_point, T* dst) {
   std::int64_t i = 0;
   if constexpr (std::is_same_v<T, float>) {
@@ -127,31 +154,56 @@ HWY_INLINE void blend_line(const BlendLines& lines, std::int64_t count, float ze
     constexpr std::int32_t kMax = std::numeric_limits<T>::max();
     const QuantizeArgs args{1.0F, static_cast<std::int32_t>(zero_point), kMin, kMax, kMax};
     // A blend of codes lies between them.
-    i = write_codes<Reach::Int32>(BlendSource<kLines>{lines, zero_point}, args, dst, count);
+    i = write_codes<Reach::Int32>(BlendSource<kLines, kFusing>{lines, zero_point}, args, dst,
+                                  count);
 #endif
   }
-  blend_rest<kLines>(lines, i, count, zero_point, dst);
+  blend_rest<kLines, kFusing>(lines, i, count, zero_point, dst);
+}
+
+// A line of codes of which the channels that torch blends in vectors are blended as these, and the
+// others by themselves.
+template <typename T>
+HWY_INLINE void blend_fused_line(BlendLines lines, std::int64_t count, float zero_point, T* dst) {
+  using math::Fusing;
+  const std::int64_t single = math::first_single_channel(lines.pixel);
+  if (single == 0) return blend_line<2, Fusing::Low>(lines, count, zero_point, dst);
+  if (single == lines.pixel) return blend_line<2, Fusing::High>(lines, count, zero_point, dst);
+  const auto advance = [&](std::int64_t by) HWY_ATTR {
+    for (std::size_t k = 0; k < 2; ++k) lines.line[k] += by;
+    dst += by;
+  };
+  for (std::int64_t i = 0; i < count; i += lines.pixel) {
+    blend_line<2, Fusing::High>(lines, single, zero_point, dst);
+    advance(single);
+    blend_line<2, Fusing::Low>(lines, lines.pixel - single, zero_point, dst);
+    advance(lines.pixel - single);
+  }
 }
 
 template <typename T>
 HWY_INLINE void blend_height(const BlendLines& lines, std::int64_t count, float zero_point,
                              T* dst) {
-  if (lines.count == 1) return blend_line<1>(lines, count, zero_point, dst);
-  if (lines.count == 2) return blend_line<2>(lines, count, zero_point, dst);
-  return blend_line<4>(lines, count, zero_point, dst);
+  using math::Fusing;
+  if constexpr (!std::is_same_v<T, float>) {
+    if (lines.is_fused && lines.count == 2) return blend_fused_line(lines, count, zero_point, dst);
+  }
+  if (lines.count == 1) return blend_line<1, Fusing::None>(lines, count, zero_point, dst);
+  if (lines.count == 2) return blend_line<2, Fusing::None>(lines, count, zero_point, dst);
+  return blend_line<4, Fusing::None>(lines, count, zero_point, dst);
 }
 
 void WidthU8(const std::uint8_t* src, const LinearTap* taps, std::int64_t width, std::int64_t pixel,
-             float* dst) {
-  blend_width(src, taps, width, pixel, dst);
+             bool is_fused, float* dst) {
+  blend_width(src, taps, width, pixel, is_fused, dst);
 }
 void WidthS8(const std::int8_t* src, const LinearTap* taps, std::int64_t width, std::int64_t pixel,
-             float* dst) {
-  blend_width(src, taps, width, pixel, dst);
+             bool is_fused, float* dst) {
+  blend_width(src, taps, width, pixel, is_fused, dst);
 }
 void WidthF32(const float* src, const LinearTap* taps, std::int64_t width, std::int64_t pixel,
-              float* dst) {
-  blend_width(src, taps, width, pixel, dst);
+              bool is_fused, float* dst) {
+  blend_width(src, taps, width, pixel, is_fused, dst);
 }
 void HeightU8(const BlendLines& lines, std::int64_t count, float zero_point, std::uint8_t* dst) {
   blend_height(lines, count, zero_point, dst);
@@ -180,19 +232,19 @@ HWY_EXPORT(HeightF32);
 namespace {
 
 void width_of(const std::uint8_t* src, const std::vector<LinearTap>& taps, std::int64_t pixel,
-              float* dst) {
+              bool is_fused, float* dst) {
   HWY_DYNAMIC_DISPATCH(WidthU8)
-  (src, taps.data(), static_cast<std::int64_t>(taps.size()), pixel, dst);
+  (src, taps.data(), static_cast<std::int64_t>(taps.size()), pixel, is_fused, dst);
 }
 void width_of(const std::int8_t* src, const std::vector<LinearTap>& taps, std::int64_t pixel,
-              float* dst) {
+              bool is_fused, float* dst) {
   HWY_DYNAMIC_DISPATCH(WidthS8)
-  (src, taps.data(), static_cast<std::int64_t>(taps.size()), pixel, dst);
+  (src, taps.data(), static_cast<std::int64_t>(taps.size()), pixel, is_fused, dst);
 }
 void width_of(const float* src, const std::vector<LinearTap>& taps, std::int64_t pixel,
-              float* dst) {
+              bool is_fused, float* dst) {
   HWY_DYNAMIC_DISPATCH(WidthF32)
-  (src, taps.data(), static_cast<std::int64_t>(taps.size()), pixel, dst);
+  (src, taps.data(), static_cast<std::int64_t>(taps.size()), pixel, is_fused, dst);
 }
 
 void height_of(const BlendLines& lines, std::int64_t count, float zero_point, std::uint8_t* dst) {
@@ -232,7 +284,7 @@ class LineCache {
         while (taken[slot]) ++slot;
         taken[slot] = true;
         held_[slot] = sources[i];
-        width_of(sources[i], taps_, pixel_, memory_.data() + slot * size_);
+        width_of(sources[i], taps_, pixel_, lines.is_fused, memory_.data() + slot * size_);
       }
       lines.line[i] = memory_.data() + slot * size_;
     }
@@ -252,7 +304,7 @@ class LineCache {
 
 template <typename T>
 void blend(const ResampleGeometry& geometry, const LinearTables& tables, std::size_t spatial,
-           float zero_point, const T* src, T* dst) {
+           float zero_point, bool is_fused, const T* src, T* dst) {
   const std::int64_t pixel = geometry.channels_last ? geometry.channels : 1;
   const std::int64_t row_size = geometry.input[2] * pixel;
   const std::int64_t plane_size = geometry.input[1] * row_size;
@@ -272,7 +324,9 @@ void blend(const ResampleGeometry& geometry, const LinearTables& tables, std::si
                        .height_low = height.weight_low,
                        .height_high = height.weight_high,
                        .depth_low = depth.weight_low,
-                       .depth_high = depth.weight_high};
+                       .depth_high = depth.weight_high,
+                       .pixel = pixel,
+                       .is_fused = is_fused};
       cache.fill({low + height.low * row_size, low + height.high * row_size,
                   high + height.low * row_size, high + height.high * row_size},
                  lines);
@@ -283,23 +337,23 @@ void blend(const ResampleGeometry& geometry, const LinearTables& tables, std::si
 
 template <typename T>
 void blend_typed(const ResampleGeometry& geometry, const LinearTables& tables, std::size_t spatial,
-                 std::int32_t zero_point, const void* src, void* dst) {
-  blend(geometry, tables, spatial, static_cast<float>(zero_point), static_cast<const T*>(src),
-        static_cast<T*>(dst));
+                 std::int32_t zero_point, bool is_fused, const void* src, void* dst) {
+  blend(geometry, tables, spatial, static_cast<float>(zero_point), is_fused,
+        static_cast<const T*>(src), static_cast<T*>(dst));
 }
 
 }  // namespace
 
 void blend_spatial(const ResampleGeometry& geometry, const LinearTables& tables,
-                   std::size_t spatial, DType dtype, std::int32_t zero_point, const void* src,
-                   void* dst) {
+                   std::size_t spatial, DType dtype, std::int32_t zero_point, bool is_fused,
+                   const void* src, void* dst) {
   switch (dtype) {
     case DType::QUInt8:
-      return blend_typed<std::uint8_t>(geometry, tables, spatial, zero_point, src, dst);
+      return blend_typed<std::uint8_t>(geometry, tables, spatial, zero_point, is_fused, src, dst);
     case DType::QInt8:
-      return blend_typed<std::int8_t>(geometry, tables, spatial, zero_point, src, dst);
+      return blend_typed<std::int8_t>(geometry, tables, spatial, zero_point, is_fused, src, dst);
     default:
-      return blend_typed<float>(geometry, tables, spatial, zero_point, src, dst);
+      return blend_typed<float>(geometry, tables, spatial, zero_point, is_fused, src, dst);
   }
 }
 

@@ -6,7 +6,7 @@ namespace quanta::cuda {
 
 void blend(Device device, const cpu::ResampleGeometry& geometry,
            const std::array<BlendAxis, 3>& axes, std::size_t spatial, DType dtype,
-           std::int32_t zero_point, const void* x, void* y) {
+           std::int32_t zero_point, bool is_fused, const void* x, void* y) {
   BlendParams params;
   params.pixel = geometry.channels_last ? geometry.channels : 1;
   params.count = geometry.batch * geometry.channels;
@@ -19,6 +19,8 @@ void blend(Device device, const cpu::ResampleGeometry& geometry,
   params.spatial = static_cast<int>(spatial);
   params.dtype = dtype;
   params.zero_point = static_cast<float>(zero_point);
+  params.is_fused = is_fused;
+  params.single = math::first_single_channel(params.pixel);
   params.x = x;
   params.y = y;
   // Four channels at a time, where their addresses allow it.

@@ -32,11 +32,21 @@ struct Blend {
   math::LinearTap width;
   math::LinearTap height;
   math::LinearTap depth;
+  math::Fusing fusing;
 
-  static SIMT_DEVICE Values join(float low, const Values& a, float high, const Values& b) {
+  template <math::Fusing kFusing>
+  static SIMT_DEVICE Values joined(float low, const Values& a, float high, const Values& b) {
     Values result;
-    for (int k = 0; k < kEach; ++k) result.at[k] = low * a.at[k] + high * b.at[k];
+    for (int k = 0; k < kEach; ++k) {
+      result.at[k] = math::blend_of<kFusing>(low, a.at[k], high, b.at[k]);
+    }
     return result;
+  }
+  SIMT_DEVICE Values join(float low, const Values& a, float high, const Values& b) const {
+    using math::Fusing;
+    if (fusing == Fusing::Low) return joined<Fusing::Low>(low, a, high, b);
+    if (fusing == Fusing::High) return joined<Fusing::High>(low, a, high, b);
+    return joined<Fusing::None>(low, a, high, b);
   }
   SIMT_DEVICE Values element(std::int64_t place) const {
     const auto pack = simt::load<Element>(x + place);
@@ -82,6 +92,10 @@ struct BlendPacks {
     blend.row = p.input[2] * p.pixel;
     blend.plane = p.input[1] * blend.row;
     blend.x = static_cast<const Pack<T, kEach>*>(p.x) + rest * p.input[0] * blend.plane + channel;
+    // A pack's channels are all of one kind: eight is a multiple of its size.
+    blend.fusing = !p.is_fused                  ? math::Fusing::None
+                   : channel * kEach < p.single ? math::Fusing::High
+                                                : math::Fusing::Low;
     blend.width = tap_of(p.axes[2], w);
     typename Kind::Values values;
     if (p.spatial == 1) {

@@ -27,6 +27,8 @@ struct BlendParams {
   int pack = 1;     // elements of a pack: 1 or 4
   DType dtype{};    // Float32, QUInt8 or QInt8
   float zero_point = 0.0F;
+  bool is_fused = false;    // see math::first_single_channel
+  std::int64_t single = 0;  // the first single channel
   const void* x = nullptr;
   void* y = nullptr;
 };
@@ -53,6 +55,6 @@ QUANTA_CUDA_ENTRY(weigh_lines, WeighParams)
 /// As cpu::blend_spatial does it, to the last bit; x and y are on the device.
 void blend(Device device, const cpu::ResampleGeometry& geometry,
            const std::array<BlendAxis, 3>& axes, std::size_t spatial, DType dtype,
-           std::int32_t zero_point, const void* x, void* y);
+           std::int32_t zero_point, bool is_fused, const void* x, void* y);
 
 }  // namespace quanta::cuda

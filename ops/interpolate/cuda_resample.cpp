@@ -75,7 +75,7 @@ void blend_part(const Part& part, const Axes& axes, const ResampleOptions& optio
   }
   const auto zero_point =
       x.is_quantized() ? static_cast<std::int32_t>(x.impl()->quantizer.zero_point) : 0;
-  blend(x.device(), part.geometry, blended, part.count, x.dtype(), zero_point, from, to);
+  blend(x.device(), part.geometry, blended, part.count, x.dtype(), zero_point, false, from, to);
 }
 
 void weigh_all(const Tensor& x, const Axes& axes, const ResampleOptions& options,

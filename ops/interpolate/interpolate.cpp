@@ -77,45 +77,80 @@ Axis resolve_axis(std::int64_t input, std::size_t d, std::size_t spatial,
   return axis;
 }
 
-math::SourceAxis nearest_axis(const Axis& axis, InterpolateMode mode) {
-  return {.rule = mode == InterpolateMode::NearestExact ? math::SourceRule::NearestExact
-                                                        : math::SourceRule::Nearest,
-          .input = axis.input,
-          .output = axis.output,
-          .scale = axis.scale()};
+// Whether torch takes its kernel for floats whose channels lie last, which small images take too.
+// That one, and every gradient, has whole ratios.
+bool takes_channels_last_kernel(const Tensor& x, const Dims& result) {
+  constexpr std::int64_t kFewChannels = 3;
+  constexpr std::int64_t kSmallImage = 128;  // height + width of the result
+  const std::size_t spatial = result.size() - 2;
+  if (x.is_quantized() || spatial == 1) return false;
+  const bool lies_last = x.is_contiguous(MemoryFormat::ChannelsLast) && x.sizes()[1] > kFewChannels;
+  return lies_last || (spatial == 2 && result[2] + result[3] <= kSmallImage);
 }
 
-std::vector<std::int64_t> nearest_table(const Axis& axis, InterpolateMode mode) {
+// Whether a kept dimension is copied by the nearest modes, and every element of a doubled one twice,
+// whatever the scale factor.
+enum class WholeRatios : bool { No, Yes };
+
+WholeRatios whole_ratios_of(const Tensor& x, const Dims& result) {
+  return takes_channels_last_kernel(x, result) ? WholeRatios::Yes : WholeRatios::No;
+}
+
+math::SourceAxis nearest_axis(const Axis& axis, InterpolateMode mode, WholeRatios whole_ratios) {
+  math::SourceAxis source{.rule = math::SourceRule::Nearest,
+                          .input = axis.input,
+                          .output = axis.output,
+                          .scale = axis.scale()};
+  if (mode == InterpolateMode::NearestExact) {
+    source.rule = math::SourceRule::NearestExact;
+  } else if (whole_ratios == WholeRatios::Yes) {
+    if (axis.output == axis.input) source.scale = 1.0F;
+    if (axis.output == 2 * axis.input) source.scale = 0.5F;
+  }
+  return source;
+}
+
+std::vector<std::int64_t> nearest_table(const Axis& axis, InterpolateMode mode,
+                                        WholeRatios whole_ratios) {
   std::vector<std::int64_t> table(static_cast<std::size_t>(axis.output));
-  const math::SourceAxis sources = nearest_axis(axis, mode);
+  const math::SourceAxis sources = nearest_axis(axis, mode, whole_ratios);
   for (std::int64_t o = 0; o < axis.output; ++o) {
     table[static_cast<std::size_t>(o)] = math::source_of(sources, o);
   }
   return table;
 }
 
-// torch's quantized channels-last kernel is compiled with fused multiply-adds, which moves values at
-// ties.
-math::LinearRule linear_rule(const Tensor& x, bool align_corners) {
-  if (align_corners) return math::LinearRule::AlignCorners;
-  return x.is_quantized() && x.is_contiguous(MemoryFormat::ChannelsLast)
-             ? math::LinearRule::HalfPixelFused
-             : math::LinearRule::HalfPixel;
+// Whether torch's kernel is compiled with fused multiply-adds, which moves values at ties.
+bool has_fused_positions(const Tensor& x, const Dims& result) {
+  if (x.is_quantized()) return x.is_contiguous(MemoryFormat::ChannelsLast);
+  return result.size() == 4 && takes_channels_last_kernel(x, result);
+}
+// Floats are as near to torch's without.
+bool has_fused_blends(const Tensor& x) {
+  return x.is_quantized() && x.is_contiguous(MemoryFormat::ChannelsLast);
 }
 
-math::LinearAxis linear_axis(const Axis& axis, math::LinearRule rule) {
+math::LinearRule linear_rule(bool align_corners, bool is_fused) {
+  if (align_corners) return math::LinearRule::AlignCorners;
+  return is_fused ? math::LinearRule::HalfPixelFused : math::LinearRule::HalfPixel;
+}
+
+math::LinearAxis linear_axis(const Axis& axis, math::LinearRule rule, bool is_quantized) {
   math::LinearAxis linear{rule, axis.input, axis.output, axis.scale()};
   if (rule == math::LinearRule::AlignCorners) {
     linear.scale = axis.output > 1
                        ? static_cast<float>(axis.input - 1) / static_cast<float>(axis.output - 1)
                        : 0.0F;
   }
+  // torch copies a kept dimension of floats, whatever the scale factor.
+  if (!is_quantized && axis.input == axis.output) linear.scale = 1.0F;
   return linear;
 }
 
-std::vector<cpu::LinearTap> linear_table(const Axis& axis, math::LinearRule rule) {
+std::vector<cpu::LinearTap> linear_table(const Axis& axis, math::LinearRule rule,
+                                         bool is_quantized) {
   std::vector<cpu::LinearTap> table(static_cast<std::size_t>(axis.output));
-  const math::LinearAxis linear = linear_axis(axis, rule);
+  const math::LinearAxis linear = linear_axis(axis, rule, is_quantized);
   for (std::int64_t o = 0; o < axis.output; ++o) {
     table[static_cast<std::size_t>(o)] = math::linear_tap(linear, o);
   }
@@ -154,15 +189,15 @@ Axes axes_of(const Dims& sizes, const InterpolateOptions& options) {
   return axes;
 }
 
-cpu::GatherTables gather_tables(const Axes& axes, InterpolateMode mode) {
+cpu::GatherTables gather_tables(const Axes& axes, InterpolateMode mode, WholeRatios whole_ratios) {
   cpu::GatherTables tables;
-  for (std::size_t d = 0; d < 3; ++d) tables[d] = nearest_table(axes[d], mode);
+  for (std::size_t d = 0; d < 3; ++d) tables[d] = nearest_table(axes[d], mode, whole_ratios);
   return tables;
 }
 
-cpu::LinearTables linear_tables(const Axes& axes, math::LinearRule rule) {
+cpu::LinearTables linear_tables(const Axes& axes, math::LinearRule rule, bool is_quantized) {
   cpu::LinearTables tables;
-  for (std::size_t d = 0; d < 3; ++d) tables[d] = linear_table(axes[d], rule);
+  for (std::size_t d = 0; d < 3; ++d) tables[d] = linear_table(axes[d], rule, is_quantized);
   return tables;
 }
 
@@ -208,41 +243,49 @@ struct Interpolate final : Op<Interpolate> {
 
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const Tensor& x = in[0];
-    const Axes axes = axes_of(x.sizes(), options);
+    const Axes axes = axes_for(x, out[0]);
     const cpu::ResampleGeometry geometry = geometry_of(x, axes);
     if (copies(x, out[0])) {
-      cpu::gather_spatial(geometry, gather_tables(axes, copying_mode()), item_size(x.dtype()),
-                          x.data_ptr(), out[0].data_ptr());
+      cpu::gather_spatial(geometry,
+                          gather_tables(axes, copying_mode(), whole_ratios_of(x, out[0].sizes())),
+                          item_size(x.dtype()), x.data_ptr(), out[0].data_ptr());
       return "gather";
     }
-    const cpu::LinearTables tables = linear_tables(axes, linear_rule(x, options.align_corners));
+    const math::LinearRule rule =
+        linear_rule(options.align_corners, has_fused_positions(x, out[0].sizes()));
+    const cpu::LinearTables tables = linear_tables(axes, rule, x.is_quantized());
     if (x.dtype() == DType::Float64) {
       copy_result(blend(x, tables, out[0].sizes()), out[0]);
     } else {
       cpu::blend_spatial(geometry, tables, x.sizes().size() - 2, x.dtype(), zero_point_of(x),
-                         x.data_ptr(), out[0].data_ptr());
+                         has_fused_blends(x), x.data_ptr(), out[0].data_ptr());
     }
     return "blend";
   }
 
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     const Tensor& x = in[0];
-    const Axes axes = axes_of(x.sizes(), options);
+    const Axes axes = axes_for(x, out[0]);
     const std::size_t spatial = x.sizes().size() - 2;
     if (copies(x, out[0])) {
       std::array<cuda::GatherAxis, 5> all;
       for (std::size_t d = 0; d < spatial + 2; ++d) {
         all[d] = cuda::kept_axis(x.sizes()[d], x.strides()[d]);
-        if (d >= 2) all[d].source = nearest_axis(axes[d + 1 - spatial], copying_mode());
+        if (d >= 2)
+          all[d].source = nearest_axis(axes[d + 1 - spatial], copying_mode(),
+                                       whole_ratios_of(x, out[0].sizes()));
       }
       cuda::gather(x, std::span(all).first(spatial + 2), out[0]);
       return "gather_items";
     }
     std::array<cuda::BlendAxis, 3> blended;
-    const math::LinearRule rule = linear_rule(x, options.align_corners);
-    for (std::size_t d = 0; d < 3; ++d) blended[d].linear = linear_axis(axes[d], rule);
+    const math::LinearRule rule =
+        linear_rule(options.align_corners, has_fused_positions(x, out[0].sizes()));
+    for (std::size_t d = 0; d < 3; ++d) {
+      blended[d].linear = linear_axis(axes[d], rule, x.is_quantized());
+    }
     cuda::blend(x.device(), geometry_of(x, axes), blended, spatial, x.dtype(), zero_point_of(x),
-                x.device_ptr(), out[0].device_ptr());
+                has_fused_blends(x), x.device_ptr(), out[0].device_ptr());
     return "blend_packs";
   }
   std::span<const DType> cuda_dtypes() const noexcept override {
@@ -256,11 +299,10 @@ struct Interpolate final : Op<Interpolate> {
     const Axes axes = axes_of(sizes, options);
     cpu::LinearTables taps;
     if (is_nearest(options.mode)) {
-      const cpu::GatherTables sources = gather_tables(axes, options.mode);
+      const cpu::GatherTables sources = gather_tables(axes, options.mode, WholeRatios::Yes);
       for (std::size_t d = 0; d < 3; ++d) taps[d] = copying_taps(sources[d]);
     } else {
-      taps = linear_tables(axes, options.align_corners ? math::LinearRule::AlignCorners
-                                                       : math::LinearRule::HalfPixel);
+      taps = linear_tables(axes, linear_rule(options.align_corners, false), false);
     }
     return {blend_gradient(context.grad(), taps, sizes)};
   }
@@ -280,10 +322,17 @@ struct Interpolate final : Op<Interpolate> {
 
  private:
   bool copies(const Tensor& x, const Tensor& out) const {
-    // torch's quantized bilinear copies between equal sizes, whatever the scale factor.
     return is_nearest(options.mode) ||
            (x.is_quantized() && options.mode == InterpolateMode::Bilinear &&
             x.sizes() == out.sizes());
+  }
+  // torch copies codes whose sizes stay, whatever the scale factors.
+  Axes axes_for(const Tensor& x, const Tensor& out) const {
+    Axes axes = axes_of(x.sizes(), options);
+    if (x.is_quantized() && x.sizes() == out.sizes()) {
+      for (Axis& axis : axes) axis.scale_factor = 1.0;
+    }
+    return axes;
   }
   InterpolateMode copying_mode() const {
     return is_nearest(options.mode) ? options.mode : InterpolateMode::Nearest;

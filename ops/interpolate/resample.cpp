@@ -86,7 +86,7 @@ void blend_part(const Part& part, const Axes& axes, const ResampleOptions& optio
   for (std::size_t i = 0; i < part.count; ++i) {
     tables[3 - part.count + i] = taps_of(axes[part.first + i], options);
   }
-  cpu::blend_spatial(part.geometry, tables, part.count, dtype, zero_point, src, dst);
+  cpu::blend_spatial(part.geometry, tables, part.count, dtype, zero_point, false, src, dst);
 }
 
 // One dimension in floats.

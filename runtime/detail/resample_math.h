@@ -49,8 +49,6 @@ QUANTA_HOST_DEVICE inline std::int64_t source_of(const SourceAxis& axis, std::in
     case SourceRule::Reversed:
       return last - o;
     case SourceRule::Nearest: {
-      if (axis.output == axis.input) return o;  // torch's shortcut, whatever the scale factor
-      if (axis.output == 2 * axis.input) return o / 2;  // the same
       const auto source = static_cast<std::int64_t>(floorf(static_cast<float>(o) * axis.scale));
       return source < last ? source : last;
     }
@@ -86,6 +84,8 @@ struct LinearAxis {
 };
 
 QUANTA_HOST_DEVICE inline LinearTap linear_tap(const LinearAxis& axis, std::int64_t o) {
+  // Not 0 times the next element, which may be infinite.
+  if (axis.input == axis.output && axis.scale == 1.0F) return {o, o, 1.0F, 0.0F};
   const auto position = static_cast<float>(o);
   float source = axis.scale * position;
   if (axis.rule != LinearRule::AlignCorners) {
@@ -104,6 +104,23 @@ QUANTA_HOST_DEVICE inline LinearTap linear_tap(const LinearAxis& axis, std::int6
   tap.weight_high = at_least > 1.0F ? 1.0F : at_least;
   tap.weight_low = 1.0F - tap.weight_high;
   return tap;
+}
+
+/// Which product of a blend is not rounded before the sum.
+enum class Fusing : std::uint8_t { None, Low, High };
+
+template <Fusing kFusing>
+QUANTA_HOST_DEVICE inline float blend_of(float weight_low, float low, float weight_high,
+                                         float high) {
+  if constexpr (kFusing == Fusing::Low) return fmaf(weight_low, low, weight_high * high);
+  if constexpr (kFusing == Fusing::High) return fmaf(weight_high, high, weight_low * low);
+  return weight_low * low + weight_high * high;
+}
+
+/// How torch's kernel for channels-last codes, which its compiler fused, blends a pixel: the
+/// channels before this one in whole vectors of eight (High), the others one by one (Low).
+QUANTA_HOST_DEVICE inline std::int64_t first_single_channel(std::int64_t channels) {
+  return channels / 8 * 8;
 }
 
 /// A blend as an element: floats as they are, codes as rne(blend - zero_point) + zero_point.

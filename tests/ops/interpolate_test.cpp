@@ -130,9 +130,17 @@ TEST_CASE("interpolate: bilinear agrees with plain loops in every layout") {
   }
 }
 
+// low * a + high * b as the kernel for codes whose channels lie last has it, in whole groups of eight
+// channels and for the others; `channels` 0: rounded after each operation.
+float joined(std::int64_t c, std::int64_t channels, float low, float a, float high, float b) {
+  if (channels == 0) return low * a + high * b;
+  return c < channels / 8 * 8 ? std::fma(high, b, low * a) : std::fma(low, a, high * b);
+}
+
 // The operations of the kernel one by one, on [1, C, H, W] with align_corners.
 std::vector<float> plain_bilinear(const Tensor& x, std::int64_t out_h, std::int64_t out_w,
-                                  float zero_point, float min, float max) {
+                                  float zero_point, float min, float max, bool fused = false) {
+  const std::int64_t fused_channels = fused ? x.size(1) : 0;
   const std::vector<float> values = x.to_float_vector();
   const std::int64_t height = x.size(2);
   const std::int64_t width = x.size(3);
@@ -155,10 +163,10 @@ std::vector<float> plain_bilinear(const Tensor& x, std::int64_t out_h, std::int6
           const auto at = static_cast<std::size_t>((c * height + row) * width);
           const auto left = at + static_cast<std::size_t>(w0);
           const auto right = at + static_cast<std::size_t>(std::min(w0 + 1, width - 1));
-          return (1.0F - high_w) * values[left] + high_w * values[right];
+          return joined(c, fused_channels, 1.0F - high_w, values[left], high_w, values[right]);
         };
-        const float value =
-            (1.0F - high_h) * line(h0) + high_h * line(std::min(h0 + 1, height - 1));
+        const float value = joined(c, fused_channels, 1.0F - high_h, line(h0), high_h,
+                                   line(std::min(h0 + 1, height - 1)));
         result.push_back(
             min == max ? value
                        : std::clamp(std::nearbyint(value - zero_point) + zero_point, min, max));
@@ -188,7 +196,8 @@ TEST_CASE("interpolate: every instruction set agrees with plain float32 loops bi
             const Tensor y = interpolate(q, options);
             const Tensor codes = int_repr(q.as_quantized());
             CHECK(int_repr(y.as_quantized()).to_float_vector() ==
-                  plain_bilinear(codes, out[0], out[1], 7.0F, min, min + 255.0F));
+                  plain_bilinear(codes, out[0], out[1], 7.0F, min, min + 255.0F,
+                                 q.is_contiguous(MemoryFormat::ChannelsLast)));
           }
         }
       }
@@ -207,6 +216,23 @@ TEST_CASE("interpolate: one and three dimensions and scale factors work") {
         std::vector<float>{3.5});
   CHECK(interpolate(cube, {.scale_factor = {1.5, 1.0, 2.0}}).sizes() == Dims{1, 1, 3, 2, 4});
   CHECK(interpolate(Tensor::ones({0, 2, 3, 3}), {.size = {6}}).sizes() == Dims{0, 2, 6, 6});
+}
+
+TEST_CASE("interpolate: codes of one pixel are spread and codes whose sizes stay are copied") {
+  Generator generator(54);
+  for (const MemoryFormat format : {MemoryFormat::Contiguous, MemoryFormat::ChannelsLast}) {
+    const Tensor pixel =
+        Tensor(random_codes({2, 5, 1, 1}, DType::QUInt8, 0.1, 3, generator)).contiguous(format);
+    for (const InterpolateMode mode : {InterpolateMode::Nearest, InterpolateMode::Bilinear}) {
+      const Tensor spread = interpolate(pixel, {.size = {3, 4}, .mode = mode});
+      CHECK(codes_of(spread) == codes_of(pixel.expand({2, 5, 3, 4})));
+    }
+    const Tensor cube =
+        Tensor(random_codes({2, 5, 2, 3, 5}, DType::QInt8, 0.1, 3, generator)).contiguous(format);
+    const Tensor kept =
+        interpolate(cube, {.scale_factor = {1.1}, .mode = InterpolateMode::NearestExact});
+    CHECK(codes_of(kept) == codes_of(cube));
+  }
 }
 
 TEST_CASE("interpolate: bad arguments are refused by name") {
