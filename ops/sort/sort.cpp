@@ -2,19 +2,19 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <limits>
 #include <numeric>
 #include <string_view>
 #include <type_traits>
 #include <vector>
 
+#include "quanta/ops/cuda/sort.h"
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/detail/families.h"
-#include "quanta/ops/detail/spatial.h"
 #include "quanta/ops/reduce/gradient.h"
 #include "quanta/ops/sort/unique.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/order_math.h"
 #include "quanta/runtime/operation.h"
 #include "quanta/runtime/parallel.h"
 
@@ -39,20 +39,6 @@ void order_bytes(const T* row, std::int64_t count, std::int64_t k, Order order,
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t at = start[rank(row[i])]++;
     if (at < k) indices[at] = i;
-  }
-}
-
-// An unsigned number that orders like the value: of floats the bits with the sign turned over, one
-// number for both zeros, the largest for every NaN.
-template <typename T>
-std::uint32_t key_of(T value) {
-  constexpr std::uint32_t kSign = 0x80000000U;
-  if constexpr (std::is_floating_point_v<T>) {
-    if (value != value) return ~0U;
-    const auto bits = std::bit_cast<std::uint32_t>(value == 0.0F ? 0.0F : value);
-    return (bits & kSign) != 0 ? ~bits : bits | kSign;
-  } else {
-    return static_cast<std::uint32_t>(static_cast<std::int32_t>(value)) ^ kSign;
   }
 }
 
@@ -85,7 +71,7 @@ void order_row(const T* row, std::int64_t count, std::int64_t k, Order order, Sc
     if (count <= kPositions) {
       scratch.keys.resize(static_cast<std::size_t>(count));
       for (std::int64_t i = 0; i < count; ++i) {
-        const std::uint32_t key = key_of(row[i]);
+        const std::uint32_t key = math::order_key(row[i]);
         scratch.keys[static_cast<std::size_t>(i)] =
             std::uint64_t{order == Order::Ascending ? key : ~key} << 32 |
             static_cast<std::uint64_t>(i);
@@ -130,6 +116,28 @@ void order_rows(const Tensor& rows, const Tensor& values, const Tensor& indices,
                });
 }
 
+// The same on a CUDA device.
+void order_rows_on_device(const Tensor& rows, const Tensor& values, const Tensor& indices,
+                          Order order) {
+  cuda::SortCall call;
+  call.dtype = rows.dtype();
+  call.x = rows.device_ptr();
+  call.length = rows.sizes().back();
+  call.rows = rows.numel() / call.length;
+  call.keep = values.sizes().back();
+  call.descending = order == Order::Descending;
+  call.values = values.device_ptr();
+  call.positions = reinterpret_cast<std::int64_t*>(indices.device_ptr());
+  cuda::sort_rows(rows.device(), call);
+}
+
+// Memory where x is, with its dtype and parameters.
+Tensor empty_rows_like(const Tensor& x, const Dims& sizes) {
+  const DType dtype = x.is_quantized() ? int_repr_dtype(x.dtype()) : x.dtype();
+  const Tensor memory = Tensor::empty(sizes, dtype, MemoryFormat::Contiguous, x.device());
+  return x.is_quantized() ? QTensor::from_int_repr(memory, x.impl()->quantizer) : memory;
+}
+
 // As many first elements along `dim` as the results hold, best first.
 void order_along(const Tensor& x, std::int64_t dim, Order order, const Tensor& values,
                  const Tensor& indices) {
@@ -138,17 +146,20 @@ void order_along(const Tensor& x, std::int64_t dim, Order order, const Tensor& v
   const Tensor rows = is_scalar ? x.reshape({1}) : x.transpose(d, -1).contiguous();
   const bool in_place = is_scalar || d == x.dim() - 1;
   // Results along another dimension are made as rows and turned round.
-  const Tensor sorted = is_scalar ? values.reshape({1})
-                        : in_place
-                            ? values
-                            : detail::empty_with_parameters_of(x, values.transpose(d, -1).sizes(),
-                                                               MemoryFormat::Contiguous);
+  const Tensor sorted = is_scalar  ? values.reshape({1})
+                        : in_place ? values
+                                   : empty_rows_like(x, values.transpose(d, -1).sizes());
   const Tensor positions = is_scalar  ? indices.reshape({1})
                            : in_place ? indices
-                                      : Tensor::empty(sorted.sizes(), DType::Int64);
-  detail::visit_ordered("sort", x.dtype(), [&](auto element) {
-    order_rows<decltype(element)>(rows, sorted, positions, order);
-  });
+                                      : Tensor::empty(sorted.sizes(), DType::Int64,
+                                                      MemoryFormat::Contiguous, x.device());
+  if (x.device().is_cuda()) {
+    order_rows_on_device(rows, sorted, positions, order);
+  } else {
+    detail::visit_ordered("sort", x.dtype(), [&](auto element) {
+      order_rows<decltype(element)>(rows, sorted, positions, order);
+    });
+  }
   if (in_place) return;
   values.copy_(sorted.transpose(d, -1));
   indices.copy_(positions.transpose(d, -1));
@@ -175,9 +186,14 @@ struct Sort final : Op<Sort> {
     infer_ordered(kName, x, x.sizes(), out);
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
-    order_along(in[0], dim, descending ? Order::Descending : Order::Ascending, out[0], out[1]);
+    order_along(in[0], dim, order(), out[0], out[1]);
     return "scalar";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    order_along(in[0], dim, order(), out[0], out[1]);
+    return "sort_tiles";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kOrdered; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0, 0b10); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     return {reduction::picked_gradient(context, dim)};
@@ -187,6 +203,9 @@ struct Sort final : Op<Sort> {
                                        attribute<Sort, &Sort::descending>("descending")};
     return kTable;
   }
+
+ private:
+  Order order() const { return descending ? Order::Descending : Order::Ascending; }
 };
 
 // The indices of sort.
@@ -201,6 +220,7 @@ struct Argsort final : ComposedOp<Argsort> {
   std::vector<Tensor> compose(const Arguments& in) const override {
     return {sort(in[0], {.dim = dim, .descending = descending}).indices};
   }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kOrdered; }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<Argsort, &Argsort::dim>("dim"),
                                        attribute<Argsort, &Argsort::descending>("descending")};
@@ -215,6 +235,7 @@ struct Msort final : ComposedOp<Msort> {
   std::vector<Tensor> compose(const Arguments& in) const override {
     return {sort(in[0], {.dim = 0}).values};
   }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kOrdered; }
 };
 
 struct Topk final : Op<Topk> {
@@ -241,9 +262,14 @@ struct Topk final : Op<Topk> {
     infer_ordered(kName, x, sizes, out);
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
-    order_along(in[0], dim, largest ? Order::Descending : Order::Ascending, out[0], out[1]);
+    order_along(in[0], dim, order(), out[0], out[1]);
     return "scalar";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    order_along(in[0], dim, order(), out[0], out[1]);
+    return "sort_tiles";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kOrdered; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0, 0b10); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     return {reduction::picked_gradient(context, dim)};
@@ -254,6 +280,9 @@ struct Topk final : Op<Topk> {
         attribute<Topk, &Topk::largest>("largest"), attribute<Topk, &Topk::sorted>("sorted")};
     return kTable;
   }
+
+ private:
+  Order order() const { return largest ? Order::Descending : Order::Ascending; }
 };
 
 ValuesIndices values_and_indices(Results results) {

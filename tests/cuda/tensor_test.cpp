@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "quanta/ops/arithmetic.h"
+#include "quanta/ops/embedding.h"
 #include "quanta/ops/quantize.h"
-#include "quanta/ops/sort.h"
 #include "quanta/ops/support.h"
 #include "quanta/runtime/catalogue.h"
 #include "quanta/runtime/error.h"
@@ -117,11 +117,12 @@ TEST_CASE("cuda tensor: host code that asks for elements is told who and where")
       "Tensor::data: x: expected a tensor on cpu, got Float32 [3, 5] on " + to_string(kDevice)));
   CHECK(contains(error_of([&] { x.mutable_data<float>(); }), "copy it with cpu()"));
   CHECK(contains(error_of([&] { x.data_ptr(); }), to_string(kDevice)));
-  CHECK(contains(error_of([&] { sort(x); }), "sort: x: expected a tensor on cpu"));
+  CHECK(contains(error_of([&] { quantized::embedding_bag_byte_prepack(x); }),
+                 "embedding_bag_byte_prepack: x: expected a tensor on cpu"));
   CHECK(contains(error_of([&] { add(x, x.cpu()); }),
                  "expected all on one device, got " + to_string(kDevice) + " and cpu"));
   const Tensor other = sample_tensor({4}, DType::QUInt8).to(kDevice);
-  CHECK_FALSE(supports("sort", kDevice, DType::Float32));
+  CHECK_FALSE(supports("embedding_bag_byte_prepack", kDevice, DType::Float32));
   CHECK(supports("quantize_per_tensor", kDevice, DType::Float32));
   CHECK(other.cpu().is_quantized());
 }
