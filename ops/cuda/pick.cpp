@@ -45,6 +45,17 @@ void move_two(PickParams& params) {
 
 }  // namespace
 
+PickParams::Index index_of(const PickedDim& dim) {
+  PickParams::Index index;
+  index.positions = dim.positions.device_ptr();
+  index.is_long = dim.positions.dtype() == DType::Int64;
+  std::copy(dim.strides.begin(), dim.strides.end(), index.strides);
+  index.low = dim.low;
+  index.length = dim.length;
+  index.step = dim.step;
+  return index;
+}
+
 bool pick(const Tensor& x, const Tensor& out, const Dims& strides,
           std::span<const PickedDim> positions) {
   static_assert(Dims::kMaxDims <= StridedWalk::kMostDims);
@@ -60,15 +71,7 @@ bool pick(const Tensor& x, const Tensor& out, const Dims& strides,
     params.walk.first[d] = out.strides()[d];
     params.walk.second[d] = strides[d];
   }
-  for (const PickedDim& dim : positions) {
-    PickParams::Index& index = params.index[params.count++];
-    index.positions = dim.positions.device_ptr();
-    index.is_long = dim.positions.dtype() == DType::Int64;
-    std::copy(dim.strides.begin(), dim.strides.end(), index.strides);
-    index.low = dim.low;
-    index.length = dim.length;
-    index.step = dim.step;
-  }
+  for (const PickedDim& dim : positions) params.index[params.count++] = index_of(dim);
   while (can_move_two(params)) move_two(params);
   const Fault fault(out.device());
   params.fault = fault.flag();

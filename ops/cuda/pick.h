@@ -45,6 +45,8 @@ struct PickedDim {
   std::int64_t step = 0;  ///< elements of x from one position to the next
 };
 
+PickParams::Index index_of(const PickedDim& dim);
+
 /// Fills `out` with elements of `x`, one dtype of whole bytes: `strides` are those of x for each
 /// dimension of the result, without what positions add. Waits for the device: false when a position
 /// was outside, and then `out` holds what nobody may see.

@@ -6,11 +6,13 @@
 #include <vector>
 
 #include "quanta/ops/cuda/pick.h"
+#include "quanta/ops/cuda/targets.h"
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/scatter.h"
 #include "quanta/ops/detail/spatial.h"
 #include "quanta/ops/indexing.h"
+#include "quanta/ops/indexing/cuda_scatter.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
@@ -188,6 +190,18 @@ std::vector<std::int64_t> picked_offsets(std::string_view op, const Tensor& x,
   return offsets;
 }
 
+// The host finds the position outside that the device has found, and says which.
+void throw_outside(std::string_view op, const Tensor& x, std::span<const Tensor* const> tensors,
+                   const Dims& picked) {
+  std::vector<Tensor> copies;
+  for (const Tensor* tensor : tensors) {
+    copies.push_back(tensor->defined() ? tensor->cpu() : Tensor());
+  }
+  std::vector<const Tensor*> on_host;
+  for (const Tensor& copy : copies) on_host.push_back(&copy);
+  picked_offsets(op, x, on_host, picked);
+}
+
 // visitor(offset) for each element of the block [picked, rest], in its order.
 template <typename Visitor>
 void visit_block(std::string_view op, const Tensor& x, std::span<const Tensor* const> tensors,
@@ -282,7 +296,7 @@ struct Index final : Op<Index> {
       picked.push_back({*tensors[d], strides.back(), -length, length, x.strides()[d]});
     }
     if (!cuda::pick(x, out[0], in_result(no_picked, layout.rest_strides), picked)) {
-      throw_outside(x, tensors, layout.picked);
+      throw_outside(kName, x, tensors, layout.picked);
     }
     return "pick_items";
   }
@@ -299,19 +313,6 @@ struct Index final : Op<Index> {
     results[0] =
         detail::scatter_add(context.grad(), run(*this, std::span<const Tensor>(arguments)), sizes);
     return results;
-  }
-
- private:
-  // The host finds what the device has found, and says which.
-  static void throw_outside(const Tensor& x, std::span<const Tensor* const> tensors,
-                            const Dims& picked) {
-    std::vector<Tensor> copies;
-    for (const Tensor* tensor : tensors) {
-      copies.push_back(tensor->defined() ? tensor->cpu() : Tensor());
-    }
-    std::vector<const Tensor*> on_host;
-    for (const Tensor& copy : copies) on_host.push_back(&copy);
-    picked_offsets(kName, x, on_host, picked);
   }
 };
 
@@ -349,6 +350,39 @@ struct IndexPut final : Op<IndexPut> {
     });
     return "put";
   }
+
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& x = out[0];
+    const auto tensors = index_tensors(in, 2);
+    const Layout layout = make_layout(kName, x, tensors);
+    const Tensor values = detail::memory_meets(x, in[1]) ? in[1].clone() : in[1];
+    Dims sizes;  // of the dimensions that are picked from
+    Dims strides;
+    std::vector<Dims> index_strides;
+    std::vector<cuda::PickedDim> picked;
+    index_strides.reserve(tensors.size());  // picked looks at them
+    std::int64_t step = 1;
+    for (std::size_t d = tensors.size(); d-- > 0;) {
+      if (!tensors[d]->defined()) continue;
+      const std::int64_t length = x.sizes()[d];
+      sizes.insert(0, length);
+      strides.insert(0, x.strides()[d]);
+      index_strides.push_back(tensors[d]->expand(layout.picked).strides());
+      picked.push_back({*tensors[d], index_strides.back(), -length, length, step});
+      step *= length;
+    }
+    // All positions are checked before the first is written.
+    const auto targets = cuda::checked_targets(x.device(), layout.picked,
+                                               Dims::filled(layout.picked.size(), 0), picked);
+    if (!targets) throw_outside(kName, x, tensors, layout.picked);
+    cuda::put_updates(*targets, values, x,
+                      {.sizes = sizes,
+                       .strides = strides,
+                       .rest = layout.rest,
+                       .rest_strides = layout.rest_strides});
+    return "put_items";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
 };
 
 std::vector<Tensor> join_arguments(std::initializer_list<Tensor> first, const Indexed& indexed) {
@@ -426,7 +460,7 @@ const Tensor& index_put_(const Tensor& x, std::initializer_list<TensorIndex> ind
   detail::check_uniform("index_put_", "x", x);
   const Tensor one = detail::empty_with_parameters_of(x, {}, MemoryFormat::Contiguous);
   one.fill_(value);
-  return index_put_(x, std::span(indices.begin(), indices.size()), one);
+  return index_put_(x, std::span(indices.begin(), indices.size()), one.to(x.device()));
 }
 
 }  // namespace quanta

@@ -1,20 +1,24 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
 #include <string_view>
-#include <type_traits>
 #include <vector>
 
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/cuda/fault.h"
 #include "quanta/ops/cuda/pick.h"
+#include "quanta/ops/cuda/targets.h"
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/scatter.h"
 #include "quanta/ops/indexing.h"
 #include "quanta/ops/indexing/cuda_kernels.h"
+#include "quanta/ops/indexing/cuda_scatter.h"
 #include "quanta/ops/indexing/index.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/combine_math.h"
 #include "quanta/runtime/operation.h"
 #include "quanta/runtime/parallel.h"
 
@@ -45,37 +49,22 @@ std::int64_t wrapped(std::string_view op, std::int64_t position, std::int64_t le
   return position < 0 ? position + length : position;
 }
 
-template <typename T>
-T combine(ScatterReduce reduce, T old, T update) {
+// Bool is 0 or 1 before and after.
+math::Combine combination(DType dtype, ScatterReduce reduce) {
+  const bool is_bool = dtype == DType::Bool;
   switch (reduce) {
     case ScatterReduce::Add:
+      return is_bool ? math::Combine::Maximum : math::Combine::Add;
     case ScatterReduce::Multiply:
-      if constexpr (std::is_floating_point_v<T>) {
-        return reduce == ScatterReduce::Add ? old + update : old * update;
-      } else {
-        // Integers wrap around; the product of small ones is calculated in an int otherwise.
-        const auto a = static_cast<std::uint64_t>(old);
-        const auto b = static_cast<std::uint64_t>(update);
-        return static_cast<T>(reduce == ScatterReduce::Add ? a + b : a * b);
-      }
+      return is_bool ? math::Combine::Minimum : math::Combine::Multiply;
     case ScatterReduce::Minimum:
-      if (old != old) return old;
-      return update < old || update != update ? update : old;
+      return math::Combine::Minimum;
     case ScatterReduce::Maximum:
-      if (old != old) return old;
-      return update > old || update != update ? update : old;
+      return math::Combine::Maximum;
     case ScatterReduce::None:
       break;
   }
-  return update;
-}
-
-// Bool is 0 or 1 before and after.
-ScatterReduce reduction_for(DType dtype, ScatterReduce reduce) {
-  if (dtype != DType::Bool) return reduce;
-  if (reduce == ScatterReduce::Add) return ScatterReduce::Maximum;
-  if (reduce == ScatterReduce::Multiply) return ScatterReduce::Minimum;
-  return reduce;
+  return math::Combine::Last;
 }
 
 // Update i, `length` elements, goes to slice targets[i] of out; one after the other, as several may
@@ -91,16 +80,37 @@ void apply(ScatterReduce reduce, const std::vector<std::int64_t>& targets, std::
     }
     return;
   }
-  const ScatterReduce how = reduction_for(out.dtype(), reduce);
+  const math::Combine how = combination(out.dtype(), reduce);
   detail::visit_ordered(op, out.dtype(), [&](auto zero) {
     using T = decltype(zero);
     const auto* from = static_cast<const T*>(updates.data_ptr());
     auto* to = static_cast<T*>(out.data_ptr());
     for (const std::int64_t target : targets) {
       T* line = to + target * length;
-      for (std::int64_t i = 0; i < length; ++i) line[i] = combine(how, line[i], *from++);
+      for (std::int64_t i = 0; i < length; ++i) line[i] = math::combine(how, line[i], *from++);
     }
   });
+}
+
+// The same on a CUDA device; `targets` count the dimensions of out before its slices.
+void apply_on_device(ScatterReduce reduce, const Tensor& targets, std::size_t dims,
+                     const Tensor& updates, const Tensor& out) {
+  if (reduce != ScatterReduce::None) {
+    cuda::combine_updates(combination(out.dtype(), reduce), targets,
+                          slice_length(out.sizes(), dims), updates, out);
+    return;
+  }
+  const auto part = [&](const Dims& all, std::size_t begin, std::size_t end) {
+    Dims result;
+    for (std::size_t d = begin; d < end; ++d) result.push_back(all[d]);
+    return result;
+  };
+  const std::size_t rank = out.sizes().size();
+  cuda::put_updates(targets, updates, out,
+                    {.sizes = part(out.sizes(), 0, dims),
+                     .strides = part(out.strides(), 0, dims),
+                     .rest = part(out.sizes(), dims, rank),
+                     .rest_strides = part(out.strides(), dims, rank)});
 }
 
 void check_updates(std::string_view op, std::string_view argument, const Tensor& x,
@@ -123,6 +133,13 @@ template <typename Derived>
 struct Scattering : Op<Derived> {
   static constexpr ArgumentCount kArguments{3};
   ScatterReduce reduce = ScatterReduce::None;
+
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
+
+ protected:
+  std::string_view kernel() const {
+    return reduce == ScatterReduce::None ? "put_items" : "combine_runs";
+  }
 };
 
 struct Scatter final : Scattering<Scatter> {
@@ -176,6 +193,24 @@ struct Scatter final : Scattering<Scatter> {
     return "scatter";
   }
 
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& index = in[1];
+    const std::size_t d = at(wrap_dim(dim, in[0].dim(), kName));
+    const std::int64_t length = out[0].sizes()[d];
+    Dims steps = out[0].strides();
+    steps[d] = 0;
+    const cuda::PickedDim picked{index, index.strides(), -length, length, out[0].strides()[d]};
+    const auto targets = cuda::checked_targets(index.device(), index.sizes(), steps, {&picked, 1});
+    if (!targets) {
+      for (const std::int64_t position : index.cpu().to_int64_vector()) {
+        wrapped(kName, position, length);
+      }
+    }
+    out[0].copy_(in[0].detach());
+    apply_on_device(reduce, *targets, out[0].sizes().size(), in[2], out[0]);
+    return kernel();
+  }
+
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<Scatter, &Scatter::dim>("dim"),
                                        attribute<Scatter, &Scatter::reduce>("reduce")};
@@ -205,6 +240,47 @@ std::vector<std::int64_t> slice_numbers(std::string_view op, const Tensor& x, co
   }
   return numbers;
 }
+
+// What slice_numbers gives, on a CUDA device.
+class RowNumbers {
+ public:
+  RowNumbers(const Dims& sizes, const Tensor& index, std::size_t batch)
+      : device_(index.device()), rows_(index.sizes()) {
+    const std::size_t k = at(rows_.back());
+    rows_.erase(rows_.size() - 1);
+    steps_ = Dims::filled(rows_.size(), 0);
+    strides_ = index.strides();
+    strides_.erase(strides_.size() - 1);
+    std::int64_t step = 1;
+    std::vector<std::int64_t> step_of(batch + k);
+    for (std::size_t d = batch + k; d-- > 0;) {
+      step_of[d] = step;
+      step *= sizes[d];
+    }
+    for (std::size_t d = 0; d < batch; ++d) steps_[d] = step_of[d];
+    for (std::size_t i = 0; i < k; ++i) {
+      columns_.push_back(index.select(-1, static_cast<std::int64_t>(i)));
+    }
+    for (std::size_t i = 0; i < k; ++i) {
+      const std::int64_t length = sizes[batch + i];
+      picked_.push_back({columns_[i], strides_, -length, length, step_of[batch + i]});
+    }
+  }
+  RowNumbers(const RowNumbers&) = delete;
+  RowNumbers& operator=(const RowNumbers&) = delete;
+
+  /// Nothing when a position is outside. Waits for the device.
+  std::optional<Tensor> checked() const {
+    return cuda::checked_targets(device_, rows_, steps_, picked_);
+  }
+  Tensor trusted() const { return cuda::targets_of(device_, rows_, steps_, picked_); }
+
+ private:
+  Device device_;
+  Dims rows_, steps_, strides_;
+  std::vector<Tensor> columns_;
+  std::vector<cuda::PickedDim> picked_;  // looks at columns_ and strides_
+};
 
 // How many dimensions the rows of `index` name, checked.
 std::size_t row_length(std::string_view op, const Tensor& x, const Tensor& index,
@@ -245,6 +321,17 @@ struct ScatterNd final : Scattering<ScatterNd> {
     out[0].copy_(in[0].detach());
     apply(reduce, targets, slice_length(in[0].sizes(), k), in[2], out[0], kName);
     return "scatter";
+  }
+
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const std::size_t k = at(in[1].sizes().back());
+    const auto targets = RowNumbers(in[0].sizes(), in[1], 0).checked();
+    if (!targets) {
+      slice_numbers(kName, in[0], detail::int64_indices(kName, "index", in[1].cpu()), 0, k);
+    }
+    out[0].copy_(in[0].detach());
+    apply_on_device(reduce, *targets, k, in[2], out[0]);
+    return kernel();
   }
 
   static std::span<const AttributeInfo> attribute_table() {
@@ -389,11 +476,7 @@ struct ScatterCache final : Op<ScatterCache> {
     const Tensor start = in[2].defined() ? detail::int64_indices(kName, "start", in[2])
                                          : Tensor::zeros({sizes[0]}, DType::Int64);
     const auto* first = static_cast<const std::int64_t*>(start.data_ptr());
-    for (std::int64_t b = 0; b < sizes[0]; ++b) {
-      const std::int64_t last = circular ? length - 1 : length - count;
-      QUANTA_CHECK(first[b] >= 0 && first[b] <= last, "{}: start: expected 0..{}, got {}", kName,
-                   last, first[b]);
-    }
+    check_starts(start, length, count);
     out[0].copy_(in[0].detach());
     std::int64_t lines = 1;
     for (std::size_t k = 1; k < d; ++k) lines *= sizes[k];
@@ -409,11 +492,55 @@ struct ScatterCache final : Op<ScatterCache> {
     return "copy";
   }
 
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Dims& sizes = in[0].sizes();
+    const Tensor x = in[0].contiguous();
+    const Tensor& start = in[2];
+    const std::size_t d = at(wrap_dim(dim, in[0].dim(), kName));
+    const cuda::Fault fault(x.device());
+    cuda::PutCacheParams params;
+    params.x = x.device_ptr();
+    params.update = in[1].device_ptr();
+    params.to = out[0].device_ptr();
+    params.lines = 1;
+    for (std::size_t k = 1; k < d; ++k) params.lines *= sizes[k];
+    params.length = sizes[d];
+    params.count = in[1].sizes()[d];
+    const auto bytes = static_cast<int>(item_size(x.dtype()));
+    params.inner = slice_length(sizes, d + 1);
+    params.item_bytes = cuda::widest_item(bytes, params.inner, params.x, params.update, params.to);
+    params.inner /= params.item_bytes / bytes;
+    params.items = x.numel() / (params.item_bytes / bytes);
+    if (start.defined()) {
+      params.start = start.device_ptr();
+      params.is_long = start.dtype() == DType::Int64;
+      params.start_stride = start.strides()[0];
+    }
+    params.circular = circular;
+    params.fault = fault.flag();
+    cuda::put_cache(x.device(), params);
+    if (fault.is_raised()) {
+      check_starts(detail::int64_indices(kName, "start", start.cpu()), params.length, params.count);
+    }
+    return "put_cache";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kWholeBytes; }
+
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{
         attribute<ScatterCache, &ScatterCache::dim>("dim"),
         attribute<ScatterCache, &ScatterCache::circular>("circular")};
     return kTable;
+  }
+
+ private:
+  void check_starts(const Tensor& start, std::int64_t length, std::int64_t count) const {
+    const auto* first = static_cast<const std::int64_t*>(start.data_ptr());
+    const std::int64_t last = circular ? length - 1 : length - count;
+    for (std::int64_t b = 0; b < start.numel(); ++b) {
+      QUANTA_CHECK(first[b] >= 0 && first[b] <= last, "{}: start: expected 0..{}, got {}", kName,
+                   last, first[b]);
+    }
   }
 };
 
