@@ -1,5 +1,7 @@
 #include "quanta/fusion/prepare.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -16,6 +18,7 @@
 #include "quanta/fusion/detail/qconfig_scope.h"
 #include "quanta/fusion/graph/model.h"
 #include "quanta/nn/module_forms.h"
+#include "quanta/observers/fake_quantize.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/warning.h"
@@ -141,13 +144,29 @@ void keep_needed_calls(Module& prepared, Module& trial, std::span<const Tensor> 
 
 }  // namespace detail
 
-std::map<std::string, std::shared_ptr<Observer>> get_observer_dict(const Module& model) {
-  std::map<std::string, std::shared_ptr<Observer>> result;
+void get_observer_dict(const Module& model, ObserverDict& target_dict, std::string_view prefix) {
+  constexpr std::string_view kName = "activation_post_process";
+  const auto below = [](std::string_view path, std::string_view name) {
+    return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
+  };
   for (const Module::NamedModule& entry : model.named_modules()) {
-    if (entry.module->activation_post_process() != nullptr) {
-      result[entry.path] = entry.module->activation_post_process();
+    const std::string path = entry.path.empty() ? std::string(prefix) : below(prefix, entry.path);
+    for (const auto& [name, observer] : entry.module->named_observers()) {
+      // Those of calls in forward() have no counterpart in torch.
+      if (name != kName && name != "weight_fake_quant") continue;
+      const std::string key = below(path, name);
+      if (name == kName) target_dict[key] = observer;
+      const auto* fake = dynamic_cast<const FakeQuantizeBase*>(observer.get());
+      if (fake != nullptr && fake->observer() != nullptr) {
+        target_dict[below(key, kName)] = fake->observer();
+      }
     }
   }
+}
+
+ObserverDict get_observer_dict(const Module& model, std::string_view prefix) {
+  ObserverDict result;
+  get_observer_dict(model, result, prefix);
   return result;
 }
 

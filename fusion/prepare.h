@@ -144,7 +144,15 @@ void disable_fake_quant(nn::Module& model);
 using nn::intrinsic::qat::freeze_bn_stats;
 using nn::intrinsic::qat::update_bn_stats;
 
-/// Every observer below `model` by the path of its module, as torch's get_observer_dict.
-std::map<std::string, std::shared_ptr<Observer>> get_observer_dict(const nn::Module& model);
+using ObserverDict = std::map<std::string, std::shared_ptr<Observer>>;
+
+/// Every observer of a module's output below `model` under torch's keys: the path of its module, below `prefix` and a
+/// point unless that is empty, and ".activation_post_process". An observer inside of a fake
+/// quantizer stands once more under the fake quantizer's key and ".activation_post_process", that
+/// of a weight below "weight_fake_quant".
+ObserverDict get_observer_dict(const nn::Module& model, std::string_view prefix = "");
+/// The same added to `target_dict`, as torch's function does it.
+void get_observer_dict(const nn::Module& model, ObserverDict& target_dict,
+                       std::string_view prefix = "");
 
 }  // namespace quanta

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "quanta/observers/observer.h"
 
@@ -33,6 +34,13 @@ struct QConfig {
   bool operator==(const QConfig& other) const {
     return activation.name == other.activation.name && weight.name == other.weight.name;
   }
+};
+
+/// torch's older name of a QConfig for quantize_dynamic: by default nothing is observed, which for
+/// an activation says that its range is that of each call.
+struct QConfigDynamic : QConfig {
+  explicit QConfigDynamic(ObserverFactory of_activation = {}, ObserverFactory of_weight = {})
+      : QConfig{std::move(of_activation), std::move(of_weight)} {}
 };
 
 QConfig default_qconfig();

@@ -43,11 +43,11 @@ enum class GeluApproximation : std::uint8_t { None, Tanh };
 /// 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))).
 Tensor gelu(const Tensor& x, GeluApproximation approximate = GeluApproximation::None);
 
-/// x * relu6(x + 3) / 6. Floats; quantized::hardswish takes codes.
+/// x * relu6(x + 3) / 6. quantized::hardswish gives codes other parameters.
 Tensor hardswish(const Tensor& x);
 /// x * sigmoid(x). Floats; quantized::silu takes codes.
 Tensor silu(const Tensor& x);
-/// x > 0 ? x : alpha * expm1(x). Floats; quantized::elu takes codes.
+/// x > 0 ? x : alpha * expm1(x). quantized::elu gives codes other parameters.
 Tensor elu(const Tensor& x, double alpha = 1.0);
 /// x > 0 ? x : alpha * expm1(x / alpha). Floats; quantized::celu takes codes.
 Tensor celu(const Tensor& x, double alpha = 1.0);

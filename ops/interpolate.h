@@ -41,6 +41,15 @@ struct InterpolateOptions {
 /// fit, UnsupportedError for other dtypes and modes.
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options);
 
+/// The older name of interpolate.
+Tensor upsample(const Tensor& x, const InterpolateOptions& options);
+/// interpolate with mode Nearest, to `size` or by `scale_factor`, the other empty.
+Tensor upsample_nearest(const Tensor& x, const Dims& size,
+                        const std::vector<double>& scale_factor = {});
+/// interpolate of two spatial dimensions with mode Bilinear and align_corners, as torch has it.
+Tensor upsample_bilinear(const Tensor& x, const Dims& size,
+                         const std::vector<double>& scale_factor = {});
+
 enum class ResampleMode : std::uint8_t { Nearest, Linear, Cubic };
 
 /// The source position of output index o (float32), where n is a dimension's size, scale its factor

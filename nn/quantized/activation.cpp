@@ -11,6 +11,13 @@ namespace quanta::nn::quantized {
 
 namespace ops = quanta::quantized;
 
+std::shared_ptr<Module> ReLU::from_float(const Module& module) {
+  static_cast<void>(detail::expect_module<nn::ReLU>("ReLU.from_float", module, "ReLU"));
+  return make_module<ReLU>();
+}
+
+Tensor ReLU::forward(const Tensor& x) const { return relu(x.as_quantized("quantized::relu", "x")); }
+
 std::shared_ptr<Module> ReLU6::from_float(const Module& module) {
   static_cast<void>(detail::expect_module<nn::ReLU6>("ReLU6.from_float", module, "ReLU6"));
   return make_module<ReLU6>();

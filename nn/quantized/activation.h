@@ -12,6 +12,15 @@
 
 namespace quanta::nn::quantized {
 
+/// Keeps the input's scale and zero point, has none of its own. Not put in by convert, which keeps
+/// nn::ReLU: that one takes codes too.
+class ReLU : public Module {
+ public:
+  static std::shared_ptr<Module> from_float(const Module& module);
+  Tensor forward(const Tensor& x) const override;
+  std::string type_name() const override { return "QuantizedReLU"; }
+};
+
 /// Keeps the input's scale and zero point, has none of its own.
 class ReLU6 : public Module {
  public:

@@ -153,6 +153,7 @@ void add_quantized_forms(ModuleForms& forms) {
   forms.add(prelu_row());
   add_own_activations(forms);
   forms.add(row<q::Dropout, Dropout>("Dropout"));
+  forms.add(optional_row<q::ReLU, ReLU>("ReLU"));
   forms.add(optional_row<q::Sigmoid, Sigmoid>("Sigmoid"));
   forms.add(optional_row<q::Tanh, Tanh>("Tanh"));
   forms.add(optional_row<q::MaxPool2d, MaxPool2d>("MaxPool2d"));

@@ -107,20 +107,21 @@ Tensor interpolate(const Tensor& input, const InterpolateOptions& options) {
   return quanta::interpolate(expect_quantized("functional::interpolate", input), options);
 }
 Tensor upsample(const Tensor& input, const InterpolateOptions& options) {
-  return quanta::interpolate(expect_quantized("functional::upsample", input), options);
+  return quanta::upsample(expect_quantized("functional::upsample", input), options);
 }
 Tensor upsample_nearest(const Tensor& input, const Dims& size,
                         const std::vector<double>& scale_factor) {
-  return quanta::interpolate(expect_quantized("functional::upsample_nearest", input),
-                             {.size = size, .scale_factor = scale_factor});
+  return quanta::upsample_nearest(expect_quantized("functional::upsample_nearest", input), size,
+                                  scale_factor);
 }
 Tensor upsample_bilinear(const Tensor& input, const Dims& size,
                          const std::vector<double>& scale_factor) {
-  return quanta::interpolate(expect_quantized("functional::upsample_bilinear", input),
-                             {.size = size,
-                              .scale_factor = scale_factor,
-                              .mode = InterpolateMode::Bilinear,
-                              .align_corners = true});
+  return quanta::upsample_bilinear(expect_quantized("functional::upsample_bilinear", input), size,
+                                   scale_factor);
+}
+
+Tensor relu(const Tensor& input) {
+  return quanta::relu(expect_quantized("functional::relu", input));
 }
 
 Tensor hardtanh(const Tensor& input, double min_val, double max_val) {

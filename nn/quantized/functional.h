@@ -63,6 +63,7 @@ Tensor upsample_nearest(const Tensor& input, const Dims& size,
 Tensor upsample_bilinear(const Tensor& input, const Dims& size,
                          const std::vector<double>& scale_factor = {});
 
+Tensor relu(const Tensor& input);
 Tensor hardtanh(const Tensor& input, double min_val = -1.0, double max_val = 1.0);
 Tensor clamp(const Tensor& input, double min, double max);
 /// input > threshold ? input : value.

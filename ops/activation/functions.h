@@ -181,7 +181,7 @@ struct Gelu : PointwiseFunction {
 struct HardSwish : PointwiseFunction {
   static constexpr std::string_view kName = "hardswish";
   static constexpr std::string_view kQuantizedName = "quantized::hardswish";
-  static constexpr Takes kTakes = Takes::FloatsOrScaled;
+  static constexpr Takes kTakes = Takes::FloatsAndCodes;
 
   template <typename T>
   T operator()(T v) const {
@@ -233,7 +233,7 @@ struct EluSlope {
 struct Elu : PointwiseFunction {
   static constexpr std::string_view kName = "elu";
   static constexpr std::string_view kQuantizedName = "quantized::elu";
-  static constexpr Takes kTakes = Takes::FloatsOrScaled;
+  static constexpr Takes kTakes = Takes::FloatsAndCodes;
   double alpha = 1.0;
   double scale = 1.0;
   double input_scale = 1.0;

@@ -40,10 +40,8 @@ inline void check_unary(std::string_view op, const Tensor& x) {
 /// The module that convert gives the result's scale and zero point; empty for an op without one.
 constexpr std::string_view module_of(std::string_view op) noexcept {
   if (op == "softmax") return "nn::Softmax";
-  if (op == "hardswish") return "nn::Hardswish";
   if (op == "log_softmax") return "nn::LogSoftmax";
   if (op == "silu") return "nn::SiLU";
-  if (op == "elu") return "nn::ELU";
   if (op == "celu") return "nn::CELU";
   if (op == "selu") return "nn::SELU";
   if (op == "mish") return "nn::Mish";

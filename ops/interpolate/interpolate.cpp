@@ -349,6 +349,23 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
   return run(interpolation::Interpolate(options), x);
 }
 
+Tensor upsample(const Tensor& x, const InterpolateOptions& options) {
+  return interpolate(x, options);
+}
+
+Tensor upsample_nearest(const Tensor& x, const Dims& size,
+                        const std::vector<double>& scale_factor) {
+  return interpolate(x, {.size = size, .scale_factor = scale_factor});
+}
+
+Tensor upsample_bilinear(const Tensor& x, const Dims& size,
+                         const std::vector<double>& scale_factor) {
+  return interpolate(x, {.size = size,
+                         .scale_factor = scale_factor,
+                         .mode = InterpolateMode::Bilinear,
+                         .align_corners = true});
+}
+
 void detail::add_interpolate(Catalogue& catalogue) {
   catalogue.add({.name = interpolation::kOp,
                  .header = "quanta/ops/interpolate.h",

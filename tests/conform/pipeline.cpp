@@ -40,8 +40,10 @@ Object observer_entry(const Observer& observer) {
 
 Object observers_of(const Network& prepared) {
   Object result;
-  for (const auto& [path, observer] : get_observer_dict(prepared)) {
-    result.set(path, observer_entry(*observer));
+  for (const Network::NamedModule& entry : prepared.named_modules()) {
+    if (const auto& observer = entry.module->activation_post_process(); observer != nullptr) {
+      result.set(entry.path, observer_entry(*observer));
+    }
   }
   return result;
 }

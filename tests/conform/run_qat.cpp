@@ -233,11 +233,13 @@ Object state_of(const Network& net) {
 /// torch.
 Object fake_quantizers_of(const Network& prepared) {
   Object result;
-  for (const auto& [path, observer] : get_observer_dict(prepared)) {
-    result.set(path, observer_entry(*observer));
+  for (const Network::NamedModule& entry : prepared.named_modules()) {
+    const auto& observer = entry.module->activation_post_process();
+    if (observer == nullptr) continue;
+    result.set(entry.path, observer_entry(*observer));
     const auto* fake = dynamic_cast<const FakeQuantizeBase*>(observer.get());
     if (fake == nullptr || fake->observer() == nullptr) continue;
-    result.set(path + ".activation_post_process", observer_entry(*fake->observer()));
+    result.set(entry.path + ".activation_post_process", observer_entry(*fake->observer()));
   }
   return result;
 }

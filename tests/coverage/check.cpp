@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 
+#include "documents.h"
 #include "operations.h"
 #include "quanta/ops/catalogue.h"
 #include "quanta/ops/support.h"
@@ -205,8 +206,14 @@ std::vector<std::string> problems(const std::filesystem::path& root) {
   }
   for (const OperationEntry& row : operations().entries()) check_operation(row, files, found);
   check_differences(files, found);
+  const std::vector<Section> table = sections();
+  for (const auto& entry : document_names(root / "tests/coverage/documents.md", table)) {
+    if (entry.rows.empty()) {
+      found.push_back(fmt::format("{}: no row covers \"{}\"", entry.document, entry.name));
+    }
+  }
   const auto& page = files.text("docs/coverage.md");
-  if (!page || *page != to_markdown()) {
+  if (!page || *page != to_markdown(root)) {
     found.push_back(
         "docs/coverage.md is not what the table gives: quanta-coverage > docs/coverage.md");
   }

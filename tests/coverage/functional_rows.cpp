@@ -111,6 +111,11 @@ void add_spatial(Section& s) {
         QUANTA_CALL(interpolate(
             x, {.size = {9, 4}, .mode = InterpolateMode::Bilinear, .align_corners = true})),
         "functional_pool/interpolate");
+  s.row("upsample", QUANTA_CALL(upsample(x, {.size = {9, 4}})), "functional_pool/interpolate");
+  s.row("upsample_nearest", QUANTA_CALL(upsample_nearest(x, {9, 4})),
+        "functional_pool/interpolate");
+  s.row("upsample_bilinear", QUANTA_CALL(upsample_bilinear(x, {9, 4})),
+        "functional_pool/interpolate");
   s.from("ops/pad.h", "tests/ops/pad_test.cpp");
   s.row("pad (constant)", QUANTA_CALL(pad(x, {1, 2})), "functional_pool/pad");
   s.row("pad (reflect)", QUANTA_CALL(pad(x, {1, 2, 1, 1}, PadMode::Reflect)),

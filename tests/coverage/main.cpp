@@ -17,7 +17,7 @@ namespace {
 
 int run(std::span<char*> arguments) {
   if (arguments.empty()) {
-    fmt::print("{}", quanta::coverage::to_markdown());
+    fmt::print("{}", quanta::coverage::to_markdown(QUANTA_REPOSITORY));
     return 0;
   }
   if (arguments.size() != 2 || std::string_view(arguments[0]) != "--check") {

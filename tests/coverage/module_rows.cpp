@@ -185,9 +185,10 @@ void add_activations(Section& s) {
         QUANTA_MODULE(nn::quantized::MaxPool2d, Type(MaxPoolOptions{.kernel_size = {2}})(x)),
         "functional_pool/max_pool2d");
   s.from("nn/activation.h", "tests/nn/layers_test.cpp");
-  s.row("ReLU (the float class takes both)", QUANTA_MODULE(nn::ReLU, Type()(x)),
+  s.row("ReLU (the float class, which convert keeps)", QUANTA_MODULE(nn::ReLU, Type()(x)),
         "functional_activations/relu");
   s.from("nn/quantized/activation.h", "tests/nn/quantized_layers_test.cpp");
+  s.row("ReLU", QUANTA_MODULE(nn::quantized::ReLU, Type()(x)), "functional_activations/relu");
   s.row("ReLU6", QUANTA_MODULE(nn::quantized::ReLU6, Type()(x)), "functional_activations/relu6");
   s.row("ELU", QUANTA_MODULE(nn::quantized::ELU, Type(scale, zero_point)(x)),
         "functional_activations/elu");

@@ -37,6 +37,7 @@ std::vector<Section> nn_functional_sections() {
         "functional_pool/interpolate");
   s.row("upsample_bilinear", QUANTA_QUANTIZED_CALL(F::upsample_bilinear(x, {9, 4})),
         "functional_pool/interpolate");
+  s.row("relu", QUANTA_QUANTIZED_CALL(F::relu(x)), "functional_activations/relu");
   s.row("hardtanh", QUANTA_QUANTIZED_CALL(F::hardtanh(x)), "functional_activations/hardtanh");
   s.row("clamp", QUANTA_QUANTIZED_CALL(F::clamp(x, 0.0, 1.0)), "functional_activations/clamp");
   s.row("threshold", QUANTA_QUANTIZED_CALL(F::threshold(x, 0.0, 1.0)),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "documents.h"
 #include "operations.h"
 #include "quanta/runtime/dtype.h"
 #include "registry.h"
@@ -61,7 +62,7 @@ void add_row(std::string& out, const Row& row, bool is_tried) {
 
 }  // namespace
 
-std::string to_markdown() {
+std::string to_markdown(const std::filesystem::path& root) {
   std::string out =
       "# Coverage of torch.ao.quantization\n\n"
       "Printed by `quanta-coverage` from the tables in `tests/coverage` and, at the end, from the\n"
@@ -78,7 +79,8 @@ std::string to_markdown() {
   std::size_t done = 0;
   std::size_t open = 0;
   std::string body;
-  for (const Section& section : sections()) {
+  const std::vector<Section> table = sections();
+  for (const Section& section : table) {
     const bool is_tried = std::ranges::any_of(section.rows, [](const Row& row) {
       return row.use.any != nullptr || row.use.quantized != nullptr;
     });
@@ -91,7 +93,8 @@ std::string to_markdown() {
     }
   }
   out += fmt::format("\n{} rows done, {} not yet.\n", done, open);
-  return out + body + operations_to_markdown();
+  const auto names = document_names(root / "tests/coverage/documents.md", table);
+  return out + documents_to_markdown(names) + body + operations_to_markdown();
 }
 
 }  // namespace quanta::coverage

@@ -151,12 +151,17 @@ TEST_CASE("prepare_qat_: layers are replaced in place and go on with the same pa
 TEST_CASE("prepare_qat: activations are fake-quantized where convert will quantize them") {
   const SmallNetwork prepared = prepare_qat(network_to_train(), get_default_qat_qconfig());
   const auto observers = get_observer_dict(prepared);
-  CHECK(observers.size() == 5);
-  for (const char* path : {"quant", "conv1", "conv2", "skip", "fc"}) {
+  for (const std::string path : {"quant", "conv1", "conv2", "skip", "fc"}) {
     CAPTURE(path);
-    REQUIRE(observers.contains(path));
-    CHECK(dynamic_cast<FakeQuantizeBase*>(observers.at(path).get()) != nullptr);
+    const std::string key = path + ".activation_post_process";
+    REQUIRE(observers.contains(key));
+    const auto* fake = dynamic_cast<FakeQuantizeBase*>(observers.at(key).get());
+    REQUIRE(fake != nullptr);
+    CHECK(observers.at(key + ".activation_post_process") == fake->observer());
   }
+  CHECK(observers.contains("fc.weight_fake_quant.activation_post_process"));
+  CHECK_FALSE(observers.contains("fc.weight_fake_quant"));
+  CHECK(observers.size() == 13);                 // two for each output, one for each weight
   CHECK(fake_quantizers(prepared).size() == 8);  // three of weights
 }
 
@@ -450,11 +455,15 @@ TEST_CASE("prepare_qat: activations of a known range get the fake quantizer of t
   net.train();
   nn::Sequential prepared = prepare_qat(net, get_default_qat_qconfig());
   const auto observers = get_observer_dict(prepared);
-  CHECK(observers.at("2")->name() == "FixedQParamsFakeQuantize");
-  CHECK(observers.at("2")->calculate_qparams().scale.item() == 1.0 / 128.0);
-  CHECK(observers.at("4")->calculate_qparams().scale.item() == 1.0 / 256.0);
+  CHECK(observers.at("2.activation_post_process")->name() == "FixedQParamsFakeQuantize");
+  CHECK(observers.at("2.activation_post_process.activation_post_process")->name() ==
+        "FixedQParamsObserver");
+  CHECK(observers.at("2.activation_post_process")->calculate_qparams().scale.item() == 1.0 / 128.0);
+  CHECK(observers.at("4.activation_post_process")->calculate_qparams().scale.item() == 1.0 / 256.0);
   net.eval();
-  CHECK_FALSE(get_observer_dict(prepare(net, get_default_qconfig())).contains("2"));
+  const auto of_prepared = get_observer_dict(prepare(net, get_default_qconfig()), "net");
+  CHECK(of_prepared.contains("net.1.activation_post_process"));
+  CHECK_FALSE(of_prepared.contains("net.2.activation_post_process"));
   const Tensor x = random_tensor({7, 6}, 4);
   prepared.requires_grad_();
   const Tensor y = prepared(x);

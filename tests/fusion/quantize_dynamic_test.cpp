@@ -77,6 +77,15 @@ using Paths = std::set<std::string>;
 
 }  // namespace
 
+TEST_CASE("quantize_dynamic: a QConfigDynamic names the weight's observer alone") {
+  const nn::Sequential net(nn::Linear({.in_features = 4, .out_features = 3}));
+  const QConfigDynamic qconfig({}, default_weight_observer());
+  CHECK(QConfigDynamic().weight.name.empty());
+  const nn::Sequential dynamic = quantize_dynamic(net, DynamicSpec().add_name("0", qconfig));
+  const Tensor x = random_tensor({5, 4}, 3);
+  CHECK(dynamic(x).equal(quantize_dynamic(net)(x)));
+}
+
 TEST_CASE("quantize_dynamic: the default takes linear and recurrent layers and forward stays") {
   const SmallRnn net;
   const SmallRnn int8 = quantize_dynamic(net);

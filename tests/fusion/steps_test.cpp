@@ -30,7 +30,7 @@ TEST_CASE("add_observer_: only modules that have a QConfig are observed") {
   add_observer_(net);
   const auto observers = get_observer_dict(net);
   CHECK(observers.size() == 1);
-  CHECK(observers.contains("0"));
+  CHECK(observers.contains("0.activation_post_process"));
 }
 
 TEST_CASE("swap_module: an observed module is replaced and others are given back") {

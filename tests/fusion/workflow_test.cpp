@@ -77,9 +77,12 @@ TEST_CASE("prepare: observers stand where torch puts them and the original is un
   SmallNetwork net;
   fuse_modules(net, small_network_groups());
   const SmallNetwork prepared = prepare(net, get_default_qconfig());
-  std::vector<std::string> paths;
-  for (const auto& [path, observer] : get_observer_dict(prepared)) paths.push_back(path);
-  CHECK(paths == std::vector<std::string>{"conv1", "conv2", "fc", "quant", "skip"});
+  std::vector<std::string> keys;
+  for (const auto& [key, observer] : get_observer_dict(prepared)) keys.push_back(key);
+  CHECK(keys ==
+        std::vector<std::string>{"conv1.activation_post_process", "conv2.activation_post_process",
+                                 "fc.activation_post_process", "quant.activation_post_process",
+                                 "skip.activation_post_process"});
   CHECK(get_observer_dict(net).empty());
   CHECK(net.get_submodule("conv1")->qconfig() == nullptr);
   CHECK(prepared(small_input(2)).equal(net(small_input(2))));

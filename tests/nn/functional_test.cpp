@@ -135,6 +135,7 @@ TEST_CASE("functional activations: each value is that of the formula") {
                     [](double v) { return v > 0 ? v : 0.5 * std::expm1(v / 0.5); });
   check_elementwise(F::hardsigmoid(x), x,
                     [](double v) { return std::min(std::max(v + 3.0, 0.0), 6.0) / 6.0; });
+  check_elementwise(F::relu(x), x, [](double v) { return std::max(v, 0.0); });
   check_elementwise(F::hardtanh(x), x, [](double v) { return std::min(std::max(v, -1.0), 1.0); });
   check_elementwise(F::clamp(x, -0.5, 2.0), x,
                     [](double v) { return std::min(std::max(v, -0.5), 2.0); });
@@ -155,6 +156,7 @@ TEST_CASE("functional leaky_relu: takes float and scale only with zero point") {
 TEST_CASE("functional: a float input is refused with the name of the function") {
   const Tensor x = randn({2, 3, 6, 8});
   const std::vector<std::pair<std::string, std::function<Tensor()>>> calls{
+      {"relu", [&] { return F::relu(x); }},
       {"max_pool1d", [&] { return F::max_pool1d(x, {.kernel_size = {2}}); }},
       {"max_pool2d", [&] { return F::max_pool2d(x, {.kernel_size = {2}}); }},
       {"avg_pool2d", [&] { return F::avg_pool2d(x, {.kernel_size = {2}}); }},

@@ -97,6 +97,11 @@ TEST_CASE("quantized activations: results are those of the float function") {
   Softmax softmax_layer(1);
   observe(softmax_layer, kSeen);
   check_against_float(softmax_layer, *quantized::Softmax::from_float(softmax_layer), x);
+  CHECK(quantized::ReLU::from_float(ReLU())->forward(x).equal(relu(x)));
+  CHECK_THROWS_WITH_AS(quantized::ReLU::from_float(ReLU6()), doctest::Contains("got ReLU6"),
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(quantized::ReLU().forward(Tensor::ones({2})),
+                       doctest::Contains("quantized::relu: x"), Error);
   CHECK(quantized::ReLU6::from_float(ReLU6())->forward(x).equal(relu6(x)));
   CHECK(quantized::Dropout::from_float(Dropout(0.3))->forward(x).is_same(x));
   CHECK(to_string(*quantized::LeakyReLU::from_float(leaky)) ==

@@ -64,6 +64,8 @@ TEST_CASE("activations: functions of a fixed range have torch's parameters") {
   CHECK(parameters(tanh(b)) == Quantizer::per_tensor(1.0 / 128, 0));
   CHECK(parameters(relu(b)) == b.quantizer());
   CHECK(parameters(gelu(b)) == b.quantizer());
+  CHECK(parameters(elu(b)) == b.quantizer());
+  CHECK(parameters(hardswish(b)) == b.quantizer());
 }
 
 TEST_CASE("lookup kernel: every instruction set reads every entry at every place") {
@@ -145,6 +147,8 @@ TEST_CASE("activations: any memory layout and dtype gives the contiguous tensor'
       {"hardsigmoid", hardsigmoid},
       {"sigmoid", sigmoid},
       {"tanh", tanh},
+      {"hardswish", hardswish},
+      {"elu", [](const Tensor& x) { return elu(x, 0.8); }},
       {"gelu", [](const Tensor& x) { return gelu(x); }},
       {"gelu tanh", [](const Tensor& x) { return gelu(x, GeluApproximation::Tanh); }},
   };
@@ -438,8 +442,8 @@ TEST_CASE("activations: bad input is refused by name") {
                                                 Tensor::zeros({3}, DType::Int64), 0, DType::QUInt8);
   CHECK_THROWS_WITH_AS(relu(channels), doctest::Contains("relu: x: expected one scale"),
                        ArgumentError);
-  CHECK_THROWS_WITH_AS(hardswish(example_a()),
-                       doctest::Contains("hardswish: x: expected Float32, got QUInt8"),
+  CHECK_THROWS_WITH_AS(silu(example_a()),
+                       doctest::Contains("silu: x: expected Float32, got QUInt8"),
                        UnsupportedError);
   CHECK_THROWS_WITH_AS(
       sigmoid(Tensor::ones({1}, DType::Int32)),

@@ -235,6 +235,22 @@ TEST_CASE("interpolate: codes of one pixel are spread and codes whose sizes stay
   }
 }
 
+TEST_CASE("upsample: the older names of interpolate, for floats and codes") {
+  Generator generator(55);
+  const Tensor floats = randn({1, 2, 3, 4}, generator);
+  const Tensor codes = quantize_per_tensor(floats, 0.05, 60, DType::QUInt8);
+  for (const Tensor& x : {floats, codes}) {
+    const InterpolateOptions nearest{.size = {5, 7}};
+    CHECK(upsample(x, nearest).equal(interpolate(x, nearest)));
+    CHECK(upsample_nearest(x, {5, 7}).equal(interpolate(x, nearest)));
+    CHECK(upsample_nearest(x, {}, {2.0}).sizes() == Dims{1, 2, 6, 8});
+    CHECK(upsample_bilinear(x, {5, 7}).equal(interpolate(
+        x, {.size = {5, 7}, .mode = InterpolateMode::Bilinear, .align_corners = true})));
+  }
+  CHECK_THROWS_WITH_AS(upsample_bilinear(Tensor::ones({1, 1, 3}), {5}),
+                       doctest::Contains("interpolate: mode"), ArgumentError);
+}
+
 TEST_CASE("interpolate: bad arguments are refused by name") {
   const Tensor x = Tensor::ones({1, 2, 4, 4});
   const auto refused = [](const char* text, auto&& call) {
