@@ -1,8 +1,10 @@
 #include <cmath>
 
 #include "quanta/ops/activation.h"
+#include "quanta/ops/activation/cuda_prelu.h"
 #include "quanta/ops/activation/families.h"
 #include "quanta/ops/activation/pointwise.h"
+#include "quanta/ops/activation/prelu_functions.h"
 #include "quanta/ops/detail/dtypes.h"
 
 namespace quanta {
@@ -15,7 +17,7 @@ Tensor prelu_weight(std::string_view op, const Tensor& x, const Tensor& weight) 
   QUANTA_CHECK(weight.numel() == 1 || (weight.dim() == 1 && weight.numel() == channels),
                "{}: weight: expected 1 value or {}, one for each index of dim 1 of x {}, got {}",
                op, channels, x.sizes(), weight.sizes());
-  if (weight.numel() == 1) return weight.reshape({1});
+  if (weight.numel() == 1) return weight.reshape(x.dim() == 0 ? Dims{} : Dims{1});
   Dims sizes = Dims::filled(static_cast<std::size_t>(x.dim()), 1);
   sizes[1] = channels;
   return weight.reshape(sizes);
@@ -53,26 +55,96 @@ void prelu_codes(const QTensor& x, const QTensor& weight, const QTensor& out,
       });
 }
 
-void prelu_to(const QTensor& x, const QTensor& weight, const QTensor& out) {
-  const cpu::ScalarQuantizer quantizer(out);
-  const auto weight_zero = static_cast<std::int32_t>(weight.quantizer().zero_point);
+// How a product of differences becomes a code.
+struct CodeScales {
+  std::int32_t code_of_one;
+  float multiplier;
+};
+
+CodeScales scales_of(const QTensor& x, const QTensor& weight, const cpu::ScalarQuantizer& out) {
   // What 1.0 is in the weight's own parameters (it saturates when they do not reach so far), so
   // that both sides have the same scale.
-  const std::int32_t code_of_one = cpu::ScalarQuantizer(weight)(1.0F);
-  const float multiplier = static_cast<float>(x.quantizer().scale) *
-                           static_cast<float>(weight.quantizer().scale) * quantizer.inv_scale;
+  return {cpu::ScalarQuantizer(weight)(1.0F), static_cast<float>(x.quantizer().scale) *
+                                                  static_cast<float>(weight.quantizer().scale) *
+                                                  out.inv_scale};
+}
+
+cpu::PReluArgs byte_args(const QTensor& x, const QTensor& weight, const QTensor& out) {
+  const cpu::ScalarQuantizer quantizer(out);
+  const CodeScales scales = scales_of(x, weight, quantizer);
+  const auto weight_zero = static_cast<std::int32_t>(weight.quantizer().zero_point);
+  cpu::PReluArgs args{static_cast<std::int32_t>(x.quantizer().zero_point), weight_zero,
+                      scales.code_of_one - weight_zero, quantizer.args()};
+  args.out.inv_scale = scales.multiplier;
+  return args;
+}
+
+void prelu_to(const QTensor& x, const QTensor& weight, const QTensor& out) {
   if (x.dtype() == DType::QInt32) {
-    prelu_int32(x, weight, out, std::int64_t{code_of_one} - weight_zero, multiplier);
+    const CodeScales scales = scales_of(x, weight, cpu::ScalarQuantizer(out));
+    prelu_int32(x, weight, out,
+                std::int64_t{scales.code_of_one} - std::int64_t{weight.quantizer().zero_point},
+                scales.multiplier);
     return;
   }
-  cpu::PReluArgs args{static_cast<std::int32_t>(x.quantizer().zero_point), weight_zero,
-                      code_of_one - weight_zero, quantizer.args()};
-  args.out.inv_scale = multiplier;
+  const cpu::PReluArgs args = byte_args(x, weight, out);
   if (x.dtype() == DType::QUInt8) {
     prelu_codes<std::uint8_t>(x, weight, out, args);
   } else {
     prelu_codes<std::int8_t>(x, weight, out, args);
   }
+}
+
+// A step of floats on a CUDA device; the weight broadcasts against x.
+void prelu_on_cuda(cuda::PReluStep step, const Tensor& x, const Tensor& weight,
+                   const Tensor& gradient, const Tensor& out) {
+  const Dims& sizes = out.sizes();
+  const Dims weight_strides = cpu::broadcast_strides(weight, sizes);
+  const Tensor& last = gradient.defined() ? gradient : x;
+  cuda::prelu_floats(
+      out.device(),
+      {.step = step,
+       .is_double = out.dtype() == DType::Float64,
+       .walk = {sizes, {&out.strides(), &x.strides(), &weight_strides, &last.strides()}},
+       .x = x.device_ptr(),
+       .weight = weight.device_ptr(),
+       .gradient = gradient.defined() ? gradient.device_ptr() : nullptr,
+       .out = out.device_ptr()});
+}
+
+// What prelu_slope gives for each element, in the memory order of x.
+Tensor input_gradient(const Tensor& gradient, const Tensor& x, const Tensor& weight) {
+  const MemoryFormat format = x.suggested_format();
+  Tensor out = Tensor::empty(x.sizes(), x.dtype(), format, x.device());
+  if (x.device().is_cuda()) {
+    prelu_on_cuda(cuda::PReluStep::InputGradient, x, weight, gradient, out);
+    return out;
+  }
+  const Tensor slope = weight.expand(x.sizes()).contiguous(format);
+  detail::visit_floats(x.dtype(), [&](auto zero) {
+    using T = decltype(zero);
+    const auto* slopes = static_cast<const T*>(slope.data_ptr());
+    auto* const first = static_cast<T*>(out.data_ptr());
+    detail::for_each_pair<T>(gradient, x, out,
+                             [&](const T* gradients, const T* values, T* dst, std::int64_t count) {
+                               const T* const own = slopes + (dst - first);
+                               for (std::int64_t i = 0; i < count; ++i) {
+                                 dst[i] = prelu_slope(gradients[i], values[i], own[i]);
+                               }
+                             });
+  });
+  return out;
+}
+
+// What prelu_weight_slope gives for each element.
+Tensor weight_gradient(const Tensor& gradient, const Tensor& x, const Tensor& weight) {
+  if (x.device().is_cuda()) {
+    Tensor out = Tensor::empty(x.sizes(), x.dtype(), x.suggested_format(), x.device());
+    prelu_on_cuda(cuda::PReluStep::WeightGradient, x, weight, gradient, out);
+    return out;
+  }
+  return detail::map_pair(gradient, x,
+                          [](auto g, auto value) { return prelu_weight_slope(g, value); });
 }
 
 struct PReLU final : Op<PReLU> {
@@ -99,35 +171,27 @@ struct PReLU final : Op<PReLU> {
                                   cpu::Rhs kind, cpu::Store) {
                                  const std::int64_t step = kind == cpu::Rhs::Row ? 1 : 0;
                                  for (std::int64_t i = 0; i < count; ++i) {
-                                   dst[i] =
-                                       values[i] > T{0} ? values[i] : slopes[i * step] * values[i];
+                                   dst[i] = prelu_value(values[i], slopes[i * step]);
                                  }
                                });
     });
     return "scalar";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    prelu_on_cuda(cuda::PReluStep::Value, in[0], prelu_weight(kName, in[0], in[1]), Tensor(),
+                  out[0]);
+    return "prelu_floats";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloats; }
 
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b11); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     const Tensor x = context.input(0);
     const Tensor slope = prelu_weight(kName, x, context.input(1));
     std::vector<Tensor> results(2);
-    if (context.needs(0)) {
-      const Tensor scaled =
-          detail::map_pair(context.grad(), slope.expand(x.sizes()),
-                           [](auto gradient, auto value) { return gradient * value; });
-      const Tensor masked = detail::map_pair(context.grad(), x, [](auto gradient, auto value) {
-        return value > decltype(value){0} ? gradient : decltype(value){0};
-      });
-      const Tensor rest = detail::map_pair(scaled, x, [](auto gradient, auto value) {
-        return value > decltype(value){0} ? decltype(value){0} : gradient;
-      });
-      results[0] = detail::map_pair(masked, rest, [](auto a, auto b) { return a + b; });
-    }
+    if (context.needs(0)) results[0] = input_gradient(context.grad(), x, slope);
     if (context.needs(1)) {
-      const Tensor each = detail::map_pair(context.grad(), x, [](auto gradient, auto value) {
-        return value > decltype(value){0} ? decltype(value){0} : gradient * value;
-      });
+      const Tensor each = weight_gradient(context.grad(), x, slope);
       results[1] = autograd::sum_to_size(each, slope.sizes()).reshape(context.input_sizes(1));
     }
     return results;
@@ -159,6 +223,27 @@ struct QuantizedPReLU final : Op<QuantizedPReLU> {
     prelu_to(QTensor(in[0]), QTensor(prelu_weight(kName, in[0], in[1])), QTensor(out[0]));
     return in[0].dtype() == DType::QInt32 ? "scalar" : "simd";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const QTensor weight(prelu_weight(kName, in[0], in[1]));
+    const cpu::PReluArgs args = byte_args(QTensor(in[0]), weight, QTensor(out[0]));
+    const Dims weight_strides = cpu::broadcast_strides(weight, out[0].sizes());
+    cuda::prelu_codes(
+        out[0].device(),
+        {.is_signed = out[0].dtype() == DType::QInt8,
+         .walk = {out[0].sizes(), {&out[0].strides(), &in[0].strides(), &weight_strides}},
+         .x = in[0].device_ptr(),
+         .weight = weight.device_ptr(),
+         .out = out[0].device_ptr(),
+         .x_zero_point = args.lhs_zero_point,
+         .weight_zero_point = args.rhs_zero_point,
+         .one = args.one,
+         .multiplier = args.out.inv_scale,
+         .zero_point = args.out.zero_point,
+         .low = args.out.min,
+         .high = args.out.max});
+    return "prelu_codes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQ8; }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{
         attribute<QuantizedPReLU, &QuantizedPReLU::scale>("scale"),

@@ -12,6 +12,8 @@
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/tensor_quant.h"
+#include "quanta/ops/tensor_quant/clip_functions.h"
+#include "quanta/ops/tensor_quant/cuda_clip.h"
 #include "quanta/runtime/amax_math.h"
 #include "quanta/runtime/check.h"
 
@@ -19,6 +21,7 @@ namespace quanta {
 namespace {
 
 using autograd::BackwardContext;
+using clipping::ClipStep;
 using detail::amax_values;
 using detail::AmaxOperation;
 using detail::AmaxStep;
@@ -56,39 +59,25 @@ struct Clip final : Op<Clip> {
       auto* dst = static_cast<T*>(out[0].data_ptr());
       cpu::parallel_elements(in[0].numel(), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
-          const T below = src[i] > highest[i] ? highest[i] : src[i];
-          dst[i] = below < lowest[i] ? lowest[i] : below;
+          dst[i] = clipping::clip_value(src[i], lowest[i], highest[i]);
         }
       });
     });
     return "scalar";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    step_on_cuda(ClipStep::Value, in[0], in[1], in[2], Tensor(), out[0]);
+    return "clip_floats";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloats; }
+
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b111); }
   std::vector<Tensor> gradient(const BackwardContext& context) const override {
-    const Tensor x = context.input(0).contiguous();
-    const Tensor low = expanded(context.input(1), x.sizes());
-    const Tensor high = expanded(context.input(2), x.sizes());
-    const Tensor gradient = context.grad().contiguous();
-    // The gradient where passes(element, low, high) holds, else 0.
-    const auto where = [&](auto&& passes) {
-      const Tensor result = Tensor::empty(x.sizes(), x.dtype());
-      detail::visit_floats(x.dtype(), [&](auto zero) {
-        using T = decltype(zero);
-        const auto *from = gradient.data<T>(), *at = x.data<T>();
-        const auto *lowest = low.data<T>(), *highest = high.data<T>();
-        auto* dst = static_cast<T*>(result.data_ptr());
-        for (std::int64_t i = 0; i < x.numel(); ++i) {
-          dst[i] = passes(at[i], lowest[i], highest[i]) ? from[i] : T{0};
-        }
-      });
-      return result;
+    const auto of_bound = [&](std::size_t i, ClipStep step) {
+      return context.needs(i) ? sum_to(passed(context, step), context.input_sizes(i)) : Tensor();
     };
-    const auto of_bound = [&](std::size_t i, auto&& passes) {
-      return context.needs(i) ? sum_to(where(passes), context.input_sizes(i)) : Tensor();
-    };
-    return {where([](auto v, auto l, auto h) { return l < v && v < h; }),
-            of_bound(1, [](auto v, auto l, auto) { return v <= l; }),
-            of_bound(2, [](auto v, auto, auto h) { return v >= h; })};
+    return {passed(context, ClipStep::InputGradient), of_bound(1, ClipStep::LowGradient),
+            of_bound(2, ClipStep::HighGradient)};
   }
 
  private:
@@ -102,17 +91,58 @@ struct Clip final : Op<Clip> {
         "{}: {}: expected sizes that broadcast to {}, got {}", kName, argument, x.sizes(),
         bound.sizes());
   }
-  static Tensor expanded(const Tensor& bound, const Dims& sizes) {
-    return (bound.numel() == 1 ? bound.reshape({}) : bound).expand(sizes).contiguous();
+  static Tensor scalar_or_bound(const Tensor& bound) {
+    return bound.numel() == 1 ? bound.reshape({}) : bound;
   }
-  static Tensor sum_to(const Tensor& each, const Dims& sizes) {
-    if (product(sizes) != 1) return autograd::sum_to_size(each, sizes);
-    double sum = 0.0;
-    detail::visit_floats(each.dtype(), [&](auto zero) {
-      const auto* values = each.data<decltype(zero)>();
-      for (std::int64_t i = 0; i < each.numel(); ++i) sum += static_cast<double>(values[i]);
+  static Tensor expanded(const Tensor& bound, const Dims& sizes) {
+    return scalar_or_bound(bound).expand(sizes).contiguous();
+  }
+  static void step_on_cuda(ClipStep step, const Tensor& x, const Tensor& low, const Tensor& high,
+                           const Tensor& gradient, const Tensor& out) {
+    const Dims& sizes = out.sizes();
+    const Dims low_strides = cpu::broadcast_strides(scalar_or_bound(low), sizes);
+    const Dims high_strides = cpu::broadcast_strides(scalar_or_bound(high), sizes);
+    const Tensor& last = gradient.defined() ? gradient : x;
+    cuda::clip_floats(
+        out.device(),
+        {.step = step,
+         .is_double = out.dtype() == DType::Float64,
+         .walk = {sizes,
+                  {&out.strides(), &x.strides(), &low_strides, &high_strides, &last.strides()}},
+         .x = x.device_ptr(),
+         .low = low.device_ptr(),
+         .high = high.device_ptr(),
+         .gradient = gradient.defined() ? gradient.device_ptr() : nullptr,
+         .out = out.device_ptr()});
+  }
+  // The gradient where it goes to the step's argument, else 0; contiguous.
+  static Tensor passed(const BackwardContext& context, ClipStep step) {
+    const Tensor given = context.input(0);
+    const Tensor result =
+        Tensor::empty(given.sizes(), given.dtype(), MemoryFormat::Contiguous, given.device());
+    if (given.device().is_cuda()) {
+      step_on_cuda(step, given, context.input(1), context.input(2), context.grad(), result);
+      return result;
+    }
+    const Tensor x = given.contiguous();
+    const Tensor low = expanded(context.input(1), x.sizes());
+    const Tensor high = expanded(context.input(2), x.sizes());
+    const Tensor gradient = context.grad().contiguous();
+    detail::visit_floats(x.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      const auto *from = gradient.data<T>(), *at = x.data<T>();
+      const auto *lowest = low.data<T>(), *highest = high.data<T>();
+      auto* dst = static_cast<T*>(result.data_ptr());
+      for (std::int64_t i = 0; i < x.numel(); ++i) {
+        dst[i] = clipping::clip_passes(step, at[i], lowest[i], highest[i]) ? from[i] : T{0};
+      }
     });
-    return Tensor::full(sizes, sum, each.dtype());
+    return result;
+  }
+  // One number may have more dimensions than x.
+  static Tensor sum_to(const Tensor& each, const Dims& sizes) {
+    if (product(sizes) == 1) return autograd::sum_to_size(each, {}).reshape(sizes);
+    return autograd::sum_to_size(each, sizes);
   }
 };
 
