@@ -7,8 +7,9 @@
 /// Quantized tensors from codes and parameters, and tensors like another one.
 ///
 /// All throw ArgumentError for a scale that is not finite or not > 0, for a zero point outside the
-/// dtype's range and for a wrong axis. Many threads may call them at once while nobody writes to
-/// the arguments.
+/// dtype's range and for a wrong axis. Results lie where the first tensor that is given does, and on
+/// the CPU where none is; scales and zero points of channels are read on the host. Many threads may
+/// call them at once while nobody writes to the arguments.
 namespace quanta {
 
 /// A copy of integer codes (UInt8 -> QUInt8, Int8 -> QInt8, Int32 -> QInt32) with one scale and

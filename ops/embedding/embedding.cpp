@@ -12,9 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/ops/cuda/fault.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/embedding/cpu_kernels.h"
 #include "quanta/ops/embedding/cuda_bags.h"
+#include "quanta/ops/embedding/cuda_prepack.h"
 #include "quanta/ops/embedding/families.h"
 #include "quanta/ops/embedding/indices.h"
 #include "quanta/ops/embedding/rows.h"
@@ -355,6 +357,30 @@ struct Prepack final : Op<Prepack> {
     }
     return "scalar";
   }
+  // Waits for the host once, as numbers that are not finite are refused.
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Tensor& weight = in[0];
+    const cuda::Fault fault(weight.device());
+    cuda::prepack_rows(weight.device(),
+                       {.layout = {bits, weight.sizes()[1]},
+                        .rows = weight.sizes()[0],
+                        .weight = reinterpret_cast<const float*>(weight.device_ptr()),
+                        .narrows = bits != 8 && options.optimized_qparams,
+                        .nbins = options.nbins,
+                        .ratio = options.ratio,
+                        .packed = reinterpret_cast<std::uint8_t*>(out[0].device_ptr()),
+                        .fault = fault.flag()});
+    if (!fault.is_raised()) return "prepack_rows";
+    const Tensor rows = weight.cpu();
+    for (std::int64_t i = 0; i < rows.sizes()[0]; ++i) {
+      find_range(name(), rows.data<float>() + i * rows.sizes()[1], rows.sizes()[1]);
+    }
+    throw InternalError(
+        fmt::format("{}: weight: expected numbers that the host finds not finite "
+                    "as well",
+                    name()));
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
 
   static std::span<const AttributeInfo> attribute_table() {
@@ -369,20 +395,29 @@ struct Prepack final : Op<Prepack> {
  private:
   void pack_bytes(const EmbeddingRows& layout, const float* values, std::uint8_t* row) const {
     const RowRange range = find_range(name(), values, layout.columns);
-    const float width = range.max - range.min;
-    set_codes(layout, values, range.min, 255.0F / (width + 1e-8F), row);
-    layout.set_parameters(row, {width / 255.0F, range.min});
+    set_codes(layout, values, range.min, detail::byte_inverse(range), row);
+    layout.set_parameters(row, detail::byte_parameters(range));
   }
   void pack_few_bits(const EmbeddingRows& layout, const float* values, std::uint8_t* row) const {
     RowRange range = find_range(name(), values, layout.columns);
-    if (options.optimized_qparams) {
-      range =
-          detail::narrow_range(values, layout.columns, range, bits, options.nbins, options.ratio);
-    }
+    if (options.optimized_qparams) range = narrow_range(values, layout.columns, range);
     range.min = detail::round_to_half(range.min);
     const detail::NBitScale scale = detail::nbit_scale(range, bits);
     set_codes(layout, values, range.min, scale.inverse, row);
     layout.set_parameters(row, {scale.scale, range.min});
+  }
+  RowRange narrow_range(const float* values, std::int64_t columns, const RowRange& range) const {
+    const auto loss_of = [&](const RowRange& tried) {
+      const detail::NBitLoss loss(tried, bits);
+      float sum = 0.0F;
+      for (std::int64_t c = 0; c < columns; ++c) sum += loss(values[c]);
+      return std::sqrt(sum);
+    };
+    detail::RangeSearch search(range, loss_of(range), options.nbins, options.ratio);
+    while (search.goes_on()) {
+      search.take(loss_of(search.from_below()), loss_of(search.from_above()));
+    }
+    return search.best();
   }
   void set_codes(const EmbeddingRows& layout, const float* values, float min, float inverse,
                  std::uint8_t* row) const {

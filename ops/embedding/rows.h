@@ -61,7 +61,7 @@ struct EmbeddingRows {
     }
     return result;
   }
-  void set_parameters(std::uint8_t* row, RowParameters values) const noexcept {
+  QUANTA_HOST_DEVICE void set_parameters(std::uint8_t* row, RowParameters values) const noexcept {
     if (bits == 8) {
       std::memcpy(row + code_bytes(), &values.scale, 4);
       std::memcpy(row + code_bytes() + 4, &values.bias, 4);
@@ -87,7 +87,7 @@ struct EmbeddingRows {
   }
 };
 
-inline float round_to_half(float value) {
+QUANTA_HOST_DEVICE inline float round_to_half(float value) {
   return math::float16_to_float(math::float_to_float16(value));
 }
 
@@ -96,63 +96,84 @@ struct RowRange {
   float max = 0.0F;
 };
 
+/// How a row of bytes is packed: the factor of its codes, and what is stored with them.
+QUANTA_HOST_DEVICE inline float byte_inverse(RowRange range) {
+  return 255.0F / (range.max - range.min + 1e-8F);
+}
+QUANTA_HOST_DEVICE inline RowParameters byte_parameters(RowRange range) {
+  return {(range.max - range.min) / 255.0F, range.min};
+}
+
 /// Scale and its inverse for a range whose min is already a float16 number.
 struct NBitScale {
   float scale = 1.0F;
   float inverse = 1.0F;
 };
-inline NBitScale nbit_scale(RowRange range, int bits) {
+QUANTA_HOST_DEVICE inline NBitScale nbit_scale(RowRange range, int bits) {
   const float width = range.max - range.min;
   const auto steps = static_cast<float>((1 << bits) - 1);
   NBitScale result;
   if (width != 0.0F) result.scale = round_to_half(width / steps);
-  result.inverse = result.scale == 0.0F ? 1.0F : 1.0F / result.scale;
-  if (result.scale == 0.0F || std::isinf(result.inverse)) return {};
+  if (result.scale == 0.0F) return {};
+  result.inverse = 1.0F / result.scale;
+  if (result.inverse == HUGE_VALF || result.inverse == -HUGE_VALF) return {};
   return result;
 }
 
-inline int nbit_code(float x, float min, float inverse_scale, int bits) {
+QUANTA_HOST_DEVICE inline int nbit_code(float x, float min, float inverse_scale, int bits) {
   const float top = static_cast<float>((1 << bits) - 1);
   return static_cast<int>(math::clamp(math::round_half_even((x - min) * inverse_scale), 0.0F, top));
 }
 
-/// L2 error of quantizing the row with this range.
-inline float nbit_loss(const float* row, std::int64_t columns, RowRange range, int bits) {
-  range.min = round_to_half(range.min);
-  const NBitScale scale = nbit_scale(range, bits);
-  float norm = 0.0F;
-  for (std::int64_t c = 0; c < columns; ++c) {
-    const auto q = static_cast<float>(nbit_code(row[c], range.min, scale.inverse, bits));
-    const float error = row[c] - (q * scale.scale + range.min);
-    norm += error * error;
+/// The square of what quantizing one number of a row with this range loses.
+struct NBitLoss {
+  QUANTA_HOST_DEVICE NBitLoss(RowRange range, int of_codes)
+      : min(round_to_half(range.min)),
+        scale(nbit_scale({min, range.max}, of_codes)),
+        bits(of_codes) {}
+  QUANTA_HOST_DEVICE float operator()(float x) const {
+    const float error =
+        x - (static_cast<float>(nbit_code(x, min, scale.inverse, bits)) * scale.scale + min);
+    return error * error;
   }
-  return std::sqrt(norm);
-}
 
-/// torch's choose_qparams_optimized: greedy, see NBitPrepackOptions.
-inline RowRange narrow_range(const float* row, std::int64_t columns, RowRange range, int bits,
-                             std::int64_t nbins, double ratio) {
-  const float step = (range.max - range.min) / static_cast<float>(nbins);
-  const auto min_bins =
-      static_cast<float>(static_cast<std::int64_t>(static_cast<double>(nbins) * (1.0 - ratio)));
-  RowRange best = range;
-  float best_loss = nbit_loss(row, columns, range, bits);
-  RowRange current = range;
+  float min;
+  NBitScale scale;
+  int bits;
+};
+
+/// torch's choose_qparams_optimized: greedy, see NBitPrepackOptions. The losses are L2 norms.
+class RangeSearch {
+ public:
+  QUANTA_HOST_DEVICE RangeSearch(RowRange range, float loss, std::int64_t nbins, double ratio)
+      : best_(range),
+        current_(range),
+        best_loss_(loss),
+        step_((range.max - range.min) / static_cast<float>(nbins)),
+        least_bins_(static_cast<float>(
+            static_cast<std::int64_t>(static_cast<double>(nbins) * (1.0 - ratio)))),
+        rounds_(nbins) {}
+
   // At most nbins rounds: a step that the float cannot resolve must not loop for ever.
-  for (std::int64_t round = 0; round < nbins && current.min + min_bins * step < current.max;
-       ++round) {
-    const RowRange from_below{current.min + step, current.max};
-    const RowRange from_above{current.min, current.max - step};
-    const float below_loss = nbit_loss(row, columns, from_below, bits);
-    const float above_loss = nbit_loss(row, columns, from_above, bits);
-    current = below_loss < above_loss ? from_below : from_above;
-    const float loss = std::min(below_loss, above_loss);
-    if (loss < best_loss) {
-      best_loss = loss;
-      best = current;
-    }
+  QUANTA_HOST_DEVICE bool goes_on() const {
+    return rounds_ > 0 && current_.min + least_bins_ * step_ < current_.max;
   }
-  return best;
-}
+  QUANTA_HOST_DEVICE RowRange from_below() const { return {current_.min + step_, current_.max}; }
+  QUANTA_HOST_DEVICE RowRange from_above() const { return {current_.min, current_.max - step_}; }
+  QUANTA_HOST_DEVICE void take(float below_loss, float above_loss) {
+    --rounds_;
+    current_ = below_loss < above_loss ? from_below() : from_above();
+    const float loss = above_loss < below_loss ? above_loss : below_loss;
+    if (!(loss < best_loss_)) return;
+    best_loss_ = loss;
+    best_ = current_;
+  }
+  QUANTA_HOST_DEVICE RowRange best() const { return best_; }
+
+ private:
+  RowRange best_, current_;
+  float best_loss_, step_, least_bins_;
+  std::int64_t rounds_;
+};
 
 }  // namespace quanta::detail

@@ -7,12 +7,14 @@
 
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/detail/families.h"
-#include "quanta/ops/detail/spatial.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/operation.h"
 
 namespace quanta {
 namespace {
+
+// A quantizer holds its numbers on the host.
+Tensor on_host(const Tensor& x) { return x.device().is_cpu() ? x : x.cpu(); }
 
 Quantizer channel_quantizer(std::string_view op, const Tensor& scales, const Tensor& zero_points,
                             std::int64_t axis) {
@@ -26,13 +28,27 @@ Quantizer channel_quantizer(std::string_view op, const Tensor& scales, const Ten
       "{}: zero_points: expected an integer or floating tensor with 1 dimension, got {} {}", op,
       zero_points.dtype(), zero_points.sizes());
   if (zero_points.is_floating_point()) {
-    return Quantizer::per_channel_float_qparams(scales.to_float_vector(),
-                                                zero_points.to_float_vector(), axis);
+    return Quantizer::per_channel_float_qparams(on_host(scales).to_float_vector(),
+                                                on_host(zero_points).to_float_vector(), axis);
   }
-  const Tensor exact = scales.to(DType::Float64).contiguous();
+  const Tensor exact = on_host(scales).to(DType::Float64).contiguous();
   const auto* first = static_cast<const double*>(exact.data_ptr());
   return Quantizer::per_channel(std::vector<double>(first, first + exact.numel()),
-                                zero_points.to_int64_vector(), axis);
+                                on_host(zero_points).to_int64_vector(), axis);
+}
+
+// Undefined codes where `device` is, under parameters that fit.
+QTensor empty_codes(const Dims& sizes, DType dtype, const Quantizer& quantizer, MemoryFormat format,
+                    Device device) {
+  if (device.is_cpu()) return QTensor::empty(sizes, dtype, quantizer, format);
+  if (is_sub_byte(dtype)) {
+    const auto bytes = static_cast<std::int64_t>(storage_bytes(dtype, checked_numel(sizes)));
+    return QTensor::from_packed_bytes(
+        Tensor::empty({bytes}, DType::UInt8, MemoryFormat::Contiguous, device), sizes, dtype,
+        quantizer);
+  }
+  return QTensor::from_int_repr(Tensor::empty(sizes, int_repr_dtype(dtype), format, device),
+                                quantizer);
 }
 
 void check_codes(std::string_view op, const Tensor& codes) {
@@ -61,6 +77,7 @@ struct MakePerTensor final : ComposedOp<MakePerTensor> {
     check_codes(kName, in[0]);
     return {labelled(kName, in[0], Quantizer::per_tensor(scale, zero_point))};
   }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kCodes; }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{
         attribute<MakePerTensor, &MakePerTensor::scale>("scale"),
@@ -82,6 +99,7 @@ struct MakePerChannel final : ComposedOp<MakePerChannel> {
     check_codes(kName, in[0]);
     return {labelled(kName, in[0], channel_quantizer(kName, in[1], in[2], axis))};
   }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kCodes; }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<MakePerChannel, &MakePerChannel::axis>("axis")};
     return kTable;
@@ -101,8 +119,9 @@ struct EmptyQuantized final : ComposedOp<EmptyQuantized> {
   std::vector<Tensor> compose(const Arguments& in) const override {
     const QTensor like = in[0].as_quantized(kName, "qtensor");
     check_quantizer(kName, like.quantizer(), like.dtype(), sizes);
-    return {QTensor::empty(sizes, like.dtype(), like.quantizer(), format)};
+    return {empty_codes(sizes, like.dtype(), like.quantizer(), format, like.device())};
   }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQuantized; }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{
         attribute<EmptyQuantized, &EmptyQuantized::sizes>("sizes"),
@@ -140,12 +159,14 @@ QTensor empty_per_channel_affine_quantized(const Dims& sizes, const Tensor& scal
   constexpr std::string_view kOp = "empty_per_channel_affine_quantized";
   const Quantizer quantizer = channel_quantizer(kOp, scales, zero_points, axis);
   check_quantizer(kOp, quantizer, dtype, sizes);
-  return QTensor::empty(sizes, dtype, quantizer, format);
+  return empty_codes(sizes, dtype, quantizer, format, scales.device());
 }
 
 Tensor empty_like(const Tensor& x) {
   detail::check_defined("empty_like", "x", x);
-  return detail::empty_with_parameters_of(x, x.sizes(), x.suggested_format());
+  const MemoryFormat format = x.suggested_format();
+  if (!x.is_quantized()) return Tensor::empty(x.sizes(), x.dtype(), format, x.device());
+  return empty_codes(x.sizes(), x.dtype(), QTensor(x).quantizer(), format, x.device());
 }
 
 Tensor ones_like(const Tensor& x) {
