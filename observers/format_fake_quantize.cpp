@@ -221,7 +221,8 @@ Tensor FormatFakeQuantize::blocks(const Tensor& rows) const {
   const Tensor amax =
       modelopt::reduce_amax(split.detach(), {0}).reshape({split.size(0), 1}).to(split.device());
   const FakeTensorQuantOptions options{
-      .codes = {.num_bits = options_.num_bits.bits, .narrow_range = false}};
+      .codes = {.num_bits = options_.num_bits.bits, .narrow_range = false},
+      .gradient = GradientRule::PassThrough};
   const Tensor y = fake_tensor_quant(split, amax, options).reshape(padded.sizes());
   return missing == 0 ? y : y.narrow(-1, 0, length);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "quanta/runtime/tensor.h"
 
@@ -15,9 +16,11 @@
 /// tensor whose shape broadcasts to that of `x`: one value, one for each channel, or one for each
 /// block of a tensor that was split into blocks. Results have the sizes and the dtype of `x`;
 /// Float64 is calculated in float32. Gradients go straight through to `x` where |x| <= amax and
-/// are 0 elsewhere; amax gets none, and an amax that asks for one is refused with UnsupportedError.
-/// Anything else throws ArgumentError. Many threads may call these functions at once while nobody
-/// writes to the arguments.
+/// are 0 elsewhere; GradientRule::PassThrough lets all of them pass. Where they are clipped, an amax
+/// that asks for a gradient gets the sum of what the elements beyond it lose, with its sign turned
+/// for those below -amax: amax can be learned. An amax that asks for one elsewhere (tensor_quant,
+/// PassThrough) is refused with UnsupportedError. Anything else throws ArgumentError. Many threads
+/// may call these functions at once while nobody writes to the arguments.
 namespace quanta {
 
 /// The integer codes. With b bits they are -(2^(b-1)-1)..2^(b-1)-1, one more below without
@@ -41,22 +44,27 @@ struct TensorQuantResult {
 /// Same as pytorch_quantization.tensor_quant. Float16 is calculated in float32 and the codes and
 /// the scale are returned as Float16; a scale beyond its range is refused. BFloat16 rounds every
 /// step to BFloat16. Unsigned codes of negative elements, and negative amax, are refused.
+///
+/// `output_dtype` is that of the codes: Int32 (at most 25 bits, unsigned 24; NaN gives 0; no
+/// gradients), Float32, or that of x.
 TensorQuantResult tensor_quant(const Tensor& x, const Tensor& amax,
-                               const TensorQuantOptions& options = {});
+                               const TensorQuantOptions& options = {},
+                               std::optional<DType> output_dtype = std::nullopt);
 
 /// values / scale of tensor_quant, divided in the dtype of x. Same as
 /// pytorch_quantization.fake_tensor_quant and ModelOpt's legacy_fake_tensor_quant.
 Tensor legacy_fake_tensor_quant(const Tensor& x, const Tensor& amax,
-                                const TensorQuantOptions& options = {});
+                                const TensorQuantOptions& options = {},
+                                GradientRule gradient = GradientRule::Clip);
 
 struct FakeTensorQuantOptions {
   TensorQuantOptions codes{};
-  GradientRule gradient = GradientRule::PassThrough;
+  GradientRule gradient = GradientRule::Clip;
   /// Subtracted before and added after, if defined; broadcasts to x.
   Tensor bias{};
 };
 /// The same in float32 throughout, with one rounding to the dtype of x at the end. Same as
-/// ModelOpt's fake_tensor_quant.
+/// ModelOpt's fake_tensor_quant, with the gradient of its document.
 Tensor fake_tensor_quant(const Tensor& x, const Tensor& amax,
                          const FakeTensorQuantOptions& options = {});
 
@@ -70,6 +78,8 @@ Tensor fake_tensor_quant(const Tensor& x, const Tensor& amax,
 /// pytorch_quantization.fake_affine_tensor_quant.
 Tensor fake_affine_tensor_quant(const Tensor& x, const Tensor& min_range, const Tensor& max_range,
                                 std::int64_t num_bits = 8);
+Tensor fake_affine_tensor_quant(const Tensor& x, double min_range, double max_range,
+                                std::int64_t num_bits = 8);
 
 /// clamp(round_half_even(x), min_code, max_code) as floats; the gradient passes where x itself lies
 /// within the codes.
@@ -81,7 +91,7 @@ Tensor int_cast_ste(const Tensor& x, const TensorQuantOptions& options = {});
 Tensor clip(const Tensor& x, const Tensor& low, const Tensor& high);
 
 struct ScaledE4M3Options {
-  GradientRule gradient = GradientRule::PassThrough;
+  GradientRule gradient = GradientRule::Clip;
   Tensor bias{};  ///< as in FakeTensorQuantOptions
   /// Anything but 4 and 3 throws UnsupportedError.
   std::int64_t exponent_bits = 4;
@@ -114,7 +124,7 @@ Tensor compute_fp4_scales(const Tensor& amax, const Tensor& global_amax = {},
 struct StaticFp4Options {
   Fp4ScaleOptions scale{};
   Tensor global_amax{};
-  GradientRule gradient = GradientRule::PassThrough;
+  GradientRule gradient = GradientRule::Clip;
 };
 /// Rounds to E2M1 as multiples of compute_fp4_scales(amax): NVFP4 with known block maxima. `amax`
 /// broadcasts to x, so x comes split into blocks ([..., blocks, 16] with amax [..., blocks, 1]). A
@@ -122,3 +132,20 @@ struct StaticFp4Options {
 Tensor static_fp4(const Tensor& x, const Tensor& amax, const StaticFp4Options& options = {});
 
 }  // namespace quanta
+
+/// pytorch-quantization's names (its module tensor_quant) with its behaviour. What is said above
+/// about arguments, errors and threads holds for them.
+namespace quanta::pytorch_quantization {
+
+using quanta::fake_affine_tensor_quant;
+using quanta::scaled_e4m3;
+using quanta::tensor_quant;
+
+/// quanta::legacy_fake_tensor_quant: each step is rounded to the dtype of x.
+inline Tensor fake_tensor_quant(const Tensor& x, const Tensor& amax,
+                                const TensorQuantOptions& options = {},
+                                GradientRule gradient = GradientRule::Clip) {
+  return legacy_fake_tensor_quant(x, amax, options, gradient);
+}
+
+}  // namespace quanta::pytorch_quantization

@@ -68,6 +68,12 @@ QUANTA_HOST_DEVICE inline float amax_gradient(float x, float grad, float amax) {
   return fabsf(x) <= amax ? grad : 0.0F;
 }
 
+/// What amax itself gets of that gradient: an element beyond it follows its end of the range.
+QUANTA_HOST_DEVICE inline float gradient_of_amax(float x, float grad, float amax) {
+  if (x > amax) return grad;
+  return x < -amax ? -grad : 0.0F;
+}
+
 // The formats are copied within functions: device code cannot refer to the host's constants.
 
 /// x as a multiple of amax / 448 in E4M3.

@@ -12,6 +12,7 @@
 #include "quanta/ops/detail/amax.h"
 #include "quanta/ops/detail/element_format.h"
 #include "quanta/ops/detail/families.h"
+#include "quanta/ops/detail/meta.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
 
@@ -198,6 +199,11 @@ BlockQuantized dynamic_block_quant_with_scales(const Tensor& x, const Tensor& am
 Tensor dynamic_block_quant(const Tensor& x, const Tensor& amax,
                            const DynamicBlockOptions& options) {
   return run(DynamicBlockQuant{options}, x, amax);
+}
+
+Tensor meta::dynamic_block_quant(const Tensor& x, const Tensor& amax,
+                                 const DynamicBlockOptions& options) {
+  return detail::infer_meta(DynamicBlockQuant{options}, 0, x, amax);
 }
 
 void detail::add_block_quant(Catalogue& catalogue) {

@@ -36,6 +36,14 @@ void mask_by_amax(const Tensor& x, const Tensor& grad, const Tensor& amax, const
   map_by_amax(out.device(), params);
 }
 
+void gradients_of_amax(const Tensor& x, const Tensor& grad, const Tensor& amax, const Tensor& out) {
+  if (out.numel() == 0) return;
+  AmaxMapParams params = params_of(x, amax, out);
+  params.grad = floats_of(grad);
+  params.of_amax = true;
+  map_by_amax(out.device(), params);
+}
+
 float lowest_negative(const Tensor& x) {
   if (x.numel() == 0) return 0.0F;
   std::int32_t magnitude = 0;

@@ -50,8 +50,13 @@ struct MapByAmax {
     const Places at = places_of(p.walk, i);
     const float x = p.x[at.first];
     const float amax = p.amax == nullptr ? 0.0F : p.amax[at.second];
-    p.out[at.first] = p.grad != nullptr ? math::amax_gradient(x, p.grad[at.first], amax)
-                                        : apply(p.function, x, amax);
+    if (p.grad == nullptr) {
+      p.out[at.first] = apply(p.function, x, amax);
+    } else {
+      const float grad = p.grad[at.first];
+      p.out[at.first] =
+          p.of_amax ? math::gradient_of_amax(x, grad, amax) : math::amax_gradient(x, grad, amax);
+    }
   }
 };
 

@@ -16,6 +16,7 @@ struct AmaxMapParams {
   const float* x = nullptr;
   const float* amax = nullptr;  // null: the function needs none
   const float* grad = nullptr;  // not null: out = math::amax_gradient, whatever the function
+  bool of_amax = false;         // with grad: math::gradient_of_amax instead
   float* out = nullptr;
 };
 QUANTA_CUDA_ENTRY(map_by_amax, AmaxMapParams)
@@ -33,6 +34,8 @@ void map_amax(const detail::AmaxFunction& function, const Tensor& x, const Tenso
               const Tensor& out);
 /// out = grad where |x| <= amax, else 0.
 void mask_by_amax(const Tensor& x, const Tensor& grad, const Tensor& amax, const Tensor& out);
+/// out = what amax gets of each element's gradient: math::gradient_of_amax.
+void gradients_of_amax(const Tensor& x, const Tensor& grad, const Tensor& amax, const Tensor& out);
 /// The lowest of dense Float32 numbers if that is negative, else 0; NaN is passed over. Waits for
 /// the device.
 float lowest_negative(const Tensor& x);

@@ -169,6 +169,27 @@ Tensor gradient_within_amax(const Tensor& gradient, const Tensor& seen, const Te
   return result;
 }
 
+Tensor gradient_of_amax(const Tensor& gradient, const Tensor& seen, const Tensor& amax,
+                        DType dtype) {
+  const Tensor x = dense_float(seen);
+  const Tensor from = dense_float(gradient).contiguous(x.suggested_format());
+  const Tensor each = Tensor::empty(x.sizes(), DType::Float32, x.suggested_format(), x.device());
+  if (!x.device().is_cpu()) {
+    cuda::gradients_of_amax(x, from, amax, each);
+  } else {
+    const auto* grad = static_cast<const float*>(from.data_ptr());
+    const auto* begin = static_cast<const float*>(x.data_ptr());
+    map_runs(x, amax, static_cast<float*>(each.data_ptr()),
+             [&](const float* src, const cpu::AmaxRun& run, float* dst) {
+               const float* upstream = grad + (src - begin);
+               for (std::int64_t i = 0; i < run.count; ++i) {
+                 dst[i] = math::gradient_of_amax(src[i], upstream[i], run.amax[i * run.step]);
+               }
+             });
+  }
+  return autograd::sum_to_size(each, amax.sizes()).to(dtype);
+}
+
 void check_bias(std::string_view op, const Tensor& x, const Tensor& bias) {
   QUANTA_CHECK(!bias.defined() || broadcast_sizes(x.sizes(), bias.sizes(), op) == x.sizes(),
                "{}: bias: expected sizes that broadcast to {}, got {}", op, x.sizes(),

@@ -81,6 +81,11 @@ float largest_of(const Tensor& values);
 /// The gradient where |seen| <= amax, else 0; `amax` as amax_values gives it.
 Tensor gradient_within_amax(const Tensor& gradient, const Tensor& seen, const Tensor& amax);
 
+/// The gradient of amax, of `sizes` and `dtype`: the sum over elements beyond it of the gradient,
+/// whose sign is turned below -amax. `amax` as amax_values gives it.
+Tensor gradient_of_amax(const Tensor& gradient, const Tensor& seen, const Tensor& amax,
+                        DType dtype);
+
 /// Throws ArgumentError unless `bias` is undefined or broadcasts to the sizes of x.
 void check_bias(std::string_view op, const Tensor& x, const Tensor& bias);
 /// What is quantized in place of x: x itself, or x - bias as Float32.
@@ -113,25 +118,38 @@ struct OnBothDevices : Op<Derived> {
 
 /// What the operations that are described by amax share: how results look and what the gradient is.
 /// Arguments are x, amax (may be left out where the operation says so) and, if the operation has
-/// one, a bias. Derived has rule().
+/// one, a bias. Derived has rule(), and kLearnsAmax where amax may have a gradient.
 template <typename Derived>
 struct AmaxOperation : OnBothDevices<Derived> {
-  /// amax and bias get no gradient, and one that asks for it is refused.
+  static constexpr bool kLearnsAmax = false;
+
+  /// A bias gets no gradient, nor does an amax that is not learned or where gradients pass through;
+  /// one that asks for it is refused.
   GradientUse gradient_use(std::uint64_t needed) const override {
-    if ((needed & ~std::uint64_t{1}) != 0) return {};
-    return GradientUse::of(self().rule() == GradientRule::PassThrough ? 0 : 0b111);
+    const bool clips = self().rule() == GradientRule::Clip;
+    const std::uint64_t has_gradient = Derived::kLearnsAmax && clips ? 0b11 : 0b01;
+    if ((needed & ~has_gradient) != 0) return {};
+    return GradientUse::of(clips ? 0b111 : 0);
   }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
-    std::vector<Tensor> results(context.input_count());
-    results[0] = context.grad();
-    if (self().rule() == GradientRule::PassThrough || !context.has_input(1)) return results;
     const Tensor bias = context.input_count() > 2 ? context.input(2) : Tensor();
-    results[0] = gradient_within_amax(context.grad(), without_bias(context.input(0), bias),
-                                      amax_values(Derived::kName, context.input(1)));
-    return results;
+    return gradient_with_bias(context, bias);
   }
 
  protected:
+  std::vector<Tensor> gradient_with_bias(const autograd::BackwardContext& context,
+                                         const Tensor& bias) const {
+    std::vector<Tensor> results(context.input_count());
+    results[0] = context.grad();
+    if (self().rule() == GradientRule::PassThrough || !context.has_input(1)) return results;
+    const Tensor seen = without_bias(context.input(0), bias);
+    const Tensor amax = amax_values(Derived::kName, context.input(1));
+    results[0] = gradient_within_amax(context.grad(), seen, amax);
+    if (context.needs(1)) {
+      results[1] = gradient_of_amax(context.grad(), seen, amax, context.input_dtype(1));
+    }
+    return results;
+  }
   /// The result for x, of its sizes, dtype and memory order.
   static void infer_like(const Tensor& x, Results& out) {
     const MemoryFormat format = x.suggested_format();

@@ -11,6 +11,7 @@
 #include "quanta/ops/detail/amax.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/floating.h"
+#include "quanta/ops/detail/meta.h"
 #include "quanta/ops/tensor_quant.h"
 #include "quanta/ops/tensor_quant/clip_functions.h"
 #include "quanta/ops/tensor_quant/cuda_clip.h"
@@ -150,7 +151,8 @@ struct Clip final : Op<Clip> {
 struct ScaledE4M3 final : AmaxOperation<ScaledE4M3> {
   static constexpr std::string_view kName = "scaled_e4m3";
   static constexpr ArgumentCount kArguments{3};
-  GradientRule gradient_rule = GradientRule::PassThrough;
+  static constexpr bool kLearnsAmax = true;
+  GradientRule gradient_rule = GradientRule::Clip;
   std::int64_t exponent_bits = 4;
   std::int64_t mantissa_bits = 3;
 
@@ -212,8 +214,9 @@ struct Fp4Cast final : OnBothDevices<Fp4Cast> {
 struct StaticFp4 final : AmaxOperation<StaticFp4> {
   static constexpr std::string_view kName = "static_fp4";
   static constexpr ArgumentCount kArguments{3};
+  static constexpr bool kLearnsAmax = true;
   Fp4ScaleOptions scale;
-  GradientRule gradient_rule = GradientRule::PassThrough;
+  GradientRule gradient_rule = GradientRule::Clip;
 
   StaticFp4() = default;
   explicit StaticFp4(const StaticFp4Options& options)
@@ -233,12 +236,7 @@ struct StaticFp4 final : AmaxOperation<StaticFp4> {
     return AmaxOperation::gradient_use(needed & 0b011U);
   }
   std::vector<Tensor> gradient(const BackwardContext& context) const override {
-    std::vector<Tensor> results(3);
-    results[0] = gradient_rule == GradientRule::PassThrough
-                     ? context.grad()
-                     : detail::gradient_within_amax(context.grad(), context.input(0),
-                                                    amax_values(kName, context.input(1)));
-    return results;
+    return gradient_with_bias(context, Tensor());
   }
   static std::span<const AttributeInfo> attribute_table() {
     using Self = StaticFp4;
@@ -286,6 +284,14 @@ Tensor compute_fp4_scales(const Tensor& amax, const Tensor& global_amax,
 
 Tensor static_fp4(const Tensor& x, const Tensor& amax, const StaticFp4Options& options) {
   return run(StaticFp4{options}, x, amax, options.global_amax);
+}
+
+Tensor meta::scaled_e4m3(const Tensor& x, const Tensor& amax, const ScaledE4M3Options& options) {
+  return detail::infer_meta(ScaledE4M3{options}, 0, x, amax, options.bias);
+}
+
+Tensor meta::static_fp4(const Tensor& x, const Tensor& amax, const StaticFp4Options& options) {
+  return detail::infer_meta(StaticFp4{options}, 0, x, amax, options.global_amax);
 }
 
 // The catalogue --------------------------------------------------------------------------------

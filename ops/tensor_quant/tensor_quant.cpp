@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cmath>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/detail/amax.h"
 #include "quanta/ops/detail/families.h"
+#include "quanta/ops/detail/meta.h"
 #include "quanta/ops/tensor_quant/formats.h"
 #include "quanta/runtime/amax_math.h"
 #include "quanta/runtime/check.h"
@@ -78,16 +80,30 @@ struct TensorQuant final : AmaxOperation<TensorQuant> {
   static constexpr std::string_view kName = "tensor_quant";
   static constexpr ArgumentCount kArguments{2};
   TensorQuantOptions options;
+  std::optional<DType> output_dtype;  // of the codes; none: that of x
 
   TensorQuant() = default;
-  explicit TensorQuant(const TensorQuantOptions& given) : options(given) {}
+  explicit TensorQuant(const TensorQuantOptions& given,
+                       std::optional<DType> codes_dtype = std::nullopt)
+      : options(given), output_dtype(codes_dtype) {}
   static GradientRule rule() { return GradientRule::Clip; }
   void infer(const Arguments& in, Results& out) const override {
     check_quantizable(kName, in[0]);
     check_amax(kName, in[0].sizes(), in[1]);
     checked_grid(kName, options);
-    infer_like(in[0], out);
+    check_output_dtype();
+    const MemoryFormat format = in[0].suggested_format();
+    out.arrange(0, format);
+    out.add(in[0].sizes(), output_dtype.value_or(in[0].dtype()), format);
     out.add(in[1].sizes(), in[0].dtype());
+  }
+  GradientUse gradient_use(std::uint64_t needed) const override {
+    return output_dtype == DType::Int32 ? GradientUse::none() : AmaxOperation::gradient_use(needed);
+  }
+  std::vector<Tensor> gradient(const BackwardContext& context) const override {
+    std::vector<Tensor> results = AmaxOperation::gradient(context);
+    results[0] = results[0].to(context.input_dtype(0));
+    return results;
   }
   std::string_view calculate(const Arguments& in, std::span<const Tensor> out) const {
     const Tensor& x = in[0];
@@ -101,23 +117,52 @@ struct TensorQuant final : AmaxOperation<TensorQuant> {
                    largest);
     }
     check_sign(kName, x, options);
-    if (x.numel() > 0) write_codes(x, values, grid, out[0]);
+    if (x.numel() > 0) write_codes_as(x, values, grid, out[0]);
     copy_result(scale.to(x.dtype()), out[1]);
     return "simd";
   }
   static std::span<const AttributeInfo> attribute_table() {
-    return kCodeSettings<TensorQuant, &TensorQuant::options>;
+    using Self = TensorQuant;
+    static constexpr std::array kTable{
+        attribute<Self, &Self::options, &TensorQuantOptions::num_bits>("num_bits"),
+        attribute<Self, &Self::options, &TensorQuantOptions::is_unsigned>("unsigned"),
+        attribute<Self, &Self::options, &TensorQuantOptions::narrow_range>("narrow_range"),
+        attribute<Self, &Self::output_dtype>("output_dtype")};
+    return kTable;
+  }
+
+ private:
+  void check_output_dtype() const {
+    if (!output_dtype) return;
+    QUANTA_CHECK(output_dtype == DType::Int32 || output_dtype == DType::Float32,
+                 "{}: output_dtype: expected Int32 or Float32, got {}", kName, *output_dtype);
+    // Beyond that codes are no exact floats any more.
+    const std::int64_t most = options.is_unsigned ? 24 : 25;
+    QUANTA_CHECK(output_dtype != DType::Int32 || options.num_bits <= most,
+                 "{}: num_bits: expected at most {} with output_dtype Int32, got {}", kName, most,
+                 options.num_bits);
+  }
+  static void write_codes_as(const Tensor& x, const Tensor& amax, const math::AmaxGrid& grid,
+                             const Tensor& out) {
+    if (out.dtype() != DType::Int32) return write_codes(x, amax, grid, out);
+    const Tensor codes = Tensor::empty(x.sizes(), DType::Float32, x.suggested_format(), x.device());
+    write_codes(x, amax, grid, codes);
+    copy_result(codes.to(DType::Int32), out);
   }
 };
 
 struct LegacyFakeTensorQuant final : AmaxOperation<LegacyFakeTensorQuant> {
   static constexpr std::string_view kName = "legacy_fake_tensor_quant";
   static constexpr ArgumentCount kArguments{2};
+  static constexpr bool kLearnsAmax = true;
   TensorQuantOptions options;
+  GradientRule gradient_rule = GradientRule::Clip;
 
   LegacyFakeTensorQuant() = default;
-  explicit LegacyFakeTensorQuant(const TensorQuantOptions& given) : options(given) {}
-  static GradientRule rule() { return GradientRule::Clip; }
+  explicit LegacyFakeTensorQuant(const TensorQuantOptions& given,
+                                 GradientRule passes = GradientRule::Clip)
+      : options(given), gradient_rule(passes) {}
+  GradientRule rule() const { return gradient_rule; }
   void infer(const Arguments& in, Results& out) const override {
     check_quantizable(kName, in[0]);
     check_amax(kName, in[0].sizes(), in[1]);
@@ -137,7 +182,13 @@ struct LegacyFakeTensorQuant final : AmaxOperation<LegacyFakeTensorQuant> {
     return "simd";
   }
   static std::span<const AttributeInfo> attribute_table() {
-    return kCodeSettings<LegacyFakeTensorQuant, &LegacyFakeTensorQuant::options>;
+    using Self = LegacyFakeTensorQuant;
+    static constexpr std::array kTable{
+        attribute<Self, &Self::options, &TensorQuantOptions::num_bits>("num_bits"),
+        attribute<Self, &Self::options, &TensorQuantOptions::is_unsigned>("unsigned"),
+        attribute<Self, &Self::options, &TensorQuantOptions::narrow_range>("narrow_range"),
+        attribute<Self, &Self::gradient_rule>("gradient")};
+    return kTable;
   }
 };
 
@@ -145,8 +196,9 @@ struct LegacyFakeTensorQuant final : AmaxOperation<LegacyFakeTensorQuant> {
 struct FakeTensorQuant final : AmaxOperation<FakeTensorQuant> {
   static constexpr std::string_view kName = "fake_tensor_quant";
   static constexpr ArgumentCount kArguments{3};
+  static constexpr bool kLearnsAmax = true;
   TensorQuantOptions codes;
-  GradientRule gradient_rule = GradientRule::PassThrough;
+  GradientRule gradient_rule = GradientRule::Clip;
 
   FakeTensorQuant() = default;
   FakeTensorQuant(const TensorQuantOptions& given, GradientRule passes)
@@ -271,14 +323,15 @@ struct IntCast final : OnBothDevices<IntCast> {
 }  // namespace
 
 TensorQuantResult tensor_quant(const Tensor& x, const Tensor& amax,
-                               const TensorQuantOptions& options) {
-  const Results results = run_all(TensorQuant{options}, x, amax);
+                               const TensorQuantOptions& options,
+                               std::optional<DType> output_dtype) {
+  const Results results = run_all(TensorQuant{options, output_dtype}, x, amax);
   return {results[0], results[1].detach()};
 }
 
 Tensor legacy_fake_tensor_quant(const Tensor& x, const Tensor& amax,
-                                const TensorQuantOptions& options) {
-  return run(LegacyFakeTensorQuant{options}, x, amax);
+                                const TensorQuantOptions& options, GradientRule gradient) {
+  return run(LegacyFakeTensorQuant{options, gradient}, x, amax);
 }
 
 Tensor fake_tensor_quant(const Tensor& x, const Tensor& amax,
@@ -291,8 +344,45 @@ Tensor fake_affine_tensor_quant(const Tensor& x, const Tensor& min_range, const 
   return run(FakeAffineTensorQuant{num_bits}, x, min_range, max_range);
 }
 
+Tensor fake_affine_tensor_quant(const Tensor& x, double min_range, double max_range,
+                                std::int64_t num_bits) {
+  const auto where_x_is = [&](double value) {
+    const Tensor end = Tensor::scalar(value);
+    return x.defined() ? end.to(x.device()) : end;
+  };
+  return fake_affine_tensor_quant(x, where_x_is(min_range), where_x_is(max_range), num_bits);
+}
+
 Tensor int_cast_ste(const Tensor& x, const TensorQuantOptions& options) {
   return run(IntCast{options}, x);
+}
+
+Tensor meta::empty(const Dims& sizes, DType dtype) {
+  const autograd::NoGradGuard no_grad;
+  return Tensor::zeros({}, dtype).expand(sizes);
+}
+
+Tensor meta::fake_tensor_quant(const Tensor& x, const Tensor& amax,
+                               const FakeTensorQuantOptions& options) {
+  return detail::infer_meta(FakeTensorQuant{options.codes, options.gradient}, 0, x, amax,
+                            options.bias);
+}
+
+Tensor meta::legacy_fake_tensor_quant(const Tensor& x, const Tensor& amax,
+                                      const TensorQuantOptions& options) {
+  return detail::infer_meta(LegacyFakeTensorQuant{options}, 0, x, amax);
+}
+
+TensorQuantResult meta::tensor_quant(const Tensor& x, const Tensor& amax,
+                                     const TensorQuantOptions& options,
+                                     std::optional<DType> output_dtype) {
+  const TensorQuant operation(options, output_dtype);
+  return {detail::infer_meta(operation, 0, x, amax), detail::infer_meta(operation, 1, x, amax)};
+}
+
+Tensor meta::fake_affine_tensor_quant(const Tensor& x, std::int64_t num_bits) {
+  const Tensor end = empty({});
+  return detail::infer_meta(FakeAffineTensorQuant{num_bits}, 0, x, end, end);
 }
 
 // The catalogue --------------------------------------------------------------------------------

@@ -84,10 +84,21 @@ TEST_CASE("cuda tensor_quant: codes and what they are divided by") {
     check_all(0, [&](const Tensor& x, const Tensor& amax) {
       return tensor_quant(x, amax, options).scale;
     });
+    check_all(0, [&](const Tensor& x, const Tensor& amax) {
+      return tensor_quant(x, amax, options, DType::Int32).values;
+    });
     check_all(1, [&](const Tensor& x, const Tensor& amax) {
       return legacy_fake_tensor_quant(x, amax, options);
     });
   }
+}
+
+TEST_CASE("cuda tensor quantizers: a learned amax gets the gradient it gets on the CPU") {
+  check_all(3, [](const Tensor& x, const Tensor& amax) { return fake_tensor_quant(x, amax); });
+  check_all(3,
+            [](const Tensor& x, const Tensor& amax) { return legacy_fake_tensor_quant(x, amax); });
+  check_all(2, [](const Tensor& x, const Tensor& amax) { return scaled_e4m3(x, amax); });
+  check_all(3, [](const Tensor& x, const Tensor& amax) { return static_fp4(x, amax); });
 }
 
 TEST_CASE("cuda fake_tensor_quant: with and without bias and clipped gradients") {
@@ -126,6 +137,8 @@ TEST_CASE("cuda affine grids and casts: values and gradients within the range") 
     const Tensor low = Tensor::scalar(-1.0).to(x.device());
     return fake_affine_tensor_quant(x, low, Tensor::scalar(2.5).to(x.device()), 6);
   });
+  check_all(
+      1, [](const Tensor& x, const Tensor&) { return fake_affine_tensor_quant(x, -1.0, 2.5, 6); });
   check_all(1, [](const Tensor& x, const Tensor&) { return int_cast_ste(x, {.num_bits = 2}); });
   check_all(1, [](const Tensor& x, const Tensor&) { return fp4_cast_ste(x); });
 }

@@ -12,6 +12,7 @@
 
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/block_quant.h"
+#include "quanta/ops/quantizer_meta.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/amax_math.h"
 #include "quanta/runtime/autograd.h"
@@ -170,11 +171,22 @@ TEST_CASE("tensor quantizers: gradients are 0 beyond amax and pass everywhere if
   x = leaf();
   CHECK(gradient_of(x, legacy_fake_tensor_quant(x, amax), upstream) == clipped);
   x = leaf();
-  CHECK(gradient_of(x, fake_tensor_quant(x, amax, {{}, GradientRule::Clip}), upstream) == clipped);
+  CHECK(gradient_of(x, pytorch_quantization::fake_tensor_quant(x, amax), upstream) == clipped);
   x = leaf();
-  CHECK(gradient_of(x, fake_tensor_quant(x, amax), upstream) == upstream.to_float_vector());
+  CHECK(gradient_of(x, fake_tensor_quant(x, amax), upstream) == clipped);
   x = leaf();
-  CHECK(gradient_of(x, scaled_e4m3(x, amax, {GradientRule::Clip}), upstream) == clipped);
+  CHECK(gradient_of(x, scaled_e4m3(x, amax), upstream) == clipped);
+  x = leaf();
+  CHECK(gradient_of(x, static_fp4(x, amax), upstream) == clipped);
+  constexpr GradientRule kPass = GradientRule::PassThrough;
+  x = leaf();
+  CHECK(gradient_of(x, fake_tensor_quant(x, amax, {{}, kPass}), upstream) ==
+        upstream.to_float_vector());
+  x = leaf();
+  CHECK(gradient_of(x, pytorch_quantization::fake_tensor_quant(x, amax, {}, kPass), upstream) ==
+        upstream.to_float_vector());
+  x = leaf();
+  CHECK(gradient_of(x, scaled_e4m3(x, amax, {kPass}), upstream) == upstream.to_float_vector());
   x = leaf();
   CHECK(gradient_of(x, scaled_e4m3(x), upstream) == upstream.to_float_vector());
   x = leaf();
@@ -194,11 +206,107 @@ TEST_CASE("tensor quantizers: gradients are 0 beyond amax and pass everywhere if
         std::vector<float>{0.0F, 2.0F, 3.0F, 0.0F, 0.0F, 0.0F});
 }
 
+TEST_CASE("tensor quantizers: a learned amax gets what the elements beyond it lose") {
+  std::mt19937 rng(18);
+  using Call = Tensor (*)(const Tensor&, const Tensor&);
+  const Call calls[] = {
+      [](const Tensor& x, const Tensor& amax) { return fake_tensor_quant(x, amax); },
+      [](const Tensor& x, const Tensor& amax) { return legacy_fake_tensor_quant(x, amax); },
+      [](const Tensor& x, const Tensor& amax) { return scaled_e4m3(x, amax); },
+      [](const Tensor& x, const Tensor& amax) { return static_fp4(x, amax); }};
+  for (const Call call : calls) {
+    for (const Shapes& shapes : kShapes) {
+      const Tensor x = random_tensor(rng, shapes.x);
+      Tensor amax = random_amax(rng, shapes.amax);
+      const std::vector<float> each = amax.expand(shapes.x).to_float_vector();
+      amax.set_requires_grad();
+      const Tensor upstream = random_tensor(rng, shapes.x);
+      call(x, amax).backward(upstream);
+      std::vector<float> wanted;
+      const std::vector<float> values = x.to_float_vector();
+      const std::vector<float> grads = upstream.to_float_vector();
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const float sign = values[i] > each[i] ? 1.0F : values[i] < -each[i] ? -1.0F : 0.0F;
+        wanted.push_back(sign * grads[i]);
+      }
+      const Tensor sums = autograd::sum_to_size(Tensor::from_values(wanted, shapes.x), shapes.amax);
+      CHECK(amax.grad().sizes() == shapes.amax);
+      CHECK(amax.grad().equal(sums));
+    }
+  }
+  // An infinite gradient within the range changes nothing, nor does NaN.
+  Tensor amax = Tensor::scalar(1.0, DType::Float64);
+  amax.set_requires_grad();
+  const Tensor x = Tensor::from_values({0.5F, kNan, 4.0F, -1.0F});
+  fake_tensor_quant(x, amax).backward(Tensor::from_values({kInfinity, 3.0F, 0.25F, kInfinity}));
+  CHECK(amax.grad().dtype() == DType::Float64);
+  CHECK(amax.grad().item() == 0.25);
+}
+
+TEST_CASE("tensor_quant: codes come as Int32 or Float32 where they are asked for") {
+  std::mt19937 rng(19);
+  for (const DType dtype : {DType::Float32, DType::Float16, DType::BFloat16, DType::Float64}) {
+    Tensor x = random_tensor(rng, {7, 5}).to(dtype);
+    const Tensor amax = random_amax(rng, {7, 1});
+    const TensorQuantOptions options{.num_bits = 6};
+    const Tensor plain = tensor_quant(x, amax, options).values;
+    const TensorQuantResult whole = tensor_quant(x, amax, options, DType::Int32);
+    CHECK(whole.values.dtype() == DType::Int32);
+    CHECK(whole.scale.dtype() == dtype);
+    CHECK(whole.values.to_float_vector() == plain.to_float_vector());
+    x.set_requires_grad();
+    CHECK(!tensor_quant(x, amax, options, DType::Int32).values.requires_grad());
+    const Tensor wide = tensor_quant(x, amax, options, DType::Float32).values;
+    CHECK(wide.dtype() == DType::Float32);
+    CHECK(wide.detach().to_float_vector() == plain.to_float_vector());
+    wide.backward(Tensor::ones({7, 5}));
+    CHECK(x.grad().dtype() == dtype);
+  }
+  const Tensor edge = Tensor::from_values({kNan, kInfinity, -kInfinity, 1.0F});
+  CHECK(tensor_quant(edge, Tensor::scalar(1.0), {25}, DType::Int32).values.to_int64_vector() ==
+        std::vector<std::int64_t>{0, 16777215, -16777215, 16777215});
+}
+
+TEST_CASE("fake_affine_tensor_quant: plain numbers are the ends of the range as tensors are") {
+  std::mt19937 rng(20);
+  const Tensor x = random_tensor(rng, {40});
+  CHECK(fake_affine_tensor_quant(x, -1.0, 2.5, 6)
+            .equal(fake_affine_tensor_quant(x, Tensor::scalar(-1.0), Tensor::scalar(2.5), 6)));
+  CHECK_THROWS_WITH_AS(fake_affine_tensor_quant(x, 1.0, 1.0), doctest::Contains("max_range"),
+                       ArgumentError);
+}
+
+TEST_CASE("quantizer meta: sizes and dtype are the function's and need neither memory nor work") {
+  const Dims huge{std::int64_t{1} << 30, std::int64_t{1} << 20};
+  const Tensor x = meta::empty(huge, DType::Float16);
+  const Tensor amax = meta::empty({huge[0], 1});
+  CHECK(meta::fake_tensor_quant(x, amax).sizes() == huge);
+  CHECK(scaled_e4m3_abstract(x, amax).dtype() == DType::Float16);
+  CHECK(scaled_e4m3_abstract(x).sizes() == huge);
+  std::mt19937 rng(21);
+  const Tensor small = random_tensor(rng, {3, 32}).to(DType::BFloat16);
+  const Tensor rows = random_amax(rng, {3, 1});
+  const auto check = [](const Tensor& got, const Tensor& wanted) {
+    CHECK(got.sizes() == wanted.sizes());
+    CHECK(got.dtype() == wanted.dtype());
+  };
+  check(meta::fake_tensor_quant(small, rows), fake_tensor_quant(small, rows));
+  check(meta::legacy_fake_tensor_quant(small, rows), legacy_fake_tensor_quant(small, rows));
+  check(meta::fake_affine_tensor_quant(small), fake_affine_tensor_quant(small, -1.0, 1.0));
+  check(meta::scaled_e4m3(small, rows), scaled_e4m3(small, rows));
+  check(meta::static_fp4(small, rows), static_fp4(small, rows));
+  check(meta::dynamic_block_quant(small), dynamic_block_quant(small));
+  const TensorQuantResult codes = tensor_quant(small, rows, {}, DType::Int32);
+  check(meta::tensor_quant(small, rows, {}, DType::Int32).values, codes.values);
+  check(meta::tensor_quant(small, rows, {}, DType::Int32).scale, codes.scale);
+  CHECK_THROWS_WITH_AS(meta::fake_tensor_quant(x, meta::empty({7})),
+                       doctest::Contains("fake_tensor_quant: amax: expected sizes"), ArgumentError);
+}
+
 TEST_CASE("fake_tensor_quant: the gradient's mask looks at x without its bias") {
   Tensor x = Tensor::from_values({3.0F, 0.0F});
   x.set_requires_grad();
   FakeTensorQuantOptions options;
-  options.gradient = GradientRule::Clip;
   options.bias = Tensor::from_values({2.5F});
   const Tensor y = fake_tensor_quant(x, Tensor::scalar(1.0), options);
   CHECK(gradient_of(x, y, Tensor::ones({2})) == std::vector<float>{1.0F, 0.0F});
@@ -334,6 +442,12 @@ TEST_CASE("tensor quantizers: what does not suit is refused by field and value")
                        doctest::Contains("got E5M2"), UnsupportedError);
   CHECK_THROWS_WITH_AS(fake_affine_tensor_quant(x, amax, amax), doctest::Contains("max_range"),
                        ArgumentError);
+  CHECK_THROWS_WITH_AS(tensor_quant(x, amax, {}, DType::Int8),
+                       doctest::Contains("output_dtype: expected Int32 or Float32, got Int8"),
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(tensor_quant(x, amax, {26}, DType::Int32),
+                       doctest::Contains("at most 25 with output_dtype Int32, got 26"),
+                       ArgumentError);
   CHECK_THROWS_WITH_AS(dynamic_block_quant(x, {}, {NumBits::floating(4, 4)}),
                        doctest::Contains("got (4, 4)"), UnsupportedError);
   CHECK_THROWS_WITH_AS(
@@ -344,7 +458,9 @@ TEST_CASE("tensor quantizers: what does not suit is refused by field and value")
                        ArgumentError);
   const Tensor learned = Tensor::scalar(1.0);
   learned.set_requires_grad();
-  CHECK_THROWS_AS(fake_tensor_quant(x, learned), UnsupportedError);
+  CHECK_THROWS_AS(fake_tensor_quant(x, learned, {{}, GradientRule::PassThrough}), UnsupportedError);
+  CHECK_THROWS_AS(tensor_quant(x, learned), UnsupportedError);
+  CHECK_THROWS_AS(dynamic_block_quant(x, learned), UnsupportedError);
 }
 
 }  // namespace
