@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "quanta/ops/tensor_quant.h"
@@ -29,11 +30,12 @@ struct NumBits {
 std::string to_string(const NumBits& bits);
 
 struct DynamicBlockOptions {
-  /// The elements: 8, (4,3), (5,2), (3,2), (2,3), (2,1), (1,2), (0,3) or (3,0).
+  /// The elements: integers of 2..8 bits without the lowest code, (4,3), (5,2), (3,2), (2,3), (2,1),
+  /// (1,2), (0,3) or (3,0).
   NumBits num_bits = NumBits::floating(2, 1);
   /// (8,0): a power of two, as in the MX formats. (4,3): a float8, times a factor that follows from
-  /// amax (NVFP4) when there is one.
-  NumBits scale_bits = NumBits::floating(4, 3);
+  /// amax (NVFP4) when there is one. None: a float32 as it is.
+  std::optional<NumBits> scale_bits = NumBits::floating(4, 3);
   std::int64_t block_size = 16;
   /// Clip acts only when there is an amax.
   GradientRule gradient = GradientRule::PassThrough;
@@ -51,10 +53,12 @@ struct BlockQuantized {
 ///   scale_bits (8,0):           1 / scale = 2^ceil(log2(a / max)), within 2^-127..2^127
 ///   scale_bits (4,3) and amax:  1 / scale = e4m3(a / max * t) / t,  t = 448 * max / amax
 ///   scale_bits (4,3) without:   1 / scale = e4m3(a / max)
+///   no scale_bits:              1 / scale = a / max
 ///
 /// where max is the largest element of the format. Blocks of zeros, or with infinity or NaN, have
 /// scale 1; a scale that rounds to 0 makes the block 0. `x` is Float32, Float64, Float16 or
-/// BFloat16 with at least one axis; `amax` is undefined or its largest element counts.
+/// BFloat16 with at least one axis; `amax` is undefined or its largest element counts (with other
+/// scale_bits than (4,3) for clipped gradients only).
 ///   MXFP8, MXFP6, MXFP4, MXINT8: (4,3), (3,2) or (2,3), (2,1), 8 with (8,0) and blocks of 32.
 ///   NVFP4: (2,1) with (4,3) and blocks of 16.
 /// Throws ArgumentError for other dtypes and for sizes that do not fit, UnsupportedError for other

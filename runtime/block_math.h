@@ -11,9 +11,12 @@
 /// many threads may call it at once.
 namespace quanta::math {
 
-// Element formats that exist in blocks only. Integers of 8 bits without -128 are steps without an
+// Element formats that exist in blocks only. Integers without the lowest code are steps without an
 // exponent.
-inline constexpr FloatFormat kBlockInt8{0, 7, -6, FloatFormat::Specials::None};
+QUANTA_HOST_DEVICE constexpr FloatFormat block_integers(int bits) noexcept {
+  return {0, bits - 1, 2 - bits, FloatFormat::Specials::None};
+}
+inline constexpr FloatFormat kBlockInt8 = block_integers(8);
 inline constexpr FloatFormat kE3M0{3, 0, 3, FloatFormat::Specials::None};
 
 /// How the scale of a block is kept.
@@ -21,12 +24,13 @@ enum class BlockScaleKind : std::uint8_t {
   PowerOfTwo,  ///< E8M0, never so small that the block's largest element overflows
   TwoLevel,    ///< a small float times a factor that follows from the tensor's largest magnitude
   Plain,       ///< a small float
+  Unrounded,   ///< a float32
 };
 
 struct BlockFormat {
   FloatFormat element = kE2M1;
   BlockScaleKind kind = BlockScaleKind::PowerOfTwo;
-  FloatFormat scale = kE4M3FN;  ///< not for PowerOfTwo
+  FloatFormat scale = kE4M3FN;  ///< TwoLevel and Plain only
   float global_amax = 0.0F;     ///< TwoLevel only
 };
 
@@ -37,7 +41,8 @@ struct BlockScale {
 };
 
 /// The scale of a block with this largest magnitude: 1 where that is 0, infinite or NaN. Both
-/// numbers are 0 when the scale rounds to 0, so that the block becomes 0.
+/// numbers are 0 when the scale rounds to 0 or is too small to be inverted, so that the block
+/// becomes 0.
 QUANTA_HOST_DEVICE inline BlockScale block_scale(float amax, const BlockFormat& format) {
   if (amax == 0.0F || !std::isfinite(amax)) return {};
   const float max = format.element.max();
@@ -61,6 +66,11 @@ QUANTA_HOST_DEVICE inline BlockScale block_scale(float amax, const BlockFormat& 
       const float unscale = round_to_format(1.0F / (max / amax), format.scale);
       if (unscale == 0.0F) return {0.0F, 0.0F};
       return {1.0F / unscale, unscale};
+    }
+    case BlockScaleKind::Unrounded: {
+      const float scale = max / amax;
+      if (!std::isfinite(scale)) return {0.0F, 0.0F};
+      return {scale, amax / max};
     }
   }
   return {};

@@ -119,16 +119,21 @@ struct DynamicBlockQuant final : detail::AmaxOperation<DynamicBlockQuant> {
   math::BlockFormat format() const {
     const std::optional<math::FloatFormat> element = detail::element_format(options.num_bits);
     QUANTA_SUPPORTED(element.has_value(),
-                     "{}: num_bits: expected 8, (4, 3), (5, 2), (3, 2), (2, 3), (2, 1), (1, 2), "
+                     "{}: num_bits: expected 2..8, (4, 3), (5, 2), (3, 2), (2, 3), (2, 1), (1, 2), "
                      "(0, 3) or (3, 0), got {}",
                      kName, to_string(options.num_bits));
     math::BlockFormat format;
     format.element = *element;
-    if (options.scale_bits == NumBits::floating(8, 0)) return format;
+    if (!options.scale_bits) {
+      format.kind = math::BlockScaleKind::Unrounded;
+      return format;
+    }
+    const NumBits& bits = *options.scale_bits;
+    if (bits == NumBits::floating(8, 0)) return format;
     const std::optional<math::FloatFormat> scale =
-        options.scale_bits.is_float ? detail::element_format(options.scale_bits) : std::nullopt;
-    QUANTA_SUPPORTED(scale.has_value(), "{}: scale_bits: expected (8, 0) or (4, 3), got {}", kName,
-                     to_string(options.scale_bits));
+        bits.is_float ? detail::element_format(bits) : std::nullopt;
+    QUANTA_SUPPORTED(scale.has_value(), "{}: scale_bits: expected (8, 0), (4, 3) or none, got {}",
+                     kName, to_string(bits));
     format.scale = *scale;
     format.kind = math::BlockScaleKind::Plain;
     return format;
@@ -136,30 +141,46 @@ struct DynamicBlockQuant final : detail::AmaxOperation<DynamicBlockQuant> {
 };
 
 // [8] or [exponent, mantissa], as ModelOpt writes them.
-template <auto member>
-constexpr AttributeInfo bits_attribute(std::string_view name) {
-  return {name,
-          [](const Operation& operation) -> Attribute {
-            const NumBits& bits = static_cast<const DynamicBlockQuant&>(operation).options.*member;
-            if (!bits.is_float) return std::vector<std::int64_t>{bits.bits};
-            return std::vector<std::int64_t>{bits.exponent, bits.mantissa};
-          },
-          [](Operation& operation, const Attribute& value) {
-            const auto* numbers = std::get_if<std::vector<std::int64_t>>(&value);
-            if (numbers == nullptr || numbers->empty() || numbers->size() > 2) {
-              detail::throw_attribute_type("num_bits", "one or two integers", value);
-            }
-            static_cast<DynamicBlockQuant&>(operation).options.*member =
-                numbers->size() == 1 ? NumBits::integer(numbers->front())
-                                     : NumBits::floating(numbers->front(), numbers->back());
-          }};
+Attribute attribute_of_bits(const NumBits& bits) {
+  if (!bits.is_float) return std::vector<std::int64_t>{bits.bits};
+  return std::vector<std::int64_t>{bits.exponent, bits.mantissa};
 }
+NumBits bits_of_attribute(std::string_view name, const Attribute& value) {
+  const auto* numbers = std::get_if<std::vector<std::int64_t>>(&value);
+  if (numbers == nullptr || numbers->empty() || numbers->size() > 2) {
+    detail::throw_attribute_type(name, "one or two integers", value);
+  }
+  return numbers->size() == 1 ? NumBits::integer(numbers->front())
+                              : NumBits::floating(numbers->front(), numbers->back());
+}
+
+constexpr AttributeInfo kNumBitsAttribute{
+    "num_bits",
+    [](const Operation& operation) -> Attribute {
+      return attribute_of_bits(static_cast<const DynamicBlockQuant&>(operation).options.num_bits);
+    },
+    [](Operation& operation, const Attribute& value) {
+      static_cast<DynamicBlockQuant&>(operation).options.num_bits =
+          bits_of_attribute("num_bits", value);
+    }};
+constexpr AttributeInfo kScaleBitsAttribute{
+    "scale_bits",
+    [](const Operation& operation) -> Attribute {
+      const auto& bits = static_cast<const DynamicBlockQuant&>(operation).options.scale_bits;
+      return bits ? attribute_of_bits(*bits) : Attribute();
+    },
+    [](Operation& operation, const Attribute& value) {
+      auto& bits = static_cast<DynamicBlockQuant&>(operation).options.scale_bits;
+      bits.reset();
+      if (!std::holds_alternative<std::monostate>(value)) {
+        bits = bits_of_attribute("scale_bits", value);
+      }
+    }};
 
 std::span<const AttributeInfo> DynamicBlockQuant::attribute_table() {
   using Self = DynamicBlockQuant;
   static constexpr std::array kTable{
-      bits_attribute<&DynamicBlockOptions::num_bits>("num_bits"),
-      bits_attribute<&DynamicBlockOptions::scale_bits>("scale_bits"),
+      kNumBitsAttribute, kScaleBitsAttribute,
       attribute<Self, &Self::options, &DynamicBlockOptions::block_size>("block_size"),
       attribute<Self, &Self::options, &DynamicBlockOptions::gradient>("gradient")};
   return kTable;
@@ -171,7 +192,8 @@ namespace detail {
 
 std::optional<math::FloatFormat> element_format(const NumBits& bits) {
   if (!bits.is_float) {
-    return bits.bits == 8 ? std::optional(math::kBlockInt8) : std::nullopt;
+    if (bits.bits < 2 || bits.bits > 8) return std::nullopt;
+    return math::block_integers(static_cast<int>(bits.bits));
   }
   for (const math::FloatFormat& format : {math::kE4M3FN, math::kE5M2, math::kE3M2, math::kE2M3,
                                           math::kE2M1, math::kE1M2, math::kE0M3, math::kE3M0}) {

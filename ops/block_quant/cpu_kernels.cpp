@@ -113,6 +113,11 @@ class Scales {
       scales = {hn::Combine(d, high.scale, low.scale), hn::Combine(d, high.unscale, low.unscale)};
       return zero_where(hn::Eq(rounded, hn::Zero(d)), scales);
     }
+    if (kind_ == math::BlockScaleKind::Unrounded) {
+      scales = {hn::Div(max_, amax), hn::Div(amax, max_)};
+      const auto largest = hn::Set(d, std::numeric_limits<float>::max());
+      return zero_where(hn::Gt(scales.scale, largest), scales);
+    }
     const auto one = hn::Set(d, 1.0F);
     const auto unscale = round_(hn::Div(one, hn::Div(max_, amax)));
     return zero_where(hn::Eq(unscale, hn::Zero(d)), {hn::Div(one, unscale), unscale});

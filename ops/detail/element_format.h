@@ -9,7 +9,7 @@
 
 namespace quanta::detail {
 
-/// The format of block elements, or nothing: 8, (4,3), (5,2), (3,2), (2,3), (2,1), (1,2), (0,3),
+/// The format of block elements, or nothing: 2..8, (4,3), (5,2), (3,2), (2,3), (2,1), (1,2), (0,3),
 /// (3,0).
 std::optional<math::FloatFormat> element_format(const NumBits& bits);
 

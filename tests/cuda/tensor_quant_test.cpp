@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "cuda/devices_support.h"
@@ -163,12 +164,15 @@ TEST_CASE("cuda float formats: scaled_e4m3 and static_fp4") {
 
 TEST_CASE("cuda dynamic_block_quant: every format and length of blocks") {
   const std::vector<NumBits> formats{
-      NumBits::integer(8),     NumBits::floating(4, 3), NumBits::floating(5, 2),
-      NumBits::floating(3, 2), NumBits::floating(2, 3), NumBits::floating(2, 1),
-      NumBits::floating(1, 2), NumBits::floating(0, 3), NumBits::floating(3, 0)};
+      NumBits::integer(8),     NumBits::integer(4),     NumBits::integer(3),
+      NumBits::floating(4, 3), NumBits::floating(5, 2), NumBits::floating(3, 2),
+      NumBits::floating(2, 3), NumBits::floating(2, 1), NumBits::floating(1, 2),
+      NumBits::floating(0, 3), NumBits::floating(3, 0)};
+  const std::vector<std::optional<NumBits>> scales{NumBits::floating(8, 0), NumBits::floating(4, 3),
+                                                   std::nullopt};
   std::uint64_t seed = 1;
   for (const NumBits& format : formats) {
-    for (const NumBits& scale : {NumBits::floating(8, 0), NumBits::floating(4, 3)}) {
+    for (const std::optional<NumBits>& scale : scales) {
       for (const std::int64_t block : {1, 15, 16, 32, 100}) {
         for (const bool has_amax : {false, true}) {
           DynamicBlockOptions options;

@@ -6,12 +6,15 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <random>
 #include <span>
 #include <vector>
 
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/block_quant.h"
+#include "quanta/ops/detail/element_format.h"
+#include "quanta/ops/elementwise.h"
 #include "quanta/ops/quantizer_meta.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/amax_math.h"
@@ -35,6 +38,8 @@ Tensor random_tensor(std::mt19937& rng, const Dims& sizes, float spread = 3.0F) 
   for (float& value : values) value = normal(rng);
   return Tensor::from_values(values, sizes);
 }
+
+Tensor max_magnitude(const Tensor& x) { return max(abs(x)); }
 
 Tensor random_amax(std::mt19937& rng, const Dims& sizes) {
   std::uniform_real_distribution<float> uniform(0.1F, 5.0F);
@@ -335,7 +340,8 @@ TEST_CASE("clip: gradients of x and both bounds are those of finite differences"
 // ------------------------------------------------------------------------------------
 
 const NumBits kElements[] = {
-    NumBits::integer(8),     NumBits::floating(4, 3), NumBits::floating(5, 2),
+    NumBits::integer(8),     NumBits::integer(4),     NumBits::integer(2),
+    NumBits::integer(3),     NumBits::floating(4, 3), NumBits::floating(5, 2),
     NumBits::floating(3, 2), NumBits::floating(2, 3), NumBits::floating(2, 1),
     NumBits::floating(1, 2), NumBits::floating(0, 3), NumBits::floating(3, 0)};
 
@@ -364,6 +370,43 @@ TEST_CASE("dynamic_block_quant: every element is the nearest number of its block
       check_same(dynamic_block_quant(result.values, {}, options), result.values.to_float_vector());
     }
   }
+}
+
+TEST_CASE("dynamic_block_quant: without scale_bits a block's largest element comes back exactly") {
+  std::mt19937 rng(22);
+  for (const NumBits& bits : kElements) {
+    for (const std::int64_t block : {5, 16, 70}) {
+      const Tensor x = random_tensor(rng, {4, 53});
+      const DynamicBlockOptions options{bits, std::nullopt, block};
+      const BlockQuantized result = dynamic_block_quant_with_scales(x, {}, options);
+      math::BlockFormat format;
+      format.element = *detail::element_format(bits);
+      format.kind = math::BlockScaleKind::Unrounded;
+      const float max = format.element.max();
+      for (std::int64_t row = 0; row < 4; ++row) {
+        for (std::int64_t begin = 0; begin < 53; begin += block) {
+          const std::int64_t end = std::min<std::int64_t>(begin + block, 53);
+          const std::vector<float> values = x[row].slice(0, begin, end).to_float_vector();
+          float amax = 0.0F;
+          for (const float each : values) amax = std::max(amax, std::fabs(each));
+          CHECK(result.scales[row][begin / block].item() == static_cast<double>(amax / max));
+          std::vector<float> wanted;
+          for (const float each : values) {
+            wanted.push_back(math::round_block_element(each * (max / amax), format.element) *
+                             (amax / max));
+          }
+          const Tensor got = result.values[row].slice(0, begin, end).contiguous();
+          check_same(got, wanted);
+          const Tensor largest = max_magnitude(got);
+          CHECK(largest.item() == doctest::Approx(static_cast<double>(amax)).epsilon(1e-6));
+        }
+      }
+    }
+  }
+  // Scales beyond float32 make the block 0.
+  const Tensor tiny = Tensor::from_values({1e-45F, -1e-45F, 0.0F, 1e-45F});
+  check_same(dynamic_block_quant(tiny, {}, {NumBits::integer(8), std::nullopt, 4}),
+             {0.0F, -0.0F, 0.0F, 0.0F});
 }
 
 TEST_CASE("dynamic_block_quant: blocks of zeros and of infinities keep scale 1") {
@@ -448,6 +491,8 @@ TEST_CASE("tensor quantizers: what does not suit is refused by field and value")
   CHECK_THROWS_WITH_AS(tensor_quant(x, amax, {26}, DType::Int32),
                        doctest::Contains("at most 25 with output_dtype Int32, got 26"),
                        ArgumentError);
+  CHECK_THROWS_WITH_AS(dynamic_block_quant(x, {}, {NumBits::integer(9)}),
+                       doctest::Contains("expected 2..8"), UnsupportedError);
   CHECK_THROWS_WITH_AS(dynamic_block_quant(x, {}, {NumBits::floating(4, 4)}),
                        doctest::Contains("got (4, 4)"), UnsupportedError);
   CHECK_THROWS_WITH_AS(
