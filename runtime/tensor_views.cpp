@@ -162,7 +162,9 @@ Tensor recorded_part(std::string_view op, const Tensor& x, Tensor view, Again ag
   return autograd::record(
       op, {x}, std::move(view), {},
       [sizes = x.sizes(), dtype = x.dtype(), again](const autograd::BackwardContext& backward) {
-        Tensor gradient = Tensor::zeros(sizes, dtype);
+        const Tensor gradient =
+            Tensor::empty(sizes, dtype, MemoryFormat::Contiguous, backward.grad().device());
+        gradient.fill_(0.0);
         again(gradient).copy_(backward.grad());
         return std::vector<Tensor>{gradient};
       });

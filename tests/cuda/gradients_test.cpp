@@ -5,8 +5,8 @@
 
 #include "cuda/devices_support.h"
 #include "quanta/ops/arithmetic.h"
-#include "quanta/ops/embedding.h"
 #include "quanta/ops/fake_quantize.h"
+#include "quanta/ops/reduce.h"
 #include "quanta/runtime/error.h"
 #include "support/test_device.h"
 
@@ -68,14 +68,20 @@ TEST_CASE("cuda gradients: backward starts on the tensor's device") {
                        ArgumentError);
 }
 
+TEST_CASE("cuda gradients: those of slices and numbers stay on the device") {
+  const Tensor x = random({4, 5, 6}, 7);
+  test::check_devices({x}, 1, [](const std::vector<Tensor>& in) {
+    return add(in[0].slice(1, 0, 5, 1).select(0, 1).slice(1, 0, 4, 2),
+               in[0].select(0, 2).slice(1, 4, 6));
+  });
+}
+
 TEST_CASE("cuda gradients: one without a kernel names its operation") {
-  const Tensor weight = random({5, 3}, 6).to(kDevice);
-  weight.set_requires_grad();
-  const Tensor indices = Tensor::from_int64(std::vector<std::int64_t>{4, 0}).to(kDevice);
-  const Tensor y = embedding(weight, indices);
-  CHECK_THROWS_WITH_AS(y.backward(Tensor::ones({2, 3}).to(kDevice)),
-                       doctest::Contains("embedding: x: expected a tensor on cpu"),
-                       UnsupportedError);
+  const Tensor x = random({5, 3}, 6).to(kDevice);
+  x.set_requires_grad();
+  const Tensor y = std(x, {1});
+  CHECK_THROWS_WITH_AS(y.backward(Tensor::ones({5}).to(kDevice)),
+                       doctest::Contains("std: x: expected a tensor on cpu"), UnsupportedError);
 }
 
 }  // namespace quanta
