@@ -15,9 +15,9 @@ struct CombineRuns {
   static constexpr bool kTogether = false;
   using Params = RunParams;
 
-  static SIMT_DEVICE T update_at(const Params& p, std::int64_t update, std::int64_t element) {
+  static SIMT_DEVICE T update_at(const Params& p, const T* from, std::int64_t update) {
     const std::int64_t source = p.sources == nullptr ? update : p.sources[update];
-    const T value = static_cast<const T*>(p.from)[source * p.length + element];
+    const T value = from[source * p.length];
     if constexpr (std::is_floating_point_v<T>) {
       if (p.factors != nullptr) return value * static_cast<const T*>(p.factors)[update];
     }
@@ -25,21 +25,23 @@ struct CombineRuns {
   }
 
   static SIMT_DEVICE void run(const Params& p, unsigned char*) {
-    const std::int64_t i = simt::global_thread();
-    std::int64_t k = i / p.length;
-    if (k >= p.updates) return;
-    const std::int64_t element = i - k * p.length;
+    const std::int64_t row = simt::global_thread() / p.length;
+    const std::int64_t element = simt::global_thread() - row * p.length;
+    const std::int64_t part = row / p.updates;
+    if (part >= p.repeats) return;
+    std::int64_t k = row - part * p.updates;
     const std::int64_t target = p.targets[k];
     if (target < 0 || target >= p.slices) return;
-    T* const to = static_cast<T*>(p.to) + target * p.length + element;
+    const T* const from = static_cast<const T*>(p.from) + part * p.from_slices * p.length + element;
+    T* const to = static_cast<T*>(p.to) + (part * p.slices + target) * p.length + element;
     if (p.order == nullptr) {
-      *to = math::combine(p.how, *to, update_at(p, k, element));
+      *to = math::combine(p.how, *to, update_at(p, from, k));
       return;
     }
     if (k > 0 && p.targets[k - 1] == target) return;  // not the first of its run
     T value = *to;
     do {
-      value = math::combine(p.how, value, update_at(p, p.order[k], element));
+      value = math::combine(p.how, value, update_at(p, from, p.order[k]));
       ++k;
     } while (k < p.updates && p.targets[k] == target);
     *to = value;
@@ -51,7 +53,7 @@ struct CombineRuns {
 namespace QUANTA_SIMT_BACKEND {
 
 void combine_runs(Device device, const RunParams& params) {
-  const simt::Grid grid = simt::grid_for(params.updates * params.length);
+  const simt::Grid grid = simt::grid_for(params.repeats * params.updates * params.length);
   switch (params.dtype) {
     case DType::Float32:
       return simt::launch<CombineRuns<float>>(device, grid, params);

@@ -22,10 +22,12 @@ struct RunParams {
   std::int64_t updates = 0;
   std::int64_t slices = 0;
   std::int64_t length = 0;                // of a slice
-  const void* from = nullptr;             // slices
+  std::int64_t repeats = 1;               // parts of `from` and `to` that the targets are for
+  const void* from = nullptr;             // [repeats, updates or what sources name, length]
+  std::int64_t from_slices = 0;           // of a part of `from`, where there are several
   const std::int64_t* sources = nullptr;  // of each update: a slice of `from`; null: its own number
   const void* factors = nullptr;          // of each update, for floats; null: none
-  void* to = nullptr;                     // [slices, length]
+  void* to = nullptr;                     // [repeats, slices, length]
 };
 /// to[target] = combine(to[target], from[update] * factor) for each update.
 QUANTA_CUDA_ENTRY(combine_runs, RunParams)

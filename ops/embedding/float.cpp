@@ -211,6 +211,7 @@ struct EmbeddingBag final : Op<EmbeddingBag> {
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b1111); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     const Tensor indices = context.input(kIndices);
+    if (indices.device().is_cuda()) return gradient_on_device(context, indices);
     const BagLayout layout{indices.to_int64_vector(), call(indices, context.input(kOffsets)).ends(),
                            mode, padding_idx};
     std::vector<Tensor> results =
@@ -230,6 +231,17 @@ struct EmbeddingBag final : Op<EmbeddingBag> {
  private:
   BagCall call(const Tensor& indices, const Tensor& offsets) const {
     return {kName, indices, offsets, include_last_offset};
+  }
+  std::vector<Tensor> gradient_on_device(const autograd::BackwardContext& context,
+                                         const Tensor& indices) const {
+    const Tensor table = context.input(kTable);
+    const Tensor offsets = context.input(kOffsets);
+    const detail::CudaBags bags(call(indices, offsets), context.grad().sizes()[0], table.sizes()[0],
+                                padding_idx);
+    std::vector<Tensor> results =
+        bag_gradients_on_device(context.grad(), table, context.input(kWeights), bags.rows(),
+                                mode_on_device(), context.needs(kWeights));
+    return {results[0], {}, {}, results[1]};
   }
   cuda::BagMode mode_on_device() const {
     switch (mode) {

@@ -80,7 +80,7 @@ std::vector<Tensor> bags_backward(const Tensor& given, const Tensor& weight, con
 
 Tensor embedding_gradient(const Tensor& gradient, const Tensor& indices, const Dims& sizes,
                           std::optional<std::int64_t> padding_idx) {
-  const Tensor rows = Tensor::from_int64(indices.to_int64_vector());
+  const Tensor rows = indices.to(DType::Int64).contiguous();
   const Tensor sum = detail::add_slices(gradient, rows, sizes, 0);
   if (padding_idx) sum.select(0, *padding_idx).fill_(0.0);
   return sum;

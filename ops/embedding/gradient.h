@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "quanta/ops/embedding.h"
+#include "quanta/ops/embedding/cuda_kernels.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta::embeddings {
@@ -26,5 +27,10 @@ struct BagLayout {
 std::vector<Tensor> bag_gradients(const Tensor& gradient, const Tensor& table,
                                   const Tensor& factors, const BagLayout& layout,
                                   bool wants_factors);
+/// The same on a CUDA device, for bags that have been checked there: the CPU's sums in the CPU's
+/// order.
+std::vector<Tensor> bag_gradients_on_device(const Tensor& gradient, const Tensor& table,
+                                            const Tensor& factors, const cuda::BagRows& bags,
+                                            cuda::BagMode mode, bool wants_factors);
 
 }  // namespace quanta::embeddings

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -100,6 +101,15 @@ Indexed apply_views(std::string_view op, const Tensor& x, std::span<const Tensor
   return indexed;
 }
 
+// The permutation that undoes another.
+Dims inverse_of(const Dims& order) {
+  Dims inverse = order;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    inverse[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
+  }
+  return inverse;
+}
+
 // How the dimensions of a result lie: those of the index tensors among the others.
 struct Layout {
   Dims picked;               // the broadcast sizes of the index tensors
@@ -120,6 +130,7 @@ struct Layout {
     }
     return order;
   }
+  Dims to_block() const { return inverse_of(to_result()); }
   Dims block_sizes() const {
     Dims sizes = picked;
     for (const std::int64_t size : rest) sizes.push_back(size);
@@ -147,15 +158,16 @@ std::vector<std::int64_t> compute_offsets(const Dims& sizes, const Dims& strides
 }
 
 // tensors[d] is the index tensor of dimension d of x, or undefined.
-Layout make_layout(std::string_view op, const Tensor& x, std::span<const Tensor* const> tensors) {
+Layout make_layout(std::string_view op, const Dims& sizes, const Dims& strides,
+                   std::span<const Tensor* const> tensors) {
   Layout result;
   bool first = true;
   bool adjacent = true;
   std::size_t last = 0;
   for (std::size_t d = 0; d < tensors.size(); ++d) {
     if (!tensors[d]->defined()) {
-      result.rest.push_back(x.sizes()[d]);
-      result.rest_strides.push_back(x.strides()[d]);
+      result.rest.push_back(sizes[d]);
+      result.rest_strides.push_back(strides[d]);
       continue;
     }
     result.picked =
@@ -167,6 +179,10 @@ Layout make_layout(std::string_view op, const Tensor& x, std::span<const Tensor*
   }
   if (!adjacent) result.position = 0;
   return result;
+}
+
+Layout make_layout(std::string_view op, const Tensor& x, std::span<const Tensor* const> tensors) {
+  return make_layout(op, x.sizes(), x.strides(), tensors);
 }
 
 // The memory offset of each pick. Throws for a position outside the dimension.
@@ -201,6 +217,41 @@ void throw_outside(std::string_view op, const Tensor& x, std::span<const Tensor*
   for (const Tensor& copy : copies) on_host.push_back(&copy);
   picked_offsets(op, x, on_host, picked);
 }
+
+// What the index tensors pick, by numbers that count the dimensions they pick from in their order,
+// on a CUDA device.
+class PickedNumbers {
+ public:
+  PickedNumbers(const Dims& sizes, std::span<const Tensor* const> tensors, const Dims& picked)
+      : picked_(picked) {
+    strides_.reserve(tensors.size());  // indices_ looks at them
+    for (std::size_t d = tensors.size(); d-- > 0;) {
+      if (!tensors[d]->defined()) continue;
+      strides_.push_back(tensors[d]->expand(picked).strides());
+      indices_.push_back({*tensors[d], strides_.back(), -sizes[d], sizes[d], count_});
+      count_ *= sizes[d];
+      dims_.insert(0, static_cast<std::int64_t>(d));
+    }
+  }
+  PickedNumbers(const PickedNumbers&) = delete;
+  PickedNumbers& operator=(const PickedNumbers&) = delete;
+
+  /// Nothing when a position is outside. Waits for the device.
+  std::optional<Tensor> checked(Device device) const {
+    return cuda::checked_targets(device, picked_, Dims::filled(picked_.size(), 0), indices_);
+  }
+  Tensor trusted(Device device) const {
+    return cuda::targets_of(device, picked_, Dims::filled(picked_.size(), 0), indices_);
+  }
+  const Dims& dims() const noexcept { return dims_; }
+  std::int64_t count() const noexcept { return count_; }
+
+ private:
+  Dims picked_, dims_;
+  std::vector<Dims> strides_;
+  std::vector<cuda::PickedDim> indices_;
+  std::int64_t count_ = 1;
+};
 
 // visitor(offset) for each element of the block [picked, rest], in its order.
 template <typename Visitor>
@@ -306,13 +357,39 @@ struct Index final : Op<Index> {
   }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     const Dims& sizes = context.input_sizes(0);
-    // The same pick from a tensor that holds the positions in the view.
-    std::vector<Tensor> arguments{detail::positions_of(sizes)};
-    for (std::size_t i = 1; i < context.input_count(); ++i) arguments.push_back(context.input(i));
     std::vector<Tensor> results(context.input_count());
+    if (context.grad().device().is_cuda()) {
+      results[0] = gradient_on_device(context, sizes);
+      return results;
+    }
+    // The same pick from a tensor that holds the positions in the view.
+    std::vector<Tensor> arguments{detail::positions_of(sizes, Device::cpu())};
+    for (std::size_t i = 1; i < context.input_count(); ++i) arguments.push_back(context.input(i));
     results[0] =
         detail::scatter_add(context.grad(), run(*this, std::span<const Tensor>(arguments)), sizes);
     return results;
+  }
+
+ private:
+  // The slices of the gradient go where the picks came from: fewer places than there are elements.
+  static Tensor gradient_on_device(const autograd::BackwardContext& context, const Dims& sizes) {
+    std::vector<Tensor> copies;
+    std::vector<const Tensor*> tensors;
+    for (std::size_t i = 1; i < context.input_count(); ++i) copies.push_back(context.input(i));
+    for (const Tensor& copy : copies) tensors.push_back(&copy);
+    const Tensor& gradient = context.grad();
+    const Layout layout = make_layout(kName, sizes, contiguous_strides(sizes), tensors);
+    const PickedNumbers picked(sizes, tensors, layout.picked);
+    const Tensor slices = gradient.permute(layout.to_block());
+    const Tensor sum = detail::add_slices(slices, picked.trusted(gradient.device()),
+                                          {picked.count(), product(layout.rest)}, 0);
+    Dims order = picked.dims();
+    Dims sorted_sizes;
+    for (std::size_t d = 0; d < tensors.size(); ++d) {
+      if (!tensors[d]->defined()) order.push_back(static_cast<std::int64_t>(d));
+    }
+    for (const std::int64_t d : order) sorted_sizes.push_back(sizes[static_cast<std::size_t>(d)]);
+    return sum.view(sorted_sizes).permute(inverse_of(order));
   }
 };
 
@@ -356,25 +433,16 @@ struct IndexPut final : Op<IndexPut> {
     const auto tensors = index_tensors(in, 2);
     const Layout layout = make_layout(kName, x, tensors);
     const Tensor values = detail::memory_meets(x, in[1]) ? in[1].clone() : in[1];
+    const PickedNumbers picked(x.sizes(), tensors, layout.picked);
+    // All positions are checked before the first is written.
+    const auto targets = picked.checked(x.device());
+    if (!targets) throw_outside(kName, x, tensors, layout.picked);
     Dims sizes;  // of the dimensions that are picked from
     Dims strides;
-    std::vector<Dims> index_strides;
-    std::vector<cuda::PickedDim> picked;
-    index_strides.reserve(tensors.size());  // picked looks at them
-    std::int64_t step = 1;
-    for (std::size_t d = tensors.size(); d-- > 0;) {
-      if (!tensors[d]->defined()) continue;
-      const std::int64_t length = x.sizes()[d];
-      sizes.insert(0, length);
-      strides.insert(0, x.strides()[d]);
-      index_strides.push_back(tensors[d]->expand(layout.picked).strides());
-      picked.push_back({*tensors[d], index_strides.back(), -length, length, step});
-      step *= length;
+    for (const std::int64_t d : picked.dims()) {
+      sizes.push_back(x.sizes()[static_cast<std::size_t>(d)]);
+      strides.push_back(x.strides()[static_cast<std::size_t>(d)]);
     }
-    // All positions are checked before the first is written.
-    const auto targets = cuda::checked_targets(x.device(), layout.picked,
-                                               Dims::filled(layout.picked.size(), 0), picked);
-    if (!targets) throw_outside(kName, x, tensors, layout.picked);
     cuda::put_updates(*targets, values, x,
                       {.sizes = sizes,
                        .strides = strides,
@@ -440,12 +508,7 @@ const Tensor& index_put_(const Tensor& x, std::span<const TensorIndex> indices,
   QUANTA_CHECK(detail::broadcasts_to(values.sizes(), sizes),
                "{}: values: expected sizes that broadcast to {}, got {}", kOp, sizes,
                values.sizes());
-  const Dims to_result = layout.to_result();
-  Dims to_block = to_result;
-  for (std::size_t i = 0; i < to_result.size(); ++i) {
-    to_block[static_cast<std::size_t>(to_result[i])] = static_cast<std::int64_t>(i);
-  }
-  const Tensor block = values_for(kOp, x, values).expand(sizes).permute(to_block);
+  const Tensor block = values_for(kOp, x, values).expand(sizes).permute(layout.to_block());
   run(IndexPut{}, std::span<const Tensor>(join_arguments({indexed.view, block}, indexed)));
   return x;
 }

@@ -44,14 +44,6 @@ void pick_checked(std::string_view op, const Tensor& x, const Tensor& out, const
                   picked.length);
 }
 
-// Negative numbers counted from the front.
-Tensor wrapped_positions(const Tensor& positions, std::int64_t length) {
-  const Tensor result = positions.clone();
-  auto* at = result.mutable_data<std::int64_t>();
-  for (std::int64_t i = 0; i < result.numel(); ++i) at[i] += at[i] < 0 ? length : 0;
-  return result;
-}
-
 // Along one dimension, by an Int64 or Int32 index.
 template <typename Derived>
 struct AlongDim : Op<Derived> {
@@ -258,7 +250,8 @@ struct Take final : Op<Take> {
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     const Dims& sizes = context.input_sizes(0);
     const Tensor index = detail::int64_indices(kName, "index", context.input(1));
-    return {detail::scatter_add(context.grad(), wrapped_positions(index, product(sizes)), sizes),
+    return {detail::scatter_add(context.grad(), detail::wrapped_positions(index, product(sizes)),
+                                sizes),
             Tensor()};
   }
 };

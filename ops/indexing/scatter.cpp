@@ -422,15 +422,17 @@ struct GatherNd final : Op<GatherNd> {
     const std::size_t k = at(index.sizes().back());
     const std::int64_t length = slice_length(sizes, at(batch_dims) + k);
     if (product(sizes) == 0 || index.numel() == 0) {
-      return {Tensor::zeros(sizes, context.grad().dtype()), Tensor()};
+      const Tensor zeros = Tensor::empty(sizes, context.grad().dtype(), MemoryFormat::Contiguous,
+                                         context.grad().device());
+      return {zeros.fill_(0.0), Tensor()};
     }
-    const std::vector<std::int64_t> numbers =
-        slice_numbers(kName, Tensor::scalar(0).expand(sizes), index, at(batch_dims), k);
-    const Tensor slices =
-        context.grad().reshape({static_cast<std::int64_t>(numbers.size()), length});
-    return {detail::add_slices(slices, Tensor::from_int64(numbers),
-                               {product(sizes) / length, length}, 0)
-                .view(sizes),
+    const Tensor numbers =
+        index.device().is_cuda()
+            ? RowNumbers(sizes, index, at(batch_dims)).trusted()
+            : Tensor::from_int64(
+                  slice_numbers(kName, Tensor::scalar(0).expand(sizes), index, at(batch_dims), k));
+    const Tensor slices = context.grad().reshape({numbers.numel(), length});
+    return {detail::add_slices(slices, numbers, {product(sizes) / length, length}, 0).view(sizes),
             Tensor()};
   }
 

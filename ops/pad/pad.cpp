@@ -203,7 +203,8 @@ struct Pad final : Op<Pad> {
       for (std::int64_t& number : back) number = -number;
       return {quanta::pad(context.grad(), back)};
     }
-    const Tensor positions = quanta::pad(detail::positions_of(sizes), pad, mode);
+    const Tensor positions =
+        quanta::pad(detail::positions_of(sizes, context.grad().device()), pad, mode);
     return {detail::scatter_add(context.grad(), positions, sizes)};
   }
 

@@ -91,7 +91,8 @@ Tensor picked_gradient(const BackwardContext& context, std::int64_t dim) {
     gradient = gradient.unsqueeze(d);
     index = index.unsqueeze(d);
   }
-  return detail::scatter_add(gradient, detail::positions_along(index, d, sizes), sizes);
+  return detail::scatter_add(gradient, detail::positions_along(index, d, sizes), sizes,
+                             detail::Places::Distinct);
 }
 
 }  // namespace quanta::reduction
