@@ -105,7 +105,7 @@ Tensor one_hot(const Tensor& index, std::int64_t depth, const Tensor& values,
                std::int64_t dim = -1);
 
 /// The positions of the elements that are not 0, one row each: Int64 [count, x.dim()]. Plain
-/// dtypes. Same as torch.nonzero.
+/// dtypes. On a CUDA device the call waits for how many there are. Same as torch.nonzero.
 Tensor nonzero(const Tensor& x);
 
 }  // namespace quanta

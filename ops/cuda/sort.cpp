@@ -25,7 +25,7 @@ SortParams first_pass(const SortCall& call) {
   pass.key_bits = call.key_bits > 0 ? call.key_bits : 8 * static_cast<int>(item_size(call.dtype));
   pass.position_bits = bits_of(call.length);
   pass.kind = pass.key_bits + pass.position_bits <= 64 ? SortItems::Packed : SortItems::Pairs;
-  if (call.slice > 0) {
+  if (call.slice >= 0) {
     pass.kind = SortItems::Slices;
     pass.slice = call.slice;
   }

@@ -55,9 +55,9 @@ struct SortCall {
   std::int64_t length = 0;
   std::int64_t keep = 0;  // the first of each row that are wanted, 1 to length
   bool descending = false;
-  int key_bits = 0;                   // of Int64 numbers >= 0: as many as they have; 0: all
-  std::int64_t slice = 0;             // > 0: x is one row of slices of so many elements, ascending
-  void* values = nullptr;             // [rows, keep] of the dtype; null: not wanted
+  int key_bits = 0;         // of Int64 numbers >= 0: as many as they have; 0: all
+  std::int64_t slice = -1;  // 0 and more: x is one row of slices of so many elements, ascending
+  void* values = nullptr;   // [rows, keep] of the dtype; null: not wanted
   std::int64_t* positions = nullptr;  // [rows, keep]; null: not wanted
 };
 /// Puts elements in order as sort() on the CPU does: equal ones by position, NaN as the largest.

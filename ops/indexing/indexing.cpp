@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/cuda/nonzero.h"
 #include "quanta/ops/cuda/pick.h"
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/detail/families.h"
@@ -405,9 +406,7 @@ struct Nonzero final : Op<Nonzero> {
                      kName, x.dtype());
     out.reads_values(kName, x);
     out.arrange(0, MemoryFormat::Contiguous);
-    std::int64_t count = 0;
-    visit_nonzero(x.contiguous(), [&](std::int64_t) { ++count; });
-    out.add({count, x.dim()}, DType::Int64);
+    out.add({count_nonzero(x.contiguous()), x.dim()}, DType::Int64);
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const Tensor& x = in[0];
@@ -422,9 +421,28 @@ struct Nonzero final : Op<Nonzero> {
     });
     return "scan";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    found_on_device(in[0]).write_places(in[0].sizes(),
+                                        reinterpret_cast<std::int64_t*>(out[0].device_ptr()));
+    return "place_nonzero";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kOrderedPlain; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
 
  private:
+  // On a device that waits: how many there are decides about the sizes of the result.
+  static std::int64_t count_nonzero(const Tensor& x) {
+    detail::check_ordered(kName, x.dtype());
+    if (x.numel() == 0) return 0;
+    if (x.device().is_cuda()) return found_on_device(x).total();
+    std::int64_t count = 0;
+    visit_nonzero(x, [&](std::int64_t) { ++count; });
+    return count;
+  }
+  static cuda::Nonzero found_on_device(const Tensor& x) {
+    return {x.device(), x.dtype(), x.device_ptr(), x.numel()};
+  }
+
   // visitor(i) for each element i of x, contiguous, that is not 0.
   template <typename Visitor>
   static void visit_nonzero(const Tensor& x, Visitor&& visitor) {

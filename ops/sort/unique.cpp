@@ -8,10 +8,13 @@
 #include <string_view>
 #include <vector>
 
+#include "quanta/ops/cuda/pick.h"
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/sort.h"
+#include "quanta/ops/sort/cuda_groups.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/error.h"
 #include "quanta/runtime/operation.h"
 
 namespace quanta {
@@ -85,8 +88,9 @@ struct Unique final : Op<Unique> {
       wrap_dim(*dim, x.dim(), kName);
     }
     out.reads_values(kName, x);
-    const Groups groups = find(x);
-    const auto count = static_cast<std::int64_t>(groups.first.size());
+    const Tensor slices = slices_of(x);
+    const std::int64_t all = count_of(slices);
+    const std::int64_t count = count_groups(slices);
     Dims sizes{count};
     if (dim) {
       sizes = x.sizes();
@@ -94,12 +98,12 @@ struct Unique final : Op<Unique> {
     }
     out.add_like(x, sizes);
     out.add({count}, DType::Int64);
-    out.add({static_cast<std::int64_t>(groups.inverse.size())}, DType::Int64);
+    out.add({all}, DType::Int64);
     out.add({count}, DType::Int64);
   }
 
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
-    const Groups groups = find(in[0]);
+    const Groups groups = find(slices_of(in[0]));
     const Tensor source = dim ? in[0].detach() : in[0].detach().reshape({-1});
     const std::int64_t d = dim ? wrap_dim(*dim, source.dim(), kName) : 0;
     for (std::size_t i = 0; i < groups.first.size(); ++i) {
@@ -111,6 +115,27 @@ struct Unique final : Op<Unique> {
     put(groups.counts, out[3]);
     return "sort";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const auto numbers = [](const Tensor& x) {
+      return reinterpret_cast<std::int64_t*>(x.device_ptr());
+    };
+    const Tensor slices = slices_of(in[0]);
+    using Order = cuda::Groups::Order;
+    find_on_device(slices).write(out[1].numel(), sorted ? Order::ByValue : Order::ByFirst,
+                                 numbers(out[1]), numbers(out[3]), numbers(out[2]));
+    const Tensor source = dim ? in[0].detach() : slices.reshape({-1});
+    const auto d = static_cast<std::size_t>(dim ? wrap_dim(*dim, source.dim(), kName) : 0);
+    Dims strides = source.strides();
+    strides[d] = 0;
+    Dims positions = Dims::filled(strides.size(), 0);
+    positions[d] = 1;
+    const cuda::PickedDim first{out[1], positions, 0, source.sizes()[d], source.strides()[d]};
+    if (!cuda::pick(source, out[0], strides, {&first, 1})) {
+      throw InternalError("unique: first: expected places within x");
+    }
+    return "sort_tiles";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kOrdered; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse(); }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<Unique, &Unique::dim>("dim"),
@@ -119,17 +144,33 @@ struct Unique final : Op<Unique> {
   }
 
  private:
-  Groups find(const Tensor& x) const {
-    const Tensor slices =
-        (dim ? x.detach().transpose(0, wrap_dim(*dim, x.dim(), kName)) : x.detach()).contiguous();
-    const std::int64_t count = dim ? slices.size(0) : slices.numel();
+  // One behind the other.
+  Tensor slices_of(const Tensor& x) const {
+    return (dim ? x.detach().transpose(0, wrap_dim(*dim, x.dim(), kName)) : x.detach())
+        .contiguous();
+  }
+  std::int64_t count_of(const Tensor& slices) const {
+    return dim ? slices.size(0) : slices.numel();
+  }
+  Groups find(const Tensor& slices) const {
+    const std::int64_t count = count_of(slices);
     const std::int64_t length = count == 0 ? 0 : slices.numel() / count;
     Groups groups;
-    detail::visit_ordered(kName, x.dtype(), [&](auto zero) {
+    detail::visit_ordered(kName, slices.dtype(), [&](auto zero) {
       using T = decltype(zero);
       groups = groups_of(static_cast<const T*>(slices.data_ptr()), count, length, sorted);
     });
     return groups;
+  }
+  cuda::Groups find_on_device(const Tensor& slices) const {
+    const std::int64_t count = count_of(slices);
+    return {slices.device(), slices.dtype(), slices.device_ptr(), count, slices.numel() / count};
+  }
+  // On a device that waits: how many there are decides about the sizes of the results.
+  std::int64_t count_groups(const Tensor& slices) const {
+    if (count_of(slices) == 0) return 0;
+    if (slices.device().is_cuda()) return find_on_device(slices).total();
+    return static_cast<std::int64_t>(find(slices).first.size());
   }
   static void put(const Positions& numbers, const Tensor& out) {
     std::ranges::copy(numbers, static_cast<std::int64_t*>(out.data_ptr()));
