@@ -60,8 +60,8 @@ struct NmsOptions {
 };
 
 /// The best boxes of boxes [N, B, 4] by scores [N, classes, B]: Int64 [count, 3] with image, class
-/// and box, best first. The count depends on values, so that a recording refuses it. Same as ONNX's
-/// NonMaxSuppression.
+/// and box, best first. The count depends on values, so that a recording refuses it, and a call on a
+/// CUDA device waits for it. Same as ONNX's NonMaxSuppression.
 Tensor non_max_suppression(const Tensor& boxes, const Tensor& scores, const NmsOptions& options);
 
 struct FoldOptions {

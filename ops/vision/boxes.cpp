@@ -1,18 +1,22 @@
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <functional>
-#include <limits>
 #include <numeric>
 #include <string_view>
 #include <vector>
 
+#include "quanta/ops/cuda/fault.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/elements.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/vision.h"
+#include "quanta/ops/vision/cuda_boxes.h"
+#include "quanta/ops/vision/cuda_kernels.h"
 #include "quanta/ops/vision/families.h"
+#include "quanta/ops/vision/regions.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/cuda/driver.h"
+#include "quanta/runtime/cuda/memory.h"
 #include "quanta/runtime/operation.h"
 #include "quanta/runtime/parallel.h"
 
@@ -23,41 +27,6 @@ namespace {
 constexpr std::size_t at(std::int64_t d) { return static_cast<std::size_t>(d); }
 
 // Regions ---------------------------------------------------------------------------------------
-
-/// Four elements of a plane and their weights.
-template <typename T>
-struct Corners {
-  std::array<std::int64_t, 4> index{};
-  std::array<T, 4> weight{};
-};
-
-/// A point of a plane; one that is more than an element outside counts as 0.
-template <typename T>
-Corners<T> corners_at(T y, T x, std::int64_t height, std::int64_t width) {
-  Corners<T> corners;
-  const auto inside = [](T position, std::int64_t length) {
-    return position >= T{-1} && position <= static_cast<T>(length);
-  };
-  if (!inside(y, height) || !inside(x, width)) return corners;
-  const auto place = [](T position, std::int64_t length, std::array<std::int64_t, 2>& index) {
-    position = std::max(position, T{0});
-    index[0] = std::min(static_cast<std::int64_t>(position), length - 1);
-    index[1] = std::min(index[0] + 1, length - 1);
-    return index[0] == length - 1 ? T{0} : position - static_cast<T>(index[0]);
-  };
-  std::array<std::int64_t, 2> rows{};
-  std::array<std::int64_t, 2> columns{};
-  const T down = place(y, height, rows);
-  const T right = place(x, width, columns);
-  corners.index = {rows[0] * width + columns[0], rows[0] * width + columns[1],
-                   rows[1] * width + columns[0], rows[1] * width + columns[1]};
-  corners.weight = {(T{1} - down) * (T{1} - right), (T{1} - down) * right, down * (T{1} - right),
-                    down * right};
-  return corners;
-}
-
-/// More points than any image has elements: from regions of a size that no image has.
-constexpr std::int64_t kMaxPoints = std::int64_t{1} << 16;
 
 struct RoiAlign final : Op<RoiAlign> {
   static constexpr std::string_view kName = "roi_align";
@@ -84,17 +53,15 @@ struct RoiAlign final : Op<RoiAlign> {
                  options.sampling_ratio);
     out.arrange(0, MemoryFormat::Contiguous);
     out.arrange(1, MemoryFormat::Contiguous);
+    out.arrange(2, MemoryFormat::Contiguous);
     out.add({in[1].size(0), x.size(1), options.output_height, options.output_width}, x.dtype());
   }
 
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
-    const Tensor batch = detail::int64_indices(kName, "batch", in[2]);
+    const Tensor batch = checked_batch(in[2], in[0].size(0));
     const auto* image = static_cast<const std::int64_t*>(batch.data_ptr());
     const Dims& sizes = in[0].sizes();
-    for (std::int64_t r = 0; r < batch.numel(); ++r) {
-      QUANTA_CHECK(image[r] >= 0 && image[r] < sizes[0], "{}: batch: expected 0..{}, got {}", kName,
-                   sizes[0] - 1, image[r]);
-    }
+    const RegionRule rule = this->rule();
     detail::visit_floats(in[0].dtype(), [&](auto zero) {
       using T = decltype(zero);
       const auto* src = static_cast<const T*>(in[0].data_ptr());
@@ -103,13 +70,45 @@ struct RoiAlign final : Op<RoiAlign> {
       const std::int64_t result = out[0].numel() / batch.numel();
       parallel_for(batch.numel(), 1, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t r = begin; r < end; ++r) {
-          align(src + image[r] * sizes[1] * sizes[2] * sizes[3], sizes, rois + 4 * r,
+          align(rule, src + image[r] * sizes[1] * sizes[2] * sizes[3], sizes, rois + 4 * r,
                 dst + r * result);
         }
       });
     });
     return "points";
   }
+  // Waits for the host once, as images that are not there and regions too large are refused.
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const Dims& sizes = in[0].sizes();
+    const cuda::Fault fault(out[0].device());
+    cuda::align_regions(out[0].device(), {.is_double = in[0].dtype() == DType::Float64,
+                                          .rule = rule(),
+                                          .images = sizes[0],
+                                          .channels = sizes[1],
+                                          .height = sizes[2],
+                                          .width = sizes[3],
+                                          .regions = in[1].size(0),
+                                          .x = in[0].device_ptr(),
+                                          .rois = in[1].device_ptr(),
+                                          .batch = in[2].device_ptr(),
+                                          .is_long = in[2].dtype() == DType::Int64,
+                                          .out = out[0].device_ptr(),
+                                          .fault = fault.flag()});
+    if (!fault.is_raised()) return "align_regions";
+    const Tensor rois = in[1].cpu();
+    const Tensor batch = in[2].cpu();
+    checked_batch(batch, sizes[0]);
+    detail::visit_floats(rois.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      for (std::int64_t r = 0; r < rois.size(0); ++r) {
+        const T* roi = static_cast<const T*>(rois.data_ptr()) + 4 * r;
+        points(rule(), roi[1], roi[3], options.output_height);
+        points(rule(), roi[0], roi[2], options.output_width);
+      }
+    });
+    throw InternalError("roi_align: rois: expected a fault that the host finds as well");
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloats; }
 
   static std::span<const AttributeInfo> attribute_table() {
     using Self = RoiAlign;
@@ -125,49 +124,42 @@ struct RoiAlign final : Op<RoiAlign> {
   }
 
  private:
-  /// Where the points of a region lie along one dimension.
-  template <typename T>
-  struct Points {
-    T start;
-    T bin;
-    std::int64_t count;  ///< of a bin
-
-    T position(std::int64_t of_bin, std::int64_t i) const {
-      return start + static_cast<T>(of_bin) * bin +
-             (static_cast<T>(i) + T(0.5)) * bin / static_cast<T>(count);
+  RegionRule rule() const {
+    return {options.output_height, options.output_width, options.sampling_ratio,
+            options.spatial_scale, options.half_pixel,   options.takes_maximum};
+  }
+  /// The images of the regions, on the CPU.
+  static Tensor checked_batch(const Tensor& given, std::int64_t images) {
+    Tensor batch = detail::int64_indices(kName, "batch", given);
+    const auto* image = static_cast<const std::int64_t*>(batch.data_ptr());
+    for (std::int64_t r = 0; r < batch.numel(); ++r) {
+      QUANTA_CHECK(image[r] >= 0 && image[r] < images, "{}: batch: expected 0..{}, got {}", kName,
+                   images - 1, image[r]);
     }
-  };
-
-  template <typename T>
-  Points<T> points(T from, T to, std::int64_t bins) const {
-    const T scale = static_cast<T>(options.spatial_scale);
-    const T offset = options.half_pixel ? T(0.5) : T{0};
-    const T start = from * scale - offset;
-    T length = to * scale - offset - start;
-    if (!options.half_pixel) length = std::max(length, T{1});
-    const T bin = length / static_cast<T>(bins);
-    std::int64_t count = options.sampling_ratio;
-    if (count == 0) {
-      const T needed = std::ceil(bin);
-      QUANTA_CHECK(!(needed > static_cast<T>(kMaxPoints)) && needed == needed,
-                   "{}: rois: expected regions of at most {} elements a bin, got {}", kName,
-                   kMaxPoints, needed);
-      count = std::max<std::int64_t>(0, static_cast<std::int64_t>(needed));
-    }
-    return {start, bin, count};
+    return batch;
   }
 
   template <typename T>
-  void align(const T* image, const Dims& sizes, const T* roi, T* to) const {
+  static Points<T> points(const RegionRule& rule, T from, T to, std::int64_t bins) {
+    const Points<T> points(rule, from, to, bins);
+    QUANTA_CHECK(points.count >= 0,
+                 "{}: rois: expected regions of at most {} elements a bin, got {}", kName,
+                 kMaxPoints, points.needed);
+    return points;
+  }
+
+  template <typename T>
+  static void align(const RegionRule& rule, const T* image, const Dims& sizes, const T* roi,
+                    T* to) {
     const std::int64_t height = sizes[2];
     const std::int64_t width = sizes[3];
-    const Points<T> rows = points(roi[1], roi[3], options.output_height);
-    const Points<T> columns = points(roi[0], roi[2], options.output_width);
-    const std::int64_t bins = options.output_height * options.output_width;
+    const Points<T> rows = points(rule, roi[1], roi[3], rule.rows);
+    const Points<T> columns = points(rule, roi[0], roi[2], rule.columns);
+    const std::int64_t bins = rule.rows * rule.columns;
     std::vector<Corners<T>> corners(at(rows.count * columns.count));
     for (std::int64_t bin = 0; bin < bins; ++bin) {
-      const std::int64_t row = bin / options.output_width;
-      const std::int64_t column = bin % options.output_width;
+      const std::int64_t row = bin / rule.columns;
+      const std::int64_t column = bin % rule.columns;
       for (std::int64_t i = 0; i < rows.count; ++i) {
         for (std::int64_t j = 0; j < columns.count; ++j) {
           corners[at(i * columns.count + j)] =
@@ -175,55 +167,66 @@ struct RoiAlign final : Op<RoiAlign> {
         }
       }
       for (std::int64_t c = 0; c < sizes[1]; ++c) {
-        to[c * bins + bin] = pooled(corners, image + c * height * width);
+        BinSum<T> sum;
+        for (const Corners<T>& point : corners) sum.add(point, image + c * height * width);
+        to[c * bins + bin] = sum.result(rule.takes_maximum, rows.count * columns.count);
       }
     }
-  }
-
-  template <typename T>
-  T pooled(const std::vector<Corners<T>>& corners, const T* plane) const {
-    if (corners.empty()) return T{0};
-    T best = -std::numeric_limits<T>::infinity();
-    T sum{};
-    for (const Corners<T>& point : corners) {
-      T value{};
-      for (std::size_t k = 0; k < 4; ++k) {
-        const T part = point.weight[k] * plane[point.index[k]];
-        value += part;
-        best = std::max(best, part);
-      }
-      sum += value;
-    }
-    return options.takes_maximum ? best : sum / static_cast<T>(corners.size());
   }
 };
 
 // Boxes -----------------------------------------------------------------------------------------
 
-struct Box {
-  double top, left, bottom, right;
-  double area() const { return (bottom - top) * (right - left); }
-};
-
-template <typename T>
-Box box_of(const T* numbers, bool centers) {
-  const auto n = [numbers](std::size_t i) { return static_cast<double>(numbers[i]); };
-  if (centers) {
-    const double width = n(2) / 2.0;
-    const double height = n(3) / 2.0;
-    return {n(1) - height, n(0) - width, n(1) + height, n(0) + width};
+/// The boxes that were chosen on a CUDA device. Waits for the host once, for their number.
+class CudaSelection {
+ public:
+  CudaSelection(const Tensor& boxes, const Tensor& scores, const NmsOptions& options)
+      : device_(boxes.device()),
+        most_(std::clamp<std::int64_t>(options.max_boxes, 0, boxes.size(1))),
+        images_(boxes.size(0)),
+        labels_(scores.size(1)) {
+    const auto pairs = static_cast<std::size_t>(images_ * labels_);
+    if (pairs == 0 || most_ == 0) return;
+    const Tensor corners = boxes.contiguous();
+    const Tensor numbers = scores.contiguous();
+    const cuda::Buffer is_left(device_, static_cast<std::size_t>(numbers.numel()));
+    kept_ = cuda::Buffer(device_, pairs * at(most_) * sizeof(std::int64_t));
+    counts_ = cuda::Buffer(device_, pairs * sizeof(std::int64_t));
+    cuda::select_boxes(device_, {.is_double = boxes.dtype() == DType::Float64,
+                                 .images = images_,
+                                 .labels = labels_,
+                                 .boxes = boxes.size(1),
+                                 .max_boxes = most_,
+                                 .iou_threshold = static_cast<float>(options.iou_threshold),
+                                 .has_score_threshold = options.score_threshold.has_value(),
+                                 .score_threshold = options.score_threshold.value_or(0.0),
+                                 .centers = options.centers,
+                                 .corners = corners.device_ptr(),
+                                 .scores = numbers.device_ptr(),
+                                 .is_left = is_left.as<std::uint8_t>(),
+                                 .kept = kept_.as<std::int64_t>(),
+                                 .counts = counts_.as<std::int64_t>()});
+    std::vector<std::int64_t> counts(pairs);
+    cuda::driver(device_).copy_to_host(counts.data(), counts_.as<void>(), counts_.bytes());
+    count_ = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   }
-  // Two corners in any order.
-  return {std::min(n(0), n(2)), std::min(n(1), n(3)), std::max(n(0), n(2)), std::max(n(1), n(3))};
-}
 
-double shared_part(const Box& a, const Box& b) {
-  const double height = std::min(a.bottom, b.bottom) - std::max(a.top, b.top);
-  const double width = std::min(a.right, b.right) - std::max(a.left, b.left);
-  if (!(height > 0.0 && width > 0.0) || !(a.area() > 0.0 && b.area() > 0.0)) return 0.0;
-  const double both = height * width;
-  return both / (a.area() + b.area() - both);
-}
+  std::int64_t count() const noexcept { return count_; }
+  void write(const Tensor& out) const {
+    cuda::write_boxes(device_, {.images = images_,
+                                .labels = labels_,
+                                .max_boxes = most_,
+                                .kept = kept_.as<std::int64_t>(),
+                                .counts = counts_.as<std::int64_t>(),
+                                .out = reinterpret_cast<std::int64_t*>(out.device_ptr())});
+  }
+
+ private:
+  Device device_;
+  std::int64_t most_, images_, labels_;
+  std::int64_t count_ = 0;
+  cuda::Buffer kept_, counts_;
+};
 
 struct NonMaxSuppression final : Op<NonMaxSuppression> {
   static constexpr std::string_view kName = "non_max_suppression";
@@ -245,8 +248,7 @@ struct NonMaxSuppression final : Op<NonMaxSuppression> {
                  "{}: iou_threshold: expected 0..1, got {}", kName, options.iou_threshold);
     out.reads_values(kName, boxes);
     out.reads_values(kName, scores);
-    const auto numbers = select(boxes.contiguous(), scores.contiguous());
-    out.add({static_cast<std::int64_t>(numbers.size()) / 3, 3}, DType::Int64);
+    out.add({count(boxes, scores), 3}, DType::Int64);
   }
 
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
@@ -254,6 +256,11 @@ struct NonMaxSuppression final : Op<NonMaxSuppression> {
                       static_cast<std::int64_t*>(out[0].data_ptr()));
     return "sort";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    CudaSelection(in[0], in[1], options).write(out[0]);
+    return "select_boxes";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloats; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
 
   static std::span<const AttributeInfo> attribute_table() {
@@ -268,6 +275,12 @@ struct NonMaxSuppression final : Op<NonMaxSuppression> {
   }
 
  private:
+  /// How many boxes are chosen.
+  std::int64_t count(const Tensor& boxes, const Tensor& scores) const {
+    if (boxes.device() != scores.device()) return 0;  // refused where the call is run
+    if (boxes.device().is_cuda()) return CudaSelection(boxes, scores, options).count();
+    return static_cast<std::int64_t>(select(boxes.contiguous(), scores.contiguous()).size()) / 3;
+  }
   std::vector<std::int64_t> select(const Tensor& boxes, const Tensor& scores) const {
     std::vector<std::int64_t> numbers;
     detail::visit_floats(boxes.dtype(), [&](auto zero) {

@@ -5,6 +5,7 @@
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/vision.h"
+#include "quanta/ops/vision/cuda_kernels.h"
 #include "quanta/ops/vision/families.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/operation.h"
@@ -68,6 +69,29 @@ struct Fold final : Op<Fold> {
     });
     return "scalar";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::FoldParams p;
+    p.is_double = in[0].dtype() == DType::Float64;
+    p.rank = static_cast<int>(options.image_size.size());
+    p.planes = out[0].sizes()[0] * out[0].sizes()[1];
+    const Dims places = places_of();
+    for (std::size_t d = 0; d < options.image_size.size(); ++d) {
+      p.image[d] = options.image_size[d];
+      p.block[d] = options.block_size[d];
+      p.dilation[d] = dilation(d);
+      p.before[d] = before(d);
+      p.stride[d] = stride(d);
+      p.places[d] = places[d];
+    }
+    p.image_count = product(options.image_size);
+    p.block_count = product(options.block_size);
+    p.place_count = product(places);
+    p.x = in[0].device_ptr();
+    p.out = out[0].device_ptr();
+    cuda::fold_blocks(out[0].device(), p);
+    return "fold_blocks";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloats; }
 
   static std::span<const AttributeInfo> attribute_table() {
     using Self = Fold;

@@ -1,14 +1,13 @@
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <string_view>
-#include <vector>
 
-#include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/vision.h"
+#include "quanta/ops/vision/cuda_kernels.h"
 #include "quanta/ops/vision/families.h"
+#include "quanta/ops/vision/sampling.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/operation.h"
 #include "quanta/runtime/parallel.h"
@@ -27,83 +26,31 @@ std::span<const std::string_view> enumerators(GridPadding) {
 namespace vision {
 namespace {
 
-constexpr std::size_t at(std::int64_t d) { return static_cast<std::size_t>(d); }
-
-/// Up to four weighted elements along a dimension.
-template <typename T>
-struct Taps {
-  int count = 0;
-  std::array<std::int64_t, 4> index{};
-  std::array<T, 4> weight{};
-
-  void add(std::int64_t i, T w) {
-    index[static_cast<std::size_t>(count)] = i;
-    weight[static_cast<std::size_t>(count)] = w;
-    ++count;
+SampleRule::Mode mode_of(GridMode mode) {
+  switch (mode) {
+    case GridMode::Linear:
+      return SampleRule::Mode::Linear;
+    case GridMode::Nearest:
+      return SampleRule::Mode::Nearest;
+    case GridMode::Cubic:
+      return SampleRule::Mode::Cubic;
   }
-};
-
-/// How positions along one dimension of x are read.
-template <typename T>
-struct Line {
-  std::int64_t length;
-  GridSampleOptions options;
-
-  T position_of(T coordinate) const {
-    const auto size = static_cast<T>(length);
-    return options.align_corners ? (coordinate + T{1}) / T{2} * (size - T{1})
-                                 : ((coordinate + T{1}) * size - T{1}) / T{2};
+  return {};
+}
+SampleRule::Padding padding_of(GridPadding padding) {
+  switch (padding) {
+    case GridPadding::Zeros:
+      return SampleRule::Padding::Zeros;
+    case GridPadding::Border:
+      return SampleRule::Padding::Border;
+    case GridPadding::Reflection:
+      return SampleRule::Padding::Reflection;
   }
-
-  /// Into what x has, but for Zeros. What is not finite goes to the border.
-  T placed(T position) const {
-    const auto last = static_cast<T>(length - 1);
-    if (options.padding == GridPadding::Zeros) return position;
-    if (options.padding == GridPadding::Reflection && std::isfinite(position)) {
-      const T low = options.align_corners ? T{0} : T(-0.5);
-      const T span = options.align_corners ? last : static_cast<T>(length);
-      if (span == T{0}) return T{0};
-      const T distance = std::fabs(position - low);
-      const T rest = std::fmod(distance, span);
-      const bool turned = std::fmod(std::floor(distance / span), T{2}) != T{0};
-      position = low + (turned ? span - rest : rest);
-    }
-    return position > T{0} ? std::min(position, last) : T{0};
-  }
-
-  void add(Taps<T>& taps, T position, T weight) const {
-    // Not inside: NaN too.
-    if (!(position >= T{0} && position <= static_cast<T>(length - 1))) return;
-    taps.add(static_cast<std::int64_t>(position), weight);
-  }
-
-  Taps<T> taps(T coordinate) const {
-    Taps<T> result;
-    const T raw = position_of(coordinate);
-    if (options.mode == GridMode::Cubic) {
-      const T base = std::floor(raw);
-      const T t = raw - base;
-      constexpr T kA = T(-0.75);
-      const auto near = [](T d) { return ((kA + T{2}) * d - (kA + T{3})) * d * d + T{1}; };
-      const auto far = [](T d) { return ((kA * d - T{5} * kA) * d + T{8} * kA) * d - T{4} * kA; };
-      const std::array<T, 4> weights{far(t + T{1}), near(t), near(T{1} - t), far(T{2} - t)};
-      for (int k = 0; k < 4; ++k) {
-        add(result, placed(base + static_cast<T>(k - 1)), weights[static_cast<std::size_t>(k)]);
-      }
-      return result;
-    }
-    const T position = placed(raw);
-    if (options.mode == GridMode::Nearest) {
-      add(result, std::nearbyint(position), T{1});
-      return result;
-    }
-    const T base = std::floor(position);
-    const T t = position - base;
-    add(result, base, T{1} - t);
-    if (t > T{0}) add(result, base + T{1}, t);
-    return result;
-  }
-};
+  return {};
+}
+SampleRule rule_of(const GridSampleOptions& options) {
+  return {mode_of(options.mode), padding_of(options.padding), options.align_corners};
+}
 
 struct GridSample final : Op<GridSample> {
   static constexpr std::string_view kName = "grid_sample";
@@ -134,13 +81,22 @@ struct GridSample final : Op<GridSample> {
   }
 
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
+    const cuda::GridSampleParams p = params(in, out[0]);
     detail::visit_floats(in[0].dtype(), [&](auto zero) {
       using T = decltype(zero);
-      sample(in[0], static_cast<const T*>(in[0].data_ptr()),
-             static_cast<const T*>(in[1].data_ptr()), out[0], static_cast<T*>(out[0].data_ptr()));
+      options.mode == GridMode::Cubic ? sample<T, 4>(p, in, out[0]) : sample<T, 2>(p, in, out[0]);
     });
     return "taps";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::GridSampleParams p = params(in, out[0]);
+    p.x = in[0].device_ptr();
+    p.grid = in[1].device_ptr();
+    p.out = out[0].device_ptr();
+    cuda::sample_grid(out[0].device(), p);
+    return "sample_grid";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloats; }
 
   static std::span<const AttributeInfo> attribute_table() {
     using Self = GridSample;
@@ -153,55 +109,40 @@ struct GridSample final : Op<GridSample> {
   }
 
  private:
-  template <typename T>
-  void sample(const Tensor& x, const T* src, const T* grid, const Tensor& out, T* dst) const {
-    const std::size_t spatial = x.sizes().size() - 2;
-    // The depth is 1 where there is none.
-    std::array<std::int64_t, 3> lengths{1, 1, 1};
-    for (std::size_t d = 0; d < spatial; ++d) lengths[3 - spatial + d] = x.sizes()[2 + d];
-    const std::int64_t plane = lengths[0] * lengths[1] * lengths[2];
-    const std::int64_t channels = x.sizes()[1];
-    const std::int64_t points = product(out.sizes()) / (x.sizes()[0] * channels);
+  /// All but where the elements lie.
+  cuda::GridSampleParams params(const Arguments& in, const Tensor& out) const {
+    const Dims& sizes = in[0].sizes();
+    const std::size_t spatial = sizes.size() - 2;
+    cuda::GridSampleParams p;
+    p.is_double = in[0].dtype() == DType::Float64;
+    p.rule = rule_of(options);
+    p.images = sizes[0];
+    p.channels = sizes[1];
+    p.points = out.numel() / (sizes[0] * sizes[1]);
+    p.spatial = static_cast<int>(spatial);
+    for (std::size_t d = 0; d < spatial; ++d) p.lengths[3 - spatial + d] = sizes[2 + d];
+    return p;
+  }
+
+  template <typename T, int kTaps>
+  static void sample(const cuda::GridSampleParams& p, const Arguments& in, const Tensor& out) {
+    const auto* src = static_cast<const T*>(in[0].data_ptr());
+    const auto* grid = static_cast<const T*>(in[1].data_ptr());
+    auto* dst = static_cast<T*>(out.data_ptr());
+    const std::int64_t plane = p.lengths[0] * p.lengths[1] * p.lengths[2];
     const std::int64_t grain =
-        std::max<std::int64_t>(1, 2048 / std::max<std::int64_t>(1, channels));
-    parallel_for(x.sizes()[0] * points, grain, [&](std::int64_t begin, std::int64_t end) {
+        std::max<std::int64_t>(1, 2048 / std::max<std::int64_t>(1, p.channels));
+    parallel_for(p.images * p.points, grain, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t item = begin; item < end; ++item) {
-        std::array<Taps<T>, 3> taps;
-        taps[0].add(0, T{1});
-        for (std::size_t d = 0; d < spatial; ++d) {
-          const std::size_t slot = 3 - spatial + d;
-          // The grid names the innermost dimension first.
-          const T coordinate = grid[at(item) * spatial + (spatial - 1 - d)];
-          taps[slot] = Line<T>{lengths[slot], options}.taps(coordinate);
-        }
-        const std::int64_t image = item / points;
-        const T* from = src + image * channels * plane;
-        T* to = dst + image * channels * points + item % points;
-        for (std::int64_t c = 0; c < channels; ++c) {
-          to[c * points] = sum(taps, lengths, from + c * plane);
+        const PlaneTaps<T, kTaps> taps(grid + item * p.spatial, p.spatial, p.lengths, p.rule);
+        const std::int64_t image = item / p.points;
+        const T* from = src + image * p.channels * plane;
+        T* to = dst + image * p.channels * p.points + item % p.points;
+        for (std::int64_t c = 0; c < p.channels; ++c) {
+          to[c * p.points] = taps.sum(p.lengths, from + c * plane);
         }
       }
     });
-  }
-
-  template <typename T>
-  static T sum(const std::array<Taps<T>, 3>& taps, const std::array<std::int64_t, 3>& lengths,
-               const T* from) {
-    T total{};
-    for (int i = 0; i < taps[0].count; ++i) {
-      for (int j = 0; j < taps[1].count; ++j) {
-        const auto a = static_cast<std::size_t>(i);
-        const auto b = static_cast<std::size_t>(j);
-        const T* row = from + (taps[0].index[a] * lengths[1] + taps[1].index[b]) * lengths[2];
-        T line{};
-        for (int k = 0; k < taps[2].count; ++k) {
-          const auto c = static_cast<std::size_t>(k);
-          line += taps[2].weight[c] * row[taps[2].index[c]];
-        }
-        total += taps[0].weight[a] * taps[1].weight[b] * line;
-      }
-    }
-    return total;
   }
 };
 
@@ -233,10 +174,30 @@ struct AffineGrid final : Op<AffineGrid> {
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     detail::visit_floats(in[0].dtype(), [&](auto zero) {
       using T = decltype(zero);
-      fill(static_cast<const T*>(in[0].data_ptr()), static_cast<T*>(out[0].data_ptr()));
+      const auto* theta = static_cast<const T*>(in[0].data_ptr());
+      auto* to = static_cast<T*>(out[0].data_ptr());
+      const AffineGridShape shape = this->shape();
+      const std::int64_t points = this->points();
+      parallel_for(size[0] * points, 4096, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t item = begin; item < end; ++item) {
+          const std::int64_t image = item / points;
+          shape.position(theta + image * shape.spatial * (shape.spatial + 1), item % points,
+                         to + item * shape.spatial);
+        }
+      });
     });
     return "scalar";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::make_affine_grid(out[0].device(), {.is_double = in[0].dtype() == DType::Float64,
+                                             .shape = shape(),
+                                             .images = size[0],
+                                             .points = points(),
+                                             .theta = in[0].device_ptr(),
+                                             .out = out[0].device_ptr()});
+    return "make_affine_grid";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloats; }
 
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{
@@ -246,36 +207,18 @@ struct AffineGrid final : Op<AffineGrid> {
   }
 
  private:
-  template <typename T>
-  T coordinate(std::int64_t i, std::int64_t length) const {
-    const auto position = static_cast<T>(i);
-    if (!align_corners) return (T{2} * position + T{1}) / static_cast<T>(length) - T{1};
-    return length > 1 ? T{2} * position / static_cast<T>(length - 1) - T{1} : T{0};
+  AffineGridShape shape() const {
+    AffineGridShape shape;
+    shape.spatial = static_cast<int>(size.size()) - 2;
+    for (std::size_t d = 2; d < size.size(); ++d) shape.lengths[size.size() - 1 - d] = size[d];
+    shape.align_corners = align_corners;
+    return shape;
   }
-
-  template <typename T>
-  void fill(const T* theta, T* to) const {
-    const std::size_t spatial = size.size() - 2;
+  /// Of an image.
+  std::int64_t points() const {
     std::int64_t points = 1;
     for (std::size_t d = 2; d < size.size(); ++d) points *= size[d];
-    parallel_for(size[0] * points, 4096, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t item = begin; item < end; ++item) {
-        std::array<T, 4> place{};  // x, y, (z,) 1
-        std::int64_t rest = item % points;
-        for (std::size_t d = 0; d < spatial; ++d) {
-          const std::int64_t length = size[size.size() - 1 - d];
-          place[d] = coordinate<T>(rest % length, length);
-          rest /= length;
-        }
-        place[spatial] = T{1};
-        const T* row = theta + at(item / points) * spatial * (spatial + 1);
-        for (std::size_t d = 0; d < spatial; ++d) {
-          T sum{};
-          for (std::size_t k = 0; k <= spatial; ++k) sum += *row++ * place[k];
-          to[at(item) * spatial + d] = sum;
-        }
-      }
-    });
+    return points;
   }
 };
 

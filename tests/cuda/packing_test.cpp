@@ -60,10 +60,10 @@ TEST_CASE("cuda packing: rows of 8 and of 4 and of 2 bits are those of the CPU")
   }
   // More columns than the losses of a warp, in another order of threads.
   const test::ScheduleScope greedy(cuda::emulation::Schedule::Greedy, 3);
-  const NBitPrepackOptions narrowed{.optimized_qparams = true, .nbins = 4};
+  const NBitPrepackOptions narrowed{.optimized_qparams = true, .nbins = 40};
   test::check_on_device(
       [&](const Tensor& x) { return quantized::embedding_bag_4bit_prepack(x, narrowed); },
-      random_table(2, 1030, generator));
+      random_table(5, 1030, generator));
   const auto pack = [](const Tensor& x) { return quantized::embedding_bag_byte_prepack(x); };
   test::check_on_device(pack, Tensor::empty({0, 4}));
 }
