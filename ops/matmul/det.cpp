@@ -8,7 +8,9 @@
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/matmul.h"
+#include "quanta/ops/matmul/cuda_determinant.h"
 #include "quanta/ops/matmul/families.h"
+#include "quanta/runtime/cuda/memory.h"
 #include "quanta/runtime/operation.h"
 
 namespace quanta {
@@ -65,6 +67,22 @@ struct Det final : Op<Det> {
     });
     return "scalar";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const std::int64_t n = in[0].size(-1);
+    cuda::Buffer work;
+    if (n > cuda::DeterminantParams::kInShared) {
+      const auto numbers = static_cast<std::size_t>(in[0].numel());
+      work = cuda::Buffer(out[0].device(), numbers * sizeof(double));
+    }
+    cuda::find_determinants(out[0].device(), {.is_double = in[0].dtype() == DType::Float64,
+                                              .count = out[0].numel(),
+                                              .n = n,
+                                              .x = in[0].device_ptr(),
+                                              .work = work.as<double>(),
+                                              .out = out[0].device_ptr()});
+    return "find_determinants";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloats; }
 };
 
 }  // namespace

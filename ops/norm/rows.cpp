@@ -12,9 +12,11 @@
 #include "quanta/ops/norm.h"
 #include "quanta/ops/norm/checks.h"
 #include "quanta/ops/norm/cuda_kernels.h"
+#include "quanta/ops/norm/cuda_powers.h"
 #include "quanta/ops/norm/families.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/autograd.h"
+#include "quanta/runtime/detail/power_math.h"
 #include "quanta/runtime/operation.h"
 #include "quanta/runtime/parallel.h"
 
@@ -216,33 +218,54 @@ struct LpNormalize final : Op<LpNormalize> {
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     detail::visit_floats(in[0].dtype(), [&](auto zero) {
       using T = decltype(zero);
-      const Dims& sizes = in[0].sizes();
-      const auto axis = static_cast<std::size_t>(dim < 0 ? dim + in[0].dim() : dim);
-      std::int64_t inner = 1;
-      for (std::size_t d = axis + 1; d < sizes.size(); ++d) inner *= sizes[d];
-      const std::int64_t width = sizes[axis];
+      const auto [width, inner] = line_of(in[0].sizes());
       for_each_row(in[0].numel() / width, width, [&](std::int64_t row) {
         const std::int64_t first = row / inner * inner * width + row % inner;
         const T* x = in[0].data<T>() + first;
         T* y = out[0].mutable_data<T>() + first;
         double sum = 0.0;
         for (std::int64_t i = 0; i < width; ++i) {
-          const double size = std::abs(double{x[i * inner]});
-          sum += p == 2.0 ? size * size : p == 1.0 ? size : std::pow(size, p);
+          sum += math::power_term(x[i * inner], p);
         }
-        const double norm = p == 2.0 ? std::sqrt(sum) : p == 1.0 ? sum : std::pow(sum, 1.0 / p);
+        const double norm = math::power_root(sum, p);
         for (std::int64_t i = 0; i < width; ++i) {
-          y[i * inner] = norm == 0.0 ? T{0} : static_cast<T>(double{x[i * inner]} / norm);
+          y[i * inner] = static_cast<T>(math::part_of_norm(x[i * inner], norm));
         }
       });
     });
     return "scalar";
   }
 
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const auto [width, inner] = line_of(in[0].sizes());
+    cuda::lp_normalize_lines(out[0].device(), {.is_double = in[0].dtype() == DType::Float64,
+                                               .outer = in[0].numel() / (width * inner),
+                                               .width = width,
+                                               .inner = inner,
+                                               .p = p,
+                                               .x = in[0].device_ptr(),
+                                               .y = out[0].device_ptr()});
+    return "lp_normalize_lines";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloats; }
+
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<LpNormalize, &LpNormalize::dim>("dim"),
                                        attribute<LpNormalize, &LpNormalize::p>("p")};
     return kTable;
+  }
+
+ private:
+  struct Line {
+    std::int64_t width;  ///< elements
+    std::int64_t inner;  ///< from one to the next
+  };
+  Line line_of(const Dims& sizes) const {
+    const auto axis =
+        static_cast<std::size_t>(dim < 0 ? dim + static_cast<std::int64_t>(sizes.size()) : dim);
+    Line line{sizes[axis], 1};
+    for (std::size_t d = axis + 1; d < sizes.size(); ++d) line.inner *= sizes[d];
+    return line;
   }
 };
 
@@ -264,9 +287,7 @@ struct LocalResponseNorm final : Op<LocalResponseNorm> {
       using T = decltype(zero);
       const std::int64_t channels = in[0].size(1);
       const std::int64_t volume = in[0].numel() / (in[0].size(0) * channels);
-      const std::int64_t before = std::min((options.size - 1) / 2, channels);
-      const std::int64_t behind = std::min(options.size - 1 - (options.size - 1) / 2, channels);
-      const double factor = options.alpha / static_cast<double>(options.size);
+      const auto [before, behind] = around(channels);
       for_each_row(in[0].size(0) * channels, volume * (before + behind + 1), [&](std::int64_t row) {
         const std::int64_t channel = row % channels;
         const T* x = in[0].data<T>() + row * volume;
@@ -279,13 +300,32 @@ struct LocalResponseNorm final : Op<LocalResponseNorm> {
             const double value{x[c * volume + i]};
             squares += value * value;
           }
-          y[i] = static_cast<T>(double{x[i]} /
-                                std::pow(options.bias + factor * squares, options.beta));
+          y[i] = static_cast<T>(
+              math::local_response(x[i], squares, factor(), options.beta, options.bias));
         }
       });
     });
     return "scalar";
   }
+
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    const std::int64_t images = in[0].size(0);
+    const std::int64_t channels = in[0].size(1);
+    const auto [before, behind] = around(channels);
+    cuda::normalize_local_responses(out[0].device(), {.is_double = in[0].dtype() == DType::Float64,
+                                                      .images = images,
+                                                      .channels = channels,
+                                                      .volume = in[0].numel() / (images * channels),
+                                                      .before = before,
+                                                      .behind = behind,
+                                                      .factor = factor(),
+                                                      .beta = options.beta,
+                                                      .bias = options.bias,
+                                                      .x = in[0].device_ptr(),
+                                                      .y = out[0].device_ptr()});
+    return "normalize_local_responses";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloats; }
 
   static std::span<const AttributeInfo> attribute_table() {
     using Self = LocalResponseNorm;
@@ -296,6 +336,17 @@ struct LocalResponseNorm final : Op<LocalResponseNorm> {
                                        attribute<Self, &Self::options, &Options::bias>("bias")};
     return kTable;
   }
+
+ private:
+  struct Around {
+    std::int64_t before, behind;
+  };
+  /// How many channels an element looks at on either side.
+  Around around(std::int64_t channels) const {
+    const std::int64_t before = (options.size - 1) / 2;
+    return {std::min(before, channels), std::min(options.size - 1 - before, channels)};
+  }
+  double factor() const { return options.alpha / static_cast<double>(options.size); }
 };
 
 }  // namespace

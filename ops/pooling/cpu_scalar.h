@@ -11,6 +11,7 @@
 
 #include "quanta/ops/pooling/cpu_kernels.h"
 #include "quanta/runtime/detail/ceil_div.h"
+#include "quanta/runtime/detail/power_math.h"
 #include "quanta/runtime/quant_math.h"
 
 namespace quanta::cpu {
@@ -114,6 +115,14 @@ QUANTA_HOST_DEVICE inline T max_of_taps(const T* src, const PoolTaps& taps) {
     }
   });
   return best;
+}
+
+/// The p-norm of the taps, in double.
+template <typename T>
+QUANTA_HOST_DEVICE inline T norm_of_taps(const T* src, const PoolTaps& taps, double p) {
+  double sum = 0.0;
+  for_each_tap(src, taps, [&](T value) { sum += math::power_term(value, p); });
+  return static_cast<T>(math::power_root(sum, p));
 }
 
 /// Where the largest element stands, the first of equals; NaN wins. -1 where there is none.

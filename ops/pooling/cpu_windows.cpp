@@ -1,6 +1,5 @@
 // Poolings one window at a time: positions of maxima, and means of powers.
 
-#include <cmath>
 #include <cstdint>
 
 #include "quanta/ops/pooling/cpu_kernels.h"
@@ -49,18 +48,7 @@ void max_indices(const PoolGeometry& geometry, bool column_major, const T* src, 
 template <typename T>
 void powers(const PoolGeometry& geometry, double p, const T* src, T* dst) {
   for_each_window(geometry, [&](std::int64_t plane, std::int64_t to, const PoolTaps& taps) {
-    double sum = 0.0;
-    if (p == 1.0) {
-      for_each_tap(src + plane, taps, [&](T value) { sum += std::abs(double{value}); });
-    } else if (p == 2.0) {
-      for_each_tap(src + plane, taps, [&](T value) { sum += double{value} * double{value}; });
-      sum = std::sqrt(sum);
-    } else {
-      for_each_tap(src + plane, taps,
-                   [&](T value) { sum += std::pow(std::abs(double{value}), p); });
-      sum = std::pow(sum, 1.0 / p);
-    }
-    dst[to] = static_cast<T>(sum);
+    dst[to] = norm_of_taps(src + plane, taps, p);
   });
 }
 

@@ -110,6 +110,23 @@ struct FindLargest {
   }
 };
 
+template <typename T>
+struct PoolNorm {
+  static constexpr const char* kName = "pool_norm";
+  static constexpr int kThreads = 256;
+  static constexpr int kShared = 0;
+  static constexpr bool kTogether = false;
+  using Params = PoolNormParams;
+
+  static SIMT_DEVICE void run(const Params& p, unsigned char*) {
+    const std::int64_t i = simt::global_thread();
+    if (i >= output_count(p.pool)) return;
+    pool_one<T, T>(p.pool, i, [&](const T* src, const cpu::PoolTaps& taps) {
+      return cpu::norm_of_taps(src, taps, p.p);
+    });
+  }
+};
+
 std::int64_t outputs(const PoolParams& params) {
   return params.geometry.batch * params.geometry.channels * params.geometry.output_volume();
 }
@@ -126,6 +143,11 @@ void pool_average(Device device, const PoolParams& params) {
 }
 void find_largest(Device device, const FindLargestParams& params) {
   simt::launch<FindLargest>(device, simt::grid_for(outputs(params.pool)), params);
+}
+void pool_norm(Device device, const PoolNormParams& params) {
+  const simt::Grid grid = simt::grid_for(outputs(params.pool));
+  params.pool.dtype == DType::Float64 ? simt::launch<PoolNorm<double>>(device, grid, params)
+                                      : simt::launch<PoolNorm<float>>(device, grid, params);
 }
 
 }  // namespace QUANTA_SIMT_BACKEND

@@ -25,4 +25,10 @@ struct FindLargestParams {
 };
 QUANTA_CUDA_ENTRY(find_largest, FindLargestParams)
 
+struct PoolNormParams {
+  PoolParams pool;  // Float32 or Float64
+  double p = 2.0;
+};
+QUANTA_CUDA_ENTRY(pool_norm, PoolNormParams)
+
 }  // namespace quanta::cuda

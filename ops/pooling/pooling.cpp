@@ -529,6 +529,17 @@ struct LpPool final : PlainPool<LpPool> {
     return cpu::lp_pool(geometry(in[0].sizes()), options.p, in[0].dtype(), in[0].data_ptr(),
                         out[0].data_ptr());
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    cuda::PoolNormParams params;
+    params.pool.geometry = geometry(in[0].sizes());
+    params.pool.dtype = in[0].dtype();
+    params.pool.x = in[0].device_ptr();
+    params.pool.y = out[0].device_ptr();
+    params.p = options.p;
+    cuda::pool_norm(in[0].device(), params);
+    return "pool_norm";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloats; }
   static std::span<const AttributeInfo> attribute_table() {
     using Self = LpPool;
     static constexpr std::array kTable{

@@ -64,6 +64,15 @@ TEST_CASE("cuda packing: rows of 8 and of 4 and of 2 bits are those of the CPU")
   test::check_on_device(
       [&](const Tensor& x) { return quantized::embedding_bag_4bit_prepack(x, narrowed); },
       random_table(5, 1030, generator));
+  // What is lost at the end of a row decides as well.
+  const Tensor two_parts = randn({3, 1030}, generator);
+  for (std::int64_t i = 0; i < two_parts.numel(); ++i) {
+    if (i % 1030 >= 512) two_parts.mutable_data<float>()[i] += 9.0F;
+  }
+  const NBitPrepackOptions wide{.optimized_qparams = true, .nbins = 40, .ratio = 1.0};
+  test::check_on_device(
+      [&](const Tensor& x) { return quantized::embedding_bag_2bit_prepack(x, wide); },
+      two_parts.slice(1, 0, 1028));
   const auto pack = [](const Tensor& x) { return quantized::embedding_bag_byte_prepack(x); };
   test::check_on_device(pack, Tensor::empty({0, 4}));
 }
