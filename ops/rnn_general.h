@@ -72,7 +72,8 @@ struct GeneralRecurrentInputs {
 /// Runs all steps of one direction: output [steps, batch, hidden], in the order of the input, and
 /// the last states, Reverse: those at the first step. Throws ArgumentError for sizes, functions and
 /// lengths that do not fit, UnsupportedError for other dtypes and for gradients, which it does not
-/// have.
+/// have. On CUDA devices Float32 only; sums are those of NVIDIA's library, and the host waits for the
+/// lengths, where there are any.
 RecurrentResult general_recurrent(const GeneralRecurrentOptions& options,
                                   const GeneralRecurrentInputs& inputs);
 

@@ -320,6 +320,7 @@ struct AttentionWeights final : ComposedOp<AttentionWeights> {
     if (in[2].defined()) scores = add(scores, in[2]);
     return {softmax(scores, -1)};
   }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{
         attribute<AttentionWeights, &AttentionWeights::scale>("scale")};

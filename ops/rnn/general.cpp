@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <limits>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -11,9 +9,14 @@
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/rnn/cpu_kernels.h"
+#include "quanta/ops/rnn/cuda_general.h"
+#include "quanta/ops/rnn/cuda_steps.h"
 #include "quanta/ops/rnn/families.h"
+#include "quanta/ops/rnn/general_functions.h"
 #include "quanta/ops/rnn/loop.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/cuda/driver.h"
+#include "quanta/runtime/cuda/memory.h"
 #include "quanta/runtime/operation.h"
 #include "quanta/runtime/parallel.h"
 
@@ -53,54 +56,40 @@ std::size_t functions_of(GeneralCell cell) {
   return 0;
 }
 
+static_assert(static_cast<int>(GateKind::Softplus) == static_cast<int>(GateFunction::Softplus));
+
+/// Function number i of a layer.
+template <typename T>
+GateCall<T> gate_call(const GeneralRecurrentOptions& options, std::size_t i) {
+  GateCall<T> call{static_cast<GateKind>(options.functions[i]), static_cast<T>(options.alpha[i]),
+                   static_cast<T>(options.beta[i])};
+  if (options.clip > 0.0 && i < 2) call.clip = static_cast<T>(options.clip);
+  return call;
+}
+
 /// One of the functions, applied to rows.
 template <typename T>
 struct RowFunction {
-  GateFunction function;
-  T alpha, beta;
-  T clip;  // infinity: none
+  GateCall<T> call;
 
   void operator()(T* row, std::int64_t count) const {
-    if (clip < std::numeric_limits<T>::infinity()) {
-      for (std::int64_t i = 0; i < count; ++i) row[i] = std::clamp(row[i], -clip, clip);
-    }
     if constexpr (std::is_same_v<T, float>) {
-      if (function == GateFunction::Sigmoid) return cpu::sigmoid_row(row, count, row);
-      if (function == GateFunction::Tanh) return cpu::tanh_row(row, count, row);
+      if (call.kind == GateKind::Sigmoid || call.kind == GateKind::Tanh) {
+        for (std::int64_t i = 0; i < count; ++i) row[i] = call.clipped(row[i]);
+        if (call.kind == GateKind::Tanh) return cpu::tanh_row(row, count, row);
+        return cpu::sigmoid_row(row, count, row);
+      }
     }
-    for (std::int64_t i = 0; i < count; ++i) row[i] = value(row[i]);
-  }
-
- private:
-  T value(T x) const {
-    switch (function) {
-      case GateFunction::Sigmoid:
-        return T{1} / (T{1} + std::exp(-x));
-      case GateFunction::Tanh:
-        return std::tanh(x);
-      case GateFunction::Relu:
-        return std::max(x, T{0});
-      case GateFunction::Affine:
-        return alpha * x + beta;
-      case GateFunction::LeakyRelu:
-        return x >= T{0} ? x : alpha * x;
-      case GateFunction::ThresholdedRelu:
-        return x > alpha ? x : T{0};
-      case GateFunction::ScaledTanh:
-        return alpha * std::tanh(beta * x);
-      case GateFunction::HardSigmoid:
-        return std::clamp(alpha * x + beta, T{0}, T{1});
-      case GateFunction::Elu:
-        return x >= T{0} ? x : alpha * std::expm1(x);
-      case GateFunction::Softsign:
-        return x / (T{1} + std::abs(x));
-      case GateFunction::Softplus:
-        // log(1 + e^x) without an overflow.
-        return std::max(x, T{0}) + std::log1p(std::exp(-std::abs(x)));
-    }
-    return x;
+    for (std::int64_t i = 0; i < count; ++i) row[i] = call(row[i]);
   }
 };
+
+void check_lengths(const Tensor& lengths, std::int64_t steps) {
+  for (const std::int64_t length : lengths.to_int64_vector()) {
+    QUANTA_CHECK(length >= 0 && length <= steps, "{}: lengths: expected 0..{}, got {}", kOp, steps,
+                 length);
+  }
+}
 
 /// The steps of one direction.
 template <typename T>
@@ -115,11 +104,8 @@ class GeneralLoop {
         batch_(in.gates.size(1)),
         hidden_(in.h_0.size(1)),
         gates_(gates_of(options.cell) * hidden_) {
-    constexpr T kNone = std::numeric_limits<T>::infinity();
     for (std::size_t i = 0; i < options.functions.size(); ++i) {
-      functions_.push_back({options.functions[i], static_cast<T>(options.alpha[i]),
-                            static_cast<T>(options.beta[i]),
-                            options.clip > 0.0 && i < 2 ? static_cast<T>(options.clip) : kNone});
+      functions_.push_back({gate_call<T>(options, i)});
     }
     // A reset before the product: that of the last gate comes after the others.
     splits_ = options.cell == GeneralCell::Gru && !options.linear_before_reset;
@@ -151,11 +137,8 @@ class GeneralLoop {
 
   void read_lengths() {
     if (!in_.lengths.defined()) return;
+    check_lengths(in_.lengths, steps_);
     lengths_ = in_.lengths.to_int64_vector();
-    for (const std::int64_t length : lengths_) {
-      QUANTA_CHECK(length >= 0 && length <= steps_, "{}: lengths: expected 0..{}, got {}", kOp,
-                   steps_, length);
-    }
   }
 
   template <typename Body>
@@ -280,6 +263,90 @@ class GeneralLoop {
   std::vector<T> sums_, products_, reset_;
 };
 
+cuda::GeneralStep step_of(const GeneralRecurrentOptions& options) {
+  switch (options.cell) {
+    case GeneralCell::Rnn:
+      return cuda::GeneralStep::Rnn;
+    case GeneralCell::Gru:
+      return options.linear_before_reset ? cuda::GeneralStep::GruResetBehind
+                                         : cuda::GeneralStep::GruResetBefore;
+    case GeneralCell::Lstm:
+      return cuda::GeneralStep::Lstm;
+  }
+  return {};
+}
+
+float* device_floats(const Tensor& x) {
+  return x.defined() ? reinterpret_cast<float*>(x.device_ptr()) : nullptr;
+}
+
+/// All steps of one direction on a CUDA device.
+void run_on_cuda(const GeneralRecurrentOptions& options, const GeneralRecurrentInputs& in,
+                 const RecurrentResult& result) {
+  const Device device = result.h_n.device();
+  const std::int64_t steps = in.gates.size(0);
+  const std::int64_t batch = in.gates.size(1);
+  const std::int64_t hidden = in.h_0.size(1);
+  const std::int64_t gates = gates_of(options.cell) * hidden;
+  if (in.lengths.defined()) check_lengths(in.lengths, steps);
+  const auto start = [&](const Tensor& state, const Tensor& from) {
+    cuda::driver(device).copy_on_device(state.device_ptr(), from.device_ptr(), state.nbytes());
+  };
+  start(result.h_n, in.h_0);
+  if (in.c_0.defined()) start(result.c_n, in.c_0);
+
+  cuda::GeneralStepParams step;
+  step.step = step_of(options);
+  step.input_forget = options.input_forget;
+  step.rows = batch;
+  step.units = hidden;
+  for (std::size_t i = 0; i < options.functions.size(); ++i) {
+    step.functions[i] = gate_call<float>(options, i);
+  }
+  step.peephole = device_floats(in.peephole);
+  step.lengths = in.lengths.defined() ? in.lengths.device_ptr() : nullptr;
+  step.is_long = in.lengths.defined() && in.lengths.dtype() == DType::Int64;
+  step.state = device_floats(result.h_n);
+  step.cell = device_floats(result.c_n);
+
+  // A reset before the product: that of the last gate comes after the others.
+  const bool splits = step.step == cuda::GeneralStep::GruResetBefore;
+  const std::int64_t at_once = splits ? 2 * hidden : gates;
+  const float* const weight = device_floats(in.weight);
+  const float* const bias = device_floats(in.bias);
+  const detail::CudaLibraryProduct product(weight, bias, at_once, hidden);
+  const detail::CudaLibraryProduct last_product(weight + at_once * hidden,
+                                                bias != nullptr ? bias + at_once : nullptr,
+                                                gates - at_once, hidden);
+  const auto floats = [&](std::int64_t width) {
+    return cuda::Buffer(device, static_cast<std::size_t>(batch * width) * sizeof(float));
+  };
+  const cuda::Buffer products = floats(at_once);
+  const cuda::Buffer update = splits ? floats(hidden) : cuda::Buffer();
+  const cuda::Buffer reset = splits ? floats(hidden) : cuda::Buffer();
+  step.hidden_gates = products.as<float>();
+  step.update = update.as<float>();
+
+  for (std::int64_t i = 0; i < steps; ++i) {
+    step.time = options.order == StepOrder::Forward ? i : steps - 1 - i;
+    step.input_gates = device_floats(in.gates) + step.time * batch * gates;
+    step.output = device_floats(result.output) + step.time * batch * hidden;
+    product.multiply(device, step.state, batch, products.as<float>());
+    if (splits) {
+      cuda::make_reset_gates(device, {.rows = batch,
+                                      .units = hidden,
+                                      .function = step.functions[0],
+                                      .input_gates = step.input_gates,
+                                      .hidden_gates = products.as<float>(),
+                                      .state = step.state,
+                                      .update = update.as<float>(),
+                                      .reset = reset.as<float>()});
+      last_product.multiply(device, reset.as<float>(), batch, products.as<float>());
+    }
+    cuda::finish_general_step(device, step);
+  }
+}
+
 struct GeneralRecurrent final : Op<GeneralRecurrent> {
   static constexpr std::string_view kName = kOp;
   static constexpr ArgumentCount kArguments{7};
@@ -332,6 +399,14 @@ struct GeneralRecurrent final : Op<GeneralRecurrent> {
     });
     return "steps";
   }
+  std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
+    if (out[1].numel() == 0) return "nothing";
+    run_on_cuda(options,
+                {in[kGates], in[kWeight], in[kBias], in[kH0], in[kC0], in[kPeephole], in[kLengths]},
+                {out[0], out[1], out.size() > 2 ? out[2] : Tensor()});
+    return "finish_general_step";
+  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
 
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
     return {.multiply_adds = in[kGates].numel() * out[1].size(1),
