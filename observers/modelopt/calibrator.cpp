@@ -403,10 +403,16 @@ void BiasCalibrator::update(const Tensor& x) {
   if (x.numel() == 0) return;
   const Tensor values = x.detach().to(DType::Float32);
   const Dims axes = wrap_axes(axis_, x.dim(), name(), "axis");
-  Seen batch{.batches = 1, .shape = x.sizes(), .mean = {}, .range = {}};
-  for (const std::int64_t axis : axes) batch.shape[static_cast<std::size_t>(axis)] = 1;
-  batch.mean = (axes.empty() ? values : quanta::mean(values, axes, {true})).to_float_vector();
-  batch.range = quanta::detail::EntryElements(name(), values, batch.shape).range();
+  Seen batch{.batches = 1, .shape = {}, .mean = {}, .range = {}};
+  if (axes.empty()) {
+    batch.mean = quanta::mean(values).to_float_vector();
+    batch.range = quanta::detail::tensor_range(quanta::detail::dense_floats(values));
+  } else {
+    batch.shape = x.sizes();
+    for (const std::int64_t axis : axes) batch.shape[static_cast<std::size_t>(axis)] = 1;
+    batch.mean = quanta::mean(values, axes, {true}).to_float_vector();
+    batch.range = quanta::detail::EntryElements(name(), values, batch.shape).range();
+  }
   quanta::detail::require_finite(name(), batch.range);
   const std::lock_guard lock(mutex_);
   add(batch, "x");

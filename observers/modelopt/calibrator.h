@@ -156,7 +156,8 @@ class BiasCalibrator : public Collector {
   /// "mean" or "max_min"; throws ArgumentError for others.
   static Method method_from_name(std::string_view name);
 
-  /// `axis`: the axes that are averaged over (kept with size 1).
+  /// `axis`: the axes that are averaged over (kept with size 1). None: all of them, and the bias is
+  /// one number, a scalar.
   BiasCalibrator(Method method, Dims axis) : method_(method), axis_(axis) {}
   std::string name() const override { return "BiasCalibrator"; }
   Settings settings() const override;

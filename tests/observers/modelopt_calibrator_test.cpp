@@ -183,6 +183,18 @@ TEST_CASE("calibrate_weight: each channel is looked at alone") {
   CHECK(calibrate_weight(weight, {WeightMethod::Mse, {}}).dim() == 0);
 }
 
+TEST_CASE("BiasCalibrator: without an axis the bias is one number for the whole tensor") {
+  BiasCalibrator middle(BiasCalibrator::Method::MaxMin, {});
+  BiasCalibrator average(BiasCalibrator::Method::Mean, {});
+  for (BiasCalibrator* each : {&middle, &average}) {
+    each->collect(Tensor::from_values({1.0F, 2.0F, 3.0F, 6.0F}, {2, 2}));
+    each->collect(Tensor::from_values({-4.0F, 0.0F, 1.0F}));
+    CHECK(each->compute_bias().sizes() == Dims{});
+  }
+  CHECK(middle.compute_bias().item() == 1.0);
+  CHECK(average.compute_bias().item() == 1.0);
+}
+
 TEST_CASE("BiasCalibrator: a shape that changes is refused") {
   BiasCalibrator calibrator(BiasCalibrator::Method::MaxMin, {-1});
   calibrator.collect(Tensor::from_values({1.0F, 3.0F, -2.0F, 0.0F}, {2, 2}));
