@@ -104,10 +104,6 @@ CompressedTensor quantize_nf4(const Tensor& x, std::int64_t block_size,
   const Tensor values = detail::compressible(kOp, x);
   QUANTA_CHECK(x.numel() % 2 == 0, "{}: x: expected an even number of elements, got {}", kOp,
                x.sizes());
-  QUANTA_CHECK(scale_block_size >= 1, "{}: scale_block_size: expected at least 1, got {}", kOp,
-               scale_block_size);
-  QUANTA_CHECK(scale_bits >= 2 && scale_bits <= 8, "{}: scale_bits: expected 2..8, got {}", kOp,
-               scale_bits);
   const Tensor blocks = detail::flat_blocks(kOp, values, block_size);
   const Tensor amax = detail::row_amax(blocks);
   CompressedTensor result{CompressedKind::Nf4, x.sizes(), x.dtype()};
@@ -117,25 +113,42 @@ CompressedTensor quantize_nf4(const Tensor& x, std::int64_t block_size,
   });
   result.data = pack_nibbles(codes.reshape({-1}).narrow(0, 0, x.numel()), FirstNibble::High);
 
-  const Tensor scales = detail::scales_of(amax, 1.0F);
-  const Tensor groups = detail::flat_blocks(kOp, scales, scale_block_size);
-  result.raw_scale = groups.reshape({-1});
-  result.scale_zeros = mean(result.raw_scale);
-  const Tensor centred = sub(groups, result.scale_zeros);
-  const Tensor spread = detail::row_amax(centred);
-  const auto max_code = static_cast<float>((1 << (scale_bits - 1)) - 1);
-  std::vector<float> factors = spread.to_float_vector();
-  for (float& factor : factors) factor = factor == 0.0F ? 1.0F : max_code / factor;
-  result.double_scale = Tensor::from_values(factors, {spread.numel()});
-  result.scale = detail::map_scaled(centred.contiguous(), result.double_scale.reshape({-1, 1}),
-                                    DType::Int8, [max_code](float v, float factor) {
-                                      return static_cast<std::int8_t>(math::clamp(
-                                          math::round_half_even(v * factor), -max_code, max_code));
-                                    });
+  const detail::ScaleCodes scales =
+      detail::encode_scales(kOp, detail::scales_of(amax, 1.0F), scale_block_size, scale_bits);
+  result.raw_scale = scales.raw;
+  result.scale_zeros = scales.zeros;
+  result.double_scale = scales.factors;
+  result.scale = scales.codes;
   return result;
 }
 
 namespace detail {
+
+ScaleCodes encode_scales(std::string_view op, const Tensor& scales, std::int64_t group,
+                         std::int64_t bits) {
+  QUANTA_CHECK(group >= 1, "{}: scale_block_size: expected at least 1, got {}", op, group);
+  QUANTA_CHECK(bits >= 2 && bits <= 8, "{}: scale_bits: expected 2..8, got {}", op, bits);
+  const Tensor groups = flat_blocks(op, scales, group);
+  ScaleCodes result;
+  result.raw = groups.reshape({-1});
+  result.zeros = mean(result.raw);
+  const Tensor centred = sub(groups, result.zeros);
+  const Tensor spread = row_amax(centred);
+  const auto max_code = static_cast<float>((1 << (bits - 1)) - 1);
+  std::vector<float> factors = spread.to_float_vector();
+  for (float& factor : factors) factor = factor == 0.0F ? 1.0F : max_code / factor;
+  result.factors = Tensor::from_values(factors, {spread.numel()});
+  result.codes = map_scaled(centred.contiguous(), result.factors.reshape({-1, 1}), DType::Int8,
+                            [max_code](float v, float factor) {
+                              return static_cast<std::int8_t>(math::clamp(
+                                  math::round_half_even(v * factor), -max_code, max_code));
+                            });
+  return result;
+}
+
+Tensor decode_scales(const Tensor& codes, const Tensor& factors, const Tensor& zeros) {
+  return add(div(codes.to(DType::Float32), factors.reshape({-1, 1})), zeros);
+}
 
 Tensor dequantize_int8(const CompressedTensor& x) { return dequantize_scaled(x); }
 
@@ -146,8 +159,7 @@ Tensor dequantize_int4(const CompressedTensor& x) {
 }
 
 Tensor dequantize_nf4(const CompressedTensor& x) {
-  const Tensor scales =
-      add(div(x.scale.to(DType::Float32), x.double_scale.reshape({-1, 1})), x.scale_zeros);
+  const Tensor scales = decode_scales(x.scale, x.double_scale, x.scale_zeros);
   return decode_flat(unpack_nibbles(x.data, FirstNibble::High), scales.to_float_vector(),
                      x.block_size, x.sizes,
                      [](std::uint8_t code, float scale) { return kNf4Values[code] * scale; });

@@ -2,8 +2,10 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "quanta/observers/fake_quantize.h"
@@ -33,23 +35,32 @@ class BlockShape;
 ///
 /// forward, in this order: times pre_quant_scale, rotated, split into blocks, collected by the
 /// calibrator, quantized, joined and rotated back. Gradients go straight through; with
-/// pass_through_bwd=False they are 0 beyond amax. Empty tensors pass.
+/// pass_through_bwd=False, and for a quantizer of a descriptor, they are 0 beyond amax. Empty
+/// tensors pass.
 ///
 ///   num_bits         calculated by
 ///   integer          fake_tensor_quant
 ///   (4,3)            scaled_e4m3
 ///   (2,1)            static_fp4; block scales in E4M3 with block_sizes scale_bits (4,3)
-///   dynamic blocks   dynamic_block_quant; without amax for scale_bits (8,0)
+///   dynamic blocks   dynamic_block_quant; with an amax for scale_bits (4,3) only
 ///
-/// amax is the one that was set, else that of the calibrator, else (and with type dynamic) that of
-/// the tensor itself.
+/// amax is the one that was set, else that of the calibrator. With type dynamic it is that of the
+/// tensor itself; dynamic blocks with scale_bits (4,3) take that where none was set. Whichever it
+/// is, the descriptor's scale_amax multiplies it.
 ///
-/// Integers in static blocks with scale_bits (4,3) have steps that are float8 multiples of the
-/// tensor's; integer scale_bits and scale_block_sizes (double quantization) count for compress()
-/// only, as in ModelOpt.
+/// With learn_amax (a descriptor's) the amax that is set or calibrated is a parameter: a leaf that
+/// asks for gradients, which named_parameters() lists and set_amax() changes in place. The elements
+/// beyond it pass it their gradient, and a step that takes it below 0 is undone at the next forward.
+/// Module::to takes it along.
 ///
-/// Static blocks fix the shape of what passes; sizes that are all None keep amax for the other axes
-/// instead. With fake_quant=False values pass through real compressed storage, without gradients.
+/// The scales of static blocks are floats, or with scale_bits (4,3) float8 multiples of the
+/// tensor's. Integer scale_bits quantize them around their mean (double quantization), in groups of
+/// scale_block_sizes blocks in a row ({-1: 256}; all are one group without): as compress() does for
+/// NF4, whose elements are those of a table while these are integers.
+///
+/// Blocks may lie along several axes. Static ones fix the shape of what passes; sizes that are all
+/// None keep amax for the other axes instead. With fake_quant=False values pass through real
+/// compressed storage, without gradients.
 ///
 /// amax, bias and pre_quant_scale stay on the CPU and are copied to the device of what passes;
 /// histograms, biases and compressed storage take the CPU alone.
@@ -60,18 +71,23 @@ class BlockShape;
 class TensorQuantizer : public FakeQuantizeBase {
  public:
   /// Quantizes, does not calibrate. Throws ArgumentError as QuantizerConfig::check does, and
-  /// UnsupportedError for backends, calibrator descriptions other than names, and formats that are
-  /// none of the above.
+  /// UnsupportedError for calibrator descriptions other than names, formats that are none of the
+  /// above, and fields that would have no effect: a backend and its arguments, effective_bits,
+  /// trt_high_precision_dtype, settings of a rotation that is off, unsigned and narrow_range with
+  /// floats, scale_block_sizes without integer scale_bits, ...
   explicit TensorQuantizer(QuantizerConfig config = {});
-  /// From a descriptor: its amax is set, calib_method is the calibrator.
+  /// From a descriptor: its amax is set, calib_method is the calibrator. Throws as the other one and
+  /// as ScaledQuantDescriptor::check; UnsupportedError for an amax or learn_amax where amax is
+  /// dynamic, and with fake_quant=False.
   explicit TensorQuantizer(const ScaledQuantDescriptor& descriptor);
   ~TensorQuantizer() override;
   static ObserverFactory with_args(const QuantizerConfig& config = {});
+  static ObserverFactory with_args(const ScaledQuantDescriptor& descriptor);
 
   std::string name() const override { return "TensorQuantizer"; }
   Settings settings() const override;
   /// Throws ArgumentError for a shape other than the first with static blocks, and when values are
-  /// to be quantized without any amax.
+  /// to be quantized without any amax: nothing that was set or calibrated, and type static.
   Tensor forward(const Tensor& x) override;
 
   const QuantizerConfig& config() const noexcept { return config_; }
@@ -88,10 +104,14 @@ class TensorQuantizer : public FakeQuantizeBase {
   void enable_observer(bool on = true) override;
 
   // Parameters -------------------------------------------------------------------------------
-  /// The amax that was set or loaded; undefined if there is none, and for MX formats.
+  /// The amax that was set or loaded, before scale_amax; undefined if there is none, and for dynamic
+  /// blocks that need none.
   Tensor amax() const;
-  /// Throws ArgumentError for negative, NaN or infinite values, and for another shape than before.
+  /// Throws ArgumentError for negative, NaN or infinite values, and for another shape than before;
+  /// UnsupportedError where amax is dynamic or constant.
   void set_amax(const Tensor& amax);
+  std::vector<std::pair<std::string, Tensor>> named_parameters() const override;
+  void replace_parameters(std::span<const Tensor> parameters) override;
   void reset_amax();
   /// Takes over what the calibrator has found. Without data: ArgumentError if strict, else NaN,
   /// that is, no amax. Histogram: with this method.
@@ -106,9 +126,9 @@ class TensorQuantizer : public FakeQuantizeBase {
 
   /// The largest code: 2^(b-1+unsigned)-1, 448 for (4,3), 6 for (2,1), ...
   double maxbound() const;
-  /// amax / (2^(b-1+unsigned)-1). Throws ArgumentError without amax, UnsupportedError for floats.
+  /// amax (times scale_amax) / (2^(b-1+unsigned)-1). Throws ArgumentError without amax, UnsupportedError for floats.
   Tensor step_size() const;
-  /// amax for other programs: no zeros and NaN (maxbound instead), within float32's normal range;
+  /// amax (times scale_amax) for other programs: no zeros and NaN (maxbound instead), within float32's normal range;
   /// per tensor [1], along one axis [n], static blocks of rows [..., blocks of a row]. Throws
   /// ArgumentError without amax.
   Tensor export_amax() const;
@@ -131,7 +151,8 @@ class TensorQuantizer : public FakeQuantizeBase {
   void save_state(StateDict& state, const std::string& prefix) const override;
   void load_state(const StateDict& state, const std::string& prefix) override;
 
-  /// "8 bit narrow fake axis=0 amax=[a, b](n) calibrator=MaxCalibrator quant", or "disabled".
+  /// "8 bit narrow fake axis=0 amax=[a, b](n) *0.9 learned calibrator=MaxCalibrator quant", or
+  /// "disabled".
   std::string to_string() const;
 
  protected:
@@ -139,24 +160,33 @@ class TensorQuantizer : public FakeQuantizeBase {
   std::shared_ptr<Collector> copy() const override;
 
  private:
+  void start();
   void set_disabled(bool disabled);
   bool has_dynamic_blocks() const;
   bool is_mx() const;
-  const BlockSizes* static_blocks() const;
+  bool needs_no_amax() const;
+  const BlockSizes* split_sizes() const;
   Dims kept_axes(const Tensor& x) const;
   std::shared_ptr<const detail::BlockShape> shape_for(const Tensor& x);
   Tensor prepared(const Tensor& x) const;
   void collect(const Tensor& values);
-  Tensor amax_for(const Tensor& values) const;
+  void take_amax(const Tensor& values);
+  Tensor scaled(const Tensor& amax) const;
+  Tensor host_amax() const;
+  Tensor global_amax() const;
+  Tensor amax_for(const Tensor& values, const detail::BlockShape* shape) const;
   Tensor bias_for(const Tensor& values) const;
-  Tensor quantize(const Tensor& values) const;
+  Tensor with_rounded_scales(const Tensor& amax) const;
+  Tensor quantize(const Tensor& values, const detail::BlockShape* shape) const;
   Tensor quantize_dynamic_blocks(const Tensor& x) const;
   Tensor rotated(const Tensor& x) const;
   void reset_calibrator();
   void set_integer_dtype();
 
   QuantizerConfig config_;
-  // Guarded by mutex_; tensors are replaced, never written to.
+  bool learn_amax_ = false;
+  std::optional<double> scale_amax_;
+  // Guarded by mutex_; tensors are replaced, never written to, but for a learned amax.
   bool disabled_ = false;
   Tensor amax_, pre_quant_scale_, global_amax_;
   std::shared_ptr<Calibrator> calibrator_;

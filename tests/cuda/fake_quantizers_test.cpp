@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -55,7 +56,8 @@ modelopt::QuantizerConfig modelopt_config(NumBits bits, const Dims& axis = {}) {
   return config;
 }
 
-modelopt::QuantizerConfig modelopt_blocks(NumBits bits, NumBits scale_bits, std::int64_t block) {
+modelopt::QuantizerConfig modelopt_blocks(NumBits bits, std::optional<NumBits> scale_bits,
+                                          std::int64_t block) {
   modelopt::QuantizerConfig config;
   config.num_bits = bits;
   config.block_sizes =
@@ -133,14 +135,29 @@ TEST_CASE("cuda fake quantizers: formats and AIMET's and ModelOpt's give the CPU
     check_module(make<AimetFakeQuantize>(
         aimet::QuantizeDequantize({.shape = {3, 1, 1}, .bitwidth = 4, .symmetric = symmetric})));
   }
-  using modelopt::TensorQuantizer;
-  check_module(make<TensorQuantizer>(modelopt_config(NumBits::integer(8))));
-  check_module(make<TensorQuantizer>(modelopt_config(NumBits::integer(4), {0})));
-  check_module(make<TensorQuantizer>(modelopt_config(NumBits::floating(4, 3))));
-  check_module(
-      make<TensorQuantizer>(modelopt_blocks(NumBits::floating(2, 1), NumBits::floating(4, 3), 16)));
-  check_module(
-      make<TensorQuantizer>(modelopt_blocks(NumBits::floating(2, 1), NumBits::floating(8, 0), 32)));
+}
+
+TEST_CASE("cuda fake quantizers: ModelOpt's give the CPU's numbers") {
+  const auto check = [](const auto& described) {
+    check_module([=] {
+      auto quantizer = std::make_shared<modelopt::TensorQuantizer>(described);
+      quantizer->enable_calib();
+      return quantizer;
+    });
+  };
+  check(modelopt_config(NumBits::integer(8)));
+  check(modelopt_config(NumBits::integer(4), {0}));
+  check(modelopt_config(NumBits::floating(4, 3)));
+  check(modelopt_blocks(NumBits::floating(2, 1), NumBits::floating(4, 3), 16));
+  check(modelopt_blocks(NumBits::floating(2, 1), NumBits::floating(8, 0), 32));
+  check(modelopt_blocks(NumBits::integer(5), std::nullopt, 32));
+  check(modelopt_blocks(NumBits::integer(5), NumBits::integer(8), 8));
+  modelopt::ScaledQuantDescriptor descriptor;
+  descriptor.amax = Tensor::scalar(1.0);
+  descriptor.scale_amax = 0.75;
+  check(descriptor);
+  descriptor.learn_amax = true;
+  check(descriptor);
 }
 
 TEST_CASE("cuda fake quantizers: AIMET's parameters are learned on the CPU from a device's data") {

@@ -1,15 +1,21 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "quanta/nn/optim/optimizer.h"
 #include "quanta/observers/modelopt/reduce.h"
 #include "quanta/observers/modelopt/tensor_quantizer.h"
 #include "quanta/observers/qconfig.h"
+#include "quanta/ops/arithmetic.h"
 #include "quanta/ops/block_quant.h"
+#include "quanta/ops/elementwise.h"
+#include "quanta/ops/loss.h"
+#include "quanta/ops/reduce.h"
 #include "quanta/ops/tensor_quant.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/state_dict.h"
@@ -25,10 +31,12 @@ void check_equal(const Tensor& got, const Tensor& want) {
   CHECK(got.to_float_vector() == want.to_float_vector());
 }
 
+// Static blocks, each with the amax of the tensor that passes.
 QuantizerConfig blocks_of(std::int64_t bits, BlockSizes sizes) {
   QuantizerConfig config;
   config.num_bits = NumBits::integer(bits);
   config.block_sizes = BlockConfig{std::move(sizes)};
+  config.type = QuantType::Dynamic;
   return config;
 }
 
@@ -228,10 +236,138 @@ TEST_CASE("TensorQuantizer: what does not suit is refused by name and value") {
   CHECK_THROWS_AS(SequentialQuantizer({}), ArgumentError);
 }
 
+TEST_CASE("TensorQuantizer: a static one without an amax is refused and a calibrated one is not") {
+  const Tensor x = random_tensor({3, 8});
+  TensorQuantizer quantizer;
+  CHECK_THROWS_WITH_AS(quantizer.forward(x),
+                       doctest::Contains("amax: expected one that was set or calibrated"),
+                       ArgumentError);
+  quantizer.update(x);
+  check_equal(quantizer.forward(x), fake_tensor_quant(x, reduce_amax(x), {{8, false, false}}));
+  QuantizerConfig constant;
+  constant.constant_amax = 2.0;
+  TensorQuantizer given(constant);
+  check_equal(given.forward(x), fake_tensor_quant(x, Tensor::scalar(2.0), {{8, false, false}}));
+  CHECK_THROWS_WITH_AS(given.set_amax(Tensor::scalar(1.0)), doctest::Contains("a constant amax"),
+                       UnsupportedError);
+  QuantizerConfig dynamic;
+  dynamic.type = QuantType::Dynamic;
+  CHECK_THROWS_AS(TensorQuantizer(dynamic).set_amax(Tensor::scalar(1.0)), UnsupportedError);
+}
+
+TEST_CASE("TensorQuantizer: fields that would have no effect are refused by name") {
+  const auto refuse = [](const char* field, auto&& change) {
+    QuantizerConfig config;
+    change(config);
+    CHECK_THROWS_WITH_AS(TensorQuantizer{config},
+                         doctest::Contains(("TensorQuantizer: " + std::string(field)).c_str()),
+                         UnsupportedError);
+  };
+  using Config = QuantizerConfig;
+  const NumBits e4m3 = NumBits::floating(4, 3);
+  refuse("effective_bits: ", [](Config& c) { c.effective_bits = 4.5; });
+  refuse("backend_extra_args: ", [](Config& c) { c.backend_extra_args = ConfigValue::dict({}); });
+  refuse("trt_high_precision_dtype: ", [](Config& c) { c.trt_high_precision_dtype = "Half"; });
+  refuse("rotate: ", [](Config& c) {
+    c.rotate = Config::Rotate{false, Config::RotateMode::Rotate, true, std::nullopt};
+  });
+  refuse("unsigned: ", [&](Config& c) {
+    c.num_bits = e4m3;
+    c.is_unsigned = true;
+  });
+  refuse("narrow_range: ", [&](Config& c) {
+    c.num_bits = e4m3;
+    c.narrow_range = true;
+  });
+  refuse("bias: ", [](Config& c) { c.bias = Config::Bias{{{-1, 4}}}; });
+  refuse("bias: ", [](Config& c) {
+    c.bias = Config::Bias{{{-1, std::nullopt}}};
+    c.fake_quant = false;
+  });
+  const auto refuse_blocks = [&](const char* field, const NumBits& bits,
+                                 const BlockConfig& blocks) {
+    refuse((std::string("block_sizes: ") + field).c_str(), [&](Config& c) {
+      c.num_bits = bits;
+      c.block_sizes = blocks;
+    });
+  };
+  const NumBits int4 = NumBits::integer(4);
+  refuse_blocks("scale_block_sizes: ", int4, {{{-1, 8}}, {}, {}, BlockSizes{{-1, 4}}});
+  refuse_blocks("scale_block_sizes: ", int4,
+                {{{-1, 8}}, {}, NumBits::integer(8), BlockSizes{{0, 4}}});
+  refuse_blocks("scale_bits: ", int4, {{{-1, 8}}, {}, NumBits::floating(8, 0)});
+  refuse_blocks("scale_bits: ", int4, {{{-1, 8}}, {}, NumBits::integer(9)});
+  refuse_blocks("four_over_six: ", int4, {{{-1, 8}}, {}, e4m3, {}, true});
+  refuse("unsigned: ", [&](Config& c) {
+    c.is_unsigned = true;
+    c.block_sizes = BlockConfig{{{-1, 8}}, QuantType::Dynamic};
+  });
+}
+
+TEST_CASE("TensorQuantizer: compress refuses what its storage would leave out") {
+  const Tensor x = random_tensor({4, 64});
+  const auto refuse = [&](const QuantizerConfig& config) {
+    CHECK_THROWS_WITH_AS(TensorQuantizer(config).compress(x), doctest::Contains("compress: "),
+                         UnsupportedError);
+  };
+  QuantizerConfig config = blocks_of(8, {{-1, 16}});
+  config.block_sizes->scale_bits = NumBits::integer(8);
+  refuse(config);
+  config.num_bits = NumBits::integer(4);
+  refuse(config);
+  config = {};
+  config.narrow_range = true;
+  refuse(config);
+  config = blocks_of(2, {{-1, 16}});
+  config.num_bits = NumBits::floating(2, 1);
+  config.block_sizes->scale_bits = NumBits::floating(4, 3);
+  config.block_sizes->four_over_six = true;
+  refuse(config);
+}
+
+TEST_CASE("TensorQuantizer: rotate_fp32 rounds half types once") {
+  const Tensor x = random_tensor({7, 8}).to(DType::Float16);
+  QuantizerConfig config;
+  const auto turned = [&](bool fp32, const Tensor& values) {
+    config.rotate =
+        QuantizerConfig::Rotate{true, QuantizerConfig::RotateMode::Rotate, fp32, std::nullopt};
+    TensorQuantizer quantizer(config);
+    quantizer.disable_quant();
+    return quantizer.forward(values);
+  };
+  const Tensor wide = x.to(DType::Float32);
+  check_equal(turned(true, x), turned(true, wide).to(DType::Float16));
+  const Tensor root = Tensor::scalar(std::sqrt(8.0));
+  const Tensor product = mul(turned(true, wide), root).to(DType::Float16);
+  const Tensor twice = div(product.to(DType::Float32), root).to(DType::Float16);
+  const Tensor got = turned(false, x);
+  CHECK(max(abs(got.to(DType::Float32) - twice.to(DType::Float32))).item() < 2e-3);
+  CHECK(!got.equal(turned(true, x)));
+  check_equal(turned(false, wide), turned(true, wide));
+}
+
+TEST_CASE("TensorQuantizer: a bias is taken off before dynamic blocks and calibration") {
+  const Tensor x = add_scalar(random_tensor({6, 16}), 10.0);
+  QuantizerConfig config;
+  config.bias = QuantizerConfig::Bias{{{-1, std::nullopt}}};
+  TensorQuantizer plain(config);
+  plain.update(x);
+  const Tensor bias = mean(x, {1}, {true});
+  const Tensor amax = reduce_amax(sub(x, bias));
+  check_equal(plain.forward(x),
+              fake_tensor_quant(x, amax, {{8, false, false}, GradientRule::PassThrough, bias}));
+  config.bias->type = QuantType::Dynamic;
+  config.num_bits = NumBits::integer(4);
+  config.block_sizes = BlockConfig{{{-1, 8}}, QuantType::Dynamic};
+  check_equal(TensorQuantizer(config).forward(x),
+              add(dynamic_block_quant(sub(x, bias), {}, {config.num_bits, std::nullopt, 8}), bias));
+}
+
 TEST_CASE("SequentialQuantizer: quantizers follow one another") {
   const Tensor x = random_tensor({2, 32});
   QuantizerConfig fp8;
   fp8.num_bits = NumBits::floating(4, 3);
+  fp8.type = QuantType::Dynamic;
   const auto first = std::make_shared<TensorQuantizer>(blocks_of(4, {{-1, 16}}));
   const auto second = std::make_shared<TensorQuantizer>(fp8);
   const SequentialQuantizer both({first, second});

@@ -20,12 +20,21 @@ class BlockShape {
   /// Padded with zeros and split; recorded.
   Tensor split(const Tensor& x) const;
   Tensor join(const Tensor& blocks) const;
+  /// function(rows) of the blocks as rows [..., elements of a block], joined again; recorded.
+  template <typename Function>
+  Tensor map_rows(const Tensor& x, Function&& function) const {
+    return from_rows(function(to_rows(x)));
+  }
   /// The axes of a split tensor that amax keeps.
   const Dims& kept_axes() const noexcept { return kept_; }
   /// What amax is exported as: [..., blocks of a row] for rows.
   std::optional<Dims> exported_sizes() const;
 
  private:
+  Tensor to_rows(const Tensor& x) const;
+  Tensor from_rows(const Tensor& rows) const;
+  Dims rows_order() const;
+
   Dims input_;
   BlockSizes sizes_;
   Dims padded_;

@@ -26,6 +26,19 @@ Tensor last_axis_blocks(std::string_view op, const Tensor& x, std::int64_t block
 /// The largest magnitude of every row of the last axis, which it loses.
 Tensor row_amax(const Tensor& blocks);
 
+/// Double quantization: scales as integers around their mean, in groups of a row.
+struct ScaleCodes {
+  Tensor raw;      ///< the scales, zeros behind the last one so that groups are whole
+  Tensor zeros;    ///< their mean
+  Tensor factors;  ///< [groups], what a scale's distance from the mean is multiplied with
+  Tensor codes;    ///< Int8 [groups, scales of a group]
+};
+/// Throws ArgumentError `op: ...` unless bits is 2..8 and `group` at least 1.
+ScaleCodes encode_scales(std::string_view op, const Tensor& scales, std::int64_t group,
+                         std::int64_t bits);
+/// Float32 [groups, scales of a group].
+Tensor decode_scales(const Tensor& codes, const Tensor& factors, const Tensor& zeros);
+
 Tensor dequantize_int8(const CompressedTensor& x);
 Tensor dequantize_fp8(const CompressedTensor& x);
 Tensor dequantize_int4(const CompressedTensor& x);
