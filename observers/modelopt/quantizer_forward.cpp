@@ -39,7 +39,7 @@ Tensor TensorQuantizer::rotated(const Tensor& x) const {
   return rotate.enable ? detail::rotated(x, rotate) : x;
 }
 
-void TensorQuantizer::collect(const Tensor& values) {
+void TensorQuantizer::collect(const Tensor& values, const detail::BlockShape* shape) {
   const Tensor plain = values.detach();
   std::shared_ptr<BiasCalibrator> biases;
   {
@@ -51,7 +51,8 @@ void TensorQuantizer::collect(const Tensor& values) {
   const Tensor seen = bias.defined() ? sub(plain, bias) : plain;
   const std::lock_guard lock(mutex_);
   if (!calibrator_) {
-    calibrator_ = std::make_shared<MaxCalibrator>(shape_ ? shape_->kept_axes() : kept_axes(seen));
+    calibrator_ =
+        std::make_shared<MaxCalibrator>(shape != nullptr ? shape->kept_axes() : kept_axes(seen));
   }
   calibrator_->update(seen);
 }
@@ -129,6 +130,10 @@ Tensor TensorQuantizer::with_rounded_scales(const Tensor& amax) const {
 
 Tensor TensorQuantizer::quantize(const Tensor& values, const detail::BlockShape* shape) const {
   const Tensor bias = beside(bias_for(values), values);
+  QUANTA_CHECK(bias.defined() || !config_.bias,
+               "{}: bias: expected one that was calibrated (or type dynamic, for that of each "
+               "tensor), got none",
+               kOp);
   if (detail::is_block_format(config_)) {
     if (!bias.defined()) return quantize_dynamic_blocks(values);
     const Tensor there = bias.to(values.dtype());
@@ -174,7 +179,8 @@ void TensorQuantizer::update(const Tensor& x) {
   if (x.numel() == 0 || needs_no_amax()) return;
   const Tensor turned = prepared(x.detach());
   const std::shared_ptr<const detail::BlockShape> shape = shape_for(turned);
-  collect(shape ? shape->split(turned) : turned);
+  collect(shape ? shape->split(turned) : turned, shape.get());
+  keep_shape(shape);
 }
 
 Tensor TensorQuantizer::forward(const Tensor& x) {
@@ -191,8 +197,9 @@ Tensor TensorQuantizer::forward(const Tensor& x) {
   }
   const std::shared_ptr<const detail::BlockShape> shape = shape_for(turned);
   Tensor values = shape ? shape->split(turned) : turned;
-  if (now.observer && !needs_no_amax()) collect(values);
+  if (now.observer && !needs_no_amax()) collect(values, shape.get());
   if (now.fake_quant) values = quantize(values, shape.get());
+  keep_shape(shape);
   if (shape) values = shape->join(values);
   return back ? rotated(values) : values;
 }

@@ -200,16 +200,23 @@ Dims TensorQuantizer::kept_axes(const Tensor& x) const {
   return kept;
 }
 
-std::shared_ptr<const detail::BlockShape> TensorQuantizer::shape_for(const Tensor& x) {
+std::shared_ptr<const detail::BlockShape> TensorQuantizer::shape_for(const Tensor& x) const {
   const BlockSizes* blocks = split_sizes();
   if (blocks == nullptr) return nullptr;
   if (has_dynamic_blocks()) return std::make_shared<detail::BlockShape>(x.sizes(), *blocks);
   const std::lock_guard lock(mutex_);
-  if (!shape_) shape_ = std::make_shared<detail::BlockShape>(x.sizes(), *blocks);
+  if (!shape_) return std::make_shared<detail::BlockShape>(x.sizes(), *blocks);
   QUANTA_CHECK(shape_->input() == x.sizes(),
                "{}: x: expected the shape {} that the blocks were made for, got {}", kOp,
                shape_->input(), x.sizes());
   return shape_;
+}
+
+// After a call that went well: the shape is fixed from now on.
+void TensorQuantizer::keep_shape(const std::shared_ptr<const detail::BlockShape>& shape) {
+  if (!shape || has_dynamic_blocks()) return;
+  const std::lock_guard lock(mutex_);
+  if (!shape_) shape_ = shape;
 }
 
 // Parameters -------------------------------------------------------------------------------------
@@ -403,6 +410,7 @@ void TensorQuantizer::save_state(StateDict& state, const std::string& prefix) co
   if (amax_.defined()) state.set(prefix + "_amax", learn_amax_ ? amax_.detach().clone() : amax_);
   if (pre_quant_scale_.defined()) state.set(prefix + "_pre_quant_scale", pre_quant_scale_);
   if (global_amax_.defined()) state.set(prefix + "_global_amax", global_amax_);
+  if (bias_calibrator_) bias_calibrator_->save_state(state, prefix + "bias_calibrator.");
 }
 
 void TensorQuantizer::load_state(const StateDict& state, const std::string& prefix) {
@@ -415,6 +423,12 @@ void TensorQuantizer::load_state(const StateDict& state, const std::string& pref
   if (amax.defined()) check_amax_values(amax);
   const Tensor scale = buffer("_pre_quant_scale");
   const Tensor global = buffer("_global_amax");
+  std::shared_ptr<BiasCalibrator> biases;
+  {
+    const std::lock_guard lock(mutex_);
+    biases = bias_calibrator_;
+  }
+  if (biases) biases->load_state(state, prefix + "bias_calibrator.");
   set_switches(loaded);
   const std::lock_guard lock(mutex_);
   take_amax(amax);

@@ -87,7 +87,8 @@ class TensorQuantizer : public FakeQuantizeBase {
   std::string name() const override { return "TensorQuantizer"; }
   Settings settings() const override;
   /// Throws ArgumentError for a shape other than the first with static blocks, and when values are
-  /// to be quantized without any amax: nothing that was set or calibrated, and type static.
+  /// to be quantized without any amax, or a static bias: nothing that was set or calibrated, and type
+  /// static.
   Tensor forward(const Tensor& x) override;
 
   const QuantizerConfig& config() const noexcept { return config_; }
@@ -147,7 +148,8 @@ class TensorQuantizer : public FakeQuantizeBase {
   /// Merges the calibrators; amax that was set stays.
   void merge(const Collector& other) override;
   std::int64_t ch_axis() const noexcept override;
-  /// fake_quant_enabled, observer_enabled; _amax, _pre_quant_scale and _global_amax if there.
+  /// fake_quant_enabled, observer_enabled; _amax, _pre_quant_scale and _global_amax if there; what a
+  /// static bias was calibrated with under `bias_calibrator`.
   void save_state(StateDict& state, const std::string& prefix) const override;
   void load_state(const StateDict& state, const std::string& prefix) override;
 
@@ -167,9 +169,10 @@ class TensorQuantizer : public FakeQuantizeBase {
   bool needs_no_amax() const;
   const BlockSizes* split_sizes() const;
   Dims kept_axes(const Tensor& x) const;
-  std::shared_ptr<const detail::BlockShape> shape_for(const Tensor& x);
+  std::shared_ptr<const detail::BlockShape> shape_for(const Tensor& x) const;
+  void keep_shape(const std::shared_ptr<const detail::BlockShape>& shape);
   Tensor prepared(const Tensor& x) const;
-  void collect(const Tensor& values);
+  void collect(const Tensor& values, const detail::BlockShape* shape);
   void take_amax(const Tensor& values);
   Tensor scaled(const Tensor& amax) const;
   Tensor host_amax() const;

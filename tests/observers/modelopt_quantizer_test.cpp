@@ -7,14 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "quanta/nn/optim/optimizer.h"
 #include "quanta/observers/modelopt/reduce.h"
 #include "quanta/observers/modelopt/tensor_quantizer.h"
 #include "quanta/observers/qconfig.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/block_quant.h"
 #include "quanta/ops/elementwise.h"
-#include "quanta/ops/loss.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/ops/tensor_quant.h"
 #include "quanta/runtime/error.h"
@@ -244,6 +242,13 @@ TEST_CASE("TensorQuantizer: a static one without an amax is refused and a calibr
                        ArgumentError);
   quantizer.update(x);
   check_equal(quantizer.forward(x), fake_tensor_quant(x, reduce_amax(x), {{8, false, false}}));
+  // What is refused fixes no shape of blocks.
+  QuantizerConfig blocks;
+  blocks.block_sizes = BlockConfig{{{-1, 4}}};
+  TensorQuantizer static_blocks(blocks);
+  CHECK_THROWS_AS(static_blocks.forward(random_tensor({2, 12})), ArgumentError);
+  static_blocks.update(x);
+  CHECK(static_blocks.forward(x).sizes() == x.sizes());
   QuantizerConfig constant;
   constant.constant_amax = 2.0;
   TensorQuantizer given(constant);
@@ -356,6 +361,14 @@ TEST_CASE("TensorQuantizer: a bias is taken off before dynamic blocks and calibr
   const Tensor amax = reduce_amax(sub(x, bias));
   check_equal(plain.forward(x),
               fake_tensor_quant(x, amax, {{8, false, false}, GradientRule::PassThrough, bias}));
+  StateDict state;
+  plain.save_state(state, "q.");
+  TensorQuantizer other(config);
+  CHECK_THROWS_WITH_AS(other.forward(x),
+                       doctest::Contains("bias: expected one that was calibrated"), ArgumentError);
+  other.load_state(state, "q.");
+  other.set_amax(amax);
+  check_equal(other.forward(x), plain.forward(x));
   config.bias->type = QuantType::Dynamic;
   config.num_bits = NumBits::integer(4);
   config.block_sizes = BlockConfig{{{-1, 8}}, QuantType::Dynamic};
