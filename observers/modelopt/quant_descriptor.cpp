@@ -15,36 +15,61 @@ constexpr std::string_view kOwner = "ScaledQuantDescriptor";
 
 detail::FieldName field(std::string_view name) { return {kOwner, name}; }
 
-NumBits read_bits(const ConfigValue& value, Dialect dialect) {
-  if (dialect == Dialect::PytorchQuantization) {
-    return NumBits::integer(detail::read_int(field("num_bits"), value));
+// The numbers of nested lists in order; `sizes` is what the first ones have, level by level.
+void read_numbers(const ConfigValue& value, std::size_t level, Dims& sizes,
+                  std::vector<float>& numbers) {
+  const auto* sequence = value.get_if<ConfigValue::Sequence>();
+  if (sequence == nullptr) {
+    if (level != sizes.size()) detail::throw_field(field("amax"), "lists of one depth", value);
+    numbers.push_back(static_cast<float>(detail::read_number(field("amax"), value)));
+    return;
   }
-  return detail::read_num_bits(field("num_bits"), value);
+  const auto length = static_cast<std::int64_t>(sequence->items.size());
+  if (numbers.empty() && level == sizes.size()) {
+    if (level == Dims::kMaxDims) detail::throw_field(field("amax"), "at most 10 levels", value);
+    sizes.push_back(length);
+  }
+  if (length == 0) detail::throw_field(field("amax"), "lists with numbers", value);
+  if (level >= sizes.size() || sizes[level] != length) {
+    detail::throw_field(field("amax"), "lists of one length and depth", value);
+  }
+  for (const ConfigValue& item : sequence->items) read_numbers(item, level + 1, sizes, numbers);
 }
 
 Tensor read_amax(const ConfigValue& value) {
   if (value.is_null()) return {};
   if (const auto* real = value.get_if<double>()) return Tensor::scalar(*real);
   const auto* sequence = value.get_if<ConfigValue::Sequence>();
-  if (sequence == nullptr) detail::throw_field(field("amax"), "a float or a list", value);
-  std::vector<float> values;
-  for (const ConfigValue& item : sequence->items) {
-    values.push_back(static_cast<float>(detail::read_number(field("amax"), item)));
+  if (sequence == nullptr || sequence->is_tuple) {
+    detail::throw_field(field("amax"), "a float or a list", value);
   }
-  return Tensor::from_values(values, {static_cast<std::int64_t>(values.size())});
+  Dims sizes;
+  std::vector<float> numbers;
+  read_numbers(value, 0, sizes, numbers);
+  return Tensor::from_values(numbers, sizes);
+}
+
+// The numbers from `next` on, in lists for the axes from `axis` on.
+ConfigValue nested_lists(const std::vector<float>& numbers, std::size_t& next, const Dims& sizes,
+                         std::size_t axis) {
+  if (axis == sizes.size()) return static_cast<double>(numbers[next++]);
+  std::vector<ConfigValue> items;
+  for (std::int64_t i = 0; i < sizes[axis]; ++i) {
+    items.push_back(nested_lists(numbers, next, sizes, axis + 1));
+  }
+  return ConfigValue::list(std::move(items));
 }
 
 ConfigValue amax_value(const Tensor& amax) {
-  std::vector<ConfigValue> values;
-  for (const float each : amax.to_float_vector()) values.emplace_back(static_cast<double>(each));
-  return amax.dim() == 0 ? values[0] : ConfigValue::list(std::move(values));
+  std::size_t next = 0;
+  return nested_lists(amax.detach().cpu().to_float_vector(), next, amax.sizes(), 0);
 }
 
 void set_field(ScaledQuantDescriptor& descriptor, const std::string& name,
                const ConfigValue& value) {
   const bool modelopt = descriptor.dialect == Dialect::ModelOpt;
   if (name == "num_bits") {
-    descriptor.num_bits = read_bits(value, descriptor.dialect);
+    descriptor.num_bits = detail::read_num_bits(field("num_bits"), value);
   } else if (name == "name") {
     if (!value.is_null()) descriptor.name = detail::read_text(field("name"), value);
   } else if (name == "fake_quant") {
@@ -120,18 +145,18 @@ ScaledQuantDescriptor ScaledQuantDescriptor::from_dict(const ConfigValue& fields
 
 void ScaledQuantDescriptor::check() const {
   if (num_bits.is_float) {
-    const bool known = num_bits == NumBits::floating(4, 3) || num_bits == NumBits::floating(2, 1);
-    QUANTA_CHECK(known && dialect == Dialect::ModelOpt,
-                 "{}: num_bits: expected an integer{}, got {}", kOwner,
-                 dialect == Dialect::ModelOpt ? ", (4, 3) or (2, 1)" : "",
-                 quanta::to_string(num_bits));
+    const bool modelopt = dialect == Dialect::ModelOpt;
+    QUANTA_CHECK(
+        num_bits == NumBits::floating(4, 3) || (modelopt && num_bits == NumBits::floating(2, 1)),
+        "{}: num_bits: expected an integer{}, got {}", kOwner,
+        modelopt ? ", (4, 3) or (2, 1)" : " or (4, 3)", quanta::to_string(num_bits));
   }
   QUANTA_CHECK(num_bits.bits >= 0, "{}: num_bits: expected 0 or more, got {}", kOwner,
                num_bits.bits);
   QUANTA_CHECK(!learn_amax || !axis, "{}: axis: expected none with learn_amax=True, got {}", kOwner,
                axis ? modelopt::to_string(to_value(*axis)) : "");
-  QUANTA_CHECK(!amax.defined() || (amax.dtype() == DType::Float32 && amax.dim() <= 1),
-               "{}: amax: expected Float32 with at most one axis, got {} {}", kOwner,
+  QUANTA_CHECK(!amax.defined() || (amax.dtype() == DType::Float32 && amax.numel() > 0),
+               "{}: amax: expected Float32 with at least one element, got {} {}", kOwner,
                amax.defined() ? amax.dtype() : DType::Float32,
                amax.defined() ? amax.sizes() : Dims{});
   if (!block_sizes) return;
@@ -143,9 +168,9 @@ void ScaledQuantDescriptor::check() const {
   }
 }
 
-ConfigValue ScaledQuantDescriptor::to_dict() const { return shared_fields(*this); }
+ConfigValue ScaledQuantDescriptor::released_dict() const { return shared_fields(*this); }
 
-ConfigValue ScaledQuantDescriptor::to_full_dict() const {
+ConfigValue ScaledQuantDescriptor::dict() const {
   ConfigValue::Dict dict = shared_fields(*this);
   if (calib_method != "max") dict.set("calib_method", calib_method);
   if (narrow_range) dict.set("narrow_range", true);
@@ -154,8 +179,10 @@ ConfigValue ScaledQuantDescriptor::to_full_dict() const {
   return dict;
 }
 
-std::optional<BlockSizes> ScaledQuantDescriptor::block_quant_axes_and_sizes() const {
-  return block_sizes ? std::optional(block_sizes->sizes) : std::nullopt;
+std::optional<BlockSizes> ScaledQuantDescriptor::get_block_quant_axes_and_sizes(
+    const ConfigValue& block_sizes) {
+  if (block_sizes.is_null()) return std::nullopt;
+  return block_config_from(kOwner, block_sizes).sizes;
 }
 
 bool ScaledQuantDescriptor::operator==(const ScaledQuantDescriptor& other) const {

@@ -20,7 +20,8 @@ struct ScaledQuantDescriptor {
   std::optional<std::string> name{};
   bool fake_quant = true;
   std::optional<Axis> axis{};
-  Tensor amax{};  ///< Float32, scalar or [n]; undefined: none
+  /// Float32, of any shape that broadcasts to what is quantized; undefined: none.
+  Tensor amax{};
   bool learn_amax = false;
   std::optional<double> scale_amax{};
   std::string calib_method = "max";
@@ -30,28 +31,33 @@ struct ScaledQuantDescriptor {
   bool dynamic = false;                      ///< ModelOpt only
   Dialect dialect = Dialect::PytorchQuantization;
 
-  /// From keyword arguments. Throws ArgumentError `ScaledQuantDescriptor: field: ...`: num_bits not
-  /// an integer (ModelOpt: nor (4, 3) or (2, 1)) or negative, a name that is no text, learn_amax
-  /// with an axis, amax that is no float, list or tuple of numbers, axis with block_sizes, block
+  /// From keyword arguments. Throws ArgumentError `ScaledQuantDescriptor: field: ...`: num_bits
+  /// neither an integer nor (4, 3) (ModelOpt: nor (2, 1)) or negative, a name that is no text,
+  /// learn_amax with an axis, amax that is neither a float nor a list of numbers or of lists of one
+  /// length (an integer and a tuple are refused, as in the originals), axis with block_sizes, block
   /// sizes that are no positive integers, unknown fields.
   static ScaledQuantDescriptor from_dict(const ConfigValue& fields,
                                          Dialect dialect = Dialect::PytorchQuantization);
   /// Checks the fields as from_dict does; for descriptors that were filled in by hand.
   void check() const;
 
-  /// num_bits and name always; fake_quant, axis, amax, scale_amax, learn_amax and unsigned where
-  /// they differ from the default. As in the originals, nothing else: calib_method, narrow_range,
-  /// block_sizes and dynamic are lost.
-  ConfigValue to_dict() const;
-  /// Every field that differs from the default; from_dict gives the same descriptor again.
-  ConfigValue to_full_dict() const;
+  /// num_bits and name always, each other field where it differs from the default: from_dict gives
+  /// exactly the same descriptor again, for the same dialect.
+  ConfigValue dict() const;
+  /// What dict() gives in the released packages: calib_method, narrow_range, block_sizes and dynamic
+  /// are lost.
+  ConfigValue released_dict() const;
 
-  /// Block sizes by axis; none without block_sizes.
-  std::optional<BlockSizes> block_quant_axes_and_sizes() const;
+  /// The sizes by axis of a dictionary `block_sizes`: what stands there beside type, scale_bits,
+  /// scale_block_sizes and four_over_six. None for None. Throws ArgumentError as from_dict does.
+  static std::optional<BlockSizes> get_block_quant_axes_and_sizes(const ConfigValue& block_sizes);
 
   /// Compares all fields, amax by value.
   bool operator==(const ScaledQuantDescriptor& other) const;
 };
+
+/// The originals' short name.
+using QuantDescriptor = ScaledQuantDescriptor;
 
 /// "QuantDescriptor(8bit fake axis= per-tensor)", "w: (unsigned 4bit real axis=(0,) amax=2.5 ...)".
 std::string to_string(const ScaledQuantDescriptor& descriptor);
@@ -67,3 +73,8 @@ ScaledQuantDescriptor quant_desc_8bit_conv_transpose_weight_per_channel();
 ScaledQuantDescriptor quant_desc_8bit_linear_weight_per_row();
 
 }  // namespace quanta::modelopt
+
+namespace quanta::pytorch_quantization {
+using modelopt::QuantDescriptor;
+using modelopt::ScaledQuantDescriptor;
+}  // namespace quanta::pytorch_quantization

@@ -276,11 +276,13 @@ ConfigValue parse_yaml(std::string_view text) {
   }
 }
 
-std::string to_yaml(const ScaledQuantDescriptor& descriptor) {
+std::string to_yaml(const ScaledQuantDescriptor& descriptor) { return to_yaml(descriptor.dict()); }
+
+std::string released_yaml(const ScaledQuantDescriptor& descriptor) {
   QUANTA_CHECK(!descriptor.axis || !descriptor.axis->single,
-               "to_yaml: axis: expected a tuple, got {}",
+               "released_yaml: axis: expected a tuple, got {}",
                descriptor.axis ? modelopt::to_string(to_value(*descriptor.axis)) : "");
-  return to_yaml(descriptor.to_dict());
+  return to_yaml(descriptor.released_dict());
 }
 
 ScaledQuantDescriptor descriptor_from_yaml(std::string_view text,

@@ -7,7 +7,12 @@
 #include "quanta/observers/modelopt/quant_descriptor.h"
 #include "quanta/observers/modelopt/quantizer_config.h"
 
-/// Quantizer descriptions as YAML. A library of its own, quanta_yaml, which links yaml-cpp.
+/// Quantizer descriptions as YAML. A library of its own, which links yaml-cpp:
+///
+///   find_package(quanta REQUIRED COMPONENTS yaml)
+///   target_link_libraries(program PRIVATE quanta::yaml)
+///
+/// Many threads may call these functions at once while nobody changes the arguments.
 namespace quanta::modelopt {
 
 /// Dictionaries with sorted keys in block style, sequences as lists, as PyYAML's yaml.dump writes
@@ -20,8 +25,11 @@ std::string to_yaml(const ConfigValue& value);
 /// for tags, and for keys that come twice.
 ConfigValue parse_yaml(std::string_view text);
 
-/// to_dict() as YAML. Throws ArgumentError for an axis that is no tuple, as the original does.
+/// dict() as YAML: descriptor_from_yaml gives exactly the same descriptor again.
 std::string to_yaml(const ScaledQuantDescriptor& descriptor);
+/// What to_yaml gives in the released packages: released_dict(). Throws ArgumentError for an axis
+/// that is no tuple, as they do.
+std::string released_yaml(const ScaledQuantDescriptor& descriptor);
 /// Lists of axes become tuples. Throws ArgumentError as parse_yaml and from_dict do.
 ScaledQuantDescriptor descriptor_from_yaml(
     std::string_view text,

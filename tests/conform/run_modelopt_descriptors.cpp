@@ -71,26 +71,28 @@ ScaledQuantDescriptor descriptor_of(const Case& test, const char* name,
   return ScaledQuantDescriptor::from_dict(value_from(test.attr(name)), dialect);
 }
 
+// The cases hold what the released packages lose.
 Outputs run_pytq(const Case& test) {
   const ScaledQuantDescriptor descriptor =
       descriptor_of(test, "kwargs", ScaledQuantDescriptor::Dialect::PytorchQuantization);
-  const std::string yaml = to_yaml(descriptor);
+  const std::string yaml = released_yaml(descriptor);
   const ScaledQuantDescriptor back = modelopt::descriptor_from_yaml(yaml);
   Outputs outputs;
-  outputs.set("dict", as_case_value(descriptor.to_dict()));
+  outputs.set("dict", as_case_value(descriptor.released_dict()));
   outputs.set("yaml", yaml);
   outputs.set("str", to_string(descriptor));
   outputs.set("roundtrip_equal", back == descriptor);
-  outputs.set("from_yaml", as_case_value(back.to_dict()));
+  outputs.set("from_yaml", as_case_value(back.released_dict()));
   return outputs;
 }
 
 Outputs run_modelopt(const Case& test) {
   const ScaledQuantDescriptor descriptor =
       descriptor_of(test, "kwargs", ScaledQuantDescriptor::Dialect::ModelOpt);
-  const auto blocks = descriptor.block_quant_axes_and_sizes();
+  const auto blocks = ScaledQuantDescriptor::get_block_quant_axes_and_sizes(
+      descriptor.block_sizes ? modelopt::to_value(*descriptor.block_sizes) : ConfigValue());
   Outputs outputs;
-  outputs.set("dict", as_case_value(descriptor.to_dict()));
+  outputs.set("dict", as_case_value(descriptor.released_dict()));
   outputs.set("str", to_string(descriptor));
   outputs.set("block_axes", blocks ? as_case_value(modelopt::to_value(*blocks)) : Value());
   return outputs;

@@ -1,6 +1,9 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "quanta/observers/modelopt/quant_descriptor.h"
 #include "quanta/observers/modelopt/quantizer_config.h"
@@ -12,12 +15,12 @@ namespace {
 
 using Descriptor = ScaledQuantDescriptor;
 
-TEST_CASE("descriptors: every field comes back from a full dictionary") {
+TEST_CASE("descriptors: every field comes back from the dictionary and from YAML") {
   Descriptor descriptor;
   descriptor.num_bits = NumBits::floating(4, 3);
   descriptor.name = "it's: a 'name'";
   descriptor.fake_quant = false;
-  descriptor.amax = Tensor::from_values({1.5F, 0.1F});
+  descriptor.amax = Tensor::from_values({1.5F, 0.1F}, {2, 1});
   descriptor.scale_amax = 0.5;
   descriptor.calib_method = "histogram";
   descriptor.is_unsigned = true;
@@ -26,10 +29,97 @@ TEST_CASE("descriptors: every field comes back from a full dictionary") {
   descriptor.block_sizes = BlockConfig{
       {{-1, 16}}, QuantType::Dynamic, NumBits::floating(4, 3), BlockSizes{{-1, 64}}, true};
   descriptor.dialect = Descriptor::Dialect::ModelOpt;
-  CHECK(Descriptor::from_dict(descriptor.to_full_dict(), Descriptor::Dialect::ModelOpt) ==
-        descriptor);
-  CHECK(descriptor_from_yaml(to_yaml(descriptor.to_full_dict()), Descriptor::Dialect::ModelOpt) ==
-        descriptor);
+  const auto check_back = [](const Descriptor& one) {
+    const Descriptor from_dict = Descriptor::from_dict(one.dict(), one.dialect);
+    CHECK(from_dict == one);
+    CHECK(from_dict.dict() == one.dict());
+    const Descriptor from_yaml = descriptor_from_yaml(to_yaml(one), one.dialect);
+    CHECK(from_yaml == one);
+    CHECK(from_yaml.dict() == one.dict());
+  };
+  check_back(descriptor);
+  CHECK(descriptor.released_dict() ==
+        ConfigValue::dict({{"num_bits", ConfigValue::tuple({4, 3})},
+                           {"name", "it's: a 'name'"},
+                           {"fake_quant", false},
+                           {"amax", ConfigValue::list({ConfigValue::list({1.5}),
+                                                       ConfigValue::list({double{0.1F}})})},
+                           {"scale_amax", 0.5},
+                           {"unsigned", true}}));
+  Descriptor other;
+  other.axis = Axis{{0}, true};
+  check_back(other);
+  CHECK_THROWS_WITH_AS(released_yaml(other), doctest::Contains("axis: expected a tuple, got 0"),
+                       ArgumentError);
+  other.axis = Axis{{0, -1}};
+  check_back(other);
+  other.axis.reset();
+  other.learn_amax = true;
+  other.amax = Tensor::scalar(0.1);
+  other.num_bits = NumBits::floating(4, 3);
+  check_back(other);
+  other.amax = Tensor::full({1, 2, 1, 1}, 1e-30);
+  check_back(other);
+}
+
+TEST_CASE("descriptors: amax is a number or nested lists and nothing else") {
+  const auto list = [](std::vector<ConfigValue> items) {
+    return ConfigValue::list(std::move(items));
+  };
+  const auto amax_of = [](const ConfigValue& value) {
+    return Descriptor::from_dict(ConfigValue::dict({{"amax", value}})).amax;
+  };
+  CHECK(amax_of(2.5).sizes() == Dims{});
+  CHECK(amax_of(list({1.5, 2})).sizes() == Dims{2});
+  const Tensor nested = amax_of(list({list({list({1.0})}), list({list({2.0})})}));
+  CHECK(nested.sizes() == Dims{2, 1, 1});
+  CHECK(nested.to_float_vector() == std::vector<float>{1.0F, 2.0F});
+  CHECK(descriptor_from_yaml("amax: [[1.0], [2.5]]").amax.sizes() == Dims{2, 1});
+  const auto refuse = [&](const ConfigValue& value, const char* text) {
+    CHECK_THROWS_WITH_AS(amax_of(value), doctest::Contains(text), ArgumentError);
+  };
+  refuse(ConfigValue::tuple({1.0, 2.0}), "amax: expected a float or a list, got (1.0, 2.0)");
+  refuse(3, "amax: expected a float or a list, got 3");
+  refuse(true, "amax: expected a float or a list");
+  refuse(list({}), "amax: expected lists with numbers");
+  refuse(list({1.0, "2"}), "amax: expected a number, got '2'");
+  refuse(list({list({1.0, 2.0}), list({3.0})}), "amax: expected lists of one length and depth");
+  refuse(list({1.0, list({3.0})}), "amax: expected lists of one length and depth");
+  refuse(list({list({3.0}), 1.0}), "amax: expected lists of one depth");
+  ConfigValue deep = 1.0;
+  for (int level = 0; level < 11; ++level) deep = list({deep});
+  refuse(deep, "amax: expected at most 10 levels");
+  Descriptor descriptor;
+  descriptor.amax = Tensor::ones({2}, DType::Int32);
+  CHECK_THROWS_WITH_AS(descriptor.check(), doctest::Contains("got Int32"), ArgumentError);
+}
+
+TEST_CASE("descriptors: E4M3 suits each dialect and E2M1 ModelOpt's alone") {
+  const ConfigValue e4m3 = ConfigValue::dict({{"num_bits", ConfigValue::tuple({4, 3})}});
+  for (const auto dialect :
+       {Descriptor::Dialect::PytorchQuantization, Descriptor::Dialect::ModelOpt}) {
+    CHECK(Descriptor::from_dict(e4m3, dialect).num_bits == NumBits::floating(4, 3));
+  }
+  const ConfigValue e2m1 = ConfigValue::dict({{"num_bits", ConfigValue::tuple({2, 1})}});
+  CHECK_NOTHROW(Descriptor::from_dict(e2m1, Descriptor::Dialect::ModelOpt));
+  CHECK_THROWS_WITH_AS(Descriptor::from_dict(e2m1),
+                       doctest::Contains("expected an integer or (4, 3), got (2, 1)"),
+                       ArgumentError);
+  static_assert(std::is_same_v<pytorch_quantization::QuantDescriptor, QuantDescriptor>);
+}
+
+TEST_CASE("descriptors: block axes are what a dictionary of block sizes has beside its names") {
+  const auto blocks = QuantDescriptor::get_block_quant_axes_and_sizes(
+      ConfigValue::dict({{-1, 32},
+                         {"type", "dynamic"},
+                         {"scale_bits", 8},
+                         {"scale_block_sizes", ConfigValue::dict({{-1, 4}})},
+                         {0, 2}}));
+  CHECK(blocks == BlockSizes{{-1, 32}, {0, 2}});
+  CHECK(!QuantDescriptor::get_block_quant_axes_and_sizes({}).has_value());
+  CHECK_THROWS_WITH_AS(QuantDescriptor::get_block_quant_axes_and_sizes(8),
+                       doctest::Contains("block_sizes: expected a dictionary, got 8"),
+                       ArgumentError);
 }
 
 TEST_CASE("descriptors: fields that exclude each other are named with their values") {
@@ -134,8 +224,7 @@ TEST_CASE("yaml: malformed and hostile text is refused") {
   refuse(wide + "]", "values");
   CHECK_THROWS_AS(parse_yaml(std::string("a: \0b", 5)), ArgumentError);
   CHECK_THROWS_WITH_AS(descriptor_from_yaml("num_bits: eight"),
-                       doctest::Contains("num_bits: expected an integer, got 'eight'"),
-                       ArgumentError);
+                       doctest::Contains("num_bits: expected an integer or a pair"), ArgumentError);
   CHECK_THROWS_AS(config_from_yaml("block_sizes: {-1: 4, 0: 2, type: dynamic}"), ArgumentError);
 }
 
