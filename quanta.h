@@ -128,6 +128,7 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/ops/quantize_affine.h"
 #include "quanta/ops/quantize_linear.h"
+#include "quanta/ops/quantizer_meta.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/ops/rnn.h"
 #include "quanta/ops/rnn_dynamic.h"

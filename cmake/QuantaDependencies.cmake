@@ -65,5 +65,8 @@ if(QUANTA_BUILD_BENCHMARKS)
 endif()
 if(QUANTA_BUILD_TESTS)
   quanta_find_package(doctest doctest-dev CONFIG)
+endif()
+# For quanta::yaml.
+if(QUANTA_BUILD_YAML)
   quanta_find_package(yaml-cpp libyaml-cpp-dev CONFIG)
 endif()

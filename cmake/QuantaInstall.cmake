@@ -31,16 +31,17 @@ if(BUILD_SHARED_LIBS)
 endif()
 
 # Each kind of library has files of its own that define the same names, quanta::quanta and so on;
-# the package reads those of one kind. quanta::data stands apart because it needs packages of its own.
+# the package reads those of one kind. quanta::data and quanta::yaml stand apart because they need
+# packages of their own.
 foreach(kind IN LISTS quanta_kinds)
-  foreach(name IN ITEMS quanta models training data)
+  foreach(name IN ITEMS quanta models training data yaml)
     quanta_library_target(target ${name} ${kind})
     if(NOT TARGET ${target})
       continue()
     endif()
     set(export quanta_${kind})
-    if(name STREQUAL "data")
-      set(export quanta_${kind}_data)
+    if(name MATCHES "^(data|yaml)$")
+      set(export quanta_${kind}_${name})
     endif()
     set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN;${quanta_library_rpath}")
     install(
@@ -51,14 +52,19 @@ foreach(kind IN LISTS quanta_kinds)
       INCLUDES
       DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
   endforeach()
-  foreach(export IN ITEMS quanta_${kind} quanta_${kind}_data)
-    if(export STREQUAL "quanta_${kind}" OR QUANTA_BUILD_DATA)
-      install(
-        EXPORT ${export}
-        NAMESPACE quanta::
-        DESTINATION "${quanta_package_dir}"
-        COMPONENT dev)
-    endif()
+  set(exports quanta_${kind})
+  if(QUANTA_BUILD_DATA)
+    list(APPEND exports quanta_${kind}_data)
+  endif()
+  if(QUANTA_BUILD_YAML)
+    list(APPEND exports quanta_${kind}_yaml)
+  endif()
+  foreach(export IN LISTS exports)
+    install(
+      EXPORT ${export}
+      NAMESPACE quanta::
+      DESTINATION "${quanta_package_dir}"
+      COMPONENT dev)
   endforeach()
 endforeach()
 
@@ -70,7 +76,7 @@ install(
   COMPONENT headers
   FILES_MATCHING
   PATTERN "*.h"
-  REGEX "/(detail|cpu|cuda|yaml)$" EXCLUDE
+  REGEX "/(detail|cpu|cuda)$" EXCLUDE
   REGEX "/ops/[a-z_]+$" EXCLUDE # a family's folder is its own
   REGEX "/fusion/graph/(ops|passes)$" EXCLUDE # what rows and passes share
   REGEX "/runtime/check\\.h$" EXCLUDE)

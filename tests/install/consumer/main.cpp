@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <iostream>
 #include <memory>
+#include <string>
 #include <vector>
 
 int main() {
@@ -28,6 +29,15 @@ int main() {
   optimizer.step();
   if (net(image).equal(before)) {
     std::cerr << "the step changed nothing\n";
+    return 1;
+  }
+
+  // quanta::yaml: a description of a quantizer, there and back.
+  quanta::modelopt::QuantDescriptor descriptor;
+  descriptor.amax = quanta::Tensor::from_values({1.5F, 0.25F}, {2, 1});
+  const std::string text = quanta::modelopt::to_yaml(descriptor);
+  if (!(quanta::modelopt::descriptor_from_yaml(text) == descriptor)) {
+    std::cerr << "not the descriptor that became\n" << text;
     return 1;
   }
 
