@@ -56,10 +56,29 @@ Range EncodingAnalyzer::compute_range_of(const Tensor& x, std::int64_t num_steps
   return alone->compute_range(num_steps, symmetric);
 }
 
+std::shared_ptr<EncodingAnalyzer> EncodingAnalyzer::with_shape(const Dims& shape,
+                                                               const Dims& block_size) const {
+  std::shared_ptr<EncodingAnalyzer> result = of_shape(shape, block_size);
+  QUANTA_SUPPORTED(result != nullptr,
+                   "{}: with_shape: expected shape {} and block_size {} (a class that overrides "
+                   "of_shape can have others), got {} and {}",
+                   name(), shape_, block_size_, shape, block_size);
+  return result;
+}
+
+std::shared_ptr<EncodingAnalyzer> EncodingAnalyzer::of_shape(const Dims&, const Dims&) const {
+  return nullptr;
+}
+
 // Minimum and maximum ----------------------------------------------------------------------------
 
 MinMaxAnalyzer::MinMaxAnalyzer(const Dims& shape, const Dims& block_size)
     : EncodingAnalyzer(shape, block_size) {}
+
+std::shared_ptr<EncodingAnalyzer> MinMaxAnalyzer::of_shape(const Dims& shape,
+                                                           const Dims& block_size) const {
+  return std::make_shared<MinMaxAnalyzer>(shape, block_size);
+}
 
 Settings MinMaxAnalyzer::settings() const {
   return settings_of(MinMaxAnalyzerOptions{shape_, block_size_});

@@ -40,12 +40,18 @@ class EncodingAnalyzer : public Collector {
   std::shared_ptr<EncodingAnalyzer> clone() const {
     return std::static_pointer_cast<EncodingAnalyzer>(copy());
   }
+  /// One of the same kind and settings for other sizes, without statistics. Throws UnsupportedError
+  /// for a class that does not say how (of_shape), ArgumentError for sizes that cannot be.
+  std::shared_ptr<EncodingAnalyzer> with_shape(const Dims& shape, const Dims& block_size) const;
 
  protected:
   /// Throws ArgumentError for sizes that are not > 0, and for blocks of another rank.
   EncodingAnalyzer(Dims shape, Dims block_size);
   EncodingAnalyzer(const EncodingAnalyzer&) = default;
   virtual Range range_of_data(std::int64_t num_steps, bool symmetric) const = 0;
+  /// What with_shape gives, or null.
+  virtual std::shared_ptr<EncodingAnalyzer> of_shape(const Dims& shape,
+                                                     const Dims& block_size) const;
 
   Dims shape_;
   Dims block_size_;
@@ -73,6 +79,8 @@ class MinMaxAnalyzer final : public EncodingAnalyzer {
 
  protected:
   std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
+  std::shared_ptr<EncodingAnalyzer> of_shape(const Dims& shape,
+                                             const Dims& block_size) const override;
   Range range_of_data(std::int64_t num_steps, bool symmetric) const override;
 
  private:
@@ -156,6 +164,8 @@ class PercentileAnalyzer final : public HistogramAnalyzer {
 
  protected:
   std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
+  std::shared_ptr<EncodingAnalyzer> of_shape(const Dims& shape,
+                                             const Dims& block_size) const override;
   Ends ends_of(const Histogram<float>& histogram, std::int64_t num_steps,
                bool symmetric) const override;
 
@@ -186,6 +196,8 @@ class SqnrAnalyzer final : public HistogramAnalyzer {
 
  protected:
   std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
+  std::shared_ptr<EncodingAnalyzer> of_shape(const Dims& shape,
+                                             const Dims& block_size) const override;
   Ends ends_of(const Histogram<float>& histogram, std::int64_t num_steps,
                bool symmetric) const override;
 

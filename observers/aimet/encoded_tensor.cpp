@@ -1,5 +1,6 @@
 #include "quanta/observers/aimet/encoded_tensor.h"
 
+#include <ostream>
 #include <utility>
 
 #include "quanta/ops/arithmetic.h"
@@ -14,11 +15,14 @@ EncodedTensor::EncodedTensor(Tensor tensor, Kind kind, EncodingPtr encoding)
   QUANTA_CHECK(kind_ == Kind::Plain || (tensor_.defined() && tensor_.is_floating_point()),
                "{}: tensor: expected a floating tensor, got {}", type_name(),
                tensor_.defined() ? to_string(tensor_.dtype()) : "an undefined one");
+  QUANTA_CHECK(kind_ != Kind::Plain || encoding_ == nullptr,
+               "Tensor: encoding: expected none for a plain tensor, got one that is {}",
+               encoding_->mapping());
 }
 
-EncodedTensor EncodedTensor::from_qtensor(const QTensor& q) {
+QuantizedTensor EncodedTensor::from_qtensor(const QTensor& q) {
   EncodingPtr encoding = AffineEncoding::from_quantizer(q);
-  return {q.int_repr_view().to(DType::Float32), Kind::Quantized, std::move(encoding)};
+  return {q.int_repr_view().to(DType::Float32), std::move(encoding)};
 }
 
 QTensor EncodedTensor::to_qtensor() const {
@@ -47,16 +51,14 @@ const Encoding& EncodedTensor::required_encoding(std::string_view op) const {
   return *encoding_;
 }
 
-EncodedTensor EncodedTensor::quantize() const {
+QuantizedTensor EncodedTensor::quantize() const {
   const Encoding& encoding = required_encoding("quantize");
-  if (kind_ == Kind::Quantized) return *this;
-  return {encoding.quantize(tensor_), Kind::Quantized, encoding_};
+  return {kind_ == Kind::Quantized ? tensor_ : encoding.quantize(tensor_), encoding_};
 }
 
-EncodedTensor EncodedTensor::dequantize() const {
+DequantizedTensor EncodedTensor::dequantize() const {
   const Encoding& encoding = required_encoding("dequantize");
-  if (kind_ != Kind::Quantized) return *this;
-  return {encoding.dequantize(tensor_), Kind::Dequantized, encoding_};
+  return {kind_ == Kind::Dequantized ? tensor_ : encoding.dequantize(tensor_), encoding_};
 }
 
 Tensor EncodedTensor::quantized_repr() const {
@@ -102,6 +104,36 @@ EncodedTensor& EncodedTensor::add_(double value) {
   tensor_.copy_(add_scalar(tensor_, value));
   encoding_ = nullptr;
   return *this;
+}
+
+// Types ------------------------------------------------------------------------------------------
+
+QuantizedTensor::QuantizedTensor(EncodedTensor tensor) : EncodedTensorOf(std::move(tensor)) {
+  QUANTA_CHECK(kind() == Kind::Quantized, "QuantizedTensor: tensor: expected codes, got a {}",
+               type_name());
+}
+
+DequantizedTensor::DequantizedTensor(EncodedTensor tensor) : EncodedTensorOf(std::move(tensor)) {
+  QUANTA_CHECK(kind() == Kind::Dequantized,
+               "DequantizedTensor: tensor: expected values on a grid, got a {}", type_name());
+}
+
+std::string to_string(const EncodedTensor& x) {
+  const std::string text = quanta::to_string(x.tensor());
+  if (x.kind() == EncodedTensor::Kind::Plain) return text;
+  // Lines after the first stand below the opening bracket.
+  constexpr std::size_t kTensor = std::string_view("tensor").size();
+  const std::string margin(x.type_name().size() - kTensor, ' ');
+  std::string result(x.type_name());
+  for (const char c : std::string_view(text).substr(kTensor)) {
+    result += c;
+    if (c == '\n') result += margin;
+  }
+  return result;
+}
+
+std::ostream& operator<<(std::ostream& stream, const EncodedTensor& x) {
+  return stream << to_string(x);
 }
 
 EncodedTensor embedding(const Tensor& indices, const EncodedTensor& weight) {

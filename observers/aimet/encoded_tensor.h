@@ -1,19 +1,25 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
+#include <string>
 #include <string_view>
+#include <utility>
 
 #include "quanta/observers/aimet/encoding.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta::aimet {
 
-/// A tensor that knows how it was quantized: AIMET's QuantizedTensor (codes, in a floating dtype)
-/// and DequantizedTensor (the values that the codes stand for). A small value: a Tensor, what kind
-/// it is, and the encoding.
+class QuantizedTensor;
+class DequantizedTensor;
+
+/// A tensor that may know how it was quantized, the base of QuantizedTensor (codes, in a floating
+/// dtype) and DequantizedTensor (the values that the codes stand for). A small value: a Tensor,
+/// what kind it is, and the encoding. Functions whose result can be of several kinds give this.
 ///
-///   EncodedTensor y = quantizer.forward(x);      // Dequantized
-///   EncodedTensor q = y.quantize();              // Quantized: nothing is lost
+///   DequantizedTensor y = quantizer(x);
+///   QuantizedTensor q = y.quantize();            // nothing is lost
 ///   Tensor codes = q.quantized_repr();           // Int8
 ///   EncodedTensor z = y.reshape({-1}).mul(2.0);  // still Dequantized
 ///   Tensor plain = relu(y);                      // any op takes it as a Tensor and gives a Tensor
@@ -29,11 +35,12 @@ class EncodedTensor {
   /// A plain tensor.
   EncodedTensor(Tensor tensor)
       : tensor_(std::move(tensor)) {}  // NOLINT(google-explicit-constructor)
-  /// Throws ArgumentError for a tensor that is not floating, unless it is Plain.
+  /// Throws ArgumentError for a tensor that is not floating unless it is Plain, and for a Plain one
+  /// with an encoding.
   EncodedTensor(Tensor tensor, Kind kind, EncodingPtr encoding);
 
   /// The codes of `q` with its parameters.
-  static EncodedTensor from_qtensor(const QTensor& q);
+  static QuantizedTensor from_qtensor(const QTensor& q);
   /// The codes as a QTensor with the same parameters. Throws ArgumentError without an affine
   /// encoding, and where QTensor cannot hold it (see aimet::to_qtensor).
   QTensor to_qtensor() const;
@@ -51,8 +58,8 @@ class EncodedTensor {
   /// Codes and values: each returns the object itself where it is of that kind already, so that
   /// quantize() of a dequantized tensor and back loses nothing. Throw ArgumentError without an
   /// encoding.
-  EncodedTensor quantize() const;
-  EncodedTensor dequantize() const;
+  QuantizedTensor quantize() const;
+  DequantizedTensor dequantize() const;
   /// quantize() in the grid's integer dtype.
   Tensor quantized_repr() const;
 
@@ -103,6 +110,64 @@ class EncodedTensor {
   Tensor tensor_;
   Kind kind_ = Kind::Plain;
   EncodingPtr encoding_;
+};
+
+/// AIMET's name of the base.
+using QuantizedTensorBase = EncodedTensor;
+
+/// As torch prints the tensor, under the name of its kind: "DequantizedTensor([-1.,  0.5000])".
+std::string to_string(const EncodedTensor& x);
+std::ostream& operator<<(std::ostream& stream, const EncodedTensor& x);
+
+/// What a kind of encoded tensors has in common: functions that keep the kind give the type.
+template <typename Self>
+class EncodedTensorOf : public EncodedTensor {
+ public:
+  Self clone() const { return Self(EncodedTensor::clone()); }
+  Self detach() const { return Self(EncodedTensor::detach()); }
+  Self contiguous() const { return Self(EncodedTensor::contiguous()); }
+  Self view(const Dims& sizes) const { return Self(EncodedTensor::view(sizes)); }
+  Self reshape(const Dims& sizes) const { return Self(EncodedTensor::reshape(sizes)); }
+  Self flatten(std::int64_t start = 0, std::int64_t end = -1) const {
+    return Self(EncodedTensor::flatten(start, end));
+  }
+  Self permute(const Dims& order) const { return Self(EncodedTensor::permute(order)); }
+  Self transpose(std::int64_t dim0, std::int64_t dim1) const {
+    return Self(EncodedTensor::transpose(dim0, dim1));
+  }
+  Self select(std::int64_t dim, std::int64_t index) const {
+    return Self(EncodedTensor::select(dim, index));
+  }
+  Self slice(std::int64_t dim, std::int64_t start, std::int64_t end, std::int64_t step = 1) const {
+    return Self(EncodedTensor::slice(dim, start, end, step));
+  }
+  Self expand(const Dims& sizes) const { return Self(EncodedTensor::expand(sizes)); }
+  Self squeeze(std::int64_t dim) const { return Self(EncodedTensor::squeeze(dim)); }
+  Self unsqueeze(std::int64_t dim) const { return Self(EncodedTensor::unsqueeze(dim)); }
+  Self as_view(Tensor moved) const { return Self(EncodedTensor::as_view(std::move(moved))); }
+
+ protected:
+  explicit EncodedTensorOf(EncodedTensor tensor) : EncodedTensor(std::move(tensor)) {}
+};
+
+/// Codes in a floating dtype, with the encoding that says what they stand for.
+class QuantizedTensor final : public EncodedTensorOf<QuantizedTensor> {
+ public:
+  /// Throws ArgumentError for codes that are not floating. Null: an encoding that was lost.
+  QuantizedTensor(Tensor codes, EncodingPtr encoding)
+      : EncodedTensorOf({std::move(codes), Kind::Quantized, std::move(encoding)}) {}
+  /// Throws ArgumentError for another kind.
+  explicit QuantizedTensor(EncodedTensor tensor);
+};
+
+/// Values on the grid of the encoding.
+class DequantizedTensor final : public EncodedTensorOf<DequantizedTensor> {
+ public:
+  /// Throws ArgumentError for values that are not floating. Null: an encoding that was lost.
+  DequantizedTensor(Tensor values, EncodingPtr encoding)
+      : EncodedTensorOf({std::move(values), Kind::Dequantized, std::move(encoding)}) {}
+  /// Throws ArgumentError for another kind.
+  explicit DequantizedTensor(EncodedTensor tensor);
 };
 
 /// Rows of a quantized weight [N, ...], as embedding lookup takes them: sizes of `indices` (Int64

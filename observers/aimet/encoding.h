@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -25,6 +26,15 @@ class Encoding {
   /// "pertensor", "perchannel", "blockwise", or "unknown".
   std::string_view granularity() const noexcept;
   const Tensor& scale() const noexcept { return scale_; }
+  /// real value = (code + offset) * scale, of the sizes of scale; 0 for float encodings.
+  virtual Tensor offset() const = 0;
+  /// The bits of a code. Throws ArgumentError for a grid that has none (-127..127).
+  virtual std::int64_t bitwidth() const = 0;
+  /// Whether codes can be negative: AIMET's `signed`. Throws ArgumentError as bitwidth().
+  virtual bool is_signed() const = 0;
+  /// The least and the largest value that has a code, of the sizes of scale.
+  virtual Tensor min() const = 0;
+  virtual Tensor max() const = 0;
   /// Empty: none. See AffineOptions.
   const Dims& block_size() const noexcept { return block_size_; }
 
@@ -67,15 +77,17 @@ class AffineEncoding : public Encoding {
   static std::shared_ptr<const AffineEncoding> from_quantizer(const QTensor& x);
 
   std::string_view mapping() const noexcept override { return "affine"; }
-  const Tensor& offset() const noexcept { return offset_; }
+  Tensor offset() const override { return offset_; }
+  std::int64_t bitwidth() const override { return grid_.bitwidth(); }
+  bool is_signed() const override { return grid_.is_signed(); }
   const Grid& grid() const noexcept { return grid_; }
   std::int64_t num_steps() const noexcept { return grid_.num_steps(); }
   bool symmetric() const noexcept { return options_.symmetric; }
   double zero_point_shift() const noexcept { return options_.zero_point_shift; }
   const std::string& producer() const noexcept { return options_.producer; }
   /// (offset + qmin) * scale and (offset + qmax) * scale.
-  Tensor min() const;
-  Tensor max() const;
+  Tensor min() const override;
+  Tensor max() const override;
 
   Tensor quantize(const Tensor& x) const override;
   Tensor dequantize(const Tensor& codes) const override;

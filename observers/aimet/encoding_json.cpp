@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include "quanta/observers/aimet/float_quantizer.h"
+#include "quanta/observers/aimet/float_encoding.h"
 #include "quanta/ops/detail/affine_layout.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/json.h"

@@ -259,6 +259,14 @@ PercentileAnalyzer::PercentileAnalyzer(const Options& options)
   set_percentile(options.percentile);
 }
 
+std::shared_ptr<EncodingAnalyzer> PercentileAnalyzer::of_shape(const Dims& shape,
+                                                               const Dims& block_size) const {
+  Options options = options_;
+  options.histogram.shape = shape;
+  options.histogram.block_size = block_size;
+  return std::make_shared<PercentileAnalyzer>(options);
+}
+
 void PercentileAnalyzer::set_percentile(double percentile) {
   QUANTA_CHECK(percentile >= 50.0 && percentile <= 100.0,
                "PercentileAnalyzer: percentile: expected 50..100, got {}", percentile);

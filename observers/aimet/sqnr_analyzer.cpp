@@ -130,6 +130,14 @@ SqnrAnalyzer::SqnrAnalyzer(const Options& options)
                options.p);
 }
 
+std::shared_ptr<EncodingAnalyzer> SqnrAnalyzer::of_shape(const Dims& shape,
+                                                         const Dims& block_size) const {
+  Options options = options_;
+  options.histogram.shape = shape;
+  options.histogram.block_size = block_size;
+  return std::make_shared<SqnrAnalyzer>(options);
+}
+
 HistogramAnalyzer::Ends SqnrAnalyzer::ends_of(const Histogram<float>& histogram,
                                               std::int64_t num_steps, bool symmetric) const {
   const auto n = static_cast<float>(num_steps);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "arguments.h"
-#include "quanta/observers/aimet/affine_quantizer.h"
+#include "quanta/nn/aimet/affine_quantizer.h"
 #include "suite.h"
 
 namespace quanta::conform {

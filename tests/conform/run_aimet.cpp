@@ -7,7 +7,7 @@
 
 #include "aimet_values.h"
 #include "expected_error.h"
-#include "quanta/observers/aimet/affine_quantizer.h"
+#include "quanta/nn/aimet/affine_quantizer.h"
 #include "quanta/observers/aimet/encoded_tensor.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
@@ -96,14 +96,14 @@ std::shared_ptr<AffineQuantizer> make_quantizer(const Case& test) {
 }
 
 // The kernel of AIMET depends on whether parameters ask for gradients.
-void follow_kernel(const Case& test, const AffineQuantizer& quantizer) {
+void follow_kernel(const Case& test, AffineQuantizer& quantizer) {
   if (test.has_attr("kernel") && test.text("kernel") == "divide") quantizer.requires_grad_();
 }
 
 EncodedTensor calibrate(const Case& test, AffineQuantizer& quantizer) {
   EncodedTensor last;
   aimet::CalibrationScope scope = quantizer.compute_encodings();
-  for (const Tensor& batch : test.tensors("calib")) last = quantizer.forward(batch);
+  for (const Tensor& batch : test.tensors("calib")) last = quantizer(batch);
   scope.finish();
   return last;
 }
@@ -123,7 +123,7 @@ Outputs run_quantizer(const Case& test) {
     outputs.set("y_calib_last", calibrate(test, *quantizer).tensor().detach());
   }
   const Tensor x = leaf_of(test, "x");
-  const EncodedTensor y = quantizer->forward(x);
+  const EncodedTensor y = (*quantizer)(x);
   set_parameters(outputs, *quantizer);
   for (const auto& [name, parameter] : quantizer->named_parameters()) {
     outputs.set("param_" + name, parameter.detach());
@@ -161,7 +161,7 @@ Outputs run_set_range(const Case& test) {
   quantizer->set_range(optional_input(test, "range_min"), optional_input(test, "range_max"));
   Outputs outputs;
   set_parameters(outputs, *quantizer);
-  outputs.set("y", quantizer->forward(test.tensor("x")).tensor().detach());
+  outputs.set("y", (*quantizer)(test.tensor("x")).tensor().detach());
   return outputs;
 }
 
@@ -171,7 +171,7 @@ Outputs run_scale_offset(const Case& test) {
   quantizer->use_scale_offset();
   follow_kernel(test, *quantizer);
   const Tensor x = leaf_of(test, "x");
-  const Tensor y = quantizer->forward(x).tensor();
+  const Tensor y = (*quantizer)(x).tensor();
   y.backward(test.tensor("grad"));
   Outputs outputs;
   set_parameters(outputs, *quantizer);
@@ -196,7 +196,7 @@ Outputs run_grouped_block(const Case& test) {
   outputs.set("scale", quantizer.get_scale()->detach());
   outputs.set("per_channel_scale", *quantizer.per_channel_scale());
   outputs.set("per_block_int_scale", *quantizer.per_block_int_scale());
-  outputs.set("y", quantizer.forward(test.tensor("x")).tensor().detach());
+  outputs.set("y", quantizer(test.tensor("x")).tensor().detach());
   return outputs;
 }
 
@@ -252,7 +252,7 @@ Outputs run_qtensor_fn(const Case& test) {
   follow_kernel(test, *quantizer);
   quantizer->set_range(range_input(test, "range_min", quantizer->shape()),
                        range_input(test, "range_max", quantizer->shape()));
-  const EncodedTensor y = apply_function(test.text("fn"), quantizer->forward(test.tensor("x")));
+  const EncodedTensor y = apply_function(test.text("fn"), (*quantizer)(test.tensor("x")));
   Outputs outputs;
   outputs.set("type", std::string(y.type_name()));
   outputs.set("has_encoding", y.has_encoding());

@@ -5,8 +5,8 @@
 
 #include "aimet_values.h"
 #include "expected_error.h"
+#include "quanta/nn/aimet/float_quantizer.h"
 #include "quanta/observers/aimet/encoding_json.h"
-#include "quanta/observers/aimet/float_quantizer.h"
 #include "registry.h"
 
 namespace quanta::conform {

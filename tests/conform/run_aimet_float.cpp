@@ -4,7 +4,7 @@
 #include "aimet_values.h"
 #include "arguments.h"
 #include "expected_error.h"
-#include "quanta/observers/aimet/float_quantizer.h"
+#include "quanta/nn/aimet/float_quantizer.h"
 #include "quanta/runtime/error.h"
 #include "registry.h"
 
@@ -30,7 +30,7 @@ aimet::FloatQuantizerOptions float_options(const Case& test) {
 
 void calibrate(const Case& test, aimet::Quantizer& quantizer) {
   quantizer.compute_encodings([&] {
-    for (const Tensor& batch : test.tensors("calib")) quantizer.forward(batch);
+    for (const Tensor& batch : test.tensors("calib")) quantizer(batch);
   });
 }
 
@@ -38,7 +38,7 @@ Outputs run_float_qdq(const Case& test) {
   aimet::FloatQuantizeDequantize quantizer(float_options(test));
   if (test.flag("calibrate", false)) calibrate(test, quantizer);
   const Tensor x = leaf_of(test, "x");
-  const Tensor y = quantizer.forward(x);
+  const Tensor y = quantizer(x);
   Outputs outputs;
   outputs.set("y", y.detach());
   outputs.set("scale", quantizer.get_scale());
@@ -91,7 +91,7 @@ Outputs run_mxfp4(const Case& test) {
   aimet::FloatQuantizeDequantize quantizer(options);
   calibrate(test, quantizer);
   Outputs outputs;
-  outputs.set("y", quantizer.forward(test.tensor("x")).tensor());
+  outputs.set("y", quantizer(test.tensor("x")).tensor());
   outputs.set("scale", quantizer.get_scale());
   outputs.set("maxval_param", quantizer.maxval());
   return outputs;

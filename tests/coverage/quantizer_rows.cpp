@@ -1,8 +1,8 @@
-#include "quanta/observers/aimet/affine_quantizer.h"
+#include "quanta/nn/aimet/affine_quantizer.h"
+#include "quanta/nn/aimet/float_quantizer.h"
 #include "quanta/observers/aimet/analyzer.h"
 #include "quanta/observers/aimet/encoded_tensor.h"
 #include "quanta/observers/aimet/encoding_json.h"
-#include "quanta/observers/aimet/float_quantizer.h"
 #include "quanta/observers/modelopt/calibrator.h"
 #include "quanta/observers/modelopt/histogram_calibrator.h"
 #include "quanta/observers/modelopt/quant_descriptor.h"
@@ -41,14 +41,14 @@ std::vector<Section> quantizer_sections() {
       .row("calibrators (histogram)", QUANTA_TYPE(modelopt::HistogramCalibrator), "calibrators");
 
   Section aimet{"Quantizers (AIMET)", {}};
-  aimet.from("observers/aimet/affine_quantizer.h", "tests/observers/aimet_quantizer_test.cpp")
+  aimet.from("nn/aimet/affine_quantizer.h", "tests/nn/aimet_quantizer_test.cpp")
       .row("Quantize", QUANTA_TYPE(aimet::Quantize), "aimet_affine")
       .row("QuantizeDequantize", QUANTA_TYPE(aimet::QuantizeDequantize), "aimet_affine");
-  aimet.from("observers/aimet/float_quantizer.h", "tests/observers/aimet_float_test.cpp")
+  aimet.from("nn/aimet/float_quantizer.h", "tests/nn/aimet_float_test.cpp")
       .row("FloatQuantizeDequantize", QUANTA_TYPE(aimet::FloatQuantizeDequantize), "aimet_float");
-  aimet.from("observers/aimet/encoding_json.h", "tests/observers/aimet_encoding_test.cpp")
+  aimet.from("observers/aimet/encoding_json.h", "tests/nn/aimet_encoding_test.cpp")
       .row("encodings", QUANTA_TYPE(aimet::EncodingFile), "aimet_encodings_json");
-  aimet.from("observers/aimet/encoded_tensor.h", "tests/observers/aimet_encoding_test.cpp")
+  aimet.from("observers/aimet/encoded_tensor.h", "tests/nn/aimet_encoding_test.cpp")
       .row("QuantizedTensor, DequantizedTensor", QUANTA_TYPE(aimet::EncodedTensor), "aimet_affine");
   aimet.from("observers/aimet/analyzer.h", "tests/observers/aimet_analyzer_test.cpp")
       .row("encoding analyzers", QUANTA_TYPE(aimet::SqnrAnalyzer), "aimet_analyzers");

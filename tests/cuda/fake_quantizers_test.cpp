@@ -13,12 +13,12 @@
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/prepare.h"
 #include "quanta/fusion/quantize_dynamic.h"
+#include "quanta/nn/aimet/affine_quantizer.h"
+#include "quanta/nn/aimet/fake_quantize.h"
+#include "quanta/nn/aimet/float_quantizer.h"
 #include "quanta/nn/container.h"
 #include "quanta/nn/linear.h"
 #include "quanta/nn/stubs.h"
-#include "quanta/observers/aimet/affine_quantizer.h"
-#include "quanta/observers/aimet/float_quantizer.h"
-#include "quanta/observers/aimet_fake_quantize.h"
 #include "quanta/observers/defaults.h"
 #include "quanta/observers/format_fake_quantize.h"
 #include "quanta/observers/fused_fake_quantize.h"
@@ -167,7 +167,7 @@ TEST_CASE("cuda fake quantizers: AIMET's parameters are learned on the CPU from 
     quantizer.set_range(-1.0, 1.5);
     quantizer.requires_grad_(true);
     const Tensor x = randn({40}, generator).to(device);
-    quantizer.forward(x).tensor().backward(randn({40}, generator).to(device));
+    quantizer.forward(x).backward(randn({40}, generator).to(device));
     std::vector<Tensor> gradients;
     for (const auto& [name, parameter] : quantizer.named_parameters()) {
       CHECK(parameter.grad().device().is_cpu());

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "quanta/observers/aimet/affine_quantizer.h"
-#include "quanta/observers/aimet_fake_quantize.h"
+#include "quanta/nn/aimet/affine_quantizer.h"
+#include "quanta/nn/aimet/fake_quantize.h"
 #include "quanta/observers/format_fake_quantize.h"
 #include "quanta/observers/format_qconfig.h"
 #include "quanta/ops/activation.h"
@@ -124,7 +124,7 @@ TEST_CASE("AimetFakeQuantize: calibrates over all batches as its quantizer does 
   fake.disable_observer();
   fake.enable_fake_quant();
   const Tensor x = small_input(9);
-  CHECK(fake.forward(x).equal(alone.forward(x).tensor()));
+  CHECK(fake.forward(x).equal(alone.forward(x)));
   CHECK(fake.dtype() == DType::QUInt8);
   const ObservedQParams qparams = fake.calculate_qparams();
   CHECK(qparams.scale.item() == alone.get_scale()->item());
@@ -158,7 +158,7 @@ TEST_CASE("aimet results: those on an int8 grid become QTensors and come back wi
     aimet::QuantizeDequantize quantizer = affine(8, symmetric);
     const Tensor x = small_input(14);
     quantizer.compute_encodings([&] { quantizer.forward(x); });
-    const aimet::EncodedTensor y = quantizer.forward(x);
+    const aimet::DequantizedTensor y = quantizer(x);
     const QTensor q = y.to_qtensor();
     CHECK(q.dtype() == (symmetric ? DType::QInt8 : DType::QUInt8));
     CHECK(dequantize(q).equal(y.tensor()));
@@ -169,7 +169,7 @@ TEST_CASE("aimet results: those on an int8 grid become QTensors and come back wi
   aimet::QuantizeDequantize rows({.shape = {3, 1, 1}, .bitwidth = 8, .symmetric = true});
   const Tensor x = small_input(15);
   rows.compute_encodings([&] { rows.forward(x); });
-  const aimet::EncodedTensor y = rows.forward(x);
+  const aimet::DequantizedTensor y = rows(x);
   CHECK(dequantize(y.to_qtensor()).equal(y.tensor()));
 }
 

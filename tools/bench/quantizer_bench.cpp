@@ -1,7 +1,7 @@
 // Quantize-dequantize of a large tensor by each kind of quantizer, beside the machine's copy speed.
 
 #include "op_bench.h"
-#include "quanta/observers/aimet/float_quantizer.h"
+#include "quanta/observers/aimet/float_encoding.h"
 #include "quanta/ops/block_quant.h"
 #include "quanta/ops/quantize_affine.h"
 #include "quanta/ops/tensor_quant.h"

@@ -1,4 +1,4 @@
-#include "quanta/observers/aimet/float_quantizer.h"
+#include "quanta/observers/aimet/float_encoding.h"
 
 #include <algorithm>
 #include <array>
@@ -6,8 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "quanta/observers/aimet/detail/affine_parameters.h"
-#include "quanta/observers/aimet/detail/state.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/cpu/float_formats.h"
 #include "quanta/ops/cpu/strided_loop.h"
@@ -201,6 +199,10 @@ std::shared_ptr<const FloatEncoding> FloatEncoding::nvfp4(Tensor scale, Tensor m
   return encoding;
 }
 
+Tensor FloatEncoding::offset() const { return Tensor::zeros(scale_.sizes(), scale_.dtype()); }
+
+Tensor FloatEncoding::min() const { return mul_scalar(scale_, -spec_.max()); }
+
 Tensor FloatEncoding::maxval() const { return mul_scalar(scale_, spec_.max()); }
 
 bool FloatEncoding::is_mxfp4() const {
@@ -255,158 +257,6 @@ EncodingPtr FloatEncoding::to(DType dtype) const {
   auto converted = std::make_shared<FloatEncoding>(scale_.to(dtype), spec_, block_size_);
   if (meta_scale_.defined()) converted->meta_scale_ = meta_scale_.to(dtype);
   return converted;
-}
-
-// Quantizer --------------------------------------------------------------------------------------
-
-namespace {
-
-constexpr std::string_view kName = "FloatQuantizeDequantize";
-
-FloatSpec spec_from(const FloatQuantizerOptions& options) {
-  const bool by_fields = options.exponent_bits.has_value() || options.mantissa_bits.has_value() ||
-                         options.finite.has_value() || options.unsigned_zero.has_value();
-  if (options.dtype.has_value()) {
-    QUANTA_CHECK(!by_fields,
-                 "{}: dtype: expected either dtype or exponent_bits, mantissa_bits, finite and "
-                 "unsigned_zero, got {} beside them",
-                 kName, *options.dtype);
-    return FloatSpec::from_name(*options.dtype);
-  }
-  QUANTA_CHECK(options.exponent_bits.has_value() && options.mantissa_bits.has_value(),
-               "{}: {}: expected dtype, or exponent_bits and mantissa_bits, got {}", kName,
-               options.exponent_bits.has_value() ? "mantissa_bits" : "exponent_bits", "nothing");
-  const FloatSpec spec{*options.exponent_bits, *options.mantissa_bits,
-                       options.finite.value_or(false), options.unsigned_zero.value_or(false)};
-  spec.max();
-  return spec;
-}
-
-std::shared_ptr<EncodingAnalyzer> analyzer_from(const FloatQuantizerOptions& options) {
-  if (options.analyzer != nullptr) {
-    QUANTA_CHECK(quanta::detail::broadcasts_to(options.analyzer->shape(), options.shape),
-                 "{}: analyzer: expected a shape that can be expanded to {}, got {}", kName,
-                 options.shape, options.analyzer->shape());
-    return options.analyzer;
-  }
-  if (spec_from(options).bitwidth() >= 16) return nullptr;
-  return std::make_shared<MinMaxAnalyzer>(options.shape, options.block_size);
-}
-
-Tensor largest_magnitude(const Range& range) {
-  return detail::map_two(range.min, range.max, [](float min, float max) {
-    return std::max(std::fabs(min), std::fabs(max));
-  });
-}
-
-}  // namespace
-
-FloatQuantizeDequantize::FloatQuantizeDequantize(const Options& options)
-    : Quantizer(options.shape, options.block_size, analyzer_from(options)),
-      spec_(spec_from(options)),
-      power_of_two_scale_(options.power_of_two_scale),
-      gradient_(options.gradient),
-      maxval_(Tensor::full(options.shape, spec_.max())) {}
-
-std::shared_ptr<Quantizer> FloatQuantizeDequantize::clone() const {
-  auto copy = std::make_shared<FloatQuantizeDequantize>(*this);
-  if (maxval_.defined()) copy->maxval_ = maxval_.clone();
-  return copy;
-}
-
-Tensor FloatQuantizeDequantize::scale_of(const Tensor& maxval) const {
-  const float log_max = std::log2(static_cast<float>(spec_.max()));
-  const bool whole = power_of_two_scale_;
-  return detail::map_two(maxval, maxval, [log_max, whole](float value, float) {
-    const float exponent = std::log2(std::fabs(value)) - log_max;
-    return std::exp2(whole ? math::round_half_even(exponent) : exponent);
-  });
-}
-
-Tensor FloatQuantizeDequantize::get_scale() const {
-  return maxval_.defined() ? scale_of(maxval_) : Tensor::ones(shape_);
-}
-
-void FloatQuantizeDequantize::set_maxval(const Tensor& maxval) {
-  QUANTA_CHECK(maxval.defined() && maxval.is_floating_point() &&
-                   quanta::detail::broadcasts_to(maxval.sizes(), shape_),
-               "{}: maxval: expected a floating tensor that can be expanded to {}, got {}", kName,
-               shape_, maxval.defined() ? quanta::to_string(maxval.sizes()) : "an undefined one");
-  for (const float value : maxval.detach().to_float_vector()) {
-    QUANTA_CHECK(value > 0.0F, "{}: maxval: expected numbers > 0, got {}", kName, value);
-  }
-  maxval_ = maxval.detach().to(DType::Float32).expand(shape_).clone(MemoryFormat::Contiguous);
-}
-
-EncodingPtr FloatQuantizeDequantize::encoding() const {
-  return std::make_shared<FloatEncoding>(get_scale(), spec_, block_size_);
-}
-
-Range FloatQuantizeDequantize::range_of_batch(const Tensor& x) const {
-  return analyzer_->compute_range_of(x, (std::int64_t{1} << bitwidth()) - 1, false);
-}
-
-Range FloatQuantizeDequantize::range_of_all() const {
-  return analyzer_->compute_range((std::int64_t{1} << bitwidth()) - 1, false);
-}
-
-EncodingPtr FloatQuantizeDequantize::encoding_of(const Range& range) const {
-  const Tensor maxval = largest_magnitude(range).expand(shape_).contiguous();
-  return std::make_shared<FloatEncoding>(scale_of(maxval), spec_, block_size_);
-}
-
-void FloatQuantizeDequantize::take_range(const Range& range) {
-  maxval_ = largest_magnitude(range).expand(shape_).clone(MemoryFormat::Contiguous);
-}
-
-EncodedTensor FloatQuantizeDequantize::apply(const Tensor& x, const EncodingPtr& encoding) const {
-  if (!x.is_floating_point()) return x;
-  return {
-      float_quantize_dequantize(x, encoding->scale().to(x.device()), spec_, block_size_, gradient_),
-      EncodedTensor::Kind::Dequantized, encoding};
-}
-
-std::string FloatQuantizeDequantize::to_string() const {
-  std::string text =
-      spec_.is_builtin()
-          ? fmt::format("dtype=torch.{}", spec_.name())
-          : fmt::format("exponent_bits={}, mantissa_bits={}, finite={}, unsigned_zero={}",
-                        spec_.exponent_bits, spec_.mantissa_bits, spec_.finite ? "True" : "False",
-                        spec_.unsigned_zero ? "True" : "False");
-  if (!shape_.empty()) text += ", shape=" + detail::tuple_text(shape_);
-  if (!block_size_.empty()) text += ", block_size=" + detail::tuple_text(block_size_);
-  return fmt::format("{}({})", kName, text);
-}
-
-void FloatQuantizeDequantize::save_state(StateDict& state, const std::string& prefix) const {
-  if (maxval_.defined()) state.set(prefix + "maxval", maxval_);
-  detail::save_number(state, prefix, "exponent_bits", static_cast<double>(spec_.exponent_bits));
-  detail::save_number(state, prefix, "mantissa_bits", static_cast<double>(spec_.mantissa_bits));
-  detail::save_number(state, prefix, "finite", spec_.finite ? 1.0 : 0.0);
-  detail::save_number(state, prefix, "unsigned_zero", spec_.unsigned_zero ? 1.0 : 0.0);
-  detail::save_dims(state, prefix, "block_size", block_size_);
-}
-
-void FloatQuantizeDequantize::load_state(const StateDict& state, const std::string& prefix) {
-  const FloatSpec spec{detail::read_integer(state, prefix, "exponent_bits"),
-                       detail::read_integer(state, prefix, "mantissa_bits"),
-                       detail::read_number(state, prefix, "finite") != 0.0,
-                       detail::read_number(state, prefix, "unsigned_zero") != 0.0};
-  spec.max();
-  const Dims blocks = detail::read_dims(state, prefix, "block_size");
-  Tensor maxval;
-  if (state.contains(prefix + "maxval")) maxval = detail::read_floats(state, prefix + "maxval");
-  const Dims shape = maxval.defined() ? maxval.sizes() : shape_;
-  QUANTA_CHECK(blocks.empty() || blocks.size() == shape.size(),
-               "load_state: {}: expected one entry for each dimension of {}, got {}",
-               detail::extra_name(prefix, "block_size"), shape, blocks);
-  if (analyzer_ != nullptr && (shape != shape_ || !(blocks == block_size_))) {
-    analyzer_ = std::make_shared<MinMaxAnalyzer>(shape, blocks);
-  }
-  spec_ = spec;
-  block_size_ = blocks;
-  shape_ = shape;
-  maxval_ = maxval;
 }
 
 }  // namespace quanta::aimet

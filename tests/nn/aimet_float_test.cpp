@@ -4,7 +4,7 @@
 #include <limits>
 #include <vector>
 
-#include "quanta/observers/aimet/float_quantizer.h"
+#include "quanta/nn/aimet/float_quantizer.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/error.h"
 #include "support/compare.h"
@@ -141,7 +141,7 @@ TEST_CASE("FloatQuantizeDequantize: calibration sets maxval below 16 bits") {
   const Tensor x = uniform_tensor({3, 50}, 7);
   CHECK(narrow.get_scale().equal(Tensor::ones({3, 1})));
   for (FloatQuantizeDequantize* one : {&narrow, &wide}) {
-    one->compute_encodings([&] { one->forward(x); });
+    one->compute_encodings([&] { (*one)(x); });
   }
   CHECK(wide.get_scale().item() == 1.0);
   for (std::int64_t row = 0; row < 3; ++row) {
@@ -163,15 +163,15 @@ TEST_CASE("FloatQuantizeDequantize: calibration sets maxval below 16 bits") {
 TEST_CASE("FloatQuantizeDequantize: formats without a mantissa are calibrated like others") {
   FloatQuantizeDequantize quantizer({.exponent_bits = 3, .mantissa_bits = 0});
   const Tensor x = Tensor::from_values({0.7F, -3.0F, 1.0F});
-  quantizer.compute_encodings([&] { quantizer.forward(x); });
+  quantizer.compute_encodings([&] { quantizer(x); });
   CHECK(quantizer.maxval().item() == 3.0);
-  CHECK(quantizer.forward(x).tensor().to_float_vector()[1] == doctest::Approx(-3.0));
+  CHECK(quantizer(x).tensor().to_float_vector()[1] == doctest::Approx(-3.0));
 }
 
 TEST_CASE("FloatQuantizeDequantize leaves integers alone and prints itself") {
   FloatQuantizeDequantize builtin({.dtype = "float16"});
   const Tensor x = Tensor::zeros({3}, DType::Int32);
-  CHECK(builtin.forward(x).tensor().is_same(x));
+  CHECK(builtin.forward(x).is_same(x));
   CHECK(builtin.to_string() == "FloatQuantizeDequantize(dtype=torch.float16)");
   const FloatQuantizeDequantize custom(
       {.exponent_bits = 3, .mantissa_bits = 2, .shape = {4, 2}, .block_size = {1, 8}});
@@ -182,19 +182,18 @@ TEST_CASE("FloatQuantizeDequantize leaves integers alone and prints itself") {
 
 TEST_CASE("a float quantizer's state brings back its format and maxval") {
   FloatQuantizeDequantize from({.exponent_bits = 3, .mantissa_bits = 2, .shape = {4, 1}});
-  from.compute_encodings([&] { from.forward(uniform_tensor({4, 16}, 1)); });
-  StateDict state;
-  from.save_state(state, "q.");
+  from.compute_encodings([&] { from(uniform_tensor({4, 16}, 1)); });
+  StateDict state = from.state_dict();
   FloatQuantizeDequantize to({.dtype = "float8_e5m2"});
-  to.load_state(state, "q.");
+  to.load_state_and_shape(state, "");
   const Tensor x = uniform_tensor({4, 16}, 2);
-  CHECK(Tensor(to.forward(x)).equal(from.forward(x)));
-  state.erase("q.maxval");
-  to.load_state(state, "q.");
+  CHECK(Tensor(to(x)).equal(from(x)));
+  state.erase("maxval");
+  to.load_state_dict(state);
   CHECK_FALSE(to.maxval().defined());
   CHECK(to.get_scale().equal(Tensor::ones({4, 1})));
-  state.erase("q._extra_state.finite");
-  says([&] { to.load_state(state, "q."); }, "q._extra_state.finite");
+  state.erase("_extra_state.finite");
+  says([&] { to.load_state_dict(state); }, "missing names: '_extra_state.finite'");
 }
 
 TEST_CASE("float encodings know microscaling formats and reject others") {

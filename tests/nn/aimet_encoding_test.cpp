@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "quanta/observers/aimet/affine_quantizer.h"
+#include "quanta/nn/aimet/affine_quantizer.h"
+#include "quanta/nn/aimet/float_quantizer.h"
 #include "quanta/observers/aimet/encoding_json.h"
-#include "quanta/observers/aimet/float_quantizer.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
@@ -20,10 +20,10 @@ namespace {
 using test::says;
 using test::uniform_tensor;
 
-EncodedTensor dequantized(const Tensor& x, const Dims& shape = {}, bool symmetric = false) {
+DequantizedTensor dequantized(const Tensor& x, const Dims& shape = {}, bool symmetric = false) {
   QuantizeDequantize quantizer({.shape = shape, .bitwidth = 8, .symmetric = symmetric});
-  quantizer.compute_encodings([&] { quantizer.forward(x); });
-  return quantizer.forward(x);
+  quantizer.compute_encodings([&] { quantizer(x); });
+  return quantizer(x);
 }
 
 // Tensors with encodings -------------------------------------------------------------------------
@@ -97,11 +97,8 @@ TEST_CASE("what is no function of encoded tensors gives plain ones") {
   CHECK(y.to(DType::Float16).type_name() == "DequantizedTensor");
   CHECK_FALSE(y.add_(1.0).has_encoding());
   CHECK(y.type_name() == "DequantizedTensor");
-  says(
-      [] {
-        EncodedTensor(Tensor::zeros({2}, DType::Int8), EncodedTensor::Kind::Quantized, nullptr);
-      },
-      "QuantizedTensor: tensor: expected a floating tensor, got Int8");
+  says([] { QuantizedTensor(Tensor::zeros({2}, DType::Int8), nullptr); },
+       "QuantizedTensor: tensor: expected a floating tensor, got Int8");
 }
 
 TEST_CASE("embedding takes rows of a quantized table with their scales") {
@@ -135,21 +132,19 @@ TEST_CASE("to_qtensor refuses what a QTensor cannot hold") {
   blocks.set_range(-1.0, 1.0);
   says(
       [&] {
-        blocks.forward(uniform_tensor({2, 8}, 1)).to_qtensor();
+        blocks(uniform_tensor({2, 8}, 1)).to_qtensor();
       },
       "to_qtensor: encoding: expected no blocks, got block_size [1, 4]");
   QuantizeDequantize wide({.bitwidth = 16, .symmetric = true});
   wide.set_range(-1.0, 1.0);
   says(
       [&] {
-        wide.forward(uniform_tensor({2, 8}, 1)).to_qtensor();
+        wide(uniform_tensor({2, 8}, 1)).to_qtensor();
       },
       "expected a grid within 8 or 32 bits, got -32768..32767");
   FloatQuantizeDequantize floating({.dtype = "float8_e4m3fn"});
-  says([&] { floating.forward(uniform_tensor({2}, 1)).to_qtensor(); },
-       "expected an affine one, got float");
-  says([&] { floating.forward(uniform_tensor({2}, 1)).quantized_repr(); },
-       "expected an affine encoding");
+  says([&] { floating(uniform_tensor({2}, 1)).to_qtensor(); }, "expected an affine one, got float");
+  says([&] { floating(uniform_tensor({2}, 1)).quantized_repr(); }, "expected an affine encoding");
 }
 
 TEST_CASE("AffineEncoding refuses parameters that do not belong together") {

@@ -2,9 +2,12 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include "quanta/observers/aimet/quantizer.h"
+#include "quanta/nn/aimet/quantizer.h"
 #include "quanta/observers/fake_quantize.h"
 
 namespace quanta {
@@ -21,12 +24,15 @@ namespace quanta {
 /// dtype, codes and scheme are those of an affine quantizer of up to 8 bits with one scale, or one
 /// for each index of one axis, so that convert() makes int8 layers of them. Others stay Float32.
 ///
+/// The quantizer's parameters are the network's, below `quantizer`: they are trained with it.
+///
 /// One thread at a time while observing. State: fake_quant_enabled, observer_enabled (UInt8 [1]),
 /// the quantizer's under `quantizer`.
 class AimetFakeQuantize : public FakeQuantizeBase {
  public:
   /// Works on a copy of `quantizer`.
   explicit AimetFakeQuantize(const aimet::Quantizer& quantizer);
+  ~AimetFakeQuantize() noexcept override;
   /// `name` tells QConfigs apart. Every quantizer that is made is a copy of `quantizer`.
   static ObserverFactory with_args(std::string name, const aimet::Quantizer& quantizer);
 
@@ -43,6 +49,8 @@ class AimetFakeQuantize : public FakeQuantizeBase {
   void load_state(const StateDict& state, const std::string& prefix) override;
 
   std::int64_t ch_axis() const noexcept override;
+  std::vector<std::pair<std::string, Tensor>> named_parameters() const override;
+  void replace_parameters(std::span<const Tensor> parameters) override;
 
   /// Until the next reset.
   const aimet::Quantizer& quantizer() const noexcept { return *quantizer_; }

@@ -1,10 +1,11 @@
-#include "quanta/observers/aimet/affine_quantizer.h"
+#include "quanta/nn/aimet/affine_quantizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
-#include "quanta/observers/aimet/detail/affine_parameters.h"
-#include "quanta/observers/aimet/detail/state.h"
+#include "quanta/nn/aimet/detail/affine_parameters.h"
+#include "quanta/nn/aimet/detail/state.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/detail/elements.h"
 #include "quanta/runtime/autograd.h"
@@ -58,6 +59,14 @@ AffineQuantizer::AffineQuantizer(std::string_view name, const Options& options)
                "{}: kernel: expected Automatic or Divide with block_size {}, got InverseMultiply",
                name, block_size_);
   reset_parameters(shape_, Parametrization::MinMax);
+  register_parameters();
+}
+
+void AffineQuantizer::register_parameters() {
+  register_parameter("min", min_);
+  register_parameter("max", max_);
+  register_parameter("scale", scale_);
+  register_parameter("offset", offset_);
 }
 
 AffineQuantizer::AffineQuantizer(const AffineQuantizer& other)
@@ -68,43 +77,97 @@ AffineQuantizer::AffineQuantizer(const AffineQuantizer& other)
       kernel_(other.kernel_),
       rounding_(other.rounding_),
       parametrization_(other.parametrization_),
+      min_(other.min_),
+      max_(other.max_),
+      scale_(other.scale_),
+      offset_(other.offset_),
       may_write_min_(other.may_write_min_),
       may_write_max_(other.may_write_max_) {
-  reset_parameters(shape_, parametrization_);
-  const autograd::NoGradGuard guard;
-  if (other.parameters_.first.version() != other.first_version_) {
-    parameters_.first.copy_(other.parameters_.first.detach());
-  }
-  const Tensor& second = other.parameters_.second;
-  if (second.defined() && second.version() != other.second_version_) {
-    parameters_.second.copy_(second.detach());
-  }
-  requires_grad_(other.parameters_.first.requires_grad());
+  first_mark_ = mark_of(first(), other.first_written());
+  second_mark_ = mark_of(second(), other.second_written());
 }
 
+AffineQuantizer::Mark AffineQuantizer::mark_of(const Tensor& parameter, bool written) {
+  return {written, parameter, parameter.defined() ? parameter.version() : 0};
+}
+
+bool AffineQuantizer::is_written(const Tensor& parameter, const Mark& mark, double initial) {
+  if (mark.written) return true;
+  if (!parameter.defined()) return false;
+  if (mark.tensor.version() != mark.version) return true;
+  if (parameter.storage().get() == mark.tensor.storage().get()) return false;
+  // A copy, on another device or with a module that was cloned: what it holds tells.
+  const std::vector<float> values = parameter.detach().cpu().to_float_vector();
+  return std::any_of(values.begin(), values.end(),
+                     [&](float value) { return static_cast<double>(value) != initial; });
+}
+
+bool AffineQuantizer::first_written() const {
+  return is_written(first(), first_mark_, by_range() ? -1.0 : 1.0);
+}
+
+bool AffineQuantizer::second_written() const {
+  return is_written(second(), second_mark_, by_range() ? 1.0 : 0.0);
+}
+
+void AffineQuantizer::put_parameters(std::span<const Tensor> parameters) {
+  const bool first_was = first_written();
+  const bool second_was = second_written();
+  (by_range() ? min_ : scale_) = parameters[0];
+  if (parameters.size() > 1) (by_range() ? max_ : offset_) = parameters[1];
+  first_mark_ = mark_of(first(), first_was);
+  second_mark_ = mark_of(second(), second_was);
+}
+
+// On the device of the parameters that were there before, and with gradients as they had.
 void AffineQuantizer::reset_parameters(const Dims& shape, Parametrization parametrization) {
+  const bool recorded = first().defined() && first().requires_grad();
+  const Device device = first().defined() ? first().device() : Device::cpu();
+  const auto filled = [&](double value) {
+    const Tensor parameter = Tensor::full(shape, value).to(device);
+    if (recorded) parameter.set_requires_grad();
+    return parameter;
+  };
+  min_ = max_ = scale_ = offset_ = Tensor();
   shape_ = shape;
   parametrization_ = parametrization;
-  const bool by_range = parametrization == Parametrization::MinMax;
-  parameters_.first = Tensor::full(shape, by_range ? -1.0 : 1.0);
-  parameters_.second = Tensor();
-  if (by_range || !symmetric_) parameters_.second = Tensor::full(shape, by_range ? 1.0 : 0.0);
-  first_version_ = parameters_.first.version();
-  if (parameters_.second.defined()) second_version_ = parameters_.second.version();
+  if (by_range()) {
+    min_ = filled(-1.0);
+    max_ = filled(1.0);
+  } else {
+    scale_ = filled(1.0);
+    if (!symmetric_) offset_ = filled(0.0);
+  }
+  first_mark_ = mark_of(first(), false);
+  second_mark_ = mark_of(second(), false);
 }
 
 bool AffineQuantizer::is_initialized() const {
-  if (parameters_.first.version() == first_version_) return false;
-  return !parameters_.second.defined() || parameters_.second.version() != second_version_;
+  return first_written() && (!second().defined() || second_written());
+}
+
+void AffineQuantizer::set_symmetric(bool symmetric) {
+  if (symmetric == symmetric_) return;
+  if (!by_range()) {
+    offset_ = symmetric ? Tensor() : symmetric_offset().to(scale_.device());
+    if (!symmetric && scale_.requires_grad()) offset_.set_requires_grad();
+    second_mark_ = mark_of(offset_, !symmetric && first_written());
+  }
+  symmetric_ = symmetric;
 }
 
 // Scale and offset -------------------------------------------------------------------------------
 
+namespace {
+
+// Where parameters are calculated with, on their tape.
+Tensor on_cpu(const Tensor& parameter) { return parameter.to(Device::cpu()); }
+
+}  // namespace
+
 Tensor AffineQuantizer::raw_scale() const {
-  if (parametrization_ == Parametrization::ScaleOffset) {
-    return detail::bounded_scale(parameters_.first, grid_.num_steps());
-  }
-  return detail::scale_of_range(parameters_.first, parameters_.second, grid_.num_steps());
+  if (!by_range()) return detail::bounded_scale(on_cpu(scale_), grid_.num_steps());
+  return detail::scale_of_range(on_cpu(min_), on_cpu(max_), grid_.num_steps());
 }
 
 Tensor AffineQuantizer::symmetric_offset() const {
@@ -114,10 +177,8 @@ Tensor AffineQuantizer::symmetric_offset() const {
 
 Tensor AffineQuantizer::raw_offset(const Tensor& scale) const {
   if (symmetric_) return symmetric_offset();
-  if (parametrization_ == Parametrization::ScaleOffset) {
-    return detail::round_straight_through(parameters_.second);
-  }
-  return detail::offset_of_range(parameters_.first, scale, grid_);
+  if (!by_range()) return detail::round_straight_through(on_cpu(offset_));
+  return detail::offset_of_range(on_cpu(min_), scale, grid_);
 }
 
 std::optional<Tensor> AffineQuantizer::get_scale() const {
@@ -177,13 +238,13 @@ AffineOptions AffineQuantizer::op_options() const {
 
 // Range ------------------------------------------------------------------------------------------
 
-void AffineQuantizer::write(const Tensor& parameter, const Tensor& value,
-                            std::string_view argument) {
+void AffineQuantizer::write(End end, const Tensor& value, std::string_view argument) {
   QUANTA_CHECK(quanta::detail::broadcasts_to(value.sizes(), shape_),
                "{}: {}: expected a shape that can be expanded to {}, got {}", name(), argument,
                shape_, value.sizes());
   const autograd::NoGradGuard guard;
-  parameter.copy_(as_float32(value));
+  (end == End::First ? first() : second()).copy_(as_float32(value));
+  (end == End::First ? first_mark_ : second_mark_).written = true;
 }
 
 void AffineQuantizer::set_range(const std::optional<Tensor>& min,
@@ -197,9 +258,9 @@ void AffineQuantizer::set_range(const std::optional<Tensor>& min,
                  (*end)->defined() ? quanta::to_string((*end)->sizes()) : "an undefined one");
   }
   if (!min.has_value() && !max.has_value()) return;
-  if (parametrization_ == Parametrization::MinMax) {
-    if (min.has_value()) write(parameters_.first, *min, "min");
-    if (max.has_value()) write(parameters_.second, *max, "max");
+  if (by_range()) {
+    if (min.has_value()) write(End::First, *min, "min");
+    if (max.has_value()) write(End::Second, *max, "max");
     return;
   }
   QUANTA_CHECK((min.has_value() && max.has_value()) || is_initialized(),
@@ -210,8 +271,8 @@ void AffineQuantizer::set_range(const std::optional<Tensor>& min,
   const Tensor low = as_float32(min.has_value() ? *min : *get_min()).expand(shape_).contiguous();
   const Tensor high = as_float32(max.has_value() ? *max : *get_max()).expand(shape_).contiguous();
   const Tensor scale = detail::plain_scale(low, high, grid_.num_steps());
-  write(parameters_.first, scale, "min");
-  if (!symmetric_) write(parameters_.second, detail::plain_offset(low, scale, grid_), "min");
+  write(End::First, scale, "min");
+  if (!symmetric_) write(End::Second, detail::plain_offset(low, scale, grid_), "min");
 }
 
 void AffineQuantizer::set_range(double min, double max) {
@@ -224,31 +285,15 @@ void AffineQuantizer::allow_overwrite(bool min, bool max) noexcept {
 }
 
 void AffineQuantizer::use_scale_offset() {
-  if (parametrization_ == Parametrization::ScaleOffset) return;
+  if (!by_range()) return;
   const autograd::NoGradGuard guard;
-  const bool recorded = parameters_.first.requires_grad();
   const std::optional<Tensor> scale = get_scale();
   const std::optional<Tensor> offset = get_offset();
   reset_parameters(shape_, Parametrization::ScaleOffset);
   if (scale.has_value()) {
-    write(parameters_.first, *scale, "scale");
-    if (!symmetric_) write(parameters_.second, *offset, "offset");
+    write(End::First, *scale, "scale");
+    if (!symmetric_) write(End::Second, *offset, "offset");
   }
-  requires_grad_(recorded);
-}
-
-std::vector<std::pair<std::string, Tensor>> AffineQuantizer::named_parameters() const {
-  const bool by_range = parametrization_ == Parametrization::MinMax;
-  std::vector<std::pair<std::string, Tensor>> named{
-      {by_range ? "min" : "scale", parameters_.first}};
-  if (parameters_.second.defined()) {
-    named.emplace_back(by_range ? "max" : "offset", parameters_.second);
-  }
-  return named;
-}
-
-void AffineQuantizer::requires_grad_(bool on) const {
-  for (const auto& [name, parameter] : named_parameters()) parameter.set_requires_grad(on);
 }
 
 // Calibration ------------------------------------------------------------------------------------
@@ -276,24 +321,18 @@ void AffineQuantizer::take_range(const Range& range) {
 
 // State ------------------------------------------------------------------------------------------
 
-std::string AffineQuantizer::to_string() const {
-  std::string text = fmt::format("{}(shape={}", name(), detail::tuple_text(shape_));
+std::string AffineQuantizer::extra_repr() const {
+  std::string text = "shape=" + detail::tuple_text(shape_);
   if (!block_size_.empty()) text += ", block_size=" + detail::tuple_text(block_size_);
   text += fmt::format(", qmin={}, qmax={}, symmetric={}", grid_.qmin(), grid_.qmax(),
                       symmetric_ ? "True" : "False");
   if (zero_point_shift_ != 0.0) text += fmt::format(", zero_point_shift={}", zero_point_shift_);
-  return text + ")";
+  return text;
 }
 
 void AffineQuantizer::save_state(StateDict& state, const std::string& prefix) const {
-  for (const auto& [name, parameter] : named_parameters()) {
-    state.set(prefix + name, parameter.detach());
-  }
-  const bool second = parameters_.second.defined();
-  detail::save_number(state, prefix, "initialized_first",
-                      parameters_.first.version() != first_version_ ? 1.0 : 0.0);
-  detail::save_number(state, prefix, "initialized_second",
-                      second && parameters_.second.version() != second_version_ ? 1.0 : 0.0);
+  detail::save_number(state, prefix, "initialized_first", first_written() ? 1.0 : 0.0);
+  detail::save_number(state, prefix, "initialized_second", second_written() ? 1.0 : 0.0);
   detail::save_number(state, prefix, "qmin", static_cast<double>(grid_.qmin()));
   detail::save_number(state, prefix, "qmax", static_cast<double>(grid_.qmax()));
   detail::save_number(state, prefix, "symmetric", symmetric_ ? 1.0 : 0.0);
@@ -301,42 +340,89 @@ void AffineQuantizer::save_state(StateDict& state, const std::string& prefix) co
   detail::save_dims(state, prefix, "block_size", block_size_);
 }
 
-void AffineQuantizer::load_state(const StateDict& state, const std::string& prefix) {
-  const bool by_range = state.contains(prefix + "min");
-  const Grid grid(detail::read_integer(state, prefix, "qmin"),
-                  detail::read_integer(state, prefix, "qmax"));
-  const bool symmetric = detail::read_number(state, prefix, "symmetric") != 0.0;
-  const double shift = detail::read_number(state, prefix, "zero_point_shift");
-  QUANTA_CHECK(shift == 0.0 || shift == 0.5, "load_state: {}: expected 0 or 0.5, got {}",
-               detail::extra_name(prefix, "zero_point_shift"), shift);
-  const Dims blocks = detail::read_dims(state, prefix, "block_size");
-  const Tensor first = detail::read_floats(state, prefix + (by_range ? "min" : "scale"));
-  Tensor second;
-  if (by_range || !symmetric) {
-    second = detail::read_floats(state, prefix + (by_range ? "max" : "offset"));
-    QUANTA_CHECK(second.sizes() == first.sizes(),
-                 "load_state: {}: expected the sizes {} of the other parameter, got {}",
-                 prefix + (by_range ? "max" : "offset"), first.sizes(), second.sizes());
-  }
-  QUANTA_CHECK(blocks.empty() || blocks.size() == first.sizes().size(),
-               "load_state: {}: expected one entry for each dimension of {}, got {}",
-               detail::extra_name(prefix, "block_size"), first.sizes(), blocks);
-  const bool first_written = detail::read_number(state, prefix, "initialized_first") != 0.0;
-  const bool second_written = detail::read_number(state, prefix, "initialized_second") != 0.0;
+namespace {
 
-  const bool recorded = parameters_.first.requires_grad();
-  grid_ = grid;
-  symmetric_ = symmetric;
-  zero_point_shift_ = shift;
-  if (analyzer_ != nullptr && (first.sizes() != shape_ || !(blocks == block_size_))) {
-    analyzer_ = std::make_shared<MinMaxAnalyzer>(first.sizes(), blocks);
+// What a state lacks stays as the quantizer has it.
+struct Loaded {
+  Grid grid;
+  bool symmetric;
+  double zero_point_shift;
+  Dims block_size;
+  std::shared_ptr<EncodingAnalyzer> analyzer;
+  // Of parameters that the state has.
+  std::optional<bool> first_written{};
+  std::optional<bool> second_written{};
+};
+
+}  // namespace
+
+void AffineQuantizer::load_state(nn::StateReader& reader) {
+  Loaded loaded{grid_, symmetric_, zero_point_shift_, block_size_, analyzer_};
+  const std::int64_t qmin = detail::read_integer(reader, "qmin").value_or(grid_.qmin());
+  const std::int64_t qmax = detail::read_integer(reader, "qmax").value_or(grid_.qmax());
+  const auto read_flag = [&](std::string_view name) -> std::optional<bool> {
+    const std::optional<double> value = detail::read_number(reader, name);
+    return value.has_value() ? std::optional(*value != 0.0) : std::nullopt;
+  };
+  loaded.symmetric = read_flag("symmetric").value_or(symmetric_);
+  loaded.zero_point_shift =
+      detail::read_number(reader, "zero_point_shift").value_or(zero_point_shift_);
+  loaded.block_size = detail::read_dims(reader, "block_size").value_or(block_size_);
+  const bool first_initialized = read_flag("initialized_first").value_or(true);
+  const bool second_initialized = read_flag("initialized_second").value_or(true);
+  if (reader.find(by_range() ? "min" : "scale") != nullptr) {
+    loaded.first_written = first_initialized;
   }
-  block_size_ = blocks;
-  reset_parameters(first.sizes(),
-                   by_range ? Parametrization::MinMax : Parametrization::ScaleOffset);
-  if (first_written) write(parameters_.first, first, "min");
-  if (second.defined() && second_written) write(parameters_.second, second, "max");
-  requires_grad_(recorded);
+  if (second().defined() && reader.find(by_range() ? "max" : "offset") != nullptr) {
+    loaded.second_written = second_initialized;
+  }
+  if (loaded.zero_point_shift != 0.0 && loaded.zero_point_shift != 0.5) {
+    reader.problem(fmt::format("{}: expected 0 or 0.5, got {}",
+                               reader.full_name(detail::extra_name("zero_point_shift")),
+                               loaded.zero_point_shift));
+  }
+  try {
+    loaded.grid = Grid(qmin, qmax);
+    if (detail::check_blocks(reader, loaded.block_size, shape_)) {
+      loaded.analyzer = analyzer_for(shape_, loaded.block_size);
+    }
+  } catch (const Error& error) {
+    reader.problem(
+        fmt::format("{}: {}", reader.full_name(detail::extra_name("qmin")), error.what()));
+  }
+  // Runs when the values of the parameters were copied.
+  reader.on_commit([this, loaded] {
+    grid_ = loaded.grid;
+    zero_point_shift_ = loaded.zero_point_shift;
+    block_size_ = loaded.block_size;
+    analyzer_ = loaded.analyzer;
+    set_symmetric(loaded.symmetric);
+    if (loaded.first_written.has_value()) first_mark_ = mark_of(first(), *loaded.first_written);
+    if (loaded.second_written.has_value() && second().defined()) {
+      second_mark_ = mark_of(second(), *loaded.second_written);
+    }
+  });
+}
+
+void AffineQuantizer::make_room_for(const StateDict& state) {
+  const bool is_range = !state.contains("scale");
+  const Tensor* parameter = state.find(is_range ? "min" : "scale");
+  if (parameter == nullptr) return;  // loading names it
+  const Dims shape = parameter->sizes();
+  const auto wanted = is_range ? Parametrization::MinMax : Parametrization::ScaleOffset;
+  const bool symmetric = is_range ? symmetric_ : !state.contains("offset");
+  if (shape == shape_ && wanted == parametrization_ && symmetric == symmetric_) return;
+  const Tensor* blocks = state.find(detail::extra_name("block_size"));
+  if (shape != shape_) {
+    // With the blocks of the state, which loading checks.
+    const bool fits = blocks != nullptr && blocks->dtype() == DType::Int64 &&
+                      blocks->numel() == static_cast<std::int64_t>(shape.size());
+    const Dims sizes = fits ? Dims(blocks->to_int64_vector()) : Dims{};
+    analyzer_ = analyzer_for(shape, sizes);
+    block_size_ = sizes;
+  }
+  symmetric_ = symmetric;
+  reset_parameters(shape, wanted);
 }
 
 // Quantize, QuantizeDequantize -------------------------------------------------------------------
@@ -347,6 +433,22 @@ namespace {
 Tensor beside(const Tensor& values, const Tensor& x) { return values.to(x.device()).to(x.dtype()); }
 
 }  // namespace
+
+QuantizedTensor Quantize::operator()(const Tensor& x) const {
+  EncodedTensor y = Quantizer::operator()(x);
+  if (y.kind() == EncodedTensor::Kind::Plain) return {y.tensor(), nullptr};
+  return QuantizedTensor(std::move(y));
+}
+
+DequantizedTensor QuantizeDequantize::operator()(const Tensor& x) const {
+  EncodedTensor y = Quantizer::operator()(x);
+  if (y.kind() == EncodedTensor::Kind::Plain) return {y.tensor(), nullptr};
+  return DequantizedTensor(std::move(y));
+}
+
+std::shared_ptr<Quantizer> Quantize::clone() const { return detail::clone_of(*this); }
+
+std::shared_ptr<Quantizer> QuantizeDequantize::clone() const { return detail::clone_of(*this); }
 
 EncodedTensor Quantize::apply(const Tensor& x, const EncodingPtr& encoding) const {
   const auto& affine = static_cast<const AffineEncoding&>(*encoding);

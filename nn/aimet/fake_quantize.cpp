@@ -1,8 +1,8 @@
-#include "quanta/observers/aimet_fake_quantize.h"
+#include "quanta/nn/aimet/fake_quantize.h"
 
 #include <utility>
 
-#include "quanta/observers/aimet/affine_quantizer.h"
+#include "quanta/nn/aimet/affine_quantizer.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/check.h"
 
@@ -47,9 +47,13 @@ AimetFakeQuantize::AimetFakeQuantize(const aimet::Quantizer& quantizer)
 
 AimetFakeQuantize::AimetFakeQuantize(const AimetFakeQuantize& other)
     : FakeQuantizeBase(other), model_(other.model_) {
+  other.end_scope();  // what was gathered so far is part of the copy
   const std::lock_guard lock(other.mutex_);
-  other.scope_.reset();  // what was gathered so far is part of the copy
   quantizer_ = other.quantizer_->clone();
+}
+
+AimetFakeQuantize::~AimetFakeQuantize() noexcept {
+  if (scope_) scope_->cancel();
 }
 
 ObserverFactory AimetFakeQuantize::with_args(std::string name, const aimet::Quantizer& quantizer) {
@@ -65,8 +69,9 @@ std::shared_ptr<Collector> AimetFakeQuantize::copy() const {
 void AimetFakeQuantize::end_scope() const {
   const std::lock_guard lock(mutex_);
   if (!scope_) return;
-  scope_->finish();
+  aimet::CalibrationScope scope = std::move(*scope_);
   scope_.reset();
+  scope.finish();
 }
 
 void AimetFakeQuantize::update(const Tensor& x) {
@@ -77,6 +82,7 @@ void AimetFakeQuantize::update(const Tensor& x) {
 
 void AimetFakeQuantize::reset() {
   const std::lock_guard lock(mutex_);
+  if (scope_) scope_->cancel();
   scope_.reset();
   quantizer_ = model_->clone();
 }
@@ -86,7 +92,7 @@ Tensor AimetFakeQuantize::forward(const Tensor& x) {
   if (now.observer) update(x);
   if (!now.fake_quant) return x;
   end_scope();
-  return quantizer_->forward(x).tensor();
+  return quantizer_->forward(x);
 }
 
 bool AimetFakeQuantize::has_data() const {
@@ -112,16 +118,30 @@ std::int64_t AimetFakeQuantize::ch_axis() const noexcept {
   return axis < 0 ? 0 : axis;
 }
 
+std::vector<std::pair<std::string, Tensor>> AimetFakeQuantize::named_parameters() const {
+  std::vector<std::pair<std::string, Tensor>> parameters;
+  for (auto& [name, tensor] : quantizer_->named_parameters()) {
+    parameters.emplace_back(kQuantizerPrefix + name, tensor);
+  }
+  return parameters;
+}
+
+void AimetFakeQuantize::replace_parameters(std::span<const Tensor> parameters) {
+  quantizer_->replace_parameters(parameters);
+}
+
 void AimetFakeQuantize::save_state(StateDict& state, const std::string& prefix) const {
   end_scope();
   save_switches(state, prefix, DType::UInt8);
-  quantizer_->save_state(state, prefix + kQuantizerPrefix);
+  for (const auto& [name, tensor] : quantizer_->state_dict()) {
+    state.set(prefix + kQuantizerPrefix + name, tensor);
+  }
 }
 
 void AimetFakeQuantize::load_state(const StateDict& state, const std::string& prefix) {
   const Switches loaded = read_switches(state, prefix);
   end_scope();
-  quantizer_->load_state(state, prefix + kQuantizerPrefix);
+  quantizer_->load_state_and_shape(state, prefix + kQuantizerPrefix);
   set_switches(loaded);
 }
 

@@ -1,4 +1,4 @@
-#include "quanta/observers/aimet/detail/affine_parameters.h"
+#include "quanta/nn/aimet/detail/affine_parameters.h"
 
 #include <algorithm>
 #include <array>

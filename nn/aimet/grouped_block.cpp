@@ -3,8 +3,9 @@
 #include <limits>
 #include <utility>
 
-#include "quanta/observers/aimet/affine_quantizer.h"
-#include "quanta/observers/aimet/detail/affine_parameters.h"
+#include "quanta/nn/aimet/affine_quantizer.h"
+#include "quanta/nn/aimet/detail/affine_parameters.h"
+#include "quanta/nn/aimet/detail/state.h"
 #include "quanta/ops/detail/affine_layout.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/quant_math.h"
@@ -48,6 +49,43 @@ GroupedBlockQuantizeDequantize::GroupedBlockQuantizeDequantize(const GroupedBloc
     : QuantizeDequantize(kName, checked(options)),
       decompressed_bw_(options.decompressed_bw),
       block_grouping_(checked_grouping(options, shape_)) {}
+
+std::shared_ptr<Quantizer> GroupedBlockQuantizeDequantize::clone() const {
+  return detail::clone_of(*this);
+}
+
+void GroupedBlockQuantizeDequantize::save_state(StateDict& state, const std::string& prefix) const {
+  QuantizeDequantize::save_state(state, prefix);
+  detail::save_number(state, prefix, "decompressed_bw", static_cast<double>(decompressed_bw_));
+  detail::save_dims(state, prefix, "block_grouping", block_grouping_);
+}
+
+void GroupedBlockQuantizeDequantize::load_state(nn::StateReader& reader) {
+  QuantizeDequantize::load_state(reader);
+  GroupedBlockOptions options{};
+  options.decompressed_bw =
+      detail::read_integer(reader, "decompressed_bw").value_or(decompressed_bw_);
+  options.block_grouping = detail::read_dims(reader, "block_grouping").value_or(block_grouping_);
+  // What is missing was noted by now.
+  const auto read = [&](std::string_view name, std::int64_t otherwise) {
+    const bool has = reader.find(detail::extra_name(name)) != nullptr;
+    return has ? detail::read_integer(reader, name).value_or(otherwise) : otherwise;
+  };
+  try {
+    options.quantizer.symmetric = read("symmetric", 1) != 0;
+    options.quantizer.bitwidth =
+        Grid(read("qmin", grid().qmin()), read("qmax", grid().qmax())).bitwidth();
+    checked(options);
+    const Dims grouping = checked_grouping(options, shape_);
+    reader.on_commit([this, grouping, bits = options.decompressed_bw] {
+      block_grouping_ = grouping;
+      decompressed_bw_ = bits;
+    });
+  } catch (const Error& error) {
+    reader.problem(fmt::format("{}: {}", reader.full_name(detail::extra_name("block_grouping")),
+                               error.what()));
+  }
+}
 
 GroupedBlockQuantizeDequantize::Groups GroupedBlockQuantizeDequantize::groups_of(
     const Tensor& raw) const {

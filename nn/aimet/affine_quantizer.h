@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/nn/aimet/quantizer.h"
 #include "quanta/observers/aimet/grid.h"
-#include "quanta/observers/aimet/quantizer.h"
 #include "quanta/ops/quantize_affine.h"
 
 namespace quanta::aimet {
@@ -38,8 +38,8 @@ struct AffineQuantizerOptions {
 ///            else: clamp(round_half_even(min / scale) - qmin, -qmax, -qmin)
 ///
 /// All of it has gradients (rounding passes straight through); use_scale_offset() makes scale and
-/// offset the parameters instead. Parameters are Float32 leaves that ask for gradients once
-/// requires_grad_() was called. For threads see Quantizer.
+/// offset the parameters instead. As all parameters of modules these Float32 ones ask for gradients
+/// once requires_grad_() was called. For threads see Quantizer.
 class AffineQuantizer : public Quantizer {
  public:
   using Options = AffineQuantizerOptions;
@@ -51,11 +51,11 @@ class AffineQuantizer : public Quantizer {
   bool is_signed() const { return grid_.is_signed(); }
   void set_signed(bool is_signed) { grid_ = grid_.with_signed(is_signed); }
   bool symmetric() const noexcept { return symmetric_; }
-  void set_symmetric(bool symmetric) noexcept { symmetric_ = symmetric; }
+  void set_symmetric(bool symmetric);
   double zero_point_shift() const noexcept { return zero_point_shift_; }
 
   /// Both parameters were written since the quantizer was made: by set_range, calibration,
-  /// load_state, or in place.
+  /// load_state_dict, or in place.
   bool is_initialized() const override;
   /// Calculated on the tape of the parameters; nothing before the quantizer is initialized.
   std::optional<Tensor> get_scale() const;
@@ -76,13 +76,8 @@ class AffineQuantizer : public Quantizer {
   /// Scale and (asymmetric) offset become the parameters, the range stays as it is:
   /// scale = max(|scale|, minimum_scale(n)), offset = round_half_even(offset).
   void use_scale_offset();
-  /// "min", "max" or "scale", "offset".
-  std::vector<std::pair<std::string, Tensor>> named_parameters() const;
-  void requires_grad_(bool on = true) const;
 
-  std::string to_string() const override;
-  void save_state(StateDict& state, const std::string& prefix) const override;
-  void load_state(const StateDict& state, const std::string& prefix) override;
+  std::string extra_repr() const override;
 
  protected:
   /// Throws ArgumentError: symmetric or the grid missing, bitwidth and qmin/qmax both given, a
@@ -90,6 +85,10 @@ class AffineQuantizer : public Quantizer {
   AffineQuantizer(std::string_view name, const Options& options);
   AffineQuantizer(const AffineQuantizer& other);
 
+  void save_state(StateDict& state, const std::string& prefix) const override;
+  void load_state(nn::StateReader& reader) override;
+  void put_parameters(std::span<const Tensor> parameters) override;
+  void make_room_for(const StateDict& state) override;
   bool can_calibrate() const override;
   Range range_of_batch(const Tensor& x) const override;
   Range range_of_all() const override;
@@ -102,16 +101,29 @@ class AffineQuantizer : public Quantizer {
   virtual EncodingPtr make_encoding(const Tensor& raw_scale, const Tensor& offset) const;
 
  private:
-  struct Parameters {
-    Tensor first;   // min or scale
-    Tensor second;  // max or offset; undefined for the offset of symmetric quantizers
+  // What is known of a parameter: whether it was written by a function of the quantizer, and the
+  // tensor and version that were not.
+  struct Mark {
+    bool written = false;
+    Tensor tensor{};
+    std::uint32_t version = 0;
   };
+  static Mark mark_of(const Tensor& parameter, bool written);
+  static bool is_written(const Tensor& parameter, const Mark& mark, double initial);
+  bool first_written() const;
+  bool second_written() const;
+  bool by_range() const noexcept { return parametrization_ == Parametrization::MinMax; }
+  // min or scale; max or offset, which is undefined for the offset of symmetric quantizers.
+  const Tensor& first() const noexcept { return by_range() ? min_ : scale_; }
+  const Tensor& second() const noexcept { return by_range() ? max_ : offset_; }
+  void register_parameters();
   Tensor raw_scale() const;
   Tensor raw_offset(const Tensor& scale) const;
   Tensor symmetric_offset() const;
   std::int64_t analyzer_steps() const noexcept;
   void reset_parameters(const Dims& shape, Parametrization parametrization);
-  void write(const Tensor& parameter, const Tensor& value, std::string_view argument);
+  enum class End : std::uint8_t { First, Second };
+  void write(End end, const Tensor& value, std::string_view argument);
 
   Grid grid_;
   bool symmetric_;
@@ -119,33 +131,36 @@ class AffineQuantizer : public Quantizer {
   AffineKernel kernel_;
   AffineRounding rounding_;
   Parametrization parametrization_ = Parametrization::MinMax;
-  Parameters parameters_;
-  // Storage versions when they were made: a later one means that somebody wrote.
-  std::uint32_t first_version_ = 0;
-  std::uint32_t second_version_ = 0;
+  Tensor min_, max_;       // undefined by scale and offset
+  Tensor scale_, offset_;  // undefined by range
+  Mark first_mark_, second_mark_;
   bool may_write_min_ = true;
   bool may_write_max_ = true;
 };
 
-/// forward gives codes, as a QuantizedTensor.
+/// Gives codes, as a QuantizedTensor.
 class Quantize final : public AffineQuantizer {
  public:
   explicit Quantize(const Options& options) : AffineQuantizer("Quantize", options) {}
-  std::shared_ptr<Quantizer> clone() const override { return std::make_shared<Quantize>(*this); }
+  using Quantizer::operator();
+  /// An empty x has no encoding.
+  QuantizedTensor operator()(const Tensor& x) const;
+  std::shared_ptr<Quantizer> clone() const override;
 
  protected:
   std::string_view name() const override { return "Quantize"; }
   EncodedTensor apply(const Tensor& x, const EncodingPtr& encoding) const override;
 };
 
-/// forward gives the values that the codes stand for, as a DequantizedTensor.
+/// Gives the values that the codes stand for, as a DequantizedTensor.
 class QuantizeDequantize : public AffineQuantizer {
  public:
   explicit QuantizeDequantize(const Options& options)
       : AffineQuantizer("QuantizeDequantize", options) {}
-  std::shared_ptr<Quantizer> clone() const override {
-    return std::make_shared<QuantizeDequantize>(*this);
-  }
+  using Quantizer::operator();
+  /// An empty x has no encoding.
+  DequantizedTensor operator()(const Tensor& x) const;
+  std::shared_ptr<Quantizer> clone() const override;
 
  protected:
   QuantizeDequantize(std::string_view name, const Options& options)
@@ -172,9 +187,7 @@ class GroupedBlockQuantizeDequantize final : public QuantizeDequantize {
   /// Throws ArgumentError: decompressed_bw < bitwidth, not symmetric, a grouping that does not
   /// divide the shape.
   explicit GroupedBlockQuantizeDequantize(const GroupedBlockOptions& options);
-  std::shared_ptr<Quantizer> clone() const override {
-    return std::make_shared<GroupedBlockQuantizeDequantize>(*this);
-  }
+  std::shared_ptr<Quantizer> clone() const override;
   std::int64_t decompressed_bw() const noexcept { return decompressed_bw_; }
   const Dims& block_grouping() const noexcept { return block_grouping_; }
   /// Nothing before the quantizer is initialized.
@@ -183,6 +196,8 @@ class GroupedBlockQuantizeDequantize final : public QuantizeDequantize {
 
  protected:
   std::string_view name() const override { return "GroupedBlockQuantizeDequantize"; }
+  void save_state(StateDict& state, const std::string& prefix) const override;
+  void load_state(nn::StateReader& reader) override;
   Tensor final_scale(const Tensor& raw) const override;
   EncodingPtr make_encoding(const Tensor& raw_scale, const Tensor& offset) const override;
 
