@@ -74,10 +74,8 @@ Section configurations() {
   Section s{"Configurations", {}};
   s.from("observers/qconfig.h", kQConfigTest);
   s.row("QConfig", QUANTA_TYPE(QConfig), "pipeline");
-  s.row("QConfigDynamic",
-        QUANTA_CODE(quantize_dynamic(
-            net, DynamicSpec().add_name("0", QConfigDynamic({}, default_weight_observer())))),
-        "pipeline");
+  s.row("QConfigDynamic", QUANTA_TYPE(QConfigDynamic), "dynamic")
+      .tested_in("tests/fusion/quantize_dynamic_test.cpp");
   s.row("default_qconfig", QUANTA_CODE(default_qconfig()), "pipeline/static_pipeline");
   s.row("default_per_channel_qconfig", QUANTA_CODE(default_per_channel_qconfig()))
       .tested_in(kNamedTest);
@@ -168,7 +166,7 @@ Section types() {
   s.row("per_channel_affine_float_qparams", QUANTA_CODE(QScheme::PerChannelAffineFloatQParams),
         "tensor_quantize observers");
   s.from("runtime/operation.h", "examples/custom_op.cpp");
-  s.row("operations of one's own", QUANTA_TYPE(Operation));
+  s.row("operations of one's own", Use{.text = "run(SquaredReLU{}, x)"});
   return s;
 }
 

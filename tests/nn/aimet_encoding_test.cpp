@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,11 @@ DequantizedTensor dequantized(const Tensor& x, const Dims& shape = {}, bool symm
 }
 
 // Tensors with encodings -------------------------------------------------------------------------
+
+// AIMET's names of the bases.
+static_assert(std::is_base_of_v<QuantizedTensorBase, QuantizedTensor>);
+static_assert(std::is_base_of_v<QuantizedTensorBase, DequantizedTensor>);
+static_assert(std::is_base_of_v<Quantizer, QuantizeDequantize>);
 
 TEST_CASE("quantize and dequantize of an encoded tensor lose nothing and are idempotent") {
   const EncodedTensor y = dequantized(uniform_tensor({5, 7}, 1), {5, 1});

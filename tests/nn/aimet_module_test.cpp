@@ -126,9 +126,7 @@ TEST_CASE("quantizers: a state that cannot be leaves the whole network as it was
   }
 }
 
-TEST_CASE(
-    "quantizers: load_state_and_shape takes over shape and blocks and the analyzer keeps its "
-    "kind") {
+TEST_CASE("quantizers: load_state_and_shape takes over sizes, and the analyzer keeps its kind") {
   QuantizeDequantize from(
       {.shape = {4, 2}, .bitwidth = 4, .symmetric = true, .block_size = {1, 3}});
   from.compute_encodings([&] { from(uniform_tensor({4, 6}, 1)); });
