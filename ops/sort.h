@@ -52,8 +52,8 @@ struct UniqueOptions {
   bool sorted = true;  ///< else in the order in which they come first
 };
 
-/// The different elements. The sizes depend on values, so that a recording refuses it, and on a CUDA
-/// device the call waits for how many there are. Same as ONNX's Unique and, sorted, as numpy.unique.
+/// The different elements. The sizes depend on values: a recording refuses it, and on a CUDA device
+/// the call waits for how many there are. Same as ONNX's Unique and, sorted, as numpy.unique.
 UniqueResult unique(const Tensor& x, const UniqueOptions& options = {});
 
 }  // namespace quanta

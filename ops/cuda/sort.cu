@@ -116,7 +116,7 @@ struct SortTiles {
   }
 
   // Groups of 2 << shift items whose halves are in order: the first step of a merge meets each item
-  // of one half with its mirror image in the other, so that all go upwards; then halves, quarters...
+  // of one half with its mirror image in the other, so that all go upwards; then halves of halves.
   static SIMT_DEVICE void merge(const Params& p, Item* tile, int shift) {
     for (int pair = simt::thread(); pair < kTile / 2; pair += kThreads) {
       const int within = pair & ((1 << shift) - 1);

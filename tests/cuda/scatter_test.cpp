@@ -11,8 +11,8 @@
 #include "schedule_scope.h"
 #include "support/on_device.h"
 
-// Writing by index on the device: the last of a place stays, and what is combined follows each other
-// in the CPU's order, to the last bit.
+// Writing by index on the device: the last of a place stays, and what is combined follows in the
+// CPU's order, to the last bit.
 
 namespace quanta {
 namespace {
