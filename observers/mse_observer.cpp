@@ -6,6 +6,7 @@
 #include "quanta/observers/detail/observer_factory.h"
 #include "quanta/observers/detail/reduce.h"
 #include "quanta/ops/arithmetic.h"
+#include "quanta/ops/cat.h"
 #include "quanta/ops/fake_quantize.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/autograd.h"
@@ -31,11 +32,12 @@ std::optional<std::int64_t> channel_axis(const AffineQuantizedMSEObserverOptions
 }
 
 // What quantizing loses of channels x elements: the mean of the squares for each channel.
-std::vector<float> losses(const Tensor& rows, const ObservedQParams& qparams, IntRange range) {
-  const Tensor quantized = fake_quantize_per_channel_affine(rows, qparams.scale, qparams.zero_point,
-                                                            0, range.min, range.max);
+Tensor losses(const Tensor& rows, const ObservedQParams& qparams, IntRange range) {
+  const Device device = rows.device();
+  const Tensor quantized = fake_quantize_per_channel_affine(
+      rows, qparams.scale.to(device), qparams.zero_point.to(device), 0, range.min, range.max);
   const Tensor lost = sub(quantized, rows);
-  return mean(mul(lost, lost), {1}).to_float_vector();
+  return mean(mul(lost, lost), {1});
 }
 
 }  // namespace
@@ -51,7 +53,7 @@ AffineQuantizedMSEObserver::AffineQuantizedMSEObserver(const Options& options)
 }
 
 void AffineQuantizedMSEObserver::update(const Tensor& x) {
-  require_floating(x);
+  require_floating(x, Devices::All);
   if (x.numel() == 0) return;
   const std::lock_guard lock(search_mutex_);
   if (options_.run_once && has_data()) return;
@@ -72,20 +74,29 @@ void AffineQuantizedMSEObserver::update(const Tensor& x) {
     largest[c] = std::max(std::abs(best.min[c]), best.max[c]);
   }
 
+  const auto end_of = [&](std::size_t channel, std::int64_t step) {
+    return largest[channel] / static_cast<float>(options_.steps) * static_cast<float>(step);
+  };
   const QParamsRule rule = this->rule();
-  std::vector<float> least(channels, kLargestLoss);
+  // All losses come back at once, so that a device is not waited for at each step.
+  std::vector<Tensor> of_steps;
   ValueRange tried = best;
   for (std::int64_t i = 1; i <= options_.steps; ++i) {
     for (std::size_t c = 0; c < channels; ++c) {
-      tried.max[c] = largest[c] / static_cast<float>(options_.steps) * static_cast<float>(i);
+      tried.max[c] = end_of(c, i);
       tried.min[c] = -tried.max[c];
     }
-    const std::vector<float> loss = losses(rows, qparams(tried.min, tried.max, rule), range_);
-    for (std::size_t c = 0; c < channels; ++c) {
-      if (!(loss[c] < least[c])) continue;
-      least[c] = loss[c];
-      best.min[c] = tried.min[c];
-      best.max[c] = tried.max[c];
+    of_steps.push_back(losses(rows, qparams(tried.min, tried.max, rule), range_));
+  }
+  const std::vector<float> loss = cat(of_steps).to_float_vector();
+  for (std::size_t c = 0; c < channels; ++c) {
+    float least = kLargestLoss;
+    for (std::int64_t i = 1; i <= options_.steps; ++i) {
+      const float here = loss[static_cast<std::size_t>(i - 1) * channels + c];
+      if (!(here < least)) continue;
+      least = here;
+      best.max[c] = end_of(c, i);
+      best.min[c] = -best.max[c];
     }
   }
   const Dims sizes{static_cast<std::int64_t>(channels)};

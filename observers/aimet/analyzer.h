@@ -134,8 +134,9 @@ class HistogramAnalyzer : public EncodingAnalyzer {
     float left;  ///< how far it may grow
     float right;
   };
-  Entry first(const std::vector<float>& values) const;
-  void add(Entry& entry, const std::vector<float>& values) const;
+  /// With the range of the finite values of a batch; nothing is counted yet.
+  Entry first(Ends ends) const;
+  void grow(Entry& entry, const Ends& ends) const;
   void add(Entry& entry, const Entry& other) const;
   void widen(Histogram<float>& histogram, float low, float high) const;
 

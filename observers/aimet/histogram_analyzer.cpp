@@ -39,13 +39,51 @@ std::vector<float> bin_edges(float low, float high, std::int64_t bins) {
   return edges;
 }
 
-// What lies outside [low, high] goes to the first and last bin.
-void count_values(const std::vector<float>& values, float low, float high,
-                  std::vector<float>& counts) {
-  quanta::detail::add_counts(
-      counts, quanta::detail::count_values(values, static_cast<std::int64_t>(counts.size()), low,
-                                           high, quanta::detail::Outside::AtEnds));
-}
+// The elements of a batch by entries, where it is: on a CUDA device their ranges and their counts
+// are found there.
+class Batch {
+ public:
+  explicit Batch(quanta::detail::EntryElements elements, bool is_here)
+      : elements_(std::move(elements)) {
+    if (!is_here) {
+      ends_ = elements_.finite_range();
+      return;
+    }
+    values_.resize(elements_.entries());
+    elements_.for_each([&](std::size_t entry, float value) { values_[entry].push_back(value); });
+    for (const std::vector<float>& one : values_) {
+      const Finite ends = finite_ends(one);
+      ends_.min.push_back(ends.min);
+      ends_.max.push_back(ends.max);
+    }
+  }
+
+  std::size_t entries() const noexcept { return elements_.entries(); }
+  Finite ends(std::size_t entry) const { return {ends_.min[entry], ends_.max[entry]}; }
+
+  // The counts of all entries in bins of their ranges. What lies outside goes to the first and last
+  // bin.
+  std::vector<std::vector<std::int64_t>> counts(std::int64_t bins, const ValueRange& ranges) const {
+    std::vector<std::vector<std::int64_t>> counts;
+    if (!values_.empty()) {
+      for (std::size_t i = 0; i < values_.size(); ++i) {
+        counts.push_back(quanta::detail::count_values(
+            values_[i], bins, ranges.min[i], ranges.max[i], quanta::detail::Outside::AtEnds));
+      }
+      return counts;
+    }
+    const std::vector<std::int64_t> all = elements_.counts(bins, ranges);
+    for (auto from = all.begin(); from != all.end(); from += bins) {
+      counts.emplace_back(from, from + bins);
+    }
+    return counts;
+  }
+
+ private:
+  quanta::detail::EntryElements elements_;
+  std::vector<std::vector<float>> values_;  // of a batch on the CPU
+  ValueRange ends_;
+};
 
 // The counts of a histogram spread over `bins` bins from `low` to `high`.
 std::vector<float> rebin(const Histogram<float>& old, float low, float high) {
@@ -108,9 +146,8 @@ std::vector<Histogram<float>> HistogramAnalyzer::histograms() const {
   return all;
 }
 
-HistogramAnalyzer::Entry HistogramAnalyzer::first(const std::vector<float>& values) const {
-  Finite ends = finite_ends(values);
-  if (!has_finite(ends)) ends = {0.0F, 0.0F};
+HistogramAnalyzer::Entry HistogramAnalyzer::first(Ends ends) const {
+  if (!has_finite({ends.min, ends.max})) ends = {0.0F, 0.0F};
   if (ends.min == ends.max) {
     ends.min -= 0.5F;
     ends.max += 0.5F;
@@ -121,7 +158,6 @@ HistogramAnalyzer::Entry HistogramAnalyzer::first(const std::vector<float>& valu
   histogram.max = ends.max;
   histogram.edges = bin_edges(ends.min, ends.max, num_bins_);
   histogram.counts.assign(static_cast<std::size_t>(num_bins_), 0.0F);
-  count_values(values, histogram.edges.front(), histogram.edges.back(), histogram.counts);
   const float growth = (ends.max - ends.min) * static_cast<float>(growth_limit_) / 2.0F;
   entry.left = ends.min - growth;
   entry.right = ends.max + growth;
@@ -137,14 +173,11 @@ void HistogramAnalyzer::widen(Histogram<float>& histogram, float low, float high
   histogram.max = high;
 }
 
-void HistogramAnalyzer::add(Entry& entry, const std::vector<float>& values) const {
-  const Finite ends = finite_ends(values);
-  if (!has_finite(ends)) return;
+void HistogramAnalyzer::grow(Entry& entry, const Ends& ends) const {
   Histogram<float>& histogram = entry.histogram;
   const float low = std::min(std::max(ends.min, entry.left), histogram.edges.front());
   const float high = std::min(std::max(ends.max, histogram.edges.back()), entry.right);
   widen(histogram, low, high);
-  count_values(values, low, high, histogram.counts);
 }
 
 void HistogramAnalyzer::add(Entry& entry, const Entry& other) const {
@@ -161,17 +194,32 @@ void HistogramAnalyzer::add(Entry& entry, const Entry& other) const {
 }
 
 void HistogramAnalyzer::update(const Tensor& x) {
-  require_floating(x);
+  require_floating(x, Devices::All);
   if (x.numel() == 0) return;
-  const quanta::detail::EntryElements elements(name(), x, shape_, block_size_);
-  std::vector<std::vector<float>> values(elements.entries());
-  elements.for_each([&](std::size_t entry, float value) { values[entry].push_back(value); });
+  const Batch batch({name(), x, shape_, block_size_}, x.device().is_cpu());
   const std::lock_guard lock(mutex_);
-  if (entries_.empty()) {
-    for (const std::vector<float>& one : values) entries_.push_back(first(one));
-    return;
+  std::vector<Entry> entries = entries_;
+  const bool is_first = entries.empty();
+  // The ranges that are counted in, one for each entry.
+  ValueRange ranges;
+  for (std::size_t i = 0; i < batch.entries(); ++i) {
+    const Finite ends = batch.ends(i);
+    if (is_first) {
+      entries.push_back(first({ends.min, ends.max}));
+    } else if (has_finite(ends)) {
+      grow(entries[i], {ends.min, ends.max});
+    }
+    const Histogram<float>& histogram = entries[i].histogram;
+    ranges.min.push_back(is_first ? histogram.edges.front() : histogram.min);
+    ranges.max.push_back(is_first ? histogram.edges.back() : histogram.max);
   }
-  for (std::size_t i = 0; i < values.size(); ++i) add(entries_[i], values[i]);
+  const std::vector<std::vector<std::int64_t>> counts = batch.counts(num_bins_, ranges);
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    // Batches without a finite number do not count, but for the first one.
+    if (!is_first && !has_finite(batch.ends(i))) continue;
+    quanta::detail::add_counts(entries[i].histogram.counts, counts[i]);
+  }
+  entries_ = std::move(entries);
 }
 
 void HistogramAnalyzer::merge(const Collector& other) {

@@ -19,6 +19,14 @@ SIMT_DEVICE RangeOfFloats nothing() {
   return {kInfinity, -kInfinity};
 }
 
+// What an element does to its entry's range.
+SIMT_DEVICE RangeOfFloats range_of_one(const EntryRangesParams& p, float x) {
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  const bool is_finite = x > -kInfinity && x < kInfinity;
+  if (p.over == RangeOver::FiniteNumbers && !is_finite) return nothing();
+  return {x, x};
+}
+
 struct Chunk {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -45,8 +53,7 @@ struct FindRangesOfRows {
     const Chunk part = chunk_of(p, chunk);
     RangeOfFloats range = nothing();
     for (std::int64_t i = part.begin + simt::thread() % 32; i < part.end; i += 32) {
-      const float x = p.floats[elements[i]];
-      join(range, {x, x});
+      join(range, range_of_one(p, p.floats[elements[i]]));
     }
     for (int mask = 16; mask > 0; mask /= 2) {
       join(range, {simt::shuffle_xor(range.min, mask), simt::shuffle_xor(range.max, mask)});
@@ -70,8 +77,7 @@ struct FindRangesOfColumns {
     const Chunk part = chunk_of(p, chunk);
     RangeOfFloats range = nothing();
     for (std::int64_t i = part.begin; i < part.end; ++i) {
-      const float x = p.floats[elements[i]];
-      join(range, {x, x});
+      join(range, range_of_one(p, p.floats[elements[i]]));
     }
     p.parts[item] = range;
   }
@@ -95,10 +101,14 @@ struct JoinEntryRanges {
 };
 
 // The bin of a value, or -1 where it does not count.
+SIMT_DEVICE std::int64_t counted_bin(const detail::BinScale& scale, bool counts_ends, float x) {
+  if (x >= scale.low && x <= scale.high) return detail::bin_of(x, scale);
+  if (!counts_ends || x != x) return -1;
+  return x < scale.low ? 0 : scale.bins - 1;
+}
 SIMT_DEVICE std::int64_t counted_bin(const CountBinsParams& p, float x) {
-  if (x >= p.scale.low && x <= p.scale.high) return detail::bin_of(x, p.scale);
-  if (!p.counts_ends || x != x) return -1;
-  return x < p.scale.low ? 0 : p.scale.bins - 1;
+  if (p.edges != nullptr) return detail::bin_between(x, p.edges, p.scale.bins);
+  return counted_bin(p.scale, p.counts_ends, x);
 }
 
 // Counters in shared memory: four tables for the warps in turn, so that runs of one value do not
@@ -150,6 +160,21 @@ struct CountInGlobal {
   }
 };
 
+struct CountEntryBins {
+  static constexpr const char* kName = "count_entry_bins";
+  static constexpr int kThreads = 256;
+  static constexpr int kShared = 0;
+  static constexpr bool kTogether = false;
+  using Params = CountEntryBinsParams;
+  static SIMT_DEVICE void run(const Params& p, unsigned char*) {
+    const std::int64_t i = simt::global_thread();
+    if (i >= p.places.count) return;
+    const std::int64_t entry = parameter_of(p.places, i);
+    const std::int64_t bin = counted_bin(p.scales[entry], true, p.floats[i]);
+    if (bin >= 0) simt::atomic_add(p.counts + entry * p.bins + bin, 1ULL);
+  }
+};
+
 }  // namespace
 
 namespace QUANTA_SIMT_BACKEND {
@@ -172,6 +197,9 @@ void count_bins(Device device, const CountBinsParams& params) {
   const simt::Grid grid{params.blocks, 1, 1};
   params.scale.bins <= CountInShared::kCounters ? simt::launch<CountInShared>(device, grid, params)
                                                 : simt::launch<CountInGlobal>(device, grid, params);
+}
+void count_entry_bins(Device device, const CountEntryBinsParams& params) {
+  simt::launch<CountEntryBins>(device, simt::grid_for(params.places.count), params);
 }
 
 }  // namespace QUANTA_SIMT_BACKEND

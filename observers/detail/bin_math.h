@@ -35,4 +35,23 @@ QUANTA_HOST_DEVICE inline std::int64_t bin_of(float value, const BinScale& scale
   return bin < scale.bins ? bin : scale.bins - 1;
 }
 
+/// Of a value among rising edges, one more than bins: as numpy.histogram, the last edge is in the
+/// last bin. -1: outside, or NaN.
+QUANTA_HOST_DEVICE inline std::int64_t bin_between(float value, const float* edges,
+                                                   std::int64_t bins) {
+  if (!(value >= edges[0] && value <= edges[bins])) return -1;
+  // The number of edges that are not above the value.
+  std::int64_t low = 0;
+  std::int64_t high = bins + 1;
+  while (low < high) {
+    const std::int64_t middle = low + (high - low) / 2;
+    if (value < edges[middle]) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low - 1 < bins ? low - 1 : bins - 1;
+}
+
 }  // namespace quanta::detail

@@ -23,11 +23,6 @@ constexpr std::int64_t kLongestRun = std::int64_t{1} << 30;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
-BinScale bin_scale(float low, float high, std::int64_t bins) {
-  const float width = high - low;
-  return {low, high, width, bins, !std::isfinite(width * static_cast<float>(bins))};
-}
-
 // All values lie in [low, high].
 void count_inside(std::span<const float> x, float low, float high,
                   std::vector<std::int64_t>& totals) {
@@ -119,7 +114,29 @@ void require_rising(const std::string& name, std::span<const float> edges) {
   QUANTA_CHECK(rising, "load_state_dict: {}: expected finite edges that rise", name);
 }
 
+// Counts the elements of a tensor on a CUDA device by bins that the parameters describe.
+std::vector<std::int64_t> count_on_device(const Tensor& dense, cuda::CountBinsParams params) {
+  std::vector<std::int64_t> counts(at(params.scale.bins));
+  const Device device = dense.device();
+  const cuda::Buffer there(device, counts.data(), counts.size() * sizeof(std::int64_t));
+  constexpr std::int64_t kOfBlock = 4096;  // for which another block pays
+  constexpr std::int64_t kMostBlocks = 264;
+  params.floats = reinterpret_cast<const float*>(dense.device_ptr());
+  params.count = dense.numel();
+  params.blocks =
+      static_cast<int>(std::clamp<std::int64_t>(dense.numel() / kOfBlock, 1, kMostBlocks));
+  params.counts = there.as<unsigned long long>();
+  cuda::count_bins(device, params);
+  cuda::driver(device).copy_to_host(counts.data(), there.as<void>(), there.bytes());
+  return counts;
+}
+
 }  // namespace
+
+BinScale bin_scale(float low, float high, std::int64_t bins) {
+  const float width = high - low;
+  return {low, high, width, bins, !std::isfinite(width * static_cast<float>(bins))};
+}
 
 std::vector<std::int64_t> count_values(std::span<const float> x, std::int64_t bins, float low,
                                        float high, Outside outside) {
@@ -150,20 +167,28 @@ std::vector<std::int64_t> count_values(const Tensor& dense, std::int64_t bins, f
   if (dense.device().is_cpu()) {
     return count_values({dense.data<float>(), at(dense.numel())}, bins, low, high, outside);
   }
+  cuda::CountBinsParams params;
+  params.scale = bin_scale(low, high, bins);
+  params.counts_ends = outside == Outside::AtEnds;
+  return count_on_device(dense, params);
+}
+
+std::vector<std::int64_t> count_between(std::span<const float> x, std::span<const float> edges) {
+  const auto bins = static_cast<std::int64_t>(edges.size()) - 1;
   std::vector<std::int64_t> counts(at(bins));
-  const Device device = dense.device();
-  const cuda::Buffer there(device, counts.data(), counts.size() * sizeof(std::int64_t));
-  constexpr std::int64_t kOfBlock = 4096;  // for which another block pays
-  constexpr std::int64_t kMostBlocks = 264;
-  cuda::count_bins(device, {.scale = bin_scale(low, high, bins),
-                            .floats = reinterpret_cast<const float*>(dense.device_ptr()),
-                            .count = dense.numel(),
-                            .counts_ends = outside == Outside::AtEnds,
-                            .blocks = static_cast<int>(
-                                std::clamp<std::int64_t>(dense.numel() / kOfBlock, 1, kMostBlocks)),
-                            .counts = there.as<unsigned long long>()});
-  cuda::driver(device).copy_to_host(counts.data(), there.as<void>(), there.bytes());
+  for (const float value : x) {
+    const std::int64_t bin = bin_between(value, edges.data(), bins);
+    if (bin >= 0) ++counts[at(bin)];
+  }
   return counts;
+}
+
+std::vector<std::int64_t> count_between(const Tensor& dense, std::span<const float> edges) {
+  const cuda::Buffer there(dense.device(), edges.data(), edges.size_bytes());
+  cuda::CountBinsParams params;
+  params.scale.bins = static_cast<std::int64_t>(edges.size()) - 1;
+  params.edges = there.as<float>();
+  return count_on_device(dense, params);
 }
 
 void add_counts(std::vector<float>& counts, const std::vector<std::int64_t>& batch) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "quanta/observers/detail/bin_math.h"
 #include "quanta/observers/histogram.h"
 #include "quanta/runtime/dims.h"
 #include "quanta/runtime/state_dict.h"
@@ -34,6 +35,14 @@ std::vector<std::int64_t> count_values(std::span<const float> x, std::int64_t bi
 /// CPU as Skipped.
 std::vector<std::int64_t> count_values(const Tensor& dense, std::int64_t bins, float low,
                                        float high, Outside outside);
+
+/// How many of the values lie between each two neighbours of rising edges, as numpy.histogram counts.
+std::vector<std::int64_t> count_between(std::span<const float> x, std::span<const float> edges);
+/// The same for a dense Float32 tensor on a CUDA device.
+std::vector<std::int64_t> count_between(const Tensor& dense, std::span<const float> edges);
+
+/// `bins` equal bins of [low, high] for bin_of.
+BinScale bin_scale(float low, float high, std::int64_t bins);
 
 /// Adds to float32 counts one by one, so that they stop growing at 2^24 as those of torch and AIMET
 /// do.

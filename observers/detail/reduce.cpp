@@ -7,6 +7,7 @@
 
 #include "quanta/observers/cpu/observer_kernels.h"
 #include "quanta/observers/cuda/observer_kernels.h"
+#include "quanta/observers/detail/histogram.h"
 #include "quanta/ops/cuda/range.h"
 #include "quanta/ops/detail/cuda_affine_places.h"
 #include "quanta/runtime/check.h"
@@ -81,13 +82,15 @@ ValueRange range_on_device(const Tensor& dense, cuda::RangeOver over) {
   return {{range.min}, {range.max}};
 }
 
-ValueRange entry_ranges_on_device(const Tensor& dense, const cpu::AffineLayout& layout) {
+ValueRange entry_ranges_on_device(const Tensor& dense, const cpu::AffineLayout& layout,
+                                  cuda::RangeOver over) {
   const Device device = dense.device();
   const auto entries = static_cast<std::size_t>(layout.parameters);
   constexpr std::int64_t kOfChunk = 4096;  // elements for which another chunk pays
   constexpr std::int64_t kMostChunks = 64;
   cuda::EntryRangesParams params;
   params.places = affine_places(layout);
+  params.over = over;
   params.floats = reinterpret_cast<const float*>(dense.device_ptr());
   params.chunks = static_cast<int>(
       std::clamp<std::int64_t>(dense.numel() / layout.parameters / kOfChunk, 1, kMostChunks));
@@ -110,7 +113,7 @@ ValueRange entry_ranges_on_device(const Tensor& dense, const cpu::AffineLayout& 
 
 ValueRange range_of_entries(const Tensor& dense, const cpu::AffineLayout& layout) {
   if (layout.parameters == 1) return tensor_range(dense);
-  if (!dense.device().is_cpu()) return entry_ranges_on_device(dense, layout);
+  if (!dense.device().is_cpu()) return entry_ranges_on_device(dense, layout, cuda::RangeOver::All);
   const auto* x = dense.data<float>();
   const cpu::AffineRows rows(layout);
   ValueRange total = ValueRange::unobserved(static_cast<std::size_t>(layout.parameters));
@@ -186,6 +189,33 @@ EntryElements::EntryElements(std::string_view op, const Tensor& x, const Dims& s
       values_(x.detach().to(DType::Float32).contiguous()) {}
 
 ValueRange EntryElements::range() const { return range_of_entries(values_, layout_); }
+
+ValueRange EntryElements::finite_range() const {
+  constexpr auto kOver = cuda::RangeOver::FiniteNumbers;
+  if (layout_.parameters == 1) return range_on_device(values_, kOver);
+  return entry_ranges_on_device(values_, layout_, kOver);
+}
+
+std::vector<std::int64_t> EntryElements::counts(std::int64_t bins, const ValueRange& ranges) const {
+  if (layout_.parameters == 1) {
+    return count_values(values_, bins, ranges.min[0], ranges.max[0], Outside::AtEnds);
+  }
+  std::vector<BinScale> scales;
+  for (std::size_t i = 0; i < entries(); ++i) {
+    scales.push_back(bin_scale(ranges.min[i], ranges.max[i], bins));
+  }
+  std::vector<std::int64_t> counts(entries() * static_cast<std::size_t>(bins));
+  const Device device = values_.device();
+  const cuda::Buffer scales_there(device, scales.data(), scales.size() * sizeof(BinScale));
+  const cuda::Buffer there(device, counts.data(), counts.size() * sizeof(std::int64_t));
+  cuda::count_entry_bins(device, {.places = affine_places(layout_),
+                                  .floats = reinterpret_cast<const float*>(values_.device_ptr()),
+                                  .bins = bins,
+                                  .scales = scales_there.as<BinScale>(),
+                                  .counts = there.as<unsigned long long>()});
+  cuda::driver(device).copy_to_host(counts.data(), there.as<void>(), there.bytes());
+  return counts;
+}
 
 }  // namespace detail
 }  // namespace quanta

@@ -45,6 +45,14 @@ class EntryElements {
   /// The range of each entry; the tensor is not empty.
   ValueRange range() const;
 
+  // Of a tensor on a CUDA device, where they are found; the host waits for them.
+
+  /// The range of the finite elements of each entry; infinity..-infinity where there are none.
+  ValueRange finite_range() const;
+  /// How many elements of each entry lie in each of `bins` equal bins of its range; what lies outside
+  /// counts in the first and the last one, NaN does not. One entry after the other.
+  std::vector<std::int64_t> counts(std::int64_t bins, const ValueRange& ranges) const;
+
   /// visit(entry, value) for every element, in order; of a tensor on the CPU.
   template <typename Visit>
   void for_each(Visit&& visit) const {

@@ -10,6 +10,7 @@
 #include "quanta/observers/detail/reduce.h"
 #include "quanta/observers/detail/state.h"
 #include "quanta/ops/arithmetic.h"
+#include "quanta/ops/cat.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
@@ -214,7 +215,7 @@ Tensor MseCalibrator::candidate(std::size_t i) const {
 
 void MseCalibrator::update(const Tensor& x) {
   const std::string op = name();
-  require_floating(x);
+  require_floating(x, Devices::All);
   QUANTA_CHECK(static_cast<bool>(options_.quant_func),
                "{}: quant_func: expected a quantization function, got none", op);
   const autograd::NoGradGuard guard;
@@ -229,18 +230,27 @@ void MseCalibrator::update(const Tensor& x) {
   for (std::int64_t axis = 0; axis < x.dim(); ++axis) {
     if (std::find(kept.begin(), kept.end(), axis) == kept.end()) reduced.push_back(axis);
   }
+  // All sums come back at once, so that a device is not waited for at each candidate.
+  std::vector<Tensor> of_candidates;
+  for (std::size_t i = 0; i < multipliers_.size(); ++i) {
+    const Tensor amax = candidate(i).to(values.device());
+    const Tensor error = sub(values, options_.quant_func(values, amax));
+    const Tensor squares = mul(error, error);
+    const Tensor sums = reduced.empty() ? squares : sum(squares, reduced, {true});
+    QUANTA_CHECK(sums.numel() == initial_amax_.numel(),
+                 "{}: axis: expected as many kept elements as initial_amax has ({}), got {}", op,
+                 initial_amax_.numel(), sums.numel());
+    of_candidates.push_back(sums.reshape({-1}));
+  }
   std::vector<std::vector<double>> losses = losses_;
   losses.resize(multipliers_.size());
-  for (std::size_t i = 0; i < multipliers_.size(); ++i) {
-    const Tensor error = sub(values, options_.quant_func(values, candidate(i)));
-    const Tensor squares = mul(error, error);
-    const std::vector<float> sums =
-        (reduced.empty() ? squares : sum(squares, reduced, {true})).to_float_vector();
-    QUANTA_CHECK(static_cast<std::int64_t>(sums.size()) == initial_amax_.numel(),
-                 "{}: axis: expected as many kept elements as initial_amax has ({}), got {}", op,
-                 initial_amax_.numel(), sums.size());
-    losses[i].resize(sums.size());
-    for (std::size_t c = 0; c < sums.size(); ++c) losses[i][c] += static_cast<double>(sums[c]);
+  const std::vector<float> sums = cat(of_candidates).to_float_vector();
+  const auto channels = static_cast<std::size_t>(initial_amax_.numel());
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    losses[i].resize(channels);
+    for (std::size_t c = 0; c < channels; ++c) {
+      losses[i][c] += static_cast<double>(sums[i * channels + c]);
+    }
   }
   losses_ = std::move(losses);
 }
@@ -399,7 +409,7 @@ void BiasCalibrator::add(const Seen& batch, std::string_view what) {
 }
 
 void BiasCalibrator::update(const Tensor& x) {
-  require_floating(x);
+  require_floating(x, Devices::All);
   if (x.numel() == 0) return;
   const Tensor values = x.detach().to(DType::Float32);
   const Dims axes = wrap_axes(axis_, x.dim(), name(), "axis");

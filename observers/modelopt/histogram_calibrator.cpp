@@ -9,13 +9,19 @@
 
 #include "quanta/observers/collector_kinds.h"
 #include "quanta/observers/detail/histogram.h"
+#include "quanta/observers/detail/reduce.h"
 #include "quanta/observers/modelopt/detail/histogram_search.h"
+#include "quanta/ops/compare.h"
+#include "quanta/ops/elementwise.h"
+#include "quanta/ops/indexing.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::modelopt {
 namespace {
 
 using Counts = Histogram<std::int64_t>;
+using quanta::detail::count_between;
 using quanta::detail::count_values;
 using quanta::detail::kMostBins;
 using quanta::detail::Outside;
@@ -41,17 +47,59 @@ std::vector<float> magnitudes(const Tensor& x, bool skip_zeros) {
   return values;
 }
 
-// numpy.histogram with these edges.
-std::vector<std::int64_t> count_histogram(const std::vector<float>& values,
-                                          const std::vector<float>& edges) {
-  std::vector<std::int64_t> counts(edges.size() - 1);
-  for (const float value : values) {
-    if (value < edges.front() || value > edges.back()) continue;
-    const auto above = std::upper_bound(edges.begin(), edges.end(), value) - edges.begin();
-    ++counts[std::min(static_cast<std::size_t>(above) - 1, counts.size() - 1)];
+// The magnitudes of a batch, where it is: on a CUDA device their range and their counts are found
+// there.
+class Batch {
+ public:
+  Batch(const Tensor& x, bool skip_zeros) {
+    if (x.device().is_cpu()) {
+      here_ = magnitudes(x, skip_zeros);
+      is_empty_ = here_.empty();
+      if (is_empty_) return;
+      const auto [smallest, largest] = std::minmax_element(here_.begin(), here_.end());
+      smallest_ = *smallest;
+      largest_ = *largest;
+      return;
+    }
+    if (x.numel() == 0) return;
+    const autograd::NoGradGuard no_grad;
+    there_ = abs(quanta::detail::dense_floats(x.detach()));
+    ValueRange range = quanta::detail::tensor_range(there_);
+    QUANTA_CHECK(std::isfinite(range.max[0]),
+                 "HistogramCalibrator: x: expected finite values, got {}", range.max[0]);
+    if (skip_zeros && range.min[0] == 0.0F) {
+      // What is infinite counts nowhere.
+      there_ = masked_fill(there_, eq(there_, 0.0), static_cast<double>(HUGE_VALF));
+      range = quanta::detail::finite_range(there_);
+    }
+    is_empty_ = range.min[0] > range.max[0];
+    smallest_ = range.min[0];
+    largest_ = range.max[0];
   }
-  return counts;
-}
+
+  bool is_empty() const noexcept { return is_empty_; }
+  float smallest() const noexcept { return smallest_; }
+  float largest() const noexcept { return largest_; }
+
+  // In equal bins from 0 to `last`. A range without width counts in the first bin, where torch
+  // widens it by 1 on both sides.
+  std::vector<std::int64_t> counts(std::size_t bins, float last) const {
+    const auto count = [&](const auto& values) {
+      return count_values(values, static_cast<std::int64_t>(bins), 0.0F, last, Outside::Skipped);
+    };
+    return there_.defined() ? count(there_) : count(here_);
+  }
+  std::vector<std::int64_t> counts(const std::vector<float>& edges) const {
+    return there_.defined() ? count_between(there_, edges) : count_between(here_, edges);
+  }
+
+ private:
+  std::vector<float> here_;
+  Tensor there_;
+  bool is_empty_ = true;
+  float smallest_ = 0.0F;
+  float largest_ = 0.0F;
+};
 
 // numpy.linspace and torch.linspace, but for the order of their roundings.
 std::vector<float> edges_between(float first, float last, std::int64_t bins) {
@@ -132,34 +180,36 @@ HistogramCalibrator::HistogramCalibrator(Options options) : options_(options) {
 }
 
 void HistogramCalibrator::update(const Tensor& x) {
-  require_floating(x);
-  const std::vector<float> values = magnitudes(x, options_.skip_zeros);
-  if (values.empty()) return;
-  const auto [smallest, largest] = std::minmax_element(values.begin(), values.end());
+  require_floating(x, Devices::All);
+  const Batch batch(x, options_.skip_zeros);
+  if (batch.is_empty()) return;
   const bool torch = options_.kind == Kind::Torch;
   const std::lock_guard lock(mutex_);
-  Counts& seen = seen_;
-  if (seen.edges.empty() || (torch && seen.edges.back() == 0.0F)) {
-    float first = torch ? 0.0F : *smallest;
-    float last = *largest;
-    if (!torch && first == last) {  // as numpy: no range without width
-      first -= 0.5F;
-      last += 0.5F;
+  Counts before = seen_;  // counting on a device may fail
+  try {
+    Counts& seen = seen_;
+    if (seen.edges.empty() || (torch && seen.edges.back() == 0.0F)) {
+      float first = torch ? 0.0F : batch.smallest();
+      float last = batch.largest();
+      if (!torch && first == last) {  // as numpy: no range without width
+        first -= 0.5F;
+        last += 0.5F;
+      }
+      const auto zeros = std::accumulate(seen.counts.begin(), seen.counts.end(), std::int64_t{0});
+      seen.edges = edges_between(first, last, options_.num_bins);
+      seen.counts.assign(static_cast<std::size_t>(options_.num_bins), 0);
+      seen.counts.front() = zeros;
+    } else {
+      grow(batch.largest());
     }
-    const auto zeros = std::accumulate(seen.counts.begin(), seen.counts.end(), std::int64_t{0});
-    seen.edges = edges_between(first, last, options_.num_bins);
-    seen.counts.assign(static_cast<std::size_t>(options_.num_bins), 0);
-    seen.counts.front() = zeros;
-  } else {
-    grow(*largest);
+    add_counts(seen.counts, torch ? batch.counts(seen.counts.size(), seen.edges.back())
+                                  : batch.counts(seen.edges));
+    seen.min = seen.edges.front();
+    seen.max = seen.edges.back();
+  } catch (...) {
+    seen_ = std::move(before);
+    throw;
   }
-  // A range without width counts in the first bin, where torch widens it by 1 on both sides.
-  add_counts(seen.counts, torch
-                              ? count_values(values, static_cast<std::int64_t>(seen.counts.size()),
-                                             0.0F, seen.edges.back(), Outside::Skipped)
-                              : count_histogram(values, seen.edges));
-  seen.min = seen.edges.front();
-  seen.max = seen.edges.back();
 }
 
 // Called with the lock: more bins of the same width, up to `largest`.
@@ -301,7 +351,7 @@ Tensor calibrate_weight(const Tensor& weight, const WeightCalibration& options) 
     const std::vector<float> channel(begin, begin + static_cast<std::ptrdiff_t>(length));
     Counts histogram;
     histogram.edges = edges_between(0.0F, each > 0.0F ? each : 1.0F, options.num_bins);
-    histogram.counts = count_histogram(channel, histogram.edges);
+    histogram.counts = count_between(channel, histogram.edges);
     result.push_back(options.method == WeightMethod::Mse
                          ? detail::amax_by_mse(histogram, {options.num_bits, false, 1, 128})
                          : detail::amax_by_percentile(histogram, options.percentile));

@@ -7,6 +7,14 @@
 namespace quanta::cuda {
 namespace {
 
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+SIMT_DEVICE bool counts(RangeOver over, float x) {
+  if (over == RangeOver::All) return true;
+  if (x != x) return over == RangeOver::Finite;
+  return x > -kInfinity && x < kInfinity;
+}
+
 // A NaN on either side stays.
 SIMT_DEVICE float lesser(float a, float b) { return b < a || b != b ? b : a; }
 SIMT_DEVICE float greater(float a, float b) { return b > a || b != b ? b : a; }
@@ -22,11 +30,7 @@ struct FindRanges {
   static SIMT_DEVICE RangeOfFloats element(const Params& p, std::int64_t i) {
     if (p.ranges != nullptr) return p.ranges[i];
     const float x = p.floats[i];
-    constexpr float kInfinity = std::numeric_limits<float>::infinity();
-    if (p.over == RangeOver::Finite && (x == kInfinity || x == -kInfinity)) {
-      return {kInfinity, -kInfinity};
-    }
-    return {x, x};
+    return counts(p.over, x) ? RangeOfFloats{x, x} : RangeOfFloats{kInfinity, -kInfinity};
   }
   static SIMT_DEVICE void join(RangeOfFloats& all, const RangeOfFloats& other) {
     all.min = lesser(all.min, other.min);

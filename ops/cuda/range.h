@@ -8,8 +8,8 @@
 
 namespace quanta::cuda {
 
-/// Which floats count.
-enum class RangeOver : std::uint8_t { All, Finite };
+/// Which floats count; of Finite ones NaN does, and FiniteNumbers leave it out as well.
+enum class RangeOver : std::uint8_t { All, Finite, FiniteNumbers };
 
 /// Smallest and largest of some floats; NaN, NaN when there is a NaN; infinity, -infinity of none.
 struct RangeOfFloats {

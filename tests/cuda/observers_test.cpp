@@ -11,8 +11,10 @@
 #include "quanta/observers/histogram_observer.h"
 #include "quanta/observers/min_max_observer.h"
 #include "quanta/observers/modelopt/calibrator.h"
+#include "quanta/observers/modelopt/histogram_calibrator.h"
 #include "quanta/observers/mse_observer.h"
 #include "quanta/ops/arithmetic.h"
+#include "quanta/ops/tensor_quant.h"
 #include "quanta/runtime/random.h"
 #include "quanta/runtime/state_dict.h"
 #include "schedule_scope.h"
@@ -154,10 +156,111 @@ TEST_CASE("cuda observers: NaN and infinity are refused, and what was seen stays
   CHECK(!histogram.has_data());
 }
 
-TEST_CASE("cuda observers: classes that look at each value on the host refuse a device by name") {
+TEST_CASE("cuda observers: ranges that lose least") {
+  Generator generator(6);
+  const std::vector<Tensor> batches = batches_of(generator);
+  check_same<AffineQuantizedMSEObserver>(batches, AffineQuantizedMSEObserverOptions{.steps = 7});
+  const std::vector<Tensor> same_sizes(batches.begin(), batches.begin() + 2);
+  for (const std::int64_t axis : {0, 1, 3}) {
+    CAPTURE(axis);
+    check_same<AffineQuantizedMSEObserver>(
+        same_sizes, AffineQuantizedMSEObserverOptions{
+                        .qscheme = QScheme::PerChannelSymmetric, .ch_axis = axis, .steps = 5});
+  }
   AffineQuantizedMSEObserver observer;
-  test::fails({"AffineQuantizedMSEObserver", "cpu()", to_string(kDevice)},
-              [&] { observer.update(Tensor::ones({3}).to(kDevice)); });
+  test::fails({"AffineQuantizedMSEObserver", "finite"},
+              [&] { observer.update(Tensor::full({3}, kInfinity, DType::Float32).to(kDevice)); });
+  CHECK(!observer.has_data());
+}
+
+TEST_CASE("cuda observers: histograms of ModelOpt with bins of both libraries") {
+  using modelopt::HistogramCalibrator;
+  Generator generator(7);
+  std::vector<Tensor> batches = batches_of(generator);
+  // Zeros of both signs, nothing else, and a batch beyond the range of those before.
+  const Tensor some_zeros = randn({50, 7}, generator);
+  for (std::int64_t i = 0; i < some_zeros.numel(); i += 3) {
+    some_zeros.mutable_data<float>()[i] = i % 2 == 0 ? 0.0F : -0.0F;
+  }
+  batches.push_back(some_zeros);
+  batches.push_back(Tensor::zeros({5}));
+  batches.push_back(randn({41, 23}, generator) * 9.0);
+  std::vector<Tensor> turned(batches.rbegin(), batches.rend());
+  turned.insert(turned.begin(), Tensor::zeros({3}));
+  for (const auto kind : {HistogramCalibrator::Kind::Torch, HistogramCalibrator::Kind::Numpy}) {
+    for (const bool skip_zeros : {false, true}) {
+      for (const std::int64_t bins : {2, 37, 2048, 9000}) {
+        CAPTURE(skip_zeros);
+        CAPTURE(bins);
+        HistogramCalibrator::Options options;
+        options.kind = kind;
+        options.skip_zeros = skip_zeros;
+        options.num_bins = bins;
+        check_same<HistogramCalibrator>(batches, options);
+        check_same<HistogramCalibrator>(turned, options);
+      }
+    }
+  }
+  HistogramCalibrator calibrator(HistogramCalibrator::Options{});
+  calibrator.update(batches[0].to(kDevice));
+  const Tensor seen = calibrator.histogram();
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), kInfinity, -kInfinity}) {
+    Tensor values = Tensor::ones({40, 3});
+    values.mutable_data<float>()[77] = bad;
+    test::fails({"HistogramCalibrator", "finite"}, [&] { calibrator.update(values.to(kDevice)); });
+  }
+  CHECK(calibrator.histogram().equal(seen));
+}
+
+TEST_CASE("cuda observers: histograms of AIMET for tensors and channels and blocks") {
+  Generator generator(8);
+  std::vector<Tensor> batches{randn({6, 10, 33}, generator),
+                              randn({6, 10, 33}, generator) * 2.5,
+                              Tensor::zeros({6, 10, 33}),
+                              Tensor::zeros({0, 10, 33}),
+                              randn({6, 10, 33}, generator).to(DType::Float16),
+                              randn({33, 10, 6}, generator).transpose(0, 2)};
+  const Tensor odd = randn({6, 10, 33}, generator);
+  for (std::int64_t i = 0; i < 330; ++i) odd.mutable_data<float>()[i] = kInfinity;
+  odd.mutable_data<float>()[400] = std::numeric_limits<float>::quiet_NaN();
+  odd.mutable_data<float>()[999] = -kInfinity;
+  batches.push_back(odd);
+  std::vector<Tensor> turned(batches.rbegin(), batches.rend());
+  struct Shape {
+    Dims shape, block_size;
+  };
+  for (const Shape& each : {Shape{{}, {}}, Shape{{6, 1, 1}, {}}, Shape{{10, 1}, {}},
+                            Shape{{33}, {}}, Shape{{3, 5, 1}, {2, 2, 33}}}) {
+    for (const std::int64_t bins : {1, 16, 300}) {
+      CAPTURE(bins);
+      CAPTURE(each.shape.size());
+      aimet::PercentileAnalyzerOptions options;
+      options.histogram = {.shape = each.shape, .block_size = each.block_size, .num_bins = bins};
+      if (bins > 1) options.histogram.growth_limit = 1.5;
+      check_same<aimet::PercentileAnalyzer>(batches, options);
+      check_same<aimet::PercentileAnalyzer>(turned, options);
+    }
+  }
+}
+
+TEST_CASE("cuda observers: calibrators that try amax, and those of biases") {
+  Generator generator(9);
+  const std::vector<Tensor> batches{randn({6, 5, 33}, generator), randn({6, 5, 33}, generator)};
+  check_same<modelopt::BiasCalibrator>(batches, modelopt::BiasCalibrator::Method::Mean, Dims{0, 2});
+  check_same<modelopt::BiasCalibrator>(batches, modelopt::BiasCalibrator::Method::MaxMin, Dims{});
+  modelopt::MseCalibrator::Options options;
+  options.axis = {0};
+  options.quant_func = [](const Tensor& x, const Tensor& amax) {
+    return fake_tensor_quant(x, amax);
+  };
+  const Tensor amax = Tensor::full({6, 1, 1}, 2.5, DType::Float32);
+  modelopt::MseCalibrator here(amax, options);
+  modelopt::MseCalibrator there(amax, options);
+  for (const Tensor& batch : batches) {
+    here.update(batch);
+    there.update(batch.to(kDevice));
+  }
+  CHECK(there.compute_amax().equal(here.compute_amax()));
 }
 
 }  // namespace quanta
