@@ -101,6 +101,7 @@ std::vector<Section> quantizer_sections() {
       .row("float formats", QUANTA_TYPE(aimet::FloatSpec), "aimet_float");
   aimet.from("observers/aimet/analyzer.h", "tests/observers/aimet_analyzer_test.cpp")
       .row("encoding analyzers", QUANTA_TYPE(aimet::SqnrAnalyzer), "aimet_analyzers");
+  aimet.not_yet("comes with the rest of issue 19", {"QuantizationSimModel", "from_encodings"});
   return {functions, aimet};
 }
 

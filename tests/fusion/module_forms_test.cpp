@@ -195,6 +195,7 @@ std::map<std::type_index, Sample> make_samples() {
       sample<nn::InstanceNorm1d>(instance_norm<nn::InstanceNorm1d>(1)),
       sample<nn::InstanceNorm2d>(instance_norm<nn::InstanceNorm2d>(2)),
       sample<nn::InstanceNorm3d>(instance_norm<nn::InstanceNorm3d>(3)),
+      sample<nn::ReLU>({maker<nn::ReLU>(), rows}),
       sample<nn::ReLU6>({maker<nn::ReLU6>(), rows}),
       sample<nn::Hardswish>({maker<nn::Hardswish>(), rows}),
       sample<nn::LeakyReLU>({maker<nn::LeakyReLU>(0.2), rows}),
