@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "quanta/quanta.h"
@@ -49,6 +50,9 @@ Difference difference_of(const Tensor& got, const Tensor& expected) {
 // Of float sums in another order, and of functions of another library.
 constexpr double kFloatTolerance = 1e-4;
 
+// Elements of what it makes are whatever the memory held.
+bool is_unwritten(std::string_view op) { return op.starts_with("empty_"); }
+
 json check_operation(const OperationEntry& entry, DType dtype, Device device) {
   json row{{"op", entry.name}, {"dtype", std::string(to_string(dtype))}};
   try {
@@ -69,6 +73,7 @@ json check_operation(const OperationEntry& entry, DType dtype, Device device) {
         row["error"] = "another dtype or other sizes";
         return row;
       }
+      if (is_unwritten(entry.name)) continue;
       const Difference difference = difference_of(got[i], expected[i]);
       largest = std::max(largest, difference.largest);
       const double allowed =
