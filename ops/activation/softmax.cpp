@@ -5,11 +5,9 @@
 
 #include "quanta/ops/activation.h"
 #include "quanta/ops/activation/cpu_softmax_codes.h"
-#include "quanta/ops/activation/cuda_softmax_gradient.h"
 #include "quanta/ops/activation/families.h"
 #include "quanta/ops/activation/pointwise.h"
 #include "quanta/ops/activation/softmax_gradient.h"
-#include "quanta/ops/activation/softmax_slopes.h"
 #include "quanta/ops/cpu/per_channel.h"
 #include "quanta/ops/cpu/softmax.h"
 #include "quanta/ops/detail/cuda_softmax.h"
@@ -185,45 +183,39 @@ struct Line {
   std::int64_t step;
 };
 
-template <typename Slope, typename T>
-void line_slopes(const Line<T>& line) {
-  double total = 0.0;
+constexpr auto kSoftmaxSlopes = [](const auto& line) {
+  double sum = 0.0;
   for (std::int64_t i = 0; i < line.count * line.step; i += line.step) {
-    total += Slope::term(line.gradient[i], line.y[i]);
+    sum += static_cast<double>(line.gradient[i]) * static_cast<double>(line.y[i]);
   }
-  const auto sum = static_cast<T>(total);
+  using T = std::decay_t<decltype(*line.dst)>;
+  const auto mean = static_cast<T>(sum);
   for (std::int64_t i = 0; i < line.count * line.step; i += line.step) {
-    line.dst[i] = Slope::slope(line.gradient[i], line.y[i], sum);
+    line.dst[i] = line.y[i] * (line.gradient[i] - mean);
   }
-}
+};
 
-// `from`, `y` and `out` are dense and of one memory order.
-template <typename Slope>
-void line_slopes_on_cuda(const Tensor& from, const Tensor& y, std::int64_t axis,
-                         const Tensor& out) {
-  const cpu::ChannelLayout layout(out, axis);
-  const auto floats = [](const Tensor& x) { return reinterpret_cast<float*>(x.device_ptr()); };
-  cuda::softmax_line_gradients(out.device(), {.is_log = std::is_same_v<Slope, LogSoftmaxSlope>,
-                                              .outer = layout.outer,
-                                              .length = layout.channels,
-                                              .inner = layout.inner,
-                                              .gradient = floats(from),
-                                              .y = floats(y),
-                                              .out = floats(out)});
-}
+constexpr auto kLogSoftmaxSlopes = [](const auto& line) {
+  double sum = 0.0;
+  for (std::int64_t i = 0; i < line.count * line.step; i += line.step) {
+    sum += static_cast<double>(line.gradient[i]);
+  }
+  using T = std::decay_t<decltype(*line.dst)>;
+  const auto total = static_cast<T>(sum);
+  for (std::int64_t i = 0; i < line.count * line.step; i += line.step) {
+    line.dst[i] = line.gradient[i] - std::exp(line.y[i]) * total;
+  }
+};
 
-template <typename Slope>
-Tensor map_lines(const Tensor& gradient, const Tensor& y, std::int64_t axis) {
+template <typename Function>
+Tensor map_lines(const Tensor& gradient, const Tensor& y, std::int64_t axis,
+                 const Function& function) {
   const MemoryFormat format = y.suggested_format();
-  const Tensor out = Tensor::empty(y.sizes(), y.dtype(), format, y.device());
+  const Tensor out = Tensor::empty(y.sizes(), y.dtype(), format);
   if (y.dim() == 0) return out.fill_(0.0);
   if (y.numel() == 0) return out;
   const Tensor from = gradient.contiguous(format);
   const Tensor values = y.contiguous(format);
-  if (y.device().is_cuda()) {
-    line_slopes_on_cuda<Slope>(from, values, axis, out);
-    return out;
-  }
   const cpu::ChannelLayout layout(out, axis);
   detail::visit_floats(y.dtype(), [&](auto zero) {
     using T = decltype(zero);
@@ -236,8 +228,8 @@ Tensor map_lines(const Tensor& gradient, const Tensor& y, std::int64_t axis) {
                    for (std::int64_t item = begin; item < end; ++item) {
                      const std::int64_t first =
                          item / layout.inner * layout.channels * layout.inner + item % layout.inner;
-                     line_slopes<Slope>(Line<T>{gradients + first, results + first, dst + first,
-                                                layout.channels, layout.inner});
+                     function(Line<T>{gradients + first, results + first, dst + first,
+                                      layout.channels, layout.inner});
                    }
                  });
   });
@@ -317,7 +309,7 @@ struct LogSoftmax final : SoftmaxOperation<LogSoftmax> {
   }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     const Tensor y = context.output();
-    return {map_lines<LogSoftmaxSlope>(context.grad(), y, wrap_dim(dim, y.dim(), kName))};
+    return {map_lines(context.grad(), y, wrap_dim(dim, y.dim(), kName), kLogSoftmaxSlopes)};
   }
 };
 
@@ -411,7 +403,7 @@ Kind along(std::int64_t dim, double scale, std::int64_t zero_point) {
 }  // namespace
 
 Tensor softmax_gradient(const Tensor& gradient, const Tensor& y, std::int64_t axis) {
-  return map_lines<SoftmaxSlope>(gradient, y, axis);
+  return map_lines(gradient, y, axis, kSoftmaxSlopes);
 }
 
 void add_softmax(Catalogue& catalogue) {
