@@ -175,7 +175,9 @@ Tensor MultiheadAttention::project_rows(Part part, const Tensor& x) const {
 void MultiheadAttention::check_input(std::string_view name, const Tensor& x,
                                      std::int64_t features) const {
   QUANTA_CHECK(x.defined(), "{}: {}: expected a Float32 tensor, got an undefined one", kOp, name);
-  const bool is_float = x.dtype() == DType::Float32 || x.dtype() == DType::Float64;
+  const bool is_narrow = x.dtype() == DType::Float16 || x.dtype() == DType::BFloat16;
+  const bool is_float = x.dtype() == DType::Float32 || x.dtype() == DType::Float64 ||
+                        (is_narrow && x.device().is_cuda());
   QUANTA_SUPPORTED(is_float || (takes_quantized() && x.is_quantized()),
                    "{}: {}: expected Float32, got {}", kOp, name, x.dtype());
   QUANTA_CHECK((x.dim() == 2 || x.dim() == 3) && x.size(-1) == features,
@@ -234,7 +236,7 @@ AttentionOutput MultiheadAttention::run(const Tensor& query, const Tensor& key, 
   QUANTA_CHECK(!call.is_causal || call.attn_mask.defined(),
                "{}: attn_mask: expected the causal mask with is_causal, got none", kOp);
   // Quantized inputs attend in Float32.
-  const DType dtype = q.dtype() == DType::Float64 ? q.dtype() : DType::Float32;
+  const DType dtype = q.is_quantized() ? DType::Float32 : q.dtype();
   Tensor mask = mask_of_heads(call.attn_mask, batch, options_.num_heads, layout.steps(q),
                               layout.steps(k), dtype);
   Tensor padding = mask_of_keys(call.key_padding_mask, layout, batch, layout.steps(k), dtype);

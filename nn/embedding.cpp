@@ -37,10 +37,10 @@ Tensor new_table(const Options& options) {
 template <typename Options>
 Tensor checked_table(std::string_view op, const Tensor& weight, const Options& options) {
   const Dims sizes{options.num_embeddings, options.embedding_dim};
-  QUANTA_CHECK(weight.defined() && quanta::detail::is_float32_or_64(weight.dtype()) &&
-                   weight.sizes() == sizes,
-               "{}: weight: expected Float32 {}, got {} {}", op, sizes,
-               weight.defined() ? to_string(weight.dtype()) : "undefined",
+  const bool is_taken = weight.defined() && (quanta::detail::is_float32_or_64(weight.dtype()) ||
+                                             quanta::detail::is_float_of_cuda(weight));
+  QUANTA_CHECK(is_taken && weight.sizes() == sizes, "{}: weight: expected Float32 {}, got {} {}",
+               op, sizes, weight.defined() ? to_string(weight.dtype()) : "undefined",
                weight.defined() ? weight.sizes() : Dims{});
   return weight;
 }

@@ -36,7 +36,9 @@ struct AttentionOptions {
 /// `.transpose(1, 2).reshape({B, L, H * Ev})` is a view then.
 ///
 /// In Float32 every instruction set and any number of threads give the same floats, and so do other
-/// queries beside a query.
+/// queries beside a query. On a CUDA device all tensors may be Float16 or BFloat16: the floats are
+/// those of the same numbers in Float32, rounded once, and so are the gradients, whose products are
+/// Float32's.
 ///
 /// Has gradients of query, key, value and a mask of numbers; without dropout the weights are not
 /// kept for them but calculated again.
@@ -63,8 +65,8 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
 Tensor attention_weights(const Tensor& query, const Tensor& key, const Tensor& mask, double scale);
 
 /// A Bool mask as numbers of `dtype` to add: 0, and minus infinity where `mask` equals `left_out`.
-/// A mask of `dtype` (Float32 or Float64) is given back as it is. `op` and `argument` stand in the
-/// errors for other dtypes.
+/// A mask of `dtype` (Float32 or Float64, on a CUDA device also Float16 or BFloat16) is given back as
+/// it is. `op` and `argument` stand in the errors for other dtypes.
 Tensor additive_mask(std::string_view op, std::string_view argument, const Tensor& mask,
                      bool left_out, DType dtype = DType::Float32);
 

@@ -53,9 +53,10 @@ struct Dropout final : ComposedOp<Dropout> {
                      x.dtype());
     check_float_unary(kName, x);
     check_probability(kName, p);
-    Tensor mask = Tensor::empty(x.sizes(), x.dtype());
+    const bool is_narrow = detail::is_float_of_cuda(x);
+    Tensor mask = Tensor::empty(x.sizes(), is_narrow ? DType::Float32 : x.dtype());
     Generator& generator = default_generator();
-    detail::visit_floats(x.dtype(), [&](auto zero) {
+    detail::visit_floats(mask.dtype(), [&](auto zero) {
       using T = decltype(zero);
       auto* values = mask.mutable_data<T>();
       const auto kept = p < 1.0 ? static_cast<T>(1.0 / (1.0 - p)) : T{0};
@@ -63,9 +64,10 @@ struct Dropout final : ComposedOp<Dropout> {
         values[i] = static_cast<double>(generator.uniform()) < p ? T{0} : kept;
       }
     });
+    if (is_narrow) return {mul(detail::widened(x), mask.to(x.device())).to(x.dtype())};
     return {mul(x, mask.to(x.device()))};
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
+  std::span<const DType> cuda_dtypes() const noexcept override { return detail::kCudaFloatDtypes; }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<Dropout, &Dropout::p>("p")};
     return kTable;

@@ -48,7 +48,9 @@ struct ClampOperation : Op<Derived> {
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     return clamp_on_cuda(in[0], out[0], self().bounds(in[0]));
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloatQ8; }
+  std::span<const DType> cuda_dtypes() const noexcept override {
+    return detail::kCudaFloatQ8Dtypes;
+  }
   PlanUse plan_use(const Arguments& in, std::span<const Tensor>) const override {
     return {.in_place = true, .table = cpu::clamp_table(in[0].dtype(), self().bounds(in[0]))};
   }
@@ -163,7 +165,9 @@ struct ReLUInPlace final : Op<ReLUInPlace> {
   void infer(const Arguments& in, Results& out) const override;
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override;
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override;
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloatQ8; }
+  std::span<const DType> cuda_dtypes() const noexcept override {
+    return detail::kCudaFloatQ8Dtypes;
+  }
 };
 
 }  // namespace quanta::activation

@@ -31,7 +31,7 @@ inline void check_unary(std::string_view op, const Tensor& x) {
   if (x.is_quantized()) {
     cpu::check_per_tensor(op, "x", x);
   } else {
-    QUANTA_SUPPORTED(detail::is_float32_or_64(x.dtype()),
+    QUANTA_SUPPORTED(detail::is_float32_or_64(x.dtype()) || detail::is_float_of_cuda(x),
                      "{}: x: expected Float32, Float64, QUInt8, QInt8 or QInt32 on the CPU, got {}",
                      op, x.dtype());
   }
@@ -196,9 +196,9 @@ struct Pointwise final : Op<Pointwise<F>> {
   }
   std::span<const DType> cuda_dtypes() const noexcept override {
     if constexpr (F::kTakes == Takes::FloatsAndCodes) {
-      return dtypes::kFloatQ8;
+      return detail::kCudaFloatQ8Dtypes;
     } else {
-      return dtypes::kFloat;
+      return detail::kCudaFloatDtypes;
     }
   }
 

@@ -5,6 +5,7 @@
 
 #include "quanta/ops/activation.h"
 #include "quanta/ops/activation/cpu_softmax_codes.h"
+#include "quanta/ops/activation/cuda_softmax_gradient.h"
 #include "quanta/ops/activation/families.h"
 #include "quanta/ops/activation/pointwise.h"
 #include "quanta/ops/activation/softmax_gradient.h"
@@ -236,6 +237,34 @@ Tensor map_lines(const Tensor& gradient, const Tensor& y, std::int64_t axis,
   return out;
 }
 
+// The same on a device.
+Tensor slopes_on_cuda(cuda::SoftmaxKind kind, const Tensor& gradient, const Tensor& y,
+                      std::int64_t axis) {
+  const MemoryFormat format = y.suggested_format();
+  const Tensor out = Tensor::empty(y.sizes(), y.dtype(), format, y.device());
+  if (y.dim() == 0) return out.fill_(0.0);
+  if (y.numel() == 0) return out;
+  const Tensor from = gradient.contiguous(format);
+  const Tensor values = y.contiguous(format);
+  const cpu::ChannelLayout layout(out, axis);
+  cuda::softmax_slopes(y.device(), {.kind = kind,
+                                    .dtype = y.dtype(),
+                                    .gradient = from.device_ptr(),
+                                    .y = values.device_ptr(),
+                                    .dst = out.device_ptr(),
+                                    .lines = layout.outer * layout.inner,
+                                    .length = layout.channels,
+                                    .inner = layout.inner});
+  return out;
+}
+
+Tensor log_softmax_gradient(const Tensor& gradient, const Tensor& y, std::int64_t axis) {
+  if (y.device().is_cuda()) {
+    return slopes_on_cuda(cuda::SoftmaxKind::LogSoftmax, gradient, y, axis);
+  }
+  return map_lines(gradient, y, axis, kLogSoftmaxSlopes);
+}
+
 // What softmax and log_softmax share. `dim` may count from the end.
 template <typename Derived>
 struct SoftmaxOperation : Op<Derived> {
@@ -250,7 +279,7 @@ struct SoftmaxOperation : Op<Derived> {
     out.arrange(0, format);
     out.add(x.sizes(), x.dtype(), format);
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
+  std::span<const DType> cuda_dtypes() const noexcept override { return detail::kCudaFloatDtypes; }
   PlanUse plan_use(const Arguments&, std::span<const Tensor>) const override {
     return {.in_place = true};
   }
@@ -309,7 +338,7 @@ struct LogSoftmax final : SoftmaxOperation<LogSoftmax> {
   }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     const Tensor y = context.output();
-    return {map_lines(context.grad(), y, wrap_dim(dim, y.dim(), kName), kLogSoftmaxSlopes)};
+    return {log_softmax_gradient(context.grad(), y, wrap_dim(dim, y.dim(), kName))};
   }
 };
 
@@ -403,6 +432,7 @@ Kind along(std::int64_t dim, double scale, std::int64_t zero_point) {
 }  // namespace
 
 Tensor softmax_gradient(const Tensor& gradient, const Tensor& y, std::int64_t axis) {
+  if (y.device().is_cuda()) return slopes_on_cuda(cuda::SoftmaxKind::Softmax, gradient, y, axis);
   return map_lines(gradient, y, axis, kSoftmaxSlopes);
 }
 

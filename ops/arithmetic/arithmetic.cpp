@@ -150,7 +150,8 @@ void check_binary_dtype(std::string_view name, FloatBinary op, std::string_view 
                         const Tensor& x) {
   const bool integers = std::ranges::find(dtypes::kIntegers, x.dtype()) != dtypes::kIntegers.end();
   QUANTA_SUPPORTED(
-      detail::is_float32_or_64(x.dtype()) || (integers && op != FloatBinary::Div),
+      detail::is_float32_or_64(x.dtype()) || detail::is_float_of_cuda(x) ||
+          (integers && op != FloatBinary::Div),
       "{}: {}: expected {} on the CPU, got {}", name, argument,
       op == FloatBinary::Div ? "Float32 or Float64" : "Float32, Float64 or an integer dtype",
       x.dtype());
@@ -216,7 +217,7 @@ struct Binary final : Op<Binary<kOp>> {
     cuda::combine(cuda_step(kOp), in[0], in[1], 0.0F, out[0]);
     return "combine_floats";
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
+  std::span<const DType> cuda_dtypes() const noexcept override { return detail::kCudaFloatDtypes; }
   GradientUse gradient_use(std::uint64_t needed) const override {
     return binary_gradient_use(kOp, needed);
   }
@@ -240,7 +241,8 @@ struct WithNumber final : Op<WithNumber<kOp>> {
     QUANTA_CHECK(x.is_floating_point() || other == std::nearbyint(other),
                  "{}: value: expected a whole number for {}, got {}", kName, x.dtype(), other);
     // The number has to be one of the dtype, which narrow integers often are not.
-    QUANTA_SUPPORTED(std::ranges::find(dtypes::kNumbers, x.dtype()) != dtypes::kNumbers.end(),
+    QUANTA_SUPPORTED(std::ranges::find(dtypes::kNumbers, x.dtype()) != dtypes::kNumbers.end() ||
+                         detail::is_float_of_cuda(x),
                      "{}: x: expected Float32, Float64, Int32 or Int64 on the CPU, got {}", kName,
                      x.dtype());
     out.add(x.sizes(), x.dtype(), x.suggested_format());
@@ -252,7 +254,7 @@ struct WithNumber final : Op<WithNumber<kOp>> {
     cuda::combine(cuda_step(kOp), in[0], Tensor(), static_cast<float>(other), out[0]);
     return "combine_floats";
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
+  std::span<const DType> cuda_dtypes() const noexcept override { return detail::kCudaFloatDtypes; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     return {kOp == FloatBinary::Add ? context.grad() : mul_scalar(context.grad(), other)};

@@ -14,11 +14,13 @@
 #include "quanta/ops/attention/cuda_attention.h"
 #include "quanta/ops/attention/gradient.h"
 #include "quanta/ops/compare.h"
+#include "quanta/ops/detail/cuda_floats.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/indexing.h"
 #include "quanta/ops/reduce.h"
+#include "quanta/ops/shape.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/operation.h"
@@ -38,10 +40,16 @@ void check_operand(std::string_view name, const Tensor& x, DType dtype) {
                x.sizes());
 }
 
+// What all tensors of a call with this query have to be.
+DType dtype_of_call(const Tensor& query) {
+  const bool is_taken =
+      query.defined() && (query.dtype() == DType::Float64 || detail::is_float_of_cuda(query));
+  return is_taken ? query.dtype() : DType::Float32;
+}
+
 void check(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
            const AttentionOptions& options) {
-  const bool is_double = query.defined() && query.dtype() == DType::Float64;
-  const DType dtype = is_double ? DType::Float64 : DType::Float32;
+  const DType dtype = dtype_of_call(query);
   check_operand("query", query, dtype);
   check_operand("key", key, dtype);
   check_operand("value", value, dtype);
@@ -59,8 +67,9 @@ void check(const Tensor& query, const Tensor& key, const Tensor& value, const Te
   QUANTA_CHECK(products == DType::Float32 || products == DType::QInt8,
                "{}: attention_dtype: expected Float32 or QInt8, got {}", kOp, products);
   if (products == DType::QInt8) {
-    QUANTA_SUPPORTED(!is_double, "{}: query: expected Float32 with attention_dtype QInt8, got {}",
-                     kOp, query.dtype());
+    QUANTA_SUPPORTED(dtype == DType::Float32,
+                     "{}: query: expected Float32 with attention_dtype QInt8, got {}", kOp,
+                     query.dtype());
     QUANTA_CHECK(options.dropout_p == 0.0,
                  "{}: dropout_p: expected 0 with attention_dtype QInt8, got {}", kOp,
                  options.dropout_p);
@@ -153,12 +162,10 @@ Dims result_strides(const Tensor& query, const Dims& batch, std::int64_t feature
   return result;
 }
 
-const float* floats_of(const Tensor& x) { return reinterpret_cast<const float*>(x.device_ptr()); }
-
 // A call's tensors as [batch, heads, rows, features], and where they lie; kept while a kernel works.
 struct Heads {
   Tensor query, key, value, mask, out;
-  cpu::AttentionProblem problem;
+  cpu::AttentionShape shape;
 
   Heads(const Arguments& in, const Tensor& result, double scale, const AttentionOptions& options) {
     const Dims batch = batch_of(result);
@@ -166,28 +173,39 @@ struct Heads {
     key = as_heads(in[1], batch);
     value = as_heads(in[2], batch);
     out = as_heads(result, batch);
-    problem = {.batch = query.size(0),
-               .heads = query.size(1),
-               .queries = query.size(2),
-               .keys = key.size(2),
-               .features = query.size(3),
-               .value_features = value.size(3),
-               .query = floats_of(query),
-               .key = floats_of(key),
-               .value = floats_of(value),
-               .out = reinterpret_cast<float*>(out.device_ptr()),
-               .mask = nullptr,
-               .query_strides = strides_of(query),
-               .key_strides = strides_of(key),
-               .value_strides = strides_of(value),
-               .out_strides = strides_of(out),
-               .mask_strides = {},
-               .scale = static_cast<float>(scale),
-               .causal = options.is_causal};
+    shape = {.batch = query.size(0),
+             .heads = query.size(1),
+             .queries = query.size(2),
+             .keys = key.size(2),
+             .features = query.size(3),
+             .value_features = value.size(3),
+             .query_strides = strides_of(query),
+             .key_strides = strides_of(key),
+             .value_strides = strides_of(value),
+             .out_strides = strides_of(out),
+             .mask_strides = {},
+             .scale = static_cast<float>(scale),
+             .causal = options.is_causal};
     if (!in[3].defined()) return;
     mask = as_heads(expand_mask(in[3], with_last(batch, in[0].size(-2), in[1].size(-2))), batch);
-    problem.mask = floats_of(mask);
-    problem.mask_strides = strides_of(mask);
+    shape.mask_strides = strides_of(mask);
+  }
+
+  cpu::AttentionProblem on_cpu() const {
+    return {shape,
+            query.data<float>(),
+            key.data<float>(),
+            value.data<float>(),
+            out.mutable_data<float>(),
+            mask.defined() ? mask.data<float>() : nullptr};
+  }
+  cuda::AttentionOperands on_cuda() const {
+    return {.dtype = out.dtype(),
+            .query = query.device_ptr(),
+            .key = key.device_ptr(),
+            .value = value.device_ptr(),
+            .mask = mask.defined() ? mask.device_ptr() : nullptr,
+            .out = out.device_ptr()};
   }
 };
 
@@ -233,8 +251,8 @@ struct Attention final : Op<Attention> {
       return "zeros";
     }
     const Heads heads(in, out[0], scale, options);
-    if (options.attention_dtype == DType::QInt8) return cpu::attention_int8(heads.problem);
-    cpu::attention(heads.problem);
+    if (options.attention_dtype == DType::QInt8) return cpu::attention_int8(heads.on_cpu());
+    cpu::attention(heads.on_cpu());
     return "simd";
   }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
@@ -243,12 +261,12 @@ struct Attention final : Op<Attention> {
       return "fill_items";
     }
     const Heads heads(in, out[0], scale_of(options, in[0].size(-1)), options);
-    cuda::attention(out[0].device(), heads.problem);
+    cuda::attention(out[0].device(), heads.shape, heads.on_cuda());
     return "attend_queries";
   }
   std::span<const DType> cuda_dtypes() const noexcept override {
     if (options.attention_dtype == DType::QInt8) return {};
-    return dtypes::kFloat;
+    return detail::kCudaFloatDtypes;
   }
 
   OpWork work(const Arguments& in, std::span<const Tensor> out) const override {
@@ -292,9 +310,11 @@ struct DropoutAttention final : ComposedOp<DropoutAttention> {
       const Dims batch = batch_sizes(in[0], in[1], in[2]);
       check_mask(in[3], with_last(batch, in[0].size(-2), in[1].size(-2)));
     }
-    const Tensor weights =
-        weights_or_zeros(in[0], in[1], in[3], scale_of(options, in[0].size(-1)), options.is_causal);
-    return {matmul(dropout(weights, options.dropout_p), in[2])};
+    const double scale = scale_of(options, in[0].size(-1));
+    const Tensor weights = weights_or_zeros(detail::widened(in[0]), detail::widened(in[1]),
+                                            detail::widened(in[3]), scale, options.is_causal);
+    return {detail::narrowed(matmul(dropout(weights, options.dropout_p), detail::widened(in[2])),
+                             in[0].dtype())};
   }
   static std::span<const AttributeInfo> attribute_table() {
     using Self = DropoutAttention;
@@ -316,9 +336,15 @@ struct AttentionWeights final : ComposedOp<AttentionWeights> {
   explicit AttentionWeights(double factor) : scale(factor) {}
 
   std::vector<Tensor> compose(const Arguments& in) const override {
-    Tensor scores = matmul(mul_scalar(in[0], scale), in[1].transpose(-2, -1));
-    if (in[2].defined()) scores = add(scores, in[2]);
-    return {softmax(scores, -1)};
+    QUANTA_CHECK(in[0].defined() && in[1].defined(),
+                 "{}: query: expected query and key, got an undefined tensor", kName);
+    QUANTA_SUPPORTED(in[0].dtype() == dtype_of_call(in[0]),
+                     "{}: query: expected Float32 or Float64 on the CPU, got {}", kName,
+                     in[0].dtype());
+    Tensor scores =
+        matmul(mul_scalar(detail::widened(in[0]), scale), detail::widened(in[1]).transpose(-2, -1));
+    if (in[2].defined()) scores = add(scores, detail::widened(in[2]));
+    return {detail::narrowed(softmax(scores, -1), in[0].dtype())};
   }
   std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
   static std::span<const AttributeInfo> attribute_table() {
@@ -339,7 +365,8 @@ struct AdditiveMask final : Op<AdditiveMask> {
 
   void infer(const Arguments& in, Results& out) const override {
     require_tensor(kName, "mask", in[0], {DType::Bool});
-    QUANTA_SUPPORTED(dtype == DType::Float32 || dtype == DType::Float64,
+    const bool is_narrow = detail::is_float_of_16_bits(dtype) && in[0].device().is_cuda();
+    QUANTA_SUPPORTED(dtype == DType::Float32 || dtype == DType::Float64 || is_narrow,
                      "{}: dtype: expected Float32 or Float64, got {}", kName, dtype);
     out.arrange(0, MemoryFormat::Contiguous);
     out.add(in[0].sizes(), dtype);
@@ -358,12 +385,13 @@ struct AdditiveMask final : Op<AdditiveMask> {
     cuda::make_additive_mask(out[0].device(),
                              {.count = in[0].numel(),
                               .mask = reinterpret_cast<const bool*>(in[0].device_ptr()),
-                              .out = reinterpret_cast<float*>(out[0].device_ptr()),
+                              .dtype = dtype,
+                              .out = out[0].device_ptr(),
                               .left_out = left_out});
     return "make_additive_mask";
   }
   std::span<const DType> cuda_dtypes() const noexcept override {
-    if (dtype != DType::Float32) return {};
+    if (dtype == DType::Float64) return {};
     return dtypes::kBool;
   }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
@@ -407,11 +435,20 @@ struct CausalMask final : Op<CausalMask> {
   }
 };
 
+// causal_mask of the dtype and on the device of `like`.
+Tensor causal_mask_like(const Tensor& like, std::int64_t queries, std::int64_t keys) {
+  if (like.device().is_cpu()) return causal_mask(queries, keys, like.dtype());
+  const Tensor hidden =
+      Tensor::empty({queries, keys}, like.dtype(), MemoryFormat::Contiguous, like.device());
+  hidden.fill_(kMinusInfinity);
+  return triu(hidden, 1);
+}
+
 }  // namespace
 
 Tensor weights_or_zeros(const Tensor& query, const Tensor& key, const Tensor& given, double scale,
                         bool is_causal) {
-  const Tensor mask = is_causal ? causal_mask(query.size(-2), key.size(-2), query.dtype()) : given;
+  const Tensor mask = is_causal ? causal_mask_like(query, query.size(-2), key.size(-2)) : given;
   const Tensor weights = attention_weights(query, key, mask, scale);
   if (!mask.defined() || weights.numel() == 0) return weights;
   // Of the mask as it is: what is broadcast need not be looked at again and again.
@@ -441,9 +478,7 @@ Tensor attention_weights(const Tensor& query, const Tensor& key, const Tensor& m
 
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const Tensor& attn_mask, const AttentionOptions& options) {
-  const bool is_double = query.defined() && query.dtype() == DType::Float64;
-  const Tensor mask = additive_mask(kOp, "attn_mask", attn_mask, false,
-                                    is_double ? DType::Float64 : DType::Float32);
+  const Tensor mask = additive_mask(kOp, "attn_mask", attn_mask, false, dtype_of_call(query));
   return options.dropout_p == 0.0 ? run(Attention(options), query, key, value, mask)
                                   : run(DropoutAttention(options), query, key, value, mask);
 }

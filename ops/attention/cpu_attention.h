@@ -14,16 +14,19 @@ struct AttentionStrides {
 };
 
 /// Operands as [batch, heads, rows, features]; features are dense.
-struct AttentionProblem {
+struct AttentionShape {
   std::int64_t batch, heads, queries, keys, features, value_features;
+  AttentionStrides query_strides, key_strides, value_strides, out_strides, mask_strides;
+  float scale;
+  bool causal;
+};
+
+struct AttentionProblem : AttentionShape {
   const float* query;
   const float* key;
   const float* value;
   float* out;
   const float* mask;  ///< [.., .., queries, keys], keys dense, added to the products; or null
-  AttentionStrides query_strides, key_strides, value_strides, out_strides, mask_strides;
-  float scale;
-  bool causal;
 };
 
 /// Queries that are worked on together: 16, 32 or 64. In causal attention they all look at the keys

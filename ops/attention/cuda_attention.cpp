@@ -11,14 +11,15 @@ constexpr std::int64_t kFewestQueries = 16;
 
 }  // namespace
 
-void attention(Device device, const cpu::AttentionProblem& problem) {
-  AttentionParams params{.problem = problem, .span = cpu::attention_block_queries(problem.keys)};
+void attention(Device device, const cpu::AttentionShape& shape, const AttentionOperands& operands) {
+  AttentionParams params{
+      .shape = shape, .operands = operands, .span = cpu::attention_block_queries(shape.keys)};
   params.block = params.span;
   const auto blocks = [&] {
-    return problem.batch * problem.heads * ceil_div(problem.queries, params.block);
+    return shape.batch * shape.heads * ceil_div(shape.queries, params.block);
   };
   while (params.block > kFewestQueries &&
-         (params.block / 2 >= problem.queries || blocks() < kWantedBlocks)) {
+         (params.block / 2 >= shape.queries || blocks() < kWantedBlocks)) {
     params.block /= 2;
   }
   attend_queries(device, params);

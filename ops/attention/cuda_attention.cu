@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "quanta/ops/cuda/float_elements.h"
 #include "quanta/ops/cuda/four_floats.h"
 #include "quanta/runtime/cuda/simt.h"
 #include "quanta/runtime/detail/exp_math.h"
@@ -43,10 +44,10 @@ struct AttendQueries {
 
   /// What a block of threads works on.
   struct Work {
-    const float* query;  // of the first query, and so on
-    const float* key;
-    const float* value;
-    const float* mask;
+    FloatSource query;  // from the first query on, and so on
+    FloatSource key;
+    FloatSource value;
+    FloatSource mask;
     std::int64_t first;  // query
     int queries;         // that there are
     std::int64_t end;    // of the keys
@@ -66,14 +67,15 @@ struct AttendQueries {
   struct Block {
     std::int64_t batch, head, first;
   };
-  static SIMT_DEVICE Block block_of(const cpu::AttentionProblem& p) {
+  static SIMT_DEVICE Block block_of(const cpu::AttentionShape& p) {
     const std::int64_t blocks = (p.queries + kQueries - 1) / kQueries;
     const std::int64_t block = simt::block_x();
     return {block / blocks / p.heads, block / blocks % p.heads, block % blocks * kQueries};
   }
 
   static SIMT_DEVICE Work work_of(const Params& params, unsigned char* shared) {
-    const cpu::AttentionProblem& p = params.problem;
+    const cpu::AttentionShape& p = params.shape;
+    const AttentionOperands& of = params.operands;
     const auto [batch, head, first] = block_of(p);
     Work work;
     work.column = simt::block_y() * kColumns;
@@ -87,11 +89,10 @@ struct AttendQueries {
       work.end = visible < p.keys ? visible : p.keys;
     }
     work.columns = static_cast<int>(p.value_features) - work.column;
-    work.query = p.query + place(p.query_strides, batch, head, work.first);
-    work.key = p.key + place(p.key_strides, batch, head, 0);
-    work.value = p.value + place(p.value_strides, batch, head, 0) + work.column;
-    work.mask =
-        p.mask == nullptr ? nullptr : p.mask + place(p.mask_strides, batch, head, work.first);
+    work.query = {of.dtype, of.query, place(p.query_strides, batch, head, work.first)};
+    work.key = {of.dtype, of.key, place(p.key_strides, batch, head, 0)};
+    work.value = {of.dtype, of.value, place(p.value_strides, batch, head, 0) + work.column};
+    work.mask = {of.dtype, of.mask, place(p.mask_strides, batch, head, work.first)};
     work.tile = reinterpret_cast<float*>(shared);
     work.weights = work.tile + kFirst;
     work.factors = work.weights + kWeights;
@@ -100,21 +101,21 @@ struct AttendQueries {
 
   /// to[row][i] = factor * from[row][i] for kDepth features; zeros where there are no rows or
   /// features.
-  static SIMT_DEVICE void load_rows(const float* from, std::int64_t stride, int rows,
+  static SIMT_DEVICE void load_rows(const FloatSource& from, std::int64_t stride, int rows,
                                     std::int64_t features, float factor, float* to, int count) {
     constexpr int kAtOnce = kThreads / kDepth;
     const int feature = simt::thread() % kDepth;
     const bool has_feature = feature < features;
     int row = simt::thread() / kDepth;
-    const float* at = from + row * stride + feature;
+    FloatSource at = from + (row * stride + feature);
     for (; row < count; row += kAtOnce, at += kAtOnce * stride) {
       to[row * kRow + feature] = has_feature && row < rows ? *at * factor : 0.0F;
     }
   }
 
   /// The products of the thread's queries with its keys of the tile that starts at `key`.
-  static SIMT_DEVICE void multiply(const cpu::AttentionProblem& p, const Work& work,
-                                   std::int64_t key, float (&sums)[kRows][kOwnKeys]) {
+  static SIMT_DEVICE void multiply(const cpu::AttentionShape& p, const Work& work, std::int64_t key,
+                                   float (&sums)[kRows][kOwnKeys]) {
     const int lane = simt::thread() % kLanes;
     const int group = simt::thread() / kLanes;
     float* const queries = work.tile;
@@ -128,7 +129,7 @@ struct AttendQueries {
       simt::sync();  // others may still read what was there
       load_rows(work.query + from, p.query_strides.row, work.queries, p.features - from, p.scale,
                 queries, kQueries);
-      load_rows(work.key + key * p.key_strides.row + from, p.key_strides.row, rows,
+      load_rows(work.key + (key * p.key_strides.row + from), p.key_strides.row, rows,
                 p.features - from, 1.0F, keys, kKeys);
       simt::sync();
       const std::int64_t features = p.features - from;
@@ -150,16 +151,16 @@ struct AttendQueries {
 
   /// Adds the mask to products of query `row` with the thread's keys of a tile; minus infinity for
   /// keys that do not take part.
-  static SIMT_DEVICE void mask_row(const cpu::AttentionProblem& p, const Work& work, int row,
+  static SIMT_DEVICE void mask_row(const cpu::AttentionShape& p, const Work& work, int row,
                                    std::int64_t key, float (&scores)[kOwnKeys]) {
     key += simt::thread() % kLanes;
-    const float* mask = work.mask == nullptr ? nullptr : work.mask + row * p.mask_strides.row + key;
+    const FloatSource mask = work.mask + (row * p.mask_strides.row + key);
     std::int64_t end = row < work.queries ? work.end : 0;
     if (p.causal && work.first + row + 1 < end) end = work.first + row + 1;
     for (int j = 0; j < kOwnKeys; ++j) {
       if (key + kLanes * j >= end) {
         scores[j] = -HUGE_VALF;
-      } else if (mask != nullptr) {
+      } else if (mask.data != nullptr) {
         scores[j] += mask[kLanes * j];
       }
     }
@@ -174,13 +175,13 @@ struct AttendQueries {
   }
 
   /// The values of `count` keys, kSlice features from `column` on; zeros behind the last one.
-  static SIMT_DEVICE void load_values(const cpu::AttentionProblem& p, const Work& work,
+  static SIMT_DEVICE void load_values(const cpu::AttentionShape& p, const Work& work,
                                       std::int64_t key, int count, int column) {
     constexpr int kAtOnce = kThreads / kSlice;
     const int feature = simt::thread() % kSlice;
     const bool has_feature = column + feature < work.columns;
     int row = simt::thread() / kSlice;
-    const float* at = work.value + (key + row) * p.value_strides.row + column + feature;
+    FloatSource at = work.value + ((key + row) * p.value_strides.row + column + feature);
     for (; row < count; row += kAtOnce, at += kAtOnce * p.value_strides.row) {
       work.tile[row * kSlice + feature] = has_feature ? *at : 0.0F;
     }
@@ -221,23 +222,25 @@ struct AttendQueries {
     }
   }
 
-  static SIMT_DEVICE void store(const cpu::AttentionProblem& p, const Work& work,
+  static SIMT_DEVICE void store(const Params& params, const Work& work,
                                 const float (&results)[kRows][8], int slice) {
+    const cpu::AttentionShape& p = params.shape;
     const auto [batch, head, first] = block_of(p);
-    float* const out = p.out + place(p.out_strides, batch, head, first) + work.column;
+    const std::int64_t out = place(p.out_strides, batch, head, first) + work.column;
     for (int r = 0; r < kRows; ++r) {
       const int row = simt::thread() / kLanes + kGroups * r;
       if (row >= work.queries) continue;
       for (int e = 0; e < 8; ++e) {
         const int column = slice + e / 4 * (kSlice / 2) + simt::thread() % kLanes * 4 + e % 4;
         if (column >= work.columns) continue;
-        out[row * p.out_strides.row + column] = results[r][e] * work.factors[row];
+        put_float(params.operands.dtype, params.operands.out,
+                  out + row * p.out_strides.row + column, results[r][e] * work.factors[row]);
       }
     }
   }
 
   static SIMT_DEVICE void run(const Params& params, unsigned char* shared) {
-    const cpu::AttentionProblem& p = params.problem;
+    const cpu::AttentionShape& p = params.shape;
     const Work work = work_of(params, shared);
     const int t = simt::thread();
     const int lane = t % kLanes;
@@ -295,8 +298,8 @@ struct AttendQueries {
     }
     if (t < kQueries) work.factors[t] = total == 0.0F ? 0.0F : 1.0F / total;
     simt::sync();
-    store(p, work, results, 0);
-    if constexpr (kSlices == 2) store(p, work, further, kSlice);
+    store(params, work, results, 0);
+    if constexpr (kSlices == 2) store(params, work, further, kSlice);
   }
 };
 
@@ -308,14 +311,15 @@ struct MakeAdditiveMask {
   using Params = AdditiveMaskParams;
   static SIMT_DEVICE void run(const Params& p, unsigned char*) {
     const std::int64_t i = simt::global_thread();
-    if (i < p.count) p.out[i] = p.mask[i] == p.left_out ? -HUGE_VALF : 0.0F;
+    if (i >= p.count) return;
+    put_float(p.dtype, p.out, i, p.mask[i] == p.left_out ? -HUGE_VALF : 0.0F);
   }
 };
 
 template <int kRows, int kSlices>
 void launch_queries(Device device, const AttentionParams& params) {
   using Kernel = AttendQueries<kRows, kSlices>;
-  const cpu::AttentionProblem& p = params.problem;
+  const cpu::AttentionShape& p = params.shape;
   const std::int64_t blocks = (p.queries + Kernel::kQueries - 1) / Kernel::kQueries;
   const std::int64_t parts = (p.value_features + Kernel::kColumns - 1) / Kernel::kColumns;
   simt::launch<Kernel>(device, {p.batch * p.heads * blocks, static_cast<int>(parts), 1}, params);
@@ -323,7 +327,7 @@ void launch_queries(Device device, const AttentionParams& params) {
 
 template <int kRows>
 void launch_rows(Device device, const AttentionParams& params) {
-  if (params.problem.value_features <= 64) {
+  if (params.shape.value_features <= 64) {
     launch_queries<kRows, 1>(device, params);
   } else {
     launch_queries<kRows, 2>(device, params);

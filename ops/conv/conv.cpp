@@ -117,9 +117,7 @@ struct Conv final : Op<Conv> {
     }
     return PackedFloats(std::move(checked), in[1], in[2], fusion).run(in[0], out[0]);
   }
-  std::span<const DType> cuda_dtypes() const noexcept override {
-    return detail::kCudaProductDtypes;
-  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return detail::kCudaFloatDtypes; }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     return cuda::convolve(detail::conv_geometry(in[1], in[2], options, spatial, transposed), in[0],
                           in[1], in[2], fusion, out[0]);

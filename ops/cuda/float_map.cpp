@@ -6,9 +6,10 @@ namespace quanta::cuda {
 
 void map(const FloatCall& call, const Tensor& x, const Tensor& out) {
   MapFloatsParams params{.call = call,
+                         .dtype = x.dtype(),
                          .count = x.numel(),
-                         .x = reinterpret_cast<const float*>(x.device_ptr()),
-                         .y = reinterpret_cast<float*>(out.device_ptr())};
+                         .x = x.device_ptr(),
+                         .y = out.device_ptr()};
   const auto places =
       reinterpret_cast<std::uintptr_t>(params.x) | reinterpret_cast<std::uintptr_t>(params.y);
   params.aligned = places % 16 == 0;

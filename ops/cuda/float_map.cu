@@ -3,7 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include "quanta/ops/cuda/four_floats.h"
+#include "quanta/ops/cuda/float_elements.h"
 #include "quanta/runtime/cuda/simt.h"
 #include "quanta/runtime/detail/activation_math.h"
 #include "quanta/runtime/detail/exp_math.h"
@@ -111,14 +111,16 @@ struct MapFloats {
     const std::int64_t first = static_cast<std::int64_t>(simt::block_x()) * kThreads * kEach;
     if (p.aligned && first + kThreads * kEach <= p.count) {
       const std::int64_t at = first + simt::thread() * kEach;
-      auto values = simt::load<FourFloats>(p.x + at);
+      FourFloats values = four_floats_at(p.dtype, p.x, at);
       for (float& value : values.of) value = value_of<kFunction>(value, p.call.numbers);
-      simt::store(p.y + at, values);
+      put_four_floats(p.dtype, p.y, at, values);
       return;
     }
     for (int k = 0; k < kEach; ++k) {
       const std::int64_t i = first + k * kThreads + simt::thread();
-      if (i < p.count) p.y[i] = value_of<kFunction>(p.x[i], p.call.numbers);
+      if (i >= p.count) continue;
+      const float value = value_of<kFunction>(float_at(p.dtype, p.x, i), p.call.numbers);
+      put_float(p.dtype, p.y, i, value);
     }
   }
 };

@@ -1,6 +1,6 @@
 #pragma once
 
-// Private: functions of one Float32 on a CUDA device.
+// Private: functions of one float on a CUDA device. Numbers of 16 bits are widened and rounded once.
 //
 // Exp, Erf, Gelu and GeluTanh (runtime/detail/exp_math.h, gelu_math.h), and all that is made of
 // sums, products, quotients, roots and comparisons are the CPU's to the last bit. The others call
@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "quanta/runtime/cuda/launch.h"
+#include "quanta/runtime/dtype.h"
 
 namespace quanta {
 class Tensor;
@@ -73,14 +74,15 @@ struct FloatCall {
 
 struct MapFloatsParams {
   FloatCall call;
+  DType dtype{};  // Float32, Float16 or BFloat16
   std::int64_t count = 0;
-  const float* x = nullptr;
-  float* y = nullptr;    // may be x
+  const void* x = nullptr;
+  void* y = nullptr;     // may be x
   bool aligned = false;  // both to 16 bytes
 };
 QUANTA_CUDA_ENTRY(map_floats, MapFloatsParams)
 
-/// out = function(x). Both dense and of one memory order.
+/// out = function(x). Both dense, of one dtype and memory order.
 void map(const FloatCall& call, const Tensor& x, const Tensor& out);
 
 }  // namespace quanta::cuda

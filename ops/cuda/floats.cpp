@@ -19,16 +19,18 @@ void combine(FloatStep step, const Tensor& lhs, const Tensor& rhs, float number,
     params.strides[1][d] = right.strides()[d];
     params.strides[2][d] = out.strides()[d];
   }
-  params.lhs = reinterpret_cast<const float*>(lhs.device_ptr());
-  params.rhs = rhs.defined() ? reinterpret_cast<const float*>(rhs.device_ptr()) : nullptr;
-  params.out = reinterpret_cast<float*>(out.device_ptr());
+  params.dtype = out.dtype();
+  params.lhs = lhs.device_ptr();
+  params.rhs = rhs.defined() ? rhs.device_ptr() : nullptr;
+  params.out = out.device_ptr();
   combine_floats(out.device(), params);
 }
 
 void clamp(const Tensor& x, const Tensor& out, float low, float high) {
-  clamp_floats(x.device(), {.count = x.numel(),
-                            .x = reinterpret_cast<const float*>(x.device_ptr()),
-                            .y = reinterpret_cast<float*>(out.device_ptr()),
+  clamp_floats(x.device(), {.dtype = x.dtype(),
+                            .count = x.numel(),
+                            .x = x.device_ptr(),
+                            .y = out.device_ptr(),
                             .low = low,
                             .high = high});
 }

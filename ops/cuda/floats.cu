@@ -1,5 +1,6 @@
 #include "quanta/ops/cuda/floats.h"
 
+#include "quanta/ops/cuda/float_elements.h"
 #include "quanta/runtime/cuda/simt.h"
 
 namespace quanta::cuda {
@@ -38,8 +39,8 @@ struct CombineFloats {
       rest /= p.sizes[d];
       for (int k = 0; k < 3; ++k) at[k] += index * p.strides[k][d];
     }
-    const float right = p.rhs == nullptr ? p.number : p.rhs[at[1]];
-    p.out[at[2]] = apply(p.step, p.lhs[at[0]], right);
+    const float right = float_or(p.dtype, p.rhs, at[1], p.number);
+    put_float(p.dtype, p.out, at[2], apply(p.step, float_at(p.dtype, p.lhs, at[0]), right));
   }
 };
 
@@ -52,9 +53,9 @@ struct ClampFloats {
   static SIMT_DEVICE void run(const Params& p, unsigned char*) {
     const std::int64_t i = simt::global_thread();
     if (i >= p.count) return;
-    const float x = p.x[i];
+    const float x = float_at(p.dtype, p.x, i);
     const float at_least = x < p.low ? p.low : x;
-    p.y[i] = at_least > p.high ? p.high : at_least;
+    put_float(p.dtype, p.y, i, at_least > p.high ? p.high : at_least);
   }
 };
 

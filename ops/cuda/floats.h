@@ -1,7 +1,7 @@
 #pragma once
 
-// Private: elementwise kernels on Float32, which several families call on a CUDA device. One IEEE
-// operation each, so that the results are the CPU's.
+// Private: elementwise kernels on floats, which several families call on a CUDA device. One IEEE
+// operation each, so that the results are the CPU's; those of 16 bits are widened and rounded once.
 
 #include <cstdint>
 
@@ -17,18 +17,20 @@ struct FloatBinaryParams {
   std::int64_t count = 0;
   std::int64_t sizes[StridedWalk::kMostDims] = {};
   std::int64_t strides[3][StridedWalk::kMostDims] = {};  // of lhs, rhs and the result
-  const float* lhs = nullptr;
-  const float* rhs = nullptr;  // null: the number
-  float* out = nullptr;
+  DType dtype{};                                         // Float32, Float16 or BFloat16
+  const void* lhs = nullptr;
+  const void* rhs = nullptr;  // null: the number
+  void* out = nullptr;
   float number = 0.0F;
   FloatStep step = FloatStep::Add;
 };
 QUANTA_CUDA_ENTRY(combine_floats, FloatBinaryParams)
 
 struct ClampParams {
+  DType dtype{};  // Float32, Float16 or BFloat16
   std::int64_t count = 0;
-  const float* x = nullptr;
-  float* y = nullptr;
+  const void* x = nullptr;
+  void* y = nullptr;
   float low = 0.0F;
   float high = 0.0F;
 };

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "quanta/ops/cuda/float_elements.h"
 #include "quanta/runtime/cuda/simt.h"
 #include "quanta/runtime/detail/exp_math.h"
 #include "quanta/runtime/quant_math.h"
@@ -13,13 +14,13 @@ namespace {
 // Element i of a line belongs to partial sum i % kParts; the CPU's vectors have as many lanes.
 constexpr int kParts = 16;
 
+// T is float for all floats, be they stored in 32 or in 16 bits.
 template <typename T>
 SIMT_DEVICE float read(const SoftmaxParams& p, std::int64_t i) {
-  const T value = static_cast<const T*>(p.x)[i];
   if constexpr (std::is_same_v<T, float>) {
-    return value;
+    return float_at(p.dtype, p.x, i);
   } else {
-    return math::dequantize(value, p.scale_in, p.zero_point_in);
+    return math::dequantize(static_cast<const T*>(p.x)[i], p.scale_in, p.zero_point_in);
   }
 }
 
@@ -29,7 +30,7 @@ SIMT_DEVICE void write(const SoftmaxParams& p, std::int64_t i, float value) {
   if constexpr (sizeof(T) == 1) {
     y[i] = static_cast<T>(math::quantize(value, p.inv_scale, p.zero_point, p.low, p.high));
   } else if constexpr (std::is_same_v<T, float>) {
-    y[i] = value;
+    put_float(p.dtype, y, i, value);
   } else {
     y[i] = math::quantize_qint32(value, p.inv_scale, p.zero_point);
   }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Private: softmax and log_softmax on a CUDA device, of floats and of codes. Sums are taken in the
-// CPU's order, and exp is runtime/detail/exp_math.h's: the floats are the CPU's to the last bit. The
+// Private: softmax and log_softmax on a CUDA device, of floats and of codes. Those of 16 bits are
+// widened and rounded once. Sums are taken in the CPU's order, and exp is runtime/detail/exp_math.h's: the floats are the CPU's to the last bit. The
 // log of a line's sum is CUDA's, in double (math::log_float says what that means).
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 #pragma once
 
-// Private: floats of 16 bits that only a CUDA device calculates with.
+// Private: floats of 16 bits, which only a CUDA device calculates with. An operation on them gives
+// what it gives for the same numbers in Float32, rounded once to their dtype.
 
 #include <array>
 
@@ -8,8 +9,10 @@
 
 namespace quanta::detail {
 
-/// What products and convolutions of floats take on a CUDA device.
-inline constexpr std::array kCudaProductDtypes{DType::Float32, DType::Float16, DType::BFloat16};
+/// What operations on floats take on a CUDA device, and those on floats and codes.
+inline constexpr std::array kCudaFloatDtypes{DType::Float32, DType::Float16, DType::BFloat16};
+inline constexpr std::array kCudaFloatQ8Dtypes{DType::Float32, DType::QUInt8, DType::QInt8,
+                                               DType::Float16, DType::BFloat16};
 
 constexpr bool is_float_of_16_bits(DType dtype) {
   return dtype == DType::Float16 || dtype == DType::BFloat16;
@@ -19,6 +22,15 @@ constexpr bool is_float_of_16_bits(DType dtype) {
 /// not.
 inline bool is_float_of_cuda(const Tensor& x) {
   return is_float_of_16_bits(x.dtype()) && x.device().is_cuda();
+}
+
+/// The same numbers in Float32 where `x` is defined and holds floats of 16 bits, else `x`.
+inline Tensor widened(const Tensor& x) {
+  return x.defined() && is_float_of_16_bits(x.dtype()) ? x.to(DType::Float32) : x;
+}
+/// Rounded to `dtype`, where it is one of 16 bits; undefined where `x` is.
+inline Tensor narrowed(const Tensor& x, DType dtype) {
+  return x.defined() && is_float_of_16_bits(dtype) ? x.to(dtype) : x;
 }
 
 }  // namespace quanta::detail

@@ -1,22 +1,22 @@
 #include "quanta/ops/detail/pointwise_gradient.h"
 
+#include "quanta/ops/cuda/device_data.h"
+#include "quanta/ops/detail/cuda_floats.h"
+
 namespace quanta::detail {
 namespace {
-
-const float* floats(const Tensor& x) { return reinterpret_cast<const float*>(x.device_ptr()); }
 
 // start(gradients, values, out) with all three in one order.
 template <typename Start>
 Tensor with_pair(const Tensor& gradient, const Tensor& value, const Start& start) {
   if (value.dtype() != DType::Float32) {  // floats of 16 bits, which are floats exactly
-    return with_pair(gradient.to(DType::Float32), value.to(DType::Float32), start)
-        .to(value.dtype());
+    return narrowed(with_pair(widened(gradient), widened(value), start), value.dtype());
   }
   const MemoryFormat format = value.suggested_format();
   Tensor out = Tensor::empty(value.sizes(), DType::Float32, format, value.device());
   const Tensor from = gradient.contiguous(format);
   const Tensor at = value.contiguous(format);
-  start(floats(from), floats(at), reinterpret_cast<float*>(out.device_ptr()));
+  start(cuda::floats_of(from), cuda::floats_of(at), cuda::floats_of(out));
   return out;
 }
 

@@ -71,13 +71,17 @@ constexpr cuda::NumberPairFunction cuda_function() {
   return std::is_same_v<F, LeftShift> ? Function::LeftShift : Function::RightShift;
 }
 
+constexpr std::array kCudaPowers{DType::Float32, DType::UInt8,   DType::Int8,
+                                 DType::Int16,   DType::UInt16,  DType::Int32,
+                                 DType::Int64,   DType::Float16, DType::BFloat16};
+
 template <typename F>
 constexpr std::span<const DType> cuda_dtypes_of() {
   // Powers of doubles have no more digits than CUDA's.
-  if (std::is_same_v<F, Pow>) return dtypes::kFloatIntegers;
+  if (std::is_same_v<F, Pow>) return kCudaPowers;
   switch (F::kNumbers) {
     case Numbers::FloatsAndIntegers:
-      return dtypes::kFloatsIntegers;
+      return kCudaNumbers;
     case Numbers::Integers:
       return dtypes::kIntegers;
     case Numbers::IntegersAndBool:

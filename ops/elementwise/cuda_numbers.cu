@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "quanta/ops/cuda/float_elements.h"
 #include "quanta/ops/elementwise/functions.h"
 #include "quanta/runtime/cuda/simt.h"
 
@@ -22,6 +23,16 @@ SIMT_DEVICE bool holds(NumberFunction function, T x) {
   return x == T{0};
 }
 
+/// An element of T, or of floats of 16 bits as the float that it is.
+template <typename T>
+SIMT_DEVICE T element_at(DType dtype, const void* from, std::int64_t at) {
+  if constexpr (std::is_same_v<T, float>) {
+    return float_at(dtype, from, at);
+  } else {
+    return static_cast<const T*>(from)[at];
+  }
+}
+
 template <typename T>
 struct MapNumbers {
   static constexpr const char* kName = "map_numbers";
@@ -32,7 +43,7 @@ struct MapNumbers {
   static SIMT_DEVICE void run(const Params& p, unsigned char*) {
     const std::int64_t i = simt::global_thread();
     if (i >= p.count) return;
-    const T x = static_cast<const T*>(p.x)[i];
+    const T x = element_at<T>(p.dtype, p.x, i);
     T* const y = static_cast<T*>(p.y);
     switch (p.function) {
       case NumberFunction::Neg:
@@ -109,8 +120,13 @@ struct CombineNumbers {
     if (i >= p.walk.count) return;
     std::int64_t at[3];
     p.walk.places(i, at);
-    static_cast<T*>(p.out)[at[0]] = value_of(p.function, static_cast<const T*>(p.lhs)[at[1]],
-                                             static_cast<const T*>(p.rhs)[at[2]]);
+    const T value = value_of(p.function, element_at<T>(p.dtype, p.lhs, at[1]),
+                             element_at<T>(p.dtype, p.rhs, at[2]));
+    if constexpr (std::is_same_v<T, float>) {
+      put_float(p.dtype, p.out, at[0], value);
+    } else {
+      static_cast<T*>(p.out)[at[0]] = value;
+    }
   }
 };
 
@@ -119,6 +135,8 @@ void launch_for(DType dtype, Device device, const Params& params, std::int64_t c
   const simt::Grid grid = simt::grid_for(count);
   switch (dtype) {
     case DType::Float32:
+    case DType::Float16:
+    case DType::BFloat16:
       return simt::launch<Kernel<float>>(device, grid, params);
     case DType::Float64:
       return simt::launch<Kernel<double>>(device, grid, params);

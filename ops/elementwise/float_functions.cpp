@@ -71,7 +71,7 @@ struct Pointwise final : Op<Pointwise<F>> {
     cuda::map({F::kOnCuda}, in[0], out[0]);
     return "map_floats";
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
+  std::span<const DType> cuda_dtypes() const noexcept override { return detail::kCudaFloatDtypes; }
 
   PlanUse plan_use(const Arguments&, std::span<const Tensor>) const override {
     return {.in_place = true};

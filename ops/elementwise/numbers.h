@@ -2,9 +2,11 @@
 
 // Private: the dtypes of this family's operations, and their loops.
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
+#include "quanta/ops/detail/cuda_floats.h"
 #include "quanta/ops/elementwise/functions.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/tensor.h"
@@ -56,9 +58,15 @@ constexpr bool takes(Numbers numbers, DType dtype) {
 inline void check_numbers(std::string_view op, std::string_view argument, const Tensor& x,
                           Numbers numbers) {
   QUANTA_CHECK(x.defined(), "{}: {}: expected a tensor, got an undefined one", op, argument);
-  QUANTA_SUPPORTED(takes(numbers, x.dtype()), "{}: {}: expected {} on the CPU, got {}", op,
-                   argument, names_of(numbers), x.dtype());
+  const bool is_narrow = numbers == Numbers::FloatsAndIntegers && detail::is_float_of_cuda(x);
+  QUANTA_SUPPORTED(takes(numbers, x.dtype()) || is_narrow, "{}: {}: expected {} on the CPU, got {}",
+                   op, argument, names_of(numbers), x.dtype());
 }
+
+/// What a CUDA device takes of floats and integers.
+inline constexpr std::array kCudaNumbers{DType::Float32, DType::Float64, DType::UInt8, DType::Int8,
+                                         DType::Int16,   DType::UInt16,  DType::Int32, DType::Int64,
+                                         DType::Float16, DType::BFloat16};
 
 /// Calls visitor(T{}) with the type of elements that takes(Numbers::All) lets through. Bool counts
 /// as the bytes 0 and 1.

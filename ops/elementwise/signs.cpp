@@ -28,6 +28,9 @@ namespace {
 
 constexpr std::string_view kHeader = "quanta/ops/elementwise.h";
 
+// What questions about floats take on a CUDA device.
+constexpr std::array kCudaFloating{DType::Float32, DType::Float64, DType::Float16, DType::BFloat16};
+
 template <typename T, typename Result, typename Function>
 void map(const Tensor& x, const Tensor& out, const Function& function) {
   const auto* src = static_cast<const T*>(x.data_ptr());
@@ -92,7 +95,7 @@ struct SameDType final : Op<SameDType<F>> {
   }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     if constexpr (kHasFloats) {
-      if (in[0].dtype() == DType::Float32) {
+      if (in[0].dtype() == DType::Float32 || detail::is_float_of_cuda(in[0])) {
         cuda::map({F::kOfFloats}, in[0], out[0]);
         return "map_floats";
       }
@@ -102,7 +105,7 @@ struct SameDType final : Op<SameDType<F>> {
   }
   std::span<const DType> cuda_dtypes() const noexcept override {
     if constexpr (kHasFloats) {
-      return dtypes::kFloatsIntegers;
+      return kCudaNumbers;
     } else {
       return dtypes::kIntegersBool;
     }
@@ -168,7 +171,7 @@ struct IsNan final : Op<IsNan> {
     cuda::map(cuda::NumberFunction::IsNan, in[0], out[0]);
     return "map_numbers";
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloats; }
+  std::span<const DType> cuda_dtypes() const noexcept override { return kCudaFloating; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
 };
 
@@ -212,7 +215,7 @@ struct IsInf final : Op<IsInf> {
     }
     return "map_numbers";
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloats; }
+  std::span<const DType> cuda_dtypes() const noexcept override { return kCudaFloating; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<IsInf, &IsInf::signs>("signs")};

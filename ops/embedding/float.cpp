@@ -41,7 +41,7 @@ using quantized::EmbeddingBagMode;
 void check_table(std::string_view op, const Tensor& weight,
                  const std::optional<std::int64_t>& padding_idx) {
   QUANTA_CHECK(weight.defined(), "{}: weight: expected a tensor, got an undefined one", op);
-  QUANTA_SUPPORTED(detail::is_float32_or_64(weight.dtype()),
+  QUANTA_SUPPORTED(detail::is_float32_or_64(weight.dtype()) || detail::is_float_of_cuda(weight),
                    "{}: weight: expected Float32 or Float64 on the CPU, got {}", op,
                    weight.dtype());
   QUANTA_CHECK(weight.dim() == 2 && weight.sizes()[1] > 0,
@@ -96,7 +96,7 @@ struct Embedding final : Op<Embedding> {
     }
     return "pick_items";
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloats; }
+  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloating; }
 
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b10); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {

@@ -83,9 +83,7 @@ struct Linear final : Op<Linear> {
     }
     return multiply_floats(packed_floats(in[1], in[2], fusion), in[0], out[0]);
   }
-  std::span<const DType> cuda_dtypes() const noexcept override {
-    return detail::kCudaProductDtypes;
-  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return detail::kCudaFloatDtypes; }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     const Dims& sizes = in[1].sizes();
     return cuda::multiply(

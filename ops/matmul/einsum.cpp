@@ -241,9 +241,7 @@ struct Einsum final : ComposedOp<Einsum> {
     }
     return {ordered(summed(all, result), result)};
   }
-  std::span<const DType> cuda_dtypes() const noexcept override {
-    return detail::kCudaProductDtypes;
-  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return detail::kCudaFloatDtypes; }
 
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<Einsum, &Einsum::equation>("equation")};

@@ -179,9 +179,7 @@ struct MatrixProduct final : Op<MatrixProduct<kForm>> {
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     return multiply(in[0], in[1], out[0]);
   }
-  std::span<const DType> cuda_dtypes() const noexcept override {
-    return detail::kCudaProductDtypes;
-  }
+  std::span<const DType> cuda_dtypes() const noexcept override { return detail::kCudaFloatDtypes; }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     if (in[0].sizes().back() == 0) {
       out[0].fill_(0.0);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/ops/cuda/device_data.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/spatial.h"
@@ -112,20 +113,21 @@ struct BatchNorm final : Op<BatchNorm> {
 
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     const Tensor& x = in[0];
-    const NormCall call{x.dtype(),
-                        x.device_ptr(),
-                        cuda_floats_or_null(in[3]),
-                        cuda_floats_or_null(in[4]),
-                        out[0].device_ptr(),
-                        {}};
-    cuda::batch_norm(x.device(), NormGeometry(x, format_of(x)), call,
-                     {.mean = cuda_floats_or_null(in[1]),
-                      .var = cuda_floats_or_null(in[2]),
+    const cuda::NormTensors tensors{.dtype = x.dtype(),
+                                    .x = x.device_ptr(),
+                                    .parameters = x.dtype(),
+                                    .weight = cuda::data_of(in[3]),
+                                    .bias = cuda::data_of(in[4]),
+                                    .y = out[0].device_ptr(),
+                                    .output = {}};
+    cuda::batch_norm(x.device(), NormGeometry(x, format_of(x)), tensors,
+                     {.mean = cuda::data_of(in[1]),
+                      .var = cuda::data_of(in[2]),
                       .eps = eps,
                       .statistics = reinterpret_cast<double*>(out[1].device_ptr())});
     return "normalize";
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
+  std::span<const DType> cuda_dtypes() const noexcept override { return detail::kCudaFloatDtypes; }
 
   PlanUse plan_use(const Arguments&, std::span<const Tensor>) const override {
     return {.in_place = true};
@@ -214,12 +216,15 @@ struct QuantizedBatchNorm final : Op<QuantizedBatchNorm> {
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     const Tensor& x = in[0];
     const Quantizer& from = x.impl()->quantizer;
-    const NormCall call{
-        x.dtype(),           x.device_ptr(), cuda_floats_or_null(in[1]), cuda_floats_or_null(in[2]),
-        out[0].device_ptr(), output(out[0])};
-    cuda::batch_norm(x.device(), geometry(x, out[0]), call,
-                     {.mean = cuda_floats_or_null(in[3]),
-                      .var = cuda_floats_or_null(in[4]),
+    const cuda::NormTensors tensors{.dtype = x.dtype(),
+                                    .x = x.device_ptr(),
+                                    .weight = cuda::data_of(in[1]),
+                                    .bias = cuda::data_of(in[2]),
+                                    .y = out[0].device_ptr(),
+                                    .output = output(out[0])};
+    cuda::batch_norm(x.device(), geometry(x, out[0]), tensors,
+                     {.mean = cuda::data_of(in[3]),
+                      .var = cuda::data_of(in[4]),
                       .eps = eps,
                       .scale_in = from.scale,
                       .scale_out = scale,
@@ -358,7 +363,7 @@ struct BatchNormTrain final : Op<BatchNormTrain> {
     cuda::batch_norm_train(NormGeometry(x, format_of(x)), x, training, out[0], out[1], out[2]);
     return "normalize";
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
+  std::span<const DType> cuda_dtypes() const noexcept override { return detail::kCudaFloatDtypes; }
 
   GradientUse gradient_use(std::uint64_t) const override {
     return GradientUse::of(1U << kX | 1U << kWeight | 1U << kDivisor, 0b110);

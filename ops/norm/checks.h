@@ -52,11 +52,6 @@ inline NormOutput output_of(const Tensor& result, Clamp clamp) {
   return output;
 }
 
-/// The numbers of a dense Float32 parameter on a CUDA device; null where it is left out.
-inline const float* cuda_floats_or_null(const Tensor& values) {
-  return values.defined() ? reinterpret_cast<const float*>(values.device_ptr()) : nullptr;
-}
-
 /// The numbers of a dense parameter, or as many of `fallback`.
 template <typename T>
 class Numbers {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "quanta/ops/cuda/device_data.h"
+#include "quanta/ops/detail/cuda_floats.h"
 #include "quanta/ops/norm/checks.h"
 #include "quanta/ops/norm/cuda_gradient_kernels.h"
 #include "quanta/ops/norm/cuda_kernels.h"
@@ -10,13 +12,10 @@
 namespace quanta::cuda {
 namespace {
 
-using norm::cuda_floats_or_null;
 using norm::NormGeometry;
-
-float* floats_of(const Tensor& x) {
-  return x.defined() ? reinterpret_cast<float*>(x.device_ptr()) : nullptr;
-}
-double* doubles_of(const Tensor& x) { return reinterpret_cast<double*>(x.device_ptr()); }
+using quanta::detail::is_float_of_16_bits;
+using quanta::detail::narrowed;
+using quanta::detail::widened;
 
 template <typename T>
 Buffer buffer_of(Device device, std::int64_t count) {
@@ -56,8 +55,8 @@ struct Sums {
 
 ChannelSumsParams sums_of(const NormGeometry& geometry, const Tensor& gradient, const Tensor& x) {
   ChannelSumsParams params;
-  params.gradient = cuda_floats_or_null(gradient);
-  params.x = cuda_floats_or_null(x);
+  params.gradient = floats_of(gradient);
+  params.x = floats_of(x);
   params.count = geometry.batch * geometry.volume;
   params.channels = geometry.channels;
   params.volume = geometry.volume;
@@ -65,10 +64,29 @@ ChannelSumsParams sums_of(const NormGeometry& geometry, const Tensor& gradient, 
   return params;
 }
 
+// Of floats of 16 bits.
+void train_in_floats(const NormGeometry& geometry, const Tensor& x, const BatchNormTraining& given,
+                     const Tensor& y, const Tensor& mean, const Tensor& inv_std) {
+  const BatchNormTraining wide{.running_mean = widened(given.running_mean),
+                               .running_var = widened(given.running_var),
+                               .weight = widened(given.weight),
+                               .bias = widened(given.bias),
+                               .divisor = widened(given.divisor),
+                               .shift = widened(given.shift),
+                               .eps = given.eps,
+                               .momentum = given.momentum};
+  const Tensor result = Tensor::empty(y.sizes(), DType::Float32, y.suggested_format(), y.device());
+  batch_norm_train(geometry, widened(x), wide, result, mean, inv_std);
+  y.copy_(result);
+  if (given.running_mean.defined()) given.running_mean.copy_(wide.running_mean);
+  if (given.running_var.defined()) given.running_var.copy_(wide.running_var);
+}
+
 }  // namespace
 
 void batch_norm_train(const NormGeometry& geometry, const Tensor& x, const BatchNormTraining& given,
                       const Tensor& y, const Tensor& mean, const Tensor& inv_std) {
+  if (is_float_of_16_bits(x.dtype())) return train_in_floats(geometry, x, given, y, mean, inv_std);
   const Device device = x.device();
   // Sums of x and of x * (x - 0).
   const Sums sums(device, sums_of(geometry, x, x));
@@ -86,13 +104,13 @@ void batch_norm_train(const NormGeometry& geometry, const Tensor& x, const Batch
                                     .count = geometry.batch * geometry.volume,
                                     .chunks = sums.chunks,
                                     .sums = sums.memory.as<double>(),
-                                    .weight = cuda_floats_or_null(weight),
-                                    .divisor = cuda_floats_or_null(divisor),
-                                    .shift = cuda_floats_or_null(shift),
+                                    .weight = floats_of(weight),
+                                    .divisor = floats_of(divisor),
+                                    .shift = floats_of(shift),
                                     .eps = given.eps,
                                     .momentum = given.momentum,
-                                    .running_mean = cuda_floats_or_null(running_mean),
-                                    .running_var = cuda_floats_or_null(running_var),
+                                    .running_mean = floats_of(running_mean),
+                                    .running_var = floats_of(running_var),
                                     .moved_mean = floats_of(moved_mean),
                                     .moved_var = floats_of(moved_var),
                                     .mean = doubles_of(mean),
@@ -110,7 +128,7 @@ void batch_norm_train(const NormGeometry& geometry, const Tensor& x, const Batch
   map.moments = moments.as<math::NormMoments>();
   map.groups = geometry.channels;
   map.scale = scale.as<float>();
-  map.shift = cuda_floats_or_null(bias);
+  map.shift = floats_of(bias);
   normalize(device, map);
   if (moved_mean.defined()) given.running_mean.copy_(moved_mean);
   if (moved_var.defined()) given.running_var.copy_(moved_var);
@@ -118,6 +136,16 @@ void batch_norm_train(const NormGeometry& geometry, const Tensor& x, const Batch
 
 norm::BatchNormGradients batch_norm_gradients(const norm::BatchNormBackward& given,
                                               const Tensor& gradient, const Tensor& x) {
+  if (is_float_of_16_bits(x.dtype())) {
+    norm::BatchNormBackward wide = given;
+    wide.weight = widened(given.weight);
+    wide.divisor = widened(given.divisor);
+    const norm::BatchNormGradients all =
+        cuda::batch_norm_gradients(wide, widened(gradient), widened(x));
+    const DType dtype = x.dtype();
+    return {narrowed(all.x, dtype), narrowed(all.weight, dtype), narrowed(all.bias, dtype),
+            narrowed(all.divisor, dtype)};
+  }
   const Device device = x.device();
   const NormGeometry geometry(x, x.suggested_format());
   const bool of_batch = given.moments == norm::Moments::OfBatch;
@@ -140,8 +168,8 @@ norm::BatchNormGradients batch_norm_gradients(const norm::BatchNormBackward& giv
                                .sums = sums.memory.as<double>(),
                                .mean = doubles_of(mean),
                                .inv_std = doubles_of(inv_std),
-                               .weight = cuda_floats_or_null(weight),
-                               .divisor = cuda_floats_or_null(divisor),
+                               .weight = floats_of(weight),
+                               .divisor = floats_of(divisor),
                                .eps = given.eps,
                                .of_batch = of_batch,
                                .slopes = slopes.as<math::BatchNormSlope>(),
@@ -153,8 +181,8 @@ norm::BatchNormGradients batch_norm_gradients(const norm::BatchNormBackward& giv
     apply_channel_slopes(device, {.count = x.numel(),
                                   .channels = geometry.channels,
                                   .inner = geometry.channels_last ? 1 : geometry.volume,
-                                  .gradient = cuda_floats_or_null(gradient),
-                                  .x = of_batch ? cuda_floats_or_null(x) : nullptr,
+                                  .gradient = floats_of(gradient),
+                                  .x = of_batch ? floats_of(x) : nullptr,
                                   .mean = doubles_of(mean),
                                   .slopes = slopes.as<math::BatchNormSlope>(),
                                   .y = floats_of(results.x)});
@@ -164,6 +192,15 @@ norm::BatchNormGradients batch_norm_gradients(const norm::BatchNormBackward& giv
 
 std::vector<Tensor> group_norm_gradients(const norm::GroupNormBackward& given,
                                          const norm::GroupShape& shape) {
+  if (is_float_of_16_bits(given.x.dtype())) {
+    norm::GroupNormBackward wide = given;
+    wide.gradient = widened(given.gradient);
+    wide.x = widened(given.x);
+    wide.weight = widened(given.weight);
+    std::vector<Tensor> all = cuda::group_norm_gradients(wide, shape);
+    for (Tensor& gradient : all) gradient = narrowed(gradient, given.x.dtype());
+    return all;
+  }
   const Tensor x = given.x.contiguous();
   const Tensor gradient = given.gradient.contiguous();
   const Tensor weight = dense(given.weight);
@@ -171,9 +208,9 @@ std::vector<Tensor> group_norm_gradients(const norm::GroupNormBackward& given,
   const std::int64_t groups = shape.samples * shape.groups;
   const Buffer moments = buffer_of<WideMoments>(device, groups);
   const Tensor result = empty_like(x);
-  find_group_slopes(device, {.gradient = cuda_floats_or_null(gradient),
-                             .x = cuda_floats_or_null(x),
-                             .weight = cuda_floats_or_null(weight),
+  find_group_slopes(device, {.gradient = floats_of(gradient),
+                             .x = floats_of(x),
+                             .weight = floats_of(weight),
                              .groups = groups,
                              .channels = shape.channels,
                              .members = shape.members(),
@@ -185,8 +222,8 @@ std::vector<Tensor> group_norm_gradients(const norm::GroupNormBackward& given,
                               empty_if(given.needs_bias, given.parameter_sizes, x)};
   if (!given.needs_weight && !given.needs_bias) return results;
   ChannelSumsParams params;
-  params.gradient = cuda_floats_or_null(gradient);
-  params.x = cuda_floats_or_null(x);
+  params.gradient = floats_of(gradient);
+  params.x = floats_of(x);
   params.count = shape.samples * shape.volume;
   params.channels = shape.channels;
   params.volume = shape.volume;

@@ -1,5 +1,6 @@
 #include "quanta/ops/norm/cuda_kernels.h"
 
+#include "quanta/ops/cuda/float_elements.h"
 #include "quanta/runtime/cuda/simt.h"
 #include "quanta/runtime/quant_math.h"
 
@@ -50,7 +51,7 @@ struct FindMoments {
   static SIMT_DEVICE void of_floats(const Params& p) {
     const std::int64_t wanted = simt::global_thread() / kOctet;
     const std::int64_t group = wanted < p.groups ? wanted : p.groups - 1;
-    const float* const x = static_cast<const float*>(p.x) + group * p.count;
+    const FloatSource x{p.dtype, p.x, group * p.count};
     const std::int64_t whole = p.count - p.count % kOctet;
     double sum = 0.0;
     double squares = 0.0;
@@ -72,7 +73,7 @@ struct FindMoments {
   }
 
   static SIMT_DEVICE void run(const Params& p, unsigned char*) {
-    p.dtype == DType::Float32 ? of_floats(p) : of_codes(p);
+    is_float(p.dtype) ? of_floats(p) : of_codes(p);
   }
 };
 
@@ -90,9 +91,8 @@ struct FindChannelSums {
     NormSums sums;
     for (std::int64_t k = 0; k < p.volume; ++k) {
       const std::int64_t at = first + k * p.channels;
-      const auto value = p.dtype == DType::Float32
-                             ? static_cast<double>(static_cast<const float*>(p.x)[at])
-                             : static_cast<double>(code_at(p.dtype, p.x, at));
+      const auto value = is_float(p.dtype) ? static_cast<double>(float_at(p.dtype, p.x, at))
+                                           : static_cast<double>(code_at(p.dtype, p.x, at));
       sums.sum += value;
       sums.squares += value * value;
     }
@@ -132,13 +132,13 @@ struct Normalize {
     if (p.moments != nullptr) {
       moments = p.moments[i / p.sample * p.groups + c / (p.channels / p.groups)];
     }
-    const float scale = p.scale == nullptr ? moments.inv_std : moments.inv_std * p.scale[c];
-    const float shift = p.shift == nullptr ? 0.0F : p.shift[c];
-    const float x = p.dtype == DType::Float32 ? static_cast<const float*>(p.x)[i]
-                                              : static_cast<float>(code_at(p.dtype, p.x, i));
+    const float scale = moments.inv_std * float_or(p.parameters, p.scale, c, 1.0F);
+    const float shift = float_or(p.parameters, p.shift, c, 0.0F);
+    const float x = is_float(p.dtype) ? float_at(p.dtype, p.x, i)
+                                      : static_cast<float>(code_at(p.dtype, p.x, i));
     const float value = (x - moments.center) * scale + shift;
-    if (p.dtype == DType::Float32) {
-      static_cast<float*>(p.y)[i] = value;
+    if (is_float(p.dtype)) {
+      put_float(p.dtype, p.y, i, value);
     } else {
       static_cast<std::uint8_t*>(p.y)[i] = static_cast<std::uint8_t>(
           math::quantize(value, p.inv_scale, p.zero_point, p.low, p.high));
@@ -155,17 +155,19 @@ struct FindBatchNormTerms {
   static SIMT_DEVICE void run(const Params& p, unsigned char*) {
     const std::int64_t c = simt::global_thread();
     if (c >= p.channels) return;
-    const float weight = p.weight == nullptr ? 1.0F : p.weight[c];
-    const float bias = p.bias == nullptr ? 0.0F : p.bias[c];
+    const float mean = float_at(p.dtype, p.mean, c);
+    const float var = float_at(p.dtype, p.var, c);
+    const float weight = float_or(p.dtype, p.weight, c, 1.0F);
+    const float bias = float_or(p.dtype, p.bias, c, 0.0F);
     const math::BatchNormLine<float> line =
-        p.of_codes ? math::batch_norm_line_of_codes(p.mean[c], p.var[c], weight, bias, p.eps,
-                                                    p.scale_in, p.scale_out)
-                   : math::batch_norm_line(p.mean[c], p.var[c], weight, bias, p.eps);
+        p.of_codes ? math::batch_norm_line_of_codes(mean, var, weight, bias, p.eps, p.scale_in,
+                                                    p.scale_out)
+                   : math::batch_norm_line(mean, var, weight, bias, p.eps);
     p.scale[c] = line.scale;
     p.shift[c] = line.shift;
     if (p.statistics == nullptr) return;
-    p.statistics[c] = static_cast<double>(p.mean[c]);
-    p.statistics[p.channels + c] = 1.0 / math::square_root(static_cast<double>(p.var[c]) + p.eps);
+    p.statistics[c] = static_cast<double>(mean);
+    p.statistics[p.channels + c] = 1.0 / math::square_root(static_cast<double>(var) + p.eps);
   }
 };
 
@@ -179,7 +181,7 @@ struct NormalizeRows {
   // The sum of the squares of x - center, or of x, in eight sums of which the first takes the rest.
   // Right in the octet's first lane only.
   template <bool kSquares>
-  static SIMT_DEVICE double sum_of(const float* x, std::int64_t width, double center) {
+  static SIMT_DEVICE double sum_of(const FloatSource& x, std::int64_t width, double center) {
     const int lane = simt::thread() % kOctet;
     double sum = 0.0;
     const std::int64_t whole = width - width % kOctet;
@@ -207,22 +209,23 @@ struct NormalizeRows {
     const std::int64_t wanted = simt::global_thread() / kOctet;
     const std::int64_t row = wanted < p.rows ? wanted : p.rows - 1;
     const int lane = simt::thread() % kOctet;
-    const float* const x = p.x + row * p.width;
+    const FloatSource x{p.dtype, p.x, row * p.width};
     const auto count = static_cast<double>(p.width);
     if (p.step == RowStep::Statistics) {
       const double mean = first_of(sum_of<false>(x, p.width, 0.0) / count);
       const double squares = sum_of<true>(x, p.width, mean);
       if (wanted >= p.rows || lane != 0) return;
-      p.y[row] = static_cast<float>(mean);
-      p.second[row] = static_cast<float>(1.0 / math::square_root(squares / count + p.eps));
+      put_float(p.dtype, p.y, row, static_cast<float>(mean));
+      put_float(p.dtype, p.second, row,
+                static_cast<float>(1.0 / math::square_root(squares / count + p.eps)));
       return;
     }
     const double squares = first_of(sum_of<true>(x, p.width, 0.0));
     if (wanted >= p.rows) return;
     const auto factor = static_cast<float>(1.0 / math::square_root(squares / count + p.eps));
     for (std::int64_t i = lane; i < p.width; i += kOctet) {
-      const float value = x[i] * factor;
-      p.y[row * p.width + i] = p.weight == nullptr ? value : value * p.weight[i];
+      const float value = x[i] * factor * float_or(p.dtype, p.weight, i, 1.0F);
+      put_float(p.dtype, p.y, row * p.width + i, value);
     }
   }
 };
@@ -232,7 +235,7 @@ struct NormalizeRows {
 namespace QUANTA_SIMT_BACKEND {
 
 void find_norm_moments(Device device, const NormMomentsParams& params) {
-  const int lanes = params.dtype == DType::Float32 ? kOctet : 32;
+  const int lanes = is_float(params.dtype) ? kOctet : 32;
   simt::launch<FindMoments>(device, simt::grid_for(params.groups * lanes, FindMoments::kThreads),
                             params);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
-// Private: normalizations on a CUDA device. Sums are taken in the CPU's order.
+// Private: normalizations on a CUDA device. Sums are taken in the CPU's order. Floats of 16 bits are
+// widened and rounded once.
 
 #include <cstdint>
 
@@ -50,8 +51,9 @@ struct NormalizeParams {
   const math::NormMoments* moments = nullptr;  // of each group; null: center, and 1
   std::int64_t groups = 1;                     // of a sample
   float center = 0.0F;
-  const float* scale = nullptr;  // of each channel, times that of the moments; null: 1
-  const float* shift = nullptr;  // null: 0
+  DType parameters = DType::Float32;  // of scale and shift
+  const void* scale = nullptr;        // of each channel, times that of the moments; null: 1
+  const void* shift = nullptr;        // null: 0
   float inv_scale = 1.0F;
   std::int32_t zero_point = 0;
   std::int32_t low = 0;
@@ -62,10 +64,11 @@ QUANTA_CUDA_ENTRY(normalize, NormalizeParams)
 /// Two numbers for each channel of a batch norm by given statistics.
 struct BatchNormTermsParams {
   std::int64_t channels = 0;
-  const float* mean = nullptr;
-  const float* var = nullptr;
-  const float* weight = nullptr;  // null: 1
-  const float* bias = nullptr;    // null: 0
+  DType dtype = DType::Float32;  // of the four
+  const void* mean = nullptr;
+  const void* var = nullptr;
+  const void* weight = nullptr;  // null: 1
+  const void* bias = nullptr;    // null: 0
   double eps = 0.0;
   bool of_codes = false;
   double scale_in = 1.0;
@@ -83,13 +86,14 @@ enum class RowStep : std::uint8_t {
 };
 struct NormRowsParams {
   RowStep step = RowStep::RmsNorm;
-  const float* x = nullptr;
+  DType dtype = DType::Float32;  // of all
+  const void* x = nullptr;
   std::int64_t rows = 0;
   std::int64_t width = 0;
-  const float* weight = nullptr;  // null: 1
+  const void* weight = nullptr;  // null: 1
   double eps = 0.0;
-  float* y = nullptr;
-  float* second = nullptr;
+  void* y = nullptr;
+  void* second = nullptr;
 };
 QUANTA_CUDA_ENTRY(normalize_rows, NormRowsParams)
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/ops/cuda/device_data.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
@@ -160,12 +161,13 @@ struct Normalization : Op<Derived> {
     const Tensor& x = in[0];
     const GroupShape shape = kind.shape(x.sizes());
     const auto call = [&](const Tensor& result) {
-      return NormCall{x.dtype(),
-                      x.device_ptr(),
-                      cuda_floats_or_null(in[1]),
-                      cuda_floats_or_null(in[2]),
-                      result.device_ptr(),
-                      output};
+      return cuda::NormTensors{.dtype = x.dtype(),
+                               .x = x.device_ptr(),
+                               .parameters = x.is_quantized() ? DType::Float32 : x.dtype(),
+                               .weight = cuda::data_of(in[1]),
+                               .bias = cuda::data_of(in[2]),
+                               .y = result.device_ptr(),
+                               .output = output};
     };
     if constexpr (Kind::kOfRows) {
       in_contiguous_order(out, [&](const Tensor& result) {
@@ -219,7 +221,7 @@ struct Normalize final : Normalization<Normalize<Kind>, Kind> {
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     return this->run_on_cuda(in, out[0], 1.0, {});
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
+  std::span<const DType> cuda_dtypes() const noexcept override { return detail::kCudaFloatDtypes; }
 
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b11); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "quanta/ops/arithmetic.h"
+#include "quanta/ops/cuda/device_data.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/elementwise.h"
@@ -99,24 +100,26 @@ struct RmsNorm final : Op<RmsNorm> {
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     const std::int64_t width = product_of(normalized_shape);
     cuda::normalize_rows(in[0].device(), {.step = cuda::RowStep::RmsNorm,
-                                          .x = cuda_floats_or_null(in[0]),
+                                          .dtype = in[0].dtype(),
+                                          .x = in[0].device_ptr(),
                                           .rows = in[0].numel() / width,
                                           .width = width,
-                                          .weight = cuda_floats_or_null(in[1]),
+                                          .weight = cuda::data_of(in[1]),
                                           .eps = eps,
-                                          .y = reinterpret_cast<float*>(out[0].device_ptr())});
+                                          .y = out[0].device_ptr()});
     return "normalize_rows";
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
+  std::span<const DType> cuda_dtypes() const noexcept override { return detail::kCudaFloatDtypes; }
 
   // With r = 1 / sqrt(mean(x^2) + eps) and g the gradient times the weight:
   //   dx = r g - x r^3 mean(g x),  dw = sum over rows of (gradient x r)
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0b11); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     const std::int64_t width = product_of(normalized_shape);
-    const Tensor x = context.input(0).reshape({-1, width});
-    const Tensor grad = context.grad().reshape({-1, width});
-    const Tensor weight = context.input(1);
+    const DType dtype = context.input_dtype(0);
+    const Tensor x = detail::widened(context.input(0)).reshape({-1, width});
+    const Tensor grad = detail::widened(context.grad()).reshape({-1, width});
+    const Tensor weight = detail::widened(context.input(1));
     const RowStatistics statistics = row_statistics(mul(x, x), 1, 0.0);
     const Tensor factor = reciprocal(sqrt(add_scalar(statistics.mean, eps)));
     const Tensor weighted = weight.defined() ? mul(grad, weight.reshape({width})) : grad;
@@ -128,6 +131,7 @@ struct RmsNorm final : Op<RmsNorm> {
     if (weight.defined()) {
       gradients[1] = sum(mul(mul(grad, x), factor), Dims{0}).reshape(normalized_shape);
     }
+    for (Tensor& gradient : gradients) gradient = detail::narrowed(gradient, dtype);
     return gradients;
   }
 
@@ -181,15 +185,16 @@ struct RowStatisticsOp final : Op<RowStatisticsOp> {
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     const std::int64_t rows = out[0].numel();
     cuda::normalize_rows(in[0].device(), {.step = cuda::RowStep::Statistics,
-                                          .x = cuda_floats_or_null(in[0]),
+                                          .dtype = in[0].dtype(),
+                                          .x = in[0].device_ptr(),
                                           .rows = rows,
                                           .width = in[0].numel() / rows,
                                           .eps = eps,
-                                          .y = reinterpret_cast<float*>(out[0].device_ptr()),
-                                          .second = reinterpret_cast<float*>(out[1].device_ptr())});
+                                          .y = out[0].device_ptr(),
+                                          .second = out[1].device_ptr()});
     return "normalize_rows";
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
+  std::span<const DType> cuda_dtypes() const noexcept override { return detail::kCudaFloatDtypes; }
 
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<RowStatisticsOp, &RowStatisticsOp::dims>("dims"),

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "quanta/ops/pooling/cpu_kernels.h"
 #include "quanta/runtime/detail/ceil_div.h"
@@ -91,21 +92,25 @@ QUANTA_HOST_DEVICE constexpr T pool_lowest() noexcept {
   }
 }
 
+// A source is a pointer to elements, or what reads them as one does.
+template <typename Source>
+using ElementOf = std::decay_t<decltype(*std::declval<const Source&>())>;
+
 /// Calls body(element) for each tap in order.
-template <typename T, typename Body>
-QUANTA_HOST_DEVICE inline void for_each_tap(const T* src, const PoolTaps& taps, Body&& body) {
-  const T* depth = src + taps.first;
+template <typename Source, typename Body>
+QUANTA_HOST_DEVICE inline void for_each_tap(Source src, const PoolTaps& taps, Body&& body) {
+  Source depth = src + taps.first;
   for (std::int64_t d = 0; d < taps.depth_count; ++d, depth += taps.depth_step) {
-    const T* height = depth;
+    Source height = depth;
     for (std::int64_t h = 0; h < taps.height_count; ++h, height += taps.height_step) {
-      const T* width = height;
+      Source width = height;
       for (std::int64_t w = 0; w < taps.width_count; ++w, width += taps.width_step) body(*width);
     }
   }
 }
 
-template <typename T>
-QUANTA_HOST_DEVICE inline T max_of_taps(const T* src, const PoolTaps& taps) {
+template <typename Source, typename T = ElementOf<Source>>
+QUANTA_HOST_DEVICE inline T max_of_taps(Source src, const PoolTaps& taps) {
   T best = pool_lowest<T>();
   for_each_tap(src, taps, [&](T value) {
     if constexpr (std::is_floating_point_v<T>) {
@@ -126,8 +131,8 @@ QUANTA_HOST_DEVICE inline T norm_of_taps(const T* src, const PoolTaps& taps, dou
 }
 
 /// Where the largest element stands, the first of equals; NaN wins. -1 where there is none.
-template <typename T>
-QUANTA_HOST_DEVICE inline std::int64_t position_of_max(const T* src, const PoolTaps& taps) {
+template <typename Source, typename T = ElementOf<Source>>
+QUANTA_HOST_DEVICE inline std::int64_t position_of_max(Source src, const PoolTaps& taps) {
   std::int64_t best = -1;
   T largest{};
   for (std::int64_t d = 0; d < taps.depth_count; ++d) {
@@ -206,8 +211,8 @@ QUANTA_HOST_DEVICE inline T average_code(std::int64_t sum, std::int64_t count,
   return static_cast<T>(math::clamp(code, kMin, kMax));
 }
 
-template <typename T>
-QUANTA_HOST_DEVICE inline T average_of_taps(const T* src, const PoolTaps& taps,
+template <typename Source, typename T = ElementOf<Source>>
+QUANTA_HOST_DEVICE inline T average_of_taps(Source src, const PoolTaps& taps,
                                             const AverageRule& rule) {
   const std::int64_t divisor = divisor_of(rule, taps);
   if constexpr (std::is_floating_point_v<T>) {

@@ -1,5 +1,6 @@
 #include "quanta/ops/pooling/cuda_gradient.h"
 
+#include "quanta/ops/cuda/float_elements.h"
 #include "quanta/ops/pooling/cpu_scalar.h"
 #include "quanta/ops/pooling/cuda_places.h"
 #include "quanta/runtime/cuda/simt.h"
@@ -38,6 +39,17 @@ SIMT_DEVICE void for_each_output(const cpu::PoolGeometry& geometry, const PoolPl
   }
 }
 
+// share(output, its windows) is what an output sends back to the input element i.
+template <typename Share>
+SIMT_DEVICE void add_shares(const PoolGradientParams& p, std::int64_t i, const Share& share) {
+  const PoolPlace place = pool_place(p.geometry, input_sizes(p.geometry), i);
+  float sum = 0.0F;
+  for_each_output(p.geometry, place, [&](std::int64_t output, const auto&... windows) {
+    sum += share(output, windows...);
+  });
+  put_float(p.dtype, p.result, i, sum);
+}
+
 struct SpreadToLargest {
   static constexpr const char* kName = "spread_to_largest";
   static constexpr int kThreads = 256;
@@ -48,14 +60,10 @@ struct SpreadToLargest {
   static SIMT_DEVICE void run(const Params& p, unsigned char*) {
     const std::int64_t i = simt::global_thread();
     if (i >= input_count(p)) return;
-    const PoolPlace place = pool_place(p.geometry, input_sizes(p.geometry), i);
-    float sum = 0.0F;
-    for_each_output(p.geometry, place,
-                    [&](std::int64_t output, const cpu::PoolWindow&, const cpu::PoolWindow&,
-                        const cpu::PoolWindow&) {
-                      if (p.where[output] == i) sum += p.gradient[output];
-                    });
-    p.result[i] = sum;
+    const FloatSource gradient{p.dtype, p.gradient};
+    add_shares(p, i, [&](std::int64_t output, const auto&...) {
+      return p.where[output] == i ? gradient[output] : 0.0F;
+    });
   }
 };
 
@@ -69,16 +77,11 @@ struct SpreadToAll {
   static SIMT_DEVICE void run(const Params& p, unsigned char*) {
     const std::int64_t i = simt::global_thread();
     if (i >= input_count(p)) return;
-    const PoolPlace place = pool_place(p.geometry, input_sizes(p.geometry), i);
-    float sum = 0.0F;
-    for_each_output(p.geometry, place,
-                    [&](std::int64_t output, const cpu::PoolWindow& depth,
-                        const cpu::PoolWindow& height, const cpu::PoolWindow& width) {
-                      const cpu::PoolTaps taps =
-                          cpu::pool_taps(p.geometry, depth, height, width, 1);
-                      sum += p.gradient[output] * cpu::gradient_factor(p.rule, taps);
-                    });
-    p.result[i] = sum;
+    const FloatSource gradient{p.dtype, p.gradient};
+    add_shares(p, i, [&](std::int64_t output, const auto&... windows) {
+      const cpu::PoolTaps taps = cpu::pool_taps(p.geometry, windows..., 1);
+      return gradient[output] * cpu::gradient_factor(p.rule, taps);
+    });
   }
 };
 

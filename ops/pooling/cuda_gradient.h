@@ -15,8 +15,9 @@ struct PoolGradientParams {
   cpu::PoolGeometry geometry;
   cpu::AverageRule rule;                // of an average
   const std::int64_t* where = nullptr;  // of a maximum: its offset in the input, from find_largest
-  const float* gradient = nullptr;
-  float* result = nullptr;
+  DType dtype{};                        // Float32, Float16 or BFloat16: sums are rounded once
+  const void* gradient = nullptr;
+  void* result = nullptr;
 };
 QUANTA_CUDA_ENTRY(spread_to_largest, PoolGradientParams)
 QUANTA_CUDA_ENTRY(spread_to_all, PoolGradientParams)

@@ -1,5 +1,6 @@
 #include "quanta/ops/pooling/cuda_kernels.h"
 
+#include "quanta/ops/cuda/float_elements.h"
 #include "quanta/ops/pooling/cpu_scalar.h"
 #include "quanta/ops/pooling/cuda_places.h"
 #include "quanta/runtime/cuda/simt.h"
@@ -12,17 +13,36 @@ SIMT_DEVICE std::int64_t output_count(const PoolParams& p) {
          p.geometry.axes[1].output * p.geometry.axes[2].output;
 }
 
-// One element of the result, in memory order: calculate(plane's first element, taps) gives it.
-template <typename T, typename Result, typename Calculate>
+// Elements of T; float stands for floats of any width.
+template <typename T>
+SIMT_DEVICE auto source_of(const PoolParams& p, std::int64_t first) {
+  if constexpr (std::is_same_v<T, float>) {
+    return FloatSource{p.dtype, p.x, first};
+  } else {
+    return static_cast<const T*>(p.x) + first;
+  }
+}
+template <typename T>
+SIMT_DEVICE void put(const PoolParams& p, std::int64_t i, T value) {
+  if constexpr (std::is_same_v<T, float>) {
+    put_float(p.dtype, p.y, i, value);
+  } else {
+    static_cast<T*>(p.y)[i] = value;
+  }
+}
+
+// One element of the result, in memory order: calculate(offset of the plane's first element, taps)
+// gives it.
+template <typename Calculate>
 SIMT_DEVICE void pool_one(const PoolParams& p, std::int64_t i, const Calculate& calculate) {
   const cpu::PoolGeometry& geometry = p.geometry;
   const auto& axes = geometry.axes;
   const PoolPlace place = pool_place(geometry, output_sizes(geometry), i);
-  const T* src = static_cast<const T*>(p.x) + place.plane(geometry, input_sizes(geometry));
+  const std::int64_t plane = place.plane(geometry, input_sizes(geometry));
   const cpu::PoolTaps taps =
       cpu::pool_taps(geometry, axes[0].window(place.depth), axes[1].window(place.height),
                      axes[2].window(place.width), PoolPlace::pixel_step(geometry));
-  static_cast<Result*>(p.y)[i] = calculate(src, taps);
+  put(p, i, calculate(plane, taps));
 }
 
 // visit(T{}) with the type of what is compared.
@@ -30,6 +50,8 @@ template <typename Visit>
 SIMT_DEVICE void visit_comparable(DType dtype, const Visit& visit) {
   switch (dtype) {
     case DType::Float32:
+    case DType::Float16:
+    case DType::BFloat16:
       return visit(float{});
     case DType::QUInt8:
       return visit(std::uint8_t{});
@@ -49,8 +71,9 @@ struct PoolLargest {
 
   template <typename T>
   static SIMT_DEVICE void one(const Params& p, std::int64_t i) {
-    pool_one<T, T>(
-        p, i, [](const T* src, const cpu::PoolTaps& taps) { return cpu::max_of_taps(src, taps); });
+    pool_one(p, i, [&](std::int64_t plane, const cpu::PoolTaps& taps) {
+      return cpu::max_of_taps(source_of<T>(p, plane), taps);
+    });
   }
   static SIMT_DEVICE void run(const Params& p, unsigned char*) {
     const std::int64_t i = simt::global_thread();
@@ -68,8 +91,8 @@ struct PoolAverage {
 
   template <typename T>
   static SIMT_DEVICE void one(const Params& p, std::int64_t i) {
-    pool_one<T, T>(p, i, [&](const T* src, const cpu::PoolTaps& taps) {
-      return cpu::average_of_taps(src, taps, p.rule);
+    pool_one(p, i, [&](std::int64_t plane, const cpu::PoolTaps& taps) {
+      return cpu::average_of_taps(source_of<T>(p, plane), taps, p.rule);
     });
   }
   static SIMT_DEVICE void run(const Params& p, unsigned char*) {
@@ -77,6 +100,8 @@ struct PoolAverage {
     if (i >= output_count(p)) return;
     switch (p.dtype) {
       case DType::Float32:
+      case DType::Float16:
+      case DType::BFloat16:
         return one<float>(p, i);
       case DType::QUInt8:
         return one<std::uint8_t>(p, i);
@@ -96,10 +121,9 @@ struct FindLargest {
 
   template <typename T>
   static SIMT_DEVICE void one(const Params& p, std::int64_t i) {
-    pool_one<T, std::int64_t>(p.pool, i, [&](const T* src, const cpu::PoolTaps& taps) {
-      const std::int64_t at = cpu::position_of_max(src, taps);
+    pool_one(p.pool, i, [&](std::int64_t plane, const cpu::PoolTaps& taps) {
+      const std::int64_t at = cpu::position_of_max(source_of<T>(p.pool, plane), taps);
       if (at < 0) return at;
-      const std::int64_t plane = src - static_cast<const T*>(p.pool.x);
       return plane + (p.column_major ? cpu::column_major_offset(p.pool.geometry, at) : at);
     });
   }
@@ -121,8 +145,8 @@ struct PoolNorm {
   static SIMT_DEVICE void run(const Params& p, unsigned char*) {
     const std::int64_t i = simt::global_thread();
     if (i >= output_count(p.pool)) return;
-    pool_one<T, T>(p.pool, i, [&](const T* src, const cpu::PoolTaps& taps) {
-      return cpu::norm_of_taps(src, taps, p.p);
+    pool_one(p.pool, i, [&](std::int64_t plane, const cpu::PoolTaps& taps) {
+      return cpu::norm_of_taps(static_cast<const T*>(p.pool.x) + plane, taps, p.p);
     });
   }
 };

@@ -10,7 +10,7 @@ namespace quanta::cuda {
 struct PoolParams {
   cpu::PoolGeometry geometry;
   cpu::AverageRule rule;  // of an average
-  DType dtype{};          // Float32, QUInt8, QInt8 or QInt32 (only the largest of these)
+  DType dtype{};          // a float, QUInt8, QInt8 or QInt32 (only the largest of these)
   const void* x = nullptr;
   void* y = nullptr;
 };

@@ -160,8 +160,9 @@ Tensor backward_on_cuda(const Tensor& given, const Dims& sizes, cuda::PoolGradie
   const Tensor gradient = given.contiguous(format);
   const Tensor result = Tensor::empty(sizes, gradient.dtype(), format, gradient.device());
   if (result.numel() == 0) return result;
-  params.gradient = reinterpret_cast<const float*>(gradient.device_ptr());
-  params.result = reinterpret_cast<float*>(result.device_ptr());
+  params.dtype = gradient.dtype();
+  params.gradient = gradient.device_ptr();
+  params.result = result.device_ptr();
   spread(gradient.device(), params);
   return result;
 }

@@ -75,7 +75,7 @@ enum class Takes : std::uint8_t {
 void check_input(std::string_view op, const Tensor& x, std::size_t spatial, Takes takes) {
   const bool is_plain =
       x.defined() &&
-      (x.dtype() == DType::Float64 ||
+      (x.dtype() == DType::Float64 || detail::is_float_of_cuda(x) ||
        (takes == Takes::Ordered && (x.dtype() == DType::UInt8 || x.dtype() == DType::Int8)));
   if (takes == Takes::Floats) {
     detail::check_floats(op, "x", x);
@@ -267,8 +267,8 @@ DType code_type(DType dtype) {
   return dtype == DType::Int8 ? DType::QInt8 : dtype;
 }
 
-constexpr std::array kCudaComparable{DType::QUInt8,  DType::QInt8, DType::QInt32,
-                                     DType::Float32, DType::UInt8, DType::Int8};
+constexpr std::array kCudaComparable{DType::QUInt8, DType::QInt8, DType::QInt32,  DType::Float32,
+                                     DType::UInt8,  DType::Int8,  DType::Float16, DType::BFloat16};
 
 template <typename Derived>
 struct MaximumPool : Pool<Derived> {
@@ -312,7 +312,9 @@ struct AveragePool : Pool<Derived> {
     cuda::pool_average(x.device(), params);
     return "pool_average";
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloatQ8; }
+  std::span<const DType> cuda_dtypes() const noexcept override {
+    return detail::kCudaFloatQ8Dtypes;
+  }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
   Tensor back(const autograd::BackwardContext& context) const {
     const PoolLayout layout = layout_of(context.grad(), this->spatial);

@@ -1,5 +1,6 @@
 #include <type_traits>
 
+#include "quanta/ops/cuda/float_elements.h"
 #include "quanta/ops/reduce/cuda_kernels.h"
 #include "quanta/runtime/cuda/elements.h"
 #include "quanta/runtime/cuda/simt.h"
@@ -30,11 +31,21 @@ SIMT_DEVICE Sum term_of(const SumParams& p, T element, double mean) {
   }
 }
 
+// The block's elements from `first` on, of T; float stands for floats of any width.
+template <typename T>
+SIMT_DEVICE auto elements_of(const Block& block, std::int64_t first) {
+  if constexpr (std::is_same_v<T, float>) {
+    return FloatSource{block.dtype, block.x, first};
+  } else {
+    return static_cast<const T*>(block.x) + first;
+  }
+}
+
 // Calls visit(Sum{}, T{}): integers are added up as they are, floats in double, and codes either
 // way.
 template <typename Visit>
 SIMT_DEVICE void visit_sums(const SumParams& p, const Visit& visit) {
-  visit_ordered(p.block.dtype, [&](auto zero) {
+  visit_ordered(is_float(p.block.dtype) ? DType::Float32 : p.block.dtype, [&](auto zero) {
     using T = decltype(zero);
     if constexpr (std::is_floating_point_v<T>) {
       visit(double{}, zero);
@@ -68,7 +79,7 @@ struct SumRows {
     const std::int64_t begin = item % p.parts * p.part;
     const std::int64_t left = p.block.count - begin;
     const std::int64_t count = p.part < left ? p.part : left;
-    const T* const x = static_cast<const T*>(p.block.x) + row * p.block.count + begin;
+    const auto x = elements_of<T>(p.block, row * p.block.count + begin);
     const double mean = p.means == nullptr ? 0.0 : p.means[row];
 
     const std::int64_t whole = count - count % kOctet;
@@ -104,8 +115,7 @@ struct SumColumns {
   template <typename Sum, typename T>
   static SIMT_DEVICE void column(const Params& p, std::int64_t at) {
     const std::int64_t inner = p.block.inner;
-    const T* const x =
-        static_cast<const T*>(p.block.x) + at / inner * p.block.count * inner + at % inner;
+    const auto x = elements_of<T>(p.block, at / inner * p.block.count * inner + at % inner);
     const double mean = p.means == nullptr ? 0.0 : p.means[at];
     Sum sum{};
     for (std::int64_t i = 0; i < p.block.count; ++i) sum += term_of<Sum>(p, x[i * inner], mean);
@@ -146,8 +156,8 @@ struct FinishSums {
     }
   }
   static SIMT_DEVICE void write_number(const Params& p, std::int64_t i, double number) {
-    if (p.dtype == DType::Float32) {
-      static_cast<float*>(p.out)[i] = static_cast<float>(number);
+    if (is_float(p.dtype)) {
+      put_float(p.dtype, p.out, i, static_cast<float>(number));
     } else {
       static_cast<double*>(p.out)[i] = number;
     }

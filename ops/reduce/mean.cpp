@@ -205,9 +205,18 @@ void std_codes(const ReduceLayout& layout, const T* x, const Tensor& like, doubl
            [&](double variance) { return quantizer(static_cast<float>(std::sqrt(variance))); });
 }
 
+// What a CUDA device takes: floats and codes, what can be ordered, floats.
+constexpr std::array kCudaAveraged{DType::Float32, DType::Float64, DType::QUInt8,  DType::QInt8,
+                                   DType::QInt32,  DType::Float16, DType::BFloat16};
+constexpr std::array kCudaSummed{DType::Float32, DType::Float64, DType::UInt8,   DType::Int8,
+                                 DType::Int16,   DType::UInt16,  DType::Int32,   DType::Int64,
+                                 DType::Bool,    DType::Float16, DType::BFloat16};
+constexpr std::array kCudaFloating{DType::Float32, DType::Float64, DType::Float16, DType::BFloat16};
+
 void check_averaged(std::string_view op, const Tensor& x, bool allow_quantized) {
   detail::check_uniform(op, "x", x);
-  QUANTA_SUPPORTED(detail::is_float32_or_64(x.dtype()) || (allow_quantized && x.is_quantized()),
+  QUANTA_SUPPORTED(detail::is_float32_or_64(x.dtype()) || detail::is_float_of_cuda(x) ||
+                       (allow_quantized && x.is_quantized()),
                    "{}: x: expected Float32{} on the CPU, got {}", op,
                    allow_quantized ? ", Float64, QUInt8, QInt8 or QInt32" : " or Float64",
                    x.dtype());
@@ -265,7 +274,7 @@ struct Mean final : OverDims<Mean> {
     cuda::mean(in[0], ReduceLayout(kName, in[0], dim, keepdim), out[0]);
     return "sum_rows";
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloatsQ; }
+  std::span<const DType> cuda_dtypes() const noexcept override { return kCudaAveraged; }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     return {mean_gradient(context, dim)};
   }
@@ -280,7 +289,7 @@ struct Sum final : OverDims<Sum> {
     detail::check_defined(kName, "x", x);
     QUANTA_SUPPORTED(!x.is_quantized(), "{}: x: expected a plain tensor (dequantize first), got {}",
                      kName, x.dtype());
-    detail::check_ordered(kName, x.dtype());
+    if (!detail::is_float_of_cuda(x)) detail::check_ordered(kName, x.dtype());
     const ReduceLayout layout(kName, x, dim, keepdim);
     out.add_like(x.is_floating_point() ? x : int64_like(), layout.sizes, layout.strides);
   }
@@ -308,7 +317,7 @@ struct Sum final : OverDims<Sum> {
     cuda::sum(in[0], ReduceLayout(kName, in[0], dim, keepdim), out[0]);
     return "sum_rows";
   }
-  std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kOrderedPlain; }
+  std::span<const DType> cuda_dtypes() const noexcept override { return kCudaSummed; }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     return {sum_gradient(context, dim)};
   }
@@ -357,8 +366,8 @@ struct Deviation final : Op<Deviation<kSpread>> {
     return "sum_rows";
   }
   std::span<const DType> cuda_dtypes() const noexcept override {
-    if (kSpread == Spread::Std) return dtypes::kFloatsQ;
-    return dtypes::kFloats;
+    if (kSpread == Spread::Std) return kCudaAveraged;
+    return kCudaFloating;
   }
   GradientUse gradient_use(std::uint64_t) const override {
     return GradientUse::of(1, kSpread == Spread::Std ? 1 : 0);

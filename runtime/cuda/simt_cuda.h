@@ -81,6 +81,13 @@ SIMT_DEVICE float half_to_float(std::uint16_t bits) {
   return value;
 }
 
+/// The bits of the nearest Float16 number, in ties the even one; some NaN for NaN.
+SIMT_DEVICE std::uint16_t float_to_half(float value) {
+  std::uint16_t bits;
+  asm("cvt.rn.f16.f32 %0, %1;\n" : "=h"(bits) : "f"(value));
+  return bits;
+}
+
 /// What the lane whose number differs in the bits of `mask` gives.
 template <typename T>
 SIMT_DEVICE T shuffle_xor(T value, int mask) {

@@ -119,6 +119,7 @@ inline std::int32_t dot_u8s8(std::uint32_t a, std::uint32_t b, std::int32_t sum)
 }
 
 inline float half_to_float(std::uint16_t bits) { return math::float16_to_float(bits); }
+inline std::uint16_t float_to_half(float value) { return math::float_to_float16(value); }
 
 template <typename T>
 inline T shuffle_xor(T value, int mask) {

@@ -109,27 +109,27 @@ TEST_CASE("cuda attention: blocks of 16 and 32 and 64 queries give the same floa
           const auto rows_of = [](const Tensor& x) {
             return cpu::AttentionStrides{0, x.strides()[0], x.strides()[1]};
           };
-          cuda::attend_queries(
-              device, {.problem = {.batch = 1,
-                                   .heads = 3,
-                                   .queries = queries,
-                                   .keys = 75,
-                                   .features = 9,
-                                   .value_features = value_features,
-                                   .query = reinterpret_cast<float*>(there[0].device_ptr()),
-                                   .key = reinterpret_cast<float*>(there[1].device_ptr()),
-                                   .value = reinterpret_cast<float*>(there[2].device_ptr()),
-                                   .out = reinterpret_cast<float*>(out.device_ptr()),
-                                   .mask = nullptr,
-                                   .query_strides = rows_of(query),
-                                   .key_strides = rows_of(key),
-                                   .value_strides = rows_of(value),
-                                   .out_strides = rows_of(want),
-                                   .mask_strides = {},
-                                   .scale = 0.25F,
-                                   .causal = causal},
-                       .block = block,
-                       .span = 64});
+          cuda::attend_queries(device, {.shape = {.batch = 1,
+                                                  .heads = 3,
+                                                  .queries = queries,
+                                                  .keys = 75,
+                                                  .features = 9,
+                                                  .value_features = value_features,
+                                                  .query_strides = rows_of(query),
+                                                  .key_strides = rows_of(key),
+                                                  .value_strides = rows_of(value),
+                                                  .out_strides = rows_of(want),
+                                                  .mask_strides = {},
+                                                  .scale = 0.25F,
+                                                  .causal = causal},
+                                        .operands = {.dtype = DType::Float32,
+                                                     .query = there[0].device_ptr(),
+                                                     .key = there[1].device_ptr(),
+                                                     .value = there[2].device_ptr(),
+                                                     .mask = nullptr,
+                                                     .out = out.device_ptr()},
+                                        .block = block,
+                                        .span = 64});
           CAPTURE(queries);
           CAPTURE(block);
           test::check_same(out.cpu(), want.to_float_vector());

@@ -197,9 +197,12 @@ TEST_CASE("cuda float products: what is said to be for CUDA devices alone runs t
     for (const DType dtype : {DType::Float16, DType::BFloat16}) {
       if (row.takes(dtype) || !row.takes_on_cuda(dtype)) continue;
       CAPTURE(row.name);
-      const Sample sample = row.sample(dtype);
+      const Sample sample = row.sample(DType::Float32);
       std::vector<Tensor> inputs;
-      for (const Tensor& x : sample.inputs) inputs.push_back(on_device(x));
+      for (const Tensor& x : sample.inputs) {
+        const bool is_narrow = x.defined() && x.dtype() == DType::Float32;
+        inputs.push_back(on_device(is_narrow ? x.to(dtype) : x));
+      }
       CHECK(run(*sample.operation, inputs).device() == kDevice);
       ++calls;
     }

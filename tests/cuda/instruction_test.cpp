@@ -153,9 +153,19 @@ TEST_CASE("cuda instructions: dp4a adds four products of unsigned and signed byt
   CHECK(back<std::int32_t>(sums_there) == expected);
 }
 
-TEST_CASE("cuda instructions: every Float16 number as a float") {
+TEST_CASE("cuda instructions: every Float16 number as a float and back from any") {
   const cuda::Buffer floats(kDevice, 65536 * sizeof(float));
-  test::convert_halves(kDevice, {floats.as<float>()});
+  // Bits of floats of all sizes, many of which lie between two halves or on one.
+  std::vector<float> numbers;
+  for (std::uint32_t i = 0; i < 65536; ++i) {
+    const std::uint32_t low = i % 4 == 0 ? 0x1000U : i % 4 == 1 ? 0U : i * 2654435761U & 0x3FFFU;
+    numbers.push_back(std::bit_cast<float>((i >> 2U) * 2654435761U << 18U >> 2U | low));
+  }
+  const cuda::Buffer others = there(numbers);
+  const cuda::Buffer halves(kDevice, 65536 * sizeof(std::uint16_t));
+  test::convert_halves(kDevice,
+                       {floats.as<float>(), others.as<float>(), halves.as<std::uint16_t>()});
+  const auto rounded = back<std::uint16_t>(halves);
   const auto got = back<float>(floats);
   int wrong = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
@@ -164,6 +174,9 @@ TEST_CASE("cuda instructions: every Float16 number as a float") {
                                            : std::bit_cast<std::uint32_t>(expected) ==
                                                  std::bit_cast<std::uint32_t>(got[i]);
     wrong += same ? 0 : 1;
+    const std::uint16_t half = math::float_to_float16(numbers[i]);
+    const bool is_nan = std::isnan(numbers[i]) && std::isnan(math::float16_to_float(rounded[i]));
+    wrong += is_nan || rounded[i] == half ? 0 : 1;
   }
   CHECK(wrong == 0);
 }

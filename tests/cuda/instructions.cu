@@ -93,6 +93,7 @@ struct ConvertHalves {
   static SIMT_DEVICE void run(const Params& p, unsigned char*) {
     const std::int64_t i = simt::global_thread();
     p.floats[i] = simt::half_to_float(static_cast<std::uint16_t>(i));
+    p.halves[i] = simt::float_to_half(p.others[i]);
   }
 };
 

@@ -42,9 +42,11 @@ struct DotParams {
 };
 QUANTA_CUDA_ENTRY(dot_bytes, DotParams)
 
-/// half_to_float of all 65536 numbers.
+/// half_to_float of all 65536 numbers, and float_to_half of as many others.
 struct HalfParams {
   float* floats;
+  const float* others;
+  std::uint16_t* halves;
 };
 QUANTA_CUDA_ENTRY(convert_halves, HalfParams)
 
