@@ -34,7 +34,7 @@ enum class Fusion : std::uint8_t { None, ReLU };
 // The convolution of Float32 tensors: `x` is [N, C, spatial...] or [C, spatial...], `weight`
 // [O, C/groups, kernel...] (transposed: [C, O/groups, kernel...]), `bias` [O] or undefined. The
 // result is channels-last (1d: contiguous). On a CUDA device all may be Float16 or BFloat16: sums are
-// taken in float and rounded, and once more with the bias added. Throws ArgumentError for wrong
+// taken in float, with the bias, and rounded once. Throws ArgumentError for wrong
 // ranks, channel or group counts, or an output size < 1, UnsupportedError for other dtypes.
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias,
               const ConvOptions& options = {});

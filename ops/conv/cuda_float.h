@@ -12,8 +12,8 @@
 namespace quanta::cuda {
 
 /// Of any kind: transposed, grouped, of one to three dimensions. Gives the name of what calculates
-/// it. The bias may be undefined. Of Float16 and BFloat16, the sums are rounded before the bias is
-/// added, and what that gives is rounded again.
+/// it. The bias may be undefined. Of Float16 and BFloat16, the sums are rounded once,
+/// with the bias in them.
 std::string_view convolve(const detail::ConvGeometry& geometry, const Tensor& x,
                           const Tensor& weight, const Tensor& bias, Fusion fusion,
                           const Tensor& out);

@@ -26,6 +26,14 @@ std::string_view convolve_floats(Device device, const FloatConvolution& convolut
   return "cudnn";
 }
 
+bool convolves_with_bias(Device device, const FloatConvolution& convolution,
+                         const ConvOperands& operands) {
+  if (convolution.dtype == DType::Float32) return false;
+  // In groups not, so that tests see what is done then.
+  if (device.is_emulated()) return convolution.shape.groups == 1;
+  return libraries::has_plan(device, convolution, operands);
+}
+
 cpu::ConvShape turned_around(const cpu::ConvShape& transposed) {
   cpu::ConvShape shape = transposed;
   shape.transposed = false;

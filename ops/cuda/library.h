@@ -69,7 +69,9 @@ struct FloatConvolution {
   ConvPass pass = ConvPass::Output;
   DType dtype = DType::Float32;  ///< of all tensors: Float32, Float16 or BFloat16
   FloatFactors factors = FloatFactors::Full;
-  int spatial = 2;       ///< 2 or 3
+  int spatial = 2;  ///< 2 or 3
+  /// A number for each channel of the result is added before it is rounded. Not to weights.
+  bool has_bias = false;
   cpu::ConvShape shape;  ///< not transposed
   bool operator==(const FloatConvolution&) const = default;
 };
@@ -78,11 +80,17 @@ struct ConvOperands {
   void* input = nullptr;
   void* weight = nullptr;
   void* output = nullptr;
+  void* bias = nullptr;
 };
 
 /// Gives the name of what calculates it. Throws BackendError: no library, or what it reports.
 std::string_view convolve_floats(Device device, const FloatConvolution& convolution,
                                  const ConvOperands& operands);
+
+/// Whether convolve_floats takes it with its bias: cuDNN has no such plan for each convolution of 16
+/// bits, and none for Float32.
+bool convolves_with_bias(Device device, const FloatConvolution& convolution,
+                         const ConvOperands& operands);
 
 /// The convolution from the output of a transposed one to its input.
 cpu::ConvShape turned_around(const cpu::ConvShape& transposed);
@@ -91,6 +99,7 @@ cpu::ConvShape turned_around(const cpu::ConvShape& transposed);
 namespace libraries {
 void multiply(Device device, const FloatProduct& product, const ProductOperands& operands);
 void convolve(Device device, const FloatConvolution& convolution, const ConvOperands& operands);
+bool has_plan(Device device, const FloatConvolution& convolution, const ConvOperands& operands);
 }  // namespace libraries
 
 }  // namespace quanta::cuda

@@ -32,7 +32,7 @@ using fe::graph::Tensor_attributes;
 using Tensor = std::shared_ptr<Tensor_attributes>;
 
 // Numbers of the tensors within a graph.
-constexpr std::int64_t kInput = 1, kWeight = 2, kOutput = 3;
+constexpr std::int64_t kInput = 1, kWeight = 2, kOutput = 3, kBias = 4;
 
 // Looked for again by the next call when it is not there.
 void open_cudnn() {
@@ -137,16 +137,27 @@ std::unique_ptr<Graph> make_graph(const FloatConvolution& convolution, std::int6
         .set_alignment(as.get_alignment())
         .set_output(true);
   };
+  // Sums in float, to which a bias is added before they are rounded.
+  const auto with_bias = [&](const Tensor& sums, const Tensor_attributes& as) {
+    if (!convolution.has_bias) return gives(sums, as);
+    sums->set_dim(as.get_dim()).set_stride(as.get_stride()).set_data_type(fe::DataType_t::FLOAT);
+    const Tensor_attributes bias =
+        describe(kBias, 1, as.get_dim()[1], {1, 1, 1}, convolution, item_size(convolution.dtype));
+    auto add = fe::graph::Pointwise_attributes()
+                   .set_mode(fe::PointwiseMode_t::ADD)
+                   .set_compute_data_type(fe::DataType_t::FLOAT);
+    gives(graph->pointwise(sums, graph->tensor(bias), add), as);
+  };
   switch (convolution.pass) {
     case ConvPass::Output:
-      gives(graph->conv_fprop(graph->tensor(input), graph->tensor(weight),
-                              settings<fe::graph::Conv_fprop_attributes>(convolution)),
-            output);
+      with_bias(graph->conv_fprop(graph->tensor(input), graph->tensor(weight),
+                                  settings<fe::graph::Conv_fprop_attributes>(convolution)),
+                output);
       break;
     case ConvPass::Input:
-      gives(graph->conv_dgrad(graph->tensor(output), graph->tensor(weight),
-                              settings<fe::graph::Conv_dgrad_attributes>(convolution)),
-            input);
+      with_bias(graph->conv_dgrad(graph->tensor(output), graph->tensor(weight),
+                                  settings<fe::graph::Conv_dgrad_attributes>(convolution)),
+                input);
       break;
     case ConvPass::Weight:
       gives(graph->conv_wgrad(graph->tensor(output), graph->tensor(input),
@@ -175,15 +186,16 @@ std::string to_string(const FloatConvolution& convolution) {
   const cpu::ConvShape& shape = convolution.shape;
   static constexpr std::string_view kPasses[] = {"output", "input", "weight"};
   return fmt::format(
-      "the {} of {} x [{}, {}, {}, {}, {}] by [{}, {}, {}, {}, {}], stride {}, padding {}, "
+      "the {} of {}{} x [{}, {}, {}, {}, {}] by [{}, {}, {}, {}, {}], stride {}, padding {}, "
       "dilation {}",
-      kPasses[static_cast<int>(convolution.pass)], convolution.dtype, shape.batch,
-      shape.in_channels, shape.in[0], shape.in[1], shape.in[2], shape.out_channels,
-      shape.in_channels / shape.groups, shape.kernel[0], shape.kernel[1], shape.kernel[2],
-      fmt::join(shape.stride, "x"), fmt::join(shape.padding, "x"), fmt::join(shape.dilation, "x"));
+      kPasses[static_cast<int>(convolution.pass)], convolution.dtype,
+      convolution.has_bias ? " with a bias" : "", shape.batch, shape.in_channels, shape.in[0],
+      shape.in[1], shape.in[2], shape.out_channels, shape.in_channels / shape.groups,
+      shape.kernel[0], shape.kernel[1], shape.kernel[2], fmt::join(shape.stride, "x"),
+      fmt::join(shape.padding, "x"), fmt::join(shape.dilation, "x"));
 }
 
-/// A graph with the plan that is taken.
+/// A graph with the plan that is taken; none, where cuDNN has none with a bias.
 struct Plan {
   std::unique_ptr<Graph> graph;
   std::int64_t index = 0;
@@ -249,8 +261,13 @@ std::shared_ptr<const Plan> plan_for(const Key& key) {
   return plans.get(key, [&] {
     auto properties = std::make_shared<fe::DeviceProperties>();
     check(properties->set_device_id(key.device).build(), "DeviceProperties");
-    return std::make_shared<const Plan>(first_plan(
-        key.convolution, make_graph(key.convolution, key.alignment, std::move(properties))));
+    try {
+      return std::make_shared<const Plan>(first_plan(
+          key.convolution, make_graph(key.convolution, key.alignment, std::move(properties))));
+    } catch (const BackendError&) {
+      if (!key.convolution.has_bias) throw;
+      return std::make_shared<const Plan>();
+    }
   });
 }
 
@@ -267,10 +284,21 @@ void libraries::convolve(Device device, const FloatConvolution& convolution,
     const Buffer workspace = plan->workspace > 0 ? Buffer(device, plan->workspace) : Buffer();
     std::unordered_map<std::int64_t, void*> tensors{
         {kInput, operands.input}, {kWeight, operands.weight}, {kOutput, operands.output}};
+    if (convolution.has_bias) tensors[kBias] = operands.bias;
     const std::lock_guard lock(handle.mutex);
     check(plan->graph->execute_plan_at_index(handle.handle, tensors, workspace.as<void>(),
                                              plan->index),
           "execute");
+  });
+}
+
+bool libraries::has_plan(Device device, const FloatConvolution& convolution,
+                         const ConvOperands& operands) {
+  stream_of(device);  // throws where there is no such device
+  open_cudnn();
+  return guarded(to_string(convolution), [&] {
+    return plan_for({convolution, device.index, alignment_of(convolution.dtype, operands)})
+               ->graph != nullptr;
   });
 }
 

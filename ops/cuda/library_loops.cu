@@ -1,35 +1,11 @@
 #include "quanta/ops/cuda/library_loops.h"
 
+#include "quanta/ops/cuda/float_elements.h"
 #include "quanta/runtime/cuda/simt.h"
-#include "quanta/runtime/half.h"
 #include "quanta/runtime/host_device.h"
 
 namespace quanta::cuda {
 namespace {
-
-SIMT_DEVICE float read(DType dtype, const void* from, std::int64_t i) {
-  switch (dtype) {
-    case DType::Float16:
-      return math::float16_to_float(static_cast<const std::uint16_t*>(from)[i]);
-    case DType::BFloat16:
-      return math::bfloat16_to_float(static_cast<const std::uint16_t*>(from)[i]);
-    default:
-      return static_cast<const float*>(from)[i];
-  }
-}
-
-SIMT_DEVICE void write(DType dtype, void* to, std::int64_t i, float value) {
-  switch (dtype) {
-    case DType::Float16:
-      static_cast<std::uint16_t*>(to)[i] = math::float_to_float16(value);
-      return;
-    case DType::BFloat16:
-      static_cast<std::uint16_t*>(to)[i] = math::float_to_bfloat16(value);
-      return;
-    default:
-      static_cast<float*>(to)[i] = value;
-  }
-}
 
 // NaN stays.
 SIMT_DEVICE float at_least_zero(float value) { return value < 0.0F ? 0.0F : value; }
@@ -55,14 +31,14 @@ struct LoopProduct {
     const std::int64_t matrix = i / product.columns / product.rows;
     float sum = 0.0F;
     for (std::int64_t k = 0; k < product.depth; ++k) {
-      sum += read(product.dtype, p.operands.lhs, place(product.lhs, matrix, row, k)) *
-             read(product.dtype, p.operands.rhs, place(product.rhs, matrix, k, column));
+      sum += float_at(product.dtype, p.operands.lhs, place(product.lhs, matrix, row, k)) *
+             float_at(product.dtype, p.operands.rhs, place(product.rhs, matrix, k, column));
     }
     const std::int64_t at = place(product.out, matrix, row, column);
     float value = product.alpha * sum;
-    if (product.beta != 0.0F) value += product.beta * read(product.dtype, p.operands.out, at);
-    if (product.has_bias) value += read(product.dtype, p.operands.bias, column);
-    write(product.dtype, p.operands.out, at, value);
+    if (product.beta != 0.0F) value += product.beta * float_at(product.dtype, p.operands.out, at);
+    if (product.has_bias) value += float_at(product.dtype, p.operands.bias, column);
+    put_float(product.dtype, p.operands.out, at, value);
   }
 };
 
@@ -142,15 +118,15 @@ struct LoopConvolution {
 
   static SIMT_DEVICE float at_input(const Params& p, const Place& x) {
     const cpu::ConvShape& s = p.convolution.shape;
-    return read(p.convolution.dtype, p.operands.input, index_of(x, s.in, s.in_channels));
+    return float_at(p.convolution.dtype, p.operands.input, index_of(x, s.in, s.in_channels));
   }
   static SIMT_DEVICE float at_output(const Params& p, const Place& y) {
     const cpu::ConvShape& s = p.convolution.shape;
-    return read(p.convolution.dtype, p.operands.output, index_of(y, s.out, s.out_channels));
+    return float_at(p.convolution.dtype, p.operands.output, index_of(y, s.out, s.out_channels));
   }
   static SIMT_DEVICE float at_weight(const Params& p, const Place& tap) {
     const cpu::ConvShape& s = p.convolution.shape;
-    return read(p.convolution.dtype, p.operands.weight, index_of(tap, s.kernel, group_in(s)));
+    return float_at(p.convolution.dtype, p.operands.weight, index_of(tap, s.kernel, group_in(s)));
   }
 
   static SIMT_DEVICE float output(const Params& p, std::int64_t i) {
@@ -195,17 +171,23 @@ struct LoopConvolution {
     return sum;
   }
 
+  static SIMT_DEVICE float bias(const Params& p, std::int64_t channel) {
+    return p.convolution.has_bias ? float_at(p.convolution.dtype, p.operands.bias, channel) : 0.0F;
+  }
+
   static SIMT_DEVICE void run(const Params& p, unsigned char*) {
     const std::int64_t i = simt::global_thread();
     if (i >= count(p.convolution)) return;
     const DType dtype = p.convolution.dtype;
     switch (p.convolution.pass) {
       case ConvPass::Output:
-        return write(dtype, p.operands.output, i, output(p, i));
+        return put_float(dtype, p.operands.output, i,
+                         output(p, i) + bias(p, i % p.convolution.shape.out_channels));
       case ConvPass::Input:
-        return write(dtype, p.operands.input, i, input(p, i));
+        return put_float(dtype, p.operands.input, i,
+                         input(p, i) + bias(p, i % p.convolution.shape.in_channels));
       case ConvPass::Weight:
-        return write(dtype, p.operands.weight, i, weight(p, i));
+        return put_float(dtype, p.operands.weight, i, weight(p, i));
     }
   }
 };
@@ -246,9 +228,9 @@ struct AddBias {
   static SIMT_DEVICE void run(const Params& p, unsigned char*) {
     const std::int64_t i = simt::global_thread();
     if (i >= p.count) return;
-    float value = read(p.dtype, p.y, i);
-    if (p.bias != nullptr) value += read(p.dtype, p.bias, i % p.channels);
-    write(p.dtype, p.y, i, p.relu ? at_least_zero(value) : value);
+    float value = float_at(p.dtype, p.y, i);
+    if (p.bias != nullptr) value += float_at(p.dtype, p.bias, i % p.channels);
+    put_float(p.dtype, p.y, i, p.relu ? at_least_zero(value) : value);
   }
 };
 

@@ -24,9 +24,6 @@ inline Tensor doubles(const Tensor& x) { return x.defined() ? x.to(DType::Float6
 inline Tensor on_device(const Tensor& x) { return x.defined() ? x.to(kDevice) : x; }
 inline Tensor magnitudes(const Tensor& x) { return x.defined() ? doubles(x).abs() : x; }
 
-// How often a number is rounded to a dtype of 16 bits. A bias is added to what a convolution gives.
-enum class Roundings : std::uint8_t { One, Two };
-
 // Half the distance from a number to the next one of a dtype of 16 bits; 0 for Float32.
 inline double half_ulp(DType dtype, double value) {
   if (dtype == DType::Float32) return 0.0;
@@ -37,8 +34,7 @@ inline double half_ulp(DType dtype, double value) {
 
 // |got - exact| <= (terms + 2) * 2^-24 * (sum of |a * b|), and what rounding to 16 bits adds.
 inline void check_within(const Tensor& got, const Tensor& exact, const Tensor& sums,
-                         std::int64_t terms, DType dtype = DType::Float32,
-                         Roundings roundings = Roundings::One) {
+                         std::int64_t terms, DType dtype = DType::Float32) {
   CHECK(got.device() == kDevice);
   CHECK(got.dtype() == dtype);
   REQUIRE(got.sizes() == exact.sizes());
@@ -52,17 +48,16 @@ inline void check_within(const Tensor& got, const Tensor& exact, const Tensor& s
     const double sum = bounds.data<double>()[i];
     double bound = unit * sum;
     bound += half_ulp(dtype, std::abs(wanted.data<double>()[i]) + bound);
-    if (roundings == Roundings::Two) bound += half_ulp(dtype, 2.0 * sum);
     if (!(difference <= bound)) ++beyond;
   }
   CHECK(beyond == 0);
 }
 
 // call(tensors) on the device in the dtype of its arguments, and its gradients, against Float64's.
-// `terms`: of a sum of the result, and of each gradient. `roundings`: of the result.
+// `terms`: of a sum of the result, and of each gradient.
 template <typename Call>
 void check_call(const Call& call, const std::vector<Tensor>& arguments,
-                const std::vector<std::int64_t>& terms, Roundings roundings = Roundings::One) {
+                const std::vector<std::int64_t>& terms) {
   const DType dtype = arguments.front().dtype();
   const auto differentiated = [&](const auto& prepare, const auto& of_result) {
     std::vector<Tensor> tensors;
@@ -86,7 +81,7 @@ void check_call(const Call& call, const std::vector<Tensor>& arguments,
   const auto got = differentiated(on_device, [&](const Tensor&) { return on_device(of_sizes); });
   for (std::size_t i = 0; i < got.size(); ++i) {
     CAPTURE(i);
-    check_within(got[i], exact[i], sums[i], terms[i], dtype, i == 0 ? roundings : Roundings::One);
+    check_within(got[i], exact[i], sums[i], terms[i], dtype);
   }
 }
 

@@ -91,8 +91,7 @@ TEST_CASE("cuda float convolutions: floats of 16 bits in one to three dimensions
         [&](const std::vector<Tensor>& in) {
           return test.run(in[0], in[1], in.size() > 2 ? in[2] : Tensor());
         },
-        arguments, {test.terms(), test.terms(), positions, positions},
-        test.bias.defined() ? Roundings::Two : Roundings::One);
+        arguments, {test.terms(), test.terms(), positions, positions});
   }
 }
 
