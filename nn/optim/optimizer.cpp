@@ -10,6 +10,7 @@
 #include "quanta/nn/optim/detail/update_math.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
+#include "quanta/ops/cuda/device_data.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
@@ -61,9 +62,8 @@ Tensor zeros_like(const Tensor& parameter) {
 // Float32 on a device, where elements are to be written to.
 float* written(const Tensor& x) {
   x.impl()->storage->bump_version();
-  return reinterpret_cast<float*>(x.device_ptr());
+  return cuda::floats_of(x);
 }
-const float* floats_of(const Tensor& x) { return reinterpret_cast<const float*>(x.device_ptr()); }
 
 }  // namespace
 
@@ -235,7 +235,7 @@ void SGD::update(const ParameterGroup& group, const Tensor& parameter, const Ten
         cuda::sgd_step(parameter.device(), {.step = step,
                                             .count = parameter.numel(),
                                             .parameter = written(parameter),
-                                            .gradient = floats_of(gradient),
+                                            .gradient = cuda::floats_of(gradient),
                                             .buffer = momentum ? written(buffers[0]) : nullptr});
         return;
       }
@@ -298,7 +298,7 @@ void Adam::update(const ParameterGroup& group, const Tensor& parameter, const Te
                         {.step = change,
                          .count = parameter.numel(),
                          .parameter = written(parameter),
-                         .gradient = floats_of(gradient),
+                         .gradient = cuda::floats_of(gradient),
                          .mean = written(buffers[1]),
                          .square = written(buffers[2]),
                          .largest = options_.amsgrad ? written(buffers[3]) : nullptr});

@@ -2,19 +2,18 @@
 
 #include <bit>
 
+#include "quanta/ops/cuda/device_data.h"
 #include "quanta/runtime/cuda/memory.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta::cuda {
 namespace {
 
-const float* floats_of(const Tensor& x) { return reinterpret_cast<const float*>(x.device_ptr()); }
-
 AmaxMapParams params_of(const Tensor& x, const Tensor& amax, const Tensor& out) {
   AmaxMapParams params;
   params.walk = strided_walk(out, amax.defined() ? amax.expand(x.sizes()) : out);
   params.x = floats_of(x);
-  params.amax = amax.defined() ? floats_of(amax) : nullptr;
+  params.amax = floats_of(amax);
   params.out = reinterpret_cast<float*>(out.device_ptr());
   return params;
 }

@@ -5,6 +5,7 @@
 
 #include "quanta/ops/cpu/fake_quantize.h"
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/cuda/device_data.h"
 #include "quanta/runtime/cuda/memory.h"
 #include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/operation.h"
@@ -13,10 +14,6 @@ namespace quanta::cuda {
 namespace {
 
 Tensor floats_on_device(const Tensor& values) { return values.to(DType::Float32).contiguous(); }
-
-const float* floats_of(const Tensor& values) {
-  return reinterpret_cast<const float*>(values.device_ptr());
-}
 
 bool is_aligned(const Tensor& x) {
   return reinterpret_cast<std::uintptr_t>(x.device_ptr()) % 16 == 0;

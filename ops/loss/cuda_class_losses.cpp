@@ -1,16 +1,11 @@
 #include "quanta/ops/loss/cuda_class_losses.h"
 
+#include "quanta/ops/cuda/device_data.h"
 #include "quanta/ops/cuda/fault.h"
 #include "quanta/ops/detail/cuda_softmax.h"
 #include "quanta/ops/loss/cuda_losses.h"
 
 namespace quanta::cuda {
-namespace {
-
-const float* floats_of(const Tensor& x) { return reinterpret_cast<const float*>(x.device_ptr()); }
-
-}  // namespace
-
 ClassLossOnDevice::ClassLossOnDevice(const loss::ClassQuestion<float>& question, Device device,
                                      std::int64_t targets)
     : rows_{question, question.indices == nullptr ? targets / question.classes : targets},

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "quanta/ops/cpu/onednn/linear_float.h"
+#include "quanta/ops/cuda/device_data.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/rnn/cpu_kernels.h"
@@ -110,10 +111,6 @@ std::int64_t check_batch_sizes(std::span<const std::int64_t> batch_sizes) {
 template <typename T>
 T* numbers(const Tensor& x) {
   return x.defined() ? static_cast<T*>(x.data_ptr()) : nullptr;
-}
-
-float* device_numbers(const Tensor& x) {
-  return x.defined() ? reinterpret_cast<float*>(x.device_ptr()) : nullptr;
 }
 
 /// The products of a call, W_hh h + b_hh and that of a projection if there is one.
@@ -323,11 +320,11 @@ struct Steps : Op<Derived> {
                         .hidden_size = hidden_size,
                         .output_size = result.h_n.sizes()[1],
                         .steps = order,
-                        .input_gates = device_numbers(given.gates),
-                        .h_0 = device_numbers(given.h),
-                        .cell = device_numbers(result.c_n),
-                        .output = device_numbers(result.output),
-                        .h_n = device_numbers(result.h_n)},
+                        .input_gates = cuda::floats_of(given.gates),
+                        .h_0 = cuda::floats_of(given.h),
+                        .cell = cuda::floats_of(result.c_n),
+                        .output = cuda::floats_of(result.output),
+                        .h_n = cuda::floats_of(result.h_n)},
                        given.gates.device(), products);
   }
 
@@ -494,7 +491,7 @@ struct WeightSteps final : Steps<WeightSteps> {
 
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     const auto product = [](const Tensor& weight, const Tensor& bias) {
-      return detail::CudaLibraryProduct(device_numbers(weight), device_numbers(bias),
+      return detail::CudaLibraryProduct(cuda::floats_of(weight), cuda::floats_of(bias),
                                         weight.size(0), weight.size(1));
     };
     const detail::CudaLibraryProduct hidden = product(in[kWeightHh], in[kBiasHh]);
