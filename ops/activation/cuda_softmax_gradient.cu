@@ -26,6 +26,7 @@ SIMT_DEVICE void write_slope(const SoftmaxSlopeParams& p, std::int64_t at, float
 // up one.
 struct SlopesOfRows {
   static constexpr const char* kName = "softmax_slopes_of_rows";
+  static constexpr int kBlocks = 4;
   static constexpr int kThreads = 128;
   static constexpr int kLines = 32;  // of a warp, and columns of a tile
   static constexpr int kRow = kLines + 1;

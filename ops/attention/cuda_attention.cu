@@ -122,7 +122,9 @@ struct AttendQueries {
     float* const keys = work.tile + kQueries * kRow;
     const std::int64_t left = work.end - key;
     const int rows = static_cast<int>(left < kKeys ? left : kKeys);
+    SIMT_UNROLL
     for (int r = 0; r < kRows; ++r) {
+      SIMT_UNROLL
       for (int j = 0; j < kOwnKeys; ++j) sums[r][j] = 0.0F;
     }
     for (std::int64_t from = 0; from < p.features; from += kDepth) {
@@ -136,12 +138,16 @@ struct AttendQueries {
       const int depth = static_cast<int>(features < kDepth ? features : kDepth);
       for (int i = 0; i < depth; i += 4) {
         FourFloats q[kRows];
+        SIMT_UNROLL
         for (int r = 0; r < kRows; ++r) {
           q[r] = simt::load<FourFloats>(queries + (group + kGroups * r) * kRow + i);
         }
+        SIMT_UNROLL
         for (int j = 0; j < kOwnKeys; ++j) {
           const auto k = simt::load<FourFloats>(keys + (lane + kLanes * j) * kRow + i);
+          SIMT_UNROLL
           for (int r = 0; r < kRows; ++r) {
+            SIMT_UNROLL
             for (int e = 0; e < 4; ++e) sums[r][j] = fmaf(q[r].of[e], k.of[e], sums[r][j]);
           }
         }
@@ -157,6 +163,7 @@ struct AttendQueries {
     const FloatSource mask = work.mask + (row * p.mask_strides.row + key);
     std::int64_t end = row < work.queries ? work.end : 0;
     if (p.causal && work.first + row + 1 < end) end = work.first + row + 1;
+    SIMT_UNROLL
     for (int j = 0; j < kOwnKeys; ++j) {
       if (key + kLanes * j >= end) {
         scores[j] = -HUGE_VALF;
@@ -193,7 +200,9 @@ struct AttendQueries {
     const float* const values = work.tile + k * kSlice + simt::thread() % kLanes * 4;
     const auto low = simt::load<FourFloats>(values);
     const auto high = simt::load<FourFloats>(values + kSlice / 2);
+    SIMT_UNROLL
     for (int r = 0; r < kRows; ++r) {
+      SIMT_UNROLL
       for (int e = 0; e < 4; ++e) {
         results[r][e] = fmaf(weights[r], low.of[e], results[r][e]);
         results[r][e + 4] = fmaf(weights[r], high.of[e], results[r][e + 4]);
@@ -206,17 +215,21 @@ struct AttendQueries {
     int k = 0;
     for (; k + 4 <= count; k += 4) {
       FourFloats four[kRows];
+      SIMT_UNROLL
       for (int r = 0; r < kRows; ++r) {
         four[r] = simt::load<FourFloats>(own + r * kGroups * kKeys + k);
       }
+      SIMT_UNROLL
       for (int e = 0; e < 4; ++e) {
         float weights[kRows];
+        SIMT_UNROLL
         for (int r = 0; r < kRows; ++r) weights[r] = four[r].of[e];
         add_values(work, k + e, weights, results);
       }
     }
     for (; k < count; ++k) {
       float weights[kRows];
+      SIMT_UNROLL
       for (int r = 0; r < kRows; ++r) weights[r] = own[r * kGroups * kKeys + k];
       add_values(work, k, weights, results);
     }
@@ -227,9 +240,11 @@ struct AttendQueries {
     const cpu::AttentionShape& p = params.shape;
     const auto [batch, head, first] = block_of(p);
     const std::int64_t out = place(p.out_strides, batch, head, first) + work.column;
+    SIMT_UNROLL
     for (int r = 0; r < kRows; ++r) {
       const int row = simt::thread() / kLanes + kGroups * r;
       if (row >= work.queries) continue;
+      SIMT_UNROLL
       for (int e = 0; e < 8; ++e) {
         const int column = slice + e / 4 * (kSlice / 2) + simt::thread() % kLanes * 4 + e % 4;
         if (column >= work.columns) continue;
@@ -251,13 +266,16 @@ struct AttendQueries {
     for (float& top : tops) top = -HUGE_VALF;
     for (std::int64_t key = 0; key < work.end; key += kKeys) {
       multiply(p, work, key, sums);
+      SIMT_UNROLL
       for (int r = 0; r < kRows; ++r) {
         float scores[kOwnKeys];
+        SIMT_UNROLL
         for (int j = 0; j < kOwnKeys; ++j) scores[j] = sums[r][j];
         mask_row(p, work, group + kGroups * r, key, scores);
         for (const float score : scores) tops[r] = larger(tops[r], score);
       }
     }
+    SIMT_UNROLL
     for (float& top : tops) {
       for (int mask = kLanes / 2; mask > 0; mask /= 2) {
         top = larger(top, simt::shuffle_xor(top, mask));
@@ -274,10 +292,12 @@ struct AttendQueries {
       if (work.end > kKeys) multiply(p, work, key, sums);
       const std::int64_t left = work.end - key;
       const int count = static_cast<int>(left < kKeys ? left : kKeys);
+      SIMT_UNROLL
       for (int r = 0; r < kRows; ++r) {
         const int row = group + kGroups * r;
         mask_row(p, work, row, key, sums[r]);
         float* const weights = work.weights + row * kKeys + lane;
+        SIMT_UNROLL
         for (int j = 0; j < kOwnKeys; ++j) {
           weights[kLanes * j] = math::exp_normal(sums[r][j] - tops[r]);
         }

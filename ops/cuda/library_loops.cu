@@ -19,6 +19,7 @@ SIMT_DEVICE std::int64_t place(const MatrixLayout& layout, std::int64_t matrix, 
 struct LoopProduct {
   static constexpr const char* kName = "loop_product";
   static constexpr int kThreads = 256;
+  static constexpr int kBlocks = 2;
   static constexpr int kShared = 0;
   static constexpr bool kTogether = false;
   using Params = LoopProductParams;

@@ -78,6 +78,7 @@ struct SoftmaxShortRows {
     const int lane = simt::thread() % kParts;
     float values[kEach];
     float largest = minus_infinity();
+    SIMT_UNROLL
     for (int k = 0; k < kEach; ++k) {
       const int i = k * kParts + lane;
       values[k] = i < p.length ? read<T>(p, first + i) : minus_infinity();
@@ -89,6 +90,7 @@ struct SoftmaxShortRows {
     // exp(-infinity) is 0, which the sum does not notice.
     const bool keeps_exponentials = p.kind == SoftmaxKind::Softmax;
     float sum = 0.0F;
+    SIMT_UNROLL
     for (int k = 0; k < kEach; ++k) {
       if (k * kParts >= p.length) continue;
       const float y = math::exp_float(values[k] - largest);
@@ -98,6 +100,7 @@ struct SoftmaxShortRows {
     sum = join_lanes(sum);
     if (wanted >= p.lines) return;
     const LineEnd end(p.kind, largest, sum);
+    SIMT_UNROLL
     for (int k = 0; k < kEach; ++k) {
       const int i = k * kParts + lane;
       if (i >= p.length) continue;

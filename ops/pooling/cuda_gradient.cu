@@ -70,6 +70,7 @@ struct SpreadToLargest {
 struct SpreadToAll {
   static constexpr const char* kName = "spread_to_all";
   static constexpr int kThreads = 256;
+  static constexpr int kBlocks = 2;
   static constexpr int kShared = 0;
   static constexpr bool kTogether = false;
   using Params = PoolGradientParams;

@@ -115,6 +115,7 @@ struct PoolAverage {
 struct FindLargest {
   static constexpr const char* kName = "find_largest";
   static constexpr int kThreads = 256;
+  static constexpr int kBlocks = 2;
   static constexpr int kShared = 0;
   static constexpr bool kTogether = false;
   using Params = FindLargestParams;

@@ -7,6 +7,8 @@
 #include "quanta/runtime/cuda/cudart.h"
 
 #define SIMT_DEVICE __device__ __forceinline__
+// Before a loop over values that are to stay in registers.
+#define SIMT_UNROLL _Pragma("unroll")
 #define QUANTA_SIMT_BACKEND real
 
 namespace quanta::simt {

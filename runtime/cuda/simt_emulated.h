@@ -11,6 +11,7 @@
 #include "quanta/runtime/half.h"
 
 #define SIMT_DEVICE inline
+#define SIMT_UNROLL
 #define QUANTA_SIMT_BACKEND emulated
 
 namespace quanta::simt {
