@@ -45,6 +45,20 @@ std::shared_ptr<EncodingAnalyzer> analyzer_from(const FloatQuantizerOptions& opt
   return std::make_shared<MinMaxAnalyzer>(options.shape, options.block_size);
 }
 
+std::optional<float> meta_scale_from(const FloatQuantizerOptions& options) {
+  const Tensor& meta = options.meta_scale;
+  if (!meta.defined()) return std::nullopt;
+  QUANTA_CHECK(meta.is_floating_point() && meta.numel() == 1 && meta.item() > 0.0 &&
+                   std::isfinite(meta.item()),
+               "{}: meta_scale: expected one finite number > 0, got {} {}", kName, meta.dtype(),
+               meta.sizes());
+  QUANTA_CHECK(
+      spec_from(options) == FloatSpec::from_name("float4_e2m1fn") && !options.power_of_two_scale,
+      "{}: meta_scale: expected float4_e2m1fn without power_of_two_scale, got {}", kName,
+      spec_from(options).name());
+  return static_cast<float>(meta.item());
+}
+
 Tensor largest_magnitude(const Range& range) {
   return detail::map_two(range.min, range.max, [](float min, float max) {
     return std::max(std::fabs(min), std::fabs(max));
@@ -57,6 +71,7 @@ FloatQuantizeDequantize::FloatQuantizeDequantize(const Options& options)
     : Quantizer(options.shape, options.block_size, analyzer_from(options)),
       spec_(spec_from(options)),
       power_of_two_scale_(options.power_of_two_scale),
+      meta_scale_(meta_scale_from(options)),
       gradient_(options.gradient),
       maxval_(Tensor::full(options.shape, spec_.max())) {
   register_buffer("maxval", maxval_, InState::Optional);
@@ -75,9 +90,13 @@ DequantizedTensor FloatQuantizeDequantize::operator()(const Tensor& x) const {
 Tensor FloatQuantizeDequantize::scale_of(const Tensor& maxval) const {
   const float log_max = std::log2(static_cast<float>(spec_.max()));
   const bool whole = power_of_two_scale_;
-  return detail::map_two(maxval, maxval, [log_max, whole](float value, float) {
+  return detail::map_two(maxval, maxval, [&](float value, float) {
     const float exponent = std::log2(std::fabs(value)) - log_max;
-    return std::exp2(whole ? math::round_half_even(exponent) : exponent);
+    const float scale = std::exp2(whole ? math::round_half_even(exponent) : exponent);
+    if (!meta_scale_.has_value()) return scale;
+    // The smallest number in the place of 0, by which nothing can be divided.
+    const float code = math::round_to_format(scale / *meta_scale_, math::kE4M3FN);
+    return std::max(code, math::power_of_two(math::kE4M3FN.step_exponent())) * *meta_scale_;
   });
 }
 
@@ -102,9 +121,13 @@ void FloatQuantizeDequantize::put_maxval(const Tensor& maxval) {
   maxval_ = maxval.expand(shape_).clone(MemoryFormat::Contiguous).to(device);
 }
 
-EncodingPtr FloatQuantizeDequantize::encoding() const {
-  return std::make_shared<FloatEncoding>(get_scale(), spec_, block_size_);
+EncodingPtr FloatQuantizeDequantize::encoding_with(const Tensor& scale) const {
+  if (!meta_scale_.has_value()) return std::make_shared<FloatEncoding>(scale, spec_, block_size_);
+  return FloatEncoding::nvfp4(scale, Tensor::scalar(static_cast<double>(*meta_scale_)),
+                              block_size_);
 }
+
+EncodingPtr FloatQuantizeDequantize::encoding() const { return encoding_with(get_scale()); }
 
 Range FloatQuantizeDequantize::range_of_batch(const Tensor& x) const {
   return analyzer_->compute_range_of(x, (std::int64_t{1} << bitwidth()) - 1, false);
@@ -116,7 +139,7 @@ Range FloatQuantizeDequantize::range_of_all() const {
 
 EncodingPtr FloatQuantizeDequantize::encoding_of(const Range& range) const {
   const Tensor maxval = largest_magnitude(range).expand(shape_).contiguous();
-  return std::make_shared<FloatEncoding>(scale_of(maxval), spec_, block_size_);
+  return encoding_with(scale_of(maxval));
 }
 
 void FloatQuantizeDequantize::take_range(const Range& range) {
@@ -148,6 +171,9 @@ void FloatQuantizeDequantize::save_state(StateDict& state, const std::string& pr
   detail::save_number(state, prefix, "finite", spec_.finite ? 1.0 : 0.0);
   detail::save_number(state, prefix, "unsigned_zero", spec_.unsigned_zero ? 1.0 : 0.0);
   detail::save_dims(state, prefix, "block_size", block_size_);
+  if (meta_scale_.has_value()) {
+    detail::save_number(state, prefix, "meta_scale", static_cast<double>(*meta_scale_));
+  }
 }
 
 void FloatQuantizeDequantize::load_state(nn::StateReader& reader) {
@@ -168,6 +194,19 @@ void FloatQuantizeDequantize::load_state(nn::StateReader& reader) {
     reader.problem(
         fmt::format("{}: {}", reader.full_name(detail::extra_name("exponent_bits")), error.what()));
   }
+  std::optional<float> meta = meta_scale_;
+  if (reader.find(detail::extra_name("meta_scale")) != nullptr) {
+    const std::optional<double> value = detail::read_number(reader, "meta_scale");
+    if (value.has_value()) meta = static_cast<float>(*value);
+  } else if (read_blocks.has_value()) {
+    meta = std::nullopt;
+  }
+  if (meta.has_value() &&
+      !(*meta > 0.0F && std::isfinite(*meta) && spec == FloatSpec::from_name("float4_e2m1fn"))) {
+    reader.problem(fmt::format("{}: expected a number > 0 of float4_e2m1fn, got {} of {}",
+                               reader.full_name(detail::extra_name("meta_scale")), *meta,
+                               spec.name()));
+  }
   const Tensor* maxval = reader.find("maxval");
   // A state that is whole and has no maxval removes it; one that lacks other parts leaves it.
   const bool removes = maxval == nullptr && read_blocks.has_value();
@@ -183,6 +222,7 @@ void FloatQuantizeDequantize::load_state(nn::StateReader& reader) {
     spec_ = spec;
     block_size_ = blocks;
     analyzer_ = analyzer;
+    meta_scale_ = meta;
     if (added.defined()) put_maxval(added);
     if (removes) maxval_ = Tensor();
   });

@@ -24,7 +24,10 @@ struct FloatQuantizerOptions {
   /// Scales become powers of two, 2^round_half_even(log2(maxval) - log2(max)): with float4_e2m1fn
   /// and blocks of 32 that is MXFP4.
   bool power_of_two_scale = false;
-  FloatGradient gradient = FloatGradient::Aimet;
+  /// With float4_e2m1fn: one number > 0. Scales become float8_e4m3fn numbers times it: NVFP4.
+  /// Undefined: they do not.
+  Tensor meta_scale{};
+  FloatGradient gradient = FloatGradient::StraightThrough;
 };
 
 /// Quantizes to a floating format and back. Its buffer is `maxval`, of `shape`: the largest number
@@ -38,7 +41,7 @@ class FloatQuantizeDequantize final : public Quantizer {
  public:
   using Options = FloatQuantizerOptions;
   /// Throws ArgumentError: neither dtype nor both bit counts, dtype beside any of the four other
-  /// fields, an unknown dtype, a format whose maximum is not known.
+  /// fields, an unknown dtype, bits that FloatSpec::max refuses.
   explicit FloatQuantizeDequantize(const Options& options);
   FloatQuantizeDequantize(const FloatQuantizeDequantize& other) = default;
 
@@ -74,9 +77,11 @@ class FloatQuantizeDequantize final : public Quantizer {
  private:
   Tensor scale_of(const Tensor& maxval) const;
   void put_maxval(const Tensor& maxval);
+  EncodingPtr encoding_with(const Tensor& scale) const;
 
   FloatSpec spec_;
   bool power_of_two_scale_;
+  std::optional<float> meta_scale_;
   FloatGradient gradient_;
   Tensor maxval_;
 };

@@ -20,7 +20,7 @@
 namespace quanta::aimet {
 
 static std::span<const std::string_view> enumerators(FloatGradient) {
-  static constexpr std::array<std::string_view, 2> kNames{"Aimet", "StraightThrough"};
+  static constexpr std::array<std::string_view, 2> kNames{"StraightThrough", "Aimet"};
   return kNames;
 }
 
@@ -31,9 +31,9 @@ using autograd::BackwardContext;
 constexpr std::string_view kOp = "float_quantize_dequantize";
 
 void check_x(const Tensor& x) {
-  QUANTA_CHECK(x.defined() && (x.dtype() == DType::Float32 || x.dtype() == DType::Float16 ||
-                               x.dtype() == DType::BFloat16),
-               "{}: x: expected Float32, Float16 or BFloat16, got {}", kOp,
+  QUANTA_CHECK(x.defined() && (x.dtype() == DType::Float32 || x.dtype() == DType::Float64 ||
+                               x.dtype() == DType::Float16 || x.dtype() == DType::BFloat16),
+               "{}: x: expected Float32, Float64, Float16 or BFloat16, got {}", kOp,
                x.defined() ? to_string(x.dtype()) : "an undefined one");
 }
 
@@ -66,11 +66,40 @@ Tensor by_fake_cast(const Tensor& x, const Tensor& scale, const FloatSpec& spec,
   for_each_scaled(layout, [&](std::int64_t i, std::int64_t p) {
     to[i] = math::clamp(from[i] / scales[p], -max, max);
   });
-  const Tensor cast = fake_cast_to_ieee_float(scaled, spec.max(), spec.exponent_bits,
+  const Tensor cast = fake_cast_to_ieee_float(scaled, spec.full_max(), spec.exponent_bits,
                                               spec.mantissa_bits, spec.finite);
   const auto* rounded = cast.data<float>();
   for_each_scaled(layout, [&](std::int64_t i, std::int64_t p) { to[i] = rounded[i] * scales[p]; });
   return scaled;
+}
+
+// The codes of x / scale in float64, of which the cast takes float32; times `scale` where asked.
+enum class Unit : bool { Codes, Values };
+
+Tensor in_double(const Tensor& x, const Tensor& scale, const FloatSpec& spec,
+                 const cpu::AffineLayout& layout, Unit unit) {
+  const auto max = spec.max();
+  const Tensor scales = scale.to(DType::Float64).contiguous();
+  const Tensor scaled = Tensor::empty(x.sizes());
+  const auto* from = x.data<double>();
+  const auto* steps = scales.data<double>();
+  auto* to = static_cast<float*>(scaled.data_ptr());
+  for_each_scaled(layout, [&](std::int64_t i, std::int64_t p) {
+    to[i] = static_cast<float>(math::clamp(from[i] / steps[p], -max, max));
+  });
+  const std::optional<math::FloatFormat> grid = spec.grid();
+  const Tensor cast = grid.has_value()
+                          ? scaled
+                          : fake_cast_to_ieee_float(scaled, spec.full_max(), spec.exponent_bits,
+                                                    spec.mantissa_bits, spec.finite);
+  const Tensor result = Tensor::empty(x.sizes(), DType::Float64);
+  const auto* codes = cast.data<float>();
+  auto* values = static_cast<double*>(result.data_ptr());
+  for_each_scaled(layout, [&](std::int64_t i, std::int64_t p) {
+    const float code = grid.has_value() ? math::round_to_format(codes[i], *grid) : codes[i];
+    values[i] = static_cast<double>(code) * (unit == Unit::Values ? steps[p] : 1.0);
+  });
+  return result;
 }
 
 // Arguments: x, scale.
@@ -79,7 +108,7 @@ struct FloatQuantization final : Op<FloatQuantization> {
   static constexpr ArgumentCount kArguments{2};
   FloatSpec spec;
   Dims block_size;
-  FloatGradient gradient_rule = FloatGradient::Aimet;
+  FloatGradient gradient_rule = FloatGradient::StraightThrough;
 
   FloatQuantization() = default;
   FloatQuantization(const FloatSpec& format, const Dims& blocks, FloatGradient rule)
@@ -93,8 +122,8 @@ struct FloatQuantization final : Op<FloatQuantization> {
                  "{}: scale: expected a floating tensor, got {}", kOp,
                  scale.defined() ? to_string(scale.dtype()) : "an undefined one");
     spec.max();
-    const MemoryFormat format =
-        spec.grid().has_value() ? x.suggested_format() : MemoryFormat::Contiguous;
+    const bool has_kernel = spec.grid().has_value() && x.dtype() != DType::Float64;
+    const MemoryFormat format = has_kernel ? x.suggested_format() : MemoryFormat::Contiguous;
     layout(x.sizes(), scale.sizes(), format);
     out.arrange(0, format);
     out.add(x.sizes(), x.dtype(), format);
@@ -102,6 +131,11 @@ struct FloatQuantization final : Op<FloatQuantization> {
 
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const std::optional<math::FloatFormat> grid = spec.grid();
+    if (in[0].dtype() == DType::Float64) {
+      const cpu::AffineLayout rows = layout(in[0].sizes(), in[1].sizes(), MemoryFormat::Contiguous);
+      copy_result(in_double(in[0], in[1], spec, rows, Unit::Values), out[0]);
+      return "scalar";
+    }
     const Tensor x = in[0].to(DType::Float32);
     const Tensor scales = in[1].to(DType::Float32).contiguous();
     const MemoryFormat format = grid.has_value() ? x.suggested_format() : MemoryFormat::Contiguous;
@@ -122,8 +156,12 @@ struct FloatQuantization final : Op<FloatQuantization> {
   GradientUse gradient_use(std::uint64_t needed) const override {
     return (needed & ~std::uint64_t{1}) != 0 ? GradientUse{} : GradientUse::of(0b11);
   }
-  /// The gradient takes the way of the values: it is rounded to the format as well.
+  /// Aimet's takes the way of the values: it is rounded to the format as well.
   std::vector<Tensor> gradient(const BackwardContext& context) const override {
+    if (gradient_rule == FloatGradient::StraightThrough &&
+        context.input(0).dtype() == DType::Float64) {
+      return {straight_in_double(context), {}};
+    }
     const Tensor x = context.input(0).to(DType::Float32).contiguous();
     const Tensor scale = context.input(1).to(DType::Float32).contiguous();
     const Tensor grad = context.grad().to(DType::Float32).contiguous();
@@ -148,6 +186,22 @@ struct FloatQuantization final : Op<FloatQuantization> {
     return {x_grad.to(context.input_dtype(0)), {}};
   }
 
+  Tensor straight_in_double(const BackwardContext& context) const {
+    const Tensor x = context.input(0).contiguous();
+    const Tensor scale = context.input(1).to(DType::Float64).contiguous();
+    const Tensor grad = context.grad().contiguous();
+    const Tensor x_grad = Tensor::zeros(x.sizes(), DType::Float64);
+    const auto* values = x.data<double>();
+    const auto* scales = scale.data<double>();
+    const auto* upstream = grad.data<double>();
+    auto* to = static_cast<double*>(x_grad.data_ptr());
+    const double max = spec.max();
+    for_each_scaled(layout(x.sizes(), scale.sizes(), MemoryFormat::Contiguous),
+                    [&](std::int64_t i, std::int64_t p) {
+                      if (std::fabs(values[i] / scales[p]) <= max) to[i] = upstream[i];
+                    });
+    return x_grad;
+  }
   static std::span<const AttributeInfo> attribute_table() {
     using Self = FloatQuantization;
     static constexpr std::array kTable{
@@ -217,6 +271,11 @@ bool FloatEncoding::is_mxfp4() const {
 
 Tensor FloatEncoding::quantize(const Tensor& x) const {
   autograd::require_no_grad("FloatEncoding.quantize", x);
+  if (x.dtype() == DType::Float64) {
+    const cpu::AffineLayout rows = quanta::detail::affine_layout(
+        "FloatEncoding.quantize", "scale", x.sizes(), scale_.sizes(), block_size_);
+    return in_double(x.contiguous(), scale_.detach(), spec_, rows, Unit::Codes);
+  }
   const Tensor scale = scale_.detach().to(DType::Float32).contiguous();
   const Tensor src = x.to(DType::Float32).contiguous();
   const cpu::AffineLayout layout = quanta::detail::affine_layout(

@@ -13,23 +13,25 @@ namespace quanta::aimet {
 
 /// The gradient that reaches x.
 enum class FloatGradient : std::uint8_t {
-  /// AIMET's. For formats that are a dtype of torch the gradient takes the way of the values,
-  /// cast(g * scale) / scale where |x / scale| <= max. For others it is 0: rounding has none.
-  Aimet,
   StraightThrough,  ///< the incoming one where |x / scale| <= max, for all formats
+  /// That of AIMET's release. For formats that are a dtype of torch the gradient takes the way of
+  /// the values, cast(g * scale) / scale where |x / scale| <= max. For others it is 0: rounding has
+  /// none.
+  Aimet,
 };
 
 /// y = cast(clamp(x / scale, -max, max)) * scale, with scales that are broadcast or belong to
-/// blocks. `x` is Float32, Float16 or BFloat16 (calculated in float32); NaN stays NaN. Throws
-/// ArgumentError for scales that do not fit x, and formats whose maximum is not known.
+/// blocks. `x` is Float32, Float16 or BFloat16 (calculated in float32) or Float64 (calculated in
+/// float64, but for the cast, which takes a float32); NaN stays NaN. Throws ArgumentError for scales
+/// that do not fit x, and bits that FloatSpec::max refuses.
 Tensor float_quantize_dequantize(const Tensor& x, const Tensor& scale, const FloatSpec& spec,
                                  const Dims& block_size = {},
-                                 FloatGradient gradient = FloatGradient::Aimet);
+                                 FloatGradient gradient = FloatGradient::StraightThrough);
 
 /// real value = code * scale, with codes that are numbers of a floating format.
 class FloatEncoding final : public Encoding {
  public:
-  /// Throws ArgumentError for a format whose maximum is not known.
+  /// Throws ArgumentError for bits that FloatSpec::max refuses.
   FloatEncoding(Tensor scale, const FloatSpec& spec, Dims block_size = {});
   /// NVFP4: float4_e2m1fn whose scales are float8_e4m3fn numbers times `meta_scale` (one element).
   static std::shared_ptr<const FloatEncoding> nvfp4(Tensor scale, Tensor meta_scale,

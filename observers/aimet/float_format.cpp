@@ -197,27 +197,101 @@ std::string FloatSpec::onnx_name() const {
   return text;
 }
 
-double FloatSpec::max() const {
-  check_bits("FloatSpec", exponent_bits, mantissa_bits);
-  if (const NamedFormat* format = builtin(*this)) {
-    return static_cast<double>(format->grid.max());
+FloatSpec FloatSpec::from_onnx_name(std::string_view name) {
+  for (const NamedFormat& format : kBuiltins) {
+    if (format.spec.onnx_name() == name) return format.spec;
   }
-  QUANTA_CHECK(!finite && !unsigned_zero,
-               "FloatSpec: finite: expected a format whose maximum is known (builtin, or with "
-               "finite and unsigned_zero false), got {}",
+  std::string_view rest = name;
+  const auto take = [&rest](std::string_view word) {
+    if (!rest.starts_with(word)) return false;
+    rest.remove_prefix(word.size());
+    return true;
+  };
+  const auto number = [&rest]() -> std::int64_t {
+    std::int64_t value = -1;
+    for (int digits = 0; digits < 2 && !rest.empty() && rest[0] >= '0' && rest[0] <= '9';
+         ++digits) {
+      value = std::max<std::int64_t>(value, 0) * 10 + (rest[0] - '0');
+      rest.remove_prefix(1);
+    }
+    return value;
+  };
+  FloatSpec spec;
+  const bool has_bits = take("float");
+  const std::int64_t bits = number();
+  const bool has_exponent = take("e");
+  spec.exponent_bits = number();
+  const bool has_mantissa = take("m");
+  spec.mantissa_bits = number();
+  spec.finite = take("fn");
+  spec.unsigned_zero = take("uz");
+  const bool is_format = has_bits && has_exponent && has_mantissa && rest.empty() &&
+                         spec.exponent_bits >= 1 && spec.exponent_bits <= 8 &&
+                         spec.mantissa_bits >= 0 && spec.mantissa_bits <= 23 &&
+                         bits == spec.bitwidth();
+  QUANTA_CHECK(is_format,
+               "FloatSpec: output_dtype: expected float16, float8e4m3fn and the like, got {}",
+               name.substr(0, 40));
+  return spec;
+}
+
+namespace {
+
+// Of formats that are not builtin.
+math::FloatFormat::Specials specials_of(const FloatSpec& spec) {
+  using Specials = math::FloatFormat::Specials;
+  if (!spec.finite) return Specials::Ieee;
+  if (spec.unsigned_zero) return Specials::NegativeZero;
+  return spec.bitwidth() >= 8 ? Specials::Nan : Specials::None;
+}
+
+std::int64_t bias_of(const FloatSpec& spec) {
+  return (std::int64_t{1} << (spec.exponent_bits - 1)) - (spec.unsigned_zero ? 0 : 1);
+}
+
+}  // namespace
+
+double FloatSpec::full_max() const {
+  check_bits("FloatSpec", exponent_bits, mantissa_bits);
+  // The top exponent holds no numbers where there are infinities, and where its only mantissa is
+  // that of the NaN.
+  const bool all_ones_is_nan = specials_of(*this) == math::FloatFormat::Specials::Nan &&
+                               builtin(*this) == nullptr && mantissa_bits == 0;
+  const std::int64_t top =
+      (std::int64_t{1} << exponent_bits) - (!finite || all_ones_is_nan ? 2 : 1) - bias_of(*this);
+  QUANTA_CHECK(top <= 127, "FloatSpec: exponent_bits: expected numbers within float32's, got {}",
                name());
-  const double codes = std::exp2(static_cast<double>(exponent_bits)) - 1.0;
   return (2.0 - std::exp2(static_cast<double>(-mantissa_bits))) *
-         std::exp2(codes - std::floor(codes / 2.0) - 1.0);
+         std::exp2(static_cast<double>(top));
+}
+
+double FloatSpec::max() const {
+  const double full = full_max();
+  if (const NamedFormat* format = builtin(*this)) return static_cast<double>(format->grid.max());
+  const bool is_less = specials_of(*this) == math::FloatFormat::Specials::Nan && mantissa_bits > 0;
+  if (!is_less) return full;
+  const auto step = std::exp2(static_cast<double>(-mantissa_bits));
+  return full / (2.0 - step) * (2.0 - 2.0 * step);
+}
+
+double FloatSpec::released_max() const {
+  QUANTA_CHECK(
+      is_builtin() || (!finite && !unsigned_zero),
+      "FloatSpec: finite: expected a format whose maximum AIMET's release knows (builtin, or "
+      "with finite and unsigned_zero false), got {}",
+      name());
+  return max();
 }
 
 std::optional<math::FloatFormat> FloatSpec::grid() const {
   if (const NamedFormat* format = builtin(*this)) return format->grid;
+  const bool is_ieee = !finite && !unsigned_zero;
   constexpr std::int64_t kLargestBias = 127;
-  const std::int64_t bias = std::int64_t{1} << (exponent_bits - 1);
+  const std::int64_t bias = bias_of(*this) + (is_ieee ? 1 : 0);
   if (bitwidth() > 16 || bias > kLargestBias) return std::nullopt;
   return math::FloatFormat{static_cast<int>(exponent_bits), static_cast<int>(mantissa_bits),
-                           static_cast<int>(bias), math::FloatFormat::Specials::None};
+                           static_cast<int>(bias),
+                           is_ieee ? math::FloatFormat::Specials::None : specials_of(*this)};
 }
 
 Tensor fake_cast_to_ieee_float(const Tensor& x, const Tensor& maxval, std::int64_t exponent_bits,

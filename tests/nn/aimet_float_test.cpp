@@ -29,7 +29,14 @@ const std::vector<FloatSpec> kSpecs{FloatSpec::from_name("float16"),
                                     {2, 1, false, false},
                                     {3, 0, false, false},
                                     {6, 9, false, false},
-                                    {8, 10, false, false}};
+                                    {8, 10, false, false},
+                                    {3, 2, true, false},
+                                    {5, 2, true, false},
+                                    {3, 4, true, true},
+                                    {4, 3, false, true},
+                                    {6, 1, true, true},
+                                    {4, 0, true, false},
+                                    {8, 12, true, true}};
 
 TEST_CASE("FloatSpec: names and maxima of the formats") {
   CHECK(FloatSpec::from_name("torch.float8_e4m3fn").max() == 448.0);
@@ -39,11 +46,30 @@ TEST_CASE("FloatSpec: names and maxima of the formats") {
   CHECK(FloatSpec{4, 3, false, false}.name() == "float8_e4m3");
   CHECK(FloatSpec::from_name("float4_e2m1fn").onnx_name() == "float4e2m1");
   says([] { FloatSpec::from_name("float32"); }, "dtype: expected float16, bfloat16");
+  // OCP's fp6 have no NaN; from 8 bits on the code of all ones is one.
+  CHECK(FloatSpec{3, 2, true, false}.max() == 28.0);
+  CHECK(FloatSpec{2, 3, true, false}.max() == 7.5);
+  CHECK(FloatSpec{5, 2, true, false}.max() == 1.5 * 65536.0);
+  CHECK(FloatSpec{7, 0, true, false}.max() == std::exp2(63.0));
+  CHECK(FloatSpec{3, 4, true, true}.max() == 1.9375 * 8.0);
+  CHECK(FloatSpec{4, 3, false, true}.max() == 1.875 * 64.0);
+  for (const FloatSpec& spec : kSpecs) {
+    CAPTURE(spec.name());
+    const FloatSpec back = FloatSpec::from_onnx_name(spec.onnx_name());
+    // ONNX has one name for e2m1 with and without infinity.
+    CHECK((back == spec || (spec == FloatSpec{2, 1, false, false} && back.finite)));
+  }
+  says([] { FloatSpec::from_onnx_name("float8e4m4fn"); }, "output_dtype: expected float16");
   says(
       [] {
-        static_cast<void>(FloatSpec{3, 2, true, false}.max());
+        static_cast<void>(FloatSpec{3, 2, true, false}.released_max());
       },
-      "expected a format whose maximum is known");
+      "expected a format whose maximum AIMET's release knows");
+  says(
+      [] {
+        static_cast<void>(FloatSpec{8, 7, true, false}.max());
+      },
+      "expected numbers within float32's");
   says(
       [] {
         static_cast<void>(FloatSpec{9, 2, false, false}.max());
@@ -55,7 +81,7 @@ TEST_CASE("float_quantize_dequantize agrees with the arithmetic fake cast away f
   // The fake cast takes log2 in float32, which slips at some powers of two; elsewhere both round to
   // the same grid. Builtin formats keep a code or an exponent for infinities and are left out.
   for (const FloatSpec& spec : kSpecs) {
-    if (spec.is_builtin()) continue;
+    if (spec.is_builtin() || spec.finite || spec.unsigned_zero) continue;
     CAPTURE(spec.name());
     const Tensor x = uniform_tensor({4000}, 3, static_cast<float>(std::min(spec.max(), 1e4)));
     const Tensor y = float_quantize_dequantize(x, Tensor::scalar(1.0), spec);
@@ -104,6 +130,74 @@ TEST_CASE("float_quantize_dequantize: scales of channels and blocks belong to th
   }
 }
 
+// All numbers >= 0 of a format with finite or unsigned_zero, by the text of FloatSpec.
+std::vector<double> numbers_of(const FloatSpec& spec) {
+  const double bias =
+      std::exp2(static_cast<double>(spec.exponent_bits - 1)) - (spec.unsigned_zero ? 0.0 : 1.0);
+  const auto fields = static_cast<std::int64_t>(1) << spec.exponent_bits;
+  const auto mantissas = static_cast<std::int64_t>(1) << spec.mantissa_bits;
+  std::vector<double> numbers;
+  for (std::int64_t field = 0; field < fields; ++field) {
+    for (std::int64_t mantissa = 0; mantissa < mantissas; ++mantissa) {
+      const bool is_top = field == fields - 1;
+      if (is_top && !spec.finite) continue;
+      const bool all_ones = is_top && mantissa == mantissas - 1;
+      if (all_ones && !spec.unsigned_zero && spec.bitwidth() >= 8) continue;
+      const double fraction = static_cast<double>(mantissa) / static_cast<double>(mantissas);
+      numbers.push_back(field == 0
+                            ? fraction * std::exp2(1.0 - bias)
+                            : (1.0 + fraction) * std::exp2(static_cast<double>(field) - bias));
+    }
+  }
+  return numbers;
+}
+
+TEST_CASE("float_quantize_dequantize: any finite or unsigned split rounds to its nearest number") {
+  for (std::int64_t exponent = 2; exponent <= 6; ++exponent) {
+    for (std::int64_t mantissa = 0; mantissa <= 5; ++mantissa) {
+      for (const auto& [finite, unsigned_zero] :
+           {std::pair(true, false), std::pair(true, true), std::pair(false, true)}) {
+        const FloatSpec spec{exponent, mantissa, finite, unsigned_zero};
+        if (spec.is_builtin()) continue;
+        CAPTURE(spec.name());
+        const std::vector<double> numbers = numbers_of(spec);
+        REQUIRE(numbers.back() == spec.max());
+        const auto bound = static_cast<float>(std::min(spec.max() * 1.2, 100.0));
+        const Tensor x = uniform_tensor({200}, 8, bound);
+        const std::vector<float> from = x.to_float_vector();
+        const Tensor y = float_quantize_dequantize(x, Tensor::scalar(1.0), spec);
+        const std::vector<float> got = y.to_float_vector();
+        for (std::size_t i = 0; i < from.size(); ++i) {
+          const auto magnitude = static_cast<double>(std::fabs(from[i]));
+          double best = numbers[0];
+          for (const double number : numbers) {
+            if (std::fabs(number - magnitude) < std::fabs(best - magnitude)) best = number;
+          }
+          CHECK(std::fabs(static_cast<double>(got[i])) == best);
+        }
+        CHECK(y.equal(float_quantize_dequantize(x.to(DType::Float64), Tensor::scalar(1.0), spec)
+                          .to(DType::Float32)));
+      }
+    }
+  }
+}
+
+TEST_CASE("float_quantize_dequantize: Float64 is divided and multiplied in float64") {
+  const FloatSpec spec = FloatSpec::from_name("float8_e4m3fn");
+  const Tensor x = uniform_tensor({50}, 8).to(DType::Float64);
+  x.set_requires_grad();
+  const Tensor scale = Tensor::scalar(0.1);
+  const Tensor y = float_quantize_dequantize(x, scale, spec);
+  CHECK(y.dtype() == DType::Float64);
+  const Tensor grad = uniform_tensor({50}, 9).to(DType::Float64);
+  y.backward(grad);
+  CHECK(x.grad().equal(grad));
+  const FloatEncoding encoding(scale, spec);
+  const Tensor codes = encoding.quantize(x.detach());
+  CHECK(codes.dtype() == DType::Float64);
+  CHECK(encoding.dequantize(codes).equal(y.detach()));
+}
+
 TEST_CASE("float_quantize_dequantize: gradients of either kind") {
   const FloatSpec e4m3 = FloatSpec::from_name("float8_e4m3fn");
   const FloatSpec custom{3, 2, false, false};
@@ -114,6 +208,12 @@ TEST_CASE("float_quantize_dequantize: gradients of either kind") {
         .backward(Tensor::from_values({1.0F, 1.05F, 1.0F}));
     return x.grad().to_float_vector();
   };
+  const Tensor x = Tensor::from_values({0.3F, 1e6F});
+  x.set_requires_grad();
+  FloatQuantizeDequantize({.exponent_bits = 3, .mantissa_bits = 2})
+      .forward(x)
+      .backward(Tensor::ones({2}));
+  CHECK(x.grad().to_float_vector() == std::vector<float>{1.0F, 0.0F});
   CHECK(gradient(e4m3, FloatGradient::Aimet) == std::vector<float>{1.0F, 1.0F, 0.0F});
   CHECK(gradient(e4m3, FloatGradient::StraightThrough) == std::vector<float>{1.0F, 1.05F, 0.0F});
   CHECK(gradient(custom, FloatGradient::Aimet) == std::vector<float>{0.0F, 0.0F, 0.0F});
@@ -129,7 +229,7 @@ TEST_CASE("FloatQuantizeDequantize says which of its options do not fit") {
   says(make({.dtype = "float16", .exponent_bits = 4}), "dtype: expected either dtype or");
   says(make({.dtype = "float16", .finite = false}), "dtype: expected either dtype or");
   says(make({.dtype = "float32"}), "got float32");
-  says(make({.exponent_bits = 3, .mantissa_bits = 2, .finite = true}), "float6_e3m2fn");
+  says(make({.exponent_bits = 8, .mantissa_bits = 2, .finite = true}), "float11_e8m2fn");
   says(make({.exponent_bits = 0, .mantissa_bits = 2}), "exponent_bits: expected 1..8, got 0");
   says(make({.dtype = "float8_e5m2", .shape = {4}, .block_size = {1, 2}}),
        "block_size: expected one entry for each dimension of [4], got [1, 2]");
