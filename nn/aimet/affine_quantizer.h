@@ -142,6 +142,11 @@ class AffineQuantizer : public Quantizer {
 class Quantize final : public AffineQuantizer {
  public:
   explicit Quantize(const Options& options) : AffineQuantizer("Quantize", options) {}
+  /// A quantizer with the range of an encoding, whose own encoding has the same scale and offset.
+  /// Throws ArgumentError for one that is not affine, and for scales and offsets that no range
+  /// gives (see AffineQuantizer: below the smallest scale, offsets beyond the grid, a symmetric one
+  /// that is not in the middle).
+  static std::shared_ptr<Quantize> from_encodings(const Encoding& encoding);
   using Quantizer::operator();
   /// An empty x has no encoding.
   QuantizedTensor operator()(const Tensor& x) const;
@@ -157,6 +162,8 @@ class QuantizeDequantize : public AffineQuantizer {
  public:
   explicit QuantizeDequantize(const Options& options)
       : AffineQuantizer("QuantizeDequantize", options) {}
+  /// As Quantize::from_encodings. A GroupedBlockEncoding gives a GroupedBlockQuantizeDequantize.
+  static std::shared_ptr<QuantizeDequantize> from_encodings(const Encoding& encoding);
   using Quantizer::operator();
   /// An empty x has no encoding.
   DequantizedTensor operator()(const Tensor& x) const;
@@ -187,6 +194,9 @@ class GroupedBlockQuantizeDequantize final : public QuantizeDequantize {
   /// Throws ArgumentError: decompressed_bw < bitwidth, not symmetric, a grouping that does not
   /// divide the shape.
   explicit GroupedBlockQuantizeDequantize(const GroupedBlockOptions& options);
+  /// As Quantize::from_encodings, of a GroupedBlockEncoding; the largest scale of each group has to
+  /// be 2^(decompressed_bw - bitwidth) times the group's.
+  static std::shared_ptr<GroupedBlockQuantizeDequantize> from_encodings(const Encoding& encoding);
   std::shared_ptr<Quantizer> clone() const override;
   std::int64_t decompressed_bw() const noexcept { return decompressed_bw_; }
   const Dims& block_grouping() const noexcept { return block_grouping_; }

@@ -44,6 +44,10 @@ class FloatQuantizeDequantize final : public Quantizer {
   /// fields, an unknown dtype, bits that FloatSpec::max refuses.
   explicit FloatQuantizeDequantize(const Options& options);
   FloatQuantizeDequantize(const FloatQuantizeDequantize& other) = default;
+  /// A quantizer with the format and the scale of a float encoding, the latter as closely as
+  /// maxval's logarithm in float32 gives it (exact for powers of two of float4_e2m1fn, and for
+  /// NVFP4, whose meta scale it keeps). Throws ArgumentError for an encoding that is not float.
+  static std::shared_ptr<FloatQuantizeDequantize> from_encodings(const Encoding& encoding);
 
   const FloatSpec& spec() const noexcept { return spec_; }
   std::int64_t bitwidth() const noexcept { return spec_.bitwidth(); }
@@ -85,5 +89,9 @@ class FloatQuantizeDequantize final : public Quantizer {
   FloatGradient gradient_;
   Tensor maxval_;
 };
+
+/// A quantizer of the kind that an encoding is of, which gives values: QuantizeDequantize,
+/// GroupedBlockQuantizeDequantize or FloatQuantizeDequantize. Throws as their from_encodings.
+std::shared_ptr<Quantizer> quantizer_from(const Encoding& encoding);
 
 }  // namespace quanta::aimet

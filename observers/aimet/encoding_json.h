@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,11 +34,22 @@ std::string_view to_string(EncodingVersion version) noexcept;
 std::string to_json(const Encoding& encoding, EncodingVersion version,
                     const std::optional<Dims>& input_shape = {});
 
-/// A per-tensor integer encoding of version 2.0.0 or 2.1.0; symmetric when it is signed with zero
-/// point 0. Throws FileError for text that is no JSON, ArgumentError that names the field for one
-/// that is missing or unsuitable, UnsupportedError for encodings per channel or block and of float
-/// formats.
-std::shared_ptr<const AffineEncoding> encoding_from_json(std::string_view text);
+/// An encoding from the text that to_json gives, in any version: affine per tensor, per channel and
+/// in blocks, grouped blocks, float formats, NVFP4. Writing it again in that version gives the same
+/// text. `input_shape` are the sizes of the tensor that it belongs to:
+///
+/// - 0.6.1 and 1.0.0 have plain lists. With the sizes, so many scales belong to the first axis of
+///   that size, and blocks to the second axis (else the first); without, to the last axis.
+/// - From 2.0.0 on an axis that is counted from the front needs the sizes: UnsupportedError. One
+///   that is counted from the end does not.
+///
+/// What the text does not say is taken as AIMET means it: signed in 0.6.1 and 1.0.0 if symmetric,
+/// symmetric from 2.0.0 on if signed with zero point 0, float16 where nothing is quantized, and as
+/// many decompressed bits as the largest scale of a block asks for.
+///
+/// Throws FileError for text that is no JSON, ArgumentError that names the field for one that is
+/// missing or unsuitable.
+EncodingPtr encoding_from_json(std::string_view text, const std::optional<Dims>& input_shape = {});
 
 /// One tensor of an encoding file.
 struct NamedEncoding {
@@ -57,8 +69,11 @@ struct EncodingFile {
 /// The text of a file: producer, version, and the encodings (axes of params counted from the front
 /// from 2.0.0 on). Throws as to_json of an encoding.
 std::string to_json(const EncodingFile& file);
-/// The per-tensor integer encodings of a file of version 2.0.0 or later, all as activations.
-/// Throws as encoding_from_json.
-EncodingFile encoding_file_from_json(std::string_view text);
+/// A file from the text that to_json gives, in any version. `input_shapes` are the sizes of tensors
+/// by their names, of weights above all (see encoding_from_json). From 2.0.0 on a file has one list:
+/// its params begin with the first tensor whose axis is counted from the front. The producer and
+/// quantizer_args are not kept. Throws as encoding_from_json, with the tensor's name.
+EncodingFile encoding_file_from_json(std::string_view text,
+                                     const std::map<std::string, Dims>& input_shapes = {});
 
 }  // namespace quanta::aimet

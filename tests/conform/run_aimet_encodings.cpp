@@ -84,7 +84,8 @@ Outputs run_to_json(const Case& test) {
 }
 
 Outputs run_from_json(const Case& test) {
-  const auto encoding = aimet::encoding_from_json(test.attr("encoding").dump());
+  const aimet::EncodingPtr read = aimet::encoding_from_json(test.attr("encoding").dump());
+  const auto& encoding = std::dynamic_pointer_cast<const aimet::AffineEncoding>(read);
   Outputs outputs;
   outputs.set("scale", encoding->scale());
   outputs.set("offset", encoding->offset());
