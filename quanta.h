@@ -22,6 +22,7 @@
 #include "quanta/fusion/quantize.h"
 #include "quanta/fusion/quantize_dynamic.h"
 #include "quanta/fusion/quantize_weight_only.h"
+#include "quanta/fusion/quantsim.h"
 #include "quanta/fusion/simulate.h"
 #include "quanta/nn/activation.h"
 #include "quanta/nn/aimet/affine_quantizer.h"

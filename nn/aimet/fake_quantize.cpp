@@ -28,10 +28,26 @@ std::int64_t channel_axis(const aimet::Quantizer& quantizer) {
 
 AimetFakeQuantize::AimetFakeQuantize(const aimet::Quantizer& quantizer)
     : model_(quantizer.clone()), quantizer_(quantizer.clone()) {
+  describe();
+}
+
+void AimetFakeQuantize::set_quantizer(const aimet::Quantizer& quantizer) {
+  const std::lock_guard lock(mutex_);
+  if (scope_) scope_->cancel();
+  scope_.reset();
+  model_ = quantizer.clone();
+  quantizer_ = quantizer.clone();
+  describe();
+}
+
+// What convert has to know.
+void AimetFakeQuantize::describe() {
   dtype_ = DType::Float32;
+  qscheme_ = QScheme::PerTensorAffine;
+  range_ = {0, 255};
   const auto* affine = dynamic_cast<const aimet::AffineQuantizer*>(quantizer_.get());
-  const std::int64_t axis = channel_axis(quantizer);
-  if (affine == nullptr || axis == -2 || !quantizer.block_size().empty()) return;
+  const std::int64_t axis = channel_axis(*quantizer_);
+  if (affine == nullptr || axis == -2 || !quantizer_->block_size().empty()) return;
   const std::int64_t qmin = affine->grid().qmin();
   const std::int64_t qmax = affine->grid().qmax();
   if (qmin >= 0 && qmax <= 255) dtype_ = DType::QUInt8;

@@ -52,7 +52,10 @@ class AimetFakeQuantize : public FakeQuantizeBase {
   std::vector<std::pair<std::string, Tensor>> named_parameters() const override;
   void replace_parameters(std::span<const Tensor> parameters) override;
 
-  /// Until the next reset.
+  /// Takes a copy of `quantizer`, of which a reset makes new ones from then on; dtype, codes and
+  /// scheme follow. What was gathered is dropped.
+  void set_quantizer(const aimet::Quantizer& quantizer);
+  /// Until the next reset or set_quantizer.
   const aimet::Quantizer& quantizer() const noexcept { return *quantizer_; }
 
  protected:
@@ -61,6 +64,7 @@ class AimetFakeQuantize : public FakeQuantizeBase {
 
  private:
   void end_scope() const;
+  void describe();
 
   std::shared_ptr<const aimet::Quantizer> model_;
   std::shared_ptr<aimet::Quantizer> quantizer_;
