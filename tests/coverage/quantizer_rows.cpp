@@ -1,3 +1,4 @@
+#include "quanta/fusion/quantsim.h"
 #include "quanta/nn/aimet/affine_quantizer.h"
 #include "quanta/nn/aimet/float_quantizer.h"
 #include "quanta/observers/aimet/analyzer.h"
@@ -101,7 +102,10 @@ std::vector<Section> quantizer_sections() {
       .row("float formats", QUANTA_TYPE(aimet::FloatSpec), "aimet_float");
   aimet.from("observers/aimet/analyzer.h", "tests/observers/aimet_analyzer_test.cpp")
       .row("encoding analyzers", QUANTA_TYPE(aimet::SqnrAnalyzer), "aimet_analyzers");
-  aimet.not_yet("comes with the rest of issue 19", {"QuantizationSimModel", "from_encodings"});
+  aimet.from("nn/aimet/affine_quantizer.h", "tests/nn/aimet_encoding_test.cpp")
+      .row("from_encodings", Use{.text = "aimet::QuantizeDequantize::from_encodings(encoding)"});
+  aimet.from("fusion/quantsim.h", "tests/fusion/quantsim_test.cpp")
+      .row("QuantizationSimModel", QUANTA_CODE(aimet::QuantizationSimModel(net)));
   return {functions, aimet};
 }
 
