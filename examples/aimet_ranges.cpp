@@ -1,10 +1,10 @@
 // Ranges that are trained: AIMET's quantizers stand as modules beside the convolutions of a small
-// ResNet, with 3 bits for weights and activations. The minimum and maximum of the data cost much of
-// its accuracy; training ranges and weights together brings most of it back. Needs Debian's package
-// dataset-fashion-mnist.
+// ResNet, with 4 bits for weights and activations. What the minimum and maximum of the data cost (a
+// little with 4 bits, much with 3) is brought back by training ranges and weights together. Needs
+// Debian's package dataset-fashion-mnist.
 //
-//   aimet_ranges [--epochs N] [--weights FLOAT-FILE] [--data FOLDER] [--images N] [--test N]
-//                [--out FILE]
+//   aimet_ranges [--bits N] [--epochs N] [--weights FLOAT-FILE] [--data FOLDER] [--images N]
+//                [--test N] [--out FILE]
 
 #include <cstdio>
 #include <exception>
@@ -30,19 +30,17 @@ using quanta::examples::number_option;
 using quanta::examples::option;
 using quanta::nn::models::FashionResNet;
 
-constexpr std::int64_t kBits = 3;
-
 // A convolution whose weight has a range for each channel, and whose input has one in all.
 struct QuantizedConv : nn::Module {
   nn::Child<nn::Conv2d> conv;
   nn::Child<aimet::QuantizeDequantize> input, weight;
 
-  explicit QuantizedConv(const nn::Conv2d& from) {
+  QuantizedConv(const nn::Conv2d& from, std::int64_t bits) {
     const std::int64_t channels = from.weight.size(0);
     register_module("conv", conv, from);
-    register_module("input", input, {.bitwidth = kBits, .symmetric = false});
+    register_module("input", input, {.bitwidth = bits, .symmetric = false});
     register_module("weight", weight,
-                    {.shape = {channels, 1, 1, 1}, .bitwidth = kBits, .symmetric = true});
+                    {.shape = {channels, 1, 1, 1}, .bitwidth = bits, .symmetric = true});
   }
   Tensor forward(const Tensor& x) const override {
     return quanta::conv2d(input(x), weight(conv->weight), conv->bias,
@@ -51,17 +49,18 @@ struct QuantizedConv : nn::Module {
 };
 
 // The first convolution sees images: it stays as it is, as the classifier does.
-void quantize_convs(FashionResNet& net) {
+void quantize_convs(FashionResNet& net, std::int64_t bits) {
   for (const auto& [path, module] : net.named_modules()) {
     const auto* conv = dynamic_cast<const nn::Conv2d*>(module);
     if (conv == nullptr || path == "conv1") continue;
     const std::size_t dot = path.rfind('.');
     net.get_submodule(path.substr(0, dot))
-        ->replace_child(path.substr(dot + 1), nn::make_module<QuantizedConv>(*conv));
+        ->replace_child(path.substr(dot + 1), nn::make_module<QuantizedConv>(*conv, bits));
   }
 }
 
 int run(int argc, char** argv) {
+  const std::int64_t bits = number_option(argc, argv, "--bits", 4);
   const std::int64_t epochs = number_option(argc, argv, "--epochs", 1);
   const std::string weights =
       option(argc, argv, "--weights").value_or(QUANTA_DEMO_DATA_DIR "/fashion_resnet.safetensors");
@@ -76,11 +75,11 @@ int run(int argc, char** argv) {
   net.eval();
   const double float_top1 = top1(net, test, tested, "float");
 
-  quantize_convs(net);
+  quantize_convs(net, bits);
   aimet::compute_encodings(net, [&] {
     for (std::int64_t begin = 0; begin < 1024; begin += 64) net(train.images(begin, 64));
   });
-  const double min_max = top1(net, test, tested, "3 bits, min/max");
+  const double min_max = top1(net, test, tested, "min/max");
 
   // Ranges move slower than weights, whose steps they are.
   std::vector<Tensor> ranges;
@@ -105,7 +104,7 @@ int run(int argc, char** argv) {
   quanta::examples::train_epochs(net, loop, loader, epochs, "ranges and weights");
   net.requires_grad_(false);
   net.eval();
-  const double trained = top1(net, test, tested, "3 bits, trained");
+  const double trained = top1(net, test, tested, "trained");
 
   // What was trained comes back from a file, ranges and all.
   const std::string file =
@@ -113,23 +112,24 @@ int run(int argc, char** argv) {
   quanta::write_safetensors(file, net.state_dict());
   FashionResNet again;
   again.eval();
-  quantize_convs(again);
+  quantize_convs(again, bits);
   load_state_dict(again, quanta::read_safetensors(file));
   const Tensor sample = test.images(0, 64);
   const bool same = again(sample).equal(net(sample));
 
-  std::printf("top-1 in %%  float %.2f, 3 bits with min/max %.2f, trained %.2f; read again: %s\n",
-              float_top1, min_max, trained, same ? "the same" : "different");
-  return same && trained >= min_max + 2.0 ? 0 : 1;
+  std::printf(
+      "top-1 in %%  float %.2f, %lld bits with min/max %.2f, trained %.2f; read again: %s\n",
+      float_top1, static_cast<long long>(bits), min_max, trained, same ? "the same" : "different");
+  return same && trained > min_max ? 0 : 1;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   constexpr const char* kUsage =
-      "aimet_ranges [--epochs N] [--weights FLOAT-FILE] [--data FOLDER] [--images N] [--test N]\n"
-      "                    [--out FILE]\n"
-      "Trains ranges and weights of a ResNet with 3 bits together.";
+      "aimet_ranges [--bits N] [--epochs N] [--weights FLOAT-FILE] [--data FOLDER] [--images N]\n"
+      "                    [--test N] [--out FILE]\n"
+      "Trains ranges and weights of a ResNet with 4 (or N) bits together.";
   if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
   try {
     return run(argc, argv);
