@@ -78,7 +78,7 @@ void AffineQuantizedMSEObserver::update(const Tensor& x) {
     return largest[channel] / static_cast<float>(options_.steps) * static_cast<float>(step);
   };
   const QParamsRule rule = this->rule();
-  // All losses come back at once, so that a device is not waited for at each step.
+  // All losses come back at once. A step still waits once, for the check of its zero points.
   std::vector<Tensor> of_steps;
   ValueRange tried = best;
   for (std::int64_t i = 1; i <= options_.steps; ++i) {

@@ -230,7 +230,7 @@ void MseCalibrator::update(const Tensor& x) {
   for (std::int64_t axis = 0; axis < x.dim(); ++axis) {
     if (std::find(kept.begin(), kept.end(), axis) == kept.end()) reduced.push_back(axis);
   }
-  // All sums come back at once, so that a device is not waited for at each candidate.
+  // All sums come back at once. A candidate still waits once, for the check of its amax.
   std::vector<Tensor> of_candidates;
   for (std::size_t i = 0; i < multipliers_.size(); ++i) {
     const Tensor amax = candidate(i).to(values.device());

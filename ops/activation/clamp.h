@@ -63,7 +63,15 @@ struct ClampOperation : Op<Derived> {
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0, 1); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
     const Tensor result = context.output();
-    const cpu::ClampBounds limits = self().bounds(result);
+    cpu::ClampBounds limits = self().bounds(result);
+    if (detail::is_float_of_16_bits(result.dtype())) {
+      // The result lies on a bound as it was rounded.
+      const auto rounded = [&](double bound) {
+        return Tensor::full({}, bound, result.dtype()).item();
+      };
+      limits.low = rounded(limits.low);
+      limits.high = rounded(limits.high);
+    }
     return {detail::through_gate(context.grad(), result, limits.low, limits.high)};
   }
 

@@ -281,6 +281,7 @@ void libraries::convolve(Device device, const FloatConvolution& convolution,
     Handle& handle = handle_of(device, stream);
     const std::shared_ptr<const Plan> plan =
         plan_for({convolution, device.index, alignment_of(convolution.dtype, operands)});
+    if (plan->graph == nullptr) throw BackendError("cuDNN: no plan for a convolution with a bias");
     const Buffer workspace = plan->workspace > 0 ? Buffer(device, plan->workspace) : Buffer();
     std::unordered_map<std::int64_t, void*> tensors{
         {kInput, operands.input}, {kWeight, operands.weight}, {kOutput, operands.output}};

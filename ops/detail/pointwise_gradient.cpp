@@ -9,7 +9,7 @@ namespace {
 // start(gradients, values, out) with all three in one order.
 template <typename Start>
 Tensor with_pair(const Tensor& gradient, const Tensor& value, const Start& start) {
-  if (value.dtype() != DType::Float32) {  // floats of 16 bits, which are floats exactly
+  if (is_float_of_16_bits(value.dtype())) {  // which are floats exactly
     return narrowed(with_pair(widened(gradient), widened(value), start), value.dtype());
   }
   const MemoryFormat format = value.suggested_format();

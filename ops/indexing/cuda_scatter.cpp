@@ -90,9 +90,13 @@ void put_updates(const Tensor& targets, const Tensor& updates, const Tensor& out
   params.to = out.device_ptr();
   params.item_bytes = static_cast<int>(item_size(out.dtype()));
   while (can_move_two(params)) move_two(params);
-  // What fits in a tile is put in order by one block; beyond, a look at each target costs less.
+  // What fits in a tile is put in order by one block; beyond, a look at each target costs less, but
+  // for a few in a large tensor.
+  constexpr std::int64_t kManySlices = 16;  // for each update
   const std::int64_t slices = params.slices.count;
-  if (params.updates <= kSortTile || params.updates > std::numeric_limits<std::int32_t>::max()) {
+  const bool is_sparse = slices / kManySlices > params.updates;
+  if (params.updates <= kSortTile || is_sparse ||
+      params.updates > std::numeric_limits<std::int32_t>::max()) {
     const Runs runs = sort_targets(device, params.targets, params.updates, slices);
     params.targets = runs.targets.as<std::int64_t>();
     params.order = runs.order.as<std::int64_t>();

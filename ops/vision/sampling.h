@@ -71,7 +71,9 @@ struct Line {
   QUANTA_HOST_DEVICE void set(Taps<T, kMost>& taps, int tap, T position, T weight) const {
     // Not inside: NaN too.
     if (!(position >= T{0} && position <= static_cast<T>(length - 1))) return;
-    taps.index[tap] = static_cast<std::int64_t>(position);
+    // A length beyond what T holds exactly may have been rounded up.
+    const auto index = static_cast<std::int64_t>(position);
+    taps.index[tap] = index < length - 1 ? index : length - 1;
     taps.weight[tap] = weight;
   }
 

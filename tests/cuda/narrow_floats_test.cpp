@@ -332,6 +332,18 @@ TEST_CASE("cuda narrow floats: attention over sizes and masks") {
   });
 }
 
+TEST_CASE("cuda narrow floats: hardtanh passes no gradient on a bound that 16 bits round") {
+  for (const DType dtype : kNarrow) {
+    for (const double bound : {0.1, 0.3}) {
+      Tensor x = Tensor::from_values({-2, -0.01F, 0.02F, 1}).to(dtype).to(test::test_device());
+      x.set_requires_grad();
+      const Tensor y = hardtanh(x, -bound, bound);
+      y.backward(Tensor::ones({4}, dtype).to(test::test_device()));
+      CHECK(x.grad().cpu().to(DType::Float32).to_float_vector() == std::vector<float>{0, 1, 1, 0});
+    }
+  }
+}
+
 TEST_CASE("cuda narrow floats: gradients of activations and norms and pools") {
   Generator generator(70);
   const auto parameter = [&](const Dims& sizes) { return randn(sizes, generator); };
