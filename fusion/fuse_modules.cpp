@@ -99,10 +99,7 @@ void fuse(Module& model, const std::vector<std::vector<std::string>>& groups,
     fused->take_pre_hooks_from(*modules.front());
     fused->take_forward_hooks_from(*modules.back());
     moved_hooks.emplace_back(modules.front(), modules.back());
-    if (modules.front()->has_qconfig_attribute()) {
-      const QConfig* qconfig = modules.front()->qconfig();
-      fused->set_qconfig(qconfig == nullptr ? std::nullopt : std::optional(*qconfig));
-    }
+    fused->take_qconfig_from(*modules.front());
     for (std::size_t i = 0; i < group.size(); ++i) {
       ModulePtr module = fused;
       if (i > 0) {

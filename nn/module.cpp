@@ -844,6 +844,12 @@ void Module::clear_qconfig() {
   qconfig_assigned_ = false;
 }
 
+void Module::take_qconfig_from(const Module& from) {
+  if (!from.qconfig_assigned_) return;
+  qconfig_ = from.qconfig_;
+  qconfig_assigned_ = true;
+}
+
 void Module::set_activation_post_process(std::shared_ptr<Observer> observer,
                                          Observation observation) {
   observer_ = std::move(observer);

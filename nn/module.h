@@ -271,6 +271,9 @@ class Module {
   void set_qconfig(std::optional<QConfig> qconfig);
   void clear_qconfig();
   bool has_qconfig_attribute() const noexcept { return qconfig_assigned_; }
+  /// What set_qconfig was given of `from`, which this module takes the place of; where that was
+  /// nothing, this module's stays as it is.
+  void take_qconfig_from(const Module& from);
   /// Null when unset or switched off.
   const QConfig* qconfig() const noexcept { return qconfig_.get(); }
 

@@ -143,10 +143,7 @@ ModulePtr restore_form(const ModuleForm& row, const ModulePtr& occupant, const S
   } else {
     if (row.restore) result = row.restore(module, saved);
     if (result == nullptr) result = made(row, occupant, saved);
-    if (row.form == Form::Fused && module.has_qconfig_attribute()) {
-      const QConfig* qconfig = module.qconfig();
-      result->set_qconfig(qconfig == nullptr ? std::nullopt : std::optional(*qconfig));
-    }
+    if (row.form == Form::Fused) result->take_qconfig_from(module);
   }
   if (row.configure) row.configure(*result, saved.settings());
   return result;

@@ -86,7 +86,9 @@ bool fuse_one(Parts& parts, bool only_batch_norm) {
       for (const ModulePtr& module : modules) types.push_back(type_of(*module));
       const Fuser* rule = find_rule(types);
       if (rule == nullptr) continue;
-      set_child(parts, parts.graph.nodes[n].module, (*rule)(modules));
+      ModulePtr fused = (*rule)(modules);
+      fused->take_qconfig_from(*modules.front());
+      set_child(parts, parts.graph.nodes[n].module, std::move(fused));
       join(parts.graph, chain);
       return true;
     }
