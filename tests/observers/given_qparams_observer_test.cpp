@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "quanta/observers/min_max_observer.h"
+#include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 
 namespace quanta {
@@ -25,7 +26,7 @@ TEST_CASE("GivenQParamsObserver gives what it was made with, whatever passes") {
   CHECK(observer.has_data());
   CHECK(observer.calculate_qparams().scale.to_float_vector() == std::vector<float>{0.5F, 0.25F});
   const Tensor w = Tensor::from_values({1.5F, -0.5F}).reshape({2, 1});
-  CHECK(quantize_with(w, observer).int_repr().to_int64_vector() ==
+  CHECK(int_repr(quantize_with(w, observer)).to_int64_vector() ==
         std::vector<std::int64_t>{3, -2});
 }
 

@@ -9,6 +9,7 @@
 #include "quanta/nn/quantized/linear.h"
 #include "quanta/observers/min_max_observer.h"
 #include "quanta/ops/arithmetic.h"
+#include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
 
@@ -75,7 +76,7 @@ TEST_CASE("Convert gives a weight on a kept grid the codes that it lies on") {
   const auto int8 = quantize(net, data[0], data, {.qconfigs = qconfigs, .fuse = false});
   const auto module = int8.get_submodule("fc");
   const auto& linear = dynamic_cast<const nn::quantized::Linear&>(*module);
-  CHECK(linear.weight().dequantize().equal(third));
+  CHECK(dequantize(linear.weight()).equal(third));
 }
 
 TEST_CASE("Layers come in the order of their calls, and with what they are given") {
