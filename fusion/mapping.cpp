@@ -193,6 +193,19 @@ std::vector<std::string> QConfigMapping::module_names() const {
   return names;
 }
 
+QConfigMapping QConfigMapping::transformed(
+    const std::function<QConfig(const QConfig&)>& change) const {
+  QConfigMapping result = *this;
+  const auto apply = [&](std::optional<QConfig>& qconfig) {
+    if (qconfig) qconfig = change(*qconfig);
+  };
+  apply(result.global_);
+  for (auto& [type, qconfig] : result.by_type_) apply(qconfig);
+  for (auto& [path, qconfig] : result.by_name_) apply(qconfig);
+  for (auto& [pattern, qconfig] : result.by_regex_) apply(qconfig);
+  return result;
+}
+
 QConfigMapping& QConfigMapping::set_global(std::optional<QConfig> qconfig) {
   global_ = std::move(qconfig);
   return *this;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -138,15 +139,24 @@ class QConfigMapping {
   const std::optional<QConfig>& global() const noexcept { return global_; }
   /// The paths of set_module_name, sorted.
   std::vector<std::string> module_names() const;
+  /// What was set for types, paths and patterns; patterns in the order in which they are tried.
+  using ByType = std::map<std::type_index, std::optional<QConfig>>;
+  using ByName = std::map<std::string, std::optional<QConfig>>;
+  using ByRegex = std::vector<std::pair<std::string, std::optional<QConfig>>>;
+  const ByType& by_type() const noexcept { return by_type_; }
+  const ByName& by_name() const noexcept { return by_name_; }
+  const ByRegex& by_regex() const noexcept { return by_regex_; }
+  /// The same mapping with what `change` makes of each of its QConfigs.
+  QConfigMapping transformed(const std::function<QConfig(const QConfig&)>& change) const;
   /// What the mapping says of this module itself, or nothing.
   std::optional<std::optional<QConfig>> find(const nn::Module& module,
                                              const std::string& path) const;
 
  private:
   std::optional<QConfig> global_;
-  std::map<std::string, std::optional<QConfig>> by_name_;
-  std::vector<std::pair<std::string, std::optional<QConfig>>> by_regex_;
-  std::map<std::type_index, std::optional<QConfig>> by_type_;
+  ByName by_name_;
+  ByRegex by_regex_;
+  ByType by_type_;
 };
 
 }  // namespace quanta

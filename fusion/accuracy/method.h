@@ -16,7 +16,8 @@
 /// are fused (fuse_modules, graph::fuse_conv_bn_jit) and gives a float network of the same type, to be
 /// quantized as before: with other weights or biases, and where a method has chosen the codes, with
 /// QConfigs on the layers (Module::set_qconfig) that keep them. They work on networks that were
-/// written as classes and on a graph::Model alike. A method that throws has changed nothing.
+/// written as classes and on a graph::Model alike. A method that throws has changed nothing. Many
+/// threads may call these functions at once, on const models.
 namespace quanta {
 
 /// What methods are shown of the data. No labels are needed.

@@ -26,8 +26,7 @@ TEST_CASE("GivenQParamsObserver gives what it was made with, whatever passes") {
   CHECK(observer.has_data());
   CHECK(observer.calculate_qparams().scale.to_float_vector() == std::vector<float>{0.5F, 0.25F});
   const Tensor w = Tensor::from_values({1.5F, -0.5F}).reshape({2, 1});
-  CHECK(int_repr(quantize_with(w, observer)).to_int64_vector() ==
-        std::vector<std::int64_t>{3, -2});
+  CHECK(int_repr(quantize_with(w, observer)).to_int64_vector() == std::vector<std::int64_t>{3, -2});
 }
 
 TEST_CASE("given_qparams_of keeps what an observer chose for other weights too") {

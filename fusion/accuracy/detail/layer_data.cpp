@@ -50,24 +50,31 @@ std::vector<Tensor> inputs_of(nn::Module& model, const WeightedLayer& layer, con
 
 std::vector<std::string> order_of_calls(nn::Module& model, const std::vector<WeightedLayer>& layers,
                                         const Calibrate& run) {
+  NamedModules modules;
+  for (const WeightedLayer& layer : layers) modules.emplace_back(layer.path, layer.layer);
+  return order_of_calls(model, modules, run);
+}
+
+std::vector<std::string> order_of_calls(nn::Module& model, const NamedModules& modules,
+                                        const Calibrate& run) {
   const autograd::NoGradGuard no_grad;
   std::vector<std::string> order;
   std::vector<std::pair<nn::Module*, nn::Module::HookId>> hooks;
-  // Nothing is kept of the tensors: the whole data runs through.
   struct Unhook {
     std::vector<std::pair<nn::Module*, nn::Module::HookId>>& hooks;
     ~Unhook() {
       for (const auto& [module, hook] : hooks) module->remove_hook(hook);
     }
   } const unhook{hooks};
-  for (const WeightedLayer& layer : layers) {
+  for (const auto& [name, module] : modules) {
     hooks.emplace_back(
-        layer.layer,
-        layer.layer->register_forward_hook(
-            [&order, path = layer.path](const nn::Module&, const Tensor&, const Tensor& output) {
-              if (std::find(order.begin(), order.end(), path) == order.end()) order.push_back(path);
-              return output;
-            }));
+        module, module->register_forward_hook(
+                    [&order, name = name](const nn::Module&, const Tensor&, const Tensor& output) {
+                      if (std::find(order.begin(), order.end(), name) == order.end()) {
+                        order.push_back(name);
+                      }
+                      return output;
+                    }));
   }
   run(model);
   return order;

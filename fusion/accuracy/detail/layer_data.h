@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "quanta/fusion/accuracy/detail/weighted_layers.h"
@@ -41,7 +42,11 @@ class LayerWatch {
 /// The inputs of `layer` while `run` feeds `model`, which is in eval mode: one tensor for each call.
 /// Throws ArgumentError, naming the layer, when it was not called, and what `run` throws.
 std::vector<Tensor> inputs_of(nn::Module& model, const WeightedLayer& layer, const Calibrate& run);
-/// The paths of the layers in the order in which `run` calls them first.
+/// The names of modules in the order in which `run` calls them first. Nothing is kept of what passes.
+using NamedModules = std::vector<std::pair<std::string, nn::Module*>>;
+std::vector<std::string> order_of_calls(nn::Module& model, const NamedModules& modules,
+                                        const Calibrate& run);
+/// The same of layers, by path.
 std::vector<std::string> order_of_calls(nn::Module& model, const std::vector<WeightedLayer>& layers,
                                         const Calibrate& run);
 

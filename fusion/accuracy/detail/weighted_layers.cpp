@@ -1,6 +1,6 @@
 #include "quanta/fusion/accuracy/detail/weighted_layers.h"
 
-#include <map>
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -42,10 +42,13 @@ WeightedLayer as_layer(Module& module) {
   return found;
 }
 
-// Classes that are derived from the float ones for training are no float layers any more.
+// Classes that are derived from the float ones for training are no float layers any more: they have
+// an observer of their weight.
 bool is_plain(const Module& module) {
-  const std::string type = module.type_name();
-  return module.named_observers().empty() && !type.starts_with("QAT");
+  const auto observers = module.named_observers();
+  return std::all_of(observers.begin(), observers.end(), [&](const auto& entry) {
+    return entry.observer == module.activation_post_process();
+  });
 }
 
 bool is_fused(const Module& module) {

@@ -36,8 +36,8 @@ struct WeightedLayer {
 };
 
 /// All of `model`, in the order of the tree, each once; of fused modules those whose first part is
-/// one. Their QConfigs are those that prepare would give them. Modules that are prepared, converted
-/// or fused with a batch norm are left out. Throws what prepare throws for the mapping.
+/// one. Their QConfigs are those that prepare would give them. Modules that are converted, that
+/// train with a fake-quantized weight or are fused with a batch norm are left out. Throws what prepare throws for the mapping.
 std::vector<WeightedLayer> weighted_layers(nn::Module& model, const QConfigMapping& qconfigs);
 /// Without QConfigs.
 std::vector<WeightedLayer> weighted_layers(nn::Module& model);
