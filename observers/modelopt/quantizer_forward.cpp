@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "quanta/observers/modelopt/detail/block_shape.h"
@@ -134,7 +135,7 @@ Tensor TensorQuantizer::quantize(const Tensor& values, const detail::BlockShape*
                "{}: bias: expected one that was calibrated (or type dynamic, for that of each "
                "tensor), got none",
                kOp);
-  if (detail::is_block_format(config_)) {
+  if (is_block_format()) {
     if (!bias.defined()) return quantize_dynamic_blocks(values);
     const Tensor there = bias.to(values.dtype());
     return add(quantize_dynamic_blocks(sub(values, there)), there);
@@ -159,13 +160,15 @@ Tensor TensorQuantizer::quantize(const Tensor& values, const detail::BlockShape*
   }
   const Tensor used = with_rounded_scales(amax);
   if (config_.num_bits == kE4M3) return scaled_e4m3(values, used, {rule, bias});
-  const TensorQuantOptions codes{config_.num_bits.bits, config_.is_unsigned, config_.narrow_range};
+  // Dynamic blocks leave the lowest code out, whoever finds their amax.
+  const bool narrow = config_.narrow_range || detail::is_block_format(config_);
+  const TensorQuantOptions codes{config_.num_bits.bits, config_.is_unsigned, narrow};
   return fake_tensor_quant(values, used, {codes, rule, bias});
 }
 
 Tensor TensorQuantizer::global_amax() const {
   const std::lock_guard lock(mutex_);
-  return global_amax_;
+  return global_amax_.defined() ? scaled(global_amax_) : global_amax_;
 }
 
 // Scaled and rotated.
@@ -205,6 +208,10 @@ Tensor TensorQuantizer::forward(const Tensor& x) {
 }
 
 CompressedTensor TensorQuantizer::compress(const Tensor& x) const {
+  QUANTA_SUPPORTED(!scale_amax_ && !detail::has_constant_amax(config_),
+                   "{}: compress: expected no scale_amax and no constant amax (a compressed tensor "
+                   "has the amax of its values), got one",
+                   kOp);
   const NumBits& bits = config_.num_bits;
   const BlockConfig blocks = config_.block_sizes.value_or(BlockConfig{});
   const BlockSizes& sizes = blocks.sizes;
@@ -228,7 +235,8 @@ CompressedTensor TensorQuantizer::compress(const Tensor& x) const {
   }
   if (last && bits == kE2M1 && detail::has_scale_bits(config_, kE4M3) &&
       !blocks.four_over_six.value_or(false)) {
-    return quantize_nvfp4(x, block);
+    const Tensor global = global_amax();
+    return quantize_nvfp4(x, block, global.defined() ? std::optional(global.item()) : std::nullopt);
   }
   throw UnsupportedError(with_module_path(fmt::format(
       "{}: compress: expected a config of INT8, FP8, INT4, NF4, NVFP4, MXFP4 or MXFP8, got "

@@ -114,6 +114,24 @@ void check_unused(const QuantizerConfig& config) {
                    kOp);
 }
 
+// An amax that holds for every tensor.
+void check_constant_amax(const QuantizerConfig& config) {
+  if (!has_constant_amax(config)) return;
+  const std::string_view field = config.constant_amax ? "constant_amax" : "use_constant_amax";
+  const std::string given =
+      config.constant_amax ? fmt::format("{}", *config.constant_amax) : "True";
+  QUANTA_SUPPORTED(config.fake_quant,
+                   "{}: {}: expected none with fake_quant=False (a compressed tensor has the amax "
+                   "of its values), got {}",
+                   kOp, field, given);
+  QUANTA_SUPPORTED(!is_block_format(config) || has_scale_bits(config, kE4M3),
+                   "{}: {}: expected none in dynamic blocks (each has its own amax), got {}", kOp,
+                   field, given);
+  QUANTA_SUPPORTED(config.type != QuantType::Dynamic,
+                   "{}: {}: expected none with type dynamic (the amax of each tensor), got {}", kOp,
+                   field, given);
+}
+
 std::int64_t hadamard_size(const Tensor& x, const QuantizerConfig::Rotate& rotate) {
   QUANTA_CHECK(x.dim() >= 1, "{}: x: expected an axis to rotate, got a scalar", kOp);
   const std::int64_t length = x.size(-1);
@@ -139,6 +157,10 @@ Tensor hadamard(std::int64_t size) {
 
 }  // namespace
 
+bool has_constant_amax(const QuantizerConfig& config) {
+  return config.use_constant_amax || config.constant_amax.has_value();
+}
+
 bool has_integer_scales(const QuantizerConfig& config) {
   return config.block_sizes && config.block_sizes->scale_bits &&
          !config.block_sizes->scale_bits->is_float;
@@ -156,6 +178,7 @@ void check_supported(const QuantizerConfig& config) {
     check_scales(config);
   }
   check_elements(config);
+  check_constant_amax(config);
 }
 
 void check_supported(const ScaledQuantDescriptor& descriptor, const QuantizerConfig& config) {
@@ -180,6 +203,13 @@ void check_supported(const ScaledQuantDescriptor& descriptor, const QuantizerCon
                    (std::isfinite(*descriptor.scale_amax) && *descriptor.scale_amax > 0.0),
                "{}: scale_amax: expected a finite number above 0, got {}", kOp,
                descriptor.scale_amax.value_or(0.0));
+  const bool has_scale_format = is_block_format(config) && config.block_sizes->scale_bits;
+  QUANTA_SUPPORTED(
+      !descriptor.scale_amax || !has_scale_format || has_scale_bits(config, kE4M3),
+      "{}: scale_amax: expected none in dynamic blocks with scale_bits {} (the format says how "
+      "their scales follow from the elements), got {}",
+      kOp, has_scale_format ? quanta::to_string(*config.block_sizes->scale_bits) : "",
+      descriptor.scale_amax.value_or(0.0));
 }
 
 QuantizerConfig config_of(const ScaledQuantDescriptor& descriptor) {

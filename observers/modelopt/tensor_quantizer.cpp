@@ -173,9 +173,14 @@ bool TensorQuantizer::needs_no_amax() const {
   return has_dynamic_blocks() && !detail::has_scale_bits(config_, kE4M3);
 }
 
+// Where scale_amax multiplies the amax of each block, what finds these by itself cannot be used.
+bool TensorQuantizer::is_block_format() const {
+  return detail::is_block_format(config_) && (!scale_amax_ || !needs_no_amax());
+}
+
 // Of blocks that are split, quantized with the amax of each and joined.
 const BlockSizes* TensorQuantizer::split_sizes() const {
-  if (!config_.block_sizes || detail::is_block_format(config_)) return nullptr;
+  if (!config_.block_sizes || is_block_format()) return nullptr;
   const BlockSizes& sizes = config_.block_sizes->sizes;
   const bool any = std::any_of(sizes.begin(), sizes.end(),
                                [](const auto& entry) { return entry.second.has_value(); });
@@ -185,10 +190,7 @@ const BlockSizes* TensorQuantizer::split_sizes() const {
 // The axes of unsplit values that amax keeps.
 Dims TensorQuantizer::kept_axes(const Tensor& x) const {
   if (config_.axis) return wrap_axes(config_.axis->axes, x.dim(), kOp, "axis");
-  if (!config_.block_sizes || detail::is_block_format(config_) ||
-      config_.block_sizes->sizes.empty()) {
-    return {};
-  }
+  if (!config_.block_sizes || is_block_format() || config_.block_sizes->sizes.empty()) return {};
   // Sizes of None: those axes are reduced.
   Dims reduced;
   for (const auto& entry : config_.block_sizes->sizes) reduced.push_back(entry.first);
@@ -227,13 +229,33 @@ Tensor TensorQuantizer::amax() const {
   return amax_;
 }
 
+void TensorQuantizer::check_amax(const Tensor& amax) const {
+  const char* why = nullptr;
+  if (detail::has_constant_amax(config_)) {
+    why = "a constant amax";
+  } else if (needs_no_amax() || config_.type == QuantType::Dynamic) {
+    why = "an amax that is dynamic";
+  } else if (!config_.fake_quant) {
+    why = "fake_quant=False (a compressed tensor has that of its values)";
+  }
+  QUANTA_SUPPORTED(why == nullptr, "{}: amax: expected none with {}, got one of {}", kOp,
+                   why == nullptr ? "" : why, amax.sizes());
+  check_amax_values(amax);
+}
+
+void TensorQuantizer::check_global_amax(const Tensor& amax) const {
+  QUANTA_SUPPORTED(detail::has_scale_bits(config_, kE4M3) && !has_dynamic_blocks(),
+                   "{}: global_amax: expected none without static blocks of scale_bits (4, 3), got "
+                   "one of {}",
+                   kOp, amax.sizes());
+  check_amax_values(amax);
+  QUANTA_CHECK(amax.numel() == 1, "{}: global_amax: expected one element, got {}", kOp,
+               amax.sizes());
+}
+
 void TensorQuantizer::set_amax(const Tensor& amax) {
-  const bool is_constant = config_.use_constant_amax || config_.constant_amax.has_value();
-  QUANTA_SUPPORTED(!needs_no_amax() && !is_constant && config_.type != QuantType::Dynamic,
-                   "{}: amax: expected none with {}, got one of {}", kOp,
-                   is_constant ? "a constant amax" : "an amax that is dynamic", amax.sizes());
   const Tensor values = as_buffer("amax", amax);
-  check_amax_values(values);
+  check_amax(values);
   const std::lock_guard lock(mutex_);
   QUANTA_CHECK(!amax_.defined() || amax_.sizes() == values.sizes(),
                "{}: amax: expected the shape {} as before (reset_amax allows another), got {}", kOp,
@@ -301,9 +323,7 @@ void TensorQuantizer::set_pre_quant_scale(const Tensor& scale) {
 
 void TensorQuantizer::set_global_amax(const Tensor& amax) {
   const Tensor values = as_buffer("global_amax", amax);
-  check_amax_values(values);
-  QUANTA_CHECK(values.numel() == 1, "{}: global_amax: expected one element, got {}", kOp,
-               values.sizes());
+  check_global_amax(values);
   const std::lock_guard lock(mutex_);
   global_amax_ = values;
 }
@@ -379,7 +399,7 @@ ObservedQParams TensorQuantizer::calculate_qparams() const {
 bool TensorQuantizer::has_data() const {
   const std::lock_guard lock(mutex_);
   const bool needs_none = has_dynamic_blocks() || config_.type == QuantType::Dynamic ||
-                          config_.use_constant_amax || config_.constant_amax.has_value();
+                          detail::has_constant_amax(config_);
   return needs_none || amax_.defined() || (calibrator_ && calibrator_->has_data());
 }
 
@@ -420,9 +440,10 @@ void TensorQuantizer::load_state(const StateDict& state, const std::string& pref
     return found == nullptr ? Tensor() : as_buffer(name, *found);
   };
   const Tensor amax = buffer("_amax");
-  if (amax.defined()) check_amax_values(amax);
+  if (amax.defined()) check_amax(amax);
   const Tensor scale = buffer("_pre_quant_scale");
   const Tensor global = buffer("_global_amax");
+  if (global.defined()) check_global_amax(global);
   std::shared_ptr<BiasCalibrator> biases;
   {
     const std::lock_guard lock(mutex_);

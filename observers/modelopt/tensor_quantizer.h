@@ -74,11 +74,13 @@ class TensorQuantizer : public FakeQuantizeBase {
   /// UnsupportedError for calibrator descriptions other than names, formats that are none of the
   /// above, and fields that would have no effect: a backend and its arguments, effective_bits,
   /// trt_high_precision_dtype, settings of a rotation that is off, unsigned and narrow_range with
-  /// floats, scale_block_sizes without integer scale_bits, ...
+  /// floats, scale_block_sizes without integer scale_bits, a constant amax where amax is dynamic or
+  /// with fake_quant=False, ...
   explicit TensorQuantizer(QuantizerConfig config = {});
   /// From a descriptor: its amax is set, calib_method is the calibrator. Throws as the other one and
   /// as ScaledQuantDescriptor::check; UnsupportedError for an amax or learn_amax where amax is
-  /// dynamic, and with fake_quant=False.
+  /// dynamic, and with fake_quant=False; scale_amax with the latter, and in dynamic blocks with
+  /// scale_bits other than (4,3).
   explicit TensorQuantizer(const ScaledQuantDescriptor& descriptor);
   ~TensorQuantizer() override;
   static ObserverFactory with_args(const QuantizerConfig& config = {});
@@ -109,7 +111,7 @@ class TensorQuantizer : public FakeQuantizeBase {
   /// blocks that need none.
   Tensor amax() const;
   /// Throws ArgumentError for negative, NaN or infinite values, and for another shape than before;
-  /// UnsupportedError where amax is dynamic or constant.
+  /// UnsupportedError where amax is dynamic or constant, and with fake_quant=False.
   void set_amax(const Tensor& amax);
   std::vector<std::pair<std::string, Tensor>> named_parameters() const override;
   void replace_parameters(std::span<const Tensor> parameters) override;
@@ -122,7 +124,9 @@ class TensorQuantizer : public FakeQuantizeBase {
                        const HistogramSearch& search = {});
   Tensor pre_quant_scale() const;
   void set_pre_quant_scale(const Tensor& scale);
-  /// The largest amax of all blocks that static_fp4 scales refer to; undefined: of amax.
+  /// What the float8 scales of static blocks refer to (scale_bits (4,3)), before scale_amax, and the
+  /// factor of compressed NVFP4; the largest amax of all blocks until it is set. One element. Throws
+  /// ArgumentError for other sizes and values as set_amax does, UnsupportedError for other scales.
   void set_global_amax(const Tensor& amax);
 
   /// The largest code: 2^(b-1+unsigned)-1, 448 for (4,3), 6 for (2,1), ...
@@ -136,7 +140,10 @@ class TensorQuantizer : public FakeQuantizeBase {
 
   /// Real compressed storage, by num_bits and block_sizes: scale_bits (8,0) and dynamic with (2,1)
   /// or (4,3): MXFP4, MXFP8 (32); (4,3): FP8; 8: INT8; 4: INT4, with scale_bits 8 and
-  /// scale_block_sizes NF4; (2,1) with scale_bits (4,3): NVFP4. Throws UnsupportedError for others.
+  /// scale_block_sizes NF4; (2,1) with scale_bits (4,3): NVFP4. Throws UnsupportedError for others:
+  /// integer scale_bits are for 4 bits in blocks of the last axis alone. An amax that was set or
+  /// calibrated is for fake quantization, a compressed tensor has that of its values; so a constant
+  /// amax and scale_amax throw UnsupportedError as well.
   CompressedTensor compress(const Tensor& x) const;
 
   ObservedQParams calculate_qparams() const override;
@@ -149,7 +156,8 @@ class TensorQuantizer : public FakeQuantizeBase {
   void merge(const Collector& other) override;
   std::int64_t ch_axis() const noexcept override;
   /// fake_quant_enabled, observer_enabled; _amax, _pre_quant_scale and _global_amax if there; what a
-  /// static bias was calibrated with under `bias_calibrator`.
+  /// static bias was calibrated with under `bias_calibrator`. load_state throws as set_amax and
+  /// set_global_amax do, but for the shape of amax.
   void save_state(StateDict& state, const std::string& prefix) const override;
   void load_state(const StateDict& state, const std::string& prefix) override;
 
@@ -167,6 +175,9 @@ class TensorQuantizer : public FakeQuantizeBase {
   bool has_dynamic_blocks() const;
   bool is_mx() const;
   bool needs_no_amax() const;
+  bool is_block_format() const;
+  void check_amax(const Tensor& amax) const;
+  void check_global_amax(const Tensor& amax) const;
   const BlockSizes* split_sizes() const;
   Dims kept_axes(const Tensor& x) const;
   std::shared_ptr<const detail::BlockShape> shape_for(const Tensor& x) const;

@@ -158,6 +158,11 @@ TEST_CASE("cuda fake quantizers: ModelOpt's give the CPU's numbers") {
   check(descriptor);
   descriptor.learn_amax = true;
   check(descriptor);
+  modelopt::ScaledQuantDescriptor blocks;
+  blocks.dialect = modelopt::ScaledQuantDescriptor::Dialect::ModelOpt;
+  blocks.block_sizes = modelopt::BlockConfig{{{-1, 16}}, modelopt::QuantType::Dynamic};
+  blocks.scale_amax = 0.5;
+  check(blocks);
 }
 
 TEST_CASE("cuda fake quantizers: AIMET's parameters are learned on the CPU from a device's data") {

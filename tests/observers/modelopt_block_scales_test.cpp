@@ -76,6 +76,101 @@ TEST_CASE("TensorQuantizer: dynamic blocks may lie along several axes") {
   }
 }
 
+TEST_CASE("TensorQuantizer: scale_amax multiplies the amax of each dynamic block") {
+  Tensor x = random_tensor({6, 64});
+  x.set_requires_grad();
+  const Tensor blocks = x.detach().reshape({12, 32});
+  const Tensor half = mul_scalar(reduce_amax(blocks, {0}), 0.5);
+  ScaledQuantDescriptor descriptor;
+  descriptor.dialect = ScaledQuantDescriptor::Dialect::ModelOpt;
+  descriptor.block_sizes = BlockConfig{{{-1, 32}}, QuantType::Dynamic};
+  const auto passed = [&](const NumBits& bits, std::optional<double> scale) {
+    descriptor.num_bits = bits;
+    descriptor.scale_amax = scale;
+    return TensorQuantizer(descriptor).forward(x);
+  };
+  const auto check = [&](const NumBits& bits, const Tensor& wanted) {
+    check_equal(passed(bits, 0.5).detach().reshape({12, 32}), wanted);
+    // Once is as without it, up to the last bit of a product.
+    CHECK(max(abs(passed(bits, 1.0).detach() - passed(bits, std::nullopt).detach())).item() < 1e-5);
+  };
+  check(NumBits::integer(8), fake_tensor_quant(blocks, half, {{8, false, true}}));
+  check(NumBits::integer(3), fake_tensor_quant(blocks, half, {{3, false, true}}));
+  check(NumBits::floating(4, 3), scaled_e4m3(blocks, half));
+  StaticFp4Options plain;
+  plain.scale.quantize_block_scales = false;
+  check(NumBits::floating(2, 1), static_fp4(blocks, half, plain));
+  // Elements beyond half of the largest one get no gradient.
+  passed(NumBits::integer(8), 0.5).backward(Tensor::ones({6, 64}));
+  const std::vector<float> values = blocks.to_float_vector();
+  const std::vector<float> bounds = half.to_float_vector();
+  const std::vector<float> gradient = x.grad().to_float_vector();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    CHECK(gradient[i] == (std::fabs(values[i]) <= bounds[i / 32] ? 1.0F : 0.0F));
+  }
+  // No shape is fixed, and several axes and other scales do the same.
+  descriptor.num_bits = NumBits::integer(6);
+  TensorQuantizer free(descriptor);
+  free.forward(random_tensor({2, 64}));
+  CHECK(free.forward(random_tensor({5, 40})).sizes() == Dims{5, 40});
+  descriptor.block_sizes = BlockConfig{{{-1, 4}, {0, 2}}, QuantType::Dynamic};
+  const Tensor tile = x.detach().slice(0, 2, 4).slice(1, 8, 12).contiguous().reshape({-1});
+  check_equal(passed(NumBits::integer(6), 0.5)
+                  .detach()
+                  .slice(0, 2, 4)
+                  .slice(1, 8, 12)
+                  .contiguous()
+                  .reshape({-1}),
+              fake_tensor_quant(tile, mul_scalar(reduce_amax(tile), 0.5), {{6, false, true}}));
+  descriptor.block_sizes = BlockConfig{{{-1, 16}}, QuantType::Dynamic, NumBits::floating(4, 3)};
+  check_equal(passed(NumBits::floating(2, 1), 0.5).detach(),
+              dynamic_block_quant(x.detach(), mul_scalar(reduce_amax(x.detach()), 0.5)));
+  descriptor.block_sizes->scale_bits = NumBits::floating(8, 0);
+  CHECK_THROWS_WITH_AS(TensorQuantizer{descriptor},
+                       doctest::Contains("scale_amax: expected none in dynamic blocks with "
+                                         "scale_bits (8, 0)"),
+                       UnsupportedError);
+}
+
+TEST_CASE("TensorQuantizer: a global amax acts on float8 scales and is refused elsewhere") {
+  const Tensor x = random_tensor({4, 32});
+  const Tensor blocks = x.reshape({8, 16});
+  const Tensor global = Tensor::scalar(8.0);
+  ScaledQuantDescriptor descriptor;
+  descriptor.dialect = ScaledQuantDescriptor::Dialect::ModelOpt;
+  descriptor.num_bits = NumBits::floating(2, 1);
+  descriptor.block_sizes = BlockConfig{{{-1, 16}}, {}, NumBits::floating(4, 3)};
+  TensorQuantizer nvfp4(descriptor);
+  nvfp4.set_global_amax(global);
+  CHECK(nvfp4.compress(x).double_scale.item() == doctest::Approx(8.0 / (6.0 * 448.0)));
+  descriptor.scale_amax = 0.5;
+  TensorQuantizer half(descriptor);
+  half.set_global_amax(global);
+  for (TensorQuantizer* each : {&nvfp4, &half}) each->update(x);
+  const auto wanted = [&](double scale) {
+    StaticFp4Options options;
+    options.global_amax = mul_scalar(global, scale);
+    return static_fp4(blocks, mul_scalar(reduce_amax(blocks, {0}), scale), options);
+  };
+  check_equal(nvfp4.forward(x).reshape({8, 16}), wanted(1.0));
+  check_equal(half.forward(x).reshape({8, 16}), wanted(0.5));
+  CHECK_THROWS_WITH_AS(half.compress(x), doctest::Contains("compress: expected no scale_amax"),
+                       UnsupportedError);
+  const auto refuse = [&](const QuantizerConfig& config) {
+    TensorQuantizer quantizer(config);
+    CHECK_THROWS_WITH_AS(quantizer.set_global_amax(global),
+                         doctest::Contains("global_amax: expected none"), UnsupportedError);
+  };
+  QuantizerConfig config;
+  refuse(config);
+  config.num_bits = NumBits::floating(4, 3);
+  refuse(config);
+  config.block_sizes = BlockConfig{{{-1, 16}}};
+  refuse(config);
+  config.block_sizes = BlockConfig{{{-1, 16}}, QuantType::Dynamic, NumBits::floating(4, 3)};
+  refuse(config);
+}
+
 TEST_CASE("TensorQuantizer: integer scale_bits quantize the scales that compress quantizes") {
   const Tensor x = random_tensor({6, 64});
   QuantizerConfig config;

@@ -209,6 +209,44 @@ TEST_CASE("TensorQuantizer: state and clones carry amax and scales") {
   check_equal(copy->forward(Tensor::full({4}, 1.0)), other.forward(Tensor::full({4}, 1.0)));
 }
 
+TEST_CASE("TensorQuantizer: a state brings no amax where none can be set") {
+  TensorQuantizer source;
+  source.set_amax(Tensor::scalar(2.5));
+  StateDict state;
+  source.save_state(state, "");
+  QuantizerConfig dynamic, constant, real;
+  dynamic.type = QuantType::Dynamic;
+  constant.constant_amax = 2.0;
+  real.fake_quant = false;
+  for (const QuantizerConfig& config : {dynamic, constant, real}) {
+    TensorQuantizer quantizer(config);
+    CHECK_THROWS_WITH_AS(quantizer.set_amax(Tensor::scalar(2.5)),
+                         doctest::Contains("amax: expected none with"), UnsupportedError);
+    CHECK_THROWS_WITH_AS(quantizer.load_state(state, ""),
+                         doctest::Contains("amax: expected none with"), UnsupportedError);
+    CHECK(!quantizer.amax().defined());
+  }
+  const Tensor x = random_tensor({4, 6});
+  check_equal(TensorQuantizer(real).forward(x), quantize_int8(x).dequantize());
+  CHECK_THROWS_WITH_AS(TensorQuantizer(constant).compress(x), doctest::Contains("compress: "),
+                       UnsupportedError);
+  // The global amax: one element, and where it counts.
+  QuantizerConfig nvfp4;
+  nvfp4.num_bits = NumBits::floating(2, 1);
+  nvfp4.block_sizes = BlockConfig{{{-1, 16}}, {}, NumBits::floating(4, 3)};
+  TensorQuantizer blocks(nvfp4);
+  state.set("_global_amax", Tensor::ones({3}));
+  CHECK_THROWS_WITH_AS(blocks.load_state(state, ""),
+                       doctest::Contains("global_amax: expected one element, got [3]"),
+                       ArgumentError);
+  CHECK(!blocks.amax().defined());
+  state.set("_global_amax", Tensor::scalar(-1.0));
+  CHECK_THROWS_WITH_AS(blocks.load_state(state, ""), doctest::Contains("got -1"), ArgumentError);
+  state.set("_global_amax", Tensor::ones({}));
+  blocks.load_state(state, "");
+  CHECK_THROWS_AS(source.load_state(state, ""), UnsupportedError);
+}
+
 TEST_CASE("TensorQuantizer: what does not suit is refused by name and value") {
   TensorQuantizer quantizer;
   CHECK_THROWS_WITH_AS(quantizer.load_calib_amax(), doctest::Contains("no tensor"), ArgumentError);
@@ -273,6 +311,21 @@ TEST_CASE("TensorQuantizer: fields that would have no effect are refused by name
   refuse("effective_bits: ", [](Config& c) { c.effective_bits = 4.5; });
   refuse("backend_extra_args: ", [](Config& c) { c.backend_extra_args = ConfigValue::dict({}); });
   refuse("trt_high_precision_dtype: ", [](Config& c) { c.trt_high_precision_dtype = "Half"; });
+  refuse("constant_amax: ", [](Config& c) {
+    c.constant_amax = 2.0;
+    c.fake_quant = false;
+  });
+  refuse("use_constant_amax: ", [](Config& c) {
+    c.use_constant_amax = true;
+    c.type = QuantType::Dynamic;
+  });
+  for (const auto& scale_bits : {std::optional<NumBits>(), {NumBits::floating(8, 0)}}) {
+    refuse("constant_amax: ", [&](Config& c) {
+      c.num_bits = NumBits::floating(2, 1);
+      c.constant_amax = 2.0;
+      c.block_sizes = BlockConfig{{{-1, 32}}, QuantType::Dynamic, scale_bits};
+    });
+  }
   refuse("rotate: ", [](Config& c) {
     c.rotate = Config::Rotate{false, Config::RotateMode::Rotate, true, std::nullopt};
   });

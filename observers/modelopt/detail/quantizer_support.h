@@ -23,6 +23,8 @@ QuantizerConfig config_of(const ScaledQuantDescriptor& descriptor);
 inline bool has_scale_bits(const QuantizerConfig& config, const NumBits& bits) {
   return config.block_sizes && config.block_sizes->scale_bits == bits;
 }
+/// Whether one amax holds for every tensor, set or calibrated or not.
+bool has_constant_amax(const QuantizerConfig& config);
 /// Whether the scales of blocks are integers: `scale_bits` is one.
 bool has_integer_scales(const QuantizerConfig& config);
 /// Whether dynamic_block_quant quantizes: dynamic blocks without integer scales.
