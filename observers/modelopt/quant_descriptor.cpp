@@ -24,6 +24,7 @@ void read_numbers(const ConfigValue& value, std::size_t level, Dims& sizes,
     numbers.push_back(static_cast<float>(detail::read_number(field("amax"), value)));
     return;
   }
+  if (sequence->is_tuple) detail::throw_field(field("amax"), "lists, not tuples", value);
   const auto length = static_cast<std::int64_t>(sequence->items.size());
   if (numbers.empty() && level == sizes.size()) {
     if (level == Dims::kMaxDims) detail::throw_field(field("amax"), "at most 10 levels", value);

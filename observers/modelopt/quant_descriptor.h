@@ -34,8 +34,8 @@ struct ScaledQuantDescriptor {
   /// From keyword arguments. Throws ArgumentError `ScaledQuantDescriptor: field: ...`: num_bits
   /// neither an integer nor (4, 3) (ModelOpt: nor (2, 1)) or negative, a name that is no text,
   /// learn_amax with an axis, amax that is neither a float nor a list of numbers or of lists of one
-  /// length (an integer and a tuple are refused, as in the originals), axis with block_sizes, block
-  /// sizes that are no positive integers, unknown fields.
+  /// length (an integer is refused, as in the originals, and every tuple), axis with block_sizes,
+  /// block sizes that are no positive integers, unknown fields.
   static ScaledQuantDescriptor from_dict(const ConfigValue& fields,
                                          Dialect dialect = Dialect::PytorchQuantization);
   /// Checks the fields as from_dict does; for descriptors that were filled in by hand.

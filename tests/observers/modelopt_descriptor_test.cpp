@@ -79,6 +79,8 @@ TEST_CASE("descriptors: amax is a number or nested lists and nothing else") {
     CHECK_THROWS_WITH_AS(amax_of(value), doctest::Contains(text), ArgumentError);
   };
   refuse(ConfigValue::tuple({1.0, 2.0}), "amax: expected a float or a list, got (1.0, 2.0)");
+  refuse(list({ConfigValue::tuple({1.0, 2.0})}),
+         "amax: expected lists, not tuples, got (1.0, 2.0)");
   refuse(3, "amax: expected a float or a list, got 3");
   refuse(true, "amax: expected a float or a list");
   refuse(list({}), "amax: expected lists with numbers");
