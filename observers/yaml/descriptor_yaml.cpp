@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -19,9 +20,12 @@ namespace {
 using Dict = ConfigValue::Dict;
 using Sequence = ConfigValue::Sequence;
 
-constexpr std::size_t kMaxBytes = std::size_t{1} << 20;
+constexpr std::size_t kMaxBytes = std::size_t{8} << 20;
 constexpr int kMaxDepth = 16;
-constexpr int kMaxValues = 10000;
+// An amax has as many as its tensor has rows or blocks. What takes time or memory that the text
+// does not show, the keys of dictionaries and what aliases repeat, is counted by itself.
+constexpr int kMaxValues = 1000000;
+constexpr int kMaxCostly = 10000;
 
 // Reading ----------------------------------------------------------------------------------------
 
@@ -86,6 +90,7 @@ class Reader {
                  kMaxDepth, position(node.Mark()));
     QUANTA_CHECK(++values_ <= kMaxValues, "parse_yaml: text: expected at most {} values, got more",
                  kMaxValues);
+    if (is_repeated(node)) count_costly();
     // "?" is no tag at all, "!" what quotes give.
     const std::string& tag = node.Tag();
     QUANTA_CHECK(tag.empty() || tag == "?" || tag == "!",
@@ -106,6 +111,18 @@ class Reader {
   }
 
  private:
+  // An alias is the node that its anchor stands at, and what is inside that.
+  bool is_repeated(const YAML::Node& node) {
+    const auto kind = static_cast<std::int64_t>(node.Type());
+    return !seen_.insert(std::int64_t{node.Mark().pos} * 8 + kind).second;
+  }
+
+  void count_costly() {
+    QUANTA_CHECK(++costly_ <= kMaxCostly,
+                 "parse_yaml: text: expected at most {} keys and values of aliases, got more",
+                 kMaxCostly);
+  }
+
   ConfigValue read_sequence(const YAML::Node& node, int depth) {
     std::vector<ConfigValue> items;
     for (const YAML::Node& item : node) items.push_back(read(item, depth + 1));
@@ -115,6 +132,7 @@ class Reader {
   ConfigValue read_map(const YAML::Node& node, int depth) {
     Dict dict;
     for (const auto& entry : node) {
+      count_costly();
       ConfigValue key = read(entry.first, depth + 1);
       for (const auto& [other, value] : dict.items) {
         QUANTA_CHECK(!(other == key), "parse_yaml: text: expected {} once, got it again at {}",
@@ -126,7 +144,18 @@ class Reader {
   }
 
   int values_ = 0;
+  int costly_ = 0;
+  std::unordered_set<std::int64_t> seen_;  // positions and kinds
 };
+
+// The parser keeps some hundred bytes for each value: no text comes to it that has too many.
+void check_separators(std::string_view text) {
+  const auto separates = [](char c) { return c == ',' || c == '\n' || c == '['; };
+  const auto count = std::count_if(text.begin(), text.end(), separates);
+  QUANTA_CHECK(count <= kMaxValues,
+               "parse_yaml: text: expected at most {} values, got {} lines, commas and brackets",
+               kMaxValues, count);
+}
 
 // Writing ----------------------------------------------------------------------------------------
 
@@ -265,6 +294,7 @@ ConfigValue parse_yaml(std::string_view text) {
   // The parser takes one for the end of the text.
   QUANTA_CHECK(text.find('\0') == std::string_view::npos,
                "parse_yaml: text: expected no NUL, got one at byte {}", text.find('\0'));
+  check_separators(text);
   try {
     ConfigValue value = Reader().read(YAML::Load(std::string(text)));
     QUANTA_CHECK(value.get_if<Dict>() != nullptr, "parse_yaml: text: expected a dictionary, got {}",

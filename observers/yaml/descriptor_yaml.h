@@ -21,11 +21,12 @@ std::string to_yaml(const ConfigValue& value);
 
 /// The dictionary that the text holds; sequences become lists, numbers and words what YAML 1.1
 /// makes of them. Throws ArgumentError with the position for text that is no YAML, no dictionary,
-/// longer than 1 MiB, deeper than 16 levels or of more than 10000 values (aliases count each time),
-/// for tags, and for keys that come twice.
+/// longer than 8 MiB, deeper than 16 levels, of more than 1000000 values (as many lines, commas and
+/// brackets) or 10000 keys and values that aliases repeat, for tags, and for keys that come twice.
 ConfigValue parse_yaml(std::string_view text);
 
-/// dict() as YAML: descriptor_from_yaml gives exactly the same descriptor again.
+/// dict() as YAML: descriptor_from_yaml gives exactly the same descriptor again, as long as amax is
+/// within parse_yaml's limits (250000 rows of one element are).
 std::string to_yaml(const ScaledQuantDescriptor& descriptor);
 /// What to_yaml gives in the released packages: released_dict(). Throws ArgumentError for an axis
 /// that is no tuple, as they do.

@@ -195,6 +195,18 @@ TEST_CASE("yaml: names that look like something else are quoted") {
   }
 }
 
+TEST_CASE("yaml: the amax of each row of a large weight comes back") {
+  const Descriptor::Dialect dialect = Descriptor::Dialect::ModelOpt;
+  Descriptor descriptor;
+  descriptor.dialect = dialect;
+  std::vector<float> maxima;
+  for (int i = 0; i < 32000; ++i) maxima.push_back(1.0F / static_cast<float>(3 + i));
+  for (const Dims& sizes : {Dims{32000, 1}, Dims{1, 32000}}) {
+    descriptor.amax = Tensor::from_values(maxima, sizes);
+    CHECK(descriptor_from_yaml(to_yaml(descriptor), dialect) == descriptor);
+  }
+}
+
 TEST_CASE("yaml: malformed and hostile text is refused") {
   const auto refuse = [](const std::string& text, const char* why) {
     CHECK_THROWS_WITH_AS(parse_yaml(text), doctest::Contains(why), ArgumentError);
@@ -209,7 +221,7 @@ TEST_CASE("yaml: malformed and hostile text is refused") {
   refuse("a: !!str 8", "expected no tags");
   refuse("a: *missing", "expected YAML");
   refuse("a: " + std::string(40, '[') + std::string(40, ']'), "levels");
-  refuse(std::string((1 << 20) + 1, ' '), "1048576");
+  refuse(std::string((8 << 20) + 1, ' '), "8388608");
   refuse("a: " + std::string(100000, '['), "parse_yaml");
   refuse("a: " + std::string(100000, '{'), "parse_yaml");
   std::string bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
@@ -221,9 +233,15 @@ TEST_CASE("yaml: malformed and hostile text is refused") {
     bomb += "]\n";
   }
   refuse(bomb, "values");
-  std::string wide = "a: [1";
-  for (int i = 0; i < 20000; ++i) wide += ",1";
-  refuse(wide + "]", "values");
+  std::string many = "a: [1";
+  for (int i = 0; i < 1000000; ++i) many += ",1";
+  refuse(many + "]", "at most 1000000 values");
+  std::string repeated = "a: &a [1, 2, 3, 4, 5, 6, 7, 8, 9]\nb: [*a";
+  for (int i = 0; i < 1000; ++i) repeated += ",*a";
+  refuse(repeated + "]", "at most 10000 keys and values of aliases");
+  std::string keys;
+  for (int i = 0; i < 10001; ++i) keys += "k" + std::to_string(i) + ": 1\n";
+  refuse(keys, "at most 10000 keys");
   CHECK_THROWS_AS(parse_yaml(std::string("a: \0b", 5)), ArgumentError);
   CHECK_THROWS_WITH_AS(descriptor_from_yaml("num_bits: eight"),
                        doctest::Contains("num_bits: expected an integer or a pair"), ArgumentError);
