@@ -103,6 +103,9 @@ ObserverFactory TensorQuantizer::with_args(const QuantizerConfig& config) {
 
 ObserverFactory TensorQuantizer::with_args(const ScaledQuantDescriptor& descriptor) {
   const TensorQuantizer checked(descriptor);
+  // Optimizers list the parameters before any data passes.
+  QUANTA_CHECK(!descriptor.learn_amax || descriptor.amax.defined(),
+               "{}: with_args: amax: expected one to start from with learn_amax, got none", kOp);
   return {fmt::format("TensorQuantizer({})", modelopt::to_string(descriptor)), [descriptor] {
             auto quantizer = std::make_shared<TensorQuantizer>(descriptor);
             quantizer->enable_calib();

@@ -48,10 +48,10 @@ class BlockShape;
 /// tensor itself; dynamic blocks with scale_bits (4,3) take that where none was set. Whichever it
 /// is, the descriptor's scale_amax multiplies it.
 ///
-/// With learn_amax (a descriptor's) the amax that is set or calibrated is a parameter: a leaf that
-/// asks for gradients, which named_parameters() lists and set_amax() changes in place. The elements
-/// beyond it pass it their gradient, and a step that takes it below 0 is undone at the next forward.
-/// Module::to takes it along.
+/// With learn_amax (a descriptor's) the amax that is set, or taken over by load_calib_amax(), is a
+/// parameter: a leaf that asks for gradients, which named_parameters() lists and set_amax() changes
+/// in place. The elements beyond it pass it their gradient, and a step that takes it below 0 is
+/// undone at the next forward. Module::to takes it along.
 ///
 /// The scales of static blocks are floats, or with scale_bits (4,3) float8 multiples of the
 /// tensor's. Integer scale_bits quantize them around their mean (double quantization), in groups of
@@ -84,6 +84,7 @@ class TensorQuantizer : public FakeQuantizeBase {
   explicit TensorQuantizer(const ScaledQuantDescriptor& descriptor);
   ~TensorQuantizer() override;
   static ObserverFactory with_args(const QuantizerConfig& config = {});
+  /// learn_amax needs an amax to start from: throws ArgumentError without one.
   static ObserverFactory with_args(const ScaledQuantDescriptor& descriptor);
 
   std::string name() const override { return "TensorQuantizer"; }

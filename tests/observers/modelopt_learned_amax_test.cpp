@@ -2,17 +2,21 @@
 
 #include <cmath>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "quanta/nn/optim/optimizer.h"
+#include "quanta/nn/qat/linear.h"
 #include "quanta/observers/modelopt/reduce.h"
 #include "quanta/observers/modelopt/tensor_quantizer.h"
+#include "quanta/observers/qconfig.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/elementwise.h"
 #include "quanta/ops/loss.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/ops/tensor_quant.h"
 #include "quanta/runtime/error.h"
+#include "quanta/runtime/random.h"
 #include "quanta/runtime/state_dict.h"
 #include "support/tensors.h"
 
@@ -75,6 +79,45 @@ TEST_CASE("TensorQuantizer: an optimizer trains the amax until little is clipped
   }
   CHECK(error(quantizer).item() < 0.05 * before);
   CHECK(quantizer.amax().item() > 1.5);
+}
+
+TEST_CASE("TensorQuantizer: a QConfig trains the amax of layers and needs one to start from") {
+  const QConfig qconfig{TensorQuantizer::with_args(learning(0.1)),
+                        TensorQuantizer::with_args(learning(0.05))};
+  manual_seed(71);
+  nn::qat::Linear layer({8, 4}, qconfig);
+  layer.set_activation_post_process(qconfig.activation());
+  layer.requires_grad_();
+  std::vector<std::string> names;
+  std::vector<Tensor> maxima;
+  for (const auto& [name, parameter] : layer.named_parameters()) {
+    if (!name.ends_with("._amax")) continue;
+    names.push_back(name);
+    maxima.push_back(parameter);
+  }
+  REQUIRE(names ==
+          std::vector<std::string>{"weight_fake_quant._amax", "activation_post_process._amax"});
+  optim::SGD optimizer(layer.parameters(), {.lr = 0.005});
+  const Tensor x = random_tensor({16, 8});
+  const Tensor target = mul_scalar(random_tensor({16, 4}), 3.0);
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    mse_loss(layer(x), target).backward();
+    optimizer.step();
+  }
+  for (const Tensor& each : maxima) REQUIRE(each.item() > 0.0);
+  CHECK(maxima[0].item() != doctest::Approx(0.05));
+  CHECK(maxima[1].item() != doctest::Approx(0.1));
+  // What is converted has what was learned.
+  CHECK(qconfig.weight()->calculate_qparams().scale.item() == doctest::Approx(0.05 / 127.0));
+  CHECK(layer.weight_fake_quant()->calculate_qparams().scale.item() ==
+        doctest::Approx(maxima[0].item() / 127.0));
+  ScaledQuantDescriptor descriptor;
+  descriptor.learn_amax = true;
+  CHECK_THROWS_WITH_AS(
+      TensorQuantizer::with_args(descriptor),
+      "TensorQuantizer: with_args: amax: expected one to start from with learn_amax, got none",
+      ArgumentError);
 }
 
 TEST_CASE(
