@@ -181,6 +181,7 @@ void TensorQuantizer::update(const Tensor& x) {
   require_floating(x, Devices::All);
   if (x.numel() == 0 || needs_no_amax()) return;
   const Tensor turned = prepared(x.detach());
+  const std::unique_lock first = wait_for_shape();
   const std::shared_ptr<const detail::BlockShape> shape = shape_for(turned);
   collect(shape ? shape->split(turned) : turned, shape.get());
   keep_shape(shape);
@@ -198,6 +199,7 @@ Tensor TensorQuantizer::forward(const Tensor& x) {
     autograd::require_no_grad(kOp, turned);
     return compress(turned).dequantize();
   }
+  const std::unique_lock first = wait_for_shape();
   const std::shared_ptr<const detail::BlockShape> shape = shape_for(turned);
   Tensor values = shape ? shape->split(turned) : turned;
   if (now.observer && !needs_no_amax()) collect(values, shape.get());

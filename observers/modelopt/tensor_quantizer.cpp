@@ -205,6 +205,20 @@ Dims TensorQuantizer::kept_axes(const Tensor& x) const {
   return kept;
 }
 
+// While no shape is fixed, calls that would fix one wait for each other: what two shapes leave in
+// the calibrator does not mix. The lock is the call's until it has kept its shape or failed.
+std::unique_lock<std::mutex> TensorQuantizer::wait_for_shape() const {
+  if (split_sizes() == nullptr || has_dynamic_blocks()) return {};
+  const auto is_fixed = [this] {
+    const std::lock_guard lock(mutex_);
+    return shape_ != nullptr;
+  };
+  if (is_fixed()) return {};
+  std::unique_lock<std::mutex> mine(shape_mutex_);
+  if (is_fixed()) mine.unlock();
+  return mine;
+}
+
 std::shared_ptr<const detail::BlockShape> TensorQuantizer::shape_for(const Tensor& x) const {
   const BlockSizes* blocks = split_sizes();
   if (blocks == nullptr) return nullptr;
@@ -410,7 +424,11 @@ void TensorQuantizer::merge(const Collector& other) {
   require_same_kind(other);
   const std::shared_ptr<Collector> copied = other.clone();
   auto& source = static_cast<TensorQuantizer&>(*copied);
+  const std::unique_lock first = wait_for_shape();
   const std::lock_guard lock(mutex_);
+  QUANTA_CHECK(!shape_ || !source.shape_ || shape_->input() == source.shape_->input(),
+               "{}: other: expected one whose blocks were made for the shape {}, got {}", kOp,
+               shape_ ? shape_->input() : Dims{}, source.shape_ ? source.shape_->input() : Dims{});
   const auto take = [](auto& own, const auto& theirs) {
     if (own && theirs) {
       own->merge(*theirs);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -58,9 +59,9 @@ class BlockShape;
 /// scale_block_sizes blocks in a row ({-1: 256}; all are one group without): as compress() does for
 /// NF4, whose elements are those of a table while these are integers.
 ///
-/// Blocks may lie along several axes. Static ones fix the shape of what passes; sizes that are all
-/// None keep amax for the other axes instead. With fake_quant=False values pass through real
-/// compressed storage, without gradients.
+/// Blocks may lie along several axes. Static ones fix the shape of what passes: that of the first
+/// call that goes well, which others wait for. Sizes that are all None keep amax for the other axes
+/// instead. With fake_quant=False values pass through real compressed storage, without gradients.
 ///
 /// amax, bias and pre_quant_scale stay on the CPU and are copied to the device of what passes;
 /// histograms, biases and compressed storage take the CPU alone.
@@ -153,7 +154,8 @@ class TensorQuantizer : public FakeQuantizeBase {
   void update(const Tensor& x) override;
   /// Forgets amax and what the calibrator has seen.
   void reset() override { reset_amax(); }
-  /// Merges the calibrators; amax that was set stays.
+  /// Merges the calibrators; amax that was set stays. Throws ArgumentError for static blocks of
+  /// another shape.
   void merge(const Collector& other) override;
   std::int64_t ch_axis() const noexcept override;
   /// fake_quant_enabled, observer_enabled; _amax, _pre_quant_scale and _global_amax if there; what a
@@ -181,6 +183,7 @@ class TensorQuantizer : public FakeQuantizeBase {
   void check_global_amax(const Tensor& amax) const;
   const BlockSizes* split_sizes() const;
   Dims kept_axes(const Tensor& x) const;
+  std::unique_lock<std::mutex> wait_for_shape() const;
   std::shared_ptr<const detail::BlockShape> shape_for(const Tensor& x) const;
   void keep_shape(const std::shared_ptr<const detail::BlockShape>& shape);
   Tensor prepared(const Tensor& x) const;
@@ -198,6 +201,7 @@ class TensorQuantizer : public FakeQuantizeBase {
   void reset_calibrator();
   void set_integer_dtype();
 
+  mutable CollectorMutex shape_mutex_;  // locked before mutex_
   QuantizerConfig config_;
   bool learn_amax_ = false;
   std::optional<double> scale_amax_;

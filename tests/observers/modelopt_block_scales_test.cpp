@@ -1,9 +1,12 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <latch>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "quanta/observers/modelopt/reduce.h"
@@ -130,6 +133,44 @@ TEST_CASE("TensorQuantizer: scale_amax multiplies the amax of each dynamic block
                        doctest::Contains("scale_amax: expected none in dynamic blocks with "
                                          "scale_bits (8, 0)"),
                        UnsupportedError);
+}
+
+TEST_CASE("TensorQuantizer: of two threads one fixes the shape of static blocks") {
+  QuantizerConfig config;
+  config.block_sizes = BlockConfig{{{-1, 16}}};
+  // As many blocks either way, so that the calibrator would take both.
+  const std::vector<Tensor> x{random_tensor({256, 2048}), random_tensor({2048, 256})};
+  for (int round = 0; round < 10; ++round) {
+    TensorQuantizer quantizer(config);
+    std::array<bool, 2> passed{};
+    std::latch start(2);
+    std::vector<std::thread> threads;
+    for (std::size_t t = 0; t < 2; ++t) {
+      threads.emplace_back([&, t] {
+        start.arrive_and_wait();
+        try {
+          quantizer.update(x[t]);
+          passed[t] = true;
+        } catch (const ArgumentError&) {
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    REQUIRE(passed[0] != passed[1]);
+    quantizer.load_calib_amax();
+    check_equal(quantizer.amax(), reduce_amax(x[passed[0] ? 0 : 1].reshape({32768, 16}), {0}));
+  }
+  // A call that fails leaves the shape to the next one; merging needs one shape.
+  TensorQuantizer one(config), other(config);
+  CHECK_THROWS_AS(one.forward(x[0]), ArgumentError);
+  one.update(x[1]);
+  other.update(x[0]);
+  CHECK_THROWS_WITH_AS(one.merge(other),
+                       doctest::Contains("other: expected one whose blocks were made for the shape "
+                                         "[2048, 256], got [256, 2048]"),
+                       ArgumentError);
+  one.load_calib_amax();
+  check_equal(one.amax(), reduce_amax(x[1].reshape({32768, 16}), {0}));
 }
 
 TEST_CASE("TensorQuantizer: a global amax acts on float8 scales and is refused elsewhere") {
