@@ -191,7 +191,7 @@ class CudaSelection {
     const Tensor numbers = scores.contiguous();
     const cuda::Buffer is_left(device_, static_cast<std::size_t>(numbers.numel()));
     kept_ = cuda::Buffer(device_, pairs * at(most_) * sizeof(std::int64_t));
-    counts_ = cuda::Buffer(device_, pairs * sizeof(std::int64_t));
+    const cuda::Buffer counts(device_, pairs * sizeof(std::int64_t));
     cuda::select_boxes(device_, {.is_double = boxes.dtype() == DType::Float64,
                                  .images = images_,
                                  .labels = labels_,
@@ -205,10 +205,12 @@ class CudaSelection {
                                  .scores = numbers.device_ptr(),
                                  .is_left = is_left.as<std::uint8_t>(),
                                  .kept = kept_.as<std::int64_t>(),
-                                 .counts = counts_.as<std::int64_t>()});
-    std::vector<std::int64_t> counts(pairs);
-    cuda::driver(device_).copy_to_host(counts.data(), counts_.as<void>(), counts_.bytes());
-    count_ = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+                                 .counts = counts.as<std::int64_t>()});
+    std::vector<std::int64_t> starts(pairs + 1);
+    cuda::driver(device_).copy_to_host(starts.data() + 1, counts.as<void>(), counts.bytes());
+    std::partial_sum(starts.begin(), starts.end(), starts.begin());
+    count_ = starts.back();
+    starts_ = cuda::Buffer(device_, starts.data(), starts.size() * sizeof(std::int64_t));
   }
 
   std::int64_t count() const noexcept { return count_; }
@@ -217,7 +219,7 @@ class CudaSelection {
                                 .labels = labels_,
                                 .max_boxes = most_,
                                 .kept = kept_.as<std::int64_t>(),
-                                .counts = counts_.as<std::int64_t>(),
+                                .starts = starts_.as<std::int64_t>(),
                                 .out = reinterpret_cast<std::int64_t*>(out.device_ptr())});
   }
 
@@ -225,7 +227,7 @@ class CudaSelection {
   Device device_;
   std::int64_t most_, images_, labels_;
   std::int64_t count_ = 0;
-  cuda::Buffer kept_, counts_;
+  cuda::Buffer kept_, starts_;
 };
 
 struct NonMaxSuppression final : Op<NonMaxSuppression> {

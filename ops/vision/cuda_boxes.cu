@@ -74,20 +74,15 @@ struct SelectBoxes {
 struct WriteBoxes {
   static constexpr const char* kName = "write_boxes";
   static constexpr int kThreads = 128;
-  static constexpr int kShared = static_cast<int>(sizeof(std::int64_t));
-  static constexpr bool kTogether = true;
+  static constexpr int kShared = 0;
+  static constexpr bool kTogether = false;
   using Params = WriteBoxesParams;
 
-  static SIMT_DEVICE void run(const Params& p, unsigned char* shared) {
-    auto* const first = reinterpret_cast<std::int64_t*>(shared);
+  static SIMT_DEVICE void run(const Params& p, unsigned char*) {
     const std::int64_t pair = simt::block_x();
-    if (simt::thread() == 0) {
-      *first = 0;
-      for (std::int64_t other = 0; other < pair; ++other) *first += p.counts[other];
-    }
-    simt::sync();
-    std::int64_t* const out = p.out + 3 * *first;
-    for (std::int64_t i = simt::thread(); i < p.counts[pair]; i += kThreads) {
+    const std::int64_t count = p.starts[pair + 1] - p.starts[pair];
+    std::int64_t* const out = p.out + 3 * p.starts[pair];
+    for (std::int64_t i = simt::thread(); i < count; i += kThreads) {
       out[3 * i] = pair / p.labels;
       out[3 * i + 1] = pair % p.labels;
       out[3 * i + 2] = p.kept[pair * p.max_boxes + i];

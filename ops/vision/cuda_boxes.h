@@ -32,8 +32,8 @@ struct WriteBoxesParams {
   std::int64_t labels = 1;
   std::int64_t max_boxes = 0;
   const std::int64_t* kept = nullptr;
-  const std::int64_t* counts = nullptr;
-  std::int64_t* out = nullptr;  // [all that were kept, 3]: image, label, box
+  const std::int64_t* starts = nullptr;  // [images * labels + 1]: where those of a class begin
+  std::int64_t* out = nullptr;           // [all that were kept, 3]: image, label, box
 };
 QUANTA_CUDA_ENTRY(write_boxes, WriteBoxesParams)
 
