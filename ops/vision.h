@@ -49,6 +49,8 @@ struct RoiAlignOptions {
 
 /// The regions rois [R, 4] (x1, y1, x2, y2) of x [N, C, H, W], region r of image batch[r]:
 /// [R, C, output_height, output_width]. Same as ONNX's RoiAlign, and as torchvision's for the mean.
+/// Throws ArgumentError for a sampling_ratio beyond 4096 and regions whose bins have more than 65536
+/// points in a direction or 2^24 in all, so that a hostile region cannot take hours.
 Tensor roi_align(const Tensor& x, const Tensor& rois, const Tensor& batch,
                  const RoiAlignOptions& options);
 

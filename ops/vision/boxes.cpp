@@ -48,8 +48,8 @@ struct RoiAlign final : Op<RoiAlign> {
     QUANTA_CHECK(options.output_height > 0 && options.output_width > 0,
                  "{}: output_height: expected sizes > 0, got {} and {}", kName,
                  options.output_height, options.output_width);
-    QUANTA_CHECK(options.sampling_ratio >= 0 && options.sampling_ratio <= kMaxPoints,
-                 "{}: sampling_ratio: expected 0..{}, got {}", kName, kMaxPoints,
+    QUANTA_CHECK(options.sampling_ratio >= 0 && options.sampling_ratio <= kMaxSamplingRatio,
+                 "{}: sampling_ratio: expected 0..{}, got {}", kName, kMaxSamplingRatio,
                  options.sampling_ratio);
     out.arrange(0, MemoryFormat::Contiguous);
     out.arrange(1, MemoryFormat::Contiguous);
@@ -102,8 +102,7 @@ struct RoiAlign final : Op<RoiAlign> {
       using T = decltype(zero);
       for (std::int64_t r = 0; r < rois.size(0); ++r) {
         const T* roi = static_cast<const T*>(rois.data_ptr()) + 4 * r;
-        points(rule(), roi[1], roi[3], options.output_height);
-        points(rule(), roi[0], roi[2], options.output_width);
+        Region<T>(rule(), roi);
       }
     });
     throw InternalError("roi_align: rois: expected a fault that the host finds as well");
@@ -139,37 +138,52 @@ struct RoiAlign final : Op<RoiAlign> {
     return batch;
   }
 
+  /// The points of a region's bins, few enough.
   template <typename T>
-  static Points<T> points(const RegionRule& rule, T from, T to, std::int64_t bins) {
-    const Points<T> points(rule, from, to, bins);
-    QUANTA_CHECK(points.count >= 0,
-                 "{}: rois: expected regions of at most {} elements a bin, got {}", kName,
-                 kMaxPoints, points.needed);
-    return points;
-  }
+  struct Region {
+    Points<T> rows, columns;
+
+    Region(const RegionRule& rule, const T* roi)
+        : rows(rule, roi[1], roi[3], rule.rows), columns(rule, roi[0], roi[2], rule.columns) {
+      for (const Points<T>* each : {&rows, &columns}) {
+        QUANTA_CHECK(each->count >= 0,
+                     "{}: rois: expected regions of at most {} elements a bin, got {}", kName,
+                     kMaxPoints, each->needed);
+      }
+      QUANTA_CHECK(are_few(rows, columns),
+                   "{}: rois: expected regions of at most {} points a bin, got {} x {}", kName,
+                   kMaxBinPoints, rows.count, columns.count);
+    }
+  };
 
   template <typename T>
   static void align(const RegionRule& rule, const T* image, const Dims& sizes, const T* roi,
                     T* to) {
     const std::int64_t height = sizes[2];
     const std::int64_t width = sizes[3];
-    const Points<T> rows = points(rule, roi[1], roi[3], rule.rows);
-    const Points<T> columns = points(rule, roi[0], roi[2], rule.columns);
+    const Region<T> region(rule, roi);
+    const Points<T>& rows = region.rows;
+    const Points<T>& columns = region.columns;
     const std::int64_t bins = rule.rows * rule.columns;
-    std::vector<Corners<T>> corners(at(rows.count * columns.count));
+    // A row of points at a time, as a bin may have millions.
+    std::vector<Corners<T>> corners(at(columns.count));
+    std::vector<BinSum<T>> sums;
     for (std::int64_t bin = 0; bin < bins; ++bin) {
       const std::int64_t row = bin / rule.columns;
       const std::int64_t column = bin % rule.columns;
+      sums.assign(at(sizes[1]), {});
       for (std::int64_t i = 0; i < rows.count; ++i) {
         for (std::int64_t j = 0; j < columns.count; ++j) {
-          corners[at(i * columns.count + j)] =
+          corners[at(j)] =
               corners_at(rows.position(row, i), columns.position(column, j), height, width);
+        }
+        for (std::int64_t c = 0; c < sizes[1]; ++c) {
+          const T* plane = image + c * height * width;
+          for (const Corners<T>& point : corners) sums[at(c)].add(point, plane);
         }
       }
       for (std::int64_t c = 0; c < sizes[1]; ++c) {
-        BinSum<T> sum;
-        for (const Corners<T>& point : corners) sum.add(point, image + c * height * width);
-        to[c * bins + bin] = sum.result(rule.takes_maximum, rows.count * columns.count);
+        to[c * bins + bin] = sums[at(c)].result(rule.takes_maximum, rows.count * columns.count);
       }
     }
   }

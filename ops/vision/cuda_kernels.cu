@@ -83,7 +83,7 @@ struct AlignRegions {
     const T* const roi = static_cast<const T*>(p.rois) + 4 * region;
     const vision::Points<T> rows(p.rule, roi[1], roi[3], p.rule.rows);
     const vision::Points<T> columns(p.rule, roi[0], roi[2], p.rule.columns);
-    if (image < 0 || image >= p.images || rows.count < 0 || columns.count < 0) {
+    if (image < 0 || image >= p.images || !vision::are_few(rows, columns)) {
       simt::atomic_max(p.fault, 1);
       return;
     }

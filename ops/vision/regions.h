@@ -23,8 +23,13 @@ struct RegionRule {
   bool takes_maximum = false;
 };
 
-/// More points than any image has elements: from regions of a size that no image has.
+/// More points along a dimension than any image has elements: from regions of a size that no image
+/// has.
 inline constexpr std::int64_t kMaxPoints = std::int64_t{1} << 16;
+/// Points of a bin, which each channel looks at: as many as an image of 4096 x 4096 has elements.
+inline constexpr std::int64_t kMaxBinPoints = std::int64_t{1} << 24;
+/// A sampling_ratio whose square is that.
+inline constexpr std::int64_t kMaxSamplingRatio = std::int64_t{1} << 12;
 
 /// Four elements of a plane and their weights.
 template <typename T>
@@ -95,6 +100,12 @@ struct Points {
            (static_cast<T>(i) + T(0.5)) * bin / static_cast<T>(count);
   }
 };
+
+/// Whether a bin has as many points as are looked at.
+template <typename T>
+QUANTA_HOST_DEVICE bool are_few(const Points<T>& rows, const Points<T>& columns) {
+  return rows.count >= 0 && columns.count >= 0 && rows.count * columns.count <= kMaxBinPoints;
+}
 
 /// What a bin's points come to.
 template <typename T>

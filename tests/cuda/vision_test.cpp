@@ -147,6 +147,11 @@ TEST_CASE("cuda vision: regions that do not fit are refused as on the CPU") {
         doctest::Contains("roi_align: rois: expected regions of at most 65536 elements a bin"),
         ArgumentError);
   }
+  const Tensor wide = Tensor::from_values({0, 0, 60000, 50000}, {1, 4}).to(kDevice);
+  CHECK_THROWS_WITH_AS(
+      roi_align(x, wide, batch(1), {}),
+      "roi_align: rois: expected regions of at most 16777216 points a bin, got 50000 x 60000",
+      ArgumentError);
 }
 
 TEST_CASE("cuda vision: the best boxes are those of the CPU") {

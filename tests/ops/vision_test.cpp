@@ -108,6 +108,27 @@ TEST_CASE("roi_align: bins of whole elements are means") {
                        doctest::Contains("batch: expected 0..0, got 1"), ArgumentError);
 }
 
+TEST_CASE("roi_align: a bin has at most as many points as a large image has elements") {
+  const Tensor x = Tensor::ones({1, 3, 4, 4});
+  const auto align = [&](float right, float bottom, const RoiAlignOptions& options) {
+    return roi_align(x, Tensor::from_values({0, 0, right, bottom}, {1, 4}),
+                     Tensor::zeros({1}, DType::Int64), options);
+  };
+  CHECK_THROWS_WITH_AS(align(2, 2, {.sampling_ratio = 4097}),
+                       "roi_align: sampling_ratio: expected 0..4096, got 4097", ArgumentError);
+  CHECK_THROWS_WITH_AS(align(2, 70000, {}),
+                       doctest::Contains("expected regions of at most 65536 elements a bin"),
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(
+      align(60000, 50000, {}),
+      "roi_align: rois: expected regions of at most 16777216 points a bin, got 50000 x 60000",
+      ArgumentError);
+  // A long one is within the bound: two columns and 5 of its rows lie on x.
+  for (const float mean : align(2, 60000, {}).to_float_vector()) {
+    CHECK(mean == doctest::Approx(10.0 / 120000.0));
+  }
+}
+
 TEST_CASE("non_max_suppression: drops what shares too much with a better box") {
   const Tensor boxes = Tensor::from_values({0, 0,  1, 1,  0, 0.1F,  1, 1.1F,  0, -0.1F, 1, 0.9F,
                                             0, 10, 1, 11, 0, 10.1F, 1, 11.1F, 0, 100,   1, 101},
