@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/fusion/accuracy/method.h"
 #include "quanta/fusion/check.h"
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/prepare.h"
@@ -60,6 +61,9 @@ struct QuantizeOptions {
   QConfigMapping qconfigs = get_default_qconfig();
   /// Whether groups of layers are fused first (find_fusion_groups).
   bool fuse = true;
+  /// What is done to the fused float network first, to keep accuracy, with the calibration data:
+  /// {accuracy_method("cle"), accuracy_method("adaround")}.
+  std::vector<AccuracyMethod> methods{};
   /// Called after each batch of calibration data, for a progress bar.
   std::function<void(std::size_t done, std::size_t total)> progress{};
   ConvertOptions convert{};
@@ -73,7 +77,8 @@ void calibrate(const nn::Module& prepared, std::span<const Tensor> data,
 }  // namespace detail
 
 /// Post-training static quantization in one call: a copy of `model` is fused (find_fusion_groups),
-/// checked, prepared, calibrated with `run`, and converted. `example` is what one call of the model
+/// checked, changed by the options' methods, prepared, calibrated with `run`, and converted. The
+/// methods run `run` several times. `example` is what one call of the model
 /// takes. Where the network needs float arithmetic inside its quantized part, dequantize and quantize
 /// are put around it, and a warning says so once (float_islands lists them).
 ///
@@ -91,6 +96,12 @@ requires std::is_base_of_v<nn::Module, T> T quantize(const T& model,
                                                      const QuantizeOptions& options = {}) {
   T ready = nn::deep_copy(model);
   detail::make_ready(ready, example, options);
+  if (!options.methods.empty()) {
+    const CalibrationData data({example.begin(), example.end()}, [&](const nn::Module& network) {
+      run(static_cast<const T&>(network));
+    });
+    ready = apply_methods(ready, options.methods, options.qconfigs, data);
+  }
   T prepared =
       prepare(ready, options.qconfigs, example, options.convert.mapping, options.convert.custom);
   run(prepared);

@@ -52,6 +52,8 @@ struct SensitivityOptions {
   /// its answers are not asked for again. The metric and the data have to be the same: it does not
   /// know them. Empty: none.
   std::filesystem::path resume{};
+  /// How a graph::Model is made ready, as for prepare_jit.
+  graph::PrepareJitOptions prepare{};
 };
 
 struct LayerSensitivity {
@@ -90,7 +92,7 @@ struct PrecisionBudget {
 struct MixedPrecisionOptions {
   /// What a layer may become, besides Float.
   std::vector<Precision> choices{Precision::Int8};
-  /// Runs of the example for each layer's time; their median counts.
+  /// Runs of the example for each layer's time; the shortest counts.
   int timing_runs = 10;
   SensitivityOptions run{};
 };
@@ -134,14 +136,15 @@ struct Switchable {
 };
 template <typename T>
 Switchable<T> make_switchable(const T& model, const QConfigMapping& qconfigs,
-                              const CalibrationData& data) {
+                              const CalibrationData& data, const SensitivityOptions& options) {
   T ready = nn::deep_copy(model);
   if constexpr (std::is_base_of_v<graph::Model, T>) {
     ready.eval();
     ready = graph::fuse_conv_bn_jit(ready);
     T wrapped = nn::deep_copy(ready);
     wrap_own_qconfigs(wrapped);
-    return {std::move(ready), graph::prepare_jit(wrapped, with_fake_quantizers(qconfigs))};
+    return {std::move(ready),
+            graph::prepare_jit(wrapped, with_fake_quantizers(qconfigs), options.prepare)};
   } else {
     make_ready(ready, data.example, {.qconfigs = qconfigs});
     T wrapped = nn::deep_copy(ready);
@@ -153,9 +156,11 @@ Switchable<T> make_switchable(const T& model, const QConfigMapping& qconfigs,
 
 /// The int8 network.
 template <typename T>
-T convert_chosen(const T& ready, const QConfigMapping& qconfigs, const CalibrationData& data) {
+T convert_chosen(const T& ready, const QConfigMapping& qconfigs, const CalibrationData& data,
+                 const SensitivityOptions& options) {
   if constexpr (std::is_base_of_v<graph::Model, T>) {
-    return graph::quantize_jit(ready, qconfigs, [&](const graph::Model& m) { data.run(m); });
+    return graph::quantize_jit(ready, qconfigs, [&](const graph::Model& m) { data.run(m); },
+                               {.prepare = options.prepare});
   } else {
     return quantize<T>(ready, std::span<const Tensor>(data.example),
                        [&](const T& m) { data.run(m); }, {.qconfigs = qconfigs, .fuse = false});
@@ -193,7 +198,7 @@ requires std::is_base_of_v<nn::Module, T> Sensitivity
 sensitivity(const T& model, const QConfigMapping& qconfigs, const CalibrationData& data,
             const Metric<T>& metric, const SensitivityOptions& options = {}) {
   detail::require_metric(static_cast<bool>(metric), data, "sensitivity");
-  detail::Switchable<T> made = detail::make_switchable(model, qconfigs, data);
+  detail::Switchable<T> made = detail::make_switchable(model, qconfigs, data, options);
   return detail::sensitivity_of(
       made.ready, made.prepared, data,
       [&](const nn::Module& m) { return metric(static_cast<const T&>(m)); }, options);
@@ -218,9 +223,9 @@ auto_mixed_precision(const T& model, const QConfigMapping& qconfigs, const Calib
                      const Metric<T>& metric, const PrecisionBudget& budget,
                      const MixedPrecisionOptions& options = {}) {
   detail::require_metric(static_cast<bool>(metric), data, "auto_mixed_precision");
-  detail::Switchable<T> made = detail::make_switchable(model, qconfigs, data);
+  detail::Switchable<T> made = detail::make_switchable(model, qconfigs, data, options.run);
   const auto int8 = [&](const QConfigMapping& chosen) {
-    return detail::convert_chosen(made.ready, chosen, data);
+    return detail::convert_chosen(made.ready, chosen, data, options.run);
   };
   return detail::mixed_precision_of(
       made.ready, made.prepared,

@@ -74,7 +74,14 @@ Model convert_jit(const Model& prepared, const ConvertJitOptions& options) {
 Model quantize_jit(const Model& model, const QConfigMapping& qconfigs, const RunFunction& run,
                    const QuantizeJitOptions& options) {
   QUANTA_CHECK(run != nullptr, "quantize_jit: run: expected a function, got none");
-  const Model prepared = prepare_jit(model, qconfigs, options.prepare);
+  const auto changed = [&] {
+    const CalibrationData data(options.example, [&](const nn::Module& network) {
+      run(static_cast<const Model&>(network));
+    });
+    return apply_methods(fuse_conv_bn_jit(model), options.methods, qconfigs, data);
+  };
+  const Model prepared =
+      prepare_jit(options.methods.empty() ? model : changed(), qconfigs, options.prepare);
   run(prepared);
   return convert_jit(prepared, options.convert);
 }

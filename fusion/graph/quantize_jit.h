@@ -2,7 +2,9 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "quanta/fusion/accuracy/method.h"
 #include "quanta/fusion/graph/model.h"
 #include "quanta/fusion/mapping.h"
 #include "quanta/fusion/quantize_dynamic.h"
@@ -57,6 +59,11 @@ using RunFunction = std::function<void(const Model& prepared)>;
 struct QuantizeJitOptions {
   PrepareJitOptions prepare{};
   ConvertJitOptions convert{};
+  /// What is done to the network first, once its batch norms are folded, to keep accuracy: see
+  /// fusion/accuracy/method.h. They run `run` several times.
+  std::vector<AccuracyMethod> methods{};
+  /// What one call takes, for methods that have to know which layer follows which.
+  std::vector<Tensor> example{};
 };
 
 /// prepare_jit, `run`, convert_jit:

@@ -198,6 +198,8 @@ int run(int argc, char** argv) {
   quanta::cli::add_run_command(app, run_options);
   quanta::cli::QuantizeOptions quantize;
   quanta::cli::add_quantize_command(app, quantize);
+  quanta::cli::SensitivityCommand sensitivity;
+  quanta::cli::add_sensitivity_command(app, sensitivity);
 
   std::vector<std::string> networks;
   for (const quanta::cli::NetworkKind& kind : quanta::cli::network_kinds()) {
@@ -227,6 +229,7 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("inspect")) return quanta::cli::run_inspect(inspect);
   if (app.got_subcommand("run")) return quanta::cli::run_onnx(run_options);
   if (app.got_subcommand("quantize")) return quanta::cli::quantize_onnx(quantize);
+  if (app.got_subcommand("sensitivity")) return quanta::cli::run_sensitivity(sensitivity);
   if (app.got_subcommand("bench")) return quanta::cli::run_bench(bench);
   if (app.got_subcommand("networks")) return quanta::cli::run_network_suite(suite);
   if (app.got_subcommand("profile")) return quanta::cli::run_profile(profile);

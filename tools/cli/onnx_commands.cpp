@@ -1,8 +1,13 @@
 #include "onnx_commands.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <limits>
 #include <string>
 #include <vector>
+
+#include "quanta/fusion/accuracy/method.h"
 
 namespace quanta::cli {
 namespace {
@@ -140,6 +145,23 @@ void add_quantize_command(CLI::App& app, QuantizeOptions& options) {
   add_list(*command, "--exclude", options.exclude,
            "A regular expression: layers whose whole name it matches stay in float")
       ->type_name("REGEX");
+  command
+      ->add_option(
+          "--qconfig", options.qconfig,
+          "Which layers are quantized how, as `quanta sensitivity --out` writes it; instead "
+          "of --observer and --per-tensor")
+      ->check(CLI::ExistingFile)
+      ->excludes(dynamic)
+      ->excludes("--weight-only");
+  command
+      ->add_option(
+          "--method", options.methods,
+          "What is done to the float network first, to keep accuracy, one after the other: " +
+              fmt::format("{}", fmt::join(accuracy_method_names(), ", ")))
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->excludes(dynamic)
+      ->excludes("--weight-only");
   command->add_option("--format", options.format, "How int8 layers are written")
       ->check(CLI::IsMember({"qdq", "qoperator"}))
       ->capture_default_str();
@@ -156,8 +178,68 @@ void add_quantize_command(CLI::App& app, QuantizeOptions& options) {
       "--std 0.229,0.224,0.225 --out resnet50_int8.onnx\n"
       "  quanta quantize det.onnx --calib x.npz --observer minmax --exclude '.*Sigmoid.*' --out "
       "det_int8.onnx\n"
+      "  quanta quantize net.onnx --calib x.npz --method cle,bias-correction,adaround --out "
+      "net_int8.onnx\n"
       "  quanta quantize bert.onnx --dynamic --out bert_int8.onnx\n"
       "  quanta quantize llm.onnx --weight-only int4 --target onnxruntime --out llm_int4.onnx");
+}
+
+void add_sensitivity_command(CLI::App& app, SensitivityCommand& options) {
+  CLI::App* command = app.add_subcommand(
+      "sensitivity",
+      "Tell which layers of an ONNX network lose most in int8, and choose a precision for each");
+  QuantizeOptions& quantize = options.quantize;
+  command->add_option("file", quantize.path, "The float ONNX file")
+      ->required()
+      ->check(CLI::ExistingFile);
+  command
+      ->add_option("--calib", quantize.calib,
+                   "Calibration inputs, as `quanta quantize` takes them; the results on the first "
+                   "--compared of them are compared with float")
+      ->required();
+  command->add_option("--compared", options.compared, "Samples that each network is tried on")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--batch", quantize.batch, "Samples that are run at once")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command->add_option("--samples", quantize.samples, "At most so many calls")
+      ->check(CLI::Range(std::int64_t{1}, std::numeric_limits<std::int64_t>::max()))
+      ->capture_default_str();
+  command->add_option("--observer", quantize.observer, "How activations are observed")
+      ->check(CLI::IsMember({"histogram", "minmax"}))
+      ->capture_default_str();
+  command->add_flag("--per-tensor", quantize.per_tensor,
+                    "One scale for each weight instead of one for each output channel");
+  add_list(*command, "--exclude", quantize.exclude,
+           "A regular expression: layers whose whole name it matches stay in float")
+      ->type_name("REGEX");
+  command->add_option("--resume", options.resume,
+                      "A file for what was measured so far, so that a search that was cut off goes "
+                      "on");
+  command->add_option(
+      "--min-sqnr", options.min_sqnr,
+      "Choose precisions: the results' SQNR against float, in dB, is at least this");
+  command
+      ->add_option("--max-ms", options.max_ms,
+                   "Choose precisions: all layers together take at most so many milliseconds")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--max-mb", options.max_mb,
+                   "Choose precisions: weights take at most so many megabytes")
+      ->check(CLI::PositiveNumber);
+  command->add_flag("--int4", options.int4, "Layers may get weights of 4 bits too");
+  command->add_option("--out", options.out,
+                      "Where to write what was chosen, for `quanta quantize --qconfig`");
+  add_constants(*command, quantize.constants);
+  add_sizes(*command, quantize.sizes, "Of random inputs and pictures, as x=1,3,224,224");
+  add_picture_options(*command, quantize.pictures);
+  add_threads(*command, quantize.threads);
+  command->footer(
+      "Examples:\n"
+      "  quanta sensitivity det.onnx --calib photos/ --size 640x640\n"
+      "  quanta sensitivity det.onnx --calib photos/ --min-sqnr 30 --out mixed.json --resume "
+      "det.metrics.json");
 }
 
 void add_bench_onnx_options(CLI::App& command, BenchOptions& options) {

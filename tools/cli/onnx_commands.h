@@ -6,6 +6,7 @@
 #include "inspect.h"
 #include "quantize_onnx.h"
 #include "run_onnx.h"
+#include "sensitivity_onnx.h"
 
 namespace quanta::cli {
 
@@ -13,6 +14,7 @@ namespace quanta::cli {
 void add_inspect_command(CLI::App& app, InspectOptions& options);
 void add_run_command(CLI::App& app, RunOptions& options);
 void add_quantize_command(CLI::App& app, QuantizeOptions& options);
+void add_sensitivity_command(CLI::App& app, SensitivityCommand& options);
 /// Those of `bench` that are about ONNX files.
 void add_bench_onnx_options(CLI::App& command, BenchOptions& options);
 

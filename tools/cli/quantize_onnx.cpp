@@ -14,6 +14,7 @@
 #include "console/progress.h"
 #include "quanta/fusion/graph/export_onnx.h"
 #include "quanta/fusion/graph/quantize_jit.h"
+#include "quanta/fusion/qconfig_file.h"
 #include "quanta/nn/conv.h"
 #include "quanta/nn/linear.h"
 #include "quanta/nn/rnn.h"
@@ -172,28 +173,65 @@ double megabytes(const std::string& path) {
 
 }  // namespace
 
-graph::Model quantize_static(const graph::Model& net, const QuantizeOptions& options,
-                             const Samples& samples) {
-  QConfig per_tensor = static_qconfig(options);
-  QConfigMapping qconfigs(per_tensor);
-  // Transposed convolutions have no weights with a scale for each channel.
-  per_tensor.weight = default_weight_observer();
-  qconfigs.set_object_type<nn::ConvTranspose1d>(per_tensor)
-      .set_object_type<nn::ConvTranspose2d>(per_tensor)
-      .set_object_type<nn::ConvTranspose3d>(per_tensor);
+QConfigMapping static_qconfigs(const QuantizeOptions& options) {
+  QConfigMapping qconfigs;
+  if (options.qconfig.empty()) {
+    QConfig per_tensor = static_qconfig(options);
+    qconfigs.set_global(per_tensor);
+    // Transposed convolutions have no weights with a scale for each channel.
+    per_tensor.weight = default_weight_observer();
+    qconfigs.set_object_type<nn::ConvTranspose1d>(per_tensor)
+        .set_object_type<nn::ConvTranspose2d>(per_tensor)
+        .set_object_type<nn::ConvTranspose3d>(per_tensor);
+  } else {
+    qconfigs = load_qconfig_mapping(options.qconfig);
+  }
   for (const std::string& pattern : options.exclude) {
     qconfigs.set_module_name_regex(pattern, std::nullopt);
   }
-  const auto calibrate = [&](const graph::Model& prepared) {
-    console::ProgressBar bar("calibrating", samples.size());
+  return qconfigs;
+}
+
+graph::PrepareJitOptions exact_preparation() {
+  return {.fuse_add_relu = true, .fuse_relu6 = true, .observe_means = true};
+}
+
+graph::RunFunction feed(const Samples& samples, std::string label) {
+  return [&samples, label = std::move(label)](const graph::Model& model) {
+    console::ProgressBar bar(label, samples.size());
     for (std::int64_t i = 0; i < samples.size(); ++i) {
-      static_cast<void>(prepared.run(samples[i]));
+      static_cast<void>(model.run(samples[i]));
       bar.advance(1);
     }
   };
-  const graph::PrepareJitOptions exact{
-      .fuse_add_relu = true, .fuse_relu6 = true, .observe_means = true};
-  return graph::quantize_jit(net, qconfigs, calibrate, {.prepare = exact});
+}
+
+graph::Model quantize_static(const graph::Model& net, const QuantizeOptions& options,
+                             const Samples& samples) {
+  const QConfigMapping qconfigs = static_qconfigs(options);
+  graph::Model changed = net;
+  if (!options.methods.empty()) {
+    changed = graph::fuse_conv_bn_jit(net);
+    for (const std::string& name : options.methods) {
+      const AccuracyMethod method = accuracy_method(name);
+      // A method says how far it is; what it runs in between shows no bars of its own.
+      std::optional<console::ProgressBar> bar;
+      std::size_t shown = 0;
+      CalibrationData data(net.in_order(samples[0]), [&](const nn::Module& model) {
+        for (std::int64_t i = 0; i < samples.size(); ++i) {
+          static_cast<void>(static_cast<const graph::Model&>(model).run(samples[i]));
+        }
+      });
+      data.progress = [&](std::string_view what, std::size_t done, std::size_t total) {
+        if (!bar) bar.emplace(name, static_cast<std::int64_t>(total));
+        bar->advance(static_cast<std::int64_t>(done - std::min(done, shown)), std::string(what));
+        shown = done;
+      };
+      changed = apply_method(changed, method, qconfigs, data);
+    }
+  }
+  return graph::quantize_jit(changed, qconfigs, feed(samples, "calibrating"),
+                             {.prepare = exact_preparation()});
 }
 
 int quantize_onnx(const QuantizeOptions& options) {
@@ -204,6 +242,7 @@ int quantize_onnx(const QuantizeOptions& options) {
         "quantize: --calib: expected a folder or file with inputs of the network, got none "
         "(--dynamic and --weight-only need none)");
   }
+  for (const std::string& name : options.methods) static_cast<void>(accuracy_method(name));
   const OnnxModel file = read_onnx(options.path);
   const NamedTensors constants = read_constants(options.constants, file);
   const std::vector<OnnxValue> inputs = free_inputs(file, constants);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "onnx_inputs.h"
+#include "quanta/fusion/graph/quantize_jit.h"
 
 namespace quanta::cli {
 
@@ -20,6 +21,8 @@ struct QuantizeOptions {
   std::string observer = "histogram";
   bool per_tensor = false;
   std::vector<std::string> exclude;  ///< regular expressions on layers' names
+  std::string qconfig;               ///< a file of save_qconfig_mapping; "": as the options say
+  std::vector<std::string> methods;  ///< names of accuracy methods, in their order
   std::string format = "qdq";
   std::string target = "any";
   std::int64_t batch = 8;
@@ -27,8 +30,17 @@ struct QuantizeOptions {
   int threads = 0;  ///< 0: all
 };
 
-/// The network in static int8, calibrated with `samples`: observer, target, per_tensor and exclude of
-/// the options count. Shows its progress.
+/// Which layers are quantized how: qconfig, or observer, target and per_tensor, with exclude.
+QConfigMapping static_qconfigs(const QuantizeOptions& options);
+
+/// Sums are observed behind their ReLU, layers behind their ReLU6, and means: the most exact form.
+graph::PrepareJitOptions exact_preparation();
+
+/// Calibration with `samples`, with a bar on the console that has this label.
+graph::RunFunction feed(const Samples& samples, std::string label);
+
+/// The network in static int8, calibrated with `samples`, after the options' methods: qconfig,
+/// observer, target, per_tensor and exclude count as well. Shows its progress.
 graph::Model quantize_static(const graph::Model& net, const QuantizeOptions& options,
                              const Samples& samples);
 

@@ -10,7 +10,8 @@
 
 namespace quanta::accuracy {
 
-/// Medians over runs of one call of the network, of the operations that a module runs itself.
+/// The least over several runs of one call of the network, of the operations that each module runs: what
+/// other programs take of a busy machine is no cost of a layer.
 class LayerTimes {
  public:
   LayerTimes(const nn::Module& model, std::span<const Tensor> example, int runs);
