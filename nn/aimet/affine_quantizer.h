@@ -72,6 +72,8 @@ class AffineQuantizer : public Quantizer {
   /// Whether calibration may change these ends (it may at first).
   void allow_overwrite(bool min, bool max) noexcept;
 
+  void forget_range() override { reset_parameters(shape_, parametrization_); }
+
   Parametrization parametrization() const noexcept { return parametrization_; }
   /// Scale and (asymmetric) offset become the parameters, the range stays as it is:
   /// scale = max(|scale|, minimum_scale(n)), offset = round_half_even(offset).

@@ -33,8 +33,7 @@ AimetFakeQuantize::AimetFakeQuantize(const aimet::Quantizer& quantizer)
 
 void AimetFakeQuantize::set_quantizer(const aimet::Quantizer& quantizer) {
   const std::lock_guard lock(mutex_);
-  if (scope_) scope_->cancel();
-  scope_.reset();
+  drop_scope();
   model_ = quantizer.clone();
   quantizer_ = quantizer.clone();
   describe();
@@ -90,6 +89,11 @@ void AimetFakeQuantize::end_scope() const {
   scope.finish();
 }
 
+void AimetFakeQuantize::drop_scope() {
+  if (scope_) scope_->cancel();
+  scope_.reset();
+}
+
 void AimetFakeQuantize::update(const Tensor& x) {
   const std::lock_guard lock(mutex_);
   if (!scope_) scope_.emplace(quantizer_->compute_encodings());
@@ -98,8 +102,7 @@ void AimetFakeQuantize::update(const Tensor& x) {
 
 void AimetFakeQuantize::reset() {
   const std::lock_guard lock(mutex_);
-  if (scope_) scope_->cancel();
-  scope_.reset();
+  drop_scope();
   quantizer_ = model_->clone();
 }
 
@@ -156,8 +159,15 @@ void AimetFakeQuantize::save_state(StateDict& state, const std::string& prefix) 
 
 void AimetFakeQuantize::load_state(const StateDict& state, const std::string& prefix) {
   const Switches loaded = read_switches(state, prefix);
-  end_scope();
-  quantizer_->load_state_and_shape(state, prefix + kQuantizerPrefix);
+  {
+    const std::lock_guard lock(mutex_);
+    quantizer_->load_state_and_shape(state, prefix + kQuantizerPrefix);
+    drop_scope();
+    const std::shared_ptr<aimet::Quantizer> model = quantizer_->clone();
+    model->forget_range();
+    model_ = model;
+    describe();
+  }
   set_switches(loaded);
 }
 

@@ -43,9 +43,12 @@ class AimetFakeQuantize : public FakeQuantizeBase {
   /// each index of one axis. Throws UnsupportedError for others.
   ObservedQParams calculate_qparams() const override;
   bool has_data() const override;
-  /// Puts a copy of the quantizer that it was made of in the place of this one's.
+  /// Puts a copy of the quantizer that it was made of in the place of this one's; after load_state,
+  /// one with the settings and sizes of the state and no range.
   void reset() override;
   void save_state(StateDict& state, const std::string& prefix) const override;
+  /// dtype, codes and scheme follow. Throws as Quantizer::load_state_and_shape; what was gathered
+  /// is dropped when nothing is wrong.
   void load_state(const StateDict& state, const std::string& prefix) override;
 
   std::int64_t ch_axis() const noexcept override;
@@ -64,6 +67,7 @@ class AimetFakeQuantize : public FakeQuantizeBase {
 
  private:
   void end_scope() const;
+  void drop_scope();  // under mutex_
   void describe();
 
   std::shared_ptr<const aimet::Quantizer> model_;

@@ -115,6 +115,8 @@ void FloatQuantizeDequantize::set_maxval(const Tensor& maxval) {
   put_maxval(maxval.detach().to(DType::Float32));
 }
 
+void FloatQuantizeDequantize::forget_range() { put_maxval(Tensor::full({}, spec_.max())); }
+
 // Where the one before it was.
 void FloatQuantizeDequantize::put_maxval(const Tensor& maxval) {
   const Device device = maxval_.defined() ? maxval_.device() : Device::cpu();

@@ -59,6 +59,8 @@ class FloatQuantizeDequantize final : public Quantizer {
   Tensor get_scale() const;
 
   bool is_initialized() const override { return true; }
+  /// maxval becomes the format's own again.
+  void forget_range() override;
   EncodingPtr encoding() const override;
   std::string extra_repr() const override;
   using Quantizer::operator();

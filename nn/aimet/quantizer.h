@@ -106,6 +106,8 @@ class Quantizer : public nn::Module {
   /// as well. Throws ArgumentError for missing, unexpected and unsuitable entries, UnsupportedError
   /// for an analyzer that cannot have the shape, and leaves everything as it was then.
   void load_state_and_shape(const StateDict& state, const std::string& prefix);
+  /// As it was made, without a range, but with today's settings and sizes.
+  virtual void forget_range() = 0;
   /// Takes these in the places of its parameters, in the order of named_parameters(): copies of
   /// them on a device. Throws ArgumentError for another number of them.
   void replace_parameters(std::span<const Tensor> parameters);

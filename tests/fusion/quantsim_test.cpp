@@ -125,6 +125,29 @@ TEST_CASE("QuantizationSimModel: an int8 network gives what was simulated") {
                        UnsupportedError);
 }
 
+TEST_CASE("QuantizationSimModel: a state of other bits converts as the network it came from") {
+  const auto with_bits = [](std::int64_t bits) {
+    return QuantSimConfig{.scheme = QuantScheme::MinMax, .param_bitwidth = bits};
+  };
+  const auto wide = calibrated(with_bits(16));
+  auto sim = calibrated(with_bits(8));
+  sim.model().load_state_dict(wide.model().state_dict());
+  const Tensor x = images(9, 8);
+  CHECK(sim.model()(x).equal(wide.model()(x)));
+  CHECK_THROWS_WITH_AS(sim.convert(), doctest::Contains("conv1.weight: QuantizeDequantize("),
+                       UnsupportedError);
+  // What lies beyond the range of the weights shows whether their codes are clamped to 4 bits.
+  auto narrow = calibrated(with_bits(4));
+  for (const quantsim::NamedQuantizer& named : quantsim::named_quantizers(narrow.model())) {
+    if (!named.is_param) continue;
+    auto clipped = named.quantizer->quantizer().clone();
+    dynamic_cast<QuantizeDequantize&>(*clipped).set_range(-0.05, 0.05);
+    named.quantizer->set_quantizer(*clipped);
+  }
+  sim.model().load_state_dict(narrow.model().state_dict());
+  CHECK(sim.convert()(x).equal(narrow.convert()(x)));
+}
+
 TEST_CASE("QuantizationSimModel: ranges are trained with the weights") {
   auto sim = calibrated({.param_bitwidth = 3});
   const SmallNetwork network = fused();

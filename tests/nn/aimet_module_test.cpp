@@ -342,5 +342,35 @@ TEST_CASE("AimetFakeQuantize: the parameters of its quantizer are the network's"
   for (const Tensor& parameter : net.parameters()) CHECK_FALSE(parameter.device().is_cpu());
 }
 
+TEST_CASE("AimetFakeQuantize: a state brings its grid, which a reset keeps") {
+  AimetFakeQuantize from(QuantizeDequantize({.shape = {3, 1}, .bitwidth = 4, .symmetric = true}));
+  from.update(uniform_tensor({3, 6}, 1));
+  StateDict state;
+  from.save_state(state, "");
+  AimetFakeQuantize to(QuantizeDequantize({.bitwidth = 16, .symmetric = false}));
+  CHECK(to.dtype() == DType::Float32);
+  to.load_state(state, "");
+  const auto is_as_loaded = [&] {
+    CHECK(to.dtype() == DType::QInt8);
+    CHECK(to.qscheme() == QScheme::PerChannelSymmetric);
+    CHECK(to.quant_min() == -8);
+    CHECK(to.quant_max() == 7);
+    CHECK(to.quantizer().shape() == Dims{3, 1});
+  };
+  is_as_loaded();
+  CHECK(to.has_data());
+  to.reset();
+  is_as_loaded();
+  CHECK_FALSE(to.has_data());
+  to.update(uniform_tensor({3, 6}, 1));
+  CHECK(to.calculate_qparams().scale.equal(from.calculate_qparams().scale));
+
+  // A state that cannot be leaves what was gathered.
+  to.update(mul_scalar(uniform_tensor({3, 6}, 1), 3.0));
+  state.erase("quantizer.max");
+  CHECK_THROWS_AS(to.load_state(state, ""), ArgumentError);
+  CHECK_FALSE(to.calculate_qparams().scale.equal(from.calculate_qparams().scale));
+}
+
 }  // namespace
 }  // namespace quanta::aimet
