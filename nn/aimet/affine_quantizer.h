@@ -144,10 +144,10 @@ class AffineQuantizer : public Quantizer {
 class Quantize final : public AffineQuantizer {
  public:
   explicit Quantize(const Options& options) : AffineQuantizer("Quantize", options) {}
-  /// A quantizer with the range of an encoding, whose own encoding has the same scale and offset.
-  /// Throws ArgumentError for one that is not affine, and for scales and offsets that no range
-  /// gives (see AffineQuantizer: below the smallest scale, offsets beyond the grid, a symmetric one
-  /// that is not in the middle).
+  /// A quantizer with the range of an encoding, whose own encoding has the same scale and offset;
+  /// where float32 has no range that gives exactly these it is by scale and offset. Throws
+  /// ArgumentError for one that is not affine, a scale below the smallest (see AffineQuantizer),
+  /// offsets that are not whole or beyond the grid, a symmetric one that is not in the middle.
   static std::shared_ptr<Quantize> from_encodings(const Encoding& encoding);
   using Quantizer::operator();
   /// An empty x has no encoding.

@@ -1,8 +1,10 @@
 // Quantizers that give a given encoding.
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -10,6 +12,7 @@
 #include "quanta/nn/aimet/detail/affine_parameters.h"
 #include "quanta/nn/aimet/float_quantizer.h"
 #include "quanta/ops/arithmetic.h"
+#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::aimet {
@@ -73,15 +76,37 @@ Range range_of(const AffineEncoding& encoding) {
   return {min, max};
 }
 
+bool is_whole_within(const Tensor& offset, const Grid& grid) {
+  const auto least = -static_cast<float>(grid.qmax());
+  const auto most = -static_cast<float>(grid.qmin());
+  const std::vector<float> values = offset.to_float_vector();
+  return std::all_of(values.begin(), values.end(), [&](float value) {
+    return value == std::trunc(value) && value >= least && value <= most;
+  });
+}
+
 void put_range(AffineQuantizer& quantizer, const AffineEncoding& encoding) {
+  const Tensor scale = as_float32(encoding.scale());
+  const Tensor offset = as_float32(encoding.offset());
+  const auto gives = [&](const std::optional<Tensor>& got, const Tensor& wanted) {
+    return got.has_value() && got->equal(wanted);
+  };
   const Range range = range_of(encoding);
   quantizer.set_range(range.min, range.max);
-  const Tensor scale = as_float32(encoding.scale());
-  QUANTA_CHECK(quantizer.get_scale()->equal(scale),
+  if (!gives(quantizer.get_scale(), scale) || !gives(quantizer.get_offset(), offset)) {
+    // Differences of float32 ends, divided by the steps, do not reach every scale.
+    quantizer.use_scale_offset();
+    const autograd::NoGradGuard guard;
+    for (const auto& [name, parameter] : quantizer.named_parameters()) {
+      parameter.copy_(name == "scale" ? scale : offset);
+    }
+  }
+  QUANTA_CHECK(gives(quantizer.get_scale(), scale),
                "{}: from_encodings: scale: expected scales that a range gives (at least {}), got "
                "others",
                quantizer.to_string(), minimum_scale(encoding.num_steps()));
-  QUANTA_CHECK(quantizer.get_offset()->equal(as_float32(encoding.offset())),
+  QUANTA_CHECK(gives(quantizer.get_offset(), offset) &&
+                   (encoding.symmetric() || is_whole_within(offset, encoding.grid())),
                "{}: from_encodings: offset: expected {}, got others", quantizer.to_string(),
                encoding.symmetric() ? "the middle of a symmetric grid"
                                     : "whole numbers from -qmax to -qmin");

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <random>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -435,6 +436,46 @@ TEST_CASE("from_encodings builds a quantizer that gives the encoding again") {
     const Tensor x = uniform_tensor(test.input_shape, 12);
     CHECK((*Quantize::from_encodings(wanted))(x).tensor().equal(wanted.quantize(x)));
   }
+}
+
+TEST_CASE("from_encodings gives every scale and offset of a grid exactly") {
+  std::mt19937 random(19);
+  std::uniform_real_distribution<float> exponent(-12.0F, 6.0F);
+  const auto with = [&](const Grid& grid, bool symmetric, std::int64_t lowest, std::int64_t most) {
+    std::uniform_int_distribution<std::int64_t> any(lowest, most);
+    std::vector<float> scales;
+    std::vector<float> offsets;
+    for (int i = 0; i < 500; ++i) {
+      scales.push_back(std::exp2(exponent(random)));
+      offsets.push_back(static_cast<float>(any(random)));
+    }
+    const auto count = static_cast<std::int64_t>(scales.size());
+    return AffineEncoding(Tensor::from_values(scales, {count, 1}),
+                          Tensor::from_values(offsets, {count, 1}), grid, {.symmetric = symmetric});
+  };
+  for (const std::int64_t bits : {1, 2, 3, 4, 5, 8, 12, 16, 24}) {
+    CAPTURE(bits);
+    const Grid codes = Grid::from_bitwidth(bits, false);
+    for (const AffineEncoding& wanted : {with(Grid::from_bitwidth(bits, true), true, 0, 0),
+                                         with(codes, false, -codes.qmax(), 0)}) {
+      const EncodingPtr got = quantizer_from(wanted)->encoding();
+      CHECK(got->scale().equal(wanted.scale()));
+      CHECK(got->offset().equal(wanted.offset()));
+    }
+  }
+  // One scale each: those that a range reaches keep one.
+  int by_scale = 0;
+  for (int i = 0; i < 200; ++i) {
+    const AffineEncoding wanted(Tensor::scalar(std::exp2(exponent(random))), Tensor::scalar(0.0),
+                                Grid(-8, 7), {.symmetric = true});
+    const auto got = QuantizeDequantize::from_encodings(wanted);
+    CHECK(got->encoding()->scale().equal(wanted.scale()));
+    by_scale += got->parametrization() == AffineQuantizer::Parametrization::ScaleOffset ? 1 : 0;
+  }
+  CHECK(by_scale > 0);
+  CHECK(by_scale < 40);
+  const AffineEncoding between(Tensor::scalar(0.1), Tensor::scalar(-2.5), Grid(-8, 7));
+  says([&] { Quantize::from_encodings(between); }, "offset: expected whole numbers");
 }
 
 TEST_CASE("from_encodings of MXFP4 and NVFP4 keep their scales") {
