@@ -243,6 +243,25 @@ double shift_of(const Json& value) {
   return value.as_number();
 }
 
+// The ends that 0.6.1 writes beside scale and offset. Ends of symmetric grids without their lowest
+// code are a step away, and float32 rounds.
+void check_ends(const Json& one, const Grid& grid) {
+  const auto scale = static_cast<double>(positive("scale", field(one, "scale")));
+  const auto offset = static_cast<double>(whole("offset", field(one, "offset")));
+  const auto steps = static_cast<double>(grid.num_steps());
+  const auto check = [&](std::string_view name, double expected) {
+    const Json* given = one.find(name);
+    if (given == nullptr) return;
+    QUANTA_CHECK(given->is_number(), "{}: {}: expected a number, got {}", kOp, name, given->kind());
+    const double slack = 1.01 * scale + 1e-5 * scale * (steps + std::fabs(offset));
+    QUANTA_CHECK(std::fabs(given->as_number() - expected) <= slack,
+                 "{}: {}: expected {}, as scale and offset say, got {}", kOp, name, expected,
+                 given->as_number());
+  };
+  check("min", scale * offset);
+  check("max", scale * (offset + steps));
+}
+
 EncodingPtr float16_encoding() {
   return std::make_shared<FloatEncoding>(Tensor::scalar(1.0), FloatSpec::from_name("float16"));
 }
@@ -268,6 +287,7 @@ EncodingPtr v0_6_1(const Json::Array& list, const std::optional<Dims>& input_sha
     QUANTA_CHECK(
         bits_field(one, "bitwidth") == bitwidth && string_field(one, "is_symmetric") == symmetric,
         "{}: bitwidth: expected the same grid for all scales, got another one", kOp);
+    check_ends(one, grid);
     scales.push_back(field(one, "scale"));
     offsets.push_back(field(one, "offset"));
     const Json* given = one.find("zero_point_shift");
@@ -305,6 +325,13 @@ EncodingPtr v1_0_0(const Json& object, const std::optional<Dims>& input_shape) {
   const std::int64_t bitwidth = bits_field(object, "bw");
   if (kind == "LPBQ") {
     const Grid grid = listed_grid(bits_field(object, "compressed_bw"), true);
+    QUANTA_CHECK(*is_sym.as_bool(), "{}: is_sym: expected true for LPBQ, got false", kOp);
+    const std::int64_t lowest = -(std::int64_t{1} << (bitwidth - 1));
+    for (const Json& offset : offsets) {
+      QUANTA_CHECK(whole("offset", offset) == lowest,
+                   "{}: offset: expected {}, the lowest of {} bits, for LPBQ, got {}", kOp, lowest,
+                   bitwidth, *offset.as_int());
+    }
     const std::int64_t block = integer_field(object, "block_size", 1, std::int64_t{1} << 40);
     const Nested factors = nested_of("per_block_int_scale", field(object, "per_block_int_scale"));
     const auto blocks = static_cast<std::int64_t>(factors.values.size());
