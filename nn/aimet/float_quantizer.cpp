@@ -172,6 +172,7 @@ void FloatQuantizeDequantize::save_state(StateDict& state, const std::string& pr
   detail::save_number(state, prefix, "mantissa_bits", static_cast<double>(spec_.mantissa_bits));
   detail::save_number(state, prefix, "finite", spec_.finite ? 1.0 : 0.0);
   detail::save_number(state, prefix, "unsigned_zero", spec_.unsigned_zero ? 1.0 : 0.0);
+  detail::save_number(state, prefix, "power_of_two_scale", power_of_two_scale_ ? 1.0 : 0.0);
   detail::save_dims(state, prefix, "block_size", block_size_);
   if (meta_scale_.has_value()) {
     detail::save_number(state, prefix, "meta_scale", static_cast<double>(*meta_scale_));
@@ -203,13 +204,27 @@ void FloatQuantizeDequantize::load_state(nn::StateReader& reader) {
   } else if (read_blocks.has_value()) {
     meta = std::nullopt;
   }
-  if (meta.has_value() &&
-      !(*meta > 0.0F && std::isfinite(*meta) && spec == FloatSpec::from_name("float4_e2m1fn"))) {
-    reader.problem(fmt::format("{}: expected a number > 0 of float4_e2m1fn, got {} of {}",
-                               reader.full_name(detail::extra_name("meta_scale")), *meta,
-                               spec.name()));
+  // States of before it was saved lack it.
+  bool whole = power_of_two_scale_ && reader.find(detail::extra_name("meta_scale")) == nullptr;
+  if (reader.find(detail::extra_name("power_of_two_scale")) != nullptr) {
+    whole = flag("power_of_two_scale", whole);
+  }
+  if (meta.has_value() && !(*meta > 0.0F && std::isfinite(*meta) && !whole &&
+                            spec == FloatSpec::from_name("float4_e2m1fn"))) {
+    reader.problem(fmt::format(
+        "{}: expected a number > 0 of float4_e2m1fn without power_of_two_scale, got {} of {}{}",
+        reader.full_name(detail::extra_name("meta_scale")), *meta, spec.name(),
+        whole ? " with it" : ""));
   }
   const Tensor* maxval = reader.find("maxval");
+  if (maxval != nullptr && maxval->is_floating_point()) {
+    for (const float value : maxval->detach().cpu().to_float_vector()) {
+      if (value > 0.0F) continue;
+      reader.problem(
+          fmt::format("{}: expected numbers > 0, got {}", reader.full_name("maxval"), value));
+      break;
+    }
+  }
   // A state that is whole and has no maxval removes it; one that lacks other parts leaves it.
   const bool removes = maxval == nullptr && read_blocks.has_value();
   Tensor added;
@@ -225,6 +240,7 @@ void FloatQuantizeDequantize::load_state(nn::StateReader& reader) {
     block_size_ = blocks;
     analyzer_ = analyzer;
     meta_scale_ = meta;
+    power_of_two_scale_ = whole;
     if (added.defined()) put_maxval(added);
     if (removes) maxval_ = Tensor();
   });

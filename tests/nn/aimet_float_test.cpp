@@ -296,6 +296,39 @@ TEST_CASE("a float quantizer's state brings back its format and maxval") {
   says([&] { to.load_state_dict(state); }, "missing names: '_extra_state.finite'");
 }
 
+TEST_CASE("a float quantizer's state brings back whether its scales are powers of two") {
+  const Tensor x = uniform_tensor({4, 32}, 1);
+  const auto options = [](bool power_of_two) {
+    return FloatQuantizerOptions{.dtype = "float4_e2m1fn",
+                                 .shape = {4, 1},
+                                 .block_size = {1, 32},
+                                 .power_of_two_scale = power_of_two};
+  };
+  for (const bool power_of_two : {true, false}) {
+    FloatQuantizeDequantize from(options(power_of_two));
+    from.compute_encodings([&] { from(x); });
+    FloatQuantizeDequantize other(options(!power_of_two));
+    StateDict state = from.state_dict();
+    other.load_state_dict(state);
+    CHECK(other.get_scale().equal(from.get_scale()));
+    // A state that does not say so leaves it.
+    state.erase("_extra_state.power_of_two_scale");
+    FloatQuantizeDequantize same(options(power_of_two));
+    same.load_state_dict(state);
+    CHECK(same.get_scale().equal(from.get_scale()));
+  }
+}
+
+TEST_CASE("a float quantizer's state without a range is refused") {
+  FloatQuantizeDequantize to({.dtype = "float8_e5m2", .shape = {2}});
+  for (const float value : {0.0F, -1.0F, std::numeric_limits<float>::quiet_NaN()}) {
+    StateDict state = to.state_dict();
+    state.set("maxval", Tensor::from_values({2.0F, value}));
+    says([&] { to.load_state_dict(state); }, "maxval: expected numbers > 0, got");
+    CHECK(to.maxval().equal(Tensor::full({2}, to.spec().max())));
+  }
+}
+
 TEST_CASE("float encodings know microscaling formats and reject others") {
   const FloatSpec e2m1 = FloatSpec::from_name("float4_e2m1fn");
   CHECK(FloatEncoding(Tensor::from_values({0.5F, 4.0F}), e2m1).is_mxfp4());
