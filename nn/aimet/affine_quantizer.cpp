@@ -146,8 +146,17 @@ bool AffineQuantizer::is_initialized() const {
   return first_written() && (!second().defined() || second_written());
 }
 
+void AffineQuantizer::require_settings(const Grid&, bool) const {}
+
+void AffineQuantizer::set_bitwidth(std::int64_t bitwidth) {
+  const Grid grid = grid_.with_bitwidth(bitwidth);
+  require_settings(grid, symmetric_);
+  grid_ = grid;
+}
+
 void AffineQuantizer::set_symmetric(bool symmetric) {
   if (symmetric == symmetric_) return;
+  require_settings(grid_, symmetric);
   if (!by_range()) {
     offset_ = symmetric ? Tensor() : symmetric_offset().to(scale_.device());
     if (!symmetric && scale_.requires_grad()) offset_.set_requires_grad();

@@ -47,7 +47,8 @@ class AffineQuantizer : public Quantizer {
 
   const Grid& grid() const noexcept { return grid_; }
   std::int64_t bitwidth() const { return grid_.bitwidth(); }
-  void set_bitwidth(std::int64_t bitwidth) { grid_ = grid_.with_bitwidth(bitwidth); }
+  /// Throws ArgumentError for a bitwidth outside 1..52, and for a grid that has none.
+  void set_bitwidth(std::int64_t bitwidth);
   bool is_signed() const { return grid_.is_signed(); }
   void set_signed(bool is_signed) { grid_ = grid_.with_signed(is_signed); }
   bool symmetric() const noexcept { return symmetric_; }
@@ -100,6 +101,8 @@ class AffineQuantizer : public Quantizer {
   AffineOptions op_options() const;
   /// The scales as the range alone gives them; the hook for grouped blocks.
   virtual Tensor final_scale(const Tensor& raw) const { return raw; }
+  /// Throws for a grid or symmetry that a subclass cannot have.
+  virtual void require_settings(const Grid& grid, bool symmetric) const;
   virtual EncodingPtr make_encoding(const Tensor& raw_scale, const Tensor& offset) const;
 
  private:
@@ -211,6 +214,8 @@ class GroupedBlockQuantizeDequantize final : public QuantizeDequantize {
   void save_state(StateDict& state, const std::string& prefix) const override;
   void load_state(nn::StateReader& reader) override;
   Tensor final_scale(const Tensor& raw) const override;
+  /// Throws ArgumentError: more bits than decompressed_bw, not symmetric.
+  void require_settings(const Grid& grid, bool symmetric) const override;
   EncodingPtr make_encoding(const Tensor& raw_scale, const Tensor& offset) const override;
 
  private:

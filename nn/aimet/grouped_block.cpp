@@ -50,6 +50,10 @@ GroupedBlockQuantizeDequantize::GroupedBlockQuantizeDequantize(const GroupedBloc
       decompressed_bw_(options.decompressed_bw),
       block_grouping_(checked_grouping(options, shape_)) {}
 
+void GroupedBlockQuantizeDequantize::require_settings(const Grid& grid, bool symmetric) const {
+  checked({{.bitwidth = grid.bitwidth(), .symmetric = symmetric}, decompressed_bw_});
+}
+
 std::shared_ptr<Quantizer> GroupedBlockQuantizeDequantize::clone() const {
   return detail::clone_of(*this);
 }

@@ -80,6 +80,20 @@ TEST_CASE("GroupedBlockQuantizeDequantize says which of its options do not fit")
   says(make(true, 8, {4}), "block_grouping: expected one entry for each dimension");
 }
 
+TEST_CASE("GroupedBlockQuantizeDequantize refuses bits beyond the decompressed and asymmetry") {
+  GroupedBlockQuantizeDequantize quantizer(
+      {{.shape = {4, 4}, .bitwidth = 4, .symmetric = true}, 8, {1, 4}});
+  quantizer.set_range(-1.0, 0.875);
+  says([&] { quantizer.set_bitwidth(12); },
+       "decompressed_bw: expected 12..32 (at least the bitwidth), got 8");
+  says([&] { quantizer.set_symmetric(false); }, "symmetric: expected true, got false");
+  CHECK(quantizer.bitwidth() == 4);
+  CHECK(quantizer.symmetric());
+  quantizer.set_bitwidth(8);
+  CHECK(quantizer.bitwidth() == 8);
+  CHECK(quantizer.get_scale()->defined());
+}
+
 // Use --------------------------------------------------------------------------------------------
 
 TEST_CASE("a quantizer that was never calibrated refuses to quantize") {
