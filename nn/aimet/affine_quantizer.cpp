@@ -323,6 +323,14 @@ Range AffineQuantizer::range_of_all() const {
   return analyzer_->compute_range(analyzer_steps(), symmetric_);
 }
 
+void AffineQuantizer::require_writable() const {
+  QUANTA_CHECK(
+      by_range() || (may_write_min_ && may_write_max_) || is_initialized(),
+      "{}: compute_encodings: expected a quantizer by scale and offset that is initialized, "
+      "or both ends to be overwritten, got {} alone",
+      name(), may_write_min_ ? "min" : "max");
+}
+
 void AffineQuantizer::take_range(const Range& range) {
   set_range(may_write_min_ ? std::optional(range.min) : std::nullopt,
             may_write_max_ ? std::optional(range.max) : std::nullopt);

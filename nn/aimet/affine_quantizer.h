@@ -97,6 +97,7 @@ class AffineQuantizer : public Quantizer {
   Range range_of_all() const override;
   EncodingPtr encoding_of(const Range& range) const override;
   void take_range(const Range& range) override;
+  void require_writable() const override;
 
   AffineOptions op_options() const;
   /// The scales as the range alone gives them; the hook for grouped blocks.

@@ -94,6 +94,16 @@ void AimetFakeQuantize::drop_scope() {
   scope_.reset();
 }
 
+bool AimetFakeQuantize::gather() {
+  const std::lock_guard lock(mutex_);
+  return scope_ && scope_->gather();
+}
+
+void AimetFakeQuantize::cancel_scope() {
+  const std::lock_guard lock(mutex_);
+  drop_scope();
+}
+
 void AimetFakeQuantize::update(const Tensor& x) {
   const std::lock_guard lock(mutex_);
   if (!scope_) scope_.emplace(quantizer_->compute_encodings());

@@ -55,6 +55,13 @@ class AimetFakeQuantize : public FakeQuantizeBase {
   std::vector<std::pair<std::string, Tensor>> named_parameters() const override;
   void replace_parameters(std::span<const Tensor> parameters) override;
 
+  /// Works out the range from what was gathered, so that the next use writes it without an error.
+  /// Whether anything came since the last scope ended that gives one. Throws as
+  /// CalibrationScope::gather.
+  bool gather();
+  /// Drops what was gathered; the range stays as it was.
+  void cancel_scope();
+
   /// Takes a copy of `quantizer`, of which a reset makes new ones from then on; dtype, codes and
   /// scheme follow. What was gathered is dropped.
   void set_quantizer(const aimet::Quantizer& quantizer);

@@ -51,7 +51,9 @@ CalibrationScope::CalibrationScope(Quantizer* quantizer)
     : quantizer_(quantizer), exceptions_(std::uncaught_exceptions()) {}
 
 CalibrationScope::CalibrationScope(CalibrationScope&& other) noexcept
-    : quantizer_(std::exchange(other.quantizer_, nullptr)), exceptions_(other.exceptions_) {}
+    : quantizer_(std::exchange(other.quantizer_, nullptr)),
+      exceptions_(other.exceptions_),
+      range_(std::move(other.range_)) {}
 
 CalibrationScope::~CalibrationScope() noexcept(false) {
   if (std::uncaught_exceptions() > exceptions_) cancel();
@@ -62,11 +64,18 @@ void CalibrationScope::cancel() noexcept {
   if (quantizer_ != nullptr) std::exchange(quantizer_, nullptr)->calibrating_ = false;
 }
 
+bool CalibrationScope::gather() {
+  if (quantizer_ == nullptr) return false;
+  range_ = quantizer_->gathered();
+  return range_.has_value() || (!quantizer_->can_calibrate() && quantizer_->is_initialized());
+}
+
 void CalibrationScope::finish() {
   if (quantizer_ == nullptr) return;
   Quantizer& quantizer = *std::exchange(quantizer_, nullptr);
   quantizer.calibrating_ = false;
-  if (const std::optional<Range> range = quantizer.gathered()) quantizer.take_gathered(*range);
+  if (!range_.has_value()) range_ = quantizer.gathered();
+  if (range_.has_value()) quantizer.take_gathered(*range_);
 }
 
 // Quantizer --------------------------------------------------------------------------------------
@@ -97,7 +106,7 @@ EncodedTensor Quantizer::result_of(const Tensor& x) const {
   if (x.numel() == 0) return x;
   if (calibrating_ && can_calibrate()) {
     analyzer_->update(x);
-    return apply(x, encoding_of(range_of_batch(x)));
+    return apply(x, encoding_of(fitted(range_of_batch(x))));
   }
   const EncodingPtr current = encoding();
   QUANTA_CHECK(current != nullptr,
@@ -175,19 +184,27 @@ void Quantizer::compute_encodings(const std::function<void()>& run) {
 
 std::optional<Range> Quantizer::gathered() const {
   if (!can_calibrate() || !analyzer_->has_data()) return std::nullopt;
-  Range range = range_of_all();
-  for (const Tensor& end : {range.min, range.max}) {
+  require_writable();
+  return fitted(range_of_all());
+}
+
+Range Quantizer::fitted(const Range& range) const {
+  const auto fitting = [&](const Tensor& end) {
     QUANTA_CHECK(end.defined() && quanta::detail::broadcasts_to(end.sizes(), shape_),
                  "{}: compute_encodings: expected a range that can be expanded to {}, got {}",
                  name(), shape_,
                  end.defined() ? quanta::to_string(end.sizes()) : "an undefined one");
-  }
-  return range;
+    QUANTA_CHECK(end.is_floating_point(),
+                 "{}: compute_encodings: expected a floating range, got {}", name(), end.dtype());
+    return end.detach().to(Device::cpu()).to(DType::Float32).expand(shape_).contiguous();
+  };
+  return {fitting(range.min), fitting(range.max)};
 }
 
 void Quantizer::take_gathered(const Range& range) {
+  std::string warning = warning_for(name(), range);
   take_range(range);
-  warning_ = warning_for(name(), range);
+  warning_ = std::move(warning);
 }
 
 void compute_encodings(nn::Module& model, const std::function<void()>& run) {

@@ -34,8 +34,13 @@ class CalibrationScope {
   ~CalibrationScope() noexcept(false);
   CalibrationScope(CalibrationScope&& other) noexcept;
   CalibrationScope& operator=(CalibrationScope&&) = delete;
+  /// Works out the range that finish() then writes without an error; what comes later does not
+  /// count. Whether there is one: not when no data came to a quantizer that needs some. Throws as
+  /// finish(), and the scope goes on.
+  bool gather();
   /// Ends the scope before its time. Throws what the analyzer throws, and ArgumentError for a range
-  /// of a shape that the quantizer has not; the range is as it was before then.
+  /// of a shape or dtype that the quantizer cannot have, and for one end of a quantizer by scale and
+  /// offset that has no range; the range is as it was before then.
   void finish();
   /// Ends the scope and leaves the range as it was.
   void cancel() noexcept;
@@ -46,6 +51,7 @@ class CalibrationScope {
 
   Quantizer* quantizer_;  // null once it has ended
   int exceptions_;        // on their way when it began
+  std::optional<Range> range_{};
 };
 
 /// Base of AIMET's quantizers, which are modules: children of a network, whose parameters are
@@ -126,6 +132,8 @@ class Quantizer : public nn::Module {
   /// The encoding of a batch while the statistics are gathered.
   virtual EncodingPtr encoding_of(const Range& range) const = 0;
   virtual void take_range(const Range& range) = 0;
+  /// Throws where take_range would throw for a range of the right shape.
+  virtual void require_writable() const {}
   virtual EncodedTensor apply(const Tensor& x, const EncodingPtr& encoding) const = 0;
   /// Takes these in the places of its parameters.
   virtual void put_parameters(std::span<const Tensor> parameters) { static_cast<void>(parameters); }
@@ -144,6 +152,8 @@ class Quantizer : public nn::Module {
   friend void compute_encodings(nn::Module& model, const std::function<void()>& run);
   EncodedTensor result_of(const Tensor& x) const;
   std::optional<Range> gathered() const;
+  // Float32 of the quantizer's shape on the CPU, whatever an analyzer gives.
+  Range fitted(const Range& range) const;
   void take_gathered(const Range& range);
   void begin_calibration();
 

@@ -164,12 +164,13 @@ class OddAnalyzer final : public EncodingAnalyzer {
   void save_state(StateDict&, const std::string&) const override {}
   void load_state(const StateDict&, const std::string&) override {}
   Dims result{};
+  DType dtype = DType::Float32;
 
  protected:
   std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
   Range range_of_data(std::int64_t, bool) const override {
     if (broken) throw UnsupportedError("OddAnalyzer: no range");
-    return {Tensor::full(result, -1.0), Tensor::full(result, 1.0)};
+    return {Tensor::scalar(-1.0).to(dtype), Tensor::full(result, 1.0).to(dtype)};
   }
 
  public:
@@ -212,6 +213,10 @@ TEST_CASE("compute_encodings: a scope that ends in an error reports it and leave
         analyzer->update(x);
       },
       "compute_encodings: expected a range that can be expanded to [], got [5]");
+  analyzer->result = {};
+  analyzer->dtype = DType::Int64;
+  says([&] { quantizer.compute_encodings([&] { analyzer->update(x); }); },
+       "compute_encodings: expected a floating range, got Int64");
   CHECK(quantizer.get_scale()->item() == before);
   {
     CalibrationScope open = quantizer.compute_encodings();
@@ -219,6 +224,22 @@ TEST_CASE("compute_encodings: a scope that ends in an error reports it and leave
     open.cancel();
   }
   CHECK(quantizer.get_scale()->item() == before);
+}
+
+TEST_CASE("compute_encodings takes ranges of an analyzer's own sizes and dtype") {
+  const auto analyzer = std::make_shared<OddAnalyzer>(Dims{});
+  analyzer->result = {3, 1};
+  analyzer->dtype = DType::Float64;
+  const Tensor x = Tensor::ones({3, 2});
+  FloatQuantizeDequantize floating(
+      {.dtype = "float8_e4m3fn", .shape = {3, 1}, .analyzer = analyzer});
+  floating.compute_encodings([&] { floating(x); });
+  CHECK(floating.maxval().equal(Tensor::ones({3, 1})));
+  QuantizeDequantize affine(
+      {.shape = {3, 1}, .bitwidth = 8, .symmetric = false, .analyzer = analyzer});
+  affine.use_scale_offset();
+  affine.compute_encodings([&] { affine(x); });
+  CHECK(affine.get_scale()->equal(Tensor::full({3, 1}, 2.0 / 255.0)));
 }
 
 TEST_CASE("compute_encodings of a network gives all quantizers their range or none") {
@@ -340,6 +361,27 @@ TEST_CASE("AimetFakeQuantize: the parameters of its quantizer are the network's"
   CHECK(contains(names, "activation_post_process.quantizer.max"));
   net.to(Device::cuda_emulated());
   for (const Tensor& parameter : net.parameters()) CHECK_FALSE(parameter.device().is_cpu());
+}
+
+TEST_CASE(
+    "AimetFakeQuantize: gather works the range out, has_data writes it, cancel_scope drops it") {
+  AimetFakeQuantize fake(QuantizeDequantize({.bitwidth = 8, .symmetric = false}));
+  const Tensor x = Tensor::from_values({-1.0F, 1.0F});
+  const Tensor wide = mul_scalar(x, 50.0);
+  CHECK_FALSE(fake.gather());
+  fake.update(x);
+  CHECK(fake.gather());
+  CHECK_FALSE(fake.quantizer().is_initialized());
+  fake.update(wide);  // too late
+  CHECK(fake.has_data());
+  const double before = fake.quantizer().encoding()->scale().item();
+  CHECK(before == doctest::Approx(2.0 / 255.0));
+  CHECK_FALSE(fake.gather());
+  fake.update(wide);
+  fake.cancel_scope();
+  CHECK_FALSE(fake.quantizer().is_calibrating());
+  CHECK(fake.has_data());
+  CHECK(fake.quantizer().encoding()->scale().item() == before);
 }
 
 TEST_CASE("AimetFakeQuantize: a state brings its grid, which a reset keeps") {

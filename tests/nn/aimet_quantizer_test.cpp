@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "quanta/nn/aimet/affine_quantizer.h"
+#include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/error.h"
 #include "support/compare.h"
@@ -182,6 +183,28 @@ TEST_CASE("allow_overwrite protects an end of the range from calibration") {
   quantizer.allow_overwrite(false, false);
   quantizer.compute_encodings([&] { quantizer(Tensor::from_values({-9.0F, 9.0F})); });
   CHECK(quantizer.named_parameters()[1].tensor.item() == 1.0);
+}
+
+TEST_CASE("calibrating one end by scale and offset needs a range and fails whole without") {
+  struct Two : nn::Module {
+    nn::Child<QuantizeDequantize> first, second;
+    Two() {
+      register_module("first", first, {.bitwidth = 8, .symmetric = false});
+      register_module("second", second, {.bitwidth = 8, .symmetric = false});
+    }
+    Tensor forward(const Tensor& x) const override { return add(first(x), second(x)); }
+  };
+  Two two;
+  two.second->use_scale_offset();
+  two.second->allow_overwrite(true, false);
+  const Tensor x = Tensor::from_values({-1.0F, 1.0F});
+  says([&] { compute_encodings(two, [&] { two(x); }); },
+       "compute_encodings: expected a quantizer by scale and offset that is initialized");
+  CHECK_FALSE(two.first->is_initialized());
+  two.second->set_range(-4.0, 4.0);
+  compute_encodings(two, [&] { two(mul_scalar(x, 2.0)); });
+  CHECK(two.first->is_initialized());
+  CHECK(two.second->get_min()->item() == doctest::Approx(-2.0).epsilon(0.02));
 }
 
 TEST_CASE("a batch that does not fit the shape is refused while calibrating") {
