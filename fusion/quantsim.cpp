@@ -182,23 +182,41 @@ void compute_encodings(Module& model, const Calibrate& calibrate) {
       named.quantizer->enable_fake_quant(!on);
     }
   };
+  const auto drop = [&] {
+    for (const NamedQuantizer& named : quantizers) named.quantizer->cancel_scope();
+  };
+  struct Switches {
+    bool observer, fake_quant;
+  };
+  std::vector<Switches> before;
+  for (const NamedQuantizer& named : quantizers) {
+    before.push_back(
+        {named.quantizer->is_observer_enabled(), named.quantizer->is_fake_quant_enabled()});
+  }
+  drop();
   watch(true);
   try {
     calibrate(model);
+    // All ranges before any is written.
+    std::string missing;
+    for (const NamedQuantizer& named : quantizers) {
+      if (!named.quantizer->gather()) missing += (missing.empty() ? "" : ", ") + named.name;
+    }
+    QUANTA_CHECK(
+        missing.empty(),
+        "{}: compute_encodings: expected data for every quantizer (a module that is not used "
+        "is excluded by an override), got none at {}",
+        kOp, missing);
   } catch (...) {
-    watch(false);
+    drop();
+    for (std::size_t i = 0; i < quantizers.size(); ++i) {
+      quantizers[i].quantizer->enable_observer(before[i].observer);
+      quantizers[i].quantizer->enable_fake_quant(before[i].fake_quant);
+    }
     throw;
   }
   watch(false);
-  std::string missing;
-  for (const NamedQuantizer& named : quantizers) {
-    if (!named.quantizer->has_data()) missing += (missing.empty() ? "" : ", ") + named.name;
-  }
-  QUANTA_CHECK(
-      missing.empty(),
-      "{}: compute_encodings: expected data for every quantizer (a module that is not used "
-      "is excluded by an override), got none at {}",
-      kOp, missing);
+  for (const NamedQuantizer& named : quantizers) static_cast<void>(named.quantizer->has_data());
 }
 
 EncodingFile encodings(const Module& model, EncodingVersion version) {

@@ -70,7 +70,8 @@ struct NamedQuantizer {
 std::vector<NamedQuantizer> named_quantizers(const nn::Module& model);
 
 /// Runs `calibrate` while quantizers watch and change nothing; then they have their ranges. Throws
-/// ArgumentError for quantizers that saw no data, listing them; they have none then.
+/// what `calibrate` and the analyzers throw, and ArgumentError for quantizers that saw no data in
+/// this run, listing them; all ranges and switches are as they were then.
 void compute_encodings(nn::Module& model, const Calibrate& calibrate);
 
 /// The encodings of all quantizers that have one.

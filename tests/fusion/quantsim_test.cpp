@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -172,6 +173,84 @@ TEST_CASE("QuantizationSimModel: ranges are trained with the weights") {
     CAPTURE(ranges.params[i].name);
     CHECK_FALSE(trained.params[i].encoding->scale().equal(ranges.params[i].encoding->scale()));
   }
+}
+
+// Sees data like another analyzer, and has no range once broken.
+class BrokenAnalyzer final : public EncodingAnalyzer {
+ public:
+  explicit BrokenAnalyzer(const bool* broken) : EncodingAnalyzer({}, {}), broken_(broken) {}
+  std::string name() const override { return "BrokenAnalyzer"; }
+  void update(const Tensor&) override { seen_ = true; }
+  bool has_data() const override { return seen_; }
+  void reset() override { seen_ = false; }
+  void merge(const Collector&) override {}
+  void save_state(StateDict&, const std::string&) const override {}
+  void load_state(const StateDict&, const std::string&) override {}
+
+ protected:
+  std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
+  Range range_of_data(std::int64_t, bool) const override {
+    if (*broken_) throw UnsupportedError("BrokenAnalyzer: no range");
+    return {Tensor::scalar(-1.0), Tensor::scalar(1.0)};
+  }
+
+ private:
+  const bool* broken_;
+  bool seen_ = false;
+};
+
+std::shared_ptr<AimetFakeQuantize> quantizer_at(const nn::Module& model, const std::string& name) {
+  for (const quantsim::NamedQuantizer& named : quantsim::named_quantizers(model)) {
+    if (named.name == name) return named.quantizer;
+  }
+  return nullptr;
+}
+
+TEST_CASE("QuantizationSimModel: a calibration that fails leaves all ranges") {
+  auto sim = calibrated({.scheme = QuantScheme::MinMax});
+  const auto last = quantizer_at(sim.model(), "fc.output");
+  bool broken = false;
+  QuantizeDequantize odd(
+      {.bitwidth = 8, .symmetric = false, .analyzer = std::make_shared<BrokenAnalyzer>(&broken)});
+  odd.set_range(-3.0, 3.0);
+  last->set_quantizer(odd);
+  const auto skip = quantizer_at(sim.model(), "skip.output");
+  skip->disable_fake_quant();
+  const Tensor x = images(9);
+  const Tensor before = sim.model()(x);
+  const std::string text = to_json(sim.encodings());
+  const auto wide = [&](const nn::Module& model) { model(mul_scalar(x, 40.0)); };
+  const auto is_as_before = [&] {
+    CHECK(sim.model()(x).equal(before));
+    CHECK(to_json(sim.encodings()) == text);
+    for (const quantsim::NamedQuantizer& named : quantsim::named_quantizers(sim.model())) {
+      CHECK_FALSE(named.quantizer->quantizer().is_calibrating());
+      CHECK_FALSE(named.quantizer->is_observer_enabled());
+      CHECK(named.quantizer->is_fake_quant_enabled() == (named.quantizer != skip));
+    }
+  };
+  CHECK_THROWS_AS(sim.compute_encodings([&](const nn::Module& model) {
+    wide(model);
+    throw FileError("no more images");
+  }),
+                  FileError);
+  is_as_before();
+  CHECK_THROWS_AS(sim.compute_encodings([&](const nn::Module& model) {
+    wide(model);
+    broken = true;
+  }),
+                  UnsupportedError);
+  is_as_before();
+  broken = false;
+  says([&] { sim.compute_encodings([](const nn::Module&) {}); },
+       "expected data for every quantizer (a module that is not used is excluded by an override), "
+       "got none at quant.output, conv1.weight");
+  is_as_before();
+  // What was watched before a calibration is no part of it.
+  const auto first = quantizer_at(sim.model(), "quant.output");
+  first->update(mul_scalar(x, 1000.0));
+  sim.compute_encodings(calibrate);
+  CHECK(first->quantizer().encoding()->scale().item() < 1.0);
 }
 
 TEST_CASE("QuantizationSimModel: what cannot be is refused by name") {
