@@ -231,6 +231,21 @@ EncodingFile encodings(const Module& model, EncodingVersion version) {
   return file;
 }
 
+namespace {
+
+// One that gives the encoding and goes on as the one before it.
+std::shared_ptr<Quantizer> successor(const Quantizer& before, const Encoding& encoding) {
+  std::shared_ptr<Quantizer> after = quantizer_from(encoding);
+  after->use_analyzer_of(before);
+  const std::vector<Tensor> parameters = before.parameters();
+  const bool is_trained = std::any_of(parameters.begin(), parameters.end(),
+                                      [](const Tensor& one) { return one.requires_grad(); });
+  if (is_trained) after->requires_grad_();
+  return after;
+}
+
+}  // namespace
+
 void load_encodings(Module& model, const EncodingFile& file) {
   const std::vector<NamedQuantizer> quantizers = named_quantizers(model);
   std::vector<std::pair<AimetFakeQuantize*, std::shared_ptr<Quantizer>>> changes;
@@ -249,7 +264,13 @@ void load_encodings(Module& model, const EncodingFile& file) {
       QUANTA_CHECK(!found->input_shape || fits(*entry.encoding, *found->input_shape),
                    "{}: load_encodings: {}: expected scales for {}, got {}", kOp, entry.name,
                    *found->input_shape, entry.encoding->scale().sizes());
-      changes.emplace_back(found->quantizer.get(), quantizer_from(*entry.encoding));
+      const bool is_single =
+          entry.encoding->scale().numel() == 1 && entry.encoding->block_size().empty();
+      QUANTA_CHECK(found->is_param || is_single,
+                   "{}: load_encodings: {}: expected one scale for a result, got {} for blocks {}",
+                   kOp, entry.name, entry.encoding->scale().sizes(), entry.encoding->block_size());
+      changes.emplace_back(found->quantizer.get(),
+                           successor(found->quantizer->quantizer(), *entry.encoding));
     }
   }
   QUANTA_CHECK(unknown.empty(), "{}: load_encodings: expected names of quantizers, got {}", kOp,

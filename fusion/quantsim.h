@@ -76,9 +76,11 @@ void compute_encodings(nn::Module& model, const Calibrate& calibrate);
 
 /// The encodings of all quantizers that have one.
 EncodingFile encodings(const nn::Module& model, EncodingVersion version);
-/// Puts quantizers of these encodings in the places of their names. Names that the file lacks keep
-/// theirs. Throws ArgumentError for names that are not there, listing all, for scales that do not
-/// fit the weight, and as quantizer_from; then nothing was changed.
+/// Puts quantizers of these encodings in the places of their names; they go on with the analyzers of
+/// the config and with gradients as before. Names that the file lacks keep theirs. Throws
+/// ArgumentError for names that are not there, listing all, for scales that do not fit the weight,
+/// for more than one scale or blocks of a result, and as quantizer_from; UnsupportedError for an
+/// analyzer that cannot have the shape of an encoding. Nothing was changed then.
 void load_encodings(nn::Module& model, const EncodingFile& file);
 /// The state without quantizers: what the float network had, as trained.
 StateDict float_state(const nn::Module& model);

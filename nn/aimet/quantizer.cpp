@@ -162,6 +162,14 @@ std::shared_ptr<EncodingAnalyzer> Quantizer::analyzer_for(const Dims& shape,
   return analyzer_->with_shape(shape, block_size);
 }
 
+void Quantizer::use_analyzer_of(const Quantizer& other) {
+  QUANTA_CHECK(!calibrating_, "{}: use_analyzer_of: expected no scope, got one that lives", name());
+  if (analyzer_ == nullptr || other.analyzer_ == nullptr) return;
+  std::shared_ptr<EncodingAnalyzer> analyzer = other.analyzer_for(shape_, block_size_)->clone();
+  analyzer->reset();
+  analyzer_ = std::move(analyzer);
+}
+
 // Calibration ------------------------------------------------------------------------------------
 
 void Quantizer::begin_calibration() {

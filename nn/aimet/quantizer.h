@@ -103,6 +103,10 @@ class Quantizer : public nn::Module {
   const std::string& warning() const noexcept { return warning_; }
   /// Null where calibration does nothing.
   const std::shared_ptr<EncodingAnalyzer>& analyzer() const noexcept { return analyzer_; }
+  /// Goes on with an analyzer of the other's kind and settings; where either has none nothing
+  /// changes. Throws ArgumentError while a scope lives, UnsupportedError for an analyzer that cannot
+  /// have this quantizer's sizes.
+  void use_analyzer_of(const Quantizer& other);
 
   /// As AIMET prints it: `QuantizeDequantize(shape=(8, 2), block_size=(-1, 4), qmin=-128, ...)`.
   std::string to_string() const { return type_name() + "(" + extra_repr() + ")"; }

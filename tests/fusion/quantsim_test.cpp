@@ -253,6 +253,39 @@ TEST_CASE("QuantizationSimModel: a calibration that fails leaves all ranges") {
   CHECK(first->quantizer().encoding()->scale().item() < 1.0);
 }
 
+TEST_CASE("QuantizationSimModel: loaded encodings keep the scheme and the gradients") {
+  const auto from = calibrated({.scheme = QuantScheme::MinMax, .per_channel = false});
+  QuantizationSimModel<SmallNetwork> sim(
+      fused(), {.scheme = QuantScheme::Percentile, .percentile = 97.0, .param_bitwidth = 4});
+  sim.model().requires_grad_();
+  quantsim::load_encodings(sim.model(), from.encodings());
+  for (const quantsim::NamedQuantizer& named : quantsim::named_quantizers(sim.model())) {
+    CAPTURE(named.name);
+    const Quantizer& quantizer = named.quantizer->quantizer();
+    CHECK(quantizer.shape().empty());
+    const auto* analyzer = dynamic_cast<const PercentileAnalyzer*>(quantizer.analyzer().get());
+    REQUIRE(analyzer != nullptr);
+    CHECK(analyzer->percentile() == 97.0);
+    CHECK(analyzer->shape().empty());
+    for (const Tensor& parameter : quantizer.parameters()) CHECK(parameter.requires_grad());
+  }
+  sim.compute_encodings(calibrate);
+
+  const Tensor x = images(9);
+  const Tensor before = sim.model()(x);
+  EncodingFile file = from.encodings();
+  file.activations.back().encoding = std::make_shared<AffineEncoding>(
+      Tensor::full({5}, 0.1), Tensor::zeros({5}), Grid(0, 255), AffineEncodingOptions{});
+  says([&] { quantsim::load_encodings(sim.model(), file); },
+       "expected one scale for a result, got [5]");
+  file.activations.back().encoding =
+      std::make_shared<AffineEncoding>(Tensor::full({1}, 0.1), Tensor::zeros({1}), Grid(0, 255),
+                                       AffineEncodingOptions{.block_size = {4}});
+  says([&] { quantsim::load_encodings(sim.model(), file); },
+       "expected one scale for a result, got [1] for blocks [4]");
+  CHECK(sim.model()(x).equal(before));
+}
+
 TEST_CASE("QuantizationSimModel: what cannot be is refused by name") {
   says([] { QuantizationSimModel<SmallNetwork>(fused(), {.param_bitwidth = 1}); },
        "param_bitwidth: expected 2..32, got 1");
