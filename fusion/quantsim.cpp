@@ -302,13 +302,17 @@ StateDict float_state(const Module& model) {
 void require_convertible(const Module& model) {
   std::string others;
   for (const NamedQuantizer& named : named_quantizers(model)) {
-    const DType dtype = named.quantizer->dtype();
-    if (dtype == (named.is_param ? DType::QInt8 : DType::QUInt8)) continue;
+    const AimetFakeQuantize& fake = *named.quantizer;
+    // Int8 modules clip their results at the ends of QUInt8 alone.
+    const bool is_whole = fake.quant_min() == 0 && fake.quant_max() == 255;
+    if (named.is_param ? fake.dtype() == DType::QInt8 : fake.dtype() == DType::QUInt8 && is_whole) {
+      continue;
+    }
     others += fmt::format("\n  {}: {}", named.name, named.quantizer->quantizer().to_string());
   }
   QUANTA_SUPPORTED(others.empty(),
-                   "{}: convert: expected weights of up to 8 signed bits and results of up to 8 "
-                   "unsigned bits, with one scale or one for each channel, got:{}",
+                   "{}: convert: expected weights of up to 8 signed bits with one scale or one for "
+                   "each channel, and results of 8 unsigned bits, got:{}",
                    kOp, others);
 }
 

@@ -76,8 +76,8 @@ void compute_encodings(nn::Module& model, const Calibrate& calibrate);
 
 /// The encodings of all quantizers that have one.
 EncodingFile encodings(const nn::Module& model, EncodingVersion version);
-/// Puts quantizers of these encodings in the places of their names; they go on with the analyzers of
-/// the config and with gradients as before. Names that the file lacks keep theirs. Throws
+/// Puts quantizers of these encodings in the places of their names; they go on with the analyzers
+/// and gradients of those before them. Names that the file lacks keep theirs. Throws
 /// ArgumentError for names that are not there, listing all, for scales that do not fit the weight,
 /// for more than one scale or blocks of a result, and as quantizer_from; UnsupportedError for an
 /// analyzer that cannot have the shape of an encoding. Nothing was changed then.
@@ -85,7 +85,8 @@ void load_encodings(nn::Module& model, const EncodingFile& file);
 /// The state without quantizers: what the float network had, as trained.
 StateDict float_state(const nn::Module& model);
 /// Throws UnsupportedError that lists the quantizers whose encodings int8 modules cannot have:
-/// other than up to 8 bits with one scale or one for each channel, float formats.
+/// weights other than up to 8 signed bits with one scale or one for each channel, results other
+/// than 8 unsigned bits with one scale, float formats.
 void require_convertible(const nn::Module& model);
 
 }  // namespace quantsim

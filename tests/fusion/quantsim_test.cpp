@@ -286,6 +286,14 @@ TEST_CASE("QuantizationSimModel: loaded encodings keep the scheme and the gradie
   CHECK(sim.model()(x).equal(before));
 }
 
+TEST_CASE("QuantizationSimModel: int8 modules cannot have results of fewer bits") {
+  const auto sim = calibrated({.overrides = {{"conv1", {.output_bitwidth = 4}}}});
+  CHECK_THROWS_WITH_AS(sim.convert(),
+                       doctest::Contains("results of 8 unsigned bits, got:\n  conv1.output: "
+                                         "QuantizeDequantize(shape=(), qmin=0, qmax=15"),
+                       UnsupportedError);
+}
+
 TEST_CASE("QuantizationSimModel: what cannot be is refused by name") {
   says([] { QuantizationSimModel<SmallNetwork>(fused(), {.param_bitwidth = 1}); },
        "param_bitwidth: expected 2..32, got 1");
