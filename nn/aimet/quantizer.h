@@ -39,8 +39,8 @@ class CalibrationScope {
   /// finish(), and the scope goes on.
   bool gather();
   /// Ends the scope before its time. Throws what the analyzer throws, and ArgumentError for a range
-  /// of a shape or dtype that the quantizer cannot have, and for one end of a quantizer by scale and
-  /// offset that has no range; the range is as it was before then.
+  /// of a shape or dtype that the quantizer cannot have, and for one end of a quantizer by scale
+  /// and offset that has no range; the range is as it was before then.
   void finish();
   /// Ends the scope and leaves the range as it was.
   void cancel() noexcept;
@@ -104,8 +104,8 @@ class Quantizer : public nn::Module {
   /// Null where calibration does nothing.
   const std::shared_ptr<EncodingAnalyzer>& analyzer() const noexcept { return analyzer_; }
   /// Goes on with an analyzer of the other's kind and settings; where either has none nothing
-  /// changes. Throws ArgumentError while a scope lives, UnsupportedError for an analyzer that cannot
-  /// have this quantizer's sizes.
+  /// changes. Throws ArgumentError while a scope lives, UnsupportedError for an analyzer that
+  /// cannot have this quantizer's sizes.
   void use_analyzer_of(const Quantizer& other);
 
   /// As AIMET prints it: `QuantizeDequantize(shape=(8, 2), block_size=(-1, 4), qmin=-128, ...)`.
