@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "quanta/fusion/accuracy/cross_layer_equalization.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta {
@@ -14,7 +15,10 @@ using Make = AccuracyMethod (*)();
 
 // By name, sorted.
 const std::map<std::string, Make, std::less<>>& named_methods() {
-  static const std::map<std::string, Make, std::less<>> table{};
+  static const std::map<std::string, Make, std::less<>> table{
+      {"bias-absorption", [] { return high_bias_absorption_method(); }},
+      {"cle", [] { return cross_layer_equalization_method(); }},
+  };
   return table;
 }
 
