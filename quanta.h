@@ -4,6 +4,7 @@
 /// is in quanta::models, nn/optim in quanta::training, nn/data in quanta::data.
 
 #include "quanta/fusion/accuracy/batch_norm_statistics.h"
+#include "quanta/fusion/accuracy/bias_correction.h"
 #include "quanta/fusion/accuracy/cross_layer_equalization.h"
 #include "quanta/fusion/accuracy/method.h"
 #include "quanta/fusion/check.h"

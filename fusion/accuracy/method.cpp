@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "quanta/fusion/accuracy/bias_correction.h"
 #include "quanta/fusion/accuracy/cross_layer_equalization.h"
 #include "quanta/runtime/check.h"
 
@@ -17,6 +18,7 @@ using Make = AccuracyMethod (*)();
 const std::map<std::string, Make, std::less<>>& named_methods() {
   static const std::map<std::string, Make, std::less<>> table{
       {"bias-absorption", [] { return high_bias_absorption_method(); }},
+      {"bias-correction", [] { return bias_correction_method(); }},
       {"cle", [] { return cross_layer_equalization_method(); }},
   };
   return table;

@@ -12,6 +12,7 @@
 #include "quanta/fusion/accuracy/detail/layer_chains.h"
 #include "quanta/fusion/graph/quantize_jit.h"
 #include "quanta/fusion/quantize.h"
+#include "quanta/nn/container.h"
 #include "quanta/nn/misc.h"
 #include "quanta/nn/models/fashion.h"
 #include "quanta/ops/arithmetic.h"
