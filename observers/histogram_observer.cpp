@@ -121,11 +121,7 @@ HistogramObserver::Range HistogramObserver::search(const Histogram<float>& histo
 }
 
 HistogramObserver::Range HistogramObserver::search_range() const {
-  Histogram<float> seen;
-  {
-    const std::lock_guard lock(mutex_);
-    seen = seen_;
-  }
+  const Histogram<float> seen = counted();
   QUANTA_CHECK(seen.has_data(), "{}: search_range: expected data, nothing was observed", name());
   return search(seen);
 }
@@ -187,6 +183,11 @@ void HistogramObserver::load_state(const StateDict& state, const std::string& pr
   const std::lock_guard lock(mutex_);
   rule_.eps = eps;
   seen_ = std::move(loaded);
+}
+
+Histogram<float> HistogramObserver::counted() const {
+  const std::lock_guard lock(mutex_);
+  return seen_;
 }
 
 Tensor HistogramObserver::histogram() const {

@@ -69,6 +69,8 @@ class HistogramObserver : public UniformObserver {
 
  protected:
   std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
+  /// What was counted so far.
+  Histogram<float> counted() const;
 
  private:
   static void add(Histogram<float>& total, const Histogram<float>& batch);

@@ -7,6 +7,7 @@
 #include "quanta/observers/histogram_observer.h"
 #include "quanta/observers/min_max_observer.h"
 #include "quanta/observers/other_observers.h"
+#include "quanta/observers/range_search_observer.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta {
@@ -32,6 +33,9 @@ constexpr std::array kQConfigs{
     NamedQConfig{"default_per_channel_symmetric_qnnpack_qconfig",
                  default_per_channel_symmetric_qnnpack_qconfig},
     NamedQConfig{"default_quint8_weight_qconfig", default_quint8_weight_qconfig},
+    NamedQConfig{"mse_qconfig", [] { return qconfig_with_range_search("mse"); }},
+    NamedQConfig{"percentile_qconfig", [] { return qconfig_with_range_search("percentile"); }},
+    NamedQConfig{"entropy_qconfig", [] { return qconfig_with_range_search("entropy"); }},
     NamedQConfig{"default_qat_qconfig", default_qat_qconfig},
     NamedQConfig{"default_dynamic_qat_qconfig", default_dynamic_qat_qconfig},
     NamedQConfig{"default_weight_only_qconfig", default_weight_only_qconfig},

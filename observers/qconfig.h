@@ -78,8 +78,9 @@ QConfig get_default_qconfig(std::string_view backend = "x86", int version = 0);
 /// FusedMovingAvgObsFakeQuantize. Throws ArgumentError for others.
 QConfig get_default_qat_qconfig(std::string_view backend = "x86", int version = 1);
 
-/// By torch's name ("default_qconfig", ...; also "fbgemm", "x86", "qnnpack", "onednn"). Throws
-/// ArgumentError listing the names.
+/// By torch's name ("default_qconfig", ...; also "fbgemm", "x86", "qnnpack", "onednn"), or
+/// "mse_qconfig", "percentile_qconfig", "entropy_qconfig": qconfig_with_range_search of the default
+/// one. Throws ArgumentError listing the names.
 QConfig qconfig_from_name(std::string_view name);
 
 /// Whether the activation observer, or the one inside of the fake quantizer, keeps nothing between
