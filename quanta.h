@@ -3,10 +3,13 @@
 /// All of Quanta's public API. Most of it is in the library quanta::quanta; what stands in nn/models
 /// is in quanta::models, nn/optim in quanta::training, nn/data in quanta::data.
 
+#include "quanta/fusion/accuracy/awq.h"
 #include "quanta/fusion/accuracy/batch_norm_statistics.h"
 #include "quanta/fusion/accuracy/bias_correction.h"
 #include "quanta/fusion/accuracy/cross_layer_equalization.h"
 #include "quanta/fusion/accuracy/method.h"
+#include "quanta/fusion/accuracy/outliers.h"
+#include "quanta/fusion/accuracy/smooth_quant.h"
 #include "quanta/fusion/check.h"
 #include "quanta/fusion/compare_layers.h"
 #include "quanta/fusion/convert.h"
