@@ -49,6 +49,10 @@ struct AccuracyMethod {
   std::function<void(nn::Module& model, nn::Module& reference, const QConfigMapping& qconfigs,
                      const CalibrationData& data)>
       apply;
+  /// Whether the model calculates something else afterwards, to make up for what rounding does
+  /// (other biases, rounded weights). Methods that follow then have the reference of this one, and
+  /// not what it has made.
+  bool compensates = false;
 };
 
 /// The methods that have a name: "cle", "bias-correction", "adaround" ... Sorted.
@@ -62,7 +66,8 @@ void apply_method(const AccuracyMethod& method, nn::Module& model, nn::Module& r
                   const QConfigMapping& qconfigs, const CalibrationData& data);
 }  // namespace detail
 
-/// One method after the other, each on what the one before gave. Throws what they throw.
+/// One method after the other, each on what the one before gave. The reference is the model as the
+/// last one left it that keeps what it calculates. Throws what they throw.
 template <typename T>
 requires std::is_base_of_v<nn::Module, T> T apply_methods(const T& model,
                                                           std::span<const AccuracyMethod> methods,
@@ -70,9 +75,11 @@ requires std::is_base_of_v<nn::Module, T> T apply_methods(const T& model,
                                                           const CalibrationData& data) {
   T copy = nn::deep_copy(model);
   copy.eval();
+  T kept = nn::deep_copy(copy);
   for (const AccuracyMethod& method : methods) {
-    T reference = nn::deep_copy(copy);
+    T reference = nn::deep_copy(kept);
     detail::apply_method(method, copy, reference, qconfigs, data);
+    if (!method.compensates) kept = nn::deep_copy(copy);
   }
   return copy;
 }

@@ -96,12 +96,37 @@ TEST_CASE("Layers come in the order of their calls, and with what they are given
 
 TEST_CASE("A method without data, and an unknown one, are refused by name") {
   const AccuracyMethod nothing{
-      "nothing", [](nn::Module&, nn::Module&, const QConfigMapping&, const CalibrationData&) {}};
+      .name = "nothing",
+      .apply = [](nn::Module&, nn::Module&, const QConfigMapping&, const CalibrationData&) {}};
   const test::SmallNetwork net = fused_network();
   CHECK_THROWS_WITH_AS(apply_method(net, nothing, QConfigMapping(four_bits()), CalibrationData()),
                        doctest::Contains("nothing: data.run"), ArgumentError);
   CHECK_THROWS_WITH_AS(accuracy_method("magic"), doctest::Contains("expected one of"),
                        ArgumentError);
+}
+
+TEST_CASE("A method's reference is what the last one left that keeps what the model calculates") {
+  std::vector<std::pair<double, double>> seen;  // the first bias of model and reference
+  const auto add_one = [&](bool compensates) {
+    return AccuracyMethod{.name = "add one",
+                          .apply =
+                              [&](nn::Module& model, nn::Module& reference, const QConfigMapping&,
+                                  const CalibrationData&) {
+                                const auto bias = [](nn::Module& net) {
+                                  return *accuracy::weighted_layers(net)[2].bias;
+                                };
+                                seen.emplace_back(bias(model)[0].item(), bias(reference)[0].item());
+                                bias(model).fill_(bias(model)[0].item() + 1.0);
+                                bias(reference).fill_(-1.0);  // may be spoiled
+                              },
+                          .compensates = compensates};
+  };
+  test::SmallNetwork net = fused_network();
+  net.fc->bias.fill_(0.0);
+  const std::vector<AccuracyMethod> methods{add_one(false), add_one(true), add_one(true)};
+  apply_methods(net, methods, QConfigMapping(four_bits()), CalibrationData({randn({1, 3, 8, 8})}));
+  CHECK(seen == std::vector<std::pair<double, double>>{{0, 0}, {1, 1}, {2, 1}});
+  CHECK(net.fc->bias[0].item() == 0.0);
 }
 
 }  // namespace
