@@ -3,6 +3,7 @@
 /// All of Quanta's public API. Most of it is in the library quanta::quanta; what stands in nn/models
 /// is in quanta::models, nn/optim in quanta::training, nn/data in quanta::data.
 
+#include "quanta/fusion/accuracy/adaround.h"
 #include "quanta/fusion/accuracy/awq.h"
 #include "quanta/fusion/accuracy/batch_norm_statistics.h"
 #include "quanta/fusion/accuracy/bias_correction.h"

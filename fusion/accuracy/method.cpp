@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "quanta/fusion/accuracy/adaround.h"
 #include "quanta/fusion/accuracy/awq.h"
 #include "quanta/fusion/accuracy/bias_correction.h"
 #include "quanta/fusion/accuracy/cross_layer_equalization.h"
@@ -20,6 +21,7 @@ using Make = AccuracyMethod (*)();
 // By name, sorted.
 const std::map<std::string, Make, std::less<>>& named_methods() {
   static const std::map<std::string, Make, std::less<>> table{
+      {"adaround", [] { return adaround_method(); }},
       {"awq", [] { return awq_method(); }},
       {"bias-absorption", [] { return high_bias_absorption_method(); }},
       {"bias-correction", [] { return bias_correction_method(); }},
