@@ -162,6 +162,17 @@ class Search {
     return result;
   }
 
+  /// Whether there is a layer with a weight that the chosen mapping quantizes.
+  bool quantizes() const {
+    const bool any_chosen = std::any_of(
+        candidates_.begin(), candidates_.end(),
+        [](const auto& each) { return each.options[each.now].precision != Precision::Float; });
+    return any_chosen ||
+           std::any_of(switches_.layers().begin(), switches_.layers().end(), [](const auto& layer) {
+             return layer.weighted && (layer.has_own_qconfig || !layer.can_choose);
+           });
+  }
+
   QConfigMapping mapping(const QConfigMapping& qconfigs) const {
     QConfigMapping result = qconfigs;
     for (const Candidate& candidate : candidates_) {
@@ -278,7 +289,11 @@ MixedPrecision mixed_precision_of(const nn::Module& ready, nn::Module& prepared,
   result.float_metric = search.float_metric();
   std::vector<PrecisionPoint> points;
   std::optional<PrecisionPoint> best;
-  bool met = false;
+  bool met = false, quantizes = true;
+  // A network without a quantized layer cannot be converted: it is the float one.
+  const auto real_metric = [&](const QConfigMapping& mapping) {
+    return quantizes ? try_mapping(mapping) : search.float_metric();
+  };
   for (;;) {
     points.push_back(search.point());
     const PrecisionPoint& point = points.back();
@@ -286,7 +301,8 @@ MixedPrecision mixed_precision_of(const nn::Module& ready, nn::Module& prepared,
       // Only the network that will run decides.
       if (point.metric >= *budget.metric) {
         const QConfigMapping mapping = search.mapping(qconfigs);
-        const double real = try_mapping(mapping);
+        quantizes = search.quantizes();
+        const double real = real_metric(mapping);
         if (!best || real > result.metric) {
           best = point;
           result.metric = real;
@@ -298,6 +314,7 @@ MixedPrecision mixed_precision_of(const nn::Module& ready, nn::Module& prepared,
     } else if (!best || point.metric > best->metric) {
       best = point;
       result.qconfigs = search.mapping(qconfigs);
+      quantizes = search.quantizes();
     }
     if (!search.step()) break;
   }
@@ -309,7 +326,7 @@ MixedPrecision mixed_precision_of(const nn::Module& ready, nn::Module& prepared,
     QUANTA_CHECK(met, "{}: budget: expected one that can be reached, got {} (the best was {})", kOp,
                  *budget.metric, most);
   } else {
-    result.metric = try_mapping(result.qconfigs);
+    result.metric = real_metric(result.qconfigs);
   }
   result.choices = best->choices;
   result.cost = best->cost;

@@ -105,7 +105,8 @@ struct PrecisionPoint {
 };
 
 struct MixedPrecision {
-  /// For prepare, quantize, quantize_jit and save_qconfig_mapping.
+  /// For prepare, quantize, quantize_jit and save_qconfig_mapping. Where every layer is left in float
+  /// there is nothing to quantize, and these say so.
   QConfigMapping qconfigs;
   std::map<std::string, Precision> choices;
   PrecisionCost cost;

@@ -187,11 +187,13 @@ void bias_correction(nn::Module& model, nn::Module& reference, const QConfigMapp
 }  // namespace detail
 
 AccuracyMethod bias_correction_method(const BiasCorrectionOptions& options) {
-  return {"bias-correction",
-          [options](nn::Module& model, nn::Module& reference, const QConfigMapping& qconfigs,
-                    const CalibrationData& data) {
-            detail::bias_correction(model, reference, qconfigs, data, options);
-          }};
+  return {.name = "bias-correction",
+          .apply =
+              [options](nn::Module& model, nn::Module& reference, const QConfigMapping& qconfigs,
+                        const CalibrationData& data) {
+                detail::bias_correction(model, reference, qconfigs, data, options);
+              },
+          .compensates = true};
 }
 
 }  // namespace quanta
