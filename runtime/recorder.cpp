@@ -29,7 +29,8 @@ struct Recording::Seen {
   std::unordered_map<const Storage*, Memory> made;
 };
 
-Recording::Recording(std::span<const Tensor> inputs) : seen_(std::make_unique<Seen>()) {
+Recording::Recording(std::span<const Tensor> inputs, ConstantSteps constants)
+    : seen_(std::make_unique<Seen>()), constants_(constants) {
   QUANTA_CHECK(!is_recording(), "freeze: recording: expected one at a time, got another inside");
   for (const Tensor& input : inputs) {
     const bool is_new =
@@ -149,12 +150,13 @@ void record(Step step) {
   }
   if (is_new && std::ranges::all_of(step.inputs, is_constant)) {
     for (const Tensor& x : step.outputs) mark_constant(x);
-    return;
-  }
-  for (const Tensor& x : step.outputs) {
-    Recording::Seen::Memory& memory = self.seen_->made.at(x.storage().get());
-    memory.is_written = true;
-    memory.version = x.version();
+    if (self.constants_ == ConstantSteps::Skip) return;
+  } else {
+    for (const Tensor& x : step.outputs) {
+      Recording::Seen::Memory& memory = self.seen_->made.at(x.storage().get());
+      memory.is_written = true;
+      memory.version = x.version();
+    }
   }
   step.path = current_module_path();
   self.steps_.push_back(std::move(step));

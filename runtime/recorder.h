@@ -27,12 +27,15 @@ struct Step {
   std::string path{};  ///< the module's path; record() fills it in
 };
 
+/// Whether steps of constants alone, which have the same results in every run, are noted too.
+enum class ConstantSteps : bool { Skip, Keep };
+
 /// Notes the steps of the calling thread while it lives. Recordings do not nest.
 class Recording {
  public:
   /// `inputs` is what the run is given: what another run will have other values in. Each has
   /// memory of its own.
-  explicit Recording(std::span<const Tensor> inputs);
+  explicit Recording(std::span<const Tensor> inputs, ConstantSteps constants = ConstantSteps::Skip);
   explicit Recording(const Tensor& input) : Recording(std::span<const Tensor>(&input, 1)) {}
   ~Recording();
   Recording(const Recording&) = delete;
@@ -56,6 +59,7 @@ class Recording {
   friend void before_write(std::string_view op, const Tensor& x);
   std::vector<Step> steps_;
   std::unique_ptr<Seen> seen_;
+  ConstantSteps constants_;
 };
 
 namespace detail {
