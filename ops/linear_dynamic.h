@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "quanta/ops/conv.h"
 #include "quanta/ops/linear.h"
@@ -11,6 +12,10 @@
 ///
 /// All throw ArgumentError for an x that is not Float32 or whose last size is not K. Many threads
 /// may call them at once while nobody writes to the arguments; packed weights are immutable.
+namespace quanta {
+class Operation;
+}
+
 namespace quanta::quantized {
 
 /// Whether the codes of an activation use 7 bits only (0..127), as torch's dynamic modules do.
@@ -58,5 +63,10 @@ class LinearPackedParamsFp16 {
 // so.
 Tensor linear_dynamic_fp16(const Tensor& x, const LinearPackedParamsFp16& packed);
 Tensor linear_relu_dynamic_fp16(const Tensor& x, const LinearPackedParamsFp16& packed);
+
+// What a call of these functions multiplies with, for files: int8 weights (several where calls of one
+// input were joined; none for another operation), and halves (null for another operation).
+std::vector<LinearPackedParams> dynamic_params_of(const Operation& operation);
+const LinearPackedParamsFp16* fp16_params_of(const Operation& operation);
 
 }  // namespace quanta::quantized

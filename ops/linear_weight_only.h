@@ -13,6 +13,8 @@
 /// writes to the arguments; packed weights are immutable, and copies share them.
 namespace quanta {
 
+class Operation;
+
 /// How a weight [N, K] is quantized.
 struct WeightOnlyOptions {
   int bits = 8;                 ///< 8 or 4
@@ -64,6 +66,9 @@ class WeightOnlyPackedParams {
  private:
   std::shared_ptr<const Impl> impl_;
 };
+
+/// What a call of linear_weight_only multiplies with, for files; null for another operation.
+const WeightOnlyPackedParams* weight_only_params_of(const Operation& operation);
 
 /// Rounds a Float32 weight [N, K] to nearest. For a group with n = min(w, 0) and p = max(w, 0), in
 /// float32 as torch's observers do it (eps 2^-23):

@@ -83,4 +83,16 @@ void save_onnx(const Model& model, const std::filesystem::path& path,
   write_onnx(to_onnx(model, options), path, {.external_data_above = options.external_data_above});
 }
 
+OnnxModel to_onnx(const nn::Module& model, std::span<const Tensor> example,
+                  const ExportOptions& options) {
+  if (const auto* graph = dynamic_cast<const Model*>(&model)) return to_onnx(*graph, options);
+  return to_onnx(trace(model, example, options.trace), options);
+}
+
+void save_onnx(const nn::Module& model, std::span<const Tensor> example,
+               const std::filesystem::path& path, const ExportOptions& options) {
+  write_onnx(to_onnx(model, example, options), path,
+             {.external_data_above = options.external_data_above});
+}
+
 }  // namespace quanta::graph

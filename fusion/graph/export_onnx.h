@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 
 #include "quanta/fusion/graph/model.h"
+#include "quanta/fusion/graph/trace.h"
 #include "quanta/runtime/onnx_file.h"
 
 /// Graphs as ONNX files. Functions throw UnsupportedError that lists all nodes which ONNX cannot
@@ -41,6 +43,8 @@ struct ExportOptions {
   OnnxBias bias = OnnxBias::Float;
   /// Weights above this many bytes in all go to `<file>.data` beside the model.
   std::size_t external_data_above = std::size_t{1} << 30U;
+  /// Of networks that were written as classes: see TraceOptions.
+  TraceOptions trace{};
 };
 
 /// The model as an ONNX file would say it. Operators of the file it came from stand as they stood,
@@ -59,6 +63,23 @@ void save_onnx(const Model& model, const std::filesystem::path& path,
 inline void save_onnx(const std::filesystem::path& path, const Model& model,
                       const ExportOptions& options = {}) {
   save_onnx(model, path, options);
+}
+
+/// The same of a network that was written as a class, float, converted, dynamic or
+/// weight-only: the graph that trace makes of a run on `example` (a graph::Model is taken as it is).
+/// Codes that the network gives are dequantized at the outputs. Throws what trace throws, and
+/// UnsupportedError that lists all operations which ONNX has no form for.
+OnnxModel to_onnx(const nn::Module& model, std::span<const Tensor> example,
+                  const ExportOptions& options = {});
+void save_onnx(const nn::Module& model, std::span<const Tensor> example,
+               const std::filesystem::path& path, const ExportOptions& options = {});
+inline OnnxModel to_onnx(const nn::Module& model, const Tensor& example,
+                         const ExportOptions& options = {}) {
+  return to_onnx(model, std::span<const Tensor>(&example, 1), options);
+}
+inline void save_onnx(const nn::Module& model, const Tensor& example,
+                      const std::filesystem::path& path, const ExportOptions& options = {}) {
+  save_onnx(model, std::span<const Tensor>(&example, 1), path, options);
 }
 
 }  // namespace quanta::graph

@@ -427,6 +427,17 @@ std::vector<Tensor> detail::linear_each_dynamic(const Tensor& x,
   return {results.begin(), results.end()};
 }
 
+std::vector<LinearPackedParams> dynamic_params_of(const Operation& operation) {
+  if (const auto* one = dynamic_cast<const LinearDynamic*>(&operation)) return {*one->packed};
+  const auto* each = dynamic_cast<const LinearEachDynamic*>(&operation);
+  return each == nullptr ? std::vector<LinearPackedParams>() : *each->weights;
+}
+
+const LinearPackedParamsFp16* fp16_params_of(const Operation& operation) {
+  const auto* linear = dynamic_cast<const LinearDynamicFp16*>(&operation);
+  return linear == nullptr ? nullptr : &*linear->packed;
+}
+
 }  // namespace quantized
 
 detail::FloatWeight detail::float_weight_of(const quantized::LinearPackedParamsFp16& packed) {

@@ -372,6 +372,11 @@ void add_weight_only(Catalogue& catalogue) {
 
 }  // namespace linear_layers
 
+const WeightOnlyPackedParams* weight_only_params_of(const Operation& operation) {
+  const auto* linear = dynamic_cast<const linear_layers::LinearWeightOnly*>(&operation);
+  return linear == nullptr ? nullptr : &*linear->packed;
+}
+
 Tensor linear_weight_only(const Tensor& x, const WeightOnlyPackedParams& packed) {
   return run(linear_layers::LinearWeightOnly(packed), x);
 }

@@ -7,8 +7,6 @@
 #include "quanta/fusion/graph/detail/coded_weight.h"
 #include "quanta/fusion/graph/detail/onnx_versions.h"
 #include "quanta/fusion/graph/op_table.h"
-#include "quanta/nn/dynamic/module.h"
-#include "quanta/nn/module_forms.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::graph::detail {
@@ -64,17 +62,6 @@ bool passes_codes(const Node& node) {
 
 void GraphWriter::refuse(const Node& node, const std::string& why) {
   state.refused.push_back(fmt::format("{} '{}': {}", node.op, node.name, why));
-}
-
-void GraphWriter::note_layer(const nn::Module& module, bool added_bias) {
-  const nn::ModuleForm* form = nn::module_forms().find(module);
-  if (form == nullptr) return;
-  using quantized::ReduceRange;
-  const auto* dynamic = dynamic_cast<const nn::quantized::dynamic::DynamicModule*>(&module);
-  put_layer(state.notes, out.nodes.back().name,
-            {.form = form->name,
-             .bias = added_bias,
-             .all_bits = dynamic != nullptr && dynamic->reduce_range() == ReduceRange::No});
 }
 
 const Codes* GraphWriter::codes(ValueId id) const {

@@ -16,6 +16,9 @@
 #include "quanta/fusion/graph/export_onnx.h"
 #include "quanta/fusion/graph/graph.h"
 
+namespace quanta {
+class WeightOnlyPackedParams;
+}
 namespace quanta::nn::weight_only {
 class Linear;
 }
@@ -45,6 +48,16 @@ struct ExportState {
   void need(std::int64_t at_least, std::string_view what);
   std::string unique_value(std::string_view base);
   std::string unique_node(std::string_view base);
+};
+
+/// A linear layer that quantizes its input in each call, by the names of nodes and values.
+struct DynamicCall {
+  std::string name;   ///< of the product's node
+  std::string layer;  ///< before ".weight" and ".bias"
+  std::string x, y;
+  Tensor weight;  ///< QInt8 or Float16 [N, K]
+  Tensor bias;
+  LayerNote note;
 };
 
 /// Writes one graph; those within its nodes have their own.
@@ -88,6 +101,8 @@ class GraphWriter {
   /// Says in the metadata that the node that was written last has the weight of `module`.
   /// `added_bias`: the Add behind it belongs to it.
   void note_layer(const nn::Module& module, bool added_bias);
+  void note(LayerNote about, bool added_bias);
+  static LayerNote note_of(const nn::Module& module);
 
   // Nodes by what they run.
   void write(const Node& node, const nn::Module* module);
@@ -97,9 +112,16 @@ class GraphWriter {
                    const std::optional<Codes>& made = {});
   void write_module(const Node& node, const nn::Module& module);
   void write_operation(const Node& node);
+  /// A node of a traced network; false where there is no form, with the reason in `why` if it is a
+  /// matter of settings.
+  bool write_eager(const Node& node, std::string& why);
   void write_workflow(const Node& node);
   void write_weight_only(const Node& node, const nn::weight_only::Linear& linear);
+  void write_weight_only(const Node& node, const std::string& layer,
+                         const WeightOnlyPackedParams& packed, const Tensor& added,
+                         const LayerNote& about);
   void write_dynamic(const Node& node, const nn::quantized::dynamic::Linear& linear);
+  void write_dynamic(const DynamicCall& call);
   /// False for a module that is no dynamic LSTM or GRU.
   bool write_recurrent(const Node& node, const nn::Module& module);
 
@@ -135,6 +157,11 @@ class GraphWriter {
   std::map<ValueId, Written> written_;
   std::map<std::string, std::pair<std::string, std::string>> parameters_;
 };
+
+/// The bias of an int8 layer whose input is `x`: floats, or codes in units of the input's scale times
+/// the weight's, as the options say.
+std::string write_bias(GraphWriter& writer, const std::string& base, ValueId x, const Tensor& bias,
+                       const QTensor& weight);
 
 /// The codes of quantized activations as the file stores them: Int8 around 0 for TensorRT where
 /// that is exact.

@@ -29,6 +29,22 @@
 #include "quanta/runtime/check.h"
 
 namespace quanta::graph::detail {
+
+std::string write_bias(GraphWriter& writer, const std::string& base, ValueId x, const Tensor& bias,
+                       const QTensor& weight) {
+  if (!bias.defined()) return "";
+  const ExportOptions& options = writer.state.options;
+  const Codes* codes = writer.codes(x);
+  const bool as_codes = bias.dtype() == DType::Int32 || options.bias == OnnxBias::Int32 ||
+                        options.format == OnnxFormat::QOperator;
+  if (!as_codes || codes == nullptr) return writer.weight(base, bias);
+  std::string floats = writer.coded_weight(base, coded_bias(bias, codes->scale, weight));
+  if (bias.dtype() == DType::Float32) {
+    put_bias(writer.state.notes, writer.out.nodes.back().inputs[0], bias.to_float_vector());
+  }
+  return floats;
+}
+
 namespace {
 
 using Strings = std::vector<std::string>;
@@ -221,18 +237,7 @@ bool is_as_in_file(const GraphWriter& writer, const Node& node, const nn::Module
 
 std::string layer_bias(GraphWriter& writer, const Node& node, const Tensor& bias,
                        const QTensor& weight) {
-  if (!bias.defined()) return "";
-  const ExportOptions& options = writer.state.options;
-  const std::string base = node.module + ".bias";
-  const Codes* x = writer.codes(node.inputs[0]);
-  const bool as_codes = bias.dtype() == DType::Int32 || options.bias == OnnxBias::Int32 ||
-                        options.format == OnnxFormat::QOperator;
-  if (!as_codes || x == nullptr) return writer.weight(base, bias);
-  std::string floats = writer.coded_weight(base, coded_bias(bias, x->scale, weight));
-  if (bias.dtype() == DType::Float32) {
-    put_bias(writer.state.notes, writer.out.nodes.back().inputs[0], bias.to_float_vector());
-  }
-  return floats;
+  return write_bias(writer, node.module + ".bias", node.inputs[0], bias, weight);
 }
 
 template <template <int> typename Kind>

@@ -288,9 +288,12 @@ class OperationWriter {
 }  // namespace
 
 void GraphWriter::write_operation(const Node& node) {
-  if (!OperationWriter(*this, node).write()) {
-    refuse(node, fmt::format("no form for the operation {}", node.operation->name()));
-  }
+  std::string why;
+  // The values of traced nodes say sizes and codes.
+  const bool is_traced = node.domain == "quanta" && node.opset == 0;
+  if (is_traced ? write_eager(node, why) : OperationWriter(*this, node).write()) return;
+  refuse(node, why.empty() ? fmt::format("no form for the operation {}", node.operation->name())
+                           : fmt::format("{}: {}", node.operation->name(), why));
 }
 
 }  // namespace quanta::graph::detail

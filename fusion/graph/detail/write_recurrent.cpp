@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/fusion/graph/detail/gate_order.h"
 #include "quanta/fusion/graph/detail/onnx_writer.h"
 #include "quanta/nn/dynamic/rnn.h"
 #include "quanta/ops/cat.h"
@@ -13,10 +14,9 @@
 #include "quanta/runtime/check.h"
 
 namespace quanta::graph::detail {
-namespace {
 
-/// The gates in ONNX's order, along dimension 0: i, o, f, c of i, f, g, o and z, r, h of r, z, n.
-Tensor reordered(const Tensor& x, std::size_t gates) {
+Tensor in_onnx_order(const Tensor& x, std::size_t gates) {
+  if (gates == 1) return x;
   const std::array<std::int64_t, 4> lstm{0, 3, 1, 2};
   const std::array<std::int64_t, 4> gru{1, 0, 2, 0};
   const std::int64_t hidden = x.size(0) / static_cast<std::int64_t>(gates);
@@ -29,22 +29,24 @@ Tensor reordered(const Tensor& x, std::size_t gates) {
   return result;
 }
 
+namespace {
+
 /// The floats of one direction's weight, [1, gates * hidden, in]; gives the name.
 std::string direction_weight(GraphWriter& writer, const std::string& base, const Tensor& weight,
                              std::size_t gates) {
   std::string floats;
   if (weight.is_quantized()) {
     CodedWeight coded = coded_of(QTensor(weight));
-    coded.codes = reordered(coded.codes, gates);
+    coded.codes = in_onnx_order(coded.codes, gates);
     if (coded.axis == 0) {
-      coded.scales = reordered(coded.scales, gates);
-      if (coded.zero_points.defined()) coded.zero_points = reordered(coded.zero_points, gates);
+      coded.scales = in_onnx_order(coded.scales, gates);
+      if (coded.zero_points.defined()) coded.zero_points = in_onnx_order(coded.zero_points, gates);
     }
     floats = writer.coded_weight(base, coded);
   } else {
     floats = writer.state.unique_value(base + "_floats");
-    writer.emit(base + "_Cast", "Cast", {writer.weight(base, reordered(weight, gates))}, {floats},
-                {{"to", static_cast<std::int64_t>(OnnxType::Float)}});
+    writer.emit(base + "_Cast", "Cast", {writer.weight(base, in_onnx_order(weight, gates))},
+                {floats}, {{"to", static_cast<std::int64_t>(OnnxType::Float)}});
   }
   const std::string result = writer.state.unique_value(base + "_direction");
   const std::vector<std::int64_t> whole{1, weight.size(0), weight.size(1)};
@@ -69,8 +71,8 @@ std::string biases(GraphWriter& writer, const Node& node, const nn::RecurrentLay
   for (std::int64_t d = 0; d < layer.num_directions(); ++d) {
     const nn::RecurrentWeights weights = layer.weights(0, d);
     if (!weights.bias_ih.defined() || !weights.bias_hh.defined()) return "";
-    all.push_back(reordered(weights.bias_ih, gates));
-    all.push_back(reordered(weights.bias_hh, gates));
+    all.push_back(in_onnx_order(weights.bias_ih, gates));
+    all.push_back(in_onnx_order(weights.bias_hh, gates));
   }
   const Tensor bias = cat(all).reshape({layer.num_directions(), -1});
   if (node.inputs.size() > 3 && node.inputs[3] != kNone) {
@@ -110,9 +112,9 @@ PackedWeights packed_weights(GraphWriter& writer, const std::string& base,
   for (const Tensor& weight : weights) {
     const CodedWeight coded = as_unsigned(coded_of(QTensor(weight)));
     const auto rows = [&](const Tensor& x) {
-      return x.numel() == 1 ? x.reshape({1}) : reordered(x, 4);
+      return x.numel() == 1 ? x.reshape({1}) : in_onnx_order(x, 4);
     };
-    codes.push_back(reordered(coded.codes, 4).t().contiguous());
+    codes.push_back(in_onnx_order(coded.codes, 4).t().contiguous());
     scales.push_back(rows(coded.scales));
     zeros.push_back(rows(coded.zero_points));
   }
