@@ -32,6 +32,7 @@
 #include "quanta/fusion/quantize_dynamic.h"
 #include "quanta/fusion/quantize_weight_only.h"
 #include "quanta/fusion/quantsim.h"
+#include "quanta/fusion/report.h"
 #include "quanta/fusion/sensitivity.h"
 #include "quanta/fusion/simulate.h"
 #include "quanta/nn/activation.h"

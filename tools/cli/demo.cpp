@@ -252,6 +252,13 @@ int run(const DemoOptions& options) {
   if constexpr (!Recurrent<Net>) {
     fmt::print("\n{}", to_string(compare_layers(net, int8, {probe})));
   }
+  if (!options.report.empty()) {
+    std::vector<std::int64_t> labels;
+    for (std::int64_t i = 0; i < probe.size(0); ++i) labels.push_back(test.label(i));
+    const ReportData data({probe}, Tensor::from_int64(labels));
+    write_report(make_report(net, int8, data, {.title = options.model}), options.report);
+    fmt::print("written: {}\n", options.report);
+  }
   const bool same = device.is_cpu() || run_on_device(int8, device, test, images);
   const bool kept = saved.empty() || save_and_compare(int8, saved, weights, probe);
   return same && kept ? 0 : 1;

@@ -15,6 +15,7 @@ struct DemoOptions {
   int threads = 0;        ///< 0: all
   std::string device;     ///< where the int8 network runs as well; empty: the CPU alone
   std::string save_path;  ///< empty: nothing is written
+  std::string report;     ///< report.html, .json, .svg or .txt; empty: none
   std::string data_folder = "/usr/share/datasets/fashion-mnist";
   std::string weights_folder;
 };

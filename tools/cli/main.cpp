@@ -113,6 +113,10 @@ void add_demo_command(CLI::App& app, quanta::cli::DemoOptions& demo) {
                    "Where to write the int8 model, and load it again (default: nowhere)")
       ->excludes(format);
   command
+      ->add_option("--report", demo.report,
+                   "Where to write what quantization did to each layer: .html, .json, .svg or .txt")
+      ->excludes(format);
+  command
       ->add_option("--device", demo.device,
                    "Run the int8 network there as well, and compare: cuda, cuda:1, cuda:emulated "
                    "(a test device: take few --images)")
@@ -198,6 +202,8 @@ int run(int argc, char** argv) {
   quanta::cli::add_run_command(app, run_options);
   quanta::cli::QuantizeOptions quantize;
   quanta::cli::add_quantize_command(app, quantize);
+  quanta::cli::CompareOptions compare;
+  quanta::cli::add_compare_command(app, compare);
   quanta::cli::SensitivityCommand sensitivity;
   quanta::cli::add_sensitivity_command(app, sensitivity);
 
@@ -229,6 +235,7 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("inspect")) return quanta::cli::run_inspect(inspect);
   if (app.got_subcommand("run")) return quanta::cli::run_onnx(run_options);
   if (app.got_subcommand("quantize")) return quanta::cli::quantize_onnx(quantize);
+  if (app.got_subcommand("compare")) return quanta::cli::compare_onnx(compare);
   if (app.got_subcommand("sensitivity")) return quanta::cli::run_sensitivity(sensitivity);
   if (app.got_subcommand("bench")) return quanta::cli::run_bench(bench);
   if (app.got_subcommand("networks")) return quanta::cli::run_network_suite(suite);

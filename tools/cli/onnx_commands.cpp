@@ -242,6 +242,49 @@ void add_sensitivity_command(CLI::App& app, SensitivityCommand& options) {
       "det.metrics.json");
 }
 
+void add_compare_command(CLI::App& app, CompareOptions& options) {
+  CLI::App* command = app.add_subcommand(
+      "compare",
+      "Tell what quantization did to each layer of an ONNX network, as a table or a page");
+  command->add_option("float", options.float_path, "The float ONNX file")
+      ->required()
+      ->check(CLI::ExistingFile);
+  command->add_option("quantized", options.path, "The same network in int8")
+      ->required()
+      ->check(CLI::ExistingFile);
+  command
+      ->add_option(
+          "--inputs", options.inputs,
+          "What both are fed with, as --calib of `quanta quantize`; other inputs than those "
+          "that it was calibrated with tell more")
+      ->required();
+  command
+      ->add_option("--labels", options.labels,
+                   "Int64 .npy: the right class of each row of the first result, for top-1")
+      ->check(CLI::ExistingFile);
+  add_list(*command, "--write", options.write,
+           "Where to write the report: .html (one page, nothing is loaded from elsewhere), .json, "
+           ".svg or .txt");
+  command->add_option("--batch", options.batch, "Samples that are run at once")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command->add_option("--samples", options.samples, "At most so many calls")
+      ->check(CLI::Range(std::int64_t{1}, std::numeric_limits<std::int64_t>::max()))
+      ->capture_default_str();
+  command->add_option("--repeat", options.repeats, "Timed runs of each network; 0: no times")
+      ->check(CLI::Range(0, 10000))
+      ->capture_default_str();
+  add_constants(*command, options.constants);
+  add_sizes(*command, options.sizes, "Of random inputs and pictures, as x=1,3,224,224");
+  add_picture_options(*command, options.pictures);
+  add_threads(*command, options.threads);
+  command->footer(
+      "Examples:\n"
+      "  quanta compare det.onnx det_int8.onnx --inputs photos/ --size 640x640 --write "
+      "report.html\n"
+      "  quanta compare net.onnx net_int8.onnx --inputs test.npz --labels labels.npy");
+}
+
 void add_bench_onnx_options(CLI::App& command, BenchOptions& options) {
   command
       .add_option("--onnx", options.onnx,

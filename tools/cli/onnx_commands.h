@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "bench.h"
+#include "compare_onnx.h"
 #include "inspect.h"
 #include "quantize_onnx.h"
 #include "run_onnx.h"
@@ -14,6 +15,7 @@ namespace quanta::cli {
 void add_inspect_command(CLI::App& app, InspectOptions& options);
 void add_run_command(CLI::App& app, RunOptions& options);
 void add_quantize_command(CLI::App& app, QuantizeOptions& options);
+void add_compare_command(CLI::App& app, CompareOptions& options);
 void add_sensitivity_command(CLI::App& app, SensitivityCommand& options);
 /// Those of `bench` that are about ONNX files.
 void add_bench_onnx_options(CLI::App& command, BenchOptions& options);
