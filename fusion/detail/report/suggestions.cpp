@@ -90,11 +90,12 @@ Suggestion remedy(const LayerReport& layer) {
                              "codes are left for the others: a histogram or percentile observer{}",
                              peak(layer), linear ? ", or smooth-quant before it" : ""));
   }
-  return about(layer, "float",
-               fmt::format("it loses {} by itself for no reason that a method mends: leave it in "
-                           "float (its QConfig is std::nullopt; --exclude)",
-                           std::isfinite(figure) ? fmt::format("all but {:.1f} dB", figure)
-                                                 : std::string("everything")));
+  return about(
+      layer, "float",
+      fmt::format("it loses {} by itself, and none of the rules explains it: try adaround, "
+                  "or leave it in float (its QConfig is std::nullopt; --exclude)",
+                  std::isfinite(figure) ? fmt::format("all but {:.1f} dB", figure)
+                                        : std::string("everything")));
 }
 
 /// Layers by figure, the smallest first; those without one are left out.
