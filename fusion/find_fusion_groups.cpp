@@ -5,6 +5,8 @@
 #include <set>
 #include <typeinfo>
 
+#include "quanta/fusion/detail/module_hooks.h"
+#include "quanta/fusion/detail/whole_modules.h"
 #include "quanta/nn/misc.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
@@ -21,8 +23,15 @@ class LeafRun {
   LeafRun(Module& model, std::span<const Tensor> example) {
     const autograd::NoGradGuard no_grad;
     model.eval();
+    std::string whole;  // the path of the last fused module, and a dot
     for (const Module::NamedModule& entry : model.named_modules()) {
-      if (!entry.module->named_children().empty()) continue;
+      // The parts of a fused module are its own business: it counts as a leaf.
+      if (!whole.empty() && entry.path.starts_with(whole)) continue;
+      if (is_whole(*entry.module)) {
+        whole = entry.path + ".";
+      } else if (!entry.module->named_children().empty()) {
+        continue;
+      }
       leaves_[entry.path].module = entry.module;
       watch(*entry.module, leaves_[entry.path]);
     }
@@ -51,9 +60,6 @@ class LeafRun {
 
   LeafRun(const LeafRun&) = delete;
   LeafRun& operator=(const LeafRun&) = delete;
-  ~LeafRun() {
-    for (const auto& [module, hook] : hooks_) module->remove_hook(hook);
-  }
 
   // The only leaf that takes what the one at `path` gives, and all of it; "" where there is none.
   std::string next(const std::string& path) const {
@@ -97,13 +103,10 @@ class LeafRun {
   };
 
   void watch(Module& module, Leaf& leaf) {
-    const Module::HookId hook = module.register_forward_hook(
-        [this, &leaf](const Module&, const Tensor& input, const Tensor& output) {
-          // A call without a tensor on both sides is noted all the same: it counts as one.
-          leaf.calls.push_back({input, output, ++count_});
-          return output;
-        });
-    hooks_.emplace_back(&module, hook);
+    hooks_.watch(module, [this, &leaf](const Tensor& input, const Tensor& output) {
+      // A call without a tensor on both sides is noted all the same: it counts as one.
+      leaf.calls.push_back({input, output, ++count_});
+    });
   }
   bool is_used_once(const Tensor& x) const {
     const auto found = uses_.find(x.storage().get());
@@ -114,7 +117,7 @@ class LeafRun {
     return leaf.calls.empty() ? 0 : leaf.calls[0].number;
   }
 
-  std::vector<std::pair<Module*, Module::HookId>> hooks_;
+  ModuleHooks hooks_;
   std::map<std::string, Leaf> leaves_;
   std::map<const Storage*, std::size_t> uses_;
   std::size_t count_ = 0;

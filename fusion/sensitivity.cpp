@@ -1,13 +1,11 @@
 #include "quanta/fusion/sensitivity.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "quanta/fusion/accuracy/detail/layer_switches.h"
 #include "quanta/fusion/accuracy/detail/metric_memory.h"
 #include "quanta/observers/fake_quantize.h"
 #include "quanta/observers/min_max_observer.h"
-#include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta {

@@ -11,6 +11,7 @@
 #include "quanta/fusion/accuracy/detail/channel_scales.h"
 #include "quanta/fusion/accuracy/detail/channel_sums.h"
 #include "quanta/fusion/accuracy/detail/linear_groups.h"
+#include "quanta/fusion/detail/module_hooks.h"
 #include "quanta/nn/linear.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/matmul.h"
@@ -41,25 +42,15 @@ struct Inputs {
 std::vector<Inputs> collect(nn::Module& model, const std::vector<WeightedLayer>& layers,
                             const Calibrate& run) {
   std::vector<Inputs> inputs(layers.size());
-  std::vector<std::pair<nn::Module*, nn::Module::HookId>> hooks;
-  struct Unhook {
-    std::vector<std::pair<nn::Module*, nn::Module::HookId>>& hooks;
-    ~Unhook() {
-      for (const auto& [module, hook] : hooks) module->remove_hook(hook);
-    }
-  } const unhook{hooks};
+  ModuleHooks hooks;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    hooks.emplace_back(
-        layers[i].layer,
-        layers[i].layer->register_forward_hook(
-            [&of = inputs[i]](const nn::Module&, const Tensor& input, const Tensor& output) {
-              of.sums.add(input, input.dim() - 1);
-              const Tensor rows =
-                  input.contiguous().reshape({input.numel() / input.size(-1), input.size(-1)});
-              const Tensor products = matmul(rows.t().contiguous(), rows);
-              of.products = of.products.defined() ? add(of.products, products) : products;
-              return output;
-            }));
+    hooks.watch(*layers[i].layer, [&of = inputs[i]](const Tensor& input, const Tensor&) {
+      of.sums.add(input, input.dim() - 1);
+      const Tensor rows =
+          input.contiguous().reshape({input.numel() / input.size(-1), input.size(-1)});
+      const Tensor products = matmul(rows.t().contiguous(), rows);
+      of.products = of.products.defined() ? add(of.products, products) : products;
+    });
   }
   run(model);
   for (std::size_t i = 0; i < layers.size(); ++i) {

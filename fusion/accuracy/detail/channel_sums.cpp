@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "quanta/fusion/detail/module_hooks.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 
@@ -62,22 +63,13 @@ std::vector<ChannelSums> channel_sums(nn::Module& model, const std::vector<Weigh
                                       Side side, const Calibrate& run, std::string_view op) {
   const autograd::NoGradGuard no_grad;
   std::vector<ChannelSums> sums(layers.size());
-  std::vector<std::pair<nn::Module*, nn::Module::HookId>> hooks;
-  struct Unhook {
-    std::vector<std::pair<nn::Module*, nn::Module::HookId>>& hooks;
-    ~Unhook() {
-      for (const auto& [module, hook] : hooks) module->remove_hook(hook);
-    }
-  } const unhook{hooks};
+  ModuleHooks hooks;
   for (std::size_t i = 0; i < layers.size(); ++i) {
-    const nn::Module::HookId hook = layers[i].layer->register_forward_hook(
-        [&layer = layers[i], &of = sums[i], side](const nn::Module&, const Tensor& input,
-                                                  const Tensor& output) {
-          const Tensor& x = side == Side::Inputs ? input : output;
-          of.add(x, channel_dim(layer, x));
-          return output;
-        });
-    hooks.emplace_back(layers[i].layer, hook);
+    hooks.watch(*layers[i].layer, [&layer = layers[i], &of = sums[i], side](const Tensor& input,
+                                                                            const Tensor& output) {
+      const Tensor& x = side == Side::Inputs ? input : output;
+      of.add(x, channel_dim(layer, x));
+    });
   }
   run(model);
   for (std::size_t i = 0; i < layers.size(); ++i) {

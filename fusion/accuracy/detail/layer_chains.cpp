@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "quanta/fusion/detail/module_hooks.h"
 #include "quanta/fusion/graph/model.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
@@ -61,8 +62,8 @@ class Run {
                  op);
     static_cast<void>(call(model, inputs));  // packs what is packed at the first call
     const replay::Recording recording(inputs);
-    const Unhook unhook{hooks_};
-    for (std::size_t i = 0; i < layers.size(); ++i) watch(*layers[i].layer, i, recording);
+    ModuleHooks hooks;
+    for (std::size_t i = 0; i < layers.size(); ++i) watch(hooks, *layers[i].layer, i, recording);
     results_ = call(model, inputs);
     steps_ = recording.steps();
   }
@@ -80,36 +81,22 @@ class Run {
   }
 
  private:
-  using Hook = std::pair<Module*, Module::HookId>;
-  struct Unhook {
-    std::vector<Hook>& hooks;
-    ~Unhook() {
-      for (const auto& [module, hook] : hooks) module->remove_hook(hook);
-    }
-  };
-
-  void watch(Module& module, std::size_t layer, const replay::Recording& recording) {
-    hooks_.emplace_back(&module, module.register_forward_pre_hook(
-                                     [this, layer, &recording](const Module&, const Tensor& input) {
-                                       begin_ = recording.steps().size();
-                                       calls_[layer].push_back({input, {}, {}});
-                                       return input;
-                                     }));
-    hooks_.emplace_back(
-        &module, module.register_forward_hook(
-                     [this, layer, &recording](const Module&, const Tensor&, const Tensor& output) {
-                       calls_[layer].back().output = output;
-                       for (std::size_t i = begin_; i < recording.steps().size(); ++i) {
-                         for (const Tensor& y : recording.steps()[i].outputs)
-                           makers_[storage_of(y)] = layer;
-                       }
-                       return output;
-                     }));
+  void watch(ModuleHooks& hooks, Module& module, std::size_t layer,
+             const replay::Recording& recording) {
+    hooks.watch_before(module, [this, layer, &recording](const Tensor& input) {
+      begin_ = recording.steps().size();
+      calls_[layer].push_back({input, {}, {}});
+    });
+    hooks.watch(module, [this, layer, &recording](const Tensor&, const Tensor& output) {
+      calls_[layer].back().output = output;
+      for (std::size_t i = begin_; i < recording.steps().size(); ++i) {
+        for (const Tensor& y : recording.steps()[i].outputs) makers_[storage_of(y)] = layer;
+      }
+    });
   }
 
   std::vector<std::vector<Call>> calls_;
   std::map<const Storage*, std::size_t> makers_;
-  std::vector<Hook> hooks_;
   std::size_t begin_ = 0;
   std::vector<replay::Step> steps_;  // they keep every storage, so that no address comes twice
   std::vector<Tensor> results_;

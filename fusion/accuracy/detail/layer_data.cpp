@@ -8,19 +8,12 @@
 
 namespace quanta::accuracy {
 
-LayerWatch::~LayerWatch() {
-  for (const auto& [module, hook] : hooks_) module->remove_hook(hook);
-}
-
 void LayerWatch::watch(nn::Module& module, const std::string& name) {
-  const nn::Module::HookId hook = module.register_forward_hook(
-      [this, name](const nn::Module&, const Tensor& input, const Tensor& output) {
-        std::vector<Call>& calls = calls_[name];
-        if (calls.empty()) called_.push_back(name);
-        calls.push_back({input, output});
-        return output;
-      });
-  hooks_.emplace_back(&module, hook);
+  hooks_.watch(module, [this, name](const Tensor& input, const Tensor& output) {
+    std::vector<Call>& calls = calls_[name];
+    if (calls.empty()) called_.push_back(name);
+    calls.push_back({input, output});
+  });
 }
 
 const std::vector<LayerWatch::Call>& LayerWatch::calls(const std::string& name) const {
@@ -59,22 +52,11 @@ std::vector<std::string> order_of_calls(nn::Module& model, const NamedModules& m
                                         const Calibrate& run) {
   const autograd::NoGradGuard no_grad;
   std::vector<std::string> order;
-  std::vector<std::pair<nn::Module*, nn::Module::HookId>> hooks;
-  struct Unhook {
-    std::vector<std::pair<nn::Module*, nn::Module::HookId>>& hooks;
-    ~Unhook() {
-      for (const auto& [module, hook] : hooks) module->remove_hook(hook);
-    }
-  } const unhook{hooks};
+  ModuleHooks hooks;
   for (const auto& [name, module] : modules) {
-    hooks.emplace_back(
-        module, module->register_forward_hook(
-                    [&order, name = name](const nn::Module&, const Tensor&, const Tensor& output) {
-                      if (std::find(order.begin(), order.end(), name) == order.end()) {
-                        order.push_back(name);
-                      }
-                      return output;
-                    }));
+    hooks.watch(*module, [&order, name = name](const Tensor&, const Tensor&) {
+      if (std::find(order.begin(), order.end(), name) == order.end()) order.push_back(name);
+    });
   }
   run(model);
   return order;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "quanta/fusion/accuracy/detail/weighted_layers.h"
+#include "quanta/fusion/detail/module_hooks.h"
 #include "quanta/fusion/simulate.h"
 #include "quanta/nn/module.h"
 
@@ -21,11 +22,6 @@ class LayerWatch {
   struct Call {
     Tensor input, output;
   };
-  LayerWatch() = default;
-  LayerWatch(const LayerWatch&) = delete;
-  LayerWatch& operator=(const LayerWatch&) = delete;
-  ~LayerWatch();
-
   /// From now on the calls of `module`, under this name.
   void watch(nn::Module& module, const std::string& name);
   /// In the order in which they were called first.
@@ -34,7 +30,7 @@ class LayerWatch {
   void clear();
 
  private:
-  std::vector<std::pair<nn::Module*, nn::Module::HookId>> hooks_;
+  ModuleHooks hooks_;
   std::vector<std::string> called_;
   std::map<std::string, std::vector<Call>> calls_;
 };

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "quanta/fusion/detail/module_hooks.h"
 #include "quanta/nn/detail/float_conv.h"
 #include "quanta/ops/cat.h"
 #include "quanta/runtime/autograd.h"
@@ -16,26 +17,6 @@
 namespace quanta::accuracy {
 namespace {
 
-// A hook on a layer that sees inputs and results of its calls, while it lives.
-class CallHook {
- public:
-  using See = std::function<void(const Tensor& x, const Tensor& y)>;
-  CallHook(nn::Module& module, See see)
-      : module_(module),
-        id_(module.register_forward_hook(
-            [see = std::move(see)](const nn::Module&, const Tensor& x, const Tensor& y) {
-              see(x, y);
-              return y;
-            })) {}
-  CallHook(const CallHook&) = delete;
-  CallHook& operator=(const CallHook&) = delete;
-  ~CallHook() { module_.remove_hook(id_); }
-
- private:
-  nn::Module& module_;
-  nn::Module::HookId id_;
-};
-
 template <typename Take>
 Tensor drawn(nn::Module& model, const WeightedLayer& layer, const Calibrate& run,
              const DrawnPositions& positions, const Take& take) {
@@ -44,7 +25,8 @@ Tensor drawn(nn::Module& model, const WeightedLayer& layer, const Calibrate& run
   std::size_t call = 0;
   std::vector<Tensor> parts;
   {
-    const CallHook hook(*layer.layer, [&](const Tensor& x, const Tensor& y) {
+    ModuleHooks hooks;
+    hooks.watch(*layer.layer, [&](const Tensor& x, const Tensor& y) {
       const bool fits = call < positions.size() &&
                         (positions[call].empty() || positions[call].back() < matrix.positions(y));
       QUANTA_CHECK(fits, "'{}': data.run: expected the same calls each time, got other ones",
@@ -253,15 +235,14 @@ CallSizes sizes_of_calls(nn::Module& model, const std::vector<WeightedLayer>& la
   const autograd::NoGradGuard no_grad;
   CallSizes sizes;
   {
-    std::vector<std::unique_ptr<CallHook>> hooks;
+    ModuleHooks hooks;
     for (const WeightedLayer& layer : layers) {
-      hooks.push_back(std::make_unique<CallHook>(
-          *layer.layer,
-          [&sizes, path = layer.path, matrix = LayerMatrix(layer)](const Tensor&, const Tensor& y) {
-            std::vector<std::int64_t>& calls = sizes.positions[path];
-            if (calls.empty()) sizes.order.push_back(path);
-            calls.push_back(matrix.positions(y));
-          }));
+      hooks.watch(*layer.layer, [&sizes, path = layer.path, matrix = LayerMatrix(layer)](
+                                    const Tensor&, const Tensor& y) {
+        std::vector<std::int64_t>& calls = sizes.positions[path];
+        if (calls.empty()) sizes.order.push_back(path);
+        calls.push_back(matrix.positions(y));
+      });
     }
     run(model);
   }
@@ -306,22 +287,6 @@ Tensor drawn_results(nn::Module& model, const WeightedLayer& layer, const Calibr
   return drawn(model, layer, run, positions,
                [](const LayerMatrix& matrix, const Tensor&, const Tensor& y,
                   const std::vector<std::int64_t>& here) { return matrix.results(y, here); });
-}
-
-void for_all_patches(nn::Module& model, const WeightedLayer& layer, const Calibrate& run,
-                     std::int64_t rows, const std::function<void(const Tensor&)>& see) {
-  const autograd::NoGradGuard no_grad;
-  const LayerMatrix matrix(layer);
-  std::vector<std::int64_t> positions;
-  const CallHook hook(*layer.layer, [&](const Tensor& x, const Tensor& y) {
-    const std::int64_t count = matrix.positions(y);
-    for (std::int64_t begin = 0; begin < count; begin += rows) {
-      positions.resize(static_cast<std::size_t>(std::min(rows, count - begin)));
-      std::iota(positions.begin(), positions.end(), begin);
-      see(matrix.patches(x, positions));
-    }
-  });
-  run(model);
 }
 
 }  // namespace quanta::accuracy

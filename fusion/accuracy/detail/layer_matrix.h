@@ -77,8 +77,5 @@ Tensor drawn_patches(nn::Module& model, const WeightedLayer& layer, const Calibr
 /// Its results there: [groups, positions, rows].
 Tensor drawn_results(nn::Module& model, const WeightedLayer& layer, const Calibrate& run,
                      const DrawnPositions& drawn);
-/// Shows `see` all patches of a layer, [groups, at most `rows`, columns] at a time.
-void for_all_patches(nn::Module& model, const WeightedLayer& layer, const Calibrate& run,
-                     std::int64_t rows, const std::function<void(const Tensor&)>& see);
 
 }  // namespace quanta::accuracy

@@ -10,11 +10,13 @@
 #include "fusion/small_network.h"
 #include "quanta/fusion/accuracy/detail/channel_scales.h"
 #include "quanta/fusion/accuracy/detail/layer_chains.h"
+#include "quanta/fusion/find_fusion_groups.h"
 #include "quanta/fusion/graph/quantize_jit.h"
 #include "quanta/fusion/quantize.h"
 #include "quanta/nn/container.h"
 #include "quanta/nn/misc.h"
 #include "quanta/nn/models/fashion.h"
+#include "quanta/nn/stubs.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
@@ -278,6 +280,20 @@ TEST_CASE("The methods cle and bias-absorption have names") {
   CHECK(methods[0].name == "cle");
   const auto changed = apply_methods(net, methods, get_default_qconfig(), data_of(image()));
   CHECK_FALSE(test::same_state(changed.state_dict(), net.state_dict()));
+}
+
+TEST_CASE("A network whose ReLU6 was replaced is quantized in one call, fused once") {
+  manual_seed(4);
+  nn::Sequential net(nn::make_module<nn::QuantStub>(), nn::make_module<nn::Conv2d>(3, 4, Dims{3}),
+                     nn::make_module<nn::ReLU6>(), nn::make_module<nn::Conv2d>(4, 4, Dims{3}),
+                     nn::make_module<nn::DeQuantStub>());
+  net.eval();
+  const Tensor x = image();
+  const auto equalized = cross_layer_equalization(net, data_of(x));
+  CHECK(find_fusion_groups(equalized, x).empty());
+  const std::vector<Tensor> data{x};
+  const auto int8 = quantize(equalized, x, data, {});
+  CHECK(test::sqnr_db(equalized(x), int8(x)) > 25.0);
 }
 
 }  // namespace
