@@ -27,7 +27,7 @@ void tells(const std::function<void()>& call, const std::string& text) {
   CHECK_THROWS_WITH_AS(call(), doctest::Contains(text.c_str()), Error);
 }
 
-std::shared_ptr<SmallNetwork> fused_network() {
+std::shared_ptr<SmallNetwork> shared_network() {
   auto net = nn::make_module<SmallNetwork>();
   fuse_modules(*net, {{"conv1", "bn1", "relu1"}, {"conv2", "bn2"}});
   return net;
@@ -87,9 +87,9 @@ TEST_CASE("load_state_dict: a state of another form is told and what to do") {
         "the state is that of a float model, and this one is quantized: load the state first");
   tells([&] { net.load_state_dict(prepared.state_dict()); },
         "that of a prepared model, and this one is not: prepare it with the same QConfigs first");
-  SmallNetwork waiting = prepare(*fused_network(), get_default_qconfig());
+  SmallNetwork waiting = prepare(*shared_network(), get_default_qconfig());
   tells([&] { waiting.load_state_dict(before); }, "load the state before prepare");
-  const auto fused = fused_network();
+  const auto fused = shared_network();
   tells(
       [&] { fused->load_state_dict(before); },
       "the model is fused, and the state is not: load the state into the float network, then call "
@@ -102,12 +102,12 @@ TEST_CASE("load_state_dict: a state of another form is told and what to do") {
 
 TEST_CASE("load_model: a fused network takes files of fused and int8 ones and is told of others") {
   const TemporaryFile file;
-  const auto fused = fused_network();
+  const auto fused = shared_network();
   save_model(*fused, file.path);
-  CHECK_NOTHROW(load_model(*fused_network(), file.path));
+  CHECK_NOTHROW(load_model(*shared_network(), file.path));
   const SmallNetwork int8 = convert(calibrated_network());
   save_model(int8, file.path);
-  const auto loaded = fused_network();
+  const auto loaded = shared_network();
   load_model(*loaded, file.path);
   CHECK((*loaded)(small_input(9)).equal(int8(small_input(9))));
 

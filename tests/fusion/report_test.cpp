@@ -25,20 +25,10 @@
 namespace quanta {
 namespace {
 
+using test::fused_network;
+using test::int8_of;
 using test::small_input;
 using test::SmallNetwork;
-
-SmallNetwork fused_network() {
-  SmallNetwork net;
-  fuse_modules(net, test::small_network_groups());
-  return net;
-}
-
-SmallNetwork int8_of(const SmallNetwork& fused) {
-  SmallNetwork prepared = prepare(fused, get_default_qconfig());
-  for (std::uint64_t seed = 0; seed < 4; ++seed) prepared(small_input(seed));
-  return convert(prepared);
-}
 
 const LayerReport& layer_named(const Report& report, const std::string& name) {
   const auto found = std::find_if(report.layers.begin(), report.layers.end(),

@@ -80,11 +80,21 @@ inline Tensor small_input(std::uint64_t seed, std::int64_t batch = 4) {
   return randn({batch, 3, 9, 9}, generator);
 }
 
-/// Fused, prepared and calibrated.
-inline SmallNetwork calibrated_network(const QConfig& qconfig = get_default_qconfig()) {
+inline SmallNetwork fused_network() {
   SmallNetwork net;
   fuse_modules(net, small_network_groups());
-  SmallNetwork prepared = prepare(net, qconfig);
+  return net;
+}
+
+inline SmallNetwork int8_of(const SmallNetwork& fused) {
+  SmallNetwork prepared = prepare(fused, get_default_qconfig());
+  for (std::uint64_t seed = 0; seed < 4; ++seed) prepared(small_input(seed));
+  return convert(prepared);
+}
+
+/// Fused, prepared and calibrated.
+inline SmallNetwork calibrated_network(const QConfig& qconfig = get_default_qconfig()) {
+  SmallNetwork prepared = prepare(fused_network(), qconfig);
   for (std::uint64_t seed = 0; seed < 4; ++seed) prepared(small_input(seed));
   return prepared;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "fusion/accuracy/small_networks.h"
 #include "fusion/graph/net_builder.h"
 #include "fusion/small_network.h"
 #include "quanta/fusion/accuracy/detail/channel_scales.h"
@@ -58,15 +59,6 @@ Tensor image(std::uint64_t seed = 1) {
 
 CalibrationData data_of(const Tensor& x) { return CalibrationData(std::vector<Tensor>{x, x}); }
 
-void check_same_results(const nn::Module& got, const nn::Module& want, const Tensor& x) {
-  const Tensor expected = want(x);
-  double largest = 0.0;
-  for (const float v : expected.to_float_vector()) {
-    largest = std::max(largest, std::abs(static_cast<double>(v)));
-  }
-  CHECK(test::largest_difference(got(x), expected) <= 1e-5 * (1.0 + largest));
-}
-
 TEST_CASE("Cross-layer equalization gives two layers the scales of the paper") {
   // r1 = {4, 0.25}, r2 = {1, 1}: s = {2, 0.5}.
   nn::Sequential net(nn::Linear(2, 2), nn::ReLU(), nn::Linear(2, 1));
@@ -81,13 +73,13 @@ TEST_CASE("Cross-layer equalization gives two layers the scales of the paper") {
   CHECK(state.at("0.weight").to_float_vector() == std::vector<float>{2.0F, -0.5F, 0.25F, 0.5F});
   CHECK(state.at("0.bias").to_float_vector() == std::vector<float>{0.5F, -4.0F});
   CHECK(state.at("2.weight").to_float_vector() == std::vector<float>{-2.0F, 0.5F});
-  check_same_results(equal, net, x);
+  test::check_same_results(equal, net, x);
 }
 
 TEST_CASE("Cross-layer equalization keeps what a network calculates and levels its channels") {
   const nn::Sequential net = chain_network();
   auto equal = cross_layer_equalization(net, data_of(image()), {.max_iterations = 100});
-  check_same_results(equal, net, image(9));
+  test::check_same_results(equal, net, image(9));
   const auto layers = accuracy::weighted_layers(equal);
   REQUIRE(layers.size() == 4);
   const std::vector<float> r1 = accuracy::largest_of_outputs(layers[0]);
@@ -154,7 +146,7 @@ TEST_CASE("High bias absorption moves what never falls below zero behind the ReL
   auto state = absorbed.state_dict();
   CHECK(state.at("0.bias").to_float_vector() == std::vector<float>{3.0F, 0.0F});
   CHECK(state.at("2.bias").to_float_vector() == std::vector<float>{6.0F});
-  check_same_results(absorbed, net, x);
+  test::check_same_results(absorbed, net, x);
   // Measured: mean 5.3333, deviation 1.2472; nothing is known to be above 0 by more than that.
   const auto measured = absorb_high_biases(net, data_of(x));
   CHECK(measured.state_dict().at("0.bias").to_float_vector()[0] ==
@@ -200,7 +192,7 @@ TEST_CASE("Cross-layer equalization turns a ReLU6 between layers into a fused Re
   CHECK(equal.get_submodule("blocks.0.expand")->type_name() == "ConvReLU2d");
   CHECK(equal.get_submodule("blocks.0.relu1")->type_name() == "Identity");
   CHECK(net.get_submodule("blocks.0.relu1")->type_name() == "ReLU6");
-  check_same_results(equal, net, x);
+  test::check_same_results(equal, net, x);
   CHECK_THROWS_WITH_AS(cross_layer_equalization(net, data, {.replace_relu6 = false}),
                        doctest::Contains("a layer behind a ReLU6"), ArgumentError);
   const auto int8 = quantize(equal, x, std::vector<Tensor>{x}, {.fuse = false});
@@ -234,7 +226,7 @@ TEST_CASE("Cross-layer equalization works on graphs and changes a Clip to a Relu
   }
   const graph::Model equal =
       cross_layer_equalization(net, data_of(image()), {.max_iterations = 100});
-  check_same_results(equal, net, image(4));
+  test::check_same_results(equal, net, image(4));
   const auto has = [](const graph::Model& model, const std::string& op) {
     return std::ranges::any_of(model.graph().nodes,
                                [&](const graph::Node& node) { return node.op == op; });

@@ -2,6 +2,8 @@
 
 // A fused network for the tests of methods for accuracy, as a class and as a graph.
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -14,12 +16,6 @@
 #include "quanta/ops/reduce.h"
 
 namespace quanta::test {
-
-inline SmallNetwork fused_network() {
-  SmallNetwork net;
-  fuse_modules(net, small_network_groups());
-  return net;
-}
 
 /// 4-bit weights with a scale for each channel.
 inline QConfig four_bits() {
@@ -54,6 +50,16 @@ inline graph::Model graph_of(const SmallNetwork& fused) {
   const std::string bias = builder.constant(state.at("fc.bias"));
   return graph::from_onnx(
       builder.finish({builder.node("Gemm", {flat, weight, bias}, {{"transB", std::int64_t{1}}})}));
+}
+
+/// Checks that both give the same, but for 1e-5 of the largest result.
+inline void check_same_results(const nn::Module& got, const nn::Module& want, const Tensor& x) {
+  const Tensor expected = want(x);
+  double largest = 0.0;
+  for (const float v : expected.to_float_vector()) {
+    largest = std::max(largest, std::abs(static_cast<double>(v)));
+  }
+  CHECK(largest_difference(got(x), expected) <= 1e-5 * (1.0 + largest));
 }
 
 }  // namespace quanta::test

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "fusion/accuracy/small_networks.h"
 #include "fusion/graph/net_builder.h"
 #include "quanta/fusion/accuracy/detail/weighted_layers.h"
 #include "quanta/fusion/quantize_dynamic.h"
@@ -86,15 +87,6 @@ Tensor rows(std::int64_t columns, std::uint64_t seed = 1) {
 
 CalibrationData data_of(const Tensor& x) { return CalibrationData(std::vector<Tensor>{x, x}); }
 
-void check_same_results(const nn::Module& got, const nn::Module& want, const Tensor& x) {
-  const Tensor expected = want(x);
-  double largest = 0.0;
-  for (const float v : expected.to_float_vector()) {
-    largest = std::max(largest, std::abs(static_cast<double>(v)));
-  }
-  CHECK(test::largest_difference(got(x), expected) <= 1e-5 * (1.0 + largest));
-}
-
 TEST_CASE("SmoothQuant gives the scales of the paper's equation") {
   nn::Sequential net(nn::Linear(2, 2, false), nn::Linear(2, 2, false));
   net.eval();
@@ -116,7 +108,7 @@ TEST_CASE("SmoothQuant scales a norm once for all layers that take its result") 
   const Block net;
   const Tensor x = rows(16);
   const Block smooth = smooth_quant(net, data_of(x));
-  check_same_results(smooth, net, rows(16, 7));
+  test::check_same_results(smooth, net, rows(16, 7));
   const auto gains = smooth.norm->weight.to_float_vector();
   CHECK(std::abs(gains[3]) < 0.2F * 100.0F);
   // The layers' columns have the factors that the norm has lost. (The rows of a or b are scaled as
@@ -144,7 +136,7 @@ TEST_CASE("SmoothQuant makes dynamic int8 layers better and its search no worse"
 TEST_CASE("SmoothQuant changes the weight of an rms_norm that a module calls itself") {
   const RmsBlock net;
   const RmsBlock smooth = smooth_quant(net, data_of(rows(8)));
-  check_same_results(smooth, net, rows(8, 2));
+  test::check_same_results(smooth, net, rows(8, 2));
   CHECK_FALSE(smooth.gain.equal(net.gain));
   CHECK(net.gain.equal(Tensor::ones({8})));
 }
@@ -164,7 +156,7 @@ TEST_CASE("SmoothQuant works on graphs") {
   const std::string y = builder.node("Add", {linear(norm, 8), linear(norm, 8)});
   const graph::Model net = graph::from_onnx(builder.finish({y}));
   const graph::Model smooth = smooth_quant(net, data_of(rows(8)));
-  check_same_results(smooth, net, rows(8, 2));
+  test::check_same_results(smooth, net, rows(8, 2));
   CHECK_FALSE(test::same_state(smooth.state_dict(), net.state_dict()));
 }
 
