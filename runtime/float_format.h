@@ -155,8 +155,9 @@ constexpr float round_to_format(float value, const FloatFormat& format,
   const float rounded = infinite ? magnitude : detail::round_magnitude(magnitude, format);
   if (rounded > max) {
     if (overflow == Overflow::Saturate || !format.has_nan()) return with_sign(max);
-    return with_sign(
-        std::bit_cast<float>(format.has_infinity() ? detail::kFloatInfinity : detail::kFloatNan));
+    // A copy: nvcc takes no address of these constants, which a reference to them would need.
+    const std::uint32_t special = format.has_infinity() ? detail::kFloatInfinity : detail::kFloatNan;
+    return with_sign(std::bit_cast<float>(special));
   }
   return format.unsigned_zero() && rounded == 0.0F ? 0.0F : with_sign(rounded);
 }
@@ -209,8 +210,8 @@ constexpr std::uint16_t encode_float(float value, const FloatFormat& format,
 
 /// E8M0, the scale of microscaling formats: 2^(code - 127), unsigned, without zero; 255 is NaN.
 constexpr float e8m0_to_float(std::uint8_t code) noexcept {
-  return code == 255 ? std::bit_cast<float>(detail::kFloatNan)
-                     : power_of_two(static_cast<int>(code) - 127);
+  const std::uint32_t nan = detail::kFloatNan;
+  return code == 255 ? std::bit_cast<float>(nan) : power_of_two(static_cast<int>(code) - 127);
 }
 
 /// float32 -> E8M0 to the nearest, as torch casts: 1.5 * 2^k goes up, the sign is ignored, what is
