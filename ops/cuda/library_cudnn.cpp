@@ -245,14 +245,11 @@ struct Handle {
   cudnnHandle_t handle = nullptr;
 };
 
-Handle& handle_of(Device device, cudaStream_t stream) {
+Handle& handle_of(Device device) {
   static auto* handles = new std::array<Handle, 128>;
   Handle& mine = (*handles)[static_cast<std::size_t>(device.index)];
   const std::lock_guard lock(mine.mutex);
-  if (mine.handle == nullptr) {
-    check(fe::detail::create_handle(&mine.handle), "cudnnCreate");
-    check(fe::detail::set_stream(mine.handle, stream), "cudnnSetStream");
-  }
+  if (mine.handle == nullptr) check(fe::detail::create_handle(&mine.handle), "cudnnCreate");
   return mine;
 }
 
@@ -278,7 +275,7 @@ void libraries::convolve(Device device, const FloatConvolution& convolution,
   const cudaStream_t stream = stream_of(device);
   open_cudnn();
   guarded(to_string(convolution), [&] {
-    Handle& handle = handle_of(device, stream);
+    Handle& handle = handle_of(device);
     const std::shared_ptr<const Plan> plan =
         plan_for({convolution, device.index, alignment_of(convolution.dtype, operands)});
     if (plan->graph == nullptr) throw BackendError("cuDNN: no plan for a convolution with a bias");
@@ -287,6 +284,8 @@ void libraries::convolve(Device device, const FloatConvolution& convolution,
         {kInput, operands.input}, {kWeight, operands.weight}, {kOutput, operands.output}};
     if (convolution.has_bias) tensors[kBias] = operands.bias;
     const std::lock_guard lock(handle.mutex);
+    // Another one in each thread that captures its work.
+    check(fe::detail::set_stream(handle.handle, stream), "cudnnSetStream");
     check(plan->graph->execute_plan_at_index(handle.handle, tensors, workspace.as<void>(),
                                              plan->index),
           "execute");

@@ -83,6 +83,18 @@ TEST_CASE("cuda networks: sums that a plan joins keep their zero point and their
   }
 }
 
+TEST_CASE("cuda networks: a frozen float network gives the eager run's numbers") {
+  nn::models::FashionResNet network;
+  network.eval();
+  network.to(kDevice);
+  Generator generator(5);
+  const auto frozen = freeze(network, randn({2, 1, 28, 28}, generator).to(kDevice));
+  for (int run = 0; run < 3; ++run) {
+    const Tensor x = randn({2, 1, 28, 28}, generator).to(kDevice);
+    CHECK(frozen(x).cpu().equal(network(x).cpu()));
+  }
+}
+
 TEST_CASE("cuda networks: a residual network gives the CPU's codes") {
   check_network(nn::models::FashionResNet(), 1, 28);
 }
