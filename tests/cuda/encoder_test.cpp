@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "devices_support.h"
 #include "quanta/fusion/freeze.h"
 #include "quanta/fusion/quantize_dynamic.h"
 #include "quanta/fusion/quantize_weight_only.h"
@@ -91,7 +92,8 @@ TEST_CASE("cuda encoders: a BERT with dynamic layers gives the CPU's floats") {
     check_same_on_device(
         dynamic.forward(ids.to(kDevice), padding_mask(2, 7, 3).to(kDevice), types.to(kDevice)),
         masked);
-    check_same_on_device(dynamic.pooler(plain.to(kDevice)), pooled);
+    // Its end is a tanh, which is CUDA's own.
+    CHECK(test::same_numbers(dynamic.pooler(plain.to(kDevice)), pooled, test::library_bound()));
     const auto frozen = freeze(dynamic, ids.to(kDevice));
     for (int run = 0; run < 2; ++run) check_same_on_device(frozen(ids.to(kDevice)), plain);
     // Back again.

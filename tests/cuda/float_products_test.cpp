@@ -135,7 +135,7 @@ TEST_CASE("cuda float products: floats of 16 bits are summed in float and rounde
     check_call([](const std::vector<Tensor>& in) { return linear(in[0], in[1]); },
                {random({2, 6, 5}), random({4, 5})}, {5, 4, 12});
     check_call([](const std::vector<Tensor>& in) { return linear(in[0], in[1], in[2]); },
-               {random({33, 65}), random({17, 65}), random({17})}, {66, 17, 33, 33});
+               {random({33, 65}), random({17, 65}), random({17})}, {66, 17, 33, 33}, true);
   }
 }
 
