@@ -6,9 +6,9 @@
 //
 // Each number is a sum of products that is taken in float, in an order that nobody knows, and
 // rounded to the dtype once: it differs from the exact sum by at most
-// (depth + 2) * 2^-24 * (sum of |a * b|), and by the rounding to a dtype of 16 bits. In BFloat16
-// cuBLASLt rounds a product before it adds a bias (in PyTorch, too), so that such a result is rounded
-// twice: seen on an H100 with cuBLAS 13.
+// (depth + 2) * 2^-24 * (sum of |a * b|), and by the rounding to a dtype of 16 bits. In 16 bits
+// cuBLASLt may round a product before it adds a bias (in PyTorch, too), so that such a result is
+// rounded twice: seen on an H100 with cuBLAS 13.
 
 #include <cstdint>
 #include <string_view>

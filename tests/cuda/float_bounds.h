@@ -34,7 +34,7 @@ inline double half_ulp(DType dtype, double value) {
 
 /// Whether a GPU's library rounds before it adds a bias, too.
 inline bool rounds_before_bias(DType dtype) {
-  return dtype == DType::BFloat16 && !kDevice.is_emulated();
+  return dtype != DType::Float32 && !kDevice.is_emulated();
 }
 
 // |got - exact| <= (terms + 2) * 2^-24 * (sum of |a * b|), and what rounding to 16 bits adds.
