@@ -134,28 +134,42 @@ struct CombineCodes {
   static constexpr int kShared = 0;
   static constexpr bool kTogether = false;
   using Params = CodeBinaryParams;
-  static SIMT_DEVICE void run(const Params& p, unsigned char*) {
-    const std::int64_t i = simt::global_thread();
-    if (i >= p.count) return;
-    std::int64_t at[3] = {0, 0, 0};
-    std::int64_t rest = i;
-    for (int d = p.rank - 1; d >= 0; --d) {
-      const std::int64_t index = rest % p.sizes[d];
-      rest /= p.sizes[d];
-      for (int k = 0; k < 3; ++k) at[k] += index * p.strides[k][d];
-    }
-    const std::int32_t left = read_code(p.lhs, p.dtype, at[0]);
-    const std::int32_t right = read_code(p.rhs, p.dtype, at[1]);
-    std::int32_t code = 0;
+
+  static SIMT_DEVICE std::int32_t combine(const Params& p, std::int32_t left, std::int32_t right) {
     if (p.is_product) {
       const std::int32_t product = (left - p.lhs_zero_point) * (right - p.rhs_zero_point);
-      code = math::quantize(static_cast<float>(product), p.inv_scale, p.zero_point, p.low, p.high);
-    } else {
-      const float sum = math::dequantize_fused(left, p.lhs_scale, p.lhs_offset) +
-                        math::dequantize_fused(right, p.rhs_scale, p.rhs_offset);
-      code = math::quantize(sum, p.inv_scale, p.zero_point, p.low, p.high);
+      return math::quantize(static_cast<float>(product), p.inv_scale, p.zero_point, p.low, p.high);
     }
-    write_code(p.out, p.dtype, at[2], code);
+    const float sum = math::dequantize_fused(left, p.lhs_scale, p.lhs_offset) +
+                      math::dequantize_fused(right, p.rhs_scale, p.rhs_offset);
+    return math::quantize(sum, p.inv_scale, p.zero_point, p.low, p.high);
+  }
+
+  static SIMT_DEVICE void four(const Params& p, std::int64_t first) {
+    const auto lhs = simt::load<std::uint32_t>(static_cast<const std::uint8_t*>(p.lhs) + first);
+    const auto rhs = simt::load<std::uint32_t>(static_cast<const std::uint8_t*>(p.rhs) + first);
+    std::uint32_t codes = 0;
+    for (int shift = 0; shift < 32; shift += 8) {
+      const auto left = static_cast<std::uint8_t>(lhs >> shift);
+      const auto right = static_cast<std::uint8_t>(rhs >> shift);
+      const std::int32_t code = p.dtype == DType::QInt8 ? combine(p, static_cast<std::int8_t>(left),
+                                                                  static_cast<std::int8_t>(right))
+                                                        : combine(p, left, right);
+      codes |= std::uint32_t{static_cast<std::uint8_t>(code)} << shift;
+    }
+    simt::store(static_cast<std::uint8_t*>(p.out) + first, codes);
+  }
+
+  static SIMT_DEVICE void run(const Params& p, unsigned char*) {
+    const std::int64_t first = simt::global_thread() * p.at_once;
+    if (p.at_once == 4 && first + 4 <= p.walk.count) return four(p, first);
+    for (std::int64_t i = first; i < first + p.at_once && i < p.walk.count; ++i) {
+      std::int64_t at[3];
+      p.walk.places(i, at);
+      const std::int32_t left = read_code(p.lhs, p.dtype, at[1]);
+      const std::int32_t right = read_code(p.rhs, p.dtype, at[2]);
+      write_code(p.out, p.dtype, at[0], combine(p, left, right));
+    }
   }
 };
 
@@ -178,7 +192,8 @@ void dequantize_codes(Device device, const QuantizeParams& params) {
   simt::launch<DequantizeCodes>(device, simt::grid_for(params.count), params);
 }
 void combine_codes(Device device, const CodeBinaryParams& params) {
-  simt::launch<CombineCodes>(device, simt::grid_for(params.count), params);
+  simt::launch<CombineCodes>(device, simt::grid_for(params.walk.count, 256, params.at_once),
+                             params);
 }
 
 }  // namespace QUANTA_SIMT_BACKEND

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 
+#include "quanta/ops/cuda/operand_walk.h"
 #include "quanta/runtime/cuda/copy.h"
 #include "quanta/runtime/cuda/launch.h"
 #include "quanta/runtime/dtype.h"
@@ -57,10 +58,8 @@ void dequantize_tensor(const Tensor& codes, const Tensor& x);
 
 /// The arithmetic of quantized::add, sub and mul on codes of one dtype.
 struct CodeBinaryParams {
-  int rank = 0;
-  std::int64_t count = 0;
-  std::int64_t sizes[StridedWalk::kMostDims] = {};
-  std::int64_t strides[3][StridedWalk::kMostDims] = {};  // of lhs, rhs and the result
+  OperandWalk<3> walk;  // the result, lhs, rhs
+  int at_once = 1;      // codes of a thread; 4: of 8 bits, dense and on 4 bytes in all three
   const void* lhs = nullptr;
   const void* rhs = nullptr;
   void* out = nullptr;

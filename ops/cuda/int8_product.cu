@@ -1,5 +1,6 @@
 #include "quanta/ops/cuda/int8_product.h"
 
+#include "quanta/ops/cuda/four_floats.h"
 #include "quanta/ops/cuda/product_ends.h"
 #include "quanta/runtime/cuda/simt.h"
 #include "quanta/runtime/detail/gelu_math.h"
@@ -15,25 +16,49 @@ struct RowPlace {
   int real = 0;            // whether there is such a pixel
 };
 
-SIMT_DEVICE std::uint8_t end_as_codes(const ProductParams& p, std::int32_t sum, int channel,
-                                      std::int64_t at) {
-  std::int32_t code = math::requantize(sum, p.bias[channel], p.bias_factor, p.multiplier[channel],
-                                       p.zero_point, p.low, 255);
-  const ProductAddend& addend = p.addend;
-  if (addend.codes != nullptr) {
-    const float own = math::dequantize_fused(code, addend.own_scale, addend.own_offset);
-    const float other = math::dequantize_fused(addend.codes[at], addend.scale, addend.offset);
-    code = math::quantize(own + other, addend.inv_scale, addend.out_zero_point, addend.low, 255);
-  }
-  return static_cast<std::uint8_t>(code);
+// What the sums of a column need where they end: read once for all of them.
+struct ColumnEnd {
+  std::int32_t added = 0;  // to a sum
+  float factor = 0.0F;
+  float bias = 0.0F;
+};
+
+// Whether a sum ends by its column and what the host knows.
+QUANTA_HOST_DEVICE inline bool ends_by_column(ProductEnd end) {
+  return end != ProductEnd::Grid && end != ProductEnd::Activations;
 }
 
-SIMT_DEVICE std::uint8_t end_as_float(const ProductParams& p, std::int32_t sum, int channel,
-                                      std::int64_t at) {
-  float value = static_cast<float>(sum) * p.multiplier[channel];
-  if (p.bias != nullptr) value = value + p.bias[channel];
+SIMT_DEVICE ColumnEnd column_end(const ProductParams& p, int channel) {
+  ColumnEnd column;
+  if (p.end == ProductEnd::Dynamic) {
+    column.added = dynamic_sum(p.dynamic, 0, channel);
+    column.factor = scale_of(p.dynamic) * p.multiplier[channel];
+  } else {
+    column.added = p.compensation[channel];
+    if (p.end != ProductEnd::Sums) column.factor = p.multiplier[channel];
+  }
+  if (p.bias != nullptr) column.bias = p.bias[channel];
+  return column;
+}
+
+// `other`: the code that is added, where there are such.
+SIMT_DEVICE std::int32_t end_as_codes(const ProductParams& p, std::int32_t sum,
+                                      const ColumnEnd& column, std::uint8_t other) {
+  const std::int32_t code =
+      math::requantize(sum, column.bias, p.bias_factor, column.factor, p.zero_point, p.low, 255);
+  const ProductAddend& addend = p.addend;
+  if (addend.codes == nullptr) return code;
+  const float own = math::dequantize_fused(code, addend.own_scale, addend.own_offset);
+  const float added = math::dequantize_fused(other, addend.scale, addend.offset);
+  return math::quantize(own + added, addend.inv_scale, addend.out_zero_point, addend.low, 255);
+}
+
+SIMT_DEVICE std::int32_t end_as_float(const ProductParams& p, std::int32_t sum,
+                                      const ColumnEnd& column, std::uint8_t other) {
+  float value = static_cast<float>(sum) * column.factor;
+  if (p.bias != nullptr) value = value + column.bias;
   if (p.addend.codes != nullptr) {
-    value = value + math::dequantize(p.addend.codes[at], p.addend.scale, p.addend.zero_point);
+    value = value + math::dequantize(other, p.addend.scale, p.addend.zero_point);
   }
   if (p.function == ProductFunction::ReLU) {
     value = value > 0.0F ? value : 0.0F;
@@ -42,50 +67,84 @@ SIMT_DEVICE std::uint8_t end_as_float(const ProductParams& p, std::int32_t sum, 
   } else if (p.function == ProductFunction::Steps) {
     return code_of_steps(p.steps, value);
   }
-  return static_cast<std::uint8_t>(math::quantize(value, p.inv_scale, p.zero_point, 0, 255));
+  return math::quantize(value, p.inv_scale, p.zero_point, 0, 255);
+}
+
+SIMT_DEVICE std::uint8_t end_as_byte(const ProductParams& p, std::int32_t sum,
+                                     const ColumnEnd& column, std::uint8_t other) {
+  const std::int32_t full = wrapping(1, sum, column.added);
+  const auto code =
+      static_cast<std::uint8_t>(p.end == ProductEnd::Codes ? end_as_codes(p, full, column, other)
+                                                           : end_as_float(p, full, column, other));
+  return p.has_table ? p.table[code] : code;
 }
 
 // As cpu::SumsToFloats: integers that wrap, then floats one by one.
-SIMT_DEVICE float end_dynamic(const ProductParams& p, std::int32_t sum, int channel,
+SIMT_DEVICE float end_dynamic(const ProductParams& p, std::int32_t sum, const ColumnEnd& column,
                               std::int64_t at) {
-  const DynamicInput& input = p.dynamic;
-  const std::int32_t full = dynamic_sum(input, sum, channel);
-  float value = static_cast<float>(full) * (scale_of(input) * p.multiplier[channel]);
-  if (p.bias != nullptr) value += p.bias[channel];
+  float value = static_cast<float>(wrapping(1, sum, column.added)) * column.factor;
+  if (p.bias != nullptr) value += column.bias;
   if (p.function == ProductFunction::ReLU) {
     value = value > 0.0F ? value : 0.0F;
   } else if (p.function == ProductFunction::Gelu) {
     value = math::gelu_float(value);
   }
-  if (input.addend != nullptr) value += input.addend[at];
+  if (p.dynamic.addend != nullptr) value += p.dynamic.addend[at];
   return value;
 }
 
 // Writes what becomes of a sum; `at` is its place in the result.
-SIMT_DEVICE void store_sum(const ProductParams& p, std::int32_t sum, int channel, std::int64_t at) {
+SIMT_DEVICE void store_sum(const ProductParams& p, std::int32_t sum, const ColumnEnd& column,
+                           std::int64_t at) {
   if (p.end == ProductEnd::Dynamic) {
-    static_cast<float*>(p.y)[at] = end_dynamic(p, sum, channel, at);
-    return;
+    static_cast<float*>(p.y)[at] = end_dynamic(p, sum, column, at);
+  } else if (p.end == ProductEnd::Sums) {
+    static_cast<std::int32_t*>(p.y)[at] = wrapping(1, sum, column.added);
+  } else {
+    const std::uint8_t other = p.addend.codes == nullptr ? 0 : p.addend.codes[at];
+    static_cast<std::uint8_t*>(p.y)[at] = end_as_byte(p, sum, column, other);
   }
-  if (p.end == ProductEnd::Grid) {
-    static_cast<float*>(p.y)[at] = end_on_grid(p, sum, channel);
-    return;
+}
+
+// The same with four neighbours of a pixel, which lie on as many elements.
+SIMT_DEVICE void store_four(const ProductParams& p, const std::int32_t* sums,
+                            const ColumnEnd (&columns)[4], std::int64_t at) {
+  if (p.end == ProductEnd::Dynamic) {
+    FourFloats floats;
+    for (int e = 0; e < 4; ++e) floats.of[e] = end_dynamic(p, sums[e], columns[e], at + e);
+    return simt::store(static_cast<float*>(p.y) + at, floats);
   }
-  sum += p.compensation[channel];
   if (p.end == ProductEnd::Sums) {
-    static_cast<std::int32_t*>(p.y)[at] = sum;
+    for (int e = 0; e < 4; ++e) store_sum(p, sums[e], columns[e], at + e);
     return;
   }
-  const std::uint8_t code = p.end == ProductEnd::Codes ? end_as_codes(p, sum, channel, at)
-                                                       : end_as_float(p, sum, channel, at);
-  static_cast<std::uint8_t*>(p.y)[at] = p.has_table ? p.table[code] : code;
+  const std::uint32_t others =
+      p.addend.codes == nullptr ? 0 : simt::load<std::uint32_t>(p.addend.codes + at);
+  std::uint32_t word = 0;
+  for (int e = 0; e < 4; ++e) {
+    const auto other = static_cast<std::uint8_t>(others >> (8 * e));
+    word |= std::uint32_t{end_as_byte(p, sums[e], columns[e], other)} << (8 * e);
+  }
+  simt::store(static_cast<std::uint8_t*>(p.y) + at, word);
+}
+
+// Whether store_four may take the place of four store_sum, whose channels begin at a multiple of 4.
+QUANTA_HOST_DEVICE inline bool has_fours(const ProductParams& p) {
+  std::uintptr_t bits =
+      reinterpret_cast<std::uintptr_t>(p.y) | reinterpret_cast<std::uintptr_t>(p.addend.codes);
+  if (p.end != ProductEnd::Dynamic) bits <<= 2;  // four bytes, not four floats
+  return bits % 16 == 0 && p.groups * p.columns % 4 == 0;
 }
 
 // Writes a sum of one of the products, at its place.
 SIMT_DEVICE void store_sum(const ProductParams& p, std::int32_t sum, int matrix, std::int64_t pixel,
                            int channel) {
   const std::int64_t at = pixel * p.groups * p.columns + channel;
-  if (p.end != ProductEnd::Activations) return store_sum(p, sum, channel, at);
+  if (ends_by_column(p.end)) return store_sum(p, sum, column_end(p, channel), at);
+  if (p.end == ProductEnd::Grid) {
+    static_cast<float*>(p.y)[at] = end_on_grid(p, sum, channel);
+    return;
+  }
   const std::int64_t row_sum =
       (static_cast<std::int64_t>(matrix) * p.pixels + pixel) * p.groups + channel / p.columns;
   const std::int64_t column_sum =
@@ -94,16 +153,27 @@ SIMT_DEVICE void store_sum(const ProductParams& p, std::int32_t sum, int matrix,
                        matrix * p.matrix_y + at);
 }
 
+// Sets where a pixel begins in its image, and gives the number of the image. Int: one that holds all
+// pixels, as a division of 64 bits takes many times as long as one of 32.
+template <typename Int>
+SIMT_DEVICE std::int64_t image_of(const ProductParams& p, Int pixel, RowPlace& place) {
+  for (int d = 2; d >= 0; --d) {
+    const auto size = static_cast<Int>(p.out[d]);
+    const int position = static_cast<int>(pixel % size);
+    pixel /= size;
+    place.at[d] = p.transposed ? position + p.padding[d] : position * p.stride[d] - p.padding[d];
+  }
+  return static_cast<std::int64_t>(pixel);
+}
+
 // The place of an output pixel, which there is.
 SIMT_DEVICE RowPlace place_of(const ProductParams& p, std::int64_t pixel, int matrix) {
   RowPlace place;
   place.real = 1;
-  for (int d = 2; d >= 0; --d) {
-    const int position = static_cast<int>(pixel % p.out[d]);
-    pixel /= p.out[d];
-    place.at[d] = p.transposed ? position + p.padding[d] : position * p.stride[d] - p.padding[d];
-  }
-  place.image = pixel * p.in[0] * p.in[1] * p.in[2] * p.channels + matrix * p.matrix_x;
+  const std::int64_t image = p.pixels >> 32 == 0
+                                 ? image_of(p, static_cast<std::uint32_t>(pixel), place)
+                                 : image_of(p, static_cast<std::uint64_t>(pixel), place);
+  place.image = image * p.in[0] * p.in[1] * p.in[2] * p.channels + matrix * p.matrix_x;
   return place;
 }
 
@@ -164,6 +234,71 @@ struct MultiplyFew {
       }
     }
     store_sum(p, sum, matrix, i / channels, channel);
+  }
+};
+
+// Depthwise convolutions whose channels lie on words: a thread has four channels of some pixels, a
+// block 64 channels, whose weights it keeps in shared memory.
+struct MultiplyDepthwise {
+  static constexpr const char* kName = "multiply_depthwise_codes";
+  static constexpr int kBlocks = 3;
+  static constexpr int kThreads = 256;
+  static constexpr int kChannels = 64;
+  static constexpr int kThreadsOfPixel = kChannels / 4;
+  static constexpr int kPixelsAtOnce = kThreads / kThreadsOfPixel;
+  static constexpr int kPixels = 4 * kPixelsAtOnce;  // of a block
+  static constexpr int kTaps = ProductParams::kDepth;
+  static constexpr int kGroupRows = ProductParams::kColumns * kTaps;  // bytes of a group's weights
+  static constexpr int kShared = kTaps * kChannels;
+  static constexpr bool kTogether = true;
+  using Params = ProductParams;
+
+  static bool takes(const Params& p) {
+    const std::uintptr_t bits = reinterpret_cast<std::uintptr_t>(p.x);
+    return p.columns == 1 && p.group_channels == 1 && p.parts == 1 && p.matrices == 1 &&
+           p.depth == kTaps && bits % 4 == 0 && has_fours(p) && ends_by_column(p.end);
+  }
+
+  static SIMT_DEVICE void run(const Params& p, unsigned char* shared) {
+    const int t = simt::thread();
+    const int first_channel = simt::block_y() * kChannels;
+    const int taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
+    for (int i = t; i < taps * kChannels; i += kThreads) {
+      const int channel = i / taps;
+      if (first_channel + channel >= p.groups) break;
+      const std::int64_t row = static_cast<std::int64_t>(first_channel + channel) * kGroupRows;
+      shared[i % taps * kChannels + channel] = static_cast<unsigned char>(p.w[row + i % taps]);
+    }
+    const int lane = t % kThreadsOfPixel * 4;
+    simt::sync();
+    const int channel = first_channel + lane;
+    if (channel >= p.groups) return;
+    ColumnEnd columns[4];
+    for (int e = 0; e < 4; ++e) columns[e] = column_end(p, channel + e);
+    const std::uint32_t beyond = pad_of(p)[0] * 0x01010101U;
+    const std::int64_t first_pixel = static_cast<std::int64_t>(simt::block_x()) * kPixels;
+    for (int i = t / kThreadsOfPixel; i < kPixels; i += kPixelsAtOnce) {
+      const std::int64_t pixel = first_pixel + i;
+      if (pixel >= p.pixels) return;
+      const RowPlace place = place_of(p, pixel, 0);
+      std::int32_t sums[4] = {};
+      const unsigned char* weights = shared + lane;
+      int tap[3];
+      for (tap[0] = 0; tap[0] < p.kernel[0]; ++tap[0]) {
+        for (tap[1] = 0; tap[1] < p.kernel[1]; ++tap[1]) {
+          for (tap[2] = 0; tap[2] < p.kernel[2]; ++tap[2], weights += kChannels) {
+            const std::int64_t from = source_offset(p, place, tap);
+            const std::uint32_t x =
+                from < 0 ? beyond : simt::load<std::uint32_t>(p.x + from + channel);
+            const auto w = simt::load<std::uint32_t>(weights);
+            for (int e = 0; e < 4; ++e) {
+              sums[e] = simt::dot_u8s8(x & (0xFFU << (8 * e)), w, sums[e]);
+            }
+          }
+        }
+      }
+      store_four(p, sums, columns, pixel * p.groups + channel);
+    }
   }
 };
 
@@ -372,13 +507,47 @@ struct MultiplyCodes {
     simt::sync();
     const std::int64_t first_pixel = static_cast<std::int64_t>(simt::block_x()) * kRows;
     const int first_column = simt::block_y() * kColumns;
+    const int first_channel = simt::block_z() % p.groups * p.columns;
+    if (ends_by_column(p.end)) {
+      return store_columns(p, all, first_pixel, first_column, first_channel);
+    }
     for (int i = simt::thread(); i < kRows * kColumns; i += kThreads) {
       const int row = i / kColumns;
       const int column = first_column + i % kColumns;
       const std::int64_t pixel = first_pixel + row;
       if (pixel >= p.pixels || column >= p.columns) continue;
-      const int channel = simt::block_z() % p.groups * p.columns + column;
-      store_sum(p, all[row * kPitch + i % kColumns], simt::block_z() / p.groups, pixel, channel);
+      store_sum(p, all[row * kPitch + i % kColumns], simt::block_z() / p.groups, pixel,
+                first_channel + column);
+    }
+  }
+
+  // A thread has four columns, and goes from row to row.
+  static SIMT_DEVICE void store_columns(const Params& p, const std::int32_t* all,
+                                        std::int64_t first_pixel, int first_column,
+                                        int first_channel) {
+    constexpr int kThreadsOfRow = kColumns / 4;
+    const int begin = simt::thread() % kThreadsOfRow * 4;
+    const int left = p.columns - first_column - begin;
+    if (left <= 0) return;
+    const int count = left < 4 ? left : 4;
+    const int channel = first_channel + first_column + begin;
+    ColumnEnd columns[4];
+    for (int e = 0; e < 4; ++e) {
+      if (e < count) columns[e] = column_end(p, channel + e);
+    }
+    const bool fours = has_fours(p) && p.columns % 4 == 0;
+    for (int row = simt::thread() / kThreadsOfRow; row < kRows; row += kThreads / kThreadsOfRow) {
+      const std::int64_t pixel = first_pixel + row;
+      if (pixel >= p.pixels) return;
+      const std::int32_t* sums = all + row * kPitch + begin;
+      const std::int64_t at = pixel * p.groups * p.columns + channel;
+      if (fours) {
+        store_four(p, sums, columns, at);
+        continue;
+      }
+      for (int e = 0; e < 4; ++e) {
+        if (e < count) store_sum(p, sums[e], columns[e], at + e);
+      }
     }
   }
 };
@@ -388,6 +557,13 @@ struct MultiplyCodes {
 namespace QUANTA_SIMT_BACKEND {
 
 void multiply_codes(Device device, const ProductParams& params) {
+  if (MultiplyDepthwise::takes(params)) {
+    constexpr int kChannels = MultiplyDepthwise::kChannels;
+    constexpr int kPixels = MultiplyDepthwise::kPixels;
+    const simt::Grid grid{(params.pixels + kPixels - 1) / kPixels,
+                          (params.groups + kChannels - 1) / kChannels, 1};
+    return simt::launch<MultiplyDepthwise>(device, grid, params);
+  }
   constexpr int kFew = 4;
   if (params.columns <= kFew && params.group_channels <= kFew) {
     const std::int64_t sums = params.pixels * params.groups * params.columns;

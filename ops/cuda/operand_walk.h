@@ -48,15 +48,29 @@ struct OperandWalk {
 
   /// Of the element with this number.
   QUANTA_HOST_DEVICE void places(std::int64_t flat, std::int64_t (&at)[kOperands]) const {
-    for (int k = 0; k < kOperands; ++k) at[k] = 0;
-    for (int d = rank - 1; d >= 0; --d) {
-      const std::int64_t index = flat % sizes[d];
-      flat /= sizes[d];
-      for (int k = 0; k < kOperands; ++k) at[k] += index * strides[k][d];
+    if (count >> 32 == 0) {  // a division of 64 bits takes a GPU many times as long
+      places_by(static_cast<std::uint32_t>(flat), at);
+    } else {
+      places_by(static_cast<std::uint64_t>(flat), at);
     }
   }
 
  private:
+  template <typename Int>
+  QUANTA_HOST_DEVICE void places_by(Int flat, std::int64_t (&at)[kOperands]) const {
+    for (int k = 0; k < kOperands; ++k) at[k] = 0;
+    for (int d = rank - 1; d >= 0; --d) {
+      Int index = flat;  // what is left in the outermost dimension
+      if (d > 0) {
+        const auto size = static_cast<Int>(sizes[d]);
+        flat /= size;
+        index -= flat * size;
+      }
+      for (int k = 0; k < kOperands; ++k) {
+        at[k] += static_cast<std::int64_t>(index) * strides[k][d];
+      }
+    }
+  }
   void move(int from, int to) {
     sizes[to] = sizes[from];
     for (int k = 0; k < kOperands; ++k) strides[k][to] = strides[k][from];

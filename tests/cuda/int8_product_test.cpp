@@ -141,6 +141,30 @@ TEST_CASE("products on a device: the largest weights that zero points leave") {
   }
 }
 
+TEST_CASE("cuda products: depthwise convolutions of few and of many channels") {
+  Generator generator(31);
+  for (const std::int64_t channels : {4, 60, 64, 68, 144, 66}) {
+    for (const std::int64_t kernel : {3, 5}) {
+      CAPTURE(channels);
+      CAPTURE(kernel);
+      const QTensor x = random_codes({2, channels, 11, 9}, DType::QUInt8, 77, generator);
+      const QTensor weight = random_weight({channels, 1, kernel, kernel}, 0, generator);
+      for (const std::int64_t stride : {1, 2}) {
+        const quantized::ConvPackedParams packed(
+            weight, randn({channels}, generator),
+            ConvOptions{.stride = {stride}, .padding = {kernel / 2}, .groups = channels}, 2);
+        const QTensor expected = quantized::conv_relu(x, packed, 0.05, 12);
+        CHECK(quantized::conv_relu(QTensor(x.to(kDevice)), packed, 0.05, 12).cpu().equal(expected));
+        const QTensor addend = random_codes(expected.sizes(), DType::QUInt8, 9, generator);
+        CHECK(quantized::conv_add(QTensor(x.to(kDevice)), QTensor(addend.to(kDevice)), packed, 0.05,
+                                  12)
+                  .cpu()
+                  .equal(quantized::conv_add(x, addend, packed, 0.05, 12)));
+      }
+    }
+  }
+}
+
 TEST_CASE("cuda products: any convolution, in several orders of threads") {
   Generator generator(2026);
   for (int round = 0; round < 40; ++round) {
