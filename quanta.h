@@ -35,6 +35,7 @@
 #include "quanta/fusion/report.h"
 #include "quanta/fusion/sensitivity.h"
 #include "quanta/fusion/simulate.h"
+#include "quanta/fusion/training_report.h"
 #include "quanta/nn/activation.h"
 #include "quanta/nn/aimet/affine_quantizer.h"
 #include "quanta/nn/aimet/fake_quantize.h"

@@ -1,9 +1,10 @@
 // Training with quantization in the loop: where quantizing a trained network hurts (one scale for
 // each weight tensor of 4 bits), a network that is trained on for an epoch while it feels the
 // rounding keeps most of its accuracy. Weights of 8 and of 4 bits, each beside what quantizing
-// without training gives. Needs Debian's package dataset-fashion-mnist.
+// without training gives; --report writes the run's curves. Needs the package dataset-fashion-mnist.
 //
 //   qat [--epochs N] [--weights FLOAT-FILE] [--out INT8-FILE] [--data FOLDER] [--images N]
+//       [--report HTML-FILE]
 
 #include <cmath>
 #include <cstdio>
@@ -58,7 +59,7 @@ FashionMobileNet quantize_trained(const std::string& weights, int bits, const Fa
 
 // Trained on with fake quantizers in all places where convert will quantize.
 FashionMobileNet train_quantized(const std::string& weights, int bits, data::DataLoader& loader,
-                                 std::int64_t epochs) {
+                                 std::int64_t epochs, quanta::TrainingReport& report) {
   FashionMobileNet net = load(weights);
   net.train();
   // ReLU6 clamps the codes of what comes in. A fake quantizer behind it would train the network on
@@ -79,14 +80,16 @@ FashionMobileNet train_quantized(const std::string& weights, int bits, data::Dat
   // Rounding to few codes makes the first losses large.
   optim::TrainingLoop loop({.model = prepared, .optimizer = optimizer, .scheduler = &scheduler},
                            {.max_grad_norm = 2.0});
-  quanta::examples::train_epochs(prepared, loop, loader, epochs,
-                                 std::to_string(bits) + "-bit weights", [&](std::int64_t step) {
-                                   // Towards the end ranges and statistics stand still, so that the
-                                   // weights settle on them.
-                                   if (step != steps * 3 / 4) return;
-                                   quanta::disable_observer(prepared);
-                                   quanta::freeze_bn_stats(prepared);
-                                 });
+  quanta::examples::train_epochs(
+      prepared, loop, loader, epochs, std::to_string(bits) + "-bit weights",
+      [&](std::int64_t step) {
+        // Towards the end ranges and statistics stand still, so that weights settle on them.
+        if (step != steps * 3 / 4) return;
+        quanta::disable_observer(prepared);
+        quanta::freeze_bn_stats(prepared);
+        report.event("observers and statistics stand still");
+      },
+      [&](double loss) { report.step(prepared, loss); });
   quanta::disable_observer(prepared);
   prepared.requires_grad_(false);
   prepared.eval();
@@ -98,6 +101,7 @@ int run(int argc, char** argv) {
   const std::string weights = option(argc, argv, "--weights")
                                   .value_or(QUANTA_DEMO_DATA_DIR "/fashion_mobilenet.safetensors");
   const std::string out = option(argc, argv, "--out").value_or("fashion_mobilenet_qat.safetensors");
+  const std::optional<std::string> page = option(argc, argv, "--report");
   const std::string folder = option(argc, argv, "--data").value_or(FashionMnist::kDebianFolder);
   const FashionMnist train(folder, FashionMnist::Split::Train);
   const FashionMnist test(folder, FashionMnist::Split::Test);
@@ -107,7 +111,8 @@ int run(int argc, char** argv) {
   FashionMobileNet net = load(weights);
   net.eval();
   const double float_top1 = top1(net, test, test.size(), "float");
-  std::string table;
+  std::printf("top-1 in %% %15s %12s %18s %12s\n", "float", "PTQ", "QAT, fake-quantized",
+              "QAT, int8");
   bool as_promised = true;
   for (const int bits : {8, 4}) {
     data::DataLoader loader(examples, {.batch_size = 128,
@@ -118,21 +123,20 @@ int run(int argc, char** argv) {
     const std::string label = std::to_string(bits) + "-bit weights, ";
     const double ptq =
         top1(quantize_trained(weights, bits, train), test, test.size(), label + "PTQ");
-    const FashionMobileNet prepared = train_quantized(weights, bits, loader, epochs);
+    quanta::TrainingReport report(std::to_string(bits) + "-bit weights");
+    const FashionMobileNet prepared = train_quantized(weights, bits, loader, epochs, report);
     const double fake = top1(prepared, test, test.size(), label + "fake");
+    report.metric("top-1 in %", fake);
+    if (page && bits == 4) quanta::write_report(report, *page);
     const FashionMobileNet int8 = quanta::convert(prepared);
     const double converted = top1(int8, test, test.size(), label + "int8");
     if (bits == 8) quanta::save_model(int8, out);
 
-    char row[128];
-    std::snprintf(row, sizeof row, "%d-bit weights %10.2f %12.2f %18.2f %12.2f\n", bits, float_top1,
-                  ptq, fake, converted);
-    table += row;
+    std::printf("%d-bit weights %10.2f %12.2f %18.2f %12.2f\n", bits, float_top1, ptq, fake,
+                converted);
     as_promised = as_promised && std::abs(converted - fake) <= 0.1 + 1e-9 &&
                   (bits == 8 ? converted >= float_top1 - 0.1 - 1e-9 : converted >= ptq + 3.0);
   }
-  std::printf("top-1 in %% %15s %12s %18s %12s\n%s", "float", "PTQ", "QAT, fake-quantized",
-              "QAT, int8", table.c_str());
   if (!as_promised) std::puts("less than a full epoch on all images gives");
   return as_promised ? 0 : 1;
 }
@@ -142,6 +146,7 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   constexpr const char* kUsage =
       "qat [--epochs N] [--weights FLOAT-FILE] [--out INT8-FILE] [--data FOLDER] [--images N]\n"
+      "    [--report HTML-FILE]\n"
       "Trains with quantization in the loop; writes fashion_mobilenet_qat.safetensors without "
       "--out.";
   if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;

@@ -33,7 +33,8 @@ std::string note(double loss, std::int64_t right, std::int64_t seen) {
 
 void train_epochs(const nn::Module& net, optim::TrainingLoop& loop, data::DataLoader& loader,
                   std::int64_t epochs, const std::string& label,
-                  const std::function<void(std::int64_t)>& before_step) {
+                  const std::function<void(std::int64_t)>& before_step,
+                  const std::function<void(double loss)>& after_step) {
   if (const std::optional<optim::Counters> counters = loop.resume()) {
     loader.set_position(to_position(*counters));
     std::fprintf(stderr, "%s: goes on from a checkpoint after %lld epochs\n", label.c_str(),
@@ -51,11 +52,13 @@ void train_epochs(const nn::Module& net, optim::TrainingLoop& loop, data::DataLo
     for (const data::Batch& batch : loader) {
       const data::DataLoader::Position at = loader.position();
       if (before_step) before_step(at.epoch * loader.size() + at.batch - 1);
-      loss_sum += loop.step([&] {
+      const double loss = loop.step([&] {
         const Tensor scores = net(batch.input);
         right += count_right(scores, batch.target);
         return cross_entropy(scores, batch.target);
       });
+      loss_sum += loss;
+      if (after_step) after_step(loss);
       seen += batch.target.numel();
       ++steps;
       bar.advance(steps == 1 ? at.batch : 1,

@@ -179,4 +179,66 @@ std::string channels_figure(const LayerReport& layer) {
   return figure(layer, about, svg_of(kHeight, svg));
 }
 
+std::string line_chart(const std::vector<Curve>& curves, const Curve& lower, const Curve& upper,
+                       const std::vector<double>& marks) {
+  constexpr double kTop = 6.0, kBase = 120.0, kHeight = 140.0;
+  const double infinity = std::numeric_limits<double>::infinity();
+  double left = infinity, right = -infinity, low = infinity, high = -infinity;
+  const auto widen = [&](const Curve& curve) {
+    for (const auto& [x, y] : curve.points) {
+      if (!std::isfinite(x) || !std::isfinite(y)) continue;
+      left = std::min(left, x);
+      right = std::max(right, x);
+      low = std::min(low, y);
+      high = std::max(high, y);
+    }
+  };
+  for (const Curve& curve : curves) widen(curve);
+  widen(lower);
+  widen(upper);
+  if (!(left <= right)) return svg_of(kHeight, "<text x=\"0\" y=\"20\">no points</text>\n");
+  const double width = right > left ? right - left : 1.0;
+  const double span = high > low ? high - low : 1.0;
+  const auto path = [&](const Curve& curve) {
+    std::string text;
+    bool is_on = false;
+    for (const auto& [x, y] : curve.points) {
+      if (!std::isfinite(x) || !std::isfinite(y)) {
+        is_on = false;
+        continue;
+      }
+      text += fmt::format("{}{} {}", is_on ? "L" : "M", place_text((x - left) / width * kWidth),
+                          place_text(kBase - (y - low) / span * (kBase - kTop)));
+      is_on = true;
+    }
+    return text;
+  };
+  std::string svg = fmt::format("<path d=\"M0 {0}H{1}M0 {2}H{1}\" stroke=\"var(--line)\"/>\n",
+                                place_text(kBase), place_text(kWidth), place_text(kTop));
+  for (const double mark : marks) {
+    if (!(mark >= left && mark <= right)) continue;
+    svg += fmt::format("<path d=\"M{0} {1}V{2}\" stroke=\"var(--plain)\"/>\n",
+                       place_text((mark - left) / width * kWidth), place_text(kTop),
+                       place_text(kBase));
+  }
+  if (!lower.points.empty() && lower.points.size() == upper.points.size()) {
+    Curve band = upper;
+    band.points.insert(band.points.end(), lower.points.rbegin(), lower.points.rend());
+    svg +=
+        fmt::format("<path d=\"{}Z\" fill=\"var(--int8)\" fill-opacity=\"0.25\"/>\n", path(band));
+    svg += fmt::format("<path d=\"{}{}\" stroke=\"var(--int8)\"/>\n", path(lower), path(upper));
+  }
+  constexpr std::array kColours{"first", "second", "int8", "plain"};
+  for (std::size_t i = 0; i < curves.size(); ++i) {
+    svg += fmt::format(
+        "<path d=\"{}\" stroke=\"var(--{})\" stroke-width=\"1.6\" stroke-linejoin=\"round\"/>\n",
+        path(curves[i]), kColours[i % kColours.size()]);
+  }
+  svg += fmt::format("<text x=\"2\" y=\"{}\">{}</text><text x=\"2\" y=\"{}\">{}</text>\n",
+                     place_text(kTop + 10.0), number_text(high, 3), place_text(kBase - 4.0),
+                     number_text(low, 3));
+  svg += axis_texts(left, right, kHeight - 6.0);
+  return svg_of(kHeight, svg);
+}
+
 }  // namespace quanta::reporting

@@ -33,4 +33,14 @@ std::string graph_picture(const std::vector<ReportNode>& nodes,
                           const std::vector<LayerReport>& layers);
 inline constexpr std::size_t kMostNodes = 2000;
 
+/// A curve of (x, y), for `line_chart`; it has gaps where y is not finite.
+struct Curve {
+  std::string name;
+  std::vector<std::pair<double, double>> points;
+};
+/// Curves in one picture, in the order of the colours; a band where `lower` and `upper` have as many
+/// points as each other; upright lines at `marks`.
+std::string line_chart(const std::vector<Curve>& curves, const Curve& lower, const Curve& upper,
+                       const std::vector<double>& marks);
+
 }  // namespace quanta::reporting
