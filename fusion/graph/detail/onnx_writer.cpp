@@ -95,8 +95,7 @@ void GraphWriter::emit(std::string_view name, std::string_view op, std::vector<s
   out.nodes.push_back(std::move(node));
 }
 
-std::pair<std::string, std::string> GraphWriter::parameters(std::string_view base,
-                                                            const Codes& codes) {
+QdqParameters GraphWriter::parameters(std::string_view base, const Codes& codes) {
   const Codes stored = stored_codes(state.options, codes);
   // Values that share their codes share the weights that say so.
   const std::string key = fmt::format("{} {:a} {}", to_string(stored.dtype),
@@ -104,33 +103,14 @@ std::pair<std::string, std::string> GraphWriter::parameters(std::string_view bas
   const auto found = parameters_.find(key);
   if (found != parameters_.end()) return found->second;
   const auto zero_point = static_cast<double>(stored.zero_point);
-  std::pair<std::string, std::string> names{
-      weight(fmt::format("{}_scale", base), Tensor::scalar(stored.scale, DType::Float32)),
-      weight(fmt::format("{}_zero_point", base),
-             Tensor::scalar(zero_point, *dtype_of(onnx_type_of(stored.dtype))))};
+  const OnnxType type = onnx_type_of(stored.dtype);
+  QdqParameters names{
+      .scale = weight(fmt::format("{}_scale", base), Tensor::scalar(stored.scale, DType::Float32)),
+      .zero_point =
+          weight(fmt::format("{}_zero_point", base), Tensor::scalar(zero_point, *dtype_of(type))),
+      .type = type};
   parameters_[key] = names;
   return names;
-}
-
-std::string GraphWriter::coded_weight(std::string_view base, const CodedWeight& coded) {
-  const std::string name = weight(fmt::format("{}_quantized", base), coded.codes, coded.type);
-  std::vector<std::string> inputs{name, weight(fmt::format("{}_scale", base), coded.scales)};
-  if (coded.zero_points.defined()) {
-    inputs.push_back(weight(fmt::format("{}_zero_point", base), coded.zero_points, coded.type));
-  }
-  OnnxAttributes attributes;
-  if (coded.axis >= 0) attributes["axis"] = coded.axis;
-  if (coded.block_size > 0) attributes["block_size"] = coded.block_size;
-  state.need(10, "DequantizeLinear");
-  if (coded.axis >= 0) state.need(13, "DequantizeLinear per channel");
-  if (coded.block_size > 0) state.need(21, "DequantizeLinear in blocks");
-  if (coded.type == OnnxType::Int4 || coded.type == OnnxType::UInt4) {
-    state.need(21, "DequantizeLinear of 4 bits");
-  }
-  const std::string result = state.unique_value(fmt::format("{}_dequantized", base));
-  emit(fmt::format("{}_DequantizeLinear", base), "DequantizeLinear", std::move(inputs), {result},
-       std::move(attributes));
-  return result;
 }
 
 std::string GraphWriter::input(ValueId id) {
@@ -153,9 +133,8 @@ std::string GraphWriter::input(ValueId id) {
     }
   } else if (about.qparams) {
     about.name = is_graph_output(id) ? about.base : state.unique_value(about.base + "_dequantized");
-    const auto [scale, zero_point] = parameters(about.base, *about.qparams);
-    emit(about.base + "_DequantizeLinear", "DequantizeLinear", {about.codes, scale, zero_point},
-         {about.name});
+    append_dequantize(*this, about.base + "_DequantizeLinear", about.codes,
+                      parameters(about.base, *about.qparams), about.name);
   } else {
     about.name = about.base;
   }
@@ -181,9 +160,8 @@ void GraphWriter::quantize(ValueId id, const std::string& raw, const Codes& code
   Written& about = written_[id];
   about.codes = state.unique_value(about.base + "_quantized");
   about.qparams = codes;
-  const auto [scale, zero_point] = parameters(about.base, codes);
-  state.need(10, "QuantizeLinear");
-  emit(about.base + "_QuantizeLinear", "QuantizeLinear", {raw, scale, zero_point}, {about.codes});
+  append_quantize(*this, about.base + "_QuantizeLinear", raw, parameters(about.base, codes),
+                  about.codes);
 }
 
 std::string GraphWriter::coded_output(ValueId id, const Codes& codes) {

@@ -13,6 +13,7 @@
 
 #include "quanta/fusion/graph/detail/coded_weight.h"
 #include "quanta/fusion/graph/detail/onnx_metadata.h"
+#include "quanta/fusion/graph/detail/qdq_nodes.h"
 #include "quanta/fusion/graph/export_onnx.h"
 #include "quanta/fusion/graph/graph.h"
 
@@ -61,7 +62,7 @@ struct DynamicCall {
 };
 
 /// Writes one graph; those within its nodes have their own.
-class GraphWriter {
+class GraphWriter final : public NodeSink {
  public:
   GraphWriter(const Graph& source, ExportState& shared, bool is_top = false)
       : graph(source), state(shared), is_top_(is_top) {}
@@ -89,14 +90,18 @@ class GraphWriter {
 
   /// Another weight of the file; gives its name.
   std::string weight(std::string_view base, const Tensor& tensor,
-                     OnnxType type = OnnxType::Undefined);
+                     OnnxType type = OnnxType::Undefined) override;
   /// A weight of codes and what makes floats of them; gives the name of those.
-  std::string coded_weight(std::string_view base, const CodedWeight& coded);
+  std::string coded_weight(std::string_view base, const CodedWeight& coded) {
+    return append_coded(*this, base, coded);
+  }
   /// Scale and zero point of activations as weights.
-  std::pair<std::string, std::string> parameters(std::string_view base, const Codes& codes);
+  QdqParameters parameters(std::string_view base, const Codes& codes);
   void emit(std::string_view name, std::string_view op, std::vector<std::string> inputs,
             std::vector<std::string> outputs, OnnxAttributes attributes = {},
-            std::string_view domain = "");
+            std::string_view domain = "") override;
+  std::string unique_value(std::string_view base) override { return state.unique_value(base); }
+  void need(std::int64_t opset, std::string_view what) override { state.need(opset, what); }
   void refuse(const Node& node, const std::string& why);
   /// Says in the metadata that the node that was written last has the weight of `module`.
   /// `added_bias`: the Add behind it belongs to it.
@@ -155,7 +160,7 @@ class GraphWriter {
   bool is_top_;
   std::set<ValueId> outputs_;
   std::map<ValueId, Written> written_;
-  std::map<std::string, std::pair<std::string, std::string>> parameters_;
+  std::map<std::string, QdqParameters> parameters_;
 };
 
 /// The bias of an int8 layer whose input is `x`: floats, or codes in units of the input's scale times

@@ -17,17 +17,21 @@ bool is_copy(std::string_view op) { return op == "clone" || op == "contiguous"; 
 
 /// Of these a graph has nodes although they have constants alone for arguments: quantized weights.
 bool is_quantizer(std::string_view op) {
-  static constexpr std::array<std::string_view, 13> kNames{
+  static constexpr std::array<std::string_view, 17> kNames{
       "fake_quantize_per_tensor_affine",
       "fake_quantize_per_channel_affine",
       "fake_quantize_learnable_per_tensor_affine",
       "fake_quantize_learnable_per_channel_affine",
       "fake_tensor_quant",
+      "tensor_quant",
       "legacy_fake_tensor_quant",
       "fake_affine_tensor_quant",
       "scaled_e4m3",
       "dynamic_block_quant",
       "static_fp4",
+      "FormatFakeQuantize",
+      "float_quantize_dequantize",
+      "fake_cast_to_ieee_float",
       "quantize_affine",
       "dequantize_affine",
       "quantize_dequantize_affine"};

@@ -143,6 +143,7 @@ std::span<const EagerRow> eager_shapes();
 std::span<const EagerRow> eager_reductions();
 std::span<const EagerRow> eager_attention();
 std::span<const EagerRow> eager_codes();
+std::span<const EagerRow> eager_quantizers();
 
 /// Null for an operation that no table has.
 EagerWriter find_eager_writer(std::string_view function);

@@ -22,8 +22,8 @@ bool dequantize(EagerCall& call) {
     call.emit("Identity", {call.input(0)});
     return true;
   }
-  const auto [scale, zero_point] = call.writer.parameters(call.value(0).name, *codes);
-  call.emit("DequantizeLinear", {call.writer.coded_input(id), scale, zero_point});
+  append_dequantize(call.writer, call.node.name, call.writer.coded_input(id),
+                    call.writer.parameters(call.value(0).name, *codes), call.result());
   return true;
 }
 

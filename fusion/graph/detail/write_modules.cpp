@@ -414,9 +414,8 @@ void GraphWriter::write_module(const Node& node, const nn::Module& module) {
   if (dynamic_cast<const nn::quantized::DeQuantize*>(&module) != nullptr) {
     const Codes* own = codes(node.inputs[0]);
     if (own == nullptr) return refuse(node, "its input is not made of codes");
-    const auto [scale, zero_point] = parameters(value(node.inputs[0]).name, *own);
-    return emit(node.name, "DequantizeLinear", {coded_input(node.inputs[0]), scale, zero_point},
-                {output(node.outputs[0])});
+    return append_dequantize(*this, node.name, coded_input(node.inputs[0]),
+                             parameters(value(node.inputs[0]).name, *own), output(node.outputs[0]));
   }
   if (const auto* functional = dynamic_cast<const nn::quantized::QFunctional*>(&module)) {
     state.torch_arithmetic = true;

@@ -64,9 +64,9 @@ class OperationWriter {
     if (name_ == "dequantize") {
       const Codes* codes = writer_.codes(node_.inputs[0]);
       if (codes == nullptr) return false;
-      const auto [scale, zero] = writer_.parameters(writer_.value(node_.inputs[0]).name, *codes);
-      writer_.emit(node_.name, "DequantizeLinear",
-                   {writer_.coded_input(node_.inputs[0]), scale, zero}, {writer_.output(result())});
+      append_dequantize(writer_, node_.name, writer_.coded_input(node_.inputs[0]),
+                        writer_.parameters(writer_.value(node_.inputs[0]).name, *codes),
+                        writer_.output(result()));
       return true;
     }
     if (name_ == "quantized::from_codes") {
