@@ -1,10 +1,15 @@
+#include <algorithm>
+#include <cstdint>
 #include <map>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "quanta/fusion/graph/passes/codes.h"
 #include "quanta/fusion/graph/passes/passes.h"
+#include "quanta/ops/quantize_linear.h"
 
 namespace quanta::graph {
 namespace {
@@ -36,8 +41,43 @@ class Absorber {
     if (codes && node.op == "DequantizeLinear" && !graph_.is_constant(node.inputs[0])) {
       return dequantize(node, *codes);
     }
+    if (clip_codes(node)) return;
     resolve(node);
     graph_.nodes.push_back(std::move(node));
+  }
+
+  /// Fewer codes than the type has are a function of each code.
+  bool clip_codes(const Node& node) {
+    if (!is_op(node, "Clip") || node.inputs.size() != 3) return false;
+    const auto known = stored_.find(node.inputs[0]);
+    if (known == stored_.end()) return false;
+    const std::optional<std::int64_t> low = code_input(node, 1);
+    const std::optional<std::int64_t> high = code_input(node, 2);
+    if (!low || !high || *low > *high) return false;
+    const std::int64_t grown = known->second == DType::Int8 ? 128 : 0;
+    const TensorCodes codes{*graph_.values[index_of(node.inputs[0])].codes, known->second};
+    auto table = std::make_shared<ByteTable>();
+    for (std::size_t code = 0; code < table->size(); ++code) {
+      (*table)[code] = static_cast<std::uint8_t>(
+          std::clamp(static_cast<std::int64_t>(code), *low + grown, *high + grown));
+    }
+    changed_ = true;
+    graph_.nodes.push_back(made_node(
+        node.name, "Clip",
+        quantized::map_codes_operation(std::move(table), codes.codes.scale, codes.codes.zero_point),
+        {first(node.inputs[0])}, {node.outputs[0]}));
+    annotate(node.outputs[0], codes);
+    return true;
+  }
+
+  /// One constant code.
+  std::optional<std::int64_t> code_input(const Node& node, std::size_t i) const {
+    const Tensor value = constant_input(graph_, node, i);
+    if (!value.defined() || value.numel() != 1 ||
+        (value.dtype() != DType::UInt8 && value.dtype() != DType::Int8)) {
+      return {};
+    }
+    return value.to_int64_vector()[0];
   }
 
   void quantize(Node& node, const TensorCodes& codes) {

@@ -72,4 +72,20 @@ TEST_CASE("to_onnx: fake quantizers of QAT become Q and DQ and weights become co
   }
 }
 
+TEST_CASE("load_onnx: layers between clipped codes run in int8") {
+  const Tensor x = test::small_input(9);
+  const SmallNetwork net = qat_network(get_default_qat_qconfig("x86"));
+  const OnnxModel file = to_onnx(net, x);
+  // Activations of x86 have the codes 0..127.
+  CHECK(count_ops(file).contains("Clip"));
+  const Model read = from_onnx(file);
+  std::map<std::string, int> types;
+  for (const nn::Module::NamedModule& entry : read.named_modules()) {
+    ++types[entry.module->type_name()];
+  }
+  CHECK(types["QuantizedConv2d"] == 1);
+  CHECK(types["QuantizedConvReLU2d"] == 1);
+  for (const Node& node : read.graph().nodes) CHECK(node.op != "ToCodes");
+}
+
 }  // namespace quanta::graph
