@@ -23,6 +23,7 @@
 #include "quanta/fusion/graph/model.h"
 #include "quanta/fusion/graph/op_table.h"
 #include "quanta/fusion/graph/quantize_jit.h"
+#include "quanta/fusion/graph/symbolic.h"
 #include "quanta/fusion/mapping.h"
 #include "quanta/fusion/model_file.h"
 #include "quanta/fusion/prepare.h"

@@ -64,7 +64,7 @@ std::optional<DType> dtype_of(OnnxType type);
 OnnxType onnx_type_of(DType dtype);
 
 /// A tensor of a file. `value` is undefined where the type has no dtype: such a tensor is only an
-/// error when something needs it.
+/// error when something needs it. FLOAT4E2M1 is written from UInt8, one code an element.
 struct OnnxTensor {
   std::string name;
   OnnxType type = OnnxType::Undefined;

@@ -84,6 +84,7 @@ OnnxType checked_type(const OnnxTensor& tensor, const std::string& where) {
   const DType dtype = tensor.value.dtype();
   const OnnxType natural = onnx_type_of(dtype);
   if (tensor.type == OnnxType::Undefined || tensor.type == natural) return natural;
+  if (tensor.type == OnnxType::Float4E2M1 && dtype == DType::UInt8) return tensor.type;
   const std::optional<DType> held = dtype_of(tensor.type);
   QUANTA_CHECK(held && *held == dtype_of(natural) && !is_sub_byte(dtype),
                "{}: expected a tensor that holds {}, got {}", where, to_string(tensor.type), dtype);

@@ -49,6 +49,11 @@ OnnxModel to_onnx(const Model& model, const ExportOptions& options) {
   std::int64_t opset = options.opset.value_or(own);
   QUANTA_CHECK(opset >= 6 && opset <= detail::kNewestOpset,
                "to_onnx: opset: expected 6 to {}, got {}", detail::kNewestOpset, opset);
+  const std::optional<DType>& precision = options.trt_high_precision_dtype;
+  QUANTA_CHECK(!precision || *precision == DType::Float32 || *precision == DType::Float16 ||
+                   *precision == DType::BFloat16,
+               "to_onnx: trt_high_precision_dtype: expected Float32, Float16 or BFloat16, got {}",
+               *precision);
   Written written = write_graph(model, options, opset);
   if (written.state.needed > opset) {
     if (options.opset) {

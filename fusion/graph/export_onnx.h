@@ -41,6 +41,10 @@ struct ExportOptions {
   OnnxFormat format = OnnxFormat::QDQ;
   OnnxTarget target = OnnxTarget::Any;
   OnnxBias bias = OnnxBias::Float;
+  /// What QuantizeLinear and DequantizeLinear of fake quantizers calculate in, with Casts around
+  /// them where a value has another type: Float32 (so it is where nothing is given), or Float16 or
+  /// BFloat16 where all values have that type, as ModelOpt's trt_high_precision_dtype.
+  std::optional<DType> trt_high_precision_dtype{};
   /// Weights above this many bytes in all go to `<file>.data` beside the model.
   std::size_t external_data_above = std::size_t{1} << 30U;
   /// Of networks that were written as classes: see TraceOptions.

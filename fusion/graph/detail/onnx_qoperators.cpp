@@ -338,11 +338,17 @@ void make_qoperators(OnnxModel& model) { QOperators(model).run(); }
 void check_tensorrt(const OnnxModel& model) {
   std::map<std::string, const OnnxTensor*> weights;
   for (const OnnxTensor& tensor : model.graph.initializers) weights[tensor.name] = &tensor;
+  std::set<std::string> quantized;
   std::vector<std::string> problems;
   const auto add = [&problems](const OnnxNode& node, const std::string& what) {
     problems.push_back(fmt::format("{} '{}': {}", node.op_type, node.name, what));
   };
   for (const OnnxNode& node : model.graph.nodes) {
+    if (node.domain == "trt") continue;
+    if (node.op_type == "Clip" && !node.inputs.empty() && quantized.contains(node.inputs[0])) {
+      add(node, "fewer codes than the type has: a QConfig without reduce_range gives all");
+      continue;
+    }
     if (!node.domain.empty()) {
       add(node, "an operator of " + node.domain);
       continue;
@@ -353,6 +359,7 @@ void check_tensorrt(const OnnxModel& model) {
       continue;
     }
     const bool quantizes = node.op_type == "QuantizeLinear";
+    if (quantizes) quantized.insert(node.outputs[0]);
     if ((!quantizes && node.op_type != "DequantizeLinear") || node.inputs.size() < 2) continue;
     const auto codes = weights.find(node.inputs[0]);
     const auto scale = weights.find(node.inputs[1]);
@@ -363,7 +370,8 @@ void check_tensorrt(const OnnxModel& model) {
     if (is_weight) type = codes->second->type;
     if (type == OnnxType::Int32) {
       add(node, "a bias as Int32 codes: TensorRT takes Float biases");
-    } else if (type != OnnxType::Int8 && type != OnnxType::Int4 && type != OnnxType::Float8E4M3FN) {
+    } else if (type != OnnxType::Int8 && type != OnnxType::Int4 && type != OnnxType::Float8E4M3FN &&
+               type != OnnxType::Float4E2M1) {
       add(node, fmt::format("codes of {}, expected INT8: a symmetric QConfig gives them",
                             to_string(type)));
     }

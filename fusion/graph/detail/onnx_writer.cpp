@@ -71,9 +71,10 @@ const Codes* GraphWriter::codes(ValueId id) const {
 
 std::string GraphWriter::weight(std::string_view base, const Tensor& tensor, OnnxType type) {
   const std::string name = state.unique_value(base);
-  const bool suits = type != OnnxType::Undefined && dtype_of(type) == tensor.dtype();
   out.initializers.push_back(
-      {.name = name, .type = suits ? type : onnx_type_of(tensor.dtype()), .value = tensor});
+      {.name = name,
+       .type = holds(type, tensor.dtype()) ? type : onnx_type_of(tensor.dtype()),
+       .value = tensor});
   return name;
 }
 
@@ -352,6 +353,7 @@ OnnxGraph GraphWriter::run(std::span<const nn::Module* const> modules,
 }
 
 void GraphWriter::write(const Node& node, const nn::Module* module) {
+  if (!node.outputs.empty() && made_before_.contains(node.outputs[0])) return;
   if (module != nullptr) return write_module(node, *module);
   if (node.operation != nullptr) return write_operation(node);
   if (node.domain != "quanta") return write_plain(node);

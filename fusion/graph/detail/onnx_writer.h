@@ -103,6 +103,8 @@ class GraphWriter final : public NodeSink {
   std::string unique_value(std::string_view base) override { return state.unique_value(base); }
   void need(std::int64_t opset, std::string_view what) override { state.need(opset, what); }
   void refuse(const Node& node, const std::string& why);
+  /// The node that makes this value has been written with the one before it.
+  void set_written(ValueId result) { made_before_.insert(result); }
   /// Says in the metadata that the node that was written last has the weight of `module`.
   /// `added_bias`: the Add behind it belongs to it.
   void note_layer(const nn::Module& module, bool added_bias);
@@ -159,6 +161,7 @@ class GraphWriter final : public NodeSink {
 
   bool is_top_;
   std::set<ValueId> outputs_;
+  std::set<ValueId> made_before_;
   std::map<ValueId, Written> written_;
   std::map<std::string, QdqParameters> parameters_;
 };

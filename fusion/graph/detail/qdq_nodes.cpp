@@ -157,7 +157,31 @@ std::vector<float> floats_of(const Tensor& x) {
   return x.contiguous().to(DType::Float32).to_float_vector();
 }
 
+/// The codes nearest to values.
+std::vector<std::int64_t> codes_of(const Tensor& x, const IntegerGrid& grid) {
+  const std::vector<float> values = floats_of(x);
+  const std::vector<float> scales = spread_over(x.sizes(), grid.scale);
+  const std::vector<float> zeros = grid.zero_point.defined()
+                                       ? spread_over(x.sizes(), grid.zero_point)
+                                       : std::vector<float>(values.size(), 0.0F);
+  std::vector<std::int64_t> codes(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double code =
+        std::nearbyint(static_cast<double>(values[i]) / static_cast<double>(scales[i])) +
+        static_cast<double>(zeros[i]);
+    const double clamped =
+        std::clamp(code, static_cast<double>(grid.low), static_cast<double>(grid.high));
+    codes[i] = std::isnan(code) ? grid.low : static_cast<std::int64_t>(clamped);
+  }
+  return codes;
+}
+
 }  // namespace
+
+bool holds(OnnxType type, DType dtype) {
+  if (type == OnnxType::Float4E2M1) return dtype == DType::UInt8;
+  return type != OnnxType::Undefined && dtype_of(type) == dtype;
+}
 
 void append_quantize(NodeSink& sink, std::string_view name, const std::string& x,
                      const QdqParameters& parameters, const std::string& y) {
@@ -283,20 +307,7 @@ void append_qdq(NodeSink& sink, const QdqValue& x, const IntegerGrid& grid) {
   Casts casts(sink, x);
   const std::string made = casts.output();
   if (is_constant) {
-    // The values are on the grid already, so that rounding finds their codes.
-    const std::vector<float> values = floats_of(x.result);
-    const std::vector<float> scales = spread_over(x.sizes, grid.scale);
-    const std::vector<float> zeros = grid.zero_point.defined()
-                                         ? spread_over(x.sizes, grid.zero_point)
-                                         : std::vector<float>(values.size(), 0.0F);
-    std::vector<std::int64_t> codes(values.size());
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const double code =
-          std::nearbyint(static_cast<double>(values[i]) / static_cast<double>(scales[i])) +
-          static_cast<double>(zeros[i]);
-      codes[i] =
-          std::clamp(std::isnan(code) ? 0 : static_cast<std::int64_t>(code), grid.low, grid.high);
-    }
+    const std::vector<std::int64_t> codes = codes_of(x.result, grid);
     CodedWeight coded{.codes = integers(codes, x.sizes, type),
                       .scales = in_precision(layout.scale, x),
                       .axis = layout.axis,
@@ -352,6 +363,19 @@ Tensor float4_codes(const std::vector<float>& values, const Dims& sizes) {
 }
 
 }  // namespace
+
+Tensor on_grid(const Tensor& values, const IntegerGrid& grid) {
+  const std::vector<std::int64_t> codes = codes_of(values, grid);
+  const std::vector<float> scales = spread_over(values.sizes(), grid.scale);
+  const std::vector<float> zeros = grid.zero_point.defined()
+                                       ? spread_over(values.sizes(), grid.zero_point)
+                                       : std::vector<float>(codes.size(), 0.0F);
+  std::vector<float> result(codes.size());
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    result[i] = (static_cast<float>(codes[i]) - zeros[i]) * scales[i];
+  }
+  return Tensor::from_values(result, values.sizes());
+}
 
 Tensor float_codes(const Tensor& values, const Tensor& scale, OnnxType type) {
   std::vector<float> codes = floats_of(values);

@@ -35,6 +35,9 @@ class NodeSink {
   NodeSink& operator=(const NodeSink&) = default;
 };
 
+/// Whether tensors of `dtype` hold codes of `type`: float4 has those of UInt8, one an element.
+bool holds(OnnxType type, DType dtype);
+
 /// What QuantizeLinear and DequantizeLinear are given beside their input.
 struct QdqParameters {
   std::string scale;
@@ -101,6 +104,8 @@ std::string refusal(const QdqValue& x, const IntegerGrid& grid);
 /// clipped, as torch.onnx writes it.
 void append_qdq(NodeSink& sink, const QdqValue& x, const IntegerGrid& grid);
 void append_qdq(NodeSink& sink, const QdqValue& x, const FloatGrid& grid);
+/// Values rounded to a grid.
+Tensor on_grid(const Tensor& values, const IntegerGrid& grid);
 /// values / scale in the format, which they are numbers of; float4 as UInt8, one code an element.
 Tensor float_codes(const Tensor& values, const Tensor& scale, OnnxType type);
 
