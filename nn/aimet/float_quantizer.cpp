@@ -9,6 +9,7 @@
 #include "quanta/ops/detail/elements.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/quant_math.h"
+#include "quanta/runtime/recorder.h"
 
 namespace quanta::aimet {
 namespace {
@@ -101,7 +102,11 @@ Tensor FloatQuantizeDequantize::scale_of(const Tensor& maxval) const {
 }
 
 Tensor FloatQuantizeDequantize::get_scale() const {
-  return maxval_.defined() ? scale_of(maxval_.to(Device::cpu())) : Tensor::ones(shape_);
+  const Tensor scale =
+      maxval_.defined() ? scale_of(maxval_.to(Device::cpu())) : Tensor::ones(shape_);
+  // It follows from a buffer, which no run changes.
+  if (replay::is_recording()) replay::mark_constant(scale);
+  return scale;
 }
 
 void FloatQuantizeDequantize::set_maxval(const Tensor& maxval) {
