@@ -18,6 +18,7 @@
 #include "quanta/fusion/float_islands.h"
 #include "quanta/fusion/freeze.h"
 #include "quanta/fusion/fuse_modules.h"
+#include "quanta/fusion/graph/apply_encodings.h"
 #include "quanta/fusion/graph/export_onnx.h"
 #include "quanta/fusion/graph/frozen.h"
 #include "quanta/fusion/graph/model.h"

@@ -78,6 +78,13 @@ std::string GraphWriter::weight(std::string_view base, const Tensor& tensor, Onn
   return name;
 }
 
+std::string GraphWriter::constant_as(ValueId id, const Tensor& form) {
+  const std::string& base = written_[id].base;
+  if (graph.users(id).size() != 1 || is_graph_output(id)) return weight(base, form);
+  out.initializers.push_back({.name = base, .type = onnx_type_of(form.dtype()), .value = form});
+  return base;
+}
+
 void GraphWriter::emit(std::string_view name, std::string_view op, std::vector<std::string> inputs,
                        std::vector<std::string> outputs, OnnxAttributes attributes,
                        std::string_view domain) {

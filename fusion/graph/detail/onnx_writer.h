@@ -91,6 +91,8 @@ class GraphWriter final : public NodeSink {
   /// Another weight of the file; gives its name.
   std::string weight(std::string_view base, const Tensor& tensor,
                      OnnxType type = OnnxType::Undefined) override;
+  /// A constant in another form, by its own name where nobody else takes it.
+  std::string constant_as(ValueId id, const Tensor& form);
   /// A weight of codes and what makes floats of them; gives the name of those.
   std::string coded_weight(std::string_view base, const CodedWeight& coded) {
     return append_coded(*this, base, coded);

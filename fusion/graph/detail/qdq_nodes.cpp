@@ -346,7 +346,7 @@ void append_qdq(NodeSink& sink, const QdqValue& x, const IntegerGrid& grid) {
 
 namespace {
 
-/// The codes of numbers of E2M1: the sign, and the place among the magnitudes.
+/// The codes nearest to numbers in E2M1: the sign, and the place among the magnitudes.
 Tensor float4_codes(const std::vector<float>& values, const Dims& sizes) {
   constexpr std::array kMagnitudes{0.0F, 0.5F, 1.0F, 1.5F, 2.0F, 3.0F, 4.0F, 6.0F};
   std::vector<std::int64_t> codes(values.size());
@@ -355,7 +355,9 @@ Tensor float4_codes(const std::vector<float>& values, const Dims& sizes) {
     std::size_t nearest = 0;
     for (std::size_t k = 1; k < kMagnitudes.size(); ++k) {
       const float here = std::fabs(magnitude - kMagnitudes[k]);
-      if (here < std::fabs(magnitude - kMagnitudes[nearest])) nearest = k;
+      const float best = std::fabs(magnitude - kMagnitudes[nearest]);
+      // Ties go to the even mantissa.
+      if (here < best || (here == best && k % 2 == 0)) nearest = k;
     }
     codes[i] = static_cast<std::int64_t>(nearest) + (std::signbit(values[i]) ? 8 : 0);
   }
@@ -380,7 +382,10 @@ Tensor on_grid(const Tensor& values, const IntegerGrid& grid) {
 Tensor float_codes(const Tensor& values, const Tensor& scale, OnnxType type) {
   std::vector<float> codes = floats_of(values);
   const std::vector<float> scales = spread_over(values.sizes(), scale);
-  for (std::size_t i = 0; i < codes.size(); ++i) codes[i] /= scales[i];
+  const float largest = type == OnnxType::Float8E5M2 ? 57344.0F : 448.0F;
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    codes[i] = std::clamp(codes[i] / scales[i], -largest, largest);
+  }
   if (type == OnnxType::Float4E2M1) return float4_codes(codes, values.sizes());
   return Tensor::from_values(codes, values.sizes()).to(*dtype_of(type));
 }

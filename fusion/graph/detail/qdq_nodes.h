@@ -106,7 +106,7 @@ void append_qdq(NodeSink& sink, const QdqValue& x, const IntegerGrid& grid);
 void append_qdq(NodeSink& sink, const QdqValue& x, const FloatGrid& grid);
 /// Values rounded to a grid.
 Tensor on_grid(const Tensor& values, const IntegerGrid& grid);
-/// values / scale in the format, which they are numbers of; float4 as UInt8, one code an element.
+/// values / scale rounded to the format, saturating; float4 as UInt8, one code an element.
 Tensor float_codes(const Tensor& values, const Tensor& scale, OnnxType type);
 
 }  // namespace quanta::graph::detail

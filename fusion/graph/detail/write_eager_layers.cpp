@@ -96,7 +96,7 @@ bool conv_to_float(EagerCall& call) { return coded_conv<false>(call); }
 /// [out, in] as MatMul takes it.
 std::string transposed_weight(EagerCall& call, std::size_t i) {
   if (call.is_constant(i) && !call.constant(i).is_quantized()) {
-    return call.writer.weight(call.value(i).name, call.constant(i).t().contiguous());
+    return call.writer.constant_as(call.node.inputs[i], call.constant(i).t().contiguous());
   }
   return call.part("Transpose", {call.input(i)}, {{"perm", Numbers{1, 0}}});
 }
