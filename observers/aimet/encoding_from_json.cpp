@@ -635,6 +635,8 @@ EncodingFile encoding_file_from_json(std::string_view text,
   if (file.version < EncodingVersion::V2_0_0) {
     file.activations = named_list(json, "activation_encodings", file.version, input_shapes);
     file.params = named_list(json, "param_encodings", file.version, input_shapes);
+    // Older files of 0.6.1 and those of AIMET's ONNX side have none.
+    if (json.find("excluded_layers") == nullptr) return file;
     for (const Json& layer : array_field(json, "excluded_layers")) {
       QUANTA_CHECK(layer.as_string() != nullptr, "{}: excluded_layers: expected names, got {}", kOp,
                    layer.kind());

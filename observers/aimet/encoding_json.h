@@ -72,7 +72,7 @@ std::string to_json(const EncodingFile& file);
 /// A file from the text that to_json gives, in any version. `input_shapes` are the sizes of tensors
 /// by their names, of weights above all (see encoding_from_json). From 2.0.0 on a file has one list:
 /// its params begin with the first tensor whose axis is counted from the front. The producer and
-/// quantizer_args are not kept. Throws as encoding_from_json, with the tensor's name.
+/// quantizer_args are not kept, and a file below 2.0.0 may lack excluded_layers. Throws as encoding_from_json, with the tensor's name.
 EncodingFile encoding_file_from_json(std::string_view text,
                                      const std::map<std::string, Dims>& input_shapes = {});
 
