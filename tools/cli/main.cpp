@@ -8,6 +8,7 @@
 #include "completion.h"
 #include "data_folder.h"
 #include "demo.h"
+#include "export_onnx.h"
 #include "inspect.h"
 #include "network_suite.h"
 #include "networks.h"
@@ -211,6 +212,8 @@ int run(int argc, char** argv) {
   for (const quanta::cli::NetworkKind& kind : quanta::cli::network_kinds()) {
     networks.emplace_back(kind.name);
   }
+  quanta::cli::ExportCommand export_options;
+  quanta::cli::add_export_command(app, export_options, networks);
   quanta::cli::BenchOptions bench;
   add_bench_command(app, bench, networks);
 
@@ -237,6 +240,7 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("quantize")) return quanta::cli::quantize_onnx(quantize);
   if (app.got_subcommand("compare")) return quanta::cli::compare_onnx(compare);
   if (app.got_subcommand("sensitivity")) return quanta::cli::run_sensitivity(sensitivity);
+  if (app.got_subcommand("export")) return quanta::cli::export_network(export_options);
   if (app.got_subcommand("bench")) return quanta::cli::run_bench(bench);
   if (app.got_subcommand("networks")) return quanta::cli::run_network_suite(suite);
   if (app.got_subcommand("profile")) return quanta::cli::run_profile(profile);

@@ -115,7 +115,7 @@ void add_quantize_command(CLI::App& app, QuantizeOptions& options) {
   command->add_option("file", options.path, "The float ONNX file")
       ->required()
       ->check(CLI::ExistingFile);
-  command->add_option("--out", options.out, "Where to write the int8 file")->required();
+  command->add_option("-o,--out", options.out, "Where to write the int8 file")->required();
   command->add_option(
       "--calib", options.calib,
       "Inputs to calibrate with: a folder of pictures, of .npz, .npy or .safetensors files (a "
@@ -168,6 +168,17 @@ void add_quantize_command(CLI::App& app, QuantizeOptions& options) {
   command->add_option("--target", options.target, "Who will run the file")
       ->check(CLI::IsMember({"any", "onnxruntime", "tensorrt"}))
       ->capture_default_str();
+  CLI::Option* encodings =
+      command
+          ->add_option("--encodings", options.encodings,
+                       "AIMET's encodings of this file: QuantizeLinear and DequantizeLinear where "
+                       "they say so; no calibration")
+          ->check(CLI::ExistingFile)
+          ->excludes(dynamic);
+  for (const char* other : {"--weight-only", "--observer", "--per-tensor", "--exclude", "--qconfig",
+                            "--method", "--format", "--target"}) {
+    encodings->excludes(other);
+  }
   add_constants(*command, options.constants);
   add_sizes(*command, options.sizes, "Of random inputs and pictures, as x=1,3,224,224");
   add_picture_options(*command, options.pictures);
@@ -180,6 +191,7 @@ void add_quantize_command(CLI::App& app, QuantizeOptions& options) {
       "det_int8.onnx\n"
       "  quanta quantize net.onnx --calib x.npz --method cle,bias-correction,adaround --out "
       "net_int8.onnx\n"
+      "  quanta quantize net.onnx --encodings net.encodings -o net_qdq.onnx\n"
       "  quanta quantize bert.onnx --dynamic --out bert_int8.onnx\n"
       "  quanta quantize llm.onnx --weight-only int4 --target onnxruntime --out llm_int4.onnx");
 }

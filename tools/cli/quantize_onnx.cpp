@@ -12,6 +12,7 @@
 #include <typeinfo>
 
 #include "console/progress.h"
+#include "quanta/fusion/graph/apply_encodings.h"
 #include "quanta/fusion/graph/export_onnx.h"
 #include "quanta/fusion/graph/quantize_jit.h"
 #include "quanta/fusion/qconfig_file.h"
@@ -236,11 +237,12 @@ graph::Model quantize_static(const graph::Model& net, const QuantizeOptions& opt
 
 int quantize_onnx(const QuantizeOptions& options) {
   if (options.threads > 0) set_num_threads(options.threads);
-  const bool needs_data = !options.dynamic && options.weight_only.empty();
+  const bool needs_data =
+      !options.dynamic && options.weight_only.empty() && options.encodings.empty();
   if (needs_data && options.calib.empty()) {
     throw ArgumentError(
         "quantize: --calib: expected a folder or file with inputs of the network, got none "
-        "(--dynamic and --weight-only need none)");
+        "(--dynamic, --weight-only and --encodings need none)");
   }
   for (const std::string& name : options.methods) static_cast<void>(accuracy_method(name));
   const OnnxModel file = read_onnx(options.path);
@@ -254,6 +256,13 @@ int quantize_onnx(const QuantizeOptions& options) {
   }
 
   const graph::Model quantized = [&] {
+    if (!options.encodings.empty()) {
+      const OnnxModel encoded =
+          graph::apply_encodings(file, std::filesystem::path(options.encodings));
+      // The nodes as they were put in, for whoever runs the file.
+      write_onnx(encoded, options.out);
+      return graph::from_onnx(encoded, {.constants = constants});
+    }
     if (options.dynamic) return quantize_dynamically(net, options);
     if (!options.weight_only.empty()) return quantize_weights(net, options);
     return quantize_static(net, options, *samples);
@@ -262,7 +271,7 @@ int quantize_onnx(const QuantizeOptions& options) {
   if (options.format == "qoperator") form.format = graph::OnnxFormat::QOperator;
   if (options.target == "onnxruntime") form.target = graph::OnnxTarget::OnnxRuntime;
   if (options.target == "tensorrt") form.target = graph::OnnxTarget::TensorRT;
-  graph::save_onnx(quantized, options.out, form);
+  if (options.encodings.empty()) graph::save_onnx(quantized, options.out, form);
 
   const double before = megabytes(options.path);
   const double after = megabytes(options.out);

@@ -21,6 +21,7 @@ struct QuantizeOptions {
   std::string observer = "histogram";
   bool per_tensor = false;
   std::vector<std::string> exclude;  ///< regular expressions on layers' names
+  std::string encodings;             ///< AIMET's file, instead of calibration; "": none
   std::string qconfig;               ///< a file of save_qconfig_mapping; "": as the options say
   std::vector<std::string> methods;  ///< names of accuracy methods, in their order
   std::string format = "qdq";

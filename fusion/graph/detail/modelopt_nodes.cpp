@@ -283,8 +283,9 @@ std::string refusal(const QdqValue& x, const Blocks& blocks, QuantizerNodes node
     return fmt::format("scales of {}: ONNX has (8, 0) and (4, 3)", to_string(*options.scale_bits));
   }
   if (x.sizes.empty() || x.sizes.back() < 1 || x.sizes.back() % options.block_size != 0) {
-    return fmt::format("blocks of {} that do not divide the last axis of {}", options.block_size,
-                       x.sizes);
+    return fmt::format(
+        "blocks of {} that do not divide the last axis of {}: leave this module without a QConfig",
+        options.block_size, x.sizes);
   }
   if (nodes == QuantizerNodes::ModelOpt && !x.result.defined() && !has_trt_nodes(blocks)) {
     return fmt::format(
