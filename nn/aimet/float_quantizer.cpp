@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include "quanta/nn/aimet/detail/affine_parameters.h"
@@ -9,7 +10,6 @@
 #include "quanta/ops/detail/elements.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/quant_math.h"
-#include "quanta/runtime/recorder.h"
 
 namespace quanta::aimet {
 namespace {
@@ -102,11 +102,11 @@ Tensor FloatQuantizeDequantize::scale_of(const Tensor& maxval) const {
 }
 
 Tensor FloatQuantizeDequantize::get_scale() const {
-  const Tensor scale =
-      maxval_.defined() ? scale_of(maxval_.to(Device::cpu())) : Tensor::ones(shape_);
-  // It follows from a buffer, which no run changes.
-  if (replay::is_recording()) replay::mark_constant(scale);
-  return scale;
+  if (!maxval_.defined()) return Tensor::ones(shape_);
+  const Tensor scale = scale_of(maxval_.to(Device::cpu()));
+  // Of values, so that a recording knows it for a constant: no run changes the buffer.
+  const auto count = static_cast<std::size_t>(scale.numel());
+  return Tensor::from_values(std::span(scale.data<float>(), count), scale.sizes());
 }
 
 void FloatQuantizeDequantize::set_maxval(const Tensor& maxval) {
