@@ -13,8 +13,9 @@ constexpr std::string_view kQuantized = "quantized::";
 
 std::map<std::string_view, EagerWriter> all_writers() {
   std::map<std::string_view, EagerWriter> writers;
-  for (const auto table : {eager_pointwise, eager_layers, eager_norms, eager_pools, eager_shapes,
-                           eager_reductions, eager_attention, eager_codes, eager_quantizers}) {
+  for (const auto table :
+       {eager_pointwise, eager_layers, eager_norms, eager_pools, eager_shapes, eager_reductions,
+        eager_attention, eager_codes, eager_quantizers, eager_indices}) {
     for (const EagerRow& row : table()) writers.emplace(row.function, row.write);
   }
   return writers;

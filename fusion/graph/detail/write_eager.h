@@ -144,6 +144,7 @@ std::span<const EagerRow> eager_reductions();
 std::span<const EagerRow> eager_attention();
 std::span<const EagerRow> eager_codes();
 std::span<const EagerRow> eager_quantizers();
+std::span<const EagerRow> eager_indices();
 
 /// Null for an operation that no table has.
 EagerWriter find_eager_writer(std::string_view function);

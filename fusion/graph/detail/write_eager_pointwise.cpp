@@ -205,6 +205,15 @@ bool identity(EagerCall& call) {
   return true;
 }
 
+bool isinf(EagerCall& call) {
+  const std::string signs = call.setting("signs", std::string("both"));
+  call.need(10, "IsInf");
+  call.emit("IsInf", {call.input(0)},
+            {{"detect_positive", std::int64_t{signs == "both" || signs == "positive"}},
+             {"detect_negative", std::int64_t{signs == "both" || signs == "negative"}}});
+  return true;
+}
+
 bool logical_not(EagerCall& call) {
   std::string x = call.input(0);
   if (call.type(0) != OnnxType::Bool) {
@@ -343,6 +352,11 @@ constexpr EagerRow kRows[] = {
     {"acosh", same<"Acosh", 9>},
     {"atanh", same<"Atanh", 9>},
     {"isnan", same<"IsNaN", 9>},
+    {"isinf", isinf},
+    {"bitwise_and", same<"BitwiseAnd", 18>},
+    {"bitwise_or", same<"BitwiseOr", 18>},
+    {"bitwise_xor", same<"BitwiseXor", 18>},
+    {"bitwise_not", same<"BitwiseNot", 18>},
     {"logical_not", logical_not},
     {"eq", compare<"Equal", 7>},
     {"ne", compare<"Equal", 7, true>},

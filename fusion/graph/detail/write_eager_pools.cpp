@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "quanta/fusion/graph/detail/write_eager.h"
+#include "quanta/runtime/check.h"
 
 namespace quanta::graph::detail {
 namespace {
@@ -125,6 +126,23 @@ bool global_mean(EagerCall& call) {
   return true;
 }
 
+bool lp_pool(EagerCall& call) {
+  const double p = call.setting("p", 2.0);
+  if (p != static_cast<double>(static_cast<std::int64_t>(p))) {
+    return call.refuse(fmt::format("a norm of order {}: LpPool has whole ones alone", p));
+  }
+  Window window(call);
+  window.reach_last(call.sizes(0), call.result_sizes());
+  OnnxAttributes attributes = attributes_of(window);
+  attributes["p"] = static_cast<std::int64_t>(p);
+  if (std::ranges::any_of(window.dilation, [](std::int64_t d) { return d != 1; })) {
+    attributes["dilations"] = window.dilation;
+    call.need(18, "LpPool with dilations");
+  }
+  call.emit("LpPool", {call.input(0)}, std::move(attributes));
+  return true;
+}
+
 constexpr EagerRow kRows[] = {
     {"max_pool1d", max_pool},
     {"max_pool2d", max_pool},
@@ -139,6 +157,7 @@ constexpr EagerRow kRows[] = {
     {"adaptive_avg_pool2d", adaptive<false>},
     {"adaptive_avg_pool3d", adaptive<false>},
     {"global_mean_to_float", global_mean},
+    {"lp_pool", lp_pool},
 };
 
 }  // namespace
