@@ -1,3 +1,4 @@
+#include "quanta/fusion/graph/symbolic.h"
 #include "quanta/fusion/quantsim.h"
 #include "quanta/nn/aimet/affine_quantizer.h"
 #include "quanta/nn/aimet/float_quantizer.h"
@@ -16,6 +17,10 @@
 #include "registry.h"
 
 namespace quanta::coverage {
+
+namespace {
+OnnxModel onnx_model;  // of the calls
+}  // namespace
 
 std::vector<Section> quantizer_sections() {
   Section functions{"Tensor quantizers (ModelOpt, pytorch-quantization)", {}};
@@ -39,8 +44,8 @@ std::vector<Section> quantizer_sections() {
       .row("scaled_e4m3_abstract", QUANTA_CODE(scaled_e4m3_abstract(ones({2}), ones({1}))));
   functions.from("runtime/error.h", "tests/ops/tensor_quant_test.cpp")
       .row("ValueError, TypeError", QUANTA_TYPE(ArgumentError), "modelopt_fake");
-  functions.not_yet("graph::symbolic comes with the export of eager networks (issue 20)",
-                    {"symbolic"});
+  functions.from("fusion/graph/symbolic.h", "tests/fusion/graph/symbolic_test.cpp")
+      .row("symbolic", QUANTA_CODE(graph::symbolic::fake_tensor_quant(onnx_model, "x", ones({1}))));
   functions.from("ops/block_quant.h", "tests/ops/tensor_quant_test.cpp")
       .row("block quantization", QUANTA_CODE(dynamic_block_quant(ones({2, 16}))),
            "modelopt_blocks");
