@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 
@@ -42,7 +43,7 @@ Curve curve_of(const TrainingReport& report, std::string name, const std::vector
 
 /// The mean of a twentieth of the curve around each point.
 Curve smoothed(const Curve& curve) {
-  const std::size_t reach = curve.points.size() / 40;
+  const std::size_t reach = std::max<std::size_t>(curve.points.size() / 40, 2);
   Curve result{"mean", {}};
   for (std::size_t i = 0; i < curve.points.size(); ++i) {
     const std::size_t begin = i - std::min(i, reach);
@@ -107,16 +108,20 @@ std::string to_html(const TrainingReport& report) {
   std::string body =
       fmt::format("<h1>{}</h1>\n<p>{} steps; a point of a curve is the mean of {}.</p>\n",
                   escape(report.title()), report.steps(), report.stride());
-  body += section("Loss", "By steps.",
-                  key({{"first", "loss"}, {"second", "its mean around"}}) +
-                      line_chart({loss, smoothed(loss)}, {}, {}, marks_of(report)));
+  body +=
+      section("Loss", "By steps.",
+              key({{"first", "loss"}, {"second", "its mean around"}}) + "<div class=\"cards\">\n" +
+                  card("loss", last_of(report.losses()),
+                       line_chart({loss, smoothed(loss)}, {}, {}, marks_of(report))) +
+                  "</div>\n");
   std::string metrics;
   for (const TrainingReport::Metric& metric : report.metrics()) {
     Curve curve{metric.name, {}};
     for (std::size_t i = 0; i < metric.values.size(); ++i) {
       curve.points.emplace_back(static_cast<double>(metric.steps[i]), metric.values[i]);
     }
-    metrics += card(metric.name, last_of(metric.values), line_chart({curve}, {}, {}, {}));
+    metrics += card(metric.name, last_of(metric.values),
+                    metric.values.size() > 1 ? line_chart({curve}, {}, {}, {}) : std::string());
   }
   if (!metrics.empty()) {
     body += section("Figures of merit", "By steps; the number is the last one.",
