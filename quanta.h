@@ -8,6 +8,7 @@
 #include "quanta/fusion/accuracy/batch_norm_statistics.h"
 #include "quanta/fusion/accuracy/bias_correction.h"
 #include "quanta/fusion/accuracy/cross_layer_equalization.h"
+#include "quanta/fusion/accuracy/gptq.h"
 #include "quanta/fusion/accuracy/method.h"
 #include "quanta/fusion/accuracy/outliers.h"
 #include "quanta/fusion/accuracy/smooth_quant.h"

@@ -7,6 +7,7 @@
 #include <typeindex>
 #include <typeinfo>
 
+#include "quanta/fusion/detail/weight_only_filter.h"
 #include "quanta/fusion/detail/whole_modules.h"
 #include "quanta/nn/module_forms.h"
 #include "quanta/runtime/check.h"
@@ -46,7 +47,7 @@ class WeightOnlySwap {
       const std::string path = prefix + child.name;
       const Module& module = *child.module;
       if (const nn::ModuleForm* form = find_weight_only_form(module)) {
-        if (wants(path, module)) {
+        if (takes(filter_, path, module)) {
           replacements_.push_back({&parent, child.name, replacement(module, *form, path)});
         }
       } else if (!is_fused(module)) {
@@ -75,11 +76,6 @@ class WeightOnlySwap {
     std::string name;
     ModulePtr module;
   };
-
-  bool wants(const std::string& path, const Module& layer) const {
-    return (filter_.names.empty() || stands_in(path, filter_.names)) &&
-           !stands_in(path, filter_.skip) && (!filter_.accept || filter_.accept(path, layer));
-  }
 
   ModulePtr replacement(const Module& module, const nn::ModuleForm& form, const std::string& path) {
     ModulePtr& made = made_[&module];
@@ -117,10 +113,19 @@ void check_names(const Module& model, std::string_view argument,
 
 }  // namespace
 
-void quantize_weight_only_(Module& model, const WeightOnlyOptions& options,
-                           const WeightOnlyFilter& filter) {
+void check_names(const Module& model, const WeightOnlyFilter& filter) {
   check_names(model, "filter.names", filter.names);
   check_names(model, "filter.skip", filter.skip);
+}
+
+bool takes(const WeightOnlyFilter& filter, const std::string& path, const nn::Module& layer) {
+  return (filter.names.empty() || stands_in(path, filter.names)) && !stands_in(path, filter.skip) &&
+         (!filter.accept || filter.accept(path, layer));
+}
+
+void quantize_weight_only_(Module& model, const WeightOnlyOptions& options,
+                           const WeightOnlyFilter& filter) {
+  check_names(model, filter);
   WeightOnlySwap swap(options, filter);
   swap.plan(model, "");
   swap.commit(model);

@@ -105,7 +105,7 @@ void adaround_(nn::Module& model, nn::Module& reference, const QConfigMapping& q
   const std::vector<GriddedLayer> layers =
       accuracy::gridded_layers("adaround", model, reference, qconfigs);
   const accuracy::CallSizes calls =
-      accuracy::sizes_of_calls(reference, accuracy::references_of(layers), data.run);
+      accuracy::sizes_of_calls("adaround", reference, accuracy::references_of(layers), data.run);
   std::map<std::string, std::shared_ptr<const Operation>> activations;
   if (options.after_activation && !data.example.empty()) {
     activations =

@@ -9,6 +9,7 @@
 #include "quanta/fusion/accuracy/awq.h"
 #include "quanta/fusion/accuracy/bias_correction.h"
 #include "quanta/fusion/accuracy/cross_layer_equalization.h"
+#include "quanta/fusion/accuracy/gptq.h"
 #include "quanta/fusion/accuracy/outliers.h"
 #include "quanta/fusion/accuracy/smooth_quant.h"
 #include "quanta/runtime/check.h"
@@ -26,6 +27,7 @@ const std::map<std::string, Make, std::less<>>& named_methods() {
       {"bias-absorption", [] { return high_bias_absorption_method(); }},
       {"bias-correction", [] { return bias_correction_method(); }},
       {"cle", [] { return cross_layer_equalization_method(); }},
+      {"gptq", [] { return gptq_method(); }},
       {"outlier-float", [] { return keep_outliers_in_float_method(); }},
       {"outlier-split", [] { return split_outlier_channels_method(); }},
       {"smooth-quant", [] { return smooth_quant_method(); }},

@@ -230,8 +230,8 @@ Tensor LayerMatrix::results(const Tensor& y, std::span<const std::int64_t> posit
   return to;
 }
 
-CallSizes sizes_of_calls(nn::Module& model, const std::vector<WeightedLayer>& layers,
-                         const Calibrate& run) {
+CallSizes sizes_of_calls(std::string_view method, nn::Module& model,
+                         const std::vector<WeightedLayer>& layers, const Calibrate& run) {
   const autograd::NoGradGuard no_grad;
   CallSizes sizes;
   {
@@ -251,10 +251,11 @@ CallSizes sizes_of_calls(nn::Module& model, const std::vector<WeightedLayer>& la
     const bool has_data =
         found != sizes.positions.end() && std::any_of(found->second.begin(), found->second.end(),
                                                       [](std::int64_t count) { return count > 0; });
-    QUANTA_CHECK(has_data,
-                 "data.run: expected data that reaches every layer (one that is not used gets the "
-                 "QConfig std::nullopt), got none at '{}'",
-                 layer.path);
+    QUANTA_CHECK(
+        has_data,
+        "{}: data.run: expected data that reaches every layer (one that is not used gets the "
+        "QConfig std::nullopt), got none at '{}'",
+        method, layer.path);
   }
   return sizes;
 }
@@ -287,6 +288,23 @@ Tensor drawn_results(nn::Module& model, const WeightedLayer& layer, const Calibr
   return drawn(model, layer, run, positions,
                [](const LayerMatrix& matrix, const Tensor&, const Tensor& y,
                   const std::vector<std::int64_t>& here) { return matrix.results(y, here); });
+}
+
+void for_all_patches(nn::Module& model, const WeightedLayer& layer, const Calibrate& run,
+                     std::int64_t count, const std::function<void(const Tensor&)>& see) {
+  const autograd::NoGradGuard no_grad;
+  const LayerMatrix matrix(layer);
+  std::vector<std::int64_t> positions;
+  ModuleHooks hooks;
+  hooks.watch(*layer.layer, [&](const Tensor& x, const Tensor& y) {
+    const std::int64_t all = matrix.positions(y);
+    for (std::int64_t begin = 0; begin < all; begin += count) {
+      positions.resize(static_cast<std::size_t>(std::min(count, all - begin)));
+      std::iota(positions.begin(), positions.end(), begin);
+      see(matrix.patches(x, positions));
+    }
+  });
+  run(model);
 }
 
 }  // namespace quanta::accuracy

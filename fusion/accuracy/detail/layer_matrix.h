@@ -7,6 +7,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "quanta/fusion/accuracy/detail/weighted_layers.h"
@@ -60,9 +61,9 @@ struct CallSizes {
   std::vector<std::string> order;  ///< of the first calls
   std::map<std::string, std::vector<std::int64_t>> positions;
 };
-/// Runs the data once. Throws ArgumentError, naming the layer, where one is not called.
-CallSizes sizes_of_calls(nn::Module& model, const std::vector<WeightedLayer>& layers,
-                         const Calibrate& run);
+/// Runs the data once. Throws ArgumentError, naming `method` and the layer, where one is not called.
+CallSizes sizes_of_calls(std::string_view method, nn::Module& model,
+                         const std::vector<WeightedLayer>& layers, const Calibrate& run);
 
 /// At most `count` positions of all calls, drawn without replacement; for each call those drawn, in
 /// order.
@@ -77,5 +78,8 @@ Tensor drawn_patches(nn::Module& model, const WeightedLayer& layer, const Calibr
 /// Its results there: [groups, positions, rows].
 Tensor drawn_results(nn::Module& model, const WeightedLayer& layer, const Calibrate& run,
                      const DrawnPositions& drawn);
+/// Shows `see` all patches of a layer, [groups, at most `count`, columns] at a time.
+void for_all_patches(nn::Module& model, const WeightedLayer& layer, const Calibrate& run,
+                     std::int64_t count, const std::function<void(const Tensor&)>& see);
 
 }  // namespace quanta::accuracy

@@ -91,7 +91,7 @@ TEST_CASE("Rows of a layer are refused when calls differ or numbers are not fini
   const std::vector<WeightedLayer> layers = accuracy::weighted_layers(net);
   const Tensor x = Tensor::from_values({1, 2, 3, 4}, {2, 2});
   const auto once = [&](const nn::Module& m) { m(x); };
-  const accuracy::CallSizes sizes = accuracy::sizes_of_calls(net, layers, once);
+  const accuracy::CallSizes sizes = accuracy::sizes_of_calls("adaround", net, layers, once);
   CHECK(sizes.positions.at("0") == std::vector<std::int64_t>{2});
   const accuracy::DrawnPositions all{{0, 1}};
   CHECK(accuracy::drawn_patches(net, layers[0], once, all).to_float_vector() ==
@@ -107,7 +107,8 @@ TEST_CASE("Rows of a layer are refused when calls differ or numbers are not fini
   CHECK_THROWS_WITH_AS(accuracy::drawn_patches(
                            net, layers[0], [&](const nn::Module& m) { m(x.narrow(0, 0, 1)); }, all),
                        doctest::Contains("expected the same calls"), ArgumentError);
-  CHECK_THROWS_AS(accuracy::sizes_of_calls(net, layers, [](const nn::Module&) {}), ArgumentError);
+  CHECK_THROWS_AS(accuracy::sizes_of_calls("adaround", net, layers, [](const nn::Module&) {}),
+                  ArgumentError);
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Tensor bad = Tensor::from_values({1, 2, 3, nan}, {2, 2});
   CHECK_THROWS_WITH_AS(accuracy::drawn_patches(
