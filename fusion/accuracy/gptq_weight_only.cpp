@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "quanta/fusion/accuracy/detail/gptq_columns.h"
+#include "quanta/fusion/accuracy/detail/layer_data.h"
 #include "quanta/fusion/accuracy/detail/layer_matrix.h"
 #include "quanta/fusion/accuracy/gptq.h"
 #include "quanta/fusion/detail/weight_only_filter.h"
@@ -145,7 +146,7 @@ void replace_below(nn::Module& parent, const Replacements& made) {
 }
 
 std::shared_ptr<nn::Module> replacement(const nn::Module& layer, WeightOnlyPackedParams packed) {
-  auto made = std::make_shared<nn::weight_only::Linear>(std::move(packed));
+  auto made = nn::make_module<nn::weight_only::Linear>(std::move(packed));
   made->take_pre_hooks_from(layer);
   made->take_forward_hooks_from(layer);
   made->train(layer.is_training());
@@ -204,10 +205,16 @@ void gptq_weight_only(nn::Module& model, nn::Module& scratch, const WeightOnlyOp
   QUANTA_CHECK(data.run, "gptq: data.run: expected a function that feeds data, got none");
   const std::vector<WeightedLayer> layers =
       layers_to_round(model, scratch, weight, options, filter);
-  const accuracy::CallSizes calls = accuracy::sizes_of_calls("gptq", model, layers, data.run);
+  const std::vector<std::string> order = accuracy::order_of_calls(model, layers, data.run);
+  for (const WeightedLayer& layer : layers) {
+    QUANTA_CHECK(std::ranges::find(order, layer.path) != order.end(),
+                 "gptq: data.run: expected data that reaches every layer (filter.skip leaves out "
+                 "what is not used), got none at '{}'",
+                 layer.path);
+  }
   Replacements made;
   std::size_t done = 0;
-  for (const std::string& path : calls.order) {
+  for (const std::string& path : order) {
     const WeightedLayer& layer = *std::ranges::find(layers, path, &WeightedLayer::path);
     WeightOnlyPackedParams packed =
         round_groups(model, layer, options_for(layer, weight), data.run, settings,

@@ -6,6 +6,7 @@
 
 #include "quanta/fusion/accuracy/detail/cholesky.h"
 #include "quanta/fusion/accuracy/detail/layer_matrix.h"
+#include "quanta/ops/cat.h"
 #include "quanta/ops/matmul.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
@@ -27,15 +28,26 @@ std::vector<std::vector<double>> input_hessians(nn::Module& model, const Weighte
   std::vector<std::vector<double>> sums(static_cast<std::size_t>(matrix.groups()),
                                         std::vector<double>(n * n));
   std::int64_t positions = 0;
-  for_all_patches(model, layer, run, kPatches, [&](const Tensor& patches) {
-    const Tensor products = bmm(patches.transpose(1, 2), patches).contiguous();
+  std::int64_t waiting = 0;
+  std::vector<Tensor> parts;  // of short calls, many of which make one product
+  const auto add_up = [&] {
+    const Tensor patches = parts.size() == 1 ? parts[0] : cat(parts, 1);
+    const Tensor products = bmm(patches.transpose(1, 2).contiguous(), patches).contiguous();
     const std::span<const float> values = products.span<float>();
     for (std::size_t g = 0; g < sums.size(); ++g) {
       const float* const group = values.data() + g * n * n;
       for (std::size_t i = 0; i < n * n; ++i) sums[g][i] += static_cast<double>(group[i]);
     }
-    positions += patches.size(1);
+    positions += waiting;
+    waiting = 0;
+    parts.clear();
+  };
+  for_all_patches(model, layer, run, kPatches, [&](const Tensor& patches) {
+    parts.push_back(patches);
+    waiting += patches.size(1);
+    if (waiting >= kPatches) add_up();
   });
+  if (waiting > 0) add_up();
   QUANTA_CHECK(positions > 0, "gptq: data.run: expected data that reaches '{}', got none",
                layer.path);
   for (std::vector<double>& sum : sums) {

@@ -385,6 +385,7 @@ TEST_CASE(
         output_error(quantize_weight_only(net, weight), net, batches));
   const graph::Model graph = gptq_weight_only(test::graph_of(net), data, weight);
   test::check_same_results(graph, small, batches[1]);
+  test::check_same_results(nn::deep_copy(small), small, batches[1]);
   CHECK(small.get_submodule("fc")->type_name() == "WeightOnlyLinear");
 }
 
