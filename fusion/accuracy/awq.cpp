@@ -12,6 +12,7 @@
 #include "quanta/fusion/accuracy/detail/channel_sums.h"
 #include "quanta/fusion/accuracy/detail/linear_groups.h"
 #include "quanta/fusion/detail/module_hooks.h"
+#include "quanta/fusion/detail/weight_only_filter.h"
 #include "quanta/nn/linear.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/matmul.h"
@@ -55,7 +56,9 @@ std::vector<Inputs> collect(nn::Module& model, const std::vector<WeightedLayer>&
   run(model);
   for (std::size_t i = 0; i < layers.size(); ++i) {
     QUANTA_CHECK(inputs[i].sums.count > 0,
-                 "{}: data.run: expected data that reaches '{}', got none", kOp, layers[i].path);
+                 "{}: data.run: expected data that reaches '{}' (filter.skip leaves out what is "
+                 "not used), got none",
+                 kOp, layers[i].path);
     QUANTA_CHECK(std::isfinite(inputs[i].products.sum().item()),
                  "{}: data.run: expected finite values, got NaN or infinity into '{}'", kOp,
                  layers[i].path);
@@ -183,11 +186,14 @@ bool keeps_range(const std::string& path, const std::vector<std::string>& parts)
 }
 
 // The layers that quantize_weight_only takes.
-std::vector<WeightedLayer> linear_layers(nn::Module& model, const WeightOnlyOptions& weight) {
+std::vector<WeightedLayer> linear_layers(nn::Module& model, const WeightOnlyOptions& weight,
+                                         const WeightOnlyFilter& filter) {
+  check_names(model, filter);
   std::vector<WeightedLayer> layers;
   for (const WeightedLayer& layer : accuracy::weighted_layers(model)) {
     const nn::Module& module = *layer.layer;
-    if (typeid(module) != typeid(nn::Linear) || layer.unit != layer.layer || layer.path.empty()) {
+    if (typeid(module) != typeid(nn::Linear) || layer.unit != layer.layer || layer.path.empty() ||
+        !takes(filter, layer.path, module)) {
       continue;
     }
     accuracy::require_finite(layer, kOp);
@@ -198,51 +204,60 @@ std::vector<WeightedLayer> linear_layers(nn::Module& model, const WeightOnlyOpti
         columns, layer.path, weight.group_size);
     layers.push_back(layer);
   }
-  QUANTA_CHECK(!layers.empty(), "{}: model: expected nn::Linear layers, got none", kOp);
+  QUANTA_CHECK(!layers.empty(),
+               "{}: model: expected nn::Linear layers that the filter takes, got none", kOp);
   return layers;
 }
 
-}  // namespace
+// Groups of `layers` behind one norm or layer; `all` are the model's.
+std::vector<ChannelChain> find_groups(nn::Module& model, const std::vector<WeightedLayer>& layers,
+                                      const std::vector<WeightedLayer>& all,
+                                      const std::vector<Tensor>& example) {
+  std::vector<ChannelChain> groups =
+      accuracy::linear_groups(accuracy::find_channel_chains(model, all, example, kOp), all, kOp);
+  std::erase_if(groups, [&](const ChannelChain& group) {
+    return std::ranges::any_of(group.uses, [&](const ChannelUse& use) {
+      return std::ranges::find(layers, all[use.layer].path, &WeightedLayer::path) == layers.end();
+    });
+  });
+  QUANTA_CHECK(
+      !groups.empty(),
+      "{}: model: expected layers that the filter takes behind a norm or a layer, got none", kOp);
+  return groups;
+}
 
-namespace detail {
-
-void awq(nn::Module& model, const WeightOnlyOptions& weight, const CalibrationData& data,
-         const AwqOptions& options) {
+void run_awq(nn::Module& model, const WeightOnlyOptions& weight, const CalibrationData& data,
+             const AwqOptions& options, const WeightOnlyFilter& filter) {
   const autograd::NoGradGuard no_grad;
   QUANTA_CHECK(options.scale_steps >= 1 && options.range_steps >= 1,
                "{}: scale_steps, range_steps: expected at least 1, got {} and {}", kOp,
                options.scale_steps, options.range_steps);
   QUANTA_CHECK(options.largest_cut >= 0.0 && options.largest_cut <= 1.0,
                "{}: largest_cut: expected 0..1, got {}", kOp, options.largest_cut);
-  const std::vector<WeightedLayer> layers = linear_layers(model, weight);
+  const std::vector<WeightedLayer> layers = linear_layers(model, weight, filter);
   std::vector<ChannelChain> groups;
   if (options.search_scales) {
     // Layers of other kinds may be what comes before: all are followed.
     const std::vector<WeightedLayer> all = accuracy::weighted_layers(model);
-    groups =
-        accuracy::linear_groups(accuracy::find_channel_chains(model, all, data.example, kOp), all);
-    std::erase_if(groups, [&](ChannelChain& group) {
-      return std::ranges::any_of(group.uses, [&](const ChannelUse& use) {
-        return std::ranges::find(layers, all[use.layer].path, &WeightedLayer::path) == layers.end();
-      });
-    });
-    const std::size_t total = groups.size() + layers.size();
-    std::vector<Inputs> inputs(all.size());
-    std::vector<Inputs> collected = collect(model, layers, data.run);
-    for (std::size_t i = 0; i < layers.size(); ++i) {
-      const auto at = std::ranges::find(all, layers[i].path, &WeightedLayer::path);
-      inputs[static_cast<std::size_t>(at - all.begin())] = std::move(collected[i]);
+    try {
+      groups = find_groups(model, layers, all, data.example);
+    } catch (const Error& error) {
+      if (!options.search_ranges) throw;
+      data.report(fmt::format("awq: no scales: {}", error.what()), 0, layers.size());
     }
-    for (std::size_t i = 0; i < groups.size(); ++i) {
-      search_scales(groups[i], all, inputs, weight, options.scale_steps);
-      data.report("awq: " + groups[i].source.path, i + 1, total);
+    if (!groups.empty()) {
+      std::vector<Inputs> inputs(all.size());
+      std::vector<Inputs> collected = collect(model, layers, data.run);
+      for (std::size_t i = 0; i < layers.size(); ++i) {
+        const auto at = std::ranges::find(all, layers[i].path, &WeightedLayer::path);
+        inputs[static_cast<std::size_t>(at - all.begin())] = std::move(collected[i]);
+      }
+      for (std::size_t i = 0; i < groups.size(); ++i) {
+        search_scales(groups[i], all, inputs, weight, options.scale_steps);
+        data.report("awq: " + groups[i].source.path, i + 1, groups.size() + layers.size());
+      }
     }
   }
-  QUANTA_CHECK(
-      !groups.empty() || options.search_ranges,
-      "{}: model: expected linear layers that alone take what a norm or a layer gives, got "
-      "none",
-      kOp);
   if (!options.search_ranges) return;
   const std::vector<Inputs> inputs = collect(model, layers, data.run);
   for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -253,12 +268,13 @@ void awq(nn::Module& model, const WeightOnlyOptions& weight, const CalibrationDa
   }
 }
 
-}  // namespace detail
+}  // namespace
 
-AccuracyMethod awq_method(const WeightOnlyOptions& weight, const AwqOptions& options) {
-  return {"awq", [weight, options](nn::Module& model, nn::Module&, const QConfigMapping&,
-                                   const CalibrationData& data) {
-            detail::awq(model, weight, data, options);
+AccuracyMethod awq_method(const WeightOnlyOptions& weight, const AwqOptions& options,
+                          const WeightOnlyFilter& filter) {
+  return {"awq", [weight, options, filter](nn::Module& model, nn::Module&, const QConfigMapping&,
+                                           const CalibrationData& data) {
+            run_awq(model, weight, data, options, filter);
           }};
 }
 

@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "fusion/graph/net_builder.h"
@@ -116,6 +118,43 @@ TEST_CASE("AWQ keeps the ranges of queries and keys") {
   const Net changed = awq(net, {.bits = 4, .group_size = 16}, data_of(x), {.search_scales = false});
   CHECK(changed.q_proj->weight.equal(net.q_proj->weight));
   CHECK_FALSE(changed.v_proj->weight.equal(net.v_proj->weight));
+}
+
+TEST_CASE("AWQ cuts ranges alone where a norm's result is also added to something and says so") {
+  struct PostNorm : nn::Module {
+    nn::Child<nn::LayerNorm> norm;
+    nn::Child<nn::Linear> dense, unused;
+    PostNorm() {
+      register_module("norm", norm, 64);
+      register_module("dense", dense, nn::LinearOptions{64, 64});
+      register_module("unused", unused, nn::LinearOptions{64, 64});
+      eval();
+    }
+    Tensor forward(const Tensor& x) const override {
+      const Tensor y = norm(x);
+      return dense(y) + y;
+    }
+  };
+  manual_seed(3);
+  const PostNorm net;
+  CalibrationData data = data_of(rows());
+  std::vector<std::string> told;
+  data.progress = [&](std::string_view what, std::size_t, std::size_t) { told.emplace_back(what); };
+  const WeightOnlyFilter used{.skip = {"unused"}};
+  const PostNorm changed = awq(net, kFourBits, data, {}, used);
+  REQUIRE(told.size() == 2);
+  CHECK(told[0].find("awq: no scales: ") == 0);
+  CHECK(told[0].find("'norm'") != std::string::npos);
+  CHECK(told[1] == "awq: dense");
+  const PostNorm ranges = awq(net, kFourBits, data, {.search_scales = false}, used);
+  CHECK(changed.dense->weight.equal(ranges.dense->weight));
+  CHECK_FALSE(changed.dense->weight.equal(net.dense->weight));
+  CHECK(changed.unused->weight.equal(net.unused->weight));
+  test::refuses({"awq: model: expected linear layers that alone take"},
+                [&] { awq(net, kFourBits, data, {.search_ranges = false}, used); });
+  test::refuses({"awq: data.run", "reaches 'unused'", "filter.skip"},
+                [&] { awq(net, kFourBits, data); });
+  test::refuses({"filter.skip"}, [&] { awq(net, kFourBits, data, {}, {.skip = {"typo"}}); });
 }
 
 TEST_CASE("AWQ works on graphs") {
