@@ -7,6 +7,7 @@
 #include "quanta/fusion/accuracy/awq.h"
 #include "quanta/fusion/accuracy/batch_norm_statistics.h"
 #include "quanta/fusion/accuracy/bias_correction.h"
+#include "quanta/fusion/accuracy/brecq.h"
 #include "quanta/fusion/accuracy/cross_layer_equalization.h"
 #include "quanta/fusion/accuracy/gptq.h"
 #include "quanta/fusion/accuracy/method.h"

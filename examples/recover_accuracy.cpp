@@ -39,6 +39,9 @@ std::vector<std::string> split(const std::string& text, char at) {
 
 quanta::AccuracyMethod method_of(const std::string& name, std::int64_t iterations) {
   if (name == "adaround") return quanta::adaround_method({.iterations = iterations});
+  if (name == "brecq") {
+    return quanta::brecq_method({.iterations = iterations, .learning_rate = 1e-2});
+  }
   return quanta::accuracy_method(name);
 }
 

@@ -1,7 +1,6 @@
 #include "quanta/fusion/accuracy/adaround.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -12,6 +11,7 @@
 #include "quanta/fusion/accuracy/detail/following_activation.h"
 #include "quanta/fusion/accuracy/detail/gridded_layers.h"
 #include "quanta/fusion/accuracy/detail/layer_matrix.h"
+#include "quanta/fusion/accuracy/detail/shuffled_numbers.h"
 #include "quanta/fusion/accuracy/detail/soft_rounding.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/indexing.h"
@@ -29,36 +29,18 @@ using accuracy::LayerMatrix;
 using accuracy::SoftRounding;
 using accuracy::WeightedLayer;
 
-void check(const AdaRoundOptions& options) {
-  const auto at_least_one = [](const char* name, std::int64_t value) {
-    QUANTA_CHECK(value >= 1, "adaround: {}: expected at least 1, got {}", name, value);
-  };
-  at_least_one("iterations", options.iterations);
-  at_least_one("batch_size", options.batch_size);
-  at_least_one("positions", options.positions);
-  QUANTA_CHECK(std::isfinite(options.learning_rate) && options.learning_rate > 0.0,
-               "adaround: learning_rate: expected more than 0, got {}", options.learning_rate);
-  QUANTA_CHECK(std::isfinite(options.regularization) && options.regularization >= 0.0,
-               "adaround: regularization: expected at least 0, got {}", options.regularization);
-  QUANTA_CHECK(options.warm_start >= 0.0 && options.warm_start <= 1.0,
-               "adaround: warm_start: expected a share in [0, 1], got {}", options.warm_start);
+accuracy::RoundingOptions rounding_of(const AdaRoundOptions& options) {
+  return {.iterations = options.iterations,
+          .batch_size = options.batch_size,
+          .learning_rate = options.learning_rate,
+          .regularization = options.regularization,
+          .warm_start = options.warm_start};
 }
 
-// Numbers in [0, count), of which each comes once before one comes again.
-Tensor next_batch(std::vector<std::int64_t>& order, std::size_t& next, std::int64_t size,
-                  Generator& generator) {
-  Tensor batch = Tensor::empty({size}, DType::Int64);
-  for (std::int64_t& number : batch.mutable_span<std::int64_t>()) {
-    if (next == 0) {
-      for (std::size_t i = order.size(); i > 1; --i) {
-        const auto other = generator.integer(0, static_cast<std::int64_t>(i) - 1);
-        std::swap(order[i - 1], order[static_cast<std::size_t>(other)]);
-      }
-    }
-    number = order[next];
-    next = (next + 1) % order.size();
-  }
-  return batch;
+void check(const AdaRoundOptions& options) {
+  accuracy::check("adaround", rounding_of(options));
+  QUANTA_CHECK(options.positions >= 1, "adaround: positions: expected at least 1, got {}",
+               options.positions);
 }
 
 // x [groups, positions, columns], target [groups, positions, rows].
@@ -74,14 +56,12 @@ Tensor fit(const GriddedLayer& gridded, const Operation* activation, const Tenso
                           : Tensor();
   const std::int64_t positions = x.size(1);
   const std::int64_t size = std::min(options.batch_size, positions);
-  std::vector<std::int64_t> order(static_cast<std::size_t>(positions));
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i);
-  std::size_t next = 0;
+  accuracy::ShuffledNumbers numbers(positions);
 
   SoftRounding rounding(*layer.weight, gridded.grid);
   const autograd::EnableGradGuard with_tape;
   for (std::int64_t i = 0; i < options.iterations; ++i) {
-    const Tensor batch = next_batch(order, next, size, generator);
+    const Tensor batch = numbers.next(size, generator);
     const Tensor soft = rounding.soft();
     soft.set_requires_grad();
     const Tensor weight = matrix.as_matrix(soft).transpose(1, 2);
@@ -89,10 +69,7 @@ Tensor fit(const GriddedLayer& gridded, const Operation* activation, const Tenso
     if (bias.defined()) y = y + bias;
     const Tensor error = activated(y) - activated(index_select(target, 1, batch));
     mul_scalar(sum(error * error), 1.0 / static_cast<double>(size)).backward();
-    const double done = static_cast<double>(i) / static_cast<double>(options.iterations);
-    rounding.step(soft.grad(),
-                  accuracy::rounding_step(done, options.warm_start, options.learning_rate,
-                                          options.regularization));
+    rounding.step(soft.grad(), accuracy::rounding_step(i, rounding_of(options)));
   }
   return rounding.hard();
 }

@@ -8,6 +8,7 @@
 #include "quanta/fusion/accuracy/adaround.h"
 #include "quanta/fusion/accuracy/awq.h"
 #include "quanta/fusion/accuracy/bias_correction.h"
+#include "quanta/fusion/accuracy/brecq.h"
 #include "quanta/fusion/accuracy/cross_layer_equalization.h"
 #include "quanta/fusion/accuracy/gptq.h"
 #include "quanta/fusion/accuracy/outliers.h"
@@ -26,6 +27,8 @@ const std::map<std::string, Make, std::less<>>& named_methods() {
       {"awq", [] { return awq_method(); }},
       {"bias-absorption", [] { return high_bias_absorption_method(); }},
       {"bias-correction", [] { return bias_correction_method(); }},
+      {"block-reconstruction", [] { return brecq_method(); }},
+      {"brecq", [] { return brecq_method(); }},
       {"cle", [] { return cross_layer_equalization_method(); }},
       {"gptq", [] { return gptq_method(); }},
       {"outlier-float", [] { return keep_outliers_in_float_method(); }},

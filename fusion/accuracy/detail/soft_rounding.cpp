@@ -6,6 +6,7 @@
 #include <numbers>
 #include <span>
 
+#include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::accuracy {
@@ -103,6 +104,24 @@ SoftRounding::Step rounding_step(double done, double warm_start, double learning
   step.regularization = regularization;
   step.beta = 2.0 + 0.5 * (20.0 - 2.0) * (1.0 + std::cos(along * std::numbers::pi));
   return step;
+}
+
+SoftRounding::Step rounding_step(std::int64_t iteration, const RoundingOptions& options) {
+  return rounding_step(static_cast<double>(iteration) / static_cast<double>(options.iterations),
+                       options.warm_start, options.learning_rate, options.regularization);
+}
+
+void check(std::string_view op, const RoundingOptions& options) {
+  QUANTA_CHECK(options.iterations >= 1, "{}: iterations: expected at least 1, got {}", op,
+               options.iterations);
+  QUANTA_CHECK(options.batch_size >= 1, "{}: batch_size: expected at least 1, got {}", op,
+               options.batch_size);
+  QUANTA_CHECK(std::isfinite(options.learning_rate) && options.learning_rate > 0.0,
+               "{}: learning_rate: expected more than 0, got {}", op, options.learning_rate);
+  QUANTA_CHECK(std::isfinite(options.regularization) && options.regularization >= 0.0,
+               "{}: regularization: expected at least 0, got {}", op, options.regularization);
+  QUANTA_CHECK(options.warm_start >= 0.0 && options.warm_start <= 1.0,
+               "{}: warm_start: expected a share in [0, 1], got {}", op, options.warm_start);
 }
 
 }  // namespace quanta::accuracy

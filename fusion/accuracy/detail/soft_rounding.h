@@ -3,6 +3,7 @@
 // Private: rounding up or down as variables that are learnt.
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "quanta/fusion/accuracy/detail/weighted_layers.h"
@@ -43,9 +44,22 @@ class SoftRounding {
   std::int64_t steps_ = 0;
 };
 
+/// What methods that learn rounding have in common.
+struct RoundingOptions {
+  std::int64_t iterations = 10000;
+  std::int64_t batch_size = 256;
+  double learning_rate = 1e-2;
+  double regularization = 0.01;
+  double warm_start = 0.2;
+};
+/// Throws ArgumentError, naming `op` and the option.
+void check(std::string_view op, const RoundingOptions& options);
+
 /// The paper's schedule: 0 <= done < 1 of the steps; none during `warm_start`, then beta falls from
 /// 20 to 2 along a cosine.
 SoftRounding::Step rounding_step(double done, double warm_start, double learning_rate,
                                  double regularization);
+/// Of this step.
+SoftRounding::Step rounding_step(std::int64_t iteration, const RoundingOptions& options);
 
 }  // namespace quanta::accuracy
