@@ -140,6 +140,10 @@ void enable_observer(nn::Module& model);
 void disable_observer(nn::Module& model);
 void enable_fake_quant(nn::Module& model);
 void disable_fake_quant(nn::Module& model);
+/// Scales and zero points of all LearnableFakeQuantize below are parameters from now on: behind a
+/// first batch, before an optimizer takes model.parameters(). Throws ArgumentError, and changes
+/// nothing, where there is none, or one (named) has seen no data.
+void enable_param_learning(nn::Module& model);
 /// Switches of the statistics of batch norms that are trained with their layer.
 using nn::intrinsic::qat::freeze_bn_stats;
 using nn::intrinsic::qat::update_bn_stats;

@@ -13,6 +13,7 @@
 #include "quanta/fusion/detail/whole_modules.h"
 #include "quanta/fusion/prepare.h"
 #include "quanta/observers/fake_quantize.h"
+#include "quanta/observers/learnable_fake_quantize.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta {
@@ -152,6 +153,25 @@ void enable_fake_quant(Module& model) {
 }
 void disable_fake_quant(Module& model) {
   for_fake_quantizers(model, [](FakeQuantizeBase& fake) { fake.disable_fake_quant(); });
+}
+
+void enable_param_learning(Module& model) {
+  std::vector<LearnableFakeQuantize*> found;
+  for (const Module::NamedModule& entry : model.named_modules()) {
+    for (const auto& [name, observer] : entry.module->named_observers()) {
+      auto* learnable = dynamic_cast<LearnableFakeQuantize*>(observer.get());
+      if (learnable == nullptr) continue;
+      QUANTA_CHECK(learnable->has_data(),
+                   "enable_param_learning: model: expected one that was called in training before, "
+                   "got no data at '{}' ({})",
+                   entry.path, name);
+      found.push_back(learnable);
+    }
+  }
+  QUANTA_CHECK(!found.empty(),
+               "enable_param_learning: model: expected LearnableFakeQuantize below (lsq_qconfig), "
+               "got none");
+  for (LearnableFakeQuantize* learnable : found) learnable->enable_param_learning();
 }
 
 }  // namespace quanta

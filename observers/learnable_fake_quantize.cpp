@@ -7,7 +7,9 @@
 #include "quanta/observers/detail/observer_factory.h"
 #include "quanta/observers/detail/state.h"
 #include "quanta/ops/activation.h"
+#include "quanta/ops/arithmetic.h"
 #include "quanta/ops/fake_quantize.h"
+#include "quanta/ops/reduce.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/quant_math.h"
@@ -21,6 +23,13 @@ Tensor parameter_copy(const Tensor& parameter) {
   Tensor copy = parameter.detach().clone();
   if (parameter.requires_grad()) copy.set_requires_grad();
   return copy;
+}
+
+// 2 * mean |x| / sqrt(quant_max), at least eps, of each row of x [rows, elements].
+Tensor mean_magnitude_scale(const Tensor& x, std::int64_t quant_max, float eps) {
+  const double factor = 2.0 / std::sqrt(static_cast<double>(quant_max));
+  return clamp(mul_scalar(mean(x.abs(), {1}), factor), eps,
+               std::numeric_limits<double>::infinity());
 }
 
 // Writes only where something changes, so that a step's saved tensors stay as they were.
@@ -37,6 +46,7 @@ void describe(LearnableFakeQuantizeOptions& options, SettingFields& fields) {
   fields("zero_point", options.zero_point);
   fields("channel_len", options.channel_len);
   fields("use_grad_scaling", options.use_grad_scaling);
+  fields("mean_magnitude_start", options.mean_magnitude_start);
 }
 
 LearnableFakeQuantize::LearnableFakeQuantize(const Options& options) : options_(options) {
@@ -58,6 +68,11 @@ LearnableFakeQuantize::LearnableFakeQuantize(const Options& options) : options_(
         "{}: channel_len: expected at least 1, with a per-channel observer, got {} with {}", kName,
         *options.channel_len, qscheme_);
   }
+  QUANTA_CHECK(
+      !options.mean_magnitude_start || (is_symmetric() && range_.max > 0),
+      "{}: mean_magnitude_start: expected a symmetric scheme with codes above 0, got {} with "
+      "{}..{}",
+      kName, qscheme_, range_.min, range_.max);
   const Dims sizes{options.channel_len.value_or(1)};
   parameters_ = {Tensor::full(sizes, options.scale), Tensor::full(sizes, options.zero_point)};
 }
@@ -194,7 +209,15 @@ void LearnableFakeQuantize::require_defined(const Tensor& x) const {
 LearnableFakeQuantize::Parameters LearnableFakeQuantize::observed(const Tensor& x) {
   observer_->update(x.detach());
   const std::lock_guard lock(mutex_);
-  take_over(observer_->calculate_qparams());
+  ObservedQParams found = observer_->calculate_qparams();
+  if (options_.mean_magnitude_start && x.numel() > 0) {
+    const Tensor values = x.detach().cpu().to(DType::Float32);
+    const Tensor first = is_per_channel(qscheme_) ? values.transpose(0, ch_axis()) : values;
+    const std::int64_t rows = is_per_channel(qscheme_) ? first.size(0) : 1;
+    found.scale = mean_magnitude_scale(first.contiguous().reshape({rows, x.numel() / rows}),
+                                       quant_max(), eps_);
+  }
+  take_over(found);
   hold_symmetry();
   // The next call overwrites them: gradients would mean nothing, and a saved one would be lost.
   return {parameters_.scale.detach().clone(), parameters_.zero_point.detach().clone()};

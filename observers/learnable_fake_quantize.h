@@ -19,6 +19,9 @@ struct LearnableFakeQuantizeOptions {
   /// which then has to come before an optimizer takes the parameters.
   std::optional<std::int64_t> channel_len = std::nullopt;
   bool use_grad_scaling = false;  ///< gradients times 1 / sqrt(elements * quant_max), as LSQ has it
+  /// In the static modes the scale is 2 * mean |x| / sqrt(quant_max), of each channel or of all, as
+  /// LSQ starts, instead of the observer's. Symmetric schemes with quant_max > 0 only.
+  bool mean_magnitude_start = false;
 };
 
 void describe(LearnableFakeQuantizeOptions& options, SettingFields& fields);
@@ -41,7 +44,8 @@ class LearnableFakeQuantize : public FakeQuantizeBase {
  public:
   using Options = LearnableFakeQuantizeOptions;
   /// Throws ArgumentError for an empty factory, an observer with float zero points, a scale that is
-  /// not > 0 and finite, and channel_len < 1 or with a per-tensor observer.
+  /// not > 0 and finite, channel_len < 1 or with a per-tensor observer, and mean_magnitude_start
+  /// with another than a symmetric scheme.
   explicit LearnableFakeQuantize(const Options& options = {});
   static ObserverFactory with_args(const Options& options = {});
 

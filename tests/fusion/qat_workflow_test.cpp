@@ -5,6 +5,7 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "quanta/fusion/quantize.h"
@@ -25,6 +26,8 @@
 #include "quanta/nn/quantized/linear.h"
 #include "quanta/nn/rnn.h"
 #include "quanta/observers/fake_quantize.h"
+#include "quanta/observers/learnable_fake_quantize.h"
+#include "quanta/observers/lsq_qconfig.h"
 #include "quanta/observers/qconfig.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/loss.h"
@@ -369,6 +372,56 @@ TEST_CASE("quantize_qat: a small network learns and comes out quantized") {
   const double loss = cross_entropy(int8(small_input(3, 10)), targets(10)).item();
   CHECK(std::isfinite(loss));
   CHECK(loss < losses.front());
+}
+
+TEST_CASE(
+    "lsq_qconfig: training changes scales and makes the loss smaller, and convert keeps them") {
+  for (const bool per_channel : {false, true}) {
+    CAPTURE(per_channel);
+    SmallNetwork prepared = prepare_qat(
+        network_to_train(), lsq_qconfig({.weight_bits = 4, .per_channel = per_channel}));
+    prepared(small_input(3, 10));
+    enable_param_learning(prepared);
+    std::vector<std::pair<LearnableFakeQuantize*, Tensor>> before;
+    for (FakeQuantizeBase* fake : fake_quantizers(prepared)) {
+      auto* learnable = dynamic_cast<LearnableFakeQuantize*>(fake);
+      REQUIRE(learnable != nullptr);
+      CHECK(learnable->is_learning_enabled());
+      before.emplace_back(learnable, learnable->scale().detach().clone());
+    }
+    REQUIRE(before.size() >= 7);  // three weights, their results, the input and the sum
+    const std::vector<double> losses = train(prepared, 60);
+    CHECK(losses.back() < 0.8 * losses.front());
+    std::size_t changed = 0;
+    for (const auto& [fake, scale] : before) changed += fake->scale().equal(scale) ? 0U : 1U;
+    CHECK(changed == before.size());
+
+    prepared.requires_grad_(false);
+    prepared.eval();
+    const auto* fc = dynamic_cast<const nn::qat::Linear*>(prepared.fc.module().get());
+    REQUIRE(fc != nullptr);
+    const ObservedQParams learned = fc->weight_fake_quant()->calculate_qparams();
+    const Tensor fake = prepared(small_input(3, 10));
+    const SmallNetwork int8 = convert(prepared);
+    const auto& linear = dynamic_cast<const nn::quantized::Linear&>(*int8.fc.module());
+    CHECK(dequantize(linear.weight()).abs().max().item() <=
+          8.0 * learned.scale.max().item() + 1e-6);
+    const Tensor error = int8(small_input(3, 10)) - fake;
+    CHECK(mean(error * error).item() < 0.05 * mean(fake * fake).item());
+  }
+}
+
+TEST_CASE("enable_param_learning: networks without learnable fake quantizers or data are refused") {
+  SmallNetwork usual = prepare_qat(network_to_train(), get_default_qat_qconfig());
+  usual(small_input(3, 10));
+  CHECK_THROWS_WITH_AS(enable_param_learning(usual),
+                       doctest::Contains("expected LearnableFakeQuantize below"), ArgumentError);
+  SmallNetwork fresh = prepare_qat(network_to_train(), lsq_qconfig());
+  CHECK_THROWS_WITH_AS(enable_param_learning(fresh), doctest::Contains("got no data at"),
+                       ArgumentError);
+  for (FakeQuantizeBase* fake : fake_quantizers(fresh)) {
+    CHECK_FALSE(dynamic_cast<LearnableFakeQuantize&>(*fake).is_learning_enabled());
+  }
 }
 
 TEST_CASE("check knows models that are made for training with quantization in the loop") {

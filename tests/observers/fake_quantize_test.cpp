@@ -12,6 +12,7 @@
 #include "quanta/observers/fused_fake_quantize.h"
 #include "quanta/observers/histogram_observer.h"
 #include "quanta/observers/learnable_fake_quantize.h"
+#include "quanta/observers/lsq_qconfig.h"
 #include "quanta/observers/other_observers.h"
 #include "quanta/ops/fake_quantize.h"
 #include "quanta/runtime/error.h"
@@ -357,6 +358,50 @@ TEST_CASE("LearnableFakeQuantize: bounds and symmetry and the gradient's factor 
   fake.scale().clear_grad();
   fake.forward(Tensor::full({4}, 1000.0)).backward(Tensor::ones({4}));
   CHECK(fake.scale().grad().item() == doctest::Approx(4.0 * 127.0 / std::sqrt(4.0 * 127.0)));
+}
+
+TEST_CASE("LearnableFakeQuantize: a scale of the mean magnitude starts as in LSQ") {
+  const std::vector<float> values{1.0F, -2.0F, 3.0F, 0.0F, 10.0F, -4.0F};
+  const Tensor x = Tensor::from_values(values, {2, 3});
+  const LsqOptions four{.weight_bits = 4};
+  const auto whole = lsq_qconfig(four).weight();
+  whole->forward(x);
+  // 2 * (20 / 6) / sqrt(7)
+  CHECK(whole->calculate_qparams().scale.item() == doctest::Approx(2.519763));
+  const auto rows = lsq_qconfig({.weight_bits = 4, .per_channel = true}).weight();
+  rows->forward(x);
+  const std::vector<float> scales = rows->calculate_qparams().scale.to_float_vector();
+  REQUIRE(scales.size() == 2);
+  CHECK(scales[0] == doctest::Approx(2.0 * 2.0 / std::sqrt(7.0)));
+  CHECK(scales[1] == doctest::Approx(2.0 * (14.0 / 3.0) / std::sqrt(7.0)));
+  // The gradient of the paper's equation 3 times 1 / sqrt(6 * 7).
+  auto& fake = dynamic_cast<LearnableFakeQuantize&>(*whole);
+  fake.enable_param_learning();
+  const double s = fake.scale().item();
+  const Tensor y = fake.forward(x);
+  y.backward(Tensor::ones({2, 3}));
+  double want = 0.0;
+  for (const float value : values) {
+    const double steps = static_cast<double>(value) / s;
+    want += steps <= -8.0 ? -8.0 : steps >= 7.0 ? 7.0 : std::nearbyint(steps) - steps;
+  }
+  CHECK(fake.scale().grad().item() == doctest::Approx(want / std::sqrt(6.0 * 7.0)));
+  const Tensor zeros = Tensor::zeros({2, 3});
+  fake.enable_static_estimate();
+  fake.forward(zeros);
+  CHECK(fake.calculate_qparams().scale.item() > 0.0);
+}
+
+TEST_CASE("lsq_qconfig: bits and schemes that LSQ does not have are refused by name") {
+  CHECK_THROWS_WITH_AS(lsq_qconfig({.weight_bits = 1}),
+                       doctest::Contains("lsq_qconfig: weight_bits: expected 2..8, got 1"),
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(lsq_qconfig({.activation_bits = 9}),
+                       doctest::Contains("lsq_qconfig: activation_bits: expected 2..8, got 9"),
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(LearnableFakeQuantize({.mean_magnitude_start = true}),
+                       doctest::Contains("mean_magnitude_start: expected a symmetric scheme"),
+                       ArgumentError);
 }
 
 TEST_CASE("LearnableFakeQuantize: channels are given or counted before training") {
