@@ -3,8 +3,10 @@
 // rounding keeps most of its accuracy. Weights of 8 and of 4 bits, each beside what quantizing
 // without training gives; --report writes the run's curves. Needs the package dataset-fashion-mnist.
 //
-//   qat [--epochs N] [--weights FLOAT-FILE] [--out INT8-FILE] [--data FOLDER] [--images N]
-//       [--report HTML-FILE]
+//   qat [--epochs N] [--lsq yes] [--weights FLOAT-FILE] [--out INT8-FILE] [--data FOLDER]
+//       [--images N] [--report HTML-FILE]
+//
+// With --lsq yes the scales are trained too (learned step size quantization).
 
 #include <cmath>
 #include <cstdio>
@@ -23,6 +25,7 @@ namespace {
 
 namespace data = quanta::data;
 namespace optim = quanta::optim;
+using quanta::Tensor;
 using quanta::console::top1;
 using quanta::data::FashionMnist;
 using quanta::examples::number_option;
@@ -57,9 +60,11 @@ FashionMobileNet quantize_trained(const std::string& weights, int bits, const Fa
   return quanta::convert(prepared);
 }
 
-// Trained on with fake quantizers in all places where convert will quantize.
+// Trained on with fake quantizers in all places where convert will quantize. With a batch for LSQ,
+// their scales are trained too.
 FashionMobileNet train_quantized(const std::string& weights, int bits, data::DataLoader& loader,
-                                 std::int64_t epochs, quanta::TrainingReport& report) {
+                                 std::int64_t epochs, const Tensor& lsq_batch,
+                                 quanta::TrainingReport& report) {
   FashionMobileNet net = load(weights);
   net.train();
   // ReLU6 clamps the codes of what comes in. A fake quantizer behind it would train the network on
@@ -71,8 +76,13 @@ FashionMobileNet train_quantized(const std::string& weights, int bits, data::Dat
   const quanta::QConfig qconfig{
       quanta::get_default_qat_qconfig().activation,
       quanta::FakeQuantize::with_args(weight_observer<quanta::MovingAverageMinMaxObserver>(bits))};
-  FashionMobileNet prepared = quanta::prepare_qat(net, qconfig);
+  FashionMobileNet prepared = quanta::prepare_qat(
+      net, lsq_batch.defined() ? quanta::lsq_qconfig({.weight_bits = bits}) : qconfig);
   prepared.requires_grad_();
+  if (lsq_batch.defined()) {
+    prepared(lsq_batch);  // where scales begin
+    quanta::enable_param_learning(prepared);
+  }
 
   const std::int64_t steps = epochs * loader.size();
   optim::SGD optimizer(prepared.parameters(), {.lr = 0.01, .momentum = 0.9, .weight_decay = 1e-4});
@@ -100,6 +110,10 @@ int run(int argc, char** argv) {
   const std::int64_t epochs = number_option(argc, argv, "--epochs", 1);
   const std::string weights = option(argc, argv, "--weights")
                                   .value_or(QUANTA_DEMO_DATA_DIR "/fashion_mobilenet.safetensors");
+  const std::string lsq = option(argc, argv, "--lsq").value_or("no");
+  if (lsq != "yes" && lsq != "no") {
+    throw quanta::ArgumentError("--lsq: expected yes or no, got " + lsq);
+  }
   const std::string out = option(argc, argv, "--out").value_or("fashion_mobilenet_qat.safetensors");
   const std::optional<std::string> page = option(argc, argv, "--report");
   const std::string folder = option(argc, argv, "--data").value_or(FashionMnist::kDebianFolder);
@@ -124,7 +138,8 @@ int run(int argc, char** argv) {
     const double ptq =
         top1(quantize_trained(weights, bits, train), test, test.size(), label + "PTQ");
     quanta::TrainingReport report(std::to_string(bits) + "-bit weights");
-    const FashionMobileNet prepared = train_quantized(weights, bits, loader, epochs, report);
+    const FashionMobileNet prepared = train_quantized(
+        weights, bits, loader, epochs, lsq == "yes" ? train.images(0, 128) : Tensor(), report);
     const double fake = top1(prepared, test, test.size(), label + "fake");
     report.metric("top-1 in %", fake);
     if (page && bits == 4) quanta::write_report(report, *page);
@@ -145,8 +160,8 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   constexpr const char* kUsage =
-      "qat [--epochs N] [--weights FLOAT-FILE] [--out INT8-FILE] [--data FOLDER] [--images N]\n"
-      "    [--report HTML-FILE]\n"
+      "qat [--epochs N] [--lsq yes|no] [--weights FLOAT-FILE] [--out INT8-FILE] [--data FOLDER]\n"
+      "    [--images N] [--report HTML-FILE]\n"
       "Trains with quantization in the loop; writes fashion_mobilenet_qat.safetensors without "
       "--out.";
   if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;

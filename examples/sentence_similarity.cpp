@@ -5,8 +5,10 @@
 //
 // `tools/run example sentence_similarity` fetches the model first (tools/setup --minilm).
 //
-//   sentence_similarity [--device NAME] [MODEL-DIRECTORY [SENTENCES.txt]]
+//   sentence_similarity [--gptq] [--device NAME] [MODEL-DIRECTORY [SENTENCES.txt]]
 //
+// With --gptq the first half of the sentences is data for two methods that choose codes of 4 bits with
+// it, AWQ and GPTQ, and the table is about the other half alone.
 // With --device (cuda, cuda:1, cuda:emulated) each encodes them there as well, and a second table
 // says how many vectors are the CPU's, to the last bit. Those of the dynamic layers are; float
 // products add in another order, and so do weights of 8 and 4 bits alone.
@@ -94,9 +96,37 @@ void compare_on_device(std::vector<std::pair<const char*, SentenceEncoder>>& enc
   }
 }
 
-int run(const std::string& directory, const std::string& sentences_path, quanta::Device device) {
+// Four-bit weights whose codes are chosen by what the layers are given.
+void add_calibrated(std::vector<std::pair<const char*, SentenceEncoder>>& encoders,
+                    const std::vector<std::string>& sentences) {
+  const SentenceEncoder encoder = encoders[0].second;
+  std::vector<Tensor> tokens;
+  for (const std::string& sentence : sentences) {
+    const auto numbers = encoder.tokenizer().encode(sentence);
+    tokens.push_back(
+        Tensor::from_int64(numbers).reshape({1, static_cast<std::int64_t>(numbers.size())}));
+  }
+  const quanta::CalibrationData data(tokens);
+  const quanta::WeightOnlyOptions int4{.bits = 4, .group_size = 32, .symmetric = false};
+  const quanta::WeightOnlyFilter used{.skip = {"pooler"}};  // which takes no part in a vector
+  encoders.emplace_back(
+      "int4, AWQ",
+      SentenceEncoder(encoder.tokenizer(),
+                      quanta::quantize_weight_only(quanta::awq(encoder.model, int4, data, {}, used),
+                                                   int4, used)));
+  // Little data: more damping than the usual 0.01.
+  encoders.emplace_back(
+      "int4, GPTQ",
+      SentenceEncoder(encoder.tokenizer(),
+                      quanta::gptq_weight_only(
+                          encoder.model, data, int4,
+                          {.percdamp = 0.1, .act_order = true, .static_groups = true}, used)));
+}
+
+int run(const std::string& directory, const std::string& sentences_path, quanta::Device device,
+        bool with_gptq) {
   device_name(device);  // throws where there is none
-  const std::vector<std::string> sentences = read_lines(sentences_path);
+  std::vector<std::string> sentences = read_lines(sentences_path);
   const auto encoder = SentenceEncoder::from_directory(directory);
 
   // The tokenizer is shared; each model is a copy of the float one with other linear layers.
@@ -116,6 +146,11 @@ int run(const std::string& directory, const std::string& sentences_path, quanta:
   add("weight-only int4, group 32",
       quanta::quantize_weight_only(encoder.model,
                                    {.bits = 4, .group_size = 32, .symmetric = false}));
+  if (with_gptq) {
+    const auto half = sentences.begin() + static_cast<std::ptrdiff_t>(sentences.size() / 2);
+    add_calibrated(encoders, {sentences.begin(), half});
+    sentences.erase(sentences.begin(), half);
+  }
 
   std::vector<std::function<void()>> calls;
   calls.reserve(encoders.size());
@@ -151,10 +186,16 @@ int run(const std::string& directory, const std::string& sentences_path, quanta:
 
 int main(int argc, char** argv) {
   constexpr const char* kUsage =
-      "sentence_similarity [--device NAME] [MODEL-DIRECTORY [SENTENCES.txt]]\n"
-      "all-MiniLM-L6-v2 quantized three ways.";
+      "sentence_similarity [--gptq] [--device NAME] [MODEL-DIRECTORY [SENTENCES.txt]]\n"
+      "all-MiniLM-L6-v2 quantized three ways; with --gptq also by methods that look at half of the "
+      "sentences.";
   if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
   try {
+    const bool with_gptq = argc > 1 && std::string_view(argv[1]) == "--gptq";
+    if (with_gptq) {
+      --argc;
+      ++argv;
+    }
     auto device = quanta::Device::cpu();
     if (argc > 2 && std::string_view(argv[1]) == "--device") {
       device = quanta::Device::parse(argv[2]);
@@ -162,7 +203,7 @@ int main(int argc, char** argv) {
       argv += 2;
     }
     return run(argc > 1 ? argv[1] : QUANTA_MINILM_DIR,
-               argc > 2 ? argv[2] : QUANTA_DEMO_DATA_DIR "/sentences.txt", device);
+               argc > 2 ? argv[2] : QUANTA_DEMO_DATA_DIR "/sentences.txt", device, with_gptq);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
