@@ -156,7 +156,8 @@ constexpr float round_to_format(float value, const FloatFormat& format,
   if (rounded > max) {
     if (overflow == Overflow::Saturate || !format.has_nan()) return with_sign(max);
     // A copy: nvcc takes no address of these constants, which a reference to them would need.
-    const std::uint32_t special = format.has_infinity() ? detail::kFloatInfinity : detail::kFloatNan;
+    const std::uint32_t special =
+        format.has_infinity() ? detail::kFloatInfinity : detail::kFloatNan;
     return with_sign(std::bit_cast<float>(special));
   }
   return format.unsigned_zero() && rounded == 0.0F ? 0.0F : with_sign(rounded);
