@@ -56,8 +56,12 @@ std::vector<Tensor> collect(nn::Module& model, nn::Module& module, const std::st
     const Tensor& seen = results ? output : input;
     QUANTA_CHECK(std::isfinite(sum(seen * seen).item()),
                  "{}: data.run: expected finite numbers, got NaN or infinity at '{}'", kOp, path);
-    found.push_back(seen);
-    count += input.size(0);
+    // A copy: whoever calls may use the memory again. Of the last call what is still wanted.
+    const std::int64_t rows = input.size(0);
+    const bool is_cut =
+        count + rows > samples && input.dim() >= 2 && output.dim() >= 2 && output.size(0) == rows;
+    found.push_back((is_cut ? seen.narrow(0, 0, samples - count) : seen).clone());
+    count += rows;
   });
   run(model);
   QUANTA_CHECK(!found.empty(), "{}: data.run: expected data that reaches '{}', got none", kOp,

@@ -164,6 +164,10 @@ std::vector<WeightedLayer> layers_to_round(nn::Module& model, nn::Module& scratc
                                            const GptqWeightOnlyOptions& options,
                                            const WeightOnlyFilter& filter) {
   check_names(model, filter);
+  QUANTA_CHECK(weight.bits == 8 || weight.bits == 4,
+               "gptq_weight_only: bits: expected 8 or 4, got {}", weight.bits);
+  QUANTA_CHECK(weight.group_size >= 0, "gptq_weight_only: group_size: expected at least 0, got {}",
+               weight.group_size);
   std::vector<WeightedLayer> layers = accuracy::weighted_layers(model);
   std::erase_if(layers, [&](const WeightedLayer& layer) {
     const bool is_of_interest = is_plain_linear(layer) ||

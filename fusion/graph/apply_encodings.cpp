@@ -157,6 +157,7 @@ std::optional<OnnxType> float_type(const FloatSpec& spec) {
 struct Plan {
   std::string name;  ///< in the encodings
   std::string tensor;
+  OnnxType type = OnnxType::Float;  ///< of a value
   const OnnxTensor* weight = nullptr;
   std::optional<IntegerGrid> integers{};
   std::optional<FloatGrid> floats{};
@@ -164,6 +165,20 @@ struct Plan {
   /// Ends of values that are not rounded.
   std::optional<std::pair<float, float>> ends{};
 };
+
+/// What the graph declares; Float where it does not.
+OnnxType type_of(const OnnxGraph& graph, const std::string& name) {
+  for (const auto* values : {&graph.inputs, &graph.outputs, &graph.values}) {
+    const auto found = std::ranges::find(*values, name, &OnnxValue::name);
+    if (found != values->end() && found->type != OnnxType::Undefined) return found->type;
+  }
+  return OnnxType::Float;
+}
+
+bool is_float_type(OnnxType type) {
+  return type == OnnxType::Float || type == OnnxType::Float16 || type == OnnxType::BFloat16 ||
+         type == OnnxType::Double;
+}
 
 /// A graph that grows in front of and behind its own nodes.
 class Rewriter final : public detail::NodeSink {
@@ -234,7 +249,7 @@ class Rewriter final : public detail::NodeSink {
     const bool renames = is_output && producer != graph_.nodes.end();
     const std::string raw = renames ? unique_value(name + "_raw") : name;
     const std::string y = renames ? name : unique_value(name + "_dequantized");
-    QdqValue x{.name = raw, .base = name, .y = y};
+    QdqValue x{.name = raw, .type = plan.type, .base = name, .y = y};
     if (plan.integers) {
       append_qdq(*this, x, *plan.integers);
     } else if (plan.ends) {
@@ -269,7 +284,8 @@ class Rewriter final : public detail::NodeSink {
   void append_clip(const QdqValue& x, double least, double most, const std::string& y) {
     need(11, "Clip");
     const auto end = [&](const char* suffix, double value) {
-      return weight(x.base + suffix, Tensor::scalar(value, DType::Float32), OnnxType::Undefined);
+      const DType dtype = dtype_of(x.type).value_or(DType::Float32);
+      return weight(x.base + suffix, Tensor::scalar(value, DType::Float32).to(dtype), x.type);
     };
     emit(x.base + "_Clip", "Clip", {x.name, end("_low", least), end("_high", most)}, {y}, {}, "");
   }
@@ -280,8 +296,8 @@ class Rewriter final : public detail::NodeSink {
     const std::string cast = unique_value(x.base + "_cast");
     emit(x.base + "_Cast", "Cast", {clipped}, {cast},
          {{"to", static_cast<std::int64_t>(plan.floats->type)}}, "");
-    emit(x.base + "_Cast_back", "Cast", {cast}, {x.y},
-         {{"to", static_cast<std::int64_t>(OnnxType::Float)}}, "");
+    emit(x.base + "_Cast_back", "Cast", {cast}, {x.y}, {{"to", static_cast<std::int64_t>(x.type)}},
+         "");
   }
 
   OnnxGraph& graph_;
@@ -304,6 +320,11 @@ std::optional<Plan> plan_of(const OnnxGraph& graph, const Names& names,
   const bool in_blocks = !encoding.block_size().empty();
   if (plan.weight == nullptr && (encoding.scale().numel() != 1 || in_blocks)) {
     problem = fmt::format("expected one scale for an activation, got {}", encoding.scale().sizes());
+    return {};
+  }
+  plan.type = type_of(graph, plan.tensor);
+  if (plan.weight == nullptr && !is_float_type(plan.type)) {
+    problem = fmt::format("expected a value of floats, got {}", to_string(plan.type));
     return {};
   }
   Tensor scale = encoding.scale().to(DType::Float32);
@@ -349,7 +370,16 @@ std::optional<Plan> plan_of(const OnnxGraph& graph, const Names& names,
       problem = fmt::format("the format {}, which ONNX has not", floating->spec().name());
       return {};
     }
+    const std::vector<float> scales = scale.contiguous().to_float_vector();
+    if (!std::ranges::all_of(scales, [](float s) { return std::isfinite(s) && s > 0.0F; })) {
+      problem = "expected scales that are finite and above 0";
+      return {};
+    }
     if (*type == OnnxType::Float16 || *type == OnnxType::BFloat16) {
+      if (!std::ranges::all_of(scales, [](float s) { return s == 1.0F; })) {
+        problem = "a scale of floats of 16 bits, for which Cast has no place";
+        return {};
+      }
       plan.largest = floating->spec().max();
     }
     plan.floats = FloatGrid{*type, scale};

@@ -64,7 +64,8 @@ class ModelSink final : public detail::NodeSink {
 
   /// Puts everything into the model, which declares `result`.
   std::string finish(const QdqValue& x) {
-    const auto opset = model_.opsets.find("");
+    auto opset = model_.opsets.find("");
+    if (opset == model_.opsets.end()) opset = model_.opsets.find("ai.onnx");
     QUANTA_CHECK(opset == model_.opsets.end() || opset->second >= needed_,
                  "{}: model: expected opset {} or later ({}), got {}", op_, needed_, needed_for_,
                  opset->second);
@@ -218,8 +219,16 @@ std::string int4_blocks(std::string_view op, OnnxModel& model, const std::string
   if (symbolic.nodes == QuantizerNodes::ModelOpt) {
     const std::string scale =
         sink.weight(x.base + "_scale", grid.scale.to(*dtype_of(x.precision)), x.precision);
-    sink.emit(x.base + "_DequantizeLinear", "DequantizeLinear", {inputs, scale}, {x.y},
+    const auto cast = [&](const std::string& from, const std::string& to, OnnxType type) {
+      sink.emit(to + "_Cast", "Cast", {from}, {to}, {{"to", static_cast<std::int64_t>(type)}}, "");
+    };
+    const bool has_casts = x.precision != x.type;
+    const std::string from = has_casts ? sink.unique_value(x.base + "_cast") : inputs;
+    const std::string to = has_casts ? sink.unique_value(x.base + "_cast_back") : x.y;
+    if (has_casts) cast(inputs, from, x.precision);
+    sink.emit(x.base + "_DequantizeLinear", "DequantizeLinear", {from, scale}, {to},
               {{"axis", axis}, {"block_size", symbolic.block_size}}, "trt");
+    if (has_casts) cast(to, x.y, x.type);
     return sink.finish(x);
   }
   const OnnxTensor* weight = find_weight(model, inputs);
@@ -286,7 +295,7 @@ std::string dynamic_block_quant(OnnxModel& model, const std::string& inputs, con
                options.block_size);
   detail::Blocks blocks{.options = options};
   if (amax.defined()) {
-    check_amax(kOp, x, amax.reshape({amax.numel()}).narrow(0, 0, 1));
+    check_amax(kOp, x, amax);
     const std::vector<float> values = amax.contiguous().to(DType::Float32).to_float_vector();
     blocks.amax = *std::ranges::max_element(values);
   }

@@ -274,7 +274,7 @@ void add_compare_command(CLI::App& app, CompareOptions& options) {
       ->add_option("--labels", options.labels,
                    "Int64 .npy: the right class of each row of the first result, for top-1")
       ->check(CLI::ExistingFile);
-  add_list(*command, "--write", options.write,
+  add_list(*command, "--write,--html", options.write,
            "Where to write the report: .html (one page, nothing is loaded from elsewhere), .json, "
            ".svg or .txt");
   command->add_option("--batch", options.batch, "Samples that are run at once")

@@ -71,7 +71,7 @@ std::set<std::string> of_one_input(nn::Module& model, const std::vector<std::str
     ModuleHooks hooks;
     for (const std::string& path : paths) {
       hooks.watch(*model.get_submodule(path), [&calls, path](const Tensor& x, const Tensor& y) {
-        calls.try_emplace(path, LayerWatch::Call{x, y});
+        if (!calls.contains(path)) calls.emplace(path, LayerWatch::Call{x.clone(), y.clone()});
       });
     }
     run(model);

@@ -64,9 +64,9 @@ void check(const GptqSettings& settings) {
 }
 
 GptqColumns::GptqColumns(std::span<const double> hessian, std::span<double> weight,
-                         const GptqSettings& settings, const std::string& path)
-    : block_size_(static_cast<std::size_t>(settings.block_size)) {
+                         const GptqSettings& settings, const std::string& path) {
   const auto n = static_cast<std::size_t>(std::lround(std::sqrt(hessian.size())));
+  block_size_ = std::min(static_cast<std::size_t>(settings.block_size), n);
   std::vector<double> diagonal(n);
   for (std::size_t j = 0; j < n; ++j) {
     diagonal[j] = hessian[j * n + j];

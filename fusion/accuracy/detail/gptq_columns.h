@@ -46,7 +46,7 @@ class GptqColumns {
  private:
   std::vector<std::size_t> order_;
   std::vector<double> upper_;  // U with U^T U = H^-1, in that order
-  std::size_t block_size_;
+  std::size_t block_size_ = 1;
 };
 
 /// Integer codes of a grid, and the float32 value that a code stands for, as kernels have it.

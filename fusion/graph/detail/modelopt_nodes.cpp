@@ -276,6 +276,9 @@ void append_trt_fp8(NodeSink& sink, const QdqValue& x, const FloatGrid& grid) {
 std::string refusal(const QdqValue& x, const Blocks& blocks, QuantizerNodes nodes) {
   const DynamicBlockOptions& options = blocks.options;
   const std::string format = to_string(options.num_bits);
+  if (!options.num_bits.is_float && (options.num_bits.bits < 2 || options.num_bits.bits > 8)) {
+    return fmt::format("elements of {} bits: there are integers of 2 to 8", options.num_bits.bits);
+  }
   if (!element_type(options.num_bits)) {
     return fmt::format("elements of {}: ONNX has (4, 3), (5, 2), (2, 1) and integers", format);
   }

@@ -185,7 +185,8 @@ class Bias {
 /// Blocks of a weight that were rows of their own on the way through the quantizer: the Reshape
 /// behind it gives the weight's sizes back, and its blocks stand in the file.
 void join_blocks(EagerCall& call, QdqValue& x, Tensor& scale) {
-  if (!x.result.defined() || x.sizes.size() != 2 || scale.numel() != x.sizes[0]) return;
+  if (!x.result.defined() || x.sizes.size() != 2) return;
+  if (scale.sizes() != Dims{x.sizes[0], 1}) return;  // one for each row
   const ValueId made = call.node.outputs[0];
   const std::vector<NodeId> users = call.writer.graph.users(made);
   if (users.size() != 1 || call.writer.graph.is_output(made)) return;
@@ -328,7 +329,8 @@ bool static_fp4(EagerCall& call) {
   name(call, x);
   if (x.result.defined() && options.quantize_block_scales) {
     const float largest = std::ranges::max(floats_of(global.defined() ? global : amax));
-    const auto unit = static_cast<float>(static_cast<double>(largest) / options.fp8_max / 6.0);
+    const auto whole = static_cast<float>(static_cast<double>(largest) / options.fp8_max / 6.0);
+    const float unit = whole > 0.0F ? whole : 1.0F;  // of a weight of zeros
     append_two_levels(call.writer, x, scale, unit);
   } else {
     append_qdq(call.writer, x, FloatGrid{OnnxType::Float4E2M1, scale});

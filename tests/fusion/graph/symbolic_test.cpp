@@ -235,9 +235,27 @@ TEST_CASE("symbolic: wrong arguments are refused by name and leave the graph as 
   });
   refused("expected one that broadcasts to [4, 32], got [3]",
           [&] { fake_tensor_quant(model, "x", Tensor::ones({3}), kFullRange); });
+  refused("finite numbers of at least 0, got -5", [&] {
+    dynamic_block_quant(model, "x", Tensor::from_values({1.0F, 2.0F, -5.0F, 1.0F}, {4, 1}));
+  });
+  for (const std::int64_t bits : {0, 1, 9, 20, 65}) {
+    refused("there are integers of 2 to 8", [&] {
+      dynamic_block_quant(model, "x", {}, {.num_bits = NumBits::integer(bits), .block_size = 16},
+                          {.nodes = QuantizerNodes::Standard});
+    });
+  }
   refused("several elements along one axis", [&] {
     fake_tensor_quant(model, "x", Tensor::ones({4, 32}), kFullRange);
   });
+}
+
+TEST_CASE("symbolic: the opset is known under both of its names") {
+  OnnxModel old = begun(9);
+  old.opsets = {{"ai.onnx", 9}};
+  CHECK_THROWS_WITH_AS(scaled_e4m3(old, "x", Tensor::scalar(1.0, DType::Float32),
+                                   {.nodes = QuantizerNodes::Standard}),
+                       doctest::Contains("expected opset 19 or later"), ArgumentError);
+  CHECK(old.opsets.size() == 1);
 }
 
 }  // namespace quanta::graph::symbolic
