@@ -29,16 +29,8 @@ using accuracy::LayerMatrix;
 using accuracy::SoftRounding;
 using accuracy::WeightedLayer;
 
-accuracy::RoundingOptions rounding_of(const AdaRoundOptions& options) {
-  return {.iterations = options.iterations,
-          .batch_size = options.batch_size,
-          .learning_rate = options.learning_rate,
-          .regularization = options.regularization,
-          .warm_start = options.warm_start};
-}
-
 void check(const AdaRoundOptions& options) {
-  accuracy::check("adaround", rounding_of(options));
+  accuracy::check("adaround", accuracy::rounding_of(options));
   QUANTA_CHECK(options.positions >= 1, "adaround: positions: expected at least 1, got {}",
                options.positions);
 }
@@ -69,7 +61,7 @@ Tensor fit(const GriddedLayer& gridded, const Operation* activation, const Tenso
     if (bias.defined()) y = y + bias;
     const Tensor error = activated(y) - activated(index_select(target, 1, batch));
     mul_scalar(sum(error * error), 1.0 / static_cast<double>(size)).backward();
-    rounding.step(soft.grad(), accuracy::rounding_step(i, rounding_of(options)));
+    rounding.step(soft.grad(), accuracy::rounding_step(i, accuracy::rounding_of(options)));
   }
   return rounding.hard();
 }

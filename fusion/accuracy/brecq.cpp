@@ -30,16 +30,8 @@ using accuracy::SoftRounding;
 
 constexpr const char* kOp = "brecq";
 
-accuracy::RoundingOptions rounding_of(const BrecqOptions& options) {
-  return {.iterations = options.iterations,
-          .batch_size = options.batch_size,
-          .learning_rate = options.learning_rate,
-          .regularization = options.regularization,
-          .warm_start = options.warm_start};
-}
-
 void check(const BrecqOptions& options) {
-  accuracy::check(kOp, rounding_of(options));
+  accuracy::check(kOp, accuracy::rounding_of(options));
   QUANTA_CHECK(options.samples >= 1, "{}: samples: expected at least 1, got {}", kOp,
                options.samples);
 }
@@ -162,7 +154,7 @@ void fit(const Block& block, const Operation* activation, const Samples& samples
       for (std::size_t l = 0; l < roundings.size(); ++l) {
         const Tensor gradient = soft[l].grad();
         roundings[l].step(gradient.defined() ? gradient : Tensor::zeros(soft[l].sizes()),
-                          accuracy::rounding_step(i, rounding_of(options)));
+                          accuracy::rounding_step(i, accuracy::rounding_of(options)));
       }
     }
   }

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/fusion/graph/detail/added_nodes.h"
 #include "quanta/fusion/graph/detail/onnx_metadata.h"
 #include "quanta/fusion/graph/detail/qdq_nodes.h"
 #include "quanta/fusion/graph/export_onnx.h"
@@ -168,54 +169,16 @@ struct Plan {
 
 /// What the graph declares; Float where it does not.
 OnnxType type_of(const OnnxGraph& graph, const std::string& name) {
-  for (const auto* values : {&graph.inputs, &graph.outputs, &graph.values}) {
-    const auto found = std::ranges::find(*values, name, &OnnxValue::name);
-    if (found != values->end() && found->type != OnnxType::Undefined) return found->type;
-  }
-  return OnnxType::Float;
-}
-
-bool is_float_type(OnnxType type) {
-  return type == OnnxType::Float || type == OnnxType::Float16 || type == OnnxType::BFloat16 ||
-         type == OnnxType::Double;
+  const OnnxValue* found = detail::find_declared(graph, name);
+  return found == nullptr || found->type == OnnxType::Undefined ? OnnxType::Float : found->type;
 }
 
 /// A graph that grows in front of and behind its own nodes.
-class Rewriter final : public detail::NodeSink {
+class Rewriter {
  public:
-  explicit Rewriter(OnnxModel& model) : graph_(model.graph) {
-    for (const OnnxNode& node : graph_.nodes) {
-      nodes_.insert(node.name);
-      values_.insert(node.outputs.begin(), node.outputs.end());
-    }
-    for (const OnnxValue& input : graph_.inputs) values_.insert(input.name);
-    for (const OnnxTensor& weight : graph_.initializers) values_.insert(weight.name);
-  }
+  explicit Rewriter(OnnxModel& model) : graph_(model.graph), added_(model.graph) {}
 
-  std::string unique_value(std::string_view base) override { return unique(values_, base); }
-  std::string weight(std::string_view base, const Tensor& tensor, OnnxType type) override {
-    std::string name = unique_value(base);
-    graph_.initializers.push_back(
-        {.name = name,
-         .type = detail::holds(type, tensor.dtype()) ? type : onnx_type_of(tensor.dtype()),
-         .value = tensor});
-    return name;
-  }
-  void emit(std::string_view name, std::string_view op, std::vector<std::string> inputs,
-            std::vector<std::string> outputs, OnnxAttributes attributes,
-            std::string_view domain) override {
-    OnnxNode node;
-    node.name = unique(nodes_, name);
-    node.op_type = op;
-    node.domain = domain;
-    node.inputs = std::move(inputs);
-    node.outputs = std::move(outputs);
-    node.attributes = std::move(attributes);
-    made_.push_back(std::move(node));
-  }
-  void need(std::int64_t opset, std::string_view) override { needed_ = std::max(needed_, opset); }
-  std::int64_t needed() const { return needed_; }
-  const OnnxGraph& graph() const { return graph_; }
+  std::int64_t needed() const { return added_.needed_opset(); }
 
   /// The nodes of codes stand before all others, and the weight's name is that of its floats.
   void quantize_weight(const Plan& plan) {
@@ -225,17 +188,17 @@ class Rewriter final : public detail::NodeSink {
     QdqValue x{.sizes = floats.sizes(), .type = type, .base = tensor, .y = tensor};
     if (plan.integers) {
       x.result = detail::on_grid(floats, *plan.integers);
-      append_qdq(*this, x, *plan.integers);
+      append_qdq(added_, x, *plan.integers);
     } else if (plan.largest > 0.0) {
       return;  // casts below
     } else {
       x.result = floats;
-      append_qdq(*this, x, *plan.floats);
+      append_qdq(added_, x, *plan.floats);
     }
     std::erase_if(graph_.initializers,
                   [&](const OnnxTensor& weight) { return weight.name == tensor; });
     std::erase_if(graph_.inputs, [&](const OnnxValue& input) { return input.name == tensor; });
-    std::ranges::move(std::exchange(made_, {}), std::back_inserter(first_));
+    std::ranges::move(added_.take_nodes(), std::back_inserter(first_));
   }
 
   /// Whoever took the value takes what comes out of Q and DQ; an output of the graph keeps its name.
@@ -247,17 +210,17 @@ class Rewriter final : public detail::NodeSink {
       return std::ranges::find(node.outputs, name) != node.outputs.end();
     });
     const bool renames = is_output && producer != graph_.nodes.end();
-    const std::string raw = renames ? unique_value(name + "_raw") : name;
-    const std::string y = renames ? name : unique_value(name + "_dequantized");
+    const std::string raw = renames ? added_.unique_value(name + "_raw") : name;
+    const std::string y = renames ? name : added_.unique_value(name + "_dequantized");
     QdqValue x{.name = raw, .type = plan.type, .base = name, .y = y};
     if (plan.integers) {
-      append_qdq(*this, x, *plan.integers);
+      append_qdq(added_, x, *plan.integers);
     } else if (plan.ends) {
       append_clip(x, plan.ends->first, plan.ends->second, x.y);
     } else if (plan.largest > 0.0) {
       append_casts(x, plan);
     } else {
-      append_qdq(*this, x, *plan.floats);
+      append_qdq(added_, x, *plan.floats);
     }
     if (renames) {
       std::ranges::replace(producer->outputs, name, raw);
@@ -265,45 +228,43 @@ class Rewriter final : public detail::NodeSink {
       for (OnnxNode& node : graph_.nodes) std::ranges::replace(node.inputs, name, y);
     }
     const auto at = producer == graph_.nodes.end() ? graph_.nodes.begin() : producer + 1;
-    graph_.nodes.insert(at, std::make_move_iterator(made_.begin()),
-                        std::make_move_iterator(made_.end()));
-    made_.clear();
+    insert(at, added_.take_nodes());
   }
 
   void finish() {
-    graph_.nodes.insert(graph_.nodes.begin(), std::make_move_iterator(first_.begin()),
-                        std::make_move_iterator(first_.end()));
+    insert(graph_.nodes.begin(), std::move(first_));
+    std::ranges::move(added_.take_weights(), std::back_inserter(graph_.initializers));
   }
 
  private:
-  static std::string unique(std::set<std::string, std::less<>>& taken, std::string_view base) {
-    std::string name(base);
-    for (int i = 2; !taken.insert(name).second; ++i) name = fmt::format("{}_{}", base, i);
-    return name;
+  void insert(std::vector<OnnxNode>::iterator at, std::vector<OnnxNode> nodes) {
+    graph_.nodes.insert(at, std::make_move_iterator(nodes.begin()),
+                        std::make_move_iterator(nodes.end()));
   }
   void append_clip(const QdqValue& x, double least, double most, const std::string& y) {
-    need(11, "Clip");
+    added_.need(11, "Clip");
     const auto end = [&](const char* suffix, double value) {
       const DType dtype = dtype_of(x.type).value_or(DType::Float32);
-      return weight(x.base + suffix, Tensor::scalar(value, DType::Float32).to(dtype), x.type);
+      return added_.weight(x.base + suffix, Tensor::scalar(value, DType::Float32).to(dtype),
+                           x.type);
     };
-    emit(x.base + "_Clip", "Clip", {x.name, end("_low", least), end("_high", most)}, {y}, {}, "");
+    added_.emit(x.base + "_Clip", "Clip", {x.name, end("_low", least), end("_high", most)}, {y}, {},
+                "");
   }
   /// Beyond the largest number a Cast would give infinity.
   void append_casts(const QdqValue& x, const Plan& plan) {
-    const std::string clipped = unique_value(x.base + "_clipped");
+    const std::string clipped = added_.unique_value(x.base + "_clipped");
     append_clip(x, -plan.largest, plan.largest, clipped);
-    const std::string cast = unique_value(x.base + "_cast");
-    emit(x.base + "_Cast", "Cast", {clipped}, {cast},
-         {{"to", static_cast<std::int64_t>(plan.floats->type)}}, "");
-    emit(x.base + "_Cast_back", "Cast", {cast}, {x.y}, {{"to", static_cast<std::int64_t>(x.type)}},
-         "");
+    const std::string cast = added_.unique_value(x.base + "_cast");
+    added_.emit(x.base + "_Cast", "Cast", {clipped}, {cast},
+                {{"to", static_cast<std::int64_t>(plan.floats->type)}}, "");
+    added_.emit(x.base + "_Cast_back", "Cast", {cast}, {x.y},
+                {{"to", static_cast<std::int64_t>(x.type)}}, "");
   }
 
   OnnxGraph& graph_;
-  std::set<std::string, std::less<>> values_, nodes_;
-  std::vector<OnnxNode> made_, first_;
-  std::int64_t needed_ = 0;
+  detail::AddedNodes added_;
+  std::vector<OnnxNode> first_;
 };
 
 /// The encoding of one tensor, or what is wrong with it in `problem`.
@@ -323,7 +284,7 @@ std::optional<Plan> plan_of(const OnnxGraph& graph, const Names& names,
     return {};
   }
   plan.type = type_of(graph, plan.tensor);
-  if (plan.weight == nullptr && !is_float_type(plan.type)) {
+  if (plan.weight == nullptr && !detail::is_quantizable(plan.type)) {
     problem = fmt::format("expected a value of floats, got {}", to_string(plan.type));
     return {};
   }
@@ -436,11 +397,9 @@ bool has_torch_rounding(const std::vector<Plan>& plans) {
 }
 
 std::int64_t opset_of(const OnnxModel& model) {
-  for (const char* domain : {"", "ai.onnx"}) {
-    const auto found = model.opsets.find(domain);
-    if (found != model.opsets.end()) return found->second;
-  }
-  throw ArgumentError(fmt::format("{}: model: expected an opset of ai.onnx, got none", kOp));
+  const std::optional<std::int64_t> opset = detail::find_opset(model);
+  QUANTA_CHECK(opset.has_value(), "{}: model: expected an opset of ai.onnx, got none", kOp);
+  return *opset;
 }
 
 /// The rewritten model and the opset that it needs.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "quanta/fusion/graph/detail/added_nodes.h"
 #include "quanta/fusion/graph/detail/onnx_metadata.h"
 #include "quanta/fusion/graph/detail/onnx_versions.h"
 #include "quanta/fusion/graph/detail/onnx_writer.h"
@@ -16,11 +17,7 @@ constexpr std::int64_t kUsualOpset = 17;
 
 /// The opset of the operators that are there.
 std::int64_t own_opset(const Model& model) {
-  const OnnxModel& file = model.file();
-  for (const char* domain : {"", "ai.onnx"}) {
-    const auto found = file.opsets.find(domain);
-    if (found != file.opsets.end()) return found->second;
-  }
+  if (const auto found = detail::find_opset(model.file())) return *found;
   std::int64_t opset = 0;
   for (const Node& node : model.graph().nodes) {
     if (node.domain.empty()) opset = std::max(opset, node.opset);

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <iterator>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "quanta/fusion/graph/detail/added_nodes.h"
 #include "quanta/fusion/graph/detail/modelopt_nodes.h"
 #include "quanta/fusion/graph/detail/qdq_nodes.h"
 #include "quanta/runtime/check.h"
@@ -15,92 +17,32 @@
 namespace quanta::graph::symbolic {
 namespace {
 
+using detail::AddedNodes;
 using detail::FloatGrid;
 using detail::IntegerGrid;
 using detail::QdqValue;
 
-/// Nodes that a model gets all at once, or not at all.
-class ModelSink final : public detail::NodeSink {
- public:
-  ModelSink(std::string_view op, OnnxModel& model) : op_(op), model_(model) {
-    const OnnxGraph& graph = model.graph;
-    for (const OnnxValue& value : graph.inputs) values_.insert(value.name);
-    for (const OnnxValue& value : graph.outputs) values_.insert(value.name);
-    for (const OnnxTensor& weight : graph.initializers) values_.insert(weight.name);
-    for (const OnnxNode& node : graph.nodes) {
-      nodes_.insert(node.name);
-      values_.insert(node.inputs.begin(), node.inputs.end());
-      values_.insert(node.outputs.begin(), node.outputs.end());
-    }
+/// Puts what was made into the model, all of it or nothing; it declares the result.
+std::string finish(std::string_view op, OnnxModel& model, AddedNodes& added, const QdqValue& x) {
+  constexpr std::int64_t kUsualOpset = 17;
+  const std::int64_t needed = added.needed_opset();
+  const std::optional<std::int64_t> opset = detail::find_opset(model);
+  QUANTA_CHECK(!opset || *opset >= needed, "{}: model: expected opset {} or later ({}), got {}", op,
+               needed, added.needed_for(), *opset);
+  if (!opset) model.opsets[""] = std::max(needed, kUsualOpset);
+  OnnxGraph& graph = model.graph;
+  std::ranges::move(added.take_weights(), std::back_inserter(graph.initializers));
+  for (OnnxNode& node : added.take_nodes()) {
+    if (!node.domain.empty()) model.opsets.try_emplace(node.domain, 1);
+    graph.nodes.push_back(std::move(node));
   }
-
-  std::string unique_value(std::string_view base) override { return unique(values_, base); }
-  std::string weight(std::string_view base, const Tensor& tensor, OnnxType type) override {
-    std::string name = unique_value(base);
-    added_.initializers.push_back(
-        {.name = name,
-         .type = detail::holds(type, tensor.dtype()) ? type : onnx_type_of(tensor.dtype()),
-         .value = tensor});
-    return name;
+  std::vector<OnnxDim> sizes;
+  for (const std::int64_t size : x.sizes) {
+    sizes.push_back(size < 0 ? OnnxDim{} : OnnxDim{.size = size, .name = {}});
   }
-  void emit(std::string_view name, std::string_view op, std::vector<std::string> inputs,
-            std::vector<std::string> outputs, OnnxAttributes attributes,
-            std::string_view domain) override {
-    OnnxNode node;
-    node.name = unique(nodes_, name);
-    node.op_type = op;
-    node.domain = domain;
-    node.inputs = std::move(inputs);
-    node.outputs = std::move(outputs);
-    node.attributes = std::move(attributes);
-    if (!domain.empty()) domains_.insert(std::string(domain));
-    added_.nodes.push_back(std::move(node));
-  }
-  void need(std::int64_t opset, std::string_view what) override {
-    if (opset <= needed_) return;
-    needed_ = opset;
-    needed_for_ = what;
-  }
-
-  /// Puts everything into the model, which declares `result`.
-  std::string finish(const QdqValue& x) {
-    auto opset = model_.opsets.find("");
-    if (opset == model_.opsets.end()) opset = model_.opsets.find("ai.onnx");
-    QUANTA_CHECK(opset == model_.opsets.end() || opset->second >= needed_,
-                 "{}: model: expected opset {} or later ({}), got {}", op_, needed_, needed_for_,
-                 opset->second);
-    if (opset == model_.opsets.end()) {
-      model_.opsets[""] = std::max<std::int64_t>(needed_, kUsualOpset);
-    }
-    for (const std::string& domain : domains_) model_.opsets.try_emplace(domain, 1);
-    OnnxGraph& graph = model_.graph;
-    std::ranges::move(added_.initializers, std::back_inserter(graph.initializers));
-    std::ranges::move(added_.nodes, std::back_inserter(graph.nodes));
-    std::vector<OnnxDim> sizes;
-    for (const std::int64_t size : x.sizes) {
-      sizes.push_back(size < 0 ? OnnxDim{} : OnnxDim{.size = size, .name = {}});
-    }
-    graph.values.push_back({.name = x.y, .type = x.type, .sizes = std::move(sizes)});
-    return x.y;
-  }
-
- private:
-  static constexpr std::int64_t kUsualOpset = 17;
-
-  static std::string unique(std::set<std::string, std::less<>>& taken, std::string_view base) {
-    std::string name(base);
-    for (int i = 2; !taken.insert(name).second; ++i) name = fmt::format("{}_{}", base, i);
-    return name;
-  }
-
-  std::string_view op_;
-  OnnxModel& model_;
-  OnnxGraph added_;
-  std::set<std::string, std::less<>> values_, nodes_;
-  std::set<std::string> domains_;
-  std::int64_t needed_ = 0;
-  std::string needed_for_;
-};
+  graph.values.push_back({.name = x.y, .type = x.type, .sizes = std::move(sizes)});
+  return x.y;
+}
 
 const OnnxTensor* find_weight(const OnnxModel& model, const std::string& name) {
   const auto& weights = model.graph.initializers;
@@ -118,11 +60,7 @@ QdqValue declared(std::string_view op, const OnnxModel& model, const std::string
     x.type = onnx_type_of(weight->value.dtype());
     x.sizes = weight->value.sizes();
   } else {
-    const OnnxValue* found = nullptr;
-    for (const auto* values : {&model.graph.inputs, &model.graph.values, &model.graph.outputs}) {
-      const auto at = std::ranges::find(*values, name, &OnnxValue::name);
-      if (at != values->end() && found == nullptr) found = &*at;
-    }
+    const OnnxValue* found = detail::find_declared(model.graph, name);
     QUANTA_CHECK(found != nullptr && found->sizes.has_value(),
                  "{}: inputs: expected a value that the graph declares with type and sizes, got "
                  "'{}'",
@@ -130,10 +68,9 @@ QdqValue declared(std::string_view op, const OnnxModel& model, const std::string
     x.type = found->type;
     for (const OnnxDim& dim : *found->sizes) x.sizes.push_back(dim.size.value_or(-1));
   }
-  const bool is_float = x.type == OnnxType::Float || x.type == OnnxType::Float16 ||
-                        x.type == OnnxType::BFloat16 || x.type == OnnxType::Double;
-  QUANTA_CHECK(is_float, "{}: inputs: expected FLOAT, FLOAT16, BFLOAT16 or DOUBLE, got {} for '{}'",
-               op, to_string(x.type), name);
+  QUANTA_CHECK(detail::is_quantizable(x.type),
+               "{}: inputs: expected FLOAT, FLOAT16, BFLOAT16 or DOUBLE, got {} for '{}'", op,
+               to_string(x.type), name);
   x.precision = x.type == OnnxType::Double ? OnnxType::Float : x.type;
   if (symbolic.trt_high_precision_dtype) {
     const DType wanted = *symbolic.trt_high_precision_dtype;
@@ -178,10 +115,10 @@ std::string integers(std::string_view op, OnnxModel& model, const std::string& i
                    op);
   QdqValue x = declared(op, model, inputs, symbolic);
   check_amax(op, x, amax);
-  ModelSink sink(op, model);
+  AddedNodes sink(model.graph);
   x.y = sink.unique_value(x.base + "_dequantized");
   detail::append_qdq(sink, x, detail::integer_grid(amax, options));
-  return sink.finish(x);
+  return finish(op, model, sink, x);
 }
 
 /// amax of blocks along an axis: as many along it as there are blocks.
@@ -214,22 +151,11 @@ std::string int4_blocks(std::string_view op, OnnxModel& model, const std::string
       wrap_dim(symbolic.axis, static_cast<std::int64_t>(x.sizes.size()), op, "axis");
   check_blocks(op, x, amax, axis, symbolic.block_size);
   const IntegerGrid grid = detail::integer_grid(amax, options);
-  ModelSink sink(op, model);
+  AddedNodes sink(model.graph);
   x.y = sink.unique_value(x.base + "_dequantized");
   if (symbolic.nodes == QuantizerNodes::ModelOpt) {
-    const std::string scale =
-        sink.weight(x.base + "_scale", grid.scale.to(*dtype_of(x.precision)), x.precision);
-    const auto cast = [&](const std::string& from, const std::string& to, OnnxType type) {
-      sink.emit(to + "_Cast", "Cast", {from}, {to}, {{"to", static_cast<std::int64_t>(type)}}, "");
-    };
-    const bool has_casts = x.precision != x.type;
-    const std::string from = has_casts ? sink.unique_value(x.base + "_cast") : inputs;
-    const std::string to = has_casts ? sink.unique_value(x.base + "_cast_back") : x.y;
-    if (has_casts) cast(inputs, from, x.precision);
-    sink.emit(x.base + "_DequantizeLinear", "DequantizeLinear", {from, scale}, {to},
-              {{"axis", axis}, {"block_size", symbolic.block_size}}, "trt");
-    if (has_casts) cast(to, x.y, x.type);
-    return sink.finish(x);
+    detail::append_trt_int4(sink, x, grid, axis, symbolic.block_size);
+    return finish(op, model, sink, x);
   }
   const OnnxTensor* weight = find_weight(model, inputs);
   QUANTA_SUPPORTED(weight != nullptr,
@@ -237,7 +163,7 @@ std::string int4_blocks(std::string_view op, OnnxModel& model, const std::string
                    op, inputs);
   x.result = detail::on_grid(weight->value.to(DType::Float32), grid);
   detail::append_qdq(sink, x, grid);
-  return sink.finish(x);
+  return finish(op, model, sink, x);
 }
 
 std::string tensor_quant_nodes(std::string_view op, OnnxModel& model, const std::string& inputs,
@@ -274,7 +200,7 @@ std::string scaled_e4m3(OnnxModel& model, const std::string& inputs, const Tenso
   QdqValue x = declared(kOp, model, inputs, symbolic);
   if (amax.defined()) check_amax(kOp, x, amax);
   const FloatGrid grid = detail::e4m3_grid(amax);
-  ModelSink sink(kOp, model);
+  AddedNodes sink(model.graph);
   x.y = sink.unique_value(x.base + "_dequantized");
   if (symbolic.nodes == QuantizerNodes::ModelOpt) {
     const std::string why = detail::trt_refusal(grid);
@@ -283,7 +209,7 @@ std::string scaled_e4m3(OnnxModel& model, const std::string& inputs, const Tenso
   } else {
     detail::append_qdq(sink, x, grid);
   }
-  return sink.finish(x);
+  return finish(kOp, model, sink, x);
 }
 
 std::string dynamic_block_quant(OnnxModel& model, const std::string& inputs, const Tensor& amax,
@@ -301,10 +227,10 @@ std::string dynamic_block_quant(OnnxModel& model, const std::string& inputs, con
   }
   const std::string why = detail::refusal(x, blocks, symbolic.nodes);
   QUANTA_SUPPORTED(why.empty(), "{}: {}", kOp, why);
-  ModelSink sink(kOp, model);
+  AddedNodes sink(model.graph);
   x.y = sink.unique_value(x.base + "_dequantized");
   detail::append_blocks(sink, x, blocks, symbolic.nodes);
-  return sink.finish(x);
+  return finish(kOp, model, sink, x);
 }
 
 }  // namespace quanta::graph::symbolic

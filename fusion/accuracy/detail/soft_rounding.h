@@ -52,6 +52,15 @@ struct RoundingOptions {
   double regularization = 0.01;
   double warm_start = 0.2;
 };
+/// These of a method's own options.
+template <typename Options>
+RoundingOptions rounding_of(const Options& options) {
+  return {.iterations = options.iterations,
+          .batch_size = options.batch_size,
+          .learning_rate = options.learning_rate,
+          .regularization = options.regularization,
+          .warm_start = options.warm_start};
+}
 /// Throws ArgumentError, naming `op` and the option.
 void check(std::string_view op, const RoundingOptions& options);
 

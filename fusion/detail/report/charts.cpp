@@ -37,12 +37,6 @@ std::string steps(const std::vector<std::int64_t>& bins, std::int64_t most, doub
   return path + fmt::format("V{}", place_text(base));
 }
 
-std::string figure(const LayerReport& layer, const std::string& about, const std::string& svg) {
-  return fmt::format(
-      "<figure><figcaption><span class=\"name\">{}</span>{}</figcaption>\n{}</figure>\n",
-      escape(layer.name), about, svg);
-}
-
 std::string rectangle(double x, double y, double width, double height, const char* colour) {
   return fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"var(--{})\"/>\n",
                      place_text(x), place_text(y), place_text(std::max(width, 0.0)),
@@ -84,6 +78,12 @@ std::string svg_of(double height, const std::string& content) {
 }
 
 }  // namespace
+
+std::string figure(const std::string& name, const std::string& about, const std::string& svg) {
+  return fmt::format(
+      "<figure><figcaption><span class=\"name\">{}</span>{}</figcaption>\n{}</figure>\n",
+      escape(name), about, svg);
+}
 
 std::string bars(const std::vector<BarRow>& rows, double most, double step,
                  const std::string& first_class, const std::string& second_class) {
@@ -135,7 +135,7 @@ std::string histogram_figure(const LayerReport& layer) {
                          layer.grid->zero_point);
   }
   if (layer.saturated) about += fmt::format("; {:.2f} % saturated", 100.0 * *layer.saturated);
-  return figure(layer, about, svg_of(kHeight, svg));
+  return figure(layer.name, about, svg_of(kHeight, svg));
 }
 
 std::string channels_figure(const LayerReport& layer) {
@@ -176,7 +176,7 @@ std::string channels_figure(const LayerReport& layer) {
   if (weight.per_channel) {
     about += *weight.per_channel ? "; a scale for each channel" : "; one scale";
   }
-  return figure(layer, about, svg_of(kHeight, svg));
+  return figure(layer.name, about, svg_of(kHeight, svg));
 }
 
 std::string line_chart(const std::vector<Curve>& curves, const Curve& lower, const Curve& upper,

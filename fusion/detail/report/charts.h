@@ -23,6 +23,9 @@ std::string bars(const std::vector<BarRow>& rows, double most, double step,
 /// The line that says which colour is which.
 std::string key(const std::vector<std::pair<std::string, std::string>>& classes);
 
+/// A picture below its name and a line about it, which is HTML.
+std::string figure(const std::string& name, const std::string& about, const std::string& svg);
+
 /// Values in float, filled, and quantized, as a line; the codes below, the numbers beyond them
 /// shaded.
 std::string histogram_figure(const LayerReport& layer);

@@ -25,12 +25,6 @@ std::vector<double> marks_of(const TrainingReport& report) {
   return marks;
 }
 
-std::string card(const std::string& name, const std::string& about, const std::string& svg) {
-  return fmt::format(
-      "<figure><figcaption><span class=\"name\">{}</span>{}</figcaption>\n{}</figure>\n",
-      escape(name), escape(about), svg);
-}
-
 /// Values that stand for a stride of steps each.
 Curve curve_of(const TrainingReport& report, std::string name, const std::vector<double>& values) {
   Curve curve{std::move(name), {}};
@@ -67,9 +61,9 @@ std::string ranges(const TrainingReport& report, bool of_weights) {
   std::string html;
   for (const TrainingReport::Range& range : report.ranges()) {
     if (range.is_weight != of_weights) continue;
-    html += card(range.name, fmt::format("{} .. {}", last_of(range.low), last_of(range.high)),
-                 line_chart({}, curve_of(report, "low", range.low),
-                            curve_of(report, "high", range.high), marks_of(report)));
+    html += figure(range.name, fmt::format("{} .. {}", last_of(range.low), last_of(range.high)),
+                   line_chart({}, curve_of(report, "low", range.low),
+                              curve_of(report, "high", range.high), marks_of(report)));
   }
   if (html.empty()) return "";
   return section(
@@ -111,8 +105,8 @@ std::string to_html(const TrainingReport& report) {
   body +=
       section("Loss", "By steps.",
               key({{"first", "loss"}, {"second", "its mean around"}}) + "<div class=\"cards\">\n" +
-                  card("loss", last_of(report.losses()),
-                       line_chart({loss, smoothed(loss)}, {}, {}, marks_of(report))) +
+                  figure("loss", last_of(report.losses()),
+                         line_chart({loss, smoothed(loss)}, {}, {}, marks_of(report))) +
                   "</div>\n");
   std::string metrics;
   for (const TrainingReport::Metric& metric : report.metrics()) {
@@ -120,8 +114,8 @@ std::string to_html(const TrainingReport& report) {
     for (std::size_t i = 0; i < metric.values.size(); ++i) {
       curve.points.emplace_back(static_cast<double>(metric.steps[i]), metric.values[i]);
     }
-    metrics += card(metric.name, last_of(metric.values),
-                    metric.values.size() > 1 ? line_chart({curve}, {}, {}, {}) : std::string());
+    metrics += figure(metric.name, last_of(metric.values),
+                      metric.values.size() > 1 ? line_chart({curve}, {}, {}, {}) : std::string());
   }
   if (!metrics.empty()) {
     body += section("Figures of merit", "By steps; the number is the last one.",

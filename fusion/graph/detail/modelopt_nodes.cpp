@@ -96,7 +96,12 @@ class Chain {
     if (from == to) return x;
     return add("Cast", {x}, {{"to", static_cast<std::int64_t>(to)}});
   }
-  /// The last node: a Cast back to the value's type, or Identity.
+  /// The last node, whose result has `type`, and a Cast back to the value's type where that differs.
+  void end(std::string_view op, Names inputs, OnnxType type, OnnxAttributes attributes = {}) {
+    if (type == x_.type) return emit(op, std::move(inputs), {x_.y}, std::move(attributes), kTrt);
+    finish(add(op, std::move(inputs), std::move(attributes), kTrt), type);
+  }
+  /// A Cast back to the value's type, or Identity.
   void finish(const std::string& made, OnnxType type) {
     if (type == x_.type) return emit("Identity", {made}, {x_.y});
     emit("Cast", {made}, {x_.y}, {{"to", static_cast<std::int64_t>(x_.type)}});
@@ -118,12 +123,7 @@ void append_trt_nvfp4(NodeSink& sink, const QdqValue& x, const Blocks& blocks) {
   attributes["scale_type"] = static_cast<std::int64_t>(OnnxType::Float8E4M3FN);
   chain.emit("TRT_FP4DynamicQuantize", {in, unit}, {codes, scales}, std::move(attributes), kTrt);
   const std::string steps = chain.add("DequantizeLinear", {scales, unit}, {}, kTrt);
-  if (precision == x.type) {
-    chain.emit("DequantizeLinear", {codes, steps}, {x.y}, block_attributes(blocks), kTrt);
-  } else {
-    chain.finish(chain.add("DequantizeLinear", {codes, steps}, block_attributes(blocks), kTrt),
-                 precision);
-  }
+  chain.end("DequantizeLinear", {codes, steps}, precision, block_attributes(blocks));
 }
 
 void append_trt_mxfp8(NodeSink& sink, const QdqValue& x, const Blocks& blocks) {
@@ -267,10 +267,17 @@ void append_trt_fp8(NodeSink& sink, const QdqValue& x, const FloatGrid& grid) {
     codes = chain.add("TRT_FP8QuantizeLinear", {chain.cast(x.name, x.type, precision), scale}, {},
                       kTrt);
   }
-  if (precision == x.type) {
-    return chain.emit("TRT_FP8DequantizeLinear", {codes, scale}, {x.y}, {}, kTrt);
-  }
-  chain.finish(chain.add("TRT_FP8DequantizeLinear", {codes, scale}, {}, kTrt), precision);
+  chain.end("TRT_FP8DequantizeLinear", {codes, scale}, precision);
+}
+
+void append_trt_int4(NodeSink& sink, const QdqValue& x, const IntegerGrid& grid, std::int64_t axis,
+                     std::int64_t block_size) {
+  Chain chain(sink, x);
+  const OnnxType precision = precision_of(x);
+  const std::string scale =
+      sink.weight(x.base + "_scale", grid.scale.to(*dtype_of(precision)), precision);
+  chain.end("DequantizeLinear", {chain.cast(x.name, x.type, precision), scale}, precision,
+            {{"axis", axis}, {"block_size", block_size}});
 }
 
 std::string refusal(const QdqValue& x, const Blocks& blocks, QuantizerNodes nodes) {

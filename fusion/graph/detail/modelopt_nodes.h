@@ -22,6 +22,10 @@ std::string trt_refusal(const FloatGrid& grid);
 /// trt::TRT_FP8QuantizeLinear and trt::TRT_FP8DequantizeLinear; of a constant the latter.
 void append_trt_fp8(NodeSink& sink, const QdqValue& x, const FloatGrid& grid);
 
+/// trt::DequantizeLinear of blocks along an axis: the weight's codes take its input's place later.
+void append_trt_int4(NodeSink& sink, const QdqValue& x, const IntegerGrid& grid, std::int64_t axis,
+                     std::int64_t block_size);
+
 /// Blocks along the last axis.
 struct Blocks {
   DynamicBlockOptions options{};
