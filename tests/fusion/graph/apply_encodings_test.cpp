@@ -4,8 +4,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -109,6 +111,20 @@ TEST_CASE("apply_encodings: channels of transposed weights and float formats") {
     test::write_onnx_case(std::string("encodings_") + dtype, casts, x, want);
     CHECK(test::sqnr_db(want, from_onnx(casts, {.literal = true})(x)) > 40.0);
   }
+}
+
+TEST_CASE("apply_encodings: scales that a float format has no place for are told") {
+  const OnnxModel floats = to_onnx(fused(), test::small_input(2));
+  const auto problem = [&](double scale, const char* format) {
+    EncodingFile file{.version = EncodingVersion::V1_0_0};
+    file.activations = {{floats.graph.inputs[0].name,
+                         std::make_shared<aimet::FloatEncoding>(
+                             Tensor::full({}, scale), aimet::FloatSpec::from_name(format))}};
+    return test::message_of([&] { apply_encodings(floats, file); });
+  };
+  CHECK(problem(0.25, "float16").find("a scale of floats of 16 bits") != std::string::npos);
+  CHECK(problem(0.0, "float8_e4m3fn").find("finite and above 0") != std::string::npos);
+  CHECK(problem(1.0, "float16").empty());
 }
 
 TEST_CASE("apply_encodings: a file is read by its path") {

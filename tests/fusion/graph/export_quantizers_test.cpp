@@ -21,6 +21,8 @@
 #include "quanta/observers/format_qconfig.h"
 #include "quanta/observers/learnable_fake_quantize.h"
 #include "quanta/observers/modelopt/tensor_quantizer.h"
+#include "quanta/ops/arithmetic.h"
+#include "quanta/ops/tensor_quant.h"
 #include "quanta/runtime/error.h"
 #include "support/compare.h"
 #include "support/onnx_cases.h"
@@ -203,6 +205,37 @@ TEST_CASE("to_onnx: quantizers of ModelOpt become their nodes") {
       CHECK(ops[op] >= count);
     }
   }
+}
+
+TEST_CASE("to_onnx: a weight of zeros in NVFP4 stays one") {
+  struct Zeros : nn::Module {
+    Tensor weight = Tensor::zeros({4, 32});
+    Tensor amax = Tensor::zeros({4, 2});
+    Tensor forward(const Tensor& x) const override {
+      const Tensor rows = static_fp4(weight.reshape({8, 16}), amax.reshape({8, 1}));
+      return add(x, rows.reshape({4, 32}));
+    }
+  };
+  Zeros net;
+  net.eval();
+  manual_seed(6);
+  const Tensor x = randn({4, 32});
+  CHECK(from_onnx(to_onnx(net, x), {.literal = true})(x).equal(net(x)));
+}
+
+TEST_CASE("to_onnx: scales of columns are no scales of rows, whatever follows") {
+  struct Columns : nn::Module {
+    Tensor weight = randn({8, 8});
+    Tensor amax = Tensor::from_values({1, 2, 3, 4, 5, 6, 7, 80}, {1, 8});
+    Tensor forward(const Tensor& x) const override {
+      return add(x, fake_tensor_quant(weight, amax).reshape({1, 8, 8}));
+    }
+  };
+  manual_seed(7);
+  Columns net;
+  net.eval();
+  const Tensor x = randn({1, 8, 8});
+  test::check_close(from_onnx(to_onnx(net, x), {.literal = true})(x), net(x));
 }
 
 TEST_CASE("to_onnx: quantizers of AIMET become Q and DQ or are refused by name") {

@@ -157,6 +157,11 @@ TEST_CASE("symbolic: int4 is for weights in blocks") {
   CHECK(std::get<std::int64_t>(trt.graph.nodes[0].attributes.at("block_size")) == 16);
   CHECK(std::get<std::int64_t>(trt.graph.nodes[0].attributes.at("axis")) == 1);
 
+  OnnxModel halves = begun(17, OnnxType::Float16);
+  fake_tensor_quant(halves, "x", amax, four,
+                    {.trt_high_precision_dtype = DType::Float32, .block_size = 16});
+  CHECK(ops(halves) == Names{"Cast", "trt::DequantizeLinear", "Cast"});
+
   OnnxModel standard = begun(21);
   standard.graph.initializers.push_back({.name = "w", .type = OnnxType::Float, .value = w});
   const std::string y = fake_tensor_quant(standard, "w", amax, four,
