@@ -1,9 +1,15 @@
 #include "quanta/ops/conv/cpu_float.h"
 
+#include <fmt/format.h>
+
+#include <optional>
+#include <string>
 #include <utility>
 
+#include "quanta/ops/cpu/onednn/kept_convolutions.h"
 #include "quanta/ops/cpu/onednn/plans.h"
 #include "quanta/ops/cpu/work_size.h"
+#include "quanta/runtime/error.h"
 
 namespace quanta::cpu {
 namespace {
@@ -32,7 +38,8 @@ std::shared_ptr<const onednn::Executable> executable(std::string_view name, cons
                                                      int threads) {
   return onednn::checked(name, [&] {
     dnnl::post_ops post_ops;
-    if (epilogue == FloatEpilogue::ReLU) {
+    const bool relu = epilogue == FloatEpilogue::ReLU;
+    if (relu) {
       post_ops.append_eltwise(dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
     }
     dnnl::primitive_attr attributes;
@@ -42,19 +49,28 @@ std::shared_ptr<const onednn::Executable> executable(std::string_view name, cons
     const Md bias_desc = bias.defined() ? Md({shape.out_channels}, DataType::f32, Tag::x) : Md();
     memory::dims dilation = last(shape.dilation, spatial);
     for (auto& value : dilation) --value;
-    const typename Primitive::primitive_desc desc(
+    typename Primitive::primitive_desc desc(
         onednn::engine(), dnnl::prop_kind::forward_inference, algorithm,
         conv_src_desc(shape, spatial, DataType::f32),
         conv_any_weight_desc(shape, spatial, DataType::f32), bias_desc,
         conv_dst_desc(shape, spatial, DataType::f32), last(shape.stride, spatial), dilation,
         last(shape.padding, spatial), padding_right, attributes);
+    const std::string settings =
+        fmt::format("float32 {}d, bias {}, relu {}", spatial, bias.defined(), relu);
+    std::optional<dnnl::primitive> primitive;
+    while (!(primitive = onednn::make_convolution(desc, shape, settings))) {
+      if (!desc.next_impl()) {
+        throw BackendError(
+            "oneDNN has only implementations of this convolution that it cannot free");
+      }
+    }
     std::vector<onednn::Executable::Argument> constants{
         {DNNL_ARG_WEIGHTS, packed.in_layout(desc.weights_desc())}};
     if (bias.defined()) {
       constants.push_back(
           {DNNL_ARG_BIAS, onednn::floats(bias_desc, static_cast<const float*>(bias.data_ptr()))});
     }
-    return std::make_shared<const onednn::Executable>(Primitive(desc), desc, std::move(constants),
+    return std::make_shared<const onednn::Executable>(*primitive, desc, std::move(constants),
                                                       threads);
   });
 }

@@ -212,9 +212,7 @@ void ConvInt8::use_onednn(const ConvShape& shape, const Key& key, Plan& plan) co
                       conv_row_desc(1, spatial_)},
                      qparams.dst_zero_point);
   weight_.release_codes();
-  const auto primitive = onednn::checked("convolution_forward",
-                                         [&] { return dnnl::convolution_forward(found->desc); });
-  plan.use_onednn(primitive, found->desc, std::move(constants), epilog, key.threads);
+  plan.use_onednn(found->primitive, found->desc, std::move(constants), epilog, key.threads);
 }
 
 std::span<const std::byte> ConvInt8::packed_memory() const noexcept {

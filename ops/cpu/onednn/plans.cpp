@@ -1,6 +1,12 @@
 #include "quanta/ops/cpu/onednn/plans.h"
 
+#include <fmt/format.h>
+
+#include <string>
 #include <string_view>
+#include <utility>
+
+#include "quanta/ops/cpu/onednn/kept_convolutions.h"
 
 namespace quanta::cpu {
 namespace {
@@ -62,6 +68,11 @@ bool is_worth_it(std::string_view name, const ConvShape& shape) {
   const std::int64_t work =
       shape.batch * shape.out[0] * shape.out[1] * shape.out[2] * shape.out_channels * sum;
   return sum >= kShortSum || (channels % 64 == 0 && work >= kSmallWork);
+}
+
+std::string settings_name(int spatial, const Int8Epilog& epilog) {
+  return fmt::format("int8 {}d, epilogue {} {:d}{:d}{:d}", spatial, static_cast<int>(epilog.kind),
+                     epilog.added, epilog.relu, epilog.zero_point);
 }
 
 }  // namespace
@@ -149,11 +160,16 @@ std::optional<Int8ConvPrimitive> int8_conv_primitive(const ConvShape& shape, int
         per_dimension(shape.stride, spatial), dilation, padding, padding, attributes,
         /*allow_empty=*/true);
     if (!result.desc) return std::nullopt;
-    while (!is_trusted(result.desc.impl_info_str(), shape) ||
-           !is_worth_it(result.desc.impl_info_str(), shape)) {
-      if (!result.desc.next_impl()) return std::nullopt;
-    }
-    return result;
+    do {
+      const std::string name = result.desc.impl_info_str();
+      if (!is_trusted(name, shape) || !is_worth_it(name, shape)) continue;
+      if (auto made =
+              onednn::make_convolution(result.desc, shape, settings_name(spatial, epilog))) {
+        result.primitive = std::move(*made);
+        return result;
+      }
+    } while (result.desc.next_impl());
+    return std::nullopt;
   });
 }
 

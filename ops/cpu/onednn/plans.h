@@ -50,6 +50,7 @@ inline int post_op_argument(int index) {
 
 struct Int8ConvPrimitive {
   dnnl::convolution_forward::primitive_desc desc;
+  dnnl::primitive primitive;
   Int8EpilogIndex index;
 };
 /// Nothing when oneDNN has no implementation that is known to be exact.
