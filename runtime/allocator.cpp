@@ -20,9 +20,27 @@ using detail::BlockContents;
 
 constexpr std::size_t kMaxCachedBytes = std::size_t{1} << 30;
 
+// AddressSanitizer has to see where each block ends and when it is freed: from the heap, not kept.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kChecked = true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+constexpr bool kChecked = true;
+#else
+constexpr bool kChecked = false;
+#endif
+#else
+constexpr bool kChecked = false;
+#endif
+
 // Blocks from this size on are mappings of their own: unlike the heap's they are zeros without
 // being written, and go back to the system when they are freed.
-constexpr std::size_t kMinMappedBytes = std::size_t{1} << 20;
+constexpr std::size_t kMinMappedBytes =
+    kChecked ? std::numeric_limits<std::size_t>::max() : std::size_t{1} << 20;
+
+// From this size on the system may take the pages of a kept block when it runs short of memory:
+// the call that allows it is as nothing beside filling the block again.
+constexpr std::size_t kMinReclaimedBytes = std::size_t{32} << 20;
 
 void* map_block(std::size_t bytes) {
   if (bytes >= detail::kLargePage) return detail::map_large_pages(bytes);
@@ -35,8 +53,9 @@ class HeapBlocks final : public detail::BlockSource {
  public:
   void* take(std::size_t bytes, BlockContents contents) override {
     if (bytes >= kMinMappedBytes) return map_block(bytes);
-    void* data = std::aligned_alloc(detail::BlockCache::kAlignment, bytes);
-    if (data != nullptr && contents == BlockContents::Zero) std::memset(data, 0, bytes);
+    void* data = nullptr;
+    if (::posix_memalign(&data, detail::BlockCache::kAlignment, bytes) != 0) return nullptr;
+    if (contents == BlockContents::Zero) std::memset(data, 0, bytes);
     return data;
   }
   void give_back(void* data, std::size_t bytes) noexcept override {
@@ -46,13 +65,20 @@ class HeapBlocks final : public detail::BlockSource {
       std::free(data);
     }
   }
+  void rest(void* data, std::size_t bytes) noexcept override {
+#ifdef MADV_FREE
+    if (bytes >= kMinReclaimedBytes) ::madvise(data, bytes, MADV_FREE);
+#endif
+  }
   std::string_view memory_name() const noexcept override { return ""; }
 };
 
 // Never destroyed: tensors with static lifetime may free after the end of main.
 detail::BlockCache& heap_cache() {
   static auto* source = new HeapBlocks;
-  static auto* cache = new detail::BlockCache(*source, kMaxCachedBytes);
+  using Sizes = detail::BlockCache::Sizes;
+  static auto* cache =
+      new detail::BlockCache(*source, kMaxCachedBytes, kChecked ? Sizes::Exact : Sizes::Classes);
   return *cache;
 }
 
@@ -82,6 +108,8 @@ void deallocate(void* data, std::size_t bytes) noexcept {
 AllocatorStats allocator_stats() { return heap_cache().stats(); }
 void reset_allocator_peak() { heap_cache().reset_peak(); }
 void empty_cache() { heap_cache().give_back_cached(); }
+std::size_t set_cache_limit(std::size_t bytes) { return heap_cache().set_most_cached_bytes(bytes); }
+std::size_t cache_limit() { return heap_cache().most_cached_bytes(); }
 
 AllocatorStats allocator_stats(Device device) {
   return device.is_cpu() ? allocator_stats() : cuda::memory_stats(device);

@@ -20,7 +20,9 @@ struct AllocatorStats {
 };
 
 /// Aligned memory (64 bytes) from size-class free lists. Blocks go back to the lists, up to
-/// 1 GiB in total, and are handed out again without a system call.
+/// cache_limit() bytes in total, and are handed out again without a system call. Those that nobody
+/// wants again go back to the system in time, and a system that runs short of memory may take the
+/// pages of kept blocks of 32 MiB and more.
 void* allocate(std::size_t bytes);
 /// The same filled with zeros. A large new block takes no memory before it is written to.
 void* allocate_zeros(std::size_t bytes);
@@ -31,6 +33,11 @@ AllocatorStats allocator_stats();
 void reset_allocator_peak();
 /// Returns all cached blocks to the system.
 void empty_cache();
+/// The most that the cache keeps of blocks that nobody uses, in bytes: 1 GiB unless set; with 0
+/// every block goes back at once. What is above a new limit goes back before the call returns,
+/// which is the limit before.
+std::size_t set_cache_limit(std::size_t bytes);
+std::size_t cache_limit();
 /// The same for the memory of a device; all zeros, and nothing to do, for one that nobody has used.
 AllocatorStats allocator_stats(Device device);
 void empty_cache(Device device);

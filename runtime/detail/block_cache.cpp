@@ -3,11 +3,19 @@
 #include <algorithm>
 #include <bit>
 #include <new>
+#include <utility>
 
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/ceil_div.h"
 
 namespace quanta::detail {
+namespace {
+
+// Calls of deallocate after which blocks that nobody wanted meanwhile go back: a run of a network
+// makes some dozens, so that what it needs is wanted many times.
+constexpr std::size_t kPeriodCalls = std::size_t{1} << 14;
+
+}  // namespace
 
 BlockCache::SizeClass BlockCache::size_class(std::size_t bytes) {
   const std::size_t units = bytes <= kAlignment ? 1 : ceil_div(bytes, kAlignment);
@@ -28,8 +36,14 @@ std::size_t BlockCache::class_bytes(std::size_t index) {
 
 std::size_t BlockCache::block_bytes(std::size_t bytes) { return size_class(bytes).bytes; }
 
+BlockCache::SizeClass BlockCache::block_class(std::size_t bytes) const {
+  SizeClass result = size_class(bytes);
+  if (sizes_ == Sizes::Exact) result.bytes = std::max<std::size_t>(bytes, 1);
+  return result;
+}
+
 BlockCache::Block BlockCache::allocate(std::size_t bytes, BlockContents contents) {
-  const SizeClass wanted = size_class(bytes);
+  const SizeClass wanted = block_class(bytes);
   if (void* data = take_cached(wanted)) return {data, false};
   void* data = source_->take(wanted.bytes, contents);
   if (data == nullptr) {
@@ -46,14 +60,16 @@ BlockCache::Block BlockCache::allocate(std::size_t bytes, BlockContents contents
 }
 
 void BlockCache::deallocate(void* data, std::size_t bytes) noexcept {
-  const SizeClass returned = size_class(bytes);
+  const SizeClass returned = block_class(bytes);
   {
     const std::lock_guard lock(mutex_);
     stats_.in_use -= returned.bytes;
-    if (stats_.cached + returned.bytes <= most_cached_bytes_) {
+    if (++calls_ >= kPeriodCalls) give_back_idle();
+    if (sizes_ == Sizes::Classes && stats_.cached + returned.bytes <= most_cached_bytes_) {
       try {
-        free_[returned.index].push_back(data);
+        free_[returned.index].blocks.push_back(data);
         stats_.cached += returned.bytes;
+        source_->rest(data, returned.bytes);
         return;
       } catch (const std::bad_alloc&) {  // no room to remember the block: give it back
       }
@@ -72,26 +88,58 @@ void BlockCache::reset_peak() {
   stats_.peak_in_use = stats_.in_use;
 }
 
+void BlockCache::give_back_first(std::size_t index, std::size_t count) noexcept {
+  FreeList& list = free_[index];
+  const std::size_t bytes = class_bytes(index);
+  const auto end = list.blocks.begin() + static_cast<std::ptrdiff_t>(count);
+  for (auto block = list.blocks.begin(); block != end; ++block) source_->give_back(*block, bytes);
+  list.blocks.erase(list.blocks.begin(), end);
+  list.idle -= std::min(list.idle, count);
+  stats_.cached -= count * bytes;
+}
+
+void BlockCache::give_back_idle() noexcept {
+  calls_ = 0;
+  for (std::size_t index = 0; index < free_.size(); ++index) {
+    give_back_first(index, free_[index].idle);
+    free_[index].idle = free_[index].blocks.size();
+  }
+}
+
 void BlockCache::give_back_cached() {
   const std::lock_guard lock(mutex_);
   for (std::size_t index = 0; index < free_.size(); ++index) {
-    for (void* data : free_[index]) source_->give_back(data, class_bytes(index));
-    free_[index].clear();
+    give_back_first(index, free_[index].blocks.size());
   }
-  stats_.cached = 0;
+}
+
+std::size_t BlockCache::set_most_cached_bytes(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  // The largest first: few calls of the system, and the blocks that are soonest found again stay.
+  for (std::size_t index = free_.size(); index-- > 1 && stats_.cached > bytes;) {
+    const std::size_t above = ceil_div(stats_.cached - bytes, class_bytes(index));
+    give_back_first(index, std::min(above, free_[index].blocks.size()));
+  }
+  return std::exchange(most_cached_bytes_, bytes);
+}
+
+std::size_t BlockCache::most_cached_bytes() {
+  const std::lock_guard lock(mutex_);
+  return most_cached_bytes_;
 }
 
 void* BlockCache::take_cached(const SizeClass& wanted) {
   const std::lock_guard lock(mutex_);
   stats_.in_use += wanted.bytes;
   stats_.peak_in_use = std::max(stats_.peak_in_use, stats_.in_use);
-  std::vector<void*>& list = free_[wanted.index];
-  if (list.empty()) {
+  FreeList& list = free_[wanted.index];
+  if (list.blocks.empty()) {
     ++stats_.system_allocations;
     return nullptr;
   }
-  void* data = list.back();
-  list.pop_back();
+  void* data = list.blocks.back();
+  list.blocks.pop_back();
+  list.idle = std::min(list.idle, list.blocks.size());
   stats_.cached -= wanted.bytes;
   return data;
 }

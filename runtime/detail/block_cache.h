@@ -23,19 +23,27 @@ class BlockSource {
   /// `bytes` are those of a size class. Null when memory is out.
   virtual void* take(std::size_t bytes, BlockContents contents) = 0;
   virtual void give_back(void* data, std::size_t bytes) noexcept = 0;
+  /// A block is kept that nobody uses; what it holds may get lost.
+  virtual void rest(void* data, std::size_t bytes) noexcept {
+    static_cast<void>(data);
+    static_cast<void>(bytes);
+  }
   /// "for 12 bytes" becomes the text of the error; see BlockCache::allocate.
   virtual std::string_view memory_name() const noexcept = 0;
 };
 
 /// Free lists of size classes, eight for each power of two, so that at most an eighth of a block is
-/// wasted. Safe from many threads.
+/// wasted. Blocks that were not needed for some thousands of calls go back to the source: sizes
+/// that vary leave nothing behind. Safe from many threads.
 class BlockCache {
  public:
   static constexpr std::size_t kAlignment = 64;
+  /// Exact: blocks have the bytes that were asked for, so that a checker sees where they end.
+  enum class Sizes : bool { Classes, Exact };
 
   /// Keeps at most so many bytes that nobody uses.
-  BlockCache(BlockSource& source, std::size_t most_cached_bytes)
-      : source_(&source), most_cached_bytes_(most_cached_bytes) {}
+  BlockCache(BlockSource& source, std::size_t most_cached_bytes, Sizes sizes = Sizes::Classes)
+      : source_(&source), sizes_(sizes), most_cached_bytes_(most_cached_bytes) {}
 
   /// A block of at least so many bytes. A cached one is not cleared, whatever `contents` says of a
   /// new one: `is_new` answers which it is. Gives the cache back and tries again when memory is
@@ -50,6 +58,9 @@ class BlockCache {
   AllocatorStats stats();
   void reset_peak();
   void give_back_cached();
+  /// What is above the new limit goes back at once. Returns the limit before.
+  std::size_t set_most_cached_bytes(std::size_t bytes);
+  std::size_t most_cached_bytes();
 
   /// The bytes of the block that holds so many.
   static std::size_t block_bytes(std::size_t bytes);
@@ -63,14 +74,24 @@ class BlockCache {
   };
   static SizeClass size_class(std::size_t bytes);
   static std::size_t class_bytes(std::size_t index);
+  struct FreeList {
+    std::vector<void*> blocks;  ///< the last one is handed out first
+    std::size_t idle = 0;       ///< so many at the front were not needed in this period
+  };
+  SizeClass block_class(std::size_t bytes) const;
   /// Null when the lists have no such block.
   void* take_cached(const SizeClass& wanted);
+  /// Both with the lock held. The second ends a period.
+  void give_back_first(std::size_t index, std::size_t count) noexcept;
+  void give_back_idle() noexcept;
 
   BlockSource* source_;
+  Sizes sizes_;
   std::size_t most_cached_bytes_;
   std::mutex mutex_;
   AllocatorStats stats_;
-  std::array<std::vector<void*>, kClassesPerOctave*(kOctaves + 2)> free_;
+  std::size_t calls_ = 0;  ///< of deallocate in this period
+  std::array<FreeList, kClassesPerOctave*(kOctaves + 2)> free_;
 };
 
 }  // namespace quanta::detail
