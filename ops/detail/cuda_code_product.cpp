@@ -179,7 +179,7 @@ void multiply_bytes_on_cuda(const ByteOperand& lhs, const ByteOperand& rhs,
     row_sums = cuda::Buffer(device, static_cast<std::size_t>(most * rows) * 4);
     product.row_sums = row_sums.as<std::int32_t>();
   }
-  multiply_batch(device, params, matrices, item_size(out.dtype()));
+  multiply_batch(device, params, matrices, static_cast<std::int64_t>(item_size(out.dtype())));
 }
 
 void convolve_bytes_on_cuda(const ByteOperand& x, const ByteOperand& weight,

@@ -30,8 +30,24 @@ struct PointwiseFunction {
   static constexpr bool kSlopeOfResult = false;
 };
 
+// Whether F has rows(), which does many floats at once.
+template <typename F, typename T>
+concept InVectors = std::is_same_v<T, float> && requires(const F& function) {
+  function.rows(nullptr, std::int64_t{0}, nullptr);
+};
+
+template <typename F, typename T>
+void map_row(const T* src, std::int64_t count, T* dst) {
+  const F function;
+  if constexpr (InVectors<F, T>) {
+    function.rows(src, count, dst);
+  } else {
+    for (std::int64_t i = 0; i < count; ++i) dst[i] = function(src[i]);
+  }
+}
+
 // function(x) for each float or double. F has a value for one number, its slope, its name on CUDA
-// and perhaps rows(), which does many floats at once.
+// and perhaps rows().
 template <typename F>
 struct Pointwise final : Op<Pointwise<F>> {
   static constexpr std::string_view kName = F::kName;
@@ -46,23 +62,15 @@ struct Pointwise final : Op<Pointwise<F>> {
   }
 
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
-    constexpr bool kHasRows = requires(const F& function) {
-      function.rows(nullptr, std::int64_t{0}, nullptr);
-    };
     std::string_view kernel = "scalar";
     detail::visit_floats(in[0].dtype(), [&](auto zero) {
       using T = decltype(zero);
-      const F function;
       const auto* src = static_cast<const T*>(in[0].data_ptr());
       auto* dst = static_cast<T*>(out[0].data_ptr());
       quanta::cpu::parallel_elements(in[0].numel(), [&](std::int64_t begin, std::int64_t end) {
-        if constexpr (kHasRows && std::is_same_v<T, float>) {
-          function.rows(src + begin, end - begin, dst + begin);
-        } else {
-          for (std::int64_t i = begin; i < end; ++i) dst[i] = function(src[i]);
-        }
+        map_row<F>(src + begin, end - begin, dst + begin);
       });
-      if (kHasRows && std::is_same_v<T, float>) kernel = "simd";
+      if (InVectors<F, T>) kernel = "simd";
     });
     return kernel;
   }

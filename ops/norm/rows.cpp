@@ -223,18 +223,18 @@ struct LpNormalize final : Op<LpNormalize> {
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     detail::visit_floats(in[0].dtype(), [&](auto zero) {
       using T = decltype(zero);
-      const auto [width, inner] = line_of(in[0].sizes());
-      for_each_row(in[0].numel() / width, width, [&](std::int64_t row) {
-        const std::int64_t first = row / inner * inner * width + row % inner;
+      const Line line = line_of(in[0].sizes());
+      for_each_row(in[0].numel() / line.width, line.width, [&](std::int64_t row) {
+        const std::int64_t first = row / line.inner * line.inner * line.width + row % line.inner;
         const T* x = in[0].data<T>() + first;
         T* y = out[0].mutable_data<T>() + first;
         double sum = 0.0;
-        for (std::int64_t i = 0; i < width; ++i) {
-          sum += math::power_term(x[i * inner], p);
+        for (std::int64_t i = 0; i < line.width; ++i) {
+          sum += math::power_term(x[i * line.inner], p);
         }
         const double norm = math::power_root(sum, p);
-        for (std::int64_t i = 0; i < width; ++i) {
-          y[i * inner] = static_cast<T>(math::part_of_norm(x[i * inner], norm));
+        for (std::int64_t i = 0; i < line.width; ++i) {
+          y[i * line.inner] = static_cast<T>(math::part_of_norm(x[i * line.inner], norm));
         }
       });
     });

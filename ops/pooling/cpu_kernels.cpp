@@ -202,8 +202,7 @@ HWY_INLINE std::int64_t average_blocks(const T* src, const PoolTaps& taps,
   }
   return end;
 }
-#endif
-
+#
 // Neighbouring rows of taps that lie next to each other in memory are one row.
 HWY_INLINE PoolTaps merged_rows(PoolTaps taps) {
   if (taps.width_count * taps.width_step == taps.height_step) {
@@ -212,6 +211,7 @@ HWY_INLINE PoolTaps merged_rows(PoolTaps taps) {
   }
   return taps;
 }
+#endif
 
 /// The pixels of a row, whose taps differ in the width's window alone.
 class RowTaps {

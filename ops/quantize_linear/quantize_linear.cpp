@@ -187,22 +187,22 @@ struct QuantizeLinear final : Op<QuantizeLinear> {
       const auto* scales = static_cast<const float*>(in[1].data_ptr());
       const auto* zeros = in[2].defined() ? static_cast<const T*>(in[2].data_ptr()) : nullptr;
       auto* dst = static_cast<T*>(out[0].data_ptr());
-      const auto [low, high] = range(std::numeric_limits<T>::is_signed);
-      for_each_row(layout,
-                   [&](std::int64_t first, std::int64_t count, std::int64_t at, std::int64_t step) {
-                     if constexpr (sizeof(T) == 1) {
-                       if (step == 0 && (bits == 0 || bits == 8)) {
-                         cpu::quantize_quotients(src + first, dst + first, count, scales[at],
-                                                 zero_point_at(zeros, at));
-                         return;
-                       }
-                     }
-                     for (std::int64_t i = 0; i < count; ++i) {
-                       const std::int64_t s = at + i * step;
-                       dst[first + i] = static_cast<T>(math::quantize_quotient(
-                           src[first + i], scales[s], zero_point_at(zeros, s), low, high));
-                     }
-                   });
+      const CodeRange codes = range(std::numeric_limits<T>::is_signed);
+      for_each_row(
+          layout, [&](std::int64_t first, std::int64_t count, std::int64_t at, std::int64_t step) {
+            if constexpr (sizeof(T) == 1) {
+              if (step == 0 && (bits == 0 || bits == 8)) {
+                cpu::quantize_quotients(src + first, dst + first, count, scales[at],
+                                        zero_point_at(zeros, at));
+                return;
+              }
+            }
+            for (std::int64_t i = 0; i < count; ++i) {
+              const std::int64_t s = at + i * step;
+              dst[first + i] = static_cast<T>(math::quantize_quotient(
+                  src[first + i], scales[s], zero_point_at(zeros, s), codes.low, codes.high));
+            }
+          });
     });
     return "simd";
   }
