@@ -7,7 +7,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#if defined(__SANITIZE_ADDRESS__)
+#include "quanta/runtime/detail/sanitizers.h"
+
+#if QUANTA_ADDRESS_SANITIZER
 #include <sanitizer/asan_interface.h>
 #else
 #define ASAN_POISON_MEMORY_REGION(address, bytes) (static_cast<void>(0))

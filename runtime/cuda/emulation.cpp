@@ -15,9 +15,10 @@
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/cuda/emulated_memory.h"
 #include "quanta/runtime/cuda/emulation_state.h"
+#include "quanta/runtime/detail/sanitizers.h"
 #include "quanta/runtime/random.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#if QUANTA_ADDRESS_SANITIZER
 #include <sanitizer/asan_interface.h>
 #endif
 
@@ -96,7 +97,7 @@ struct Fiber {
   bool done = false;
   std::vector<std::vector<LateCopy>> groups;  // oldest first
   std::vector<LateCopy> open;
-#if defined(__SANITIZE_ADDRESS__)
+#if QUANTA_ADDRESS_SANITIZER
   void* fake_stack = nullptr;
 #endif
 };
@@ -199,7 +200,7 @@ class Machine {
   std::string error_;
   const void* params_ = nullptr;
   Body body_ = nullptr;
-#if defined(__SANITIZE_ADDRESS__)
+#if QUANTA_ADDRESS_SANITIZER
   const void* main_bottom_ = nullptr;
   std::size_t main_bytes_ = 0;
   void* main_fake_stack_ = nullptr;
@@ -207,13 +208,13 @@ class Machine {
 };
 
 void Machine::switch_fiber(void** save, void* load, [[maybe_unused]] bool ends) {
-#if defined(__SANITIZE_ADDRESS__)
+#if QUANTA_ADDRESS_SANITIZER
   // From a fiber to the main stack.
   Fiber& from = fiber();
   __sanitizer_start_switch_fiber(ends ? nullptr : &from.fake_stack, main_bottom_, main_bytes_);
 #endif
   quanta_switch_fiber(save, load);
-#if defined(__SANITIZE_ADDRESS__)
+#if QUANTA_ADDRESS_SANITIZER
   __sanitizer_finish_switch_fiber(fiber().fake_stack, &main_bottom_, &main_bytes_);
 #endif
 }
@@ -222,18 +223,18 @@ void Machine::enter_fiber(int thread) {
   current_ = thread;
   position.thread = thread;
   Fiber& to = fiber();
-#if defined(__SANITIZE_ADDRESS__)
+#if QUANTA_ADDRESS_SANITIZER
   __sanitizer_start_switch_fiber(&main_fake_stack_, to.stack->begin(), to.stack->bytes());
 #endif
   quanta_switch_fiber(&main_, to.context);
-#if defined(__SANITIZE_ADDRESS__)
+#if QUANTA_ADDRESS_SANITIZER
   __sanitizer_finish_switch_fiber(main_fake_stack_, nullptr, nullptr);
 #endif
 }
 
 void Machine::entry() {
   Machine& machine = instance();
-#if defined(__SANITIZE_ADDRESS__)
+#if QUANTA_ADDRESS_SANITIZER
   __sanitizer_finish_switch_fiber(nullptr, &machine.main_bottom_, &machine.main_bytes_);
 #endif
   try {
@@ -267,7 +268,7 @@ void Machine::start_fibers() {
   std::memset(shared_, 0xA5, static_cast<std::size_t>(shared_bytes_));
   for (int i = 0; i < threads_; ++i) {
     Fiber& fiber = fibers_[static_cast<std::size_t>(i)];
-#if defined(__SANITIZE_ADDRESS__)
+#if QUANTA_ADDRESS_SANITIZER
     // Calls that never returned have left their marks: entry(), and those that a fault ended.
     __asan_unpoison_memory_region(fiber.stack->begin(), fiber.stack->bytes());
 #endif

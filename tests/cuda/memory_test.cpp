@@ -12,6 +12,7 @@
 #include "quanta/runtime/cuda/driver.h"
 #include "quanta/runtime/cuda/emulation.h"
 #include "quanta/runtime/cuda/requirements.h"
+#include "quanta/runtime/detail/sanitizers.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/tensor.h"
 
@@ -65,7 +66,7 @@ TEST_CASE("cuda memory: bytes come back as they went") {
   }
 }
 
-#if !defined(__SANITIZE_ADDRESS__)
+#if !QUANTA_ADDRESS_SANITIZER
 TEST_CASE("cuda memory: host code cannot touch it, nor anybody what lies behind it") {
   const cuda::Buffer buffer(kDevice, 64);
   volatile unsigned char* const bytes = buffer.as<unsigned char>();
