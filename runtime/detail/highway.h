@@ -7,11 +7,27 @@
 // whatever is older. SSE has no users left.
 
 #define HWY_WANT_AVX3_DL
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
+// Later versions of Highway have SSE2 as well, bit 14, and more than AVX3_DL, in the bits below it.
+#define HWY_DISABLED_TARGETS ((HWY_AVX3_DL - 1) | HWY_SSE4 | HWY_SSSE3 | (1LL << 14))
 // Plain code is HWY_SCALAR with every compiler; with some, Highway would emulate vectors of 16
 // bytes instead.
 #ifndef HWY_BROKEN_EMU128
 #define HWY_BROKEN_EMU128 1
+#endif
+
+#include <hwy/base.h>
+
+// Highway 1.0 lets the compiler use AVX-VNNI in code for AVX3_DL, and takes that code on Zen 4 and
+// Ice Lake, which do not have it. Compilers find a use for it on their own: a sum of products.
+#if HWY_ARCH_X86 && HWY_COMPILER_CLANG
+#undef HWY_PUSH_ATTRIBUTES
+#define HWY_PUSH_ATTRIBUTES(targets) \
+  HWY_PRAGMA(                        \
+      clang attribute push(__attribute__((target(targets ",no-avxvnni"))), apply_to = function))
+#elif HWY_ARCH_X86 && HWY_COMPILER_GCC
+#undef HWY_PUSH_ATTRIBUTES
+#define HWY_PUSH_ATTRIBUTES(targets) \
+  HWY_PRAGMA(GCC push_options) HWY_PRAGMA(GCC target targets ",no-avxvnni")
 #endif
 
 /// 1 while a file is compiled for vectors, 0 for plain code.
