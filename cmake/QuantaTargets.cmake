@@ -12,9 +12,11 @@ function(quanta_compile_options target)
                                            -fPIC $<$<CONFIG:Release>:-O2>)
   if(QUANTA_SANITIZE)
     # GCC finds uninitialized values within std::regex and std::function then, where there are none.
-    target_compile_options(${target} PRIVATE -fsanitize=${QUANTA_SANITIZE}
-                                             -fno-sanitize-recover=all -fno-omit-frame-pointer -O1
-                                             -Wno-maybe-uninitialized)
+    target_compile_options(
+      ${target} PRIVATE -fsanitize=${QUANTA_SANITIZE} -fno-sanitize-recover=all
+                        -fno-omit-frame-pointer -O1
+                        $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
+                        $<$<BOOL:${QUANTA_FUZZ}>:-fsanitize=fuzzer-no-link>)
     # Whoever links the library has to link the sanitizer's runtime too.
     target_link_options(${target} PUBLIC -fsanitize=${QUANTA_SANITIZE})
   endif()
