@@ -154,8 +154,7 @@ Range entropy_range(const Bins& bins, const QParamsRule& rule) {
   // All codes for one side, where the scheme allows that.
   const bool is_one_sided = !is_symmetric(rule) && (bins.min >= 0.0F || bins.max <= 0.0F);
   const modelopt::detail::SearchGrid grid{
-      .num_bits = NumBits(static_cast<int>(std::lround(std::log2(codes)))),
-      .is_unsigned = is_one_sided};
+      .num_bits = NumBits::integer(std::lround(std::log2(codes))), .is_unsigned = is_one_sided};
   return cut_at(bins, modelopt::detail::amax_by_entropy(magnitudes(bins), grid));
 }
 

@@ -1,5 +1,7 @@
 #include "quanta/observers/detail/collector_json.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
 #include <utility>
 
