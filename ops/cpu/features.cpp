@@ -22,8 +22,12 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
+#include <algorithm>
 #include <atomic>
+#include <cctype>
+#include <cstdlib>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <string>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -87,6 +91,29 @@ const Features& whole_machine() {
 }
 
 std::atomic<const Features*> limited{nullptr};
+
+/// The most that kernels may be compiled to where oneDNN is held down to `isa`, in its words.
+Code most_code(std::string isa) {
+  std::transform(isa.begin(), isa.end(), isa.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (isa == "sse41" || isa == "avx") return Code::Plain;
+  if (isa.starts_with("avx2")) return Code::Avx2;
+  return isa == "avx512_core" ? Code::Avx512 : Code::Avx512Vbmi;
+}
+
+// Before the first kernel is chosen. oneDNN itself is not asked: whoever wants to hold it down may
+// do so until it is.
+const bool kHeldDown = [] {
+  for (const char* variable : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}) {
+    const char* value = std::getenv(variable);
+    if (value == nullptr) continue;
+    const Code most = most_code(value);
+    // A better target of Highway has a lower bit.
+    if (most != Code::Avx512Vbmi) hwy::DisableTargets(highway_target(most) - 1);
+    return true;
+  }
+  return false;
+}();
 
 }  // namespace
 

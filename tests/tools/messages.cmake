@@ -2,6 +2,14 @@
 # Included by tests/CMakeLists.txt.
 quanta_add_command_test("quanta --version: the revision and oneDNN's version and the instructions"
   "^quanta ${PROJECT_VERSION}.*oneDNN [0-9]+[.][0-9]+[.][0-9]+\ninstructions [a-z0-9_]+\n$" --version)
+foreach(limit IN ITEMS SSE41 AVX2 AVX512_CORE)
+  set(test "quanta --version: oneDNN's limit ${limit} holds all kernels down")
+  set(sets_SSE41 "plain")
+  set(sets_AVX2 "(plain|avx2)")
+  set(sets_AVX512_CORE "(plain|avx2|avx512)")
+  quanta_add_command_test("${test}" "\ninstructions ${sets_${limit}}\n$" --version)
+  set_property(TEST "tools/${test}" APPEND PROPERTY ENVIRONMENT "ONEDNN_MAX_CPU_ISA=${limit}")
+endforeach()
 quanta_add_command_test("quanta: a missing command is told"
   "^quanta: a command is missing\nexpected: one of demo, inspect, .*\nsee: quanta --help\n$")
 quanta_add_command_test("quanta: the nearest command is named"
