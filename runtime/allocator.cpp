@@ -12,6 +12,7 @@
 #include "quanta/runtime/cuda/memory.h"
 #include "quanta/runtime/detail/block_cache.h"
 #include "quanta/runtime/detail/large_pages.h"
+#include "quanta/runtime/detail/sanitizers.h"
 
 namespace quanta {
 namespace {
@@ -21,17 +22,7 @@ using detail::BlockContents;
 constexpr std::size_t kMaxCachedBytes = std::size_t{1} << 30;
 
 // AddressSanitizer has to see where each block ends and when it is freed: from the heap, not kept.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kChecked = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-constexpr bool kChecked = true;
-#else
-constexpr bool kChecked = false;
-#endif
-#else
-constexpr bool kChecked = false;
-#endif
+constexpr bool kChecked = QUANTA_ADDRESS_SANITIZER != 0;
 
 // Blocks from this size on are mappings of their own: unlike the heap's they are zeros without
 // being written, and go back to the system when they are freed.

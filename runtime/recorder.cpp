@@ -185,8 +185,9 @@ void before_write(std::string_view op, const Tensor& x) {
 }
 
 void note_storage(Storage* storage) {
-  detail::noting->seen_->made.emplace(
-      storage, Recording::Seen::Memory{.storage = IntrusivePtr<Storage>(storage)});
+  // The pointer last: it must not die here and take the storage, which nobody else has yet, along.
+  const auto [place, is_new] = detail::noting->seen_->made.try_emplace(storage);
+  if (is_new) place->second.storage = IntrusivePtr<Storage>(storage);
 }
 
 }  // namespace quanta::replay

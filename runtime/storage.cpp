@@ -8,13 +8,26 @@
 #include "quanta/runtime/recorder.h"
 
 namespace quanta {
+namespace {
+
+void give_back(std::byte* data, std::size_t bytes, Device device) noexcept {
+  device.is_cpu() ? deallocate(data, bytes) : cuda::deallocate(device, data, bytes);
+}
+
+}  // namespace
 
 Storage::Storage(std::size_t bytes, Device device)
     : bytes_(bytes), device_(device), owned_by_allocator_(true) {
   data_ =
       static_cast<std::byte*>(device.is_cpu() ? allocate(bytes) : cuda::allocate(device, bytes));
-  if (replay::detail::noting != nullptr) [[unlikely]]
-    replay::note_storage(this);
+  if (replay::detail::noting != nullptr) [[unlikely]] {
+    try {
+      replay::note_storage(this);
+    } catch (...) {
+      give_back(data_, bytes_, device_);  // there is no destructor without an object
+      throw;
+    }
+  }
 }
 
 Storage::Storage(void* data, std::size_t bytes, Device device, std::function<void(void*)> deleter)
@@ -42,7 +55,7 @@ void Storage::throw_read_only() {
 
 Storage::~Storage() {
   if (owned_by_allocator_) {
-    device_.is_cpu() ? deallocate(data_, bytes_) : cuda::deallocate(device_, data_, bytes_);
+    give_back(data_, bytes_, device_);
   } else if (deleter_) {
     deleter_(data_);
   }

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <utility>
 
 #include "quanta/runtime/allocator.h"
 #include "quanta/runtime/check.h"
@@ -20,24 +22,39 @@ Tensor constant(Tensor x) {
   return x;
 }
 
-Tensor make_tensor(IntrusivePtr<Storage> storage, std::byte* data, const Dims& sizes,
-                   const Dims& strides, DType dtype) {
+// All but the memory.
+IntrusivePtr<TensorImpl> make_impl(const Dims& sizes, const Dims& strides, DType dtype) {
   IntrusivePtr<TensorImpl> impl(new TensorImpl);
-  impl->device = storage->device();
-  impl->storage = std::move(storage);
-  impl->data = data;
   impl->sizes = sizes;
   impl->strides = strides;
   impl->numel = product(sizes);
   impl->dtype = dtype;
+  return impl;
+}
+
+Tensor with_memory(IntrusivePtr<TensorImpl> impl, IntrusivePtr<Storage> storage,
+                   std::byte* begin) noexcept {
+  impl->device = storage->device();
+  impl->data = begin;
+  impl->storage = std::move(storage);
   return Tensor(std::move(impl));
+}
+
+Tensor with_memory(IntrusivePtr<TensorImpl> impl, IntrusivePtr<Storage> storage) noexcept {
+  std::byte* begin = storage->data();
+  return with_memory(std::move(impl), std::move(storage), begin);
+}
+
+Tensor make_view(IntrusivePtr<Storage> storage, std::byte* begin, const Dims& sizes,
+                 const Dims& strides, DType dtype) {
+  return with_memory(make_impl(sizes, strides, dtype), std::move(storage), begin);
 }
 
 Tensor allocate_tensor(const Dims& sizes, DType dtype, MemoryFormat format, Device device) {
   const std::int64_t numel = checked_numel(sizes);
   IntrusivePtr<Storage> storage(new Storage(storage_bytes(dtype, numel), device));
-  std::byte* data = storage->data();
-  return make_tensor(std::move(storage), data, sizes, contiguous_strides(sizes, format), dtype);
+  return with_memory(make_impl(sizes, contiguous_strides(sizes, format), dtype),
+                     std::move(storage));
 }
 
 // The elements that strides can reach, counted from the first: 0 for none.
@@ -129,8 +146,11 @@ Tensor Tensor::zeros(const Dims& sizes, DType dtype) {
   constexpr std::size_t kMinBytes = std::size_t{1} << 20;
   const std::size_t bytes = storage_bytes(dtype, checked_numel(sizes));
   if (bytes >= kMinBytes && !quanta::is_quantized(dtype)) {
-    return constant(from_blob(allocate_zeros(bytes), sizes, dtype,
-                              [bytes](void* data) { deallocate(data, bytes); }));
+    const auto give_back = [bytes](void* data) { deallocate(data, bytes); };
+    std::unique_ptr<void, decltype(give_back)> memory(allocate_zeros(bytes), give_back);
+    Tensor result = from_blob(memory.get(), sizes, dtype, give_back);
+    static_cast<void>(memory.release());  // now the tensor's
+    return constant(std::move(result));
   }
   Tensor result = empty(sizes, dtype);
   std::memset(result.data_ptr(), 0, result.nbytes());
@@ -181,8 +201,10 @@ Tensor Tensor::from_blob(void* data, const Dims& sizes, DType dtype,
 Tensor Tensor::from_blob(void* data, const Dims& sizes, const Dims& strides, DType dtype,
                          std::function<void(void*)> deleter) {
   const auto bytes = blob_bytes(data, sizes, strides, dtype);
-  IntrusivePtr<Storage> storage(new Storage(data, bytes, Device::cpu(), std::move(deleter)));
-  return make_tensor(std::move(storage), static_cast<std::byte*>(data), sizes, strides, dtype);
+  // The memory last: as long as something may throw, it is the caller's.
+  IntrusivePtr<TensorImpl> impl = make_impl(sizes, strides, dtype);
+  return with_memory(std::move(impl), IntrusivePtr<Storage>(new Storage(data, bytes, Device::cpu(),
+                                                                        std::move(deleter))));
 }
 
 Tensor Tensor::from_blob(const void* data, const Dims& sizes, DType dtype,
@@ -194,9 +216,9 @@ Tensor Tensor::from_blob(const void* data, const Dims& sizes, DType dtype,
 Tensor Tensor::from_blob(const void* data, const Dims& sizes, const Dims& strides, DType dtype,
                          std::function<void(const void*)> deleter) {
   const auto bytes = blob_bytes(data, sizes, strides, dtype);
-  IntrusivePtr<Storage> storage(new Storage(data, bytes, Device::cpu(), std::move(deleter)));
-  std::byte* begin = storage->data();
-  return make_tensor(std::move(storage), begin, sizes, strides, dtype);
+  IntrusivePtr<TensorImpl> impl = make_impl(sizes, strides, dtype);
+  return with_memory(std::move(impl), IntrusivePtr<Storage>(new Storage(data, bytes, Device::cpu(),
+                                                                        std::move(deleter))));
 }
 
 Tensor Tensor::copy_of(const void* values, std::size_t count, const Dims& sizes, DType dtype) {
@@ -375,10 +397,10 @@ Tensor Tensor::as_strided(const Dims& sizes, const Dims& strides, std::int64_t o
                "strides {}, offset {}",
                available, sizes, strides, offset);
   Tensor result =
-      make_tensor(storage(),
-                  storage()->data() +
-                      static_cast<std::size_t>(std::min(offset, available)) * item_size(dtype()),
-                  sizes, strides, dtype());
+      make_view(storage(),
+                storage()->data() +
+                    static_cast<std::size_t>(std::min(offset, available)) * item_size(dtype()),
+                sizes, strides, dtype());
   result.impl_->quantizer = impl_->quantizer;
   return result;
 }
@@ -388,7 +410,7 @@ Tensor Tensor::bit_cast(DType dtype) const {
                    item_bits(dtype) == item_bits(this->dtype()),
                "bit_cast: dtype: expected a plain dtype as wide as {}, got {}", this->dtype(),
                dtype);
-  return make_tensor(storage(), impl_->data, sizes(), strides(), dtype);
+  return make_view(storage(), impl_->data, sizes(), strides(), dtype);
 }
 
 }  // namespace quanta

@@ -141,7 +141,8 @@ class Tensor {
   /// A 0-d tensor.
   static Tensor scalar(double value, DType dtype = DType::Float32);
   /// The user's own memory, not copied: `sizes` with row-major or given strides (in elements,
-  /// not negative). `deleter` runs when the last tensor that uses the memory is gone.
+  /// not negative). `deleter` runs when the last tensor that uses the memory is gone; when the call
+  /// throws, it does not run, and the memory stays the caller's.
   static Tensor from_blob(void* data, const Dims& sizes, DType dtype,
                           std::function<void(void*)> deleter = {});
   static Tensor from_blob(void* data, const Dims& sizes, const Dims& strides, DType dtype,

@@ -278,6 +278,10 @@ void write_double(double value, std::string& text) {
 
 }  // namespace
 
+Json::Json(const Json& other) {
+  std::visit([this](const auto& value) { value_ = value; }, other.value_);
+}
+
 double Json::as_number() const noexcept {
   if (const std::int64_t* integer = as_int()) return static_cast<double>(*integer);
   const double* number = std::get_if<double>(&value_);

@@ -21,6 +21,14 @@ class Json {
   using Object = std::vector<Member>;
 
   Json() = default;
+  // Not the variant's own: that of libstdc++ 12 goes astray when memory is out on the way.
+  Json(const Json& other);
+  Json(Json&&) noexcept = default;
+  Json& operator=(Json other) noexcept {
+    value_ = std::move(other.value_);
+    return *this;
+  }
+  ~Json() = default;
   Json(std::nullptr_t) {}                                // NOLINT(google-explicit-constructor)
   Json(bool value) : value_(value) {}                    // NOLINT(google-explicit-constructor)
   Json(std::int64_t value) : value_(value) {}            // NOLINT(google-explicit-constructor)
