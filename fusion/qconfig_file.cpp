@@ -3,9 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,6 +20,7 @@
 #include "quanta/runtime/atomic_file.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/json.h"
+#include "quanta/runtime/detail/text_file.h"
 
 namespace quanta {
 namespace {
@@ -269,13 +268,8 @@ void save_qconfig_mapping(const QConfigMapping& mapping, const std::filesystem::
 }
 
 QConfigMapping load_qconfig_mapping(const std::filesystem::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  const std::string json{std::istreambuf_iterator<char>(stream), {}};
-  if (!stream) {
-    throw FileError(fmt::format(
-        "{}: load_qconfig_mapping: expected a file that can be read, got none", path.string()));
-  }
-  return qconfig_mapping_from_json(json, path.string());
+  return qconfig_mapping_from_json(detail::read_text_file(path, "load_qconfig_mapping"),
+                                   path.string());
 }
 
 }  // namespace quanta

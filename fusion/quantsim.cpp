@@ -1,8 +1,6 @@
 #include "quanta/fusion/quantsim.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <span>
 #include <utility>
 
@@ -16,6 +14,7 @@
 #include "quanta/runtime/atomic_file.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/text_file.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/safetensors.h"
 
@@ -327,12 +326,7 @@ void write_files(const Module& model, const std::filesystem::path& folder, std::
 }
 
 void read_file(Module& model, const std::filesystem::path& file) {
-  std::ifstream stream(file, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  if (!stream) {
-    throw FileError(fmt::format("{}: load_encodings: expected a file that can be read, got {}", kOp,
-                                file.string()));
-  }
+  const std::string text = detail::read_text_file(file, fmt::format("{}: load_encodings", kOp));
   std::map<std::string, Dims> shapes;
   for (const NamedQuantizer& named : named_quantizers(model)) {
     if (named.input_shape.has_value()) shapes.emplace(named.name, *named.input_shape);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "quanta/fusion/graph/export_onnx.h"
 #include "quanta/observers/aimet/float_encoding.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/text_file.h"
 #include "quanta/runtime/error.h"
 
 namespace quanta::graph {
@@ -439,13 +439,8 @@ OnnxModel apply_encodings(const OnnxModel& model, std::string_view encodings) {
   const std::size_t begin = encodings.find_first_not_of(" \t\r\n");
   std::string text(encodings);
   if (begin == std::string_view::npos || encodings[begin] != '{') {
-    std::ifstream stream(std::filesystem::path(encodings), std::ios::binary);
-    text.assign(std::istreambuf_iterator<char>(stream), {});
-    if (!stream) {
-      throw FileError(
-          fmt::format("{}: encodings: expected a file that can be read, or JSON, got '{}'", kOp,
-                      encodings.substr(0, 200)));
-    }
+    text = quanta::detail::read_text_file(std::filesystem::path(encodings),
+                                          fmt::format("{}: encodings", kOp));
   }
   return apply_encodings(model, aimet::encoding_file_from_json(text, Names(model.graph).sizes()));
 }

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
-#include <iterator>
 #include <span>
 #include <utility>
 
@@ -12,6 +10,7 @@
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/hash_bytes.h"
 #include "quanta/runtime/detail/json.h"
+#include "quanta/runtime/detail/text_file.h"
 
 namespace quanta::accuracy {
 namespace {
@@ -51,9 +50,7 @@ MetricMemory::MetricMemory(const LayerSwitches& switches, detail::AnyMetric metr
   network_ = fingerprint(switches);
   const std::string place = options_.resume.string();
   if (!std::filesystem::exists(options_.resume)) return;
-  std::ifstream stream(options_.resume, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(stream), {}};
-  if (!stream) throw FileError(place + ": resume: expected a file that can be read, got none");
+  const std::string text = quanta::detail::read_text_file(options_.resume, "resume");
   const Json file = quanta::detail::parse_json(text, place);
   const Json* format = file.find("format");
   const Json* network = file.find("network");
