@@ -32,7 +32,7 @@ struct Key {
 // A primitive with the layouts of its arguments; the addresses come with each call.
 struct Plan {
   dnnl::primitive primitive;
-  Md src, weight, plain_weight, dst, bias;
+  Md src, weight, plain_weight, dst, bias, scratchpad;
 };
 
 // All of the process: a training step has two for each layer.
@@ -77,9 +77,12 @@ Plan make_plan(const Key& key, bool exact_right) {
   const Md any_weight = conv_any_weight_desc(key.shape, key.spatial, DataType::f32);
   const auto algorithm = dnnl::algorithm::convolution_direct;
   const dnnl::engine& engine = onednn::engine();
-  const dnnl::convolution_forward::primitive_desc forward(engine, dnnl::prop_kind::forward_training,
-                                                          algorithm, src, any_weight, Md(), dst,
-                                                          p.stride, p.dilation, p.left, p.right);
+  // Threads share the primitives, and oneDNN's own scratchpad belongs to the thread that made one.
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  const dnnl::convolution_forward::primitive_desc forward(
+      engine, dnnl::prop_kind::forward_training, algorithm, src, any_weight, Md(), dst, p.stride,
+      p.dilation, p.left, p.right, attributes);
   Plan plan;
   plan.src = src;
   plan.dst = dst;
@@ -87,12 +90,15 @@ Plan make_plan(const Key& key, bool exact_right) {
   switch (key.pass) {
     case Pass::Forward:
       plan.weight = forward.weights_desc();
+      plan.scratchpad = forward.scratchpad_desc();
       plan.primitive = dnnl::convolution_forward(forward);
       break;
     case Pass::Data: {
-      const dnnl::convolution_backward_data::primitive_desc desc(
-          engine, algorithm, src, any_weight, dst, p.stride, p.dilation, p.left, p.right, forward);
+      const dnnl::convolution_backward_data::primitive_desc desc(engine, algorithm, src, any_weight,
+                                                                 dst, p.stride, p.dilation, p.left,
+                                                                 p.right, forward, attributes);
       plan.weight = desc.weights_desc();
+      plan.scratchpad = desc.scratchpad_desc();
       plan.primitive = dnnl::convolution_backward_data(desc);
       break;
     }
@@ -103,8 +109,9 @@ Plan make_plan(const Key& key, bool exact_right) {
       }
       const dnnl::convolution_backward_weights::primitive_desc desc(
           engine, algorithm, src, any_weight, plan.bias, dst, p.stride, p.dilation, p.left, p.right,
-          forward);
+          forward, attributes);
       plan.weight = desc.diff_weights_desc();
+      plan.scratchpad = desc.scratchpad_desc();
       plan.primitive = dnnl::convolution_backward_weights(desc);
       break;
     }
@@ -125,6 +132,15 @@ std::shared_ptr<const Plan> plan_for(Pass pass, const ConvShape& shape, int spat
 memory wrap(const Md& desc, const void* data) {
   // oneDNN takes addresses as non-const; sources are only read.
   return {desc, onednn::engine(), const_cast<void*>(data)};
+}
+
+using CallArguments = std::unordered_map<int, memory>;
+
+void execute(const Plan& plan, CallArguments arguments) {
+  arguments.emplace(DNNL_ARG_SCRATCHPAD,
+                    wrap(plan.scratchpad, onednn::thread_buffer(onednn::Buffer::Scratchpad,
+                                                                plan.scratchpad.get_size())));
+  plan.primitive.execute(onednn::stream(), arguments);
 }
 
 // Memory of the caching allocator for a layout of oneDNN's.
@@ -149,13 +165,13 @@ void run_with_weight(Pass pass, const ConvShape& shape, int spatial, bool exact_
     }
     const memory& weights = packed ? packed->memory : plain;
     if (pass == Pass::Forward) {
-      plan->primitive.execute(onednn::stream(), {{DNNL_ARG_SRC, wrap(plan->src, given)},
-                                                 {DNNL_ARG_WEIGHTS, weights},
-                                                 {DNNL_ARG_DST, wrap(plan->dst, result)}});
+      execute(*plan, {{DNNL_ARG_SRC, wrap(plan->src, given)},
+                      {DNNL_ARG_WEIGHTS, weights},
+                      {DNNL_ARG_DST, wrap(plan->dst, result)}});
     } else {
-      plan->primitive.execute(onednn::stream(), {{DNNL_ARG_DIFF_DST, wrap(plan->dst, given)},
-                                                 {DNNL_ARG_WEIGHTS, weights},
-                                                 {DNNL_ARG_DIFF_SRC, wrap(plan->src, result)}});
+      execute(*plan, {{DNNL_ARG_DIFF_DST, wrap(plan->dst, given)},
+                      {DNNL_ARG_WEIGHTS, weights},
+                      {DNNL_ARG_DIFF_SRC, wrap(plan->src, result)}});
     }
     onednn::stream().wait();
   });
@@ -198,12 +214,11 @@ void conv_backward_weights(const ConvShape& shape, int spatial, const float* src
     memory plain = wrap(plan->plain_weight, diff_weight);
     std::optional<Scratch> packed;
     if (plan->weight != plan->plain_weight) packed.emplace(plan->weight);
-    std::unordered_map<int, memory> arguments{
-        {DNNL_ARG_SRC, wrap(plan->src, run_src)},
-        {DNNL_ARG_DIFF_DST, wrap(plan->dst, run_dst)},
-        {DNNL_ARG_DIFF_WEIGHTS, packed ? packed->memory : plain}};
+    CallArguments arguments{{DNNL_ARG_SRC, wrap(plan->src, run_src)},
+                            {DNNL_ARG_DIFF_DST, wrap(plan->dst, run_dst)},
+                            {DNNL_ARG_DIFF_WEIGHTS, packed ? packed->memory : plain}};
     if (with_bias) arguments.emplace(DNNL_ARG_DIFF_BIAS, wrap(plan->bias, diff_bias));
-    plan->primitive.execute(onednn::stream(), arguments);
+    execute(*plan, std::move(arguments));
     if (packed) {
       dnnl::reorder(packed->memory, plain).execute(onednn::stream(), packed->memory, plain);
     }

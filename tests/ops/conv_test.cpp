@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <string>
 #include <thread>
@@ -450,6 +451,29 @@ TEST_CASE("PackedConv: the tensors that were packed get their gradients") {
       CHECK(got == wanted);
     }
   }
+}
+
+TEST_CASE("conv2d: many threads at once get the gradients that one gets") {
+  Generator generator(8);
+  const Tensor x = randn({2, 16, 14, 14}, generator), weight = randn({16, 16, 3, 3}, generator);
+  const auto gradient = [&] {
+    const Tensor leaf = weight.clone().set_requires_grad();
+    const Tensor y = conv2d(x, leaf, Tensor(), {.padding = {1}});
+    y.backward(Tensor::ones(y.sizes()));
+    return leaf.grad();
+  };
+  const test::Threads both(2);
+  const Tensor expected = gradient();  // makes the primitives that all share
+  std::atomic<int> different{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      set_num_threads(2);
+      for (int i = 0; i < 50; ++i) different += gradient().equal(expected) ? 0 : 1;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(different == 0);
 }
 
 TEST_CASE("quantized::conv: bad arguments are refused by name") {
