@@ -1,16 +1,13 @@
 #include "quanta/ops/cpu/onednn/kept_convolutions.h"
 
 #include <doctest/doctest.h>
-#include <malloc.h>
-#include <unistd.h>
 
-#include <fstream>
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include "conv_reference.h"
 #include "quanta/ops/conv.h"
 #include "quanta/ops/quantize.h"
-#include "quanta/runtime/allocator.h"
+#include "support/resources.h"
 
 namespace quanta {
 namespace {
@@ -36,13 +33,6 @@ class SmallCaches {
   std::size_t most_;
   int cached_;
 };
-
-double resident_megabytes() {
-  malloc_trim(0);
-  long pages = 0;
-  std::ifstream("/proc/self/statm") >> pages >> pages;
-  return static_cast<double>(pages * sysconf(_SC_PAGESIZE)) / 1e6;
-}
 
 // A strided convolution, for which there is no kernel of our own.
 struct Layer {
@@ -72,13 +62,11 @@ TEST_CASE("oneDNN: varying sizes of images do not make the process grow") {
     }
   };
   sizes(20, 24);
-  empty_cache();
-  const double before = resident_megabytes();
+  const double before = test::resident_megabytes();
   sizes(24, 44);
-  empty_cache();
   CHECK(onednn::kept_convolutions() <= onednn::kMostKeptConvolutions);
 #ifndef __SANITIZE_ADDRESS__  // which keeps what is freed for a while
-  CHECK(resident_megabytes() - before < 4.0);
+  CHECK(test::resident_megabytes() - before < 4.0);
 #endif
 }
 
