@@ -22,6 +22,23 @@ function(quanta_compile_options target)
   endif()
 endfunction()
 
+# Kernels are inlined into one another many times over, and once for each instruction set: with a
+# check of every pointer, clang takes minutes for a file. AddressSanitizer sees what leaves a tensor.
+function(quanta_relax_kernels target)
+  if(NOT (QUANTA_SANITIZE MATCHES "undefined" AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang"))
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "[.]cpp$")
+  foreach(source IN LISTS sources)
+    file(STRINGS "${source}" found REGEX "hwy/foreach_target[.]h" LIMIT_COUNT 1)
+    if(found)
+      set_property(SOURCE "${source}" APPEND PROPERTY COMPILE_OPTIONS
+                   -fno-sanitize=pointer-overflow,null,alignment,object-size)
+    endif()
+  endforeach()
+endfunction()
+
 # Libraries are static unless BUILD_SHARED_LIBS says otherwise. With QUANTA_BOTH_KINDS there is the
 # other kind as well, linked from the same objects: quanta_static or quanta_shared beside quanta.
 set(quanta_kinds static shared)
