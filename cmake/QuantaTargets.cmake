@@ -24,7 +24,8 @@ endfunction()
 
 # Kernels are inlined into one another many times over, and once for each instruction set: with a
 # check of every pointer, clang takes minutes for a file. AddressSanitizer sees what leaves a tensor.
-function(quanta_relax_kernels target)
+# A build for libFuzzer has them for AVX2 and plain: the presets with AVX-512 are others.
+function(quanta_lighten_kernels target)
   if(NOT (QUANTA_SANITIZE MATCHES "undefined" AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang"))
     return()
   endif()
@@ -35,6 +36,9 @@ function(quanta_relax_kernels target)
     if(found)
       set_property(SOURCE "${source}" APPEND PROPERTY COMPILE_OPTIONS
                    -fno-sanitize=pointer-overflow,null,alignment,object-size)
+      if(QUANTA_FUZZ)
+        set_property(SOURCE "${source}" APPEND PROPERTY COMPILE_DEFINITIONS QUANTA_WITHOUT_AVX512)
+      endif()
     endif()
   endforeach()
 endfunction()
