@@ -292,23 +292,24 @@ struct LocalResponseNorm final : Op<LocalResponseNorm> {
       using T = decltype(zero);
       const std::int64_t channels = in[0].size(1);
       const std::int64_t volume = in[0].numel() / (in[0].size(0) * channels);
-      const auto [before, behind] = around(channels);
-      for_each_row(in[0].size(0) * channels, volume * (before + behind + 1), [&](std::int64_t row) {
-        const std::int64_t channel = row % channels;
-        const T* x = in[0].data<T>() + row * volume;
-        T* y = out[0].mutable_data<T>() + row * volume;
-        const std::int64_t first = std::max<std::int64_t>(-before, -channel);
-        const std::int64_t last = std::min(behind, channels - 1 - channel);
-        for (std::int64_t i = 0; i < volume; ++i) {
-          double squares = 0.0;
-          for (std::int64_t c = first; c <= last; ++c) {
-            const double value{x[c * volume + i]};
-            squares += value * value;
-          }
-          y[i] = static_cast<T>(
-              math::local_response(x[i], squares, factor(), options.beta, options.bias));
-        }
-      });
+      const Around sides = around(channels);
+      for_each_row(in[0].size(0) * channels, volume * (sides.before + sides.behind + 1),
+                   [&](std::int64_t row) {
+                     const std::int64_t channel = row % channels;
+                     const T* x = in[0].data<T>() + row * volume;
+                     T* y = out[0].mutable_data<T>() + row * volume;
+                     const std::int64_t first = std::max<std::int64_t>(-sides.before, -channel);
+                     const std::int64_t last = std::min(sides.behind, channels - 1 - channel);
+                     for (std::int64_t i = 0; i < volume; ++i) {
+                       double squares = 0.0;
+                       for (std::int64_t c = first; c <= last; ++c) {
+                         const double value{x[c * volume + i]};
+                         squares += value * value;
+                       }
+                       y[i] = static_cast<T>(math::local_response(x[i], squares, factor(),
+                                                                  options.beta, options.bias));
+                     }
+                   });
     });
     return "scalar";
   }
