@@ -9,7 +9,7 @@
 #define HWY_WANT_AVX3_DL
 // Later versions of Highway have SSE2 as well, bit 14, and more than AVX3_DL, in the bits below it.
 #define QUANTA_UNUSED_TARGETS ((HWY_AVX3_DL - 1) | HWY_SSE4 | HWY_SSSE3 | (1LL << 14))
-#ifdef QUANTA_WITHOUT_AVX512  // a build for libFuzzer, which takes a third of the time so
+#ifdef QUANTA_WITHOUT_AVX512  // a build with sanitizers, which takes a third of the time so
 #define HWY_DISABLED_TARGETS (QUANTA_UNUSED_TARGETS | HWY_AVX3_DL | HWY_AVX3)
 #else
 #define HWY_DISABLED_TARGETS QUANTA_UNUSED_TARGETS
