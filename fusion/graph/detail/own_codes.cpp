@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <ranges>
 #include <string>
 #include <typeindex>
 #include <utility>
@@ -61,7 +60,8 @@ bool split_relu6(Parts& parts) {
     if (layer != nullptr && takes_relu(*layer)) clips.push_back(static_cast<NodeId>(n));
   }
   // From the end, so that positions before stay what they are.
-  for (const NodeId n : clips | std::views::reverse) {
+  std::ranges::reverse(clips);
+  for (const NodeId n : clips) {
     const std::string name = graph.nodes[index_of(n)].name + "_relu";
     auto relu = nn::make_module<nn::ReLU>();
     relu->eval();
