@@ -34,29 +34,38 @@ bool is_module_class(std::string_view name) {
   return false;
 }
 
-/// Little-endian two's complement -> decimal digits.
+/// Little-endian two's complement -> decimal digits. Nine digits and 32 bits at a time: a file may be
+/// nothing but such integers.
 std::string to_decimal(std::span<const std::byte> bytes) {
-  std::vector<std::uint8_t> magnitude;
-  for (const std::byte byte : bytes) magnitude.push_back(static_cast<std::uint8_t>(byte));
-  const bool negative = !magnitude.empty() && (magnitude.back() & 0x80) != 0;
-  if (negative) {
-    unsigned carry = 1;
-    for (std::uint8_t& byte : magnitude) {
-      const unsigned sum = static_cast<unsigned>(static_cast<std::uint8_t>(~byte)) + carry;
-      byte = static_cast<std::uint8_t>(sum);
+  const bool negative = !bytes.empty() && (static_cast<unsigned>(bytes.back()) & 0x80U) != 0;
+  std::vector<std::uint32_t> magnitude((bytes.size() + 3) / 4);
+  unsigned carry = 1;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    auto byte = static_cast<unsigned>(bytes[i]);
+    if (negative) {
+      const unsigned sum = (~byte & 0xffU) + carry;
+      byte = sum & 0xffU;
       carry = sum >> 8;
     }
+    magnitude[i / 4] |= byte << (8 * (i % 4));
   }
+  const auto drop_zeros = [&] {
+    while (!magnitude.empty() && magnitude.back() == 0) magnitude.pop_back();
+  };
+  constexpr std::uint64_t kGroup = 1'000'000'000;
   std::string digits;
-  while (std::any_of(magnitude.begin(), magnitude.end(), [](std::uint8_t b) { return b != 0; })) {
-    unsigned remainder = 0;
+  for (drop_zeros(); !magnitude.empty(); drop_zeros()) {
+    std::uint64_t remainder = 0;
     for (std::size_t i = magnitude.size(); i-- > 0;) {
-      const unsigned value = remainder * 256 + magnitude[i];
-      magnitude[i] = static_cast<std::uint8_t>(value / 10);
-      remainder = value % 10;
+      const std::uint64_t value = remainder << 32 | magnitude[i];
+      magnitude[i] = static_cast<std::uint32_t>(value / kGroup);
+      remainder = value % kGroup;
     }
-    digits.push_back(static_cast<char>('0' + remainder));
+    for (std::uint64_t rest = remainder, end = kGroup; end > 1; end /= 10, rest /= 10) {
+      digits.push_back(static_cast<char>('0' + rest % 10));
+    }
   }
+  while (!digits.empty() && digits.back() == '0') digits.pop_back();
   if (negative) digits.push_back('-');
   std::reverse(digits.begin(), digits.end());
   return digits;

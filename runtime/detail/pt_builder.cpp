@@ -323,8 +323,11 @@ PickleValue PtBuilder::convert_call(const PickleNode& node, int depth) {
 
 // Protocol 2 has no bytes: Python writes _codecs.encode(text, "latin1"), and bytearray(text,
 // "latin-1").
-std::string PtBuilder::decode_bytes(const PickleNode& node, const PickleNode& argument) const {
-  if (argument.kind == Kind::Bytes) return argument.text;
+std::string PtBuilder::decode_bytes(const PickleNode& node, const PickleNode& argument) {
+  if (argument.kind == Kind::Bytes) {
+    charge(node, argument.text.size());
+    return argument.text;
+  }
   const bool is_call = argument.kind == Kind::Call &&
                        (argument.global.kind == GlobalKind::CodecsEncode ||
                         argument.global.kind == GlobalKind::ByteArray) &&
@@ -336,6 +339,7 @@ std::string PtBuilder::decode_bytes(const PickleNode& node, const PickleNode& ar
       (encoding.text != "latin1" && encoding.text != "latin-1")) {
     fail(node, "expected a string and the encoding latin1, got other values");
   }
+  charge(node, text.text.size());
   std::string result;
   for (std::size_t i = 0; i < text.text.size();) {
     const std::size_t length = utf8_character(text.text, i);

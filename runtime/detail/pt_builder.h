@@ -76,7 +76,7 @@ class PtBuilder {
   PickleValue convert_object(const PickleNode& node, int depth);
   PickleValue convert_global(const PickleNode& node) const;
   PickleValue convert_call(const PickleNode& node, int depth);
-  std::string decode_bytes(const PickleNode& node, const PickleNode& argument) const;
+  std::string decode_bytes(const PickleNode& node, const PickleNode& argument);
 
   PickleValue::TensorValue build_tensor(const PickleNode& node, int depth);
   PickleValue::TensorValue call_rebuild(const PickleNode& node, const PickleNode& function,

@@ -215,6 +215,12 @@ Tensor PtBuilder::build_torchao(const PickleNode& node, const PickleNode& type,
                              describe(value)));
     }
   }
+  // Weights without elements may share the scales of many rows, of which each gets a copy.
+  if (parts.scale.defined()) {
+    const auto rows = static_cast<std::size_t>(parts.scale.numel());
+    if (rows > budget_) charge(node, budget_ + 1);
+    charge(node, rows * (sizeof(double) + sizeof(std::int64_t)));
+  }
   return restore_torchao_int8(parts, fmt::format("{}: byte {}", where_, node.offset));
 }
 

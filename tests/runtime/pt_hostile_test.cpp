@@ -1,7 +1,9 @@
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "file_test_util.h"
@@ -227,6 +229,31 @@ TEST_CASE("read_pt: values that repeat their parts are bounded") {
   std::string copies = "](" + repeat("N", 100000) + "eq" + std::string(1, '\0') + "0](";
   copies += repeat(global("builtins", "set") + std::string("h\0\x85R", 4), 1000);
   refuses_body(copies + "e", "copied containers");
+  // Long bytes a thousand times, as protocol 2 writes them and as itself.
+  const std::string remembered = text(std::string(1000000, 'x')) + std::string("q\0", 2) + "0](";
+  const std::string latin1 = std::string("h\0", 2) + text("latin1") + "\x86R";
+  for (const auto& [module, name] : {std::pair("_codecs", "encode"), {"builtins", "bytearray"}}) {
+    refuses_body(remembered + repeat(global(module, name) + latin1, 1000) + "e",
+                 "repeats its parts too often");
+  }
+  std::string bytes = "B";
+  test::put<std::uint32_t>(bytes, 1000000);
+  bytes += std::string(1000000, 'x') + std::string("q\0", 2) + "0](";
+  const std::string copy = global("builtins", "bytearray") + std::string("h\0", 2) + "\x85R";
+  refuses_body(bytes + repeat(copy, 1000) + "e", "repeats its parts too often");
+}
+
+TEST_CASE("read_pt: a file of long integers takes time in proportion to its bytes") {
+  std::string body = "](";
+  for (int i = 0; i < 4000; ++i) {
+    body += "\x8a\xff" + std::string(254, static_cast<char>(i)) + "\x7f";
+  }
+  const std::string file = make_pt(pickle(body + "e"));
+  const auto start = std::chrono::steady_clock::now();
+  const PickleValue value = parse(file);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  CHECK(value.get_if<PickleValue::Sequence>()->items.size() == 4000);
+  CHECK(seconds.count() < 2.0);  // 4 s when each digit walked over all bytes
 }
 
 TEST_CASE("read_pt: dicts with a key that stands twice are refused") {
