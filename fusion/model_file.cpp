@@ -25,6 +25,7 @@
 #include "quanta/nn/reference.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/json.h"
+#include "quanta/runtime/detail/reading.h"
 #include "quanta/runtime/safetensors.h"
 
 // The file holds tensors under torch's names, and in the metadata:
@@ -448,6 +449,29 @@ class Builder {
   std::string problems_;
 };
 
+void restore(Module& model, const std::filesystem::path& path, const QConfigMapping& qconfigs) {
+  const SafetensorsFile file = load_safetensors(path);
+  const ModelDescription description = parse_metadata(file, path.string());
+  check_graphs(model, description.graphs, path.string());
+  StateDict state = file.tensors;
+  const detail::SavedForms::Scope forms(take_packed_weights(state, file.metadata, path.string()));
+  QConfigScope scope(model);
+  Builder builder(model, state);
+  builder.build_float(description.modules);
+  if (description.is_prepared()) propagate_qconfig_(model, qconfigs);
+  builder.build_rest(description.modules);
+  builder.observe(description.observers);
+  QUANTA_CHECK(builder.problems().empty(),
+               "load_model: model: expected the architecture saved in {}, got:{}", path.string(),
+               builder.problems());
+  RestoredCalls calls;
+  calls.put(model, description.calls, state, path.string());
+  model.load_state_dict(state);
+  calls.keep();
+  builder.keep();
+  scope.keep();
+}
+
 }  // namespace
 
 void save_model(const Module& model, const std::filesystem::path& path,
@@ -495,26 +519,7 @@ void save_model(const Module& model, const std::filesystem::path& path,
 }
 
 void load_model(Module& model, const std::filesystem::path& path, const QConfigMapping& qconfigs) {
-  const SafetensorsFile file = load_safetensors(path);
-  const ModelDescription description = parse_metadata(file, path.string());
-  check_graphs(model, description.graphs, path.string());
-  StateDict state = file.tensors;
-  const detail::SavedForms::Scope forms(take_packed_weights(state, file.metadata, path.string()));
-  QConfigScope scope(model);
-  Builder builder(model, state);
-  builder.build_float(description.modules);
-  if (description.is_prepared()) propagate_qconfig_(model, qconfigs);
-  builder.build_rest(description.modules);
-  builder.observe(description.observers);
-  QUANTA_CHECK(builder.problems().empty(),
-               "load_model: model: expected the architecture saved in {}, got:{}", path.string(),
-               builder.problems());
-  RestoredCalls calls;
-  calls.put(model, description.calls, state, path.string());
-  model.load_state_dict(state);
-  calls.keep();
-  builder.keep();
-  scope.keep();
+  detail::reading("load_model: " + path.string(), [&] { restore(model, path, qconfigs); });
 }
 
 }  // namespace quanta

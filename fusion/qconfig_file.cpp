@@ -20,6 +20,7 @@
 #include "quanta/runtime/atomic_file.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/json.h"
+#include "quanta/runtime/detail/reading.h"
 #include "quanta/runtime/detail/text_file.h"
 
 namespace quanta {
@@ -268,8 +269,10 @@ void save_qconfig_mapping(const QConfigMapping& mapping, const std::filesystem::
 }
 
 QConfigMapping load_qconfig_mapping(const std::filesystem::path& path) {
-  return qconfig_mapping_from_json(detail::read_text_file(path, "load_qconfig_mapping"),
-                                   path.string());
+  return detail::reading(path.string() + ": load_qconfig_mapping", [&] {
+    return qconfig_mapping_from_json(detail::read_text_file(path, "load_qconfig_mapping"),
+                                     path.string());
+  });
 }
 
 }  // namespace quanta

@@ -14,6 +14,7 @@
 #include "quanta/runtime/atomic_file.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/reading.h"
 #include "quanta/runtime/detail/text_file.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/safetensors.h"
@@ -243,6 +244,16 @@ std::shared_ptr<Quantizer> successor(const Quantizer& before, const Encoding& en
   return after;
 }
 
+void read_encodings(Module& model, const std::filesystem::path& file) {
+  const std::string text =
+      quanta::detail::read_text_file(file, fmt::format("{}: load_encodings", kOp));
+  std::map<std::string, Dims> shapes;
+  for (const NamedQuantizer& named : named_quantizers(model)) {
+    if (named.input_shape.has_value()) shapes.emplace(named.name, *named.input_shape);
+  }
+  load_encodings(model, encoding_file_from_json(text, shapes));
+}
+
 }  // namespace
 
 void load_encodings(Module& model, const EncodingFile& file) {
@@ -326,12 +337,8 @@ void write_files(const Module& model, const std::filesystem::path& folder, std::
 }
 
 void read_file(Module& model, const std::filesystem::path& file) {
-  const std::string text = detail::read_text_file(file, fmt::format("{}: load_encodings", kOp));
-  std::map<std::string, Dims> shapes;
-  for (const NamedQuantizer& named : named_quantizers(model)) {
-    if (named.input_shape.has_value()) shapes.emplace(named.name, *named.input_shape);
-  }
-  load_encodings(model, encoding_file_from_json(text, shapes));
+  const std::string where = fmt::format("{}: load_encodings: {}", kOp, file.string());
+  quanta::detail::reading(where, [&] { read_encodings(model, file); });
 }
 
 void convert_(Module& model) {

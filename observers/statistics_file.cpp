@@ -5,6 +5,7 @@
 #include "quanta/observers/detail/collector_json.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/json.h"
+#include "quanta/runtime/detail/reading.h"
 #include "quanta/runtime/safetensors.h"
 
 namespace quanta {
@@ -14,20 +15,7 @@ using detail::Json;
 
 constexpr const char* kKey = "quanta.collectors";
 
-}  // namespace
-
-void save_statistics(const Statistics& collectors, const std::filesystem::path& path) {
-  StateDict state;
-  Json::Object entries;
-  for (const auto& [name, collector] : collectors) {
-    QUANTA_CHECK(collector != nullptr, "save_statistics: {}: expected a collector, got null", name);
-    entries.emplace_back(name, detail::to_json(*collector));
-    collector->save_state(state, name + ".");
-  }
-  write_safetensors(state, path, {{kKey, detail::to_json_text(Json(std::move(entries)))}});
-}
-
-Statistics load_statistics(const std::filesystem::path& path) {
+Statistics read_collectors(const std::filesystem::path& path) {
   const SafetensorsFile file = load_safetensors(path);
   const auto found = file.metadata.find(kKey);
   if (found == file.metadata.end()) {
@@ -47,6 +35,23 @@ Statistics load_statistics(const std::filesystem::path& path) {
     collectors.emplace(name, collector);
   }
   return collectors;
+}
+
+}  // namespace
+
+void save_statistics(const Statistics& collectors, const std::filesystem::path& path) {
+  StateDict state;
+  Json::Object entries;
+  for (const auto& [name, collector] : collectors) {
+    QUANTA_CHECK(collector != nullptr, "save_statistics: {}: expected a collector, got null", name);
+    entries.emplace_back(name, detail::to_json(*collector));
+    collector->save_state(state, name + ".");
+  }
+  write_safetensors(state, path, {{kKey, detail::to_json_text(Json(std::move(entries)))}});
+}
+
+Statistics load_statistics(const std::filesystem::path& path) {
+  return detail::reading(path.string(), [&] { return read_collectors(path); });
 }
 
 }  // namespace quanta

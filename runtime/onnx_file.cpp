@@ -11,6 +11,7 @@
 #include "quanta/runtime/detail/onnx_message.h"
 #include "quanta/runtime/detail/onnx_reader.h"
 #include "quanta/runtime/detail/onnx_tensor.h"
+#include "quanta/runtime/detail/reading.h"
 
 // Format: https://onnx.ai/onnx/repo-docs/IR.html
 
@@ -441,12 +442,15 @@ void check_length(std::size_t bytes, const std::string& where) {
 }  // namespace
 
 OnnxModel read_onnx(const std::filesystem::path& path, const OnnxLimits& limits) {
-  const auto file = detail::MappedFile::open(path, "read_onnx");
-  const detail::OnnxBytes bytes{file->bytes(), file, fmt::format("read_onnx: {}", path.string())};
-  check_length(bytes.data.size(), bytes.where);
-  detail::OnnxExternalData external(path.parent_path());
-  detail::OnnxMessage message(bytes);
-  return detail::OnnxReader(limits, external).read_model(message);
+  const std::string where = fmt::format("read_onnx: {}", path.string());
+  return detail::reading(where, [&] {
+    const auto file = detail::MappedFile::open(path, "read_onnx");
+    const detail::OnnxBytes bytes{file->bytes(), file, where};
+    check_length(bytes.data.size(), where);
+    detail::OnnxExternalData external(path.parent_path());
+    detail::OnnxMessage message(bytes);
+    return detail::OnnxReader(limits, external).read_model(message);
+  });
 }
 
 OnnxModel parse_onnx(std::span<const std::byte> bytes, const std::string& name,
@@ -455,19 +459,23 @@ OnnxModel parse_onnx(std::span<const std::byte> bytes, const std::string& name,
   auto* data = const_cast<std::byte*>(bytes.data());  // NOLINT(*-const-cast)
   const detail::OnnxBytes file{{data, bytes.size()}, nullptr, fmt::format("read_onnx: {}", name)};
   check_length(bytes.size(), file.where);
-  detail::OnnxExternalData external;
-  detail::OnnxMessage message(file);
-  return detail::OnnxReader(limits, external).read_model(message);
+  return detail::reading(file.where, [&] {
+    detail::OnnxExternalData external;
+    detail::OnnxMessage message(file);
+    return detail::OnnxReader(limits, external).read_model(message);
+  });
 }
 
 OnnxTensor read_onnx_tensor(const std::filesystem::path& path) {
-  const auto file = detail::MappedFile::open(path, "read_onnx_tensor");
-  const detail::OnnxBytes bytes{file->bytes(), file,
-                                fmt::format("read_onnx_tensor: {}", path.string())};
-  check_length(bytes.data.size(), bytes.where);
-  detail::OnnxExternalData external(path.parent_path());
-  detail::OnnxMessage message(bytes);
-  return detail::read_tensor(message, external);
+  const std::string where = fmt::format("read_onnx_tensor: {}", path.string());
+  return detail::reading(where, [&] {
+    const auto file = detail::MappedFile::open(path, "read_onnx_tensor");
+    const detail::OnnxBytes bytes{file->bytes(), file, where};
+    check_length(bytes.data.size(), where);
+    detail::OnnxExternalData external(path.parent_path());
+    detail::OnnxMessage message(bytes);
+    return detail::read_tensor(message, external);
+  });
 }
 
 }  // namespace quanta

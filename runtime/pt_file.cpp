@@ -11,6 +11,7 @@
 #include "quanta/runtime/detail/pickle_reader.h"
 #include "quanta/runtime/detail/pt_builder.h"
 #include "quanta/runtime/detail/pt_select.h"
+#include "quanta/runtime/detail/reading.h"
 #include "quanta/runtime/detail/zip_reader.h"
 
 namespace quanta {
@@ -298,8 +299,11 @@ PickleValue parse(std::span<const std::byte> bytes, const Request& request) {
 
 PickleValue read_value(const std::filesystem::path& path, std::string_view key,
                        bool is_state_dict) {
-  const auto file = detail::MappedFile::open(path, "read_pt");
-  return parse(file->bytes(), {key, is_state_dict, fmt::format("read_pt: {}", path.string())});
+  const Request request{key, is_state_dict, fmt::format("read_pt: {}", path.string())};
+  return detail::reading(request.where, [&] {
+    const auto file = detail::MappedFile::open(path, "read_pt");
+    return parse(file->bytes(), request);
+  });
 }
 
 }  // namespace
@@ -310,7 +314,8 @@ PickleValue read_pt(const std::filesystem::path& path, std::string_view key) {
 
 PickleValue parse_pt(std::span<const std::byte> bytes, const std::string& name,
                      std::string_view key) {
-  return parse(bytes, {key, false, fmt::format("read_pt: {}", name)});
+  const Request request{key, false, fmt::format("read_pt: {}", name)};
+  return detail::reading(request.where, [&] { return parse(bytes, request); });
 }
 
 std::vector<OpaqueValue> opaque_values(const PickleValue& value) {
@@ -344,11 +349,14 @@ StateDict flatten_tensors(const PickleValue& value) {
 
 PtFile load_pt(const std::filesystem::path& path, std::string_view key) {
   const PickleValue value = read_value(path, key, true);
-  try {
-    return {flatten_tensors(value), opaque_values(value)};
-  } catch (const ArgumentError& error) {
-    throw FileError(fmt::format("read_pt: {}: {}", path.string(), error.what()));
-  }
+  const std::string where = fmt::format("read_pt: {}", path.string());
+  return detail::reading(where, [&]() -> PtFile {
+    try {
+      return {flatten_tensors(value), opaque_values(value)};
+    } catch (const ArgumentError& error) {
+      throw FileError(fmt::format("{}: {}", where, error.what()));
+    }
+  });
 }
 
 StateDict read_pt_state_dict(const std::filesystem::path& path, std::string_view key) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -16,6 +15,7 @@
 #include "quanta/fusion/graph/export_onnx.h"
 #include "quanta/observers/aimet/float_encoding.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/reading.h"
 #include "quanta/runtime/detail/text_file.h"
 #include "quanta/runtime/error.h"
 
@@ -437,12 +437,14 @@ OnnxModel apply_encodings(const OnnxModel& model, const aimet::EncodingFile& enc
 
 OnnxModel apply_encodings(const OnnxModel& model, std::string_view encodings) {
   const std::size_t begin = encodings.find_first_not_of(" \t\r\n");
-  std::string text(encodings);
-  if (begin == std::string_view::npos || encodings[begin] != '{') {
-    text = quanta::detail::read_text_file(std::filesystem::path(encodings),
-                                          fmt::format("{}: encodings", kOp));
-  }
-  return apply_encodings(model, aimet::encoding_file_from_json(text, Names(model.graph).sizes()));
+  return quanta::detail::reading(kOp, [&] {
+    std::string text(encodings);
+    if (begin == std::string_view::npos || encodings[begin] != '{') {
+      text = quanta::detail::read_text_file(std::filesystem::path(encodings),
+                                            fmt::format("{}: encodings", kOp));
+    }
+    return apply_encodings(model, aimet::encoding_file_from_json(text, Names(model.graph).sizes()));
+  });
 }
 
 }  // namespace quanta::graph

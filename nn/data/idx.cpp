@@ -9,10 +9,12 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "quanta/nn/data/detail/byte_order.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/file_sizes.h"
+#include "quanta/runtime/detail/reading.h"
 
 // Format: the end of http://yann.lecun.com/exdb/mnist/: two zero bytes, the type, the number of
 // dimensions, their sizes, the elements; all with the most significant byte first.
@@ -29,7 +31,7 @@ constexpr std::uint64_t kSlack = 4096;
 /// A file that gzip has compressed or not.
 class GzipFile {
  public:
-  explicit GzipFile(const fs::path& path) : where_("read_idx: " + path.string()) {
+  GzipFile(const fs::path& path, std::string where) : where_(std::move(where)) {
     std::error_code error;
     const fs::file_status status = fs::status(path, error);
     if (!fs::is_regular_file(status)) {
@@ -38,7 +40,9 @@ class GzipFile {
                                                       ? error.message()
                                                       : std::string("nothing of that name")));
     }
-    max_bytes_ = fs::file_size(path) * kMaxCompression + kSlack;
+    const std::uintmax_t size = fs::file_size(path, error);
+    if (error) fail(error.message());
+    max_bytes_ = size * kMaxCompression + kSlack;
     errno = 0;
     file_ = gzopen(path.c_str(), "rb");
     if (file_ == nullptr) fail(std::generic_category().message(errno));
@@ -115,10 +119,7 @@ DType element_type(const GzipFile& file, std::uint8_t code) {
   }
 }
 
-}  // namespace
-
-Tensor read_idx(const fs::path& path) {
-  GzipFile file(path);
+Tensor read_elements(GzipFile& file) {
   std::array<std::uint8_t, 4> magic{};
   file.read(magic.data(), magic.size(), "magic number");
   if (magic[0] != 0 || magic[1] != 0) {
@@ -149,6 +150,16 @@ Tensor read_idx(const fs::path& path) {
   file.expect_end();
   detail::reverse_each({static_cast<std::byte*>(result.data_ptr()), bytes}, item_size(dtype));
   return result;
+}
+
+}  // namespace
+
+Tensor read_idx(const fs::path& path) {
+  const std::string where = "read_idx: " + path.string();
+  return quanta::detail::reading(where, [&] {
+    GzipFile file(path, where);
+    return read_elements(file);
+  });
 }
 
 }  // namespace quanta::data

@@ -7,6 +7,7 @@
 #include "quanta/nn/data/detail/image_codecs.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/mapped_file.h"
+#include "quanta/runtime/detail/reading.h"
 
 namespace quanta::data {
 namespace detail {
@@ -123,12 +124,16 @@ bool can_read(ImageFormat format) noexcept {
 }
 
 Tensor read_image(const std::filesystem::path& path, ImageMode mode) {
-  const auto file = quanta::detail::MappedFile::open(path, "read_image");
-  return decode(file->bytes(), mode, "read_image: " + path.string());
+  const std::string where = "read_image: " + path.string();
+  return quanta::detail::reading(where, [&] {
+    const auto file = quanta::detail::MappedFile::open(path, "read_image");
+    return decode(file->bytes(), mode, where);
+  });
 }
 
 Tensor decode_image(std::span<const std::byte> bytes, ImageMode mode, const std::string& name) {
-  return decode(bytes, mode, "decode_image: " + name);
+  const std::string where = "decode_image: " + name;
+  return quanta::detail::reading(where, [&] { return decode(bytes, mode, where); });
 }
 
 }  // namespace quanta::data

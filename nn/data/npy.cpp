@@ -16,6 +16,7 @@
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/file_sizes.h"
 #include "quanta/runtime/detail/mapped_file.h"
+#include "quanta/runtime/detail/reading.h"
 
 // Format: numpy.lib.format. Magic, version, length of the header, and as header a Python dict:
 //   {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
@@ -268,9 +269,11 @@ std::string npy_header(const Tensor& x, std::string_view op) {
 }  // namespace detail
 
 Tensor read_npy(const std::filesystem::path& path) {
-  const std::shared_ptr<quanta::detail::MappedFile> file =
-      quanta::detail::MappedFile::open(path, "read_npy");
-  return detail::npy_array(file->bytes(), "read_npy: " + path.string(), file);
+  const std::string where = "read_npy: " + path.string();
+  return quanta::detail::reading(where, [&] {
+    const auto file = quanta::detail::MappedFile::open(path, "read_npy");
+    return detail::npy_array(file->bytes(), where, file);
+  });
 }
 
 void write_npy(const Tensor& x, const std::filesystem::path& path) {

@@ -14,6 +14,7 @@
 #include "quanta/runtime/atomic_file.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/mapped_file.h"
+#include "quanta/runtime/detail/reading.h"
 
 // Format: PKWARE's APPNOTE. An end record points to a directory, whose entries point to members;
 // sizes are taken from the directory. A field of all ones stands for one of zip64's.
@@ -235,10 +236,7 @@ std::span<const std::byte> as_bytes_of(const Tensor& x) {
   return {static_cast<const std::byte*>(x.data_ptr()), x.nbytes()};
 }
 
-}  // namespace
-
-NamedArrays read_npz(const std::filesystem::path& path) {
-  const std::string where = "read_npz: " + path.string();
+NamedArrays read_archive(const std::filesystem::path& path, const std::string& where) {
   const Archive archive(quanta::detail::MappedFile::open(path, "read_npz"), where);
   NamedArrays arrays;
   // Members of one place, many times over, are a way to fill memory.
@@ -258,6 +256,13 @@ NamedArrays read_npz(const std::filesystem::path& path) {
     if (!arrays.emplace(name, array).second) archive.fail("'" + name + "' is there twice");
   }
   return arrays;
+}
+
+}  // namespace
+
+NamedArrays read_npz(const std::filesystem::path& path) {
+  const std::string where = "read_npz: " + path.string();
+  return quanta::detail::reading(where, [&] { return read_archive(path, where); });
 }
 
 void write_npz(const NamedArrays& arrays, const std::filesystem::path& path) {

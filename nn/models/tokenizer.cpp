@@ -7,6 +7,7 @@
 #include "quanta/nn/models/detail/text_normalizer.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/mapped_file.h"
+#include "quanta/runtime/detail/reading.h"
 #include "quanta/runtime/detail/utf8.h"
 
 namespace quanta::nn::models {
@@ -28,10 +29,13 @@ void check_options(const TokenizerOptions& options) {
 
 WordPieceTokenizer WordPieceTokenizer::from_file(const std::filesystem::path& path,
                                                  const TokenizerOptions& options) {
-  const auto file = quanta::detail::MappedFile::open(path, "WordPieceTokenizer");
-  const std::span<const std::byte> bytes = file->bytes();
-  return from_text({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string(),
-                   options);
+  const std::string where = "WordPieceTokenizer: " + path.string();
+  return quanta::detail::reading(where, [&] {
+    const auto file = quanta::detail::MappedFile::open(path, "WordPieceTokenizer");
+    const std::span<const std::byte> bytes = file->bytes();
+    return from_text({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string(),
+                     options);
+  });
 }
 
 WordPieceTokenizer WordPieceTokenizer::from_text(std::string_view vocabulary,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/reading.h"
 #include "quanta/runtime/safetensors.h"
 
 namespace quanta::optim {
@@ -99,7 +100,8 @@ void save_checkpoint(const TrainingParts& training, const std::filesystem::path&
 }
 
 Counters load_checkpoint(const std::filesystem::path& path, const TrainingParts& training) {
-  Contents contents = read_contents(path);
+  Contents contents = quanta::detail::reading("load_checkpoint: " + path.string(),
+                                              [&] { return read_contents(path); });
   LRScheduler* scheduler = training.scheduler;
   QUANTA_CHECK(
       contents.scheduler_step.has_value() == (scheduler != nullptr),

@@ -11,6 +11,7 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/json.h"
+#include "quanta/runtime/detail/reading.h"
 
 namespace quanta::aimet {
 namespace {
@@ -580,7 +581,10 @@ std::optional<Dims> shape_for(const Encoding& encoding) {
   Dims sizes = encoding.scale().sizes();
   if (sizes.empty()) return std::nullopt;
   for (std::size_t d = 0; d < encoding.block_size().size(); ++d) {
-    sizes[d] *= std::max<std::int64_t>(encoding.block_size()[d], 1);
+    const std::int64_t block = std::max<std::int64_t>(encoding.block_size()[d], 1);
+    QUANTA_CHECK(!__builtin_mul_overflow(sizes[d], block, &sizes[d]),
+                 "{}: block_size: expected sizes of a tensor that can be, got blocks of {}", kOp,
+                 block);
   }
   return sizes;
 }
@@ -619,14 +623,7 @@ std::vector<NamedEncoding> named_list(const Json& json, std::string_view key,
   return result;
 }
 
-}  // namespace
-
-EncodingPtr encoding_from_json(std::string_view text, const std::optional<Dims>& input_shape) {
-  return from_json(quanta::detail::parse_json(text, kOp), input_shape);
-}
-
-EncodingFile encoding_file_from_json(std::string_view text,
-                                     const std::map<std::string, Dims>& input_shapes) {
+EncodingFile parse_file(std::string_view text, const std::map<std::string, Dims>& input_shapes) {
   const Json json = quanta::detail::parse_json(text, kOp);
   QUANTA_CHECK(json.as_object() != nullptr, "{}: file: expected an object, got {}", kOp,
                json.kind());
@@ -652,6 +649,18 @@ EncodingFile encoding_file_from_json(std::string_view text,
         .push_back(named(string_field(entry, "name"), entry, input_shapes));
   }
   return file;
+}
+
+}  // namespace
+
+EncodingPtr encoding_from_json(std::string_view text, const std::optional<Dims>& input_shape) {
+  return quanta::detail::reading(
+      kOp, [&] { return from_json(quanta::detail::parse_json(text, kOp), input_shape); });
+}
+
+EncodingFile encoding_file_from_json(std::string_view text,
+                                     const std::map<std::string, Dims>& input_shapes) {
+  return quanta::detail::reading(kOp, [&] { return parse_file(text, input_shapes); });
 }
 
 }  // namespace quanta::aimet

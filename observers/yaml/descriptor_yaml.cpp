@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/reading.h"
 
 namespace quanta::modelopt {
 namespace {
@@ -295,15 +296,18 @@ ConfigValue parse_yaml(std::string_view text) {
   QUANTA_CHECK(text.find('\0') == std::string_view::npos,
                "parse_yaml: text: expected no NUL, got one at byte {}", text.find('\0'));
   check_separators(text);
-  try {
-    ConfigValue value = Reader().read(YAML::Load(std::string(text)));
-    QUANTA_CHECK(value.get_if<Dict>() != nullptr, "parse_yaml: text: expected a dictionary, got {}",
-                 modelopt::to_string(value).substr(0, 100));
-    return value;
-  } catch (const YAML::Exception& error) {
-    throw ArgumentError(fmt::format("parse_yaml: text: expected YAML, got an error at {}: {}",
-                                    position(error.mark), error.msg));
-  }
+  return quanta::detail::reading("parse_yaml", [&] {
+    try {
+      ConfigValue value = Reader().read(YAML::Load(std::string(text)));
+      QUANTA_CHECK(value.get_if<Dict>() != nullptr,
+                   "parse_yaml: text: expected a dictionary, got {}",
+                   modelopt::to_string(value).substr(0, 100));
+      return value;
+    } catch (const YAML::Exception& error) {
+      throw ArgumentError(fmt::format("parse_yaml: text: expected YAML, got an error at {}: {}",
+                                      position(error.mark), error.msg));
+    }
+  });
 }
 
 std::string to_yaml(const ScaledQuantDescriptor& descriptor) { return to_yaml(descriptor.dict()); }
