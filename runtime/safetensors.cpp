@@ -13,6 +13,7 @@
 #include "quanta/runtime/detail/file_sizes.h"
 #include "quanta/runtime/detail/json.h"
 #include "quanta/runtime/detail/mapped_file.h"
+#include "quanta/runtime/detail/reading.h"
 #include "quanta/runtime/detail/safetensors_format.h"
 #include "quanta/runtime/detail/safetensors_index.h"
 #include "quanta/runtime/detail/torchao.h"
@@ -174,18 +175,16 @@ void restore_quantized(SafetensorsFile& result, const std::string& file) {
   if (json.as_object() == nullptr) {
     throw FileError(fmt::format("{}: expected an object, got {}", where, json.kind()));
   }
-  const Tensor* pooled = result.tensors.find(detail::kScalesName);
-  const Tensor scales = pooled == nullptr ? Tensor() : *pooled;
+  detail::PooledScales pooled(result.tensors.find(detail::kScalesName));
   for (const auto& [name, description] : *json.as_object()) {
     const Tensor* codes = result.tensors.find(name);
     if (codes == nullptr) {
       throw FileError(fmt::format("{}: expected names of tensors, got '{}'", where, name));
     }
-    result.tensors.set(
-        name, detail::restore_quantized(*codes, description, scales.defined() ? &scales : nullptr,
-                                        fmt::format("{}: '{}'", where, name)));
+    result.tensors.set(name, detail::restore_quantized(*codes, description, pooled,
+                                                       fmt::format("{}: '{}'", where, name)));
   }
-  if (scales.defined()) result.tensors.erase(detail::kScalesName);
+  if (pooled.scales.defined()) result.tensors.erase(detail::kScalesName);
   result.metadata.erase(found);
 }
 
@@ -348,12 +347,14 @@ SafetensorsFile load_shards(const std::filesystem::path& path,
 }  // namespace
 
 SafetensorsFile load_safetensors(const std::filesystem::path& path) {
-  const auto file = detail::MappedFile::open(path, "read_safetensors");
   const std::string where = fmt::format("read_safetensors: {}", path.string());
-  if (detail::is_safetensors_index(file->bytes())) {
-    return load_shards(path, detail::parse_safetensors_index(file->bytes(), where), where);
-  }
-  return parse({file->bytes(), file}, where);
+  return detail::reading(where, [&] {
+    const auto file = detail::MappedFile::open(path, "read_safetensors");
+    if (detail::is_safetensors_index(file->bytes())) {
+      return load_shards(path, detail::parse_safetensors_index(file->bytes(), where), where);
+    }
+    return parse({file->bytes(), file}, where);
+  });
 }
 
 StateDict read_safetensors(const std::filesystem::path& path) {
@@ -363,7 +364,8 @@ StateDict read_safetensors(const std::filesystem::path& path) {
 SafetensorsFile parse_safetensors(std::span<const std::byte> bytes, const std::string& name) {
   // Without an owner nothing points into the bytes afterwards, and parse() does not write.
   std::byte* data = const_cast<std::byte*>(bytes.data());  // NOLINT(*-const-cast)
-  return parse({{data, bytes.size()}, nullptr}, fmt::format("read_safetensors: {}", name));
+  const std::string where = fmt::format("read_safetensors: {}", name);
+  return detail::reading(where, [&] { return parse({{data, bytes.size()}, nullptr}, where); });
 }
 
 }  // namespace quanta

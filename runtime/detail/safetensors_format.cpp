@@ -132,9 +132,10 @@ bool is_usual_weight(const QTensor& tensor) {
                      [](std::int64_t zero_point) { return zero_point == 0; });
 }
 
-QTensor restore_usual_weight(const Tensor& codes, std::int64_t first, const Tensor* scales,
+QTensor restore_usual_weight(const Tensor& codes, std::int64_t first, PooledScales& pooled,
                              std::string_view where) {
-  if (scales == nullptr || scales->dim() != 1 || !scales->is_floating_point()) {
+  const Tensor& scales = pooled.scales;
+  if (!scales.defined() || scales.dim() != 1 || !scales.is_floating_point()) {
     throw FileError(
         fmt::format("{}: expected scales in a 1-d tensor '{}', got none", where, kScalesName));
   }
@@ -143,11 +144,18 @@ QTensor restore_usual_weight(const Tensor& codes, std::int64_t first, const Tens
         fmt::format("{}: expected codes of Int8, got {} {}", where, codes.dtype(), codes.sizes()));
   }
   const std::int64_t channels = codes.size(0);
-  if (first < 0 || first > scales->numel() || channels > scales->numel() - first) {
+  if (first < 0 || first > scales.numel() || channels > scales.numel() - first) {
     throw FileError(fmt::format("{}: expected {} scales within the {} of '{}', got a start at {}",
-                                where, channels, scales->numel(), kScalesName, first));
+                                where, channels, scales.numel(), kScalesName, first));
   }
-  const Tensor wide = scales->narrow(0, first, channels).to(DType::Float64).contiguous();
+  if (channels > pooled.left) {
+    throw FileError(
+        fmt::format("{}: expected weights that each have their own of the {} scales of '{}', got "
+                    "more channels in all",
+                    where, scales.numel(), kScalesName));
+  }
+  pooled.left -= channels;
+  const Tensor wide = scales.narrow(0, first, channels).to(DType::Float64).contiguous();
   const auto* values = wide.data<double>();
   try {
     return QTensor::from_int_repr(
@@ -199,9 +207,13 @@ Json describe_quantized(const QTensor& tensor, std::vector<double>& scales) {
   return result;
 }
 
-QTensor restore_quantized(const Tensor& codes, const Json& json, const Tensor* scales,
+PooledScales::PooledScales(const Tensor* pooled)
+    : scales(pooled == nullptr ? Tensor() : *pooled),
+      left(pooled == nullptr ? 0 : pooled->numel()) {}
+
+QTensor restore_quantized(const Tensor& codes, const Json& json, PooledScales& pooled,
                           std::string_view where) {
-  if (json.as_int() != nullptr) return restore_usual_weight(codes, *json.as_int(), scales, where);
+  if (json.as_int() != nullptr) return restore_usual_weight(codes, *json.as_int(), pooled, where);
   const Description description(json, where);
   const std::string_view name = description.text("dtype");
   const std::optional<DType> dtype = dtype_from_torch_name(name);

@@ -34,10 +34,18 @@ inline constexpr std::string_view kScalesName = "quanta.scales";
 /// `scales`, and the number is the position of the first.
 Json describe_quantized(const QTensor& tensor, std::vector<double>& scales);
 
-/// The tensor that describe_quantized described, over its codes (or packed bytes). `scales` is the
-/// tensor kScalesName, or null when there is none.
+/// The scales of a file's weights, and how many of them no weight has taken yet. Each belongs to one
+/// weight: weights without elements would otherwise make a small file large.
+struct PooledScales {
+  Tensor scales;  ///< the tensor kScalesName, or undefined when there is none
+  std::int64_t left = 0;
+
+  explicit PooledScales(const Tensor* pooled);
+};
+
+/// The tensor that describe_quantized described, over its codes (or packed bytes).
 /// Throws FileError `<where>: ...` when they do not fit.
-QTensor restore_quantized(const Tensor& codes, const Json& description, const Tensor* scales,
+QTensor restore_quantized(const Tensor& codes, const Json& description, PooledScales& pooled,
                           std::string_view where);
 
 }  // namespace quanta::detail

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <new>
 #include <string>
 #include <vector>
 
 #include "file_test_util.h"
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/reading.h"
 #include "quanta/runtime/error.h"
 #include "support/paths.h"
 
@@ -259,6 +262,38 @@ TEST_CASE("safetensors: descriptions of quantized tensors that do not fit are re
   refuses(member(R"("dtype":"quint4x2","shape":[9],)" + packed), "4 packed bytes");
   refuses(member(R"("dtype":"quint4x2","shape":[-8],)" + packed), "sizes >= 0");
   refuses(member(R"("dtype":"quint4x2","shape":[9223372036854775807,2],)" + packed), "2^55");
+}
+
+TEST_CASE("safetensors: weights without elements do not share scales") {
+  // A thousand weights of a thousand channels each, of which the file has the scales once.
+  constexpr int kChannels = 1000;
+  std::string described;
+  std::string tensors;
+  for (int i = 0; i < 1000; ++i) {
+    described += fmt::format("{}\\\"w{}\\\":0", i == 0 ? "" : ",", i);
+    tensors +=
+        fmt::format(R"("w{}":{{"dtype":"I8","shape":[{},0],"data_offsets":[0,0]}},)", i, kChannels);
+  }
+  const std::string header =
+      R"({"__metadata__":{"quanta.quantized":"{)" + described + R"(}"},)" + tensors +
+      fmt::format(R"("quanta.scales":{{"dtype":"F32","shape":[{}],"data_offsets":[0,{}]}}}})",
+                  kChannels, 4 * kChannels);
+  std::string data;
+  for (int i = 0; i < kChannels; ++i) test::put(data, 1.0F);
+  CHECK_THROWS_WITH_AS(parse(safetensors(header, data)),
+                       doctest::Contains("'w1': expected weights that each have their own of the "
+                                         "1000 scales"),
+                       FileError);
+}
+
+TEST_CASE("readers: memory that is not there ends in a FileError that names the file") {
+  const auto refused = [](const auto& read) {
+    CHECK_THROWS_WITH_AS(detail::reading("read_x: a.file", read),
+                         doctest::Contains("read_x: a.file: expected memory"), FileError);
+  };
+  refused([]() -> int { throw std::bad_alloc(); });
+  refused([] { std::vector<char>().reserve(~std::size_t{0}); });
+  CHECK(detail::reading("x", [] { return 3; }) == 3);
 }
 
 TEST_CASE("safetensors: every truncation and many byte changes of a file give an answer") {
