@@ -6,9 +6,11 @@
 #include <limits>
 #include <optional>
 #include <system_error>
+#include <unordered_set>
 #include <utility>
 
 #include "quanta/nn/models/bert.h"
+#include "quanta/nn/skip_init.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/compare.h"
@@ -16,6 +18,7 @@
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/json.h"
 #include "quanta/runtime/detail/mapped_file.h"
+#include "quanta/runtime/detail/reading.h"
 #include "quanta/runtime/pt_file.h"
 #include "quanta/runtime/safetensors.h"
 
@@ -153,8 +156,9 @@ StateDict read_weights(const fs::path& directory) {
       directory.string()));
 }
 
-// The tables that decide how much memory a model takes: looked at before it is made, so that a
-// wrong config.json is an error and no allocation.
+// What decides how much memory and time a model takes is looked at before it is made, so that a wrong
+// config.json is an error and no allocation: the tables, and two matrices of each layer, of whose sizes
+// the other four are.
 void check_sizes(const StateDict& state, const BertConfig& config, const fs::path& directory) {
   const auto require = [&](const std::string& name, const Dims& sizes) {
     const Tensor* tensor = state.find(name);
@@ -168,8 +172,29 @@ void check_sizes(const StateDict& state, const BertConfig& config, const fs::pat
   require("embeddings.word_embeddings.weight", {config.vocab_size, width});
   require("embeddings.position_embeddings.weight", {config.max_position_embeddings, width});
   require("embeddings.token_type_embeddings.weight", {config.type_vocab_size, width});
-  require(fmt::format("encoder.layer.{}.intermediate.dense.weight", config.num_hidden_layers - 1),
-          {config.intermediate_size, width});
+  for (std::int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const std::string prefix = fmt::format("encoder.layer.{}.", layer);
+    require(prefix + "attention.self.query.weight", {width, width});
+    require(prefix + "intermediate.dense.weight", {config.intermediate_size, width});
+  }
+}
+
+// Views of a .pt may show few bytes as many numbers, each of which the model would hold by itself.
+void check_memory(const StateDict& state, const fs::path& directory) {
+  std::unordered_set<const void*> seen;
+  std::size_t held = 0;
+  std::size_t shown = 0;  // at least a byte for each number: no weight here has fewer
+  for (const auto& [name, tensor] : state) {
+    const Storage& storage = *tensor.storage();
+    if (seen.insert(&storage).second) held += storage.bytes();
+    shown += static_cast<std::size_t>(tensor.numel());
+  }
+  if (shown > held) {
+    throw FileError(
+        fmt::format("{}: expected weights that each have their own bytes, got {} numbers in {} "
+                    "bytes: views that repeat what they show",
+                    directory.string(), shown, held));
+  }
 }
 
 TokenizerOptions tokenizer_options(const fs::path& directory, const BertConfig& config) {
@@ -217,7 +242,9 @@ void require_mean_pooling(const fs::path& directory) {
 
 }  // namespace
 
-BertConfig BertConfig::from_file(const fs::path& path) { return config_from(Settings::read(path)); }
+BertConfig BertConfig::from_file(const fs::path& path) {
+  return quanta::detail::reading(path.string(), [&] { return config_from(Settings::read(path)); });
+}
 
 BertConfig BertConfig::from_text(std::string_view json, const std::string& name) {
   return config_from(Settings(json, name));
@@ -242,13 +269,17 @@ StateDict bert_state(const StateDict& state, BertConfig& config) {
 }
 
 BertModel BertModel::from_directory(const fs::path& directory) {
-  BertConfig config = BertConfig::from_file(directory / "config.json");
-  const StateDict state = bert_state(read_weights(directory), config);
-  check_sizes(state, config, directory);
-  BertModel model(config);
-  model.load_state_dict(state);
-  model.eval();
-  return model;
+  return quanta::detail::reading(directory.string(), [&] {
+    BertConfig config = BertConfig::from_file(directory / "config.json");
+    const StateDict state = bert_state(read_weights(directory), config);
+    check_sizes(state, config, directory);
+    check_memory(state, directory);
+    const SkipInit scope;
+    BertModel model(config);
+    model.load_state_dict(state);
+    model.eval();
+    return model;
+  });
 }
 
 Tensor mean_pooling(const Tensor& hidden, const Tensor& attention_mask) {

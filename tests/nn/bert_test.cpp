@@ -297,6 +297,26 @@ TEST_CASE("SentenceEncoder: a pytorch_model.bin is read where there is no model.
   }
 }
 
+TEST_CASE("SentenceEncoder: weights that show the same bytes many times are refused") {
+  const test::TemporaryFolder folder;
+  const StateDict state = tiny_model().state_dict();
+  write_directory(folder.path(), state);
+  std::filesystem::remove(folder.path() / "model.safetensors");
+  std::string items;
+  for (const auto& [name, tensor] : state) {
+    items +=
+        test::text(name) + test::tensor_call(test::storage_id("FloatStorage", 1), 0,
+                                             {tensor.sizes().begin(), tensor.sizes().end()},
+                                             std::vector<std::int64_t>(tensor.sizes().size(), 0));
+  }
+  write_bytes(
+      folder.path() / "pytorch_model.bin",
+      test::make_pt(test::pickle(test::global("collections", "OrderedDict") + ")R(" + items + "u"),
+                    std::string(4, '\0')));
+  CHECK_THROWS_WITH_AS(SentenceEncoder::from_directory(folder.path()),
+                       doctest::Contains("views that repeat what they show"), FileError);
+}
+
 TEST_CASE("SentenceEncoder: what is missing or wrong in a directory is named") {
   const test::TemporaryFolder folder;
   const StateDict whole = tiny_model().state_dict();
@@ -326,6 +346,14 @@ TEST_CASE("SentenceEncoder: what is missing or wrong in a directory is named") {
   config.replace(config.find("\"vocab_size\": 9"), 15, "\"vocab_size\": 900000000");
   write_directory(path, whole, config);
   refused("embeddings.word_embeddings.weight: expected sizes [900000000, 8]");
+  // The last layer of a billion is there, and few of those before it.
+  StateDict gaps = whole;
+  gaps.set("encoder.layer.1073741823.intermediate.dense.weight",
+           whole.at("encoder.layer.1.intermediate.dense.weight"));
+  config = kTinyJson;
+  config.replace(config.find("\"num_hidden_layers\": 2"), 22, "\"num_hidden_layers\": 1073741824");
+  write_directory(path, gaps, config);
+  refused("encoder.layer.2.attention.self.query.weight: expected sizes [8, 8] as config.json says");
   write_directory(path, whole);
   write_bytes(path / "vocab.txt", kVocabulary + "f\n");
   refused("tokenizer: expected at most 9 tokens as the model has, got 10");
