@@ -13,6 +13,7 @@
 #include "quanta/nn/detail/state_advice.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/defined_state.h"
 #include "quanta/runtime/module_path.h"
 #include "quanta/runtime/op_listener.h"
 
@@ -806,6 +807,7 @@ void Module::read_state(StateReader& reader, const std::string& prefix) {
 }
 
 LoadResult Module::load_state_dict(const StateDict& state, Strict strict) {
+  quanta::detail::require_defined(state, "load_state_dict");
   StateReader reader(state, "");
   read_state(reader, "");
   const std::set<std::string> used(reader.used_.begin(), reader.used_.end());

@@ -7,6 +7,7 @@
 
 #include "quanta/ops/detail/elements.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/defined_state.h"
 
 namespace quanta::aimet {
 namespace {
@@ -145,6 +146,7 @@ void Quantizer::load_state_and_shape(const StateDict& state, const std::string& 
   for (const auto& [name, tensor] : state) {
     if (name.starts_with(prefix)) own.set(name.substr(prefix.size()), tensor);
   }
+  quanta::detail::require_defined(own, "load_state_dict");
   // A trial on a copy, so that nothing changes when something is wrong.
   const std::shared_ptr<Quantizer> trial = clone();
   trial->make_room_for(own);

@@ -16,6 +16,7 @@
 #include "quanta/ops/compare.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/defined_state.h"
 #include "quanta/runtime/detail/json.h"
 #include "quanta/runtime/detail/mapped_file.h"
 #include "quanta/runtime/detail/reading.h"
@@ -251,6 +252,7 @@ BertConfig BertConfig::from_text(std::string_view json, const std::string& name)
 }
 
 StateDict bert_state(const StateDict& state, BertConfig& config) {
+  quanta::detail::require_defined(state, "bert_state");
   constexpr std::string_view kPrefix = "bert.";
   StateDict result;
   bool has_pooler = false;

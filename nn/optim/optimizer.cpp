@@ -13,6 +13,7 @@
 #include "quanta/ops/cuda/device_data.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/defined_state.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/warning.h"
 
@@ -155,6 +156,7 @@ StateDict Optimizer::state_dict() const {
 }
 
 void Optimizer::load_state_dict(const StateDict& state) {
+  quanta::detail::require_defined(state, name_);
   std::vector<ParameterGroup> groups = groups_;
   std::vector<std::vector<Tensor>> buffers = buffers_;
   std::size_t used = 0;

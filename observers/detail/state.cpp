@@ -9,10 +9,17 @@ bool is_integer(const Tensor& value) { return !value.is_floating_point() && !val
 
 }  // namespace
 
-const Tensor& require_state(const StateDict& state, const std::string& name) {
+const Tensor* find_state(const StateDict& state, const std::string& name) {
   const Tensor* tensor = state.find(name);
-  QUANTA_CHECK(tensor != nullptr && tensor->defined(),
-               "load_state_dict: {}: expected a tensor of that name, got none", name);
+  QUANTA_CHECK(tensor == nullptr || tensor->defined(),
+               "load_state_dict: state: '{}': expected a tensor, got an undefined one", name);
+  return tensor;
+}
+
+const Tensor& require_state(const StateDict& state, const std::string& name) {
+  const Tensor* tensor = find_state(state, name);
+  QUANTA_CHECK(tensor != nullptr, "load_state_dict: {}: expected a tensor of that name, got none",
+               name);
   return *tensor;
 }
 

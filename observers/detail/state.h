@@ -14,6 +14,8 @@
 
 namespace quanta::detail {
 
+/// Null when there is none of that name; an undefined tensor is refused.
+const Tensor* find_state(const StateDict& state, const std::string& name);
 const Tensor& require_state(const StateDict& state, const std::string& name);
 
 /// Floating values of at most one dimension.

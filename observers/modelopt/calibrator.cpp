@@ -331,7 +331,7 @@ void MseCalibrator::save_state(StateDict& state, const std::string& prefix) cons
 void MseCalibrator::load_state(const StateDict& state, const std::string& prefix) {
   const Tensor amax = quanta::detail::tensor_state(state, prefix + "initial_amax");
   std::vector<std::vector<double>> loaded;
-  if (const Tensor* losses = state.find(prefix + "losses")) {
+  if (const Tensor* losses = quanta::detail::find_state(state, prefix + "losses")) {
     const Dims sizes{static_cast<std::int64_t>(candidates()), amax.numel()};
     QUANTA_CHECK(losses->dtype() == DType::Float64 && losses->sizes() == sizes,
                  "load_state_dict: {}losses: expected Float64 {}, got {} {}", prefix, sizes,

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "quanta/observers/detail/state.h"
 #include "quanta/observers/modelopt/detail/block_shape.h"
 #include "quanta/observers/modelopt/detail/quantizer_support.h"
 #include "quanta/ops/arithmetic.h"
@@ -457,7 +458,7 @@ void TensorQuantizer::save_state(StateDict& state, const std::string& prefix) co
 void TensorQuantizer::load_state(const StateDict& state, const std::string& prefix) {
   const Switches loaded = read_switches(state, prefix);
   const auto buffer = [&](const char* name) {
-    const Tensor* found = state.find(prefix + name);
+    const Tensor* found = quanta::detail::find_state(state, prefix + name);
     return found == nullptr ? Tensor() : as_buffer(name, *found);
   };
   const Tensor amax = buffer("_amax");

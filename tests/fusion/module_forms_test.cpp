@@ -429,8 +429,9 @@ void check_saved_and_loaded(const Path& path, std::type_index source) {
   CHECK((*loaded)(x).equal((*net)(x)));
 }
 
-TEST_CASE("module forms: each row can be made and saved and loaded and gives the same bits") {
-  manual_seed(1);
+// visit(path, source) for each way to a module of each row.
+template <typename Visit>
+void for_each_path(const Visit& visit) {
   const nn::ModuleForms& forms = nn::module_forms();
   for (const ModuleForm& row : forms.rows()) {
     CAPTURE(row.name);
@@ -439,7 +440,7 @@ TEST_CASE("module forms: each row can be made and saved and loaded and gives the
       const Sample* kind = find_sample(source);
       REQUIRE_MESSAGE(kind != nullptr, "a sample of what '", row.name, "' is made of is missing");
       const auto made = kind->make();
-      check_saved_and_loaded({&row, kind, by_way_of, qconfigs_for(row, made->type_name())}, source);
+      visit(Path{&row, kind, by_way_of, qconfigs_for(row, made->type_name())}, source);
     };
     if (row.form == Form::Fused) {
       check(row.type, {});
@@ -462,6 +463,44 @@ TEST_CASE("module forms: each row can be made and saved and loaded and gives the
       }
     }
   }
+}
+
+TEST_CASE("module forms: each row can be made and saved and loaded and gives the same bits") {
+  manual_seed(1);
+  for_each_path(check_saved_and_loaded);
+}
+
+// Each entry in turn is an undefined tensor; then the state is loaded as it was.
+int check_undefined_is_refused(Module& module) {
+  const StateDict before = module.state_dict();
+  int count = 0;
+  for (const auto& [name, tensor] : before) {
+    CAPTURE(name);
+    StateDict state = before;
+    state.set(name, Tensor());
+    for (const nn::Strict strict : {nn::Strict::Yes, nn::Strict::No}) {
+      CHECK_THROWS_WITH_AS(module.load_state_dict(state, strict),
+                           doctest::Contains("expected a tensor, got an undefined one"),
+                           ArgumentError);
+    }
+    ++count;
+  }
+  CHECK(same_state(module.state_dict(), before));
+  return count;
+}
+
+TEST_CASE("module forms: a state with an undefined tensor is refused by each of them") {
+  manual_seed(1);
+  int count = 0;
+  for (const auto& [type, kind] : make_samples()) {
+    const ModulePtr layer = kind.make();
+    CAPTURE(layer->type_name());
+    count += check_undefined_is_refused(*layer);
+  }
+  for_each_path([&](const Path& path, std::type_index source) {
+    count += check_undefined_is_refused(*network_of_form(path, source));
+  });
+  CHECK(count > 1000);
 }
 
 // A kind of a user's own: one factor for each row, its codes kept in the module.

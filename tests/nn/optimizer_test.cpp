@@ -10,6 +10,7 @@
 #include "quanta/nn/linear.h"
 #include "quanta/nn/optim/lr_scheduler.h"
 #include "quanta/runtime/error.h"
+#include "support/compare.h"
 
 namespace {
 
@@ -89,6 +90,16 @@ TEST_CASE("an optimizer that was saved goes on exactly") {
     wrong.set(adam ? "0.exp_avg" : "0.momentum_buffer", Tensor::ones({3}));
     CHECK_THROWS_AS(second->load_state_dict(wrong), ArgumentError);
     CHECK(second->steps() == 3);
+    const StateDict before = second->state_dict();
+    for (const auto& [name, tensor] : before) {
+      CAPTURE(name);
+      StateDict undefined = before;
+      undefined.set(name, Tensor());
+      CHECK_THROWS_WITH_AS(second->load_state_dict(undefined),
+                           doctest::Contains("expected a tensor, got an undefined one"),
+                           ArgumentError);
+      CHECK(test::same_state(second->state_dict(), before));
+    }
   }
 }
 

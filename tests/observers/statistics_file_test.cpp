@@ -93,6 +93,25 @@ TEST_CASE("statistics: collectors of every kind come back from one file") {
   }
 }
 
+TEST_CASE("load_state: an undefined tensor is refused by collectors of every kind") {
+  int count = 0;
+  for (const CollectorKind& kind : collector_kinds()) {
+    CAPTURE(kind.name);
+    const CollectorPtr collector = fresh(kind);
+    collector->update(batch(1));
+    const StateDict before = state_of(*collector);
+    for (const auto& [name, tensor] : before) {
+      CAPTURE(name);
+      StateDict state = before;
+      state.set(name, Tensor());
+      CHECK_THROWS_AS(collector->load_state(state, "x."), ArgumentError);
+      check_equal(state_of(*collector), before);
+      ++count;
+    }
+  }
+  CHECK(count > 50);
+}
+
 TEST_CASE("statistics: what is no file of statistics is refused") {
   const TemporaryFile file;
   CHECK_THROWS_WITH_AS(save_statistics({{"a", nullptr}}, file.path), doctest::Contains("null"),
