@@ -12,11 +12,17 @@
 namespace quanta::data {
 namespace detail {
 
-void check_image_size(std::int64_t height, std::int64_t width, const std::string& where) {
+void check_image_size(std::int64_t height, std::int64_t width, std::size_t bytes,
+                      std::int64_t pixels_per_byte, const std::string& where) {
   constexpr std::int64_t kMaxPixels = std::int64_t{1} << 26;
   if (height < 1 || width < 1 || height > kMaxPixels / width) {
     throw FileError(
         fmt::format("{}: size: expected 1 to 2^26 pixels, got {} x {}", where, height, width));
+  }
+  if (height * width / pixels_per_byte > static_cast<std::int64_t>(bytes)) {
+    throw FileError(fmt::format(
+        "{}: size: expected at most {} pixels for a byte of the file, got {} x {} in {} bytes",
+        where, pixels_per_byte, height, width, bytes));
   }
 }
 
@@ -39,7 +45,7 @@ class PpmReader {
     const std::int64_t width = number("width");
     const std::int64_t height = number("height");
     const std::int64_t max = number("maximum");
-    detail::check_image_size(height, width, where_);
+    detail::check_image_size(height, width, bytes_.size(), 1, where_);
     if (max < 1 || max > 255) fail(fmt::format("maximum: expected 1..255, got {}", max));
     if (at_ >= bytes_.size() || !is_space(bytes_[at_])) fail("header: expected white space");
     ++at_;

@@ -85,7 +85,9 @@ Tensor decode_jpeg(std::span<const std::byte> bytes, ImageMode mode, const std::
   require(jpeg.read_header(bytes, mode));
   const auto height = static_cast<std::int64_t>(jpeg.info.image_height);
   const auto width = static_cast<std::int64_t>(jpeg.info.image_width);
-  check_image_size(height, width, where);
+  // Blocks of Huffman codes take a bit for each 512 pixels at least; arithmetic codes of an even
+  // colour less.
+  check_image_size(height, width, bytes.size(), 16384, where);
   const std::int64_t channels = channels_of(mode);
   const Tensor pixels = Tensor::empty({height, width, channels}, DType::UInt8);
   require(jpeg.read_pixels(pixels.mutable_data<std::uint8_t>(),

@@ -20,8 +20,10 @@ Tensor decode_png(std::span<const std::byte> bytes, ImageMode mode, const std::s
 Tensor decode_jpeg(std::span<const std::byte> bytes, ImageMode mode, const std::string& where);
 
 inline std::int64_t channels_of(ImageMode mode) { return mode == ImageMode::Grey ? 1 : 3; }
-/// Throws FileError for an image without pixels or with too many.
-void check_image_size(std::int64_t height, std::int64_t width, const std::string& where);
+/// Throws FileError for an image without pixels, with too many, and with more than `bytes` bytes of
+/// file can stand for, at most `pixels_per_byte` each: before there is memory for them.
+void check_image_size(std::int64_t height, std::int64_t width, std::size_t bytes,
+                      std::int64_t pixels_per_byte, const std::string& where);
 /// [H, W, C] to [C, H, W], contiguous.
 Tensor to_planes(const Tensor& pixels);
 

@@ -128,6 +128,7 @@ TEST_CASE("decode_image: broken PPM files are refused by what is wrong") {
   check_refused("P6 2 9999999999 255 ", "height: expected at most nine digits");
   check_refused("P6 0 2 255 ", "size: expected 1 to 2^26 pixels, got 2 x 0");
   check_refused("P6 99999 99999 255 ", "size: expected 1 to 2^26 pixels");
+  check_refused("P5 8000 8000 255 x", "expected at most 1 pixels for a byte of the file");
   check_refused("P6 1 1 65535 abcdef", "maximum: expected 1..255, got 65535");
   check_refused("P6 1 1 255", "header: expected white space");
   check_refused("P6 2 1 255 abc", "pixels: expected 6 bytes for 1 x 2, got 3");
@@ -163,6 +164,10 @@ TEST_CASE("decode_image: broken PNG files are refused") {
   changed[45] = static_cast<char>(changed[45] ^ 0x40);  // within the pixels
   check_refused(changed, "corrupt PNG");
   check_refused(png(100000, 1000, 0, std::string(1000, 'x')), "size: expected 1 to 2^26 pixels");
+  check_refused(png(8000, 8000, 0, ""), "expected at most 8256 pixels for a byte of the file");
+  std::string chunk = file;
+  chunk.insert(33, std::string("\x7F\0\0\0tEXtTitle", 13));
+  check_refused(chunk, "byte 33: expected a chunk within the file, got one of 2130706432 bytes");
   check_hostile(file, 16);  // the end marker is not needed, nor the last checksum
 }
 
@@ -192,6 +197,10 @@ TEST_CASE("decode_image: broken JPEG files are refused") {
   const std::string file = from_hex(kJpegHex);
   check_refused("\xFF\xD8\xFF", "corrupt JPEG");
   check_refused(std::string_view(file).substr(0, file.size() - 5), "Premature end of JPEG file");
+  std::string large = file;
+  const std::size_t sizes = large.find("\xFF\xC0") + 5;  // height and width, two bytes each
+  large.replace(sizes, 4, "\x1F\x40\x1F\x40");
+  check_refused(large, "expected at most 16384 pixels for a byte of the file");
   check_hostile(file, 2);
 }
 
