@@ -9,14 +9,21 @@
 #include <iterator>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 // Stands in for libFuzzer where it is missing: runs a fuzz target over the given files and over
 // changed copies of them. The same seed gives the same inputs; time only limits how many.
 //
 //   <program> SECONDS SEED EXTENSION FILE-OR-FOLDER...
+//
+// With QUANTA_FUZZ_CRASH_FILE in the environment each input is written there before it runs.
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);
+// Null for targets that have none.
+extern "C" [[gnu::weak]] std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
+                                                             std::size_t max_size, unsigned seed);
 
 namespace {
 
@@ -25,6 +32,10 @@ using Bytes = std::vector<std::uint8_t>;
 using Random = std::mt19937_64;
 
 constexpr std::uintmax_t kMaxSeedBytes = 20000;  // larger files change too little in a run
+
+// What the run draws from, also where a target's mutator asks for a change of bytes.
+std::vector<Bytes> seeds;
+Random generator;
 
 std::size_t below(Random& random, std::size_t end) {
   return static_cast<std::size_t>(random() % std::max<std::size_t>(end, 1));
@@ -36,17 +47,7 @@ Bytes read_file(const fs::path& path) {
   return {bytes.begin(), bytes.end()};
 }
 
-// Directory entries of zip archives hold checksums; 0 means none, so that changes get past it.
-void drop_checksums(Bytes& bytes) {
-  constexpr std::uint8_t kEntry[] = {'P', 'K', 1, 2};
-  for (std::size_t i = 0; i + 46 <= bytes.size(); ++i) {
-    if (std::equal(kEntry, kEntry + 4, bytes.begin() + static_cast<std::ptrdiff_t>(i))) {
-      std::memset(bytes.data() + i + 16, 0, 4);
-    }
-  }
-}
-
-void change(Bytes& bytes, const std::vector<Bytes>& seeds, Random& random) {
+void change(Bytes& bytes, Random& random) {
   constexpr std::uint64_t kNumbers[] = {0,          1,          0x7f,       0x80,
                                         0xff,       0xffff,     0x7fffffff, 0xffffffff,
                                         1ULL << 32, 1ULL << 55, 1ULL << 62, ~0ULL};
@@ -90,7 +91,53 @@ void change(Bytes& bytes, const std::vector<Bytes>& seeds, Random& random) {
   }
 }
 
+/// `bytes` as the target's mutator, if it has one, or change() leaves them.
+void mutate(Bytes& bytes) {
+  if (LLVMFuzzerCustomMutator == nullptr) return change(bytes, generator);
+  const std::size_t size = bytes.size();
+  bytes.resize(size + 256);
+  bytes.resize(LLVMFuzzerCustomMutator(bytes.data(), size, bytes.size(),
+                                       static_cast<unsigned>(generator())));
+}
+
+void write_file(const std::string& path, const Bytes& bytes) {
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()),
+             static_cast<std::streamsize>(bytes.size()));
+}
+
+/// Runs inputs and knows how long the slowest took. With a file given, leaves an input that ends the
+/// program there, as libFuzzer does, and the slowest beside it.
+class Runner {
+ public:
+  explicit Runner(const char* file) : file_(file == nullptr ? "" : file) {}
+
+  void run(const Bytes& bytes) {
+    if (!file_.empty()) write_file(file_, bytes);
+    const auto start = std::chrono::steady_clock::now();
+    LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    if (seconds.count() <= slowest_) return;
+    slowest_ = seconds.count();
+    if (!file_.empty()) write_file(file_ + ".slowest", bytes);
+  }
+  double slowest() const { return slowest_; }
+
+ private:
+  std::string file_;
+  double slowest_ = 0.0;
+};
+
 }  // namespace
+
+extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size,
+                                        std::size_t max_size) {
+  Bytes bytes(data, data + size);
+  change(bytes, generator);
+  bytes.resize(std::min(bytes.size(), max_size));
+  std::copy(bytes.begin(), bytes.end(), data);
+  return bytes.size();
+}
 
 int main(int argc, char** argv) {
   if (argc < 5) {
@@ -108,28 +155,26 @@ int main(int argc, char** argv) {
     }
   }
   std::sort(paths.begin(), paths.end());
-  std::vector<Bytes> seeds;
+  Runner runner(std::getenv("QUANTA_FUZZ_CRASH_FILE"));
   for (const fs::path& path : paths) {
-    const Bytes bytes = read_file(path);
-    LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
-    if (bytes.size() > kMaxSeedBytes) continue;
-    seeds.push_back(bytes);
-    drop_checksums(seeds.back());
+    Bytes bytes = read_file(path);
+    runner.run(bytes);
+    if (bytes.size() <= kMaxSeedBytes) seeds.push_back(std::move(bytes));
   }
   if (seeds.empty()) {
     std::fprintf(stderr, "no seed files of at most %ju bytes\n", kMaxSeedBytes);
     return 2;
   }
 
-  Random random(std::strtoull(argv[2], nullptr, 10));
+  generator.seed(std::strtoull(argv[2], nullptr, 10));
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(std::atoi(argv[1]));
   std::size_t runs = 0;
   for (; std::chrono::steady_clock::now() < end; ++runs) {
-    Bytes bytes = seeds[below(random, seeds.size())];
-    for (std::size_t changes = 1 + below(random, 6); changes > 0; --changes)
-      change(bytes, seeds, random);
-    LLVMFuzzerTestOneInput(bytes.data(), bytes.size());
+    Bytes bytes = seeds[below(generator, seeds.size())];
+    for (std::size_t changes = 1 + below(generator, 6); changes > 0; --changes) mutate(bytes);
+    runner.run(bytes);
   }
-  std::printf("%zu inputs from %zu files\n", runs, seeds.size());
+  std::printf("%zu inputs from %zu files, the slowest in %.0f ms\n", runs, seeds.size(),
+              1000.0 * runner.slowest());
   return 0;
 }

@@ -1,30 +1,20 @@
-#include <cstddef>
-#include <cstdint>
-#include <span>
+#include <algorithm>
+#include <cstring>
 
-#include "quanta/runtime/error.h"
-#include "quanta/runtime/pt_file.h"
+#include "pt_input.h"
 
-// Any bytes either parse or throw FileError; whatever parsed can be walked and read. Paths may
-// clash and keys may be of any kind, which visit_leaves refuses with ArgumentError.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  try {
-    const auto bytes = std::as_bytes(std::span(data, size));
-    const quanta::PickleValue value = quanta::parse_pt(bytes, "fuzz");
-    try {
-      quanta::visit_leaves(value, [](const std::string&, const quanta::PickleValue& leaf) {
-        const auto* tensor = leaf.get_if<quanta::PickleValue::TensorValue>();
-        // A view with strides of zero may have any number of elements.
-        if (tensor != nullptr && tensor->tensor.numel() < 100000) tensor->tensor.to_float_vector();
-      });
-      quanta::opaque_values(value);
-    } catch (const quanta::ArgumentError&) {
-    }
-  } catch (const quanta::FileError&) {
-  }
-  try {
-    quanta::parse_pt(std::as_bytes(std::span(data, size)), "fuzz", "model");
-  } catch (const quanta::FileError&) {
-  }
+  quanta::fuzz::read_pt_bytes(quanta::fuzz::as_bytes(data, size));
   return 0;
+}
+
+// Directory entries of zip archives hold checksums; 0 means none, so that changes get past it.
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
+                                               std::size_t max_size, unsigned /*seed*/) {
+  constexpr std::uint8_t kEntry[] = {'P', 'K', 1, 2};
+  const std::size_t changed = LLVMFuzzerMutate(data, size, max_size);
+  for (std::size_t i = 0; i + 46 <= changed; ++i) {
+    if (std::equal(kEntry, kEntry + 4, data + i)) std::memset(data + i + 16, 0, 4);
+  }
+  return changed;
 }
