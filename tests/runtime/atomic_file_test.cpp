@@ -1,14 +1,20 @@
 #include "quanta/runtime/atomic_file.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <grp.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <stdexcept>
 #include <string>
 
 #include "file_test_util.h"
+#include "quanta/runtime/detail/temporary_file.h"
 #include "quanta/runtime/error.h"
 #include "support/files.h"
 
@@ -93,6 +99,154 @@ TEST_CASE("write_file_atomically: what cannot be replaced is named in the error"
                        FileError);
   CHECK_THROWS_AS(save("", "x"), FileError);
   CHECK(fs::is_character_file("/dev/null"));
+}
+
+// The permissions of the open file that has no name in the folder, or one that is not `known`.
+mode_t mode_of_temporary(const fs::path& folder, const fs::path& known) {
+  for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
+    std::error_code ignored;
+    const std::string place = fs::read_symlink(entry.path(), ignored).string();
+    struct stat info {};
+    if (place.starts_with(folder.string() + "/") && place != known.string() &&
+        ::stat(entry.path().c_str(), &info) == 0 && S_ISREG(info.st_mode)) {
+      return info.st_mode & 07777;
+    }
+  }
+  return 0;
+}
+
+TEST_CASE("write_file_atomically: nobody else reads a private file while it is written") {
+  const test::TemporaryFolder folder;
+  const fs::path file = folder / "a";
+  save(file, "old");
+  fs::permissions(file, fs::perms::owner_all | fs::perms::others_read);
+  const mode_t mask = ::umask(022);
+  mode_t replacing = 0;
+  mode_t fresh = 0;
+  write_file_atomically(file, [&](const auto& sink) {
+    sink(test::as_bytes(std::string(100000, 'x')));
+    replacing = mode_of_temporary(folder.path(), file);
+  });
+  write_file_atomically(folder / "b", [&](const auto& sink) {
+    sink(test::as_bytes("x"));
+    fresh = mode_of_temporary(folder.path(), folder / "b");
+  });
+  ::umask(mask);
+  CHECK(replacing == 0600);
+  CHECK(fresh == 0644);
+  CHECK(fs::status(file).permissions() == (fs::perms::owner_all | fs::perms::others_read));
+}
+
+TEST_CASE("write_file_atomically: owner and group and setuid stay when root saves") {
+  if (::geteuid() != 0) {
+    MESSAGE("skipped: not root");
+    return;
+  }
+  const test::TemporaryFolder folder;
+  const fs::path file = folder / "a";
+  save(file, "old");
+  REQUIRE(::chown(file.c_str(), 1234, 2345) == 0);
+  REQUIRE(::chmod(file.c_str(), 06750) == 0);
+  save(file, "new");
+  struct stat info {};
+  REQUIRE(::stat(file.c_str(), &info) == 0);
+  CHECK(info.st_uid == 1234);
+  CHECK(info.st_gid == 2345);
+  CHECK((info.st_mode & 07777) == 06750);
+  CHECK(read_bytes(file) == "new");
+}
+
+TEST_CASE("write_file_atomically: who may not keep the group keeps its rights from others") {
+  if (::geteuid() != 0) {
+    MESSAGE("skipped: not root");
+    return;
+  }
+  const test::TemporaryFolder folder;
+  const fs::path file = folder / "a";
+  save(file, "old");
+  REQUIRE(::chmod(folder.path().c_str(), 0777) == 0);
+  REQUIRE(::chown(file.c_str(), 1234, 2345) == 0);
+  REQUIRE(::chmod(file.c_str(), 06664) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    bool saved = ::setgroups(0, nullptr) == 0 && ::setgid(3000) == 0 && ::setuid(3000) == 0;
+    try {
+      if (saved) save(file, "new");
+    } catch (...) {
+      saved = false;
+    }
+    ::_exit(saved ? 0 : 1);
+  }
+  int status = 1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
+  struct stat info {};
+  REQUIRE(::stat(file.c_str(), &info) == 0);
+  CHECK(info.st_uid == 3000);
+  CHECK(info.st_gid == 3000);
+  CHECK((info.st_mode & 07777) == 0644);
+}
+
+TEST_CASE("write_file_atomically: what killed processes left goes with the next save") {
+  const test::TemporaryFolder folder;
+  for (int i = 0; i < 200; ++i) {
+    test::write_bytes(folder / fmt::format(".quanta-{:016x}", i), "left");
+  }
+  test::write_bytes(folder / ".quanta-0123456789abcde", "too short a name");
+  test::write_bytes(folder / "notes.tmp", "not ours");
+  fs::create_symlink(folder / "notes.tmp", folder / ".quanta-00000000000000aa0");
+  {
+    // One that is being written.
+    detail::TemporaryFile other(folder / "b", nullptr, detail::TemporaryFile::Naming::Early);
+    other.write(test::as_bytes("b"));
+    CHECK(files_in(folder.path()) == 204);
+    save(folder / "a", "new");
+    CHECK(files_in(folder.path()) == 5);
+    other.commit();
+  }
+  CHECK(read_bytes(folder / "a") == "new");
+  CHECK(read_bytes(folder / "b") == "b");
+  CHECK(read_bytes(folder / "notes.tmp") == "not ours");
+  CHECK(files_in(folder.path()) == 5);
+}
+
+TEST_CASE("write_file_atomically: a save that is killed leaves a whole file") {
+  const test::TemporaryFolder folder;
+  const fs::path file = folder / "a";
+  const std::string versions[2] = {std::string(300000, 'a'), std::string(200000, 'b')};
+  save(file, versions[0]);
+  for (int round = 0; round < 30; ++round) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      for (int i = 1;; ++i) {
+        const detail::FileOwner owner{0644, ::geteuid(), ::getegid()};
+        detail::remove_left_files(folder.path());
+        detail::TemporaryFile next(file, &owner,
+                                   round % 2 == 0 ? detail::TemporaryFile::Naming::Early
+                                                  : detail::TemporaryFile::Naming::Late);
+        next.write(test::as_bytes(versions[i % 2]));
+        next.commit();
+      }
+    }
+    ::usleep(static_cast<useconds_t>(500 + 331 * round % 3000));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    const std::string now = read_bytes(file);
+    CHECK((now == versions[0] || now == versions[1]));
+    CHECK(files_in(folder.path()) <= 2);
+    save(file, versions[0]);
+    CHECK(read_bytes(file) == versions[0]);
+    CHECK(files_in(folder.path()) == 1);
+  }
+}
+
+TEST_CASE("write_file_atomically: names may be as long as the file system takes them") {
+  const test::TemporaryFolder folder;
+  const fs::path file = folder / std::string(255, 'n');
+  save(file, "old");
+  save(file, "new");
+  CHECK(read_bytes(file) == "new");
+  CHECK(files_in(folder.path()) == 1);
 }
 
 }  // namespace quanta
