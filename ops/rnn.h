@@ -38,6 +38,9 @@ class HiddenProduct : public std::enable_shared_from_this<HiddenProduct> {
   HiddenProduct(const HiddenProduct&) = delete;
   HiddenProduct& operator=(const HiddenProduct&) = delete;
   virtual ~HiddenProduct() = default;
+  /// K and N: recurrent_steps checks that they are those of its states and gates.
+  virtual std::int64_t in_features() const noexcept = 0;
+  virtual std::int64_t out_features() const noexcept = 0;
   /// h [rows, K] to out [rows, N], both dense; rows >= 1.
   virtual void operator()(const float* h, std::int64_t rows, float* out) const = 0;
   /// Runs all steps of a layer at once, if the product has a kernel for them; else false, and

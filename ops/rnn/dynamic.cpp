@@ -14,6 +14,10 @@ class Int8Product final : public HiddenProduct, public quanta::detail::CudaCodeP
  public:
   Int8Product(LinearPackedParams packed, ReduceRange reduce_range)
       : packed_(std::move(packed)), reduce_range_(reduce_range) {}
+  std::int64_t in_features() const noexcept override { return packed_.impl().kernel.in_features(); }
+  std::int64_t out_features() const noexcept override {
+    return packed_.impl().kernel.out_features();
+  }
   void operator()(const float* h, std::int64_t rows, float* out) const override {
     cpu::linear_dynamic_rows(h, rows, packed_.impl(), reduce_range_, Fusion::None, out);
   }
@@ -46,6 +50,8 @@ class Int8Product final : public HiddenProduct, public quanta::detail::CudaCodeP
 class Float16Product final : public HiddenProduct, public quanta::detail::CudaFloatProduct {
  public:
   explicit Float16Product(LinearPackedParamsFp16 packed) : packed_(std::move(packed)) {}
+  std::int64_t in_features() const noexcept override { return packed_.impl().in_features; }
+  std::int64_t out_features() const noexcept override { return packed_.impl().out_features; }
   void operator()(const float* h, std::int64_t rows, float* out) const override {
     cpu::linear_dynamic_fp16_rows(h, rows, packed_.impl(), Fusion::None, out);
   }

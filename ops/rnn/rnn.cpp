@@ -47,6 +47,8 @@ class FloatProduct final : public HiddenProduct, public detail::CudaFloatProduct
  public:
   FloatProduct(const Tensor& weight, const Tensor& bias)
       : weight_(weight), bias_(bias), kernel_(weight, bias, cpu::FloatEpilogue::None) {}
+  std::int64_t in_features() const noexcept override { return weight_.size(1); }
+  std::int64_t out_features() const noexcept override { return weight_.size(0); }
   void operator()(const float* h, std::int64_t rows, float* out) const override {
     kernel_.run(rows, h, out);
   }
@@ -90,6 +92,13 @@ void check_tensor(std::string_view argument, const Tensor& x, DType dtype, const
   QUANTA_CHECK(x.defined(), "{}: {}: expected a tensor, got an undefined one", kOp, argument);
   QUANTA_CHECK(x.dtype() == dtype && x.sizes() == sizes, "{}: {}: expected {} {}, got {} {}", kOp,
                argument, dtype, sizes, x.dtype(), x.sizes());
+}
+
+void check_product(std::string_view argument, const HiddenProduct& product, std::int64_t from,
+                   std::int64_t to) {
+  QUANTA_CHECK(product.in_features() == from && product.out_features() == to,
+               "{}: {}: expected a product from {} to {} features, got one from {} to {}", kOp,
+               argument, from, to, product.in_features(), product.out_features());
 }
 
 // The sum of the batch sizes.
@@ -367,8 +376,11 @@ struct PackedSteps final : Steps<PackedSteps> {
   Projects projects(const Arguments&) const {
     return projection_ != nullptr ? Projects::Yes : Projects::No;
   }
-  void check(const Arguments&, DType) const {
+  void check(const Arguments& in, DType) const {
     QUANTA_CHECK(hidden_ != nullptr, "{}: hidden: expected a product, got none", kOp);
+    const std::int64_t width = in[kH0].sizes()[1];
+    check_product("hidden", *hidden_, width, gate_count(kind) * hidden_size);
+    if (projection_ != nullptr) check_product("projection", *projection_, hidden_size, width);
   }
 
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {

@@ -24,6 +24,8 @@ using test::for_each_target;
 class OnlyProduct final : public HiddenProduct {
  public:
   explicit OnlyProduct(const HiddenProduct& product) : product_(product) {}
+  std::int64_t in_features() const noexcept override { return product_.in_features(); }
+  std::int64_t out_features() const noexcept override { return product_.out_features(); }
   void operator()(const float* h, std::int64_t rows, float* out) const override {
     product_(h, rows, out);
   }

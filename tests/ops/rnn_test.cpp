@@ -276,10 +276,42 @@ TEST_CASE("recurrent_steps: projections as one sequence after the other in doubl
   }
 }
 
+TEST_CASE("recurrent_steps: a product of other sizes is refused before it runs") {
+  Generator generator(3);
+  const std::vector<std::int64_t> batch_sizes{2, 2};
+  const Tensor gates = randn({4, 16}, generator), h = randn({2, 4}, generator);
+  const auto product = [&](std::int64_t out, std::int64_t in) {
+    return float_hidden_product(randn({out, in}, generator), Tensor());
+  };
+  const auto fitting = product(16, 4), wide = product(16, 64), tall = product(64, 4);
+  RecurrentSteps steps{RecurrentKind::Lstm, 4, batch_sizes, StepOrder::Forward, fitting.get()};
+  CHECK(recurrent_steps(steps, gates, h, h).output.sizes() == Dims{4, 4});
+  for (const auto& other : {wide, tall}) {
+    steps.hidden = other.get();
+    CHECK_THROWS_WITH_AS(recurrent_steps(steps, gates, h, h),
+                         doctest::Contains("recurrent_steps: hidden: expected a product from 4 to "
+                                           "16 features, got one from"),
+                         ArgumentError);
+  }
+  // A projection to 3 features: the states have 3 then.
+  const Tensor narrow = randn({2, 3}, generator);
+  const auto from_narrow = product(16, 3), projection = product(3, 4), wrong = product(300, 4);
+  steps.hidden = from_narrow.get();
+  steps.projection = projection.get();
+  CHECK(recurrent_steps(steps, gates, narrow, h).output.sizes() == Dims{4, 3});
+  steps.projection = wrong.get();
+  CHECK_THROWS_WITH_AS(recurrent_steps(steps, gates, narrow, h),
+                       "recurrent_steps: projection: expected a product from 4 to 3 features, got "
+                       "one from 4 to 300",
+                       ArgumentError);
+}
+
 // Gates that do not depend on oneDNN's order of sums.
 class Halves final : public HiddenProduct {
  public:
   explicit Halves(std::int64_t hidden, std::int64_t gates) : hidden_(hidden), gates_(gates) {}
+  std::int64_t in_features() const noexcept override { return hidden_; }
+  std::int64_t out_features() const noexcept override { return gates_; }
   void operator()(const float* h, std::int64_t rows, float* out) const override {
     for (std::int64_t i = 0; i < rows * gates_; ++i) {
       out[i] = 0.5F * h[i / gates_ * hidden_ + i % hidden_];
