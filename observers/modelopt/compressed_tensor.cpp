@@ -31,24 +31,23 @@ std::string_view to_string(CompressedKind kind) {
 }
 
 Tensor CompressedTensor::dequantize() const {
-  QUANTA_CHECK(data.defined() && scale.defined(),
-               "dequantize: data: expected a compressed tensor, got an empty {}", to_string(kind));
+  const CompressedTensor self = detail::checked(*this);
   const Tensor values = [&] {
     switch (kind) {
       case CompressedKind::Int8:
-        return detail::dequantize_int8(*this);
+        return detail::dequantize_int8(self);
       case CompressedKind::Fp8:
-        return detail::dequantize_fp8(*this);
+        return detail::dequantize_fp8(self);
       case CompressedKind::Int4:
-        return detail::dequantize_int4(*this);
+        return detail::dequantize_int4(self);
       case CompressedKind::Nf4:
-        return detail::dequantize_nf4(*this);
+        return detail::dequantize_nf4(self);
       case CompressedKind::NvFp4:
-        return detail::dequantize_nvfp4(*this);
+        return detail::dequantize_nvfp4(self);
       case CompressedKind::MxFp4:
-        return detail::dequantize_mxfp4(*this);
+        return detail::dequantize_mxfp4(self);
       case CompressedKind::MxFp8:
-        return detail::dequantize_mxfp8(*this);
+        return detail::dequantize_mxfp8(self);
     }
     return Tensor();
   }();
@@ -118,7 +117,7 @@ Tensor crop(const Tensor& x, const Dims& sizes) {
 }
 
 Tensor flat_blocks(std::string_view op, const Tensor& x, std::int64_t block_size) {
-  QUANTA_CHECK(block_size >= 1, "{}: block_size: expected at least 1, got {}", op, block_size);
+  check_block_size(op, block_size, x.numel());
   return reduce_block_padding(x.reshape({-1}), {{0, block_size}}).reshape({-1, block_size});
 }
 

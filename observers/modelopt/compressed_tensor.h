@@ -39,7 +39,8 @@ struct CompressedTensor {
   BlockSizes block_sizes{};
   std::int64_t block_size = 0;
 
-  /// The values in the original's dtype, up to what rounding took.
+  /// The values in the original's dtype, up to what rounding took. Throws ArgumentError, naming the
+  /// field, when the fields do not fit together.
   Tensor dequantize() const;
 };
 

@@ -143,4 +143,78 @@ TEST_CASE("mxfp4_to_nvfp4: blocks within reach come back without loss") {
 }
 
 }  // namespace
+TEST_CASE("compressed tensors: fields that do not fit together are refused, never read past") {
+  const Tensor x = random_tensor({6, 64});
+  const std::vector<std::pair<const char*, Tensor CompressedTensor::*>> fields{
+      {"data", &CompressedTensor::data},
+      {"scale", &CompressedTensor::scale},
+      {"double_scale", &CompressedTensor::double_scale},
+      {"scale_zeros", &CompressedTensor::scale_zeros}};
+  for (const CompressedTensor& good :
+       {quantize_int8(x), quantize_int8(x, Dims{0}), quantize_int8(x, BlockSizes{{-1, 32}}),
+        quantize_fp8(x), quantize_fp8(x, BlockSizes{{0, 4}}), quantize_int4(x, 16),
+        quantize_nf4(x, 16, 4), quantize_nvfp4(x), quantize_mxfp4(x), quantize_mxfp8(x)}) {
+    CAPTURE(to_string(good.kind));
+    const Tensor values = good.dequantize();
+    CHECK(values.sizes() == x.sizes());
+    const auto refused = [&](const CompressedTensor& bad) {
+      CHECK_THROWS_WITH_AS(bad.dequantize(), doctest::Contains("dequantize: "), ArgumentError);
+    };
+    for (const auto& [name, field] : fields) {
+      if (!(good.*field).defined()) continue;
+      CAPTURE(name);
+      CompressedTensor bad = good;
+      bad.*field = Tensor();
+      refused(bad);
+      bad.*field = Tensor::zeros({1}, DType::Bool);
+      refused(bad);
+      bad.*field = Tensor::zeros({3, 5, 7}, (good.*field).dtype());
+      refused(bad);
+      bad.*field = Tensor::zeros({0}, (good.*field).dtype());
+      refused(bad);
+      // Not dense, but right.
+      bad = good;
+      const Tensor given = good.*field;
+      if (given.dim() == 2) {
+        bad.*field = given.t().contiguous().t();
+        CHECK(bad.dequantize().equal(values));
+      }
+    }
+    CompressedTensor bad = good;
+    bad.sizes = {1 << 20, 1 << 20, 1 << 20, 1 << 20};
+    refused(bad);
+    bad.sizes = {-6, 64};
+    refused(bad);
+    bad.sizes = {};
+    refused(bad);
+    bad = good;
+    bad.dtype = DType::Bool;
+    refused(bad);
+    if (good.block_size > 0) {
+      for (const std::int64_t size : {std::int64_t{0}, std::int64_t{-1}, std::int64_t{1} << 62}) {
+        bad = good;
+        bad.block_size = size;
+        refused(bad);
+      }
+    }
+    if (!good.block_sizes.empty()) {
+      bad = good;
+      bad.block_sizes = {{0, std::int64_t{1} << 40}};
+      refused(bad);
+      bad.block_sizes = {{5, 2}};
+      refused(bad);
+    }
+  }
+}
+
+TEST_CASE("compressed tensors: blocks of any size do not take any memory") {
+  const Tensor x = random_tensor({4, 8});
+  for (const std::int64_t size : {std::int64_t{1} << 33, std::int64_t{1} << 62}) {
+    CHECK_THROWS_AS(quantize_nf4(x, size, 4), ArgumentError);
+    CHECK_THROWS_AS(quantize_nf4(x, 8, size), ArgumentError);
+    CHECK_THROWS_AS(quantize_int4(x, size), ArgumentError);
+  }
+  CHECK(quantize_nf4(x, 256, 256).dequantize().sizes() == x.sizes());
+}
+
 }  // namespace quanta::modelopt
