@@ -346,6 +346,7 @@ Tensor Module::only_result(std::vector<Tensor> results) const {
 
 Tensor Module::operator()(const Tensor& x) const {
   const detail::PathScope scope(this);
+  QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", type_name());
   if (plain_call_ && float_call_name_.empty()) [[likely]]
     return forward(x);
   return call_with_hooks(x, scope);

@@ -48,6 +48,7 @@ BatchNormNd::BatchNormNd(const BatchNormOptions& options, std::int64_t min_rank,
 }
 
 void BatchNormNd::check_input(const Tensor& x) const {
+  QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", type_name());
   QUANTA_CHECK(x.dim() >= min_rank_ && x.dim() <= max_rank_,
                "{}: x: expected {} dimensions, got {}", type_name(),
                min_rank_ == max_rank_ ? fmt::format("{}", min_rank_)
@@ -164,6 +165,7 @@ InstanceNormNd::InstanceNormNd(const InstanceNormOptions& options, std::int64_t 
 }
 
 Tensor InstanceNormNd::forward(const Tensor& x) const {
+  QUANTA_CHECK(x.defined(), "InstanceNorm{}d: x: expected a tensor, got an undefined one", spatial_);
   QUANTA_CHECK(x.dim() == spatial_ + 1 || x.dim() == spatial_ + 2,
                "InstanceNorm{}d: x: expected {} or {} dimensions, got {}", spatial_, spatial_ + 1,
                spatial_ + 2, x.sizes());

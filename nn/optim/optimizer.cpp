@@ -320,9 +320,20 @@ void Adam::update(const ParameterGroup& group, const Tensor& parameter, const Te
 
 // Clipping ---------------------------------------------------------------------------------------
 
+namespace {
+
+void require_defined(std::string_view op, const std::vector<Tensor>& parameters) {
+  for (const Tensor& parameter : parameters) {
+    QUANTA_CHECK(parameter.defined(), "{}: parameters: expected tensors, got an undefined one", op);
+  }
+}
+
+}  // namespace
+
 double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type,
                        bool error_if_nonfinite) {
   check_number("clip_grad_norm_", "max_norm", max_norm);
+  require_defined("clip_grad_norm_", parameters);
   QUANTA_CHECK(norm_type > 0.0, "clip_grad_norm_: norm_type: expected > 0, got {}", norm_type);
   const double norm = gradient_norm(parameters, norm_type);
   QUANTA_CHECK(!error_if_nonfinite || std::isfinite(norm),
@@ -348,6 +359,7 @@ double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
 
 void clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value) {
   check_number("clip_grad_value_", "clip_value", clip_value);
+  require_defined("clip_grad_value_", parameters);
   for (const Tensor& parameter : parameters) {
     if (!parameter.grad().defined()) continue;
     if (parameter.device().is_cuda()) {

@@ -111,6 +111,7 @@ SplitBlocks split_blocks(const Tensor& x, const BlockSizes& block_sizes) {
 }
 
 Tensor reduce_block_amax(const Tensor& x, const BlockSizes& block_sizes) {
+  check_blocks("reduce_block_amax", x, block_sizes);
   const SplitBlocks split =
       split_blocks(reduce_block_padding(x.detach(), block_sizes), block_sizes);
   Dims kept;

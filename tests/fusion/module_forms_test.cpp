@@ -503,6 +503,17 @@ TEST_CASE("module forms: a state with an undefined tensor is refused by each of 
   CHECK(count > 1000);
 }
 
+TEST_CASE("module forms: an undefined input is refused by each module, called or by forward") {
+  manual_seed(1);
+  for (const auto& [type, kind] : make_samples()) {
+    const ModulePtr layer = kind.make();
+    CAPTURE(layer->type_name());
+    CHECK_THROWS_WITH_AS((*layer)(Tensor()), doctest::Contains("got an undefined one"),
+                         ArgumentError);
+    CHECK_THROWS_AS(layer->forward(Tensor()), Error);
+  }
+}
+
 // A kind of a user's own: one factor for each row, its codes kept in the module.
 
 struct Scale : Module {
