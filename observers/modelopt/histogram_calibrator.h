@@ -72,8 +72,9 @@ class HistogramCalibrator : public Calibrator {
   ///                (Kullback-Leibler), the last of equal ones; the first bin counts as much as the
   ///                second
   ///
-  /// Throws ArgumentError for a stride, a first bin or a percentile that is out of range, and for
-  /// bits that the method does not know.
+  /// Throws ArgumentError for a stride, a first bin or a percentile that is out of range, for bits
+  /// that the method does not know, and for a search of more than 2^32 steps, which would run for
+  /// minutes: candidates times levels for Entropy, candidates times bins that are not empty for Mse.
   Tensor compute_amax(HistogramMethod method, const HistogramSearch& search = {}) const;
 
   /// Float32: the counts, and the bins' edges (one more, at times two). Undefined before any data.

@@ -1,12 +1,16 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <limits>
+#include <numeric>
 #include <vector>
 
 #include "quanta/observers/modelopt/calibrator.h"
 #include "quanta/observers/modelopt/histogram_calibrator.h"
 #include "quanta/observers/modelopt/reduce.h"
+#include "quanta/ops/arithmetic.h"
 #include "quanta/ops/tensor_quant.h"
 #include "quanta/runtime/error.h"
 #include "support/tensors.h"
@@ -15,6 +19,50 @@ namespace quanta::modelopt {
 namespace {
 
 using test::random_tensor;
+
+// The edge with the least divergence, the last of equal ones, from the definition.
+double plain_entropy_amax(std::vector<float> counts, const std::vector<float>& edges,
+                          std::size_t levels, std::size_t start) {
+  counts[0] = counts[1];
+  const double total = std::accumulate(counts.begin(), counts.end(), 0.0);
+  double best_loss = std::numeric_limits<double>::infinity();
+  std::size_t best = counts.size();
+  for (std::size_t bins = start; bins <= counts.size(); ++bins) {
+    const double width = static_cast<double>(bins) / static_cast<double>(levels);
+    std::vector<double> sums(levels);
+    std::vector<double> used(levels);
+    std::vector<std::size_t> level_of(bins);
+    std::size_t level = 0;
+    for (std::size_t j = 0; j < bins; ++j) {
+      while (level + 1 < levels &&
+             static_cast<double>(level + 1) * width <= static_cast<double>(j)) {
+        ++level;
+      }
+      level_of[j] = level;
+      sums[level] += static_cast<double>(counts[j]);
+      used[level] += counts[j] != 0.0F ? 1.0 : 0.0;
+    }
+    std::vector<double> quantized(bins);
+    for (std::size_t j = 0; j < bins; ++j) {
+      if (counts[j] != 0.0F) quantized[j] = sums[level_of[j]] / used[level_of[j]];
+    }
+    const double kept = std::accumulate(quantized.begin(), quantized.end(), 0.0);
+    const double outliers =
+        std::accumulate(counts.begin() + static_cast<std::ptrdiff_t>(bins), counts.end(), 0.0);
+    double loss = 0.0;
+    for (std::size_t j = 0; j < bins; ++j) {
+      const double p = (static_cast<double>(counts[j]) + (j + 1 == bins ? outliers : 0.0)) / total;
+      if (p == 0.0) continue;
+      const double q = quantized[j] / kept;
+      loss += q > 0.0 ? p * std::log(p / q) : std::numeric_limits<double>::infinity();
+    }
+    if (std::isnan(loss)) loss = std::numeric_limits<double>::infinity();
+    if (loss > best_loss) continue;
+    best_loss = loss;
+    best = bins;
+  }
+  return static_cast<double>(edges[best]);
+}
 
 TEST_CASE("reduce_amax: the largest magnitudes are those of a plain loop over every axis") {
   const Tensor x = random_tensor({3, 5, 19}, 1);
@@ -126,6 +174,52 @@ TEST_CASE("HistogramCalibrator: methods leave out a lone outlier and 100 percent
   CHECK_THROWS_WITH_AS(calibrator.collect(Tensor::full({1}, NAN)), doctest::Contains("finite"),
                        ArgumentError);
   CHECK_THROWS_WITH_AS(histogram_method_from_name("foo"), doctest::Contains("got foo"),
+                       ArgumentError);
+}
+
+TEST_CASE(
+    "HistogramCalibrator: the entropy of every candidate is compared as if it were calculated") {
+  const auto sparse = [](const Tensor& x) { return mul(x, x.relu()); };
+  const std::vector<Tensor> inputs{random_tensor({3000}, 3), random_tensor({60}, 4),
+                                   sparse(random_tensor({500}, 5)), Tensor::full({40}, 2.0),
+                                   Tensor::from_values({0.01F, 0.02F, 90.0F})};
+  for (const Tensor& x : inputs) {
+    for (const std::int64_t bits : {2, 4, 8, 12}) {
+      for (const std::int64_t bins : {150, 700}) {
+        CAPTURE(bits);
+        CAPTURE(bins);
+        HistogramCalibrator::Options options;
+        options.num_bits = NumBits::integer(static_cast<int>(bits));
+        options.num_bins = bins;
+        HistogramCalibrator calibrator(options);
+        calibrator.collect(x);
+        const double expected = plain_entropy_amax(
+            calibrator.histogram().to_float_vector(), calibrator.bin_edges().to_float_vector(),
+            std::size_t{1} << static_cast<unsigned>(bits - 1), 100);
+        CHECK(calibrator.compute_amax(HistogramMethod::Entropy, {1, 100}).item() == expected);
+      }
+    }
+  }
+}
+
+TEST_CASE("HistogramCalibrator: a search through many bins ends soon or is refused") {
+  HistogramCalibrator::Options options;
+  options.num_bins = 61440;
+  HistogramCalibrator calibrator(options);
+  calibrator.collect(random_tensor({100000}, 8));
+  const auto begin = std::chrono::steady_clock::now();
+  CHECK(calibrator.compute_amax(HistogramMethod::Entropy).item() > 1.0);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));  // it was 44
+  options.num_bins = std::int64_t{1} << 24U;
+  options.num_bits = NumBits::integer(16);
+  HistogramCalibrator large(options);
+  large.collect(random_tensor({1000}, 8));
+  CHECK_THROWS_WITH_AS(large.compute_amax(HistogramMethod::Entropy),
+                       doctest::Contains("stride: expected one with which entropy takes at most"),
+                       ArgumentError);
+  CHECK(large.compute_amax(HistogramMethod::Entropy, {1 << 18U, 128}).item() > 0.0);
+  CHECK_THROWS_WITH_AS(large.compute_amax(HistogramMethod::Mse),
+                       doctest::Contains("stride: expected one with which mse takes at most"),
                        ArgumentError);
 }
 
