@@ -95,11 +95,10 @@ void check_scaled(const Fields& fields, const CompressedTensor& x, DType dtype) 
 }  // namespace
 
 void check_block_size(std::string_view op, std::int64_t block_size, std::int64_t elements) {
-  constexpr std::int64_t kAlwaysAllowed = std::int64_t{1} << 20;
-  const std::int64_t most = std::max(kAlwaysAllowed, elements);
-  QUANTA_CHECK(block_size >= 1 && block_size <= most,
-               "{}: block_size: expected 1..{} (beyond the elements there is only padding), got {}",
-               op, most, block_size);
+  const std::int64_t longest = std::max(elements, kLongestPaddedBlock);
+  QUANTA_CHECK(block_size >= 1 && block_size <= longest,
+               "{}: block_size: expected 1..{} for {} numbers, got {}", op, longest, elements,
+               block_size);
 }
 
 CompressedTensor checked(const CompressedTensor& x) {

@@ -46,7 +46,8 @@ struct CompressedTensor {
 
 // All of these functions take Float32, Float64, Float16 or BFloat16 tensors with at least one
 // element and finite values only. They throw ArgumentError, naming the size that does not suit. A
-// tensor or block of zeros becomes zeros with scale 1 (Int8, Fp8, Int4, Nf4). Threads may share
+// tensor or block of zeros becomes zeros with scale 1 (Int8, Fp8, Int4, Nf4). A block is at most as
+// long as what it is a block of, or kLongestPaddedBlock: the rest is padding. Threads may share
 // tensors and compressed tensors that none of them changes.
 
 /// Codes -128..127 with scale amax / 127, per tensor or for each index along the kept axes.

@@ -67,6 +67,10 @@ Tensor reduce_block_padding(const Tensor& x, const BlockSizes& block_sizes) {
     for (const auto& entry : block_sizes) {
       if (wrap_dim(entry.first, x.dim(), "reduce_block_padding", "block_sizes") != axis) continue;
       const std::int64_t block = std::max<std::int64_t>(block_along(entry, x.size(axis)), 1);
+      QUANTA_CHECK(
+          block <= std::max(x.size(axis), kLongestPaddedBlock),
+          "reduce_block_padding: block_sizes: expected at most {} for an axis of {}, got {}",
+          std::max(x.size(axis), kLongestPaddedBlock), x.size(axis), block);
       missing = (block - x.size(axis) % block) % block;
     }
     if (padding.size() + 2 <= Dims::kMaxDims) {

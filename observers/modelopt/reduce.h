@@ -24,7 +24,12 @@ Dims wrap_axes(const Dims& axes, std::int64_t rank, std::string_view op, std::st
 /// floating tensor with at least one element. Throws ArgumentError.
 Tensor reduce_amax(const Tensor& x, const Dims& kept_axes = {});
 
-/// Pads every axis that has a block size with zeros, up to a multiple of it. Throws ArgumentError.
+/// The longest block that an axis which is shorter is padded to: a wrong number does not become
+/// memory.
+inline constexpr std::int64_t kLongestPaddedBlock = 65536;
+
+/// Pads every axis that has a block size with zeros, up to a multiple of it. Throws ArgumentError,
+/// also for a block that is longer than its axis and than kLongestPaddedBlock.
 Tensor reduce_block_padding(const Tensor& x, const BlockSizes& block_sizes);
 
 /// The largest magnitude of each block; a size that the block does not divide is padded with zeros.

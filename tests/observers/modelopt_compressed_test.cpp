@@ -128,6 +128,24 @@ TEST_CASE("compressed tensors: what does not suit is refused by name and value")
       ArgumentError);
 }
 
+TEST_CASE("compressed tensors: a block of any size is not padded to") {
+  const Tensor x = random_tensor({4, 6}, 3);
+  constexpr std::int64_t kHuge = std::int64_t{1} << 40U;
+  CHECK_THROWS_WITH_AS(quantize_nf4(x, kHuge, 2),
+                       doctest::Contains("quantize_nf4: block_size: expected 1..65536"),
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(quantize_nf4(x, 4, kHuge), doctest::Contains("expected 1..65536"),
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(quantize_int4(x, kHuge), doctest::Contains("expected 1..65536"),
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(quantize_int8(x, BlockSizes{{-1, kHuge}}),
+                       doctest::Contains("expected at most 65536 for an axis of 6"), ArgumentError);
+  CHECK_THROWS_AS(reduce_block_amax(x, {{0, 65537}}), ArgumentError);
+  // What is longer than a small tensor stays allowed and changes nothing.
+  CHECK(quantize_nf4(x, 4096, 2).dequantize().equal(quantize_nf4(x, 24, 2).dequantize()));
+  CHECK(quantize_int4(Tensor::ones({70000}), 70000).scale.numel() == 1);
+}
+
 TEST_CASE("mxfp4_to_nvfp4: blocks within reach come back without loss") {
   const Tensor x = random_tensor({3, 64}, 8);
   const CompressedTensor mx = quantize_mxfp4(x);

@@ -13,8 +13,8 @@ namespace quanta::modelopt::detail {
 /// no elements, or values that are not finite.
 Tensor compressible(std::string_view op, const Tensor& x);
 
-/// Throws ArgumentError `op: block_size: ...` below 1, and for blocks that are larger than the
-/// tensor and than 2^20: what they are filled up with would take any memory.
+/// Throws ArgumentError `op: block_size: ...` below 1, and for a block that is longer than the
+/// numbers there are and than kLongestPaddedBlock.
 void check_block_size(std::string_view op, std::int64_t block_size, std::int64_t elements);
 
 /// `x` with contiguous tensors. Its fields are public: throws ArgumentError `dequantize: FIELD: ...`
