@@ -10,8 +10,6 @@
 namespace quanta::modelopt::detail {
 namespace {
 
-using quanta::detail::ceil_div;
-
 constexpr std::string_view kOp = "dequantize";
 
 /// The fields of one compressed tensor, each against what its kind and sizes ask for.
