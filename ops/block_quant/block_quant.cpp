@@ -94,7 +94,7 @@ struct DynamicBlockQuant final : detail::AmaxOperation<DynamicBlockQuant> {
     parallel_for(rows.numel() / length, std::max<std::int64_t>(1, cpu::kElementGrain / length),
                  [&](std::int64_t begin, std::int64_t end) {
                    for (std::int64_t row = begin; row < end; ++row) {
-                     cpu::dynamic_block_row(src + row * length, length, options.block_size, format,
+                     cpu::dynamic_block_row(src + row * length, length, block(length), format,
                                             dst + row * length, unscales + row * block_count);
                    }
                  });
@@ -106,12 +106,14 @@ struct DynamicBlockQuant final : detail::AmaxOperation<DynamicBlockQuant> {
                           {.format = format,
                            .count = rows.numel() / length * blocks(length),
                            .length = length,
-                           .block = options.block_size,
+                           .block = block(length),
                            .blocks = blocks(length),
                            .src = reinterpret_cast<const float*>(rows.device_ptr()),
                            .dst = reinterpret_cast<float*>(values.device_ptr()),
                            .unscales = reinterpret_cast<float*>(scales.device_ptr())});
   }
+  // No longer than a row: kernels add it to positions.
+  std::int64_t block(std::int64_t length) const { return std::min(options.block_size, length); }
   std::int64_t blocks(std::int64_t length) const {
     return length / options.block_size + (length % options.block_size == 0 ? 0 : 1);
   }

@@ -152,6 +152,13 @@ void group_backward(const T* gradient, const T* x, const double* weight, std::in
 
 template <typename T>
 std::vector<Tensor> groups_backward(const GroupNormBackward& given, const GroupShape& shape) {
+  if (given.x.numel() == 0) {  // whose other sizes may be any
+    const auto zeros = [&](bool needed) {
+      return needed ? Tensor::zeros(given.parameter_sizes, given.x.dtype()) : Tensor();
+    };
+    return {Tensor::zeros(given.x.sizes(), given.x.dtype()), zeros(given.needs_weight),
+            zeros(given.needs_bias)};
+  }
   const Tensor x = given.x.contiguous();
   const Tensor gradient = given.gradient.contiguous();
   const std::vector<double> weight = copy_numbers<double>(given.weight, shape.channels, 1.0);
