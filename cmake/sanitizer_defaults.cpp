@@ -9,8 +9,8 @@ const char* __ubsan_default_options() { return "print_stacktrace=1"; }
 
 // LLVM's OpenMP tells ThreadSanitizer what orders the threads of a region (its tool Archer, which it
 // loads by itself), but is not compiled for it: what it does with its own memory is not judged, nor
-// is what oneDNN does.
-const char* __tsan_default_options() { return "ignore_noninstrumented_modules=1"; }
+// is what oneDNN does. Children of fork have threads in a test.
+const char* __tsan_default_options() { return "ignore_noninstrumented_modules=1:die_after_fork=0"; }
 
 }  // extern "C"
 #pragma GCC visibility pop

@@ -10,6 +10,7 @@
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/cpu_limit.h"
 #include "quanta/runtime/detail/openmp.h"
+#include "quanta/runtime/detail/sanitizers.h"
 #include "quanta/runtime/detail/team.h"
 #include "quanta/runtime/detail/workers.h"
 
@@ -51,6 +52,13 @@ constexpr int kOtherLoops = 256;
 thread_local int loops_since_openmp = kOtherLoops;
 
 bool openmp_is_awake() {
+#if QUANTA_THREAD_SANITIZER
+  // Helpers of ours often come too late for a short part, whose races nobody would see. All threads
+  // of OpenMP take theirs: every other loop is one of OpenMP's.
+  static thread_local bool uses_openmp = false;
+  uses_openmp = !uses_openmp;
+  if (uses_openmp) return true;
+#endif
   if (loops_since_openmp >= kOtherLoops) return false;
   ++loops_since_openmp;
   return true;
