@@ -1,25 +1,52 @@
 #include "quanta/ops/matmul/cpu_matmul.h"
 
+#include <array>
+#include <cstdint>
+#include <optional>
+
 #include "quanta/ops/cpu/onednn/onednn.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::cpu {
 namespace {
 
-// oneDNN reads any strides, but fast only when rows or columns are contiguous.
-Tensor readable(const Tensor& x) {
+// Where each dimension steps over all that the smaller ones reach, which is what oneDNN takes:
+// the least stride of a dimension outside of them, or nothing. Dimensions of size 1 do not count.
+std::optional<std::int64_t> outer_stride(const Tensor& x) {
   const Dims& sizes = x.sizes();
   const Dims& strides = x.strides();
-  for (std::size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] > 1 && strides[d] == 0) return x.contiguous();
+  std::int64_t reach = 1;
+  std::array<bool, Dims::kMaxDims> done{};
+  for (std::size_t step = 0; step < sizes.size(); ++step) {
+    std::size_t next = sizes.size();
+    for (std::size_t d = 0; d < sizes.size(); ++d) {
+      if (done[d] || sizes[d] <= 1) continue;
+      if (next == sizes.size() || strides[d] < strides[next]) next = d;
+    }
+    if (next == sizes.size()) break;
+    if (strides[next] < reach) return std::nullopt;
+    reach = strides[next] * sizes[next];
+    done[next] = true;
   }
-  const std::size_t rows = sizes.size() - 2;
-  const bool unit = strides[rows] == 1 || strides[rows + 1] == 1;
-  return unit ? x : x.contiguous();
+  return reach;
 }
 
+// oneDNN reads views whose dimensions stand apart, but fast only when rows or columns are
+// contiguous. Windows that share elements and expanded dimensions are copied.
+Tensor readable(const Tensor& x) {
+  const std::size_t rows = x.sizes().size() - 2;
+  const bool unit = x.strides()[rows] == 1 || x.strides()[rows + 1] == 1;
+  return unit && outer_stride(x) ? x : x.contiguous();
+}
+
+// Views keep any stride in a dimension of size 1, where oneDNN wants one like the others.
 onednn::Md describe(const Tensor& x) {
-  return {x.sizes().to_vector(), onednn::DataType::f32, x.strides().to_vector()};
+  Dims strides = x.strides();
+  const std::int64_t outer = outer_stride(x).value();
+  for (std::size_t d = 0; d < strides.size(); ++d) {
+    if (x.sizes()[d] == 1 && strides[d] < outer && strides[d] != 1) strides[d] = outer;
+  }
+  return {x.sizes().to_vector(), onednn::DataType::f32, strides.to_vector()};
 }
 
 dnnl::memory wrap(const onednn::Md& desc, const Tensor& x) {
