@@ -16,10 +16,13 @@ constexpr std::string_view kOp = "dequantize";
 class Fields {
  public:
   explicit Fields(const CompressedTensor& x) : x_(x) {
+    constexpr std::int64_t kMostElements = std::int64_t{1} << 57;  // as of all tensors
     for (const std::int64_t size : x.sizes) {
-      QUANTA_CHECK(size >= 1, "{}: sizes: expected sizes of at least 1, got {}", kOp, x.sizes);
+      QUANTA_CHECK(size >= 1 && size <= kMostElements / elements_,
+                   "{}: sizes: expected sizes of at least 1 and at most 2^57 elements, got {}", kOp,
+                   x.sizes);
+      elements_ *= size;
     }
-    elements_ = checked_numel(x.sizes);
     QUANTA_CHECK(is_floating_point(x.dtype) && item_bits(x.dtype) >= 16,
                  "{}: dtype: expected a floating one of 16 bits or more, got {}", kOp, x.dtype);
   }
@@ -30,8 +33,7 @@ class Fields {
     return x_.sizes[x_.sizes.size() - 1];
   }
   std::int64_t block_size() const {
-    QUANTA_CHECK(x_.block_size >= 1, "{}: block_size: expected at least 1, got {}", kOp,
-                 x_.block_size);
+    check_block_size(kOp, x_.block_size, elements_);
     return x_.block_size;
   }
   /// The sizes with a last one that is divided.
@@ -64,7 +66,7 @@ class Fields {
   }
 
   const CompressedTensor& x_;
-  std::int64_t elements_ = 0;
+  std::int64_t elements_ = 1;
 };
 
 // Int8 and Fp8: a scale for all, along axes, or for each block.
@@ -143,8 +145,10 @@ CompressedTensor checked(const CompressedTensor& x) {
       break;
     case CompressedKind::MxFp8:
       fields.expect("data", x.data, DType::Float8E4M3FN, x.sizes);
-      fields.expect_count("scale", x.scale, DType::UInt8,
-                          checked_numel(fields.divided_last(fields.block_size())));
+      // The last block of a row may be shorter.
+      fields.expect_count(
+          "scale", x.scale, DType::UInt8,
+          elements / fields.last_size() * ceil_div(fields.last_size(), fields.block_size()));
       break;
     default:
       throw ArgumentError(fmt::format("{}: kind: expected one of CompressedKind's, got number {}",

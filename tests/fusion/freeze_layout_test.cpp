@@ -48,7 +48,8 @@ std::vector<Layout> layouts_of(const Dims& sizes, Generator& generator) {
 
 TEST_CASE("freeze: inputs of any rank and any strides give what the network gives") {
   Generator generator(2);
-  const nn::Sequential net(nn::make_module<nn::Hardswish>(), nn::make_module<nn::ReLU>());
+  nn::Sequential net(nn::make_module<nn::Hardswish>(), nn::make_module<nn::ReLU>());
+  net.eval();
   for (const Dims& sizes :
        {Dims{}, Dims{7}, Dims{1}, Dims{4, 6}, Dims{1, 5}, Dims{3, 1}, Dims{2, 3, 4},
         Dims{2, 3, 4, 5}, Dims{1, 3, 4, 5}, Dims{2, 3, 2, 3, 2}, Dims{2, 1, 2, 1, 2, 3}}) {

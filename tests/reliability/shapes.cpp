@@ -1,7 +1,8 @@
-// Sizes that vary for ever. quanta_shapes [SHAPES [PLANS]] runs a float (fused) and an int8 network
+// Sizes that vary for ever. quanta_shapes [SHAPES [PLANS [KEPT]]] runs a float (fused) and an int8 network
 // on SHAPES images of random sizes (default: 100,000), freezes PLANS plans (default: 10,000), and
 // writes down what memory the process holds after each tenth. It ends with 1 if it holds 20 MB more
-// at the end than it did after the first 1,000.
+// at the end than it did after the first 1,000. KEPT is how many of oneDNN's convolutions may be kept
+// (default: 512): with fewer the memory is level after fewer sizes.
 
 #include <algorithm>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "quanta/fusion/prepare.h"
 #include "quanta/nn/models/fashion.h"
 #include "quanta/observers/defaults.h"
+#include "quanta/ops/cpu/onednn/kept_convolutions.h"
 #include "quanta/runtime/random.h"
 #include "support/resources.h"
 
@@ -82,9 +84,13 @@ int run(std::int64_t shapes, std::int64_t plans) {
 int main(int argc, char** argv) {
   const std::int64_t shapes = argc > 1 ? std::atoll(argv[1]) : 100'000;
   const std::int64_t plans = argc > 2 ? std::atoll(argv[2]) : 10'000;
-  if (shapes < 3 || plans < 3 || argc > 3) {
-    std::fprintf(stderr, "usage: %s [SHAPES [PLANS]]\n", argv[0]);
+  if (shapes < 3 || plans < 3 || argc > 4) {
+    std::fprintf(stderr, "usage: %s [SHAPES [PLANS [KEPT]]]\n", argv[0]);
     return 2;
+  }
+  if (argc > 3) {
+    quanta::cpu::onednn::set_most_kept_convolutions(
+        static_cast<std::size_t>(std::strtoull(argv[3], nullptr, 10)));
   }
   try {
     return run(shapes, plans);
