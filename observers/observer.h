@@ -29,7 +29,8 @@ class Observer : public Collector {
   /// only mark a place let anything pass; others throw what update throws.
   virtual Tensor forward(const Tensor& x);
   /// Throws UnsupportedError where the class has none (Placeholder, Recording, Noop observers).
-  /// Before any data: scale 1, zero point 0, as in torch; ask has_data() first.
+  /// Before any data: scale 1, zero point 0, as in torch; ask has_data() first. Throws ArgumentError
+  /// naming the observer where the scale would be NaN or infinite, of which torch says nothing.
   virtual ObservedQParams calculate_qparams() const = 0;
   /// torch's name of reset().
   void reset_min_max_vals() { reset(); }

@@ -82,6 +82,10 @@ ObservedQParams UniformObserver::qparams(std::span<const float> min, std::span<c
                  "{}: calculate_qparams: expected min_val <= max_val, got {} and {} (channel {})",
                  name(), min[c], max[c], c);
     const ObservedScale one = quanta::calculate_qparams(min[c], max[c], rule);
+    QUANTA_CHECK(std::isfinite(one.scale) && std::isfinite(one.float_zero_point),
+                 "{}: calculate_qparams: expected a range with a finite scale, got {}..{} (channel "
+                 "{})",
+                 name(), min[c], max[c], c);
     scales[c] = one.scale;
     if (float_zero_points) {
       result.zero_point.mutable_data<float>()[c] = one.float_zero_point;

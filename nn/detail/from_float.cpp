@@ -3,6 +3,8 @@
 #include <cmath>
 #include <memory>
 
+#include "quanta/observers/detail/reduce.h"
+
 namespace quanta::nn::detail {
 namespace {
 
@@ -15,13 +17,11 @@ const QConfig& expect_qconfig(std::string_view op, const Module& module) {
   return *qconfig;
 }
 
-QTensor quantize_with_observer(std::string_view op, Observer& observer, const Tensor& weight,
-                               DType dtype) {
+QTensor quantize_for(DType dtype, std::string_view op, Observer& observer, const Tensor& weight) {
   QUANTA_CHECK(observer.dtype() == dtype,
                "{}: qconfig.weight: expected an observer for {}, got a {} for {}", op, dtype,
                observer.name(), observer.dtype());
-  observer.forward(weight);
-  return quantize_with(weight, observer);
+  return quantize_with_observer(op, observer, weight);
 }
 
 std::shared_ptr<Observer> weight_observer(std::string_view op, const Module& module) {
@@ -32,6 +32,21 @@ std::shared_ptr<Observer> weight_observer(std::string_view op, const Module& mod
 }
 
 }  // namespace
+
+void require_finite_weight(std::string_view op, const Tensor& weight) {
+  if (!weight.defined() || weight.numel() == 0) return;
+  const ValueRange range =
+      quanta::detail::tensor_range(quanta::detail::dense_floats(weight.detach()));
+  QUANTA_CHECK(std::isfinite(range.min[0]) && std::isfinite(range.max[0]),
+               "{}: weight: expected finite numbers, got a range of {}..{}", op, range.min[0],
+               range.max[0]);
+}
+
+QTensor quantize_with_observer(std::string_view op, Observer& observer, const Tensor& weight) {
+  require_finite_weight(op, weight);
+  observer.forward(weight);
+  return quantize_with(weight, observer);
+}
 
 OutputParams output_params(std::string_view op, const Module& module) {
   static_cast<void>(expect_qconfig(op, module));
@@ -76,7 +91,7 @@ OutputParams quint8_output_params(std::string_view op, const Module& module) {
 
 QTensor quantize_weight(std::string_view op, const Module& module, const Tensor& weight,
                         DType dtype) {
-  return quantize_with_observer(op, *weight_observer(op, module), weight, dtype);
+  return quantize_for(dtype, op, *weight_observer(op, module), weight);
 }
 
 QTensor quantize_weight_per_tensor(std::string_view op, const Module& module, const Tensor& weight,
@@ -85,7 +100,7 @@ QTensor quantize_weight_per_tensor(std::string_view op, const Module& module, co
   QUANTA_CHECK(!is_per_channel(observer->qscheme()),
                "{}: qconfig.weight: expected a per-tensor observer ({}), got a {} for {}", op,
                reason, observer->name(), observer->qscheme());
-  return quantize_with_observer(op, *observer, weight, dtype);
+  return quantize_for(dtype, op, *observer, weight);
 }
 
 }  // namespace quanta::nn::detail

@@ -35,6 +35,12 @@ OutputParams output_params(std::string_view op, const Observer& observer);
 /// dtype.
 OutputParams quint8_output_params(std::string_view op, const Module& module);
 
+/// Throws ArgumentError `op: weight: ...` for a weight that holds NaN or infinity: it is kept and
+/// loaded as it is, but never quantized.
+void require_finite_weight(std::string_view op, const Tensor& weight);
+/// A weight as the observer quantizes it once it has seen it. Throws ArgumentError.
+QTensor quantize_with_observer(std::string_view op, Observer& observer, const Tensor& weight);
+
 /// The float weight, quantized by a fresh observer of the module's qconfig, whose dtype has to be
 /// `dtype`. Throws ArgumentError.
 QTensor quantize_weight(std::string_view op, const Module& module, const Tensor& weight,

@@ -61,8 +61,7 @@ QTensor quantize_table(std::string_view op, const Module& module, const Tensor& 
                "points along axis 0 (set float_qparams_weight_only_qconfig or its 4-bit form for "
                "embeddings, or a null QConfig to leave them in float), got a {} for {} {}",
                op, observer->name(), observer->dtype(), observer->qscheme());
-  observer->forward(weight);
-  return quantize_with(weight, *observer);
+  return detail::quantize_with_observer(op, *observer, weight);
 }
 
 EmbeddingBagOptions sum_only(std::string_view op, EmbeddingBagOptions options) {

@@ -74,11 +74,12 @@ Tensor permuted(const Tensor& x, Random& random) {
 
 // Every other element of memory with twice the size along `dim`, behind an offset.
 Tensor with_gaps(const Tensor& x, Random& random) {
-  if (x.dim() == 0 || x.numel() > kMostElements) return x;
+  if (x.dim() == 0 || !is_small(x.sizes())) return x;
   const std::int64_t dim = random.below(x.dim());
   const std::int64_t size = x.size(dim);
   Dims sizes = x.sizes();
   sizes[static_cast<std::size_t>(dim)] = 2 * size + 1;
+  if (!is_small(sizes)) return x;
   const Tensor wide = fresh(x, sizes, random);
   const Tensor part = random.one_in(2) ? wide.slice(dim, 1, 2 * size + 1, 2)
                                        : wide.narrow(dim, 1 + random.below(size + 1), size);
@@ -87,6 +88,12 @@ Tensor with_gaps(const Tensor& x, Random& random) {
 }
 
 }  // namespace
+
+bool is_small(const Dims& sizes) {
+  double count = 1.0;
+  for (const std::int64_t size : sizes) count *= static_cast<double>(size == 0 ? 1 : size);
+  return count <= static_cast<double>(kMostElements);
+}
 
 std::vector<std::byte> bytes_of(const Tensor& x) {
   const Tensor dense = x.contiguous();
@@ -219,7 +226,7 @@ Tensor with_other_size(const Tensor& x, Random& random) {
   static constexpr std::array<std::int64_t, 12> kSizes{0, 0, 1, 1, 2, 3, 4, 17, 33, 64, 300, 5000};
   Dims sizes = x.sizes();
   sizes[random.below(sizes.size())] = random.among(kSizes);
-  if (checked_numel(sizes) > kMostElements) return x;
+  if (!is_small(sizes)) return x;
   return fresh(x, sizes, random);
 }
 

@@ -30,6 +30,9 @@ Quantizer edge_quantizer(DType dtype, const Dims& sizes, Random& random);
 double edge_number(Random& random);
 std::int64_t edge_integer(Random& random);
 
+/// Whether a tensor of these sizes has few elements, also where those of size 0 had another.
+bool is_small(const Dims& sizes);
+
 /// The elements one after the other, as bytes.
 std::vector<std::byte> bytes_of(const Tensor& x);
 

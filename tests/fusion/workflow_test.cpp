@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <limits>
 #include <thread>
 
 #include "quanta/fusion/quantize.h"
@@ -11,6 +12,7 @@
 #include "quanta/nn/quantized/qfunctional.h"
 #include "quanta/nn/quantized/stubs.h"
 #include "quanta/observers/defaults.h"
+#include "quanta/observers/histogram_observer.h"
 #include "quanta/observers/min_max_observer.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/error.h"
@@ -130,6 +132,32 @@ TEST_CASE("convert: modules whose observer saw no data are listed and nothing ch
   CHECK(get_observer_dict(prepared).size() == 5);
   const SmallNetwork empty = convert(prepared, {.uncalibrated = Uncalibrated::Allow});
   CHECK(is<nn::quantized::Linear>(empty, "fc"));
+}
+
+TEST_CASE("convert: a weight with NaN or infinity is named and nothing changes") {
+  for (const float odd :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    CAPTURE(odd);
+    QConfig qconfig = get_default_qconfig();
+    for (const bool skips_infinity : {false, true}) {
+      CAPTURE(skips_infinity);
+      if (skips_infinity) {
+        qconfig.weight = HistogramObserver::with_args(
+            {.dtype = DType::QInt8, .qscheme = QScheme::PerTensorSymmetric});
+      }
+      SmallNetwork net;
+      fuse_modules(net, small_network_groups());
+      SmallNetwork prepared = prepare(net, qconfig);
+      prepared(small_input(1));
+      for (const auto& [name, parameter] : prepared.named_parameters()) {
+        if (name == "fc.weight") parameter.mutable_data<float>()[2] = odd;
+      }
+      CHECK_THROWS_WITH_AS(convert_(prepared), doctest::Contains("weight: expected finite numbers"),
+                           ArgumentError);
+      CHECK_THROWS_WITH_AS(convert_(prepared), doctest::Contains("fc"), ArgumentError);
+      CHECK(is<nn::Linear>(prepared, "fc"));
+    }
+  }
 }
 
 TEST_CASE("convert: a model that was not prepared is refused") {

@@ -102,6 +102,33 @@ TEST_CASE("collectors: a batch with NaN or infinity leaves what was seen before"
   }
 }
 
+TEST_CASE("observers: no scale is infinite or NaN however wide the finite values lie") {
+  std::size_t refused = 0;
+  for (const CollectorKind& kind : collector_kinds()) {
+    CAPTURE(kind.name);
+    const CollectorPtr collector = fresh(kind);
+    const auto* observer = dynamic_cast<const Observer*>(collector.get());
+    if (observer == nullptr || takes_anything(*collector)) continue;
+    const Tensor x = batch(1);
+    x.mutable_data<float>()[3] = -3.3e38F;
+    x.mutable_data<float>()[4] = 3.3e38F;
+    try {
+      collector->update(x);
+      const ObservedQParams qparams = observer->calculate_qparams();
+      for (const float scale : qparams.scale.to_float_vector()) {
+        CHECK((std::isfinite(scale) && scale > 0.0F));
+      }
+    } catch (const ArgumentError& error) {
+      CAPTURE(std::string(error.what()));
+      CHECK(std::string(error.what()).find(kind.name) != std::string::npos);
+      ++refused;
+    } catch (const UnsupportedError&) {
+      continue;  // has no parameters
+    }
+  }
+  CHECK(refused >= 3);
+}
+
 TEST_CASE("collectors: a clone goes its own way and reset forgets everything") {
   for (const CollectorKind& kind : collector_kinds()) {
     CAPTURE(kind.name);
