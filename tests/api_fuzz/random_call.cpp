@@ -45,7 +45,10 @@ std::vector<std::string> names_for(const Operation& operation, const AttributeIn
 }
 
 std::int64_t changed(std::int64_t value, Random& random) {
-  return random.one_in(3) ? value + random.below(std::int64_t{5}) - 2 : edge_integer(random);
+  constexpr std::int64_t kOrdinary = 1L << 60U;
+  const bool ordinary = value > -kOrdinary && value < kOrdinary;
+  return ordinary && random.one_in(3) ? value + random.below(std::int64_t{5}) - 2
+                                      : edge_integer(random);
 }
 
 double changed(double value, Random& random) {
