@@ -112,11 +112,14 @@ std::shared_ptr<std::byte> MappedFile::lend_twin(std::span<const std::byte> byte
     if (twin == nullptr) twin_ = twin = map(file_, bytes_.size());
   }
   if (twin == nullptr) return nullptr;
-  const std::lock_guard lock(twin->twin_mutex_);
-  const auto next = twin->lent_.lower_bound(begin);
-  if (next != twin->lent_.end() && next->first < end) return nullptr;
-  if (next != twin->lent_.begin() && std::prev(next)->second > begin) return nullptr;
-  twin->lent_[begin] = end;
+  {
+    const std::lock_guard lock(twin->twin_mutex_);
+    const auto next = twin->lent_.lower_bound(begin);
+    if (next != twin->lent_.end() && next->first < end) return nullptr;
+    if (next != twin->lent_.begin() && std::prev(next)->second > begin) return nullptr;
+    twin->lent_[begin] = end;
+  }
+  // Without the lock: when there is no memory for the owner, what takes the bytes back runs at once.
   return {twin->bytes_.data() + begin, [twin, begin](std::byte*) {
             const std::lock_guard returning(twin->twin_mutex_);
             twin->lent_.erase(begin);
