@@ -83,6 +83,10 @@ struct Chunk final : Parts<Chunk> {
     const std::int64_t d = checked_dim(kName, x, dim);
     QUANTA_CHECK(chunks > 0, "{}: chunks: expected > 0, got {}", kName, chunks);
     const std::int64_t length = x.sizes()[at(d)];
+    constexpr std::int64_t kMostEmpty = 1 << 20U;
+    QUANTA_CHECK(length != 0 || chunks <= kMostEmpty,
+                 "{}: chunks: expected at most {} of a dimension without elements, got {}", kName,
+                 kMostEmpty, chunks);
     if (length == 0) return std::vector<Tensor>(static_cast<std::size_t>(chunks), x);
     return split_parts(x, d, length / chunks + (length % chunks != 0 ? 1 : 0));
   }

@@ -41,6 +41,8 @@ TEST_CASE("chunk and split: the examples of torch's documentation") {
   CHECK(split_with_sizes(x, {1, 4})[1].equal(x.slice(0, 1, 5)));
   CHECK(unbind(x, 1)[1].equal(x.select(1, 1)));
   CHECK(chunk(Tensor::empty({0, 2}), 3).size() == 3);
+  CHECK_THROWS_WITH_AS(chunk(Tensor::empty({0, 2}), std::int64_t{1} << 40U),
+                       doctest::Contains("chunks: expected at most"), ArgumentError);
   CHECK(split(Tensor::empty({0, 2}), 3).size() == 1);
   CHECK(unbind(Tensor::empty({0, 2})).empty());
 }
