@@ -172,6 +172,16 @@ TEST_CASE("gradients of layer_norm agree with finite differences") {
   check_float32(op({33}), {leaf({50, 33}), leaf({33}, 2), leaf({33}, 3)});
 }
 
+TEST_CASE("group_norm: the gradient of huge tensors without elements is there at once") {
+  const Tensor x =
+      Tensor::zeros({std::int64_t{1} << 31U, 6, 0}, DType::Float64).set_requires_grad();
+  const Tensor weight = leaf({6});
+  const Tensor y = group_norm(x, 2, weight, {});
+  y.backward(Tensor::zeros(y.sizes(), DType::Float64));
+  CHECK(x.grad().sizes() == x.sizes());
+  CHECK(weight.grad().equal(Tensor::zeros({6}, DType::Float64)));
+}
+
 TEST_CASE("gradients of group_norm and instance_norm agree with finite differences") {
   const Tensor x = leaf({2, 6, 3, 2});
   const std::vector<Tensor> inputs{x, channel_leaf(x, 2), channel_leaf(x, 3)};

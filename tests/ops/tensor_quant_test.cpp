@@ -108,6 +108,15 @@ TEST_CASE("tensor_quant: codes are whole numbers within their range and scale gi
   }
 }
 
+TEST_CASE("dynamic_block_quant: blocks longer than a row are the row") {
+  std::mt19937 rng(5);
+  const Tensor x = random_tensor(rng, {3, 17});
+  const auto blocks_of = [&](std::int64_t size) {
+    return dynamic_block_quant(x, {}, {.block_size = size});
+  };
+  CHECK(blocks_of(std::numeric_limits<std::int64_t>::max()).equal(blocks_of(17)));
+}
+
 TEST_CASE("fake_tensor_quant: quantizing twice changes nothing") {
   std::mt19937 rng(13);
   const Tensor x = random_tensor(rng, {33, 65});
