@@ -97,7 +97,10 @@ Dims contiguous_strides(const Dims& sizes, MemoryFormat format) {
   std::int64_t stride = 1;
   const auto place = [&](std::size_t d) {
     strides[d] = stride;
-    stride *= std::max<std::int64_t>(sizes[d], 1);
+    // Sizes that no tensor can have are refused by checked_numel: until then they wrap.
+    stride =
+        static_cast<std::int64_t>(static_cast<std::uint64_t>(stride) *
+                                  static_cast<std::uint64_t>(std::max<std::int64_t>(sizes[d], 1)));
   };
   if (format == MemoryFormat::ChannelsLast) {
     QUANTA_CHECK(

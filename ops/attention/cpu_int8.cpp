@@ -24,7 +24,8 @@ class Arena {
   explicit Arena(std::byte* begin) : begin_(begin) {}
   template <typename T>
   T* take(std::int64_t count) {
-    auto* part = reinterpret_cast<T*>(begin_ + bytes_);
+    // Without memory it only counts.
+    auto* part = begin_ == nullptr ? nullptr : reinterpret_cast<T*>(begin_ + bytes_);
     bytes_ += round_up(static_cast<std::size_t>(count) * sizeof(T), std::size_t{64});
     return part;
   }

@@ -221,8 +221,9 @@ enum class Projects : bool { No, Yes };
 
 void check_call(const RecurrentSteps& steps, Projects projects, const Tensor& input_gates,
                 const Tensor& h_0, const Tensor& c_0, DType dtype) {
-  QUANTA_CHECK(steps.hidden_size >= 1, "{}: hidden_size: expected at least 1, got {}", kOp,
-               steps.hidden_size);
+  constexpr std::int64_t kMost = std::int64_t{1} << 40U;  // a few times that is a size still
+  QUANTA_CHECK(steps.hidden_size >= 1 && steps.hidden_size <= kMost,
+               "{}: hidden_size: expected 1..{}, got {}", kOp, kMost, steps.hidden_size);
   const bool is_lstm = steps.kind == RecurrentKind::Lstm;
   QUANTA_CHECK(is_lstm || projects == Projects::No,
                "{}: projection: expected none but for Lstm, got one", kOp);
