@@ -14,7 +14,7 @@
 ///
 /// All throw ArgumentError for per-channel tensors and for settings out of range, UnsupportedError
 /// for other dtypes. Many threads may call them at once while nobody writes to the arguments; relu_
-/// writes to its own, and dropout draws from default_generator(), which threads have to guard.
+/// writes to its own, and dropout draws from default_generator(), which they may share.
 namespace quanta {
 
 /// max(x, 0).

@@ -8,7 +8,7 @@
 ///
 /// All functions throw ArgumentError for sizes that do not fit and UnsupportedError for other
 /// dtypes. Many threads may call them at once while nobody writes to the arguments; dropout draws
-/// from default_generator(), which threads have to guard.
+/// from default_generator(), which they may share.
 namespace quanta {
 
 struct AttentionOptions {

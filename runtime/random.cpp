@@ -24,9 +24,11 @@ constexpr std::size_t kWords = std::mt19937_64::state_size;
 }  // namespace
 
 std::string Generator::state() const {
+  const Sequence now = sequence();
   std::ostringstream text;
   text.imbue(std::locale::classic());
-  text << engine_ << ' ' << (has_spare_ ? 1 : 0) << ' ' << std::bit_cast<std::uint32_t>(spare_);
+  text << now.engine << ' ' << (now.has_spare ? 1 : 0) << ' '
+       << std::bit_cast<std::uint32_t>(now.spare);
   return text.str();
 }
 
@@ -45,39 +47,92 @@ void Generator::set_state(std::string_view state) {
   const auto [used, spare, bits] =
       std::tuple(numbers[kWords], numbers[kWords + 1], numbers[kWords + 2]);
   if (used > kWords || spare > 1 || bits > 0xFFFFFFFFU) refuse_state("numbers out of range");
-  std::mt19937_64 engine;
+  Sequence then(0);
   std::istringstream text{std::string(state)};
   text.imbue(std::locale::classic());
-  if (!(text >> engine)) refuse_state("something else");
-  engine_ = engine;
-  has_spare_ = spare == 1;
-  spare_ = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+  if (!(text >> then.engine)) refuse_state("something else");
+  then.has_spare = spare == 1;
+  then.spare = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+  set_sequence(then);
+}
+
+Generator::Sequence Generator::sequence() const {
+  const std::lock_guard lock(mutex_);
+  return sequence_;
+}
+
+void Generator::set_sequence(const Sequence& sequence) {
+  const std::lock_guard lock(mutex_);
+  sequence_ = sequence;
+}
+
+Generator& Generator::operator=(const Generator& other) {
+  if (this != &other) set_sequence(other.sequence());
+  return *this;
+}
+
+void Generator::manual_seed(std::uint64_t seed) { set_sequence(Sequence(seed)); }
+
+std::uint64_t Generator::next() {
+  const std::lock_guard lock(mutex_);
+  return sequence_.engine();
 }
 
 float Generator::uniform() {
-  constexpr float kStep = 1.0F / 16777216.0F;  // 2^-24
-  return static_cast<float>(next() >> 40) * kStep;
+  const std::lock_guard lock(mutex_);
+  return sequence_.uniform();
 }
 
 float Generator::normal() {
-  if (has_spare_) {
-    has_spare_ = false;
-    return spare_;
-  }
-  constexpr double kStep = 1.0 / 9007199254740992.0;                       // 2^-53
-  const double first = (static_cast<double>(next() >> 11) + 1.0) * kStep;  // never 0
-  const double second = static_cast<double>(next() >> 11) * kStep;
-  const double radius = std::sqrt(-2.0 * std::log(first));
-  const double angle = 2.0 * std::numbers::pi * second;
-  spare_ = static_cast<float>(radius * std::sin(angle));
-  has_spare_ = true;
-  return static_cast<float>(radius * std::cos(angle));
+  const std::lock_guard lock(mutex_);
+  return sequence_.normal();
 }
 
 std::int64_t Generator::integer(std::int64_t low, std::int64_t high) {
+  std::int64_t value = 0;
+  integer(low, high, {&value, 1});
+  return value;
+}
+
+void Generator::uniform(std::span<float> values) {
+  const std::lock_guard lock(mutex_);
+  for (float& value : values) value = sequence_.uniform();
+}
+
+void Generator::normal(std::span<float> values) {
+  const std::lock_guard lock(mutex_);
+  for (float& value : values) value = sequence_.normal();
+}
+
+void Generator::integer(std::int64_t low, std::int64_t high, std::span<std::int64_t> values) {
   QUANTA_CHECK(low <= high, "Generator::integer: low: expected at most high {}, got {}", high, low);
+  const std::lock_guard lock(mutex_);
+  for (std::int64_t& value : values) value = sequence_.integer(low, high);
+}
+
+float Generator::Sequence::uniform() {
+  constexpr float kStep = 1.0F / 16777216.0F;  // 2^-24
+  return static_cast<float>(engine() >> 40) * kStep;
+}
+
+float Generator::Sequence::normal() {
+  if (has_spare) {
+    has_spare = false;
+    return spare;
+  }
+  constexpr double kStep = 1.0 / 9007199254740992.0;                         // 2^-53
+  const double first = (static_cast<double>(engine() >> 11) + 1.0) * kStep;  // never 0
+  const double second = static_cast<double>(engine() >> 11) * kStep;
+  const double radius = std::sqrt(-2.0 * std::log(first));
+  const double angle = 2.0 * std::numbers::pi * second;
+  spare = static_cast<float>(radius * std::sin(angle));
+  has_spare = true;
+  return static_cast<float>(radius * std::cos(angle));
+}
+
+std::int64_t Generator::Sequence::integer(std::int64_t low, std::int64_t high) {
   const std::uint64_t span = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) + 1;
-  const std::uint64_t offset = span == 0 ? next() : next() % span;
+  const std::uint64_t offset = span == 0 ? engine() : engine() % span;
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(low) + offset);
 }
 
@@ -90,15 +145,13 @@ void manual_seed(std::uint64_t seed) { default_generator().manual_seed(seed); }
 
 Tensor rand(const Dims& sizes, Generator& generator) {
   Tensor result = Tensor::empty(sizes);
-  auto* data = result.mutable_data<float>();
-  for (std::int64_t i = 0; i < result.numel(); ++i) data[i] = generator.uniform();
+  generator.uniform({result.mutable_data<float>(), static_cast<std::size_t>(result.numel())});
   return result;
 }
 
 Tensor randn(const Dims& sizes, Generator& generator) {
   Tensor result = Tensor::empty(sizes);
-  auto* data = result.mutable_data<float>();
-  for (std::int64_t i = 0; i < result.numel(); ++i) data[i] = generator.normal();
+  generator.normal({result.mutable_data<float>(), static_cast<std::size_t>(result.numel())});
   return result;
 }
 
@@ -106,8 +159,9 @@ Tensor randint(std::int64_t low, std::int64_t high, const Dims& sizes, DType dty
                Generator& generator) {
   QUANTA_CHECK(low < high, "randint: low: expected less than high {}, got {}", high, low);
   Tensor result = Tensor::empty(sizes, DType::Int64);
-  auto* data = result.mutable_data<std::int64_t>();
-  for (std::int64_t i = 0; i < result.numel(); ++i) data[i] = generator.integer(low, high - 1);
+  generator.integer(
+      low, high - 1,
+      {result.mutable_data<std::int64_t>(), static_cast<std::size_t>(result.numel())});
   return result.to(dtype);
 }
 

@@ -56,12 +56,11 @@ Tensor without_values(const Dims& sizes) {
 
 Tensor uniform(const Dims& sizes, double bound) {
   if (SkipInit::active()) return without_values(sizes);
-  Tensor tensor = Tensor::empty(sizes);
+  Tensor tensor = rand(sizes);
   auto* values = tensor.mutable_data<float>();
-  Generator& generator = default_generator();
   const auto width = static_cast<float>(2.0 * bound);
   const auto low = static_cast<float>(-bound);
-  for (std::int64_t i = 0; i < tensor.numel(); ++i) values[i] = low + width * generator.uniform();
+  for (std::int64_t i = 0; i < tensor.numel(); ++i) values[i] = low + width * values[i];
   return tensor;
 }
 

@@ -55,13 +55,14 @@ struct Dropout final : ComposedOp<Dropout> {
     check_probability(kName, p);
     const bool is_narrow = detail::is_float_of_cuda(x);
     Tensor mask = Tensor::empty(x.sizes(), is_narrow ? DType::Float32 : x.dtype());
-    Generator& generator = default_generator();
+    const Tensor chances = rand(x.sizes());
     detail::visit_floats(mask.dtype(), [&](auto zero) {
       using T = decltype(zero);
       auto* values = mask.mutable_data<T>();
+      const auto* chance = chances.data<float>();
       const auto kept = p < 1.0 ? static_cast<T>(1.0 / (1.0 - p)) : T{0};
       for (std::int64_t i = 0; i < mask.numel(); ++i) {
-        values[i] = static_cast<double>(generator.uniform()) < p ? T{0} : kept;
+        values[i] = static_cast<double>(chance[i]) < p ? T{0} : kept;
       }
     });
     if (is_narrow) return {mul(detail::widened(x), mask.to(x.device())).to(x.dtype())};

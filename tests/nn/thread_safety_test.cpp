@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -260,6 +261,34 @@ TEST_CASE("a float network that is not packed yet gives the same numbers from fo
   }
   for (std::thread& thread : threads) thread.join();
   CHECK(wrong == 0);
+}
+
+TEST_CASE("layers that threads build at once get the weights of one sequence") {
+  constexpr int kThreads = 4;
+  constexpr int kLayers = 40;
+  const std::string before = default_generator().state();
+  const auto weights = [] {
+    return nn::Linear({.in_features = 33, .out_features = 17, .bias = false})
+        .weight.to_float_vector();
+  };
+  std::vector<std::vector<float>> want;
+  for (int i = 0; i < kThreads * kLayers; ++i) want.push_back(weights());
+  default_generator().set_state(before);
+  std::vector<std::vector<std::vector<float>>> built(kThreads);
+  {
+    std::vector<std::thread> threads;
+    for (auto& layers : built) {
+      threads.emplace_back([&] {
+        for (int i = 0; i < kLayers; ++i) layers.push_back(weights());
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+  std::vector<std::vector<float>> got;
+  for (const auto& layers : built) got.insert(got.end(), layers.begin(), layers.end());
+  std::sort(got.begin(), got.end());
+  std::sort(want.begin(), want.end());
+  CHECK(got == want);
 }
 
 }  // namespace quanta::test
