@@ -24,13 +24,15 @@ void choose_number() {
   has_number = true;
   static const int usable =
       std::getenv("OMP_NUM_THREADS") == nullptr ? detail::usable_processors() : 0;
-  if (usable > 0 && omp_get_max_threads() > usable) omp_set_num_threads(usable);
+  const int most = usable > 0 ? std::min(usable, kMaxThreads) : kMaxThreads;
+  if (omp_get_max_threads() > most) omp_set_num_threads(most);
 }
 
 }  // namespace
 
 void set_num_threads(int threads) {
-  QUANTA_CHECK(threads >= 1, "set_num_threads: threads: expected >= 1, got {}", threads);
+  QUANTA_CHECK(threads >= 1 && threads <= kMaxThreads,
+               "set_num_threads: threads: expected 1 to {}, got {}", kMaxThreads, threads);
   has_number = true;
   omp_set_num_threads(threads);
 }

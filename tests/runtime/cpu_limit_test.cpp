@@ -4,9 +4,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <string>
 #include <thread>
 
+#include "quanta/runtime/error.h"
 #include "quanta/runtime/parallel.h"
 #include "support/files.h"
 
@@ -64,6 +66,19 @@ TEST_CASE("threads: by default not more than the process may use; a choice is th
   int other = 0;
   std::thread([&] { other = get_num_threads(); }).join();
   CHECK(other == before);
+}
+
+TEST_CASE("set_num_threads: numbers that OpenMP could not start are refused") {
+  std::thread([] {
+    const int before = get_num_threads();
+    for (const int count : {std::numeric_limits<int>::max(), kMaxThreads + 1, 0, -1}) {
+      CHECK_THROWS_WITH_AS(set_num_threads(count), doctest::Contains("expected 1 to 1024"),
+                           ArgumentError);
+    }
+    CHECK(get_num_threads() == before);
+    set_num_threads(kMaxThreads);
+    CHECK(get_num_threads() == kMaxThreads);
+  }).join();
 }
 
 }  // namespace quanta::test
