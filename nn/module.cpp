@@ -66,7 +66,63 @@ struct CloneMemory {
 };
 thread_local CloneMemory clone_memory;
 
+// More would be a tree without an end, or one that needs more stack than there is.
+[[noreturn]] void refuse_depth(std::string_view what) {
+  throw ArgumentError(
+      fmt::format("{}: module: expected modules that stand at most {} deep in each other, got more",
+                  what, kMaxModuleDepth));
+}
+
+// A level of a function that calls itself for the children of a module.
+class Level {
+ public:
+  explicit Level(std::string_view what) {
+    if (depth > kMaxModuleDepth) refuse_depth(what);
+    ++depth;
+  }
+  ~Level() { --depth; }
+  Level(const Level&) = delete;
+  Level& operator=(const Level&) = delete;
+  static bool is_first() noexcept { return depth == 0; }
+
+ private:
+  static thread_local std::size_t depth;
+};
+thread_local std::size_t Level::depth = 0;
+
+// Modules that the thread is about to destroy. A chain of them is destroyed some levels at a time:
+// those below wait until the ones above are gone.
+struct Destruction {
+  static constexpr std::size_t kLevels = 64;
+  std::size_t depth = 0;
+  std::vector<std::shared_ptr<Module>>* waiting = nullptr;  // of the outermost
+};
+thread_local Destruction destruction;
+
+void destroy(std::shared_ptr<Module> module) noexcept {
+  if (module == nullptr || module.use_count() > 1) return;
+  if (destruction.depth >= Destruction::kLevels) {
+    try {
+      destruction.waiting->push_back(std::move(module));
+      return;
+    } catch (const std::bad_alloc&) {  // a level more, then
+    }
+  }
+  std::vector<std::shared_ptr<Module>> waiting;
+  const bool is_first = destruction.waiting == nullptr;
+  if (is_first) destruction.waiting = &waiting;
+  const std::size_t depth = std::exchange(destruction.depth, destruction.depth + 1);
+  module.reset();
+  while (is_first && !waiting.empty()) {
+    const std::shared_ptr<Module> next = std::move(waiting.back());
+    waiting.pop_back();
+  }
+  destruction.depth = depth;
+  if (is_first) destruction.waiting = nullptr;
+}
+
 void print_tree(const Module& module, std::string& text, int indent) {
+  const Level level("to_string");
   text += module.type_name() + "(";
   const std::string extra = module.extra_repr();
   const auto children = module.named_children();
@@ -119,9 +175,20 @@ ChildSlot& ChildSlot::operator=(const ChildSlot& other) {
   return *this;
 }
 
+ChildSlot& ChildSlot::operator=(ChildSlot&& other) noexcept {
+  if (this == &other) return *this;
+  cast_ = other.cast_;
+  typed_ = other.typed_;
+  destroy(std::exchange(module_, std::move(other.module_)));
+  return *this;
+}
+
+ChildSlot::~ChildSlot() { destroy(std::move(module_)); }
+
 void ChildSlot::assign(std::shared_ptr<Module> module) {
-  module_ = std::move(module);
+  std::swap(module_, module);
   typed_ = cast_ == nullptr || module_ == nullptr ? nullptr : cast_(module_.get());
+  destroy(std::move(module));
 }
 
 // StateReader ------------------------------------------------------------------------------------
@@ -218,6 +285,7 @@ std::shared_ptr<Module> Module::copy_sharing_tensors() const {
   const detail::CloneScope scope;
   const auto known = clone_memory.copies.find(this);
   if (known != clone_memory.copies.end()) return known->second;
+  const Level level("clone");
   std::shared_ptr<Module> copy = clone_function_(*this);
   clone_memory.copies.emplace(this, copy);
   return copy;
@@ -275,8 +343,10 @@ OpGuide* guide_within(OpGuide* outer) noexcept {
 
 }  // namespace
 
-PathScope::PathScope(const Module* module) noexcept
+PathScope::PathScope(const Module* module)
     : outer_(quanta::detail::op_guide), frame_(module->forward_calls_.get()) {
+  if (path_stack.depth > kMaxModuleDepth) [[unlikely]]
+    refuse_depth("forward");
   if (outer_ != nullptr || module->forward_calls_ != nullptr) [[unlikely]]
     quanta::detail::op_guide = module->forward_calls_ == nullptr ? guide_within(outer_) : &frame_;
   if (path_stack.calls == 0) [[unlikely]]
@@ -590,6 +660,7 @@ std::vector<Module::NamedModule> Module::named_modules() const {
   std::set<const Module*> seen;
   const auto visit = [&](const auto& self, const Module& module, const std::string& path) -> void {
     if (!seen.insert(&module).second) return;
+    const Level level("named_modules");
     result.push_back({path, const_cast<Module*>(&module)});
     for (const NamedChild& child : module.named_children()) {
       self(self, *child.module, path.empty() ? child.name : path + "." + child.name);
@@ -681,6 +752,8 @@ void Module::replace_child(std::string_view name, std::shared_ptr<Module> module
 }
 
 Module& Module::train(bool on) {
+  if (Level::is_first()) named_modules();  // throws for a tree too deep before anything changes
+  const Level level("train");
   training_ = on;
   for (const NamedChild& child : named_children()) child.module->train(on);
   return *this;
@@ -750,6 +823,7 @@ void Module::save_state(StateDict&, const std::string&) const {}
 void Module::load_state(StateReader&) {}
 
 void Module::collect_state(StateDict& state, const std::string& prefix) const {
+  const Level level("state_dict");
   for (const TensorEntry& entry : tensors_) {
     const Tensor& value = tensor(entry);
     if (value.defined()) state.set(prefix + entry.name, value);
@@ -771,6 +845,7 @@ StateDict Module::state_dict() const {
 }
 
 void Module::read_state(StateReader& reader, const std::string& prefix) {
+  const Level level("load_state_dict");
   reader.prefix_ = prefix;
   for (const TensorEntry& entry : tensors_) {
     Tensor& target = tensor(entry);

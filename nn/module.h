@@ -30,6 +30,10 @@ namespace detail {
 void own_tensors(Module& module);
 }  // namespace detail
 
+/// How deep modules may stand in each other. Forward, copies and states of deeper ones would need
+/// more stack than a thread has.
+inline constexpr std::size_t kMaxModuleDepth = 1000;
+
 /// A place for a child module in its parent. Whoever occupies it answers the call; the workflow
 /// swaps occupants by name, so the parent's forward stays as it is written.
 /// Copying a slot copies its occupant as copying a module does (see Module), and throws
@@ -40,8 +44,8 @@ class ChildSlot {
   ChildSlot(const ChildSlot& other);
   ChildSlot& operator=(const ChildSlot& other);
   ChildSlot(ChildSlot&&) noexcept = default;
-  ChildSlot& operator=(ChildSlot&&) noexcept = default;
-  ~ChildSlot() = default;
+  ChildSlot& operator=(ChildSlot&& other) noexcept;
+  ~ChildSlot();
 
   const std::shared_ptr<Module>& module() const noexcept { return module_; }
   explicit operator bool() const noexcept { return module_ != nullptr; }
@@ -115,7 +119,8 @@ namespace detail {
 /// functions than forward (FloatFunctional::add).
 class PathScope {
  public:
-  explicit PathScope(const Module* module) noexcept;
+  /// Throws ArgumentError within more than kMaxModuleDepth others.
+  explicit PathScope(const Module* module);
   ~PathScope();
   PathScope(const PathScope&) = delete;
   PathScope& operator=(const PathScope&) = delete;
@@ -151,6 +156,9 @@ std::uint64_t number_of_caller() noexcept;
 /// original's; all parameters and buffers, at every depth, share their storage with the original's,
 /// as Tensor handles do. deep_copy(net) and clone() copy the tensors as well. Observers and QConfigs
 /// are copied either way.
+///
+/// Modules may stand up to kMaxModuleDepth deep in each other. What walks a deeper tree, or calls it,
+/// throws ArgumentError; only its destruction takes any depth.
 ///
 /// A module in eval mode may be called from many threads at once, unless hooks of its own forbid
 /// it. Everything that is not const (training, swapping children, loading a state, hooks) is for
