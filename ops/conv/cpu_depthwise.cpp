@@ -67,7 +67,7 @@ class LineRunner {
     shape_.kernel_width = s.kernel[2];
     shape_.stride = s.stride[2];
     shape_.dilation = s.dilation[2];
-    const std::int64_t tiles = ceil_div(s.out[2], kMostOutputs);
+    const std::int64_t tiles = ceil_div(s.out[2], kDepthwiseTile);
     tile_ = ceil_div(s.out[2], tiles);
     blocks_ = depthwise_blocks(s);
     can_pair_lines_ = s.kernel[0] == 1 && s.stride[1] == 1 && s.dilation[1] == 1 &&
@@ -104,9 +104,6 @@ class LineRunner {
   }
 
  private:
-  /// Outputs of a line at a time: what they need stays in the L1 cache for all channels.
-  static constexpr std::int64_t kMostOutputs = 28;
-
   std::int64_t columns_of(std::int64_t outputs) const {
     return (outputs - 1) * shape_.stride + (shape_.kernel_width - 1) * shape_.dilation + 1;
   }

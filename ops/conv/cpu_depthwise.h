@@ -36,8 +36,10 @@ struct DepthwiseWeights {
 };
 /// Blocks in these weights: those of all channels, rounded up to the longest vectors.
 std::int64_t depthwise_blocks(const ConvShape& shape);
-/// Whether conv_depthwise_u8 does this shape (groups == in_channels == out_channels, not
-/// transposed).
+/// Outputs of a line at a time: what they need stays in the L1 cache for all channels.
+inline constexpr std::int64_t kDepthwiseTile = 28;
+/// Whether conv_depthwise_u8 does this shape: groups == in_channels == out_channels, not
+/// transposed, and strides and dilations whose lines fit into its memory.
 bool is_depthwise(const ConvShape& shape);
 DepthwiseWeights pack_depthwise_weights(const std::int8_t* weight,
                                         const std::vector<std::int64_t>& zero_points,
@@ -54,7 +56,7 @@ struct DepthwiseEpilogue {
 DepthwiseEpilogue depthwise_epilogue(const DepthwiseWeights& weights, std::int32_t src_zero_point,
                                      const RequantizeParams& requantize);
 
-/// Any kernel, stride, dilation and channel count.
+/// Any kernel and channel count, and what else is_depthwise allows.
 void conv_depthwise_u8(const std::uint8_t* src, const DepthwiseWeights& weights,
                        const DepthwiseEpilogue& epilogue, const ConvShape& shape,
                        std::uint8_t* dst);

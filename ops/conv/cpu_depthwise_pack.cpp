@@ -118,8 +118,12 @@ void order_windows(const DepthwiseWeights& weights, const std::vector<float>& bi
 }  // namespace
 
 bool is_depthwise(const ConvShape& shape) {
+  // Lines are interleaved as far as the outputs of a tile reach, for each thread.
+  constexpr std::int64_t kMostColumns = 16384;
+  const std::int64_t columns =
+      (kDepthwiseTile - 1) * shape.stride[2] + (shape.kernel[2] - 1) * shape.dilation[2] + 1;
   return !shape.transposed && shape.groups == shape.in_channels &&
-         shape.groups == shape.out_channels;
+         shape.groups == shape.out_channels && columns <= kMostColumns;
 }
 
 std::int64_t depthwise_blocks(const ConvShape& shape) { return (shape.out_channels + 63) / 64 * 4; }

@@ -11,6 +11,7 @@
 
 #include "conv_reference.h"
 #include "quanta/ops/activation.h"
+#include "quanta/ops/quantize.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/error.h"
 #include "support/threads.h"
@@ -574,6 +575,42 @@ TEST_CASE("quantized conv2d: a padding far beyond the input needs no memory for 
     std::vector<std::int64_t> want(18, 3);
     want[4] = want[13] = 9;
     CHECK(y.to_int64_vector() == want);
+  }
+}
+
+TEST_CASE("quantized conv: depthwise layers with huge padding and steps need no memory for it") {
+  constexpr std::int64_t kFar = std::int64_t{1} << 30U;
+  const QTensor x = quantize_per_tensor(Tensor::full({1, 3, 4, 4}, 1.0), 0.1, 3, DType::QUInt8);
+  const QTensor weight = quantize_per_tensor(Tensor::ones({3, 1, 3, 3}), 0.1, 0, DType::QInt8);
+  for (const std::int64_t stride : {kFar / 2, kFar}) {
+    for (const std::int64_t dilation : {std::int64_t{1}, kFar}) {
+      CAPTURE(stride);
+      CAPTURE(dilation);
+      const ConvOptions options{
+          .stride = stride, .padding = kFar, .dilation = dilation, .groups = 3};
+      const quantized::ConvPackedParams packed(weight, Tensor(), options, 2);
+      const Tensor got = dequantize(quantized::conv(x, packed, 0.1, 0));
+      const std::int64_t count = got.size(3);
+      CHECK(got.sizes() == Dims{1, 3, count, count});
+      // Taps of an output along one dimension that fall into the input, all of them 1.
+      const auto taps_of = [&](std::int64_t out) {
+        double taps = 0.0;
+        for (std::int64_t k = 0; k < 3; ++k) {
+          const std::int64_t at = out * stride - kFar + k * dilation;
+          if (at >= 0 && at < 4) ++taps;
+        }
+        return taps;
+      };
+      for (std::int64_t row = 0; row < count; ++row) {
+        for (std::int64_t column = 0; column < count; ++column) {
+          const double want = taps_of(row) * taps_of(column);
+          for (std::int64_t channel = 0; channel < 3; ++channel) {
+            const double value = got.select(1, channel).select(1, row).select(1, column).item();
+            CHECK(value == doctest::Approx(want));
+          }
+        }
+      }
+    }
   }
 }
 
