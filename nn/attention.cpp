@@ -10,6 +10,7 @@
 #include "quanta/ops/attention.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/autograd.h"
+#include "quanta/runtime/detail/sizes.h"
 #include "quanta/runtime/random.h"
 
 namespace quanta::nn {
@@ -25,6 +26,7 @@ void check_attention_dtype(DType dtype) {
 MultiheadAttentionOptions filled_in(MultiheadAttentionOptions options) {
   QUANTA_CHECK(options.embed_dim >= 1, "{}: embed_dim: expected at least 1, got {}", kOp,
                options.embed_dim);
+  quanta::detail::checked_product(kOp, "embed_dim", {3, options.embed_dim});
   QUANTA_CHECK(options.num_heads >= 1 && options.embed_dim % options.num_heads == 0,
                "{}: num_heads: expected a divisor of embed_dim {}, got {}", kOp, options.embed_dim,
                options.num_heads);
@@ -41,7 +43,8 @@ MultiheadAttentionOptions filled_in(MultiheadAttentionOptions options) {
 }
 
 Tensor xavier_uniform(std::int64_t rows, std::int64_t columns) {
-  return detail::uniform({rows, columns}, std::sqrt(6.0 / static_cast<double>(rows + columns)));
+  const double both = static_cast<double>(rows) + static_cast<double>(columns);
+  return detail::uniform({rows, columns}, std::sqrt(6.0 / both));
 }
 
 // [batch, steps, ...] or [steps, batch, ...] of a call, made 3-d.

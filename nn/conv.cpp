@@ -55,7 +55,7 @@ ConvTransposeNdOptions checked(ConvTransposeNdOptions options, std::int64_t spat
 // torch's kaiming_uniform with a = sqrt(5): within 1 / sqrt(fan_in), fan_in being the second
 // dimension times the kernel's size, for transposed weights as well.
 double init_bound(const Dims& weight_sizes) {
-  const std::int64_t fan_in = product(weight_sizes) / weight_sizes[0];
+  const std::int64_t fan_in = checked_numel(weight_sizes) / weight_sizes[0];
   return 1.0 / std::sqrt(static_cast<double>(fan_in));
 }
 

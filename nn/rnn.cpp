@@ -11,6 +11,7 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/indexing.h"
 #include "quanta/ops/shape.h"
+#include "quanta/runtime/detail/sizes.h"
 
 namespace quanta::nn {
 namespace {
@@ -30,6 +31,9 @@ void check_options(const std::string_view op, const RecurrentOptions& options, b
   QUANTA_CHECK(options.proj_size >= 0 && options.proj_size < options.hidden_size,
                "{}: proj_size: expected less than hidden_size {}, got {}", op, options.hidden_size,
                options.proj_size);
+  // Gates of both directions, in numbers that can be counted.
+  quanta::detail::checked_product(op, "hidden_size", {8, options.hidden_size});
+  quanta::detail::checked_product(op, "num_layers", {2, options.num_layers});
 }
 
 std::string_view kind_name(RecurrentKind kind) {

@@ -6,6 +6,7 @@
 
 #include "quanta/nn/detail/layer_options.h"
 #include "quanta/nn/detail/recurrent.h"
+#include "quanta/runtime/detail/sizes.h"
 
 namespace quanta::nn {
 namespace {
@@ -35,6 +36,7 @@ RecurrentCell::RecurrentCell(const CellOptions& options, RecurrentKind kind, Flo
                kind_name(kind), options.input_size);
   QUANTA_CHECK(options.hidden_size >= 1, "{}: hidden_size: expected at least 1, got {}",
                kind_name(kind), options.hidden_size);
+  quanta::detail::checked_product(kind_name(kind), "hidden_size", {4, options.hidden_size});
   if (weights == FloatWeights::None) return;
   const std::int64_t rows = gates() * options.hidden_size;
   const double bound = 1.0 / std::sqrt(static_cast<double>(options.hidden_size));

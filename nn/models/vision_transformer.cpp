@@ -5,6 +5,7 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/cat.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/sizes.h"
 #include "quanta/runtime/random.h"
 
 namespace quanta::nn::models {
@@ -36,7 +37,9 @@ VisionAttention::VisionAttention(const VisionTransformerOptions& options) : head
   QUANTA_CHECK(heads_ >= 1 && options.features % heads_ == 0,
                "VisionAttention: heads: expected a divisor of {} features, got {}",
                options.features, heads_);
-  register_module("qkv", qkv, LinearOptions{options.features, 3 * options.features});
+  const std::int64_t rows =
+      quanta::detail::checked_product("VisionAttention", "features", {3, options.features});
+  register_module("qkv", qkv, LinearOptions{options.features, rows});
   register_module("proj", proj, LinearOptions{options.features, options.features});
 }
 

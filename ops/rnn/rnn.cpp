@@ -24,6 +24,7 @@
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/cuda/copy.h"
 #include "quanta/runtime/cuda/memory.h"
+#include "quanta/runtime/detail/sizes.h"
 #include "quanta/runtime/operation.h"
 #include "quanta/runtime/parallel.h"
 

@@ -43,7 +43,7 @@ struct Fold final : Op<Fold> {
     // Two numbers a dimension: Dims holds ten.
     if (!options.padding.empty()) check("padding", options.padding, 0, 2 * rank);
     const std::int64_t block = checked_numel(options.block_size);
-    const std::int64_t places = product(places_of());
+    const std::int64_t places = checked_numel(places_of());
     QUANTA_CHECK(x.dim() == 3 && x.size(1) % block == 0 && x.size(2) == places,
                  "{}: x: expected [N, C * {}, {}], got {}", kName, block, places, x.sizes());
     Dims sizes{x.size(0), x.size(1) / block};

@@ -1,11 +1,15 @@
 #include <doctest/doctest.h>
 
+#include <cstdint>
+
+#include "quanta/nn/attention.h"
 #include "quanta/nn/conv.h"
 #include "quanta/nn/embedding.h"
 #include "quanta/nn/linear.h"
 #include "quanta/nn/norm.h"
 #include "quanta/nn/pooling.h"
 #include "quanta/nn/rnn.h"
+#include "quanta/nn/rnn_cell.h"
 #include "quanta/runtime/error.h"
 
 // Layers made with torch's arguments in torch's order.
@@ -88,6 +92,25 @@ TEST_CASE("children are registered with sizes") {
   CHECK(net.fc->options().in_features == 8);
   net.eval();
   CHECK(net.forward(Tensor::ones({1, 3, 6, 6})).sizes() == Dims{1, 2});
+}
+
+TEST_CASE("layers whose sizes overflow when they are multiplied are refused") {
+  constexpr std::int64_t kHuge = std::int64_t{1} << 62U;
+  const auto refused = [](const auto& make) {
+    CHECK_THROWS_WITH_AS(make(), doctest::Contains("2^57"), ArgumentError);
+  };
+  refused([] { LSTM({.input_size = 1, .hidden_size = kHuge}); });
+  refused([] { GRU({.input_size = 1, .hidden_size = kHuge, .bidirectional = true}); });
+  refused([] { RNN({.input_size = 1, .hidden_size = kHuge}); });
+  refused([] { LSTM({.input_size = 1, .hidden_size = 1, .num_layers = kHuge}); });
+  refused([] { LSTMCell({.input_size = 1, .hidden_size = kHuge}); });
+  refused([] { GRUCell({.input_size = kHuge, .hidden_size = 1}); });
+  refused([] { MultiheadAttention({.embed_dim = kHuge, .num_heads = 1}); });
+  refused([] { MultiheadAttention({.embed_dim = 4, .num_heads = 1, .kdim = kHuge * 2 - 1}); });
+  refused([] { Conv2d(4, 8, {kHuge, kHuge}); });
+  refused([] { ConvTranspose2d(kHuge, kHuge, 3); });
+  refused([] { Linear(kHuge, kHuge); });
+  refused([] { Embedding(kHuge, 4); });
 }
 
 }  // namespace quanta::nn
