@@ -6,6 +6,7 @@
 #include "quanta/observers/aimet/analyzer.h"
 #include "quanta/observers/aimet/detail/range_math.h"
 #include "quanta/observers/collector_kinds.h"
+#include "quanta/observers/detail/bin_math.h"
 #include "quanta/observers/detail/histogram.h"
 #include "quanta/observers/detail/reduce.h"
 #include "quanta/observers/detail/state.h"
@@ -92,8 +93,7 @@ std::vector<float> rebin(const Histogram<float>& old, float low, float high) {
   const float new_width = (high - low) / static_cast<float>(bins);
   const float old_width = old.edges[1] - old.edges[0];
   const auto bin_of = [&](float value) {
-    const float position = (value - low) / new_width;
-    return std::clamp(static_cast<std::int64_t>(position), std::int64_t{0}, bins - 1);
+    return quanta::detail::bin_at((value - low) / new_width, bins);
   };
   for (std::size_t i = 0; i < counts.size(); ++i) {
     const float begin = old.edges[i];

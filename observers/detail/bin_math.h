@@ -19,20 +19,23 @@ struct BinScale {
   bool is_wide = false;
 };
 
+/// The bin of a place in [0, bins], or the nearest one; the first for NaN.
+template <typename T>
+QUANTA_HOST_DEVICE inline std::int64_t bin_at(T place, std::int64_t bins) {
+  if (!(place > T{0})) return 0;
+  return place < static_cast<T>(bins) ? static_cast<std::int64_t>(place) : bins - 1;
+}
+
 /// Of a value in [low, high]: trunc((value - low) * bins / width), in float32 from left to right.
+/// Other values are in the first or the last bin, NaN in the first.
 QUANTA_HOST_DEVICE inline std::int64_t bin_of(float value, const BinScale& scale) {
   if (scale.width == 0.0F) return 0;
-  std::int64_t bin = 0;
   if (scale.is_wide) {
     const auto low = static_cast<double>(scale.low);
     const double factor = static_cast<double>(scale.bins) / (static_cast<double>(scale.high) - low);
-    bin = static_cast<std::int64_t>((static_cast<double>(value) - low) * factor);
-  } else {
-    bin = static_cast<std::int64_t>((value - scale.low) * static_cast<float>(scale.bins) /
-                                    scale.width);
+    return bin_at((static_cast<double>(value) - low) * factor, scale.bins);
   }
-  if (bin < 0) return 0;
-  return bin < scale.bins ? bin : scale.bins - 1;
+  return bin_at((value - scale.low) * static_cast<float>(scale.bins) / scale.width, scale.bins);
 }
 
 /// Of a value among rising edges, one more than bins: as numpy.histogram, the last edge is in the

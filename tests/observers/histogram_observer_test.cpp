@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "quanta/observers/detail/bin_math.h"
 #include "quanta/observers/min_max_observer.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/parallel.h"
@@ -276,6 +277,21 @@ TEST_CASE("HistogramObserver: many threads at once lose no value") {
   }
   for (std::thread& thread : threads) thread.join();
   CHECK(shared.histogram().equal(serial.histogram()));
+}
+
+TEST_CASE("bin_of: values outside of the range and NaN have a bin") {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  for (const bool is_wide : {false, true}) {
+    const detail::BinScale scale{-1.0F, 1.0F, 2.0F, 10, is_wide};
+    CHECK(detail::bin_of(-1.0F, scale) == 0);
+    CHECK(detail::bin_of(-0.5F, scale) == 2);
+    CHECK(detail::bin_of(1.0F, scale) == 9);
+    CHECK(detail::bin_of(3e38F, scale) == 9);
+    CHECK(detail::bin_of(kInf, scale) == 9);
+    CHECK(detail::bin_of(-3e38F, scale) == 0);
+    CHECK(detail::bin_of(-kInf, scale) == 0);
+    CHECK(detail::bin_of(std::numeric_limits<float>::quiet_NaN(), scale) == 0);
+  }
 }
 
 }  // namespace quanta
