@@ -40,7 +40,7 @@ QTensor quantize_per_channel(const Tensor& x, const Tensor& scales, const Tensor
 Tensor quantize_per_tensor_dynamic(const Tensor& x, DType dtype, bool reduce_range);
 
 /// What fbgemm's ChooseQuantizationParams answers for values in [min, max] and codes in `range`
-/// (`reduce_range` halves the range). Throws ArgumentError when min > max.
+/// (`reduce_range` halves the range). Throws ArgumentError when min > max or one is not finite.
 math::QParams choose_qparams(float min, float max, IntRange range, bool reduce_range);
 /// The same for the minimum and maximum of a tensor and QUInt8. Same as
 /// torch._choose_qparams_per_tensor.

@@ -290,6 +290,8 @@ QUANTA_HOST_DEVICE inline QParams choose_qparams(float min, float max, std::int3
   if (options.preserve_sparsity && min < 0.0F && max > 0.0F) {
     zero_point = (static_cast<double>(qmin) + static_cast<double>(qmax)) / 2.0;
   }
+  // An infinite range has no zero point: the lowest code stands for one.
+  if (zero_point != zero_point) zero_point = static_cast<double>(qmin);
   const double rounded =
       round_half_even(clamp(zero_point, static_cast<double>(qmin), static_cast<double>(qmax)));
   return {scale, static_cast<std::int64_t>(rounded)};

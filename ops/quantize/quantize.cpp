@@ -352,6 +352,8 @@ QTensor quantize_per_channel(const Tensor& x, const Tensor& scales, const Tensor
 
 math::QParams choose_qparams(float min, float max, IntRange range, bool reduce_range) {
   QUANTA_CHECK(min <= max, "choose_qparams: min: expected min <= max, got {} and {}", min, max);
+  QUANTA_CHECK(std::isfinite(min) && std::isfinite(max),
+               "choose_qparams: min: expected a finite range, got {} and {}", min, max);
   QUANTA_CHECK(range.min < range.max && range.min >= std::numeric_limits<std::int32_t>::min() / 2 &&
                    range.max <= std::numeric_limits<std::int32_t>::max() / 2,
                "choose_qparams: range: expected min < max within 31 bits, got {}..{}", range.min,

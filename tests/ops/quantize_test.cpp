@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "elementwise_support.h"
 #include "quanta/ops/cpu/elementwise_kernels.h"
@@ -325,6 +326,13 @@ TEST_CASE("choose_qparams_per_tensor: no range gives a scale of 0.1") {
 TEST_CASE("choose_qparams: what cannot be a range is refused") {
   CHECK_THROWS_WITH_AS(choose_qparams(1.0F, -1.0F, {0, 255}, false),
                        doctest::Contains("min: expected min <= max"), ArgumentError);
+  for (const auto& [low, high] : {std::pair{-kInf, 1.0F}, {0.0F, kInf}, {-kInf, kInf}}) {
+    CHECK_THROWS_WITH_AS(choose_qparams(low, high, {0, 255}, false),
+                         doctest::Contains("min: expected a finite range"), ArgumentError);
+    // What reaches the formula another way gets codes that there are.
+    CHECK(math::choose_qparams(low, high, -7, 255).zero_point >= -7);
+    CHECK(math::choose_qparams(low, high, -7, 255).zero_point <= 255);
+  }
   CHECK_THROWS_WITH_AS(choose_qparams_per_tensor(Tensor::from_values({1.0F, kNaN})),
                        doctest::Contains("x: expected finite values"), ArgumentError);
   CHECK_THROWS_WITH_AS(quantize_per_tensor_dynamic(Tensor::ones({1}), DType::QInt32, false),
