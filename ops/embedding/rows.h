@@ -120,9 +120,12 @@ QUANTA_HOST_DEVICE inline NBitScale nbit_scale(RowRange range, int bits) {
   return result;
 }
 
+// NaN gives 0, as in torch.
 QUANTA_HOST_DEVICE inline int nbit_code(float x, float min, float inverse_scale, int bits) {
   const float top = static_cast<float>((1 << bits) - 1);
-  return static_cast<int>(math::clamp(math::round_half_even((x - min) * inverse_scale), 0.0F, top));
+  const float code = math::round_half_even((x - min) * inverse_scale);
+  if (!(code > 0.0F)) return 0;
+  return static_cast<int>(code < top ? code : top);
 }
 
 /// The square of what quantizing one number of a row with this range loses.

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <vector>
 
+#include "quanta/ops/embedding/rows.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/half.h"
@@ -219,6 +221,16 @@ TEST_CASE("embedding: bad arguments are refused by name") {
       embedding_bag_byte(packed, indices({0}),
                          {.offsets = indices({0}), .mode = EmbeddingBagMode::Mean}),
       doctest::Contains("mode: expected Sum"), UnsupportedError);
+}
+
+TEST_CASE("embedding_bag prepack: rows whose range leaves the floats have codes of 0") {
+  CHECK(detail::nbit_code(3e38F, -3e38F, 0.0F, 8) == 0);  // infinity times 0
+  CHECK(detail::nbit_code(3e38F, -3e38F, 1.0F, 4) == 15);
+  const Tensor weight = Tensor::from_values({-3e38F, 3e38F, 0.0F, 1.0F}, {1, 4});
+  const Tensor bytes = embedding_bag_byte_prepack(weight);
+  for (std::int64_t i = 0; i < 4; ++i) CHECK(bytes.data<std::uint8_t>()[i] == 0);
+  const Tensor few = embedding_bag_4bit_prepack(weight);
+  for (std::int64_t i = 0; i < 2; ++i) CHECK(few.data<std::uint8_t>()[i] == 0);
 }
 
 }  // namespace quanta::quantized
