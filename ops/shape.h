@@ -53,7 +53,7 @@ Tensor reverse_sequence(const Tensor& x, const Tensor& lengths, std::int64_t tim
                         std::int64_t batch_dim = 1);
 
 /// Gives `x` other sizes in place, contiguous, and returns it. The first elements of its memory
-/// stay, new ones are undefined; where the memory is too small, the tensor gets new memory and
+/// stay, new ones are undefined (false in new memory of a Bool tensor); where the memory is too small, the tensor gets new memory and
 /// views of the old one keep that. Plain or per-tensor quantized, as in torch. Same as
 /// Tensor.resize_.
 const Tensor& resize_(const Tensor& x, const Dims& sizes);

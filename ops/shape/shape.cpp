@@ -371,6 +371,16 @@ struct Repeat final : Op<Repeat> {
   }
 };
 
+// Bytes that are no bool must not be read as one.
+void zero_from(Storage& storage, std::size_t begin) {
+  const std::size_t bytes = storage.bytes() - begin;
+  if (storage.device().is_cpu()) {
+    std::memset(storage.data() + begin, 0, bytes);
+  } else {
+    cuda::driver(storage.device()).fill(storage.data() + begin, 0, bytes);
+  }
+}
+
 // It changes the tensor itself, not its elements, so there is nothing to replay.
 struct Resize final : ComposedOp<Resize> {
   static constexpr std::string_view kName = "resize_";
@@ -394,6 +404,7 @@ struct Resize final : ComposedOp<Resize> {
         cuda::driver(x.device())
             .copy_on_device(storage->data(), impl.storage->data(), impl.storage->bytes());
       }
+      if (x.dtype() == DType::Bool) zero_from(*storage, impl.storage->bytes());
       impl.data = storage->data() + offset;
       impl.storage = std::move(storage);
     }

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "elementwise_support.h"
@@ -215,6 +216,20 @@ TEST_CASE("shape ops: what they cannot do is refused by name") {
   });
   refused("empty_quantized: scales: expected 5 for axis 0 of [5], got 4",
           [&] { empty_quantized({5}, channels); });
+}
+
+TEST_CASE("resize_: what is new in a Bool tensor is false") {
+  for (const std::int64_t size : {100, 4500, 70000}) {
+    const Tensor x = Tensor::ones({3}, DType::Bool).clone();
+    // Memory that was used before, which the allocator gives again.
+    const auto use = [&] { return Tensor::full({size}, 171.0, DType::UInt8).numel(); };
+    CHECK(use() == size);
+    resize_(x, {size});
+    const auto* bytes = static_cast<const std::uint8_t*>(x.data_ptr());
+    std::int64_t wrong = 0;
+    for (std::int64_t i = 0; i < size; ++i) wrong += bytes[i] == (i < 3 ? 1 : 0) ? 0 : 1;
+    CHECK(wrong == 0);
+  }
 }
 
 }  // namespace quanta
