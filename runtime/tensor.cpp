@@ -413,6 +413,7 @@ Tensor Tensor::bit_cast(DType dtype) const {
                    item_bits(dtype) == item_bits(this->dtype()),
                "bit_cast: dtype: expected a plain dtype as wide as {}, got {}", this->dtype(),
                dtype);
+  if (dtype == DType::Bool && this->dtype() != DType::Bool) return bit_cast(DType::UInt8).to(dtype);
   return make_view(storage(), impl_->data, sizes(), strides(), dtype);
 }
 

@@ -296,7 +296,8 @@ class Tensor {
   const Tensor& copy_(const Tensor& src) const;
   /// Every element becomes `value` (quantized: its code under the tensor's parameters).
   const Tensor& fill_(double value) const;
-  /// The same bits under another plain dtype of the same width (UInt8 codes as Int8, ...).
+  /// The same bits under another plain dtype of the same width (UInt8 codes as Int8, ...), a view.
+  /// As Bool, which has two values, a copy: every byte but 0 is true.
   Tensor bit_cast(DType dtype) const;
 
   /// Sizes, dtype and all elements equal (NaN differs from NaN); quantized: parameters as well.

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -272,6 +273,22 @@ TEST_CASE("allocator: cached blocks of all sizes go back to the system") {
   CHECK(allocator_stats().cached > 0);
   empty_cache();
   CHECK(allocator_stats().cached == 0);
+}
+
+TEST_CASE("bit_cast: as Bool every byte but 0 is true") {
+  const Tensor bytes = Tensor::from_span(std::array<std::uint8_t, 5>{0, 1, 2, 128, 255});
+  const Tensor codes = bytes.bit_cast(DType::Int8);  // a view
+  CHECK(codes.data<std::int8_t>()[3] == -128);
+  CHECK(codes.data_ptr() == bytes.data_ptr());
+  for (const Tensor& x : {bytes, codes}) {
+    const Tensor bools = x.bit_cast(DType::Bool);
+    const Tensor stored = bools.bit_cast(DType::UInt8);
+    CHECK(stored.data<std::uint8_t>()[0] == 0);
+    for (std::size_t i = 1; i < 5; ++i) CHECK(stored.data<std::uint8_t>()[i] == 1);
+  }
+  const Tensor bools = bytes.bit_cast(DType::Bool);
+  CHECK(bools.bit_cast(DType::Bool).data_ptr() == bools.data_ptr());
+  CHECK(bytes.transpose(0, 0).bit_cast(DType::Bool).sizes() == Dims{5});
 }
 
 }  // namespace quanta
