@@ -165,7 +165,8 @@ InstanceNormNd::InstanceNormNd(const InstanceNormOptions& options, std::int64_t 
 }
 
 Tensor InstanceNormNd::forward(const Tensor& x) const {
-  QUANTA_CHECK(x.defined(), "InstanceNorm{}d: x: expected a tensor, got an undefined one", spatial_);
+  QUANTA_CHECK(x.defined(), "InstanceNorm{}d: x: expected a tensor, got an undefined one",
+               spatial_);
   QUANTA_CHECK(x.dim() == spatial_ + 1 || x.dim() == spatial_ + 2,
                "InstanceNorm{}d: x: expected {} or {} dimensions, got {}", spatial_, spatial_ + 1,
                spatial_ + 2, x.sizes());
