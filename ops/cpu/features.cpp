@@ -134,8 +134,10 @@ std::int64_t highway_target(Code code) {
 }
 
 bool can_run(const InstructionSet& set) {
-  const bool has_code =
-      set.code == Code::Plain || (hwy::SupportedTargets() & highway_target(set.code)) != 0;
+  const std::int64_t supported = hwy::SupportedTargets();
+  // That has chosen kernels too, the machine's best whatever it is held down to.
+  hwy::GetChosenTarget().Update(supported);
+  const bool has_code = set.code == Code::Plain || (supported & highway_target(set.code)) != 0;
   return has_code && whole_machine().includes(set.features);
 }
 
