@@ -449,8 +449,9 @@ class Builder {
   std::string problems_;
 };
 
-void restore(Module& model, const std::filesystem::path& path, const QConfigMapping& qconfigs) {
-  const SafetensorsFile file = load_safetensors(path);
+void restore(Module& model, const std::filesystem::path& path, const QConfigMapping& qconfigs,
+             FileAccess access) {
+  const SafetensorsFile file = load_safetensors(path, access);
   const ModelDescription description = parse_metadata(file, path.string());
   check_graphs(model, description.graphs, path.string());
   StateDict state = file.tensors;
@@ -518,8 +519,10 @@ void save_model(const Module& model, const std::filesystem::path& path,
   write_safetensors(state, path, metadata);
 }
 
-void load_model(Module& model, const std::filesystem::path& path, const QConfigMapping& qconfigs) {
-  detail::reading("load_model: " + path.string(), [&] { restore(model, path, qconfigs); });
+void load_model(Module& model, const std::filesystem::path& path, const QConfigMapping& qconfigs,
+                const LoadModelOptions& options) {
+  detail::reading("load_model: " + path.string(),
+                  [&] { restore(model, path, qconfigs, options.access); });
 }
 
 }  // namespace quanta

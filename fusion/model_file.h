@@ -4,6 +4,7 @@
 
 #include "quanta/fusion/mapping.h"
 #include "quanta/nn/module.h"
+#include "quanta/runtime/file_access.h"
 
 namespace quanta {
 
@@ -19,6 +20,13 @@ struct SaveOptions {
   /// it belongs to the codes of the weight; otherwise, and where it was damaged (with a warning),
   /// the weight is packed as from other files. Results are the same in all cases.
   SavePacked packed = SavePacked::No;
+};
+
+struct LoadModelOptions {
+  /// Copy: the file may change or go once it is loaded. Map: packed weights (SaveOptions::packed)
+  /// stay in the file, where several processes share them, and codes take no memory once they are
+  /// packed; the file has to stay as it is while the model lives (runtime/file_access.h).
+  FileAccess access = FileAccess::Copy;
 };
 
 /// Saves a model in any form (float, fused, prepared, trained with fake quantization, converted):
@@ -47,6 +55,6 @@ void save_model(const nn::Module& model, const std::filesystem::path& path,
 /// Throws FileError for a file that is not save_model's (or whose list of packed weights is not), and ArgumentError listing everything that
 /// does not fit, by path; then the model is as it was.
 void load_model(nn::Module& model, const std::filesystem::path& path,
-                const QConfigMapping& qconfigs = {});
+                const QConfigMapping& qconfigs = {}, const LoadModelOptions& options = {});
 
 }  // namespace quanta

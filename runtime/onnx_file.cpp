@@ -6,7 +6,7 @@
 #include <unordered_set>
 
 #include "quanta/runtime/check.h"
-#include "quanta/runtime/detail/mapped_file.h"
+#include "quanta/runtime/detail/file_bytes.h"
 #include "quanta/runtime/detail/onnx_fields.h"
 #include "quanta/runtime/detail/onnx_message.h"
 #include "quanta/runtime/detail/onnx_reader.h"
@@ -441,13 +441,14 @@ void check_length(std::size_t bytes, const std::string& where) {
 
 }  // namespace
 
-OnnxModel read_onnx(const std::filesystem::path& path, const OnnxLimits& limits) {
+OnnxModel read_onnx(const std::filesystem::path& path, const OnnxLimits& limits,
+                    FileAccess access) {
   const std::string where = fmt::format("read_onnx: {}", path.string());
   return detail::reading(where, [&] {
-    const auto file = detail::MappedFile::open(path, "read_onnx");
+    const auto file = detail::FileBytes::open(path, "read_onnx", access);
     const detail::OnnxBytes bytes{file->bytes(), file, where};
     check_length(bytes.data.size(), where);
-    detail::OnnxExternalData external(path.parent_path());
+    detail::OnnxExternalData external(path.parent_path(), access);
     detail::OnnxMessage message(bytes);
     return detail::OnnxReader(limits, external).read_model(message);
   });
@@ -469,10 +470,10 @@ OnnxModel parse_onnx(std::span<const std::byte> bytes, const std::string& name,
 OnnxTensor read_onnx_tensor(const std::filesystem::path& path) {
   const std::string where = fmt::format("read_onnx_tensor: {}", path.string());
   return detail::reading(where, [&] {
-    const auto file = detail::MappedFile::open(path, "read_onnx_tensor");
+    const auto file = detail::FileBytes::open(path, "read_onnx_tensor");
     const detail::OnnxBytes bytes{file->bytes(), file, where};
     check_length(bytes.data.size(), where);
-    detail::OnnxExternalData external(path.parent_path());
+    detail::OnnxExternalData external(path.parent_path(), FileAccess::Copy);
     detail::OnnxMessage message(bytes);
     return detail::read_tensor(message, external);
   });

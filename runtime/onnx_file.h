@@ -13,10 +13,11 @@
 #include <variant>
 #include <vector>
 
+#include "quanta/runtime/file_access.h"
 #include "quanta/runtime/tensor.h"
 
-/// ONNX files as plain structs: what stands in the file, checked, with the weights as views of the
-/// mapped file. Nothing here knows what an operator does; fusion/graph makes a network of it.
+/// ONNX files as plain structs: what stands in the file, checked, with the weights as views of its
+/// bytes. Nothing here knows what an operator does; fusion/graph makes a network of it.
 /// Reading throws FileError that names the file, the node or tensor and what is wrong with it. Many
 /// threads may read and write at once; what is read is a plain value.
 namespace quanta {
@@ -162,13 +163,15 @@ struct OnnxLimits {
   int max_depth = 16;                 ///< of graphs within nodes
 };
 
-/// Reads a model. The file is memory-mapped and weights point into the mapping (private, copy on
-/// write) where their addresses suit their dtype. External data is mapped as well; it has to lie in
-/// the model's folder, in regular files without links. Throws FileError for everything that is not
+/// Reads a model. Weights point into the file's bytes, which are a copy by default, where their
+/// addresses suit their dtype; with FileAccess::Map the file has to stay as it is (see there).
+/// External data is held in the same way; it has to lie in the model's folder, in regular files
+/// without links. Throws FileError for everything that is not
 /// as onnx.proto and onnx's checker say: truncated fields, sizes that do not match their bytes,
 /// unknown element types, values that are made twice, too many nodes, too deep graphs, files of
 /// 2 GiB and more ("save with external data").
-OnnxModel read_onnx(const std::filesystem::path& path, const OnnxLimits& limits = {});
+OnnxModel read_onnx(const std::filesystem::path& path, const OnnxLimits& limits = {},
+                    FileAccess access = FileAccess::Copy);
 
 /// The same from memory (copied); external data is refused.
 OnnxModel parse_onnx(std::span<const std::byte> bytes, const std::string& name,

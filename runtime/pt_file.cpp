@@ -6,8 +6,8 @@
 
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/byte_reader.h"
+#include "quanta/runtime/detail/file_bytes.h"
 #include "quanta/runtime/detail/file_kind.h"
-#include "quanta/runtime/detail/mapped_file.h"
 #include "quanta/runtime/detail/pickle_reader.h"
 #include "quanta/runtime/detail/pt_builder.h"
 #include "quanta/runtime/detail/pt_select.h"
@@ -301,7 +301,7 @@ PickleValue read_value(const std::filesystem::path& path, std::string_view key,
                        bool is_state_dict) {
   const Request request{key, is_state_dict, fmt::format("read_pt: {}", path.string())};
   return detail::reading(request.where, [&] {
-    const auto file = detail::MappedFile::open(path, "read_pt");
+    const auto file = detail::FileBytes::open(path, "read_pt");
     return parse(file->bytes(), request);
   });
 }

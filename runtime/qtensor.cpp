@@ -75,6 +75,10 @@ void check_quantizer(std::string_view op, const Quantizer& quantizer, DType dtyp
       check_scale(op, scale);
     }
   }
+  for (const float zero_point : channel.float_zero_points) {
+    QUANTA_CHECK(std::isfinite(zero_point), "{}: zero_points: expected finite numbers, got {}", op,
+                 zero_point);
+  }
   for (const std::int64_t zero_point : channel.zero_points) check_zero_point(op, zero_point, dtype);
 }
 

@@ -9,10 +9,11 @@
 
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/byte_reader.h"
+#include "quanta/runtime/detail/file_bytes.h"
 #include "quanta/runtime/detail/file_kind.h"
 #include "quanta/runtime/detail/file_sizes.h"
 #include "quanta/runtime/detail/json.h"
-#include "quanta/runtime/detail/mapped_file.h"
+#include "quanta/runtime/detail/open_file.h"
 #include "quanta/runtime/detail/reading.h"
 #include "quanta/runtime/detail/safetensors_format.h"
 #include "quanta/runtime/detail/safetensors_index.h"
@@ -34,10 +35,24 @@ struct Entry {
   std::size_t end = 0;
 };
 
-/// Bytes of the file: in memory that tensors keep alive, or (no owner) to be copied.
+/// The data behind the header: in memory that tensors keep alive, in memory to be copied (no owner),
+/// or still in the file, from `begin` on.
 struct Source {
-  std::span<std::byte> data;
+  std::span<std::byte> memory;
   std::shared_ptr<void> owner;
+  const detail::OpenFile* file = nullptr;
+  std::size_t begin = 0;
+
+  std::size_t size() const { return file == nullptr ? memory.size() : file->size() - begin; }
+  void copy(const Entry& entry, std::byte* to) const {
+    const std::size_t bytes = entry.end - entry.begin;
+    if (bytes == 0) return;
+    if (file != nullptr) {
+      file->read(begin + entry.begin, {to, bytes});
+    } else {
+      std::memcpy(to, memory.data() + entry.begin, bytes);
+    }
+  }
 };
 
 Entry read_entry(const Json::Member& member, std::size_t data_bytes, const std::string& file) {
@@ -130,25 +145,29 @@ void check_coverage(const std::vector<Entry>& entries, std::size_t data_bytes,
   }
 }
 
-Tensor make_tensor(const Entry& entry, const Source& source, const std::string& file) {
-  std::byte* data = source.data.data() + entry.begin;
-  const std::size_t bytes = entry.end - entry.begin;
-  if (entry.dtype == DType::Bool) {
-    for (std::size_t i = 0; i < bytes; ++i) {
-      if (static_cast<unsigned>(data[i]) > 1) {
-        throw FileError(
-            fmt::format("{}: tensor '{}': expected BOOL values 0 and 1, got {} at byte {}", file,
-                        entry.name, static_cast<unsigned>(data[i]), i));
-      }
+void check_bools(const Tensor& tensor, const Entry& entry, const std::string& file) {
+  const auto* data = static_cast<const std::uint8_t*>(tensor.data_ptr());
+  for (std::size_t i = 0; i < entry.end - entry.begin; ++i) {
+    if (data[i] > 1) {
+      throw FileError(
+          fmt::format("{}: tensor '{}': expected BOOL values 0 and 1, got {} at byte {}", file,
+                      entry.name, data[i], i));
     }
   }
-  const bool aligned = reinterpret_cast<std::uintptr_t>(data) % item_size(entry.dtype) == 0;
-  if (source.owner != nullptr && aligned && bytes > 0) {
-    return Tensor::from_blob(data, entry.sizes, entry.dtype,
-                             [owner = source.owner](void*) mutable { owner.reset(); });
+}
+
+Tensor make_tensor(const Entry& entry, const Source& source, const std::string& file) {
+  Tensor result;
+  std::byte* data = source.owner == nullptr ? nullptr : source.memory.data() + entry.begin;
+  if (data != nullptr && entry.end > entry.begin &&
+      reinterpret_cast<std::uintptr_t>(data) % item_size(entry.dtype) == 0) {
+    result = Tensor::from_blob(data, entry.sizes, entry.dtype,
+                               [owner = source.owner](void*) mutable { owner.reset(); });
+  } else {
+    result = Tensor::empty(entry.sizes, entry.dtype);
+    source.copy(entry, static_cast<std::byte*>(result.data_ptr()));
   }
-  Tensor result = Tensor::empty(entry.sizes, entry.dtype);
-  if (bytes > 0) std::memcpy(result.data_ptr(), data, bytes);
+  if (entry.dtype == DType::Bool) check_bools(result, entry, file);
   return result;
 }
 
@@ -256,9 +275,11 @@ void restore_torchao(SafetensorsFile& result, const std::string& file) {
   result.tensors = std::move(restored);
 }
 
-SafetensorsFile parse(const Source& file_bytes, const std::string& file) {
-  refuse_foreign(file_bytes.data, file);
-  detail::ByteReader reader(file_bytes.data, file);
+/// `head` begins the file and holds its header at least; `data` gives what follows that.
+template <typename Data>
+SafetensorsFile parse(std::span<const std::byte> head, const std::string& file, const Data& data) {
+  refuse_foreign(head, file);
+  detail::ByteReader reader(head, file);
   const auto length = reader.take_number<std::uint64_t>("the header's length");
   if (length > detail::kMaxHeaderBytes) {
     reader.fail_at(0, fmt::format("expected a header of at most {} bytes, got {}",
@@ -270,7 +291,7 @@ SafetensorsFile parse(const Source& file_bytes, const std::string& file) {
                    "expected a header that begins with '{', got another");
   }
   const Json json = detail::parse_json(header, fmt::format("{}: header", file));
-  const Source source{file_bytes.data.subspan(reader.position()), file_bytes.owner};
+  const Source source = data(reader.position());
 
   SafetensorsFile result;
   std::vector<Entry> entries;
@@ -278,10 +299,10 @@ SafetensorsFile parse(const Source& file_bytes, const std::string& file) {
     if (member.first == detail::kMetadataKey) {
       result.metadata = read_metadata(member.second, file);
     } else {
-      entries.push_back(read_entry(member, source.data.size(), file));
+      entries.push_back(read_entry(member, source.size(), file));
     }
   }
-  check_coverage(entries, source.data.size(), file);
+  check_coverage(entries, source.size(), file);
   for (const Entry& entry : entries) {
     result.tensors.set(entry.name, make_tensor(entry, source, file));
   }
@@ -290,10 +311,53 @@ SafetensorsFile parse(const Source& file_bytes, const std::string& file) {
   return result;
 }
 
-/// One file of tensors: an index within an index is refused.
-SafetensorsFile load_safetensors_file(const std::filesystem::path& path) {
-  const auto file = detail::MappedFile::open(path, "read_safetensors");
-  return parse({file->bytes(), file}, fmt::format("read_safetensors: {}", path.string()));
+/// From memory, which tensors keep alive where they have its owner.
+SafetensorsFile parse_memory(std::span<std::byte> bytes, const std::shared_ptr<void>& owner,
+                             const std::string& where) {
+  return parse(bytes, where, [&](std::size_t begin) {
+    return Source{.memory = bytes.subspan(begin), .owner = owner};
+  });
+}
+
+/// The length of the header and the header; nothing of a file that does not begin with them.
+std::vector<std::byte> read_head(const detail::OpenFile& file) {
+  std::vector<std::byte> head(detail::kHeaderLengthBytes);
+  if (file.size() < head.size()) return {};
+  file.read(0, head);
+  std::uint64_t length = 0;
+  std::memcpy(&length, head.data(), sizeof(length));
+  if (length > detail::kMaxHeaderBytes || length > file.size() - head.size()) return {};
+  head.resize(head.size() + length);
+  file.read(detail::kHeaderLengthBytes, std::span(head).subspan(detail::kHeaderLengthBytes));
+  return head;
+}
+
+/// Each tensor is read into memory of its own; `whole` gets the bytes of a file of another kind.
+template <typename Whole>
+SafetensorsFile read_copied(const detail::OpenFile& file, const Whole& whole) {
+  const std::vector<std::byte> head = read_head(file);
+  if (head.empty()) {
+    return whole(detail::FileBytes::read(file, 0, file.size()));
+  }
+  return parse(head, file.where(),
+               [&](std::size_t begin) { return Source{.file = &file, .begin = begin}; });
+}
+
+/// One file of tensors: an index within an index is refused. `whole` gets the bytes where they are
+/// in memory at once.
+template <typename Whole>
+SafetensorsFile load_file(const std::filesystem::path& path, FileAccess access,
+                          const Whole& whole) {
+  if (access == FileAccess::Map) {
+    return whole(detail::FileBytes::open(path, "read_safetensors", access));
+  }
+  return read_copied(detail::OpenFile(path, "read_safetensors"), whole);
+}
+
+SafetensorsFile load_safetensors_file(const std::filesystem::path& path, FileAccess access) {
+  return load_file(path, access, [&](const std::shared_ptr<detail::FileBytes>& file) {
+    return parse_memory(file->bytes(), file, fmt::format("read_safetensors: {}", path.string()));
+  });
 }
 
 /// The bytes that a tensor takes in its file.
@@ -303,11 +367,12 @@ std::int64_t file_bytes(const Tensor& tensor) {
 
 /// All tensors of the shards, in the order of the index, and the metadata that is the same in each.
 SafetensorsFile load_shards(const std::filesystem::path& path,
-                            const detail::SafetensorsIndex& index, const std::string& where) {
+                            const detail::SafetensorsIndex& index, const std::string& where,
+                            FileAccess access) {
   std::vector<SafetensorsFile> shards;
   std::int64_t total = 0;
   for (const std::string& name : index.shards) {
-    shards.push_back(load_safetensors_file(path.parent_path() / name));
+    shards.push_back(load_safetensors_file(path.parent_path() / name, access));
     for (const auto& [tensor_name, tensor] : shards.back().tensors) {
       const auto found = index.weight_map.find(tensor_name);
       if (found == index.weight_map.end() || found->second != shards.size() - 1) {
@@ -346,26 +411,28 @@ SafetensorsFile load_shards(const std::filesystem::path& path,
 
 }  // namespace
 
-SafetensorsFile load_safetensors(const std::filesystem::path& path) {
+SafetensorsFile load_safetensors(const std::filesystem::path& path, FileAccess access) {
   const std::string where = fmt::format("read_safetensors: {}", path.string());
   return detail::reading(where, [&] {
-    const auto file = detail::MappedFile::open(path, "read_safetensors");
-    if (detail::is_safetensors_index(file->bytes())) {
-      return load_shards(path, detail::parse_safetensors_index(file->bytes(), where), where);
-    }
-    return parse({file->bytes(), file}, where);
+    return load_file(path, access, [&](const std::shared_ptr<detail::FileBytes>& file) {
+      if (detail::is_safetensors_index(file->bytes())) {
+        return load_shards(path, detail::parse_safetensors_index(file->bytes(), where), where,
+                           access);
+      }
+      return parse_memory(file->bytes(), file, where);
+    });
   });
 }
 
-StateDict read_safetensors(const std::filesystem::path& path) {
-  return load_safetensors(path).tensors;
+StateDict read_safetensors(const std::filesystem::path& path, FileAccess access) {
+  return load_safetensors(path, access).tensors;
 }
 
 SafetensorsFile parse_safetensors(std::span<const std::byte> bytes, const std::string& name) {
   // Without an owner nothing points into the bytes afterwards, and parse() does not write.
   std::byte* data = const_cast<std::byte*>(bytes.data());  // NOLINT(*-const-cast)
   const std::string where = fmt::format("read_safetensors: {}", name);
-  return detail::reading(where, [&] { return parse({{data, bytes.size()}, nullptr}, where); });
+  return detail::reading(where, [&] { return parse_memory({data, bytes.size()}, nullptr, where); });
 }
 
 }  // namespace quanta

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "quanta/runtime/file_access.h"
 #include "quanta/runtime/state_dict.h"
 
 /// Reading and writing .safetensors files. Many threads may read and write at once; of several that
@@ -18,8 +19,9 @@ struct SafetensorsFile {
   std::map<std::string, std::string> metadata;
 };
 
-/// Reads a .safetensors file. The file is memory-mapped and plain tensors point into the mapping
-/// (private, copy on write), so that loading costs no copy. Tensors that write_safetensors saved
+/// Reads a .safetensors file, by default into memory of its own for each tensor. With
+/// FileAccess::Map plain tensors point into the file, which then has to stay as it is (see there).
+/// Tensors that write_safetensors saved
 /// as quantized come back quantized. Throws FileError (path, what, where) when the file is
 /// missing, truncated, has overlapping or out-of-range offsets, gaps, an unknown dtype, sizes that
 /// do not match their bytes, duplicate names, or a header of more than 100 MB; other files (.pt,
@@ -29,10 +31,11 @@ struct SafetensorsFile {
 /// first bytes): all tensors of the files that it names, which have to lie in its folder, and the
 /// metadata on which these agree. Throws FileError when a shard lacks a tensor or has one that the
 /// index does not know, and when `total_size` is not the bytes of all tensors.
-SafetensorsFile load_safetensors(const std::filesystem::path& path);
+SafetensorsFile load_safetensors(const std::filesystem::path& path,
+                                 FileAccess access = FileAccess::Copy);
 
-/// Only the tensors: load_safetensors(path).tensors.
-StateDict read_safetensors(const std::filesystem::path& path);
+/// Only the tensors: load_safetensors(path, access).tensors.
+StateDict read_safetensors(const std::filesystem::path& path, FileAccess access = FileAccess::Copy);
 
 /// The same from memory (copied), for files that are not on disk.
 SafetensorsFile parse_safetensors(std::span<const std::byte> bytes, const std::string& name);

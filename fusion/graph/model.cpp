@@ -139,6 +139,7 @@ Model from_onnx(const OnnxModel& model, const LoadOptions& options) {
   const AllocationLimit limit(options.max_bytes == 0 ? default_allocation_limit()
                                                      : options.max_bytes);
   Graph graph = import_graph(model);
+  check_scales(graph);
   bind_constants(graph, options.constants);
   std::vector<nn::Module::NamedChild> children;
   if (!options.literal) {
@@ -164,7 +165,7 @@ Model from_onnx(const OnnxModel& model, const LoadOptions& options) {
 }
 
 Model load_onnx(const std::filesystem::path& path, const LoadOptions& options) {
-  const OnnxModel file = read_onnx(path, options.limits);
+  const OnnxModel file = read_onnx(path, options.limits, options.access);
   try {
     return from_onnx(file, options);
   } catch (const FileError& error) {

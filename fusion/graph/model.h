@@ -33,6 +33,8 @@ struct LoadOptions {
   /// terabytes); 0: half of the machine's memory.
   std::size_t max_bytes = 0;
   OnnxLimits limits{};
+  /// Of load_onnx: whether weights are copied or point into the file.
+  FileAccess access = FileAccess::Copy;
 };
 
 /// A graph as a module: nodes with weights are child modules, by the nodes' names, so that printing,

@@ -6,7 +6,7 @@
 
 #include "quanta/nn/data/detail/image_codecs.h"
 #include "quanta/runtime/check.h"
-#include "quanta/runtime/detail/mapped_file.h"
+#include "quanta/runtime/detail/file_bytes.h"
 #include "quanta/runtime/detail/reading.h"
 
 namespace quanta::data {
@@ -132,7 +132,7 @@ bool can_read(ImageFormat format) noexcept {
 Tensor read_image(const std::filesystem::path& path, ImageMode mode) {
   const std::string where = "read_image: " + path.string();
   return quanta::detail::reading(where, [&] {
-    const auto file = quanta::detail::MappedFile::open(path, "read_image");
+    const auto file = quanta::detail::FileBytes::open(path, "read_image");
     return decode(file->bytes(), mode, where);
   });
 }

@@ -14,8 +14,8 @@
 #include "quanta/nn/data/detail/npy_array.h"
 #include "quanta/runtime/atomic_file.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/file_bytes.h"
 #include "quanta/runtime/detail/file_sizes.h"
-#include "quanta/runtime/detail/mapped_file.h"
 #include "quanta/runtime/detail/reading.h"
 
 // Format: numpy.lib.format. Magic, version, length of the header, and as header a Python dict:
@@ -268,10 +268,10 @@ std::string npy_header(const Tensor& x, std::string_view op) {
 
 }  // namespace detail
 
-Tensor read_npy(const std::filesystem::path& path) {
+Tensor read_npy(const std::filesystem::path& path, FileAccess access) {
   const std::string where = "read_npy: " + path.string();
   return quanta::detail::reading(where, [&] {
-    const auto file = quanta::detail::MappedFile::open(path, "read_npy");
+    const auto file = quanta::detail::FileBytes::open(path, "read_npy", access);
     return detail::npy_array(file->bytes(), where, file);
   });
 }

@@ -13,7 +13,7 @@
 #include "quanta/nn/data/npy.h"
 #include "quanta/runtime/atomic_file.h"
 #include "quanta/runtime/check.h"
-#include "quanta/runtime/detail/mapped_file.h"
+#include "quanta/runtime/detail/file_bytes.h"
 #include "quanta/runtime/detail/reading.h"
 
 // Format: PKWARE's APPNOTE. An end record points to a directory, whose entries point to members;
@@ -44,7 +44,7 @@ struct Member {
 
 class Archive {
  public:
-  Archive(std::shared_ptr<quanta::detail::MappedFile> file, std::string where)
+  Archive(std::shared_ptr<quanta::detail::FileBytes> file, std::string where)
       : file_(std::move(file)), bytes_(file_->bytes()), where_(std::move(where)) {}
 
   std::vector<Member> members() const {
@@ -208,7 +208,7 @@ class Archive {
     return {{out.get(), member.bytes}, out};
   }
 
-  std::shared_ptr<quanta::detail::MappedFile> file_;
+  std::shared_ptr<quanta::detail::FileBytes> file_;
   std::span<std::byte> bytes_;
   std::string where_;
 };
@@ -236,8 +236,9 @@ std::span<const std::byte> as_bytes_of(const Tensor& x) {
   return {static_cast<const std::byte*>(x.data_ptr()), x.nbytes()};
 }
 
-NamedArrays read_archive(const std::filesystem::path& path, const std::string& where) {
-  const Archive archive(quanta::detail::MappedFile::open(path, "read_npz"), where);
+NamedArrays read_archive(const std::filesystem::path& path, const std::string& where,
+                         FileAccess access) {
+  const Archive archive(quanta::detail::FileBytes::open(path, "read_npz", access), where);
   NamedArrays arrays;
   // Members of one place, many times over, are a way to fill memory.
   std::uint64_t begin = 0;
@@ -260,9 +261,9 @@ NamedArrays read_archive(const std::filesystem::path& path, const std::string& w
 
 }  // namespace
 
-NamedArrays read_npz(const std::filesystem::path& path) {
+NamedArrays read_npz(const std::filesystem::path& path, FileAccess access) {
   const std::string where = "read_npz: " + path.string();
-  return quanta::detail::reading(where, [&] { return read_archive(path, where); });
+  return quanta::detail::reading(where, [&] { return read_archive(path, where, access); });
 }
 
 void write_npz(const NamedArrays& arrays, const std::filesystem::path& path) {

@@ -17,8 +17,8 @@
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/defined_state.h"
+#include "quanta/runtime/detail/file_bytes.h"
 #include "quanta/runtime/detail/json.h"
-#include "quanta/runtime/detail/mapped_file.h"
 #include "quanta/runtime/detail/reading.h"
 #include "quanta/runtime/pt_file.h"
 #include "quanta/runtime/safetensors.h"
@@ -39,7 +39,7 @@ class Settings {
     }
   }
   static Settings read(const fs::path& path) {
-    const auto file = quanta::detail::MappedFile::open(path, "read_config");
+    const auto file = quanta::detail::FileBytes::open(path, "read_config");
     const std::span<const std::byte> bytes = file->bytes();
     return {{reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string()};
   }

@@ -6,7 +6,7 @@
 
 #include "quanta/nn/models/detail/text_normalizer.h"
 #include "quanta/runtime/check.h"
-#include "quanta/runtime/detail/mapped_file.h"
+#include "quanta/runtime/detail/file_bytes.h"
 #include "quanta/runtime/detail/reading.h"
 #include "quanta/runtime/detail/utf8.h"
 
@@ -31,7 +31,7 @@ WordPieceTokenizer WordPieceTokenizer::from_file(const std::filesystem::path& pa
                                                  const TokenizerOptions& options) {
   const std::string where = "WordPieceTokenizer: " + path.string();
   return quanta::detail::reading(where, [&] {
-    const auto file = quanta::detail::MappedFile::open(path, "WordPieceTokenizer");
+    const auto file = quanta::detail::FileBytes::open(path, "WordPieceTokenizer");
     const std::span<const std::byte> bytes = file->bytes();
     return from_text({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path.string(),
                      options);

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "quanta/runtime/detail/ceil_div.h"
-#include "quanta/runtime/detail/mapped_file.h"
+#include "quanta/runtime/detail/file_bytes.h"
 
 namespace quanta::detail {
 namespace {
@@ -37,7 +37,7 @@ Tensor moved_to(const std::shared_ptr<std::byte>& data, const Tensor& x) {
 
 Tensor unshared(const Tensor& x) {
   if (x.is_contiguous() && x.numel() > 0 && !x.requires_grad() && x.version() == 0) {
-    if (const std::shared_ptr<MappedFile> file = MappedFile::holding(bytes_of(x))) {
+    if (const std::shared_ptr<FileBytes> file = FileBytes::holding(bytes_of(x))) {
       if (const std::shared_ptr<std::byte> data = file->lend_twin(bytes_of(x))) {
         return moved_to(data, x);
       }
@@ -49,7 +49,7 @@ Tensor unshared(const Tensor& x) {
 void release_file_memory(const Tensor& x) {
   if (x.version() != 0) return;
   const std::span<std::byte> bytes = bytes_of(x);
-  if (MappedFile::holding(bytes) == nullptr) return;
+  if (FileBytes::holding(bytes) == nullptr) return;
   // Whole pages only: what lies beside may have been written to.
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());

@@ -3,7 +3,7 @@
 #include <optional>
 #include <system_error>
 
-#include "quanta/runtime/detail/mapped_file.h"
+#include "quanta/runtime/detail/file_bytes.h"
 #include "quanta/runtime/detail/onnx_tensor.h"
 
 namespace quanta::detail {
@@ -22,8 +22,8 @@ std::size_t parse_size(const std::string& key, const std::string& text, const On
 
 }  // namespace
 
-std::shared_ptr<MappedFile> OnnxExternalData::open(const std::string& location,
-                                                   const OnnxMessage& tensor) {
+std::shared_ptr<FileBytes> OnnxExternalData::open(const std::string& location,
+                                                  const OnnxMessage& tensor) {
   const auto found = files_.find(location);
   if (found != files_.end()) return found->second;
   const auto fail = [&](std::string_view expected) {
@@ -45,9 +45,9 @@ std::shared_ptr<MappedFile> OnnxExternalData::open(const std::string& location,
   if (canonical != path) fail("a path without symbolic links");
   if (!fs::is_regular_file(fs::symlink_status(path, error))) fail("a regular file");
   if (fs::hard_link_count(path, error) != 1 || error) fail("a file with one hard link");
-  std::shared_ptr<MappedFile> file;
+  std::shared_ptr<FileBytes> file;
   try {
-    file = MappedFile::open(path, "external_data");
+    file = FileBytes::open(path, "external_data", access_);
   } catch (const FileError& failure) {
     tensor.fail(failure.what());
   }
@@ -90,7 +90,7 @@ OnnxBytes OnnxExternalData::find(const Entries& entries, std::size_t expected,
         fmt::format("external_data: length: expected {} bytes for the tensor's sizes, got {}",
                     expected, *length));
   }
-  const std::shared_ptr<MappedFile> file = open(*location, tensor);
+  const std::shared_ptr<FileBytes> file = open(*location, tensor);
   const std::size_t begin = offset.value_or(0);
   const std::size_t size = file->bytes().size();
   if (begin > size || expected > size - begin) {

@@ -16,7 +16,7 @@
 
 namespace quanta::detail {
 
-class MappedFile;
+class FileBytes;
 
 /// Bits that one element takes in raw data; 0 for strings, Undefined and unknown numbers.
 int onnx_bits(OnnxType type);
@@ -26,22 +26,23 @@ class OnnxExternalData {
  public:
   /// External data is refused.
   OnnxExternalData() = default;
-  explicit OnnxExternalData(std::filesystem::path folder)
-      : folder_(std::move(folder)), allowed_(true) {}
+  OnnxExternalData(std::filesystem::path folder, FileAccess access)
+      : folder_(std::move(folder)), access_(access), allowed_(true) {}
 
   /// Keys and values of TensorProto.external_data.
   using Entries = std::vector<std::pair<std::string, std::string>>;
 
-  /// `expected` bytes that the entries point to, in a file that is mapped once. `tensor` is asked
+  /// `expected` bytes that the entries point to, in a file that is opened once. `tensor` is asked
   /// to fail.
   OnnxBytes find(const Entries& entries, std::size_t expected, const OnnxMessage& tensor);
 
  private:
-  std::shared_ptr<MappedFile> open(const std::string& location, const OnnxMessage& tensor);
+  std::shared_ptr<FileBytes> open(const std::string& location, const OnnxMessage& tensor);
 
   std::filesystem::path folder_;
+  FileAccess access_ = FileAccess::Copy;
   bool allowed_ = false;
-  std::map<std::string, std::shared_ptr<MappedFile>> files_;  // by location
+  std::map<std::string, std::shared_ptr<FileBytes>> files_;  // by location
 };
 
 /// Reads a TensorProto. Throws FileError.

@@ -243,7 +243,9 @@ PickleValue PtBuilder::convert_dict(const PickleNode& node, int depth) {
       fail(key, fmt::format("expected a dict with different keys, got {} twice", key.integer));
     }
     PickleValue key_value = convert(key, depth + 1);
+    keys_.push_back(key.kind == Kind::String ? std::string_view(key.text) : "?");
     dict.items.emplace_back(std::move(key_value), convert(*node.items[i + 1], depth + 1));
+    keys_.pop_back();
   }
   if (node.state != nullptr) {
     dict.state = std::make_shared<PickleValue>(convert(*node.state, depth + 1));

@@ -103,7 +103,8 @@ class PtBuilder {
   ReadStorage read_storage_;
   ByteOrder order_ = ByteOrder::Little;
   std::size_t budget_;
-  std::vector<bool> open_;  // nodes that are being converted, by index
+  std::vector<bool> open_;              // nodes that are being converted, by index
+  std::vector<std::string_view> keys_;  // of the dicts around what is being converted
   std::vector<StorageReference> storages_;
   std::unordered_map<const PickleNode*, StorageReference> references_;
   std::unordered_map<std::string_view, LoadedStorage> loaded_;

@@ -307,7 +307,8 @@ Tensor PtBuilder::make_tensor(const PickleNode& node, const View& view, DType dt
     try {
       check_quantizer("_rebuild_qtensor", quantizer, dtype, view.sizes);
     } catch (const ArgumentError& error) {
-      fail(node, error.what());
+      fail(node, keys_.empty() ? std::string(error.what())
+                               : fmt::format("'{}': {}", fmt::join(keys_, "/"), error.what()));
     }
   }
   if (dtype == DType::Bool && !loaded.bools_checked) {

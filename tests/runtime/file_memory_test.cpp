@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "file_test_util.h"
-#include "quanta/runtime/detail/mapped_file.h"
+#include "quanta/runtime/detail/file_bytes.h"
 #include "quanta/runtime/safetensors.h"
 #include "support/tensors.h"
 
@@ -28,11 +28,11 @@ struct SavedTensor {
     state.set("x", values);
     write_safetensors(path, state);
   }
-  Tensor read() const { return *read_safetensors(path).find("x"); }
+  Tensor read() const { return *read_safetensors(path, FileAccess::Map).find("x"); }
 };
 
 bool is_mapped(const Tensor& x) {
-  return detail::MappedFile::holding({static_cast<const std::byte*>(x.data_ptr()), x.nbytes()}) !=
+  return detail::FileBytes::holding({static_cast<const std::byte*>(x.data_ptr()), x.nbytes()}) !=
          nullptr;
 }
 

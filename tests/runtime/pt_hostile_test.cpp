@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -364,6 +365,31 @@ TEST_CASE("read_pt: quantized tensors with parameters that do not fit are refuse
                     {.name = "m/data/0", .data = "abcd"},
                     {.name = "m/data/1", .data = "abcd"}}),
           "repeats its parts too often");
+}
+
+TEST_CASE("read_pt: scales that are NaN or infinite are refused by the tensor's name") {
+  const auto real = [](double value) {
+    std::string result = "G";
+    std::string bytes;
+    test::put(bytes, value);
+    return result + std::string(bytes.rbegin(), bytes.rend());
+  };
+  const auto weight = [&](double scale) {
+    const std::string params =
+        tuple({global("torch", "per_channel_affine"), "](" + real(1.0) + real(scale) + "e",
+               integers({0, 0}), integer(0)});
+    return "}(" + text("model") + "}(" + text("fc.weight") +
+           global("torch._utils", "_rebuild_qtensor") +
+           tuple({storage_id("QInt8Storage", 4), integer(0), integers({2, 2}), integers({2, 1}),
+                  params, "\x89", "}"}) +
+           "Ruu";
+  };
+  CHECK_NOTHROW(parse(make_pt(pickle(weight(0.5)), "abcd")));
+  for (const double scale : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+    refuses_body(weight(scale),
+                 "'model/fc.weight': _rebuild_qtensor: scale: expected a finite number > 0",
+                 "abcd");
+  }
 }
 
 TEST_CASE("read_pt: script objects are data with a type name of torch's classes") {

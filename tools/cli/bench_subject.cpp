@@ -35,7 +35,7 @@ class KindSubject : public BenchSubject {
                       inputs_.size(0), options.input, batch_));
     }
     if (!options.input.empty()) {
-      const StateDict file = read_safetensors(options.input);
+      const StateDict file = read_safetensors(options.input, FileAccess::Map);
       if (const Tensor* expected = file.find("float_out")) expected_ = *expected;
     }
     operations_ = 2.0 * kind_.multiply_adds * static_cast<double>(batch_);
@@ -126,7 +126,7 @@ class OnnxSubject : public BenchSubject {
     }
     has_rows_ = !options.input.empty();
     if (!options.input.empty() && options.input.ends_with(".safetensors")) {
-      const StateDict tensors = read_safetensors(options.input);
+      const StateDict tensors = read_safetensors(options.input, FileAccess::Map);
       if (const Tensor* expected = tensors.find("float_out")) expected_ = *expected;
     }
     if (options.eager) {

@@ -39,7 +39,7 @@ int run_inspect(const InspectOptions& options) {
   const bool is_safetensors = path.extension() == ".safetensors" || path.extension() == ".json";
   StateDict tensors;
   if (is_safetensors) {
-    SafetensorsFile file = load_safetensors(path);
+    SafetensorsFile file = load_safetensors(path, FileAccess::Map);
     if (is_saved_model_file(file)) {
       print_saved_model(file, options.path);
       return 0;

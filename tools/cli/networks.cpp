@@ -235,11 +235,11 @@ Tensor random_inputs(const NetworkKind& kind, std::int64_t count) {
 }
 
 bool is_saved_model(const std::filesystem::path& path) {
-  return load_safetensors(path).metadata.contains("quanta.modules");
+  return load_safetensors(path, FileAccess::Map).metadata.contains("quanta.modules");
 }
 
 Tensor read_inputs(const NetworkKind& kind, const std::filesystem::path& path) {
-  const StateDict tensors = read_safetensors(path);
+  const StateDict tensors = read_safetensors(path, FileAccess::Map);
   const Tensor* x = tensors.find("x");
   if (x == nullptr && tensors.size() == 1) x = &tensors.begin()->second;
   const Dims& sample = kind.sample;

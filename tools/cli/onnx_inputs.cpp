@@ -96,8 +96,8 @@ Tensor as_declared(const OnnxValue& input, const Tensor& x, const std::string& w
 
 data::NamedArrays arrays_of(const fs::path& path) {
   const std::string end = extension_of(path);
-  if (end == ".npz") return data::read_npz(path);
-  if (end == ".npy") return {{std::string(), data::read_npy(path)}};
+  if (end == ".npz") return data::read_npz(path, FileAccess::Map);
+  if (end == ".npy") return {{std::string(), data::read_npy(path, FileAccess::Map)}};
   if (end == ".pb") {
     const OnnxTensor tensor = read_onnx_tensor(path);
     if (!tensor.value.defined()) {
@@ -111,7 +111,8 @@ data::NamedArrays arrays_of(const fs::path& path) {
         "{}: expected .npy, .npz, .pb, .safetensors, .png, .jpg, .ppm or .pgm", path.string()));
   }
   data::NamedArrays arrays;
-  for (const auto& [name, tensor] : read_safetensors(path)) arrays.emplace(name, tensor);
+  for (const auto& [name, tensor] : read_safetensors(path, FileAccess::Map))
+    arrays.emplace(name, tensor);
   return arrays;
 }
 

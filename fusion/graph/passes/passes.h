@@ -18,6 +18,10 @@ namespace quanta::graph {
 /// another dtype than the input's.
 bool bind_constants(Graph& graph, const NamedTensors& constants);
 
+/// Throws FileError that names node and tensor for scales of codes, in the file, that are NaN or
+/// infinite (see docs/files.md). A scale of 0 stands for a channel of zeros.
+void check_scales(const Graph& graph);
+
 /// Calculates what depends on constants alone; takes the branch of an If whose condition is constant
 /// into the graph. Constants of more than a megabyte that an operator blows up (ConstantOfShape,
 /// Expand, Tile ...) are left to be calculated in each run.

@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -322,6 +323,26 @@ TEST_CASE("graph model: a batch norm goes into the convolution before it") {
   CHECK(literal.graph().nodes.size() == 2);
   const Tensor input = randn({2, 3, 6, 6}, generator);
   test::check_close(folded(input), literal(input), 1e-4F);
+}
+
+TEST_CASE("from_onnx: scales that are NaN or infinite are refused by node and tensor") {
+  const auto network = [](float scale) {
+    NetBuilder net;
+    const std::string x = net.coded(net.input("x"), 0.1, 3);
+    const std::string weight = net.weight(Tensor::full({2, 4}, 3.0, DType::Int8),
+                                          floats({1.0F, scale}), Tensor::zeros({2}, DType::Int8));
+    return net.finish({net.node("Gemm", {x, weight}, {{"transB", std::int64_t{1}}})});
+  };
+  CHECK_NOTHROW(from_onnx(network(0.5F)));
+  for (const float scale : {std::nanf(""), HUGE_VALF}) {
+    for (const bool literal : {false, true}) {
+      CHECK_THROWS_WITH_AS(
+          from_onnx(network(scale), {.literal = literal}),
+          doctest::Contains("node 'DequantizeLinear_2' (DequantizeLinear): 'constant_5': expected "
+                            "finite scales, got"),
+          FileError);
+    }
+  }
 }
 
 }  // namespace

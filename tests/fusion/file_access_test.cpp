@@ -1,0 +1,88 @@
+// What becomes of a model when the file that it was loaded from changes.
+
+#include <doctest/doctest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "quanta/fusion/model_file.h"
+#include "quanta/runtime/detail/open_file.h"
+#include "quanta/runtime/error.h"
+#include "small_network.h"
+#include "support/compare.h"
+#include "support/files.h"
+
+namespace quanta::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+void overwrite_in_place(const fs::path& path, std::size_t size) {
+  const auto file = fs::file_size(path);
+  {
+    std::FILE* out = std::fopen(path.c_str(), "r+b");
+    REQUIRE(out != nullptr);
+    for (std::size_t i = 0; i < file; ++i) std::fputc(0x55, out);
+    std::fclose(out);
+  }
+  fs::resize_file(path, size);
+}
+
+}  // namespace
+
+TEST_CASE("load_model: a file that is cut off or overwritten afterwards changes nothing") {
+  const SmallNetwork int8 = convert(calibrated_network());
+  const Tensor x = small_input(9);
+  const Tensor y = int8(x);
+  for (const SavePacked packed : {SavePacked::No, SavePacked::Yes}) {
+    const TemporaryFolder folder;
+    const fs::path file = folder / "model.safetensors";
+    save_model(int8, file, {.packed = packed});
+    const std::string bytes = read_bytes(file);
+    SmallNetwork before;
+    load_model(before, file);
+    SmallNetwork after;
+    load_model(after, file);
+    CHECK(after(x).equal(y));
+    overwrite_in_place(file, 0);
+    // One that ran before and one whose first run comes now.
+    for (SmallNetwork* net : {&after, &before}) {
+      CHECK((*net)(x).equal(y));
+      CHECK(same_state(net->state_dict(), int8.state_dict()));
+      save_model(*net, folder / "again.safetensors", {.packed = packed});
+      CHECK(read_bytes(folder / "again.safetensors") == bytes);
+    }
+  }
+}
+
+TEST_CASE("load_model: with FileAccess::Map the model is the same while the file stays") {
+  const SmallNetwork int8 = convert(calibrated_network());
+  const TemporaryFolder folder;
+  const fs::path file = folder / "model.safetensors";
+  save_model(int8, file);
+  SmallNetwork loaded;
+  load_model(loaded, file, {}, {.access = FileAccess::Map});
+  const Tensor x = small_input(9);
+  CHECK(loaded(x).equal(int8(x)));
+  // A save renames a new file over it: the mapped one stays.
+  save_model(loaded, file);
+  CHECK(loaded(x).equal(int8(x)));
+}
+
+TEST_CASE("read: a file that is cut off while it is read is an error that says so") {
+  const TemporaryFolder folder;
+  const fs::path path = folder / "a";
+  write_bytes(path, std::string(100000, 'x'));
+  const detail::OpenFile file(path, "read_x");
+  fs::resize_file(path, 5000);
+  std::string bytes(100000, '\0');
+  CHECK_THROWS_WITH_AS(
+      file.read(0, std::as_writable_bytes(std::span(bytes))),
+      doctest::Contains("expected 100000 bytes as when it was opened, got 5000: it "
+                        "was cut off while it was read"),
+      FileError);
+}
+
+}  // namespace quanta::test
