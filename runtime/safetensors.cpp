@@ -38,8 +38,8 @@ struct Entry {
 /// The data behind the header: in memory that tensors keep alive, in memory to be copied (no owner),
 /// or still in the file, from `begin` on.
 struct Source {
-  std::span<std::byte> memory;
-  std::shared_ptr<void> owner;
+  std::span<std::byte> memory{};
+  std::shared_ptr<void> owner{};
   const detail::OpenFile* file = nullptr;
   std::size_t begin = 0;
 
