@@ -44,6 +44,23 @@ Tensor tensor_of(const Value& value, IntrusivePtr<Storage> storage, std::byte* b
   return Tensor(std::move(impl));
 }
 
+/// A copy of `x` in memory of its own with the strides of an example, which is dense.
+Tensor laid_out_as(const Value& example, const Tensor& x) {
+  const Dims& wanted = example.strides;
+  if (wanted == contiguous_strides(x.sizes())) return x.clone(MemoryFormat::Contiguous);
+  if (x.dim() >= 3 && x.dim() <= 5 &&
+      wanted == contiguous_strides(x.sizes(), MemoryFormat::ChannelsLast)) {
+    return x.clone(MemoryFormat::ChannelsLast);
+  }
+  Value place = example;
+  place.offset = 0;
+  IntrusivePtr<Storage> storage(new Storage(place.bytes(), x.device()));
+  std::byte* const begin = storage->data();
+  Tensor result = tensor_of(place, std::move(storage), begin);
+  result.copy_(x.detach());
+  return result;
+}
+
 }  // namespace
 
 struct ReplayPlan::Layout {
@@ -176,6 +193,13 @@ Device common_device(const Recording& recording, std::span<const Tensor> inputs)
 
 ReplayPlan::ReplayPlan(const Recording& recording, std::span<const Tensor> inputs,
                        std::span<const Tensor> outputs) {
+  for (const Tensor& input : inputs) {
+    QUANTA_CHECK(input.defined(), "freeze: inputs: expected tensors, got an undefined one");
+    QUANTA_SUPPORTED(input.is_dense(),
+                     "freeze: inputs: expected an example without gaps or overlaps in memory "
+                     "(clone it before it is recorded), got {} with strides {}",
+                     input.sizes(), input.strides());
+  }
   auto layout = std::make_unique<Layout>();
   layout->device = common_device(recording, inputs);
   Program& program = layout->program;
@@ -314,10 +338,7 @@ void ReplayPlan::run_between(std::span<const Tensor> inputs, std::span<Place> in
     if (x.strides() == expected.strides) {
       place(x);
     } else {
-      const bool last =
-          x.dim() >= 3 && x.dim() <= 5 &&
-          expected.strides == contiguous_strides(x.sizes(), MemoryFormat::ChannelsLast);
-      place(x.clone(last ? MemoryFormat::ChannelsLast : MemoryFormat::Contiguous));
+      place(laid_out_as(expected, x));
     }
   }
   for (std::size_t i = 0; i < out_places.size(); ++i) {

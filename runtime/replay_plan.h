@@ -23,8 +23,9 @@ namespace quanta::replay {
 /// Profiler or set_verbose() watches them, or with QUANTA_CUDA_SYNC=1.
 class ReplayPlan {
  public:
-  /// `inputs` is what was recorded with, `outputs` what came out. Throws UnsupportedError when an
-  /// output is not the result of recorded steps.
+  /// `inputs` is what was recorded with, dense in some order of the dimensions, `outputs` what came
+  /// out. Throws UnsupportedError when an input has gaps or shares elements, or an output is not the
+  /// result of recorded steps.
   ReplayPlan(const Recording& recording, std::span<const Tensor> inputs,
              std::span<const Tensor> outputs);
   ReplayPlan(const Recording& recording, const Tensor& input, const Tensor& output)

@@ -228,6 +228,44 @@ TEST_CASE("replay: plans of random networks give what the networks give") {
   CHECK(shared > 200);
 }
 
+TEST_CASE("replay: inputs of any strides are laid out as the example was") {
+  Generator generator(7);
+  const auto plan_of = [](const Tensor& example) {
+    const Recording recording(example);
+    const Tensor y = example.relu();
+    return std::make_unique<ReplayPlan>(recording, example, y);
+  };
+  const auto layouts = [&](const Dims& sizes) {
+    Dims turned = sizes, doubled = sizes, single = sizes;
+    std::swap(turned[0], turned[sizes.size() - 1]);
+    doubled[0] *= 2;
+    single[0] = 1;
+    const auto last = static_cast<std::int64_t>(sizes.size()) - 1;
+    // The dense ones first.
+    return std::vector<Tensor>{randn(sizes, generator), randn(turned, generator).transpose(0, last),
+                               randn(doubled, generator).slice(0, 0, doubled[0], 2),
+                               randn(single, generator).expand(sizes)};
+  };
+  for (const Dims& sizes : {Dims{4, 6}, Dims{2, 3, 4}, Dims{2, 3, 4, 5}}) {
+    CAPTURE(sizes);
+    const std::vector<Tensor> examples = layouts(sizes);
+    for (std::size_t i = 0; i < examples.size(); ++i) {
+      CAPTURE(i);
+      if (i >= 2) {
+        CHECK_THROWS_WITH_AS(plan_of(examples[i]),
+                             doctest::Contains("freeze: inputs: expected an example without gaps"),
+                             UnsupportedError);
+        continue;
+      }
+      const auto plan = plan_of(examples[i]);
+      for (const Tensor& x : layouts(sizes)) {
+        CAPTURE(x.strides());
+        CHECK(plan->run(x).equal(x.relu()));
+      }
+    }
+  }
+}
+
 struct Recorded {
   Tensor x = Tensor::full({kRows, kColumns}, 2.0);
   std::unique_ptr<ReplayPlan> plan;
