@@ -14,6 +14,7 @@
 
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/gradient_math.h"
+#include "quanta/runtime/detail/require_tensor.h"
 
 namespace quanta::autograd {
 
@@ -493,6 +494,7 @@ using autograd::Engine;
 using autograd::Meta;
 
 const Tensor& Tensor::set_requires_grad(bool on) const {
+  detail::require_tensor("set_requires_grad", *this);
   Meta* meta = impl_->autograd.get();
   QUANTA_CHECK(on || is_leaf(),
                "set_requires_grad: x: expected a leaf, got the result of a recorded op (detach() "
@@ -512,6 +514,7 @@ bool Tensor::is_leaf() const noexcept {
 }
 
 Tensor Tensor::grad() const {
+  detail::require_tensor("grad", *this);
   return impl_->autograd == nullptr ? Tensor() : impl_->autograd->grad;
 }
 
@@ -524,6 +527,7 @@ void Tensor::set_grad(const Tensor& gradient) const {
 }
 
 void Tensor::clear_grad() const {
+  detail::require_tensor("clear_grad", *this);
   if (impl_->autograd != nullptr) impl_->autograd->grad = Tensor();
 }
 

@@ -12,6 +12,7 @@
 #include "quanta/runtime/detail/float_casts.h"
 #include "quanta/runtime/detail/interleave.h"
 #include "quanta/runtime/detail/overlap.h"
+#include "quanta/runtime/detail/require_tensor.h"
 #include "quanta/runtime/detail/strided.h"
 #include "quanta/runtime/operation.h"
 #include "quanta/runtime/quant_math.h"
@@ -590,6 +591,7 @@ class Fill final : public Op<Fill> {
 Tensor Tensor::clone(MemoryFormat format) const { return run(Clone{format}, *this); }
 
 Tensor Tensor::to(DType wanted) const {
+  detail::require_tensor("to", *this);
   if (wanted == dtype()) return *this;
   return run(To{wanted}, *this);
 }
@@ -604,6 +606,7 @@ Tensor Tensor::to(Device wanted) const {
 }
 
 const Tensor& Tensor::copy_(const Tensor& src) const {
+  detail::require_tensor("copy_", *this);
   QUANTA_CHECK(src.defined(), "copy_: src: expected a tensor, got an undefined one");
   if (src.device() != device()) return copy_(src.to(device()));
   if (is_same(src)) return *this;
@@ -616,6 +619,7 @@ const Tensor& Tensor::copy_(const Tensor& src) const {
 }
 
 const Tensor& Tensor::fill_(double value) const {
+  detail::require_tensor("fill_", *this);
   autograd::require_changeable("fill_", *this);
   if (is_quantized() && !is_per_channel(impl_->quantizer.scheme) && !is_sub_byte(dtype())) {
     const auto code = quantize_value(impl_->quantizer, dtype(), static_cast<float>(value), 0);
@@ -627,6 +631,7 @@ const Tensor& Tensor::fill_(double value) const {
 }
 
 std::vector<float> Tensor::to_float_vector() const {
+  detail::require_tensor("to_float_vector", *this);
   if (!device().is_cpu()) return cpu().to_float_vector();
   replay::check_read("to_float_vector", *this);
   std::vector<float> result(static_cast<std::size_t>(numel()));
@@ -649,6 +654,7 @@ std::vector<float> Tensor::to_float_vector() const {
 }
 
 std::vector<std::int64_t> Tensor::to_int64_vector() const {
+  detail::require_tensor("to_int64_vector", *this);
   if (!device().is_cpu()) return cpu().to_int64_vector();
   replay::check_read("to_int64_vector", *this);
   QUANTA_CHECK(!is_floating_point(), "to_int64_vector: x: expected integers or codes, got {}",
@@ -671,6 +677,8 @@ std::vector<std::int64_t> Tensor::to_int64_vector() const {
 }
 
 bool Tensor::equal(const Tensor& other) const {
+  detail::require_tensor("equal", *this);
+  detail::require_tensor("equal", other, "other");
   if (!device().is_cpu() || !other.device().is_cpu()) return cpu().equal(other.cpu());
   if (dtype() != other.dtype() || sizes() != other.sizes()) return false;
   if (is_quantized() && !(impl_->quantizer == other.impl_->quantizer)) return false;

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/require_tensor.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta {
@@ -138,18 +139,21 @@ QTensor QTensor::from_packed_bytes(const Tensor& packed, const Dims& sizes, DTyp
 }
 
 double QTensor::q_scale() const {
+  detail::require_tensor("q_scale", *this);
   QUANTA_CHECK(!is_per_channel(), "q_scale: x: expected a per-tensor quantized tensor, got {}",
                qscheme());
   return quantizer().scale;
 }
 
 std::int64_t QTensor::q_zero_point() const {
+  detail::require_tensor("q_zero_point", *this);
   QUANTA_CHECK(!is_per_channel(), "q_zero_point: x: expected a per-tensor quantized tensor, got {}",
                qscheme());
   return quantizer().zero_point;
 }
 
 Tensor QTensor::q_per_channel_scales() const {
+  detail::require_tensor("q_per_channel_scales", *this);
   QUANTA_CHECK(is_per_channel(),
                "q_per_channel_scales: x: expected a per-channel quantized tensor, got {}",
                qscheme());
@@ -160,6 +164,7 @@ Tensor QTensor::q_per_channel_scales() const {
 }
 
 Tensor QTensor::q_per_channel_zero_points() const {
+  detail::require_tensor("q_per_channel_zero_points", *this);
   QUANTA_CHECK(is_per_channel(),
                "q_per_channel_zero_points: x: expected a per-channel quantized tensor, got {}",
                qscheme());
@@ -170,12 +175,14 @@ Tensor QTensor::q_per_channel_zero_points() const {
 }
 
 std::int64_t QTensor::q_per_channel_axis() const {
+  detail::require_tensor("q_per_channel_axis", *this);
   QUANTA_CHECK(is_per_channel(),
                "q_per_channel_axis: x: expected a per-channel quantized tensor, got {}", qscheme());
   return quantizer().axis;
 }
 
 Tensor QTensor::int_repr_view() const {
+  detail::require_tensor("int_repr_view", *this);
   const DType plain = int_repr_dtype(dtype());
   if (is_sub_byte(dtype())) {
     const Dims flat{static_cast<std::int64_t>(nbytes())};
@@ -185,6 +192,7 @@ Tensor QTensor::int_repr_view() const {
 }
 
 QTensor QTensor::with_quantizer(const Quantizer& quantizer) const {
+  detail::require_tensor("with_quantizer", *this);
   check_quantizer("with_quantizer", quantizer, dtype(), sizes());
   return QTensor(view_as(*this, sizes(), strides(), dtype(), quantizer));
 }

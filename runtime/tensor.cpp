@@ -10,6 +10,7 @@
 #include "quanta/runtime/allocator.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/element.h"
+#include "quanta/runtime/detail/require_tensor.h"
 #include "quanta/runtime/operation.h"
 #include "quanta/runtime/recorder.h"
 
@@ -241,6 +242,7 @@ void Tensor::require_contiguous(std::string_view op) const {
 }
 
 std::int64_t Tensor::size(std::int64_t d) const {
+  detail::require_tensor("size", *this);
   QUANTA_CHECK(dim() > 0, "Tensor::size: dim: expected a tensor with dimensions, got a 0-d one");
   return impl_->sizes[static_cast<std::size_t>(wrap_dim(d, dim(), "Tensor::size"))];
 }
@@ -369,6 +371,7 @@ void Tensor::throw_not_on_host() const {
 }
 
 double Tensor::item() const {
+  detail::require_tensor("item", *this);
   replay::check_read("item", *this);
   QUANTA_CHECK(numel() == 1, "Tensor::item: expected one element, got {}", sizes());
   if (!device().is_cpu()) return cpu().item();
@@ -378,12 +381,14 @@ double Tensor::item() const {
 }
 
 Tensor Tensor::contiguous(MemoryFormat format) const {
+  detail::require_tensor("contiguous", *this);
   QUANTA_CHECK(format != MemoryFormat::Preserve,
                "contiguous: format: expected Contiguous or ChannelsLast, got Preserve");
   return is_contiguous(format) ? *this : clone(format);
 }
 
 Tensor Tensor::as_strided(const Dims& sizes, const Dims& strides, std::int64_t offset) const {
+  detail::require_tensor("as_strided", *this);
   QUANTA_CHECK(!is_quantized() || !is_per_channel(impl_->quantizer.scheme),
                "as_strided: x: expected a plain or per-tensor quantized tensor, got {}",
                impl_->quantizer.scheme);
@@ -409,6 +414,7 @@ Tensor Tensor::as_strided(const Dims& sizes, const Dims& strides, std::int64_t o
 }
 
 Tensor Tensor::bit_cast(DType dtype) const {
+  detail::require_tensor("bit_cast", *this);
   QUANTA_CHECK(!is_quantized() && !quanta::is_quantized(dtype) &&
                    item_bits(dtype) == item_bits(this->dtype()),
                "bit_cast: dtype: expected a plain dtype as wide as {}, got {}", this->dtype(),

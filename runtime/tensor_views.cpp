@@ -3,6 +3,7 @@
 
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/require_tensor.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta {
@@ -184,6 +185,7 @@ Tensor reshaped(const Tensor& x, const Dims& wanted, std::string_view op) {
 }  // namespace
 
 Tensor Tensor::view(const Dims& wanted) const {
+  detail::require_tensor("view", *this);
   const Dims sizes = resolve_sizes(*this, wanted, "view");
   const std::optional<Dims> strides = view_strides(*this, sizes);
   QUANTA_CHECK(strides.has_value(),
@@ -194,7 +196,10 @@ Tensor Tensor::view(const Dims& wanted) const {
       make_view(*this, sizes, *strides, 0, quantizer_after_view(*this, sizes, "view")));
 }
 
-Tensor Tensor::reshape(const Dims& wanted) const { return reshaped(*this, wanted, "reshape"); }
+Tensor Tensor::reshape(const Dims& wanted) const {
+  detail::require_tensor("reshape", *this);
+  return reshaped(*this, wanted, "reshape");
+}
 
 Tensor Tensor::flatten(std::int64_t start_dim, std::int64_t end_dim) const {
   QUANTA_CHECK(defined(), "flatten: x: expected a tensor, got an undefined one");
@@ -216,6 +221,7 @@ Tensor Tensor::flatten(std::int64_t start_dim, std::int64_t end_dim) const {
 }
 
 Tensor Tensor::permute(const Dims& order) const {
+  detail::require_tensor("permute", *this);
   require_whole_bytes(*this, "permute");
   QUANTA_CHECK(order.size() == sizes().size(), "permute: order: expected {} dimensions, got {}",
                dim(), order);
@@ -246,6 +252,7 @@ Tensor Tensor::permute(const Dims& order) const {
 }
 
 Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) const {
+  detail::require_tensor("transpose", *this);
   const std::int64_t a = wrap_dim(dim0, dim(), "transpose", "dim0");
   const std::int64_t b = wrap_dim(dim1, dim(), "transpose", "dim1");
   if (dim() == 0) return *this;
@@ -255,11 +262,13 @@ Tensor Tensor::transpose(std::int64_t dim0, std::int64_t dim1) const {
 }
 
 Tensor Tensor::t() const {
+  detail::require_tensor("t", *this);
   QUANTA_CHECK(dim() <= 2, "t: x: expected at most 2 dimensions, got {}", sizes());
   return dim() < 2 ? *this : transpose(0, 1);
 }
 
 Tensor Tensor::select(std::int64_t dim, std::int64_t position) const {
+  detail::require_tensor("select", *this);
   require_whole_bytes(*this, "select");
   QUANTA_CHECK(this->dim() > 0, "select: x: expected a tensor with dimensions, got a 0-d one");
   const std::int64_t d = wrap_dim(dim, this->dim(), "select");
@@ -287,6 +296,7 @@ Tensor Tensor::select(std::int64_t dim, std::int64_t position) const {
 
 Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end,
                      std::int64_t step) const {
+  detail::require_tensor("slice", *this);
   require_whole_bytes(*this, "slice");
   QUANTA_CHECK(this->dim() > 0, "slice: x: expected a tensor with dimensions, got a 0-d one");
   QUANTA_CHECK(step > 0, "slice: step: expected > 0, got {}", step);
@@ -317,6 +327,7 @@ Tensor Tensor::slice(std::int64_t dim, std::int64_t start, std::int64_t end,
 }
 
 Tensor Tensor::narrow(std::int64_t dim, std::int64_t start, std::int64_t length) const {
+  detail::require_tensor("narrow", *this);
   QUANTA_CHECK(this->dim() > 0, "narrow: x: expected a tensor with dimensions, got a 0-d one");
   const std::int64_t d = wrap_dim(dim, this->dim(), "narrow");
   const std::int64_t available = sizes()[index(d)];
@@ -329,6 +340,7 @@ Tensor Tensor::narrow(std::int64_t dim, std::int64_t start, std::int64_t length)
 }
 
 Tensor Tensor::expand(const Dims& wanted) const {
+  detail::require_tensor("expand", *this);
   require_whole_bytes(*this, "expand");
   QUANTA_CHECK(wanted.size() >= sizes().size(),
                "expand: sizes: expected at least {} numbers, got {}", dim(), wanted);
@@ -367,6 +379,7 @@ Tensor Tensor::expand(const Dims& wanted) const {
 }
 
 Tensor Tensor::squeeze() const {
+  detail::require_tensor("squeeze", *this);
   Tensor result = *this;
   for (std::int64_t d = dim() - 1; d >= 0; --d) {
     if (sizes()[index(d)] == 1) result = result.squeeze(d);
@@ -375,6 +388,7 @@ Tensor Tensor::squeeze() const {
 }
 
 Tensor Tensor::squeeze(std::int64_t dim) const {
+  detail::require_tensor("squeeze", *this);
   const std::int64_t d = wrap_dim(dim, this->dim(), "squeeze");
   if (this->dim() == 0 || sizes()[index(d)] != 1) return *this;
   Dims new_sizes = sizes();
@@ -392,9 +406,13 @@ Tensor Tensor::squeeze(std::int64_t dim) const {
   return recorded_reshape("squeeze", *this, make_view(*this, new_sizes, new_strides, 0, quantizer));
 }
 
-Tensor Tensor::detach() const { return make_view(*this, sizes(), strides(), 0, impl_->quantizer); }
+Tensor Tensor::detach() const {
+  detail::require_tensor("detach", *this);
+  return make_view(*this, sizes(), strides(), 0, impl_->quantizer);
+}
 
 Tensor Tensor::unsqueeze(std::int64_t dim) const {
+  detail::require_tensor("unsqueeze", *this);
   const std::int64_t d = wrap_dim(dim, this->dim() + 1, "unsqueeze");
   Dims new_sizes = sizes();
   Dims new_strides = strides();

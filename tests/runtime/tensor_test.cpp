@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "quanta/runtime/allocator.h"
 #include "quanta/runtime/error.h"
@@ -44,6 +47,56 @@ TEST_CASE("Tensor: strides follow the memory format and sizes of 1 do not matter
   CHECK(both.is_contiguous(MemoryFormat::ChannelsLast));
   CHECK(both.is_contiguous());
   CHECK(Tensor::empty({0, 3, 4, 5}).is_contiguous());
+}
+
+TEST_CASE("Tensor: each member but the plain questions refuses an undefined tensor") {
+  const Tensor undefined, x = Tensor::ones({2});
+  const QTensor codes;
+  const std::vector<std::pair<const char*, std::function<void()>>> calls{
+      {"view", [&] { undefined.view({1}); }},
+      {"reshape", [&] { undefined.reshape({1}); }},
+      {"permute", [&] { undefined.permute({0}); }},
+      {"transpose", [&] { undefined.transpose(0, 1); }},
+      {"t", [&] { undefined.t(); }},
+      {"select", [&] { undefined.select(0, 0); }},
+      {"select", [&] { undefined[0]; }},
+      {"slice", [&] { undefined.slice(0, 0, 1); }},
+      {"narrow", [&] { undefined.narrow(0, 0, 1); }},
+      {"expand", [&] { undefined.expand({1}); }},
+      {"squeeze", [&] { undefined.squeeze(); }},
+      {"squeeze", [&] { undefined.squeeze(0); }},
+      {"unsqueeze", [&] { undefined.unsqueeze(0); }},
+      {"as_strided", [&] { undefined.as_strided({1}, {1}, 0); }},
+      {"detach", [&] { undefined.detach(); }},
+      {"contiguous", [&] { undefined.contiguous(); }},
+      {"clone", [&] { undefined.clone(); }},
+      {"to", [&] { undefined.to(DType::Int8); }},
+      {"to", [&] { undefined.to(Device::cpu()); }},
+      {"copy_", [&] { undefined.copy_(x); }},
+      {"copy_", [&] { x.copy_(undefined); }},
+      {"fill_", [&] { undefined.fill_(1.0); }},
+      {"bit_cast", [&] { undefined.bit_cast(DType::Int32); }},
+      {"equal", [&] { static_cast<void>(undefined.equal(x)); }},
+      {"equal", [&] { static_cast<void>(x.equal(undefined)); }},
+      {"size", [&] { static_cast<void>(undefined.size(0)); }},
+      {"item", [&] { static_cast<void>(undefined.item()); }},
+      {"to_float_vector", [&] { undefined.to_float_vector(); }},
+      {"to_int64_vector", [&] { undefined.to_int64_vector(); }},
+      {"set_requires_grad", [&] { undefined.set_requires_grad(); }},
+      {"grad", [&] { undefined.grad(); }},
+      {"clear_grad", [&] { undefined.clear_grad(); }},
+      {"q_scale", [&] { static_cast<void>(codes.q_scale()); }},
+      {"q_zero_point", [&] { static_cast<void>(codes.q_zero_point()); }},
+      {"q_per_channel_scales", [&] { codes.q_per_channel_scales(); }},
+      {"q_per_channel_zero_points", [&] { codes.q_per_channel_zero_points(); }},
+      {"q_per_channel_axis", [&] { static_cast<void>(codes.q_per_channel_axis()); }},
+      {"int_repr_view", [&] { codes.int_repr_view(); }},
+      {"with_quantizer", [&] { codes.with_quantizer(Quantizer::per_tensor(1.0, 0)); }}};
+  for (const auto& [name, call] : calls) {
+    CAPTURE(name);
+    CHECK_THROWS_WITH_AS(call(), doctest::Contains("expected a tensor, got an undefined one"),
+                         ArgumentError);
+  }
 }
 
 TEST_CASE("Tensor: views share storage and show the same elements") {
