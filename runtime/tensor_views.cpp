@@ -202,7 +202,7 @@ Tensor Tensor::reshape(const Dims& wanted) const {
 }
 
 Tensor Tensor::flatten(std::int64_t start_dim, std::int64_t end_dim) const {
-  QUANTA_CHECK(defined(), "flatten: x: expected a tensor, got an undefined one");
+  detail::require_tensor("flatten", *this);
   if (dim() == 0) return reshaped(*this, {1}, "flatten");
   const std::int64_t start = wrap_dim(start_dim, dim(), "flatten", "start_dim");
   const std::int64_t end = wrap_dim(end_dim, dim(), "flatten", "end_dim");
