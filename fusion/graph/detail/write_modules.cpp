@@ -223,7 +223,9 @@ bool is_as_in_file(const GraphWriter& writer, const Node& node, const nn::Module
     types.push_back(id == kNone ? OnnxType::Undefined : writer.value(id).type);
   }
   const std::shared_ptr<nn::Module> made = node.row->make_module(NodeCall(node, constants, types));
-  if (made == nullptr || typeid(*made) != typeid(module)) return false;
+  if (made == nullptr) return false;
+  const nn::Module& again = *made;
+  if (typeid(again) != typeid(module)) return false;
   if (made->extra_repr() != module.extra_repr()) return false;
   const StateDict before = made->state_dict();
   const StateDict now = module.state_dict();
