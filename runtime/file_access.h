@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-/// How readers get at the bytes of a file. A plain value; nothing here throws.
+/// How readers get at the bytes of a file. A plain value, which threads may share; nothing here throws.
 namespace quanta {
 
 /// Copy: the file is read into memory of its own. What happens to it afterwards has no effect on
