@@ -69,6 +69,13 @@ class Fields {
   std::int64_t elements_ = 1;
 };
 
+// NvFp4 and MxFp4: two codes in a byte, and a scale for each block of the last axis.
+void check_pairs(const Fields& fields, const CompressedTensor& x, DType scale_dtype) {
+  fields.expect("data", x.data, DType::UInt8, fields.divided_last(2));
+  fields.expect_count("scale", x.scale, scale_dtype,
+                      checked_numel(fields.divided_last(fields.block_size())));
+}
+
 // Int8 and Fp8: a scale for all, along axes, or for each block.
 void check_scaled(const Fields& fields, const CompressedTensor& x, DType dtype) {
   fields.expect("data", x.data, dtype, x.sizes);
@@ -133,15 +140,11 @@ CompressedTensor checked(const CompressedTensor& x) {
       break;
     }
     case CompressedKind::NvFp4:
-      fields.expect("data", x.data, DType::UInt8, fields.divided_last(2));
-      fields.expect_count("scale", x.scale, DType::Float8E4M3FN,
-                          checked_numel(fields.divided_last(fields.block_size())));
+      check_pairs(fields, x, DType::Float8E4M3FN);
       fields.expect_count("double_scale", x.double_scale, DType::Float32, 1);
       break;
     case CompressedKind::MxFp4:
-      fields.expect("data", x.data, DType::UInt8, fields.divided_last(2));
-      fields.expect_count("scale", x.scale, DType::UInt8,
-                          checked_numel(fields.divided_last(fields.block_size())));
+      check_pairs(fields, x, DType::UInt8);
       break;
     case CompressedKind::MxFp8:
       fields.expect("data", x.data, DType::Float8E4M3FN, x.sizes);
