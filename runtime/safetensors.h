@@ -5,6 +5,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "quanta/runtime/file_access.h"
 #include "quanta/runtime/state_dict.h"
@@ -54,5 +55,10 @@ inline void write_safetensors(const std::filesystem::path& path, const StateDict
                               const std::map<std::string, std::string>& metadata = {}) {
   write_safetensors(tensors, path, metadata);
 }
+
+/// What write_safetensors writes, in memory: parse_safetensors reads it. Throws ArgumentError for an
+/// undefined tensor.
+std::vector<std::byte> serialize_safetensors(
+    const StateDict& tensors, const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace quanta

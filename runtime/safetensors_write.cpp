@@ -38,20 +38,36 @@ Tensor pooled_scales(const std::vector<double>& scales) {
   return exact ? wide.to(DType::Float32) : wide;
 }
 
-}  // namespace
+using Sink = std::function<void(std::span<const std::byte>)>;
 
-void write_safetensors(const StateDict& tensors, const std::filesystem::path& path,
-                       const std::map<std::string, std::string>& metadata) {
+/// A file that is ready to be written.
+class File {
+ public:
+  // `where` stands before what is expected of a header, as `path: `.
+  File(const StateDict& tensors, const std::map<std::string, std::string>& metadata,
+       std::string_view op, const std::string& where);
+
+  std::size_t size() const noexcept {
+    return detail::kHeaderLengthBytes + header_.size() + data_bytes_;
+  }
+  void write(const Sink& sink) const;
+
+ private:
+  std::string header_;
+  std::vector<Tensor> data_;  // in the order of the file
+  std::size_t data_bytes_ = 0;
+};
+
+File::File(const StateDict& tensors, const std::map<std::string, std::string>& metadata,
+           std::string_view op, const std::string& where) {
   std::vector<Stored> entries;
   std::vector<double> scales;
   Json::Object quantized;
   for (const auto& [name, tensor] : tensors) {
     QUANTA_CHECK(tensor.defined(),
-                 "write_safetensors: tensors: expected defined tensors, got an "
-                 "undefined one as '{}'",
-                 name);
+                 "{}: tensors: expected defined tensors, got an undefined one as '{}'", op, name);
     QUANTA_CHECK(name != detail::kMetadataKey && name != detail::kScalesName,
-                 "write_safetensors: tensors: expected other names than '{}'", name);
+                 "{}: tensors: expected other names than '{}'", op, name);
     if (tensor.is_quantized()) {
       quantized.emplace_back(name, detail::describe_quantized(QTensor(tensor), scales));
     }
@@ -59,9 +75,8 @@ void write_safetensors(const StateDict& tensors, const std::filesystem::path& pa
   }
   if (!scales.empty()) entries.push_back({detail::kScalesName, pooled_scales(scales), 0});
   QUANTA_CHECK(!metadata.contains(std::string(detail::kQuantizedKey)),
-               "write_safetensors: metadata: expected other keys than '{}', which describes the "
-               "quantized tensors",
-               detail::kQuantizedKey);
+               "{}: metadata: expected other keys than '{}', which describes the quantized tensors",
+               op, detail::kQuantizedKey);
 
   // Wide elements first: with no gaps allowed, this aligns every tensor. The header keeps the
   // order.
@@ -97,20 +112,41 @@ void write_safetensors(const StateDict& tensors, const std::filesystem::path& pa
   const std::size_t unpadded = detail::kHeaderLengthBytes + text.size();
   text.append((kDataAlignment - unpadded % kDataAlignment) % kDataAlignment, ' ');
   if (text.size() > detail::kMaxHeaderBytes) {
-    throw FileError(
-        fmt::format("write_safetensors: {}: expected a header of at most {} bytes, got {}",
-                    path.string(), detail::kMaxHeaderBytes, text.size()));
+    throw FileError(fmt::format("{}: {}expected a header of at most {} bytes, got {}", op, where,
+                                detail::kMaxHeaderBytes, text.size()));
   }
+  for (const std::size_t i : order) data_.push_back(entries[i].tensor);
+  data_bytes_ = position;
+  header_ = std::move(text);
+}
 
-  write_file_atomically(path, [&](const auto& sink) {
-    const std::uint64_t length = text.size();
-    sink(std::as_bytes(std::span(&length, 1)));
-    sink(std::as_bytes(std::span(text)));
-    for (const std::size_t i : order) {
-      const Tensor contiguous = entries[i].tensor.cpu().contiguous();
-      sink({static_cast<const std::byte*>(contiguous.data_ptr()), contiguous.nbytes()});
-    }
+void File::write(const Sink& sink) const {
+  const std::uint64_t length = header_.size();
+  sink(std::as_bytes(std::span(&length, 1)));
+  sink(std::as_bytes(std::span(header_)));
+  for (const Tensor& tensor : data_) {
+    const Tensor contiguous = tensor.cpu().contiguous();
+    sink({static_cast<const std::byte*>(contiguous.data_ptr()), contiguous.nbytes()});
+  }
+}
+
+}  // namespace
+
+void write_safetensors(const StateDict& tensors, const std::filesystem::path& path,
+                       const std::map<std::string, std::string>& metadata) {
+  const File file(tensors, metadata, "write_safetensors", path.string() + ": ");
+  write_file_atomically(path, [&](const Sink& sink) { file.write(sink); });
+}
+
+std::vector<std::byte> serialize_safetensors(const StateDict& tensors,
+                                             const std::map<std::string, std::string>& metadata) {
+  const File file(tensors, metadata, "serialize_safetensors", "");
+  std::vector<std::byte> bytes;
+  bytes.reserve(file.size());
+  file.write([&](std::span<const std::byte> part) {
+    bytes.insert(bytes.end(), part.begin(), part.end());
   });
+  return bytes;
 }
 
 }  // namespace quanta

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "file_test_util.h"
+#include "quanta/ops/quantize.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/reading.h"
 #include "quanta/runtime/error.h"
@@ -42,6 +43,23 @@ QTensor quantized(const Dims& sizes, DType dtype, const Quantizer& quantizer) {
 }
 
 }  // namespace
+
+TEST_CASE("serialize_safetensors: what parse_safetensors reads, without a file") {
+  StateDict state;
+  state.set("a", Tensor::from_values({1.0F, -2.5F}, {2}));
+  state.set("codes",
+            quantize_per_tensor(Tensor::from_values({0.5F, 1.0F}, {2}), 0.5, 3, DType::QUInt8));
+  const std::vector<std::byte> bytes = serialize_safetensors(state, {{"key", "text"}});
+  const SafetensorsFile back = parse_safetensors(bytes, "bytes");
+  CHECK(back.metadata.at("key") == "text");
+  REQUIRE(back.tensors.size() == 2);
+  CHECK(back.tensors.at("a").equal(state.at("a")));
+  CHECK(back.tensors.at("codes").equal(state.at("codes")));
+  state.set("none", Tensor());
+  CHECK_THROWS_WITH_AS(
+      serialize_safetensors(state),
+      doctest::Contains("serialize_safetensors: tensors: expected defined tensors"), ArgumentError);
+}
 
 TEST_CASE("safetensors: every plain dtype survives a round trip") {
   const test::TemporaryFolder folder;
