@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/nn/data/detail/share.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/random.h"
@@ -41,9 +42,9 @@ std::vector<std::int64_t> make_order(std::int64_t size, bool shuffle, std::uint6
   return order;
 }
 
-// Tensors of equal sizes along a new first dimension.
-Tensor stack_items(const std::vector<Tensor>& items, std::string_view what) {
-  const Tensor& first = items.front();
+// Tensors of equal sizes along a new first dimension: none of them if `like` is all that is known.
+Tensor stack_items(const std::vector<Tensor>& items, const Tensor& like, std::string_view what) {
+  const Tensor& first = items.empty() ? like : items.front();
   if (!first.defined()) return {};
   QUANTA_CHECK(!first.is_quantized(), "DataLoader: {}: expected a plain dtype, got {}", what,
                first.dtype());
@@ -106,20 +107,28 @@ class LoaderEpoch {
  private:
   Batch make(std::int64_t number) const {
     const std::int64_t begin = number * options_.batch_size;
-    const std::int64_t end = std::min(begin + options_.batch_size, dataset_->size());
+    const std::int64_t size = std::min(options_.batch_size, dataset_->size() - begin);
+    const auto& [index, count] = options_.shard;
     std::vector<Tensor> inputs;
     std::vector<Tensor> targets;
-    for (std::int64_t i = begin; i < end; ++i) {
-      Example example = dataset_->item(order_[static_cast<std::size_t>(i)]);
-      if (options_.transform) {
-        // Numbers of its own for each place in the epoch, so that one can begin anywhere.
-        Generator generator(scramble(seed_ ^ scramble(static_cast<std::uint64_t>(i))));
-        example.input = options_.transform(example.input, generator);
-      }
+    const std::int64_t last = begin + detail::share_begin(size, index + 1, count);
+    for (std::int64_t i = begin + detail::share_begin(size, index, count); i < last; ++i) {
+      Example example = item(i);
       inputs.push_back(std::move(example.input));
       targets.push_back(std::move(example.target));
     }
-    return {stack_items(inputs, "input"), stack_items(targets, "target")};
+    const Example like = inputs.empty() ? item(begin) : Example{};
+    return {stack_items(inputs, like.input, "input"), stack_items(targets, like.target, "target")};
+  }
+
+  Example item(std::int64_t place) const {
+    Example example = dataset_->item(order_[static_cast<std::size_t>(place)]);
+    if (options_.transform) {
+      // Numbers of its own for each place in the epoch, so that one can begin anywhere.
+      Generator generator(scramble(seed_ ^ scramble(static_cast<std::uint64_t>(place))));
+      example.input = options_.transform(example.input, generator);
+    }
+    return example;
   }
 
   void make_ahead() {
@@ -166,6 +175,14 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions
                options_.batch_size);
   QUANTA_CHECK(options_.prefetch >= 0, "DataLoader: prefetch: expected >= 0, got {}",
                options_.prefetch);
+  const Shard& shard = options_.shard;
+  QUANTA_CHECK(shard.count >= 1 && shard.count <= detail::kMostShards,
+               "DataLoader: shard.count: expected 1..{}, got {}", detail::kMostShards, shard.count);
+  QUANTA_CHECK(shard.index >= 0 && shard.index < shard.count,
+               "DataLoader: shard.index: expected 0..{}, got {}", shard.count - 1, shard.index);
+  QUANTA_CHECK(shard.count == 1 || options_.seed || !(options_.shuffle || options_.transform),
+               "DataLoader: seed: expected one, so that all shards have the same order and "
+               "transforms, got none");
   const std::int64_t size = dataset_->size();
   batches_ = size / options_.batch_size;
   if (!options_.drop_last && size % options_.batch_size != 0) ++batches_;

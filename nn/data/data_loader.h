@@ -13,6 +13,12 @@ namespace quanta::data {
 /// Input [N, ...] and target [N, ...] of N examples.
 using Batch = Example;
 
+/// One of several loaders that share every batch: number `index` of `count`.
+struct Shard {
+  std::int64_t index = 0;
+  std::int64_t count = 1;
+};
+
 struct DataLoaderOptions {
   std::int64_t batch_size = 1;
   bool shuffle = false;
@@ -24,6 +30,12 @@ struct DataLoaderOptions {
   Transform transform{};
   /// Makes all epochs the same in every run; without it each epoch draws from default_generator().
   std::optional<std::uint64_t> seed{};
+  /// Gives out a part of each batch: the examples from batch_size * index / count on, in the order
+  /// that all loaders of one seed have, with the same transforms. So all of them together see every
+  /// example once an epoch, and a batch is the same one for any number of them. Where a batch has
+  /// fewer examples than there are shards, some get a part with none: tensors of size 0 along the
+  /// first dimension. With `shuffle` or `transform` several shards need a seed.
+  Shard shard{};
 };
 
 /// Goes through a data set in batches, one epoch each time:
@@ -36,10 +48,11 @@ struct DataLoaderOptions {
 /// What reading an item or a transform throws comes out of the loop. For one thread at a time.
 class DataLoader {
  public:
-  /// Throws ArgumentError: no data set, batch_size < 1, prefetch < 0, or not a single batch.
+  /// Throws ArgumentError: no data set, batch_size < 1, prefetch < 0, not a single batch, a shard
+  /// that is none of its count, or several without the seed that they need.
   DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions options);
 
-  /// How many batches an epoch has.
+  /// How many batches an epoch has; the same for all shards.
   std::int64_t size() const noexcept { return batches_; }
   const DataLoaderOptions& options() const noexcept { return options_; }
 

@@ -60,4 +60,13 @@ class Subset : public Dataset {
   std::int64_t count_;
 };
 
+/// What shard `index` of `count` is to see where every batch stays whole, as for evaluation and
+/// calibration: of the data set's batches of `batch_size`, the last of which may be smaller, those
+/// that come one after the other from batches * index / count on. With fewer batches than shards
+/// some get none. Throws ArgumentError for no data set, batch_size < 1, and an index that is not
+/// below the count.
+std::shared_ptr<Subset> whole_batches(std::shared_ptr<const Dataset> dataset,
+                                      std::int64_t batch_size, std::int64_t index,
+                                      std::int64_t count);
+
 }  // namespace quanta::data

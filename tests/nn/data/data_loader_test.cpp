@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
 
@@ -174,6 +175,79 @@ TEST_CASE("DataLoader: examples that do not fit together are refused") {
                        doctest::Contains("input: expected Float32 [1] as of the first example in "
                                          "the batch, got Float32 [2]"),
                        ArgumentError);
+}
+
+TEST_CASE("DataLoader: shards share every batch of an epoch") {
+  const data::Transform noise = [](const Tensor& x, Generator& generator) {
+    return add(x.to(DType::Float32), Tensor::scalar(generator.uniform()));
+  };
+  for (const std::int64_t prefetch : {0, 2}) {
+    for (const std::int64_t count : {1, 2, 3, 5, 9}) {
+      DataLoaderOptions options{
+          .batch_size = 8, .shuffle = true, .prefetch = prefetch, .transform = noise, .seed = 7};
+      DataLoader whole(numbers(27), options);
+      std::vector<std::unique_ptr<DataLoader>> shards;
+      for (std::int64_t i = 0; i < count; ++i) {
+        options.shard = {.index = i, .count = count};
+        shards.push_back(std::make_unique<DataLoader>(numbers(27), options));
+        CHECK(shards.back()->size() == whole.size());
+      }
+      for (int epoch = 0; epoch < 2; ++epoch) {
+        std::vector<DataLoader::Iterator> parts;
+        for (const auto& shard : shards) parts.push_back(shard->begin());
+        for (const data::Batch& batch : whole) {
+          std::int64_t at = 0;
+          for (DataLoader::Iterator& part : parts) {
+            REQUIRE(part != shards.front()->end());
+            const std::int64_t n = part->input.size(0);
+            CHECK(n >= batch.input.size(0) / count);
+            CHECK(n <= (batch.input.size(0) + count - 1) / count);
+            CHECK(part->target.size(0) == n);
+            CHECK(part->input.sizes() == Dims{n, 1, 1, 1});
+            CHECK(part->input.equal(batch.input.narrow(0, at, n)));
+            CHECK(part->target.equal(batch.target.narrow(0, at, n)));
+            at += n;
+            ++part;
+          }
+          CHECK(at == batch.input.size(0));
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("DataLoader: shards that cannot be are refused") {
+  const auto make = [](DataLoaderOptions options) { DataLoader(numbers(3), std::move(options)); };
+  CHECK_THROWS_AS(make({.shard = {.index = 0, .count = 0}}), ArgumentError);
+  CHECK_THROWS_AS(make({.shard = {.index = 2, .count = 2}}), ArgumentError);
+  CHECK_THROWS_AS(make({.shard = {.index = -1, .count = 2}}), ArgumentError);
+  CHECK_THROWS_WITH_AS(make({.shuffle = true, .shard = {.index = 1, .count = 2}}),
+                       doctest::Contains("DataLoader: seed: expected one"), ArgumentError);
+  make({.shard = {.index = 1, .count = 2}});
+}
+
+TEST_CASE("whole_batches: every batch is one shard's, in order") {
+  for (const std::int64_t size : {0, 1, 7, 8, 9, 64}) {
+    for (const std::int64_t batch : {1, 3, 8, 100}) {
+      for (const std::int64_t count : {1, 2, 3, 7}) {
+        std::vector<std::int64_t> seen;
+        for (std::int64_t i = 0; i < count; ++i) {
+          const auto shard = data::whole_batches(numbers(size), batch, i, count);
+          const bool ends = seen.size() + static_cast<std::size_t>(shard->size()) ==
+                            static_cast<std::size_t>(size);
+          CHECK((shard->size() % batch == 0 || ends));
+          for (std::int64_t j = 0; j < shard->size(); ++j) {
+            seen.push_back(shard->item(j).target.to_int64_vector().front());
+          }
+        }
+        CHECK(seen == Tensor::arange(size, DType::Int64).to_int64_vector());
+      }
+    }
+  }
+  CHECK_THROWS_AS(data::whole_batches(nullptr, 1, 0, 1), ArgumentError);
+  CHECK_THROWS_AS(data::whole_batches(numbers(3), 0, 0, 1), ArgumentError);
+  CHECK_THROWS_AS(data::whole_batches(numbers(3), 1, 1, 1), ArgumentError);
+  CHECK_THROWS_AS(data::whole_batches(numbers(3), 1, 0, 0), ArgumentError);
 }
 
 TEST_CASE("DataLoader: wrong options and positions are refused") {
