@@ -70,3 +70,20 @@ endif()
 if(QUANTA_BUILD_YAML)
   quanta_find_package(yaml-cpp libyaml-cpp-dev CONFIG)
 endif()
+
+# For quanta::distributed.
+set(QUANTA_HAS_MPI OFF)
+if(QUANTA_MPI STREQUAL "ON" OR (QUANTA_MPI STREQUAL "AUTO" AND QUANTA_BUILD_DATA))
+  find_package(MPI QUIET COMPONENTS CXX)
+  if(MPI_CXX_FOUND)
+    set(QUANTA_HAS_MPI ON)
+    # The C functions alone.
+    target_compile_definitions(MPI::MPI_CXX INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
+    message(STATUS "MPI ${MPI_CXX_VERSION}: ${MPI_CXX_LIBRARIES}")
+  elseif(QUANTA_MPI STREQUAL "ON")
+    message(FATAL_ERROR "QUANTA_MPI: expected MPI, which was not found. Run tools/setup --mpi, or "
+                        "install the Debian packages libopenmpi-dev and openmpi-bin.")
+  else()
+    message(STATUS "quanta::distributed is left out: tools/setup --mpi installs what it needs (MPI)")
+  endif()
+endif()

@@ -31,16 +31,16 @@ if(BUILD_SHARED_LIBS)
 endif()
 
 # Each kind of library has files of its own that define the same names, quanta::quanta and so on;
-# the package reads those of one kind. quanta::data and quanta::yaml stand apart because they need
-# packages of their own.
+# the package reads those of one kind. quanta::data, quanta::yaml and quanta::distributed stand apart
+# because they need packages of their own.
 foreach(kind IN LISTS quanta_kinds)
-  foreach(name IN ITEMS quanta models training data yaml)
+  foreach(name IN ITEMS quanta models training data yaml distributed)
     quanta_library_target(target ${name} ${kind})
     if(NOT TARGET ${target})
       continue()
     endif()
     set(export quanta_${kind})
-    if(name MATCHES "^(data|yaml)$")
+    if(name MATCHES "^(data|yaml|distributed)$")
       set(export quanta_${kind}_${name})
     endif()
     set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN;${quanta_library_rpath}")
@@ -58,6 +58,9 @@ foreach(kind IN LISTS quanta_kinds)
   endif()
   if(QUANTA_BUILD_YAML)
     list(APPEND exports quanta_${kind}_yaml)
+  endif()
+  if(QUANTA_HAS_MPI)
+    list(APPEND exports quanta_${kind}_distributed)
   endif()
   foreach(export IN LISTS exports)
     install(

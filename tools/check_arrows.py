@@ -16,9 +16,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-# What each room may include. A room is the first folder of a path, but for the parts of nn that are
-# linked apart and what tools and examples share. Tests may include everything.
+# What each room may include. A room is the first folder of a path, but for the parts that are linked
+# apart and what tools and examples share. Tests may include everything.
 CORE = {"runtime", "ops", "observers", "nn", "fusion"}
+APART = {"nn/models", "nn/optim", "nn/data", "fusion/distributed"}
 MAY_INCLUDE = {
     "runtime": set(),
     "ops": {"runtime"},
@@ -28,10 +29,11 @@ MAY_INCLUDE = {
     "nn/optim": {"nn", "observers", "ops", "runtime"},
     "nn/data": {"ops", "runtime"},
     "fusion": {"nn", "observers", "ops", "runtime"},
-    "quanta.h": CORE | {"nn/models", "nn/optim", "nn/data"},
-    "examples": CORE | {"nn/models", "nn/optim", "nn/data", "quanta.h", "tools/console"},
-    "tools": CORE | {"nn/models", "nn/optim", "nn/data", "quanta.h", "tools/console"},
-    "tools/console": CORE | {"nn/models", "nn/optim", "nn/data", "quanta.h"},
+    "fusion/distributed": CORE | {"nn/optim", "nn/data"},
+    "quanta.h": CORE | APART,
+    "examples": CORE | APART | {"quanta.h", "tools/console"},
+    "tools": CORE | APART | {"quanta.h", "tools/console"},
+    "tools/console": CORE | APART | {"quanta.h"},
 }
 
 # Who may include a family's private headers although it is not of that family.

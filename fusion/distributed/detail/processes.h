@@ -1,0 +1,91 @@
+#pragma once
+
+// Private: the processes of MPI, which one thread speaks to.
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace quanta::distributed::detail {
+
+/// What one process gives another in an exchange; those of length 0 are not sent.
+using Outgoing = std::vector<std::span<const std::byte>>;
+using Incoming = std::vector<std::span<std::byte>>;
+
+/// The process's place among all. MPI is started, called and ended by a thread of its own, so that
+/// messages travel while the others calculate. It sleeps between two looks at what has come: ranks
+/// that share a core do not take it from each other by waiting.
+class Processes {
+ public:
+  /// Joins the others. Throws CommunicationError.
+  Processes();
+  /// Waits for the others to end too.
+  ~Processes();
+  Processes(const Processes&) = delete;
+  Processes& operator=(const Processes&) = delete;
+
+  int rank() const noexcept { return rank_; }
+  int size() const noexcept { return size_; }
+  /// The processes of this machine: this one's number among them, how many there are, and whether
+  /// all of them may run on the same processors.
+  int local_rank() const noexcept { return local_rank_; }
+  int local_size() const noexcept { return local_size_; }
+  bool share_processors() const noexcept { return share_processors_; }
+
+  void set_time_limit(std::chrono::milliseconds limit) noexcept { limit_ = limit; }
+  std::chrono::milliseconds time_limit() const noexcept { return limit_; }
+
+  /// Queues work that may call exchange(); it must not throw. All processes queue the same.
+  void submit(std::function<void()> work);
+
+  /// Within submitted work: gives `to[p]` to each process p and takes `from[p]`, whose lengths both
+  /// know. Nothing goes to this process itself. Throws CommunicationError that names the processes
+  /// of which nothing came in time.
+  void exchange(const Outgoing& to, const Incoming& from, std::string_view place);
+
+  /// Ends all processes with status 1, whatever they do.
+  [[noreturn]] void abort() noexcept;
+
+  std::int64_t bytes_sent() const noexcept { return bytes_sent_; }
+  std::int64_t messages_sent() const noexcept { return messages_sent_; }
+
+ private:
+  struct World;
+
+  void serve();
+  void start();
+  void end();
+  void abort_if_asked() noexcept;
+
+  std::unique_ptr<World> world_;  // the serving thread's
+  int rank_ = 0;
+  int size_ = 1;
+  int local_rank_ = 0;
+  int local_size_ = 1;
+  bool share_processors_ = true;
+  std::atomic<std::chrono::milliseconds> limit_{std::chrono::minutes(10)};
+  std::atomic<std::int64_t> bytes_sent_{0};
+  std::atomic<std::int64_t> messages_sent_{0};
+  std::atomic<bool> abort_{false};
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> queue_;  // guarded by mutex_
+  bool ready_ = false;                       // guarded by mutex_
+  bool stop_ = false;                        // guarded by mutex_
+  std::string failure_;                      // guarded by mutex_: why MPI did not start
+  std::thread thread_;
+};
+
+}  // namespace quanta::distributed::detail

@@ -1,0 +1,380 @@
+#include "quanta/fusion/distributed/detail/rank_group.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "quanta/runtime/check.h"
+
+namespace quanta::distributed::detail {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Below, the root sends everything to everybody.
+constexpr std::size_t kSmallBroadcast = std::size_t{1} << 16U;
+
+// Where piece `i` of `n` units begins that `pieces` share.
+std::size_t piece_begin(std::size_t n, int i, int pieces) {
+  const auto part = n / static_cast<std::size_t>(pieces);
+  const auto more = n % static_cast<std::size_t>(pieces);
+  return part * static_cast<std::size_t>(i) + std::min(more, static_cast<std::size_t>(i));
+}
+
+template <typename Byte>
+std::span<Byte> piece_of(std::span<Byte> bytes, std::size_t unit, int i, int pieces) {
+  const std::size_t n = bytes.size() / unit;
+  const std::size_t begin = piece_begin(n, i, pieces);
+  return bytes.subspan(begin * unit, (piece_begin(n, i + 1, pieces) - begin) * unit);
+}
+
+std::string_view name_of(JobKind kind) {
+  switch (kind) {
+    case JobKind::Barrier:
+      return "barrier";
+    case JobKind::SumFloat:
+    case JobKind::SumDouble:
+    case JobKind::SumInt64:
+      return "sum";
+    case JobKind::MinFloat:
+      return "min";
+    case JobKind::MaxFloat:
+      return "max";
+    case JobKind::Broadcast:
+      return "broadcast";
+    case JobKind::AllGather:
+      return "all_gather";
+    case JobKind::Gather:
+      return "gather";
+  }
+  return "";
+}
+
+std::size_t size_of(const Job::Part& part) { return part.in_out.size(); }
+
+}  // namespace
+
+RankGroup::RankGroup(Processes& processes, int total)
+    : processes_(processes),
+      total_(total),
+      calls_(static_cast<std::size_t>(count())),
+      seconds_waited_(static_cast<std::size_t>(count())) {}
+
+int RankGroup::begin_of(int process) const noexcept {
+  return static_cast<int>(std::int64_t{process} * total_ / processes_.size());
+}
+
+int RankGroup::process_of(int rank) const noexcept {
+  int process = 0;
+  while (begin_of(process + 1) <= rank) ++process;
+  return process;
+}
+
+int RankGroup::local_rank(int local) const noexcept {
+  // Launchers number the processes of a machine one after the other, or in turns over machines;
+  // all have the same number of ranks, give or take one.
+  int rank = local;
+  for (int i = 0; i < processes_.local_rank(); ++i) rank += count();
+  return rank;
+}
+
+int RankGroup::local_size() const noexcept { return processes_.local_size() * count(); }
+
+// Joining and waiting ----------------------------------------------------------------------------
+
+std::shared_ptr<Job> RankGroup::join(int local, JobKind kind, std::string_view place, int root,
+                                     Job::Part part) {
+  std::unique_lock lock(mutex_);
+  if (failed_ >= 0) {
+    throw CommunicationError(
+        fmt::format("distributed: {}: expected rank {} there, which has failed", place, failed_));
+  }
+  const auto index = static_cast<std::size_t>(local);
+  std::shared_ptr<Job>& open = open_[calls_[index]];
+  if (open == nullptr) {
+    open = std::make_shared<Job>();
+    open->kind = kind;
+    open->place = place;
+    open->root = root;
+    open->parts.resize(static_cast<std::size_t>(count()));
+  }
+  const std::shared_ptr<Job> job = open;
+  for (const Job::Part& other : job->parts) {
+    if (!other.joined) continue;
+    QUANTA_CHECK(job->kind == kind && job->place == place && job->root == root,
+                 "distributed: expected {} '{}' as another rank calls it, got {} '{}'",
+                 name_of(job->kind), job->place, name_of(kind), place);
+    QUANTA_CHECK(size_of(other) == size_of(part),
+                 "distributed: {}: expected {} bytes as another rank has, got {}", place,
+                 size_of(other), size_of(part));
+    break;
+  }
+  part.joined = true;
+  job->parts[index] = std::move(part);
+  if (++job->joined == count()) {
+    open_.erase(calls_[index]);
+    ++calls_[index];
+    lock.unlock();
+    if (processes_.size() == 1) {
+      run(*job);
+    } else {
+      processes_.submit([self = shared_from_this(), job] { self->run(*job); });
+    }
+    return job;
+  }
+  ++calls_[index];
+  return job;
+}
+
+void RankGroup::wait(Job& job, int local) {
+  const Clock::time_point begin = Clock::now();
+  std::unique_lock lock(mutex_);
+  // The thread of MPI keeps the limit for what has been joined.
+  const auto ready = [&] { return job.done || (failed_ >= 0 && job.joined < count()); };
+  const std::chrono::milliseconds limit = processes_.time_limit();
+  while (!ready()) {
+    if (changed_.wait_for(lock, std::chrono::milliseconds(200), ready)) break;
+    if (job.joined == count() || Clock::now() - begin < limit) continue;
+    std::vector<int> missing;
+    for (int i = 0; i < count(); ++i) {
+      if (!job.parts[static_cast<std::size_t>(i)].joined) missing.push_back(first() + i);
+    }
+    throw CommunicationError(fmt::format(
+        "distributed: {}: expected all ranks to come within {:.1f} s, waited in vain for {}",
+        job.place, std::chrono::duration<double>(limit).count(), fmt::join(missing, ", ")));
+  }
+  seconds_waited_[static_cast<std::size_t>(local)] +=
+      std::chrono::duration<double>(Clock::now() - begin).count();
+  if (!job.done) {
+    throw CommunicationError(fmt::format(
+        "distributed: {}: expected rank {} there, which has failed", job.place, failed_));
+  }
+  if (job.error) std::rethrow_exception(job.error);
+}
+
+double RankGroup::seconds_waited(int local) const {
+  const std::lock_guard lock(mutex_);
+  return seconds_waited_[static_cast<std::size_t>(local)];
+}
+
+bool RankGroup::fail(int local) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (failed_ >= 0) return false;
+  failed_ = first() + local;
+  changed_.notify_all();
+  return true;
+}
+
+// Calculating ------------------------------------------------------------------------------------
+
+void RankGroup::run(Job& job) noexcept {
+  std::exception_ptr error;
+  try {
+    calculate(job);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  const std::lock_guard lock(mutex_);
+  job.error = error;
+  job.done = true;
+  changed_.notify_all();
+}
+
+void RankGroup::calculate(Job& job) {
+  const auto add = [](auto a, auto b) { return a + b; };
+  switch (job.kind) {
+    case JobKind::Barrier: {
+      for (Job::Part& part : job.parts) part.in = {};
+      gather(job);
+      break;
+    }
+    case JobKind::SumFloat:
+      combine<float>(job, add);
+      break;
+    case JobKind::SumDouble:
+      combine<double>(job, add);
+      break;
+    case JobKind::SumInt64:
+      combine<std::int64_t>(job, [](std::int64_t a, std::int64_t b) {
+        return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) +
+                                         static_cast<std::uint64_t>(b));
+      });
+      break;
+    case JobKind::MinFloat:
+      combine<float>(job, [](float a, float b) { return b < a ? b : a; });
+      break;
+    case JobKind::MaxFloat:
+      combine<float>(job, [](float a, float b) { return b > a ? b : a; });
+      break;
+    case JobKind::Broadcast:
+      broadcast(job);
+      break;
+    case JobKind::AllGather:
+    case JobKind::Gather:
+      gather(job);
+      break;
+  }
+}
+
+// Piece p of `bytes` is right in process p; now all pieces are in all processes.
+void RankGroup::share_pieces(std::span<std::byte> bytes, std::size_t unit, std::string_view place) {
+  const int processes = processes_.size();
+  const std::span<const std::byte> mine = piece_of(bytes, unit, processes_.rank(), processes);
+  const Outgoing to(static_cast<std::size_t>(processes), mine);
+  Incoming from;
+  for (int p = 0; p < processes; ++p) from.push_back(piece_of(bytes, unit, p, processes));
+  processes_.exchange(to, from, place);
+}
+
+// Process p gets piece p of all ranks, combines them in the ranks' order, and gives the result to the
+// others: each byte is sent twice, however many processes there are.
+template <typename T, typename Combine>
+void RankGroup::combine(Job& job, const Combine& combine) {
+  const int processes = processes_.size();
+  const int me = processes_.rank();
+  const std::span<std::byte> whole = job.parts.front().in_out;
+  std::vector<std::vector<std::byte>> packed;  // what goes to each process, and what came
+  std::vector<std::vector<std::byte>> received;
+  Outgoing to;
+  Incoming from;
+  const std::size_t length = piece_of(whole, sizeof(T), me, processes).size();
+  for (int p = 0; p < processes; ++p) {
+    std::vector<std::byte>& bytes = packed.emplace_back();
+    std::vector<std::byte>& theirs = received.emplace_back();
+    if (p != me) {
+      if (count() > 1) {
+        for (const Job::Part& part : job.parts) {
+          const auto piece = piece_of(part.in_out, sizeof(T), p, processes);
+          bytes.insert(bytes.end(), piece.begin(), piece.end());
+        }
+      }
+      theirs.resize(length * static_cast<std::size_t>(count_of(p)));
+    }
+    to.push_back(count() > 1
+                     ? std::span<const std::byte>(bytes)
+                     : piece_of(std::span<const std::byte>(whole), sizeof(T), p, processes));
+    from.emplace_back(theirs);
+  }
+  processes_.exchange(to, from, job.place);
+
+  std::vector<T> result(length / sizeof(T));
+  bool is_first = true;
+  const auto take = [&](std::span<const std::byte> bytes) {
+    const auto* values = reinterpret_cast<const T*>(bytes.data());
+    for (std::size_t i = 0; i < result.size(); ++i) {
+      result[i] = is_first ? values[i] : combine(result[i], values[i]);
+    }
+    is_first = false;
+  };
+  for (int p = 0; p < processes; ++p) {
+    if (p == me) {
+      for (const Job::Part& part : job.parts) {
+        take(piece_of(part.in_out, sizeof(T), me, processes));
+      }
+      continue;
+    }
+    const std::span<const std::byte> bytes = received[static_cast<std::size_t>(p)];
+    for (int i = 0; i < count_of(p); ++i) {
+      take(bytes.subspan(static_cast<std::size_t>(i) * length, length));
+    }
+  }
+  if (length != 0) {
+    std::memcpy(piece_of(whole, sizeof(T), me, processes).data(), result.data(), length);
+  }
+  share_pieces(whole, sizeof(T), job.place);
+  for (std::size_t i = 1; i < job.parts.size(); ++i) {
+    if (!whole.empty()) std::memcpy(job.parts[i].in_out.data(), whole.data(), whole.size());
+  }
+}
+
+void RankGroup::broadcast(Job& job) {
+  const int processes = processes_.size();
+  const int root = process_of(job.root);
+  const bool is_root = root == processes_.rank();
+  const std::span<std::byte> whole =
+      job.parts[static_cast<std::size_t>(is_root ? job.root - first() : 0)].in_out;
+  Outgoing to(static_cast<std::size_t>(processes));
+  Incoming from(static_cast<std::size_t>(processes));
+  if (whole.size() <= kSmallBroadcast) {
+    if (is_root) {
+      std::fill(to.begin(), to.end(), whole);
+    } else {
+      from[static_cast<std::size_t>(root)] = whole;
+    }
+    processes_.exchange(to, from, job.place);
+  } else {
+    // A piece to each, which they share: the root's link carries it twice, not once for each.
+    for (int p = 0; p < processes; ++p) {
+      if (is_root) to[static_cast<std::size_t>(p)] = piece_of(whole, 1, p, processes);
+    }
+    if (!is_root) {
+      from[static_cast<std::size_t>(root)] = piece_of(whole, 1, processes_.rank(), processes);
+    }
+    processes_.exchange(to, from, job.place);
+    share_pieces(whole, 1, job.place);
+  }
+  for (Job::Part& part : job.parts) {
+    if (part.in_out.data() != whole.data() && !whole.empty()) {
+      std::memcpy(part.in_out.data(), whole.data(), whole.size());
+    }
+  }
+}
+
+void RankGroup::gather(Job& job) {
+  const int processes = processes_.size();
+  const int me = processes_.rank();
+  const bool to_all = job.kind != JobKind::Gather;
+  const auto wanted_by = [&](int p) { return to_all || process_of(job.root) == p; };
+
+  // Lengths first.
+  std::vector<std::uint64_t> mine;
+  std::vector<std::byte> packed;
+  for (const Job::Part& part : job.parts) {
+    mine.push_back(part.in.size());
+    packed.insert(packed.end(), part.in.begin(), part.in.end());
+  }
+  std::vector<std::vector<std::uint64_t>> lengths;
+  Outgoing to;
+  Incoming from;
+  for (int p = 0; p < processes; ++p) {
+    lengths.emplace_back(static_cast<std::size_t>(wanted_by(me) ? count_of(p) : 0));
+    if (p == me) lengths.back() = mine;
+  }
+  for (int p = 0; p < processes; ++p) {
+    to.push_back(wanted_by(p) ? std::as_bytes(std::span(mine)) : std::span<const std::byte>());
+    from.push_back(std::as_writable_bytes(std::span(lengths[static_cast<std::size_t>(p)])));
+  }
+  processes_.exchange(to, from, job.place);
+
+  std::vector<std::vector<std::byte>> received(static_cast<std::size_t>(processes));
+  for (int p = 0; p < processes; ++p) {
+    const auto index = static_cast<std::size_t>(p);
+    std::uint64_t length = 0;
+    for (const std::uint64_t each : lengths[index]) length += each;
+    to[index] = wanted_by(p) ? std::span<const std::byte>(packed) : std::span<const std::byte>();
+    if (p != me && wanted_by(me)) received[index].resize(length);
+    from[index] = received[index];
+  }
+  if (job.kind != JobKind::Barrier) processes_.exchange(to, from, job.place);
+  if (!wanted_by(me)) return;
+
+  std::vector<std::vector<std::byte>> all;
+  for (int p = 0; p < processes; ++p) {
+    const auto index = static_cast<std::size_t>(p);
+    std::span<const std::byte> bytes = p == me ? packed : received[index];
+    for (const std::uint64_t length : lengths[index]) {
+      all.emplace_back(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(length));
+      bytes = bytes.subspan(length);
+    }
+  }
+  for (std::size_t i = 0; i < job.parts.size(); ++i) {
+    if (to_all || job.root - first() == static_cast<int>(i)) job.parts[i].out = all;
+  }
+}
+
+}  // namespace quanta::distributed::detail

@@ -1,0 +1,115 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <thread>
+#include <vector>
+
+#include "quanta/fusion/distributed/communicator.h"
+#include "quanta/fusion/distributed/detail/processes.h"
+#include "quanta/fusion/distributed/detail/rank_group.h"
+#include "quanta/runtime/check.h"
+#include "quanta/runtime/parallel.h"
+
+namespace quanta::distributed {
+namespace {
+
+constexpr int kMostRanks = 1 << 20;
+// How long the other ranks of a process may take to notice that one has failed.
+constexpr auto kGrace = std::chrono::seconds(20);
+
+// The threads of a rank's operations; 0: as they are.
+int threads_of_rank(const RunOptions& options, const detail::Processes& processes,
+                    const detail::RankGroup& group) {
+  if (options.threads > 0) return options.threads;
+  if (std::getenv("OMP_NUM_THREADS") != nullptr) return 0;
+  const int ranks = processes.share_processors() ? group.local_size() : group.count();
+  return std::max(1, get_num_threads() / ranks);
+}
+
+std::string text_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  } catch (...) {
+    return "an unknown exception";
+  }
+}
+
+class Ranks {
+ public:
+  Ranks(const std::function<int(const Communicator&)>& body, detail::Processes& processes,
+        std::shared_ptr<detail::RankGroup> group, int threads)
+      : body_(body), processes_(processes), group_(std::move(group)), threads_(threads) {}
+
+  int run() {
+    std::vector<std::thread> others;
+    for (int i = 1; i < group_->count(); ++i) {
+      others.emplace_back([this, i] { run_one(i); });
+    }
+    run_one(0);
+    for (std::thread& other : others) other.join();
+    return status_;
+  }
+
+ private:
+  void run_one(int local) {
+    try {
+      if (threads_ > 0) set_num_threads(threads_);
+      const int status = body_(group_->communicator(local));
+      int largest = status_;
+      while (status > largest && !status_.compare_exchange_weak(largest, status)) {
+      }
+    } catch (...) {
+      end_all(local, std::current_exception());
+    }
+  }
+
+  void end_all(int local, const std::exception_ptr& error) {
+    status_ = 1;
+    if (!group_->fail(local)) return;  // another one's fault
+    fmt::print(stderr, "rank {}: {}\n", group_->first() + local, text_of(error));
+    std::fflush(nullptr);
+    if (processes_.size() > 1) processes_.abort();
+    if (group_->count() == 1) return;
+    // Threads notice in their next call. One that makes none is ended with the process.
+    std::thread([] {
+      std::this_thread::sleep_for(kGrace);
+      std::_Exit(1);
+    }).detach();
+  }
+
+  const std::function<int(const Communicator&)>& body_;
+  detail::Processes& processes_;
+  std::shared_ptr<detail::RankGroup> group_;
+  int threads_;
+  std::atomic<int> status_{0};
+};
+
+}  // namespace
+
+int run(const std::function<int(const Communicator&)>& body, const RunOptions& options) {
+  QUANTA_CHECK(options.ranks >= 0 && options.ranks <= kMostRanks,
+               "distributed: run: ranks: expected 0..{}, got {}", kMostRanks, options.ranks);
+  QUANTA_CHECK(options.threads >= 0 && options.threads <= kMaxThreads,
+               "distributed: run: threads: expected 0..{}, got {}", kMaxThreads, options.threads);
+  QUANTA_CHECK(options.time_limit.count() > 0,
+               "distributed: run: time_limit: expected > 0 ms, got {}", options.time_limit.count());
+  detail::Processes processes;
+  const int total = options.ranks == 0 ? processes.size() : options.ranks;
+  QUANTA_CHECK(
+      total >= processes.size(),
+      "distributed: run: ranks: expected at least one for each of the {} processes, got {}",
+      processes.size(), total);
+  processes.set_time_limit(options.time_limit);
+  auto group = std::make_shared<detail::RankGroup>(processes, total);
+  const int threads = threads_of_rank(options, processes, *group);
+  return Ranks(body, processes, std::move(group), threads).run();
+}
+
+}  // namespace quanta::distributed
