@@ -53,6 +53,7 @@ Communicator::Communicator(std::shared_ptr<detail::RankGroup> group, int local)
 
 int Communicator::rank() const noexcept { return group_->first() + local_; }
 int Communicator::size() const noexcept { return group_->total(); }
+int Communicator::processes() const noexcept { return group_->processes().size(); }
 int Communicator::local_rank() const noexcept { return group_->local_rank(local_); }
 int Communicator::local_size() const noexcept { return group_->local_size(); }
 

@@ -62,6 +62,8 @@ class Communicator {
   int rank() const noexcept;
   int size() const noexcept;
   bool is_first() const noexcept { return rank() == 0; }
+  /// How many processes the ranks are in.
+  int processes() const noexcept;
   /// The ranks of this machine, and this one's number among them.
   int local_rank() const noexcept;
   int local_size() const noexcept;

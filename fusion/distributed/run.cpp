@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kMostRanks = 1 << 20;
 // How long the other ranks of a process may take to notice that one has failed.
-constexpr auto kGrace = std::chrono::seconds(20);
+constexpr auto kGrace = std::chrono::seconds(5);
 
 // The threads of a rank's operations; 0: as they are.
 int threads_of_rank(const RunOptions& options, const detail::Processes& processes,

@@ -163,6 +163,21 @@ TEST_CASE("Communicator: tensors, those on a device through the host") {
   });
 }
 
+TEST_CASE("Communicator: tensors of another device go through the host") {
+  run_ranks(test::uneven_ranks(), [](const Communicator& comm) {
+    const Device device = Device::parse("cuda:emulated");
+    const std::vector<float> mine = values_of(comm.rank(), 77);
+    const Tensor x = Tensor::from_values(mine, {7, 11}).to(device);
+    comm.sum(x, "there");
+    CHECK(x.device() == device);
+    CHECK(x.cpu().to_float_vector() == sum_in_order(comm.size(), 77));
+    const Tensor y = Tensor::from_values(mine, {77}).to(device);
+    comm.broadcast(y, comm.size() - 1, "there");
+    CHECK(y.device() == device);
+    CHECK(y.cpu().to_float_vector() == values_of(comm.size() - 1, 77));
+  });
+}
+
 TEST_CASE("Communicator: states as messages") {
   StateDict state;
   state.set("a", Tensor::from_values({1.0F, 2.0F}, {2}));

@@ -1,9 +1,9 @@
 #include "quanta/fusion/distributed/detail/processes.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <mpi.h>
 #include <sched.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -19,9 +19,10 @@ using Clock = std::chrono::steady_clock;
 
 // MPI counts with int.
 constexpr std::size_t kPieceBytes = std::size_t{1} << 30U;
-constexpr int kTag = 1;
+// Of the last exchange, which is no answer to one that others still make.
+constexpr int kEndTag = 2;
 // How long the thread looks again and again before it sleeps, and the longest sleep.
-constexpr auto kSpin = std::chrono::microseconds(50);
+constexpr auto kSpin = std::chrono::microseconds(100);
 constexpr auto kLongestSleep = std::chrono::microseconds(500);
 
 void require(int code, std::string_view call) {
@@ -36,7 +37,7 @@ void require(int code, std::string_view call) {
 // The messages of one exchange that are on their way.
 class Messages {
  public:
-  explicit Messages(MPI_Comm world) : world_(world) {}
+  Messages(MPI_Comm world, int tag) : world_(world), tag_(tag) {}
   ~Messages() {
     // Only behind a failure: nothing may be written to what the caller frees.
     for (MPI_Request& request : requests_) {
@@ -50,14 +51,14 @@ class Messages {
 
   void receive(std::span<std::byte> bytes, int from) {
     for_pieces(bytes, from, [&](std::span<std::byte> piece, MPI_Request* request) {
-      require(MPI_Irecv(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, from, kTag, world_,
+      require(MPI_Irecv(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, from, tag_, world_,
                         request),
               "MPI_Irecv");
     });
   }
   void send(std::span<const std::byte> bytes, int to) {
     for_pieces(bytes, to, [&](std::span<const std::byte> piece, MPI_Request* request) {
-      require(MPI_Isend(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, to, kTag, world_,
+      require(MPI_Isend(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, to, tag_, world_,
                         request),
               "MPI_Isend");
     });
@@ -99,6 +100,7 @@ class Messages {
   }
 
   MPI_Comm world_;
+  int tag_;
   std::vector<MPI_Request> requests_;
   std::vector<int> peers_;
 };
@@ -171,7 +173,7 @@ void Processes::end() {
   for (std::byte& byte : bytes) from.emplace_back(&byte, 1);
   try {
     limit_ = std::chrono::milliseconds::max();
-    exchange(to, from, "end");
+    exchange(to, from, kEndTag);
     MPI_Comm_free(&world_->all);
     MPI_Finalize();
   } catch (const CommunicationError& error) {
@@ -180,6 +182,8 @@ void Processes::end() {
 }
 
 void Processes::serve() {
+  // Sleeps of microseconds are that, not 50 more.
+  ::prctl(PR_SET_TIMERSLACK, 1UL, 0UL, 0UL, 0UL);
   try {
     start();
   } catch (const CommunicationError& error) {
@@ -212,8 +216,8 @@ void Processes::submit(std::function<void()> work) {
   changed_.notify_all();
 }
 
-void Processes::exchange(const Outgoing& to, const Incoming& from, std::string_view place) {
-  Messages messages(world_->all);
+void Processes::exchange(const Outgoing& to, const Incoming& from, int tag) {
+  Messages messages(world_->all, tag);
   for (int p = 0; p < size_; ++p) {
     if (p != rank_) messages.receive(from[static_cast<std::size_t>(p)], p);
   }
@@ -234,10 +238,7 @@ void Processes::exchange(const Outgoing& to, const Incoming& from, std::string_v
     if (waited < kSpin) continue;
     const std::chrono::milliseconds limit = limit_;
     if (limit != std::chrono::milliseconds::max() && waited > limit) {
-      throw CommunicationError(fmt::format(
-          "distributed: {}: expected all processes to come within {:.1f} s, waited in vain for {}",
-          place, std::chrono::duration<double>(limit).count(),
-          fmt::join(messages.missing(), ", ")));
+      throw Absent{messages.missing()};
     }
     if (sleep < kLongestSleep) sleep += std::chrono::microseconds(5);
     std::this_thread::sleep_for(sleep);

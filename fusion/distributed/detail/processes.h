@@ -13,11 +13,15 @@
 #include <mutex>
 #include <span>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
 namespace quanta::distributed::detail {
+
+/// Processes of which nothing came in time.
+struct Absent {
+  std::vector<int> processes;
+};
 
 /// What one process gives another in an exchange; those of length 0 are not sent.
 using Outgoing = std::vector<std::span<const std::byte>>;
@@ -50,9 +54,8 @@ class Processes {
   void submit(std::function<void()> work);
 
   /// Within submitted work: gives `to[p]` to each process p and takes `from[p]`, whose lengths both
-  /// know. Nothing goes to this process itself. Throws CommunicationError that names the processes
-  /// of which nothing came in time.
-  void exchange(const Outgoing& to, const Incoming& from, std::string_view place);
+  /// know. Nothing goes to this process itself. Throws Absent, or CommunicationError.
+  void exchange(const Outgoing& to, const Incoming& from) { exchange(to, from, 1); }
 
   /// Ends all processes with status 1, whatever they do.
   [[noreturn]] void abort() noexcept;
@@ -63,6 +66,7 @@ class Processes {
  private:
   struct World;
 
+  void exchange(const Outgoing& to, const Incoming& from, int tag);
   void serve();
   void start();
   void end();

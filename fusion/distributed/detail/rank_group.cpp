@@ -144,9 +144,7 @@ void RankGroup::wait(Job& job, int local) {
     for (int i = 0; i < count(); ++i) {
       if (!job.parts[static_cast<std::size_t>(i)].joined) missing.push_back(first() + i);
     }
-    throw CommunicationError(fmt::format(
-        "distributed: {}: expected all ranks to come within {:.1f} s, waited in vain for {}",
-        job.place, std::chrono::duration<double>(limit).count(), fmt::join(missing, ", ")));
+    throw waited_in_vain(job.place, missing);
   }
   seconds_waited_[static_cast<std::size_t>(local)] +=
       std::chrono::duration<double>(Clock::now() - begin).count();
@@ -155,6 +153,13 @@ void RankGroup::wait(Job& job, int local) {
         "distributed: {}: expected rank {} there, which has failed", job.place, failed_));
   }
   if (job.error) std::rethrow_exception(job.error);
+}
+
+CommunicationError RankGroup::waited_in_vain(std::string_view place,
+                                             const std::vector<int>& ranks) const {
+  return CommunicationError(fmt::format(
+      "distributed: {}: expected all ranks to come within {:.1f} s, waited in vain for {}", place,
+      std::chrono::duration<double>(processes_.time_limit()).count(), fmt::join(ranks, ", ")));
 }
 
 double RankGroup::seconds_waited(int local) const {
@@ -176,6 +181,12 @@ void RankGroup::run(Job& job) noexcept {
   std::exception_ptr error;
   try {
     calculate(job);
+  } catch (const Absent& absent) {
+    std::vector<int> ranks;
+    for (const int process : absent.processes) {
+      for (int i = begin_of(process); i < begin_of(process + 1); ++i) ranks.push_back(i);
+    }
+    error = std::make_exception_ptr(waited_in_vain(job.place, ranks));
   } catch (...) {
     error = std::current_exception();
   }
@@ -222,13 +233,13 @@ void RankGroup::calculate(Job& job) {
 }
 
 // Piece p of `bytes` is right in process p; now all pieces are in all processes.
-void RankGroup::share_pieces(std::span<std::byte> bytes, std::size_t unit, std::string_view place) {
+void RankGroup::share_pieces(std::span<std::byte> bytes, std::size_t unit) {
   const int processes = processes_.size();
   const std::span<const std::byte> mine = piece_of(bytes, unit, processes_.rank(), processes);
   const Outgoing to(static_cast<std::size_t>(processes), mine);
   Incoming from;
   for (int p = 0; p < processes; ++p) from.push_back(piece_of(bytes, unit, p, processes));
-  processes_.exchange(to, from, place);
+  processes_.exchange(to, from);
 }
 
 // Process p gets piece p of all ranks, combines them in the ranks' order, and gives the result to the
@@ -260,7 +271,7 @@ void RankGroup::combine(Job& job, const Combine& combine) {
                      : piece_of(std::span<const std::byte>(whole), sizeof(T), p, processes));
     from.emplace_back(theirs);
   }
-  processes_.exchange(to, from, job.place);
+  processes_.exchange(to, from);
 
   std::vector<T> result(length / sizeof(T));
   bool is_first = true;
@@ -286,7 +297,7 @@ void RankGroup::combine(Job& job, const Combine& combine) {
   if (length != 0) {
     std::memcpy(piece_of(whole, sizeof(T), me, processes).data(), result.data(), length);
   }
-  share_pieces(whole, sizeof(T), job.place);
+  share_pieces(whole, sizeof(T));
   for (std::size_t i = 1; i < job.parts.size(); ++i) {
     if (!whole.empty()) std::memcpy(job.parts[i].in_out.data(), whole.data(), whole.size());
   }
@@ -306,7 +317,7 @@ void RankGroup::broadcast(Job& job) {
     } else {
       from[static_cast<std::size_t>(root)] = whole;
     }
-    processes_.exchange(to, from, job.place);
+    processes_.exchange(to, from);
   } else {
     // A piece to each, which they share: the root's link carries it twice, not once for each.
     for (int p = 0; p < processes; ++p) {
@@ -315,8 +326,8 @@ void RankGroup::broadcast(Job& job) {
     if (!is_root) {
       from[static_cast<std::size_t>(root)] = piece_of(whole, 1, processes_.rank(), processes);
     }
-    processes_.exchange(to, from, job.place);
-    share_pieces(whole, 1, job.place);
+    processes_.exchange(to, from);
+    share_pieces(whole, 1);
   }
   for (Job::Part& part : job.parts) {
     if (part.in_out.data() != whole.data() && !whole.empty()) {
@@ -349,7 +360,7 @@ void RankGroup::gather(Job& job) {
     to.push_back(wanted_by(p) ? std::as_bytes(std::span(mine)) : std::span<const std::byte>());
     from.push_back(std::as_writable_bytes(std::span(lengths[static_cast<std::size_t>(p)])));
   }
-  processes_.exchange(to, from, job.place);
+  processes_.exchange(to, from);
 
   std::vector<std::vector<std::byte>> received(static_cast<std::size_t>(processes));
   for (int p = 0; p < processes; ++p) {
@@ -360,7 +371,7 @@ void RankGroup::gather(Job& job) {
     if (p != me && wanted_by(me)) received[index].resize(length);
     from[index] = received[index];
   }
-  if (job.kind != JobKind::Barrier) processes_.exchange(to, from, job.place);
+  if (job.kind != JobKind::Barrier) processes_.exchange(to, from);
   if (!wanted_by(me)) return;
 
   std::vector<std::vector<std::byte>> all;

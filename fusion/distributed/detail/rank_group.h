@@ -88,7 +88,8 @@ class RankGroup : public std::enable_shared_from_this<RankGroup> {
   void combine(Job& job, const Combine& combine);
   void broadcast(Job& job);
   void gather(Job& job);
-  void share_pieces(std::span<std::byte> bytes, std::size_t unit, std::string_view place);
+  void share_pieces(std::span<std::byte> bytes, std::size_t unit);
+  CommunicationError waited_in_vain(std::string_view place, const std::vector<int>& ranks) const;
 
   Processes& processes_;
   int total_;

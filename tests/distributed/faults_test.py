@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""A rank that throws, is killed or hangs ends all ranks soon, with its own message first.
+
+    faults_test.py MPIEXEC PROGRAM
+"""
+
+import re
+import subprocess
+import sys
+import time
+
+LONGEST = 30.0  # seconds
+
+
+def run(command):
+    begin = time.monotonic()
+    result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                            timeout=120)
+    return result.returncode, result.stderr, time.monotonic() - begin
+
+
+def check(command, expected, forbidden=None):
+    status, text, seconds = run(command)
+    said = [line for line in text.splitlines() if line.startswith("rank ")]
+    name = " ".join(command[-4:])
+    problems = []
+    if status == 0:
+        problems.append("expected another exit status than 0")
+    if seconds > LONGEST:
+        problems.append(f"expected an end within {LONGEST} s, got {seconds:.1f}")
+    if expected and not (said and re.search(expected, said[0])):
+        problems.append(f"expected /{expected}/ first, got {said or text!r}")
+    if forbidden and any(re.search(forbidden, line) for line in said):
+        problems.append(f"expected nothing like /{forbidden}/, got {said}")
+    print(f"{name}: {seconds:.1f} s, {said[0] if said else 'nothing said'}"
+          + "".join(f"\n  {problem}" for problem in problems))
+    return not problems
+
+
+def main():
+    mpiexec, program = sys.argv[1:3]
+    right = True
+    for processes, ranks in ((1, 3), (3, 3), (2, 4)):
+        start = [mpiexec, "-np", str(processes), program]
+        rank = ranks - 1
+        end = [str(rank), str(ranks)]
+        right &= check([*start, "throw", *end],
+                       rf"^rank {rank}: step 20: expected luck, got none$", "which has failed")
+        right &= check([*start, "nan", "0", str(ranks)], r"^rank 0: step 20: gradient of conv1")
+        right &= check([*start, "kill", *end], None)
+        # The process of the one that did not come may have others that wait for it, and these may
+        # be what a third one names.
+        in_vain = r"^rank \d+: distributed: step 20: expected all ranks to come .* in vain for "
+        names = rf"(\d+, )*{rank}$" if ranks == processes or processes == 1 else r"\d"
+        right &= check([*start, "hang", *end], in_vain + names)
+        right &= check([*start, "leave", *end], in_vain + names)
+    return 0 if right else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
