@@ -95,6 +95,10 @@ endforeach()
 if(TARGET quanta_cli)
   set_target_properties(quanta_cli PROPERTIES INSTALL_RPATH "${quanta_program_rpath}")
   install(TARGETS quanta_cli COMPONENT tools)
+  if(TARGET quanta_distributed_cli)
+    set_target_properties(quanta_distributed_cli PROPERTIES INSTALL_RPATH "${quanta_program_rpath}")
+    install(TARGETS quanta_distributed_cli COMPONENT tools)
+  endif()
   # What `quanta demo` needs, and what shells read.
   install(FILES examples/data/fashion_mobilenet.safetensors examples/data/fashion_resnet.safetensors
           DESTINATION "${CMAKE_INSTALL_DATADIR}/quanta"

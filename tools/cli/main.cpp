@@ -8,6 +8,7 @@
 #include "completion.h"
 #include "data_folder.h"
 #include "demo.h"
+#include "distributed.h"
 #include "export_onnx.h"
 #include "inspect.h"
 #include "network_suite.h"
@@ -223,6 +224,8 @@ int run(int argc, char** argv) {
   quanta::cli::NetworkSuiteOptions suite;
   add_networks_command(app, suite, networks);
 
+  quanta::cli::add_distributed_commands(app);
+
   quanta::cli::InfoOptions info;
   app.add_subcommand("info", "Tell what this machine offers: threads, instruction sets")
       ->add_flag("--onnx", info.onnx, "List the ONNX operators that Quanta has instead");
@@ -234,6 +237,7 @@ int run(int argc, char** argv) {
       ->check(CLI::IsMember({"bash", "zsh"}));
 
   if (const auto status = quanta::cli::parse_command_line(app, argc, argv)) return *status;
+  if (quanta::cli::is_distributed_command(app)) quanta::cli::run_distributed(argv);
   if (app.got_subcommand("demo")) return quanta::cli::run_demo(demo);
   if (app.got_subcommand("inspect")) return quanta::cli::run_inspect(inspect);
   if (app.got_subcommand("run")) return quanta::cli::run_onnx(run_options);

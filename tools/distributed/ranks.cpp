@@ -1,0 +1,45 @@
+#include "distributed/ranks.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "quanta/runtime/parallel.h"
+
+namespace quanta::cli {
+
+void add_ranks_options(CLI::App& command, RanksOptions& options) {
+  command
+      .add_option("--ranks", options.ranks,
+                  "Ranks in all, some of them threads of one process; results depend on the ranks, "
+                  "not on the processes (default: one for each process that mpirun started)")
+      ->check(CLI::Range(1, 1024));
+  command
+      .add_option("--threads", options.threads,
+                  "Threads of each rank (default: its share of the machine's cores)")
+      ->check(CLI::Range(1, 1024));
+  command
+      .add_option("--time-limit", options.time_limit,
+                  "Seconds that a rank waits for the others before it says for whom, and ends all")
+      ->check(CLI::Range(0.1, 1e6))
+      ->capture_default_str();
+}
+
+distributed::RunOptions run_options(const RanksOptions& options) {
+  return {.ranks = options.ranks,
+          .threads = options.threads,
+          .time_limit =
+              std::chrono::milliseconds(static_cast<std::int64_t>(options.time_limit * 1000.0))};
+}
+
+std::string describe_ranks(const distributed::Communicator& comm) {
+  const auto several = [](int count, const char* name) {
+    return fmt::format("{} {}{}", count, name, count == 1 ? "" : "s");
+  };
+  return fmt::format(
+      "{} in {}, {} each", several(comm.size(), "rank"),
+      comm.processes() == 1 ? "1 process" : fmt::format("{} processes", comm.processes()),
+      several(get_num_threads(), "thread"));
+}
+
+}  // namespace quanta::cli

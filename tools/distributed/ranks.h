@@ -1,0 +1,23 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "quanta/fusion/distributed/communicator.h"
+
+namespace quanta::cli {
+
+/// What all commands that run on several ranks take.
+struct RanksOptions {
+  int ranks = 0;    ///< 0: one for each process
+  int threads = 0;  ///< of each rank; 0: its share of the cores
+  double time_limit = 600.0;
+};
+
+void add_ranks_options(CLI::App& command, RanksOptions& options);
+distributed::RunOptions run_options(const RanksOptions& options);
+
+/// "4 ranks in 2 processes, 1 thread each".
+std::string describe_ranks(const distributed::Communicator& comm);
+
+}  // namespace quanta::cli
