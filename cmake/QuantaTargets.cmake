@@ -153,18 +153,24 @@ quanta_compile_options(quanta_precompiled)
 target_link_libraries(quanta_precompiled PRIVATE fmt::fmt OpenMP::OpenMP_CXX)
 target_precompile_headers(quanta_precompiled PRIVATE ${quanta_precompiled_headers})
 
-# quanta_precompile(target [more headers]): a target that asks for more has its own.
+# quanta_precompile(target [FROM other] [more headers]): a target that asks for more has its own, and
+# `other` shares what it has.
 function(quanta_precompile target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "FROM" "")
   target_link_libraries(${target} PRIVATE fmt::fmt OpenMP::OpenMP_CXX)
-  if(ARGN)
-    target_precompile_headers(${target} PRIVATE ${quanta_precompiled_headers} ${ARGN})
+  if(arg_UNPARSED_ARGUMENTS)
+    target_precompile_headers(${target} PRIVATE ${quanta_precompiled_headers}
+                                                ${arg_UNPARSED_ARGUMENTS})
+  elseif(arg_FROM)
+    target_precompile_headers(${target} REUSE_FROM ${arg_FROM})
   else()
     target_precompile_headers(${target} REUSE_FROM quanta_precompiled)
   endif()
 endfunction()
 
 # Adds a program that links the library: quanta_add_program(target OUTPUT_NAME name SOURCES ...
-# LIBRARIES ... PRECOMPILE <header> ...). Does nothing while the list of sources is empty.
+# LIBRARIES ... PRECOMPILE [FROM target] <header> ..., see quanta_precompile). Does nothing while the
+# list of sources is empty.
 function(quanta_add_program target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "OUTPUT_NAME" "SOURCES;LIBRARIES;PRECOMPILE")
   if(NOT arg_SOURCES)

@@ -13,11 +13,11 @@ using test::check_gradient;
 using test::check_gradients;
 using test::Inputs;
 using test::leaf;
-using test::Op;
+
 using test::Order;
 
-const std::vector<Op>& binary_ops() {
-  static const std::vector<Op> all{
+const std::vector<test::Op>& binary_ops() {
+  static const std::vector<test::Op> all{
       [](Inputs inputs) { return add(inputs[0], inputs[1]); },
       [](Inputs inputs) { return sub(inputs[0], inputs[1]); },
       [](Inputs inputs) { return mul(inputs[0], inputs[1]); },
@@ -46,7 +46,7 @@ const std::vector<Pair>& broadcasts() {
 }  // namespace
 
 TEST_CASE("gradients of sums and products agree with finite differences under broadcasting") {
-  for (const Op& op : binary_ops()) {
+  for (const test::Op& op : binary_ops()) {
     for (const auto& [lhs, rhs] : broadcasts()) {
       check_gradients(op, {leaf(lhs, 1), leaf(rhs, 2, 0.5, 2.0)});
     }
@@ -54,7 +54,7 @@ TEST_CASE("gradients of sums and products agree with finite differences under br
 }
 
 TEST_CASE("gradients of sums and products are the same in float32") {
-  for (const Op& op : binary_ops()) {
+  for (const test::Op& op : binary_ops()) {
     for (const Order order : {Order::Contiguous, Order::ChannelsLast}) {
       for (const Dims& rhs : {Dims{2, 19, 5, 3}, Dims{19, 1, 1}, Dims{2, 19, 1, 1}}) {
         check_float32(op, {leaf({2, 19, 5, 3}, 1), leaf(rhs, 2, 0.5, 2.0)}, order);
@@ -64,7 +64,7 @@ TEST_CASE("gradients of sums and products are the same in float32") {
 }
 
 TEST_CASE("gradients of sums and products reach one side when only that side asks") {
-  for (const Op& op : binary_ops()) {
+  for (const test::Op& op : binary_ops()) {
     check_gradients(op, {leaf({3, 4}, 1), leaf({4}, 2, 0.5, 2.0).detach()});
     check_gradients(op, {leaf({3, 4}, 1).detach(), leaf({4}, 2, 0.5, 2.0)});
   }
