@@ -1,6 +1,6 @@
 # Install rules: the libraries, the public headers, the command and the package that find_package
 # reads. Components: runtime (shared libraries), dev (static libraries, CMake files), headers, tools
-# (the command).
+# (the command), distributed (what needs MPI).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -40,6 +40,10 @@ foreach(kind IN LISTS quanta_kinds)
       continue()
     endif()
     set(export quanta_${kind})
+    set(component runtime)
+    if(name STREQUAL distributed)
+      set(component distributed) # who installs the others needs no MPI
+    endif()
     if(name MATCHES "^(data|yaml|distributed)$")
       set(export quanta_${kind}_${name})
     endif()
@@ -47,7 +51,7 @@ foreach(kind IN LISTS quanta_kinds)
     install(
       TARGETS ${target}
       EXPORT ${export}
-      LIBRARY COMPONENT runtime NAMELINK_COMPONENT dev
+      LIBRARY COMPONENT ${component} NAMELINK_COMPONENT dev
       ARCHIVE COMPONENT dev
       INCLUDES
       DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
@@ -97,7 +101,7 @@ if(TARGET quanta_cli)
   install(TARGETS quanta_cli COMPONENT tools)
   if(TARGET quanta_distributed_cli)
     set_target_properties(quanta_distributed_cli PROPERTIES INSTALL_RPATH "${quanta_program_rpath}")
-    install(TARGETS quanta_distributed_cli COMPONENT tools)
+    install(TARGETS quanta_distributed_cli COMPONENT distributed)
   endif()
   # What `quanta demo` needs, and what shells read.
   install(FILES examples/data/fashion_mobilenet.safetensors examples/data/fashion_resnet.safetensors

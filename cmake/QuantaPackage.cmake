@@ -1,6 +1,6 @@
 # `cpack` in the build folder makes a .tar.gz of everything that is installed, and Debian packages:
-# libquanta (shared libraries), libquanta-dev (headers, static libraries, CMake files) and
-# quanta-tools (the command).
+# libquanta (shared libraries), libquanta-dev (headers, static libraries, CMake files), quanta-tools
+# (the command) and quanta-distributed (its commands for several processes, which need MPI).
 set(CPACK_PACKAGE_VENDOR "Quanta")
 set(CPACK_PACKAGE_CONTACT "Quanta maintainers <maintainers@quanta.invalid>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
@@ -9,12 +9,16 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_VERBATIM_VARIABLES ON)
 
 set(CPACK_COMPONENTS_ALL runtime dev headers tools)
+if(QUANTA_HAS_MPI)
+  list(APPEND CPACK_COMPONENTS_ALL distributed)
+endif()
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_COMPONENTS_GROUPING ONE_PER_GROUP)
 set(CPACK_COMPONENT_RUNTIME_GROUP runtime)
 set(CPACK_COMPONENT_DEV_GROUP dev)
 set(CPACK_COMPONENT_HEADERS_GROUP dev)
 set(CPACK_COMPONENT_TOOLS_GROUP tools)
+set(CPACK_COMPONENT_DISTRIBUTED_GROUP distributed)
 
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION libs)
@@ -29,8 +33,11 @@ set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libfmt-dev, libhwy-dev, libyaml-cpp-dev, zlib1g-dev, g++")
 set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME quanta-tools)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION utils)
+set(CPACK_DEBIAN_DISTRIBUTED_PACKAGE_NAME quanta-distributed)
+set(CPACK_DEBIAN_DISTRIBUTED_PACKAGE_SECTION utils)
 set(CPACK_DEBIAN_ENABLE_COMPONENT_DEPENDS ON)
 set(CPACK_COMPONENT_DEV_DEPENDS runtime)
 set(CPACK_COMPONENT_TOOLS_DEPENDS runtime)
+set(CPACK_COMPONENT_DISTRIBUTED_DEPENDS runtime tools)
 
 include(CPack)
