@@ -54,14 +54,18 @@ class Levels {
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 32U;
 
 void check_steps(std::string_view method, const SearchGrid& grid, std::size_t bins,
-                 std::size_t steps_of_each) {
-  const std::int64_t candidates =
-      (static_cast<std::int64_t>(bins) - grid.start_bin) / grid.stride + 1;
+                 std::int64_t candidates, std::size_t steps_of_each) {
   const auto each = static_cast<std::int64_t>(std::max<std::size_t>(steps_of_each, 1));
   QUANTA_CHECK(candidates <= kMostSteps / each,
                "HistogramCalibrator: stride: expected one with which {} takes at most {} steps of "
                "{} candidates in {} bins, got {}; a larger stride or fewer bins take less",
                method, kMostSteps, candidates, bins, grid.stride);
+}
+
+void check_steps(std::string_view method, const SearchGrid& grid, std::size_t bins,
+                 std::size_t steps_of_each) {
+  check_steps(method, grid, bins,
+              (static_cast<std::int64_t>(bins) - grid.start_bin) / grid.stride + 1, steps_of_each);
 }
 
 std::vector<std::size_t> used_bins(const std::vector<std::int64_t>& counts) {
@@ -78,7 +82,7 @@ std::vector<std::size_t> used_bins(const std::vector<std::int64_t>& counts) {
 class EntropySearch {
  public:
   EntropySearch(const std::vector<std::int64_t>& counts, std::size_t levels)
-      : counts_(counts), used_(used_bins(counts)), levels_(levels) {
+      : counts_(counts), used_(detail::used_bins(counts)), levels_(levels) {
     const std::size_t bins = counts.size();
     sums_.resize(bins + 1);
     used_before_.resize(bins + 1);
@@ -148,6 +152,9 @@ class EntropySearch {
     return (static_cast<double>(own) - cross) / total_ - std::log(total_) +
            std::log(static_cast<double>(sums_[bins]));
   }
+
+  /// What loss() looks at, at most.
+  std::size_t used_bins() const noexcept { return used_.size(); }
 
   /// By how much loss() and quick_loss() can differ at most: what rounding adds up to over all
   /// terms, none of which is beyond the logarithm of 2^63.
@@ -249,6 +256,10 @@ float amax_by_entropy(Counts histogram, const SearchGrid& grid) {
   }
   // Only those that rounding could make the least are compared as the definition has it.
   const double enough = *std::ranges::min_element(quick) + 2.0 * search.rounding();
+  // Where many tie that is as much as the definition alone would take.
+  const auto close = std::ranges::count_if(
+      quick, [&](double each) { return each <= enough && std::isfinite(each); });
+  check_steps("entropy", grid, bins, close, search.used_bins());
   double best_loss = std::numeric_limits<double>::infinity();
   std::size_t best = bins;
   for (std::size_t candidate = 0; candidate < quick.size(); ++candidate) {
