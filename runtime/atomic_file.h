@@ -22,7 +22,8 @@ namespace quanta {
 /// The temporary file has no name before it is whole, where the file system has such files
 /// (O_TMPFILE); elsewhere, and for a moment before it is renamed, it is called ".quanta-" and 16
 /// hexadecimal digits. What a killed process left of such files, the next call in that folder
-/// removes: their writers hold a lock (flock), which ends with them.
+/// removes: their writers hold a lock (flock), which ends with them. Files of other machines it removes
+/// after a day.
 void write_file_atomically(
     const std::filesystem::path& path,
     const std::function<void(const std::function<void(std::span<const std::byte>)>& sink)>& write);

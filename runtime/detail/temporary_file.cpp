@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <chrono>
 #include <memory>
 #include <random>
 #include <string>
@@ -24,11 +26,34 @@ namespace fs = std::filesystem;
 constexpr std::size_t kBufferBytes = std::size_t{1} << 16;
 constexpr std::string_view kPrefix = ".quanta-";
 constexpr std::size_t kDigits = 16;
-constexpr int kAttempts = 100;  // at names and locks that others had first
+constexpr std::chrono::hours kOld{24};  // of what another machine writes
+constexpr int kAttempts = 100;          // at names and locks that others had first
+
+int open_again(const char* path, int flags, mode_t mode = 0) noexcept {
+  int result = -1;
+  do {
+    result = ::open(path, flags | O_CLOEXEC, mode);
+  } while (result < 0 && errno == EINTR);
+  return result;
+}
+
+/// 32 bits of what all processes have that see each other's locks: the same kernel since its start.
+std::uint32_t kernel_number() noexcept {
+  std::array<char, 36> id{};
+  const int file = open_again("/proc/sys/kernel/random/boot_id", O_RDONLY);
+  if (file < 0) return 0;
+  const ssize_t length = ::read(file, id.data(), id.size());
+  ::close(file);
+  std::uint32_t hash = 0x811C9DC5U;  // FNV-1a
+  for (ssize_t i = 0; i < length; ++i) {
+    hash = (hash ^ static_cast<std::uint8_t>(id[static_cast<std::size_t>(i)])) * 0x01000193U;
+  }
+  return hash;
+}
 
 std::string random_name() {
   std::random_device random;
-  return fmt::format("{}{:08x}{:08x}", kPrefix, random(), random());
+  return fmt::format("{}{:08x}", temporary_name_of_kernel(), random());
 }
 
 bool is_our_name(std::string_view name) {
@@ -40,26 +65,26 @@ bool is_our_name(std::string_view name) {
 /// By a path of the process's own, which works without privileges.
 std::string path_of(int descriptor) { return fmt::format("/proc/self/fd/{}", descriptor); }
 
-int open_again(const char* path, int flags, mode_t mode = 0) noexcept {
-  int result = -1;
-  do {
-    result = ::open(path, flags | O_CLOEXEC, mode);
-  } while (result < 0 && errno == EINTR);
-  return result;
-}
-
 /// Where a file system has no locks, nobody removes what is left either.
 void lock(int descriptor) noexcept {
   while (::flock(descriptor, LOCK_EX) != 0 && errno == EINTR) {
   }
 }
 
-/// Removes the file unless somebody holds its lock. The lock is kept until it is gone.
-void remove_if_left(const fs::path& path) noexcept {
+/// Whether a file was last written long ago. Locks of another machine may not be seen here.
+bool is_old(const struct stat& info) noexcept {
+  const auto written = std::chrono::system_clock::from_time_t(info.st_mtime);
+  return std::chrono::system_clock::now() - written > kOld;
+}
+
+/// Removes the file unless somebody holds its lock, or somebody elsewhere may. The lock is kept until
+/// it is gone.
+void remove_if_left(const fs::path& path, bool of_this_kernel) noexcept {
   const int file = open_again(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) return;
   struct stat info {};
-  if (::fstat(file, &info) == 0 && S_ISREG(info.st_mode) && ::flock(file, LOCK_EX | LOCK_NB) == 0) {
+  if (::fstat(file, &info) == 0 && S_ISREG(info.st_mode) && (of_this_kernel || is_old(info)) &&
+      ::flock(file, LOCK_EX | LOCK_NB) == 0) {
     ::unlink(path.c_str());
   }
   ::close(file);
@@ -67,14 +92,20 @@ void remove_if_left(const fs::path& path) noexcept {
 
 }  // namespace
 
+std::string temporary_name_of_kernel() {
+  static const std::uint32_t number = kernel_number();
+  return fmt::format("{}{:08x}", kPrefix, number);
+}
+
 void remove_left_files(const fs::path& folder) noexcept {
   const auto close = [](DIR* listing) { ::closedir(listing); };
   const std::unique_ptr<DIR, decltype(close)> listing(::opendir(folder.c_str()), close);
   if (listing == nullptr) return;
   while (const dirent* entry = ::readdir(listing.get())) {
-    if (!is_our_name(entry->d_name)) continue;
+    const std::string_view name = entry->d_name;
+    if (!is_our_name(name)) continue;
     try {
-      remove_if_left(folder / entry->d_name);
+      remove_if_left(folder / name, name.starts_with(temporary_name_of_kernel()));
     } catch (const std::bad_alloc&) {  // for a path: another save will find it
       return;
     }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -25,8 +26,10 @@ struct FileOwner {
 /// commit() only its owner may read it if it replaces a file; a wholly new file has the permissions
 /// of every new file from the start.
 ///
-/// Names are ".quanta-" and 16 hexadecimal digits, whatever the target's is. Who writes such a file
-/// holds a lock on it (flock); one that nobody holds was left by a process that is gone.
+/// Names are ".quanta-" and 16 hexadecimal digits, whatever the target's is; 8 of them are the same for
+/// all processes of a running kernel. Who writes such a file holds a lock on it (flock); one that nobody
+/// holds was left by a process that is gone. A file system may not show another machine's locks: files
+/// from there are left only once they are a day old.
 class TemporaryFile {
  public:
   /// When the file gets its name. Late means early where the file system knows no other.
@@ -61,6 +64,9 @@ class TemporaryFile {
   int descriptor_ = -1;
   std::vector<std::byte> buffer_;
 };
+
+/// What the names of this kernel's processes begin with.
+std::string temporary_name_of_kernel();
 
 /// Removes the files that killed processes have left in a folder. Those that somebody writes, and
 /// what cannot be removed, stay.

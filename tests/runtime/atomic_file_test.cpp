@@ -190,7 +190,8 @@ TEST_CASE("write_file_atomically: who may not keep the group keeps its rights fr
 TEST_CASE("write_file_atomically: what killed processes left goes with the next save") {
   const test::TemporaryFolder folder;
   for (int i = 0; i < 200; ++i) {
-    test::write_bytes(folder / fmt::format(".quanta-{:016x}", i), "left");
+    test::write_bytes(folder / fmt::format("{}{:08x}", detail::temporary_name_of_kernel(), i),
+                      "left");
   }
   test::write_bytes(folder / ".quanta-0123456789abcde", "too short a name");
   test::write_bytes(folder / "notes.tmp", "not ours");
@@ -208,6 +209,23 @@ TEST_CASE("write_file_atomically: what killed processes left goes with the next 
   CHECK(read_bytes(folder / "b") == "b");
   CHECK(read_bytes(folder / "notes.tmp") == "not ours");
   CHECK(files_in(folder.path()) == 5);
+}
+
+TEST_CASE("write_file_atomically: what another machine writes stays for a day") {
+  const test::TemporaryFolder folder;
+  // Another kernel's number.
+  const char digit = detail::temporary_name_of_kernel().back() == '0' ? '1' : '0';
+  const auto name = [&](std::string_view rest) {
+    std::string text = detail::temporary_name_of_kernel();
+    text.back() = digit;
+    return folder / (text + std::string(rest));
+  };
+  test::write_bytes(name("00000001"), "may be written at this moment");
+  test::write_bytes(name("00000002"), "left");
+  fs::last_write_time(name("00000002"), fs::file_time_type::clock::now() - std::chrono::hours(25));
+  save(folder / "a", "new");
+  CHECK(fs::exists(name("00000001")));
+  CHECK_FALSE(fs::exists(name("00000002")));
 }
 
 TEST_CASE("write_file_atomically: a save that is killed leaves a whole file") {
