@@ -28,6 +28,8 @@ class DeviceBlocks final : public detail::BlockSource {
     return data;
   }
   void give_back(void* data, std::size_t bytes) noexcept override { driver_->free(data, bytes); }
+  // The driver waits for the device then.
+  bool wants_idle_blocks() const noexcept override { return false; }
   std::string_view memory_name() const noexcept override { return name_; }
 
  private:

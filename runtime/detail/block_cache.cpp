@@ -14,6 +14,8 @@ namespace {
 // Calls of deallocate after which blocks that nobody wanted meanwhile go back: a run of a network
 // makes some dozens, so that what it needs is wanted many times.
 constexpr std::size_t kPeriodCalls = std::size_t{1} << 14;
+// How many of them a call gives back.
+constexpr std::size_t kMostLeaving = 64;
 
 }  // namespace
 
@@ -61,21 +63,29 @@ BlockCache::Block BlockCache::allocate(std::size_t bytes, BlockContents contents
 
 void BlockCache::deallocate(void* data, std::size_t bytes) noexcept {
   const SizeClass returned = block_class(bytes);
+  std::array<Leaving, kMostLeaving> leaving;
+  std::size_t leaving_count = 0;
+  bool kept = false;
   {
     const std::lock_guard lock(mutex_);
     stats_.in_use -= returned.bytes;
-    if (++calls_ >= kPeriodCalls) give_back_idle();
+    if (++calls_ >= kPeriodCalls && source_->wants_idle_blocks()) {
+      leaving_count = take_idle(leaving);
+    }
     if (sizes_ == Sizes::Classes && stats_.cached + returned.bytes <= most_cached_bytes_) {
       try {
         free_[returned.index].blocks.push_back(data);
         stats_.cached += returned.bytes;
         source_->rest(data, returned.bytes);
-        return;
+        kept = true;
       } catch (const std::bad_alloc&) {  // no room to remember the block: give it back
       }
     }
   }
-  source_->give_back(data, returned.bytes);
+  for (std::size_t i = 0; i < leaving_count; ++i) {
+    source_->give_back(leaving[i].data, leaving[i].bytes);
+  }
+  if (!kept) source_->give_back(data, returned.bytes);
 }
 
 AllocatorStats BlockCache::stats() {
@@ -98,12 +108,25 @@ void BlockCache::give_back_first(std::size_t index, std::size_t count) noexcept 
   stats_.cached -= count * bytes;
 }
 
-void BlockCache::give_back_idle() noexcept {
-  calls_ = 0;
+std::size_t BlockCache::take_idle(std::span<Leaving> leaving) noexcept {
+  std::size_t count = 0;
   for (std::size_t index = 0; index < free_.size(); ++index) {
-    give_back_first(index, free_[index].idle);
-    free_[index].idle = free_[index].blocks.size();
+    FreeList& list = free_[index];
+    const std::size_t taken = std::min(list.idle, leaving.size() - count);
+    const std::size_t bytes = class_bytes(index);
+    const auto end = list.blocks.begin() + static_cast<std::ptrdiff_t>(taken);
+    for (auto block = list.blocks.begin(); block != end; ++block) {
+      leaving[count++] = {*block, bytes};
+    }
+    list.blocks.erase(list.blocks.begin(), end);
+    list.idle -= taken;
+    stats_.cached -= taken * bytes;
+    // The next call takes more.
+    if (list.idle != 0) return count;
   }
+  calls_ = 0;
+  for (FreeList& list : free_) list.idle = list.blocks.size();
+  return count;
 }
 
 void BlockCache::give_back_cached() {

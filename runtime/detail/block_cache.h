@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -23,6 +24,9 @@ class BlockSource {
   /// `bytes` are those of a size class. Null when memory is out.
   virtual void* take(std::size_t bytes, BlockContents contents) = 0;
   virtual void give_back(void* data, std::size_t bytes) noexcept = 0;
+  /// Whether blocks that were not needed for long go back by themselves. Not where taking and giving
+  /// back waits for all that runs.
+  virtual bool wants_idle_blocks() const noexcept { return true; }
   /// A block is kept that nobody uses; what it holds may get lost.
   virtual void rest(void* data, std::size_t bytes) noexcept {
     static_cast<void>(data);
@@ -33,8 +37,8 @@ class BlockSource {
 };
 
 /// Free lists of size classes, eight for each power of two, so that at most an eighth of a block is
-/// wasted. Blocks that were not needed for some thousands of calls go back to the source: sizes
-/// that vary leave nothing behind. Safe from many threads.
+/// wasted. Blocks that were not needed for some thousands of calls go back to a source that wants
+/// them: sizes that vary leave nothing behind. Safe from many threads.
 class BlockCache {
  public:
   static constexpr std::size_t kAlignment = 64;
@@ -81,9 +85,15 @@ class BlockCache {
   SizeClass block_class(std::size_t bytes) const;
   /// Null when the lists have no such block.
   void* take_cached(const SizeClass& wanted);
-  /// Both with the lock held. The second ends a period.
-  void give_back_first(std::size_t index, std::size_t count) noexcept;
-  void give_back_idle() noexcept;
+  void give_back_first(std::size_t index, std::size_t count) noexcept;  // with the lock held
+  /// Blocks on their way to the source, which get there without the lock.
+  struct Leaving {
+    void* data;
+    std::size_t bytes;
+  };
+  /// Takes what fits of the blocks that were idle for a period; ends it when none are left. With the
+  /// lock held; gives how many there are.
+  std::size_t take_idle(std::span<Leaving> leaving) noexcept;
 
   BlockSource* source_;
   Sizes sizes_;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <vector>
 
 #include "quanta/runtime/detail/block_cache.h"
 #include "quanta/runtime/error.h"
@@ -23,8 +24,10 @@ class CountedBlocks final : public detail::BlockSource {
     return reinterpret_cast<void*>(++last_ * 4096);
   }
   void give_back(void*, std::size_t bytes) noexcept override { held -= bytes; }
+  bool wants_idle_blocks() const noexcept override { return wants_idle; }
   std::string_view memory_name() const noexcept override { return " of numbers"; }
 
+  bool wants_idle = true;
   std::size_t held = 0, most = std::size_t{1} << 40;
   int taken = 0;
 
@@ -51,6 +54,28 @@ TEST_CASE("block cache: sizes that come only once leave nothing behind") {
   CHECK(cache.stats().cached == blocks.held);
   cache.give_back_cached();
   CHECK(blocks.held == 0);
+}
+
+TEST_CASE("block cache: many blocks that are not needed any more leave over some calls") {
+  for (const bool wants : {true, false}) {
+    CountedBlocks blocks;
+    blocks.wants_idle = wants;
+    detail::BlockCache cache(blocks, 1024 * kMegabyte);
+    std::vector<void*> many;
+    for (int i = 0; i < 1000; ++i) {
+      many.push_back(cache.allocate(1000, detail::BlockContents::Undefined).data);
+    }
+    for (void* data : many) cache.deallocate(data, 1000);
+    for (int call = 0; call < 40'000; ++call) {
+      cache.deallocate(cache.allocate(5000, detail::BlockContents::Undefined).data, 5000);
+    }
+    CHECK(cache.stats().cached == blocks.held);
+    if (wants) {
+      CHECK(blocks.held < 10'000);
+    } else {
+      CHECK(blocks.held > 1'000'000);
+    }
+  }
 }
 
 TEST_CASE("block cache: what every round needs is asked for once") {
