@@ -332,11 +332,32 @@ std::vector<std::byte> read_head(const detail::OpenFile& file) {
   return head;
 }
 
+constexpr std::size_t kBytesThatTell = std::size_t{1} << 16U;
+/// Of an index, and of a file that ends within its header.
+constexpr std::size_t kMostWithoutHeader = detail::kMaxHeaderBytes + detail::kHeaderLengthBytes;
+
+/// Whether a file begins with the length of a header that no .safetensors file has.
+bool claims_too_much(std::span<const std::byte> begin) noexcept {
+  std::uint64_t length = 0;
+  std::memcpy(&length, begin.data(), sizeof(length));
+  return length > detail::kMaxHeaderBytes;
+}
+
 /// Each tensor is read into memory of its own; `whole` gets the bytes of a file of another kind.
 template <typename Whole>
 SafetensorsFile read_copied(const detail::OpenFile& file, const Whole& whole) {
   const std::vector<std::byte> head = read_head(file);
   if (head.empty()) {
+    // An index, or a file of another kind: its first bytes say which, however large it is.
+    const auto begin = detail::FileBytes::read(file, 0, std::min(file.size(), kBytesThatTell));
+    if (begin->bytes().size() == file.size()) return whole(begin);
+    if (!detail::is_safetensors_index(begin->bytes()) && claims_too_much(begin->bytes())) {
+      return whole(begin);
+    }
+    if (file.size() > kMostWithoutHeader) {
+      throw FileError(fmt::format("{}: expected an index of at most {} bytes, got {}", file.where(),
+                                  kMostWithoutHeader, file.size()));
+    }
     return whole(detail::FileBytes::read(file, 0, file.size()));
   }
   return parse(head, file.where(),

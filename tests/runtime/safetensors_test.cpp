@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <new>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "file_test_util.h"
 #include "quanta/ops/quantize.h"
+#include "quanta/runtime/allocator.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/reading.h"
 #include "quanta/runtime/error.h"
@@ -43,6 +45,27 @@ QTensor quantized(const Dims& sizes, DType dtype, const Quantizer& quantizer) {
 }
 
 }  // namespace
+
+TEST_CASE("read_safetensors: a large file of another kind is refused by its first bytes") {
+  const test::TemporaryFolder folder;
+  const std::size_t size = std::size_t{1}
+                           << 33U;  // a file with a hole: no disk, but memory if read
+  const auto make = [&](const char* name, std::string_view begin) {
+    test::write_bytes(folder / name, std::string(begin));
+    std::filesystem::resize_file(folder / name, size);
+    return folder / name;
+  };
+  const std::size_t before = allocator_stats().peak_in_use;
+  CHECK_THROWS_WITH_AS(read_safetensors(make("a.onnx", "\xff\xff\xff\xff\xff\xff\xff\xff")),
+                       doctest::Contains("expected a header of at most 100000000 bytes"),
+                       FileError);
+  CHECK_THROWS_WITH_AS(read_safetensors(make("a.pt", std::string("PK\x03\x04 and so on"))),
+                       doctest::Contains("byte 0: expected a .safetensors file, got"), FileError);
+  CHECK_THROWS_WITH_AS(read_safetensors(make("index.json", R"({"weight_map": {)")),
+                       doctest::Contains("expected an index of at most 100000008 bytes"),
+                       FileError);
+  CHECK(allocator_stats().peak_in_use < before + (std::size_t{1} << 24U));
+}
 
 TEST_CASE("serialize_safetensors: what parse_safetensors reads, without a file") {
   StateDict state;
