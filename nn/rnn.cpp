@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "quanta/nn/detail/layer_count.h"
 #include "quanta/nn/detail/layer_options.h"
 #include "quanta/nn/detail/put_size.h"
 #include "quanta/nn/detail/recurrent.h"
@@ -21,8 +22,7 @@ void check_options(const std::string_view op, const RecurrentOptions& options, b
                options.input_size);
   QUANTA_CHECK(options.hidden_size >= 1, "{}: hidden_size: expected at least 1, got {}", op,
                options.hidden_size);
-  QUANTA_CHECK(options.num_layers >= 1, "{}: num_layers: expected at least 1, got {}", op,
-               options.num_layers);
+  detail::check_layer_count(op, options.num_layers);
   QUANTA_CHECK(options.dropout >= 0.0 && options.dropout <= 1.0,
                "{}: dropout: expected 0..1, got {}", op, options.dropout);
   QUANTA_CHECK(options.proj_size == 0 || may_project,
@@ -33,7 +33,6 @@ void check_options(const std::string_view op, const RecurrentOptions& options, b
                options.proj_size);
   // Gates of both directions, in numbers that can be counted.
   quanta::detail::checked_product(op, "hidden_size", {8, options.hidden_size});
-  quanta::detail::checked_product(op, "num_layers", {2, options.num_layers});
 }
 
 std::string_view kind_name(RecurrentKind kind) {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "quanta/nn/detail/layer_count.h"
 #include "quanta/nn/detail/layer_options.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
@@ -44,7 +45,7 @@ Tensor residual(const Tensor& x, bool norm_first, const Child<LayerNorm>& norm, 
 
 template <typename Layer>
 void add_copies(ModuleList& layers, const Layer& layer, std::int64_t count, std::string_view op) {
-  QUANTA_CHECK(count >= 1, "{}: num_layers: expected at least 1, got {}", op, count);
+  detail::check_layer_count(op, count);
   for (std::int64_t i = 0; i < count; ++i) layers.push_back(deep_copy(layer));
 }
 

@@ -1,6 +1,7 @@
 #include "quanta/nn/models/encoder_classifier.h"
 
 #include "quanta/nn/detail/dynamic_linear.h"
+#include "quanta/nn/detail/layer_count.h"
 #include "quanta/nn/models/detail/attend_heads.h"
 #include "quanta/ops/activation.h"
 #include "quanta/runtime/check.h"
@@ -34,6 +35,7 @@ Tensor EncoderLayer::forward(const Tensor& x) const {
 
 EncoderClassifier::EncoderClassifier(std::int64_t num_layers, const EncoderOptions& options,
                                      std::int64_t num_classes) {
+  nn::detail::check_layer_count("EncoderClassifier", num_layers);
   register_module("layers", layers);
   for (std::int64_t i = 0; i < num_layers; ++i) layers->push_back(EncoderLayer(options));
   register_module("pooler", pooler, LinearOptions{options.features, options.features});

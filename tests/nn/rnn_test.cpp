@@ -372,6 +372,11 @@ TEST_CASE("recurrent layers: bad options are refused by name") {
                        ArgumentError);
   CHECK_THROWS_WITH_AS(RNN({.input_size = 3, .hidden_size = 2, .num_layers = 0}),
                        doctest::Contains("RNN: num_layers: expected"), ArgumentError);
+  // More than memory holds: refused before the first is made.
+  CHECK_THROWS_WITH_AS(
+      LSTM({.input_size = 3, .hidden_size = 2, .num_layers = std::int64_t{1} << 50U}),
+      doctest::Contains("LSTM: num_layers: expected 1..65536, got 1125899906842624"),
+      ArgumentError);
   CHECK_THROWS_WITH_AS(LSTM({.input_size = 3, .hidden_size = 2, .dropout = 1.5}),
                        doctest::Contains("dropout: expected 0..1, got 1.5"), ArgumentError);
   CHECK_THROWS_WITH_AS(LSTM({.input_size = 3, .hidden_size = 2, .proj_size = 2}),

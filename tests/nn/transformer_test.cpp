@@ -145,7 +145,9 @@ TEST_CASE("TransformerEncoder: errors of calls with masks name the module by its
 TEST_CASE("transformer layers: bad options and missing memory are refused by name") {
   const auto part = layer<TransformerEncoderLayer>({});
   CHECK_THROWS_WITH_AS(TransformerEncoder(part, 0),
-                       doctest::Contains("num_layers: expected at least 1, got 0"), ArgumentError);
+                       doctest::Contains("num_layers: expected 1..65536, got 0"), ArgumentError);
+  CHECK_THROWS_AS(TransformerEncoder(part, std::int64_t{1} << 50U), ArgumentError);
+  CHECK_THROWS_AS(models::EncoderClassifier(std::int64_t{1} << 50U), ArgumentError);
   const auto decoder = layer<TransformerDecoderLayer>({});
   CHECK_THROWS_WITH_AS(decoder(randn({3, 2, 8})),
                        doctest::Contains("memory: expected the encoder's output"), ArgumentError);
