@@ -177,6 +177,7 @@
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/float_format.h"
 #include "quanta/runtime/gradcheck.h"
+#include "quanta/runtime/gradient_sink.h"
 #include "quanta/runtime/half.h"
 #include "quanta/runtime/intrusive_ptr.h"
 #include "quanta/runtime/module_path.h"

@@ -15,6 +15,7 @@
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/gradient_math.h"
 #include "quanta/runtime/detail/require_tensor.h"
+#include "quanta/runtime/gradient_sink.h"
 
 namespace quanta::autograd {
 
@@ -233,6 +234,14 @@ void keep(Meta& meta, const Tensor& gradient) {
 
 struct Engine {
   using OutputId = std::pair<Node*, std::size_t>;
+  struct Leaf {
+    Tensor leaf;
+    Tensor gradient;
+  };
+  struct Expected {
+    Tensor leaf;
+    std::uint64_t first_use = 0;
+  };
 
   explicit Engine(bool retain_graph) : retain_graph(retain_graph) {}
 
@@ -245,7 +254,8 @@ struct Engine {
     detail::accumulate(entry->second[output], gradient);
   }
 
-  // A leaf's gradient is complete only at the end, when hooks see the sum.
+  // A leaf's gradient is complete when no op that used it is left (with a sink), or at the end; then
+  // hooks see the sum.
   void add_to_leaf(const Tensor& leaf, const Tensor& gradient) {
     const auto [entry, is_new] = leaf_numbers.try_emplace(leaf.impl().get(), leaves.size());
     if (is_new) leaves.push_back({leaf, {}});
@@ -353,18 +363,65 @@ struct Engine {
     if (!retain_graph) visited.push_back(node);
   }
 
+  // What `output` was calculated from, and the first op that used each, later ones first: back there
+  // it is complete.
+  void expect_leaves(const Tensor& output) {
+    const Meta& meta = *meta_of(output);
+    if (meta.node == nullptr) {
+      expected.push_back({output, 0});
+      return;
+    }
+    std::unordered_map<TensorImpl*, std::size_t> numbers;
+    std::unordered_set<Node*> reached{meta.node.get()};
+    std::vector<Node*> nodes{meta.node.get()};
+    for (std::size_t i = 0; i < nodes.size(); ++i) {
+      for (const Node::Edge& edge : nodes[i]->inputs) {
+        if (edge.node != nullptr) {
+          if (reached.insert(edge.node.get()).second) nodes.push_back(edge.node.get());
+        } else if (edge.leaf.defined()) {
+          const auto [entry, is_new] = numbers.try_emplace(edge.leaf.impl().get(), expected.size());
+          if (is_new) expected.push_back({edge.leaf, nodes[i]->sequence});
+          std::uint64_t& first = expected[entry->second].first_use;
+          first = std::min(first, nodes[i]->sequence);
+        }
+      }
+    }
+    std::ranges::stable_sort(expected, std::greater(), &Expected::first_use);
+  }
+
+  // Gives the sink the leaves that were used after op `next` only.
+  void deliver_after(std::uint64_t next) {
+    while (delivered < expected.size() && expected[delivered].first_use > next) deliver_next();
+  }
+  void deliver_next() {
+    const Tensor& leaf = expected[delivered++].leaf;
+    const auto number = leaf_numbers.find(leaf.impl().get());
+    if (number == leaf_numbers.end()) return;
+    Leaf& entry = leaves[number->second];
+    if (!pass_hooks(entry)) return;
+    if (sink->take(leaf, entry.gradient)) entry.gradient = Tensor();
+  }
+
+  // Whether it still needs its gradient: it may have been told since that it needs none.
+  static bool pass_hooks(Leaf& entry) {
+    const Meta* meta = meta_of(entry.leaf);
+    if (meta != nullptr) entry.gradient = through_hooks(entry.gradient, meta->hooks);
+    return meta != nullptr;
+  }
+
   // Later ops first: every gradient is complete when its node's turn comes.
   void run() {
     const NoGradGuard guard;
     while (!queue.empty()) {
       const std::shared_ptr<Node> node = queue.top();
       queue.pop();
+      if (sink != nullptr) deliver_after(node->sequence);
       visit(node);
     }
-    for (Leaf& entry : leaves) {
-      // It may have been told since that it needs none.
-      const Meta* meta = meta_of(entry.leaf);
-      if (meta != nullptr) entry.gradient = through_hooks(entry.gradient, meta->hooks);
+    if (sink != nullptr) {
+      while (delivered < expected.size()) deliver_next();
+    } else {
+      for (Leaf& entry : leaves) static_cast<void>(pass_hooks(entry));
     }
     // Only now, so that a backward that failed leaves the tape as it was.
     for (const std::shared_ptr<Node>& node : visited) {
@@ -380,6 +437,7 @@ struct Engine {
     const NoGradGuard guard;
     for (Leaf& entry : leaves) {
       const Tensor gradient = std::move(entry.gradient);
+      if (!gradient.defined()) continue;  // the sink has it
       if (Meta* meta = meta_of(entry.leaf); meta != nullptr) keep(*meta, gradient);
     }
     for (const Retained& entry : retained) {
@@ -393,10 +451,6 @@ struct Engine {
       return a->sequence < b->sequence;
     }
   };
-  struct Leaf {
-    Tensor leaf;
-    Tensor gradient;
-  };
   struct Retained {
     std::weak_ptr<TensorImpl*> tensor;
     Tensor gradient;
@@ -409,6 +463,10 @@ struct Engine {
   std::unordered_map<TensorImpl*, std::size_t> leaf_numbers;
   std::vector<Retained> retained;
   std::vector<std::shared_ptr<Node>> visited;
+  // With a sink: what it will get, and how much of that it got.
+  GradientSink* sink = nullptr;
+  std::vector<Expected> expected;
+  std::size_t delivered = 0;
   // Of grad(): what it was asked for, and the nodes that lead there.
   std::map<OutputId, Tensor> asked;
   std::unordered_set<TensorImpl*> asked_leaves;
@@ -482,6 +540,21 @@ std::vector<Tensor> grad(std::span<const Tensor> outputs, std::span<const Tensor
                  gradients.size() - 1);
   }
   return gradients;
+}
+
+void backward(const Tensor& output, GradientSink& sink) {
+  require_meta(output, "backward");
+  QUANTA_CHECK(output.numel() == 1, "backward: output: expected a single element, got sizes {}",
+               output.sizes());
+  Engine engine(false);
+  engine.sink = &sink;
+  engine.expect_leaves(output);
+  std::vector<Tensor> leaves;
+  for (const Engine::Expected& entry : engine.expected) leaves.push_back(entry.leaf);
+  const double start = sink.begin(leaves);
+  engine.add_to(output, Tensor::full(output.sizes(), start, output.dtype()).to(output.device()));
+  engine.run();
+  engine.keep_all();
 }
 
 }  // namespace quanta::autograd
