@@ -61,7 +61,7 @@ void BatchNormNd::check_input(const Tensor& x) const {
 Tensor BatchNormNd::forward(const Tensor& x) const {
   check_input(x);
   if (!options_.track_running_stats) {
-    return batch_norm_train(x, {}, {}, weight, bias, {.eps = options_.eps});
+    return normalize_batch(x, {.eps = options_.eps});
   }
   if (is_training()) return normalize_and_track(x, {}, {});
   return batch_norm(x, running_mean, running_var, weight, bias, options_.eps);
@@ -81,11 +81,14 @@ Tensor BatchNormNd::normalize_and_track(const Tensor& x, const Tensor& divisor,
                                         const Tensor& shift) const {
   const double batches = num_batches_tracked.item() + 1.0;
   const double momentum = options_.momentum.value_or(1.0 / batches);
-  Tensor y = batch_norm_train(
-      x, running_mean, running_var, weight, bias,
-      {.momentum = momentum, .eps = options_.eps, .divisor = divisor, .shift = shift});
+  Tensor y = normalize_batch(
+      x, {.momentum = momentum, .eps = options_.eps, .divisor = divisor, .shift = shift});
   num_batches_tracked.fill_(batches);
   return y;
+}
+
+Tensor BatchNormNd::normalize_batch(const Tensor& x, const BatchNormTrainOptions& options) const {
+  return batch_norm_train(x, running_mean, running_var, weight, bias, options);
 }
 
 std::string BatchNormNd::extra_repr() const {

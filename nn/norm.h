@@ -12,6 +12,10 @@
 // Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
 // called from many threads at once (see nn/module.h).
 
+namespace quanta {
+struct BatchNormTrainOptions;
+}
+
 namespace quanta::nn {
 
 struct BatchNormOptions {
@@ -58,6 +62,9 @@ class BatchNormNd : public Module {
   /// num_features < 1.
   BatchNormNd(const BatchNormOptions& options, std::int64_t min_rank, std::int64_t max_rank);
   static BatchNormOptions with_features(std::int64_t num_features, BatchNormOptions more);
+  /// The normalization by the batch's statistics, towards which the running ones move where there
+  /// are some. For batch norms that take the statistics from more than x.
+  virtual Tensor normalize_batch(const Tensor& x, const BatchNormTrainOptions& options) const;
 
  private:
   void check_input(const Tensor& x) const;

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <functional>
+#include <span>
+
 #include "quanta/runtime/tensor.h"
 
 /// Normalization by mean and variance, in float and int8.
@@ -41,6 +44,19 @@ struct BatchNormTrainOptions {
 Tensor batch_norm_train(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                         const Tensor& weight, const Tensor& bias,
                         const BatchNormTrainOptions& options = {});
+
+/// Sums these numbers, in place, over all parts that make up a batch: each part's holder calls it
+/// with the part's own numbers, as many as the others.
+using SumOverParts = std::function<void(std::span<double> numbers)>;
+/// The same of one part of a batch, which may be empty, where others hold the other parts at the
+/// same time: y is that of the part, the statistics and the gradient of x are those of the whole
+/// batch, which has to have more than one value for each channel, or none. The gradients of weight,
+/// bias and divisor are the part's share of them. `sum` is called once here, with 2 C + 1 numbers,
+/// and once on the way back, with 2 C, where x needs a gradient; what it throws comes out. Tensors
+/// on a device go through the host's memory.
+Tensor batch_norm_train(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
+                        const Tensor& weight, const Tensor& bias,
+                        const BatchNormTrainOptions& options, const SumOverParts& sum);
 
 /// (x - mean) / sqrt(var + eps) * weight + bias over the last dimensions, which have the sizes
 /// `normalized_shape`.

@@ -12,6 +12,7 @@
 #include "quanta/ops/detail/floating.h"
 #include "quanta/ops/detail/spatial.h"
 #include "quanta/ops/norm.h"
+#include "quanta/ops/norm/batch_statistics.h"
 #include "quanta/ops/norm/checks.h"
 #include "quanta/ops/norm/cpu_batch_norm.h"
 #include "quanta/ops/norm/cpu_groups.h"
@@ -55,11 +56,6 @@ template <typename T>
 std::vector<T> copy_numbers(const Tensor& parameter, std::int64_t count, T fallback) {
   const Numbers<T> numbers(parameter, count, fallback);
   return {numbers.data(), numbers.data() + count};
-}
-
-std::vector<double> copy_as_doubles(const Tensor& parameter, std::int64_t count, double fallback) {
-  return copy_numbers<double>(
-      parameter.defined() ? parameter.to(DType::Float64).contiguous() : parameter, count, fallback);
 }
 
 // By given statistics --------------------------------------------------------------------------
@@ -254,19 +250,6 @@ struct QuantizedBatchNorm final : Op<QuantizedBatchNorm> {
 
 // By those of the batch ------------------------------------------------------------------------
 
-// A new tensor with running * (1 - momentum) + now * momentum.
-Tensor moved_statistics(const Tensor& running, const std::vector<double>& now, double momentum) {
-  const Tensor dense = running.contiguous();
-  Tensor moved = Tensor::empty(running.sizes(), running.dtype());
-  detail::visit_floats(running.dtype(), [&](auto zero) {
-    using T = decltype(zero);
-    for (std::size_t c = 0; c < now.size(); ++c) {
-      moved.mutable_data<T>()[c] = math::moved_statistic(dense.data<T>()[c], now[c], momentum);
-    }
-  });
-  return moved;
-}
-
 cpu::ChannelMoments compute_moments(const Tensor& dense) {
   if (dense.numel() == 0) {
     const std::vector<double> nothing(static_cast<std::size_t>(dense.sizes()[1]));
@@ -327,7 +310,7 @@ struct BatchNormTrain final : Op<BatchNormTrain> {
     const Tensor& x = in[kX];
     const std::int64_t channels = x.sizes()[1];
     const cpu::ChannelMoments moments = compute_moments(x);
-    const std::vector<double> divisors = copy_as_doubles(in[kDivisor], channels, 1.0);
+    const std::vector<double> divisors = as_doubles(in[kDivisor], channels, 1.0);
     std::vector<double> inv_std(moments.mean.size());
     for (std::size_t c = 0; c < inv_std.size(); ++c) {
       inv_std[c] = math::inverse_std_of_quotient(moments.variance[c], divisors[c], eps);
@@ -346,7 +329,8 @@ struct BatchNormTrain final : Op<BatchNormTrain> {
         apply(x, affine, out[0]);
       });
     }
-    move_statistics(in, moments, divisors);
+    move_statistics({in[kRunningMean], in[kRunningVar], momentum}, moments, values_a_channel(x),
+                    divisors, as_doubles(in[kShift], channels, 0.0));
     return x.dtype() == DType::Float64 ? "doubles" : "simd";
   }
 
@@ -400,33 +384,6 @@ struct BatchNormTrain final : Op<BatchNormTrain> {
         attribute<BatchNormTrain, &BatchNormTrain::momentum>("momentum"),
         attribute<BatchNormTrain, &BatchNormTrain::eps>("eps")};
     return kTable;
-  }
-
- private:
-  static std::int64_t values_a_channel(const Tensor& x) {
-    return x.sizes()[1] == 0 ? 0 : x.numel() / x.sizes()[1];
-  }
-
-  void move_statistics(const Arguments& in, const cpu::ChannelMoments& moments,
-                       const std::vector<double>& divisors) const {
-    const std::int64_t count = values_a_channel(in[kX]);
-    const auto channels = static_cast<std::int64_t>(divisors.size());
-    const std::vector<double> shifts = copy_as_doubles(in[kShift], channels, 0.0);
-    const std::vector<double> means = copy_as_doubles(in[kRunningMean], channels, 0.0);
-    const std::vector<double> vars = copy_as_doubles(in[kRunningVar], channels, 0.0);
-    cpu::ChannelMoments now = moments;
-    for (std::size_t c = 0; c < divisors.size(); ++c) {
-      const math::MeanAndVariance statistics =
-          math::statistics_of_quotient({moments.mean[c], moments.variance[c]}, count, divisors[c],
-                                       shifts[c], {means[c], vars[c]});
-      now.mean[c] = statistics.mean;
-      now.variance[c] = statistics.variance;
-    }
-    const double step = count == 0 ? 0.0 : momentum;
-    for (const auto& [running, values] :
-         {std::pair(&in[kRunningMean], &now.mean), std::pair(&in[kRunningVar], &now.variance)}) {
-      if (running->defined()) running->copy_(moved_statistics(*running, *values, step));
-    }
   }
 };
 

@@ -85,9 +85,13 @@ BatchNormGradients backward(const BatchNormBackward& given, const Tensor& gradie
     results.x = Tensor::empty(x_tensor.sizes(), dtype, x_tensor.suggested_format());
     auto* dst = static_cast<T*>(results.x.data_ptr());
     if (of_batch) {
+      std::vector<double> of_all = sums;
+      if (given.sum) given.sum(of_all);
       cpu::apply_channel_gradient(
           geometry, gradient, x,
-          batch_norm_gradient<T>(sums, geometry.count(), mean, inv_std, weight), dst);
+          batch_norm_gradient<T>(of_all, given.sum ? given.count : geometry.count(), mean, inv_std,
+                                 weight),
+          dst);
     } else {
       cpu::ChannelAffine<T> affine;
       affine.center.assign(mean.size(), T{0});

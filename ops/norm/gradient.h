@@ -2,8 +2,10 @@
 
 // Private: the way back through normalizations.
 
+#include <cstdint>
 #include <vector>
 
+#include "quanta/ops/norm.h"
 #include "quanta/ops/norm/cpu_groups.h"
 #include "quanta/runtime/tensor.h"
 
@@ -30,6 +32,9 @@ struct BatchNormBackward {
   Moments moments = Moments::OfBatch;
   Tensor divisor;  ///< may be undefined
   double eps = 0.0;
+  /// Of a part of a batch (CPU): sums over all parts, and the elements of a channel in all of them.
+  SumOverParts sum{};
+  std::int64_t count = 0;
   Needs needs;
 };
 /// Those that are needed.

@@ -1,3 +1,4 @@
+#include <span>
 #include <vector>
 
 #include "gradients_support.h"
@@ -194,6 +195,28 @@ TEST_CASE("gradients of group_norm and instance_norm agree with finite differenc
   check_gradients([](Inputs in) { return instance_norm(in[0], in[1], in[2], 1e-3); }, inputs);
   check_gradients([](Inputs in) { return instance_norm(in[0], {}, {}, 1e-3); }, {x});
   check_gradients([](Inputs in) { return group_norm(in[0], 2, {}, {}); }, {leaf({5, 6})});
+}
+
+TEST_CASE("batch_norm_train of parts: wrong arguments and single values are refused") {
+  const SumOverParts alone = [](std::span<double>) {};
+  const Tensor x = leaf({4, 3, 2}).detach();
+  CHECK_THROWS_AS(batch_norm_train(x, {}, {}, {}, {}, {}, SumOverParts()), ArgumentError);
+  CHECK_THROWS_AS(batch_norm_train(x, {}, {}, Tensor::ones({2}), {}, {}, alone), ArgumentError);
+  CHECK_THROWS_AS(batch_norm_train(Tensor::ones({3}), {}, {}, {}, {}, {}, alone), ArgumentError);
+  CHECK_THROWS_WITH_AS(batch_norm_train(Tensor::ones({1, 3}), {}, {}, {}, {}, {}, alone),
+                       doctest::Contains("expected more than 1 value"), ArgumentError);
+  CHECK(batch_norm_train(Tensor::ones({0, 3}), {}, {}, {}, {}, {}, alone).sizes() == Dims{0, 3});
+  // With one part the bits are those of the plain function.
+  CHECK(batch_norm_train(x, {}, {}, {}, {}, {}, alone).equal(batch_norm_train(x, {}, {}, {}, {})));
+  for (const Dims& sizes : image_sizes()) {
+    const Tensor y = leaf(sizes);
+    check_gradients(
+        [&](Inputs in) {
+          return batch_norm_train(in[0], {}, {}, in[1], in[2],
+                                  {.eps = 1e-3, .divisor = in[3], .shift = in[4]}, alone);
+        },
+        {y, channel_leaf(y, 2), channel_leaf(y, 3), channel_leaf(y, 4), channel_leaf(y, 5)});
+  }
 }
 
 }  // namespace quanta
