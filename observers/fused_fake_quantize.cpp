@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "quanta/observers/detail/reduce.h"
@@ -33,7 +34,15 @@ void check_call(const Tensor& x, const MovingAverageState& state,
                kOp);
 }
 
+using BatchReduction = RangeObserver::BatchReduction;
+
 ValueRange batch_range(const Tensor& x, const FusedFakeQuantOptions& options) {
+  if (x.numel() == 0) {
+    return ValueRange::unobserved(
+        options.per_row_fake_quant
+            ? static_cast<std::size_t>(x.size(wrap_dim(options.ch_axis, x.dim(), kOp, "ch_axis")))
+            : 1);
+  }
   const Tensor dense = detail::dense_floats(x.detach());
   ValueRange batch =
       options.per_row_fake_quant
@@ -55,11 +64,18 @@ ValueRange running_range(const MovingAverageState& state) {
   return {state.running_min.to_float_vector(), state.running_max.to_float_vector()};
 }
 
-void observe(const Tensor& x, const FusedFakeQuantOptions& options, ValueRange& running) {
-  const ValueRange batch = batch_range(x, options);
+// Whether there was something to observe.
+bool observe(const Tensor& x, const FusedFakeQuantOptions& options, const BatchReduction& reduce,
+             ValueRange& running) {
+  ValueRange batch = batch_range(x, options);
+  if (reduce) {
+    reduce(batch);
+    // Empty everywhere.
+    if (batch.min.empty() || batch.min[0] > batch.max[0]) return false;
+  }
   if (running.min.empty()) {
-    running = batch;
-    return;
+    running = std::move(batch);
+    return true;
   }
   QUANTA_CHECK(running.min.size() == batch.min.size(),
                "{}: x: expected {} rows along axis {} as before, got {}", kOp, running.min.size(),
@@ -69,6 +85,7 @@ void observe(const Tensor& x, const FusedFakeQuantOptions& options, ValueRange& 
     running.min[c] = moved(running.min[c], batch.min[c], constant);
     running.max[c] = moved(running.max[c], batch.max[c], constant);
   }
+  return true;
 }
 
 Tensor tensor_like(const std::vector<float>& values, const Tensor& before) {
@@ -107,13 +124,17 @@ void require_observed(const ValueRange& running) {
 }
 
 // Takes in x and chooses anew, as asked for; gives whether x is to be fake-quantized.
-bool advance(const Tensor& x, MovingAverageState& state, const FusedFakeQuantOptions& options) {
+bool advance(const Tensor& x, MovingAverageState& state, const FusedFakeQuantOptions& options,
+             const BatchReduction& reduce = {}) {
   check_call(x, state, options);
-  if ((!options.observer_on && !options.fake_quant_on) || x.numel() == 0) return false;
+  const bool is_reduced = options.observer_on && reduce;
+  if ((!options.observer_on && !options.fake_quant_on) || (x.numel() == 0 && !is_reduced)) {
+    return false;
+  }
   ValueRange running = running_range(state);
   MovingAverageState next = state;
   if (options.observer_on) {
-    observe(x, options, running);
+    if (!observe(x, options, reduce, running)) return false;
     next.running_min = tensor_like(running.min, state.running_min);
     next.running_max = tensor_like(running.max, state.running_max);
   }
@@ -202,7 +223,7 @@ Tensor FusedMovingAvgObsFakeQuantize::step(const Tensor& x, Switches on) {
   const QParams before = qparams();
   MovingAverageState state{range_observer().min_val(), range_observer().max_val(), before.scale,
                            before.zero_point};
-  const bool changes = advance(x, state, options);
+  const bool changes = advance(x, state, options, range_observer().batch_reduction());
   if (on.observer) range_observer().set_range(state.running_min, state.running_max);
   set_qparams({state.scale, state.zero_point});
   if (!changes) return x;

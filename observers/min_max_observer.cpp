@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "quanta/observers/collector_kinds.h"
 #include "quanta/observers/detail/observer_factory.h"
@@ -49,6 +50,16 @@ RangeObserver::RangeObserver(std::string_view op, const UniformSettings& setting
   clear();
 }
 
+void RangeObserver::set_batch_reduction(BatchReduction reduction) {
+  const std::lock_guard lock(mutex_);
+  reduction_.function = std::move(reduction);
+}
+
+RangeObserver::BatchReduction RangeObserver::batch_reduction() const {
+  const std::lock_guard lock(mutex_);
+  return reduction_.function;
+}
+
 void RangeObserver::clear() { seen_ = ValueRange::unobserved(per_channel_ ? 0 : 1); }
 
 bool RangeObserver::is_empty() const {
@@ -58,12 +69,25 @@ bool RangeObserver::is_empty() const {
 
 void RangeObserver::update(const Tensor& x) {
   require_floating(x, Devices::All);
-  if (x.numel() == 0) return;
-  const Tensor dense = detail::dense_floats(x);
-  ValueRange batch =
-      per_channel_ ? detail::channel_range(dense, wrap_dim(ch_axis_, x.dim(), name(), "ch_axis"))
-                   : detail::tensor_range(dense);
-  detail::require_finite(name(), batch);
+  const BatchReduction reduce = batch_reduction();
+  if (x.numel() == 0 && !reduce) return;
+  ValueRange batch;
+  if (x.numel() == 0) {
+    batch = ValueRange::unobserved(per_channel_ ? static_cast<std::size_t>(x.size(wrap_dim(
+                                                      ch_axis_, x.dim(), name(), "ch_axis")))
+                                                : 1);
+  } else {
+    const Tensor dense = detail::dense_floats(x);
+    batch = per_channel_
+                ? detail::channel_range(dense, wrap_dim(ch_axis_, x.dim(), name(), "ch_axis"))
+                : detail::tensor_range(dense);
+    detail::require_finite(name(), batch);
+  }
+  if (reduce) {
+    reduce(batch);
+    // Empty everywhere.
+    if (batch.min.empty() || batch.min[0] > batch.max[0]) return;
+  }
 
   const std::lock_guard lock(mutex_);
   if (is_empty()) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -68,6 +69,15 @@ void describe(MovingAveragePerChannelMinMaxObserverOptions& options, SettingFiel
 /// ArgumentError. State: eps [1], min_val and max_val ([] or [C], [0] before data).
 class RangeObserver : public UniformObserver {
  public:
+  /// Makes the range of what is one batch everywhere out of this part's, in place: where the parts of
+  /// a batch are with several observers that are to go on as one. Each calls it with every batch,
+  /// with a range of as many entries; that of an empty part is +inf .. -inf.
+  using BatchReduction = std::function<void(ValueRange& batch)>;
+  /// From now on update() takes in the range that the reduction makes of a tensor's; what it throws
+  /// comes out of update(), and nothing has changed then. An empty function: the tensor's own again,
+  /// as copies of this observer have it. Throws UnsupportedError for a class that does not rest on
+  /// the tensors' ranges alone.
+  virtual void set_batch_reduction(BatchReduction reduction);
   void update(const Tensor& x) override;
   ObservedQParams calculate_qparams() const override;
   bool has_data() const override;
@@ -91,6 +101,15 @@ class RangeObserver : public UniformObserver {
                 std::optional<std::int64_t> ch_axis, std::optional<double> averaging_constant);
 
  private:
+  friend class FusedMovingAvgObsFakeQuantize;
+  // The reduction of one observer, not of its copies.
+  struct Reduction {
+    Reduction() = default;
+    Reduction(const Reduction&) {}
+    Reduction& operator=(const Reduction&) = delete;
+    BatchReduction function;
+  };
+  BatchReduction batch_reduction() const;
   Tensor values(const std::vector<float>& values) const;
   void clear();
   bool is_empty() const;
@@ -98,7 +117,8 @@ class RangeObserver : public UniformObserver {
   bool per_channel_;
   std::int64_t ch_axis_;
   std::optional<float> averaging_constant_;
-  ValueRange seen_;  // guarded by mutex_
+  ValueRange seen_;      // guarded by mutex_
+  Reduction reduction_;  // guarded by mutex_
 };
 
 /// The running minimum and maximum of everything seen. Per-tensor schemes only.

@@ -103,6 +103,13 @@ void AffineQuantizedMSEObserver::update(const Tensor& x) {
   set_range(Tensor::from_values(best.min, sizes), Tensor::from_values(best.max, sizes));
 }
 
+void AffineQuantizedMSEObserver::set_batch_reduction(BatchReduction) {
+  throw UnsupportedError(
+      fmt::format("{}: set_batch_reduction: expected an observer of the tensors' ranges "
+                  "(MinMaxObserver and its relatives), got one that searches all values",
+                  name()));
+}
+
 void AffineQuantizedMSEObserver::merge(const Collector& other) {
   require_same_kind(other);
   throw UnsupportedError(

@@ -46,6 +46,8 @@ class AffineQuantizedMSEObserver : public RangeObserver {
   Settings settings() const override { return current_settings(options_); }
 
   void update(const Tensor& x) override;
+  /// Throws UnsupportedError: the search takes all values of a tensor.
+  void set_batch_reduction(BatchReduction reduction) override;
   /// Throws UnsupportedError: which tensor counts depends on the order.
   void merge(const Collector& other) override;
 

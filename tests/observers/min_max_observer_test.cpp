@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <limits>
 #include <random>
 #include <thread>
@@ -335,6 +336,47 @@ TEST_CASE("calculate_qparams: a loaded range upside down is refused") {
   CHECK_THROWS_WITH_AS(observer.calculate_qparams(),
                        doctest::Contains("expected min_val <= max_val, got 2 and 1"),
                        ArgumentError);
+}
+
+TEST_CASE("RangeObserver: a batch reduction makes the range that is taken in") {
+  const ValueRange other{{-4.0F}, {1.0F}};
+  const auto widen = [&](ValueRange& batch) { batch.widen(other); };
+  MinMaxObserver whole;
+  MovingAverageMinMaxObserver moving({.averaging_constant = 0.5});
+  for (RangeObserver* observer : std::initializer_list<RangeObserver*>{&whole, &moving}) {
+    observer->set_batch_reduction(widen);
+    observer->forward(Tensor::from_values({0, 3}));
+    CHECK(mins(*observer) == std::vector<float>{-4.0F});
+    CHECK(maxs(*observer) == std::vector<float>{3.0F});
+    // An empty part has a say as well.
+    observer->forward(Tensor::empty({0, 2}));
+  }
+  CHECK(maxs(whole) == std::vector<float>{3.0F});
+  CHECK(maxs(moving) == std::vector<float>{2.0F});
+
+  // Copies, and the observer without it, are on their own.
+  const auto copy = std::static_pointer_cast<RangeObserver>(moving.clone());
+  moving.set_batch_reduction({});
+  for (RangeObserver* observer : {copy.get(), static_cast<RangeObserver*>(&moving)}) {
+    observer->forward(Tensor::from_values({-4, 4}));
+    CHECK(mins(*observer) == std::vector<float>{-4.0F});
+    CHECK(maxs(*observer) == std::vector<float>{3.0F});
+    observer->forward(Tensor::empty({0}));
+    CHECK(maxs(*observer) == std::vector<float>{3.0F});
+  }
+}
+
+TEST_CASE("RangeObserver: a batch reduction of channels that is empty or throws changes nothing") {
+  PerChannelMinMaxObserver observer({.ch_axis = 1});
+  std::size_t entries = 0;
+  observer.set_batch_reduction([&](ValueRange& batch) { entries = batch.min.size(); });
+  observer.forward(Tensor::empty({0, 3}));
+  CHECK(entries == 3);
+  CHECK_FALSE(observer.has_data());
+  observer.forward(Tensor::from_values({1, 2}, {1, 2}));
+  observer.set_batch_reduction([](ValueRange&) { throw NumericError("no"); });
+  CHECK_THROWS_AS(observer.forward(Tensor::from_values({5, 6}, {1, 2})), NumericError);
+  CHECK(maxs(observer) == std::vector<float>{1.0F, 2.0F});
 }
 
 TEST_CASE("quantize_with: codes stay within the observer's range") {

@@ -198,6 +198,9 @@ TEST_CASE("AffineQuantizedMSEObserver: settings that cannot be are refused by na
       AffineQuantizedMSEObserver({.qscheme = QScheme::PerChannelAffine, .ch_axis = 3})
           .update(Tensor::ones({2, 2})),
       doctest::Contains("AffineQuantizedMSEObserver: ch_axis"), ArgumentError);
+  CHECK_THROWS_WITH_AS(one.set_batch_reduction([](ValueRange&) {}),
+                       doctest::Contains("set_batch_reduction: expected an observer of the"),
+                       UnsupportedError);
   const ObserverFactory factory = AffineQuantizedMSEObserver::with_args({.steps = 50});
   CHECK(factory.name == "AffineQuantizedMSEObserver(steps=50)");
   CHECK(factory()->name() == "AffineQuantizedMSEObserver");
