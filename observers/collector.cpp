@@ -6,6 +6,36 @@
 
 namespace quanta {
 
+void Collector::update(const Tensor& x) {
+  for (;;) {
+    const Digest found = digest(x);
+    if (found.is_empty()) return;
+    // Of threads that come in each other's way one has always got on.
+    if (!absorb(found)) continue;
+    listener_(found);
+    return;
+  }
+}
+
+Digest Collector::digest(const Tensor& /*x*/) const { throw_without_digests("digest"); }
+bool Collector::absorb(const Digest& /*digest*/) { throw_without_digests("absorb"); }
+bool Collector::join(Digest& /*digest*/, const Digest& /*next*/) const { return false; }
+void Collector::move_frame(const ValueRange& /*range*/) { throw_without_digests("move_frame"); }
+
+void Collector::throw_without_digests(std::string_view function) const {
+  throw UnsupportedError(with_module_path(fmt::format(
+      "{}: {}: expected a collector whose update has two halves (digest, absorb), this class has "
+      "none",
+      name(), function)));
+}
+
+void Collector::save_gathered(StateDict& state, const std::string& prefix) const {
+  save_state(state, prefix);
+}
+void Collector::load_gathered(const StateDict& state, const std::string& prefix) {
+  load_state(state, prefix);
+}
+
 void Collector::merge(const Collector& /*other*/) {
   throw UnsupportedError(with_module_path(
       fmt::format("{}: merge: expected a collector that only gathers statistics, this class cannot "

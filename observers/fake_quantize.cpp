@@ -141,9 +141,21 @@ Tensor FakeQuantize::zero_point() const { return qparams().zero_point.clone(); }
 Settings FakeQuantize::settings() const { return {{"observer", to_string(*observer_)}}; }
 
 void FakeQuantize::update(const Tensor& x) {
+  if (listener_) return FakeQuantizeBase::update(x);
   QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", name());
   observer_->update(x.detach());
   set_qparams(calculate_qparams());
+}
+
+Digest FakeQuantize::digest(const Tensor& x) const {
+  QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", name());
+  return observer_->digest(x.detach());
+}
+
+bool FakeQuantize::absorb(const Digest& digest) {
+  if (!observer_->absorb(digest)) return false;
+  set_qparams(calculate_qparams());
+  return true;
 }
 
 void FakeQuantize::merge(const Collector& other) {

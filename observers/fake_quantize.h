@@ -79,6 +79,14 @@ class FakeQuantize : public FakeQuantizeBase {
   Tensor forward(const Tensor& x) override;
   /// Observes as forward does with the observer enabled.
   void update(const Tensor& x) override;
+  // As the observer's; scale and zero point follow what is absorbed.
+  DigestKind digests() const override { return observer_->digests(); }
+  Digest digest(const Tensor& x) const override;
+  bool absorb(const Digest& digest) override;
+  bool join(Digest& digest, const Digest& next) const override {
+    return observer_->join(digest, next);
+  }
+  void move_frame(const ValueRange& range) override { observer_->move_frame(range); }
   ObservedQParams calculate_qparams() const override { return observer_->calculate_qparams(); }
   bool has_data() const override { return observer_->has_data(); }
   void reset() override { observer_->reset(); }

@@ -159,15 +159,20 @@ ObservedQParams FormatFakeQuantize::calculate_qparams() const {
                    kOp, kind_name(options_.kind));
 }
 
-void FormatFakeQuantize::update(const Tensor& x) {
+Digest FormatFakeQuantize::digest(const Tensor& x) const {
   detail::check_quantizable(kOp, x);
-  if (x.numel() == 0 || !needs_amax()) return;
+  if (x.numel() == 0 || !needs_amax()) return {};
   const float largest =
       detail::largest_magnitudes(detail::tensor_range(detail::dense_floats(x.detach())))[0];
   QUANTA_CHECK(std::isfinite(largest), "{}: x: expected finite values, got a magnitude of {}", kOp,
                largest);
+  return {.values = {largest}};
+}
+
+bool FormatFakeQuantize::absorb(const Digest& digest) {
   const std::lock_guard lock(mutex_);
-  amax_ = std::max(amax_, largest);
+  amax_ = std::max(amax_, digest.values[0]);
+  return true;
 }
 
 void FormatFakeQuantize::merge(const Collector& other) {

@@ -61,7 +61,9 @@ class FormatFakeQuantize : public FakeQuantizeBase {
   Settings settings() const override;
   Tensor forward(const Tensor& x) override;
   /// Keeps the largest magnitude, where the format needs one.
-  void update(const Tensor& x) override;
+  DigestKind digests() const override { return DigestKind::Alone; }
+  Digest digest(const Tensor& x) const override;
+  bool absorb(const Digest& digest) override;
   ObservedQParams calculate_qparams() const override;
   /// Always where the format needs no amax.
   bool has_data() const override;

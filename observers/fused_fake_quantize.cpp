@@ -1,6 +1,7 @@
 #include "quanta/observers/fused_fake_quantize.h"
 
 #include <cmath>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -15,10 +16,14 @@ namespace {
 
 constexpr std::string_view kOp = "fused_moving_avg_obs_fake_quant";
 
-void check_call(const Tensor& x, const MovingAverageState& state,
-                const FusedFakeQuantOptions& options) {
+void check_tensor(const Tensor& x) {
   QUANTA_CHECK(x.defined() && x.is_floating_point(), "{}: x: expected a floating tensor, got {}",
                kOp, x.defined() ? to_string(x.dtype()) : "an undefined one");
+}
+
+void check_call(const Tensor& x, const MovingAverageState& state,
+                const FusedFakeQuantOptions& options) {
+  check_tensor(x);
   QUANTA_CHECK(options.averaging_const >= 0.0 && options.averaging_const <= 1.0,
                "{}: averaging_const: expected 0..1, got {}", kOp, options.averaging_const);
   QUANTA_CHECK(options.quant_min < options.quant_max && options.quant_min >= -(1LL << 30) &&
@@ -64,18 +69,19 @@ ValueRange running_range(const MovingAverageState& state) {
   return {state.running_min.to_float_vector(), state.running_max.to_float_vector()};
 }
 
-// Whether there was something to observe.
-bool observe(const Tensor& x, const FusedFakeQuantOptions& options, const BatchReduction& reduce,
-             ValueRange& running) {
+// The batch's range, of all of its parts where they are elsewhere; none where all are empty.
+std::optional<ValueRange> observed_range(const Tensor& x, const FusedFakeQuantOptions& options,
+                                         const BatchReduction& reduce) {
   ValueRange batch = batch_range(x, options);
-  if (reduce) {
-    reduce(batch);
-    // Empty everywhere.
-    if (batch.min.empty() || batch.min[0] > batch.max[0]) return false;
-  }
+  if (reduce) reduce(batch);
+  if (batch.min.empty() || batch.min[0] > batch.max[0]) return std::nullopt;
+  return batch;
+}
+
+void observe(const ValueRange& batch, const FusedFakeQuantOptions& options, ValueRange& running) {
   if (running.min.empty()) {
-    running = std::move(batch);
-    return true;
+    running = batch;
+    return;
   }
   QUANTA_CHECK(running.min.size() == batch.min.size(),
                "{}: x: expected {} rows along axis {} as before, got {}", kOp, running.min.size(),
@@ -85,7 +91,6 @@ bool observe(const Tensor& x, const FusedFakeQuantOptions& options, const BatchR
     running.min[c] = moved(running.min[c], batch.min[c], constant);
     running.max[c] = moved(running.max[c], batch.max[c], constant);
   }
-  return true;
 }
 
 Tensor tensor_like(const std::vector<float>& values, const Tensor& before) {
@@ -134,7 +139,9 @@ bool advance(const Tensor& x, MovingAverageState& state, const FusedFakeQuantOpt
   ValueRange running = running_range(state);
   MovingAverageState next = state;
   if (options.observer_on) {
-    if (!observe(x, options, reduce, running)) return false;
+    const std::optional<ValueRange> batch = observed_range(x, options, reduce);
+    if (!batch) return false;
+    observe(*batch, options, running);
     next.running_min = tensor_like(running.min, state.running_min);
     next.running_max = tensor_like(running.max, state.running_max);
   }
@@ -201,13 +208,7 @@ RangeObserver& FusedMovingAvgObsFakeQuantize::range_observer() const {
   return static_cast<RangeObserver&>(*observer());
 }
 
-Tensor FusedMovingAvgObsFakeQuantize::forward(const Tensor& x) { return step(x, switches()); }
-
-void FusedMovingAvgObsFakeQuantize::update(const Tensor& x) {
-  static_cast<void>(step(x, {.fake_quant = false, .observer = true}));
-}
-
-Tensor FusedMovingAvgObsFakeQuantize::step(const Tensor& x, Switches on) {
+FusedFakeQuantOptions FusedMovingAvgObsFakeQuantize::step_options(Switches on) const {
   FusedFakeQuantOptions options;
   options.averaging_const = averaging_constant_;
   options.quant_min = quant_min();
@@ -218,7 +219,37 @@ Tensor FusedMovingAvgObsFakeQuantize::step(const Tensor& x, Switches on) {
       qscheme() == QScheme::PerTensorSymmetric || qscheme() == QScheme::PerChannelSymmetric;
   options.observer_on = on.observer;
   options.fake_quant_on = on.fake_quant;
+  return options;
+}
 
+Digest FusedMovingAvgObsFakeQuantize::digest(const Tensor& x) const {
+  check_tensor(x);
+  const BatchReduction reduce = range_observer().batch_reduction();
+  if (x.numel() == 0 && !reduce) return {};
+  std::optional<ValueRange> batch =
+      observed_range(x, step_options({.fake_quant = false, .observer = true}), reduce);
+  if (!batch) return {};
+  return {.range = std::move(*batch)};
+}
+
+bool FusedMovingAvgObsFakeQuantize::absorb(const Digest& digest) {
+  const FusedFakeQuantOptions options = step_options({.fake_quant = false, .observer = true});
+  const std::lock_guard lock(step_mutex_);
+  const Tensor min = range_observer().min_val();
+  const Tensor max = range_observer().max_val();
+  ValueRange running{min.to_float_vector(), max.to_float_vector()};
+  observe(digest.range, options, running);
+  range_observer().set_range(tensor_like(running.min, min), tensor_like(running.max, max));
+  return true;
+}
+
+Tensor FusedMovingAvgObsFakeQuantize::forward(const Tensor& x) {
+  const Switches on = switches();
+  if (on.observer && !on.fake_quant) {
+    update(x);
+    return x;
+  }
+  const FusedFakeQuantOptions options = step_options(on);
   const std::lock_guard lock(step_mutex_);
   const QParams before = qparams();
   MovingAverageState state{range_observer().min_val(), range_observer().max_val(), before.scale,

@@ -59,7 +59,9 @@ class FusedMovingAvgObsFakeQuantize : public FakeQuantize {
 
   std::string name() const override { return "FusedMovingAvgObsFakeQuantize"; }
   Tensor forward(const Tensor& x) override;
-  void update(const Tensor& x) override;
+  void update(const Tensor& x) override { FakeQuantizeBase::update(x); }
+  Digest digest(const Tensor& x) const override;
+  bool absorb(const Digest& digest) override;
 
  protected:
   FusedMovingAvgObsFakeQuantize(const FusedMovingAvgObsFakeQuantize&) = default;
@@ -67,7 +69,7 @@ class FusedMovingAvgObsFakeQuantize : public FakeQuantize {
   DType switch_dtype() const override { return DType::Int64; }
 
  private:
-  Tensor step(const Tensor& x, Switches on);
+  FusedFakeQuantOptions step_options(Switches on) const;
   RangeObserver& range_observer() const;
 
   double averaging_constant_;

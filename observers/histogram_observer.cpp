@@ -72,42 +72,51 @@ void HistogramObserver::add(Histogram<float>& total, const Histogram<float>& bat
   for (std::size_t i = 0; i < total.counts.size(); ++i) total.counts[i] += batch.counts[i];
 }
 
-void HistogramObserver::update(const Tensor& x) {
+// The range of a total once values of another one are counted in it.
+ValueRange HistogramObserver::joined(const ValueRange& range) const {
+  return {{std::min(seen_.min, range.min[0])}, {std::max(seen_.max, range.max[0])}};
+}
+
+Digest HistogramObserver::digest(const Tensor& x) const {
   require_floating(x, Devices::All);
-  if (x.numel() == 0) return;
+  if (x.numel() == 0) return {};
   Tensor values = detail::dense_floats(x);
   ValueRange range = detail::tensor_range(values);
   QUANTA_CHECK(!std::isnan(range.min[0]),
                "{}: x: expected numbers, got NaN; this batch was left out", name());
   if (range.min[0] == -kInfinity || range.max[0] == kInfinity) {
     range = detail::finite_range(values);
-    if (range.min[0] > range.max[0]) return;
+    if (range.min[0] > range.max[0]) return {};
     // On a device they stay among the values, and lie outside of what is counted.
     if (values.device().is_cpu()) values = finite_values(values);
   }
-
-  const auto count = [&](const Range& within) {
-    return Histogram<float>{detail::torch_histc(values, options_.bins, within.min, within.max),
-                            {},
-                            within.min,
-                            within.max};
-  };
-  const auto joined = [&](const Histogram<float>& seen) {
-    return Range{std::min(seen.min, range.min[0]), std::max(seen.max, range.max[0])};
-  };
-
-  // Counting is most of the work, so it runs without the lock, on the guess that no other thread
-  // widens the range meanwhile. If one does, the batch is counted again.
-  Range guess{};
+  ValueRange within;
   {
     const std::lock_guard lock(mutex_);
-    guess = joined(seen_);
+    within = joined(range);
   }
-  Histogram<float> batch = count(guess);
+  std::vector<float> counts =
+      detail::torch_histc(values, options_.bins, within.min[0], within.max[0]);
+  return {.range = std::move(range),
+          .values = std::move(counts),
+          .frame = {within.min[0], within.max[0]}};
+}
+
+bool HistogramObserver::absorb(const Digest& digest) {
   const std::lock_guard lock(mutex_);
-  const Range needed = joined(seen_);
-  if (needed.min != guess.min || needed.max != guess.max) batch = count(needed);
-  add(seen_, batch);
+  const ValueRange needed = joined(digest.range);
+  if (needed.min[0] != digest.frame[0] || needed.max[0] != digest.frame[1]) return false;
+  add(seen_, {digest.values, {}, needed.min[0], needed.max[0]});
+  return true;
+}
+
+void HistogramObserver::move_frame(const ValueRange& range) {
+  Histogram<float> nothing = no_counts();
+  const std::lock_guard lock(mutex_);
+  const ValueRange needed = joined(range);
+  nothing.min = needed.min[0];
+  nothing.max = needed.max[0];
+  add(seen_, nothing);
 }
 
 HistogramObserver::Range HistogramObserver::search(const Histogram<float>& histogram) const {

@@ -42,8 +42,11 @@ class HistogramObserver : public UniformObserver {
   std::string name() const override { return "HistogramObserver"; }
   Settings settings() const override { return current_settings(options_); }
 
-  /// NaN throws ArgumentError.
-  void update(const Tensor& x) override;
+  DigestKind digests() const override { return DigestKind::Framed; }
+  /// NaN throws ArgumentError. A digest holds a Float32 count for each bin.
+  Digest digest(const Tensor& x) const override;
+  bool absorb(const Digest& digest) override;
+  void move_frame(const ValueRange& range) override;
   ObservedQParams calculate_qparams() const override;
   bool has_data() const override;
   void reset() override;
@@ -75,6 +78,7 @@ class HistogramObserver : public UniformObserver {
  private:
   static void add(Histogram<float>& total, const Histogram<float>& batch);
   Histogram<float> no_counts() const;
+  ValueRange joined(const ValueRange& range) const;  // under mutex_
   Range search(const Histogram<float>& histogram) const;
 
   Options options_;

@@ -206,19 +206,60 @@ void LearnableFakeQuantize::require_defined(const Tensor& x) const {
   QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", name());
 }
 
-LearnableFakeQuantize::Parameters LearnableFakeQuantize::observed(const Tensor& x) {
-  observer_->update(x.detach());
+// With mean_magnitude_start that of x.
+std::vector<float> LearnableFakeQuantize::start_scale(const Tensor& x) const {
+  if (!options_.mean_magnitude_start || x.numel() == 0) return {};
+  float eps = 0.0F;
+  {
+    const std::lock_guard lock(mutex_);
+    eps = eps_;
+  }
+  const Tensor values = x.detach().cpu().to(DType::Float32);
+  const Tensor first = is_per_channel(qscheme_) ? values.transpose(0, ch_axis()) : values;
+  const std::int64_t rows = is_per_channel(qscheme_) ? first.size(0) : 1;
+  return mean_magnitude_scale(first.contiguous().reshape({rows, x.numel() / rows}), quant_max(),
+                              eps)
+      .to_float_vector();
+}
+
+// What the observer has calculated now, with that scale if there is one.
+void LearnableFakeQuantize::follow(const std::vector<float>& start_scale) {
   const std::lock_guard lock(mutex_);
   ObservedQParams found = observer_->calculate_qparams();
-  if (options_.mean_magnitude_start && x.numel() > 0) {
-    const Tensor values = x.detach().cpu().to(DType::Float32);
-    const Tensor first = is_per_channel(qscheme_) ? values.transpose(0, ch_axis()) : values;
-    const std::int64_t rows = is_per_channel(qscheme_) ? first.size(0) : 1;
-    found.scale = mean_magnitude_scale(first.contiguous().reshape({rows, x.numel() / rows}),
-                                       quant_max(), eps_);
+  if (!start_scale.empty()) {
+    found.scale = Tensor::from_values(start_scale, {static_cast<std::int64_t>(start_scale.size())});
   }
   take_over(found);
   hold_symmetry();
+}
+
+Digest LearnableFakeQuantize::digest(const Tensor& x) const {
+  require_defined(x);
+  Digest found = observer_->digest(x.detach());
+  found.scale = start_scale(x);
+  return found;
+}
+
+bool LearnableFakeQuantize::absorb(const Digest& digest) {
+  if (!observer_->absorb(digest)) return false;
+  follow(digest.scale);
+  return true;
+}
+
+bool LearnableFakeQuantize::join(Digest& digest, const Digest& next) const {
+  if (!observer_->join(digest, next)) return false;
+  digest.scale = next.scale;
+  return true;
+}
+
+LearnableFakeQuantize::Parameters LearnableFakeQuantize::observed(const Tensor& x) {
+  if (listener_) {
+    FakeQuantizeBase::update(x);
+  } else {
+    observer_->update(x.detach());
+    follow(start_scale(x));
+  }
+  const std::lock_guard lock(mutex_);
   // The next call overwrites them: gradients would mean nothing, and a saved one would be lost.
   return {parameters_.scale.detach().clone(), parameters_.zero_point.detach().clone()};
 }
@@ -321,6 +362,18 @@ void LearnableFakeQuantize::load_state(const StateDict& state, const std::string
   learning_enabled_ = learning_enabled;
   eps_ = eps;
   has_data_ = learning_enabled || observer_->has_data();
+}
+
+void LearnableFakeQuantize::load_gathered(const StateDict& state, const std::string& prefix) {
+  const Dims sizes{detail::vector_state(state, prefix + "scale", DType::Float32).numel()};
+  {
+    const std::lock_guard lock(mutex_);
+    const Device device = parameters_.scale.device();
+    if (parameters_.scale.sizes() != sizes && !parameters_.scale.requires_grad()) {
+      parameters_ = {Tensor::ones(sizes).to(device), Tensor::zeros(sizes).to(device)};
+    }
+  }
+  load_state(state, prefix);
 }
 
 }  // namespace quanta

@@ -54,6 +54,12 @@ class LearnableFakeQuantize : public FakeQuantizeBase {
   Tensor forward(const Tensor& x) override;
   /// Scale and zero point follow the observer, as in the static modes.
   void update(const Tensor& x) override;
+  // As the observer's; scale and zero point follow what is absorbed.
+  DigestKind digests() const override { return observer_->digests(); }
+  Digest digest(const Tensor& x) const override;
+  bool absorb(const Digest& digest) override;
+  bool join(Digest& digest, const Digest& next) const override;
+  void move_frame(const ValueRange& range) override { observer_->move_frame(range); }
   /// The parameters: scale, at least eps, and the zero point rounded into the range.
   ObservedQParams calculate_qparams() const override;
   /// Whether they rest on data or on training.
@@ -62,6 +68,8 @@ class LearnableFakeQuantize : public FakeQuantizeBase {
   void reset() override { observer_->reset(); }
   void save_state(StateDict& state, const std::string& prefix) const override;
   void load_state(const StateDict& state, const std::string& prefix) override;
+  /// Also of before any data, when there were no channels yet.
+  void load_gathered(const StateDict& state, const std::string& prefix) override;
   std::vector<std::pair<std::string, Tensor>> named_parameters() const override;
   void replace_parameters(std::span<const Tensor> parameters) override;
   std::int64_t ch_axis() const noexcept override { return observer_->ch_axis(); }
@@ -90,6 +98,8 @@ class LearnableFakeQuantize : public FakeQuantizeBase {
   // The parameters of one call: with the observer's values, or within bounds.
   Parameters observed(const Tensor& x);
   Parameters held();
+  std::vector<float> start_scale(const Tensor& x) const;
+  void follow(const std::vector<float>& start_scale);
   void take_over(const ObservedQParams& observed);
   void hold_bounds();
   void hold_symmetry();

@@ -67,10 +67,10 @@ bool RangeObserver::is_empty() const {
          (!per_channel_ && seen_.min[0] == kInfinity && seen_.max[0] == -kInfinity);
 }
 
-void RangeObserver::update(const Tensor& x) {
+Digest RangeObserver::digest(const Tensor& x) const {
   require_floating(x, Devices::All);
   const BatchReduction reduce = batch_reduction();
-  if (x.numel() == 0 && !reduce) return;
+  if (x.numel() == 0 && !reduce) return {};
   ValueRange batch;
   if (x.numel() == 0) {
     batch = ValueRange::unobserved(per_channel_ ? static_cast<std::size_t>(x.size(wrap_dim(
@@ -86,13 +86,17 @@ void RangeObserver::update(const Tensor& x) {
   if (reduce) {
     reduce(batch);
     // Empty everywhere.
-    if (batch.min.empty() || batch.min[0] > batch.max[0]) return;
+    if (batch.min.empty() || batch.min[0] > batch.max[0]) return {};
   }
+  return {.range = std::move(batch)};
+}
 
+bool RangeObserver::absorb(const Digest& digest) {
+  const ValueRange& batch = digest.range;
   const std::lock_guard lock(mutex_);
   if (is_empty()) {
-    seen_ = std::move(batch);
-    return;
+    seen_ = batch;
+    return true;
   }
   QUANTA_CHECK(batch.min.size() == seen_.min.size(),
                "{}: x: expected {} channels along axis {} as before, got {}", name(),
@@ -103,6 +107,13 @@ void RangeObserver::update(const Tensor& x) {
   } else {
     seen_.widen(batch);
   }
+  return true;
+}
+
+bool RangeObserver::join(Digest& digest, const Digest& next) const {
+  if (averaging_constant_ || digest.range.min.size() != next.range.min.size()) return false;
+  digest.range.widen(next.range);
+  return true;
 }
 
 ObservedQParams RangeObserver::calculate_qparams() const {

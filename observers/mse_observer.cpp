@@ -52,11 +52,9 @@ AffineQuantizedMSEObserver::AffineQuantizedMSEObserver(const Options& options)
                    options.qscheme);
 }
 
-void AffineQuantizedMSEObserver::update(const Tensor& x) {
+Digest AffineQuantizedMSEObserver::digest(const Tensor& x) const {
   require_floating(x, Devices::All);
-  if (x.numel() == 0) return;
-  const std::lock_guard lock(search_mutex_);
-  if (options_.run_once && has_data()) return;
+  if (x.numel() == 0 || (options_.run_once && has_data())) return {};
 
   const autograd::NoGradGuard no_grad;
   Tensor rows = detail::dense_floats(x);
@@ -99,8 +97,20 @@ void AffineQuantizedMSEObserver::update(const Tensor& x) {
       best.min[c] = -best.max[c];
     }
   }
-  const Dims sizes{static_cast<std::int64_t>(channels)};
+  return {.range = std::move(best)};
+}
+
+bool AffineQuantizedMSEObserver::absorb(const Digest& digest) {
+  if (options_.run_once && has_data()) return true;
+  const ValueRange& best = digest.range;
+  const Dims sizes{static_cast<std::int64_t>(best.min.size())};
   set_range(Tensor::from_values(best.min, sizes), Tensor::from_values(best.max, sizes));
+  return true;
+}
+
+bool AffineQuantizedMSEObserver::join(Digest& digest, const Digest& next) const {
+  if (!options_.run_once) digest = next;
+  return true;
 }
 
 void AffineQuantizedMSEObserver::set_batch_reduction(BatchReduction) {

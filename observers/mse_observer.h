@@ -35,7 +35,7 @@ void describe(AffineQuantizedMSEObserverOptions& options, SettingFields& fields)
 /// Each tensor starts anew: the result is that of the last one, or with run_once of the first one.
 /// Takes integer zero points only (no PerChannelAffineFloatQParams). An update costs `steps` fake
 /// quantizations of the tensor: it suits weights and a few batches. State: that of RangeObserver.
-/// Many threads may share one (see Collector); they search one after the other.
+/// Many threads may share one (see Collector).
 class AffineQuantizedMSEObserver : public RangeObserver {
  public:
   using Options = AffineQuantizedMSEObserverOptions;
@@ -45,9 +45,11 @@ class AffineQuantizedMSEObserver : public RangeObserver {
   std::string name() const override { return "AffineQuantizedMSEObserver"; }
   Settings settings() const override { return current_settings(options_); }
 
-  void update(const Tensor& x) override;
   /// Throws UnsupportedError: the search takes all values of a tensor.
   void set_batch_reduction(BatchReduction reduction) override;
+  Digest digest(const Tensor& x) const override;
+  bool absorb(const Digest& digest) override;
+  bool join(Digest& digest, const Digest& next) const override;
   /// Throws UnsupportedError: which tensor counts depends on the order.
   void merge(const Collector& other) override;
 
@@ -56,7 +58,6 @@ class AffineQuantizedMSEObserver : public RangeObserver {
 
  private:
   Options options_;
-  CollectorMutex search_mutex_;  // one search at a time
 };
 
 }  // namespace quanta

@@ -136,11 +136,33 @@ ObserverFactory RecordingObserver::with_args(const Options& options) {
   return detail::observer_factory<RecordingObserver>(options);
 }
 
-void RecordingObserver::update(const Tensor& x) {
+Digest RecordingObserver::digest(const Tensor& x) const {
   QUANTA_CHECK(x.defined(), "{}: x: expected a tensor, got an undefined one", name());
-  Tensor kept = x.clone();
+  return {.tensor = x.clone()};
+}
+
+bool RecordingObserver::absorb(const Digest& digest) {
   const std::lock_guard lock(mutex_);
-  tensors_.push_back(std::move(kept));
+  tensors_.push_back(digest.tensor);
+  return true;
+}
+
+void RecordingObserver::save_gathered(StateDict& state, const std::string& prefix) const {
+  const std::vector<Tensor> all = get_tensor_value();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    state.set(fmt::format("{}tensors.{}", prefix, i), all[i]);
+  }
+}
+
+void RecordingObserver::load_gathered(const StateDict& state, const std::string& prefix) {
+  std::vector<Tensor> loaded;
+  for (;;) {
+    const Tensor* found = state.find(fmt::format("{}tensors.{}", prefix, loaded.size()));
+    if (found == nullptr) break;
+    loaded.push_back(*found);
+  }
+  const std::lock_guard lock(mutex_);
+  tensors_ = std::move(loaded);
 }
 
 void RecordingObserver::reset() {

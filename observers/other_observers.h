@@ -58,8 +58,11 @@ class FixedQParamsObserver : public Observer {
   std::string name() const override { return "FixedQParamsObserver"; }
   Settings settings() const override;
 
+  DigestKind digests() const override { return DigestKind::Alone; }
   /// Anything passes.
-  void update(const Tensor& /*x*/) override {}
+  Digest digest(const Tensor& /*x*/) const override { return {.passed = true}; }
+  bool absorb(const Digest& /*digest*/) override { return true; }
+  bool join(Digest& /*digest*/, const Digest& /*next*/) const override { return true; }
   ObservedQParams calculate_qparams() const override;
   bool has_data() const override { return true; }
   /// Nothing to forget: the parameters stay.
@@ -79,7 +82,10 @@ class FixedQParamsObserver : public Observer {
 /// Base of the observers that only mark a place: they calculate nothing, and anything passes.
 class MarkingObserver : public Observer {
  public:
-  void update(const Tensor& /*x*/) override {}
+  DigestKind digests() const override { return DigestKind::Alone; }
+  Digest digest(const Tensor& /*x*/) const override { return {.passed = true}; }
+  bool absorb(const Digest& /*digest*/) override { return true; }
+  bool join(Digest& /*digest*/, const Digest& /*next*/) const override { return true; }
   /// Throws UnsupportedError: there is nothing to calculate from.
   ObservedQParams calculate_qparams() const override;
   bool has_data() const override { return false; }
@@ -119,7 +125,12 @@ class RecordingObserver : public MarkingObserver {
   Settings settings() const override { return settings_of(options_); }
 
   /// Throws ArgumentError for an undefined tensor.
-  void update(const Tensor& x) override;
+  Digest digest(const Tensor& x) const override;
+  bool absorb(const Digest& digest) override;
+  bool join(Digest& /*digest*/, const Digest& /*next*/) const override { return false; }
+  /// The tensors, which are no part of the state.
+  void save_gathered(StateDict& state, const std::string& prefix) const override;
+  void load_gathered(const StateDict& state, const std::string& prefix) override;
   /// Forgets the tensors.
   void reset() override;
   /// Appends the tensors of `other`.

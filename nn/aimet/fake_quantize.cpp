@@ -104,9 +104,63 @@ void AimetFakeQuantize::cancel_scope() {
   drop_scope();
 }
 
-void AimetFakeQuantize::update(const Tensor& x) {
-  const std::lock_guard lock(mutex_);
+void AimetFakeQuantize::begin_scope() {
   if (!scope_) scope_.emplace(quantizer_->compute_encodings());
+}
+
+DigestKind AimetFakeQuantize::digests() const {
+  const std::lock_guard lock(mutex_);
+  const auto& analyzer = quantizer_->analyzer();
+  return analyzer ? analyzer->digests() : DigestKind::Alone;
+}
+
+Digest AimetFakeQuantize::digest(const Tensor& x) const {
+  const std::lock_guard lock(mutex_);
+  const auto& analyzer = quantizer_->analyzer();
+  return analyzer ? analyzer->digest(x.detach()) : Digest{.passed = true};
+}
+
+bool AimetFakeQuantize::absorb(const Digest& digest) {
+  const std::lock_guard lock(mutex_);
+  begin_scope();
+  const auto& analyzer = quantizer_->analyzer();
+  return !analyzer || analyzer->absorb(digest);
+}
+
+bool AimetFakeQuantize::join(Digest& digest, const Digest& next) const {
+  const std::lock_guard lock(mutex_);
+  const auto& analyzer = quantizer_->analyzer();
+  return !analyzer || analyzer->join(digest, next);
+}
+
+void AimetFakeQuantize::move_frame(const ValueRange& range) {
+  if (digests() != DigestKind::Framed) throw_without_digests("move_frame");
+  const std::lock_guard lock(mutex_);
+  begin_scope();
+  quantizer_->analyzer()->move_frame(range);
+}
+
+void AimetFakeQuantize::save_gathered(StateDict& state, const std::string& prefix) const {
+  const std::lock_guard lock(mutex_);
+  if (!scope_) return;
+  state.set(prefix + "is_gathering", Tensor::ones({1}, DType::UInt8));
+  if (quantizer_->analyzer()) quantizer_->analyzer()->save_state(state, prefix + "analyzer.");
+}
+
+void AimetFakeQuantize::load_gathered(const StateDict& state, const std::string& prefix) {
+  const std::lock_guard lock(mutex_);
+  drop_scope();
+  const auto& analyzer = quantizer_->analyzer();
+  if (analyzer) analyzer->reset();
+  if (!state.contains(prefix + "is_gathering")) return;
+  begin_scope();
+  if (analyzer) analyzer->load_state(state, prefix + "analyzer.");
+}
+
+void AimetFakeQuantize::update(const Tensor& x) {
+  if (listener_) return FakeQuantizeBase::update(x);  // the same without a result
+  const std::lock_guard lock(mutex_);
+  begin_scope();
   quantizer_->forward(x.detach());
 }
 

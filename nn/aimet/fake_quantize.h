@@ -39,6 +39,12 @@ class AimetFakeQuantize : public FakeQuantizeBase {
   std::string name() const override { return "AimetFakeQuantize"; }
   Tensor forward(const Tensor& x) override;
   void update(const Tensor& x) override;
+  /// As the analyzer's; without one there is nothing to look at.
+  DigestKind digests() const override;
+  Digest digest(const Tensor& x) const override;
+  bool absorb(const Digest& digest) override;
+  bool join(Digest& digest, const Digest& next) const override;
+  void move_frame(const ValueRange& range) override;
   /// Scale and zero point (the negated offset) of an affine quantizer with one scale, or one for
   /// each index of one axis. Throws UnsupportedError for others.
   ObservedQParams calculate_qparams() const override;
@@ -50,6 +56,9 @@ class AimetFakeQuantize : public FakeQuantizeBase {
   /// dtype, codes and scheme follow. Throws as Quantizer::load_state_and_shape; what was gathered
   /// is dropped when nothing is wrong.
   void load_state(const StateDict& state, const std::string& prefix) override;
+  /// Whether there is a scope, and what it has gathered; nothing of the quantizer.
+  void save_gathered(StateDict& state, const std::string& prefix) const override;
+  void load_gathered(const StateDict& state, const std::string& prefix) override;
 
   std::int64_t ch_axis() const noexcept override;
   std::vector<std::pair<std::string, Tensor>> named_parameters() const override;
@@ -76,6 +85,7 @@ class AimetFakeQuantize : public FakeQuantizeBase {
   void end_scope() const;
   void drop_scope();  // under mutex_
   void describe();
+  void begin_scope();  // under mutex_
 
   std::shared_ptr<const aimet::Quantizer> model_;
   std::shared_ptr<aimet::Quantizer> quantizer_;

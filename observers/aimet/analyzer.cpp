@@ -94,13 +94,22 @@ void MinMaxAnalyzer::reset() {
   seen_ = {};
 }
 
-void MinMaxAnalyzer::update(const Tensor& x) {
+Digest MinMaxAnalyzer::digest(const Tensor& x) const {
   require_floating(x, Devices::All);
-  if (x.numel() == 0) return;
-  const ValueRange batch = quanta::detail::EntryElements(name(), x, shape_, block_size_).range();
+  if (x.numel() == 0) return {};
+  return {.range = quanta::detail::EntryElements(name(), x, shape_, block_size_).range()};
+}
+
+bool MinMaxAnalyzer::absorb(const Digest& digest) {
   const std::lock_guard lock(mutex_);
-  if (seen_.min.empty()) seen_ = ValueRange::unobserved(batch.min.size());
-  seen_.widen(batch);
+  if (seen_.min.empty()) seen_ = ValueRange::unobserved(digest.range.min.size());
+  seen_.widen(digest.range);
+  return true;
+}
+
+bool MinMaxAnalyzer::join(Digest& digest, const Digest& next) const {
+  digest.range.widen(next.range);
+  return true;
 }
 
 void MinMaxAnalyzer::merge(const Collector& other) {

@@ -69,7 +69,10 @@ class MinMaxAnalyzer final : public EncodingAnalyzer {
   std::string name() const override { return "MinMaxAnalyzer"; }
   Settings settings() const override;
 
-  void update(const Tensor& x) override;
+  DigestKind digests() const override { return DigestKind::Alone; }
+  Digest digest(const Tensor& x) const override;
+  bool absorb(const Digest& digest) override;
+  bool join(Digest& digest, const Digest& next) const override;
   bool has_data() const override;
   void reset() override;
   /// Exact: the same as if this analyzer had seen both.
@@ -103,7 +106,11 @@ void describe(HistogramAnalyzerOptions& options, SettingFields& fields);
 /// growth_min and growth_max of the shape; nothing before data.
 class HistogramAnalyzer : public EncodingAnalyzer {
  public:
-  void update(const Tensor& x) override;
+  DigestKind digests() const override { return DigestKind::Framed; }
+  Digest digest(const Tensor& x) const override;
+  bool absorb(const Digest& digest) override;
+  bool join(Digest& digest, const Digest& next) const override;
+  void move_frame(const ValueRange& range) override;
   bool has_data() const override;
   void reset() override;
   /// The counts of both over the union of their ranges. When both have the same range that is what
@@ -139,6 +146,8 @@ class HistogramAnalyzer : public EncodingAnalyzer {
   void grow(Entry& entry, const Ends& ends) const;
   void add(Entry& entry, const Entry& other) const;
   void widen(Histogram<float>& histogram, float low, float high) const;
+  /// `entries` with bins for a batch of this range.
+  std::vector<Entry> with_bins_for(std::vector<Entry> entries, const ValueRange& batch) const;
 
   std::int64_t num_bins_;
   double growth_limit_;

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <utility>
 
@@ -60,6 +62,7 @@ class Batch {
   }
 
   std::size_t entries() const noexcept { return elements_.entries(); }
+  const ValueRange& range() const noexcept { return ends_; }
   Finite ends(std::size_t entry) const { return {ends_.min[entry], ends_.max[entry]}; }
 
   // The counts of all entries in bins of their ranges. What lies outside goes to the first and last
@@ -85,6 +88,40 @@ class Batch {
   std::vector<std::vector<float>> values_;  // of a batch on the CPU
   ValueRange ends_;
 };
+
+// The ranges that are counted in, one for each entry.
+template <typename Entries>
+ValueRange counted_ranges(const Entries& entries, bool is_first) {
+  ValueRange ranges;
+  for (const auto& entry : entries) {
+    const Histogram<float>& histogram = entry.histogram;
+    ranges.min.push_back(is_first ? histogram.edges.front() : histogram.min);
+    ranges.max.push_back(is_first ? histogram.edges.back() : histogram.max);
+  }
+  return ranges;
+}
+
+// All that says where values of a batch are counted, and those of the next one.
+template <typename Entries>
+std::vector<float> frame_of(const Entries& entries, const ValueRange& counted) {
+  std::vector<float> frame;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const Histogram<float>& histogram = entries[i].histogram;
+    for (const float value :
+         {histogram.min, histogram.max, histogram.edges.front(), histogram.edges.back(),
+          entries[i].left, entries[i].right, counted.min[i], counted.max[i]}) {
+      frame.push_back(value);
+    }
+  }
+  return frame;
+}
+
+// NaN, which limits of a range too large to double may be, is like itself.
+bool same_bits(const std::vector<float>& lhs, const std::vector<float>& rhs) {
+  return std::equal(lhs.begin(), lhs.end(), rhs.begin(), rhs.end(), [](float a, float b) {
+    return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
+  });
+}
 
 // The counts of a histogram spread over `bins` bins from `low` to `high`.
 std::vector<float> rebin(const Histogram<float>& old, float low, float high) {
@@ -193,33 +230,68 @@ void HistogramAnalyzer::add(Entry& entry, const Entry& other) const {
   entry.right = std::max(entry.right, other.right);
 }
 
-void HistogramAnalyzer::update(const Tensor& x) {
-  require_floating(x, Devices::All);
-  if (x.numel() == 0) return;
-  const Batch batch({name(), x, shape_, block_size_}, x.device().is_cpu());
-  const std::lock_guard lock(mutex_);
-  std::vector<Entry> entries = entries_;
+std::vector<HistogramAnalyzer::Entry> HistogramAnalyzer::with_bins_for(
+    std::vector<Entry> entries, const ValueRange& batch) const {
   const bool is_first = entries.empty();
-  // The ranges that are counted in, one for each entry.
-  ValueRange ranges;
-  for (std::size_t i = 0; i < batch.entries(); ++i) {
-    const Finite ends = batch.ends(i);
+  for (std::size_t i = 0; i < batch.min.size(); ++i) {
+    const Ends ends{batch.min[i], batch.max[i]};
     if (is_first) {
-      entries.push_back(first({ends.min, ends.max}));
-    } else if (has_finite(ends)) {
-      grow(entries[i], {ends.min, ends.max});
+      entries.push_back(first(ends));
+    } else if (has_finite({ends.min, ends.max})) {
+      grow(entries[i], ends);
     }
-    const Histogram<float>& histogram = entries[i].histogram;
-    ranges.min.push_back(is_first ? histogram.edges.front() : histogram.min);
-    ranges.max.push_back(is_first ? histogram.edges.back() : histogram.max);
   }
-  const std::vector<std::vector<std::int64_t>> counts = batch.counts(num_bins_, ranges);
-  for (std::size_t i = 0; i < counts.size(); ++i) {
-    // Batches without a finite number do not count, but for the first one.
-    if (!is_first && !has_finite(batch.ends(i))) continue;
-    quanta::detail::add_counts(entries[i].histogram.counts, counts[i]);
+  return entries;
+}
+
+Digest HistogramAnalyzer::digest(const Tensor& x) const {
+  require_floating(x, Devices::All);
+  if (x.numel() == 0) return {};
+  const Batch batch({name(), x, shape_, block_size_}, x.device().is_cpu());
+  std::vector<Entry> entries;
+  {
+    const std::lock_guard lock(mutex_);
+    entries = entries_;
+  }
+  const bool is_first = entries.empty();
+  Digest found{.range = batch.range()};
+  entries = with_bins_for(std::move(entries), found.range);
+  const ValueRange counted = counted_ranges(entries, is_first);
+  found.counts = batch.counts(num_bins_, counted);
+  found.frame = frame_of(entries, counted);
+  // Batches without a finite number do not count, but for the first one.
+  for (std::size_t i = 0; i < found.counts.size() && !is_first; ++i) {
+    if (!has_finite(batch.ends(i))) std::fill(found.counts[i].begin(), found.counts[i].end(), 0);
+  }
+  return found;
+}
+
+bool HistogramAnalyzer::absorb(const Digest& digest) {
+  const std::lock_guard lock(mutex_);
+  const bool is_first = entries_.empty();
+  std::vector<Entry> entries = with_bins_for(entries_, digest.range);
+  if (!same_bits(frame_of(entries, counted_ranges(entries, is_first)), digest.frame)) return false;
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    quanta::detail::add_counts(entries[i].histogram.counts, digest.counts[i]);
   }
   entries_ = std::move(entries);
+  return true;
+}
+
+// Counts grow by 1 as often as there are values, whichever digest these come from.
+bool HistogramAnalyzer::join(Digest& digest, const Digest& next) const {
+  if (!same_bits(digest.frame, next.frame)) return false;
+  for (std::size_t i = 0; i < digest.counts.size(); ++i) {
+    for (std::size_t bin = 0; bin < digest.counts[i].size(); ++bin) {
+      digest.counts[i][bin] += next.counts[i][bin];
+    }
+  }
+  return true;
+}
+
+void HistogramAnalyzer::move_frame(const ValueRange& range) {
+  const std::lock_guard lock(mutex_);
+  entries_ = with_bins_for(std::move(entries_), range);
 }
 
 void HistogramAnalyzer::merge(const Collector& other) {

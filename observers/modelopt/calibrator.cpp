@@ -106,17 +106,24 @@ void MaxCalibrator::take(const Tensor& amax, std::string_view what) {
   amax_ = elementwise_max(amax_, amax);
 }
 
-void MaxCalibrator::update(const Tensor& x) {
+Digest MaxCalibrator::digest(const Tensor& x) const {
   require_floating(x, Devices::All);
-  if (x.numel() == 0) return;
+  if (x.numel() == 0) return {};
   const Tensor amax = reduce_amax(x, axis_);
-  for (const float value : amax.to_float_vector()) {
+  Digest found{.values = amax.to_float_vector(), .shape = amax.sizes()};
+  for (const float value : found.values) {
     QUANTA_CHECK(std::isfinite(value), "MaxCalibrator: x: expected finite values, got amax {}",
                  value);
   }
+  return found;
+}
+
+bool MaxCalibrator::absorb(const Digest& digest) {
+  const Tensor amax = Tensor::from_values(digest.values, digest.shape);
   const std::lock_guard lock(mutex_);
   take(amax, "x");
   if (track_ == Track::EveryAmax) amaxs_.push_back(amax);
+  return true;
 }
 
 bool MaxCalibrator::has_data() const {
@@ -213,7 +220,7 @@ Tensor MseCalibrator::candidate(std::size_t i) const {
   return mul(initial_amax_, Tensor::scalar(static_cast<double>(multipliers_[i])));
 }
 
-void MseCalibrator::update(const Tensor& x) {
+Digest MseCalibrator::digest(const Tensor& x) const {
   const std::string op = name();
   require_floating(x, Devices::All);
   QUANTA_CHECK(static_cast<bool>(options_.quant_func),
@@ -221,7 +228,7 @@ void MseCalibrator::update(const Tensor& x) {
   const autograd::NoGradGuard guard;
   const std::lock_guard lock(mutex_);
   check_more();
-  if (x.numel() == 0) return;
+  if (x.numel() == 0) return {};
   const Tensor values = x.detach().to(DType::Float32);
   quanta::detail::require_finite(
       op, quanta::detail::tensor_range(quanta::detail::dense_floats(values)));
@@ -242,17 +249,25 @@ void MseCalibrator::update(const Tensor& x) {
                  initial_amax_.numel(), sums.numel());
     of_candidates.push_back(sums.reshape({-1}));
   }
-  std::vector<std::vector<double>> losses = losses_;
-  losses.resize(multipliers_.size());
-  const std::vector<float> sums = cat(of_candidates).to_float_vector();
+  return {.values = cat(of_candidates).to_float_vector()};
+}
+
+bool MseCalibrator::absorb(const Digest& digest) {
+  const std::vector<float>& sums = digest.values;
+  const std::lock_guard lock(mutex_);
+  check_more();
   const auto channels = static_cast<std::size_t>(initial_amax_.numel());
-  for (std::size_t i = 0; i < losses.size(); ++i) {
-    losses[i].resize(channels);
+  QUANTA_CHECK(sums.size() == candidates() * channels,
+               "{}: digest: expected errors of {} candidates for {} elements, got {}", name(),
+               candidates(), channels, sums.size());
+  losses_.resize(candidates());
+  for (std::size_t i = 0; i < losses_.size(); ++i) {
+    losses_[i].resize(channels);
     for (std::size_t c = 0; c < channels; ++c) {
-      losses[i][c] += static_cast<double>(sums[i * channels + c]);
+      losses_[i][c] += static_cast<double>(sums[i * channels + c]);
     }
   }
-  losses_ = std::move(losses);
+  return true;
 }
 
 bool MseCalibrator::has_data() const {
@@ -408,24 +423,31 @@ void BiasCalibrator::add(const Seen& batch, std::string_view what) {
   seen_.batches += batch.batches;
 }
 
-void BiasCalibrator::update(const Tensor& x) {
+Digest BiasCalibrator::digest(const Tensor& x) const {
   require_floating(x, Devices::All);
-  if (x.numel() == 0) return;
+  if (x.numel() == 0) return {};
   const Tensor values = x.detach().to(DType::Float32);
   const Dims axes = wrap_axes(axis_, x.dim(), name(), "axis");
-  Seen batch{.batches = 1, .shape = {}, .mean = {}, .range = {}};
+  Digest batch;
   if (axes.empty()) {
-    batch.mean = quanta::mean(values).to_float_vector();
+    batch.values = quanta::mean(values).to_float_vector();
     batch.range = quanta::detail::tensor_range(quanta::detail::dense_floats(values));
   } else {
     batch.shape = x.sizes();
     for (const std::int64_t axis : axes) batch.shape[static_cast<std::size_t>(axis)] = 1;
-    batch.mean = quanta::mean(values, axes, {true}).to_float_vector();
+    batch.values = quanta::mean(values, axes, {true}).to_float_vector();
     batch.range = quanta::detail::EntryElements(name(), values, batch.shape).range();
   }
   quanta::detail::require_finite(name(), batch.range);
+  return batch;
+}
+
+bool BiasCalibrator::absorb(const Digest& digest) {
+  const Seen batch{
+      .batches = 1, .shape = digest.shape, .mean = digest.values, .range = digest.range};
   const std::lock_guard lock(mutex_);
   add(batch, "x");
+  return true;
 }
 
 bool BiasCalibrator::has_data() const {

@@ -40,8 +40,10 @@ class MaxCalibrator : public Calibrator {
   std::string name() const override { return "MaxCalibrator"; }
   Settings settings() const override;
 
-  /// Also throws ArgumentError for NaN or infinity, and when the shape of amax changes.
-  void update(const Tensor& x) override;
+  DigestKind digests() const override { return DigestKind::Alone; }
+  /// Also throws ArgumentError for NaN or infinity, and (absorb) when the shape of amax changes.
+  Digest digest(const Tensor& x) const override;
+  bool absorb(const Digest& digest) override;
   bool has_data() const override;
   void reset() override;
   /// Exact: the same as if this calibrator had seen both. Throws ArgumentError when the shapes of
@@ -89,8 +91,10 @@ class MseCalibrator : public Calibrator {
   std::string name() const override { return "MseCalibrator"; }
   Settings settings() const override;
 
+  DigestKind digests() const override { return DigestKind::Alone; }
   /// Throws ArgumentError without a quantization function.
-  void update(const Tensor& x) override;
+  Digest digest(const Tensor& x) const override;
+  bool absorb(const Digest& digest) override;
   bool has_data() const override;
   void reset() override;
   /// Adds the errors. Throws ArgumentError for another initial amax.
@@ -162,8 +166,10 @@ class BiasCalibrator : public Collector {
   std::string name() const override { return "BiasCalibrator"; }
   Settings settings() const override;
 
+  DigestKind digests() const override { return DigestKind::Alone; }
+  Digest digest(const Tensor& x) const override;
   /// Throws ArgumentError when the shape of the bias changes.
-  void update(const Tensor& x) override;
+  bool absorb(const Digest& digest) override;
   /// ModelOpt's name of update().
   void collect(const Tensor& x) { update(x); }
   bool has_data() const override;

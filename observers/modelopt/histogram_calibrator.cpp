@@ -113,6 +113,37 @@ std::vector<float> edges_between(float first, float last, std::int64_t bins) {
   return edges;
 }
 
+// torch.arange(0, largest + width, width), which may give an edge more than bins need.
+void grow_torch(Counts& seen, float largest) {
+  std::vector<float>& edges = seen.edges;
+  const float width = edges[1] - edges[0];
+  const float needed = std::ceil(largest / width);
+  check_bins(static_cast<double>(needed));
+  const std::size_t bins = std::max(seen.counts.size(), static_cast<std::size_t>(needed));
+  const double end = static_cast<double>(largest + width);
+  const double step = static_cast<double>(width);
+  edges.clear();
+  for (std::int64_t i = 0; static_cast<double>(i) * step < end; ++i) {
+    edges.push_back(static_cast<float>(static_cast<double>(i) * step));
+  }
+  seen.counts.resize(std::max(seen.counts.size(), std::min(bins, edges.size() - 1)));
+}
+
+void grow_numpy(Counts& seen, float largest) {
+  std::vector<float>& edges = seen.edges;
+  const float width = edges[1] - edges[0];
+  check_bins((static_cast<double>(largest) - static_cast<double>(edges.back())) /
+             static_cast<double>(width));
+  // numpy.arange(last + width, largest + width, width) in float32: its steps are the difference of
+  // the first two values.
+  const float start = edges.back() + width;
+  const float step = (start + width) - start;
+  const auto count = static_cast<std::int64_t>(
+      std::ceil(static_cast<double>((largest + width) - start) / static_cast<double>(width)));
+  for (std::int64_t i = 0; i < count; ++i) edges.push_back(start + static_cast<float>(i) * step);
+  seen.counts.resize(edges.size() - 1);
+}
+
 // `batch` has at most as many bins.
 void add_counts(std::vector<std::int64_t>& counts, const std::vector<std::int64_t>& batch) {
   for (std::size_t i = 0; i < batch.size(); ++i) counts[i] += batch[i];
@@ -179,78 +210,73 @@ HistogramCalibrator::HistogramCalibrator(Options options) : options_(options) {
                options.num_bins);
 }
 
-void HistogramCalibrator::update(const Tensor& x) {
+void HistogramCalibrator::grow(Counts& seen, float largest) const {
+  if (largest <= seen.edges.back()) return;
+  if (options_.kind == Kind::Torch) {
+    grow_torch(seen, largest);
+  } else {
+    grow_numpy(seen, largest);
+  }
+}
+
+HistogramCalibrator::Counts HistogramCalibrator::with_bins_for(Counts seen, float smallest,
+                                                               float largest) const {
+  const bool torch = options_.kind == Kind::Torch;
+  if (seen.edges.empty() || (torch && seen.edges.back() == 0.0F)) {
+    float first = torch ? 0.0F : smallest;
+    float last = largest;
+    if (!torch && first == last) {  // as numpy: no range without width
+      first -= 0.5F;
+      last += 0.5F;
+    }
+    const auto zeros = std::accumulate(seen.counts.begin(), seen.counts.end(), std::int64_t{0});
+    seen.edges = edges_between(first, last, options_.num_bins);
+    seen.counts.assign(static_cast<std::size_t>(options_.num_bins), 0);
+    seen.counts.front() = zeros;
+  } else {
+    grow(seen, largest);
+  }
+  seen.min = seen.edges.front();
+  seen.max = seen.edges.back();
+  return seen;
+}
+
+Digest HistogramCalibrator::digest(const Tensor& x) const {
   require_floating(x, Devices::All);
   const Batch batch(x, options_.skip_zeros);
-  if (batch.is_empty()) return;
-  const bool torch = options_.kind == Kind::Torch;
+  if (batch.is_empty()) return {};
+  Counts seen;
+  {
+    const std::lock_guard lock(mutex_);
+    seen = seen_;
+  }
+  seen = with_bins_for(std::move(seen), batch.smallest(), batch.largest());
+  std::vector<std::int64_t> counts = options_.kind == Kind::Torch
+                                         ? batch.counts(seen.counts.size(), seen.edges.back())
+                                         : batch.counts(seen.edges);
+  return {.range = {{batch.smallest()}, {batch.largest()}},
+          .counts = {std::move(counts)},
+          .frame = std::move(seen.edges)};
+}
+
+bool HistogramCalibrator::absorb(const Digest& digest) {
   const std::lock_guard lock(mutex_);
-  Counts before = seen_;  // counting on a device may fail
-  try {
-    Counts& seen = seen_;
-    if (seen.edges.empty() || (torch && seen.edges.back() == 0.0F)) {
-      float first = torch ? 0.0F : batch.smallest();
-      float last = batch.largest();
-      if (!torch && first == last) {  // as numpy: no range without width
-        first -= 0.5F;
-        last += 0.5F;
-      }
-      const auto zeros = std::accumulate(seen.counts.begin(), seen.counts.end(), std::int64_t{0});
-      seen.edges = edges_between(first, last, options_.num_bins);
-      seen.counts.assign(static_cast<std::size_t>(options_.num_bins), 0);
-      seen.counts.front() = zeros;
-    } else {
-      grow(batch.largest());
-    }
-    add_counts(seen.counts, torch ? batch.counts(seen.counts.size(), seen.edges.back())
-                                  : batch.counts(seen.edges));
-    seen.min = seen.edges.front();
-    seen.max = seen.edges.back();
-  } catch (...) {
-    seen_ = std::move(before);
-    throw;
-  }
+  Counts seen = with_bins_for(seen_, digest.range.min[0], digest.range.max[0]);
+  if (seen.edges != digest.frame || seen.counts.size() != digest.counts[0].size()) return false;
+  add_counts(seen.counts, digest.counts[0]);
+  seen_ = std::move(seen);
+  return true;
 }
 
-// Called with the lock: more bins of the same width, up to `largest`.
-void HistogramCalibrator::grow(float largest) {
-  if (largest <= seen_.edges.back()) return;
-  if (options_.kind == Kind::Torch) {
-    grow_torch(largest);
-  } else {
-    grow_numpy(largest);
-  }
+bool HistogramCalibrator::join(Digest& digest, const Digest& next) const {
+  if (digest.frame != next.frame || digest.counts[0].size() != next.counts[0].size()) return false;
+  add_counts(digest.counts[0], next.counts[0]);
+  return true;
 }
 
-void HistogramCalibrator::grow_torch(float largest) {
-  std::vector<float>& edges = seen_.edges;
-  const float width = edges[1] - edges[0];
-  const float needed = std::ceil(largest / width);
-  check_bins(static_cast<double>(needed));
-  const std::size_t bins = std::max(seen_.counts.size(), static_cast<std::size_t>(needed));
-  // torch.arange(0, largest + width, width), which may give an edge more than bins need.
-  const double end = static_cast<double>(largest + width);
-  const double step = static_cast<double>(width);
-  edges.clear();
-  for (std::int64_t i = 0; static_cast<double>(i) * step < end; ++i) {
-    edges.push_back(static_cast<float>(static_cast<double>(i) * step));
-  }
-  seen_.counts.resize(std::max(seen_.counts.size(), std::min(bins, edges.size() - 1)));
-}
-
-void HistogramCalibrator::grow_numpy(float largest) {
-  std::vector<float>& edges = seen_.edges;
-  const float width = edges[1] - edges[0];
-  check_bins((static_cast<double>(largest) - static_cast<double>(edges.back())) /
-             static_cast<double>(width));
-  // numpy.arange(last + width, largest + width, width) in float32: its steps are the difference of
-  // the first two values.
-  const float start = edges.back() + width;
-  const float step = (start + width) - start;
-  const auto count = static_cast<std::int64_t>(
-      std::ceil(static_cast<double>((largest + width) - start) / static_cast<double>(width)));
-  for (std::int64_t i = 0; i < count; ++i) edges.push_back(start + static_cast<float>(i) * step);
-  seen_.counts.resize(edges.size() - 1);
+void HistogramCalibrator::move_frame(const ValueRange& range) {
+  const std::lock_guard lock(mutex_);
+  seen_ = with_bins_for(seen_, range.min[0], range.max[0]);
 }
 
 bool HistogramCalibrator::has_data() const {
@@ -276,7 +302,7 @@ void HistogramCalibrator::merge(const Collector& other) {
   const bool only_zeros = !seen_.edges.empty() && seen_.edges.back() == 0.0F;
   if (seen_.edges.empty() || only_zeros) std::swap(seen_, theirs);
   if (theirs.edges.empty()) return;
-  grow(theirs.edges.back());
+  grow(seen_, theirs.edges.back());
   add_counts(seen_.counts, counts_in(seen_.edges, theirs));
   seen_.max = seen_.edges.back();
 }

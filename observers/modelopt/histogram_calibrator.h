@@ -51,9 +51,13 @@ class HistogramCalibrator : public Calibrator {
   std::string name() const override { return "HistogramCalibrator"; }
   Settings settings() const override { return settings_of(options_); }
 
+  DigestKind digests() const override { return DigestKind::Framed; }
   /// Also throws ArgumentError for NaN and infinity, and for a magnitude so far beyond the first
   /// batch's that it takes more than 2^24 bins.
-  void update(const Tensor& x) override;
+  Digest digest(const Tensor& x) const override;
+  bool absorb(const Digest& digest) override;
+  bool join(Digest& digest, const Digest& next) const override;
+  void move_frame(const ValueRange& range) override;
   bool has_data() const override;
   void reset() override;
   /// Counts every bin of `other` at its centre, in bins as wide as this one's. Exact where the bins
@@ -85,12 +89,14 @@ class HistogramCalibrator : public Calibrator {
   std::shared_ptr<Collector> copy() const override { return copy_of(*this); }
 
  private:
-  void grow_torch(float largest);
-  void grow_numpy(float largest);
-  void grow(float largest);
+  using Counts = Histogram<std::int64_t>;
+  /// As `seen` with more bins of the same width, up to `largest`.
+  void grow(Counts& seen, float largest) const;
+  /// `seen` with bins for magnitudes from `smallest` to `largest`.
+  Counts with_bins_for(Counts seen, float smallest, float largest) const;
 
   Options options_;
-  Histogram<std::int64_t> seen_;  // guarded by mutex_
+  Counts seen_;  // guarded by mutex_
 };
 void describe(HistogramCalibrator::Options& options, SettingFields& fields);
 

@@ -40,22 +40,61 @@ Tensor TensorQuantizer::rotated(const Tensor& x) const {
   return rotate.enable ? detail::rotated(x, rotate) : x;
 }
 
+bool TensorQuantizer::has_static_bias() const {
+  return config_.bias && config_.bias->type != QuantType::Dynamic;
+}
+
+// The calibrator, or a new one for values of these sizes. Called with the lock.
+std::shared_ptr<Calibrator> TensorQuantizer::calibrator_for(const Dims& input,
+                                                            const detail::BlockShape* shape) const {
+  if (calibrator_) return calibrator_;
+  return std::make_shared<MaxCalibrator>(
+      shape != nullptr ? shape->kept_axes() : kept_axes(static_cast<std::int64_t>(input.size())));
+}
+
 void TensorQuantizer::collect(const Tensor& values, const detail::BlockShape* shape) {
+  if (!has_static_bias()) {
+    for (;;) {
+      const Digest found = digest_of(values, shape);
+      if (found.is_empty()) return;
+      if (!take_in(found, shape)) continue;
+      listener_(found);
+      return;
+    }
+  }
   const Tensor plain = values.detach();
   std::shared_ptr<BiasCalibrator> biases;
   {
     const std::lock_guard lock(mutex_);
-    if (config_.bias && config_.bias->type != QuantType::Dynamic) biases = bias_calibrator_;
+    biases = bias_calibrator_;
   }
-  if (biases) biases->update(plain);
-  const Tensor bias = bias_for(plain);
-  const Tensor seen = bias.defined() ? sub(plain, bias) : plain;
+  biases->update(plain);
+  const Tensor seen = sub(plain, bias_for(plain));
   const std::lock_guard lock(mutex_);
-  if (!calibrator_) {
-    calibrator_ =
-        std::make_shared<MaxCalibrator>(shape != nullptr ? shape->kept_axes() : kept_axes(seen));
-  }
+  calibrator_ = calibrator_for(seen.sizes(), shape);
   calibrator_->update(seen);
+}
+
+// The halves of collect.
+Digest TensorQuantizer::digest_of(const Tensor& values, const detail::BlockShape* shape) const {
+  const Tensor plain = values.detach();
+  const Tensor bias = bias_for(plain);
+  std::shared_ptr<Calibrator> calibrator;
+  {
+    const std::lock_guard lock(mutex_);
+    calibrator = calibrator_for(plain.sizes(), shape);
+  }
+  Digest found = calibrator->digest(bias.defined() ? sub(plain, bias) : plain);
+  found.input = shape != nullptr ? shape->input() : plain.sizes();
+  return found;
+}
+
+bool TensorQuantizer::take_in(const Digest& digest, const detail::BlockShape* shape) {
+  const std::lock_guard lock(mutex_);
+  const std::shared_ptr<Calibrator> calibrator = calibrator_for(digest.input, shape);
+  if (!calibrator->absorb(digest)) return false;
+  calibrator_ = calibrator;
+  return true;
 }
 
 Tensor TensorQuantizer::amax_for(const Tensor& values, const detail::BlockShape* shape) const {
@@ -74,7 +113,8 @@ Tensor TensorQuantizer::amax_for(const Tensor& values, const detail::BlockShape*
                  "each tensor), got none",
                  kOp);
   }
-  return scaled(reduce_amax(values, shape != nullptr ? shape->kept_axes() : kept_axes(values)));
+  return scaled(
+      reduce_amax(values, shape != nullptr ? shape->kept_axes() : kept_axes(values.dim())));
 }
 
 Tensor TensorQuantizer::bias_for(const Tensor& values) const {
@@ -182,9 +222,44 @@ void TensorQuantizer::update(const Tensor& x) {
   if (x.numel() == 0 || needs_no_amax()) return;
   const Tensor turned = prepared(x.detach());
   const std::unique_lock first = wait_for_shape();
-  const std::shared_ptr<const detail::BlockShape> shape = shape_for(turned);
+  const std::shared_ptr<const detail::BlockShape> shape = shape_for(turned.sizes());
   collect(shape ? shape->split(turned) : turned, shape.get());
   keep_shape(shape);
+}
+
+DigestKind TensorQuantizer::digests() const {
+  if (has_static_bias()) return DigestKind::None;
+  const std::lock_guard lock(mutex_);
+  return calibrator_ ? calibrator_->digests() : DigestKind::Alone;
+}
+
+Digest TensorQuantizer::digest(const Tensor& x) const {
+  if (has_static_bias()) throw_without_digests("digest");
+  require_floating(x, Devices::All);
+  if (x.numel() == 0 || needs_no_amax()) return {};
+  const Tensor turned = prepared(x.detach());
+  const std::shared_ptr<const detail::BlockShape> shape = shape_for(turned.sizes());
+  return digest_of(shape ? shape->split(turned) : turned, shape.get());
+}
+
+bool TensorQuantizer::absorb(const Digest& digest) {
+  if (has_static_bias()) throw_without_digests("absorb");
+  const std::unique_lock first = wait_for_shape();
+  const std::shared_ptr<const detail::BlockShape> shape = shape_for(digest.input);
+  if (!take_in(digest, shape.get())) return false;
+  keep_shape(shape);
+  return true;
+}
+
+bool TensorQuantizer::join(Digest& digest, const Digest& next) const {
+  const std::lock_guard lock(mutex_);
+  return digest.input == next.input && calibrator_ && calibrator_->join(digest, next);
+}
+
+void TensorQuantizer::move_frame(const ValueRange& range) {
+  if (digests() != DigestKind::Framed) throw_without_digests("move_frame");
+  const std::lock_guard lock(mutex_);
+  calibrator_->move_frame(range);
 }
 
 Tensor TensorQuantizer::forward(const Tensor& x) {
@@ -200,7 +275,7 @@ Tensor TensorQuantizer::forward(const Tensor& x) {
     return compress(turned).dequantize();
   }
   const std::unique_lock first = wait_for_shape();
-  const std::shared_ptr<const detail::BlockShape> shape = shape_for(turned);
+  const std::shared_ptr<const detail::BlockShape> shape = shape_for(turned.sizes());
   Tensor values = shape ? shape->split(turned) : turned;
   if (now.observer && !needs_no_amax()) collect(values, shape.get());
   if (now.fake_quant) values = quantize(values, shape.get());

@@ -192,15 +192,15 @@ const BlockSizes* TensorQuantizer::split_sizes() const {
 }
 
 // The axes of unsplit values that amax keeps.
-Dims TensorQuantizer::kept_axes(const Tensor& x) const {
-  if (config_.axis) return wrap_axes(config_.axis->axes, x.dim(), kOp, "axis");
+Dims TensorQuantizer::kept_axes(std::int64_t dim) const {
+  if (config_.axis) return wrap_axes(config_.axis->axes, dim, kOp, "axis");
   if (!config_.block_sizes || is_block_format() || config_.block_sizes->sizes.empty()) return {};
   // Sizes of None: those axes are reduced.
   Dims reduced;
   for (const auto& entry : config_.block_sizes->sizes) reduced.push_back(entry.first);
-  reduced = wrap_axes(reduced, x.dim(), kOp, "block_sizes");
+  reduced = wrap_axes(reduced, dim, kOp, "block_sizes");
   Dims kept;
-  for (std::int64_t axis = 0; axis < x.dim(); ++axis) {
+  for (std::int64_t axis = 0; axis < dim; ++axis) {
     if (std::find(reduced.begin(), reduced.end(), axis) == reduced.end()) kept.push_back(axis);
   }
   return kept;
@@ -220,15 +220,15 @@ std::unique_lock<std::mutex> TensorQuantizer::wait_for_shape() const {
   return mine;
 }
 
-std::shared_ptr<const detail::BlockShape> TensorQuantizer::shape_for(const Tensor& x) const {
+std::shared_ptr<const detail::BlockShape> TensorQuantizer::shape_for(const Dims& input) const {
   const BlockSizes* blocks = split_sizes();
   if (blocks == nullptr) return nullptr;
-  if (has_dynamic_blocks()) return std::make_shared<detail::BlockShape>(x.sizes(), *blocks);
+  if (has_dynamic_blocks()) return std::make_shared<detail::BlockShape>(input, *blocks);
   const std::lock_guard lock(mutex_);
-  if (!shape_) return std::make_shared<detail::BlockShape>(x.sizes(), *blocks);
-  QUANTA_CHECK(shape_->input() == x.sizes(),
+  if (!shape_) return std::make_shared<detail::BlockShape>(input, *blocks);
+  QUANTA_CHECK(shape_->input() == input,
                "{}: x: expected the shape {} that the blocks were made for, got {}", kOp,
-               shape_->input(), x.sizes());
+               shape_->input(), input);
   return shape_;
 }
 
@@ -477,6 +477,41 @@ void TensorQuantizer::load_state(const StateDict& state, const std::string& pref
   take_amax(amax);
   pre_quant_scale_ = scale;
   global_amax_ = global;
+}
+
+void TensorQuantizer::save_gathered(StateDict& state, const std::string& prefix) const {
+  save_state(state, prefix);
+  const std::lock_guard lock(mutex_);
+  if (shape_) {
+    state.set(prefix + "calibrated_sizes", Tensor::from_int64(std::span(shape_->input())));
+  }
+  if (!calibrator_) return;
+  if (const Setting* axis = calibrator_->settings().find("axis")) {
+    state.set(prefix + "calibrated_axes", Tensor::from_int64(std::span(std::get<Dims>(*axis))));
+  }
+  calibrator_->save_state(state, prefix + "calibrator.");
+}
+
+void TensorQuantizer::load_gathered(const StateDict& state, const std::string& prefix) {
+  const auto dims = [&](const std::string& name) -> std::optional<Dims> {
+    const Tensor* found = quanta::detail::find_state(state, prefix + name);
+    if (found == nullptr) return std::nullopt;
+    Dims values;
+    for (const std::int64_t each : found->to_int64_vector()) values.push_back(each);
+    return values;
+  };
+  std::shared_ptr<Calibrator> calibrator = make_calibrator(config_);
+  const std::optional<Dims> axes = dims("calibrated_axes");
+  if (!calibrator && axes) calibrator = std::make_shared<MaxCalibrator>(*axes);
+  if (calibrator) calibrator->load_state(state, prefix + "calibrator.");
+  const std::optional<Dims> sizes = dims("calibrated_sizes");
+  const BlockSizes* blocks = split_sizes();
+  std::shared_ptr<const detail::BlockShape> shape;
+  if (sizes && blocks != nullptr) shape = std::make_shared<detail::BlockShape>(*sizes, *blocks);
+  load_state(state, prefix);
+  const std::lock_guard lock(mutex_);
+  calibrator_ = std::move(calibrator);
+  shape_ = std::move(shape);
 }
 
 std::string TensorQuantizer::to_string() const {

@@ -152,6 +152,13 @@ class TensorQuantizer : public FakeQuantizeBase {
   bool has_data() const override;
   /// What forward gives the calibrator: x scaled, rotated and split into blocks.
   void update(const Tensor& x) override;
+  /// As the calibrator's; None with a static bias: what the calibrator sees depends on the bias of the
+  /// tensors before.
+  DigestKind digests() const override;
+  Digest digest(const Tensor& x) const override;
+  bool absorb(const Digest& digest) override;
+  bool join(Digest& digest, const Digest& next) const override;
+  void move_frame(const ValueRange& range) override;
   /// Forgets amax and what the calibrator has seen.
   void reset() override { reset_amax(); }
   /// Merges the calibrators; amax that was set stays. Throws ArgumentError for static blocks of
@@ -163,6 +170,9 @@ class TensorQuantizer : public FakeQuantizeBase {
   /// set_global_amax do, but for the shape of amax.
   void save_state(StateDict& state, const std::string& prefix) const override;
   void load_state(const StateDict& state, const std::string& prefix) override;
+  /// Also what the calibrator has seen, and for which shape.
+  void save_gathered(StateDict& state, const std::string& prefix) const override;
+  void load_gathered(const StateDict& state, const std::string& prefix) override;
 
   /// "8 bit narrow fake axis=0 amax=[a, b](n) *0.9 learned calibrator=MaxCalibrator quant", or
   /// "disabled".
@@ -182,12 +192,17 @@ class TensorQuantizer : public FakeQuantizeBase {
   void check_amax(const Tensor& amax) const;
   void check_global_amax(const Tensor& amax) const;
   const BlockSizes* split_sizes() const;
-  Dims kept_axes(const Tensor& x) const;
+  Dims kept_axes(std::int64_t dim) const;
   std::unique_lock<std::mutex> wait_for_shape() const;
-  std::shared_ptr<const detail::BlockShape> shape_for(const Tensor& x) const;
+  std::shared_ptr<const detail::BlockShape> shape_for(const Dims& input) const;
   void keep_shape(const std::shared_ptr<const detail::BlockShape>& shape);
   Tensor prepared(const Tensor& x) const;
   void collect(const Tensor& values, const detail::BlockShape* shape);
+  Digest digest_of(const Tensor& values, const detail::BlockShape* shape) const;
+  bool take_in(const Digest& digest, const detail::BlockShape* shape);
+  bool has_static_bias() const;
+  std::shared_ptr<Calibrator> calibrator_for(const Dims& input,
+                                             const detail::BlockShape* shape) const;
   void take_amax(const Tensor& values);
   Tensor scaled(const Tensor& amax) const;
   Tensor host_amax() const;
