@@ -73,10 +73,10 @@ class RangeObserver : public UniformObserver {
   /// a batch are with several observers that are to go on as one. Each calls it with every batch,
   /// with a range of as many entries; that of an empty part is +inf .. -inf.
   using BatchReduction = std::function<void(ValueRange& batch)>;
-  /// From now on digest(), and so update(), takes in the range that the reduction makes of a tensor's; what it throws
-  /// comes out of these, and nothing has changed then. An empty function: the tensor's own again,
-  /// as copies of this observer have it. Throws UnsupportedError for a class that does not rest on
-  /// the tensors' ranges alone.
+  /// From now on digest(), and so update(), gives the range that the reduction makes of a tensor's;
+  /// what it throws comes out of these, and nothing has changed then. An empty function: the tensor's
+  /// own again, as copies of this observer have it. Throws UnsupportedError for a class that does not
+  /// rest on the tensors' ranges alone.
   virtual void set_batch_reduction(BatchReduction reduction);
   DigestKind digests() const override { return DigestKind::Alone; }
   Digest digest(const Tensor& x) const override;
