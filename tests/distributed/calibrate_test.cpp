@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "distributed/ranks.h"
+#include "distributed/run_ranks.h"
 #include "fusion/small_network.h"
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/graph/export_onnx.h"

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "distributed/ranks.h"
+#include "distributed/run_ranks.h"
 #include "quanta/fusion/distributed/communicator.h"
 #include "quanta/runtime/random.h"
 #include "support/tensors.h"

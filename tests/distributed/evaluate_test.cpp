@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "distributed/ranks.h"
+#include "distributed/run_ranks.h"
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/freeze.h"
 #include "quanta/fusion/prepare.h"

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "distributed/ranks.h"
+#include "distributed/run_ranks.h"
 #include "quanta/fusion/distributed/detail/processes.h"
 #include "quanta/fusion/distributed/detail/rank_group.h"
 #include "quanta/runtime/parallel.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "distributed/ranks.h"
+#include "distributed/run_ranks.h"
 #include "distributed/training_nets.h"
 #include "quanta/fusion/distributed/data_parallel.h"
 #include "quanta/fusion/fuse_modules.h"

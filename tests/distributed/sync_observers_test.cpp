@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "distributed/ranks.h"
+#include "distributed/run_ranks.h"
 #include "distributed/training_nets.h"
 #include "quanta/fusion/distributed/data_parallel.h"
 #include "quanta/fusion/distributed/sync_batch_norm.h"

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "distributed/ranks.h"
+#include "distributed/run_ranks.h"
 #include "distributed/training_nets.h"
 #include "quanta/fusion/distributed/sync_batch_norm.h"
 #include "quanta/fusion/fuse_modules.h"

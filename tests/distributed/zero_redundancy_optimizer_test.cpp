@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "distributed/ranks.h"
+#include "distributed/run_ranks.h"
 #include "distributed/training_nets.h"
 #include "quanta/fusion/distributed/data_parallel.h"
 #include "quanta/ops/loss.h"
