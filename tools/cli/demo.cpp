@@ -10,6 +10,7 @@
 
 #include "console/measure.h"
 #include "console/progress.h"
+#include "observer_option.h"
 #include "quanta/nn/data/fashion_mnist.h"
 #include "quanta/quanta.h"
 
@@ -28,18 +29,6 @@ constexpr std::int64_t kCalibrationImages = 1024;
 template <typename Net>
 concept Recurrent =
     std::same_as<Net, nn::models::FashionLstm> || std::same_as<Net, nn::models::FashionGru>;
-
-QConfig demo_qconfig(const DemoOptions& options) {
-  QConfig qconfig = get_default_qconfig("x86");
-  if (options.observer == "minmax") {
-    qconfig.activation = MinMaxObserver::with_args({.dtype = DType::QUInt8, .reduce_range = true});
-  } else if (options.observer == "moving-average") {
-    qconfig.activation =
-        MovingAverageMinMaxObserver::with_args({.dtype = DType::QUInt8, .reduce_range = true});
-  }
-  if (options.per_tensor) qconfig.weight = default_weight_observer();
-  return qconfig;
-}
 
 struct Timings {
   double float_ms = 0.0;
@@ -189,7 +178,7 @@ template <typename Net>
 Net quantize_demo(Net& net, const DemoOptions& options) {
   const FashionMnist train(options.data_folder, FashionMnist::Split::Train);
   fuse_modules(net, fusion_groups(net));
-  const auto prepared = prepare(net, demo_qconfig(options));
+  const auto prepared = prepare(net, qconfig_of_observer(options.observer, options.per_tensor));
   calibrate(prepared, train);
   return convert(prepared);
 }

@@ -16,8 +16,10 @@
 namespace quanta::cli {
 namespace {
 
-constexpr std::array<std::pair<const char*, const char*>, 1> kCommands{{
+constexpr std::array<std::pair<const char*, const char*>, 3> kCommands{{
+    {"calibrate", "Calibrate a network and convert it to int8, on one process or many (MPI)"},
     {"evaluate", "Top-1, top-5 and loss of a network on a data set, on one process or many (MPI)"},
+    {"train", "Train a network with quantization in the loop, on one process or many (MPI)"},
 }};
 
 }  // namespace

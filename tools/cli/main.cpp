@@ -13,6 +13,7 @@
 #include "inspect.h"
 #include "network_suite.h"
 #include "networks.h"
+#include "observer_option.h"
 #include "onnx_commands.h"
 #include "profile.h"
 #include "quanta/observers/format_qconfig.h"
@@ -99,7 +100,7 @@ void add_demo_command(CLI::App& app, quanta::cli::DemoOptions& demo) {
                        "Simulate a number format in the float network instead of converting it")
           ->check(CLI::IsMember(formats));
   command->add_option("--observer", demo.observer, "How activations are observed")
-      ->check(CLI::IsMember({"histogram", "minmax", "moving-average"}))
+      ->check(CLI::IsMember(quanta::cli::observer_names()))
       ->capture_default_str();
   command
       ->add_flag("--per-tensor", demo.per_tensor,

@@ -1,0 +1,100 @@
+#include "distributed/calibrate.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "cli/observer_option.h"
+#include "console/progress.h"
+#include "distributed/fashion_network.h"
+#include "quanta/fusion/convert.h"
+#include "quanta/fusion/distributed/calibrate.h"
+#include "quanta/fusion/fuse_modules.h"
+#include "quanta/fusion/model_file.h"
+#include "quanta/fusion/prepare.h"
+#include "quanta/nn/data/fashion_mnist.h"
+
+namespace quanta::cli {
+namespace {
+
+using data::FashionMnist;
+
+int calibrate_on(const CalibrateCommand& options, const distributed::Communicator& comm) {
+  const FashionMnist train(options.data.empty() ? FashionMnist::kDebianFolder : options.data,
+                           FashionMnist::Split::Train);
+  const auto images =
+      std::make_shared<data::Subset>(train.dataset(), 0, std::min(options.images, train.size()));
+  const FashionNetwork network = make_fashion_network(options.model);
+  load_weights(*network.net,
+               options.weights.empty() ? fashion_weights(options.model)
+                                       : std::filesystem::path(options.weights),
+               FileAccess::Copy);
+  fuse_modules(*network.net, network.fusion_groups);
+  prepare_(*network.net, qconfig_of_observer(options.observer, options.per_tensor));
+
+  std::optional<console::ProgressBar> bar;
+  const std::int64_t batches = (images->size() + options.batch - 1) / options.batch;
+  if (comm.is_first()) bar.emplace("calibrating", batches);
+  std::int64_t shown = 0;
+  const auto begin = std::chrono::steady_clock::now();
+  distributed::calibrate(*network.net, images, comm,
+                         {.batch_size = options.batch,
+                          .transform = FashionMnist::normalization(),
+                          .progress = [&](std::int64_t done, std::int64_t) {
+                            if (bar) bar->advance(done - shown);
+                            shown = done;
+                          }});
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  bar.reset();
+  if (!comm.is_first()) return 0;
+  convert_(*network.net);
+  if (options.packed) (*network.net)(train.images(0, options.batch));  // which forms are packed
+  save_model(*network.net, options.save,
+             {.packed = options.packed ? SavePacked::Yes : SavePacked::No});
+  fmt::print("{}: {} images, {} observer, {}, {:.2f} s; int8 network written: {}\n", options.model,
+             images->size(), options.observer, describe_ranks(comm), seconds, options.save);
+  return 0;
+}
+
+}  // namespace
+
+void add_calibrate_command(CLI::App& app, CalibrateCommand& options) {
+  CLI::App* command = app.add_subcommand(
+      "calibrate",
+      "Watch a float network's activations, convert it to int8 and write it: the same file on any "
+      "number of ranks");
+  command->add_option("--save,-o", options.save, "Where to write the int8 network")->required();
+  command->add_flag("--packed", options.packed,
+                    "With the weights as this machine's kernels want them, which processes share");
+  command->add_option("--model", options.model, "The network")
+      ->check(CLI::IsMember(fashion_network_names()))
+      ->capture_default_str();
+  command->add_option("--weights", options.weights, "Float weights (default: Quanta's own)")
+      ->check(CLI::ExistingFile);
+  command->add_option("--data", options.data, "Folder with the Fashion-MNIST .gz files")
+      ->check(CLI::ExistingDirectory);
+  command->add_option("--observer", options.observer, "How activations are observed")
+      ->check(CLI::IsMember(observer_names()))
+      ->capture_default_str();
+  command->add_flag("--per-tensor", options.per_tensor,
+                    "One scale for each weight instead of one for each output channel");
+  command->add_option("--images", options.images, "How many images of the training split")
+      ->check(CLI::Range(1, 60000))
+      ->capture_default_str();
+  command->add_option("--batch", options.batch, "Images at a time")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  add_ranks_options(*command, options.ranks);
+}
+
+int run_calibrate(const CalibrateCommand& options) {
+  return distributed::run(
+      [&](const distributed::Communicator& comm) { return calibrate_on(options, comm); },
+      run_options(options.ranks));
+}
+
+}  // namespace quanta::cli
