@@ -178,17 +178,21 @@ bool RankGroup::fail(int local) noexcept {
 // Calculating ------------------------------------------------------------------------------------
 
 void RankGroup::run(Job& job) noexcept {
-  std::exception_ptr error;
-  try {
-    calculate(job);
-  } catch (const Absent& absent) {
-    std::vector<int> ranks;
-    for (const int process : absent.processes) {
-      for (int i = begin_of(process); i < begin_of(process + 1); ++i) ranks.push_back(i);
+  // Behind one that somebody did not come to, none waits again.
+  std::exception_ptr error = lost_;
+  if (!error) {
+    try {
+      calculate(job);
+    } catch (const Absent& absent) {
+      std::vector<int> ranks;
+      for (const int process : absent.processes) {
+        for (int i = begin_of(process); i < begin_of(process + 1); ++i) ranks.push_back(i);
+      }
+      lost_ = std::make_exception_ptr(waited_in_vain(job.place, ranks));
+      error = lost_;
+    } catch (...) {
+      error = std::current_exception();
     }
-    error = std::make_exception_ptr(waited_in_vain(job.place, ranks));
-  } catch (...) {
-    error = std::current_exception();
   }
   const std::lock_guard lock(mutex_);
   job.error = error;

@@ -98,7 +98,8 @@ class RankGroup : public std::enable_shared_from_this<RankGroup> {
   std::vector<std::uint64_t> calls_;                    // of each rank; guarded by mutex_
   std::vector<double> seconds_waited_;                  // guarded by mutex_
   std::map<std::uint64_t, std::shared_ptr<Job>> open_;  // not joined by all; guarded by mutex_
-  int failed_ = -1;                                     // a rank, guarded by mutex_
+  std::exception_ptr lost_;  // of MPI's thread: why an exchange ended without an answer
+  int failed_ = -1;          // a rank, guarded by mutex_
 };
 
 }  // namespace quanta::distributed::detail
