@@ -36,17 +36,18 @@ std::int64_t replace(nn::Module& model, const char* op, const Make& make) {
   QUANTA_CHECK(make(model) == nullptr,
                "distributed: {}: model: expected a network with batch norms below it, got a {}", op,
                model.type_name());
-  std::int64_t count = 0;
+  // The list names them without owning them, and comes to those that were replaced as well.
+  std::vector<std::shared_ptr<nn::Module>> replaced;
   for (const auto& [path, module] : model.named_modules()) {
     for (const auto& [name, child] : module->named_children()) {
       if (child == nullptr) continue;
       std::shared_ptr<nn::Module> instead = make(*child);
       if (instead == nullptr) continue;
+      replaced.push_back(child);
       module->replace_child(name, std::move(instead));
-      ++count;
     }
   }
-  return count;
+  return static_cast<std::int64_t>(replaced.size());
 }
 
 }  // namespace
@@ -54,6 +55,8 @@ std::int64_t replace(nn::Module& model, const char* op, const Make& make) {
 template <int N>
 Tensor SyncBatchNorm<N>::normalize_batch(const Tensor& x,
                                          const BatchNormTrainOptions& options) const {
+  // Without running statistics it comes here in eval mode too, where ranks are on their own.
+  if (!this->is_training()) return nn::BatchNorm<N>::normalize_batch(x, options);
   return batch_norm_train(
       x, this->running_mean, this->running_var, this->weight, this->bias, options,
       [comm = comm_](std::span<double> numbers) { comm.sum(numbers, "SyncBatchNorm"); });

@@ -169,3 +169,17 @@ TEST_CASE("convert_sync_batch_norm: tensors, mode and hooks stay") {
     CHECK(net.named_children()[2].module->type_name() == modules[2].module->type_name());
   });
 }
+
+TEST_CASE("SyncBatchNorm: without running statistics ranks are on their own in eval mode") {
+  test::run_ranks(test::uneven_ranks(), [](const distributed::Communicator& comm) {
+    nn::Sequential net(nn::BatchNorm2d({.num_features = 3, .track_running_stats = false}));
+    net.eval();
+    const Tensor x = test::random_tensor({4, 3, 5, 5}, static_cast<std::uint64_t>(comm.rank()) + 1);
+    const Tensor expected = net(x);
+    CHECK(distributed::convert_sync_batch_norm(net, comm) == 1);
+    net.eval();
+    // As many calls as the rank has batches: nothing is sent.
+    for (int i = 0; i <= comm.rank(); ++i) CHECK(net(x).equal(expected));
+    comm.barrier("end");
+  });
+}
