@@ -58,8 +58,9 @@ int Communicator::local_rank() const noexcept { return group_->local_rank(local_
 int Communicator::local_size() const noexcept { return group_->local_size(); }
 
 void Communicator::set_time_limit(std::chrono::milliseconds limit) const {
-  QUANTA_CHECK(limit.count() > 0, "distributed: set_time_limit: limit: expected > 0 ms, got {}",
-               limit.count());
+  QUANTA_CHECK(limit.count() > 0 && limit <= kLongestTimeLimit,
+               "distributed: set_time_limit: limit: expected 1..{} ms, got {}",
+               kLongestTimeLimit.count(), limit.count());
   group_->processes().set_time_limit(limit);
 }
 

@@ -30,6 +30,9 @@ class CommunicationError : public Error {
   using Error::Error;
 };
 
+/// A year: longer than any job.
+inline constexpr std::chrono::milliseconds kLongestTimeLimit = std::chrono::hours(24 * 365);
+
 /// A sum that was begun and goes on while the caller does something else. Waits in its destructor.
 class PendingSum {
  public:
@@ -68,7 +71,8 @@ class Communicator {
   int local_rank() const noexcept;
   int local_size() const noexcept;
 
-  /// How long a rank waits for the others. Throws ArgumentError unless it is > 0.
+  /// How long a rank waits for the others. Throws ArgumentError unless it is > 0 and
+  /// at most kLongestTimeLimit.
   void set_time_limit(std::chrono::milliseconds limit) const;
   std::chrono::milliseconds time_limit() const noexcept;
 
@@ -141,7 +145,7 @@ struct RunOptions {
 ///
 /// An exception of `body` is printed with the rank before it, and all ranks are ended: the status is
 /// 1. For one call in a program, by its first thread. Throws ArgumentError for fewer ranks than
-/// processes and for numbers < 0, CommunicationError when MPI does not start.
+/// processes, for numbers < 0 and for a time limit beyond kLongestTimeLimit, CommunicationError when MPI does not start.
 int run(const std::function<int(const Communicator&)>& body, const RunOptions& options = {});
 
 /// A state as bytes (those of a .safetensors file) and back, for messages. Throws FileError for bytes

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -54,6 +57,11 @@ class Ranks {
     }
     run_one(0);
     for (std::thread& other : others) other.join();
+    {
+      const std::lock_guard lock(over_->mutex);
+      over_->is_over = true;
+    }
+    over_->changed.notify_all();
     return status_;
   }
 
@@ -78,17 +86,25 @@ class Ranks {
     if (processes_.size() > 1) processes_.abort();
     if (group_->count() == 1) return;
     // Threads notice in their next call. One that makes none is ended with the process.
-    std::thread([] {
-      std::this_thread::sleep_for(kGrace);
-      std::_Exit(1);
+    std::thread([over = over_] {
+      std::unique_lock lock(over->mutex);
+      if (!over->changed.wait_for(lock, kGrace, [&] { return over->is_over; })) std::_Exit(1);
     }).detach();
   }
+
+  // Whether all ranks of this process have ended.
+  struct Over {
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool is_over = false;
+  };
 
   const std::function<int(const Communicator&)>& body_;
   detail::Processes& processes_;
   std::shared_ptr<detail::RankGroup> group_;
   int threads_;
   std::atomic<int> status_{0};
+  std::shared_ptr<Over> over_ = std::make_shared<Over>();
 };
 
 }  // namespace
@@ -98,8 +114,9 @@ int run(const std::function<int(const Communicator&)>& body, const RunOptions& o
                "distributed: run: ranks: expected 0..{}, got {}", kMostRanks, options.ranks);
   QUANTA_CHECK(options.threads >= 0 && options.threads <= kMaxThreads,
                "distributed: run: threads: expected 0..{}, got {}", kMaxThreads, options.threads);
-  QUANTA_CHECK(options.time_limit.count() > 0,
-               "distributed: run: time_limit: expected > 0 ms, got {}", options.time_limit.count());
+  QUANTA_CHECK(options.time_limit.count() > 0 && options.time_limit <= kLongestTimeLimit,
+               "distributed: run: time_limit: expected 1..{} ms, got {}", kLongestTimeLimit.count(),
+               options.time_limit.count());
   detail::Processes processes;
   const int total = options.ranks == 0 ? processes.size() : options.ranks;
   QUANTA_CHECK(

@@ -210,6 +210,33 @@ TEST_CASE("Communicator: who waits in vain says where and for whom") {
       ArgumentError);
 }
 
+TEST_CASE("Communicator: who comes too late does not touch what the others have left") {
+  if (test::processes() != 1) return;
+  float left = 1.0F;
+  std::string told;
+  run_ranks(2, [&](const Communicator& comm) {
+    comm.set_time_limit(std::chrono::milliseconds(300));
+    if (comm.rank() == 0) {
+      CHECK_THROWS_AS(comm.sum(std::span(&left, 1), "late"), distributed::CommunicationError);
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(900));
+    float own = 1.0F;
+    try {
+      comm.sum(std::span(&own, 1), "late");
+    } catch (const distributed::CommunicationError& error) {
+      told = error.what();
+    }
+    CHECK(own == 1.0F);
+  });
+  CHECK(left == 1.0F);
+  CHECK(told.find("one has given up") != std::string::npos);
+  run_ranks(1, [](const Communicator& comm) {
+    comm.set_time_limit(std::chrono::seconds(60));
+    CHECK_THROWS_AS(comm.set_time_limit(std::chrono::milliseconds::max()), ArgumentError);
+  });
+}
+
 TEST_CASE("Communicator: ranks that call different things") {
   if (test::processes() != 1) return;
   CHECK_THROWS_WITH_AS(run_ranks(2,

@@ -104,6 +104,10 @@ std::shared_ptr<Job> RankGroup::join(int local, JobKind kind, std::string_view p
     open->parts.resize(static_cast<std::size_t>(count()));
   }
   const std::shared_ptr<Job> job = open;
+  if (job->abandoned) {
+    throw CommunicationError(fmt::format(
+        "distributed: {}: expected to come while the others wait, one has given up", place));
+  }
   for (const Job::Part& other : job->parts) {
     if (!other.joined) continue;
     QUANTA_CHECK(job->kind == kind && job->place == place && job->root == root,
@@ -144,6 +148,8 @@ void RankGroup::wait(Job& job, int local) {
     for (int i = 0; i < count(); ++i) {
       if (!job.parts[static_cast<std::size_t>(i)].joined) missing.push_back(first() + i);
     }
+    // Nobody may join what this rank's memory is part of.
+    job.abandoned = true;
     throw waited_in_vain(job.place, missing);
   }
   seconds_waited_[static_cast<std::size_t>(local)] +=
@@ -192,6 +198,8 @@ void RankGroup::run(Job& job) noexcept {
       error = lost_;
     } catch (...) {
       error = std::current_exception();
+      // Messages of the next one would meet what is left of this one.
+      if (processes_.size() > 1) lost_ = error;
     }
   }
   const std::lock_guard lock(mutex_);

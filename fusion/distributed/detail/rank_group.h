@@ -45,7 +45,8 @@ struct Job {
   };
   std::vector<Part> parts;
   int joined = 0;
-  bool done = false;  // with `error`, guarded by the group's mutex
+  bool abandoned = false;  // a rank that had joined waits no more
+  bool done = false;       // with `error`, guarded by the group's mutex
   std::exception_ptr error;
 };
 
