@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "quanta/nn/data/detail/share.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/share.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/random.h"
 
@@ -111,8 +111,8 @@ class LoaderEpoch {
     const auto& [index, count] = options_.shard;
     std::vector<Tensor> inputs;
     std::vector<Tensor> targets;
-    const std::int64_t last = begin + detail::share_begin(size, index + 1, count);
-    for (std::int64_t i = begin + detail::share_begin(size, index, count); i < last; ++i) {
+    const std::int64_t last = begin + quanta::detail::share_begin(size, index + 1, count);
+    for (std::int64_t i = begin + quanta::detail::share_begin(size, index, count); i < last; ++i) {
       Example example = item(i);
       inputs.push_back(std::move(example.input));
       targets.push_back(std::move(example.target));
@@ -176,8 +176,9 @@ DataLoader::DataLoader(std::shared_ptr<const Dataset> dataset, DataLoaderOptions
   QUANTA_CHECK(options_.prefetch >= 0, "DataLoader: prefetch: expected >= 0, got {}",
                options_.prefetch);
   const Shard& shard = options_.shard;
-  QUANTA_CHECK(shard.count >= 1 && shard.count <= detail::kMostShards,
-               "DataLoader: shard.count: expected 1..{}, got {}", detail::kMostShards, shard.count);
+  QUANTA_CHECK(shard.count >= 1 && shard.count <= quanta::detail::kMostShards,
+               "DataLoader: shard.count: expected 1..{}, got {}", quanta::detail::kMostShards,
+               shard.count);
   QUANTA_CHECK(shard.index >= 0 && shard.index < shard.count,
                "DataLoader: shard.index: expected 0..{}, got {}", shard.count - 1, shard.index);
   QUANTA_CHECK(shard.count == 1 || options_.seed || !(options_.shuffle || options_.transform),

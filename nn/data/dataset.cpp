@@ -2,14 +2,14 @@
 
 #include <utility>
 
-#include "quanta/nn/data/detail/share.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/share.h"
 
 namespace quanta::data {
 namespace {
 
-using detail::kMostShards;
-using detail::share_begin;
+using quanta::detail::kMostShards;
+using quanta::detail::share_begin;
 
 void check_index(std::string_view op, std::int64_t index, std::int64_t size) {
   QUANTA_CHECK(index >= 0 && index < size, "{}: index: expected 0..{}, got {}", op, size - 1,

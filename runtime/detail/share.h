@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace quanta::data::detail {
+namespace quanta::detail {
 
 inline constexpr std::int64_t kMostShards = std::int64_t{1} << 31U;
 
@@ -14,4 +14,4 @@ constexpr std::int64_t share_begin(std::int64_t size, std::int64_t index, std::i
   return size / count * index + size % count * index / count;
 }
 
-}  // namespace quanta::data::detail
+}  // namespace quanta::detail
