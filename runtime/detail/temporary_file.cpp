@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/hash_bytes.h"
 
 namespace quanta::detail {
 namespace {
@@ -44,11 +45,9 @@ std::uint32_t kernel_number() noexcept {
   if (file < 0) return 0;
   const ssize_t length = ::read(file, id.data(), id.size());
   ::close(file);
-  std::uint32_t hash = 0x811C9DC5U;  // FNV-1a
-  for (ssize_t i = 0; i < length; ++i) {
-    hash = (hash ^ static_cast<std::uint8_t>(id[static_cast<std::size_t>(i)])) * 0x01000193U;
-  }
-  return hash;
+  const std::span<const char> read(id.data(),
+                                   static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
+  return static_cast<std::uint32_t>(hash_bytes(std::as_bytes(read)));
 }
 
 std::string random_name() {
