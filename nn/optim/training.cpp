@@ -1,37 +1,13 @@
 #include "quanta/nn/optim/training.h"
 
-#include <algorithm>
 #include <cmath>
-#include <limits>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "quanta/nn/optim/detail/gradient_norm.h"
+#include "quanta/nn/optim/detail/training_parts.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::optim {
-namespace {
-
-// The first parameter that is no number any more, or "".
-std::string broken_parameter(const nn::Module& model) {
-  std::vector<Tensor> values;
-  std::vector<std::string> paths;
-  for (const auto& [path, parameter] : model.named_parameters()) {
-    if (!parameter.is_floating_point()) continue;
-    values.push_back(parameter.detach());
-    paths.push_back(path);
-  }
-  const std::vector<double> largest =
-      powers_of_norms(values, std::numeric_limits<double>::infinity());
-  const auto broken = std::find_if_not(largest.begin(), largest.end(),
-                                       [](double size) { return std::isfinite(size); });
-  return broken == largest.end() ? std::string()
-                                 : paths[static_cast<std::size_t>(broken - largest.begin())];
-}
-
-}  // namespace
-
 double require_finite_loss(const Tensor& loss, std::int64_t step) {
   QUANTA_CHECK(loss.defined() && loss.numel() == 1,
                "require_finite_loss: loss: expected a single number, got {}",
@@ -53,11 +29,7 @@ TrainingLoop::TrainingLoop(const TrainingParts& training, Options options)
 }
 
 void TrainingLoop::refuse(const std::string& what) const {
-  throw NumericError(fmt::format("{}; {}", what,
-                                 saved_step_
-                                     ? fmt::format("the last good checkpoint, of step {}, is {}",
-                                                   *saved_step_, options_.checkpoint.string())
-                                     : std::string("there is no checkpoint")));
+  refuse_to_go_on(what, saved_step_, options_.checkpoint);
 }
 
 double TrainingLoop::step(const std::function<Tensor()>& loss) {
@@ -81,14 +53,8 @@ double TrainingLoop::step(const std::function<Tensor()>& loss) {
   }
   result.backward();
   if (options_.max_grad_norm) {
-    std::vector<Tensor> parameters;
-    for (const ParameterGroup& group : training_.optimizer.groups()) {
-      parameters.insert(parameters.end(), group.parameters.begin(), group.parameters.end());
-    }
-    const double norm = clip_grad_norm_(parameters, *options_.max_grad_norm);
-    if (!std::isfinite(norm)) {
-      refuse(fmt::format("training: gradients: expected a finite norm, got {} at step {}", norm,
-                         number));
+    if (const auto wrong = clip_gradients(training_.optimizer, *options_.max_grad_norm)) {
+      refuse(*wrong);
     }
   }
   training_.optimizer.step();
