@@ -42,17 +42,10 @@ void check_call(const Tensor& x, const MovingAverageState& state,
 using BatchReduction = RangeObserver::BatchReduction;
 
 ValueRange batch_range(const Tensor& x, const FusedFakeQuantOptions& options) {
-  if (x.numel() == 0) {
-    return ValueRange::unobserved(
-        options.per_row_fake_quant
-            ? static_cast<std::size_t>(x.size(wrap_dim(options.ch_axis, x.dim(), kOp, "ch_axis")))
-            : 1);
-  }
-  const Tensor dense = detail::dense_floats(x.detach());
-  ValueRange batch =
-      options.per_row_fake_quant
-          ? detail::channel_range(dense, wrap_dim(options.ch_axis, x.dim(), kOp, "ch_axis"))
-          : detail::tensor_range(dense);
+  std::optional<std::int64_t> axis;
+  if (options.per_row_fake_quant) axis = wrap_dim(options.ch_axis, x.dim(), kOp, "ch_axis");
+  ValueRange batch = detail::batch_range(x.detach(), axis);
+  if (x.numel() == 0) return batch;
   for (std::size_t c = 0; c < batch.min.size(); ++c) {
     QUANTA_CHECK(std::isfinite(batch.min[c]) && std::isfinite(batch.max[c]),
                  "{}: x: expected finite values, got a range of {}..{}", kOp, batch.min[c],

@@ -71,18 +71,10 @@ Digest RangeObserver::digest(const Tensor& x) const {
   require_floating(x, Devices::All);
   const BatchReduction reduce = batch_reduction();
   if (x.numel() == 0 && !reduce) return {};
-  ValueRange batch;
-  if (x.numel() == 0) {
-    batch = ValueRange::unobserved(per_channel_ ? static_cast<std::size_t>(x.size(wrap_dim(
-                                                      ch_axis_, x.dim(), name(), "ch_axis")))
-                                                : 1);
-  } else {
-    const Tensor dense = detail::dense_floats(x);
-    batch = per_channel_
-                ? detail::channel_range(dense, wrap_dim(ch_axis_, x.dim(), name(), "ch_axis"))
-                : detail::tensor_range(dense);
-    detail::require_finite(name(), batch);
-  }
+  std::optional<std::int64_t> axis;
+  if (per_channel_) axis = wrap_dim(ch_axis_, x.dim(), name(), "ch_axis");
+  ValueRange batch = detail::batch_range(x, axis);
+  if (x.numel() > 0) detail::require_finite(name(), batch);
   if (reduce) {
     reduce(batch);
     // Empty everywhere.

@@ -183,6 +183,14 @@ ValueRange channel_range(const Tensor& dense, std::int64_t axis) {
       dense, {.sizes = {outer, channels, inner}, .strides = {0, 1, 0}, .parameters = channels});
 }
 
+ValueRange batch_range(const Tensor& x, std::optional<std::int64_t> axis) {
+  if (x.numel() == 0) {
+    return ValueRange::unobserved(axis ? static_cast<std::size_t>(x.size(*axis)) : 1);
+  }
+  const Tensor dense = dense_floats(x);
+  return axis ? channel_range(dense, *axis) : tensor_range(dense);
+}
+
 EntryElements::EntryElements(std::string_view op, const Tensor& x, const Dims& shape,
                              const Dims& block_size)
     : layout_(affine_layout(op, "shape", x.sizes(), shape, block_size)),

@@ -3,6 +3,7 @@
 // Private: ranges of the elements of tensors, which all collectors take in.
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -32,6 +33,10 @@ ValueRange finite_range(const Tensor& dense);
 
 /// Range of each index along `axis` (>= 0) of a dense, not empty Float32 tensor.
 ValueRange channel_range(const Tensor& dense, std::int64_t axis);
+
+/// Range of a tensor of any floating dtype and memory order: of all elements, or of each index along
+/// `axis` (>= 0). Infinity..-infinity where it is empty.
+ValueRange batch_range(const Tensor& x, std::optional<std::int64_t> axis);
 
 /// The elements of a tensor by the entry of the statistics to which they belong.
 class EntryElements {
