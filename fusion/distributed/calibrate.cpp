@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "quanta/fusion/distributed/detail/calibration.h"
+#include "quanta/fusion/distributed/detail/progress.h"
 #include "quanta/nn/aimet/quantizer.h"
 #include "quanta/nn/data/dataset.h"
 #include "quanta/observers/fake_quantize.h"
@@ -67,27 +68,6 @@ class Gathering {
   std::set<const Collector*> seen_;
 };
 
-// Tells the first rank's callback how far all are.
-class Progress {
- public:
-  Progress(const CalibrationProgress& function, std::int64_t total, const Communicator& comm)
-      : function_(comm.is_first() ? function : nullptr), total_(total), ranks_(comm.size()) {}
-  void step() {
-    if (!function_) return;
-    done_ = std::min(done_ + ranks_, total_);
-    function_(done_, total_);
-  }
-  void finish() {
-    if (function_ && done_ != total_) function_(total_, total_);
-  }
-
- private:
-  CalibrationProgress function_;
-  std::int64_t done_ = 0;
-  std::int64_t total_;
-  std::int64_t ranks_;
-};
-
 void check_every(std::int64_t combine_every) {
   QUANTA_CHECK(combine_every >= 0, "{}: combine_every: expected at least 0, got {}", kOp,
                combine_every);
@@ -107,7 +87,7 @@ void calibrate(const nn::Module& prepared, const std::shared_ptr<const data::Dat
   const Gathering gathering(prepared);
   const std::int64_t size = dataset->size();
   const std::int64_t batches = size / options.batch_size + (size % options.batch_size == 0 ? 0 : 1);
-  Progress progress(options.progress, batches, comm);
+  detail::Progress progress(options.progress, batches, comm);
   const autograd::NoGradGuard no_grad;
   detail::Calibration calibration(gathering.collectors(), comm,
                                   fmt::format("{} examples in batches of {}, combine_every {}",
@@ -127,7 +107,7 @@ void calibrate(const nn::Module& prepared, const std::shared_ptr<const data::Dat
       } else {
         static_cast<void>(prepared(batch.input));
       }
-      if (!is_repeated) progress.step();
+      if (!is_repeated) progress.advance(1);
     }
   };
   calibration.run(batches, options.combine_every, run_batches);
@@ -140,14 +120,14 @@ void calibrate(const Statistics& collectors, std::int64_t batches,
   QUANTA_CHECK(batches >= 0, "{}: batches: expected at least 0, got {}", kOp, batches);
   QUANTA_CHECK(feed != nullptr, "{}: feed: expected a function, got none", kOp);
   check_every(options.combine_every);
-  Progress progress(options.progress, batches, comm);
+  detail::Progress progress(options.progress, batches, comm);
   detail::Calibration calibration(
       collectors, comm,
       fmt::format("{} batches, combine_every {}", batches, options.combine_every));
   const auto run_batches = [&](std::int64_t begin, std::int64_t end, bool is_repeated) {
     for (std::int64_t batch = begin; batch < end; ++batch) {
       feed(batch);
-      if (!is_repeated) progress.step();
+      if (!is_repeated) progress.advance(1);
     }
   };
   calibration.run(batches, options.combine_every, run_batches);

@@ -66,7 +66,7 @@ void broadcast_state(nn::Module& model, const Communicator& comm) {
   detail::require_same_lines(comm, "broadcast_state: model", describe_state(model));
   std::vector<std::byte> bytes;
   if (comm.is_first()) bytes = to_bytes(model.state_dict());
-  detail::broadcast_bytes(comm, bytes, "model");
+  detail::broadcast_bytes(comm, bytes, 0, "model");
   if (!comm.is_first()) model.load_state_dict(from_bytes(bytes));
 }
 

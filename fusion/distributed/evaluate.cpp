@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "quanta/fusion/distributed/detail/progress.h"
 #include "quanta/nn/data/dataset.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
@@ -55,7 +56,7 @@ Evaluation evaluate(const std::function<Tensor(const Tensor&)>& model,
                "evaluate: metric: expected names and a function, got none");
   const std::shared_ptr<const data::Dataset> mine =
       data::whole_batches(dataset, options.batch_size, comm.rank(), comm.size());
-  const std::int64_t total = dataset->size();
+  detail::Progress progress(options.progress, dataset->size(), comm);
   Evaluation result;
   result.names_ = metric.names;
   result.sums_.resize(metric.names.size());
@@ -69,11 +70,10 @@ Evaluation evaluate(const std::function<Tensor(const Tensor&)>& model,
     for (const data::Batch& batch : loader) {
       add_batch(result.sums_, metric, model(batch.input), batch);
       done += batch.input.size(0);
-      if (options.progress && comm.is_first()) {
-        options.progress(done == mine->size() ? total : done * comm.size(), total);
-      }
+      progress.advance(batch.input.size(0));
     }
   }
+  progress.finish();
   std::vector<std::int64_t> parts;
   for (ExactSum& sum : result.sums_) {
     const std::span<std::int64_t> each = sum.parts();

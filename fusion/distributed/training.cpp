@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -10,7 +9,7 @@
 #include <vector>
 
 #include "quanta/fusion/distributed/detail/same_on_all.h"
-#include "quanta/nn/optim/training.h"
+#include "quanta/nn/optim/detail/training_parts.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta::distributed {
@@ -50,16 +49,6 @@ void share_random_numbers(const TrainingParts& training) {
       comm_of(training).broadcast(training.generator.state(), 0, "checkpoint: random numbers"));
 }
 
-std::string broken_parameter(const nn::Module& model) {
-  for (const auto& [path, parameter] : model.named_parameters()) {
-    if (!parameter.is_floating_point()) continue;
-    for (const float value : parameter.detach().cpu().to_float_vector()) {
-      if (!std::isfinite(value)) return path;
-    }
-  }
-  return {};
-}
-
 }  // namespace
 
 void save_checkpoint(const TrainingParts& training, const std::filesystem::path& path,
@@ -79,7 +68,7 @@ optim::Counters load_checkpoint(const std::filesystem::path& path, const Trainin
   broadcast_state(training.model.model(), comm);
   std::vector<std::byte> bytes;
   if (comm.is_first()) bytes = to_bytes(training.optimizer.state_dict());
-  detail::broadcast_bytes(comm, bytes, "load_checkpoint: optimizer");
+  detail::broadcast_bytes(comm, bytes, 0, "load_checkpoint: optimizer");
   const StateDict optimizer = from_bytes(bytes);
   if (training.scheduler != nullptr) {
     std::int64_t step = training.scheduler->last_step();
@@ -119,11 +108,7 @@ TrainingLoop::TrainingLoop(const TrainingParts& training, Options options)
 }
 
 void TrainingLoop::refuse(const std::string& what) const {
-  throw NumericError(fmt::format("{}; {}", what,
-                                 saved_step_
-                                     ? fmt::format("the last good checkpoint, of step {}, is {}",
-                                                   *saved_step_, options_.checkpoint.string())
-                                     : std::string("there is no checkpoint")));
+  optim::refuse_to_go_on(what, saved_step_, options_.checkpoint);
 }
 
 std::optional<double> TrainingLoop::step(std::int64_t examples,
@@ -148,21 +133,14 @@ std::optional<double> TrainingLoop::step(std::int64_t examples,
   } catch (const ArgumentError& error) {
     gathered_ = 0;
     // Observers do not take NaN: after a step that broke the parameters that is what is seen first.
-    const std::string broken = broken_parameter(parallel.model());
+    const std::string broken = optim::broken_parameter(parallel.model());
     if (broken.empty()) throw;
     refuse(fmt::format("training: {}: expected finite parameters, got others at step {} ({})",
                        broken, optimizer.steps() + 1, error.what()));
   }
   if (options_.max_grad_norm) {
-    std::vector<Tensor> parameters;
-    for (const optim::ParameterGroup& group : optimizer.groups()) {
-      parameters.insert(parameters.end(), group.parameters.begin(), group.parameters.end());
-    }
-    const double norm = optim::clip_grad_norm_(parameters, *options_.max_grad_norm);
-    if (!std::isfinite(norm)) {
-      refuse(fmt::format("training: gradients: expected a finite norm, got {} at step {}", norm,
-                         optimizer.steps() + 1));
-    }
+    if (const auto wrong = optim::clip_gradients(optimizer, *options_.max_grad_norm))
+      refuse(*wrong);
   }
   if (training_.zero != nullptr) {
     training_.zero->step();
@@ -180,7 +158,7 @@ void TrainingLoop::save(const optim::Counters& counters) {
                "({} losses make a step), got {} that wait",
                options_.accumulate, gathered_);
   detail::on_first_rank(comm_of(training_), "TrainingLoop: save", [&] {
-    const std::string broken = broken_parameter(training_.model.model());
+    const std::string broken = optim::broken_parameter(training_.model.model());
     if (broken.empty()) return;
     refuse(fmt::format("training: {}: expected finite parameters, got others after step {}", broken,
                        training_.optimizer.steps()));

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "quanta/fusion/distributed/detail/same_on_all.h"
+#include "quanta/nn/optim/detail/training_parts.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 
@@ -18,14 +19,6 @@ namespace quanta::distributed {
 namespace {
 
 constexpr const char* kPlace = "ZeroRedundancyOptimizer";
-
-std::vector<Tensor> parameters_of(const optim::Optimizer& optimizer) {
-  std::vector<Tensor> result;
-  for (const optim::ParameterGroup& group : optimizer.groups()) {
-    result.insert(result.end(), group.parameters.begin(), group.parameters.end());
-  }
-  return result;
-}
 
 // The largest first, each to the rank that has the least.
 std::vector<int> share_out(const std::vector<Tensor>& parameters, int ranks) {
@@ -71,7 +64,7 @@ class Hidden {
 
 ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(optim::Optimizer& optimizer,
                                                  const Communicator& comm)
-    : optimizer_(optimizer), comm_(comm), parameters_(parameters_of(optimizer)) {
+    : optimizer_(optimizer), comm_(comm), parameters_(optim::parameters_of(optimizer)) {
   std::string lines;
   for (const Tensor& parameter : parameters_) {
     lines += fmt::format("{} {} {}\n", to_string(parameter.dtype()), to_string(parameter.sizes()),

@@ -5,8 +5,10 @@
 #include <sstream>
 #include <utility>
 
+#include "quanta/fusion/distributed/detail/same_on_all.h"
 #include "quanta/observers/settings.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/share.h"
 
 namespace quanta::distributed::detail {
 namespace {
@@ -48,11 +50,6 @@ std::vector<std::byte> bytes_of(const Collector& collector) {
   StateDict state;
   collector.save_gathered(state, "");
   return to_bytes(state);
-}
-
-// Where part `index` of `count` begins among `size` things.
-std::int64_t share_begin(std::int64_t size, std::int64_t index, std::int64_t count) {
-  return size / count * index + size % count * index / count;
 }
 
 // Numbers one after the other in a message.
@@ -137,10 +134,9 @@ Calibration::Calibration(const Statistics& collectors, const Communicator& comm,
   check_alike(task);
   at_first_ = save();
   if (comm_.size() == 1) return;
-  const std::vector<std::byte> mine = to_bytes(at_first_);
-  const std::string first = comm_.broadcast(
-      std::string(reinterpret_cast<const char*>(mine.data()), mine.size()), 0, "calibrate: begin");
-  load(from_bytes(std::as_bytes(std::span(first))));
+  std::vector<std::byte> first = to_bytes(at_first_);
+  broadcast_bytes(comm_, first, 0, "calibrate: begin");
+  load(from_bytes(first));
 }
 
 Calibration::~Calibration() { listen(false); }
@@ -199,9 +195,10 @@ void Calibration::run(std::int64_t count, std::int64_t combine_every, const Run&
       const std::int64_t left = count - begin;
       const std::int64_t size =
           length.get() < left / comm_.size() ? length.get() * comm_.size() : left;
-      const bool has_moved = run_round({begin + share_begin(size, comm_.rank(), comm_.size()),
-                                        begin + share_begin(size, comm_.rank() + 1, comm_.size())},
-                                       run_batches);
+      const bool has_moved =
+          run_round({begin + quanta::detail::share_begin(size, comm_.rank(), comm_.size()),
+                     begin + quanta::detail::share_begin(size, comm_.rank() + 1, comm_.size())},
+                    run_batches);
       begin += size;
       length.adapt(has_moved);
     }
@@ -287,10 +284,10 @@ bool Calibration::move_frames(const StateDict& before) {
 }
 
 void Calibration::combine(const StateDict& before) {
-  std::string so_far;
+  std::vector<std::byte> so_far;
   for (int rank = 0; rank < comm_.size(); ++rank) {
     if (rank == comm_.rank()) {
-      load(rank == 0 ? before : from_bytes(std::as_bytes(std::span(so_far))));
+      load(rank == 0 ? before : from_bytes(so_far));
       for (Member& member : members_) {
         for (const Digest& digest : member.digests) {
           if (member.collector->absorb(digest)) continue;
@@ -300,12 +297,11 @@ void Calibration::combine(const StateDict& before) {
         }
         member.forget();
       }
-      const std::vector<std::byte> bytes = to_bytes(save());
-      so_far.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      so_far = to_bytes(save());
     }
-    so_far = comm_.broadcast(so_far, rank, "calibrate: combine");
+    broadcast_bytes(comm_, so_far, rank, "calibrate: combine");
   }
-  load(from_bytes(std::as_bytes(std::span(so_far))));
+  load(from_bytes(so_far));
 }
 
 }  // namespace quanta::distributed::detail

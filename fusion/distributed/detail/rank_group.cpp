@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/share.h"
 
 namespace quanta::distributed::detail {
 namespace {
@@ -19,18 +20,14 @@ using Clock = std::chrono::steady_clock;
 // Below, the root sends everything to everybody.
 constexpr std::size_t kSmallBroadcast = std::size_t{1} << 16U;
 
-// Where piece `i` of `n` units begins that `pieces` share.
-std::size_t piece_begin(std::size_t n, int i, int pieces) {
-  const auto part = n / static_cast<std::size_t>(pieces);
-  const auto more = n % static_cast<std::size_t>(pieces);
-  return part * static_cast<std::size_t>(i) + std::min(more, static_cast<std::size_t>(i));
-}
-
+// Piece `i` of those that `pieces` share, in whole units.
 template <typename Byte>
 std::span<Byte> piece_of(std::span<Byte> bytes, std::size_t unit, int i, int pieces) {
-  const std::size_t n = bytes.size() / unit;
-  const std::size_t begin = piece_begin(n, i, pieces);
-  return bytes.subspan(begin * unit, (piece_begin(n, i + 1, pieces) - begin) * unit);
+  const auto begin_of = [&](int piece) {
+    return unit * static_cast<std::size_t>(quanta::detail::share_begin(
+                      static_cast<std::int64_t>(bytes.size() / unit), piece, pieces));
+  };
+  return bytes.subspan(begin_of(i), begin_of(i + 1) - begin_of(i));
 }
 
 std::string_view name_of(JobKind kind) {
@@ -66,7 +63,7 @@ RankGroup::RankGroup(Processes& processes, int total)
       seconds_waited_(static_cast<std::size_t>(count())) {}
 
 int RankGroup::begin_of(int process) const noexcept {
-  return static_cast<int>(std::int64_t{process} * total_ / processes_.size());
+  return static_cast<int>(quanta::detail::share_begin(total_, process, processes_.size()));
 }
 
 int RankGroup::process_of(int rank) const noexcept {

@@ -7,19 +7,11 @@
 #include <span>
 #include <string_view>
 
+#include "quanta/runtime/detail/hash_bytes.h"
 #include "quanta/runtime/error.h"
 
 namespace quanta::distributed::detail {
 namespace {
-
-// FNV-1a.
-std::uint64_t hash_of(std::string_view text) {
-  std::uint64_t hash = 14695981039346656037ULL;
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  }
-  return hash;
-}
 
 std::string_view next_line(std::string_view& text) {
   const std::size_t end = text.find('\n');
@@ -51,7 +43,7 @@ std::span<const std::byte> bytes_of(std::string_view text) {
 
 void require_same_lines(const Communicator& comm, const std::string& what,
                         const std::string& text) {
-  const std::uint64_t mine = hash_of(text);
+  const std::uint64_t mine = quanta::detail::hash_bytes(bytes_of(text));
   std::uint64_t first = mine;
   comm.broadcast(std::as_writable_bytes(std::span(&first, 1)), 0, what);
   std::int64_t different = first == mine ? 0 : 1;
@@ -67,12 +59,12 @@ void require_same_lines(const Communicator& comm, const std::string& what,
   }
 }
 
-void broadcast_bytes(const Communicator& comm, std::vector<std::byte>& bytes,
+void broadcast_bytes(const Communicator& comm, std::vector<std::byte>& bytes, int root,
                      const std::string& place) {
   std::uint64_t size = bytes.size();
-  comm.broadcast(std::as_writable_bytes(std::span(&size, 1)), 0, place);
+  comm.broadcast(std::as_writable_bytes(std::span(&size, 1)), root, place);
   bytes.resize(static_cast<std::size_t>(size));
-  if (size > 0) comm.broadcast(std::span(bytes), 0, place);
+  if (size > 0) comm.broadcast(std::span(bytes), root, place);
 }
 
 void on_first_rank(const Communicator& comm, const std::string& place,

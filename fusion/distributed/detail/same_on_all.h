@@ -15,8 +15,8 @@ namespace quanta::distributed::detail {
 /// with another one and the first line that differs.
 void require_same_lines(const Communicator& comm, const std::string& what, const std::string& text);
 
-/// The first rank's bytes, of any number, for all.
-void broadcast_bytes(const Communicator& comm, std::vector<std::byte>& bytes,
+/// The root's bytes, of any number, for all.
+void broadcast_bytes(const Communicator& comm, std::vector<std::byte>& bytes, int root,
                      const std::string& place);
 
 /// Calls `work` on the first rank; what it throws, of Quanta's errors, all ranks throw, with the same
