@@ -29,13 +29,15 @@ def start(mpiexec, quanta, folder, name, processes):
          "--images", "512", "--batch", "32", "--steps", "12", "--save-every", "2",
          "--checkpoint", os.path.join(folder, name + ".checkpoint.safetensors"),
          "--save", os.path.join(folder, name + ".safetensors")],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)  # fmt: skip
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
 
 
 def finish(running):
-    text = running.communicate(timeout=600)[1].decode(errors="replace")
+    """What it printed."""
+    told, text = (each.decode(errors="replace") for each in running.communicate(timeout=600))
     if running.returncode != 0:
         raise Failure(f"status {running.returncode}: {text[-2000:]}")
+    return told
 
 
 def ranks_of(running):
@@ -86,7 +88,7 @@ def kill_once(mpiexec, quanta, folder, chance, duration):
 def main():
     mpiexec, quanta, kills = sys.argv[1], sys.argv[2], int(sys.argv[3])
     chance = random.Random(int(sys.argv[4]) if len(sys.argv) > 4 else 1)
-    done = 0
+    done = resumed = 0
     with tempfile.TemporaryDirectory() as folder:
         begin = time.monotonic()
         finish(start(mpiexec, quanta, folder, "whole", 2))
@@ -97,14 +99,24 @@ def main():
                 if os.path.exists(os.path.join(folder, name)):
                     os.remove(os.path.join(folder, name))
             done += kill_once(mpiexec, quanta, folder, chance, duration)
-            finish(start(mpiexec, quanta, folder, "killed", chance.randint(1, RANKS)))
+            if os.path.exists(os.path.join(folder, "killed.safetensors")):
+                if content(folder, "killed") != expected:
+                    raise Failure(f"after kill {done}: a file that is not whole")
+            goes_on = os.path.exists(os.path.join(folder, "killed.checkpoint.safetensors"))
+            told = finish(start(mpiexec, quanta, folder, "killed", chance.randint(1, RANKS)))
+            # From the beginning it would get there too.
+            if goes_on != ("going on from step" in told):
+                raise Failure(f"after kill {done}: expected {'a' if goes_on else 'no'} checkpoint to "
+                              f"be taken up, got {told!r}")
+            resumed += goes_on
             if content(folder, "killed") != expected:
                 raise Failure(f"after kill {done}: other weights than those of a run that was not killed")
             left = [name for name in os.listdir(folder) if name.startswith(".quanta-")]
             if left:
                 raise Failure(f"after kill {done}: left behind: {left}")
         size = len(expected)
-    print(f"{done} ranks killed: no hang, no broken file, the same {size} bytes in the end each time")
+    print(f"{done} ranks killed, {resumed} trainings went on from a checkpoint: no hang, no broken file, "
+          f"the same {size} bytes in the end each time")
     return 0
 
 
