@@ -78,6 +78,7 @@ class RangeObserver : public UniformObserver {
   /// own again, as copies of this observer have it. Throws UnsupportedError for a class that does not
   /// rest on the tensors' ranges alone.
   virtual void set_batch_reduction(BatchReduction reduction);
+  bool has_batch_reduction() const { return batch_reduction() != nullptr; }
   DigestKind digests() const override { return DigestKind::Alone; }
   Digest digest(const Tensor& x) const override;
   bool absorb(const Digest& digest) override;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "quanta/fusion/distributed/detail/progress.h"
+#include "quanta/fusion/distributed/sync_observers.h"
 #include "quanta/nn/data/dataset.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
@@ -96,6 +97,13 @@ Evaluation evaluate(const nn::Module& model, const std::shared_ptr<const data::D
                     const EvaluateOptions& options) {
   QUANTA_CHECK(!model.is_training(),
                "evaluate: model: expected one in eval mode, got one in train mode: call eval()");
+  const std::vector<std::string> waiting = waiting_observers(model);
+  QUANTA_CHECK(
+      waiting.empty(),
+      "evaluate: model: expected observers that are switched off (disable_observer) or on their "
+      "own (unsync_observers), got synchronised ones, which wait for ranks that have another "
+      "number of batches: {}",
+      fmt::join(waiting, ", "));
   return evaluate([&](const Tensor& x) { return model(x); }, dataset, metric, comm, options);
 }
 

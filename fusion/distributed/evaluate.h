@@ -59,7 +59,8 @@ class Evaluation {
 Evaluation evaluate(const std::function<Tensor(const Tensor&)>& model,
                     const std::shared_ptr<const data::Dataset>& dataset, const Metric& metric,
                     const Communicator& comm, const EvaluateOptions& options = {});
-/// The same of a network. Throws ArgumentError for one in train mode.
+/// The same of a network. Throws ArgumentError for one in train mode, and for observers that wait for
+/// all ranks (sync_observers).
 Evaluation evaluate(const nn::Module& model, const std::shared_ptr<const data::Dataset>& dataset,
                     const Metric& metric, const Communicator& comm,
                     const EvaluateOptions& options = {});

@@ -105,6 +105,23 @@ void sync_observers(nn::Module& model, const Communicator& comm) {
   }
 }
 
+bool waits_for_all_ranks(const Collector& collector) {
+  const auto* range = dynamic_cast<const RangeObserver*>(&collector);
+  if (const auto* fake = dynamic_cast<const FakeQuantizeBase*>(&collector)) {
+    if (!fake->is_observer_enabled()) return false;
+    range = dynamic_cast<const RangeObserver*>(fake->observer().get());
+  }
+  return range != nullptr && range->has_batch_reduction();
+}
+
+std::vector<std::string> waiting_observers(const nn::Module& model) {
+  std::vector<std::string> paths;
+  for (const auto& [path, outer] : watched(model)) {
+    if (waits_for_all_ranks(*outer)) paths.push_back(path);
+  }
+  return paths;
+}
+
 void unsync_observers(nn::Module& model) {
   for (const auto& [path, outer] : watched(model)) {
     const std::shared_ptr<RangeObserver> range = range_observer(inner(outer));

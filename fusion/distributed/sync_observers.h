@@ -1,7 +1,11 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "quanta/fusion/distributed/communicator.h"
 #include "quanta/nn/module.h"
+#include "quanta/observers/collector.h"
 
 namespace quanta::distributed {
 
@@ -21,5 +25,11 @@ namespace quanta::distributed {
 void sync_observers(nn::Module& model, const Communicator& comm);
 /// Each rank's observers watch their own data again.
 void unsync_observers(nn::Module& model);
+
+/// Whether what passes the collector makes it wait for all ranks: an observer that is synchronised and
+/// switched on.
+bool waits_for_all_ranks(const Collector& collector);
+/// The places of those in a model.
+std::vector<std::string> waiting_observers(const nn::Module& model);
 
 }  // namespace quanta::distributed

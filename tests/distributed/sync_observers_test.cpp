@@ -8,11 +8,15 @@
 
 #include "distributed/run_ranks.h"
 #include "distributed/training_nets.h"
+#include "quanta/fusion/distributed/calibrate.h"
 #include "quanta/fusion/distributed/data_parallel.h"
+#include "quanta/fusion/distributed/evaluate.h"
+#include "quanta/fusion/distributed/metric.h"
 #include "quanta/fusion/distributed/sync_batch_norm.h"
 #include "quanta/fusion/fuse_modules.h"
 #include "quanta/fusion/prepare.h"
 #include "quanta/nn/container.h"
+#include "quanta/nn/data/dataset.h"
 #include "quanta/nn/misc.h"
 #include "quanta/observers/defaults.h"
 #include "quanta/observers/fused_fake_quantize.h"
@@ -179,5 +183,38 @@ TEST_CASE("sync_observers: what would go different ways is refused by its place"
     static_cast<void>(scaled(Tensor::ones({2, 2})));
     enable_param_learning(scaled);
     CHECK_NOTHROW(sync_observers(scaled, comm));
+  });
+}
+
+TEST_CASE(
+    "sync_observers: a model whose observers wait for all ranks is neither evaluated nor "
+    "calibrated") {
+  run_ranks(test::uneven_ranks(), [](const Communicator& comm) {
+    nn::Sequential net{nn::Identity()};
+    net.named_children()[0].module->set_activation_post_process(
+        FakeQuantize::with_args(MovingAverageMinMaxObserver::with_args())());
+    net.eval();
+    const auto images = std::make_shared<data::TensorDataset>(Tensor::ones({7, 4}),
+                                                              Tensor::full({7}, 0, DType::Int64));
+    const auto evaluate = [&] {
+      return distributed::evaluate(net, images, distributed::accuracy(), comm, {.batch_size = 2});
+    };
+    const auto calibrate = [&] { distributed::calibrate(net, images, comm, {.batch_size = 2}); };
+    const std::string path = "0.activation_post_process";
+    CHECK(distributed::waiting_observers(net).empty());
+    sync_observers(net, comm);
+    CHECK(distributed::waiting_observers(net) == std::vector<std::string>{path});
+    CHECK_THROWS_WITH_AS(evaluate(), doctest::Contains(path.c_str()), ArgumentError);
+    disable_fake_quant(net);
+    CHECK_THROWS_WITH_AS(calibrate(),
+                         doctest::Contains((path + ": expected an observer on").c_str()),
+                         ArgumentError);
+    disable_observer(net);
+    CHECK(distributed::waiting_observers(net).empty());
+    CHECK(evaluate().examples() == 7);
+    enable_observer(net);
+    distributed::unsync_observers(net);
+    CHECK(distributed::waiting_observers(net).empty());
+    CHECK_NOTHROW(calibrate());
   });
 }

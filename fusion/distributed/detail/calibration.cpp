@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "quanta/fusion/distributed/detail/same_on_all.h"
+#include "quanta/fusion/distributed/sync_observers.h"
 #include "quanta/observers/settings.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/share.h"
@@ -121,6 +122,11 @@ Calibration::Calibration(const Statistics& collectors, const Communicator& comm,
   std::string others;
   for (const auto& [name, collector] : collectors) {
     QUANTA_CHECK(collector != nullptr, "{}: {}: expected a collector, got null", kOp, name);
+    QUANTA_CHECK(
+        !waits_for_all_ranks(*collector),
+        "{}: {}: expected an observer on its own (unsync_observers), got a synchronised one, "
+        "which waits for ranks that have another number of batches",
+        kOp, name);
     const DigestKind kind = collector->digests();
     if (kind == DigestKind::None) {
       others += fmt::format("{}{} ({})", others.empty() ? "" : ", ", name, collector->name());
