@@ -171,8 +171,8 @@ class DataParallel::Impl : public autograd::GradientSink {
 
   double gather(const Tensor& loss, std::int64_t examples) {
     take_in(loss, examples);
-    if (now.finite == 0) refuse_loss(comm.rank());
-    if (loss.defined()) autograd::backward(loss, *this);
+    // All ranks refuse one that is not finite, together, when they send.
+    if (loss.defined() && now.finite != 0) autograd::backward(loss, *this);
     add_up();
     gathered.gathered = 1;
     return gathered.examples == 0 ? 0.0 : gathered.loss / static_cast<double>(gathered.examples);

@@ -265,6 +265,34 @@ TEST_CASE("DataParallel: numbers that are none are refused by name") {
   });
 }
 
+TEST_CASE(
+    "DataParallel: a loss under no_sync that is none is refused by all ranks when they send") {
+  run_ranks(test::uneven_ranks(), [](const Communicator& comm) {
+    SmallNet net(0);
+    net.requires_grad_();
+    DataParallel parallel(net, comm);
+    const Batch mine = part_of(whole_batch(8), comm.rank(), comm.size());
+    const std::int64_t examples = mine.target.size(0);
+    const bool is_last = comm.rank() == comm.size() - 1;
+    {
+      const DataParallel::NoSync guard = parallel.no_sync();
+      const double factor = is_last ? std::numeric_limits<double>::infinity() : 1.0;
+      const double mean = parallel.backward(mul_scalar(loss_of(net, mine), factor), examples);
+      CHECK(std::isfinite(mean) == !is_last);
+    }
+    CHECK_THROWS_WITH_AS(
+        parallel.backward(loss_of(net, mine), examples),
+        fmt::format("DataParallel: loss: expected a finite number, got NaN or infinity on rank {} "
+                    "at step 1",
+                    comm.size() - 1)
+            .c_str(),
+        NumericError);
+    CHECK_FALSE(net.fc->weight.grad().defined());
+    // What was gathered is dropped.
+    CHECK(std::isfinite(parallel.backward(loss_of(net, mine), examples)));
+  });
+}
+
 TEST_CASE("DataParallel: models that differ are refused on all ranks") {
   run_ranks(test::even_ranks(), [](const Communicator& comm) {
     if (comm.size() == 1) return;
