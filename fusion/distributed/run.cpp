@@ -26,12 +26,11 @@ constexpr int kMostRanks = 1 << 20;
 constexpr auto kGrace = std::chrono::seconds(5);
 
 // The threads of a rank's operations; 0: as they are.
-int threads_of_rank(const RunOptions& options, const detail::Processes& processes,
-                    const detail::RankGroup& group) {
+int threads_of_rank(const RunOptions& options, const detail::RankGroup& group) {
   if (options.threads > 0) return options.threads;
   if (std::getenv("OMP_NUM_THREADS") != nullptr) return 0;
-  const int ranks = processes.share_processors() ? group.local_size() : group.count();
-  return std::max(1, get_num_threads() / ranks);
+  // A third of three is one.
+  return std::max(1, static_cast<int>(get_num_threads() * group.share_of_processors() + 1e-6));
 }
 
 std::string text_of(const std::exception_ptr& error) {
@@ -52,10 +51,23 @@ class Ranks {
 
   int run() {
     std::vector<std::thread> others;
-    for (int i = 1; i < group_->count(); ++i) {
-      others.emplace_back([this, i] { run_one(i); });
+    bool all_started = true;
+    try {
+      for (int i = 1; i < group_->count(); ++i) {
+        others.emplace_back([this, i] { run_one(i); });
+      }
+    } catch (const std::exception&) {
+      // Too many threads for the system, or for memory.
+      all_started = false;
+      const int started = static_cast<int>(others.size());
+      end_all(
+          started + 1,
+          std::make_exception_ptr(CommunicationError(fmt::format(
+              "distributed: run: ranks: expected room for {} threads, got {}: start fewer ranks "
+              "in each process",
+              group_->count(), started + 1))));
     }
-    run_one(0);
+    if (all_started) run_one(0);
     for (std::thread& other : others) other.join();
     {
       const std::lock_guard lock(over_->mutex);
@@ -86,10 +98,14 @@ class Ranks {
     if (processes_.size() > 1) processes_.abort();
     if (group_->count() == 1) return;
     // Threads notice in their next call. One that makes none is ended with the process.
-    std::thread([over = over_] {
-      std::unique_lock lock(over->mutex);
-      if (!over->changed.wait_for(lock, kGrace, [&] { return over->is_over; })) std::_Exit(1);
-    }).detach();
+    try {
+      std::thread([over = over_] {
+        std::unique_lock lock(over->mutex);
+        if (!over->changed.wait_for(lock, kGrace, [&] { return over->is_over; })) std::_Exit(1);
+      }).detach();
+    } catch (const std::exception&) {
+      std::_Exit(1);  // no room for a thread that looks
+    }
   }
 
   // Whether all ranks of this process have ended.
@@ -125,7 +141,7 @@ int run(const std::function<int(const Communicator&)>& body, const RunOptions& o
       processes.size(), total);
   processes.set_time_limit(options.time_limit);
   auto group = std::make_shared<detail::RankGroup>(processes, total);
-  const int threads = threads_of_rank(options, processes, *group);
+  const int threads = threads_of_rank(options, *group);
   return Ranks(body, processes, std::move(group), threads).run();
 }
 

@@ -13,6 +13,7 @@
 
 #include "distributed/run_ranks.h"
 #include "quanta/fusion/distributed/communicator.h"
+#include "quanta/fusion/distributed/detail/processes.h"
 #include "quanta/runtime/random.h"
 #include "support/tensors.h"
 
@@ -176,6 +177,33 @@ TEST_CASE("Communicator: tensors of another device go through the host") {
     CHECK(y.device() == device);
     CHECK(y.cpu().to_float_vector() == values_of(comm.size() - 1, 77));
   });
+}
+
+TEST_CASE("Communicator: the ranks of a machine, in even and uneven processes") {
+  for (const int ranks : {test::uneven_ranks(), test::even_ranks(), 3 * test::processes() + 2}) {
+    run_ranks(ranks, [](const Communicator& comm) {
+      CHECK(comm.local_rank() == comm.rank());
+      CHECK(comm.local_size() == comm.size());
+    });
+  }
+}
+
+TEST_CASE("share_of_processors: each processor is divided among those that may use it") {
+  using distributed::detail::Neighbour;
+  using distributed::detail::share_of_processors;
+  const auto one = [](int) { return 1; };
+  // All on the same four, on halves, and partly on the same.
+  const std::vector<Neighbour> same{{0, {0, 1, 2, 3}}, {1, {0, 1, 2, 3}}};
+  CHECK(share_of_processors(same, 0, one) == 0.5);
+  CHECK(share_of_processors(same, 1, [](int process) { return process + 1; }) ==
+        doctest::Approx(1.0 / 3.0));
+  const std::vector<Neighbour> halves{{4, {0, 1}}, {9, {2, 3}}};
+  CHECK(share_of_processors(halves, 1, one) == 1.0);
+  CHECK(share_of_processors(halves, 1, [](int process) { return process == 9 ? 4 : 1; }) == 0.25);
+  const std::vector<Neighbour> part{{0, {0, 1, 2, 3}}, {1, {2, 3}}, {2, {2, 3}}};
+  CHECK(share_of_processors(part, 0, one) == doctest::Approx((2.0 + 2.0 / 3.0) / 4.0));
+  CHECK(share_of_processors(part, 2, one) == doctest::Approx(1.0 / 3.0));
+  CHECK(share_of_processors({{0, {}}}, 0, one) == 1.0);
 }
 
 TEST_CASE("Communicator: states as messages") {

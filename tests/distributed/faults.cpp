@@ -1,6 +1,6 @@
 // A rank that fails in one way or another, for faults_test.py.
 //
-//   quanta_distributed_faults WAY RANK [RANKS]   WAY: throw, kill, hang, leave, nan
+//   quanta_distributed_faults WAY RANK [RANKS]   WAY: throw, kill, hang, leave, nan, other, more
 
 #include <chrono>
 #include <csignal>
@@ -25,6 +25,8 @@ int work(const Communicator& comm, const std::string& way, int rank) {
       if (way == "kill") std::raise(SIGKILL);
       if (way == "hang") std::this_thread::sleep_for(std::chrono::hours(1));
       if (way == "leave") return 0;
+      if (way == "other") comm.barrier("another place");
+      if (way == "more") values.resize(1010);
     }
     comm.sum(std::span(values), "step " + std::to_string(step));
     for (float& value : values) value = 1.0F;

@@ -5,6 +5,7 @@
 """
 
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -12,15 +13,19 @@ import time
 LONGEST = 30.0  # seconds
 
 
-def run(command):
+def run(command, prepare=None):
     begin = time.monotonic()
     result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                            timeout=120)
+                            timeout=120, preexec_fn=prepare)
     return result.returncode, result.stderr, time.monotonic() - begin
 
 
-def check(command, expected, forbidden=None):
-    status, text, seconds = run(command)
+def little_memory():
+    resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))
+
+
+def check(command, expected, forbidden=None, prepare=None):
+    status, text, seconds = run(command, prepare)
     said = [line for line in text.splitlines() if line.startswith("rank ")]
     name = " ".join(command[-4:])
     problems = []
@@ -53,7 +58,22 @@ def main():
         in_vain = r"^rank \d+: distributed: step 20: expected all ranks to come .* in vain for "
         names = rf"(\d+, )*{rank}$" if ranks == processes or processes == 1 else r"\d"
         right &= check([*start, "hang", *end], in_vain + names)
-        right &= check([*start, "leave", *end], in_vain + names)
+        # Processes see what the others do; threads of one process see each other at once.
+        call = r"^rank \d+: distributed: step 20: expected "
+        right &= check([*start, "leave", *end],
+                       in_vain + names if processes == 1 else
+                       call + r"all ranks in this sum .* got the end of rank |" + in_vain)
+        if processes > 1:
+            other = call + r"all ranks in this sum .* got another call of rank "
+            mixed = other if ranks == processes else other + r"|^rank \d+: distributed: expected "
+            right &= check([*start, "other", *end],
+                           mixed + r"|^rank \d+: distributed: another place: expected all ranks in ")
+            right &= check([*start, "more", *end],
+                           mixed + r"|" + call + r"\d+ bytes as another rank has")
+    # The stacks of so many threads do not fit.
+    right &= check([program, "throw", "0", "100000"],
+                   r"^rank \d+: distributed: run: ranks: expected room for 100000 threads, got \d+",
+                   prepare=little_memory)
     return 0 if right else 1
 
 

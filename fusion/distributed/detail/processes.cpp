@@ -6,106 +6,59 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <optional>
 #include <utility>
 
 #include "quanta/fusion/distributed/communicator.h"
+#include "quanta/fusion/distributed/detail/messages.h"
 
 namespace quanta::distributed::detail {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// MPI counts with int.
-constexpr std::size_t kPieceBytes = std::size_t{1} << 30U;
-// Of the last exchange, which is no answer to one that others still make.
+// Of the last exchange, which is no answer to one that others still make; and of all calls. MPI promises
+// tags below 32768.
 constexpr int kEndTag = 2;
+constexpr int kFirstTag = 3;
+constexpr std::uint64_t kTags = 32'000;
 // How long the thread looks again and again before it sleeps, and the longest sleep.
 constexpr auto kSpin = std::chrono::microseconds(100);
 constexpr auto kLongestSleep = std::chrono::microseconds(500);
+// How often it looks whether a process that it waits for is in another call, and how long that may seem
+// so: what has been sent may take so long to arrive.
+constexpr auto kAstrayLook = std::chrono::milliseconds(100);
+constexpr int kAstrayLooks = 10;
 
-void require(int code, std::string_view call) {
-  if (code == MPI_SUCCESS) return;
-  std::string text(MPI_MAX_ERROR_STRING, '\0');
-  int length = 0;
-  MPI_Error_string(code, text.data(), &length);
-  text.resize(static_cast<std::size_t>(length));
-  throw CommunicationError(fmt::format("distributed: {}: {}", call, text));
+std::vector<int> numbers_of(const cpu_set_t& processors) {
+  std::vector<int> numbers;
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (CPU_ISSET(i, &processors)) numbers.push_back(i);
+  }
+  return numbers;
 }
 
-// The messages of one exchange that are on their way.
-class Messages {
- public:
-  Messages(MPI_Comm world, int tag) : world_(world), tag_(tag) {}
-  ~Messages() {
-    // Only behind a failure: nothing may be written to what the caller frees.
-    for (MPI_Request& request : requests_) {
-      if (request == MPI_REQUEST_NULL) continue;
-      MPI_Cancel(&request);
-      MPI_Request_free(&request);
-    }
-  }
-  Messages(const Messages&) = delete;
-  Messages& operator=(const Messages&) = delete;
-
-  void receive(std::span<std::byte> bytes, int from) {
-    for_pieces(bytes, from, [&](std::span<std::byte> piece, MPI_Request* request) {
-      require(MPI_Irecv(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, from, tag_, world_,
-                        request),
-              "MPI_Irecv");
-    });
-  }
-  void send(std::span<const std::byte> bytes, int to) {
-    for_pieces(bytes, to, [&](std::span<const std::byte> piece, MPI_Request* request) {
-      require(MPI_Isend(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, to, tag_, world_,
-                        request),
-              "MPI_Isend");
-    });
-  }
-
-  // Whether all have arrived.
-  bool test() {
-    if (requests_.empty()) return true;
-    int all = 0;
-    require(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &all,
-                        MPI_STATUSES_IGNORE),
-            "MPI_Testall");
-    if (all != 0) requests_.clear();
-    return all != 0;
-  }
-
-  // Whom the unfinished ones are with.
-  std::vector<int> missing() {
-    std::vector<int> peers;
-    for (std::size_t i = 0; i < requests_.size(); ++i) {
-      int done = 0;
-      MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
-      if (done == 0) peers.push_back(peers_[i]);
-    }
-    std::sort(peers.begin(), peers.end());
-    peers.erase(std::unique(peers.begin(), peers.end()), peers.end());
-    return peers;
-  }
-
- private:
-  template <typename Byte, typename Begin>
-  void for_pieces(std::span<Byte> bytes, int peer, const Begin& begin) {
-    for (std::size_t at = 0; at < bytes.size(); at += kPieceBytes) {
-      MPI_Request request = MPI_REQUEST_NULL;
-      begin(bytes.subspan(at, std::min(kPieceBytes, bytes.size() - at)), &request);
-      requests_.push_back(request);
-      peers_.push_back(peer);
-    }
-  }
-
-  MPI_Comm world_;
-  int tag_;
-  std::vector<MPI_Request> requests_;
-  std::vector<int> peers_;
-};
-
 }  // namespace
+
+double share_of_processors(const std::vector<Neighbour>& neighbours, std::size_t me,
+                           const std::function<int(int process)>& ranks) {
+  const std::vector<int>& mine = neighbours[me].processors;
+  if (mine.empty()) return 1.0;
+  double share = 0.0;
+  for (const int processor : mine) {
+    int users = 0;
+    for (const Neighbour& each : neighbours) {
+      const std::vector<int>& theirs = each.processors;
+      if (std::find(theirs.begin(), theirs.end(), processor) != theirs.end()) {
+        users += ranks(each.process);
+      }
+    }
+    share += 1.0 / users;
+  }
+  return share / static_cast<double>(mine.size());
+}
 
 struct Processes::World {
   MPI_Comm all = MPI_COMM_NULL;
@@ -150,17 +103,21 @@ void Processes::start() {
   MPI_Comm machine = MPI_COMM_NULL;
   require(MPI_Comm_split_type(world_->all, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &machine),
           "MPI_Comm_split_type");
-  MPI_Comm_rank(machine, &local_rank_);
-  MPI_Comm_size(machine, &local_size_);
-  cpu_set_t mine;
-  CPU_ZERO(&mine);
-  sched_getaffinity(0, sizeof(mine), &mine);
-  std::vector<cpu_set_t> all(static_cast<std::size_t>(local_size_));
+  int number = 0;
+  int count = 0;
+  MPI_Comm_rank(machine, &number);
+  MPI_Comm_size(machine, &count);
+  struct Place {
+    int process;
+    cpu_set_t processors;
+  };
+  Place mine{rank_, {}};
+  sched_getaffinity(0, sizeof(mine.processors), &mine.processors);
+  std::vector<Place> all(static_cast<std::size_t>(count));
   require(MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, all.data(), sizeof(mine), MPI_BYTE, machine),
           "MPI_Allgather");
-  share_processors_ = std::all_of(all.begin(), all.end(), [&](const cpu_set_t& other) {
-    return CPU_EQUAL(&mine, &other) != 0;
-  });
+  for (const Place& each : all) neighbours_.push_back({each.process, numbers_of(each.processors)});
+  number_here_ = static_cast<std::size_t>(number);
   MPI_Comm_free(&machine);
 }
 
@@ -173,11 +130,13 @@ void Processes::end() {
   for (std::byte& byte : bytes) from.emplace_back(&byte, 1);
   try {
     limit_ = std::chrono::milliseconds::max();
-    exchange(to, from, kEndTag);
+    exchange_tagged(to, from, kEndTag);
     MPI_Comm_free(&world_->all);
     MPI_Finalize();
   } catch (const CommunicationError& error) {
     fmt::print(stderr, "rank {}: {}\n", rank_, error.what());
+  } catch (const Astray&) {
+    MPI_Abort(world_->all, 1);  // one byte is what each sends: not reached
   }
 }
 
@@ -216,8 +175,29 @@ void Processes::submit(std::function<void()> work) {
   changed_.notify_all();
 }
 
-void Processes::exchange(const Outgoing& to, const Incoming& from, int tag) {
+void Processes::exchange(const Outgoing& to, const Incoming& from, std::uint64_t call) {
+  exchange_tagged(to, from, kFirstTag + static_cast<int>(call % kTags));
+}
+
+void Processes::exchange_tagged(const Outgoing& to, const Incoming& from, int tag) {
   Messages messages(world_->all, tag);
+  try {
+    begin(messages, to, from);
+    // Those that still make calls say so themselves to a process that has ended.
+    wait_for(messages, tag != kEndTag);
+  } catch (...) {
+    if (messages.settle()) throw;
+    fmt::print(stderr,
+               "process {}: distributed: an exchange has failed while messages arrive: the memory "
+               "that they go to cannot be given back\n",
+               rank_);
+    std::fflush(nullptr);
+    MPI_Abort(world_->all, 1);
+    std::_Exit(1);
+  }
+}
+
+void Processes::begin(Messages& messages, const Outgoing& to, const Incoming& from) {
   for (int p = 0; p < size_; ++p) {
     if (p != rank_) messages.receive(from[static_cast<std::size_t>(p)], p);
   }
@@ -230,15 +210,27 @@ void Processes::exchange(const Outgoing& to, const Incoming& from, int tag) {
     bytes_sent_ += static_cast<std::int64_t>(bytes.size());
     ++messages_sent_;
   }
+}
+
+void Processes::wait_for(Messages& messages, bool look_for_astray) {
   const Clock::time_point begin = Clock::now();
   auto sleep = std::chrono::microseconds(0);
+  Clock::time_point next_look = begin + kAstrayLook;
+  std::optional<Stray> stray;
+  int looks = 0;
   while (!messages.test()) {
     abort_if_asked();
-    const Clock::duration waited = Clock::now() - begin;
-    if (waited < kSpin) continue;
+    const Clock::time_point now = Clock::now();
+    if (now - begin < kSpin) continue;
     const std::chrono::milliseconds limit = limit_;
-    if (limit != std::chrono::milliseconds::max() && waited > limit) {
+    if (limit != std::chrono::milliseconds::max() && now - begin > limit) {
       throw Absent{messages.missing()};
+    }
+    if (look_for_astray && now >= next_look) {
+      next_look = now + kAstrayLook;
+      const std::optional<Stray> before = std::exchange(stray, messages.stray());
+      looks = stray && stray == before ? looks + 1 : 0;
+      if (looks >= kAstrayLooks) throw Astray{stray->process, stray->tag == kEndTag};
     }
     if (sleep < kLongestSleep) sleep += std::chrono::microseconds(5);
     std::this_thread::sleep_for(sleep);

@@ -18,10 +18,30 @@
 
 namespace quanta::distributed::detail {
 
+class Messages;
+
 /// Processes of which nothing came in time.
 struct Absent {
   std::vector<int> processes;
 };
+
+/// A process that makes another call than this one, or has ended without failing.
+struct Astray {
+  int process = 0;
+  bool has_ended = false;
+};
+
+/// One of the processes of a machine: its rank, and the processors that it may run on, by number.
+struct Neighbour {
+  int process = 0;
+  std::vector<int> processors;
+};
+
+/// The share that each of a process's `ranks` has of the process's processors, 0 .. 1, where those of
+/// its neighbours run on some of them too: every processor is divided among the ranks that may use it.
+/// `neighbours` has the process itself at `me`, and `ranks` gives how many a process has.
+double share_of_processors(const std::vector<Neighbour>& neighbours, std::size_t me,
+                           const std::function<int(int process)>& ranks);
 
 /// What one process gives another in an exchange; those of length 0 are not sent.
 using Outgoing = std::vector<std::span<const std::byte>>;
@@ -41,11 +61,9 @@ class Processes {
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
-  /// The processes of this machine: this one's number among them, how many there are, and whether
-  /// all of them may run on the same processors.
-  int local_rank() const noexcept { return local_rank_; }
-  int local_size() const noexcept { return local_size_; }
-  bool share_processors() const noexcept { return share_processors_; }
+  /// The processes of this machine, in the order of their ranks, and this one's number among them.
+  const std::vector<Neighbour>& neighbours() const noexcept { return neighbours_; }
+  std::size_t number_here() const noexcept { return number_here_; }
 
   void set_time_limit(std::chrono::milliseconds limit) noexcept { limit_ = limit; }
   std::chrono::milliseconds time_limit() const noexcept { return limit_; }
@@ -54,8 +72,10 @@ class Processes {
   void submit(std::function<void()> work);
 
   /// Within submitted work: gives `to[p]` to each process p and takes `from[p]`, whose lengths both
-  /// know. Nothing goes to this process itself. Throws Absent, or CommunicationError.
-  void exchange(const Outgoing& to, const Incoming& from) { exchange(to, from, 1); }
+  /// know. Nothing goes to this process itself. `call` tells one call of all processes from another
+  /// one: throws Astray when a process sends something of another call, or another number of bytes;
+  /// Absent, or CommunicationError. Nothing is written to `from` afterwards.
+  void exchange(const Outgoing& to, const Incoming& from, std::uint64_t call);
 
   /// Ends all processes with status 1, whatever they do.
   [[noreturn]] void abort() noexcept;
@@ -66,7 +86,9 @@ class Processes {
  private:
   struct World;
 
-  void exchange(const Outgoing& to, const Incoming& from, int tag);
+  void exchange_tagged(const Outgoing& to, const Incoming& from, int tag);
+  void begin(Messages& messages, const Outgoing& to, const Incoming& from);
+  void wait_for(Messages& messages, bool look_for_astray);
   void serve();
   void start();
   void end();
@@ -75,9 +97,8 @@ class Processes {
   std::unique_ptr<World> world_;  // the serving thread's
   int rank_ = 0;
   int size_ = 1;
-  int local_rank_ = 0;
-  int local_size_ = 1;
-  bool share_processors_ = true;
+  std::vector<Neighbour> neighbours_;
+  std::size_t number_here_ = 0;
   std::atomic<std::chrono::milliseconds> limit_{std::chrono::minutes(10)};
   std::atomic<std::int64_t> bytes_sent_{0};
   std::atomic<std::int64_t> messages_sent_{0};

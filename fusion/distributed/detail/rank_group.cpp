@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/hash_bytes.h"
 #include "quanta/runtime/detail/share.h"
 
 namespace quanta::distributed::detail {
@@ -52,6 +53,11 @@ std::string_view name_of(JobKind kind) {
   return "";
 }
 
+std::uint64_t call_of(JobKind kind, std::string_view place, int root) {
+  const std::string text = fmt::format("{} {} {}", static_cast<int>(kind), root, place);
+  return quanta::detail::hash_bytes(std::as_bytes(std::span(text)));
+}
+
 std::size_t size_of(const Job::Part& part) { return part.in_out.size(); }
 
 }  // namespace
@@ -73,14 +79,31 @@ int RankGroup::process_of(int rank) const noexcept {
 }
 
 int RankGroup::local_rank(int local) const noexcept {
-  // Launchers number the processes of a machine one after the other, or in turns over machines;
-  // all have the same number of ranks, give or take one.
   int rank = local;
-  for (int i = 0; i < processes_.local_rank(); ++i) rank += count();
+  for (std::size_t i = 0; i < processes_.number_here(); ++i) {
+    rank += count_of(processes_.neighbours()[i].process);
+  }
   return rank;
 }
 
-int RankGroup::local_size() const noexcept { return processes_.local_size() * count(); }
+int RankGroup::local_size() const noexcept {
+  int size = 0;
+  for (const Neighbour& each : processes_.neighbours()) size += count_of(each.process);
+  return size;
+}
+
+double RankGroup::share_of_processors() const {
+  return detail::share_of_processors(processes_.neighbours(), processes_.number_here(),
+                                     [this](int process) { return count_of(process); });
+}
+
+std::vector<int> RankGroup::ranks_of(const std::vector<int>& processes) const {
+  std::vector<int> ranks;
+  for (const int process : processes) {
+    for (int i = begin_of(process); i < begin_of(process + 1); ++i) ranks.push_back(i);
+  }
+  return ranks;
+}
 
 // Joining and waiting ----------------------------------------------------------------------------
 
@@ -98,6 +121,7 @@ std::shared_ptr<Job> RankGroup::join(int local, JobKind kind, std::string_view p
     open->kind = kind;
     open->place = place;
     open->root = root;
+    open->call = call_of(kind, place, root);
     open->parts.resize(static_cast<std::size_t>(count()));
   }
   const std::shared_ptr<Job> job = open;
@@ -187,11 +211,13 @@ void RankGroup::run(Job& job) noexcept {
     try {
       calculate(job);
     } catch (const Absent& absent) {
-      std::vector<int> ranks;
-      for (const int process : absent.processes) {
-        for (int i = begin_of(process); i < begin_of(process + 1); ++i) ranks.push_back(i);
-      }
-      lost_ = std::make_exception_ptr(waited_in_vain(job.place, ranks));
+      lost_ = std::make_exception_ptr(waited_in_vain(job.place, ranks_of(absent.processes)));
+      error = lost_;
+    } catch (const Astray& astray) {
+      lost_ = std::make_exception_ptr(CommunicationError(fmt::format(
+          "distributed: {}: expected all ranks in this {} with as many bytes, got {} of rank {}",
+          job.place, name_of(job.kind), astray.has_ended ? "the end" : "another call",
+          fmt::join(ranks_of({astray.process}), ", "))));
       error = lost_;
     } catch (...) {
       error = std::current_exception();
@@ -242,13 +268,13 @@ void RankGroup::calculate(Job& job) {
 }
 
 // Piece p of `bytes` is right in process p; now all pieces are in all processes.
-void RankGroup::share_pieces(std::span<std::byte> bytes, std::size_t unit) {
+void RankGroup::share_pieces(const Job& job, std::span<std::byte> bytes, std::size_t unit) {
   const int processes = processes_.size();
   const std::span<const std::byte> mine = piece_of(bytes, unit, processes_.rank(), processes);
   const Outgoing to(static_cast<std::size_t>(processes), mine);
   Incoming from;
   for (int p = 0; p < processes; ++p) from.push_back(piece_of(bytes, unit, p, processes));
-  processes_.exchange(to, from);
+  processes_.exchange(to, from, job.call);
 }
 
 // Process p gets piece p of all ranks, combines them in the ranks' order, and gives the result to the
@@ -280,7 +306,7 @@ void RankGroup::combine(Job& job, const Combine& combine) {
                      : piece_of(std::span<const std::byte>(whole), sizeof(T), p, processes));
     from.emplace_back(theirs);
   }
-  processes_.exchange(to, from);
+  processes_.exchange(to, from, job.call);
 
   std::vector<T> result(length / sizeof(T));
   bool is_first = true;
@@ -306,7 +332,7 @@ void RankGroup::combine(Job& job, const Combine& combine) {
   if (length != 0) {
     std::memcpy(piece_of(whole, sizeof(T), me, processes).data(), result.data(), length);
   }
-  share_pieces(whole, sizeof(T));
+  share_pieces(job, whole, sizeof(T));
   for (std::size_t i = 1; i < job.parts.size(); ++i) {
     if (!whole.empty()) std::memcpy(job.parts[i].in_out.data(), whole.data(), whole.size());
   }
@@ -326,7 +352,7 @@ void RankGroup::broadcast(Job& job) {
     } else {
       from[static_cast<std::size_t>(root)] = whole;
     }
-    processes_.exchange(to, from);
+    processes_.exchange(to, from, job.call);
   } else {
     // A piece to each, which they share: the root's link carries it twice, not once for each.
     for (int p = 0; p < processes; ++p) {
@@ -335,8 +361,8 @@ void RankGroup::broadcast(Job& job) {
     if (!is_root) {
       from[static_cast<std::size_t>(root)] = piece_of(whole, 1, processes_.rank(), processes);
     }
-    processes_.exchange(to, from);
-    share_pieces(whole, 1);
+    processes_.exchange(to, from, job.call);
+    share_pieces(job, whole, 1);
   }
   for (Job::Part& part : job.parts) {
     if (part.in_out.data() != whole.data() && !whole.empty()) {
@@ -369,7 +395,7 @@ void RankGroup::gather(Job& job) {
     to.push_back(wanted_by(p) ? std::as_bytes(std::span(mine)) : std::span<const std::byte>());
     from.push_back(std::as_writable_bytes(std::span(lengths[static_cast<std::size_t>(p)])));
   }
-  processes_.exchange(to, from);
+  processes_.exchange(to, from, job.call);
 
   std::vector<std::vector<std::byte>> received(static_cast<std::size_t>(processes));
   for (int p = 0; p < processes; ++p) {
@@ -380,7 +406,7 @@ void RankGroup::gather(Job& job) {
     if (p != me && wanted_by(me)) received[index].resize(length);
     from[index] = received[index];
   }
-  if (job.kind != JobKind::Barrier) processes_.exchange(to, from);
+  if (job.kind != JobKind::Barrier) processes_.exchange(to, from, job.call);
   if (!wanted_by(me)) return;
 
   std::vector<std::vector<std::byte>> all;

@@ -35,7 +35,8 @@ enum class JobKind : std::uint8_t {
 struct Job {
   JobKind kind = JobKind::Barrier;
   std::string place;
-  int root = 0;  // where there is one
+  int root = 0;            // where there is one
+  std::uint64_t call = 0;  // a hash of these three
   /// By the number of the rank within the process.
   struct Part {
     bool joined = false;
@@ -62,6 +63,8 @@ class RankGroup : public std::enable_shared_from_this<RankGroup> {
   int total() const noexcept { return total_; }
   int local_rank(int local) const noexcept;
   int local_size() const noexcept;
+  /// Of the processors that this process may run on: that of each of its ranks, 0 .. 1.
+  double share_of_processors() const;
   Processes& processes() noexcept { return processes_; }
   Communicator communicator(int local) { return {shared_from_this(), local}; }
 
@@ -89,8 +92,9 @@ class RankGroup : public std::enable_shared_from_this<RankGroup> {
   void combine(Job& job, const Combine& combine);
   void broadcast(Job& job);
   void gather(Job& job);
-  void share_pieces(std::span<std::byte> bytes, std::size_t unit);
+  void share_pieces(const Job& job, std::span<std::byte> bytes, std::size_t unit);
   CommunicationError waited_in_vain(std::string_view place, const std::vector<int>& ranks) const;
+  std::vector<int> ranks_of(const std::vector<int>& processes) const;
 
   Processes& processes_;
   int total_;
