@@ -115,8 +115,9 @@ function(quanta_add_library name)
   endforeach()
 endfunction()
 
-# For tests: what takes their time is what they test, which is optimised in full.
-function(quanta_test_options target)
+# For tests and commands: what takes their time is in the library, which is optimised in full, and they
+# are compiled sooner.
+function(quanta_light_options target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()
 
