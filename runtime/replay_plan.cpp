@@ -7,6 +7,7 @@
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/cuda/copy.h"
 #include "quanta/runtime/cuda/launch.h"
+#include "quanta/runtime/detail/overlap.h"
 #include "quanta/runtime/detail/path_override.h"
 #include "quanta/runtime/detail/replay_steps.h"
 #include "quanta/runtime/detail/step_graphs.h"
@@ -44,7 +45,27 @@ Tensor tensor_of(const Value& value, IntrusivePtr<Storage> storage, std::byte* b
   return Tensor(std::move(impl));
 }
 
-/// A copy of `x` in memory of its own with the strides of an example, which is dense.
+/// The bytes from the first to the last element, with the gaps between them.
+std::size_t spanned_bytes(const Value& value) {
+  if (value.numel() == 0) return 0;
+  std::int64_t last = 0;
+  for (std::size_t d = 0; d < value.sizes.size(); ++d) {
+    last += (value.sizes[d] - 1) * value.strides[d];
+  }
+  return storage_bytes(value.dtype, last + 1);
+}
+
+/// Whether `x`, of the example's sizes, has its elements where the example has them: the stride of a
+/// single element says nothing.
+bool lies_as(const Value& example, const Tensor& x) {
+  if (x.strides() == example.strides || x.numel() == 0) return true;
+  for (std::size_t d = 0; d < example.sizes.size(); ++d) {
+    if (example.sizes[d] != 1 && x.strides()[d] != example.strides[d]) return false;
+  }
+  return true;
+}
+
+/// A copy of `x` in memory of its own with the strides of an example, whose elements lie apart.
 Tensor laid_out_as(const Value& example, const Tensor& x) {
   const Dims& wanted = example.strides;
   if (wanted == contiguous_strides(x.sizes())) return x.clone(MemoryFormat::Contiguous);
@@ -54,7 +75,7 @@ Tensor laid_out_as(const Value& example, const Tensor& x) {
   }
   Value place = example;
   place.offset = 0;
-  IntrusivePtr<Storage> storage(new Storage(place.bytes(), x.device()));
+  IntrusivePtr<Storage> storage(new Storage(spanned_bytes(place), x.device()));
   std::byte* const begin = storage->data();
   Tensor result = tensor_of(place, std::move(storage), begin);
   result.copy_(x.detach());
@@ -65,7 +86,8 @@ Tensor laid_out_as(const Value& example, const Tensor& x) {
 
 struct ReplayPlan::Layout {
   Program program;
-  std::vector<Value> inputs;  ///< of the recorded run; offsets are where the elements began
+  std::vector<Value> inputs;   ///< of the recorded run; offsets are where the elements began
+  std::vector<bool> overlaps;  ///< whether elements of that input are one place in memory
   std::size_t arena_bytes = 0;
   Device device;  ///< of all its memory
 };
@@ -189,32 +211,52 @@ Device common_device(const Recording& recording, std::span<const Tensor> inputs)
   return device;
 }
 
+// Another input has the elements of the example, not what else is in the example's memory.
+void require_within(const Program& program, std::span<const Value> inputs) {
+  const auto require = [&](std::string_view op, const Value& value) {
+    const Buffer& buffer = program.buffers[value.buffer];
+    if (buffer.kind != BufferKind::Input || value.numel() == 0) return;
+    const Value& input = inputs[buffer.number];
+    QUANTA_SUPPORTED(
+        value.offset >= input.offset &&
+            value.offset + spanned_bytes(value) <= input.offset + spanned_bytes(input),
+        "freeze: {}: input: expected elements of the example, got others of its memory: {} with "
+        "strides {} (as_strided counts from the begin of the memory: clone the example before it "
+        "is "
+        "recorded)",
+        op, value.sizes, value.strides);
+  };
+  for (const PlannedStep& step : program.steps) {
+    for (const Value& value : step.inputs) require(step.operation->name(), value);
+  }
+  for (const Value& value : program.outputs) require("the network", value);
+}
+
 }  // namespace
 
 ReplayPlan::ReplayPlan(const Recording& recording, std::span<const Tensor> inputs,
                        std::span<const Tensor> outputs) {
   for (const Tensor& input : inputs) {
     QUANTA_CHECK(input.defined(), "freeze: inputs: expected tensors, got an undefined one");
-    QUANTA_SUPPORTED(input.is_dense(),
-                     "freeze: inputs: expected an example without gaps or overlaps in memory "
-                     "(clone it before it is recorded), got {} with strides {}",
-                     input.sizes(), input.strides());
   }
   auto layout = std::make_unique<Layout>();
   layout->device = common_device(recording, inputs);
   Program& program = layout->program;
   program = detail::make_program(recording, inputs, outputs);
+  for (const Tensor& input : inputs) {
+    layout->inputs.push_back(
+        {0, static_cast<std::size_t>(input.device_ptr() - input.storage()->data()), input.sizes(),
+         input.strides(), input.dtype(), input.impl()->quantizer});
+    layout->overlaps.push_back(!input.is_dense() &&
+                               quanta::detail::overlaps_itself(input.sizes(), input.strides()));
+  }
+  require_within(program, layout->inputs);
   info_.recorded_steps = program.steps.size();
   info_.result_bytes = written_bytes(program);
   detail::drop_unused(program);
   detail::share_equal_steps(program);
   detail::join_steps(program);
   layout->arena_bytes = detail::place_buffers(program);
-  for (const Tensor& input : inputs) {
-    layout->inputs.push_back(
-        {0, static_cast<std::size_t>(input.device_ptr() - input.storage()->data()), input.sizes(),
-         input.strides(), input.dtype(), input.impl()->quantizer});
-  }
   info_.steps = program.steps.size();
   info_.arena_bytes = layout->arena_bytes;
   layout_ = std::move(layout);
@@ -260,6 +302,11 @@ void ReplayPlan::check(std::span<const Tensor> inputs) const {
                  expected.dtype, expected.sizes, x.dtype(), x.sizes());
     QUANTA_CHECK(!x.is_quantized() || x.impl()->quantizer == expected.quantizer,
                  "freeze: x: expected the quantization parameters of the example, got others");
+    QUANTA_SUPPORTED(!layout_->overlaps[i] || lies_as(expected, x),
+                     "freeze: x: expected strides {} as the example had, some of whose elements "
+                     "are one place in "
+                     "memory, got {} (clone the example before it is recorded)",
+                     expected.strides, x.strides());
   }
 }
 
@@ -335,7 +382,7 @@ void ReplayPlan::run_between(std::span<const Tensor> inputs, std::span<Place> in
     const auto place = [&](const Tensor& from) {
       in_places[i] = {from.storage(), from.device_ptr() - expected.offset};
     };
-    if (x.strides() == expected.strides) {
+    if (lies_as(expected, x)) {
       place(x);
     } else {
       place(laid_out_as(expected, x));

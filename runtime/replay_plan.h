@@ -23,9 +23,9 @@ namespace quanta::replay {
 /// Profiler or set_verbose() watches them, or with QUANTA_CUDA_SYNC=1.
 class ReplayPlan {
  public:
-  /// `inputs` is what was recorded with, dense in some order of the dimensions, `outputs` what came
-  /// out. Throws UnsupportedError when an input has gaps or shares elements, or an output is not the
-  /// result of recorded steps.
+  /// `inputs` is what was recorded with, of any strides, `outputs` what came out. Throws
+  /// UnsupportedError when an output is not the result of recorded steps, or a step reads what lies
+  /// in an input's memory but is none of its elements.
   ReplayPlan(const Recording& recording, std::span<const Tensor> inputs,
              std::span<const Tensor> outputs);
   ReplayPlan(const Recording& recording, const Tensor& input, const Tensor& output)
@@ -36,7 +36,9 @@ class ReplayPlan {
   ReplayPlan& operator=(const ReplayPlan&) = delete;
 
   /// Throws ArgumentError unless x has the sizes, dtype and quantization parameters of the recorded
-  /// input. Another memory order is copied first.
+  /// input. Of other strides it is copied first, into as much memory as the recorded input's
+  /// elements span; UnsupportedError where several of those are one place in memory, as after
+  /// expand().
   Tensor run(const Tensor& x) const;
   /// The same of a plan with any number of inputs and outputs.
   std::vector<Tensor> run(std::span<const Tensor> inputs) const;
