@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
@@ -11,6 +12,7 @@
 #include "quanta/runtime/detail/cpu_limit.h"
 #include "quanta/runtime/detail/openmp.h"
 #include "quanta/runtime/detail/sanitizers.h"
+#include "quanta/runtime/detail/startable.h"
 #include "quanta/runtime/detail/team.h"
 #include "quanta/runtime/detail/workers.h"
 
@@ -19,13 +21,32 @@ namespace {
 
 // OpenMP keeps a number for each thread, and knows of affinities but not of containers' quotas.
 thread_local bool has_number = false;
+// It has been seen to get as many, so that a number that it had may always be set again.
+thread_local int known_to_start = 1;
+
+/// The threads that start for a caller with so many: helpers of ours, and OpenMP's.
+int started_for(int threads) {
+  return threads - 1 + std::min(threads, std::max(omp_get_thread_limit(), 1)) - 1;
+}
 
 void choose_number() {
   has_number = true;
   static const int usable =
-      std::getenv("OMP_NUM_THREADS") == nullptr ? detail::usable_processors() : 0;
-  const int most = usable > 0 ? std::min(usable, kMaxThreads) : kMaxThreads;
-  if (omp_get_max_threads() > most) omp_set_num_threads(most);
+      std::getenv("OMP_NUM_THREADS") == nullptr ? detail::usable_processors() : kMaxThreads;
+  // The process has been seen to get as many.
+  static std::atomic<int> known{1};
+  int number = std::min({usable, kMaxThreads, omp_get_max_threads()});
+  if (number > known.load(std::memory_order_relaxed)) {
+    const int needed = started_for(number);
+    const int started = detail::startable_threads(needed);
+    if (started == needed) {
+      known.store(number, std::memory_order_relaxed);
+    } else {
+      number = std::min(number, 1 + started / 2);
+    }
+  }
+  known_to_start = number;
+  if (omp_get_max_threads() > number) omp_set_num_threads(number);
 }
 
 }  // namespace
@@ -33,6 +54,19 @@ void choose_number() {
 void set_num_threads(int threads) {
   QUANTA_CHECK(threads >= 1 && threads <= kMaxThreads,
                "set_num_threads: threads: expected 1 to {}, got {}", kMaxThreads, threads);
+  if (threads > known_to_start) {
+    // OpenMP would end the process.
+    const int needed = started_for(threads);
+    const int started = detail::startable_threads(needed);
+    if (started < needed) {
+      throw BackendError(fmt::format(
+          "set_num_threads: threads: expected a number that the process may have, got {}"
+          ": of {} further threads, Quanta's and OpenMP's, {} could be started (raise "
+          "RLIMIT_NPROC, ulimit -u, or the pids limit of the container, or take fewer)",
+          threads, needed, started));
+    }
+    known_to_start = threads;
+  }
   has_number = true;
   omp_set_num_threads(threads);
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <system_error>
 #include <utility>
 
 #include "quanta/runtime/detail/openmp.h"
@@ -28,6 +29,9 @@ constexpr std::chrono::microseconds kLongWait{500};
 // Schedulers let a process run for some milliseconds at a time.
 constexpr std::chrono::milliseconds kLeastAlone{1};
 constexpr std::chrono::milliseconds kMostAlone{16};
+
+// Where the system gives no more helpers, those that there are do the work.
+constexpr std::chrono::milliseconds kNextTry{100};
 
 thread_local bool inside = false;
 
@@ -117,8 +121,15 @@ Workers::~Workers() {
 }
 
 void Workers::add_helpers(int count) {
+  if (static_cast<int>(helpers_.size()) >= count || Clock::now() < no_more_until_) return;
+  helpers_.reserve(static_cast<std::size_t>(count));  // room, or it throws before a thread is there
   while (static_cast<int>(helpers_.size()) < count) {
-    helpers_.emplace_back([this] { help(); });
+    try {
+      helpers_.emplace_back([this] { help(); });
+    } catch (const std::system_error&) {
+      no_more_until_ = Clock::now() + kNextTry;
+      return;
+    }
     bind_as_openmp(helpers_.back(), static_cast<int>(helpers_.size()));
   }
 }

@@ -50,6 +50,7 @@ class Workers {
   static std::uint32_t job_of(Ticket ticket) { return static_cast<std::uint32_t>(ticket >> 32U); }
   static std::uint32_t left_of(Ticket ticket) { return static_cast<std::uint32_t>(ticket); }
 
+  /// As many as the system lets it have.
   void add_helpers(int count);
   void help();
   void publish(int parts, void* body, Call call);
@@ -76,6 +77,7 @@ class Workers {
   std::mutex mutex_;
   std::condition_variable work_;
   std::vector<std::thread> helpers_;
+  Clock::time_point no_more_until_{};  // the system refused one
   Clock::time_point alone_until_{};
   Clock::duration alone_{};  // the last time without helpers; 0: they were there
 };
