@@ -1,6 +1,7 @@
 #include "quanta/nn/reference.h"
 
 #include "quanta/nn/detail/float_conv.h"
+#include "quanta/nn/detail/from_float.h"
 #include "quanta/ops/linear.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/check.h"
@@ -22,8 +23,24 @@ QScheme affine_scheme(QScheme scheme) {
   throw InternalError("affine_scheme: scheme: unknown");
 }
 
+QTensor quantized(const WeightQParams& qparams, const Tensor& weight) {
+  QUANTA_CHECK(qparams.scale.defined() && qparams.zero_point.defined(),
+               "WeightQParams: scale: expected tensors for scale and zero_point, got none");
+  if (!is_per_channel(qparams.qscheme)) {
+    return quantize_per_tensor(weight, qparams.scale, qparams.zero_point, qparams.dtype);
+  }
+  const bool float_zero_points = qparams.qscheme == QScheme::PerChannelAffineFloatQParams;
+  QUANTA_CHECK(qparams.zero_point.is_floating_point() == float_zero_points,
+               "WeightQParams: zero_point: expected {} ones for {}, got {}",
+               float_zero_points ? "floating" : "integer", qparams.qscheme,
+               qparams.zero_point.dtype());
+  return quantize_per_channel(weight, qparams.scale, qparams.zero_point, qparams.axis,
+                              qparams.dtype);
+}
+
 template <typename Reference, typename Float>
 std::shared_ptr<Reference> make(const Float& source, const WeightQParams& qparams) {
+  detail::require_finite_weight("reference.from_float", source.weight);
   auto module = make_module<Reference>(source, qparams);
   module->train(source.is_training());
   return module;
@@ -50,14 +67,12 @@ WeightQParams WeightQParams::affine() const {
 }
 
 QTensor WeightQParams::quantize(const Tensor& weight) const {
-  QUANTA_CHECK(scale.defined() && zero_point.defined(),
-               "WeightQParams: scale: expected tensors for scale and zero_point, got none");
-  if (!is_per_channel(qscheme)) return quantize_per_tensor(weight, scale, zero_point, dtype);
-  const bool float_zero_points = qscheme == QScheme::PerChannelAffineFloatQParams;
-  QUANTA_CHECK(zero_point.is_floating_point() == float_zero_points,
-               "WeightQParams: zero_point: expected {} ones for {}, got {}",
-               float_zero_points ? "floating" : "integer", qscheme, zero_point.dtype());
-  return quantize_per_channel(weight, scale, zero_point, axis, dtype);
+  detail::require_finite_weight("WeightQParams", weight);
+  return quantized(*this, weight);
+}
+
+Tensor WeightQParams::rounded(const Tensor& weight) const {
+  return dequantize(quantized(*this, weight));
 }
 
 void WeightQParams::save(StateDict& state, const std::string& name) const {
@@ -81,10 +96,18 @@ void WeightQParams::load(StateReader& reader, const std::string& name, const Ten
           "{}_axis: expected one integer, got {} {}", name, new_axis->dtype(), new_axis->sizes());
       loaded.axis = new_axis->to_int64_vector()[0];
     }
-    static_cast<void>(loaded.quantize(weight));  // whether they suit a weight of these sizes
+    // Whether they suit a weight of these sizes: it may hold anything before it is loaded.
+    static_cast<void>(quantized(loaded, weight));
     reader.on_commit([this, loaded = std::move(loaded)] { *this = loaded; });
   } catch (const Error& error) {
     reader.problem(fmt::format("{}: {}", reader.full_name(name + "_scale"), error.what()));
+  }
+  const Tensor* new_weight = reader.find(name);
+  if (new_weight == nullptr || !new_weight->is_floating_point()) return;
+  try {
+    detail::require_finite_weight("load_state_dict", *new_weight);
+  } catch (const Error& error) {
+    reader.problem(fmt::format("{}: {}", reader.full_name(name), error.what()));
   }
 }
 
@@ -92,14 +115,14 @@ ReferenceModule::ReferenceModule(const Tensor& float_weight, const Tensor& float
                                  const WeightQParams& qparams, std::string repr)
     : weight(float_weight.clone()), qparams_(qparams.affine()), repr_(std::move(repr)) {
   if (float_bias.defined()) bias = float_bias.clone();
-  static_cast<void>(get_quantized_weight());
+  static_cast<void>(quantized(qparams_, weight));
   register_parameter("weight", weight);
   register_parameter("bias", bias);
 }
 
 QTensor ReferenceModule::get_quantized_weight() const { return qparams_.quantize(weight); }
 
-Tensor ReferenceModule::get_weight() const { return dequantize(get_quantized_weight()); }
+Tensor ReferenceModule::get_weight() const { return qparams_.rounded(weight); }
 
 std::string ReferenceModule::type_name() const {
   return "Quantized" + Module::type_name() + "(Reference)";
@@ -162,7 +185,7 @@ template class ConvTranspose<3>;
 Embedding::Embedding(const nn::Embedding& source, const WeightQParams& qparams)
     : nn::Embedding(source.options()), qparams_(qparams.affine()) {
   weight.copy_(source.weight);
-  static_cast<void>(get_quantized_weight());
+  static_cast<void>(quantized(qparams_, weight));
 }
 
 std::shared_ptr<Embedding> Embedding::from_float(const nn::Embedding& source,
@@ -171,7 +194,7 @@ std::shared_ptr<Embedding> Embedding::from_float(const nn::Embedding& source,
 }
 
 QTensor Embedding::get_quantized_weight() const { return qparams_.quantize(weight); }
-Tensor Embedding::get_weight() const { return dequantize(get_quantized_weight()); }
+Tensor Embedding::get_weight() const { return qparams_.rounded(weight); }
 
 Tensor Embedding::forward(const Tensor& indices) const {
   nn::Embedding table(*this);
@@ -191,7 +214,7 @@ EmbeddingBag::EmbeddingBag(const nn::EmbeddingBag& source, const WeightQParams& 
                "reference::EmbeddingBag: source: expected a float EmbeddingBag, got {}",
                source.type_name());
   weight.copy_(source.weight);
-  static_cast<void>(get_quantized_weight());
+  static_cast<void>(quantized(qparams_, weight));
 }
 
 std::shared_ptr<EmbeddingBag> EmbeddingBag::from_float(const nn::EmbeddingBag& source,
@@ -200,7 +223,7 @@ std::shared_ptr<EmbeddingBag> EmbeddingBag::from_float(const nn::EmbeddingBag& s
 }
 
 QTensor EmbeddingBag::get_quantized_weight() const { return qparams_.quantize(weight); }
-Tensor EmbeddingBag::get_weight() const { return dequantize(get_quantized_weight()); }
+Tensor EmbeddingBag::get_weight() const { return qparams_.rounded(weight); }
 
 Tensor EmbeddingBag::run(const Tensor& indices, const Tensor& offsets,
                          const Tensor& per_sample_weights) const {

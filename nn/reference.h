@@ -10,7 +10,8 @@
 #include "quanta/nn/linear.h"
 #include "quanta/nn/module.h"
 
-// Constructors and calls throw ArgumentError for what does not fit. A module in eval mode may be
+// Constructors and calls throw ArgumentError for what does not fit, from_float for weights with NaN or
+// infinity as well. A module in eval mode may be
 // called from many threads at once (see nn/module.h).
 
 /// Float modules that carry the parameters with which their weight is to be quantized, and that
@@ -33,12 +34,16 @@ struct WeightQParams {
 
   /// These parameters with an affine scheme in the place of a symmetric one.
   WeightQParams affine() const;
-  /// The weight quantized. Throws ArgumentError if it does not suit the parameters.
+  /// The weight quantized. Throws ArgumentError if it does not suit the parameters, or holds NaN or
+  /// infinity.
   QTensor quantize(const Tensor& weight) const;
+  /// The weight quantized and dequantized again, what forward computes with: it is not looked at for
+  /// NaN each time. Throws ArgumentError if it does not suit the parameters.
+  Tensor rounded(const Tensor& weight) const;
   /// Saves the parameters as `<name>_scale`, `<name>_zero_point` and `<name>_axis`.
   void save(StateDict& state, const std::string& name) const;
   /// Changes this object, a part of the module that reads, on commit. Notes a problem for
-  /// parameters that do not suit the weight.
+  /// parameters that do not suit the weight, and for a new weight with NaN or infinity.
   void load(StateReader& reader, const std::string& name, const Tensor& weight);
 };
 
@@ -53,7 +58,8 @@ class ReferenceModule : public Module {
   Tensor bias;
 
   const WeightQParams& weight_qparams() const noexcept { return qparams_; }
-  /// The weight quantized. Throws ArgumentError if it does not suit the parameters.
+  /// The weight quantized. Throws ArgumentError if it does not suit the parameters, or holds NaN or
+  /// infinity.
   QTensor get_quantized_weight() const;
   /// The weight quantized and dequantized again: what forward computes with.
   Tensor get_weight() const;

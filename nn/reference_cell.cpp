@@ -5,7 +5,6 @@
 
 #include "quanta/nn/detail/from_float.h"
 #include "quanta/ops/linear.h"
-#include "quanta/ops/quantize.h"
 #include "quanta/ops/rnn.h"
 
 namespace quanta::nn::reference {
@@ -19,6 +18,8 @@ WeightQParams observed(const QConfig& qconfig, const Tensor& weight) {
 
 template <typename Reference, typename Float>
 std::shared_ptr<Reference> make(const Float& source, const CellQParams& qparams) {
+  detail::require_finite_weight("reference.from_float", source.weight_ih);
+  detail::require_finite_weight("reference.from_float", source.weight_hh);
   auto module = make_module<Reference>(source, qparams);
   module->train(source.is_training());
   return module;
@@ -48,8 +49,8 @@ ReferenceCell<Float>::ReferenceCell(const Float& source, const CellQParams& qpar
   this->clear_forward_hooks();
   this->clear_qconfig();
   this->set_activation_post_process(nullptr);
-  static_cast<void>(get_quantized_weight_ih());
-  static_cast<void>(get_quantized_weight_hh());
+  static_cast<void>(qparams_.weight_ih.rounded(this->weight_ih));
+  static_cast<void>(qparams_.weight_hh.rounded(this->weight_hh));
 }
 
 template <typename Float>
@@ -62,9 +63,9 @@ LstmState ReferenceCell<Float>::step(const Tensor& x, const Tensor& h, const Ten
   const std::array<std::int64_t, 1> batch{x.sizes()[0]};
   const RecurrentSteps steps{
       .kind = this->kind(), .hidden_size = this->options().hidden_size, .batch_sizes = batch};
-  const Tensor input = linear(x, dequantize(get_quantized_weight_ih()), this->bias_ih);
+  const Tensor input = linear(x, qparams_.weight_ih.rounded(this->weight_ih), this->bias_ih);
   const RecurrentResult result = recurrent_steps(
-      steps, {dequantize(get_quantized_weight_hh()), this->bias_hh, {}}, input, h, c);
+      steps, {qparams_.weight_hh.rounded(this->weight_hh), this->bias_hh, {}}, input, h, c);
   return {result.h_n, result.c_n};
 }
 

@@ -25,7 +25,8 @@ template <typename Float>
 class ReferenceCell : public Float {
  public:
   const CellQParams& weight_qparams() const noexcept { return qparams_; }
-  // The weights quantized. Throw ArgumentError if one does not suit its parameters.
+  // The weights quantized. Throw ArgumentError if one does not suit its parameters, or holds NaN or
+  // infinity.
   QTensor get_quantized_weight_ih() const { return qparams_.weight_ih.quantize(this->weight_ih); }
   QTensor get_quantized_weight_hh() const { return qparams_.weight_hh.quantize(this->weight_hh); }
   /// "QuantizedLSTMCell(Reference)", as torch prints.

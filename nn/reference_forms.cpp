@@ -44,6 +44,14 @@ r::WeightQParams saved_qparams(const std::string& name, const SavedForm& saved) 
           .axis = axis.defined() && axis.numel() == 1 ? axis.to_int64_vector()[0] : 0};
 }
 
+// Without a look at the weight, which is loaded later.
+template <typename T, typename Float, typename QParams>
+std::shared_ptr<Module> restored(const Float& source, const QParams& qparams) {
+  auto module = make_module<T>(source, qparams);
+  module->train(source.is_training());
+  return module;
+}
+
 template <typename T, typename Float>
 ModuleForm row(std::string name) {
   ModuleForm result;
@@ -60,7 +68,7 @@ ModuleForm row(std::string name) {
   result.restore = [](const Module& occupant, const SavedForm& saved) -> std::shared_ptr<Module> {
     const auto* source = as_source<Float>(occupant);
     if (source == nullptr) return nullptr;
-    return T::from_float(*with_saved_bias(*source, saved, "bias"), saved_qparams("weight", saved));
+    return restored<T>(*with_saved_bias(*source, saved, "bias"), saved_qparams("weight", saved));
   };
   return result;
 }
@@ -78,8 +86,8 @@ ModuleForm cell_row(std::string name) {
   result.restore = [](const Module& occupant, const SavedForm& saved) -> std::shared_ptr<Module> {
     const auto* source = as_source<Float>(occupant);
     if (source == nullptr) return nullptr;
-    return T::from_float(*source,
-                         {saved_qparams("weight_ih", saved), saved_qparams("weight_hh", saved)});
+    return restored<T>(*source, r::CellQParams{saved_qparams("weight_ih", saved),
+                                               saved_qparams("weight_hh", saved)});
   };
   return result;
 }

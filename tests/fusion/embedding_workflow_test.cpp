@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "quanta/runtime/safetensors.h"
 #include "support/compare.h"
 #include "support/files.h"
 
@@ -169,6 +171,40 @@ TEST_CASE("convert: the reference mapping leaves float modules with quantized we
             ->state_dict()
             .at("_packed_params._packed_params/0")
             .equal(fc.get_quantized_weight()));
+}
+
+TEST_CASE("load_model: weights of reference modules are looked at as the file has them") {
+  manual_seed(45);
+  const Tensor x = indices({8, 0, 3, 3}, {2, 2});
+  QConfigMapping qconfigs(default_per_channel_qconfig());
+  qconfigs.set_object_type<nn::Embedding>(float_qparams_weight_only_qconfig());
+  const Plain prepared = prepare(Plain(), qconfigs);
+  prepared(x);
+  ConvertOptions options;
+  options.mapping = default_static_quant_reference_module_mappings();
+  const Plain saved = convert(prepared, options);
+  const test::TemporaryFolder folder;
+  save_model(saved, folder / "good.safetensors");
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  // What the network had before does not matter: skip_init leaves anything.
+  Plain loaded;
+  for (const auto& [name, parameter] : loaded.named_parameters()) parameter.fill_(kNaN);
+  load_model(loaded, folder / "good.safetensors");
+  CHECK(loaded(x).equal(saved(x)));
+  for (const char* name : {"fc.weight", "table.weight"}) {
+    CAPTURE(name);
+    SafetensorsFile file = load_safetensors(folder / "good.safetensors");
+    const Tensor odd = file.tensors.at(name).clone();
+    odd.mutable_data<float>()[3] = kNaN;
+    file.tensors.set(name, odd);
+    write_safetensors(file.tensors, folder / "odd.safetensors", file.metadata);
+    Plain refused;
+    const std::string text =
+        std::string(name) + ": load_state_dict: weight: expected finite numbers";
+    CHECK_THROWS_WITH_AS(load_model(refused, folder / "odd.safetensors"),
+                         doctest::Contains(text.c_str()), Error);
+    CHECK(refused.get_submodule("fc")->type_name() == "Linear");
+  }
 }
 
 TEST_CASE("reference embeddings: compute with the rows as quantizing leaves them") {

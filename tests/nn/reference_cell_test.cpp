@@ -2,11 +2,13 @@
 
 #include <doctest/doctest.h>
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "quanta/observers/defaults.h"
+#include "quanta/observers/histogram_observer.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
@@ -100,6 +102,36 @@ TEST_CASE("reference cells: another module or none of the parameters is refused"
                        ArgumentError);
   CHECK_THROWS_WITH_AS(reference::LSTMCell::from_float(*lstm, {}),
                        doctest::Contains("WeightQParams: scale"), ArgumentError);
+}
+
+TEST_CASE("reference cells: weights with NaN or infinity are refused") {
+  const auto source = float_cell<nn::GRUCell>();
+  const reference::WeightQParams one{.scale = Tensor::scalar(0.01),
+                                     .zero_point = Tensor::scalar(0.0, DType::Int64)};
+  const auto cell = reference::GRUCell::from_float(*source, {one, one});
+  for (const char* name : {"weight_ih", "weight_hh"}) {
+    CAPTURE(name);
+    StateDict state = cell->state_dict();
+    const Tensor odd = state.at(name).clone();
+    odd.mutable_data<float>()[1] = std::numeric_limits<float>::infinity();
+    state.set(name, odd);
+    const std::string text =
+        std::string(name) + ": load_state_dict: weight: expected finite numbers";
+    CHECK_THROWS_WITH_AS(cell->load_state_dict(state), doctest::Contains(text.c_str()),
+                         ArgumentError);
+    auto broken = float_cell<nn::GRUCell>();
+    (std::string(name) == "weight_ih" ? broken->weight_ih : broken->weight_hh).copy_(odd);
+    CHECK_THROWS_WITH_AS(reference::GRUCell::from_float(*broken, {one, one}),
+                         doctest::Contains("weight: expected finite numbers"), ArgumentError);
+    // An observer that leaves infinity out.
+    QConfig qconfig = default_dynamic_qconfig();
+    qconfig.weight = HistogramObserver::with_args(
+        {.dtype = DType::QInt8, .qscheme = QScheme::PerTensorSymmetric});
+    broken->set_qconfig(qconfig);
+    CHECK_THROWS_WITH_AS(reference::GRUCell::from_float(static_cast<const Module&>(*broken)),
+                         doctest::Contains("weight: expected finite numbers"), ArgumentError);
+  }
+  CHECK(cell->weight_ih.equal(source->weight_ih));
 }
 
 }  // namespace

@@ -129,6 +129,43 @@ TEST_CASE("reference modules: parameters that do not suit the weight are refused
                        ArgumentError);
 }
 
+TEST_CASE(
+    "reference modules: a weight with NaN or infinity is refused where it would become codes") {
+  const Linear source({.in_features = 3, .out_features = 2});
+  for (const float odd : {std::nanf(""), HUGE_VALF, -HUGE_VALF}) {
+    CAPTURE(odd);
+    Linear broken({.in_features = 3, .out_features = 2});
+    broken.weight.mutable_data<float>()[4] = odd;
+    const char* text = "weight: expected finite numbers, got a range of";
+    CHECK_THROWS_WITH_AS(reference::Linear::from_float(broken, per_tensor(0.01)),
+                         doctest::Contains(text), ArgumentError);
+    // A state: nothing changes.
+    const auto module = reference::Linear::from_float(source, per_channel(2));
+    const QTensor before = module->get_quantized_weight();
+    StateDict state = module->state_dict();
+    for (const DType dtype : {DType::Float32, DType::Float64, DType::BFloat16}) {
+      state.set("weight", broken.weight.to(dtype));
+      state.set("weight_scale", Tensor::full({2}, 0.25));
+      CHECK_THROWS_WITH_AS(module->load_state_dict(state), doctest::Contains(text), ArgumentError);
+      CHECK(module->get_quantized_weight().equal(before));
+    }
+    // By hand: what forward computes with is not looked at each time, codes are.
+    module->weight.copy_(broken.weight);
+    CHECK(module->get_weight().numel() == 6);
+    CHECK_THROWS_WITH_AS(quantized::Linear::from_reference(*module, 0.1, 3),
+                         doctest::Contains(text), ArgumentError);
+    // A module that holds anything takes a good state.
+    module->load_state_dict(reference::Linear::from_float(source, per_channel(2))->state_dict());
+    CHECK(module->get_quantized_weight().equal(before));
+  }
+  // Biases are floats.
+  Linear biased({.in_features = 3, .out_features = 2});
+  biased.bias.fill_(HUGE_VAL);
+  const auto module = reference::Linear::from_float(biased, per_tensor(0.01));
+  module->load_state_dict(module->state_dict());
+  CHECK(module->bias.equal(biased.bias));
+}
+
 TEST_CASE("WeightQParams: those of an observer quantize as from_float does") {
   manual_seed(2);
   for (const QConfig& qconfig : {default_qconfig(), default_per_channel_qconfig()}) {
