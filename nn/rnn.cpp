@@ -12,6 +12,7 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/indexing.h"
 #include "quanta/ops/shape.h"
+#include "quanta/runtime/detail/require_tensor.h"
 #include "quanta/runtime/detail/sizes.h"
 
 namespace quanta::nn {
@@ -182,9 +183,9 @@ LstmOutput RecurrentLayer::run_layers(Tensor x, std::span<const std::int64_t> ba
 
 LstmOutput RecurrentLayer::run(const Tensor& x, const LstmState& state) const {
   const std::string_view op = kind_name(kind_);
-  QUANTA_CHECK(x.defined() && (x.dim() == 2 || x.dim() == 3),
-               "{}: x: expected 2 (one sequence) or 3 dimensions, got {}", op,
-               x.defined() ? x.sizes() : Dims{});
+  quanta::detail::require_tensor(op, x);
+  QUANTA_CHECK(x.dim() == 2 || x.dim() == 3,
+               "{}: x: expected 2 (one sequence) or 3 dimensions, got {}", op, x.sizes());
   detail::check_recurrent_input(op, x, options_.input_size, takes_quantized());
   const bool is_batched = x.dim() == 3;
   const bool swaps = is_batched && options_.batch_first;

@@ -6,6 +6,7 @@
 
 #include "quanta/nn/detail/layer_options.h"
 #include "quanta/nn/detail/recurrent.h"
+#include "quanta/runtime/detail/require_tensor.h"
 #include "quanta/runtime/detail/sizes.h"
 
 namespace quanta::nn {
@@ -64,8 +65,9 @@ LstmState RecurrentCell::step(const Tensor& x, const Tensor& h, const Tensor& c)
 
 LstmState RecurrentCell::run(const Tensor& x, const LstmState& state) const {
   const std::string_view op = kind_name(kind_);
-  QUANTA_CHECK(x.defined() && (x.dim() == 1 || x.dim() == 2),
-               "{}: x: expected 1 or 2 dimensions, got {}", op, x.defined() ? x.sizes() : Dims{});
+  quanta::detail::require_tensor(op, x);
+  QUANTA_CHECK(x.dim() == 1 || x.dim() == 2, "{}: x: expected 1 or 2 dimensions, got {}", op,
+               x.sizes());
   detail::check_recurrent_input(op, x, options_.input_size, takes_quantized());
   const bool is_batched = x.dim() == 2;
   const bool is_lstm = kind_ == RecurrentKind::Lstm;

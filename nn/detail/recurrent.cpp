@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/require_tensor.h"
 #include "quanta/runtime/operation.h"
 
 namespace quanta::nn::detail {
@@ -100,9 +101,10 @@ std::vector<std::int64_t> checked_batch_sizes(std::string_view op, const PackedS
     sum += std::min(sizes[i], std::numeric_limits<std::int64_t>::max() - sum);
   }
   const Tensor& data = sequence.data;
-  QUANTA_CHECK(data.defined() && data.dim() >= 1 && data.size(0) == sum,
+  quanta::detail::require_tensor(op, data, "data");
+  QUANTA_CHECK(data.dim() >= 1 && data.size(0) == sum,
                "{}: data: expected sizes [{}, ...] (the sum of batch_sizes), got {}", op, sum,
-               data.defined() ? data.sizes() : Dims{});
+               data.sizes());
   return sizes;
 }
 

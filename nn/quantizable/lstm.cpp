@@ -12,6 +12,7 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/ops/shape.h"
+#include "quanta/runtime/detail/require_tensor.h"
 
 namespace quanta::nn::quantizable {
 namespace {
@@ -173,11 +174,13 @@ std::shared_ptr<LSTMCell> LSTMCell::from_params(const RecurrentWeights& weights,
   constexpr std::string_view kOp = "quantizable::LSTMCell.from_params";
   const Tensor& ih = weights.weight_ih;
   const Tensor& hh = weights.weight_hh;
-  QUANTA_CHECK(ih.defined() && hh.defined() && ih.dim() == 2 && hh.dim() == 2 &&
-                   hh.size(0) == kGates * hh.size(1) && ih.size(0) == hh.size(0),
+  quanta::detail::require_tensor(kOp, ih, "weight_ih");
+  quanta::detail::require_tensor(kOp, hh, "weight_hh");
+  QUANTA_CHECK(ih.dim() == 2 && hh.dim() == 2 && hh.size(0) == kGates * hh.size(1) &&
+                   ih.size(0) == hh.size(0),
                "{}: weights: expected weight_ih [4 * hidden, input] and weight_hh [4 * hidden, "
                "hidden], got {} and {}",
-               kOp, ih.defined() ? ih.sizes() : Dims{}, hh.defined() ? hh.sizes() : Dims{});
+               kOp, ih.sizes(), hh.sizes());
   const bool has_bias = weights.bias_ih.defined();
   QUANTA_CHECK(has_bias == weights.bias_hh.defined() &&
                    (!has_bias || (weights.bias_ih.sizes() == Dims{ih.size(0)} &&

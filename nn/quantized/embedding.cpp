@@ -5,6 +5,7 @@
 
 #include "quanta/nn/detail/from_float.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/require_tensor.h"
 
 namespace quanta::nn::quantized {
 namespace {
@@ -16,9 +17,9 @@ constexpr const char* kWeightName = "_packed_params._packed_weight";
 
 EmbeddingPackedParams repacked(const EmbeddingPackedParams& packed, const QTensor& weight) {
   const Dims sizes{packed.num_embeddings(), packed.embedding_dim()};
-  QUANTA_CHECK(weight.defined() && weight.sizes() == sizes,
-               "set_weight: weight: expected sizes {}, got {}", sizes,
-               weight.defined() ? weight.sizes() : Dims{});
+  quanta::detail::require_tensor("set_weight", weight, "weight");
+  QUANTA_CHECK(weight.sizes() == sizes, "set_weight: weight: expected sizes {}, got {}", sizes,
+               weight.sizes());
   return ops::embedding_bag_prepack(weight);
 }
 

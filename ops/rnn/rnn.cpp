@@ -24,6 +24,7 @@
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/cuda/copy.h"
 #include "quanta/runtime/cuda/memory.h"
+#include "quanta/runtime/detail/require_tensor.h"
 #include "quanta/runtime/detail/sizes.h"
 #include "quanta/runtime/operation.h"
 #include "quanta/runtime/parallel.h"
@@ -232,8 +233,9 @@ void check_call(const RecurrentSteps& steps, Projects projects, const Tensor& in
   const std::int64_t batch = steps.batch_sizes[0];
   check_tensor("input_gates", input_gates, dtype,
                {total, gate_count(steps.kind) * steps.hidden_size});
-  QUANTA_CHECK(h_0.defined() && h_0.dim() == 2, "{}: h_0: expected [{}, output size], got {}", kOp,
-               batch, h_0.defined() ? h_0.sizes() : Dims{});
+  detail::require_tensor(kOp, h_0, "h_0");
+  QUANTA_CHECK(h_0.dim() == 2, "{}: h_0: expected [{}, output size], got {}", kOp, batch,
+               h_0.sizes());
   const std::int64_t width = projects == Projects::No ? steps.hidden_size : h_0.sizes()[1];
   check_tensor("h_0", h_0, dtype, {batch, width});
   if (is_lstm) check_tensor("c_0", c_0, dtype, {batch, steps.hidden_size});

@@ -503,7 +503,7 @@ TEST_CASE("module forms: a state with an undefined tensor is refused by each of 
   CHECK(count > 1000);
 }
 
-TEST_CASE("module forms: an undefined input is refused by each module, and harms none") {
+TEST_CASE("module forms: an undefined input is refused by each module and harms none") {
   manual_seed(1);
   for (const auto& [type, kind] : make_samples()) {
     const ModulePtr layer = kind.make();
