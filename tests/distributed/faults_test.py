@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A rank that throws, is killed or hangs ends all ranks soon, with its own message first.
+"""A rank that throws, meets a NaN, is killed or hangs ends all ranks soon, with its own message first.
 
     faults_test.py MPIEXEC PROGRAM
 """
@@ -11,6 +11,7 @@ import sys
 import time
 
 LONGEST = 30.0  # seconds
+NOT_FIRST = "which has failed"  # what ranks would say that find another one gone
 
 
 def run(command, prepare=None):
@@ -50,8 +51,16 @@ def main():
         rank = ranks - 1
         end = [str(rank), str(ranks)]
         right &= check([*start, "throw", *end],
-                       rf"^rank {rank}: step 20: expected luck, got none$", "which has failed")
-        right &= check([*start, "nan", "0", str(ranks)], r"^rank 0: step 20: gradient of conv1")
+                       rf"^rank {rank}: step 20: expected luck, got none$", NOT_FIRST)
+        # The first rank's and the last one's; the loss of the gradient that is none is 0.
+        for nan in (0, rank):
+            right &= check([*start, "nan-gradient", str(nan), str(ranks)],
+                           rf"^rank {nan}: DataParallel: gradient of weight: expected finite numbers, "
+                           rf"got NaN or infinity on rank {nan} at step 21$", NOT_FIRST)
+            # Known to all ranks at once: any of them may be the one that says it.
+            right &= check([*start, "nan-loss", str(nan), str(ranks)],
+                           rf"^rank \d+: DataParallel: loss: expected a finite number, got NaN or "
+                           rf"infinity on rank {nan} at step 21$", NOT_FIRST)
         right &= check([*start, "kill", *end], None)
         # The process of the one that did not come may have others that wait for it, and these may
         # be what a third one names.
