@@ -35,7 +35,7 @@ void train_epochs(const nn::Module& net, optim::TrainingLoop& loop, data::DataLo
                   std::int64_t epochs, const std::string& label,
                   const std::function<void(std::int64_t)>& before_step,
                   const std::function<void(double loss)>& after_step) {
-  if (const std::optional<optim::Counters> counters = loop.resume()) {
+  if (const auto counters = loop.resume({"loader.epoch", "loader.seed", "loader.batch"})) {
     loader.set_position(to_position(*counters));
     std::fprintf(stderr, "%s: goes on from a checkpoint after %lld epochs\n", label.c_str(),
                  static_cast<long long>(loader.epochs_done()));

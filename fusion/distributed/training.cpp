@@ -59,12 +59,14 @@ void save_checkpoint(const TrainingParts& training, const std::filesystem::path&
   share_random_numbers(training);
 }
 
-optim::Counters load_checkpoint(const std::filesystem::path& path, const TrainingParts& training) {
+optim::Counters load_checkpoint(const std::filesystem::path& path, const TrainingParts& training,
+                                const std::vector<std::string>& required) {
   const Communicator& comm = comm_of(training);
   optim::Counters counters;
   // Rank 0's optimizer takes the whole state for a moment.
-  detail::on_first_rank(comm, "load_checkpoint",
-                        [&] { counters = optim::load_checkpoint(path, parts_of(training)); });
+  detail::on_first_rank(comm, "load_checkpoint", [&] {
+    counters = optim::load_checkpoint(path, parts_of(training), required);
+  });
   broadcast_state(training.model.model(), comm);
   std::vector<std::byte> bytes;
   if (comm.is_first()) bytes = to_bytes(training.optimizer.state_dict());
@@ -167,7 +169,7 @@ void TrainingLoop::save(const optim::Counters& counters) {
   saved_step_ = training_.optimizer.steps();
 }
 
-std::optional<optim::Counters> TrainingLoop::resume() {
+std::optional<optim::Counters> TrainingLoop::resume(const std::vector<std::string>& required) {
   if (options_.checkpoint.empty()) return std::nullopt;
   std::int64_t is_there = 0;
   detail::on_first_rank(comm_of(training_), "TrainingLoop: resume",
@@ -175,7 +177,7 @@ std::optional<optim::Counters> TrainingLoop::resume() {
   comm_of(training_).broadcast(std::as_writable_bytes(std::span(&is_there, 1)), 0,
                                "TrainingLoop: resume");
   if (is_there == 0) return std::nullopt;
-  optim::Counters counters = load_checkpoint(options_.checkpoint, training_);
+  optim::Counters counters = load_checkpoint(options_.checkpoint, training_, required);
   saved_step_ = training_.optimizer.steps();
   return counters;
 }

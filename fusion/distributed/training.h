@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "quanta/fusion/distributed/data_parallel.h"
 #include "quanta/fusion/distributed/zero_redundancy_optimizer.h"
@@ -30,12 +32,13 @@ void save_checkpoint(const TrainingParts& training, const std::filesystem::path&
                      const optim::Counters& counters = {});
 /// Rank 0 reads, all go on from there, on any number of ranks. Throws on all ranks as
 /// optim::load_checkpoint does; then nothing was changed.
-optim::Counters load_checkpoint(const std::filesystem::path& path, const TrainingParts& training);
+optim::Counters load_checkpoint(const std::filesystem::path& path, const TrainingParts& training,
+                                const std::vector<std::string>& required = {});
 
 /// optim::TrainingLoop for several ranks, which call its functions together:
 ///
 ///   distributed::TrainingLoop loop({parallel, optimizer, &scheduler}, {.checkpoint = "run.safetensors"});
-///   Counters counters = loop.resume().value_or(...);
+///   Counters counters = loop.resume({"epoch"}).value_or(...);
 ///   for (const data::Batch& part : loader) {
 ///     loop.step(part.target.size(0), [&] { return cross_entropy(net(part.input), part.target); });
 ///     if (...) loop.save(counters);
@@ -66,8 +69,9 @@ class TrainingLoop {
   /// ranks, and the file stays as it is. Throws ArgumentError between calls of step() that make one
   /// change, FileError.
   void save(const optim::Counters& counters = {});
-  /// Goes on from the checkpoint, if there is one: its counters, or nothing. Throws as load_checkpoint.
-  std::optional<optim::Counters> resume();
+  /// Goes on from the checkpoint, if there is one: its counters, or nothing. Throws as load_checkpoint,
+  /// FileError also for one without a counter that is `required`. All ranks require the same.
+  std::optional<optim::Counters> resume(const std::vector<std::string>& required = {});
 
  private:
   [[noreturn]] void refuse(const std::string& what) const;

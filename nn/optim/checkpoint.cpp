@@ -99,9 +99,18 @@ void save_checkpoint(const TrainingParts& training, const std::filesystem::path&
   write_safetensors(tensors, path, metadata);
 }
 
-Counters load_checkpoint(const std::filesystem::path& path, const TrainingParts& training) {
+Counters load_checkpoint(const std::filesystem::path& path, const TrainingParts& training,
+                         const std::vector<std::string>& required) {
   Contents contents = quanta::detail::reading("load_checkpoint: " + path.string(),
                                               [&] { return read_contents(path); });
+  for (const std::string& name : required) {
+    if (contents.counters.contains(name)) continue;
+    throw FileError(
+        fmt::format("load_checkpoint: {}: {}{}: expected a whole number, got nothing: the "
+                    "checkpoint of another "
+                    "kind of training",
+                    path.string(), kCounter, name));
+  }
   LRScheduler* scheduler = training.scheduler;
   QUANTA_CHECK(
       contents.scheduler_step.has_value() == (scheduler != nullptr),

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "quanta/nn/module.h"
 #include "quanta/nn/optim/lr_scheduler.h"
@@ -42,8 +43,10 @@ inline void save_checkpoint(const std::filesystem::path& path, const TrainingPar
 }
 
 /// Reads it into a training that was built in the same way, and gives the counters. Throws
-/// FileError for a file that is missing, damaged or no checkpoint, and ArgumentError for one of
-/// another model, optimizer or schedule; then nothing was changed.
-Counters load_checkpoint(const std::filesystem::path& path, const TrainingParts& training);
+/// FileError for a file that is missing, damaged, no checkpoint or without one of the counters
+/// `required`, and ArgumentError for one of another model, optimizer or schedule; then nothing was
+/// changed.
+Counters load_checkpoint(const std::filesystem::path& path, const TrainingParts& training,
+                         const std::vector<std::string>& required = {});
 
 }  // namespace quanta::optim

@@ -72,11 +72,11 @@ void TrainingLoop::save(const Counters& counters) {
   saved_step_ = training_.optimizer.steps();
 }
 
-std::optional<Counters> TrainingLoop::resume() {
+std::optional<Counters> TrainingLoop::resume(const std::vector<std::string>& required) {
   if (options_.checkpoint.empty() || !std::filesystem::exists(options_.checkpoint)) {
     return std::nullopt;
   }
-  Counters counters = load_checkpoint(options_.checkpoint, training_);
+  Counters counters = load_checkpoint(options_.checkpoint, training_, required);
   saved_step_ = training_.optimizer.steps();
   return counters;
 }

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "quanta/nn/optim/checkpoint.h"
 #include "quanta/runtime/tensor.h"
@@ -46,8 +48,8 @@ class TrainingLoop {
   /// NumericError is thrown. Throws FileError.
   void save(const Counters& counters = {});
   /// Goes on from the checkpoint, if there is one: its counters, or nothing. Throws as
-  /// load_checkpoint.
-  std::optional<Counters> resume();
+  /// load_checkpoint, FileError also for one without a counter that is `required`.
+  std::optional<Counters> resume(const std::vector<std::string>& required = {});
 
  private:
   void refuse(const std::string& what) const;

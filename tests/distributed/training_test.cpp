@@ -202,6 +202,30 @@ TEST_CASE("distributed::TrainingLoop: a failed write and a damaged file are erro
   });
 }
 
+TEST_CASE("distributed::TrainingLoop: a checkpoint without a counter is an error on all ranks") {
+  const auto path = file_of("counters");
+  run_ranks(test::uneven_ranks(), [&](const Communicator& comm) {
+    Training training(comm, Sharded::Yes, {.checkpoint = path});
+    training.step(0);
+    training.loop->save({{"epoch", 1}});
+    training.step(1);
+    const StateDict before = training.net.state_dict();
+    CHECK_THROWS_WITH_AS(
+        training.loop->resume({"epoch", "step"}),
+        (fmt::format("load_checkpoint: {}: counter.step: expected a whole number, got nothing: the "
+                     "checkpoint of another kind of training",
+                     path.string())
+             .c_str()),
+        FileError);
+    CHECK(same_state(before, training.net.state_dict()));
+    CHECK(training.optimizer->steps() == 2);
+    CHECK(training.loop->resume({"epoch"}).value().at("epoch") == 1);
+    CHECK(training.optimizer->steps() == 1);
+    comm.barrier("read");
+  });
+  std::filesystem::remove(path);
+}
+
 TEST_CASE("distributed::TrainingLoop: broken numbers name the last good checkpoint on all ranks") {
   const auto path = file_of("broken");
   run_ranks(test::uneven_ranks(), [&](const Communicator& comm) {

@@ -122,8 +122,8 @@ TEST_CASE("load_checkpoint: a failed load changes nothing") {
   target.optimizer->set_lr(0, 0.123);
   const std::string before = everything(target);
   const auto refuse = [&](const char* text, auto error) {
-    CHECK_THROWS_WITH_AS(optim::load_checkpoint(file, target.parts()), doctest::Contains(text),
-                         decltype(error));
+    CHECK_THROWS_WITH_AS(optim::load_checkpoint(file, target.parts(), {"epoch"}),
+                         doctest::Contains(text), decltype(error));
     CHECK(everything(target) == before);
   };
   const auto with = [&](auto change) {
@@ -149,6 +149,11 @@ TEST_CASE("load_checkpoint: a failed load changes nothing") {
   refuse("too few numbers", FileError(""));
   with([](SafetensorsFile& f) { f.metadata["counter.epoch"] = "many"; });
   refuse("expected a whole number, got 'many'", FileError(""));
+  with([](SafetensorsFile& f) { f.metadata.erase("counter.epoch"); });
+  refuse("checkpoint: counter.epoch: expected a whole number, got nothing", FileError(""));
+  CHECK_THROWS_WITH_AS(optim::TrainingLoop(target.parts(), {.checkpoint = file}).resume({"epoch"}),
+                       doctest::Contains("counter.epoch"), FileError);
+  CHECK(everything(target) == before);
   with([](SafetensorsFile& f) { f.metadata["scheduler.last_step"] = "11"; });
   refuse("OneCycleLR", ArgumentError(""));
   with([](SafetensorsFile& f) { f.metadata.erase("scheduler.last_step"); });

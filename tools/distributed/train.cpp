@@ -153,7 +153,7 @@ class Training {
   }
 
   void go_on(distributed::TrainingLoop& loop) {
-    const std::optional<optim::Counters> from = loop.resume();
+    const auto from = loop.resume({"step", "loader.epoch", "loader.seed", "loader.batch"});
     if (!from) return;
     done_ = from->at("step");
     loader_.set_position({.epoch = from->at("loader.epoch"),
