@@ -3,7 +3,9 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <optional>
 #include <system_error>
+#include <utility>
 
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/temporary_file.h"
@@ -18,11 +20,15 @@ namespace fs = std::filesystem;
                               std::generic_category().message(error)));
 }
 
-}  // namespace
+// The file that a path stands for, and whose the one was that is to be replaced.
+struct Target {
+  fs::path path;
+  std::optional<detail::FileOwner> replaced;
 
-void write_file_atomically(
-    const fs::path& path,
-    const std::function<void(const std::function<void(std::span<const std::byte>)>& sink)>& write) {
+  const detail::FileOwner* owner() const { return replaced ? &*replaced : nullptr; }
+};
+
+Target target_of(const fs::path& path) {
   if (path.empty()) throw FileError("write_file: path: expected a file name, got an empty one");
   fs::path target = path;
   std::error_code error;
@@ -40,11 +46,26 @@ void write_file_atomically(
                                 S_ISDIR(old.st_mode) ? "a folder" : "a special file"));
   }
 
-  const detail::FileOwner owner{old.st_mode, old.st_uid, old.st_gid};
-  detail::remove_left_files(target.has_parent_path() ? target.parent_path() : fs::path("."));
-  detail::TemporaryFile file(target, replaces ? &owner : nullptr);
+  if (!replaces) return {std::move(target), std::nullopt};
+  return {std::move(target), detail::FileOwner{old.st_mode, old.st_uid, old.st_gid}};
+}
+
+}  // namespace
+
+void write_file_atomically(
+    const fs::path& path,
+    const std::function<void(const std::function<void(std::span<const std::byte>)>& sink)>& write) {
+  const Target target = target_of(path);
+  detail::remove_left_files(target.path.has_parent_path() ? target.path.parent_path()
+                                                          : fs::path("."));
+  detail::TemporaryFile file(target.path, target.owner());
   write([&](std::span<const std::byte> bytes) { file.write(bytes); });
   file.commit();
+}
+
+void require_writable(const fs::path& path) {
+  const Target target = target_of(path);
+  const detail::TemporaryFile file(target.path, target.owner());
 }
 
 }  // namespace quanta

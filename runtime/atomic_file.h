@@ -28,4 +28,9 @@ void write_file_atomically(
     const std::filesystem::path& path,
     const std::function<void(const std::function<void(std::span<const std::byte>)>& sink)>& write);
 
+/// Whether write_file_atomically could begin, asked before the hours of work whose result it is to
+/// write: makes a temporary file beside `path` and takes it away again. Throws FileError as it does.
+/// Safe from many threads.
+void require_writable(const std::filesystem::path& path);
+
 }  // namespace quanta

@@ -101,6 +101,25 @@ TEST_CASE("write_file_atomically: what cannot be replaced is named in the error"
   CHECK(fs::is_character_file("/dev/null"));
 }
 
+TEST_CASE("require_writable: says before the work what a write would say after it") {
+  const test::TemporaryFolder folder;
+  save(folder / "a", "old");
+  CHECK_NOTHROW(require_writable(folder / "a"));
+  CHECK_NOTHROW(require_writable(folder / "new"));
+  CHECK(read_bytes(folder / "a") == "old");
+  CHECK(files_in(folder.path()) == 1);
+  for (const fs::path& wrong : {folder.path(), fs::path("/dev/null"), folder / "missing/a",
+                                folder / "a/b", fs::path("/proc/a"), fs::path()}) {
+    std::string said;
+    try {
+      save(wrong, "x");
+    } catch (const FileError& error) {
+      said = error.what();
+    }
+    CHECK_THROWS_WITH_AS(require_writable(wrong), said.c_str(), FileError);
+  }
+}
+
 // The permissions of the open file that has no name in the folder, or one that is not `known`.
 mode_t mode_of_temporary(const fs::path& folder, const fs::path& known) {
   for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {

@@ -23,6 +23,7 @@ namespace {
 using data::FashionMnist;
 
 int calibrate_on(const CalibrateCommand& options, const distributed::Communicator& comm) {
+  require_outputs(comm, {{"--save", options.save}});
   const FashionMnist train(options.data.empty() ? FashionMnist::kDebianFolder : options.data,
                            FashionMnist::Split::Train);
   const auto images =

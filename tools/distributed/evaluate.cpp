@@ -74,6 +74,7 @@ Examples load_examples(const EvaluateCommand& options) {
 }
 
 int evaluate_on(const EvaluateCommand& options, const distributed::Communicator& comm) {
+  require_outputs(comm, {{"--json", options.json}});
   const Examples examples = load_examples(options);
   const Subject subject = load_subject(options, comm);
   std::optional<console::ProgressBar> bar;

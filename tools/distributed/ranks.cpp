@@ -4,6 +4,8 @@
 
 #include <chrono>
 
+#include "quanta/runtime/atomic_file.h"
+#include "quanta/runtime/error.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::cli {
@@ -30,6 +32,20 @@ distributed::RunOptions run_options(const RanksOptions& options) {
           .threads = options.threads,
           .time_limit =
               std::chrono::milliseconds(static_cast<std::int64_t>(options.time_limit * 1000.0))};
+}
+
+void require_outputs(const distributed::Communicator& comm, const std::vector<OutputFile>& files) {
+  if (!comm.is_first()) return;
+  for (const auto& [option, path] : files) {
+    if (path.empty()) continue;
+    try {
+      require_writable(path);
+    } catch (const FileError& error) {
+      throw FileError(fmt::format(
+          "{}: {}; name a file in a folder that exists and may be written to (nothing was done)",
+          option, error.what()));
+    }
+  }
 }
 
 std::string describe_ranks(const distributed::Communicator& comm) {

@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 #include "quanta/fusion/distributed/communicator.h"
 
@@ -16,6 +17,15 @@ struct RanksOptions {
 
 void add_ranks_options(CLI::App& command, RanksOptions& options);
 distributed::RunOptions run_options(const RanksOptions& options);
+
+/// An option and the file that it names; empty: none.
+struct OutputFile {
+  std::string option;
+  std::string path;
+};
+/// Before work begins: rank 0, which writes them, throws FileError with the option and what to do
+/// about a file that cannot be written.
+void require_outputs(const distributed::Communicator& comm, const std::vector<OutputFile>& files);
 
 /// "4 ranks in 2 processes, 1 thread each".
 std::string describe_ranks(const distributed::Communicator& comm);

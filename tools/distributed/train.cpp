@@ -282,8 +282,14 @@ void add_train_command(CLI::App& app, TrainCommand& options) {
 }
 
 int run_train(const TrainCommand& options) {
-  return distributed::run([&](const Communicator& comm) { return Training(options, comm).run(); },
-                          run_options(options.ranks));
+  return distributed::run(
+      [&](const Communicator& comm) {
+        require_outputs(comm, {{"--checkpoint", options.checkpoint},
+                               {"--save", options.save},
+                               {"--json", options.json}});
+        return Training(options, comm).run();
+      },
+      run_options(options.ranks));
 }
 
 }  // namespace quanta::cli
