@@ -403,16 +403,27 @@ TEST_CASE("calibrate: what cannot be shared is refused by path before anything r
 }
 
 TEST_CASE("calibrate: ranks with other observers are told what rank 0 has") {
-  if (test::processes() > 1) return;  // which rank's error comes first is left to chance
-  CHECK_THROWS_WITH_AS(
-      run_ranks(2,
-                [&](const Communicator& comm) {
-                  const Statistics mine{
-                      {"fc", std::make_shared<HistogramObserver>(
-                                 HistogramObserver::Options{.bins = comm.is_first() ? 64 : 32})}};
-                  calibrate(
-                      mine, 4, [](std::int64_t) {}, comm);
-                }),
-      doctest::Contains("rank 1: expected what rank 0 has, fc: HistogramObserver(bins=64"),
-      ArgumentError);
+  const int ranks = test::uneven_ranks();
+  run_ranks(ranks, [&](const Communicator& comm) {
+    const auto bins = [](int count) {
+      return std::make_shared<HistogramObserver>(HistogramObserver::Options{.bins = count});
+    };
+    const bool is_last = comm.rank() == ranks - 1;
+    Statistics mine{{"fc", bins(is_last ? 32 : 64)}};
+    const std::string rank = fmt::format(" on rank {}", ranks - 1);
+    const auto check_refused = [&](std::int64_t batches, const std::string& text) {
+      CHECK_THROWS_WITH_AS(calibrate(
+                               mine, batches, [](std::int64_t) {}, comm),
+                           doctest::Contains(text.c_str()), ArgumentError);
+    };
+    check_refused(4, "distributed: calibrate: collectors: expected 'fc: HistogramObserver(bins=64");
+    check_refused(4, rank);
+    mine = {{"fc", bins(64)}};
+    if (is_last) mine.emplace("more", bins(64));
+    check_refused(4, "expected nothing more as on rank 0, got 'more: HistogramObserver(bins=64");
+    mine = {{"fc", bins(64)}};
+    check_refused(is_last ? 5 : 4, rank);
+    CHECK_NOTHROW(calibrate(
+        mine, 4, [](std::int64_t) {}, comm));
+  });
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <sstream>
 #include <utility>
 
 #include "quanta/fusion/distributed/detail/same_on_all.h"
@@ -93,14 +92,6 @@ class Reader {
   std::span<const std::byte> bytes_;
 };
 
-// What ranks have to have in common: the task, then a line for each collector.
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
 }  // namespace
 
 // Members ----------------------------------------------------------------------------------------
@@ -148,20 +139,12 @@ Calibration::Calibration(const Statistics& collectors, const Communicator& comm,
 Calibration::~Calibration() { listen(false); }
 
 void Calibration::check_alike(std::string_view task) const {
-  std::string text(task);
+  std::string lines = fmt::format("{}\n", task);
   for (const Member& member : members_) {
-    text += fmt::format("\n{}: {}", member.name,
-                        call_text(member.collector->name(), member.collector->settings()));
+    lines += fmt::format("{}: {}\n", member.name,
+                         call_text(member.collector->name(), member.collector->settings()));
   }
-  const std::string first = comm_.broadcast(text, 0, "calibrate: collectors");
-  const std::vector<std::string> expected = lines_of(first);
-  const std::vector<std::string> got = lines_of(text);
-  for (std::size_t i = 0; i < std::max(expected.size(), got.size()); ++i) {
-    const std::string there = i < expected.size() ? expected[i] : "nothing more";
-    const std::string here = i < got.size() ? got[i] : "nothing more";
-    QUANTA_CHECK(here == there, "{}: rank {}: expected what rank 0 has, {}, got {}", kOp,
-                 comm_.rank(), there, here);
-  }
+  require_same_lines(comm_, "calibrate: collectors", lines);
 }
 
 StateDict Calibration::save() const {
