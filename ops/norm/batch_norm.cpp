@@ -1,6 +1,5 @@
 // Batch norm: of floats and codes by given statistics, of floats by those of the batch.
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <string_view>
@@ -31,12 +30,6 @@ namespace {
 
 // Both functions on floats are torch's batch_norm, and say so in their errors.
 constexpr std::string_view kTorchName = "batch_norm";
-
-void check_floats_to_normalize(const Tensor& x) {
-  detail::check_floats(kTorchName, "x", x);
-  QUANTA_CHECK(x.dim() >= 2, "{}: x: expected at least 2 dimensions, got {}", kTorchName,
-               x.sizes());
-}
 
 Dims channels_of(const Tensor& x) { return {x.sizes()[1]}; }
 
@@ -71,7 +64,7 @@ struct BatchNorm final : Op<BatchNorm> {
 
   void infer(const Arguments& in, Results& out) const override {
     const Tensor& x = in[0];
-    check_floats_to_normalize(x);
+    check_floats_to_normalize(kName, x);
     const Dims channels = channels_of(x);
     check_parameter(kName, "weight", in[3], x.dtype(), channels);
     check_parameter(kName, "bias", in[4], x.dtype(), channels);
@@ -263,36 +256,16 @@ cpu::ChannelMoments compute_moments(const Tensor& dense) {
 }
 
 /// Gives y, and for the way back the mean and the factor that took the place of 1 / sqrt(var).
-struct BatchNormTrain final : Op<BatchNormTrain> {
+struct BatchNormTrain final : Op<BatchNormTrain>, BatchNormTrainCall {
   static constexpr std::string_view kName = "batch_norm_train";
-  static constexpr ArgumentCount kArguments{7};
-  enum Argument : std::size_t {
-    kX,
-    kRunningMean,
-    kRunningVar,
-    kWeight,
-    kBias,
-    kDivisor,
-    kShift,
-    kCount
-  };
-  double momentum;
-  double eps;
+  using BatchNormTrainCall::kArguments;
 
   BatchNormTrain(double momentum_of_statistics, double epsilon)
-      : momentum(momentum_of_statistics), eps(epsilon) {}
+      : BatchNormTrainCall{momentum_of_statistics, epsilon} {}
 
   void infer(const Arguments& in, Results& out) const override {
     const Tensor& x = in[kX];
-    check_floats_to_normalize(x);
-    const Dims channels = channels_of(x);
-    check_parameter(kTorchName, "weight", in[kWeight], x.dtype(), channels);
-    check_parameter(kTorchName, "bias", in[kBias], x.dtype(), channels);
-    check_eps(kTorchName, eps);
-    check_parameter(kTorchName, "running_mean", in[kRunningMean], x.dtype(), channels);
-    check_parameter(kTorchName, "running_var", in[kRunningVar], x.dtype(), channels);
-    check_parameter(kTorchName, "divisor", in[kDivisor], x.dtype(), channels);
-    check_parameter(kTorchName, "shift", in[kShift], x.dtype(), channels);
+    check(kTorchName, in);
     // A batch without elements passes, as in torch.
     QUANTA_CHECK(values_a_channel(x) != 1,
                  "{}: x: expected more than 1 value for each channel in train mode, got {}",
@@ -302,35 +275,13 @@ struct BatchNormTrain final : Op<BatchNormTrain> {
     }
     arrange(x, out, {kWeight, kBias});
     out.add(x.sizes(), x.dtype(), format_of(x));
-    out.add(channels, DType::Float64);
-    out.add(channels, DType::Float64);
+    out.add(channels_of(x), DType::Float64);
+    out.add(channels_of(x), DType::Float64);
   }
 
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const Tensor& x = in[kX];
-    const std::int64_t channels = x.sizes()[1];
-    const cpu::ChannelMoments moments = compute_moments(x);
-    const std::vector<double> divisors = as_doubles(in[kDivisor], channels, 1.0);
-    std::vector<double> inv_std(moments.mean.size());
-    for (std::size_t c = 0; c < inv_std.size(); ++c) {
-      inv_std[c] = math::inverse_std_of_quotient(moments.variance[c], divisors[c], eps);
-    }
-    std::copy(moments.mean.begin(), moments.mean.end(), out[1].mutable_data<double>());
-    std::copy(inv_std.begin(), inv_std.end(), out[2].mutable_data<double>());
-    if (x.numel() > 0) {
-      detail::visit_floats(x.dtype(), [&](auto zero) {
-        using T = decltype(zero);
-        cpu::ChannelAffine<T> affine{std::vector<T>(moments.mean.begin(), moments.mean.end()),
-                                     copy_numbers<T>(in[kWeight], channels, T{1}),
-                                     copy_numbers<T>(in[kBias], channels, T{0})};
-        for (std::size_t c = 0; c < inv_std.size(); ++c) {
-          affine.scale[c] = static_cast<T>(static_cast<double>(affine.scale[c]) * inv_std[c]);
-        }
-        apply(x, affine, out[0]);
-      });
-    }
-    move_statistics({in[kRunningMean], in[kRunningVar], momentum}, moments, values_a_channel(x),
-                    divisors, as_doubles(in[kShift], channels, 0.0));
+    normalize(in, compute_moments(x), values_a_channel(x), out);
     return x.dtype() == DType::Float64 ? "doubles" : "simd";
   }
 
@@ -366,17 +317,7 @@ struct BatchNormTrain final : Op<BatchNormTrain> {
                                         .weight = context.needs(kWeight),
                                         .bias = context.needs(kBias),
                                         .divisor = context.needs(kDivisor)}});
-    std::vector<Tensor> results(kCount);
-    results[kX] = gradients.x;
-    results[kWeight] = gradients.weight;
-    results[kBias] = gradients.bias;
-    results[kDivisor] = gradients.divisor;
-    // The mean takes the shift out again.
-    if (context.needs(kShift)) {
-      results[kShift] = Tensor::zeros(context.input_sizes(kShift), context.input_dtype(kShift))
-                            .to(context.grad().device());
-    }
-    return results;
+    return by_argument(gradients, context);
   }
 
   static std::span<const AttributeInfo> attribute_table() {

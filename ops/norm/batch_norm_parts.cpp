@@ -1,6 +1,5 @@
 // Batch norm by the statistics of a batch whose parts are with several holders.
 
-#include <algorithm>
 #include <array>
 #include <string_view>
 #include <vector>
@@ -37,45 +36,22 @@ std::vector<double> sums_of(const Tensor& dense) {
 }
 
 Tensor on_host(const Tensor& x) { return x.defined() ? x.cpu() : x; }
-Tensor on(Device device, const Tensor& gradient) {
-  return gradient.defined() ? gradient.to(device) : gradient;
-}
 
 /// Gives y, and for the way back the mean, the factor that took the place of 1 / sqrt(var), and how
 /// many elements a channel has in all parts.
-struct BatchNormParts final : Op<BatchNormParts> {
+struct BatchNormParts final : Op<BatchNormParts>, BatchNormTrainCall {
   static constexpr std::string_view kName = "batch_norm_train";
-  static constexpr ArgumentCount kArguments{7};
-  enum Argument : std::size_t {
-    kX,
-    kRunningMean,
-    kRunningVar,
-    kWeight,
-    kBias,
-    kDivisor,
-    kShift,
-    kCount
-  };
-  double momentum;
-  double eps;
+  using BatchNormTrainCall::kArguments;
   SumOverParts sum;
 
   BatchNormParts(const BatchNormTrainOptions& options, const SumOverParts& sum_over_parts)
-      : momentum(options.momentum), eps(options.eps), sum(sum_over_parts) {}
+      : BatchNormTrainCall{options.momentum, options.eps}, sum(sum_over_parts) {}
 
   void infer(const Arguments& in, Results& out) const override {
     const Tensor& x = in[kX];
-    detail::check_floats(kName, "x", x);
-    QUANTA_CHECK(x.dim() >= 2, "{}: x: expected at least 2 dimensions, got {}", kName, x.sizes());
+    check(kName, in);
     QUANTA_CHECK(sum != nullptr, "{}: sum: expected a function, got an empty one", kName);
     const Dims channels{x.sizes()[1]};
-    check_parameter(kName, "running_mean", in[kRunningMean], x.dtype(), channels);
-    check_parameter(kName, "running_var", in[kRunningVar], x.dtype(), channels);
-    check_parameter(kName, "weight", in[kWeight], x.dtype(), channels);
-    check_parameter(kName, "bias", in[kBias], x.dtype(), channels);
-    check_parameter(kName, "divisor", in[kDivisor], x.dtype(), channels);
-    check_parameter(kName, "shift", in[kShift], x.dtype(), channels);
-    check_eps(kName, eps);
     // The other parts would not be there when it is replayed.
     detail::require_no_recording(kName, "x");
     out.arrange(kX, format_of(x));
@@ -90,7 +66,6 @@ struct BatchNormParts final : Op<BatchNormParts> {
 
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const Tensor& x = in[kX];
-    const std::int64_t channels = x.sizes()[1];
     std::vector<double> sums = sums_of(x);
     sum(sums);
     const auto count = static_cast<std::int64_t>(sums.back());
@@ -99,21 +74,15 @@ struct BatchNormParts final : Op<BatchNormParts> {
                  "as this part",
                  kName, x.sizes());
     cpu::ChannelMoments moments;
-    const std::vector<double> divisors = as_doubles(in[kDivisor], channels, 1.0);
-    std::vector<double> inv_std;
-    for (std::size_t c = 0; c < divisors.size(); ++c) {
+    const std::size_t channels = sums.size() / 2;
+    for (std::size_t c = 0; c < channels; ++c) {
       const math::MeanAndVariance of_channel =
-          math::mean_and_variance(sums[c], sums[divisors.size() + c], count);
+          math::mean_and_variance(sums[c], sums[channels + c], count);
       moments.mean.push_back(of_channel.mean);
       moments.variance.push_back(of_channel.variance);
-      inv_std.push_back(math::inverse_std_of_quotient(of_channel.variance, divisors[c], eps));
     }
-    std::copy(moments.mean.begin(), moments.mean.end(), out[1].mutable_data<double>());
-    std::copy(inv_std.begin(), inv_std.end(), out[2].mutable_data<double>());
+    normalize(in, moments, count, out);
     out[3].fill_(sums.back());
-    if (x.numel() > 0) normalize(in, moments.mean, inv_std, out[0]);
-    move_statistics({in[kRunningMean], in[kRunningVar], momentum}, moments, count, divisors,
-                    as_doubles(in[kShift], channels, 0.0));
     return x.dtype() == DType::Float64 ? "doubles" : "simd";
   }
 
@@ -142,7 +111,6 @@ struct BatchNormParts final : Op<BatchNormParts> {
     return GradientUse::of(1U << kX | 1U << kWeight | 1U << kDivisor, 0b1110);
   }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
-    const Device device = context.grad().device();
     const BatchNormGradients gradients =
         batch_norm_gradients({.gradient = on_host(context.grad()),
                               .x = on_host(context.input(kX)),
@@ -158,17 +126,7 @@ struct BatchNormParts final : Op<BatchNormParts> {
                                         .weight = context.needs(kWeight),
                                         .bias = context.needs(kBias),
                                         .divisor = context.needs(kDivisor)}});
-    std::vector<Tensor> results(kCount);
-    results[kX] = on(device, gradients.x);
-    results[kWeight] = on(device, gradients.weight);
-    results[kBias] = on(device, gradients.bias);
-    results[kDivisor] = on(device, gradients.divisor);
-    // The mean takes the shift out again.
-    if (context.needs(kShift)) {
-      results[kShift] =
-          Tensor::zeros(context.input_sizes(kShift), context.input_dtype(kShift)).to(device);
-    }
-    return results;
+    return by_argument(gradients, context);
   }
 
   static std::span<const AttributeInfo> attribute_table() {
@@ -176,26 +134,6 @@ struct BatchNormParts final : Op<BatchNormParts> {
         attribute<BatchNormParts, &BatchNormParts::momentum>("momentum"),
         attribute<BatchNormParts, &BatchNormParts::eps>("eps")};
     return kTable;
-  }
-
- private:
-  static void normalize(const Arguments& in, const std::vector<double>& mean,
-                        const std::vector<double>& inv_std, const Tensor& y) {
-    const Tensor& x = in[kX];
-    const std::int64_t channels = x.sizes()[1];
-    const std::vector<double> weights = as_doubles(in[kWeight], channels, 1.0);
-    const std::vector<double> biases = as_doubles(in[kBias], channels, 0.0);
-    detail::visit_floats(x.dtype(), [&](auto zero) {
-      using T = decltype(zero);
-      cpu::ChannelAffine<T> affine{std::vector<T>(mean.begin(), mean.end()),
-                                   {},
-                                   std::vector<T>(biases.begin(), biases.end())};
-      for (std::size_t c = 0; c < weights.size(); ++c) {
-        affine.scale.push_back(static_cast<T>(weights[c] * inv_std[c]));
-      }
-      cpu::apply_channels(cpu::ChannelGeometry(x), static_cast<const T*>(x.data_ptr()), affine,
-                          static_cast<T*>(y.data_ptr()));
-    });
   }
 };
 

@@ -1,31 +1,49 @@
 #pragma once
 
-// Private: what the batch norms by the batch's own statistics share on the CPU.
+// Private: what the batch norms by the batch's own statistics share.
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
+#include <string_view>
 #include <vector>
 
 #include "quanta/ops/norm/cpu_batch_norm.h"
+#include "quanta/ops/norm/gradient.h"
+#include "quanta/runtime/autograd.h"
+#include "quanta/runtime/operation.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta::norm {
 
-/// The elements of a dense parameter, or `count` of `fallback` if it is undefined.
-std::vector<double> as_doubles(const Tensor& parameter, std::int64_t count, double fallback);
+/// What such an operation is called with.
+struct BatchNormTrainCall {
+  static constexpr ArgumentCount kArguments{7};
+  enum Argument : std::size_t {
+    kX,
+    kRunningMean,
+    kRunningVar,
+    kWeight,
+    kBias,
+    kDivisor,
+    kShift,
+    kCount
+  };
+  double momentum;
+  double eps;
+
+  /// Everything but how many values a channel has. Throws ArgumentError.
+  void check(std::string_view op, const Arguments& in) const;
+  /// On the CPU, from a batch's moments with `count` elements a channel: y, and for the way back the
+  /// mean and the factor that took the place of 1 / sqrt(var); the running statistics move.
+  void normalize(const Arguments& in, const cpu::ChannelMoments& moments, std::int64_t count,
+                 std::span<const Tensor> out) const;
+  /// By argument, on the device of the gradient that came.
+  static std::vector<Tensor> by_argument(const BatchNormGradients& gradients,
+                                         const autograd::BackwardContext& context);
+};
 
 /// How many elements of x a channel has.
 std::int64_t values_a_channel(const Tensor& x);
-
-/// Statistics that follow those of the batches; undefined ones do not.
-struct RunningStatistics {
-  const Tensor& mean;
-  const Tensor& var;
-  double momentum;
-};
-/// Moves them towards those of `count` elements a channel, each divided by the divisor and shifted. A
-/// count of 0 changes nothing.
-void move_statistics(const RunningStatistics& running, const cpu::ChannelMoments& of_batch,
-                     std::int64_t count, const std::vector<double>& divisors,
-                     const std::vector<double>& shifts);
 
 }  // namespace quanta::norm

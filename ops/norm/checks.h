@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "quanta/ops/detail/floating.h"
 #include "quanta/ops/norm/call.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/quantizer.h"
@@ -31,6 +32,11 @@ inline void check_required(std::string_view op, std::string_view name, const Ten
   QUANTA_CHECK(values.defined(), "{}: {}: expected {} {}, got an undefined tensor", op, name, dtype,
                sizes);
   check_parameter(op, name, values, dtype, sizes);
+}
+
+inline void check_floats_to_normalize(std::string_view op, const Tensor& x) {
+  detail::check_floats(op, "x", x);
+  QUANTA_CHECK(x.dim() >= 2, "{}: x: expected at least 2 dimensions, got {}", op, x.sizes());
 }
 
 /// The order in which a normalization works and answers.
