@@ -26,31 +26,44 @@ void require_classes(std::string_view op, const Tensor& output, const Tensor& ta
                                 : "an undefined tensor");
 }
 
+// Dense on the host; the tensor itself where it is that already.
+Tensor dense(const Tensor& x) { return x.defined() ? x.detach().cpu().contiguous() : x; }
+
+Tensor dense_floats(const Tensor& x) {
+  const Tensor host = dense(x);
+  if (host.dtype() == DType::Float32) return host;
+  return Tensor::from_values(host.to_float_vector(), host.sizes());
+}
+
 // Scores [N, C, places] and the classes [N, places] of a batch.
 struct Scores {
-  std::vector<float> scores;
-  std::vector<std::int64_t> targets;
+  Tensor scores;
+  Tensor targets;
+  const float* score_data;
+  const std::int64_t* target_data;
   std::int64_t examples;
   std::int64_t classes;
   std::int64_t places;
 
   Scores(std::string_view op, const Tensor& output, const Tensor& target) {
     require_classes(op, output, target);
-    scores = output.detach().to_float_vector();
-    targets = target.to_int64_vector();
+    scores = dense_floats(output);
+    targets = dense(target);
+    score_data = scores.data<float>();
+    target_data = targets.data<std::int64_t>();
     examples = output.size(0);
     classes = output.size(1);
-    places = examples == 0 ? 0 : static_cast<std::int64_t>(targets.size()) / examples;
-    for (const std::int64_t each : targets) {
+    places = examples == 0 ? 0 : targets.numel() / examples;
+    for (const std::int64_t each : targets.span<std::int64_t>()) {
       QUANTA_CHECK(each >= 0 && each < classes, "{}: target: expected 0..{}, got {}", op,
                    classes - 1, each);
     }
   }
   float score(std::int64_t example, std::int64_t label, std::int64_t place) const {
-    return scores[static_cast<std::size_t>((example * classes + label) * places + place)];
+    return score_data[(example * classes + label) * places + place];
   }
   std::int64_t target(std::int64_t example, std::int64_t place) const {
-    return targets[static_cast<std::size_t>(example * places + place)];
+    return target_data[example * places + place];
   }
   // The first of the largest; NaN counts as larger than all numbers, as in argmax.
   std::int64_t largest(std::int64_t example, std::int64_t place) const {
@@ -175,8 +188,10 @@ Metric combine(std::vector<Metric> metrics) {
   }
   all.values = [metrics = std::move(metrics), columns = all.names.size()](const Tensor& output,
                                                                           const Tensor& target) {
+    const Tensor scores = dense(output);
+    const Tensor classes = dense(target);
     std::vector<Tensor> parts;
-    for (const Metric& metric : metrics) parts.push_back(metric.values(output, target));
+    for (const Metric& metric : metrics) parts.push_back(metric.values(scores, classes));
     const std::int64_t rows = parts.empty() ? 0 : parts.front().size(0);
     const Tensor result = Tensor::empty({rows, static_cast<std::int64_t>(columns)}, DType::Float64);
     auto* to = result.mutable_data<double>();

@@ -35,7 +35,8 @@ Metric mean_squared_error();
 /// these classes. Their sums are the confusion matrix. Throws ArgumentError for classes < 1 or more
 /// than 4096.
 Metric confusion_matrix(std::int64_t classes);
-/// The numbers of several metrics, one after the other.
+/// The numbers of several metrics, one after the other, all of which get the same dense tensors in the
+/// host's memory.
 Metric combine(std::vector<Metric> metrics);
 
 }  // namespace quanta::distributed

@@ -170,6 +170,49 @@ TEST_CASE("evaluate: a confusion matrix adds up to the examples") {
   });
 }
 
+TEST_CASE("combine: scores are copied once for all metrics") {
+  if (test::process() != 0) return;  // no rank has to do with it
+  // Not dense: the classes lie behind each other.
+  const Tensor scores =
+      test::random_tensor({4, kClasses, 3, 5}, 3).contiguous(MemoryFormat::ChannelsLast);
+  const Tensor target = Tensor::empty({4, 3, 5}, DType::Int64);
+  for (std::int64_t i = 0; i < target.numel(); ++i) {
+    target.mutable_data<std::int64_t>()[i] = (7 * i + i / 5) % kClasses;
+  }
+  std::vector<const void*> seen;
+  const Metric place{{"zero"}, [&](const Tensor& output, const Tensor& classes) {
+                       CHECK(output.is_contiguous());
+                       CHECK(output.equal(scores));
+                       CHECK(classes.data_ptr() == target.data_ptr());
+                       seen.push_back(output.data_ptr());
+                       return Tensor::zeros({output.size(0)});
+                     }};
+  const Tensor values = distributed::combine({place, accuracy(), place}).values(scores, target);
+  REQUIRE(seen.size() == 2);
+  CHECK(seen.front() == seen.back());
+  CHECK(seen.front() != scores.data_ptr());
+  const Tensor dense = scores.contiguous();
+  for (std::int64_t i = 0; i < 4; ++i) {
+    std::int64_t right = 0;
+    for (std::int64_t p = 0; p < 15; ++p) {
+      std::int64_t best = 0;
+      for (std::int64_t c = 1; c < kClasses; ++c) {
+        const auto* at = dense.data<float>() + i * kClasses * 15 + p;
+        if (at[c * 15] > at[best * 15]) best = c;
+      }
+      right += best == target.data<std::int64_t>()[i * 15 + p] ? 1 : 0;
+    }
+    CHECK(values.data<double>()[3 * i + 1] == static_cast<double>(right) / 15.0);
+  }
+  // Of scores that are dense already nothing is copied.
+  seen.clear();
+  static_cast<void>(distributed::combine({place, accuracy()}).values(dense, target));
+  CHECK(seen.front() == dense.data_ptr());
+  // Doubles are looked at as floats.
+  CHECK(
+      accuracy().values(scores.to(DType::Float64), target).equal(accuracy().values(dense, target)));
+}
+
 TEST_CASE("evaluate: squared errors in double") {
   run_ranks(test::uneven_ranks(), [&](const Communicator& comm) {
     const auto dataset = std::make_shared<data::TensorDataset>(
