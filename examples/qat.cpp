@@ -67,17 +67,16 @@ FashionMobileNet train_quantized(const std::string& weights, int bits, data::Dat
                                  quanta::TrainingReport& report) {
   FashionMobileNet net = load(weights);
   net.train();
-  // ReLU6 clamps the codes of what comes in. A fake quantizer behind it would train the network on
-  // values that the int8 network does not have.
-  for (const auto& [path, module] : net.named_modules()) {
-    if (dynamic_cast<quanta::nn::ReLU6*>(module) != nullptr) module->set_qconfig(std::nullopt);
-  }
   quanta::fuse_modules_qat(net, fusion_groups(net));
   const quanta::QConfig qconfig{
       quanta::get_default_qat_qconfig().activation,
       quanta::FakeQuantize::with_args(weight_observer<quanta::MovingAverageMinMaxObserver>(bits))};
-  FashionMobileNet prepared = quanta::prepare_qat(
-      net, lsq_batch.defined() ? quanta::lsq_qconfig({.weight_bits = bits}) : qconfig);
+  quanta::QConfigMapping qconfigs(lsq_batch.defined() ? quanta::lsq_qconfig({.weight_bits = bits})
+                                                      : qconfig);
+  // ReLU6 clamps the codes of what comes in. A fake quantizer behind it would train the network on
+  // values that the int8 network does not have.
+  qconfigs.set_object_type<quanta::nn::ReLU6>(std::nullopt);
+  FashionMobileNet prepared = quanta::prepare_qat(net, qconfigs);
   prepared.requires_grad_();
   if (lsq_batch.defined()) {
     prepared(lsq_batch);  // where scales begin

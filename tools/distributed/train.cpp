@@ -43,12 +43,11 @@ std::shared_ptr<nn::Module> prepare_network(const TrainCommand& options, const C
                FileAccess::Copy);
   network.net->train();
   if (!options.in_float) {
-    // ReLU6 clamps the codes of what comes in: no fake quantizer behind it.
-    for (const auto& [path, module] : network.net->named_modules()) {
-      if (dynamic_cast<nn::ReLU6*>(module) != nullptr) module->set_qconfig(std::nullopt);
-    }
     fuse_modules_qat(*network.net, network.fusion_groups);
-    prepare_qat_(*network.net, get_default_qat_qconfig());
+    // ReLU6 clamps the codes of what comes in: no fake quantizer behind it.
+    prepare_qat_(
+        *network.net,
+        QConfigMapping(get_default_qat_qconfig()).set_object_type<nn::ReLU6>(std::nullopt));
   }
   network.net->requires_grad_();
   distributed::convert_sync_batch_norm(*network.net, comm);
