@@ -23,10 +23,10 @@ class Failure(Exception):
     pass
 
 
-def start(mpiexec, quanta, folder, name, processes):
+def start(mpiexec, quanta, folder, name, processes, through=()):
     return subprocess.Popen(
-        [mpiexec, "-np", str(processes), quanta, "train", "--ranks", str(RANKS), "--threads", "1",
-         "--images", "512", "--batch", "32", "--steps", "12", "--save-every", "2",
+        [*through, mpiexec, "-np", str(processes), quanta, "train", "--ranks", str(RANKS),
+         "--threads", "1", "--images", "512", "--batch", "32", "--steps", "12", "--save-every", "2",
          "--checkpoint", os.path.join(folder, name + ".checkpoint.safetensors"),
          "--save", os.path.join(folder, name + ".safetensors")],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
@@ -40,9 +40,9 @@ def finish(running):
     return told
 
 
-def ranks_of(running):
-    """Process ids of the ranks of a running mpiexec."""
-    found = []
+def all_processes():
+    """Parent and words of the command line of each process, by id."""
+    found = {}
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
@@ -53,9 +53,32 @@ def ranks_of(running):
                 parent = int(file.read().rsplit(b")", 1)[1].split()[1])
         except (OSError, IndexError):
             continue
-        if parent == running.pid and b"train" in words:
-            found.append(int(name))
+        found[int(name)] = (parent, words)
     return found
+
+
+def ranks_of(launcher, program, table):
+    """Process ids of the ranks that a launcher has started, itself or through others (MPICH's has a
+    proxy on each machine, a script a shell)."""
+    found = []
+    for number, (parent, words) in table.items():
+        # A proxy has the program's name among its arguments, too.
+        if words[0] != program.encode():
+            continue
+        while parent in table and parent != launcher:
+            parent = table[parent][0]
+        if parent == launcher:
+            found.append(number)
+    return found
+
+
+def check_ranks_are_found(running, program, count):
+    """Of a training that somebody between has started."""
+    begin = time.monotonic()
+    while len(ranks_of(running.pid, program, all_processes())) != count:
+        if running.poll() is not None or time.monotonic() - begin > LONGEST:
+            raise Failure(f"expected to find {count} ranks of a running training")
+        time.sleep(0.01)
 
 
 def content(folder, name):
@@ -67,7 +90,7 @@ def kill_once(mpiexec, quanta, folder, chance, duration):
     """Whether a rank was killed before the training ended."""
     running = start(mpiexec, quanta, folder, "killed", chance.randint(1, RANKS))
     time.sleep(chance.uniform(0.0, duration))
-    victims = ranks_of(running)
+    victims = ranks_of(running.pid, quanta, all_processes())
     killed = bool(victims) and running.poll() is None
     if killed:
         try:
@@ -88,13 +111,18 @@ def kill_once(mpiexec, quanta, folder, chance, duration):
 def main():
     mpiexec, quanta, kills = sys.argv[1], sys.argv[2], int(sys.argv[3])
     chance = random.Random(int(sys.argv[4]) if len(sys.argv) > 4 else 1)
-    done = resumed = 0
+    done = resumed = attempts = 0
     with tempfile.TemporaryDirectory() as folder:
         begin = time.monotonic()
-        finish(start(mpiexec, quanta, folder, "whole", 2))
+        whole = start(mpiexec, quanta, folder, "whole", 2, ["sh", "-c", '"$@"; exit $?', "sh"])
+        check_ranks_are_found(whole, quanta, 2)
+        finish(whole)
         duration = time.monotonic() - begin
         expected = content(folder, "whole")
         while done < kills:
+            attempts += 1
+            if attempts > 10 * kills + 10:
+                raise Failure(f"expected to kill {kills} ranks, got {done} in {attempts} trainings")
             for name in ("killed.checkpoint.safetensors", "killed.safetensors"):
                 if os.path.exists(os.path.join(folder, name)):
                     os.remove(os.path.join(folder, name))
