@@ -24,6 +24,11 @@ struct Text {
 
 }  // namespace
 
+// Empty first, and then one of the alternatives, which is whole before it is taken in.
+Setting::Setting(const Setting& other) : Setting() {
+  std::visit([this](const auto& value) { *this = Setting(value); }, other);
+}
+
 std::string to_string(const Setting& setting) { return std::visit(Text{}, setting); }
 
 void Settings::set(std::string name, Setting value) {

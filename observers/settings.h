@@ -20,8 +20,21 @@
 namespace quanta {
 
 /// What a setting can hold. std::monostate is Python's None; text is the name of a choice.
-using Setting =
-    std::variant<std::monostate, bool, std::int64_t, double, DType, QScheme, Dims, std::string>;
+class Setting : public std::variant<std::monostate, bool, std::int64_t, double, DType, QScheme,
+                                    Dims, std::string> {
+ public:
+  using variant::variant;
+
+  Setting() = default;
+  // Not the variant's own: that of libstdc++ 12 goes astray when memory is out on the way.
+  Setting(const Setting& other);
+  Setting(Setting&&) noexcept = default;
+  Setting& operator=(Setting other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~Setting() = default;
+};
 
 /// As Python writes it: None, True, 2048, 0.01, torch.qint8, (2, 3), entropy.
 std::string to_string(const Setting& setting);

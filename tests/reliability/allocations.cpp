@@ -1,5 +1,5 @@
 // Memory runs out at every place where the demo's work asks for some. quanta_allocations [EVERY]
-// tries each EVERY-th allocation (default: all) of each step: the step throws quanta::Error or
+// tries the first allocations of each step and each EVERY-th (default: all) of the rest: the step throws quanta::Error or
 // std::bad_alloc, what was there before stays as it was, and memory does not get lost.
 
 #include <unistd.h>
@@ -61,7 +61,8 @@ void try_all(const Workflow& workflow, const Step& step, std::int64_t every) {
   workflow.check();
   const std::size_t before = quanta::allocator_stats().in_use;
   Counts counts;
-  for (std::int64_t at = 0; try_one(step, at, counts); at += every) {
+  constexpr std::int64_t kFirst = 16;
+  for (std::int64_t at = 0; try_one(step, at, counts); at += at < kFirst ? 1 : every) {
     if (counts.all % 64 == 0) workflow.check();
   }
   workflow.check();

@@ -1,5 +1,6 @@
 #include "workflow.h"
 
+#include <cstdint>
 #include <stdexcept>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "quanta/fusion/prepare.h"
 #include "quanta/nn/models/fashion.h"
 #include "quanta/observers/defaults.h"
+#include "quanta/observers/settings.h"
 #include "quanta/runtime/random.h"
 #include "quanta/runtime/safetensors.h"
 
@@ -60,6 +62,11 @@ struct Workflow::Parts {
   Network int8 = convert(prepared);
   FrozenModel plan = freeze(int8, image);
   Network loaded = float_network();
+  // Longer than what a text holds in place.
+  Settings settings{{"calibrator", "percentile of the absolute values"},
+                    {"axis", Dims{0, 2, 3}},
+                    {"another", "entropy of the histogram's bins"},
+                    {"bins", std::int64_t{2048}}};
   Tensor float_result = floats(image), int8_result = int8(image);
 };
 
@@ -76,6 +83,12 @@ Workflow::Workflow(fs::path folder) : parts_(std::make_unique<Parts>(std::move(f
       {"run int8", [&] { parts.int8(parts.image); }},
       {"freeze", [&] { freeze(parts.int8, parts.image); }},
       {"run the plan", [&] { parts.plan(parts.image); }},
+      {"copy settings",
+       [&] {
+         Settings copy = parts.settings;
+         copy.set("axis", *copy.find("calibrator"));
+         if (copy == parts.settings) throw std::logic_error("the copy did not change");
+       }},
       {"state_dict", [&] { parts.int8.state_dict(); }},
       {"save_model", [&] { save_model(parts.int8, parts.int8_file); }},
       {"load_model", [&] { load_model(parts.loaded, parts.int8_file); }},
