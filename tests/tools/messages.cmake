@@ -71,7 +71,9 @@ set_tests_properties("tools/quanta inspect: modules and scales of a saved model"
 
 # Completion, as the shell asks for it.
 foreach(case IN ITEMS "qua=quantize" "bench --mod=--model" "bench --model resnet1=resnet18"
-                      "completion b=bash" "demo --format fp=fp8")
+                      "completion b=bash" "demo --format fp=fp8" "evaluate --im=--images"
+                      "calibrate --observer his=histogram" "train --acc=--accumulate"
+                      "train --optimizer ad=adamw")
   string(REPLACE "=" ";" parts "${case}")
   list(GET parts 0 line)
   list(GET parts 1 expected)

@@ -33,6 +33,13 @@ void add_distributed_commands(CLI::App& app) {
   }
 }
 
+void describe_distributed_commands(CLI::App& app, DistributedCommands& options) {
+  for (const auto& [name, text] : kCommands) app.remove_subcommand(app.get_subcommand(name));
+  add_calibrate_command(app, options.calibrate);
+  add_evaluate_command(app, options.evaluate);
+  add_train_command(app, options.train);
+}
+
 bool is_distributed_command(const CLI::App& app) {
   for (const auto& [name, text] : kCommands) {
     if (app.got_subcommand(name)) return true;

@@ -250,6 +250,8 @@ int run(int argc, char** argv) {
   if (app.got_subcommand("networks")) return quanta::cli::run_network_suite(suite);
   if (app.got_subcommand("profile")) return quanta::cli::run_profile(profile);
   if (app.got_subcommand("completion")) {
+    quanta::cli::DistributedCommands distributed;
+    quanta::cli::describe_distributed_commands(app, distributed);
     std::fputs(quanta::cli::completion_script(app, shell).c_str(), stdout);
     return 0;
   }

@@ -63,35 +63,6 @@ int calibrate_on(const CalibrateCommand& options, const distributed::Communicato
 
 }  // namespace
 
-void add_calibrate_command(CLI::App& app, CalibrateCommand& options) {
-  CLI::App* command = app.add_subcommand(
-      "calibrate",
-      "Watch a float network's activations, convert it to int8 and write it: the same file on any "
-      "number of ranks");
-  command->add_option("--save,-o", options.save, "Where to write the int8 network")->required();
-  command->add_flag("--packed", options.packed,
-                    "With the weights as this machine's kernels want them, which processes share");
-  command->add_option("--model", options.model, "The network")
-      ->check(CLI::IsMember(fashion_network_names()))
-      ->capture_default_str();
-  command->add_option("--weights", options.weights, "Float weights (default: Quanta's own)")
-      ->check(CLI::ExistingFile);
-  command->add_option("--data", options.data, "Folder with the Fashion-MNIST .gz files")
-      ->check(CLI::ExistingDirectory);
-  command->add_option("--observer", options.observer, "How activations are observed")
-      ->check(CLI::IsMember(observer_names()))
-      ->capture_default_str();
-  command->add_flag("--per-tensor", options.per_tensor,
-                    "One scale for each weight instead of one for each output channel");
-  command->add_option("--images", options.images, "How many images of the training split")
-      ->check(CLI::Range(1, 60000))
-      ->capture_default_str();
-  command->add_option("--batch", options.batch, "Images at a time")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  add_ranks_options(*command, options.ranks);
-}
-
 int run_calibrate(const CalibrateCommand& options) {
   return distributed::run(
       [&](const distributed::Communicator& comm) { return calibrate_on(options, comm); },

@@ -118,51 +118,6 @@ int evaluate_on(const EvaluateCommand& options, const distributed::Communicator&
 
 }  // namespace
 
-void add_evaluate_command(CLI::App& app, EvaluateCommand& options) {
-  CLI::App* command = app.add_subcommand(
-      "evaluate",
-      "Top-1, top-5 and loss of a network on a data set, the same on any number of ranks");
-  CLI::Option* model = command->add_option("--model", options.model, "The network")
-                           ->check(CLI::IsMember(fashion_network_names()))
-                           ->capture_default_str();
-  CLI::Option* weights =
-      command
-          ->add_option("--weights", options.weights,
-                       "Float weights, or a model that save_model wrote (default: Quanta's own)")
-          ->check(CLI::ExistingFile);
-  command->add_option("--onnx", options.onnx, "An ONNX file instead: one input, scores of classes")
-      ->check(CLI::ExistingFile)
-      ->excludes(model, weights);
-  command->add_option("--data", options.data, "Folder with the Fashion-MNIST .gz files")
-      ->check(CLI::ExistingDirectory);
-  command->add_option("--split", options.split, "Which images of Fashion-MNIST")
-      ->check(CLI::IsMember({"test", "train"}))
-      ->capture_default_str();
-  CLI::Option* pictures = command
-                              ->add_option("--pictures", options.pictures,
-                                           "A folder of pictures instead, one folder a class (RGB)")
-                              ->check(CLI::ExistingDirectory);
-  command->add_option("--size", options.size, "Height and width of the pictures")
-      ->check(CLI::Range(1, 8192))
-      ->needs(pictures)
-      ->capture_default_str();
-  command->add_option("--mean", options.mean, "Of the pictures' channels, 0..1")
-      ->expected(3)
-      ->delimiter(',')
-      ->needs(pictures);
-  command->add_option("--std", options.std, "Of the pictures' channels")
-      ->expected(3)
-      ->delimiter(',')
-      ->needs(pictures);
-  command->add_option("--images", options.images, "The first so many (default: all)")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--batch", options.batch, "Images at a time")
-      ->check(CLI::Range(1, 4096))
-      ->capture_default_str();
-  command->add_option("--json", options.json, "Where to write the figures");
-  add_ranks_options(*command, options.ranks);
-}
-
 int run_evaluate(const EvaluateCommand& options) {
   return distributed::run(
       [&](const distributed::Communicator& comm) { return evaluate_on(options, comm); },

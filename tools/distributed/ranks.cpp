@@ -10,23 +10,6 @@
 
 namespace quanta::cli {
 
-void add_ranks_options(CLI::App& command, RanksOptions& options) {
-  command
-      .add_option("--ranks", options.ranks,
-                  "Ranks in all, some of them threads of one process; results depend on the ranks, "
-                  "not on the processes (default: one for each process that mpirun started)")
-      ->check(CLI::Range(1, 1024));
-  command
-      .add_option("--threads", options.threads,
-                  "Threads of each rank (default: its share of the machine's cores)")
-      ->check(CLI::Range(1, 1024));
-  command
-      .add_option("--time-limit", options.time_limit,
-                  "Seconds that a rank waits for the others before it says for whom, and ends all")
-      ->check(CLI::Range(0.1, 1e6))
-      ->capture_default_str();
-}
-
 distributed::RunOptions run_options(const RanksOptions& options) {
   return {.ranks = options.ranks,
           .threads = options.threads,

@@ -228,58 +228,6 @@ class Training {
 
 }  // namespace
 
-void add_train_command(CLI::App& app, TrainCommand& options) {
-  CLI::App* command = app.add_subcommand(
-      "train", "Train a network on Fashion-MNIST with quantization in the loop, on several ranks");
-  command->add_option("--model", options.model, "The network")
-      ->check(CLI::IsMember(fashion_network_names()))
-      ->capture_default_str();
-  command
-      ->add_option("--weights", options.weights,
-                   "Float weights to begin with (default: Quanta's own)")
-      ->check(CLI::ExistingFile);
-  command->add_option("--data", options.data, "Folder with the Fashion-MNIST .gz files")
-      ->check(CLI::ExistingDirectory);
-  command->add_flag("--float", options.in_float, "Train in float");
-  command->add_option("--epochs", options.epochs, "How often all images are seen")
-      ->check(CLI::Range(1, 100000))
-      ->capture_default_str();
-  command->add_option("--steps", options.steps, "So many steps instead")
-      ->check(CLI::Range(1, 1000000000));
-  command->add_option("--images", options.images, "The first so many (default: all)")
-      ->check(CLI::PositiveNumber);
-  command->add_option("--batch", options.batch, "Images at a time, of all ranks together")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  command
-      ->add_option("--accumulate", options.accumulate,
-                   "Batches that make one step (gradient accumulation)")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  command->add_option("--optimizer", options.optimizer, "How parameters are changed")
-      ->check(CLI::IsMember({"sgd", "adamw"}))
-      ->capture_default_str();
-  command->add_flag("--zero", options.zero,
-                    "Each rank keeps a share of the optimizer's state (ZeRO-1)");
-  command->add_option("--lr", options.lr, "The largest learning rate (one cycle)")
-      ->check(CLI::Range(1e-12, 1e3))
-      ->capture_default_str();
-  command->add_option("--seed", options.seed, "Of the images' order")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 62))
-      ->capture_default_str();
-  CLI::Option* checkpoint = command->add_option(
-      "--checkpoint", options.checkpoint,
-      "Where the training is kept; if it is there, it goes on, on any number of "
-      "ranks");
-  command->add_option("--save-every", options.save_every, "Steps between two checkpoints")
-      ->check(CLI::Range(1, 1000000000))
-      ->needs(checkpoint)
-      ->capture_default_str();
-  command->add_option("--save,-o", options.save, "Where to write the int8 network in the end");
-  command->add_option("--json", options.json, "Where to write losses, times and bytes sent");
-  add_ranks_options(*command, options.ranks);
-}
-
 int run_train(const TrainCommand& options) {
   return distributed::run(
       [&](const Communicator& comm) {
