@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -53,7 +54,9 @@ int calibrate_on(const CalibrateCommand& options, const distributed::Communicato
   bar.reset();
   if (!comm.is_first()) return 0;
   convert_(*network.net);
-  if (options.packed) (*network.net)(train.images(0, options.batch));  // which forms are packed
+  if (options.packed) {  // which forms are packed
+    (*network.net)(train.images(0, std::min(options.batch, train.size())));
+  }
   save_model(*network.net, options.save,
              {.packed = options.packed ? SavePacked::Yes : SavePacked::No});
   fmt::print("{}: {} images, {} observer, {}, {:.2f} s; int8 network written: {}\n", options.model,
