@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the commands of several ranks say before they work for hours.
+"""What the commands of several ranks say before they work for hours, and from which rank.
 
     commands_test.py MPIEXEC QUANTA
 
@@ -8,6 +8,7 @@ The pictures are random ones.
 
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -65,17 +66,25 @@ def refuse_outputs(start, folder, data):
         raise Failure(f"expected no {good} after a command that did nothing")
 
 
-def without_entry(path, entry):
-    """Takes an entry out of a checkpoint's metadata."""
+def read_safetensors(path):
+    """Header and bytes."""
     with open(path, "rb") as file:
         size, = struct.unpack("<Q", file.read(8))
-        header = json.loads(file.read(size))
-        tensors = file.read()
-    del header["__metadata__"][entry]
+        return json.loads(file.read(size)), bytearray(file.read())
+
+
+def write_safetensors(path, header, tensors):
     text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-len(text) % 64)
     with open(path, "wb") as file:
-        file.write(struct.pack("<Q", len(text)) + text + tensors)
+        file.write(struct.pack("<Q", len(text) + 56) + text + b" " * 56 + tensors)
+
+
+def without_entry(path, entry):
+    """Takes an entry out of a checkpoint's metadata."""
+    header, tensors = read_safetensors(path)
+    del header["__metadata__"][entry]
+    write_safetensors(path, header, tensors)
 
 
 def refuse_checkpoint(start, folder, data):
@@ -92,13 +101,36 @@ def refuse_checkpoint(start, folder, data):
         os.remove(path)
 
 
+def check_warnings(mpiexec, quanta, folder, data):
+    """Packed weights that are damaged, which all ranks find."""
+    path = os.path.join(folder, "packed.safetensors")
+    subprocess.run([mpiexec, "-np", "1", quanta, "calibrate", "--data", data, "--packed", "--save",
+                    path], stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=LONGEST)
+    header, tensors = read_safetensors(path)
+    tensors[header["quanta.packed"]["data_offsets"][0]] ^= 1
+    write_safetensors(path, header, tensors)
+    for processes, ranks, origins in ((1, 1, ["quanta"]), (2, 2, ["rank 0", "rank 1"]),
+                                      (1, 3, ["rank [012]"])):
+        result = subprocess.run(
+            [mpiexec, "-np", str(processes), quanta, "evaluate", "--data", data, "--batch", "4",
+             "--weights", path, "--ranks", str(ranks)],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=LONGEST)
+        said = sorted(line for line in result.stderr.splitlines() if ": warning: " in line)
+        if len(said) != len(origins) or not all(
+                re.match(origin + ": warning: load_model: packed weights", line)
+                for origin, line in zip(origins, said)):
+            raise Failure(f"{ranks} ranks in {processes}: expected a warning of {origins}, got {said}")
+
+
 def main():
     mpiexec, quanta = sys.argv[1:3]
     with tempfile.TemporaryDirectory() as folder:
         data = write_pictures(os.path.join(folder, "data"), 32)
         refuse_outputs([mpiexec, "-np", "2", quanta], folder, data)
         refuse_checkpoint([mpiexec, "-np", "1", quanta], folder, data)
-    print("files that cannot be written and checkpoints that lack an entry are told at the start")
+        check_warnings(mpiexec, quanta, folder, data)
+    print("files that cannot be written and checkpoints that lack an entry are told at the start; "
+          "warnings say from which rank they are")
     return 0
 
 

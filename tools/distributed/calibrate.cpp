@@ -67,9 +67,9 @@ int calibrate_on(const CalibrateCommand& options, const distributed::Communicato
 }  // namespace
 
 int run_calibrate(const CalibrateCommand& options) {
-  return distributed::run(
-      [&](const distributed::Communicator& comm) { return calibrate_on(options, comm); },
-      run_options(options.ranks));
+  return run_on_ranks(options.ranks, [&](const distributed::Communicator& comm) {
+    return calibrate_on(options, comm);
+  });
 }
 
 }  // namespace quanta::cli

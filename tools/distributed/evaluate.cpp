@@ -119,9 +119,9 @@ int evaluate_on(const EvaluateCommand& options, const distributed::Communicator&
 }  // namespace
 
 int run_evaluate(const EvaluateCommand& options) {
-  return distributed::run(
-      [&](const distributed::Communicator& comm) { return evaluate_on(options, comm); },
-      run_options(options.ranks));
+  return run_on_ranks(options.ranks, [&](const distributed::Communicator& comm) {
+    return evaluate_on(options, comm);
+  });
 }
 
 }  // namespace quanta::cli

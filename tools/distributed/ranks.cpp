@@ -4,17 +4,25 @@
 
 #include <chrono>
 
+#include "distributed/rank_warnings.h"
 #include "quanta/runtime/atomic_file.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/parallel.h"
 
 namespace quanta::cli {
 
-distributed::RunOptions run_options(const RanksOptions& options) {
-  return {.ranks = options.ranks,
-          .threads = options.threads,
-          .time_limit =
-              std::chrono::milliseconds(static_cast<std::int64_t>(options.time_limit * 1000.0))};
+int run_on_ranks(const RanksOptions& options,
+                 const std::function<int(const distributed::Communicator&)>& body) {
+  RankWarnings warnings;
+  return distributed::run(
+      [&](const distributed::Communicator& comm) {
+        warnings.join(comm);
+        return body(comm);
+      },
+      {.ranks = options.ranks,
+       .threads = options.threads,
+       .time_limit =
+           std::chrono::milliseconds(static_cast<std::int64_t>(options.time_limit * 1000.0))});
 }
 
 void require_outputs(const distributed::Communicator& comm, const std::vector<OutputFile>& files) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,10 @@ struct RanksOptions {
 };
 
 void add_ranks_options(CLI::App& command, RanksOptions& options);
-distributed::RunOptions run_options(const RanksOptions& options);
+/// Calls `body` for each rank (distributed::run) and gives the exit status. Warnings say which rank they
+/// are from (RankWarnings).
+int run_on_ranks(const RanksOptions& options,
+                 const std::function<int(const distributed::Communicator&)>& body);
 
 /// An option and the file that it names; empty: none.
 struct OutputFile {

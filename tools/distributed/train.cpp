@@ -229,14 +229,12 @@ class Training {
 }  // namespace
 
 int run_train(const TrainCommand& options) {
-  return distributed::run(
-      [&](const Communicator& comm) {
-        require_outputs(comm, {{"--checkpoint", options.checkpoint},
-                               {"--save", options.save},
-                               {"--json", options.json}});
-        return Training(options, comm).run();
-      },
-      run_options(options.ranks));
+  return run_on_ranks(options.ranks, [&](const Communicator& comm) {
+    require_outputs(
+        comm,
+        {{"--checkpoint", options.checkpoint}, {"--save", options.save}, {"--json", options.json}});
+    return Training(options, comm).run();
+  });
 }
 
 }  // namespace quanta::cli
