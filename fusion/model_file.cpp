@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <map>
+#include <optional>
 #include <string>
 #include <typeinfo>
 #include <utility>
@@ -24,6 +25,7 @@
 #include "quanta/nn/quantized/stubs.h"
 #include "quanta/nn/reference.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/file_memory.h"
 #include "quanta/runtime/detail/json.h"
 #include "quanta/runtime/detail/reading.h"
 #include "quanta/runtime/safetensors.h"
@@ -451,10 +453,13 @@ class Builder {
 
 void restore(Module& model, const std::filesystem::path& path, const QConfigMapping& qconfigs,
              FileAccess access) {
-  const SafetensorsFile file = load_safetensors(path, access);
+  SafetensorsFile file = load_safetensors(path, access);
   const ModelDescription description = parse_metadata(file, path.string());
   check_graphs(model, description.graphs, path.string());
-  StateDict state = file.tensors;
+  StateDict state = std::move(file.tensors);
+  // Codes that were read for this model alone are its own: they are not copied again.
+  std::optional<detail::Handover> handover;
+  if (access == FileAccess::Copy) handover.emplace(state);
   const detail::SavedForms::Scope forms(take_packed_weights(state, file.metadata, path.string()));
   QConfigScope scope(model);
   Builder builder(model, state);

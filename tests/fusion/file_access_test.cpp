@@ -2,17 +2,28 @@
 
 #include <doctest/doctest.h>
 
+#include <cstddef>
 #include <cstdio>
 #include <filesystem>
 #include <span>
 #include <string>
 
+#include "quanta/fusion/convert.h"
 #include "quanta/fusion/model_file.h"
+#include "quanta/fusion/prepare.h"
+#include "quanta/nn/conv.h"
+#include "quanta/nn/linear.h"
+#include "quanta/nn/misc.h"
+#include "quanta/nn/quantized/linear.h"
+#include "quanta/nn/stubs.h"
+#include "quanta/observers/defaults.h"
+#include "quanta/runtime/allocator.h"
 #include "quanta/runtime/detail/open_file.h"
 #include "quanta/runtime/error.h"
 #include "small_network.h"
 #include "support/compare.h"
 #include "support/files.h"
+#include "support/tensors.h"
 
 namespace quanta::test {
 namespace {
@@ -55,6 +66,47 @@ TEST_CASE("load_model: a file that is cut off or overwritten afterwards changes 
       CHECK(read_bytes(folder / "again.safetensors") == bytes);
     }
   }
+}
+
+TEST_CASE("load_model: codes are read into the memory that the model keeps") {
+  struct Wide : nn::Module {
+    nn::Child<nn::QuantStub> quant;
+    nn::Child<nn::Conv2d> conv;
+    nn::Child<nn::Flatten> flatten;
+    nn::Child<nn::Linear> fc;
+    Wide() {
+      register_module("quant", quant);
+      register_module("conv", conv, {.in_channels = 64, .out_channels = 1024, .kernel_size = {4}});
+      register_module("flatten", flatten);
+      register_module("fc", fc, {.in_features = 1024, .out_features = 1024});
+      eval();
+    }
+    Tensor forward(const Tensor& x) const override { return fc(flatten(conv(quant(x)))); }
+  };
+  Wide prepared = prepare(Wide(), get_default_qconfig());
+  const Tensor x = random_tensor({2, 64, 4, 4}, 1);
+  prepared(x);
+  const Wide int8 = convert(prepared);
+  const TemporaryFolder folder;
+  const fs::path file = folder / "model.safetensors";
+  save_model(int8, file);
+  Wide loaded;
+  const std::size_t codes = std::size_t{1024} * 64 * 4 * 4 + std::size_t{1024} * 1024;
+  reset_allocator_peak();
+  const std::size_t before = allocator_stats().in_use;
+  load_model(loaded, file);
+  const std::size_t more = allocator_stats().peak_in_use - before;
+  CAPTURE(more);
+  CHECK(more >= codes);
+  CHECK(more < codes + codes / 4);  // biases, scales
+  CHECK(loaded(x).equal(int8(x)));
+  // Two models of one file have nothing in common.
+  Wide other;
+  load_model(other, file);
+  const QTensor weight = dynamic_cast<const nn::quantized::Linear&>(*other.fc.module()).weight();
+  const auto& mine = dynamic_cast<const nn::quantized::Linear&>(*loaded.fc.module());
+  CHECK(weight.storage() != mine.weight().storage());
+  CHECK(weight.equal(mine.weight()));
 }
 
 TEST_CASE("load_model: with FileAccess::Map the model is the same while the file stays") {

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <filesystem>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -49,6 +50,42 @@ TEST_CASE("unshared: a tensor of a file is mapped again and outlives the file's 
   CHECK(own.equal(saved.values));
   release_file_memory(own);
   CHECK(own.equal(saved.values));
+}
+
+TEST_CASE("unshared: what is handed over is taken once and not copied") {
+  StateDict state;
+  state.set("x", random_tensor({100}, 1).clone());
+  state.set("y", random_tensor({100}, 2).clone());
+  const Tensor both = random_tensor({10}, 3).clone();
+  state.set("both", both);
+  state.set("both again", both.view({2, 5}));
+  state.set("part", random_tensor({20}, 4).clone().slice(0, 0, 10));
+  state.set("turned", random_tensor({3, 4}, 5).clone().t());
+  const auto is_taken = [&](std::string_view name) {
+    const Tensor& x = state.at(name);
+    const Tensor own = unshared(x);
+    CHECK(own.equal(x));
+    CHECK(own.is_contiguous());
+    return own.storage() == x.storage();
+  };
+  CHECK_FALSE(is_taken("x"));
+  {
+    const detail::Handover handover(state);
+    CHECK(is_taken("x"));
+    CHECK_FALSE(is_taken("x"));
+    for (const char* name : {"both", "both again", "part", "turned"}) {
+      CAPTURE(name);
+      CHECK_FALSE(is_taken(name));
+    }
+    const Tensor other = random_tensor({100}, 6).clone();
+    CHECK(unshared(other).storage() != other.storage());
+    bool elsewhere = true;
+    std::thread([&] { elsewhere = is_taken("y"); }).join();
+    CHECK_FALSE(elsewhere);
+    state.at("y").fill_(1.0);  // somebody has it in use
+    CHECK_FALSE(is_taken("y"));
+  }
+  CHECK_FALSE(is_taken("y"));
 }
 
 TEST_CASE("unshared: a second holder gets a copy until the first lets go") {
