@@ -17,35 +17,37 @@ constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // the system takes n
 
 }  // namespace
 
-OpenFile::OpenFile(const std::filesystem::path& path, std::string_view op)
-    : where_(fmt::format("{}: {}", op, path.string())) {
-  const auto fail = [&](std::string_view step) {
-    const int error = errno;
-    if (descriptor_ >= 0) ::close(descriptor_);
-    throw FileError(
-        fmt::format("{}: {}: {}", where_, step, std::generic_category().message(error)));
-  };
-  // O_NONBLOCK: opening a pipe must not wait for a writer.
+ReadDescriptor::ReadDescriptor(const std::filesystem::path& path, int flags) noexcept {
   do {
-    descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  } while (descriptor_ < 0 && errno == EINTR);
-  if (descriptor_ < 0) fail("opening");
+    number_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
+  } while (number_ < 0 && errno == EINTR);
+}
+
+ReadDescriptor::~ReadDescriptor() {
+  if (number_ >= 0) ::close(number_);
+}
+
+// O_NONBLOCK: opening a pipe must not wait for a writer.
+OpenFile::OpenFile(const std::filesystem::path& path, std::string_view op)
+    : where_(fmt::format("{}: {}", op, path.string())), descriptor_(path, O_NONBLOCK) {
+  const auto fail = [&](std::string_view step) {
+    throw FileError(
+        fmt::format("{}: {}: {}", where_, step, std::generic_category().message(errno)));
+  };
+  if (descriptor() < 0) fail("opening");
   struct stat info {};
-  if (::fstat(descriptor_, &info) != 0) fail("looking at it");
+  if (::fstat(descriptor(), &info) != 0) fail("looking at it");
   if (!S_ISREG(info.st_mode)) {
-    ::close(descriptor_);
     throw FileError(fmt::format("{}: expected a regular file, got {}", where_,
                                 S_ISDIR(info.st_mode) ? "a folder" : "a special file"));
   }
   size_ = static_cast<std::size_t>(info.st_size);
 }
 
-OpenFile::~OpenFile() { ::close(descriptor_); }
-
 void OpenFile::read(std::size_t begin, std::span<std::byte> to) const {
   for (std::size_t done = 0; done < to.size();) {
     const ssize_t count =
-        ::pread(descriptor_, to.data() + done, std::min(to.size() - done, kMostAtOnce),
+        ::pread(descriptor(), to.data() + done, std::min(to.size() - done, kMostAtOnce),
                 static_cast<off_t>(begin + done));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) {

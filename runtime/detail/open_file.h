@@ -10,16 +10,27 @@
 
 namespace quanta::detail {
 
+/// A descriptor for reading, which is closed with it.
+class ReadDescriptor {
+ public:
+  /// `flags` beside those for reading. number() is -1, with errno, where nothing can be opened.
+  explicit ReadDescriptor(const std::filesystem::path& path, int flags = 0) noexcept;
+  ~ReadDescriptor();
+  ReadDescriptor(const ReadDescriptor&) = delete;
+  ReadDescriptor& operator=(const ReadDescriptor&) = delete;
+  int number() const noexcept { return number_; }
+
+ private:
+  int number_ = -1;
+};
+
 /// A regular file and its size when it was opened. Safe from many threads.
 class OpenFile {
  public:
   /// Throws FileError `<op>: <path>: ...` when there is no regular file that can be read.
   OpenFile(const std::filesystem::path& path, std::string_view op);
-  ~OpenFile();
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
 
-  int descriptor() const noexcept { return descriptor_; }
+  int descriptor() const noexcept { return descriptor_.number(); }
   std::size_t size() const noexcept { return size_; }
   /// "<op>: <path>", for messages.
   const std::string& where() const noexcept { return where_; }
@@ -29,7 +40,7 @@ class OpenFile {
 
  private:
   std::string where_;
-  int descriptor_ = -1;
+  ReadDescriptor descriptor_;
   std::size_t size_ = 0;
 };
 

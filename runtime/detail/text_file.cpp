@@ -1,6 +1,5 @@
 #include "quanta/runtime/detail/text_file.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <array>
@@ -8,29 +7,12 @@
 #include <system_error>
 
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/open_file.h"
 
 namespace quanta::detail {
 namespace {
 
 constexpr std::size_t kMaxBytes = std::size_t{1} << 30;
-
-class Descriptor {
- public:
-  explicit Descriptor(const std::filesystem::path& path) {
-    do {
-      number_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    } while (number_ < 0 && errno == EINTR);
-  }
-  ~Descriptor() {
-    if (number_ >= 0) ::close(number_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int number() const noexcept { return number_; }
-
- private:
-  int number_ = -1;
-};
 
 }  // namespace
 
@@ -40,7 +22,7 @@ std::string read_text_file(const std::filesystem::path& path, std::string_view w
                                 path.string(), what, got));
   };
   const auto message = [] { return std::generic_category().message(errno); };
-  const Descriptor file(path);
+  const ReadDescriptor file(path);  // a pipe will do
   if (file.number() < 0) fail(message());
   std::string text;
   std::array<char, 1 << 16> part;

@@ -1,12 +1,14 @@
 // What becomes of a model when the file that it was loaded from changes.
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
 #include <span>
 #include <string>
+#include <thread>
 
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/model_file.h"
@@ -19,6 +21,7 @@
 #include "quanta/observers/defaults.h"
 #include "quanta/runtime/allocator.h"
 #include "quanta/runtime/detail/open_file.h"
+#include "quanta/runtime/detail/text_file.h"
 #include "quanta/runtime/error.h"
 #include "small_network.h"
 #include "support/compare.h"
@@ -121,6 +124,22 @@ TEST_CASE("load_model: with FileAccess::Map the model is the same while the file
   // A save renames a new file over it: the mapped one stays.
   save_model(loaded, file);
   CHECK(loaded(x).equal(int8(x)));
+}
+
+TEST_CASE("read_text_file: a pipe will do and what cannot be read is named") {
+  const TemporaryFolder folder;
+  const fs::path pipe = folder / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  const std::string text(300000, 'x');
+  std::thread writer([&] { write_bytes(pipe, text); });
+  CHECK(detail::read_text_file(pipe, "settings") == text);
+  writer.join();
+  const auto refused = [](const fs::path& path, const char* got) {
+    CHECK_THROWS_WITH_AS(detail::read_text_file(path, "settings"), doctest::Contains(got),
+                         FileError);
+  };
+  refused(folder / "none", "none: settings: expected a file that can be read, got No such file");
+  refused(folder.path(), "got Is a directory");
 }
 
 TEST_CASE("read: a file that is cut off while it is read is an error that says so") {
