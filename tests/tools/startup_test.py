@@ -67,6 +67,12 @@ class StartupTest(unittest.TestCase):
         self.assertGreater(turn["process_ms"], turn["library_ms"])
         self.assertLess(turn["process_ms"] - 10 * turn["library_ms"], (startup.time.monotonic_ns() - begun) / 1e6)
 
+    def test_the_memory_is_what_the_process_had_at_its_most(self):
+        small = startup.start(self.program("small", PROGRAM.format(python=sys.executable, word="1")), 1)
+        text = PROGRAM.format(python=sys.executable, word="1").replace("print(\"something else\")", "bytearray(b'x' * 40_000_000)")
+        large = startup.start(self.program("large", text), 1)
+        self.assertGreater(large["peak_mb"], small["peak_mb"] + 30)
+
     def test_what_fails_is_told_and_the_others_go_on(self):
         times, failed = self.measured(quanta_packed="1", ort="error")
         self.assertEqual(failed, {"ort": "no such file"})
@@ -85,13 +91,14 @@ class StartupTest(unittest.TestCase):
             open(os.path.join(path, name), "w").close()
         options = startup.parse([self.folder, "--python", "python3", "--batch", "4"])
         found = startup.commands(options, "net", 3)
-        self.assertEqual(sorted(found), ["ort_u8s8", "ort_u8s8, saved", "ov_int8", "ov_int8, cached", "quanta", "quanta packed", "quanta packed, plan"])
+        self.assertEqual(sorted(found), ["ort_u8s8", "ort_u8s8, saved", "ov_int8", "ov_int8, cached", "quanta", "quanta packed", "quanta packed, mapped", "quanta packed, plan", "quanta, mapped"])
+        self.assertEqual([name for name, command in sorted(found.items()) if "--map" in command], ["quanta packed, mapped", "quanta, mapped"])
         for command in found.values():
             self.assertEqual(command[command.index("--batch") + 1], "4")
             self.assertEqual(command[command.index("--threads") + 1], "3")
         options = startup.parse([self.folder, "--python", "python3", "--harness", "/harness"])
         self.assertIn("torch_dyn_x86", startup.commands(options, "net", 1))
-        self.assertEqual(len(startup.commands(startup.parse([self.folder]), "net", 1)), 3)
+        self.assertEqual(len(startup.commands(startup.parse([self.folder]), "net", 1)), 5)
 
     def test_wrong_arguments_are_refused(self):
         for arguments in ([self.folder, "--rounds", "0"], ["/nonexistent"], [self.folder, "--threads", "0"]):

@@ -12,7 +12,9 @@ without it Quanta runs alone. torch needs --harness, the folder of the harness's
 Each turn is a process of its own. Two times are taken: from the start of the process, which for the
 peers includes Python and its modules, and from the moment when the library is loaded and the inputs
 are there. In both all of reading, building, packing and compiling is in it, and the first result. The
-ratio is of the second: the fastest peer's time over that of Quanta's file with packed weights.
+ratio is of the second: the fastest peer's time over that of Quanta's file with packed weights. The
+memory is the most that the process had, its program and libraries among it. "mapped" are Quanta's
+files with FileAccess::Map; the others are read into memory of the process.
 """
 
 import argparse
@@ -21,6 +23,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -63,6 +66,8 @@ def commands(options, model, threads):
     packed = ["--weights", os.path.join(path, "quanta_packed.safetensors")]
     found = {"quanta": [*own, "--eager", "--weights", os.path.join(path, "quanta_saved.safetensors")],
              "quanta packed": [*own, "--eager", *packed], "quanta packed, plan": [*own, *packed]}  # fmt: skip
+    for name in ("quanta", "quanta packed"):
+        found[name + ", mapped"] = [*found[name], "--map"]
     if not options.python:
         return found
     worker = [options.python, os.path.join(HERE, "startup_worker.py")]
@@ -82,15 +87,20 @@ def commands(options, model, threads):
 
 
 def start(command, threads):
-    """Milliseconds from the process's start and from the loaded library."""
-    begun = time.monotonic_ns()
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(threads))
-    lines = done.stdout.strip().splitlines()
-    if done.returncode != 0 or not lines:
-        raise StartupError((done.stderr.strip() or f"status {done.returncode}").splitlines()[-1][:300])
+    """Milliseconds from the process's start and from the loaded library, and the most memory that it had."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        begun = time.monotonic_ns()
+        process = subprocess.Popen(command, stdout=out, stderr=errors, env=environment(threads))
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        errors.seek(0)
+        lines, complaint = out.read().strip().splitlines(), errors.read().strip()
+    if process.returncode != 0 or not lines:
+        raise StartupError((complaint or f"status {process.returncode}").splitlines()[-1][:300])
     figures = json.loads(lines[-1])
     return {"process_ms": (figures["first_ns"] - begun) / 1e6, "library_ms": (figures["first_ns"] - figures["begun_ns"]) / 1e6,
-            "model_ms": (figures["ready_ns"] - figures["begun_ns"]) / 1e6}  # fmt: skip
+            "model_ms": (figures["ready_ns"] - figures["begun_ns"]) / 1e6, "peak_mb": usage.ru_maxrss / 1024}  # fmt: skip
 
 
 def measure(found, threads, rounds):
@@ -129,10 +139,10 @@ def ratio(times):
 
 def table(results):
     """Markdown, a row for each network and side."""
-    lines = ["| network | threads | | process start to result, ms | library to result, ms | of it to the model, ms |", "|" + "---|" * 6]
+    lines = ["| network | threads | | process start to result, ms | library to result, ms | of it to the model, ms | peak memory, MB |", "|" + "---|" * 7]
     for model, threads, times, _ in results:
         for name in sorted(times, key=lambda one: median(times[one], "library_ms")):
-            cells = [f"{median(times[name], key):.1f}" for key in ("process_ms", "library_ms", "model_ms")]
+            cells = [f"{median(times[name], key):.1f}" for key in ("process_ms", "library_ms", "model_ms", "peak_mb")]
             lines.append("| " + " | ".join([model, str(threads), name, *cells]) + " |")
     lines += ["", "| network | threads | fastest peer | its time over Quanta's |", "|" + "---|" * 4]
     for model, threads, times, _ in results:

@@ -26,6 +26,7 @@ struct BenchOptions {
   bool eager = false;   ///< run the modules instead of the frozen plan
   bool worker = false;
   bool first = false;  ///< only the first result, see first_result.h
+  bool map = false;    ///< with `first`: FileAccess::Map
 };
 
 /// Times a network on inputs from a file, and prints latency, GOP/s, memory, and SQNR and top-1

@@ -37,7 +37,8 @@ int run_first_result(const BenchOptions& options) {
   if (x.dim() == 4) x = x.contiguous(MemoryFormat::ChannelsLast);
 
   const std::int64_t begun = now();
-  const std::shared_ptr<nn::Module> model = load_saved_network(kind, options.weights);
+  const std::shared_ptr<nn::Module> model =
+      load_saved_network(kind, options.weights, options.map ? FileAccess::Map : FileAccess::Copy);
   FrozenModel frozen;
   if (!options.eager) frozen = freeze(*model, x);
   const std::int64_t ready = now();

@@ -179,11 +179,14 @@ void add_bench_command(CLI::App& app, quanta::cli::BenchOptions& bench,
   command->add_flag("--eager", bench.eager, "Call the modules instead of the frozen plan");
   CLI::Option* worker = command->add_flag("--worker", bench.worker,
                                           "Speak the harness's line protocol on stdin and stdout");
-  command
-      ->add_flag("--first", bench.first,
-                 "Load the model of --weights, that --save wrote, run it once, and print as JSON "
-                 "when what was there")
-      ->excludes(worker, save);
+  CLI::Option* first =
+      command
+          ->add_flag("--first", bench.first,
+                     "Load the model of --weights, that --save wrote, run it once, and print as "
+                     "JSON when what was there")
+          ->excludes(worker, save);
+  command->add_flag("--map", bench.map, "With --first: map the file instead of reading it")
+      ->needs(first);
 }
 
 /// A mistake in the arguments that a command found itself: its text names the option.

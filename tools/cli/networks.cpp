@@ -208,10 +208,11 @@ std::shared_ptr<nn::Module> make_random_network(const NetworkKind& kind, Network
 }
 
 std::shared_ptr<nn::Module> load_saved_network(const NetworkKind& kind,
-                                               const std::filesystem::path& path) {
+                                               const std::filesystem::path& path,
+                                               FileAccess access) {
   std::shared_ptr<nn::Module> model = make_network(kind);
   model->eval();
-  load_model(*model, path);
+  load_model(*model, path, {}, {.access = access});
   return model;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "quanta/nn/module.h"
+#include "quanta/runtime/file_access.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta::cli {
@@ -47,7 +48,8 @@ std::shared_ptr<nn::Module> load_network(const NetworkKind& kind, NetworkForm fo
 
 /// The network that save_model wrote to `path`. Throws what load_model throws.
 std::shared_ptr<nn::Module> load_saved_network(const NetworkKind& kind,
-                                               const std::filesystem::path& path);
+                                               const std::filesystem::path& path,
+                                               FileAccess access = FileAccess::Copy);
 
 /// The network in that form with starting values of default_generator() for weights. Int8 needs
 /// calibration data as in load_network.
