@@ -46,8 +46,10 @@ struct Agreement {
   double loss = 0.0;  // the sum over its examples
   std::int64_t examples = 0;
   std::int64_t gathered = 0;  // whether it brings gradients of earlier losses
-  std::int64_t finite = 1;
+  std::int64_t broken = 0;    // kLoss or kGradient where one is not finite
 };
+constexpr std::int64_t kGradient = 1;
+constexpr std::int64_t kLoss = 2;  // the cause of others' gradients too
 
 // How a parameter is used: by losses that were gathered before, by the one that goes back.
 constexpr char kEarlier = 1;
@@ -97,6 +99,7 @@ class DataParallel::Impl : public autograd::GradientSink {
     buckets.clear();
     std::fill(used.begin(), used.end(), char{0});
     gathered = {};
+    broken_gradient.clear();
   }
 
   // GradientSink: the loss's graph is known, nothing has gone back yet.
@@ -119,13 +122,10 @@ class DataParallel::Impl : public autograd::GradientSink {
   bool take(const Tensor& leaf, const Tensor& gradient) override {
     const auto found = numbers.find(leaf.impl().get());
     if (found == numbers.end()) return false;
-    if (!buckets.add(found->second, gradient)) {
-      throw NumericError(
-          fmt::format("DataParallel: gradient of {}: expected finite numbers, got NaN or infinity "
-                      "on rank {} at "
-                      "step {}",
-                      parameters[found->second].path, comm.rank(), steps + 1));
-    }
+    if (now.broken != 0 || buckets.add(found->second, gradient)) return true;
+    broken_gradient = parameters[found->second].path;
+    if (sync) refuse(kGradient, comm.rank());
+    now.broken = kGradient;
     return true;
   }
 
@@ -159,20 +159,21 @@ class DataParallel::Impl : public autograd::GradientSink {
     now.examples = examples;
     // The mean over nothing may be any number.
     if (examples > 0) now.loss = loss.item() * static_cast<double>(examples);
-    now.finite = std::isfinite(now.loss) ? 1 : 0;
+    now.broken = std::isfinite(now.loss) ? 0 : kLoss;
   }
 
   // Everything since gradients were sent.
   void add_up() {
     gathered.loss += now.loss;
     gathered.examples += now.examples;
-    gathered.finite = gathered.finite != 0 && now.finite != 0 ? 1 : 0;
+    gathered.broken = std::max(gathered.broken, now.broken);
   }
 
   double gather(const Tensor& loss, std::int64_t examples) {
     take_in(loss, examples);
-    // All ranks refuse one that is not finite, together, when they send.
-    if (loss.defined() && now.finite != 0) autograd::backward(loss, *this);
+    // What is not finite all ranks refuse together, when they send. Until then its rank goes back with
+    // the others, who may wait for it on the way.
+    if (loss.defined()) autograd::backward(loss, *this);
     add_up();
     gathered.gathered = 1;
     return gathered.examples == 0 ? 0.0 : gathered.loss / static_cast<double>(gathered.examples);
@@ -196,11 +197,17 @@ class DataParallel::Impl : public autograd::GradientSink {
     return mean;
   }
 
-  [[noreturn]] void refuse_loss(int rank) const {
+  [[noreturn]] void refuse(std::int64_t what, int rank) const {
+    if (what == kLoss) {
+      throw NumericError(fmt::format(
+          "DataParallel: loss: expected a finite number, got NaN or infinity on rank {} at step {}",
+          rank, steps + 1));
+    }
+    const bool is_known = rank == comm.rank() && !broken_gradient.empty();
     throw NumericError(fmt::format(
-        "DataParallel: loss: expected a finite number, got NaN or infinity on rank {} at "
+        "DataParallel: gradient of {}: expected finite numbers, got NaN or infinity on rank {} at "
         "step {}",
-        rank, steps + 1));
+        is_known ? broken_gradient : "a parameter", rank, steps + 1));
   }
 
   // All ranks know what all of them bring.
@@ -212,7 +219,8 @@ class DataParallel::Impl : public autograd::GradientSink {
     any_gathered = false;
     overlap = true;
     used_anywhere.assign(parameters.size(), 0);
-    int broken = -1;
+    int broken_rank = -1;
+    std::int64_t broken = 0;
     for (std::size_t rank = 0; rank < answers.size(); ++rank) {
       Agreement theirs;
       std::memcpy(&theirs, answers[rank].data(), sizeof theirs);
@@ -220,7 +228,10 @@ class DataParallel::Impl : public autograd::GradientSink {
       all_loss += theirs.loss;
       all_examples += theirs.examples;
       any_gathered = any_gathered || theirs.gathered != 0;
-      if (theirs.finite == 0 && broken < 0) broken = static_cast<int>(rank);
+      if (theirs.broken > broken) {
+        broken = theirs.broken;
+        broken_rank = static_cast<int>(rank);
+      }
       for (std::size_t i = 0; i < used.size(); ++i) {
         if (uses[i] != 0) used_anywhere[i] = 1;
       }
@@ -233,7 +244,7 @@ class DataParallel::Impl : public autograd::GradientSink {
         overlap = false;
       }
     }
-    if (broken >= 0) refuse_loss(broken);
+    if (broken != 0) refuse(broken, broken_rank);
     QUANTA_CHECK(
         all_examples > 0,
         "DataParallel: backward: examples: expected some on one rank at least, got none on "
@@ -248,6 +259,8 @@ class DataParallel::Impl : public autograd::GradientSink {
   std::vector<char> used;  // by parameter: since gradients were sent
   Agreement gathered;      // since gradients were sent
   Agreement now;           // of the loss that goes back
+  std::string
+      broken_gradient;  // since gradients were sent: the parameter of one that is not finite
   // What the ranks agreed on.
   std::vector<char> used_anywhere;
   double all_loss = 0.0;

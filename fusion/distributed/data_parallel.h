@@ -62,10 +62,10 @@ class DataParallel {
   /// tensor will do. A parameter that no rank's loss depends on keeps its grad(); one that some do not
   /// depend on gets their part as 0.
   ///
-  /// Throws NumericError for a loss that is NaN or infinite, on all ranks (under no_sync(): in the first
-  /// backward() afterwards), and for such a gradient, on the rank that met it, with the parameter's name; ArgumentError for a loss with several elements,
-  /// examples < 0, and where no rank has any. The gradients are as they were then, and what no_sync()
-  /// gathered is dropped.
+  /// Throws NumericError for a loss that is NaN or infinite, on all ranks, and for such a gradient, on
+  /// the rank that met it, with the parameter's name; under no_sync() for both on all ranks, in the first
+  /// backward() afterwards. Throws ArgumentError for a loss with several elements, examples < 0, and
+  /// where no rank has any. The gradients are as they were then, and what no_sync() gathered is dropped.
   double backward(const Tensor& loss, std::int64_t examples);
 
   /// While it lives, backward() sends nothing: gradients are gathered on this rank until the first

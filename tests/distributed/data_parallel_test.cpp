@@ -288,6 +288,23 @@ TEST_CASE(
             .c_str(),
         NumericError);
     CHECK_FALSE(net.fc->weight.grad().defined());
+    // A gradient.
+    const std::uint64_t hook = net.fc->bias.register_hook([&](const Tensor& gradient) {
+      return is_last ? Tensor::full(gradient.sizes(), std::numeric_limits<float>::quiet_NaN())
+                     : gradient;
+    });
+    {
+      const DataParallel::NoSync guard = parallel.no_sync();
+      CHECK_NOTHROW(parallel.backward(loss_of(net, mine), examples));
+    }
+    net.fc->bias.remove_hook(hook);
+    CHECK_THROWS_WITH_AS(
+        parallel.backward(loss_of(net, mine), examples),
+        fmt::format("DataParallel: gradient of {}: expected finite numbers, got NaN or infinity on "
+                    "rank {} at step 1",
+                    is_last ? "fc.bias" : "a parameter", comm.size() - 1)
+            .c_str(),
+        NumericError);
     // What was gathered is dropped.
     CHECK(std::isfinite(parallel.backward(loss_of(net, mine), examples)));
   });
