@@ -17,11 +17,26 @@
 #include "quanta/fusion/model_file.h"
 #include "quanta/fusion/prepare.h"
 #include "quanta/nn/data/fashion_mnist.h"
+#include "quanta/runtime/error.h"
+#include "quanta/runtime/warning.h"
 
 namespace quanta::cli {
 namespace {
 
 using data::FashionMnist;
+
+// Without packed weights where the processor's kernels take plain ones.
+void save(const nn::Module& net, const CalibrateCommand& options) {
+  if (options.packed) {
+    try {
+      save_model(net, options.save, {.packed = SavePacked::Yes});
+      return;
+    } catch (const ArgumentError&) {
+      warn("calibrate: --packed: this processor's kernels pack no weights: saved without");
+    }
+  }
+  save_model(net, options.save);
+}
 
 int calibrate_on(const CalibrateCommand& options, const distributed::Communicator& comm) {
   require_outputs(comm, {{"--save", options.save}});
@@ -57,8 +72,7 @@ int calibrate_on(const CalibrateCommand& options, const distributed::Communicato
   if (options.packed) {  // which forms are packed
     (*network.net)(train.images(0, std::min(options.batch, train.size())));
   }
-  save_model(*network.net, options.save,
-             {.packed = options.packed ? SavePacked::Yes : SavePacked::No});
+  save(*network.net, options);
   fmt::print("{}: {} images, {} observer, {}, {:.2f} s; int8 network written: {}\n", options.model,
              images->size(), options.observer, describe_ranks(comm), seconds, options.save);
   return 0;
