@@ -3,7 +3,7 @@
 
     tools/check_syntax.py FOLDER   FOLDER holds compile_commands.json
 
-Ends with 1 and the compiler's text when it takes one of them not. Precompiled headers have to be there.
+Warnings are errors. Ends with 1 and the compiler's text when it does not take one of them. Precompiled headers have to be there.
 """
 
 import concurrent.futures
@@ -27,7 +27,7 @@ def reading(entry):
             next(words)
         elif word != "-c":
             kept.append(word)
-    return [*kept, "-fsyntax-only"]
+    return [*kept, "-fsyntax-only", "-Werror"]
 
 
 def read(entry):
