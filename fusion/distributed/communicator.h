@@ -23,8 +23,9 @@ class RankGroup;
 struct Job;
 }  // namespace detail
 
-/// Ranks did not come to where the others wait, or MPI reported a failure. The text says which rank
-/// waited where, for whom and how long.
+/// Ranks did not come to where the others wait, or are in another call, or MPI reported a failure. The
+/// text says which rank waited where, for whom and how long. Where messages still go to the memory of
+/// the call that failed, it is printed and all ranks are ended instead.
 class CommunicationError : public Error {
  public:
   using Error::Error;

@@ -30,10 +30,10 @@ std::shared_ptr<nn::Module> replacement(nn::BatchNormNd& from, const Args&... ar
   return to;
 }
 
-// `make` gives what to put in a child's place, or null.
+// `make` gives what to put in a child's place, or null: it takes the child and its path.
 template <typename Make>
 std::int64_t replace(nn::Module& model, const char* op, const Make& make) {
-  QUANTA_CHECK(make(model) == nullptr,
+  QUANTA_CHECK(make(model, "") == nullptr,
                "distributed: {}: model: expected a network with batch norms below it, got a {}", op,
                model.type_name());
   // The list names them without owning them, and comes to those that were replaced as well.
@@ -41,7 +41,7 @@ std::int64_t replace(nn::Module& model, const char* op, const Make& make) {
   for (const auto& [path, module] : model.named_modules()) {
     for (const auto& [name, child] : module->named_children()) {
       if (child == nullptr) continue;
-      std::shared_ptr<nn::Module> instead = make(*child);
+      std::shared_ptr<nn::Module> instead = make(*child, path.empty() ? name : path + "." + name);
       if (instead == nullptr) continue;
       replaced.push_back(child);
       module->replace_child(name, std::move(instead));
@@ -59,7 +59,7 @@ Tensor SyncBatchNorm<N>::normalize_batch(const Tensor& x,
   if (!this->is_training()) return nn::BatchNorm<N>::normalize_batch(x, options);
   return batch_norm_train(
       x, this->running_mean, this->running_var, this->weight, this->bias, options,
-      [comm = comm_](std::span<double> numbers) { comm.sum(numbers, "SyncBatchNorm"); });
+      [comm = comm_, place = place_](std::span<double> numbers) { comm.sum(numbers, place); });
 }
 
 template class SyncBatchNorm<1>;
@@ -67,21 +67,22 @@ template class SyncBatchNorm<2>;
 template class SyncBatchNorm<3>;
 
 std::int64_t convert_sync_batch_norm(nn::Module& model, const Communicator& comm) {
-  return replace(
-      model, "convert_sync_batch_norm", [&](nn::Module& module) -> std::shared_ptr<nn::Module> {
-        const auto make = [&]<int N>() -> std::shared_ptr<nn::Module> {
-          if (typeid(module) != typeid(nn::BatchNorm<N>)) return nullptr;
-          return replacement<SyncBatchNorm<N>>(static_cast<nn::BatchNorm<N>&>(module), comm);
-        };
-        if (auto one = make.template operator()<1>()) return one;
-        if (auto two = make.template operator()<2>()) return two;
-        return make.template operator()<3>();
-      });
+  return replace(model, "convert_sync_batch_norm",
+                 [&](nn::Module& module, const std::string& path) -> std::shared_ptr<nn::Module> {
+                   const auto make = [&]<int N>() -> std::shared_ptr<nn::Module> {
+                     if (typeid(module) != typeid(nn::BatchNorm<N>)) return nullptr;
+                     return replacement<SyncBatchNorm<N>>(static_cast<nn::BatchNorm<N>&>(module),
+                                                          comm, "SyncBatchNorm " + path);
+                   };
+                   if (auto one = make.template operator()<1>()) return one;
+                   if (auto two = make.template operator()<2>()) return two;
+                   return make.template operator()<3>();
+                 });
 }
 
 std::int64_t revert_sync_batch_norm(nn::Module& model) {
   return replace(model, "revert_sync_batch_norm",
-                 [](nn::Module& module) -> std::shared_ptr<nn::Module> {
+                 [](nn::Module& module, const std::string&) -> std::shared_ptr<nn::Module> {
                    const auto make = [&]<int N>() -> std::shared_ptr<nn::Module> {
                      auto* sync = dynamic_cast<SyncBatchNorm<N>*>(&module);
                      return sync == nullptr ? nullptr : replacement<nn::BatchNorm<N>>(*sync);

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <utility>
+
 #include "quanta/fusion/distributed/communicator.h"
 #include "quanta/nn/norm.h"
 
@@ -16,8 +20,10 @@ namespace quanta::distributed {
 template <int N>
 class SyncBatchNorm : public nn::BatchNorm<N> {
  public:
-  SyncBatchNorm(const nn::BatchNormOptions& options, const Communicator& comm)
-      : nn::BatchNorm<N>(options), comm_(comm) {}
+  /// `place` is what messages call it: its place in the model.
+  SyncBatchNorm(const nn::BatchNormOptions& options, const Communicator& comm,
+                std::string place = "SyncBatchNorm")
+      : nn::BatchNorm<N>(options), comm_(comm), place_(std::move(place)) {}
   std::string type_name() const override { return "SyncBatchNorm"; }
 
  protected:
@@ -25,6 +31,7 @@ class SyncBatchNorm : public nn::BatchNorm<N> {
 
  private:
   Communicator comm_;
+  std::string place_;
 };
 using SyncBatchNorm1d = SyncBatchNorm<1>;
 using SyncBatchNorm2d = SyncBatchNorm<2>;

@@ -1,7 +1,8 @@
 // A rank that fails in one way or another, for faults_test.py.
 //
-//   quanta_distributed_faults WAY RANK [RANKS]
-//     WAY: throw, kill, hang, leave, other, more; in a training: nan-gradient, nan-loss
+//   quanta_distributed_faults WAY RANK [RANKS [TIME_LIMIT]]
+//     WAY: throw, kill, hang, leave, other, more; of much: stop; in a training: nan-gradient, nan-loss
+//     TIME_LIMIT: seconds, 2 unless given
 
 #include <chrono>
 #include <csignal>
@@ -43,6 +44,20 @@ int work(const Communicator& comm, const std::string& way, int rank) {
   return 0;
 }
 
+// A rank stops in the middle of large messages, as where a machine or a network dies.
+int stop(const Communicator& comm, int rank) {
+  std::vector<float> values(10'000'000, 1.0F);
+  comm.barrier("begin");
+  if (comm.rank() == rank) {
+    std::thread([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(60));
+      std::raise(SIGSTOP);
+    }).detach();
+  }
+  for (int step = 0; step < 200; ++step) comm.sum(std::span(values), "large");
+  return 0;
+}
+
 // The length of a layer's output as the loss: of an input of zeros it is 0, and its gradient is 0
 // times infinity.
 int train(const Communicator& comm, const std::string& way, int rank) {
@@ -65,14 +80,16 @@ int train(const Communicator& comm, const std::string& way, int rank) {
 
 int main(int argc, char** argv) {
   if (argc < 3) {
-    std::fputs("usage: quanta_distributed_faults WAY RANK [RANKS]\n", stderr);
+    std::fputs("usage: quanta_distributed_faults WAY RANK [RANKS [TIME_LIMIT]]\n", stderr);
     return 2;
   }
   const std::string way = argv[1];
   const int rank = std::atoi(argv[2]);
   return quanta::distributed::run(
       [&](const Communicator& comm) {
+        if (way == "stop") return stop(comm, rank);
         return way.starts_with("nan-") ? train(comm, way, rank) : work(comm, way, rank);
       },
-      {.ranks = argc > 3 ? std::atoi(argv[3]) : 0, .time_limit = std::chrono::seconds(2)});
+      {.ranks = argc > 3 ? std::atoi(argv[3]) : 0,
+       .time_limit = std::chrono::seconds(argc > 4 ? std::atoi(argv[4]) : 2)});
 }

@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 
 // MPI counts with int.
 constexpr std::size_t kPieceBytes = std::size_t{1} << 30U;
-// How long what is on its way may take to arrive when nobody wants it any more.
+// How long what is on its way may take when nobody wants it any more.
 constexpr auto kSettle = std::chrono::seconds(2);
 
 }  // namespace
@@ -35,10 +35,10 @@ template <typename Byte, typename Begin>
 void Messages::for_pieces(std::span<Byte> bytes, int peer, bool is_received, const Begin& begin) {
   for (std::size_t at = 0; at < bytes.size(); at += kPieceBytes) {
     const std::span<Byte> piece = bytes.subspan(at, std::min(kPieceBytes, bytes.size() - at));
-    MPI_Request request = MPI_REQUEST_NULL;
-    begin(piece, &request);
-    requests_.push_back(request);
+    // Room first: a message that has begun is never forgotten.
     messages_.push_back({peer, is_received, piece.size()});
+    requests_.push_back(MPI_REQUEST_NULL);
+    begin(piece, &requests_.back());
   }
 }
 
@@ -58,6 +58,8 @@ void Messages::send(std::span<const std::byte> bytes, int to) {
   });
 }
 
+// Open MPI tells of a message that is too long only when the others are there too; stray() asks for
+// each.
 bool Messages::test() {
   if (requests_.empty()) return true;
   int all = 0;
@@ -83,26 +85,36 @@ std::vector<int> Messages::missing() {
   return peers;
 }
 
+// Messages keep their order: behind one of another call none of this one comes. But where the one of
+// this call has been found for its receive, it may still be on its way, overtaken by the next.
 std::optional<Stray> Messages::stray() {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
     if (!messages_[i].is_received || test(i)) continue;
     int found = 0;
     MPI_Status status;
     require(MPI_Iprobe(messages_[i].peer, MPI_ANY_TAG, world_, &found, &status), "MPI_Iprobe");
-    if (found != 0 && status.MPI_TAG != tag_) return Stray{messages_[i].peer, status.MPI_TAG};
+    if (found != 0 && status.MPI_TAG != tag_ && take_back(i)) {
+      return Stray{messages_[i].peer, status.MPI_TAG};
+    }
   }
   return std::nullopt;
 }
 
-bool Messages::settle() {
+bool Messages::take_back(std::size_t i) {
+  MPI_Cancel(&requests_[i]);
+  int done = 0;
+  MPI_Status status;
+  check(MPI_Test(&requests_[i], &done, &status), i);
+  if (done == 0) return false;
+  int cancelled = 0;
+  MPI_Test_cancelled(&status, &cancelled);
+  if (cancelled == 0) check_length(status, i);
+  return cancelled != 0;
+}
+
+bool Messages::settle() noexcept {
   for (std::size_t i = 0; i < requests_.size(); ++i) {
-    MPI_Request& request = requests_[i];
-    if (request == MPI_REQUEST_NULL) continue;
-    if (messages_[i].is_received) {
-      MPI_Cancel(&request);
-    } else {
-      MPI_Request_free(&request);
-    }
+    if (requests_[i] != MPI_REQUEST_NULL && messages_[i].is_received) MPI_Cancel(&requests_[i]);
   }
   const Clock::time_point begin = Clock::now();
   do {

@@ -38,14 +38,13 @@ class Messages {
   bool test();
   /// The processes that the unfinished ones are with, in order.
   std::vector<int> missing();
-  /// A process whose message has not come, while one of another tag has. It may be that the message
-  /// still arrives.
+  /// A process that is certain to send nothing more of this tag: its message has not come, and one of
+  /// another tag has. Throws as test().
   std::optional<Stray> stray();
 
-  /// Behind a failure: takes back what has not begun to arrive and waits for what has, so that nothing
-  /// is written to memory any more. False where that is not over within seconds. What is sent may be
-  /// read later: by a process that fails as well.
-  bool settle();
+  /// Behind a failure: takes back what has not begun to arrive and waits for the rest, so that nothing
+  /// reads or writes the memory any more. False where that is not over within seconds.
+  bool settle() noexcept;
 
  private:
   struct Message {
@@ -57,6 +56,7 @@ class Messages {
   template <typename Byte, typename Begin>
   void for_pieces(std::span<Byte> bytes, int peer, bool is_received, const Begin& begin);
   bool test(std::size_t i);
+  bool take_back(std::size_t i);
   void check(int code, std::size_t i) const;
   void check_length(const MPI_Status& status, std::size_t i);
 

@@ -27,10 +27,10 @@ constexpr std::uint64_t kTags = 32'000;
 // How long the thread looks again and again before it sleeps, and the longest sleep.
 constexpr auto kSpin = std::chrono::microseconds(100);
 constexpr auto kLongestSleep = std::chrono::microseconds(500);
-// How often it looks whether a process that it waits for is in another call, and how long that may seem
-// so: what has been sent may take so long to arrive.
-constexpr auto kAstrayLook = std::chrono::milliseconds(100);
-constexpr int kAstrayLooks = 10;
+// How often it looks whether a process that it waits for is in another call.
+constexpr auto kStrayLook = std::chrono::milliseconds(100);
+// Between two looks: this process did not run, which is nobody else's fault.
+constexpr auto kPause = std::chrono::seconds(1);
 
 std::vector<int> numbers_of(const cpu_set_t& processors) {
   std::vector<int> numbers;
@@ -186,14 +186,8 @@ void Processes::exchange_tagged(const Outgoing& to, const Incoming& from, int ta
     // Those that still make calls say so themselves to a process that has ended.
     wait_for(messages, tag != kEndTag);
   } catch (...) {
-    if (messages.settle()) throw;
-    fmt::print(stderr,
-               "process {}: distributed: an exchange has failed while messages arrive: the memory "
-               "that they go to cannot be given back\n",
-               rank_);
-    std::fflush(nullptr);
-    MPI_Abort(world_->all, 1);
-    std::_Exit(1);
+    if (!messages.settle()) is_memory_lost_ = true;
+    throw;
   }
 }
 
@@ -212,25 +206,26 @@ void Processes::begin(Messages& messages, const Outgoing& to, const Incoming& fr
   }
 }
 
-void Processes::wait_for(Messages& messages, bool look_for_astray) {
-  const Clock::time_point begin = Clock::now();
+void Processes::wait_for(Messages& messages, bool look_for_strays) {
+  Clock::time_point begin = Clock::now();
+  Clock::time_point before = begin;
+  Clock::time_point next_look = begin + kStrayLook;
   auto sleep = std::chrono::microseconds(0);
-  Clock::time_point next_look = begin + kAstrayLook;
-  std::optional<Stray> stray;
-  int looks = 0;
   while (!messages.test()) {
     abort_if_asked();
     const Clock::time_point now = Clock::now();
+    if (now - before > kPause) begin += now - before;
+    before = now;
     if (now - begin < kSpin) continue;
     const std::chrono::milliseconds limit = limit_;
     if (limit != std::chrono::milliseconds::max() && now - begin > limit) {
-      throw Absent{messages.missing()};
+      std::vector<int> missing = messages.missing();
+      if (!missing.empty()) throw Absent{std::move(missing)};
     }
-    if (look_for_astray && now >= next_look) {
-      next_look = now + kAstrayLook;
-      const std::optional<Stray> before = std::exchange(stray, messages.stray());
-      looks = stray && stray == before ? looks + 1 : 0;
-      if (looks >= kAstrayLooks) throw Astray{stray->process, stray->tag == kEndTag};
+    if (look_for_strays && now >= next_look) {
+      next_look = now + kStrayLook;
+      const std::optional<Stray> stray = messages.stray();
+      if (stray) throw Astray{stray->process, stray->tag == kEndTag};
     }
     if (sleep < kLongestSleep) sleep += std::chrono::microseconds(5);
     std::this_thread::sleep_for(sleep);
@@ -242,6 +237,7 @@ void Processes::abort_if_asked() noexcept {
 }
 
 void Processes::abort() noexcept {
+  if (std::this_thread::get_id() == thread_.get_id()) MPI_Abort(world_->all, 1);
   {
     const std::lock_guard lock(mutex_);
     abort_ = true;

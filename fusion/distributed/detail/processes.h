@@ -74,8 +74,13 @@ class Processes {
   /// Within submitted work: gives `to[p]` to each process p and takes `from[p]`, whose lengths both
   /// know. Nothing goes to this process itself. `call` tells one call of all processes from another
   /// one: throws Astray when a process sends something of another call, or another number of bytes;
-  /// Absent, or CommunicationError. Nothing is written to `from` afterwards.
+  /// Absent, or CommunicationError. Nothing reads `to` or writes to `from` afterwards, unless
+  /// is_memory_lost().
   void exchange(const Outgoing& to, const Incoming& from, std::uint64_t call);
+
+  /// Whether messages of an exchange that has failed are still on their way: the memory that they go
+  /// to, or come from, is not to be given back.
+  bool is_memory_lost() const noexcept { return is_memory_lost_; }
 
   /// Ends all processes with status 1, whatever they do.
   [[noreturn]] void abort() noexcept;
@@ -88,7 +93,7 @@ class Processes {
 
   void exchange_tagged(const Outgoing& to, const Incoming& from, int tag);
   void begin(Messages& messages, const Outgoing& to, const Incoming& from);
-  void wait_for(Messages& messages, bool look_for_astray);
+  void wait_for(Messages& messages, bool look_for_strays);
   void serve();
   void start();
   void end();
@@ -103,6 +108,7 @@ class Processes {
   std::atomic<std::int64_t> bytes_sent_{0};
   std::atomic<std::int64_t> messages_sent_{0};
   std::atomic<bool> abort_{false};
+  std::atomic<bool> is_memory_lost_{false};
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -208,27 +209,46 @@ void RankGroup::run(Job& job) noexcept {
   // Behind one that somebody did not come to, none waits again.
   std::exception_ptr error = lost_;
   if (!error) {
-    try {
-      calculate(job);
-    } catch (const Absent& absent) {
-      lost_ = std::make_exception_ptr(waited_in_vain(job.place, ranks_of(absent.processes)));
-      error = lost_;
-    } catch (const Astray& astray) {
-      lost_ = std::make_exception_ptr(CommunicationError(fmt::format(
-          "distributed: {}: expected all ranks in this {} with as many bytes, got {} of rank {}",
-          job.place, name_of(job.kind), astray.has_ended ? "the end" : "another call",
-          fmt::join(ranks_of({astray.process}), ", "))));
-      error = lost_;
-    } catch (...) {
-      error = std::current_exception();
-      // Messages of the next one would meet what is left of this one.
-      if (processes_.size() > 1) lost_ = error;
-    }
+    error = try_to_calculate(job);
+    // Messages of the next one would meet what is left of this one.
+    if (error && processes_.size() > 1) lost_ = error;
+    if (processes_.is_memory_lost()) end_all(error);
   }
   const std::lock_guard lock(mutex_);
   job.error = error;
   job.done = true;
   changed_.notify_all();
+}
+
+std::exception_ptr RankGroup::try_to_calculate(Job& job) noexcept {
+  try {
+    try {
+      calculate(job);
+    } catch (const Absent& absent) {
+      throw waited_in_vain(job.place, ranks_of(absent.processes));
+    } catch (const Astray& astray) {
+      throw CommunicationError(fmt::format(
+          "distributed: {}: expected all ranks in this {} with as many bytes, got {} of rank {}",
+          job.place, name_of(job.kind), astray.has_ended ? "the end" : "another call",
+          fmt::join(ranks_of({astray.process}), ", ")));
+    }
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
+}
+
+// Callers may free the memory of their calls when these throw. Where messages still go there, none
+// returns.
+void RankGroup::end_all(const std::exception_ptr& error) noexcept {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    std::fprintf(stderr, "rank %d: %s\n", first(), known.what());
+  } catch (...) {
+  }
+  std::fflush(nullptr);
+  processes_.abort();
 }
 
 void RankGroup::calculate(Job& job) {

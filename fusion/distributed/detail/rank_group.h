@@ -87,6 +87,8 @@ class RankGroup : public std::enable_shared_from_this<RankGroup> {
   int process_of(int rank) const noexcept;
 
   void run(Job& job) noexcept;
+  std::exception_ptr try_to_calculate(Job& job) noexcept;
+  [[noreturn]] void end_all(const std::exception_ptr& error) noexcept;
   void calculate(Job& job);
   template <typename T, typename Combine>
   void combine(Job& job, const Combine& combine);
