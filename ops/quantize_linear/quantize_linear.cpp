@@ -16,6 +16,7 @@
 #include "quanta/ops/quantize_linear/families.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/cuda/memory.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/detail/quotient_math.h"
 #include "quanta/runtime/operation.h"
 
@@ -53,7 +54,7 @@ struct ScaleLayout {
   std::int64_t block = 0;  ///< 0: one for each index along the axis
   bool single = true;
 
-  std::int64_t groups() const { return (length + block - 1) / block; }
+  std::int64_t groups() const { return ceil_div(length, block); }
   /// The scale of the first element of a row of `inner`, and the step to those of the others.
   std::int64_t row(std::int64_t o, std::int64_t a) const {
     if (single) return 0;

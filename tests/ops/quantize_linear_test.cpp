@@ -87,6 +87,13 @@ TEST_CASE("quantize_linear and dequantize_linear by channels and by blocks") {
   CHECK_THROWS_AS(quantize_linear(x, scales, scales, {.axis = 0}), ArgumentError);
   CHECK_THROWS_AS(quantize_linear(x, scales, {}, {.axis = 2}), ArgumentError);
   CHECK_THROWS_AS(quantize_linear(x, blocks, {}, {.axis = 1, .block_size = 2}), ArgumentError);
+
+  constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
+  const Tensor whole = Tensor::from_values({1.0F, 2.0F}, {2, 1});
+  CHECK(quantize_linear(x, whole, {}, {.axis = 1, .block_size = kLargest}).to_float_vector() ==
+        quantize_linear(x, whole, {}, {.axis = 1, .block_size = 5}).to_float_vector());
+  CHECK_THROWS_AS(dequantize_linear(coded, blocks, {}, {.axis = 1, .block_size = kLargest}),
+                  ArgumentError);
 }
 
 TEST_CASE("dynamic_quantize_linear: the example of ONNX") {
