@@ -83,8 +83,9 @@ class Converter {
                  "convert: model: expected modules with a QConfig that can be quantized (call "
                  "prepare first; the root itself is not replaced), got none in {}",
                  root.type_name());
-    put_in_place();
+    // Some of these modules end when others take their places.
     for (const auto& [module, converted] : calls) module->set_forward_calls(converted);
+    put_in_place();
     for (const Module::NamedModule& entry : root.named_modules()) {
       entry.module->clear_qconfig();
       entry.module->set_activation_post_process(nullptr);
