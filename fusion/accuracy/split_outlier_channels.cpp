@@ -73,11 +73,14 @@ std::shared_ptr<nn::Module> remade(const nn::Module& layer, const Tensor& weight
   return made;
 }
 
-// Where a layer of any depth stands.
+// Wherever the layer stands, at any depth. The modules of the list have to live until it is through.
 void replace(nn::Module& model, const nn::Module& layer, const std::shared_ptr<nn::Module>& made) {
+  std::shared_ptr<nn::Module> kept;
   for (const nn::Module::NamedModule& entry : model.named_modules()) {
     for (const nn::Module::NamedChild& child : entry.module->named_children()) {
-      if (child.module.get() == &layer) entry.module->replace_child(child.name, made);
+      if (child.module.get() != &layer) continue;
+      kept = child.module;
+      entry.module->replace_child(child.name, made);
     }
   }
 }
