@@ -486,7 +486,8 @@ void TensorQuantizer::save_gathered(StateDict& state, const std::string& prefix)
     state.set(prefix + "calibrated_sizes", Tensor::from_int64(std::span(shape_->input())));
   }
   if (!calibrator_) return;
-  if (const Setting* axis = calibrator_->settings().find("axis")) {
+  const Settings settings = calibrator_->settings();  // what `find` points into
+  if (const Setting* axis = settings.find("axis")) {
     state.set(prefix + "calibrated_axes", Tensor::from_int64(std::span(std::get<Dims>(*axis))));
   }
   calibrator_->save_state(state, prefix + "calibrator.");
