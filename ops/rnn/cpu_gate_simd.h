@@ -114,6 +114,10 @@ HWY_INLINE V scaled(V y, V power) {
     // Two factors, because 2^power alone may be too small for a normal float.
     const GateTag d;
     const hn::RebindToSigned<GateTag> d32;
+#if !QUANTA_VECTORS
+    // Converting NaN is undefined in plain code. p is NaN as well, and stays it.
+    q = hn::IfThenElse(hn::Eq(q, q), q, hn::Zero(d));
+#endif
     const auto exponent = hn::ConvertTo(d32, q);
     const auto half = hn::ShiftRight<1>(exponent);
     const auto bias = hn::Set(d32, 127);
