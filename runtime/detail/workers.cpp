@@ -72,6 +72,8 @@ bool comes_within(std::chrono::microseconds time, const IsThere& is_there) {
 /// Where OMP_PLACES and OMP_PROC_BIND put OpenMP's thread of that rank, the helper goes as well: it
 /// would inherit the one place of its owner.
 void bind_as_openmp(std::thread& helper, int rank) {
+  // LLVM's OpenMP has a place of all processors where nobody asked for places.
+  if (omp_get_proc_bind() == omp_proc_bind_false) return;
   const int places = omp_get_num_places();
   const int own = omp_get_place_num();
   if (places <= 0 || own < 0) return;
