@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -34,8 +35,9 @@ class Value {
   Value() = default;
   Value(Variant value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
   template <typename T>
-  requires std::is_constructible_v<Variant, std::in_place_type_t<T>, T> Value(
-      T value)  // NOLINT(google-explicit-constructor)
+  requires(!std::is_same_v<T, Value> &&
+           std::is_constructible_v<Variant, std::in_place_type_t<T>, T>)
+      Value(T value)  // NOLINT(google-explicit-constructor)
       : value_(std::in_place_type<T>, std::move(value)) {}
   Value(QTensor value)  // NOLINT(google-explicit-constructor)
       : value_(std::in_place_type<Tensor>, std::move(value)) {}

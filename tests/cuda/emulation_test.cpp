@@ -141,7 +141,7 @@ bool contains(const std::string& text, const std::string& part) {
 
 TEST_CASE("emulation: threads meet, whatever the order") {
   for (const Schedule schedule : {Schedule::Lockstep, Schedule::Greedy}) {
-    for (const std::uint64_t seed : {0, 1, 2}) {
+    for (const std::uint64_t seed : {0U, 1U, 2U}) {
       const ScheduleScope scope(schedule, seed);
       const Buffer buffer = numbers(65);
       simt::launch<Neighbour>(kDevice, {}, {buffer.as<std::int32_t>(), 0});

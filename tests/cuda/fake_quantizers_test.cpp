@@ -30,6 +30,7 @@
 #include "quanta/runtime/cuda/emulation.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/capture_binding.h"
 
 namespace quanta {
 namespace {
@@ -230,7 +231,7 @@ TEST_CASE("cuda fake quantizers: learned parameters move with their module") {
   prepared.to(kDevice);
   std::size_t scales = 0;
   for (const auto& [path, parameter] : prepared.named_parameters()) {
-    CAPTURE(path);
+    CAPTURE_BINDING(path);
     CHECK(parameter.device() == kDevice);
     CHECK(parameter.requires_grad());
     CHECK(parameter.is_leaf());

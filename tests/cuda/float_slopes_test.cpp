@@ -12,6 +12,7 @@
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/elementwise.h"
+#include "support/capture_binding.h"
 
 namespace quanta {
 namespace {
@@ -32,10 +33,10 @@ std::vector<Tensor> arguments_of_any_kind() {
 void check(const std::vector<std::pair<std::string, Function>>& functions,
            const std::vector<Tensor>& arguments) {
   for (const auto& [name, function] : functions) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     for (const Tensor& x : arguments) {
       test::check_devices(
-          {x}, 1, [&](const std::vector<Tensor>& in) { return function(in[0]); },
+          {x}, 1, [&function = function](const std::vector<Tensor>& in) { return function(in[0]); },
           test::library_bound());
     }
   }

@@ -56,7 +56,7 @@ TEST_CASE("cuda memory: blocks are handed out again and counted") {
 }
 
 TEST_CASE("cuda memory: bytes come back as they went") {
-  for (const std::size_t bytes : {1, 15, 16, 4095, 4096, 100000}) {
+  for (const std::size_t bytes : {1U, 15U, 16U, 4095U, 4096U, 100000U}) {
     std::vector<unsigned char> values(bytes);
     for (std::size_t i = 0; i < bytes; ++i) values[i] = static_cast<unsigned char>(i * 7);
     const cuda::Buffer there(kDevice, values.data(), bytes);

@@ -18,6 +18,7 @@
 #include "quanta/runtime/random.h"
 #include "quanta/runtime/state_dict.h"
 #include "schedule_scope.h"
+#include "support/capture_binding.h"
 #include "support/compare.h"
 #include "support/test_device.h"
 
@@ -40,7 +41,7 @@ void check_same_state(Collector& here, Collector& there, const std::vector<Tenso
   REQUIRE(got.size() == expected.size());
   CHECK(!expected.empty());
   for (const auto& [name, value] : expected) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     CHECK(got.at(name).equal(value));
   }
 }

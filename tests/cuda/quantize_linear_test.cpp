@@ -134,7 +134,7 @@ TEST_CASE("cuda dequantize_linear: every dtype and layout of scales") {
   for (const DType dtype : {DType::UInt8, DType::Int8, DType::UInt16, DType::Int16, DType::Int32}) {
     const auto [low, high] = range_of(dtype);
     const Tensor q = random_integers({3, 10, 7}, dtype, low, high, generator);
-    const auto zeros = [&](const Dims& sizes) {
+    const auto zeros = [&, low = low, high = high](const Dims& sizes) {
       return random_integers(sizes, dtype, low, high, generator);
     };
     const Tensor one = zeros({});

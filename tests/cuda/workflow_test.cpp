@@ -26,6 +26,7 @@
 #include "quanta/ops/elementwise.h"
 #include "quanta/ops/loss.h"
 #include "quanta/runtime/random.h"
+#include "support/capture_binding.h"
 #include "support/compare.h"
 #include "support/test_device.h"
 
@@ -74,7 +75,7 @@ void check_training(const Network& network, const Tensor& x, const Tensor& targe
       losses.push_back(loss.item());
     }
     for (const auto& [path, parameter] : prepared.named_parameters()) {
-      CAPTURE(path);
+      CAPTURE_BINDING(path);
       CHECK(parameter.device() == device);
       CHECK(parameter.grad().defined());
     }

@@ -22,6 +22,7 @@
 #include "quanta/observers/qconfig.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/random.h"
+#include "support/capture_binding.h"
 #include "support/compare.h"
 #include "support/files.h"
 
@@ -72,7 +73,7 @@ nn::Sequential network(const Make& activation) {
 TEST_CASE("static int8: each activation is observed and converted and frozen and saved") {
   const Tensor x = randn({64, 8});
   for (const auto& [name, make] : activations()) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     manual_seed(1);
     const nn::Sequential net = network(make);
     const nn::Sequential prepared = prepare(net, get_default_qconfig("onednn"));
@@ -98,7 +99,7 @@ TEST_CASE("static int8: each activation is observed and converted and frozen and
 TEST_CASE("training: each activation is fake-quantized and converted") {
   const Tensor x = randn({64, 8});
   for (const auto& [name, make] : activations()) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     manual_seed(2);
     nn::Sequential net = network(make);
     const Tensor want = net(x);

@@ -22,6 +22,7 @@
 #include "quanta/ops/attention.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/capture_binding.h"
 #include "support/compare.h"
 #include "support/files.h"
 #include "support/modules.h"
@@ -114,7 +115,7 @@ TEST_CASE("quantized attention: the bits of the same attention made of linear la
   const Tensor memory = randn({2, 5, kWidth});
   Tensor mask = randn({7, 5});
   for (const auto& [name, quantize] : ways()) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     Network attention = nn::deep_copy(net);
     Handmade layers = nn::deep_copy(by_hand);
     quantize(attention);
@@ -135,7 +136,7 @@ TEST_CASE("quantized attention: keys and values of other sizes and without biase
   const Handmade by_hand(*net.attention.operator->());
   const Network plain({.bias = false, .add_bias_kv = true, .add_zero_attn = true});
   for (const auto& [name, quantize] : ways()) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     Network attention = nn::deep_copy(net);
     Handmade layers = nn::deep_copy(by_hand);
     quantize(attention);
@@ -180,7 +181,7 @@ nn::Sequential transformer() {
 TEST_CASE("quantized attention: encoder layers are reached and saved and loaded") {
   const Tensor x = test::random_tensor({2, 6, kWidth}, 4);
   for (const auto& [name, quantize] : ways()) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     manual_seed(5);
     const nn::Sequential net = transformer();
     nn::Sequential quantized = nn::deep_copy(net);
@@ -208,7 +209,7 @@ TEST_CASE("quantized attention: encoder layers are reached and saved and loaded"
 TEST_CASE("attention_dtype: int8 products go through quantizing and saving with the module") {
   const Tensor x = test::random_tensor({2, 40, kWidth}, 4);
   for (const auto& [name, quantize] : ways()) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     manual_seed(5);
     const nn::Sequential net = transformer();
     nn::Sequential quantized = nn::deep_copy(net);
@@ -304,7 +305,7 @@ TEST_CASE("quantized attention: decoder layers are reached") {
   const Decoder net;
   const Tensor x = randn({2, 5, kWidth});
   for (const auto& [name, quantize] : ways()) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     Decoder quantized = nn::deep_copy(net);
     quantize(quantized);
     for (const std::string path : {"layer.self_attn", "layer.multihead_attn"}) {

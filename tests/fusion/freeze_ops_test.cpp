@@ -30,6 +30,7 @@
 #include "quanta/ops/shape.h"
 #include "quanta/ops/tensor_quant.h"
 #include "quanta/runtime/error.h"
+#include "support/capture_binding.h"
 #include "support/compare.h"
 #include "support/tensors.h"
 
@@ -255,7 +256,7 @@ std::map<std::string, Case> refused_cases() {
 
 TEST_CASE("freeze: what depends on values or on chance is refused with the reason") {
   for (const auto& [op, each] : refused_cases()) {
-    CAPTURE(op);
+    CAPTURE_BINDING(op);
     CHECK_THROWS_WITH_AS(freeze(FunctionModule(each.function), random_tensor(each.sizes, 1)),
                          doctest::Contains(each.form.c_str()), UnsupportedError);
   }

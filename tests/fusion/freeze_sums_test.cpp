@@ -12,6 +12,7 @@
 #include "quanta/ops/arithmetic_quantized.h"
 #include "quanta/ops/conv.h"
 #include "quanta/ops/quantize.h"
+#include "support/capture_binding.h"
 #include "support/compare.h"
 #include "support/tensors.h"
 
@@ -81,7 +82,7 @@ TEST_CASE("freeze: a sum with the result of a convolution is one step, with the 
         if (sizes.size() == 4) x = x.contiguous(MemoryFormat::ChannelsLast);
         const bool is_joined = sizes.size() == 4 || (block.both && sizes.size() == 5);
         const FrozenModel frozen = freeze(block, x);
-        CAPTURE(sizes);
+        CAPTURE_BINDING(sizes);
         CAPTURE(form);
         CAPTURE(frozen.to_string());
         const std::string sum = block.relu ? " + quantized::add_relu" : " + quantized::add";

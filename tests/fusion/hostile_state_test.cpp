@@ -22,6 +22,7 @@
 #include "quanta/observers/qconfig.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/capture_binding.h"
 #include "support/compare.h"
 #include "support/tensors.h"
 
@@ -137,7 +138,7 @@ TEST_CASE("load_state_dict: each tensor that is missing or another is refused wh
     const StateDict before = net->state_dict();
     REQUIRE(before.size() > 0);
     for (const auto& [name, tensor] : before) {
-      CAPTURE(name);
+      CAPTURE_BINDING(name);
       StateDict without = before;
       without.erase(name);
       if (is_optional(form.name, name)) {

@@ -43,6 +43,7 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/capture_binding.h"
 #include "support/compare.h"
 #include "support/files.h"
 
@@ -475,7 +476,7 @@ int check_undefined_is_refused(Module& module) {
   const StateDict before = module.state_dict();
   int count = 0;
   for (const auto& [name, tensor] : before) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     StateDict state = before;
     state.set(name, Tensor());
     for (const nn::Strict strict : {nn::Strict::Yes, nn::Strict::No}) {

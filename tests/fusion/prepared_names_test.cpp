@@ -15,6 +15,7 @@
 #include "quanta/nn/models/resnet.h"
 #include "quanta/observers/qconfig.h"
 #include "quanta/runtime/error.h"
+#include "support/capture_binding.h"
 #include "support/files.h"
 
 namespace quanta::test {
@@ -76,7 +77,7 @@ void check_network(const std::map<std::string, StateDict>& states, const std::st
     // Ours are torch's, but for the observers of an addition that is never called.
     const std::set<std::string> own = names_of(prepared.state_dict());
     for (const auto& [entry, tensor] : state) {
-      CAPTURE(entry);
+      CAPTURE_BINDING(entry);
       if (!own.contains(entry)) {
         CHECK(entry.find(".skip_add.activation_post_process.") != std::string::npos);
       }

@@ -34,6 +34,7 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "small_network.h"
+#include "support/capture_binding.h"
 #include "support/tensors.h"
 
 namespace quanta::test {
@@ -210,7 +211,7 @@ TEST_CASE("prepare_qat: gradients reach every parameter only once they are asked
   prepared.requires_grad_();
   cross_entropy(prepared(small_input(1, 5)), targets(5)).backward();
   for (const auto& [path, parameter] : prepared.named_parameters()) {
-    CAPTURE(path);
+    CAPTURE_BINDING(path);
     REQUIRE(parameter.grad().defined());
     // The mean of the batch takes the bias of the layer before it out again.
     const bool cancels = path == "conv2.bias";
@@ -280,7 +281,7 @@ TEST_CASE("a copy of a prepared model observes for itself") {
   copy(mul_scalar(small_input(2), 5.0));
   for (const FakeQuantizeBase* fake : theirs) CHECK(fake->is_fake_quant_enabled());
   for (const auto& [name, tensor] : prepared.state_dict()) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     CHECK(tensor.to(DType::Float32).to_float_vector() ==
           before.find(name)->to(DType::Float32).to_float_vector());
   }
@@ -468,7 +469,9 @@ TEST_CASE("prepare_qat: fused modules without a qat form stay whole") {
   net.train();
   fuse_modules_qat(net, {{"0", "1"}});
   const nn::Sequential prepared = prepare_qat(net, default_dynamic_qat_qconfig(), mapping);
-  CHECK(typeid(*prepared.ptr(0)->named_children()[0].module) == typeid(nn::Linear));
+  const auto whole = prepared.ptr(0);
+  const nn::Module& first = *whole->named_children()[0].module;
+  CHECK(typeid(first) == typeid(nn::Linear));
 }
 
 TEST_CASE("embeddings train with 8 and 4 bits and come out as quantized tables") {
@@ -553,7 +556,7 @@ TEST_CASE("prepare_qat: an LSTM trains in its observed form with fake-quantized 
   const Tensor y = prepared(x);
   y.backward(Tensor::ones(y.sizes()));
   for (const auto& [path, parameter] : prepared.named_parameters()) {
-    CAPTURE(path);
+    CAPTURE_BINDING(path);
     CHECK(parameter.grad().defined());
   }
   prepared.eval();

@@ -48,6 +48,7 @@ struct TwoInputs : nn::Module {
     register_module("dequant", dequant);
     eval();
   }
+  using Module::forward;
   Tensor forward(const Tensor& a, const Tensor& b) const {
     return dequant(sum->add(quant_a(a), quant_b(b)));
   }

@@ -18,6 +18,7 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/ops/quantize_affine.h"
 #include "quanta/runtime/error.h"
+#include "support/capture_binding.h"
 #include "support/compare.h"
 #include "support/tensors.h"
 
@@ -604,8 +605,8 @@ TEST_CASE("hostile JSON is refused with the field and its value") {
        "min: expected a number, got a string"},
   };
   for (const auto& [text, message] : cases) {
-    CAPTURE(text);
-    says([&] { encoding_from_json(text); }, message);
+    CAPTURE_BINDING(text);
+    says([&text = text] { encoding_from_json(text); }, message);
   }
   CHECK_THROWS_AS(encoding_from_json(R"({"y_scale": [0.1], "output_dtype": "int8", "axis": 0})"),
                   UnsupportedError);

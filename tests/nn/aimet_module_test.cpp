@@ -18,6 +18,7 @@
 #include "quanta/ops/linear.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/error.h"
+#include "support/capture_binding.h"
 #include "support/compare.h"
 #include "support/tensors.h"
 
@@ -117,7 +118,7 @@ TEST_CASE("quantizers: a state that cannot be leaves the whole network as it was
       {"input._extra_state.exponent_bits", Tensor::scalar(12.0)},
       {"input._extra_state.block_size", Tensor::ones({2})}};
   for (const auto& [name, value] : wrong) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     StateDict state = calibrated_layer(20).state_dict();
     state.set(name, value);
     says([&] { layer.load_state_dict(state); }, std::string(name).substr(0, 6).c_str());

@@ -10,6 +10,7 @@
 #include "quanta/nn/linear.h"
 #include "quanta/nn/optim/lr_scheduler.h"
 #include "quanta/runtime/error.h"
+#include "support/capture_binding.h"
 #include "support/compare.h"
 
 namespace {
@@ -92,7 +93,7 @@ TEST_CASE("an optimizer that was saved goes on exactly") {
     CHECK(second->steps() == 3);
     const StateDict before = second->state_dict();
     for (const auto& [name, tensor] : before) {
-      CAPTURE(name);
+      CAPTURE_BINDING(name);
       StateDict undefined = before;
       undefined.set(name, Tensor());
       CHECK_THROWS_WITH_AS(second->load_state_dict(undefined),

@@ -20,6 +20,7 @@
 #include "quanta/ops/linear.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "support/capture_binding.h"
 #include "support/compare.h"
 #include "support/tensors.h"
 
@@ -157,7 +158,7 @@ void check_fused_equals_steps(const Options& options, const Dims& sizes) {
     const Run got = run(*fused, sizes);
     check_same(got, run(*steps, sizes), 3e-3);
     for (const auto& [path, gradient] : got.gradients) {
-      CAPTURE(path);
+      CAPTURE_BINDING(path);
       // In train mode the mean takes the layer's bias out again.
       const bool cancels = training && path == "bias";
       CHECK((test::largest_difference(gradient, Tensor::zeros(gradient.sizes())) > 0.0) ==
@@ -181,7 +182,7 @@ TEST_CASE("qat layers: the weight is fake-quantized and everything gets a gradie
   CHECK(test::largest_difference(weight, conv.weight.detach()) > 0.0);
   REQUIRE(got.gradients.size() == 2);
   for (const auto& [path, gradient] : got.gradients) {
-    CAPTURE(path);
+    CAPTURE_BINDING(path);
     CHECK(test::largest_difference(gradient, Tensor::zeros(gradient.sizes())) > 0.0);
   }
 }
@@ -246,7 +247,7 @@ TEST_CASE("qat batch norm layers: a weight of zero in the batch norm leaves fini
     const Run got = run(*module, {2, 4, 5, 5});
     for (const float value : got.y.to_float_vector()) CHECK(std::isfinite(value));
     for (const auto& [path, gradient] : got.gradients) {
-      CAPTURE(path);
+      CAPTURE_BINDING(path);
       for (const float value : gradient.to_float_vector()) CHECK(std::isfinite(value));
     }
     const Tensor channel = got.y.select(1, 2);

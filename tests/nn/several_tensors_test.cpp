@@ -20,6 +20,7 @@ namespace {
 struct Two : nn::Module {
   nn::Child<nn::Linear> fc;
   Two() { register_module("fc", fc, {.in_features = 3, .out_features = 3}); }
+  using Module::forward;
   Tensor forward(const Tensor& x, const Tensor& y) const { return add(fc(x), y); }
   std::vector<Tensor> forward_all(std::span<const Tensor> inputs) const override {
     require_inputs(inputs, 2);

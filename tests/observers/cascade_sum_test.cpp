@@ -1,4 +1,5 @@
 #include "quanta/observers/detail/cascade_sum.h"
+#include "support/capture_binding.h"
 
 #include <doctest/doctest.h>
 
@@ -93,7 +94,7 @@ TEST_CASE("cascade_sum: the sums are those that torch gave") {
       {2049, 4194624.5F},    {4096, 8389067.0F},     {16391, 33565316.0F},   {32768, 67105816.0F},
   };
   for (const auto& [count, want] : sums) {
-    CAPTURE(count);
+    CAPTURE_BINDING(count);
     std::vector<float> x(count);
     for (std::size_t i = 0; i < count; ++i) {
       x[i] = static_cast<float>(static_cast<std::uint32_t>(i) * 2654435761U) / 1048576.0F;

@@ -10,6 +10,7 @@
 #include "quanta/observers/other_observers.h"
 #include "quanta/ops/tensor_quant.h"
 #include "quanta/runtime/random.h"
+#include "support/capture_binding.h"
 
 namespace quanta::test {
 
@@ -57,7 +58,7 @@ inline StateDict state_of(const Collector& collector) {
 inline void check_equal(const StateDict& got, const StateDict& expected) {
   CHECK(got.size() == expected.size());
   for (const auto& [name, tensor] : expected) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     REQUIRE(got.contains(name));
     CHECK(got.at(name).dtype() == tensor.dtype());
     CHECK(got.at(name).equal(tensor));

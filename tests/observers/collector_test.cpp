@@ -17,6 +17,7 @@
 #include "quanta/observers/modelopt/histogram_calibrator.h"
 #include "quanta/observers/observer.h"
 #include "quanta/runtime/error.h"
+#include "support/capture_binding.h"
 
 namespace quanta {
 namespace {
@@ -44,7 +45,7 @@ TEST_CASE("collectors: every kind is made by its name and has the settings it wa
     CHECK(make_collector(kind.name, collector->settings())->settings() == collector->settings());
     CHECK(to_string(*collector).starts_with(kind.name + "("));
     for (const auto& [name, value] : kind.defaults) {
-      CAPTURE(name);
+      CAPTURE_BINDING(name);
       REQUIRE(collector->settings().find(name) != nullptr);
       CHECK(*collector->settings().find(name) == value);
     }
@@ -91,7 +92,7 @@ TEST_CASE("collectors: a batch with NaN or infinity leaves what was seen before"
         // As torch has it: only infinite values are left out.
         CHECK((kind.name == "HistogramObserver" || kind.name == "RangeSearchObserver"));
         for (const auto& [name, tensor] : state_of(*collector)) {
-          CAPTURE(name);
+          CAPTURE_BINDING(name);
           for (const float value : tensor.to_float_vector()) CHECK(std::isfinite(value));
         }
       } catch (const ArgumentError& error) {
@@ -161,7 +162,7 @@ TEST_CASE("collectors: a state comes back and a broken one changes nothing") {
     CHECK(target->has_data() == (source->has_data() && !saved.empty()));
 
     for (const auto& [name, tensor] : saved) {
-      CAPTURE(name);
+      CAPTURE_BINDING(name);
       const CollectorPtr other = fresh(kind);
       const StateDict before = state_of(*other);
       StateDict broken = saved;

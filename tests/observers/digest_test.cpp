@@ -29,6 +29,7 @@
 #include "quanta/observers/mse_observer.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/safetensors.h"
+#include "support/capture_binding.h"
 
 namespace quanta {
 namespace {
@@ -181,7 +182,7 @@ CollectorPtr shared_by(int ranks, const Make& make, const std::vector<Tensor>& b
 
 TEST_CASE("digests: shares of the batches give the bits of one collector that sees them in order") {
   for (const auto& [name, make] : all_makers()) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     const std::vector<Tensor> batches = batches_for(*make());
     const CollectorPtr expected = seen_in_order(make, batches);
     for (int ranks = 1; ranks <= 5; ++ranks) {
@@ -198,7 +199,7 @@ TEST_CASE("digests: shares of the batches give the bits of one collector that se
 
 TEST_CASE("digests: more ranks than batches leave ranks that give nothing") {
   for (const auto& [name, make] : all_makers()) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     const std::vector<Tensor> batches{batch(3, 2.0)};
     CHECK(bits_of(*shared_by(4, make, batches)) == bits_of(*seen_in_order(make, batches)));
     CHECK(make()->digest(Tensor::ones({6, 40})).is_empty() == false);
@@ -320,7 +321,7 @@ TEST_CASE("digests: threads that share a histogram lose no value") {
 
 TEST_CASE("digests: what was gathered goes on in another object") {
   for (const auto& [name, make] : all_makers()) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     const CollectorPtr first = make();
     if (takes_one_batch(*first)) continue;
     for (const int count : {0, 1, 2}) {

@@ -8,6 +8,7 @@
 #include "quanta/observers/modelopt/tensor_quantizer.h"
 #include "quanta/ops/tensor_quant.h"
 #include "quanta/runtime/error.h"
+#include "support/capture_binding.h"
 #include "support/compare.h"
 #include "support/tensors.h"
 
@@ -180,7 +181,7 @@ TEST_CASE("compressed tensors: fields that do not fit together are refused, neve
     };
     for (const auto& [name, field] : fields) {
       if (!(good.*field).defined()) continue;
-      CAPTURE(name);
+      CAPTURE_BINDING(name);
       CompressedTensor bad = good;
       bad.*field = Tensor();
       refused(bad);

@@ -97,7 +97,7 @@ TEST_CASE("RangeSearchObserver: entropy finds the amax of ModelOpt's calibrator"
   const Tensor from_zero = cat(std::vector<Tensor>{x, Tensor::zeros({1})}, 0);
   const auto found = observed({.method = RangeSearch::Entropy}, from_zero).search_range();
   modelopt::HistogramCalibrator calibrator(
-      {.num_bits = NumBits(8), .is_unsigned = true, .num_bins = 2048});
+      {.num_bits = NumBits::integer(8), .is_unsigned = true, .num_bins = 2048});
   calibrator.update(from_zero);
   CHECK(found.max == doctest::Approx(calibrator.compute_amax().item()).epsilon(1e-3));
   CHECK(found.max < 8.0F);

@@ -13,6 +13,7 @@
 #include "quanta/observers/min_max_observer.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/safetensors.h"
+#include "support/capture_binding.h"
 #include "support/files.h"
 
 namespace quanta {
@@ -86,7 +87,7 @@ TEST_CASE("statistics: collectors of every kind come back from one file") {
   const Statistics loaded = load_statistics(file.path);
   REQUIRE(loaded.size() == collectors.size());
   for (const auto& [name, collector] : collectors) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     CHECK(loaded.at(name)->name() == collector->name());
     CHECK(loaded.at(name)->settings() == collector->settings());
     check_equal(state_of(*loaded.at(name)), state_of(*collector));
@@ -101,7 +102,7 @@ TEST_CASE("load_state: an undefined tensor is refused by collectors of every kin
     collector->update(batch(1));
     const StateDict before = state_of(*collector);
     for (const auto& [name, tensor] : before) {
-      CAPTURE(name);
+      CAPTURE_BINDING(name);
       StateDict state = before;
       state.set(name, Tensor());
       CHECK_THROWS_AS(collector->load_state(state, "x."), ArgumentError);

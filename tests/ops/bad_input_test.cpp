@@ -14,6 +14,7 @@
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/tensor.h"
+#include "support/capture_binding.h"
 #include "support/compare.h"
 #include "support/tensors.h"
 
@@ -278,7 +279,7 @@ TEST_CASE("bad input: add, mul and cat") {
   const std::array<std::pair<std::string, Binary>, 4> binaries{
       {{"add", q::add}, {"add_relu", q::add_relu}, {"mul", q::mul}, {"mul_relu", q::mul_relu}}};
   for (const auto& [op, run] : binaries) {
-    CAPTURE(op);
+    CAPTURE_BINDING(op);
     refuses_bad_output_params(op, [&, run = run](double scale, std::int64_t zero_point) {
       return run(x, x, scale, zero_point);
     });
@@ -316,7 +317,7 @@ TEST_CASE("bad input: activations") {
                                                               {"hardsigmoid", hardsigmoid},
                                                               {"tanh", tanh}}};
   for (const auto& [op, run] : unaries) {
-    CAPTURE(op);
+    CAPTURE_BINDING(op);
     refuses({op, "x", "PerChannelAffine"}, [&, run = run] { return run(per_channel); });
     refuses({op, "x", "Int64"}, [run = run] { return run(Tensor::zeros({2}, DType::Int64)); });
     refuses({op, "x"}, [run = run] { return run(Tensor()); });

@@ -20,6 +20,7 @@
 #include "quanta/runtime/gradcheck.h"
 #include "quanta/runtime/recorder.h"
 #include "quanta/runtime/replay_plan.h"
+#include "support/capture_binding.h"
 
 namespace quanta {
 namespace {
@@ -475,7 +476,7 @@ TEST_CASE("catalogue: each argument that is undefined is refused by name or may 
     }
   });
   for (const auto& [name, arguments] : optional) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     if (name != "index_put_") CHECK(accepted[name] == arguments);
   }
   CHECK(refused > 2000);

@@ -405,7 +405,8 @@ TEST_CASE("conv_depthwise: the largest codes and weights do not saturate") {
 
 TEST_CASE("requantize_rows: equals the scalar requantize for any number of channels") {
   std::mt19937 random(5);
-  for (const std::size_t channels : {0, 1, 3, 15, 16, 17, 31, 33, 63, 64, 65, 100, 256, 1000}) {
+  for (const std::size_t channels :
+       {0U, 1U, 3U, 15U, 16U, 17U, 31U, 33U, 63U, 64U, 65U, 100U, 256U, 1000U}) {
     CAPTURE(channels);
     const std::size_t rows = 70000 / (channels + 1) % 97 + 3;
     std::vector<std::int32_t> acc(rows * channels), compensation(channels);

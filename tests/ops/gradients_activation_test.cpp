@@ -7,6 +7,7 @@
 #include "quanta/ops/activation.h"
 #include "quanta/ops/reduce.h"
 #include "quanta/runtime/error.h"
+#include "support/capture_binding.h"
 
 namespace quanta {
 namespace {
@@ -56,21 +57,22 @@ const std::vector<std::pair<std::string, Activation>>& activations() {
 
 TEST_CASE("gradients of activations agree with finite differences") {
   for (const auto& [name, activation] : activations()) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     for (const Dims& sizes : {Dims{7, 5}, Dims{2, 3, 4}, Dims{2, 3, 3, 2}}) {
       check_gradient(activation, leaf(sizes, 3, -5.0, 7.0));
     }
     // Through a view whose elements do not lie side by side.
-    check_gradient([&](const Tensor& x) { return activation(x.transpose(0, 1).slice(1, 0, 5, 2)); },
+    check_gradient([&activation = activation](
+                       const Tensor& x) { return activation(x.transpose(0, 1).slice(1, 0, 5, 2)); },
                    leaf({5, 4}, 4, -5.0, 7.0));
   }
 }
 
 TEST_CASE("gradients of activations are the same in float32") {
   for (const auto& [name, activation] : activations()) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     for (const Order order : {Order::Contiguous, Order::ChannelsLast}) {
-      check_float32([&](Inputs inputs) { return activation(inputs[0]); },
+      check_float32([&activation = activation](Inputs inputs) { return activation(inputs[0]); },
                     {leaf({3, 17, 5, 7}, 5, -5.0, 7.0)}, order, 4e-6);
     }
   }

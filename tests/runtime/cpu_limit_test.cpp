@@ -169,10 +169,9 @@ TEST_CASE("set_num_threads: what a limit of the system does not let start is ref
 // Under ThreadSanitizer every other loop is one of OpenMP's, which cannot do without.
 #if !QUANTA_THREAD_SANITIZER
 TEST_CASE("parallel_for: helpers that cannot be started are done without") {
-  const Threads guard(3);
   const pid_t pid = ::fork();
   if (pid == 0) {
-    // The number is of the time before the limit.
+    const Threads before_the_limit(3);
     if (!limit_threads(1)) ::_exit(kNoLimit);
     bool good = get_num_threads() == 3;
     for (int i = 0; i < 10; ++i) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "quanta/runtime/half.h"
+#include "support/capture_binding.h"
 
 namespace quanta::math {
 namespace {
@@ -82,7 +83,7 @@ double nearest(double magnitude, const std::vector<double>& values, const FloatF
 
 TEST_CASE("float formats: numbers of all codes are those of the definition") {
   for (const auto& [name, format] : kFormats) {
-    CAPTURE(std::string(name));
+    CAPTURE_BINDING(std::string(name));
     const std::vector<double> values = magnitudes(format);
     for (std::size_t code = 0; code < values.size(); ++code) {
       const float value = decode_float(static_cast<std::uint16_t>(code), format);
@@ -101,7 +102,7 @@ TEST_CASE("float formats: numbers of all codes are those of the definition") {
 
 TEST_CASE("float formats: every code survives decoding and encoding") {
   for (const auto& [name, format] : kFormats) {
-    CAPTURE(std::string(name));
+    CAPTURE_BINDING(std::string(name));
     for (std::uint32_t i = 0; i < 2U * format.sign_bit(); ++i) {
       const auto code = static_cast<std::uint16_t>(i);
       CAPTURE(code);
@@ -124,7 +125,7 @@ TEST_CASE("float formats: every code survives decoding and encoding") {
 
 TEST_CASE("float formats: ties and their neighbours round as a search over all numbers does") {
   for (const auto& [name, format] : kFormats) {
-    CAPTURE(std::string(name));
+    CAPTURE_BINDING(std::string(name));
     const std::vector<double> values = magnitudes(format);
     for (std::size_t i = 0; i + 1 < values.size(); ++i) {
       const auto tie = static_cast<float>((values[i] + values[i + 1]) / 2.0);
@@ -141,7 +142,7 @@ TEST_CASE("float formats: ties and their neighbours round as a search over all n
 
 TEST_CASE("float formats: float32 in steps through all of its exponents rounds to the nearest") {
   for (const auto& [name, format] : kFormats) {
-    CAPTURE(std::string(name));
+    CAPTURE_BINDING(std::string(name));
     const std::vector<double> values = magnitudes(format);
     for (std::uint64_t bits = 0; bits < 0x7F800000U; bits += 65521) {
       const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
@@ -154,7 +155,7 @@ TEST_CASE("float formats: float32 in steps through all of its exponents rounds t
 
 TEST_CASE("float formats: what lies beyond the largest number saturates or becomes special") {
   for (const auto& [name, format] : kFormats) {
-    CAPTURE(std::string(name));
+    CAPTURE_BINDING(std::string(name));
     const float max = format.max();
     for (const float sign : {1.0F, -1.0F}) {
       for (const float x : {kInfinity, std::numeric_limits<float>::max()}) {

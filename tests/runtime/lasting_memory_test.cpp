@@ -34,7 +34,8 @@ Piece filled(std::size_t bytes, int value) {
 TEST_CASE("lasting_memory: pieces are aligned and do not overlap") {
   std::vector<Piece> pieces;
   int value = 0;
-  for (const std::size_t bytes : {1, 64, 1000, 300000, 4194304, 5000000, 7, 4000000, 100}) {
+  for (const std::size_t bytes :
+       {1U, 64U, 1000U, 300000U, 4194304U, 5000000U, 7U, 4000000U, 100U}) {
     pieces.push_back(filled(bytes, ++value));
     CHECK(reinterpret_cast<std::uintptr_t>(pieces.back().data.get()) % 64 == 0);
   }
@@ -67,7 +68,7 @@ TEST_CASE("lasting_memory: threads get pieces of their own") {
 TEST_CASE("lasting_zeros: pieces are zeros beside pieces that are in use") {
   std::vector<Piece> in_use;
   std::vector<Piece> zeros;
-  for (const std::size_t bytes : {100, 70000, 5000000, 64}) {
+  for (const std::size_t bytes : {100U, 70000U, 5000000U, 64U}) {
     in_use.push_back(filled(bytes, 9));
     zeros.push_back({detail::lasting_zeros(bytes), bytes, 0});
   }

@@ -19,10 +19,10 @@ using Entries = std::vector<std::pair<std::string, std::string>>;
 /// A model whose only weight, UINT8 of size 4, has these entries of external_data.
 std::string model_with_entries(const Entries& entries) {
   return test::model_with_tensor(test::tensor_message(OnnxType::UInt8, {4}, [&](auto& writer) {
-    for (const auto& [key, value] : entries) {
+    for (const auto& pair : entries) {
       writer.add_message(detail::onnx_tensor::kExternalData, test::message([&](auto& entry) {
-                           entry.add_string(detail::onnx_pair::kKey, key);
-                           entry.add_string(detail::onnx_pair::kValue, value);
+                           entry.add_string(detail::onnx_pair::kKey, pair.first);
+                           entry.add_string(detail::onnx_pair::kValue, pair.second);
                          }));
     }
     writer.add_int32(detail::onnx_tensor::kDataLocation, 1);

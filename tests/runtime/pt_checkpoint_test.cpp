@@ -9,6 +9,7 @@
 #include "file_test_util.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/pt_file.h"
+#include "support/capture_binding.h"
 
 namespace quanta {
 namespace {
@@ -170,8 +171,8 @@ TEST_CASE("read_pt: names that reach beyond a file are refused wherever they sta
                                                         {"pickle", "loads"},
                                                         {"socket", "socket"},
                                                         {"ctypes", "CDLL"}}) {
-    CAPTURE(module);
-    CAPTURE(name);
+    CAPTURE_BINDING(module);
+    CAPTURE_BINDING(name);
     const std::string body = "}(" + text("model") + state_body() + text("x") +
                              global(module, name) + text("true") + "\x85Ru";
     CHECK_THROWS_WITH_AS(parse(make_pt(pickle(body), "ab"), "model"),

@@ -16,6 +16,7 @@
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/reading.h"
 #include "quanta/runtime/error.h"
+#include "support/capture_binding.h"
 #include "support/paths.h"
 
 namespace quanta {
@@ -129,7 +130,7 @@ TEST_CASE("safetensors: views and channels-last tensors are written in logical o
   write_safetensors(tensors, folder / "views");
   const StateDict back = read_safetensors(folder / "views");
   for (const auto& [name, tensor] : tensors) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     CHECK(back.at(name).equal(tensor));
     CHECK(back.at(name).is_contiguous());
   }
@@ -158,7 +159,7 @@ TEST_CASE("safetensors: quantized tensors come back with their parameters") {
   const SafetensorsFile file = load_safetensors(folder / "q");
   CHECK(file.metadata.empty());
   for (const auto& [name, tensor] : tensors) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     const Tensor& back = file.tensors.at(name);
     CHECK(back.dtype() == tensor.dtype());
     CHECK(back.equal(tensor));

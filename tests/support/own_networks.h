@@ -33,6 +33,7 @@ struct Join : nn::Module {
   explicit Join(bool by_hand) {
     if (by_hand) register_module("skip", skip);
   }
+  using Module::forward;
   Tensor forward(const Tensor& x, const Tensor& y) const {
     const std::vector<Tensor> both{x, y};
     return skip ? skip->cat(both, 1) : cat(both, 1);

@@ -24,6 +24,7 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/tensor_quant.h"
 #include "quanta/runtime/error.h"
+#include "support/capture_binding.h"
 #include "support/compare.h"
 #include "support/onnx_cases.h"
 
@@ -201,7 +202,7 @@ TEST_CASE("to_onnx: quantizers of ModelOpt become their nodes") {
     if (each.trt.empty()) continue;
     std::map<std::string, int> ops = count_ops(to_onnx(fake, x, {.target = OnnxTarget::TensorRT}));
     for (const auto& [op, count] : each.trt) {
-      CAPTURE(op);
+      CAPTURE_BINDING(op);
       CHECK(ops[op] >= count);
     }
   }

@@ -7,6 +7,7 @@
 
 #include "quanta/nn/data/npy.h"
 #include "quanta/runtime/error.h"
+#include "support/capture_binding.h"
 #include "support/files.h"
 
 namespace quanta::data {
@@ -45,7 +46,7 @@ TEST_CASE("write_npz: what it wrote is read back bit by bit") {
   const NamedArrays read = read_npz(file);
   REQUIRE(read.size() == arrays.size());
   for (const auto& [name, array] : arrays) {
-    CAPTURE(name);
+    CAPTURE_BINDING(name);
     CHECK(read.at(name).equal(array));
   }
   CHECK_THROWS_AS(write_npz({{"", Tensor::zeros({1})}}, file), ArgumentError);
