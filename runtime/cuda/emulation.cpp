@@ -22,6 +22,15 @@
 #include <sanitizer/asan_interface.h>
 #endif
 
+// Functions that are left on one stack and gone on with on another: ThreadSanitizer would count what
+// they call and never come back from.
+#if QUANTA_THREAD_SANITIZER
+#include <sanitizer/tsan_interface.h>
+#define QUANTA_LEAVES_STACK __attribute__((disable_sanitizer_instrumentation))
+#else
+#define QUANTA_LEAVES_STACK
+#endif
+
 // Saves what a call must keep on the stack it leaves, and goes on where the other one was left.
 extern "C" void quanta_switch_fiber(void** save, void* load);
 asm(R"(
@@ -99,6 +108,9 @@ struct Fiber {
   std::vector<LateCopy> open;
 #if QUANTA_ADDRESS_SANITIZER
   void* fake_stack = nullptr;
+#endif
+#if QUANTA_THREAD_SANITIZER
+  void* known_as = __tsan_create_fiber(0);
 #endif
 };
 
@@ -205,13 +217,20 @@ class Machine {
   std::size_t main_bytes_ = 0;
   void* main_fake_stack_ = nullptr;
 #endif
+#if QUANTA_THREAD_SANITIZER
+  void* main_known_as_ = nullptr;
+#endif
 };
 
-void Machine::switch_fiber(void** save, void* load, [[maybe_unused]] bool ends) {
+QUANTA_LEAVES_STACK void Machine::switch_fiber(void** save, void* load,
+                                               [[maybe_unused]] bool ends) {
 #if QUANTA_ADDRESS_SANITIZER
   // From a fiber to the main stack.
   Fiber& from = fiber();
   __sanitizer_start_switch_fiber(ends ? nullptr : &from.fake_stack, main_bottom_, main_bytes_);
+#endif
+#if QUANTA_THREAD_SANITIZER
+  __tsan_switch_to_fiber(main_known_as_, 0);
 #endif
   quanta_switch_fiber(save, load);
 #if QUANTA_ADDRESS_SANITIZER
@@ -226,13 +245,17 @@ void Machine::enter_fiber(int thread) {
 #if QUANTA_ADDRESS_SANITIZER
   __sanitizer_start_switch_fiber(&main_fake_stack_, to.stack->begin(), to.stack->bytes());
 #endif
+#if QUANTA_THREAD_SANITIZER
+  main_known_as_ = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(to.known_as, 0);
+#endif
   quanta_switch_fiber(&main_, to.context);
 #if QUANTA_ADDRESS_SANITIZER
   __sanitizer_finish_switch_fiber(main_fake_stack_, nullptr, nullptr);
 #endif
 }
 
-void Machine::entry() {
+QUANTA_LEAVES_STACK void Machine::entry() {
   Machine& machine = instance();
 #if QUANTA_ADDRESS_SANITIZER
   __sanitizer_finish_switch_fiber(nullptr, &machine.main_bottom_, &machine.main_bytes_);
