@@ -3,7 +3,8 @@
 
     tools/check_syntax.py FOLDER   FOLDER holds compile_commands.json
 
-Warnings are errors. Ends with 1 and the compiler's text when it does not take one of them. Precompiled headers have to be there.
+Warnings are errors. Ends with 1 and the compiler's text when it does not take one of them.
+Precompiled headers save time where they are there; what a build makes for sources has to be.
 """
 
 import concurrent.futures
@@ -16,17 +17,22 @@ from pathlib import Path
 
 
 def reading(entry):
-    """The arguments of a compilation, without what it makes."""
+    """The arguments of a compilation, without what it makes and precompiled headers that are not there:
+    clang then reads the headers themselves."""
     words = shlex.split(entry["command"])
     if Path(words[0]).name == "ccache":
         words = words[1:]
     kept = []
-    words = iter(words)
-    for word in words:
-        if word == "-o":
-            next(words)
-        elif word != "-c":
-            kept.append(word)
+    at = 0
+    while at < len(words):
+        rest = words[at:at + 4]
+        if words[at] == "-o":
+            at += 2
+        elif rest[:3] == ["-Xclang", "-include-pch", "-Xclang"] and not Path(rest[3]).exists():
+            at += 4
+        else:
+            kept += [words[at]] if words[at] != "-c" else []
+            at += 1
     return [*kept, "-fsyntax-only", "-Werror"]
 
 

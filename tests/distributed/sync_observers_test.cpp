@@ -25,6 +25,7 @@
 #include "quanta/observers/lsq_qconfig.h"
 #include "quanta/observers/min_max_observer.h"
 #include "quanta/ops/loss.h"
+#include "support/capture_binding.h"
 #include "support/tensors.h"
 
 using namespace quanta;
@@ -72,7 +73,7 @@ void check_observer(const ObserverFactory& factory) {
     const StateDict expected = whole.state_dict();
     REQUIRE(expected.size() == net.state_dict().size());
     for (const auto& [name, tensor] : net.state_dict()) {
-      CAPTURE(name);
+      CAPTURE_BINDING(name);
       CHECK(tensor.equal(expected.at(name)));
     }
     // Nothing anywhere.
@@ -136,7 +137,7 @@ TEST_CASE("sync_observers: fake quantizers of a training are the same on all ran
             parallel.backward(cross_entropy(net(mine.input), mine.target), mine.target.size(0)));
       }
       for (const auto& [name, tensor] : observers_of(net)) {
-        CAPTURE(name);
+        CAPTURE_BINDING(name);
         Tensor first = tensor.contiguous().clone();
         comm.broadcast(first, 0, "first");
         CHECK(first.equal(tensor));
