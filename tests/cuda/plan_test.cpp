@@ -89,8 +89,10 @@ TEST_CASE("freeze on a device: later runs are a copy and a graph and a copy") {
     results.push_back(frozen(x));
     const emulation::Counters counters = emulation::counters();
     CHECK(counters.graph_launches == 1);
+#ifdef NDEBUG  // with assertions each run is compared with the network's
     CHECK(counters.launches == 0);
     CHECK(counters.copies == 2);
+#endif
     CHECK(counters.captures == 0);
   }
   // A result is its caller's: later runs have not written to it.
@@ -229,8 +231,13 @@ TEST_CASE("freeze on a device: a plan that is watched runs each step by itself")
   CHECK(emulation::counters().graph_launches == 0);
   std::vector<std::string> names;
   for (const ProfileEvent& event : profiler.events()) names.push_back(event.name);
-  CHECK(names == std::vector<std::string>{"quantize_per_tensor", "quantized::conv2d_relu",
-                                          "quantized::conv2d", "dequantize"});
+  const std::vector<std::string> steps{"quantize_per_tensor", "quantized::conv2d_relu",
+                                       "quantized::conv2d", "dequantize"};
+#ifndef NDEBUG  // with assertions the network runs behind the plan
+  REQUIRE(names.size() > steps.size());
+  names.resize(steps.size());
+#endif
+  CHECK(names == steps);
   CHECK(y.equal(convs.forward(x)));
   emulation::reset_counters();
   frozen(x);
