@@ -1,5 +1,4 @@
 #include "quanta/observers/detail/cascade_sum.h"
-#include "support/capture_binding.h"
 
 #include <doctest/doctest.h>
 
@@ -8,6 +7,8 @@
 #include <random>
 #include <utility>
 #include <vector>
+
+#include "support/capture_binding.h"
 
 namespace quanta::detail {
 namespace {
