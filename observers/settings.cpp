@@ -40,7 +40,7 @@ void Settings::set(std::string name, Setting value) {
   entries_.emplace_back(std::move(name), std::move(value));
 }
 
-const Setting* Settings::find(std::string_view name) const noexcept {
+const Setting* Settings::find(std::string_view name) const& noexcept {
   for (const Entry& entry : entries_) {
     if (entry.first == name) return &entry.second;
   }

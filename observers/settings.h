@@ -53,7 +53,9 @@ class Settings {
   /// Adds a setting at the end, or replaces it in place.
   void set(std::string name, Setting value);
   /// Null when there is no such name.
-  const Setting* find(std::string_view name) const noexcept;
+  const Setting* find(std::string_view name) const& noexcept;
+  /// What it would point into ends with the statement.
+  const Setting* find(std::string_view name) const&& = delete;
 
   bool operator==(const Settings&) const = default;
 

@@ -44,10 +44,12 @@ TEST_CASE("collectors: every kind is made by its name and has the settings it wa
     CHECK(collector->name() == kind.name);
     CHECK(make_collector(kind.name, collector->settings())->settings() == collector->settings());
     CHECK(to_string(*collector).starts_with(kind.name + "("));
+    const Settings settings = collector->settings();
     for (const auto& [name, value] : kind.defaults) {
       CAPTURE_BINDING(name);
-      REQUIRE(collector->settings().find(name) != nullptr);
-      CHECK(*collector->settings().find(name) == value);
+      const Setting* const found = settings.find(name);
+      REQUIRE(found != nullptr);
+      CHECK(*found == value);
     }
     CHECK_THROWS_WITH_AS(make_collector(kind.name, {{"no_such_setting", 1}}),
                          doctest::Contains("no_such_setting"), ArgumentError);
