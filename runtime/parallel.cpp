@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/detail/cpu_limit.h"
 #include "quanta/runtime/detail/openmp.h"
 #include "quanta/runtime/detail/sanitizers.h"
@@ -131,8 +132,8 @@ void forget_openmp() noexcept { loops_since_openmp = kOtherLoops; }
 
 void parallel_for_impl(std::int64_t count, std::int64_t grain, void* body,
                        void (*call)(void*, std::int64_t, std::int64_t)) {
-  const std::int64_t parts = std::min<std::int64_t>(
-      get_num_threads(), (count + grain - 1) / std::max<std::int64_t>(grain, 1));
+  const std::int64_t parts =
+      std::min<std::int64_t>(get_num_threads(), ceil_div(count, std::max<std::int64_t>(grain, 1)));
   if (parts <= 1) {
     call(body, 0, count);
     return;
