@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/cuda/copy.h"
@@ -211,20 +212,52 @@ Device common_device(const Recording& recording, std::span<const Tensor> inputs)
   return device;
 }
 
+// The bytes that the elements of a value lie in.
+class Places {
+ public:
+  explicit Places(const Value& value) : begin_(value.offset), taken_(spanned_bytes(value)) {
+    visit(value, [&](std::size_t byte) { return taken_[byte - begin_] = true; });
+    gaps_ = std::find(taken_.begin(), taken_.end(), false) != taken_.end();
+  }
+
+  bool hold(const Value& value) const {
+    if (value.offset < begin_ || value.offset - begin_ + spanned_bytes(value) > taken_.size()) {
+      return false;
+    }
+    return !gaps_ || visit(value, [&](std::size_t byte) { return taken_[byte - begin_]; });
+  }
+
+ private:
+  // The bytes of one element after the other, until `each` returns false.
+  template <typename Each>
+  static bool visit(const Value& value, Each&& each) {
+    return quanta::detail::each_offset(value.sizes, value.strides, [&](std::int64_t element) {
+      const std::size_t end = storage_bytes(value.dtype, element + 1);
+      // Two of four bits share a byte.
+      for (std::size_t byte = std::min(storage_bytes(value.dtype, element), end - 1); byte < end;
+           ++byte) {
+        if (!each(value.offset + byte)) return false;
+      }
+      return true;
+    });
+  }
+
+  std::size_t begin_;
+  std::vector<bool> taken_;
+  bool gaps_ = false;
+};
+
 // Another input has the elements of the example, not what else is in the example's memory.
 void require_within(const Program& program, std::span<const Value> inputs) {
+  const std::vector<Places> places(inputs.begin(), inputs.end());
   const auto require = [&](std::string_view op, const Value& value) {
     const Buffer& buffer = program.buffers[value.buffer];
     if (buffer.kind != BufferKind::Input || value.numel() == 0) return;
-    const Value& input = inputs[buffer.number];
-    QUANTA_SUPPORTED(
-        value.offset >= input.offset &&
-            value.offset + spanned_bytes(value) <= input.offset + spanned_bytes(input),
-        "freeze: {}: input: expected elements of the example, got others of its memory: {} with "
-        "strides {} (as_strided counts from the begin of the memory: clone the example before it "
-        "is "
-        "recorded)",
-        op, value.sizes, value.strides);
+    QUANTA_SUPPORTED(places[buffer.number].hold(value),
+                     "freeze: {}: input: expected elements of the example, got others of its "
+                     "memory: {} with strides {} (as_strided counts from the begin of the memory: "
+                     "clone the example before it is recorded)",
+                     op, value.sizes, value.strides);
   };
   for (const PlannedStep& step : program.steps) {
     for (const Value& value : step.inputs) require(step.operation->name(), value);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Private: which views may be written in place.
+// Private: where the elements of views lie, and which views may be written in place.
 
 #include <algorithm>
 #include <cstdint>
@@ -12,6 +12,24 @@
 #include "quanta/runtime/tensor.h"
 
 namespace quanta::detail {
+
+/// Calls `visit` with the offset of each element of a view, in order, while it returns true; whether
+/// it always did.
+template <typename Visit>
+bool each_offset(const Dims& sizes, const Dims& strides, Visit&& visit) {
+  Dims position = Dims::filled(sizes.size(), 0);
+  std::int64_t offset = 0;
+  for (std::int64_t i = 0; i < product(sizes); ++i) {
+    if (!visit(offset)) return false;
+    for (std::size_t d = sizes.size(); d-- > 0;) {
+      offset += strides[d];
+      if (++position[d] < sizes[d]) break;
+      offset -= strides[d] * sizes[d];
+      position[d] = 0;
+    }
+  }
+  return true;
+}
 
 /// Whether two elements of a view with these sizes and strides (>= 0) are one place in memory.
 inline bool overlaps_itself(const Dims& sizes, const Dims& strides) {
@@ -35,19 +53,11 @@ inline bool overlaps_itself(const Dims& sizes, const Dims& strides) {
   if (apart) return false;
   // Only as_strided and unfold make such views: count the places.
   std::vector<bool> seen(static_cast<std::size_t>(reach) + 1);
-  Dims position = Dims::filled(sizes.size(), 0);
-  std::int64_t offset = 0;
-  for (std::int64_t i = 0; i < product(sizes); ++i) {
-    if (seen[static_cast<std::size_t>(offset)]) return true;
+  return !each_offset(sizes, strides, [&](std::int64_t offset) {
+    const bool first = !seen[static_cast<std::size_t>(offset)];
     seen[static_cast<std::size_t>(offset)] = true;
-    for (std::size_t d = sizes.size(); d-- > 0;) {
-      offset += strides[d];
-      if (++position[d] < sizes[d]) break;
-      offset -= strides[d] * sizes[d];
-      position[d] = 0;
-    }
-  }
-  return false;
+    return first;
+  });
 }
 
 /// Throws ArgumentError when a write to one element of `x` would change another one, or be missed
