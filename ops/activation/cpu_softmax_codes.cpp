@@ -177,10 +177,10 @@ HWY_INLINE void quantize_quotients(const float* src, float sum, std::int64_t cou
   std::int64_t i = args.nan_code == args.max
                        ? quantize_all<NanCode::Max, false>(quotients, args, dst, count)
                        : quantize_all<NanCode::Any, false>(quotients, args, dst, count);
-  for (; i < count; ++i) {
-    dst[i] = static_cast<std::uint8_t>(math::quantize(src[i] / sum, args.inv_scale, args.zero_point,
-                                                      args.min, args.max, args.nan_code));
-  }
+  std::transform(src + i, src + count, dst + i, [&](float x) {
+    return static_cast<std::uint8_t>(math::quantize(x / sum, args.inv_scale, args.zero_point,
+                                                    args.min, args.max, args.nan_code));
+  });
 }
 
 void Row(SoftmaxCodes& softmax, const std::uint8_t* src, std::int64_t count,
