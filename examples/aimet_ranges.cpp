@@ -7,7 +7,6 @@
 //                [--test N] [--out FILE]
 
 #include <cstdio>
-#include <exception>
 #include <memory>
 #include <string>
 
@@ -130,11 +129,5 @@ int main(int argc, char** argv) {
       "aimet_ranges [--bits N] [--epochs N] [--weights FLOAT-FILE] [--data FOLDER] [--images N]\n"
       "                    [--test N] [--out FILE]\n"
       "Trains ranges and weights of a ResNet with 4 (or N) bits together.";
-  if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "aimet_ranges: %s\n", error.what());
-    return 1;
-  }
+  return quanta::examples::run_main(argc, argv, kUsage, [&] { return run(argc, argv); });
 }

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -106,11 +105,5 @@ int main(int argc, char** argv) {
       "compare_report [--bits N] [--out FOLDER] [--test N] [--data FOLDER]\n"
       "Compares a network with weights of few bits with the float one, layer by layer, before and\n"
       "after cross-layer equalization; writes plain.html and equalized.html into FOLDER.";
-  if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "compare_report: %s\n", error.what());
-    return 1;
-  }
+  return quanta::examples::run_main(argc, argv, kUsage, [&] { return run(argc, argv); });
 }

@@ -5,7 +5,6 @@
 //   distributed [--images N] [--steps N] [--data FOLDER]
 
 #include <cstdio>
-#include <exception>
 #include <memory>
 #include <string>
 
@@ -109,21 +108,14 @@ int work(const Options& options, const Communicator& comm) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (quanta::examples::asked_for_help(
-          argc, argv,
-          "distributed [--images N] [--steps N] [--data FOLDER]\n"
-          "Calibrates, trains and evaluates fashion_mobilenet on the ranks that mpirun "
-          "started.\n")) {
-    return 0;
-  }
-  try {
+  constexpr const char* kUsage =
+      "distributed [--images N] [--steps N] [--data FOLDER]\n"
+      "Calibrates, trains and evaluates fashion_mobilenet on the ranks that mpirun started.";
+  return quanta::examples::run_main(argc, argv, kUsage, [&] {
     Options options;
     options.folder = option(argc, argv, "--data").value_or(FashionMnist::kDebianFolder);
     options.images = number_option(argc, argv, "--images", options.images);
     options.steps = number_option(argc, argv, "--steps", options.steps);
     return distributed::run([&](const Communicator& comm) { return work(options, comm); });
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "distributed: %s\n", error.what());
-    return 1;
-  }
+  });
 }

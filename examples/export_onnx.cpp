@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -110,15 +109,11 @@ int main(int argc, char** argv) {
       "export_onnx [IMAGES [FOLDER-FOR-THE-FILES [FOLDER-WITH-FASHION-MNIST "
       "[WEIGHTS.safetensors]]]]\n"
       "One network as five ONNX files: float, fake-quantized, int8, float8, AIMET's encodings.";
-  if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
-  try {
+  return quanta::examples::run_main(argc, argv, kUsage, [&] {
     return run(argc > 1 ? std::atoll(argv[1]) : 10000,
                argc > 2 ? std::filesystem::path(argv[2])
                         : std::filesystem::temp_directory_path() / "quanta_export_onnx",
                argc > 3 ? argv[3] : FashionMnist::kDebianFolder,
                argc > 4 ? argv[4] : QUANTA_DEMO_DATA_DIR "/fashion_resnet.safetensors");
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
+  });
 }

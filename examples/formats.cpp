@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <string>
 #include <vector>
 
@@ -82,13 +81,9 @@ int main(int argc, char** argv) {
   constexpr const char* kUsage =
       "formats [IMAGES [FOLDER-WITH-FASHION-MNIST [WEIGHTS.safetensors]]]\n"
       "One network in every number format: top-1 and SQNR of each.";
-  if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
-  try {
+  return quanta::examples::run_main(argc, argv, kUsage, [&] {
     return run(argc > 1 ? std::atoll(argv[1]) : 10000,
                argc > 2 ? argv[2] : FashionMnist::kDebianFolder,
                argc > 3 ? argv[3] : QUANTA_DEMO_DATA_DIR "/fashion_resnet.safetensors");
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
+  });
 }

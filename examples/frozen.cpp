@@ -5,7 +5,6 @@
 //   frozen [WEIGHTS.safetensors [FOLDER-WITH-FASHION-MNIST]]
 
 #include <cstdio>
-#include <exception>
 #include <string>
 
 #include "console/measure.h"
@@ -72,12 +71,8 @@ int main(int argc, char** argv) {
   constexpr const char* kUsage =
       "frozen [WEIGHTS.safetensors [FOLDER-WITH-FASHION-MNIST]]\n"
       "An int8 network as a plan, timed beside the eager one.";
-  if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
-  try {
+  return quanta::examples::run_main(argc, argv, kUsage, [&] {
     return run(argc > 1 ? argv[1] : QUANTA_DEMO_DATA_DIR "/fashion_mobilenet.safetensors",
                argc > 2 ? argv[2] : FashionMnist::kDebianFolder);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
+  });
 }

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <exception>
 #include <functional>
 #include <iterator>
 #include <sstream>
@@ -143,12 +142,8 @@ int main(int argc, char** argv) {
   constexpr const char* kUsage =
       "ocr [PICTURE [FOLDER-WITH-THE-ONNX-FILES]]\n"
       "PP-OCR reads a picture in float and in int8.";
-  if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
-  try {
+  return quanta::examples::run_main(argc, argv, kUsage, [&] {
     return run(argc > 1 ? argv[1] : QUANTA_DEMO_DATA_DIR "/ocr_text.png",
                argc > 2 ? argv[2] : QUANTA_OCR_DIR);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
+  });
 }

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <exception>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -133,8 +132,7 @@ int main(int argc, char** argv) {
       "Brings back accuracy that weights of few bits cost, by methods that need no labels. A LIST "
       "is\n"
       "names joined by +: cle, bias-correction, adaround, gptq, brecq, ...";
-  if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
-  try {
+  return quanta::examples::run_main(argc, argv, kUsage, [&] {
     const std::string name = option(argc, argv, "--network").value_or("fashion_mobilenet");
     if (name == "fashion_resnet") return run<quanta::nn::models::FashionResNet>(name, argc, argv);
     if (name == "fashion_mobilenet") {
@@ -142,8 +140,5 @@ int main(int argc, char** argv) {
     }
     throw quanta::ArgumentError("--network: expected fashion_mobilenet or fashion_resnet, got " +
                                 name);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "recover_accuracy: %s\n", error.what());
-    return 1;
-  }
+  });
 }

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <functional>
 #include <string>
 #include <vector>
@@ -67,8 +66,7 @@ int main(int argc, char** argv) {
   constexpr const char* kUsage =
       "recurrent [TEST-IMAGES [FOLDER-WITH-WEIGHTS [FOLDER-WITH-FASHION-MNIST]]]\n"
       "An LSTM and a GRU in dynamic int8 beside float.";
-  if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
-  try {
+  return quanta::examples::run_main(argc, argv, kUsage, [&] {
     const FashionMnist test(argc > 3 ? argv[3] : FashionMnist::kDebianFolder,
                             FashionMnist::Split::Test);
     const std::int64_t wanted = argc > 1 ? std::atoll(argv[1]) : test.size();
@@ -78,8 +76,5 @@ int main(int argc, char** argv) {
     compare<quanta::nn::models::FashionLstm>("fashion_lstm", weights, test, images);
     compare<quanta::nn::models::FashionGru>("fashion_gru", weights, test, images);
     return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
+  });
 }

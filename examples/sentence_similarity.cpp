@@ -15,8 +15,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <exception>
-#include <fstream>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -26,79 +24,19 @@
 #include "console/measure.h"
 #include "quanta/quanta.h"
 #include "support/help.h"
+#include "support/sentences.h"
 
 namespace {
 
 using quanta::Tensor;
+using quanta::examples::dot;
+using quanta::examples::encode;
+using quanta::examples::NamedEncoders;
 using quanta::nn::models::SentenceEncoder;
 using quanta::nn::quantized::dynamic::set_reduce_range;
 
-std::vector<std::string> read_lines(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw quanta::FileError("sentence_similarity: cannot open " + path);
-  std::vector<std::string> lines;
-  for (std::string line; std::getline(file, line);) {
-    if (!line.empty()) lines.push_back(line);
-  }
-  if (lines.size() < 2) throw quanta::FileError(path + ": expected two or more lines of text");
-  return lines;
-}
-
-// One vector of length 1 for each sentence, encoded one at a time.
-std::vector<std::vector<float>> encode(const SentenceEncoder& encoder,
-                                       const std::vector<std::string>& sentences) {
-  std::vector<std::vector<float>> vectors;
-  vectors.reserve(sentences.size());
-  for (const std::string& sentence : sentences) {
-    vectors.push_back(encoder.encode(sentence).to_float_vector());
-  }
-  return vectors;
-}
-
-double dot(const std::vector<float>& a, const std::vector<float>& b) {
-  double sum = 0.0;
-  for (std::size_t i = 0; i < a.size(); ++i) sum += static_cast<double>(a[i]) * b[i];
-  return sum;
-}
-
-void print_neighbours(const std::vector<std::string>& sentences,
-                      const std::vector<std::vector<float>>& vectors) {
-  std::printf("\nnearest sentences (float):\n");
-  for (const std::size_t i : {std::size_t{0}, sentences.size() / 3, sentences.size() / 2}) {
-    std::size_t best = i == 0 ? 1 : 0;
-    for (std::size_t j = 0; j < sentences.size(); ++j) {
-      if (j != i && dot(vectors[i], vectors[j]) > dot(vectors[i], vectors[best])) best = j;
-    }
-    std::printf("  %.2f  %s\n        %s\n", dot(vectors[i], vectors[best]), sentences[i].c_str(),
-                sentences[best].c_str());
-  }
-}
-
-// The same on another device.
-void compare_on_device(std::vector<std::pair<const char*, SentenceEncoder>>& encoders,
-                       quanta::Device device, std::vector<std::string> sentences) {
-  // The test device is some ten thousand times slower than a GPU.
-  if (device.is_emulated()) sentences.resize(std::min<std::size_t>(sentences.size(), 3));
-  std::printf("\non %s (%s), %zu sentences\n", to_string(device).c_str(),
-              device_name(device).c_str(), sentences.size());
-  std::printf("%-28s %22s %16s\n", "", "equal to the CPU's", "least cosine");
-  for (auto& [name, encoder] : encoders) {
-    const auto expected = encode(encoder, sentences);
-    encoder.model.to(device);
-    const auto given = encode(encoder, sentences);
-    std::size_t equal = 0;
-    double least = 1.0;
-    for (std::size_t s = 0; s < sentences.size(); ++s) {
-      equal += given[s] == expected[s] ? 1 : 0;
-      least = std::min(least, dot(given[s], expected[s]));
-    }
-    std::printf("%-28s %15zu of %3zu %16.6f\n", name, equal, sentences.size(), least);
-  }
-}
-
 // Four-bit weights whose codes are chosen by what the layers are given.
-void add_calibrated(std::vector<std::pair<const char*, SentenceEncoder>>& encoders,
-                    const std::vector<std::string>& sentences) {
+void add_calibrated(NamedEncoders& encoders, const std::vector<std::string>& sentences) {
   const SentenceEncoder encoder = encoders[0].second;
   std::vector<Tensor> tokens;
   for (const std::string& sentence : sentences) {
@@ -126,11 +64,11 @@ void add_calibrated(std::vector<std::pair<const char*, SentenceEncoder>>& encode
 int run(const std::string& directory, const std::string& sentences_path, quanta::Device device,
         bool with_gptq) {
   device_name(device);  // throws where there is none
-  std::vector<std::string> sentences = read_lines(sentences_path);
+  std::vector<std::string> sentences = quanta::examples::read_lines(sentences_path);
   const auto encoder = SentenceEncoder::from_directory(directory);
 
   // The tokenizer is shared; each model is a copy of the float one with other linear layers.
-  std::vector<std::pair<const char*, SentenceEncoder>> encoders;
+  NamedEncoders encoders;
   encoders.emplace_back("float32", encoder);
   const auto add = [&](const char* name, quanta::nn::models::BertModel model) {
     encoders.emplace_back(name, SentenceEncoder(encoder.tokenizer(), std::move(model)));
@@ -177,8 +115,8 @@ int run(const std::string& directory, const std::string& sentences_path, quanta:
                 least, ms[i] / count, ms[0] / ms[i],
                 quanta::console::weight_bytes(encoders[i].second.model));
   }
-  print_neighbours(sentences, reference);
-  if (!device.is_cpu()) compare_on_device(encoders, device, sentences);
+  quanta::examples::print_neighbours(sentences, reference);
+  if (!device.is_cpu()) quanta::examples::compare_on_device(encoders, device, sentences);
   return 0;
 }
 
@@ -189,8 +127,7 @@ int main(int argc, char** argv) {
       "sentence_similarity [--gptq] [--device NAME] [MODEL-DIRECTORY [SENTENCES.txt]]\n"
       "all-MiniLM-L6-v2 quantized three ways; with --gptq also by methods that look at half of the "
       "sentences.";
-  if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
-  try {
+  return quanta::examples::run_main(argc, argv, kUsage, [&] {
     const bool with_gptq = argc > 1 && std::string_view(argv[1]) == "--gptq";
     if (with_gptq) {
       --argc;
@@ -204,8 +141,5 @@ int main(int argc, char** argv) {
     }
     return run(argc > 1 ? argv[1] : QUANTA_MINILM_DIR,
                argc > 2 ? argv[2] : QUANTA_DEMO_DATA_DIR "/sentences.txt", device, with_gptq);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
+  });
 }

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <string>
 
@@ -92,12 +91,8 @@ int main(int argc, char** argv) {
   constexpr const char* kUsage =
       "static_quantization [WEIGHTS.safetensors [FOLDER-WITH-FASHION-MNIST [INT8-FILE]]]\n"
       "Float weights in, an int8 network out; it is kept if INT8-FILE is given.";
-  if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
-  try {
+  return quanta::examples::run_main(argc, argv, kUsage, [&] {
     return run(argc > 1 ? argv[1] : QUANTA_DEMO_DATA_DIR "/fashion_resnet.safetensors",
                argc > 2 ? argv[2] : FashionMnist::kDebianFolder, argc > 3 ? argv[3] : "");
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
+  });
 }

@@ -6,7 +6,6 @@
 //               [--images N]
 
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -71,11 +70,5 @@ int main(int argc, char** argv) {
       "train_float [--epochs N] [--out WEIGHTS.safetensors] [--checkpoint FILE] [--data FOLDER]\n"
       "                   [--images N]\n"
       "Trains fashion_resnet; writes fashion_resnet.safetensors without --out.";
-  if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
+  return quanta::examples::run_main(argc, argv, kUsage, [&] { return run(argc, argv); });
 }

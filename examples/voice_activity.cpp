@@ -8,7 +8,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <exception>
 #include <string>
 #include <vector>
 
@@ -80,13 +79,9 @@ int main(int argc, char** argv) {
   constexpr const char* kUsage =
       "voice_activity [RECORDING.wav [silero_vad.onnx]]\n"
       "Where somebody speaks in a recording.";
-  if (quanta::examples::asked_for_help(argc, argv, kUsage)) return 0;
-  try {
+  return quanta::examples::run_main(argc, argv, kUsage, [&] {
     return run(argc > 1 ? argv[1] : QUANTA_DEMO_DATA_DIR "/speech.wav",
                argc > 2 ? argv[2]
                         : QUANTA_MODELS_DIR "/silero-vad==6.2.3/silero_vad/data/silero_vad.onnx");
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
+  });
 }

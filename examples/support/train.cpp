@@ -106,4 +106,12 @@ std::int64_t number_option(int argc, char** argv, const std::string& name, std::
   return value;
 }
 
+bool yes_option(int argc, char** argv, const std::string& name) {
+  const std::string text = option(argc, argv, name).value_or("no");
+  if (text != "yes" && text != "no") {
+    throw ArgumentError(name + ": expected yes or no, got " + text);
+  }
+  return text == "yes";
+}
+
 }  // namespace quanta::examples

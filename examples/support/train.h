@@ -30,5 +30,7 @@ std::optional<std::string> option(int argc, char** argv, const std::string& name
 /// The same as a whole number of at least `least`.
 std::int64_t number_option(int argc, char** argv, const std::string& name, std::int64_t otherwise,
                            std::int64_t least = 1);
+/// The same as yes or no, which it is without the option.
+bool yes_option(int argc, char** argv, const std::string& name);
 
 }  // namespace quanta::examples
