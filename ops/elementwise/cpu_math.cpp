@@ -113,7 +113,7 @@ HWY_INLINE void map_row(const float* src, std::int64_t count, float* dst) {
   for (; i + kLanes <= count; i += kLanes) {
     hn::StoreU(function(hn::LoadU(d, src + i)), d, dst + i);
   }
-  if (i == count) return;
+  if (kLanes == 1 || i == count) return;
   float rest[kLanes] = {};
   std::copy(src + i, src + count, rest);
   hn::StoreU(function(hn::LoadU(d, rest)), d, rest);

@@ -34,13 +34,17 @@ bool each_offset(const Dims& sizes, const Dims& strides, Visit&& visit) {
 /// Whether two elements of a view with these sizes and strides (>= 0) are one place in memory.
 inline bool overlaps_itself(const Dims& sizes, const Dims& strides) {
   Dims order;  // dimensions by rising stride
+  const auto by_stride = [&](std::int64_t a, std::int64_t b) {
+    return strides[static_cast<std::size_t>(a)] < strides[static_cast<std::size_t>(b)];
+  };
   for (std::size_t d = 0; d < sizes.size(); ++d) {
     if (sizes[d] == 0) return false;
-    if (sizes[d] != 1) order.push_back(static_cast<std::int64_t>(d));
+    if (sizes[d] == 1) continue;
+    const auto dim = static_cast<std::int64_t>(d);
+    order.push_back(dim);
+    std::rotate(std::upper_bound(order.begin(), order.end() - 1, dim, by_stride), order.end() - 1,
+                order.end());
   }
-  std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    return strides[static_cast<std::size_t>(a)] < strides[static_cast<std::size_t>(b)];
-  });
   // A dimension that steps over all that the smaller ones reach keeps elements apart.
   std::int64_t reach = 0;
   bool apart = true;
