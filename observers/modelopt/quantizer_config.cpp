@@ -227,13 +227,14 @@ bool is_positive(double value) { return value > 0.0 && std::isfinite(value); }
 
 QuantizerConfig QuantizerConfig::from_dict(const ConfigValue& fields) {
   QuantizerConfig config;
-  const ConfigValue::Dict& dict = detail::read_dict(field("fields"), fields);
+  const detail::FieldName called = field("fields");
+  const ConfigValue::Dict& dict = detail::read_dict(called, fields);
   for (const auto& [key, value] : dict.items) {
     const auto* name = key.get_if<std::string>();
     const auto known = std::find_if(kFields.begin(), kFields.end(), [&](const FieldReader& each) {
       return name != nullptr && each.name == *name;
     });
-    if (known == kFields.end()) detail::throw_field(field("fields"), "names of fields", key);
+    if (known == kFields.end()) detail::throw_field(called, "names of fields", key);
     QUANTA_CHECK(config.given_.find(*name) == nullptr, "{}: {}: expected it once, got it again",
                  kOwner, *name);
     known->read(config, value);

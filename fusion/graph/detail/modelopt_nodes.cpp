@@ -173,8 +173,8 @@ void append_standard_blocks(NodeSink& sink, const QdqValue& x, const Blocks& blo
   const DynamicBlockOptions& options = blocks.options;
   sink.need(18, "ReduceMax with axes as an input");
   const std::string in = chain.cast(x.name, x.type, OnnxType::Float);
-  Numbers split(x.sizes.begin(), x.sizes.end());
-  split.back() /= options.block_size;
+  Numbers split(x.sizes.begin(), x.sizes.end() - 1);
+  split.push_back(x.sizes.back() / options.block_size);
   split.push_back(options.block_size);
   const std::string rows = chain.add("Reshape", {in, chain.integers("blocks", split)});
   const std::string largest =

@@ -40,7 +40,8 @@ bool is_quantizer(std::string_view op) {
 
 std::optional<Codes> codes_of(const Tensor& x) {
   if (!x.is_quantized()) return {};
-  const Quantizer& quantizer = QTensor(x).quantizer();
+  const QTensor codes(x);
+  const Quantizer& quantizer = codes.quantizer();
   if (is_per_channel(quantizer.scheme)) return {};
   return Codes{.dtype = x.dtype(), .scale = quantizer.scale, .zero_point = quantizer.zero_point};
 }

@@ -123,7 +123,7 @@ std::vector<GeneralRecurrentOptions> directions_of(const NodeCall& call) {
     options.alpha.clear();
     options.beta.clear();
     for (std::size_t i = 0; i < usual.size(); ++i) {
-      const KnownFunction& known = known_function(call, names[d * usual.size() + i]);
+      const KnownFunction known = known_function(call, names[d * usual.size() + i]);
       options.functions.push_back(known.function);
       options.alpha.push_back(alphas.next(known.has_alpha, known.alpha));
       options.beta.push_back(betas.next(known.has_beta, known.beta));
