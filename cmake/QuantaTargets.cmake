@@ -116,9 +116,10 @@ function(quanta_add_library name)
 endfunction()
 
 # For tests and commands: what takes their time is in the library, which is optimised in full, and they
-# are compiled sooner.
+# are compiled sooner. Before quanta_precompile, which asks for it.
 function(quanta_light_options target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+  set_target_properties(${target} PROPERTIES QUANTA_LIGHT ON)
 endfunction()
 
 # The standard library and fmt are parsed once instead of once a file, which is a third of the time
@@ -149,10 +150,15 @@ set(quanta_precompiled_headers
     <fmt/format.h>
     <fmt/ranges.h>)
 
-add_library(quanta_precompiled OBJECT "${CMAKE_CURRENT_LIST_DIR}/precompiled.cpp")
-quanta_compile_options(quanta_precompiled)
-target_link_libraries(quanta_precompiled PRIVATE fmt::fmt OpenMP::OpenMP_CXX)
-target_precompile_headers(quanta_precompiled PRIVATE ${quanta_precompiled_headers})
+# One for the library, and one for what is compiled with light options: GCC 13 and later take no header
+# that was precompiled at another level of optimisation.
+foreach(target IN ITEMS quanta_precompiled quanta_light_precompiled)
+  add_library(${target} OBJECT "${CMAKE_CURRENT_LIST_DIR}/precompiled.cpp")
+  quanta_compile_options(${target})
+  target_link_libraries(${target} PRIVATE fmt::fmt OpenMP::OpenMP_CXX)
+  target_precompile_headers(${target} PRIVATE ${quanta_precompiled_headers})
+endforeach()
+quanta_light_options(quanta_light_precompiled)
 
 # quanta_precompile(target [FROM other] [more headers]): a target that asks for more has its own, and
 # `other` shares what it has.
@@ -165,20 +171,28 @@ function(quanta_precompile target)
   elseif(arg_FROM)
     target_precompile_headers(${target} REUSE_FROM ${arg_FROM})
   else()
-    target_precompile_headers(${target} REUSE_FROM quanta_precompiled)
+    get_target_property(light ${target} QUANTA_LIGHT)
+    if(light)
+      target_precompile_headers(${target} REUSE_FROM quanta_light_precompiled)
+    else()
+      target_precompile_headers(${target} REUSE_FROM quanta_precompiled)
+    endif()
   endif()
 endfunction()
 
-# Adds a program that links the library: quanta_add_program(target OUTPUT_NAME name SOURCES ...
-# LIBRARIES ... PRECOMPILE [FROM target] <header> ..., see quanta_precompile). Does nothing while the
-# list of sources is empty.
+# Adds a program that links the library: quanta_add_program(target LIGHT OUTPUT_NAME name SOURCES ...
+# LIBRARIES ... PRECOMPILE [FROM target] <header> ..., see quanta_light_options, quanta_precompile). Does
+# nothing while the list of sources is empty.
 function(quanta_add_program target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "OUTPUT_NAME" "SOURCES;LIBRARIES;PRECOMPILE")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "LIGHT" "OUTPUT_NAME" "SOURCES;LIBRARIES;PRECOMPILE")
   if(NOT arg_SOURCES)
     return()
   endif()
   add_executable(${target} ${arg_SOURCES})
   quanta_compile_options(${target})
+  if(arg_LIGHT)
+    quanta_light_options(${target})
+  endif()
   quanta_precompile(${target} ${arg_PRECOMPILE})
   target_link_libraries(${target} PRIVATE quanta::quanta ${arg_LIBRARIES})
   if(arg_OUTPUT_NAME)
