@@ -236,28 +236,30 @@ QConfigMapping qconfig_mapping_from_json(std::string_view json, std::string_view
     mapping.set_global(qconfig_from(*global, place + ": global"));
   }
   if (const Json* types = file.find("types")) {
-    for (const auto& [name, entry] : object(*types, place + ": types")) {
+    const std::string list = place + ": types";
+    for (const auto& [name, entry] : object(*types, list)) {
       const nn::ModuleForm* row = nn::module_forms().find(name);
-      const std::string at = place + ": types: " + name;
+      const std::string at = list + ": " + name;
       if (row == nullptr) fail(at, "a name in the table of module forms", "an unknown one");
       mapping.set_object_type(row->type, qconfig_from(entry, at));
     }
   }
   if (const Json* names = file.find("names")) {
-    for (const auto& [name, entry] : object(*names, place + ": names")) {
-      mapping.set_module_name(name, qconfig_from(entry, place + ": names: " + name));
+    const std::string list = place + ": names";
+    for (const auto& [name, entry] : object(*names, list)) {
+      mapping.set_module_name(name, qconfig_from(entry, list + ": " + name));
     }
   }
   if (const Json* regexes = file.find("regexes")) {
-    if (regexes->as_array() == nullptr) fail(place + ": regexes", "a list", regexes->kind());
+    const std::string list = place + ": regexes";
+    if (regexes->as_array() == nullptr) fail(list, "a list", regexes->kind());
     for (const Json& pair : *regexes->as_array()) {
       const Json::Array* items = pair.as_array();
       if (items == nullptr || items->size() != 2) {
-        fail(place + ": regexes", "pairs of a pattern and a QConfig", pair.kind());
+        fail(list, "pairs of a pattern and a QConfig", pair.kind());
       }
-      const std::string& pattern = text((*items)[0], place + ": regexes");
-      mapping.set_module_name_regex(pattern,
-                                    qconfig_from((*items)[1], place + ": regexes: " + pattern));
+      const std::string& pattern = text((*items)[0], list);
+      mapping.set_module_name_regex(pattern, qconfig_from((*items)[1], list + ": " + pattern));
     }
   }
   return mapping;

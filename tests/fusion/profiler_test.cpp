@@ -76,7 +76,7 @@ TEST_CASE("Profiler: ops stand under the path of the module that ran them") {
   net(x);
   const std::vector<ModuleProfile> rows = profiler.modules();
   CHECK(paths(rows) == std::vector<std::string>{"body.conv", "body.relu"});
-  const ModuleProfile& conv = row(rows, "body.conv");
+  const ModuleProfile conv = row(rows, "body.conv");
   CHECK(conv.calls == 2);
   CHECK(conv.ops == std::vector<std::string>{"conv2d"});
   CHECK(conv.work.multiply_adds == 2 * kProducts);
@@ -121,7 +121,7 @@ TEST_CASE("Profiler: a converted network has the same paths with int8 ops and by
   int8(images());
   const std::vector<ModuleProfile> rows = profiler.modules();
   CHECK(paths(rows) == std::vector<std::string>{"quant", "body.conv", "dequant"});
-  const ModuleProfile& conv = row(rows, "body.conv");
+  const ModuleProfile conv = row(rows, "body.conv");
   CHECK(conv.ops == std::vector<std::string>{"quantized::conv2d_relu"});
   CHECK(conv.work.multiply_adds == kProducts);
   CHECK(conv.work.bytes == 2 * 3 * 36 + 2 * 8 * 16 + kWeights);

@@ -266,7 +266,7 @@ std::string torch_file(const StateDict& state) {
   for (const auto& [name, tensor] : state) {
     const std::vector<float> values = tensor.to_float_vector();
     for (const float value : values) test::put(storage, value);
-    const Dims& strides = tensor.contiguous().strides();
+    const Dims strides = tensor.contiguous().strides();
     items += test::text(name) + test::tensor_call(test::storage_id("FloatStorage", total), offset,
                                                   {tensor.sizes().begin(), tensor.sizes().end()},
                                                   {strides.begin(), strides.end()});

@@ -23,7 +23,8 @@ namespace {
 using Integers = std::vector<std::int64_t>;
 
 OnnxValue floats(std::string name, Integers sizes) {
-  OnnxValue value{.name = std::move(name), .type = OnnxType::Float, .sizes = {{}}};
+  OnnxValue value{
+      .name = std::move(name), .type = OnnxType::Float, .sizes = std::vector<OnnxDim>{}};
   for (const std::int64_t size : sizes) value.sizes->push_back({.size = size, .name = {}});
   return value;
 }
@@ -277,7 +278,8 @@ TEST_CASE("integer biases that somebody has changed since are those that count")
 
 TEST_CASE("graphs within nodes name what they capture") {
   OnnxModel file = small_file();
-  file.graph.inputs.push_back({.name = "flag", .type = OnnxType::Bool, .sizes = {{}}});
+  file.graph.inputs.push_back(
+      {.name = "flag", .type = OnnxType::Bool, .sizes = std::vector<OnnxDim>{}});
   const auto branch = [](const char* op, const char* result) {
     auto body = std::make_shared<OnnxGraph>();
     body->name = op;
