@@ -32,7 +32,7 @@ struct SampleModule : nn::Module {
     const Tensor first = all[0];
     all[0] = inputs[0];
     if (first.is_quantized()) {
-      const Quantizer& q = QTensor(first).quantizer();
+      const Quantizer q = QTensor(first).quantizer();
       all[0] = quantize_per_tensor(inputs[0], q.scale, q.zero_point, first.dtype());
     }
     const Results results = run_all(*sample.operation, std::span<const Tensor>(all));
