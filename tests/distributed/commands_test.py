@@ -15,6 +15,7 @@ import sys
 import tempfile
 
 from pictures import write_pictures
+from ranks_said import ranks_said
 
 LONGEST = 60.0  # seconds; work that began would take hours
 NEVER_ENDING = ["--steps", "1000000000"]
@@ -32,9 +33,7 @@ def check(command, expected):
                                 timeout=LONGEST)
     except subprocess.TimeoutExpired as error:
         raise Failure(f"{name}: no end within {LONGEST} s") from error
-    # Open MPI 5 ends a paragraph of its own with a byte of 0.
-    said = [line for line in result.stderr.replace("\0", "").splitlines()
-            if line.startswith("rank ")]
+    said = ranks_said(result.stderr)
     if result.returncode == 0:
         raise Failure(f"{name}: expected another exit status than 0")
     if not said or said[0] != expected:

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 
+from ranks_said import ranks_said
+
 LONGEST = 30.0  # seconds
 NOT_FIRST = "which has failed"  # what ranks would say that find another one gone
 
@@ -27,8 +29,7 @@ def little_memory():
 
 def check(command, expected, forbidden=None, prepare=None, longest=LONGEST):
     status, text, seconds = run(command, prepare)
-    # Open MPI 5 ends a paragraph of its own with a byte of 0.
-    said = [line for line in text.replace("\0", "").splitlines() if line.startswith("rank ")]
+    said = ranks_said(text)
     name = " ".join(command[-4:])
     problems = []
     if status == 0:
