@@ -9,6 +9,7 @@
 
 #include "quanta/runtime/allocator.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/dims_by_stride.h"
 #include "quanta/runtime/detail/element.h"
 #include "quanta/runtime/detail/require_tensor.h"
 #include "quanta/runtime/operation.h"
@@ -280,16 +281,8 @@ bool Tensor::is_contiguous(MemoryFormat format) const noexcept {
 
 bool Tensor::is_dense() const noexcept {
   if (impl_->numel == 0) return true;
-  Dims order;  // dimensions sorted by stride
-  for (std::size_t d = 0; d < impl_->sizes.size(); ++d) {
-    if (impl_->sizes[d] != 1) order.push_back(static_cast<std::int64_t>(d));
-  }
-  std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    return impl_->strides[static_cast<std::size_t>(a)] <
-           impl_->strides[static_cast<std::size_t>(b)];
-  });
   std::int64_t expected = 1;
-  for (const std::int64_t d : order) {
+  for (const std::int64_t d : detail::dims_by_stride(impl_->sizes, impl_->strides)) {
     if (impl_->strides[static_cast<std::size_t>(d)] != expected) return false;
     expected *= impl_->sizes[static_cast<std::size_t>(d)];
   }

@@ -9,6 +9,7 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/runtime/cuda/copy.h"
+#include "quanta/runtime/detail/dims_by_stride.h"
 #include "quanta/runtime/random.h"
 
 namespace quanta {
@@ -17,16 +18,9 @@ namespace {
 
 // Whether no two indices reach the same element: each stride clears all smaller ones.
 bool has_own_elements(const Tensor& x) {
-  Dims order;
-  for (std::size_t d = 0; d < x.sizes().size(); ++d) {
-    if (x.sizes()[d] == 0) return true;
-    if (x.sizes()[d] > 1) order.push_back(static_cast<std::int64_t>(d));
-  }
-  std::sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
-    return x.strides()[static_cast<std::size_t>(a)] < x.strides()[static_cast<std::size_t>(b)];
-  });
+  if (x.numel() == 0) return true;
   std::int64_t reach = 0;
-  for (const std::int64_t d : order) {
+  for (const std::int64_t d : quanta::detail::dims_by_stride(x.sizes(), x.strides())) {
     const auto i = static_cast<std::size_t>(d);
     if (x.strides()[i] <= reach) return false;
     reach += x.strides()[i] * (x.sizes()[i] - 1);

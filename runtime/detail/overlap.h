@@ -9,6 +9,7 @@
 
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/dims_by_stride.h"
 #include "quanta/runtime/tensor.h"
 
 namespace quanta::detail {
@@ -19,7 +20,8 @@ template <typename Visit>
 bool each_offset(const Dims& sizes, const Dims& strides, Visit&& visit) {
   Dims position = Dims::filled(sizes.size(), 0);
   std::int64_t offset = 0;
-  for (std::int64_t i = 0; i < product(sizes); ++i) {
+  const std::int64_t count = product(sizes);
+  for (std::int64_t i = 0; i < count; ++i) {
     if (!visit(offset)) return false;
     for (std::size_t d = sizes.size(); d-- > 0;) {
       offset += strides[d];
@@ -33,22 +35,11 @@ bool each_offset(const Dims& sizes, const Dims& strides, Visit&& visit) {
 
 /// Whether two elements of a view with these sizes and strides (>= 0) are one place in memory.
 inline bool overlaps_itself(const Dims& sizes, const Dims& strides) {
-  Dims order;  // dimensions by rising stride
-  const auto by_stride = [&](std::int64_t a, std::int64_t b) {
-    return strides[static_cast<std::size_t>(a)] < strides[static_cast<std::size_t>(b)];
-  };
-  for (std::size_t d = 0; d < sizes.size(); ++d) {
-    if (sizes[d] == 0) return false;
-    if (sizes[d] == 1) continue;
-    const auto dim = static_cast<std::int64_t>(d);
-    order.push_back(dim);
-    std::rotate(std::upper_bound(order.begin(), order.end() - 1, dim, by_stride), order.end() - 1,
-                order.end());
-  }
+  if (product(sizes) == 0) return false;
   // A dimension that steps over all that the smaller ones reach keeps elements apart.
   std::int64_t reach = 0;
   bool apart = true;
-  for (const std::int64_t d : order) {
+  for (const std::int64_t d : dims_by_stride(sizes, strides)) {
     const std::int64_t stride = strides[static_cast<std::size_t>(d)];
     if (stride == 0) return true;
     apart = apart && stride > reach;
