@@ -212,19 +212,19 @@ Device common_device(const Recording& recording, std::span<const Tensor> inputs)
   return device;
 }
 
-// The bytes that the elements of a value lie in.
+// The bytes that the elements of an input lie in: all that it spans if it is dense.
 class Places {
  public:
-  explicit Places(const Value& value) : begin_(value.offset), taken_(spanned_bytes(value)) {
-    visit(value, [&](std::size_t byte) { return taken_[byte - begin_] = true; });
-    gaps_ = std::find(taken_.begin(), taken_.end(), false) != taken_.end();
+  Places(const Value& input, bool is_dense)
+      : begin_(input.offset), spanned_(spanned_bytes(input)), taken_(is_dense ? 0 : spanned_) {
+    if (!is_dense) visit(input, [&](std::size_t byte) { return taken_[byte - begin_] = true; });
   }
 
   bool hold(const Value& value) const {
-    if (value.offset < begin_ || value.offset - begin_ + spanned_bytes(value) > taken_.size()) {
+    if (value.offset < begin_ || value.offset - begin_ + spanned_bytes(value) > spanned_) {
       return false;
     }
-    return !gaps_ || visit(value, [&](std::size_t byte) { return taken_[byte - begin_]; });
+    return taken_.empty() || visit(value, [&](std::size_t byte) { return taken_[byte - begin_]; });
   }
 
  private:
@@ -243,13 +243,17 @@ class Places {
   }
 
   std::size_t begin_;
+  std::size_t spanned_;
   std::vector<bool> taken_;
-  bool gaps_ = false;
 };
 
 // Another input has the elements of the example, not what else is in the example's memory.
-void require_within(const Program& program, std::span<const Value> inputs) {
-  const std::vector<Places> places(inputs.begin(), inputs.end());
+void require_within(const Program& program, std::span<const Value> values,
+                    std::span<const Tensor> inputs) {
+  std::vector<Places> places;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    places.emplace_back(values[i], inputs[i].is_dense());
+  }
   const auto require = [&](std::string_view op, const Value& value) {
     const Buffer& buffer = program.buffers[value.buffer];
     if (buffer.kind != BufferKind::Input || value.numel() == 0) return;
@@ -283,7 +287,7 @@ ReplayPlan::ReplayPlan(const Recording& recording, std::span<const Tensor> input
     layout->overlaps.push_back(!input.is_dense() &&
                                quanta::detail::overlaps_itself(input.sizes(), input.strides()));
   }
-  require_within(program, layout->inputs);
+  require_within(program, layout->inputs, inputs);
   info_.recorded_steps = program.steps.size();
   info_.result_bytes = written_bytes(program);
   detail::drop_unused(program);
