@@ -6,6 +6,7 @@
 #include <limits>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "observers/collector_support.h"
@@ -23,6 +24,12 @@ namespace quanta {
 namespace {
 
 using namespace test;
+
+template <typename T>
+concept HasFind = requires(T&& settings) {
+  std::forward<T>(settings).find("axis");
+};
+static_assert(HasFind<const Settings&> && !HasFind<Settings>, "it points into the settings");
 
 // Whether the class can be merged at all.
 bool merge(Collector& collector, const Collector& other) {
