@@ -96,7 +96,7 @@ Tensor gather_nd(const Tensor& x, const Tensor& index, std::int64_t batch_dims =
 /// TensorScatter.
 Tensor scatter_cache(const Tensor& x, const Tensor& update, const Tensor& start, std::int64_t dim,
                      bool circular = false);
-/// index with `length` added to negative numbers, as Int64: for functions that take none.
+/// index with `length` (>= 0) added to negative numbers, as Int64: for functions that take none.
 Tensor wrap_indices(const Tensor& index, std::int64_t length);
 /// values[1] where `index` along a new dimension `dim` of size `depth` says, values[0] elsewhere;
 /// an index outside -depth..depth-1 gives a line without values[1]. `values` is a plain tensor of

@@ -561,6 +561,7 @@ struct WrapIndices final : Op<WrapIndices> {
 
   void infer(const Arguments& in, Results& out) const override {
     detail::check_indices(kName, "index", in[0]);
+    QUANTA_CHECK(length >= 0, "{}: length: expected a number >= 0, got {}", kName, length);
     out.arrange(0, MemoryFormat::Contiguous);
     out.add(in[0].sizes(), DType::Int64);
   }

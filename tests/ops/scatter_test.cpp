@@ -1,6 +1,8 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "quanta/ops/indexing.h"
@@ -173,6 +175,9 @@ TEST_CASE("one_hot: indices from both ends, and none for those outside") {
 TEST_CASE("wrap_indices: negative numbers count from the end") {
   CHECK(wrap_indices(Tensor::from_int64(Integers{0, -1, -5, 4}), 5).to_int64_vector() ==
         Integers{0, 4, 0, 4});
+  CHECK_THROWS_WITH_AS(
+      wrap_indices(Tensor::from_int64(Integers{-2}), std::numeric_limits<std::int64_t>::min()),
+      doctest::Contains("length: expected a number >= 0"), ArgumentError);
 }
 
 }  // namespace quanta
