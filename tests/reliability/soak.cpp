@@ -58,16 +58,12 @@ using Clock = std::chrono::steady_clock;
 struct Sample {
   double in_use, resident;  // megabytes
   std::ptrdiff_t files;
-
-  static Sample now() {
-    return {quanta::test::in_use_megabytes(), quanta::test::resident_megabytes(),
-            quanta::test::open_files()};
-  }
+  std::int64_t jobs = 0;  // done until then
 };
 
 constexpr std::size_t kThreads = 4;
 constexpr std::size_t kKnown = 12;
-constexpr Sample kMostGrowth = {.in_use = 8.0, .resident = 20.0, .files = 0};
+constexpr Sample kMostGrowth = {.in_use = 8.0, .resident = 20.0, .files = 0, .jobs = 0};
 constexpr std::int64_t kWarmUpJobs = 1000;
 constexpr std::int64_t kJobsToFillHoles = 6000;
 
@@ -268,7 +264,7 @@ class Soak {
 
 /// The most that any of the samples says.
 Sample most(std::span<const Sample> samples) {
-  Sample result{0.0, 0.0, 0};
+  Sample result{0.0, 0.0, 0, 0};
   for (const Sample& sample : samples) {
     result.in_use = std::max(result.in_use, sample.in_use);
     result.resident = std::max(result.resident, sample.resident);
@@ -283,13 +279,13 @@ void print(const char* when, const Sample& sample) {
 }
 
 /// Whether the process does not grow.
-bool holds(std::span<const Sample> samples, std::int64_t jobs_before_judgement) {
+bool holds(std::span<const Sample> samples) {
   const std::size_t third = samples.size() / 3;
   const Sample second = most(samples.subspan(third, samples.size() - 2 * third));
   const Sample last = most(samples.last(third));
   print("second third", second);
   print("\nlast third  ", last);
-  const bool long_run = jobs_before_judgement >= kJobsToFillHoles;
+  const bool long_run = samples[third].jobs >= kJobsToFillHoles;
   std::printf("\nwhat is resident %s\n",
               long_run ? "counts" : "does not count in a run this short");
   // AddressSanitizer keeps what is freed for a while.
@@ -313,12 +309,13 @@ int run(double minutes, std::uint64_t seed, const fs::path& folder) {
   const auto begin = Clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   std::vector<Sample> samples;
-  std::vector<std::int64_t> jobs;
   while ((seconds() < minutes * 60 || samples.size() < 3) && !soak.failed()) {
     wait(every);
-    samples.push_back(soak.at_rest(Sample::now));
-    jobs.push_back(soak.done());
-    std::printf("%7.0f s, %8jd jobs", seconds(), std::intmax_t{jobs.back()});
+    samples.push_back(soak.at_rest([&] {
+      return Sample{quanta::test::in_use_megabytes(), quanta::test::resident_megabytes(),
+                    quanta::test::open_files(), soak.done()};
+    }));
+    std::printf("%7.0f s, %8jd jobs", seconds(), std::intmax_t{samples.back().jobs});
     print("", samples.back());
     std::printf("\n");
     std::fflush(stdout);
@@ -326,7 +323,7 @@ int run(double minutes, std::uint64_t seed, const fs::path& folder) {
   soak.stop();
   soak.print_jobs();
   if (soak.failed()) throw std::logic_error(soak.failure());
-  return holds(samples, jobs[samples.size() / 3]) ? 0 : 1;
+  return holds(samples) ? 0 : 1;
 }
 
 }  // namespace
