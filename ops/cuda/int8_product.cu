@@ -1,369 +1,81 @@
 #include "quanta/ops/cuda/int8_product.h"
 
-#include "quanta/ops/cuda/four_floats.h"
-#include "quanta/ops/cuda/product_ends.h"
-#include "quanta/runtime/cuda/simt.h"
-#include "quanta/runtime/detail/gelu_math.h"
-#include "quanta/runtime/quant_math.h"
+#include <type_traits>
+
+#include "quanta/ops/cuda/column_ends.h"
+#include "quanta/ops/cuda/few_products.h"
+#include "quanta/ops/cuda/product_places.h"
 
 namespace quanta::cuda {
 namespace {
 
-// Where a row of the tile begins in the input, before padding and taps.
-struct RowPlace {
-  std::int64_t image = 0;  // offset of the image
-  int at[3] = {0, 0, 0};   // output position times stride, less padding (transposed: plus padding)
-  int real = 0;            // whether there is such a pixel
+struct alignas(8) TwoSums {
+  std::int32_t of[2];
+};
+struct alignas(16) FourSums {
+  std::int32_t of[4];
 };
 
-// What the sums of a column need where they end: read once for all of them.
-struct ColumnEnd {
-  std::int32_t added = 0;  // to a sum
-  float factor = 0.0F;
-  float bias = 0.0F;
+// How the sums are divided: a block has a tile of kRows x kColumns, a warp a part of it. The warps
+// are kSplit groups, each of which has the whole tile for its part of the depth. kStages steps are on
+// their way or in use.
+struct SmallTile {
+  static constexpr int kRows = 64;
+  static constexpr int kColumns = 64;
+  static constexpr int kWarpRows = 32;
+  static constexpr int kWarpColumns = 32;
+  static constexpr int kSplit = 1;
+  static constexpr int kStages = 4;
+  static constexpr int kBlocks = 4;  // of a multiprocessor, at least
+};
+struct WideTile : SmallTile {
+  static constexpr int kRows = 128;
+  static constexpr int kColumns = 128;
+  static constexpr int kWarpRows = 64;
+  static constexpr int kBlocks = 2;
+};
+// For products of few sums and much depth, which would leave most of the device without work.
+struct DeepTile : SmallTile {
+  static constexpr int kRows = 32;
+  static constexpr int kColumns = 32;
+  static constexpr int kSplit = 8;
+  static constexpr int kStages = 3;
+  static constexpr int kBlocks = 1;
 };
 
-// Whether a sum ends by its column and what the host knows.
-QUANTA_HOST_DEVICE inline bool ends_by_column(ProductEnd end) {
-  return end != ProductEnd::Grid && end != ProductEnd::Activations;
-}
-
-SIMT_DEVICE ColumnEnd column_end(const ProductParams& p, int channel) {
-  ColumnEnd column;
-  if (p.end == ProductEnd::Dynamic) {
-    column.added = dynamic_sum(p.dynamic, 0, channel);
-    column.factor = scale_of(p.dynamic) * p.multiplier[channel];
-  } else {
-    column.added = p.compensation[channel];
-    if (p.end != ProductEnd::Sums) column.factor = p.multiplier[channel];
-  }
-  if (p.bias != nullptr) column.bias = p.bias[channel];
-  return column;
-}
-
-// `other`: the code that is added, where there are such.
-SIMT_DEVICE std::int32_t end_as_codes(const ProductParams& p, std::int32_t sum,
-                                      const ColumnEnd& column, std::uint8_t other) {
-  const std::int32_t code =
-      math::requantize(sum, column.bias, p.bias_factor, column.factor, p.zero_point, p.low, 255);
-  const ProductAddend& addend = p.addend;
-  if (addend.codes == nullptr) return code;
-  const float own = math::dequantize_fused(code, addend.own_scale, addend.own_offset);
-  const float added = math::dequantize_fused(other, addend.scale, addend.offset);
-  return math::quantize(own + added, addend.inv_scale, addend.out_zero_point, addend.low, 255);
-}
-
-SIMT_DEVICE std::int32_t end_as_float(const ProductParams& p, std::int32_t sum,
-                                      const ColumnEnd& column, std::uint8_t other) {
-  float value = static_cast<float>(sum) * column.factor;
-  if (p.bias != nullptr) value = value + column.bias;
-  if (p.addend.codes != nullptr) {
-    value = value + math::dequantize(other, p.addend.scale, p.addend.zero_point);
-  }
-  if (p.function == ProductFunction::ReLU) {
-    value = value > 0.0F ? value : 0.0F;
-  } else if (p.function == ProductFunction::LeakyReLU) {
-    value = value > 0.0F ? value : value * p.negative_slope;
-  } else if (p.function == ProductFunction::Steps) {
-    return code_of_steps(p.steps, value);
-  }
-  return math::quantize(value, p.inv_scale, p.zero_point, 0, 255);
-}
-
-SIMT_DEVICE std::uint8_t end_as_byte(const ProductParams& p, std::int32_t sum,
-                                     const ColumnEnd& column, std::uint8_t other) {
-  const std::int32_t full = wrapping(1, sum, column.added);
-  const auto code =
-      static_cast<std::uint8_t>(p.end == ProductEnd::Codes ? end_as_codes(p, full, column, other)
-                                                           : end_as_float(p, full, column, other));
-  return p.has_table ? p.table[code] : code;
-}
-
-// As cpu::SumsToFloats: integers that wrap, then floats one by one.
-SIMT_DEVICE float end_dynamic(const ProductParams& p, std::int32_t sum, const ColumnEnd& column,
-                              std::int64_t at) {
-  float value = static_cast<float>(wrapping(1, sum, column.added)) * column.factor;
-  if (p.bias != nullptr) value += column.bias;
-  if (p.function == ProductFunction::ReLU) {
-    value = value > 0.0F ? value : 0.0F;
-  } else if (p.function == ProductFunction::Gelu) {
-    value = math::gelu_float(value);
-  }
-  if (p.dynamic.addend != nullptr) value += p.dynamic.addend[at];
-  return value;
-}
-
-// Writes what becomes of a sum; `at` is its place in the result.
-SIMT_DEVICE void store_sum(const ProductParams& p, std::int32_t sum, const ColumnEnd& column,
-                           std::int64_t at) {
-  if (p.end == ProductEnd::Dynamic) {
-    static_cast<float*>(p.y)[at] = end_dynamic(p, sum, column, at);
-  } else if (p.end == ProductEnd::Sums) {
-    static_cast<std::int32_t*>(p.y)[at] = wrapping(1, sum, column.added);
-  } else {
-    const std::uint8_t other = p.addend.codes == nullptr ? 0 : p.addend.codes[at];
-    static_cast<std::uint8_t*>(p.y)[at] = end_as_byte(p, sum, column, other);
-  }
-}
-
-// The same with four neighbours of a pixel, which lie on as many elements.
-SIMT_DEVICE void store_four(const ProductParams& p, const std::int32_t* sums,
-                            const ColumnEnd (&columns)[4], std::int64_t at) {
-  if (p.end == ProductEnd::Dynamic) {
-    FourFloats floats;
-    for (int e = 0; e < 4; ++e) floats.of[e] = end_dynamic(p, sums[e], columns[e], at + e);
-    return simt::store(static_cast<float*>(p.y) + at, floats);
-  }
-  if (p.end == ProductEnd::Sums) {
-    for (int e = 0; e < 4; ++e) store_sum(p, sums[e], columns[e], at + e);
-    return;
-  }
-  const std::uint32_t others =
-      p.addend.codes == nullptr ? 0 : simt::load<std::uint32_t>(p.addend.codes + at);
-  std::uint32_t word = 0;
-  for (int e = 0; e < 4; ++e) {
-    const auto other = static_cast<std::uint8_t>(others >> (8 * e));
-    word |= std::uint32_t{end_as_byte(p, sums[e], columns[e], other)} << (8 * e);
-  }
-  simt::store(static_cast<std::uint8_t*>(p.y) + at, word);
-}
-
-// Whether store_four may take the place of four store_sum, whose channels begin at a multiple of 4.
-QUANTA_HOST_DEVICE inline bool has_fours(const ProductParams& p) {
-  std::uintptr_t bits =
-      reinterpret_cast<std::uintptr_t>(p.y) | reinterpret_cast<std::uintptr_t>(p.addend.codes);
-  if (p.end != ProductEnd::Dynamic) bits <<= 2;  // four bytes, not four floats
-  return bits % 16 == 0 && p.groups * p.columns % 4 == 0;
-}
-
-// Writes a sum of one of the products, at its place.
-SIMT_DEVICE void store_sum(const ProductParams& p, std::int32_t sum, int matrix, std::int64_t pixel,
-                           int channel) {
-  const std::int64_t at = pixel * p.groups * p.columns + channel;
-  if (ends_by_column(p.end)) return store_sum(p, sum, column_end(p, channel), at);
-  if (p.end == ProductEnd::Grid) {
-    static_cast<float*>(p.y)[at] = end_on_grid(p, sum, channel);
-    return;
-  }
-  const std::int64_t row_sum =
-      (static_cast<std::int64_t>(matrix) * p.pixels + pixel) * p.groups + channel / p.columns;
-  const std::int64_t column_sum =
-      (p.matrix_w == 0 ? 0 : static_cast<std::int64_t>(matrix) * p.groups * p.columns) + channel;
-  store_of_activations(p, sum, static_cast<int>(pixel), channel, row_sum, column_sum,
-                       matrix * p.matrix_y + at);
-}
-
-// Sets where a pixel begins in its image, and gives the number of the image. Int: one that holds all
-// pixels, as a division of 64 bits takes many times as long as one of 32.
-template <typename Int>
-SIMT_DEVICE std::int64_t image_of(const ProductParams& p, Int pixel, RowPlace& place) {
-  for (int d = 2; d >= 0; --d) {
-    const auto size = static_cast<Int>(p.out[d]);
-    const int position = static_cast<int>(pixel % size);
-    pixel /= size;
-    place.at[d] = p.transposed ? position + p.padding[d] : position * p.stride[d] - p.padding[d];
-  }
-  return static_cast<std::int64_t>(pixel);
-}
-
-// The place of an output pixel, which there is.
-SIMT_DEVICE RowPlace place_of(const ProductParams& p, std::int64_t pixel, int matrix) {
-  RowPlace place;
-  place.real = 1;
-  const std::int64_t image = p.pixels >> 32 == 0
-                                 ? image_of(p, static_cast<std::uint32_t>(pixel), place)
-                                 : image_of(p, static_cast<std::uint64_t>(pixel), place);
-  place.image = image * p.in[0] * p.in[1] * p.in[2] * p.channels + matrix * p.matrix_x;
-  return place;
-}
-
-// The offset of the input pixel that a tap reads, in elements from x; -1 beyond the image.
-SIMT_DEVICE std::int64_t source_offset(const ProductParams& p, const RowPlace& place,
-                                       const int (&tap)[3]) {
-  std::int64_t pixel = 0;
-  for (int d = 0; d < 3; ++d) {
-    int position = place.at[d] + tap[d] * p.dilation[d];
-    if (p.transposed) {
-      position = place.at[d] - tap[d] * p.dilation[d];
-      if (position < 0 || position % p.stride[d] != 0) return -1;
-      position /= p.stride[d];
-    }
-    if (position < 0 || position >= p.in[d]) return -1;
-    pixel = pixel * p.in[d] + position;
-  }
-  return place.image + pixel * p.channels;
-}
-
-// Depthwise convolutions and their like: a tile would be zeros for the most part. Each thread
-// calculates one sum; neighbours are channels of one pixel.
-struct MultiplyFew {
-  static constexpr const char* kName = "multiply_few_codes";
-  static constexpr int kThreads = 256;
-  static constexpr int kShared = 0;
-  static constexpr bool kTogether = false;
-  using Params = ProductParams;
-
-  static SIMT_DEVICE void run(const Params& p, unsigned char*) {
-    const std::int64_t i = simt::global_thread();
-    const int matrix = simt::block_z();
-    const int channels = p.groups * p.columns;
-    if (i >= p.pixels * channels) return;
-    const int channel = static_cast<int>(i % channels);
-    const int group = channel / p.columns;
-    const RowPlace place = place_of(p, i / channels, matrix);
-    const int padded_columns = (p.columns + ProductParams::kColumns - 1) / ProductParams::kColumns *
-                               ProductParams::kColumns;
-    const std::int64_t row =
-        static_cast<std::int64_t>(group) * padded_columns + channel % p.columns;
-    const std::int8_t* w = p.w + matrix * p.matrix_w + row * p.depth;
-    const std::int32_t zero_point = pad_of(p)[0];
-    std::int32_t sum = 0;
-    for (int part = 0; part < p.parts; ++part) {
-      int tap[3];
-      for (tap[0] = 0; tap[0] < p.kernel[0]; ++tap[0]) {
-        for (tap[1] = 0; tap[1] < p.kernel[1]; ++tap[1]) {
-          for (tap[2] = 0; tap[2] < p.kernel[2]; ++tap[2]) {
-            const std::int64_t from = source_offset(p, place, tap);
-            for (int c = 0; c < p.group_channels; ++c, ++w) {
-              const std::int32_t x =
-                  from < 0 ? zero_point : p.x[from + group * p.group_channels + c];
-              sum += x * *w;
-            }
-          }
-        }
-      }
-    }
-    store_sum(p, sum, matrix, i / channels, channel);
-  }
-};
-
-// Depthwise convolutions whose channels lie on words: a thread has four channels of some pixels, a
-// block 64 channels, whose weights it keeps in shared memory.
-struct MultiplyDepthwise {
-  static constexpr const char* kName = "multiply_depthwise_codes";
-  static constexpr int kBlocks = 3;
-  static constexpr int kThreads = 256;
-  static constexpr int kChannels = 64;
-  static constexpr int kThreadsOfPixel = kChannels / 4;
-  static constexpr int kPixelsAtOnce = kThreads / kThreadsOfPixel;
-  static constexpr int kPixels = 4 * kPixelsAtOnce;  // of a block
-  static constexpr int kTaps = ProductParams::kDepth;
-  static constexpr int kGroupRows = ProductParams::kColumns * kTaps;  // bytes of a group's weights
-  static constexpr int kShared = kTaps * kChannels;
-  static constexpr bool kTogether = true;
-  using Params = ProductParams;
-
-  static bool takes(const Params& p) {
-    const std::uintptr_t bits = reinterpret_cast<std::uintptr_t>(p.x);
-    return p.columns == 1 && p.group_channels == 1 && p.parts == 1 && p.matrices == 1 &&
-           p.depth == kTaps && bits % 4 == 0 && has_fours(p) && ends_by_column(p.end);
-  }
-
-  static SIMT_DEVICE void run(const Params& p, unsigned char* shared) {
-    const int t = simt::thread();
-    const int first_channel = simt::block_y() * kChannels;
-    const int taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
-    for (int i = t; i < taps * kChannels; i += kThreads) {
-      const int channel = i / taps;
-      if (first_channel + channel >= p.groups) break;
-      const std::int64_t row = static_cast<std::int64_t>(first_channel + channel) * kGroupRows;
-      shared[i % taps * kChannels + channel] = static_cast<unsigned char>(p.w[row + i % taps]);
-    }
-    const int lane = t % kThreadsOfPixel * 4;
-    simt::sync();
-    const int channel = first_channel + lane;
-    if (channel >= p.groups) return;
-    ColumnEnd columns[4];
-    for (int e = 0; e < 4; ++e) columns[e] = column_end(p, channel + e);
-    const std::uint32_t beyond = pad_of(p)[0] * 0x01010101U;
-    const std::int64_t first_pixel = static_cast<std::int64_t>(simt::block_x()) * kPixels;
-    for (int i = t / kThreadsOfPixel; i < kPixels; i += kPixelsAtOnce) {
-      const std::int64_t pixel = first_pixel + i;
-      if (pixel >= p.pixels) return;
-      const RowPlace place = place_of(p, pixel, 0);
-      std::int32_t sums[4] = {};
-      const unsigned char* weights = shared + lane;
-      int tap[3];
-      for (tap[0] = 0; tap[0] < p.kernel[0]; ++tap[0]) {
-        for (tap[1] = 0; tap[1] < p.kernel[1]; ++tap[1]) {
-          for (tap[2] = 0; tap[2] < p.kernel[2]; ++tap[2], weights += kChannels) {
-            const std::int64_t from = source_offset(p, place, tap);
-            const std::uint32_t x =
-                from < 0 ? beyond : simt::load<std::uint32_t>(p.x + from + channel);
-            const auto w = simt::load<std::uint32_t>(weights);
-            for (int e = 0; e < 4; ++e) {
-              sums[e] = simt::dot_u8s8(x & (0xFFU << (8 * e)), w, sums[e]);
-            }
-          }
-        }
-      }
-      store_four(p, sums, columns, pixel * p.groups + channel);
-    }
-  }
-};
-
-// The sum of a row, by a warp.
-struct SumWindows {
-  static constexpr const char* kName = "sum_windows";
-  static constexpr int kThreads = 256;
-  static constexpr int kRows = kThreads / 32;
-  static constexpr int kShared = 0;
-  static constexpr bool kTogether = true;
-  using Params = ProductParams;
-
-  static SIMT_DEVICE void run(const Params& p, unsigned char*) {
-    const std::int64_t row =
-        static_cast<std::int64_t>(simt::block_x()) * kRows + simt::thread() / 32;
-    const int lane = simt::thread() % 32;
-    const int matrix = simt::block_z();
-    if (row >= p.pixels * p.groups) return;
-    const int group = static_cast<int>(row % p.groups);
-    const RowPlace place = place_of(p, row / p.groups, matrix);
-    const std::int32_t zero_point = pad_of(p)[0];
-    std::int32_t sum = 0;
-    int tap[3];
-    for (tap[0] = 0; tap[0] < p.kernel[0]; ++tap[0]) {
-      for (tap[1] = 0; tap[1] < p.kernel[1]; ++tap[1]) {
-        for (tap[2] = 0; tap[2] < p.kernel[2]; ++tap[2]) {
-          const std::int64_t from = source_offset(p, place, tap);
-          if (from < 0) {
-            if (lane == 0) sum += zero_point * p.group_channels;
-            continue;
-          }
-          const std::uint8_t* x = p.x + from + group * p.group_channels;
-          if (p.piece < 4) {
-            for (int c = lane; c < p.group_channels; c += 32) sum += x[c];
-          } else {
-            for (int c = lane * 4; c < p.group_channels; c += 128) {
-              sum = simt::dot_u8s8(simt::load<std::uint32_t>(x + c), 0x01010101U, sum);
-            }
-          }
-        }
-      }
-    }
-    sum = simt::warp_sum(sum);
-    if (lane == 0) {
-      static_cast<std::int32_t*>(p.y)[matrix * p.pixels * p.groups + row] = sum;
-    }
-  }
-};
-
-template <int kPiece>
+template <typename Tile, int kPiece, typename End>
 struct MultiplyCodes {
   static constexpr const char* kName = "multiply_codes";
-  static constexpr int kRows = ProductParams::kRows;
-  static constexpr int kColumns = ProductParams::kColumns;
+  static constexpr int kRows = Tile::kRows;
+  static constexpr int kColumns = Tile::kColumns;
+  static constexpr int kSplit = Tile::kSplit;
+  static constexpr int kStages = Tile::kStages;
+  static constexpr int kBlocks = Tile::kBlocks;
   static constexpr int kDepth = ProductParams::kDepth;
-  static constexpr int kThreads = 128;  // four warps, each of 32 x 32 sums
-  static constexpr int kStages = 4;
-  static constexpr int kStageBytes = (kRows + kColumns) * kDepth;
-  static constexpr int kPitch = kColumns + 4;  // of the sums in shared memory
-  static constexpr int kPipeBytes = kStages * kStageBytes;
-  static constexpr int kSumBytes = kRows * kPitch * 4;
+  static constexpr int kWarpsOfRows = kRows / Tile::kWarpRows;
+  static constexpr int kGroupThreads = 32 * kWarpsOfRows * (kColumns / Tile::kWarpColumns);
+  static constexpr int kThreads = kGroupThreads * kSplit;
+  static constexpr int kStageBytes = (kRows + kColumns) * kDepth;  // of a group
+  static constexpr int kPitch = kColumns + 4;                      // of the sums in shared memory
+  static constexpr int kPipeBytes = kStages * kSplit * kStageBytes;
+  static constexpr int kSumBytes = kSplit * kRows * kPitch * 4;
   static constexpr int kWorkBytes = kPipeBytes > kSumBytes ? kPipeBytes : kSumBytes;
   static constexpr int kShared = kWorkBytes + kRows * static_cast<int>(sizeof(RowPlace));
   static constexpr bool kTogether = true;
   using Params = ProductParams;
+
+  // A warp's part, in the tensor cores' matrices.
+  static constexpr int kUp = Tile::kWarpRows / 16;
+  static constexpr int kAcross = Tile::kWarpColumns / 8;
+  using Sums = std::int32_t[kUp][kAcross][4];
+
+  // A thread copies one piece of every so many-th row of the input and of the weights.
+  static constexpr int kPieceDepth = kPiece == 3 ? 4 : kPiece;
+  static constexpr int kPieces = kDepth / kPieceDepth;
+  static constexpr int kRowsAtOnce = kGroupThreads / kPieces;
+  static constexpr int kMine = kRows / kRowsAtOnce;
+  static constexpr int kWeightRowsAtOnce = kGroupThreads / 4;
+  static constexpr bool kKeepsSources = kMine <= 4;
 
   // Chunks of 16 bytes change places from row to row, so that the eight rows of a matrix lie in
   // different banks.
@@ -371,14 +83,16 @@ struct MultiplyCodes {
     return row * kDepth + ((chunk ^ ((row >> 1) & 3)) << 4);
   }
 
-  // Where a thread stands along the depth: the channel, and the tap that it belongs to.
+  // Where a thread stands along the depth: the channel, and the tap that it belongs to. Behind the
+  // last tap comes the first one again: there the weight has another part, or is 0.
   struct Tap {
     int channel;
     int at[3];
-    int part;
-    SIMT_DEVICE void advance(const Params& p, int channels) {
+    // Gives whether the tap is another one.
+    SIMT_DEVICE bool advance(const Params& p, int channels) {
       channel += channels;
-      while (channel >= p.group_channels) {
+      if (channel < p.group_channels) return false;
+      do {
         channel -= p.group_channels;
         if (++at[2] < p.kernel[2]) continue;
         at[2] = 0;
@@ -386,168 +100,266 @@ struct MultiplyCodes {
         at[1] = 0;
         if (++at[0] < p.kernel[0]) continue;
         at[0] = 0;
-        ++part;
-      }
+      } while (channel >= p.group_channels);
+      return true;
     }
   };
 
   static SIMT_DEVICE void place_rows(const Params& p, RowPlace* places, std::int64_t first) {
     const int matrix = simt::block_z() / p.groups;
     for (int row = simt::thread(); row < kRows; row += kThreads) {
-      const std::int64_t pixel = first + row;
-      RowPlace place = place_of(p, pixel < p.pixels ? pixel : 0, matrix);
-      place.real = pixel < p.pixels ? 1 : 0;
-      places[row] = place;
+      places[row] = place_of(p, first + row, matrix);
     }
   }
 
-  // The input that a tap of a row reads, or null beyond the image.
-  static SIMT_DEVICE const std::uint8_t* source(const Params& p, const RowPlace& place,
-                                                const Tap& tap, int first_channel) {
-    if (place.real == 0 || tap.part >= p.parts) return nullptr;
-    const std::int64_t from = source_offset(p, place, tap.at);
-    return from < 0 ? nullptr : p.x + from + first_channel + tap.channel;
-  }
+  // The pieces of the input that a thread copies, one of every kRowsAtOnce-th row from its first on:
+  // where they begin, as long as the tap stays the same.
+  struct Sources {
+    const RowPlace* shared = nullptr;  // of the first row
+    int first_channel = 0;             // of the group
+    Tap tap{0, {0, 0, 0}};
+    RowPlace rows[kKeepsSources ? kMine : 1];
+    const std::uint8_t* from[kKeepsSources ? kMine : 1];
+    unsigned inside = 0;  // a bit for each: whether it is of the image
+
+    SIMT_DEVICE Sources(const Params& p, const RowPlace* places, int channel, int depth)
+        : shared(places), first_channel(channel) {
+      if constexpr (kKeepsSources) {
+        SIMT_UNROLL
+        for (int i = 0; i < kMine; ++i) rows[i] = places[i * kRowsAtOnce];
+      }
+      tap.advance(p, depth);
+      find_all(p);
+    }
+
+    SIMT_DEVICE const std::uint8_t* find(const Params& p, const RowPlace& row,
+                                         std::int64_t ahead) const {
+      const std::int64_t offset = source_offset(p, row, tap.at, ahead);
+      return offset < 0 ? nullptr : p.x + offset + first_channel + tap.channel;
+    }
+
+    // Behind a new tap.
+    SIMT_DEVICE void find_all(const Params& p) {
+      if constexpr (kKeepsSources) {
+        const std::int64_t ahead = tap_offset(p, tap.at);
+        const std::uint8_t* const pad = pad_of(p);
+        inside = 0;
+        SIMT_UNROLL
+        for (int i = 0; i < kMine; ++i) {
+          from[i] = find(p, rows[i], ahead);
+          if (from[i] == nullptr) {
+            from[i] = pad;
+          } else {
+            inside |= 1U << i;
+          }
+        }
+      }
+    }
+
+    SIMT_DEVICE void advance(const Params& p) {
+      if (tap.advance(p, kDepth)) return find_all(p);
+      if constexpr (kKeepsSources) {
+        SIMT_UNROLL
+        for (int i = 0; i < kMine; ++i) {
+          if ((inside >> i & 1U) != 0) from[i] += kDepth;
+        }
+      }
+    }
+
+    // `to`: the stage's rows.
+    SIMT_DEVICE void copy(const Params& p, int row, int piece, unsigned char* to) const {
+      const auto place_in_stage = [&](int i) {
+        return to + swizzled(row + i * kRowsAtOnce, piece * kPieceDepth / 16) +
+               piece * kPieceDepth % 16;
+      };
+      if constexpr (kKeepsSources) {
+        SIMT_UNROLL
+        for (int i = 0; i < kMine; ++i) simt::copy_async<kPiece>(place_in_stage(i), from[i]);
+      } else {
+        const std::uint8_t* const pad = pad_of(p);
+        const std::int64_t ahead = tap_offset(p, tap.at);
+        for (int i = 0; i < kMine; ++i) {
+          const std::uint8_t* source = find(p, shared[i * kRowsAtOnce], ahead);
+          if (source == nullptr) source = pad;
+          if constexpr (kPiece == 1) {
+            *place_in_stage(i) = *source;
+          } else if constexpr (kPiece == 3) {  // what is fourth meets a weight of 0
+            simt::store(place_in_stage(i), std::uint32_t{source[0]} |
+                                               std::uint32_t{source[1]} << 8 |
+                                               std::uint32_t{source[2]} << 16);
+          } else {
+            simt::copy_async<kPiece>(place_in_stage(i), source);
+          }
+        }
+      }
+    }
+  };
 
   static SIMT_DEVICE void run(const Params& p, unsigned char* shared) {
     const int t = simt::thread();
     const int lane = t % 32;
-    const int warp = t / 32;
+    const int part = t / kGroupThreads;  // of the depth
+    const int of_part = t % kGroupThreads;
     const int group = simt::block_z() % p.groups;
     const int matrix = simt::block_z() / p.groups;
     const std::int64_t first_pixel = static_cast<std::int64_t>(simt::block_x()) * kRows;
     const int first_column = simt::block_y() * kColumns;
-    auto* places = reinterpret_cast<RowPlace*>(shared + kWorkBytes);
+    auto* const places = reinterpret_cast<RowPlace*>(shared + kWorkBytes);
     place_rows(p, places, first_pixel);
     simt::sync();
 
-    constexpr int kPieces = kDepth / kPiece;  // of a row
-    constexpr int kRowsAtOnce = kThreads / kPieces;
-    const int piece = t % kPieces;
-    Tap tap{0, {0, 0, 0}, 0};
-    tap.advance(p, piece * kPiece);
-    const int padded_columns = (p.columns + kColumns - 1) / kColumns * kColumns;
-    const std::uint8_t* const pad = pad_of(p);
-    const std::int8_t* const weights =
-        p.w + matrix * p.matrix_w +
-        (static_cast<std::int64_t>(group) * padded_columns + first_column) * p.depth;
-    const int steps = p.depth / kDepth;
-    const auto load = [&](int step, int stage) {
-      unsigned char* a = shared + stage * kStageBytes;
+    // Each part has as many steps of the depth, the last ones fewer or none.
+    const int all_steps = p.depth / kDepth;
+    const int rounds = (all_steps + kSplit - 1) / kSplit;
+    const int first_step = part * rounds;
+    const int steps = all_steps - first_step;
+    const int row = of_part / kPieces;
+    const int piece = of_part % kPieces;
+    Sources sources(p, places + row, group * p.group_channels,
+                    first_step * kDepth + piece * kPieceDepth);
+    constexpr int kPadded = ProductParams::kColumns;
+    const int padded_columns = (p.columns + kPadded - 1) / kPadded * kPadded;
+    const int weight_row = of_part / 4;
+    const std::int8_t* weights =
+        p.w + matrix * p.matrix_w + first_step * kDepth + of_part % 4 * 16 +
+        (static_cast<std::int64_t>(group) * padded_columns + first_column + weight_row) * p.depth;
+    const std::int64_t weight_pitch = static_cast<std::int64_t>(kWeightRowsAtOnce) * p.depth;
+    const auto load = [&](int round) {
+      if (round >= rounds || round >= steps) return;
+      unsigned char* a = shared + (round % kStages * kSplit + part) * kStageBytes;
       unsigned char* b = a + kRows * kDepth;
-      for (int row = t / kPieces; row < kRows; row += kRowsAtOnce) {
-        const std::uint8_t* from = source(p, places[row], tap, group * p.group_channels);
-        if (from == nullptr) from = pad;
-        unsigned char* to = a + swizzled(row, piece * kPiece / 16) + piece * kPiece % 16;
-        if constexpr (kPiece == 1) {
-          *to = *from;
-        } else {
-          simt::copy_async<kPiece>(to, from);
-        }
+      sources.copy(p, row, piece, a);
+      SIMT_UNROLL
+      for (int i = 0; i < kColumns / kWeightRowsAtOnce; ++i) {
+        simt::copy_async<16>(b + swizzled(weight_row + i * kWeightRowsAtOnce, of_part % 4),
+                             weights + i * weight_pitch);
       }
-      for (int i = t; i < kColumns * 4; i += kThreads) {
-        simt::copy_async<16>(
-            b + swizzled(i / 4, i % 4),
-            weights + static_cast<std::int64_t>(i / 4) * p.depth + step * kDepth + i % 4 * 16);
-      }
-      tap.advance(p, kDepth);
+      weights += kDepth;
+      sources.advance(p);
     };
 
-    std::int32_t sums[2][4][4] = {};
+    Sums sums = {};
     for (int i = 0; i < kStages - 1; ++i) {
-      if (i < steps) load(i, i);
+      load(i);
       simt::commit();
     }
-    const int warp_row = warp % 2 * 32;
-    const int warp_column = warp / 2 * 32;
-    for (int step = 0; step < steps; ++step) {
+    const int warp = of_part / 32;
+    const int warp_row = warp % kWarpsOfRows * Tile::kWarpRows;
+    const int warp_column = warp / kWarpsOfRows * Tile::kWarpColumns;
+    for (int round = 0; round < rounds; ++round) {
       simt::wait<kStages - 2>();
       simt::sync();
-      if (step + kStages - 1 < steps) load(step + kStages - 1, (step + kStages - 1) % kStages);
+      load(round + kStages - 1);
       simt::commit();
-      const unsigned char* a = shared + step % kStages * kStageBytes;
-      const unsigned char* b = a + kRows * kDepth;
-      for (int half = 0; half < 2; ++half) {
-        std::uint32_t left[2][4];
-        std::uint32_t right[4][2];
-        for (int i = 0; i < 2; ++i) {
-          simt::load_matrix_x4(left[i],
-                               a + swizzled(warp_row + i * 16 + lane % 16, half * 2 + lane / 16));
-        }
-        for (int j = 0; j < 2; ++j) {
-          std::uint32_t both[4];
-          simt::load_matrix_x4(both, b + swizzled(warp_column + j * 16 + lane % 8 + lane / 16 * 8,
-                                                  half * 2 + lane / 8 % 2));
-          right[j * 2][0] = both[0];
-          right[j * 2][1] = both[1];
-          right[j * 2 + 1][0] = both[2];
-          right[j * 2 + 1][1] = both[3];
-        }
-        simt::multiply_u8s8(sums, left, right);
-      }
+      if (round >= steps || first_column + warp_column >= p.columns) continue;
+      const unsigned char* a = shared + (round % kStages * kSplit + part) * kStageBytes;
+      multiply(a, a + kRows * kDepth, warp_row, warp_column, lane, sums);
     }
     simt::wait<0>();
     simt::sync();
-    store(p, shared, sums, warp_row, warp_column, lane);
+    store(p, shared, sums, part, warp_row, warp_column, lane);
+  }
+
+  // Adds the products of a stage.
+  static SIMT_DEVICE void multiply(const unsigned char* a, const unsigned char* b, int warp_row,
+                                   int warp_column, int lane, Sums& sums) {
+    SIMT_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      std::uint32_t left[kUp][4];
+      std::uint32_t right[kAcross][2];
+      SIMT_UNROLL
+      for (int i = 0; i < kUp; ++i) {
+        simt::load_matrix_x4(left[i],
+                             a + swizzled(warp_row + i * 16 + lane % 16, half * 2 + lane / 16));
+      }
+      SIMT_UNROLL
+      for (int j = 0; j < kAcross / 2; ++j) {
+        std::uint32_t both[4];
+        simt::load_matrix_x4(both, b + swizzled(warp_column + j * 16 + lane % 8 + lane / 16 * 8,
+                                                half * 2 + lane / 8 % 2));
+        right[j * 2][0] = both[0];
+        right[j * 2][1] = both[1];
+        right[j * 2 + 1][0] = both[2];
+        right[j * 2 + 1][1] = both[3];
+      }
+      simt::multiply_u8s8(sums, left, right);
+    }
   }
 
   // The sums go through shared memory, so that neighbours in memory are written by neighbours.
-  static SIMT_DEVICE void store(const Params& p, unsigned char* shared,
-                                const std::int32_t (&sums)[2][4][4], int warp_row, int warp_column,
-                                int lane) {
+  static SIMT_DEVICE void store(const Params& p, unsigned char* shared, const Sums& sums, int part,
+                                int warp_row, int warp_column, int lane) {
+    constexpr int kSums = kRows * kPitch;
     auto* all = reinterpret_cast<std::int32_t*>(shared);
-    for (int i = 0; i < 2; ++i) {
-      for (int j = 0; j < 4; ++j) {
-        for (int e = 0; e < 4; ++e) {
-          const int row = warp_row + i * 16 + lane / 4 + e / 2 * 8;
-          all[row * kPitch + warp_column + j * 8 + lane % 4 * 2 + e % 2] = sums[i][j][e];
+    SIMT_UNROLL
+    for (int i = 0; i < kUp; ++i) {
+      SIMT_UNROLL
+      for (int j = 0; j < kAcross; ++j) {
+        SIMT_UNROLL
+        for (int half = 0; half < 2; ++half) {
+          const int row = warp_row + i * 16 + lane / 4 + half * 8;
+          simt::store(all + part * kSums + row * kPitch + warp_column + j * 8 + lane % 4 * 2,
+                      TwoSums{{sums[i][j][half * 2], sums[i][j][half * 2 + 1]}});
         }
       }
     }
     simt::sync();
-    const std::int64_t first_pixel = static_cast<std::int64_t>(simt::block_x()) * kRows;
-    const int first_column = simt::block_y() * kColumns;
-    const int first_channel = simt::block_z() % p.groups * p.columns;
-    if (ends_by_column(p.end)) {
-      return store_columns(p, all, first_pixel, first_column, first_channel);
+    if constexpr (kSplit > 1) {
+      for (int i = simt::thread(); i < kSums; i += kThreads) {
+        std::int32_t sum = 0;
+        for (int s = 0; s < kSplit; ++s) sum = wrapping(1, sum, all[s * kSums + i]);
+        all[i] = sum;
+      }
+      simt::sync();
     }
-    for (int i = simt::thread(); i < kRows * kColumns; i += kThreads) {
-      const int row = i / kColumns;
-      const int column = first_column + i % kColumns;
-      const std::int64_t pixel = first_pixel + row;
-      if (pixel >= p.pixels || column >= p.columns) continue;
-      store_sum(p, all[row * kPitch + i % kColumns], simt::block_z() / p.groups, pixel,
-                first_channel + column);
-    }
+    if (ends_by_column(p.end)) return store_columns(p, all);
+    if constexpr (std::is_same_v<End, AnyEnd>) store_others(p, all);
   }
 
   // A thread has four columns, and goes from row to row.
-  static SIMT_DEVICE void store_columns(const Params& p, const std::int32_t* all,
-                                        std::int64_t first_pixel, int first_column,
-                                        int first_channel) {
-    constexpr int kThreadsOfRow = kColumns / 4;
-    const int begin = simt::thread() % kThreadsOfRow * 4;
+  static SIMT_DEVICE void store_columns(const Params& p, const std::int32_t* all) {
+    const std::int64_t first_pixel = static_cast<std::int64_t>(simt::block_x()) * kRows;
+    const int first_column = simt::block_y() * kColumns;
+    int of_row = kColumns / 4;  // threads
+    while (of_row > 1 && first_column + of_row * 2 >= p.columns) of_row /= 2;
+    const int begin = simt::thread() % of_row * 4;
     const int left = p.columns - first_column - begin;
     if (left <= 0) return;
     const int count = left < 4 ? left : 4;
-    const int channel = first_channel + first_column + begin;
+    const int channel = simt::block_z() % p.groups * p.columns + first_column + begin;
     ColumnEnd columns[4];
+    SIMT_UNROLL
     for (int e = 0; e < 4; ++e) {
       if (e < count) columns[e] = column_end(p, channel + e);
     }
     const bool fours = has_fours(p) && p.columns % 4 == 0;
-    for (int row = simt::thread() / kThreadsOfRow; row < kRows; row += kThreads / kThreadsOfRow) {
+    SIMT_LOOP
+    for (int row = simt::thread() / of_row; row < kRows; row += kThreads / of_row) {
       const std::int64_t pixel = first_pixel + row;
       if (pixel >= p.pixels) return;
-      const std::int32_t* sums = all + row * kPitch + begin;
+      const auto sums = simt::load<FourSums>(all + row * kPitch + begin);
       const std::int64_t at = pixel * p.groups * p.columns + channel;
       if (fours) {
-        store_four(p, sums, columns, at);
+        End::store_four(p, sums.of, columns, at);
         continue;
       }
+      SIMT_UNROLL
       for (int e = 0; e < 4; ++e) {
-        if (e < count) store_sum(p, sums[e], columns[e], at + e);
+        if (e < count) End::store(p, sums.of[e], columns[e], at + e);
       }
+    }
+  }
+
+  static SIMT_DEVICE void store_others(const Params& p, const std::int32_t* all) {
+    const int first_column = simt::block_y() * kColumns;
+    SIMT_LOOP
+    for (int i = simt::thread(); i < kRows * kColumns; i += kThreads) {
+      const int row = i / kColumns;
+      const int column = first_column + i % kColumns;
+      const std::int64_t pixel = static_cast<std::int64_t>(simt::block_x()) * kRows + row;
+      if (pixel >= p.pixels || column >= p.columns) continue;
+      store_sum(p, all[row * kPitch + i % kColumns], simt::block_z() / p.groups, pixel,
+                simt::block_z() % p.groups * p.columns + column);
     }
   }
 };
@@ -555,41 +367,68 @@ struct MultiplyCodes {
 }  // namespace
 
 namespace QUANTA_SIMT_BACKEND {
+namespace {
 
-void multiply_codes(Device device, const ProductParams& params) {
-  if (MultiplyDepthwise::takes(params)) {
-    constexpr int kChannels = MultiplyDepthwise::kChannels;
-    constexpr int kPixels = MultiplyDepthwise::kPixels;
-    const simt::Grid grid{(params.pixels + kPixels - 1) / kPixels,
-                          (params.groups + kChannels - 1) / kChannels, 1};
-    return simt::launch<MultiplyDepthwise>(device, grid, params);
+template <typename Tile>
+simt::Grid grid_of(const ProductParams& p) {
+  return {(p.pixels + Tile::kRows - 1) / Tile::kRows,
+          (p.columns + Tile::kColumns - 1) / Tile::kColumns, p.groups * p.matrices};
+}
+
+// Whether so many blocks give each multiprocessor one.
+template <typename Tile>
+bool fills(Device device, const ProductParams& p) {
+  const simt::Grid grid = grid_of<Tile>(p);
+  return grid.x * grid.y * grid.z >= driver(device).multiprocessors();
+}
+
+template <typename Tile, int kPiece, typename End>
+void launch_tile(Device device, const ProductParams& p) {
+  simt::launch<MultiplyCodes<Tile, kPiece, End>>(device, grid_of<Tile>(p), p);
+}
+
+// The largest tile that leaves no multiprocessor without one: each byte is read for more products.
+template <typename End>
+void launch_best(Device device, const ProductParams& p) {
+  constexpr int kPadded = ProductParams::kColumns;
+  constexpr int kManySteps = 4;
+  if constexpr (!std::is_same_v<End, AnyEnd>) {  // whose registers such a tile needs itself
+    const bool is_wide = (p.columns + kPadded - 1) / kPadded * kPadded % WideTile::kColumns == 0;
+    if (is_wide && fills<WideTile>(device, p)) return launch_tile<WideTile, 16, End>(device, p);
   }
-  constexpr int kFew = 4;
-  if (params.columns <= kFew && params.group_channels <= kFew) {
-    const std::int64_t sums = params.pixels * params.groups * params.columns;
-    simt::Grid grid = simt::grid_for(sums);
-    grid.z = params.matrices;
-    return simt::launch<MultiplyFew>(device, grid, params);
+  if (p.depth >= kManySteps * ProductParams::kDepth && !fills<SmallTile>(device, p)) {
+    return launch_tile<DeepTile, 16, End>(device, p);
   }
-  const simt::Grid grid{(params.pixels + ProductParams::kRows - 1) / ProductParams::kRows,
-                        (params.columns + ProductParams::kColumns - 1) / ProductParams::kColumns,
-                        params.groups * params.matrices};
-  switch (params.piece) {
+  launch_tile<SmallTile, 16, End>(device, p);
+}
+
+template <typename End>
+void launch_piece(Device device, const ProductParams& p) {
+  switch (p.piece) {
     case 16:
-      return simt::launch<MultiplyCodes<16>>(device, grid, params);
+      return launch_best<End>(device, p);
     case 8:
-      return simt::launch<MultiplyCodes<8>>(device, grid, params);
+      return launch_tile<SmallTile, 8, End>(device, p);
     case 4:
-      return simt::launch<MultiplyCodes<4>>(device, grid, params);
+      return launch_tile<SmallTile, 4, End>(device, p);
+    case 3:
+      return launch_tile<SmallTile, 3, End>(device, p);
     default:
-      return simt::launch<MultiplyCodes<1>>(device, grid, params);
+      return launch_tile<SmallTile, 1, End>(device, p);
   }
 }
 
-void sum_windows(Device device, const ProductParams& params) {
-  simt::Grid grid = simt::grid_for(params.pixels * params.groups, SumWindows::kRows);
-  grid.z = params.matrices;
-  simt::launch<SumWindows>(device, grid, params);
+}  // namespace
+
+void multiply_codes(Device device, const ProductParams& params) {
+  if (has_few_products(params.columns, params.group_channels)) {
+    return QUANTA_SIMT_BACKEND::multiply_few_codes(device, params);
+  }
+  if (params.end == ProductEnd::Codes) return launch_piece<CodesEnd>(device, params);
+  if (params.end == ProductEnd::Dynamic && params.piece == 16) {
+    return launch_best<DynamicEnd>(device, params);
+  }
+  launch_piece<AnyEnd>(device, params);
 }
 
 }  // namespace QUANTA_SIMT_BACKEND

@@ -86,7 +86,6 @@ struct ActivationProduct {
 };
 
 struct ProductParams {
-  static constexpr int kRows = 64;     // of a tile
   static constexpr int kColumns = 64;  // weights are padded to as many
   static constexpr int kDepth = 64;    // of a step; weights are padded to as many
 
@@ -113,7 +112,9 @@ struct ProductParams {
   std::int64_t matrix_x = 0;  // elements from one to the next
   std::int64_t matrix_w = 0;
   std::int64_t matrix_y = 0;
-  int piece = 1;  // bytes that may be copied at once: 16, 8, 4 or 1
+  // Bytes that may be copied at once: 16, 8, 4 or 1; or 3, pixels of three channels in one group, for
+  // which group_channels is 4 and every fourth weight 0.
+  int piece = 1;
 
   ProductEnd end = ProductEnd::Codes;
   ProductFunction function = ProductFunction::None;
@@ -133,9 +134,5 @@ struct ProductParams {
   std::uint8_t table[256] = {};
 };
 QUANTA_CUDA_ENTRY(multiply_codes, ProductParams)
-
-/// y = the sums of what each row of the product reads of x, int32, one for each matrix, pixel and
-/// group: what ActivationProduct calls row_sums.
-QUANTA_CUDA_ENTRY(sum_windows, ProductParams)
 
 }  // namespace quanta::cuda

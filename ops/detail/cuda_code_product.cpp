@@ -4,6 +4,7 @@
 #include <array>
 
 #include "quanta/ops/cuda/codes.h"
+#include "quanta/ops/cuda/few_products.h"
 #include "quanta/ops/cuda/pack_codes.h"
 #include "quanta/ops/detail/cuda_int8_weight.h"
 #include "quanta/runtime/check.h"

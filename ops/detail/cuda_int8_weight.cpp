@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "quanta/ops/cuda/few_products.h"
 #include "quanta/ops/detail/code_steps.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/cuda/graph.h"
@@ -47,6 +48,19 @@ int piece_of(const cpu::ConvShape& shape, const void* x) {
   return 1;
 }
 
+// As many channels of a group as the weight is packed for.
+std::int64_t packed_channels(const cpu::ConvShape& shape) {
+  const std::int64_t channels = shape.in_channels / shape.groups;
+  const bool has_few = cuda::has_few_products(shape.out_channels / shape.groups, channels);
+  return shape.groups == 1 && channels == 3 && !has_few ? 4 : channels;
+}
+
+void take_packed_channels(cuda::ProductParams& params, const cpu::ConvShape& shape) {
+  const auto channels = static_cast<int>(packed_channels(shape));
+  if (channels != params.group_channels) params.piece = params.group_channels;
+  params.group_channels = channels;
+}
+
 }  // namespace
 
 void set_shape(cuda::ProductParams& params, const cpu::ConvShape& shape, const void* x) {
@@ -76,7 +90,8 @@ CudaInt8Weight::Packed CudaInt8Weight::pack(Device device, const cpu::QuantizedW
   const std::int64_t padded = round_up(columns, std::int64_t{cuda::ProductParams::kColumns});
   Packed result;
   result.parts = parts_of(weight);
-  const std::int64_t one = taps * channels;
+  const std::int64_t of_tap = packed_channels(shape);
+  const std::int64_t one = taps * of_tap;
   const std::int64_t depth =
       round_up(one * result.parts, std::int64_t{cuda::ProductParams::kDepth});
   result.depth = to_int(depth);
@@ -99,7 +114,7 @@ CudaInt8Weight::Packed CudaInt8Weight::pack(Device device, const cpu::QuantizedW
           std::int64_t rest = value;
           for (int part = 0; part < result.parts; ++part) {
             const std::int64_t of_part = std::clamp<std::int64_t>(rest, -128, 127);
-            row[part * one + tap * channels + c] = static_cast<std::int8_t>(of_part);
+            row[part * one + tap * of_tap + c] = static_cast<std::int8_t>(of_part);
             rest -= of_part;
           }
           result.channel_sums[static_cast<std::size_t>(out)] += value;
@@ -206,6 +221,7 @@ void CudaInt8Weight::run_dynamic(Device device, const cpu::QuantizedWeight& weig
     params.parts = mine.packed.parts;
   }
   set_shape(params, shape, x);
+  take_packed_channels(params, shape);
   params.y = y;
   params.pad =
       with_pads ? terms->pads.as<std::uint8_t>() : reinterpret_cast<const std::uint8_t*>(params.w);
@@ -252,6 +268,7 @@ void CudaInt8Weight::run(Device device, const cpu::QuantizedWeight& weight,
   }
   cuda::keep_for_graph(terms);  // others may take its place while the graph lives
   set_shape(params, shape, x);
+  take_packed_channels(params, shape);
   params.y = y;
   params.pad = terms->pad.as<std::uint8_t>();
   params.end = call.end;

@@ -22,6 +22,19 @@ SIMT_DEVICE double add_lanes(double total, double of_lane) {
   return total;
 }
 
+/// Every eighth element from the first on.
+template <int kCount>
+SIMT_DEVICE void read_ahead(const FloatSource& x, float (&values)[kCount]) {
+  if (x.dtype == DType::Float32) {
+    const float* const floats = static_cast<const float*>(x.data) + x.at;
+    SIMT_UNROLL
+    for (int k = 0; k < kCount; ++k) values[k] = floats[k * kOctet];
+  } else {
+    SIMT_UNROLL
+    for (int k = 0; k < kCount; ++k) values[k] = x[k * kOctet];
+  }
+}
+
 struct FindMoments {
   static constexpr const char* kName = "find_norm_moments";
   static constexpr int kThreads = 128;
@@ -55,14 +68,24 @@ struct FindMoments {
     const std::int64_t whole = p.count - p.count % kOctet;
     double sum = 0.0;
     double squares = 0.0;
-    for (std::int64_t i = simt::thread() % kOctet; i < whole; i += kOctet) {
-      const auto value = static_cast<double>(x[i]);
+    const auto add = [&](float element) {
+      const auto value = static_cast<double>(element);
       sum += value;
       squares += value * value;
+    };
+    // Several are on their way while one is added.
+    constexpr int kAhead = 8;
+    std::int64_t i = simt::thread() % kOctet;
+    for (; i + (kAhead - 1) * kOctet < whole; i += kAhead * kOctet) {
+      float ahead[kAhead];
+      read_ahead(x + i, ahead);
+      SIMT_UNROLL
+      for (int k = 0; k < kAhead; ++k) add(ahead[k]);
     }
+    for (; i < whole; i += kOctet) add(x[i]);
     NormSums total;
-    for (std::int64_t i = whole; i < p.count; ++i) {
-      const auto value = static_cast<double>(x[i]);
+    for (std::int64_t k = whole; k < p.count; ++k) {
+      const auto value = static_cast<double>(x[k]);
       total.sum += value;
       total.squares += value * value;
     }
@@ -127,10 +150,12 @@ struct Normalize {
   static SIMT_DEVICE void run(const Params& p, unsigned char*) {
     const std::int64_t i = simt::global_thread();
     if (i >= p.count) return;
-    const std::int64_t c = i / p.inner % p.channels;
+    const std::int64_t line = simt::quotient(i, p.inner);
+    const std::int64_t c = line - simt::quotient(line, p.channels) * p.channels;
     math::NormMoments moments{p.center, 1.0F};
     if (p.moments != nullptr) {
-      moments = p.moments[i / p.sample * p.groups + c / (p.channels / p.groups)];
+      moments = p.moments[simt::quotient(i, p.sample) * p.groups +
+                          simt::quotient(c, p.channels / p.groups)];
     }
     const float scale = moments.inv_std * float_or(p.parameters, p.scale, c, 1.0F);
     const float shift = float_or(p.parameters, p.shift, c, 0.0F);

@@ -31,18 +31,27 @@ SIMT_DEVICE void put(const PoolParams& p, std::int64_t i, T value) {
   }
 }
 
-// One element of the result, in memory order: calculate(offset of the plane's first element, taps)
-// gives it.
-template <typename Calculate>
-SIMT_DEVICE void pool_one(const PoolParams& p, std::int64_t i, const Calculate& calculate) {
+/// What an element of the result is made from.
+struct PoolWindows {
+  std::int64_t plane;  // offset of the plane's first element
+  cpu::PoolTaps taps;
+};
+
+/// Of element i, in memory order.
+SIMT_DEVICE PoolWindows pool_windows(const PoolParams& p, std::int64_t i) {
   const cpu::PoolGeometry& geometry = p.geometry;
   const auto& axes = geometry.axes;
   const PoolPlace place = pool_place(geometry, output_sizes(geometry), i);
-  const std::int64_t plane = place.plane(geometry, input_sizes(geometry));
-  const cpu::PoolTaps taps =
-      cpu::pool_taps(geometry, axes[0].window(place.depth), axes[1].window(place.height),
-                     axes[2].window(place.width), PoolPlace::pixel_step(geometry));
-  put(p, i, calculate(plane, taps));
+  return {place.plane(geometry, input_sizes(geometry)),
+          cpu::pool_taps(geometry, axes[0].window(place.depth), axes[1].window(place.height),
+                         axes[2].window(place.width), PoolPlace::pixel_step(geometry))};
+}
+
+// One element of the result: calculate(offset of the plane's first element, taps) gives it.
+template <typename Calculate>
+SIMT_DEVICE void pool_one(const PoolParams& p, std::int64_t i, const Calculate& calculate) {
+  const PoolWindows windows = pool_windows(p, i);
+  put(p, i, calculate(windows.plane, windows.taps));
 }
 
 // visit(T{}) with the type of what is compared.
@@ -79,6 +88,43 @@ struct PoolLargest {
     const std::int64_t i = simt::global_thread();
     if (i >= output_count(p)) return;
     visit_comparable(p.dtype, [&](auto zero) { one<decltype(zero)>(p, i); });
+  }
+};
+
+// Codes of 8 bits whose channels lie on words: a thread has four of them.
+struct PoolLargestFour {
+  static constexpr const char* kName = "pool_largest_four";
+  static constexpr int kThreads = 256;
+  static constexpr int kShared = 0;
+  static constexpr bool kTogether = false;
+  using Params = PoolParams;
+
+  static bool takes(const Params& p) {
+    const std::uintptr_t bits =
+        reinterpret_cast<std::uintptr_t>(p.x) | reinterpret_cast<std::uintptr_t>(p.y);
+    return (p.dtype == DType::QUInt8 || p.dtype == DType::QInt8) &&
+           p.geometry.layout == cpu::PoolLayout::ChannelsLast && p.geometry.channels % 4 == 0 &&
+           bits % 4 == 0;
+  }
+
+  static SIMT_DEVICE void run(const Params& p, unsigned char*) {
+    const std::int64_t i = simt::global_thread() * 4;
+    if (i >= output_count(p)) return;
+    const PoolWindows windows = pool_windows(p, i);
+    const cpu::PoolTaps& taps = windows.taps;
+    // Signed codes with their highest bit turned have the order of unsigned ones.
+    const std::uint32_t turn = p.dtype == DType::QInt8 ? 0x80808080U : 0;
+    const std::uint8_t* const plane = static_cast<const std::uint8_t*>(p.x) + windows.plane;
+    std::uint32_t best = 0;
+    for (std::int64_t d = 0; d < taps.depth_count; ++d) {
+      for (std::int64_t h = 0; h < taps.height_count; ++h) {
+        const std::uint8_t* from = plane + taps.first + d * taps.depth_step + h * taps.height_step;
+        for (std::int64_t w = 0; w < taps.width_count; ++w, from += taps.width_step) {
+          best = simt::max_bytes(best, simt::load<std::uint32_t>(from) ^ turn);
+        }
+      }
+    }
+    simt::store(static_cast<std::uint8_t*>(p.y) + i, best ^ turn);
   }
 };
 
@@ -161,6 +207,9 @@ std::int64_t outputs(const PoolParams& params) {
 namespace QUANTA_SIMT_BACKEND {
 
 void pool_largest(Device device, const PoolParams& params) {
+  if (PoolLargestFour::takes(params)) {
+    return simt::launch<PoolLargestFour>(device, simt::grid_for(outputs(params) / 4), params);
+  }
   simt::launch<PoolLargest>(device, simt::grid_for(outputs(params)), params);
 }
 void pool_average(Device device, const PoolParams& params) {

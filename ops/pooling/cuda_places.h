@@ -49,21 +49,18 @@ struct PoolPlace {
 SIMT_DEVICE PoolPlace pool_place(const cpu::PoolGeometry& geometry, const PoolSizes& sizes,
                                  std::int64_t flat) {
   const bool is_last = geometry.layout == cpu::PoolLayout::ChannelsLast;
+  const auto split = [&flat](std::int64_t size) {
+    const std::int64_t rest = simt::quotient(flat, size);
+    const std::int64_t position = flat - rest * size;
+    flat = rest;
+    return position;
+  };
   PoolPlace place;
-  if (is_last) {
-    place.channel = flat % geometry.channels;
-    flat /= geometry.channels;
-  }
-  place.width = flat % sizes.width;
-  flat /= sizes.width;
-  place.height = flat % sizes.height;
-  flat /= sizes.height;
-  place.depth = flat % sizes.depth;
-  flat /= sizes.depth;
-  if (!is_last) {
-    place.channel = flat % geometry.channels;
-    flat /= geometry.channels;
-  }
+  if (is_last) place.channel = split(geometry.channels);
+  place.width = split(sizes.width);
+  place.height = split(sizes.height);
+  place.depth = split(sizes.depth);
+  if (!is_last) place.channel = split(geometry.channels);
   place.image = flat;
   return place;
 }

@@ -152,6 +152,7 @@ class CudaDriver final : public Driver {
     cudaDeviceProp properties{};
     check(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
     name_ = properties.name;
+    multiprocessors_ = properties.multiProcessorCount;
     const std::string fault = fault_of_gpu(name_, properties.major, properties.minor);
     if (!fault.empty()) throw BackendError(fmt::format("cuda:{}: {}", index, fault));
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreate");
@@ -207,6 +208,7 @@ class CudaDriver final : public Driver {
     check(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
   }
   std::string name() const override { return name_; }
+  int multiprocessors() const noexcept override { return multiprocessors_; }
 
   std::unique_ptr<Event> record_event() override {
     refuse_capture("an event");
@@ -276,6 +278,7 @@ class CudaDriver final : public Driver {
 
   int index_;
   std::string name_;
+  int multiprocessors_ = 1;
   cudaStream_t stream_ = nullptr;
   std::mutex staging_mutex_;
   std::unique_ptr<Staging> staging_;

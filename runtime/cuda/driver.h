@@ -64,6 +64,8 @@ class Driver {
 
   virtual void synchronize() = 0;
   virtual std::string name() const = 0;
+  /// How many blocks run side by side at least: what choices of tiles depend on.
+  virtual int multiprocessors() const noexcept = 0;
 
   /// The moment at which the device has done what it was asked for so far.
   virtual std::unique_ptr<Event> record_event() = 0;

@@ -129,6 +129,7 @@ class EmulatedDriver final : public Driver {
     ++state().waits;
   }
   std::string name() const override { return "emulated CUDA device"; }
+  int multiprocessors() const noexcept override { return 2; }
 
   std::unique_ptr<Event> record_event() override {
     refuse_capture("an event");

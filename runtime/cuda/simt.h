@@ -49,6 +49,13 @@ SIMT_DEVICE std::int64_t global_thread() {
   return static_cast<std::int64_t>(block_x()) * threads() + thread();
 }
 
+/// a / b of numbers that are not negative. A division of 64 bits takes many times as long as one of
+/// 32.
+SIMT_DEVICE std::int64_t quotient(std::int64_t a, std::int64_t b) {
+  if (((a | b) >> 32) != 0) return a / b;
+  return static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b);
+}
+
 /// Sums over the warp in the order of a tree (lanes 16, 8, 4, 2, 1 apart); every lane gets it.
 template <typename T>
 SIMT_DEVICE T warp_sum(T value) {

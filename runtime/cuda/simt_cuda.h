@@ -9,6 +9,8 @@
 #define SIMT_DEVICE __device__ __forceinline__
 // Before a loop over values that are to stay in registers.
 #define SIMT_UNROLL _Pragma("unroll")
+// Before a loop that is to stay one, as what is in it is much code that seldom runs.
+#define SIMT_LOOP _Pragma("unroll 1")
 #define QUANTA_SIMT_BACKEND real
 
 namespace quanta::simt {
@@ -75,6 +77,9 @@ SIMT_DEVICE std::int32_t dot_u8s8(std::uint32_t a, std::uint32_t b, std::int32_t
   asm("dp4a.u32.s32 %0, %1, %2, %0;\n" : "+r"(sum) : "r"(a), "r"(b));
   return sum;
 }
+
+/// The larger of each two unsigned bytes.
+SIMT_DEVICE std::uint32_t max_bytes(std::uint32_t a, std::uint32_t b) { return __vmaxu4(a, b); }
 
 /// The Float16 number with these bits, exact.
 SIMT_DEVICE float half_to_float(std::uint16_t bits) {

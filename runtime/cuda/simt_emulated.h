@@ -12,6 +12,7 @@
 
 #define SIMT_DEVICE inline
 #define SIMT_UNROLL
+#define SIMT_LOOP
 #define QUANTA_SIMT_BACKEND emulated
 
 namespace quanta::simt {
@@ -117,6 +118,14 @@ inline std::int32_t dot_u8s8(std::uint32_t a, std::uint32_t b, std::int32_t sum)
            static_cast<std::int8_t>((b >> (8 * i)) & 0xFFU);
   }
   return sum;
+}
+
+inline std::uint32_t max_bytes(std::uint32_t a, std::uint32_t b) {
+  std::uint32_t most = 0;
+  for (int shift = 0; shift < 32; shift += 8) {
+    most |= std::max(a >> shift & 255U, b >> shift & 255U) << shift;
+  }
+  return most;
 }
 
 inline float half_to_float(std::uint16_t bits) { return math::float16_to_float(bits); }

@@ -7,7 +7,9 @@
 #include "quanta/ops/arithmetic_quantized.h"
 #include "quanta/ops/conv.h"
 #include "quanta/ops/linear.h"
+#include "quanta/ops/linear_dynamic.h"
 #include "quanta/ops/quantize.h"
+#include "quanta/runtime/cuda/driver.h"
 #include "quanta/runtime/cuda/emulation.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
@@ -188,6 +190,96 @@ TEST_CASE("cuda products: several tiles of rows and columns") {
   const auto counters = cuda::emulation::counters();
   CHECK(counters.matrix_loads > 0);
   CHECK(counters.matrix_passes == counters.matrix_loads);
+}
+
+TEST_CASE("cuda products: depthwise strips, at every end of a row") {
+  Generator generator(32);
+  for (const std::int64_t kernel : {3, 5}) {
+    for (const std::int64_t stride : {1, 2}) {
+      for (const std::int64_t width : {1, 2, 4, 5, 7, 8, 13, 16}) {
+        CAPTURE(kernel);
+        CAPTURE(stride);
+        CAPTURE(width);
+        const Dims sizes{generator.integer(1, 3), 68, generator.integer(1, 9), width};
+        const std::int64_t padding = generator.integer(kernel / 2, kernel - 1);
+        const QTensor x = random_codes(sizes, DType::QUInt8, 200, generator);
+        const QTensor weight =
+            quantize_per_tensor(randn({68, 1, kernel, kernel}, generator), 0.02, 0, DType::QInt8);
+        const quantized::ConvPackedParams packed(
+            weight, randn({68}, generator),
+            ConvOptions{.stride = {stride}, .padding = {padding}, .groups = 68}, 2);
+        CHECK(quantized::conv(QTensor(x.to(kDevice)), packed, 0.05, 12)
+                  .cpu()
+                  .equal(quantized::conv(x, packed, 0.05, 12)));
+      }
+    }
+  }
+}
+
+TEST_CASE("cuda products: every tile, with rows, columns and depth that end within one") {
+  Generator generator(33);
+  struct Shape {
+    const char* tile;
+    std::int64_t rows, depth, columns;
+  };
+  // The widest tile is taken where each multiprocessor gets one.
+  const std::int64_t many = 128 * (cuda::driver(kDevice).multiprocessors() - 1) + 2;
+  for (const Shape& shape : {Shape{"wide", many, 80, 128},
+                             {"wide", many, 208, 250},
+                             {"small", 129, 96, 64},
+                             {"small", 257, 320, 40},
+                             {"small", 130, 48, 190},
+                             {"deep", 33, 592, 40},
+                             {"deep", 1, 256, 10},
+                             {"deep", 64, 4112, 64},
+                             {"small", 100, 64, 64},
+                             {"small", 5, 192, 20},
+                             {"small", 70, 16, 16}}) {
+    CAPTURE(shape.tile);
+    CAPTURE(shape.rows);
+    const QTensor x = random_codes({shape.rows, shape.depth}, DType::QUInt8, 131, generator);
+    const quantized::LinearPackedParams packed(
+        random_weight({shape.columns, shape.depth}, 0, generator),
+        randn({shape.columns}, generator));
+    CHECK(quantized::linear(QTensor(x.to(kDevice)), packed, 0.3, 97)
+              .cpu()
+              .equal(quantized::linear(x, packed, 0.3, 97)));
+    const Tensor floats = dequantize(x);
+    CHECK(quantized::linear_dynamic(floats.to(kDevice), packed)
+              .cpu()
+              .equal(quantized::linear_dynamic(floats, packed)));
+  }
+  for (const std::int64_t channels : {16, 48, 64, 80, 128}) {
+    for (const std::int64_t side : {3, 9, 16}) {
+      CAPTURE(channels);
+      CAPTURE(side);
+      const ScheduleScope scope(Schedule::Greedy, static_cast<std::uint64_t>(channels + side));
+      const QTensor x = random_codes({1, channels, side, side + 1}, DType::QUInt8, 3, generator);
+      const quantized::ConvPackedParams packed(
+          random_weight({128, channels, 3, 3}, 0, generator), randn({128}, generator),
+          ConvOptions{.stride = {generator.integer(1, 2)}, .padding = {1}}, 2);
+      CHECK(quantized::conv_relu(QTensor(x.to(kDevice)), packed, 0.3, 97)
+                .cpu()
+                .equal(quantized::conv_relu(x, packed, 0.3, 97)));
+    }
+  }
+}
+
+TEST_CASE("cuda products: images of three channels") {
+  Generator generator(34);
+  for (const std::int64_t columns : {4, 5, 32, 70}) {
+    for (const std::int64_t kernel : {1, 3, 7}) {
+      CAPTURE(columns);
+      CAPTURE(kernel);
+      const QTensor x = random_codes({2, 3, 13, 12}, DType::QUInt8, 114, generator);
+      const quantized::ConvPackedParams packed(
+          random_weight({columns, 3, kernel, kernel}, 0, generator), randn({columns}, generator),
+          ConvOptions{.stride = {2}, .padding = {kernel / 2}}, 2);
+      CHECK(quantized::conv(QTensor(x.to(kDevice)), packed, 0.2, 30)
+                .cpu()
+                .equal(quantized::conv(x, packed, 0.2, 30)));
+    }
+  }
 }
 
 TEST_CASE("cuda products: weights of few channels with zero points") {
