@@ -17,7 +17,7 @@ namespace quanta::quantized {
 ///
 /// The result gets the parameters of x: it lies on a grid as coarse and is cut off beyond the range
 /// of x, as torch's dynamic convolutions do. Throws ArgumentError for an x that is not Float32, for
-/// NaN and infinities in it, and as conv does.
+/// NaN and infinities in it (on a CUDA device these make the whole result NaN), and as conv does.
 Tensor conv_dynamic(const Tensor& x, const ConvPackedParams& packed,
                     ReduceRange reduce_range = ReduceRange::No);
 

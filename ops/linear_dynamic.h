@@ -26,7 +26,8 @@ enum class ReduceRange : bool { No, Yes };
 ///   scale, zero point = choose_qparams(min(x), max(x))      over the whole of x, QUInt8
 ///   y = float(sum of code products) * (x scale * weight scale[n]) + bias[n]
 ///
-/// An empty x gives an empty result.
+/// An empty x gives an empty result. Throws ArgumentError for NaN and infinities in x; on a CUDA
+/// device, which does not wait to look, they make the whole result NaN.
 Tensor linear_dynamic(const Tensor& x, const LinearPackedParams& packed,
                       ReduceRange reduce_range = ReduceRange::No);
 /// The same with relu at the end.

@@ -18,9 +18,9 @@ namespace quanta::replay {
 /// run() is safe from many threads; each that runs at the same time has a block of its own, kept
 /// for later runs.
 /// On a CUDA device a block's first run is captured: later ones are a copy of the inputs, one graph
-/// launch and a copy of the outputs. Steps that wait for the host (dynamic layers, which choose their
-/// scale there) run launch by launch between graphs; to_string() says which. All steps do while a
-/// Profiler or set_verbose() watches them, or with QUANTA_CUDA_SYNC=1.
+/// launch and a copy of the outputs. Steps that wait for the host (embeddings, which look at their
+/// indices) run launch by launch between graphs; to_string() says which. All steps do while a Profiler
+/// or set_verbose() watches them, or with QUANTA_CUDA_SYNC=1.
 class ReplayPlan {
  public:
   /// `inputs` is what was recorded with, of any strides, `outputs` what came out. Throws

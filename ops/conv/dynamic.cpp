@@ -6,6 +6,7 @@
 #include "quanta/ops/conv_dynamic.h"
 #include "quanta/ops/cpu/elementwise_kernels.h"
 #include "quanta/ops/cpu/strided_loop.h"
+#include "quanta/ops/cuda/dynamic_codes.h"
 #include "quanta/ops/detail/borrowed.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/reduce_range.h"
@@ -59,25 +60,21 @@ struct ConvDynamic final : Op<ConvDynamic> {
     return "simd";
   }
 
-  /// The host chooses scale and zero point, and so waits for the range of x; the product ends with
-  /// the floats.
+  /// The product ends with the floats.
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     const ConvPackedParams::Impl& params = packed->impl();
-    const math::QParams qparams =
-        choose_qparams_per_tensor(in[0], reduce_range == ReduceRange::Yes);
-    const QTensor codes = quantize_per_tensor(in[0].contiguous(MemoryFormat::ChannelsLast),
-                                              qparams.scale, qparams.zero_point, DType::QUInt8);
+    const Tensor x = in[0].contiguous(MemoryFormat::ChannelsLast);
+    const cuda::DynamicCodes codes(x.device(), reinterpret_cast<const float*>(x.device_ptr()),
+                                   x.numel(), reduce_range == ReduceRange::Yes);
     const bool is_channels_last = out[0].is_contiguous(MemoryFormat::ChannelsLast);
     const Tensor floats = is_channels_last
                               ? out[0]
                               : Tensor::empty(out[0].sizes(), DType::Float32,
                                               MemoryFormat::ChannelsLast, out[0].device());
-    params.on_cuda.run_dynamic(codes.device(), params.kernel.weight(),
-                               detail::conv_shape(params.geometry, codes.sizes()),
-                               {.src_scale = static_cast<float>(qparams.scale),
-                                .src_zero_point = static_cast<std::int32_t>(qparams.zero_point),
-                                .on_grid = true},
-                               codes.device_ptr(), reinterpret_cast<float*>(floats.device_ptr()));
+    params.on_cuda.run_dynamic(
+        x.device(), params.kernel.weight(), detail::conv_shape(params.geometry, x.sizes()),
+        {.src_scale_at = codes.scale(), .src_zero_point_at = codes.zero_point(), .on_grid = true},
+        codes.codes(), reinterpret_cast<float*>(floats.device_ptr()));
     if (!is_channels_last) out[0].copy_(floats);
     return "multiply_codes";
   }

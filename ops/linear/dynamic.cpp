@@ -4,8 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "quanta/ops/cuda/codes.h"
-#include "quanta/ops/cuda/range.h"
+#include "quanta/ops/cuda/dynamic_codes.h"
 #include "quanta/ops/detail/borrowed.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/fusion.h"
@@ -50,38 +49,23 @@ void check_rows(std::string_view op, const Tensor& x) {
                x.is_quantized() ? " (dynamic layers take float activations)" : "");
 }
 
-/// Codes of a dynamic layer's input on a CUDA device, as the CPU makes them.
-struct CodesOnDevice {
-  cuda::Buffer codes;
-  float scale;
-  std::int32_t zero_point;
+/// As the CPU makes them.
+cuda::DynamicCodes codes_on_device(const Tensor& x, ReduceRange reduce_range) {
+  return {x.device(), reinterpret_cast<const float*>(x.device_ptr()), x.numel(),
+          reduce_range == ReduceRange::Yes};
+}
 
-  CodesOnDevice(const Tensor& x, ReduceRange reduce_range)
-      : codes(x.device(), static_cast<std::size_t>(x.numel())) {
-    const auto* floats = reinterpret_cast<const float*>(x.device_ptr());
-    const cuda::RangeOfFloats range = cuda::range_of(x.device(), floats, x.numel());
-    const math::QParams qparams =
-        cpu::dynamic_qparams({range.min, range.max}, cpu::code_bits(reduce_range));
-    scale = static_cast<float>(qparams.scale);
-    zero_point = static_cast<std::int32_t>(qparams.zero_point);
-    cuda::quantize_floats(x.device(), {.count = x.numel(),
-                                       .floats = floats,
-                                       .codes = codes.as<void>(),
-                                       .dtype = DType::QUInt8,
-                                       .low = 0,
-                                       .high = 255,
-                                       .qparams = {.scale = scale, .zero_point = zero_point}});
-  }
-
-  void multiply(const LinearPackedParams& packed, cuda::ProductFunction function,
-                const float* addend, const Tensor& out) const {
-    const cpu::LinearInt8& kernel = packed.impl().kernel;
-    packed.impl().on_cuda.run_dynamic(
-        out.device(), kernel.weight(), out.numel() / kernel.out_features(),
-        {.src_scale = scale, .src_zero_point = zero_point, .function = function, .addend = addend},
-        codes.as<void>(), reinterpret_cast<float*>(out.device_ptr()));
-  }
-};
+void multiply_on_device(const cuda::DynamicCodes& codes, const LinearPackedParams& packed,
+                        cuda::ProductFunction function, const float* addend, const Tensor& out) {
+  const cpu::LinearInt8& kernel = packed.impl().kernel;
+  packed.impl().on_cuda.run_dynamic(out.device(), kernel.weight(),
+                                    out.numel() / kernel.out_features(),
+                                    {.src_scale_at = codes.scale(),
+                                     .src_zero_point_at = codes.zero_point(),
+                                     .function = function,
+                                     .addend = addend},
+                                    codes.codes(), reinterpret_cast<float*>(out.device_ptr()));
+}
 
 /// What follows the product.
 enum class Tail : std::uint8_t { None, ReLU, Gelu, Add };
@@ -145,8 +129,7 @@ struct LinearDynamic final : Op<LinearDynamic> {
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     const auto* addend =
         tail == Tail::Add ? reinterpret_cast<const float*>(in[1].device_ptr()) : nullptr;
-    const CodesOnDevice codes(in[0], reduce_range);
-    codes.multiply(*packed, cuda_end(), addend, out[0]);
+    multiply_on_device(codes_on_device(in[0], reduce_range), *packed, cuda_end(), addend, out[0]);
     return "multiply_codes";
   }
   std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }
@@ -225,9 +208,9 @@ struct LinearEachDynamic final : Op<LinearEachDynamic> {
   }
 
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
-    const CodesOnDevice codes(in[0], reduce_range);
+    const cuda::DynamicCodes codes = codes_on_device(in[0], reduce_range);
     for (std::size_t i = 0; i < out.size(); ++i) {
-      codes.multiply((*weights)[i], cuda::ProductFunction::None, nullptr, out[i]);
+      multiply_on_device(codes, (*weights)[i], cuda::ProductFunction::None, nullptr, out[i]);
     }
     return "multiply_codes";
   }

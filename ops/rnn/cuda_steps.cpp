@@ -1,10 +1,7 @@
 #include "quanta/ops/rnn/cuda_steps.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <optional>
-#include <vector>
 
 #include "quanta/ops/cuda/library.h"
 #include "quanta/ops/rnn/cuda_kernels.h"
@@ -98,28 +95,12 @@ class Product {
 /// for projections.
 class Ranges {
  public:
-  Ranges(Device device, std::size_t count)
-      : device_(device), count_(count), ranges_(device, count * sizeof(cuda::StateRange)) {
+  Ranges(Device device, std::size_t count) : ranges_(device, count * sizeof(cuda::StateRange)) {
     cuda::driver(device).fill(ranges_.as<void>(), 0, ranges_.bytes());
   }
   cuda::StateRange* operator[](std::size_t i) const { return ranges_.as<cuda::StateRange>() + i; }
 
-  /// Waits for the device. The text is that of linear_dynamic, whose product this is.
-  void require_finite() const {
-    std::vector<cuda::StateRange> found(count_);
-    cuda::driver(device_).copy_to_host(found.data(), ranges_.as<void>(),
-                                       count_ * sizeof(cuda::StateRange));
-    for (const cuda::StateRange& range : found) {
-      const auto min = std::bit_cast<float>(cuda::ordered_bits(range.min));
-      const auto max = std::bit_cast<float>(cuda::ordered_bits(range.max));
-      QUANTA_CHECK(std::isfinite(min) && std::isfinite(max),
-                   "linear_dynamic: x: expected finite values, got a range of {}..{}", min, max);
-    }
-  }
-
  private:
-  Device device_;
-  std::size_t count_;
   cuda::Buffer ranges_;
 };
 
@@ -182,7 +163,6 @@ void run_cuda_layer(Device device, const CudaLayer& layer,
     project.states.range = ranges[count + i];
     projection->run(project);
   }
-  ranges.require_finite();
 }
 
 void CudaLibraryProduct::multiply(Device device, const float* h, std::int64_t rows,
