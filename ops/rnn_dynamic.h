@@ -12,7 +12,8 @@
 namespace quanta::quantized {
 
 /// linear_dynamic as the product of a recurrent step: the hidden states of all sequences of a step
-/// share one scale and zero point, chosen anew in each step.
+/// share one scale and zero point, chosen anew in each step. States that are not finite are refused as
+/// linear_dynamic refuses them: with ArgumentError on the CPU, with NaN on a CUDA device.
 std::shared_ptr<const HiddenProduct> dynamic_hidden_product(
     const LinearPackedParams& packed, ReduceRange reduce_range = ReduceRange::No);
 /// The same with linear_dynamic_fp16.

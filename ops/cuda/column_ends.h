@@ -37,16 +37,34 @@ SIMT_DEVICE ColumnEnd column_end(const ProductParams& p, int channel) {
   return column;
 }
 
-// `other`: the code that is added, where there are such.
-SIMT_DEVICE std::int32_t end_as_codes(const ProductParams& p, std::int32_t sum,
-                                      const ColumnEnd& column, std::uint8_t other) {
-  const std::int32_t code =
-      math::requantize(sum, column.bias, p.bias_factor, column.factor, p.zero_point, p.low, 255);
-  const ProductAddend& addend = p.addend;
-  if (addend.codes == nullptr) return code;
-  const float own = math::dequantize_fused(code, addend.own_scale, addend.own_offset);
-  const float added = math::dequantize_fused(other, addend.scale, addend.offset);
-  return math::quantize(own + added, addend.inv_scale, addend.out_zero_point, addend.low, 255);
+// math::quantize and the last step of math::requantize for codes of 8 bits: the sum with 1.5 * 2^23
+// rounds to the nearest integer, in ties to the even one, and has it in its lowest bits.
+SIMT_DEVICE std::uint32_t code_of(float scaled, std::int32_t zero_point, std::int32_t least) {
+  constexpr float kShift = 12582912.0F;
+  const auto low = static_cast<float>(least - zero_point);
+  const auto high = static_cast<float>(255 - zero_point);
+  const float inside = fmaxf(fminf(scaled, high), low);  // NaN is high
+  return std::bit_cast<std::uint32_t>(inside + kShift) - std::bit_cast<std::uint32_t>(kShift) +
+         static_cast<std::uint32_t>(zero_point);
+}
+// Of a code of 8 bits, in the same way.
+SIMT_DEVICE float float_of(std::uint32_t code) {
+  constexpr float kShift = 8388608.0F;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(kShift) + code) - kShift;
+}
+
+// ProductEnd::Codes, before an addend.
+SIMT_DEVICE std::uint32_t end_as_code(const ProductParams& p, std::int32_t sum,
+                                      const ColumnEnd& column) {
+  const auto full = static_cast<float>(wrapping(1, sum, column.added));
+  return code_of(fmaf(column.bias, p.bias_factor, full) * column.factor, p.zero_point, p.low);
+}
+// A code with another one added, as math::dequantize_fused and math::quantize have it.
+SIMT_DEVICE std::uint32_t add_code(const ProductAddend& addend, std::uint32_t code,
+                                   std::uint32_t other) {
+  const float own = fmaf(float_of(code), addend.own_scale, addend.own_offset);
+  const float added = fmaf(float_of(other), addend.scale, addend.offset);
+  return code_of((own + added) * addend.inv_scale, addend.out_zero_point, addend.low);
 }
 
 SIMT_DEVICE std::int32_t end_as_float(const ProductParams& p, std::int32_t sum,
@@ -68,11 +86,15 @@ SIMT_DEVICE std::int32_t end_as_float(const ProductParams& p, std::int32_t sum,
 
 SIMT_DEVICE std::uint8_t end_as_byte(const ProductParams& p, std::int32_t sum,
                                      const ColumnEnd& column, std::uint8_t other) {
-  const std::int32_t full = wrapping(1, sum, column.added);
-  const auto code =
-      static_cast<std::uint8_t>(p.end == ProductEnd::Codes ? end_as_codes(p, full, column, other)
-                                                           : end_as_float(p, full, column, other));
-  return p.has_table ? p.table[code] : code;
+  std::uint32_t code = 0;
+  if (p.end == ProductEnd::Codes) {
+    code = end_as_code(p, sum, column);
+    if (p.addend.codes != nullptr) code = add_code(p.addend, code, other);
+  } else {
+    code =
+        static_cast<std::uint32_t>(end_as_float(p, wrapping(1, sum, column.added), column, other));
+  }
+  return p.has_table ? p.table[code] : static_cast<std::uint8_t>(code);
 }
 
 // As cpu::SumsToFloats: integers that wrap, then floats one by one.
@@ -83,16 +105,26 @@ SIMT_DEVICE float dynamic_float(const ProductParams& p, std::int32_t sum, const 
 // NaN stays: the input was not finite.
 SIMT_DEVICE float dynamic_relu(float value) { return value <= 0.0F ? 0.0F : value; }
 
+// What follows, on neighbours in memory from `at` on.
+template <int kCount>
+SIMT_DEVICE void finish_dynamic(const ProductParams& p, float (&values)[kCount], std::int64_t at) {
+  if (p.function == ProductFunction::Gelu) {
+    SIMT_UNROLL
+    for (int e = 0; e < kCount; ++e) values[e] = math::gelu_float(values[e]);
+  } else if (p.function == ProductFunction::ReLU) {
+    SIMT_UNROLL
+    for (int e = 0; e < kCount; ++e) values[e] = dynamic_relu(values[e]);
+  }
+  if (p.dynamic.addend == nullptr) return;
+  SIMT_UNROLL
+  for (int e = 0; e < kCount; ++e) values[e] += p.dynamic.addend[at + e];
+}
+
 SIMT_DEVICE float end_dynamic(const ProductParams& p, std::int32_t sum, const ColumnEnd& column,
                               std::int64_t at) {
-  float value = dynamic_float(p, sum, column);
-  if (p.function == ProductFunction::ReLU) {
-    value = dynamic_relu(value);
-  } else if (p.function == ProductFunction::Gelu) {
-    value = math::gelu_float(value);
-  }
-  if (p.dynamic.addend != nullptr) value += p.dynamic.addend[at];
-  return value;
+  float value[1] = {dynamic_float(p, sum, column)};
+  finish_dynamic(p, value, at);
+  return value[0];
 }
 
 // Writes what becomes of a sum; `at` is its place in the result.
@@ -122,38 +154,10 @@ QUANTA_HOST_DEVICE inline bool has_fours(const ProductParams& p) {
 
 // ProductEnd::Codes.
 struct CodesEnd {
-  // math::quantize and the last step of math::requantize for codes of 8 bits: the sum with 1.5 * 2^23
-  // rounds to the nearest integer, in ties to the even one, and has it in its lowest bits.
-  static SIMT_DEVICE std::uint32_t code_of(float scaled, std::int32_t zero_point,
-                                           std::int32_t least) {
-    constexpr float kShift = 12582912.0F;
-    const auto low = static_cast<float>(least - zero_point);
-    const auto high = static_cast<float>(255 - zero_point);
-    const float inside = fmaxf(fminf(scaled, high), low);  // NaN is high
-    return std::bit_cast<std::uint32_t>(inside + kShift) - std::bit_cast<std::uint32_t>(kShift) +
-           static_cast<std::uint32_t>(zero_point);
-  }
-  // Of a number of 8 bits, in the same way.
-  static SIMT_DEVICE float float_of(std::uint32_t byte) {
-    constexpr float kShift = 8388608.0F;
-    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(kShift) + byte) - kShift;
-  }
-  static SIMT_DEVICE std::uint32_t code(const ProductParams& p, std::int32_t sum,
-                                        const ColumnEnd& column) {
-    const auto full = static_cast<float>(wrapping(1, sum, column.added));
-    return code_of(fmaf(column.bias, p.bias_factor, full) * column.factor, p.zero_point, p.low);
-  }
-  static SIMT_DEVICE std::uint32_t added(const ProductAddend& addend, std::uint32_t code,
-                                         std::uint32_t other) {
-    const float own = fmaf(float_of(code), addend.own_scale, addend.own_offset);
-    const float theirs = fmaf(float_of(other), addend.scale, addend.offset);
-    return code_of((own + theirs) * addend.inv_scale, addend.out_zero_point, addend.low);
-  }
-
   static SIMT_DEVICE void store(const ProductParams& p, std::int32_t sum, const ColumnEnd& column,
                                 std::int64_t at) {
-    std::uint32_t one = code(p, sum, column);
-    if (p.addend.codes != nullptr) one = added(p.addend, one, p.addend.codes[at]);
+    std::uint32_t one = end_as_code(p, sum, column);
+    if (p.addend.codes != nullptr) one = add_code(p.addend, one, p.addend.codes[at]);
     if (p.has_table) one = p.table[one];
     static_cast<std::uint8_t*>(p.y)[at] = static_cast<std::uint8_t>(one);
   }
@@ -161,11 +165,11 @@ struct CodesEnd {
                                      const ColumnEnd (&columns)[4], std::int64_t at) {
     std::uint32_t codes[4];
     SIMT_UNROLL
-    for (int e = 0; e < 4; ++e) codes[e] = code(p, sums[e], columns[e]);
+    for (int e = 0; e < 4; ++e) codes[e] = end_as_code(p, sums[e], columns[e]);
     if (p.addend.codes != nullptr) {
       const auto others = simt::load<std::uint32_t>(p.addend.codes + at);
       SIMT_UNROLL
-      for (int e = 0; e < 4; ++e) codes[e] = added(p.addend, codes[e], others >> (8 * e) & 255U);
+      for (int e = 0; e < 4; ++e) codes[e] = add_code(p.addend, codes[e], others >> (8 * e) & 255U);
     }
     if (p.has_table) {
       SIMT_UNROLL
@@ -187,17 +191,7 @@ struct DynamicEnd {
     FourFloats floats;
     SIMT_UNROLL
     for (int e = 0; e < 4; ++e) floats.of[e] = dynamic_float(p, sums[e], columns[e]);
-    if (p.function == ProductFunction::Gelu) {
-      SIMT_UNROLL
-      for (int e = 0; e < 4; ++e) floats.of[e] = math::gelu_float(floats.of[e]);
-    } else if (p.function == ProductFunction::ReLU) {
-      SIMT_UNROLL
-      for (int e = 0; e < 4; ++e) floats.of[e] = dynamic_relu(floats.of[e]);
-    }
-    if (p.dynamic.addend != nullptr) {
-      SIMT_UNROLL
-      for (int e = 0; e < 4; ++e) floats.of[e] += p.dynamic.addend[at + e];
-    }
+    finish_dynamic(p, floats.of, at);
     simt::store(static_cast<float*>(p.y) + at, floats);
   }
 };

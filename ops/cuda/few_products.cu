@@ -4,6 +4,8 @@
 
 #include "quanta/ops/cuda/column_ends.h"
 #include "quanta/ops/cuda/product_places.h"
+#include "quanta/runtime/cuda/driver.h"
+#include "quanta/runtime/cuda/simt.h"
 
 namespace quanta::cuda {
 namespace {

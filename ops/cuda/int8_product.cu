@@ -5,6 +5,8 @@
 #include "quanta/ops/cuda/column_ends.h"
 #include "quanta/ops/cuda/few_products.h"
 #include "quanta/ops/cuda/product_places.h"
+#include "quanta/runtime/cuda/driver.h"
+#include "quanta/runtime/cuda/simt.h"
 
 namespace quanta::cuda {
 namespace {
@@ -20,6 +22,7 @@ struct alignas(16) FourSums {
 // are kSplit groups, each of which has the whole tile for its part of the depth. kStages steps are on
 // their way or in use.
 struct SmallTile {
+  static constexpr const char* kName = "multiply_codes";
   static constexpr int kRows = 64;
   static constexpr int kColumns = 64;
   static constexpr int kWarpRows = 32;
@@ -29,6 +32,7 @@ struct SmallTile {
   static constexpr int kBlocks = 4;  // of a multiprocessor, at least
 };
 struct WideTile : SmallTile {
+  static constexpr const char* kName = "multiply_codes_wide";
   static constexpr int kRows = 128;
   static constexpr int kColumns = 128;
   static constexpr int kWarpRows = 64;
@@ -36,6 +40,7 @@ struct WideTile : SmallTile {
 };
 // For products of few sums and much depth, which would leave most of the device without work.
 struct DeepTile : SmallTile {
+  static constexpr const char* kName = "multiply_codes_deep";
   static constexpr int kRows = 32;
   static constexpr int kColumns = 32;
   static constexpr int kSplit = 8;
@@ -45,7 +50,7 @@ struct DeepTile : SmallTile {
 
 template <typename Tile, int kPiece, typename End>
 struct MultiplyCodes {
-  static constexpr const char* kName = "multiply_codes";
+  static constexpr const char* kName = Tile::kName;
   static constexpr int kRows = Tile::kRows;
   static constexpr int kColumns = Tile::kColumns;
   static constexpr int kSplit = Tile::kSplit;

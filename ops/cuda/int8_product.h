@@ -2,9 +2,10 @@
 
 // Private: all products of unsigned codes with int8 weights on a CUDA device: convolutions of any
 // rank, stride, dilation, padding and grouping, transposed ones, and linear layers, which are
-// convolutions of one pixel. One kernel: an implicit matrix product whose rows are output pixels,
-// whose columns are output channels, and whose depth are taps times input channels. Taps beyond the
-// image read the zero point, so that `compensation` is the same for every pixel.
+// convolutions of one pixel. An implicit matrix product whose rows are output pixels, whose columns
+// are output channels, and whose depth are taps times input channels (few_products.h where that would
+// be zeros for the most part). Taps beyond the image read the zero point, so that `compensation` is the
+// same for every pixel.
 
 #include <cstdint>
 

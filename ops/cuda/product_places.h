@@ -14,7 +14,6 @@ struct RowPlace {
   std::int64_t origin =
       0;  // offset of the first tap, within the image or not; transposed: of the image
   int at[3] = {0, 0, 0};  // output position times stride, less padding (transposed: plus padding)
-  int real = 0;           // whether there is such a pixel
 };
 
 /// Sets where a pixel begins in its image, and gives the number of the image. Int: one that holds all

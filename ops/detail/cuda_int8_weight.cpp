@@ -67,6 +67,8 @@ void set_shape(cuda::ProductParams& params, const cpu::ConvShape& shape, const v
   params.x = static_cast<const std::uint8_t*>(x);
   params.pixels = shape.batch * shape.out[0] * shape.out[1] * shape.out[2];
   for (int d = 0; d < 3; ++d) {
+    // With what is padded, so that no position of a tap is beyond an int.
+    to_int(std::max(shape.in[d], shape.out[d]) + 2 * shape.padding[d]);
     params.in[d] = to_int(shape.in[d]);
     params.out[d] = to_int(shape.out[d]);
     params.kernel[d] = to_int(shape.kernel[d]);
@@ -223,6 +225,8 @@ void CudaInt8Weight::run_dynamic(Device device, const cpu::QuantizedWeight& weig
   set_shape(params, shape, x);
   take_packed_channels(params, shape);
   params.y = y;
+  // Of a linear layer any bytes will do, 16 for each zero point, and each weight has as many.
+  static_assert(cuda::ProductParams::kColumns * cuda::ProductParams::kDepth >= 256 * 16);
   params.pad =
       with_pads ? terms->pads.as<std::uint8_t>() : reinterpret_cast<const std::uint8_t*>(params.w);
   params.end = call.on_grid ? cuda::ProductEnd::Grid : cuda::ProductEnd::Dynamic;

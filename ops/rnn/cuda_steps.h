@@ -64,8 +64,8 @@ struct CudaProducts {
   const Product* projection;
 };
 
-/// Asks for all steps and waits once, behind the last one. Throws ArgumentError when a hidden state
-/// that a step starts from is not finite.
+/// Asks for all steps. A hidden state that is not finite makes the results of the steps that start
+/// from it NaN.
 void run_cuda_layer(Device device, const CudaLayer& layer,
                     const CudaProducts<CudaCodeProduct>& products);
 /// Asks for all steps.

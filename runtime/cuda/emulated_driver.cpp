@@ -36,7 +36,8 @@ Counters counters() {
   return {state.launches.load(),        state.allocations.load(),    state.copies.load(),
           state.bytes_to_device.load(), state.bytes_to_host.load(),  state.bytes_to_shared.load(),
           state.matrix_loads.load(),    state.matrix_passes.load(),  state.waits.load(),
-          state.captures.load(),        state.graph_launches.load(), state.graph_steps.load()};
+          state.captures.load(),        state.graph_launches.load(), state.graph_steps.load(),
+          state.last_kernel.load()};
 }
 
 void reset_counters() {

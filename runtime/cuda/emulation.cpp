@@ -495,6 +495,7 @@ void launch(const Launch& launch, const void* params, std::size_t params_bytes, 
     return;
   }
   ++shared_state().launches;
+  shared_state().last_kernel = launch.kernel;
   run_kernel(launch, params, body);
 }
 

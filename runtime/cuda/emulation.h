@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace quanta::cuda::emulation {
 
@@ -71,6 +72,7 @@ struct Counters {
   std::uint64_t captures = 0;       ///< that have ended with a graph
   std::uint64_t graph_launches = 0;
   std::uint64_t graph_steps = 0;  ///< kernels, copies and fills that graphs have run
+  std::string_view last_kernel;   ///< that was started, not by a graph
 };
 Counters counters();
 void reset_counters();

@@ -25,6 +25,7 @@ struct State {
   std::atomic<std::uint64_t> captures{0};
   std::atomic<std::uint64_t> graph_launches{0};
   std::atomic<std::uint64_t> graph_steps{0};
+  std::atomic<const char*> last_kernel{""};
   std::array<std::atomic<std::uint64_t>, 4> until_failure{};  // by Call
   std::array<std::atomic<std::uint64_t>, 4> failures{};       // that follow
 

@@ -216,53 +216,86 @@ TEST_CASE("cuda products: depthwise strips, at every end of a row") {
   }
 }
 
+TEST_CASE("cuda products: depthwise strips, several of each thread") {
+  Generator generator(35);
+  const QTensor x = random_codes({3, 68, 61, 63}, DType::QUInt8, 40, generator);
+  const quantized::ConvPackedParams packed(
+      quantize_per_tensor(randn({68, 1, 3, 3}, generator), 0.02, 0, DType::QInt8),
+      randn({68}, generator), ConvOptions{.padding = {1}, .groups = 68}, 2);
+  CHECK(quantized::conv(QTensor(x.to(kDevice)), packed, 0.05, 12)
+            .cpu()
+            .equal(quantized::conv(x, packed, 0.05, 12)));
+}
+
 TEST_CASE("cuda products: every tile, with rows, columns and depth that end within one") {
   Generator generator(33);
   struct Shape {
-    const char* tile;
+    const char* kernel;  // where there are two multiprocessors
     std::int64_t rows, depth, columns;
+  };
+  constexpr const char* kSmall = "multiply_codes";
+  constexpr const char* kWide = "multiply_codes_wide";
+  constexpr const char* kDeep = "multiply_codes_deep";
+  const auto check_kernel = [](const char* kernel) {
+    if (kDevice.is_emulated()) CHECK(cuda::emulation::counters().last_kernel == kernel);
   };
   // The widest tile is taken where each multiprocessor gets one.
   const std::int64_t many = 128 * (cuda::driver(kDevice).multiprocessors() - 1) + 2;
-  for (const Shape& shape : {Shape{"wide", many, 80, 128},
-                             {"wide", many, 208, 250},
-                             {"small", 129, 96, 64},
-                             {"small", 257, 320, 40},
-                             {"small", 130, 48, 190},
-                             {"deep", 33, 592, 40},
-                             {"deep", 1, 256, 10},
-                             {"deep", 64, 4112, 64},
-                             {"small", 100, 64, 64},
-                             {"small", 5, 192, 20},
-                             {"small", 70, 16, 16}}) {
-    CAPTURE(shape.tile);
+  for (const Shape& shape : {Shape{kWide, many, 80, 128},
+                             {kWide, many, 208, 250},
+                             {kSmall, 129, 96, 64},
+                             {kSmall, 257, 320, 40},
+                             {kSmall, 130, 48, 190},
+                             {kDeep, 33, 592, 40},
+                             {kDeep, 1, 256, 10},
+                             {kDeep, 64, 4112, 64},
+                             {kSmall, 100, 64, 64},
+                             {kSmall, 5, 192, 20},
+                             {kSmall, 70, 16, 16}}) {
+    CAPTURE(shape.kernel);
     CAPTURE(shape.rows);
     const QTensor x = random_codes({shape.rows, shape.depth}, DType::QUInt8, 131, generator);
     const quantized::LinearPackedParams packed(
         random_weight({shape.columns, shape.depth}, 0, generator),
         randn({shape.columns}, generator));
-    CHECK(quantized::linear(QTensor(x.to(kDevice)), packed, 0.3, 97)
-              .cpu()
-              .equal(quantized::linear(x, packed, 0.3, 97)));
+    const QTensor got = quantized::linear(QTensor(x.to(kDevice)), packed, 0.3, 97);
+    check_kernel(shape.kernel);
+    CHECK(got.cpu().equal(quantized::linear(x, packed, 0.3, 97)));
     const Tensor floats = dequantize(x);
-    CHECK(quantized::linear_dynamic(floats.to(kDevice), packed)
-              .cpu()
-              .equal(quantized::linear_dynamic(floats, packed)));
+    const Tensor dynamic = quantized::linear_dynamic(floats.to(kDevice), packed);
+    check_kernel(shape.kernel);
+    CHECK(dynamic.cpu().equal(quantized::linear_dynamic(floats, packed)));
   }
   for (const std::int64_t channels : {16, 48, 64, 80, 128}) {
-    for (const std::int64_t side : {3, 9, 16}) {
-      CAPTURE(channels);
-      CAPTURE(side);
-      const ScheduleScope scope(Schedule::Greedy, static_cast<std::uint64_t>(channels + side));
-      const QTensor x = random_codes({1, channels, side, side + 1}, DType::QUInt8, 3, generator);
-      const quantized::ConvPackedParams packed(
-          random_weight({128, channels, 3, 3}, 0, generator), randn({128}, generator),
-          ConvOptions{.stride = {generator.integer(1, 2)}, .padding = {1}}, 2);
-      CHECK(quantized::conv_relu(QTensor(x.to(kDevice)), packed, 0.3, 97)
-                .cpu()
-                .equal(quantized::conv_relu(x, packed, 0.3, 97)));
+    for (const std::int64_t columns : {40, 128}) {
+      for (const std::int64_t side : {3, 7, 16}) {
+        CAPTURE(channels);
+        CAPTURE(columns);
+        CAPTURE(side);
+        const ScheduleScope scope(Schedule::Greedy, static_cast<std::uint64_t>(channels + side));
+        const QTensor x = random_codes({1, channels, side, side + 1}, DType::QUInt8, 3, generator);
+        const quantized::ConvPackedParams packed(
+            random_weight({columns, channels, 3, 3}, 0, generator), randn({columns}, generator),
+            ConvOptions{.stride = {1}, .padding = {1}}, 2);
+        const QTensor got = quantized::conv_relu(QTensor(x.to(kDevice)), packed, 0.3, 97);
+        if (columns == 40 && side < 8 && channels > 16) check_kernel(kDeep);
+        if (columns == 128 && side == 16) check_kernel(kWide);
+        CHECK(got.cpu().equal(quantized::conv_relu(x, packed, 0.3, 97)));
+      }
     }
   }
+}
+
+TEST_CASE("cuda products: what reaches farther than 2^30 is refused by name") {
+  Generator generator(36);
+  const std::int64_t far = std::int64_t{1} << 29;
+  const QTensor x = random_codes({1, 4, 1, 3, 3}, DType::QUInt8, 9, generator);
+  const quantized::ConvPackedParams packed(
+      random_weight({5, 4, 2, 1, 1}, 0, generator), {},
+      ConvOptions{.stride = {far, 1, 1}, .padding = {far, 0, 0}, .dilation = {far, 1, 1}}, 3);
+  CHECK_THROWS_WITH_AS(quantized::conv(QTensor(x.to(kDevice)), packed, 0.1, 3),
+                       doctest::Contains("expected sizes up to 2^30 on a CUDA device"),
+                       UnsupportedError);
 }
 
 TEST_CASE("cuda products: images of three channels") {

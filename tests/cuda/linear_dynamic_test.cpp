@@ -126,6 +126,19 @@ TEST_CASE("dynamic linear layers on a device: a range that many blocks look for"
   }
 }
 
+TEST_CASE("dynamic linear layers on a device: NaN passes whatever follows the product") {
+  Generator generator(16);
+  const LinearPackedParams packed = random_layer(64, 512, generator);
+  const Tensor x = randn({40, 512}, generator);
+  x.mutable_data<float>()[7777] = -std::numeric_limits<float>::infinity();
+  const Tensor there = x.to(kDevice);
+  CHECK(is_all_nan(quantized::linear_dynamic(there, packed)));
+  CHECK(is_all_nan(quantized::linear_relu_dynamic(there, packed)));
+  CHECK(is_all_nan(quantized::detail::linear_gelu_dynamic(there, packed, ReduceRange::No)));
+  const Tensor addend = randn({40, 64}, generator).to(kDevice);
+  CHECK(is_all_nan(quantized::detail::linear_add_dynamic(there, packed, ReduceRange::No, addend)));
+}
+
 TEST_CASE("the range of floats on a device: a NaN anywhere stays") {
   for (const std::int64_t count : {1, 31, 257, 9000}) {
     const Tensor x = Tensor::full({count}, -2.0);

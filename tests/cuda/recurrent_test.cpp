@@ -14,7 +14,6 @@
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/elementwise.h"
 #include "quanta/ops/quantize.h"
-#include "quanta/ops/rnn/cuda_kernels.h"
 #include "quanta/ops/rnn_dynamic.h"
 #include "quanta/runtime/cuda/emulation.h"
 #include "quanta/runtime/error.h"

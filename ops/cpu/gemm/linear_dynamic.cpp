@@ -36,6 +36,9 @@ std::shared_ptr<const GatePanels> LinearWeight::gate_panels(std::int64_t gate_co
   return gate_panels_;
 }
 
+namespace {
+
+/// Throws ArgumentError for NaN and infinities.
 math::QParams dynamic_qparams(const FloatRange& range, CodeBits bits) {
   QUANTA_CHECK(std::isfinite(range.min) && std::isfinite(range.max),
                "linear_dynamic: x: expected finite values, got a range of {}..{}", range.min,
@@ -44,8 +47,6 @@ math::QParams dynamic_qparams(const FloatRange& range, CodeBits bits) {
   options.reduce_range = bits == CodeBits::Seven;
   return math::choose_qparams(range.min, range.max, 0, 255, options);
 }
-
-namespace {
 
 /// Elements for which a second thread pays.
 constexpr std::int64_t kElementGrain = 65536;

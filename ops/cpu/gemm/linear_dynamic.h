@@ -35,9 +35,6 @@ struct LinearWeight {
   mutable std::shared_ptr<const GatePanels> gate_panels_;
 };
 
-/// What codes of that range are quantized with. Throws ArgumentError for NaN and infinities.
-math::QParams dynamic_qparams(const FloatRange& range, CodeBits bits);
-
 /// What follows on each float: a function, then a sum with the same element of [rows, N] floats.
 struct LinearTail {
   GemmEnd end = GemmEnd::None;
