@@ -126,7 +126,7 @@ TEST_CASE("dynamic linear layers on a device: a range that many blocks look for"
   }
 }
 
-TEST_CASE("dynamic linear layers on a device: NaN passes whatever follows the product") {
+TEST_CASE("dynamic linear layers: NaN passes whatever follows") {
   Generator generator(16);
   const LinearPackedParams packed = random_layer(64, 512, generator);
   const Tensor x = randn({40, 512}, generator);
