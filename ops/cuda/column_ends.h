@@ -84,19 +84,6 @@ SIMT_DEVICE std::int32_t end_as_float(const ProductParams& p, std::int32_t sum,
   return math::quantize(value, p.inv_scale, p.zero_point, 0, 255);
 }
 
-SIMT_DEVICE std::uint8_t end_as_byte(const ProductParams& p, std::int32_t sum,
-                                     const ColumnEnd& column, std::uint8_t other) {
-  std::uint32_t code = 0;
-  if (p.end == ProductEnd::Codes) {
-    code = end_as_code(p, sum, column);
-    if (p.addend.codes != nullptr) code = add_code(p.addend, code, other);
-  } else {
-    code =
-        static_cast<std::uint32_t>(end_as_float(p, wrapping(1, sum, column.added), column, other));
-  }
-  return p.has_table ? p.table[code] : static_cast<std::uint8_t>(code);
-}
-
 // As cpu::SumsToFloats: integers that wrap, then floats one by one.
 SIMT_DEVICE float dynamic_float(const ProductParams& p, std::int32_t sum, const ColumnEnd& column) {
   const float value = static_cast<float>(wrapping(1, sum, column.added)) * column.factor;
@@ -118,26 +105,6 @@ SIMT_DEVICE void finish_dynamic(const ProductParams& p, float (&values)[kCount],
   if (p.dynamic.addend == nullptr) return;
   SIMT_UNROLL
   for (int e = 0; e < kCount; ++e) values[e] += p.dynamic.addend[at + e];
-}
-
-SIMT_DEVICE float end_dynamic(const ProductParams& p, std::int32_t sum, const ColumnEnd& column,
-                              std::int64_t at) {
-  float value[1] = {dynamic_float(p, sum, column)};
-  finish_dynamic(p, value, at);
-  return value[0];
-}
-
-// Writes what becomes of a sum; `at` is its place in the result.
-SIMT_DEVICE void store_sum(const ProductParams& p, std::int32_t sum, const ColumnEnd& column,
-                           std::int64_t at) {
-  if (p.end == ProductEnd::Dynamic) {
-    static_cast<float*>(p.y)[at] = end_dynamic(p, sum, column, at);
-  } else if (p.end == ProductEnd::Sums) {
-    static_cast<std::int32_t*>(p.y)[at] = wrapping(1, sum, column.added);
-  } else {
-    const std::uint8_t other = p.addend.codes == nullptr ? 0 : p.addend.codes[at];
-    static_cast<std::uint8_t*>(p.y)[at] = end_as_byte(p, sum, column, other);
-  }
 }
 
 // Whether four neighbours of a pixel, whose channels begin at a multiple of 4, may be read and
@@ -184,7 +151,9 @@ struct CodesEnd {
 struct DynamicEnd {
   static SIMT_DEVICE void store(const ProductParams& p, std::int32_t sum, const ColumnEnd& column,
                                 std::int64_t at) {
-    static_cast<float*>(p.y)[at] = end_dynamic(p, sum, column, at);
+    float value[1] = {dynamic_float(p, sum, column)};
+    finish_dynamic(p, value, at);
+    static_cast<float*>(p.y)[at] = value[0];
   }
   static SIMT_DEVICE void store_four(const ProductParams& p, const std::int32_t (&sums)[4],
                                      const ColumnEnd (&columns)[4], std::int64_t at) {
@@ -196,16 +165,25 @@ struct DynamicEnd {
   }
 };
 
-// Any other end, and these two.
+// Any end that column_end has numbers for.
 struct AnyEnd {
   static SIMT_DEVICE void store(const ProductParams& p, std::int32_t sum, const ColumnEnd& column,
                                 std::int64_t at) {
-    store_sum(p, sum, column, at);
+    if (p.end == ProductEnd::Dynamic) return DynamicEnd::store(p, sum, column, at);
+    if (p.end == ProductEnd::Codes) return CodesEnd::store(p, sum, column, at);
+    const std::int32_t full = wrapping(1, sum, column.added);
+    if (p.end == ProductEnd::Sums) {
+      static_cast<std::int32_t*>(p.y)[at] = full;
+      return;
+    }
+    const std::uint8_t other = p.addend.codes == nullptr ? 0 : p.addend.codes[at];
+    const auto code = static_cast<std::uint8_t>(end_as_float(p, full, column, other));
+    static_cast<std::uint8_t*>(p.y)[at] = p.has_table ? p.table[code] : code;
   }
   static SIMT_DEVICE void store_four(const ProductParams& p, const std::int32_t (&sums)[4],
                                      const ColumnEnd (&columns)[4], std::int64_t at) {
     SIMT_UNROLL
-    for (int e = 0; e < 4; ++e) store_sum(p, sums[e], columns[e], at + e);
+    for (int e = 0; e < 4; ++e) store(p, sums[e], columns[e], at + e);
   }
 };
 
@@ -213,7 +191,7 @@ struct AnyEnd {
 SIMT_DEVICE void store_sum(const ProductParams& p, std::int32_t sum, int matrix, std::int64_t pixel,
                            int channel) {
   const std::int64_t at = pixel * p.groups * p.columns + channel;
-  if (ends_by_column(p.end)) return store_sum(p, sum, column_end(p, channel), at);
+  if (ends_by_column(p.end)) return AnyEnd::store(p, sum, column_end(p, channel), at);
   if (p.end == ProductEnd::Grid) {
     static_cast<float*>(p.y)[at] = end_on_grid(p, sum, channel);
     return;

@@ -6,6 +6,7 @@
 #include "quanta/ops/cuda/product_places.h"
 #include "quanta/runtime/cuda/driver.h"
 #include "quanta/runtime/cuda/simt.h"
+#include "quanta/runtime/detail/ceil_div.h"
 
 namespace quanta::cuda {
 namespace {
@@ -34,8 +35,7 @@ struct MultiplyFew {
     const int channel = static_cast<int>(i % channels);
     const int group = channel / p.columns;
     const RowPlace place = place_of(p, i / channels, matrix);
-    const int padded_columns = (p.columns + ProductParams::kColumns - 1) / ProductParams::kColumns *
-                               ProductParams::kColumns;
+    const int padded_columns = round_up(p.columns, ProductParams::kColumns);
     const std::int64_t row =
         static_cast<std::int64_t>(group) * padded_columns + channel % p.columns;
     const std::int8_t* w = p.w + matrix * p.matrix_w + row * p.depth;

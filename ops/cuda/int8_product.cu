@@ -7,6 +7,7 @@
 #include "quanta/ops/cuda/product_places.h"
 #include "quanta/runtime/cuda/driver.h"
 #include "quanta/runtime/cuda/simt.h"
+#include "quanta/runtime/detail/ceil_div.h"
 
 namespace quanta::cuda {
 namespace {
@@ -222,8 +223,7 @@ struct MultiplyCodes {
     const int piece = of_part % kPieces;
     Sources sources(p, places + row, group * p.group_channels,
                     first_step * kDepth + piece * kPieceDepth);
-    constexpr int kPadded = ProductParams::kColumns;
-    const int padded_columns = (p.columns + kPadded - 1) / kPadded * kPadded;
+    const int padded_columns = round_up(p.columns, ProductParams::kColumns);
     const int weight_row = of_part / 4;
     const std::int8_t* weights =
         p.w + matrix * p.matrix_w + first_step * kDepth + of_part % 4 * 16 +
@@ -395,10 +395,9 @@ void launch_tile(Device device, const ProductParams& p) {
 // The largest tile that leaves no multiprocessor without one: each byte is read for more products.
 template <typename End>
 void launch_best(Device device, const ProductParams& p) {
-  constexpr int kPadded = ProductParams::kColumns;
   constexpr int kManySteps = 4;
   if constexpr (!std::is_same_v<End, AnyEnd>) {  // whose registers such a tile needs itself
-    const bool is_wide = (p.columns + kPadded - 1) / kPadded * kPadded % WideTile::kColumns == 0;
+    const bool is_wide = round_up(p.columns, ProductParams::kColumns) % WideTile::kColumns == 0;
     if (is_wide && fills<WideTile>(device, p)) return launch_tile<WideTile, 16, End>(device, p);
   }
   if (p.depth >= kManySteps * ProductParams::kDepth && !fills<SmallTile>(device, p)) {

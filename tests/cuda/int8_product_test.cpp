@@ -123,6 +123,13 @@ void check_random_conv(Generator& generator) {
   CHECK(added(QTensor(x.to(kDevice)), QTensor(addend.to(kDevice))).cpu().equal(added(x, addend)));
 }
 
+void check_conv(const QTensor& x, const quantized::ConvPackedParams& packed, double scale,
+                std::int64_t zero_point) {
+  CHECK(quantized::conv(QTensor(x.to(kDevice)), packed, scale, zero_point)
+            .cpu()
+            .equal(quantized::conv(x, packed, scale, zero_point)));
+}
+
 }  // namespace
 
 TEST_CASE("products on a device: the largest weights that zero points leave") {
@@ -208,9 +215,7 @@ TEST_CASE("cuda products: depthwise strips, at every end of a row") {
         const quantized::ConvPackedParams packed(
             weight, randn({68}, generator),
             ConvOptions{.stride = {stride}, .padding = {padding}, .groups = 68}, 2);
-        CHECK(quantized::conv(QTensor(x.to(kDevice)), packed, 0.05, 12)
-                  .cpu()
-                  .equal(quantized::conv(x, packed, 0.05, 12)));
+        check_conv(x, packed, 0.05, 12);
       }
     }
   }
@@ -222,9 +227,7 @@ TEST_CASE("cuda products: depthwise strips, several of each thread") {
   const quantized::ConvPackedParams packed(
       quantize_per_tensor(randn({68, 1, 3, 3}, generator), 0.02, 0, DType::QInt8),
       randn({68}, generator), ConvOptions{.padding = {1}, .groups = 68}, 2);
-  CHECK(quantized::conv(QTensor(x.to(kDevice)), packed, 0.05, 12)
-            .cpu()
-            .equal(quantized::conv(x, packed, 0.05, 12)));
+  check_conv(x, packed, 0.05, 12);
 }
 
 TEST_CASE("cuda products: every tile, with rows, columns and depth that end within one") {
@@ -308,9 +311,7 @@ TEST_CASE("cuda products: images of three channels") {
       const quantized::ConvPackedParams packed(
           random_weight({columns, 3, kernel, kernel}, 0, generator), randn({columns}, generator),
           ConvOptions{.stride = {2}, .padding = {kernel / 2}}, 2);
-      CHECK(quantized::conv(QTensor(x.to(kDevice)), packed, 0.2, 30)
-                .cpu()
-                .equal(quantized::conv(x, packed, 0.2, 30)));
+      check_conv(x, packed, 0.2, 30);
     }
   }
 }
