@@ -1,7 +1,6 @@
 #include "quanta/ops/cuda/dynamic_codes.h"
 
-#include <limits>
-
+#include "quanta/ops/cuda/dynamic_numbers.h"
 #include "quanta/ops/cuda/four_floats.h"
 #include "quanta/runtime/cuda/simt.h"
 #include "quanta/runtime/quant_math.h"
@@ -10,13 +9,7 @@ namespace quanta::cuda {
 namespace {
 
 SIMT_DEVICE DynamicNumbers choose_numbers(const QuantizeDynamicParams& p) {
-  const RangeOfFloats range = *p.range;
-  if (!(range.min - range.min == 0.0F && range.max - range.max == 0.0F)) {
-    return {std::numeric_limits<float>::quiet_NaN(), 0};
-  }
-  math::ChooseOptions options;
-  options.reduce_range = p.reduce_range;
-  const math::QParams qparams = math::choose_qparams(range.min, range.max, 0, 255, options);
+  const math::QParams qparams = choose_dynamic(p.range->min, p.range->max, p.reduce_range);
   return {static_cast<float>(qparams.scale), static_cast<std::uint8_t>(qparams.zero_point)};
 }
 

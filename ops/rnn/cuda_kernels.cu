@@ -1,7 +1,6 @@
 #include "quanta/ops/rnn/cuda_kernels.h"
 
-#include <limits>
-
+#include "quanta/ops/cuda/dynamic_numbers.h"
 #include "quanta/runtime/cuda/simt.h"
 #include "quanta/runtime/detail/gate_math.h"
 #include "quanta/runtime/quant_math.h"
@@ -51,17 +50,10 @@ struct StepNumbers {
   std::int32_t zero_point;
 };
 
-// A range that is not finite has the scale NaN, and so all that is made from it.
 SIMT_DEVICE StepNumbers numbers_of(const StepStates& states) {
   const float min = std::bit_cast<float>(ordered_bits(states.range->min));
   const float max = std::bit_cast<float>(ordered_bits(states.range->max));
-  if (!(min - min == 0.0F && max - max == 0.0F)) {
-    constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-    return {kNaN, kNaN, 0};
-  }
-  math::ChooseOptions options;
-  options.reduce_range = states.reduce_range;
-  const math::QParams qparams = math::choose_qparams(min, max, 0, 255, options);
+  const math::QParams qparams = choose_dynamic(min, max, states.reduce_range);
   const auto scale = static_cast<float>(qparams.scale);
   return {scale, math::inverse_scale(scale), static_cast<std::int32_t>(qparams.zero_point)};
 }
