@@ -53,6 +53,7 @@ SIMT_DEVICE void add_shares(const PoolGradientParams& p, std::int64_t i, const S
 struct SpreadToLargest {
   static constexpr const char* kName = "spread_to_largest";
   static constexpr int kThreads = 256;
+  static constexpr int kBlocks = 2;
   static constexpr int kShared = 0;
   static constexpr bool kTogether = false;
   using Params = PoolGradientParams;
