@@ -6,6 +6,13 @@
 # QUANTA_CUDA=AUTO builds it where all of that is there, else says what is missing, without asking
 # nvcc anything; ON ends with an error then.
 
+# What an earlier configuration found and is gone since is looked for again.
+function(quanta_forget_if_gone variable file)
+  if(${variable} AND NOT EXISTS "${file}")
+    unset(${variable} CACHE)
+  endif()
+endfunction()
+
 set(QUANTA_HAS_CUDA FALSE)
 set(quanta_cuda_dir "${PROJECT_SOURCE_DIR}/third_party/cuda")
 set(quanta_cuda_missing "")
@@ -13,6 +20,7 @@ if(NOT QUANTA_CUDA STREQUAL "OFF")
   if(CMAKE_CUDA_COMPILER)
     set(quanta_nvcc "${CMAKE_CUDA_COMPILER}")
   else()
+    quanta_forget_if_gone(quanta_nvcc "${quanta_nvcc}")
     find_program(quanta_nvcc nvcc PATHS "${quanta_cuda_dir}/bin" NO_DEFAULT_PATH)
     find_program(quanta_nvcc nvcc PATHS /usr/local/cuda/bin)
     mark_as_advanced(quanta_nvcc)
@@ -23,6 +31,7 @@ if(NOT QUANTA_CUDA STREQUAL "OFF")
   get_filename_component(quanta_cuda_root "${quanta_nvcc}" REALPATH)
   get_filename_component(quanta_cuda_root "${quanta_cuda_root}/../.." ABSOLUTE)
   foreach(header IN ITEMS cublasLt.h cudnn.h cudnn_frontend.h)
+    quanta_forget_if_gone(quanta_${header}_dir "${quanta_${header}_dir}/${header}")
     find_path(quanta_${header}_dir "${header}"
               HINTS "${quanta_cuda_root}/include" "${quanta_cuda_root}/targets/x86_64-linux/include"
                     "${quanta_cuda_dir}/include")
