@@ -4,7 +4,7 @@
 
 #if defined(__x86_64__) && defined(__linux__)
 #define QUANTA_HAS_TILES 1
-#define QUANTA_TILES __attribute__((target("amx-tile,amx-int8")))
+#define QUANTA_TILES __attribute__((target("amx-tile,amx-int8,prfchw")))
 
 #include <immintrin.h>
 

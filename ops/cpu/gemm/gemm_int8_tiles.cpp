@@ -43,10 +43,27 @@ class PendingFloats {
   SumBlock block_{};
 };
 
+/// What is asked for while a block is multiplied: the weight of the next panels, and where the
+/// floats of this block go.
+struct BlockAhead {
+  MemoryAhead& weight;
+  RowsAhead floats;
+
+  void operator()() {
+    weight.fetch();
+    floats.fetch();
+  }
+};
+
 class TileProduct {
  public:
   TileProduct(const PanelProduct& call, const GemmOutput& output)
-      : call_(call), pending_(output, call.weight->out_features) {}
+      : call_(call),
+        dst_(output.dst),
+        channels_(call.weight->out_features),
+        is_far_(output.end != GemmEnd::Gelu &&
+                call.rows * channels_ > kNearBytes / static_cast<std::int64_t>(sizeof(float))),
+        pending_(output, channels_) {}
 
   /// Rows [row, row + rows) times the two panels from `panel` on, or the last one before `end`.
   QUANTA_TILES void multiply(std::int64_t row, std::int64_t rows, std::int64_t panel,
@@ -59,7 +76,7 @@ class TileProduct {
     const bool pair = panel + 1 < end;
     const std::int64_t channel = panel * kPanelChannels;
     const std::int64_t columns =
-        std::min(pair ? kBlockColumns : kPanelChannels, weight.out_features - channel);
+        std::min(pair ? kBlockColumns : kPanelChannels, channels_ - channel);
     const std::int64_t next_panels =
         std::clamp<std::int64_t>(end - panel - kGemmPanels, 0, kGemmPanels);
     MemoryAhead next({reinterpret_cast<const std::byte*>(first + kGemmPanels * panel_bytes),
@@ -72,7 +89,12 @@ class TileProduct {
       const TileBlock block{call_.src + row * call_.src_stride, call_.src_stride, first,
                             pair ? first + panel_bytes : first};
       std::int32_t* sums = sums_[turn_].data();
-      if (two) {
+      if (is_far_ && two) {
+        constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
+        BlockAhead ahead{next, RowsAhead(dst_ + row * channels_ + channel, columns * kFloat,
+                                         channels_ * kFloat, block_rows, steps)};
+        block_sums<true>(block, steps, ahead, sums);
+      } else if (two) {
         block_sums<true>(block, steps, next, sums);
       } else {
         block_sums<false>(block, steps, next, sums);
@@ -83,19 +105,26 @@ class TileProduct {
   void finish() const { pending_.finish(); }
 
  private:
-  template <bool kTwo>
-  QUANTA_TILES void block_sums(const TileBlock& block, std::int64_t steps, MemoryAhead& next,
+  template <bool kTwo, class Ahead>
+  QUANTA_TILES void block_sums(const TileBlock& block, std::int64_t steps, Ahead& ahead,
                                std::int32_t* sums) const {
     start_block_from_zero();
     for (std::int64_t part = 0; part < PendingFloats::kParts; ++part) {
       multiply_block<kTwo>(block, steps * part / PendingFloats::kParts,
-                           steps * (part + 1) / PendingFloats::kParts, next);
+                           steps * (part + 1) / PendingFloats::kParts, ahead);
       pending_.part(part);
     }
     store_block<kTwo>(sums);
   }
 
+  /// Results that stay in the L2 cache need not be asked for, nor those of a function that takes as
+  /// long as its stores.
+  static constexpr std::int64_t kNearBytes = std::int64_t{2} << 20;
+
   const PanelProduct& call_;
+  float* dst_;
+  std::int64_t channels_;
+  bool is_far_;
   PendingFloats pending_;
   std::size_t turn_ = 0;
   alignas(64) std::array<std::array<std::int32_t, kBlockRows * kBlockColumns>, 2> sums_;

@@ -55,4 +55,34 @@ class MemoryAhead {
   std::int64_t lines_ = 0;
 };
 
+/// Parts of rows that are written next: stores go to memory one after the other, and each would wait
+/// for its line of the cache.
+class RowsAhead {
+ public:
+  /// The first `bytes` bytes of `rows` rows that lie `stride` bytes apart, to be asked for within
+  /// `turns` calls of fetch().
+  RowsAhead(const void* first, std::int64_t bytes, std::int64_t stride, std::int64_t rows,
+            std::int64_t turns)
+      : at_(static_cast<const std::byte*>(first)),
+        bytes_(bytes),
+        stride_(stride),
+        left_(rows),
+        of_turn_(ceil_div(rows, std::max<std::int64_t>(turns, 1))) {}
+
+  void fetch() {
+    const std::int64_t count = std::min(of_turn_, left_);
+    for (std::int64_t row = 0; row < count; ++row, at_ += stride_) {
+      const auto before = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(at_) % kLine);
+      for (std::int64_t at = -before; at < bytes_; at += kLine) __builtin_prefetch(at_ + at, 1, 3);
+    }
+    left_ -= count;
+  }
+
+ private:
+  static constexpr std::int64_t kLine = 64;
+
+  const std::byte* at_;
+  std::int64_t bytes_, stride_, left_, of_turn_;
+};
+
 }  // namespace quanta::cpu
