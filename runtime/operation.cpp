@@ -131,6 +131,11 @@ std::shared_ptr<const Operation> Operation::with_sum(const PlanUse::CodeSum&,
                                                      const Quantizer&) const {
   return nullptr;
 }
+std::shared_ptr<const Operation> Operation::with_next(const Operation&, std::size_t) const {
+  return nullptr;
+}
+std::shared_ptr<const Operation> Operation::with_range() const { return nullptr; }
+std::shared_ptr<const Operation> Operation::with_range_given() const { return nullptr; }
 std::span<const std::byte> Operation::weight_memory() const noexcept { return {}; }
 
 std::span<const AttributeInfo> Operation::attributes() const noexcept { return {}; }

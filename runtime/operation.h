@@ -224,6 +224,18 @@ class Operation {
   /// 0; the sum has the parameters of `to`. Null: it has no such form.
   virtual std::shared_ptr<const Operation> with_sum(const PlanUse::CodeSum& sum,
                                                     const Quantizer& to) const;
+  /// The same operation with `next` done to result 0 in the same pass. `next` works element by element
+  /// on tensors that lie as its result does; result 0 is its argument `argument`, and its others
+  /// follow this operation's. Null: it has no such form.
+  virtual std::shared_ptr<const Operation> with_next(const Operation& next,
+                                                     std::size_t argument) const;
+  /// On the CPU: the same operation with a further result, the last one, that says what numbers are
+  /// in result 0: the smallest and the largest, Float32 [2], or NaN where one is not finite. Null: it
+  /// has no such form.
+  virtual std::shared_ptr<const Operation> with_range() const;
+  /// On the CPU: the same operation with that of argument 0 as a further argument, the last one,
+  /// instead of looking for it. Null: it has no such form.
+  virtual std::shared_ptr<const Operation> with_range_given() const;
   /// For PlanUse::Role::Quantize: the operation from 8-bit codes instead of floats, by a table.
   virtual std::shared_ptr<const Operation> with_codes(std::shared_ptr<const ByteTable> table) const;
 

@@ -293,6 +293,7 @@ ReplayPlan::ReplayPlan(const Recording& recording, std::span<const Tensor> input
   detail::drop_unused(program);
   detail::share_equal_steps(program);
   detail::join_steps(program);
+  if (layout->device.is_cpu()) detail::hand_on_ranges(program);
   layout->arena_bytes = detail::place_buffers(program);
   info_.steps = program.steps.size();
   info_.arena_bytes = layout->arena_bytes;

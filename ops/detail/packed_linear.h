@@ -52,8 +52,9 @@ inline CodeBits code_bits(quantized::ReduceRange reduce_range) {
 inline std::string_view linear_dynamic_rows(const float* x, std::int64_t rows,
                                             std::span<const LinearDynamicTarget> targets,
                                             quantized::ReduceRange reduce_range,
-                                            const LinearTail& tail) {
-  return linear_dynamic_rows(x, rows, targets, code_bits(reduce_range), tail);
+                                            const LinearTail& tail,
+                                            const LinearRanges& ranges = {}) {
+  return linear_dynamic_rows(x, rows, targets, code_bits(reduce_range), tail, ranges);
 }
 
 inline std::string_view linear_dynamic_rows(const float* x, std::int64_t rows,

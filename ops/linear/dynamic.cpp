@@ -75,12 +75,28 @@ std::span<const std::string_view> enumerators(Tail) {
   return kNames;
 }
 
-/// With Tail::Add, argument 1 is added to the result.
+/// A FloatRange as a tensor.
+const cpu::FloatRange* range_in(const Tensor& x) {
+  static_assert(sizeof(cpu::FloatRange) == 2 * sizeof(float));
+  return static_cast<const cpu::FloatRange*>(x.data_ptr());
+}
+
+void check_range(std::string_view op, const Tensor& range) {
+  QUANTA_CHECK(range.defined() && range.dtype() == DType::Float32 && range.sizes() == Dims{2},
+               "{}: range: expected Float32 [2], got {} {}", op,
+               range.defined() ? to_string(range.dtype()) : "an undefined tensor",
+               range.defined() ? range.sizes() : Dims());
+}
+
+/// With Tail::Add, argument 1 is added to the result. With range_given the last argument is the range
+/// of x, with tells_range the last result that of the first.
 struct LinearDynamic final : Op<LinearDynamic> {
-  static constexpr ArgumentCount kArguments{1, 2};
+  static constexpr ArgumentCount kArguments{1, 3};
   detail::Borrowed<LinearPackedParams> packed;
   ReduceRange reduce_range = ReduceRange::No;
   Tail tail = Tail::None;
+  bool range_given = false;
+  bool tells_range = false;
 
   LinearDynamic() = default;
   LinearDynamic(const LinearPackedParams& params, ReduceRange range, Tail end)
@@ -101,7 +117,7 @@ struct LinearDynamic final : Op<LinearDynamic> {
   }
 
   ArgumentCount argument_count() const noexcept override {
-    return ArgumentCount(tail == Tail::Add ? 2 : 1);
+    return ArgumentCount(std::size_t{1} + (tail == Tail::Add ? 1 : 0) + (range_given ? 1 : 0));
   }
   void infer(const Arguments& in, Results& out) const override {
     const cpu::LinearInt8& kernel = checked_impl(name(), *packed).kernel;
@@ -109,6 +125,8 @@ struct LinearDynamic final : Op<LinearDynamic> {
     const Dims sizes = output_sizes(name(), in[0], kernel.in_features(), kernel.out_features());
     out.arrange(0, MemoryFormat::Contiguous);
     out.add(sizes, DType::Float32);
+    if (range_given) check_range(name(), in[in.size() - 1]);
+    if (tells_range) out.add({2}, DType::Float32);
     if (tail != Tail::Add) return;
     const Tensor& addend = in[1];
     QUANTA_CHECK(addend.defined() && addend.dtype() == DType::Float32 && addend.sizes() == sizes,
@@ -121,9 +139,12 @@ struct LinearDynamic final : Op<LinearDynamic> {
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const auto* addend = tail == Tail::Add ? static_cast<const float*>(in[1].data_ptr()) : nullptr;
     const cpu::LinearDynamicTarget target{&packed->impl(), static_cast<float*>(out[0].data_ptr())};
+    const cpu::LinearRanges ranges{
+        range_given ? range_in(in[in.size() - 1]) : nullptr,
+        tells_range ? static_cast<cpu::FloatRange*>(out[1].data_ptr()) : nullptr};
     return cpu::linear_dynamic_rows(static_cast<const float*>(in[0].data_ptr()),
                                     in[0].numel() / packed->impl().kernel.in_features(),
-                                    {&target, 1}, reduce_range, {end(), addend});
+                                    {&target, 1}, reduce_range, {end(), addend}, ranges);
   }
 
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
@@ -140,6 +161,26 @@ struct LinearDynamic final : Op<LinearDynamic> {
     return work;
   }
 
+  std::shared_ptr<const Operation> with_next(const Operation& next,
+                                             std::size_t /*argument*/) const override {
+    if (tail != Tail::None || range_given || tells_range) return nullptr;
+    if (next.name() == "relu") return with_tail(Tail::ReLU);
+    if (next.name() == "add") return with_tail(Tail::Add);
+    const bool is_gelu = next.name() == "gelu" &&
+                         same_attribute(attribute_of(next, "approximate"), std::string("none"));
+    return is_gelu ? with_tail(Tail::Gelu) : nullptr;
+  }
+  std::shared_ptr<const Operation> with_range() const override {
+    auto form = std::make_shared<LinearDynamic>(*this);
+    form->tells_range = true;
+    return form;
+  }
+  std::shared_ptr<const Operation> with_range_given() const override {
+    auto form = std::make_shared<LinearDynamic>(*this);
+    form->range_given = true;
+    return form;
+  }
+
   /// That of the addend; rounded x has none.
   GradientUse gradient_use(std::uint64_t needed) const override {
     return (needed & 1U) != 0 ? GradientUse() : GradientUse::of(0);
@@ -153,11 +194,19 @@ struct LinearDynamic final : Op<LinearDynamic> {
     static constexpr std::array kTable{
         read_only_attribute<Self, [](const Self& op) { return op.packed->weight(); }>("weight"),
         read_only_attribute<Self, [](const Self& op) { return op.packed->bias(); }>("bias"),
-        attribute<Self, &Self::reduce_range>("reduce_range"), attribute<Self, &Self::tail>("tail")};
+        attribute<Self, &Self::reduce_range>("reduce_range"),
+        attribute<Self, &Self::tail>("tail"),
+        attribute<Self, &Self::range_given>("range_given"),
+        attribute<Self, &Self::tells_range>("tells_range")};
     return kTable;
   }
 
  private:
+  std::shared_ptr<const Operation> with_tail(Tail end) const {
+    auto form = std::make_shared<LinearDynamic>(*this);
+    form->tail = end;
+    return form;
+  }
   cpu::GemmEnd end() const {
     return tail == Tail::ReLU   ? cpu::GemmEnd::ReLU
            : tail == Tail::Gelu ? cpu::GemmEnd::Gelu
@@ -170,13 +219,14 @@ struct LinearDynamic final : Op<LinearDynamic> {
   }
 };
 
-/// One result for each weight, with x quantized once.
+/// One result for each weight, with x quantized once. With range_given argument 1 is the range of x.
 struct LinearEachDynamic final : Op<LinearEachDynamic> {
   static constexpr std::string_view kName = "linear_each_dynamic";
-  static constexpr ArgumentCount kArguments{1};
+  static constexpr ArgumentCount kArguments{1, 2};
   using Weights = std::vector<LinearPackedParams>;
   std::shared_ptr<const Weights> weights;
   ReduceRange reduce_range = ReduceRange::No;
+  bool range_given = false;
 
   LinearEachDynamic() = default;
   LinearEachDynamic(Weights given, ReduceRange range)
@@ -186,6 +236,7 @@ struct LinearEachDynamic final : Op<LinearEachDynamic> {
     QUANTA_CHECK(weights != nullptr && !weights->empty(),
                  "{}: packed: expected at least one weight, got none", kName);
     check_rows(kName, in[0]);
+    if (range_given) check_range(kName, in[1]);
     const std::int64_t in_features = checked_impl(kName, weights->front()).kernel.in_features();
     out.arrange(0, MemoryFormat::Contiguous);
     for (const LinearPackedParams& packed : *weights) {
@@ -197,6 +248,10 @@ struct LinearEachDynamic final : Op<LinearEachDynamic> {
     }
   }
 
+  ArgumentCount argument_count() const noexcept override {
+    return ArgumentCount(range_given ? 2 : 1);
+  }
+
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     std::vector<cpu::LinearDynamicTarget> targets;
     for (std::size_t i = 0; i < weights->size(); ++i) {
@@ -204,7 +259,8 @@ struct LinearEachDynamic final : Op<LinearEachDynamic> {
     }
     return cpu::linear_dynamic_rows(static_cast<const float*>(in[0].data_ptr()),
                                     in[0].numel() / weights->front().impl().kernel.in_features(),
-                                    targets, reduce_range, {});
+                                    targets, reduce_range, {},
+                                    {range_given ? range_in(in[1]) : nullptr, nullptr});
   }
 
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
@@ -227,11 +283,18 @@ struct LinearEachDynamic final : Op<LinearEachDynamic> {
     return work;
   }
 
+  std::shared_ptr<const Operation> with_range_given() const override {
+    auto form = std::make_shared<LinearEachDynamic>(*this);
+    form->range_given = true;
+    return form;
+  }
+
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{
         read_only_attribute<LinearEachDynamic,
                             [](const LinearEachDynamic& op) { return op.weights; }>("weights"),
-        attribute<LinearEachDynamic, &LinearEachDynamic::reduce_range>("reduce_range")};
+        attribute<LinearEachDynamic, &LinearEachDynamic::reduce_range>("reduce_range"),
+        attribute<LinearEachDynamic, &LinearEachDynamic::range_given>("range_given")};
     return kTable;
   }
 };

@@ -120,18 +120,23 @@ void norm_groups(const NormGeometry& geometry, std::int64_t groups, const NormCa
 }
 
 void norm_each_row(std::int64_t rows, std::int64_t count, const NormCall& call, double scale,
-                   double eps) {
+                   double eps, SharedRange* range) {
   parallel_for(rows, grain_for(count), [&](std::int64_t begin, std::int64_t end) {
     std::vector<float> factor(static_cast<std::size_t>(count));
+    FloatRange written = kNoRange;
     for (std::int64_t row = begin; row < end; ++row) {
       const std::byte* from = at(call.src, row * count, call.dtype);
       const NormSums sums = norm_sums(call.dtype, from, count);
       const NormMoments moments = math::norm_moments(sums.sum, sums.squares, count, scale, eps);
       float_binary(FloatBinary::Mul, call.weight, &moments.inv_std, factor.data(), count,
                    Rhs::Scalar, Store::Cached);
-      norm_row(call.dtype, from, moments.center, factor.data(), call.bias, count, call.output,
-               at(call.dst, row * count, call.dtype));
+      std::byte* to = at(call.dst, row * count, call.dtype);
+      norm_row(call.dtype, from, moments.center, factor.data(), call.bias, count, call.output, to);
+      if (range != nullptr) {
+        written = joined_range(written, float_range(reinterpret_cast<const float*>(to), count));
+      }
     }
+    if (range != nullptr) range->add(written);
   });
 }
 

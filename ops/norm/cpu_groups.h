@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "quanta/ops/cpu/shared_range.h"
 #include "quanta/ops/norm/call.h"
 #include "quanta/runtime/tensor.h"
 
@@ -19,9 +20,10 @@ void norm_per_channel(const NormGeometry& geometry, const NormCall& call, float 
 /// By the statistics of each group. `scale` is that of the codes, 1 for floats.
 void norm_groups(const NormGeometry& geometry, std::int64_t groups, const NormCall& call,
                  double scale, double eps);
-/// By those of each of `rows` rows of `count` neighbouring elements.
+/// By those of each of `rows` rows of `count` neighbouring elements. The range of floats that come
+/// out is added to `range`, unless that is null.
 void norm_each_row(std::int64_t rows, std::int64_t count, const NormCall& call, double scale,
-                   double eps);
+                   double eps, SharedRange* range = nullptr);
 
 /// The same for Float64, contiguous, in plain loops; weight and bias may be undefined.
 void norm_groups_double(const GroupShape& shape, const Tensor& x, const Tensor& weight,

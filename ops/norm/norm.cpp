@@ -137,8 +137,9 @@ struct Normalization : Op<Derived> {
     return format;
   }
 
+  // `range` is that of the floats that come out where these are normalized row by row, or null.
   void run_floats_or_codes(const Arguments& in, const Tensor& out, double scale,
-                           const NormOutput& output) const {
+                           const NormOutput& output, cpu::SharedRange* range = nullptr) const {
     const Tensor& x = in[0];
     const GroupShape shape = kind.shape(x.sizes());
     const Numbers<float> weight(in[1], shape.channels, 1.0F);
@@ -149,7 +150,7 @@ struct Normalization : Op<Derived> {
     };
     if constexpr (Kind::kOfRows) {
       in_contiguous_order(out, [&](const Tensor& result) {
-        cpu::norm_each_row(shape.samples, shape.channels, call(result), scale, eps);
+        cpu::norm_each_row(shape.samples, shape.channels, call(result), scale, eps, range);
       });
     } else {
       cpu::norm_groups(NormGeometry(x, format_of(out)), shape.groups, call(out), scale, eps);
@@ -194,9 +195,12 @@ struct Normalization : Op<Derived> {
   }
 };
 
+/// With tells_range the last result says what numbers, Float32, are in the first.
 template <typename Kind>
 struct Normalize final : Normalization<Normalize<Kind>, Kind> {
   static constexpr std::string_view kName = Kind::kName;
+  bool tells_range = false;
+
   using Normalization<Normalize, Kind>::Normalization;
 
   void infer(const Arguments& in, Results& out) const override {
@@ -204,11 +208,24 @@ struct Normalize final : Normalization<Normalize<Kind>, Kind> {
     detail::check_floats(kName, "x", x);
     const MemoryFormat format = this->infer_orders(kName, in, x.dtype(), out);
     out.add(x.sizes(), x.dtype(), format);
+    if (tells_range) out.add({2}, DType::Float32);
+  }
+
+  std::shared_ptr<const Operation> with_range() const override {
+    if constexpr (Kind::kOfRows) {
+      auto form = std::make_shared<Normalize>(*this);
+      form->tells_range = true;
+      return form;
+    } else {
+      return nullptr;
+    }
   }
 
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     if (in[0].dtype() == DType::Float32) {
-      this->run_floats_or_codes(in, out[0], 1.0, {});
+      cpu::SharedRange range;
+      this->run_floats_or_codes(in, out[0], 1.0, {}, tells_range ? &range : nullptr);
+      if (tells_range) *static_cast<cpu::FloatRange*>(out[1].data_ptr()) = range.get();
       return "simd";
     }
     this->in_contiguous_order(out[0], [&](const Tensor& result) {
@@ -237,8 +254,10 @@ struct Normalize final : Normalization<Normalize<Kind>, Kind> {
   }
 
   static std::span<const AttributeInfo> attribute_table() {
-    static const std::vector<AttributeInfo> table = with_settings<Normalize>(
-        Kind::template settings<Normalize>(), {attribute<Normalize, &Normalize::eps>("eps")});
+    static const std::vector<AttributeInfo> table =
+        with_settings<Normalize>(Kind::template settings<Normalize>(),
+                                 {attribute<Normalize, &Normalize::eps>("eps"),
+                                  attribute<Normalize, &Normalize::tells_range>("tells_range")});
     return table;
   }
 };

@@ -220,52 +220,99 @@ bool join_with_producer(Program& program, std::size_t index) {
   return true;
 }
 
-// A sum of codes goes into the step that writes one of them, which then runs where the sum did. True
-// when changed.
-bool join_sum(Program& program, std::size_t index) {
-  const PlannedStep& step = program.steps[index];
-  if (!step.sum || step.inputs.size() != 2) return false;
+// Whether a step's arguments are there, unchanged, when later ones run.
+bool keeps_inputs(const Program& program, const PlannedStep& step) {
+  return std::all_of(step.inputs.begin(), step.inputs.end(),
+                     [&](const Value& value) { return count_writers(program, value.buffer) <= 1; });
+}
+
+// Whether each element of the results lies where those of the arguments do.
+bool is_elementwise(const Program& program, const PlannedStep& step) {
   const Value& out = step.outputs[0];
-  const auto fits = [&](const Value& value) {
-    return program.is_whole(value) && value.strides == out.strides && value.sizes == out.sizes;
-  };
-  if (!program.is_whole(out) || !fits(step.inputs[0]) || !fits(step.inputs[1]) ||
-      step.inputs[0].buffer == step.inputs[1].buffer) {
-    return false;
-  }
-  // The later one of the two, if that can take it: nothing has to be kept for longer.
-  std::optional<std::size_t> best;
+  return step.outputs.size() == 1 && program.is_whole(out) &&
+         std::all_of(step.inputs.begin(), step.inputs.end(), [&](const Value& in) {
+           return program.is_whole(in) && in.strides == out.strides && in.sizes == out.sizes;
+         });
+}
+
+// The last step that writes an argument of step `index`, for no one else, with a form of `operation`
+// that does both.
+struct Joined {
+  std::size_t producer;
+  std::size_t argument;  // of the step
   std::shared_ptr<const Operation> operation;
-  for (const Value& in : step.inputs) {
+};
+template <typename Form>
+std::optional<Joined> find_joined(const Program& program, std::size_t index, const Form& form) {
+  const PlannedStep& step = program.steps[index];
+  std::optional<Joined> best;
+  for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+    const Value& in = step.inputs[i];
     const auto found = find_writer(program, in);
-    if (!found || *found >= index || (best && *found < *best)) continue;
+    // The later one if there are two: nothing has to be kept for longer.
+    if (!found || *found >= index || (best && *found < best->producer)) continue;
     const PlannedStep& producer = program.steps[*found];
-    const auto is_kept = [&](const Value& value) {
-      return count_writers(program, value.buffer) <= 1;
-    };
-    // What is read with other parameters than it was written with stays as it is.
     if (producer.table != nullptr || producer.joined != nullptr ||
-        !(in.quantizer == producer.outputs[0].quantizer) ||
-        count_readers(program, in.buffer) != 1 ||
-        !std::all_of(producer.inputs.begin(), producer.inputs.end(), is_kept)) {
+        count_readers(program, in.buffer) != 1 || !keeps_inputs(program, producer)) {
       continue;
     }
-    auto joined = producer.operation->with_sum(*step.sum, out.quantizer);
-    if (joined == nullptr) continue;
-    best = found;
-    operation = std::move(joined);
+    std::shared_ptr<const Operation> operation = form(producer, i);
+    if (operation != nullptr) best = Joined{*found, i, std::move(operation)};
   }
-  if (!best) return false;
-  PlannedStep joined = program.steps[*best];
-  joined.inputs.push_back(joined.outputs[0].same_place(step.inputs[0]) ? step.inputs[1]
-                                                                       : step.inputs[0]);
-  joined.is_given.push_back(true);
+  return best;
+}
+
+// Both run where the step did.
+void join_with(Program& program, std::size_t index, const Joined& found) {
+  const PlannedStep& step = program.steps[index];
+  PlannedStep joined = program.steps[found.producer];
+  for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+    if (i == found.argument) continue;
+    joined.inputs.push_back(step.inputs[i]);
+    joined.is_given.push_back(true);
+  }
   joined.outputs = step.outputs;
-  joined.operation = std::move(operation);
+  joined.operation = found.operation;
   joined.note += " + " + std::string(step.operation->name());
   joined.in_place = false;
   program.steps[index] = std::move(joined);
-  erase_step(program, *best);
+  erase_step(program, found.producer);
+}
+
+// A sum of codes goes into the step that writes one of them. True when changed.
+bool join_sum(Program& program, std::size_t index) {
+  const PlannedStep& step = program.steps[index];
+  if (!step.sum || step.inputs.size() != 2 || step.inputs[0].buffer == step.inputs[1].buffer ||
+      !is_elementwise(program, step)) {
+    return false;
+  }
+  const auto with_sum = [&](const PlannedStep& producer,
+                            std::size_t i) -> std::shared_ptr<const Operation> {
+    // What is read with other parameters than it was written with stays as it is.
+    if (!(step.inputs[i].quantizer == producer.outputs[0].quantizer)) return nullptr;
+    return producer.operation->with_sum(*step.sum, step.outputs[0].quantizer);
+  };
+  const auto found = find_joined(program, index, with_sum);
+  if (!found) return false;
+  join_with(program, index, *found);
+  return true;
+}
+
+// What a step does to each element goes into the step that writes it. True when changed.
+bool join_next(Program& program, std::size_t index) {
+  const PlannedStep& step = program.steps[index];
+  if (!is_elementwise(program, step) || are_codes(step.outputs[0])) return false;
+  for (std::size_t i = 0; i < step.inputs.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (step.inputs[i].buffer == step.inputs[j].buffer) return false;
+    }
+  }
+  if (step.is_given.size() != step.inputs.size()) return false;
+  const auto found = find_joined(program, index, [&](const PlannedStep& producer, std::size_t i) {
+    return producer.operation->with_next(*step.operation, i);
+  });
+  if (!found) return false;
+  join_with(program, index, *found);
   return true;
 }
 
@@ -378,9 +425,45 @@ void join_steps(Program& program) {
   while (changed) {
     changed = false;
     for (std::size_t i = 0; i < program.steps.size() && !changed; ++i) {
-      changed = join_quantize(program, i) || join_with_producer(program, i) || join_sum(program, i);
+      changed = join_quantize(program, i) || join_with_producer(program, i) ||
+                join_sum(program, i) || join_next(program, i);
     }
     if (changed) drop_unused(program);
+  }
+}
+
+void hand_on_ranges(Program& program) {
+  for (auto step = program.steps.begin(); step != program.steps.end(); ++step) {
+    if (step->inputs.empty() || !step->is_given[0]) continue;
+    const Value x = step->inputs[0];
+    const auto writer = std::find_if(program.steps.begin(), step, [&](const PlannedStep& other) {
+      return writes(other, x.buffer);
+    });
+    // The numbers are the same in whatever order.
+    const bool is_all_of_it =
+        writer != step && count_writers(program, x.buffer) == 1 && program.is_whole(x) &&
+        x.dtype == DType::Float32 && program.is_whole(writer->outputs[0]) &&
+        writer->outputs[0].buffer == x.buffer && writer->outputs[0].dtype == DType::Float32;
+    if (!is_all_of_it) continue;
+    std::shared_ptr<const Operation> reader = step->operation->with_range_given();
+    if (reader == nullptr) continue;
+    if (!writer->range) {
+      std::shared_ptr<const Operation> teller = writer->operation->with_range();
+      if (teller == nullptr) continue;
+      Value range;
+      range.buffer = program.buffers.size();
+      range.sizes = {2};
+      range.strides = {1};
+      Buffer buffer;
+      buffer.bytes = range.bytes();
+      program.buffers.push_back(std::move(buffer));
+      writer->operation = std::move(teller);
+      writer->outputs.push_back(range);
+      writer->range = range;
+    }
+    step->operation = std::move(reader);
+    step->inputs.push_back(*writer->range);
+    step->is_given.push_back(true);
   }
 }
 

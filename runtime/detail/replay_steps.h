@@ -56,6 +56,7 @@ struct PlannedStep {
   std::shared_ptr<const ByteTable> table;   ///< as of PlanUse
   std::optional<PlanUse::CodeSum> sum;      ///< as of PlanUse
   std::shared_ptr<const ByteTable> joined;  ///< what with_table was called with
+  std::optional<Value> range;               ///< where it says what numbers it has written
   std::string note;                         ///< what was joined with it: " + hardswish"
 };
 
@@ -78,8 +79,11 @@ void drop_unused(Program& program);
 void share_equal_steps(Program& program);
 /// Quantize after dequantize becomes nothing or a table of codes; tables are joined with the step
 /// before them where that one can take them, and so are sums of codes with a step that makes one of
-/// the two.
+/// the two, and what else a step can do in its pass.
 void join_steps(Program& program);
+/// On the CPU: steps that look for the range of what they read get it from the step that writes it,
+/// where that one can tell.
+void hand_on_ranges(Program& program);
 /// Lays the Arena buffers into one block; returns its size.
 std::size_t place_buffers(Program& program);
 

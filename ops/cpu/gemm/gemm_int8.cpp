@@ -10,9 +10,12 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <type_traits>
 
 #include "quanta/ops/cpu/gemm/int8_kernel.h"
+#include "quanta/ops/cpu/shared_range.h"
 #include "quanta/ops/cpu/simd/code_rows_simd.h"
 #include "quanta/ops/cpu/simd/gelu_simd.h"
 #include "quanta/ops/cpu/simd/int8_dot_simd.h"
@@ -130,7 +133,7 @@ HWY_INLINE void floats_with_end(const SumBlock& block, const GemmOutput& output,
   }
 }
 
-void FloatsOfBlock(const SumBlock& block, const GemmOutput& output, std::int64_t channels) {
+void write_floats(const SumBlock& block, const GemmOutput& output, std::int64_t channels) {
   switch (output.end) {
     case GemmEnd::None:
       return floats_with_end<GemmEnd::None>(block, output, channels);
@@ -139,6 +142,42 @@ void FloatsOfBlock(const SumBlock& block, const GemmOutput& output, std::int64_t
     case GemmEnd::Gelu:
       return floats_with_end<GemmEnd::Gelu>(block, output, channels);
   }
+}
+
+/// Joins `range` with the floats of a block that have just been written.
+void add_range(const SumBlock& block, const float* floats, std::int64_t channels,
+               WrittenRange& range) {
+  const Floats d;
+  const auto zero = hn::Zero(d);
+  auto least = hn::Load(d, range.min);
+  auto most = hn::Load(d, range.max);
+  auto nothing = hn::Load(d, range.zero);
+  std::int64_t column = 0;
+  for (; column + kFloatLanes <= block.columns; column += kFloatLanes) {
+    const float* at = floats + block.row * channels + block.channel + column;
+    for (std::int64_t r = 0; r < block.rows; ++r, at += channels) {
+      const auto y = hn::LoadU(d, at);
+      least = hn::Min(least, y);
+      most = hn::Max(most, y);
+      nothing = hn::MulAdd(y, zero, nothing);
+    }
+  }
+  hn::Store(least, d, range.min);
+  hn::Store(most, d, range.max);
+  hn::Store(nothing, d, range.zero);
+  for (; column < block.columns; ++column) {
+    const float* at = floats + block.row * channels + block.channel + column;
+    for (std::int64_t r = 0; r < block.rows; ++r, at += channels) {
+      range.min[0] = std::min(range.min[0], *at);
+      range.max[0] = std::max(range.max[0], *at);
+      range.zero[0] += *at * 0.0F;
+    }
+  }
+}
+
+void FloatsOfBlock(const SumBlock& block, const GemmOutput& output, std::int64_t channels) {
+  write_floats(block, output, channels);
+  if (output.range != nullptr) add_range(block, output.dst, channels, *output.range);
 }
 
 #if QUANTA_VECTORS
@@ -265,6 +304,24 @@ namespace quanta::cpu {
 
 HWY_EXPORT(FloatsOfBlock);
 HWY_EXPORT(GemmInt8);
+
+WrittenRange::WrittenRange() {
+  std::fill_n(min, kLanes, kNoRange.min);
+  std::fill_n(max, kLanes, kNoRange.max);
+  std::fill_n(zero, kLanes, 0.0F);
+}
+
+FloatRange WrittenRange::all() const {
+  FloatRange result = kNoRange;
+  for (std::size_t i = 0; i < kLanes; ++i) {
+    if (zero[i] != 0.0F) {
+      constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+      return {kNaN, kNaN};
+    }
+    result = joined_range(result, {min[i], max[i]});
+  }
+  return result;
+}
 
 namespace {
 bool use_tiles(const PanelProduct& call) {

@@ -11,6 +11,7 @@
 #include "quanta/ops/cpu/gemm/gemm_int8.h"
 #include "quanta/ops/cpu/gemm/gemv_int8.h"
 #include "quanta/ops/cpu/gemm/sums_to_floats.h"
+#include "quanta/ops/cpu/shared_range.h"
 #include "quanta/ops/cpu/work_size.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/ceil_div.h"
@@ -38,11 +39,14 @@ std::shared_ptr<const GatePanels> LinearWeight::gate_panels(std::int64_t gate_co
 
 namespace {
 
+bool is_finite(const FloatRange& range) {
+  return std::isfinite(range.min) && std::isfinite(range.max);
+}
+
 /// Throws ArgumentError for NaN and infinities.
 math::QParams dynamic_qparams(const FloatRange& range, CodeBits bits) {
-  QUANTA_CHECK(std::isfinite(range.min) && std::isfinite(range.max),
-               "linear_dynamic: x: expected finite values, got a range of {}..{}", range.min,
-               range.max);
+  QUANTA_CHECK(is_finite(range), "linear_dynamic: x: expected finite values, got a range of {}..{}",
+               range.min, range.max);
   math::ChooseOptions options;
   options.reduce_range = bits == CodeBits::Seven;
   return math::choose_qparams(range.min, range.max, 0, 255, options);
@@ -52,25 +56,11 @@ math::QParams dynamic_qparams(const FloatRange& range, CodeBits bits) {
 constexpr std::int64_t kElementGrain = 65536;
 
 FloatRange find_range(const float* x, std::int64_t count) {
-  constexpr std::int64_t kMaxParts = 64;
-  const std::int64_t parts =
-      std::min<std::int64_t>({kMaxParts, get_num_threads(), count / kElementGrain});
-  if (parts < 2) return float_range(x, count);
-  std::array<FloatRange, kMaxParts> ranges;
-  parallel_for(parts, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t part = begin; part < end; ++part) {
-      const std::int64_t from = count * part / parts;
-      ranges[static_cast<std::size_t>(part)] =
-          float_range(x + from, count * (part + 1) / parts - from);
-    }
+  SharedRange range;
+  parallel_for(count, kElementGrain, [&](std::int64_t begin, std::int64_t end) {
+    range.add(float_range(x + begin, end - begin));
   });
-  FloatRange all = ranges[0];
-  for (std::int64_t part = 0; part < parts; ++part) {
-    const FloatRange& range = ranges[static_cast<std::size_t>(part)];
-    if (std::isnan(range.min)) return range;
-    all = {std::min(all.min, range.min), std::max(all.max, range.max)};
-  }
-  return all;
+  return range.get();
 }
 
 struct Activation {
@@ -81,9 +71,13 @@ struct Activation {
 };
 
 /// x [rows, depth] as codes in a buffer of this thread, rows `stride` apart and filled with zeros.
+/// `known` is the range of x, or null.
 Activation quantize_rows(const float* x, std::int64_t rows, std::int64_t depth, std::int64_t stride,
-                         CodeBits bits) {
-  const math::QParams qparams = dynamic_qparams(find_range(x, rows * depth), bits);
+                         CodeBits bits, const FloatRange* known) {
+  // What is wrong with x is told from x.
+  const bool is_known = known != nullptr && is_finite(*known);
+  const math::QParams qparams =
+      dynamic_qparams(is_known ? *known : find_range(x, rows * depth), bits);
   const auto scale = static_cast<float>(qparams.scale);
   const auto zero_point = static_cast<std::int32_t>(qparams.zero_point);
   // A reduced range, too, is cut off beyond 255 only, as in torch.
@@ -144,17 +138,24 @@ void few_rows(const Activation& src, std::int64_t rows, const LinearInt8& kernel
                });
 }
 
-/// Products and floats block by block, each thread with channels of its own.
-void many_rows(const PanelProduct& call, const GemmOutput& output) {
+/// Products and floats block by block, each thread with channels of its own. `range` is that of the
+/// floats, or null.
+void many_rows(const PanelProduct& call, const GemmOutput& output, FloatRange* range) {
   const CodePanels& weight = *call.weight;
   const std::int64_t panels = weight.count();
   const std::int64_t grain =
       channel_grain(call.rows * weight.in_features * weight.out_features, weight.out_features);
   constexpr std::int64_t kUnit = kGemmPanels;
+  SharedRange all;
   parallel_for(ceil_div(panels, kUnit), grain / (kUnit * kPanelChannels) + 1,
                [&](std::int64_t begin, std::int64_t end) {
-                 gemm_int8(call, output, begin * kUnit, std::min(end * kUnit, panels));
+                 WrittenRange written;
+                 GemmOutput own = output;
+                 if (range != nullptr) own.range = &written;
+                 gemm_int8(call, own, begin * kUnit, std::min(end * kUnit, panels));
+                 if (range != nullptr) all.add(written.all());
                });
+  if (range != nullptr) *range = all.get();
 }
 
 /// The tail of floats that another kernel has written.
@@ -173,11 +174,14 @@ void finish_rows(const LinearTail& tail, std::int64_t count, float* out) {
 /// The product of some rows with a weight, by the kernel that suits it.
 class RowsProduct {
  public:
-  RowsProduct(const LinearWeight& packed, std::int64_t rows, CodeBits bits, const LinearTail& tail)
+  /// `range` is that of what comes out, or null.
+  RowsProduct(const LinearWeight& packed, std::int64_t rows, CodeBits bits, const LinearTail& tail,
+              FloatRange* range)
       : packed_(packed),
         rows_(rows),
         bits_(bits),
         tail_(tail),
+        range_(range),
         small_panels_(packed.small_panels()),
         kernel_(choose_kernel(
             DynamicLinear{.rows = rows,
@@ -214,14 +218,16 @@ class RowsProduct {
     } else {
       name = run_products(src, args, out);
     }
-    finish_rows(tail_, rows_ * kernel.out_features(), out);
+    const std::int64_t count = rows_ * kernel.out_features();
+    finish_rows(tail_, count, out);
+    if (range_ != nullptr) *range_ = find_range(out, count);
     return name;
   }
 
  private:
   std::string_view run_blocks(const Activation& src, const SumsToFloats& args, float* out) const {
     const PanelProduct call{src.codes, rows_, src.stride, bits_, &packed_.kernel.panels()};
-    many_rows(call, {.terms = args, .end = tail_.end, .addend = tail_.addend, .dst = out});
+    many_rows(call, {.terms = args, .end = tail_.end, .addend = tail_.addend, .dst = out}, range_);
     return gemm_int8_name(call);
   }
 
@@ -242,6 +248,7 @@ class RowsProduct {
   std::int64_t rows_;
   CodeBits bits_;
   LinearTail tail_;
+  FloatRange* range_;
   const CodePanels* small_panels_;
   Int8Kernel kernel_;
 };
@@ -250,15 +257,15 @@ class RowsProduct {
 
 std::string_view linear_dynamic_rows(const float* x, std::int64_t rows,
                                      std::span<const LinearDynamicTarget> targets, CodeBits bits,
-                                     const LinearTail& tail) {
+                                     const LinearTail& tail, const LinearRanges& ranges) {
   std::string_view name;
   Activation src{};
   for (const LinearDynamicTarget& target : targets) {
-    const RowsProduct product(*target.packed, rows, bits, tail);
+    const RowsProduct product(*target.packed, rows, bits, tail, ranges.of_out);
     const std::int64_t depth = target.packed->kernel.in_features();
     // Kernels of one kind share the codes.
     if (src.codes == nullptr || src.stride != product.src_stride()) {
-      src = quantize_rows(x, rows, depth, product.src_stride(), bits);
+      src = quantize_rows(x, rows, depth, product.src_stride(), bits, ranges.of_x);
     }
     name = product.run(src, target.out);
   }

@@ -41,6 +41,12 @@ struct LinearTail {
   const float* addend = nullptr;  ///< null: nothing is added
 };
 
+/// What is known of the numbers that go in, and wanted of those that come out.
+struct LinearRanges {
+  const FloatRange* of_x = nullptr;  ///< null: not known
+  FloatRange* of_out = nullptr;      ///< of the last weight's floats; null: not wanted
+};
+
 /// x [rows, K] to outs [rows, N], one for each weight, all dense; rows >= 1. All of x gets one
 /// scale and zero point, once for all weights, within `bits`. Throws ArgumentError for NaN and
 /// infinities in x. Returns the last kernel's name.
@@ -50,6 +56,6 @@ struct LinearDynamicTarget {
 };
 std::string_view linear_dynamic_rows(const float* x, std::int64_t rows,
                                      std::span<const LinearDynamicTarget> targets, CodeBits bits,
-                                     const LinearTail& tail);
+                                     const LinearTail& tail, const LinearRanges& ranges = {});
 
 }  // namespace quanta::cpu
