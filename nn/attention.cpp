@@ -18,11 +18,6 @@ namespace {
 
 constexpr std::string_view kOp = "MultiheadAttention";
 
-void check_attention_dtype(DType dtype) {
-  QUANTA_CHECK(dtype == DType::Float32 || dtype == DType::QInt8,
-               "{}: attention_dtype: expected Float32 or QInt8, got {}", kOp, dtype);
-}
-
 MultiheadAttentionOptions filled_in(MultiheadAttentionOptions options) {
   QUANTA_CHECK(options.embed_dim >= 1, "{}: embed_dim: expected at least 1, got {}", kOp,
                options.embed_dim);
@@ -36,7 +31,7 @@ MultiheadAttentionOptions filled_in(MultiheadAttentionOptions options) {
                options.kdim);
   QUANTA_CHECK(options.vdim >= 0, "{}: vdim: expected at least 1, or 0 for embed_dim, got {}", kOp,
                options.vdim);
-  check_attention_dtype(options.attention_dtype);
+  detail::check_attention_dtype(kOp, options.attention_dtype);
   if (options.kdim == 0) options.kdim = options.embed_dim;
   if (options.vdim == 0) options.vdim = options.embed_dim;
   return options;
@@ -321,20 +316,26 @@ std::string MultiheadAttention::extra_repr() const {
 }
 
 void MultiheadAttention::set_attention_dtype(DType dtype) {
-  check_attention_dtype(dtype);
+  detail::check_attention_dtype(kOp, dtype);
   options_.attention_dtype = dtype;
 }
 
+void detail::check_attention_dtype(std::string_view op, DType dtype) {
+  QUANTA_CHECK(dtype == DType::Float32 || dtype == DType::QInt8,
+               "{}: attention_dtype: expected Float32 or QInt8, got {}", op, dtype);
+}
+
 void set_attention_dtype(Module& model, DType dtype) {
-  check_attention_dtype(dtype);
+  constexpr std::string_view kName = "set_attention_dtype";
+  detail::check_attention_dtype(kName, dtype);
   bool found = false;
   for (const auto& [path, module] : model.named_modules()) {
-    auto* attention = dynamic_cast<MultiheadAttention*>(module);
+    auto* attention = dynamic_cast<HasAttentionDtype*>(module);
     if (attention == nullptr) continue;
     attention->set_attention_dtype(dtype);
     found = true;
   }
-  QUANTA_CHECK(found, "set_attention_dtype: model: expected a MultiheadAttention in it, got none");
+  QUANTA_CHECK(found, "{}: model: expected a module with attention in it, got none", kName);
 }
 
 }  // namespace quanta::nn

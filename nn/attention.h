@@ -21,6 +21,23 @@ class NonDynamicallyQuantizableLinear : public Linear {
   using Linear::Linear;
 };
 
+/// A module whose products of queries, keys and values may be int8: MultiheadAttention and the
+/// attention of the models (nn/models).
+class HasAttentionDtype {
+ public:
+  /// Float32 or QInt8 (ops/attention.h), in eval mode; while nobody calls the module. Throws
+  /// ArgumentError for another dtype.
+  virtual void set_attention_dtype(DType dtype) = 0;
+
+ protected:
+  HasAttentionDtype() = default;
+  ~HasAttentionDtype() = default;
+  HasAttentionDtype(const HasAttentionDtype&) = default;
+  HasAttentionDtype(HasAttentionDtype&&) = default;
+  HasAttentionDtype& operator=(const HasAttentionDtype&) = default;
+  HasAttentionDtype& operator=(HasAttentionDtype&&) = default;
+};
+
 struct MultiheadAttentionOptions {
   std::int64_t embed_dim = 0;
   std::int64_t num_heads = 0;
@@ -68,7 +85,7 @@ struct AttentionOutput {
 ///
 ///   auto [y, weights] = attention->forward(query, key, value, {.key_padding_mask = padding});
 ///   Tensor y = attention(x);  // self-attention, the output alone
-class MultiheadAttention : public Module {
+class MultiheadAttention : public Module, public HasAttentionDtype {
  public:
   using Options = MultiheadAttentionOptions;
   /// Undefined where the module has the other form, or in derived classes with projections of
@@ -83,8 +100,8 @@ class MultiheadAttention : public Module {
   explicit MultiheadAttention(const MultiheadAttentionOptions& options);
   /// With kdim and vdim filled in.
   const MultiheadAttentionOptions& options() const noexcept { return options_; }
-  /// Changes the option of that name. Throws ArgumentError for other dtypes than Float32 and QInt8.
-  void set_attention_dtype(DType dtype);
+  /// Changes the option of that name.
+  void set_attention_dtype(DType dtype) override;
   std::int64_t head_dim() const noexcept { return options_.embed_dim / options_.num_heads; }
 
   Tensor forward(const Tensor& x) const override;
@@ -138,15 +155,20 @@ class MultiheadAttention : public Module {
   mutable std::array<detail::PackedCache<PackedLinear>, kParts> packed_;
 };
 
-/// MultiheadAttention::set_attention_dtype for every MultiheadAttention in `model`, in any of its
-/// forms; while nobody calls the model.
+/// set_attention_dtype for every module in `model` that has it, MultiheadAttention in any of its
+/// forms among them; while nobody calls the model.
 ///
 ///   auto int8 = quantize_dynamic(net);          // the projections
 ///   nn::set_attention_dtype(int8, DType::QInt8);  // and the products between them
 ///
-/// save_model keeps it. The quantizable form of prepare observes weights and calculates them in
-/// Float32 whatever it is. Throws ArgumentError, and changes nothing, for another dtype and for a
-/// model without a MultiheadAttention.
+/// save_model keeps that of MultiheadAttention. The quantizable form of prepare observes weights and
+/// calculates them in Float32 whatever it is. Throws ArgumentError, and changes nothing, for another
+/// dtype and for a model without attention.
 void set_attention_dtype(Module& model, DType dtype);
+
+namespace detail {
+/// Throws ArgumentError that names `op` for another dtype than Float32 and QInt8.
+void check_attention_dtype(std::string_view op, DType dtype);
+}  // namespace detail
 
 }  // namespace quanta::nn

@@ -53,6 +53,11 @@ BertSelfAttention::BertSelfAttention(const BertConfig& config)
   register_module("value", value, square);
 }
 
+void BertSelfAttention::set_attention_dtype(DType dtype) {
+  nn::detail::check_attention_dtype("BertSelfAttention", dtype);
+  attention_dtype_ = dtype;
+}
+
 Tensor BertSelfAttention::forward(const Tensor& x, const Tensor& mask) const {
   return detail::attend_heads(query(x), key(x), value(x), heads_, mask,
                               is_training() ? DType::Float32 : attention_dtype_);

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "quanta/nn/attention.h"
 #include "quanta/nn/container.h"
 #include "quanta/nn/embedding.h"
 #include "quanta/nn/linear.h"
@@ -45,13 +46,14 @@ struct BertConfig {
 };
 
 /// Query, key and value projections and the attention of each head.
-struct BertSelfAttention : Module {
+struct BertSelfAttention : Module, HasAttentionDtype {
   Child<Linear> query, key, value;
 
   explicit BertSelfAttention(const BertConfig& config);
   Tensor forward(const Tensor& x) const override { return forward(x, {}); }
   /// `mask` is what scaled_dot_product_attention takes, here [batch, 1, 1, steps]; or undefined.
   Tensor forward(const Tensor& x, const Tensor& mask) const;
+  void set_attention_dtype(DType dtype) override;
 
  private:
   std::int64_t heads_;

@@ -25,6 +25,11 @@ EncoderLayer::EncoderLayer(const EncoderOptions& options)
   register_module("ln2", ln2, norm);
 }
 
+void EncoderLayer::set_attention_dtype(DType dtype) {
+  nn::detail::check_attention_dtype("EncoderLayer", dtype);
+  attention_dtype_ = dtype;
+}
+
 Tensor EncoderLayer::forward(const Tensor& x) const {
   const auto [queries, keys, values] = nn::detail::linear_of_three(query, key, value, x);
   const Tensor attended = detail::attend_heads(queries, keys, values, heads_, {},

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "quanta/nn/attention.h"
 #include "quanta/nn/container.h"
 #include "quanta/nn/linear.h"
 #include "quanta/nn/norm.h"
@@ -22,7 +23,7 @@ struct EncoderOptions {
 };
 
 /// x = ln1(x + out(attention(x))); x = ln2(x + fc2(gelu(fc1(x)))).
-struct EncoderLayer : Module {
+struct EncoderLayer : Module, HasAttentionDtype {
   Child<Linear> query, key, value, out;
   Child<LayerNorm> ln1;
   Child<Linear> fc1, fc2;
@@ -31,6 +32,7 @@ struct EncoderLayer : Module {
   explicit EncoderLayer(const EncoderOptions& options);
   /// x [batch, steps, features].
   Tensor forward(const Tensor& x) const override;
+  void set_attention_dtype(DType dtype) override;
 
  private:
   std::int64_t heads_;

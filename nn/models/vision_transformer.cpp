@@ -43,11 +43,17 @@ VisionAttention::VisionAttention(const VisionTransformerOptions& options) : head
   register_module("proj", proj, LinearOptions{options.features, options.features});
 }
 
+void VisionAttention::set_attention_dtype(DType dtype) {
+  nn::detail::check_attention_dtype("VisionAttention", dtype);
+  attention_dtype_ = dtype;
+}
+
 Tensor VisionAttention::forward(const Tensor& x) const {
   const std::int64_t width = x.size(2);
   const Tensor all = qkv(x);
   const auto part = [&](std::int64_t i) { return all.narrow(-1, i * width, width); };
-  return proj(detail::attend_heads(part(0), part(1), part(2), heads_));
+  return proj(detail::attend_heads(part(0), part(1), part(2), heads_, {},
+                                   is_training() ? DType::Float32 : attention_dtype_));
 }
 
 VisionMlp::VisionMlp(const VisionTransformerOptions& options) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "quanta/nn/attention.h"
 #include "quanta/nn/container.h"
 #include "quanta/nn/conv.h"
 #include "quanta/nn/linear.h"
@@ -34,16 +35,18 @@ struct PatchEmbedding : Module {
   Tensor forward(const Tensor& x) const override;
 };
 
-struct VisionAttention : Module {
+struct VisionAttention : Module, HasAttentionDtype {
   Child<Linear> qkv, proj;
 
   /// Throws ArgumentError for a number of heads that does not divide the features.
   explicit VisionAttention(const VisionTransformerOptions& options);
   /// x [N, tokens, features].
   Tensor forward(const Tensor& x) const override;
+  void set_attention_dtype(DType dtype) override;
 
  private:
   std::int64_t heads_;
+  DType attention_dtype_ = DType::Float32;
 };
 
 /// fc2(gelu(fc1(x))).

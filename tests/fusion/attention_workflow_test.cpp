@@ -267,7 +267,7 @@ TEST_CASE("attention_dtype: the products alone and in eval mode alone") {
       doctest::Contains("attention_dtype: expected Float32 or QInt8, got QUInt8"), ArgumentError);
   nn::Sequential without(nn::Linear(4, 4));
   CHECK_THROWS_WITH_AS(nn::set_attention_dtype(without, DType::QInt8),
-                       doctest::Contains("expected a MultiheadAttention in it, got none"),
+                       doctest::Contains("expected a module with attention in it, got none"),
                        ArgumentError);
 }
 

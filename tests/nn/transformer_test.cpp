@@ -5,8 +5,10 @@
 #include <cmath>
 
 #include "quanta/fusion/quantize_dynamic.h"
+#include "quanta/nn/models/bert.h"
 #include "quanta/nn/models/detail/attend_heads.h"
 #include "quanta/nn/models/encoder_classifier.h"
+#include "quanta/nn/models/vision_transformer.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/ops/attention.h"
@@ -193,6 +195,29 @@ TEST_CASE("EncoderLayer: attention_dtype is that of the products in eval mode") 
   CHECK(test::sqnr_db(float32(x), int8(x)) > 40.0);
   int8.train();
   CHECK(largest_difference(int8(x), float32(x)) == 0.0);
+}
+
+TEST_CASE("set_attention_dtype: models have it as MultiheadAttention has") {
+  manual_seed(10);
+  const auto changes = [](auto model, const Tensor& x) {
+    model.eval();
+    const Tensor float32 = model(x);
+    set_attention_dtype(model, DType::QInt8);
+    const Tensor int8 = model(x);
+    CHECK(largest_difference(int8, float32) > 0.0);
+    CHECK(test::sqnr_db(float32, int8) > 30.0);
+    CHECK_THROWS_WITH_AS(
+        set_attention_dtype(model, DType::QUInt8),
+        doctest::Contains("attention_dtype: expected Float32 or QInt8, got QUInt8"), ArgumentError);
+    set_attention_dtype(model, DType::Float32);
+    CHECK(largest_difference(model(x), float32) == 0.0);
+  };
+  changes(models::EncoderClassifier(2, {.features = 64, .heads = 2, .feed_forward = 128}, 5),
+          randn({2, 33, 64}));
+  changes(models::VisionTransformer({.image_size = 32, .patch_size = 8, .layers = 2}),
+          randn({1, 3, 32, 32}));
+  changes(models::BertSelfAttention({.hidden_size = 64, .num_attention_heads = 4}),
+          randn({2, 21, 64}));
 }
 
 TEST_CASE("EncoderLayer: dynamic layers together give the bits of the calls one by one") {

@@ -114,6 +114,11 @@ class PeersTest(unittest.TestCase):
         self.assertEqual(found["quanta"][found["quanta"].index("--dtype") + 1], "dynamic-int8")
         self.assertNotIn("--calib", found["quanta"])
 
+    def test_attention_may_be_int8_too(self):
+        for model, dtype in (("bert4", "dynamic-int8-attention"), ("lstm", "dynamic-int8"), ("resnet18", "int8")):
+            found = self.commands(["float.safetensors", "calib.safetensors"], "--int8-attention", model=model)
+            self.assertEqual(found["quanta"][found["quanta"].index("--dtype") + 1], dtype)
+
     def test_a_folder_without_a_network_is_told(self):
         with self.assertRaisesRegex(peers.PeerError, "expected quanta_int8.onnx or float.safetensors .* got other"):
             self.commands(["other"])

@@ -33,6 +33,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from paired import Row  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+# Those with attention, whose products may be int8 too, as OpenVINO's are.
+ATTENTION = ("bert4", "bert_base", "distilbert_16", "distilbert_512", "vit_tiny")
 # Those without a QuantStub have only dynamic int8.
 DYNAMIC = ("lstm", "gru", "bert4", "bert_base", "distilbert_16", "distilbert_512", "vit_tiny")
 
@@ -117,8 +119,10 @@ def commands(folder, model, options, batch, threads, streams):
     if "quanta_int8.onnx" in have:
         found["quanta"] = [*quanta, "--onnx", os.path.join(path, "quanta_int8.onnx"), *sizes]
     elif "float.safetensors" in have:
-        found["quanta"] = [*quanta, "--model", model, "--weights", os.path.join(path, "float.safetensors"),
-                           "--dtype", "dynamic-int8" if model in DYNAMIC else "int8"]  # fmt: skip
+        dtype = "dynamic-int8" if model in DYNAMIC else "int8"
+        if options.int8_attention and model in ATTENTION:
+            dtype += "-attention"
+        found["quanta"] = [*quanta, "--model", model, "--weights", os.path.join(path, "float.safetensors"), "--dtype", dtype]
         if "calib.safetensors" in have and model not in DYNAMIC:
             found["quanta"] += ["--calib", os.path.join(path, "calib.safetensors")]
     else:
@@ -226,6 +230,7 @@ def parse(arguments):
     parser.add_argument("--threads", type=int, nargs="+", default=[1], help="of a request (default: 1)")
     parser.add_argument("--streams", type=int, nargs="+", default=[0], help="requests side by side (default: one after the other)")
     parser.add_argument("--sizes", action="append", default=[], help="of inputs whose sizes the files leave open, as x=1,3,640,640; --batch replaces the first")
+    parser.add_argument("--int8-attention", action="store_true", help="Quanta calculates the products of attention in int8 too, as OpenVINO does")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.5, help="that a turn takes (default: 0.5)")
     parser.add_argument("--quanta", default="build/release/tools/quanta", help="the command (default: build/release/tools/quanta)")

@@ -46,7 +46,7 @@ void add_profile_command(CLI::App& app, quanta::cli::ProfileOptions& profile,
   command->add_option("--input", profile.input, "Inputs: x [count, ...] (default: random ones)")
       ->check(CLI::ExistingFile);
   command->add_option("--dtype", profile.dtype, "The arithmetic (default: what the network has)")
-      ->check(CLI::IsMember({"int8", "dynamic-int8"}));
+      ->check(CLI::IsMember({"int8", "dynamic-int8", "dynamic-int8-attention"}));
   add_device_option(*command, profile.device);
   command->add_option("--batch", profile.batch, "Inputs at a time")
       ->check(CLI::Range(1, 4096))
@@ -150,8 +150,10 @@ void add_bench_command(CLI::App& app, quanta::cli::BenchOptions& bench,
                    "Inputs: x [count, ...]; float_out, if there, is compared with (default: "
                    "random ones)")
       ->check(CLI::ExistingFile);
-  command->add_option("--dtype", bench.dtype, "The arithmetic")
-      ->check(CLI::IsMember({"float32", "int8", "dynamic-int8"}))
+  command
+      ->add_option("--dtype", bench.dtype,
+                   "The arithmetic; dynamic-int8-attention: attention's products in int8 too")
+      ->check(CLI::IsMember({"float32", "int8", "dynamic-int8", "dynamic-int8-attention"}))
       ->capture_default_str();
   add_device_option(*command, bench.device);
   command->add_option("--batch", bench.batch, "Inputs at a time")

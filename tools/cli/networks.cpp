@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <typeinfo>
 
 #include "quanta/quanta.h"
@@ -13,6 +14,10 @@ namespace quanta::cli {
 namespace {
 
 namespace models = nn::models;
+
+// In the order of NetworkForm.
+constexpr std::array<std::string_view, 4> kFormNames{"float32", "int8", "dynamic-int8",
+                                                     "dynamic-int8-attention"};
 
 using Groups = std::vector<std::vector<std::string>>;
 
@@ -140,12 +145,17 @@ bool has_dynamic_tail(const nn::Module& model) {
   });
 }
 
+bool is_dynamic(NetworkForm form) {
+  return form == NetworkForm::DynamicInt8 || form == NetworkForm::DynamicInt8Attention;
+}
+
 void quantize_network(nn::Module& model, const NetworkKind& kind, NetworkForm form,
                       const Tensor& calibration) {
   if (form == NetworkForm::Int8) convert_network(model, kind, calibration);
   // Layers that a static network has set apart, behind its DeQuantStub.
   const bool has_tail = form == NetworkForm::Int8 && has_dynamic_tail(model);
-  if (form == NetworkForm::DynamicInt8 || has_tail) quantize_dynamic_(model);
+  if (is_dynamic(form) || has_tail) quantize_dynamic_(model);
+  if (form == NetworkForm::DynamicInt8Attention) nn::set_attention_dtype(model, DType::QInt8);
 }
 
 void check_form(const NetworkKind& kind, NetworkForm form) {
@@ -154,7 +164,7 @@ void check_form(const NetworkKind& kind, NetworkForm form) {
   if (possible) return;
   throw ArgumentError(fmt::format("bench: --dtype: expected float32 or {} for {}, got {}",
                                   kind.is_static ? "int8" : "dynamic-int8", kind.name,
-                                  form == NetworkForm::Int8 ? "int8" : "dynamic-int8"));
+                                  to_string(form)));
 }
 
 // Without starting values: the weights come from a file.
@@ -166,12 +176,14 @@ std::shared_ptr<nn::Module> make_network(const NetworkKind& kind) {
 }  // namespace
 
 NetworkForm network_form(std::string_view text) {
-  if (text == "float32") return NetworkForm::Float32;
-  if (text == "int8") return NetworkForm::Int8;
-  if (text == "dynamic-int8") return NetworkForm::DynamicInt8;
+  for (std::size_t i = 0; i < kFormNames.size(); ++i) {
+    if (kFormNames[i] == text) return static_cast<NetworkForm>(i);
+  }
   throw ArgumentError(
-      fmt::format("bench: --dtype: expected float32, int8 or dynamic-int8, got {}", text));
+      fmt::format("bench: --dtype: expected one of {}, got {}", fmt::join(kFormNames, ", "), text));
 }
+
+std::string_view to_string(NetworkForm form) { return kFormNames[static_cast<std::size_t>(form)]; }
 
 const std::vector<NetworkKind>& network_kinds() {
   static const std::vector<NetworkKind> kinds = make_network_kinds();

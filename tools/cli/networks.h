@@ -14,10 +14,17 @@
 namespace quanta::cli {
 
 /// In which arithmetic a benchmark network runs.
-enum class NetworkForm : std::uint8_t { Float32, Int8, DynamicInt8 };
+enum class NetworkForm : std::uint8_t {
+  Float32,
+  Int8,
+  DynamicInt8,
+  DynamicInt8Attention,  ///< the products of queries, keys and values too
+};
 
-/// "float32", "int8", "dynamic-int8". Throws ArgumentError for another text.
+/// "float32", "int8", "dynamic-int8", "dynamic-int8-attention". Throws ArgumentError for another
+/// text.
 NetworkForm network_form(std::string_view text);
+std::string_view to_string(NetworkForm form);
 
 /// A network of the side-by-side benchmarks, by the names and sizes that these use.
 struct NetworkKind {

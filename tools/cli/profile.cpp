@@ -101,7 +101,7 @@ NetworkForm chosen_form(const NetworkKind& kind, const std::string& dtype) {
   if (dtype.empty()) return kind.is_static ? NetworkForm::Int8 : NetworkForm::DynamicInt8;
   const NetworkForm form = network_form(dtype);
   if (form == NetworkForm::Float32) {
-    throw ArgumentError("profile: --dtype: expected int8 or dynamic-int8, got float32");
+    throw ArgumentError("profile: --dtype: expected an int8 form, got float32");
   }
   return form;
 }
@@ -189,7 +189,7 @@ int run_profile(const ProfileOptions& options) {
   }
 
   ProfileResult result{.options = options,
-                       .form = form == NetworkForm::Int8 ? "int8" : "dynamic-int8",
+                       .form = std::string(to_string(form)),
                        .machine = machine,
                        .types = {},
                        .comparison = compare_profiles(quantized.times(), in_float.times()),
