@@ -59,6 +59,8 @@ class FusedMovingAvgObsFakeQuantize : public FakeQuantize {
 
   std::string name() const override { return "FusedMovingAvgObsFakeQuantize"; }
   Tensor forward(const Tensor& x) override;
+  // FakeQuantize's works on the observer, as this class's forward does not.
+  // NOLINTNEXTLINE(bugprone-parent-virtual-call)
   void update(const Tensor& x) override { FakeQuantizeBase::update(x); }
   Digest digest(const Tensor& x) const override;
   bool absorb(const Digest& digest) override;

@@ -13,6 +13,7 @@
 namespace quanta::aimet {
 
 /// The versions of AIMET's encodings.
+// NOLINTNEXTLINE(readability-identifier-naming): the digits stay apart.
 enum class EncodingVersion : std::uint8_t { V0_6_1, V1_0_0, V2_0_0, V2_1_0 };
 
 /// The version called "0.6.1", "1.0.0", "2.0.0" or "2.1.0". Throws ArgumentError for other text.
