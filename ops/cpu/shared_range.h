@@ -22,6 +22,12 @@ inline FloatRange joined_range(const FloatRange& a, const FloatRange& b) {
   return {std::min(a.min, b.min), std::max(a.max, b.max)};
 }
 
+/// What Operation::with_range tells: NaN, NaN when a number was not finite.
+inline FloatRange told_range(const FloatRange& range) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  return std::isfinite(range.min) && std::isfinite(range.max) ? range : FloatRange{kNaN, kNaN};
+}
+
 class SharedRange {
  public:
   void add(const FloatRange& part) {

@@ -1,5 +1,6 @@
 #include "quanta/ops/linear_dynamic.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
@@ -81,7 +82,9 @@ const cpu::FloatRange* range_in(const Tensor& x) {
   return static_cast<const cpu::FloatRange*>(x.data_ptr());
 }
 
-void check_range(std::string_view op, const Tensor& range) {
+void infer_range(std::string_view op, const Arguments& in, Results& out) {
+  const Tensor& range = in[in.size() - 1];
+  out.arrange(in.size() - 1, MemoryFormat::Contiguous);
   QUANTA_CHECK(range.defined() && range.dtype() == DType::Float32 && range.sizes() == Dims{2},
                "{}: range: expected Float32 [2], got {} {}", op,
                range.defined() ? to_string(range.dtype()) : "an undefined tensor",
@@ -125,7 +128,7 @@ struct LinearDynamic final : Op<LinearDynamic> {
     const Dims sizes = output_sizes(name(), in[0], kernel.in_features(), kernel.out_features());
     out.arrange(0, MemoryFormat::Contiguous);
     out.add(sizes, DType::Float32);
-    if (range_given) check_range(name(), in[in.size() - 1]);
+    if (range_given) infer_range(name(), in, out);
     if (tells_range) out.add({2}, DType::Float32);
     if (tail != Tail::Add) return;
     const Tensor& addend = in[1];
@@ -166,8 +169,12 @@ struct LinearDynamic final : Op<LinearDynamic> {
     if (tail != Tail::None || range_given || tells_range) return nullptr;
     if (next.name() == "relu") return with_tail(Tail::ReLU);
     if (next.name() == "add") return with_tail(Tail::Add);
-    const bool is_gelu = next.name() == "gelu" &&
-                         same_attribute(attribute_of(next, "approximate"), std::string("none"));
+    const auto is_erf = [&](const AttributeInfo& info) {
+      return info.name == "approximate" && same_attribute(info.get(next), std::string("none"));
+    };
+    const std::span<const AttributeInfo> settings = next.attributes();
+    const bool is_gelu =
+        next.name() == "gelu" && std::any_of(settings.begin(), settings.end(), is_erf);
     return is_gelu ? with_tail(Tail::Gelu) : nullptr;
   }
   std::shared_ptr<const Operation> with_range() const override {
@@ -196,8 +203,8 @@ struct LinearDynamic final : Op<LinearDynamic> {
         read_only_attribute<Self, [](const Self& op) { return op.packed->bias(); }>("bias"),
         attribute<Self, &Self::reduce_range>("reduce_range"),
         attribute<Self, &Self::tail>("tail"),
-        attribute<Self, &Self::range_given>("range_given"),
-        attribute<Self, &Self::tells_range>("tells_range")};
+        read_only_attribute<Self, [](const Self& op) { return op.range_given; }>("range_given"),
+        read_only_attribute<Self, [](const Self& op) { return op.tells_range; }>("tells_range")};
     return kTable;
   }
 
@@ -236,7 +243,7 @@ struct LinearEachDynamic final : Op<LinearEachDynamic> {
     QUANTA_CHECK(weights != nullptr && !weights->empty(),
                  "{}: packed: expected at least one weight, got none", kName);
     check_rows(kName, in[0]);
-    if (range_given) check_range(kName, in[1]);
+    if (range_given) infer_range(kName, in, out);
     const std::int64_t in_features = checked_impl(kName, weights->front()).kernel.in_features();
     out.arrange(0, MemoryFormat::Contiguous);
     for (const LinearPackedParams& packed : *weights) {
@@ -294,7 +301,9 @@ struct LinearEachDynamic final : Op<LinearEachDynamic> {
         read_only_attribute<LinearEachDynamic,
                             [](const LinearEachDynamic& op) { return op.weights; }>("weights"),
         attribute<LinearEachDynamic, &LinearEachDynamic::reduce_range>("reduce_range"),
-        attribute<LinearEachDynamic, &LinearEachDynamic::range_given>("range_given")};
+        read_only_attribute<LinearEachDynamic, [](const LinearEachDynamic& op) {
+          return op.range_given;
+        }>("range_given")};
     return kTable;
   }
 };

@@ -254,10 +254,16 @@ struct Normalize final : Normalization<Normalize<Kind>, Kind> {
   }
 
   static std::span<const AttributeInfo> attribute_table() {
-    static const std::vector<AttributeInfo> table =
-        with_settings<Normalize>(Kind::template settings<Normalize>(),
-                                 {attribute<Normalize, &Normalize::eps>("eps"),
-                                  attribute<Normalize, &Normalize::tells_range>("tells_range")});
+    static const std::vector<AttributeInfo> table = [] {
+      auto all = with_settings<Normalize>(Kind::template settings<Normalize>(),
+                                          {attribute<Normalize, &Normalize::eps>("eps")});
+      if constexpr (Kind::kOfRows) {
+        all.push_back(
+            read_only_attribute<Normalize, [](const Normalize& op) { return op.tells_range; }>(
+                "tells_range"));
+      }
+      return all;
+    }();
     return table;
   }
 };

@@ -20,6 +20,7 @@
 #include "quanta/ops/norm.h"
 #include "quanta/runtime/error.h"
 #include "support/capture_binding.h"
+#include "support/compare.h"
 #include "support/tensors.h"
 
 namespace quanta {
@@ -154,6 +155,25 @@ TEST_CASE("freeze: numbers that are not finite are refused as without a plan") {
         CHECK(message(frozen) == wanted);
         if (bad != 3e38F) CHECK(wanted.find("expected finite values") != std::string::npos);
       }
+    }
+  }
+}
+
+TEST_CASE("freeze: what a layer's bias makes of numbers stays what it is behind it") {
+  Generator generator(15);
+  for (const std::int64_t rows : {2, 40}) {
+    const Tensor bias = randn({40}, generator);
+    bias.mutable_data<float>()[3] = std::numeric_limits<float>::quiet_NaN();
+    bias.mutable_data<float>()[39] = std::numeric_limits<float>::infinity();
+    const LinearPackedParams weight(testing::random_weight({40, 64}, {0}, generator), bias);
+    for (const bool is_gelu : {false, true}) {
+      CAPTURE(is_gelu);
+      const Function net([&](const Tensor& x) {
+        const Tensor y = linear_dynamic(x, weight, ReduceRange::No);
+        return is_gelu ? gelu(y) : relu(y);
+      });
+      const Tensor x = randn({rows, 64}, generator);
+      CHECK(test::same_bits(freeze(net, x)(x), net(x)));
     }
   }
 }

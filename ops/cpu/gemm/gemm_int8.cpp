@@ -62,7 +62,8 @@ HWY_INLINE hn::Vec<Floats> float_of(hn::Vec<Integers> sum, const ColumnTerms& te
   auto y = hn::Mul(hn::ConvertTo(d, hn::Sub(sum, terms.shift)), terms.scale);
   // Without a bias nothing is added: -0 would become 0.
   if constexpr (kBias) y = hn::Add(y, terms.bias);
-  if constexpr (kEnd == GemmEnd::ReLU) y = hn::Max(y, hn::Zero(d));
+  // NaN stays, and so does -0, as in relu.
+  if constexpr (kEnd == GemmEnd::ReLU) y = hn::IfThenElse(hn::Lt(y, hn::Zero(d)), hn::Zero(d), y);
   if constexpr (kEnd == GemmEnd::Gelu) y = gelu_erf(d, y);
   return y;
 }

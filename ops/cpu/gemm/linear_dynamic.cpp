@@ -220,7 +220,7 @@ class RowsProduct {
     }
     const std::int64_t count = rows_ * kernel.out_features();
     finish_rows(tail_, count, out);
-    if (range_ != nullptr) *range_ = find_range(out, count);
+    if (range_ != nullptr) *range_ = told_range(find_range(out, count));
     return name;
   }
 

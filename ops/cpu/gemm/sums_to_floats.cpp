@@ -44,7 +44,7 @@ void floats_of_sums(const SumsToFloats& args, std::int64_t begin, std::int64_t e
     }
     auto y = hn::Mul(hn::ConvertTo(df, sum), hn::Mul(src_scale, hn::LoadU(df, args.scales + n)));
     if (args.bias != nullptr) y = hn::Add(y, hn::LoadU(df, args.bias + n));
-    if (args.relu) y = hn::Max(y, hn::Zero(df));
+    if (args.relu) y = hn::IfThenElse(hn::Lt(y, hn::Zero(df)), hn::Zero(df), y);
     hn::StoreU(y, df, row + n);
   }
 #endif
@@ -53,7 +53,7 @@ void floats_of_sums(const SumsToFloats& args, std::int64_t begin, std::int64_t e
     std::memcpy(&sum, row + n, sizeof(sum));
     float y = static_cast<float>(full_sum(sum, args, n)) * (args.src_scale * args.scales[n]);
     if (args.bias != nullptr) y += args.bias[n];
-    row[n] = args.relu && !(y > 0.0F) ? 0.0F : y;
+    row[n] = args.relu && y < 0.0F ? 0.0F : y;
   }
 }
 
