@@ -19,7 +19,6 @@
 #include "quanta/ops/linear_dynamic.h"
 #include "quanta/ops/norm.h"
 #include "quanta/runtime/error.h"
-#include "support/capture_binding.h"
 #include "support/compare.h"
 #include "support/tensors.h"
 
@@ -58,13 +57,18 @@ FrozenModel checked_plan(const Function& net, const Dims& sizes, Generator& gene
 }
 
 // Rows for each of the kernels, and features that fill no vector, vectors and tiles.
-const std::vector<std::pair<std::int64_t, std::int64_t>> kRowsAndFeatures{
-    {1, 20}, {3, 64}, {7, 33}, {13, 64}, {20, 128}, {33, 64}, {70, 100}};
+struct Layer {
+  std::int64_t rows, features;
+};
+const std::vector<Layer> kLayers{{1, 20},   {3, 64},  {7, 33},  {13, 64},
+                                 {20, 128}, {33, 64}, {70, 100}};
 
 TEST_CASE("freeze: what follows a dynamic linear layer goes into its pass") {
   test::for_each_instruction_set([&] {
     Generator generator(11);
-    for (const auto& [rows, features] : kRowsAndFeatures) {
+    for (const Layer& layer : kLayers) {
+      const std::int64_t rows = layer.rows;
+      const std::int64_t features = layer.features;
       CAPTURE(rows);
       CAPTURE(features);
       const LinearPackedParams weight = packed(features, features, generator);
@@ -102,7 +106,9 @@ TEST_CASE("freeze: what follows a dynamic linear layer goes into its pass") {
 TEST_CASE("freeze: a dynamic linear layer is given the range of what it reads") {
   test::for_each_instruction_set([&] {
     Generator generator(12);
-    for (const auto& [rows, features] : kRowsAndFeatures) {
+    for (const Layer& layer : kLayers) {
+      const std::int64_t rows = layer.rows;
+      const std::int64_t features = layer.features;
       CAPTURE(rows);
       CAPTURE(features);
       const LinearPackedParams wide = packed(3 * features, features, generator);
