@@ -101,7 +101,8 @@ NetworkForm chosen_form(const NetworkKind& kind, const std::string& dtype) {
   if (dtype.empty()) return kind.is_static ? NetworkForm::Int8 : NetworkForm::DynamicInt8;
   const NetworkForm form = network_form(dtype);
   if (form == NetworkForm::Float32) {
-    throw ArgumentError("profile: --dtype: expected an int8 form, got float32");
+    throw ArgumentError(
+        "profile: --dtype: expected int8, dynamic-int8 or dynamic-int8-attention, got float32");
   }
   return form;
 }

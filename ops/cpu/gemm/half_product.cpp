@@ -48,7 +48,7 @@ void multiply(const HalfProduct& call, std::int64_t begin, std::int64_t end, flo
         sum += block;
       }
       if (call.bias != nullptr) sum += call.bias[n];
-      out[row * call.out_features + n] = call.relu && sum < 0.0F ? 0.0F : sum;
+      out[row * call.out_features + n] = call.relu && !(sum > 0.0F) ? 0.0F : sum;
     }
   }
 }
@@ -84,9 +84,7 @@ struct Ending {
                                      hn::Vec<FloatTag> before, hn::Vec<FloatTag> bias) const {
     if (!first) sum = hn::Add(before, sum);
     if (last && call.bias != nullptr) sum = hn::Add(sum, bias);
-    if (last && call.relu) {
-      sum = hn::IfThenElse(hn::Lt(sum, hn::Zero(FloatTag())), hn::Zero(FloatTag()), sum);
-    }
+    if (last && call.relu) sum = hn::Max(sum, hn::Zero(FloatTag()));
     return sum;
   }
 };
