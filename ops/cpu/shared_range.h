@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <mutex>
 
@@ -22,11 +23,27 @@ inline FloatRange joined_range(const FloatRange& a, const FloatRange& b) {
   return {std::min(a.min, b.min), std::max(a.max, b.max)};
 }
 
-/// What Operation::with_range tells: NaN, NaN when a number was not finite.
-inline FloatRange told_range(const FloatRange& range) {
-  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-  return std::isfinite(range.min) && std::isfinite(range.max) ? range : FloatRange{kNaN, kNaN};
-}
+/// A running range, lane by lane. `finite` stays 0 until there is a number that is not.
+struct RangeLanes {
+  static constexpr std::size_t kLanes = 16;
+  alignas(64) float min[kLanes];
+  alignas(64) float max[kLanes];
+  alignas(64) float finite[kLanes];
+
+  RangeLanes() {
+    std::fill_n(min, kLanes, kNoRange.min);
+    std::fill_n(max, kLanes, kNoRange.max);
+    std::fill_n(finite, kLanes, 0.0F);
+  }
+  /// NaN, NaN unless all numbers were finite.
+  FloatRange all() const {
+    constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+    if (!std::all_of(finite, finite + kLanes, [](float x) { return x == 0.0F; })) {
+      return {kNaN, kNaN};
+    }
+    return {*std::min_element(min, min + kLanes), *std::max_element(max, max + kLanes)};
+  }
+};
 
 class SharedRange {
  public:

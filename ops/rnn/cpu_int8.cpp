@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <numeric>
 
 #include "quanta/ops/cpu/gemm/gemm_int8.h"
@@ -21,30 +20,6 @@ namespace {
 constexpr int kMaxTeam = 16;
 
 using Rows = std::array<FloatRange, kMaxStepRows>;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-FloatRange joined(const FloatRange& a, const FloatRange& b) {
-  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-  if (std::isnan(a.min) || std::isnan(b.min)) return {kNaN, kNaN};
-  return {std::min(a.min, b.min), std::max(a.max, b.max)};
-}
-
-void start(RangeLanes& lanes) {
-  std::fill_n(lanes.min, kUnitBlock, kInfinity);
-  std::fill_n(lanes.max, kUnitBlock, -kInfinity);
-  std::fill_n(lanes.finite, kUnitBlock, 0.0F);
-}
-
-/// NaN, NaN unless all states were finite.
-FloatRange finish(const RangeLanes& lanes) {
-  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-  if (!std::isfinite(std::accumulate(lanes.finite, lanes.finite + kUnitBlock, 0.0F))) {
-    return {kNaN, kNaN};
-  }
-  return {*std::min_element(lanes.min, lanes.min + kUnitBlock),
-          *std::max_element(lanes.max, lanes.max + kUnitBlock)};
-}
 
 /// How many threads pay. The meeting at each step's end takes about half a microsecond; a thread is
 /// worth it when it reads several times the bytes that the L2 cache gives in that time.
@@ -95,7 +70,7 @@ class LayerRun {
 FloatRange LayerRun::range_of_rows(const Rows& ranges, std::int64_t rows) const {
   FloatRange all = ranges[0];
   for (std::int64_t row = 1; row < rows; ++row) {
-    all = joined(all, ranges[static_cast<std::size_t>(row)]);
+    all = joined_range(all, ranges[static_cast<std::size_t>(row)]);
   }
   return all;
 }
@@ -166,13 +141,14 @@ void LayerRun::operator()(const detail::Team& team) noexcept {
     step.input_gates = layer_.input_gates + now.first * weight_.gates * hidden;
     step.h = layer_.output + now.first * hidden;
     quantize_states(step, before.data(), range, codes);
-    for (std::int64_t row = 0; row < now.rows; ++row) start(lanes[static_cast<std::size_t>(row)]);
+    for (std::int64_t row = 0; row < now.rows; ++row)
+      lanes[static_cast<std::size_t>(row)] = RangeLanes();
     gate_step(step, begin, end);
 
     auto& parts = parts_[half];
     for (std::int64_t row = 0; row < now.rows; ++row) {
       const auto r = static_cast<std::size_t>(row);
-      parts[static_cast<std::size_t>(team.rank())][r] = finish(lanes[r]);
+      parts[static_cast<std::size_t>(team.rank())][r] = lanes[r].all();
       before[r] = step.h + row * hidden;
     }
     team.barrier();
@@ -180,7 +156,7 @@ void LayerRun::operator()(const detail::Team& team) noexcept {
       const auto r = static_cast<std::size_t>(row);
       ranges[r] = parts[0][r];
       for (int rank = 1; rank < team.size(); ++rank) {
-        ranges[r] = joined(ranges[r], parts[static_cast<std::size_t>(rank)][r]);
+        ranges[r] = joined_range(ranges[r], parts[static_cast<std::size_t>(rank)][r]);
       }
     }
     half = 1 - half;

@@ -10,6 +10,7 @@
 #include "quanta/ops/cpu/elementwise_kernels.h"
 #include "quanta/ops/cpu/gemm/gate_panels.h"
 #include "quanta/ops/cpu/gemm/gemv_int8.h"
+#include "quanta/ops/cpu/shared_range.h"
 #include "quanta/ops/linear_dynamic.h"
 #include "quanta/ops/rnn/loop.h"
 #include "quanta/runtime/tensor.h"
@@ -19,13 +20,7 @@ namespace quanta::cpu {
 /// Sequences of a step; for more, products of matrices are faster.
 inline constexpr std::int64_t kMaxStepRows = 16;
 
-/// Running range of a row of hidden states, lane by lane. `finite` stays 0 until there is a number
-/// that is not.
-struct RangeLanes {
-  alignas(64) float min[kUnitBlock];
-  alignas(64) float max[kUnitBlock];
-  alignas(64) float finite[kUnitBlock];
-};
+static_assert(RangeLanes::kLanes == kUnitBlock);
 
 /// One step.
 struct GateStep {
@@ -43,7 +38,8 @@ struct GateStep {
   const float* const* before;     ///< h of each row before the step; GRU only
   float* h;                       ///< [rows, hidden]
   float* cell;                    ///< [rows, hidden], LSTM only: becomes the new one
-  RangeLanes* ranges;             ///< of each row: the new states are added
+  /// Of each row: the new states are added, unit by unit of a block.
+  RangeLanes* ranges;
 };
 /// Computes the units of the blocks [begin, end).
 void gate_step(const GateStep& step, std::int64_t begin, std::int64_t end);

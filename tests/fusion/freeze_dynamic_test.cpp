@@ -20,6 +20,7 @@
 #include "quanta/ops/norm.h"
 #include "quanta/runtime/error.h"
 #include "support/compare.h"
+#include "support/count_text.h"
 #include "support/tensors.h"
 
 namespace quanta {
@@ -40,12 +41,6 @@ LinearPackedParams packed(std::int64_t out, std::int64_t in, Generator& generato
   return {testing::random_weight({out, in}, {0}, generator), randn({out}, generator)};
 }
 
-std::size_t count(const std::string& text, const std::string& part) {
-  std::size_t found = 0;
-  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
-  return found;
-}
-
 /// The plan of `body` gives what it gives, from several inputs.
 FrozenModel checked_plan(const Function& net, const Dims& sizes, Generator& generator) {
   FrozenModel frozen = freeze(net, randn(sizes, generator));
@@ -63,72 +58,69 @@ struct Layer {
 const std::vector<Layer> kLayers{{1, 20},   {3, 64},  {7, 33},  {13, 64},
                                  {20, 128}, {33, 64}, {70, 100}};
 
-TEST_CASE("freeze: what follows a dynamic linear layer goes into its pass") {
+/// body(rows, features, generator) for each layer on each instruction set.
+template <typename Body>
+void for_each_layer(std::uint64_t seed, const Body& body) {
   test::for_each_instruction_set([&] {
-    Generator generator(11);
+    Generator generator(seed);
     for (const Layer& layer : kLayers) {
-      const std::int64_t rows = layer.rows;
-      const std::int64_t features = layer.features;
-      CAPTURE(rows);
-      CAPTURE(features);
-      const LinearPackedParams weight = packed(features, features, generator);
-      const Tensor other = randn({rows, features}, generator);
-      const auto linear = [&](const Tensor& x) {
-        return linear_dynamic(x, weight, ReduceRange::No);
-      };
-      const auto steps = [&](std::function<Tensor(const Tensor&)> body) {
-        return checked_plan(Function(std::move(body)), {rows, features}, generator).info().steps;
-      };
-      CHECK(steps([&](const Tensor& x) { return gelu(linear(x)); }) == 1);
-      CHECK(steps([&](const Tensor& x) { return relu(linear(x)); }) == 1);
-      CHECK(steps([&](const Tensor& x) { return add(x, linear(x)); }) == 1);
-      CHECK(steps([&](const Tensor& x) { return add(linear(x), other); }) == 1);
-      // Into the later one of two.
-      CHECK(steps([&](const Tensor& x) { return add(linear(x), linear(relu(x))); }) == 3);
-      // One function is all that fits.
-      CHECK(steps([&](const Tensor& x) { return relu(add(x, linear(x))); }) == 2);
-      CHECK(steps([&](const Tensor& x) { return gelu(linear(x), GeluApproximation::Tanh); }) == 2);
-      // Somebody else wants what is between.
-      CHECK(steps([&](const Tensor& x) {
-              const Tensor y = linear(x);
-              return add(gelu(y), y);
-            }) == 3);
-      CHECK(steps([&](const Tensor& x) {
-              const Tensor y = linear(x);
-              return add(y, y);
-            }) == 2);
-      CHECK(steps([&](const Tensor& x) { return add(linear(x), other.slice(0, 0, 1)); }) ==
-            (rows == 1 ? 1 : 2));
+      CAPTURE(layer.rows);
+      CAPTURE(layer.features);
+      body(layer.rows, layer.features, generator);
     }
   });
 }
 
+TEST_CASE("freeze: what follows a dynamic linear layer goes into its pass") {
+  for_each_layer(11, [](std::int64_t rows, std::int64_t features, Generator& generator) {
+    const LinearPackedParams weight = packed(features, features, generator);
+    const Tensor other = randn({rows, features}, generator);
+    const auto linear = [&](const Tensor& x) { return linear_dynamic(x, weight, ReduceRange::No); };
+    const auto steps = [&](std::function<Tensor(const Tensor&)> body) {
+      return checked_plan(Function(std::move(body)), {rows, features}, generator).info().steps;
+    };
+    CHECK(steps([&](const Tensor& x) { return gelu(linear(x)); }) == 1);
+    CHECK(steps([&](const Tensor& x) { return relu(linear(x)); }) == 1);
+    CHECK(steps([&](const Tensor& x) { return add(x, linear(x)); }) == 1);
+    CHECK(steps([&](const Tensor& x) { return add(linear(x), other); }) == 1);
+    // Into the later one of two.
+    CHECK(steps([&](const Tensor& x) { return add(linear(x), linear(relu(x))); }) == 3);
+    // One function is all that fits.
+    CHECK(steps([&](const Tensor& x) { return relu(add(x, linear(x))); }) == 2);
+    CHECK(steps([&](const Tensor& x) { return gelu(linear(x), GeluApproximation::Tanh); }) == 2);
+    // Somebody else wants what is between.
+    CHECK(steps([&](const Tensor& x) {
+            const Tensor y = linear(x);
+            return add(gelu(y), y);
+          }) == 3);
+    CHECK(steps([&](const Tensor& x) {
+            const Tensor y = linear(x);
+            return add(y, y);
+          }) == 2);
+    CHECK(steps([&](const Tensor& x) { return add(linear(x), other.slice(0, 0, 1)); }) ==
+          (rows == 1 ? 1 : 2));
+  });
+}
+
 TEST_CASE("freeze: a dynamic linear layer is given the range of what it reads") {
-  test::for_each_instruction_set([&] {
-    Generator generator(12);
-    for (const Layer& layer : kLayers) {
-      const std::int64_t rows = layer.rows;
-      const std::int64_t features = layer.features;
-      CAPTURE(rows);
-      CAPTURE(features);
-      const LinearPackedParams wide = packed(3 * features, features, generator);
-      const LinearPackedParams narrow = packed(features, 3 * features, generator);
-      const Tensor weight = randn({features}, generator);
-      const Tensor bias = randn({features}, generator);
-      const Function net([&](const Tensor& x) {
-        const Tensor y = layer_norm(x, {features}, weight, bias);
-        const Tensor hidden = gelu(linear_dynamic(y, wide, ReduceRange::Yes));
-        const Tensor z = add(y, linear_dynamic(hidden, narrow, ReduceRange::No));
-        // What comes from outside has no range that is known.
-        return add(
-            z, linear_dynamic(linear_dynamic(x, wide, ReduceRange::No), narrow, ReduceRange::No));
-      });
-      const FrozenModel frozen = checked_plan(net, {rows, features}, generator);
-      const std::string text = frozen.to_string();
-      CAPTURE(text);
-      CHECK(count(text, "range_given=true") == 3);
-      CHECK(count(text, "tells_range=true") == 3);
-    }
+  for_each_layer(12, [](std::int64_t rows, std::int64_t features, Generator& generator) {
+    const LinearPackedParams wide = packed(3 * features, features, generator);
+    const LinearPackedParams narrow = packed(features, 3 * features, generator);
+    const Tensor weight = randn({features}, generator);
+    const Tensor bias = randn({features}, generator);
+    const Function net([&](const Tensor& x) {
+      const Tensor y = layer_norm(x, {features}, weight, bias);
+      const Tensor hidden = gelu(linear_dynamic(y, wide, ReduceRange::Yes));
+      const Tensor z = add(y, linear_dynamic(hidden, narrow, ReduceRange::No));
+      // What comes from outside has no range that is known.
+      return add(z,
+                 linear_dynamic(linear_dynamic(x, wide, ReduceRange::No), narrow, ReduceRange::No));
+    });
+    const FrozenModel frozen = checked_plan(net, {rows, features}, generator);
+    const std::string text = frozen.to_string();
+    CAPTURE(text);
+    CHECK(test::count_text(text, "range_given=true") == 3);
+    CHECK(test::count_text(text, "tells_range=true") == 3);
   });
 }
 
@@ -204,9 +196,9 @@ TEST_CASE("freeze: torch's transformer layers, quantized dynamically, are joined
       const std::string text = frozen.to_string();
       CAPTURE(text);
       const bool is_gelu = activation == nn::TransformerActivation::GELU;
-      CHECK(count(text, is_gelu ? "linear_gelu_dynamic" : "linear_relu_dynamic") == 1);
-      CHECK(count(text, "linear_add_dynamic") >= 1);
-      CHECK(count(text, "range_given=true") >= 1);
+      CHECK(test::count_text(text, is_gelu ? "linear_gelu_dynamic" : "linear_relu_dynamic") == 1);
+      CHECK(test::count_text(text, "linear_add_dynamic") >= 1);
+      CHECK(test::count_text(text, "range_given=true") >= 1);
     }
   }
 }

@@ -14,6 +14,7 @@
 #include "quanta/ops/quantize.h"
 #include "support/capture_binding.h"
 #include "support/compare.h"
+#include "support/count_text.h"
 #include "support/tensors.h"
 
 namespace quanta {
@@ -48,12 +49,6 @@ quantized::ConvPackedParams packed(const Layer& layer, Generator& generator) {
           static_cast<std::int64_t>(layer.weight.size()) - 2};
 }
 
-std::size_t count(const std::string& text, const std::string& part) {
-  std::size_t found = 0;
-  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
-  return found;
-}
-
 TEST_CASE("freeze: a sum with the result of a convolution is one step, with the same codes") {
   const std::vector<std::pair<Dims, Layer>> layers{
       {{2, 32, 9, 11}, {{32, 32, 1, 1}}},
@@ -86,7 +81,7 @@ TEST_CASE("freeze: a sum with the result of a convolution is one step, with the 
         CAPTURE(form);
         CAPTURE(frozen.to_string());
         const std::string sum = block.relu ? " + quantized::add_relu" : " + quantized::add";
-        CHECK(count(frozen.to_string(), sum) == (is_joined ? 1 : 0));
+        CHECK(test::count_text(frozen.to_string(), sum) == (is_joined ? 1 : 0));
         const Tensor wanted = static_cast<const nn::Module&>(block)(x);
         for (int run = 0; run < 2; ++run) CHECK(test::same_bits(frozen(x), wanted));
       }
@@ -102,7 +97,7 @@ TEST_CASE("freeze: a convolution whose result is wanted otherwise too keeps its 
   block.eval();
   const Tensor x = randn({1, 16, 5, 5}, generator);
   const FrozenModel frozen = freeze(block, x);
-  CHECK(count(frozen.to_string(), " + quantized::add") == 0);
+  CHECK(test::count_text(frozen.to_string(), " + quantized::add") == 0);
   CHECK(test::same_bits(frozen(x), static_cast<const nn::Module&>(block)(x)));
 }
 
@@ -131,7 +126,7 @@ TEST_CASE("freeze: codes that are read with other parameters than a convolution'
     net.eval();
     const Tensor x = randn({1, 16, 6, 6}, generator).contiguous(MemoryFormat::ChannelsLast);
     const FrozenModel frozen = freeze(net, x);
-    CHECK(count(frozen.to_string(), " + quantized::add") == 0);
+    CHECK(test::count_text(frozen.to_string(), " + quantized::add") == 0);
     CHECK(test::same_bits(frozen(x), static_cast<const nn::Module&>(net)(x)));
   }
 }

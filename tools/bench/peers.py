@@ -36,7 +36,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 # Those with attention, whose products may be int8 too, as OpenVINO's are.
 ATTENTION = ("bert4", "bert_base", "distilbert_16", "distilbert_512", "vit_tiny")
 # Those without a QuantStub have only dynamic int8.
-DYNAMIC = ("lstm", "gru", "bert4", "bert_base", "distilbert_16", "distilbert_512", "vit_tiny")
+DYNAMIC = ("lstm", "gru", *ATTENTION)
 
 
 class PeerError(Exception):

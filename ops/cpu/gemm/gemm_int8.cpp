@@ -10,12 +10,9 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <type_traits>
 
 #include "quanta/ops/cpu/gemm/int8_kernel.h"
-#include "quanta/ops/cpu/shared_range.h"
 #include "quanta/ops/cpu/simd/code_rows_simd.h"
 #include "quanta/ops/cpu/simd/gelu_simd.h"
 #include "quanta/ops/cpu/simd/int8_dot_simd.h"
@@ -147,12 +144,12 @@ void write_floats(const SumBlock& block, const GemmOutput& output, std::int64_t 
 
 /// Joins `range` with the floats of a block that have just been written.
 void add_range(const SumBlock& block, const float* floats, std::int64_t channels,
-               WrittenRange& range) {
+               RangeLanes& range) {
   const Floats d;
   const auto zero = hn::Zero(d);
   auto least = hn::Load(d, range.min);
   auto most = hn::Load(d, range.max);
-  auto nothing = hn::Load(d, range.zero);
+  auto nothing = hn::Load(d, range.finite);
   std::int64_t column = 0;
   for (; column + kFloatLanes <= block.columns; column += kFloatLanes) {
     const float* at = floats + block.row * channels + block.channel + column;
@@ -165,13 +162,13 @@ void add_range(const SumBlock& block, const float* floats, std::int64_t channels
   }
   hn::Store(least, d, range.min);
   hn::Store(most, d, range.max);
-  hn::Store(nothing, d, range.zero);
+  hn::Store(nothing, d, range.finite);
   for (; column < block.columns; ++column) {
     const float* at = floats + block.row * channels + block.channel + column;
     for (std::int64_t r = 0; r < block.rows; ++r, at += channels) {
       range.min[0] = std::min(range.min[0], *at);
       range.max[0] = std::max(range.max[0], *at);
-      range.zero[0] += *at * 0.0F;
+      range.finite[0] += *at * 0.0F;
     }
   }
 }
@@ -305,24 +302,6 @@ namespace quanta::cpu {
 
 HWY_EXPORT(FloatsOfBlock);
 HWY_EXPORT(GemmInt8);
-
-WrittenRange::WrittenRange() {
-  std::fill_n(min, kLanes, kNoRange.min);
-  std::fill_n(max, kLanes, kNoRange.max);
-  std::fill_n(zero, kLanes, 0.0F);
-}
-
-FloatRange WrittenRange::all() const {
-  FloatRange result = kNoRange;
-  for (std::size_t i = 0; i < kLanes; ++i) {
-    if (zero[i] != 0.0F) {
-      constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-      return {kNaN, kNaN};
-    }
-    result = joined_range(result, {min[i], max[i]});
-  }
-  return result;
-}
 
 namespace {
 bool use_tiles(const PanelProduct& call) {

@@ -3,13 +3,12 @@
 // Private: products of many rows of codes with a weight in panels that become floats
 // block by block, while their sums are in the L1 cache. Exact sums on every instruction set.
 
-#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
-#include "quanta/ops/cpu/elementwise_kernels.h"
 #include "quanta/ops/cpu/gemm/gemv_int8.h"
 #include "quanta/ops/cpu/gemm/sums_to_floats.h"
+#include "quanta/ops/cpu/shared_range.h"
 
 namespace quanta::cpu {
 
@@ -19,24 +18,13 @@ inline constexpr std::int64_t kGemmRowAlignment = 16;
 /// The last step on each float.
 enum class GemmEnd : std::uint8_t { None, ReLU, Gelu };
 
-/// The smallest and the largest of floats, lane by lane.
-struct alignas(64) WrittenRange {
-  static constexpr std::size_t kLanes = 16;
-  float min[kLanes], max[kLanes];
-  float zero[kLanes];  ///< NaN once a number of the lane was not finite
-
-  WrittenRange();
-  /// NaN, NaN when a number was not finite.
-  FloatRange all() const;
-};
-
 /// y = end(float of the sum, see SumsToFloats) + addend.
 struct GemmOutput {
   SumsToFloats terms;  ///< without zero_points; `relu` is not looked at
   GemmEnd end = GemmEnd::None;
   const float* addend = nullptr;  ///< [rows, N], may be `dst`; null: nothing is added
   float* dst = nullptr;           ///< [rows, N]
-  WrittenRange* range = nullptr;  ///< joined with that of each y; of one thread; null: not wanted
+  RangeLanes* range = nullptr;    ///< joined with that of each y; of one thread; null: not wanted
 };
 
 /// A block of sums [rows][columns], rows `stride` apart, whose first is that of (row, channel).

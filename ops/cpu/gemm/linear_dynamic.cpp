@@ -149,7 +149,7 @@ void many_rows(const PanelProduct& call, const GemmOutput& output, FloatRange* r
   SharedRange all;
   parallel_for(ceil_div(panels, kUnit), grain / (kUnit * kPanelChannels) + 1,
                [&](std::int64_t begin, std::int64_t end) {
-                 WrittenRange written;
+                 RangeLanes written;
                  GemmOutput own = output;
                  if (range != nullptr) own.range = &written;
                  gemm_int8(call, own, begin * kUnit, std::min(end * kUnit, panels));
@@ -220,7 +220,7 @@ class RowsProduct {
     }
     const std::int64_t count = rows_ * kernel.out_features();
     finish_rows(tail_, count, out);
-    if (range_ != nullptr) *range_ = told_range(find_range(out, count));
+    if (range_ != nullptr) *range_ = find_range(out, count);
     return name;
   }
 
