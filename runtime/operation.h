@@ -230,8 +230,8 @@ class Operation {
   virtual std::shared_ptr<const Operation> with_next(const Operation& next,
                                                      std::size_t argument) const;
   /// On the CPU: the same operation with a further result, the last one, that says what numbers are
-  /// in result 0: the smallest and the largest, Float32 [2], or NaN where one is not finite. Null: it
-  /// has no such form.
+  /// in result 0: the smallest and the largest, Float32 [2], of which one is not finite where a
+  /// number is not. Null: it has no such form.
   virtual std::shared_ptr<const Operation> with_range() const;
   /// On the CPU: the same operation with that of argument 0 as a further argument, the last one,
   /// instead of looking for it. Null: it has no such form.
