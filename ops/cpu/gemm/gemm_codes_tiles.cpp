@@ -126,18 +126,52 @@ AlignedVector<std::int64_t> step_offsets(const GemmCodes& call) {
   return result;
 }
 
+/// The codes of a block are made between the products of the next one: its sums have come to the
+/// cache by then, and the processor goes on with the products meanwhile.
+class PendingCodes {
+ public:
+  PendingCodes(const GemmCodes& call, const RowTiles& tiles)
+      : call_(call), end_sums_(codes_of_sums()), tiles_(tiles) {}
+
+  struct Block {
+    RowTiles::Tile first{}, second{};
+    std::int64_t tiles = 0;  ///< 1 or 2; 0: nothing
+    const std::int32_t* sums = nullptr;
+    std::int64_t panel = 0;
+  };
+  void set(const Block& block) { block_ = block; }
+
+  void finish() const {
+    if (block_.tiles == 0) return;
+    if (block_.tiles == 2 && tiles_.follows(block_.first, block_.second)) {
+      tiles_.end(call_, end_sums_, block_.first, kBlockRows, block_.sums, block_.panel);
+      return;
+    }
+    tiles_.end(call_, end_sums_, block_.first, tiles_.height(), block_.sums, block_.panel);
+    if (block_.tiles == 1) return;
+    tiles_.end(call_, end_sums_, block_.second, tiles_.height(),
+               block_.sums + kTileRows * kBlockColumns, block_.panel);
+  }
+
+ private:
+  const GemmCodes& call_;
+  CodesOfSums* end_sums_;
+  const RowTiles& tiles_;
+  Block block_;
+};
+
 class TileCodes {
  public:
   explicit TileCodes(const GemmCodes& call)
       : call_(call),
         ahead_(call.ahead != nullptr ? call.ahead : &nothing_),
-        end_sums_(codes_of_sums()),
         tiles_(call.rows),
         last_(call, tiles_),
         offsets_(step_offsets(call)),
         is_shifted_(std::any_of(call.requantize.compensation.begin(),
                                 call.requantize.compensation.end(),
-                                [](std::int32_t value) { return value != 0; })) {}
+                                [](std::int32_t value) { return value != 0; })),
+        pending_(call, tiles_) {}
 
   const RowTiles& tiles() const { return tiles_; }
 
@@ -145,45 +179,54 @@ class TileCodes {
   /// them while it does so.
   QUANTA_TILES void multiply(std::int64_t begin, std::int64_t end, std::int64_t panel,
                              std::int64_t ahead) {
-    const auto steps = static_cast<std::int64_t>(offsets_.size());
     MemoryAhead next({reinterpret_cast<const std::byte*>(call_.weight.panel(panel + 2)),
                       static_cast<std::size_t>(ahead)},
-                     ceil_div(end - begin, std::int64_t{2}) * steps);
-    for (std::int64_t index = begin; index < end; index += 2) {
-      const RowTiles::Tile first = tiles_.at(index);
-      if (index + 1 == end) {
-        multiply_block<false>(first, first, panel, next);
-        tiles_.end(call_, end_sums_, first, tiles_.height(), sums_.data(), panel);
-        return;
+                     ceil_div(end - begin, std::int64_t{2}) * steps());
+    for (std::int64_t index = begin; index < end; index += 2, turn_ ^= 1) {
+      PendingCodes::Block block{.first = tiles_.at(index),
+                                .tiles = std::min<std::int64_t>(end - index, 2),
+                                .sums = sums_[turn_].data(),
+                                .panel = panel};
+      if (block.tiles == 2) {
+        block.second = tiles_.at(index + 1);
+        multiply_block<true>(block, next);
+      } else {
+        multiply_block<false>(block, next);
       }
-      const RowTiles::Tile second = tiles_.at(index + 1);
-      multiply_block<true>(first, second, panel, next);
-      if (tiles_.follows(first, second)) {
-        tiles_.end(call_, end_sums_, first, kBlockRows, sums_.data(), panel);
-        continue;
-      }
-      tiles_.end(call_, end_sums_, first, tiles_.height(), sums_.data(), panel);
-      tiles_.end(call_, end_sums_, second, tiles_.height(),
-                 sums_.data() + kTileRows * kBlockColumns, panel);
+      pending_.set(block);
     }
   }
+  void finish() const { pending_.finish(); }
 
  private:
+  std::int64_t steps() const { return static_cast<std::int64_t>(offsets_.size()); }
+
   template <bool kTwo>
-  QUANTA_TILES void multiply_block(const RowTiles::Tile& upper, const RowTiles::Tile& lower,
-                                   std::int64_t panel, MemoryAhead& next) {
+  QUANTA_TILES void multiply_block(const PendingCodes::Block& block, MemoryAhead& next) {
     if (is_shifted_) {
-      start_block<kTwo>(call_.requantize.compensation.data() + panel * kPanelChannels);
+      start_block<kTwo>(call_.requantize.compensation.data() + block.panel * kPanelChannels);
     } else {
       start_block_from_zero();
     }
+    const std::uint8_t* first = last_.find(block.first.src);
+    const std::uint8_t* second = kTwo ? last_.find(block.second.src) : nullptr;
+    const std::int8_t* weight = call_.weight.panel(block.panel);
+    multiply_steps<kTwo>(first, second, weight, 0, steps() / 2, next);
+    pending_.finish();
+    multiply_steps<kTwo>(first, second, weight, steps() / 2, steps(), next);
+    store_block<kTwo>(sums_[turn_].data());
+  }
+
+  template <bool kTwo>
+  QUANTA_TILES void multiply_steps(const std::uint8_t* first, const std::uint8_t* second,
+                                   const std::int8_t* weight, std::int64_t begin, std::int64_t end,
+                                   MemoryAhead& next) {
     constexpr std::int64_t kStepBytes = kTileRows * kTileBytes;
     const auto stride = static_cast<std::size_t>(call_.rows.stride);
-    const std::uint8_t* first = last_.find(upper.src);
-    const std::uint8_t* second = last_.find(lower.src);
-    const std::int8_t* weight = call_.weight.panel(panel);
+    weight += begin * kStepBytes;
     const std::int8_t* next_weight = weight + call_.weight.panel_bytes();
-    for (const std::int64_t at : offsets_) {
+    for (std::int64_t step = begin; step < end; ++step) {
+      const std::int64_t at = offsets_[static_cast<std::size_t>(step)];
       next.fetch();
       ahead_->fetch();
       _tile_loadd(6, weight, kTileBytes);
@@ -199,18 +242,19 @@ class TileCodes {
       weight += kStepBytes;
       next_weight += kStepBytes;
     }
-    store_block<kTwo>(sums_.data());
   }
 
   const GemmCodes& call_;
   MemoryAhead nothing_;
   MemoryAhead* ahead_;
-  CodesOfSums* end_sums_;
   RowTiles tiles_;
   LastRows last_;
   AlignedVector<std::int64_t> offsets_;
   bool is_shifted_;
-  alignas(64) std::array<std::int32_t, (kBlockRows + kSpareRows) * kBlockColumns> sums_;
+  PendingCodes pending_;
+  std::size_t turn_ = 0;
+  alignas(
+      64) std::array<std::array<std::int32_t, (kBlockRows + kSpareRows) * kBlockColumns>, 2> sums_;
 };
 
 }  // namespace
@@ -233,6 +277,7 @@ void gemm_codes_tiles(const GemmCodes& call, std::int64_t panel_begin, std::int6
       product.multiply(tile, end, panel, is_cold ? pair_bytes : 0);
     }
   }
+  product.finish();
 }
 
 #else
