@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "quanta/ops/cpu/features.h"
 #include "quanta/ops/cpu/gemm/int8_kernel.h"
@@ -209,30 +210,66 @@ CodeRows ImplicitRows::rows(const ConvShape& shape, const std::uint8_t* copy,
 
 namespace {
 
+/// Output lines that share a copy, numbered over all images and planes.
+struct Band {
+  std::int64_t index, lines;
+};
+
+/// How many bands are multiplied with some panels before the next ones. A weight that the L2 cache
+/// does not hold comes from further away for each: small images, which late layers have, take it
+/// together.
+std::int64_t bands_together(const ImplicitCall& call, std::int64_t panels) {
+  constexpr std::int64_t kCopies = std::int64_t{1152} * 1024;
+  constexpr std::int64_t kMost = 16;
+  if (stays_in_cache(call.weight, panels)) return 1;
+  return std::clamp<std::int64_t>(kCopies / call.rows.bytes(), 1, kMost);
+}
+
+/// Panels that stay in the L2 cache, beside the copies, while the bands pass.
+std::int64_t panels_together(const CodePanels& weight) {
+  constexpr std::int64_t kWeight = std::int64_t{512} * 1024;
+  return std::max<std::int64_t>(kWeight / weight.panel_bytes() / 2, 1) * 2;
+}
+
 /// Output lines [begin, end) of all images and planes, and a range of panels.
 void convolve(const ImplicitCall& call, std::span<const std::byte> upcoming, std::int64_t begin,
               std::int64_t end, std::int64_t panel_begin, std::int64_t panel_end) {
-  thread_local AlignedVector<std::uint8_t> copy;
+  thread_local AlignedVector<std::uint8_t> copies;
   const ConvShape& shape = call.shape;
-  const auto bytes = static_cast<std::size_t>(call.rows.bytes());
-  if (copy.size() < bytes) copy.resize(bytes);
+  const std::int64_t together = bands_together(call, panel_end - panel_begin);
+  const std::int64_t bytes = round_up(call.rows.bytes(), kTileBytes);
+  const auto all_bytes = static_cast<std::size_t>(together * bytes);
+  if (copies.size() < all_bytes) copies.resize(all_bytes);
+  const std::int64_t panels =
+      together == 1 ? panel_end - panel_begin : panels_together(call.weight);
   MemoryAhead ahead =
       memory_ahead(upcoming, call.weight, (end - begin) * shape.out[2], panel_end - panel_begin);
+  std::vector<Band> bands;
   for (std::int64_t index = begin; index < end;) {
-    const std::int64_t line = index % shape.out[1];
-    const std::int64_t lines = std::min({call.rows.lines(), shape.out[1] - line, end - index});
-    call.rows.copy(shape, call.src, call.src_zero_point, index / shape.out[1], line, lines,
-                   copy.data());
-    GemmCodes product{call.rows.rows(shape, copy.data(), lines),
-                      call.weight,
-                      call.requantize,
-                      call.dst,
-                      call.table,
-                      call.addend,
-                      &ahead};
-    skip_results(product, index * shape.out[2]);
-    gemm_codes(product, panel_begin, panel_end);
-    index += lines;
+    bands.clear();
+    while (index < end && static_cast<std::int64_t>(bands.size()) < together) {
+      const std::int64_t line = index % shape.out[1];
+      const Band band{index, std::min({call.rows.lines(), shape.out[1] - line, end - index})};
+      call.rows.copy(shape, call.src, call.src_zero_point, index / shape.out[1], line, band.lines,
+                     copies.data() + static_cast<std::int64_t>(bands.size()) * bytes);
+      bands.push_back(band);
+      index += band.lines;
+    }
+    for (std::int64_t panel = panel_begin; panel < panel_end; panel += panels) {
+      const std::uint8_t* copy = copies.data();
+      for (const Band& band : bands) {
+        GemmCodes product{call.rows.rows(shape, copy, band.lines),
+                          call.weight,
+                          call.requantize,
+                          call.dst,
+                          call.table,
+                          call.addend,
+                          &ahead};
+        skip_results(product, band.index * shape.out[2]);
+        gemm_codes(product, panel, std::min(panel + panels, panel_end));
+        copy += bytes;
+      }
+    }
   }
 }
 

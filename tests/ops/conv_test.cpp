@@ -200,6 +200,9 @@ TEST_CASE("quantized::conv: layers large enough for two threads give the referen
       {{1, 96, 12, 17}, {80, 96, 4, 2}, {.stride = {2, 1}, .padding = {1}}},
       {{1, 24, 9, 9, 9}, {32, 24, 3, 3, 3}, {.padding = {1}}},
       {{4, 48, 100}, {64, 48, 5}, {.padding = {2}}},
+      // Weights beyond a megabyte, which small images take together.
+      {{5, 128, 5, 6}, {936, 128, 3, 3}, {.padding = {1}}},
+      {{19, 256, 5, 3}, {480, 256, 3, 3}, {.stride = {2}, .padding = {1}}},
   };
   Generator generator(31);
   for (const Layer& layer : layers) {
