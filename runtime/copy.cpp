@@ -396,6 +396,7 @@ constexpr std::span<const DType> kPlainDTypes = std::span(kAllDTypes).first<13>(
 struct Clone final : Op<Clone> {
   static constexpr std::string_view kName = "clone";
   static constexpr ArgumentCount kArguments{1};
+  static constexpr bool kWorksByRows = true;
   MemoryFormat format = MemoryFormat::Preserve;
 
   Clone() = default;

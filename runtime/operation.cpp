@@ -138,6 +138,8 @@ std::shared_ptr<const Operation> Operation::with_range() const { return nullptr;
 std::shared_ptr<const Operation> Operation::with_range_given() const { return nullptr; }
 std::span<const std::byte> Operation::weight_memory() const noexcept { return {}; }
 
+bool Operation::works_by_rows() const noexcept { return false; }
+
 std::span<const AttributeInfo> Operation::attributes() const noexcept { return {}; }
 
 void Composition::infer(const Arguments&, Results&) const {

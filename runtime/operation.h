@@ -243,6 +243,12 @@ class Operation {
   /// where that is not known. A plan lets kernels ask for it while the step before runs.
   virtual std::span<const std::byte> weight_memory() const noexcept;
 
+  /// Whether row i of each result, along dimension 0, is made of row i of each argument and of
+  /// nothing else, to the last bit and whatever the number of rows is. Arguments that are the same in
+  /// every call may be no such batch. A plan lets one thread calculate some rows, and another the
+  /// others.
+  virtual bool works_by_rows() const noexcept;
+
   /// A list of calls whose results are this one's: empty but for a Composition.
   virtual bool is_composition() const noexcept { return false; }
 
@@ -279,6 +285,13 @@ class OpBase : public Base {
         "an operation says how many tensors it takes: static constexpr ArgumentCount kArguments");
     return Derived::kArguments;
   }
+  bool works_by_rows() const noexcept override {
+    if constexpr (requires { Derived::kWorksByRows; }) {
+      return Derived::kWorksByRows;
+    } else {
+      return Base::works_by_rows();
+    }
+  }
   std::span<const AttributeInfo> attributes() const noexcept override {
     if constexpr (requires { Derived::attribute_table(); }) {
       return Derived::attribute_table();
@@ -296,7 +309,8 @@ class OpBase : public Base {
 /// - `static constexpr std::string_view kName`, or name() where one type serves several names;
 /// - `static constexpr ArgumentCount kArguments`, the range over all settings; argument_count() as
 ///   well where the settings decide;
-/// - `static std::span<const AttributeInfo> attribute_table()` when it has settings.
+/// - `static std::span<const AttributeInfo> attribute_table()` when it has settings;
+/// - `static constexpr bool kWorksByRows = true` where works_by_rows() holds for all settings.
 template <typename Derived>
 using Op = detail::OpBase<Derived, Operation>;
 template <typename Derived>

@@ -11,6 +11,7 @@
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/detail/cpu_limit.h"
+#include "quanta/runtime/detail/item_loop.h"
 #include "quanta/runtime/detail/openmp.h"
 #include "quanta/runtime/detail/sanitizers.h"
 #include "quanta/runtime/detail/startable.h"
@@ -149,6 +150,39 @@ void parallel_for_impl(std::int64_t count, std::int64_t grain, void* body,
     });
   }
   if (loop.error) std::rethrow_exception(loop.error);
+}
+
+void for_each_item_impl(std::int64_t count, void* body, void (*call)(void*, std::int64_t, int)) {
+  struct Items {
+    std::int64_t count;
+    void* body;
+    void (*call)(void*, std::int64_t, int);
+    std::atomic<std::int64_t> next{0};
+    std::mutex mutex{};
+    std::exception_ptr error{};
+
+    void take(int worker) noexcept {
+      try {
+        for (std::int64_t item = next++; item < count; item = next++) call(body, item, worker);
+      } catch (...) {
+        next = count;
+        const std::lock_guard lock(mutex);
+        error = std::current_exception();
+      }
+    }
+  } items{count, body, call};
+  const auto workers = static_cast<int>(std::min<std::int64_t>(count, get_num_threads()));
+  if (workers <= 1) {
+    items.take(0);
+  } else if (openmp_is_awake()) {
+#pragma omp parallel num_threads(workers)
+    items.take(omp_get_thread_num());
+  } else {
+    Workers::mine().run_long(workers, &items, [](void* self, int worker) noexcept {
+      static_cast<Items*>(self)->take(worker);
+    });
+  }
+  if (items.error) std::rethrow_exception(items.error);
 }
 
 void run_team_impl(int threads, void* body, void (*call)(void*, const Team&) noexcept) {

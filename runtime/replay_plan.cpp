@@ -8,11 +8,14 @@
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/cuda/copy.h"
 #include "quanta/runtime/cuda/launch.h"
+#include "quanta/runtime/detail/item_loop.h"
 #include "quanta/runtime/detail/overlap.h"
 #include "quanta/runtime/detail/path_override.h"
 #include "quanta/runtime/detail/replay_steps.h"
+#include "quanta/runtime/detail/row_program.h"
 #include "quanta/runtime/detail/step_graphs.h"
 #include "quanta/runtime/detail/upcoming_memory.h"
+#include "quanta/runtime/parallel.h"
 #include "quanta/runtime/verbose.h"
 
 namespace quanta::replay {
@@ -46,16 +49,6 @@ Tensor tensor_of(const Value& value, IntrusivePtr<Storage> storage, std::byte* b
   return Tensor(std::move(impl));
 }
 
-/// The bytes from the first to the last element, with the gaps between them.
-std::size_t spanned_bytes(const Value& value) {
-  if (value.numel() == 0) return 0;
-  std::int64_t last = 0;
-  for (std::size_t d = 0; d < value.sizes.size(); ++d) {
-    last += (value.sizes[d] - 1) * value.strides[d];
-  }
-  return storage_bytes(value.dtype, last + 1);
-}
-
 /// Whether `x`, of the example's sizes, has its elements where the example has them: the stride of a
 /// single element says nothing.
 bool lies_as(const Value& example, const Tensor& x) {
@@ -76,7 +69,7 @@ Tensor laid_out_as(const Value& example, const Tensor& x) {
   }
   Value place = example;
   place.offset = 0;
-  IntrusivePtr<Storage> storage(new Storage(spanned_bytes(place), x.device()));
+  IntrusivePtr<Storage> storage(new Storage(place.spanned_bytes(), x.device()));
   std::byte* const begin = storage->data();
   Tensor result = tensor_of(place, std::move(storage), begin);
   result.copy_(x.detach());
@@ -85,12 +78,21 @@ Tensor laid_out_as(const Value& example, const Tensor& x) {
 
 }  // namespace
 
+/// Steps and where their results lie, and what has been made to run them.
 struct ReplayPlan::Layout {
   Program program;
   std::vector<Value> inputs;   ///< of the recorded run; offsets are where the elements began
   std::vector<bool> overlaps;  ///< whether elements of that input are one place in memory
   std::size_t arena_bytes = 0;
   Device device;  ///< of all its memory
+
+  std::unique_ptr<Instance> take() const;
+  void give(std::unique_ptr<Instance> instance) const noexcept;
+  void run_steps(const Instance& instance, std::size_t begin, std::size_t end) const;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Instance>> free_;
 };
 
 /// Where an input or output lies in this run.
@@ -148,6 +150,13 @@ struct ReplayPlan::Instance {
       moving.tensor->data = place.begin + moving.offset;
     }
   }
+  /// On by so many bytes from where the last move put them.
+  static void move_on(const std::vector<Moving>& group, std::span<const std::size_t> bytes,
+                      std::int64_t times) {
+    for (const Moving& moving : group) {
+      moving.tensor->data += bytes[moving.number] * static_cast<std::size_t>(times);
+    }
+  }
   /// Lets go of the caller's memory.
   void forget() noexcept {
     for (const auto* group : {&in_input, &in_output}) {
@@ -193,6 +202,17 @@ struct ReplayPlan::Instance {
   }
 };
 
+/// The steps for some of the rows at a time.
+struct ReplayPlan::Division {
+  Layout layout;
+  std::int64_t rows = 0;                               ///< at a time
+  std::int64_t parts = 0;                              ///< that all rows make
+  std::vector<std::size_t> input_bytes, output_bytes;  ///< of such a part, by number
+
+  Division(const Program& program, std::int64_t rows_at_a_time, std::int64_t all_rows);
+  void run(std::span<const Place> in_places, std::span<const Place> out_places) const;
+};
+
 namespace {
 
 // The device of all tensors of a recorded run.
@@ -216,12 +236,12 @@ Device common_device(const Recording& recording, std::span<const Tensor> inputs)
 class Places {
  public:
   Places(const Value& input, bool is_dense)
-      : begin_(input.offset), spanned_(spanned_bytes(input)), taken_(is_dense ? 0 : spanned_) {
+      : begin_(input.offset), spanned_(input.spanned_bytes()), taken_(is_dense ? 0 : spanned_) {
     if (!is_dense) visit(input, [&](std::size_t byte) { return taken_[byte - begin_] = true; });
   }
 
   bool hold(const Value& value) const {
-    if (value.offset < begin_ || value.offset - begin_ + spanned_bytes(value) > spanned_) {
+    if (value.offset < begin_ || value.offset - begin_ + value.spanned_bytes() > spanned_) {
       return false;
     }
     return taken_.empty() || visit(value, [&](std::size_t byte) { return taken_[byte - begin_]; });
@@ -269,6 +289,8 @@ void require_within(const Program& program, std::span<const Value> values,
   for (const Value& value : program.outputs) require("the network", value);
 }
 
+bool is_watched() { return is_verbose() || quanta::detail::op_listener() != nullptr; }
+
 }  // namespace
 
 ReplayPlan::ReplayPlan(const Recording& recording, std::span<const Tensor> inputs,
@@ -297,12 +319,15 @@ ReplayPlan::ReplayPlan(const Recording& recording, std::span<const Tensor> input
   layout->arena_bytes = detail::place_buffers(program);
   info_.steps = program.steps.size();
   info_.arena_bytes = layout->arena_bytes;
+  const bool begin_at_once =
+      std::ranges::all_of(layout->inputs, [](const Value& input) { return input.offset == 0; });
+  if (layout->device.is_cpu() && begin_at_once) info_.rows = detail::independent_rows(program);
   layout_ = std::move(layout);
 }
 
 ReplayPlan::~ReplayPlan() = default;
 
-std::unique_ptr<ReplayPlan::Instance> ReplayPlan::take() const {
+std::unique_ptr<ReplayPlan::Instance> ReplayPlan::Layout::take() const {
   {
     const std::lock_guard lock(mutex_);
     if (!free_.empty()) {
@@ -311,11 +336,11 @@ std::unique_ptr<ReplayPlan::Instance> ReplayPlan::take() const {
       return instance;
     }
   }
-  return std::make_unique<Instance>(*layout_);
+  return std::make_unique<Instance>(*this);
 }
 
-void ReplayPlan::give(std::unique_ptr<Instance> instance) const noexcept {
-  if (layout_->device.is_cpu()) instance->forget();
+void ReplayPlan::Layout::give(std::unique_ptr<Instance> instance) const noexcept {
+  if (device.is_cpu()) instance->forget();
   try {
     const std::lock_guard lock(mutex_);
     free_.push_back(std::move(instance));
@@ -348,9 +373,10 @@ void ReplayPlan::check(std::span<const Tensor> inputs) const {
   }
 }
 
-void ReplayPlan::run_steps(const Instance& instance, std::size_t begin, std::size_t end) const {
-  const std::vector<PlannedStep>& steps = layout_->program.steps;
-  const bool on_cpu = layout_->device.is_cpu();
+void ReplayPlan::Layout::run_steps(const Instance& instance, std::size_t begin,
+                                   std::size_t end) const {
+  const std::vector<PlannedStep>& steps = program.steps;
+  const bool on_cpu = device.is_cpu();
   for (std::size_t i = begin; i < end; ++i) {
     const PlannedStep& step = steps[i];
     const Instance::Begin& at = instance.begins[i];
@@ -364,10 +390,10 @@ void ReplayPlan::run_steps(const Instance& instance, std::size_t begin, std::siz
     if (on_cpu) {
       scope.kernel(step.operation->cpu(in, out));
     } else {
-      scope.device_begins(layout_->device);
+      scope.device_begins(device);
       scope.kernel(step.operation->cuda(in, out));
       scope.device_ends();
-      if (cuda::synchronizes_each_op()) synchronize(layout_->device);
+      if (cuda::synchronizes_each_op()) synchronize(device);
     }
     scope.work([&] { return step.operation->work(in, out); });
   }
@@ -381,11 +407,11 @@ void ReplayPlan::run_on_device(Instance& instance, std::span<const Tensor> input
     const Tensor& own = instance.input_tensors[i];
     if (own.defined()) cuda::copy_same_dtype(own, inputs[i]);
   }
-  const auto run = [&](std::size_t begin, std::size_t end) { run_steps(instance, begin, end); };
+  const auto run = [&](std::size_t begin, std::size_t end) {
+    layout_->run_steps(instance, begin, end);
+  };
   const std::size_t steps = layout_->program.steps.size();
-  const bool is_watched =
-      cuda::synchronizes_each_op() || is_verbose() || quanta::detail::op_listener() != nullptr;
-  if (is_watched) {
+  if (cuda::synchronizes_each_op() || is_watched()) {
     run(0, steps);
   } else if (instance.graphs) {
     instance.graphs->launch(run);
@@ -402,6 +428,49 @@ void ReplayPlan::run_on_device(Instance& instance, std::span<const Tensor> input
     cuda::driver(layout_->device)
         .copy_on_device(out_places[i].begin, own.begin, own.storage->bytes());
   }
+}
+
+ReplayPlan::Division::Division(const Program& program, std::int64_t rows_at_a_time,
+                               std::int64_t all_rows)
+    : rows(rows_at_a_time), parts(all_rows / rows_at_a_time) {
+  detail::RowProgram cut = detail::with_rows(program, rows);
+  layout.program = std::move(cut.program);
+  layout.arena_bytes = detail::place_buffers(layout.program);
+  for (std::size_t b = 0; b < layout.program.buffers.size(); ++b) {
+    const Buffer& buffer = layout.program.buffers[b];
+    if (buffer.kind != BufferKind::Input && buffer.kind != BufferKind::Output) continue;
+    auto& bytes = buffer.kind == BufferKind::Input ? input_bytes : output_bytes;
+    bytes.resize(std::max(bytes.size(), buffer.number + 1));
+    bytes[buffer.number] = static_cast<std::size_t>(rows) * cut.row_bytes[b];
+  }
+}
+
+void ReplayPlan::Division::run(std::span<const Place> in_places,
+                               std::span<const Place> out_places) const {
+  std::vector<std::unique_ptr<Instance>> instances;
+  const std::int64_t workers = std::min<std::int64_t>(parts, get_num_threads());
+  for (std::int64_t w = 0; w < workers; ++w) instances.push_back(layout.take());
+  quanta::detail::for_each_item(parts, [&](std::int64_t part, int worker) {
+    const Instance& own = *instances[static_cast<std::size_t>(worker)];
+    Instance::move(own.in_input, in_places);
+    Instance::move_on(own.in_input, input_bytes, part);
+    Instance::move(own.in_output, out_places);
+    Instance::move_on(own.in_output, output_bytes, part);
+    layout.run_steps(own, 0, layout.program.steps.size());
+  });
+  for (std::unique_ptr<Instance>& instance : instances) layout.give(std::move(instance));
+}
+
+const ReplayPlan::Division* ReplayPlan::division_for(int threads) const {
+  if (info_.rows == 0 || threads < 2 || is_watched()) return nullptr;
+  const std::int64_t rows = detail::rows_at_a_time(layout_->program, info_.rows, threads);
+  if (rows == 0) return nullptr;
+  const std::lock_guard lock(mutex_);
+  for (const auto& known : divisions_) {
+    if (known->rows == rows) return known.get();
+  }
+  divisions_.push_back(std::make_unique<const Division>(layout_->program, rows, info_.rows));
+  return divisions_.back().get();
 }
 
 std::vector<bool> ReplayPlan::launched_alone() const {
@@ -447,15 +516,18 @@ void ReplayPlan::run_between(std::span<const Tensor> inputs, std::span<Place> in
         break;
     }
   }
-  std::unique_ptr<Instance> instance = take();
+  if (const Division* division = division_for(get_num_threads())) {
+    return division->run(in_places, out_places);
+  }
+  std::unique_ptr<Instance> instance = layout_->take();
   if (layout_->device.is_cpu()) {
     Instance::move(instance->in_input, in_places);
     Instance::move(instance->in_output, out_places);
-    run_steps(*instance, 0, program.steps.size());
+    layout_->run_steps(*instance, 0, program.steps.size());
   } else {
     run_on_device(*instance, inputs, out_places);
   }
-  give(std::move(instance));
+  layout_->give(std::move(instance));
 }
 
 Tensor ReplayPlan::run(const Tensor& x) const {
@@ -486,6 +558,9 @@ std::string ReplayPlan::to_string() const {
   std::string text =
       fmt::format("{} steps (of {} recorded), {} bytes shared by results of {}\n", info_.steps,
                   info_.recorded_steps, info_.arena_bytes, info_.result_bytes);
+  if (info_.rows > 0) {
+    text += fmt::format("{} rows by themselves: threads share them, not each step\n", info_.rows);
+  }
   const std::vector<bool> alone = launched_alone();
   const auto count = std::ranges::count(alone, true);
   if (layout_->device.is_cuda()) {

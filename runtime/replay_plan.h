@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -17,6 +18,10 @@ namespace quanta::replay {
 /// block of memory where those share bytes that are not needed at the same time.
 /// run() is safe from many threads; each that runs at the same time has a block of its own, kept
 /// for later runs.
+/// Where every step works on each row (dimension 0) by itself, as those of a network in int8 do, the
+/// threads of a run on the CPU do not share each step but the rows: a thread takes some through all
+/// steps, and the next ones when it is ready. While a Profiler or set_verbose() watches, they share
+/// each step.
 /// On a CUDA device a block's first run is captured: later ones are a copy of the inputs, one graph
 /// launch and a copy of the outputs. Steps that wait for the host (embeddings, which look at their
 /// indices) run launch by launch between graphs; to_string() says which. All steps do while a Profiler
@@ -48,6 +53,7 @@ class ReplayPlan {
     std::size_t steps = 0;
     std::size_t arena_bytes = 0;   ///< the size of the shared block
     std::size_t result_bytes = 0;  ///< what all results would take, had each its own memory
+    std::int64_t rows = 0;         ///< that are calculated each by itself; 0: there are none
   };
   const Info& info() const noexcept { return info_; }
   /// A line for each step: module path, op, sizes of the results, where they lie.
@@ -57,23 +63,23 @@ class ReplayPlan {
   struct Instance;
   struct Layout;
   struct Place;
+  struct Division;
   /// Throws ArgumentError unless the inputs are as the examples were.
   void check(std::span<const Tensor> inputs) const;
   void run_between(std::span<const Tensor> inputs, std::span<Place> in_places,
                    std::span<Place> out_places) const;
-  void run_steps(const Instance& instance, std::size_t begin, std::size_t end) const;
   void run_on_device(Instance& instance, std::span<const Tensor> inputs,
                      std::span<const Place> out_places) const;
+  /// How so many threads share the rows; null where they share each step.
+  const Division* division_for(int threads) const;
   /// Which steps no graph holds; empty before the first graph.
   std::vector<bool> launched_alone() const;
-  std::unique_ptr<Instance> take() const;
-  void give(std::unique_ptr<Instance> instance) const noexcept;
 
   Info info_;
   std::unique_ptr<const Layout> layout_;
   mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<Instance>> free_;
   mutable std::vector<bool> alone_;
+  mutable std::vector<std::unique_ptr<const Division>> divisions_;
 };
 
 }  // namespace quanta::replay

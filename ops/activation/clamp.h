@@ -33,6 +33,7 @@ inline std::string_view clamp_on_cuda(const Tensor& x, const Tensor& out,
 template <typename Derived>
 struct ClampOperation : Op<Derived> {
   static constexpr ArgumentCount kArguments{1};
+  static constexpr bool kWorksByRows = true;
   void infer(const Arguments& in, Results& out) const override {
     const Tensor& x = in[0];
     check_unary(this->name(), x);

@@ -150,6 +150,7 @@ template <typename F>
 struct Pointwise final : Op<Pointwise<F>> {
   static constexpr std::string_view kName = F::kName;
   static constexpr ArgumentCount kArguments{1};
+  static constexpr bool kWorksByRows = true;
   F function;
 
   Pointwise() = default;
@@ -261,6 +262,7 @@ template <typename F>
 struct QuantizedPointwise final : Op<QuantizedPointwise<F>> {
   static constexpr std::string_view kName = F::kQuantizedName;
   static constexpr ArgumentCount kArguments{1};
+  static constexpr bool kWorksByRows = true;
   F function;
   double scale = 1.0;
   std::int64_t zero_point = 0;

@@ -201,6 +201,7 @@ struct PReLU final : Op<PReLU> {
 struct QuantizedPReLU final : Op<QuantizedPReLU> {
   static constexpr std::string_view kName = "quantized::prelu";
   static constexpr ArgumentCount kArguments{2};
+  static constexpr bool kWorksByRows = true;
   double scale = 1.0;
   std::int64_t zero_point = 0;
 

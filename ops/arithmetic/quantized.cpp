@@ -202,6 +202,7 @@ struct QuantizedBinary final : Op<QuantizedBinary<kKind, kRelu>> {
       named(kKind, kRelu, "quantized::add", "quantized::add_relu", "quantized::mul",
             "quantized::mul_relu");
   static constexpr ArgumentCount kArguments{2};
+  static constexpr bool kWorksByRows = true;
   double scale = 1.0;
   std::int64_t zero_point = 0;
 
@@ -333,6 +334,7 @@ struct QuantizedWithNumber final : Op<QuantizedWithNumber<kKind, kRelu>> {
       named(kKind, kRelu, "quantized::add_scalar", "quantized::add_scalar_relu",
             "quantized::mul_scalar", "quantized::mul_scalar_relu");
   static constexpr ArgumentCount kArguments{1};
+  static constexpr bool kWorksByRows = true;
   double other = kKind == CodeBinary::Add ? 0.0 : 1.0;
 
   QuantizedWithNumber() = default;

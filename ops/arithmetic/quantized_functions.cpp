@@ -63,6 +63,7 @@ void map_pairs(const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
 // What these operations have as settings.
 template <typename Derived>
 struct WithOutput : Op<Derived> {
+  static constexpr bool kWorksByRows = true;
   double scale = 1.0;
   std::int64_t zero_point = 0;
 

@@ -113,6 +113,7 @@ struct Cat final : Op<Cat> {
 
   Cat() = default;
   explicit Cat(std::int64_t along) : dim(along) {}
+  bool works_by_rows() const noexcept override { return dim > 0; }
   void infer(const Arguments& in, Results& out) const override {
     const Dims sizes = joined_sizes(kName, in, dim);
     QUANTA_SUPPORTED(!in[0].is_quantized(),
@@ -216,6 +217,7 @@ struct QuantizedCat final : Op<QuantizedCat<kRelu>> {
   QuantizedCat(std::int64_t along, std::optional<double> scale_out,
                std::optional<std::int64_t> zero_point_out)
       : dim(along), scale(scale_out), zero_point(zero_point_out) {}
+  bool works_by_rows() const noexcept override { return dim > 0; }
   void infer(const Arguments& in, Results& out) const override {
     const Dims sizes = joined_sizes(kName, in, dim);
     for (std::size_t i = 0; i < in.size(); ++i) {

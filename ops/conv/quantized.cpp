@@ -65,6 +65,7 @@ using quantized::ConvPackedParams;
 /// What convolutions of codes share: `Derived` names itself and calculates.
 template <typename Derived>
 struct QuantizedConvOperation : Op<Derived> {
+  static constexpr bool kWorksByRows = true;
   detail::Borrowed<ConvPackedParams> packed;
   double scale = 1.0;
   std::int64_t zero_point = 0;

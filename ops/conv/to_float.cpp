@@ -66,6 +66,7 @@ struct ConvToFloatOperation : Op<Derived> {
 struct ConvToFloat final : ConvToFloatOperation<ConvToFloat> {
   static constexpr std::string_view kName = "quantized::conv_to_float";
   static constexpr ArgumentCount kArguments{1};
+  static constexpr bool kWorksByRows = true;
   using ConvToFloatOperation::ConvToFloatOperation;
 
   void infer(const Arguments& in, Results& out) const override {

@@ -17,6 +17,7 @@ class LookUp final : public Op<LookUp> {
  public:
   static constexpr std::string_view kName = "look_up";
   static constexpr ArgumentCount kArguments{1};
+  static constexpr bool kWorksByRows = true;
   LookUp() = default;
   explicit LookUp(std::shared_ptr<const ByteTable> given) : table(std::move(given)) {}
 

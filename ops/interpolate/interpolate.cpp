@@ -216,6 +216,7 @@ cpu::ResampleGeometry geometry_of(const Tensor& x, const Axes& axes) {
 struct Interpolate final : Op<Interpolate> {
   static constexpr std::string_view kName = kOp;
   static constexpr ArgumentCount kArguments{1};
+  static constexpr bool kWorksByRows = true;
   InterpolateOptions options;
 
   explicit Interpolate(const InterpolateOptions& given) : options(given) {}

@@ -36,6 +36,7 @@ std::span<const std::string_view> enumerators(Activation) {
 
 struct QuantizedLinear final : Op<QuantizedLinear> {
   static constexpr ArgumentCount kArguments{1};
+  static constexpr bool kWorksByRows = true;
   detail::Borrowed<LinearPackedParams> packed;
   double scale = 1.0;
   std::int64_t zero_point = 0;

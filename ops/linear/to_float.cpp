@@ -61,6 +61,7 @@ struct LinearToFloatOperation : Op<Derived> {
 struct LinearToFloat final : LinearToFloatOperation<LinearToFloat> {
   static constexpr std::string_view kName = "quantized::linear_to_float";
   static constexpr ArgumentCount kArguments{1};
+  static constexpr bool kWorksByRows = true;
   using LinearToFloatOperation::LinearToFloatOperation;
 
   void infer(const Arguments& in, Results& out) const override {

@@ -151,6 +151,7 @@ struct QuantizedBatchNorm final : Op<QuantizedBatchNorm> {
   static constexpr std::array<std::string_view, 2> kNames{"quantized::batch_norm",
                                                           "quantized::batch_norm_relu"};
   static constexpr ArgumentCount kArguments{5};
+  static constexpr bool kWorksByRows = true;
   Clamp clamp;
   double eps;
   double scale;

@@ -36,6 +36,7 @@ constexpr std::int64_t kMostChannelsOnCuda = std::int64_t{1} << 20;  // a grid h
 struct GlobalMeanToFloat final : Op<GlobalMeanToFloat> {
   static constexpr std::string_view kName = "quantized::global_mean_to_float";
   static constexpr ArgumentCount kArguments{1};
+  static constexpr bool kWorksByRows = true;
 
   void infer(const Arguments& in, Results& out) const override {
     const Tensor& x = in[0];

@@ -187,6 +187,7 @@ struct AdaptiveWindows {
 template <typename Derived>
 struct Pool : Op<Derived> {
   static constexpr ArgumentCount kArguments{1};
+  static constexpr bool kWorksByRows = true;
   const std::size_t spatial;
 
   explicit Pool(std::size_t dimensions) : spatial(dimensions) {}

@@ -55,6 +55,7 @@ struct Quantization : Op<Derived> {
 struct QuantizePerTensor final : Quantization<QuantizePerTensor> {
   static constexpr std::string_view kName = "quantize_per_tensor";
   static constexpr ArgumentCount kArguments{1};
+  static constexpr bool kWorksByRows = true;
   double scale = 1.0;
   std::int64_t zero_point = 0;
   DType dtype = DType::QUInt8;
@@ -236,6 +237,7 @@ void check_dequantizable(const Tensor& x, bool of_codes) {
 struct Dequantize final : Op<Dequantize> {
   static constexpr std::string_view kName = "dequantize";
   static constexpr ArgumentCount kArguments{1};
+  static constexpr bool kWorksByRows = true;
 
   void infer(const Arguments& in, Results& out) const override {
     const Tensor& x = in[0];

@@ -168,6 +168,7 @@ struct QuantizeLinear final : Op<QuantizeLinear> {
         block_size(options.block_size),
         dtype(options.dtype),
         bits(options.bits) {}
+  bool works_by_rows() const noexcept override { return axis > 0 && block_size == 0; }
 
   void infer(const Arguments& in, Results& out) const override {
     require_tensor(kName, "x", in[0], {DType::Float32});
@@ -247,6 +248,7 @@ struct DequantizeLinear final : Op<DequantizeLinear> {
   DequantizeLinear() = default;
   explicit DequantizeLinear(const QuantizeLinearOptions& options)
       : axis(options.axis), block_size(options.block_size) {}
+  bool works_by_rows() const noexcept override { return axis > 0 && block_size == 0; }
 
   void infer(const Arguments& in, Results& out) const override {
     detail::check_defined(kName, "q", in[0]);
@@ -358,6 +360,7 @@ struct DynamicQuantizeLinear final : Op<DynamicQuantizeLinear> {
 struct QuantizeToCodes final : Op<QuantizeToCodes> {
   static constexpr std::string_view kName = "quantized::quantize_linear";
   static constexpr ArgumentCount kArguments{1};
+  static constexpr bool kWorksByRows = true;
   double scale = 1.0;
   std::int64_t zero_point = 0;
   DType dtype = DType::QUInt8;
@@ -486,6 +489,7 @@ constexpr std::array kBytes{DType::UInt8, DType::Int8};
 struct FromCodes final : Op<FromCodes> {
   static constexpr std::string_view kName = "quantized::from_codes";
   static constexpr ArgumentCount kArguments{1};
+  static constexpr bool kWorksByRows = true;
   double scale = 1.0;
   std::int64_t zero_point = 0;
 
@@ -520,6 +524,7 @@ struct FromCodes final : Op<FromCodes> {
 struct ToCodes final : Op<ToCodes> {
   static constexpr std::string_view kName = "quantized::to_codes";
   static constexpr ArgumentCount kArguments{1};
+  static constexpr bool kWorksByRows = true;
   DType dtype = DType::UInt8;
 
   ToCodes() = default;

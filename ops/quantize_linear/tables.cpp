@@ -30,6 +30,7 @@ void check_codes(std::string_view op, const Tensor& x, Results& out) {
 struct MapCodes final : Op<MapCodes> {
   static constexpr std::string_view kName = "quantized::map_codes";
   static constexpr ArgumentCount kArguments{1};
+  static constexpr bool kWorksByRows = true;
   std::shared_ptr<const ByteTable> table;
   double scale = 1.0;
   std::int64_t zero_point = 0;
@@ -75,6 +76,7 @@ struct MapCodes final : Op<MapCodes> {
 struct MapCodesToFloat final : Op<MapCodesToFloat> {
   static constexpr std::string_view kName = "quantized::map_codes_to_float";
   static constexpr ArgumentCount kArguments{1};
+  static constexpr bool kWorksByRows = true;
   std::shared_ptr<const FloatTable> table;
 
   MapCodesToFloat() = default;

@@ -60,6 +60,7 @@ Dims order_after(std::size_t head, const Dims& tail) {
 struct ChannelShuffle final : Op<ChannelShuffle> {
   static constexpr std::string_view kName = "channel_shuffle";
   static constexpr ArgumentCount kArguments{1};
+  static constexpr bool kWorksByRows = true;
   std::int64_t groups = 1;
 
   ChannelShuffle() = default;
@@ -103,6 +104,7 @@ struct ChannelShuffle final : Op<ChannelShuffle> {
 struct PixelShuffle final : Op<PixelShuffle> {
   static constexpr std::string_view kName = "pixel_shuffle";
   static constexpr ArgumentCount kArguments{1};
+  static constexpr bool kWorksByRows = true;
   std::int64_t upscale_factor = 1;
 
   PixelShuffle() = default;
@@ -148,6 +150,7 @@ struct PixelShuffle final : Op<PixelShuffle> {
 struct PixelUnshuffle final : Op<PixelUnshuffle> {
   static constexpr std::string_view kName = "pixel_unshuffle";
   static constexpr ArgumentCount kArguments{1};
+  static constexpr bool kWorksByRows = true;
   std::int64_t downscale_factor = 1;
 
   PixelUnshuffle() = default;

@@ -11,6 +11,8 @@
 namespace quanta::replay::detail {
 namespace {
 
+std::int64_t bytes_of(const Value& value) { return static_cast<std::int64_t>(value.bytes()); }
+
 class ProgramBuilder {
  public:
   ProgramBuilder(const Recording& recording, std::span<const Tensor> inputs,
@@ -45,8 +47,14 @@ class ProgramBuilder {
       if (x.defined()) result.inputs.push_back(value(x));
     }
     for (const Tensor& x : step.outputs) result.outputs.push_back(value(x));
-    const PlanUse use =
-        step.operation->plan_use({arguments.data(), arguments.size()}, step.outputs);
+    const Arguments in(arguments.data(), arguments.size());
+    const OpWork work = step.operation->work(in, step.outputs);
+    result.multiply_adds = work.multiply_adds;
+    result.weight_bytes = work.bytes;
+    for (const Value& value : result.inputs) result.weight_bytes -= bytes_of(value);
+    for (const Value& value : result.outputs) result.weight_bytes -= bytes_of(value);
+    result.weight_bytes = std::max<std::int64_t>(result.weight_bytes, 0);
+    const PlanUse use = step.operation->plan_use(in, step.outputs);
     result.in_place = use.in_place;
     result.repeatable = use.repeatable;
     result.role = use.role;
@@ -357,6 +365,13 @@ void reuse_inputs(Program& program) {
 }
 
 }  // namespace
+
+std::size_t Value::spanned_bytes() const noexcept {
+  if (numel() == 0) return 0;
+  std::int64_t last = 0;
+  for (std::size_t d = 0; d < sizes.size(); ++d) last += (sizes[d] - 1) * strides[d];
+  return storage_bytes(dtype, last + 1);
+}
 
 Program make_program(const Recording& recording, std::span<const Tensor> inputs,
                      std::span<const Tensor> outputs) {

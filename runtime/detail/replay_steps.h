@@ -37,6 +37,8 @@ struct Value {
 
   std::int64_t numel() const noexcept { return product(sizes); }
   std::size_t bytes() const noexcept { return storage_bytes(dtype, numel()); }
+  /// From the first to the last element, with the gaps between them.
+  std::size_t spanned_bytes() const noexcept;
   /// Where and how the elements lie, not what they mean.
   bool same_place(const Value& other) const noexcept {
     return buffer == other.buffer && offset == other.offset && sizes == other.sizes &&
@@ -58,6 +60,8 @@ struct PlannedStep {
   std::shared_ptr<const ByteTable> joined;  ///< what with_table was called with
   std::optional<Value> range;               ///< where it says what numbers it has written
   std::string note;                         ///< what was joined with it: " + hardswish"
+  std::int64_t multiply_adds = 0;           ///< as of OpWork
+  std::int64_t weight_bytes = 0;            ///< that it reads beside its arguments
 };
 
 struct Program {

@@ -206,6 +206,14 @@ void Workers::run(int parts, void* body, Call call) {
   note_wait(Clock::now() - ready > std::max<Clock::duration>(kLongWait, 3 * (ready - begin)));
 }
 
+void Workers::run_long(int parts, void* body, Call call) {
+  const Inside scope;
+  add_helpers(parts - 1);
+  publish(parts, body, call);
+  take_parts(ticket_.load(std::memory_order_acquire));
+  wait_for_parts();
+}
+
 int Workers::run_together(int threads, void* body, TeamCall call) {
   if (works_alone(Clock::now())) {
     const Inside scope;

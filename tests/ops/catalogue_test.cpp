@@ -259,6 +259,45 @@ TEST_CASE("catalogue: each operation gives the same when it is recorded and repl
   });
 }
 
+// What belongs to a row of `first`, which has several: tensors of its rank with as many.
+std::vector<Tensor> row_of(const std::vector<Tensor>& inputs, std::int64_t row) {
+  std::vector<Tensor> result;
+  for (const Tensor& x : inputs) {
+    const bool is_batch =
+        x.defined() && x.dim() == inputs[0].dim() && x.size(0) == inputs[0].size(0);
+    result.push_back(is_batch ? x.narrow(0, row, 1) : x);
+  }
+  return result;
+}
+
+TEST_CASE(
+    "catalogue: operations that work by rows give a row alone what they give it among others") {
+  std::set<std::string_view> checked;
+  for_each_sample([&](const OperationEntry& row, DType, const Sample& sample) {
+    const Tensor& first = sample.inputs[0];
+    const bool is_divisible = sample.operation->works_by_rows() && first.defined() &&
+                              first.dim() > 0 && first.size(0) > 1 && !is_sub_byte(first.dtype()) &&
+                              !is_per_channel(first.impl()->quantizer.scheme);
+    if (!is_divisible) return;
+    const std::vector<Tensor> together = results_of(*sample.operation, sample.inputs);
+    for (std::int64_t i = 0; i < first.size(0); ++i) {
+      CAPTURE(i);
+      const std::vector<Tensor> alone = results_of(*sample.operation, row_of(sample.inputs, i));
+      for (std::size_t r = 0; r < together.size(); ++r) {
+        REQUIRE(together[r].size(0) == first.size(0));
+        CHECK(same_values(alone[r], together[r].narrow(0, i, 1)));
+      }
+    }
+    checked.insert(row.name);
+  });
+  for (const std::string_view name :
+       {"quantize_per_tensor", "dequantize", "quantized::conv2d", "quantized::linear",
+        "quantized::add", "quantized::cat", "quantized::hardswish", "max_pool2d", "interpolate"}) {
+    CAPTURE(name);
+    CHECK(checked.contains(name));
+  }
+}
+
 TEST_CASE("catalogue: each operation hands its gradient on or says that it has none") {
   // Parameters that get none, and no error, as in torch and ModelOpt.
   const std::map<std::string_view, std::set<std::size_t>> left_out{
