@@ -6,6 +6,8 @@
 #include <cstring>
 #include <vector>
 
+#include "quanta/ops/conv/cpu_line_pairs.h"
+#include "quanta/ops/cpu/features.h"
 #include "quanta/ops/cpu/gemm/int8_kernel.h"
 #include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/detail/upcoming_memory.h"
@@ -43,7 +45,7 @@ class Gatherer {
       : call_(call), shape_(call.shape), scratch_(scratch) {
     columns_ = seen_columns(shape_);
     line_stride_ = columns_ * shape_.in_channels + 4 * kCopy;
-    grow(scratch_.lines, kernel_lines(shape_) * line_stride_);
+    grow_bytes(scratch_.lines, kernel_lines(shape_) * line_stride_);
   }
 
   /// Rows of output line `index`.
@@ -53,12 +55,6 @@ class Gatherer {
     if (bytes <= kCopy) return copy_rows<1>(rows);
     if (bytes <= 2 * kCopy) return copy_rows<2>(rows);
     copy_rows<0>(rows);
-  }
-
-  static void grow(AlignedVector<std::uint8_t>& memory, std::int64_t bytes) {
-    if (static_cast<std::int64_t>(memory.size()) < bytes) {
-      memory.resize(static_cast<std::size_t>(bytes));
-    }
   }
 
  private:
@@ -71,28 +67,10 @@ class Gatherer {
     for (std::int64_t k = 0; k < kernel_lines(shape_); ++k, to += line_stride_) {
       const std::int64_t d =
           depth * shape_.stride[0] - shape_.padding[0] + k / shape_.kernel[1] * shape_.dilation[0];
-      const std::int64_t h =
-          height * shape_.stride[1] - shape_.padding[1] + k % shape_.kernel[1] * shape_.dilation[1];
-      const bool inside = d >= 0 && d < shape_.in[0] && h >= 0 && h < shape_.in[1];
-      fill_line(inside ? (image * shape_.in[0] + d) * shape_.in[1] + h : -1, to);
+      const std::int64_t h = height * shape_.stride[1] + k % shape_.kernel[1] * shape_.dilation[1];
+      const bool inside = d >= 0 && d < shape_.in[0];
+      bordered_line(call_, inside ? image * shape_.in[0] + d : -1, h, columns_, to);
     }
-  }
-
-  /// Input line `line`, or none (-1).
-  void fill_line(std::int64_t line, std::uint8_t* to) const {
-    const std::int64_t channels = shape_.in_channels;
-    const std::int64_t first = -shape_.padding[2];
-    const std::int64_t left = line < 0 ? columns_ : std::min(shape_.padding[2], columns_);
-    const std::int64_t end = line < 0 ? columns_ : std::clamp(shape_.in[2] - first, left, columns_);
-    const auto bytes = [&](std::int64_t columns) {
-      return static_cast<std::size_t>(columns * channels);
-    };
-    std::memset(to, call_.src_zero_point, bytes(left));
-    if (end > left) {
-      const std::uint8_t* from = call_.src + (line * shape_.in[2] + first + left) * channels;
-      std::memcpy(to + left * channels, from, bytes(end - left));
-    }
-    std::memset(to + end * channels, call_.src_zero_point, bytes(columns_ - end));
   }
 
   /// kCopies vectors from each line, or as many as it takes.
@@ -131,7 +109,7 @@ void convolve_lines(const GatherCall& call, std::span<const std::byte> upcoming,
   const std::int64_t rows_of_line = shape.out[2] * row_bytes(shape);
   // Vectors reach beyond the last row, tiles further.
   constexpr std::int64_t kBeyond = 256;
-  Gatherer::grow(scratch.rows, together * rows_of_line + line_bytes(shape) + kBeyond);
+  grow_bytes(scratch.rows, together * rows_of_line + line_bytes(shape) + kBeyond);
   Gatherer gatherer(call, scratch);
   MemoryAhead ahead =
       memory_ahead(upcoming, call.weight, (end - begin) * shape.out[2], call.weight.panels());
@@ -152,6 +130,31 @@ void convolve_lines(const GatherCall& call, std::span<const std::byte> upcoming,
 
 }  // namespace
 
+void grow_bytes(AlignedVector<std::uint8_t>& memory, std::int64_t bytes) {
+  if (static_cast<std::int64_t>(memory.size()) < bytes) {
+    memory.resize(static_cast<std::size_t>(bytes));
+  }
+}
+
+void bordered_line(const GatherCall& call, std::int64_t plane, std::int64_t line,
+                   std::int64_t columns, std::uint8_t* to) {
+  const ConvShape& shape = call.shape;
+  const std::int64_t y = line - shape.padding[1];
+  const bool inside = plane >= 0 && y >= 0 && y < shape.in[1];
+  const std::int64_t first = -shape.padding[2];
+  const std::int64_t left = inside ? std::min(shape.padding[2], columns) : columns;
+  const std::int64_t end = inside ? std::clamp(shape.in[2] - first, left, columns) : columns;
+  const auto bytes = [&](std::int64_t count) {
+    return static_cast<std::size_t>(count * shape.in_channels);
+  };
+  std::memset(to, call.src_zero_point, bytes(left));
+  if (end > left) {
+    const std::int64_t from = ((plane * shape.in[1] + y) * shape.in[2] + first + left);
+    std::memcpy(to + bytes(left), call.src + bytes(from), bytes(end - left));
+  }
+  std::memset(to + bytes(end), call.src_zero_point, bytes(columns - end));
+}
+
 bool has_few_channels(const ConvShape& shape) {
   constexpr std::int64_t kFewChannels = 4;
   return shape.in_channels <= kFewChannels;
@@ -168,6 +171,8 @@ bool prefers_gather(const ConvShape& shape) {
 
 CodePanels pack_gathered_panels(const std::int8_t* weight, const ConvShape& shape,
                                 detail::PackedForms& forms) {
+  if (features().tiles && fits_line_pairs(shape))
+    return pack_line_pair_panels(weight, shape, forms);
   const std::int64_t taps = kernel_lines(shape) * shape.kernel[2];
   const auto make_rows = [&] {
     std::vector<std::int8_t> rows(static_cast<std::size_t>(shape.out_channels * row_bytes(shape)));
@@ -195,10 +200,11 @@ void conv_gather_u8(const GatherCall& call, int threads) {
   const std::int64_t lines = shape.batch * shape.out[0] * shape.out[1];
   if (lines * shape.out[2] * shape.out_channels == 0) return;
   const std::span<const std::byte> upcoming = detail::upcoming_memory();
-  if (threads <= 1) return convolve_lines(call, upcoming, 0, lines);
-  parallel_for(lines, ceil_div(lines, threads), [&](std::int64_t begin, std::int64_t end) {
-    convolve_lines(call, upcoming, begin, end);
-  });
+  const bool has_pairs = call.weight.tiles && fits_line_pairs(shape);
+  const auto convolve = has_pairs ? convolve_line_pairs : convolve_lines;
+  if (threads <= 1) return convolve(call, upcoming, 0, lines);
+  parallel_for(lines, ceil_div(lines, threads),
+               [&](std::int64_t begin, std::int64_t end) { convolve(call, upcoming, begin, end); });
 }
 
 }  // namespace quanta::cpu

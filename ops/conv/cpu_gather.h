@@ -32,4 +32,13 @@ struct GatherCall {
 };
 void conv_gather_u8(const GatherCall& call, int threads);
 
+// What it is made of.
+
+/// Columns [0, columns) of a line of the input within its border, as many bytes each as there are
+/// channels: the border on the left is the first ones, and line 0 its first line above. `plane` counts
+/// images and depths; -1: all of it is border.
+void bordered_line(const GatherCall& call, std::int64_t plane, std::int64_t line,
+                   std::int64_t columns, std::uint8_t* to);
+void grow_bytes(AlignedVector<std::uint8_t>& memory, std::int64_t bytes);
+
 }  // namespace quanta::cpu
