@@ -89,7 +89,7 @@ std::shared_ptr<const CodeTable> clamp_table(DType dtype, const ClampBounds& bou
 
 void clamp(const Tensor& x, const Tensor& out, const ClampBounds& bounds) {
   visit_elements(x.dtype(), [&](auto element) {
-    clamp_dense<decltype(element)>(x, out, bounds, store_for(out.nbytes()));
+    clamp_dense<decltype(element)>(x, out, bounds, store_for(out.nbytes(), out.data_ptr()));
   });
 }
 

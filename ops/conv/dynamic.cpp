@@ -52,7 +52,7 @@ struct ConvDynamic final : Op<ConvDynamic> {
                         *packed, scale, qparams.zero_point);
     const auto* src = static_cast<const std::uint8_t*>(codes.data_ptr());
     auto* dst = static_cast<float*>(out[0].data_ptr());
-    const cpu::Store store = cpu::store_for(out[0].nbytes());
+    const cpu::Store store = cpu::store_for(out[0].nbytes(), dst);
     cpu::parallel_elements(codes.numel(), [&](std::int64_t begin, std::int64_t end) {
       cpu::dequantize(src + begin, dst + begin, end - begin, static_cast<float>(scale),
                       static_cast<std::int32_t>(qparams.zero_point), store);

@@ -257,13 +257,13 @@ HWY_EXPORT(masked_row_range);
 
 namespace {
 
-// Streaming stores need aligned rows.
-Store row_store(const FakeQuantizeRows& rows) {
+// Streaming needs rows of whole cache lines.
+Store row_store(const FakeQuantizeRows& rows, const float* dst) {
   constexpr std::int64_t kCacheLine = 16;
   if (rows.kind == FakeQuantizeRows::Kind::AllChannels || rows.length % kCacheLine != 0) {
     return Store::Cached;
   }
-  return store_for(static_cast<std::size_t>(rows.count * rows.length) * sizeof(float));
+  return store_for(static_cast<std::size_t>(rows.count * rows.length) * sizeof(float), dst);
 }
 
 // body(begin, end) over the rows.
@@ -293,7 +293,7 @@ void fake_quantize(const float* src, const FakeQuantizeRows& rows,
                    const FakeQuantizeChannels& channels, float* dst, std::uint8_t* mask) {
   if (rows.count == 1 && rows.kind == FakeQuantizeRows::Kind::OneChannel) {
     const auto run = HWY_DYNAMIC_DISPATCH(fake_quantize_one_channel);
-    const Store store = store_for(static_cast<std::size_t>(rows.length) * sizeof(float));
+    const Store store = store_for(static_cast<std::size_t>(rows.length) * sizeof(float), dst);
     parallel_elements(rows.length, [&](std::int64_t begin, std::int64_t end) {
       run(src + begin, end - begin, channels, 0, dst + begin,
           mask == nullptr ? nullptr : mask + begin / 8, store);
@@ -301,7 +301,7 @@ void fake_quantize(const float* src, const FakeQuantizeRows& rows,
     return;
   }
   const auto run = HWY_DYNAMIC_DISPATCH(fake_quantize_row_range);
-  const Store store = row_store(rows);
+  const Store store = row_store(rows, dst);
   parallel_rows(rows, [&](std::int64_t begin, std::int64_t end) {
     run(src, rows, begin, end, channels, dst, mask, store);
   });
@@ -329,14 +329,14 @@ void masked_gradient(const float* grad, const FakeQuantizeRows& rows, const std:
   if (rows.count == 1 || rows.length % 8 == 0) {
     const std::int64_t count = rows.count * rows.length;
     const auto run = HWY_DYNAMIC_DISPATCH(masked_row);
-    const Store store = store_for(static_cast<std::size_t>(count) * sizeof(float));
+    const Store store = store_for(static_cast<std::size_t>(count) * sizeof(float), dst);
     parallel_elements(count, [&](std::int64_t begin, std::int64_t end) {
       run(grad + begin, end - begin, mask + begin / 8, dst + begin, store);
     });
     return;
   }
   const auto run = HWY_DYNAMIC_DISPATCH(masked_row_range);
-  const Store store = row_store(rows);
+  const Store store = row_store(rows, dst);
   parallel_rows(rows, [&](std::int64_t begin, std::int64_t end) {
     run(grad, rows, begin, end, mask, dst, store);
   });

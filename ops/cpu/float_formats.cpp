@@ -90,9 +90,8 @@ namespace {
 // Streaming needs rows of whole cache lines.
 Store row_store(const AffineRows& rows, const float* dst) {
   constexpr std::int64_t kCacheLine = 16;
-  const bool aligned = reinterpret_cast<std::uintptr_t>(dst) % 64 == 0;
-  if (!aligned || rows.step() != 0 || rows.length() % kCacheLine != 0) return Store::Cached;
-  return store_for(static_cast<std::size_t>(rows.count() * rows.length()) * sizeof(float));
+  if (rows.step() != 0 || rows.length() % kCacheLine != 0) return Store::Cached;
+  return store_for(static_cast<std::size_t>(rows.count() * rows.length()) * sizeof(float), dst);
 }
 
 }  // namespace

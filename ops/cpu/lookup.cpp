@@ -60,7 +60,7 @@ void lookup(const std::uint8_t* src, std::uint8_t* dst, std::int64_t count, cons
 
 void parallel_lookup(const std::uint8_t* src, std::uint8_t* dst, std::int64_t count,
                      const CodeTable& table) {
-  const Store store = store_for(static_cast<std::size_t>(count));
+  const Store store = store_for(static_cast<std::size_t>(count), dst);
   parallel_elements(count, [&](std::int64_t begin, std::int64_t end) {
     lookup(src + begin, dst + begin, end - begin, table, store);
   });

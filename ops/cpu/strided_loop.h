@@ -19,9 +19,13 @@ namespace quanta::cpu {
 /// Elements below which a second thread costs more than it brings.
 inline constexpr std::int64_t kElementGrain = 32768;
 
-/// Past the caches once the result is larger than what they can be expected to keep.
-inline Store store_for(std::size_t result_bytes) noexcept {
-  return result_bytes >= (std::size_t{32} << 20) ? Store::Streaming : Store::Cached;
+/// Past the caches once the result is larger than what they can be expected to keep. Such stores are
+/// of whole cache lines: a view may begin anywhere.
+inline Store store_for(std::size_t result_bytes, const void* result) noexcept {
+  constexpr std::size_t kLarge = std::size_t{32} << 20;
+  constexpr std::uintptr_t kLine = 64;
+  const bool is_aligned = reinterpret_cast<std::uintptr_t>(result) % kLine == 0;
+  return result_bytes >= kLarge && is_aligned ? Store::Streaming : Store::Cached;
 }
 
 /// body(begin, end) over `count` elements; every begin is a multiple of 64, so that parts of an
@@ -202,7 +206,7 @@ void broadcast_binary(const Tensor& lhs, const Tensor& rhs, const Tensor& out, K
   const auto* rhs_data = static_cast<const T*>(rhs.data_ptr());
   auto* out_data = static_cast<T*>(out.data_ptr());
   if (is_flat(lhs, rhs, out)) {
-    const Store store = store_for(out.nbytes());
+    const Store store = store_for(out.nbytes(), out_data);
     parallel_elements(out.numel(), [&](std::int64_t begin, std::int64_t end) {
       kernel(lhs_data + begin, rhs_data + begin, out_data + begin, end - begin, Rhs::Row, store);
     });

@@ -31,7 +31,7 @@ void apply_to_each(const AmaxFunction& function, const Tensor& x, const Tensor& 
     });
     return;
   }
-  for_each_amax_run(x, values, [&](std::int64_t offset, const cpu::AmaxRun& run) {
+  for_each_amax_run(x, values, dst, [&](std::int64_t offset, const cpu::AmaxRun& run) {
     for (std::int64_t i = 0; i < run.count; ++i) {
       dst[offset + i] = apply_amax<kStep>(function, src[offset + i], run.amax[i * run.step]);
     }
@@ -42,7 +42,7 @@ void apply_to_each(const AmaxFunction& function, const Tensor& x, const Tensor& 
 template <typename Kernel>
 void map_runs(const Tensor& x, const Tensor& values, float* dst, Kernel&& kernel) {
   const auto* src = static_cast<const float*>(x.data_ptr());
-  for_each_amax_run(x, values, [&](std::int64_t offset, const cpu::AmaxRun& run) {
+  for_each_amax_run(x, values, dst, [&](std::int64_t offset, const cpu::AmaxRun& run) {
     kernel(src + offset, run, dst + offset);
   });
 }

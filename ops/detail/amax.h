@@ -42,15 +42,15 @@ Tensor amax_values(std::string_view op, const Tensor& amax);
 Tensor dense_float(const Tensor& x);
 
 /// Calls run(offset, cpu::AmaxRun) for stretches of the dense `x`, whose elements begin at
-/// `offset`. `values` is contiguous Float32 and broadcasts to x.
+/// `offset`, as do their results from `dst` on. `values` is contiguous Float32 and broadcasts to x.
 template <typename Run>
-void for_each_amax_run(const Tensor& x, const Tensor& values, Run&& run) {
+void for_each_amax_run(const Tensor& x, const Tensor& values, const void* dst, Run&& run) {
   const Dims strides = cpu::broadcast_strides(values, x.sizes());
   const cpu::StridedLoop<2> loop(x.sizes(), {&x.strides(), &strides});
   const auto* data = static_cast<const float*>(values.data_ptr());
   const std::int64_t step = loop.inner_strides()[1];
   const cpu::Store store =
-      loop.rows() == 1 && step == 0 ? cpu::store_for(x.nbytes()) : cpu::Store::Cached;
+      loop.rows() == 1 && step == 0 ? cpu::store_for(x.nbytes(), dst) : cpu::Store::Cached;
   loop.run([&](const std::array<std::int64_t, 2>& offsets, std::int64_t count) {
     if (step == 0 || step == 1 || count == 1) {
       run(offsets[0], cpu::AmaxRun{data + offsets[1], count == 1 ? 0 : step, count, store});

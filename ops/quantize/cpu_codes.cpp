@@ -40,7 +40,7 @@ void quantize_per_tensor(const Tensor& x, const Tensor& out) {
   const auto min = static_cast<std::int32_t>(range.min);
   const auto max = static_cast<std::int32_t>(range.max);
   const QuantizeArgs args{inv_scale, zero_point, min, max, max};
-  const Store store = store_for(out.nbytes());
+  const Store store = store_for(out.nbytes(), out.data_ptr());
   if (out.dtype() == DType::QInt32) {
     auto* dst = static_cast<std::int32_t*>(out.data_ptr());
     parallel_elements(x.numel(), [&](std::int64_t begin, std::int64_t end) {
@@ -144,7 +144,7 @@ void quantize_tensor(const Tensor& x, const Tensor& out) {
 void dequantize_tensor(const Tensor& x, const Tensor& out) {
   auto* dst = static_cast<float*>(out.data_ptr());
   if (!is_per_channel(x.impl()->quantizer.scheme)) {
-    dequantize_per_tensor(x, dst, store_for(out.nbytes()));
+    dequantize_per_tensor(x, dst, store_for(out.nbytes(), dst));
   } else if (is_sub_byte(x.dtype())) {
     dequantize_sub_byte_channels(x, dst);
   } else {

@@ -229,9 +229,8 @@ void parallel_rows(const AffineRows& rows, Body&& body) {
 // Streaming needs rows of whole cache lines.
 Store row_store(const AffineRows& rows, const float* dst) {
   constexpr std::int64_t kCacheLine = 16;
-  const bool aligned = reinterpret_cast<std::uintptr_t>(dst) % 64 == 0;
-  if (!aligned || rows.length() % kCacheLine != 0) return Store::Cached;
-  return store_for(static_cast<std::size_t>(rows.count() * rows.length()) * sizeof(float));
+  if (rows.length() % kCacheLine != 0) return Store::Cached;
+  return store_for(static_cast<std::size_t>(rows.count() * rows.length()) * sizeof(float), dst);
 }
 
 // element(index, parameter) for all elements of the rows begin..end.

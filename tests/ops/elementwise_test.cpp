@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "elementwise_support.h"
+#include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/half.h"
@@ -294,6 +295,16 @@ TEST_CASE("elementwise functions: strides, order and empty tensors") {
   CHECK(exp(Tensor::empty({0, 3})).sizes() == Dims{0, 3});
   CHECK(pow(Tensor::empty({0, 3}), Tensor::ones({3})).sizes() == Dims{0, 3});
   CHECK(cast(Tensor::empty({0}), DType::Int8).dtype() == DType::Int8);
+}
+
+TEST_CASE("elementwise operations in place: large views may begin between cache lines") {
+  constexpr std::int64_t kElements = std::int64_t{8} << 20;  // 32 MiB
+  const Tensor memory = Tensor::full({kElements + 1}, -3.0);
+  const Tensor view = memory.narrow(0, 1, kElements);
+  view += Tensor::full({kElements}, 1.5);
+  CHECK(view.equal(Tensor::full({kElements}, -1.5)));
+  relu_(view);
+  CHECK(view.equal(Tensor::zeros({kElements})));
 }
 
 TEST_CASE("elementwise functions: what they cannot do is refused by name") {

@@ -38,7 +38,7 @@ Tensor map_scaled(const Tensor& values, const Tensor& scales, DType dtype, Encod
   const auto* from = static_cast<const float*>(values.data_ptr());
   auto* to = static_cast<Code*>(codes.data_ptr());
   quanta::detail::for_each_amax_run(
-      values, scales, [&](std::int64_t offset, const cpu::AmaxRun& run) {
+      values, scales, to, [&](std::int64_t offset, const cpu::AmaxRun& run) {
         for (std::int64_t i = 0; i < run.count; ++i) {
           to[offset + i] = encode(from[offset + i], run.amax[i * run.step]);
         }
