@@ -75,9 +75,10 @@ void set_num_threads(int threads) {
 
 // Inside a parallel loop everything runs on the calling thread.
 int get_num_threads() {
+  if (detail::Workers::is_inside() || omp_in_parallel() != 0) return 1;
   if (!has_number) [[unlikely]]
     choose_number();
-  return detail::Workers::is_inside() || omp_in_parallel() != 0 ? 1 : omp_get_max_threads();
+  return omp_get_max_threads();
 }
 
 namespace detail {

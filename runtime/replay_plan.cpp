@@ -85,6 +85,7 @@ struct ReplayPlan::Layout {
   std::vector<bool> overlaps;  ///< whether elements of that input are one place in memory
   std::size_t arena_bytes = 0;
   Device device;  ///< of all its memory
+  detail::RowWork rows;
 
   std::unique_ptr<Instance> take() const;
   void give(std::unique_ptr<Instance> instance) const noexcept;
@@ -321,7 +322,8 @@ ReplayPlan::ReplayPlan(const Recording& recording, std::span<const Tensor> input
   info_.arena_bytes = layout->arena_bytes;
   const bool begin_at_once =
       std::ranges::all_of(layout->inputs, [](const Value& input) { return input.offset == 0; });
-  if (layout->device.is_cpu() && begin_at_once) info_.rows = detail::independent_rows(program);
+  if (layout->device.is_cpu() && begin_at_once) layout->rows = detail::row_work(program);
+  info_.rows = layout->rows.rows;
   layout_ = std::move(layout);
 }
 
@@ -463,7 +465,7 @@ void ReplayPlan::Division::run(std::span<const Place> in_places,
 
 const ReplayPlan::Division* ReplayPlan::division_for(int threads) const {
   if (info_.rows == 0 || threads < 2 || is_watched()) return nullptr;
-  const std::int64_t rows = detail::rows_at_a_time(layout_->program, info_.rows, threads);
+  const std::int64_t rows = detail::rows_at_a_time(layout_->rows, threads);
   if (rows == 0) return nullptr;
   const std::lock_guard lock(mutex_);
   for (const auto& known : divisions_) {
@@ -559,7 +561,7 @@ std::string ReplayPlan::to_string() const {
       fmt::format("{} steps (of {} recorded), {} bytes shared by results of {}\n", info_.steps,
                   info_.recorded_steps, info_.arena_bytes, info_.result_bytes);
   if (info_.rows > 0) {
-    text += fmt::format("{} rows by themselves: threads share them, not each step\n", info_.rows);
+    text += fmt::format("{} rows that all steps work on by themselves\n", info_.rows);
   }
   const std::vector<bool> alone = launched_alone();
   const auto count = std::ranges::count(alone, true);

@@ -18,10 +18,10 @@ namespace quanta::replay {
 /// block of memory where those share bytes that are not needed at the same time.
 /// run() is safe from many threads; each that runs at the same time has a block of its own, kept
 /// for later runs.
-/// Where every step works on each row (dimension 0) by itself, as those of a network in int8 do, the
-/// threads of a run on the CPU do not share each step but the rows: a thread takes some through all
-/// steps, and the next ones when it is ready. While a Profiler or set_verbose() watches, they share
-/// each step.
+/// Where every step works on each row (dimension 0) by itself, as those of a convolutional network in
+/// int8 do, the threads of a run on the CPU share the rows instead of each step, if they all get
+/// enough to do: a thread takes some rows through all steps, and the next ones when it is ready. Not
+/// while a Profiler or set_verbose() watches.
 /// On a CUDA device a block's first run is captured: later ones are a copy of the inputs, one graph
 /// launch and a copy of the outputs. Steps that wait for the host (embeddings, which look at their
 /// indices) run launch by launch between graphs; to_string() says which. All steps do while a Profiler
@@ -51,9 +51,9 @@ class ReplayPlan {
   struct Info {
     std::size_t recorded_steps = 0;
     std::size_t steps = 0;
-    std::size_t arena_bytes = 0;   ///< the size of the shared block
+    std::size_t arena_bytes = 0;   ///< the size of the shared block, for all rows
     std::size_t result_bytes = 0;  ///< what all results would take, had each its own memory
-    std::int64_t rows = 0;         ///< that are calculated each by itself; 0: there are none
+    std::int64_t rows = 0;         ///< that all steps work on by themselves; 0: there are none
   };
   const Info& info() const noexcept { return info_; }
   /// A line for each step: module path, op, sizes of the results, where they lie.

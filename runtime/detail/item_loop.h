@@ -12,7 +12,7 @@ void for_each_item_impl(std::int64_t count, void* body, void (*call)(void*, std:
 /// Runs body(item, worker) for each item of [0, count), on up to get_num_threads() threads, each of
 /// which takes one after the other: where the system interrupts a thread, the others do more. Of what
 /// runs at the same time each has another `worker` in [0, min(count, get_num_threads())). For items
-/// of a good part of a millisecond. Exceptions of `body` reach the caller.
+/// of a tenth of a millisecond and more. Exceptions of `body` reach the caller.
 template <typename Body>
 void for_each_item(std::int64_t count, Body&& body) {
   for_each_item_impl(count, &body, [](void* self, std::int64_t item, int worker) {

@@ -1,6 +1,8 @@
 #include "quanta/runtime/detail/row_program.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "quanta/runtime/detail/ceil_div.h"
 
@@ -11,16 +13,35 @@ std::size_t bytes_between_rows(const Value& value) {
   return storage_bytes(value.dtype, value.strides[0]);
 }
 
-/// Whether the rows of a value lie one behind the other, and nothing of one in another.
+/// As Tensor::is_contiguous: the stride of a single element says nothing.
+bool is_dense(const Value& value, MemoryFormat format) {
+  const std::size_t rank = value.sizes.size();
+  if (format == MemoryFormat::ChannelsLast && (rank < 3 || rank > 5)) return false;
+  const Dims strides = contiguous_strides(value.sizes, format);
+  for (std::size_t d = 0; d < rank; ++d) {
+    if (value.sizes[d] != 1 && value.strides[d] != strides[d]) return false;
+  }
+  return true;
+}
+
+/// Operations ask in which orders a tensor is dense, and some round differently by it.
+bool same_orders(const Value& a, const Value& b) {
+  return std::ranges::all_of(
+      std::array{MemoryFormat::Contiguous, MemoryFormat::ChannelsLast},
+      [&](MemoryFormat format) { return is_dense(a, format) == is_dense(b, format); });
+}
+
+/// Whether the rows of a value lie one behind the other, nothing of one in another, each in the order
+/// that all of them are in. One dimension is a row of a layer, not rows.
 bool has_rows(const Value& value, std::int64_t rows) {
   const bool shares_bytes = 2 * storage_bytes(value.dtype, 1) != storage_bytes(value.dtype, 2);
-  if (value.sizes.empty() || value.sizes[0] != rows || value.numel() == 0 ||
+  if (value.sizes.size() < 2 || value.sizes[0] != rows || value.numel() == 0 ||
       value.strides[0] <= 0 || is_per_channel(value.quantizer.scheme) || shares_bytes) {
     return false;
   }
   Value row = value;
   row.sizes[0] = 1;
-  return value.offset + row.spanned_bytes() <= bytes_between_rows(value);
+  return value.offset + row.spanned_bytes() <= bytes_between_rows(value) && same_orders(row, value);
 }
 
 class RowCheck {
@@ -90,24 +111,29 @@ std::int64_t independent_rows(const Program& program) {
   return rows > 1 && !check(program, rows).empty() ? rows : 0;
 }
 
-std::int64_t rows_at_a_time(const Program& program, std::int64_t rows, int threads) {
-  std::int64_t of_all = 0;
-  std::int64_t weights = 0;
+RowWork row_work(const Program& program) {
+  RowWork work{.rows = independent_rows(program)};
   for (const PlannedStep& step : program.steps) {
-    of_all += step.multiply_adds;
-    weights += step.weight_bytes;
+    work.multiply_adds += step.multiply_adds;
+    work.weight_bytes += step.weight_bytes;
   }
-  // So much that it is worth a thread's while, and that reading the weights once more is not what
-  // takes the time.
-  constexpr std::int64_t kLeast = std::int64_t{1} << 20;
+  return work;
+}
+
+std::int64_t rows_at_a_time(const RowWork& work, int threads) {
+  if (work.rows == 0) return 0;
+  // So much, a tenth of a millisecond or more, that a thread which is interrupted meanwhile is waited
+  // for in vain seldom, and that reading the weights once more is not what takes the time.
+  constexpr std::int64_t kLeast = std::int64_t{1} << 26;
   constexpr std::int64_t kEachByte = 64;
   const auto is_enough = [&](std::int64_t count) {
-    return of_all / rows * count >= std::max(kLeast, kEachByte * weights);
+    return work.multiply_adds / work.rows * count >=
+           std::max(kLeast, kEachByte * work.weight_bytes);
   };
   std::int64_t best = 0;
-  for (std::int64_t count = rows / threads; count > 0; --count) {
-    if (rows % count != 0 || !is_enough(count)) continue;
-    const std::int64_t parts = rows / count;
+  for (std::int64_t count = work.rows / threads; count > 0; --count) {
+    if (work.rows % count != 0 || !is_enough(count)) continue;
+    const std::int64_t parts = work.rows / count;
     // Threads are without work for a sixth of the time at most.
     const std::int64_t taken = ceil_div<std::int64_t>(parts, threads) * threads;
     if (5 * taken > 6 * parts) continue;

@@ -13,9 +13,17 @@ namespace quanta::replay::detail {
 /// The number of rows, if there are two or more and every step works on each by itself; else 0.
 std::int64_t independent_rows(const Program& program);
 
-/// How many of `rows` independent rows a thread best takes through all steps at a time, where so many
-/// threads share them; 0: it is better that they share each step.
-std::int64_t rows_at_a_time(const Program& program, std::int64_t rows, int threads);
+/// What a program has to do for all rows.
+struct RowWork {
+  std::int64_t rows = 0;  ///< as of independent_rows
+  std::int64_t multiply_adds = 0;
+  std::int64_t weight_bytes = 0;
+};
+RowWork row_work(const Program& program);
+
+/// How many rows a thread best takes through all steps at a time, where so many threads share them;
+/// 0: it is better that they share each step.
+std::int64_t rows_at_a_time(const RowWork& work, int threads);
 
 struct RowProgram {
   Program program;

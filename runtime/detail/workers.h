@@ -36,8 +36,8 @@ class Workers {
   using Call = void (*)(void* body, int part) noexcept;
   /// Runs call(body, 0) .. call(body, parts - 1), on this thread and on helpers; parts >= 1.
   void run(int parts, void* body, Call call);
-  /// The same for parts of milliseconds: helpers are asked though they were not there the last time,
-  /// as one that comes late still finds something to do.
+  /// The same for parts that take long and end sooner where others do more: helpers are asked though
+  /// they were not there the last time, as one that comes late still finds something to do.
   void run_long(int parts, void* body, Call call);
 
   using TeamCall = void (*)(void* body, int rank, int size) noexcept;

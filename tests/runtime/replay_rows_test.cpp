@@ -58,7 +58,7 @@ struct Increase : Op<Increase> {
   bool works_by_rows() const noexcept override { return by_rows; }
   /// So much that threads share the rows if they can.
   OpWork work(const Arguments& in, std::span<const Tensor>) const override {
-    return {.multiply_adds = in[0].size(0) * (std::int64_t{1} << 20), .bytes = 0};
+    return {.multiply_adds = in[0].size(0) * (std::int64_t{1} << 26), .bytes = 0};
   }
 };
 
@@ -140,7 +140,7 @@ TEST_CASE("replay: rows are shared where that is worth it") {
     const std::vector<Tensor> inputs{x};
     const std::vector<Tensor> outputs{quanta::run(Layer(of_row, weight_bytes), x)};
     const detail::Program program = detail::make_program(recording, inputs, outputs);
-    return detail::rows_at_a_time(program, 8, threads);
+    return detail::rows_at_a_time(detail::row_work(program), threads);
   };
   CHECK(at_a_time(kMuch, 0, 2) == 2);
   CHECK(at_a_time(kMuch, 0, 3) == 1);  // 3, 3 and 2 rows
@@ -149,9 +149,9 @@ TEST_CASE("replay: rows are shared where that is worth it") {
   CHECK(at_a_time(kMuch, 0, 8) == 1);
   CHECK(at_a_time(kMuch, 0, 9) == 0);
   // A thread has something to do.
-  CHECK(at_a_time(600'000, 0, 2) == 2);
-  CHECK(at_a_time(300'000, 0, 2) == 4);
-  CHECK(at_a_time(200'000, 0, 2) == 0);
+  CHECK(at_a_time(40'000'000, 0, 2) == 2);
+  CHECK(at_a_time(20'000'000, 0, 2) == 4);
+  CHECK(at_a_time(10'000'000, 0, 2) == 0);
   // A weight that is read once more is used for long enough.
   CHECK(at_a_time(kMuch, 20'000'000, 2) == 2);
   CHECK(at_a_time(kMuch, 40'000'000, 2) == 4);
@@ -188,6 +188,19 @@ TEST_CASE("replay: rows of any order in memory, and several results") {
   });
 }
 
+TEST_CASE("replay: large results of a row may begin between cache lines") {
+  constexpr std::int64_t kElements = 8'388'611;  // 32 MiB of floats and 12 bytes
+  const Tensor bytes = Tensor::full({2, kElements}, 7.0, DType::UInt8);
+  const Tensor x = QTensor::from_int_repr(bytes, Quantizer::per_tensor(0.5, 3));
+  const auto function = [](const Tensor& in) {
+    return dequantize(QTensor(quanta::run(Layer(kMuch, 0), in)));
+  };
+  const ReplayPlan plan = plan_of(function, x);
+  CHECK(plan.info().rows == 2);
+  const test::Threads guard(2);
+  CHECK(plan.run(x).equal(Tensor::full({2, kElements}, 2.0)));
+}
+
 TEST_CASE("replay: steps that may mix rows are run for all of them at once") {
   const Tensor x = test::random_tensor({6, 5});
   const Tensor rows = test::random_tensor({6, 5}, 2);
@@ -209,9 +222,13 @@ TEST_CASE("replay: steps that may mix rows are run for all of them at once") {
   check(0, [](const Tensor& in) { return increase(in).view({30}); });
   check(0, [](const Tensor& in) { return cat(std::vector<Tensor>{increase(in), in}, 0); });
   check(6, [](const Tensor& in) { return cat(std::vector<Tensor>{increase(in), in}, 1); });
-  check(6, [](const Tensor& in) { return increase(in.narrow(1, 1, 3).contiguous()); });
+  // A row of these is dense, where all of them are not.
+  check(0, [](const Tensor& in) { return increase(in.narrow(1, 1, 3).contiguous()); });
   // Nothing that is calculated.
   check(0, [](const Tensor& in) { return in; });
+  // One dimension may be a layer's row.
+  const Tensor line = test::random_tensor({6});
+  CHECK(plan_of([](const Tensor& in) { return increase(in); }, line).info().rows == 0);
   // One row is not divided.
   const ReplayPlan one = plan_of([](const Tensor& in) { return increase(in); }, row);
   CHECK(one.info().rows == 0);
