@@ -25,10 +25,10 @@ struct Layer {
   ConvOptions options{};
 };
 
-/// convolution(x) + x or + another convolution of x, with or without relu.
+/// convolution(x) + x or + another convolution of x, with or without relu; `plain`: to codes from 0.
 struct Block : nn::Module {
   quantized::ConvPackedParams first, second;
-  bool both = false, relu = false, reused = false, swapped = false;
+  bool both = false, relu = false, reused = false, swapped = false, plain = false;
 
   Tensor forward(const Tensor& x) const override {
     const QTensor codes(quantize_per_tensor(x, 0.04, 121, DType::QUInt8));
@@ -36,8 +36,8 @@ struct Block : nn::Module {
     const QTensor right = both ? quantized::conv(codes, second, 0.2, 130) : codes;
     const QTensor& a = swapped ? right : left;
     const QTensor& b = swapped ? left : right;
-    const QTensor sum =
-        relu ? quantized::add_relu(a, b, 0.13, 20) : quantized::add(a, b, 0.17, 110);
+    const QTensor sum = relu ? quantized::add_relu(a, b, 0.13, plain ? 0 : 20)
+                             : quantized::add(a, b, 0.17, plain ? 0 : 110);
     if (!reused) return dequantize(sum);
     return dequantize(sum) + dequantize(left);
   }
@@ -63,13 +63,14 @@ TEST_CASE("freeze: a sum with the result of a convolution is one step, with the 
   test::for_each_instruction_set([&] {
     Generator generator(71);
     for (const auto& [sizes, layer] : layers) {
-      for (int form = 0; form < 6; ++form) {
+      for (int form = 0; form < 8; ++form) {
         Block block;
         block.first = packed(layer, generator);
         block.second = packed(layer, generator);
         block.both = form % 2 == 1;
-        block.relu = form >= 2;
+        block.relu = form >= 2 && form != 7;
         block.swapped = form >= 4;
+        block.plain = form >= 6;
         block.eval();
         Tensor x = randn(sizes, generator);
         // In the order of the convolution's result: a sum of two orders is a step of its own, as is

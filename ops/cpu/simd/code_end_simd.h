@@ -11,6 +11,7 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -33,10 +34,27 @@ enum class Ending : std::uint8_t {
   BoundedPlain,  ///< and zero point and smallest code are 0: packing clamps
   BoundedTable,  ///< and codes are looked up in a table while they are in a register
   Added,         ///< codes of another tensor are added, then looked up if there is a table
+  AddedPlain,    ///< added, the sums as those of BoundedPlain
 };
+constexpr bool adds(Ending ending) {
+  return ending == Ending::Added || ending == Ending::AddedPlain;
+}
+
+/// Whether sums with the addend become codes by rounding and packing alone.
+inline bool is_plain_sum(const AddArgs& args) {
+  constexpr float kMostCode = 255.0F;
+  const float reach = (kMostCode * (std::fabs(args.lhs_scale) + std::fabs(args.rhs_scale)) +
+                       std::fabs(args.lhs_offset) + std::fabs(args.rhs_offset)) *
+                      std::fabs(args.out.inv_scale);
+  return args.out.zero_point == 0 && args.out.min == 0 && args.out.max == 255 &&
+         reach < 1073741824.0F;  // false for NaN
+}
 
 inline Ending ending_of(const GemmCodes& call) {
-  if (call.addend.codes != nullptr) return Ending::Added;
+  if (call.addend.codes != nullptr) {
+    return call.table == nullptr && is_plain_sum(call.addend.args) ? Ending::AddedPlain
+                                                                   : Ending::Added;
+  }
   if (!call.requantize.bounded) return Ending::Any;
   if (call.table != nullptr) return Ending::BoundedTable;
   const bool is_plain = call.requantize.zero_point == 0 && call.requantize.min == 0;
@@ -57,6 +75,8 @@ HWY_INLINE void with_ending(Ending ending, const Body& body) {
       return body(std::integral_constant<Ending, Ending::BoundedTable>());
     case Ending::Added:
       return body(std::integral_constant<Ending, Ending::Added>());
+    case Ending::AddedPlain:
+      return body(std::integral_constant<Ending, Ending::AddedPlain>());
   }
 }
 
@@ -69,6 +89,21 @@ inline void copy_columns(const std::uint8_t* codes, std::int64_t columns, std::u
   std::int64_t i = 0;
   for (; i + 8 <= columns; i += 8) std::memcpy(dst + i, codes + i, 8);
   for (; i < columns; ++i) dst[i] = codes[i];
+}
+
+/// Rows of codes, and how far they are apart.
+template <typename Code>
+struct CodeLines {
+  Code* first;
+  std::int64_t stride;
+};
+
+/// Not a member: what the sums' end needs could not stay in registers.
+HWY_NOINLINE inline void copy_rows(CodeLines<const std::uint8_t> from, std::int64_t columns,
+                                   int rows, CodeLines<std::uint8_t> to) {
+  for (int r = 0; r < rows; ++r) {
+    copy_columns(from.first + r * from.stride, columns, to.first + r * to.stride);
+  }
 }
 
 #if QUANTA_VECTORS
@@ -100,7 +135,7 @@ class CodeEnd {
         columns_(columns_of(call, panel)),
         first_(panel * 16),
         dst_(call.dst + first_),
-        addend_(call.addend.codes + (kEnding == Ending::Added ? first_ : 0)) {
+        addend_(call.addend.codes + (adds(kEnding) ? first_ : 0)) {
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
       const std::int64_t at = first_ + v * kLanes;
@@ -135,11 +170,15 @@ class CodeEnd {
   template <class Sum>
   HWY_INLINE void write_some(const Sum& sum, std::int64_t row, int there) const {
     alignas(64) std::uint8_t added[4 * kLanes];
-    if constexpr (kEnding == Ending::Added) copy_addend(row, there, added);
+    const std::int64_t columns = std::min(columns_, kWidth);
+    if constexpr (adds(kEnding)) {
+      std::fill_n(added, 4 * kLanes, std::uint8_t{0});
+      copy_rows({addend_ + row * stride_, stride_}, columns, there, {added, kWidth});
+    }
     const auto all = codes(sum, [&](int i) HWY_ATTR { return added + i * kLanes; });
     alignas(64) std::uint8_t rows[kBytes];
     hn::Store(all, Bytes<kBytes>(), rows);
-    store_some(rows, row, there);
+    copy_rows({rows, kWidth}, columns, there, {dst_ + row * stride_, stride_});
   }
 
  private:
@@ -152,7 +191,7 @@ class CodeEnd {
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i) {
       const int v = i % kVectors;
-      if constexpr (kEnding == Ending::Added) {
+      if constexpr (adds(kEnding)) {
         part[i] = sum_with(requantizer_.value(sum(i), bias_[v], multiplier_[v]), other(i));
       } else if constexpr (kEnding == Ending::Any) {
         part[i] = requantizer_.scaled(sum(i), bias_[v], multiplier_[v]);
@@ -163,7 +202,7 @@ class CodeEnd {
     if constexpr (kEnding == Ending::Added) {
       const auto result = packer_.codes(part[0], part[1], part[2], part[3]);
       return table_ != nullptr ? TableVectors(*table_)(result) : result;
-    } else if constexpr (kEnding == Ending::BoundedPlain) {
+    } else if constexpr (kEnding == Ending::BoundedPlain || kEnding == Ending::AddedPlain) {
       return in_order<kBytes>(
           pack_bytes(pack_words(part[0], part[1]), pack_words(part[2], part[3])));
     } else {
@@ -185,22 +224,9 @@ class CodeEnd {
     const auto left = hn::MulAdd(code, hn::Set(d, args_.lhs_scale), hn::Set(d, args_.lhs_offset));
     const auto right = hn::MulAdd(load_code_floats<kBytes>(other), hn::Set(d, args_.rhs_scale),
                                   hn::Set(d, args_.rhs_offset));
-    return packer_.template rounded<Reach::Any>(
+    constexpr Reach kReach = kEnding == Ending::AddedPlain ? Reach::Int32 : Reach::Any;
+    return packer_.template rounded<kReach>(
         hn::Mul(hn::Add(left, right), hn::Set(d, args_.out.inv_scale)));
-  }
-
-  HWY_NOINLINE void copy_addend(std::int64_t row, int there, std::uint8_t* to) const {
-    std::fill_n(to, 4 * kLanes, std::uint8_t{0});
-    for (int r = 0; r < there; ++r) {
-      copy_columns(addend_ + (row + r) * stride_, std::min(columns_, kWidth), to + r * kWidth);
-    }
-  }
-
-  HWY_NOINLINE void store_some(const std::uint8_t* rows, std::int64_t row, int there) const {
-    std::uint8_t* dst = dst_ + row * stride_;
-    for (int r = 0; r < there; ++r) {
-      copy_columns(rows + r * kWidth, std::min(columns_, kWidth), dst + r * stride_);
-    }
   }
 
   Requantizer<kBytes> requantizer_;
