@@ -96,16 +96,20 @@ TEST_CASE("replay: threads take rows through all steps where each step works by 
   CHECK(plan.info().rows == 12);
   const Tensor wanted = twice(x);
   // What the steps were called with, and how often: each row once by each of the two.
-  for (const auto& [threads, rows] : std::vector<std::pair<int, std::int64_t>>{
+  struct Shared {
+    int threads;
+    std::int64_t rows;
+  };
+  for (const Shared& shared : std::vector<Shared>{
            {1, 12}, {2, 3}, {3, 2}, {4, 1}, {6, 1}, {12, 1}, {7, 1}, {5, 12}, {40, 12}}) {
-    CAPTURE(threads);
-    const test::Threads guard(threads);
+    CAPTURE(shared.threads);
+    const test::Threads guard(shared.threads);
     for (int run = 0; run < 3; ++run) {
       take_seen_rows();
       CHECK(test::same_bits(plan.run(x), wanted));
       const std::multiset<std::int64_t> seen = take_seen_rows();
-      CHECK(seen.count(rows) == seen.size());
-      CHECK(seen.size() == static_cast<std::size_t>(2 * 12 / rows));
+      CHECK(seen.count(shared.rows) == seen.size());
+      CHECK(seen.size() == static_cast<std::size_t>(2 * 12 / shared.rows));
     }
   }
 }
