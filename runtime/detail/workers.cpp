@@ -278,6 +278,7 @@ bool Workers::move_away(const cpu_set_t& allowed) const noexcept {
 
 void Workers::help() {
   inside = true;
+  omp_set_num_threads(1);  // what runs here has one thread, loops of oneDNN's too
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   static_cast<void>(pthread_getaffinity_np(pthread_self(), sizeof(allowed), &allowed));
