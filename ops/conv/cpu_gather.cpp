@@ -41,7 +41,7 @@ struct Scratch {
 /// Output lines to their rows.
 class Gatherer {
  public:
-  Gatherer(const GatherCall& call, Scratch& scratch)
+  Gatherer(const ConvCodesCall& call, Scratch& scratch)
       : call_(call), shape_(call.shape), scratch_(scratch) {
     columns_ = seen_columns(shape_);
     line_stride_ = columns_ * shape_.in_channels + 4 * kCopy;
@@ -92,15 +92,15 @@ class Gatherer {
     }
   }
 
-  const GatherCall& call_;
+  const ConvCodesCall& call_;
   const ConvShape& shape_;
   Scratch& scratch_;
   std::int64_t columns_, line_stride_;
 };
 
 /// Output lines [begin, end).
-void convolve_lines(const GatherCall& call, std::span<const std::byte> upcoming, std::int64_t begin,
-                    std::int64_t end) {
+void convolve_lines(const ConvCodesCall& call, std::span<const std::byte> upcoming,
+                    std::int64_t begin, std::int64_t end) {
   thread_local Scratch scratch;
   const ConvShape& shape = call.shape;
   // Rows of a product: enough to fill tiles, few enough for the L1 cache.
@@ -121,22 +121,13 @@ void convolve_lines(const GatherCall& call, std::span<const std::byte> upcoming,
     const std::int64_t rows = lines * shape.out[2];
     CodeRows dense = dense_rows(scratch.rows.data(), rows, row_bytes(shape));
     dense.beyond = kBeyond;
-    GemmCodes product{dense,      call.weight, call.requantize, call.dst,
-                      call.table, call.addend, &ahead};
-    skip_results(product, line * shape.out[2]);
-    gemm_codes(product, 0, call.weight.panels());
+    gemm_codes(call.product(dense, line, ahead), 0, call.weight.panels());
   }
 }
 
 }  // namespace
 
-void grow_bytes(AlignedVector<std::uint8_t>& memory, std::int64_t bytes) {
-  if (static_cast<std::int64_t>(memory.size()) < bytes) {
-    memory.resize(static_cast<std::size_t>(bytes));
-  }
-}
-
-void bordered_line(const GatherCall& call, std::int64_t plane, std::int64_t line,
+void bordered_line(const ConvCodesCall& call, std::int64_t plane, std::int64_t line,
                    std::int64_t columns, std::uint8_t* to) {
   const ConvShape& shape = call.shape;
   const std::int64_t y = line - shape.padding[1];
@@ -149,7 +140,7 @@ void bordered_line(const GatherCall& call, std::int64_t plane, std::int64_t line
   };
   std::memset(to, call.src_zero_point, bytes(left));
   if (end > left) {
-    const std::int64_t from = ((plane * shape.in[1] + y) * shape.in[2] + first + left);
+    const std::int64_t from = (plane * shape.in[1] + y) * shape.in[2] + first + left;
     std::memcpy(to + bytes(left), call.src + bytes(from), bytes(end - left));
   }
   std::memset(to + bytes(end), call.src_zero_point, bytes(columns - end));
@@ -171,8 +162,9 @@ bool prefers_gather(const ConvShape& shape) {
 
 CodePanels pack_gathered_panels(const std::int8_t* weight, const ConvShape& shape,
                                 detail::PackedForms& forms) {
-  if (features().tiles && fits_line_pairs(shape))
+  if (features().tiles && fits_line_pairs(shape)) {
     return pack_line_pair_panels(weight, shape, forms);
+  }
   const std::int64_t taps = kernel_lines(shape) * shape.kernel[2];
   const auto make_rows = [&] {
     std::vector<std::int8_t> rows(static_cast<std::size_t>(shape.out_channels * row_bytes(shape)));
@@ -195,7 +187,7 @@ CodePanels pack_gathered_panels(const std::int8_t* weight, const ConvShape& shap
   return panels;
 }
 
-void conv_gather_u8(const GatherCall& call, int threads) {
+void conv_gather_u8(const ConvCodesCall& call, int threads) {
   const ConvShape& shape = call.shape;
   const std::int64_t lines = shape.batch * shape.out[0] * shape.out[1];
   if (lines * shape.out[2] * shape.out_channels == 0) return;

@@ -6,8 +6,7 @@
 
 #include <cstdint>
 
-#include "quanta/ops/cpu/conv_shape.h"
-#include "quanta/ops/cpu/gemm/gemm_codes.h"
+#include "quanta/ops/conv/codes_call.h"
 
 namespace quanta::cpu {
 
@@ -20,25 +19,13 @@ bool prefers_gather(const ConvShape& shape);
 CodePanels pack_gathered_panels(const std::int8_t* weight, const ConvShape& shape,
                                 detail::PackedForms& forms);
 
-struct GatherCall {
-  const std::uint8_t* src;
-  std::int32_t src_zero_point;
-  const ConvShape& shape;
-  const CodePanels& weight;  ///< of pack_gathered_panels
-  const PanelRequantize& requantize;
-  std::uint8_t* dst;
-  const CodeTable* table = nullptr;  ///< as of GemmCodes
-  CodeAddend addend{};
-};
-void conv_gather_u8(const GatherCall& call, int threads);
-
-// What it is made of.
+/// With a weight of pack_gathered_panels.
+void conv_gather_u8(const ConvCodesCall& call, int threads);
 
 /// Columns [0, columns) of a line of the input within its border, as many bytes each as there are
 /// channels: the border on the left is the first ones, and line 0 its first line above. `plane` counts
 /// images and depths; -1: all of it is border.
-void bordered_line(const GatherCall& call, std::int64_t plane, std::int64_t line,
+void bordered_line(const ConvCodesCall& call, std::int64_t plane, std::int64_t line,
                    std::int64_t columns, std::uint8_t* to);
-void grow_bytes(AlignedVector<std::uint8_t>& memory, std::int64_t bytes);
 
 }  // namespace quanta::cpu

@@ -218,11 +218,12 @@ struct Band {
 /// How many bands are multiplied with some panels before the next ones. A weight that the L2 cache
 /// does not hold comes from further away for each: small images, which late layers have, take it
 /// together.
-std::int64_t bands_together(const ImplicitCall& call, std::int64_t panels) {
+std::int64_t bands_together(const CodePanels& weight, const ImplicitRows& rows,
+                            std::int64_t panels) {
   constexpr std::int64_t kCopies = std::int64_t{1152} * 1024;
   constexpr std::int64_t kMost = 16;
-  if (stays_in_cache(call.weight, panels)) return 1;
-  return std::clamp<std::int64_t>(kCopies / call.rows.bytes(), 1, kMost);
+  if (stays_in_cache(weight, panels)) return 1;
+  return std::clamp<std::int64_t>(kCopies / rows.bytes(), 1, kMost);
 }
 
 /// Panels that stay in the L2 cache, beside the copies, while the bands pass.
@@ -232,14 +233,14 @@ std::int64_t panels_together(const CodePanels& weight) {
 }
 
 /// Output lines [begin, end) of all images and planes, and a range of panels.
-void convolve(const ImplicitCall& call, std::span<const std::byte> upcoming, std::int64_t begin,
-              std::int64_t end, std::int64_t panel_begin, std::int64_t panel_end) {
+void convolve(const ConvCodesCall& call, const ImplicitRows& rows,
+              std::span<const std::byte> upcoming, std::int64_t begin, std::int64_t end,
+              std::int64_t panel_begin, std::int64_t panel_end) {
   thread_local AlignedVector<std::uint8_t> copies;
   const ConvShape& shape = call.shape;
-  const std::int64_t together = bands_together(call, panel_end - panel_begin);
-  const std::int64_t bytes = round_up(call.rows.bytes(), kTileBytes);
-  const auto all_bytes = static_cast<std::size_t>(together * bytes);
-  if (copies.size() < all_bytes) copies.resize(all_bytes);
+  const std::int64_t together = bands_together(call.weight, rows, panel_end - panel_begin);
+  const std::int64_t bytes = round_up(rows.bytes(), kTileBytes);
+  grow_bytes(copies, together * bytes);
   const std::int64_t panels =
       together == 1 ? panel_end - panel_begin : panels_together(call.weight);
   MemoryAhead ahead =
@@ -249,24 +250,17 @@ void convolve(const ImplicitCall& call, std::span<const std::byte> upcoming, std
     bands.clear();
     while (index < end && static_cast<std::int64_t>(bands.size()) < together) {
       const std::int64_t line = index % shape.out[1];
-      const Band band{index, std::min({call.rows.lines(), shape.out[1] - line, end - index})};
-      call.rows.copy(shape, call.src, call.src_zero_point, index / shape.out[1], line, band.lines,
-                     copies.data() + static_cast<std::int64_t>(bands.size()) * bytes);
+      const Band band{index, std::min({rows.lines(), shape.out[1] - line, end - index})};
+      rows.copy(shape, call.src, call.src_zero_point, index / shape.out[1], line, band.lines,
+                copies.data() + static_cast<std::int64_t>(bands.size()) * bytes);
       bands.push_back(band);
       index += band.lines;
     }
     for (std::int64_t panel = panel_begin; panel < panel_end; panel += panels) {
       const std::uint8_t* copy = copies.data();
       for (const Band& band : bands) {
-        GemmCodes product{call.rows.rows(shape, copy, band.lines),
-                          call.weight,
-                          call.requantize,
-                          call.dst,
-                          call.table,
-                          call.addend,
-                          &ahead};
-        skip_results(product, band.index * shape.out[2]);
-        gemm_codes(product, panel, std::min(panel + panels, panel_end));
+        gemm_codes(call.product(rows.rows(shape, copy, band.lines), band.index, ahead), panel,
+                   std::min(panel + panels, panel_end));
         copy += bytes;
       }
     }
@@ -275,24 +269,24 @@ void convolve(const ImplicitCall& call, std::span<const std::byte> upcoming, std
 
 }  // namespace
 
-void conv_implicit_u8(const ImplicitCall& call, int threads) {
+void conv_implicit_u8(const ConvCodesCall& call, const ImplicitRows& rows, int threads) {
   const ConvShape& shape = call.shape;
   const std::int64_t lines = shape.batch * shape.out[0] * shape.out[1];
   const std::int64_t panels = call.weight.panels();
   if (lines * shape.out[2] * shape.out_channels == 0) return;
   const std::span<const std::byte> upcoming = detail::upcoming_memory();
-  if (threads <= 1) return convolve(call, upcoming, 0, lines, 0, panels);
+  if (threads <= 1) return convolve(call, rows, upcoming, 0, lines, 0, panels);
   // Lines for each thread, or panels where there are few lines.
   constexpr std::int64_t kRows = 128;
   if (lines / threads * shape.out[2] >= kRows || panels < 2 * threads) {
     parallel_for(lines, ceil_div(lines, threads), [&](std::int64_t begin, std::int64_t end) {
-      convolve(call, upcoming, begin, end, 0, panels);
+      convolve(call, rows, upcoming, begin, end, 0, panels);
     });
     return;
   }
   const std::int64_t pairs = panels / 2;
   parallel_for(pairs, ceil_div(pairs, threads), [&](std::int64_t begin, std::int64_t end) {
-    convolve(call, upcoming, 0, lines, 2 * begin, 2 * end);
+    convolve(call, rows, upcoming, 0, lines, 2 * begin, 2 * end);
   });
 }
 

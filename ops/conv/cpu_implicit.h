@@ -8,8 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "quanta/ops/cpu/conv_shape.h"
-#include "quanta/ops/cpu/gemm/gemm_codes.h"
+#include "quanta/ops/conv/codes_call.h"
 
 namespace quanta::cpu {
 
@@ -53,17 +52,7 @@ class ImplicitRows {
   std::vector<std::int64_t> offsets_;
 };
 
-struct ImplicitCall {
-  const std::uint8_t* src;
-  std::int32_t src_zero_point;
-  const ConvShape& shape;
-  const ImplicitRows& rows;
-  const CodePanels& weight;  ///< of pack_implicit_panels
-  const PanelRequantize& requantize;
-  std::uint8_t* dst;
-  const CodeTable* table = nullptr;  ///< as of GemmCodes
-  CodeAddend addend{};
-};
-void conv_implicit_u8(const ImplicitCall& call, int threads);
+/// With a weight of pack_implicit_panels.
+void conv_implicit_u8(const ConvCodesCall& call, const ImplicitRows& rows, int threads);
 
 }  // namespace quanta::cpu

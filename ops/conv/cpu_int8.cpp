@@ -237,9 +237,9 @@ std::string_view ConvInt8::codes(const ConvShape& shape, const CallQParams& qpar
           chosen->threads);
       return chosen->name;
     case Int8Kernel::Implicit:
-      conv_implicit_u8({src, zero_point, shape, chosen->rows, panels(), chosen->panels, dst,
-                        after.table, after.addend},
-                       chosen->threads);
+      conv_implicit_u8(
+          {src, zero_point, shape, panels(), chosen->panels, dst, after.table, after.addend},
+          chosen->rows, chosen->threads);
       return chosen->name;
     case Int8Kernel::OneDnn:
     case Int8Kernel::Depthwise:

@@ -34,7 +34,7 @@ std::int64_t run_bytes(const ConvShape& shape) {
 /// Pairs of woven lines of an image, one behind the other.
 class WovenLines {
  public:
-  explicit WovenLines(const GatherCall& call)
+  explicit WovenLines(const ConvCodesCall& call)
       : call_(call),
         shape_(call.shape),
         columns_((shape_.out[2] - 1 + kernel_steps(shape_)) * shape_.stride[2]),
@@ -71,7 +71,7 @@ class WovenLines {
     }
   }
 
-  const GatherCall& call_;
+  const ConvCodesCall& call_;
   const ConvShape& shape_;
   std::int64_t columns_, pair_bytes_;
 };
@@ -119,7 +119,7 @@ CodePanels pack_line_pair_panels(const std::int8_t* weight, const ConvShape& sha
   return panels;
 }
 
-void convolve_line_pairs(const GatherCall& call, std::span<const std::byte> upcoming,
+void convolve_line_pairs(const ConvCodesCall& call, std::span<const std::byte> upcoming,
                          std::int64_t begin, std::int64_t end) {
   thread_local AlignedVector<std::uint8_t> memory;
   const ConvShape& shape = call.shape;
@@ -136,22 +136,15 @@ void convolve_line_pairs(const GatherCall& call, std::span<const std::byte> upco
     const std::int64_t height = line % shape.out[1];
     const std::int64_t lines = std::min({together, shape.out[1] - height, end - line});
     woven.fill(line / shape.out[1], height, lines + pairs - 1, memory);
-    GemmCodes product{{.src = memory.data(),
-                       .count = shape.out[2],
-                       .stride = 2 * step_bytes(shape),
-                       .lines = lines,
-                       .line_stride = woven.pair_bytes(),
-                       .offsets = offsets,
-                       .run = run_bytes(shape),
-                       .beyond = WovenLines::kBeyond},
-                      call.weight,
-                      call.requantize,
-                      call.dst,
-                      call.table,
-                      call.addend,
-                      &ahead};
-    skip_results(product, line * shape.out[2]);
-    gemm_codes(product, 0, call.weight.panels());
+    const CodeRows rows{.src = memory.data(),
+                        .count = shape.out[2],
+                        .stride = 2 * step_bytes(shape),
+                        .lines = lines,
+                        .line_stride = woven.pair_bytes(),
+                        .offsets = offsets,
+                        .run = run_bytes(shape),
+                        .beyond = WovenLines::kBeyond};
+    gemm_codes(call.product(rows, line, ahead), 0, call.weight.panels());
     line += lines;
   }
 }

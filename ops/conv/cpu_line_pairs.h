@@ -20,7 +20,7 @@ CodePanels pack_line_pair_panels(const std::int8_t* weight, const ConvShape& sha
 
 /// Output lines [begin, end) of all images, on the calling thread; call.weight is of
 /// pack_line_pair_panels.
-void convolve_line_pairs(const GatherCall& call, std::span<const std::byte> upcoming,
+void convolve_line_pairs(const ConvCodesCall& call, std::span<const std::byte> upcoming,
                          std::int64_t begin, std::int64_t end);
 
 }  // namespace quanta::cpu
