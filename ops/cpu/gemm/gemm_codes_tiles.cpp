@@ -126,52 +126,18 @@ AlignedVector<std::int64_t> step_offsets(const GemmCodes& call) {
   return result;
 }
 
-/// The codes of a block are made between the products of the next one: its sums have come to the
-/// cache by then, and the processor goes on with the products meanwhile.
-class PendingCodes {
- public:
-  PendingCodes(const GemmCodes& call, const RowTiles& tiles)
-      : call_(call), end_sums_(codes_of_sums()), tiles_(tiles) {}
-
-  struct Block {
-    RowTiles::Tile first{}, second{};
-    std::int64_t tiles = 0;  ///< 1 or 2; 0: nothing
-    const std::int32_t* sums = nullptr;
-    std::int64_t panel = 0;
-  };
-  void set(const Block& block) { block_ = block; }
-
-  void finish() const {
-    if (block_.tiles == 0) return;
-    if (block_.tiles == 2 && tiles_.follows(block_.first, block_.second)) {
-      tiles_.end(call_, end_sums_, block_.first, kBlockRows, block_.sums, block_.panel);
-      return;
-    }
-    tiles_.end(call_, end_sums_, block_.first, tiles_.height(), block_.sums, block_.panel);
-    if (block_.tiles == 1) return;
-    tiles_.end(call_, end_sums_, block_.second, tiles_.height(),
-               block_.sums + kTileRows * kBlockColumns, block_.panel);
-  }
-
- private:
-  const GemmCodes& call_;
-  CodesOfSums* end_sums_;
-  const RowTiles& tiles_;
-  Block block_;
-};
-
 class TileCodes {
  public:
   explicit TileCodes(const GemmCodes& call)
       : call_(call),
         ahead_(call.ahead != nullptr ? call.ahead : &nothing_),
+        end_sums_(codes_of_sums()),
         tiles_(call.rows),
         last_(call, tiles_),
         offsets_(step_offsets(call)),
         is_shifted_(std::any_of(call.requantize.compensation.begin(),
                                 call.requantize.compensation.end(),
-                                [](std::int32_t value) { return value != 0; })),
-        pending_(call, tiles_) {}
+                                [](std::int32_t value) { return value != 0; })) {}
 
   const RowTiles& tiles() const { return tiles_; }
 
@@ -183,26 +149,45 @@ class TileCodes {
                       static_cast<std::size_t>(ahead)},
                      ceil_div(end - begin, std::int64_t{2}) * steps());
     for (std::int64_t index = begin; index < end; index += 2, turn_ ^= 1) {
-      PendingCodes::Block block{.first = tiles_.at(index),
-                                .tiles = std::min<std::int64_t>(end - index, 2),
-                                .sums = sums_[turn_].data(),
-                                .panel = panel};
+      Block block{.first = tiles_.at(index),
+                  .tiles = std::min<std::int64_t>(end - index, 2),
+                  .sums = sums_[turn_].data(),
+                  .panel = panel};
       if (block.tiles == 2) {
         block.second = tiles_.at(index + 1);
         multiply_block<true>(block, next);
       } else {
         multiply_block<false>(block, next);
       }
-      pending_.set(block);
+      pending_ = block;
     }
   }
-  void finish() const { pending_.finish(); }
+  /// Makes the codes of the last block.
+  void finish() const {
+    const Block& block = pending_;
+    if (block.tiles == 0) return;
+    if (block.tiles == 2 && tiles_.follows(block.first, block.second)) {
+      tiles_.end(call_, end_sums_, block.first, kBlockRows, block.sums, block.panel);
+      return;
+    }
+    tiles_.end(call_, end_sums_, block.first, tiles_.height(), block.sums, block.panel);
+    if (block.tiles == 1) return;
+    tiles_.end(call_, end_sums_, block.second, tiles_.height(),
+               block.sums + kTileRows * kBlockColumns, block.panel);
+  }
 
  private:
+  struct Block {
+    RowTiles::Tile first{}, second{};
+    std::int64_t tiles = 0;  ///< 1 or 2; 0: nothing
+    const std::int32_t* sums = nullptr;
+    std::int64_t panel = 0;
+  };
+
   std::int64_t steps() const { return static_cast<std::int64_t>(offsets_.size()); }
 
   template <bool kTwo>
-  QUANTA_TILES void multiply_block(const PendingCodes::Block& block, MemoryAhead& next) {
+  QUANTA_TILES void multiply_block(const Block& block, MemoryAhead& next) {
     if (is_shifted_) {
       start_block<kTwo>(call_.requantize.compensation.data() + block.panel * kPanelChannels);
     } else {
@@ -212,7 +197,7 @@ class TileCodes {
     const std::uint8_t* second = kTwo ? last_.find(block.second.src) : nullptr;
     const std::int8_t* weight = call_.weight.panel(block.panel);
     multiply_steps<kTwo>(first, second, weight, 0, steps() / 2, next);
-    pending_.finish();
+    finish();
     multiply_steps<kTwo>(first, second, weight, steps() / 2, steps(), next);
     store_block<kTwo>(sums_[turn_].data());
   }
@@ -247,11 +232,14 @@ class TileCodes {
   const GemmCodes& call_;
   MemoryAhead nothing_;
   MemoryAhead* ahead_;
+  CodesOfSums* end_sums_;
   RowTiles tiles_;
   LastRows last_;
   AlignedVector<std::int64_t> offsets_;
   bool is_shifted_;
-  PendingCodes pending_;
+  /// Its codes are made between the products of the next one: its sums have come to the cache by
+  /// then, and the processor goes on with the products meanwhile.
+  Block pending_;
   std::size_t turn_ = 0;
   alignas(
       64) std::array<std::array<std::int32_t, (kBlockRows + kSpareRows) * kBlockColumns>, 2> sums_;
