@@ -49,14 +49,9 @@ Tensor tensor_of(const Value& value, IntrusivePtr<Storage> storage, std::byte* b
   return Tensor(std::move(impl));
 }
 
-/// Whether `x`, of the example's sizes, has its elements where the example has them: the stride of a
-/// single element says nothing.
+/// Whether `x`, of the example's sizes, has its elements where the example has them.
 bool lies_as(const Value& example, const Tensor& x) {
-  if (x.strides() == example.strides || x.numel() == 0) return true;
-  for (std::size_t d = 0; d < example.sizes.size(); ++d) {
-    if (example.sizes[d] != 1 && x.strides()[d] != example.strides[d]) return false;
-  }
-  return true;
+  return x.numel() == 0 || detail::same_strides(example.sizes, example.strides, x.strides());
 }
 
 /// A copy of `x` in memory of its own with the strides of an example, whose elements lie apart.
@@ -464,7 +459,7 @@ void ReplayPlan::Division::run(std::span<const Place> in_places,
 }
 
 const ReplayPlan::Division* ReplayPlan::division_for(int threads) const {
-  if (info_.rows == 0 || threads < 2 || is_watched()) return nullptr;
+  if (threads < 2 || is_watched()) return nullptr;
   const std::int64_t rows = detail::rows_at_a_time(layout_->rows, threads);
   if (rows == 0) return nullptr;
   const std::lock_guard lock(mutex_);

@@ -373,6 +373,13 @@ std::size_t Value::spanned_bytes() const noexcept {
   return storage_bytes(dtype, last + 1);
 }
 
+bool same_strides(const Dims& sizes, const Dims& a, const Dims& b) noexcept {
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] != 1 && a[d] != b[d]) return false;
+  }
+  return true;
+}
+
 Program make_program(const Recording& recording, std::span<const Tensor> inputs,
                      std::span<const Tensor> outputs) {
   for (const Tensor& output : outputs) recording.require_known("the network", "output", output);

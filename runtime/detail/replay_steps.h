@@ -46,6 +46,9 @@ struct Value {
   }
 };
 
+/// Whether strides say the same of elements of these sizes: that of a single one says nothing.
+bool same_strides(const Dims& sizes, const Dims& a, const Dims& b) noexcept;
+
 struct PlannedStep {
   std::shared_ptr<const Operation> operation;
   std::string path;

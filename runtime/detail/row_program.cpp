@@ -13,15 +13,11 @@ std::size_t bytes_between_rows(const Value& value) {
   return storage_bytes(value.dtype, value.strides[0]);
 }
 
-/// As Tensor::is_contiguous: the stride of a single element says nothing.
+/// As Tensor::is_contiguous.
 bool is_dense(const Value& value, MemoryFormat format) {
   const std::size_t rank = value.sizes.size();
   if (format == MemoryFormat::ChannelsLast && (rank < 3 || rank > 5)) return false;
-  const Dims strides = contiguous_strides(value.sizes, format);
-  for (std::size_t d = 0; d < rank; ++d) {
-    if (value.sizes[d] != 1 && value.strides[d] != strides[d]) return false;
-  }
-  return true;
+  return same_strides(value.sizes, value.strides, contiguous_strides(value.sizes, format));
 }
 
 /// Operations ask in which orders a tensor is dense, and some round differently by it.
@@ -103,13 +99,13 @@ std::vector<std::size_t> check(const Program& program, std::int64_t rows) {
   return rule.take_row_bytes();
 }
 
-}  // namespace
-
 std::int64_t independent_rows(const Program& program) {
   if (program.outputs.empty() || program.outputs[0].sizes.empty()) return 0;
   const std::int64_t rows = program.outputs[0].sizes[0];
   return rows > 1 && !check(program, rows).empty() ? rows : 0;
 }
+
+}  // namespace
 
 RowWork row_work(const Program& program) {
   RowWork work{.rows = independent_rows(program)};

@@ -10,12 +10,9 @@
 
 namespace quanta::replay::detail {
 
-/// The number of rows, if there are two or more and every step works on each by itself; else 0.
-std::int64_t independent_rows(const Program& program);
-
 /// What a program has to do for all rows.
 struct RowWork {
-  std::int64_t rows = 0;  ///< as of independent_rows
+  std::int64_t rows = 0;  ///< two or more that every step works on each by itself; else 0
   std::int64_t multiply_adds = 0;
   std::int64_t weight_bytes = 0;
 };
