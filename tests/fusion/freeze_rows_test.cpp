@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "fusion/int8_copy.h"
 #include "fusion/small_network.h"
 #include "quanta/fusion/freeze.h"
 #include "quanta/fusion/quantize_dynamic.h"
@@ -14,15 +15,6 @@
 
 namespace quanta {
 namespace {
-
-template <typename Net>
-Net int8_copy(Net net, const Tensor& x) {
-  net.eval();
-  fuse_modules(net, fusion_groups(net));
-  const Net prepared = prepare(net, get_default_qconfig());
-  prepared(x);
-  return convert(prepared);
-}
 
 template <typename Net>
 void check_rows(const Net& net, const Dims& sizes) {
@@ -44,12 +36,12 @@ TEST_CASE("freeze: the images of networks in int8 are calculated each by itself"
     check_rows(small, {batch, 3, 9, 9});
   }
   const Tensor image = test::random_tensor({2, 1, 28, 28});
-  check_rows(int8_copy(nn::models::FashionResNet(), image), {4, 1, 28, 28});
-  check_rows(int8_copy(nn::models::FashionMobileNet(), image), {6, 1, 28, 28});
+  check_rows(test::int8_copy(nn::models::FashionResNet(), image), {4, 1, 28, 28});
+  check_rows(test::int8_copy(nn::models::FashionMobileNet(), image), {6, 1, 28, 28});
   // So large that two threads do share them.
   const Tensor photo = test::random_tensor({1, 3, 160, 160});
-  check_rows(int8_copy(nn::models::resnet18(), photo), {4, 3, 160, 160});
-  check_rows(int8_copy(nn::models::mobilenet_v3_large(), photo), {8, 3, 160, 160});
+  check_rows(test::int8_copy(nn::models::resnet18(), photo), {4, 3, 160, 160});
+  check_rows(test::int8_copy(nn::models::mobilenet_v3_large(), photo), {8, 3, 160, 160});
 }
 
 TEST_CASE("freeze: float layers and scales of a whole batch keep its images together") {

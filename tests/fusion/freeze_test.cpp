@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "fusion/int8_copy.h"
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/fuse_modules.h"
 #include "quanta/fusion/prepare.h"
@@ -36,15 +37,6 @@ namespace quanta {
 namespace {
 
 template <typename Net>
-Net int8_copy(Net net, const Tensor& x) {
-  net.eval();
-  fuse_modules(net, fusion_groups(net));
-  const Net prepared = prepare(net, get_default_qconfig());
-  prepared(x);
-  return convert(prepared);
-}
-
-template <typename Net>
 void check_network(const Net& net, const Dims& sizes) {
   Generator generator(5);
   const Tensor example = randn(sizes, generator);
@@ -61,12 +53,12 @@ void check_network(const Net& net, const Dims& sizes) {
 TEST_CASE("freeze: converted networks give the eager run's results to the last bit") {
   Generator generator(3);
   const Tensor image = randn({2, 1, 28, 28}, generator);
-  check_network(int8_copy(nn::models::FashionResNet(), image), {2, 1, 28, 28});
-  check_network(int8_copy(nn::models::FashionMobileNet(), image), {1, 1, 28, 28});
+  check_network(test::int8_copy(nn::models::FashionResNet(), image), {2, 1, 28, 28});
+  check_network(test::int8_copy(nn::models::FashionMobileNet(), image), {1, 1, 28, 28});
   const Tensor photo = randn({1, 3, 64, 64}, generator);
-  check_network(int8_copy(nn::models::resnet18(), photo), {1, 3, 64, 64});
-  check_network(int8_copy(nn::models::MobileNetV2(), photo), {2, 3, 64, 64});
-  check_network(int8_copy(nn::models::Mlp(), randn({4, 784}, generator)), {4, 784});
+  check_network(test::int8_copy(nn::models::resnet18(), photo), {1, 3, 64, 64});
+  check_network(test::int8_copy(nn::models::MobileNetV2(), photo), {2, 3, 64, 64});
+  check_network(test::int8_copy(nn::models::Mlp(), randn({4, 784}, generator)), {4, 784});
 }
 
 struct Functions : nn::Module {
@@ -250,7 +242,7 @@ TEST_CASE(
     "freeze: many threads run one plan at once, and steady state asks the system for nothing") {
   Generator generator(15);
   const Tensor image = randn({1, 1, 28, 28}, generator);
-  const auto net = int8_copy(nn::models::FashionMobileNet(), image);
+  const auto net = test::int8_copy(nn::models::FashionMobileNet(), image);
   const FrozenModel frozen = freeze(net, image);
   std::vector<Tensor> inputs, expected, results(8);
   for (int i = 0; i < 8; ++i) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "fusion/graph/net_builder.h"
+#include "fusion/int8_copy.h"
 #include "quanta/fusion/convert.h"
 #include "quanta/fusion/freeze.h"
 #include "quanta/fusion/fuse_modules.h"
@@ -32,12 +33,7 @@ constexpr std::size_t kThreads = 64;
 
 nn::models::FashionMobileNet converted_network(const Tensor& image) {
   manual_seed(7);
-  nn::models::FashionMobileNet net;
-  net.eval();
-  fuse_modules(net, fusion_groups(net));
-  const nn::models::FashionMobileNet prepared = prepare(net, get_default_qconfig());
-  prepared(image);
-  return convert(prepared);
+  return test::int8_copy(nn::models::FashionMobileNet(), image);
 }
 
 graph::Model small_graph() {
