@@ -144,7 +144,9 @@ struct Windows {
     axis = axis_of(axis.input, d);
     const std::int64_t span =
         axis.input + axis.padding + axis.padding_end - axis.dilation * (axis.kernel - 1) - 1;
-    axis.output = span < 0 ? 0 : (span + (ceil_mode ? axis.stride - 1 : 0)) / axis.stride + 1;
+    // With ceil_mode a window that is a little longer than all there is counts, as in torch.
+    const std::int64_t last = span + (ceil_mode ? axis.stride - 1 : 0);
+    axis.output = last < 0 ? 0 : last / axis.stride + 1;
     // With ceil_mode the last window still has to start inside the input or its left padding.
     if (ceil_mode && (axis.output - 1) * axis.stride >= axis.input + axis.padding) --axis.output;
   }

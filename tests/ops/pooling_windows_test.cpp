@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "quanta/ops/pooling.h"
+#include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
 
@@ -173,6 +174,28 @@ TEST_CASE("max_pool_indices: the first of equal elements and a NaN win") {
   const Tensor x = Tensor::from_values({3, 3, 1, nan, 9, 2, -0.0F, 0.0F}, {1, 1, 8});
   const Tensor at = max_pool_indices(x, {.kernel_size = {2}}, 1);
   CHECK(at.to_int64_vector() == std::vector<std::int64_t>{0, 3, 4, 6});
+}
+
+TEST_CASE("pooling: with ceil_mode one window may be longer than the input, as in torch") {
+  const Tensor x = Tensor::arange(18.0).reshape({1, 2, 3, 3});
+  const MaxPoolOptions options{.kernel_size = {4}, .stride = {2}, .ceil_mode = true};
+  const AvgPoolOptions averages{.kernel_size = {4}, .stride = {2}, .ceil_mode = true};
+  const std::vector<float> largest{8, 17};
+  const std::vector<float> means{4, 13};
+  for (const MemoryFormat format : {MemoryFormat::Contiguous, MemoryFormat::ChannelsLast}) {
+    const Tensor laid = x.contiguous(format);
+    const Tensor best = max_pool2d(laid, options);
+    CHECK(best.sizes() == Dims{1, 2, 1, 1});
+    CHECK(best.to_float_vector() == largest);
+    CHECK(avg_pool2d(laid, averages).to_float_vector() == means);
+    const QTensor codes = quantize_per_tensor(laid, 1.0, 3, DType::QUInt8);
+    CHECK(dequantize(max_pool2d(codes, options)).to_float_vector() == largest);
+    CHECK(dequantize(avg_pool2d(codes, averages)).to_float_vector() == means);
+  }
+  CHECK(max_pool_indices(x, options, 2).to_int64_vector() == std::vector<std::int64_t>{8, 17});
+  // Two more than there is: none begins within reach.
+  CHECK_THROWS_WITH_AS(max_pool2d(x, {.kernel_size = {5}, .stride = {2}, .ceil_mode = true}),
+                       doctest::Contains("expected at least one window of 5"), ArgumentError);
 }
 
 TEST_CASE("pooling: padding as long as a window and wrong numbers are refused by name") {
