@@ -11,7 +11,10 @@ namespace ops = quanta::quantized;
 using detail::python_bool;
 using detail::python_float;
 
-Tensor copy_of(const Tensor& tensor) { return tensor.defined() ? tensor.clone() : Tensor(); }
+// Without a gradient: the layer may have been trained.
+Tensor copy_of(const Tensor& tensor) {
+  return tensor.defined() ? tensor.detach().clone() : Tensor();
+}
 
 }  // namespace
 
@@ -38,8 +41,8 @@ void BatchNormNd::copy_from(const nn::BatchNormNd& source) {
                    "{}: running_mean: expected running statistics, got a {} without (a null "
                    "QConfig leaves it in float)",
                    type_name(), source.type_name());
-  if (source.weight.defined()) weight = source.weight.clone();
-  if (source.bias.defined()) bias = source.bias.clone();
+  if (source.weight.defined()) weight = copy_of(source.weight);
+  if (source.bias.defined()) bias = copy_of(source.bias);
   running_mean = source.running_mean.clone();
   running_var = source.running_var.clone();
   num_batches_tracked = source.num_batches_tracked.clone();

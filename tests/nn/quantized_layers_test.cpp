@@ -225,6 +225,22 @@ TEST_CASE("quantized norms: results are those of the float function") {
   CHECK(names(quantized_instance->state_dict()) == std::vector<std::string>{"scale", "zero_point"});
 }
 
+TEST_CASE("quantized norms: those of trained layers have no gradient") {
+  const QTensor x = quantized_input({2, 6, 5, 4});
+  const auto check = [&x](auto source, const auto& convert) {
+    observe(source, kSeen);
+    source.eval();
+    const Tensor wanted = (*convert(source))(x);
+    source.requires_grad_();
+    const Tensor y = (*convert(source))(x);
+    CHECK_FALSE(y.requires_grad());
+    CHECK(y.equal(wanted));
+  };
+  check(LayerNorm({.normalized_shape = {4}}), quantized::LayerNorm::from_float);
+  check(GroupNorm({.num_groups = 3, .num_channels = 6}), quantized::GroupNorm::from_float);
+  check(BatchNorm2d({.num_features = 6}), quantized::BatchNorm2d::from_float);
+}
+
 TEST_CASE("quantized norms: the float module's parameters are copied") {
   LayerNorm source({.normalized_shape = {4}});
   observe(source, kSeen);
