@@ -44,6 +44,12 @@ std::vector<Tensor> dequantized(std::span<const Tensor> tensors) {
   return result;
 }
 
+// Copies keep the quantization of what they take: flatten and contiguous make one of a tensor whose
+// channels lie last. The catalogue does not have them.
+bool is_copy(const Operation& operation) {
+  return operation.name() == "clone" || operation.name() == "to_device";
+}
+
 // NaN is the least and the greatest of what it is among.
 bool is_finite(const Tensor& x) {
   const Tensor values = x.detach();
@@ -235,6 +241,7 @@ void ForwardCalls::load_state(StateReader& reader) {
 // Whether the call counts: it works on floats, and codes would not do instead.
 bool ForwardCalls::watches(const Operation& operation, const Arguments& in) const {
   if (operation.name().ends_with('_')) return false;  // in place: there is no result to quantize
+  if (is_copy(operation)) return false;
   std::size_t first = 0;
   while (first < in.size() && !is_value(in[first])) ++first;
   if (first == in.size()) return false;

@@ -18,6 +18,7 @@
 #include "quanta/nn/conv.h"
 #include "quanta/nn/float_functional.h"
 #include "quanta/nn/linear.h"
+#include "quanta/nn/misc.h"
 #include "quanta/nn/stubs.h"
 #include "quanta/observers/defaults.h"
 #include "quanta/observers/min_max_observer.h"
@@ -136,6 +137,39 @@ TEST_CASE("float operations in forward: sums on codes, the rest between dequanti
   CHECK(islands.find("exp ") != std::string::npos);
   CHECK(freeze(int8, x)(x).equal(y));
   CHECK(to_string(int8).find("exp(scale=") != std::string::npos);
+}
+
+TEST_CASE("a copy that a view needs keeps the codes and their scale") {
+  // The convolution gives channels last, which Flatten cannot view as rows.
+  struct Flattened : nn::Module {
+    nn::Child<nn::QuantStub> quant;
+    nn::Child<nn::Conv2d> conv;
+    nn::Child<nn::Flatten> flat;
+    nn::Child<nn::Linear> fc;
+    nn::Child<nn::DeQuantStub> dequant;
+    Flattened() {
+      register_module("quant", quant);
+      register_module("conv", conv, kConv);
+      register_module("flat", flat);
+      register_module("fc", fc, nn::LinearOptions{.in_features = 36, .out_features = 5});
+      register_module("dequant", dequant);
+      eval();
+    }
+    Tensor forward(const Tensor& x) const override { return dequant(fc(flat(conv(quant(x))))); }
+  };
+  manual_seed(6);
+  const Flattened net;
+  const Tensor x = random_tensor({2, 4, 3, 3}, 2);
+  const Warnings warnings;
+  const Flattened prepared = prepare(net, min_max());
+  prepared(x);
+  const Flattened int8 = convert(prepared);
+  const Tensor y = int8(x);
+  CHECK(warnings.text().empty());
+  CHECK(float_islands(int8).empty());
+  const Tensor codes = int8.conv(int8.quant(x));
+  CHECK(
+      int8.dequant(int8.fc(codes.contiguous(MemoryFormat::Contiguous).reshape({2, 36}))).equal(y));
 }
 
 TEST_CASE("without an example the calls are noted while the model calibrates") {
