@@ -100,6 +100,7 @@ void choose_parameters(const ValueRange& running, const FusedFakeQuantOptions& o
   auto* zero_point = state.zero_point.mutable_data<std::int32_t>();
   math::ChooseOptions choose;
   choose.preserve_sparsity = options.symmetric_quant;
+  choose.of_fbgemm = true;
   for (std::size_t c = 0; c < running.min.size(); ++c) {
     const math::QParams chosen = math::choose_qparams(
         running.min[c], running.max[c], static_cast<std::int32_t>(options.quant_min),

@@ -232,6 +232,10 @@ struct ChooseOptions {
   bool preserve_sparsity = false;   ///< symmetric around a zero point in the middle
   bool force_power_of_two = false;  ///< the scale becomes a power of two
   bool reduce_range = false;        ///< half of the codes
+  /// As fbgemm itself has it, which torch calls in fused_moving_avg_obs_fake_quant alone: the zero
+  /// point follows from the float32 scale, and from another end. It differs at rounding ties, such as
+  /// that of [-1, 1]. Torch's own copy of the function keeps a double scale.
+  bool of_fbgemm = false;
 };
 
 /// fbgemm's ChooseQuantizationParams as torch has it, for values in [min, max] (finite, min <= max)
@@ -264,6 +268,7 @@ QUANTA_HOST_DEVICE inline QParams choose_qparams(float min, float max, std::int3
     scale = scale < 1.0 ? 1.0 / std::exp2(std::floor(std::log2(1.0 / scale)))
                         : std::exp2(std::ceil(std::log2(scale)));
   }
+  if (options.of_fbgemm) scale = static_cast<double>(static_cast<float>(scale));
 
   // A scale below this makes 1 / scale too large for the kernels' float32 arithmetic.
   constexpr float kSmallestScale = 6.1e-5F;
@@ -283,8 +288,10 @@ QUANTA_HOST_DEVICE inline QParams choose_qparams(float min, float max, std::int3
 
   const double low_steps = static_cast<double>(min) / scale;
   const double high_steps = static_cast<double>(max) / scale;
-  const double error_low = std::fabs(static_cast<double>(qmin)) - std::fabs(low_steps);
-  const double error_high = std::fabs(static_cast<double>(qmax)) - std::fabs(high_steps);
+  // Torch's copy subtracts.
+  const double sign = options.of_fbgemm ? 1.0 : -1.0;
+  const double error_low = std::fabs(static_cast<double>(qmin)) + sign * std::fabs(low_steps);
+  const double error_high = std::fabs(static_cast<double>(qmax)) + sign * std::fabs(high_steps);
   double zero_point = error_low < error_high ? static_cast<double>(qmin) - low_steps
                                              : static_cast<double>(qmax) - high_steps;
   if (options.preserve_sparsity && min < 0.0F && max > 0.0F) {
