@@ -1,6 +1,7 @@
 #include "quanta/observers/fused_fake_quantize.h"
 
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -237,6 +238,14 @@ bool FusedMovingAvgObsFakeQuantize::absorb(const Digest& digest) {
   return true;
 }
 
+// torch gives the range of all channels its size with the first x, be it observed or not.
+void FusedMovingAvgObsFakeQuantize::size_range(const Tensor& x) {
+  if (x.numel() == 0 || range_observer().min_val().numel() != 0) return;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const Dims sizes{x.size(wrap_dim(ch_axis(), x.dim(), kOp, "ch_axis"))};
+  range_observer().set_range(Tensor::full(sizes, kInfinity), Tensor::full(sizes, -kInfinity));
+}
+
 Tensor FusedMovingAvgObsFakeQuantize::forward(const Tensor& x) {
   const Switches on = switches();
   if (on.observer && !on.fake_quant) {
@@ -245,6 +254,7 @@ Tensor FusedMovingAvgObsFakeQuantize::forward(const Tensor& x) {
   }
   const FusedFakeQuantOptions options = step_options(on);
   const std::lock_guard lock(step_mutex_);
+  if (options.per_row_fake_quant) size_range(x);
   const QParams before = qparams();
   MovingAverageState state{range_observer().min_val(), range_observer().max_val(), before.scale,
                            before.zero_point};

@@ -73,6 +73,7 @@ class FusedMovingAvgObsFakeQuantize : public FakeQuantize {
  private:
   FusedFakeQuantOptions step_options(Switches on) const;
   RangeObserver& range_observer() const;
+  void size_range(const Tensor& x);
 
   double averaging_constant_;
   // One step at a time: range, scale and zero point change together.

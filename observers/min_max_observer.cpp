@@ -1,5 +1,6 @@
 #include "quanta/observers/min_max_observer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -63,8 +64,9 @@ RangeObserver::BatchReduction RangeObserver::batch_reduction() const {
 void RangeObserver::clear() { seen_ = ValueRange::unobserved(per_channel_ ? 0 : 1); }
 
 bool RangeObserver::is_empty() const {
-  return seen_.min.empty() ||
-         (!per_channel_ && seen_.min[0] == kInfinity && seen_.max[0] == -kInfinity);
+  const auto is = [](float wanted) { return [wanted](float value) { return value == wanted; }; };
+  return std::ranges::all_of(seen_.min, is(kInfinity)) &&
+         std::ranges::all_of(seen_.max, is(-kInfinity));
 }
 
 Digest RangeObserver::digest(const Tensor& x) const {
