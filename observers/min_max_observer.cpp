@@ -40,6 +40,12 @@ RangeObserver::RangeObserver(std::string_view op, const UniformSettings& setting
                      "{}: qscheme: expected PerTensorAffine or PerTensorSymmetric, got {}", op,
                      settings.qscheme);
   }
+  const bool symmetric = settings.qscheme == QScheme::PerTensorSymmetric ||
+                         settings.qscheme == QScheme::PerChannelSymmetric;
+  QUANTA_SUPPORTED(!(symmetric && settings.reduce_range && settings.dtype == DType::QUInt8),
+                   "{}: reduce_range: expected an affine scheme or QInt8 with it, got {} for "
+                   "QUInt8",
+                   op, settings.qscheme);
   if (averaging_constant) {
     QUANTA_CHECK(*averaging_constant >= 0.0 && *averaging_constant <= 1.0,
                  "{}: averaging_constant: expected 0..1, got {}", op, *averaging_constant);

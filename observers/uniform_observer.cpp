@@ -44,12 +44,6 @@ UniformObserver::UniformObserver(std::string_view op, const UniformSettings& set
                op, settings.dtype);
   QUANTA_CHECK(settings.eps >= 0.0 && std::isfinite(settings.eps),
                "{}: eps: expected a finite number >= 0, got {}", op, settings.eps);
-  const bool symmetric = settings.qscheme == QScheme::PerTensorSymmetric ||
-                         settings.qscheme == QScheme::PerChannelSymmetric;
-  QUANTA_SUPPORTED(!(symmetric && settings.reduce_range && settings.dtype == DType::QUInt8),
-                   "{}: reduce_range: expected an affine scheme or QInt8 with it, got {} for "
-                   "QUInt8",
-                   op, settings.qscheme);
   dtype_ = settings.dtype;
   qscheme_ = settings.qscheme;
   is_dynamic_ = settings.is_dynamic;
