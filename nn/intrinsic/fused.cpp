@@ -7,6 +7,7 @@
 #include "quanta/nn/detail/class_name.h"
 #include "quanta/nn/linear.h"
 #include "quanta/nn/norm.h"
+#include "quanta/observers/fake_quantize.h"
 #include "quanta/ops/activation.h"
 #include "quanta/ops/arithmetic.h"
 #include "quanta/runtime/check.h"
@@ -39,9 +40,21 @@ template class ConvReLU<1>;
 template class ConvReLU<2>;
 template class ConvReLU<3>;
 
+Tensor FusedModule::forward(const Tensor& x) const {
+  return fake_quantized_inside(Sequential::forward(x));
+}
+
+Tensor FusedModule::fake_quantized_inside(const Tensor& y) const {
+  const std::shared_ptr<Observer>& observer = activation_post_process();
+  const bool is_fake = dynamic_cast<const FakeQuantizeBase*>(observer.get()) != nullptr;
+  return is_fake ? observer->forward(y) : y;
+}
+
 Tensor ConvReLUNd::forward(const Tensor& x) const {
   const auto* conv = mergeable_part<ConvNd>(0);
-  if (conv != nullptr && mergeable_part<ReLU>(1) != nullptr) return conv->forward(x, Fusion::ReLU);
+  if (conv != nullptr && mergeable_part<ReLU>(1) != nullptr) {
+    return fake_quantized_inside(conv->forward(x, Fusion::ReLU));
+  }
   return FusedModule::forward(x);
 }
 
@@ -51,7 +64,7 @@ LinearReLU::LinearReLU(std::shared_ptr<Module> linear, std::shared_ptr<Module> r
 Tensor LinearReLU::forward(const Tensor& x) const {
   const auto* linear = mergeable_part<Linear>(0);
   if (linear != nullptr && mergeable_part<ReLU>(1) != nullptr) {
-    return linear->forward(x, Fusion::ReLU);
+    return fake_quantized_inside(linear->forward(x, Fusion::ReLU));
   }
   return FusedModule::forward(x);
 }

@@ -16,10 +16,16 @@ namespace quanta::nn::intrinsic {
 
 /// Base of all of them; prepare observes one as a unit and does not look inside.
 class FusedModule : public Sequential {
+ public:
+  Tensor forward(const Tensor& x) const override;
+
  protected:
   FusedModule() = default;
   FusedModule(std::initializer_list<std::shared_ptr<Module>> parts,
               std::initializer_list<std::type_index> types);
+  /// torch's fused modules are sequences that run the fake quantizer of their result as their last
+  /// part, before it takes the result once more: its moving averages move twice.
+  Tensor fake_quantized_inside(const Tensor& y) const;
   /// Part `index` if it is a T that can be merged with its neighbours: no hooks, eval mode.
   template <typename T>
   const T* mergeable_part(std::size_t index) const {
