@@ -108,7 +108,7 @@ class ConvPackedParams {
 };
 
 // The convolution that was packed, of per-tensor QUInt8 `x` [N, C, spatial...] or [C, spatial...].
-// The result is QUInt8 with the given parameters, channels-last (1d: contiguous).
+// The result is QUInt8 with the given parameters, channels-last (1d too).
 QTensor conv(const QTensor& x, const ConvPackedParams& packed, double scale,
              std::int64_t zero_point);
 QTensor conv_relu(const QTensor& x, const ConvPackedParams& packed, double scale,

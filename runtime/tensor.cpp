@@ -290,6 +290,8 @@ bool Tensor::is_dense() const noexcept {
 }
 
 MemoryFormat Tensor::suggested_format() const noexcept {
+  // torch's operations on codes know no channels-last order of fewer than two spatial dimensions.
+  if (is_quantized() && dim() < 4) return MemoryFormat::Contiguous;
   return !is_contiguous() && is_contiguous(MemoryFormat::ChannelsLast) ? MemoryFormat::ChannelsLast
                                                                        : MemoryFormat::Contiguous;
 }

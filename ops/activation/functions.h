@@ -231,6 +231,7 @@ struct EluSlope {
 };
 
 struct Elu : PointwiseFunction {
+  static constexpr bool kKeepsOrderOfCodes = false;
   static constexpr std::string_view kName = "elu";
   static constexpr std::string_view kQuantizedName = "quantized::elu";
   static constexpr Takes kTakes = Takes::FloatsAndCodes;
@@ -264,6 +265,7 @@ struct Elu : PointwiseFunction {
 };
 
 struct Celu : PointwiseFunction {
+  static constexpr bool kKeepsOrderOfCodes = false;
   static constexpr std::string_view kName = "celu";
   static constexpr std::string_view kQuantizedName = "quantized::celu";
   static constexpr Takes kTakes = Takes::FloatsOrScaled;

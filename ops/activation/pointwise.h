@@ -76,6 +76,8 @@ struct PointwiseFunction {
   static constexpr Takes kTakes = Takes::Floats;
   /// Whether slope() takes the function's value instead of its argument.
   static constexpr bool kSlopeOfResult = false;
+  /// Whether torch gives codes in the order of a channels-last x; else they come out contiguous.
+  static constexpr bool kKeepsOrderOfCodes = true;
   void check(std::string_view) const {}
   /// The parameters of a result of codes, where the function's range fixes them as in torch.
   std::optional<Quantizer> range(DType) const { return std::nullopt; }
@@ -277,7 +279,8 @@ struct QuantizedPointwise final : Op<QuantizedPointwise<F>> {
     cpu::check_per_tensor(kName, "x", x);
     const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
     check_quantizer(kName, quantizer, x.dtype(), x.sizes());
-    const MemoryFormat format = x.suggested_format();
+    const MemoryFormat format =
+        F::kKeepsOrderOfCodes ? x.suggested_format() : MemoryFormat::Contiguous;
     out.arrange(0, format);
     out.add(x.sizes(), x.dtype(), quantizer, format);
   }

@@ -356,7 +356,7 @@ struct SoftmaxOfCodes : Op<Derived> {
     const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
     check_quantizer(Derived::kName, quantizer, x.dtype(), x.sizes());
     wrap_dim(dim, x.dim(), Derived::kName);
-    const MemoryFormat format = x.suggested_format();
+    const MemoryFormat format = MemoryFormat::Contiguous;  // as torch's on codes
     out.arrange(0, format);
     out.add(x.sizes(), x.dtype(), quantizer, format);
   }

@@ -31,6 +31,20 @@ const Tensor& find_model(const Arguments& tensors) {
   return tensors[tensors.size() - 1];
 }
 
+// Channels-last where all are, as torch has it for codes. Its kernel for the channels of images
+// counts what suits both orders as well.
+MemoryFormat common_format(const Arguments& tensors, std::int64_t dim) {
+  const std::int64_t rank = find_model(tensors).dim();
+  const bool are_images = rank == 4 && (dim == 1 || dim == 1 - rank);
+  for (const Tensor* x : tensors) {
+    if (is_skipped(x->sizes())) continue;
+    const bool is_last = are_images ? x->is_contiguous(MemoryFormat::ChannelsLast)
+                                    : x->suggested_format() == MemoryFormat::ChannelsLast;
+    if (!is_last) return MemoryFormat::Contiguous;
+  }
+  return rank == 4 || rank == 5 ? MemoryFormat::ChannelsLast : MemoryFormat::Contiguous;
+}
+
 // The sizes of the result; checks all but the quantization.
 Dims joined_sizes(std::string_view op, const Arguments& tensors, std::int64_t dim) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -227,7 +241,7 @@ struct QuantizedCat final : Op<QuantizedCat<kRelu>> {
     const Quantizer quantizer =
         Quantizer::per_tensor(scale.value_or(first.scale), zero_point.value_or(first.zero_point));
     check_quantizer(kName, quantizer, in[0].dtype(), sizes);
-    out.add(sizes, in[0].dtype(), quantizer, find_model(in).suggested_format());
+    out.add(sizes, in[0].dtype(), quantizer, common_format(in, dim));
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     fill_pieces(in, out[0], dim, [&](const Tensor& piece, const Tensor& part) {

@@ -37,10 +37,8 @@ struct ConvDynamic final : Op<ConvDynamic> {
     QUANTA_CHECK(x.dtype() == DType::Float32, "{}: x: expected Float32, got {}{}", kName, x.dtype(),
                  x.is_quantized() ? " (dynamic layers take float activations)" : "");
     const detail::ConvGeometry& geometry = checked_params(*packed).geometry;
-    const MemoryFormat format =
-        geometry.spatial == 1 ? MemoryFormat::Contiguous : MemoryFormat::ChannelsLast;
     out.add(detail::conv_output_sizes(geometry, detail::conv_shape(geometry, x.sizes())),
-            DType::Float32, format);
+            DType::Float32, MemoryFormat::ChannelsLast);
   }
 
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
@@ -66,16 +64,10 @@ struct ConvDynamic final : Op<ConvDynamic> {
     const Tensor x = in[0].contiguous(MemoryFormat::ChannelsLast);
     const cuda::DynamicCodes codes(x.device(), reinterpret_cast<const float*>(x.device_ptr()),
                                    x.numel(), reduce_range == ReduceRange::Yes);
-    const bool is_channels_last = out[0].is_contiguous(MemoryFormat::ChannelsLast);
-    const Tensor floats = is_channels_last
-                              ? out[0]
-                              : Tensor::empty(out[0].sizes(), DType::Float32,
-                                              MemoryFormat::ChannelsLast, out[0].device());
     params.on_cuda.run_dynamic(
         x.device(), params.kernel.weight(), detail::conv_shape(params.geometry, x.sizes()),
         {.src_scale_at = codes.scale(), .src_zero_point_at = codes.zero_point(), .on_grid = true},
-        codes.codes(), reinterpret_cast<float*>(floats.device_ptr()));
-    if (!is_channels_last) out[0].copy_(floats);
+        codes.codes(), reinterpret_cast<float*>(out[0].device_ptr()));
     return "multiply_codes";
   }
   std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kFloat; }

@@ -47,12 +47,12 @@ Dims conv_output_sizes(const ConvGeometry& geometry, const cpu::ConvShape& shape
 OpWork conv_work(const Tensor& x, const Tensor& weight, const Tensor& out, bool transposed);
 
 /// What torch gives for x [N, C, spatial...] or [C, spatial...], by `run` for x with a batch
-/// dimension, which gives a channels-last result: 1-d results are contiguous.
+/// dimension, which gives a channels-last result: 1-d results are contiguous, but those in codes.
 template <typename Run>
 Tensor with_batch(std::int64_t spatial, const Tensor& x, const Run& run) {
   const bool is_batch = !x.defined() || x.dim() != spatial + 1;
   Tensor out = is_batch ? run(x) : run(x.unsqueeze(0));
-  if (spatial == 1) out = out.contiguous();
+  if (spatial == 1 && !out.is_quantized()) out = out.contiguous();
   if (is_batch) return out;
   return out.squeeze(0);
 }

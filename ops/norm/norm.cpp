@@ -122,14 +122,13 @@ struct Normalization : Op<Derived> {
  protected:
   // The order in which x is read; gives that of the result.
   MemoryFormat infer_orders(std::string_view op, const Arguments& in, DType parameters,
-                            Results& out) const {
+                            MemoryFormat format, Results& out) const {
     const Tensor& x = in[0];
     kind.check(op, x);
     const Dims sizes = kind.parameter_sizes(x);
     check_parameter(op, "weight", in[1], parameters, sizes);
     check_parameter(op, "bias", in[2], parameters, sizes);
     check_eps(op, eps);
-    const MemoryFormat format = format_of(x);
     const bool in_rows = Kind::kOfRows || x.dtype() == DType::Float64;
     out.arrange(0, in_rows ? MemoryFormat::Contiguous : format);
     out.arrange(1, MemoryFormat::Contiguous);
@@ -206,7 +205,7 @@ struct Normalize final : Normalization<Normalize<Kind>, Kind> {
   void infer(const Arguments& in, Results& out) const override {
     const Tensor& x = in[0];
     detail::check_floats(kName, "x", x);
-    const MemoryFormat format = this->infer_orders(kName, in, x.dtype(), out);
+    const MemoryFormat format = this->infer_orders(kName, in, x.dtype(), format_of(x), out);
     out.add(x.sizes(), x.dtype(), format);
     if (tells_range) out.add({2}, DType::Float32);
   }
@@ -282,7 +281,10 @@ struct QuantizedNormalize final : Normalization<QuantizedNormalize<Kind>, Kind> 
   void infer(const Arguments& in, Results& out) const override {
     const Tensor& x = in[0];
     detail::check_quantized_8bit(kName, x);
-    const MemoryFormat format = this->infer_orders(kName, in, DType::Float32, out);
+    // On codes torch keeps the order of channels-last images alone, and not in layer norm.
+    const bool is_kept = !Kind::kOfRows && x.dim() == 4;
+    const MemoryFormat format = this->infer_orders(
+        kName, in, DType::Float32, is_kept ? format_of(x) : MemoryFormat::Contiguous, out);
     const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
     check_quantizer(kName, quantizer, x.dtype(), x.sizes());
     out.add(x.sizes(), x.dtype(), quantizer, format);
