@@ -174,13 +174,18 @@ struct FloatQuantization final : Op<FloatQuantization> {
       auto* to = static_cast<float*>(x_grad.data_ptr());
       const auto max = static_cast<float>(spec.max());
       const std::optional<math::FloatFormat> grid = spec.grid();
+      // What torch's conversions do: this one has no infinity and saturates.
+      const bool saturates = spec == FloatSpec{4, 3, true, false};
+      const auto overflow = saturates ? math::Overflow::Saturate : math::Overflow::Special;
       for_each_scaled(layout(x.sizes(), scale.sizes(), MemoryFormat::Contiguous),
                       [&](std::int64_t i, std::int64_t p) {
-                        if (!(std::fabs(values[i] / scales[p]) <= max)) return;
-                        to[i] = straight ? upstream[i]
-                                         : math::round_to_format(upstream[i] * scales[p], *grid,
-                                                                 math::Overflow::Special) /
-                                               scales[p];
+                        const float magnitude = std::fabs(values[i] / scales[p]);
+                        if (straight) {
+                          if (magnitude <= max) to[i] = upstream[i];
+                        } else if (magnitude < max) {  // torch's clamp passes nothing at its ends
+                          to[i] = math::round_to_format(upstream[i] * scales[p], *grid, overflow) /
+                                  scales[p];
+                        }
                       });
     }
     return {x_grad.to(context.input_dtype(0)), {}};

@@ -17,9 +17,10 @@ namespace {
 
 using autograd::BackwardContext;
 
-// The factor that a gradient of max(|x|, smallest) is multiplied with.
+// The factor that a gradient of max(|x|, smallest) is multiplied with. At the end itself nothing
+// passes, as in torch.
 float bounded_slope(float x, float smallest) {
-  if (!(std::fabs(x) >= smallest)) return 0.0F;
+  if (!(std::fabs(x) > smallest)) return 0.0F;
   return x < 0.0F ? -1.0F : 1.0F;
 }
 
@@ -84,10 +85,12 @@ struct ScaleOfRange final : PairOperation<ScaleOfRange> {
     const auto n = static_cast<float>(num_steps);
     const float smallest = minimum_scale(num_steps);
     const Tensor slope = map_two(context.input(0), context.input(1), [&](float low, float high) {
-      return bounded_slope((high - low) / n, smallest) / n;
+      return bounded_slope((high - low) / n, smallest);
     });
-    const auto minus = [](float grad, float factor) { return -(grad * factor); };
-    return {map_two(context.grad(), slope, minus), map_two(context.grad(), slope, product_of)};
+    // Of torch's roundings: what is left of gradients that cancel depends on them.
+    const auto plus = [n](float grad, float factor) { return grad * factor / n; };
+    const auto minus = [n](float grad, float factor) { return -(grad * factor / n); };
+    return {map_two(context.grad(), slope, minus), map_two(context.grad(), slope, plus)};
   }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{
@@ -137,15 +140,16 @@ struct OffsetOfRange final : PairOperation<OffsetOfRange> {
   std::vector<Tensor> gradient(const BackwardContext& context) const override {
     const Tensor min = context.input(0);
     const Tensor scale = context.input(1);
-    const Tensor slope = map_two(min, scale, [&](float one, float step) {
+    const Tensor inside = map_two(min, scale, [&](float one, float step) {
       const float offset = steps_below_zero(one, step) - low();
       // At the ends themselves nothing passes, as in AIMET.
-      return offset > -high() && offset < -low() ? 1.0F / step : 0.0F;
+      return offset > -high() && offset < -low() ? 1.0F : 0.0F;
     });
-    const Tensor for_min = map_two(context.grad(), slope, product_of);
-    const Tensor ratio = map_two(min, scale, [](float one, float step) { return one / step; });
-    return {for_min,
-            map_two(for_min, ratio, [](float grad, float factor) { return -grad * factor; })};
+    const Tensor passed = map_two(context.grad(), inside, product_of);
+    const Tensor ratio =
+        map_two(min, scale, [](float one, float step) { return one / step / step; });
+    return {map_two(passed, scale, [](float grad, float step) { return grad / step; }),
+            map_two(passed, ratio, [](float grad, float factor) { return -grad * factor; })};
   }
   static std::span<const AttributeInfo> attribute_table() {
     static constexpr std::array kTable{attribute<OffsetOfRange, &OffsetOfRange::qmin>("qmin"),
