@@ -185,19 +185,23 @@ std::vector<Histogram<float>> HistogramAnalyzer::histograms() const {
 
 HistogramAnalyzer::Entry HistogramAnalyzer::first(Ends ends) const {
   if (!has_finite({ends.min, ends.max})) ends = {0.0F, 0.0F};
-  if (ends.min == ends.max) {
-    ends.min -= 0.5F;
-    ends.max += 0.5F;
-  }
   Entry entry;
   Histogram<float>& histogram = entry.histogram;
   histogram.min = ends.min;
   histogram.max = ends.max;
+  // Only the bins get a width.
+  if (ends.min == ends.max) {
+    ends.min -= 0.5F;
+    ends.max += 0.5F;
+  }
   histogram.edges = bin_edges(ends.min, ends.max, num_bins_);
   histogram.counts.assign(static_cast<std::size_t>(num_bins_), 0.0F);
-  const float growth = (ends.max - ends.min) * static_cast<float>(growth_limit_) / 2.0F;
-  entry.left = ends.min - growth;
-  entry.right = ends.max + growth;
+  // From the edges: the last one is not `max` to the last bit.
+  const float first = histogram.edges.front();
+  const float last = histogram.edges.back();
+  const float growth = (last - first) * static_cast<float>(growth_limit_) / 2.0F;
+  entry.left = first - growth;
+  entry.right = last + growth;
   return entry;
 }
 
@@ -219,6 +223,12 @@ void HistogramAnalyzer::grow(Entry& entry, const Ends& ends) const {
 
 void HistogramAnalyzer::add(Entry& entry, const Entry& other) const {
   Histogram<float> theirs = other.histogram;
+  for (Histogram<float>* one : {&entry.histogram, &theirs}) {
+    if (one->min == one->max) {
+      one->min = one->edges.front();
+      one->max = one->edges.back();
+    }
+  }
   const float low = std::min(entry.histogram.min, theirs.min);
   const float high = std::max(entry.histogram.max, theirs.max);
   widen(entry.histogram, low, high);
