@@ -295,14 +295,13 @@ void AffineQuantizer::allow_overwrite(bool min, bool max) noexcept {
 
 void AffineQuantizer::use_scale_offset() {
   if (!by_range()) return;
-  const autograd::NoGradGuard guard;
-  const std::optional<Tensor> scale = get_scale();
-  const std::optional<Tensor> offset = get_offset();
+  const bool was_initialized = is_initialized();
+  const Tensor min = on_cpu(min_.detach());
+  const Tensor max = on_cpu(max_.detach());
   reset_parameters(shape_, Parametrization::ScaleOffset);
-  if (scale.has_value()) {
-    write(End::First, *scale, "scale");
-    if (!symmetric_) write(End::Second, *offset, "offset");
-  }
+  // As given: get_offset() keeps the offset of min and max, not that of scale and offset, in the
+  // grid.
+  if (was_initialized) set_range(min, max);
 }
 
 // Calibration ------------------------------------------------------------------------------------
@@ -450,6 +449,12 @@ namespace {
 Tensor beside(const Tensor& values, const Tensor& x) { return values.to(x.device()).to(x.dtype()); }
 
 }  // namespace
+
+Quantize::Quantize(const Options& options) : AffineQuantizer("Quantize", options) {
+  QUANTA_CHECK(zero_point_shift() == 0.0,
+               "Quantize: zero_point_shift: expected 0 (QuantizeDequantize takes others), got {}",
+               zero_point_shift());
+}
 
 QuantizedTensor Quantize::operator()(const Tensor& x) const {
   EncodedTensor y = Quantizer::operator()(x);

@@ -147,7 +147,8 @@ class AffineQuantizer : public Quantizer {
 /// Gives codes, as a QuantizedTensor.
 class Quantize final : public AffineQuantizer {
  public:
-  explicit Quantize(const Options& options) : AffineQuantizer("Quantize", options) {}
+  /// Throws ArgumentError for a zero_point_shift too.
+  explicit Quantize(const Options& options);
   /// A quantizer with the range of an encoding, whose own encoding has the same scale and offset;
   /// where float32 has no range that gives exactly these it is by scale and offset. Throws
   /// ArgumentError for one that is not affine, a scale below the smallest (see AffineQuantizer),
