@@ -58,7 +58,8 @@ Json::Array offsets_from(const AffineEncoding& encoding, std::int64_t lowest) {
 const GroupedBlockEncoding* grouped(const Encoding& encoding) {
   const auto* groups = dynamic_cast<const GroupedBlockEncoding*>(&encoding);
   if (groups == nullptr) return nullptr;
-  const bool any = groups->groups().per_channel_scale.numel() < encoding.scale().numel();
+  const Dims& grouping = groups->groups().block_grouping;
+  const bool any = std::any_of(grouping.begin(), grouping.end(), [](auto n) { return n != 1; });
   return any ? groups : nullptr;
 }
 
@@ -97,68 +98,12 @@ Json v0_6_1(const AffineEncoding& encoding) {
 
 // 1.0.0 ------------------------------------------------------------------------------------------
 
-// The block along the axis that is cut into blocks.
-std::int64_t find_block(const Encoding& encoding) {
-  std::int64_t block = 1;
-  const Dims& sizes = encoding.scale().sizes();
-  for (std::size_t d = 0; d < sizes.size(); ++d) {
-    const std::int64_t one = encoding.block_size()[d];
-    if (one != 1 && (sizes[d] > 1 || block == 1)) block = one;
-  }
-  QUANTA_SUPPORTED(block != -1,
-                   "{}: block_size: expected a length on the block axis for version 1.0.0, got {}",
-                   kOp, encoding.block_size());
-  return block;
-}
-
-Json v1_0_0(const AffineEncoding& encoding) {
-  const std::int64_t bitwidth = encoding.grid().bitwidth();
-  const GroupedBlockEncoding* groups = grouped(encoding);
-  Json::Object object{{"dtype", "INT"}};
-  if (groups != nullptr) {
-    const GroupedBlockEncoding::Groups& parts = groups->groups();
-    const std::int64_t lowest = -(std::int64_t{1} << (parts.decompressed_bw - 1));
-    object.emplace_back("bw", parts.decompressed_bw);
-    object.emplace_back("is_sym", encoding.symmetric());
-    object.emplace_back("scale", flat(parts.per_channel_scale, number));
-    object.emplace_back("offset",
-                        flat(parts.per_channel_scale, [lowest](float) { return Json(lowest); }));
-    object.emplace_back("enc_type", "LPBQ");
-    object.emplace_back("block_size", find_block(encoding));
-    object.emplace_back("compressed_bw", bitwidth);
-    object.emplace_back("per_block_int_scale", flat(parts.per_block_int_scale, whole));
-    return object;
-  }
-  const std::int64_t lowest =
-      encoding.grid().is_signed() ? -(std::int64_t{1} << (bitwidth - 1)) : std::int64_t{0};
-  object.emplace_back("bw", bitwidth);
-  object.emplace_back("is_sym", encoding.symmetric());
-  object.emplace_back("scale", flat(encoding.scale(), number));
-  object.emplace_back("offset", offsets_from(encoding, lowest));
-  if (encoding.zero_point_shift() != 0.0) {
-    const double shift = encoding.zero_point_shift();
-    object.emplace_back("zero_point_shift",
-                        flat(encoding.scale(), [shift](float) { return Json(shift); }));
-  }
-  const std::string_view granularity = encoding.granularity();
-  if (granularity == "blockwise") {
-    object.emplace_back("enc_type", "PER_BLOCK");
-    object.emplace_back("block_size", find_block(encoding));
-  } else {
-    QUANTA_CHECK(granularity != "unknown", "{}: scale: expected at most one channel axis, got {}",
-                 kOp, encoding.scale().sizes());
-    object.emplace_back("enc_type", granularity == "pertensor" ? "PER_TENSOR" : "PER_CHANNEL");
-  }
-  return object;
-}
-
-// 2.0.0 and 2.1.0 --------------------------------------------------------------------------------
-
 // Axes are counted from the end.
 struct Axes {
   std::optional<std::int64_t> channel;
   std::optional<std::int64_t> block;
   std::int64_t block_size = 1;
+  bool is_wildcard = false;  ///< the encoding leaves the block size to the input
 };
 
 Axes find_axes(const Encoding& encoding, const std::optional<Dims>& input_shape) {
@@ -175,12 +120,97 @@ Axes find_axes(const Encoding& encoding, const std::optional<Dims>& input_shape)
     QUANTA_CHECK(!axis.has_value(), "{}: scale: expected one {} axis at most, got {}", kOp,
                  blocks[d] == 1 ? "channel" : "block", sizes);
     axis = static_cast<std::int64_t>(d) - static_cast<std::int64_t>(sizes.size());
-    if (blocks[d] != 1) axes.block_size = blocks[d];
+    if (blocks[d] == 1) continue;
+    axes.block_size = blocks[d];
+    axes.is_wildcard = encoding.block_size()[d] == -1;
   }
   QUANTA_CHECK(!axes.block.has_value() || axes.channel.has_value(),
                "{}: scale: expected a channel axis beside the block axis, got {}", kOp, sizes);
   return axes;
 }
+
+// What was read from version 1.0.0 without the sizes of its tensor has guessed ones.
+bool fits(const Encoding& encoding, const Dims& input_shape) {
+  const Dims& sizes = encoding.scale().sizes();
+  const Dims& blocks = encoding.block_size();
+  if (input_shape.size() < sizes.size() || blocks.size() != sizes.size()) return false;
+  const std::size_t leading = input_shape.size() - sizes.size();
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    const std::int64_t size = input_shape[leading + d];
+    if (blocks[d] == -1 ? size % sizes[d] != 0 : blocks[d] * sizes[d] != size) return false;
+  }
+  return true;
+}
+
+// The block along the axis that is cut into blocks.
+std::int64_t find_block(const Encoding& encoding, const std::optional<Dims>& input_shape) {
+  std::int64_t block = 1;
+  if (input_shape.has_value() && fits(encoding, *input_shape)) {
+    const Axes axes = find_axes(encoding, input_shape);
+    QUANTA_CHECK(axes.block.has_value(),
+                 "{}: scale: expected an axis of several blocks for version 1.0.0, got {} with the "
+                 "block size {}",
+                 kOp, encoding.scale().sizes(), encoding.block_size());
+    block = axes.is_wildcard ? -1 : axes.block_size;
+  } else {
+    const Dims& sizes = encoding.scale().sizes();
+    for (std::size_t d = 0; d < sizes.size(); ++d) {
+      const std::int64_t one = encoding.block_size()[d];
+      if (one != 1 && (sizes[d] > 1 || block == 1)) block = one;
+    }
+  }
+  QUANTA_SUPPORTED(block != -1,
+                   "{}: block_size: expected a length on the block axis for version 1.0.0, got {}",
+                   kOp, encoding.block_size());
+  return block;
+}
+
+Json v1_0_0(const AffineEncoding& encoding, const std::optional<Dims>& input_shape) {
+  const std::int64_t bitwidth = encoding.grid().bitwidth();
+  const GroupedBlockEncoding* groups = grouped(encoding);
+  Json::Object object{{"dtype", "INT"}};
+  if (groups != nullptr) {
+    const GroupedBlockEncoding::Groups& parts = groups->groups();
+    const std::int64_t lowest = -(std::int64_t{1} << (parts.decompressed_bw - 1));
+    object.emplace_back("bw", parts.decompressed_bw);
+    object.emplace_back("is_sym", encoding.symmetric());
+    object.emplace_back("scale", flat(parts.per_channel_scale, number));
+    object.emplace_back("offset",
+                        flat(parts.per_channel_scale, [lowest](float) { return Json(lowest); }));
+    object.emplace_back("enc_type", "LPBQ");
+    object.emplace_back("block_size", find_block(encoding, input_shape));
+    object.emplace_back("compressed_bw", bitwidth);
+    object.emplace_back("per_block_int_scale", flat(parts.per_block_int_scale, whole));
+    return object;
+  }
+  const std::int64_t lowest =
+      encoding.grid().is_signed() ? -(std::int64_t{1} << (bitwidth - 1)) : std::int64_t{0};
+  object.emplace_back("bw", bitwidth);
+  object.emplace_back("is_sym", encoding.symmetric());
+  object.emplace_back("scale", flat(encoding.scale(), number));
+  object.emplace_back("offset", offsets_from(encoding, lowest));
+  if (encoding.zero_point_shift() != 0.0) {
+    const double shift = encoding.zero_point_shift();
+    QUANTA_CHECK(encoding.symmetric(),
+                 "{}: zero_point_shift: expected a symmetric encoding for version 1.0.0, got {} "
+                 "for another",
+                 kOp, shift);
+    object.emplace_back("zero_point_shift",
+                        flat(encoding.scale(), [shift](float) { return Json(shift); }));
+  }
+  const std::string_view granularity = encoding.granularity();
+  if (granularity == "blockwise") {
+    object.emplace_back("enc_type", "PER_BLOCK");
+    object.emplace_back("block_size", find_block(encoding, input_shape));
+  } else {
+    QUANTA_CHECK(granularity != "unknown", "{}: scale: expected at most one channel axis, got {}",
+                 kOp, encoding.scale().sizes());
+    object.emplace_back("enc_type", granularity == "pertensor" ? "PER_TENSOR" : "PER_CHANNEL");
+  }
+  return object;
+}
+
+// 2.0.0 and 2.1.0 --------------------------------------------------------------------------------
 
 // The values of all scales in the form that the axes ask for.
 template <typename ToJson>
@@ -218,7 +248,7 @@ Json grouped_json(const GroupedBlockEncoding& encoding, const Axes& axes, Encodi
     return object;
   }
   Json::Object scale{{"x", ints}, {"x_scale", flat(parts.per_channel_scale, number)}};
-  if (axes.channel.has_value()) scale.emplace_back("axis", *axes.channel);
+  scale.emplace_back("axis", axes.channel.has_value() ? Json(*axes.channel) : Json());
   object.emplace_back("output_dtype", integer_name(encoding.grid()));
   object.emplace_back("y_scale", std::move(scale));
   add_axes(object, axes);
@@ -264,9 +294,10 @@ Json v2(const FloatEncoding& encoding, EncodingVersion version,
     const auto code = [meta](float scale) {
       return number(math::round_to_format(scale / meta, math::kE4M3FN));
     };
-    object.emplace_back("y_scale", Json::Object{{"x", shaped(encoding.scale(), axes, code)},
-                                                {"x_scale", number(meta)},
-                                                {"input_dtype", "float8e4m3fn"}});
+    const Json codes = nested(flat(encoding.scale(), code), encoding.scale().sizes());
+    object.emplace_back(
+        "y_scale",
+        Json::Object{{"x", codes}, {"x_scale", number(meta)}, {"input_dtype", "float8e4m3fn"}});
   } else {
     object.emplace_back("y_scale", shaped(encoding.scale(), axes, number));
   }
@@ -289,7 +320,7 @@ Json as_json(const Encoding& encoding, EncodingVersion version,
     case EncodingVersion::V0_6_1:
       return v0_6_1(affine);
     case EncodingVersion::V1_0_0:
-      return v1_0_0(affine);
+      return v1_0_0(affine, input_shape);
     case EncodingVersion::V2_0_0:
     case EncodingVersion::V2_1_0:
       break;

@@ -1,4 +1,3 @@
-#include <cmath>
 #include <memory>
 #include <optional>
 #include <string>
@@ -7,6 +6,7 @@
 #include "expected_error.h"
 #include "quanta/nn/aimet/float_quantizer.h"
 #include "quanta/observers/aimet/encoding_json.h"
+#include "quanta/ops/quantize_affine.h"
 #include "registry.h"
 
 namespace quanta::conform {
@@ -33,19 +33,18 @@ Value as_value(const Json& json) {
 std::shared_ptr<const aimet::Encoding> grouped_encoding(const Case& test) {
   const Tensor scale = test.tensor("scale");
   const Tensor per_channel = test.tensor("per_channel_scale");
-  // One group for each of its scales: what is whole in units of it.
-  const std::vector<float> scales = scale.to_float_vector();
-  const std::vector<float> channels = per_channel.to_float_vector();
-  std::vector<float> whole;
-  for (std::size_t i = 0; i < scales.size(); ++i) {
-    const std::size_t group = i * channels.size() / scales.size();
-    whole.push_back(std::nearbyint(scales[i] / channels[group]));
-  }
+  const std::int64_t decompressed_bw = test.integer("decompressed_bw");
+  // The scales in units of those of their groups.
+  AffineOptions options;
+  options.qmin = 1;
+  options.qmax = std::int64_t{1} << (decompressed_bw - test.integer("bitwidth"));
+  options.block_size = test.dims("block_grouping");
+  const Tensor whole =
+      quantize_affine(scale, per_channel, Tensor::zeros(per_channel.sizes()), options);
   return std::make_shared<aimet::GroupedBlockEncoding>(
       scale, test.tensor("offset"), grid_of(test), test.dims("block_size"),
-      aimet::GroupedBlockEncoding::Groups{test.dims("block_grouping"),
-                                          test.integer("decompressed_bw"), per_channel,
-                                          Tensor::from_values(whole, scale.sizes())});
+      aimet::GroupedBlockEncoding::Groups{test.dims("block_grouping"), decompressed_bw, per_channel,
+                                          whole});
 }
 
 std::shared_ptr<const aimet::Encoding> make_encoding(const Case& test) {
