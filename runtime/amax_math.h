@@ -76,10 +76,14 @@ QUANTA_HOST_DEVICE inline float gradient_of_amax(float x, float grad, float amax
 
 // The formats are copied within functions: device code cannot refer to the host's constants.
 
+/// A number over x as Python's torch divides it: times the reciprocal of x, which is not the nearest
+/// float to the quotient.
+QUANTA_HOST_DEVICE inline float number_over(float number, float x) { return 1.0F / x * number; }
+
 /// x as a multiple of amax / 448 in E4M3.
 QUANTA_HOST_DEVICE inline float scaled_e4m3(float x, float amax) {
   constexpr FloatFormat kFormat = kE4M3FN;
-  const float scale = 448.0F / (amax <= kSmallestAmax ? 1.0F : amax);
+  const float scale = number_over(448.0F, amax <= kSmallestAmax ? 1.0F : amax);
   return round_to_format(x * scale, kFormat) * (1.0F / scale);
 }
 

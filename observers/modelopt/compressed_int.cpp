@@ -5,10 +5,10 @@
 #include <cmath>
 #include <vector>
 
+#include "quanta/observers/detail/cascade_sum.h"
 #include "quanta/observers/modelopt/detail/compressed.h"
 #include "quanta/observers/modelopt/detail/scaled_blocks.h"
 #include "quanta/ops/arithmetic.h"
-#include "quanta/ops/reduce.h"
 #include "quanta/runtime/amax_math.h"
 #include "quanta/runtime/check.h"
 
@@ -86,14 +86,14 @@ CompressedTensor quantize_int4(const Tensor& x, std::int64_t block_size) {
   CompressedTensor result{CompressedKind::Int4, x.sizes(), x.dtype()};
   result.block_size = block_size;
   const Tensor codes = encode_rows(blocks, amax, [](float v, float largest) {
-    const float scale = largest == 0.0F ? 1.0F : 7.0F / largest;
+    const float scale = largest == 0.0F ? 1.0F : math::number_over(7.0F, largest);
     return static_cast<std::uint8_t>(math::clamp(math::round_half_even(v * scale), -8.0F, 7.0F) +
                                      8.0F);
   });
   result.data = pack_nibbles(codes.reshape({-1}).narrow(0, 0, x.numel()).reshape(x.sizes()),
                              FirstNibble::High);
   std::vector<float> scales = amax.to_float_vector();
-  for (float& scale : scales) scale = scale == 0.0F ? 1.0F : 7.0F / scale;
+  for (float& scale : scales) scale = scale == 0.0F ? 1.0F : math::number_over(7.0F, scale);
   result.scale = Tensor::from_values(scales, {amax.numel(), 1});
   return result;
 }
@@ -131,12 +131,16 @@ ScaleCodes encode_scales(std::string_view op, const Tensor& scales, std::int64_t
   const Tensor groups = flat_blocks(op, scales, group);
   ScaleCodes result;
   result.raw = groups.reshape({-1});
-  result.zeros = mean(result.raw);
+  // What is left of scales that are about the same depends on the order of the mean's sum.
+  const std::vector<float> raw = result.raw.to_float_vector();
+  result.zeros = Tensor::scalar(quanta::detail::cascade_sum(raw) / static_cast<float>(raw.size()));
   const Tensor centred = sub(groups, result.zeros);
   const Tensor spread = row_amax(centred);
   const auto max_code = static_cast<float>((1 << (bits - 1)) - 1);
   std::vector<float> factors = spread.to_float_vector();
-  for (float& factor : factors) factor = factor == 0.0F ? 1.0F : max_code / factor;
+  for (float& factor : factors) {
+    factor = factor == 0.0F ? 1.0F : math::number_over(max_code, factor);
+  }
   result.factors = Tensor::from_values(factors, {spread.numel()});
   result.codes = map_scaled(centred.contiguous(), result.factors.reshape({-1, 1}), DType::Int8,
                             [max_code](float v, float factor) {

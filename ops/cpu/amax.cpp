@@ -76,7 +76,8 @@ class ScaledE4m3Steps {
     const FloatTag d;
     const auto one = hn::Set(d, 1.0F);
     const auto counts_as_0 = hn::Le(amax, hn::Set(d, math::kSmallestAmax));
-    const auto scale = hn::Div(hn::Set(d, 448.0F), hn::IfThenElse(counts_as_0, one, amax));
+    const auto reciprocal = hn::Div(one, hn::IfThenElse(counts_as_0, one, amax));
+    const auto scale = hn::Mul(reciprocal, hn::Set(d, 448.0F));
     return {scale, hn::Div(one, scale)};
   }
   HWY_INLINE Floats apply(Floats x, const Parameters& parameters) const {
