@@ -196,12 +196,23 @@ void check_bias(std::string_view op, const Tensor& x, const Tensor& bias) {
                bias.sizes());
 }
 
+namespace {
+
+// As tensors of `dtype` would be: what half types calculate is rounded to them.
+Tensor rounded(const Tensor& x, DType dtype) {
+  const bool is_half = dtype == DType::Float16 || dtype == DType::BFloat16;
+  return is_half ? x.to(dtype).to(DType::Float32) : x;
+}
+
+}  // namespace
+
 Tensor without_bias(const Tensor& x, const Tensor& bias) {
-  return bias.defined() ? sub(x.to(DType::Float32), bias.to(DType::Float32)) : x;
+  if (!bias.defined()) return x;
+  return rounded(sub(x.to(DType::Float32), bias.to(DType::Float32)), x.dtype());
 }
 
 void add_bias(const Tensor& y, const Tensor& bias, const Tensor& out) {
-  copy_result(add(y, bias.to(DType::Float32)).to(out.dtype()), out);
+  copy_result(add(rounded(y, out.dtype()), bias.to(DType::Float32)).to(out.dtype()), out);
 }
 
 }  // namespace quanta::detail
