@@ -101,15 +101,24 @@ class Batch {
   float largest_ = 0.0F;
 };
 
-// numpy.linspace and torch.linspace, but for the order of their roundings.
-std::vector<float> edges_between(float first, float last, std::int64_t bins) {
+// numpy.linspace in float32. The width of bins that are added later is the difference of the first
+// two edges, and thousands of them show how these were rounded.
+std::vector<float> numpy_edges(float first, float last, std::int64_t bins) {
   std::vector<float> edges;
-  const double step =
-      (static_cast<double>(last) - static_cast<double>(first)) / static_cast<double>(bins);
-  for (std::int64_t i = 0; i < bins; ++i) {
-    edges.push_back(static_cast<float>(static_cast<double>(first) + step * static_cast<double>(i)));
-  }
+  const float step = (last - first) / static_cast<float>(bins);
+  for (std::int64_t i = 0; i < bins; ++i) edges.push_back(static_cast<float>(i) * step + first);
   edges.push_back(last);
+  return edges;
+}
+
+// torch.linspace from 0: from both ends to the middle.
+std::vector<float> torch_edges(float last, std::int64_t bins) {
+  std::vector<float> edges;
+  const float step = last / static_cast<float>(bins);
+  for (std::int64_t i = 0; i <= bins; ++i) {
+    edges.push_back(i < (bins + 1) / 2 ? step * static_cast<float>(i)
+                                       : std::fma(-step, static_cast<float>(bins - i), last));
+  }
   return edges;
 }
 
@@ -129,18 +138,29 @@ void grow_torch(Counts& seen, float largest) {
   seen.counts.resize(std::max(seen.counts.size(), std::min(bins, edges.size() - 1)));
 }
 
-void grow_numpy(Counts& seen, float largest) {
+// numpy.arange(last + width, largest + width, width), whose values are doubles: its steps are the
+// difference of its first two values. What it is given is float32 while all edges are, and double
+// later.
+void grow_numpy(Counts& seen, float largest, bool is_first) {
   std::vector<float>& edges = seen.edges;
-  const float width = edges[1] - edges[0];
-  check_bins((static_cast<double>(largest) - static_cast<double>(edges.back())) /
-             static_cast<double>(width));
-  // numpy.arange(last + width, largest + width, width) in float32: its steps are the difference of
-  // the first two values.
-  const float start = edges.back() + width;
-  const float step = (start + width) - start;
-  const auto count = static_cast<std::int64_t>(
-      std::ceil(static_cast<double>((largest + width) - start) / static_cast<double>(width)));
-  for (std::int64_t i = 0; i < count; ++i) edges.push_back(start + static_cast<float>(i) * step);
+  const auto last = static_cast<double>(edges.back());
+  double width = static_cast<double>(edges[1]) - static_cast<double>(edges[0]);
+  double start = last + width;
+  double end = static_cast<double>(largest) + width;
+  double second = start + width;
+  if (is_first) {
+    const float narrow = edges[1] - edges[0];
+    const float narrow_start = edges.back() + narrow;
+    width = static_cast<double>(narrow);
+    start = static_cast<double>(narrow_start);
+    end = static_cast<double>(largest + narrow);
+    second = static_cast<double>(narrow_start + narrow);
+  }
+  check_bins((static_cast<double>(largest) - last) / width);
+  const auto count = static_cast<std::int64_t>(std::ceil((end - start) / width));
+  for (std::int64_t i = 0; i < count; ++i) {
+    edges.push_back(static_cast<float>(start + static_cast<double>(i) * (second - start)));
+  }
   seen.counts.resize(edges.size() - 1);
 }
 
@@ -215,7 +235,8 @@ void HistogramCalibrator::grow(Counts& seen, float largest) const {
   if (options_.kind == Kind::Torch) {
     grow_torch(seen, largest);
   } else {
-    grow_numpy(seen, largest);
+    const auto first_bins = static_cast<std::size_t>(options_.num_bins);
+    grow_numpy(seen, largest, seen.counts.size() == first_bins);
   }
 }
 
@@ -230,7 +251,8 @@ HistogramCalibrator::Counts HistogramCalibrator::with_bins_for(Counts seen, floa
       last += 0.5F;
     }
     const auto zeros = std::accumulate(seen.counts.begin(), seen.counts.end(), std::int64_t{0});
-    seen.edges = edges_between(first, last, options_.num_bins);
+    seen.edges =
+        torch ? torch_edges(last, options_.num_bins) : numpy_edges(first, last, options_.num_bins);
     seen.counts.assign(static_cast<std::size_t>(options_.num_bins), 0);
     seen.counts.front() = zeros;
   } else {
@@ -376,7 +398,7 @@ Tensor calibrate_weight(const Tensor& weight, const WeightCalibration& options) 
     const auto begin = values.begin() + static_cast<std::ptrdiff_t>(result.size() * length);
     const std::vector<float> channel(begin, begin + static_cast<std::ptrdiff_t>(length));
     Counts histogram;
-    histogram.edges = edges_between(0.0F, each > 0.0F ? each : 1.0F, options.num_bins);
+    histogram.edges = numpy_edges(0.0F, each > 0.0F ? each : 1.0F, options.num_bins);
     histogram.counts = count_between(channel, histogram.edges);
     result.push_back(options.method == WeightMethod::Mse
                          ? detail::amax_by_mse(histogram, {options.num_bits, false, 1, 128})
