@@ -386,9 +386,17 @@ Tensor TensorQuantizer::export_amax() const {
   }
   const std::lock_guard lock(mutex_);
   if (shape_) return values.reshape(shape_->exported_sizes().value_or(values.sizes()));
-  if (values.numel() == 1) return values.reshape({1});
-  if (config_.axis && config_.axis->axes.size() == 1) return values.reshape({-1});
-  return values;
+  // Blocks of whole axes stand for the other axes.
+  const bool reduces_axes = config_.block_sizes && !is_block_format() && split_sizes() == nullptr &&
+                            !config_.block_sizes->sizes.empty();
+  if (!config_.axis && (!reduces_axes || values.dim() == 0)) {
+    return values.numel() == 1 ? values.reshape({1}) : values;
+  }
+  if (values.dim() == 0) return values;
+  const std::size_t axes =
+      config_.axis ? config_.axis->axes.size() : kept_axes(values.dim()).size();
+  if (axes != 1) return values;
+  return values.numel() == 1 ? values.reshape({}) : values.reshape({-1});
 }
 
 // As an observer ---------------------------------------------------------------------------------
