@@ -164,14 +164,25 @@ void check_separators(std::string_view text) {
 bool is_plain(const std::string& text) {
   if (text.empty() || plain_scalar(text).get_if<std::string>() == nullptr) return false;
   if (std::isalpha(static_cast<unsigned char>(text[0])) == 0 && text[0] != '_') return false;
+  if (text.back() == ' ') return false;
   return std::all_of(text.begin(), text.end(), [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-' || c == '.' ||
-           c == '/';
+           c == '/' || c == ' ';
   });
 }
 
+bool is_printable(const std::string& text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return c >= ' ' && c <= '~'; });
+}
+
+// As PyYAML: without quotes, else in single ones, where both can be.
 std::string scalar_text(const std::string& text) {
   if (is_plain(text)) return text;
+  if (is_printable(text)) {
+    std::string result = "'";
+    for (const char c : text) result += c == '\'' ? std::string("''") : std::string(1, c);
+    return result + "'";
+  }
   std::string result = "\"";
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
@@ -251,13 +262,22 @@ class Writer {
     }
     text_ += "\n";
     if (const auto* dict = value.get_if<Dict>()) return write_dict(*dict, level + 1);
-    write_items(*value.get_if<Sequence>(), level);
+    write_items(*value.get_if<Sequence>(), level, indented(level));
   }
 
-  // Lists stand at the level of their key. What is nested in one goes in flow style.
-  void write_items(const Sequence& sequence, int level) {
+  // Lists stand at the level of their key, lists in them one level further. Dictionaries in one go
+  // in flow style. `first` stands before the first item.
+  void write_items(const Sequence& sequence, int level, const std::string& first) {
+    bool is_first = true;
     for (const ConfigValue& item : sequence.items) {
-      text_ += indented(level) + "- " + flow(item) + "\n";
+      text_ += (is_first ? first : indented(level)) + "- ";
+      is_first = false;
+      const auto* inner = item.get_if<Sequence>();
+      if (inner != nullptr && is_nested(item)) {
+        write_items(*inner, level + 1, "");
+      } else {
+        text_ += flow(item) + "\n";
+      }
     }
   }
 
