@@ -15,6 +15,7 @@
 #include "quanta/fusion/mapping.h"
 #include "quanta/fusion/prepare.h"
 #include "quanta/nn/activation.h"
+#include "quanta/nn/conv.h"
 #include "quanta/nn/intrinsic/fused.h"
 #include "quanta/nn/optim/optimizer.h"
 #include "quanta/nn/qat/batch_norm.h"
@@ -187,12 +188,18 @@ Outputs run_qat_module(const Case& test) {
 
 // The workflow ------------------------------------------------------------------------------------
 
+/// torch's get_default_qat_module_mappings(): 1-d convolutions without batch norm train in float.
+ModuleMapping torch_qat_mapping() {
+  ModuleMapping mapping = default_qat_module_mappings();
+  return mapping.remove<nn::Conv1d>().remove<ni::ConvReLU1d>();
+}
+
 Network prepared_for_training(const Case& test) {
   Network net(test.attr("modules"));
   net.load_state_dict(state_dict_from(test.object("state_dict")));
   net.train();
   fuse_modules_qat(net, groups_to_fuse(test));
-  Network prepared = prepare_qat(net, qat_qconfig(test.text("qconfig")));
+  Network prepared = prepare_qat(net, qat_qconfig(test.text("qconfig")), torch_qat_mapping());
   prepared.requires_grad_();
   return prepared;
 }
