@@ -41,19 +41,23 @@ template class ConvReLU<2>;
 template class ConvReLU<3>;
 
 Tensor FusedModule::forward(const Tensor& x) const {
-  return fake_quantized_inside(Sequential::forward(x));
+  return observed_inside(Sequential::forward(x));
 }
 
-Tensor FusedModule::fake_quantized_inside(const Tensor& y) const {
+Tensor FusedModule::observed_inside(const Tensor& y) const {
   const std::shared_ptr<Observer>& observer = activation_post_process();
-  const bool is_fake = dynamic_cast<const FakeQuantizeBase*>(observer.get()) != nullptr;
-  return is_fake ? observer->forward(y) : y;
+  if (observer == nullptr) return y;
+  // What other observers know is the same after a second time.
+  const Settings settings = observer->settings();
+  const bool counts_twice = dynamic_cast<const FakeQuantizeBase*>(observer.get()) != nullptr ||
+                            settings.find("averaging_constant") != nullptr;
+  return counts_twice ? observer->forward(y) : y;
 }
 
 Tensor ConvReLUNd::forward(const Tensor& x) const {
   const auto* conv = mergeable_part<ConvNd>(0);
   if (conv != nullptr && mergeable_part<ReLU>(1) != nullptr) {
-    return fake_quantized_inside(conv->forward(x, Fusion::ReLU));
+    return observed_inside(conv->forward(x, Fusion::ReLU));
   }
   return FusedModule::forward(x);
 }
@@ -64,7 +68,7 @@ LinearReLU::LinearReLU(std::shared_ptr<Module> linear, std::shared_ptr<Module> r
 Tensor LinearReLU::forward(const Tensor& x) const {
   const auto* linear = mergeable_part<Linear>(0);
   if (linear != nullptr && mergeable_part<ReLU>(1) != nullptr) {
-    return fake_quantized_inside(linear->forward(x, Fusion::ReLU));
+    return observed_inside(linear->forward(x, Fusion::ReLU));
   }
   return FusedModule::forward(x);
 }

@@ -23,9 +23,9 @@ class FusedModule : public Sequential {
   FusedModule() = default;
   FusedModule(std::initializer_list<std::shared_ptr<Module>> parts,
               std::initializer_list<std::type_index> types);
-  /// torch's fused modules are sequences that run the fake quantizer of their result as their last
-  /// part, before it takes the result once more: its moving averages move twice.
-  Tensor fake_quantized_inside(const Tensor& y) const;
+  /// torch's fused modules are sequences that run the observer or fake quantizer of their result as
+  /// their last part, before it takes the result once more: moving averages move twice.
+  Tensor observed_inside(const Tensor& y) const;
   /// Part `index` if it is a T that can be merged with its neighbours: no hooks, eval mode.
   template <typename T>
   const T* mergeable_part(std::size_t index) const {

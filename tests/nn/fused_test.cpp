@@ -27,6 +27,22 @@ std::shared_ptr<Conv2d> small_conv() {
       Conv2dOptions{.in_channels = 3, .out_channels = 4, .kernel_size = {3}});
 }
 
+TEST_CASE("fused modules: moving averages of their result move twice, as in torch") {
+  ConvNdOptions options{.in_channels = 1, .out_channels = 1, .kernel_size = {1}};
+  const auto conv = make_module<Conv2d>(options);
+  conv->weight.fill_(1.0);
+  conv->bias.fill_(0.0);
+  intrinsic::ConvReLU2d fused(conv, make_module<ReLU>());
+  fused.eval();
+  MovingAverageMinMaxObserver::Options averaging;
+  averaging.averaging_constant = 0.1;
+  const auto observer = std::make_shared<MovingAverageMinMaxObserver>(averaging);
+  fused.set_activation_post_process(observer);
+  for (const double value : {1.0, 2.0, 3.0}) fused(Tensor::full({1, 1, 2, 2}, value));
+  // torch 2.15: prepare, then these batches.
+  CHECK(observer->max_val().item() == doctest::Approx(1.5339));
+}
+
 TEST_CASE("ConvReLU2d: eval mode gives what the parts give and names them by position") {
   auto conv = small_conv();
   conv->eval();
