@@ -254,12 +254,15 @@ Tensor FusedMovingAvgObsFakeQuantize::forward(const Tensor& x) {
   }
   const FusedFakeQuantOptions options = step_options(on);
   const std::lock_guard lock(step_mutex_);
-  if (options.per_row_fake_quant) size_range(x);
   const QParams before = qparams();
   MovingAverageState state{range_observer().min_val(), range_observer().max_val(), before.scale,
                            before.zero_point};
   const bool changes = advance(x, state, options, range_observer().batch_reduction());
-  if (on.observer) range_observer().set_range(state.running_min, state.running_max);
+  if (on.observer) {
+    range_observer().set_range(state.running_min, state.running_max);
+  } else if (options.per_row_fake_quant) {
+    size_range(x);
+  }
   set_qparams({state.scale, state.zero_point});
   if (!changes) return x;
   const QParams used = qparams_on(x.device());

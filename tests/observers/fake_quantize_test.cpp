@@ -520,4 +520,26 @@ TEST_CASE("activation_is_memoryless: a fake quantizer is asked for its observer"
   CHECK_FALSE(activation_is_memoryless(default_weight_only_qconfig()));
 }
 
+TEST_CASE("FusedMovingAvgObsFakeQuantize: a refused input leaves no size behind") {
+  MovingAveragePerChannelMinMaxObserver::Options options;
+  options.dtype = DType::QInt8;
+  options.qscheme = QScheme::PerChannelSymmetric;
+  const auto make = [&options] {
+    return FusedMovingAvgObsFakeQuantize(MovingAveragePerChannelMinMaxObserver::with_args(options));
+  };
+  const auto refused = [](FusedMovingAvgObsFakeQuantize& fake, const Tensor& x) {
+    CHECK_THROWS_AS(fake.forward(x), ArgumentError);
+    CHECK_FALSE(fake.has_data());
+  };
+  FusedMovingAvgObsFakeQuantize first = make();
+  refused(first, Tensor());
+  refused(first, Tensor::full({3, 2}, std::numeric_limits<double>::infinity()));
+  CHECK(first.forward(Tensor::ones({5, 2})).sizes() == Dims{5, 2});
+  FusedMovingAvgObsFakeQuantize second = make();
+  second.disable_observer();
+  refused(second, Tensor::ones({3, 2}));
+  second.enable_observer();
+  CHECK(second.forward(Tensor::ones({5, 2})).sizes() == Dims{5, 2});
+}
+
 }  // namespace quanta
