@@ -119,6 +119,10 @@ GroupedBlockEncoding::GroupedBlockEncoding(Tensor scale, Tensor offset, const Gr
   QUANTA_CHECK(groups_.decompressed_bw >= grid.bitwidth(),
                "GroupedBlockEncoding: decompressed_bw: expected at least the bitwidth {}, got {}",
                grid.bitwidth(), groups_.decompressed_bw);
+  QUANTA_CHECK(
+      groups_.per_block_int_scale.numel() == this->scale().numel(),
+      "GroupedBlockEncoding: per_block_int_scale: expected {} numbers as of the scale, got {}",
+      this->scale().numel(), groups_.per_block_int_scale.sizes());
 }
 
 EncodingPtr GroupedBlockEncoding::scaled_by(double factor) const {

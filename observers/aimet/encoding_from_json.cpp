@@ -435,6 +435,26 @@ Layout layout_of(std::string_view name, const Nested& nested, const Axis& axis) 
   return layout;
 }
 
+// The same of NVFP4's codes, which keep the sizes of the scale: without block_size too, where each
+// channel is one block, of which nothing tells the length.
+Layout code_layout(const Nested& nested, const Axis& axis) {
+  const Dims& sizes = nested.sizes;
+  if (axis.block.has_value() || sizes.size() < 2) return layout_of("y_scale.x", nested, axis);
+  std::size_t channel = sizes.size();
+  if (axis.axis.has_value()) {
+    QUANTA_CHECK(-*axis.axis <= static_cast<std::int64_t>(sizes.size()),
+                 "{}: axis: expected one of {} dimensions, got {}", kOp, sizes.size(), *axis.axis);
+    channel -= static_cast<std::size_t>(-*axis.axis);
+  }
+  Layout layout{sizes, Dims::filled(sizes.size(), -1)};
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    QUANTA_CHECK(sizes[d] == 1 || d == channel,
+                 "{}: y_scale.x: expected a number for each channel, got {}", kOp, sizes);
+    if (d == channel) layout.blocks[d] = 1;
+  }
+  return layout;
+}
+
 Grid grid_from_name(std::string_view name) {
   std::string_view digits = name;
   const bool is_unsigned = digits.starts_with("uint");
@@ -464,7 +484,7 @@ EncodingPtr v2_float(const Json& object, const Axis& axis) {
                "{}: y_scale: expected float8e4m3fn scales of float4e2m1 codes, got {} of {}", kOp,
                string_field(scale, "input_dtype"), spec.name());
   const Nested nested = nested_of("y_scale.x", field(scale, "x"));
-  const Layout layout = layout_of("y_scale.x", nested, axis);
+  const Layout layout = code_layout(nested, axis);
   const auto meta = static_cast<double>(positive("y_scale.x_scale", field(scale, "x_scale")));
   const Tensor codes = scales_of("y_scale.x", nested.values, layout.sizes);
   return FloatEncoding::nvfp4(mul_scalar(codes, meta), Tensor::scalar(meta), layout.blocks);
@@ -580,6 +600,8 @@ EncodingPtr from_json(const Json& json, const std::optional<Dims>& input_shape) 
 std::optional<Dims> shape_for(const Encoding& encoding) {
   Dims sizes = encoding.scale().sizes();
   if (sizes.empty()) return std::nullopt;
+  // One list of all blocks, of which nobody knows how they lie.
+  if (sizes.size() == 1 && !encoding.block_size().empty()) return std::nullopt;
   for (std::size_t d = 0; d < encoding.block_size().size(); ++d) {
     const std::int64_t block = std::max<std::int64_t>(encoding.block_size()[d], 1);
     QUANTA_CHECK(!__builtin_mul_overflow(sizes[d], block, &sizes[d]),

@@ -137,7 +137,9 @@ bool fits(const Encoding& encoding, const Dims& input_shape) {
   const std::size_t leading = input_shape.size() - sizes.size();
   for (std::size_t d = 0; d < sizes.size(); ++d) {
     const std::int64_t size = input_shape[leading + d];
-    if (blocks[d] == -1 ? size % sizes[d] != 0 : blocks[d] * sizes[d] != size) return false;
+    const std::int64_t block = blocks[d];
+    if (sizes[d] <= 0 || size % sizes[d] != 0) return false;
+    if (block != -1 && size / sizes[d] != block) return false;
   }
   return true;
 }
@@ -307,6 +309,8 @@ Json v2(const FloatEncoding& encoding, EncodingVersion version,
 
 Json as_json(const Encoding& encoding, EncodingVersion version,
              const std::optional<Dims>& input_shape) {
+  QUANTA_CHECK(!encoding.scale().defined() || encoding.scale().numel() > 0,
+               "{}: scale: expected at least one number, got {}", kOp, encoding.scale().sizes());
   if (const auto* floating = dynamic_cast<const FloatEncoding*>(&encoding)) {
     if (version >= EncodingVersion::V2_0_0) return v2(*floating, version, input_shape);
     require_plain_16_bits(*floating, version);
@@ -385,8 +389,10 @@ enum class AxisCount : bool { FromEnd, FromFront };
 
 void count_from_front(Json::Object& object, std::int64_t rank) {
   for (Json::Member& member : object) {
-    if (member.first == "axis" && *member.second.as_int() < 0) {
-      member.second = Json(*member.second.as_int() + rank);
+    // Grouped blocks without a channel axis have null.
+    const std::int64_t* axis = member.first == "axis" ? member.second.as_int() : nullptr;
+    if (axis != nullptr && *axis < 0) {
+      member.second = Json(*axis + rank);
     }
     if (member.second.as_object() == nullptr) continue;
     Json::Object inner = *member.second.as_object();

@@ -369,6 +369,37 @@ TEST_CASE("encoding files of every version are read again and give the same text
   }
 }
 
+TEST_CASE("encodings at the edges of their forms are written, or refused with the field") {
+  const Grid grid = Grid::from_bitwidth(4, true);
+  const auto grouped = [&grid](const Tensor& whole) {
+    return std::make_shared<GroupedBlockEncoding>(
+        Tensor::ones({1, 1}), Tensor::zeros({1, 1}), grid, Dims{4, 4},
+        GroupedBlockEncoding::Groups{{1, 2}, 8, Tensor::ones({1, 1}), whole});
+  };
+  // No channel axis.
+  EncodingFile file;
+  file.version = EncodingVersion::V2_1_0;
+  file.params.push_back({"weight", grouped(Tensor::ones({1, 1})), Dims{4, 4}});
+  CHECK(to_json(file).find("\"axis\"") != std::string::npos);
+  CHECK_THROWS_WITH_AS(grouped(Tensor::ones({0})), doctest::Contains("per_block_int_scale"),
+                       ArgumentError);
+
+  // A block for each channel.
+  const auto nvfp4 = FloatEncoding::nvfp4(Tensor::ones({2, 1}), Tensor::ones({}), {1, 16});
+  const std::string text = to_json(*nvfp4, EncodingVersion::V2_1_0, Dims{2, 16});
+  CHECK(to_json(*encoding_from_json(text, Dims{2, 16}), EncodingVersion::V2_1_0, Dims{2, 16}) ==
+        text);
+
+  for (const Dims& sizes : {Dims{0}, Dims{2, 0}}) {
+    const AffineEncoding none(Tensor::ones(sizes), Tensor::zeros(sizes), grid,
+                              {.symmetric = true, .block_size = Dims::filled(sizes.size(), -1)});
+    for (const auto version : {EncodingVersion::V1_0_0, EncodingVersion::V2_0_0}) {
+      CHECK_THROWS_WITH_AS(to_json(none, version, Dims{2, 4}), doctest::Contains("scale: expected"),
+                           ArgumentError);
+    }
+  }
+}
+
 TEST_CASE("encodings: their numbers are there without a cast") {
   const DequantizedTensor y = dequantized(uniform_tensor({4, 6}, 1), {4, 1});
   const Encoding& affine = *y.encoding();
