@@ -108,7 +108,7 @@ namespace quantized {
 ///   beta = (bias - mean * inv_sigma * weight) / scale
 ///   q = clamp(zero_point + round_half_even(alpha * (q_x - zero_point_x) + beta))
 ///
-/// Ranks 4 and 5 come out channels-last as torch's do, the others in the input's order.
+/// Ranks 4 and 5 come out channels-last as torch's do, the others contiguous.
 QTensor batch_norm(const QTensor& x, const Tensor& weight, const Tensor& bias, const Tensor& mean,
                    const Tensor& var, double eps, double scale, std::int64_t zero_point);
 /// The same with relu at the end.
@@ -122,7 +122,7 @@ QTensor batch_norm_relu(const QTensor& x, const Tensor& weight, const Tensor& bi
 //   q = quantize((q_x - mean(q_x)) * (scale_x / sqrt(var(q_x) * scale_x^2 + eps) * weight) + bias)
 //
 // `weight` and `bias` may be undefined. Ranks are those of the float functions, for group_norm 3 or
-// more.
+// more. Results are contiguous, but for group and instance norm of channels-last images.
 QTensor layer_norm(const QTensor& x, const Dims& normalized_shape, const Tensor& weight,
                    const Tensor& bias, double eps, double scale, std::int64_t zero_point);
 QTensor group_norm(const QTensor& x, std::int64_t num_groups, const Tensor& weight,

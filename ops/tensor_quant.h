@@ -99,7 +99,7 @@ struct ScaledE4M3Options {
 };
 /// Rounds to float8 E4M3FN as multiples of amax / 448:
 ///
-///   y = e4m3(clamp(x * (448 / amax), -448, 448)) * (1 / (448 / amax))
+///   s = 1 / amax * 448,  y = e4m3(clamp(x * s, -448, 448)) * (1 / s)
 ///
 /// An amax <= 2^-24 counts as 1. Without amax (undefined) y is e4m3(x), saturating, and gradients
 /// always pass.

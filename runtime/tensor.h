@@ -181,8 +181,8 @@ class Tensor {
   bool is_contiguous(MemoryFormat format = MemoryFormat::Contiguous) const noexcept;
   /// Whether the elements lie without gaps or overlap in some order of the dimensions.
   bool is_dense() const noexcept;
-  /// The order that an op should give its result: ChannelsLast for a 3, 4 or 5-d tensor whose
-  /// elements lie so and are not contiguous, else Contiguous.
+  /// The order that an op should give its result: ChannelsLast for a 3, 4 or 5-d tensor (of codes: 4
+  /// or 5-d) whose elements lie so and are not contiguous, else Contiguous.
   MemoryFormat suggested_format() const noexcept;
   /// Whether both are handles of the same tensor; views of the same elements are not.
   bool is_same(const Tensor& other) const noexcept { return impl_ == other.impl_; }

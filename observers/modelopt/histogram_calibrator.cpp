@@ -140,7 +140,7 @@ void grow_torch(Counts& seen, float largest) {
 
 // numpy.arange(last + width, largest + width, width), whose values are doubles: its steps are the
 // difference of its first two values. What it is given is float32 while all edges are, and double
-// later.
+// later: edges are float32 here, so that those of a second growth may be a rounding off.
 void grow_numpy(Counts& seen, float largest, bool is_first) {
   std::vector<float>& edges = seen.edges;
   const auto last = static_cast<double>(edges.back());
