@@ -9,13 +9,8 @@ import time
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 
-STORED = {
-    torch.float32: ("F32", "float32"), torch.float64: ("F64", "float64"),
-    torch.float16: ("F16", "float16"), torch.bfloat16: ("BF16", "bfloat16"),
-    torch.int64: ("I64", "int64"), torch.int32: ("I32", "int32"), torch.int16: ("I16", "int16"),
-    torch.int8: ("I8", "int8"), torch.uint8: ("U8", "uint8"), torch.bool: ("U8", "bool"),
-}
 EXACT = {"max_int_diff": 0, "min_exact": 1.0, "rtol": 0.0, "atol": 0.0}
 
 
@@ -33,7 +28,6 @@ class Suite:
     def __init__(self, name, seed, source):
         self.name, self.source = name, f"{source}, torch {torch.__version__}, seed {seed}"
         self.cases, self.tensors = [], {}
-
         self.begun = time.monotonic()
 
     def is_full(self, given):
@@ -62,14 +56,16 @@ class Suite:
     def _tensor_ref(self, tensor, path):
         if tensor.is_quantized:
             return self._quantized_ref(tensor, path)
-        kind, name = STORED[tensor.dtype]
-        self.tensors[path] = (kind, tensor.contiguous().clone())
-        return {"tensor": path, "dtype": name, "shape": list(tensor.shape)}
+        self._store(path, tensor.to(torch.uint8) if tensor.dtype is torch.bool else tensor)
+        return {"tensor": path, "dtype": dtype_name(tensor.dtype), "shape": list(tensor.shape)}
+
+    def _store(self, path, tensor):
+        # A copy of one element may keep an odd stride.
+        self.tensors[path] = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
 
     def _quantized_ref(self, tensor, path):
         codes = tensor.contiguous().int_repr()
-        self.tensors[path] = (STORED[codes.dtype][0], codes.flatten()
-                              if tensor.dtype is torch.quint4x2 else codes)
+        self._store(path, codes.flatten() if tensor.dtype is torch.quint4x2 else codes)
         ref = {"tensor": path, "dtype": dtype_name(tensor.dtype), "shape": list(tensor.shape),
                "qscheme": dtype_name(tensor.qscheme())}
         if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
@@ -84,30 +80,8 @@ class Suite:
         content = {"suite": self.name, "source": self.source, "cases": self.cases}
         with open(os.path.join(folder, self.name + ".json"), "w") as file:
             json.dump(content, file, indent=1)
-        write_safetensors(os.path.join(folder, self.name + ".safetensors"), self.tensors)
+        save_file(self.tensors, os.path.join(folder, self.name + ".safetensors"))
         print(f"{self.name}: {len(self.cases)} cases")
-
-
-def raw_bytes(tensor):
-    if tensor.numel() == 0:
-        return b""
-    # A copy of one element may keep an odd stride, which view does not take.
-    flat = torch.empty(tensor.numel(), dtype=tensor.dtype).copy_(tensor.flatten())
-    return flat.view(torch.uint8).numpy().tobytes()
-
-
-def write_safetensors(path, tensors):
-    header, blobs, at = {}, [], 0
-    for name, (kind, tensor) in tensors.items():
-        blob = raw_bytes(tensor)
-        header[name] = {"dtype": kind, "shape": list(tensor.shape),
-                        "data_offsets": [at, at + len(blob)]}
-        blobs.append(blob)
-        at += len(blob)
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text + b"".join(blobs))
 
 
 # Draws --------------------------------------------------------------------------------------------

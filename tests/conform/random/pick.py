@@ -10,8 +10,9 @@ import os
 import re
 import subprocess
 
+from safetensors.torch import load_file, save_file
+
 LINE = re.compile(r"^(\w+) [^/]+/(\S+) \(")
-HEADER = 8  # bytes in front of a safetensors file's header, its length
 
 
 def results(program, suite):
@@ -29,11 +30,7 @@ def read(suite):
 
 
 def tensors(suite):
-    """The header of the safetensors file beside the suite, and all bytes behind it."""
-    with open(suite.removesuffix(".json") + ".safetensors", "rb") as file:
-        data = file.read()
-    end = HEADER + int.from_bytes(data[:HEADER], "little")
-    return json.loads(data[HEADER:end]), data[end:]
+    return load_file(suite.removesuffix(".json") + ".safetensors")
 
 
 def names_in(value):
@@ -48,20 +45,17 @@ def names_in(value):
 
 class Picked:
     def __init__(self, each):
-        self.each, self.cases, self.header, self.data = each, [], {}, b""
+        self.each, self.cases, self.tensors = each, [], {}
         self.counts = {}
 
-    def add(self, prefix, case, header, data):
+    def add(self, prefix, case, stored):
         """Unless there are enough of its op."""
         if self.counts.get(case["op"], 0) == self.each:
             return
         self.counts[case["op"]] = self.counts.get(case["op"], 0) + 1
         text = json.dumps(case)
         for name in sorted(set(names_in(case))):
-            begin, end = header[name]["data_offsets"]
-            self.header[f"{prefix}/{name}"] = header[name] | {
-                "data_offsets": [len(self.data), len(self.data) + end - begin]}
-            self.data += data[begin:end]
+            self.tensors[f"{prefix}/{name}"] = stored[name]
             text = text.replace(json.dumps(name), json.dumps(f"{prefix}/{name}"))
         self.cases.append(json.loads(text) | {"id": f"{prefix}.{case['id']}"})
 
@@ -70,16 +64,12 @@ class Picked:
         with open(path + ".json", "w") as file:
             json.dump({"suite": name, "source": source, "cases": self.cases}, file, indent=1)
             file.write("\n")
-        text = json.dumps(self.header).encode()
-        text += b" " * (-len(text) % HEADER)
-        with open(path + ".safetensors", "wb") as file:
-            file.write(len(text).to_bytes(HEADER, "little") + text + self.data)
-        print(f"{path}: {len(self.cases)} cases, {len(self.data)} bytes: {self.counts}")
+        save_file(self.tensors, path + ".safetensors")
+        print(f"{path}: {len(self.cases)} cases: {self.counts}")
 
 
-def size_of(case, header):
-    spans = [header[name]["data_offsets"] for name in set(names_in(case))]
-    return sum(end - begin for begin, end in spans)
+def size_of(case, stored):
+    return sum(stored[name].nbytes for name in set(names_in(case)))
 
 
 def main():
@@ -93,14 +83,14 @@ def main():
     found = []
     for number, suite in enumerate(given.suites):
         before, after = results(given.before, suite), results(given.after, suite)
-        header, data = tensors(suite)
+        stored = tensors(suite)
         content = read(suite)
         sources.append(content["source"])
         prefix = f"{os.path.basename(suite).removesuffix('.json')}.{number}"
-        found += [(size_of(case, header), prefix, case, header, data) for case in content["cases"]
+        found += [(size_of(case, stored), prefix, case, stored) for case in content["cases"]
                   if before.get(case["id"]) != "passed" and after.get(case["id"]) == "passed"]
-    for _, prefix, case, header, data in sorted(found, key=lambda one: (one[0], one[1])):
-        picked.add(prefix, case, header, data)
+    for _, prefix, case, stored in sorted(found, key=lambda one: (one[0], one[1])):
+        picked.add(prefix, case, stored)
     picked.write(given.out, given.name, "; ".join(sorted(set(sources))))
 
 
