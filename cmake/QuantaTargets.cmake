@@ -150,13 +150,26 @@ set(quanta_precompiled_headers
     <fmt/format.h>
     <fmt/ranges.h>)
 
+# What owns a precompiled header. ccache must not take one for another whose comments differ: GCC knows
+# by a header's bytes what `#pragma once` keeps out, and the second time would define all of it again.
+# In depend mode ccache compares files, never what is left of them without comments; in a namespace of
+# its own it meets no header that was kept the other way.
+function(quanta_own_precompiled target)
+  target_precompile_headers(${target} PRIVATE ${quanta_precompiled_headers} ${ARGN})
+  if(CMAKE_CXX_COMPILER_LAUNCHER AND NOT CMAKE_DISABLE_PRECOMPILE_HEADERS)
+    set(environment "${CMAKE_COMMAND}" -E env CCACHE_DEPEND=true CCACHE_NAMESPACE=precompiled)
+    set_target_properties(
+      ${target} PROPERTIES CXX_COMPILER_LAUNCHER "${environment};${CMAKE_CXX_COMPILER_LAUNCHER}")
+  endif()
+endfunction()
+
 # One for the library, and one for what is compiled with light options: GCC 13 and later take no header
 # that was precompiled at another level of optimisation.
 foreach(target IN ITEMS quanta_precompiled quanta_light_precompiled)
   add_library(${target} OBJECT "${CMAKE_CURRENT_LIST_DIR}/precompiled.cpp")
   quanta_compile_options(${target})
   target_link_libraries(${target} PRIVATE fmt::fmt OpenMP::OpenMP_CXX)
-  target_precompile_headers(${target} PRIVATE ${quanta_precompiled_headers})
+  quanta_own_precompiled(${target})
 endforeach()
 quanta_light_options(quanta_light_precompiled)
 
@@ -167,8 +180,7 @@ function(quanta_precompile target)
   get_target_property(light ${target} QUANTA_LIGHT)
   target_link_libraries(${target} PRIVATE fmt::fmt OpenMP::OpenMP_CXX)
   if(arg_UNPARSED_ARGUMENTS)
-    target_precompile_headers(${target} PRIVATE ${quanta_precompiled_headers}
-                                                ${arg_UNPARSED_ARGUMENTS})
+    quanta_own_precompiled(${target} ${arg_UNPARSED_ARGUMENTS})
   elseif(arg_FROM)
     target_precompile_headers(${target} REUSE_FROM ${arg_FROM})
   elseif(light)

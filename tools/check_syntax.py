@@ -20,8 +20,10 @@ def reading(entry):
     """The arguments of a compilation, without what it makes and precompiled headers that are not there:
     clang then reads the headers themselves."""
     words = shlex.split(entry["command"])
-    if Path(words[0]).name == "ccache":
-        words = words[1:]
+    for at, word in enumerate(words[:6]):  # also behind `cmake -E env NAME=VALUE`
+        if Path(word).name == "ccache":
+            words = words[at + 1:]
+            break
     kept = []
     at = 0
     while at < len(words):
