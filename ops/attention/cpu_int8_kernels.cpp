@@ -113,7 +113,7 @@ bool QuantizeEachRow(const SymmetricRows& call, std::int32_t* sums) {
     const float* src = call.src + r * call.src_row;
     prefetch_row(call, r + kRowsAhead);
     auto largest = hn::Zero(di);
-    for_vectors(call.width, [&](std::int64_t i, auto whole) HWY_ATTR {
+    for_vectors(call.width, [&](std::int64_t i, auto whole) QUANTA_INLINED {
       largest = hn::Max(largest, magnitude(load_part<decltype(whole)::value>(src, i, call.width)));
     });
     const std::int32_t most = hn::GetLane(hn::MaxOfLanes(di, largest));
@@ -123,7 +123,7 @@ bool QuantizeEachRow(const SymmetricRows& call, std::int32_t* sums) {
     const auto inverse = hn::Set(d, steps.inverse);
     std::uint8_t* codes = call.codes + r * call.codes_row;
     auto sum = hn::Zero(di);
-    for_vectors(call.width, [&](std::int64_t i, auto whole) HWY_ATTR {
+    for_vectors(call.width, [&](std::int64_t i, auto whole) QUANTA_INLINED {
       constexpr bool kWhole = decltype(whole)::value;
       const auto code = signed_codes(load_part<kWhole>(src, i, call.width), inverse);
       sum = hn::Add(sum, code);

@@ -118,7 +118,7 @@ class BlockOfQueries {
     float tops[kMostQueries];
     if (changes) std::copy_n(tops_, width_, tops);
     for_groups(width_, [&](auto count, std::int64_t lane)
-                           HWY_ATTR { score_tiles<decltype(count)::value>(lane, key, end); });
+                           QUANTA_ATTR { score_tiles<decltype(count)::value>(lane, key, end); });
     if (!changes) return;
     std::copy_n(tops, width_, tops_);
     for (; key < end; ++key) {
@@ -201,7 +201,7 @@ class BlockOfQueries {
     } else {
       pack_values(key, end);
     }
-    for_groups(columns_, [&](auto count, std::int64_t column) HWY_ATTR {
+    for_groups(columns_, [&](auto count, std::int64_t column) QUANTA_ATTR {
       value_tiles<decltype(count)::value>(values, column, 0, key, end);
     });
   }
@@ -211,7 +211,7 @@ class BlockOfQueries {
   template <class Body>
   static HWY_INLINE void for_groups(std::int64_t width, const Body& body) {
     std::int64_t first = 0;
-    const auto groups = [&](auto count) HWY_ATTR {
+    const auto groups = [&](auto count) QUANTA_ATTR {
       constexpr std::int64_t kWidth = decltype(count)::value * kAttentionLanes;
       for (; first + kWidth <= width; first += kWidth) body(count, first);
     };

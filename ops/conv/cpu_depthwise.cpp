@@ -26,7 +26,7 @@ template <Rows kRows, std::size_t kBytes, int kLines>
 void sum_lines_of_shape(const LineShape& shape, const LineWeights& weights,
                         const std::uint8_t* interleaved, const RequantizeParams& params,
                         const OutputLines& out) {
-  const auto sum = [&](auto width, auto stride) HWY_ATTR {
+  const auto sum = [&](auto width, auto stride) QUANTA_ATTR {
     sum_lines<kRows, kBytes, kLines, decltype(width)::value, decltype(stride)::value>(
         shape, weights, interleaved, params, out);
   };

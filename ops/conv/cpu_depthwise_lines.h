@@ -50,8 +50,9 @@ HWY_INLINE void interleave_column(const InputLine* lines, std::int64_t x, std::u
   const auto row1 = hn::LoadU(db, lines[1].data + x * lines[1].step);
   const auto low01 = hn::BitCast(dw, hn::InterleaveLower(db, row0, row1));
   const auto high01 = hn::BitCast(dw, hn::InterleaveUpper(db, row0, row1));
-  const auto store = [&](std::size_t part, auto vector)
-                         HWY_ATTR { hn::Store(hn::BitCast(db, vector), db, dst + part * kBytes); };
+  const auto store = [&](std::size_t part, auto vector) QUANTA_INLINED {
+    hn::Store(hn::BitCast(db, vector), db, dst + part * kBytes);
+  };
   if constexpr (kRows == Rows::Quad) {
     const auto row2 = hn::LoadU(db, lines[2].data + x * lines[2].step);
     const auto row3 = hn::LoadU(db, lines[3].data + x * lines[3].step);

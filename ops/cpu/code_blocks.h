@@ -78,7 +78,7 @@ template <std::size_t kBytes, Reach kReach, class Source, typename T>
 HWY_INLINE void write_blocks(Source& source, const QuantizeArgs& args, T* dst, std::int64_t count) {
   constexpr auto kStep = static_cast<std::int64_t>(kBytes);
   const CodePacker<T, kBytes> packer(args);
-  const auto block = [&](std::int64_t i) HWY_ATTR {
+  const auto block = [&](std::int64_t i) QUANTA_INLINED {
     source.move_to(i);
     hn::Vec<Ints<kBytes>> part[4];
 #pragma GCC unroll 4

@@ -34,7 +34,7 @@ HWY_INLINE void for_each_vector(std::int64_t count, const Body& body) {
 
 void GateGradient(const float* gradient, const float* x, float* dst, std::int64_t count,
                   const Gate& gate) {
-  for_each_vector(count, [&](auto d, std::int64_t i) HWY_ATTR {
+  for_each_vector(count, [&](auto d, std::int64_t i) QUANTA_INLINED {
     const auto value = hn::LoadU(d, x + i);
     const auto outside =
         hn::Or(hn::Le(value, hn::Set(d, gate.low)), hn::Ge(value, hn::Set(d, gate.high)));
@@ -44,7 +44,7 @@ void GateGradient(const float* gradient, const float* x, float* dst, std::int64_
 }
 
 void HardswishGradient(const float* gradient, const float* x, float* dst, std::int64_t count) {
-  for_each_vector(count, [&](auto d, std::int64_t i) HWY_ATTR {
+  for_each_vector(count, [&](auto d, std::int64_t i) QUANTA_INLINED {
     const auto value = hn::LoadU(d, x + i);
     const auto from = hn::LoadU(d, gradient + i);
     const auto three = hn::Set(d, 3.0F);
@@ -64,14 +64,14 @@ HWY_INLINE hn::Vec<D> affine(D d, const float* gradient, const float* x, hn::Vec
 void AffineRow(const float* gradient, const float* x, float* dst, std::int64_t count,
                const AffineGradient& numbers, std::int64_t step) {
   if (step == 0) {
-    for_each_vector(count, [&](auto d, std::int64_t i) HWY_ATTR {
+    for_each_vector(count, [&](auto d, std::int64_t i) QUANTA_INLINED {
       hn::StoreU(affine(d, gradient + i, x + i, hn::Set(d, *numbers.a), hn::Set(d, *numbers.center),
                         hn::Set(d, *numbers.b), hn::Set(d, *numbers.c)),
                  d, dst + i);
     });
     return;
   }
-  for_each_vector(count, [&](auto d, std::int64_t i) HWY_ATTR {
+  for_each_vector(count, [&](auto d, std::int64_t i) QUANTA_INLINED {
     hn::StoreU(affine(d, gradient + i, x + i, hn::LoadU(d, numbers.a + i),
                       hn::LoadU(d, numbers.center + i), hn::LoadU(d, numbers.b + i),
                       hn::LoadU(d, numbers.c + i)),

@@ -101,7 +101,7 @@ HWY_INLINE void blend_width(const T* src, const LinearTap* taps, std::int64_t wi
 // The blend of lines at elements i, i + 1, ...
 template <int kLines, math::Fusing kFusing, class D>
 HWY_INLINE hn::Vec<D> blend_at(D df, const BlendLines& lines, std::int64_t i) {
-  const auto along_height = [&](std::size_t first) HWY_ATTR {
+  const auto along_height = [&](std::size_t first) QUANTA_INLINED {
     return blend_of<kFusing>(df, hn::Set(df, lines.height_low),
                              hn::LoadU(df, lines.line[first] + i), hn::Set(df, lines.height_high),
                              hn::LoadU(df, lines.line[first + 1] + i));
@@ -169,7 +169,7 @@ HWY_INLINE void blend_fused_line(BlendLines lines, std::int64_t count, float zer
   const std::int64_t single = math::first_single_channel(lines.pixel);
   if (single == 0) return blend_line<2, Fusing::Low>(lines, count, zero_point, dst);
   if (single == lines.pixel) return blend_line<2, Fusing::High>(lines, count, zero_point, dst);
-  const auto advance = [&](std::int64_t by) HWY_ATTR {
+  const auto advance = [&](std::int64_t by) QUANTA_INLINED {
     for (std::size_t k = 0; k < 2; ++k) lines.line[k] += by;
     dst += by;
   };

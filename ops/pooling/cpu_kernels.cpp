@@ -135,19 +135,19 @@ HWY_INLINE void sum_taps(const std::uint8_t* src, const PoolTaps& taps,
   constexpr std::int64_t kAtOnce = 256;
   ByteSums<kBytes> sums;
   const std::int64_t step = taps.width_step;
-  const auto add = [&](const std::uint8_t* from, std::int64_t count) HWY_ATTR {
+  const auto add = [&](const std::uint8_t* from, std::int64_t count) QUANTA_INLINED {
     for (std::int64_t k = 0; k < count; ++k, from += step) {
       sums.add(move_sign<T, kBytes>(hn::LoadU(Bytes<kBytes>(), from)));
     }
   };
   if constexpr (kFew) {
     for_each_tap_row(src, taps,
-                     [&](const std::uint8_t* row) HWY_ATTR { add(row, taps.width_count); });
+                     [&](const std::uint8_t* row) QUANTA_INLINED { add(row, taps.width_count); });
     sums.take(parts);
   } else {
 #pragma GCC unroll 4
     for (std::size_t v = 0; v < 4; ++v) parts[v] = hn::Zero(Ints<kBytes>());
-    for_each_tap_row(src, taps, [&](const std::uint8_t* row) HWY_ATTR {
+    for_each_tap_row(src, taps, [&](const std::uint8_t* row) QUANTA_INLINED {
       for (std::int64_t k = 0; k < taps.width_count; k += kAtOnce) {
         add(row + k * step, std::min(kAtOnce, taps.width_count - k));
         hn::Vec<Ints<kBytes>> more[4];

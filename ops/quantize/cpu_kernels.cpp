@@ -112,7 +112,7 @@ std::int64_t dequantize_channel_vectors(const T* src, float* dst, std::int64_t c
   const hn::Rebind<std::int32_t, decltype(d)> d32;
   const hn::Rebind<T, decltype(d)> d8;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const auto at = [&](const double* values, std::int64_t i) HWY_ATTR {
+  const auto at = [&](const double* values, std::int64_t i) QUANTA_INLINED {
     return kRhs == Rhs::Row ? hn::LoadU(d, values + i) : hn::Set(d, *values);
   };
   std::int64_t i = 0;

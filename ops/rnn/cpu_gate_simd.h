@@ -69,24 +69,24 @@ HWY_INLINE V constant(float x) {
 }
 template <class V>
 HWY_INLINE V add(V x, V y) {
-  return each([](auto p, auto q) HWY_ATTR { return hn::Add(p, q); }, x, y);
+  return each([](auto p, auto q) QUANTA_INLINED { return hn::Add(p, q); }, x, y);
 }
 template <class V>
 HWY_INLINE V sub(V x, V y) {
-  return each([](auto p, auto q) HWY_ATTR { return hn::Sub(p, q); }, x, y);
+  return each([](auto p, auto q) QUANTA_INLINED { return hn::Sub(p, q); }, x, y);
 }
 template <class V>
 HWY_INLINE V mul(V x, V y) {
-  return each([](auto p, auto q) HWY_ATTR { return hn::Mul(p, q); }, x, y);
+  return each([](auto p, auto q) QUANTA_INLINED { return hn::Mul(p, q); }, x, y);
 }
 template <class V>
 HWY_INLINE V div(V x, V y) {
-  return each([](auto p, auto q) HWY_ATTR { return hn::Div(p, q); }, x, y);
+  return each([](auto p, auto q) QUANTA_INLINED { return hn::Div(p, q); }, x, y);
 }
 /// x * y + z, rounded once.
 template <class V>
 HWY_INLINE V mul_add(V x, V y, V z) {
-  const auto one = [](auto p, auto q, auto r) HWY_ATTR {
+  const auto one = [](auto p, auto q, auto r) QUANTA_INLINED {
 #if !QUANTA_VECTORS
     return GateVector(std::fma(p.raw, q.raw, r.raw));
 #else
@@ -106,7 +106,7 @@ HWY_INLINE V polynomial(V x, float highest, Rest... rest) {
 /// y * 2^power for y in 0.5..2 and whole numbers down to -220.
 template <class V>
 HWY_INLINE V scaled(V y, V power) {
-  const auto one = [](auto p, auto q) HWY_ATTR {
+  const auto one = [](auto p, auto q) QUANTA_INLINED {
 #if QUANTA_AVX512
     // With a mask of all lanes: GCC 12 warns of what _mm512_scalef_ps leaves uninitialized.
     return GateVector{_mm512_maskz_scalef_ps(0xFFFF, p.raw, q.raw)};
@@ -133,12 +133,12 @@ HWY_INLINE V scaled(V y, V power) {
 template <class V>
 HWY_INLINE V exp_of_minus_size(V x) {
   // exp(-150) is 0 in float32.
-  const auto negative = [](auto p) HWY_ATTR {
+  const auto negative = [](auto p) QUANTA_INLINED {
     const GateTag d;
     return at_least(hn::Set(d, -150.0F), hn::Or(p, hn::SignBit(d)));
   };
   const V limited = each(negative, x);
-  const V power = each([](auto p) HWY_ATTR { return hn::Round(p); },
+  const V power = each([](auto p) QUANTA_INLINED { return hn::Round(p); },
                        mul(limited, constant<V>(1.44269504088896341F)));
   // ln 2 in two parts, the first of so few bits that its product with `power` is exact.
   V r = mul_add(power, constant<V>(-0.693359375F), limited);
@@ -164,7 +164,7 @@ HWY_INLINE V product(const Quotient<V>& x, const Quotient<V>& y) {
 template <class V>
 HWY_INLINE Quotient<V> sigmoid(V x) {
   const V e = exp_of_minus_size(x);
-  const auto top = [](auto p, auto q) HWY_ATTR {
+  const auto top = [](auto p, auto q) QUANTA_INLINED {
     const GateTag d;
     return hn::IfThenElse(hn::Lt(p, hn::Zero(d)), q, hn::Set(d, 1.0F));
   };
@@ -174,7 +174,7 @@ HWY_INLINE Quotient<V> sigmoid(V x) {
 // The rational function of Eigen's tanh. From the limit on it gives 1, and nothing above.
 template <class V>
 HWY_INLINE Quotient<V> tanh(V x) {
-  const auto limit = [](auto p) HWY_ATTR {
+  const auto limit = [](auto p) QUANTA_INLINED {
     const auto most = hn::Set(GateTag(), 8.05359364F);
     return at_least(hn::Neg(most), at_most(most, p));
   };

@@ -5,7 +5,6 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "quanta/ops/rnn/cpu_int8_step.cpp"
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
@@ -56,8 +55,6 @@ HWY_INLINE void multiply_vectors(const CodePanels& weight, const BlockTerms<kGat
                                  const std::uint8_t* codes, std::int64_t stride, int first,
                                  BlockSums<kGates>& sums) {
   constexpr std::int64_t kGroupBytes = kGates * kPanelGroup;
-  // The weight streams from the L2 cache: as far ahead as a line takes from there.
-  constexpr std::int64_t kPrefetch = 8 * kGroupBytes;
   const std::int64_t groups = weight.groups();
   const std::int8_t* panels = weight.panel(block.panel) + first * kBytes;
   hn::Vec<Sums> acc[kParts][kRows][kCount];
@@ -73,12 +70,11 @@ HWY_INLINE void multiply_vectors(const CodePanels& weight, const BlockTerms<kGat
       }
     }
   }
-  const auto add_group = [&](std::int64_t group, auto& part) HWY_ATTR {
+  const auto add_group = [&](std::int64_t group, auto& part) QUANTA_INLINED {
     const std::int8_t* at = panels + group * kGroupBytes;
     hn::Vec<Weights> w[kCount];
 #pragma GCC unroll 8
     for (int v = 0; v < kCount; ++v) {
-      if (v * kBytes % 64 == 0) hwy::Prefetch(at + v * kBytes + kPrefetch);
       w[v] = hn::LoadU(Weights(), at + v * kBytes);
     }
 #pragma GCC unroll 8
@@ -178,27 +174,28 @@ class Units {
         i_(i) {}
 
   HWY_INLINE V input(int gate) const {
-    return of_rows([&](std::int64_t r) HWY_ATTR {
+    return of_rows([&](std::int64_t r) QUANTA_INLINED {
       return lanes_.load(step_.input_gates + ((row_ + r) * kGates + gate) * weight_.hidden + unit_);
     });
   }
   HWY_INLINE V hidden(int gate) const {
-    return of_rows([&](std::int64_t r) HWY_ATTR { return hidden_of_row(gate, r); });
+    return of_rows([&](std::int64_t r) QUANTA_INLINED { return hidden_of_row(gate, r); });
   }
   HWY_INLINE V gate(int gate) const { return add(input(gate), hidden(gate)); }
 
   HWY_INLINE V cell() const {
-    return of_rows([&](std::int64_t r) HWY_ATTR { return lanes_.load(at(step_.cell, r)); });
+    return of_rows([&](std::int64_t r) QUANTA_INLINED { return lanes_.load(at(step_.cell, r)); });
   }
   HWY_INLINE V before() const {
     return of_rows([&](std::int64_t r)
-                       HWY_ATTR { return lanes_.load(step_.before[row_ + r] + unit_); });
+                       QUANTA_INLINED { return lanes_.load(step_.before[row_ + r] + unit_); });
   }
   HWY_INLINE void set_cell(V x) const {
-    for_rows(x, [&](GateVector c, std::int64_t r) HWY_ATTR { lanes_.store(c, at(step_.cell, r)); });
+    for_rows(x, [&](GateVector c, std::int64_t r)
+                    QUANTA_INLINED { lanes_.store(c, at(step_.cell, r)); });
   }
   HWY_INLINE void set_state(V x) const {
-    for_rows(x, [&](GateVector h, std::int64_t r) HWY_ATTR {
+    for_rows(x, [&](GateVector h, std::int64_t r) QUANTA_INLINED {
       lanes_.store(h, at(step_.h, r));
       widen(h, step_.ranges[row_ + r]);
     });
@@ -277,7 +274,7 @@ template <RecurrentKind kKind, class V, int kGates>
 HWY_INLINE void row_gates(const GateStep& step, const BlockTerms<kGates>& block, std::int64_t unit,
                           std::int64_t row, const RowSums<kGates>* sums) {
   for_vectors(0, std::min(kUnitBlock, step.weight->hidden - unit),
-              [&](const auto& lanes, std::int64_t i) HWY_ATTR {
+              [&](const auto& lanes, std::int64_t i) QUANTA_ATTR {
                 using Lanes = std::remove_cvref_t<decltype(lanes)>;
                 gates<kKind>(Units<V, Lanes, kGates>(step, block, sums, lanes, row, unit, i));
               });

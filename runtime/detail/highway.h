@@ -35,6 +35,21 @@
   HWY_PRAGMA(GCC push_options) HWY_PRAGMA(GCC target targets ",no-avxvnni")
 #endif
 
+/// In HWY_ATTR's place behind a lambda's parameters: the instruction sets of the code around it. With
+/// one more, AVX-VNNI, no compiler makes the lambda a part of that code.
+#if HWY_ARCH_X86
+#define QUANTA_ATTR HWY_CONCAT(QUANTA_ATTR_, HWY_NAMESPACE)
+#define QUANTA_ATTR_N_AVX3_DL __attribute__((target(HWY_TARGET_STR ",no-avxvnni")))
+#define QUANTA_ATTR_N_AVX3 QUANTA_ATTR_N_AVX3_DL
+#define QUANTA_ATTR_N_AVX2 QUANTA_ATTR_N_AVX3_DL
+#define QUANTA_ATTR_N_EMU128
+#define QUANTA_ATTR_N_SCALAR
+#else
+#define QUANTA_ATTR HWY_ATTR
+#endif
+/// Of a lambda within a loop: what it adds to stays in registers.
+#define QUANTA_INLINED QUANTA_ATTR __attribute__((always_inline))
+
 /// 1 while a file is compiled for vectors, 0 for plain code.
 #define QUANTA_VECTORS (HWY_TARGET != HWY_SCALAR)
 /// 1 for vectors of 64 bytes and 32 registers; else vectors have 32 bytes and 16 registers.

@@ -25,7 +25,7 @@ HWY_INLINE std::int64_t interleave_vectors(const T* HWY_RESTRICT src, std::int64
   const hn::ScalableTag<T> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const auto at = [&](std::int64_t c, std::int64_t i)
-                      HWY_ATTR { return hn::LoadU(d, src + c * plane + i); };
+                      QUANTA_INLINED { return hn::LoadU(d, src + c * plane + i); };
   std::int64_t i = 0;
   for (; i + lanes <= count; i += lanes) {
     T* to = dst + i * kChannels;

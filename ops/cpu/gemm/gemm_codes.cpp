@@ -38,9 +38,9 @@ HWY_INLINE void codes_of_block(const GemmCodes& call, const std::int32_t* sums, 
                                std::int64_t rows, std::int64_t panel) {
   using End = CodeEnd<kEnding, kVectors>;
   const End end(call, panel);
-  const auto sum_from = [sums](std::int64_t r) HWY_ATTR {
+  const auto sum_from = [sums](std::int64_t r) QUANTA_INLINED {
     const std::int32_t* at = sums + r * kPairColumns;
-    return [at](int i) HWY_ATTR {
+    return [at](int i) QUANTA_INLINED {
       return hn::LoadU(Sums(), at + i / kVectors * kPairColumns + i % kVectors * kLanes);
     };
   };
@@ -56,7 +56,7 @@ HWY_INLINE void codes_of_block(const GemmCodes& call, const std::int32_t* sums, 
 
 void EndSums(const GemmCodes& call, const std::int32_t* sums, std::int64_t row, std::int64_t rows,
              std::int64_t panel) {
-  with_ending(ending_of(call), [&](auto ending) HWY_ATTR {
+  with_ending(ending_of(call), [&](auto ending) QUANTA_ATTR {
     if (columns_of(call, panel) > 16) {
       codes_of_block<ending(), kRowVectors>(call, sums, row, rows, panel);
     } else {

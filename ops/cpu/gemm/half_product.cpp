@@ -140,7 +140,7 @@ HWY_INLINE void multiply_block(const HalfProduct& call, const Block<T>& block, f
     const std::int64_t left =
         std::clamp<std::int64_t>(call.out_features - channel - v * kLanes, 0, kLanes);
     const auto mask = hn::FirstN(FloatTag(), static_cast<std::size_t>(left));
-    const auto fetch = [&](const float* at) HWY_ATTR {
+    const auto fetch = [&](const float* at) QUANTA_INLINED {
       return whole ? hn::LoadU(FloatTag(), at) : hn::MaskedLoad(mask, FloatTag(), at);
     };
     const auto added = bias != nullptr ? fetch(bias + v * kLanes) : hn::Zero(FloatTag());

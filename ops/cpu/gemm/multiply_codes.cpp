@@ -126,7 +126,7 @@ HWY_INLINE void interleave_rows(const std::uint8_t* src, std::int64_t stride, st
   const hn::Full128<std::uint16_t> d16;
   const auto flips = hn::Set(d, flip);
   const auto row = [&](std::int64_t r)
-                       HWY_ATTR { return hn::Xor(hn::LoadU(d, src + r * stride), flips); };
+                       QUANTA_INLINED { return hn::Xor(hn::LoadU(d, src + r * stride), flips); };
   const auto a = row(0);
   const auto b = row(1);
   const auto c = row(2);
@@ -150,7 +150,7 @@ HWY_INLINE std::int32_t pack_row(const std::uint8_t* src, std::int64_t depth, st
   const auto flips = hn::Set(d, flip);
   auto sum = hn::Zero(wide);
   std::int64_t k = 0;
-  const auto step = [&](const std::uint8_t* from) HWY_ATTR {
+  const auto step = [&](const std::uint8_t* from) QUANTA_INLINED {
     const auto codes = hn::Xor(hn::LoadU(d, from), flips);
     hn::StoreU(codes, d, dst + k);
     sum = hn::Add(sum, hn::SumsOf8(codes));

@@ -150,7 +150,7 @@ class CodeEnd {
   /// A group of rows from `row` on; `sum(i)` is vector i of its four. For whole rows.
   template <class Sum>
   HWY_INLINE void write(const Sum& sum, std::int64_t row) const {
-    const auto all = codes(sum, [&](int i) HWY_ATTR {
+    const auto all = codes(sum, [&](int i) QUANTA_INLINED {
       return addend_ + (row + i / kVectors) * stride_ + i % kVectors * kLanes;
     });
     std::uint8_t* dst = dst_ + row * stride_;
@@ -175,7 +175,7 @@ class CodeEnd {
       std::fill_n(added, 4 * kLanes, std::uint8_t{0});
       copy_rows({addend_ + row * stride_, stride_}, columns, there, {added, kWidth});
     }
-    const auto all = codes(sum, [&](int i) HWY_ATTR { return added + i * kLanes; });
+    const auto all = codes(sum, [&](int i) QUANTA_INLINED { return added + i * kLanes; });
     alignas(64) std::uint8_t rows[kBytes];
     hn::Store(all, Bytes<kBytes>(), rows);
     copy_rows({rows, kWidth}, columns, there, {dst_ + row * stride_, stride_});

@@ -39,7 +39,7 @@ HWY_INLINE auto sum_lanes_of_four(V a, V b, V c, V d) {
   const hn::FixedTag<T, 8> tag;
   const hn::FixedTag<std::uint64_t, 4> pairs;
   const hn::FixedTag<T, 4> quarter;
-  const auto join = [&](auto x, auto y) HWY_ATTR {
+  const auto join = [&](auto x, auto y) QUANTA_INLINED {
     return hn::Add(hn::InterleaveLower(tag, x, y), hn::InterleaveUpper(tag, x, y));
   };
   const auto ab = hn::BitCast(pairs, join(fold_to_256(a), fold_to_256(b)));
