@@ -325,6 +325,7 @@ HWY_INLINE void gates_of_rows(const GateStep& step, const BlockTerms<kGates>& bl
 /// units of the processor, which overlaps them in turns of a few hundred cycles.
 template <RecurrentKind kKind, int kGates>
 QUANTA_TILES void tile_blocks(const GateStep& step, std::int64_t begin, std::int64_t end) {
+  if (begin == end) return;
   const GateTiles tiles(step.rows);
   const CodePanels& weight = step.weight->codes;
   const std::int64_t chunks = weight.depth / kTileBytes;
@@ -332,26 +333,29 @@ QUANTA_TILES void tile_blocks(const GateStep& step, std::int64_t begin, std::int
   constexpr std::int64_t kParts = 4;
   const std::int64_t part_rows = ceil_div(step.rows, 2 * kParts) * 2;
   BlockTerms<kGates> terms[2];
-  alignas(64) RowSums<kGates> sums[2][kMaxStepRows];
-  for (std::int64_t block = begin; block <= end; ++block) {
-    const std::int64_t turn = block & 1;
-    if (block < end) {
-      block_terms(step, block, terms[turn]);
-      GateTiles::start<kGates>(&terms[turn].offset[0][0]);
-    }
+  alignas(64) RowSums<kGates> sums[kMaxStepRows];
+  std::int32_t* dst = &sums[0][0][0];
+  const auto gates_of_part = [&](std::int64_t block, std::int64_t part) QUANTA_ATTR {
+    gates_of_rows<kKind>(step, terms[block & 1], block * kUnitBlock,
+                         std::min(part * part_rows, step.rows),
+                         std::min((part + 1) * part_rows, step.rows), sums);
+  };
+  for (std::int64_t block = begin; block < end; ++block) {
+    BlockTerms<kGates>& own = terms[block & 1];
+    block_terms(step, block, own);
+    const std::int8_t* panel = weight.panel(own.panel);
+    GateTiles::first<kGates>(step.codes, step.stride, panel, &own.offset[0][0], dst);
+    std::int64_t chunk = 1;
     for (std::int64_t part = 0; part < kParts; ++part) {
-      for (std::int64_t chunk = chunks * part / kParts;
-           block < end && chunk < chunks * (part + 1) / kParts; ++chunk) {
+      for (; chunk < chunks * (part + 1) / kParts; ++chunk) {
         GateTiles::add<kGates>(step.codes + chunk * kTileBytes, step.stride,
-                               weight.panel(terms[turn].panel) + chunk * kChunkBytes);
+                               panel + chunk * kChunkBytes);
       }
-      if (block == begin) continue;
-      gates_of_rows<kKind>(step, terms[1 - turn], (block - 1) * kUnitBlock,
-                           std::min(part * part_rows, step.rows),
-                           std::min((part + 1) * part_rows, step.rows), sums[1 - turn]);
+      if (block > begin) gates_of_part(block - 1, part);
     }
-    if (block < end) GateTiles::store<kGates>(&sums[turn][0][0][0]);
   }
+  GateTiles::store<kGates>(dst);
+  for (std::int64_t part = 0; part < kParts; ++part) gates_of_part(end - 1, part);
 }
 
 #endif  // tiles

@@ -57,64 +57,108 @@ class TileScope {
 inline constexpr std::int64_t kBlockColumns = 2 * kTileRows;
 inline constexpr std::int64_t kBlockRows = 2 * kTileRows;
 
-/// 16 or 32 rows of codes times two panels: sums in tiles 0 to 3, codes in 4 and 5, weights in 6
-/// and 7.
+/// Where 64 codes of each row and their weights are. Of a block, sums are in tiles 0 to 3, codes in 4
+/// and 5, weights in 6 and 7.
+struct TileStep {
+  const std::uint8_t* first;   ///< 16 rows
+  const std::uint8_t* second;  ///< 16 more, or none
+  std::size_t stride;
+  const std::int8_t* left;   ///< 64 codes of 16 columns
+  const std::int8_t* right;  ///< of 16 more
+};
+
+/// 16 or 32 rows of codes times two panels.
 struct TileBlock {
   const std::uint8_t* src;
   std::int64_t stride;
   const std::int8_t* first;   ///< panels of 1024 bytes for each step of 64 codes
   const std::int8_t* second;  ///< may be the first
+
+  TileStep at(std::int64_t step) const {
+    constexpr std::int64_t kStepBytes = kTileRows * kTileBytes;
+    const std::uint8_t* codes = src + step * kTileBytes;
+    return {codes, codes + kTileRows * stride, static_cast<std::size_t>(stride),
+            first + step * kStepBytes, second + step * kStepBytes};
+  }
 };
 
-/// The sums of all rows start from those at `start` [32].
-template <bool kTwo>
-QUANTA_TILES inline void start_block(const std::int32_t* start) {
-  // A stride of 0: all rows are the same one.
-  _tile_loadd(0, start, 0);
-  _tile_loadd(1, start + kTileRows, 0);
-  if constexpr (kTwo) {
-    _tile_loadd(2, start, 0);
-    _tile_loadd(3, start + kTileRows, 0);
+/// The last block's sums, which are in the tiles still, and where they go. The next block writes each
+/// before it takes the tile (first_step); all four at the end of a block would let the tiles wait, 63
+/// cycles on Sapphire Rapids.
+struct WaitingSums {
+  std::int32_t* dst = nullptr;
+  std::size_t stride = kBlockColumns * sizeof(std::int32_t);  ///< bytes
+  bool two = false;                                           ///< 32 rows
+
+  std::int32_t* lower() const {
+    return dst + kTileRows * static_cast<std::int64_t>(stride / sizeof(std::int32_t));
   }
+};
+
+QUANTA_TILES inline void store_lower(const WaitingSums& sums) {
+  _tile_stored(2, sums.lower(), sums.stride);
+  _tile_stored(3, sums.lower() + kTileRows, sums.stride);
 }
-QUANTA_TILES inline void start_block_from_zero() {
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
+QUANTA_TILES inline void store_sums(const WaitingSums& sums) {
+  _tile_stored(0, sums.dst, sums.stride);
+  _tile_stored(1, sums.dst + kTileRows, sums.stride);
+  if (sums.two) store_lower(sums);
 }
 
-/// Adds the products of the steps [begin, end). `each_step()` is called before each.
-template <bool kTwo, class EachStep>
-QUANTA_TILES inline void multiply_block(const TileBlock& block, std::int64_t begin,
-                                        std::int64_t end, EachStep& each_step) {
-  constexpr std::int64_t kStepBytes = kTileRows * kTileBytes;
-  const auto stride = static_cast<std::size_t>(block.stride);
-  for (std::int64_t step = begin; step < end; ++step) {
-    const std::uint8_t* src = block.src + step * kTileBytes;
-    each_step();
-    _tile_loadd(6, block.first + step * kStepBytes, kTileBytes);
-    _tile_loadd(4, src, stride);
-    _tile_dpbusd(0, 4, 6);
-    _tile_loadd(7, block.second + step * kStepBytes, kTileBytes);
-    _tile_dpbusd(1, 4, 7);
-    if constexpr (kTwo) {
-      _tile_loadd(5, src + kTileRows * block.stride, stride);
-      _tile_dpbusd(2, 5, 6);
-      _tile_dpbusd(3, 5, 7);
-    }
+/// The products of a block's first step. `Start` says what its sums start from. Writes those of the
+/// block before, which may be unset tiles, but not nowhere.
+template <bool kTwo, class Start>
+QUANTA_TILES inline void first_step(const TileStep& step, const Start& start,
+                                    const WaitingSums& before) {
+  if (!kTwo && before.two) store_lower(before);
+  _tile_loadd(6, step.left, kTileBytes);
+  _tile_loadd(4, step.first, step.stride);
+  _tile_stored(0, before.dst, before.stride);
+  start.upper_left();
+  _tile_dpbusd(0, 4, 6);
+  _tile_loadd(7, step.right, kTileBytes);
+  _tile_stored(1, before.dst + kTileRows, before.stride);
+  start.upper_right();
+  _tile_dpbusd(1, 4, 7);
+  if constexpr (kTwo) {
+    _tile_loadd(5, step.second, step.stride);
+    if (before.two) _tile_stored(2, before.lower(), before.stride);
+    start.lower_left();
+    _tile_dpbusd(2, 5, 6);
+    if (before.two) _tile_stored(3, before.lower() + kTileRows, before.stride);
+    start.lower_right();
+    _tile_dpbusd(3, 5, 7);
   }
 }
 
+struct StartFromZero {
+  QUANTA_TILES void upper_left() const { _tile_zero(0); }
+  QUANTA_TILES void upper_right() const { _tile_zero(1); }
+  QUANTA_TILES void lower_left() const { _tile_zero(2); }
+  QUANTA_TILES void lower_right() const { _tile_zero(3); }
+};
+/// The sums of all rows start from those at `row` [32]: a stride of 0 makes all rows the same one.
+struct StartFromRow {
+  const std::int32_t* row;
+
+  QUANTA_TILES void upper_left() const { _tile_loadd(0, row, 0); }
+  QUANTA_TILES void upper_right() const { _tile_loadd(1, row + kTileRows, 0); }
+  QUANTA_TILES void lower_left() const { _tile_loadd(2, row, 0); }
+  QUANTA_TILES void lower_right() const { _tile_loadd(3, row + kTileRows, 0); }
+};
+
+/// Adds the products of another step.
 template <bool kTwo>
-QUANTA_TILES inline void store_block(std::int32_t* sums) {
-  constexpr std::size_t kStride = kBlockColumns * sizeof(std::int32_t);
-  _tile_stored(0, sums, kStride);
-  _tile_stored(1, sums + kTileRows, kStride);
+QUANTA_TILES inline void next_step(const TileStep& step) {
+  _tile_loadd(6, step.left, kTileBytes);
+  _tile_loadd(4, step.first, step.stride);
+  _tile_dpbusd(0, 4, 6);
+  _tile_loadd(7, step.right, kTileBytes);
+  _tile_dpbusd(1, 4, 7);
   if constexpr (kTwo) {
-    sums += kTileRows * kBlockColumns;
-    _tile_stored(2, sums, kStride);
-    _tile_stored(3, sums + kTileRows, kStride);
+    _tile_loadd(5, step.second, step.stride);
+    _tile_dpbusd(2, 5, 6);
+    _tile_dpbusd(3, 5, 7);
   }
 }
 

@@ -148,10 +148,9 @@ class TileCodes {
     MemoryAhead next({reinterpret_cast<const std::byte*>(call_.weight.panel(panel + 2)),
                       static_cast<std::size_t>(ahead)},
                      ceil_div(end - begin, std::int64_t{2}) * steps());
-    for (std::int64_t index = begin; index < end; index += 2, turn_ ^= 1) {
+    for (std::int64_t index = begin; index < end; index += 2) {
       Block block{.first = tiles_.at(index),
                   .tiles = std::min<std::int64_t>(end - index, 2),
-                  .sums = sums_[turn_].data(),
                   .panel = panel};
       if (block.tiles == 2) {
         block.second = tiles_.at(index + 1);
@@ -162,25 +161,16 @@ class TileCodes {
       pending_ = block;
     }
   }
-  /// Makes the codes of the last block.
-  void finish() const {
-    const Block& block = pending_;
-    if (block.tiles == 0) return;
-    if (block.tiles == 2 && tiles_.follows(block.first, block.second)) {
-      tiles_.end(call_, end_sums_, block.first, kBlockRows, block.sums, block.panel);
-      return;
-    }
-    tiles_.end(call_, end_sums_, block.first, tiles_.height(), block.sums, block.panel);
-    if (block.tiles == 1) return;
-    tiles_.end(call_, end_sums_, block.second, tiles_.height(),
-               block.sums + kTileRows * kBlockColumns, block.panel);
+  /// The last block's.
+  QUANTA_TILES void finish() const {
+    store_sums(waiting_);
+    make_codes();
   }
 
  private:
   struct Block {
     RowTiles::Tile first{}, second{};
     std::int64_t tiles = 0;  ///< 1 or 2; 0: nothing
-    const std::int32_t* sums = nullptr;
     std::int64_t panel = 0;
   };
 
@@ -188,45 +178,62 @@ class TileCodes {
 
   template <bool kTwo>
   QUANTA_TILES void multiply_block(const Block& block, MemoryAhead& next) {
-    if (is_shifted_) {
-      start_block<kTwo>(call_.requantize.compensation.data() + block.panel * kPanelChannels);
-    } else {
-      start_block_from_zero();
-    }
-    const std::uint8_t* first = last_.find(block.first.src);
-    const std::uint8_t* second = kTwo ? last_.find(block.second.src) : nullptr;
     const std::int8_t* weight = call_.weight.panel(block.panel);
-    multiply_steps<kTwo>(first, second, weight, 0, steps() / 2, next);
-    finish();
-    multiply_steps<kTwo>(first, second, weight, steps() / 2, steps(), next);
-    store_block<kTwo>(sums_[turn_].data());
+    TileStep step{.first = last_.find(block.first.src),
+                  .second = last_.find(kTwo ? block.second.src : block.first.src),
+                  .stride = static_cast<std::size_t>(call_.rows.stride),
+                  .left = weight,
+                  .right = weight + call_.weight.panel_bytes()};
+    fetch(next);
+    const TileStep first = at(step, 0);
+    if (is_shifted_) {
+      const auto* start = call_.requantize.compensation.data() + block.panel * kPanelChannels;
+      first_step<kTwo>(first, StartFromRow{start}, waiting_);
+    } else {
+      first_step<kTwo>(first, StartFromZero(), waiting_);
+    }
+    waiting_.two = kTwo;
+    const std::int64_t half = std::max<std::int64_t>(steps() / 2, 1);
+    multiply_steps<kTwo>(step, 1, half, next);
+    make_codes();
+    multiply_steps<kTwo>(step, half, steps(), next);
   }
 
   template <bool kTwo>
-  QUANTA_TILES void multiply_steps(const std::uint8_t* first, const std::uint8_t* second,
-                                   const std::int8_t* weight, std::int64_t begin, std::int64_t end,
+  QUANTA_TILES void multiply_steps(const TileStep& block, std::int64_t begin, std::int64_t end,
                                    MemoryAhead& next) {
-    constexpr std::int64_t kStepBytes = kTileRows * kTileBytes;
-    const auto stride = static_cast<std::size_t>(call_.rows.stride);
-    weight += begin * kStepBytes;
-    const std::int8_t* next_weight = weight + call_.weight.panel_bytes();
     for (std::int64_t step = begin; step < end; ++step) {
-      const std::int64_t at = offsets_[static_cast<std::size_t>(step)];
-      next.fetch();
-      ahead_->fetch();
-      _tile_loadd(6, weight, kTileBytes);
-      _tile_loadd(4, first + at, stride);
-      _tile_dpbusd(0, 4, 6);
-      _tile_loadd(7, next_weight, kTileBytes);
-      _tile_dpbusd(1, 4, 7);
-      if constexpr (kTwo) {
-        _tile_loadd(5, second + at, stride);
-        _tile_dpbusd(2, 5, 6);
-        _tile_dpbusd(3, 5, 7);
-      }
-      weight += kStepBytes;
-      next_weight += kStepBytes;
+      fetch(next);
+      next_step<kTwo>(at(block, step));
     }
+  }
+  TileStep at(TileStep block, std::int64_t step) const {
+    constexpr std::int64_t kStepBytes = kTileRows * kTileBytes;
+    const std::int64_t codes = offsets_[static_cast<std::size_t>(step)];
+    block.first += codes;
+    block.second += codes;
+    block.left += step * kStepBytes;
+    block.right += step * kStepBytes;
+    return block;
+  }
+  void fetch(MemoryAhead& next) {
+    next.fetch();
+    ahead_->fetch();
+  }
+
+  /// Of the block whose sums have been written.
+  void make_codes() const {
+    const Block& block = pending_;
+    const std::int32_t* sums = sums_.data();
+    if (block.tiles == 0) return;
+    if (block.tiles == 2 && tiles_.follows(block.first, block.second)) {
+      tiles_.end(call_, end_sums_, block.first, kBlockRows, sums, block.panel);
+      return;
+    }
+    tiles_.end(call_, end_sums_, block.first, tiles_.height(), sums, block.panel);
+    if (block.tiles == 1) return;
+    tiles_.end(call_, end_sums_, block.second, tiles_.height(), sums + kTileRows * kBlockColumns,
+               block.panel);
   }
 
   const GemmCodes& call_;
@@ -237,12 +244,11 @@ class TileCodes {
   LastRows last_;
   AlignedVector<std::int64_t> offsets_;
   bool is_shifted_;
-  /// Its codes are made between the products of the next one: its sums have come to the cache by
-  /// then, and the processor goes on with the products meanwhile.
+  /// Its sums are written amid the first products of the next one, and its codes are made between the
+  /// rest: the processor goes on with the products meanwhile.
   Block pending_;
-  std::size_t turn_ = 0;
-  alignas(
-      64) std::array<std::array<std::int32_t, (kBlockRows + kSpareRows) * kBlockColumns>, 2> sums_;
+  alignas(64) std::array<std::int32_t, (kBlockRows + kSpareRows) * kBlockColumns> sums_;
+  WaitingSums waiting_{.dst = sums_.data()};
 };
 
 }  // namespace

@@ -14,8 +14,9 @@ namespace quanta::cpu {
 
 namespace {
 
-/// The floats of a block are made while the tiles work on the next one: the two use different
-/// units, and in turns of a few hundred cycles the processor overlaps them.
+/// The floats of a block are made while the tiles work on the next one, once its first step has written
+/// the sums: the two use different units, and in turns of a few hundred cycles the processor overlaps
+/// them.
 class PendingFloats {
  public:
   PendingFloats(const GemmOutput& output, std::int64_t channels)
@@ -83,38 +84,43 @@ class TileProduct {
                       static_cast<std::size_t>(next_panels * panel_bytes)},
                      ceil_div(rows, kBlockRows) * steps);
     const std::int64_t row_end = row + rows;
-    for (; row < row_end; row += kBlockRows, turn_ ^= 1) {
+    for (; row < row_end; row += kBlockRows) {
       const std::int64_t block_rows = std::min(kBlockRows, row_end - row);
       const bool two = block_rows > kTileRows;
       const TileBlock block{call_.src + row * call_.src_stride, call_.src_stride, first,
                             pair ? first + panel_bytes : first};
-      std::int32_t* sums = sums_[turn_].data();
       if (is_far_ && two) {
         constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
         BlockAhead ahead{next, RowsAhead(dst_ + row * channels_ + channel, columns * kFloat,
                                          channels_ * kFloat, block_rows, steps)};
-        block_sums<true>(block, steps, ahead, sums);
+        multiply_block<true>(block, steps, ahead);
       } else if (two) {
-        block_sums<true>(block, steps, next, sums);
+        multiply_block<true>(block, steps, next);
       } else {
-        block_sums<false>(block, steps, next, sums);
+        multiply_block<false>(block, steps, next);
       }
-      pending_.set({sums, kBlockColumns, row, block_rows, channel, columns});
+      pending_.set({sums_.data(), kBlockColumns, row, block_rows, channel, columns});
     }
   }
-  void finish() const { pending_.finish(); }
+  QUANTA_TILES void finish() const {
+    store_sums(waiting_);
+    pending_.finish();
+  }
 
  private:
   template <bool kTwo, class Ahead>
-  QUANTA_TILES void block_sums(const TileBlock& block, std::int64_t steps, Ahead& ahead,
-                               std::int32_t* sums) const {
-    start_block_from_zero();
+  QUANTA_TILES void multiply_block(const TileBlock& block, std::int64_t steps, Ahead& ahead) {
+    ahead();
+    first_step<kTwo>(block.at(0), StartFromZero(), waiting_);
+    waiting_.two = kTwo;
+    std::int64_t step = 1;
     for (std::int64_t part = 0; part < PendingFloats::kParts; ++part) {
-      multiply_block<kTwo>(block, steps * part / PendingFloats::kParts,
-                           steps * (part + 1) / PendingFloats::kParts, ahead);
+      for (; step < steps * (part + 1) / PendingFloats::kParts; ++step) {
+        ahead();
+        next_step<kTwo>(block.at(step));
+      }
       pending_.part(part);
     }
-    store_block<kTwo>(sums);
   }
 
   /// Results that stay in the L2 cache need not be asked for, nor those of a function that takes as
@@ -126,8 +132,8 @@ class TileProduct {
   std::int64_t channels_;
   bool is_far_;
   PendingFloats pending_;
-  std::size_t turn_ = 0;
-  alignas(64) std::array<std::array<std::int32_t, kBlockRows * kBlockColumns>, 2> sums_;
+  alignas(64) std::array<std::int32_t, kBlockRows * kBlockColumns> sums_;
+  WaitingSums waiting_{.dst = sums_.data()};
 };
 
 }  // namespace

@@ -306,37 +306,33 @@ bool use_tiles(std::int64_t rows) { return rows >= kTileRows && features().tiles
 
 #ifdef QUANTA_HAS_TILES
 
-/// 16 or 32 rows times two panels.
+/// 16 or 32 rows times two panels. `sums` says where those of the block before go, then where these go.
 template <bool kTwo>
 QUANTA_TILES void multiply_tiles(const PackedProduct& call, std::int64_t row, std::int64_t panel,
-                                 std::int32_t* sums) {
+                                 std::int32_t* dst, WaitingSums& sums) {
   const std::int64_t stride = packed_depth(call.depth);
   const std::int8_t* first = call.panels + panel * kPanelChannels * stride;
   const TileBlock block{call.rows + row * stride, stride, first, first + kPanelChannels * stride};
-  const auto nothing = [] {};
-  start_block_from_zero();
-  multiply_block<kTwo>(block, 0, stride / kTileBytes, nothing);
-  const std::int64_t columns = call.panel_count * kPanelChannels;
-  const auto line = static_cast<std::size_t>(columns) * sizeof(std::int32_t);
-  std::int32_t* dst = sums + row * columns + panel * kPanelChannels;
-  _tile_stored(0, dst, line);
-  _tile_stored(1, dst + kTileRows, line);
-  if constexpr (kTwo) {
-    dst += kTileRows * columns;
-    _tile_stored(2, dst, line);
-    _tile_stored(3, dst + kTileRows, line);
-  }
+  first_step<kTwo>(block.at(0), StartFromZero(), sums);
+  for (std::int64_t step = 1; step < stride / kTileBytes; ++step) next_step<kTwo>(block.at(step));
+  sums.dst = dst;
+  sums.two = kTwo;
 }
 
 QUANTA_TILES void multiply_with_tiles(const PackedProduct& call, std::int32_t* sums) {
   const TileScope tiles;
+  const std::int64_t columns = call.panel_count * kPanelChannels;
+  WaitingSums waiting{.dst = sums,
+                      .stride = static_cast<std::size_t>(columns) * sizeof(std::int32_t)};
   for (std::int64_t panel = 0; panel < call.panel_count; panel += 2) {
+    std::int32_t* dst = sums + panel * kPanelChannels;
     std::int64_t row = 0;
     for (; row + kTileRows < call.row_count; row += 2 * kTileRows) {
-      multiply_tiles<true>(call, row, panel, sums);
+      multiply_tiles<true>(call, row, panel, dst + row * columns, waiting);
     }
-    if (row < call.row_count) multiply_tiles<false>(call, row, panel, sums);
+    if (row < call.row_count) multiply_tiles<false>(call, row, panel, dst + row * columns, waiting);
   }
+  store_sums(waiting);
 }
 
 #else
