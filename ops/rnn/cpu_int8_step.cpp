@@ -324,7 +324,8 @@ HWY_INLINE void gates_of_rows(const GateStep& step, const BlockTerms<kGates>& bl
 /// The gates of a block are computed while the tiles multiply the next one: the two use different
 /// units of the processor, which overlaps them in turns of a few hundred cycles.
 template <RecurrentKind kKind, int kGates>
-QUANTA_TILES void tile_blocks(const GateStep& step, std::int64_t begin, std::int64_t end) {
+QUANTA_VECTORS_AND_TILES void tile_blocks(const GateStep& step, std::int64_t begin,
+                                          std::int64_t end) {
   if (begin == end) return;
   const GateTiles tiles(step.rows);
   const CodePanels& weight = step.weight->codes;

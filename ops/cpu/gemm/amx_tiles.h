@@ -4,7 +4,11 @@
 
 #if defined(__x86_64__) && defined(__linux__)
 #define QUANTA_HAS_TILES 1
-#define QUANTA_TILES __attribute__((target("amx-tile,amx-int8,prfchw")))
+#define QUANTA_TILE_SETS "amx-tile,amx-int8,prfchw"
+#define QUANTA_TILES __attribute__((target(QUANTA_TILE_SETS)))
+/// Of a function that has vectors too: clang takes a function's own sets alone.
+#define QUANTA_VECTORS_AND_TILES \
+  __attribute__((target(HWY_TARGET_STR ",no-avxvnni," QUANTA_TILE_SETS)))
 
 #include <immintrin.h>
 
