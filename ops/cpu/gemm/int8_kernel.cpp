@@ -49,7 +49,7 @@ Int8Kernel choose_kernel(const DynamicLinear& linear) {
 }
 
 bool gemm_codes_uses_tiles(bool weight_tiles, std::int64_t rows) {
-  return weight_tiles && rows >= 16;
+  return weight_tiles && rows >= 5;
 }
 
 bool gemm_int8_uses_tiles(std::int64_t rows, std::int64_t in_features) {
