@@ -156,6 +156,49 @@ TEST_CASE("gemm_codes: random shapes give the codes of plain loops") {
   });
 }
 
+/// Rows in lines, as of a convolution: `pitch` rows from line to line, of which the first `count` count.
+void check_lines(std::int64_t lines, std::int64_t count, std::int64_t pitch, Generator& generator) {
+  CAPTURE(lines);
+  CAPTURE(count);
+  CAPTURE(pitch);
+  const Case all{lines * pitch, 40, 68};
+  Problem p = make_problem(all, generator, 0, 255);
+  const std::vector<std::uint8_t> codes = reference(all, p);
+  std::vector<std::uint8_t> expected;
+  for (std::int64_t line = 0; line < lines; ++line) {
+    const auto begin = codes.begin() + line * pitch * all.channels;
+    expected.insert(expected.end(), begin, begin + count * all.channels);
+  }
+  constexpr std::int64_t kBeyond = 64;
+  p.src.resize(p.src.size() + kBeyond, 255);
+  CodePanels panels = pack_code_panels(p.weight.data(), all.channels, all.depth);
+  const PanelRequantize requantize = panel_requantize(p.requantize, p.compensation.data(), panels);
+  CodeRows rows = dense_rows(p.src.data(), count, all.depth);
+  rows.lines = lines;
+  rows.line_stride = pitch * all.depth;
+  rows.beyond = kBeyond;
+  for (const bool tiles : {panels.tiles, false}) {
+    panels.tiles = tiles;
+    std::vector<std::uint8_t> got(expected.size());
+    parallel_gemm_codes({rows, panels, requantize, got.data()}, 1);
+    CHECK(got == expected);
+  }
+}
+
+TEST_CASE("gemm_codes: few rows, alone and in lines") {
+  for_each_product([] {
+    Generator generator(24);
+    for (std::int64_t rows = 2; rows <= 18; ++rows) check({rows, 40, 132}, generator, 0, 255);
+    for (const std::int64_t count : {1, 2, 3, 5, 7}) {
+      for (std::int64_t lines = 1; lines <= 12; lines += 1 + lines / 4) {
+        for (const std::int64_t between : {0, 1, 2}) {
+          check_lines(lines, count, count + between, generator);
+        }
+      }
+    }
+  });
+}
+
 TEST_CASE("gemm_codes: many rows, long rows, few channels, a clamp from above, the largest sums") {
   for_each_product([] {
     Generator generator(22);

@@ -65,7 +65,7 @@ inline constexpr std::int64_t kBlockRows = 2 * kTileRows;
 /// and 5, weights in 6 and 7.
 struct TileStep {
   const std::uint8_t* first;   ///< 16 rows
-  const std::uint8_t* second;  ///< 16 more, or none
+  const std::uint8_t* second;  ///< 16 more, if there are
   std::size_t stride;
   const std::int8_t* left;   ///< 64 codes of 16 columns
   const std::int8_t* right;  ///< of 16 more
@@ -78,10 +78,11 @@ struct TileBlock {
   const std::int8_t* first;   ///< panels of 1024 bytes for each step of 64 codes
   const std::int8_t* second;  ///< may be the first
 
+  template <bool kTwo>
   TileStep at(std::int64_t step) const {
     constexpr std::int64_t kStepBytes = kTileRows * kTileBytes;
     const std::uint8_t* codes = src + step * kTileBytes;
-    return {codes, codes + kTileRows * stride, static_cast<std::size_t>(stride),
+    return {codes, codes + (kTwo ? kTileRows * stride : 0), static_cast<std::size_t>(stride),
             first + step * kStepBytes, second + step * kStepBytes};
   }
 };

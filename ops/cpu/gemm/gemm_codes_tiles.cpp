@@ -23,7 +23,7 @@ class RowTiles {
     if (rows.line_stride % rows.stride == 0 && rows.line_stride >= rows.count * rows.stride) {
       const std::int64_t pitch = rows.line_stride / rows.stride;
       const std::int64_t flat = (rows.lines - 1) * pitch + rows.count;
-      if (rows.lines > 1 && flat >= kTileRows && ceil_div(flat, kTileRows) < by_lines) {
+      if (rows.lines > 1 && ceil_div(flat, kTileRows) < by_lines) {
         pitch_ = pitch;
         of_line_ = ceil_div(flat, kTileRows);
         last_ = flat;

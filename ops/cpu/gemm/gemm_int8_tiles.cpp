@@ -111,13 +111,13 @@ class TileProduct {
   template <bool kTwo, class Ahead>
   QUANTA_TILES void multiply_block(const TileBlock& block, std::int64_t steps, Ahead& ahead) {
     ahead();
-    first_step<kTwo>(block.at(0), StartFromZero(), waiting_);
+    first_step<kTwo>(block.at<kTwo>(0), StartFromZero(), waiting_);
     waiting_.two = kTwo;
     std::int64_t step = 1;
     for (std::int64_t part = 0; part < PendingFloats::kParts; ++part) {
       for (; step < steps * (part + 1) / PendingFloats::kParts; ++step) {
         ahead();
-        next_step<kTwo>(block.at(step));
+        next_step<kTwo>(block.at<kTwo>(step));
       }
       pending_.part(part);
     }

@@ -313,13 +313,15 @@ QUANTA_TILES void multiply_tiles(const PackedProduct& call, std::int64_t row, st
   const std::int64_t stride = packed_depth(call.depth);
   const std::int8_t* first = call.panels + panel * kPanelChannels * stride;
   const TileBlock block{call.rows + row * stride, stride, first, first + kPanelChannels * stride};
-  first_step<kTwo>(block.at(0), StartFromZero(), sums);
-  for (std::int64_t step = 1; step < stride / kTileBytes; ++step) next_step<kTwo>(block.at(step));
+  first_step<kTwo>(block.at<kTwo>(0), StartFromZero(), sums);
+  for (std::int64_t step = 1; step < stride / kTileBytes; ++step)
+    next_step<kTwo>(block.at<kTwo>(step));
   sums.dst = dst;
   sums.two = kTwo;
 }
 
 QUANTA_TILES void multiply_with_tiles(const PackedProduct& call, std::int32_t* sums) {
+  if (call.panel_count == 0) return;
   const TileScope tiles;
   const std::int64_t columns = call.panel_count * kPanelChannels;
   WaitingSums waiting{.dst = sums,
