@@ -153,7 +153,7 @@ set(quanta_precompiled_headers
 # What owns a precompiled header. ccache must not take one for another whose comments differ: GCC knows
 # by a header's bytes what `#pragma once` keeps out, and the second time would define all of it again.
 # In depend mode ccache compares files, never what is left of them without comments; in a namespace of
-# its own it meets no header that was kept the other way.
+# its own (ccache 4.6 and later) it meets no header that was kept the other way.
 function(quanta_own_precompiled target)
   target_precompile_headers(${target} PRIVATE ${quanta_precompiled_headers} ${ARGN})
   if(CMAKE_CXX_COMPILER_LAUNCHER AND NOT CMAKE_DISABLE_PRECOMPILE_HEADERS)
