@@ -211,6 +211,18 @@ TEST_CASE("gemm_codes: many rows, long rows, few channels, a clamp from above, t
   });
 }
 
+TEST_CASE("gemm_codes: rows that are shorter than vectors end where they end") {
+  for_each_product([] {
+    Generator generator(25);
+    for (const std::int64_t rows : {1, 7, 8, 13, 14, 15, 29, 46}) {
+      for (std::int64_t channels = 1; channels <= 33; ++channels) {
+        check({rows, channels, 24}, generator, 0, 255);
+        check_sum({rows, channels, 24}, generator, channels % 2 == 0);
+      }
+    }
+  });
+}
+
 TEST_CASE("gemm_codes: codes that are added give those of quantized::add") {
   for_each_product([] {
     Generator generator(23);

@@ -45,9 +45,9 @@ HWY_INLINE void codes_of_block(const GemmCodes& call, const std::int32_t* sums, 
     };
   };
   std::int64_t r = 0;
-  if (end.is_whole()) {
-    for (; r + End::kGroup <= rows; r += End::kGroup) end.write(sum_from(r), row + r);
-  }
+  const std::int64_t exact =
+      end.is_whole() ? rows : (ends_in_next_row(call, panel, End::kWidth) ? rows - 1 : 0);
+  for (; r + End::kGroup <= exact; r += End::kGroup) end.write(sum_from(r), row + r);
   for (; r < rows; r += End::kGroup) {
     end.write_some(sum_from(r), row + r,
                    static_cast<int>(std::min<std::int64_t>(End::kGroup, rows - r)));
@@ -67,59 +67,131 @@ void EndSums(const GemmCodes& call, const std::int32_t* sums, std::int64_t row, 
 
 inline constexpr int kMaxRows = kBlocks.gemm_codes_rows;
 
-/// The sums [kRows][32] of kRows rows and kVectors vectors of channels from `panel` on, which start
-/// as the compensation.
+/// Blocks of fewer rows store their sums first: they are rare, and each ending is code of its own.
+inline constexpr int kLeastRowsFromRegisters = std::min(kMaxRows, 7);
+
+/// Rows times a pair of panels, or the first of one.
 template <int kRows, int kVectors>
-HWY_INLINE void multiply(const GemmCodes& call, const std::uint8_t* src, std::int64_t panel,
-                         std::int32_t* HWY_RESTRICT sums) {
-  constexpr int kUnroll = 4;
-  const CodeRows& rows = call.rows;
-  const std::int64_t panel_bytes = call.weight.panel_bytes();
-  const std::int8_t* weight = call.weight.panel(panel);
-  const std::int32_t* start = call.requantize.compensation.data() + panel * 16;
-  SumVector acc[kRows][kVectors];
-#pragma GCC unroll 4
-  for (int v = 0; v < kVectors; ++v) {
-    const auto first = hn::LoadU(Sums(), start + v * kLanes);
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) acc[r][v] = first;
-  }
-  const std::int64_t groups = ceil_div(rows.run, kPanelDepth);
-  const auto runs = std::max<std::int64_t>(static_cast<std::int64_t>(rows.offsets.size()), 1);
-  MemoryAhead::Lines ahead{reinterpret_cast<const std::byte*>(weight), 0};
-  if (call.ahead != nullptr) ahead = call.ahead->take(runs * (groups / kUnroll));
-  const std::int64_t filling =
-      (call.weight.in_features / runs - groups * kPanelDepth) * kPanelChannels;
-  for (std::int64_t run = 0; run < runs; ++run, weight += filling) {
-    const std::int64_t offset =
-        rows.offsets.empty() ? 0 : rows.offsets[static_cast<std::size_t>(run)];
-    RowPointers<kRows> codes(src + offset, rows.stride);
-    std::int64_t left = groups;
-    for (; left >= kUnroll; left -= kUnroll) {
-      __builtin_prefetch(ahead.begin, 0, 2);
-      ahead.begin += ahead.stride;
-#pragma GCC unroll 4
-      for (int group = 0; group < kUnroll; ++group) {
-        add_group<Vnni, kRows, kVectors>(codes, group, weight + group * kPanelGroup, panel_bytes,
-                                         acc);
+class Block {
+ public:
+  /// `src` is where row `row` of the result has its codes.
+  HWY_INLINE Block(const GemmCodes& call, const std::uint8_t* src, std::int64_t row,
+                   std::int64_t panel)
+      : call_(call), src_(src), row_(row), panel_(panel) {}
+
+  HWY_INLINE void run(Ending ending) const {
+    fetch_results();
+    SumVector sums[kRows][kVectors];
+    add_products(sums);
+    if constexpr (kRows >= kLeastRowsFromRegisters) {
+      constexpr std::int64_t kWidth = kVectors * kLanes;
+      if (columns_of(call_, panel_) >= kWidth || ends_in_next_row(call_, panel_, kWidth)) {
+        return with_ending(ending, [&](auto kind) QUANTA_INLINED { write<kind()>(sums); });
       }
-      codes.advance(kUnroll);
-      weight += kUnroll * kPanelGroup;
     }
-    for (; left > 0; --left) {
-      add_group<Vnni, kRows, kVectors>(codes, 0, weight, panel_bytes, acc);
-      codes.advance(1);
-      weight += kPanelGroup;
-    }
-  }
+    alignas(64) std::int32_t stored[(kRows + kSpareRows) * kPairColumns];
 #pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) {
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        hn::StoreU(sums[r][v], Sums(), stored + r * kPairColumns + v * kLanes);
+      }
+    }
+    EndSums(call_, stored, row_, kRows, panel_);
+  }
+
+ private:
+  /// Asks for the lines of the result that a block with few products would wait for. More products take
+  /// longer than that, and lines that come before them take the place of codes in the L1 cache.
+  HWY_INLINE void fetch_results() const {
+    constexpr std::int64_t kShort = 64;
+    if (call_.weight.in_features > kShort) return;
+    const std::int64_t channels = call_.weight.out_features;
+    const std::uint8_t* dst = call_.dst + row_ * channels + panel_ * kPanelChannels;
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) __builtin_prefetch(dst + r * channels, 1, 3);
+  }
+
+  /// The sums, which start as the compensation.
+  HWY_INLINE void add_products(SumVector (&sums)[kRows][kVectors]) const {
+    constexpr int kUnroll = 4;
+    const CodeRows& rows = call_.rows;
+    const std::int64_t panel_bytes = call_.weight.panel_bytes();
+    const std::int8_t* weight = call_.weight.panel(panel_);
+    const std::int32_t* start = call_.requantize.compensation.data() + panel_ * 16;
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
-      hn::StoreU(acc[r][v], Sums(), sums + r * kPairColumns + v * kLanes);
+      const auto first = hn::LoadU(Sums(), start + v * kLanes);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) sums[r][v] = first;
+    }
+    const std::int64_t groups = ceil_div(rows.run, kPanelDepth);
+    const auto runs = std::max<std::int64_t>(static_cast<std::int64_t>(rows.offsets.size()), 1);
+    MemoryAhead::Lines ahead{reinterpret_cast<const std::byte*>(weight), 0};
+    if (call_.ahead != nullptr) ahead = call_.ahead->take(runs * (groups / kUnroll));
+    // Rows that lie one behind the other are read side by side: the processor does not see which come.
+    const std::uint8_t* next = src_;
+    std::int64_t next_step = 0;
+    if (kRows == kMaxRows && rows.stride == rows.run) {
+      next += kRows * rows.stride;
+      next_step = kRows * kUnroll * kPanelDepth;
+    }
+    const std::int64_t filling =
+        (call_.weight.in_features / runs - groups * kPanelDepth) * kPanelChannels;
+    for (std::int64_t run = 0; run < runs; ++run, weight += filling) {
+      const std::int64_t offset =
+          rows.offsets.empty() ? 0 : rows.offsets[static_cast<std::size_t>(run)];
+      RowPointers<kRows> codes(src_ + offset, rows.stride);
+      std::int64_t left = groups;
+      for (; left >= kUnroll; left -= kUnroll) {
+        __builtin_prefetch(ahead.begin, 0, 2);
+        ahead.begin += ahead.stride;
+        if constexpr (kRows == kMaxRows) {
+#pragma GCC unroll 4
+          for (int line = 0; line < ceil_div(kRows, 4); ++line)
+            __builtin_prefetch(next + line * 64);
+          next += next_step;
+        }
+#pragma GCC unroll 4
+        for (int group = 0; group < kUnroll; ++group) {
+          add_group<Vnni, kRows, kVectors>(codes, group, weight + group * kPanelGroup, panel_bytes,
+                                           sums);
+        }
+        codes.advance(kUnroll);
+        weight += kUnroll * kPanelGroup;
+      }
+      for (; left > 0; --left) {
+        add_group<Vnni, kRows, kVectors>(codes, 0, weight, panel_bytes, sums);
+        codes.advance(1);
+        weight += kPanelGroup;
+      }
     }
   }
-}
+
+  /// Codes of sums that are in registers.
+  template <Ending kEnding>
+  HWY_INLINE void write(const SumVector (&sums)[kRows][kVectors]) const {
+    using End = CodeEnd<kEnding, kVectors>;
+    constexpr int kLast = (kRows - 1) / End::kGroup * End::kGroup;
+    const End end(call_, panel_);
+    const auto sums_from = [&](int r) QUANTA_INLINED {
+      return [&, r](int i) QUANTA_INLINED {
+        return sums[std::min(r + i / kVectors, kRows - 1)][i % kVectors];
+      };
+    };
+#pragma GCC unroll 16
+    for (int r = 0; r < kLast; r += End::kGroup) end.write(sums_from(r), row_ + r);
+    if (kLast + End::kGroup == kRows && end.is_whole()) {
+      end.write(sums_from(kLast), row_ + kLast);
+    } else {
+      end.write_some(sums_from(kLast), row_ + kLast, kRows - kLast);
+    }
+  }
+
+  const GemmCodes& call_;
+  const std::uint8_t* src_;
+  std::int64_t row_, panel_;
+};
 
 /// Rows [begin, end) of a line.
 struct LinePart {
@@ -129,34 +201,37 @@ struct LinePart {
 /// kRows rows at a time times a pair of panels, or the first of one, to codes; then those that are
 /// left in fewer.
 template <int kRows, int kVectors>
-HWY_INLINE void multiply_rows(const GemmCodes& call, LinePart part, std::int64_t panel) {
+HWY_NOINLINE void multiply_rows(const GemmCodes& call, LinePart part, std::int64_t panel,
+                                Ending ending) {
   const CodeRows& rows = call.rows;
   const std::uint8_t* src = rows.src + part.line * rows.line_stride;
-  alignas(64) std::int32_t sums[(kRows + kSpareRows) * kPairColumns];
   for (; part.begin + kRows <= part.end; part.begin += kRows) {
-    multiply<kRows, kVectors>(call, src + part.begin * rows.stride, panel, sums);
-    EndSums(call, sums, part.line * rows.count + part.begin, kRows, panel);
+    Block<kRows, kVectors>(call, src + part.begin * rows.stride,
+                           part.line * rows.count + part.begin, panel)
+        .run(ending);
   }
   if constexpr (kRows > 1) {
-    multiply_rows<fewer_rows(kRows), kVectors>(call, part, panel);
+    if (part.begin == part.end) return;
+    multiply_rows<fewer_rows(kRows), kVectors>(call, part, panel, ending);
   }
 }
 
-void multiply_part(const GemmCodes& call, const LinePart& part, std::int64_t panel) {
+void multiply_part(const GemmCodes& call, const LinePart& part, std::int64_t panel, Ending ending) {
   if (columns_of(call, panel) > 16) {
-    multiply_rows<kMaxRows, kRowVectors>(call, part, panel);
+    multiply_rows<kMaxRows, kRowVectors>(call, part, panel, ending);
   } else {
-    multiply_rows<kMaxRows, kRowVectors / 2>(call, part, panel);
+    multiply_rows<kMaxRows, kRowVectors / 2>(call, part, panel, ending);
   }
 }
 
 void GemmCodesSimd(const GemmCodes& call, std::int64_t panel_begin, std::int64_t panel_end) {
   const CodeRows& rows = call.rows;
+  const Ending ending = ending_of(call);
   if (rows.lines > 1) {
     // Lines share most of their codes.
     for (std::int64_t panel = panel_begin; panel < panel_end; panel += 2) {
       for (std::int64_t line = 0; line < rows.lines; ++line) {
-        multiply_part(call, {line, 0, rows.count}, panel);
+        multiply_part(call, {line, 0, rows.count}, panel, ending);
       }
     }
     return;
@@ -165,7 +240,7 @@ void GemmCodesSimd(const GemmCodes& call, std::int64_t panel_begin, std::int64_t
   for (std::int64_t row = 0; row < rows.count; row += chunk) {
     const LinePart part{0, row, std::min(row + chunk, rows.count)};
     for (std::int64_t panel = panel_begin; panel < panel_end; panel += 2) {
-      multiply_part(call, part, panel);
+      multiply_part(call, part, panel, ending);
     }
   }
 }

@@ -52,7 +52,7 @@ struct CodeRows {
 CodeRows dense_rows(const std::uint8_t* src, std::int64_t rows, std::int64_t depth);
 
 /// The codes of a tensor like the result, which are added to the product's codes: torch's
-/// quantized::add after it. The product's codes are `lhs`.
+/// quantized::add after it. The product's codes are `lhs`. They lie elsewhere than the result.
 struct CodeAddend {
   const std::uint8_t* codes = nullptr;  ///< null: nothing is added
   AddArgs args{};

@@ -85,6 +85,13 @@ inline std::int64_t columns_of(const GemmCodes& call, std::int64_t panel) {
   return std::min(kPairColumns, call.weight.out_features - panel * 16);
 }
 
+/// Whether what vectors of `width` columns write beyond a row's end lies in the next row: rows have none
+/// but their columns, half of them and more.
+inline bool ends_in_next_row(const GemmCodes& call, std::int64_t panel, std::int64_t width) {
+  const std::int64_t columns = columns_of(call, panel);
+  return columns == call.weight.out_features && 2 * columns >= width;
+}
+
 inline void copy_columns(const std::uint8_t* codes, std::int64_t columns, std::uint8_t* dst) {
   std::int64_t i = 0;
   for (; i + 8 <= columns; i += 8) std::memcpy(dst + i, codes + i, 8);
@@ -147,7 +154,8 @@ class CodeEnd {
   /// Whether rows have all columns of the vectors.
   HWY_INLINE bool is_whole() const { return columns_ >= kWidth; }
 
-  /// A group of rows from `row` on; `sum(i)` is vector i of its four. For whole rows.
+  /// A group of rows from `row` on; `sum(i)` is vector i of its four. For whole rows; or, where
+  /// ends_in_next_row(), for rows behind which others are still to be written.
   template <class Sum>
   HWY_INLINE void write(const Sum& sum, std::int64_t row) const {
     const auto all = codes(sum, [&](int i) QUANTA_INLINED {
