@@ -187,10 +187,17 @@ inline constexpr auto kBytes = static_cast<std::int64_t>(kVectorBytes);
 inline constexpr int kSumLanes = static_cast<int>(hn::MaxLanes(Sums()));
 inline constexpr int kVectorsOfPanel = static_cast<int>(kPanelChannels) / kSumLanes;
 
-/// kRows rows times kCount panels. Asks for a line from `next` on with every few steps.
+/// What a block asks for on the way, with every few steps.
+struct AskedFor {
+  const std::int8_t* panels;  ///< a line of the next panels
+  const float* results;       ///< where the block's results go, row after row
+  std::int64_t result_stride;
+};
+
+/// kRows rows times kCount panels.
 template <class Product, int kRows, int kCount>
 HWY_INLINE void multiply_block(const PanelProduct& call, std::int64_t row, std::int64_t panel,
-                               const std::int8_t* next, std::int32_t* HWY_RESTRICT sums) {
+                               AskedFor next, std::int32_t* HWY_RESTRICT sums) {
   constexpr int kWidth = kCount * kVectorsOfPanel;
   constexpr int kUnroll = 4;
   const std::int64_t panel_bytes = call.weight->panel_bytes();
@@ -202,10 +209,22 @@ HWY_INLINE void multiply_block(const PanelProduct& call, std::int64_t row, std::
 #pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v) acc[r][v] = hn::Zero(Sums());
   }
+  // The rows of the next block, which are read side by side: the processor does not see which come.
+  const std::uint8_t* rows = call.src + (row + kRows) * call.src_stride;
+  std::int64_t result_rows = kRows;
   std::int64_t left = call.weight->groups();
   for (; left >= kUnroll; left -= kUnroll) {
-    __builtin_prefetch(next, 0, 2);
-    next += 64;
+    __builtin_prefetch(next.panels, 0, 2);
+    next.panels += 64;
+    if constexpr (kRows == kBlocks.gemm_int8_rows) {
+#pragma GCC unroll 4
+      for (int line = 0; line < ceil_div(kRows, 4); ++line) __builtin_prefetch(rows + line * 64);
+      rows += kRows * kUnroll * kPanelDepth;
+    }
+    // Stores go to memory one after the other, and each would wait for its line.
+#pragma GCC unroll 4
+    for (int line = 0; line < kCount; ++line) __builtin_prefetch(next.results + line * 16, 1, 2);
+    next.results += --result_rows > 0 ? next.result_stride : 0;
 #pragma GCC unroll 4
     for (int group = 0; group < kUnroll; ++group) {
       add_group<Product, kRows, kWidth>(src, group, weight + group * kPanelGroup, panel_bytes, acc);
@@ -239,8 +258,9 @@ HWY_INLINE void multiply_rows(const PanelProduct& call, const GemmOutput& output
   const std::int64_t panel_bytes = call.weight->panel_bytes();
   const std::int8_t* next = call.weight->panel(panel + kCount);
   for (; row + kRows <= call.rows; row += kRows) {
-    multiply_block<Product, kRows, kCount>(call, row, panel, next + row * panel_bytes / kRows / 4,
-                                           sums);
+    const AskedFor asked{next + row * panel_bytes / kRows / 4,
+                         output.dst + row * channels + channel, channels};
+    multiply_block<Product, kRows, kCount>(call, row, panel, asked, sums);
     FloatsOfBlock({sums, kBlockColumns, row, kRows, channel, columns}, output, channels);
   }
   if constexpr (kRows > 1) {
