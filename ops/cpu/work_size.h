@@ -17,11 +17,15 @@ inline int threads_for(std::int64_t multiply_adds) {
   return multiply_adds <= kOneThread ? 1 : get_num_threads();
 }
 
-/// The multiply-adds of `rows` rows with a weight of so many elements. Fewer rows than four wait for the
-/// weight, which comes from the caches at 70 to 110 GB/s a core: they take as long as four.
-inline std::int64_t product_size(std::int64_t rows, std::int64_t weights) {
-  constexpr std::int64_t kRows = 4;
-  return std::max(rows, kRows) * weights;
+/// Threads for `rows` rows times an int8 weight of so many elements. Fewer rows than four wait for the
+/// weight, which comes from the caches at 70 to 110 GB/s a core: they take as long as four, and a thread
+/// is worth waking for 256 KB of it.
+inline int threads_for_product(std::int64_t rows, std::int64_t weights) {
+  constexpr std::int64_t kWaiting = 4;
+  constexpr std::int64_t kBytesOfThread = std::int64_t{256} * 1024;
+  if (rows >= kWaiting) return threads_for(rows * weights);
+  const std::int64_t most = std::max<std::int64_t>(weights / kBytesOfThread, 1);
+  return static_cast<int>(std::min<std::int64_t>(threads_for(kWaiting * weights), most));
 }
 
 /// Output channels that a thread takes at least in a product of so many multiply-adds.

@@ -66,6 +66,14 @@ std::vector<std::uint8_t> reference(const Case& c, const Problem& p) {
   return codes;
 }
 
+/// Bytes behind a result, which nothing writes to.
+constexpr std::size_t kGuard = 64;
+constexpr std::uint8_t kUntouched = 170;
+bool is_untouched(const std::vector<std::uint8_t>& result) {
+  return std::all_of(result.end() - kGuard, result.end(),
+                     [](std::uint8_t x) { return x == kUntouched; });
+}
+
 void check(const Case& c, Generator& generator, std::int32_t min, std::int32_t max) {
   CAPTURE(c.rows);
   CAPTURE(c.channels);
@@ -80,15 +88,16 @@ void check(const Case& c, Generator& generator, std::int32_t min, std::int32_t m
   for (const bool tiles : {panels.tiles, false}) {
     panels.tiles = tiles;
     for (const int threads : {1, 2, 3}) {
-      std::vector<std::uint8_t> got(expected.size() + 64, 170);
+      std::vector<std::uint8_t> got(expected.size() + kGuard, kUntouched);
       parallel_gemm_codes({rows, panels, requantize, got.data()}, threads);
       CHECK(std::equal(expected.begin(), expected.end(), got.begin()));
-      CHECK(std::all_of(got.end() - 64, got.end(), [](std::uint8_t x) { return x == 170; }));
+      CHECK(is_untouched(got));
 
-      std::vector<std::uint8_t> mapped(expected.size());
+      std::vector<std::uint8_t> mapped(expected.size() + kGuard, kUntouched);
       parallel_gemm_codes({rows, panels, requantize, mapped.data(), &table}, threads);
       CHECK(std::equal(expected.begin(), expected.end(), mapped.begin(),
                        [&](std::uint8_t a, std::uint8_t b) { return table[a] == b; }));
+      CHECK(is_untouched(mapped));
     }
   }
 }
@@ -123,15 +132,16 @@ void check_sum(const Case& c, Generator& generator, bool relu) {
   const CodeRows rows = dense_rows(p.src.data(), c.rows, c.depth);
   for (const bool tiles : {panels.tiles, false}) {
     panels.tiles = tiles;
-    for (const int threads : {1, 2}) {
-      std::vector<std::uint8_t> got(expected.size());
+    for (const int threads : {1, 3}) {
+      std::vector<std::uint8_t> got(expected.size() + kGuard, kUntouched);
       parallel_gemm_codes({rows, panels, requantize, got.data(), nullptr, {others.data(), args}},
                           threads);
-      CHECK(got == expected);
+      CHECK(std::equal(expected.begin(), expected.end(), got.begin()));
       parallel_gemm_codes({rows, panels, requantize, got.data(), &table, {others.data(), args}},
                           threads);
       CHECK(std::equal(expected.begin(), expected.end(), got.begin(),
                        [&](std::uint8_t a, std::uint8_t b) { return table[a] == b; }));
+      CHECK(is_untouched(got));
     }
   }
 }
@@ -157,11 +167,13 @@ TEST_CASE("gemm_codes: random shapes give the codes of plain loops") {
 }
 
 /// Rows in lines, as of a convolution: `pitch` rows from line to line, of which the first `count` count.
-void check_lines(std::int64_t lines, std::int64_t count, std::int64_t pitch, Generator& generator) {
+void check_lines(std::int64_t lines, std::int64_t count, std::int64_t pitch, std::int64_t channels,
+                 Generator& generator) {
   CAPTURE(lines);
   CAPTURE(count);
   CAPTURE(pitch);
-  const Case all{lines * pitch, 40, 68};
+  CAPTURE(channels);
+  const Case all{lines * pitch, channels, 68};
   Problem p = make_problem(all, generator, 0, 255);
   const std::vector<std::uint8_t> codes = reference(all, p);
   std::vector<std::uint8_t> expected;
@@ -179,9 +191,10 @@ void check_lines(std::int64_t lines, std::int64_t count, std::int64_t pitch, Gen
   rows.beyond = kBeyond;
   for (const bool tiles : {panels.tiles, false}) {
     panels.tiles = tiles;
-    std::vector<std::uint8_t> got(expected.size());
+    std::vector<std::uint8_t> got(expected.size() + kGuard, kUntouched);
     parallel_gemm_codes({rows, panels, requantize, got.data()}, 1);
-    CHECK(got == expected);
+    CHECK(std::equal(expected.begin(), expected.end(), got.begin()));
+    CHECK(is_untouched(got));
   }
 }
 
@@ -192,7 +205,7 @@ TEST_CASE("gemm_codes: few rows, alone and in lines") {
     for (const std::int64_t count : {1, 2, 3, 5, 7}) {
       for (std::int64_t lines = 1; lines <= 12; lines += 1 + lines / 4) {
         for (const std::int64_t between : {0, 1, 2}) {
-          check_lines(lines, count, count + between, generator);
+          check_lines(lines, count, count + between, 40, generator);
         }
       }
     }
@@ -214,6 +227,15 @@ TEST_CASE("gemm_codes: many rows, long rows, few channels, a clamp from above, t
 TEST_CASE("gemm_codes: rows that are shorter than vectors end where they end") {
   for_each_product([] {
     Generator generator(25);
+    for (const std::int64_t channels : {8, 12, 20, 24}) {
+      for (const std::int64_t count : {1, 7, 8, 15, 31}) {
+        for (const std::int64_t lines : {2, 3}) {
+          check_lines(lines, count, count + 1, channels, generator);
+        }
+      }
+      // Threads have neighbouring rows.
+      check_sum({150, channels, 24}, generator, channels == 24);
+    }
     for (const std::int64_t rows : {1, 7, 8, 13, 14, 15, 29, 46}) {
       for (std::int64_t channels = 1; channels <= 33; ++channels) {
         check({rows, channels, 24}, generator, 0, 255);

@@ -67,7 +67,8 @@ void EndSums(const GemmCodes& call, const std::int32_t* sums, std::int64_t row, 
 
 inline constexpr int kMaxRows = kBlocks.gemm_codes_rows;
 
-/// Blocks of fewer rows store their sums first: they are rare, and each ending is code of its own.
+/// Blocks of fewer rows store their sums first, as columns do that are not written with whole vectors:
+/// they are rare, and each ending is code of its own.
 inline constexpr int kLeastRowsFromRegisters = std::min(kMaxRows, 7);
 
 /// Rows times a pair of panels, or the first of one.
@@ -101,6 +102,9 @@ class Block {
   }
 
  private:
+  /// A few rows are streams that the processor follows.
+  static constexpr bool kAsksForRows = kRows == kMaxRows && kRows >= 8;
+
   /// Asks for the lines of the result that a block with few products would wait for. More products take
   /// longer than that, and lines that come before them take the place of codes in the L1 cache.
   HWY_INLINE void fetch_results() const {
@@ -129,11 +133,14 @@ class Block {
     const auto runs = std::max<std::int64_t>(static_cast<std::int64_t>(rows.offsets.size()), 1);
     MemoryAhead::Lines ahead{reinterpret_cast<const std::byte*>(weight), 0};
     if (call_.ahead != nullptr) ahead = call_.ahead->take(runs * (groups / kUnroll));
-    // Rows that lie one behind the other are read side by side: the processor does not see which come.
-    const std::uint8_t* next = src_;
-    std::int64_t next_step = 0;
-    if (kRows == kMaxRows && rows.stride == rows.run) {
-      next += kRows * rows.stride;
+    // Dense rows are read side by side: the processor does not see which come. As a number, since there
+    // may be none.
+    auto next = reinterpret_cast<std::uintptr_t>(src_);
+    std::uintptr_t next_step = 0;
+    constexpr std::int64_t kL1Share = 16384;
+    if (kAsksForRows && rows.offsets.empty() && rows.stride == rows.run &&
+        kRows * rows.run <= kL1Share) {
+      next += static_cast<std::uintptr_t>(kRows * rows.run);
       next_step = kRows * kUnroll * kPanelDepth;
     }
     const std::int64_t filling =
@@ -146,10 +153,11 @@ class Block {
       for (; left >= kUnroll; left -= kUnroll) {
         __builtin_prefetch(ahead.begin, 0, 2);
         ahead.begin += ahead.stride;
-        if constexpr (kRows == kMaxRows) {
+        if constexpr (kAsksForRows) {
 #pragma GCC unroll 4
-          for (int line = 0; line < ceil_div(kRows, 4); ++line)
-            __builtin_prefetch(next + line * 64);
+          for (std::uintptr_t line = 0; line < kRows * kUnroll * kPanelDepth; line += 64) {
+            __builtin_prefetch(reinterpret_cast<const void*>(next + line));
+          }
           next += next_step;
         }
 #pragma GCC unroll 4

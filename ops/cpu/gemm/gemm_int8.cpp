@@ -209,22 +209,28 @@ HWY_INLINE void multiply_block(const PanelProduct& call, std::int64_t row, std::
 #pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v) acc[r][v] = hn::Zero(Sums());
   }
-  // The rows of the next block, which are read side by side: the processor does not see which come.
-  const std::uint8_t* rows = call.src + (row + kRows) * call.src_stride;
+  // The rows of the next block are read side by side: the processor does not see which come. As a
+  // number, since there may be none. A few rows are streams that it follows.
+  constexpr bool kAsks = kRows == kBlocks.gemm_int8_rows && kRows >= 8;
+  auto rows = reinterpret_cast<std::uintptr_t>(call.src) +
+              static_cast<std::uintptr_t>((row + kRows) * call.src_stride);
   std::int64_t result_rows = kRows;
   std::int64_t left = call.weight->groups();
   for (; left >= kUnroll; left -= kUnroll) {
     __builtin_prefetch(next.panels, 0, 2);
     next.panels += 64;
-    if constexpr (kRows == kBlocks.gemm_int8_rows) {
+    if constexpr (kAsks) {
+      constexpr std::uintptr_t kStep = kRows * kUnroll * kPanelDepth;
 #pragma GCC unroll 4
-      for (int line = 0; line < ceil_div(kRows, 4); ++line) __builtin_prefetch(rows + line * 64);
-      rows += kRows * kUnroll * kPanelDepth;
+      for (std::uintptr_t line = 0; line < kStep; line += 64) {
+        __builtin_prefetch(reinterpret_cast<const void*>(rows + line));
+      }
+      rows += kStep;
+      // Stores go to memory one after the other, and each would wait for its line.
+#pragma GCC unroll 4
+      for (int line = 0; line < kCount; ++line) __builtin_prefetch(next.results + line * 16, 1, 2);
+      next.results += --result_rows > 0 ? next.result_stride : 0;
     }
-    // Stores go to memory one after the other, and each would wait for its line.
-#pragma GCC unroll 4
-    for (int line = 0; line < kCount; ++line) __builtin_prefetch(next.results + line * 16, 1, 2);
-    next.results += --result_rows > 0 ? next.result_stride : 0;
 #pragma GCC unroll 4
     for (int group = 0; group < kUnroll; ++group) {
       add_group<Product, kRows, kWidth>(src, group, weight + group * kPanelGroup, panel_bytes, acc);

@@ -89,8 +89,8 @@ void LinearInt8::few_rows(std::int64_t rows, int threads, const std::uint8_t* sr
 
 std::shared_ptr<const Int8Plan> LinearInt8::plan(std::int64_t rows, const CallQParams& qparams,
                                                  SumOutput output) const {
-  const Key key{rows, qparams, output,
-                threads_for(product_size(rows, in_features() * out_features())), running_code()};
+  const Key key{rows, qparams, output, threads_for_product(rows, in_features() * out_features()),
+                running_code()};
   return plans_.get(key, [&] { return make_plan(key); });
 }
 
