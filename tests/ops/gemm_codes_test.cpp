@@ -132,7 +132,7 @@ void check_sum(const Case& c, Generator& generator, bool relu) {
   const CodeRows rows = dense_rows(p.src.data(), c.rows, c.depth);
   for (const bool tiles : {panels.tiles, false}) {
     panels.tiles = tiles;
-    for (const int threads : {1, 3}) {
+    for (const int threads : {1, 2, 3}) {
       std::vector<std::uint8_t> got(expected.size() + kGuard, kUntouched);
       parallel_gemm_codes({rows, panels, requantize, got.data(), nullptr, {others.data(), args}},
                           threads);

@@ -67,8 +67,8 @@ void EndSums(const GemmCodes& call, const std::int32_t* sums, std::int64_t row, 
 
 inline constexpr int kMaxRows = kBlocks.gemm_codes_rows;
 
-/// Blocks of fewer rows store their sums first, as columns do that are not written with whole vectors:
-/// they are rare, and each ending is code of its own.
+/// Blocks of fewer rows store their sums first, as columns do that are not written with whole
+/// vectors: they are rare, and each ending is code of its own.
 inline constexpr int kLeastRowsFromRegisters = std::min(kMaxRows, 7);
 
 /// Rows times a pair of panels, or the first of one.
@@ -102,11 +102,8 @@ class Block {
   }
 
  private:
-  /// A few rows are streams that the processor follows.
-  static constexpr bool kAsksForRows = kRows == kMaxRows && kRows >= 8;
-
-  /// Asks for the lines of the result that a block with few products would wait for. More products take
-  /// longer than that, and lines that come before them take the place of codes in the L1 cache.
+  /// Asks for the lines of the result that a block with few products would wait for. More products
+  /// take longer than that, and lines that come before them take the place of codes in the L1 cache.
   HWY_INLINE void fetch_results() const {
     constexpr std::int64_t kShort = 64;
     if (call_.weight.in_features > kShort) return;
@@ -118,7 +115,6 @@ class Block {
 
   /// The sums, which start as the compensation.
   HWY_INLINE void add_products(SumVector (&sums)[kRows][kVectors]) const {
-    constexpr int kUnroll = 4;
     const CodeRows& rows = call_.rows;
     const std::int64_t panel_bytes = call_.weight.panel_bytes();
     const std::int8_t* weight = call_.weight.panel(panel_);
@@ -132,47 +128,24 @@ class Block {
     const std::int64_t groups = ceil_div(rows.run, kPanelDepth);
     const auto runs = std::max<std::int64_t>(static_cast<std::int64_t>(rows.offsets.size()), 1);
     MemoryAhead::Lines ahead{reinterpret_cast<const std::byte*>(weight), 0};
-    if (call_.ahead != nullptr) ahead = call_.ahead->take(runs * (groups / kUnroll));
-    // Dense rows are read side by side: the processor does not see which come. As a number, since there
-    // may be none.
-    auto next = reinterpret_cast<std::uintptr_t>(src_);
-    std::uintptr_t next_step = 0;
+    if (call_.ahead != nullptr) ahead = call_.ahead->take(runs * (groups / kGroupsTogether));
+    constexpr bool kAsksForRows = kRows == kMaxRows && DenseRowsAhead<kRows>::kPays;
     constexpr std::int64_t kL1Share = 16384;
-    if (kAsksForRows && rows.offsets.empty() && rows.stride == rows.run &&
-        kRows * rows.run <= kL1Share) {
-      next += static_cast<std::uintptr_t>(kRows * rows.run);
-      next_step = kRows * kUnroll * kPanelDepth;
-    }
+    const bool fits =
+        rows.offsets.empty() && rows.stride == rows.run && kRows * rows.run <= kL1Share;
+    DenseRowsAhead<kRows> rows_ahead(src_, rows.run, fits);
+    const auto ask = [&] QUANTA_INLINED {
+      __builtin_prefetch(ahead.begin, 0, 2);
+      ahead.begin += ahead.stride;
+      if constexpr (kAsksForRows) rows_ahead.fetch();
+    };
     const std::int64_t filling =
         (call_.weight.in_features / runs - groups * kPanelDepth) * kPanelChannels;
     for (std::int64_t run = 0; run < runs; ++run, weight += filling) {
       const std::int64_t offset =
           rows.offsets.empty() ? 0 : rows.offsets[static_cast<std::size_t>(run)];
       RowPointers<kRows> codes(src_ + offset, rows.stride);
-      std::int64_t left = groups;
-      for (; left >= kUnroll; left -= kUnroll) {
-        __builtin_prefetch(ahead.begin, 0, 2);
-        ahead.begin += ahead.stride;
-        if constexpr (kAsksForRows) {
-#pragma GCC unroll 4
-          for (std::uintptr_t line = 0; line < kRows * kUnroll * kPanelDepth; line += 64) {
-            __builtin_prefetch(reinterpret_cast<const void*>(next + line));
-          }
-          next += next_step;
-        }
-#pragma GCC unroll 4
-        for (int group = 0; group < kUnroll; ++group) {
-          add_group<Vnni, kRows, kVectors>(codes, group, weight + group * kPanelGroup, panel_bytes,
-                                           sums);
-        }
-        codes.advance(kUnroll);
-        weight += kUnroll * kPanelGroup;
-      }
-      for (; left > 0; --left) {
-        add_group<Vnni, kRows, kVectors>(codes, 0, weight, panel_bytes, sums);
-        codes.advance(1);
-        weight += kPanelGroup;
-      }
+      weight = add_groups<Vnni>(codes, groups, weight, panel_bytes, sums, ask);
     }
   }
 

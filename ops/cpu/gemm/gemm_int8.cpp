@@ -199,7 +199,6 @@ template <class Product, int kRows, int kCount>
 HWY_INLINE void multiply_block(const PanelProduct& call, std::int64_t row, std::int64_t panel,
                                AskedFor next, std::int32_t* HWY_RESTRICT sums) {
   constexpr int kWidth = kCount * kVectorsOfPanel;
-  constexpr int kUnroll = 4;
   const std::int64_t panel_bytes = call.weight->panel_bytes();
   const std::int8_t* weight = call.weight->panel(panel);
   RowPointers<kRows> src(call.src + row * call.src_stride, call.src_stride);
@@ -209,40 +208,21 @@ HWY_INLINE void multiply_block(const PanelProduct& call, std::int64_t row, std::
 #pragma GCC unroll 8
     for (int v = 0; v < kWidth; ++v) acc[r][v] = hn::Zero(Sums());
   }
-  // The rows of the next block are read side by side: the processor does not see which come. As a
-  // number, since there may be none. A few rows are streams that it follows.
-  constexpr bool kAsks = kRows == kBlocks.gemm_int8_rows && kRows >= 8;
-  auto rows = reinterpret_cast<std::uintptr_t>(call.src) +
-              static_cast<std::uintptr_t>((row + kRows) * call.src_stride);
+  constexpr bool kAsks = kRows == kBlocks.gemm_int8_rows && DenseRowsAhead<kRows>::kPays;
+  DenseRowsAhead<kRows> rows_ahead(call.src + row * call.src_stride, call.src_stride, true);
   std::int64_t result_rows = kRows;
-  std::int64_t left = call.weight->groups();
-  for (; left >= kUnroll; left -= kUnroll) {
+  const auto ask = [&] QUANTA_INLINED {
     __builtin_prefetch(next.panels, 0, 2);
     next.panels += 64;
     if constexpr (kAsks) {
-      constexpr std::uintptr_t kStep = kRows * kUnroll * kPanelDepth;
-#pragma GCC unroll 4
-      for (std::uintptr_t line = 0; line < kStep; line += 64) {
-        __builtin_prefetch(reinterpret_cast<const void*>(rows + line));
-      }
-      rows += kStep;
+      rows_ahead.fetch();
       // Stores go to memory one after the other, and each would wait for its line.
 #pragma GCC unroll 4
       for (int line = 0; line < kCount; ++line) __builtin_prefetch(next.results + line * 16, 1, 2);
       next.results += --result_rows > 0 ? next.result_stride : 0;
     }
-#pragma GCC unroll 4
-    for (int group = 0; group < kUnroll; ++group) {
-      add_group<Product, kRows, kWidth>(src, group, weight + group * kPanelGroup, panel_bytes, acc);
-    }
-    src.advance(kUnroll);
-    weight += kUnroll * kPanelGroup;
-  }
-  for (; left > 0; --left) {
-    add_group<Product, kRows, kWidth>(src, 0, weight, panel_bytes, acc);
-    src.advance(1);
-    weight += kPanelGroup;
-  }
+  };
+  add_groups<Product>(src, call.weight->groups(), weight, panel_bytes, acc, ask);
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8

@@ -120,10 +120,7 @@ void few_rows(const Activation& src, std::int64_t rows, const LinearInt8& kernel
   const GemvInt8 as_it_is{src.codes, rows, src.stride, bits, kernel.weight().codes(),
                           channels,  depth};
   const std::int64_t unit = panels != nullptr ? kPanelChannels : 1;
-  constexpr std::int64_t kChannels = 64;
-  const int threads = threads_for_product(rows, depth * channels);
-  const std::int64_t grain =
-      threads == 1 ? channels : std::max(ceil_div(channels, std::int64_t{threads}), kChannels);
+  const std::int64_t grain = product_channel_grain(rows, depth, channels);
   parallel_for(ceil_div(channels, unit), ceil_div(grain, unit),
                [&](std::int64_t begin, std::int64_t end) {
                  auto* sums = reinterpret_cast<std::int32_t*>(out);

@@ -14,6 +14,7 @@
 
 #include "quanta/ops/cpu/features.h"
 #include "quanta/ops/cpu/gemm/amx_tiles.h"
+#include "quanta/ops/cpu/simd/code_rows_simd.h"
 #include "quanta/ops/cpu/simd/int8_dot_simd.h"
 #include "quanta/ops/cpu/simd/simd.h"
 #include "quanta/runtime/quant_math.h"
@@ -30,35 +31,6 @@ inline constexpr int kSumLanes = static_cast<int>(hn::MaxLanes(Sums()));
 inline constexpr int kVectorsOfPanel = static_cast<int>(kPanelChannels) / kSumLanes;
 inline constexpr int kWidth = 2 * kVectorsOfPanel;
 
-/// Packed rows, three to a pointer: a register for each row may be more than there are.
-template <int kRows>
-class RowPointers {
- public:
-  RowPointers(const std::uint8_t* first, std::int64_t stride) : stride_(stride) {
-    for (int i = 0; i < kPointers; ++i) at_[i] = first + i * kRowsOfOne * stride;
-  }
-  /// The next four codes of row r.
-  HWY_INLINE hn::Vec<Codes> four(int r) const {
-    std::int32_t codes;
-    std::memcpy(&codes, at_[r / kRowsOfOne] + r % kRowsOfOne * stride_, sizeof(codes));
-    return hn::BitCast(Codes(), hn::Set(Sums(), codes));
-  }
-  HWY_INLINE void advance() {
-#pragma GCC unroll 8
-    for (int i = 0; i < kPointers; ++i) {
-      at_[i] += kPanelDepth;
-      // Keeps the compiler from making pointers of its own for every row.
-      asm("" : "+r"(at_[i]));
-    }
-  }
-
- private:
-  static constexpr int kRowsOfOne = 3;
-  static constexpr int kPointers = ceil_div(kRows, kRowsOfOne);
-  const std::uint8_t* at_[kPointers];
-  std::int64_t stride_;
-};
-
 /// kRows rows times the two panels from `panel` on.
 template <class Product, int kRows>
 HWY_INLINE void multiply_block(const PackedProduct& call, std::int64_t row, std::int64_t panel,
@@ -73,21 +45,8 @@ HWY_INLINE void multiply_block(const PackedProduct& call, std::int64_t row, std:
 #pragma GCC unroll 4
     for (int v = 0; v < kWidth; ++v) acc[r][v] = hn::Zero(Sums());
   }
-  for (std::int64_t k = 0; k < call.depth; k += kPanelDepth) {
-    hn::Vec<Weights> w[kWidth];
-#pragma GCC unroll 4
-    for (int v = 0; v < kWidth; ++v) {
-      w[v] = hn::Load(Weights(), weight + v / kVectorsOfPanel * panel_bytes + k * kPanelChannels +
-                                     v % kVectorsOfPanel * kBytes);
-    }
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      const auto x = Product::prepare(src.four(r));
-#pragma GCC unroll 4
-      for (int v = 0; v < kWidth; ++v) acc[r][v] = Product::add(acc[r][v], x, w[v]);
-    }
-    src.advance();
-  }
+  add_groups<Product>(src, ceil_div(call.depth, kPanelDepth), weight, panel_bytes, acc,
+                      [] QUANTA_INLINED {});
   const std::int64_t columns = call.panel_count * kPanelChannels;
   std::int32_t* dst = sums + row * columns + panel * kPanelChannels;
 #pragma GCC unroll 16
@@ -107,7 +66,7 @@ HWY_INLINE void multiply_rows(const PackedProduct& call, std::int64_t row, std::
     multiply_block<Product, kRows>(call, row, panel, sums);
   }
   if constexpr (kRows > 1) {
-    multiply_rows<Product, kRows == 12 ? 8 : kRows / 2>(call, row, panel, sums);
+    multiply_rows<Product, fewer_rows(kRows)>(call, row, panel, sums);
   }
 }
 

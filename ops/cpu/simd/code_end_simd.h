@@ -85,8 +85,8 @@ inline std::int64_t columns_of(const GemmCodes& call, std::int64_t panel) {
   return std::min(kPairColumns, call.weight.out_features - panel * 16);
 }
 
-/// Whether what vectors of `width` columns write beyond a row's end lies in the next row: the product has
-/// no columns but these, and they fill at least half of the vectors.
+/// Whether what vectors of `width` columns write beyond a row's end lies in the next row: the product
+/// has no columns but these, and they fill at least half of the vectors.
 inline bool ends_in_next_row(const GemmCodes& call, std::int64_t panel, std::int64_t width) {
   const std::int64_t columns = columns_of(call, panel);
   return columns == call.weight.out_features && 2 * columns >= width;

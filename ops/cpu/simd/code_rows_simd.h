@@ -82,6 +82,60 @@ HWY_INLINE void add_group(const RowPointers<kRows>& codes, int group, const std:
   }
 }
 
+/// Groups that are added from one call of add_groups's `each` to the next.
+inline constexpr int kGroupsTogether = 4;
+
+/// add_group for the next `groups` groups of `codes`; returns where the weight goes on. `each` asks for
+/// what is wanted later.
+template <class Product, int kRows, int kVectors, class Each>
+HWY_INLINE const std::int8_t* add_groups(RowPointers<kRows>& codes, std::int64_t groups,
+                                         const std::int8_t* weight, std::int64_t panel_bytes,
+                                         hn::Vec<Sums> (&acc)[kRows][kVectors], const Each& each) {
+  for (; groups >= kGroupsTogether; groups -= kGroupsTogether) {
+    each();
+#pragma GCC unroll 4
+    for (int group = 0; group < kGroupsTogether; ++group) {
+      add_group<Product, kRows, kVectors>(codes, group, weight + group * kPanelGroup, panel_bytes,
+                                          acc);
+    }
+    codes.advance(kGroupsTogether);
+    weight += kGroupsTogether * kPanelGroup;
+  }
+  for (; groups > 0; --groups) {
+    add_group<Product, kRows, kVectors>(codes, 0, weight, panel_bytes, acc);
+    codes.advance(1);
+    weight += kPanelGroup;
+  }
+  return weight;
+}
+
+/// Dense rows that come after a block of kRows rows, asked for as fast as the block reads its own. Rows
+/// are read side by side: the processor does not see which come. A few are streams that it follows.
+template <int kRows>
+class DenseRowsAhead {
+ public:
+  /// Blocks of so many rows ask, the largest ones.
+  static constexpr bool kPays = kRows >= 8;
+
+  /// `first` is the block's own first row, of `bytes` bytes; there may be no rows behind the block.
+  HWY_INLINE DenseRowsAhead(const std::uint8_t* first, std::int64_t bytes, bool wanted)
+      : at_(reinterpret_cast<std::uintptr_t>(first) +
+            static_cast<std::uintptr_t>(wanted ? kRows * bytes : 0)),
+        step_(wanted ? kStep : 0) {}
+  HWY_INLINE void fetch() {
+#pragma GCC unroll 4
+    for (std::uintptr_t line = 0; line < kStep; line += 64) {
+      __builtin_prefetch(reinterpret_cast<const void*>(at_ + line));
+    }
+    at_ += step_;
+  }
+
+ private:
+  static constexpr std::uintptr_t kStep = kRows * kGroupsTogether * kPanelDepth;
+
+  std::uintptr_t at_, step_;
+};
+
 #endif  // QUANTA_VECTORS
 }  // namespace quanta::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
