@@ -130,10 +130,8 @@ class Block {
     MemoryAhead::Lines ahead{reinterpret_cast<const std::byte*>(weight), 0};
     if (call_.ahead != nullptr) ahead = call_.ahead->take(runs * (groups / kGroupsTogether));
     constexpr bool kAsksForRows = kRows == kMaxRows && DenseRowsAhead<kRows>::kPays;
-    constexpr std::int64_t kL1Share = 16384;
-    const bool fits =
-        rows.offsets.empty() && rows.stride == rows.run && kRows * rows.run <= kL1Share;
-    DenseRowsAhead<kRows> rows_ahead(src_, rows.run, fits);
+    DenseRowsAhead<kRows> rows_ahead(src_, rows.run,
+                                     rows.offsets.empty() && rows.stride == rows.run);
     const auto ask = [&] QUANTA_INLINED {
       __builtin_prefetch(ahead.begin, 0, 2);
       ahead.begin += ahead.stride;

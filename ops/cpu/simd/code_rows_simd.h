@@ -117,11 +117,15 @@ class DenseRowsAhead {
   /// Blocks of so many rows ask, the largest ones.
   static constexpr bool kPays = kRows >= 8;
 
-  /// `first` is the block's own first row, of `bytes` bytes; there may be no rows behind the block.
-  HWY_INLINE DenseRowsAhead(const std::uint8_t* first, std::int64_t bytes, bool wanted)
-      : at_(reinterpret_cast<std::uintptr_t>(first) +
-            static_cast<std::uintptr_t>(wanted ? kRows * bytes : 0)),
-        step_(wanted ? kStep : 0) {}
+  /// `first` is the block's own first row, of `bytes` bytes; there may be no rows behind the block. Long
+  /// rows are not asked for: they would be gone from the L1 cache before their turn.
+  HWY_INLINE DenseRowsAhead(const std::uint8_t* first, std::int64_t bytes, bool dense) {
+    constexpr std::int64_t kL1Share = 16384;
+    const bool asks = dense && kRows * bytes <= kL1Share;
+    at_ = reinterpret_cast<std::uintptr_t>(first) +
+          static_cast<std::uintptr_t>(asks ? kRows * bytes : 0);
+    step_ = asks ? kStep : 0;
+  }
   HWY_INLINE void fetch() {
 #pragma GCC unroll 4
     for (std::uintptr_t line = 0; line < kStep; line += 64) {
