@@ -26,6 +26,8 @@ constexpr std::chrono::microseconds kActiveWait{200};
 constexpr std::chrono::microseconds kGathering{100};
 // A part takes less, or not much more than the caller's own one, when nobody is interrupted.
 constexpr std::chrono::microseconds kLongWait{500};
+// So long does a caller leave its own processor to a helper that lost its one.
+constexpr std::chrono::microseconds kAsleep{50};
 // Schedulers let a process run for some milliseconds at a time.
 constexpr std::chrono::milliseconds kLeastAlone{1};
 constexpr std::chrono::milliseconds kMostAlone{16};
@@ -166,8 +168,11 @@ std::uint32_t Workers::take_parts(Ticket ticket) {
 
 void Workers::wait_for_parts() const {
   const auto done = [&] { return unfinished_.load(std::memory_order_acquire) == 0; };
-  // A helper that still is not ready may have lost its processor, perhaps to this very wait.
-  while (!comes_within(kActiveWait, done)) std::this_thread::yield();
+  if (comes_within(kActiveWait, done)) return;
+  // A helper that still is not ready may have lost its processor, perhaps to this very wait. The
+  // system looks for threads that wait elsewhere as soon as a processor has nothing to do.
+  do std::this_thread::sleep_for(kAsleep);
+  while (!done());
 }
 
 bool Workers::shares_processor() const noexcept {
@@ -272,8 +277,12 @@ bool Workers::move_away(const cpu_set_t& allowed) const noexcept {
   if (owner < 0 || omp_get_num_places() > 0) return false;
   cpu_set_t others = allowed;
   CPU_CLR(static_cast<std::size_t>(owner), &others);
-  return CPU_COUNT(&others) > 0 &&
-         pthread_setaffinity_np(pthread_self(), sizeof(others), &others) == 0;
+  if (CPU_COUNT(&others) == 0 ||
+      pthread_setaffinity_np(pthread_self(), sizeof(others), &others) != 0) {
+    return false;
+  }
+  static_cast<void>(pthread_setaffinity_np(pthread_self(), sizeof(allowed), &allowed));
+  return true;
 }
 
 void Workers::help() {
