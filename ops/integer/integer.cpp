@@ -3,7 +3,9 @@
 #include <array>
 #include <vector>
 
+#include "quanta/ops/cpu/gemm/codes_product.h"
 #include "quanta/ops/cpu/gemm/conv_exact.h"
+#include "quanta/ops/cpu/gemm/multiply_codes.h"
 #include "quanta/ops/cpu/gemm/requantize_rows.h"
 #include "quanta/ops/detail/byte_operands.h"
 #include "quanta/ops/detail/cuda_code_product.h"
@@ -139,6 +141,20 @@ Dims product_sizes(const MatrixSizes& sizes, const Tensor& a, const Tensor& b) {
   return result;
 }
 
+/// True for none, which stands for 0.
+bool has_one(const Tensor& zero_point) { return !zero_point.defined() || zero_point.numel() == 1; }
+std::int32_t first_of(const Tensor& zero_point) {
+  return zero_point.defined() ? static_cast<std::int32_t>(zero_point.to_int64_vector()[0]) : 0;
+}
+
+/// `codes` of own sizes as one side of products of these.
+cpu::CodesOperand operand(const Tensor& codes, Dims own, const Dims& result,
+                          std::int32_t zero_point) {
+  while (own.size() < result.size()) own.insert(0, 1);
+  const DType dtype = codes.dtype();
+  return {codes.view(own), dtype == DType::Int8 || dtype == DType::QInt8, zero_point};
+}
+
 OpWork product_work(const Tensor& a, const Tensor& b, const Tensor& out) {
   return {.multiply_adds = out.numel() * a.sizes().back(),
           .bytes = static_cast<std::int64_t>(a.nbytes() + b.nbytes() + out.nbytes())};
@@ -155,8 +171,6 @@ struct MatmulInteger final : Op<MatmulInteger> {
     check_byte_zero_point(kName, "a_zero_point", in[2], in[0].dtype(),
                           sizes.result[sizes.result.size() - 2]);
     check_byte_zero_point(kName, "b_zero_point", in[3], in[1].dtype(), sizes.result.back());
-    out.arrange(0, MemoryFormat::Contiguous);
-    out.arrange(1, MemoryFormat::Contiguous);
     out.add(product_sizes(sizes, in[0], in[1]), DType::Int32);
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
@@ -164,10 +178,19 @@ struct MatmulInteger final : Op<MatmulInteger> {
       out[0].fill_(0.0);
       return "fill";
     }
-    multiply(in[0], in[1], matrix_sizes(kName, in[0], in[1]),
+    const MatrixSizes sizes = matrix_sizes(kName, in[0], in[1]);
+    auto* dst = static_cast<std::int32_t*>(out[0].data_ptr());
+    if (has_one(in[2]) && has_one(in[3])) {
+      return cpu::multiply_operands(operand(in[0], sizes.left, sizes.result, first_of(in[2])),
+                                    operand(in[1], sizes.right, sizes.result, first_of(in[3])),
+                                    sizes.result, [&](const cpu::RowOfSums& row) {
+                                      cpu::add_terms(row.sums, row.column_terms, row.row_term,
+                                                     row.count, dst + row.at);
+                                    });
+    }
+    multiply(in[0].contiguous(), in[1].contiguous(), sizes,
              zero_points_of_bytes(in[2], in[0].dtype(), false),
-             zero_points_of_bytes(in[3], in[1].dtype(), true),
-             static_cast<std::int32_t*>(out[0].data_ptr()));
+             zero_points_of_bytes(in[3], in[1].dtype(), true), dst);
     return "exact";
   }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
@@ -183,32 +206,29 @@ struct MatmulInteger final : Op<MatmulInteger> {
 };
 
 /// What the products of two activations share.
-MatrixSizes infer_codes(std::string_view op, const Arguments& in, Results& out) {
+MatrixSizes infer_codes(std::string_view op, const Arguments& in) {
   for (std::size_t i = 0; i < 2; ++i) {
     const std::string_view argument = i == 0 ? "lhs" : "rhs";
     require_tensor(op, argument, in[i], {DType::QUInt8});
     QUANTA_CHECK(!is_per_channel(in[i].impl()->quantizer.scheme),
                  "{}: {}: expected a tensor quantized per tensor, got per channel", op, argument);
-    out.arrange(i, MemoryFormat::Contiguous);
   }
   return matrix_sizes(op, in[0], in[1]);
-}
-
-/// The exact sums of two activations; zeros for an inner dimension of 0.
-std::vector<std::int32_t> code_products(std::string_view op, const Arguments& in,
-                                        const Tensor& out) {
-  std::vector<std::int32_t> sums(static_cast<std::size_t>(out.numel()), 0);
-  if (in[0].sizes().back() == 0) return sums;
-  const Tensor left = QTensor(in[0]).int_repr_view();
-  const Tensor right = QTensor(in[1]).int_repr_view();
-  multiply(left, right, matrix_sizes(op, left, right), {in[0].impl()->quantizer.zero_point},
-           {in[1].impl()->quantizer.zero_point - 128}, sums.data());
-  return sums;
 }
 
 float product_scale(const Arguments& in) {
   return static_cast<float>(in[0].impl()->quantizer.scale) *
          static_cast<float>(in[1].impl()->quantizer.scale);
+}
+
+/// The product of two activations.
+std::string_view multiply_activations(const Arguments& in, const MatrixSizes& sizes,
+                                      const cpu::SumsReader& reader) {
+  const auto side = [&](const Tensor& x, const Dims& own) {
+    return operand(x, own, sizes.result, static_cast<std::int32_t>(x.impl()->quantizer.zero_point));
+  };
+  return cpu::multiply_operands(side(in[0], sizes.left), side(in[1], sizes.right), sizes.result,
+                                reader);
 }
 
 /// The product of two activations on a CUDA device.
@@ -231,23 +251,24 @@ struct MatmulExact final : Op<MatmulExact> {
       : scale(scale_out), zero_point(zero_point_out) {}
 
   void infer(const Arguments& in, Results& out) const override {
-    const MatrixSizes sizes = infer_codes(kName, in, out);
+    const MatrixSizes sizes = infer_codes(kName, in);
     const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
     const Dims result = product_sizes(sizes, in[0], in[1]);
     check_quantizer(kName, quantizer, DType::QUInt8, result);
     out.add(result, DType::QUInt8, quantizer);
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
-    const std::vector<std::int32_t> sums = code_products(kName, in, out[0]);
-    const std::int64_t columns = matrix_sizes(kName, in[0], in[1]).right.back();
-    const std::vector<float> multipliers(static_cast<std::size_t>(columns),
+    const MatrixSizes sizes = matrix_sizes(kName, in[0], in[1]);
+    const std::vector<float> multipliers(static_cast<std::size_t>(sizes.result.back()),
                                          product_scale(in) / static_cast<float>(scale));
-    cpu::requantize_rows(sums.data(), nullptr, out[0].numel() / columns, columns,
-                         {.bias = nullptr,
-                          .multiplier = multipliers.data(),
-                          .zero_point = static_cast<std::int32_t>(zero_point)},
-                         static_cast<std::uint8_t*>(out[0].data_ptr()));
-    return "exact";
+    const cpu::RequantizeParams requantize{.bias = nullptr,
+                                           .multiplier = multipliers.data(),
+                                           .zero_point = static_cast<std::int32_t>(zero_point)};
+    auto* dst = static_cast<std::uint8_t*>(out[0].data_ptr());
+    return multiply_activations(in, sizes, [&](const cpu::RowOfSums& row) {
+      cpu::add_terms(row.sums, row.column_terms, row.row_term, row.count, row.sums);
+      cpu::requantize_rows(row.sums, nullptr, 1, row.count, requantize, dst + row.at);
+    });
   }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     multiply_codes_on_cuda(kName, in,
@@ -275,15 +296,17 @@ struct MatmulToFloat final : Op<MatmulToFloat> {
   static constexpr ArgumentCount kArguments{2};
 
   void infer(const Arguments& in, Results& out) const override {
-    const MatrixSizes sizes = infer_codes(kName, in, out);
+    const MatrixSizes sizes = infer_codes(kName, in);
     out.add(product_sizes(sizes, in[0], in[1]), DType::Float32);
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
-    const std::vector<std::int32_t> sums = code_products(kName, in, out[0]);
     const float scale = product_scale(in);
     auto* dst = static_cast<float*>(out[0].data_ptr());
-    for (std::size_t i = 0; i < sums.size(); ++i) dst[i] = static_cast<float>(sums[i]) * scale;
-    return "exact";
+    return multiply_activations(in, matrix_sizes(kName, in[0], in[1]),
+                                [&](const cpu::RowOfSums& row) {
+                                  cpu::sums_row_to_floats(scale, row.sums, row.column_terms,
+                                                          row.row_term, row.count, dst + row.at);
+                                });
   }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     multiply_codes_on_cuda(

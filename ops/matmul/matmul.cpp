@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "quanta/ops/cpu/gemm/codes_product.h"
 #include "quanta/ops/cpu/gemm/multiply_codes.h"
 #include "quanta/ops/cpu/quantized_operands.h"
 #include "quanta/ops/cuda/matrices.h"
@@ -12,7 +13,6 @@
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
-#include "quanta/ops/matmul/cpu_codes.h"
 #include "quanta/ops/matmul/cpu_matmul.h"
 #include "quanta/ops/matmul/families.h"
 #include "quanta/ops/matmul/gradient.h"
@@ -238,9 +238,20 @@ struct QuantizedMatrixProduct final : Op<QuantizedMatrixProduct<kForm>> {
       return "dequantize, matmul, quantize";
     }
     const Dims sizes = product_sizes(kName, lhs, rhs);
-    return cpu::matmul_codes(QTensor(with_rank(lhs, left_sizes(lhs), sizes.size())),
-                             QTensor(with_rank(rhs, right_sizes(rhs), sizes.size())),
-                             QTensor(with_rank(out[0], sizes, sizes.size())));
+    const auto operand = [&](const QTensor& x, const Dims& own) {
+      return cpu::CodesOperand{with_rank(x, own, sizes.size()), x.dtype() == DType::QInt8,
+                               static_cast<std::int32_t>(x.impl()->quantizer.zero_point)};
+    };
+    const cpu::QuantizeArgs args = cpu::ScalarQuantizer(QTensor(out[0])).args();
+    const cpu::SumsToCodes to_codes{static_cast<float>(lhs.impl()->quantizer.scale) *
+                                        static_cast<float>(rhs.impl()->quantizer.scale),
+                                    args.inv_scale, args.zero_point, args.min, args.max};
+    auto* dst = static_cast<std::uint8_t*>(out[0].data_ptr());
+    return cpu::multiply_operands(operand(lhs, left_sizes(lhs)), operand(rhs, right_sizes(rhs)),
+                                  sizes, [&](const cpu::RowOfSums& row) {
+                                    cpu::sums_row_to_codes(to_codes, row.sums, row.column_terms,
+                                                           row.row_term, row.count, dst + row.at);
+                                  });
   }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     const std::int64_t depth = in[0].sizes().back();

@@ -74,6 +74,26 @@ TEST_CASE("matmul_integer: exact sums of any two kinds of bytes and zero points"
                   ArgumentError);
 }
 
+TEST_CASE("matmul_integer: views, batches and several blocks of rows and columns") {
+  for (const DType left : {DType::UInt8, DType::Int8}) {
+    for (const DType right : {DType::UInt8, DType::Int8}) {
+      // Sums of up to 200 * 255 * 255, exact as floats.
+      const Tensor a = bytes({2, 70, 3, 200}, left, 1).transpose(1, 2);
+      const Tensor rows = bytes({1, 3, 290, 200}, right, 2).transpose(-1, -2);
+      const Tensor columns = bytes({290, 200}, right, 3).t();
+      const Tensor sparse = bytes({200, 2 * 33}, right, 4).slice(1, 0, 66, 2);
+      const Tensor a_zero = numbers({left == DType::UInt8 ? 255 : -128}, left);
+      const Tensor b_zero = numbers({right == DType::UInt8 ? 3 : 127}, right);
+      for (const Tensor& b : {rows, columns, sparse}) {
+        check_same(matmul_integer(a, b, a_zero, b_zero),
+                   matmul(centred(a.contiguous(), a_zero, 0), centred(b.contiguous(), b_zero, 0)));
+      }
+    }
+  }
+  CHECK(matmul_integer(Tensor::zeros({2, 0}, DType::UInt8), Tensor::zeros({0, 3}, DType::Int8))
+            .to_int64_vector() == std::vector<std::int64_t>(6, 0));
+}
+
 TEST_CASE("conv_integer: pads that differ have the code of zero") {
   for (const DType left : {DType::UInt8, DType::Int8}) {
     const Tensor x = bytes({2, 4, 6, 5}, left, 1);
@@ -108,6 +128,26 @@ TEST_CASE("matmul_exact and matmul_to_float: products of two activations") {
     const float code = std::nearbyint(sum * (scale / 0.5F)) + 100.0F;
     REQUIRE(codes[i] == static_cast<std::int64_t>(std::min(255.0F, std::max(0.0F, code))));
   }
+}
+
+TEST_CASE("matmul_exact and matmul_to_float: views, and sums of nothing") {
+  const QTensor a = quantized::from_codes(bytes({3, 65, 2, 40}, DType::UInt8, 1), 0.02, 120);
+  const QTensor b = quantized::from_codes(bytes({3, 270, 2, 40}, DType::UInt8, 2), 0.03, 7);
+  const QTensor rows(a.transpose(1, 2));
+  const QTensor columns(b.permute({0, 2, 3, 1}));
+  const QTensor dense_rows(rows.contiguous());
+  const QTensor dense_columns(columns.contiguous());
+  CHECK(quantized::matmul_to_float(rows, columns).to_float_vector() ==
+        quantized::matmul_to_float(dense_rows, dense_columns).to_float_vector());
+  CHECK(quantized::matmul_exact(rows, columns, 0.5, 100).to_int64_vector() ==
+        quantized::matmul_exact(dense_rows, dense_columns, 0.5, 100).to_int64_vector());
+
+  const QTensor no_columns = quantized::from_codes(Tensor::zeros({2, 0}, DType::UInt8), 0.02, 1);
+  const QTensor no_rows = quantized::from_codes(Tensor::zeros({0, 3}, DType::UInt8), 0.03, 2);
+  CHECK(quantized::matmul_to_float(no_columns, no_rows).to_float_vector() ==
+        std::vector<float>(6, 0.0F));
+  CHECK(quantized::matmul_exact(no_columns, no_rows, 0.5, 100).to_int64_vector() ==
+        std::vector<std::int64_t>(6, 100));
 }
 
 TEST_CASE("int8 layers take integer biases and give floats") {

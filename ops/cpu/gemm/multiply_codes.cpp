@@ -132,10 +132,12 @@ struct SumSource {
   const std::int32_t* column_terms;
   hn::Vec<IntTag> row_term;
   hn::Vec<FloatTag> scale;
-  HWY_INLINE hn::Vec<FloatTag> at(std::int64_t i) const {
+  HWY_INLINE hn::Vec<IntTag> sum_at(std::int64_t i) const {
     const IntTag d;
-    const auto sum = hn::Add(hn::LoadU(d, sums + i), hn::LoadU(d, column_terms + i));
-    return hn::Mul(hn::ConvertTo(FloatTag(), hn::Add(sum, row_term)), scale);
+    return hn::Add(hn::Add(hn::LoadU(d, sums + i), hn::LoadU(d, column_terms + i)), row_term);
+  }
+  HWY_INLINE hn::Vec<FloatTag> at(std::int64_t i) const {
+    return hn::Mul(hn::ConvertTo(FloatTag(), sum_at(i)), scale);
   }
 };
 
@@ -227,6 +229,13 @@ void PackRows(const std::uint8_t* src, std::int64_t stride, std::int64_t count, 
   }
 }
 
+std::int32_t whole_sum(const std::int32_t* sums, const std::int32_t* column_terms,
+                       std::int32_t row_term, std::int64_t i) {
+  return static_cast<std::int32_t>(static_cast<std::uint32_t>(sums[i]) +
+                                   static_cast<std::uint32_t>(column_terms[i]) +
+                                   static_cast<std::uint32_t>(row_term));
+}
+
 void SumsRowToCodes(const SumsToCodes& args, const std::int32_t* sums,
                     const std::int32_t* column_terms, std::int32_t row_term, std::int64_t count,
                     std::uint8_t* codes) {
@@ -238,13 +247,33 @@ void SumsRowToCodes(const SumsToCodes& args, const std::int32_t* sums,
   i = quantize_all<NanCode::Max, false>(source, quantize_args, codes, count);
 #endif
   for (; i < count; ++i) {
-    const std::uint32_t sum = static_cast<std::uint32_t>(sums[i]) +
-                              static_cast<std::uint32_t>(column_terms[i]) +
-                              static_cast<std::uint32_t>(row_term);
-    const float value = static_cast<float>(static_cast<std::int32_t>(sum)) * args.scale;
+    const float value = static_cast<float>(whole_sum(sums, column_terms, row_term, i)) * args.scale;
     codes[i] = static_cast<std::uint8_t>(
         math::quantize(value, args.inv_scale, args.zero_point, args.min, args.max));
   }
+}
+
+void SumsRowToFloats(float scale, const std::int32_t* sums, const std::int32_t* column_terms,
+                     std::int32_t row_term, std::int64_t count, float* floats) {
+  std::int64_t i = 0;
+#if QUANTA_VECTORS
+  const SumSource source{sums, column_terms, hn::Set(IntTag(), row_term),
+                         hn::Set(FloatTag(), scale)};
+  for (; i + kLanes <= count; i += kLanes) hn::StoreU(source.at(i), FloatTag(), floats + i);
+#endif
+  for (; i < count; ++i) {
+    floats[i] = static_cast<float>(whole_sum(sums, column_terms, row_term, i)) * scale;
+  }
+}
+
+void AddTerms(const std::int32_t* sums, const std::int32_t* column_terms, std::int32_t row_term,
+              std::int64_t count, std::int32_t* dst) {
+  std::int64_t i = 0;
+#if QUANTA_VECTORS
+  const SumSource source{sums, column_terms, hn::Set(IntTag(), row_term), hn::Zero(FloatTag())};
+  for (; i + kLanes <= count; i += kLanes) hn::StoreU(source.sum_at(i), IntTag(), dst + i);
+#endif
+  for (; i < count; ++i) dst[i] = whole_sum(sums, column_terms, row_term, i);
 }
 
 }  // namespace
@@ -258,6 +287,8 @@ HWY_EXPORT(Multiply);
 HWY_EXPORT(PackColumns);
 HWY_EXPORT(PackRows);
 HWY_EXPORT(SumsRowToCodes);
+HWY_EXPORT(SumsRowToFloats);
+HWY_EXPORT(AddTerms);
 
 namespace {
 
@@ -325,6 +356,16 @@ void sums_row_to_codes(const SumsToCodes& args, const std::int32_t* sums,
                        const std::int32_t* column_terms, std::int32_t row_term, std::int64_t count,
                        std::uint8_t* codes) {
   HWY_DYNAMIC_DISPATCH(SumsRowToCodes)(args, sums, column_terms, row_term, count, codes);
+}
+
+void sums_row_to_floats(float scale, const std::int32_t* sums, const std::int32_t* column_terms,
+                        std::int32_t row_term, std::int64_t count, float* floats) {
+  HWY_DYNAMIC_DISPATCH(SumsRowToFloats)(scale, sums, column_terms, row_term, count, floats);
+}
+
+void add_terms(const std::int32_t* sums, const std::int32_t* column_terms, std::int32_t row_term,
+               std::int64_t count, std::int32_t* dst) {
+  HWY_DYNAMIC_DISPATCH(AddTerms)(sums, column_terms, row_term, count, dst);
 }
 
 }  // namespace quanta::cpu

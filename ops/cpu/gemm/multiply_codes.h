@@ -64,5 +64,11 @@ struct SumsToCodes {
 void sums_row_to_codes(const SumsToCodes& args, const std::int32_t* sums,
                        const std::int32_t* column_terms, std::int32_t row_term, std::int64_t count,
                        std::uint8_t* codes);
+/// floats[i] = float(sums[i] + column_terms[i] + row_term) * scale.
+void sums_row_to_floats(float scale, const std::int32_t* sums, const std::int32_t* column_terms,
+                        std::int32_t row_term, std::int64_t count, float* floats);
+/// dst[i] = sums[i] + column_terms[i] + row_term, which wraps; dst may be `sums`.
+void add_terms(const std::int32_t* sums, const std::int32_t* column_terms, std::int32_t row_term,
+               std::int64_t count, std::int32_t* dst);
 
 }  // namespace quanta::cpu

@@ -1,14 +1,13 @@
-#include "quanta/ops/matmul/cpu_codes.h"
+#include "quanta/ops/cpu/gemm/codes_product.h"
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
-#include "quanta/ops/cpu/elementwise_kernels.h"
 #include "quanta/ops/cpu/gemm/multiply_codes.h"
 #include "quanta/ops/cpu/onednn/onednn.h"
-#include "quanta/ops/cpu/quantized_operands.h"
 #include "quanta/ops/cpu/work_size.h"
 #include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/parallel.h"
@@ -16,8 +15,8 @@
 namespace quanta::cpu {
 namespace {
 
-// Rows and columns whose sums are taken at a time: they stay in the nearer caches until they are
-// codes again.
+// Rows and columns whose sums are taken at a time: they stay in the nearer caches until the reader
+// has them.
 constexpr std::int64_t kBlockRows = 64;
 constexpr std::int64_t kBlockPanels = 16;
 
@@ -70,25 +69,21 @@ T* buffer(onednn::Buffer use, std::int64_t count) {
 
 class CodesProduct {
  public:
-  CodesProduct(const Tensor& lhs, const Tensor& rhs, const QTensor& out)
-      : lhs_(lhs, out.sizes()),
-        rhs_(rhs, out.sizes()),
-        dst_(static_cast<std::uint8_t*>(out.data_ptr())),
-        rows_(out.size(-2)),
-        columns_(out.size(-1)),
-        depth_(lhs.size(-1)),
-        batches_(out.numel() / (rows_ * columns_)),
-        lhs_flip_(lhs.dtype() == DType::QInt8 ? kFlip : std::uint8_t{0}),
-        rhs_flip_(static_cast<std::uint8_t>(kFlip - lhs_flip_)),
-        lhs_zero_(static_cast<std::int32_t>(lhs.impl()->quantizer.zero_point) + lhs_flip_),
-        rhs_zero_(static_cast<std::int32_t>(rhs.impl()->quantizer.zero_point) - rhs_flip_),
+  CodesProduct(const CodesOperand& lhs, const CodesOperand& rhs, const Dims& result,
+               const SumsReader& reader)
+      : lhs_(lhs.codes, result),
+        rhs_(rhs.codes, result),
+        reader_(reader),
+        rows_(result[result.size() - 2]),
+        columns_(result.back()),
+        depth_(lhs.codes.size(-1)),
+        batches_(checked_numel(result) / (rows_ * columns_)),
+        lhs_flip_(lhs.is_signed ? kFlip : std::uint8_t{0}),
+        rhs_flip_(rhs.is_signed ? std::uint8_t{0} : kFlip),
+        lhs_zero_(lhs.zero_point + lhs_flip_),
+        rhs_zero_(rhs.zero_point - rhs_flip_),
         panels_(packed_panels(columns_)),
-        panel_bytes_(kPanelChannels * packed_depth(depth_)) {
-    const QuantizeArgs args = ScalarQuantizer(out).args();
-    to_codes_ = {static_cast<float>(lhs.impl()->quantizer.scale) *
-                     static_cast<float>(rhs.impl()->quantizer.scale),
-                 args.inv_scale, args.zero_point, args.min, args.max};
-  }
+        panel_bytes_(kPanelChannels * packed_depth(depth_)) {}
 
   std::string_view run() {
     const std::int64_t matrices = rhs_.is_one() ? 1 : batches_;
@@ -155,9 +150,9 @@ class CodesProduct {
       const std::int64_t column = panel * kPanelChannels;
       const std::int64_t columns = std::min(panels * kPanelChannels, columns_ - column);
       for (std::int64_t r = 0; r < count; ++r) {
-        sums_row_to_codes(to_codes_, sums + r * panels * kPanelChannels,
-                          terms_ + at * kPanelChannels, row_terms[static_cast<std::size_t>(r)],
-                          columns, dst_ + (batch * rows_ + row + r) * columns_ + column);
+        reader_({sums + r * panels * kPanelChannels, terms_ + at * kPanelChannels,
+                 row_terms[static_cast<std::size_t>(r)], columns,
+                 (batch * rows_ + row + r) * columns_ + column});
       }
     }
   }
@@ -169,22 +164,31 @@ class CodesProduct {
   }
 
   Matrices lhs_, rhs_;
-  std::uint8_t* dst_;
+  const SumsReader& reader_;
   std::int64_t rows_, columns_, depth_, batches_;
   std::uint8_t lhs_flip_, rhs_flip_;
   std::int32_t lhs_zero_, rhs_zero_;
   std::int64_t panels_, panel_bytes_;
-  SumsToCodes to_codes_{};
   std::int8_t* packed_ = nullptr;
   std::int32_t* terms_ = nullptr;
 };
 
 }  // namespace
 
-std::string_view matmul_codes(const QTensor& lhs, const QTensor& rhs, const QTensor& out) {
-  const Tensor rows = readable(lhs, false);
-  const Tensor columns = readable(rhs, true);
-  return CodesProduct(rows, columns, out).run();
+std::string_view multiply_operands(const CodesOperand& lhs, const CodesOperand& rhs,
+                                   const Dims& result, const SumsReader& reader) {
+  if (lhs.codes.size(-1) == 0) {
+    std::vector<std::int32_t> sums(static_cast<std::size_t>(result.back()));
+    const std::vector<std::int32_t> terms(sums.size());
+    for (std::int64_t at = 0; at < checked_numel(result); at += result.back()) {
+      std::fill(sums.begin(), sums.end(), 0);
+      reader({sums.data(), terms.data(), 0, result.back(), at});
+    }
+    return "fill";
+  }
+  const CodesOperand rows{readable(lhs.codes, false), lhs.is_signed, lhs.zero_point};
+  const CodesOperand columns{readable(rhs.codes, true), rhs.is_signed, rhs.zero_point};
+  return CodesProduct(rows, columns, result, reader).run();
 }
 
 }  // namespace quanta::cpu
