@@ -1,6 +1,8 @@
 #include "quanta/ops/integer.h"
 
+#include <algorithm>
 #include <array>
+#include <optional>
 #include <vector>
 
 #include "quanta/ops/cpu/gemm/codes_product.h"
@@ -141,10 +143,14 @@ Dims product_sizes(const MatrixSizes& sizes, const Tensor& a, const Tensor& b) {
   return result;
 }
 
-/// True for none, which stands for 0.
-bool has_one(const Tensor& zero_point) { return !zero_point.defined() || zero_point.numel() == 1; }
-std::int32_t first_of(const Tensor& zero_point) {
-  return zero_point.defined() ? static_cast<std::int32_t>(zero_point.to_int64_vector()[0]) : 0;
+/// The one zero point of an operand, which may be written down for each row or column; none is 0.
+std::optional<std::int32_t> one_zero_point(const Tensor& zero_point) {
+  if (!zero_point.defined() || zero_point.numel() == 0) return 0;
+  const std::vector<std::int64_t> all = zero_point.to_int64_vector();
+  const bool same =
+      std::all_of(all.begin(), all.end(), [&](std::int64_t z) { return z == all[0]; });
+  if (!same) return {};
+  return static_cast<std::int32_t>(all[0]);
 }
 
 /// `codes` of own sizes as one side of products of these.
@@ -180,9 +186,11 @@ struct MatmulInteger final : Op<MatmulInteger> {
     }
     const MatrixSizes sizes = matrix_sizes(kName, in[0], in[1]);
     auto* dst = static_cast<std::int32_t*>(out[0].data_ptr());
-    if (has_one(in[2]) && has_one(in[3])) {
-      return cpu::multiply_operands(operand(in[0], sizes.left, sizes.result, first_of(in[2])),
-                                    operand(in[1], sizes.right, sizes.result, first_of(in[3])),
+    const std::optional<std::int32_t> a_zero = one_zero_point(in[2]);
+    const std::optional<std::int32_t> b_zero = one_zero_point(in[3]);
+    if (a_zero && b_zero) {
+      return cpu::multiply_operands(operand(in[0], sizes.left, sizes.result, *a_zero),
+                                    operand(in[1], sizes.right, sizes.result, *b_zero),
                                     sizes.result, [&](const cpu::RowOfSums& row) {
                                       cpu::add_terms(row.sums, row.column_terms, row.row_term,
                                                      row.count, dst + row.at);

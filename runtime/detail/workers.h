@@ -4,9 +4,9 @@
 //
 // Helpers take parts as they come to them. A helper that the system does not run takes none, and its
 // caller does not wait for it: it takes the parts itself. Helpers wait actively for the next work
-// for a short time only, and then sleep. Where a helper that has taken a part loses its processor
-// to another process, or where there is none for it but its caller's, the caller works alone for a
-// while.
+// for a short time only, and then sleep. A caller that waits long for a part sleeps as well, so that
+// a helper that has lost its processor may get the caller's. Where the wait was long all the same, or
+// where there is no processor for a helper but its caller's, the caller works alone for a while.
 
 #include <sched.h>
 

@@ -90,6 +90,20 @@ TEST_CASE("matmul_integer: views, batches and several blocks of rows and columns
       }
     }
   }
+  // Batches that share their right side, and ones that do not fit where they are packed at once.
+  const Tensor a = bytes({3, 5, 2, 64}, DType::UInt8, 5);
+  const Tensor shared = bytes({64, 40}, DType::Int8, 6);
+  const Tensor zeros = numbers({7, 7}, DType::UInt8);
+  check_same(matmul_integer(a, shared, zeros),
+             matmul(centred(a, zeros.slice(0, 0, 1), 0), centred(shared, {}, 0)));
+  check_same(matmul_integer(a.transpose(0, 1), shared),
+             matmul(centred(a.transpose(0, 1).contiguous(), {}, 0), centred(shared, {}, 0)));
+  const Tensor many = bytes({9000, 1, 3}, DType::UInt8, 7);
+  const Tensor rights = bytes({9000, 3, 2}, DType::UInt8, 8);
+  check_same(matmul_integer(many, rights), matmul(centred(many, {}, 0), centred(rights, {}, 0)));
+  const Tensor wide = bytes({64, 1500}, DType::Int8, 9);
+  check_same(matmul_integer(a[0], wide), matmul(centred(a[0], {}, 0), centred(wide, {}, 0)));
+
   CHECK(matmul_integer(Tensor::zeros({2, 0}, DType::UInt8), Tensor::zeros({0, 3}, DType::Int8))
             .to_int64_vector() == std::vector<std::int64_t>(6, 0));
 }
@@ -128,6 +142,15 @@ TEST_CASE("matmul_exact and matmul_to_float: products of two activations") {
     const float code = std::nearbyint(sum * (scale / 0.5F)) + 100.0F;
     REQUIRE(codes[i] == static_cast<std::int64_t>(std::min(255.0F, std::max(0.0F, code))));
   }
+}
+
+TEST_CASE("matmul_integer: sums beyond 32 bits wrap") {
+  const std::int64_t depth = 70'000;
+  const Tensor a = Tensor::full({3, depth}, 255.0, DType::UInt8);
+  const std::int64_t sum = depth * 255 * -128 & 0xffffffff;
+  const std::vector<std::int64_t> wanted(6, sum >= 0x80000000 ? sum - 0x100000000 : sum);
+  CHECK(matmul_integer(a, Tensor::full({depth, 2}, -128.0, DType::Int8)).to_int64_vector() ==
+        wanted);
 }
 
 TEST_CASE("matmul_exact and matmul_to_float: views, and sums of nothing") {

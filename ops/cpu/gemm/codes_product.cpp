@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "quanta/ops/cpu/gemm/multiply_codes.h"
@@ -19,6 +20,10 @@ namespace {
 // has them.
 constexpr std::int64_t kBlockRows = 64;
 constexpr std::int64_t kBlockPanels = 16;
+// Fewer columns in a part are not worth packing its rows once more.
+constexpr std::int64_t kLeastPanels = 8;
+// Of the right side at a time, or one matrix of it.
+constexpr std::int64_t kPackedBytes = std::int64_t{16} << 20U;
 
 /// Views of one size that lie anywhere: all batches of an operand.
 class Matrices {
@@ -37,6 +42,15 @@ class Matrices {
   /// Whether all batches are one matrix.
   bool is_one() const {
     return std::all_of(strides_.begin(), strides_.end(), [](std::int64_t s) { return s == 0; });
+  }
+  /// Whether each matrix, of so many rows, begins where the rows of the one before end.
+  bool follow_each_other(std::int64_t rows) const {
+    std::int64_t step = rows * row_stride_;
+    for (std::size_t d = sizes_.size(); d-- > 0;) {
+      if (sizes_[d] != 1 && strides_[d] != step) return false;
+      step *= sizes_[d];
+    }
+    return true;
   }
   /// The matrix of a batch of the result.
   const std::uint8_t* operator[](std::int64_t batch) const {
@@ -83,22 +97,21 @@ class CodesProduct {
         lhs_zero_(lhs.zero_point + lhs_flip_),
         rhs_zero_(rhs.zero_point - rhs_flip_),
         panels_(packed_panels(columns_)),
-        panel_bytes_(kPanelChannels * packed_depth(depth_)) {}
+        panel_bytes_(kPanelChannels * packed_depth(depth_)) {
+    if (rhs_.is_one() && lhs_.follow_each_other(rows_)) rows_ *= std::exchange(batches_, 1);
+  }
 
   std::string_view run() {
-    const std::int64_t matrices = rhs_.is_one() ? 1 : batches_;
-    packed_ = buffer<std::int8_t>(onednn::Buffer::Padded,
-                                  matrices * panels_ * (panel_bytes_ + kTermBytes));
-    terms_ = reinterpret_cast<std::int32_t*>(packed_ + matrices * panels_ * panel_bytes_);
-    const bool one_thread = threads_for(batches_ * rows_ * columns_ * depth_) == 1;
-    const std::int64_t pairs = matrices * panels_ / 2;
-    parallel_for(pairs, one_thread ? pairs : 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t pair = begin; pair < end; ++pair) pack_pair(pair);
-    });
-    const std::int64_t blocks = batches_ * ceil_div(rows_, kBlockRows);
-    parallel_for(blocks, one_thread ? blocks : 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t block = begin; block < end; ++block) multiply_block(block);
-    });
+    const std::int64_t matrix_bytes = panels_ * (panel_bytes_ + kTermBytes);
+    const std::int64_t slice =
+        rhs_.is_one() ? batches_
+                      : std::clamp<std::int64_t>(kPackedBytes / matrix_bytes, 1, batches_);
+    const std::int64_t packed = rhs_.is_one() ? 1 : slice;
+    packed_ = buffer<std::int8_t>(onednn::Buffer::Padded, packed * matrix_bytes);
+    terms_ = reinterpret_cast<std::int32_t*>(packed_ + packed * panels_ * panel_bytes_);
+    for (first_ = 0; first_ < batches_; first_ += slice) {
+      multiply_slice(std::min(slice, batches_ - first_), packed);
+    }
     return multiply_codes_name(std::min(rows_, kBlockRows));
   }
 
@@ -108,13 +121,34 @@ class CodesProduct {
   /// One term for each column of a panel.
   static constexpr std::int64_t kTermBytes = kPanelChannels * 4;
 
+  /// So many batches from first_ on, and at most so many matrices of the right side for them.
+  void multiply_slice(std::int64_t batches, std::int64_t matrices) {
+    const int threads = threads_for(batches * rows_ * columns_ * depth_);
+    const std::int64_t pairs = std::min(batches, matrices) * panels_ / 2;
+    parallel_for(pairs, threads == 1 ? pairs : 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t pair = begin; pair < end; ++pair) pack_pair(pair);
+    });
+    const std::int64_t blocks = batches * ceil_div(rows_, kBlockRows);
+    // A few rows are shared by their columns.
+    const std::int64_t parts = std::clamp<std::int64_t>(ceil_div<std::int64_t>(threads, blocks), 1,
+                                                        ceil_div(panels_, kLeastPanels));
+    const std::int64_t tasks = blocks * parts;
+    parallel_for(tasks, threads == 1 ? tasks : 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t task = begin; task < end; ++task) {
+        const std::int64_t part = task % parts;
+        multiply_block(task / parts, panels_ / 2 * part / parts * 2,
+                       panels_ / 2 * (part + 1) / parts * 2);
+      }
+    });
+  }
+
   /// Two panels of the columns, and what their zero points and that of the rows add to sums:
   ///   sum of (a - za) * (b - zb) =
   ///       sum of a * b - zb * (sum of a) - za * (sum of b) + depth * za * zb
   void pack_pair(std::int64_t pair) {
     const std::int64_t matrix = pair / (panels_ / 2);
     const std::int64_t first = pair % (panels_ / 2) * 2;
-    const CodeMatrix columns{rhs_[matrix], depth_, columns_, rhs_.row_stride(),
+    const CodeMatrix columns{rhs_[first_ + matrix], depth_, columns_, rhs_.row_stride(),
                              rhs_.column_stride()};
     std::int8_t* to = packed_ + pair * 2 * panel_bytes_;
     pack_columns(columns, rhs_flip_, first, 2, to);
@@ -126,13 +160,16 @@ class CodesProduct {
     for (std::int64_t n = 0; n < 2 * kPanelChannels; ++n) terms[n] = term(-lhs_zero_, terms[n], 0);
   }
 
-  void multiply_block(std::int64_t block) const {
+  /// Panels [begin, end) of a block of rows.
+  void multiply_block(std::int64_t block, std::int64_t begin, std::int64_t end) const {
     const std::int64_t blocks_of_batch = ceil_div(rows_, kBlockRows);
-    const std::int64_t batch = block / blocks_of_batch;
+    const std::int64_t matrix = rhs_.is_one() ? 0 : block / blocks_of_batch;
+    const std::int64_t batch = first_ + block / blocks_of_batch;
     const std::int64_t row = block % blocks_of_batch * kBlockRows;
     const std::int64_t count = std::min(kBlockRows, rows_ - row);
-    auto* rows =
-        buffer<std::uint8_t>(onednn::Buffer::Scratchpad, kBlockRows * packed_depth(depth_));
+    auto* rows = buffer<std::uint8_t>(
+        onednn::Buffer::Scratchpad,
+        round_up(std::min(rows_, kBlockRows), kPackedRows) * packed_depth(depth_));
     std::array<std::int32_t, kBlockRows> row_terms;
     pack_rows(lhs_[batch] + row * lhs_.row_stride(), lhs_.row_stride(), count, depth_, lhs_flip_,
               rows, row_terms.data());
@@ -142,9 +179,8 @@ class CodesProduct {
     }
     auto* sums =
         buffer<std::int32_t>(onednn::Buffer::Sums, kBlockRows * kBlockPanels * kPanelChannels);
-    const std::int64_t matrix = rhs_.is_one() ? 0 : batch;
-    for (std::int64_t panel = 0; panel < panels_; panel += kBlockPanels) {
-      const std::int64_t panels = std::min(kBlockPanels, panels_ - panel);
+    for (std::int64_t panel = begin; panel < end; panel += kBlockPanels) {
+      const std::int64_t panels = std::min(kBlockPanels, end - panel);
       const std::int64_t at = matrix * panels_ + panel;
       multiply_codes({rows, count, packed_ + at * panel_bytes_, panels, depth_}, sums);
       const std::int64_t column = panel * kPanelChannels;
@@ -169,6 +205,7 @@ class CodesProduct {
   std::uint8_t lhs_flip_, rhs_flip_;
   std::int32_t lhs_zero_, rhs_zero_;
   std::int64_t panels_, panel_bytes_;
+  std::int64_t first_ = 0;  // batch of the slice
   std::int8_t* packed_ = nullptr;
   std::int32_t* terms_ = nullptr;
 };
@@ -180,7 +217,8 @@ std::string_view multiply_operands(const CodesOperand& lhs, const CodesOperand& 
   if (lhs.codes.size(-1) == 0) {
     std::vector<std::int32_t> sums(static_cast<std::size_t>(result.back()));
     const std::vector<std::int32_t> terms(sums.size());
-    for (std::int64_t at = 0; at < checked_numel(result); at += result.back()) {
+    const std::int64_t count = checked_numel(result);
+    for (std::int64_t at = 0; at < count; at += result.back()) {
       std::fill(sums.begin(), sums.end(), 0);
       reader({sums.data(), terms.data(), 0, result.back(), at});
     }

@@ -161,13 +161,13 @@ void Multiply(const PackedProduct& call, std::int32_t* sums) {
 
 std::int32_t pack_row(const std::uint8_t* src, std::int64_t depth, std::uint8_t flip,
                       std::uint8_t* dst) {
-  std::int32_t sum = 0;
+  std::uint32_t sum = 0;
   for (std::int64_t k = 0; k < depth; ++k) {
     dst[k] = static_cast<std::uint8_t>(src[k] ^ flip);
     sum += dst[k];
   }
   std::fill(dst + depth, dst + packed_depth(depth), std::uint8_t{0});
-  return sum;
+  return static_cast<std::int32_t>(sum);
 }
 
 #endif  // QUANTA_VECTORS
