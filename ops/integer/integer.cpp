@@ -12,6 +12,7 @@
 #include "quanta/ops/detail/byte_operands.h"
 #include "quanta/ops/detail/cuda_code_product.h"
 #include "quanta/ops/detail/families.h"
+#include "quanta/ops/detail/matrix_product.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/operation.h"
 
@@ -19,34 +20,22 @@ namespace quanta {
 namespace integer {
 namespace {
 
+using cpu::CodesOperand;
 using detail::check_byte_zero_point;
 using detail::check_bytes;
+using detail::matrix_sizes;
+using detail::MatrixSizes;
+using detail::multiply_activations;
+using detail::multiply_activations_on_cuda;
+using detail::product_sizes;
+using detail::scale_of_sums;
 using detail::turned_bytes;
 using detail::zero_points_of_bytes;
 
 constexpr std::array kBytes{DType::UInt8, DType::Int8};
 
-struct MatrixSizes {
-  Dims left, right;  ///< with the 1 that a vector stands for
-  Dims result;       ///< [batch..., M, N]
-};
-
-MatrixSizes matrix_sizes(std::string_view op, const Tensor& a, const Tensor& b) {
-  QUANTA_CHECK(a.dim() >= 1 && b.dim() >= 1, "{}: a: expected at least 1 dimension", op);
-  MatrixSizes sizes{a.sizes(), b.sizes(), {}};
-  if (sizes.left.size() == 1) sizes.left.insert(0, 1);
-  if (sizes.right.size() == 1) sizes.right.push_back(1);
-  QUANTA_CHECK(sizes.left.back() == sizes.right[sizes.right.size() - 2],
-               "{}: b: expected {} rows for a of sizes {}, got sizes {}", op, sizes.left.back(),
-               a.sizes(), b.sizes());
-  const auto batch = [](Dims all) {
-    all.resize(all.size() - 2);
-    return all;
-  };
-  sizes.result = broadcast_sizes(batch(sizes.left), batch(sizes.right), op);
-  sizes.result.push_back(sizes.left[sizes.left.size() - 2]);
-  sizes.result.push_back(sizes.right.back());
-  return sizes;
+MatrixSizes sizes_of_bytes(const Tensor& a, const Tensor& b) {
+  return matrix_sizes("matmul_integer", a, b, {"a", "b"});
 }
 
 /// All matrices of the result's batch, one after the other: [batch, rows, columns].
@@ -119,28 +108,8 @@ void multiply(const Tensor& a, const Tensor& b, const MatrixSizes& sizes,
   }
 }
 
-/// The same on a CUDA device.
-void multiply_on_cuda(const detail::ByteOperand& a, const detail::ByteOperand& b,
-                      const MatrixSizes& sizes, const detail::ByteProductEnd& end,
-                      const Tensor& out) {
-  const auto with_rank = [&](const detail::ByteOperand& x, Dims own) {
-    while (own.size() < sizes.result.size()) own.insert(0, 1);
-    return detail::ByteOperand{x.bytes.view(own), x.zero_point, x.zero_points};
-  };
-  detail::multiply_bytes_on_cuda(with_rank(a, sizes.left), with_rank(b, sizes.right), end,
-                                 out.view(sizes.result));
-}
-
 Tensor dense(const Tensor& zero_points) {
   return zero_points.defined() ? zero_points.contiguous() : zero_points;
-}
-
-/// The result's sizes without the 1 that a vector stands for.
-Dims product_sizes(const MatrixSizes& sizes, const Tensor& a, const Tensor& b) {
-  Dims result = sizes.result;
-  if (b.dim() == 1) result.erase(result.size() - 1);
-  if (a.dim() == 1) result.erase(result.size() - (b.dim() == 1 ? 1 : 2));
-  return result;
 }
 
 /// The one zero point of an operand, which may be written down for each row or column; none is 0.
@@ -151,14 +120,6 @@ std::optional<std::int32_t> one_zero_point(const Tensor& zero_point) {
       std::all_of(all.begin(), all.end(), [&](std::int64_t z) { return z == all[0]; });
   if (!same) return {};
   return static_cast<std::int32_t>(all[0]);
-}
-
-/// `codes` of own sizes as one side of products of these.
-cpu::CodesOperand operand(const Tensor& codes, Dims own, const Dims& result,
-                          std::int32_t zero_point) {
-  while (own.size() < result.size()) own.insert(0, 1);
-  const DType dtype = codes.dtype();
-  return {codes.view(own), dtype == DType::Int8 || dtype == DType::QInt8, zero_point};
 }
 
 OpWork product_work(const Tensor& a, const Tensor& b, const Tensor& out) {
@@ -173,7 +134,7 @@ struct MatmulInteger final : Op<MatmulInteger> {
   void infer(const Arguments& in, Results& out) const override {
     check_bytes(kName, "a", in[0]);
     check_bytes(kName, "b", in[1]);
-    const MatrixSizes sizes = matrix_sizes(kName, in[0], in[1]);
+    const MatrixSizes sizes = sizes_of_bytes(in[0], in[1]);
     check_byte_zero_point(kName, "a_zero_point", in[2], in[0].dtype(),
                           sizes.result[sizes.result.size() - 2]);
     check_byte_zero_point(kName, "b_zero_point", in[3], in[1].dtype(), sizes.result.back());
@@ -184,13 +145,13 @@ struct MatmulInteger final : Op<MatmulInteger> {
       out[0].fill_(0.0);
       return "fill";
     }
-    const MatrixSizes sizes = matrix_sizes(kName, in[0], in[1]);
+    const MatrixSizes sizes = sizes_of_bytes(in[0], in[1]);
     auto* dst = static_cast<std::int32_t*>(out[0].data_ptr());
     const std::optional<std::int32_t> a_zero = one_zero_point(in[2]);
     const std::optional<std::int32_t> b_zero = one_zero_point(in[3]);
     if (a_zero && b_zero) {
-      return cpu::multiply_operands(operand(in[0], sizes.left, sizes.result, *a_zero),
-                                    operand(in[1], sizes.right, sizes.result, *b_zero),
+      return cpu::multiply_operands(CodesOperand::of(in[0].view(sizes.left), *a_zero),
+                                    CodesOperand::of(in[1].view(sizes.right), *b_zero),
                                     sizes.result, [&](const cpu::RowOfSums& row) {
                                       cpu::add_terms(row.sums, row.column_terms, row.row_term,
                                                      row.count, dst + row.at);
@@ -202,8 +163,10 @@ struct MatmulInteger final : Op<MatmulInteger> {
     return "exact";
   }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
-    multiply_on_cuda({in[0], 0, dense(in[2])}, {in[1], 0, dense(in[3])},
-                     matrix_sizes(kName, in[0], in[1]), {}, out[0]);
+    const MatrixSizes sizes = sizes_of_bytes(in[0], in[1]);
+    detail::multiply_bytes_on_cuda({in[0].view(sizes.left), 0, dense(in[2])},
+                                   {in[1].view(sizes.right), 0, dense(in[3])}, {},
+                                   out[0].view(sizes.result));
     return "multiply_codes";
   }
   std::span<const DType> cuda_dtypes() const noexcept override { return kBytes; }
@@ -222,30 +185,6 @@ MatrixSizes infer_codes(std::string_view op, const Arguments& in) {
                  "{}: {}: expected a tensor quantized per tensor, got per channel", op, argument);
   }
   return matrix_sizes(op, in[0], in[1]);
-}
-
-float product_scale(const Arguments& in) {
-  return static_cast<float>(in[0].impl()->quantizer.scale) *
-         static_cast<float>(in[1].impl()->quantizer.scale);
-}
-
-/// The product of two activations.
-std::string_view multiply_activations(const Arguments& in, const MatrixSizes& sizes,
-                                      const cpu::SumsReader& reader) {
-  const auto side = [&](const Tensor& x, const Dims& own) {
-    return operand(x, own, sizes.result, static_cast<std::int32_t>(x.impl()->quantizer.zero_point));
-  };
-  return cpu::multiply_operands(side(in[0], sizes.left), side(in[1], sizes.right), sizes.result,
-                                reader);
-}
-
-/// The product of two activations on a CUDA device.
-void multiply_codes_on_cuda(std::string_view op, const Arguments& in,
-                            const detail::ByteProductEnd& end, const Tensor& out) {
-  const auto operand = [](const Tensor& x) {
-    return detail::ByteOperand{QTensor(x).int_repr_view(), x.impl()->quantizer.zero_point};
-  };
-  multiply_on_cuda(operand(in[0]), operand(in[1]), matrix_sizes(op, in[0], in[1]), end, out);
 }
 
 struct MatmulExact final : Op<MatmulExact> {
@@ -268,22 +207,22 @@ struct MatmulExact final : Op<MatmulExact> {
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const MatrixSizes sizes = matrix_sizes(kName, in[0], in[1]);
     const std::vector<float> multipliers(static_cast<std::size_t>(sizes.result.back()),
-                                         product_scale(in) / static_cast<float>(scale));
+                                         scale_of_sums(in[0], in[1]) / static_cast<float>(scale));
     const cpu::RequantizeParams requantize{.bias = nullptr,
                                            .multiplier = multipliers.data(),
                                            .zero_point = static_cast<std::int32_t>(zero_point)};
     auto* dst = static_cast<std::uint8_t*>(out[0].data_ptr());
-    return multiply_activations(in, sizes, [&](const cpu::RowOfSums& row) {
+    return multiply_activations(in[0], in[1], sizes, [&](const cpu::RowOfSums& row) {
       cpu::add_terms(row.sums, row.column_terms, row.row_term, row.count, row.sums);
       cpu::requantize_rows(row.sums, nullptr, 1, row.count, requantize, dst + row.at);
     });
   }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
-    multiply_codes_on_cuda(kName, in,
-                           {.end = cuda::ActivationProduct::End::Requantize,
-                            .scale = product_scale(in) / static_cast<float>(scale),
-                            .zero_point = static_cast<std::int32_t>(zero_point)},
-                           out[0]);
+    multiply_activations_on_cuda(in[0], in[1], matrix_sizes(kName, in[0], in[1]),
+                                 {.end = cuda::ActivationProduct::End::Requantize,
+                                  .scale = scale_of_sums(in[0], in[1]) / static_cast<float>(scale),
+                                  .zero_point = static_cast<std::int32_t>(zero_point)},
+                                 out[0]);
     return "multiply_codes";
   }
   std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQUInt8; }
@@ -308,17 +247,18 @@ struct MatmulToFloat final : Op<MatmulToFloat> {
     out.add(product_sizes(sizes, in[0], in[1]), DType::Float32);
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
-    const float scale = product_scale(in);
+    const float scale = scale_of_sums(in[0], in[1]);
     auto* dst = static_cast<float*>(out[0].data_ptr());
-    return multiply_activations(in, matrix_sizes(kName, in[0], in[1]),
+    return multiply_activations(in[0], in[1], matrix_sizes(kName, in[0], in[1]),
                                 [&](const cpu::RowOfSums& row) {
                                   cpu::sums_row_to_floats(scale, row.sums, row.column_terms,
                                                           row.row_term, row.count, dst + row.at);
                                 });
   }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
-    multiply_codes_on_cuda(
-        kName, in, {.end = cuda::ActivationProduct::End::Floats, .scale = product_scale(in)},
+    multiply_activations_on_cuda(
+        in[0], in[1], matrix_sizes(kName, in[0], in[1]),
+        {.end = cuda::ActivationProduct::End::Floats, .scale = scale_of_sums(in[0], in[1])},
         out[0]);
     return "multiply_codes";
   }

@@ -4,15 +4,14 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "quanta/ops/cpu/gemm/codes_product.h"
 #include "quanta/ops/cpu/gemm/multiply_codes.h"
 #include "quanta/ops/cpu/quantized_operands.h"
 #include "quanta/ops/cuda/matrices.h"
-#include "quanta/ops/detail/cuda_code_product.h"
 #include "quanta/ops/detail/cuda_floats.h"
 #include "quanta/ops/detail/dtypes.h"
 #include "quanta/ops/detail/families.h"
 #include "quanta/ops/detail/floating.h"
+#include "quanta/ops/detail/matrix_product.h"
 #include "quanta/ops/matmul/cpu_matmul.h"
 #include "quanta/ops/matmul/families.h"
 #include "quanta/ops/matmul/gradient.h"
@@ -23,53 +22,12 @@ namespace quanta {
 namespace matrix_product {
 namespace {
 
-// The sizes without the last two.
-Dims batch_of(Dims sizes) {
-  sizes.resize(sizes.size() - 2);
-  return sizes;
-}
-
-// A vector on the left is a row, one on the right a column.
-Dims left_sizes(const Tensor& lhs) {
-  Dims sizes = lhs.sizes();
-  if (sizes.size() == 1) sizes.insert(0, 1);
-  return sizes;
-}
-Dims right_sizes(const Tensor& rhs) {
-  Dims sizes = rhs.sizes();
-  if (sizes.size() == 1) sizes.push_back(1);
-  return sizes;
-}
-
-// The result's sizes [batch, rows, columns], with the 1 that a vector stands for.
-Dims product_sizes(std::string_view op, const Tensor& lhs, const Tensor& rhs) {
-  QUANTA_CHECK(lhs.dim() >= 1, "{}: lhs: expected at least 1 dimension, got 0", op);
-  QUANTA_CHECK(rhs.dim() >= 1, "{}: rhs: expected at least 1 dimension, got 0", op);
-  const Dims left = left_sizes(lhs);
-  const Dims right = right_sizes(rhs);
-  QUANTA_CHECK(left.back() == right[right.size() - 2],
-               "{}: rhs: expected {} rows for lhs of sizes {}, got sizes {}", op, left.back(),
-               lhs.sizes(), rhs.sizes());
-  Dims sizes = broadcast_sizes(batch_of(left), batch_of(right), op);
-  sizes.push_back(left[left.size() - 2]);
-  sizes.push_back(right.back());
-  return sizes;
-}
-
-// The same without the 1 that a vector stands for.
-Dims without_vectors(Dims sizes, const Tensor& lhs, const Tensor& rhs) {
-  if (rhs.dim() == 1) sizes.erase(sizes.size() - 1);
-  if (lhs.dim() == 1) sizes.erase(sizes.size() - (rhs.dim() == 1 ? 1 : 2));
-  return sizes;
-}
-
-// The same matrices with leading dimensions of size 1 up to `rank`.
-Tensor with_rank(const Tensor& x, const Dims& matrix_sizes, std::size_t rank) {
-  if (x.sizes().size() == rank) return x;
-  Dims sizes = matrix_sizes;
-  while (sizes.size() < rank) sizes.insert(0, 1);
-  return x.view(sizes);
-}
+using detail::matrix_sizes;
+using detail::MatrixSizes;
+using detail::multiply_activations;
+using detail::multiply_activations_on_cuda;
+using detail::product_sizes;
+using detail::scale_of_sums;
 
 // Plain loops, for proofs of gradients and for integers, which wrap around as torch's do: out = lhs
 // x rhs, batch dimensions broadcast.
@@ -77,9 +35,9 @@ template <typename T>
 void plain_matmul(const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
   using Sum = std::conditional_t<std::is_integral_v<T>, std::uint64_t, T>;
   const auto expanded = [&](const Tensor& x) {
-    Dims sizes = batch_of(out.sizes());
-    sizes.push_back(x.size(-2));
-    sizes.push_back(x.size(-1));
+    Dims sizes = out.sizes();
+    sizes[sizes.size() - 2] = x.size(-2);
+    sizes[sizes.size() - 1] = x.size(-1);
     return x.expand(sizes).contiguous();
   };
   const Tensor left = expanded(lhs);
@@ -104,10 +62,10 @@ void plain_matmul(const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
 // Matrices of one rank, with the 1 that a vector stands for.
 struct Operands {
   Operands(const Tensor& lhs, const Tensor& rhs, const Tensor& out) {
-    const Dims sizes = product_sizes("matmul", lhs, rhs);
-    left = with_rank(lhs, left_sizes(lhs), sizes.size());
-    right = with_rank(rhs, right_sizes(rhs), sizes.size());
-    result = with_rank(out, sizes, sizes.size());
+    const MatrixSizes sizes = matrix_sizes("matmul", lhs, rhs);
+    left = lhs.view(sizes.left);
+    right = rhs.view(sizes.right);
+    result = out.view(sizes.result);
   }
   Tensor left, right, result;
 };
@@ -174,7 +132,7 @@ struct MatrixProduct final : Op<MatrixProduct<kForm>> {
     check_operand(kName, "rhs", rhs);
     QUANTA_CHECK(lhs.dtype() == rhs.dtype(), "{}: rhs: expected {} as lhs has, got {}", kName,
                  lhs.dtype(), rhs.dtype());
-    out.add(without_vectors(product_sizes(kName, lhs, rhs), lhs, rhs), lhs.dtype());
+    out.add(product_sizes(matrix_sizes(kName, lhs, rhs), lhs, rhs), lhs.dtype());
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     return multiply(in[0], in[1], out[0]);
@@ -225,7 +183,7 @@ struct QuantizedMatrixProduct final : Op<QuantizedMatrixProduct<kForm>> {
                      "{}: lhs: expected QUInt8 or QInt8 on the CPU, got QInt32", kName);
     const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
     check_quantizer(kName, quantizer, lhs.dtype(), {});
-    out.add(without_vectors(product_sizes(kName, lhs, rhs), lhs, rhs), lhs.dtype(), quantizer);
+    out.add(product_sizes(matrix_sizes(kName, lhs, rhs), lhs, rhs), lhs.dtype(), quantizer);
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const QTensor lhs(in[0]);
@@ -237,43 +195,30 @@ struct QuantizedMatrixProduct final : Op<QuantizedMatrixProduct<kForm>> {
                   out[0]);
       return "dequantize, matmul, quantize";
     }
-    const Dims sizes = product_sizes(kName, lhs, rhs);
-    const auto operand = [&](const QTensor& x, const Dims& own) {
-      return cpu::CodesOperand{with_rank(x, own, sizes.size()), x.dtype() == DType::QInt8,
-                               static_cast<std::int32_t>(x.impl()->quantizer.zero_point)};
-    };
     const cpu::QuantizeArgs args = cpu::ScalarQuantizer(QTensor(out[0])).args();
-    const cpu::SumsToCodes to_codes{static_cast<float>(lhs.impl()->quantizer.scale) *
-                                        static_cast<float>(rhs.impl()->quantizer.scale),
-                                    args.inv_scale, args.zero_point, args.min, args.max};
+    const cpu::SumsToCodes to_codes{scale_of_sums(lhs, rhs), args.inv_scale, args.zero_point,
+                                    args.min, args.max};
     auto* dst = static_cast<std::uint8_t*>(out[0].data_ptr());
-    return cpu::multiply_operands(operand(lhs, left_sizes(lhs)), operand(rhs, right_sizes(rhs)),
-                                  sizes, [&](const cpu::RowOfSums& row) {
-                                    cpu::sums_row_to_codes(to_codes, row.sums, row.column_terms,
-                                                           row.row_term, row.count, dst + row.at);
-                                  });
+    return multiply_activations(lhs, rhs, matrix_sizes(kName, lhs, rhs),
+                                [&](const cpu::RowOfSums& row) {
+                                  cpu::sums_row_to_codes(to_codes, row.sums, row.column_terms,
+                                                         row.row_term, row.count, dst + row.at);
+                                });
   }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
     const std::int64_t depth = in[0].sizes().back();
     QUANTA_SUPPORTED(depth <= cpu::kMaxExactDepth,
                      "{}: lhs: expected at most {} columns on a CUDA device, got {}", kName,
                      cpu::kMaxExactDepth, depth);
-    const Dims sizes = product_sizes(kName, in[0], in[1]);
-    const auto operand = [&](const Tensor& x, const Dims& own) {
-      return detail::ByteOperand{with_rank(QTensor(x).int_repr_view(), own, sizes.size()),
-                                 x.impl()->quantizer.zero_point};
-    };
     const cpu::QuantizeArgs args = cpu::ScalarQuantizer(QTensor(out[0])).args();
-    detail::multiply_bytes_on_cuda(operand(in[0], left_sizes(in[0])),
-                                   operand(in[1], right_sizes(in[1])),
-                                   {.end = cuda::ActivationProduct::End::Codes,
-                                    .scale = static_cast<float>(in[0].impl()->quantizer.scale) *
-                                             static_cast<float>(in[1].impl()->quantizer.scale),
-                                    .inv_scale = args.inv_scale,
-                                    .zero_point = args.zero_point,
-                                    .low = args.min,
-                                    .high = args.max},
-                                   with_rank(out[0], sizes, sizes.size()));
+    multiply_activations_on_cuda(in[0], in[1], matrix_sizes(kName, in[0], in[1]),
+                                 {.end = cuda::ActivationProduct::End::Codes,
+                                  .scale = scale_of_sums(in[0], in[1]),
+                                  .inv_scale = args.inv_scale,
+                                  .zero_point = args.zero_point,
+                                  .low = args.min,
+                                  .high = args.max},
+                                 out[0]);
     return "multiply_codes";
   }
   std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQ8; }

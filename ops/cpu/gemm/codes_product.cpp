@@ -212,6 +212,12 @@ class CodesProduct {
 
 }  // namespace
 
+CodesOperand CodesOperand::of(const Tensor& codes, std::int64_t zero_point) {
+  const DType dtype = codes.dtype();
+  return {codes, dtype == DType::Int8 || dtype == DType::QInt8,
+          static_cast<std::int32_t>(zero_point)};
+}
+
 std::string_view multiply_operands(const CodesOperand& lhs, const CodesOperand& rhs,
                                    const Dims& result, const SumsReader& reader) {
   if (lhs.codes.size(-1) == 0) {

@@ -12,6 +12,9 @@ namespace quanta::cpu {
 
 /// Matrices of codes, with any strides, all with one zero point.
 struct CodesOperand {
+  /// `codes` of UInt8, Int8, QUInt8 or QInt8.
+  static CodesOperand of(const Tensor& codes, std::int64_t zero_point);
+
   Tensor codes;  ///< a byte each; batch dimensions of size 1 are broadcast
   bool is_signed;
   std::int32_t zero_point;
