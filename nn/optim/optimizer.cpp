@@ -14,6 +14,7 @@
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/defined_state.h"
+#include "quanta/runtime/detail/whole_number.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/warning.h"
 
@@ -170,6 +171,8 @@ void Optimizer::load_state_dict(const StateDict& state) {
     return value->item();
   };
   const double steps = number("step");
+  QUANTA_CHECK(quanta::detail::is_whole_number(steps),
+               "{}: state: step: expected a whole number up to 2^53, got {}", name_, steps);
   for (std::size_t g = 0; g < groups.size(); ++g) {
     groups[g].lr = number(fmt::format("lr.{}", g));
     groups[g].initial_lr = number(fmt::format("initial_lr.{}", g));

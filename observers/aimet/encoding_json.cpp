@@ -9,6 +9,7 @@
 #include "quanta/ops/detail/affine_layout.h"
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/detail/json.h"
+#include "quanta/runtime/detail/whole_number.h"
 
 namespace quanta::aimet {
 namespace {
@@ -22,7 +23,7 @@ constexpr std::string_view kOp = "to_json";
 Json number(float value) { return static_cast<double>(value); }
 
 Json whole(float value) {
-  QUANTA_CHECK(value == std::trunc(value) && std::fabs(value) < 0x1p53F,
+  QUANTA_CHECK(quanta::detail::is_whole_number(static_cast<double>(value)),
                "{}: offset: expected whole numbers, got {}", kOp, value);
   return static_cast<std::int64_t>(value);
 }

@@ -1,6 +1,7 @@
 #include "quanta/observers/detail/state.h"
 
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/whole_number.h"
 
 namespace quanta::detail {
 namespace {
@@ -51,10 +52,13 @@ Tensor optional_state(const StateDict& state, const std::string& name) {
 
 std::int64_t count_state(const StateDict& state, const std::string& name) {
   const Tensor& value = require_state(state, name);
-  QUANTA_CHECK(is_integer(value) && value.numel() == 1 && value.item() >= 0.0,
-               "load_state_dict: {}: expected one whole number >= 0, got {} {}", name,
-               value.dtype(), value.sizes());
-  return static_cast<std::int64_t>(value.item());
+  QUANTA_CHECK(is_integer(value) && value.numel() == 1,
+               "load_state_dict: {}: expected one whole number, got {} {}", name, value.dtype(),
+               value.sizes());
+  const double count = value.item();
+  QUANTA_CHECK(count >= 0.0 && is_whole_number(count),
+               "load_state_dict: {}: expected a whole number from 0 to 2^53, got {}", name, count);
+  return static_cast<std::int64_t>(count);
 }
 
 bool switch_state(const StateDict& state, const std::string& name) {

@@ -90,6 +90,14 @@ TEST_CASE("an optimizer that was saved goes on exactly") {
     wrong = first->state_dict();
     wrong.set(adam ? "0.exp_avg" : "0.momentum_buffer", Tensor::ones({3}));
     CHECK_THROWS_AS(second->load_state_dict(wrong), ArgumentError);
+    for (const double steps : {1e300, 0x1p54, 2.5}) {
+      CAPTURE(steps);
+      wrong = first->state_dict();
+      wrong.set("step", Tensor::scalar(steps, DType::Float64));
+      CHECK_THROWS_WITH_AS(second->load_state_dict(wrong),
+                           doctest::Contains("step: expected a whole number up to 2^53"),
+                           ArgumentError);
+    }
     CHECK(second->steps() == 3);
     const StateDict before = second->state_dict();
     for (const auto& [name, tensor] : before) {

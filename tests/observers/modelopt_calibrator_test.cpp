@@ -1,7 +1,9 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -303,6 +305,18 @@ TEST_CASE("BiasCalibrator: without an axis the bias is one number for the whole 
   }
   CHECK(middle.compute_bias().item() == 1.0);
   CHECK(average.compute_bias().item() == 1.0);
+}
+
+TEST_CASE("BiasCalibrator: a count of batches that no double holds is refused") {
+  BiasCalibrator calibrator(BiasCalibrator::Method::Mean, {});
+  calibrator.collect(Tensor::from_values({1.0F, 3.0F}));
+  StateDict state;
+  calibrator.save_state(state, "");
+  state.set("batches", Tensor::from_int64(std::array{std::numeric_limits<std::int64_t>::max()}));
+  BiasCalibrator other(BiasCalibrator::Method::Mean, {});
+  CHECK_THROWS_WITH_AS(other.load_state(state, ""),
+                       doctest::Contains("batches: expected a whole number from 0 to 2^53"),
+                       ArgumentError);
 }
 
 TEST_CASE("BiasCalibrator: a shape that changes is refused") {

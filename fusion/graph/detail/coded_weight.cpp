@@ -75,11 +75,14 @@ CodedWeight coded_bias(const Tensor& bias, double x_scale, const QTensor& weight
   const std::vector<float> values = bias.to_float_vector();
   std::vector<std::int64_t> codes;
   for (std::size_t i = 0; i < values.size(); ++i) {
+    QUANTA_CHECK(!std::isnan(values[i]), "to_onnx: bias: expected numbers, got NaN at {}", i);
     constexpr double kLow = std::numeric_limits<std::int32_t>::min();
     constexpr double kHigh = std::numeric_limits<std::int32_t>::max();
     const double unit = units[units.size() > 1 ? i : 0];
     const double code = std::nearbyint(static_cast<double>(values[i]) / unit);
-    codes.push_back(static_cast<std::int64_t>(std::clamp(code, kLow, kHigh)));
+    // 0 of units that are 0.
+    codes.push_back(std::isnan(code) ? 0
+                                     : static_cast<std::int64_t>(std::clamp(code, kLow, kHigh)));
   }
   coded.codes = Tensor::from_int64(codes).to(DType::Int32);
   return coded;

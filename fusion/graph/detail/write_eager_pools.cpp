@@ -4,6 +4,7 @@
 
 #include "quanta/fusion/graph/detail/write_eager.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/whole_number.h"
 
 namespace quanta::graph::detail {
 namespace {
@@ -128,8 +129,9 @@ bool global_mean(EagerCall& call) {
 
 bool lp_pool(EagerCall& call) {
   const double p = call.setting("p", 2.0);
-  if (p != static_cast<double>(static_cast<std::int64_t>(p))) {
-    return call.refuse(fmt::format("a norm of order {}: LpPool has whole ones alone", p));
+  if (!quanta::detail::is_whole_number(p)) {
+    return call.refuse(
+        fmt::format("a norm of order {}: LpPool has whole ones up to 2^53 alone", p));
   }
   Window window(call);
   window.reach_last(call.sizes(0), call.result_sizes());

@@ -11,6 +11,7 @@
 
 #include "quanta/nn/module.h"
 #include "quanta/runtime/check.h"
+#include "quanta/runtime/detail/whole_number.h"
 #include "quanta/runtime/state_dict.h"
 #include "quanta/runtime/tensor.h"
 
@@ -42,7 +43,7 @@ inline std::optional<double> read_number(nn::StateReader& reader, std::string_vi
 inline std::optional<std::int64_t> read_integer(nn::StateReader& reader, std::string_view name) {
   const std::optional<double> value = read_number(reader, name);
   if (!value.has_value()) return std::nullopt;
-  if (*value >= -0x1p52 && *value <= 0x1p52 && *value == std::trunc(*value)) {
+  if (quanta::detail::is_whole_number(*value)) {
     return static_cast<std::int64_t>(*value);
   }
   reader.problem(fmt::format("{}: expected a whole number, got {}",

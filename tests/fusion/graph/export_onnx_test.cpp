@@ -4,15 +4,19 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "quanta/fusion/graph/detail/coded_weight.h"
 #include "quanta/fusion/graph/quantize_jit.h"
 #include "quanta/observers/defaults.h"
 #include "quanta/observers/min_max_observer.h"
+#include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
 #include "support/compare.h"
@@ -259,6 +263,18 @@ TEST_CASE("biases as integers") {
   CHECK(integers == 2);
   CHECK(from_onnx(written)(sample()).equal(net(sample())));
   CHECK(test::sqnr_db(net(sample()), from_onnx(written, {.literal = true})(sample())) > 30.0);
+}
+
+TEST_CASE("a bias with NaN is no integer") {
+  const QTensor weight = quantize_per_tensor(Tensor::ones({2, 3}), 0.5, 0, DType::QInt8);
+  const auto codes_of = [&](std::array<float, 2> bias, double x_scale) {
+    return detail::coded_bias(Tensor::from_values({bias[0], bias[1]}), x_scale, weight)
+        .codes.to_int64_vector();
+  };
+  CHECK(codes_of({1.0F, -2.0F}, 0.25) == Integers{8, -16});
+  CHECK(codes_of({0.0F, 1e30F}, 1e-46) == Integers{0, 2147483647});  // units of 0
+  CHECK_THROWS_WITH_AS(codes_of({1.0F, std::nanf("")}, 0.25),
+                       "to_onnx: bias: expected numbers, got NaN at 1", ArgumentError);
 }
 
 TEST_CASE("integer biases that somebody has changed since are those that count") {
