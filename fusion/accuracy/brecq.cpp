@@ -149,8 +149,8 @@ void fit(const Block& block, const Operation* activation, const Samples& samples
         *block.layers[l]->layer.weight = soft.back();
       }
       const Tensor error = activated((*block.module)(x)) - activated(target);
-      const auto places = static_cast<double>(error.numel() / channels_of(error));
-      mul_scalar(sum(error * error), 1.0 / places).backward();
+      const std::int64_t places = error.numel() / channels_of(error);
+      mul_scalar(sum(error * error), 1.0 / static_cast<double>(places)).backward();
       for (std::size_t l = 0; l < roundings.size(); ++l) {
         const Tensor gradient = soft[l].grad();
         roundings[l].step(gradient.defined() ? gradient : Tensor::zeros(soft[l].sizes()),

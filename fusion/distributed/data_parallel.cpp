@@ -79,7 +79,7 @@ class DataParallel::Impl : public autograd::GradientSink {
         comm(communicator),
         parameters(trained(module)),
         buckets(parameters, options.bucket_bytes, communicator),
-        used(parameters.size()) {
+        used_(parameters.size()) {
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       numbers.emplace(parameters[i].tensor.impl().get(), i);
     }
@@ -97,9 +97,9 @@ class DataParallel::Impl : public autograd::GradientSink {
 
   void drop() {
     buckets.clear();
-    std::fill(used.begin(), used.end(), char{0});
-    gathered = {};
-    broken_gradient.clear();
+    std::fill(used_.begin(), used_.end(), char{0});
+    gathered_ = {};
+    broken_gradient_.clear();
   }
 
   // GradientSink: the loss's graph is known, nothing has gone back yet.
@@ -109,23 +109,23 @@ class DataParallel::Impl : public autograd::GradientSink {
       const auto found = numbers.find(leaf.impl().get());
       if (found == numbers.end()) continue;
       reached.push_back(found->second);
-      used[found->second] = static_cast<char>(used[found->second] | (sync ? kNow : kEarlier));
+      used_[found->second] = static_cast<char>(used_[found->second] | (sync ? kNow : kEarlier));
     }
-    if (!sync) return static_cast<double>(now.examples);
+    if (!sync) return static_cast<double>(now_.examples);
     agree();
-    if (overlap) buckets.start_when_complete(reached, used_anywhere);
+    if (overlap_) buckets.start_when_complete(reached, used_anywhere_);
     // One loss from each rank: its weight in the mean is known before anything is rounded.
-    const auto mine = static_cast<double>(now.examples);
-    return any_gathered ? mine : mine / static_cast<double>(all_examples);
+    const auto mine = static_cast<double>(now_.examples);
+    return any_gathered_ ? mine : mine / static_cast<double>(all_examples_);
   }
 
   bool take(const Tensor& leaf, const Tensor& gradient) override {
     const auto found = numbers.find(leaf.impl().get());
     if (found == numbers.end()) return false;
-    if (now.broken != 0 || buckets.add(found->second, gradient)) return true;
-    broken_gradient = parameters[found->second].path;
+    if (now_.broken != 0 || buckets.add(found->second, gradient)) return true;
+    broken_gradient_ = parameters[found->second].path;
     if (sync) refuse(kGradient, comm.rank());
-    now.broken = kGradient;
+    now_.broken = kGradient;
     return true;
   }
 
@@ -155,18 +155,18 @@ class DataParallel::Impl : public autograd::GradientSink {
   }
 
   void take_in(const Tensor& loss, std::int64_t examples) {
-    now = {};
-    now.examples = examples;
+    now_ = {};
+    now_.examples = examples;
     // The mean over nothing may be any number.
-    if (examples > 0) now.loss = loss.item() * static_cast<double>(examples);
-    now.broken = std::isfinite(now.loss) ? 0 : kLoss;
+    if (examples > 0) now_.loss = loss.item() * static_cast<double>(examples);
+    now_.broken = std::isfinite(now_.loss) ? 0 : kLoss;
   }
 
   // Everything since gradients were sent.
   void add_up() {
-    gathered.loss += now.loss;
-    gathered.examples += now.examples;
-    gathered.broken = std::max(gathered.broken, now.broken);
+    gathered_.loss += now_.loss;
+    gathered_.examples += now_.examples;
+    gathered_.broken = std::max(gathered_.broken, now_.broken);
   }
 
   double gather(const Tensor& loss, std::int64_t examples) {
@@ -175,8 +175,8 @@ class DataParallel::Impl : public autograd::GradientSink {
     // the others, who may wait for it on the way.
     if (loss.defined()) autograd::backward(loss, *this);
     add_up();
-    gathered.gathered = 1;
-    return gathered.examples == 0 ? 0.0 : gathered.loss / static_cast<double>(gathered.examples);
+    gathered_.gathered = 1;
+    return gathered_.examples == 0 ? 0.0 : gathered_.loss / static_cast<double>(gathered_.examples);
   }
 
   double synchronize(const Tensor& loss, std::int64_t examples) {
@@ -187,11 +187,11 @@ class DataParallel::Impl : public autograd::GradientSink {
       agree();
     }
     overlapped = buckets.started();
-    buckets.start_all(used_anywhere);
-    const double factor = any_gathered ? 1.0 / static_cast<double>(all_examples) : 1.0;
+    buckets.start_all(used_anywhere_);
+    const double factor = any_gathered_ ? 1.0 / static_cast<double>(all_examples_) : 1.0;
     const autograd::NoGradGuard guard;
-    buckets.finish(factor, used_anywhere);
-    const double mean = all_loss / static_cast<double>(all_examples);
+    buckets.finish(factor, used_anywhere_);
+    const double mean = all_loss_ / static_cast<double>(all_examples_);
     drop();
     ++steps;
     return mean;
@@ -203,37 +203,37 @@ class DataParallel::Impl : public autograd::GradientSink {
           "DataParallel: loss: expected a finite number, got NaN or infinity on rank {} at step {}",
           rank, steps + 1));
     }
-    const bool is_known = rank == comm.rank() && !broken_gradient.empty();
+    const bool is_known = rank == comm.rank() && !broken_gradient_.empty();
     throw NumericError(fmt::format(
         "DataParallel: gradient of {}: expected finite numbers, got NaN or infinity on rank {} at "
         "step {}",
-        is_known ? broken_gradient : "a parameter", rank, steps + 1));
+        is_known ? broken_gradient_ : "a parameter", rank, steps + 1));
   }
 
   // All ranks know what all of them bring.
   void agree() {
     add_up();
-    const auto answers = comm.all_gather(pack(gathered, used), "DataParallel: losses");
-    all_loss = 0.0;
-    all_examples = 0;
-    any_gathered = false;
-    overlap = true;
-    used_anywhere.assign(parameters.size(), 0);
+    const auto answers = comm.all_gather(pack(gathered_, used_), "DataParallel: losses");
+    all_loss_ = 0.0;
+    all_examples_ = 0;
+    any_gathered_ = false;
+    overlap_ = true;
+    used_anywhere_.assign(parameters.size(), 0);
     int broken_rank = -1;
     std::int64_t broken = 0;
     for (std::size_t rank = 0; rank < answers.size(); ++rank) {
       Agreement theirs;
       std::memcpy(&theirs, answers[rank].data(), sizeof theirs);
       const auto* uses = reinterpret_cast<const char*>(answers[rank].data() + sizeof theirs);
-      all_loss += theirs.loss;
-      all_examples += theirs.examples;
-      any_gathered = any_gathered || theirs.gathered != 0;
+      all_loss_ += theirs.loss;
+      all_examples_ += theirs.examples;
+      any_gathered_ = any_gathered_ || theirs.gathered != 0;
       if (theirs.broken > broken) {
         broken = theirs.broken;
         broken_rank = static_cast<int>(rank);
       }
-      for (std::size_t i = 0; i < used.size(); ++i) {
-        if (uses[i] != 0) used_anywhere[i] = 1;
+      for (std::size_t i = 0; i < used_.size(); ++i) {
+        if (uses[i] != 0) used_anywhere_[i] = 1;
       }
     }
     // Ranks whose losses depend on other parameters would send buckets at other times than the rest,
@@ -241,32 +241,32 @@ class DataParallel::Impl : public autograd::GradientSink {
     for (const auto& answer : answers) {
       if (!std::equal(answer.begin() + sizeof(Agreement), answer.end(),
                       answers.front().begin() + sizeof(Agreement))) {
-        overlap = false;
+        overlap_ = false;
       }
     }
     if (broken != 0) refuse(broken, broken_rank);
     QUANTA_CHECK(
-        all_examples > 0,
+        all_examples_ > 0,
         "DataParallel: backward: examples: expected some on one rank at least, got none on "
         "{} ranks",
         comm.size());
     unused.clear();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
-      if (used_anywhere[i] == 0) unused.push_back(parameters[i].path);
+      if (used_anywhere_[i] == 0) unused.push_back(parameters[i].path);
     }
   }
 
-  std::vector<char> used;  // by parameter: since gradients were sent
-  Agreement gathered;      // since gradients were sent
-  Agreement now;           // of the loss that goes back
+  std::vector<char> used_;  // by parameter: since gradients were sent
+  Agreement gathered_;      // since gradients were sent
+  Agreement now_;           // of the loss that goes back
   std::string
-      broken_gradient;  // since gradients were sent: the parameter of one that is not finite
+      broken_gradient_;  // since gradients were sent: the parameter of one that is not finite
   // What the ranks agreed on.
-  std::vector<char> used_anywhere;
-  double all_loss = 0.0;
-  std::int64_t all_examples = 0;
-  bool any_gathered = false;
-  bool overlap = true;
+  std::vector<char> used_anywhere_;
+  double all_loss_ = 0.0;
+  std::int64_t all_examples_ = 0;
+  bool any_gathered_ = false;
+  bool overlap_ = true;
 };
 
 DataParallel::DataParallel(nn::Module& model, const Communicator& comm,

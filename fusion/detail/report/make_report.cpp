@@ -291,7 +291,8 @@ void check_arguments(const ReportData& data, const ReportOptions& options) {
 
 ReportData::ReportData(std::vector<Tensor> batches, Tensor classes)
     : calls(batches.size()),
-      inputs([batches](std::size_t call) { return std::vector<Tensor>{batches[call]}; }),
+      inputs(
+          [all = std::move(batches)](std::size_t call) { return std::vector<Tensor>{all[call]}; }),
       labels(std::move(classes)) {}
 
 std::string_view to_string(LayerKind kind) {
