@@ -53,7 +53,7 @@ constexpr int kSecondsPerCall = 60;
 #ifndef __has_feature
 #define __has_feature(x) 0
 #endif
-// A sanitizer keeps notes of all addresses.
+// A sanitizer keeps notes of all addresses, and knows limits of its own.
 #if !defined(__SANITIZE_ADDRESS__) && !__has_feature(address_sanitizer)
 constexpr rlim_t kMostMemory = rlim_t{6} << 30U;
 #endif
