@@ -6,6 +6,7 @@
 #include "quanta/fusion/detail/float_islands.h"
 #include "quanta/fusion/detail/whole_modules.h"
 #include "quanta/nn/container.h"
+#include "quanta/nn/detail/child_path.h"
 #include "quanta/nn/module_forms.h"
 #include "quanta/nn/stubs.h"
 #include "quanta/runtime/check.h"
@@ -59,7 +60,7 @@ class Watcher {
  private:
   void visit_children(Module& module, const std::string& path, const ObserverFactory& caller) {
     for (const Module::NamedChild& child : module.named_children()) {
-      visit(*child.module, path.empty() ? child.name : path + "." + child.name, caller);
+      visit(*child.module, nn::detail::child_path(path, child.name), caller);
     }
   }
 

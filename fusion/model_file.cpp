@@ -18,6 +18,7 @@
 #include "quanta/fusion/detail/whole_modules.h"
 #include "quanta/fusion/graph/model.h"
 #include "quanta/fusion/prepare.h"
+#include "quanta/nn/detail/child_path.h"
 #include "quanta/nn/dynamic/module.h"
 #include "quanta/nn/misc.h"
 #include "quanta/nn/module_forms.h"
@@ -61,6 +62,7 @@ using nn::FormSettings;
 using nn::Module;
 using nn::ModuleForm;
 using nn::SavedForm;
+using nn::detail::child_path;
 using ModulePtr = std::shared_ptr<Module>;
 
 constexpr const char* kFormatKey = "quanta.format";
@@ -76,10 +78,6 @@ double short_double(float value) {
   double result = 0.0;
   std::from_chars(digits.data(), end.ptr, result);
   return result;
-}
-
-std::string joined(const std::string& path, std::string_view name) {
-  return path.empty() ? std::string(name) : path + "." + std::string(name);
 }
 
 // Writing ---------------------------------------------------------------------------------------
@@ -113,8 +111,8 @@ Json describe(const Module& module, const ModuleForm& row, const std::string& pa
               StateDict& state) {
   Json::Array values{Json(row.name)};
   FormSettings settings = row.settings ? row.settings(module) : FormSettings{};
-  const std::string scale_name = joined(path, "scale");
-  const std::string zero_point_name = joined(path, "zero_point");
+  const std::string scale_name = child_path(path, "scale");
+  const std::string zero_point_name = child_path(path, "zero_point");
   const Tensor* scale = state.find(scale_name);
   const Tensor* zero_point = state.find(zero_point_name);
   if (is_number(scale, DType::Float32, module) && is_number(zero_point, DType::Int64, module)) {
@@ -377,8 +375,8 @@ class Builder {
       const Form form = entry.form->form;
       if (form != Form::Float && form != Form::Fused) put(entry, *entry.form);
       if (!entry.has_qparams) continue;
-      state_.set(joined(entry.path, "scale"), Tensor::scalar(entry.scale));
-      state_.set(joined(entry.path, "zero_point"),
+      state_.set(child_path(entry.path, "scale"), Tensor::scalar(entry.scale));
+      state_.set(child_path(entry.path, "zero_point"),
                  Tensor::scalar(static_cast<double>(entry.zero_point), DType::Int64));
     }
     add_missing_parameters();

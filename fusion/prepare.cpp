@@ -17,6 +17,7 @@
 #include "quanta/fusion/detail/observe.h"
 #include "quanta/fusion/detail/qconfig_scope.h"
 #include "quanta/fusion/graph/model.h"
+#include "quanta/nn/detail/child_path.h"
 #include "quanta/nn/module_forms.h"
 #include "quanta/observers/fake_quantize.h"
 #include "quanta/runtime/autograd.h"
@@ -62,8 +63,8 @@ void propagate(Module& module, const QConfigMapping& mapping, const std::string&
   }
   if (is_own) check_own_qconfig(module, path, effective);
   for (const Module::NamedChild& child : module.named_children()) {
-    propagate(*child.module, mapping, path.empty() ? child.name : path + "." + child.name,
-              effective, inherited_form, seen, assignments);
+    propagate(*child.module, mapping, nn::detail::child_path(path, child.name), effective,
+              inherited_form, seen, assignments);
   }
   // Modules below inherit the QConfig as it was given.
   if (effective && !is_own && inherited_form == Inherited::Fitting) {

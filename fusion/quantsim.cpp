@@ -9,6 +9,7 @@
 #include "quanta/nn/aimet/affine_quantizer.h"
 #include "quanta/nn/aimet/float_quantizer.h"
 #include "quanta/nn/conv.h"
+#include "quanta/nn/detail/child_path.h"
 #include "quanta/nn/embedding.h"
 #include "quanta/nn/linear.h"
 #include "quanta/runtime/atomic_file.h"
@@ -23,6 +24,7 @@ namespace quanta::aimet::quantsim {
 namespace {
 
 using nn::Module;
+using nn::detail::child_path;
 
 constexpr std::string_view kOp = "QuantizationSimModel";
 
@@ -107,10 +109,6 @@ bool fits(const Encoding& encoding, const Dims& sizes) {
   return true;
 }
 
-std::string joined(const std::string& path, std::string_view name) {
-  return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
-}
-
 }  // namespace
 
 void prepare_(Module& model, const QuantSimConfig& config) {
@@ -159,14 +157,14 @@ std::vector<NamedQuantizer> named_quantizers(const Module& model) {
       if (named.name != "weight_fake_quant") {
         const std::string_view name =
             named.name == "activation_post_process" ? std::string_view("output") : named.name;
-        result.push_back({joined(entry.path, name), false, std::nullopt, std::move(quantizer)});
+        result.push_back({child_path(entry.path, name), false, std::nullopt, std::move(quantizer)});
         continue;
       }
       std::optional<Dims> shape;
       for (const auto& [path, tensor] : entry.module->named_parameters()) {
         if (path == "weight") shape = tensor.sizes();
       }
-      result.push_back({joined(entry.path, "weight"), true, shape, std::move(quantizer)});
+      result.push_back({child_path(entry.path, "weight"), true, shape, std::move(quantizer)});
     }
   }
   return result;
@@ -296,7 +294,7 @@ StateDict float_state(const Module& model) {
   std::vector<std::string> quantizers;
   for (const Module::NamedModule& entry : model.named_modules()) {
     for (const Module::NamedObserver& named : entry.module->named_observers()) {
-      quantizers.push_back(joined(entry.path, named.name) + ".");
+      quantizers.push_back(child_path(entry.path, named.name) + ".");
     }
   }
   StateDict state;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "quanta/nn/detail/child_path.h"
 #include "quanta/observers/fake_quantize.h"
 #include "quanta/runtime/check.h"
 
@@ -22,8 +23,7 @@ std::vector<Named> fake_quantizers(const nn::Module& model) {
     for (const nn::Module::NamedObserver& named : module->named_observers()) {
       if (dynamic_cast<const FakeQuantizeBase*>(named.observer.get()) == nullptr) continue;
       const bool is_weight = named.name.starts_with("weight");
-      found.push_back(
-          {path.empty() ? named.name : path + "." + named.name, is_weight, named.observer});
+      found.push_back({nn::detail::child_path(path, named.name), is_weight, named.observer});
     }
   }
   return found;

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "quanta/nn/detail/child_path.h"
 #include "quanta/nn/detail/class_name.h"
 #include "quanta/nn/detail/state_advice.h"
 #include "quanta/runtime/autograd.h"
@@ -663,7 +664,7 @@ std::vector<Module::NamedModule> Module::named_modules() const {
     const Level level("named_modules");
     result.push_back({path, const_cast<Module*>(&module)});
     for (const NamedChild& child : module.named_children()) {
-      self(self, *child.module, path.empty() ? child.name : path + "." + child.name);
+      self(self, *child.module, detail::child_path(path, child.name));
     }
   };
   visit(visit, *this, "");
@@ -677,7 +678,7 @@ std::vector<Module::NamedTensor> Module::named_parameters() const {
     for (const TensorEntry& t : entry.module->tensors_) {
       const Tensor& value = entry.module->tensor(t);
       if (!t.is_parameter || !value.defined() || !seen.insert(value.impl().get()).second) continue;
-      result.push_back({entry.path.empty() ? t.name : entry.path + "." + t.name, value});
+      result.push_back({detail::child_path(entry.path, t.name), value});
     }
     const std::string prefix = entry.path.empty() ? "" : entry.path + ".";
     for (const NamedObserver& observed : entry.module->named_observers()) {
@@ -696,7 +697,7 @@ std::vector<Module::NamedTensor> Module::named_buffers() const {
     for (const TensorEntry& t : entry.module->tensors_) {
       const Tensor& value = entry.module->tensor(t);
       if (t.is_parameter || !value.defined()) continue;
-      result.push_back({entry.path.empty() ? t.name : entry.path + "." + t.name, value});
+      result.push_back({detail::child_path(entry.path, t.name), value});
     }
   }
   return result;

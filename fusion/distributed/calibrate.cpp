@@ -10,6 +10,7 @@
 #include "quanta/fusion/distributed/detail/progress.h"
 #include "quanta/nn/aimet/quantizer.h"
 #include "quanta/nn/data/dataset.h"
+#include "quanta/nn/detail/child_path.h"
 #include "quanta/observers/fake_quantize.h"
 #include "quanta/runtime/autograd.h"
 #include "quanta/runtime/check.h"
@@ -17,11 +18,9 @@
 namespace quanta::distributed {
 namespace {
 
-constexpr std::string_view kOp = "calibrate";
+using nn::detail::child_path;
 
-std::string joined(const std::string& path, std::string_view name) {
-  return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
-}
+constexpr std::string_view kOp = "calibrate";
 
 // All that gathers below a model, each once.
 class Gathering {
@@ -29,11 +28,11 @@ class Gathering {
   explicit Gathering(const nn::Module& model) {
     for (const nn::Module::NamedModule& entry : model.named_modules()) {
       for (const nn::Module::NamedObserver& named : entry.module->named_observers()) {
-        add_observer(joined(entry.path, named.name), named.observer);
+        add_observer(child_path(entry.path, named.name), named.observer);
       }
       const auto* quantizer = dynamic_cast<const aimet::Quantizer*>(entry.module);
       if (quantizer != nullptr && quantizer->is_calibrating()) {
-        add(joined(entry.path, "analyzer"), quantizer->analyzer());
+        add(child_path(entry.path, "analyzer"), quantizer->analyzer());
       }
     }
     QUANTA_SUPPORTED(quantizing_.empty(),

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/nn/detail/child_path.h"
 #include "quanta/ops/norm.h"
 #include "quanta/runtime/check.h"
 
@@ -41,7 +42,7 @@ std::int64_t replace(nn::Module& model, const char* op, const Make& make) {
   for (const auto& [path, module] : model.named_modules()) {
     for (const auto& [name, child] : module->named_children()) {
       if (child == nullptr) continue;
-      std::shared_ptr<nn::Module> instead = make(*child, path.empty() ? name : path + "." + name);
+      std::shared_ptr<nn::Module> instead = make(*child, nn::detail::child_path(path, name));
       if (instead == nullptr) continue;
       replaced.push_back(child);
       module->replace_child(name, std::move(instead));

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "quanta/nn/detail/child_path.h"
 #include "quanta/observers/fake_quantize.h"
 #include "quanta/observers/given_qparams_observer.h"
 #include "quanta/observers/learnable_fake_quantize.h"
@@ -32,7 +33,7 @@ std::vector<Watched> watched(const nn::Module& model) {
   for (const auto& [path, module] : model.named_modules()) {
     for (const auto& [name, observer] : module->named_observers()) {
       if (name == kWeight) continue;
-      result.push_back({path.empty() ? name : path + "." + name, observer});
+      result.push_back({nn::detail::child_path(path, name), observer});
     }
   }
   return result;

@@ -8,6 +8,7 @@
 #include "quanta/fusion/detail/qconfig_scope.h"
 #include "quanta/fusion/prepare.h"
 #include "quanta/nn/conv.h"
+#include "quanta/nn/detail/child_path.h"
 #include "quanta/nn/intrinsic/fused.h"
 #include "quanta/nn/linear.h"
 #include "quanta/observers/fake_quantize.h"
@@ -75,7 +76,7 @@ void collect(Module& module, const std::string& path, std::set<const Module*>& s
   // A fused module of another kind is observed as one; nobody looks inside.
   if (dynamic_cast<const intrinsic::FusedModule*>(&module) != nullptr) return;
   for (const Module::NamedChild& child : children) {
-    collect(*child.module, path.empty() ? child.name : path + "." + child.name, seen, layers);
+    collect(*child.module, nn::detail::child_path(path, child.name), seen, layers);
   }
 }
 
