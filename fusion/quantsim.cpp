@@ -94,7 +94,7 @@ void check(const QuantSimConfig& config) {
 
 // Whether a weight of these sizes can have the scales of an encoding.
 bool fits(const Encoding& encoding, const Dims& sizes) {
-  const Tensor scale = encoding.scale();
+  const Tensor& scale = encoding.scale();
   if (scale.dim() > static_cast<std::int64_t>(sizes.size())) return false;
   const Dims& blocks = encoding.block_size();
   if (!blocks.empty() && blocks.size() != scale.sizes().size()) return false;

@@ -126,9 +126,9 @@ std::vector<std::int64_t> NodeCall::integer_list(std::string_view name) const {
   return *value;
 }
 std::vector<std::int64_t> NodeCall::integer_list(std::string_view name,
-                                                 std::vector<std::int64_t> otherwise) const {
+                                                 const std::vector<std::int64_t>& otherwise) const {
   const auto* value = require_type<std::vector<std::int64_t>>(*this, name, "a list of integers");
-  return value == nullptr ? std::move(otherwise) : *value;
+  return value == nullptr ? otherwise : *value;
 }
 
 std::vector<double> NodeCall::number_list(std::string_view name,

@@ -56,7 +56,7 @@ class NodeCall {
   std::string text(std::string_view name, std::string_view otherwise) const;
   std::vector<std::int64_t> integer_list(std::string_view name) const;
   std::vector<std::int64_t> integer_list(std::string_view name,
-                                         std::vector<std::int64_t> otherwise) const;
+                                         const std::vector<std::int64_t>& otherwise) const;
   std::vector<double> number_list(std::string_view name, std::vector<double> otherwise) const;
   OnnxTensor tensor(std::string_view name) const;
 

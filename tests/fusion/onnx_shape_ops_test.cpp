@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -122,6 +123,13 @@ TEST_CASE("onnx: sizes that a file asks for are checked") {
   CHECK_THROWS_AS(
       run_row({"Range", {list({1LL << 62}).view({}), list({1}).view({})}}, list({0}).view({})),
       ArgumentError);
+  // Steps whose sum no integer holds, though each number is one.
+  constexpr auto kLeast = std::numeric_limits<std::int64_t>::min();
+  constexpr auto kLargest = std::numeric_limits<std::int64_t>::max();
+  constexpr std::int64_t kStep = 1LL << 62;
+  CHECK(run_row({"Range", {list({kLargest}).view({}), list({kStep}).view({})}},
+                list({kLeast}).view({}))[0]
+            .to_int64_vector() == std::vector<std::int64_t>{kLeast, -kStep, 0, kStep});
   // A large fill takes no memory until somebody needs it.
   CHECK(run_row({"ConstantOfShape", {}}, list({1 << 20, 1 << 20}))[0].sizes() ==
         Dims{1 << 20, 1 << 20});

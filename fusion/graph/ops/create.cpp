@@ -90,10 +90,12 @@ std::vector<std::int64_t> integer_range(const NodeCall& call) {
             : static_cast<std::uint64_t>(start) - static_cast<std::uint64_t>(limit);
   const std::uint64_t step = rises ? static_cast<std::uint64_t>(delta)
                                    : std::uint64_t{0} - static_cast<std::uint64_t>(delta);
-  const std::int64_t count = checked_count(call, static_cast<double>((span - 1) / step) + 1.0);
+  const std::uint64_t more = (span - 1) / step;
+  const std::int64_t count = checked_count(call, static_cast<double>(more) + 1.0);
   std::vector<std::int64_t> values(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = start + static_cast<std::int64_t>(i) * delta;
+    values[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(start) +
+                                          i * static_cast<std::uint64_t>(delta));
   }
   return values;
 }

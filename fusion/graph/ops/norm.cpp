@@ -157,7 +157,7 @@ std::optional<Tensor> of_shape(const Tensor& parameter, const Tensor& x, const D
 template <typename Normalize>
 Tensor with_parameters(const NodeCall& call, const Tensor& x, const Dims& shape,
                        const Normalize& normalize) {
-  const Tensor weight = call.input(1, "Scale");
+  const Tensor& weight = call.input(1, "Scale");
   const Tensor bias = call.optional(2);
   const std::optional<Tensor> own_weight = of_shape(weight, x, shape);
   const std::optional<Tensor> own_bias = of_shape(bias, x, shape);

@@ -202,7 +202,7 @@ std::optional<QTensor> unsigned_constant(const WeightCodes& weight) {
 }
 
 std::shared_ptr<const Operation> make_operation(
-    std::string_view name, std::vector<std::pair<std::string_view, Attribute>> settings) {
+    std::string_view name, const std::vector<std::pair<std::string_view, Attribute>>& settings) {
   const OperationEntry* entry = operations().find(name);
   if (entry == nullptr) throw InternalError("no operation " + std::string(name));
   std::shared_ptr<Operation> operation = entry->make();

@@ -61,7 +61,8 @@ std::optional<QTensor> unsigned_constant(const WeightCodes& weight);
 
 /// An operation of the catalogue with these settings.
 std::shared_ptr<const Operation> make_operation(
-    std::string_view name, std::vector<std::pair<std::string_view, Attribute>> settings = {});
+    std::string_view name,
+    const std::vector<std::pair<std::string_view, Attribute>>& settings = {});
 std::shared_ptr<const Operation> quantize_operation(const Codes& codes);
 
 /// A node of the passes' own.

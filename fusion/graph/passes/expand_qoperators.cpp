@@ -22,7 +22,7 @@ struct CodedOperator {
 };
 
 const std::vector<CodedOperator>& coded_operators() {
-  static const std::vector<CodedOperator> kAll{
+  static const std::vector<CodedOperator> all{
       {"QGemm", "com.microsoft", "Gemm", {0, 3}, 7},
       {"QLinearAdd", "com.microsoft", "Add", {0, 3}, 6},
       {"QLinearAveragePool", "com.microsoft", "AveragePool", {0}, 3},
@@ -37,7 +37,7 @@ const std::vector<CodedOperator>& coded_operators() {
       {"QLinearSoftmax", "com.microsoft", "Softmax", {0}, 3},
       {"QLinearWhere", "com.microsoft", "Where", {1, 4}, 7},
   };
-  return kAll;
+  return all;
 }
 
 class Expander {
