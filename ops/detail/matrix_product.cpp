@@ -21,26 +21,22 @@ MatrixSizes matrix_sizes(std::string_view op, const Tensor& lhs, const Tensor& r
                          OperandNames names) {
   QUANTA_CHECK(lhs.dim() >= 1, "{}: {}: expected at least 1 dimension, got 0", op, names.left);
   QUANTA_CHECK(rhs.dim() >= 1, "{}: {}: expected at least 1 dimension, got 0", op, names.right);
-  MatrixSizes sizes{lhs.sizes(), rhs.sizes(), {}};
-  auto& [left, right, result] = sizes;
+  MatrixSizes sizes{lhs.sizes(), rhs.sizes(), {}, {}};
+  auto& [left, right, result, out] = sizes;
   if (left.size() == 1) left.insert(0, 1);
   if (right.size() == 1) right.push_back(1);
   QUANTA_CHECK(left.back() == right[right.size() - 2],
                "{}: {}: expected {} rows for {} of sizes {}, got sizes {}", op, names.right,
                left.back(), names.left, lhs.sizes(), rhs.sizes());
   result = broadcast_sizes(batch_of(left), batch_of(right), op);
+  out = result;
   result.push_back(left[left.size() - 2]);
   result.push_back(right.back());
+  if (lhs.dim() > 1) out.push_back(left[left.size() - 2]);
+  if (rhs.dim() > 1) out.push_back(right.back());
   raise_rank(left, result.size());
   raise_rank(right, result.size());
   return sizes;
-}
-
-Dims product_sizes(const MatrixSizes& sizes, const Tensor& lhs, const Tensor& rhs) {
-  Dims result = sizes.result;
-  if (rhs.dim() == 1) result.erase(result.size() - 1);
-  if (lhs.dim() == 1) result.erase(result.size() - (rhs.dim() == 1 ? 1 : 2));
-  return result;
 }
 
 float scale_of_sums(const Tensor& lhs, const Tensor& rhs) {

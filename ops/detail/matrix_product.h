@@ -17,6 +17,7 @@ struct MatrixSizes {
   Dims left;    ///< [batch or 1 ..., M, K]
   Dims right;   ///< [batch or 1 ..., K, N]
   Dims result;  ///< [batch ..., M, N]
+  Dims out;     ///< the same without the 1 that a vector stands for: torch's
 };
 
 /// What errors call the operands.
@@ -28,9 +29,6 @@ struct OperandNames {
 /// Throws ArgumentError if the operands' sizes do not fit.
 MatrixSizes matrix_sizes(std::string_view op, const Tensor& lhs, const Tensor& rhs,
                          OperandNames names = {});
-
-/// sizes.result without the 1 that a vector stands for.
-Dims product_sizes(const MatrixSizes& sizes, const Tensor& lhs, const Tensor& rhs);
 
 /// The scale of the sums of two tensors that are quantized per tensor.
 float scale_of_sums(const Tensor& lhs, const Tensor& rhs);

@@ -27,7 +27,6 @@ using detail::matrix_sizes;
 using detail::MatrixSizes;
 using detail::multiply_activations;
 using detail::multiply_activations_on_cuda;
-using detail::product_sizes;
 using detail::scale_of_sums;
 using detail::turned_bytes;
 using detail::zero_points_of_bytes;
@@ -138,7 +137,7 @@ struct MatmulInteger final : Op<MatmulInteger> {
     check_byte_zero_point(kName, "a_zero_point", in[2], in[0].dtype(),
                           sizes.result[sizes.result.size() - 2]);
     check_byte_zero_point(kName, "b_zero_point", in[3], in[1].dtype(), sizes.result.back());
-    out.add(product_sizes(sizes, in[0], in[1]), DType::Int32);
+    out.add(sizes.out, DType::Int32);
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     if (in[0].sizes().back() == 0) {
@@ -176,15 +175,15 @@ struct MatmulInteger final : Op<MatmulInteger> {
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::none(); }
 };
 
-/// What the products of two activations share.
-MatrixSizes infer_codes(std::string_view op, const Arguments& in) {
+/// What the products of two activations share: the result's sizes.
+Dims infer_codes(std::string_view op, const Arguments& in) {
   for (std::size_t i = 0; i < 2; ++i) {
     const std::string_view argument = i == 0 ? "lhs" : "rhs";
     require_tensor(op, argument, in[i], {DType::QUInt8});
     QUANTA_CHECK(!is_per_channel(in[i].impl()->quantizer.scheme),
                  "{}: {}: expected a tensor quantized per tensor, got per channel", op, argument);
   }
-  return matrix_sizes(op, in[0], in[1]);
+  return matrix_sizes(op, in[0], in[1]).out;
 }
 
 struct MatmulExact final : Op<MatmulExact> {
@@ -198,9 +197,8 @@ struct MatmulExact final : Op<MatmulExact> {
       : scale(scale_out), zero_point(zero_point_out) {}
 
   void infer(const Arguments& in, Results& out) const override {
-    const MatrixSizes sizes = infer_codes(kName, in);
+    const Dims result = infer_codes(kName, in);
     const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
-    const Dims result = product_sizes(sizes, in[0], in[1]);
     check_quantizer(kName, quantizer, DType::QUInt8, result);
     out.add(result, DType::QUInt8, quantizer);
   }
@@ -243,8 +241,7 @@ struct MatmulToFloat final : Op<MatmulToFloat> {
   static constexpr ArgumentCount kArguments{2};
 
   void infer(const Arguments& in, Results& out) const override {
-    const MatrixSizes sizes = infer_codes(kName, in);
-    out.add(product_sizes(sizes, in[0], in[1]), DType::Float32);
+    out.add(infer_codes(kName, in), DType::Float32);
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const float scale = scale_of_sums(in[0], in[1]);

@@ -26,7 +26,6 @@ using detail::matrix_sizes;
 using detail::MatrixSizes;
 using detail::multiply_activations;
 using detail::multiply_activations_on_cuda;
-using detail::product_sizes;
 using detail::scale_of_sums;
 
 // Plain loops, for proofs of gradients and for integers, which wrap around as torch's do: out = lhs
@@ -132,7 +131,7 @@ struct MatrixProduct final : Op<MatrixProduct<kForm>> {
     check_operand(kName, "rhs", rhs);
     QUANTA_CHECK(lhs.dtype() == rhs.dtype(), "{}: rhs: expected {} as lhs has, got {}", kName,
                  lhs.dtype(), rhs.dtype());
-    out.add(product_sizes(matrix_sizes(kName, lhs, rhs), lhs, rhs), lhs.dtype());
+    out.add(matrix_sizes(kName, lhs, rhs).out, lhs.dtype());
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     return multiply(in[0], in[1], out[0]);
@@ -183,7 +182,7 @@ struct QuantizedMatrixProduct final : Op<QuantizedMatrixProduct<kForm>> {
                      "{}: lhs: expected QUInt8 or QInt8 on the CPU, got QInt32", kName);
     const Quantizer quantizer = Quantizer::per_tensor(scale, zero_point);
     check_quantizer(kName, quantizer, lhs.dtype(), {});
-    out.add(product_sizes(matrix_sizes(kName, lhs, rhs), lhs, rhs), lhs.dtype(), quantizer);
+    out.add(matrix_sizes(kName, lhs, rhs).out, lhs.dtype(), quantizer);
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const QTensor lhs(in[0]);
