@@ -28,6 +28,7 @@ namespace quanta {
 namespace {
 
 using nn::Module;
+using nn::detail::child_path;
 
 bool has_qconfig(const Module& model) {
   const auto modules = model.named_modules();
@@ -63,8 +64,8 @@ void propagate(Module& module, const QConfigMapping& mapping, const std::string&
   }
   if (is_own) check_own_qconfig(module, path, effective);
   for (const Module::NamedChild& child : module.named_children()) {
-    propagate(*child.module, mapping, nn::detail::child_path(path, child.name), effective,
-              inherited_form, seen, assignments);
+    propagate(*child.module, mapping, child_path(path, child.name), effective, inherited_form, seen,
+              assignments);
   }
   // Modules below inherit the QConfig as it was given.
   if (effective && !is_own && inherited_form == Inherited::Fitting) {
@@ -147,19 +148,16 @@ void keep_needed_calls(Module& prepared, Module& trial, std::span<const Tensor> 
 
 void get_observer_dict(const Module& model, ObserverDict& target_dict, std::string_view prefix) {
   constexpr std::string_view kName = "activation_post_process";
-  const auto below = [](std::string_view path, std::string_view name) {
-    return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
-  };
   for (const Module::NamedModule& entry : model.named_modules()) {
-    const std::string path = entry.path.empty() ? std::string(prefix) : below(prefix, entry.path);
+    const std::string path = child_path(prefix, entry.path);
     for (const auto& [name, observer] : entry.module->named_observers()) {
       // Those of calls in forward() have no counterpart in torch.
       if (name != kName && name != "weight_fake_quant") continue;
-      const std::string key = below(path, name);
+      const std::string key = child_path(path, name);
       if (name == kName) target_dict[key] = observer;
       const auto* fake = dynamic_cast<const FakeQuantizeBase*>(observer.get());
       if (fake != nullptr && fake->observer() != nullptr) {
-        target_dict[below(key, kName)] = fake->observer();
+        target_dict[child_path(key, kName)] = fake->observer();
       }
     }
   }

@@ -680,11 +680,11 @@ std::vector<Module::NamedTensor> Module::named_parameters() const {
       if (!t.is_parameter || !value.defined() || !seen.insert(value.impl().get()).second) continue;
       result.push_back({detail::child_path(entry.path, t.name), value});
     }
-    const std::string prefix = entry.path.empty() ? "" : entry.path + ".";
     for (const NamedObserver& observed : entry.module->named_observers()) {
+      const std::string path = detail::child_path(entry.path, observed.name);
       for (const auto& [name, value] : observed.observer->named_parameters()) {
         if (!seen.insert(value.impl().get()).second) continue;
-        result.push_back({fmt::format("{}{}.{}", prefix, observed.name, name), value});
+        result.push_back({detail::child_path(path, name), value});
       }
     }
   }

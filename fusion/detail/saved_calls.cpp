@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "quanta/nn/detail/child_path.h"
 #include "quanta/runtime/check.h"
 
 namespace quanta {
@@ -146,8 +147,8 @@ void require_scales(const Parser& parser, const std::vector<ForwardCalls::Call>&
     const std::vector<ForwardCalls::Result>& results = list[i].results;
     for (std::size_t j = 0; j < results.size(); ++j) {
       if (results[j].scale <= 0.0) continue;
-      const std::string name = fmt::format("{}{}{}.scale", path, path.empty() ? "" : ".",
-                                           ForwardCalls::name_of(i, j, results.size()));
+      const std::string name =
+          nn::detail::child_path(path, ForwardCalls::name_of(i, j, results.size())) + ".scale";
       if (state.find(name) == nullptr) parser.refuse(fmt::format("the state has no '{}'", name));
     }
   }

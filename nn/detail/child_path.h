@@ -7,10 +7,10 @@
 
 namespace quanta::nn::detail {
 
-/// "path.name"; the name alone where the path is empty, which is that of the outermost module.
+/// "path.name"; one of them alone where the other is empty, as the path of the outermost module is.
 inline std::string child_path(std::string_view path, std::string_view name) {
   std::string result(path);
-  if (!path.empty()) result += '.';
+  if (!path.empty() && !name.empty()) result += '.';
   result += name;
   return result;
 }
