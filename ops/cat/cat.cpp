@@ -3,9 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <optional>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "quanta/ops/cpu/code_table.h"
+#include "quanta/ops/cpu/join_rows.h"
 #include "quanta/ops/cpu/quantized_operands.h"
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/cuda/codes.h"
@@ -120,6 +124,44 @@ void fill_pieces(const Arguments& tensors, const Tensor& out, std::int64_t dim, 
   }
 }
 
+// Whether the memory of a piece has the order of its part of `out`, which is dense: all that lies
+// within a place outside of the joined dimension is together in both.
+bool has_order_of(const Tensor& out, const Tensor& piece, std::size_t joined) {
+  const std::int64_t step = out.strides()[joined];
+  const std::int64_t row = out.sizes()[joined] * step;
+  const std::int64_t piece_row = piece.sizes()[joined] * step;
+  for (std::size_t d = 0; d < piece.sizes().size(); ++d) {
+    if (piece.sizes()[d] == 1) continue;
+    const std::int64_t stride = out.strides()[d];
+    if (piece.strides()[d] != (stride < row ? stride : stride / row * piece_row)) return false;
+  }
+  return true;
+}
+
+// Fills `out` row by row where the memory of all pieces has its order; whether it has.
+// table(piece) says what becomes of the piece's bytes.
+template <typename Table>
+bool join_by_rows(const Arguments& tensors, const Tensor& out, std::int64_t dim, Table&& table) {
+  if (out.numel() == 0 || !out.is_contiguous(out.suggested_format())) return false;
+  const auto joined = static_cast<std::size_t>(wrap_dim(dim, out.dim(), "cat"));
+  const std::int64_t step =
+      out.strides()[joined] * (static_cast<std::int64_t>(out.nbytes()) / out.numel());
+  std::vector<cpu::RowPart> parts;
+  parts.reserve(tensors.size());
+  std::int64_t offset = 0;
+  for (const Tensor* piece : tensors) {
+    if (piece->numel() == 0) continue;
+    if (!has_order_of(out, *piece, joined)) return false;
+    const std::int64_t bytes = piece->sizes()[joined] * step;
+    parts.push_back(
+        {static_cast<const std::uint8_t*>(piece->data_ptr()), bytes, offset, table(*piece)});
+    offset += bytes;
+  }
+  cpu::join_rows(parts, out.numel() / (out.sizes()[joined] * out.strides()[joined]), offset,
+                 static_cast<std::uint8_t*>(out.data_ptr()));
+  return true;
+}
+
 struct Cat final : Op<Cat> {
   static constexpr std::string_view kName = "cat";
   static constexpr ArgumentCount kArguments = ArgumentCount::at_least(1);
@@ -136,7 +178,8 @@ struct Cat final : Op<Cat> {
     out.add(sizes, in[0].dtype(), find_model(in).suggested_format());
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
-    fill_pieces(in, out[0], dim, copy_bits);
+    const auto as_they_are = [](const Tensor&) { return std::optional<cpu::CodeTable>(); };
+    if (!join_by_rows(in, out[0], dim, as_they_are)) fill_pieces(in, out[0], dim, copy_bits);
     return "copy";
   }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
@@ -174,25 +217,52 @@ struct Cat final : Op<Cat> {
 
 enum class Relu : bool { No, Yes };
 
-// The codes of `src` in the parameters of `out`, of which `dst` is a part.
-void requantize_piece(const Tensor& src, const Tensor& dst, const Tensor& out, Relu relu) {
-  const Quantizer& from = src.impl()->quantizer;
-  const Quantizer& to = out.impl()->quantizer;
-  const bool same = from == to;
-  if (same && relu == Relu::No) {
-    return src.device().is_cuda() ? cuda::copy_same_dtype(dst, src) : copy_bits(src, dst);
+// The codes of a tensor in the parameters of another.
+class Requantization {
+ public:
+  Requantization(const Tensor& src, const Tensor& out, Relu relu)
+      : dtype_(src.dtype()),
+        from_(src.impl()->quantizer),
+        to_(out.impl()->quantizer),
+        relu_(relu),
+        same_(from_ == to_),
+        scale_(static_cast<float>(from_.scale)),
+        zero_point_(static_cast<std::int32_t>(from_.zero_point)),
+        lowest_(static_cast<std::int32_t>(to_.zero_point)),
+        quantizer_(out) {}
+
+  bool keeps_all() const { return same_ && relu_ == Relu::No; }
+  std::int32_t operator()(std::int32_t code) const {
+    const std::int32_t moved =
+        same_ ? code : quantizer_(math::dequantize(code, scale_, zero_point_));
+    return relu_ == Relu::Yes ? std::max(moved, lowest_) : moved;
+  }
+  /// Of codes of 8 bits. Valid until the next one.
+  const cpu::CodeTable& table() const {
+    const std::string_view name = relu_ == Relu::Yes ? "requantize_relu" : "requantize";
+    return cpu::code_table({name, dtype_, from_.scale, from_.zero_point, to_.scale, to_.zero_point},
+                           *this);
   }
 
-  const float scale = static_cast<float>(from.scale);
-  const auto zero_point = static_cast<std::int32_t>(from.zero_point);
-  const auto lowest = static_cast<std::int32_t>(to.zero_point);
-  const cpu::ScalarQuantizer quantizer(out);
-  const auto function = [&](std::int32_t code) {
-    const std::int32_t moved = same ? code : quantizer(math::dequantize(code, scale, zero_point));
-    return relu == Relu::Yes ? std::max(moved, lowest) : moved;
-  };
+ private:
+  DType dtype_;
+  const Quantizer &from_, &to_;
+  Relu relu_;
+  bool same_;
+  float scale_;
+  std::int32_t zero_point_, lowest_;
+  cpu::ScalarQuantizer quantizer_;
+};
+
+// The codes of `src` in the parameters of `out`, of which `dst` is a part.
+void requantize_piece(const Tensor& src, const Tensor& dst, const Tensor& out, Relu relu) {
+  const Requantization requantize(src, out, relu);
+  const bool on_cuda = src.device().is_cuda();
+  if (requantize.keeps_all()) {
+    return on_cuda ? cuda::copy_same_dtype(dst, src) : copy_bits(src, dst);
+  }
   if (src.dtype() == DType::QInt32) {
-    const auto one = [&](const std::int32_t* x, std::int32_t* y) { *y = function(*x); };
+    const auto one = [&](const std::int32_t* x, std::int32_t* y) { *y = requantize(*x); };
     for_each_pair<std::int32_t>(
         src, dst,
         [&](const std::int32_t* x, std::int32_t* y, std::int64_t count) {
@@ -201,15 +271,8 @@ void requantize_piece(const Tensor& src, const Tensor& dst, const Tensor& out, R
         one);
     return;
   }
-  const cpu::TableKey key{
-      relu == Relu::Yes ? std::string_view("requantize_relu") : std::string_view("requantize"),
-      src.dtype(),
-      from.scale,
-      from.zero_point,
-      to.scale,
-      to.zero_point};
-  const cpu::CodeTable& table = cpu::code_table(key, function);
-  if (src.device().is_cuda()) return cuda::look_up(src, dst, table);
+  const cpu::CodeTable& table = requantize.table();
+  if (on_cuda) return cuda::look_up(src, dst, table);
   for_each_pair<std::uint8_t>(
       src, dst,
       [&](const std::uint8_t* x, std::uint8_t* y, std::int64_t count) {
@@ -244,13 +307,17 @@ struct QuantizedCat final : Op<QuantizedCat<kRelu>> {
     out.add(sizes, in[0].dtype(), quantizer, common_format(in, dim));
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
-    fill_pieces(in, out[0], dim, [&](const Tensor& piece, const Tensor& part) {
-      requantize_piece(piece, part, out[0], kRelu);
-    });
+    const auto table = [&](const Tensor& piece) -> std::optional<cpu::CodeTable> {
+      const Requantization requantize(piece, out[0], kRelu);
+      if (requantize.keeps_all()) return {};
+      return requantize.table();
+    };
+    const bool has_tables = in[0].dtype() != DType::QInt32;
+    if (!has_tables || !join_by_rows(in, out[0], dim, table)) fill(in, out[0]);
     return "lookup";
   }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
-    cpu(in, out);
+    fill(in, out[0]);
     return "look_up_codes";
   }
   std::span<const DType> cuda_dtypes() const noexcept override { return dtypes::kQ8; }
@@ -260,6 +327,13 @@ struct QuantizedCat final : Op<QuantizedCat<kRelu>> {
         attribute<QuantizedCat, &QuantizedCat::scale>("scale"),
         attribute<QuantizedCat, &QuantizedCat::zero_point>("zero_point")};
     return kTable;
+  }
+
+ private:
+  void fill(const Arguments& in, const Tensor& out) const {
+    fill_pieces(in, out, dim, [&](const Tensor& piece, const Tensor& part) {
+      requantize_piece(piece, part, out, kRelu);
+    });
   }
 };
 
