@@ -146,18 +146,30 @@ void bordered_line(const ConvCodesCall& call, std::int64_t plane, std::int64_t l
   std::memset(to + bytes(end), call.src_zero_point, bytes(columns - end));
 }
 
-bool has_few_channels(const ConvShape& shape) {
+namespace {
+
+/// Whether the convolution has one tap whose channels do not come in fours.
+bool is_odd_product(const ConvShape& shape) {
+  return kernel_lines(shape) * shape.kernel[2] == 1 && shape.in_channels % kPanelDepth != 0;
+}
+
+}  // namespace
+
+bool gathers_rows(const ConvShape& shape) {
   constexpr std::int64_t kFewChannels = 4;
-  return shape.in_channels <= kFewChannels;
+  return shape.in_channels <= kFewChannels || is_odd_product(shape);
 }
 
 bool prefers_gather(const ConvShape& shape) {
   constexpr std::int64_t kMaxDepth = 1024;
   // Strides may be far beyond the input.
   constexpr std::int64_t kMaxColumns = 1 << 16;
-  return !shape.transposed && shape.groups == 1 && has_few_channels(shape) &&
-         shape.dilation[2] == 1 && row_bytes(shape) <= kMaxDepth &&
-         seen_columns(shape) <= kMaxColumns && has_gemm_codes(row_bytes(shape));
+  // Up to so many pixels a call of oneDNN costs more than the copy of the rows.
+  constexpr std::int64_t kFewPixels = 256;
+  if (is_odd_product(shape) && pixels(shape) > kFewPixels) return false;
+  return !shape.transposed && shape.groups == 1 && gathers_rows(shape) && shape.dilation[2] == 1 &&
+         row_bytes(shape) <= kMaxDepth && seen_columns(shape) <= kMaxColumns &&
+         has_gemm_codes(row_bytes(shape));
 }
 
 CodePanels pack_gathered_panels(const std::int8_t* weight, const ConvShape& shape,

@@ -1,8 +1,8 @@
 #pragma once
 
-// Private: convolutions of a few input channels (first layers) as products of matrices: the codes
-// under the kernel of each output pixel are gathered into a row, a few lines at a time, so that
-// rows stay in the L1 cache. The border is filled in on the way.
+// Private: convolutions of a few input channels (first layers), and 1x1 ones whose channels do not come
+// in fours, as products of matrices: the codes under the kernel of each output pixel are gathered into a
+// row, a few lines at a time, so that rows stay in the L1 cache. The border is filled in on the way.
 
 #include <cstdint>
 
@@ -10,8 +10,8 @@
 
 namespace quanta::cpu {
 
-/// Whether a convolution has so few input channels that rows are gathered, if at all.
-bool has_few_channels(const ConvShape& shape);
+/// Whether a convolution has such input channels that rows are gathered, if ours multiply them at all.
+bool gathers_rows(const ConvShape& shape);
 /// Whether this was measured to be faster than oneDNN for the shape, on this machine.
 bool prefers_gather(const ConvShape& shape);
 

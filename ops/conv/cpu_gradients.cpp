@@ -179,7 +179,7 @@ void run_with_weight(Pass pass, const ConvShape& shape, int spatial, bool exact_
 
 void sum_channels(const ConvShape& shape, const float* image, float* sums) {
   const std::int64_t channels = shape.out_channels;
-  const std::int64_t positions = shape.batch * shape.out[0] * shape.out[1] * shape.out[2];
+  const std::int64_t positions = pixels(shape);
   std::vector<double> totals(static_cast<std::size_t>(channels), 0.0);
   for (std::int64_t p = 0; p < positions; ++p) {
     for (std::int64_t c = 0; c < channels; ++c) {

@@ -55,10 +55,6 @@ bool is_pointwise(const ConvShape& shape) {
   return result;
 }
 
-std::int64_t pixels(const ConvShape& shape) {
-  return shape.batch * shape.out[0] * shape.out[1] * shape.out[2];
-}
-
 /// A copy of `src` with a border of `value`, in the calling thread's buffer.
 const std::uint8_t* padded_copy(const ConvShape& shape, std::int32_t value,
                                 const std::uint8_t* src) {
@@ -118,10 +114,10 @@ const ExactWeights& ConvInt8::exact_weights() const {
 
 const CodePanels& ConvInt8::panels() const {
   std::call_once(panels_once_, [this] {
-    if (is_pointwise(geometry_)) {
+    if (is_pointwise(geometry_) && geometry_.in_channels % kPanelDepth == 0) {
       panels_ = pack_code_panels(weight_.codes(), geometry_.out_channels, geometry_.in_channels,
                                  {&weight_.forms()});
-    } else if (has_few_channels(geometry_)) {
+    } else if (gathers_rows(geometry_)) {
       panels_ = pack_gathered_panels(weight_.codes(), geometry_, weight_.forms());
     } else {
       panels_ = pack_implicit_panels(weight_.codes(), geometry_, weight_.forms());
@@ -157,7 +153,7 @@ std::shared_ptr<const ConvInt8::Plan> ConvInt8::make_plan(const ConvShape& shape
       .transposed = geometry_.transposed,
       .weight_zero_points = weight_.has_zero_points(),
       .pointwise = pointwise,
-      .gathers = !pointwise && prefers_gather(shape),
+      .gathers = prefers_gather(shape),
       .implicit = !pointwise && prefers_implicit(shape),
       .codes = key.output != SumOutput::Sums,
       .in_channels = shape.in_channels,

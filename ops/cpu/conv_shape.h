@@ -21,4 +21,9 @@ struct ConvShape {
   bool operator==(const ConvShape&) const = default;
 };
 
+/// Of the result, in all images.
+inline std::int64_t pixels(const ConvShape& shape) {
+  return shape.batch * shape.out[0] * shape.out[1] * shape.out[2];
+}
+
 }  // namespace quanta::cpu

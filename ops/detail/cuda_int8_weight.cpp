@@ -65,7 +65,7 @@ void take_packed_channels(cuda::ProductParams& params, const cpu::ConvShape& sha
 
 void set_shape(cuda::ProductParams& params, const cpu::ConvShape& shape, const void* x) {
   params.x = static_cast<const std::uint8_t*>(x);
-  params.pixels = shape.batch * shape.out[0] * shape.out[1] * shape.out[2];
+  params.pixels = pixels(shape);
   for (int d = 0; d < 3; ++d) {
     // With what is padded, so that no position of a tap is beyond an int.
     to_int(std::max(shape.in[d], shape.out[d]) + 2 * shape.padding[d]);

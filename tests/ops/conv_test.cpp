@@ -187,6 +187,29 @@ TEST_CASE("quantized::conv: first layers of any border give the integers of the 
   }
 }
 
+TEST_CASE("quantized::conv: 1x1 layers whose channels do not come in fours, by size") {
+  Generator generator(47);
+  for (const std::int64_t in : {1, 2, 3, 5, 6, 10, 17, 58, 130, 1023, 1025}) {
+    for (const std::int64_t out : {1, 16, 36, 150}) {
+      Case tested;
+      tested.options.stride = {in % 3 == 0 ? 2 : 1};
+      tested.weight = testing::random_weight({out, in, 1, 1}, {0}, generator);
+      tested.bias = random_bias(out, generator);
+      const quantized::ConvPackedParams packed = tested.pack();
+      // Kernels change with the number of pixels, back and forth.
+      for (const std::int64_t side : {1, 9, 34, 17, 16}) {
+        tested.x = testing::random_activation({1, in, side, side}, 0.02, side, generator);
+        tested.out = {testing::spreading_scale(tested.x, tested.weight, in), 10, out == 16};
+        CAPTURE(describe(tested));
+        for (const int threads : {1, 2}) {
+          const test::Threads scope(threads);
+          CHECK(tested.run(packed).to_int64_vector() == tested.expected());
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("quantized::conv: layers large enough for two threads give the reference's integers") {
   struct Layer {
     Dims x, weight;

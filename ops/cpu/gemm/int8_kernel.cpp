@@ -17,9 +17,7 @@ Int8Kernel choose_kernel(const Int8Convolution& convolution) {
     return Int8Kernel::Exact;
   }
   if (!convolution.codes) return Int8Kernel::OneDnn;
-  if (convolution.pointwise) {
-    return has_gemm_codes(convolution.in_channels) ? Int8Kernel::Codes : Int8Kernel::OneDnn;
-  }
+  if (convolution.pointwise && has_gemm_codes(convolution.in_channels)) return Int8Kernel::Codes;
   if (convolution.gathers) return Int8Kernel::Gather;
   return convolution.implicit ? Int8Kernel::Implicit : Int8Kernel::OneDnn;
 }

@@ -65,8 +65,7 @@ bool is_worth_it(std::string_view name, const ConvShape& shape) {
   constexpr std::int64_t kSmallWork = 2'000'000;
   const std::int64_t channels = shape.in_channels / shape.groups;
   const std::int64_t sum = channels * shape.kernel[0] * shape.kernel[1] * shape.kernel[2];
-  const std::int64_t work =
-      shape.batch * shape.out[0] * shape.out[1] * shape.out[2] * shape.out_channels * sum;
+  const std::int64_t work = pixels(shape) * shape.out_channels * sum;
   return sum >= kShortSum || (channels % 64 == 0 && work >= kSmallWork);
 }
 
