@@ -9,7 +9,9 @@
 namespace quanta::cpu {
 namespace {
 
-constexpr std::size_t kSlots = 128;
+// A network has a table for most of its activations; two that took turns in a slot would be calculated
+// in each run.
+constexpr std::size_t kSlots = 512;
 
 void mix(std::uint64_t& hash, std::uint64_t value) {
   hash = (hash ^ value) * 0x9E3779B97F4A7C15U;
@@ -19,7 +21,7 @@ void mix(std::uint64_t& hash, std::uint64_t value) {
 }  // namespace
 
 TableSlot& table_slot(const TableKey& key) {
-  thread_local const auto slots = std::make_unique<std::array<TableSlot, kSlots>>();
+  thread_local std::array<std::unique_ptr<TableSlot>, kSlots> slots;
   std::uint64_t hash = static_cast<std::uint64_t>(key.dtype);
   mix(hash, std::hash<std::string_view>()(key.function));
   mix(hash, std::bit_cast<std::uint64_t>(key.scale_in));
@@ -27,7 +29,13 @@ TableSlot& table_slot(const TableKey& key) {
   mix(hash, static_cast<std::uint64_t>(key.zero_point_in));
   mix(hash, static_cast<std::uint64_t>(key.zero_point_out));
   for (const double parameter : key.parameters) mix(hash, std::bit_cast<std::uint64_t>(parameter));
-  return (*slots)[hash % kSlots];
+  // One of two that has it or is free, or else the first.
+  std::unique_ptr<TableSlot>& first = slots[hash % kSlots];
+  std::unique_ptr<TableSlot>& second = slots[hash / kSlots % kSlots];
+  if (first == nullptr) first = std::make_unique<TableSlot>();
+  if (!first->filled || first->key == key) return *first;
+  if (second == nullptr) second = std::make_unique<TableSlot>();
+  return !second->filled || second->key == key ? *second : *first;
 }
 
 void map_bytes(const Tensor& src, const Tensor& dst, const CodeTable& table) {
