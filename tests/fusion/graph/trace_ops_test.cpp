@@ -16,6 +16,7 @@
 #include "quanta/fusion/graph/model.h"
 #include "quanta/nn/module.h"
 #include "quanta/ops/catalogue.h"
+#include "quanta/ops/pooling.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/error.h"
 
@@ -105,6 +106,22 @@ TEST_CASE("to_onnx: each operation that has a form says the same in the file") {
   }
   INFO(refused);
   CHECK(written > 150);
+}
+
+TEST_CASE("to_onnx: norms of an order that LpPool cannot have are refused") {
+  struct Norm : nn::Module {
+    double p;
+    explicit Norm(double order) : p(order) { eval(); }
+    Tensor forward(const Tensor& x) const override {
+      return lp_pool(x, {.kernel_size = {2}, .p = p}, 2);
+    }
+  };
+  const Tensor x = Tensor::ones({1, 1, 4, 4});
+  CHECK(to_onnx(Norm(3.0), x).graph.nodes.size() == 1);
+  for (const double order : {1.5, 1e17, 1e300}) {
+    CHECK_THROWS_WITH_AS(to_onnx(Norm(order), x), doctest::Contains("whole ones up to 2^53 alone"),
+                         UnsupportedError);
+  }
 }
 
 }  // namespace quanta::graph
