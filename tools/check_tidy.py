@@ -54,7 +54,8 @@ class Reader:
         result = subprocess.run(["clang-tidy", "-p", self.tree, "--quiet", "--warnings-as-errors=*", source],
                                 stdin=subprocess.DEVNULL, capture_output=True, text=True)
         if result.returncode != 0:
-            return f"{result.stdout}{result.stderr}"
+            told = [line for line in result.stderr.splitlines() if not line.endswith(" generated.")]
+            return "\n".join([result.stdout, *told])
         mark.parent.mkdir(parents=True, exist_ok=True)
         mark.write_text(digest)
         return ""

@@ -15,7 +15,7 @@ bool is_even(std::int64_t number) { return number % 2 == 0; }
 bool can_move_two(const PickParams& params) {
   const StridedWalk& walk = params.walk;
   const int last = walk.rank - 1;
-  const auto item = static_cast<std::uintptr_t>(2 * params.item_bytes);
+  const auto item = std::uintptr_t{2} * static_cast<std::uintptr_t>(params.item_bytes);
   if (last < 0 || params.item_bytes == 16 || !is_even(walk.sizes[last]) || walk.first[last] != 1 ||
       walk.second[last] != 1 || reinterpret_cast<std::uintptr_t>(params.from) % item != 0 ||
       reinterpret_cast<std::uintptr_t>(params.to) % item != 0) {

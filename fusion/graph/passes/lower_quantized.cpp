@@ -79,7 +79,7 @@ bool use_torch_arithmetic(Graph& graph) {
     for (const char* name : {"scale", "zero_point", "dtype"}) {
       settings.emplace_back(name, attribute_of(*node.operation, name));
     }
-    node.operation = make_operation("quantize_per_tensor", std::move(settings));
+    node.operation = make_operation("quantize_per_tensor", settings);
     changed = true;
   }
   return changed;
