@@ -31,9 +31,11 @@ template <typename T>
 QUANTA_HOST_DEVICE constexpr T low_bits(std::int64_t value, std::int64_t bits) {
   if constexpr (std::is_same_v<T, bool>) {
     return value != 0;
+  } else if constexpr (sizeof(T) != 1) {
+    return static_cast<T>(static_cast<std::uint64_t>(value));
   } else {
     const auto whole = static_cast<T>(static_cast<std::uint64_t>(value));
-    if (bits == 8 || sizeof(T) != 1) return whole;
+    if (bits == 8) return whole;
     const auto shift = static_cast<int>(8 - bits);
     const auto raised = static_cast<T>(static_cast<unsigned>(whole) << shift);
     return static_cast<T>(raised >> shift);
