@@ -494,12 +494,11 @@ struct ToDevice final : Op<ToDevice> {
   std::span<const DType> cuda_dtypes() const noexcept override { return kAllDTypes; }
   GradientUse gradient_use(std::uint64_t) const override { return GradientUse::of(0); }
   std::vector<Tensor> gradient(const autograd::BackwardContext& context) const override {
-    const Tensor grad = context.grad();
-    return {grad.to(from_)};
+    return {context.grad().to(from)};
   }
 
   // Where the argument was: gradients go back there.
-  Device from_;
+  Device from;
 };
 
 // The argument is `src`; the target is the result.
@@ -602,7 +601,7 @@ Tensor Tensor::to(Device wanted) const {
   if (wanted == device()) return *this;
   if (!is_dense()) return clone().to(wanted);
   ToDevice operation(wanted);
-  operation.from_ = device();
+  operation.from = device();
   return run(operation, *this);
 }
 

@@ -14,6 +14,11 @@ void give_back(std::byte* data, std::size_t bytes, Device device) noexcept {
   device.is_cpu() ? deallocate(data, bytes) : cuda::deallocate(device, data, bytes);
 }
 
+std::function<void(void*)> without_const(std::function<void(const void*)> deleter) {
+  if (!deleter) return {};
+  return [deleter = std::move(deleter)](void* memory) { deleter(memory); };
+}
+
 }  // namespace
 
 Storage::Storage(std::size_t bytes, Device device)
@@ -41,9 +46,7 @@ Storage::Storage(void* data, std::size_t bytes, Device device, std::function<voi
 
 Storage::Storage(const void* data, std::size_t bytes, Device device,
                  std::function<void(const void*)> deleter)
-    : Storage(
-          const_cast<void*>(data), bytes, device,
-          deleter ? [deleter](void* memory) { deleter(memory); } : std::function<void(void*)>()) {
+    : Storage(const_cast<void*>(data), bytes, device, without_const(std::move(deleter))) {
   read_only_ = true;
 }
 

@@ -24,7 +24,7 @@ std::int64_t percentile(std::vector<std::int64_t> values, double share) {
 }
 
 Streams::Streams(int count, int threads,
-                 std::function<std::function<void()>(int stream)> make_request) {
+                 const std::function<std::function<void()>(int stream)>& make_request) {
   std::unique_lock lock(mutex_);
   busy_ = count;
   for (int stream = 0; stream < count; ++stream) {

@@ -27,7 +27,8 @@ class Streams {
  public:
   /// `make_request(stream)` prepares a stream and gives what answers one request; it is called in
   /// the stream's own thread, whose ops use `threads` threads. Throws what it throws.
-  Streams(int count, int threads, std::function<std::function<void()>(int stream)> make_request);
+  Streams(int count, int threads,
+          const std::function<std::function<void()>(int stream)>& make_request);
   ~Streams();
   Streams(const Streams&) = delete;
   Streams& operator=(const Streams&) = delete;

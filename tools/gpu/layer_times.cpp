@@ -134,13 +134,13 @@ Call make_call(const Layer& layer, const Options& options, std::int64_t batch,
       randn({out}, generator),
       ConvOptions{.stride = {layer.stride}, .padding = {layer.kernel / 2}, .groups = groups}, 2);
   const std::int64_t out_side = (side + 2 * (layer.kernel / 2) - layer.kernel) / layer.stride + 1;
+  const std::int64_t taps = in / groups * layer.kernel * layer.kernel;
   return {
       fmt::format("conv {}x{}x{} -> {}, {}x{}{}{}", in, side, side, out, layer.kernel, layer.kernel,
                   layer.stride > 1 ? ", stride 2" : "", groups > 1 ? ", depthwise" : ""),
       [packed](const QTensor& x) { return quantized::conv_relu(x, packed, 0.1, 0); },
       {batch, in, side, side},
-      static_cast<double>(batch * out * out_side * out_side * (in / groups) * layer.kernel *
-                          layer.kernel)};
+      static_cast<double>(batch * out * out_side * out_side * taps)};
 }
 
 json time_layers(const Options& options, Device device) {
@@ -215,22 +215,23 @@ int time_all(const Options& options) {
 }  // namespace quanta
 
 int main(int argc, char** argv) {
-  CLI::App app{"Times int8 layers of known networks on a device, and compares their codes"};
-  quanta::Options options;
-  app.add_option("--device", options.device, "cuda, cuda:1, cuda:emulated")->capture_default_str();
-  app.add_option("--json", options.json, "Where to write the figures");
-  app.add_option("--batch", options.batches, "Inputs at a time")->capture_default_str();
-  app.add_option("--layers", options.layers, "Only so many")->check(CLI::Range(0, 1000));
-  app.add_option("--shrink", options.shrink, "Divides channels and sides, for a test device")
-      ->check(CLI::Range(1, 64));
-  app.add_option("--seconds", options.seconds, "For each layer and batch")->capture_default_str();
-  app.add_option("--megabytes", options.megabytes, "Of the copies; 0: none")
-      ->check(CLI::Range(0, 4096))
-      ->capture_default_str();
-  app.add_flag("--operations", options.operations,
-               "Each operation of the catalogue on the device and on the CPU");
-  CLI11_PARSE(app, argc, argv);
   try {
+    CLI::App app{"Times int8 layers of known networks on a device, and compares their codes"};
+    quanta::Options options;
+    app.add_option("--device", options.device, "cuda, cuda:1, cuda:emulated")
+        ->capture_default_str();
+    app.add_option("--json", options.json, "Where to write the figures");
+    app.add_option("--batch", options.batches, "Inputs at a time")->capture_default_str();
+    app.add_option("--layers", options.layers, "Only so many")->check(CLI::Range(0, 1000));
+    app.add_option("--shrink", options.shrink, "Divides channels and sides, for a test device")
+        ->check(CLI::Range(1, 64));
+    app.add_option("--seconds", options.seconds, "For each layer and batch")->capture_default_str();
+    app.add_option("--megabytes", options.megabytes, "Of the copies; 0: none")
+        ->check(CLI::Range(0, 4096))
+        ->capture_default_str();
+    app.add_flag("--operations", options.operations,
+                 "Each operation of the catalogue on the device and on the CPU");
+    CLI11_PARSE(app, argc, argv);
     return quanta::time_all(options);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "quanta-layers: %s\n", error.what());
