@@ -22,32 +22,34 @@ class Reader:
         self.tree = tree
         version = subprocess.run(["clang-tidy", "--version"], capture_output=True, check=True).stdout
         self.checks = version + Path(".clang-tidy").read_bytes()
-        self.commands = {Path(entry["file"]): entry
-                         for entry in json.loads((tree / "compile_commands.json").read_text())}
+        self.commands = {}
+        for entry in json.loads((tree / "compile_commands.json").read_text()):
+            self.commands.setdefault(Path(entry["file"]).resolve(), []).append(entry)
 
     def compiles(self, source):
-        return source.resolve() in self.commands
+        return source in self.commands
 
     def digest(self, source):
         """Of all that a reading depends on, but for the system's headers. Empty where a header is missing:
         clang-tidy tells of it."""
-        entry = self.commands[source.resolve()]
-        words = shlex.split(entry["command"])
-        output = words.index("-o")
-        words = [word for word in words[:output] + words[output + 2:] if word != "-c"]
-        rule = subprocess.run([*words, "-MM", "-MT", "all"], cwd=entry["directory"], capture_output=True,
-                              text=True)
-        if rule.returncode != 0:
-            return ""
-        whole = hashlib.sha256(self.checks + " ".join(words).encode())
-        for name in rule.stdout.replace("\\\n", " ").split()[1:]:
-            text = (Path(entry["directory"]) / name).read_bytes()
-            whole.update(f"\n{name} {len(text)}\n".encode() + text)
+        whole = hashlib.sha256(self.checks)
+        for entry in self.commands[source]:
+            words = shlex.split(entry["command"])
+            output = words.index("-o")
+            words = [word for word in words[:output] + words[output + 2:] if word != "-c"]
+            rule = subprocess.run([*words, "-MM", "-MT", "all"], cwd=entry["directory"],
+                                  capture_output=True, text=True)
+            if rule.returncode != 0:
+                return ""
+            whole.update(" ".join(words).encode())
+            for name in rule.stdout.replace("\\\n", " ").split()[1:]:
+                text = (Path(entry["directory"]) / name).read_bytes()
+                whole.update(f"\n{name} {len(text)}\n".encode() + text)
         return whole.hexdigest()
 
     def read(self, source):
         """What clang-tidy finds in one, unless it has been read."""
-        mark = self.tree / "read" / source
+        mark = self.tree / "read" / source.relative_to(Path.cwd())
         digest = self.digest(source)
         if digest and mark.exists() and mark.read_text() == digest:
             return ""
@@ -70,9 +72,14 @@ def main():
         print(f"{tree}: expected compile_commands.json: configure the tree first", file=sys.stderr)
         return 2
     reader = Reader(tree)
-    sources = [source for source in map(Path, sys.argv[2:]) if reader.compiles(source)]
+    sources = [Path(name).resolve() for name in sys.argv[2:]]
+    outside = [source for source in sources if not source.is_relative_to(Path.cwd())]
+    if outside:
+        print(f"{outside[0]}: expected a source within {Path.cwd()}", file=sys.stderr)
+        return 2
+    sources = [source for source in sources if reader.compiles(source)]
     found = 0
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for done, text in enumerate(pool.map(reader.read, sources), 1):
             if text:
                 found += 1
