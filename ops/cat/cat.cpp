@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "quanta/ops/cat/cpu_rows.h"
 #include "quanta/ops/cpu/code_table.h"
-#include "quanta/ops/cpu/join_rows.h"
 #include "quanta/ops/cpu/quantized_operands.h"
 #include "quanta/ops/cpu/strided_loop.h"
 #include "quanta/ops/cuda/codes.h"
@@ -179,7 +179,8 @@ struct Cat final : Op<Cat> {
   }
   std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
     const auto as_they_are = [](const Tensor&) { return std::optional<cpu::CodeTable>(); };
-    if (!join_by_rows(in, out[0], dim, as_they_are)) fill_pieces(in, out[0], dim, copy_bits);
+    if (join_by_rows(in, out[0], dim, as_they_are)) return "copy:rows";
+    fill_pieces(in, out[0], dim, copy_bits);
     return "copy";
   }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {
@@ -312,8 +313,12 @@ struct QuantizedCat final : Op<QuantizedCat<kRelu>> {
       if (requantize.keeps_all()) return {};
       return requantize.table();
     };
-    const bool has_tables = in[0].dtype() != DType::QInt32;
-    if (!has_tables || !join_by_rows(in, out[0], dim, table)) fill(in, out[0]);
+    const bool has_tables =
+        in[0].dtype() != DType::QInt32 || std::all_of(in.begin(), in.end(), [&](const Tensor* x) {
+          return Requantization(*x, out[0], kRelu).keeps_all();
+        });
+    if (has_tables && join_by_rows(in, out[0], dim, table)) return "lookup:rows";
+    fill(in, out[0]);
     return "lookup";
   }
   std::string_view cuda(const Arguments& in, std::span<const Tensor> out) const override {

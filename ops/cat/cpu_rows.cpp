@@ -1,4 +1,4 @@
-#include "quanta/ops/cpu/join_rows.h"
+#include "quanta/ops/cat/cpu_rows.h"
 
 #include <algorithm>
 #include <array>
@@ -10,9 +10,10 @@
 namespace quanta::cpu {
 namespace {
 
-/// Of all parts' rows before the next ones: they are in the nearest cache when a line is completed.
+/// So many bytes of rows get all their parts before the next rows: a cache line that two parts share is
+/// still in the nearest cache when the second one comes.
 constexpr std::int64_t kTileBytes = 8192;
-/// Rows that are looked up many at a time: a table is made ready for each call.
+/// Up to this length rows are looked up many at a time, as each call of lookup loads the table first.
 constexpr std::int64_t kShortRow = 512;
 
 template <typename Word>
@@ -44,7 +45,7 @@ void copy_row(const std::uint8_t* src, std::uint8_t* dst, std::int64_t bytes) {
   }
 }
 
-/// At most kTileBytes, or one row.
+/// Copies or looks up a part of rows that together take at most kTileBytes, or of one row.
 void place(const RowPart& part, std::int64_t first, std::int64_t rows, std::int64_t row_bytes,
            std::uint8_t* dst) {
   const std::uint8_t* src = part.src + first * part.bytes;
@@ -66,7 +67,7 @@ void place(const RowPart& part, std::int64_t first, std::int64_t rows, std::int6
   }
 }
 
-/// In several threads itself.
+/// Copies or looks up a part of one row, in several threads.
 void place_long_row(const RowPart& part, std::int64_t row, std::int64_t row_bytes,
                     std::uint8_t* dst) {
   const std::uint8_t* src = part.src + row * part.bytes;
@@ -84,16 +85,17 @@ void place_long_row(const RowPart& part, std::int64_t row, std::int64_t row_byte
 
 void join_rows(std::span<const RowPart> parts, std::int64_t rows, std::int64_t row_bytes,
                std::uint8_t* dst) {
-  if (row_bytes > kElementGrain) {
+  if (rows < get_num_threads() && row_bytes > kElementGrain) {
     for (std::int64_t row = 0; row < rows; ++row) {
       for (const RowPart& part : parts) place_long_row(part, row, row_bytes, dst);
     }
     return;
   }
-  const std::int64_t grain = kElementGrain / std::max<std::int64_t>(row_bytes, 1);
-  const std::int64_t tile =
-      std::max<std::int64_t>(kTileBytes / std::max<std::int64_t>(row_bytes, 1), 1);
-  parallel_for(rows, grain, [&](std::int64_t begin, std::int64_t end) {
+  const auto rows_in = [&](std::int64_t bytes) {
+    return std::max<std::int64_t>(bytes / std::max<std::int64_t>(row_bytes, 1), 1);
+  };
+  const std::int64_t tile = rows_in(kTileBytes);
+  parallel_for(rows, rows_in(kElementGrain), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; row += tile) {
       const std::int64_t count = std::min(tile, end - row);
       for (const RowPart& part : parts) place(part, row, count, row_bytes, dst);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Private: rows of several arrays side by side, as cat wants them.
+// Private: rows of several arrays side by side.
 
 #include <cstdint>
 #include <optional>

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "elementwise_support.h"
+#include "quanta/ops/activation.h"
 #include "quanta/ops/cat.h"
 #include "quanta/ops/quantize.h"
 #include "quanta/runtime/random.h"
@@ -52,18 +53,19 @@ void check_parts(const QTensor& out, const std::vector<QTensor>& parts, std::int
 
 }  // namespace
 
-TEST_CASE("quantized::cat: rows of every length and both memory formats") {
+TEST_CASE("quantized::cat: rows of every length in both memory formats") {
   Generator generator(3);
   for (const int threads : {1, 3}) {
     const test::Threads guard(threads);
     for (const MemoryFormat format : {MemoryFormat::ChannelsLast, MemoryFormat::Contiguous}) {
       for (const auto& channels : kChannels) {
         CAPTURE(channels[0]);
+        const std::int64_t longest = *std::ranges::max_element(channels);
         std::vector<QTensor> parts;
         for (const std::int64_t count : channels) {
           const double scale = parts.size() == 1 ? 0.1 : 0.07;  // the others keep their codes
-          parts.push_back(random_image(image(count, *std::ranges::max_element(channels)),
-                                       DType::QUInt8, format, scale, generator));
+          parts.push_back(
+              random_image(image(count, longest), DType::QUInt8, format, scale, generator));
         }
         const QTensor out = quantized::cat(parts, 1, 0.07, 3);
         CHECK(out.is_contiguous(format));
@@ -73,7 +75,45 @@ TEST_CASE("quantized::cat: rows of every length and both memory formats") {
   }
 }
 
-TEST_CASE("quantized::cat: one piece of another memory format, and pieces that are views") {
+TEST_CASE("quantized::cat: each dtype and rank is joined along each dimension") {
+  Generator generator(6);
+  const test::Threads guard(3);
+  for (const DType dtype : {DType::QUInt8, DType::QInt8, DType::QInt32}) {
+    for (const Dims& sizes : {Dims{50}, Dims{7, 90}, Dims{3, 5, 70}, Dims{2, 6, 20, 30},
+                              Dims{2, 6, 5, 7, 9}, Dims{9, 1, 40, 60}}) {
+      const auto rank = static_cast<std::int64_t>(sizes.size());
+      for (const MemoryFormat format : {MemoryFormat::ChannelsLast, MemoryFormat::Contiguous}) {
+        if (format == MemoryFormat::ChannelsLast && rank < 4) continue;
+        for (const double second : {0.1, 0.2}) {
+          const std::vector<QTensor> parts{random_image(sizes, dtype, format, 0.1, generator),
+                                           random_image(sizes, dtype, format, second, generator)};
+          for (std::int64_t dim = -rank; dim < rank; ++dim) {
+            const std::int64_t joined = dim < 0 ? dim + rank : dim;
+            check_parts(quantized::cat(parts, dim, 0.1, 3), parts, joined);
+            const QTensor joined_relu = quantized::cat_relu(parts, dim, 0.1, 3);
+            CHECK(codes_of(joined_relu) ==
+                  codes_of(QTensor(relu(quantized::cat(parts, dim, 0.1, 3)))));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("quantized::cat: many long rows are joined by several threads") {
+  Generator generator(7);
+  for (const int threads : {1, 3, 16}) {
+    const test::Threads guard(threads);
+    std::vector<QTensor> parts;
+    for (const std::int64_t channels : {20, 30}) {
+      parts.push_back(random_image({12, channels, 40, 40}, DType::QUInt8, MemoryFormat::Contiguous,
+                                   0.01 * static_cast<double>(channels), generator));
+    }
+    check_parts(quantized::cat(parts, 1, 0.2, 3), parts, 1);
+  }
+}
+
+TEST_CASE("quantized::cat: pieces may be views or of another memory format") {
   Generator generator(4);
   const auto piece = [&](MemoryFormat format) {
     return random_image({2, 6, 30, 40}, DType::QInt8, format, 0.2, generator);
