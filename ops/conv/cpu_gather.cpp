@@ -33,6 +33,19 @@ std::int64_t seen_columns(const ConvShape& shape) {
   return (shape.out[2] - 1) * shape.stride[2] + shape.kernel[2];
 }
 
+/// Whether the convolution has one tap whose channels do not come in fours.
+bool is_odd_product(const ConvShape& shape) {
+  return kernel_lines(shape) * shape.kernel[2] == 1 && shape.in_channels % kPanelDepth != 0;
+}
+
+/// Whether a call of oneDNN costs more than the copy of the rows, and one thread has little to do.
+bool is_small(const ConvShape& shape) {
+  constexpr std::int64_t kPixels = 256;
+  constexpr std::int64_t kProducts = 2'000'000;
+  return pixels(shape) <= kPixels && pixels(shape) * shape.in_channels <=
+                                         kProducts / std::max<std::int64_t>(shape.out_channels, 1);
+}
+
 /// Memory of one thread, kept between calls.
 struct Scratch {
   AlignedVector<std::uint8_t> lines, rows;
@@ -146,15 +159,6 @@ void bordered_line(const ConvCodesCall& call, std::int64_t plane, std::int64_t l
   std::memset(to + bytes(end), call.src_zero_point, bytes(columns - end));
 }
 
-namespace {
-
-/// Whether the convolution has one tap whose channels do not come in fours.
-bool is_odd_product(const ConvShape& shape) {
-  return kernel_lines(shape) * shape.kernel[2] == 1 && shape.in_channels % kPanelDepth != 0;
-}
-
-}  // namespace
-
 bool gathers_rows(const ConvShape& shape) {
   constexpr std::int64_t kFewChannels = 4;
   return shape.in_channels <= kFewChannels || is_odd_product(shape);
@@ -163,12 +167,11 @@ bool gathers_rows(const ConvShape& shape) {
 bool prefers_gather(const ConvShape& shape) {
   constexpr std::int64_t kMaxDepth = 1024;
   // Strides may be far beyond the input.
-  constexpr std::int64_t kMaxColumns = 1 << 16;
-  // Up to so many pixels a call of oneDNN costs more than the copy of the rows.
-  constexpr std::int64_t kFewPixels = 256;
-  if (is_odd_product(shape) && pixels(shape) > kFewPixels) return false;
+  constexpr std::int64_t kMaxLine = 1 << 18;
+  if (is_odd_product(shape) && !is_small(shape)) return false;
   return !shape.transposed && shape.groups == 1 && gathers_rows(shape) && shape.dilation[2] == 1 &&
-         row_bytes(shape) <= kMaxDepth && seen_columns(shape) <= kMaxColumns &&
+         row_bytes(shape) <= kMaxDepth &&
+         seen_columns(shape) <= kMaxLine / std::max<std::int64_t>(shape.in_channels, 1) &&
          has_gemm_codes(row_bytes(shape));
 }
 

@@ -10,7 +10,8 @@
 
 namespace quanta::cpu {
 
-/// Whether a convolution has such input channels that rows are gathered, if ours multiply them at all.
+/// Whether the weight is packed for gathered rows: few input channels, or one tap whose channels do not
+/// come in fours.
 bool gathers_rows(const ConvShape& shape);
 /// Whether this was measured to be faster than oneDNN for the shape, on this machine.
 bool prefers_gather(const ConvShape& shape);

@@ -60,7 +60,7 @@ class ConvInt8 {
   void plain_codes(const Plan& plan, const ConvShape& shape, std::int32_t src_zero_point,
                    const std::uint8_t* src, std::uint8_t* dst) const;
   const ExactWeights& exact_weights() const;
-  /// The weight of a pointwise convolution, or in the order of gathered rows.
+  /// The weight in the order of the rows: those of the input, gathered ones, or those in the image.
   const CodePanels& panels() const;
   const DepthwiseWeights& depthwise_weights() const;
 

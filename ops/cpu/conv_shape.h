@@ -21,7 +21,7 @@ struct ConvShape {
   bool operator==(const ConvShape&) const = default;
 };
 
-/// Of the result, in all images.
+/// How many pixels the results of all images have together.
 inline std::int64_t pixels(const ConvShape& shape) {
   return shape.batch * shape.out[0] * shape.out[1] * shape.out[2];
 }

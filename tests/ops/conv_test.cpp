@@ -187,7 +187,7 @@ TEST_CASE("quantized::conv: first layers of any border give the integers of the 
   }
 }
 
-TEST_CASE("quantized::conv: 1x1 layers whose channels do not come in fours, by size") {
+TEST_CASE("quantized::conv: 1x1 layers of any channels change kernels with their size") {
   Generator generator(47);
   for (const std::int64_t in : {1, 2, 3, 5, 6, 10, 17, 58, 130, 1023, 1025}) {
     for (const std::int64_t out : {1, 16, 36, 150}) {
@@ -361,6 +361,32 @@ TEST_CASE("quantized::conv: one packed weight serves several threads at once") {
   }
   for (std::thread& worker : workers) worker.join();
   CHECK(wrong == std::vector<int>(4, 0));
+}
+
+TEST_CASE("quantized::conv: threads begin with one packed weight at sizes of different kernels") {
+  Generator generator(53);
+  const QTensor weight = testing::random_weight({40, 10, 1, 1}, {0}, generator);
+  const Tensor bias = random_bias(40, generator);
+  std::vector<QTensor> images;
+  std::vector<std::vector<std::int64_t>> wanted;
+  const OutputQParams out{0.7, 30, false};
+  for (const std::int64_t side : {1, 12, 16, 17, 40}) {
+    images.push_back(testing::random_activation({1, 10, side, side}, 0.02, 90, generator));
+    wanted.push_back(testing::reference_codes(images.back(), weight, bias, {}, false, out));
+  }
+  for (int round = 0; round < 5; ++round) {
+    const quantized::ConvPackedParams packed(weight, bias, {}, 2);
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < images.size(); ++i) {
+      threads.emplace_back([&, i] {
+        const QTensor got = quantized::conv(images[i], packed, out.scale, out.zero_point);
+        if (got.to_int64_vector() != wanted[i]) ++wrong;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(wrong == 0);
+  }
 }
 
 TEST_CASE("quantized::conv_add: the sum in float then quantize") {
