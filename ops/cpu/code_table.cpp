@@ -21,7 +21,8 @@ void mix(std::uint64_t& hash, std::uint64_t value) {
 }  // namespace
 
 TableSlot& table_slot(const TableKey& key) {
-  thread_local std::array<std::unique_ptr<TableSlot>, kSlots> slots;
+  using Slots = std::array<std::unique_ptr<TableSlot>, kSlots>;
+  thread_local const auto slots = std::make_unique<Slots>();
   std::uint64_t hash = static_cast<std::uint64_t>(key.dtype);
   mix(hash, std::hash<std::string_view>()(key.function));
   mix(hash, std::bit_cast<std::uint64_t>(key.scale_in));
@@ -30,8 +31,8 @@ TableSlot& table_slot(const TableKey& key) {
   mix(hash, static_cast<std::uint64_t>(key.zero_point_out));
   for (const double parameter : key.parameters) mix(hash, std::bit_cast<std::uint64_t>(parameter));
   // One of two that has it or is free, or else the first.
-  std::unique_ptr<TableSlot>& first = slots[hash % kSlots];
-  std::unique_ptr<TableSlot>& second = slots[hash / kSlots % kSlots];
+  std::unique_ptr<TableSlot>& first = (*slots)[hash % kSlots];
+  std::unique_ptr<TableSlot>& second = (*slots)[hash / kSlots % kSlots];
   if (first == nullptr) first = std::make_unique<TableSlot>();
   if (!first->filled || first->key == key) return *first;
   if (second == nullptr) second = std::make_unique<TableSlot>();
