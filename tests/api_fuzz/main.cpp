@@ -24,6 +24,7 @@
 #include <string_view>
 
 #include "check_call.h"
+#include "quanta/runtime/detail/sanitizers.h"
 #include "quanta/runtime/error.h"
 
 namespace {
@@ -50,11 +51,8 @@ struct Progress {
 
 // Of processor time; where other processes want the processors, ten times as long on the clock.
 constexpr int kSecondsPerCall = 60;
-#ifndef __has_feature
-#define __has_feature(x) 0
-#endif
 // A sanitizer keeps notes of all addresses, and knows limits of its own.
-#if !defined(__SANITIZE_ADDRESS__) && !__has_feature(address_sanitizer)
+#if !QUANTA_ADDRESS_SANITIZER && !QUANTA_THREAD_SANITIZER
 constexpr rlim_t kMostMemory = rlim_t{6} << 30U;
 #endif
 
@@ -98,7 +96,7 @@ bool run_apart(const Options& options, std::uint64_t first, Progress& progress) 
   const pid_t child = ::fork();
   if (child < 0) throw std::runtime_error("fork failed");
   if (child == 0) {
-#if !defined(__SANITIZE_ADDRESS__) && !__has_feature(address_sanitizer)
+#if !QUANTA_ADDRESS_SANITIZER && !QUANTA_THREAD_SANITIZER
     const rlimit limit{kMostMemory, kMostMemory};
     ::setrlimit(RLIMIT_AS, &limit);
 #endif
