@@ -258,16 +258,11 @@ TEST_CASE("cuda products: every tile, with rows, columns and depth that end with
     CAPTURE(shape.kernel);
     CAPTURE(shape.rows);
     const QTensor x = random_codes({shape.rows, shape.depth}, DType::QUInt8, 131, generator);
-    const Tensor values = randn({shape.columns, shape.depth}, generator);
+    const Dims sizes{shape.columns, shape.depth};
+    const Tensor values = randn(sizes, generator);
     const Tensor bias = randn({shape.columns}, generator);
-    for (const std::int64_t zero_point : {0, 9}) {
-      CAPTURE(zero_point);
-      const quantized::LinearPackedParams packed(
-          quantize_per_tensor(values, 0.03, zero_point, DType::QInt8), bias);
-      // Weights with zero points are two parts, so that twice the depth chooses.
-      const auto check_chosen = [&] {
-        if (zero_point == 0) check_kernel(shape.kernel);
-      };
+    const auto check_weight = [&](const QTensor& weight, const auto& check_chosen) {
+      const quantized::LinearPackedParams packed(weight, bias);
       const QTensor got = quantized::linear(QTensor(x.to(kDevice)), packed, 0.3, 97);
       check_chosen();
       CHECK(got.cpu().equal(quantized::linear(x, packed, 0.3, 97)));
@@ -275,7 +270,11 @@ TEST_CASE("cuda products: every tile, with rows, columns and depth that end with
       const Tensor dynamic = quantized::linear_dynamic(floats.to(kDevice), packed);
       check_chosen();
       CHECK(dynamic.cpu().equal(quantized::linear_dynamic(floats, packed)));
-    }
+    };
+    check_weight(quantize_per_tensor(values, 0.03, 0, DType::QInt8),
+                 [&] { check_kernel(shape.kernel); });
+    // One with zero points is two parts, for whose depth another tile may be chosen.
+    check_weight(random_weight(sizes, 0, generator), [] {});
   }
   for (const std::int64_t channels : {16, 48, 64, 80, 128}) {
     for (const std::int64_t columns : {40, 128}) {
