@@ -10,31 +10,24 @@ Precompiled headers save time where they are there; what a build makes for sourc
 import concurrent.futures
 import json
 import os
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+from compilation import reading_words
+
 
 def reading(entry):
-    """The arguments of a compilation, without what it makes and precompiled headers that are not there:
-    clang then reads the headers themselves."""
-    words = shlex.split(entry["command"])
-    for at, word in enumerate(words[:6]):  # also behind `cmake -E env NAME=VALUE`
-        if Path(word).name == "ccache":
-            words = words[at + 1:]
-            break
+    """The words that let the compiler read, without precompiled headers that are not there: clang then
+    reads the headers themselves."""
+    words = reading_words(entry)
     kept = []
     at = 0
     while at < len(words):
         rest = words[at:at + 4]
-        if words[at] == "-o":
-            at += 2
-        elif rest[:3] == ["-Xclang", "-include-pch", "-Xclang"] and not Path(rest[3]).exists():
-            at += 4
-        else:
-            kept += [words[at]] if words[at] != "-c" else []
-            at += 1
+        is_missing = rest[:3] == ["-Xclang", "-include-pch", "-Xclang"] and not Path(rest[3]).exists()
+        kept += [] if is_missing else [words[at]]
+        at += 4 if is_missing else 1
     return [*kept, "-fsyntax-only", "-Werror"]
 
 

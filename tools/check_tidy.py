@@ -11,10 +11,11 @@ import concurrent.futures
 import hashlib
 import json
 import os
-import shlex
 import subprocess
 import sys
 from pathlib import Path
+
+from compilation import reading_words
 
 
 class Reader:
@@ -34,9 +35,7 @@ class Reader:
         clang-tidy tells of it."""
         whole = hashlib.sha256(self.checks)
         for entry in self.commands[source]:
-            words = shlex.split(entry["command"])
-            output = words.index("-o")
-            words = [word for word in words[:output] + words[output + 2:] if word != "-c"]
+            words = reading_words(entry)
             rule = subprocess.run([*words, "-MM", "-MT", "all"], cwd=entry["directory"],
                                   capture_output=True, text=True)
             if rule.returncode != 0:
