@@ -10,12 +10,14 @@
 
 namespace quanta::cpu {
 
-/// Threads for a kernel that does this many u8 x s8 multiply-adds (a float one counts as four).
-/// Waking a team costs two microseconds when its threads still spin and far more when they sleep;
-/// one thread with VNNI does two million multiply-adds in about five.
+/// The most u8 x s8 multiply-adds (a float one counts as four) that one thread does alone: waking a
+/// team costs two microseconds when its threads still spin and far more when they sleep; one thread
+/// with VNNI does as many in about five.
+inline constexpr std::int64_t kOneThreadProducts = 2'000'000;
+
+/// Threads for a kernel that does this many.
 inline int threads_for(std::int64_t multiply_adds) {
-  constexpr std::int64_t kOneThread = 2'000'000;
-  return multiply_adds <= kOneThread ? 1 : get_num_threads();
+  return multiply_adds <= kOneThreadProducts ? 1 : get_num_threads();
 }
 
 /// Threads for `rows` rows times an int8 weight of so many elements. Fewer rows than four wait for
