@@ -10,6 +10,7 @@
 #include "quanta/ops/activation.h"
 #include "quanta/ops/cat.h"
 #include "quanta/ops/quantize.h"
+#include "quanta/runtime/profiler.h"
 #include "quanta/runtime/random.h"
 #include "support/threads.h"
 
@@ -111,6 +112,26 @@ TEST_CASE("quantized::cat: many long rows are joined by several threads") {
     }
     check_parts(quantized::cat(parts, 1, 0.2, 3), parts, 1);
   }
+}
+
+TEST_CASE("cat: channels that lie side by side are joined row by row") {
+  Generator generator(8);
+  const auto kernel = [](const auto& call) {
+    Profiler profiler;
+    static_cast<void>(call());
+    REQUIRE(profiler.events().size() == 1);
+    return profiler.events()[0].kernel;
+  };
+  const auto image = [&](double scale) {
+    return random_image({2, 16, 10, 10}, DType::QUInt8, MemoryFormat::ChannelsLast, scale,
+                        generator);
+  };
+  for (const double second : {0.1, 0.2}) {
+    const std::array parts{image(0.1), image(second)};
+    CHECK(kernel([&] { return quantized::cat(parts, 1, 0.1, 3); }) == "lookup:rows");
+  }
+  const Tensor x = randn({2, 16, 10, 10}, generator).contiguous(MemoryFormat::ChannelsLast);
+  CHECK(kernel([&] { return cat(std::array{x, x}, 1); }) == "copy:rows");
 }
 
 TEST_CASE("quantized::cat: pieces may be views or of another memory format") {
