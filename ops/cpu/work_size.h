@@ -13,7 +13,7 @@ namespace quanta::cpu {
 /// The most u8 x s8 multiply-adds (a float one counts as four) that one thread does alone: waking a
 /// team costs two microseconds when its threads still spin and far more when they sleep; one thread
 /// with VNNI does as many in about five.
-inline constexpr std::int64_t kOneThreadProducts = 2'000'000;
+inline constexpr std::int64_t kOneThreadProducts = 1'000'000;
 
 /// Threads for a kernel that does this many.
 inline int threads_for(std::int64_t multiply_adds) {

@@ -18,7 +18,14 @@ TEST_CASE("threads_for_product: a few rows have a thread for each 256 KB of thei
   CHECK(threads_for_product(3, kMega) == 4);
   CHECK(threads_for_product(1, 16 * kMega) == 16);
   CHECK(threads_for_product(4, kMega) == 16);
-  CHECK(threads_for_product(8, kMega / 8) == 1);
+  CHECK(threads_for_product(8, kMega / 16) == 1);
+}
+
+TEST_CASE("threads_for: a million multiply-adds are for one thread") {
+  const test::Threads guard(16);
+  CHECK(threads_for(0) == 1);
+  CHECK(threads_for(1'000'000) == 1);
+  CHECK(threads_for(1'000'001) == 16);
 }
 
 TEST_CASE("product_channel_grain: no thread has fewer than 64 channels") {
