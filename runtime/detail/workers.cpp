@@ -142,24 +142,25 @@ void Workers::publish(int parts, void* body, Call call) {
   processor_.store(sched_getcpu(), std::memory_order_relaxed);
   body_ = body;
   call_ = call;
-  parts_ = static_cast<std::uint32_t>(parts);
-  unfinished_.store(parts_, std::memory_order_relaxed);
+  const auto count = static_cast<std::uint32_t>(parts);  // at most kMaxThreads
+  unfinished_.store(count, std::memory_order_relaxed);
   const std::uint32_t job = job_of(ticket_.load(std::memory_order_relaxed)) + 1;
-  ticket_.store((Ticket{job} << 32U) | parts_);
+  ticket_.store((Ticket{job} << 32U) | count);
   // Either this thread sees that a helper sleeps, or the helper sees the ticket before it does.
   if (sleeping_.load() == 0) return;
   { const std::lock_guard lock(mutex_); }
   work_.notify_all();
 }
 
-std::uint32_t Workers::take_parts(Ticket ticket) {
+std::uint32_t Workers::take_parts(Ticket ticket, bool is_owner) {
   while (left_of(ticket) > 0) {
     // The ticket may be that of a later job by now: its parts are as good.
-    if (!ticket_.compare_exchange_weak(ticket, ticket - 1, std::memory_order_acq_rel,
+    const Ticket taken = is_owner ? ticket + kFirst - 1 : ticket - 1;
+    if (!ticket_.compare_exchange_weak(ticket, taken, std::memory_order_acq_rel,
                                        std::memory_order_acquire)) {
       continue;
     }
-    call_(body_, static_cast<int>(parts_ - left_of(ticket)));
+    call_(body_, static_cast<int>(first_of(ticket) + (is_owner ? 0 : left_of(ticket) - 1)));
     unfinished_.fetch_sub(1, std::memory_order_release);
     ticket = ticket_.load(std::memory_order_acquire);
   }
@@ -205,7 +206,7 @@ void Workers::run(int parts, void* body, Call call) {
   }
   add_helpers(parts - 1);
   publish(parts, body, call);
-  take_parts(ticket_.load(std::memory_order_acquire));
+  take_parts(ticket_.load(std::memory_order_acquire), true);
   const Clock::time_point ready = Clock::now();
   wait_for_parts();
   note_wait(Clock::now() - ready > std::max<Clock::duration>(kLongWait, 3 * (ready - begin)));
@@ -215,7 +216,7 @@ void Workers::run_long(int parts, void* body, Call call) {
   const Inside scope;
   add_helpers(parts - 1);
   publish(parts, body, call);
-  take_parts(ticket_.load(std::memory_order_acquire));
+  take_parts(ticket_.load(std::memory_order_acquire), true);
   wait_for_parts();
 }
 
@@ -229,14 +230,16 @@ int Workers::run_together(int threads, void* body, TeamCall call) {
     void* body;
     TeamCall call;
     std::atomic<int> size{0};  // 0: not known yet
-  } team{body, call, {}};
+    std::atomic<int> ranks{1};
+  } team{body, call};
   const Inside scope;
   add_helpers(threads - 1);
-  publish(threads - 1, &team, [](void* self, int part) noexcept {
+  publish(threads - 1, &team, [](void* self, int) noexcept {
     auto& joined = *static_cast<Team*>(self);
+    const int rank = joined.ranks.fetch_add(1, std::memory_order_relaxed);
     const auto known = [&] { return joined.size.load(std::memory_order_acquire) > 0; };
     while (!comes_within(kActiveWait, known)) std::this_thread::yield();
-    joined.call(joined.body, part + 1, joined.size.load(std::memory_order_relaxed));
+    joined.call(joined.body, rank, joined.size.load(std::memory_order_relaxed));
   });
   static_cast<void>(comes_within(
       kGathering, [&] { return left_of(ticket_.load(std::memory_order_relaxed)) == 0; }));
@@ -302,7 +305,7 @@ void Workers::help() {
       job = job_of(ticket);
       continue;
     }
-    job = take_parts(ticket);
+    job = take_parts(ticket, false);
   }
 }
 

@@ -48,17 +48,26 @@ class Workers {
   void note_team(bool waited) noexcept { note_wait(waited); }
 
  private:
-  // A number that grows with each job, and how many of its parts nobody has taken.
+  // A number that grows with each job; the first of its parts that nobody has taken, and how many there
+  // are. The owner takes the first and helpers the last one: what a thread wrote in one job, and has in
+  // its cache, is what it reads in the next one, where jobs divide what they share in the same way.
   using Ticket = std::uint64_t;
   static std::uint32_t job_of(Ticket ticket) { return static_cast<std::uint32_t>(ticket >> 32U); }
-  static std::uint32_t left_of(Ticket ticket) { return static_cast<std::uint32_t>(ticket); }
+  static std::uint32_t first_of(Ticket ticket) {
+    return static_cast<std::uint32_t>(ticket >> 16U) & 0xFFFFU;
+  }
+  static std::uint32_t left_of(Ticket ticket) {
+    return static_cast<std::uint32_t>(ticket) & 0xFFFFU;
+  }
+  static constexpr Ticket kFirst = Ticket{1} << 16U;
 
   /// As many as the system lets it have.
   void add_helpers(int count);
   void help();
   void publish(int parts, void* body, Call call);
-  /// Takes parts until there are none. Gives the job that it saw last.
-  std::uint32_t take_parts(Ticket ticket);
+  /// Takes parts until there are none, the owner from the first on, a helper from the last one. Gives the
+  /// job that it saw last.
+  std::uint32_t take_parts(Ticket ticket, bool is_owner);
   Ticket wait_for_job_after(std::uint32_t job);
   bool shares_processor() const noexcept;
   bool move_away(const cpu_set_t& allowed) const noexcept;
@@ -69,7 +78,6 @@ class Workers {
   // Written by the owner before the ticket, while no part is taken; read by who has taken a part.
   void* body_ = nullptr;
   Call call_ = nullptr;
-  std::uint32_t parts_ = 0;
 
   alignas(64) std::atomic<Ticket> ticket_{0};
   alignas(64) std::atomic<std::uint32_t> unfinished_{0};
