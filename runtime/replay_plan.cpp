@@ -8,13 +8,10 @@
 #include "quanta/runtime/check.h"
 #include "quanta/runtime/cuda/copy.h"
 #include "quanta/runtime/cuda/launch.h"
-#include "quanta/runtime/detail/item_loop.h"
 #include "quanta/runtime/detail/overlap.h"
-#include "quanta/runtime/detail/path_override.h"
-#include "quanta/runtime/detail/replay_steps.h"
+#include "quanta/runtime/detail/plan_division.h"
+#include "quanta/runtime/detail/plan_layout.h"
 #include "quanta/runtime/detail/row_program.h"
-#include "quanta/runtime/detail/step_graphs.h"
-#include "quanta/runtime/detail/upcoming_memory.h"
 #include "quanta/runtime/parallel.h"
 #include "quanta/runtime/verbose.h"
 
@@ -22,6 +19,10 @@ namespace quanta::replay {
 
 using detail::Buffer;
 using detail::BufferKind;
+using detail::Division;
+using detail::Instance;
+using detail::Layout;
+using detail::Place;
 using detail::PlannedStep;
 using detail::Program;
 using detail::Value;
@@ -34,19 +35,6 @@ std::size_t written_bytes(const Program& program) {
     if (buffer.kind == BufferKind::Arena) bytes += buffer.bytes;
   }
   return bytes;
-}
-
-Tensor tensor_of(const Value& value, IntrusivePtr<Storage> storage, std::byte* begin) {
-  IntrusivePtr<TensorImpl> impl(new TensorImpl);
-  impl->device = storage->device();
-  impl->storage = std::move(storage);
-  impl->data = begin + value.offset;
-  impl->sizes = value.sizes;
-  impl->strides = value.strides;
-  impl->numel = value.numel();
-  impl->dtype = value.dtype;
-  impl->quantizer = value.quantizer;
-  return Tensor(std::move(impl));
 }
 
 /// Whether `x`, of the example's sizes, has its elements where the example has them.
@@ -70,146 +58,6 @@ Tensor laid_out_as(const Value& example, const Tensor& x) {
   result.copy_(x.detach());
   return result;
 }
-
-}  // namespace
-
-/// Steps and where their results lie, and what has been made to run them.
-struct ReplayPlan::Layout {
-  Program program;
-  std::vector<Value> inputs;   ///< of the recorded run; offsets are where the elements began
-  std::vector<bool> overlaps;  ///< whether elements of that input are one place in memory
-  std::size_t arena_bytes = 0;
-  Device device;  ///< of all its memory
-  detail::RowWork rows;
-
-  std::unique_ptr<Instance> take() const;
-  void give(std::unique_ptr<Instance> instance) const noexcept;
-  void run_steps(const Instance& instance, std::size_t begin, std::size_t end) const;
-
- private:
-  mutable std::mutex mutex_;
-  mutable std::vector<std::unique_ptr<Instance>> free_;
-};
-
-/// Where an input or output lies in this run.
-struct ReplayPlan::Place {
-  IntrusivePtr<Storage> storage;
-  std::byte* begin = nullptr;
-};
-
-/// The tensors of all steps over one block of memory. On the CPU those that lie in the input or the
-/// output get their address for each run. On a CUDA device, whose graphs know addresses, there is
-/// memory for inputs and outputs too, and their bytes are copied.
-struct ReplayPlan::Instance {
-  struct Moving {
-    TensorImpl* tensor;
-    std::size_t offset;
-    std::size_t number;  ///< of the input or output
-  };
-  IntrusivePtr<Storage> arena;
-  std::vector<Tensor> tensors;           // inputs, then outputs, step by step
-  std::vector<const Tensor*> arguments;  // step by step, those that are left out too
-  std::vector<Moving> in_input, in_output;
-  /// Where a step's own begin: in `arguments`, and its outputs in `tensors`.
-  struct Begin {
-    std::size_t arguments;
-    std::size_t outputs;
-  };
-  std::vector<Begin> begins;
-  // On a CUDA device, by number.
-  std::vector<Place> own_inputs, own_outputs;
-  std::vector<Tensor> input_tensors;
-  std::optional<detail::StepGraphs> graphs;  // after the first run
-
-  explicit Instance(const Layout& layout)
-      : arena(new Storage(std::max<std::size_t>(layout.arena_bytes, 1), layout.device)) {
-    for (const PlannedStep& step : layout.program.steps) {
-      for (const Value& value : step.inputs) add(layout.program, value);
-      for (const Value& value : step.outputs) add(layout.program, value);
-    }
-    static const Tensor undefined;
-    std::size_t next = 0;
-    for (const PlannedStep& step : layout.program.steps) {
-      begins.push_back({arguments.size(), next + step.inputs.size()});
-      for (const bool is_given : step.is_given) {
-        arguments.push_back(is_given ? &tensors[next++] : &undefined);
-      }
-      next += step.outputs.size();
-    }
-    if (layout.device.is_cuda()) own_ends(layout);
-  }
-
-  static void move(const std::vector<Moving>& group, std::span<const Place> places) {
-    for (const Moving& moving : group) {
-      const Place& place = places[moving.number];
-      moving.tensor->storage = place.storage;
-      moving.tensor->data = place.begin + moving.offset;
-    }
-  }
-  /// On by so many bytes from where the last move put them.
-  static void move_on(const std::vector<Moving>& group, std::span<const std::size_t> bytes,
-                      std::int64_t times) {
-    for (const Moving& moving : group) {
-      moving.tensor->data += bytes[moving.number] * static_cast<std::size_t>(times);
-    }
-  }
-  /// Lets go of the caller's memory.
-  void forget() noexcept {
-    for (const auto* group : {&in_input, &in_output}) {
-      for (const Moving& moving : *group) {
-        moving.tensor->storage = arena;
-        moving.tensor->data = arena->data();
-      }
-    }
-  }
-
- private:
-  // Memory for the inputs and outputs.
-  void own_ends(const Layout& layout) {
-    own_inputs.resize(layout.inputs.size());
-    own_outputs.resize(layout.program.outputs.size());
-    for (const Buffer& buffer : layout.program.buffers) {
-      if (buffer.kind != BufferKind::Input && buffer.kind != BufferKind::Output) continue;
-      auto& places = buffer.kind == BufferKind::Input ? own_inputs : own_outputs;
-      IntrusivePtr<Storage> storage(new Storage(buffer.bytes, layout.device));
-      places[buffer.number] = {storage, storage->data()};
-    }
-    for (std::size_t i = 0; i < own_inputs.size(); ++i) {
-      const Place& place = own_inputs[i];
-      // The same tensor may have been given twice.
-      input_tensors.push_back(place.begin == nullptr
-                                  ? Tensor()
-                                  : tensor_of(layout.inputs[i], place.storage, place.begin));
-    }
-    move(in_input, own_inputs);
-    move(in_output, own_outputs);
-  }
-
-  void add(const Program& program, const Value& value) {
-    const Buffer& buffer = program.buffers[value.buffer];
-    if (buffer.kind == BufferKind::Constant) {
-      tensors.push_back(tensor_of(value, buffer.constant, buffer.constant->data()));
-      return;
-    }
-    tensors.push_back(tensor_of(value, arena, arena->data() + buffer.offset));
-    const Moving moving{tensors.back().impl().get(), value.offset, buffer.number};
-    if (buffer.kind == BufferKind::Input) in_input.push_back(moving);
-    if (buffer.kind == BufferKind::Output) in_output.push_back(moving);
-  }
-};
-
-/// The steps for some of the rows at a time.
-struct ReplayPlan::Division {
-  Layout layout;
-  std::int64_t rows = 0;                               ///< at a time
-  std::int64_t parts = 0;                              ///< that all rows make
-  std::vector<std::size_t> input_bytes, output_bytes;  ///< of such a part, by number
-
-  Division(const Program& program, std::int64_t rows_at_a_time, std::int64_t all_rows);
-  void run(std::span<const Place> in_places, std::span<const Place> out_places) const;
-};
-
-namespace {
 
 // The device of all tensors of a recorded run.
 Device common_device(const Recording& recording, std::span<const Tensor> inputs) {
@@ -312,6 +160,7 @@ ReplayPlan::ReplayPlan(const Recording& recording, std::span<const Tensor> input
   detail::share_equal_steps(program);
   detail::join_steps(program);
   if (layout->device.is_cpu()) detail::hand_on_ranges(program);
+  detail::reuse_inputs(program);
   layout->arena_bytes = detail::place_buffers(program);
   info_.steps = program.steps.size();
   info_.arena_bytes = layout->arena_bytes;
@@ -323,27 +172,6 @@ ReplayPlan::ReplayPlan(const Recording& recording, std::span<const Tensor> input
 }
 
 ReplayPlan::~ReplayPlan() = default;
-
-std::unique_ptr<ReplayPlan::Instance> ReplayPlan::Layout::take() const {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!free_.empty()) {
-      std::unique_ptr<Instance> instance = std::move(free_.back());
-      free_.pop_back();
-      return instance;
-    }
-  }
-  return std::make_unique<Instance>(*this);
-}
-
-void ReplayPlan::Layout::give(std::unique_ptr<Instance> instance) const noexcept {
-  if (device.is_cpu()) instance->forget();
-  try {
-    const std::lock_guard lock(mutex_);
-    free_.push_back(std::move(instance));
-  } catch (...) {  // no memory to remember it: it is freed
-  }
-}
 
 void ReplayPlan::check(std::span<const Tensor> inputs) const {
   QUANTA_CHECK(inputs.size() == layout_->inputs.size(),
@@ -370,36 +198,12 @@ void ReplayPlan::check(std::span<const Tensor> inputs) const {
   }
 }
 
-void ReplayPlan::Layout::run_steps(const Instance& instance, std::size_t begin,
-                                   std::size_t end) const {
-  const std::vector<PlannedStep>& steps = program.steps;
-  const bool on_cpu = device.is_cpu();
-  for (std::size_t i = begin; i < end; ++i) {
-    const PlannedStep& step = steps[i];
-    const Instance::Begin& at = instance.begins[i];
-    const PathOverride path(step.path);
-    const quanta::detail::UpcomingMemory upcoming(on_cpu && i + 1 < steps.size()
-                                                      ? steps[i + 1].operation->weight_memory()
-                                                      : std::span<const std::byte>());
-    OpScope scope([&] { return step.operation->name(); });
-    const Arguments in(instance.arguments.data() + at.arguments, step.is_given.size());
-    const std::span<const Tensor> out(instance.tensors.data() + at.outputs, step.outputs.size());
-    if (on_cpu) {
-      scope.kernel(step.operation->cpu(in, out));
-    } else {
-      scope.device_begins(device);
-      scope.kernel(step.operation->cuda(in, out));
-      scope.device_ends();
-      if (cuda::synchronizes_each_op()) synchronize(device);
-    }
-    scope.work([&] { return step.operation->work(in, out); });
-  }
-}
-
 // Launch by launch the first time, which packs what is not packed yet, and while somebody wants to
 // know about each operation; else by graphs.
-void ReplayPlan::run_on_device(Instance& instance, std::span<const Tensor> inputs,
+void ReplayPlan::run_on_device(std::span<const Tensor> inputs,
                                std::span<const Place> out_places) const {
+  std::unique_ptr<Instance> owned = layout_->take();
+  Instance& instance = *owned;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Tensor& own = instance.input_tensors[i];
     if (own.defined()) cuda::copy_same_dtype(own, inputs[i]);
@@ -425,40 +229,10 @@ void ReplayPlan::run_on_device(Instance& instance, std::span<const Tensor> input
     cuda::driver(layout_->device)
         .copy_on_device(out_places[i].begin, own.begin, own.storage->bytes());
   }
+  layout_->give(std::move(owned));
 }
 
-ReplayPlan::Division::Division(const Program& program, std::int64_t rows_at_a_time,
-                               std::int64_t all_rows)
-    : rows(rows_at_a_time), parts(all_rows / rows_at_a_time) {
-  detail::RowProgram cut = detail::with_rows(program, rows);
-  layout.program = std::move(cut.program);
-  layout.arena_bytes = detail::place_buffers(layout.program);
-  for (std::size_t b = 0; b < layout.program.buffers.size(); ++b) {
-    const Buffer& buffer = layout.program.buffers[b];
-    if (buffer.kind != BufferKind::Input && buffer.kind != BufferKind::Output) continue;
-    auto& bytes = buffer.kind == BufferKind::Input ? input_bytes : output_bytes;
-    bytes.resize(std::max(bytes.size(), buffer.number + 1));
-    bytes[buffer.number] = static_cast<std::size_t>(rows) * cut.row_bytes[b];
-  }
-}
-
-void ReplayPlan::Division::run(std::span<const Place> in_places,
-                               std::span<const Place> out_places) const {
-  std::vector<std::unique_ptr<Instance>> instances;
-  const std::int64_t workers = std::min<std::int64_t>(parts, get_num_threads());
-  for (std::int64_t w = 0; w < workers; ++w) instances.push_back(layout.take());
-  quanta::detail::for_each_item(parts, [&](std::int64_t part, int worker) {
-    const Instance& own = *instances[static_cast<std::size_t>(worker)];
-    Instance::move(own.in_input, in_places);
-    Instance::move_on(own.in_input, input_bytes, part);
-    Instance::move(own.in_output, out_places);
-    Instance::move_on(own.in_output, output_bytes, part);
-    layout.run_steps(own, 0, layout.program.steps.size());
-  });
-  for (std::unique_ptr<Instance>& instance : instances) layout.give(std::move(instance));
-}
-
-const ReplayPlan::Division* ReplayPlan::division_for(int threads) const {
+const Division* ReplayPlan::division_for(int threads) const {
   if (threads < 2 || is_watched()) return nullptr;
   const std::int64_t rows = detail::rows_at_a_time(layout_->rows, threads);
   if (rows == 0) return nullptr;
@@ -513,18 +287,13 @@ void ReplayPlan::run_between(std::span<const Tensor> inputs, std::span<Place> in
         break;
     }
   }
+  if (!layout_->device.is_cpu()) return run_on_device(inputs, out_places);
   if (const Division* division = division_for(get_num_threads())) {
     return division->run(in_places, out_places);
   }
-  std::unique_ptr<Instance> instance = layout_->take();
-  if (layout_->device.is_cpu()) {
-    Instance::move(instance->in_input, in_places);
-    Instance::move(instance->in_output, out_places);
-    layout_->run_steps(*instance, 0, program.steps.size());
-  } else {
-    run_on_device(*instance, inputs, out_places);
-  }
-  layout_->give(std::move(instance));
+  layout_->run_between(in_places, out_places, [&](const Instance& instance) {
+    layout_->run_steps(instance, 0, program.steps.size());
+  });
 }
 
 Tensor ReplayPlan::run(const Tensor& x) const {

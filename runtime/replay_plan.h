@@ -13,6 +13,13 @@
 
 namespace quanta::replay {
 
+namespace detail {
+struct Division;
+struct Instance;
+struct Layout;
+struct Place;
+}  // namespace detail
+
 /// A recorded run made ready to be run again: steps that do not matter are left out, equal ones are
 /// done once, tables are joined with the steps before them, and all results but the last lie in one
 /// block of memory where those share bytes that are not needed at the same time.
@@ -60,26 +67,22 @@ class ReplayPlan {
   std::string to_string() const;
 
  private:
-  struct Instance;
-  struct Layout;
-  struct Place;
-  struct Division;
   /// Throws ArgumentError unless the inputs are as the examples were.
   void check(std::span<const Tensor> inputs) const;
-  void run_between(std::span<const Tensor> inputs, std::span<Place> in_places,
-                   std::span<Place> out_places) const;
-  void run_on_device(Instance& instance, std::span<const Tensor> inputs,
-                     std::span<const Place> out_places) const;
+  void run_between(std::span<const Tensor> inputs, std::span<detail::Place> in_places,
+                   std::span<detail::Place> out_places) const;
+  void run_on_device(std::span<const Tensor> inputs,
+                     std::span<const detail::Place> out_places) const;
   /// How so many threads share the rows; null where they share each step.
-  const Division* division_for(int threads) const;
+  const detail::Division* division_for(int threads) const;
   /// Which steps no graph holds; empty before the first graph.
   std::vector<bool> launched_alone() const;
 
   Info info_;
-  std::unique_ptr<const Layout> layout_;
+  std::unique_ptr<const detail::Layout> layout_;
   mutable std::mutex mutex_;
   mutable std::vector<bool> alone_;
-  mutable std::vector<std::unique_ptr<const Division>> divisions_;
+  mutable std::vector<std::unique_ptr<const detail::Division>> divisions_;
 };
 
 }  // namespace quanta::replay

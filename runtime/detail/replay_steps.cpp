@@ -1,11 +1,9 @@
 #include "quanta/runtime/detail/replay_steps.h"
 
 #include <algorithm>
-#include <limits>
 #include <optional>
 #include <utility>
 
-#include "quanta/runtime/detail/ceil_div.h"
 #include "quanta/runtime/quant_math.h"
 
 namespace quanta::replay::detail {
@@ -120,18 +118,6 @@ std::optional<std::size_t> find_writer(const Program& program, const Value& valu
     return std::nullopt;
   }
   return std::nullopt;
-}
-
-// Every use of one buffer becomes one of another, of the same layout.
-void replace_buffer(Program& program, std::size_t from, std::size_t to) {
-  const auto replace = [&](Value& value) {
-    if (value.buffer == from) value.buffer = to;
-  };
-  for (PlannedStep& step : program.steps) {
-    std::for_each(step.inputs.begin(), step.inputs.end(), replace);
-    std::for_each(step.outputs.begin(), step.outputs.end(), replace);
-  }
-  std::for_each(program.outputs.begin(), program.outputs.end(), replace);
 }
 
 bool are_codes(const Value& value) {
@@ -324,46 +310,6 @@ bool join_next(Program& program, std::size_t index) {
   return true;
 }
 
-struct Lifetime {
-  std::size_t first = std::numeric_limits<std::size_t>::max();
-  std::size_t last = 0;
-  void include(std::size_t step) {
-    first = std::min(first, step);
-    last = std::max(last, step);
-  }
-  bool meets(const Lifetime& other) const { return first <= other.last && other.first <= last; }
-};
-
-std::vector<Lifetime> lifetimes(const Program& program) {
-  std::vector<Lifetime> result(program.buffers.size());
-  for (std::size_t i = 0; i < program.steps.size(); ++i) {
-    for (const Value& value : program.steps[i].inputs) result[value.buffer].include(i);
-    for (const Value& value : program.steps[i].outputs) result[value.buffer].include(i);
-  }
-  return result;
-}
-
-// A step that may write where it reads does so, where nobody else needs what it reads.
-void reuse_inputs(Program& program) {
-  for (std::size_t i = 0; i < program.steps.size(); ++i) {
-    const PlannedStep& step = program.steps[i];
-    if (!step.in_place) continue;
-    const Value in = step.inputs[0];
-    const Value out = step.outputs[0];
-    const Buffer& from = program.buffers[in.buffer];
-    const Buffer& to = program.buffers[out.buffer];
-    const bool both_in_arena = from.kind == BufferKind::Arena && to.kind == BufferKind::Arena;
-    if (!both_in_arena || in.buffer == out.buffer || !program.is_whole(in) ||
-        !program.is_whole(out) || from.bytes != to.bytes || in.strides != out.strides) {
-      continue;
-    }
-    const std::vector<Lifetime> lives = lifetimes(program);
-    if (lives[in.buffer].last == i && lives[out.buffer].first == i) {
-      replace_buffer(program, out.buffer, in.buffer);
-    }
-  }
-}
-
 }  // namespace
 
 std::size_t Value::spanned_bytes() const noexcept {
@@ -378,6 +324,17 @@ bool same_strides(const Dims& sizes, const Dims& a, const Dims& b) noexcept {
     if (sizes[d] != 1 && a[d] != b[d]) return false;
   }
   return true;
+}
+
+void replace_buffer(Program& program, std::size_t from, std::size_t to) {
+  const auto replace = [&](Value& value) {
+    if (value.buffer == from) value.buffer = to;
+  };
+  for (PlannedStep& step : program.steps) {
+    std::for_each(step.inputs.begin(), step.inputs.end(), replace);
+    std::for_each(step.outputs.begin(), step.outputs.end(), replace);
+  }
+  std::for_each(program.outputs.begin(), program.outputs.end(), replace);
 }
 
 Program make_program(const Recording& recording, std::span<const Tensor> inputs,
@@ -487,50 +444,6 @@ void hand_on_ranges(Program& program) {
     step->inputs.push_back(*writer->range);
     step->is_given.push_back(true);
   }
-}
-
-std::size_t place_buffers(Program& program) {
-  reuse_inputs(program);
-  constexpr std::size_t kAlignment = 64;
-  // Neighbours of sizes that are multiples of a page would lie so that a load seems to follow the
-  // store to another buffer: processors compare the lowest 12 bits of addresses first.
-  constexpr std::size_t kLarge = 16384;
-  constexpr std::size_t kStagger = 2048 + kAlignment;
-  const std::vector<Lifetime> lives = lifetimes(program);
-  std::vector<std::size_t> order;
-  for (std::size_t b = 0; b < program.buffers.size(); ++b) {
-    const bool is_used = lives[b].first <= lives[b].last;
-    if (program.buffers[b].kind == BufferKind::Arena && is_used) order.push_back(b);
-  }
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return program.buffers[a].bytes > program.buffers[b].bytes;
-  });
-  const auto room = [&](std::size_t b) {
-    const std::size_t bytes = program.buffers[b].bytes;
-    return round_up(bytes, kAlignment) + (bytes >= kLarge ? kStagger : kAlignment);
-  };
-  std::size_t total = 0;
-  std::vector<std::size_t> placed;
-  for (const std::size_t b : order) {
-    // The lowest place that is free all the time that this buffer lives.
-    std::vector<std::pair<std::size_t, std::size_t>> taken;
-    for (const std::size_t other : placed) {
-      if (lives[b].meets(lives[other])) {
-        taken.emplace_back(program.buffers[other].offset,
-                           program.buffers[other].offset + room(other));
-      }
-    }
-    std::sort(taken.begin(), taken.end());
-    std::size_t offset = 0;
-    for (const auto& [begin, end] : taken) {
-      if (offset + room(b) <= begin) break;
-      offset = std::max(offset, end);
-    }
-    program.buffers[b].offset = offset;
-    total = std::max(total, offset + room(b));
-    placed.push_back(b);
-  }
-  return total;
 }
 
 }  // namespace quanta::replay::detail

@@ -78,6 +78,9 @@ struct Program {
   }
 };
 
+/// Every use of one buffer becomes one of another, of the same layout.
+void replace_buffer(Program& program, std::size_t from, std::size_t to);
+
 Program make_program(const Recording& recording, std::span<const Tensor> inputs,
                      std::span<const Tensor> outputs);
 
@@ -91,7 +94,10 @@ void join_steps(Program& program);
 /// On the CPU: steps that look for the range of what they read get it from the step that writes it,
 /// where that one can tell.
 void hand_on_ranges(Program& program);
-/// Lays the Arena buffers into one block; returns its size.
+
+/// Lets steps write where they read, where they may.
+void reuse_inputs(Program& program);
+/// Lays the Arena buffers into one block; returns its size. What is needed at the same time lies apart.
 std::size_t place_buffers(Program& program);
 
 }  // namespace quanta::replay::detail

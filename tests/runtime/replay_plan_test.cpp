@@ -16,6 +16,7 @@
 #include "quanta/runtime/detail/replay_steps.h"
 #include "quanta/runtime/error.h"
 #include "quanta/runtime/random.h"
+#include "random_network.h"
 
 namespace quanta::replay {
 namespace {
@@ -23,45 +24,11 @@ namespace {
 using detail::Buffer;
 using detail::BufferKind;
 using detail::Program;
-
-constexpr std::int64_t kRows = 6;
-constexpr std::int64_t kColumns = 10;
-
-/// Any strides: out = a * 0.5 + b * factor, element by element in the order of the indices.
-void combine(const Tensor& a, const Tensor& b, float factor, const Tensor& out) {
-  const auto at = [](const Tensor& x, std::int64_t i, std::int64_t j) {
-    return static_cast<float*>(x.data_ptr()) + i * x.strides()[0] + j * x.strides()[1];
-  };
-  for (std::int64_t i = 0; i < out.size(0); ++i) {
-    for (std::int64_t j = 0; j < out.size(1); ++j) {
-      *at(out, i, j) = *at(a, i, j) * 0.5F + *at(b, i, j) * factor;
-    }
-  }
-}
-
-struct Combine : Op<Combine> {
-  static constexpr std::string_view kName = "combine";
-  static constexpr ArgumentCount kArguments{2};
-  double factor = 1.0;
-  bool in_place = false;
-
-  Combine(double given_factor, bool may_be_in_place)
-      : factor(given_factor), in_place(may_be_in_place) {}
-  void infer(const Arguments& in, Results& out) const override {
-    out.add(in[0].sizes(), in[0].dtype());
-  }
-  std::string_view cpu(const Arguments& in, std::span<const Tensor> out) const override {
-    combine(in[0], in[1], static_cast<float>(factor), out[0]);
-    return "scalar";
-  }
-  PlanUse plan_use(const Arguments&, std::span<const Tensor>) const override {
-    return {.in_place = in_place};
-  }
-  static std::span<const AttributeInfo> attribute_table() {
-    static constexpr std::array kTable{attribute<Combine, &Combine::factor>("factor")};
-    return kTable;
-  }
-};
+using test::combine;
+using test::combined;
+using test::kColumns;
+using test::kRows;
+using test::random_network;
 
 /// What combine() makes of one argument.
 struct Outer : Op<Outer> {
@@ -98,85 +65,6 @@ struct Turned : Op<Turned> {
   void infer(const Arguments& in, Results& out) const override { out.add_view(in[0].t()); }
   std::string_view cpu(const Arguments&, std::span<const Tensor>) const override { return {}; }
 };
-
-/// Into memory that there is: a part of a result, say.
-void record_combine(const Tensor& a, const Tensor& b, float factor, const Tensor& out,
-                    bool in_place) {
-  combine(a, b, factor, out);
-  if (!is_recording()) return;
-  record({.operation = std::make_shared<Combine>(factor, in_place),
-          .inputs = {a, b},
-          .outputs = {out}});
-}
-
-Tensor combined(const Tensor& a, const Tensor& b, float factor) {
-  Tensor out = Tensor::empty(a.sizes());
-  // Element by element: the result may lie where a dense first operand lay.
-  record_combine(a, b, factor, out, a.is_contiguous() && !a.is_same(b));
-  return out;
-}
-
-/// Rows and columns from a to b, then turned twice: views of several kinds.
-Tensor view_of(const Tensor& x, std::int64_t kind) {
-  switch (kind) {
-    case 0:
-      return x.t().contiguous().t();
-    case 1:
-      return x.view({kRows * kColumns}).view({kRows, kColumns});
-    default:
-      return x;
-  }
-}
-
-std::int64_t below(Generator& generator, std::int64_t count) {
-  return std::min(count - 1,
-                  static_cast<std::int64_t>(generator.uniform() * static_cast<float>(count)));
-}
-
-/// A network of random steps: each combines two earlier results, or parts of them into parts of a
-/// new one, or changes an earlier one in place.
-Tensor random_network(const Tensor& x, std::uint64_t seed) {
-  Generator generator(seed);
-  std::vector<Tensor> results{x, Tensor::full({kRows, kColumns}, 0.25)};
-  const auto pick = [&] {
-    const auto index = below(generator, static_cast<std::int64_t>(results.size()));
-    return results[static_cast<std::size_t>(index)];
-  };
-  const std::int64_t steps = 4 + below(generator, 20);
-  for (std::int64_t step = 0; step < steps; ++step) {
-    const Tensor a = view_of(pick(), below(generator, 6));
-    const Tensor b = view_of(pick(), below(generator, 6));
-    // Few factors, so that some steps are equal.
-    const float factor = static_cast<float>(below(generator, 3)) * 0.25F;
-    switch (below(generator, 5)) {
-      case 0: {  // two halves of one result
-        const Tensor out = Tensor::empty({kRows, kColumns});
-        const std::int64_t half = 1 + below(generator, kRows - 1);
-        record_combine(a.slice(0, 0, half), b.slice(0, 0, half), factor, out.slice(0, 0, half),
-                       false);
-        record_combine(b.slice(0, half, kRows), a.slice(0, half, kRows), 1.0F,
-                       out.slice(0, half, kRows), false);
-        results.push_back(out);
-        break;
-      }
-      case 1: {  // a part of a copy anew
-        const Tensor out = a.clone(MemoryFormat::Contiguous);
-        out.slice(1, 0, kColumns / 2).copy_(b.slice(1, kColumns / 2, kColumns));
-        results.push_back(out);
-        break;
-      }
-      case 2: {  // a part of a constant
-        const Tensor out = Tensor::zeros({kRows, kColumns});
-        out.slice(0, 1, 3).copy_(a.slice(0, 2, 4));
-        results.push_back(combined(out, b, factor));
-        break;
-      }
-      default:
-        results.push_back(combined(a, b, factor));
-    }
-  }
-  return view_of(results.back(), below(generator, 4));
-}
 
 void check_memory(const Program& program) {
   std::vector<std::size_t> first(program.buffers.size(), program.steps.size() + 1);
@@ -216,6 +104,7 @@ TEST_CASE("replay: plans of random networks give what the networks give") {
       Program program = detail::make_program(recording, {&example, 1}, {&y, 1});
       detail::drop_unused(program);
       detail::share_equal_steps(program);
+      detail::reuse_inputs(program);
       const std::size_t bytes = detail::place_buffers(program);
       check_memory(program);
       CHECK(bytes == plan->info().arena_bytes);
